@@ -1,0 +1,34 @@
+# Configures and builds the one build that examples/quickstart and tests/run share; sourced after setup.sh.
+# shellcheck shell=bash disable=SC2154  # root, deps, torch_library come from setup.sh
+
+build=$root/build/release
+
+cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt" 2>/dev/null || true; }
+
+# ninja runs CMake again when a CMake file changed, so this configures only a new build folder, a moved
+# checkout or one whose LibTorch changed.
+configure_release() {
+  local fresh=()
+  [[ -f $build/build.ninja && $(cached CMAKE_HOME_DIRECTORY) == "$root" &&
+     $(cached DTK_TORCH_CPU) == "$torch_library" ]] && return
+  [[ ! -f $build/CMakeCache.txt || $(cached CMAKE_HOME_DIRECTORY) == "$root" ]] || fresh=(--fresh)
+  (cd "$root" && cmake --preset release ${fresh[@]+"${fresh[@]}"} "-DDTK_TORCH_CPU=$torch_library")
+}
+
+# One compiler for each core, and no more than fit in memory: a file that includes LibTorch takes about 1 GiB.
+build_jobs() {
+  local cores gib
+  cores=$(nproc 2>/dev/null || echo 1)
+  gib=$(awk '/^MemAvailable:/ { printf "%d", $2 / 1200000 }' /proc/meminfo 2>/dev/null || true)
+  if [[ -n $gib && $gib -lt $cores ]]; then cores=$gib; fi
+  if [[ $cores -lt 1 ]]; then cores=1; fi
+  printf '%s\n' "$cores"
+}
+
+# build_release TARGET...; "all" is one.
+build_release() {
+  configure_release
+  # Nothing is written outside the checkout.
+  export CCACHE_DIR=${CCACHE_DIR:-$deps/ccache}
+  ninja -C "$build" -j "$(build_jobs)" "$@"
+}

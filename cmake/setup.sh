@@ -1,0 +1,241 @@
+# Installs what the build needs and is not there yet; under a second when everything is.
+#
+# Sourced by examples/quickstart and tests/run, which call `setup runtime` or `setup full`; the same alone:
+# `bash cmake/setup.sh full`. System packages apart, everything goes to .deps/ in the checkout.
+#   runtime  torch and the two CUDA libraries that libtorch_cpu.so is linked to: enough without a GPU
+#   full     the torch wheel with all it depends on
+# Environment: TORCH_PREFIX or CMAKE_PREFIX_PATH with a LibTorch: that one is used and no wheel installed.
+# After `setup`, torch_library holds the path of libtorch_cpu.so and python the interpreter to use.
+# shellcheck shell=bash disable=SC2034  # torch_library and python are for the caller
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+deps=$root/.deps
+venv=$deps/venv
+stamp=$deps/torch.stamp
+dataset_note=$deps/no-fashion-mnist
+
+torch_version=2.11.0
+# The versions that torch 2.11.0 asks for, by way of its dependency cuda-toolkit 13.0.2.
+runtime_wheels=("torch==$torch_version" "nvidia-cuda-runtime==13.0.96.*" "nvidia-cuda-cupti==13.0.85.*")
+full_wheels=("torch==$torch_version")
+# Libraries looked at, below site-packages, to see that an install is still there.
+runtime_files=(torch/lib/libtorch_cpu.so torch/lib/libc10.so)
+cuda_runtime_files=(nvidia/cu13/lib/libcudart.so.13 nvidia/cu13/lib/libcupti.so.13)
+cuda_full_files=(nvidia/cu13/lib/libcublas.so.13 nvidia/cudnn/lib/libcudnn.so.9 nvidia/nccl/lib/libnccl.so.2)
+
+debian_packages=(g++ cmake ninja-build ccache python3 python3-venv catch2 libcxxopts-dev libtomlplusplus-dev
+                 libstb-dev nlohmann-json3-dev zlib1g-dev)
+dataset_package=dataset-fashion-mnist
+dataset_folder=/usr/share/datasets/fashion-mnist
+
+say() { printf 'setup: %s\n' "$*"; }
+die() {
+  printf 'setup: error: %s\n' "$*" >&2
+  exit 1
+}
+
+# --- system packages ------------------------------------------------------------------------------------
+
+# missing_packages NAME...: prints those that are not installed, one a line.
+missing_packages() {
+  local installed package
+  installed=$'\n'$(dpkg-query -W -f='${Package} ${db:Status-Status}\n' "$@" 2>/dev/null || true)$'\n'
+  for package in "$@"; do
+    [[ $installed == *$'\n'"$package installed"$'\n'* ]] || printf '%s\n' "$package"
+  done
+}
+
+may_install_packages() { [[ $(id -u) == 0 ]] || command -v sudo >/dev/null; }
+
+as_root() {
+  if [[ $(id -u) == 0 ]]; then
+    "$@"
+  elif [[ -t 0 ]]; then
+    sudo "$@"
+  else
+    sudo -n "$@"  # nobody is there to type a password: fail instead of waiting
+  fi
+}
+
+apt_get() { as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 "$@" </dev/null; }
+
+setup_system_packages() {
+  if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+    say "not a Debian-like system: nothing is installed with the package manager. The build needs a C++20" \
+        "compiler, CMake >= 3.25, ninja, python3 with venv, Catch2, cxxopts, toml++, stb, nlohmann-json, zlib"
+    return
+  fi
+  local missing want_dataset=no
+  mapfile -t missing < <(missing_packages "${debian_packages[@]}")
+  [[ -e $dataset_folder/train-images-idx3-ubyte.gz || -e $dataset_note ]] || want_dataset=yes
+  [[ ${#missing[@]} -gt 0 || $want_dataset == yes ]] || return 0
+
+  if ! may_install_packages; then
+    [[ ${#missing[@]} -eq 0 ]] || die "packages are missing, and this is neither root nor is there sudo." \
+      "Install them and start again:"$'\n'"  apt-get install ${missing[*]} $dataset_package"
+    say "$dataset_package is not installed, and this is neither root nor is there sudo: going on without"
+    return 0
+  fi
+  say "apt-get update"
+  apt_get update || say "apt-get update failed; trying with the package lists that are there"
+  if [[ ${#missing[@]} -gt 0 ]]; then
+    say "apt-get install ${missing[*]}"
+    apt_get install -y --no-install-recommends "${missing[@]}" >/dev/null ||
+      die "apt-get could not install: ${missing[*]} (its message is above)"
+  fi
+  [[ $want_dataset == no ]] || setup_dataset
+}
+
+# Fashion-MNIST is wanted, not needed: examples/quickstart draws images where the package does not exist.
+setup_dataset() {
+  say "apt-get install $dataset_package"
+  if ! apt_get install -y --no-install-recommends "$dataset_package" >/dev/null; then
+    say "$dataset_package could not be installed: going on without (remove $dataset_note to try again)"
+    : >"$dataset_note"
+  fi
+}
+
+# --- LibTorch -------------------------------------------------------------------------------------------
+
+# Prints the folder of a LibTorch that the user points to, or nothing.
+existing_libtorch() {
+  local prefixes prefix
+  if [[ -n ${TORCH_PREFIX:-} ]]; then
+    [[ -e $TORCH_PREFIX/lib/libtorch_cpu.so ]] ||
+      die "TORCH_PREFIX=$TORCH_PREFIX: there is no lib/libtorch_cpu.so in it. Give the folder that holds" \
+          "LibTorch's include/ and lib/, or unset TORCH_PREFIX to have the torch wheel installed in .deps/"
+    (cd "$TORCH_PREFIX" && pwd)
+    return
+  fi
+  IFS=':;' read -r -a prefixes <<<"${CMAKE_PREFIX_PATH:-}"
+  for prefix in ${prefixes[@]+"${prefixes[@]}"}; do
+    if [[ -e $prefix/lib/libtorch_cpu.so ]]; then
+      (cd "$prefix" && pwd)
+      return
+    fi
+  done
+}
+
+supported_python() {
+  "$1" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null
+}
+
+# Sets python: the first of python3 on PATH and the system's that torch has a wheel for.
+find_python() {
+  local candidate
+  for candidate in python3 /usr/bin/python3; do
+    if supported_python "$candidate"; then
+      python=$candidate
+      return
+    fi
+  done
+  candidate=$(python3 -c 'import platform; print(platform.python_version())' 2>/dev/null) || candidate=none
+  die "torch $torch_version needs Python 3.10, 3.11, 3.12 or 3.13; python3 on PATH: $candidate. Put one of" \
+      "these first on PATH, or set TORCH_PREFIX to a LibTorch $torch_version"
+}
+
+# True when a CUDA driver is there and answers: the same question that dit-train asks.
+cuda_driver_answers() {
+  python3 -c 'import ctypes, sys; sys.exit(ctypes.CDLL("libcuda.so.1").cuInit(0))' 2>/dev/null
+}
+
+# torch_installed LEVEL: true when the stamp says so and the libraries are there; sets torch_library.
+torch_installed() {
+  local version level site file files
+  [[ -f $stamp ]] && read -r version level site <"$stamp" || return 1
+  [[ $version == "$torch_version" && ($level == full || $level == "$1") ]] || return 1
+  files=("${runtime_files[@]}")
+  if [[ -e $venv/$site/torch/lib/libtorch_cuda.so ]]; then  # a user's pip may be set to a wheel without CUDA
+    files+=("${cuda_runtime_files[@]}")
+    [[ $level != full ]] || files+=("${cuda_full_files[@]}")
+  fi
+  for file in "${files[@]}"; do
+    [[ -s $venv/$site/$file ]] || return 1
+  done
+  torch_library=$venv/$site/torch/lib/libtorch_cpu.so
+}
+
+# Leaves a virtual environment whose pip works; one that does not work is made anew.
+make_venv() {
+  local own=$venv/bin/python
+  if supported_python "$own" && "$own" -m pip --version >/dev/null 2>&1; then return; fi
+  rm -rf "$venv"
+  "$python" -m venv "$venv" ||
+    die "'$python -m venv' failed (its message is above). Install Python's venv module, or put another" \
+        "python3 (3.10 to 3.13) first on PATH"
+}
+
+# need_space GIB: stops when the file system of .deps/ has less free than that.
+need_space() {
+  local free
+  free=$(($(df -Pk "$deps" | awk 'NR == 2 { print $4 }') / 1048576))
+  [[ $free -ge $1 ]] ||
+    die "the file system of $deps has $free GiB free and installing torch takes up to $1 GiB. Make room, or" \
+        "set TORCH_PREFIX to a LibTorch $torch_version"
+}
+
+# pip_install ARGUMENT...: pip with the user's own configuration, but without traces outside the checkout.
+pip_install() {
+  local cache=(--no-cache-dir)
+  [[ -z ${PIP_CACHE_DIR:-} ]] || cache=()
+  rm -rf "$deps/tmp"
+  mkdir -p "$deps/tmp"
+  TMPDIR=$deps/tmp "$venv/bin/python" -m pip --quiet --disable-pip-version-check --no-input install \
+    ${cache[@]+"${cache[@]}"} "$@" </dev/null ||
+    die "pip could not install $* (its message is above). Start again to go on where it stopped"
+  rm -rf "$deps/tmp"
+}
+
+install_torch() {  # LEVEL
+  local level=$1 started=$SECONDS site
+  rm -f "$stamp"
+  if [[ $level == full ]]; then need_space 8; else need_space 3; fi
+  make_venv
+  site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  # pip takes a half-written package for an installed one; what is incomplete is made to be installed again.
+  "$venv/bin/python" -B "$root/cmake/wheels.py" repair "$site"
+  if [[ $level == full ]]; then
+    say "installing torch $torch_version with CUDA libraries in .deps/ (2.6 GB to download, 4.7 GB on disk)"
+    pip_install "${full_wheels[@]}"
+  else
+    say "installing torch $torch_version in .deps/ (0.5 GB to download, 1.3 GB on disk)"
+    pip_install --no-deps "${runtime_wheels[@]}"
+  fi
+  "$venv/bin/python" -B "$root/cmake/wheels.py" verify "$site"
+  printf '%s %s %s\n' "$torch_version" "$level" "${site#"$venv/"}" >"$stamp.new"
+  mv "$stamp.new" "$stamp"
+  torch_installed "$level" ||
+    die "torch $torch_version was installed in $venv, but one of its libraries is missing"
+  say "torch installed in $((SECONDS - started)) s"
+}
+
+setup_torch() {  # LEVEL
+  local level=$1 prefix
+  prefix=$(existing_libtorch)
+  if [[ -n $prefix ]]; then
+    torch_library=$prefix/lib/libtorch_cpu.so
+    return
+  fi
+  torch_installed full && return
+  if [[ $level == runtime ]] && cuda_driver_answers; then level=full; fi
+  torch_installed "$level" || install_torch "$level"
+}
+
+# --- all of it ------------------------------------------------------------------------------------------
+
+setup() {  # LEVEL
+  [[ ${1:-} == runtime || ${1:-} == full ]] || die "usage: setup runtime|full"
+  mkdir -p "$deps"
+  # Two commands started together must not install into the same folder.
+  if command -v flock >/dev/null; then
+    exec {setup_lock}>"$deps/lock"
+    flock "$setup_lock"
+  fi
+  setup_system_packages
+  find_python
+  setup_torch "$1"
+  if [[ -n ${setup_lock:-} ]]; then exec {setup_lock}>&-; fi
+}
+
+if [[ ${BASH_SOURCE[0]} == "$0" ]]; then setup "$@"; fi

@@ -1,0 +1,71 @@
+// Sizes of a DiT, free of LibTorch so that configuration code stays quick to compile.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dtk::models {
+
+/// The class-conditional diffusion transformer. `name` fixes depth, hidden, heads and patch for the
+/// published sizes; with "custom" all four must be given.
+struct DitOptions {
+  std::string name = "custom";
+  std::optional<int64_t> depth;   // L, number of blocks
+  std::optional<int64_t> hidden;  // D, divisible by 4 and by heads
+  std::optional<int64_t> heads;   // H
+  std::optional<int64_t> patch;   // p, must divide image_size
+  int64_t image_size = 32;        // S, height and width of what is diffused (latents or images)
+  int64_t channels = 4;           // C
+  int64_t classes = 1000;
+  double class_dropout = 0.1;  // probability of the null label in training; 0: no null label, no guidance
+  bool learn_sigma = true;     // 2C output channels
+  double mlp_ratio = 4.0;
+  double mlp_dropout = 0.0;  // after GELU, in training
+
+  template <class Self, class Visit>
+  static void fields(Self& self, Visit&& visit) {
+    auto& [name, depth, hidden, heads, patch, image_size, channels, classes, class_dropout, learn_sigma,
+           mlp_ratio, mlp_dropout] = self;
+    visit(
+        "name", name,
+        "custom | DiT-S/2 | DiT-S/4 | DiT-S/8 | DiT-B/2 | DiT-B/4 | DiT-B/8 | DiT-L/2 | DiT-L/4 | DiT-L/8 | "
+        "DiT-XL/2 | DiT-XL/4 | DiT-XL/8");
+    visit("depth", depth, "[1, 1024]");
+    visit("hidden", hidden, "[4, 65536]");
+    visit("heads", heads, "[1, 1024]");
+    visit("patch", patch, "[1, 1024]");
+    visit("image_size", image_size, "[1, 65536]");
+    visit("channels", channels, "[1, 65536]");
+    visit("classes", classes, "[1, inf)");
+    visit("class_dropout", class_dropout, "[0, 1)");
+    visit("learn_sigma", learn_sigma, "");
+    visit("mlp_ratio", mlp_ratio, "(0, 64]");
+    visit("mlp_dropout", mlp_dropout, "[0, 1)");
+  }
+  friend bool operator==(const DitOptions&, const DitOptions&) = default;
+
+  int64_t tokens() const;        ///< T = (image_size / patch)²; throws as resolved()
+  int64_t out_channels() const;  ///< C, or 2C with learn_sigma
+};
+
+/// Depth, hidden, heads and patch of a published name ("DiT-XL/2"); nothing for any other name.
+struct DitSize {
+  int64_t depth, hidden, heads, patch;
+};
+std::optional<DitSize> published_size(const std::string& name);
+
+/// A rule of DitOptions that spans several fields and is broken: which field, and what to do.
+struct DitProblem {
+  std::string field;
+  std::string message;
+};
+/// Every broken rule, in field order; empty if a DiT can be built.
+std::vector<DitProblem> problems(const DitOptions& options);
+
+/// `options` with depth, hidden, heads and patch filled in from a published name; the name stays, and
+/// resolving the result again changes nothing. Throws std::invalid_argument with the first of
+/// problems(options).
+DitOptions resolved(const DitOptions& options);
+
+}  // namespace dtk::models

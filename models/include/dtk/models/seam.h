@@ -1,0 +1,40 @@
+// The seam: three functions through which a program reaches inside a model. policies/ spells the same
+// types; neither library includes the other.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace dtk::models {
+
+using Tensors = std::vector<at::Tensor>;
+using SubtreeFn = std::function<Tensors(Tensors&& inputs)>;
+using Run = std::function<Tensors(std::string_view path, const SubtreeFn& fn, Tensors&& inputs)>;
+using Keep = std::function<at::Tensor(std::string_view name, at::Tensor value)>;
+using Attention = std::function<at::Tensor(at::Tensor q, at::Tensor k, at::Tensor v,
+                                           const std::optional<at::Tensor>& mask, double dropout)>;
+
+/// Every tensor a sub-tree reads is an input, moved in: the seam then owns the last reference and an input
+/// dies when the policy lets it, not at the caller's semicolon.
+struct Seam {
+  Run run;              // default: calls fn
+  Keep keep;            // default: returns the value
+  Attention attention;  // default: at::scaled_dot_product_attention
+  Seam();
+};
+
+/// A list of tensors made by moving. Braces would copy: an initializer list keeps its elements alive to the
+/// end of the full expression.
+template <class... T>
+Tensors pack(T&&... tensors) {
+  Tensors list;
+  list.reserve(sizeof...(tensors));
+  (list.emplace_back(std::forward<T>(tensors)), ...);
+  return list;
+}
+
+}  // namespace dtk::models

@@ -1,0 +1,28 @@
+// Options of the EMA policy, free of LibTorch so that configuration code stays quick to compile.
+#pragma once
+
+namespace dtk::policies {
+
+/// Three states: only `on` and `off` were asked for by the user; a policy that is asked for and has no
+/// effect is an error, a default without effect is a line in the report.
+enum class Enabled { by_default, on, off };
+
+struct EmaOptions {
+  Enabled enabled = Enabled::by_default;
+  // Weight of the old average per step. Runs of a few thousand steps want 0.99 to 0.999.
+  double decay = 0.9999;
+  // Use min(decay, (1 + n) / (10 + n)) at step n: without it the initial weights, whose output is zero,
+  // dominate a short run and it samples pure noise.
+  bool warmup = true;
+
+  template <class Self, class Visit>
+  static void fields(Self& self, Visit&& visit) {
+    auto& [enabled, decay, warmup] = self;
+    visit("enabled", enabled, "\"default\" | true | false");
+    visit("decay", decay, "[0, 1)");
+    visit("warmup", warmup, "");
+  }
+  friend bool operator==(const EmaOptions&, const EmaOptions&) = default;
+};
+
+}  // namespace dtk::policies

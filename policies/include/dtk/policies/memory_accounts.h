@@ -1,0 +1,135 @@
+// The books of the memory ledger: every live block has exactly one owner, and the sums by owner are kept
+// at the instant of each phase's peak. Knows nothing of LibTorch; the counting allocator feeds it.
+#pragma once
+#include <dtk/policies/phase_meter.h>
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtk::policies {
+
+/// What a block is for. `temporaries` are born and freed within a step and labelled by operator;
+/// `other` is what nobody claimed.
+enum class Category : uint8_t {
+  parameters, casts, gradients, optimizer, ema, saved, data, temporaries, scratch, other
+};
+inline constexpr int kCategories = 10;
+const char* name_of(Category category);
+
+/// An owner is a category and a label below it (module path, operator name), interned for the process's
+/// lifetime. Thread-safe.
+struct OwnerId {
+  uint32_t index = 0;
+  Category category = Category::other;
+  friend bool operator==(const OwnerId&, const OwnerId&) = default;
+};
+struct Owner {
+  Category category;
+  std::string label;
+};
+OwnerId owner_id(Category category, std::string_view label);
+Owner owner_of(OwnerId id);
+
+/// Header in front of each counted block. The blocks form a list through their headers, so that the
+/// ledger needs no map from address to block.
+struct alignas(64) Block {
+  Block* previous = nullptr;
+  Block* next = nullptr;
+  int64_t bytes = 0;
+  uint64_t serial = 0;  // order of birth
+  OwnerId owner;        // whom the bytes are counted for now
+  OwnerId holder;       // whom they are counted for when autograd does not hold the block
+  uint32_t saved = 0;   // tensors saved for backward that lie in this block
+  uint32_t mark = 0;    // guards against freeing what is not a counted block
+};
+static_assert(sizeof(Block) == 64, "the user's pointer behind the header must stay 64-byte aligned");
+
+/// One change of the books, as the event log records it. `from` == `to` for births (from unused) and
+/// deaths (to unused).
+struct MemoryEvent {
+  enum class Kind : uint8_t { birth, death, transfer, phase };
+  Kind kind;
+  uint64_t serial;  // block; for `phase` the index into phase names
+  int64_t bytes;
+  OwnerId from;
+  OwnerId to;
+};
+
+/// Live bytes by owner at one instant.
+struct MemorySums {
+  int64_t bytes = 0;
+  std::vector<int64_t> by_owner;  // index: OwnerId::index
+
+  int64_t of(Category category) const;
+  /// Category -> label -> bytes, zero entries left out.
+  std::map<Category, std::map<std::string, int64_t>> items() const;
+};
+
+struct PhasePeak {
+  std::string name;
+  MemorySums peak;  // at the last moment before the phase's highest total fell
+};
+
+/// The phase with the highest peak; the first of them if several are equal.
+PhasePeak highest(const std::vector<PhasePeak>& phases);
+
+/// Thread-safe. All byte counts are requested bytes, without header, alignment or malloc's own overhead.
+class MemoryAccounts final : public PhaseMeter {
+ public:
+  void birth(Block* block, int64_t bytes, OwnerId owner);
+  void death(Block* block);
+  /// Gives the block to `owner`; while autograd holds a temporary, it stays counted as saved.
+  void assign(Block* block, OwnerId owner);
+  /// A tensor in this block was saved for backward under `owner` (category saved) / was released.
+  /// Only temporaries change hands: a parameter or an input batch that autograd also holds keeps its owner.
+  void hold(Block* block, OwnerId owner);
+  void release(Block* block);
+
+  std::string enter_phase(std::string_view name) override;
+
+  /// Moves temporaries that are still alive to `other` under the same label: called between steps, where
+  /// nothing temporary may live. Returns the bytes moved.
+  int64_t disown_temporaries();
+
+  int64_t live_bytes() const;
+  /// Live sums computed by walking all blocks, for tests: must equal live().
+  MemorySums walk() const;
+  MemorySums live() const;
+  std::vector<PhasePeak> phases() const override;
+  /// Forgets all phases and their peaks; the books of live blocks stay.
+  void reset_phases(std::string_view first_phase);
+
+  /// Records every change from now on (for tests; grows without bound). Returns the sums at the start.
+  MemorySums start_event_log();
+  std::vector<MemoryEvent> stop_event_log();
+  std::vector<std::string> phase_names() const;
+
+ private:
+  struct Phase {
+    std::string name;
+    int64_t peak = -1;  // below any total, so that the first event sets it
+    MemorySums sums;
+  };
+  void move(Block* block, OwnerId to);
+  void add(OwnerId owner, int64_t bytes);
+  void raise_peak();
+  void keep_peak();
+  void log(MemoryEvent::Kind kind, uint64_t serial, int64_t bytes, OwnerId from, OwnerId to);
+  size_t phase_index(std::string_view name);
+
+  mutable std::mutex mutex_;  // guards everything below
+  Block* first_ = nullptr;
+  uint64_t serial_ = 0;
+  MemorySums live_;
+  std::vector<Phase> phases_{{"build", -1, {}}};
+  size_t phase_ = 0;
+  bool peak_pending_ = false;  // the phase's peak rose and its sums are not copied yet
+  bool logging_ = false;
+  std::vector<MemoryEvent> events_;
+};
+
+}  // namespace dtk::policies

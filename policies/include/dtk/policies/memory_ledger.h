@@ -1,0 +1,63 @@
+// The memory ledger on LibTorch: a counting CPU allocator, the operator that allocates, and the scopes by
+// which a program says whose memory it is.
+//
+// Nothing happens before install(). The scopes below are cheap and harmless without it.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <dtk/policies/memory_accounts.h>
+#include <dtk/policies/phase_meter.h>
+#include <dtk/policies/saved_tensors.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace dtk::policies {
+
+/// Installs the counting CPU allocator and the operator tracker for the lifetime of the object and puts
+/// back what was there before. Blocks may outlive it: they stay counted. Call before the tensors of
+/// interest exist, from one thread, while no other thread runs operators. Guards may nest.
+class CountingAllocatorGuard {
+ public:
+  [[nodiscard]] CountingAllocatorGuard();
+  ~CountingAllocatorGuard();
+  CountingAllocatorGuard(const CountingAllocatorGuard&) = delete;
+  CountingAllocatorGuard& operator=(const CountingAllocatorGuard&) = delete;
+
+ private:
+  void* previous_;  // at::Allocator*
+  PhaseMeterRegistration registration_;
+};
+
+/// The process's accounts of CPU memory. Never destroyed.
+MemoryAccounts& cpu_accounts();
+
+/// While alive, what this thread allocates belongs to (category, label) instead of to the operator.
+class OwnerScope {
+ public:
+  [[nodiscard]] OwnerScope(Category category, std::string_view label);
+  ~OwnerScope();
+  OwnerScope(const OwnerScope&) = delete;
+  OwnerScope& operator=(const OwnerScope&) = delete;
+
+ private:
+  OwnerId previous_;
+  bool had_previous_;
+};
+
+/// Gives the storage of `tensor` to an owner. No effect on storages that the counting allocator did not
+/// make (other devices, mapped files, memory from before install).
+void claim(const at::Tensor& tensor, Category category, std::string_view label);
+
+/// The counted block under a tensor's storage, or null.
+Block* counted_block(const at::Tensor& tensor);
+
+/// Gives each parameter's gradient to (gradients, label) at the instant autograd writes it. Uses the one
+/// post-accumulate hook that LibTorch keeps per parameter. No effect on a parameter that needs no gradient.
+void claim_gradient_when_written(const at::Tensor& parameter, std::string_view label);
+
+/// Layer for the saved-tensor stack: tensors saved for backward belong to (saved, module path) while
+/// autograd holds them.
+std::shared_ptr<SavedTensorLayer> saved_tensor_ledger();
+
+}  // namespace dtk::policies

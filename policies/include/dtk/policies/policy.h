@@ -1,0 +1,44 @@
+// What every memory policy is to a trainer. A trainer walks a list of these and names none of them.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <dtk/policies/report.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dtk::policies {
+
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+/// What a policy must find again to continue a run bit for bit.
+struct PolicyState {
+  NamedTensors tensors;
+  std::map<std::string, int64_t> counters;
+};
+
+/// An exchange of the model's weights that ends with the object's life.
+class WeightExchange {
+ public:
+  virtual ~WeightExchange() = default;
+};
+
+class Policy {
+ public:
+  virtual ~Policy() = default;
+  virtual std::string name() const = 0;
+  /// After each optimizer step. Reads no value on the host.
+  virtual void after_step() {}
+  /// The weights to sample with, in place of the model's own; null if the policy has none.
+  virtual std::unique_ptr<WeightExchange> sampling_weights() { return nullptr; }
+  /// Tensors are the live ones, not copies.
+  virtual PolicyState state() const { return {}; }
+  /// Throws PolicyError if `state` is not one of this policy and model.
+  virtual void restore(const PolicyState&) {}
+  virtual PolicyReport report() const = 0;
+};
+
+}  // namespace dtk::policies

@@ -1,0 +1,21 @@
+// What a policy says after it was applied.
+#pragma once
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace dtk::policies {
+
+struct PolicyReport {
+  std::string policy;       // name as in [policies.<name>]
+  bool active = false;      // has an effect in this run
+  std::string reason;       // one line: what it does, or why it does nothing
+  int64_t device_bytes = 0; // bytes it holds on the training device
+};
+
+/// A policy that cannot do what was asked for; the message says what to change.
+struct PolicyError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace dtk::policies

@@ -1,0 +1,77 @@
+// The one owner of LibTorch's default saved-tensor hooks: an ordered stack of layers, shared by the memory
+// ledger, checkpointing and offload.
+//
+// LibTorch asks the process's autograd engine for a hook each time an operator saves a tensor; without
+// Python, an Engine subclass is the only way to answer. This file is the only place that installs one.
+// The stack belongs to the thread and travels with LibTorch's thread-local state to the engine's worker
+// threads, so that a recomputation inside backward sees the layers of its forward.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <memory>
+
+namespace dtk::policies {
+
+/// One tensor that autograd saved; destroyed when autograd lets go of it.
+class SavedTensor {
+ public:
+  virtual ~SavedTensor() = default;
+  /// The tensor again; may be called more than once (retain_graph).
+  virtual at::Tensor unpack() = 0;
+};
+
+class SavedTensorStack;
+
+/// What one layer does with a tensor to be saved. pack() may be called from any thread.
+class SavedTensorLayer {
+ public:
+  virtual ~SavedTensorLayer() = default;
+  /// `tensor` is detached and shares the storage and version counter of the original. Keep it by
+  /// below.pack(tensor), or return an object that can make it again. Runs without grad mode.
+  virtual std::unique_ptr<SavedTensor> pack(const at::Tensor& tensor, const SavedTensorStack& below) = 0;
+};
+
+/// The layers under a given one; copies are cheap.
+class SavedTensorStack {
+ public:
+  struct Node;
+  /// The calling thread's stack.
+  static SavedTensorStack current();
+
+  /// Passes the tensor to the top layer; below the last one it is kept as it is, with its version.
+  std::unique_ptr<SavedTensor> pack(const at::Tensor& tensor) const;
+  bool empty() const { return top_ == nullptr; }
+
+ private:
+  explicit SavedTensorStack(std::shared_ptr<const Node> top) : top_(std::move(top)) {}
+  friend class SavedTensorScope;
+  std::shared_ptr<const Node> top_;
+};
+
+/// Puts `layer` on top of the calling thread's stack for the lifetime of the object.
+class SavedTensorScope {
+ public:
+  [[nodiscard]] explicit SavedTensorScope(std::shared_ptr<SavedTensorLayer> layer);
+  /// Makes `stack` the calling thread's stack, e.g. to recompute with the layers of the forward pass.
+  [[nodiscard]] explicit SavedTensorScope(const SavedTensorStack& stack);
+  ~SavedTensorScope();
+  SavedTensorScope(const SavedTensorScope&) = delete;
+  SavedTensorScope& operator=(const SavedTensorScope&) = delete;
+
+ private:
+  std::unique_ptr<c10::DebugInfoGuard> guard_;
+};
+
+/// Installs the engine that asks the stack, and puts LibTorch's base engine back at the end. Guards may
+/// nest; the engine itself lives for ever, because its worker threads do. Install before the first
+/// backward of the process. Without it all scopes are ignored.
+class SavedTensorEngineGuard {
+ public:
+  [[nodiscard]] SavedTensorEngineGuard();
+  ~SavedTensorEngineGuard();
+  SavedTensorEngineGuard(const SavedTensorEngineGuard&) = delete;
+  SavedTensorEngineGuard& operator=(const SavedTensorEngineGuard&) = delete;
+};
+
+}  // namespace dtk::policies

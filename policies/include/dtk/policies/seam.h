@@ -1,0 +1,28 @@
+// The three function types by which policies reach a model. models/ spells the same types: the two
+// libraries meet in the types' structure and include nothing of each other.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace dtk::policies {
+
+using Tensors = std::vector<at::Tensor>;
+
+/// One named sub-tree's computation. Inputs are moved in, so that whoever runs it holds the last reference.
+using SubtreeFn = std::function<Tensors(Tensors&& inputs)>;
+
+/// Runs a sub-tree: calls fn with the inputs, once or (to recompute) again later.
+using Run = std::function<Tensors(std::string_view path, const SubtreeFn& fn, Tensors&& inputs)>;
+
+/// Marks a named intermediate result that a policy may keep; returns the value to go on with.
+using Keep = std::function<at::Tensor(std::string_view name, at::Tensor value)>;
+
+/// Attention of q, k, v (N, H, T, d) with an optional mask and dropout probability; returns (N, H, T, d).
+using Attention = std::function<at::Tensor(at::Tensor q, at::Tensor k, at::Tensor v,
+                                           const std::optional<at::Tensor>& mask, double dropout)>;
+
+}  // namespace dtk::policies

@@ -1,0 +1,249 @@
+#include <dtk/policies/memory_accounts.h>
+
+#include <deque>
+#include <stdexcept>
+#include <unordered_map>
+#include <utility>
+
+namespace dtk::policies {
+namespace {
+
+constexpr uint32_t kLive = 0xB10C11FE;
+constexpr uint32_t kDead = 0xDEADB10C;
+
+struct OwnerTable {
+  std::mutex mutex;
+  std::deque<Owner> owners;
+  std::unordered_map<std::string, uint32_t> ids;  // key: category digit, then label
+};
+
+// Leaked on purpose: blocks are freed by static destructors of other libraries.
+OwnerTable& owner_table() {
+  static auto* table = new OwnerTable;
+  return *table;
+}
+
+Owner owner_at(size_t index) {
+  auto& table = owner_table();
+  std::lock_guard lock(table.mutex);
+  return table.owners.at(index);
+}
+
+bool temporary(OwnerId id) { return id.category == Category::temporaries; }
+
+void check(const Block* block) {
+  if (block->mark != kLive) throw std::logic_error("memory ledger: not a live block of the counting allocator");
+}
+
+}  // namespace
+
+const char* name_of(Category category) {
+  static constexpr const char* kNames[kCategories] = {"parameters", "casts", "gradients",   "optimizer", "ema",
+                                                      "saved",      "data",  "temporaries", "scratch",   "other"};
+  return kNames[static_cast<int>(category)];
+}
+
+OwnerId owner_id(Category category, std::string_view label) {
+  std::string key(1, static_cast<char>('0' + static_cast<int>(category)));
+  key += label;
+  auto& table = owner_table();
+  std::lock_guard lock(table.mutex);
+  const auto [entry, added] = table.ids.try_emplace(std::move(key), static_cast<uint32_t>(table.owners.size()));
+  if (added) table.owners.push_back({category, std::string(label)});
+  return {entry->second, category};
+}
+
+Owner owner_of(OwnerId id) { return owner_at(id.index); }
+
+int64_t MemorySums::of(Category category) const {
+  int64_t sum = 0;
+  for (size_t i = 0; i < by_owner.size(); ++i) {
+    if (by_owner[i] != 0 && owner_at(i).category == category) sum += by_owner[i];
+  }
+  return sum;
+}
+
+std::map<Category, std::map<std::string, int64_t>> MemorySums::items() const {
+  std::map<Category, std::map<std::string, int64_t>> result;
+  for (size_t i = 0; i < by_owner.size(); ++i) {
+    if (by_owner[i] == 0) continue;
+    const Owner owner = owner_at(i);
+    result[owner.category][owner.label] += by_owner[i];
+  }
+  return result;
+}
+
+void MemoryAccounts::log(MemoryEvent::Kind kind, uint64_t serial, int64_t bytes, OwnerId from, OwnerId to) {
+  if (logging_) events_.push_back({kind, serial, bytes, from, to});
+}
+
+void MemoryAccounts::add(OwnerId owner, int64_t bytes) {
+  if (owner.index >= live_.by_owner.size()) live_.by_owner.resize(owner.index + 1, 0);
+  live_.by_owner[owner.index] += bytes;
+  live_.bytes += bytes;
+}
+
+// The sums at a peak are copied only when the total is about to fall: while it rises, and while blocks
+// change hands at the top, a copy would be thrown away by the next event.
+void MemoryAccounts::keep_peak() {
+  if (!peak_pending_) return;
+  phases_[phase_].sums = live_;
+  peak_pending_ = false;
+}
+
+void MemoryAccounts::raise_peak() {
+  Phase& phase = phases_[phase_];
+  if (live_.bytes <= phase.peak) return;
+  phase.peak = live_.bytes;
+  peak_pending_ = true;
+}
+
+void MemoryAccounts::birth(Block* block, int64_t bytes, OwnerId owner) {
+  std::lock_guard lock(mutex_);
+  *block = Block{nullptr, first_, bytes, serial_++, owner, owner, 0, kLive};
+  if (first_ != nullptr) first_->previous = block;
+  first_ = block;
+  add(owner, bytes);
+  log(MemoryEvent::Kind::birth, block->serial, bytes, owner, owner);
+  raise_peak();
+}
+
+void MemoryAccounts::death(Block* block) {
+  std::lock_guard lock(mutex_);
+  check(block);
+  keep_peak();
+  add(block->owner, -block->bytes);
+  log(MemoryEvent::Kind::death, block->serial, block->bytes, block->owner, block->owner);
+  (block->previous != nullptr ? block->previous->next : first_) = block->next;
+  if (block->next != nullptr) block->next->previous = block->previous;
+  block->mark = kDead;
+}
+
+void MemoryAccounts::move(Block* block, OwnerId to) {
+  if (block->owner == to) return;
+  log(MemoryEvent::Kind::transfer, block->serial, block->bytes, block->owner, to);
+  add(block->owner, -block->bytes);
+  add(to, block->bytes);
+  block->owner = to;
+}
+
+void MemoryAccounts::assign(Block* block, OwnerId owner) {
+  const bool held_if_saved = temporary(owner);
+  std::lock_guard lock(mutex_);
+  check(block);
+  block->holder = owner;
+  if (block->saved == 0 || !held_if_saved) move(block, owner);
+}
+
+void MemoryAccounts::hold(Block* block, OwnerId owner) {
+  std::lock_guard lock(mutex_);
+  check(block);
+  if (block->saved++ == 0 && temporary(block->holder)) move(block, owner);
+}
+
+void MemoryAccounts::release(Block* block) {
+  std::lock_guard lock(mutex_);
+  check(block);
+  if (--block->saved == 0) move(block, block->holder);
+}
+
+size_t MemoryAccounts::phase_index(std::string_view name) {
+  for (size_t i = 0; i < phases_.size(); ++i) {
+    if (phases_[i].name == name) return i;
+  }
+  phases_.push_back({std::string(name), -1, {}});
+  return phases_.size() - 1;
+}
+
+std::string MemoryAccounts::enter_phase(std::string_view name) {
+  std::lock_guard lock(mutex_);
+  keep_peak();
+  std::string left = phases_[phase_].name;
+  phase_ = phase_index(name);
+  log(MemoryEvent::Kind::phase, phase_, 0, {}, {});
+  raise_peak();
+  return left;
+}
+
+int64_t MemoryAccounts::disown_temporaries() {
+  std::lock_guard lock(mutex_);
+  keep_peak();
+  int64_t moved = 0;
+  for (Block* block = first_; block != nullptr; block = block->next) {
+    if (!temporary(block->owner)) continue;
+    block->holder = owner_id(Category::other, owner_of(block->owner).label);
+    move(block, block->holder);
+    moved += block->bytes;
+  }
+  return moved;
+}
+
+int64_t MemoryAccounts::live_bytes() const {
+  std::lock_guard lock(mutex_);
+  return live_.bytes;
+}
+
+MemorySums MemoryAccounts::live() const {
+  std::lock_guard lock(mutex_);
+  return live_;
+}
+
+MemorySums MemoryAccounts::walk() const {
+  std::lock_guard lock(mutex_);
+  MemorySums sums;
+  sums.by_owner.resize(live_.by_owner.size(), 0);
+  for (const Block* block = first_; block != nullptr; block = block->next) {
+    sums.by_owner.at(block->owner.index) += block->bytes;
+    sums.bytes += block->bytes;
+  }
+  return sums;
+}
+
+std::vector<PhasePeak> MemoryAccounts::phases() const {
+  std::lock_guard lock(mutex_);
+  std::vector<PhasePeak> result;
+  for (size_t i = 0; i < phases_.size(); ++i) {
+    if (phases_[i].peak < 0) continue;
+    const bool pending = i == phase_ && peak_pending_;
+    result.push_back({phases_[i].name, pending ? live_ : phases_[i].sums});
+  }
+  return result;
+}
+
+PhasePeak highest(const std::vector<PhasePeak>& phases) {
+  const PhasePeak* result = nullptr;
+  for (const PhasePeak& phase : phases) {
+    if (result == nullptr || phase.peak.bytes > result->peak.bytes) result = &phase;
+  }
+  return result != nullptr ? *result : PhasePeak{"build", {}};
+}
+
+void MemoryAccounts::reset_phases(std::string_view first_phase) {
+  std::lock_guard lock(mutex_);
+  phases_.assign(1, Phase{std::string(first_phase), -1, {}});
+  phase_ = 0;
+  peak_pending_ = false;
+  raise_peak();
+}
+
+MemorySums MemoryAccounts::start_event_log() {
+  std::lock_guard lock(mutex_);
+  events_.clear();
+  logging_ = true;
+  return live_;
+}
+
+std::vector<MemoryEvent> MemoryAccounts::stop_event_log() {
+  std::lock_guard lock(mutex_);
+  logging_ = false;
+  return std::exchange(events_, {});
+}
+
+std::vector<std::string> MemoryAccounts::phase_names() const {
+  std::lock_guard lock(mutex_);
+  std::vector<std::string> names;
+  for (const Phase& phase : phases_) names.push_back(phase.name);
+  return names;
+}
+
+}  // namespace dtk::policies

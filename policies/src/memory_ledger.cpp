@@ -1,0 +1,201 @@
+#include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/module_path.h>
+
+#include <ATen/record_function.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/alloc_cpu.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <array>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+namespace dtk::policies {
+namespace {
+
+// ---- who allocates ----
+
+thread_local std::optional<OwnerId> scope_owner;
+
+// Names of the operators this thread is inside of. Names outlive their RecordFunction, which outlives the
+// entry. Deeper calls than the array holds are attributed to the deepest entry.
+struct OperatorStack {
+  std::array<const char*, 128> names;
+  size_t depth = 0;
+};
+thread_local OperatorStack operators;
+
+std::unique_ptr<at::ObserverContext> enter_operator(const at::RecordFunction& fn) {
+  auto& stack = operators;
+  if (stack.depth < stack.names.size()) stack.names[stack.depth] = fn.name();
+  ++stack.depth;
+  return nullptr;
+}
+
+void leave_operator(const at::RecordFunction&, at::ObserverContext*) {
+  // An operator entered before the tracker was installed leaves without an entry.
+  if (operators.depth > 0) --operators.depth;
+}
+
+bool is_factory(const char* name) {
+  constexpr char kEmpty[] = "aten::empty";
+  constexpr char kResize[] = "aten::resize";
+  return std::strncmp(name, kEmpty, sizeof kEmpty - 1) == 0 ||
+         std::strncmp(name, kResize, sizeof kResize - 1) == 0;
+}
+
+// The innermost operator that is not a mere allocation: "aten::empty" says nothing about why.
+OwnerId operator_owner() {
+  const auto& stack = operators;
+  const size_t depth = std::min(stack.depth, stack.names.size());
+  for (size_t i = depth; i > 0; --i) {
+    if (!is_factory(stack.names[i - 1])) return owner_id(Category::temporaries, stack.names[i - 1]);
+  }
+  if (depth > 0) return owner_id(Category::temporaries, stack.names[0]);
+  return owner_id(Category::other, "outside any operator");
+}
+
+// ---- the allocator ----
+
+Block* header_of(void* pointer) { return static_cast<Block*>(pointer) - 1; }
+
+void free_counted(void* pointer) {
+  if (pointer == nullptr) return;
+  Block* block = header_of(pointer);
+  cpu_accounts().death(block);
+  c10::free_cpu(block);
+}
+
+[[noreturn]] void throw_out_of_memory(size_t bytes) {
+  const MemorySums live = cpu_accounts().live();
+  std::string held;
+  for (const auto& [category, items] : live.items()) {
+    held += std::string(held.empty() ? "" : ", ") + name_of(category) + " " + std::to_string(live.of(category));
+  }
+  C10_THROW_ERROR(OutOfMemoryError, c10::str("out of CPU memory: ", bytes, " bytes asked for by ",
+                                             owner_of(scope_owner.value_or(operator_owner())).label, " with ",
+                                             live.bytes, " bytes alive (", held, ")"));
+}
+
+// DataPtrs carry the user's pointer as their context: oneDNN takes memory by raw_allocate, which needs that.
+class CountingAllocator final : public c10::Allocator {
+ public:
+  at::DataPtr allocate(size_t bytes) override {
+    const at::Device cpu(at::kCPU);
+    if (bytes == 0) return {nullptr, nullptr, &free_counted, cpu};
+    void* base = nullptr;
+    try {
+      base = c10::alloc_cpu(bytes + sizeof(Block));
+    } catch (const c10::Error&) {
+      throw_out_of_memory(bytes);
+    }
+    auto* block = static_cast<Block*>(base);
+    const OwnerId owner = scope_owner ? *scope_owner : operator_owner();
+    cpu_accounts().birth(block, static_cast<int64_t>(bytes), owner);
+    return {block + 1, block + 1, &free_counted, cpu};
+  }
+  at::DeleterFnPtr raw_deleter() const override { return &free_counted; }
+  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
+};
+
+constexpr uint8_t kPriority = 1;  // above the stock allocator's 0; a later caller of equal priority wins
+
+int tracker_guards = 0;
+at::CallbackHandle tracker = 0;
+
+// ---- saved tensors ----
+
+class LedgeredTensor final : public SavedTensor {
+ public:
+  LedgeredTensor(std::unique_ptr<SavedTensor> kept, const at::Tensor& tensor, OwnerId owner)
+      : kept_(std::move(kept)), block_(counted_block(tensor)) {
+    if (block_ != nullptr) cpu_accounts().hold(block_, owner);
+  }
+  ~LedgeredTensor() override {
+    if (block_ != nullptr) cpu_accounts().release(block_);
+  }
+  at::Tensor unpack() override { return kept_->unpack(); }
+
+ private:
+  const std::unique_ptr<SavedTensor> kept_;  // keeps the block alive longer than block_ is used
+  Block* const block_;
+};
+
+class SavedTensorLedger final : public SavedTensorLayer {
+ public:
+  std::unique_ptr<SavedTensor> pack(const at::Tensor& tensor, const SavedTensorStack& below) override {
+    return std::make_unique<LedgeredTensor>(below.pack(tensor), tensor,
+                                            owner_id(Category::saved, module_path()));
+  }
+};
+
+class ClaimGradient final : public torch::autograd::PostAccumulateGradHook {
+ public:
+  explicit ClaimGradient(std::string_view label) : owner_(owner_id(Category::gradients, label)) {}
+  void operator()(const at::Tensor& parameter) override {
+    Block* block = counted_block(parameter.grad());
+    if (block != nullptr) cpu_accounts().assign(block, owner_);
+  }
+
+ private:
+  const OwnerId owner_;
+};
+
+}  // namespace
+
+MemoryAccounts& cpu_accounts() {
+  static auto* accounts = new MemoryAccounts;  // leaked: blocks are freed after static destruction
+  return *accounts;
+}
+
+CountingAllocatorGuard::CountingAllocatorGuard()
+    : previous_(c10::GetCPUAllocator()), registration_(cpu_accounts()) {
+  static auto* allocator = new CountingAllocator;  // leaked for the same reason
+  c10::SetCPUAllocator(allocator, kPriority);
+  if (tracker_guards++ == 0) {
+    tracker = at::addGlobalCallback(
+        at::RecordFunctionCallback(&enter_operator, &leave_operator).scopes({at::RecordScope::FUNCTION}));
+  }
+}
+
+CountingAllocatorGuard::~CountingAllocatorGuard() {
+  if (--tracker_guards == 0) at::removeCallback(tracker);
+  c10::SetCPUAllocator(static_cast<c10::Allocator*>(previous_), kPriority);
+}
+
+OwnerScope::OwnerScope(Category category, std::string_view label) : had_previous_(scope_owner.has_value()) {
+  if (had_previous_) previous_ = *scope_owner;
+  scope_owner = owner_id(category, label);
+}
+
+OwnerScope::~OwnerScope() {
+  if (had_previous_) {
+    scope_owner = previous_;
+  } else {
+    scope_owner.reset();
+  }
+}
+
+Block* counted_block(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.has_storage()) return nullptr;
+  const at::DataPtr& data = tensor.storage().data_ptr();
+  if (data.get() == nullptr || data.get_deleter() != &free_counted) return nullptr;
+  return header_of(data.get());
+}
+
+void claim(const at::Tensor& tensor, Category category, std::string_view label) {
+  Block* block = counted_block(tensor);
+  if (block != nullptr) cpu_accounts().assign(block, owner_id(category, label));
+}
+
+void claim_gradient_when_written(const at::Tensor& parameter, std::string_view label) {
+  if (!parameter.requires_grad()) return;
+  torch::autograd::impl::set_post_acc_grad_hooks(parameter, std::make_unique<ClaimGradient>(label));
+}
+
+std::shared_ptr<SavedTensorLayer> saved_tensor_ledger() { return std::make_shared<SavedTensorLedger>(); }
+
+}  // namespace dtk::policies

@@ -1,0 +1,113 @@
+#include <dtk/policies/saved_tensors.h>
+#include <dtk/policies/module_path.h>
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/saved_variable_hooks.h>
+
+#include <atomic>
+#include <utility>
+
+namespace dtk::policies {
+
+// Lives in LibTorch's thread-local debug information: of all the thread-local state, that is what the
+// engine copies to its worker threads and what a library may add to.
+struct SavedTensorStack::Node final : c10::DebugInfoBase, std::enable_shared_from_this<Node> {
+  Node(std::shared_ptr<SavedTensorLayer> own, std::shared_ptr<const Node> under)
+      : layer(std::move(own)), below(std::move(under)) {}
+  std::shared_ptr<SavedTensorLayer> layer;  // null: the stack was emptied on purpose
+  std::shared_ptr<const Node> below;
+};
+
+namespace {
+
+constexpr auto kKind = c10::DebugInfoKind::TEST_INFO_2;  // used by nothing in a released LibTorch
+
+const SavedTensorStack::Node* current_node() {
+  return static_cast<const SavedTensorStack::Node*>(c10::ThreadLocalDebugInfo::get(kKind));
+}
+
+// LibTorch compares versions only for tensors it saves itself; under hooks that check is ours.
+class KeptTensor final : public SavedTensor {
+ public:
+  explicit KeptTensor(const at::Tensor& tensor)
+      : tensor_(tensor), version_(tensor._version()), path_(module_path()) {}
+
+  at::Tensor unpack() override {
+    TORCH_CHECK(tensor_._version() == version_, "a tensor ", tensor_.sizes(), " saved for backward",
+                path_.empty() ? "" : " in " + path_, " was changed in place afterwards (version ", version_,
+                " when saved, ", tensor_._version(),
+                " now), so its gradient would be wrong; make that change out of place, or after backward");
+    return tensor_;
+  }
+
+ private:
+  const at::Tensor tensor_;
+  const int64_t version_;
+  const std::string path_;
+};
+
+class EngineHook final : public torch::autograd::SavedVariableHooks {
+ public:
+  void call_pack_hook(const at::Tensor& tensor) override {
+    // detach(): keeping an operator's output itself would make a cycle output -> node -> hook -> output.
+    saved_ = SavedTensorStack::current().pack(tensor.detach());
+  }
+  at::Tensor call_unpack_hook() override { return saved_->unpack(); }
+
+ private:
+  std::unique_ptr<SavedTensor> saved_;
+};
+
+class StackEngine final : public torch::autograd::Engine {
+ public:
+  std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
+    const auto* node = current_node();
+    if (node == nullptr || node->layer == nullptr) return nullptr;
+    return std::make_unique<EngineHook>();
+  }
+};
+
+torch::autograd::Engine& stack_engine() {
+  static auto* engine = new StackEngine;  // leaked: worker threads refer to it until the process ends
+  return *engine;
+}
+
+std::atomic<int> engine_guards{0};
+
+}  // namespace
+
+SavedTensorStack SavedTensorStack::current() {
+  const Node* node = current_node();
+  if (node == nullptr || node->layer == nullptr) return SavedTensorStack(nullptr);
+  return SavedTensorStack(node->shared_from_this());
+}
+
+std::unique_ptr<SavedTensor> SavedTensorStack::pack(const at::Tensor& tensor) const {
+  if (top_ == nullptr) return std::make_unique<KeptTensor>(tensor);
+  return top_->layer->pack(tensor, SavedTensorStack(top_->below));
+}
+
+SavedTensorScope::SavedTensorScope(std::shared_ptr<SavedTensorLayer> layer) {
+  auto node = std::make_shared<SavedTensorStack::Node>(std::move(layer), SavedTensorStack::current().top_);
+  guard_ = std::make_unique<c10::DebugInfoGuard>(kKind, std::move(node));
+}
+
+SavedTensorScope::SavedTensorScope(const SavedTensorStack& stack) {
+  auto node = stack.empty() ? std::make_shared<SavedTensorStack::Node>(nullptr, nullptr)
+                            : std::make_shared<SavedTensorStack::Node>(stack.top_->layer, stack.top_->below);
+  guard_ = std::make_unique<c10::DebugInfoGuard>(kKind, std::move(node));
+}
+
+SavedTensorScope::~SavedTensorScope() = default;
+
+SavedTensorEngineGuard::SavedTensorEngineGuard() {
+  if (engine_guards++ == 0) torch::autograd::set_default_engine_stub(&stack_engine);
+}
+
+SavedTensorEngineGuard::~SavedTensorEngineGuard() {
+  if (--engine_guards == 0) {
+    torch::autograd::set_default_engine_stub(&torch::autograd::Engine::get_base_engine);
+  }
+}
+
+}  // namespace dtk::policies

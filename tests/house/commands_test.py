@@ -1,0 +1,125 @@
+"""examples/quickstart and tests/run, with stub programs; nothing is installed, built or trained."""
+
+import os
+import subprocess
+import unittest
+
+from stub_tree import ROOT, StubTreeTest
+
+
+class Quickstart(StubTreeTest):
+    def quickstart(self, *arguments: str, **options):
+        return self.run_command(str(self.tree / "examples/quickstart"), *arguments, **options)
+
+    def arguments(self) -> str:
+        return (self.top / "arguments").read_text().replace(str(self.tree), "TREE")
+
+    def test_unknown_arguments(self):
+        for arguments, message in (
+            (["--fast"], "unknown argument: --fast"),
+            (["runs"], "unknown argument: runs"),
+            (["--seconds"], "--seconds needs a value"),
+            (["--out"], "--out needs a value"),
+            (["--seconds", "0"], "--seconds 0: give a number of seconds above 0"),
+            (["--seconds", "-1"], "--seconds -1: give a number of seconds above 0"),
+            (["--seconds", "1m"], "--seconds 1m: give a number of seconds above 0"),
+        ):
+            result = self.quickstart(*arguments)
+            self.assertEqual(result.returncode, 2)
+            self.assertTrue(
+                result.stderr.startswith(f"examples/quickstart: {message}\n\nUsage: "), result.stderr
+            )
+            self.assertEqual(self.calls.read_text(), "")
+
+    def test_trains_into_the_first_free_folder_from_any_working_directory(self):
+        for number in (1, 2):
+            result = self.quickstart(cwd=self.top)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            out = f"TREE/runs/quickstart-{number}"
+            self.assertEqual(
+                self.arguments(),
+                "[--config][TREE/configs/base.toml][--set][train.seconds=300]" f"[--set][train.out={out}]",
+            )
+            self.assertEqual(
+                result.stdout.replace(str(self.tree), "TREE").split("\n")[-3:-1],
+                [f"Run folder:  {out}", f"Sample grid: {out}/samples/grid-0002.png"],
+            )
+            self.assertNotIn("SYNTHETIC", result.stdout)
+        self.assertTrue(self.called("ninja")[0].endswith(" dit-train dit-sample"))
+        self.assertEqual(self.called("cmake"), [], "the second time nothing is configured")
+
+    def test_seconds_and_out(self):
+        self.assertEqual(self.quickstart("--seconds", "2.5", "--out", "a b", cwd=self.top).returncode, 0)
+        self.assertIn(f"[train.seconds=2.5][--set][train.out={self.top}/a b]", self.arguments())
+
+    def test_without_fashion_mnist_everything_says_synthetic(self):
+        (self.data / "train-labels-idx1-ubyte.gz").unlink()
+        for number in (1, 2):
+            result = self.quickstart()
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn(
+                f"[train.out=TREE/runs/quickstart-SYNTHETIC-{number}][--set][data.kind=images][--set]"
+                '[data.folder=TREE/runs/SYNTHETIC-garments][--set][data.images=""][--set][data.labels=""]',
+                self.arguments(),
+            )
+            self.assertIn("SYNTHETIC: the images of this run were drawn", result.stdout)
+        self.assertTrue((self.tree / "runs/SYNTHETIC-garments/drawn").is_file())
+
+    def test_the_exit_code_is_dit_trains(self):
+        self.assertEqual(self.quickstart(TRAIN_EXIT="5").returncode, 5)
+
+    def test_another_libtorch_configures_again(self):
+        self.quickstart()
+        (self.top / "mine/lib").mkdir(parents=True)
+        (self.top / "mine/lib/libtorch_cpu.so").touch()
+        self.quickstart(TORCH_PREFIX=str(self.top / "mine"))
+        self.assertEqual(
+            self.called("cmake"),
+            [f"cmake --preset release -DDTK_TORCH_CPU={self.top}/mine/lib/libtorch_cpu.so"],
+        )
+
+    def test_a_moved_checkout_configures_afresh(self):
+        self.quickstart()
+        self.tree = self.tree.rename(self.top / "moved")
+        self.quickstart()
+        self.assertIn("--preset release --fresh", self.called("cmake")[0])
+
+
+class TestsRun(StubTreeTest):
+    def command(self, *arguments: str, **environment: str):
+        return self.run_command(str(self.tree / "tests/run"), *arguments, cwd=self.top, **environment)
+
+    def test_passes_and_hands_its_arguments_on(self):
+        result = self.command("-R", "loader test")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(
+            result.stdout, r"tests/run: \d+ s \(set-up \d+ s, build \d+ s, tests \d+ s\): passed\n$"
+        )
+        self.assertTrue(self.called("ctest")[0].endswith(" -R loader test"))
+        self.assertEqual(self.installs(), ["--no-cache-dir torch==2.11.0"])
+
+    def test_fails_when_a_test_fails(self):
+        result = self.command(CTEST_EXIT="8")
+        self.assertEqual(result.returncode, 8)
+        self.assertIn("FAILED\n", result.stdout)
+
+    def test_fails_when_a_test_is_skipped_or_none_ran(self):
+        skipped = '<testcase name="{}" status="notrun"><system-out>SKIPPED: no data\n</system-out></testcase>'
+        ran = '<testcase name="b" status="run"/>'
+        for cases, message in (
+            (ran + skipped.format("a"), "a: skipped, and only tests labelled"),
+            ("", "no test ran"),
+        ):
+            result = self.command(JUNIT=f"<testsuite>{cases}</testsuite>")
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("tests/run: error: " + message, result.stdout)
+
+
+class Scripts(unittest.TestCase):
+    def test_bash_reads_them(self):
+        for path in ("cmake/setup.sh", "cmake/build.sh", "examples/quickstart", "tests/run", ".ci/run"):
+            subprocess.run(["bash", "-n", str(ROOT / path)], check=True, env=os.environ)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,235 @@
+"""Each house check passes a clean tree and finds each offence that it is there for.
+
+self_test.py COMPILER: the compiler is used to link a program to a library named libtorch_cuda.so.
+"""
+
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import file_sizes
+import include_arrows
+import layout
+import linked_libraries
+import quiet_libraries
+import readme
+import torch_use
+
+COMPILER = "c++"
+
+CLEAN = {
+    "policies/include/dtk/policies/ema.h": "#include <ATen/core/Tensor.h>\n#include <vector>\n",
+    "policies/src/ema.cpp": '#include <dtk/policies/ema.h>\n#include "own.h"\n// std::cout << "a comment";\n',
+    "policies/src/own.h": "// #include <dtk/toolkit/errors.h>\nint a = 1'000;\n",
+    "policies/CMakeLists.txt": "dtk_library(policies DEPENDS torch)  # never dtk::models\n",
+    "models/src/dit.cpp": '#include <dtk/models/dit.h>\nauto s = "puts(1); exit(1)";\nvoid f() { a.abort(); }\n',
+    "toolkit/src/trainer.cpp": "#include <dtk/policies/ema.h>\nint n = std::snprintf(b, 1, f);\n",
+    "toolkit/programs/dit_train.cpp": "#include <iostream>\nint main() { std::cout << 1; std::exit(1); }\n",
+    "tests/toolkit/trainer_test.cpp": "#include <dtk/toolkit/trainer.h>\n",
+    "tests/run": "#!/bin/sh\n",
+    "examples/quickstart": "#!/bin/sh\n",
+    "configs/base.toml": "",
+    "cmake/DtkTorch.cmake": "# find_package(Torch) would need libtorch_cuda\nset(libs torch_cpu c10)\n",
+    "build/x.cpp": "#include <torch/torch.h>\n",
+    ".gitignore": "/build/\n",
+    ".ci/run": '#!/bin/sh\n# all tests\nexec "$(dirname "$0")/../tests/run"\n',
+    "CMakeLists.txt": "",
+    "CMakePresets.json": "{}",
+    "README.md": "# dit-train\nexamples/quickstart\ntests/run\n",
+    "LICENSE": "",
+    "CHANGELOG.md": "",
+    "CONTRIBUTING.md": "",
+}
+EXECUTABLE = ("tests/run", "examples/quickstart", ".ci/run")
+
+
+class TreeTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name).resolve()
+        for path, text in CLEAN.items():
+            self.write(path, text)
+        for path in EXECUTABLE:
+            (self.root / path).chmod(0o755)
+
+    def write(self, path: str, text: str) -> None:
+        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / path).write_text(text)
+
+    def assert_finds(self, module, path: str, text: str, words: str) -> None:
+        """Clean before the file is written; exactly one offence, naming the file, afterwards."""
+        self.assertEqual(module.check(self.root), [])
+        self.write(path, text)
+        found = module.check(self.root)
+        self.assertEqual(len(found), 1, found)
+        self.assertTrue(found[0].startswith(path), found)
+        self.assertIn(words, found[0])
+        (self.root / path).unlink()
+        if path in CLEAN:
+            self.write(path, CLEAN[path])
+
+
+class IncludeArrows(TreeTest):
+    def test_library_includes(self):
+        for text in (
+            "#include <dtk/toolkit/errors.h>",
+            "#include <dtk/models/dit.h>",
+            "#include <toml++/toml.h>",
+            '# include "../../models/src/dit.cpp"',
+            '#include "dtk/toolkit/errors.h"',
+            "#include <unistd.h>",
+            "/* a */ #include <dtk/models/dit.h>",
+        ):
+            self.assert_finds(
+                include_arrows, "policies/src/bad.cpp", f"int a;\n{text}\n", "bad.cpp:2: includes"
+            )
+        self.assert_finds(
+            include_arrows,
+            "models/include/dtk/models/bad.h",
+            "#include <dtk/policies/ema.h>\n",
+            "models/ may include",
+        )
+
+    def test_library_links(self):
+        self.assert_finds(
+            include_arrows,
+            "models/CMakeLists.txt",
+            "dtk_library(models\n  DEPENDS dtk::policies)\n",
+            "models/ must not link dtk::policies",
+        )
+        self.assert_finds(
+            include_arrows,
+            "policies/more.cmake",
+            "target_link_libraries(x dtk_toolkit)\n",
+            "policies/ must not link dtk_toolkit",
+        )
+
+    def test_toolkit_from_elsewhere(self):
+        self.assert_finds(
+            include_arrows, "cmake/probe.cpp", "#include <dtk/toolkit/errors.h>\n", "toolkit/ headers"
+        )
+
+
+class Layout(TreeTest):
+    def test_stray_entries(self):
+        self.assert_finds(layout, "notes.txt", "x", "not an agreed top-level entry")
+        self.write("src/a.cpp", "")
+        self.assertEqual([line.split(":")[0] for line in layout.check(self.root)], ["src"])
+
+    def test_missing_entry(self):
+        (self.root / "LICENSE").unlink()
+        self.assertEqual(layout.check(self.root), ["LICENSE: missing at the top level"])
+
+    def test_ci_runs_the_tests_and_nothing_else(self):
+        more = 'apt-get update\nexec "$(dirname "$0")/../tests/run"\n'
+        for text in (more, "true\n", "", 'exec "$(dirname "$0")/../tests/run" || true\n'):
+            self.write(".ci/run", text)
+            self.assertIn("must be one command", "".join(layout.check(self.root)))
+
+    def test_commands_are_executable(self):
+        (self.root / "tests/run").chmod(0o644)
+        self.assertEqual(layout.check(self.root), ["tests/run: missing or not executable"])
+
+
+class QuietLibraries(TreeTest):
+    def test_each_way_to_print_or_end(self):
+        for text in (
+            "std::cout << 1;",
+            "std::cerr << 1;",
+            'printf("a");',
+            'std::fprintf(stderr, "a");',
+            'puts("a");',
+            "#include <iostream>",
+            "write(2, a, 1);",
+            "::write(STDERR_FILENO, a, 1);",
+            "std::exit(1);",
+            "exit(1);",
+            "::_exit(1);",
+            "std::abort();",
+            "std::terminate();",
+            "std::quick_exit(0);",
+        ):
+            for path in (
+                "policies/src/bad.cpp",
+                "models/src/bad.cpp",
+                "toolkit/src/bad.cpp",
+                "toolkit/include/dtk/toolkit/bad.h",
+            ):
+                self.assert_finds(quiet_libraries, path, f"\n{text}\n", "bad.")
+
+    def test_code_after_a_literal_is_seen(self):
+        self.assert_finds(
+            quiet_libraries, "models/src/bad.cpp", "char c = '\"'; abort(); // \"\n", "ends the process"
+        )
+
+
+class FileSizes(TreeTest):
+    def test_limits(self):
+        self.assert_finds(file_sizes, "toolkit/src/long.cpp", "int a;\n" * 601, "601 lines")
+        self.assert_finds(file_sizes, "tests/long_script", "#\n" * 700, "700 lines")
+        self.write("toolkit/src/medium.cpp", "int a;\n" * 401)
+        self.write("tests/fixtures/numbers.txt", "1\n" * 5000)
+        self.assertEqual(file_sizes.above_soft(self.root), ["toolkit/src/medium.cpp: 401 lines, aim for 400"])
+        self.write("toolkit/src/medium.cpp", "int a;\n" * 600)
+        self.assertEqual(file_sizes.lengths(self.root)["toolkit/src/medium.cpp"], 600)
+        self.assertEqual(file_sizes.check(self.root), [])
+
+
+class TorchUse(TreeTest):
+    def test_code(self):
+        for text in (
+            "#include <torch/torch.h>",
+            '#include "torch/torch.h"',
+            "torch::nn::MultiheadAttention a;",
+            "at::_native_multi_head_attention(q);",
+            "F::multi_head_attention_forward(q);",
+        ):
+            self.assert_finds(torch_use, "tests/models/bad_test.cpp", f"{text}\n", "bad_test.cpp:1: ")
+
+    def test_cmake(self):
+        for text in (
+            "target_link_libraries(a torch_cuda)",
+            "target_link_libraries(a c10_cuda)",
+            "find_package(Torch)",
+            "target_link_libraries(a ${TORCH_LIBRARIES})",
+            "target_link_libraries(a -ltorch)",
+        ):
+            self.assert_finds(torch_use, "toolkit/CMakeLists.txt", f"{text}\n", "CMakeLists.txt:1: ")
+
+
+class Readme(TreeTest):
+    def test_commands_on_the_first_screen(self):
+        self.assert_finds(
+            readme, "README.md", "examples/quickstart\n" + "\n" * 60 + "tests/run\n", "tests/run is not"
+        )
+        (self.root / "README.md").unlink()
+        self.assertEqual(readme.check(self.root), ["README.md: missing"])
+
+
+class LinkedLibraries(TreeTest):
+    def compile(self, *arguments: str) -> None:
+        subprocess.run([COMPILER, *arguments], cwd=self.root, check=True)
+
+    def test_finds_a_program_that_needs_the_cuda_library(self):
+        self.write("a.cpp", "int main() {}\n")
+        self.write("b.cpp", "int cuda() { return 1; }\n")
+        (self.root / "out/tests").mkdir(parents=True)
+        self.compile("a.cpp", "-o", "out/dit-train")
+        self.assertEqual(linked_libraries.check(self.root / "out", ("dit-train",)), [])
+        self.compile("-shared", "-fPIC", "b.cpp", "-o", "libtorch_cuda.so")
+        self.compile("a.cpp", "-o", "out/tests/a_test", "-Wl,--no-as-needed", "-L.", "-ltorch_cuda")
+        found = linked_libraries.check(self.root / "out", ("dit-train",))
+        self.assertEqual(len(found), 1, found)
+        self.assertIn("a_test: needs libtorch_cuda.so", found[0])
+
+    def test_a_program_that_is_not_there(self):
+        found = linked_libraries.check(self.root / "out", ("dit-train",))
+        self.assertEqual(found, [f"{self.root}/out/dit-train: not built; build all targets first"])
+
+
+if __name__ == "__main__":
+    COMPILER = sys.argv.pop(1)
+    unittest.main()

@@ -1,0 +1,177 @@
+"""The set-up: what is installed when, and its messages. Stub programs; nothing is installed."""
+
+import shutil
+import subprocess
+import sys
+import unittest
+
+from stub_tree import LOG, StubTreeTest
+
+PACKAGES = (
+    "g++ cmake ninja-build ccache python3 python3-venv catch2 libcxxopts-dev libtomlplusplus-dev libstb-dev "
+    "nlohmann-json3-dev zlib1g-dev"
+)
+
+
+class SystemPackages(StubTreeTest):
+    def test_nothing_is_asked_for_when_all_is_there(self):
+        self.assertEqual(self.setup_command("runtime").returncode, 0)
+        self.assertEqual(self.called("apt-get"), [])
+
+    def test_root_installs_what_is_missing_and_nothing_else(self):
+        self.assertEqual(self.setup_command("runtime", MISSING="g++ libstb-dev").returncode, 0)
+        update, install = self.called("apt-get")
+        self.assertTrue(update.endswith(" update"), update)
+        self.assertTrue(install.endswith(" install -y --no-install-recommends g++ libstb-dev"), install)
+
+    def test_sudo_is_used_and_does_not_wait_for_a_password(self):
+        self.stub("id", "echo 1000\n")
+        self.stub("sudo", LOG)
+        self.setup_command("runtime", MISSING="ccache")
+        self.assertEqual(len(self.called("sudo")), 2)
+        self.assertTrue(
+            self.called("sudo")[1].startswith("sudo -n env DEBIAN_FRONTEND=noninteractive apt-get")
+        )
+
+    def test_neither_root_nor_sudo(self):
+        self.stub("id", "echo 1000\n")
+        result = self.setup_command("runtime", MISSING=PACKAGES)
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual(
+            result.stderr,
+            "setup: error: packages are missing, and this is neither root nor is there sudo."
+            " Install them and start again:\n  apt-get install " + PACKAGES + " dataset-fashion-mnist\n",
+        )
+        self.assertEqual(self.called("apt-get"), [])
+
+    def test_the_data_set_may_be_missing_and_is_tried_once(self):
+        (self.data / "train-images-idx3-ubyte.gz").unlink()
+        self.stub("apt-get", LOG + '[[ "$*" != *dataset* ]]\n')
+        result = self.setup_command("runtime")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("dataset-fashion-mnist could not be installed: going on without", result.stdout)
+        self.assertEqual(self.setup_command("runtime").returncode, 0)
+        self.assertEqual(self.called("apt-get"), [])
+
+    def test_an_install_that_fails(self):
+        self.stub("apt-get", LOG + '[[ "$*" != *install* ]]\n')
+        result = self.setup_command("runtime", MISSING="g++")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("setup: error: apt-get could not install: g++", result.stderr)
+
+
+class Torch(StubTreeTest):
+    RUNTIME = (
+        "--no-cache-dir --no-deps torch==2.11.0 nvidia-cuda-runtime==13.0.96.* nvidia-cuda-cupti==13.0.85.*"
+    )
+    FULL = "--no-cache-dir torch==2.11.0"
+
+    def test_each_level_is_installed_once(self):
+        for level, expected in (
+            ("runtime", [self.RUNTIME]),
+            ("runtime", []),
+            ("full", [self.FULL]),
+            ("full", []),
+            ("runtime", []),
+        ):
+            self.assertEqual(self.setup_command(level).returncode, 0)
+            self.assertEqual(self.installs(), expected)
+
+    def test_a_driver_that_answers_asks_for_the_full_wheel(self):
+        self.setup_command("runtime", NO_DRIVER="0")
+        self.assertEqual(self.installs(), [self.FULL])
+
+    def test_a_failed_install_is_tried_again(self):
+        result = self.setup_command("runtime", PIP_FAILS="1")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("setup: error: pip could not install", result.stderr)
+        self.setup_command("runtime")
+        self.assertEqual(self.installs(), [self.RUNTIME])
+
+    def test_a_lost_library_is_installed_again(self):
+        self.setup_command("runtime")
+        (self.tree / ".deps/venv/lib/python3.11/site-packages/torch/lib/libc10.so").unlink()
+        self.setup_command("runtime")
+        self.assertEqual(self.installs(), [self.RUNTIME])
+
+    def test_an_environment_without_pip_is_made_anew(self):
+        (self.tree / ".deps/venv/bin").mkdir(parents=True)
+        shutil.copy(self.bin / "python3", self.tree / ".deps/venv/bin/python")
+        (self.tree / ".deps/venv/bin/no-pip").touch()
+        self.assertEqual(self.setup_command("runtime").returncode, 0)
+        self.assertEqual(self.called("python3 -m venv"), [f"python3 -m venv {self.tree}/.deps/venv"])
+        self.assertEqual(self.installs(), [self.RUNTIME])
+
+    def test_the_users_pip_cache_is_used(self):
+        self.setup_command("runtime", PIP_CACHE_DIR="/x")
+        self.assertEqual(self.installs(), [self.RUNTIME.removeprefix("--no-cache-dir ")])
+
+    def test_python_of_another_version(self):
+        result = self.setup_command("runtime", UNSUPPORTED="1")
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual(
+            result.stderr,
+            "setup: error: torch 2.11.0 needs Python 3.10, 3.11, 3.12 or 3.13; python3 on "
+            "PATH: 3.9.2. Put one of these first on PATH, or set TORCH_PREFIX to a LibTorch 2.11.0\n",
+        )
+
+    def test_an_existing_libtorch(self):
+        (self.top / "mine/lib").mkdir(parents=True)
+        (self.top / "mine/lib/libtorch_cpu.so").touch()
+        mine = str(self.top / "mine")
+        for environment in ({"TORCH_PREFIX": mine}, {"CMAKE_PREFIX_PATH": f"/none:{mine}"}):
+            result = self.run_command(
+                "-c", "source cmake/setup.sh; setup full; echo $torch_library", **environment
+            )
+            self.assertEqual(result.stdout, f"{mine}/lib/libtorch_cpu.so\n")
+            self.assertEqual(self.installs(), [])
+
+    def test_a_wrong_torch_prefix(self):
+        result = self.setup_command("full", TORCH_PREFIX="/none")
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual(
+            result.stderr,
+            "setup: error: TORCH_PREFIX=/none: there is no lib/libtorch_cpu.so in it. Give the"
+            " folder that holds LibTorch's include/ and lib/, or unset TORCH_PREFIX to have the torch wheel"
+            " installed in .deps/\n",
+        )
+
+
+class Wheels(StubTreeTest):
+    def setUp(self):
+        super().setUp()
+        self.site = self.top / "site"
+        for name in ("good", "short", "lost", "cut"):
+            info = self.site / f"{name}-1.dist-info"
+            info.mkdir(parents=True)
+            for leaf in ("METADATA", "INSTALLER"):
+                (info / leaf).touch()
+            (self.site / f"{name}.py").write_text("12345")
+            (info / "RECORD").write_text(f"{name}.py,sha256=x,5\n{name}-1.dist-info/RECORD,,\n")
+        (self.site / "short.py").write_text("1")
+        (self.site / "lost.py").unlink()
+        (self.site / "cut-1.dist-info/INSTALLER").unlink()
+
+    def wheels(self, action: str):
+        return subprocess.run(
+            [sys.executable, "-B", str(self.tree / "cmake/wheels.py"), action, str(self.site)],
+            capture_output=True,
+            text=True,
+        )
+
+    def test_repair_forgets_incomplete_packages_only(self):
+        verified = self.wheels("verify")
+        self.assertEqual(verified.returncode, 1)
+        self.assertEqual(
+            verified.stderr,
+            "setup: error: incomplete: cut-1.dist-info (cut-1.dist-info/INSTALLER is missing)\n"
+            "setup: error: incomplete: lost-1.dist-info (lost.py is missing)\n"
+            "setup: error: incomplete: short-1.dist-info (short.py has 1 bytes instead of 5)\n",
+        )
+        self.assertEqual(self.wheels("repair").returncode, 0)
+        self.assertEqual([path.name for path in self.site.glob("*.dist-info")], ["good-1.dist-info"])
+        self.assertEqual(self.wheels("verify").returncode, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

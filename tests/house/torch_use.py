@@ -1,0 +1,47 @@
+"""How LibTorch is used: thin headers, our own attention seam, and no link to its CUDA library."""
+
+import re
+from pathlib import Path
+
+import tree
+
+IN_CODE = [
+    (
+        re.compile(r"#\s*include\s*[<\"]torch/torch\.h[>\"]"),
+        "torch/torch.h costs 17 s and 1.4 GB a file; include what is used from ATen/ and torch/csrc/",
+    ),
+    (
+        re.compile(r"\b\w*(?i:multi_?head_?attention)\w*"),
+        "LibTorch's multi-head attention keeps the attention weights; use at::scaled_dot_product_attention",
+    ),
+]
+IN_CMAKE = [
+    (re.compile(r"\b(?:torch_cuda|c10_cuda)\b"), "libtorch_cuda is loaded with dlopen, never linked"),
+    (
+        re.compile(r"-ltorch\b|\bTORCH_LIBRARIES\b|\bfind_package\s*\(\s*Torch\b"),
+        "this drags libtorch_cuda into every process; link the target `torch`",
+    ),
+]
+
+
+def check(root: Path) -> list[str]:
+    found = []
+    for path in tree.code(root):
+        for number, line in enumerate(tree.read_code(path, strings=True), 1):
+            found += offences(root, path, number, line, IN_CODE)
+    for path in tree.cmake_files(root):
+        for number, line in enumerate(tree.read_cmake(path), 1):
+            found += offences(root, path, number, line, IN_CMAKE)
+    return found
+
+
+def offences(root: Path, path: Path, number: int, line: str, rules: list) -> list[str]:
+    return [
+        f"{tree.place(root, path, number)}: {match.group(0)}: {why}"
+        for pattern, why in rules
+        if (match := pattern.search(line))
+    ]
+
+
+if __name__ == "__main__":
+    tree.run(check)

@@ -1,0 +1,31 @@
+#include "support/fixture.h"
+
+#include <ATen/core/grad_mode.h>
+#include <dtk/toolkit/file_system.h>
+#include <dtk/toolkit/safetensors.h>
+
+#include <stdexcept>
+
+namespace test {
+
+const at::Tensor& Fixture::at(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) throw std::out_of_range("the fixture has no entry " + name);
+  return found->second;
+}
+
+Fixture read_fixture(const std::string& name) {
+  const auto file = dtk::read_safetensors(dtk::posix_file_system(),
+                                          std::string(DTK_FIXTURES) + "/" + name + ".safetensors");
+  std::map<std::string, at::Tensor> tensors;
+  for (const auto& entry : file.tensors) tensors.emplace(entry.name, entry.tensor);
+  return Fixture(std::move(tensors));
+}
+
+void load_parameters(const std::vector<std::pair<std::string, at::Tensor>>& parameters, const Fixture& fixture,
+                     const std::string& prefix) {
+  at::NoGradGuard no_grad;
+  for (const auto& [name, parameter] : parameters) parameter.detach().copy_(fixture.at(prefix + name));
+}
+
+}  // namespace test

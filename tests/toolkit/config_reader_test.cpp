@@ -1,0 +1,318 @@
+#include <dtk/toolkit/config_io.h>
+#include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/file_system.h>
+
+#include "support/catch.h"
+#include "support/error_text.h"
+#include "support/temporary_folder.h"
+
+using dtk::ConfigError;
+using dtk::LoadedConfig;
+using dtk::parse_config;
+using dtk::policies::Enabled;
+using dtk::test::error_text;
+using Overrides = std::vector<std::string>;
+
+namespace {
+
+const std::string runnable = "train.steps = 100\nmodel.name = \"DiT-S/4\"\n";
+
+LoadedConfig read(const std::string& text, const Overrides& overrides = {}) {
+  return parse_config(text, "base.toml", overrides);
+}
+
+std::string error_in(const std::string& text, const Overrides& overrides = {}) {
+  return error_text<ConfigError>([&] { read(text, overrides); });
+}
+
+std::string error_of_set(const std::string& override) {
+  return error_in(runnable, {override});
+}
+
+const std::string all_tables =
+    "[train], [model], [data], [diffusion], [optimizer], [schedule], [sample], [memory], [policies.ema]";
+
+}  // namespace
+
+TEST_CASE("config reader: values and their origins") {
+  const LoadedConfig loaded = read(
+      "[train]\n"
+      "steps = 50\n"
+      "seconds = 20\n"
+      "allow_thread_change = true\n"
+      "[model]\n"
+      "name = 'DiT-S/4'\n"
+      "[optimizer]\n"
+      "lr = 3e-3\n",
+      {"data.batch=32", "train.out=runs/b#32"});
+  CHECK(loaded.config.train.steps == 50);
+  CHECK(loaded.config.train.seconds == 20.0);
+  CHECK(loaded.config.train.allow_thread_change);
+  CHECK(loaded.config.model.name == "DiT-S/4");
+  CHECK(loaded.config.optimizer.lr == 3e-3);
+  CHECK(loaded.config.data.batch == 32);
+  CHECK(loaded.config.train.out == "runs/b#32");
+  CHECK(loaded.config.optimizer.beta1 == 0.9);
+  CHECK_FALSE(loaded.config.train.threads.has_value());
+  CHECK(loaded.origins.at("train.steps") == "base.toml:2");
+  CHECK(loaded.origins.at("optimizer.lr") == "base.toml:8");
+  CHECK(loaded.origins.at("data.batch") == "--set");
+  CHECK(loaded.origins.at("optimizer.beta1") == "default");
+  CHECK(loaded.origins.at("train.threads") == "default");
+}
+
+TEST_CASE("config reader: a policy has three states") {
+  CHECK(read(runnable).config.policies.ema.enabled == Enabled::by_default);
+  CHECK(read(runnable + "policies.ema.enabled = \"default\"").config.policies.ema.enabled ==
+        Enabled::by_default);
+  CHECK(read(runnable + "policies.ema.enabled = true").config.policies.ema.enabled == Enabled::on);
+  CHECK(read(runnable + "policies.ema.enabled = false").config.policies.ema.enabled == Enabled::off);
+  CHECK(
+      error_in(runnable + "policies.ema.enabled = \"yes\"") ==
+      "base.toml:3:24: policies.ema.enabled = \"yes\" is not a choice; allowed: \"default\" | true | false");
+  CHECK(error_in(runnable + "policies.ema.enabled = 1") ==
+        "base.toml:3:24: policies.ema.enabled = 1 is an integer; wanted: one of \"default\" | true | false");
+}
+
+TEST_CASE("config reader: dotted keys and inline tables") {
+  const LoadedConfig loaded = read(
+      "train = {steps = 3, seed = 7}\n"
+      "model.name = \"DiT-S/4\"\n"
+      "policies = {ema = {decay = 0.99}}\n");
+  CHECK(loaded.config.train.seed == 7);
+  CHECK(loaded.config.policies.ema.decay == 0.99);
+  CHECK(loaded.origins.at("policies.ema.decay") == "base.toml:3");
+}
+
+TEST_CASE("config reader: unknown keys name the nearest known one") {
+  CHECK(error_in("[data]\nbacth = 16") == "base.toml:2:1: unknown key data.bacth; did you mean data.batch?");
+  CHECK(error_in("[train]\nbatch = 16") ==
+        "base.toml:2:1: unknown key train.batch; did you mean data.batch?");
+  CHECK(error_in("lr = 1") == "base.toml:1:1: unknown key lr; did you mean optimizer.lr?");
+  CHECK(error_in("[optimizer]\nBeta = 1") ==
+        "base.toml:2:1: unknown key optimizer.Beta; did you mean optimizer.beta1 or optimizer.beta2?");
+  CHECK(error_in("[data]\nseed = 1") ==
+        "base.toml:2:1: unknown key data.seed; did you mean train.seed or sample.seed?");
+  CHECK(error_in("policies.decay = 1") ==
+        "base.toml:1:10: unknown key policies.decay; did you mean policies.ema.decay?");
+  CHECK(error_in("[schedule]\nwavelength = 1") ==
+        "base.toml:2:1: unknown key schedule.wavelength; known keys of [schedule]: kind, warmup, final");
+  CHECK(error_in("wavelength = 1") == "base.toml:1:1: unknown key wavelength; known tables: " + all_tables);
+  CHECK(error_in("data.\"batch size\" = 1") ==
+        "base.toml:1:6: unknown key data.\"batch size\"; known keys of [data]: kind, images, labels, folder, "
+        "batch, prefetch");
+  CHECK(error_in("\"data.batch\" = 1") ==
+        "base.toml:1:1: unknown key \"data.batch\"; did you mean data.batch?");
+  CHECK(
+      error_in("[train.schedule]\nwarmup = 1") ==
+      "base.toml:1:8: unknown key train.schedule; known keys of [train]: out, seed, threads, steps, seconds, "
+      "accumulate, log_every, checkpoint_every, keep_checkpoints, allow_thread_change");
+}
+
+TEST_CASE("config reader: unknown tables, policies that do not exist among them") {
+  CHECK(error_in("[trian]\nsteps = 1") == "base.toml:1:2: unknown table [trian]; did you mean [train]?");
+  CHECK(error_in("[ema]\ndecay = 1") == "base.toml:1:2: unknown table [ema]; did you mean [policies.ema]?");
+  CHECK(error_in("[policies.emma]\ndecay = 1") ==
+        "base.toml:1:11: unknown table [policies.emma]; did you mean [policies.ema]?");
+  CHECK(error_in("[network]\n") == "base.toml:1:2: unknown table [network]; known tables: " + all_tables);
+  for (const std::string policy : {"precision", "attention", "checkpoint"}) {
+    CHECK(error_in("[policies." + policy + "]\nenabled = true") ==
+          "base.toml:1:11: unknown table [policies." + policy + "]; known tables: " + all_tables);
+  }
+}
+
+TEST_CASE("config reader: wrong types say what was seen and what is wanted") {
+  CHECK(error_in("[data]\nbatch = \"16\"") ==
+        "base.toml:2:9: data.batch = \"16\" is a string; wanted: an integer in [1, inf)");
+  CHECK(error_in("[data]\nbatch = 16.0") ==
+        "base.toml:2:9: data.batch = 16.0 is a float; wanted: an integer in [1, inf)");
+  CHECK(error_in("[data]\nbatch = true") ==
+        "base.toml:2:9: data.batch = true is a boolean; wanted: an integer in [1, inf)");
+  CHECK(error_in("[data]\nbatch = [16, 32]") ==
+        "base.toml:2:9: data.batch is an array; wanted: an integer in [1, inf)");
+  CHECK(error_in("[train]\nseconds = 07:32:00") ==
+        "base.toml:2:11: train.seconds is a date or time; wanted: a number in (0, inf)");
+  CHECK(error_in("[train]\nout = 3") == "base.toml:2:7: train.out = 3 is an integer; wanted: a string");
+  CHECK(error_in("[train]\nallow_thread_change = 1") ==
+        "base.toml:2:23: train.allow_thread_change = 1 is an integer; wanted: true or false");
+  CHECK(error_in("[schedule]\nkind = 3") ==
+        "base.toml:2:8: schedule.kind = 3 is an integer; wanted: one of cosine | constant");
+}
+
+TEST_CASE("config reader: a table where a value is wanted, and the reverse") {
+  CHECK(error_in("[data.batch]\nsize = 1") ==
+        "base.toml:1:7: data.batch is a table; wanted: an integer in [1, inf)");
+  CHECK(error_in("data.batch = {size = 1}") ==
+        "base.toml:1:6: data.batch is a table; wanted: an integer in [1, inf)");
+  CHECK(error_in("train = 3") == "base.toml:1:9: train = 3 is an integer; wanted: a table, written [train]");
+  CHECK(error_in("policies.ema = true") ==
+        "base.toml:1:16: policies.ema = true is a boolean; wanted: a table, written [policies.ema]");
+  CHECK(error_in("policies = true") ==
+        "base.toml:1:12: policies = true is a boolean; wanted: a table, such as [policies.ema]");
+  CHECK(error_in("[[train]]\nsteps = 1").find("train is an array; wanted: a table, written [train]") !=
+        std::string::npos);
+}
+
+TEST_CASE("config reader: ranges and choices") {
+  CHECK(error_in("[data]\nbatch = 0") == "base.toml:2:9: data.batch = 0 is out of range; allowed: [1, inf)");
+  CHECK(error_in("[train]\nsteps = 0") ==
+        "base.toml:2:9: train.steps = 0 is out of range; allowed: [1, inf)");
+  CHECK(error_in("[optimizer]\nbeta2 = 1") ==
+        "base.toml:2:9: optimizer.beta2 = 1 is out of range; allowed: [0, 1)");
+  CHECK(error_in("[optimizer]\nlr = 0.0") ==
+        "base.toml:2:6: optimizer.lr = 0.0 is out of range; allowed: (0, inf)");
+  CHECK(error_in("[optimizer]\nlr = nan") ==
+        "base.toml:2:6: optimizer.lr = nan is out of range; allowed: (0, inf)");
+  CHECK(error_in("[optimizer]\nlr = inf") ==
+        "base.toml:2:6: optimizer.lr = inf is out of range; allowed: (0, inf)");
+  CHECK(error_in("[schedule]\nfinal = -inf") ==
+        "base.toml:2:9: schedule.final = -inf is out of range; allowed: [0, 1]");
+  CHECK(error_in("[diffusion]\ntime = \"normal\"") ==
+        "base.toml:2:8: diffusion.time = \"normal\" is not a choice; allowed: uniform | logit_normal");
+  CHECK(error_in("[diffusion]\ntime = \"uniform | logit_normal\"") ==
+        "base.toml:2:8: diffusion.time = \"uniform | logit_normal\" is not a choice; allowed: uniform | "
+        "logit_normal");
+  CHECK(read(runnable + "schedule.final = 1\noptimizer.beta1 = 0").config.schedule.final == 1.0);
+}
+
+TEST_CASE("config reader: the first mistake in the file is reported") {
+  CHECK(error_in("[train]\nsteps = 0\n[data]\nbatch = 0") ==
+        "base.toml:2:9: train.steps = 0 is out of range; allowed: [1, inf)");
+}
+
+TEST_CASE("config reader: syntax errors keep the parser's message") {
+  CHECK(error_in("[data]\nbatch = 1\nbatch = 2") ==
+        "base.toml:3:9: not valid TOML: Error while parsing key-value pair: cannot redefine existing integer "
+        "'batch'");
+  CHECK_THAT(error_in("[data\nbatch = 1"), Catch::Matchers::StartsWith("base.toml:1:6: not valid TOML: "));
+  CHECK_THAT(error_in("[data]\nbatch = 99999999999999999999"),
+             Catch::Matchers::StartsWith("base.toml:2:29: not valid TOML: "));
+  CHECK_THAT(error_in("a = \"\xff\""), Catch::Matchers::StartsWith("base.toml:1:5: not valid TOML: "));
+  CHECK(error_text<ConfigError>([] { parse_config("", "\xff.toml", {}); }) ==
+        "\xff.toml: the name of this file is not UTF-8; rename it");
+}
+
+TEST_CASE("config reader: files") {
+  const dtk::test::TemporaryFolder folder;
+  const auto load = [](const std::filesystem::path& file) {
+    return load_config(dtk::posix_file_system(), file, {"data.batch=4"});
+  };
+  const auto missing = folder / "none.toml";
+  CHECK(error_text<ConfigError>([&] { load(missing); }) ==
+        missing.string() + ": this file does not exist; give an existing file with --config");
+  CHECK_THAT(error_text<ConfigError>([&] { load(folder.path()); }),
+             Catch::Matchers::Contains(folder.path().string()));
+
+  const auto file = folder.write("base.toml", runnable);
+  const LoadedConfig loaded = load(file);
+  CHECK(loaded.config.data.batch == 4);
+  CHECK(loaded.origins.at("train.steps") == file.string() + ":1");
+}
+
+TEST_CASE("config reader: overrides") {
+  CHECK(read(runnable + "data.batch = 8", {"data.batch = 4"}).config.data.batch == 4);
+  CHECK(read(runnable, {"model.name=DiT-B/2"}).config.model.name == "DiT-B/2");
+  CHECK(read(runnable, {"model.name=\"DiT-B/2\""}).config.model.name == "DiT-B/2");
+  CHECK(read(runnable, {"train.out=\"\""}).config.train.out.empty());
+  CHECK(read(runnable, {"policies.ema.enabled=default"}).config.policies.ema.enabled == Enabled::by_default);
+  CHECK(read(runnable, {"policies.ema={decay=0.5}"}).config.policies.ema.decay == 0.5);
+  CHECK(error_in(runnable + "data.batch = 0", {"data.batch=4"}) ==
+        "base.toml:3:14: data.batch = 0 is out of range; allowed: [1, inf)");
+}
+
+TEST_CASE("config reader: wrong overrides") {
+  CHECK(error_of_set("data.batch=0") ==
+        "--set data.batch=0: data.batch = 0 is out of range; allowed: [1, inf)");
+  CHECK(error_of_set("data.bacth=0") ==
+        "--set data.bacth=0: unknown key data.bacth; did you mean data.batch?");
+  CHECK(error_of_set("data.bacth=x y") ==
+        "--set data.bacth=x y: unknown key data.bacth; did you mean data.batch?");
+  CHECK(error_of_set("data.batch") ==
+        "--set data.batch: not of the form key=value; write for example --set data.batch=16");
+  CHECK(error_of_set("=3") == "--set =3: not of the form key=value; write for example --set data.batch=16");
+  CHECK(error_of_set("data.batch=") ==
+        "--set data.batch=: data.batch has no value; wanted: an integer in [1, inf)");
+  CHECK(error_of_set("data.batch=many") ==
+        "--set data.batch=many: many is not a TOML value; wanted: an integer in [1, inf)");
+  CHECK(error_of_set("model.learn_sigma=True") ==
+        "--set model.learn_sigma=True: True is not a TOML value; wanted: true or false");
+  CHECK(error_of_set("train.out=\"a") == "--set train.out=\"a: \"a is not a TOML value; wanted: a string");
+  CHECK(error_of_set("train.out=7") == "--set train.out=7: train.out = 7 is an integer; wanted: a string");
+  CHECK(error_of_set("train.out=\xff") == "--set train.out=\xff: \xff is not a TOML value; wanted: a string");
+  CHECK(error_of_set("data.kind=mnist") ==
+        "--set data.kind=mnist: data.kind = \"mnist\" is not a choice; allowed: idx | images");
+  CHECK(error_of_set("train=3") ==
+        "--set train=3: train = 3 is an integer; wanted: a table, written [train]");
+  CHECK(error_of_set("policies.ema=on") == "--set policies.ema=on: on is not a TOML value; wanted: a table");
+  CHECK(error_of_set("data.batch=1\ntrain.seed=2") ==
+        "--set data.batch=1\\ntrain.seed=2: 1\\ntrain.seed=2 is not a TOML value; wanted: an integer in [1, "
+        "inf)");
+}
+
+TEST_CASE("config reader: two overrides of one key are an error") {
+  CHECK(error_in(runnable, {"data.batch=4", "data.batch=8"}) ==
+        "--set data.batch=8: data.batch is also given by --set data.batch=4; give it once");
+  CHECK(error_in(runnable, {"policies.ema={decay=0.5}", "policies.ema.decay=0.6"}) ==
+        "--set policies.ema.decay=0.6: policies.ema.decay is also given by --set policies.ema={decay=0.5}; "
+        "give "
+        "it once");
+}
+
+TEST_CASE("config rules: the model") {
+  CHECK(error_in("train.steps = 1\nmodel.name = \"DiT-S/4\"\nmodel.hidden = 128") ==
+        "base.toml:3:16: model.hidden is fixed by model.name = \"DiT-S/4\"; remove it, or use name = "
+        "\"custom\"");
+  CHECK(error_in("train.steps = 1\nmodel.hidden = 128\nmodel.heads = 4") ==
+        "base.toml: model.name = \"custom\" needs model.depth, model.hidden, model.heads and model.patch; "
+        "missing: model.depth, model.patch; set them, or give a published name such as \"DiT-S/4\"");
+  CHECK(error_in(runnable, {"model.image_size=30"}) ==
+        "--set model.image_size=30: model.image_size = 30 is not divisible by model.patch = 4");
+}
+
+TEST_CASE("config rules: the run must end, and warm up before it does") {
+  CHECK(error_in("model.name = \"DiT-S/4\"") ==
+        "base.toml: neither train.steps nor train.seconds is set; set at least one of them, so that the run "
+        "ends");
+  CHECK(error_in(runnable + "schedule.warmup = 101") ==
+        "base.toml:3:19: schedule.warmup = 101 is longer than the run; allowed: [0, 100] with train.steps = "
+        "100");
+  CHECK(read(runnable + "schedule.warmup = 100").config.schedule.warmup == 100);
+  CHECK(read("train.seconds = 5\nschedule.warmup = 101\nmodel.name = \"DiT-S/4\"").config.schedule.warmup ==
+        101);
+}
+
+TEST_CASE("config rules: data") {
+  CHECK(error_in(runnable + "train.accumulate = 3") ==
+        "base.toml:3:20: train.accumulate = 3 does not divide data.batch = 16; every micro-batch has "
+        "data.batch / train.accumulate samples");
+  CHECK(error_in(runnable + "data.folder = \"set\"") ==
+        "base.toml:3:15: data.folder = \"set\" is not read with data.kind = \"idx\"; remove it, or change "
+        "data.kind");
+  CHECK(
+      error_in(runnable + "data.labels = \"l.gz\"", {"data.kind=images"}) ==
+      "base.toml:3:15: data.labels = \"l.gz\" is not read with data.kind = \"images\"; remove it, or change "
+      "data.kind");
+}
+
+TEST_CASE("config rules: samples") {
+  CHECK(error_in(runnable + "sample.cfg_channels = 5") ==
+        "base.toml:3:23: sample.cfg_channels = 5 is more than the model has; allowed: [0, 4] with "
+        "model.channels = 4 (0 guides all)");
+  const std::string no_null_label =
+      "sample.guidance = 4.0 needs a null label, and model.class_dropout = 0 trains none; set "
+      "sample.guidance "
+      "= 1, or model.class_dropout above 0";
+  CHECK(error_in(runnable + "model.class_dropout = 0") == "base.toml:3:23: " + no_null_label);
+  CHECK(error_in(runnable + "model.class_dropout = 0\nsample.guidance = 4") ==
+        "base.toml:4:19: " + no_null_label);
+  CHECK(read(runnable + "model.class_dropout = 0\nsample.guidance = 1").config.sample.guidance == 1.0);
+}
+
+TEST_CASE("config rules: EMA samples without an EMA are an error only if asked for") {
+  const std::string no_ema = runnable + "policies.ema.enabled = false\n";
+  CHECK(read(no_ema).config.sample.ema);
+  CHECK(
+      error_in(no_ema + "sample.ema = true") ==
+      "base.toml:4:14: sample.ema = true needs EMA weights, and policies.ema.enabled = false; set sample.ema "
+      "= false, or enable the policy");
+}

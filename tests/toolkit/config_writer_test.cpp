@@ -1,0 +1,257 @@
+#include <dtk/toolkit/config_io.h>
+
+#include <algorithm>
+#include <set>
+
+#include "support/catch.h"
+
+using dtk::LoadedConfig;
+using dtk::parse_config;
+using dtk::print_config;
+using dtk::RunConfig;
+using dtk::policies::Enabled;
+
+namespace {
+
+RunConfig smallest() {
+  RunConfig config;
+  config.train.steps = 1;
+  config.model.name = "DiT-S/4";
+  return config;
+}
+
+/// Every field that the rules let be off its default together with the others, at values that only an exact
+/// text brings back.
+RunConfig custom_from_folder() {
+  RunConfig config;
+  config.train = {.out = "runs/\"a\" \\ b\tc\n\x7f ü #",
+                  .seed = 9223372036854775807,
+                  .threads = 3,
+                  .steps = 1000,
+                  .seconds = 0.1,
+                  .accumulate = 4,
+                  .log_every = 7,
+                  .checkpoint_every = 11,
+                  .keep_checkpoints = 5,
+                  .allow_thread_change = true};
+  config.model = {.name = "custom",
+                  .depth = 2,
+                  .hidden = 24,
+                  .heads = 3,
+                  .patch = 2,
+                  .image_size = 28,
+                  .channels = 5,
+                  .classes = 10,
+                  .class_dropout = 1.0 / 3,
+                  .learn_sigma = false,
+                  .mlp_ratio = 2.5,
+                  .mlp_dropout = 1e-300};
+  config.data = {.kind = "images", .images = "", .labels = "", .folder = "set", .batch = 32, .prefetch = 3};
+  config.diffusion.time = "uniform";
+  config.optimizer = {
+      .lr = 3e-3, .beta1 = 0.8, .beta2 = 0.99, .eps = 1e-10, .weight_decay = 1e22, .clip = 0.0};
+  config.schedule = {.kind = "constant", .warmup = 20, .final = 0.5};
+  config.sample = {.sampler = "euler",
+                   .steps = 10,
+                   .guidance = 2.0,
+                   .cfg_channels = 3,
+                   .per_class = 2,
+                   .seed = 5,
+                   .ema = false};
+  config.memory.ledger = false;
+  config.policies.ema = {.enabled = Enabled::off, .decay = 0.995, .warmup = false};
+  return config;
+}
+
+/// The fields that custom_from_folder() had to leave alone.
+RunConfig published_from_idx() {
+  RunConfig config = smallest();
+  config.data.images = "images.gz";
+  config.data.labels = "labels.gz";
+  config.policies.ema.enabled = Enabled::on;
+  return config;
+}
+
+RunConfig read_back(const std::string& text) {
+  return parse_config(text, "config.toml", {}).config;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = text.find('\n', begin);
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+bool has_line(const std::string& text, const std::string& line) {
+  const auto lines = lines_of(text);
+  return std::find(lines.begin(), lines.end(), line) != lines.end();
+}
+
+}  // namespace
+
+TEST_CASE("config writer: what is printed reads back equal") {
+  for (const RunConfig& config : {smallest(), custom_from_folder(), published_from_idx()}) {
+    const std::string text = print_config({config, {}});
+    INFO(text);
+    CHECK(read_back(text) == config);
+    CHECK(print_config({read_back(text), {}}) == text);
+  }
+}
+
+TEST_CASE("config writer: the round trip above covers every field off its default") {
+  std::set<std::string> covered;
+  for (const RunConfig& config : {custom_from_folder(), published_from_idx()}) {
+    for (const auto& difference : differences(RunConfig(), config)) covered.insert(difference.key);
+  }
+  // Both have one choice only, which is the default.
+  covered.insert({"diffusion.objective", "sample.sampler"});
+  std::vector<std::string> missing;
+  for (const auto& [key, origin] : parse_config(print_config({smallest(), {}}), "c", {}).origins) {
+    if (covered.count(key) == 0) missing.push_back(key);
+  }
+  CHECK(missing == std::vector<std::string>{});
+}
+
+TEST_CASE("config writer: the whole text") {
+  const LoadedConfig loaded = parse_config(
+      "[train]\n"
+      "seconds = 300\n"
+      "[model]\n"
+      "name = \"DiT-S/4\"\n"
+      "[optimizer]\n"
+      "eps = 1e-8\n",
+      "configs/base.toml", {"data.batch=32"});
+  CHECK(print_config(loaded) == R"([train]
+out = "runs/run"  # default
+seed = 0  # default
+# threads is not set
+# steps is not set
+seconds = 300.0  # configs/base.toml:2
+accumulate = 1  # default
+log_every = 10  # default
+checkpoint_every = 0  # default
+keep_checkpoints = 2  # default
+allow_thread_change = false  # default
+
+[model]
+name = "DiT-S/4"  # configs/base.toml:4
+# depth = 12 (DiT-S/4)
+# hidden = 384 (DiT-S/4)
+# heads = 6 (DiT-S/4)
+# patch = 4 (DiT-S/4)
+image_size = 32  # default
+channels = 4  # default
+classes = 1000  # default
+class_dropout = 0.1  # default
+learn_sigma = true  # default
+mlp_ratio = 4.0  # default
+mlp_dropout = 0.0  # default
+
+[data]
+kind = "idx"  # default
+images = ""  # default
+labels = ""  # default
+folder = ""  # default
+batch = 32  # --set
+prefetch = 2  # default
+
+[diffusion]
+objective = "rectified_flow"  # default
+time = "logit_normal"  # default
+
+[optimizer]
+lr = 1e-04  # default
+beta1 = 0.9  # default
+beta2 = 0.999  # default
+eps = 1e-08  # configs/base.toml:6
+weight_decay = 0.0  # default
+clip = 1.0  # default
+
+[schedule]
+kind = "cosine"  # default
+warmup = 0  # default
+final = 0.01  # default
+
+[sample]
+sampler = "euler"  # default
+steps = 25  # default
+guidance = 4.0  # default
+cfg_channels = 0  # default
+per_class = 8  # default
+seed = 0  # default
+ema = true  # default
+
+[memory]
+ledger = true  # default
+
+[policies.ema]
+enabled = "default"  # default
+decay = 0.9999  # default
+warmup = true  # default
+)");
+}
+
+TEST_CASE("config writer: a default without effect does not become a request") {
+  const std::string text = "train.steps = 1\nmodel.name = \"DiT-S/4\"\npolicies.ema.enabled = false\n";
+  const LoadedConfig loaded = parse_config(text, "base.toml", {});
+  const std::string printed = print_config(loaded);
+  CHECK(has_line(printed, "# ema = true has no effect: policies.ema.enabled = false"));
+  CHECK(read_back(printed) == loaded.config);
+}
+
+TEST_CASE("config writer: a file name cannot break the text") {
+  const std::string text = "train.steps = 1\nmodel.name = \"DiT-S/4\"\n";
+  const LoadedConfig loaded = parse_config(text, "a\n[b", {});
+  CHECK(has_line(print_config(loaded), "steps = 1  # a\\n[b:1"));
+  CHECK(read_back(print_config(loaded)) == loaded.config);
+}
+
+TEST_CASE("differences: every table, unset options too") {
+  RunConfig a = smallest();
+  RunConfig b = smallest();
+  CHECK(differences(a, b).empty());
+  b.train.threads = 2;
+  b.data.batch = 32;
+  b.policies.ema.enabled = Enabled::off;
+  const auto found = differences(a, b);
+  REQUIRE(found.size() == 3);
+  CHECK(found[0].key == "train.threads");
+  CHECK(found[0].a == "not set");
+  CHECK(found[0].b == "2");
+  CHECK(found[1].key == "data.batch");
+  CHECK(found[1].a == "16");
+  CHECK(found[2].key == "policies.ema.enabled");
+  CHECK(found[2].a == "\"default\"");
+  CHECK(found[2].b == "false");
+}
+
+TEST_CASE("resume: which keys may change") {
+  CHECK(dtk::keys_that_may_change_on_resume() ==
+        std::vector<std::string>{"train.out", "train.threads", "train.steps", "train.seconds",
+                                 "train.log_every", "train.checkpoint_every", "train.keep_checkpoints",
+                                 "train.allow_thread_change", "data.prefetch", "sample.sampler",
+                                 "sample.steps", "sample.guidance", "sample.cfg_channels", "sample.per_class",
+                                 "sample.seed", "sample.ema", "memory.ledger"});
+}
+
+TEST_CASE("resume: another configuration is refused with the keys that differ") {
+  RunConfig written = smallest();
+  written.model = {.name = "custom", .depth = 2, .hidden = 128, .heads = 4, .patch = 4};
+  RunConfig now = written;
+  CHECK(resume_problem("c", "f", written, now).empty());
+  now.train.steps = 200;
+  now.sample.guidance = 2;
+  now.memory.ledger = false;
+  CHECK(resume_problem("c", "f", written, now).empty());
+  now.model.hidden = 256;
+  now.train.seed = 3;
+  CHECK(resume_problem("runs/a/checkpoints/100", "runs/a/config.toml", written, now) ==
+        "checkpoint runs/a/checkpoints/100 was written with another configuration:\n"
+        "  train.seed: 0 in the checkpoint, 3 now\n"
+        "  model.hidden: 128 in the checkpoint, 256 now\n"
+        "use the checkpoint's configuration (runs/a/config.toml) or start a new run in another train.out");
+}

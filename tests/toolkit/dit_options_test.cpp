@@ -1,0 +1,135 @@
+#include <dtk/models/dit_options.h>
+
+#include <limits>
+#include <stdexcept>
+
+#include "support/catch.h"
+#include "support/error_text.h"
+
+using namespace dtk::models;
+using dtk::test::error_text;
+
+namespace {
+
+DitOptions tiny() {
+  return {.name = "custom", .depth = 2, .hidden = 24, .heads = 3, .patch = 2, .image_size = 8};
+}
+
+DitOptions named(const std::string& name) {
+  DitOptions options;
+  options.name = name;
+  return options;
+}
+
+/// "field: message" of the only broken rule.
+std::string only_problem(const DitOptions& options) {
+  const auto found = problems(options);
+  if (found.size() != 1) return std::to_string(found.size()) + " problems";
+  return found.front().field + ": " + found.front().message;
+}
+
+}  // namespace
+
+TEST_CASE("DiT sizes: as published") {
+  struct Row {
+    const char* letters;
+    int64_t depth, hidden, heads;
+  };
+  for (const Row& row :
+       {Row{"S", 12, 384, 6}, Row{"B", 12, 768, 12}, Row{"L", 24, 1024, 16}, Row{"XL", 28, 1152, 16}}) {
+    for (const int64_t patch : {2, 4, 8}) {
+      const std::string name = std::string("DiT-") + row.letters + "/" + std::to_string(patch);
+      const DitOptions options = resolved(named(name));
+      INFO(name);
+      CHECK(options.name == name);
+      CHECK(options.depth == row.depth);
+      CHECK(options.hidden == row.hidden);
+      CHECK(options.heads == row.heads);
+      CHECK(options.patch == patch);
+      CHECK(options.tokens() == (32 / patch) * (32 / patch));
+      CHECK(resolved(options) == options);
+    }
+  }
+  CHECK_FALSE(published_size("custom"));
+  CHECK_FALSE(published_size("DiT-S/16"));
+  CHECK_FALSE(published_size("DiT-H/2"));
+  CHECK_FALSE(published_size(""));
+}
+
+TEST_CASE("DiT options: derived numbers") {
+  CHECK(named("DiT-XL/2").tokens() == 256);
+  CHECK(tiny().tokens() == 16);
+  CHECK(tiny().out_channels() == 8);
+  DitOptions options = tiny();
+  options.learn_sigma = false;
+  CHECK(options.out_channels() == 4);
+  CHECK(resolved(tiny()) == tiny());
+  CHECK(problems(tiny()).empty());
+}
+
+TEST_CASE("DiT options: a published name fixes its sizes") {
+  DitOptions options = named("DiT-S/4");
+  options.hidden = 384;
+  CHECK(only_problem(options) ==
+        "hidden: model.hidden is fixed by model.name = \"DiT-S/4\"; remove it, or use name = \"custom\"");
+  options.depth = 2;
+  const auto found = problems(options);
+  REQUIRE(found.size() == 2);
+  CHECK(found[0].field == "depth");
+  CHECK(found[1].field == "hidden");
+  CHECK(error_text<std::invalid_argument>([&] { resolved(options); }) ==
+        "model.depth is fixed by model.name = \"DiT-S/4\"; remove it, or use name = \"custom\"");
+}
+
+TEST_CASE("DiT options: custom needs all sizes") {
+  DitOptions options = tiny();
+  options.patch.reset();
+  CHECK(
+      only_problem(options) ==
+      "name: model.name = \"custom\" needs model.depth, model.hidden, model.heads and model.patch; missing: "
+      "model.patch; set them, or give a published name such as \"DiT-S/4\"");
+  CHECK_THROWS_AS(options.tokens(), std::invalid_argument);
+  CHECK(only_problem(named("DiT-S/3")) ==
+        "name: model.name = \"DiT-S/3\" is not a known model; allowed: \"custom\" or DiT-S, DiT-B, DiT-L, "
+        "DiT-XL with /2, /4 or /8, such as \"DiT-S/4\"");
+}
+
+TEST_CASE("DiT options: divisions") {
+  DitOptions options = tiny();
+  options.heads = 5;
+  CHECK(only_problem(options) == "hidden: model.hidden = 24 is not divisible by model.heads = 5");
+  options = tiny();
+  options.hidden = 27;
+  CHECK(only_problem(options) ==
+        "hidden: model.hidden = 27 is not divisible by 4, which the position embedding needs");
+  options = tiny();
+  options.image_size = 9;
+  CHECK(only_problem(options) == "image_size: model.image_size = 9 is not divisible by model.patch = 2");
+  options = tiny();
+  options.mlp_ratio = 2.66;
+  CHECK(only_problem(options) ==
+        "mlp_ratio: model.mlp_ratio = 2.66 times model.hidden = 24 is 63.84, not a whole number");
+  options.mlp_ratio = 2.5;
+  CHECK(problems(options).empty());
+}
+
+TEST_CASE("DiT options: made in code, nothing divides by zero") {
+  DitOptions options = tiny();
+  options.heads = 0;
+  CHECK(only_problem(options) == "heads: model.heads = 0 must be at least 1");
+  options = tiny();
+  options.patch = 0;
+  CHECK(only_problem(options) == "patch: model.patch = 0 must be at least 1");
+  options = tiny();
+  options.channels = -1;
+  CHECK(only_problem(options) == "channels: model.channels = -1 must be at least 1");
+  options = tiny();
+  options.class_dropout = 1;
+  CHECK(only_problem(options) == "class_dropout: model.class_dropout = 1 must be in [0, 1)");
+  options = tiny();
+  options.mlp_dropout = std::numeric_limits<double>::quiet_NaN();
+  CHECK(only_problem(options) == "mlp_dropout: model.mlp_dropout = nan must be in [0, 1)");
+  options = tiny();
+  options.mlp_ratio = 0;
+  CHECK(only_problem(options) == "mlp_ratio: model.mlp_ratio = 0 must be in (0, inf)");
+}

@@ -1,0 +1,99 @@
+#include <ATen/ATen.h>
+#include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/image.h>
+
+#include <limits>
+#include <stdexcept>
+
+#include "support/catch.h"
+#include "support/error_text.h"
+
+using dtk::DataError;
+using dtk::Image;
+using dtk::image_grid;
+using dtk::test::error_text;
+
+namespace {
+
+Image gradient(int64_t channels) {
+  Image image{.height = 5, .width = 7, .channels = channels, .pixels = {}};
+  for (int64_t i = 0; i < 35 * channels; ++i) image.pixels.push_back(static_cast<uint8_t>(i * 37));
+  return image;
+}
+
+/// A 16-bit grey PNG of one pixel: signature, IHDR and nothing else; the header is all that is looked at.
+const std::string png_16_bit(
+    "\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\0\1\0\0\0\1\x10\0\0\0\0\x6a\x38\xa9\xb0\0\0\0\0IDAT\0\0\0\0", 45);
+
+}  // namespace
+
+TEST_CASE("image: PNG there and back keeps every pixel") {
+  const auto channels = GENERATE(1, 2, 3, 4);
+  const Image image = gradient(channels);
+  const std::string encoded = dtk::encode_png(image);
+  CHECK(encoded.substr(1, 3) == "PNG");
+  CHECK(dtk::encoded_image_size(encoded, "x.png") ==
+        dtk::ImageSize{.channels = channels, .height = 5, .width = 7});
+  const Image decoded = dtk::decode_image(encoded, "x.png");
+  CHECK(decoded.height == 5);
+  CHECK(decoded.width == 7);
+  CHECK(decoded.channels == channels);
+  CHECK(decoded.pixels == image.pixels);
+}
+
+TEST_CASE("image: what cannot be encoded is refused") {
+  Image image = gradient(1);
+  image.pixels.pop_back();
+  CHECK(error_text<std::invalid_argument>([&] { dtk::encode_png(image); }) ==
+        "encode_png: 34 bytes cannot be an image of 5 x 7 pixels with 1 channels");
+  CHECK_THROWS_AS(dtk::encode_png(Image{}), std::invalid_argument);
+}
+
+TEST_CASE("image: what cannot be decoded is named") {
+  const auto decoding_error = [](const std::string& encoded) {
+    return error_text<DataError>([&] { dtk::decode_image(encoded, "a/b.png"); });
+  };
+  CHECK(decoding_error("") == "a/b.png: cannot be decoded (the file is empty); allowed: PNG, JPEG and BMP");
+  CHECK(decoding_error("neither this nor that") ==
+        "a/b.png: cannot be decoded (unknown image type); allowed: PNG, JPEG and BMP");
+  const std::string encoded = dtk::encode_png(gradient(3));
+  CHECK(decoding_error(encoded.substr(0, encoded.size() / 2)).starts_with("a/b.png: cannot be decoded ("));
+  CHECK(decoding_error(png_16_bit) == "a/b.png: has 16 bits per channel; allowed: 8");
+}
+
+TEST_CASE("image grid: places, padding, scale and rounding") {
+  // Three samples of 1 x 2 pixels in two columns, twice enlarged, one pixel of padding.
+  const at::Tensor samples = at::tensor({-1.0F, 1.0F, 0.0F, -0.5F, 0.25F, 2.0F}).view({3, 1, 1, 2});
+  const Image grid = image_grid(samples, 2, 1, 2);
+  CHECK(grid.channels == 1);
+  CHECK(grid.height == 1 + 2 * (2 + 1));
+  CHECK(grid.width == 1 + 2 * (4 + 1));
+  const std::vector<uint8_t> w(11, 255);
+  const std::vector<uint8_t> a = {255, 0, 0, 255, 255, 255, 128, 128, 64, 64, 255};
+  const std::vector<uint8_t> b = {255, 159, 159, 255, 255, 255, 255, 255, 255, 255, 255};
+  std::vector<uint8_t> expected;
+  for (const auto* row : {&w, &a, &a, &w, &b, &b, &w})
+    expected.insert(expected.end(), row->begin(), row->end());
+  CHECK(grid.pixels == expected);
+}
+
+TEST_CASE("image grid: colour samples become interleaved pixels") {
+  const at::Tensor samples = at::tensor({-1.0F, 0.0F, 1.0F}).view({1, 3, 1, 1}).to(at::kDouble);
+  CHECK(image_grid(samples, 1, 0, 1).pixels == std::vector<uint8_t>{0, 128, 255});
+}
+
+TEST_CASE("image grid: bad input") {
+  CHECK(error_text<DataError>([] {
+          image_grid(at::zeros({2, 4, 8, 8}), 1, 0, 1);
+        }) ==
+        "image grid: samples have 4 channels; allowed: 1 (grey) or 3 (RGB); decode latents to images first");
+  at::Tensor samples = at::zeros({2, 1, 2, 2});
+  samples[1][0][0][1] = std::numeric_limits<float>::quiet_NaN();
+  CHECK(error_text<DataError>([&] { image_grid(samples, 1, 0, 1); }) ==
+        "image grid: sample 1 holds a value that is not finite");
+  CHECK_THROWS_AS(image_grid(at::zeros({1, 2, 2}), 1, 0, 1), std::invalid_argument);
+  CHECK_THROWS_AS(image_grid(at::zeros({0, 1, 2, 2}), 1, 0, 1), std::invalid_argument);
+  CHECK_THROWS_AS(image_grid(at::zeros({1, 1, 2, 2}), 0, 0, 1), std::invalid_argument);
+  CHECK_THROWS_AS(image_grid(at::zeros({1, 1, 2, 2}), 1, -1, 1), std::invalid_argument);
+  CHECK_THROWS_AS(image_grid(at::zeros({1, 1, 2, 2}), 1, 0, 0), std::invalid_argument);
+}

@@ -1,0 +1,242 @@
+#include <ATen/ATen.h>
+#include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/loader.h>
+#include <dtk/toolkit/mix64.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <set>
+
+#include "support/catch.h"
+#include "support/error_text.h"
+
+using dtk::Batch;
+using dtk::DataError;
+using dtk::Loader;
+using dtk::LoaderOptions;
+using dtk::test::error_text;
+
+namespace {
+
+using Milliseconds = std::chrono::milliseconds;
+
+/// Sample i is the value i with label i mod 10; `before_read` may wait or throw.
+class CountingSource final : public dtk::DataSource {
+ public:
+  explicit CountingSource(int64_t size, std::function<void(int64_t)> before_read = {})
+      : size_(size), before_read_(std::move(before_read)) {}
+
+  int64_t size() const override { return size_; }
+  int64_t channels() const override { return 1; }
+  int64_t height() const override { return 1; }
+  int64_t width() const override { return 2; }
+  int64_t classes() const override { return 10; }
+  std::string description() const override { return "numbers"; }
+  int64_t read(int64_t index, float* values) const override {
+    if (before_read_) before_read_(index);
+    values[0] = static_cast<float>(index);
+    values[1] = -values[0];
+    return index % 10;
+  }
+
+ private:
+  int64_t size_;
+  std::function<void(int64_t)> before_read_;
+};
+
+std::shared_ptr<const dtk::DataSource> numbers(int64_t size, std::function<void(int64_t)> before_read = {}) {
+  return std::make_shared<CountingSource>(size, std::move(before_read));
+}
+
+std::vector<int64_t> indices(const Batch& batch) {
+  std::vector<int64_t> result;
+  for (int64_t i = 0; i < batch.labels.size(0); ++i) {
+    result.push_back(batch.images[i][0][0][0].item<int64_t>());
+  }
+  return result;
+}
+
+std::vector<int64_t> take(Loader& loader, int64_t batches) {
+  std::vector<int64_t> all;
+  for (int64_t i = 0; i < batches; ++i) {
+    for (const int64_t index : indices(loader.next())) all.push_back(index);
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("data order: pinned, so that no change goes unnoticed") {
+  // The first two outputs of splitmix64 seeded with 0, as published with it.
+  CHECK(dtk::draw64(0, 0) == 0xe220a8397b1dcdafU);
+  CHECK(dtk::draw64(0, 1) == 0x6e789e6aa1b965f4U);
+  CHECK(dtk::epoch_order(0, 0, 10) == std::vector<uint32_t>{1, 7, 4, 2, 9, 5, 0, 6, 8, 3});
+  CHECK(dtk::epoch_order(0, 1, 10) == std::vector<uint32_t>{1, 7, 5, 4, 2, 6, 8, 9, 3, 0});
+  CHECK(dtk::epoch_order(1, 0, 10) == std::vector<uint32_t>{8, 0, 7, 1, 5, 2, 6, 9, 4, 3});
+  CHECK(dtk::epoch_order(5, 5, 1) == std::vector<uint32_t>{0});
+  CHECK(dtk::epoch_order(5, 5, 0).empty());
+  CHECK_THROWS_AS(dtk::epoch_order(0, 0, uint64_t{1} << 33), std::invalid_argument);
+}
+
+TEST_CASE("data order: every sample is equally likely at every place") {
+  constexpr int epochs = 6000;
+  int counts[5][5] = {};
+  for (uint64_t epoch = 0; epoch < epochs; ++epoch) {
+    const auto order = dtk::epoch_order(3, epoch, 5);
+    for (size_t place = 0; place < 5; ++place) ++counts[place][order[place]];
+  }
+  // 1200 expected in each of the 25 cells, standard deviation 31.
+  for (const auto& row : counts) {
+    for (const int count : row) CHECK(std::abs(count - 1200) < 5 * 31);
+  }
+}
+
+TEST_CASE("loader: batches have shape, values and labels of the samples") {
+  Loader loader(numbers(20), {.seed = 1, .batch = 4});
+  const Batch batch = loader.next();
+  CHECK(batch.images.sizes() == at::IntArrayRef{4, 1, 1, 2});
+  CHECK(batch.images.scalar_type() == at::kFloat);
+  CHECK(batch.labels.sizes() == at::IntArrayRef{4});
+  CHECK(batch.labels.scalar_type() == at::kLong);
+  const auto order = dtk::epoch_order(1, 0, 20);
+  for (int64_t i = 0; i < 4; ++i) {
+    const auto index = static_cast<int64_t>(order[static_cast<size_t>(i)]);
+    CHECK(batch.images[i][0][0][0].item<int64_t>() == index);
+    CHECK(batch.images[i][0][0][1].item<int64_t>() == -index);
+    CHECK(batch.labels[i].item<int64_t>() == index % 10);
+  }
+}
+
+TEST_CASE("loader: the order does not depend on prefetch") {
+  Loader shallow(numbers(23), {.seed = 7, .batch = 4, .prefetch = 1});
+  Loader deep(numbers(23), {.seed = 7, .batch = 4, .prefetch = 8});
+  CHECK(take(shallow, 20) == take(deep, 20));
+}
+
+TEST_CASE("loader: every sample at most once an epoch, the incomplete batch is dropped, epochs differ") {
+  Loader loader(numbers(23), {.seed = 7, .batch = 4});
+  CHECK(loader.samples_per_epoch() == 20);
+  const auto first = take(loader, 5);
+  const auto second = take(loader, 5);
+  CHECK(std::set<int64_t>(first.begin(), first.end()).size() == 20);
+  CHECK(std::set<int64_t>(second.begin(), second.end()).size() == 20);
+  CHECK(first != second);
+
+  Loader whole(numbers(24), {.seed = 7, .batch = 4});
+  const auto all = take(whole, 6);
+  CHECK(std::set<int64_t>(all.begin(), all.end()).size() == 24);
+}
+
+TEST_CASE("loader: continues where an earlier one stopped, across epochs") {
+  Loader uninterrupted(numbers(23), {.seed = 7, .batch = 4});
+  const auto all = take(uninterrupted, 18);
+  for (const int64_t stop : {0, 1, 4, 5, 6, 13}) {
+    Loader before(numbers(23), {.seed = 7, .batch = 4, .prefetch = 3});
+    auto joined = take(before, stop);
+    CHECK(before.consumed() == 4 * stop);
+    Loader after(numbers(23), {.seed = 7, .batch = 4, .start = before.consumed()});
+    CHECK(after.consumed() == 4 * stop);
+    const auto rest = take(after, 18 - stop);
+    joined.insert(joined.end(), rest.begin(), rest.end());
+    CHECK(joined == all);
+  }
+}
+
+TEST_CASE("loader: an error of the source comes after the batches before it, and stays") {
+  const auto order = dtk::epoch_order(0, 0, 12);
+  const int64_t bad = order[9];  // in the third batch of four
+  Loader loader(numbers(12,
+                        [bad](int64_t index) {
+                          if (index == bad) throw DataError("sample " + std::to_string(index) + " is bad");
+                        }),
+                {.seed = 0, .batch = 4, .prefetch = 8});
+  CHECK(take(loader, 2).size() == 8);
+  for (int again = 0; again < 3; ++again) {
+    CHECK(error_text<DataError>([&] { loader.next(); }) == "sample " + std::to_string(bad) + " is bad");
+  }
+  CHECK(loader.consumed() == 8);
+}
+
+TEST_CASE("loader: no more than `prefetch` batches are prepared ahead") {
+  const auto reads = std::make_shared<std::atomic<int>>(0);
+  Loader loader(numbers(100, [reads](int64_t) { ++*reads; }), {.batch = 5, .prefetch = 3});
+  while (*reads < 15) std::this_thread::sleep_for(Milliseconds(1));
+  std::this_thread::sleep_for(Milliseconds(30));
+  CHECK(*reads == 15);
+  loader.next();
+  while (*reads < 20) std::this_thread::sleep_for(Milliseconds(1));
+  std::this_thread::sleep_for(Milliseconds(30));
+  CHECK(*reads == 20);
+}
+
+TEST_CASE("loader: destruction does not wait for batches nobody wants") {
+  const auto begin = std::chrono::steady_clock::now();
+  {
+    // The thread waits for room.
+    Loader full(numbers(100), {.batch = 5, .prefetch = 1});
+    full.next();
+    std::this_thread::sleep_for(Milliseconds(20));
+  }
+  {
+    // The thread is inside a batch that would take 100 s.
+    const auto reads = std::make_shared<std::atomic<int>>(0);
+    Loader slow(numbers(1000,
+                        [reads](int64_t) {
+                          ++*reads;
+                          std::this_thread::sleep_for(Milliseconds(100));
+                        }),
+                {.batch = 1000});
+    while (*reads == 0) std::this_thread::sleep_for(Milliseconds(1));
+  }
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10));
+}
+
+TEST_CASE("loader: exposed wait counts what next() had to wait, and nothing else") {
+  Loader slow(numbers(100, [](int64_t) { std::this_thread::sleep_for(Milliseconds(20)); }),
+              {.batch = 2, .prefetch = 1});
+  const auto begin = std::chrono::steady_clock::now();
+  take(slow, 3);
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+  CHECK(slow.exposed_wait_seconds() > 0.08);
+  CHECK(slow.exposed_wait_seconds() <= elapsed.count());
+
+  const auto reads = std::make_shared<std::atomic<int>>(0);
+  Loader quick(numbers(100, [reads](int64_t) { ++*reads; }), {.batch = 2, .prefetch = 4});
+  while (*reads < 8) std::this_thread::sleep_for(Milliseconds(1));
+  std::this_thread::sleep_for(Milliseconds(20));
+  take(quick, 3);
+  CHECK(quick.exposed_wait_seconds() == 0);
+}
+
+TEST_CASE("loader: tensors are allocated inside the hook, on the loader's thread") {
+  std::atomic<int> calls = 0;
+  std::atomic<bool> other_thread = true;
+  const auto caller = std::this_thread::get_id();
+  {
+    Loader loader(numbers(20), {.batch = 4, .prefetch = 1}, [&](const std::function<void()>& allocate) {
+      ++calls;
+      other_thread = other_thread && std::this_thread::get_id() != caller;
+      allocate();
+    });
+    CHECK(take(loader, 3).size() == 12);
+  }
+  CHECK(calls >= 3);
+  CHECK(other_thread);
+
+  Loader lazy(numbers(20), {.batch = 4}, [](const std::function<void()>&) {});
+  CHECK(error_text<std::logic_error>([&] { lazy.next(); }) ==
+        "Loader: around_allocation did not call its argument");
+}
+
+TEST_CASE("loader: bad options") {
+  CHECK(error_text<DataError>([] { Loader(numbers(7), {.batch = 8}); }) ==
+        "data: numbers holds 7 samples, fewer than one micro-batch of 8; set data.batch to at most 7 times "
+        "train.accumulate");
+  CHECK_THROWS_AS(Loader(numbers(7), {.batch = 0}), std::invalid_argument);
+  CHECK_THROWS_AS(Loader(numbers(7), {.batch = 1, .prefetch = 0}), std::invalid_argument);
+  CHECK_THROWS_AS(Loader(numbers(7), {.batch = 1, .start = -1}), std::invalid_argument);
+  CHECK(error_text<std::invalid_argument>([] { Loader(numbers(7), {.batch = 2, .start = 3}); }) ==
+        "Loader: start 3 is no multiple of batch 2");
+}

@@ -1,0 +1,49 @@
+// The arguments of the programs. Everything that is wrong with them is a ConfigError whose message begins
+// with the argument; nothing is printed and nothing exits.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dtk {
+
+struct TrainArguments {
+  std::string config;            // file
+  std::vector<std::string> set;  // "data.batch=16", in order
+  std::string resume;            // "": a new run; "latest"; or a checkpoint folder
+  std::string device = "auto";   // auto, cpu, cuda or cuda:INDEX
+  bool print_config = false;
+  bool help = false;     // nothing else was checked
+  bool version = false;  // likewise
+};
+
+/// `argv[0]` is the program's name, as in main.
+TrainArguments parse_train_arguments(int argc, const char* const* argv);
+/// At most 24 lines of at most 100 columns.
+std::string train_help();
+
+/// Options that are not set come from the [sample] and [train] tables of the run.
+struct SampleArguments {
+  std::string checkpoint;               // a checkpoint's folder; exactly one of this
+  std::string weights;                  // and a safetensors file is given
+  std::string config;                   // file; "": the one saved with the run
+  std::vector<int64_t> classes;         // one row of samples each, repetitions allowed
+  std::optional<double> guidance;       // classifier-free guidance scale; 1: off
+  std::optional<int64_t> cfg_channels;  // channels guided; 0: all
+  std::optional<int64_t> steps;         // sampler steps
+  int64_t seed = 0;
+  int64_t per_class = 1;
+  bool raw = false;  // the checkpoint's raw weights instead of its EMA
+  std::string out;   // ends in .png or .safetensors
+  std::string device = "auto";
+  std::optional<int64_t> threads;
+  bool help = false;     // nothing else was checked
+  bool version = false;  // likewise
+};
+
+SampleArguments parse_sample_arguments(int argc, const char* const* argv);
+/// At most 24 lines of at most 100 columns.
+std::string sample_help();
+
+}  // namespace dtk

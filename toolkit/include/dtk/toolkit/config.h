@@ -1,0 +1,192 @@
+// The configuration of a run: plain structs, one per table of the TOML file.
+//
+// Each struct has one list of its fields, `fields(self, visit)`; reading, printing, comparing and checking
+// all walk it. An entry is visit(name, member, allowed): `allowed` is an interval for numbers ("[1, inf)",
+// "[0, 1)"), a choice for strings ("uniform | logit_normal") or "" for anything; messages quote it as is.
+// An std::optional member that is not set is printed as a comment, not as a key.
+#pragma once
+#include <dtk/models/dit_options.h>
+#include <dtk/policies/ema_options.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dtk {
+
+struct TrainOptions {
+  std::string out = "runs/run";      // run folder; a folder that already holds a run is refused
+  int64_t seed = 0;                  // one seed; every random stream derives from it by name
+  std::optional<int64_t> threads;    // CPU threads; absent: all cores the process may use
+  std::optional<int64_t> steps;      // optimizer steps; the run ends at whichever of steps
+  std::optional<double> seconds;     // and seconds (of training, wall clock) comes first
+  int64_t accumulate = 1;            // micro-batches per optimizer step; data.batch must be divisible
+  int64_t log_every = 10;            // steps between log lines; the step's scalars are read only then
+  int64_t checkpoint_every = 0;      // steps between checkpoints; 0: only at the end and when stopped
+  int64_t keep_checkpoints = 2;      // complete checkpoints kept, newest first
+  bool allow_thread_change = false;  // resume with another thread count: no longer bit-equal
+
+  template <class Self, class Visit>
+  static void fields(Self& self, Visit&& visit) {
+    auto& [out, seed, threads, steps, seconds, accumulate, log_every, checkpoint_every, keep_checkpoints,
+           allow_thread_change] = self;
+    visit("out", out, "");
+    visit("seed", seed, "[0, inf)");
+    visit("threads", threads, "[1, 1024]");
+    visit("steps", steps, "[1, inf)");
+    visit("seconds", seconds, "(0, inf)");
+    visit("accumulate", accumulate, "[1, inf)");
+    visit("log_every", log_every, "[1, inf)");
+    visit("checkpoint_every", checkpoint_every, "[0, inf)");
+    visit("keep_checkpoints", keep_checkpoints, "[1, inf)");
+    visit("allow_thread_change", allow_thread_change, "");
+  }
+  friend bool operator==(const TrainOptions&, const TrainOptions&) = default;
+};
+
+struct DataOptions {
+  std::string kind = "idx";       // idx: MNIST-style files; images: a folder per class
+  std::string images;             // idx: image file, .gz or plain
+  std::string labels;             // idx: label file, .gz or plain
+  std::string folder;             // images: folder with one sub-folder per class
+  int64_t batch = 16;             // samples per optimizer step
+  int64_t prefetch = 2;           // micro-batches prepared ahead by the loader's thread
+
+  template <class Self, class Visit>
+  static void fields(Self& self, Visit&& visit) {
+    auto& [kind, images, labels, folder, batch, prefetch] = self;
+    visit("kind", kind, "idx | images");
+    visit("images", images, "");
+    visit("labels", labels, "");
+    visit("folder", folder, "");
+    visit("batch", batch, "[1, inf)");
+    visit("prefetch", prefetch, "[1, 64]");
+  }
+  friend bool operator==(const DataOptions&, const DataOptions&) = default;
+};
+
+struct DiffusionOptions {
+  std::string objective = "rectified_flow";
+  std::string time = "logit_normal";  // distribution of the training time t in (0, 1)
+
+  template <class Self, class Visit>
+  static void fields(Self& self, Visit&& visit) {
+    auto& [objective, time] = self;
+    visit("objective", objective, "rectified_flow");
+    visit("time", time, "uniform | logit_normal");
+  }
+  friend bool operator==(const DiffusionOptions&, const DiffusionOptions&) = default;
+};
+
+struct OptimizerOptions {
+  double lr = 1e-4;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0.0;
+  double clip = 1.0;  // largest global gradient norm; 0: no clipping
+
+  template <class Self, class Visit>
+  static void fields(Self& self, Visit&& visit) {
+    auto& [lr, beta1, beta2, eps, weight_decay, clip] = self;
+    visit("lr", lr, "(0, inf)");
+    visit("beta1", beta1, "[0, 1)");
+    visit("beta2", beta2, "[0, 1)");
+    visit("eps", eps, "(0, inf)");
+    visit("weight_decay", weight_decay, "[0, inf)");
+    visit("clip", clip, "[0, inf)");
+  }
+  friend bool operator==(const OptimizerOptions&, const OptimizerOptions&) = default;
+};
+
+struct ScheduleOptions {
+  std::string kind = "cosine";  // after warm-up: cosine to `final` over the run, or constant
+  int64_t warmup = 0;           // steps of linear warm-up
+  double final = 0.01;          // cosine: last rate as a fraction of optimizer.lr
+
+  template <class Self, class Visit>
+  static void fields(Self& self, Visit&& visit) {
+    auto& [kind, warmup, final_fraction] = self;
+    visit("kind", kind, "cosine | constant");
+    visit("warmup", warmup, "[0, inf)");
+    visit("final", final_fraction, "[0, 1]");
+  }
+  friend bool operator==(const ScheduleOptions&, const ScheduleOptions&) = default;
+};
+
+struct SampleOptions {
+  std::string sampler = "euler";
+  int64_t steps = 25;       // sampler steps
+  double guidance = 4.0;    // classifier-free guidance scale; 1: off
+  int64_t cfg_channels = 0; // channels guided; 0: all; 3: as the released DiT code
+  int64_t per_class = 8;    // images per class in the final grid
+  int64_t seed = 0;         // noise of the grid
+  bool ema = true;          // sample with the EMA weights
+
+  template <class Self, class Visit>
+  static void fields(Self& self, Visit&& visit) {
+    auto& [sampler, steps, guidance, cfg_channels, per_class, seed, ema] = self;
+    visit("sampler", sampler, "euler");
+    visit("steps", steps, "[1, 10000]");
+    visit("guidance", guidance, "[1, 100]");
+    visit("cfg_channels", cfg_channels, "[0, inf)");
+    visit("per_class", per_class, "[0, 64]");
+    visit("seed", seed, "[0, inf)");
+    visit("ema", ema, "");
+  }
+  friend bool operator==(const SampleOptions&, const SampleOptions&) = default;
+};
+
+struct MemoryOptions {
+  bool ledger = true;  // account for every byte by owner and phase; off: memory.json is not written
+
+  template <class Self, class Visit>
+  static void fields(Self& self, Visit&& visit) {
+    auto& [ledger] = self;
+    visit("ledger", ledger, "");
+  }
+  friend bool operator==(const MemoryOptions&, const MemoryOptions&) = default;
+};
+
+struct PolicyOptions {
+  policies::EmaOptions ema;
+
+  /// Sub-tables [policies.<name>].
+  template <class Self, class Visit>
+  static void tables(Self& self, Visit&& visit) {
+    auto& [ema] = self;
+    visit("policies.ema", ema);
+  }
+  friend bool operator==(const PolicyOptions&, const PolicyOptions&) = default;
+};
+
+struct RunConfig {
+  TrainOptions train;
+  models::DitOptions model;
+  DataOptions data;
+  DiffusionOptions diffusion;
+  OptimizerOptions optimizer;
+  ScheduleOptions schedule;
+  SampleOptions sample;
+  MemoryOptions memory;
+  PolicyOptions policies;
+
+  /// Visits every table in the order it is printed: visit(table name, struct).
+  template <class Self, class Visit>
+  static void tables(Self& self, Visit&& visit) {
+    auto& [train, model, data, diffusion, optimizer, schedule, sample, memory, policies] = self;
+    visit("train", train);
+    visit("model", model);
+    visit("data", data);
+    visit("diffusion", diffusion);
+    visit("optimizer", optimizer);
+    visit("schedule", schedule);
+    visit("sample", sample);
+    visit("memory", memory);
+    PolicyOptions::tables(policies, visit);
+  }
+  friend bool operator==(const RunConfig&, const RunConfig&) = default;
+};
+
+}  // namespace dtk

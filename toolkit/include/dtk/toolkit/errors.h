@@ -1,0 +1,44 @@
+// What can go wrong for a user, and the exit code each kind ends with.
+//
+// Every message says where, what was seen, what is allowed and what to do. Libraries throw; only programs
+// print and exit.
+#pragma once
+#include <stdexcept>
+#include <string>
+
+namespace dtk {
+
+enum class ExitCode : int {
+  done = 0,
+  failure = 1,        // anything not listed below
+  configuration = 2,  // configuration or usage
+  memory = 3,         // does not fit, out of memory
+  data = 4,           // data files
+  stopped = 5,        // stopped by a signal, with a complete checkpoint
+};
+
+/// Base of all errors a user can cause; `code` is what a program exits with.
+class Error : public std::runtime_error {
+ public:
+  Error(ExitCode exit_code, const std::string& message) : std::runtime_error(message), code(exit_code) {}
+  const ExitCode code;
+};
+
+struct ConfigError : Error {
+  explicit ConfigError(const std::string& message) : Error(ExitCode::configuration, message) {}
+};
+
+struct DataError : Error {
+  explicit DataError(const std::string& message) : Error(ExitCode::data, message) {}
+};
+
+struct MemoryError : Error {
+  explicit MemoryError(const std::string& message) : Error(ExitCode::memory, message) {}
+};
+
+/// A file that cannot be read or written, or that does not hold what it claims (a checkpoint, weights).
+struct FileError : Error {
+  explicit FileError(const std::string& message) : Error(ExitCode::failure, message) {}
+};
+
+}  // namespace dtk

@@ -1,0 +1,57 @@
+// Every write of the toolkit goes through this seam, so tests can fail any single operation and a planned
+// run can write nothing.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtk {
+
+/// A file being written. Data is durable only after sync(); close() must be called, the destructor closes
+/// without reporting errors.
+class WritableFile {
+ public:
+  virtual ~WritableFile() = default;
+  virtual void write(const void* data, size_t bytes) = 0;
+  virtual void sync() = 0;
+  virtual void close() = 0;
+};
+
+/// All operations throw FileError naming the path, the operation and the system's reason.
+class FileSystem {
+ public:
+  using Path = std::filesystem::path;
+  virtual ~FileSystem() = default;
+
+  /// Creates or truncates `path`.
+  virtual std::unique_ptr<WritableFile> create(const Path& path) = 0;
+  /// Opens `path` for appending, creating it if needed.
+  virtual std::unique_ptr<WritableFile> append(const Path& path) = 0;
+  virtual std::string read(const Path& path) = 0;
+  /// Fills `data` with `bytes` bytes from byte `offset` on; a file that ends earlier is an error.
+  virtual void read_into(const Path& path, uint64_t offset, void* data, size_t bytes) = 0;
+  virtual bool exists(const Path& path) = 0;
+  virtual uint64_t size(const Path& path) = 0;
+  /// Names (not paths) of the entries of a folder, sorted; empty if the folder does not exist.
+  virtual std::vector<std::string> list(const Path& folder) = 0;
+  virtual void create_directories(const Path& folder) = 0;
+  /// Replaces `to` atomically when both lie in one folder's file system.
+  virtual void rename(const Path& from, const Path& to) = 0;
+  /// Removes a file or a whole folder; no error if it does not exist.
+  virtual void remove_all(const Path& path) = 0;
+  /// Makes a rename inside `folder` durable.
+  virtual void sync_directory(const Path& folder) = 0;
+};
+
+/// The machine's own file system. Never destroyed.
+FileSystem& posix_file_system();
+
+/// Writes `content` to `path` by way of `<path>.tmp`, sync and rename: a reader sees the old content or the
+/// new one, also after a crash. Throws FileError; then the old content is still there.
+void write_file_atomically(FileSystem& files, const std::filesystem::path& path, std::string_view content);
+
+}  // namespace dtk

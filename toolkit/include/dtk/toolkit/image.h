@@ -1,0 +1,43 @@
+// Byte images: PNG out, PNG, JPEG and BMP in, and grids of samples.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtk {
+
+struct ImageSize {
+  int64_t channels = 0;
+  int64_t height = 0;
+  int64_t width = 0;
+  friend bool operator==(const ImageSize&, const ImageSize&) = default;
+};
+
+struct Image {
+  int64_t height = 0;
+  int64_t width = 0;
+  int64_t channels = 0;         // 1 grey, 2 grey and alpha, 3 RGB, 4 RGBA
+  std::vector<uint8_t> pixels;  // (height, width, channels)
+};
+
+/// The PNG file's bytes. Throws std::invalid_argument if sizes and pixels disagree.
+std::string encode_png(const Image& image);
+
+/// What the header of an encoded image says, at the cost of its header only. `name` stands in messages.
+/// Throws DataError if `encoded` is no PNG, JPEG or BMP with 8 bits per channel.
+ImageSize encoded_image_size(std::string_view encoded, const std::string& name);
+
+/// Decodes with the channels the file has; nothing is converted. Memory is what the image's header says, so
+/// check encoded_image_size() first where files are not trusted. Throws DataError as encoded_image_size().
+Image decode_image(std::string_view encoded, const std::string& name);
+
+/// Lays out `samples` (N, C, H, W), floats in [-1, 1] on any device, row by row in `columns` columns with
+/// `padding` white pixels around each; missing samples of the last row stay white. Each sample is enlarged
+/// `scale` times by repeating pixels. -1 .. 1 becomes 0 .. 255, rounded; values beyond take the nearest end.
+/// Throws DataError if C is neither 1 nor 3 or a value is not finite, std::invalid_argument otherwise.
+Image image_grid(const at::Tensor& samples, int64_t columns, int64_t padding, int64_t scale);
+
+}  // namespace dtk

@@ -1,0 +1,95 @@
+// Shuffled batches, prepared ahead by a thread of their own.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <dtk/toolkit/data_source.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace dtk {
+
+/// The order in which an epoch visits samples 0 .. size - 1: a permutation that depends on nothing but the
+/// arguments, on any machine and with any standard library. For i = size - 1 down to 1, element i is swapped
+/// with element draw64(key, i) mod (i + 1), where key = draw64(seed, epoch). Throws std::invalid_argument for
+/// a size beyond 32 bits.
+std::vector<uint32_t> epoch_order(uint64_t seed, uint64_t epoch, uint64_t size);
+
+struct Batch {
+  at::Tensor images;  // (B, C, H, W), float32, CPU
+  at::Tensor labels;  // (B), int64, CPU
+};
+
+struct LoaderOptions {
+  uint64_t seed = 0;
+  int64_t batch = 1;     // samples per batch given out (the micro-batch), at least 1
+  int64_t prefetch = 2;  // batches prepared ahead, at least 1; each costs B·(4·C·H·W + 8) bytes
+  int64_t start = 0;     // samples already consumed: what consumed() of an earlier loader said
+};
+
+/// Called on the loader's thread for each batch; must call its argument, which allocates the batch's tensors.
+using AroundAllocation = std::function<void(const std::function<void()>& allocate)>;
+
+/// Endless batches of whole epochs. The order is a pure function of (seed, epoch, position in the epoch), so
+/// it does not depend on `prefetch` and continues exactly at `start`. Only whole batches are given out: the
+/// samples at the end of an epoch's order that do not fill one are dropped in that epoch.
+///
+/// One background thread reads the source; it uses no intra-op threads of LibTorch. The members are for one
+/// consuming thread. The destructor waits for at most the one sample being read.
+class Loader {
+ public:
+  /// Throws DataError if the source holds less than one batch, std::invalid_argument for options out of range
+  /// or a start that is not a whole number of batches.
+  Loader(std::shared_ptr<const DataSource> source, const LoaderOptions& options,
+         AroundAllocation around_allocation = {});
+  ~Loader();
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  /// The next batch. What the source (or the allocation) threw comes out here after the batches before it,
+  /// and again at every later call.
+  Batch next();
+
+  /// Samples given out, counted from the start of the run (it begins at options.start).
+  int64_t consumed() const { return consumed_; }
+  /// Samples given out per epoch: size() rounded down to whole batches.
+  int64_t samples_per_epoch() const { return samples_per_epoch_; }
+  /// Seconds that next() had to wait for a batch that was not ready, in total.
+  double exposed_wait_seconds() const { return exposed_wait_seconds_; }
+
+ private:
+  void run();
+  bool wait_for_room();
+  bool make_batch(int64_t first, Batch& batch);
+  uint32_t sample_at(int64_t consumed);
+  bool stopping();
+
+  const std::shared_ptr<const DataSource> source_;
+  const LoaderOptions options_;
+  const AroundAllocation around_allocation_;
+  const int64_t samples_per_epoch_;
+
+  // For the consuming thread only.
+  int64_t consumed_;
+  double exposed_wait_seconds_ = 0;
+
+  // For the loader's thread only.
+  std::vector<uint32_t> order_;
+  int64_t order_epoch_ = -1;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Batch> ready_;   // protected by mutex_
+  std::exception_ptr error_;  // protected by mutex_
+  bool stop_ = false;         // protected by mutex_
+
+  std::thread thread_;  // last: starts when all else is built
+};
+
+}  // namespace dtk

@@ -1,0 +1,47 @@
+// AdamW through LibTorch's fused operator, with clipping and the check for non-finite gradients on the device.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <dtk/toolkit/config.h>
+#include <dtk/toolkit/named_tensor.h>
+
+#include <utility>
+#include <string>
+#include <vector>
+
+namespace dtk {
+
+class AdamW {
+ public:
+  /// Allocates both moments now (8 bytes per parameter), fp32, on the parameters' device. Parameters that
+  /// need no gradient are left alone.
+  AdamW(const OptimizerOptions& options, const std::vector<std::pair<std::string, at::Tensor>>& parameters);
+
+  /// One update with the parameters' gradients at rate `lr`. Reads no value on the host: once a gradient was
+  /// not finite, a flag on the device makes this and all later updates do nothing. Throws std::logic_error
+  /// naming a parameter without gradient.
+  void step(double lr);
+
+  /// Frees all gradients.
+  void release_gradients();
+
+  /// Global norm of the last step's gradients before clipping: a scalar on the device.
+  const at::Tensor& gradient_norm() const { return gradient_norm_; }
+  /// 1 if any gradient norm so far was not finite, else 0: a scalar on the device.
+  const at::Tensor& stopped() const { return stopped_; }
+
+  /// Moments and step count, live tensors, named "exp_avg.<parameter>", "exp_avg_sq.<parameter>", "step".
+  std::vector<NamedTensor> state() const;
+  /// Throws FileError listing what is missing, misshapen or unknown.
+  void restore(const std::vector<NamedTensor>& state);
+
+ private:
+  std::vector<at::Tensor> gradients() const;
+
+  const OptimizerOptions options_;
+  std::vector<std::string> names_;
+  std::vector<at::Tensor> parameters_, exp_avg_, exp_avg_sq_;
+  at::Tensor step_;  // one count shared by all parameters: they are always updated together
+  at::Tensor gradient_norm_, stopped_;
+};
+
+}  // namespace dtk

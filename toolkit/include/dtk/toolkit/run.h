@@ -1,0 +1,73 @@
+// One training run from a configuration to a finished run folder:
+//
+//   <train.out>/config.toml      the effective configuration with the origin of each value
+//   <train.out>/log.jsonl        one JSON object a line (run_log.h)
+//   <train.out>/checkpoints/     step-00001234/ ...
+//   <train.out>/samples/         step-00001234.png
+//   <train.out>/memory.json      peak memory by phase and category (memory_report.h)
+#pragma once
+#include <c10/core/Device.h>
+#include <dtk/toolkit/clock.h>
+#include <dtk/toolkit/config_io.h>
+#include <dtk/toolkit/data_source.h>
+#include <dtk/toolkit/file_system.h>
+#include <dtk/toolkit/memory_report.h>
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace dtk {
+
+/// Where a run is, for a progress display.
+struct Progress {
+  int64_t step = 0;
+  double fraction = 0;  // of the run, in [0, 1]
+  double loss = 0;
+  double images_per_second = 0;
+  int64_t peak_bytes = 0;
+  double elapsed_seconds = 0, remaining_seconds = 0;
+};
+
+/// Told what happens; prints or does not.
+class RunObserver {
+ public:
+  virtual ~RunObserver() = default;
+  virtual void message(const std::string& text) = 0;
+  virtual void progress(const Progress& progress) = 0;
+};
+
+/// The world of a run. All must outlive it.
+struct RunWorld {
+  FileSystem& files;
+  Clock& clock;
+  RunObserver& observer;
+  std::function<bool()> stop_requested;  // asked between steps
+};
+
+struct RunResult {
+  bool stopped = false;  // by request, with a complete checkpoint
+  int64_t step = 0;
+  double loss = 0;               // mean over the last log interval
+  double images_per_second = 0;  // of this process, training time only
+  double exposed_wait_fraction = 0;  // of the training time: waiting for the loader
+  std::filesystem::path checkpoint;
+  std::filesystem::path samples;  // empty if none were made
+  std::optional<MemoryReport> memory;
+};
+
+/// The checkpoint that --resume `what` means: "latest" in the run folder `out`, a checkpoint folder, or a run
+/// folder (its latest). Throws ConfigError if there is none.
+std::filesystem::path find_checkpoint(FileSystem& files, const std::string& what, const std::string& out);
+
+/// Trains, saves, samples and reports. `resume`: a checkpoint to continue from; empty: a new run, whose
+/// folder must not hold a run yet. config.train.threads must be set (resolve_threads). Throws Error.
+RunResult run_training(const LoadedConfig& loaded, c10::Device device, const std::filesystem::path& resume,
+                       std::shared_ptr<const DataSource> data, const RunWorld& world);
+
+/// Sets train.threads to the machine's number if it is absent.
+void resolve_threads(LoadedConfig& loaded);
+
+}  // namespace dtk

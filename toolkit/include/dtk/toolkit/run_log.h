@@ -1,0 +1,37 @@
+// log.jsonl: one JSON object a line, written through to the file as it happens.
+//
+// {"event": "start" | "resume", "step", "device", "threads", "parameters"}
+// {"event": "step", "step", "loss", "lr", "gradient_norm", "images_per_second", "peak_bytes", "seconds",
+//  "wait_seconds"}   every train.log_every steps; loss is the mean since the line before, the gradient norm is
+//                    that of the last step before clipping, wait_seconds is the training time spent waiting
+//                    for the loader so far
+// {"event": "checkpoint", "step", "path"}
+// {"event": "end" | "stopped", "step", "seconds", "images_per_second"}
+#pragma once
+#include <dtk/toolkit/file_system.h>
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace dtk {
+
+class RunLog {
+ public:
+  using Value = std::variant<int64_t, double, std::string>;
+  using Fields = std::vector<std::pair<std::string, Value>>;
+
+  /// Appends to `path`.
+  RunLog(FileSystem& files, const std::filesystem::path& path);
+  ~RunLog();
+  void write(const std::string& event, const Fields& fields);
+
+ private:
+  std::unique_ptr<WritableFile> file_;
+};
+
+}  // namespace dtk

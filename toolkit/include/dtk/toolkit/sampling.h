@@ -1,0 +1,18 @@
+// Images from a DiT.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <dtk/models/dit.h>
+#include <dtk/toolkit/config.h>
+
+#include <vector>
+
+namespace dtk {
+
+/// Samples (N, C, S, S), fp32 on the CPU, one for each entry of `labels`, with sampler, steps, guidance and
+/// seed of `options`. Runs at most `batch` samples at a time (guidance doubles that inside), which does not
+/// change the result beyond rounding: all noise is drawn first, on the CPU. Runs without gradients and
+/// touches no default generator. Throws std::invalid_argument for guidance that the model cannot give.
+at::Tensor sample(const models::Dit& model, const SampleOptions& options, const std::vector<int64_t>& labels,
+                  int64_t batch);
+
+}  // namespace dtk

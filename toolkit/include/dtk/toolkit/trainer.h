@@ -1,0 +1,103 @@
+// Trains a DiT: one optimizer step at a time.
+//
+// Everything a step needs from outside (data, clock) comes through interfaces, and nothing in a step depends
+// on the value of a tensor, so the same code can run where nothing is computed.
+#pragma once
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <dtk/models/dit.h>
+#include <dtk/policies/policy.h>
+#include <dtk/policies/saved_tensors.h>
+#include <dtk/toolkit/clock.h>
+#include <dtk/toolkit/config.h>
+#include <dtk/toolkit/data_source.h>
+#include <dtk/toolkit/loader.h>
+#include <dtk/toolkit/optimizer.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dtk {
+
+/// What the last steps did, read from the device in one copy.
+struct StepScalars {
+  double loss = 0;           // mean over the steps since the scalars were last read
+  double gradient_norm = 0;  // of the last step, before clipping
+  bool finite = true;        // false: some gradient was not finite; weights have not changed since then
+};
+
+/// What makes a run continue bit for bit on the same number of CPU threads.
+struct TrainingState {
+  int64_t step = 0;
+  int64_t samples = 0;     // samples consumed by the loader
+  double seconds = 0;      // training time so far
+  std::string default_generator, noise_generator;  // states as bytes
+};
+
+class Trainer {
+ public:
+  /// Builds model, optimizer and the configured policies on `device`, from train.seed alone. The clock must
+  /// outlive the trainer. Throws std::invalid_argument for an impossible model, PolicyError for a policy.
+  Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<const DataSource> data, Clock& clock);
+  ~Trainer();
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
+  /// One optimizer step over data.batch samples. Throws what the data source throws.
+  void step();
+
+  /// The one place that waits for the device and reads values.
+  StepScalars read_scalars_sync();
+
+  /// True once train.steps or train.seconds is reached.
+  bool done() const;
+
+  int64_t steps() const { return state_.step; }
+  int64_t samples() const { return loader_->consumed(); }
+  double elapsed_seconds() const;
+  double learning_rate() const;     ///< of the next step
+  double exposed_wait_seconds() const { return loader_->exposed_wait_seconds(); }
+  int64_t parameter_count() const;  ///< trainable
+
+  /// Samples (N, C, S, S) on the CPU for labels 0 .. classes - 1, per_class of each, class by class, with the
+  /// [sample] options. Draws come from sample.seed: neither the run's streams nor its weights change.
+  at::Tensor sample_grid();
+
+  const models::Dit& model() const { return model_; }
+  const AdamW& optimizer() const { return optimizer_; }
+  const std::vector<std::unique_ptr<policies::Policy>>& policies() const { return policies_; }
+
+  TrainingState state() const;
+  /// Continues from `state`; model, optimizer and policies are restored by their owner (training_files.h).
+  void restore(const TrainingState& state);
+  models::Dit& model() { return model_; }
+  AdamW& optimizer() { return optimizer_; }
+
+ private:
+  at::Tensor loss_of(Batch batch);
+  void forward_backward();
+  void start_loader();
+  const char* phase(const char* name) const;
+
+  const RunConfig config_;
+  const c10::Device device_;
+  const std::shared_ptr<const DataSource> data_;
+  Clock& clock_;
+  const double started_;
+
+  models::Dit model_;
+  AdamW optimizer_;
+  std::vector<std::unique_ptr<policies::Policy>> policies_;
+  at::Generator noise_;
+  std::shared_ptr<policies::SavedTensorLayer> saved_ledger_;
+
+  TrainingState state_;
+  at::Tensor loss_sum_;        // scalar on the device
+  int64_t losses_in_sum_ = 0;
+  std::unique_ptr<Loader> loader_;  // last: its thread starts when all else is built
+};
+
+}  // namespace dtk

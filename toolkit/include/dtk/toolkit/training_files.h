@@ -1,0 +1,27 @@
+// What a checkpoint of a training run holds: model.safetensors, optimizer.safetensors, one
+// <policy>.safetensors per policy with tensors, random.safetensors (states of the random streams),
+// state.json (step, samples, seconds, threads, counters) and config.toml.
+#pragma once
+#include <dtk/toolkit/checkpoint_store.h>
+#include <dtk/toolkit/trainer.h>
+
+#include <string>
+
+namespace dtk {
+
+/// Writes one and returns its folder. `config_text` is kept as it is. Throws FileError; the previous
+/// checkpoint is then still whole.
+std::filesystem::path save_training(CheckpointStore& store, const Trainer& trainer, const std::string& config_text,
+                                    int threads);
+
+/// CPU threads of the run that wrote the checkpoint.
+int threads_of(const Checkpoint& checkpoint);
+
+/// Puts the checkpoint's weights, moments, averages, streams and position into `trainer`. Throws FileError
+/// or PolicyError for parts that are missing or do not fit.
+void load_training(const Checkpoint& checkpoint, Trainer& trainer);
+
+/// Weights of a checkpoint to sample with: the EMA's if `ema` and there are any, else the model's own.
+std::vector<NamedTensor> sampling_weights(const Checkpoint& checkpoint, bool ema);
+
+}  // namespace dtk

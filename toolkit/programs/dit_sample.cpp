@@ -1,0 +1,40 @@
+// dit-sample: images from a trained diffusion transformer.
+#include "program.h"
+
+#include <dtk/policies/guards.h>
+#include <dtk/toolkit/command_line.h>
+#include <dtk/toolkit/device.h>
+#include <dtk/toolkit/sample_command.h>
+
+#include <cstdio>
+#include <optional>
+
+namespace {
+
+using namespace dtk;
+
+ExitCode sample_images(int argc, const char* const* argv) {
+  const SampleArguments arguments = parse_sample_arguments(argc, argv);
+  if (arguments.help) {
+    std::printf("%s", sample_help().c_str());
+    return ExitCode::done;
+  }
+  if (arguments.version) return print_version("dit-sample");
+  FileSystem& files = posix_file_system();
+  const SampleSource source = open_sample_source(files, arguments);
+  const c10::Device device = open_device(arguments.device);
+  std::optional<policies::ThreadCountGuard> threads;
+  if (arguments.threads) threads.emplace(static_cast<int>(*arguments.threads));
+  const SampleOptions options = sample_options(source.config, arguments);
+  const std::vector<int64_t> labels = sample_labels(source.config, arguments);
+  write_samples(files, arguments, draw_samples(source, options, labels, device), labels);
+  std::printf("%zu samples with the %s weights of %s: %s\n", labels.size(), source.ema ? "EMA" : "raw",
+              source.name.c_str(), arguments.out.c_str());
+  return ExitCode::done;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return dtk::run_program("dit-sample", [&] { return sample_images(argc, argv); });
+}

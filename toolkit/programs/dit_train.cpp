@@ -1,0 +1,60 @@
+// dit-train: trains a diffusion transformer as a configuration file says.
+#include "program.h"
+
+#include <dtk/toolkit/command_line.h>
+#include <dtk/toolkit/config_io.h>
+#include <dtk/toolkit/device.h>
+#include <dtk/toolkit/open_data.h>
+#include <dtk/toolkit/run.h>
+
+#include <cstdio>
+
+namespace {
+
+using namespace dtk;
+
+void print_summary(const RunResult& result) {
+  if (result.memory) std::printf("\n%s", memory_table(*result.memory).c_str());
+  std::printf("\nfinal loss    %.4f after %lld steps\n", result.loss, static_cast<long long>(result.step));
+  std::printf("speed         %.0f images/s (%.2f %% of the time waiting for data)\n", result.images_per_second,
+              100 * result.exposed_wait_fraction);
+  if (result.memory) std::printf("peak memory   %s\n", readable_bytes(result.memory->peak().peak.bytes).c_str());
+  std::printf("checkpoint    %s\n", result.checkpoint.c_str());
+  if (!result.samples.empty()) std::printf("samples       %s\n", result.samples.c_str());
+}
+
+ExitCode train(int argc, const char* const* argv) {
+  const TrainArguments arguments = parse_train_arguments(argc, argv);
+  if (arguments.help) {
+    std::printf("%s", train_help().c_str());
+    return ExitCode::done;
+  }
+  if (arguments.version) return print_version("dit-train");
+  FileSystem& files = posix_file_system();
+  LoadedConfig loaded = load_config(files, arguments.config, arguments.set);
+  resolve_threads(loaded);
+  std::printf("%s", print_config(loaded).c_str());
+  if (arguments.print_config) return ExitCode::done;
+
+  const c10::Device device = open_device(arguments.device);
+  std::filesystem::path checkpoint;
+  if (!arguments.resume.empty()) checkpoint = find_checkpoint(files, arguments.resume, loaded.config.train.out);
+  const auto data = open_data(loaded.config.data, loaded.config.model);
+  SteadyClock clock;
+  TerminalObserver observer;
+  observer.message("\ndata: " + data->description());
+  observer.message("device: " + device.str());
+  catch_stop_signals();
+  const RunResult result =
+      run_training(loaded, device, checkpoint, data, {files, clock, observer, &stop_requested});
+  print_summary(result);
+  if (!result.stopped) return ExitCode::done;
+  std::printf("stopped by a signal; continue with --resume latest\n");
+  return ExitCode::stopped;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return dtk::run_program("dit-train", [&] { return train(argc, argv); });
+}

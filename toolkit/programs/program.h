@@ -1,0 +1,35 @@
+// What the programs share: exit codes, signals, the terminal.
+#pragma once
+#include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/run.h>
+
+#include <functional>
+
+namespace dtk {
+
+/// Runs `body`; prints what it throws to standard error as "<name>: <message>". Returns the exit code.
+int run_program(const char* name, const std::function<ExitCode()>& body);
+
+/// "dit-train 0.1.0 (LibTorch 2.11.0)"
+ExitCode print_version(const char* name);
+
+/// From now on SIGINT and SIGTERM ask for a stop instead of ending the process; a second one ends it.
+void catch_stop_signals();
+bool stop_requested();
+
+/// Messages as lines; progress as a bar that redraws itself on a terminal, as a line now and then elsewhere.
+class TerminalObserver final : public RunObserver {
+ public:
+  TerminalObserver();
+  ~TerminalObserver() override;
+  void message(const std::string& text) override;
+  void progress(const Progress& progress) override;
+
+ private:
+  void clear_bar();
+  const bool terminal_;
+  bool bar_shown_ = false;
+  double last_line_ = -1e9;  // elapsed seconds at the last plain line
+};
+
+}  // namespace dtk

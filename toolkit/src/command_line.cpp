@@ -1,0 +1,281 @@
+#include <dtk/toolkit/command_line.h>
+#include <dtk/toolkit/errors.h>
+
+#define CXXOPTS_NO_REGEX true  // std::regex would double the time this file takes to compile
+#include <charconv>
+#include <cxxopts.hpp>
+#include <map>
+
+#include "config_keys.h"
+#include "config_text.h"
+#include "interval.h"
+#include "near_names.h"
+
+namespace dtk {
+namespace {
+
+[[noreturn]] void fail(const std::string& place, const std::string& message) {
+  throw ConfigError(place + ": " + message);
+}
+
+struct Option {
+  const char* name;
+  enum Kind { flag, value, repeated } kind;
+};
+
+/// What was given, as text: checking stays here because cxxopts' messages name neither what is allowed nor
+/// the nearest option, and it lets a repeated option's last value win.
+class Given {
+ public:
+  Given(const char* program, const std::vector<Option>& known, int argc, const char* const* argv) {
+    cxxopts::Options options(program);
+    for (const Option& option : known) add(options, option);
+    options.allow_unrecognised_options();
+    const cxxopts::ParseResult result = parse(options, argc, argv);
+    for (const auto& argument : result.arguments()) values_[argument.key()].push_back(argument.value());
+    if (has("help") || has("version")) return;
+    for (const Option& option : known) check_counts(option);
+    refuse_leftovers(program, known, result.unmatched());
+  }
+
+  bool has(const std::string& name) const { return values_.count(name) > 0; }
+
+  std::vector<std::string> all(const std::string& name) const {
+    return has(name) ? values_.at(name) : std::vector<std::string>();
+  }
+
+  std::string text(const std::string& name, const std::string& otherwise = "") const {
+    return has(name) ? values_.at(name).front() : otherwise;
+  }
+
+  /// A number within the limits of the configuration's field of the same meaning.
+  template <class Number>
+  std::optional<Number> number(const std::string& name, const std::string& allowed) const {
+    if (!has(name)) return std::nullopt;
+    return parse_number<Number>(place(name), text(name), allowed);
+  }
+
+  template <class Number>
+  static Number parse_number(const std::string& place, const std::string& text, const std::string& allowed) {
+    Number number{};
+    const char* const end = text.data() + text.size();
+    const auto result = std::from_chars(text.data(), end, number);
+    const bool is_number = result.ec == std::errc() && result.ptr == end;
+    if (!is_number || !parse_interval(allowed).contains(static_cast<double>(number))) {
+      fail(place, "\"" + text + "\" is not allowed; wanted: " + wanted(number, allowed));
+    }
+    return number;
+  }
+
+  std::string place(const std::string& name) const { return "--" + name + " " + text(name); }
+
+ private:
+  static void add(cxxopts::Options& options, const Option& option) {
+    const auto value = cxxopts::value<std::string>();
+    if (option.kind == Option::flag) value->implicit_value("true");
+    const std::string name = option.name;
+    options.add_options()(name == "help" ? "h,help" : name, "", value);
+  }
+
+  static cxxopts::ParseResult parse(cxxopts::Options& options, int argc, const char* const* argv) {
+    try {
+      return options.parse(argc, argv);
+    } catch (const cxxopts::exceptions::missing_argument&) {
+      fail(argv[argc - 1], "needs a value");
+    } catch (const cxxopts::exceptions::exception& error) {
+      throw ConfigError(error.what());
+    }
+  }
+
+  static void refuse_leftovers(const std::string& program, const std::vector<Option>& known,
+                               const std::vector<std::string>& leftovers) {
+    if (leftovers.empty()) return;
+    const std::string& first = leftovers.front();
+    if (first.compare(0, 1, "-") != 0) {
+      fail(first, "an argument that belongs to no option; see " + program + " --help");
+    }
+    const size_t dashes = first.find_first_not_of('-');
+    const std::string name =
+        dashes == std::string::npos ? "" : first.substr(dashes, first.find('=') - dashes);
+    std::vector<std::string> names;
+    for (const Option& option : known) names.push_back(option.name);
+    std::vector<std::string> near = near_names(name, names);
+    for (std::string& candidate : near) candidate = "--" + candidate;
+    const std::string hint =
+        near.empty() ? "see " + program + " --help" : "did you mean " + listed(near, " or ") + "?";
+    fail(first, "unknown option; " + hint);
+  }
+
+  void check_counts(const Option& option) const {
+    const std::vector<std::string> seen = all(option.name);
+    const std::string name = std::string("--") + option.name;
+    if (option.kind != Option::repeated && seen.size() > 1) {
+      fail(name, "given " + std::to_string(seen.size()) + " times; give it once");
+    }
+    for (const std::string& value : seen) {
+      if (option.kind == Option::flag && value != "true") fail(name + "=" + value, "takes no value");
+      if (option.kind != Option::flag && (value.empty() || value.compare(0, 2, "--") == 0)) {
+        fail(name, "needs a value" + (value.empty() ? "" : "; seen: " + value));
+      }
+    }
+  }
+
+  std::map<std::string, std::vector<std::string>> values_;
+};
+
+std::string checked_device(const Given& given) {
+  const std::string device = given.text("device", "auto");
+  if (device == "auto" || device == "cpu" || device == "cuda") return device;
+  const bool cuda = device.compare(0, 5, "cuda:") == 0;
+  const bool digits = device.size() > 5 && device.size() < 9 &&
+                      device.find_first_not_of("0123456789", 5) == std::string::npos;
+  if (!cuda || !digits) {
+    fail(given.place("device"), "no such device; allowed: auto, cpu, cuda, or cuda:INDEX such as cuda:0");
+  }
+  return device;
+}
+
+const std::string& allowed_for(const std::string& key) {
+  return find_key(key)->allowed;
+}
+
+std::vector<int64_t> parse_classes(const Given& given) {
+  std::vector<int64_t> classes;
+  const std::string list = given.text("classes");
+  size_t begin = 0;
+  while (begin <= list.size()) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    classes.push_back(
+        Given::parse_number<int64_t>(given.place("classes"), list.substr(begin, end - begin), "[0, inf)"));
+    begin = end + 1;
+  }
+  return classes;
+}
+
+bool ends_in(const std::string& text, const std::string& ending) {
+  return text.size() > ending.size() && text.compare(text.size() - ending.size(), ending.size(), ending) == 0;
+}
+
+const std::vector<Option>& train_options() {
+  static const std::vector<Option> options = {
+      {"config", Option::value},      {"set", Option::repeated}, {"resume", Option::value},
+      {"device", Option::value},      {"help", Option::flag},    {"version", Option::flag},
+      {"print-config", Option::flag},
+  };
+  return options;
+}
+
+const std::vector<Option>& sample_options() {
+  static const std::vector<Option> options = {
+      {"checkpoint", Option::value}, {"weights", Option::value},      {"config", Option::value},
+      {"classes", Option::value},    {"guidance", Option::value},     {"steps", Option::value},
+      {"seed", Option::value},       {"cfg-channels", Option::value}, {"per-class", Option::value},
+      {"raw", Option::flag},         {"out", Option::value},          {"device", Option::value},
+      {"threads", Option::value},    {"help", Option::flag},          {"version", Option::flag},
+  };
+  return options;
+}
+
+void check_sources(const Given& given) {
+  if (given.has("checkpoint") == given.has("weights")) {
+    const std::string seen = given.has("weights") ? "both are" : "neither is";
+    throw ConfigError("give exactly one of --checkpoint DIR and --weights FILE; " + seen + " given");
+  }
+  if (given.has("raw") && given.has("weights")) {
+    fail("--raw", "has no effect with --weights, which holds one set of weights; remove it");
+  }
+  if (!given.has("classes")) fail("--classes LIST is missing", "write for example --classes 0,1,2");
+  if (!given.has("out")) fail("--out FILE is missing", "write for example --out grid.png");
+  const std::string out = given.text("out");
+  if (!ends_in(out, ".png") && !ends_in(out, ".safetensors")) {
+    fail(given.place("out"), "unknown kind of file; allowed: a name that ends in .png or .safetensors");
+  }
+}
+
+}  // namespace
+
+TrainArguments parse_train_arguments(int argc, const char* const* argv) {
+  const Given given("dit-train", train_options(), argc, argv);
+  TrainArguments arguments;
+  arguments.help = given.has("help");
+  arguments.version = given.has("version");
+  if (arguments.help || arguments.version) return arguments;
+  if (!given.has("config")) {
+    fail("--config FILE is missing", "write for example dit-train --config configs/base.toml");
+  }
+  arguments.config = given.text("config");
+  arguments.set = given.all("set");
+  arguments.resume = given.text("resume");
+  arguments.device = checked_device(given);
+  arguments.print_config = given.has("print-config");
+  return arguments;
+}
+
+SampleArguments parse_sample_arguments(int argc, const char* const* argv) {
+  const Given given("dit-sample", sample_options(), argc, argv);
+  SampleArguments arguments;
+  arguments.help = given.has("help");
+  arguments.version = given.has("version");
+  if (arguments.help || arguments.version) return arguments;
+  check_sources(given);
+  arguments.checkpoint = given.text("checkpoint");
+  arguments.weights = given.text("weights");
+  arguments.config = given.text("config");
+  arguments.classes = parse_classes(given);
+  arguments.guidance = given.number<double>("guidance", allowed_for("sample.guidance"));
+  arguments.cfg_channels = given.number<int64_t>("cfg-channels", allowed_for("sample.cfg_channels"));
+  arguments.steps = given.number<int64_t>("steps", allowed_for("sample.steps"));
+  arguments.seed = given.number<int64_t>("seed", allowed_for("sample.seed")).value_or(0);
+  arguments.per_class = given.number<int64_t>("per-class", "[1, 1024]").value_or(1);
+  arguments.raw = given.has("raw");
+  arguments.out = given.text("out");
+  arguments.device = checked_device(given);
+  arguments.threads = given.number<int64_t>("threads", allowed_for("train.threads"));
+  return arguments;
+}
+
+std::string train_help() {
+  return R"(dit-train: trains a diffusion transformer as a TOML configuration says.
+
+Usage: dit-train --config FILE [options]
+
+  --config FILE         configuration of the run
+  --set KEY=VALUE       replaces one value of the configuration; may be repeated
+  --resume DIR|latest   continues from a checkpoint's folder, or from the newest one in train.out
+  --device DEVICE       auto (default), cpu, cuda or cuda:INDEX; auto is cuda where a driver answers
+  --print-config        prints the effective configuration with the origin of each value, and ends
+  --version             prints the version, and ends
+  -h, --help            prints this text, and ends
+
+Exit codes: 0 done, 1 failure, 2 configuration or usage, 3 memory, 4 data, 5 stopped by a signal.
+
+Example: dit-train --config configs/base.toml --set data.batch=32 --set train.out=runs/b32
+)";
+}
+
+std::string sample_help() {
+  return R"(dit-sample: draws samples from a trained diffusion transformer.
+
+Usage: dit-sample (--checkpoint DIR | --weights FILE) --classes LIST --out FILE [options]
+
+  --checkpoint DIR      a checkpoint's folder; its EMA weights are used where it has them
+  --weights FILE        weights as safetensors
+  --config FILE         configuration of the run; default: the one saved with it
+  --classes LIST        classes, one row each: 0,1,2
+  --out FILE            a grid of images (.png) or the samples as they are (.safetensors)
+  --per-class K         samples per class; default 1
+  --guidance SCALE      classifier-free guidance, 1 is off; default: sample.guidance of the run
+  --cfg-channels N      channels guided, 0 is all; default: sample.cfg_channels of the run
+  --steps N             sampler steps; default: sample.steps of the run
+  --seed S              seed of the noise; default 0
+  --raw                 the checkpoint's raw weights instead of its EMA
+  --device DEVICE       auto (default), cpu, cuda or cuda:INDEX
+  --threads N           CPU threads; default: all cores
+  --version, -h, --help prints the version or this text, and ends
+
+Exit codes: 0 done, 1 failure, 2 configuration or usage, 3 memory, 4 data.
+Example: dit-sample --checkpoint runs/a/checkpoints/1000 --classes 0,1,2 --guidance 4 --out grid.png
+)";
+}
+
+}  // namespace dtk

@@ -1,0 +1,114 @@
+#include "config_rules.h"
+
+#include <dtk/toolkit/errors.h>
+
+#include "config_text.h"
+
+namespace dtk {
+namespace {
+
+class Rules {
+ public:
+  Rules(const LoadedConfig& loaded, const std::map<std::string, std::string>& places,
+        const std::string& file_name)
+      : loaded_(loaded), config_(loaded.config), places_(places), file_name_(file_name) {}
+
+  void check() const {
+    check_model();
+    check_length();
+    check_data();
+    check_sampling();
+  }
+
+ private:
+  bool written(const std::string& key) const { return places_.count(key) > 0; }
+
+  [[noreturn]] void fail(const std::string& key, const std::string& message) const {
+    throw ConfigError((written(key) ? places_.at(key) : file_name_) + ": " + message);
+  }
+
+  void check_model() const {
+    const auto found = models::problems(config_.model);
+    if (!found.empty()) fail("model." + found.front().field, found.front().message);
+  }
+
+  void check_length() const {
+    const TrainOptions& train = config_.train;
+    if (!train.steps && !train.seconds) {
+      fail("train.steps",
+           "neither train.steps nor train.seconds is set; set at least one of them, so that the run ends");
+    }
+    const int64_t warmup = config_.schedule.warmup;
+    if (train.steps && warmup > *train.steps) {
+      const std::string steps = toml_text(*train.steps);
+      fail("schedule.warmup", "schedule.warmup = " + toml_text(warmup) +
+                                  " is longer than the run; allowed: [0, " + steps +
+                                  "] with train.steps = " + steps);
+    }
+  }
+
+  void check_data() const {
+    const int64_t batch = config_.data.batch;
+    const int64_t accumulate = config_.train.accumulate;
+    if (batch % accumulate != 0) {
+      fail("train.accumulate", "train.accumulate = " + toml_text(accumulate) +
+                                   " does not divide data.batch = " + toml_text(batch) +
+                                   "; every micro-batch has data.batch / train.accumulate samples");
+    }
+    const DataOptions& data = config_.data;
+    const auto refuse = [&](const std::string& key, const std::string& value) {
+      if (value.empty()) return;
+      fail(key, key + " = " + toml_text(value) + " is not read with data.kind = " + toml_text(data.kind) +
+                    "; remove it, or change data.kind");
+    };
+    if (data.kind == "idx") refuse("data.folder", data.folder);
+    if (data.kind == "images") {
+      refuse("data.images", data.images);
+      refuse("data.labels", data.labels);
+    }
+  }
+
+  void check_sampling() const {
+    const SampleOptions& sample = config_.sample;
+    if (sample.guidance > 1 && config_.model.class_dropout == 0) {
+      fail(written("sample.guidance") ? "sample.guidance" : "model.class_dropout",
+           "sample.guidance = " + toml_text(sample.guidance) +
+               " needs a null label, and model.class_dropout = 0 trains none; set sample.guidance = 1, or "
+               "model.class_dropout above 0");
+    }
+    if (sample.cfg_channels > config_.model.channels) {
+      const std::string channels = toml_text(config_.model.channels);
+      fail("sample.cfg_channels", "sample.cfg_channels = " + toml_text(sample.cfg_channels) +
+                                      " is more than the model has; allowed: [0, " + channels +
+                                      "] with model.channels = " + channels + " (0 guides all)");
+    }
+    const bool no_ema = config_.policies.ema.enabled == policies::Enabled::off;
+    if (sample.ema && no_ema && written("sample.ema")) {
+      fail(
+          "sample.ema",
+          "sample.ema = true needs EMA weights, and policies.ema.enabled = false; set sample.ema = false, or "
+          "enable the policy");
+    }
+  }
+
+  const LoadedConfig& loaded_;
+  const RunConfig& config_;
+  const std::map<std::string, std::string>& places_;
+  const std::string& file_name_;
+};
+
+}  // namespace
+
+void check_rules(const LoadedConfig& loaded, const std::map<std::string, std::string>& places,
+                 const std::string& file_name) {
+  Rules(loaded, places, file_name).check();
+}
+
+bool sample_ema_is_moot(const LoadedConfig& loaded) {
+  const auto origin = loaded.origins.find("sample.ema");
+  const bool asked_for = origin != loaded.origins.end() && origin->second != "default";
+  return loaded.config.sample.ema && !asked_for &&
+         loaded.config.policies.ema.enabled == policies::Enabled::off;
+}
+
+}  // namespace dtk

@@ -1,0 +1,66 @@
+#include "config_text.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+
+namespace dtk {
+
+std::string toml_text(bool value) {
+  return value ? "true" : "false";
+}
+
+std::string toml_text(int64_t value) {
+  return std::to_string(value);
+}
+
+std::string toml_text(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
+  std::array<char, 32> digits;
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
+  std::string text(digits.data(), end);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
+}
+
+std::string toml_text(const std::string& value) {
+  return '"' + escaped(value) + '"';
+}
+
+std::string toml_text(policies::Enabled value) {
+  switch (value) {
+    case policies::Enabled::by_default:
+      return "\"default\"";
+    case policies::Enabled::on:
+      return "true";
+    case policies::Enabled::off:
+      return "false";
+  }
+  return "";
+}
+
+std::string escaped(const std::string& text) {
+  constexpr char hex[] = "0123456789ABCDEF";
+  std::string result;
+  for (const char c : text) {
+    const auto code = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      result += '\\';
+      result += c;
+    } else if (c == '\n') {
+      result += "\\n";
+    } else if (c == '\t') {
+      result += "\\t";
+    } else if (code < 0x20 || code == 0x7f) {
+      result += "\\u00";
+      result += hex[code >> 4];
+      result += hex[code & 15];
+    } else {
+      result += c;
+    }
+  }
+  return result;
+}
+
+}  // namespace dtk

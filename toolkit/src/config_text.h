@@ -1,0 +1,40 @@
+// Values of a configuration as TOML text, for files and for messages.
+#pragma once
+#include <dtk/policies/ema_options.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace dtk {
+
+std::string toml_text(bool value);
+std::string toml_text(int64_t value);
+/// Shortest text that reads back as the same double, always recognisable as a float: "1.0", "1e-08", "nan".
+std::string toml_text(double value);
+/// Quoted, with control characters escaped.
+std::string toml_text(const std::string& value);
+std::string toml_text(policies::Enabled value);  ///< "default" with its quotes, true or false
+std::string toml_text(const char*) = delete;     // would become a bool
+
+/// "not set" for an empty optional, which TOML cannot say.
+template <class T>
+std::string toml_text(const std::optional<T>& value) {
+  return value ? toml_text(*value) : "not set";
+}
+
+/// `text` with control characters, quotes and backslashes escaped as in a TOML string, without the quotes.
+std::string escaped(const std::string& text);
+
+/// "a", "a or b", "a, b or c".
+template <class Strings>
+std::string listed(const Strings& items, const char* last_separator) {
+  std::string text;
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (i > 0) text += i + 1 == items.size() ? last_separator : ", ";
+    text += items[i];
+  }
+  return text;
+}
+
+}  // namespace dtk

@@ -1,0 +1,119 @@
+#include <dtk/toolkit/config_io.h>
+
+#include <algorithm>
+
+#include "config_keys.h"
+#include "config_rules.h"
+#include "config_text.h"
+
+namespace dtk {
+namespace {
+
+template <class T>
+bool is_set(const T&) {
+  return true;
+}
+template <class T>
+bool is_set(const std::optional<T>& value) {
+  return value.has_value();
+}
+
+/// "# hidden = 384 (DiT-S/4)" for what a published name fixes; "" for any other key.
+std::string derived_size(const models::DitOptions& model, const std::string& key) {
+  const auto size = models::published_size(model.name);
+  if (!size) return "";
+  const auto line = [&](const char* name, int64_t value) {
+    return key == std::string("model.") + name
+               ? std::string("# ") + name + " = " + toml_text(value) + " (" + model.name + ")"
+               : std::string();
+  };
+  return line("depth", size->depth) + line("hidden", size->hidden) + line("heads", size->heads) +
+         line("patch", size->patch);
+}
+
+template <class T>
+std::string line_for(const LoadedConfig& loaded, const std::string& key, const std::string& name,
+                     const T& value) {
+  if (!is_set(value)) {
+    const std::string derived = derived_size(loaded.config.model, key);
+    return derived.empty() ? "# " + name + " is not set" : derived;
+  }
+  if (key == "sample.ema" && sample_ema_is_moot(loaded)) {
+    return "# ema = true has no effect: policies.ema.enabled = false";
+  }
+  std::string line = name + " = " + toml_text(value);
+  const auto origin = loaded.origins.find(key);
+  if (origin != loaded.origins.end()) line += "  # " + escaped(origin->second);
+  return line;
+}
+
+std::vector<std::string> collect_changeable_keys() {
+  const std::vector<std::string> keys = {
+      "train.out",
+      "train.threads",
+      "train.steps",
+      "train.seconds",
+      "train.log_every",
+      "train.checkpoint_every",
+      "train.keep_checkpoints",
+      "train.allow_thread_change",
+      "data.prefetch",
+  };
+  std::vector<std::string> found;
+  for (const KeyInfo& info : all_keys()) {
+    const bool named = std::find(keys.begin(), keys.end(), info.key) != keys.end();
+    if (named || info.table == "memory" || info.table == "sample") found.push_back(info.key);
+  }
+  return found;
+}
+
+}  // namespace
+
+std::string print_config(const LoadedConfig& loaded) {
+  std::string text;
+  std::string open_table;
+  visit_keys(loaded.config,
+             [&](const std::string& table, const std::string& name, const auto& value, const std::string&) {
+               if (table != open_table) {
+                 text += (text.empty() ? "[" : "\n[") + table + "]\n";
+                 open_table = table;
+               }
+               text += line_for(loaded, table + "." + name, name, value) + "\n";
+             });
+  return text;
+}
+
+std::vector<ConfigDifference> differences(const RunConfig& a, const RunConfig& b) {
+  std::vector<ConfigDifference> all;
+  visit_keys(a,
+             [&](const std::string& table, const std::string& name, const auto& value, const std::string&) {
+               all.push_back({table + "." + name, toml_text(value), ""});
+             });
+  size_t next = 0;
+  visit_keys(b, [&](const std::string&, const std::string&, const auto& value, const std::string&) {
+    all[next++].b = toml_text(value);
+  });
+  all.erase(std::remove_if(all.begin(), all.end(), [](const ConfigDifference& d) { return d.a == d.b; }),
+            all.end());
+  return all;
+}
+
+const std::vector<std::string>& keys_that_may_change_on_resume() {
+  static const std::vector<std::string> keys = collect_changeable_keys();
+  return keys;
+}
+
+std::string resume_problem(const std::string& checkpoint, const std::string& config_file,
+                           const RunConfig& written, const RunConfig& now) {
+  const std::vector<std::string>& changeable = keys_that_may_change_on_resume();
+  std::string lines;
+  for (const ConfigDifference& difference : differences(written, now)) {
+    if (std::find(changeable.begin(), changeable.end(), difference.key) != changeable.end()) continue;
+    lines += "  " + difference.key + ": " + difference.a + " in the checkpoint, " + difference.b + " now\n";
+  }
+  if (lines.empty()) return "";
+  return "checkpoint " + checkpoint + " was written with another configuration:\n" + lines +
+         "use the checkpoint's configuration (" + config_file + ") or start a new run in another train.out";
+}
+
+}  // namespace dtk

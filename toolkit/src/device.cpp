@@ -1,0 +1,59 @@
+#include <dtk/toolkit/device.h>
+#include <dtk/toolkit/errors.h>
+
+#include <ATen/DeviceAccelerator.h>
+#include <dlfcn.h>
+
+#include <optional>
+
+namespace dtk {
+namespace {
+
+struct CudaDriver {
+  int devices = 0;
+  std::string problem;  // why there is none
+};
+
+CudaDriver ask_driver() {
+  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return {0, "no CUDA driver is installed (libcuda.so.1 was not found)"};
+  using Init = int (*)(unsigned);
+  using Count = int (*)(int*);
+  const auto init = reinterpret_cast<Init>(dlsym(library, "cuInit"));
+  const auto count = reinterpret_cast<Count>(dlsym(library, "cuDeviceGetCount"));
+  if (init == nullptr || count == nullptr) return {0, "libcuda.so.1 is not a CUDA driver"};
+  const int code = init(0);
+  if (code != 0) return {0, "the CUDA driver answers with error " + std::to_string(code)};
+  CudaDriver driver;
+  if (count(&driver.devices) != 0 || driver.devices == 0) return {0, "the CUDA driver sees no device"};
+  return driver;
+}
+
+void load_libtorch_cuda(const std::string& name) {
+  if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) != nullptr) return;
+  const char* reason = dlerror();
+  throw ConfigError("--device " + name + ": this LibTorch cannot be used with CUDA (" +
+                    (reason != nullptr ? reason : "libtorch_cuda.so did not load") +
+                    "); install the full torch wheel with tests/run, or use --device cpu");
+}
+
+}  // namespace
+
+c10::Device open_device(const std::string& name) {
+  if (name == "cpu") return c10::Device(c10::kCPU);
+  const CudaDriver driver = ask_driver();
+  if (name == "auto" && driver.devices == 0) return c10::Device(c10::kCPU);
+  if (driver.devices == 0) {
+    throw ConfigError("--device " + name + ": " + driver.problem + "; use --device cpu or --device auto");
+  }
+  const c10::Device device(name == "auto" ? "cuda:0" : (name == "cuda" ? "cuda:0" : name));
+  if (device.index() >= driver.devices) {
+    throw ConfigError("--device " + name + ": this machine has " + std::to_string(driver.devices) +
+                      " CUDA device(s); allowed: cuda:0 to cuda:" + std::to_string(driver.devices - 1));
+  }
+  load_libtorch_cuda(name);
+  at::accelerator::setDeviceIndex(device.index());
+  return device;
+}
+
+}  // namespace dtk

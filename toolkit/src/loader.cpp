@@ -1,0 +1,140 @@
+#include <ATen/ATen.h>
+#include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/loader.h>
+#include <dtk/toolkit/mix64.h>
+
+#include <chrono>
+#include <limits>
+#include <numeric>
+#include <stdexcept>
+
+namespace dtk {
+namespace {
+
+int64_t whole_batches(const DataSource& source, const LoaderOptions& options) {
+  if (options.batch < 1 || options.prefetch < 1 || options.start < 0) {
+    throw std::invalid_argument("Loader: batch and prefetch must be at least 1 and start at least 0");
+  }
+  if (options.start % options.batch != 0) {
+    throw std::invalid_argument("Loader: start " + std::to_string(options.start) +
+                                " is no multiple of batch " + std::to_string(options.batch));
+  }
+  if (source.size() < options.batch) {
+    throw DataError("data: " + source.description() + " holds " + std::to_string(source.size()) +
+                    " samples, fewer than one micro-batch of " + std::to_string(options.batch) +
+                    "; set data.batch to at most " + std::to_string(source.size()) +
+                    " times train.accumulate");
+  }
+  return source.size() / options.batch * options.batch;
+}
+
+}  // namespace
+
+std::vector<uint32_t> epoch_order(uint64_t seed, uint64_t epoch, uint64_t size) {
+  if (size > std::numeric_limits<uint32_t>::max()) {
+    throw std::invalid_argument("epoch_order: " + std::to_string(size) +
+                                " samples; allowed: up to 4294967295");
+  }
+  std::vector<uint32_t> order(size);
+  std::iota(order.begin(), order.end(), 0U);
+  const uint64_t key = draw64(seed, epoch);
+  for (uint64_t i = size; i-- > 1;) std::swap(order[i], order[draw64(key, i) % (i + 1)]);
+  return order;
+}
+
+Loader::Loader(std::shared_ptr<const DataSource> source, const LoaderOptions& options,
+               AroundAllocation around_allocation)
+    : source_(std::move(source)),
+      options_(options),
+      around_allocation_(std::move(around_allocation)),
+      samples_per_epoch_(whole_batches(*source_, options)),
+      consumed_(options.start),
+      thread_([this] { run(); }) {}
+
+Loader::~Loader() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+Batch Loader::next() {
+  std::unique_lock lock(mutex_);
+  const auto is_ready = [this] { return !ready_.empty() || error_ != nullptr; };
+  if (!is_ready()) {
+    const auto begin = std::chrono::steady_clock::now();
+    changed_.wait(lock, is_ready);
+    exposed_wait_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+  if (ready_.empty()) std::rethrow_exception(error_);
+  Batch batch = std::move(ready_.front());
+  ready_.pop_front();
+  consumed_ += options_.batch;
+  lock.unlock();
+  changed_.notify_all();
+  return batch;
+}
+
+void Loader::run() {
+  try {
+    for (int64_t first = options_.start; wait_for_room(); first += options_.batch) {
+      Batch batch;
+      if (!make_batch(first, batch)) return;
+      const std::lock_guard lock(mutex_);
+      ready_.push_back(std::move(batch));
+      changed_.notify_all();
+    }
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    error_ = std::current_exception();
+    changed_.notify_all();
+  }
+}
+
+bool Loader::wait_for_room() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return stop_ || ready_.size() < static_cast<size_t>(options_.prefetch); });
+  return !stop_;
+}
+
+bool Loader::stopping() {
+  const std::lock_guard lock(mutex_);
+  return stop_;
+}
+
+/// The batch that starts `first` samples into the run; false if the loader is being destroyed.
+bool Loader::make_batch(int64_t first, Batch& batch) {
+  const DataSource& source = *source_;
+  const auto allocate = [&] {
+    batch.images =
+        at::empty({options_.batch, source.channels(), source.height(), source.width()}, at::kFloat);
+    batch.labels = at::empty({options_.batch}, at::kLong);
+  };
+  if (around_allocation_) {
+    around_allocation_(allocate);
+  } else {
+    allocate();
+  }
+  if (!batch.labels.defined()) throw std::logic_error("Loader: around_allocation did not call its argument");
+  const int64_t values_per_sample = source.channels() * source.height() * source.width();
+  float* values = batch.images.mutable_data_ptr<float>();
+  int64_t* labels = batch.labels.mutable_data_ptr<int64_t>();
+  for (int64_t i = 0; i < options_.batch; ++i) {
+    if (stopping()) return false;
+    labels[i] = source.read(sample_at(first + i), values + i * values_per_sample);
+  }
+  return true;
+}
+
+uint32_t Loader::sample_at(int64_t consumed) {
+  const int64_t epoch = consumed / samples_per_epoch_;
+  if (epoch != order_epoch_) {
+    order_ = epoch_order(options_.seed, static_cast<uint64_t>(epoch), static_cast<uint64_t>(source_->size()));
+    order_epoch_ = epoch;
+  }
+  return order_[static_cast<size_t>(consumed % samples_per_epoch_)];
+}
+
+}  // namespace dtk

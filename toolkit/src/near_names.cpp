@@ -1,0 +1,81 @@
+#include "near_names.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace dtk {
+namespace {
+
+char lower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+
+std::string last_part(const std::string& key) {
+  const size_t dot = key.rfind('.');
+  return dot == std::string::npos ? key : key.substr(dot + 1);
+}
+
+// Edits that still count as a slip; short names are near to everything otherwise.
+size_t slips(const std::string& name) {
+  return std::max<size_t>(name.size() >= 4 ? 2 : 1, name.size() / 3);
+}
+
+}  // namespace
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> before, previous, current(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) current[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    before = std::move(previous);
+    previous = std::move(current);
+    current.assign(b.size() + 1, i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const bool same = lower(a[i - 1]) == lower(b[j - 1]);
+      current[j] = std::min({previous[j] + 1, current[j - 1] + 1, previous[j - 1] + (same ? 0 : 1)});
+      const bool swapped =
+          i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) && lower(a[i - 2]) == lower(b[j - 1]);
+      if (swapped) current[j] = std::min(current[j], before[j - 2] + 1);
+    }
+  }
+  return current[b.size()];
+}
+
+std::vector<std::string> near_names(const std::string& name, const std::vector<std::string>& known) {
+  size_t best = slips(name);
+  std::vector<std::string> near;
+  for (const std::string& candidate : known) {
+    const size_t distance = edit_distance(name, candidate);
+    if (distance > best) continue;
+    if (distance < best) near.clear();
+    best = distance;
+    near.push_back(candidate);
+  }
+  return near;
+}
+
+std::vector<std::string> near_keys(const std::string& key, const std::vector<std::string>& known) {
+  const std::string name = last_part(key);
+  const std::string table = parent_of(key);
+  size_t best = std::numeric_limits<size_t>::max();
+  bool own = false;
+  std::vector<std::string> near;
+  for (const std::string& candidate : known) {
+    const bool same_table = parent_of(candidate) == table;
+    const size_t distance = edit_distance(name, last_part(candidate));
+    const size_t limit = same_table ? slips(name) : (name.size() >= 4 ? 1 : 0);
+    if (distance > limit || distance > best) continue;
+    if (distance == best && own && !same_table) continue;
+    if (distance < best || (same_table && !own)) near.clear();
+    best = distance;
+    own = same_table;
+    near.push_back(candidate);
+  }
+  return near;
+}
+
+std::string parent_of(const std::string& key) {
+  const size_t dot = key.rfind('.');
+  return dot == std::string::npos ? "" : key.substr(0, dot);
+}
+
+}  // namespace dtk

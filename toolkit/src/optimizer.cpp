@@ -1,0 +1,84 @@
+#include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/optimizer.h>
+#include <dtk/policies/memory_ledger.h>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/_fused_adamw.h>
+
+#include <map>
+#include <stdexcept>
+
+namespace dtk {
+
+using policies::Category;
+using policies::OwnerScope;
+
+AdamW::AdamW(const OptimizerOptions& options,
+             const std::vector<std::pair<std::string, at::Tensor>>& parameters)
+    : options_(options) {
+  for (const auto& [name, parameter] : parameters) {
+    if (!parameter.requires_grad()) continue;
+    names_.push_back(name);
+    parameters_.push_back(parameter);
+    OwnerScope owner(Category::optimizer, "exp_avg");
+    exp_avg_.push_back(at::zeros_like(parameter, at::kFloat));
+    OwnerScope second(Category::optimizer, "exp_avg_sq");
+    exp_avg_sq_.push_back(at::zeros_like(parameter, at::kFloat));
+  }
+  if (parameters_.empty()) throw std::invalid_argument("AdamW: no parameter needs a gradient");
+  OwnerScope owner(Category::optimizer, "scalars");
+  const auto scalar = at::TensorOptions().dtype(at::kFloat).device(parameters_.front().device());
+  step_ = at::zeros({}, scalar);
+  gradient_norm_ = at::zeros({}, scalar);
+  stopped_ = at::zeros({}, scalar);
+}
+
+std::vector<at::Tensor> AdamW::gradients() const {
+  std::vector<at::Tensor> result;
+  result.reserve(parameters_.size());
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (!parameters_[i].grad().defined()) {
+      throw std::logic_error("AdamW: parameter " + names_[i] + " got no gradient in this step");
+    }
+    result.push_back(parameters_[i].grad());
+  }
+  return result;
+}
+
+void AdamW::step(double lr) {
+  at::NoGradGuard no_grad;
+  const std::vector<at::Tensor> grads = gradients();
+  at::Tensor norm = at::stack(at::_foreach_norm(grads, 2));
+  norm = at::linalg_vector_norm(norm, 2);
+  gradient_norm_.copy_(norm);
+  at::Tensor finite = norm.isfinite();
+  stopped_.copy_(stopped_.logical_or(finite.logical_not()));
+  step_.add_(1 - stopped_);
+  std::optional<at::Tensor> divisor;  // the fused operator divides gradients by it: clipping without a pass
+  if (options_.clip > 0) divisor = ((norm + 1e-6) / options_.clip).clamp_min_(1.0);
+  const std::vector<at::Tensor> steps(parameters_.size(), step_);
+  at::_fused_adamw_(parameters_, grads, exp_avg_, exp_avg_sq_, {}, steps, lr, options_.beta1, options_.beta2,
+                    options_.weight_decay, options_.eps, /*amsgrad=*/false, /*maximize=*/false, divisor, stopped_);
+}
+
+void AdamW::release_gradients() {
+  for (const at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();
+}
+
+std::vector<NamedTensor> AdamW::state() const {
+  std::vector<NamedTensor> state;
+  for (size_t i = 0; i < names_.size(); ++i) {
+    state.push_back({"exp_avg." + names_[i], exp_avg_[i]});
+    state.push_back({"exp_avg_sq." + names_[i], exp_avg_sq_[i]});
+  }
+  state.push_back({"step", step_});
+  return state;
+}
+
+void AdamW::restore(const std::vector<NamedTensor>& state) {
+  copy_by_name(state, this->state(), "optimizer state");
+}
+
+}  // namespace dtk

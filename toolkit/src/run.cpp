@@ -1,0 +1,276 @@
+#include <dtk/policies/device_statistics.h>
+#include <dtk/policies/guards.h>
+#include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/saved_tensors.h>
+#include <dtk/toolkit/checkpoint_store.h>
+#include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/image.h>
+#include <dtk/toolkit/policy_list.h>
+#include <dtk/toolkit/run.h>
+#include <dtk/toolkit/run_log.h>
+#include <dtk/toolkit/schedule.h>
+#include <dtk/toolkit/trainer.h>
+#include <dtk/toolkit/training_files.h>
+
+#include <ATen/Parallel.h>
+
+#include <cmath>
+#include <cstdio>
+
+namespace dtk {
+
+using policies::PhaseScope;
+
+namespace {
+
+constexpr char kCheckpoints[] = "checkpoints";
+
+std::string step_name(int64_t step) {
+  char text[32];
+  std::snprintf(text, sizeof text, "step-%08lld", static_cast<long long>(step));
+  return text;
+}
+
+// Installs what measures memory for the run's duration.
+class MemoryMeters {
+ public:
+  MemoryMeters(bool ledger, c10::Device device) : device_(device) {
+    if (!ledger) return;
+    policies::cpu_accounts().reset_phases("build");
+    allocator_.emplace();
+    engine_.emplace();
+    if (!device.is_cpu()) {
+      statistics_.emplace(device);
+      registration_.emplace(*statistics_);
+    }
+  }
+
+  std::optional<MemoryReport> report() const {
+    if (!allocator_) return std::nullopt;
+    MemoryReport report;
+    report.device = device_.str();
+    const auto cpu = policies::cpu_accounts().phases();
+    report.phases = statistics_ ? statistics_->phases() : cpu;
+    if (statistics_) report.host = policies::highest(cpu);
+    return report;
+  }
+
+ private:
+  const c10::Device device_;
+  std::optional<policies::CountingAllocatorGuard> allocator_;
+  std::optional<policies::SavedTensorEngineGuard> engine_;
+  std::optional<policies::DeviceStatistics> statistics_;
+  std::optional<policies::PhaseMeterRegistration> registration_;
+};
+
+// The run folder of a new run, or of the one that is continued.
+void open_run_folder(const LoadedConfig& loaded, bool resumed, const RunWorld& world) {
+  const std::filesystem::path out = loaded.config.train.out;
+  if (!resumed && world.files.exists(out / "config.toml")) {
+    throw ConfigError(out.string() + " already holds a run; continue it with --resume latest, or name another folder: " +
+                      "--set train.out=" + out.string() + "-2");
+  }
+  world.files.create_directories(out / kCheckpoints);
+  world.files.create_directories(out / "samples");
+  write_file_atomically(world.files, out / "config.toml", print_config(loaded));
+}
+
+// One run; its members are what the steps of the run share.
+class Run {
+ public:
+  Run(const LoadedConfig& loaded, c10::Device device, std::shared_ptr<const DataSource> data,
+      const RunWorld& world)
+      : loaded_(loaded),
+        config_(loaded.config),
+        world_(world),
+        out_(config_.train.out),
+        meters_(config_.memory.ledger, device),
+        trainer_(config_, device, data, world.clock),
+        store_(world.files, out_ / kCheckpoints, config_.train.keep_checkpoints),
+        log_(world.files, out_ / "log.jsonl"),
+        device_(device) {}
+
+  void resume(const std::filesystem::path& folder) {
+    const Checkpoint checkpoint = open_checkpoint(world_.files, folder);
+    load_training(checkpoint, trainer_);
+    last_checkpoint_ = folder;
+    world_.observer.message("resumed from " + folder.string() + " at step " + std::to_string(trainer_.steps()) +
+                            (config_.train.seconds
+                                 ? "; train.seconds is set, so the clock decides when the run ends and the result "
+                                   "is not bit-equal to an uninterrupted run"
+                                 : ""));
+  }
+
+  RunResult train(bool resumed) {
+    announce(resumed ? "resume" : "start");
+    const int64_t first_sample = trainer_.samples();
+    const double first_second = trainer_.elapsed_seconds();
+    mark_ = {trainer_.samples(), first_second};
+    RunResult result;
+    while (!trainer_.done()) {
+      if (world_.stop_requested && world_.stop_requested()) {
+        result.stopped = true;
+        break;
+      }
+      trainer_.step();
+      const int64_t step = trainer_.steps();
+      if (step % config_.train.log_every == 0) read_and_log();
+      const int64_t every = config_.train.checkpoint_every;
+      if (every > 0 && step % every == 0 && !trainer_.done()) save();
+    }
+    if (trainer_.samples() != mark_.samples) read_and_log();
+    const double seconds = trainer_.elapsed_seconds() - first_second;
+    result.step = trainer_.steps();
+    result.loss = scalars_.loss;
+    if (seconds > 0) {
+      result.images_per_second = static_cast<double>(trainer_.samples() - first_sample) / seconds;
+      result.exposed_wait_fraction = trainer_.exposed_wait_seconds() / seconds;
+    }
+    finish(result, seconds);
+    return result;
+  }
+
+ private:
+  struct Mark {
+    int64_t samples = 0;
+    double seconds = 0;
+  };
+
+  void announce(const char* event) {
+    log_.write(event, {{"step", trainer_.steps()},
+                       {"device", device_.str()},
+                       {"threads", *config_.train.threads},
+                       {"parameters", trainer_.parameter_count()}});
+    for (const auto& report : policy_reports(config_.policies, trainer_.policies())) {
+      world_.observer.message("policy " + report.policy + ": " + (report.active ? "on" : "off") + ", " +
+                              report.reason +
+                              (report.active ? " (" + readable_bytes(report.device_bytes) + ")" : ""));
+    }
+  }
+
+  void read_and_log() {
+    scalars_ = trainer_.read_scalars_sync();
+    if (!scalars_.finite) {
+      throw Error(ExitCode::failure,
+                  "the loss or a gradient became infinite or NaN within the last " +
+                      std::to_string(config_.train.log_every) + " steps before step " +
+                      std::to_string(trainer_.steps()) + "; the weights were not changed by it. Last good checkpoint: " +
+                      (last_checkpoint_.empty() ? "none" : last_checkpoint_.string()) +
+                      ". Try a lower optimizer.lr, a longer schedule.warmup or a smaller optimizer.clip");
+    }
+    Progress progress;
+    progress.step = trainer_.steps();
+    progress.elapsed_seconds = trainer_.elapsed_seconds();
+    progress.fraction = run_progress(config_.train, progress.step, progress.elapsed_seconds);
+    progress.loss = scalars_.loss;
+    const double interval = progress.elapsed_seconds - mark_.seconds;
+    if (interval > 0) {
+      progress.images_per_second = static_cast<double>(trainer_.samples() - mark_.samples) / interval;
+    }
+    if (progress.fraction > 0) {
+      progress.remaining_seconds = progress.elapsed_seconds * (1.0 / progress.fraction - 1.0);
+    }
+    const auto memory = meters_.report();
+    progress.peak_bytes = memory ? memory->peak().peak.bytes : 0;
+    log_.write("step", {{"step", progress.step},
+                        {"loss", scalars_.loss},
+                        {"lr", trainer_.learning_rate()},
+                        {"gradient_norm", scalars_.gradient_norm},
+                        {"images_per_second", progress.images_per_second},
+                        {"peak_bytes", progress.peak_bytes},
+                        {"seconds", progress.elapsed_seconds},
+                        {"wait_seconds", trainer_.exposed_wait_seconds()}});
+    world_.observer.progress(progress);
+    mark_ = {trainer_.samples(), progress.elapsed_seconds};
+  }
+
+  // Only finite states are saved: the scalars are read first.
+  void save() {
+    if (trainer_.samples() != mark_.samples) read_and_log();
+    PhaseScope phase("save");
+    last_checkpoint_ = save_training(store_, trainer_, print_config(loaded_), static_cast<int>(*config_.train.threads));
+    log_.write("checkpoint", {{"step", trainer_.steps()}, {"path", last_checkpoint_.string()}});
+  }
+
+  void finish(RunResult& result, double seconds) {
+    save();
+    result.checkpoint = last_checkpoint_;
+    if (!result.stopped && config_.sample.per_class > 0) result.samples = sample_grid();
+    log_.write(result.stopped ? "stopped" : "end", {{"step", result.step},
+                                                    {"seconds", seconds},
+                                                    {"images_per_second", result.images_per_second}});
+    result.memory = meters_.report();
+    if (result.memory) write_file_atomically(world_.files, out_ / "memory.json", memory_json(*result.memory));
+  }
+
+  std::filesystem::path sample_grid() {
+    if (config_.model.channels != 1 && config_.model.channels != 3) {
+      world_.observer.message("no sample grid: samples of " + std::to_string(config_.model.channels) +
+                              " channels are not images; use dit-sample --out FILE.safetensors");
+      return {};
+    }
+    const Image image = image_grid(trainer_.sample_grid(), config_.sample.per_class, /*padding=*/2, /*scale=*/2);
+    const std::filesystem::path path = out_ / "samples" / (step_name(trainer_.steps()) + ".png");
+    write_file_atomically(world_.files, path, encode_png(image));
+    return path;
+  }
+
+  const LoadedConfig& loaded_;
+  const RunConfig& config_;
+  const RunWorld& world_;
+  const std::filesystem::path out_;
+  MemoryMeters meters_;  // before the trainer: counts its tensors from the first
+  Trainer trainer_;
+  CheckpointStore store_;
+  RunLog log_;
+  const c10::Device device_;
+  std::filesystem::path last_checkpoint_;
+  StepScalars scalars_;
+  Mark mark_;  // when the scalars were last read
+};
+
+void check_resume(const LoadedConfig& loaded, const std::filesystem::path& folder, const RunWorld& world) {
+  const Checkpoint checkpoint = open_checkpoint(world.files, folder);
+  const std::string config_file = (folder / "config.toml").string();
+  const RunConfig written = parse_config(checkpoint.text("config.toml"), config_file, {}).config;
+  const std::string problem = resume_problem(folder.string(), config_file, written, loaded.config);
+  if (!problem.empty()) throw ConfigError(problem);
+  const int threads = threads_of(checkpoint);
+  if (threads != *loaded.config.train.threads && !loaded.config.train.allow_thread_change) {
+    throw ConfigError(folder.string() + " was written with " + std::to_string(threads) + " threads, this run has " +
+                      std::to_string(*loaded.config.train.threads) +
+                      ", and results depend on it; use --set train.threads=" + std::to_string(threads) +
+                      ", or accept other rounding with --set train.allow_thread_change=true");
+  }
+}
+
+}  // namespace
+
+std::filesystem::path find_checkpoint(FileSystem& files, const std::string& what, const std::string& out) {
+  const std::filesystem::path folder = what == "latest" ? out : what;
+  if (files.exists(folder / "manifest.json")) return folder;
+  const auto latest = latest_checkpoint(files, folder / kCheckpoints);
+  if (!latest) {
+    throw ConfigError("--resume " + what + ": no complete checkpoint in " + (folder / kCheckpoints).string() +
+                      "; name a run folder or a checkpoint folder, or start anew without --resume");
+  }
+  return *latest;
+}
+
+void resolve_threads(LoadedConfig& loaded) {
+  if (loaded.config.train.threads) return;
+  loaded.config.train.threads = at::get_num_threads();
+  loaded.origins["train.threads"] = "default: the cores of this machine";
+}
+
+RunResult run_training(const LoadedConfig& loaded, c10::Device device, const std::filesystem::path& resume,
+                       std::shared_ptr<const DataSource> data, const RunWorld& world) {
+  const policies::ThreadCountGuard threads(static_cast<int>(*loaded.config.train.threads));
+  if (!resume.empty()) check_resume(loaded, resume, world);
+  open_run_folder(loaded, !resume.empty(), world);
+  Run run(loaded, device, std::move(data), world);
+  if (!resume.empty()) run.resume(resume);
+  return run.train(!resume.empty());
+}
+
+}  // namespace dtk

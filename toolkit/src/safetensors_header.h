@@ -1,0 +1,59 @@
+// The JSON header of a safetensors file, checked as a whole before any tensor is made from it.
+#pragma once
+#include <c10/core/ScalarType.h>
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtk {
+
+struct SafetensorsDtype {
+  std::string_view name;
+  c10::ScalarType type;
+};
+
+inline constexpr std::array<SafetensorsDtype, 10> safetensors_dtypes = {{
+    {"F64", c10::ScalarType::Double},
+    {"F32", c10::ScalarType::Float},
+    {"F16", c10::ScalarType::Half},
+    {"BF16", c10::ScalarType::BFloat16},
+    {"I64", c10::ScalarType::Long},
+    {"I32", c10::ScalarType::Int},
+    {"I16", c10::ScalarType::Short},
+    {"I8", c10::ScalarType::Char},
+    {"U8", c10::ScalarType::Byte},
+    {"BOOL", c10::ScalarType::Bool},
+}};
+inline constexpr std::string_view safetensors_dtype_names = "F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL";
+
+inline constexpr uint64_t safetensors_length_bytes = 8;                // the header length before the header
+inline constexpr uint64_t safetensors_max_header_bytes = 100'000'000;  // the format's own limit
+inline constexpr std::string_view safetensors_metadata_key = "__metadata__";
+
+/// One tensor: its data are the bytes [begin, end) after the header, exactly shape × element size.
+struct TensorEntry {
+  std::string name;
+  c10::ScalarType type;
+  std::vector<int64_t> shape;
+  uint64_t begin;
+  uint64_t end;
+};
+
+struct SafetensorsHeader {
+  std::vector<TensorEntry> tensors;  // by ascending begin; together they cover the data without gaps
+  std::map<std::string, std::string> metadata;
+};
+
+/// Length of the header of a file of `file_bytes` bytes from its first 8 bytes. Throws FileError naming
+/// `file`.
+uint64_t safetensors_header_bytes(const unsigned char* length, uint64_t file_bytes, const std::string& file);
+
+/// Parses and checks a header that is followed by `data_bytes` bytes. Throws FileError naming `file`.
+SafetensorsHeader parse_safetensors_header(std::string_view json, uint64_t data_bytes,
+                                           const std::string& file);
+
+}  // namespace dtk

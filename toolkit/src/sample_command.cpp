@@ -1,0 +1,111 @@
+#include <dtk/policies/guards.h>
+#include <dtk/toolkit/checkpoint_store.h>
+#include <dtk/toolkit/config_io.h>
+#include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/image.h>
+#include <dtk/toolkit/run.h>
+#include <dtk/toolkit/safetensors.h>
+#include <dtk/toolkit/sample_command.h>
+#include <dtk/toolkit/sampling.h>
+#include <dtk/toolkit/streams.h>
+#include <dtk/toolkit/training_files.h>
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/tensor.h>
+
+namespace dtk {
+namespace {
+
+constexpr int64_t kBatch = 64;  // samples drawn at a time
+
+SampleSource from_checkpoint(FileSystem& files, const SampleArguments& arguments) {
+  const Checkpoint checkpoint = open_checkpoint(files, find_checkpoint(files, arguments.checkpoint, ""));
+  const std::string config_file = (checkpoint.folder() / "config.toml").string();
+  SampleSource source;
+  source.name = checkpoint.folder().string();
+  source.config = arguments.config.empty() ? parse_config(checkpoint.text("config.toml"), config_file, {}).config
+                                           : load_config(files, arguments.config, {}).config;
+  source.ema = !arguments.raw && checkpoint.has("ema.safetensors");
+  source.weights = sampling_weights(checkpoint, source.ema);
+  return source;
+}
+
+SampleSource from_weights(FileSystem& files, const SampleArguments& arguments) {
+  const std::filesystem::path file = arguments.weights;
+  const std::filesystem::path config =
+      arguments.config.empty() ? file.parent_path() / "config.toml" : std::filesystem::path(arguments.config);
+  if (arguments.config.empty() && !files.exists(config)) {
+    throw ConfigError("--weights " + arguments.weights + ": no config.toml beside it says which model this is; " +
+                      "name one with --config FILE");
+  }
+  SampleSource source;
+  source.name = arguments.weights;
+  source.config = load_config(files, config, {}).config;
+  source.weights = read_safetensors(files, file).tensors;
+  return source;
+}
+
+}  // namespace
+
+SampleSource open_sample_source(FileSystem& files, const SampleArguments& arguments) {
+  return arguments.checkpoint.empty() ? from_weights(files, arguments) : from_checkpoint(files, arguments);
+}
+
+SampleOptions sample_options(const RunConfig& config, const SampleArguments& arguments) {
+  SampleOptions options = config.sample;
+  if (arguments.guidance) options.guidance = *arguments.guidance;
+  if (arguments.steps) options.steps = *arguments.steps;
+  if (arguments.cfg_channels) options.cfg_channels = *arguments.cfg_channels;
+  options.seed = arguments.seed;
+  if (options.guidance != 1.0 && config.model.class_dropout <= 0) {
+    throw ConfigError("--guidance: this model was trained with class_dropout = 0 and has no null label to guide "
+                      "with; use --guidance 1");
+  }
+  if (options.cfg_channels > config.model.channels) {
+    throw ConfigError("--cfg-channels " + std::to_string(options.cfg_channels) + ": the model has " +
+                      std::to_string(config.model.channels) + " channels; allowed: 0 (all) to " +
+                      std::to_string(config.model.channels));
+  }
+  return options;
+}
+
+std::vector<int64_t> sample_labels(const RunConfig& config, const SampleArguments& arguments) {
+  std::vector<int64_t> labels;
+  for (const int64_t label : arguments.classes) {
+    if (label < 0 || label >= config.model.classes) {
+      throw ConfigError("--classes: " + std::to_string(label) + " is not a class of this model; allowed: 0 to " +
+                        std::to_string(config.model.classes - 1));
+    }
+    labels.insert(labels.end(), static_cast<size_t>(arguments.per_class), label);
+  }
+  return labels;
+}
+
+at::Tensor draw_samples(const SampleSource& source, const SampleOptions& options, const std::vector<int64_t>& labels,
+                        c10::Device device) {
+  models::Dit model(source.config.model, device);
+  std::vector<NamedTensor> parameters;
+  for (const auto& [name, parameter] : model.parameters()) parameters.push_back({name, parameter});
+  copy_by_name(source.weights, parameters, source.name);
+  return sample(model, options, labels, kBatch);
+}
+
+void write_samples(FileSystem& files, const SampleArguments& arguments, const at::Tensor& samples,
+                   const std::vector<int64_t>& labels) {
+  const std::filesystem::path out = arguments.out;
+  if (out.extension() == ".safetensors") {
+    const auto file = files.create(out);
+    write_safetensors(*file, {{"samples", samples}, {"labels", at::tensor(labels, at::kLong)}});
+    file->sync();
+    file->close();
+    return;
+  }
+  const int64_t channels = samples.size(1);
+  if (channels != 1 && channels != 3) {
+    throw ConfigError("--out " + arguments.out + ": samples of " + std::to_string(channels) +
+                      " channels are not images; write them with --out FILE.safetensors");
+  }
+  write_file_atomically(files, out, encode_png(image_grid(samples, arguments.per_class, /*padding=*/2, /*scale=*/2)));
+}
+
+}  // namespace dtk

@@ -1,0 +1,175 @@
+#include <dtk/policies/guards.h>
+#include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/module_path.h>
+#include <dtk/toolkit/diffusion.h>
+#include <dtk/toolkit/policy_list.h>
+#include <dtk/toolkit/sampling.h>
+#include <dtk/toolkit/schedule.h>
+#include <dtk/toolkit/streams.h>
+#include <dtk/toolkit/trainer.h>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/autograd.h>
+
+namespace dtk {
+
+using policies::Category;
+using policies::OwnerScope;
+using policies::PhaseScope;
+
+namespace {
+
+models::Dit build_model(const RunConfig& config, c10::Device device) {
+  OwnerScope owner(Category::parameters, "model");
+  models::Dit model(config.model, device, policies::make_generator(device, stream_seed(config.train.seed, "init")));
+  for (const auto& [name, parameter] : model.parameters()) {
+    // "blocks.3.attn.qkv.weight" is reported under "blocks.3", "final_layer.linear.bias" under "final_layer".
+    std::string label = name;
+    for (const std::string& path : model.paths()) {
+      if (name.starts_with(path + ".")) label = path;
+    }
+    policies::claim(parameter, Category::parameters, label);
+    policies::claim_gradient_when_written(parameter, label);
+  }
+  return model;
+}
+
+}  // namespace
+
+Trainer::Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<const DataSource> data,
+                 Clock& clock)
+    : config_(config),
+      device_(device),
+      data_(std::move(data)),
+      clock_(clock),
+      started_(clock.seconds()),
+      model_(build_model(config, device)),
+      optimizer_(config.optimizer, model_.parameters()),
+      policies_(make_policies(config.policies, model_)),
+      noise_(policies::make_generator(device, stream_seed(config.train.seed, "noise"))),
+      saved_ledger_(config.memory.ledger ? policies::saved_tensor_ledger() : nullptr) {
+  state_.default_generator = policies::generator_state(
+      policies::make_generator(device, stream_seed(config.train.seed, "dropout")));
+  OwnerScope owner(Category::optimizer, "scalars");
+  loss_sum_ = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device));
+  start_loader();
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::start_loader() {
+  LoaderOptions options;
+  options.seed = stream_seed(config_.train.seed, "data");
+  options.batch = config_.data.batch / config_.train.accumulate;
+  options.prefetch = config_.data.prefetch;
+  options.start = state_.samples;
+  loader_ = std::make_unique<Loader>(data_, options, [](const std::function<void()>& allocate) {
+    OwnerScope owner(Category::data, "batches");
+    allocate();
+  });
+}
+
+const char* Trainer::phase(const char* name) const { return state_.step == 0 ? "first_step" : name; }
+
+void Trainer::step() {
+  policies::DefaultGeneratorScope random(device_, state_.default_generator);
+  for (int64_t micro = 0; micro < config_.train.accumulate; ++micro) forward_backward();
+  {
+    PhaseScope phase_scope(phase("optimizer"));
+    optimizer_.step(learning_rate());
+    optimizer_.release_gradients();
+  }
+  for (const auto& policy : policies_) policy->after_step();
+  ++state_.step;
+  // Whatever an operator made in this step and nobody claimed should be dead by now.
+  if (config_.memory.ledger) policies::cpu_accounts().disown_temporaries();
+}
+
+void Trainer::forward_backward() {
+  at::Tensor loss;
+  {
+    PhaseScope phase_scope(phase("forward"));
+    loss = loss_of(loader_->next());
+  }
+  PhaseScope phase_scope(phase("backward"));
+  torch::autograd::backward({loss}, {});
+}
+
+at::Tensor Trainer::loss_of(Batch batch) {
+  std::optional<policies::SavedTensorScope> ledger;
+  if (saved_ledger_) ledger.emplace(saved_ledger_);
+  policies::ModulePathScope path("loss");
+  at::Tensor images = batch.images.to(device_, /*non_blocking=*/true);
+  at::Tensor labels = batch.labels.to(device_, /*non_blocking=*/true);
+  batch = {};
+  const Denoiser denoiser = [this](at::Tensor x, at::Tensor t, at::Tensor y) {
+    return model_.forward(std::move(x), std::move(t), std::move(y), /*training=*/true);
+  };
+  at::Tensor loss =
+      rectified_flow_loss(denoiser, std::move(images), std::move(labels), config_.diffusion, noise_);
+  loss_sum_.add_(loss.detach());
+  ++losses_in_sum_;
+  if (config_.train.accumulate > 1) loss = loss / config_.train.accumulate;
+  return loss;
+}
+
+StepScalars Trainer::read_scalars_sync() {
+  const at::Tensor packed =
+      at::stack({loss_sum_, optimizer_.gradient_norm(), optimizer_.stopped()}).to(at::kCPU);
+  const float* values = packed.const_data_ptr<float>();
+  StepScalars scalars;
+  scalars.loss = values[0] / static_cast<double>(std::max<int64_t>(losses_in_sum_, 1));
+  scalars.gradient_norm = values[1];
+  scalars.finite = values[2] == 0.0f;
+  loss_sum_.zero_();
+  losses_in_sum_ = 0;
+  return scalars;
+}
+
+double Trainer::elapsed_seconds() const { return state_.seconds + clock_.seconds() - started_; }
+
+double Trainer::learning_rate() const {
+  const double progress = run_progress(config_.train, state_.step, elapsed_seconds());
+  return dtk::learning_rate(config_.optimizer, config_.schedule, state_.step, progress);
+}
+
+bool Trainer::done() const { return run_progress(config_.train, state_.step, elapsed_seconds()) >= 1.0; }
+
+int64_t Trainer::parameter_count() const {
+  int64_t count = 0;
+  for (const auto& [name, parameter] : model_.parameters()) {
+    if (parameter.requires_grad()) count += parameter.numel();
+  }
+  return count;
+}
+
+at::Tensor Trainer::sample_grid() {
+  PhaseScope phase_scope("sample");
+  std::unique_ptr<policies::WeightExchange> exchange;
+  for (const auto& policy : policies_) {
+    if (config_.sample.ema && exchange == nullptr) exchange = policy->sampling_weights();
+  }
+  std::vector<int64_t> labels;
+  for (int64_t label = 0; label < config_.model.classes; ++label) {
+    labels.insert(labels.end(), static_cast<size_t>(config_.sample.per_class), label);
+  }
+  return sample(model_, config_.sample, labels, config_.data.batch / config_.train.accumulate);
+}
+
+TrainingState Trainer::state() const {
+  TrainingState state = state_;
+  state.samples = loader_->consumed();
+  state.seconds = elapsed_seconds();
+  state.noise_generator = policies::generator_state(noise_);
+  return state;
+}
+
+void Trainer::restore(const TrainingState& state) {
+  state_ = state;
+  state_.seconds = state.seconds - (clock_.seconds() - started_);  // building the trainer is not training
+  policies::set_generator_state(noise_, state.noise_generator);
+  start_loader();
+}
+
+}  // namespace dtk

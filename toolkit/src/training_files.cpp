@@ -1,0 +1,124 @@
+#include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/training_files.h>
+
+#include <ATen/ops/empty.h>
+#include <nlohmann/json.hpp>
+
+#include <cstring>
+
+namespace dtk {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr char kModel[] = "model.safetensors";
+constexpr char kOptimizer[] = "optimizer.safetensors";
+constexpr char kRandom[] = "random.safetensors";
+constexpr char kState[] = "state.json";
+
+at::Tensor bytes_tensor(const std::string& bytes) {
+  at::Tensor tensor = at::empty({static_cast<int64_t>(bytes.size())}, at::kByte);
+  std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
+  return tensor;
+}
+
+std::vector<NamedTensor> named(const std::vector<std::pair<std::string, at::Tensor>>& pairs) {
+  std::vector<NamedTensor> list;
+  for (const auto& [name, tensor] : pairs) list.push_back({name, tensor.detach()});
+  return list;
+}
+
+Json read_state(const Checkpoint& checkpoint) {
+  try {
+    return Json::parse(checkpoint.text(kState));
+  } catch (const Json::exception& error) {
+    throw FileError((checkpoint.folder() / kState).string() + ": not a training state: " + error.what());
+  }
+}
+
+template <class T>
+T field(const Checkpoint& checkpoint, const Json& state, const std::string& name) {
+  try {
+    return state.at(name).get<T>();
+  } catch (const Json::exception&) {
+    throw FileError((checkpoint.folder() / kState).string() + ": no usable entry \"" + name + "\"");
+  }
+}
+
+std::string stream(const Checkpoint& checkpoint, const std::vector<NamedTensor>& streams, const std::string& name) {
+  for (const NamedTensor& entry : streams) {
+    if (entry.name != name) continue;
+    const at::Tensor bytes = entry.tensor.contiguous();
+    return {static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes()};
+  }
+  throw FileError((checkpoint.folder() / kRandom).string() + ": no random stream \"" + name + "\"");
+}
+
+}  // namespace
+
+std::filesystem::path save_training(CheckpointStore& store, const Trainer& trainer, const std::string& config_text,
+                                    int threads) {
+  const TrainingState state = trainer.state();
+  CheckpointStore::TensorFiles files;
+  files[kModel] = named(trainer.model().parameters());
+  files[kOptimizer] = trainer.optimizer().state();
+  files[kRandom] = {{"default", bytes_tensor(state.default_generator)},
+                    {"noise", bytes_tensor(state.noise_generator)}};
+  Json json;
+  json["version"] = 1;
+  json["step"] = state.step;
+  json["samples"] = state.samples;
+  json["seconds"] = state.seconds;
+  json["threads"] = threads;
+  json["policies"] = Json::object();
+  for (const auto& policy : trainer.policies()) {
+    policies::PolicyState policy_state = policy->state();
+    json["policies"][policy->name()] = policy_state.counters;
+    if (!policy_state.tensors.empty()) files[policy->name() + ".safetensors"] = named(policy_state.tensors);
+  }
+  return store.save(state.step, files, {{kState, json.dump(1) + "\n"}, {"config.toml", config_text}});
+}
+
+int threads_of(const Checkpoint& checkpoint) {
+  return field<int>(checkpoint, read_state(checkpoint), "threads");
+}
+
+void load_training(const Checkpoint& checkpoint, Trainer& trainer) {
+  const Json json = read_state(checkpoint);
+  copy_by_name(checkpoint.tensors(kModel), named(trainer.model().parameters()),
+               (checkpoint.folder() / kModel).string());
+  trainer.optimizer().restore(checkpoint.tensors(kOptimizer));
+  for (const auto& policy : trainer.policies()) {
+    policies::PolicyState state;
+    const std::string file = policy->name() + ".safetensors";
+    if (checkpoint.has(file)) {
+      for (NamedTensor& entry : checkpoint.tensors(file)) state.tensors.emplace_back(entry.name, entry.tensor);
+    }
+    const auto all = field<Json>(checkpoint, json, "policies");
+    state.counters = field<std::map<std::string, int64_t>>(checkpoint, all, policy->name());
+    policy->restore(state);
+  }
+  const std::vector<NamedTensor> streams = checkpoint.tensors(kRandom);
+  TrainingState state;
+  state.step = field<int64_t>(checkpoint, json, "step");
+  state.samples = field<int64_t>(checkpoint, json, "samples");
+  state.seconds = field<double>(checkpoint, json, "seconds");
+  state.default_generator = stream(checkpoint, streams, "default");
+  state.noise_generator = stream(checkpoint, streams, "noise");
+  trainer.restore(state);
+}
+
+std::vector<NamedTensor> sampling_weights(const Checkpoint& checkpoint, bool ema) {
+  std::vector<NamedTensor> weights = checkpoint.tensors(kModel);
+  if (!ema || !checkpoint.has("ema.safetensors")) return weights;
+  // The averages cover the trainable parameters; fixed ones come from the model.
+  std::map<std::string, at::Tensor> averages;
+  for (NamedTensor& entry : checkpoint.tensors("ema.safetensors")) averages[entry.name] = entry.tensor;
+  for (NamedTensor& entry : weights) {
+    const auto average = averages.find(entry.name);
+    if (average != averages.end()) entry.tensor = average->second;
+  }
+  return weights;
+}
+
+}  // namespace dtk

@@ -23,10 +23,10 @@ get_filename_component(_dtk_torch_lib "${DTK_TORCH_CPU}" DIRECTORY)
 get_filename_component(_dtk_torch_root "${_dtk_torch_lib}" DIRECTORY)
 set(DTK_TORCH_LIB_DIR "${_dtk_torch_lib}" CACHE INTERNAL "")
 
-file(STRINGS "${_dtk_torch_root}/include/torch/csrc/api/include/torch/version.h" _dtk_torch_version
-     REGEX "define TORCH_VERSION ")
-if(NOT _dtk_torch_version MATCHES "\"2\\.11\\.")
-  message(WARNING "Tested with LibTorch 2.11 only; found: ${_dtk_torch_version}")
+file(STRINGS "${_dtk_torch_root}/include/torch/headeronly/version.h" _dtk_torch_version
+     REGEX "define TORCH_VERSION_(MAJOR|MINOR) ")
+if(NOT _dtk_torch_version MATCHES "MAJOR 2;.*MINOR 11$")
+  message(WARNING "Tested with LibTorch 2.11 only; ${_dtk_torch_root} says: ${_dtk_torch_version}")
 endif()
 
 add_library(torch INTERFACE IMPORTED GLOBAL)

@@ -196,10 +196,10 @@ install_torch() {  # LEVEL
   # pip takes a half-written package for an installed one; what is incomplete is made to be installed again.
   "$venv/bin/python" -B "$root/cmake/wheels.py" repair "$site"
   if [[ $level == full ]]; then
-    say "installing torch $torch_version with CUDA libraries in .deps/ (2.6 GB to download, 4.7 GB on disk)"
+    say "installing torch $torch_version and CUDA libraries (up to 2.6 GB to download, 4.7 GB on disk)"
     pip_install "${full_wheels[@]}"
   else
-    say "installing torch $torch_version in .deps/ (0.5 GB to download, 1.3 GB on disk)"
+    say "installing torch $torch_version (up to 0.5 GB to download, 1.3 GB on disk)"
     pip_install --no-deps "${runtime_wheels[@]}"
   fi
   "$venv/bin/python" -B "$root/cmake/wheels.py" verify "$site"

@@ -8,8 +8,8 @@ namespace dtk::judging {
 namespace {
 
 constexpr uint64_t seed = 2;
-constexpr int64_t count = 500;         // images of noise, and blurred
-constexpr int64_t blur_side = 9;       // pixels: the mean over this square leaves a blob
+constexpr int64_t count = 500;          // images of noise, and blurred
+constexpr int64_t blur_side = 11;       // pixels: the mean over this square leaves a blob
 constexpr double least_distance = 100;  // real images score below 3, good samples 10 to 20
 
 LabelledImages with_shuffled_labels(const LabelledImages& real) {
@@ -20,7 +20,8 @@ LabelledImages with_shuffled_labels(const LabelledImages& real) {
 
 LabelledImages noise(const LabelledImages& real) {
   LabelledImages result = part(real, 0, count);
-  result.images = at::empty_like(result.images).uniform_(-1, 1, at::make_generator<at::CPUGeneratorImpl>(seed));
+  result.images =
+      at::empty_like(result.images).uniform_(-1, 1, at::make_generator<at::CPUGeneratorImpl>(seed));
   return result;
 }
 

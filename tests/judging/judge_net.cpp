@@ -8,7 +8,7 @@
 namespace dtk::judging {
 namespace {
 
-constexpr std::array<int64_t, 4> channels = {1, 16, 32, 64};
+constexpr std::array<int64_t, 4> channels = {1, 16, 48, 96};
 constexpr int64_t last_side = 3;  // 28, 14, 7, 3
 constexpr double norm_momentum = 0.1;
 constexpr double norm_eps = 1e-5;

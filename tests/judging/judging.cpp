@@ -3,8 +3,9 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <tuple>
 
 namespace dtk::judging {
 namespace {
@@ -28,7 +29,7 @@ Prediction predict(JudgeNet& net, const at::Tensor& images) {
   std::vector<at::Tensor> features, classes;
   for (const at::Tensor& some : images.split(batch)) {
     const JudgeOutput output = net.forward(some.clamp(-1, 1), /*training=*/false);
-    features.push_back(output.features);
+    features.push_back(output.features.to(at::kDouble));
     classes.push_back(output.logits.argmax(1));
   }
   return {at::cat(features), at::cat(classes)};
@@ -49,10 +50,12 @@ std::array<ClassCount, class_count> count_by_class(const at::Tensor& classes, co
 }
 
 Judge::Judge(JudgeNet net, LabelledImages test_set)
-    : net_(std::move(net)),
-      test_set_(std::move(test_set)),
-      predicted_(predict(net_, test_set_.images)),
-      real_(feature_statistics(predicted_.features)) {}
+    : net_(std::move(net)), test_set_(std::move(test_set)), predicted_(predict(net_, test_set_.images)) {
+  const at::Tensor variances = std::get<0>(at::var_mean(predicted_.features, 0));
+  scale_ = std::sqrt(total_variance / variances.sum().item<double>());
+  predicted_.features.mul_(scale_);
+  real_ = feature_statistics(predicted_.features);
+}
 
 double Judge::distance_among_real(int64_t count) const {
   const int64_t rest = predicted_.features.size(0) - count;
@@ -64,7 +67,7 @@ Judge::Score Judge::score(const LabelledImages& samples) {
   const Prediction predicted = predict(net_, samples.images);
   Score score;
   score.accuracy = accuracy(predicted.classes, samples.labels);
-  score.distance = frechet_distance(feature_statistics(predicted.features), real_);
+  score.distance = frechet_distance(feature_statistics(predicted.features * scale_), real_);
   score.samples = samples.labels.size(0);
   score.classes = count_by_class(predicted.classes, samples.labels);
   return score;
@@ -73,7 +76,8 @@ Judge::Score Judge::score(const LabelledImages& samples) {
 std::vector<std::string> missed_bounds(const Judge::Score& score, const Bounds& bounds) {
   std::vector<std::string> missed;
   if (bounds.min_accuracy && !(score.accuracy >= *bounds.min_accuracy)) {
-    missed.push_back(format("accuracy is %.4f; at least %.4f is wanted", score.accuracy, *bounds.min_accuracy));
+    missed.push_back(
+        format("accuracy is %.4f; at least %.4f is wanted", score.accuracy, *bounds.min_accuracy));
   }
   if (bounds.max_distance && !(score.distance <= *bounds.max_distance)) {
     missed.push_back(
@@ -86,9 +90,10 @@ std::string report(const Judge::Score& score, double own_accuracy) {
   std::string text = "class asked for   right / asked\n";
   for (size_t label = 0; label < class_names.size(); ++label) {
     const ClassCount& count = score.classes[label];
-    const double share = count.asked > 0 ? static_cast<double>(count.right) / static_cast<double>(count.asked) : 0;
-    text += format("  %zu %-12s %6lld / %-6lld", label, class_names[label], static_cast<long long>(count.right),
-                   static_cast<long long>(count.asked));
+    const double share =
+        count.asked > 0 ? static_cast<double>(count.right) / static_cast<double>(count.asked) : 0;
+    text += format("  %zu %-12s %6lld / %-6lld", label, class_names[label],
+                   static_cast<long long>(count.right), static_cast<long long>(count.asked));
     text += count.asked > 0 ? format(" %5.1f %%\n", 100 * share) : " not asked for\n";
   }
   text += format("accuracy: %.1f %% of %lld samples are in the class they were asked for (chance: 10 %%)\n",
@@ -99,8 +104,8 @@ std::string report(const Judge::Score& score, double own_accuracy) {
 }
 
 std::string summary(const Judge::Score& score, double own_accuracy) {
-  return format("judge: accuracy %.3f fd %.1f samples %lld judge_accuracy %.3f", score.accuracy, score.distance,
-                static_cast<long long>(score.samples), own_accuracy);
+  return format("judge: accuracy %.3f fd %.1f samples %lld judge_accuracy %.3f", score.accuracy,
+                score.distance, static_cast<long long>(score.samples), own_accuracy);
 }
 
 }  // namespace dtk::judging

@@ -11,11 +11,14 @@
 
 namespace dtk::judging {
 
+/// Gives 500 real test images a distance of about 2.3 to the others.
+inline constexpr double total_variance = 150;
+
 /// Class names of Fashion-MNIST, by label.
 extern const std::array<const char*, class_count> class_names;
 
 struct Prediction {
-  at::Tensor features;  // (N, 64), float32
+  at::Tensor features;  // (N, 64), float64
   at::Tensor classes;   // (N), int64
 };
 
@@ -34,6 +37,10 @@ struct ClassCount {
 std::array<ClassCount, class_count> count_by_class(const at::Tensor& classes, const at::Tensor& labels);
 
 /// The judge with what it makes of the real test set.
+///
+/// The size of a net's features, and with it every Fréchet distance, depends on how the net was trained. So
+/// that distances of different judges compare, features are scaled to one total variance over the real test
+/// set, total_variance.
 class Judge {
  public:
   Judge(JudgeNet net, LabelledImages test_set);
@@ -58,6 +65,7 @@ class Judge {
   LabelledImages test_set_;
   Prediction predicted_;    // of the test set
   FeatureStatistics real_;  // of the test set
+  double scale_;            // of the net's features
 };
 
 struct Bounds {

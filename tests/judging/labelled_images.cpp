@@ -28,8 +28,8 @@ std::shared_ptr<const DataSource> open_set(const Path& folder, const SetFiles& n
   std::shared_ptr<const DataSource> source = open_idx(folder / names.images, folder / names.labels);
   if (source->channels() != 1 || source->height() != image_side || source->width() != image_side ||
       source->classes() != class_count) {
-    refuse(folder / names.images, "not Fashion-MNIST: " + source->description() +
-                                      "; wanted: images 1x28x28 of 10 classes");
+    refuse(folder / names.images,
+           "not Fashion-MNIST: " + source->description() + "; wanted: images 1x28x28 of 10 classes");
   }
   return source;
 }
@@ -98,7 +98,9 @@ std::shared_ptr<const DataSource> open_training_set(const Path& folder) {
   return open_set(folder, training_files);
 }
 
-std::shared_ptr<const DataSource> open_test_set(const Path& folder) { return open_set(folder, test_files); }
+std::shared_ptr<const DataSource> open_test_set(const Path& folder) {
+  return open_set(folder, test_files);
+}
 
 std::string missing_dataset(FileSystem& files, const Path& folder) {
   for (const SetFiles& set : {training_files, test_files}) {

@@ -23,7 +23,8 @@ struct TrainingFacts {
   double seconds = 0;   // of training, wall clock
 };
 
-/// Writes the weights by way of a temporary name and a rename, with `facts` in the metadata. Throws FileError.
+/// Writes the weights by way of a temporary name and a rename, with `facts` in the metadata. Throws
+/// FileError.
 void save_judge(FileSystem& files, const std::filesystem::path& path, const JudgeNet& net,
                 const TrainingFacts& facts);
 

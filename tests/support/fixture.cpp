@@ -6,7 +6,7 @@
 
 #include <stdexcept>
 
-namespace test {
+namespace dtk::test {
 
 const at::Tensor& Fixture::at(const std::string& name) const {
   const auto found = tensors_.find(name);
@@ -28,4 +28,4 @@ void load_parameters(const std::vector<std::pair<std::string, at::Tensor>>& para
   for (const auto& [name, parameter] : parameters) parameter.detach().copy_(fixture.at(prefix + name));
 }
 
-}  // namespace test
+}  // namespace dtk::test

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace test {
+namespace dtk::test {
 
 class Fixture {
  public:
@@ -25,4 +25,4 @@ Fixture read_fixture(const std::string& name);
 void load_parameters(const std::vector<std::pair<std::string, at::Tensor>>& parameters, const Fixture& fixture,
                      const std::string& prefix);
 
-}  // namespace test
+}  // namespace dtk::test

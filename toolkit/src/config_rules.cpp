@@ -30,6 +30,11 @@ class Rules {
   void check_model() const {
     const auto found = models::problems(config_.model);
     if (!found.empty()) fail("model." + found.front().field, found.front().message);
+    if (config_.model.learn_sigma && config_.diffusion.objective == "rectified_flow") {
+      fail("model.learn_sigma",
+           "model.learn_sigma = true has no use with diffusion.objective = \"rectified_flow\", which predicts no "
+           "variance; set model.learn_sigma = false");
+    }
   }
 
   void check_length() const {

@@ -229,8 +229,20 @@ class Run {
   Mark mark_;  // when the scalars were last read
 };
 
+// A run goes on from the end of its folder: continued from an older checkpoint, the newer ones of the
+// abandoned branch would still be "latest" and outlive what is trained now.
+void check_branch(const LoadedConfig& loaded, const Checkpoint& checkpoint, const RunWorld& world) {
+  const std::filesystem::path out = loaded.config.train.out;
+  const auto latest = latest_checkpoint(world.files, out / kCheckpoints);
+  if (!latest || open_checkpoint(world.files, *latest).step() <= checkpoint.step()) return;
+  throw ConfigError("--resume " + checkpoint.folder().string() + ": " + out.string() + " holds the newer " +
+                    latest->string() + "; continue that with --resume latest, or start a branch in another folder: " +
+                    "--set train.out=" + out.string() + "-2");
+}
+
 void check_resume(const LoadedConfig& loaded, const std::filesystem::path& folder, const RunWorld& world) {
   const Checkpoint checkpoint = open_checkpoint(world.files, folder);
+  check_branch(loaded, checkpoint, world);
   const std::string config_file = (folder / "config.toml").string();
   const RunConfig written = parse_config(checkpoint.text("config.toml"), config_file, {}).config;
   const std::string problem = resume_problem(folder.string(), config_file, written, loaded.config);

@@ -73,6 +73,7 @@ void Trainer::start_loader() {
 const char* Trainer::phase(const char* name) const { return state_.step == 0 ? "first_step" : name; }
 
 void Trainer::step() {
+  PhaseScope between(phase("forward"));  // for whatever happens between the named phases below
   policies::DefaultGeneratorScope random(device_, state_.default_generator);
   for (int64_t micro = 0; micro < config_.train.accumulate; ++micro) forward_backward();
   {

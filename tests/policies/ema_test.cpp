@@ -1,0 +1,125 @@
+// The EMA policy: its values, its bytes, and weights that always come back.
+#include <dtk/policies/ema.h>
+#include <dtk/policies/memory_ledger.h>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "support/catch.h"
+
+using namespace dtk::policies;
+
+namespace {
+
+struct Weights {
+  at::Tensor a = at::full({3}, 1.0f).requires_grad_(true);
+  at::Tensor b = at::full({2, 2}, 2.0f).requires_grad_(true);
+  at::Tensor fixed = at::full({5}, 7.0f);
+  NamedTensors list() const { return {{"a", a}, {"fixed", fixed}, {"b", b}}; }
+  void fill(float value) {
+    at::NoGradGuard no_grad;
+    a.fill_(value);
+    b.fill_(value);
+  }
+};
+
+EmaOptions options(double decay, bool warmup) { return {Enabled::by_default, decay, warmup}; }
+
+}  // namespace
+
+TEST_CASE("the decay warms up as (1 + n) / (10 + n) and stops at the given one") {
+  CHECK(ema_decay(options(0.995, true), 0) == 0.1);
+  CHECK(ema_decay(options(0.995, true), 90) == Approx(0.91));
+  CHECK(ema_decay(options(0.995, true), 100000) == 0.995);
+  CHECK(ema_decay(options(0.995, false), 0) == 0.995);
+}
+
+TEST_CASE("an update moves the average by 1 - decay towards the weights; fixed tensors are left out") {
+  Weights weights;
+  Ema ema(options(0.75, false), weights.list());
+  weights.fill(5.0f);
+  ema.after_step();
+  const PolicyState state = ema.state();
+  REQUIRE(state.tensors.size() == 2);
+  CHECK(state.tensors[0].first == "a");
+  CHECK(state.tensors[1].first == "b");
+  CHECK(at::equal(state.tensors[0].second, at::full({3}, 2.0f)));      // 1 + 0.25 (5 - 1)
+  CHECK(at::equal(state.tensors[1].second, at::full({2, 2}, 2.75f)));  // 2 + 0.25 (5 - 2)
+  CHECK(state.counters.at("updates") == 1);
+}
+
+TEST_CASE("the shadow costs exactly 4 bytes per trainable parameter; without the policy nothing") {
+  CountingAllocatorGuard guard;
+  const auto shadow = [] { return cpu_accounts().live().of(Category::ema); };
+  const Weights weights;
+  REQUIRE(shadow() == 0);  // the baseline has no such bytes
+  const Ema ema(options(0.9, true), weights.list());
+  CHECK(shadow() == 4 * (3 + 4));
+  CHECK(ema.report().device_bytes == 28);
+  CHECK(ema.report().active);
+  CHECK(ema.report().reason == "fp32 average of 2 tensors on cpu, decay 0.9 with warm-up");
+}
+
+TEST_CASE("an update allocates nothing that stays and reads no value") {
+  CountingAllocatorGuard guard;
+  const Weights weights;
+  Ema ema(options(0.9, true), weights.list());
+  const int64_t before = cpu_accounts().live_bytes();
+  for (int i = 0; i < 10; ++i) ema.after_step();
+  CHECK(cpu_accounts().live_bytes() == before);
+}
+
+TEST_CASE("sampling weights trade places without a copy and come back, also after an exception") {
+  CountingAllocatorGuard guard;
+  Weights weights;
+  Ema ema(options(0.5, false), weights.list());
+  weights.fill(3.0f);
+  ema.after_step();
+  const int64_t before = cpu_accounts().live_bytes();
+  {
+    const auto exchange = ema.sampling_weights();
+    CHECK(at::equal(weights.a.detach(), at::full({3}, 2.0f)));
+    CHECK(at::equal(weights.fixed, at::full({5}, 7.0f)));
+    CHECK(cpu_accounts().live_bytes() == before);
+  }
+  CHECK(at::equal(weights.a.detach(), at::full({3}, 3.0f)));
+  try {
+    const auto exchange = ema.sampling_weights();
+    throw std::runtime_error("while sampling");
+  } catch (const std::runtime_error&) {
+  }
+  CHECK(at::equal(weights.a.detach(), at::full({3}, 3.0f)));
+  CHECK(at::equal(ema.state().tensors[0].second, at::full({3}, 2.0f)));
+}
+
+TEST_CASE("a restored EMA continues bit for bit") {
+  Weights weights, same;
+  Ema ema(options(0.99, true), weights.list());
+  for (int i = 0; i < 5; ++i) weights.fill(static_cast<float>(i)), ema.after_step();
+  PolicyState state = ema.state();
+  for (auto& [name, tensor] : state.tensors) tensor = tensor.clone();
+  Ema other(options(0.99, true), same.list());
+  other.restore(state);
+  for (int i = 0; i < 3; ++i) {
+    weights.fill(0.1f * static_cast<float>(i));
+    same.fill(0.1f * static_cast<float>(i));
+    ema.after_step();
+    other.after_step();
+  }
+  CHECK(at::equal(ema.state().tensors[1].second, other.state().tensors[1].second));
+}
+
+TEST_CASE("what an EMA cannot do is refused with the reason") {
+  const Weights weights;
+  CHECK_THROWS_WITH(Ema(options(1.0, true), weights.list()),
+                    "policies.ema.decay = 1 is out of range; allowed: [0, 1)");
+  CHECK_THROWS_WITH(Ema(options(0.9, true), {{"fixed", weights.fixed}}),
+                    "policies.ema: the model has no trainable parameter to average; set enabled = false");
+  Ema ema(options(0.9, true), weights.list());
+  CHECK_THROWS_WITH(ema.restore({}), "policies.ema: the state has no count of updates");
+  CHECK_THROWS_WITH(ema.restore({{}, {{"updates", 1}}}), "policies.ema: 0 averages for 2 trainable parameters");
+  CHECK_THROWS_WITH(ema.restore({{{"a", at::zeros({3})}, {"c", at::zeros({2, 2})}}, {{"updates", 1}}}),
+                    "policies.ema: no average for parameter b");
+  CHECK_THROWS_WITH(ema.restore({{{"a", at::zeros({4})}, {"b", at::zeros({2, 2})}}, {{"updates", 1}}}),
+                    "policies.ema: the average of a is [4], the parameter is [3]");
+}

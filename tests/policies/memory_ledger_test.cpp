@@ -1,0 +1,184 @@
+// The ledger on real tensors: exact bytes, and whose they are.
+#include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/module_path.h>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/CPUAllocator.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <cstdint>
+#include <thread>
+
+#include "support/catch.h"
+
+using namespace dtk::policies;
+
+namespace {
+
+int64_t live(Category category) { return cpu_accounts().live().of(category); }
+
+int64_t live(Category category, const std::string& label) {
+  const auto items = cpu_accounts().live().items();
+  const auto found = items.find(category);
+  return found == items.end() || found->second.count(label) == 0 ? 0 : found->second.at(label);
+}
+
+}  // namespace
+
+TEST_CASE("requested bytes of tensors are counted exactly, in the block's own header") {
+  CountingAllocatorGuard guard;
+  const int64_t before = cpu_accounts().live_bytes();
+  {
+    const at::Tensor a = at::empty({3, 5}, at::kFloat);
+    CHECK(cpu_accounts().live_bytes() - before == 60);
+    const at::Tensor b = at::ones({1000}, at::kDouble);
+    CHECK(cpu_accounts().live_bytes() - before == 60 + 8000);
+    const at::Tensor view = b.narrow(0, 10, 5);  // shares the storage
+    const at::Tensor none = at::empty({0});
+    CHECK(cpu_accounts().live_bytes() - before == 60 + 8000);
+    CHECK(reinterpret_cast<uintptr_t>(a.const_data_ptr()) % 64 == 0);
+    CHECK(counted_block(view)->bytes == 8000);
+    CHECK(counted_block(none) == nullptr);
+  }
+  CHECK(cpu_accounts().live_bytes() == before);
+}
+
+TEST_CASE("blocks may be freed by another thread, and after the guard has ended") {
+  const int64_t before = cpu_accounts().live_bytes();
+  at::Tensor tensor;
+  {
+    CountingAllocatorGuard guard;
+    tensor = at::ones({100});
+    CHECK(cpu_accounts().live_bytes() - before == 400);
+  }
+  std::thread([moved = std::move(tensor)]() mutable { moved.reset(); }).join();
+  CHECK(cpu_accounts().live_bytes() == before);
+}
+
+TEST_CASE("the guard puts the former allocator back, also when an exception passes") {
+  c10::Allocator* const stock = c10::GetCPUAllocator();
+  try {
+    CountingAllocatorGuard guard;
+    CHECK(c10::GetCPUAllocator() != stock);
+    throw std::runtime_error("passing");
+  } catch (const std::runtime_error&) {
+  }
+  CHECK(c10::GetCPUAllocator() == stock);
+  const int64_t before = cpu_accounts().live_bytes();
+  const at::Tensor uncounted = at::ones({100});
+  CHECK(cpu_accounts().live_bytes() == before);
+  CHECK(counted_block(uncounted) == nullptr);
+  claim(uncounted, Category::data, "nothing happens");
+}
+
+TEST_CASE("a temporary belongs to the innermost operator that is more than an allocation") {
+  CountingAllocatorGuard guard;
+  const at::Tensor a = at::ones({8, 8}), b = at::ones({8, 8});
+  const int64_t mm = live(Category::temporaries, "aten::mm");
+  const at::Tensor product = at::matmul(a, b);
+  CHECK(live(Category::temporaries, "aten::mm") - mm == 256);
+  const at::Tensor norm = at::layer_norm(a, {8});
+  CHECK(live(Category::temporaries, "aten::native_layer_norm") >= 256);
+}
+
+TEST_CASE("an owner scope claims what its thread allocates; scopes nest") {
+  CountingAllocatorGuard guard;
+  at::Tensor outer, inner, after, other_thread;
+  {
+    OwnerScope data(Category::data, "batches");
+    outer = at::zeros({10});
+    {
+      OwnerScope ema(Category::ema, "shadow");
+      inner = at::zeros({20});
+      std::thread([&] { other_thread = at::zeros({40}); }).join();
+    }
+    after = at::zeros({30});
+  }
+  CHECK(live(Category::data, "batches") == 160);
+  CHECK(live(Category::ema, "shadow") == 80);
+  CHECK(live(Category::temporaries, "aten::zeros") >= 160);  // the other thread is in no scope
+  claim(outer, Category::parameters, "weights");
+  CHECK(live(Category::data, "batches") == 120);
+  CHECK(live(Category::parameters, "weights") == 40);
+}
+
+TEST_CASE("memory taken outside any operator is other") {
+  CountingAllocatorGuard guard;
+  const at::DataPtr raw = c10::GetCPUAllocator()->allocate(123);
+  CHECK(live(Category::other, "outside any operator") == 123);
+}
+
+TEST_CASE("saved tensors are counted by module path while autograd holds them, once per storage") {
+  CountingAllocatorGuard guard;
+  SavedTensorEngineGuard engine;
+  at::Tensor weight = at::randn({16, 16}).requires_grad_(true);
+  claim(weight, Category::parameters, "weight");
+  at::Tensor loss;
+  {
+    SavedTensorScope scope(saved_tensor_ledger());
+    ModulePathScope path("blocks.0");
+    at::Tensor h = at::ones({4, 16});
+    claim(h, Category::data, "input");
+    h = at::linear(h, weight);  // keeps the input (data) and the weight (parameter): no saved bytes
+    CHECK(live(Category::saved) == 0);
+    h = at::gelu(h, "tanh");  // keeps its input, 4 x 16 floats
+    CHECK(live(Category::saved, "blocks.0") == 256);
+    {
+      ModulePathScope inner("blocks.1");
+      h = h * h;  // keeps h twice: one storage
+    }
+    CHECK(live(Category::saved, "blocks.1") == 256);
+    loss = h.sum();
+  }
+  CHECK(live(Category::saved) == 512);
+  torch::autograd::backward({loss}, {});
+  CHECK(live(Category::saved) == 0);
+}
+
+TEST_CASE("a gradient belongs to gradients from the instant it is written") {
+  CountingAllocatorGuard guard;
+  at::Tensor weight = at::randn({32, 32}).requires_grad_(true);
+  claim_gradient_when_written(weight, "blocks.0");
+  torch::autograd::backward({at::mm(at::ones({4, 32}), weight).sum()}, {});
+  CHECK(live(Category::gradients, "blocks.0") == 4096);
+  weight.mutable_grad().reset();
+  CHECK(live(Category::gradients) == 0);
+  at::Tensor frozen = at::ones({2});
+  claim_gradient_when_written(frozen, "frozen");  // no effect, no error
+}
+
+TEST_CASE("phases see the peak of real work, and the walk over all blocks agrees with the sums") {
+  CountingAllocatorGuard guard;
+  cpu_accounts().reset_phases("build");
+  const int64_t before = cpu_accounts().live_bytes();
+  {
+    PhaseScope phase("forward");
+    at::Tensor a = at::ones({1000});
+    a = a.neg();  // both alive for a moment
+  }
+  for (const PhasePeak& phase : cpu_accounts().phases()) {
+    if (phase.name == "forward") CHECK(phase.peak.bytes - before == 8000);
+  }
+  CHECK((cpu_accounts().walk().items() == cpu_accounts().live().items()));
+}
+
+TEST_CASE("out of memory says who asked for how much and what is alive") {
+  CountingAllocatorGuard guard;
+  try {
+    at::empty({int64_t{1} << 50}, at::kFloat);
+    FAIL("four petabytes were allocated");
+  } catch (const c10::OutOfMemoryError& error) {
+    const std::string message = error.what_without_backtrace();
+    CHECK(message.find("out of CPU memory: 4503599627370496 bytes asked for by aten::empty") == 0);
+  }
+}
+
+TEST_CASE("oneDNN takes its memory from the counting allocator") {
+  CountingAllocatorGuard guard;
+  const at::Tensor x = at::randn({4, 16, 32, 32}), w = at::randn({16, 16, 3, 3});
+  cpu_accounts().reset_phases("build");
+  const at::Tensor y = at::conv2d(x, w, {}, 1, 1);
+  CHECK(y.sizes() == at::IntArrayRef({4, 16, 32, 32}));
+}

@@ -1,0 +1,117 @@
+// AdamW, clipping and the learning rate against their formulas in float64.
+#include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/optimizer.h>
+#include <dtk/toolkit/schedule.h>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <cmath>
+
+#include "support/catch.h"
+
+using namespace dtk;
+
+namespace {
+
+std::vector<std::pair<std::string, at::Tensor>> two_parameters() {
+  return {{"a", at::tensor({1.0f, -2.0f}).requires_grad_(true)},
+          {"fixed", at::ones({3})},
+          {"b", at::tensor({0.5f}).requires_grad_(true)}};
+}
+
+void set_gradients(const std::vector<std::pair<std::string, at::Tensor>>& parameters, float scale) {
+  parameters[0].second.mutable_grad() = at::tensor({3.0f, 0.0f}) * scale;
+  parameters[2].second.mutable_grad() = at::tensor({4.0f}) * scale;
+}
+
+// One parameter of AdamW by hand: gradients are divided by max(1, norm / clip).
+struct Reference {
+  double weight, m = 0, v = 0;
+  void step(const OptimizerOptions& o, double lr, int t, double gradient) {
+    weight *= 1 - lr * o.weight_decay;
+    m = o.beta1 * m + (1 - o.beta1) * gradient;
+    v = o.beta2 * v + (1 - o.beta2) * gradient * gradient;
+    const double mean = m / (1 - std::pow(o.beta1, t)), square = v / (1 - std::pow(o.beta2, t));
+    weight -= lr * mean / (std::sqrt(square) + o.eps);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("updates follow AdamW's formula, with the global norm clipped") {
+  OptimizerOptions options;
+  options.weight_decay = 0.1;
+  options.clip = 1.0;
+  const auto parameters = two_parameters();
+  AdamW adamw(options, parameters);
+  Reference a{1.0}, b{0.5};
+  const float scales[] = {1.0f, 0.1f, 2.0f};  // norms 5, 0.5, 10: clipped, not clipped, clipped
+  for (int t = 1; t <= 3; ++t) {
+    const double scale = scales[t - 1], norm = 5 * scale;
+    set_gradients(parameters, scales[t - 1]);
+    adamw.step(0.01 * t);
+    CHECK(adamw.gradient_norm().item<double>() == Approx(norm));
+    const double divisor = std::max(1.0, (norm + 1e-6) / options.clip);
+    a.step(options, 0.01 * t, t, 3 * scale / divisor);
+    b.step(options, 0.01 * t, t, 4 * scale / divisor);
+    adamw.release_gradients();
+  }
+  CHECK(parameters[0].second[0].item<double>() == Approx(a.weight).epsilon(1e-6));
+  CHECK(parameters[2].second[0].item<double>() == Approx(b.weight).epsilon(1e-6));
+  CHECK_FALSE(parameters[0].second.grad().defined());
+  CHECK(adamw.stopped().item<float>() == 0);
+}
+
+TEST_CASE("a non-finite gradient stops this and every later update") {
+  const auto parameters = two_parameters();
+  AdamW adamw({}, parameters);
+  set_gradients(parameters, INFINITY);
+  adamw.step(0.1);
+  CHECK(adamw.stopped().item<float>() == 1);
+  set_gradients(parameters, 1.0f);
+  adamw.step(0.1);
+  CHECK(at::equal(parameters[0].second.detach(), at::tensor({1.0f, -2.0f})));
+  for (const NamedTensor& entry : adamw.state()) {
+    INFO(entry.name);
+    CHECK(entry.tensor.count_nonzero().item<int64_t>() == 0);
+  }
+}
+
+TEST_CASE("a missing gradient and a foreign state are refused") {
+  const auto parameters = two_parameters();
+  AdamW adamw({}, parameters);
+  parameters[0].second.mutable_grad() = at::zeros({2});
+  CHECK_THROWS_WITH(adamw.step(0.1), "AdamW: parameter b got no gradient in this step");
+  std::vector<NamedTensor> state = adamw.state();
+  state.pop_back();
+  state[0].tensor = at::zeros({3});
+  state.push_back({"exp_avg.c", at::zeros({1})});
+  CHECK_THROWS_WITH(adamw.restore(state),
+                    "optimizer state does not fit this model\n  missing: step\n  of another shape: exp_avg.a ([3], not "
+                    "[2])\n  unknown: exp_avg.c");
+}
+
+TEST_CASE("the learning rate warms up linearly and ends at the final fraction") {
+  OptimizerOptions optimizer;
+  optimizer.lr = 2.0;
+  ScheduleOptions schedule;
+  schedule.warmup = 4;
+  schedule.final = 0.1;
+  CHECK(learning_rate(optimizer, schedule, 0, 0.0) == Approx(0.5));
+  CHECK(learning_rate(optimizer, schedule, 3, 0.0) == Approx(2.0));
+  CHECK(learning_rate(optimizer, schedule, 50, 0.5) == Approx(2.0 * (0.1 + 0.9 * 0.5)));
+  CHECK(learning_rate(optimizer, schedule, 100, 1.0) == Approx(0.2));
+  schedule.kind = "constant";
+  CHECK(learning_rate(optimizer, schedule, 100, 1.0) == 2.0);
+}
+
+TEST_CASE("progress is the larger of steps and seconds, never beyond one") {
+  TrainOptions train;
+  train.steps = 100;
+  CHECK(run_progress(train, 25, 1e9) == 0.25);
+  train.seconds = 10.0;
+  CHECK(run_progress(train, 25, 5.0) == 0.5);
+  CHECK(run_progress(train, 75, 5.0) == 0.75);
+  CHECK(run_progress(train, 101, 5.0) == 1.0);
+}

@@ -1,0 +1,257 @@
+// The training step: it repeats, resumes, shares the process, reads no value, and owns its memory.
+#include <dtk/policies/guards.h>
+#include <dtk/policies/memory_ledger.h>
+#include <dtk/toolkit/trainer.h>
+#include <dtk/toolkit/training_files.h>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
+
+#include <cmath>
+#include <limits>
+#include <set>
+#include <string>
+
+#include "support/catch.h"
+#include "support/memory_file_system.h"
+#include "support/tiny_run.h"
+
+using namespace dtk;
+
+namespace {
+
+std::unique_ptr<Trainer> make_trainer(const RunConfig& config, Clock& clock) {
+  return std::make_unique<Trainer>(config, at::kCPU, test::tiny_data(), clock);
+}
+
+void run(Trainer& trainer, int64_t steps) {
+  for (int64_t i = 0; i < steps; ++i) trainer.step();
+}
+
+// Weights, moments, averages and streams; live tensors.
+std::vector<NamedTensor> everything(const Trainer& trainer) {
+  std::vector<NamedTensor> all;
+  for (const auto& [name, tensor] : trainer.model().parameters()) all.push_back({"model." + name, tensor.detach()});
+  for (const NamedTensor& entry : trainer.optimizer().state()) all.push_back(entry);
+  for (const auto& policy : trainer.policies()) {
+    for (const auto& [name, tensor] : policy->state().tensors) all.push_back({policy->name() + name, tensor});
+  }
+  return all;
+}
+
+void check_equal(const Trainer& a, const Trainer& b) {
+  const auto left = everything(a), right = everything(b);
+  REQUIRE(left.size() == right.size());
+  for (size_t i = 0; i < left.size(); ++i) {
+    INFO(left[i].name);
+    CHECK(at::equal(left[i].tensor, right[i].tensor));
+  }
+  CHECK(a.state().step == b.state().step);
+  CHECK(a.state().samples == b.state().samples);
+  CHECK(a.state().default_generator == b.state().default_generator);
+  CHECK(a.state().noise_generator == b.state().noise_generator);
+}
+
+struct NotFinite final : DataSource {
+  int64_t size() const override { return 64; }
+  int64_t channels() const override { return 1; }
+  int64_t height() const override { return 8; }
+  int64_t width() const override { return 8; }
+  int64_t classes() const override { return 4; }
+  std::string description() const override { return "one NaN per image after the first 16 images read"; }
+  int64_t read(int64_t, float* values) const override {
+    std::fill(values, values + 64, 0.5f);
+    if (++reads > 16) values[3] = std::numeric_limits<float>::quiet_NaN();
+    return 1;
+  }
+  mutable std::atomic<int> reads{0};
+};
+
+}  // namespace
+
+TEST_CASE("the same configuration trains the same weights; another seed does not") {
+  test::SteppingClock clock;
+  RunConfig config = test::tiny_config();
+  const auto a = make_trainer(config, clock), b = make_trainer(config, clock);
+  run(*a, 5);
+  run(*b, 5);
+  check_equal(*a, *b);
+  config.train.seed = 1;
+  const auto c = make_trainer(config, clock);
+  run(*c, 5);
+  CHECK_FALSE(at::equal(a->model().parameters()[1].second, c->model().parameters()[1].second));
+}
+
+TEST_CASE("a resumed run is bit-equal to an uninterrupted one") {
+  test::SteppingClock clock;
+  const RunConfig config = test::tiny_config();
+  const auto uninterrupted = make_trainer(config, clock);
+  run(*uninterrupted, 20);
+
+  test::MemoryFileSystem files;
+  CheckpointStore store(files, "checkpoints", 1);
+  std::filesystem::path folder;
+  {
+    const auto first = make_trainer(config, clock);
+    run(*first, 13);  // inside an epoch: 13 · 8 of 64 samples
+    folder = save_training(store, *first, "", 1);
+  }
+  at::manual_seed(99);  // the program's own generator has no say
+  const auto second = make_trainer(config, clock);
+  load_training(open_checkpoint(files, folder), *second);
+  CHECK(second->steps() == 13);
+  run(*second, 7);
+  check_equal(*uninterrupted, *second);
+}
+
+TEST_CASE("two trainers in one process do not disturb each other") {
+  test::SteppingClock clock;
+  const RunConfig config = test::tiny_config();
+  RunConfig other = config;
+  other.train.seed = 5;
+  other.model.hidden = 32;
+  const auto alone = make_trainer(config, clock), other_alone = make_trainer(other, clock);
+  run(*alone, 6);
+  run(*other_alone, 6);
+  const auto a = make_trainer(config, clock), b = make_trainer(other, clock);
+  for (int i = 0; i < 6; ++i) {
+    a->step();
+    b->step();
+    if (i == 3) b->sample_grid();
+  }
+  check_equal(*alone, *a);
+  check_equal(*other_alone, *b);
+}
+
+TEST_CASE("once a gradient is not finite, no later step changes a weight") {
+  test::SteppingClock clock;
+  RunConfig config = test::tiny_config();
+  config.policies.ema.enabled = policies::Enabled::off;
+  Trainer trainer(config, at::kCPU, std::make_shared<NotFinite>(), clock);
+  run(trainer, 2);  // 16 good images
+  CHECK(trainer.read_scalars_sync().finite);
+  std::vector<at::Tensor> before;
+  for (const NamedTensor& entry : everything(trainer)) before.push_back(entry.tensor.clone());
+  run(trainer, 3);
+  const StepScalars scalars = trainer.read_scalars_sync();
+  CHECK_FALSE(scalars.finite);
+  CHECK(std::isnan(scalars.loss));
+  const auto after = everything(trainer);
+  for (size_t i = 0; i < after.size(); ++i) {
+    INFO(after[i].name);
+    CHECK(at::equal(before[i], after[i].tensor));
+  }
+}
+
+// Names of operators that bring a tensor's value to the host, seen outside the fused update, whose CPU kernel
+// reads its own step count.
+namespace {
+std::set<std::string> reads;
+int updates_open = 0;
+std::unique_ptr<at::ObserverContext> see(const at::RecordFunction& fn) {
+  const std::string name = fn.name();
+  if (name == "aten::_fused_adamw_") ++updates_open;
+  const bool read = name == "aten::item" || name == "aten::_local_scalar_dense" || name == "aten::is_nonzero" ||
+                    name == "aten::equal" || name == "aten::nonzero";
+  if (read && updates_open == 0) reads.insert(name);
+  return nullptr;
+}
+void unsee(const at::RecordFunction& fn, at::ObserverContext*) {
+  if (std::string(fn.name()) == "aten::_fused_adamw_") --updates_open;
+}
+}  // namespace
+
+TEST_CASE("a step reads no value of a tensor") {
+  test::SteppingClock clock;
+  const auto trainer = make_trainer(test::tiny_config(), clock);
+  trainer->step();
+  const auto handle =
+      at::addThreadLocalCallback(at::RecordFunctionCallback(&see, &unsee).scopes({at::RecordScope::FUNCTION}));
+  at::ones({1}).item<float>();
+  CHECK(reads.count("aten::item") == 1);  // the net does catch
+  reads.clear();
+  trainer->step();
+  CHECK(reads.empty());
+  at::removeCallback(handle);
+}
+
+TEST_CASE("every byte of a step has an owner, and nothing temporary outlives the step") {
+  policies::CountingAllocatorGuard counting;
+  policies::SavedTensorEngineGuard engine;
+  policies::cpu_accounts().reset_phases("build");
+  const int64_t before = policies::cpu_accounts().live_bytes();
+  test::SteppingClock clock;
+  const RunConfig config = test::tiny_config();
+  {
+    const auto trainer = make_trainer(config, clock);
+    run(*trainer, 3);
+    trainer->read_scalars_sync();
+    const policies::MemorySums live = policies::cpu_accounts().live();
+    const int64_t weights = trainer->parameter_count() * 4;
+    const int64_t position_table = 4 * 16 * 4;
+    CHECK(live.of(policies::Category::parameters) == weights + position_table);
+    CHECK(live.of(policies::Category::optimizer) == 2 * weights + 3 * 4 + 4);
+    CHECK(live.of(policies::Category::ema) == weights);
+    CHECK(live.of(policies::Category::gradients) == 0);
+    CHECK(live.of(policies::Category::saved) == 0);
+    CHECK(live.items().count(policies::Category::other) == 0);
+    for (const policies::PhasePeak& phase : policies::cpu_accounts().phases()) {
+      if (phase.name == "build") continue;
+      INFO(phase.name);
+      const auto items = phase.peak.items();
+      const auto other = items.find(policies::Category::other);
+      // On failure this names the operator.
+      CHECK((other == items.end() ? std::string() : other->second.begin()->first) == "");
+      if (phase.name == "optimizer") CHECK(phase.peak.of(policies::Category::gradients) == weights);
+      if (phase.name == "backward") CHECK(phase.peak.items().at(policies::Category::saved).count("blocks.1") == 1);
+    }
+  }
+  CHECK(policies::cpu_accounts().live_bytes() == before);
+}
+
+TEST_CASE("live bytes do not grow over 300 steps") {
+  policies::CountingAllocatorGuard counting;
+  policies::SavedTensorEngineGuard engine;
+  test::SteppingClock clock;
+  const auto trainer = make_trainer(test::tiny_config(), clock);
+  const auto live_without_batches = [] {
+    const policies::MemorySums live = policies::cpu_accounts().live();
+    return live.bytes - live.of(policies::Category::data);  // the loader's thread may be one batch ahead
+  };
+  run(*trainer, 3);
+  const int64_t before = live_without_batches();
+  run(*trainer, 300);
+  CHECK(live_without_batches() == before);
+}
+
+TEST_CASE("a run ends by steps or by the clock, whichever comes first") {
+  RunConfig config = test::tiny_config();
+  config.train.steps = 3;
+  test::SteppingClock still;
+  const auto by_steps = make_trainer(config, still);
+  while (!by_steps->done()) by_steps->step();
+  CHECK(by_steps->steps() == 3);
+  config.train.steps.reset();
+  config.train.seconds = 40.0;
+  test::SteppingClock clock(1.0);
+  const auto by_clock = make_trainer(config, clock);
+  while (!by_clock->done()) by_clock->step();
+  CHECK(by_clock->steps() > 5);
+  CHECK(by_clock->steps() < 40);
+}
+
+TEST_CASE("sampling leaves weights and streams as they were") {
+  test::SteppingClock clock;
+  const RunConfig config = test::tiny_config();
+  const auto sampled = make_trainer(config, clock), plain = make_trainer(config, clock);
+  run(*sampled, 4);
+  run(*plain, 4);
+  const at::Tensor grid = sampled->sample_grid();
+  CHECK(grid.sizes() == at::IntArrayRef({4, 1, 8, 8}));
+  CHECK(grid.isfinite().all().item<bool>());
+  CHECK(at::equal(grid, plain->sample_grid()));
+  run(*sampled, 2);
+  run(*plain, 2);
+  check_equal(*sampled, *plain);
+}

@@ -22,6 +22,11 @@ at::Tensor labels_of(const std::vector<int64_t>& labels) {
   return at::tensor(labels, at::kLong);
 }
 
+/// Up to the rounding of float32, which depends on the size of the batch.
+bool close(const at::Tensor& a, const at::Tensor& b) {
+  return at::allclose(a, b, 1e-4, 1e-5);
+}
+
 /// What read_samples says of a file of these tensors; the file's path is cut off the front.
 std::string samples_error(const std::vector<NamedTensor>& tensors) {
   const TemporaryFolder folder;
@@ -79,11 +84,11 @@ TEST_CASE("judge: in evaluation an image's features do not depend on the others"
   const Prediction all = predict(net, some);
   CHECK(all.features.sizes() == at::IntArrayRef({6, 64}));
   CHECK(all.features.scalar_type() == at::kDouble);
-  CHECK(at::allclose(predict(net, some.narrow(0, 4, 1)).features, all.features.narrow(0, 4, 1)));
+  CHECK(close(predict(net, some.narrow(0, 4, 1)).features, all.features.narrow(0, 4, 1)));
   CHECK(at::equal(predict(net, some * 5).features, predict(net, (some * 5).clamp(-1, 1)).features));
 
   net.forward(some, /*training=*/true);
-  CHECK_FALSE(at::allclose(predict(net, some).features, all.features));
+  CHECK_FALSE(close(predict(net, some).features, all.features));
 }
 
 TEST_CASE("judge: saved weights give the same predictions, running statistics included") {

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "support/catch.h"
+#include "support/replay.h"
 
 using namespace dtk::policies;
 
@@ -19,40 +20,6 @@ int64_t phase_peak(const MemoryAccounts& accounts, const std::string& name) {
     if (phase.name == name) return phase.peak.bytes;
   }
   return -1;
-}
-
-// Replays a log from `sums` and returns the peak of each phase with its sums: an independent, plain reading of
-// the rule "the last moment before a phase's highest total falls".
-std::map<uint64_t, MemorySums> replay(MemorySums sums, uint64_t phase, const std::vector<MemoryEvent>& events) {
-  std::map<uint64_t, MemorySums> peaks;
-  std::map<uint64_t, int64_t> highest;
-  const auto add = [&](OwnerId owner, int64_t bytes) {
-    if (owner.index >= sums.by_owner.size()) sums.by_owner.resize(owner.index + 1, 0);
-    sums.by_owner[owner.index] += bytes;
-    sums.bytes += bytes;
-  };
-  bool at_peak = false;
-  const auto look = [&] {
-    if (highest.count(phase) == 0 || sums.bytes > highest[phase]) {
-      highest[phase] = sums.bytes;
-      at_peak = true;
-    }
-  };
-  look();
-  for (const MemoryEvent& event : events) {
-    const bool leaves = event.kind == MemoryEvent::Kind::death || event.kind == MemoryEvent::Kind::phase;
-    if (at_peak) peaks[phase] = sums;
-    if (leaves) at_peak = false;
-    switch (event.kind) {
-      case MemoryEvent::Kind::birth: add(event.to, event.bytes); break;
-      case MemoryEvent::Kind::death: add(event.from, -event.bytes); break;
-      case MemoryEvent::Kind::transfer: add(event.from, -event.bytes), add(event.to, event.bytes); break;
-      case MemoryEvent::Kind::phase: phase = event.serial; break;
-    }
-    look();
-    if (at_peak) peaks[phase] = sums;
-  }
-  return peaks;
 }
 
 }  // namespace
@@ -160,7 +127,7 @@ TEST_CASE("replaying the event log gives the same sums at every phase's peak") {
     }
     REQUIRE(accounts.walk().by_owner == accounts.live().by_owner);
   }
-  const auto peaks = replay(start, 0, accounts.stop_event_log());
+  const auto peaks = dtk::test::replay(start, 0, accounts.stop_event_log());
   const auto phases = accounts.phases();
   const auto phase_names = accounts.phase_names();
   REQUIRE(phases.size() == phase_names.size());

@@ -15,6 +15,7 @@
 
 #include "support/catch.h"
 #include "support/memory_file_system.h"
+#include "support/replay.h"
 #include "support/tiny_run.h"
 
 using namespace dtk;
@@ -208,6 +209,26 @@ TEST_CASE("every byte of a step has an owner, and nothing temporary outlives the
     }
   }
   CHECK(policies::cpu_accounts().live_bytes() == before);
+}
+
+TEST_CASE("replaying the event log of real steps gives the sums at every phase's peak") {
+  policies::CountingAllocatorGuard counting;
+  policies::SavedTensorEngineGuard engine;
+  policies::MemoryAccounts& accounts = policies::cpu_accounts();
+  accounts.reset_phases("build");
+  const policies::MemorySums start = accounts.start_event_log();
+  test::SteppingClock clock;
+  const auto trainer = make_trainer(test::tiny_config(), clock);
+  run(*trainer, 3);
+  const auto phases = accounts.phases();
+  const auto peaks = test::replay(start, 0, accounts.stop_event_log());
+  REQUIRE(phases.size() == 6);  // build, first_step, ema, forward, backward, optimizer
+  for (size_t i = 0; i < phases.size(); ++i) {
+    INFO(phases[i].name);
+    REQUIRE(peaks.count(i) == 1);
+    CHECK(peaks.at(i).bytes == phases[i].peak.bytes);
+    CHECK((peaks.at(i).items() == phases[i].peak.items()));
+  }
 }
 
 TEST_CASE("live bytes do not grow over 300 steps") {

@@ -1,6 +1,4 @@
 // dit-sample: images from a trained diffusion transformer.
-#include "program.h"
-
 #include <dtk/policies/guards.h>
 #include <dtk/toolkit/command_line.h>
 #include <dtk/toolkit/device.h>
@@ -8,6 +6,8 @@
 
 #include <cstdio>
 #include <optional>
+
+#include "program.h"
 
 namespace {
 
@@ -27,14 +27,16 @@ ExitCode sample_images(int argc, const char* const* argv) {
   if (arguments.threads) threads.emplace(static_cast<int>(*arguments.threads));
   const SampleOptions options = sample_options(source.config, arguments);
   const std::vector<int64_t> labels = sample_labels(source.config, arguments);
+  check_out(files, arguments, source.config);
   write_samples(files, arguments, draw_samples(source, options, labels, device), labels);
-  std::printf("%zu samples with the %s weights of %s: %s\n", labels.size(), source.ema ? "EMA" : "raw",
-              source.name.c_str(), arguments.out.c_str());
+  std::printf("%zu sample%s with the %sweights of %s: %s\n", labels.size(), labels.size() == 1 ? "" : "s",
+              source.kind.c_str(), source.name.c_str(), arguments.out.c_str());
   return ExitCode::done;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  return dtk::run_program("dit-sample", [&] { return sample_images(argc, argv); });
+  return dtk::run_program("dit-sample", "draw fewer samples at a time",
+                          [&] { return sample_images(argc, argv); });
 }

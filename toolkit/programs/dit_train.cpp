@@ -1,6 +1,4 @@
 // dit-train: trains a diffusion transformer as a configuration file says.
-#include "program.h"
-
 #include <dtk/toolkit/command_line.h>
 #include <dtk/toolkit/config_io.h>
 #include <dtk/toolkit/device.h>
@@ -9,16 +7,22 @@
 
 #include <cstdio>
 
+#include "program.h"
+
 namespace {
 
 using namespace dtk;
 
 void print_summary(const RunResult& result) {
   if (result.memory) std::printf("\n%s", memory_table(*result.memory).c_str());
-  std::printf("\nfinal loss    %.4f after %lld steps\n", result.loss, static_cast<long long>(result.step));
-  std::printf("speed         %.0f images/s (%.2f %% of the time waiting for data)\n", result.images_per_second,
-              100 * result.exposed_wait_fraction);
-  if (result.memory) std::printf("peak memory   %s\n", readable_bytes(result.memory->peak().peak.bytes).c_str());
+  std::printf("\n");
+  if (result.trained_steps > 0) {
+    std::printf("final loss    %.4f after %lld steps\n", result.loss, static_cast<long long>(result.step));
+    std::printf("speed         %.0f images/s (%.2f %% of the time waiting for data)\n",
+                result.images_per_second, 100 * result.exposed_wait_fraction);
+  }
+  if (result.memory)
+    std::printf("peak memory   %s\n", readable_bytes(result.memory->peak().peak.bytes).c_str());
   std::printf("checkpoint    %s\n", result.checkpoint.c_str());
   if (!result.samples.empty()) std::printf("samples       %s\n", result.samples.c_str());
 }
@@ -38,7 +42,8 @@ ExitCode train(int argc, const char* const* argv) {
 
   const c10::Device device = open_device(arguments.device);
   std::filesystem::path checkpoint;
-  if (!arguments.resume.empty()) checkpoint = find_checkpoint(files, arguments.resume, loaded.config.train.out);
+  if (!arguments.resume.empty())
+    checkpoint = find_checkpoint(files, arguments.resume, loaded.config.train.out);
   const auto data = open_data(loaded.config.data, loaded.config.model);
   SteadyClock clock;
   TerminalObserver observer;
@@ -47,6 +52,7 @@ ExitCode train(int argc, const char* const* argv) {
   catch_stop_signals();
   const RunResult result =
       run_training(loaded, device, checkpoint, data, {files, clock, observer, &stop_requested});
+  observer.end_bar();
   print_summary(result);
   if (!result.stopped) return ExitCode::done;
   std::printf("stopped by a signal; continue with --resume latest\n");
@@ -56,5 +62,6 @@ ExitCode train(int argc, const char* const* argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return dtk::run_program("dit-train", [&] { return train(argc, argv); });
+  return dtk::run_program("dit-train", "lower data.batch, raise train.accumulate or use a smaller model",
+                          [&] { return train(argc, argv); });
 }

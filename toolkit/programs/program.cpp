@@ -2,6 +2,8 @@
 
 #include <c10/util/Exception.h>
 #include <dtk/policies/report.h>
+#include <malloc.h>
+#include <sys/ioctl.h>
 #include <torch/version.h>
 #include <unistd.h>
 
@@ -22,6 +24,7 @@ extern "C" void on_stop_signal(int number) {
 }
 
 int fail(const char* name, ExitCode code, const std::string& message) {
+  std::fflush(stdout);  // where both go to one file, the error is the last line
   std::fprintf(stderr, "%s: %s\n", name, message.c_str());
   return static_cast<int>(code);
 }
@@ -40,16 +43,60 @@ std::string duration(double seconds) {
 std::string status(const Progress& p) {
   char text[200];
   std::snprintf(text, sizeof text, "step %lld  loss %.4f  %.0f images/s  peak %s  %s elapsed, %s left",
-                static_cast<long long>(p.step), p.loss, p.images_per_second, readable_bytes(p.peak_bytes).c_str(),
-                duration(p.elapsed_seconds).c_str(), duration(p.remaining_seconds).c_str());
+                static_cast<long long>(p.step), p.loss, p.images_per_second,
+                readable_bytes(p.peak_bytes).c_str(), duration(p.elapsed_seconds).c_str(),
+                duration(p.remaining_seconds).c_str());
   return text;
 }
 
 constexpr double kSecondsBetweenLines = 10;
 
+size_t terminal_columns() {
+  winsize size = {};
+  const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? size.ws_col : 80;
+}
+
+// Shorter than the terminal is wide: a line that wraps cannot be redrawn and scrolls instead.
+std::string bar_line(const Progress& progress, size_t columns) {
+  constexpr size_t least = 5, most = 20, frame = sizeof "[] " - 1;
+  const std::string text = status(progress);
+  const size_t taken = text.size() + frame + 1;
+  if (columns < taken + least) return text.substr(0, columns - 1);
+  const size_t width = std::min(most, columns - taken);
+  const auto filled =
+      static_cast<size_t>(std::clamp(progress.fraction, 0.0, 1.0) * static_cast<double>(width));
+  return "[" + std::string(filled, '#') + std::string(width - filled, '.') + "] " + text;
+}
+
+// LibTorch's own CPU allocator reports what it cannot give as a plain error.
+constexpr char kAllocatorRefusal[] = "DefaultCPUAllocator: ";
+
+int fail_with_torch_error(const char* name, const char* when_out_of_memory, const c10::Error& error) {
+  // Only the first line: the rest lists operators and call stacks of LibTorch.
+  const std::string text = error.what_without_backtrace();
+  const std::string line = text.substr(0, text.find('\n'));
+  const size_t refusal = line.find(kAllocatorRefusal);
+  if (refusal == std::string::npos) return fail(name, ExitCode::failure, line);
+  return fail(name, ExitCode::memory,
+              "out of CPU memory: " + line.substr(refusal + sizeof kAllocatorRefusal - 1) + "; " +
+                  when_out_of_memory);
+}
+
+// A training step frees what the next step takes again. By default glibc hands such blocks back to the system
+// at once, and every step pays for fresh, zeroed pages.
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  constexpr int kLargest = 1 << 30;  // bytes; larger blocks still go back when freed
+  mallopt(M_MMAP_THRESHOLD, kLargest);
+  mallopt(M_TRIM_THRESHOLD, kLargest);
+#endif
+}
+
 }  // namespace
 
-int run_program(const char* name, const std::function<ExitCode()>& body) {
+int run_program(const char* name, const char* when_out_of_memory, const std::function<ExitCode()>& body) {
+  keep_freed_memory();
   try {
     return static_cast<int>(body());
   } catch (const Error& error) {
@@ -57,13 +104,12 @@ int run_program(const char* name, const std::function<ExitCode()>& body) {
   } catch (const policies::PolicyError& error) {
     return fail(name, ExitCode::configuration, error.what());
   } catch (const c10::OutOfMemoryError& error) {
-    return fail(name, ExitCode::memory, error.what_without_backtrace());
+    return fail(name, ExitCode::memory,
+                std::string(error.what_without_backtrace()) + "; " + when_out_of_memory);
   } catch (const std::bad_alloc&) {
-    return fail(name, ExitCode::memory, "out of host memory");
+    return fail(name, ExitCode::memory, std::string("out of host memory; ") + when_out_of_memory);
   } catch (const c10::Error& error) {
-    // Only the first line: the rest lists operators and call stacks of LibTorch.
-    const std::string text = error.what_without_backtrace();
-    return fail(name, ExitCode::failure, text.substr(0, text.find('\n')));
+    return fail_with_torch_error(name, when_out_of_memory, error);
   } catch (const std::exception& error) {
     return fail(name, ExitCode::failure, error.what());
   }
@@ -79,11 +125,18 @@ void catch_stop_signals() {
   std::signal(SIGTERM, on_stop_signal);
 }
 
-bool stop_requested() { return stop_signal != 0; }
+bool stop_requested() {
+  return stop_signal != 0;
+}
 
 TerminalObserver::TerminalObserver() : terminal_(isatty(STDOUT_FILENO) != 0) {}
 TerminalObserver::~TerminalObserver() {
+  end_bar();
+}
+
+void TerminalObserver::end_bar() {
   if (bar_shown_) std::printf("\n");
+  bar_shown_ = false;
 }
 
 void TerminalObserver::clear_bar() {
@@ -99,10 +152,7 @@ void TerminalObserver::message(const std::string& text) {
 
 void TerminalObserver::progress(const Progress& progress) {
   if (terminal_) {
-    constexpr int kWidth = 20;
-    const int filled = static_cast<int>(std::clamp(progress.fraction, 0.0, 1.0) * kWidth);
-    const std::string bar = std::string(static_cast<size_t>(filled), '#') + std::string(static_cast<size_t>(kWidth - filled), '.');
-    std::printf("\r\033[K[%s] %s", bar.c_str(), status(progress).c_str());
+    std::printf("\r\033[K%s", bar_line(progress, terminal_columns()).c_str());
     bar_shown_ = true;
   } else if (progress.elapsed_seconds - last_line_ >= kSecondsBetweenLines || progress.fraction >= 1) {
     last_line_ = progress.elapsed_seconds;

@@ -7,8 +7,9 @@
 
 namespace dtk {
 
-/// Runs `body`; prints what it throws to standard error as "<name>: <message>". Returns the exit code.
-int run_program(const char* name, const std::function<ExitCode()>& body);
+/// Runs `body`; prints what it throws to standard error as "<name>: <message>". `when_out_of_memory` is the
+/// advice that such a message ends with. Returns the exit code.
+int run_program(const char* name, const char* when_out_of_memory, const std::function<ExitCode()>& body);
 
 /// "dit-train 0.1.0 (LibTorch 2.11.0)"
 ExitCode print_version(const char* name);
@@ -24,6 +25,9 @@ class TerminalObserver final : public RunObserver {
   ~TerminalObserver() override;
   void message(const std::string& text) override;
   void progress(const Progress& progress) override;
+
+  /// What is printed from now on goes below the bar.
+  void end_bar();
 
  private:
   void clear_bar();

@@ -1,3 +1,4 @@
+#include <ATen/Parallel.h>
 #include <dtk/policies/device_statistics.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
@@ -11,8 +12,6 @@
 #include <dtk/toolkit/schedule.h>
 #include <dtk/toolkit/trainer.h>
 #include <dtk/toolkit/training_files.h>
-
-#include <ATen/Parallel.h>
 
 #include <cmath>
 #include <cstdio>
@@ -63,12 +62,21 @@ class MemoryMeters {
   std::optional<policies::PhaseMeterRegistration> registration_;
 };
 
-// The run folder of a new run, or of the one that is continued.
-void open_run_folder(const LoadedConfig& loaded, bool resumed, const RunWorld& world) {
+bool is_checkpoint_of(const std::filesystem::path& run, const std::filesystem::path& checkpoint) {
+  return std::filesystem::weakly_canonical(checkpoint).parent_path() ==
+         std::filesystem::weakly_canonical(run / kCheckpoints);
+}
+
+// The run folder of a new run, or of the one that `resume` belongs to.
+void open_run_folder(const LoadedConfig& loaded, const std::filesystem::path& resume, const RunWorld& world) {
   const std::filesystem::path out = loaded.config.train.out;
-  if (!resumed && world.files.exists(out / "config.toml")) {
-    throw ConfigError(out.string() + " already holds a run; continue it with --resume latest, or name another folder: " +
-                      "--set train.out=" + out.string() + "-2");
+  const bool continued = !resume.empty() && is_checkpoint_of(out, resume);
+  if (!continued && world.files.exists(out / "config.toml")) {
+    const bool resumable = latest_checkpoint(world.files, out / kCheckpoints).has_value();
+    throw ConfigError(out.string() + " already holds a run" +
+                      (resumable ? "; continue it with --resume latest"
+                                 : " that has no checkpoint; remove the folder if that run has ended") +
+                      ", or name another folder: --set train.out=" + out.string() + "-2");
   }
   world.files.create_directories(out / kCheckpoints);
   world.files.create_directories(out / "samples");
@@ -94,18 +102,24 @@ class Run {
     const Checkpoint checkpoint = open_checkpoint(world_.files, folder);
     load_training(checkpoint, trainer_);
     last_checkpoint_ = folder;
-    world_.observer.message("resumed from " + folder.string() + " at step " + std::to_string(trainer_.steps()) +
-                            (config_.train.seconds
-                                 ? "; train.seconds is set, so the clock decides when the run ends and the result "
-                                   "is not bit-equal to an uninterrupted run"
-                                 : ""));
+    world_.observer.message(
+        "resumed from " + folder.string() + " at step " + std::to_string(trainer_.steps()) +
+        (config_.train.seconds
+             ? "; train.seconds is set, so the clock decides when the run ends and the result "
+               "is not bit-equal to an uninterrupted run"
+             : ""));
   }
 
   RunResult train(bool resumed) {
     announce(resumed ? "resume" : "start");
     const int64_t first_sample = trainer_.samples();
     const double first_second = trainer_.elapsed_seconds();
-    mark_ = {trainer_.samples(), first_second};
+    mark_ = {trainer_.steps(), trainer_.samples(), first_second};
+    const int64_t first_step = trainer_.steps();
+    if (trainer_.done()) {
+      world_.observer.message("nothing left to train at step " + std::to_string(first_step) +
+                              "; to go on, raise train.steps or train.seconds");
+    }
     RunResult result;
     while (!trainer_.done()) {
       if (world_.stop_requested && world_.stop_requested()) {
@@ -121,6 +135,7 @@ class Run {
     if (trainer_.samples() != mark_.samples) read_and_log();
     const double seconds = trainer_.elapsed_seconds() - first_second;
     result.step = trainer_.steps();
+    result.trained_steps = result.step - first_step;
     result.loss = scalars_.loss;
     if (seconds > 0) {
       result.images_per_second = static_cast<double>(trainer_.samples() - first_sample) / seconds;
@@ -132,6 +147,7 @@ class Run {
 
  private:
   struct Mark {
+    int64_t step = 0;
     int64_t samples = 0;
     double seconds = 0;
   };
@@ -148,16 +164,21 @@ class Run {
     }
   }
 
+  [[noreturn]] void stop_at_non_finite() const {
+    const int64_t last = trainer_.steps();
+    const std::string steps = mark_.step + 1 < last ? "one of the steps " + std::to_string(mark_.step + 1) +
+                                                          " to " + std::to_string(last)
+                                                    : "step " + std::to_string(last);
+    throw Error(ExitCode::failure,
+                "the loss or a gradient became infinite or NaN in " + steps +
+                    "; the weights were not changed by it. Last good checkpoint: " +
+                    (last_checkpoint_.empty() ? "none" : last_checkpoint_.string()) +
+                    ". Try a lower optimizer.lr, a longer schedule.warmup or a smaller optimizer.clip");
+  }
+
   void read_and_log() {
     scalars_ = trainer_.read_scalars_sync();
-    if (!scalars_.finite) {
-      throw Error(ExitCode::failure,
-                  "the loss or a gradient became infinite or NaN within the last " +
-                      std::to_string(config_.train.log_every) + " steps before step " +
-                      std::to_string(trainer_.steps()) + "; the weights were not changed by it. Last good checkpoint: " +
-                      (last_checkpoint_.empty() ? "none" : last_checkpoint_.string()) +
-                      ". Try a lower optimizer.lr, a longer schedule.warmup or a smaller optimizer.clip");
-    }
+    if (!scalars_.finite) stop_at_non_finite();
     Progress progress;
     progress.step = trainer_.steps();
     progress.elapsed_seconds = trainer_.elapsed_seconds();
@@ -181,14 +202,15 @@ class Run {
                         {"seconds", progress.elapsed_seconds},
                         {"wait_seconds", trainer_.exposed_wait_seconds()}});
     world_.observer.progress(progress);
-    mark_ = {trainer_.samples(), progress.elapsed_seconds};
+    mark_ = {trainer_.steps(), trainer_.samples(), progress.elapsed_seconds};
   }
 
   // Only finite states are saved: the scalars are read first.
   void save() {
     if (trainer_.samples() != mark_.samples) read_and_log();
     PhaseScope phase("save");
-    last_checkpoint_ = save_training(store_, trainer_, print_config(loaded_), static_cast<int>(*config_.train.threads));
+    last_checkpoint_ =
+        save_training(store_, trainer_, print_config(loaded_), static_cast<int>(*config_.train.threads));
     log_.write("checkpoint", {{"step", trainer_.steps()}, {"path", last_checkpoint_.string()}});
   }
 
@@ -196,9 +218,9 @@ class Run {
     save();
     result.checkpoint = last_checkpoint_;
     if (!result.stopped && config_.sample.per_class > 0) result.samples = sample_grid();
-    log_.write(result.stopped ? "stopped" : "end", {{"step", result.step},
-                                                    {"seconds", seconds},
-                                                    {"images_per_second", result.images_per_second}});
+    log_.write(
+        result.stopped ? "stopped" : "end",
+        {{"step", result.step}, {"seconds", seconds}, {"images_per_second", result.images_per_second}});
     result.memory = meters_.report();
     if (result.memory) write_file_atomically(world_.files, out_ / "memory.json", memory_json(*result.memory));
   }
@@ -209,7 +231,8 @@ class Run {
                               " channels are not images; use dit-sample --out FILE.safetensors");
       return {};
     }
-    const Image image = image_grid(trainer_.sample_grid(), config_.sample.per_class, /*padding=*/2, /*scale=*/2);
+    const Image image =
+        image_grid(trainer_.sample_grid(), config_.sample.per_class, /*padding=*/2, /*scale=*/2);
     const std::filesystem::path path = out_ / "samples" / (step_name(trainer_.steps()) + ".png");
     write_file_atomically(world_.files, path, encode_png(image));
     return path;
@@ -229,14 +252,21 @@ class Run {
   Mark mark_;  // when the scalars were last read
 };
 
+// Of a checkpoint folder of the store; "step-00000020", or "step-00000020.replaced" after a crash.
+int64_t step_in_name(const std::filesystem::path& checkpoint) {
+  return std::stoll(checkpoint.filename().string().substr(sizeof "step-" - 1));
+}
+
 // A run goes on from the end of its folder: continued from an older checkpoint, the newer ones of the
 // abandoned branch would still be "latest" and outlive what is trained now.
 void check_branch(const LoadedConfig& loaded, const Checkpoint& checkpoint, const RunWorld& world) {
   const std::filesystem::path out = loaded.config.train.out;
   const auto latest = latest_checkpoint(world.files, out / kCheckpoints);
-  if (!latest || open_checkpoint(world.files, *latest).step() <= checkpoint.step()) return;
+  // The newest one is not opened: that it is damaged may be why an older one is wanted.
+  if (!latest || step_in_name(*latest) <= checkpoint.step()) return;
   throw ConfigError("--resume " + checkpoint.folder().string() + ": " + out.string() + " holds the newer " +
-                    latest->string() + "; continue that with --resume latest, or start a branch in another folder: " +
+                    latest->string() +
+                    "; continue that with --resume latest, or start a branch in another folder: " +
                     "--set train.out=" + out.string() + "-2");
 }
 
@@ -249,8 +279,8 @@ void check_resume(const LoadedConfig& loaded, const std::filesystem::path& folde
   if (!problem.empty()) throw ConfigError(problem);
   const int threads = threads_of(checkpoint);
   if (threads != *loaded.config.train.threads && !loaded.config.train.allow_thread_change) {
-    throw ConfigError(folder.string() + " was written with " + std::to_string(threads) + " threads, this run has " +
-                      std::to_string(*loaded.config.train.threads) +
+    throw ConfigError(folder.string() + " was written with " + std::to_string(threads) +
+                      " threads, this run has " + std::to_string(*loaded.config.train.threads) +
                       ", and results depend on it; use --set train.threads=" + std::to_string(threads) +
                       ", or accept other rounding with --set train.allow_thread_change=true");
   }
@@ -258,15 +288,19 @@ void check_resume(const LoadedConfig& loaded, const std::filesystem::path& folde
 
 }  // namespace
 
+std::optional<std::filesystem::path> checkpoint_in(FileSystem& files, const std::filesystem::path& folder) {
+  if (files.exists(folder / "manifest.json")) return folder;
+  return latest_checkpoint(files, folder / kCheckpoints);
+}
+
 std::filesystem::path find_checkpoint(FileSystem& files, const std::string& what, const std::string& out) {
   const std::filesystem::path folder = what == "latest" ? out : what;
-  if (files.exists(folder / "manifest.json")) return folder;
-  const auto latest = latest_checkpoint(files, folder / kCheckpoints);
-  if (!latest) {
+  const auto found = checkpoint_in(files, folder);
+  if (!found) {
     throw ConfigError("--resume " + what + ": no complete checkpoint in " + (folder / kCheckpoints).string() +
                       "; name a run folder or a checkpoint folder, or start anew without --resume");
   }
-  return *latest;
+  return *found;
 }
 
 void resolve_threads(LoadedConfig& loaded) {
@@ -279,7 +313,7 @@ RunResult run_training(const LoadedConfig& loaded, c10::Device device, const std
                        std::shared_ptr<const DataSource> data, const RunWorld& world) {
   const policies::ThreadCountGuard threads(static_cast<int>(*loaded.config.train.threads));
   if (!resume.empty()) check_resume(loaded, resume, world);
-  open_run_folder(loaded, !resume.empty(), world);
+  open_run_folder(loaded, resume, world);
   Run run(loaded, device, std::move(data), world);
   if (!resume.empty()) run.resume(resume);
   return run.train(!resume.empty());

@@ -1,3 +1,5 @@
+#include <ATen/Parallel.h>
+#include <ATen/ops/tensor.h>
 #include <dtk/policies/guards.h>
 #include <dtk/toolkit/checkpoint_store.h>
 #include <dtk/toolkit/config_io.h>
@@ -10,32 +12,50 @@
 #include <dtk/toolkit/streams.h>
 #include <dtk/toolkit/training_files.h>
 
-#include <ATen/Parallel.h>
-#include <ATen/ops/tensor.h>
+#include <algorithm>
 
 namespace dtk {
 namespace {
 
 constexpr int64_t kBatch = 64;  // samples drawn at a time
 
+bool is_safetensors(const std::string& out) {
+  return std::filesystem::path(out).extension() == ".safetensors";
+}
+
+bool has(const std::vector<NamedTensor>& tensors, const std::string& name) {
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [&](const NamedTensor& entry) { return entry.name == name; });
+}
+
 SampleSource from_checkpoint(FileSystem& files, const SampleArguments& arguments) {
-  const Checkpoint checkpoint = open_checkpoint(files, find_checkpoint(files, arguments.checkpoint, ""));
+  const auto folder = checkpoint_in(files, arguments.checkpoint);
+  if (!folder) {
+    throw ConfigError(
+        "--checkpoint " + arguments.checkpoint +
+        ": no complete checkpoint; name a checkpoint's folder, or a run folder to use its latest");
+  }
+  const Checkpoint checkpoint = open_checkpoint(files, *folder);
   const std::string config_file = (checkpoint.folder() / "config.toml").string();
   SampleSource source;
   source.name = checkpoint.folder().string();
-  source.config = arguments.config.empty() ? parse_config(checkpoint.text("config.toml"), config_file, {}).config
-                                           : load_config(files, arguments.config, {}).config;
-  source.ema = !arguments.raw && checkpoint.has("ema.safetensors");
-  source.weights = sampling_weights(checkpoint, source.ema);
+  source.config = arguments.config.empty()
+                      ? parse_config(checkpoint.text("config.toml"), config_file, {}).config
+                      : load_config(files, arguments.config, {}).config;
+  const bool ema = !arguments.raw && checkpoint.has("ema.safetensors");
+  source.kind = ema ? "EMA " : "raw ";
+  source.weights = sampling_weights(checkpoint, ema);
   return source;
 }
 
 SampleSource from_weights(FileSystem& files, const SampleArguments& arguments) {
   const std::filesystem::path file = arguments.weights;
+  if (!files.exists(file)) throw ConfigError("--weights " + arguments.weights + ": this file does not exist");
   const std::filesystem::path config =
       arguments.config.empty() ? file.parent_path() / "config.toml" : std::filesystem::path(arguments.config);
   if (arguments.config.empty() && !files.exists(config)) {
-    throw ConfigError("--weights " + arguments.weights + ": no config.toml beside it says which model this is; " +
+    throw ConfigError("--weights " + arguments.weights +
+                      ": no config.toml beside it says which model this is; " +
                       "name one with --config FILE");
   }
   SampleSource source;
@@ -58,8 +78,9 @@ SampleOptions sample_options(const RunConfig& config, const SampleArguments& arg
   if (arguments.cfg_channels) options.cfg_channels = *arguments.cfg_channels;
   options.seed = arguments.seed;
   if (options.guidance != 1.0 && config.model.class_dropout <= 0) {
-    throw ConfigError("--guidance: this model was trained with class_dropout = 0 and has no null label to guide "
-                      "with; use --guidance 1");
+    throw ConfigError(
+        "--guidance: this model was trained with class_dropout = 0 and has no null label to guide "
+        "with; use --guidance 1");
   }
   if (options.cfg_channels > config.model.channels) {
     throw ConfigError("--cfg-channels " + std::to_string(options.cfg_channels) + ": the model has " +
@@ -73,7 +94,8 @@ std::vector<int64_t> sample_labels(const RunConfig& config, const SampleArgument
   std::vector<int64_t> labels;
   for (const int64_t label : arguments.classes) {
     if (label < 0 || label >= config.model.classes) {
-      throw ConfigError("--classes: " + std::to_string(label) + " is not a class of this model; allowed: 0 to " +
+      throw ConfigError("--classes: " + std::to_string(label) +
+                        " is not a class of this model; allowed: 0 to " +
                         std::to_string(config.model.classes - 1));
     }
     labels.insert(labels.end(), static_cast<size_t>(arguments.per_class), label);
@@ -81,11 +103,27 @@ std::vector<int64_t> sample_labels(const RunConfig& config, const SampleArgument
   return labels;
 }
 
-at::Tensor draw_samples(const SampleSource& source, const SampleOptions& options, const std::vector<int64_t>& labels,
-                        c10::Device device) {
+void check_out(FileSystem& files, const SampleArguments& arguments, const RunConfig& config) {
+  const std::filesystem::path folder = std::filesystem::path(arguments.out).parent_path();
+  if (!folder.empty() && !files.exists(folder)) {
+    throw ConfigError("--out " + arguments.out + ": the folder " + folder.string() +
+                      " does not exist; create it");
+  }
+  const int64_t channels = config.model.channels;
+  if (!is_safetensors(arguments.out) && channels != 1 && channels != 3) {
+    throw ConfigError("--out " + arguments.out + ": samples of " + std::to_string(channels) +
+                      " channels are not images; write them with --out FILE.safetensors");
+  }
+}
+
+at::Tensor draw_samples(const SampleSource& source, const SampleOptions& options,
+                        const std::vector<int64_t>& labels, c10::Device device) {
   models::Dit model(source.config.model, device);
   std::vector<NamedTensor> parameters;
-  for (const auto& [name, parameter] : model.parameters()) parameters.push_back({name, parameter});
+  for (const auto& [name, parameter] : model.parameters()) {
+    // Averages cover the trainable parameters only; a fixed one is right as the model makes it.
+    if (parameter.requires_grad() || has(source.weights, name)) parameters.push_back({name, parameter});
+  }
   copy_by_name(source.weights, parameters, source.name);
   return sample(model, options, labels, kBatch);
 }
@@ -93,19 +131,15 @@ at::Tensor draw_samples(const SampleSource& source, const SampleOptions& options
 void write_samples(FileSystem& files, const SampleArguments& arguments, const at::Tensor& samples,
                    const std::vector<int64_t>& labels) {
   const std::filesystem::path out = arguments.out;
-  if (out.extension() == ".safetensors") {
+  if (is_safetensors(arguments.out)) {
     const auto file = files.create(out);
     write_safetensors(*file, {{"samples", samples}, {"labels", at::tensor(labels, at::kLong)}});
     file->sync();
     file->close();
     return;
   }
-  const int64_t channels = samples.size(1);
-  if (channels != 1 && channels != 3) {
-    throw ConfigError("--out " + arguments.out + ": samples of " + std::to_string(channels) +
-                      " channels are not images; write them with --out FILE.safetensors");
-  }
-  write_file_atomically(files, out, encode_png(image_grid(samples, arguments.per_class, /*padding=*/2, /*scale=*/2)));
+  write_file_atomically(files, out,
+                        encode_png(image_grid(samples, arguments.per_class, /*padding=*/2, /*scale=*/2)));
 }
 
 }  // namespace dtk

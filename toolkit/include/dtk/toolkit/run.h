@@ -50,13 +50,17 @@ struct RunWorld {
 struct RunResult {
   bool stopped = false;  // by request, with a complete checkpoint
   int64_t step = 0;
-  double loss = 0;               // mean over the last log interval
-  double images_per_second = 0;  // of this process, training time only
+  int64_t trained_steps = 0;         // of this process; with 0 there is no loss and no speed
+  double loss = 0;                   // mean over the last log interval
+  double images_per_second = 0;      // of this process, training time only
   double exposed_wait_fraction = 0;  // of the training time: waiting for the loader
   std::filesystem::path checkpoint;
   std::filesystem::path samples;  // empty if none were made
   std::optional<MemoryReport> memory;
 };
+
+/// `folder` itself if it is a checkpoint, else the latest one of the run folder `folder`, if there is any.
+std::optional<std::filesystem::path> checkpoint_in(FileSystem& files, const std::filesystem::path& folder);
 
 /// The checkpoint that --resume `what` means: "latest" in the run folder `out`, a checkpoint folder, or a run
 /// folder (its latest). Throws ConfigError if there is none.

@@ -15,7 +15,7 @@ struct SampleSource {
   std::string name;  // for messages
   RunConfig config;
   std::vector<NamedTensor> weights;
-  bool ema = false;  // the weights are averages
+  std::string kind;  // for messages: "EMA " or "raw " of a checkpoint, "" of a file
 };
 
 /// Reads configuration and weights: of --checkpoint (a checkpoint folder, or a run folder: its latest), or
@@ -26,15 +26,20 @@ SampleSource open_sample_source(FileSystem& files, const SampleArguments& argume
 /// The run's [sample] options with what the command line says on top. Throws ConfigError.
 SampleOptions sample_options(const RunConfig& config, const SampleArguments& arguments);
 
-/// --per-class labels for each of --classes, class by class. Throws ConfigError for a class the model has not.
+/// --per-class labels for each of --classes, class by class. Throws ConfigError for a class the model has
+/// not.
 std::vector<int64_t> sample_labels(const RunConfig& config, const SampleArguments& arguments);
 
+/// Throws ConfigError if --out cannot be written or not hold this model's samples: better said before they
+/// are drawn.
+void check_out(FileSystem& files, const SampleArguments& arguments, const RunConfig& config);
+
 /// Samples (N, C, S, S) on the CPU, in [-1, 1] for image models.
-at::Tensor draw_samples(const SampleSource& source, const SampleOptions& options, const std::vector<int64_t>& labels,
-                        c10::Device device);
+at::Tensor draw_samples(const SampleSource& source, const SampleOptions& options,
+                        const std::vector<int64_t>& labels, c10::Device device);
 
 /// Writes --out: a PNG grid with one row per class, or a .safetensors file with "samples" (N, C, S, S) and
-/// "labels" (N). Throws ConfigError for a grid of samples that are no images.
+/// "labels" (N). Throws FileError.
 void write_samples(FileSystem& files, const SampleArguments& arguments, const at::Tensor& samples,
                    const std::vector<int64_t>& labels);
 

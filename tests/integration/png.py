@@ -1,0 +1,29 @@
+"""Reads greyscale PNG files of 8 bits, strictly."""
+
+import struct
+import zlib
+from pathlib import Path
+
+
+def read_chunks(content: bytes) -> list[tuple[bytes, bytes]]:
+    assert content.startswith(b"\x89PNG\r\n\x1a\n"), "not a PNG file"
+    chunks, at = [], 8
+    while at < len(content):
+        (length,) = struct.unpack(">I", content[at : at + 4])
+        kind, data = content[at + 4 : at + 8], content[at + 8 : at + 8 + length]
+        (crc,) = struct.unpack(">I", content[at + 8 + length : at + 12 + length])
+        assert crc == zlib.crc32(kind + data), f"chunk {kind!r} is damaged"
+        chunks.append((kind, data))
+        at += 12 + length
+    assert chunks[0][0] == b"IHDR" and chunks[-1] == (b"IEND", b""), "not a whole PNG file"
+    return chunks
+
+
+def read_png(path: Path) -> tuple[int, int, bytes]:
+    """Width, height and the filtered rows."""
+    chunks = read_chunks(path.read_bytes())
+    width, height, depth, colour, *_ = struct.unpack(">IIBBBBB", chunks[0][1])
+    assert (depth, colour) == (8, 0), "not greyscale of 8 bits"
+    rows = zlib.decompress(b"".join(data for kind, data in chunks if kind == b"IDAT"))
+    assert len(rows) == height * (1 + width), "pixels are missing"
+    return width, height, rows

@@ -1,0 +1,183 @@
+"""dit-sample: what it draws from which weights, and what it refuses."""
+
+import resource
+import shutil
+import struct
+
+import programs
+from png import read_png
+from programs import CLASSES, CONFIG, LAST, SIDE, ProgramTest, read_safetensors, skip_if_sanitized
+
+CONFIGURATION, MEMORY, FAILURE = 2, 3, 1
+
+
+class SampleTest(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.copy_finished_run()
+
+    def drawn(self, *arguments: str, out: str = "out.safetensors", classes: str = "0,1") -> bytes:
+        """What dit-sample wrote."""
+        result = self.sample("--classes", classes, "--out", out, *arguments)
+        self.assert_done(result)
+        self.message = result.stdout
+        return (self.folder / out).read_bytes()
+
+    def assert_refused(self, code: int, message: str, *arguments: str, out: str = "out.png") -> None:
+        if "--classes" not in arguments:
+            arguments = (*arguments, "--classes", "0")
+        self.assert_fails(self.sample(*arguments, "--out", out), code, message)
+        self.assertFalse((self.folder / out).exists())
+
+
+class Drawing(SampleTest):
+    def test_a_grid_has_a_row_a_class(self):
+        self.drawn("--checkpoint", "run", "--per-class", "3", out="grid.png", classes="0,1,2,3")
+        self.assertEqual(self.message, f"12 samples with the EMA weights of {LAST}: grid.png\n")
+        width, height, pixels = read_png(self.folder / "grid.png")
+        self.assertEqual((width, height), (3 * (2 * SIDE + 2) + 2, CLASSES * (2 * SIDE + 2) + 2))
+        self.assertGreater(len(set(pixels)), 10)
+
+    def test_safetensors_hold_samples_and_labels(self):
+        self.drawn("--checkpoint", "run", "--per-class", "2", classes="3,0")
+        tensors = read_safetensors(self.folder / "out.safetensors")
+        self.assertEqual(set(tensors), {"samples", "labels"})
+        self.assertEqual(tensors["samples"][0], [4, 1, SIDE, SIDE])
+        self.assertEqual(tensors["labels"], ([4], struct.pack("<4q", 3, 3, 0, 0)))
+        values = struct.unpack(f"<{4 * SIDE * SIDE}f", tensors["samples"][1])
+        self.assertTrue(all(-100 < value < 100 for value in values))
+
+    def test_the_seed_decides(self):
+        first = self.drawn("--checkpoint", "run")
+        self.assertEqual(self.drawn("--checkpoint", "run", out="again.safetensors"), first)
+        self.assertEqual(self.drawn("--checkpoint", "run", "--seed", "0"), first)
+        self.assertNotEqual(self.drawn("--checkpoint", "run", "--seed", "1"), first)
+
+    def test_options_default_to_those_of_the_run(self):
+        first = self.drawn("--checkpoint", "run")
+        self.assertEqual(self.drawn("--checkpoint", "run", "--guidance", "2", "--steps", "4"), first)
+        for other in (("--guidance", "1"), ("--steps", "5")):
+            self.assertNotEqual(self.drawn("--checkpoint", "run", *other), first)
+
+    def test_weights_from_a_run_a_checkpoint_or_a_file(self):
+        averages = self.drawn("--checkpoint", "run")
+        self.assertEqual(self.drawn("--checkpoint", LAST), averages)
+        self.assertEqual(self.drawn("--weights", f"{LAST}/ema.safetensors"), averages)
+        raw = self.drawn("--checkpoint", LAST, "--raw")
+        self.assertEqual(self.message, f"2 samples with the raw weights of {LAST}: out.safetensors\n")
+        self.assertNotEqual(raw, averages)
+        self.assertEqual(self.drawn("--weights", f"{LAST}/model.safetensors"), raw)
+        self.assertEqual(self.message, f"2 samples with the weights of {LAST}/model.safetensors: out.safetensors\n")
+        shutil.copy(self.folder / LAST / "model.safetensors", self.folder / "alone.safetensors")
+        self.assertEqual(self.drawn("--weights", "alone.safetensors", "--config", "tiny.toml"), raw)
+
+
+class Refusals(SampleTest):
+    def test_usage(self):
+        for arguments, message in (
+            (["--classes", "0"], "give exactly one of --checkpoint DIR and --weights FILE; neither is given"),
+            (["--checkpoint", "run"], "--classes LIST is missing: write for example --classes 0,1,2"),
+            (["--chekpoint", "run", "--classes", "0"], "--chekpoint: unknown option; did you mean --checkpoint?"),
+        ):
+            arguments = [*arguments, "--out", "out.png"]
+            if "--chekpoint" in arguments:
+                arguments = ["--checkpoint", "run", *arguments]
+            self.assert_fails(self.sample(*arguments), CONFIGURATION, message)
+        self.assert_fails(
+            self.sample("--checkpoint", "run", "--classes", "0"),
+            CONFIGURATION,
+            "--out FILE is missing: write for example --out grid.png",
+        )
+
+    def test_values(self):
+        run = ("--checkpoint", "run")
+        for message, *arguments in (
+            (f"--classes: {CLASSES} is not a class of this model; allowed: 0 to 3", *run, "--classes", "0,4"),
+            ('--classes 0,x: "x" is not allowed; wanted: an integer in [0, inf)', *run, "--classes", "0,x"),
+            ('--steps 0: "0" is not allowed; wanted: an integer in [1, 10000]', *run, "--steps", "0"),
+            ("--cfg-channels 3: the model has 1 channels; allowed: 0 (all) to 1", *run, "--cfg-channels", "3"),
+        ):
+            self.assert_refused(CONFIGURATION, message, *arguments)
+
+    def test_out(self):
+        run = ("--checkpoint", "run")
+        message = "unknown kind of file; allowed: a name that ends in .png or .safetensors"
+        self.assert_refused(CONFIGURATION, f"--out out.jpg: {message}", *run, out="out.jpg")
+        for out in ("gone/out.png", "gone/out.safetensors"):
+            message = f"--out {out}: the folder gone does not exist; create it"
+            self.assert_refused(CONFIGURATION, message, *run, out=out)
+
+    def test_guidance_without_a_null_label(self):
+        self.assert_done(self.train(train__out="plain", model__class_dropout=0, sample__guidance=1))
+        self.assert_refused(
+            CONFIGURATION,
+            "--guidance: this model was trained with class_dropout = 0 and has no null label to guide with; "
+            "use --guidance 1",
+            *("--checkpoint", "plain", "--guidance", "2"),
+        )
+        self.drawn("--checkpoint", "plain")
+
+    def test_no_checkpoint(self):
+        message = "no complete checkpoint; name a checkpoint's folder, or a run folder to use its latest"
+        (self.folder / LAST / "manifest.json").unlink()
+        for folder in ("gone", "latest", "run", LAST):
+            self.assert_refused(CONFIGURATION, f"--checkpoint {folder}: {message}", "--checkpoint", folder)
+
+    def test_damaged_checkpoint(self):
+        weights = self.folder / LAST / "model.safetensors"
+        content = bytearray(weights.read_bytes())
+        content[-1] ^= 1
+        weights.write_bytes(content)
+        self.assert_refused(
+            FAILURE,
+            f"{LAST} is a damaged checkpoint:\n"
+            "  model.safetensors has changed since it was saved (its SHA-256 differs)\n"
+            "Use another one",
+            *("--checkpoint", "run"),
+        )
+
+    def test_weights_without_a_model(self):
+        shutil.copy(self.folder / LAST / "model.safetensors", self.folder / "alone.safetensors")
+        for message, *arguments in (
+            ("--weights gone.safetensors: this file does not exist", "--weights", "gone.safetensors"),
+            (
+                "--weights alone.safetensors: no config.toml beside it says which model this is; name one with "
+                "--config FILE",
+                *("--weights", "alone.safetensors"),
+            ),
+            (
+                "gone.toml: this file does not exist; give an existing file with --config",
+                *("--weights", "alone.safetensors", "--config", "gone.toml"),
+            ),
+        ):
+            self.assert_refused(CONFIGURATION, message, *arguments)
+
+    def test_weights_of_another_model(self):
+        self.assert_done(self.train(train__out="deeper", model__depth=2, model__classes=5))
+        table = "y_embedder.embedding_table.weight"
+        block = [
+            f"blocks.1.{name}.{kind}"
+            for name in ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2", "adaLN_modulation.1")
+            for kind in ("weight", "bias")
+        ]
+        deeper = LAST.replace("run", "deeper")
+        for weights, config, lists in (
+            (LAST, deeper, f"missing: {', '.join(block)}\n  of another shape: {table} ([5, 16], not [6, 16])"),
+            (deeper, LAST, f"of another shape: {table} ([6, 16], not [5, 16])\n  unknown: {', '.join(sorted(block))}"),
+        ):
+            self.assert_refused(
+                FAILURE,
+                f"{weights}/model.safetensors does not fit this model\n  {lists}",
+                *("--weights", f"{weights}/model.safetensors", "--config", f"{config}/config.toml"),
+            )
+
+    def test_a_model_that_does_not_fit_into_memory(self):
+        skip_if_sanitized(programs.SAMPLE)
+        huge = CONFIG.replace("hidden = 16", "hidden = 65536").replace("depth = 1", "depth = 1024")
+        (self.folder / "huge.toml").write_text(huge)
+        result = self.sample(
+            *("--weights", f"{LAST}/model.safetensors", "--config", "huge.toml", "--classes", "0", "--out", "o.png"),
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30)),
+        )
+        self.assertEqual(result.returncode, MEMORY)
+        self.assertRegex(result.stderr, r"^dit-sample: out of CPU memory: .* \d{10,} bytes.*; draw fewer samples")

@@ -1,0 +1,285 @@
+"""dit-train: what it refuses and how it fails, each with its exit code and its whole message."""
+
+import gzip
+import resource
+import shutil
+import signal
+
+import programs
+from programs import CONFIG, IMAGES, LAST, STEPS, ProgramTest, execute, idx_labels, skip_if_sanitized
+
+CONFIGURATION, MEMORY, DATA, FAILURE = 2, 3, 4, 1
+
+
+def place(text: str, needle: str) -> str:
+    """ "line:column" of `needle`, which must occur once."""
+    assert text.count(needle) == 1, needle
+    before = text[: text.index(needle)]
+    return f"{before.count(chr(10)) + 1}:{len(before) - before.rfind(chr(10))}"
+
+
+class Usage(ProgramTest):
+    def test_help_fits_one_screen(self):
+        for program in (programs.TRAIN, programs.SAMPLE):
+            for option in ("--help", "-h"):
+                result = execute(program, self.folder, option)
+                self.assert_done(result)
+                lines = result.stdout.split("\n")
+                self.assertTrue(lines[0].startswith(f"{program.name}: "))
+                self.assertLessEqual(len(lines), 24)
+                self.assertLessEqual(max(map(len, lines)), 100)
+                self.assertIn("Exit codes: 0 done, 1 failure, 2 configuration or usage, 3 memory, 4 data", result.stdout)
+
+    def test_version(self):
+        for program in (programs.TRAIN, programs.SAMPLE):
+            result = execute(program, self.folder, "--version")
+            self.assert_done(result)
+            self.assertRegex(result.stdout, rf"^{program.name} \d+\.\d+\.\d+ \(LibTorch \d+\.\d+\.\d+\)\n$")
+
+    def test_wrong_arguments(self):
+        for arguments, message in (
+            ([], "--config FILE is missing: write for example dit-train --config configs/base.toml"),
+            (["--frobnicate"], "--frobnicate: unknown option; see dit-train --help"),
+            (["--confg", "tiny.toml"], "--confg: unknown option; did you mean --config?"),
+            (["tiny.toml"], "tiny.toml: an argument that belongs to no option; see dit-train --help"),
+            (["--config"], "--config: needs a value"),
+            (["--config", "gone.toml"], "gone.toml: this file does not exist; give an existing file with --config"),
+        ):
+            if arguments[:1] == ["tiny.toml"]:
+                arguments = ["--config", "tiny.toml", *arguments]
+            result = execute(programs.TRAIN, self.folder, *arguments)
+            self.assert_fails(result, CONFIGURATION, message)
+            self.assertEqual(result.stdout, "")
+
+    def test_devices(self):
+        # A CUDA driver that cannot be loaded hides the machine's own, if it has one.
+        (self.folder / "libcuda.so.1").write_bytes(b"")
+        without_driver = {"env": {"LD_LIBRARY_PATH": str(self.folder), "OMP_NUM_THREADS": "1"}}
+        no_driver = "no CUDA driver is installed (libcuda.so.1 was not found); use --device cpu or --device auto"
+        no_device = "no such device; allowed: auto, cpu, cuda, or cuda:INDEX such as cuda:0"
+        for device, message in (
+            ("cuda", no_driver),
+            ("cuda:1", no_driver),
+            ("cuda:x", no_device),
+            ("cuda:", no_device),
+            ("gpu", no_device),
+        ):
+            arguments = ["--config", "tiny.toml", "--device", device]
+            result = execute(programs.TRAIN, self.folder, *arguments, **without_driver)
+            self.assert_fails(result, CONFIGURATION, f"--device {device}: {message}")
+            self.assertFalse((self.folder / "run").exists())
+        automatic = execute(programs.TRAIN, self.folder, "--config", "tiny.toml", **without_driver)
+        self.assert_done(automatic)
+        self.assertIn("\ndevice: cpu\n", automatic.stdout)
+
+
+class Configuration(ProgramTest):
+    def assert_refused(self, old: str, new: str, at: str, message: str) -> None:
+        """tiny.toml with `old` replaced by `new` is refused with the place of `at`."""
+        text = CONFIG.replace(old, new)
+        self.assertNotEqual(text, CONFIG)
+        (self.folder / "tiny.toml").write_text(text)
+        result = self.train()
+        self.assert_fails(result, CONFIGURATION, f"tiny.toml:{place(text, at)}: {message}")
+        self.assertEqual(result.stdout, "")
+        self.assertFalse((self.folder / "run").exists())
+
+    def test_in_the_file(self):
+        for case in (
+            ("hidden =", "hiden =", "hiden", "unknown key model.hiden; did you mean model.hidden?"),
+            ("[optimizer]", "[optimiser]", "optimiser", "unknown table [optimiser]; did you mean [optimizer]?"),
+            ("batch = 8", 'batch = "8"', '"8"', 'data.batch = "8" is a string; wanted: an integer in [1, inf)'),
+            ("batch = 8", "batch = 0.5", "0.5", "data.batch = 0.5 is a float; wanted: an integer in [1, inf)"),
+            ("batch = 8", "batch = 0", "0\n\n[model]", "data.batch = 0 is out of range; allowed: [1, inf)"),
+            ("lr = 1e-3", "lr = -1", "-1", "optimizer.lr = -1 is out of range; allowed: (0, inf)"),
+        ):
+            with self.subTest(case[1]):
+                self.assert_refused(*case)
+
+    def test_on_the_command_line(self):
+        for override, message in (
+            ("data.batsh=3", "unknown key data.batsh; did you mean data.batch?"),
+            ("data.batch=many", "many is not a TOML value; wanted: an integer in [1, inf)"),
+            ("data.batch=0", "data.batch = 0 is out of range; allowed: [1, inf)"),
+            ("data.batch", "not of the form key=value; write for example --set data.batch=16"),
+        ):
+            result = self.train("--set", override)
+            self.assert_fails(result, CONFIGURATION, f"--set {override}: {message}")
+            self.assertFalse((self.folder / "run").exists())
+
+
+class RunFolder(ProgramTest):
+    def test_a_new_run_does_not_mix_with_an_old_one(self):
+        self.copy_finished_run()
+        before = (self.folder / "run" / "log.jsonl").read_bytes()
+        self.assert_fails(
+            self.train(),
+            CONFIGURATION,
+            "run already holds a run; continue it with --resume latest, or name another folder: --set train.out=run-2",
+        )
+        self.assertEqual((self.folder / "run" / "log.jsonl").read_bytes(), before)
+        shutil.rmtree(self.folder / LAST)
+        self.assert_fails(
+            self.train(),
+            CONFIGURATION,
+            "run already holds a run that has no checkpoint; remove the folder if that run has ended, or name another "
+            "folder: --set train.out=run-2",
+        )
+
+    def test_a_checkpoint_of_another_run_is_not_mixed_in(self):
+        self.copy_finished_run()
+        self.assert_done(self.train(train__out="older", train__steps=STEPS // 2))
+        self.assert_fails(
+            self.train("--resume", LAST, train__out="older", train__steps=STEPS + 1),
+            CONFIGURATION,
+            "older already holds a run; continue it with --resume latest, or name another folder: "
+            "--set train.out=older-2",
+        )
+        self.assertEqual(self.checkpoints("older"), [f"step-{STEPS // 2:08}"])
+
+    def test_resume_without_a_checkpoint(self):
+        for what, folder in (("latest", "run"), ("gone", "gone")):
+            self.assert_fails(
+                self.train("--resume", what),
+                CONFIGURATION,
+                f"--resume {what}: no complete checkpoint in {folder}/checkpoints; name a run folder or a checkpoint "
+                "folder, or start anew without --resume",
+            )
+        self.assertFalse((self.folder / "run").exists())
+
+    def test_resume_with_another_configuration(self):
+        self.copy_finished_run()
+        self.assert_fails(
+            self.train("--resume", "latest", optimizer__lr=0.1, data__batch=4, sample__steps=9),
+            CONFIGURATION,
+            f"checkpoint {LAST} was written with another configuration:\n"
+            "  data.batch: 8 in the checkpoint, 4 now\n"
+            "  optimizer.lr: 0.001 in the checkpoint, 0.1 now\n"
+            f"use the checkpoint's configuration ({LAST}/config.toml) or start a new run in another train.out",
+        )
+
+    def test_resume_from_a_damaged_checkpoint(self):
+        self.assert_done(self.train(train__checkpoint_every=10))
+        weights = self.folder / LAST / "model.safetensors"
+        content = bytearray(weights.read_bytes())
+        content[-1] ^= 1
+        weights.write_bytes(content)
+        self.assert_fails(
+            self.train("--resume", "latest", train__steps=STEPS + 1),
+            FAILURE,
+            f"{LAST} is a damaged checkpoint:\n"
+            "  model.safetensors has changed since it was saved (its SHA-256 differs)\n"
+            "Use another one",
+        )
+        older = "run/checkpoints/step-00000010"
+        self.assert_fails(
+            self.train("--resume", older),
+            CONFIGURATION,
+            f"--resume {older}: run holds the newer {LAST}; continue that with --resume latest, or start a branch in "
+            "another folder: --set train.out=run-2",
+        )
+        self.assert_done(self.train("--resume", older, train__out="run-2"))
+
+
+class Data(ProgramTest):
+    def assert_refused(self, message: str, **values) -> None:
+        self.assert_fails(self.train(**values), DATA, message)
+        self.assertFalse((self.folder / "run").exists())
+
+    def test_missing_file(self):
+        self.assert_refused("gone: no such file; check the path", data__images="gone")
+
+    def test_truncated_gzip(self):
+        whole = gzip.compress((self.folder / "images").read_bytes())
+        (self.folder / "whole.gz").write_bytes(whole)
+        (self.folder / "cut.gz").write_bytes(whole[: len(whole) // 2])
+        self.assert_refused(
+            f"cut.gz: the gzip data ends too early ({len(whole) // 2} bytes in the file); it is truncated, "
+            "get the file again",
+            data__images="cut.gz",
+        )
+        self.assert_done(self.train(data__images="whole.gz"))
+
+    def test_other_number_of_labels(self):
+        (self.folder / "few").write_bytes(idx_labels(9))
+        self.assert_refused(
+            f"few: holds 9 labels, but images holds {IMAGES} images; give two files of one set", data__labels="few"
+        )
+
+    def test_other_kind_of_file(self):
+        self.assert_refused(
+            "images: not an IDX file of labels: it starts with 0x00000803, allowed is 0x00000801",
+            data__labels="images",
+        )
+
+
+class Memory(ProgramTest):
+    HUGE = {"model__hidden": 65536, "model__depth": 1024, "model__heads": 64}
+    ADVICE = "lower data.batch, raise train.accumulate or use a smaller model"
+
+    def setUp(self):
+        super().setUp()
+        skip_if_sanitized(programs.TRAIN)
+
+    @staticmethod
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+
+    def test_a_model_that_does_not_fit(self):
+        result = self.train(options={"preexec_fn": self.limit}, **self.HUGE)
+        self.assertEqual(result.returncode, MEMORY)
+        self.assertRegex(
+            result.stderr,
+            r"^dit-train: out of CPU memory: \d{10,} bytes asked for by model with \d+ bytes alive \(parameters \d+\); "
+            + self.ADVICE
+            + "\n$",
+        )
+
+    def test_a_model_that_does_not_fit_without_the_ledger(self):
+        result = self.train(options={"preexec_fn": self.limit}, memory__ledger="false", **self.HUGE)
+        self.assertEqual(result.returncode, MEMORY)
+        self.assertRegex(
+            result.stderr,
+            r"^dit-train: out of CPU memory: can't allocate memory: you tried to allocate \d{10,} bytes\. "
+            r"Error code 12 \(Cannot allocate memory\); " + self.ADVICE + "\n$",
+        )
+
+
+class Failures(ProgramTest):
+    def test_loss_that_is_not_finite(self):
+        values = {"optimizer__lr": "1e30", "optimizer__clip": 0, "train__log_every": 3, "train__checkpoint_every": 1}
+        advice = "Try a lower optimizer.lr, a longer schedule.warmup or a smaller optimizer.clip"
+        good = "run/checkpoints/step-00000001"
+        message = "the loss or a gradient became infinite or NaN in {}; the weights were not changed by it. "
+        self.assert_fails(
+            self.train(**values), FAILURE, message.format("step 2") + f"Last good checkpoint: {good}. {advice}"
+        )
+        self.assertEqual(self.checkpoints(), ["step-00000001"])
+        self.assertEqual(self.log()[-1]["event"], "checkpoint")
+        again = self.train("--resume", good, **values)
+        self.assertIn(f"\nresumed from {good} at step 1\n", again.stdout)
+        self.assert_fails(again, FAILURE, message.format("step 2") + f"Last good checkpoint: {good}. {advice}")
+        self.assert_fails(
+            self.train(**{**values, "train__out": "other", "train__checkpoint_every": 0}),
+            FAILURE,
+            message.format("one of the steps 1 to 3") + f"Last good checkpoint: none. {advice}",
+        )
+
+    def test_a_checkpoint_that_cannot_be_written(self):
+        self.copy_finished_run()
+        least = min((self.folder / LAST / name).stat().st_size for name in ("model.safetensors", "ema.safetensors"))
+
+        def limit() -> None:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (least // 2, least // 2))
+
+        more = {"train__steps": STEPS + 5, "schedule__kind": "cosine"}
+        self.assert_fails(
+            self.train("--resume", "latest", options={"preexec_fn": limit}, **more),
+            FAILURE,
+            f"cannot write run/checkpoints/step-{STEPS + 5:08}.partial/ema.safetensors: File too large",
+        )
+        self.assertEqual(self.checkpoints(), [f"step-{STEPS:08}"])
+        result = self.train("--resume", "latest", **more)
+        self.assert_done(result)
+        self.assertIn(f"\nresumed from {LAST} at step {STEPS}\n", result.stdout)

@@ -1,0 +1,248 @@
+"""dit-train: a whole run, resuming, signals, the terminal."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import termios
+import time
+from pathlib import Path
+
+from programs import CLASSES, LAST, SIDE, STEPS, ProgramTest, execute, finished_run
+import programs
+from png import read_png
+
+PHASES = {"build", "first_step", "forward", "backward", "optimizer", "ema", "sample", "validate", "save", "last_batch"}
+CATEGORIES = {
+    "parameters", "casts", "gradients", "optimizer", "ema", "saved", "data", "temporaries", "scratch", "other",
+}  # fmt: skip
+STATUS = (
+    r"step {step}  loss \d+\.\d{{4}}  \d+ images/s  peak \d+\.\d [KMG]iB  \d+:\d\d elapsed, \d+:\d\d left"
+)
+ENDLESS = ("--set", "train.steps=100000000", "--set", "schedule.kind=constant")
+
+
+class DoneRun(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.copy_finished_run()
+        self.output = finished_run()[1].stdout
+        self.run_folder = self.folder / "run"
+
+    def test_leaves_its_folder_complete(self):
+        files = {str(path.relative_to(self.run_folder)) for path in self.run_folder.rglob("*") if path.is_file()}
+        names = "config.toml ema.safetensors manifest.json model.safetensors optimizer.safetensors".split()
+        names += ["random.safetensors", "state.json"]
+        expected = {"config.toml", "log.jsonl", "memory.json", f"samples/step-{STEPS:08}.png"}
+        self.assertEqual(files, expected | {f"checkpoints/step-{STEPS:08}/{name}" for name in names})
+
+    def test_prints_the_configuration_that_it_saves(self):
+        saved = (self.run_folder / "config.toml").read_text()
+        self.assertIn('out = "run"  # tiny.toml:2\nseed = 0  # default\n', saved)
+        self.assertTrue(self.output.startswith(saved + "\ndata: 200 images 1x8x8, 4 classes"), self.output)
+        self.assertEqual(self.output.count("[policies.ema]"), 1)
+        printed = self.train("--print-config")
+        self.assert_done(printed)
+        self.assertEqual(printed.stdout, saved)
+
+    def test_ends_with_its_figures(self):
+        last = self.log()[-3]
+        self.assertRegex(
+            self.output,
+            rf"\nfinal loss    {last['loss']:.4f} after {STEPS} steps\n"
+            r"speed         \d+ images/s \(\d+\.\d\d % of the time waiting for data\)\n"
+            r"peak memory   \d+\.\d KiB\n"
+            rf"checkpoint    {LAST}\n"
+            rf"samples       run/samples/step-{STEPS:08}\.png\n$",
+        )
+
+    def test_prints_plain_lines_without_a_terminal(self):
+        self.assertNotIn("\r", self.output)
+        self.assertNotIn("\033", self.output)
+        self.assertRegex(self.output, rf"(?m)^{STATUS.format(step=STEPS)}$")
+
+    def test_grid_has_a_row_a_class(self):
+        width, height, pixels = read_png(self.run_folder / f"samples/step-{STEPS:08}.png")
+        self.assertEqual((width, height), (2 * (2 * SIDE + 2) + 2, CLASSES * (2 * SIDE + 2) + 2))
+        self.assertGreater(len(set(pixels)), 10)
+
+    def test_memory_json_follows_its_schema(self):
+        memory = json.loads((self.run_folder / "memory.json").read_text())
+        self.assertEqual(set(memory), {"version", "device", "unit", "peak", "host", "phases"})
+        self.assertEqual((memory["version"], memory["device"], memory["unit"]), (1, "cpu", "bytes"))
+        self.assertEqual(memory["host"]["peak_bytes"], 0)
+        names = [phase["name"] for phase in memory["phases"]]
+        self.assertEqual(len(names), len(set(names)))
+        self.assertLessEqual(set(names), PHASES)
+        self.assertGreaterEqual(set(names), PHASES - {"validate", "last_batch"})
+        for phase in memory["phases"]:
+            self.assertLessEqual(set(phase["categories"]), CATEGORIES)
+            self.assertEqual(sum(phase["categories"].values()), phase["peak_bytes"], phase["name"])
+            if phase["name"] != "build":
+                self.assertEqual(phase["categories"].get("other", 0), 0, phase["name"])
+        peak = memory["peak"]
+        highest = {phase["name"]: phase for phase in memory["phases"]}[peak["phase"]]
+        self.assertEqual(peak["bytes"], max(phase["peak_bytes"] for phase in memory["phases"]))
+        self.assertEqual((peak["bytes"], peak["categories"]), (highest["peak_bytes"], highest["categories"]))
+
+    def test_log_has_a_line_for_each_event(self):
+        log = self.log()
+        self.assertEqual(
+            [(line["event"], line["step"]) for line in log],
+            [("start", 0), ("step", 5), ("step", 10), ("step", 15), ("step", 20), ("checkpoint", 20), ("end", 20)],
+        )
+        self.assertEqual({key: log[0][key] for key in ("device", "threads")}, {"device": "cpu", "threads": 1})
+        self.assertGreater(log[0]["parameters"], 0)
+        numbers = "step loss lr gradient_norm images_per_second peak_bytes seconds wait_seconds".split()
+        for line in log[1:5]:
+            self.assertEqual(set(line), {"event", *numbers})
+            for name in numbers:
+                self.assertIsInstance(line[name], (int, float))
+        self.assertEqual(log[5]["path"], LAST)
+        self.assertGreater(log[6]["images_per_second"], 0)
+
+    def test_the_saved_configuration_gives_the_same_run(self):
+        arguments = ["--config", "run/config.toml", "--set", "train.out=again", "--device", "cpu"]
+        self.assert_done(execute(programs.TRAIN, self.folder, *arguments))
+        self.assert_same_state(LAST, LAST.replace("run", "again"))
+
+    def test_another_seed_gives_another_run(self):
+        self.assert_done(self.train(train__out="other", train__seed=1))
+        model = Path("checkpoints") / f"step-{STEPS:08}" / "model.safetensors"
+        self.assertNotEqual(
+            (self.folder / "run" / model).read_bytes(), (self.folder / "other" / model).read_bytes()
+        )
+
+
+class Resume(ProgramTest):
+    def test_ends_bit_equal_to_an_uninterrupted_run(self):
+        self.copy_finished_run()
+        self.assert_done(self.train(train__out="whole", train__checkpoint_every=10))
+        self.assertEqual(self.checkpoints("whole"), ["step-00000010", f"step-{STEPS:08}"])
+        shutil.copytree(self.folder / "whole", self.folder / "cut")
+        shutil.rmtree(self.folder / "cut" / "checkpoints" / f"step-{STEPS:08}")
+        for run, resume in (("cut", "latest"), ("branch", "whole/checkpoints/step-00000010")):
+            result = self.train("--resume", resume, train__out=run, train__checkpoint_every=10)
+            self.assert_done(result)
+            origin = "cut" if resume == "latest" else "whole"
+            self.assertIn(f"\nresumed from {origin}/checkpoints/step-00000010 at step 10\n", result.stdout)
+            self.assert_same_state(LAST, LAST.replace("run", run))
+            self.assertEqual(
+                (self.folder / f"run/samples/step-{STEPS:08}.png").read_bytes(),
+                (self.folder / run / f"samples/step-{STEPS:08}.png").read_bytes(),
+            )
+        self.assertEqual(self.log("branch")[0]["event"], "resume")
+
+    def test_says_that_the_clock_is_an_input(self):
+        self.copy_finished_run()
+        result = self.train("--resume", "run", train__steps=STEPS + 1, train__seconds=1000)
+        self.assert_done(result)
+        self.assertIn(
+            f"\nresumed from {LAST} at step {STEPS}; train.seconds is set, so the clock decides when the run ends "
+            "and the result is not bit-equal to an uninterrupted run\n",
+            result.stdout,
+        )
+
+    def test_another_thread_count_must_be_allowed(self):
+        self.copy_finished_run()
+        steps = STEPS + 1
+        self.assert_fails(
+            self.train("--resume", "latest", train__steps=steps, train__threads=2),
+            2,
+            f"{LAST} was written with 1 threads, this run has 2, and results depend on it; use --set train.threads=1, "
+            "or accept other rounding with --set train.allow_thread_change=true",
+        )
+        allowed = {"train__threads": 2, "train__allow_thread_change": "true"}
+        self.assert_done(self.train("--resume", "latest", train__steps=steps, **allowed))
+        self.assertEqual(self.log()[-1], {**self.log()[-1], "event": "end", "step": steps})
+
+    def test_a_finished_run_has_nothing_left(self):
+        self.copy_finished_run()
+        result = self.train("--resume", "latest")
+        self.assert_done(result)
+        self.assertIn(
+            f"\nnothing left to train at step {STEPS}; to go on, raise train.steps or train.seconds\n", result.stdout
+        )
+        self.assertNotIn("final loss", result.stdout)
+
+
+class Signals(ProgramTest):
+    def wait_for_step(self, process: subprocess.Popen) -> None:
+        log = self.folder / "run" / "log.jsonl"
+        deadline = time.monotonic() + 30
+        while not (log.exists() and '"event":"step"' in log.read_text()):
+            self.assertIsNone(process.poll(), "ended before the first step")
+            self.assertLess(time.monotonic(), deadline, "no step within 30 seconds")
+            time.sleep(0.01)
+
+    def stop(self, number: int) -> str:
+        """Stops an endless run; returns the path of its only checkpoint."""
+        process = self.start(*ENDLESS)
+        self.wait_for_step(process)
+        process.send_signal(number)
+        output, errors = process.communicate(timeout=30)
+        self.assertEqual((process.returncode, errors), (5, ""))
+        (name,) = self.checkpoints()
+        path = f"run/checkpoints/{name}"
+        self.assertIn(f"\ncheckpoint    {path}\nstopped by a signal; continue with --resume latest\n", output)
+        self.assertEqual(self.log()[-1]["event"], "stopped")
+        self.assertEqual(list((self.folder / "run" / "samples").iterdir()), [])
+        return path
+
+    def test_sigint_leaves_a_checkpoint_that_continues_bit_equal(self):
+        step = int(self.stop(signal.SIGINT)[-8:])
+        values = {"train__steps": step + 3, "schedule__kind": "constant"}
+        self.assert_done(self.train("--resume", "latest", **values))
+        self.assert_done(self.train(train__out="whole", **values))
+        end = f"checkpoints/step-{step + 3:08}"
+        self.assert_same_state(f"run/{end}", f"whole/{end}")
+
+    def test_sigterm_leaves_a_checkpoint(self):
+        path = self.stop(signal.SIGTERM)
+        result = self.train("--resume", path, train__steps=int(path[-8:]), schedule__kind="constant")
+        self.assert_done(result)
+        self.assertIn(f"\nresumed from {path} at step {int(path[-8:])}\n", result.stdout)
+
+
+class Terminal(ProgramTest):
+    def run_on_terminal(self, columns: int) -> str:
+        main, terminal = pty.openpty()
+        self.addCleanup(os.close, main)
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        process = self.start("--set", f"train.out=columns-{columns}", stdout=terminal)
+        os.close(terminal)
+        output = b""
+        while select.select([main], [], [], 60)[0]:
+            try:
+                output += os.read(main, 65536)
+            except OSError:  # what Linux reports once the last writer is gone
+                break
+        _, errors = process.communicate(timeout=30)
+        self.assertEqual((process.returncode, errors), (0, ""))
+        return output.decode().replace("\r\n", "\n")
+
+    def redraws(self, columns: int) -> list[str]:
+        """The lines that replaced each other; none is as wide as the terminal."""
+        first, *lines = self.run_on_terminal(columns).split("\r\033[K")
+        self.assertIn("policy ema", first)
+        lines[-1] = lines[-1].split("\n")[0]
+        self.assertEqual(len(lines), STEPS // 5)
+        for line in lines:
+            self.assertLess(len(line), columns)
+        return lines
+
+    def test_the_progress_bar_redraws_itself(self):
+        for number, line in enumerate(self.redraws(120), 1):
+            filled = 5 * number
+            bar = re.escape("[" + "#" * filled + "." * (20 - filled) + "] ")
+            self.assertRegex(line, f"^{bar}{STATUS.format(step=5 * number)}$")
+
+    def test_narrow_terminals_get_less(self):
+        self.assertRegex(self.redraws(80)[-1], f"^{STATUS.format(step=STEPS)}$")
+        self.assertRegex(self.redraws(30)[-1], rf"^step {STEPS}  loss ")

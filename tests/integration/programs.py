@@ -153,7 +153,9 @@ class ProgramTest(unittest.TestCase):
     def assert_same_state(self, one: str, other: str) -> None:
         """Two checkpoints continue alike: bytes of all tensors, and all of state.json but the clock."""
         for name in TENSOR_FILES:
-            self.assertEqual((self.folder / one / name).read_bytes(), (self.folder / other / name).read_bytes(), name)
+            self.assertEqual(
+                (self.folder / one / name).read_bytes(), (self.folder / other / name).read_bytes(), name
+            )
         states = [json.loads((self.folder / folder / "state.json").read_text()) for folder in (one, other)]
         for state in states:
             self.assertGreater(state.pop("seconds"), 0)

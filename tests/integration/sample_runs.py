@@ -67,7 +67,9 @@ class Drawing(SampleTest):
         self.assertEqual(self.message, f"2 samples with the raw weights of {LAST}: out.safetensors\n")
         self.assertNotEqual(raw, averages)
         self.assertEqual(self.drawn("--weights", f"{LAST}/model.safetensors"), raw)
-        self.assertEqual(self.message, f"2 samples with the weights of {LAST}/model.safetensors: out.safetensors\n")
+        self.assertEqual(
+            self.message, f"2 samples with the weights of {LAST}/model.safetensors: out.safetensors\n"
+        )
         shutil.copy(self.folder / LAST / "model.safetensors", self.folder / "alone.safetensors")
         self.assertEqual(self.drawn("--weights", "alone.safetensors", "--config", "tiny.toml"), raw)
 
@@ -77,7 +79,10 @@ class Refusals(SampleTest):
         for arguments, message in (
             (["--classes", "0"], "give exactly one of --checkpoint DIR and --weights FILE; neither is given"),
             (["--checkpoint", "run"], "--classes LIST is missing: write for example --classes 0,1,2"),
-            (["--chekpoint", "run", "--classes", "0"], "--chekpoint: unknown option; did you mean --checkpoint?"),
+            (
+                ["--chekpoint", "run", "--classes", "0"],
+                "--chekpoint: unknown option; did you mean --checkpoint?",
+            ),
         ):
             arguments = [*arguments, "--out", "out.png"]
             if "--chekpoint" in arguments:
@@ -95,7 +100,12 @@ class Refusals(SampleTest):
             (f"--classes: {CLASSES} is not a class of this model; allowed: 0 to 3", *run, "--classes", "0,4"),
             ('--classes 0,x: "x" is not allowed; wanted: an integer in [0, inf)', *run, "--classes", "0,x"),
             ('--steps 0: "0" is not allowed; wanted: an integer in [1, 10000]', *run, "--steps", "0"),
-            ("--cfg-channels 3: the model has 1 channels; allowed: 0 (all) to 1", *run, "--cfg-channels", "3"),
+            (
+                "--cfg-channels 3: the model has 1 channels; allowed: 0 (all) to 1",
+                *run,
+                "--cfg-channels",
+                "3",
+            ),
         ):
             self.assert_refused(CONFIGURATION, message, *arguments)
 
@@ -141,7 +151,8 @@ class Refusals(SampleTest):
         for message, *arguments in (
             ("--weights gone.safetensors: this file does not exist", "--weights", "gone.safetensors"),
             (
-                "--weights alone.safetensors: no config.toml beside it says which model this is; name one with "
+                "--weights alone.safetensors: no config.toml beside it says which model this is; "
+                "name one with "
                 "--config FILE",
                 *("--weights", "alone.safetensors"),
             ),
@@ -162,8 +173,16 @@ class Refusals(SampleTest):
         ]
         deeper = LAST.replace("run", "deeper")
         for weights, config, lists in (
-            (LAST, deeper, f"missing: {', '.join(block)}\n  of another shape: {table} ([5, 16], not [6, 16])"),
-            (deeper, LAST, f"of another shape: {table} ([6, 16], not [5, 16])\n  unknown: {', '.join(sorted(block))}"),
+            (
+                LAST,
+                deeper,
+                f"missing: {', '.join(block)}\n  of another shape: {table} ([5, 16], not [6, 16])",
+            ),
+            (
+                deeper,
+                LAST,
+                f"of another shape: {table} ([6, 16], not [5, 16])\n  unknown: {', '.join(sorted(block))}",
+            ),
         ):
             self.assert_refused(
                 FAILURE,
@@ -176,8 +195,19 @@ class Refusals(SampleTest):
         huge = CONFIG.replace("hidden = 16", "hidden = 65536").replace("depth = 1", "depth = 1024")
         (self.folder / "huge.toml").write_text(huge)
         result = self.sample(
-            *("--weights", f"{LAST}/model.safetensors", "--config", "huge.toml", "--classes", "0", "--out", "o.png"),
+            *(
+                "--weights",
+                f"{LAST}/model.safetensors",
+                "--config",
+                "huge.toml",
+                "--classes",
+                "0",
+                "--out",
+                "o.png",
+            ),
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30)),
         )
         self.assertEqual(result.returncode, MEMORY)
-        self.assertRegex(result.stderr, r"^dit-sample: out of CPU memory: .* \d{10,} bytes.*; draw fewer samples")
+        self.assertRegex(
+            result.stderr, r"^dit-sample: out of CPU memory: .* \d{10,} bytes.*; draw fewer samples"
+        )

@@ -28,7 +28,9 @@ class Usage(ProgramTest):
                 self.assertTrue(lines[0].startswith(f"{program.name}: "))
                 self.assertLessEqual(len(lines), 24)
                 self.assertLessEqual(max(map(len, lines)), 100)
-                self.assertIn("Exit codes: 0 done, 1 failure, 2 configuration or usage, 3 memory, 4 data", result.stdout)
+                self.assertIn(
+                    "Exit codes: 0 done, 1 failure, 2 configuration or usage, 3 memory, 4 data", result.stdout
+                )
 
     def test_version(self):
         for program in (programs.TRAIN, programs.SAMPLE):
@@ -43,7 +45,10 @@ class Usage(ProgramTest):
             (["--confg", "tiny.toml"], "--confg: unknown option; did you mean --config?"),
             (["tiny.toml"], "tiny.toml: an argument that belongs to no option; see dit-train --help"),
             (["--config"], "--config: needs a value"),
-            (["--config", "gone.toml"], "gone.toml: this file does not exist; give an existing file with --config"),
+            (
+                ["--config", "gone.toml"],
+                "gone.toml: this file does not exist; give an existing file with --config",
+            ),
         ):
             if arguments[:1] == ["tiny.toml"]:
                 arguments = ["--config", "tiny.toml", *arguments]
@@ -55,7 +60,9 @@ class Usage(ProgramTest):
         # A CUDA driver that cannot be loaded hides the machine's own, if it has one.
         (self.folder / "libcuda.so.1").write_bytes(b"")
         without_driver = {"env": {"LD_LIBRARY_PATH": str(self.folder), "OMP_NUM_THREADS": "1"}}
-        no_driver = "no CUDA driver is installed (libcuda.so.1 was not found); use --device cpu or --device auto"
+        no_driver = (
+            "no CUDA driver is installed (libcuda.so.1 was not found); use --device cpu or --device auto"
+        )
         no_device = "no such device; allowed: auto, cpu, cuda, or cuda:INDEX such as cuda:0"
         for device, message in (
             ("cuda", no_driver),
@@ -87,9 +94,24 @@ class Configuration(ProgramTest):
     def test_in_the_file(self):
         for case in (
             ("hidden =", "hiden =", "hiden", "unknown key model.hiden; did you mean model.hidden?"),
-            ("[optimizer]", "[optimiser]", "optimiser", "unknown table [optimiser]; did you mean [optimizer]?"),
-            ("batch = 8", 'batch = "8"', '"8"', 'data.batch = "8" is a string; wanted: an integer in [1, inf)'),
-            ("batch = 8", "batch = 0.5", "0.5", "data.batch = 0.5 is a float; wanted: an integer in [1, inf)"),
+            (
+                "[optimizer]",
+                "[optimiser]",
+                "optimiser",
+                "unknown table [optimiser]; did you mean [optimizer]?",
+            ),
+            (
+                "batch = 8",
+                'batch = "8"',
+                '"8"',
+                'data.batch = "8" is a string; wanted: an integer in [1, inf)',
+            ),
+            (
+                "batch = 8",
+                "batch = 0.5",
+                "0.5",
+                "data.batch = 0.5 is a float; wanted: an integer in [1, inf)",
+            ),
             ("batch = 8", "batch = 0", "0\n\n[model]", "data.batch = 0 is out of range; allowed: [1, inf)"),
             ("lr = 1e-3", "lr = -1", "-1", "optimizer.lr = -1 is out of range; allowed: (0, inf)"),
         ):
@@ -115,14 +137,16 @@ class RunFolder(ProgramTest):
         self.assert_fails(
             self.train(),
             CONFIGURATION,
-            "run already holds a run; continue it with --resume latest, or name another folder: --set train.out=run-2",
+            "run already holds a run; continue it with --resume latest, or name another folder: "
+            "--set train.out=run-2",
         )
         self.assertEqual((self.folder / "run" / "log.jsonl").read_bytes(), before)
         shutil.rmtree(self.folder / LAST)
         self.assert_fails(
             self.train(),
             CONFIGURATION,
-            "run already holds a run that has no checkpoint; remove the folder if that run has ended, or name another "
+            "run already holds a run that has no checkpoint; remove the folder if that run has "
+            "ended, or name another "
             "folder: --set train.out=run-2",
         )
 
@@ -142,7 +166,8 @@ class RunFolder(ProgramTest):
             self.assert_fails(
                 self.train("--resume", what),
                 CONFIGURATION,
-                f"--resume {what}: no complete checkpoint in {folder}/checkpoints; name a run folder or a checkpoint "
+                f"--resume {what}: no complete checkpoint in {folder}/checkpoints; name a run folder "
+                "or a checkpoint "
                 "folder, or start anew without --resume",
             )
         self.assertFalse((self.folder / "run").exists())
@@ -155,7 +180,8 @@ class RunFolder(ProgramTest):
             f"checkpoint {LAST} was written with another configuration:\n"
             "  data.batch: 8 in the checkpoint, 4 now\n"
             "  optimizer.lr: 0.001 in the checkpoint, 0.1 now\n"
-            f"use the checkpoint's configuration ({LAST}/config.toml) or start a new run in another train.out",
+            f"use the checkpoint's configuration ({LAST}/config.toml) or start a new run in another "
+            "train.out",
         )
 
     def test_resume_from_a_damaged_checkpoint(self):
@@ -175,7 +201,8 @@ class RunFolder(ProgramTest):
         self.assert_fails(
             self.train("--resume", older),
             CONFIGURATION,
-            f"--resume {older}: run holds the newer {LAST}; continue that with --resume latest, or start a branch in "
+            f"--resume {older}: run holds the newer {LAST}; continue that with --resume latest, or "
+            "start a branch in "
             "another folder: --set train.out=run-2",
         )
         self.assert_done(self.train("--resume", older, train__out="run-2"))
@@ -203,7 +230,8 @@ class Data(ProgramTest):
     def test_other_number_of_labels(self):
         (self.folder / "few").write_bytes(idx_labels(9))
         self.assert_refused(
-            f"few: holds 9 labels, but images holds {IMAGES} images; give two files of one set", data__labels="few"
+            f"few: holds 9 labels, but images holds {IMAGES} images; give two files of one set",
+            data__labels="few",
         )
 
     def test_other_kind_of_file(self):
@@ -230,9 +258,8 @@ class Memory(ProgramTest):
         self.assertEqual(result.returncode, MEMORY)
         self.assertRegex(
             result.stderr,
-            r"^dit-train: out of CPU memory: \d{10,} bytes asked for by model with \d+ bytes alive \(parameters \d+\); "
-            + self.ADVICE
-            + "\n$",
+            r"^dit-train: out of CPU memory: \d{10,} bytes asked for by model with \d+ bytes alive "
+            r"\(parameters \d+\); " + self.ADVICE + "\n$",
         )
 
     def test_a_model_that_does_not_fit_without_the_ledger(self):
@@ -247,18 +274,27 @@ class Memory(ProgramTest):
 
 class Failures(ProgramTest):
     def test_loss_that_is_not_finite(self):
-        values = {"optimizer__lr": "1e30", "optimizer__clip": 0, "train__log_every": 3, "train__checkpoint_every": 1}
+        values = {
+            "optimizer__lr": "1e30",
+            "optimizer__clip": 0,
+            "train__log_every": 3,
+            "train__checkpoint_every": 1,
+        }
         advice = "Try a lower optimizer.lr, a longer schedule.warmup or a smaller optimizer.clip"
         good = "run/checkpoints/step-00000001"
         message = "the loss or a gradient became infinite or NaN in {}; the weights were not changed by it. "
         self.assert_fails(
-            self.train(**values), FAILURE, message.format("step 2") + f"Last good checkpoint: {good}. {advice}"
+            self.train(**values),
+            FAILURE,
+            message.format("step 2") + f"Last good checkpoint: {good}. {advice}",
         )
         self.assertEqual(self.checkpoints(), ["step-00000001"])
         self.assertEqual(self.log()[-1]["event"], "checkpoint")
         again = self.train("--resume", good, **values)
         self.assertIn(f"\nresumed from {good} at step 1\n", again.stdout)
-        self.assert_fails(again, FAILURE, message.format("step 2") + f"Last good checkpoint: {good}. {advice}")
+        self.assert_fails(
+            again, FAILURE, message.format("step 2") + f"Last good checkpoint: {good}. {advice}"
+        )
         self.assert_fails(
             self.train(**{**values, "train__out": "other", "train__checkpoint_every": 0}),
             FAILURE,
@@ -267,7 +303,9 @@ class Failures(ProgramTest):
 
     def test_a_checkpoint_that_cannot_be_written(self):
         self.copy_finished_run()
-        least = min((self.folder / LAST / name).stat().st_size for name in ("model.safetensors", "ema.safetensors"))
+        least = min(
+            (self.folder / LAST / name).stat().st_size for name in ("model.safetensors", "ema.safetensors")
+        )
 
         def limit() -> None:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

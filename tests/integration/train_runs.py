@@ -18,10 +18,8 @@ from programs import CLASSES, LAST, SIDE, STEPS, ProgramTest, execute, finished_
 import programs
 from png import read_png
 
-PHASES = {"build", "first_step", "forward", "backward", "optimizer", "ema", "sample", "validate", "save", "last_batch"}
-CATEGORIES = {
-    "parameters", "casts", "gradients", "optimizer", "ema", "saved", "data", "temporaries", "scratch", "other",
-}  # fmt: skip
+PHASES = set("build first_step forward backward optimizer ema sample validate save last_batch".split())
+CATEGORIES = set("parameters casts gradients optimizer ema saved data temporaries scratch other".split())
 STATUS = (
     r"step {step}  loss \d+\.\d{{4}}  \d+ images/s  peak \d+\.\d [KMG]iB  \d+:\d\d elapsed, \d+:\d\d left"
 )
@@ -36,7 +34,9 @@ class DoneRun(ProgramTest):
         self.run_folder = self.folder / "run"
 
     def test_leaves_its_folder_complete(self):
-        files = {str(path.relative_to(self.run_folder)) for path in self.run_folder.rglob("*") if path.is_file()}
+        files = {
+            str(path.relative_to(self.run_folder)) for path in self.run_folder.rglob("*") if path.is_file()
+        }
         names = "config.toml ema.safetensors manifest.json model.safetensors optimizer.safetensors".split()
         names += ["random.safetensors", "state.json"]
         expected = {"config.toml", "log.jsonl", "memory.json", f"samples/step-{STEPS:08}.png"}
@@ -95,7 +95,15 @@ class DoneRun(ProgramTest):
         log = self.log()
         self.assertEqual(
             [(line["event"], line["step"]) for line in log],
-            [("start", 0), ("step", 5), ("step", 10), ("step", 15), ("step", 20), ("checkpoint", 20), ("end", 20)],
+            [
+                ("start", 0),
+                ("step", 5),
+                ("step", 10),
+                ("step", 15),
+                ("step", 20),
+                ("checkpoint", 20),
+                ("end", 20),
+            ],
         )
         self.assertEqual({key: log[0][key] for key in ("device", "threads")}, {"device": "cpu", "threads": 1})
         self.assertGreater(log[0]["parameters"], 0)
@@ -144,7 +152,8 @@ class Resume(ProgramTest):
         result = self.train("--resume", "run", train__steps=STEPS + 1, train__seconds=1000)
         self.assert_done(result)
         self.assertIn(
-            f"\nresumed from {LAST} at step {STEPS}; train.seconds is set, so the clock decides when the run ends "
+            f"\nresumed from {LAST} at step {STEPS}; train.seconds is set, so the clock decides when "
+            "the run ends "
             "and the result is not bit-equal to an uninterrupted run\n",
             result.stdout,
         )
@@ -155,7 +164,8 @@ class Resume(ProgramTest):
         self.assert_fails(
             self.train("--resume", "latest", train__steps=steps, train__threads=2),
             2,
-            f"{LAST} was written with 1 threads, this run has 2, and results depend on it; use --set train.threads=1, "
+            f"{LAST} was written with 1 threads, this run has 2, and results depend on it; use --set "
+            "train.threads=1, "
             "or accept other rounding with --set train.allow_thread_change=true",
         )
         allowed = {"train__threads": 2, "train__allow_thread_change": "true"}
@@ -167,7 +177,8 @@ class Resume(ProgramTest):
         result = self.train("--resume", "latest")
         self.assert_done(result)
         self.assertIn(
-            f"\nnothing left to train at step {STEPS}; to go on, raise train.steps or train.seconds\n", result.stdout
+            f"\nnothing left to train at step {STEPS}; to go on, raise train.steps or train.seconds\n",
+            result.stdout,
         )
         self.assertNotIn("final loss", result.stdout)
 

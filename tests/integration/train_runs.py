@@ -164,7 +164,7 @@ class Resume(ProgramTest):
         self.assert_fails(
             self.train("--resume", "latest", train__steps=steps, train__threads=2),
             2,
-            f"{LAST} was written with 1 threads, this run has 2, and results depend on it; use --set "
+            f"{LAST} was written with train.threads = 1, this run has 2, and results depend on it; use --set "
             "train.threads=1, "
             "or accept other rounding with --set train.allow_thread_change=true",
         )

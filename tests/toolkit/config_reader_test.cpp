@@ -74,6 +74,15 @@ TEST_CASE("config reader: a policy has three states") {
         "base.toml:3:24: policies.ema.enabled = 1 is an integer; wanted: one of \"default\" | true | false");
 }
 
+TEST_CASE("config reader: learn_sigma follows the objective unless it is given") {
+  const LoadedConfig loaded = read(runnable);
+  CHECK_FALSE(loaded.config.model.learn_sigma);
+  CHECK(loaded.origins.at("model.learn_sigma") == "default: rectified flow predicts no variance");
+  CHECK(error_in(runnable + "model.learn_sigma = true") ==
+        "base.toml:3:21: model.learn_sigma = true has no use with diffusion.objective = \"rectified_flow\", which "
+        "predicts no variance; set model.learn_sigma = false");
+}
+
 TEST_CASE("config reader: dotted keys and inline tables") {
   const LoadedConfig loaded = read(
       "train = {steps = 3, seed = 7}\n"

@@ -17,6 +17,7 @@ RunConfig smallest() {
   RunConfig config;
   config.train.steps = 1;
   config.model.name = "DiT-S/4";
+  config.model.learn_sigma = false;  // the only value for rectified flow
   return config;
 }
 
@@ -147,7 +148,7 @@ image_size = 32  # default
 channels = 4  # default
 classes = 1000  # default
 class_dropout = 0.1  # default
-learn_sigma = true  # default
+learn_sigma = false  # default: rectified flow predicts no variance
 mlp_ratio = 4.0  # default
 mlp_dropout = 0.0  # default
 

@@ -262,7 +262,8 @@ class Reader {
     places_[entry.key] = entry.value_place;
   }
 
-  LoadedConfig checked() const {
+  LoadedConfig checked() {
+    follow_objective();
     check_rules(loaded_, places_, file_name_);
     return loaded_;
   }
@@ -275,6 +276,14 @@ class Reader {
       if (parent_of(table) == entry.key) return "such as " + in_brackets(table);
     }
     return "";
+  }
+
+  /// Defaults that depend on another key.
+  void follow_objective() {
+    const bool written = places_.count("model.learn_sigma") > 0;
+    if (written || loaded_.config.diffusion.objective != "rectified_flow") return;
+    loaded_.config.model.learn_sigma = false;
+    loaded_.origins["model.learn_sigma"] = "default: rectified flow predicts no variance";
   }
 
   std::string file_name_;

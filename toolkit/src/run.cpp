@@ -279,8 +279,8 @@ void check_resume(const LoadedConfig& loaded, const std::filesystem::path& folde
   if (!problem.empty()) throw ConfigError(problem);
   const int threads = threads_of(checkpoint);
   if (threads != *loaded.config.train.threads && !loaded.config.train.allow_thread_change) {
-    throw ConfigError(folder.string() + " was written with " + std::to_string(threads) +
-                      " threads, this run has " + std::to_string(*loaded.config.train.threads) +
+    throw ConfigError(folder.string() + " was written with train.threads = " + std::to_string(threads) +
+                      ", this run has " + std::to_string(*loaded.config.train.threads) +
                       ", and results depend on it; use --set train.threads=" + std::to_string(threads) +
                       ", or accept other rounding with --set train.allow_thread_change=true");
   }

@@ -31,7 +31,7 @@ Owner owner_at(size_t index) {
 
 bool temporary(OwnerId id) { return id.category == Category::temporaries; }
 
-void check(const Block* block) {
+void check(const MemoryBlock* block) {
   if (block->mark != kLive) throw std::logic_error("memory ledger: not a live block of the counting allocator");
 }
 
@@ -98,9 +98,9 @@ void MemoryAccounts::raise_peak() {
   peak_pending_ = true;
 }
 
-void MemoryAccounts::birth(Block* block, int64_t bytes, OwnerId owner) {
+void MemoryAccounts::birth(MemoryBlock* block, int64_t bytes, OwnerId owner) {
   std::lock_guard lock(mutex_);
-  *block = Block{nullptr, first_, bytes, serial_++, owner, owner, 0, kLive};
+  *block = MemoryBlock{nullptr, first_, bytes, serial_++, owner, owner, 0, kLive};
   if (first_ != nullptr) first_->previous = block;
   first_ = block;
   add(owner, bytes);
@@ -108,7 +108,7 @@ void MemoryAccounts::birth(Block* block, int64_t bytes, OwnerId owner) {
   raise_peak();
 }
 
-void MemoryAccounts::death(Block* block) {
+void MemoryAccounts::death(MemoryBlock* block) {
   std::lock_guard lock(mutex_);
   check(block);
   keep_peak();
@@ -119,7 +119,7 @@ void MemoryAccounts::death(Block* block) {
   block->mark = kDead;
 }
 
-void MemoryAccounts::move(Block* block, OwnerId to) {
+void MemoryAccounts::move(MemoryBlock* block, OwnerId to) {
   if (block->owner == to) return;
   log(MemoryEvent::Kind::transfer, block->serial, block->bytes, block->owner, to);
   add(block->owner, -block->bytes);
@@ -127,7 +127,7 @@ void MemoryAccounts::move(Block* block, OwnerId to) {
   block->owner = to;
 }
 
-void MemoryAccounts::assign(Block* block, OwnerId owner) {
+void MemoryAccounts::assign(MemoryBlock* block, OwnerId owner) {
   const bool held_if_saved = temporary(owner);
   std::lock_guard lock(mutex_);
   check(block);
@@ -135,13 +135,13 @@ void MemoryAccounts::assign(Block* block, OwnerId owner) {
   if (block->saved == 0 || !held_if_saved) move(block, owner);
 }
 
-void MemoryAccounts::hold(Block* block, OwnerId owner) {
+void MemoryAccounts::hold(MemoryBlock* block, OwnerId owner) {
   std::lock_guard lock(mutex_);
   check(block);
   if (block->saved++ == 0 && temporary(block->holder)) move(block, owner);
 }
 
-void MemoryAccounts::release(Block* block) {
+void MemoryAccounts::release(MemoryBlock* block) {
   std::lock_guard lock(mutex_);
   check(block);
   if (--block->saved == 0) move(block, block->holder);
@@ -169,7 +169,7 @@ int64_t MemoryAccounts::disown_temporaries() {
   std::lock_guard lock(mutex_);
   keep_peak();
   int64_t moved = 0;
-  for (Block* block = first_; block != nullptr; block = block->next) {
+  for (MemoryBlock* block = first_; block != nullptr; block = block->next) {
     if (!temporary(block->owner)) continue;
     block->holder = owner_id(Category::other, owner_of(block->owner).label);
     move(block, block->holder);
@@ -192,7 +192,7 @@ MemorySums MemoryAccounts::walk() const {
   std::lock_guard lock(mutex_);
   MemorySums sums;
   sums.by_owner.resize(live_.by_owner.size(), 0);
-  for (const Block* block = first_; block != nullptr; block = block->next) {
+  for (const MemoryBlock* block = first_; block != nullptr; block = block->next) {
     sums.by_owner.at(block->owner.index) += block->bytes;
     sums.bytes += block->bytes;
   }

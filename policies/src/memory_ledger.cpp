@@ -60,11 +60,11 @@ OwnerId operator_owner() {
 
 // ---- the allocator ----
 
-Block* header_of(void* pointer) { return static_cast<Block*>(pointer) - 1; }
+MemoryBlock* header_of(void* pointer) { return static_cast<MemoryBlock*>(pointer) - 1; }
 
 void free_counted(void* pointer) {
   if (pointer == nullptr) return;
-  Block* block = header_of(pointer);
+  MemoryBlock* block = header_of(pointer);
   cpu_accounts().death(block);
   c10::free_cpu(block);
 }
@@ -88,11 +88,11 @@ class CountingAllocator final : public c10::Allocator {
     if (bytes == 0) return {nullptr, nullptr, &free_counted, cpu};
     void* base = nullptr;
     try {
-      base = c10::alloc_cpu(bytes + sizeof(Block));
+      base = c10::alloc_cpu(bytes + sizeof(MemoryBlock));
     } catch (const c10::Error&) {
       throw_out_of_memory(bytes);
     }
-    auto* block = static_cast<Block*>(base);
+    auto* block = static_cast<MemoryBlock*>(base);
     const OwnerId owner = scope_owner ? *scope_owner : operator_owner();
     cpu_accounts().birth(block, static_cast<int64_t>(bytes), owner);
     return {block + 1, block + 1, &free_counted, cpu};
@@ -121,7 +121,7 @@ class LedgeredTensor final : public SavedTensor {
 
  private:
   const std::unique_ptr<SavedTensor> kept_;  // keeps the block alive longer than block_ is used
-  Block* const block_;
+  MemoryBlock* const block_;
 };
 
 class SavedTensorLedger final : public SavedTensorLayer {
@@ -136,7 +136,7 @@ class ClaimGradient final : public torch::autograd::PostAccumulateGradHook {
  public:
   explicit ClaimGradient(std::string_view label) : owner_(owner_id(Category::gradients, label)) {}
   void operator()(const at::Tensor& parameter) override {
-    Block* block = counted_block(parameter.grad());
+    MemoryBlock* block = counted_block(parameter.grad());
     if (block != nullptr) cpu_accounts().assign(block, owner_);
   }
 
@@ -179,7 +179,7 @@ OwnerScope::~OwnerScope() {
   }
 }
 
-Block* counted_block(const at::Tensor& tensor) {
+MemoryBlock* counted_block(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage()) return nullptr;
   const at::DataPtr& data = tensor.storage().data_ptr();
   if (data.get() == nullptr || data.get_deleter() != &free_counted) return nullptr;
@@ -187,7 +187,7 @@ Block* counted_block(const at::Tensor& tensor) {
 }
 
 void claim(const at::Tensor& tensor, Category category, std::string_view label) {
-  Block* block = counted_block(tensor);
+  MemoryBlock* block = counted_block(tensor);
   if (block != nullptr) cpu_accounts().assign(block, owner_id(category, label));
 }
 

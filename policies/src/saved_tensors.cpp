@@ -87,6 +87,13 @@ std::unique_ptr<SavedTensor> SavedTensorStack::pack(const at::Tensor& tensor) co
   return top_->layer->pack(tensor, SavedTensorStack(top_->below));
 }
 
+SavedTensorStack SavedTensorStack::keepers() const {
+  if (top_ == nullptr) return *this;
+  const SavedTensorStack under = SavedTensorStack(top_->below).keepers();
+  if (!top_->layer->keeps()) return under;
+  return SavedTensorStack(std::make_shared<Node>(top_->layer, under.top_));
+}
+
 SavedTensorScope::SavedTensorScope(std::shared_ptr<SavedTensorLayer> layer) {
   auto node = std::make_shared<SavedTensorStack::Node>(std::move(layer), SavedTensorStack::current().top_);
   guard_ = std::make_unique<c10::DebugInfoGuard>(kKind, std::move(node));

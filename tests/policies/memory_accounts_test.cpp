@@ -26,7 +26,7 @@ int64_t phase_peak(const MemoryAccounts& accounts, const std::string& name) {
 
 TEST_CASE("every byte has one owner and the sums follow births, transfers and deaths") {
   MemoryAccounts accounts;
-  Block a, b;
+  MemoryBlock a, b;
   accounts.birth(&a, 100, kOp);
   accounts.birth(&b, 40, kWeights);
   CHECK(accounts.live_bytes() == 140);
@@ -43,7 +43,7 @@ TEST_CASE("every byte has one owner and the sums follow births, transfers and de
 
 TEST_CASE("a temporary that autograd holds is saved until it is released; a parameter stays a parameter") {
   MemoryAccounts accounts;
-  Block activation, weight;
+  MemoryBlock activation, weight;
   accounts.birth(&activation, 100, kOp);
   accounts.birth(&weight, 40, kWeights);
   accounts.hold(&activation, kSaved);
@@ -63,7 +63,7 @@ TEST_CASE("a temporary that autograd holds is saved until it is released; a para
 
 TEST_CASE("a phase keeps the sums at its highest total, not those at its end") {
   MemoryAccounts accounts;
-  Block a, b, c;
+  MemoryBlock a, b, c;
   accounts.birth(&a, 10, kWeights);
   accounts.enter_phase("forward");
   accounts.birth(&b, 100, kOp);
@@ -87,7 +87,7 @@ TEST_CASE("a phase keeps the sums at its highest total, not those at its end") {
 
 TEST_CASE("what is temporary between steps becomes other, under its operator's name") {
   MemoryAccounts accounts;
-  Block leaked, owned;
+  MemoryBlock leaked, owned;
   accounts.birth(&leaked, 7, kOp);
   accounts.birth(&owned, 5, kWeights);
   CHECK(accounts.disown_temporaries() == 7);
@@ -102,7 +102,7 @@ TEST_CASE("what is temporary between steps becomes other, under its operator's n
 TEST_CASE("replaying the event log gives the same sums at every phase's peak") {
   MemoryAccounts accounts;
   std::mt19937 random(7);
-  std::vector<std::unique_ptr<Block>> live;
+  std::vector<std::unique_ptr<MemoryBlock>> live;
   std::vector<int> holds;
   const OwnerId owners[] = {kOp, kWeights, kSaved, owner_id(Category::temporaries, "aten::add")};
   const MemorySums start = accounts.start_event_log();
@@ -111,7 +111,7 @@ TEST_CASE("replaying the event log gives the same sums at every phase's peak") {
     const size_t index = live.empty() ? 0 : random() % live.size();
     switch (live.empty() ? 0 : random() % 8) {
       case 0: case 1: case 2:
-        live.push_back(std::make_unique<Block>());
+        live.push_back(std::make_unique<MemoryBlock>());
         holds.push_back(0);
         accounts.birth(live.back().get(), 1 + random() % 1000, owners[random() % 2 * 3]);
         break;
@@ -149,7 +149,7 @@ TEST_CASE("replaying the event log gives the same sums at every phase's peak") {
 
 TEST_CASE("a block that is not alive is refused") {
   MemoryAccounts accounts;
-  Block block;
+  MemoryBlock block;
   CHECK_THROWS_WITH(accounts.death(&block), "memory ledger: not a live block of the counting allocator");
   accounts.birth(&block, 1, kOp);
   accounts.death(&block);

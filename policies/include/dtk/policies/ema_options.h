@@ -1,11 +1,8 @@
 // Options of the EMA policy, free of LibTorch so that configuration code stays quick to compile.
 #pragma once
+#include <dtk/policies/enabled.h>
 
 namespace dtk::policies {
-
-/// Three states: only `on` and `off` were asked for by the user; a policy that is asked for and has no
-/// effect is an error, a default without effect is a line in the report.
-enum class Enabled { by_default, on, off };
 
 struct EmaOptions {
   Enabled enabled = Enabled::by_default;

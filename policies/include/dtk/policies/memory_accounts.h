@@ -36,9 +36,9 @@ Owner owner_of(OwnerId id);
 
 /// Header in front of each counted block. The blocks form a list through their headers, so that the
 /// ledger needs no map from address to block.
-struct alignas(64) Block {
-  Block* previous = nullptr;
-  Block* next = nullptr;
+struct alignas(64) MemoryBlock {
+  MemoryBlock* previous = nullptr;
+  MemoryBlock* next = nullptr;
   int64_t bytes = 0;
   uint64_t serial = 0;  // order of birth
   OwnerId owner;        // whom the bytes are counted for now
@@ -46,7 +46,7 @@ struct alignas(64) Block {
   uint32_t saved = 0;   // tensors saved for backward that lie in this block
   uint32_t mark = 0;    // guards against freeing what is not a counted block
 };
-static_assert(sizeof(Block) == 64, "the user's pointer behind the header must stay 64-byte aligned");
+static_assert(sizeof(MemoryBlock) == 64, "the user's pointer behind the header must stay 64-byte aligned");
 
 /// One change of the books, as the event log records it. `from` == `to` for births (from unused) and
 /// deaths (to unused).
@@ -80,14 +80,14 @@ PhasePeak highest(const std::vector<PhasePeak>& phases);
 /// Thread-safe. All byte counts are requested bytes, without header, alignment or malloc's own overhead.
 class MemoryAccounts final : public PhaseMeter {
  public:
-  void birth(Block* block, int64_t bytes, OwnerId owner);
-  void death(Block* block);
+  void birth(MemoryBlock* block, int64_t bytes, OwnerId owner);
+  void death(MemoryBlock* block);
   /// Gives the block to `owner`; while autograd holds a temporary, it stays counted as saved.
-  void assign(Block* block, OwnerId owner);
+  void assign(MemoryBlock* block, OwnerId owner);
   /// A tensor in this block was saved for backward under `owner` (category saved) / was released.
   /// Only temporaries change hands: a parameter or an input batch that autograd also holds keeps its owner.
-  void hold(Block* block, OwnerId owner);
-  void release(Block* block);
+  void hold(MemoryBlock* block, OwnerId owner);
+  void release(MemoryBlock* block);
 
   std::string enter_phase(std::string_view name) override;
 
@@ -114,7 +114,7 @@ class MemoryAccounts final : public PhaseMeter {
     int64_t peak = -1;  // below any total, so that the first event sets it
     MemorySums sums;
   };
-  void move(Block* block, OwnerId to);
+  void move(MemoryBlock* block, OwnerId to);
   void add(OwnerId owner, int64_t bytes);
   void raise_peak();
   void keep_peak();
@@ -122,7 +122,7 @@ class MemoryAccounts final : public PhaseMeter {
   size_t phase_index(std::string_view name);
 
   mutable std::mutex mutex_;  // guards everything below
-  Block* first_ = nullptr;
+  MemoryBlock* first_ = nullptr;
   uint64_t serial_ = 0;
   MemorySums live_;
   std::vector<Phase> phases_{{"build", -1, {}}};

@@ -50,7 +50,7 @@ class OwnerScope {
 void claim(const at::Tensor& tensor, Category category, std::string_view label);
 
 /// The counted block under a tensor's storage, or null.
-Block* counted_block(const at::Tensor& tensor);
+MemoryBlock* counted_block(const at::Tensor& tensor);
 
 /// Gives each parameter's gradient to (gradients, label) at the instant autograd writes it. Uses the one
 /// post-accumulate hook that LibTorch keeps per parameter. No effect on a parameter that needs no gradient.

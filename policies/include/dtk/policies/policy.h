@@ -2,6 +2,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <dtk/policies/report.h>
+#include <dtk/policies/seam.h>
 
 #include <cstdint>
 #include <map>
@@ -26,10 +27,21 @@ class WeightExchange {
   virtual ~WeightExchange() = default;
 };
 
+/// State of LibTorch that a policy changes for a while, put back at the end of the object's life.
+class PolicyScope {
+ public:
+  virtual ~PolicyScope() = default;
+};
+
 class Policy {
  public:
   virtual ~Policy() = default;
   virtual std::string name() const = 0;
+  /// Puts the policy into the model: wraps what it needs of the seam. Once, before training; the policy may
+  /// end before the model.
+  virtual void apply(Seam&) {}
+  /// Around each forward pass, loss included; ends before backward. Null if there is nothing to change.
+  virtual std::unique_ptr<PolicyScope> forward_scope() { return nullptr; }
   /// After each optimizer step. Reads no value on the host.
   virtual void after_step() {}
   /// The weights to sample with, in place of the model's own; null if the policy has none.

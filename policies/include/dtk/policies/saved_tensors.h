@@ -30,6 +30,8 @@ class SavedTensorLayer {
   /// `tensor` is detached and shares the storage and version counter of the original. Keep it by
   /// below.pack(tensor), or return an object that can make it again. Runs without grad mode.
   virtual std::unique_ptr<SavedTensor> pack(const at::Tensor& tensor, const SavedTensorStack& below) = 0;
+  /// False for a layer that lets tensors go and makes them again, such as checkpointing.
+  virtual bool keeps() const { return true; }
 };
 
 /// The layers under a given one; copies are cheap.
@@ -42,6 +44,8 @@ class SavedTensorStack {
   /// Passes the tensor to the top layer; below the last one it is kept as it is, with its version.
   std::unique_ptr<SavedTensor> pack(const at::Tensor& tensor) const;
   bool empty() const { return top_ == nullptr; }
+  /// The same layers without those that do not keep: where a tensor goes that was just made again.
+  SavedTensorStack keepers() const;
 
  private:
   explicit SavedTensorStack(std::shared_ptr<const Node> top) : top_(std::move(top)) {}

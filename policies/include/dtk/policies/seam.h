@@ -25,4 +25,11 @@ using Keep = std::function<at::Tensor(std::string_view name, at::Tensor value)>;
 using Attention = std::function<at::Tensor(at::Tensor q, at::Tensor k, at::Tensor v,
                                            const std::optional<at::Tensor>& mask, double dropout)>;
 
+/// The functions a model calls. A policy replaces those it needs by ones that call what was there.
+struct Seam {
+  Run run;
+  Keep keep;
+  Attention attention;
+};
+
 }  // namespace dtk::policies

@@ -1,0 +1,57 @@
+// Activation checkpointing: a segment keeps its inputs only, and backward computes the rest again.
+//
+// Non-reentrant, on the stack of saved-tensor layers (saved_tensors.h): forward builds the ordinary graph,
+// whose saved tensors are dropped; the first of them that backward asks for runs the segment once more and
+// collects them all. So parameters need not be listed, gradients flow through one real graph, segments nest,
+// and the recomputation stops at the last tensor that is needed. Needs a SavedTensorEngineGuard.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <dtk/policies/seam.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace dtk::policies {
+
+/// What checkpointing did so far in the process. Thread-safe to read.
+struct CheckpointCounts {
+  int64_t segments = 0;      // forward runs that were checkpointed
+  int64_t recomputes = 0;    // segments run again
+  int64_t early_stops = 0;   // of these, stopped at the last tensor needed
+  int64_t dropped = 0;       // tensors that forward did not keep
+};
+CheckpointCounts checkpoint_counts();
+
+/// Runs fn(inputs) as one segment and returns its outputs. In backward fn runs again on the same inputs, with
+/// the random state, autocast state and module path of this call; it must compute the same from them, and
+/// read no other tensors that need a gradient than its inputs and parameters. Without grad mode this is
+/// fn(inputs). `path` names the segment in errors.
+///
+/// Backward throws c10::Error when an input was changed in place since, or when the recomputation saves other
+/// tensors than forward did; what fn throws while it is recomputed passes unchanged. With retain_graph every
+/// backward recomputes.
+Tensors checkpoint(std::string_view path, const SubtreeFn& fn, Tensors&& inputs);
+
+/// Several consecutive sub-trees as one segment: begin with the first, append the next ones. Tensors that one
+/// call returns and a later one takes are inside the segment and are not kept.
+class CheckpointChain {
+ public:
+  CheckpointChain();
+  ~CheckpointChain();
+  CheckpointChain(const CheckpointChain&) = delete;
+  CheckpointChain& operator=(const CheckpointChain&) = delete;
+
+  /// As checkpoint(), as part of this segment.
+  Tensors append(std::string_view path, const SubtreeFn& fn, Tensors&& inputs);
+
+ private:
+  struct Frame;
+  class DropLayer;
+  class CollectLayer;
+  friend struct Frame;
+  std::shared_ptr<Frame> frame_;
+};
+
+}  // namespace dtk::policies

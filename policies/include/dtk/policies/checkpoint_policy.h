@@ -1,0 +1,33 @@
+// The activation checkpointing policy: which of a model's sub-trees are segments of checkpoint.h.
+#pragma once
+#include <dtk/policies/checkpoint_options.h>
+#include <dtk/policies/policy.h>
+#include <dtk/policies/seam.h>
+
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace dtk::policies {
+
+class CheckpointPolicy final : public Policy {
+ public:
+  /// `paths`: the model's sub-trees in order of execution. Throws PolicyError when a target matches nothing,
+  /// when `every` or `segment` is out of range or exceeds the number of matches, or when the policy was asked
+  /// for with keep = "all", which keeps everything.
+  CheckpointPolicy(const CheckpointOptions& options, const std::vector<std::string>& paths);
+
+  std::string name() const override { return "checkpoint"; }
+  void apply(Seam& seam) override;
+  PolicyReport report() const override;
+
+  /// The segments, each a list of consecutive paths.
+  const std::vector<std::vector<std::string>>& segments() const { return segments_; }
+
+ private:
+  CheckpointOptions options_;
+  std::vector<std::vector<std::string>> segments_;
+};
+
+}  // namespace dtk::policies

@@ -1,0 +1,18 @@
+// Which of a model's sub-trees a pattern means.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtk::policies {
+
+/// True if `pattern` means `path`: both are lists of components separated by dots, and "*" stands for exactly
+/// one component.
+bool glob_matches(std::string_view pattern, std::string_view path);
+
+/// The entries of `paths` that some pattern matches, in the order of `paths`, each once. Throws PolicyError
+/// naming `key`, the pattern and the nearest paths when a pattern matches nothing.
+std::vector<std::string> matching_paths(const std::vector<std::string>& patterns,
+                                        const std::vector<std::string>& paths, const std::string& key);
+
+}  // namespace dtk::policies

@@ -1,0 +1,286 @@
+#include <dtk/policies/checkpoint.h>
+#include <dtk/policies/guards.h>
+#include <dtk/policies/module_path.h>
+#include <dtk/policies/saved_tensors.h>
+
+#include <ATen/Context.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
+
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+namespace dtk::policies {
+namespace {
+
+std::atomic<int64_t> segments{0}, recomputes{0}, early_stops{0}, dropped{0};
+
+// Thrown by the layer that collects, through LibTorch's operator, once it has all that backward needs.
+struct EarlyStop {};
+
+// What a computation depends on besides its tensors, as it was when the segment ran.
+struct Surroundings {
+  explicit Surroundings(c10::Device on)
+      : device(on),
+        cpu_autocast(at::autocast::is_autocast_enabled(at::kCPU)),
+        cpu_dtype(at::autocast::get_autocast_dtype(at::kCPU)),
+        device_autocast(at::autocast::is_autocast_enabled(on.type())),
+        device_dtype(at::autocast::get_autocast_dtype(on.type())),
+        path(module_path()) {}
+
+  c10::Device device;
+  bool cpu_autocast;
+  at::ScalarType cpu_dtype;
+  bool device_autocast;
+  at::ScalarType device_dtype;
+  std::string path;
+};
+
+// Re-creates them; at the end everything is as before, and the casts of this recomputation are freed, which
+// would otherwise outlive the next optimizer step and be stale then.
+class SurroundingsScope {
+ public:
+  explicit SurroundingsScope(const Surroundings& s)
+      : cpu_(at::kCPU, s.cpu_autocast, s.cpu_dtype),
+        device_(s.device.type(), s.device_autocast, s.device_dtype),
+        path_(s.path),
+        grad_(true) {}
+
+ private:
+  AutocastGuard cpu_, device_;
+  ModulePathScope path_;
+  at::AutoGradMode grad_;
+};
+
+struct RandomState {
+  std::string cpu, device;
+  friend bool operator==(const RandomState&, const RandomState&) = default;
+};
+
+RandomState random_state(c10::Device device) {
+  const auto state = [](c10::Device d) { return generator_state(at::globalContext().defaultGenerator(d)); };
+  return {state(at::kCPU), device.is_cpu() ? std::string() : state(device)};
+}
+
+// One tensor that forward saved: what it must look like when it is made again.
+struct Slot {
+  at::DimVector sizes;
+  at::ScalarType dtype;
+  c10::Device device;
+  bool needed = true;                  // autograd still holds it
+  std::unique_ptr<SavedTensor> value = nullptr;  // between recomputation and use
+};
+
+std::string describe(at::IntArrayRef sizes, at::ScalarType dtype, c10::Device device) {
+  return c10::str(sizes, " ", dtype, " on ", device);
+}
+
+}  // namespace
+
+// A segment: what it takes to run it again. Shared by the chain while forward runs and by every saved tensor.
+struct CheckpointChain::Frame {
+  // An input of a call: number `index` of what call `call` returned, or of the segment's own inputs.
+  struct Source {
+    static constexpr size_t kOutside = SIZE_MAX;
+    size_t call = kOutside;
+    size_t index = 0;
+  };
+  struct Input {
+    std::unique_ptr<SavedTensor> tensor;  // kept by the layers below this segment
+    bool requires_grad;
+  };
+  struct Call {
+    std::string path;
+    SubtreeFn fn;
+    std::vector<Source> sources;
+    Surroundings surroundings;
+    std::optional<RandomState> random;  // before the call, if the call drew
+    std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> outputs;
+  };
+
+  explicit Frame(SavedTensorStack under) : below(std::move(under)) {}
+  Source source_of(const at::Tensor& input);
+  at::Tensor take(size_t index);
+  void recompute();
+  void run_calls(const Tensors& outside);
+  void collect(size_t index, const at::Tensor& tensor, const SavedTensorStack& keep_by);
+  [[noreturn]] void mismatch(const std::string& what) const;
+
+  const SavedTensorStack below;
+  std::vector<Call> calls;
+  std::vector<Input> inputs;
+  std::vector<Slot> slots;
+  std::recursive_mutex mutex;  // backward may unpack on several threads; nested segments on one
+};
+
+// Forward: counts what autograd wants to save and keeps none of it.
+class CheckpointChain::DropLayer final : public SavedTensorLayer {
+ public:
+  explicit DropLayer(std::shared_ptr<Frame> frame) : frame_(std::move(frame)) {}
+  bool keeps() const override { return false; }
+
+  std::unique_ptr<SavedTensor> pack(const at::Tensor& tensor, const SavedTensorStack&) override {
+    std::lock_guard lock(frame_->mutex);
+    frame_->slots.push_back({at::DimVector(tensor.sizes()), tensor.scalar_type(), tensor.device()});
+    ++dropped;
+    return std::make_unique<Dropped>(frame_, frame_->slots.size() - 1);
+  }
+
+ private:
+  class Dropped final : public SavedTensor {
+   public:
+    Dropped(std::shared_ptr<Frame> frame, size_t index) : frame_(std::move(frame)), index_(index) {}
+    ~Dropped() override {
+      std::lock_guard lock(frame_->mutex);
+      frame_->slots[index_].needed = false;
+      frame_->slots[index_].value.reset();
+    }
+    at::Tensor unpack() override { return frame_->take(index_); }
+
+   private:
+    const std::shared_ptr<Frame> frame_;
+    const size_t index_;
+  };
+  const std::shared_ptr<Frame> frame_;
+};
+
+// Recomputation: keeps what is still needed, in the order of forward.
+class CheckpointChain::CollectLayer final : public SavedTensorLayer {
+ public:
+  explicit CollectLayer(Frame& frame) : frame_(frame) {}
+  size_t seen() const { return seen_; }
+
+  std::unique_ptr<SavedTensor> pack(const at::Tensor& tensor, const SavedTensorStack& below) override {
+    frame_.collect(seen_++, tensor, below);
+    if (seen_ == frame_.slots.size()) throw EarlyStop{};
+    return std::make_unique<Unusable>();
+  }
+
+ private:
+  struct Unusable final : SavedTensor {
+    at::Tensor unpack() override {
+      TORCH_CHECK(false, "checkpoint: backward ran inside a segment that is being recomputed");
+    }
+  };
+  Frame& frame_;
+  size_t seen_ = 0;
+};
+
+CheckpointCounts checkpoint_counts() { return {segments, recomputes, early_stops, dropped}; }
+
+// ---- forward ----
+
+CheckpointChain::CheckpointChain() = default;
+CheckpointChain::~CheckpointChain() = default;
+
+Tensors CheckpointChain::append(std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
+  if (!at::GradMode::is_enabled()) return fn(std::move(inputs));
+  if (frame_ == nullptr) {
+    frame_ = std::make_shared<Frame>(SavedTensorStack::current());
+    ++segments;
+  }
+  c10::Device device = at::kCPU;
+  std::vector<Frame::Source> sources;
+  for (const at::Tensor& input : inputs) {
+    sources.push_back(frame_->source_of(input));
+    if (input.defined() && !input.is_cpu()) device = input.device();
+  }
+  const RandomState before = random_state(device);
+  frame_->calls.push_back({std::string(path), fn, std::move(sources), Surroundings(device), std::nullopt, {}});
+  Tensors outputs;
+  {
+    SavedTensorScope scope(std::make_shared<DropLayer>(frame_));
+    outputs = fn(std::move(inputs));
+  }
+  Frame::Call& call = frame_->calls.back();
+  if (random_state(device) != before) call.random = before;
+  for (const at::Tensor& output : outputs) call.outputs.emplace_back(output.getIntrusivePtr());
+  return outputs;
+}
+
+CheckpointChain::Frame::Source CheckpointChain::Frame::source_of(const at::Tensor& input) {
+  for (size_t c = 0; input.defined() && c < calls.size(); ++c) {
+    for (size_t i = 0; i < calls[c].outputs.size(); ++i) {
+      if (calls[c].outputs[i]._unsafe_get_target() == input.unsafeGetTensorImpl()) return {c, i};
+    }
+  }
+  at::NoGradGuard no_grad;
+  inputs.push_back({input.defined() ? below.pack(input.detach()) : nullptr, input.defined() && input.requires_grad()});
+  return {Source::kOutside, inputs.size() - 1};
+}
+
+Tensors checkpoint(std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
+  CheckpointChain chain;
+  return chain.append(path, fn, std::move(inputs));
+}
+
+// ---- backward ----
+
+at::Tensor CheckpointChain::Frame::take(size_t index) {
+  std::lock_guard lock(mutex);
+  if (slots[index].value == nullptr) recompute();
+  const std::unique_ptr<SavedTensor> value = std::move(slots[index].value);
+  return value->unpack();
+}
+
+void CheckpointChain::Frame::recompute() {
+  ++recomputes;
+  Tensors outside;
+  for (const Input& input : inputs) {
+    outside.push_back(input.tensor == nullptr ? at::Tensor() : input.tensor->unpack().detach());
+    if (input.requires_grad) outside.back().requires_grad_(true);
+  }
+  const auto collector = std::make_shared<CollectLayer>(*this);
+  {
+    // Not `below`: an outer segment's layer there would drop again what is being made.
+    const SavedTensorScope keepers(below.keepers());
+    const SavedTensorScope scope(collector);
+    try {
+      run_calls(outside);
+    } catch (const EarlyStop&) {
+      ++early_stops;
+    }
+  }
+  if (collector->seen() != slots.size()) {
+    mismatch(c10::str("saved ", collector->seen(), " tensors, forward saved ", slots.size()));
+  }
+}
+
+void CheckpointChain::Frame::run_calls(const Tensors& outside) {
+  std::vector<Tensors> results;
+  for (const Call& call : calls) {
+    Tensors in;
+    for (const Source& source : call.sources) {
+      in.push_back(source.call == Source::kOutside ? outside[source.index] : results[source.call][source.index]);
+    }
+    const SurroundingsScope surroundings(call.surroundings);
+    RandomState random = call.random.value_or(RandomState{});
+    std::optional<DefaultGeneratorScope> cpu, device;  // after `random`, into which they write at their end
+    if (call.random) cpu.emplace(c10::Device(at::kCPU), random.cpu);
+    if (call.random && !random.device.empty()) device.emplace(call.surroundings.device, random.device);
+    results.push_back(call.fn(std::move(in)));
+  }
+}
+
+void CheckpointChain::Frame::collect(size_t index, const at::Tensor& tensor, const SavedTensorStack& keep_by) {
+  if (index >= slots.size()) mismatch(c10::str("saves more than the ", slots.size(), " tensors of forward"));
+  Slot& slot = slots[index];
+  if (tensor.sizes() != at::IntArrayRef(slot.sizes) || tensor.scalar_type() != slot.dtype ||
+      tensor.device() != slot.device) {
+    mismatch(c10::str("saved tensor number ", index, " as ",
+                      describe(tensor.sizes(), tensor.scalar_type(), tensor.device()), ", forward saved ",
+                      describe(slot.sizes, slot.dtype, slot.device)));
+  }
+  if (slot.needed) slot.value = keep_by.pack(tensor);
+}
+
+void CheckpointChain::Frame::mismatch(const std::string& what) const {
+  TORCH_CHECK(false, "checkpoint ", calls.front().path, ": the recomputation ", what,
+              "; a segment must compute the same again: look for state that changed between forward and backward "
+              "(a counter, a cache, a flag, a global) or for a branch on it");
+}
+
+}  // namespace dtk::policies

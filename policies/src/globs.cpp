@@ -1,0 +1,75 @@
+#include <dtk/policies/globs.h>
+#include <dtk/policies/report.h>
+
+#include <algorithm>
+
+namespace dtk::policies {
+namespace {
+
+// The next component of `path`, removed from it.
+std::string_view take_component(std::string_view& path) {
+  const size_t dot = path.find('.');
+  const std::string_view first = path.substr(0, dot);
+  path = dot == std::string_view::npos ? std::string_view() : path.substr(dot + 1);
+  return first;
+}
+
+size_t components(std::string_view path) {
+  return static_cast<size_t>(std::count(path.begin(), path.end(), '.')) + 1;
+}
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t replace = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replace});
+    }
+  }
+  return row.back();
+}
+
+std::string nearest(const std::string& pattern, std::vector<std::string> paths) {
+  std::stable_sort(paths.begin(), paths.end(), [&](const std::string& a, const std::string& b) {
+    return edit_distance(pattern, a) < edit_distance(pattern, b);
+  });
+  std::string list;
+  for (size_t i = 0; i < std::min<size_t>(3, paths.size()); ++i) list += (i > 0 ? ", " : "") + paths[i];
+  return list;
+}
+
+}  // namespace
+
+bool glob_matches(std::string_view pattern, std::string_view path) {
+  if (components(pattern) != components(path)) return false;
+  for (size_t left = components(pattern); left > 0; --left) {
+    const std::string_view wanted = take_component(pattern), seen = take_component(path);
+    if (wanted != "*" && wanted != seen) return false;
+  }
+  return true;
+}
+
+std::vector<std::string> matching_paths(const std::vector<std::string>& patterns,
+                                        const std::vector<std::string>& paths, const std::string& key) {
+  for (const std::string& pattern : patterns) {
+    const bool any = std::any_of(paths.begin(), paths.end(),
+                                 [&](const std::string& path) { return glob_matches(pattern, path); });
+    if (!any) {
+      throw PolicyError(key + ": \"" + pattern + "\" matches no sub-tree of this model; near: " +
+                        nearest(pattern, paths));
+    }
+  }
+  std::vector<std::string> result;
+  for (const std::string& path : paths) {
+    const bool wanted = std::any_of(patterns.begin(), patterns.end(),
+                                    [&](const std::string& pattern) { return glob_matches(pattern, path); });
+    if (wanted) result.push_back(path);
+  }
+  return result;
+}
+
+}  // namespace dtk::policies

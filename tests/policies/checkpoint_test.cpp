@@ -1,0 +1,297 @@
+// Activation checkpointing: exact counts and bytes first, then gradients bit-equal to the plain run.
+#include <dtk/policies/checkpoint.h>
+#include <dtk/policies/guards.h>
+#include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/saved_tensors.h>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <thread>
+
+#include "support/catch.h"
+#include "support/reentrant_checkpoint.h"
+
+using namespace dtk::policies;
+
+namespace {
+
+constexpr int64_t kRows = 32, kWidth = 16, kInner = 64;
+constexpr int64_t kInputBytes = kRows * kWidth * 4;
+
+// LN, linear, GELU, dropout 0.1, linear, residual.
+struct Block {
+  at::Tensor w1 = at::randn({kInner, kWidth}).mul_(0.2).requires_grad_(true);
+  at::Tensor b1 = at::randn({kInner}).mul_(0.2).requires_grad_(true);
+  at::Tensor w2 = at::randn({kWidth, kInner}).mul_(0.2).requires_grad_(true);
+  std::shared_ptr<int> runs = std::make_shared<int>(0);
+
+  Tensors operator()(Tensors&& in) const {
+    ++*runs;
+    at::Tensor x = std::move(in[0]);
+    at::Tensor h = at::layer_norm(x, {kWidth});
+    h = at::linear(h, w1, b1);
+    h = at::gelu(h, "tanh");
+    h = at::dropout(h, 0.1, true);
+    h = at::linear(h, w2);
+    Tensors out;
+    out.push_back(x + h);
+    return out;
+  }
+};
+
+struct Net {
+  std::vector<Block> blocks;
+  at::Tensor input;
+  explicit Net(size_t depth, bool input_needs_grad = true) {
+    at::manual_seed(1);
+    blocks.resize(depth);
+    input = at::randn({kRows, kWidth}).requires_grad_(input_needs_grad);
+    for (const at::Tensor& parameter : parameters()) claim(parameter, Category::parameters, "net");
+  }
+  Tensors parameters() const {
+    Tensors all;
+    for (const Block& block : blocks) all.insert(all.end(), {block.w1, block.b1, block.w2});
+    return all;
+  }
+};
+
+using Wrap = std::function<Tensors(const Block&, Tensors&&)>;
+const Wrap kPlain = [](const Block& block, Tensors&& in) { return block(std::move(in)); };
+const Wrap kCheckpoint = [](const Block& block, Tensors&& in) { return checkpoint("block", block, std::move(in)); };
+
+at::Tensor forward(const Net& net, const Wrap& wrap) {
+  Tensors x{net.input};
+  for (const Block& block : net.blocks) x = wrap(block, std::move(x));
+  return x[0].pow(2).sum();
+}
+
+struct Outcome {
+  Tensors gradients;  // of the input, then of all parameters
+  at::Tensor random;  // what the generator gives next
+  int64_t saved_after_forward = 0;
+  int runs = 0;
+};
+
+Outcome train(const Net& net, const Wrap& wrap) {
+  Tensors all = net.parameters();
+  all.insert(all.begin(), net.input);
+  for (const at::Tensor& tensor : all) tensor.mutable_grad().reset();
+  for (const Block& block : net.blocks) *block.runs = 0;
+  at::manual_seed(7);
+  Outcome outcome;
+  {
+    SavedTensorScope ledger(saved_tensor_ledger());
+    const at::Tensor loss = forward(net, wrap);
+    outcome.saved_after_forward = cpu_accounts().live().of(Category::saved);
+    torch::autograd::backward({loss}, {});
+  }
+  for (const at::Tensor& tensor : all) outcome.gradients.push_back(tensor.grad());
+  outcome.random = at::rand({4});
+  for (const Block& block : net.blocks) outcome.runs += *block.runs;
+  return outcome;
+}
+
+void check_equal(const Outcome& a, const Outcome& b) {
+  REQUIRE(a.gradients.size() == b.gradients.size());
+  for (size_t i = 0; i < a.gradients.size(); ++i) {
+    INFO("gradient " << i);
+    REQUIRE(a.gradients[i].defined() == b.gradients[i].defined());
+    if (a.gradients[i].defined()) CHECK(at::equal(a.gradients[i], b.gradients[i]));
+  }
+  CHECK(at::equal(a.random, b.random));
+}
+
+struct Fixture {
+  CountingAllocatorGuard counting;
+  SavedTensorEngineGuard engine;
+};
+
+}  // namespace
+
+TEST_CASE("the baseline is one: it repeats bit for bit, saves more, and runs each block once") {
+  Fixture fixture;
+  const Net net(4);
+  const Outcome plain = train(net, kPlain), again = train(net, kPlain);
+  check_equal(plain, again);
+  CHECK(plain.runs == 4);
+  // Per block: input of LN, mean and rstd of each row; input of w1 (the LN output); input of GELU; of dropout the
+  // scaled noise (fp32 on the CPU); input of w2. Then the input of pow.
+  const int64_t block = kInputBytes + 2 * kRows * 4 + kInputBytes + 3 * kRows * kInner * 4;
+  CHECK(plain.saved_after_forward == 4 * block + kInputBytes);
+}
+
+TEST_CASE("checkpointed blocks keep their inputs only and run twice; gradients and random state are bit-equal") {
+  Fixture fixture;
+  const Net net(4);
+  const Outcome plain = train(net, kPlain);
+  const CheckpointCounts before = checkpoint_counts();
+  const Outcome saved = train(net, kCheckpoint);
+  const CheckpointCounts after = checkpoint_counts();
+  CHECK(saved.saved_after_forward == 4 * kInputBytes + kInputBytes);  // and the input of pow
+  CHECK(saved.runs == 8);
+  CHECK(after.recomputes - before.recomputes == 4);
+  CHECK(after.early_stops - before.early_stops == 4);
+  check_equal(plain, saved);
+  CHECK(cpu_accounts().live().of(Category::saved) == 0);
+}
+
+TEST_CASE("two blocks in one segment keep one input") {
+  Fixture fixture;
+  const Net net(4);
+  const Outcome plain = train(net, kPlain);
+  std::unique_ptr<CheckpointChain> chain;
+  int calls = 0;
+  const Outcome chained = train(net, [&](const Block& block, Tensors&& in) {
+    if (calls++ % 2 == 0) chain = std::make_unique<CheckpointChain>();
+    return chain->append("block", block, std::move(in));
+  });
+  CHECK(chained.saved_after_forward == 2 * kInputBytes + kInputBytes);
+  CHECK(chained.runs == 8);
+  check_equal(plain, chained);
+}
+
+TEST_CASE("nested segments keep less and stay bit-equal") {
+  Fixture fixture;
+  const Net net(4);
+  const Outcome plain = train(net, kPlain);
+  const auto half = [&](size_t first) {
+    return [&net, first](Tensors&& in) {
+      Tensors x = checkpoint("inner", net.blocks[first], std::move(in));
+      return checkpoint("inner", net.blocks[first + 1], std::move(x));
+    };
+  };
+  size_t calls = 0;
+  const Outcome nested = train(net, [&](const Block&, Tensors&& in) {
+    const size_t index = calls++;
+    return index % 2 == 0 ? checkpoint("outer", half(index), std::move(in)) : std::move(in);
+  });
+  CHECK(nested.saved_after_forward == 2 * kInputBytes + kInputBytes);
+  check_equal(plain, nested);
+}
+
+TEST_CASE("the reentrant form gives the same gradients") {
+  Fixture fixture;
+  const Net net(3);
+  const Outcome plain = train(net, kPlain);
+  const Outcome reentrant = train(net, [](const Block& block, Tensors&& in) {
+    return dtk::test::reentrant_checkpoint(block, in, {block.w1, block.b1, block.w2});
+  });
+  CHECK(reentrant.runs == 6);
+  check_equal(plain, reentrant);
+}
+
+TEST_CASE("a first segment whose input needs no gradient still gives its parameters theirs") {
+  Fixture fixture;
+  const Net net(3, /*input_needs_grad=*/false);
+  const Outcome plain = train(net, kPlain), saved = train(net, kCheckpoint);
+  CHECK_FALSE(plain.gradients[0].defined());
+  CHECK(saved.gradients[1].defined());
+  check_equal(plain, saved);
+}
+
+TEST_CASE("under autocast the recomputation casts as forward did, and frees its casts") {
+  Fixture fixture;
+  const Net net(3);
+  const auto run = [&](const Wrap& wrap) {
+    for (const at::Tensor& p : net.parameters()) p.mutable_grad().reset();
+    at::manual_seed(7);
+    at::Tensor loss;
+    {
+      AutocastGuard guard(at::kCPU, true);
+      loss = forward(net, wrap).to(at::kFloat);
+    }
+    torch::autograd::backward({loss}, {});
+    Tensors gradients;
+    for (const at::Tensor& p : net.parameters()) gradients.push_back(p.grad());
+    return gradients;
+  };
+  const Tensors plain = run(kPlain);
+  const int64_t before = cpu_accounts().live_bytes();
+  const Tensors saved = run(kCheckpoint);
+  for (size_t i = 0; i < plain.size(); ++i) CHECK(at::equal(plain[i], saved[i]));
+  int64_t gradients = 0;
+  for (const at::Tensor& gradient : saved) gradients += static_cast<int64_t>(gradient.nbytes());
+  CHECK(cpu_accounts().live_bytes() == before + gradients);  // no cast weight is left
+}
+
+TEST_CASE("retain_graph, autograd::grad and two micro-batches work") {
+  Fixture fixture;
+  const Net net(2);
+  at::manual_seed(7);
+  const at::Tensor loss = forward(net, kCheckpoint);
+  torch::autograd::backward({loss}, {}, /*retain_graph=*/true);
+  const at::Tensor once = net.blocks[0].w1.grad().clone();
+  torch::autograd::backward({loss}, {});
+  CHECK(at::equal(net.blocks[0].w1.grad(), once * 2));
+  at::manual_seed(7);
+  const auto gradients = torch::autograd::grad({forward(net, kCheckpoint)}, {net.blocks[0].w1, net.input});
+  CHECK(at::equal(gradients[0], once));
+}
+
+TEST_CASE("without grad mode the segment just runs") {
+  Fixture fixture;
+  const Net net(2);
+  at::NoGradGuard no_grad;
+  const CheckpointCounts before = checkpoint_counts();
+  forward(net, kCheckpoint);
+  CHECK(checkpoint_counts().segments == before.segments);
+}
+
+TEST_CASE("an input changed in place after forward is refused") {
+  Fixture fixture;
+  Net net(2);
+  at::Tensor x = at::randn({kRows, kWidth});
+  const at::Tensor out = checkpoint("block", net.blocks[0], Tensors{x})[0].sum();
+  x.add_(1);
+  CHECK_THROWS_WITH(torch::autograd::backward({out}, {}), Catch::Contains("was changed in place afterwards"));
+}
+
+TEST_CASE("a segment that computes something else the second time is refused with both shapes") {
+  Fixture fixture;
+  const at::Tensor w = at::ones({4}).requires_grad_(true);
+  int run = 0;
+  const SubtreeFn grows = [&](Tensors&& in) {
+    at::Tensor h = in[0].narrow(0, 0, ++run).exp();
+    return Tensors{h * h};
+  };
+  const at::Tensor out = checkpoint("blocks.3", grows, Tensors{w})[0].sum();
+  CHECK_THROWS_WITH(torch::autograd::backward({out}, {}),
+                    Catch::Contains("checkpoint blocks.3: the recomputation saved tensor number 0 as [2] Float on cpu, "
+                                    "forward saved [1] Float on cpu; a segment must compute the same again"));
+  run = 0;
+  const SubtreeFn shrinks = [&](Tensors&& in) { return Tensors{run++ == 0 ? in[0].exp().exp() : in[0] + 1}; };
+  const at::Tensor other = checkpoint("blocks.4", shrinks, Tensors{w})[0].sum();
+  CHECK_THROWS_WITH(torch::autograd::backward({other}, {}),
+                    Catch::Contains("checkpoint blocks.4: the recomputation saved 0 tensors, forward saved 2"));
+}
+
+TEST_CASE("an exception in forward or in the recomputation passes and leaves nothing behind") {
+  Fixture fixture;
+  const at::Tensor w = at::ones({4}).requires_grad_(true);
+  const int64_t before = cpu_accounts().live_bytes();
+  const SubtreeFn always = [](Tensors&&) -> Tensors { throw std::runtime_error("in forward"); };
+  CHECK_THROWS_WITH(checkpoint("a", always, Tensors{w}), "in forward");
+  CHECK(SavedTensorStack::current().empty());
+  int run = 0;
+  const SubtreeFn later = [&](Tensors&& in) {
+    if (run++ == 1) throw std::runtime_error("in the recomputation");
+    return Tensors{in[0].exp()};
+  };
+  {
+    const at::Tensor out = checkpoint("a", later, Tensors{w})[0].sum();
+    CHECK_THROWS_WITH(torch::autograd::backward({out}, {}), "in the recomputation");
+  }
+  CHECK(SavedTensorStack::current().empty());
+  CHECK(at::GradMode::is_enabled());
+  CHECK(cpu_accounts().live_bytes() == before);
+}
+
+TEST_CASE("graphs that are dropped without backward leave nothing behind") {
+  Fixture fixture;
+  const Net net(2);
+  const int64_t before = cpu_accounts().live_bytes();
+  for (int i = 0; i < 100; ++i) forward(net, kCheckpoint);
+  CHECK(cpu_accounts().live_bytes() == before);
+}

@@ -1,0 +1,176 @@
+// The checkpointing policy: which sub-trees become segments, and what that does to a DiT.
+#include <dtk/models/dit.h>
+#include <dtk/policies/checkpoint.h>
+#include <dtk/policies/checkpoint_policy.h>
+#include <dtk/policies/globs.h>
+#include <dtk/policies/guards.h>
+#include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/module_path.h>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "support/catch.h"
+
+using namespace dtk::policies;
+using dtk::models::Dit;
+
+namespace {
+
+using Segments = std::vector<std::vector<std::string>>;
+
+const std::vector<std::string> kPaths = {"x_embedder", "blocks.0", "blocks.1", "blocks.2",
+                                         "blocks.3",   "blocks.4", "final_layer"};
+
+CheckpointOptions with(int64_t every, int64_t segment) {
+  CheckpointOptions options;
+  options.every = every;
+  options.segment = segment;
+  return options;
+}
+
+// Weights that are not zero, so that every gradient is alive.
+Dit make_dit() {
+  dtk::models::DitOptions options;
+  options.depth = 3;
+  options.hidden = 32;
+  options.heads = 2;
+  options.patch = 2;
+  options.image_size = 8;
+  options.channels = 1;
+  options.classes = 4;
+  options.learn_sigma = false;
+  options.mlp_dropout = 0.1;
+  Dit dit(options, at::kCPU, make_generator(at::kCPU, 3));
+  at::NoGradGuard no_grad;
+  const at::Generator generator = make_generator(at::kCPU, 4);
+  for (const auto& [name, parameter] : dit.parameters()) {
+    if (parameter.requires_grad()) parameter.detach().normal_(0.0, 0.1, generator);
+    claim(parameter, Category::parameters, name);
+  }
+  return dit;
+}
+
+void put_in(Dit& dit, CheckpointPolicy* policy) {
+  Seam seam{run_with_module_path(), dit.seam.keep, dit.seam.attention};
+  if (policy != nullptr) policy->apply(seam);
+  dit.seam.run = seam.run;
+}
+
+struct Outcome {
+  std::vector<at::Tensor> gradients;
+  std::map<std::string, int64_t> saved;  // after forward, by module path
+};
+
+Outcome train(const Dit& dit) {
+  for (const auto& [name, parameter] : dit.parameters()) parameter.mutable_grad().reset();
+  at::manual_seed(5);
+  const at::Tensor x = at::randn({4, 1, 8, 8}), t = at::rand({4}) * 1000, y = at::arange(4);
+  for (const at::Tensor& tensor : {x, t, y}) claim(tensor, Category::data, "batch");
+  Outcome outcome;
+  SavedTensorScope ledger(saved_tensor_ledger());
+  const at::Tensor loss = dit.forward(x, t, y, /*training=*/true).pow(2).sum();
+  const auto items = cpu_accounts().live().items();
+  if (items.count(Category::saved) > 0) outcome.saved = items.at(Category::saved);
+  torch::autograd::backward({loss}, {});
+  for (const auto& [name, parameter] : dit.parameters()) {
+    if (parameter.requires_grad()) outcome.gradients.push_back(parameter.grad());
+  }
+  return outcome;
+}
+
+int64_t saved_in_blocks(const Outcome& outcome) {
+  int64_t bytes = 0;
+  for (const auto& [path, saved] : outcome.saved) bytes += path.starts_with("blocks.") ? saved : 0;
+  return bytes;
+}
+
+}  // namespace
+
+TEST_CASE("a star stands for exactly one component") {
+  CHECK(glob_matches("blocks.*", "blocks.3"));
+  CHECK(glob_matches("*", "final_layer"));
+  CHECK(glob_matches("encoder.*.mlp", "encoder.7.mlp"));
+  CHECK_FALSE(glob_matches("blocks.*", "blocks"));
+  CHECK_FALSE(glob_matches("blocks.*", "blocks.3.attn"));
+  CHECK_FALSE(glob_matches("blocks.1", "blocks.11"));
+}
+
+TEST_CASE("targets, every and segment choose the segments") {
+  const auto segments = [](CheckpointOptions options) { return CheckpointPolicy(options, kPaths).segments(); };
+  CHECK(segments(with(1, 1)) == Segments{{"blocks.0"}, {"blocks.1"}, {"blocks.2"}, {"blocks.3"}, {"blocks.4"}});
+  CHECK(segments(with(2, 1)) == Segments{{"blocks.0"}, {"blocks.2"}, {"blocks.4"}});
+  CHECK(segments(with(1, 2)) == Segments{{"blocks.0", "blocks.1"}, {"blocks.2", "blocks.3"}, {"blocks.4"}});
+  CHECK(segments(with(2, 2)) == Segments{{"blocks.0"}, {"blocks.2"}, {"blocks.4"}});  // no neighbours
+  CheckpointOptions options;
+  options.targets = {"blocks.1", "blocks.*", "final_layer"};  // matched twice counts once
+  CHECK(segments(options).size() == 6);
+  options.keep = "all";
+  CHECK(segments(options).empty());
+}
+
+TEST_CASE("what cannot have an effect is refused with what to change") {
+  const auto error = [](const CheckpointOptions& options) {
+    try {
+      CheckpointPolicy(options, kPaths);
+    } catch (const PolicyError& refused) {
+      return std::string(refused.what());
+    }
+    return std::string("accepted");
+  };
+  CheckpointOptions options;
+  options.targets = {"block.*"};
+  CHECK(error(options) ==
+        "policies.checkpoint.targets: \"block.*\" matches no sub-tree of this model; near: blocks.0, blocks.1, blocks.2");
+  CHECK(error(with(6, 1)) ==
+        "policies.checkpoint.every = 6 is out of range for 5 matching sub-trees; allowed: [1, 5]");
+  CHECK(error(with(1, 0)) ==
+        "policies.checkpoint.segment = 0 is out of range for 5 matching sub-trees; allowed: [1, 5]");
+  options = {};
+  options.keep = "all";
+  CHECK(error(options) == "accepted");
+  options.enabled = Enabled::on;
+  CHECK(error(options) ==
+        "policies.checkpoint: asked for, but keep = \"all\" keeps every tensor, so it has no effect; use keep = "
+        "\"block\", or enabled = false");
+}
+
+TEST_CASE("a checkpointed DiT keeps each block's input and the conditioning; gradients are bit-equal") {
+  CountingAllocatorGuard counting;
+  SavedTensorEngineGuard engine;
+  Dit dit = make_dit();
+  put_in(dit, nullptr);
+  const Outcome plain = train(dit), again = train(dit);
+  REQUIRE(plain.gradients.size() == again.gradients.size());
+  for (size_t i = 0; i < plain.gradients.size(); ++i) CHECK(at::equal(plain.gradients[i], again.gradients[i]));
+
+  CheckpointPolicy policy({}, dit.paths());
+  put_in(dit, &policy);
+  const CheckpointCounts before = checkpoint_counts();
+  const Outcome saved = train(dit);
+  CHECK(checkpoint_counts().recomputes - before.recomputes == 3);
+  for (size_t i = 0; i < plain.gradients.size(); ++i) CHECK(at::equal(plain.gradients[i], saved.gradients[i]));
+
+  // Inputs are packed before the block begins, so they are counted where they were made or outside of all
+  // modules: per block x (4, 16, 32), and once c (4, 32), which the final layer also keeps.
+  const int64_t x = 4 * 16 * 32 * 4;
+  CHECK(saved_in_blocks(plain) > 10 * x);
+  CHECK(saved_in_blocks(saved) == 0);
+  CHECK(saved.saved.at("") == 3 * x + 4 * 32 * 4 + 4 * 64 * 4);  // and the input of pow, (4, 1, 8, 8)
+  CHECK(policy.report().active);
+  CHECK(policy.report().reason == "recomputes 3 sub-trees in 3 segments, from blocks.0 to blocks.2");
+}
+
+TEST_CASE("segments of two blocks keep fewer inputs and the same gradients") {
+  CountingAllocatorGuard counting;
+  SavedTensorEngineGuard engine;
+  Dit dit = make_dit();
+  put_in(dit, nullptr);
+  const Outcome plain = train(dit);
+  CheckpointPolicy policy(with(1, 2), dit.paths());
+  put_in(dit, &policy);
+  const Outcome saved = train(dit);
+  for (size_t i = 0; i < plain.gradients.size(); ++i) CHECK(at::equal(plain.gradients[i], saved.gradients[i]));
+  CHECK(saved.saved.at("") == 2 * 4 * 16 * 32 * 4 + 4 * 32 * 4 + 4 * 64 * 4);
+}

@@ -1,7 +1,6 @@
-#include <dtk/models/dit.h>
-
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <dtk/models/dit.h>
 
 #include <cmath>
 #include <stdexcept>
@@ -34,7 +33,9 @@ Tensors modulation(const Linear& linear, const at::Tensor& c, int64_t chunks) {
 
 }  // namespace
 
-at::Tensor Linear::operator()(const at::Tensor& x) const { return at::linear(x, weight, bias); }
+at::Tensor Linear::operator()(const at::Tensor& x) const {
+  return at::linear(x, weight, bias);
+}
 
 Seam::Seam()
     : run([](std::string_view, const SubtreeFn& fn, Tensors&& inputs) { return fn(std::move(inputs)); }),
@@ -46,9 +47,9 @@ at::Tensor position_table(int64_t hidden, int64_t grid) {
   const int64_t quarter = hidden / 4;
   const auto f64 = at::TensorOptions().dtype(at::kDouble);
   at::Tensor omega = at::arange(quarter, f64) / static_cast<double>(quarter);
-  omega = at::pow(at::Scalar(10000.0), omega).reciprocal();              // (D/4)
-  const at::Tensor angles = at::outer(at::arange(grid, f64), omega);     // (grid, D/4)
-  const at::Tensor line = at::cat({angles.sin(), angles.cos()}, 1);      // (grid, D/2)
+  omega = at::pow(at::Scalar(10000.0), omega).reciprocal();           // (D/4)
+  const at::Tensor angles = at::outer(at::arange(grid, f64), omega);  // (grid, D/4)
+  const at::Tensor line = at::cat({angles.sin(), angles.cos()}, 1);   // (grid, D/2)
   const at::Tensor columns = line.unsqueeze(0).expand({grid, grid, 2 * quarter});
   const at::Tensor rows = line.unsqueeze(1).expand({grid, grid, 2 * quarter});
   const at::Tensor table = at::cat({columns, rows}, 2).reshape({1, grid * grid, hidden});
@@ -94,7 +95,9 @@ struct Dit::Builder {
   Linear xavier_linear(const std::string& name, int64_t in, int64_t out) {
     return linear(name, xavier({out, in}, out, in));
   }
-  Linear zero_linear(const std::string& name, int64_t in, int64_t out) { return linear(name, zeros({out, in})); }
+  Linear zero_linear(const std::string& name, int64_t in, int64_t out) {
+    return linear(name, zeros({out, in}));
+  }
 
   void block(const std::string& path, int64_t hidden, int64_t inner) {
     DitBlock block;
@@ -140,9 +143,11 @@ Dit::Dit(const DitOptions& options, c10::Device device, std::optional<at::Genera
 // backward pass, when everything else of this call is gone.
 at::Tensor Dit::forward(at::Tensor x, at::Tensor t, at::Tensor y, bool training,
                         const std::optional<at::Tensor>& drop) const {
-  x = run("x_embedder", [this](Tensors&& in) { return pack(embed_patches(std::move(in[0]))); },
-          pack(std::move(x)));
-  t = run("t_embedder", [this](Tensors&& in) { return pack(embed_time(in[0])); }, pack(std::move(t)));
+  x = run(
+      "x_embedder", [this](Tensors&& in) { return pack(embed_patches(std::move(in[0]))); },
+      pack(std::move(x)));
+  t = run(
+      "t_embedder", [this](Tensors&& in) { return pack(embed_time(in[0])); }, pack(std::move(t)));
   Tensors label = pack(std::move(y));
   if (drop) label.push_back(*drop);
   const auto embed = [this, training](Tensors&& in) {
@@ -193,8 +198,8 @@ at::Tensor Dit::embed_time(const at::Tensor& t) const {
 at::Tensor Dit::embed_label(at::Tensor y, bool training, const std::optional<at::Tensor>& drop) const {
   const bool may_drop = options_.class_dropout > 0;
   if (may_drop && (drop || training)) {
-    at::Tensor dropped = drop ? *drop == 1
-                              : at::rand(y.sizes(), y.options().dtype(at::kFloat)) < options_.class_dropout;
+    at::Tensor dropped =
+        drop ? *drop == 1 : at::rand(y.sizes(), y.options().dtype(at::kFloat)) < options_.class_dropout;
     y = at::where(dropped, at::Scalar(options_.classes), y);
   }
   return at::embedding(label_table_, y);
@@ -206,6 +211,7 @@ at::Tensor Dit::block(const DitBlock& layer, at::Tensor x, const at::Tensor& c, 
   h = attention(layer, std::move(h));
   h = m[2].unsqueeze(1) * h;
   x = x + h;
+  h.reset();
   h = norm_modulate(x, m[3], m[4]);
   h = mlp(layer, std::move(h), training);
   h = m[5].unsqueeze(1) * h;
@@ -219,7 +225,8 @@ at::Tensor Dit::attention(const DitBlock& layer, at::Tensor x) const {
   qkv = qkv.reshape({n, tokens, 3, heads, hidden / heads}).permute({2, 0, 3, 1, 4});
   Tensors parts = qkv.unbind(0);
   qkv.reset();
-  at::Tensor out = seam.attention(std::move(parts[0]), std::move(parts[1]), std::move(parts[2]), std::nullopt, 0.0);
+  at::Tensor out =
+      seam.attention(std::move(parts[0]), std::move(parts[1]), std::move(parts[2]), std::nullopt, 0.0);
   parts.clear();
   out = seam.keep("attn_out", std::move(out));
   out = out.transpose(1, 2).reshape({n, tokens, hidden});
@@ -253,11 +260,12 @@ at::Tensor Dit::unpatchify(at::Tensor x) const {
 at::Tensor Dit::forward_guided(const at::Tensor& x, const at::Tensor& t, const at::Tensor& y, double scale,
                                int64_t guided_channels) const {
   if (options_.class_dropout <= 0) {
-    throw std::invalid_argument("guidance needs the null label, which a model with class_dropout = 0 has not");
+    throw std::invalid_argument(
+        "guidance needs the null label, which a model with class_dropout = 0 has not");
   }
   if (guided_channels < 0 || guided_channels > options_.channels) {
-    throw std::invalid_argument("cfg_channels = " + std::to_string(guided_channels) + "; allowed: 0 (all) to " +
-                                std::to_string(options_.channels));
+    throw std::invalid_argument("cfg_channels = " + std::to_string(guided_channels) +
+                                "; allowed: 0 (all) to " + std::to_string(options_.channels));
   }
   const int64_t guided = guided_channels == 0 ? options_.channels : guided_channels;
   const at::Tensor null = at::full_like(y, options_.classes);

@@ -1,12 +1,11 @@
-#include <dtk/policies/checkpoint.h>
-#include <dtk/policies/guards.h>
-#include <dtk/policies/module_path.h>
-#include <dtk/policies/saved_tensors.h>
-
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
+#include <dtk/policies/checkpoint.h>
+#include <dtk/policies/guards.h>
+#include <dtk/policies/module_path.h>
+#include <dtk/policies/saved_tensors.h>
 
 #include <atomic>
 #include <mutex>
@@ -70,7 +69,7 @@ struct Slot {
   at::DimVector sizes;
   at::ScalarType dtype;
   c10::Device device;
-  bool needed = true;                  // autograd still holds it
+  bool needed = true;                            // autograd still holds it
   std::unique_ptr<SavedTensor> value = nullptr;  // between recomputation and use
 };
 
@@ -169,7 +168,9 @@ class CheckpointChain::CollectLayer final : public SavedTensorLayer {
   size_t seen_ = 0;
 };
 
-CheckpointCounts checkpoint_counts() { return {segments, recomputes, early_stops, dropped}; }
+CheckpointCounts checkpoint_counts() {
+  return {segments, recomputes, early_stops, dropped};
+}
 
 // ---- forward ----
 
@@ -189,7 +190,8 @@ Tensors CheckpointChain::append(std::string_view path, const SubtreeFn& fn, Tens
     if (input.defined() && !input.is_cpu()) device = input.device();
   }
   const RandomState before = random_state(device);
-  frame_->calls.push_back({std::string(path), fn, std::move(sources), Surroundings(device), std::nullopt, {}});
+  frame_->calls.push_back(
+      {std::string(path), fn, std::move(sources), Surroundings(device), std::nullopt, {}});
   Tensors outputs;
   {
     SavedTensorScope scope(std::make_shared<DropLayer>(frame_));
@@ -208,7 +210,8 @@ CheckpointChain::Frame::Source CheckpointChain::Frame::source_of(const at::Tenso
     }
   }
   at::NoGradGuard no_grad;
-  inputs.push_back({input.defined() ? below.pack(input.detach()) : nullptr, input.defined() && input.requires_grad()});
+  inputs.push_back(
+      {input.defined() ? below.pack(input.detach()) : nullptr, input.defined() && input.requires_grad()});
   return {Source::kOutside, inputs.size() - 1};
 }
 
@@ -254,7 +257,8 @@ void CheckpointChain::Frame::run_calls(const Tensors& outside) {
   for (const Call& call : calls) {
     Tensors in;
     for (const Source& source : call.sources) {
-      in.push_back(source.call == Source::kOutside ? outside[source.index] : results[source.call][source.index]);
+      in.push_back(source.call == Source::kOutside ? outside[source.index]
+                                                   : results[source.call][source.index]);
     }
     const SurroundingsScope surroundings(call.surroundings);
     RandomState random = call.random.value_or(RandomState{});
@@ -265,7 +269,8 @@ void CheckpointChain::Frame::run_calls(const Tensors& outside) {
   }
 }
 
-void CheckpointChain::Frame::collect(size_t index, const at::Tensor& tensor, const SavedTensorStack& keep_by) {
+void CheckpointChain::Frame::collect(size_t index, const at::Tensor& tensor,
+                                     const SavedTensorStack& keep_by) {
   if (index >= slots.size()) mismatch(c10::str("saves more than the ", slots.size(), " tensors of forward"));
   Slot& slot = slots[index];
   if (tensor.sizes() != at::IntArrayRef(slot.sizes) || tensor.scalar_type() != slot.dtype ||
@@ -278,9 +283,10 @@ void CheckpointChain::Frame::collect(size_t index, const at::Tensor& tensor, con
 }
 
 void CheckpointChain::Frame::mismatch(const std::string& what) const {
-  TORCH_CHECK(false, "checkpoint ", calls.front().path, ": the recomputation ", what,
-              "; a segment must compute the same again: look for state that changed between forward and backward "
-              "(a counter, a cache, a flag, a global) or for a branch on it");
+  TORCH_CHECK(
+      false, "checkpoint ", calls.front().path, ": the recomputation ", what,
+      "; a segment must compute the same again: look for state that changed between forward and backward "
+      "(a counter, a cache, a flag, a global) or for a branch on it");
 }
 
 }  // namespace dtk::policies

@@ -34,14 +34,17 @@ void check_count(const char* name, int64_t value, size_t matches) {
 CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::vector<std::string>& paths)
     : options_(options) {
   if (options.keep == "all" && options.enabled == Enabled::on) {
-    throw PolicyError("policies.checkpoint: asked for, but keep = \"all\" keeps every tensor, so it has no effect; "
-                      "use keep = \"block\", or enabled = false");
+    throw PolicyError(
+        "policies.checkpoint: asked for, but keep = \"all\" keeps every tensor, so it has no effect; "
+        "use keep = \"block\", or enabled = false");
   }
-  const std::vector<std::string> matches = matching_paths(options.targets, paths, "policies.checkpoint.targets");
+  const std::vector<std::string> matches =
+      matching_paths(options.targets, paths, "policies.checkpoint.targets");
   check_count("every", options.every, matches.size());
   check_count("segment", options.segment, matches.size());
   std::vector<std::string> chosen;
-  for (size_t i = 0; i < matches.size(); i += static_cast<size_t>(options.every)) chosen.push_back(matches[i]);
+  for (size_t i = 0; i < matches.size(); i += static_cast<size_t>(options.every))
+    chosen.push_back(matches[i]);
   if (options.keep != "all") segments_ = make_segments(chosen, paths, options.segment);
 }
 
@@ -81,8 +84,9 @@ PolicyReport CheckpointPolicy::report() const {
   }
   size_t count = 0;
   for (const auto& segment : segments_) count += segment.size();
-  report.reason = "recomputes " + std::to_string(count) + " sub-trees in " + std::to_string(segments_.size()) +
-                  " segments, from " + segments_.front().front() + " to " + segments_.back().back();
+  report.reason = "recomputes " + std::to_string(count) + " sub-trees in " +
+                  std::to_string(segments_.size()) + " segments, from " + segments_.front().front() + " to " +
+                  segments_.back().back();
   return report;
 }
 

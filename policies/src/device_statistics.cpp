@@ -1,6 +1,5 @@
-#include <dtk/policies/device_statistics.h>
-
 #include <c10/core/CachingDeviceAllocator.h>
+#include <dtk/policies/device_statistics.h>
 
 #include <algorithm>
 #include <stdexcept>
@@ -28,7 +27,8 @@ std::string DeviceStatistics::enter_phase(std::string_view name) {
   merge_peak();
   c10::getDeviceAllocator(device_.type())->resetPeakStats(device_.index());
   std::string left = phases_[phase_].name;
-  const auto found = std::find_if(phases_.begin(), phases_.end(), [&](const auto& p) { return p.name == name; });
+  const auto found =
+      std::find_if(phases_.begin(), phases_.end(), [&](const auto& p) { return p.name == name; });
   phase_ = static_cast<size_t>(found - phases_.begin());
   if (found == phases_.end()) phases_.push_back({std::string(name), {}});
   return left;

@@ -1,9 +1,8 @@
-#include <dtk/policies/ema.h>
-#include <dtk/policies/memory_ledger.h>
-
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_lerp.h>
 #include <c10/util/StringUtil.h>
+#include <dtk/policies/ema.h>
+#include <dtk/policies/memory_ledger.h>
 
 #include <algorithm>
 
@@ -58,7 +57,9 @@ class Ema::Exchange final : public WeightExchange {
   Ema& ema_;
 };
 
-std::unique_ptr<WeightExchange> Ema::sampling_weights() { return std::make_unique<Exchange>(*this); }
+std::unique_ptr<WeightExchange> Ema::sampling_weights() {
+  return std::make_unique<Exchange>(*this);
+}
 
 PolicyState Ema::state() const {
   PolicyState state;
@@ -78,7 +79,8 @@ void Ema::restore(const PolicyState& state) {
   for (size_t i = 0; i < names_.size(); ++i) {
     const auto found = std::find_if(state.tensors.begin(), state.tensors.end(),
                                     [&](const auto& entry) { return entry.first == names_[i]; });
-    if (found == state.tensors.end()) throw PolicyError("policies.ema: no average for parameter " + names_[i]);
+    if (found == state.tensors.end())
+      throw PolicyError("policies.ema: no average for parameter " + names_[i]);
     if (found->second.sizes() != averages_[i].sizes()) {
       throw PolicyError(c10::str("policies.ema: the average of ", names_[i], " is ", found->second.sizes(),
                                  ", the parameter is ", averages_[i].sizes()));

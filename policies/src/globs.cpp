@@ -59,8 +59,8 @@ std::vector<std::string> matching_paths(const std::vector<std::string>& patterns
     const bool any = std::any_of(paths.begin(), paths.end(),
                                  [&](const std::string& path) { return glob_matches(pattern, path); });
     if (!any) {
-      throw PolicyError(key + ": \"" + pattern + "\" matches no sub-tree of this model; near: " +
-                        nearest(pattern, paths));
+      throw PolicyError(key + ": \"" + pattern +
+                        "\" matches no sub-tree of this model; near: " + nearest(pattern, paths));
     }
   }
   std::vector<std::string> result;

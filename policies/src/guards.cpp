@@ -1,18 +1,22 @@
-#include <dtk/policies/guards.h>
-
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/empty.h>
+#include <dtk/policies/guards.h>
+#include <dtk/policies/memory_ledger.h>
 
 #include <cstring>
 #include <mutex>
 
 namespace dtk::policies {
 
-ThreadCountGuard::ThreadCountGuard(int threads) : previous_(at::get_num_threads()) { at::set_num_threads(threads); }
-ThreadCountGuard::~ThreadCountGuard() { at::set_num_threads(previous_); }
+ThreadCountGuard::ThreadCountGuard(int threads) : previous_(at::get_num_threads()) {
+  at::set_num_threads(threads);
+}
+ThreadCountGuard::~ThreadCountGuard() {
+  at::set_num_threads(previous_);
+}
 
 namespace {
 
@@ -35,7 +39,9 @@ AttentionBackends allowed_now() {
 AttentionBackendGuard::AttentionBackendGuard(const AttentionBackends& allowed) : previous_(allowed_now()) {
   allow(allowed);
 }
-AttentionBackendGuard::~AttentionBackendGuard() { allow(previous_); }
+AttentionBackendGuard::~AttentionBackendGuard() {
+  allow(previous_);
+}
 
 AutocastGuard::AutocastGuard(c10::DeviceType device, bool enabled, c10::ScalarType dtype)
     : device_(device),
@@ -53,6 +59,7 @@ AutocastGuard::~AutocastGuard() {
 }
 
 std::string generator_state(const at::Generator& generator) {
+  const OwnerScope owner(Category::temporaries, "random state");
   at::Generator own = generator;
   std::lock_guard lock(own.mutex());
   const at::Tensor state = own.get_state();
@@ -60,6 +67,7 @@ std::string generator_state(const at::Generator& generator) {
 }
 
 void set_generator_state(const at::Generator& generator, const std::string& state) {
+  const OwnerScope owner(Category::temporaries, "random state");
   at::Generator own = generator;
   at::Tensor bytes = at::empty({static_cast<int64_t>(state.size())}, at::kByte);
   std::memcpy(bytes.mutable_data_ptr(), state.data(), state.size());

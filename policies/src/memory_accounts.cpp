@@ -29,17 +29,27 @@ Owner owner_at(size_t index) {
   return table.owners.at(index);
 }
 
-bool temporary(OwnerId id) { return id.category == Category::temporaries; }
+bool temporary(OwnerId id) {
+  return id.category == Category::temporaries;
+}
 
 void check(const MemoryBlock* block) {
-  if (block->mark != kLive) throw std::logic_error("memory ledger: not a live block of the counting allocator");
+  if (block->mark != kLive)
+    throw std::logic_error("memory ledger: not a live block of the counting allocator");
+}
+
+void add_to(MemorySums& sums, OwnerId owner, int64_t bytes) {
+  if (owner.index >= sums.by_owner.size()) sums.by_owner.resize(owner.index + 1, 0);
+  sums.by_owner[owner.index] += bytes;
+  sums.bytes += bytes;
 }
 
 }  // namespace
 
 const char* name_of(Category category) {
-  static constexpr const char* kNames[kCategories] = {"parameters", "casts", "gradients",   "optimizer", "ema",
-                                                      "saved",      "data",  "temporaries", "scratch",   "other"};
+  static constexpr const char* kNames[kCategories] = {"parameters", "casts", "gradients", "optimizer",
+                                                      "ema",        "saved", "data",      "temporaries",
+                                                      "scratch",    "other"};
   return kNames[static_cast<int>(category)];
 }
 
@@ -48,12 +58,15 @@ OwnerId owner_id(Category category, std::string_view label) {
   key += label;
   auto& table = owner_table();
   std::lock_guard lock(table.mutex);
-  const auto [entry, added] = table.ids.try_emplace(std::move(key), static_cast<uint32_t>(table.owners.size()));
+  const auto [entry, added] =
+      table.ids.try_emplace(std::move(key), static_cast<uint32_t>(table.owners.size()));
   if (added) table.owners.push_back({category, std::string(label)});
   return {entry->second, category};
 }
 
-Owner owner_of(OwnerId id) { return owner_at(id.index); }
+Owner owner_of(OwnerId id) {
+  return owner_at(id.index);
+}
 
 int64_t MemorySums::of(Category category) const {
   int64_t sum = 0;
@@ -78,9 +91,7 @@ void MemoryAccounts::log(MemoryEvent::Kind kind, uint64_t serial, int64_t bytes,
 }
 
 void MemoryAccounts::add(OwnerId owner, int64_t bytes) {
-  if (owner.index >= live_.by_owner.size()) live_.by_owner.resize(owner.index + 1, 0);
-  live_.by_owner[owner.index] += bytes;
-  live_.bytes += bytes;
+  add_to(live_, owner, bytes);
 }
 
 // The sums at a peak are copied only when the total is about to fall: while it rises, and while blocks
@@ -88,6 +99,7 @@ void MemoryAccounts::add(OwnerId owner, int64_t bytes) {
 void MemoryAccounts::keep_peak() {
   if (!peak_pending_) return;
   phases_[phase_].sums = live_;
+  phases_[phase_].born_before = serial_;
   peak_pending_ = false;
 }
 
@@ -98,9 +110,9 @@ void MemoryAccounts::raise_peak() {
   peak_pending_ = true;
 }
 
-void MemoryAccounts::birth(MemoryBlock* block, int64_t bytes, OwnerId owner) {
+void MemoryAccounts::birth(MemoryBlock* block, int64_t bytes, OwnerId owner, uint64_t operation) {
   std::lock_guard lock(mutex_);
-  *block = MemoryBlock{nullptr, first_, bytes, serial_++, owner, owner, 0, kLive};
+  *block = MemoryBlock{nullptr, first_, bytes, serial_++, owner, owner, operation, 0, kLive};
   if (first_ != nullptr) first_->previous = block;
   first_ = block;
   add(owner, bytes);
@@ -108,9 +120,24 @@ void MemoryAccounts::birth(MemoryBlock* block, int64_t bytes, OwnerId owner) {
   raise_peak();
 }
 
-void MemoryAccounts::death(MemoryBlock* block) {
+// Only its death shows that a block was scratch, so a peak that was noted while it lived is corrected. That
+// can only be the current phase's: no phase begins or ends within an operator.
+void MemoryAccounts::book_as_scratch(MemoryBlock* block) {
+  const OwnerId from = block->owner, to = owner_id(Category::scratch, owner_of(from).label);
+  log(MemoryEvent::Kind::scratch, block->serial, block->bytes, from, to);
+  add(from, -block->bytes);
+  add(to, block->bytes);
+  block->owner = to;
+  Phase& phase = phases_[phase_];
+  if (peak_pending_ || block->serial >= phase.born_before) return;
+  add_to(phase.sums, from, -block->bytes);
+  add_to(phase.sums, to, block->bytes);
+}
+
+void MemoryAccounts::death(MemoryBlock* block, bool within_operation) {
   std::lock_guard lock(mutex_);
   check(block);
+  if (within_operation && temporary(block->owner)) book_as_scratch(block);
   keep_peak();
   add(block->owner, -block->bytes);
   log(MemoryEvent::Kind::death, block->serial, block->bytes, block->owner, block->owner);

@@ -1,14 +1,16 @@
-#include <dtk/policies/memory_ledger.h>
-#include <dtk/policies/module_path.h>
-
 #include <ATen/record_function.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
+#include <c10/util/Exception.h>
+#include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/module_path.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -23,14 +25,19 @@ thread_local std::optional<OwnerId> scope_owner;
 // Names of the operators this thread is inside of. Names outlive their RecordFunction, which outlives the
 // entry. Deeper calls than the array holds are attributed to the deepest entry.
 struct OperatorStack {
-  std::array<const char*, 128> names;
+  struct Call {
+    const char* name;
+    uint64_t id;  // unique in the process
+  };
+  std::array<Call, 128> calls;
   size_t depth = 0;
 };
 thread_local OperatorStack operators;
+std::atomic<uint64_t> operator_calls{0};
 
 std::unique_ptr<at::ObserverContext> enter_operator(const at::RecordFunction& fn) {
   auto& stack = operators;
-  if (stack.depth < stack.names.size()) stack.names[stack.depth] = fn.name();
+  if (stack.depth < stack.calls.size()) stack.calls[stack.depth] = {fn.name(), ++operator_calls};
   ++stack.depth;
   return nullptr;
 }
@@ -47,25 +54,48 @@ bool is_factory(const char* name) {
          std::strncmp(name, kResize, sizeof kResize - 1) == 0;
 }
 
+bool is_operator(const char* name) {
+  return std::strncmp(name, "aten::", 6) == 0;
+}
+
+struct Birthplace {
+  OwnerId owner;
+  uint64_t operation;
+};
+
 // The innermost operator that is not a mere allocation: "aten::empty" says nothing about why.
-OwnerId operator_owner() {
+Birthplace birthplace() {
   const auto& stack = operators;
-  const size_t depth = std::min(stack.depth, stack.names.size());
+  const size_t depth = std::min(stack.depth, stack.calls.size());
   for (size_t i = depth; i > 0; --i) {
-    if (!is_factory(stack.names[i - 1])) return owner_id(Category::temporaries, stack.names[i - 1]);
+    const auto& call = stack.calls[i - 1];
+    if (is_factory(call.name)) continue;
+    // The engine's own entries ("autograd::engine::…") are no operators: what dies in them is no kernel's
+    // scratch.
+    return {owner_id(Category::temporaries, call.name), is_operator(call.name) ? call.id : 0};
   }
-  if (depth > 0) return owner_id(Category::temporaries, stack.names[0]);
-  return owner_id(Category::other, "outside any operator");
+  if (depth > 0) return {owner_id(Category::temporaries, stack.calls[0].name), 0};
+  return {owner_id(Category::other, "outside any operator"), 0};
+}
+
+bool is_running(uint64_t operation) {
+  const auto& stack = operators;
+  for (size_t i = 0; operation != 0 && i < std::min(stack.depth, stack.calls.size()); ++i) {
+    if (stack.calls[i].id == operation) return true;
+  }
+  return false;
 }
 
 // ---- the allocator ----
 
-MemoryBlock* header_of(void* pointer) { return static_cast<MemoryBlock*>(pointer) - 1; }
+MemoryBlock* header_of(void* pointer) {
+  return static_cast<MemoryBlock*>(pointer) - 1;
+}
 
 void free_counted(void* pointer) {
   if (pointer == nullptr) return;
   MemoryBlock* block = header_of(pointer);
-  cpu_accounts().death(block);
+  cpu_accounts().death(block, is_running(block->operation));
   c10::free_cpu(block);
 }
 
@@ -73,11 +103,12 @@ void free_counted(void* pointer) {
   const MemorySums live = cpu_accounts().live();
   std::string held;
   for (const auto& [category, items] : live.items()) {
-    held += std::string(held.empty() ? "" : ", ") + name_of(category) + " " + std::to_string(live.of(category));
+    held +=
+        std::string(held.empty() ? "" : ", ") + name_of(category) + " " + std::to_string(live.of(category));
   }
   C10_THROW_ERROR(OutOfMemoryError, c10::str("out of CPU memory: ", bytes, " bytes asked for by ",
-                                             owner_of(scope_owner.value_or(operator_owner())).label, " with ",
-                                             live.bytes, " bytes alive (", held, ")"));
+                                             owner_of(scope_owner.value_or(birthplace().owner)).label,
+                                             " with ", live.bytes, " bytes alive (", held, ")"));
 }
 
 // DataPtrs carry the user's pointer as their context: oneDNN takes memory by raw_allocate, which needs that.
@@ -93,12 +124,14 @@ class CountingAllocator final : public c10::Allocator {
       throw_out_of_memory(bytes);
     }
     auto* block = static_cast<MemoryBlock*>(base);
-    const OwnerId owner = scope_owner ? *scope_owner : operator_owner();
-    cpu_accounts().birth(block, static_cast<int64_t>(bytes), owner);
+    const Birthplace place = scope_owner ? Birthplace{*scope_owner, 0} : birthplace();
+    cpu_accounts().birth(block, static_cast<int64_t>(bytes), place.owner, place.operation);
     return {block + 1, block + 1, &free_counted, cpu};
   }
   at::DeleterFnPtr raw_deleter() const override { return &free_counted; }
-  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
 };
 
 constexpr uint8_t kPriority = 1;  // above the stock allocator's 0; a later caller of equal priority wins
@@ -127,6 +160,10 @@ class LedgeredTensor final : public SavedTensor {
 class SavedTensorLedger final : public SavedTensorLayer {
  public:
   std::unique_ptr<SavedTensor> pack(const at::Tensor& tensor, const SavedTensorStack& below) override {
+    // A layer below could let the block go, and the books would refer to freed memory.
+    TORCH_CHECK(below.empty(),
+                "memory ledger: it must be the lowest layer of the saved-tensor stack; put its "
+                "SavedTensorScope around those of all other layers");
     return std::make_unique<LedgeredTensor>(below.pack(tensor), tensor,
                                             owner_id(Category::saved, module_path()));
   }
@@ -196,6 +233,8 @@ void claim_gradient_when_written(const at::Tensor& parameter, std::string_view l
   torch::autograd::impl::set_post_acc_grad_hooks(parameter, std::make_unique<ClaimGradient>(label));
 }
 
-std::shared_ptr<SavedTensorLayer> saved_tensor_ledger() { return std::make_shared<SavedTensorLedger>(); }
+std::shared_ptr<SavedTensorLayer> saved_tensor_ledger() {
+  return std::make_shared<SavedTensorLedger>();
+}
 
 }  // namespace dtk::policies

@@ -34,6 +34,8 @@ PhaseMeterRegistration::~PhaseMeterRegistration() {
 }
 
 PhaseScope::PhaseScope(std::string_view name) : previous_(enter(std::string(name))) {}
-PhaseScope::~PhaseScope() { enter(previous_); }
+PhaseScope::~PhaseScope() {
+  enter(previous_);
+}
 
 }  // namespace dtk::policies

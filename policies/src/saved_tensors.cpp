@@ -1,6 +1,5 @@
-#include <dtk/policies/saved_tensors.h>
 #include <dtk/policies/module_path.h>
-
+#include <dtk/policies/saved_tensors.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 

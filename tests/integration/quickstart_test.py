@@ -25,12 +25,25 @@ def check_output(output: str, out: Path) -> Path:
     return Path(lines[-1].removeprefix("Sample grid: "))
 
 
+def check_memory(memory: dict) -> None:
+    """In a shipped configuration every byte has an owner, in every phase, and the parts are the whole."""
+    require(memory["version"] == 1, "memory.json: version")
+    require(len(memory["phases"]) >= 7, "memory.json: phases are missing")
+    for phase in memory["phases"]:
+        where = f"memory.json, phase {phase['name']}"
+        unowned = phase["items"].get("other", {})
+        require(not unowned, f"{where}: bytes without owner, by operator: {unowned}")
+        require(sum(phase["categories"].values()) == phase["peak_bytes"], f"{where}: the parts are not the whole")
+
+
 def check_run(out: Path, grid: Path) -> None:
     require(grid.read_bytes().startswith(PNG), f"{grid} is not a PNG file")
     require((out / "config.toml").is_file(), "config.toml is missing")
-    require(json.loads((out / "memory.json").read_text())["version"] == 1, "memory.json: version")
-    steps = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
-    require(len(steps) > 0, "log.jsonl is empty")
+    check_memory(json.loads((out / "memory.json").read_text()))
+    events = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    require(events[-1]["event"] == "end", "log.jsonl does not end with the event \"end\"")
+    losses = [event["loss"] for event in events if event["event"] == "step"]
+    require(len(losses) > 1 and losses[-1] < losses[0], f"the loss does not fall: {losses}")
     require(any((out / "checkpoints").iterdir()), "checkpoints/ is empty")
 
 

@@ -1,9 +1,8 @@
 // The DiT against the published model: sizes, names, initial values, outputs, loss, gradients, guidance.
-#include <dtk/models/dit.h>
-
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
+#include <dtk/models/dit.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <map>
@@ -18,7 +17,9 @@ using dtk::models::Tensors;
 
 namespace {
 
-at::Generator generator(uint64_t seed) { return at::detail::createCPUGenerator(seed); }
+at::Generator generator(uint64_t seed) {
+  return at::detail::createCPUGenerator(seed);
+}
 
 DitOptions tiny_options() {
   DitOptions options;
@@ -59,12 +60,13 @@ TEST_CASE("every published size has the published number of parameters") {
     std::optional<int64_t> with_position_table;
     size_t blocks;
   };
-  for (const Row& row : {Row{"DiT-S/2", 32865056, 32963360, 12}, Row{"DiT-S/4", 32920448, 32945024, 12},
-                         Row{"DiT-S/8", 33142016, 33148160, 12}, Row{"DiT-B/2", 130315808, 130512416, 12},
-                         Row{"DiT-B/4", 130426496, 130475648, 12}, Row{"DiT-B/8", 130869248, 130881536, 12},
-                         Row{"DiT-L/2", 457840672, 458102816, 24}, Row{"DiT-L/4", 457988224, 458053760, 24},
-                         Row{"DiT-L/8", 458578432, 458594816, 24}, Row{"DiT-XL/2", 674834720, 675129632, 28},
-                         Row{"DiT-XL/4", 675000704, 675074432, 28}, Row{"DiT-XL/8", 675664640, 675683072, 28}}) {
+  for (const Row& row :
+       {Row{"DiT-S/2", 32865056, 32963360, 12}, Row{"DiT-S/4", 32920448, 32945024, 12},
+        Row{"DiT-S/8", 33142016, 33148160, 12}, Row{"DiT-B/2", 130315808, 130512416, 12},
+        Row{"DiT-B/4", 130426496, 130475648, 12}, Row{"DiT-B/8", 130869248, 130881536, 12},
+        Row{"DiT-L/2", 457840672, 458102816, 24}, Row{"DiT-L/4", 457988224, 458053760, 24},
+        Row{"DiT-L/8", 458578432, 458594816, 24}, Row{"DiT-XL/2", 674834720, 675129632, 28},
+        Row{"DiT-XL/4", 675000704, 675074432, 28}, Row{"DiT-XL/8", 675664640, 675683072, 28}}) {
     DitOptions options;
     options.name = row.name;
     const Dit dit(options, at::kMeta);
@@ -86,7 +88,8 @@ TEST_CASE("a new DiT outputs exactly zero and its blocks are the identity") {
     if (block) block_outputs.push_back(out[0]);
     return out;
   };
-  const at::Tensor out = dit.forward(at::randn({2, 4, 8, 8}), at::tensor({3.0f, 700.5f}), at::tensor({1L, 2L}), false);
+  const at::Tensor out =
+      dit.forward(at::randn({2, 4, 8, 8}), at::tensor({3.0f, 700.5f}), at::tensor({1L, 2L}), false);
   CHECK(out.sizes() == at::IntArrayRef({2, 8, 8, 8}));
   CHECK(at::equal(out, at::zeros_like(out)));
   REQUIRE(block_inputs.size() == 2);
@@ -96,8 +99,7 @@ TEST_CASE("a new DiT outputs exactly zero and its blocks are the identity") {
 TEST_CASE("outputs, loss and every gradient equal the original's on shared weights") {
   const dtk::test::Fixture fixture = dtk::test::read_fixture("dit_tiny");
   const Dit dit = tiny_with_weights(fixture);
-  const at::Tensor out =
-      dit.forward(fixture.at("x"), fixture.at("t"), fixture.at("y"), /*training=*/false);
+  const at::Tensor out = dit.forward(fixture.at("x"), fixture.at("t"), fixture.at("y"), /*training=*/false);
   // Ten times the original's own gap between fp32 and fp64 (9.6e-7 at outputs, 4.2e-7 relative in gradients).
   CHECK(worst_difference(out, fixture.at("out64")) < 1e-5);
   const at::Tensor loss = at::mse_loss(out, fixture.at("target"));
@@ -142,7 +144,8 @@ TEST_CASE("guidance on three channels equals the released code; on all channels 
   const at::Tensor x = fixture.at("cfg.x"), t = fixture.at("cfg.t").to(at::kFloat), y = fixture.at("cfg.y");
   const int64_t half = x.size(0) / 2;
   const auto guided = [&](int64_t channels) {
-    return dit.forward_guided(x.narrow(0, 0, half), t.narrow(0, 0, half), y.narrow(0, 0, half), 4.0, channels);
+    return dit.forward_guided(x.narrow(0, 0, half), t.narrow(0, 0, half), y.narrow(0, 0, half), 4.0,
+                              channels);
   };
   CHECK(worst_difference(guided(3), fixture.at("cfg.out_3_channels").narrow(0, 0, half)) < 4.6e-5);
   CHECK(worst_difference(guided(0), fixture.at("cfg.out_all_channels").narrow(0, 0, half)) < 4.6e-5);
@@ -150,13 +153,25 @@ TEST_CASE("guidance on three channels equals the released code; on all channels 
   CHECK_THROWS_WITH(guided(5), "cfg_channels = 5; allowed: 0 (all) to 4");
 }
 
+TEST_CASE("the guided output of the original is reproduced on its stored batch") {
+  const dtk::test::Fixture fixture = dtk::test::read_fixture("dit_tiny");
+  const Dit dit = tiny_with_weights(fixture);
+  at::NoGradGuard no_grad;
+  const at::Tensor rows = at::tensor({0L, 1L});
+  const at::Tensor out =
+      dit.forward_guided(fixture.at("x").index_select(0, rows), fixture.at("t").index_select(0, rows),
+                         at::tensor({3L, 9L}), 4.0, 3);
+  CHECK(worst_difference(out, fixture.at("cfg_out").narrow(0, 0, 2)) < 4.6e-5);
+}
+
 TEST_CASE("forced label drop equals the original's") {
   const dtk::test::Fixture fixture = dtk::test::read_fixture("diffusion_golden");
   const dtk::test::Fixture weights = dtk::test::read_fixture("dit_tiny");
   const Dit dit = tiny_with_weights(weights);
   at::NoGradGuard no_grad;
-  const at::Tensor out = dit.forward(fixture.at("label_drop.x"), fixture.at("label_drop.t"),
-                                     fixture.at("label_drop.y"), true, fixture.at("label_drop.force_drop_ids"));
+  const at::Tensor out =
+      dit.forward(fixture.at("label_drop.x"), fixture.at("label_drop.t"), fixture.at("label_drop.y"), true,
+                  fixture.at("label_drop.force_drop_ids"));
   CHECK(worst_difference(out, fixture.at("label_drop.out")) < 1e-5);
 }
 

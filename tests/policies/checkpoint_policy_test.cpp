@@ -1,4 +1,6 @@
 // The checkpointing policy: which sub-trees become segments, and what that does to a DiT.
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <dtk/models/dit.h>
 #include <dtk/policies/checkpoint.h>
 #include <dtk/policies/checkpoint_policy.h>
@@ -6,9 +8,6 @@
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>
-
-#include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "support/catch.h"
@@ -20,7 +19,7 @@ namespace {
 
 using Segments = std::vector<std::vector<std::string>>;
 
-const std::vector<std::string> kPaths = {"x_embedder", "blocks.0", "blocks.1", "blocks.2",
+const std::vector<std::string> kPaths = {"x_embedder", "blocks.0", "blocks.1",   "blocks.2",
                                          "blocks.3",   "blocks.4", "final_layer"};
 
 CheckpointOptions with(int64_t every, int64_t segment) {
@@ -98,8 +97,11 @@ TEST_CASE("a star stands for exactly one component") {
 }
 
 TEST_CASE("targets, every and segment choose the segments") {
-  const auto segments = [](CheckpointOptions options) { return CheckpointPolicy(options, kPaths).segments(); };
-  CHECK(segments(with(1, 1)) == Segments{{"blocks.0"}, {"blocks.1"}, {"blocks.2"}, {"blocks.3"}, {"blocks.4"}});
+  const auto segments = [](CheckpointOptions options) {
+    return CheckpointPolicy(options, kPaths).segments();
+  };
+  CHECK(segments(with(1, 1)) ==
+        Segments{{"blocks.0"}, {"blocks.1"}, {"blocks.2"}, {"blocks.3"}, {"blocks.4"}});
   CHECK(segments(with(2, 1)) == Segments{{"blocks.0"}, {"blocks.2"}, {"blocks.4"}});
   CHECK(segments(with(1, 2)) == Segments{{"blocks.0", "blocks.1"}, {"blocks.2", "blocks.3"}, {"blocks.4"}});
   CHECK(segments(with(2, 2)) == Segments{{"blocks.0"}, {"blocks.2"}, {"blocks.4"}});  // no neighbours
@@ -122,7 +124,8 @@ TEST_CASE("what cannot have an effect is refused with what to change") {
   CheckpointOptions options;
   options.targets = {"block.*"};
   CHECK(error(options) ==
-        "policies.checkpoint.targets: \"block.*\" matches no sub-tree of this model; near: blocks.0, blocks.1, blocks.2");
+        "policies.checkpoint.targets: \"block.*\" matches no sub-tree of this model; near: blocks.0, "
+        "blocks.1, blocks.2");
   CHECK(error(with(6, 1)) ==
         "policies.checkpoint.every = 6 is out of range for 5 matching sub-trees; allowed: [1, 5]");
   CHECK(error(with(1, 0)) ==
@@ -132,7 +135,8 @@ TEST_CASE("what cannot have an effect is refused with what to change") {
   CHECK(error(options) == "accepted");
   options.enabled = Enabled::on;
   CHECK(error(options) ==
-        "policies.checkpoint: asked for, but keep = \"all\" keeps every tensor, so it has no effect; use keep = "
+        "policies.checkpoint: asked for, but keep = \"all\" keeps every tensor, so it has no effect; use "
+        "keep = "
         "\"block\", or enabled = false");
 }
 
@@ -143,14 +147,16 @@ TEST_CASE("a checkpointed DiT keeps each block's input and the conditioning; gra
   put_in(dit, nullptr);
   const Outcome plain = train(dit), again = train(dit);
   REQUIRE(plain.gradients.size() == again.gradients.size());
-  for (size_t i = 0; i < plain.gradients.size(); ++i) CHECK(at::equal(plain.gradients[i], again.gradients[i]));
+  for (size_t i = 0; i < plain.gradients.size(); ++i)
+    CHECK(at::equal(plain.gradients[i], again.gradients[i]));
 
   CheckpointPolicy policy({}, dit.paths());
   put_in(dit, &policy);
   const CheckpointCounts before = checkpoint_counts();
   const Outcome saved = train(dit);
   CHECK(checkpoint_counts().recomputes - before.recomputes == 3);
-  for (size_t i = 0; i < plain.gradients.size(); ++i) CHECK(at::equal(plain.gradients[i], saved.gradients[i]));
+  for (size_t i = 0; i < plain.gradients.size(); ++i)
+    CHECK(at::equal(plain.gradients[i], saved.gradients[i]));
 
   // Inputs are packed before the block begins, so they are counted where they were made or outside of all
   // modules: per block x (4, 16, 32), and once c (4, 32), which the final layer also keeps.
@@ -171,6 +177,7 @@ TEST_CASE("segments of two blocks keep fewer inputs and the same gradients") {
   CheckpointPolicy policy(with(1, 2), dit.paths());
   put_in(dit, &policy);
   const Outcome saved = train(dit);
-  for (size_t i = 0; i < plain.gradients.size(); ++i) CHECK(at::equal(plain.gradients[i], saved.gradients[i]));
+  for (size_t i = 0; i < plain.gradients.size(); ++i)
+    CHECK(at::equal(plain.gradients[i], saved.gradients[i]));
   CHECK(saved.saved.at("") == 2 * 4 * 16 * 32 * 4 + 4 * 32 * 4 + 4 * 64 * 4);
 }

@@ -1,11 +1,10 @@
 // Activation checkpointing: exact counts and bytes first, then gradients bit-equal to the plain run.
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <dtk/policies/checkpoint.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/saved_tensors.h>
-
-#include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <thread>
@@ -59,7 +58,9 @@ struct Net {
 
 using Wrap = std::function<Tensors(const Block&, Tensors&&)>;
 const Wrap kPlain = [](const Block& block, Tensors&& in) { return block(std::move(in)); };
-const Wrap kCheckpoint = [](const Block& block, Tensors&& in) { return checkpoint("block", block, std::move(in)); };
+const Wrap kCheckpoint = [](const Block& block, Tensors&& in) {
+  return checkpoint("block", block, std::move(in));
+};
 
 at::Tensor forward(const Net& net, const Wrap& wrap) {
   Tensors x{net.input};
@@ -116,13 +117,14 @@ TEST_CASE("the baseline is one: it repeats bit for bit, saves more, and runs eac
   const Outcome plain = train(net, kPlain), again = train(net, kPlain);
   check_equal(plain, again);
   CHECK(plain.runs == 4);
-  // Per block: input of LN, mean and rstd of each row; input of w1 (the LN output); input of GELU; of dropout the
-  // scaled noise (fp32 on the CPU); input of w2. Then the input of pow.
+  // Per block: input of LN, mean and rstd of each row; input of w1 (the LN output); input of GELU; of dropout
+  // the scaled noise (fp32 on the CPU); input of w2. Then the input of pow.
   const int64_t block = kInputBytes + 2 * kRows * 4 + kInputBytes + 3 * kRows * kInner * 4;
   CHECK(plain.saved_after_forward == 4 * block + kInputBytes);
 }
 
-TEST_CASE("checkpointed blocks keep their inputs only and run twice; gradients and random state are bit-equal") {
+TEST_CASE(
+    "checkpointed blocks keep their inputs only and run twice; gradients and random state are bit-equal") {
   Fixture fixture;
   const Net net(4);
   const Outcome plain = train(net, kPlain);
@@ -257,14 +259,16 @@ TEST_CASE("a segment that computes something else the second time is refused wit
     return Tensors{h * h};
   };
   const at::Tensor out = checkpoint("blocks.3", grows, Tensors{w})[0].sum();
-  CHECK_THROWS_WITH(torch::autograd::backward({out}, {}),
-                    Catch::Contains("checkpoint blocks.3: the recomputation saved tensor number 0 as [2] Float on cpu, "
-                                    "forward saved [1] Float on cpu; a segment must compute the same again"));
+  CHECK_THROWS_WITH(
+      torch::autograd::backward({out}, {}),
+      Catch::Contains("checkpoint blocks.3: the recomputation saved tensor number 0 as [2] Float on cpu, "
+                      "forward saved [1] Float on cpu; a segment must compute the same again"));
   run = 0;
   const SubtreeFn shrinks = [&](Tensors&& in) { return Tensors{run++ == 0 ? in[0].exp().exp() : in[0] + 1}; };
   const at::Tensor other = checkpoint("blocks.4", shrinks, Tensors{w})[0].sum();
-  CHECK_THROWS_WITH(torch::autograd::backward({other}, {}),
-                    Catch::Contains("checkpoint blocks.4: the recomputation saved 0 tensors, forward saved 2"));
+  CHECK_THROWS_WITH(
+      torch::autograd::backward({other}, {}),
+      Catch::Contains("checkpoint blocks.4: the recomputation saved 0 tensors, forward saved 2"));
 }
 
 TEST_CASE("an exception in forward or in the recomputation passes and leaves nothing behind") {

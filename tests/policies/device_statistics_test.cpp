@@ -1,8 +1,7 @@
 // Peaks by phase from a device allocator, on an allocator made up here: a program of its own, because it
 // registers that allocator for the CUDA device type.
-#include <dtk/policies/device_statistics.h>
-
 #include <c10/core/CachingDeviceAllocator.h>
+#include <dtk/policies/device_statistics.h>
 
 #include "support/catch.h"
 
@@ -14,7 +13,8 @@ struct MadeUpAllocator final : c10::DeviceAllocator {
   c10::CachingDeviceAllocator::DeviceStats stats;
   void add(int64_t bytes) {
     auto& requested = stats.requested_bytes[0];
-    bytes > 0 ? requested.increase(static_cast<size_t>(bytes)) : requested.decrease(static_cast<size_t>(-bytes));
+    bytes > 0 ? requested.increase(static_cast<size_t>(bytes))
+              : requested.decrease(static_cast<size_t>(-bytes));
   }
   at::DataPtr allocate(size_t) override { return {}; }
   at::DeleterFnPtr raw_deleter() const override { return nullptr; }

@@ -1,9 +1,8 @@
 // The EMA policy: its values, its bytes, and weights that always come back.
-#include <dtk/policies/ema.h>
-#include <dtk/policies/memory_ledger.h>
-
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <dtk/policies/ema.h>
+#include <dtk/policies/memory_ledger.h>
 
 #include "support/catch.h"
 
@@ -23,7 +22,9 @@ struct Weights {
   }
 };
 
-EmaOptions options(double decay, bool warmup) { return {Enabled::by_default, decay, warmup}; }
+EmaOptions options(double decay, bool warmup) {
+  return {Enabled::by_default, decay, warmup};
+}
 
 }  // namespace
 
@@ -117,7 +118,8 @@ TEST_CASE("what an EMA cannot do is refused with the reason") {
                     "policies.ema: the model has no trainable parameter to average; set enabled = false");
   Ema ema(options(0.9, true), weights.list());
   CHECK_THROWS_WITH(ema.restore({}), "policies.ema: the state has no count of updates");
-  CHECK_THROWS_WITH(ema.restore({{}, {{"updates", 1}}}), "policies.ema: 0 averages for 2 trainable parameters");
+  CHECK_THROWS_WITH(ema.restore({{}, {{"updates", 1}}}),
+                    "policies.ema: 0 averages for 2 trainable parameters");
   CHECK_THROWS_WITH(ema.restore({{{"a", at::zeros({3})}, {"c", at::zeros({2, 2})}}, {{"updates", 1}}}),
                     "policies.ema: no average for parameter b");
   CHECK_THROWS_WITH(ema.restore({{{"a", at::zeros({4})}, {"b", at::zeros({2, 2})}}, {{"updates", 1}}}),

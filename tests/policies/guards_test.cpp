@@ -1,11 +1,10 @@
 // Guards put back what they found, also when an exception passes.
-#include <dtk/policies/guards.h>
-#include <dtk/policies/memory_ledger.h>
-
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
+#include <dtk/policies/guards.h>
+#include <dtk/policies/memory_ledger.h>
 
 #include "support/catch.h"
 
@@ -82,7 +81,8 @@ TEST_CASE("two users of the default generator stay independent of each other and
     second = at::rand({4});
   }
   at::manual_seed(1);
-  std::string a = generator_state(make_generator(at::kCPU, 5)), b = generator_state(make_generator(at::kCPU, 6));
+  std::string a = generator_state(make_generator(at::kCPU, 5)),
+              b = generator_state(make_generator(at::kCPU, 6));
   {
     DefaultGeneratorScope scope(at::kCPU, a);
     CHECK(at::equal(at::rand({4}), first));

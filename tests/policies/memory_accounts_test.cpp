@@ -99,6 +99,23 @@ TEST_CASE("what is temporary between steps becomes other, under its operator's n
   accounts.death(&owned);
 }
 
+TEST_CASE("a temporary that dies in the call it was born in was scratch, also at the peak noted before") {
+  MemoryAccounts accounts;
+  accounts.enter_phase("forward");
+  MemoryBlock output, scratch, small;
+  accounts.birth(&output, 10, kOp, 1);
+  accounts.birth(&scratch, 100, kOp, 1);
+  accounts.birth(&small, 5, kOp, 1);
+  accounts.death(&small, /*within_operation=*/true);  // the peak of 115 is noted here
+  accounts.death(&scratch, /*within_operation=*/true);
+  const PhasePeak peak = highest(accounts.phases());
+  CHECK(peak.peak.bytes == 115);
+  CHECK(peak.peak.of(Category::scratch) == 105);
+  CHECK(peak.peak.of(Category::temporaries) == 10);
+  accounts.death(&output);
+  CHECK(accounts.live().items().empty());
+}
+
 TEST_CASE("replaying the event log gives the same sums at every phase's peak") {
   MemoryAccounts accounts;
   std::mt19937 random(7);
@@ -110,20 +127,29 @@ TEST_CASE("replaying the event log gives the same sums at every phase's peak") {
   for (int i = 0; i < 5000; ++i) {
     const size_t index = live.empty() ? 0 : random() % live.size();
     switch (live.empty() ? 0 : random() % 8) {
-      case 0: case 1: case 2:
+      case 0:
+      case 1:
+      case 2:
         live.push_back(std::make_unique<MemoryBlock>());
         holds.push_back(0);
-        accounts.birth(live.back().get(), 1 + random() % 1000, owners[random() % 2 * 3]);
+        accounts.birth(live.back().get(), 1 + random() % 1000, owners[random() % 2 * 3], /*operation=*/1);
         break;
-      case 3: case 4:
+      case 3:
+      case 4:
         while (holds[index] > 0) accounts.release(live[index].get()), --holds[index];
-        accounts.death(live[index].get());
+        accounts.death(live[index].get(), /*within_operation=*/random() % 3 == 0);
         live.erase(live.begin() + static_cast<std::ptrdiff_t>(index));
         holds.erase(holds.begin() + static_cast<std::ptrdiff_t>(index));
         break;
-      case 5: accounts.hold(live[index].get(), kSaved), ++holds[index]; break;
-      case 6: accounts.assign(live[index].get(), owners[random() % 2]); break;
-      case 7: accounts.enter_phase(names[random() % 3]); break;
+      case 5:
+        accounts.hold(live[index].get(), kSaved), ++holds[index];
+        break;
+      case 6:
+        accounts.assign(live[index].get(), owners[random() % 2]);
+        break;
+      case 7:
+        accounts.enter_phase(names[random() % 3]);
+        break;
     }
     REQUIRE(accounts.walk().by_owner == accounts.live().by_owner);
   }
@@ -153,5 +179,6 @@ TEST_CASE("a block that is not alive is refused") {
   CHECK_THROWS_WITH(accounts.death(&block), "memory ledger: not a live block of the counting allocator");
   accounts.birth(&block, 1, kOp);
   accounts.death(&block);
-  CHECK_THROWS_WITH(accounts.assign(&block, kOp), "memory ledger: not a live block of the counting allocator");
+  CHECK_THROWS_WITH(accounts.assign(&block, kOp),
+                    "memory ledger: not a live block of the counting allocator");
 }

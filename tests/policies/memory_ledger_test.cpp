@@ -1,11 +1,10 @@
 // The ledger on real tensors: exact bytes, and whose they are.
-#include <dtk/policies/memory_ledger.h>
-#include <dtk/policies/module_path.h>
-
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/CPUAllocator.h>
+#include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/module_path.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cstdint>
@@ -17,7 +16,9 @@ using namespace dtk::policies;
 
 namespace {
 
-int64_t live(Category category) { return cpu_accounts().live().of(category); }
+int64_t live(Category category) {
+  return cpu_accounts().live().of(category);
+}
 
 int64_t live(Category category, const std::string& label) {
   const auto items = cpu_accounts().live().items();
@@ -173,6 +174,40 @@ TEST_CASE("out of memory says who asked for how much and what is alive") {
     const std::string message = error.what_without_backtrace();
     CHECK(message.find("out of CPU memory: 4503599627370496 bytes asked for by aten::empty") == 0);
   }
+}
+
+TEST_CASE("what a kernel takes and frees within its call is scratch, and depends on nothing else") {
+  CountingAllocatorGuard guard;
+  const at::Tensor q = at::randn({2, 4, 64, 32});
+  const auto peak_with = [&](int threads) {
+    const int before = at::get_num_threads();
+    at::set_num_threads(threads);
+    cpu_accounts().reset_phases("build");
+    { const at::Tensor out = at::scaled_dot_product_attention(q, q, q); }
+    at::set_num_threads(before);
+    return highest(cpu_accounts().phases()).peak;
+  };
+  const MemorySums one = peak_with(1), two = peak_with(2);
+  CHECK(one.of(Category::scratch) == 12544);  // one block of scores and sums per thread
+  CHECK(two.of(Category::scratch) == 2 * 12544);
+  CHECK(one.items().at(Category::scratch).count("aten::_scaled_dot_product_flash_attention_for_cpu") == 1);
+  CHECK(one.of(Category::temporaries) == two.of(Category::temporaries));
+  CHECK(one.bytes - 12544 == two.bytes - 2 * 12544);
+}
+
+TEST_CASE("the ledger refuses to lie above another layer, which might let its blocks go") {
+  struct Passing final : SavedTensorLayer {
+    std::unique_ptr<SavedTensor> pack(const at::Tensor& tensor, const SavedTensorStack& below) override {
+      return below.pack(tensor);
+    }
+  };
+  CountingAllocatorGuard guard;
+  SavedTensorEngineGuard engine;
+  const at::Tensor x = at::ones({4}).requires_grad_(true);
+  SavedTensorScope lower(std::make_shared<Passing>());
+  SavedTensorScope ledger(saved_tensor_ledger());
+  CHECK_THROWS_WITH(x.exp(),
+                    Catch::Contains("memory ledger: it must be the lowest layer of the saved-tensor stack"));
 }
 
 TEST_CASE("oneDNN takes its memory from the counting allocator") {

@@ -1,8 +1,7 @@
 // The stack of saved-tensor layers: order, versions, threads, lifetimes, and gradients that do not change.
-#include <dtk/policies/saved_tensors.h>
-
 #include <ATen/ATen.h>
 #include <ATen/ThreadLocalState.h>
+#include <dtk/policies/saved_tensors.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <functional>
@@ -39,14 +38,17 @@ class Witness final : public SavedTensorLayer {
   std::vector<std::string>& log_;
 };
 
-at::Tensor parameter(at::IntArrayRef shape) { return at::randn(shape).requires_grad_(true); }
+at::Tensor parameter(at::IntArrayRef shape) {
+  return at::randn(shape).requires_grad_(true);
+}
 
 }  // namespace
 
 TEST_CASE("layers see each saved tensor from the top down, and only while their scope lives") {
   SavedTensorEngineGuard engine;
   std::vector<std::string> log;
-  const auto ledger = std::make_shared<Witness>("ledger", log), offload = std::make_shared<Witness>("offload", log);
+  const auto ledger = std::make_shared<Witness>("ledger", log),
+             offload = std::make_shared<Witness>("offload", log);
   const at::Tensor x = parameter({4});
   at::Tensor y, z;
   {
@@ -80,7 +82,8 @@ TEST_CASE("without the engine guard the stack is not asked, and the guard ends c
 TEST_CASE("gradients are bit-equal with and without layers") {
   SavedTensorEngineGuard engine;
   at::manual_seed(3);
-  const at::Tensor x = at::randn({8, 16}), w1 = parameter({32, 16}), b1 = parameter({32}), w2 = parameter({16, 32});
+  const at::Tensor x = at::randn({8, 16}), w1 = parameter({32, 16}), b1 = parameter({32}),
+                   w2 = parameter({16, 32});
   const auto gradients = [&] {
     for (const at::Tensor& p : {w1, b1, w2}) p.mutable_grad().reset();
     at::Tensor h = at::gelu(at::linear(x, w1, b1), "tanh");
@@ -109,10 +112,11 @@ TEST_CASE("a tensor changed in place after it was saved is refused, as LibTorch 
     y = x.exp();
   }
   y.detach().mul_(2);
-  CHECK_THROWS_WITH(torch::autograd::backward({y.sum()}, {}),
-                    Catch::Contains("a tensor [2, 3] saved for backward was changed in place afterwards (version 0 "
-                                    "when saved, 1 now), so its gradient would be wrong; make that change out of "
-                                    "place, or after backward"));
+  CHECK_THROWS_WITH(
+      torch::autograd::backward({y.sum()}, {}),
+      Catch::Contains("a tensor [2, 3] saved for backward was changed in place afterwards (version 0 "
+                      "when saved, 1 now), so its gradient would be wrong; make that change out of "
+                      "place, or after backward"));
 }
 
 TEST_CASE("retain_graph, double backward and dropped graphs leave nothing behind") {

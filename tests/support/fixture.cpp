@@ -22,8 +22,8 @@ Fixture read_fixture(const std::string& name) {
   return Fixture(std::move(tensors));
 }
 
-void load_parameters(const std::vector<std::pair<std::string, at::Tensor>>& parameters, const Fixture& fixture,
-                     const std::string& prefix) {
+void load_parameters(const std::vector<std::pair<std::string, at::Tensor>>& parameters,
+                     const Fixture& fixture, const std::string& prefix) {
   at::NoGradGuard no_grad;
   for (const auto& [name, parameter] : parameters) parameter.detach().copy_(fixture.at(prefix + name));
 }

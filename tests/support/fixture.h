@@ -22,7 +22,7 @@ class Fixture {
 Fixture read_fixture(const std::string& name);
 
 /// Copies fixture entry prefix + name into each parameter.
-void load_parameters(const std::vector<std::pair<std::string, at::Tensor>>& parameters, const Fixture& fixture,
-                     const std::string& prefix);
+void load_parameters(const std::vector<std::pair<std::string, at::Tensor>>& parameters,
+                     const Fixture& fixture, const std::string& prefix);
 
 }  // namespace dtk::test

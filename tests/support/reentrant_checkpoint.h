@@ -21,7 +21,8 @@ struct ReentrantSegment final : torch::CustomClassHolder {
 
 struct ReentrantFunction final : torch::autograd::Function<ReentrantFunction> {
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context,
-                                                c10::intrusive_ptr<ReentrantSegment> segment, at::TensorList all) {
+                                                c10::intrusive_ptr<ReentrantSegment> segment,
+                                                at::TensorList all) {
     context->saved_data["segment"] = c10::IValue::make_capsule(segment);
     context->save_for_backward(all.vec());
     policies::Tensors inputs(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(segment->inputs));
@@ -29,8 +30,8 @@ struct ReentrantFunction final : torch::autograd::Function<ReentrantFunction> {
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradients) {
-    const auto segment = c10::static_intrusive_pointer_cast<ReentrantSegment>(
-        context->saved_data["segment"].toCapsule());
+    const auto segment =
+        c10::static_intrusive_pointer_cast<ReentrantSegment>(context->saved_data["segment"].toCapsule());
     torch::autograd::variable_list all = context->get_saved_variables(), wanted;
     policies::Tensors inputs;
     for (size_t i = 0; i < all.size(); ++i) {

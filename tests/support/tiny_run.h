@@ -27,7 +27,8 @@ inline std::shared_ptr<const dtk::DataSource> tiny_data(int64_t count = 64) {
   data.description = "made up";
   for (int64_t i = 0; i < count; ++i) {
     data.labels.push_back(i % 4);
-    for (int64_t p = 0; p < 64; ++p) data.pixels.push_back(static_cast<uint8_t>((i * 37 + p * (1 + i % 4) * 11) % 256));
+    for (int64_t p = 0; p < 64; ++p)
+      data.pixels.push_back(static_cast<uint8_t>((i * 37 + p * (1 + i % 4) * 11) % 256));
   }
   return std::make_shared<dtk::PixelSource>(std::move(data));
 }

@@ -79,8 +79,19 @@ TEST_CASE("config reader: learn_sigma follows the objective unless it is given")
   CHECK_FALSE(loaded.config.model.learn_sigma);
   CHECK(loaded.origins.at("model.learn_sigma") == "default: rectified flow predicts no variance");
   CHECK(error_in(runnable + "model.learn_sigma = true") ==
-        "base.toml:3:21: model.learn_sigma = true has no use with diffusion.objective = \"rectified_flow\", which "
+        "base.toml:3:21: model.learn_sigma = true has no use with diffusion.objective = \"rectified_flow\", "
+        "which "
         "predicts no variance; set model.learn_sigma = false");
+}
+
+TEST_CASE("config reader: what was written and has no use is refused") {
+  CHECK(error_in(runnable + "schedule.kind = \"constant\"\nschedule.final = 0.5") ==
+        "base.toml:4:18: schedule.final has no use with schedule.kind = \"constant\"; remove one of them");
+  CHECK(read(runnable + "schedule.kind = \"constant\"").config.schedule.kind == "constant");
+  CHECK(error_in(runnable + "sample.guidance = 1\nsample.cfg_channels = 3") ==
+        "base.toml:4:23: sample.cfg_channels has no use with sample.guidance = 1, which guides nothing; "
+        "remove one "
+        "of them");
 }
 
 TEST_CASE("config reader: dotted keys and inline tables") {

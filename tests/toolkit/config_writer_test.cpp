@@ -51,7 +51,7 @@ RunConfig custom_from_folder() {
   config.diffusion.time = "uniform";
   config.optimizer = {
       .lr = 3e-3, .beta1 = 0.8, .beta2 = 0.99, .eps = 1e-10, .weight_decay = 1e22, .clip = 0.0};
-  config.schedule = {.kind = "constant", .warmup = 20, .final = 0.5};
+  config.schedule = {.kind = "cosine", .warmup = 20, .final = 0.5};
   config.sample = {.sampler = "euler",
                    .steps = 10,
                    .guidance = 2.0,
@@ -69,6 +69,7 @@ RunConfig published_from_idx() {
   RunConfig config = smallest();
   config.data.images = "images.gz";
   config.data.labels = "labels.gz";
+  config.schedule.kind = "constant";  // leaves schedule.final without use
   config.policies.ema.enabled = Enabled::on;
   return config;
 }

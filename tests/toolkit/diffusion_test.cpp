@@ -1,8 +1,7 @@
 // Rectified flow and Euler's method on models whose answer is known.
+#include <ATen/ATen.h>
 #include <dtk/policies/guards.h>
 #include <dtk/toolkit/diffusion.h>
-
-#include <ATen/ATen.h>
 
 #include "support/catch.h"
 

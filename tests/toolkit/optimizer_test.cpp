@@ -1,10 +1,9 @@
 // AdamW, clipping and the learning rate against their formulas in float64.
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/optimizer.h>
 #include <dtk/toolkit/schedule.h>
-
-#include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 
 #include <cmath>
 
@@ -87,9 +86,10 @@ TEST_CASE("a missing gradient and a foreign state are refused") {
   state.pop_back();
   state[0].tensor = at::zeros({3});
   state.push_back({"exp_avg.c", at::zeros({1})});
-  CHECK_THROWS_WITH(adamw.restore(state),
-                    "optimizer state does not fit this model\n  missing: step\n  of another shape: exp_avg.a ([3], not "
-                    "[2])\n  unknown: exp_avg.c");
+  CHECK_THROWS_WITH(
+      adamw.restore(state),
+      "optimizer state does not fit this model\n  missing: step\n  of another shape: exp_avg.a ([3], not "
+      "[2])\n  unknown: exp_avg.c");
 }
 
 TEST_CASE("the learning rate warms up linearly and ends at the final fraction") {

@@ -274,7 +274,7 @@ Usage: dit-sample (--checkpoint DIR | --weights FILE) --classes LIST --out FILE 
   --version, -h, --help prints the version or this text, and ends
 
 Exit codes: 0 done, 1 failure, 2 configuration or usage, 3 memory, 4 data.
-Example: dit-sample --checkpoint runs/a/checkpoints/1000 --classes 0,1,2 --guidance 4 --out grid.png
+Example: dit-sample --checkpoint runs/a --classes 0,1,2 --guidance 4 --out grid.png
 )";
 }
 

@@ -18,6 +18,7 @@ class Rules {
     check_length();
     check_data();
     check_sampling();
+    check_use();
   }
 
  private:
@@ -32,7 +33,8 @@ class Rules {
     if (!found.empty()) fail("model." + found.front().field, found.front().message);
     if (config_.model.learn_sigma && config_.diffusion.objective == "rectified_flow") {
       fail("model.learn_sigma",
-           "model.learn_sigma = true has no use with diffusion.objective = \"rectified_flow\", which predicts no "
+           "model.learn_sigma = true has no use with diffusion.objective = \"rectified_flow\", which "
+           "predicts no "
            "variance; set model.learn_sigma = false");
     }
   }
@@ -49,6 +51,19 @@ class Rules {
       fail("schedule.warmup", "schedule.warmup = " + toml_text(warmup) +
                                   " is longer than the run; allowed: [0, " + steps +
                                   "] with train.steps = " + steps);
+    }
+  }
+
+  // Keys that were written and that other keys make meaningless.
+  void check_use() const {
+    if (written("schedule.final") && config_.schedule.kind == "constant") {
+      fail("schedule.final",
+           "schedule.final has no use with schedule.kind = \"constant\"; remove one of them");
+    }
+    if (config_.sample.cfg_channels != 0 && config_.sample.guidance == 1.0) {
+      fail("sample.cfg_channels",
+           "sample.cfg_channels has no use with sample.guidance = 1, which guides nothing; remove one of "
+           "them");
     }
   }
 

@@ -41,6 +41,9 @@ std::string line_for(const LoadedConfig& loaded, const std::string& key, const s
   if (key == "sample.ema" && sample_ema_is_moot(loaded)) {
     return "# ema = true has no effect: policies.ema.enabled = false";
   }
+  if (key == "schedule.final" && loaded.config.schedule.kind == "constant") {
+    return "# final has no effect: schedule.kind = \"constant\"";
+  }
   std::string line = name + " = " + toml_text(value);
   const auto origin = loaded.origins.find(key);
   if (origin != loaded.origins.end()) line += "  # " + escaped(origin->second);

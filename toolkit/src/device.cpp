@@ -1,8 +1,8 @@
-#include <dtk/toolkit/device.h>
-#include <dtk/toolkit/errors.h>
-
+#include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
 #include <dlfcn.h>
+#include <dtk/toolkit/device.h>
+#include <dtk/toolkit/errors.h>
 
 #include <optional>
 
@@ -52,6 +52,8 @@ c10::Device open_device(const std::string& name) {
                       " CUDA device(s); allowed: cuda:0 to cuda:" + std::to_string(driver.devices - 1));
   }
   load_libtorch_cuda(name);
+  // Before anything else: LibTorch's allocator knows no device until its first initialisation.
+  at::globalContext().lazyInitDevice(device.type());
   at::accelerator::setDeviceIndex(device.index());
   return device;
 }

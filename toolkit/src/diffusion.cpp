@@ -1,6 +1,5 @@
-#include <dtk/toolkit/diffusion.h>
-
 #include <ATen/ATen.h>
+#include <dtk/toolkit/diffusion.h>
 
 namespace dtk {
 

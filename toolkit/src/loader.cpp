@@ -107,10 +107,11 @@ bool Loader::stopping() {
 /// The batch that starts `first` samples into the run; false if the loader is being destroyed.
 bool Loader::make_batch(int64_t first, Batch& batch) {
   const DataSource& source = *source_;
+  const auto layout = at::TensorOptions().pinned_memory(options_.pinned);
   const auto allocate = [&] {
-    batch.images =
-        at::empty({options_.batch, source.channels(), source.height(), source.width()}, at::kFloat);
-    batch.labels = at::empty({options_.batch}, at::kLong);
+    batch.images = at::empty({options_.batch, source.channels(), source.height(), source.width()},
+                             layout.dtype(at::kFloat));
+    batch.labels = at::empty({options_.batch}, layout.dtype(at::kLong));
   };
   if (around_allocation_) {
     around_allocation_(allocate);

@@ -1,9 +1,8 @@
 #include <dtk/toolkit/memory_report.h>
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 namespace dtk {
@@ -99,7 +98,8 @@ std::string memory_table(const MemoryReport& report) {
   for (const Category column : columns) text += pad(policies::name_of(column), 13);
   text += "\n";
   for (const PhasePeak& phase : report.phases) {
-    text += "  " + phase.name + pad(format("%.1f", static_cast<double>(phase.peak.bytes) / 1048576.0), 19 - phase.name.size());
+    text += "  " + phase.name +
+            pad(format("%.1f", static_cast<double>(phase.peak.bytes) / 1048576.0), 19 - phase.name.size());
     for (const Category column : columns) {
       text += pad(format("%.1f", static_cast<double>(phase.peak.of(column)) / 1048576.0), 13);
     }
@@ -111,7 +111,8 @@ std::string memory_table(const MemoryReport& report) {
   if (!saved.empty()) text += "largest saved for backward, by module path:\n" + saved;
   const std::string temporaries = largest(peak.peak, Category::temporaries, 3);
   if (!temporaries.empty()) text += "largest temporaries, by operator:\n" + temporaries;
-  if (report.host.peak.bytes > 0) text += "host: " + readable_bytes(report.host.peak.bytes) + " of CPU tensors\n";
+  if (report.host.peak.bytes > 0)
+    text += "host: " + readable_bytes(report.host.peak.bytes) + " of CPU tensors\n";
   return text;
 }
 

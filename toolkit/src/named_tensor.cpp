@@ -1,8 +1,7 @@
-#include <dtk/toolkit/errors.h>
-#include <dtk/toolkit/named_tensor.h>
-
 #include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
+#include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/named_tensor.h>
 
 #include <map>
 

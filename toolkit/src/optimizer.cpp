@@ -1,11 +1,10 @@
-#include <dtk/toolkit/errors.h>
-#include <dtk/toolkit/optimizer.h>
-#include <dtk/policies/memory_ledger.h>
-
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/_fused_adamw.h>
+#include <dtk/policies/memory_ledger.h>
+#include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/optimizer.h>
 
 #include <map>
 #include <stdexcept>
@@ -60,7 +59,8 @@ void AdamW::step(double lr) {
   if (options_.clip > 0) divisor = ((norm + 1e-6) / options_.clip).clamp_min_(1.0);
   const std::vector<at::Tensor> steps(parameters_.size(), step_);
   at::_fused_adamw_(parameters_, grads, exp_avg_, exp_avg_sq_, {}, steps, lr, options_.beta1, options_.beta2,
-                    options_.weight_decay, options_.eps, /*amsgrad=*/false, /*maximize=*/false, divisor, stopped_);
+                    options_.weight_decay, options_.eps, /*amsgrad=*/false, /*maximize=*/false, divisor,
+                    stopped_);
 }
 
 void AdamW::release_gradients() {

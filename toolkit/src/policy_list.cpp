@@ -4,7 +4,8 @@
 
 namespace dtk {
 
-std::vector<std::unique_ptr<policies::Policy>> make_policies(const PolicyOptions& options, models::Dit& model) {
+std::vector<std::unique_ptr<policies::Policy>> make_policies(const PolicyOptions& options,
+                                                             models::Dit& model) {
   model.seam.run = policies::run_with_module_path();
   std::vector<std::unique_ptr<policies::Policy>> list;
   if (options.ema.enabled != policies::Enabled::off) {
@@ -13,8 +14,8 @@ std::vector<std::unique_ptr<policies::Policy>> make_policies(const PolicyOptions
   return list;
 }
 
-std::vector<policies::PolicyReport> policy_reports(const PolicyOptions& options,
-                                                   const std::vector<std::unique_ptr<policies::Policy>>& active) {
+std::vector<policies::PolicyReport> policy_reports(
+    const PolicyOptions& options, const std::vector<std::unique_ptr<policies::Policy>>& active) {
   std::vector<policies::PolicyReport> reports;
   for (const auto& policy : active) reports.push_back(policy->report());
   if (options.ema.enabled == policies::Enabled::off) {

@@ -37,7 +37,6 @@ class MemoryMeters {
     if (!ledger) return;
     policies::cpu_accounts().reset_phases("build");
     allocator_.emplace();
-    engine_.emplace();
     if (!device.is_cpu()) {
       statistics_.emplace(device);
       registration_.emplace(*statistics_);
@@ -57,7 +56,6 @@ class MemoryMeters {
  private:
   const c10::Device device_;
   std::optional<policies::CountingAllocatorGuard> allocator_;
-  std::optional<policies::SavedTensorEngineGuard> engine_;
   std::optional<policies::DeviceStatistics> statistics_;
   std::optional<policies::PhaseMeterRegistration> registration_;
 };
@@ -80,6 +78,8 @@ void open_run_folder(const LoadedConfig& loaded, const std::filesystem::path& re
   }
   world.files.create_directories(out / kCheckpoints);
   world.files.create_directories(out / "samples");
+  world.files.sync_directory(out);
+  if (out.has_parent_path()) world.files.sync_directory(out.parent_path());  // out's own entry
   write_file_atomically(world.files, out / "config.toml", print_config(loaded));
 }
 
@@ -111,6 +111,7 @@ class Run {
   }
 
   RunResult train(bool resumed) {
+    const PhaseScope built("forward");  // what happens from here on is no longer the build
     announce(resumed ? "resume" : "start");
     const int64_t first_sample = trainer_.samples();
     const double first_second = trainer_.elapsed_seconds();
@@ -226,6 +227,7 @@ class Run {
   }
 
   std::filesystem::path sample_grid() {
+    const PhaseScope phase("sample");
     if (config_.model.channels != 1 && config_.model.channels != 3) {
       world_.observer.message("no sample grid: samples of " + std::to_string(config_.model.channels) +
                               " channels are not images; use dit-sample --out FILE.safetensors");
@@ -312,6 +314,7 @@ void resolve_threads(LoadedConfig& loaded) {
 RunResult run_training(const LoadedConfig& loaded, c10::Device device, const std::filesystem::path& resume,
                        std::shared_ptr<const DataSource> data, const RunWorld& world) {
   const policies::ThreadCountGuard threads(static_cast<int>(*loaded.config.train.threads));
+  const policies::SavedTensorEngineGuard engine;  // without it no policy that keeps or drops tensors works
   if (!resume.empty()) check_resume(loaded, resume, world);
   open_run_folder(loaded, resume, world);
   Run run(loaded, device, std::move(data), world);

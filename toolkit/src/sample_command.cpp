@@ -82,6 +82,9 @@ SampleOptions sample_options(const RunConfig& config, const SampleArguments& arg
         "--guidance: this model was trained with class_dropout = 0 and has no null label to guide "
         "with; use --guidance 1");
   }
+  if (arguments.cfg_channels && options.guidance == 1.0) {
+    throw ConfigError("--cfg-channels has no use with guidance 1, which guides nothing; remove one of them");
+  }
   if (options.cfg_channels > config.model.channels) {
     throw ConfigError("--cfg-channels " + std::to_string(options.cfg_channels) + ": the model has " +
                       std::to_string(config.model.channels) + " channels; allowed: 0 (all) to " +

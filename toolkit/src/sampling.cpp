@@ -1,10 +1,9 @@
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <dtk/policies/guards.h>
 #include <dtk/toolkit/diffusion.h>
 #include <dtk/toolkit/sampling.h>
 #include <dtk/toolkit/streams.h>
-
-#include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 

@@ -1,3 +1,5 @@
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>
@@ -7,9 +9,6 @@
 #include <dtk/toolkit/schedule.h>
 #include <dtk/toolkit/streams.h>
 #include <dtk/toolkit/trainer.h>
-
-#include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 
 namespace dtk {
@@ -22,7 +21,8 @@ namespace {
 
 models::Dit build_model(const RunConfig& config, c10::Device device) {
   OwnerScope owner(Category::parameters, "model");
-  models::Dit model(config.model, device, policies::make_generator(device, stream_seed(config.train.seed, "init")));
+  models::Dit model(config.model, device,
+                    policies::make_generator(device, stream_seed(config.train.seed, "init")));
   for (const auto& [name, parameter] : model.parameters()) {
     // "blocks.3.attn.qkv.weight" is reported under "blocks.3", "final_layer.linear.bias" under "final_layer".
     std::string label = name;
@@ -43,17 +43,17 @@ Trainer::Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<co
       device_(device),
       data_(std::move(data)),
       clock_(clock),
-      started_(clock.seconds()),
       model_(build_model(config, device)),
       optimizer_(config.optimizer, model_.parameters()),
       policies_(make_policies(config.policies, model_)),
       noise_(policies::make_generator(device, stream_seed(config.train.seed, "noise"))),
       saved_ledger_(config.memory.ledger ? policies::saved_tensor_ledger() : nullptr) {
-  state_.default_generator = policies::generator_state(
-      policies::make_generator(device, stream_seed(config.train.seed, "dropout")));
+  state_.default_generator =
+      policies::generator_state(policies::make_generator(device, stream_seed(config.train.seed, "dropout")));
   OwnerScope owner(Category::optimizer, "scalars");
   loss_sum_ = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device));
   start_loader();
+  started_ = clock_.seconds();  // building is not training
 }
 
 Trainer::~Trainer() = default;
@@ -64,13 +64,16 @@ void Trainer::start_loader() {
   options.batch = config_.data.batch / config_.train.accumulate;
   options.prefetch = config_.data.prefetch;
   options.start = state_.samples;
+  options.pinned = !device_.is_cpu();
   loader_ = std::make_unique<Loader>(data_, options, [](const std::function<void()>& allocate) {
     OwnerScope owner(Category::data, "batches");
     allocate();
   });
 }
 
-const char* Trainer::phase(const char* name) const { return state_.step == 0 ? "first_step" : name; }
+const char* Trainer::phase(const char* name) const {
+  return state_.step == 0 ? "first_step" : name;
+}
 
 void Trainer::step() {
   PhaseScope between(phase("forward"));  // for whatever happens between the named phases below
@@ -128,14 +131,18 @@ StepScalars Trainer::read_scalars_sync() {
   return scalars;
 }
 
-double Trainer::elapsed_seconds() const { return state_.seconds + clock_.seconds() - started_; }
+double Trainer::elapsed_seconds() const {
+  return state_.seconds + clock_.seconds() - started_;
+}
 
 double Trainer::learning_rate() const {
   const double progress = run_progress(config_.train, state_.step, elapsed_seconds());
   return dtk::learning_rate(config_.optimizer, config_.schedule, state_.step, progress);
 }
 
-bool Trainer::done() const { return run_progress(config_.train, state_.step, elapsed_seconds()) >= 1.0; }
+bool Trainer::done() const {
+  return run_progress(config_.train, state_.step, elapsed_seconds()) >= 1.0;
+}
 
 int64_t Trainer::parameter_count() const {
   int64_t count = 0;
@@ -168,9 +175,9 @@ TrainingState Trainer::state() const {
 
 void Trainer::restore(const TrainingState& state) {
   state_ = state;
-  state_.seconds = state.seconds - (clock_.seconds() - started_);  // building the trainer is not training
   policies::set_generator_state(noise_, state.noise_generator);
   start_loader();
+  started_ = clock_.seconds();
 }
 
 }  // namespace dtk

@@ -1,10 +1,9 @@
+#include <ATen/ops/empty.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/training_files.h>
 
-#include <ATen/ops/empty.h>
-#include <nlohmann/json.hpp>
-
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 namespace dtk {
 namespace {
@@ -45,7 +44,8 @@ T field(const Checkpoint& checkpoint, const Json& state, const std::string& name
   }
 }
 
-std::string stream(const Checkpoint& checkpoint, const std::vector<NamedTensor>& streams, const std::string& name) {
+std::string stream(const Checkpoint& checkpoint, const std::vector<NamedTensor>& streams,
+                   const std::string& name) {
   for (const NamedTensor& entry : streams) {
     if (entry.name != name) continue;
     const at::Tensor bytes = entry.tensor.contiguous();
@@ -56,8 +56,8 @@ std::string stream(const Checkpoint& checkpoint, const std::vector<NamedTensor>&
 
 }  // namespace
 
-std::filesystem::path save_training(CheckpointStore& store, const Trainer& trainer, const std::string& config_text,
-                                    int threads) {
+std::filesystem::path save_training(CheckpointStore& store, const Trainer& trainer,
+                                    const std::string& config_text, int threads) {
   const TrainingState state = trainer.state();
   CheckpointStore::TensorFiles files;
   files[kModel] = named(trainer.model().parameters());
@@ -92,7 +92,8 @@ void load_training(const Checkpoint& checkpoint, Trainer& trainer) {
     policies::PolicyState state;
     const std::string file = policy->name() + ".safetensors";
     if (checkpoint.has(file)) {
-      for (NamedTensor& entry : checkpoint.tensors(file)) state.tensors.emplace_back(entry.name, entry.tensor);
+      for (NamedTensor& entry : checkpoint.tensors(file))
+        state.tensors.emplace_back(entry.name, entry.tensor);
     }
     const auto all = field<Json>(checkpoint, json, "policies");
     state.counters = field<std::map<std::string, int64_t>>(checkpoint, all, policy->name());

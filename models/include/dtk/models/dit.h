@@ -73,7 +73,7 @@ class Dit {
   NamedTensors parameters_;
   std::vector<std::string> paths_;
 
-  Linear patch_proj_;   // weight (D, C, p, p)
+  Linear patch_proj_;     // weight (D, C, p, p)
   at::Tensor pos_embed_;  // (1, T, D)
   Linear time_in_, time_out_;
   at::Tensor label_table_;  // (classes + 1, D); the last row is the null label, absent without dropout

@@ -37,7 +37,7 @@ struct DitOptions {
     visit("patch", patch, "[1, 1024]");
     visit("image_size", image_size, "[1, 65536]");
     visit("channels", channels, "[1, 65536]");
-    visit("classes", classes, "[1, inf)");
+    visit("classes", classes, "[1, 1000000000]");
     visit("class_dropout", class_dropout, "[0, 1)");
     visit("learn_sigma", learn_sigma, "");
     visit("mlp_ratio", mlp_ratio, "(0, 64]");

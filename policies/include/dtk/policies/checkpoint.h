@@ -17,10 +17,10 @@ namespace dtk::policies {
 
 /// What checkpointing did so far in the process. Thread-safe to read.
 struct CheckpointCounts {
-  int64_t segments = 0;      // forward runs that were checkpointed
-  int64_t recomputes = 0;    // segments run again
-  int64_t early_stops = 0;   // of these, stopped at the last tensor needed
-  int64_t dropped = 0;       // tensors that forward did not keep
+  int64_t segments = 0;     // forward runs that were checkpointed
+  int64_t recomputes = 0;   // segments run again
+  int64_t early_stops = 0;  // of these, stopped at the last tensor needed
+  int64_t dropped = 0;      // tensors that forward did not keep
 };
 CheckpointCounts checkpoint_counts();
 

@@ -12,10 +12,20 @@
 
 namespace dtk::policies {
 
-/// What a block is for. `temporaries` are born and freed within a step and labelled by operator;
+/// What a block is for. `temporaries` are born and freed within a step and labelled by operator; `scratch` is
+/// born and freed within one call of one operator, whose kernel, library and thread count decide on it;
 /// `other` is what nobody claimed.
 enum class Category : uint8_t {
-  parameters, casts, gradients, optimizer, ema, saved, data, temporaries, scratch, other
+  parameters,
+  casts,
+  gradients,
+  optimizer,
+  ema,
+  saved,
+  data,
+  temporaries,
+  scratch,
+  other
 };
 inline constexpr int kCategories = 10;
 const char* name_of(Category category);
@@ -40,18 +50,20 @@ struct alignas(64) MemoryBlock {
   MemoryBlock* previous = nullptr;
   MemoryBlock* next = nullptr;
   int64_t bytes = 0;
-  uint64_t serial = 0;  // order of birth
-  OwnerId owner;        // whom the bytes are counted for now
-  OwnerId holder;       // whom they are counted for when autograd does not hold the block
-  uint32_t saved = 0;   // tensors saved for backward that lie in this block
-  uint32_t mark = 0;    // guards against freeing what is not a counted block
+  uint64_t serial = 0;     // order of birth
+  OwnerId owner;           // whom the bytes are counted for now
+  OwnerId holder;          // whom they are counted for when autograd does not hold the block
+  uint64_t operation = 0;  // the operator call it was born in, 0 outside of all
+  uint32_t saved = 0;      // tensors saved for backward that lie in this block
+  uint32_t mark = 0;       // guards against freeing what is not a counted block
 };
 static_assert(sizeof(MemoryBlock) == 64, "the user's pointer behind the header must stay 64-byte aligned");
 
 /// One change of the books, as the event log records it. `from` == `to` for births (from unused) and
 /// deaths (to unused).
 struct MemoryEvent {
-  enum class Kind : uint8_t { birth, death, transfer, phase };
+  // scratch: a transfer that holds for the block's whole life, also at a peak it was part of.
+  enum class Kind : uint8_t { birth, death, transfer, scratch, phase };
   Kind kind;
   uint64_t serial;  // block; for `phase` the index into phase names
   int64_t bytes;
@@ -80,8 +92,10 @@ PhasePeak highest(const std::vector<PhasePeak>& phases);
 /// Thread-safe. All byte counts are requested bytes, without header, alignment or malloc's own overhead.
 class MemoryAccounts final : public PhaseMeter {
  public:
-  void birth(MemoryBlock* block, int64_t bytes, OwnerId owner);
-  void death(MemoryBlock* block);
+  /// `operation` tells calls of operators apart; 0 stands for none.
+  void birth(MemoryBlock* block, int64_t bytes, OwnerId owner, uint64_t operation = 0);
+  /// `within_operation`: the call the block was born in is still running. A temporary then was scratch.
+  void death(MemoryBlock* block, bool within_operation = false);
   /// Gives the block to `owner`; while autograd holds a temporary, it stays counted as saved.
   void assign(MemoryBlock* block, OwnerId owner);
   /// A tensor in this block was saved for backward under `owner` (category saved) / was released.
@@ -113,7 +127,9 @@ class MemoryAccounts final : public PhaseMeter {
     std::string name;
     int64_t peak = -1;  // below any total, so that the first event sets it
     MemorySums sums;
+    uint64_t born_before = 0;  // blocks older than this and alive were in `sums`
   };
+  void book_as_scratch(MemoryBlock* block);
   void move(MemoryBlock* block, OwnerId to);
   void add(OwnerId owner, int64_t bytes);
   void raise_peak();

@@ -1,7 +1,16 @@
 // The memory ledger on LibTorch: a counting CPU allocator, the operator that allocates, and the scopes by
 // which a program says whose memory it is.
 //
-// Nothing happens before install(). The scopes below are cheap and harmless without it.
+// Nothing is counted before a CountingAllocatorGuard exists. The scopes below are cheap and harmless without
+// one. In your own program:
+//
+//   CountingAllocatorGuard counting;                  // before the model is built
+//   SavedTensorEngineGuard engine;                    // for bytes saved for backward
+//   { OwnerScope owner(Category::parameters, "net"); build(); }
+//   { PhaseScope phase("forward"); SavedTensorScope saved(saved_tensor_ledger()); loss = forward(); }
+//   { PhaseScope phase("backward"); loss.backward(); }
+//   for (const PhasePeak& phase : cpu_accounts().phases()) print(phase.name, phase.peak.bytes,
+//   phase.peak.items());
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <dtk/policies/memory_accounts.h>
@@ -57,7 +66,7 @@ MemoryBlock* counted_block(const at::Tensor& tensor);
 void claim_gradient_when_written(const at::Tensor& parameter, std::string_view label);
 
 /// Layer for the saved-tensor stack: tensors saved for backward belong to (saved, module path) while
-/// autograd holds them.
+/// autograd holds them. Must be the lowest layer, where tensors really are kept; throws c10::Error elsewhere.
 std::shared_ptr<SavedTensorLayer> saved_tensor_ledger();
 
 }  // namespace dtk::policies

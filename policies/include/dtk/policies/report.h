@@ -7,10 +7,10 @@
 namespace dtk::policies {
 
 struct PolicyReport {
-  std::string policy;       // name as in [policies.<name>]
-  bool active = false;      // has an effect in this run
-  std::string reason;       // one line: what it does, or why it does nothing
-  int64_t device_bytes = 0; // bytes it holds on the training device
+  std::string policy;        // name as in [policies.<name>]
+  bool active = false;       // has an effect in this run
+  std::string reason;        // one line: what it does, or why it does nothing
+  int64_t device_bytes = 0;  // bytes it holds on the training device
 };
 
 /// A policy that cannot do what was asked for; the message says what to change.

@@ -46,12 +46,12 @@ struct TrainOptions {
 };
 
 struct DataOptions {
-  std::string kind = "idx";       // idx: MNIST-style files; images: a folder per class
-  std::string images;             // idx: image file, .gz or plain
-  std::string labels;             // idx: label file, .gz or plain
-  std::string folder;             // images: folder with one sub-folder per class
-  int64_t batch = 16;             // samples per optimizer step
-  int64_t prefetch = 2;           // micro-batches prepared ahead by the loader's thread
+  std::string kind = "idx";  // idx: MNIST-style files; images: a folder per class
+  std::string images;        // idx: image file, .gz or plain
+  std::string labels;        // idx: label file, .gz or plain
+  std::string folder;        // images: folder with one sub-folder per class
+  int64_t batch = 16;        // samples per optimizer step
+  int64_t prefetch = 2;      // micro-batches prepared ahead by the loader's thread
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -117,12 +117,12 @@ struct ScheduleOptions {
 
 struct SampleOptions {
   std::string sampler = "euler";
-  int64_t steps = 25;       // sampler steps
-  double guidance = 4.0;    // classifier-free guidance scale; 1: off
-  int64_t cfg_channels = 0; // channels guided; 0: all; 3: as the released DiT code
-  int64_t per_class = 8;    // images per class in the final grid
-  int64_t seed = 0;         // noise of the grid
-  bool ema = true;          // sample with the EMA weights
+  int64_t steps = 25;        // sampler steps
+  double guidance = 4.0;     // classifier-free guidance scale; 1: off
+  int64_t cfg_channels = 0;  // channels guided; 0: all; 3: as the released DiT code
+  int64_t per_class = 8;     // images per class in the final grid
+  int64_t seed = 0;          // noise of the grid
+  bool ema = true;           // sample with the EMA weights
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {

@@ -32,10 +32,6 @@ struct DataError : Error {
   explicit DataError(const std::string& message) : Error(ExitCode::data, message) {}
 };
 
-struct MemoryError : Error {
-  explicit MemoryError(const std::string& message) : Error(ExitCode::memory, message) {}
-};
-
 /// A file that cannot be read or written, or that does not hold what it claims (a checkpoint, weights).
 struct FileError : Error {
   explicit FileError(const std::string& message) : Error(ExitCode::failure, message) {}

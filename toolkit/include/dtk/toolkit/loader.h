@@ -30,6 +30,7 @@ struct LoaderOptions {
   uint64_t seed = 0;
   int64_t batch = 1;     // samples per batch given out (the micro-batch), at least 1
   int64_t prefetch = 2;  // batches prepared ahead, at least 1; each costs B·(4·C·H·W + 8) bytes
+  bool pinned = false;   // page-locked tensors, which a device copies without stopping its stream
   int64_t start = 0;     // samples already consumed: what consumed() of an earlier loader said
 };
 

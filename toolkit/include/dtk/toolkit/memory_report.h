@@ -16,9 +16,9 @@
 namespace dtk {
 
 struct MemoryReport {
-  std::string device;                      // "cpu", "cuda:0"
-  std::vector<policies::PhasePeak> phases; // of the device
-  policies::PhasePeak host;                // highest of the host; empty when training on the CPU
+  std::string device;                       // "cpu", "cuda:0"
+  std::vector<policies::PhasePeak> phases;  // of the device
+  policies::PhasePeak host;                 // highest of the host; empty when training on the CPU
 
   policies::PhasePeak peak() const { return policies::highest(phases); }
 };

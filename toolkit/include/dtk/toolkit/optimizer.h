@@ -1,11 +1,12 @@
-// AdamW through LibTorch's fused operator, with clipping and the check for non-finite gradients on the device.
+// AdamW through LibTorch's fused operator, with clipping and the check for non-finite gradients on the
+// device.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <dtk/toolkit/config.h>
 #include <dtk/toolkit/named_tensor.h>
 
-#include <utility>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace dtk {

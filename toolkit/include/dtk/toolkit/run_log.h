@@ -2,7 +2,8 @@
 //
 // {"event": "start" | "resume", "step", "device", "threads", "parameters"}
 // {"event": "step", "step", "loss", "lr", "gradient_norm", "images_per_second", "peak_bytes", "seconds",
-//  "wait_seconds"}   every train.log_every steps; loss is the mean since the line before, the gradient norm is
+//  "wait_seconds"}   every train.log_every steps; loss is the mean since the line before, the gradient norm
+//  is
 //                    that of the last step before clipping, wait_seconds is the training time spent waiting
 //                    for the loader so far
 // {"event": "checkpoint", "step", "path"}

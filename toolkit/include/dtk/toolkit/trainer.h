@@ -32,8 +32,8 @@ struct StepScalars {
 /// What makes a run continue bit for bit on the same number of CPU threads.
 struct TrainingState {
   int64_t step = 0;
-  int64_t samples = 0;     // samples consumed by the loader
-  double seconds = 0;      // training time so far
+  int64_t samples = 0;                             // samples consumed by the loader
+  double seconds = 0;                              // training time so far
   std::string default_generator, noise_generator;  // states as bytes
 };
 
@@ -58,7 +58,7 @@ class Trainer {
   int64_t steps() const { return state_.step; }
   int64_t samples() const { return loader_->consumed(); }
   double elapsed_seconds() const;
-  double learning_rate() const;     ///< of the next step
+  double learning_rate() const;  ///< of the next step
   double exposed_wait_seconds() const { return loader_->exposed_wait_seconds(); }
   int64_t parameter_count() const;  ///< trainable
 
@@ -86,7 +86,7 @@ class Trainer {
   const c10::Device device_;
   const std::shared_ptr<const DataSource> data_;
   Clock& clock_;
-  const double started_;
+  double started_ = 0;  // when training began, by the clock
 
   models::Dit model_;
   AdamW optimizer_;
@@ -95,7 +95,7 @@ class Trainer {
   std::shared_ptr<policies::SavedTensorLayer> saved_ledger_;
 
   TrainingState state_;
-  at::Tensor loss_sum_;        // scalar on the device
+  at::Tensor loss_sum_;  // scalar on the device
   int64_t losses_in_sum_ = 0;
   std::unique_ptr<Loader> loader_;  // last: its thread starts when all else is built
 };

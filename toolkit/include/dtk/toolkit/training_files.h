@@ -11,8 +11,8 @@ namespace dtk {
 
 /// Writes one and returns its folder. `config_text` is kept as it is. Throws FileError; the previous
 /// checkpoint is then still whole.
-std::filesystem::path save_training(CheckpointStore& store, const Trainer& trainer, const std::string& config_text,
-                                    int threads);
+std::filesystem::path save_training(CheckpointStore& store, const Trainer& trainer,
+                                    const std::string& config_text, int threads);
 
 /// CPU threads of the run that wrote the checkpoint.
 int threads_of(const Checkpoint& checkpoint);

@@ -1,0 +1,42 @@
+"""Three steps on a CUDA device, and the memory report of them. Label gpu: skipped where no driver answers."""
+import ctypes
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+import programs
+
+SKIPPED = 77
+
+
+def driver_problem() -> str:
+    try:
+        library = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "no CUDA driver is installed (libcuda.so.1 was not found)"
+    code = library.cuInit(0)
+    return "" if code == 0 else f"the CUDA driver answers with error {code}"
+
+
+def main(train: str) -> int:
+    problem = driver_problem()
+    if problem:
+        print(f"SKIPPED: {problem}")
+        return SKIPPED
+    with tempfile.TemporaryDirectory() as folder:
+        programs.write_inputs(Path(folder))
+        command = [train, "--config", "tiny.toml", "--device", "cuda", "--set", "train.steps=3", "--set", "train.out=run"]
+        subprocess.run(command, cwd=folder, check=True)
+        memory = json.loads((Path(folder) / "run/memory.json").read_text())
+    assert memory["device"] == "cuda:0", memory["device"]
+    assert memory["peak"]["bytes"] > 0 and memory["host"]["peak_bytes"] > 0, memory
+    names = [phase["name"] for phase in memory["phases"]]
+    assert {"build", "first_step", "forward", "backward", "optimizer", "ema", "sample", "save"} <= set(names), names
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -228,6 +228,8 @@ class Run {
 
   std::filesystem::path sample_grid() {
     const PhaseScope phase("sample");
+    world_.observer.message("sampling " + std::to_string(config_.model.classes * config_.sample.per_class) +
+                            " images in " + std::to_string(config_.sample.steps) + " steps");
     if (config_.model.channels != 1 && config_.model.channels != 3) {
       world_.observer.message("no sample grid: samples of " + std::to_string(config_.model.channels) +
                               " channels are not images; use dit-sample --out FILE.safetensors");

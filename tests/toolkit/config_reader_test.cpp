@@ -233,7 +233,8 @@ TEST_CASE("config reader: overrides") {
   CHECK(read(runnable + "data.batch = 8", {"data.batch = 4"}).config.data.batch == 4);
   CHECK(read(runnable, {"model.name=DiT-B/2"}).config.model.name == "DiT-B/2");
   CHECK(read(runnable, {"model.name=\"DiT-B/2\""}).config.model.name == "DiT-B/2");
-  CHECK(read(runnable, {"train.out=\"\""}).config.train.out.empty());
+  CHECK(error_in(runnable, {"train.out=\"\""}) ==
+        "--set train.out=\"\": train.out is empty; name a folder of its own for the run, e.g. \"runs/mine\"");
   CHECK(read(runnable, {"policies.ema.enabled=default"}).config.policies.ema.enabled == Enabled::by_default);
   CHECK(read(runnable, {"policies.ema={decay=0.5}"}).config.policies.ema.decay == 0.5);
   CHECK(error_in(runnable + "data.batch = 0", {"data.batch=4"}) ==

@@ -137,6 +137,18 @@ TEST_CASE("a stopped run has a complete checkpoint, and resumed it ends bit-equa
   CHECK(world.listener.messages.size() > 1);
 }
 
+TEST_CASE("resuming a finished run changes none of its results") {
+  World world;
+  world.run(tiny("out"));
+  const std::string memory = world.files.read("out/memory.json");
+  const std::string state = world.files.read("out/checkpoints/step-00000020/state.json");
+  const RunResult again = world.run(tiny("out"), "latest");
+  CHECK(again.trained_steps == 0);
+  CHECK(again.checkpoint == "out/checkpoints/step-00000020");
+  CHECK(world.files.read("out/memory.json") == memory);
+  CHECK(world.files.read("out/checkpoints/step-00000020/state.json") == state);
+}
+
 TEST_CASE("running the saved configuration again gives the same run") {
   World world;
   world.run(tiny("out"));

@@ -41,6 +41,9 @@ class Rules {
 
   void check_length() const {
     const TrainOptions& train = config_.train;
+    if (train.out.empty()) {
+      fail("train.out", "train.out is empty; name a folder of its own for the run, e.g. \"runs/mine\"");
+    }
     if (!train.steps && !train.seconds) {
       fail("train.steps",
            "neither train.steps nor train.seconds is set; set at least one of them, so that the run ends");

@@ -120,6 +120,8 @@ class Run {
     if (trainer_.done()) {
       world_.observer.message("nothing left to train at step " + std::to_string(first_step) +
                               "; to go on, raise train.steps or train.seconds");
+      // The checkpoint, the samples and the memory report of a finished run stay what they are.
+      if (resumed) return nothing_trained();
     }
     RunResult result;
     while (!trainer_.done()) {
@@ -152,6 +154,13 @@ class Run {
     int64_t samples = 0;
     double seconds = 0;
   };
+
+  RunResult nothing_trained() const {
+    RunResult result;
+    result.step = trainer_.steps();
+    result.checkpoint = last_checkpoint_;
+    return result;
+  }
 
   void announce(const char* event) {
     log_.write(event, {{"step", trainer_.steps()},

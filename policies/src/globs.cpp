@@ -1,3 +1,4 @@
+#include <dtk/policies/edit_distance.h>
 #include <dtk/policies/globs.h>
 #include <dtk/policies/report.h>
 
@@ -16,21 +17,6 @@ std::string_view take_component(std::string_view& path) {
 
 size_t components(std::string_view path) {
   return static_cast<size_t>(std::count(path.begin(), path.end(), '.')) + 1;
-}
-
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t replace = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replace});
-    }
-  }
-  return row.back();
 }
 
 std::string nearest(const std::string& pattern, std::vector<std::string> paths) {

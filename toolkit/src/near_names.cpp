@@ -1,14 +1,12 @@
 #include "near_names.h"
 
+#include <dtk/policies/edit_distance.h>
+
 #include <algorithm>
 #include <limits>
 
 namespace dtk {
 namespace {
-
-char lower(char c) {
-  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-}
 
 std::string last_part(const std::string& key) {
   const size_t dot = key.rfind('.');
@@ -22,29 +20,11 @@ size_t slips(const std::string& name) {
 
 }  // namespace
 
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> before, previous, current(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) current[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    before = std::move(previous);
-    previous = std::move(current);
-    current.assign(b.size() + 1, i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const bool same = lower(a[i - 1]) == lower(b[j - 1]);
-      current[j] = std::min({previous[j] + 1, current[j - 1] + 1, previous[j - 1] + (same ? 0 : 1)});
-      const bool swapped =
-          i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) && lower(a[i - 2]) == lower(b[j - 1]);
-      if (swapped) current[j] = std::min(current[j], before[j - 2] + 1);
-    }
-  }
-  return current[b.size()];
-}
-
 std::vector<std::string> near_names(const std::string& name, const std::vector<std::string>& known) {
   size_t best = slips(name);
   std::vector<std::string> near;
   for (const std::string& candidate : known) {
-    const size_t distance = edit_distance(name, candidate);
+    const size_t distance = policies::edit_distance(name, candidate);
     if (distance > best) continue;
     if (distance < best) near.clear();
     best = distance;
@@ -61,7 +41,7 @@ std::vector<std::string> near_keys(const std::string& key, const std::vector<std
   std::vector<std::string> near;
   for (const std::string& candidate : known) {
     const bool same_table = parent_of(candidate) == table;
-    const size_t distance = edit_distance(name, last_part(candidate));
+    const size_t distance = policies::edit_distance(name, last_part(candidate));
     const size_t limit = same_table ? slips(name) : (name.size() >= 4 ? 1 : 0);
     if (distance > limit || distance > best) continue;
     if (distance == best && own && !same_table) continue;

@@ -7,9 +7,6 @@
 
 namespace dtk {
 
-/// Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`, ignoring ASCII case.
-size_t edit_distance(std::string_view a, std::string_view b);
-
 /// The names nearest to `name`, all at the same distance; empty if none is near.
 std::vector<std::string> near_names(const std::string& name, const std::vector<std::string>& known);
 

@@ -237,13 +237,13 @@ class Run {
 
   std::filesystem::path sample_grid() {
     const PhaseScope phase("sample");
-    world_.observer.message("sampling " + std::to_string(config_.model.classes * config_.sample.per_class) +
-                            " images in " + std::to_string(config_.sample.steps) + " steps");
     if (config_.model.channels != 1 && config_.model.channels != 3) {
       world_.observer.message("no sample grid: samples of " + std::to_string(config_.model.channels) +
                               " channels are not images; use dit-sample --out FILE.safetensors");
       return {};
     }
+    world_.observer.message("sampling " + std::to_string(config_.model.classes * config_.sample.per_class) +
+                            " images in " + std::to_string(config_.sample.steps) + " steps");
     const Image image =
         image_grid(trainer_.sample_grid(), config_.sample.per_class, /*padding=*/2, /*scale=*/2);
     const std::filesystem::path path = out_ / "samples" / (step_name(trainer_.steps()) + ".png");

@@ -81,6 +81,7 @@ void Trainer::step() {
   for (int64_t micro = 0; micro < config_.train.accumulate; ++micro) forward_backward();
   {
     PhaseScope phase_scope(phase("optimizer"));
+    for (const auto& policy : policies_) policy->before_step();
     optimizer_.step(learning_rate());
     optimizer_.release_gradients();
   }

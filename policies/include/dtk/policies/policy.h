@@ -42,6 +42,8 @@ class Policy {
   virtual void apply(Seam&) {}
   /// Around each forward pass, loss included; ends before backward. Null if there is nothing to change.
   virtual std::unique_ptr<PolicyScope> forward_scope() { return nullptr; }
+  /// Before each optimizer step changes the weights.
+  virtual void before_step() {}
   /// After each optimizer step. Reads no value on the host.
   virtual void after_step() {}
   /// The weights to sample with, in place of the model's own; null if the policy has none.

@@ -11,6 +11,7 @@ struct PolicyReport {
   bool active = false;       // has an effect in this run
   std::string reason;        // one line: what it does, or why it does nothing
   int64_t device_bytes = 0;  // bytes it holds on the training device
+  int64_t host_bytes = 0;    // bytes it holds in host memory instead, where that is not the training device
 };
 
 /// A policy that cannot do what was asked for; the message says what to change.

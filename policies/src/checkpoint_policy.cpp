@@ -33,22 +33,41 @@ void check_count(const char* name, int64_t value, size_t matches) {
 
 CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::vector<std::string>& paths)
     : options_(options) {
-  if (options.keep == "all" && options.enabled == Enabled::on) {
+  const bool asked = options.enabled == Enabled::on;
+  if (options.keep == "all" && asked) {
     throw PolicyError(
         "policies.checkpoint: asked for, but keep = \"all\" keeps every tensor, so it has no effect; "
         "use keep = \"block\", or enabled = false");
+  }
+  const bool default_targets = options.targets == CheckpointOptions{}.targets;
+  if (default_targets && !asked && !matches_any(options.targets.front(), paths)) {
+    reason_ = "no sub-tree matches the default targets, " + options.targets.front();
+    return;
   }
   const std::vector<std::string> matches =
       matching_paths(options.targets, paths, "policies.checkpoint.targets");
   check_count("every", options.every, matches.size());
   check_count("segment", options.segment, matches.size());
+  if (options.keep == "all") {
+    reason_ = "keep = \"all\": every tensor is kept";
+    return;
+  }
   std::vector<std::string> chosen;
   for (size_t i = 0; i < matches.size(); i += static_cast<size_t>(options.every))
     chosen.push_back(matches[i]);
-  if (options.keep != "all") segments_ = make_segments(chosen, paths, options.segment);
+  segments_ = make_segments(chosen, paths, options.segment);
+  if (options.segment > 1 && segments_.size() == chosen.size()) {
+    throw PolicyError("policies.checkpoint.segment = " + std::to_string(options.segment) +
+                      " has no effect: with policies.checkpoint.every = " + std::to_string(options.every) +
+                      " no two of the chosen sub-trees follow each other; set one of the two to 1");
+  }
+  reason_ = "recomputes " + std::to_string(chosen.size()) + " sub-trees in " +
+            std::to_string(segments_.size()) + " segments, from " + segments_.front().front() + " to " +
+            segments_.back().back();
 }
 
-void CheckpointPolicy::apply(Seam& seam) {
+void CheckpointPolicy::put_in(Seam& seam) {
+  if (segments_.empty()) return;
   // Which chain a path belongs to, and whether it begins it.
   struct Place {
     size_t segment;
@@ -70,24 +89,19 @@ void CheckpointPolicy::apply(Seam& seam) {
     const SubtreeFn nested = [inner, where = std::string(path), fn](Tensors&& in) {
       return inner(where, fn, std::move(in));
     };
-    Tensors outputs = (*chain)->append(path, nested, std::move(inputs));
-    if (place->second.last) chain->reset();
-    return outputs;
+    try {
+      Tensors outputs = (*chain)->append(path, nested, std::move(inputs));
+      if (place->second.last) chain->reset();
+      return outputs;
+    } catch (...) {
+      chain->reset();  // would keep the abandoned forward's inputs alive until the next one
+      throw;
+    }
   };
 }
 
 PolicyReport CheckpointPolicy::report() const {
-  PolicyReport report{name(), !segments_.empty(), "", 0};
-  if (segments_.empty()) {
-    report.reason = "keep = \"all\": every tensor is kept";
-    return report;
-  }
-  size_t count = 0;
-  for (const auto& segment : segments_) count += segment.size();
-  report.reason = "recomputes " + std::to_string(count) + " sub-trees in " +
-                  std::to_string(segments_.size()) + " segments, from " + segments_.front().front() + " to " +
-                  segments_.back().back();
-  return report;
+  return {name(), !segments_.empty(), reason_};
 }
 
 }  // namespace dtk::policies

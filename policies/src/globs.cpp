@@ -39,12 +39,15 @@ bool glob_matches(std::string_view pattern, std::string_view path) {
   return true;
 }
 
+bool matches_any(std::string_view pattern, const std::vector<std::string>& paths) {
+  return std::any_of(paths.begin(), paths.end(),
+                     [&](const std::string& path) { return glob_matches(pattern, path); });
+}
+
 std::vector<std::string> matching_paths(const std::vector<std::string>& patterns,
                                         const std::vector<std::string>& paths, const std::string& key) {
   for (const std::string& pattern : patterns) {
-    const bool any = std::any_of(paths.begin(), paths.end(),
-                                 [&](const std::string& path) { return glob_matches(pattern, path); });
-    if (!any) {
+    if (!matches_any(pattern, paths)) {
       throw PolicyError(key + ": \"" + pattern +
                         "\" matches no sub-tree of this model; near: " + nearest(pattern, paths));
     }

@@ -26,12 +26,21 @@ std::string key_part(std::string_view part) {
   return bare ? std::string(part) : toml_text(std::string(part));
 }
 
+ConfigValue list_of(const toml::array& array) {
+  std::vector<std::string> list;
+  for (const toml::node& element : array) {
+    if (!element.is_string()) return OtherValue{"an array"};
+    list.push_back(element.as_string()->get());
+  }
+  return list;
+}
+
 ConfigValue value_of(const toml::node& node) {
   if (const auto* value = node.as_boolean()) return value->get();
   if (const auto* value = node.as_integer()) return value->get();
   if (const auto* value = node.as_floating_point()) return value->get();
   if (const auto* value = node.as_string()) return value->get();
-  if (node.is_array()) return OtherValue{"an array"};
+  if (const auto* array = node.as_array()) return list_of(*array);
   if (node.is_table()) return OtherValue{"a table"};
   return OtherValue{"a date or time"};
 }

@@ -11,7 +11,7 @@ namespace dtk {
 struct OtherValue {
   const char* kind;
 };
-using ConfigValue = std::variant<OtherValue, bool, int64_t, double, std::string>;
+using ConfigValue = std::variant<OtherValue, bool, int64_t, double, std::string, std::vector<std::string>>;
 
 /// Line and column in the document, from 1; columns count code points.
 struct Position {

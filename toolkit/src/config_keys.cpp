@@ -15,7 +15,8 @@ std::vector<KeyInfo> collect_keys() {
   visit_keys(config, [&](const std::string& table, const std::string& name, auto& member,
                          const std::string& allowed) {
     using Member = std::decay_t<decltype(member)>;
-    constexpr bool text = std::is_same_v<Member, std::string> || std::is_same_v<Member, policies::Enabled>;
+    constexpr bool text = std::is_same_v<Member, std::string> || std::is_same_v<Member, policies::Enabled> ||
+                          std::is_same_v<Member, std::optional<ByteSize>>;
     keys.push_back({table + "." + name, table, allowed, wanted(member, allowed), text});
   });
   return keys;
@@ -73,6 +74,12 @@ std::string wanted(const std::string&, const std::string& allowed) {
 }
 std::string wanted(const policies::Enabled&, const std::string& allowed) {
   return "one of " + allowed;
+}
+std::string wanted(const std::vector<std::string>&, const std::string&) {
+  return "a list of strings, such as [\"blocks.*\"]";
+}
+std::string wanted(const ByteSize&, const std::string&) {
+  return "a number of bytes, such as 2000000000, \"2GB\" or \"1.5 GiB\"";
 }
 
 }  // namespace dtk

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "byte_size.h"
 #include "config_document.h"
 #include "config_keys.h"
 #include "config_rules.h"
@@ -32,6 +33,7 @@ std::string written_value(const ConfigValue& value) {
   if (const auto* integer = std::get_if<int64_t>(&value)) return toml_text(*integer);
   if (const auto* number = std::get_if<double>(&value)) return toml_text(*number);
   if (const auto* string = std::get_if<std::string>(&value)) return toml_text(*string);
+  if (const auto* list = std::get_if<std::vector<std::string>>(&value)) return toml_text(*list);
   return "";
 }
 
@@ -40,6 +42,7 @@ std::string type_of(const ConfigValue& value) {
   if (std::holds_alternative<int64_t>(value)) return "an integer";
   if (std::holds_alternative<double>(value)) return "a float";
   if (std::holds_alternative<std::string>(value)) return "a string";
+  if (std::holds_alternative<std::vector<std::string>>(value)) return "an array";
   return std::get<OtherValue>(value).kind;
 }
 
@@ -100,6 +103,19 @@ void assign(policies::Enabled& member, const Entry& entry, const std::string& al
   const std::string& value = value_as<std::string>(entry, wanted(member, allowed));
   if (value != "default") not_allowed(entry, "not a choice", allowed);
   member = policies::Enabled::by_default;
+}
+
+void assign(std::vector<std::string>& member, const Entry& entry, const std::string& allowed) {
+  member = value_as<std::vector<std::string>>(entry, wanted(member, allowed));
+}
+
+void assign(ByteSize& member, const Entry& entry, const std::string& allowed) {
+  const auto* const text = std::get_if<std::string>(&entry.value);
+  const std::optional<int64_t> bytes =
+      text ? parse_bytes(*text) : value_as<int64_t>(entry, wanted(member, allowed));
+  if (!bytes) not_allowed(entry, "not a size", wanted(member, allowed));
+  check_range(entry, static_cast<double>(*bytes), allowed);
+  member.bytes = *bytes;
 }
 
 template <class T>

@@ -40,6 +40,16 @@ std::string toml_text(policies::Enabled value) {
   return "";
 }
 
+std::string toml_text(const std::vector<std::string>& value) {
+  std::string text;
+  for (const std::string& element : value) text += (text.empty() ? "" : ", ") + toml_text(element);
+  return "[" + text + "]";
+}
+
+std::string toml_text(const ByteSize& value) {
+  return toml_text(value.bytes);
+}
+
 std::string escaped(const std::string& text) {
   constexpr char hex[] = "0123456789ABCDEF";
   std::string result;

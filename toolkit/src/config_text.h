@@ -1,10 +1,12 @@
 // Values of a configuration as TOML text, for files and for messages.
 #pragma once
-#include <dtk/policies/ema_options.h>
+#include <dtk/policies/enabled.h>
+#include <dtk/toolkit/config.h>
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace dtk {
 
@@ -15,6 +17,8 @@ std::string toml_text(double value);
 /// Quoted, with control characters escaped.
 std::string toml_text(const std::string& value);
 std::string toml_text(policies::Enabled value);  ///< "default" with its quotes, true or false
+std::string toml_text(const std::vector<std::string>& value);
+std::string toml_text(const ByteSize& value);  ///< an integer
 std::string toml_text(const char*) = delete;     // would become a bool
 
 /// "not set" for an empty optional, which TOML cannot say.

@@ -6,7 +6,7 @@
 #include <dtk/toolkit/checkpoint_store.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/image.h>
-#include <dtk/toolkit/policy_list.h>
+#include <dtk/toolkit/precision_choice.h>
 #include <dtk/toolkit/run.h>
 #include <dtk/toolkit/run_log.h>
 #include <dtk/toolkit/schedule.h>
@@ -167,7 +167,7 @@ class Run {
                        {"device", device_.str()},
                        {"threads", *config_.train.threads},
                        {"parameters", trainer_.parameter_count()}});
-    for (const auto& report : policy_reports(config_.policies, trainer_.policies())) {
+    for (const auto& report : trainer_.policies().reports()) {
       world_.observer.message("policy " + report.policy + ": " + (report.active ? "on" : "off") + ", " +
                               report.reason +
                               (report.active ? " (" + readable_bytes(report.device_bytes) + ")" : ""));
@@ -299,6 +299,19 @@ void check_resume(const LoadedConfig& loaded, const std::filesystem::path& folde
   }
 }
 
+// `given` with everything settled that it leaves to a measurement.
+LoadedConfig decided(const LoadedConfig& given, c10::Device device, const std::filesystem::path& resume,
+                     const RunWorld& world) {
+  LoadedConfig loaded = given;
+  std::optional<RunConfig> written;
+  if (!resume.empty()) {
+    written = parse_config(open_checkpoint(world.files, resume).text("config.toml"), resume.string(), {}).config;
+  }
+  const std::string decision = decide_precision(loaded, device, world.clock, written ? &*written : nullptr);
+  if (!decision.empty()) world.observer.message(decision);
+  return loaded;
+}
+
 }  // namespace
 
 std::optional<std::filesystem::path> checkpoint_in(FileSystem& files, const std::filesystem::path& folder) {
@@ -322,10 +335,11 @@ void resolve_threads(LoadedConfig& loaded) {
   loaded.origins["train.threads"] = "default: the cores of this machine";
 }
 
-RunResult run_training(const LoadedConfig& loaded, c10::Device device, const std::filesystem::path& resume,
+RunResult run_training(const LoadedConfig& given, c10::Device device, const std::filesystem::path& resume,
                        std::shared_ptr<const DataSource> data, const RunWorld& world) {
-  const policies::ThreadCountGuard threads(static_cast<int>(*loaded.config.train.threads));
+  const policies::ThreadCountGuard threads(static_cast<int>(*given.config.train.threads));
   const policies::SavedTensorEngineGuard engine;  // without it no policy that keeps or drops tensors works
+  const LoadedConfig loaded = decided(given, device, resume, world);
   if (!resume.empty()) check_resume(loaded, resume, world);
   open_run_folder(loaded, resume, world);
   Run run(loaded, device, std::move(data), world);

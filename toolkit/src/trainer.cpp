@@ -4,7 +4,7 @@
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>
 #include <dtk/toolkit/diffusion.h>
-#include <dtk/toolkit/policy_list.h>
+#include <dtk/toolkit/model_policies.h>
 #include <dtk/toolkit/sampling.h>
 #include <dtk/toolkit/schedule.h>
 #include <dtk/toolkit/streams.h>
@@ -45,7 +45,7 @@ Trainer::Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<co
       clock_(clock),
       model_(build_model(config, device)),
       optimizer_(config.optimizer, model_.parameters()),
-      policies_(make_policies(config.policies, model_)),
+      policies_(put_policies_in(config.policies, model_)),
       noise_(policies::make_generator(device, stream_seed(config.train.seed, "noise"))),
       saved_ledger_(config.memory.ledger ? policies::saved_tensor_ledger() : nullptr) {
   state_.default_generator =
@@ -76,16 +76,24 @@ const char* Trainer::phase(const char* name) const {
 }
 
 void Trainer::step() {
+  accumulate_gradients();
+  update();
+}
+
+void Trainer::accumulate_gradients() {
   PhaseScope between(phase("forward"));  // for whatever happens between the named phases below
   policies::DefaultGeneratorScope random(device_, state_.default_generator);
   for (int64_t micro = 0; micro < config_.train.accumulate; ++micro) forward_backward();
+}
+
+void Trainer::update() {
   {
     PhaseScope phase_scope(phase("optimizer"));
-    for (const auto& policy : policies_) policy->before_step();
+    policies_.before_step();
     optimizer_.step(learning_rate());
     optimizer_.release_gradients();
   }
-  for (const auto& policy : policies_) policy->after_step();
+  policies_.after_step();
   ++state_.step;
   // Whatever an operator made in this step and nobody claimed should be dead by now.
   if (config_.memory.ledger) policies::cpu_accounts().disown_temporaries();
@@ -105,6 +113,7 @@ at::Tensor Trainer::loss_of(Batch batch) {
   std::optional<policies::SavedTensorScope> ledger;
   if (saved_ledger_) ledger.emplace(saved_ledger_);
   policies::ModulePathScope path("loss");
+  const auto policy_scope = policies_.forward_scope();
   at::Tensor images = batch.images.to(device_, /*non_blocking=*/true);
   at::Tensor labels = batch.labels.to(device_, /*non_blocking=*/true);
   batch = {};
@@ -155,10 +164,8 @@ int64_t Trainer::parameter_count() const {
 
 at::Tensor Trainer::sample_grid() {
   PhaseScope phase_scope("sample");
-  std::unique_ptr<policies::WeightExchange> exchange;
-  for (const auto& policy : policies_) {
-    if (config_.sample.ema && exchange == nullptr) exchange = policy->sampling_weights();
-  }
+  const auto exchange = config_.sample.ema ? policies_.sampling_weights() : nullptr;
+  const auto policy_scope = policies_.forward_scope();  // after the exchange: casts are of the new weights
   std::vector<int64_t> labels;
   for (int64_t label = 0; label < config_.model.classes; ++label) {
     labels.insert(labels.end(), static_cast<size_t>(config_.sample.per_class), label);

@@ -71,7 +71,7 @@ std::filesystem::path save_training(CheckpointStore& store, const Trainer& train
   json["seconds"] = state.seconds;
   json["threads"] = threads;
   json["policies"] = Json::object();
-  for (const auto& policy : trainer.policies()) {
+  for (const auto& policy : trainer.policies().list()) {
     policies::PolicyState policy_state = policy->state();
     json["policies"][policy->name()] = policy_state.counters;
     if (!policy_state.tensors.empty()) files[policy->name() + ".safetensors"] = named(policy_state.tensors);
@@ -88,7 +88,7 @@ void load_training(const Checkpoint& checkpoint, Trainer& trainer) {
   copy_by_name(checkpoint.tensors(kModel), named(trainer.model().parameters()),
                (checkpoint.folder() / kModel).string());
   trainer.optimizer().restore(checkpoint.tensors(kOptimizer));
-  for (const auto& policy : trainer.policies()) {
+  for (const auto& policy : trainer.policies().list()) {
     policies::PolicyState state;
     const std::string file = policy->name() + ".safetensors";
     if (checkpoint.has(file)) {

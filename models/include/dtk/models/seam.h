@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -24,6 +25,7 @@ struct Seam {
   Run run;              // default: calls fn
   Keep keep;            // default: returns the value
   Attention attention;  // default: at::scaled_dot_product_attention
+  std::vector<std::string> policies;  // names of what was put in
   Seam();
 };
 

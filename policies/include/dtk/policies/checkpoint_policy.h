@@ -13,21 +13,26 @@ namespace dtk::policies {
 
 class CheckpointPolicy final : public Policy {
  public:
-  /// `paths`: the model's sub-trees in order of execution. Throws PolicyError when a target matches nothing,
-  /// when `every` or `segment` is out of range or exceeds the number of matches, or when the policy was asked
-  /// for with keep = "all", which keeps everything.
+  /// `paths`: the model's sub-trees in order of execution. Throws PolicyError when a target matches nothing
+  /// (the default's may, then the policy is inactive unless it was asked for), when `every` or `segment` is
+  /// out of range or exceeds the number of matches, when no two matches that `every` leaves are neighbours
+  /// and `segment` asks for more than one, and when keep = "all" makes a policy that was asked for keep
+  /// everything.
   CheckpointPolicy(const CheckpointOptions& options, const std::vector<std::string>& paths);
 
   std::string name() const override { return "checkpoint"; }
-  void apply(Seam& seam) override;
   PolicyReport report() const override;
 
   /// The segments, each a list of consecutive paths.
   const std::vector<std::vector<std::string>>& segments() const { return segments_; }
 
+ protected:
+  void put_in(Seam& seam) override;
+
  private:
   CheckpointOptions options_;
   std::vector<std::vector<std::string>> segments_;
+  std::string reason_;
 };
 
 }  // namespace dtk::policies

@@ -37,9 +37,9 @@ class Policy {
  public:
   virtual ~Policy() = default;
   virtual std::string name() const = 0;
-  /// Puts the policy into the model: wraps what it needs of the seam. Once, before training; the policy may
-  /// end before the model.
-  virtual void apply(Seam&) {}
+  /// Puts the policy into the model: wraps what it needs of the seam. Once, before training; the seam stays
+  /// usable when the policy is gone. Throws PolicyError if the seam holds a policy of this name already.
+  void apply(Seam& seam);
   /// Around each forward pass, loss included; ends before backward. Null if there is nothing to change.
   virtual std::unique_ptr<PolicyScope> forward_scope() { return nullptr; }
   /// Before each optimizer step changes the weights.
@@ -53,6 +53,9 @@ class Policy {
   /// Throws PolicyError if `state` is not one of this policy and model.
   virtual void restore(const PolicyState&) {}
   virtual PolicyReport report() const = 0;
+
+ protected:
+  virtual void put_in(Seam&) {}
 };
 
 }  // namespace dtk::policies

@@ -1,6 +1,7 @@
 // What a policy says after it was applied.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -12,6 +13,8 @@ struct PolicyReport {
   std::string reason;        // one line: what it does, or why it does nothing
   int64_t device_bytes = 0;  // bytes it holds on the training device
   int64_t host_bytes = 0;    // bytes it holds in host memory instead, where that is not the training device
+  // Bytes it keeps off the training device for the whole run, where that is a plain count.
+  std::optional<int64_t> saved_bytes = std::nullopt;
 };
 
 /// A policy that cannot do what was asked for; the message says what to change.

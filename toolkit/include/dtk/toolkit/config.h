@@ -6,7 +6,7 @@
 // An std::optional member that is not set is printed as a comment, not as a key.
 #pragma once
 #include <dtk/models/dit_options.h>
-#include <dtk/policies/ema_options.h>
+#include <dtk/policies/policy_options.h>
 
 #include <cstdint>
 #include <optional>
@@ -14,6 +14,12 @@
 #include <vector>
 
 namespace dtk {
+
+/// A number of bytes, in TOML an integer or a text such as "2GB", "512MiB" or "1.5 GiB".
+struct ByteSize {
+  int64_t bytes = 0;
+  friend bool operator==(const ByteSize&, const ByteSize&) = default;
+};
 
 struct TrainOptions {
   std::string out = "runs/run";      // run folder; a folder that already holds a run is refused
@@ -140,25 +146,15 @@ struct SampleOptions {
 
 struct MemoryOptions {
   bool ledger = true;  // account for every byte by owner and phase; off: memory.json is not written
+  std::optional<ByteSize> budget;  // bytes of tensors on the training device; one more ends the run, exit 3
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    auto& [ledger] = self;
+    auto& [ledger, budget] = self;
     visit("ledger", ledger, "");
+    visit("budget", budget, "(0, inf)");
   }
   friend bool operator==(const MemoryOptions&, const MemoryOptions&) = default;
-};
-
-struct PolicyOptions {
-  policies::EmaOptions ema;
-
-  /// Sub-tables [policies.<name>].
-  template <class Self, class Visit>
-  static void tables(Self& self, Visit&& visit) {
-    auto& [ema] = self;
-    visit("policies.ema", ema);
-  }
-  friend bool operator==(const PolicyOptions&, const PolicyOptions&) = default;
 };
 
 struct RunConfig {
@@ -170,12 +166,12 @@ struct RunConfig {
   ScheduleOptions schedule;
   SampleOptions sample;
   MemoryOptions memory;
-  PolicyOptions policies;
+  policies::PolicyOptions policies;
 
   /// Visits every table in the order it is printed: visit(table name, struct).
   template <class Self, class Visit>
   static void tables(Self& self, Visit&& visit) {
-    auto& [train, model, data, diffusion, optimizer, schedule, sample, memory, policies] = self;
+    auto& [train, model, data, diffusion, optimizer, schedule, sample, memory, policy_options] = self;
     visit("train", train);
     visit("model", model);
     visit("data", data);
@@ -184,7 +180,8 @@ struct RunConfig {
     visit("schedule", schedule);
     visit("sample", sample);
     visit("memory", memory);
-    PolicyOptions::tables(policies, visit);
+    policies::PolicyOptions::tables(
+        policy_options, [&](const char* name, auto& options) { visit(std::string("policies.") + name, options); });
   }
   friend bool operator==(const RunConfig&, const RunConfig&) = default;
 };

@@ -7,7 +7,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <dtk/models/dit.h>
-#include <dtk/policies/policy.h>
+#include <dtk/policies/policy_set.h>
 #include <dtk/policies/saved_tensors.h>
 #include <dtk/toolkit/clock.h>
 #include <dtk/toolkit/config.h>
@@ -46,8 +46,12 @@ class Trainer {
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  /// One optimizer step over data.batch samples. Throws what the data source throws.
+  /// One optimizer step over data.batch samples: gradients, then update. Throws what the data source throws.
   void step();
+  /// The first half of a step: adds the gradients of data.batch samples to those of the parameters.
+  void accumulate_gradients();
+  /// The second half: changes the weights and lets the gradients go.
+  void update();
 
   /// The one place that waits for the device and reads values.
   StepScalars read_scalars_sync();
@@ -68,7 +72,7 @@ class Trainer {
 
   const models::Dit& model() const { return model_; }
   const AdamW& optimizer() const { return optimizer_; }
-  const std::vector<std::unique_ptr<policies::Policy>>& policies() const { return policies_; }
+  const policies::PolicySet& policies() const { return policies_; }
 
   TrainingState state() const;
   /// Continues from `state`; model, optimizer and policies are restored by their owner (training_files.h).
@@ -90,7 +94,7 @@ class Trainer {
 
   models::Dit model_;
   AdamW optimizer_;
-  std::vector<std::unique_ptr<policies::Policy>> policies_;
+  policies::PolicySet policies_;
   at::Generator noise_;
   std::shared_ptr<policies::SavedTensorLayer> saved_ledger_;
 

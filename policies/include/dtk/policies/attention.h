@@ -1,0 +1,44 @@
+// The attention policy: attention whose weights (N, H, T, T) are never stored.
+//
+// A fused kernel keeps q, k, v, its output and one float per head and token. LibTorch falls back to a
+// materialised form without a word where it has no kernel (on the CPU: with dropout); this policy refuses
+// that where it was asked for, and by default lists what runs materialised with its bytes.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <dtk/policies/attention_options.h>
+#include <dtk/policies/policy.h>
+#include <dtk/policies/seam.h>
+
+#include <memory>
+#include <optional>
+
+namespace dtk::policies {
+
+/// softmax(q·kᵀ/√d)·v step by step, as attention was written before there were fused kernels: q (N, H, T, d),
+/// k and v (N, H, S, d); a mask is boolean (true: attend) or is added. Autograd keeps the weights.
+at::Tensor materialised_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                  const std::optional<at::Tensor>& mask, double dropout);
+
+class AttentionPolicy final : public Policy {
+ public:
+  explicit AttentionPolicy(const AttentionOptions& options);
+
+  std::string name() const override { return "attention"; }
+  /// Watches the first forward pass for attention that does not run through the seam. Where the policy was
+  /// asked for, such attention ends in a PolicyError that names its sub-tree.
+  std::unique_ptr<PolicyScope> forward_scope() override;
+  /// Throws PolicyError for attention that the first forward pass stored outside of all sub-trees.
+  void before_step() override;
+  PolicyReport report() const override;
+
+ protected:
+  void put_in(Seam& seam) override;
+
+ private:
+  class Watch;
+  struct Findings;
+  const AttentionOptions options_;
+  const std::shared_ptr<Findings> findings_;
+};
+
+}  // namespace dtk::policies

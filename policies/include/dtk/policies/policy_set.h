@@ -1,0 +1,50 @@
+// All policies of a program, made from their options and put into one model. In a training loop:
+//
+//   PolicySet policies(options, {device, parameters, paths}, seam);
+//   { const auto scope = policies.forward_scope(); loss = forward(); }
+//   loss.backward();
+//   policies.before_step(); optimizer.step(); policies.after_step();
+//   for (const PolicyReport& report : policies.reports()) print(report);
+#pragma once
+#include <c10/core/Device.h>
+#include <dtk/policies/policy.h>
+#include <dtk/policies/policy_options.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace dtk::policies {
+
+/// What policies are put into.
+struct Subject {
+  c10::Device device = c10::kCPU;  // where it is trained
+  NamedTensors parameters;
+  std::vector<std::string> paths;  // the sub-trees that run through the seam, in order of execution
+};
+
+class PolicySet {
+ public:
+  /// Makes each policy that `options` do not switch off and puts it into `seam`; whatever `seam.run` does
+  /// runs within the sub-tree's module path. Throws PolicyError for a policy that was asked for and cannot
+  /// act, and for a seam that holds policies already.
+  PolicySet(const PolicyOptions& options, const Subject& subject, Seam& seam);
+
+  /// Around each forward pass, loss included; ends before backward.
+  [[nodiscard]] std::unique_ptr<PolicyScope> forward_scope();
+  /// Before and after each optimizer step.
+  void before_step();
+  void after_step();
+  /// The weights to sample with; null if no policy has any.
+  std::unique_ptr<WeightExchange> sampling_weights();
+
+  /// One for each policy, also for those switched off.
+  std::vector<PolicyReport> reports() const;
+  const std::vector<std::unique_ptr<Policy>>& list() const { return list_; }
+
+ private:
+  std::vector<std::unique_ptr<Policy>> list_;
+  std::vector<PolicyReport> off_;
+};
+
+}  // namespace dtk::policies

@@ -1,0 +1,41 @@
+// The precision policy: forward passes under bf16 autocast.
+//
+// Matrix products and attention then keep 2 bytes an element instead of 4; weights, gradients, norms, losses
+// and the optimizer stay fp32. LibTorch keeps the bf16 copies of the weights in a cache until somebody clears
+// it; the scope of a forward pass does, and so does each recomputed segment of checkpoint.h.
+#pragma once
+#include <c10/core/Device.h>
+#include <dtk/policies/policy.h>
+#include <dtk/policies/precision_options.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+namespace dtk::policies {
+
+/// True if LibTorch says that `device` computes in bf16. Every CPU does; whether fast, is another question.
+bool supports_bf16(c10::Device device);
+
+class Precision final : public Policy {
+ public:
+  /// `paths`: the model's sub-trees. Throws PolicyError when asked for on a device without bf16, and when an
+  /// entry of `fp32` matches no sub-tree (the default's entry may).
+  Precision(const PrecisionOptions& options, c10::Device device, const std::vector<std::string>& paths);
+
+  std::string name() const override { return "precision"; }
+  std::unique_ptr<PolicyScope> forward_scope() override;
+  PolicyReport report() const override;
+  bool active() const { return active_; }
+
+ protected:
+  void put_in(Seam& seam) override;
+
+ private:
+  const c10::Device device_;
+  bool active_ = false;
+  std::string reason_;
+  std::set<std::string, std::less<>> fp32_paths_;
+};
+
+}  // namespace dtk::policies

@@ -1,0 +1,29 @@
+// Options of the precision policy, free of LibTorch.
+#pragma once
+#include <dtk/policies/enabled.h>
+
+#include <string>
+#include <vector>
+
+namespace dtk::policies {
+
+struct PrecisionOptions {
+  Enabled enabled = Enabled::by_default;
+  // What "default" means on a CPU, where bf16 is fast only with the right instructions: "probe" leaves the
+  // choice to a measurement before the run (precision_probe.h), and a saved configuration holds its outcome.
+  std::string cpu = "probe";
+  // Sub-trees that run in fp32 although the policy is on; globs as those of checkpointing. Ends whose output
+  // needs more than the 8 significant bits of bf16 belong here.
+  std::vector<std::string> fp32 = {"final_layer"};
+
+  template <class Self, class Visit>
+  static void fields(Self& self, Visit&& visit) {
+    auto& [enabled, cpu, fp32] = self;
+    visit("enabled", enabled, "\"default\" | true | false");
+    visit("cpu", cpu, "probe | bf16 | fp32");
+    visit("fp32", fp32, "");
+  }
+  friend bool operator==(const PrecisionOptions&, const PrecisionOptions&) = default;
+};
+
+}  // namespace dtk::policies

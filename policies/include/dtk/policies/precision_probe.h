@@ -1,0 +1,26 @@
+// Whether bf16 is faster than fp32 here: measured, not looked up.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace dtk::policies {
+
+struct PrecisionTimes {
+  double fp32_ms = 0, bf16_ms = 0;  // medians of a step
+  int64_t pairs = 0;                // steps timed of each kind, taken in turns
+};
+
+/// Times step(bf16) for bf16 = false and true in turns, at most `most_pairs` of each after one untimed pair,
+/// and stops early, with at least one pair, when `seconds` are over. `now` gives seconds.
+PrecisionTimes probe_precision(const std::function<void(bool bf16)>& step, int64_t most_pairs, double seconds,
+                               const std::function<double()>& now);
+
+/// True if bf16 is at least a twentieth faster; less is within what such timings scatter, and fp32 is exact.
+bool bf16_is_faster(const PrecisionTimes& times);
+
+/// "bf16 12.1 ms, fp32 20.3 ms a step (median of 7)".
+std::string describe(const PrecisionTimes& times);
+
+}  // namespace dtk::policies

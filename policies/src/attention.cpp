@@ -1,0 +1,209 @@
+#include <ATen/SDPBackend.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_fused_sdp_choice.h>
+#include <ATen/ops/dropout.h>
+#include <ATen/ops/masked_fill.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/record_function.h>
+#include <c10/util/StringUtil.h>
+#include <dtk/policies/attention.h>
+#include <dtk/policies/guards.h>
+#include <dtk/policies/module_path.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <utility>
+
+namespace dtk::policies {
+
+at::Tensor materialised_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                  const std::optional<at::Tensor>& mask, double dropout) {
+  at::Tensor scaled = q.mul(1.0 / std::sqrt(static_cast<double>(q.size(-1))));
+  at::Tensor weights = at::matmul(scaled, k.transpose(-2, -1));  // (N, H, T, S)
+  scaled.reset();
+  if (mask && mask->scalar_type() == at::kBool) {
+    weights = weights.masked_fill(mask->logical_not(), -std::numeric_limits<double>::infinity());
+  } else if (mask) {
+    weights = weights.add(*mask);
+  }
+  weights = at::softmax(weights, -1);
+  if (dropout > 0) weights = at::dropout(weights, dropout, /*train=*/true);
+  return at::matmul(weights, v);
+}
+
+// What ran materialised, by sub-tree.
+struct AttentionPolicy::Findings {
+  struct Entry {
+    int64_t calls = 0;
+    int64_t bytes = 0;  // of weights, the largest call
+    std::string what;
+  };
+  bool watched = false;     // the first forward pass is over or under way
+  bool within_seam = false;  // the seam's own calls are judged before they are made
+  int64_t last_product = 0;  // elements of the latest batched matrix product
+  std::map<std::string, Entry> stored, direct;  // through the seam, past it
+
+  static void add(std::map<std::string, Entry>& entries, int64_t bytes, const std::string& what) {
+    Entry& entry = entries[module_path()];
+    ++entry.calls;
+    if (bytes > entry.bytes) entry = {entry.calls, bytes, what};
+  }
+};
+
+namespace {
+
+std::string place(const std::string& path) {
+  return path.empty() ? "the model" : path;
+}
+
+bool has_kernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                const std::optional<at::Tensor>& mask, double dropout) {
+  const auto backend =
+      static_cast<at::SDPBackend>(at::_fused_sdp_choice(q, k, v, mask.value_or(at::Tensor()), dropout));
+  return backend != at::SDPBackend::math && backend != at::SDPBackend::error;
+}
+
+int64_t weight_bytes(const at::Tensor& q, const at::Tensor& k) {
+  return q.numel() / q.size(-1) * k.size(-2) * static_cast<int64_t>(q.element_size());
+}
+
+std::string shape_of(const at::Tensor& q, const std::optional<at::Tensor>& mask, double dropout) {
+  return c10::str("q ", q.sizes(), " ", q.scalar_type(), " on ", q.device(), mask ? ", mask" : "",
+                  dropout > 0 ? c10::str(", dropout ", dropout) : std::string());
+}
+
+[[noreturn]] void refuse_fallback(const std::string& path, const std::string& what) {
+  throw PolicyError("policies.attention.enabled = true, but LibTorch has no fused kernel for the attention of " +
+                    place(path) + " (" + what +
+                    ") and would store its weights; set the dropout of attention to 0, or "
+                    "policies.attention.enabled = \"default\", which runs and lists it");
+}
+
+[[noreturn]] void refuse_direct(const std::string& path, const std::string& what) {
+  throw PolicyError("policies.attention.enabled = true, but " + place(path) +
+                    " stores attention weights of its own: " + what +
+                    "; call the seam's attention there (at::scaled_dot_product_attention, never "
+                    "torch::nn::MultiheadAttention), or set policies.attention.enabled = \"default\"");
+}
+
+class WithinSeam {
+ public:
+  explicit WithinSeam(bool& flag) : flag_(flag), outer_(std::exchange(flag, true)) {}
+  ~WithinSeam() { flag_ = outer_; }
+
+ private:
+  bool& flag_;
+  const bool outer_;
+};
+
+int64_t elements(at::IntArrayRef batch_and_rows, int64_t columns) {
+  return c10::multiply_integers(batch_and_rows) * columns;
+}
+
+}  // namespace
+
+// Sees every operator of a forward pass on this thread.
+class AttentionPolicy::Watch final : public PolicyScope {
+ public:
+  explicit Watch(std::shared_ptr<Findings> findings) : findings_(std::move(findings)) {
+    findings_->watched = true;
+    current_ = findings_.get();
+    handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&on_operator)
+                                             .needsInputs(true)
+                                             .scopes({at::RecordScope::FUNCTION}));
+  }
+  ~Watch() override {
+    at::removeCallback(handle_);
+    current_ = nullptr;
+  }
+
+ private:
+  static std::unique_ptr<at::ObserverContext> on_operator(const at::RecordFunction& fn) {
+    Findings* findings = current_;
+    if (findings == nullptr || findings->within_seam) return nullptr;
+    if (std::strcmp(fn.name(), "aten::_scaled_dot_product_attention_math") == 0) {
+      const at::Tensor q = fn.inputs()[0].toTensor(), k = fn.inputs()[1].toTensor();
+      Findings::add(findings->direct, weight_bytes(q, k),
+                    c10::str("scaled_dot_product_attention of q ", q.sizes(), " without a fused kernel"));
+      findings->last_product = 0;
+    } else if (std::strcmp(fn.name(), "aten::bmm") == 0) {
+      const at::Tensor a = fn.inputs()[0].toTensor(), b = fn.inputs()[1].toTensor();
+      findings->last_product = elements(a.sizes().slice(0, 2), b.size(2));
+    } else if (std::strcmp(fn.name(), "aten::_softmax") == 0) {
+      // Softmax over what a batched product just made: attention by hand, as in MultiheadAttention.
+      const at::Tensor x = fn.inputs()[0].toTensor();
+      if (x.dim() < 3 || x.numel() != findings->last_product) return nullptr;
+      Findings::add(findings->direct, static_cast<int64_t>(x.nbytes()),
+                    c10::str("softmax of ", x.sizes(), " after a batched product"));
+    }
+    return nullptr;
+  }
+
+  static thread_local Findings* current_;
+  const std::shared_ptr<Findings> findings_;
+  at::CallbackHandle handle_;
+};
+
+thread_local AttentionPolicy::Findings* AttentionPolicy::Watch::current_ = nullptr;
+
+AttentionPolicy::AttentionPolicy(const AttentionOptions& options)
+    : options_(options), findings_(std::make_shared<Findings>()) {}
+
+std::unique_ptr<PolicyScope> AttentionPolicy::forward_scope() {
+  if (options_.enabled == Enabled::off || findings_->watched) return nullptr;
+  return std::make_unique<Watch>(findings_);
+}
+
+void AttentionPolicy::put_in(Seam& seam) {
+  if (options_.enabled == Enabled::off) {
+    seam.attention = [](at::Tensor q, at::Tensor k, at::Tensor v, const std::optional<at::Tensor>& mask,
+                        double dropout) { return materialised_attention(q, k, v, mask, dropout); };
+    return;
+  }
+  const bool asked = options_.enabled == Enabled::on;
+  seam.attention = [asked, findings = findings_](at::Tensor q, at::Tensor k, at::Tensor v,
+                                                 const std::optional<at::Tensor>& mask, double dropout) {
+    if (!has_kernel(q, k, v, mask, dropout)) {
+      if (asked) refuse_fallback(module_path(), shape_of(q, mask, dropout));
+      if (at::GradMode::is_enabled())
+        Findings::add(findings->stored, weight_bytes(q, k), shape_of(q, mask, dropout));
+    }
+    const WithinSeam within(findings->within_seam);
+    return at::scaled_dot_product_attention(q, k, v, mask, dropout);
+  };
+  if (!asked) return;
+  seam.run = [inner = std::move(seam.run), findings = findings_](std::string_view path, const SubtreeFn& fn,
+                                                                 Tensors&& inputs) {
+    Tensors outputs = inner(path, fn, std::move(inputs));
+    if (!findings->direct.empty()) refuse_direct(std::string(path), findings->direct.begin()->second.what);
+    return outputs;
+  };
+}
+
+void AttentionPolicy::before_step() {
+  if (options_.enabled != Enabled::on || findings_->direct.empty()) return;
+  const auto& [path, entry] = *findings_->direct.begin();
+  refuse_direct(path, entry.what);
+}
+
+PolicyReport AttentionPolicy::report() const {
+  if (options_.enabled == Enabled::off) {
+    return {name(), false, "weights are stored: policies.attention.enabled = false"};
+  }
+  PolicyReport report{name(), true, "fused kernels, no weights are stored"};
+  const auto list = [&](const std::map<std::string, Findings::Entry>& entries, const char* how) {
+    for (const auto& [path, entry] : entries) {
+      report.reason += c10::str("; not in ", place(path), ": ", entry.bytes, " bytes of weights ", how, " (",
+                                entry.what, ")");
+    }
+  };
+  list(findings_->stored, "are stored, no fused kernel");
+  list(findings_->direct, "are stored past the seam");
+  return report;
+}
+
+}  // namespace dtk::policies

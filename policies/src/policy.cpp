@@ -1,0 +1,22 @@
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <dtk/policies/policy.h>
+
+#include <algorithm>
+
+namespace dtk::policies {
+
+Seam::Seam()
+    : run([](std::string_view, const SubtreeFn& fn, Tensors&& inputs) { return fn(std::move(inputs)); }),
+      keep([](std::string_view, at::Tensor value) { return value; }),
+      attention([](at::Tensor q, at::Tensor k, at::Tensor v, const std::optional<at::Tensor>& mask,
+                   double dropout) { return at::scaled_dot_product_attention(q, k, v, mask, dropout); }) {}
+
+void Policy::apply(Seam& seam) {
+  if (std::find(seam.policies.begin(), seam.policies.end(), name()) != seam.policies.end()) {
+    throw PolicyError("policies." + name() + " is in this model already; apply each policy once");
+  }
+  put_in(seam);
+  seam.policies.push_back(name());
+}
+
+}  // namespace dtk::policies

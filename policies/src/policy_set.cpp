@@ -1,0 +1,88 @@
+#include <dtk/policies/attention.h>
+#include <dtk/policies/checkpoint_policy.h>
+#include <dtk/policies/ema.h>
+#include <dtk/policies/module_path.h>
+#include <dtk/policies/policy_set.h>
+#include <dtk/policies/precision.h>
+
+#include <utility>
+
+namespace dtk::policies {
+namespace {
+
+class Scopes final : public PolicyScope {
+ public:
+  void push(std::unique_ptr<PolicyScope> scope) { scopes_.push_back(std::move(scope)); }
+  ~Scopes() override {
+    while (!scopes_.empty()) scopes_.pop_back();  // the last begun ends first
+  }
+
+ private:
+  std::vector<std::unique_ptr<PolicyScope>> scopes_;
+};
+
+}  // namespace
+
+// The order of the seam's layers, from the inside out: a segment that checkpointing runs again must meet the
+// casts and the attention of its first run.
+PolicySet::PolicySet(const PolicyOptions& options, const Subject& subject, Seam& seam) {
+  seam.run = [inner = std::move(seam.run), named = run_with_module_path()](
+                 std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
+    const SubtreeFn within = [&](Tensors&& in) { return inner(path, fn, std::move(in)); };
+    return named(path, within, std::move(inputs));
+  };
+  const auto add = [&](const auto& one, const char* name, auto make) {
+    if (one.enabled == Enabled::off) {
+      off_.push_back({name, false, std::string("switched off: policies.") + name + ".enabled = false"});
+    } else {
+      list_.push_back(make());
+    }
+  };
+  add(options.precision, "precision",
+      [&] { return std::make_unique<Precision>(options.precision, subject.device, subject.paths); });
+  // Without it attention is materialised, which a policy must see to as well.
+  list_.push_back(std::make_unique<AttentionPolicy>(options.attention));
+  add(options.ema, "ema", [&] { return std::make_unique<Ema>(options.ema, subject.parameters); });
+  add(options.checkpoint, "checkpoint",
+      [&] { return std::make_unique<CheckpointPolicy>(options.checkpoint, subject.paths); });
+  for (const auto& policy : list_) policy->apply(seam);
+}
+
+std::unique_ptr<PolicyScope> PolicySet::forward_scope() {
+  auto scopes = std::make_unique<Scopes>();
+  for (const auto& policy : list_) {
+    if (auto scope = policy->forward_scope()) scopes->push(std::move(scope));
+  }
+  return scopes;
+}
+
+void PolicySet::before_step() {
+  for (const auto& policy : list_) policy->before_step();
+}
+
+void PolicySet::after_step() {
+  for (const auto& policy : list_) policy->after_step();
+}
+
+std::unique_ptr<WeightExchange> PolicySet::sampling_weights() {
+  for (const auto& policy : list_) {
+    if (auto weights = policy->sampling_weights()) return weights;
+  }
+  return nullptr;
+}
+
+std::vector<PolicyReport> PolicySet::reports() const {
+  std::vector<PolicyReport> all;
+  const PolicyOptions order;
+  PolicyOptions::tables(order, [&](const char* name, const auto&) {
+    for (const auto& policy : list_) {
+      if (policy->name() == name) all.push_back(policy->report());
+    }
+    for (const PolicyReport& report : off_) {
+      if (report.policy == name) all.push_back(report);
+    }
+  });
+  return all;
+}
+
+}  // namespace dtk::policies

@@ -1,0 +1,101 @@
+#include <ATen/DeviceAccelerator.h>
+#include <c10/util/StringUtil.h>
+#include <dtk/policies/globs.h>
+#include <dtk/policies/guards.h>
+#include <dtk/policies/precision.h>
+
+#include <memory>
+
+namespace dtk::policies {
+namespace {
+
+class Bf16Scope final : public PolicyScope {
+ public:
+  explicit Bf16Scope(c10::DeviceType device) : autocast_(device, true, c10::kBFloat16) {}
+
+ private:
+  AutocastGuard autocast_;
+};
+
+Tensors in_fp32(Tensors&& tensors) {
+  for (at::Tensor& tensor : tensors) {
+    if (tensor.defined() && tensor.scalar_type() == at::kBFloat16) tensor = tensor.to(at::kFloat);
+  }
+  return std::move(tensors);
+}
+
+std::set<std::string, std::less<>> fp32_paths(const PrecisionOptions& options,
+                                              const std::vector<std::string>& paths) {
+  const bool by_default = options.fp32 == PrecisionOptions{}.fp32;
+  std::set<std::string, std::less<>> found;
+  for (const std::string& pattern : options.fp32) {
+    if (by_default && !matches_any(pattern, paths)) continue;
+    for (const std::string& path : matching_paths({pattern}, paths, "policies.precision.fp32")) {
+      found.insert(path);
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+bool supports_bf16(c10::Device device) {
+  if (device.is_cpu()) return true;
+  return at::accelerator::getDeviceCapability(device.index())
+      .capability_data.supported_scalar_types.has_BFloat16;
+}
+
+Precision::Precision(const PrecisionOptions& options, c10::Device device,
+                     const std::vector<std::string>& paths)
+    : device_(device), fp32_paths_(fp32_paths(options, paths)) {
+  const bool asked = options.enabled == Enabled::on;
+  const bool supported = supports_bf16(device);
+  if (asked && !supported) {
+    throw PolicyError(c10::str("policies.precision.enabled = true, but ", device,
+                               " does not compute in bf16; remove it, or use another --device"));
+  }
+  if (options.enabled == Enabled::off) {
+    reason_ = "fp32: policies.precision.enabled = false";
+  } else if (asked) {
+    active_ = true;
+    reason_ = "bf16 autocast, asked for";
+  } else if (!supported) {
+    reason_ = c10::str("fp32: ", device, " does not compute in bf16");
+  } else if (device.is_cpu()) {
+    active_ = options.cpu == "bf16";
+    reason_ = active_                    ? "bf16 autocast: policies.precision.cpu = \"bf16\""
+              : options.cpu == "fp32" ? "fp32: policies.precision.cpu = \"fp32\""
+                                         : "fp32: whether bf16 is faster on this CPU was not measured";
+  } else {
+    active_ = true;
+    reason_ = c10::str("bf16 autocast, which ", device, " supports");
+  }
+  if (active_ && !fp32_paths_.empty()) {
+    reason_ += "; fp32 in";
+    for (const std::string& path : fp32_paths_) reason_ += " " + path;
+  }
+}
+
+std::unique_ptr<PolicyScope> Precision::forward_scope() {
+  return active_ ? std::make_unique<Bf16Scope>(device_.type()) : nullptr;
+}
+
+void Precision::put_in(Seam& seam) {
+  if (!active_ || fp32_paths_.empty()) return;
+  seam.run = [inner = std::move(seam.run), paths = fp32_paths_, device = device_.type()](
+                 std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
+    if (paths.find(path) == paths.end()) return inner(path, fn, std::move(inputs));
+    // Within `inner`, so that a segment that is run again casts again.
+    const SubtreeFn exact = [device, fn](Tensors&& in) {
+      const AutocastGuard fp32(device, false);
+      return fn(in_fp32(std::move(in)));
+    };
+    return inner(path, exact, std::move(inputs));
+  };
+}
+
+PolicyReport Precision::report() const {
+  return {name(), active_, reason_};
+}
+
+}  // namespace dtk::policies

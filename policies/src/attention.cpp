@@ -63,7 +63,7 @@ std::string place(const std::string& path) {
 bool has_kernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                 const std::optional<at::Tensor>& mask, double dropout) {
   const auto backend =
-      static_cast<at::SDPBackend>(at::_fused_sdp_choice(q, k, v, mask.value_or(at::Tensor()), dropout));
+      static_cast<at::SDPBackend>(at::_fused_sdp_choice(q, k, v, mask, dropout));
   return backend != at::SDPBackend::math && backend != at::SDPBackend::error;
 }
 

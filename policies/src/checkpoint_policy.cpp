@@ -44,6 +44,11 @@ CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::
     reason_ = "no sub-tree matches the default targets, " + options.targets.front();
     return;
   }
+  if (options.targets.empty()) {
+    throw PolicyError(
+        "policies.checkpoint.targets is empty; name sub-trees, such as [\"blocks.*\"], or set "
+        "policies.checkpoint.enabled = false");
+  }
   const std::vector<std::string> matches =
       matching_paths(options.targets, paths, "policies.checkpoint.targets");
   check_count("every", options.every, matches.size());

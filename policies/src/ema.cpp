@@ -95,6 +95,7 @@ PolicyReport Ema::report() const {
   for (const at::Tensor& average : averages_) report.device_bytes += static_cast<int64_t>(average.nbytes());
   report.reason = c10::str("fp32 average of ", names_.size(), " tensors on ", averages_.front().device(),
                            ", decay ", options_.decay, options_.warmup ? " with warm-up" : "");
+  report.saved_bytes = 0;
   return report;
 }
 

@@ -41,6 +41,7 @@ std::set<std::string, std::less<>> fp32_paths(const PrecisionOptions& options,
 
 bool supports_bf16(c10::Device device) {
   if (device.is_cpu()) return true;
+  if (at::accelerator::getAccelerator() != device.type()) return false;
   return at::accelerator::getDeviceCapability(device.index())
       .capability_data.supported_scalar_types.has_BFloat16;
 }

@@ -15,6 +15,7 @@ using namespace dtk;
 
 void print_summary(const RunResult& result) {
   if (result.memory) std::printf("\n%s", memory_table(*result.memory).c_str());
+  if (!result.savings.empty()) std::printf("\n%s", savings_table(result.savings).c_str());
   std::printf("\n");
   if (result.trained_steps > 0) {
     std::printf("final loss    %.4f after %lld steps\n", result.loss, static_cast<long long>(result.step));

@@ -53,6 +53,11 @@ class MemoryMeters {
     return report;
   }
 
+  const policies::PhaseMeter& device() const {
+    if (statistics_) return *statistics_;
+    return policies::cpu_accounts();
+  }
+
  private:
   const c10::Device device_;
   std::optional<policies::CountingAllocatorGuard> allocator_;
@@ -232,7 +237,9 @@ class Run {
         result.stopped ? "stopped" : "end",
         {{"step", result.step}, {"seconds", seconds}, {"images_per_second", result.images_per_second}});
     result.memory = meters_.report();
-    if (result.memory) write_file_atomically(world_.files, out_ / "memory.json", memory_json(*result.memory));
+    if (!result.memory) return;
+    write_file_atomically(world_.files, out_ / "memory.json", memory_json(*result.memory));
+    if (!result.stopped) result.savings = measure_savings(trainer_, config_, meters_.device());
   }
 
   std::filesystem::path sample_grid() {

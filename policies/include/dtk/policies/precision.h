@@ -15,6 +15,7 @@
 namespace dtk::policies {
 
 /// True if LibTorch says that `device` computes in bf16. Every CPU does; whether fast, is another question.
+/// False for a device that computes nothing.
 bool supports_bf16(c10::Device device);
 
 class Precision final : public Policy {

@@ -12,12 +12,14 @@
 #include <dtk/toolkit/data_source.h>
 #include <dtk/toolkit/file_system.h>
 #include <dtk/toolkit/memory_report.h>
+#include <dtk/toolkit/policy_savings.h>
 
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace dtk {
 
@@ -57,6 +59,7 @@ struct RunResult {
   std::filesystem::path checkpoint;
   std::filesystem::path samples;  // empty if none were made
   std::optional<MemoryReport> memory;
+  std::vector<PolicySaving> savings;  // of a run that came to its end, with the ledger on
 };
 
 /// `folder` itself if it is a checkpoint, else the latest one of the run folder `folder`, if there is any.

@@ -1,0 +1,179 @@
+// Attention without stored weights: what is allocated, what is refused, what is listed.
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <dtk/policies/attention.h>
+#include <dtk/policies/guards.h>
+#include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/policy_set.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+
+#include "support/catch.h"
+
+using namespace dtk::policies;
+
+namespace {
+
+AttentionOptions with(Enabled enabled) {
+  AttentionOptions options;
+  options.enabled = enabled;
+  return options;
+}
+
+at::Tensor random(at::IntArrayRef shape, uint64_t seed) {
+  return at::randn(shape, make_generator(at::kCPU, seed), at::kFloat).set_requires_grad(true);
+}
+
+// A sub-tree "attn" that calls the seam, or what `direct` does instead.
+struct Net {
+  explicit Net(AttentionOptions options) : policy(options) { policy.apply(seam); }
+
+  at::Tensor forward(double dropout) {
+    const auto scope = policy.forward_scope();
+    return seam.run("attn",
+                    [&](Tensors&& in) {
+                      return Tensors{direct ? direct(in[0], in[1], in[2])
+                                            : seam.attention(in[0], in[1], in[2], std::nullopt, dropout)};
+                    },
+                    {q, k, v})[0];
+  }
+
+  const at::Tensor q = random({2, 4, 64, 8}, 1), k = random({2, 4, 64, 8}, 2), v = random({2, 4, 64, 8}, 3);
+  std::function<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&)> direct;
+  Seam seam;
+  AttentionPolicy policy;
+};
+
+int64_t largest_allocation_of_step(Net& net) {
+  cpu_accounts().start_event_log();
+  at::Tensor loss = net.forward(0.0).sum();
+  torch::autograd::backward({loss}, {});
+  int64_t largest = 0;
+  for (const MemoryEvent& event : cpu_accounts().stop_event_log()) {
+    if (event.kind == MemoryEvent::Kind::birth) largest = std::max(largest, event.bytes);
+  }
+  return largest;
+}
+
+std::string error_of(Net& net, double dropout = 0.0) {
+  try {
+    net.forward(dropout);
+  } catch (const PolicyError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+}  // namespace
+
+TEST_CASE("materialised attention is LibTorch's own, with and without a mask") {
+  const at::Tensor q = random({2, 4, 6, 8}, 1), k = random({2, 4, 9, 8}, 2), v = random({2, 4, 9, 8}, 3);
+  const at::Tensor attend = at::rand({2, 1, 6, 9}, make_generator(at::kCPU, 4), at::kFloat) > 0.3;
+  for (const std::optional<at::Tensor>& mask :
+       {std::optional<at::Tensor>(), std::optional(attend), std::optional(at::where(attend, 0.5, -2.0))}) {
+    const at::Tensor ours = materialised_attention(q, k, v, mask, 0.0);
+    CHECK(at::allclose(ours, at::scaled_dot_product_attention(q, k, v, mask), 1e-5, 1e-6));
+  }
+}
+
+TEST_CASE("with the policy no allocation of a step is as large as the weights; without it one is") {
+  CountingAllocatorGuard counting;
+  const int64_t weights_in_bf16 = 2 * 4 * 64 * 64 * 2;
+  Net fused(with(Enabled::by_default)), materialised(with(Enabled::off));
+  CHECK(largest_allocation_of_step(materialised) == 2 * weights_in_bf16);
+  CHECK(largest_allocation_of_step(fused) < weights_in_bf16);
+}
+
+TEST_CASE("the fused step gives the gradients of the materialised one within rounding") {
+  Net fused(with(Enabled::by_default)), materialised(with(Enabled::off));
+  for (Net* net : {&fused, &materialised}) torch::autograd::backward({net->forward(0.0).pow(2).sum()}, {});
+  CHECK(at::allclose(fused.q.grad(), materialised.q.grad(), 1e-4, 1e-5));
+  CHECK(at::allclose(fused.v.grad(), materialised.v.grad(), 1e-4, 1e-5));
+}
+
+TEST_CASE("attention without a kernel is refused where the policy was asked for") {
+  Net net(with(Enabled::on));
+  CHECK(error_of(net) == "accepted");
+  CHECK(error_of(net, 0.1) ==
+        "policies.attention.enabled = true, but LibTorch has no fused kernel for the attention of the model "
+        "(q [2, 4, 64, 8] Float on cpu, dropout 0.1) and would store its weights; set the dropout of "
+        "attention to 0, or policies.attention.enabled = \"default\", which runs and lists it");
+}
+
+TEST_CASE("by default attention without a kernel runs and is listed with its bytes") {
+  PolicyOptions options;
+  options.ema.enabled = Enabled::off;
+  Net net(with(Enabled::off));  // for its tensors
+  Seam seam;
+  PolicySet set(options, {at::kCPU, {}, {"attn"}}, seam);
+  const auto run = [&](double dropout) {
+    const auto scope = set.forward_scope();
+    seam.run(
+        "attn",
+        [&](Tensors&& in) { return Tensors{seam.attention(in[0], in[1], in[2], std::nullopt, dropout)}; },
+        {net.q, net.k, net.v});
+  };
+  run(0.0);
+  CHECK(set.reports()[1].reason == "fused kernels, no weights are stored");
+  run(0.1);
+  run(0.1);
+  CHECK(set.reports()[1].reason ==
+        "fused kernels, no weights are stored; not in attn: 131072 bytes of weights are stored, no fused "
+        "kernel "
+        "(q [2, 4, 64, 8] Float on cpu, dropout 0.1)");
+}
+
+TEST_CASE("attention past the seam is found: LibTorch's fallback and attention by hand") {
+  const auto fallback = [](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+    return at::scaled_dot_product_attention(q, k, v, std::nullopt, 0.1);
+  };
+  const auto by_hand = [](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+    return at::matmul(at::softmax(at::matmul(q, k.transpose(-2, -1)), -1), v);  // as MultiheadAttention does
+  };
+  const auto error = [](auto direct, Enabled enabled) {
+    Net net(with(enabled));
+    net.direct = direct;
+    return error_of(net);
+  };
+  CHECK(error(fallback, Enabled::on) ==
+        "policies.attention.enabled = true, but attn stores attention weights of its own: "
+        "scaled_dot_product_attention of q [2, 4, 64, 8] without a fused kernel; call the seam's attention "
+        "there (at::scaled_dot_product_attention, never torch::nn::MultiheadAttention), or set "
+        "policies.attention.enabled = \"default\"");
+  CHECK(error(by_hand, Enabled::on) ==
+        "policies.attention.enabled = true, but attn stores attention weights of its own: softmax of [2, 4, "
+        "64, 64] after a batched product; call the seam's attention there (at::scaled_dot_product_attention, "
+        "never torch::nn::MultiheadAttention), or set policies.attention.enabled = \"default\"");
+  CHECK(error(fallback, Enabled::by_default) == "accepted");
+
+  Net net(with(Enabled::by_default));
+  net.direct = by_hand;
+  net.forward(0.0);
+  CHECK(net.policy.report().reason ==
+        "fused kernels, no weights are stored; not in the model: 131072 bytes of weights are stored past the "
+        "seam (softmax of [2, 4, 64, 64] after a batched product)");
+  // Outside of every sub-tree it is found before the weights change.
+  Net outside(with(Enabled::on));
+  {
+    const auto scope = outside.policy.forward_scope();
+    by_hand(outside.q, outside.k, outside.v);
+  }
+  CHECK_THROWS_AS(outside.policy.before_step(), PolicyError);
+}
+
+TEST_CASE("a softmax that is no attention is left alone") {
+  Net net(with(Enabled::on));
+  net.direct = [](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+    return at::softmax(q, -1) + k + v;
+  };
+  CHECK(error_of(net) == "accepted");
+}
+
+TEST_CASE("a policy is put into a model once") {
+  Seam seam;
+  AttentionPolicy first({}), second({});
+  first.apply(seam);
+  CHECK_THROWS_WITH(second.apply(seam),
+                    "policies.attention is in this model already; apply each policy once");
+}

@@ -1,0 +1,183 @@
+// bf16 autocast: what it casts, what it leaves, and the two traps of LibTorch's cache of cast weights.
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
+#include <dtk/policies/checkpoint.h>
+#include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/precision.h>
+#include <dtk/policies/precision_probe.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "support/catch.h"
+
+using namespace dtk::policies;
+
+namespace {
+
+const std::vector<std::string> kPaths = {"blocks.0", "final_layer"};
+
+PrecisionOptions asked() {
+  PrecisionOptions options;
+  options.enabled = Enabled::on;
+  return options;
+}
+
+std::string error_of(const PrecisionOptions& options, c10::Device device) {
+  try {
+    Precision(options, device, kPaths);
+  } catch (const PolicyError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+bool autocast_on() {
+  return at::autocast::is_autocast_enabled(at::kCPU);
+}
+
+}  // namespace
+
+TEST_CASE("within the scope products are bf16 and losses fp32; at its end autocast is what it was") {
+  Precision policy(asked(), at::kCPU, kPaths);
+  const at::Tensor x = at::ones({2, 4}), w = at::ones({3, 4});
+  {
+    const auto scope = policy.forward_scope();
+    const at::Tensor y = at::linear(x, w);
+    CHECK(y.scalar_type() == at::kBFloat16);
+    CHECK(at::mse_loss(y, at::zeros({2, 3})).scalar_type() == at::kFloat);
+  }
+  CHECK_FALSE(autocast_on());
+  CHECK(at::linear(x, w).scalar_type() == at::kFloat);
+  try {
+    const auto scope = policy.forward_scope();
+    throw std::runtime_error("in forward");
+  } catch (const std::runtime_error&) {
+    CHECK_FALSE(autocast_on());
+  }
+}
+
+TEST_CASE("named ends run in fp32, also when a segment is run again") {
+  Precision policy(asked(), at::kCPU, kPaths);
+  Seam seam;
+  policy.apply(seam);
+  std::vector<at::ScalarType> seen;
+  const SubtreeFn fn = [&](Tensors&& in) {
+    seen.push_back(in[0].scalar_type());
+    in[0] = at::linear(in[0], at::ones({4, 4}));
+    seen.push_back(in[0].scalar_type());
+    return std::move(in);
+  };
+  const auto scope = policy.forward_scope();
+  Tensors out = seam.run("blocks.0", fn, {at::ones({2, 4})});
+  out = seam.run("final_layer", fn, std::move(out));
+  CHECK(seen == std::vector<at::ScalarType>{at::kFloat, at::kBFloat16, at::kFloat, at::kFloat});
+  CHECK(policy.report().reason == "bf16 autocast, asked for; fp32 in final_layer");
+}
+
+TEST_CASE("the cache of cast weights is empty after a scope, so no cast is stale after an update") {
+  Precision policy(asked(), at::kCPU, kPaths);
+  const at::Tensor x = at::ones({1, 4}), w = at::ones({1, 4}).set_requires_grad(true);
+  const auto forward = [&] {
+    const auto scope = policy.forward_scope();
+    return at::linear(x, w).item<float>();
+  };
+  const auto update = [&] {
+    at::NoGradGuard no_grad;
+    w.add_(1);
+  };
+  CHECK(forward() == 4);
+  update();
+  CHECK(forward() == 8);
+  // The trap itself, within one scope: if LibTorch ever mends it, the scope need not end between updates.
+  const auto scope = policy.forward_scope();
+  CHECK(at::linear(x, w).item<float>() == 8);
+  update();
+  CHECK(at::linear(x, w).item<float>() == 8);
+}
+
+TEST_CASE("a weight that was first cast without gradients still gets its gradient") {
+  Precision policy(asked(), at::kCPU, kPaths);
+  const at::Tensor x = at::ones({1, 4}), w = at::ones({1, 4}).set_requires_grad(true);
+  at::Tensor loss;
+  {
+    const auto scope = policy.forward_scope();
+    {
+      at::NoGradGuard no_grad;
+      at::linear(x, w);
+    }
+    loss = at::linear(x, w).sum();
+  }
+  torch::autograd::backward({loss}, {});
+  REQUIRE(w.grad().defined());
+  CHECK(w.grad().equal(at::ones({1, 4})));
+}
+
+TEST_CASE("casts made while a segment runs again are gone after it") {
+  CountingAllocatorGuard counting;
+  SavedTensorEngineGuard engine;
+  Precision policy(asked(), at::kCPU, kPaths);
+  const at::Tensor x = at::ones({2, 64}).set_requires_grad(true);
+  const at::Tensor w = at::ones({64, 64}).set_requires_grad(true);
+  const SubtreeFn fn = [&](Tensors&& in) {
+    in[0] = at::linear(in[0], w).pow(2);
+    return std::move(in);
+  };
+  const auto train = [&] {
+    at::Tensor loss;
+    {
+      const auto scope = policy.forward_scope();
+      loss = checkpoint("net", fn, {x})[0].sum();
+    }
+    torch::autograd::backward({loss}, {});
+    x.mutable_grad().reset();
+    w.mutable_grad().reset();
+  };
+  const int64_t before = cpu_accounts().live_bytes();
+  for (int i = 0; i < 5; ++i) train();
+  CHECK(cpu_accounts().live_bytes() == before);  // one cast of w that stayed would be 8192 bytes
+}
+
+TEST_CASE("what the policy decides and says") {
+  const auto reason = [](const PrecisionOptions& options) {
+    const Precision policy(options, at::kCPU, {});
+    return std::string(policy.active() ? "on: " : "off: ") + policy.report().reason;
+  };
+  PrecisionOptions options;
+  CHECK(reason(options) == "off: fp32: whether bf16 is faster on this CPU was not measured");
+  options.cpu = "bf16";
+  CHECK(reason(options) == "on: bf16 autocast: policies.precision.cpu = \"bf16\"");
+  options.cpu = "fp32";
+  CHECK(reason(options) == "off: fp32: policies.precision.cpu = \"fp32\"");
+  options.enabled = Enabled::off;
+  CHECK(reason(options) == "off: fp32: policies.precision.enabled = false");
+  CHECK(reason(asked()) == "on: bf16 autocast, asked for");
+}
+
+TEST_CASE("a device without bf16 and an end that does not exist are refused") {
+  CHECK(error_of(asked(), at::kMeta) ==
+        "policies.precision.enabled = true, but meta does not compute in bf16; remove it, or use another "
+        "--device");
+  CHECK(error_of({}, at::kMeta) == "accepted");
+  PrecisionOptions options;
+  options.fp32 = {"final"};
+  CHECK(error_of(options, at::kCPU) ==
+        "policies.precision.fp32: \"final\" matches no sub-tree of this model; near: final_layer, blocks.0");
+}
+
+TEST_CASE("the probe takes turns, stops in time and wants a clear difference") {
+  double now = 0;
+  std::string order;
+  const auto step = [&](bool bf16) {
+    order += bf16 ? 'b' : 'f';
+    now += bf16 ? 0.010 : 0.020;
+  };
+  const auto clock = [&] { return now; };
+  const PrecisionTimes times = probe_precision(step, 3, 100, clock);
+  CHECK(order == "fbfbfbfb");  // one pair to warm up
+  CHECK(describe(times) == "bf16 10.0 ms, fp32 20.0 ms a step (median of 3)");
+  CHECK(bf16_is_faster(times));
+  CHECK(probe_precision(step, 1000, 0.1, clock).pairs == 3);
+  CHECK(probe_precision(step, 1000, 0.0, clock).pairs == 1);
+  CHECK_FALSE(bf16_is_faster({20.0, 19.5, 7}));
+  CHECK_FALSE(bf16_is_faster({20.0, 25.0, 7}));
+}

@@ -35,7 +35,7 @@ std::vector<NamedTensor> everything(const Trainer& trainer) {
   for (const auto& [name, tensor] : trainer.model().parameters())
     all.push_back({"model." + name, tensor.detach()});
   for (const NamedTensor& entry : trainer.optimizer().state()) all.push_back(entry);
-  for (const auto& policy : trainer.policies()) {
+  for (const auto& policy : trainer.policies().list()) {
     for (const auto& [name, tensor] : policy->state().tensors) all.push_back({policy->name() + name, tensor});
   }
   return all;

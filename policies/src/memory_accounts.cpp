@@ -8,8 +8,8 @@
 namespace dtk::policies {
 namespace {
 
-constexpr uint32_t kLive = 0xB10C11FE;
-constexpr uint32_t kDead = 0xDEADB10C;
+constexpr uint16_t kLive = 0xB10C;
+constexpr uint16_t kDead = 0xDEAD;
 
 struct OwnerTable {
   std::mutex mutex;
@@ -112,7 +112,7 @@ void MemoryAccounts::raise_peak() {
 
 void MemoryAccounts::birth(MemoryBlock* block, int64_t bytes, OwnerId owner, uint64_t operation) {
   std::lock_guard lock(mutex_);
-  *block = MemoryBlock{nullptr, first_, bytes, serial_++, owner, owner, operation, 0, kLive};
+  *block = MemoryBlock{nullptr, first_, bytes, serial_++, owner, owner, operation, 0, kLive, tier_};
   if (first_ != nullptr) first_->previous = block;
   first_ = block;
   add(owner, bytes);
@@ -203,6 +203,15 @@ int64_t MemoryAccounts::disown_temporaries() {
     moved += block->bytes;
   }
   return moved;
+}
+
+int64_t MemoryAccounts::set_limit(int64_t bytes) {
+  return limit_.exchange(bytes);
+}
+
+bool MemoryAccounts::has_room(int64_t bytes) const {
+  const int64_t most = limit_;
+  return most == kNoLimit || bytes <= most - live_bytes();
 }
 
 int64_t MemoryAccounts::live_bytes() const {

@@ -21,6 +21,11 @@ namespace {
 // ---- who allocates ----
 
 thread_local std::optional<OwnerId> scope_owner;
+thread_local MemoryTier scope_tier = MemoryTier::device;
+
+MemoryAccounts& accounts_of(MemoryTier tier) {
+  return tier == MemoryTier::host ? host_accounts() : cpu_accounts();
+}
 
 // Names of the operators this thread is inside of. Names outlive their RecordFunction, which outlives the
 // entry. Deeper calls than the array holds are attributed to the deepest entry.
@@ -95,18 +100,18 @@ MemoryBlock* header_of(void* pointer) {
 void free_counted(void* pointer) {
   if (pointer == nullptr) return;
   MemoryBlock* block = header_of(pointer);
-  cpu_accounts().death(block, is_running(block->operation));
+  accounts_of(block->tier).death(block, is_running(block->operation));
   c10::free_cpu(block);
 }
 
-[[noreturn]] void throw_out_of_memory(size_t bytes) {
-  const MemorySums live = cpu_accounts().live();
+[[noreturn]] void throw_out_of_memory(const std::string& what, size_t bytes) {
+  const MemorySums live = accounts_of(scope_tier).live();
   std::string held;
   for (const auto& [category, items] : live.items()) {
     held +=
         std::string(held.empty() ? "" : ", ") + name_of(category) + " " + std::to_string(live.of(category));
   }
-  C10_THROW_ERROR(OutOfMemoryError, c10::str("out of CPU memory: ", bytes, " bytes asked for by ",
+  C10_THROW_ERROR(OutOfMemoryError, c10::str(what, ": ", bytes, " bytes asked for by ",
                                              owner_of(scope_owner.value_or(birthplace().owner)).label,
                                              " with ", live.bytes, " bytes alive (", held, ")"));
 }
@@ -117,15 +122,19 @@ class CountingAllocator final : public c10::Allocator {
   at::DataPtr allocate(size_t bytes) override {
     const at::Device cpu(at::kCPU);
     if (bytes == 0) return {nullptr, nullptr, &free_counted, cpu};
+    MemoryAccounts& accounts = accounts_of(scope_tier);
+    if (!accounts.has_room(static_cast<int64_t>(bytes))) {
+      throw_out_of_memory(c10::str("memory budget of ", accounts.limit(), " bytes exceeded"), bytes);
+    }
     void* base = nullptr;
     try {
       base = c10::alloc_cpu(bytes + sizeof(MemoryBlock));
     } catch (const c10::Error&) {
-      throw_out_of_memory(bytes);
+      throw_out_of_memory("out of CPU memory", bytes);
     }
     auto* block = static_cast<MemoryBlock*>(base);
     const Birthplace place = scope_owner ? Birthplace{*scope_owner, 0} : birthplace();
-    cpu_accounts().birth(block, static_cast<int64_t>(bytes), place.owner, place.operation);
+    accounts.birth(block, static_cast<int64_t>(bytes), place.owner, place.operation);
     return {block + 1, block + 1, &free_counted, cpu};
   }
   at::DeleterFnPtr raw_deleter() const override { return &free_counted; }
@@ -145,10 +154,10 @@ class LedgeredTensor final : public SavedTensor {
  public:
   LedgeredTensor(std::unique_ptr<SavedTensor> kept, const at::Tensor& tensor, OwnerId owner)
       : kept_(std::move(kept)), block_(counted_block(tensor)) {
-    if (block_ != nullptr) cpu_accounts().hold(block_, owner);
+    if (block_ != nullptr) accounts_of(block_->tier).hold(block_, owner);
   }
   ~LedgeredTensor() override {
-    if (block_ != nullptr) cpu_accounts().release(block_);
+    if (block_ != nullptr) accounts_of(block_->tier).release(block_);
   }
   at::Tensor unpack() override { return kept_->unpack(); }
 
@@ -174,7 +183,7 @@ class ClaimGradient final : public torch::autograd::PostAccumulateGradHook {
   explicit ClaimGradient(std::string_view label) : owner_(owner_id(Category::gradients, label)) {}
   void operator()(const at::Tensor& parameter) override {
     MemoryBlock* block = counted_block(parameter.grad());
-    if (block != nullptr) cpu_accounts().assign(block, owner_);
+    if (block != nullptr) accounts_of(block->tier).assign(block, owner_);
   }
 
  private:
@@ -188,8 +197,13 @@ MemoryAccounts& cpu_accounts() {
   return *accounts;
 }
 
+MemoryAccounts& host_accounts() {
+  static auto* accounts = new MemoryAccounts(MemoryTier::host);  // leaked for the same reason
+  return *accounts;
+}
+
 CountingAllocatorGuard::CountingAllocatorGuard()
-    : previous_(c10::GetCPUAllocator()), registration_(cpu_accounts()) {
+    : previous_(c10::GetCPUAllocator()), registration_(cpu_accounts()), host_registration_(host_accounts()) {
   static auto* allocator = new CountingAllocator;  // leaked for the same reason
   c10::SetCPUAllocator(allocator, kPriority);
   if (tracker_guards++ == 0) {
@@ -216,6 +230,19 @@ OwnerScope::~OwnerScope() {
   }
 }
 
+MemoryBudgetGuard::MemoryBudgetGuard(MemoryAccounts& accounts, int64_t bytes)
+    : accounts_(accounts), previous_(accounts.set_limit(bytes)) {}
+
+MemoryBudgetGuard::~MemoryBudgetGuard() {
+  accounts_.set_limit(previous_);
+}
+
+HostTierScope::HostTierScope() : previous_(std::exchange(scope_tier, MemoryTier::host)) {}
+
+HostTierScope::~HostTierScope() {
+  scope_tier = previous_;
+}
+
 MemoryBlock* counted_block(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage()) return nullptr;
   const at::DataPtr& data = tensor.storage().data_ptr();
@@ -225,7 +252,7 @@ MemoryBlock* counted_block(const at::Tensor& tensor) {
 
 void claim(const at::Tensor& tensor, Category category, std::string_view label) {
   MemoryBlock* block = counted_block(tensor);
-  if (block != nullptr) cpu_accounts().assign(block, owner_id(category, label));
+  if (block != nullptr) accounts_of(block->tier).assign(block, owner_id(category, label));
 }
 
 void claim_gradient_when_written(const at::Tensor& parameter, std::string_view label) {

@@ -105,6 +105,65 @@ TEST_CASE("an owner scope claims what its thread allocates; scopes nest") {
   CHECK(live(Category::parameters, "weights") == 40);
 }
 
+TEST_CASE("a host tier scope counts what its thread allocates in accounts of their own, until it is freed") {
+  CountingAllocatorGuard guard;
+  const int64_t device = cpu_accounts().live_bytes(), host = host_accounts().live_bytes();
+  at::Tensor inner;
+  {
+    HostTierScope tier;
+    OwnerScope owner(Category::ema, "shadow");
+    inner = at::zeros({10});
+    { HostTierScope nested; }
+    const at::Tensor still = at::zeros({5});
+    CHECK(host_accounts().live_bytes() - host == 60);
+    at::Tensor other_thread;
+    std::thread([&] { other_thread = at::zeros({7}); }).join();
+    CHECK(cpu_accounts().live_bytes() - device == 28);  // the other thread is in no scope
+  }
+  const at::Tensor outer = at::zeros({3});
+  CHECK(cpu_accounts().live_bytes() - device == 12);
+  CHECK(host_accounts().live_bytes() - host == 40);
+  CHECK(host_accounts().live().of(Category::ema) == 40);
+  claim(inner, Category::data, "cache");
+  CHECK(host_accounts().live().of(Category::data) == 40);
+  CHECK((host_accounts().walk().items() == host_accounts().live().items()));
+  std::thread([moved = std::move(inner)]() mutable { moved.reset(); }).join();
+  CHECK(host_accounts().live_bytes() == host);
+  CHECK(cpu_accounts().live_bytes() - device == 12);
+}
+
+TEST_CASE("a tensor saved for backward stays in the accounts of its tier") {
+  CountingAllocatorGuard guard;
+  SavedTensorEngineGuard engine;
+  const int64_t host = host_accounts().live().of(Category::saved), device = live(Category::saved);
+  const at::Tensor x = at::ones({8}).requires_grad_(true);
+  at::Tensor y;
+  {
+    SavedTensorScope scope(saved_tensor_ledger());
+    HostTierScope tier;
+    y = x.exp();  // keeps its result
+  }
+  CHECK(host_accounts().live().of(Category::saved) - host == 32);
+  torch::autograd::backward({y.sum()}, {});
+  CHECK(host_accounts().live().of(Category::saved) == host);
+  CHECK(live(Category::saved) == device);
+}
+
+TEST_CASE("phases see the peak of each tier apart") {
+  CountingAllocatorGuard guard;
+  cpu_accounts().reset_phases("build");
+  host_accounts().reset_phases("build");
+  const int64_t host = host_accounts().live_bytes();
+  {
+    PhaseScope phase("forward");
+    HostTierScope tier;
+    const at::Tensor block = at::empty({1000});
+  }
+  CHECK(host_accounts().phases().back().name == "forward");
+  CHECK(host_accounts().phases().back().peak.bytes - host == 4000);
+  CHECK(cpu_accounts().phases().back().peak.bytes == cpu_accounts().live_bytes());
+}
+
 TEST_CASE("memory taken outside any operator is other") {
   CountingAllocatorGuard guard;
   const at::DataPtr raw = c10::GetCPUAllocator()->allocate(123);

@@ -1,4 +1,5 @@
 #include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
 #include <dtk/policies/device_statistics.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
@@ -33,10 +34,12 @@ std::string step_name(int64_t step) {
 // Installs what measures memory for the run's duration.
 class MemoryMeters {
  public:
-  MemoryMeters(bool ledger, c10::Device device) : device_(device) {
-    if (!ledger) return;
+  MemoryMeters(const MemoryOptions& options, c10::Device device)
+      : device_(device), budget_(options.budget ? options.budget->bytes : INT64_MAX) {
+    if (!options.ledger) return;
     policies::cpu_accounts().reset_phases("build");
     allocator_.emplace();
+    if (device.is_cpu() && options.budget) limit_.emplace(policies::cpu_accounts(), budget_);
     if (!device.is_cpu()) {
       statistics_.emplace(device);
       registration_.emplace(*statistics_);
@@ -53,6 +56,16 @@ class MemoryMeters {
     return report;
   }
 
+  // On the CPU the ledger refuses the allocation itself; a device's allocator is asked after each step.
+  void check_budget() const {
+    if (!statistics_ || budget_ == INT64_MAX) return;
+    const policies::PhasePeak peak = policies::highest(statistics_->phases());
+    if (peak.peak.bytes <= budget_) return;
+    C10_THROW_ERROR(OutOfMemoryError,
+                    c10::str("memory budget of ", budget_, " bytes exceeded: ", peak.peak.bytes,
+                             " bytes alive on ", device_, " in phase ", peak.name));
+  }
+
   const policies::PhaseMeter& device() const {
     if (statistics_) return *statistics_;
     return policies::cpu_accounts();
@@ -60,7 +73,9 @@ class MemoryMeters {
 
  private:
   const c10::Device device_;
+  const int64_t budget_;
   std::optional<policies::CountingAllocatorGuard> allocator_;
+  std::optional<policies::MemoryBudgetGuard> limit_;
   std::optional<policies::DeviceStatistics> statistics_;
   std::optional<policies::PhaseMeterRegistration> registration_;
 };
@@ -97,7 +112,7 @@ class Run {
         config_(loaded.config),
         world_(world),
         out_(config_.train.out),
-        meters_(config_.memory.ledger, device),
+        meters_(config_.memory, device),
         trainer_(config_, device, data, world.clock),
         store_(world.files, out_ / kCheckpoints, config_.train.keep_checkpoints),
         log_(world.files, out_ / "log.jsonl"),
@@ -135,6 +150,7 @@ class Run {
         break;
       }
       trainer_.step();
+      meters_.check_budget();
       const int64_t step = trainer_.steps();
       if (step % config_.train.log_every == 0) read_and_log();
       const int64_t every = config_.train.checkpoint_every;

@@ -3,6 +3,7 @@
 #pragma once
 #include <dtk/policies/phase_meter.h>
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -44,6 +45,10 @@ struct Owner {
 OwnerId owner_id(Category category, std::string_view label);
 Owner owner_of(OwnerId id);
 
+/// Where a block stands for the books. In a job on the CPU both tiers lie in the same memory: `host` there is
+/// what a job on a device would keep in the host's memory instead of the device's.
+enum class MemoryTier : uint8_t { device, host };
+
 /// Header in front of each counted block. The blocks form a list through their headers, so that the
 /// ledger needs no map from address to block.
 struct alignas(64) MemoryBlock {
@@ -55,7 +60,8 @@ struct alignas(64) MemoryBlock {
   OwnerId holder;          // whom they are counted for when autograd does not hold the block
   uint64_t operation = 0;  // the operator call it was born in, 0 outside of all
   uint32_t saved = 0;      // tensors saved for backward that lie in this block
-  uint32_t mark = 0;       // guards against freeing what is not a counted block
+  uint16_t mark = 0;       // guards against freeing what is not a counted block
+  MemoryTier tier{};       // whose books the block is in; fixed at birth
 };
 static_assert(sizeof(MemoryBlock) == 64, "the user's pointer behind the header must stay 64-byte aligned");
 
@@ -92,6 +98,7 @@ PhasePeak highest(const std::vector<PhasePeak>& phases);
 /// Thread-safe. All byte counts are requested bytes, without header, alignment or malloc's own overhead.
 class MemoryAccounts final : public PhaseMeter {
  public:
+  explicit MemoryAccounts(MemoryTier tier = MemoryTier::device) : tier_(tier) {}
   /// `operation` tells calls of operators apart; 0 stands for none.
   void birth(MemoryBlock* block, int64_t bytes, OwnerId owner, uint64_t operation = 0);
   /// `within_operation`: the call the block was born in is still running. A temporary then was scratch.
@@ -104,6 +111,12 @@ class MemoryAccounts final : public PhaseMeter {
   void release(MemoryBlock* block);
 
   std::string enter_phase(std::string_view name) override;
+
+  /// The most that may be alive at once, for whoever asks has_room() before a birth; returns the limit so far.
+  int64_t set_limit(int64_t bytes);
+  int64_t limit() const { return limit_; }
+  bool has_room(int64_t bytes) const;
+  static constexpr int64_t kNoLimit = INT64_MAX;
 
   /// Moves temporaries that are still alive to `other` under the same label: called between steps, where
   /// nothing temporary may live. Returns the bytes moved.
@@ -137,6 +150,8 @@ class MemoryAccounts final : public PhaseMeter {
   void log(MemoryEvent::Kind kind, uint64_t serial, int64_t bytes, OwnerId from, OwnerId to);
   size_t phase_index(std::string_view name);
 
+  const MemoryTier tier_;
+  std::atomic<int64_t> limit_{kNoLimit};
   mutable std::mutex mutex_;  // guards everything below
   MemoryBlock* first_ = nullptr;
   uint64_t serial_ = 0;

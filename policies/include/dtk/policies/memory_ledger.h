@@ -36,10 +36,43 @@ class CountingAllocatorGuard {
  private:
   void* previous_;  // at::Allocator*
   PhaseMeterRegistration registration_;
+  PhaseMeterRegistration host_registration_;
 };
 
-/// The process's accounts of CPU memory. Never destroyed.
+/// The process's accounts of CPU memory, without what a HostTierScope counts apart. Never destroyed.
 MemoryAccounts& cpu_accounts();
+
+/// The accounts of what was allocated within a HostTierScope. Never destroyed. Pinned memory is in neither: a
+/// device's own allocator makes it.
+MemoryAccounts& host_accounts();
+
+/// While alive, the CPU memory this thread allocates is counted in host_accounts() instead of cpu_accounts(),
+/// and stays there until it is freed. For what a policy keeps off the training device: with the CPU as that
+/// device the saving can be counted all the same. When a real device trains, all CPU memory is the host's.
+class HostTierScope {
+ public:
+  [[nodiscard]] HostTierScope();
+  ~HostTierScope();
+  HostTierScope(const HostTierScope&) = delete;
+  HostTierScope& operator=(const HostTierScope&) = delete;
+
+ private:
+  MemoryTier previous_;
+};
+
+/// While alive, an allocation that would bring the live bytes of `accounts` above `bytes` throws
+/// c10::OutOfMemoryError, as on a device of that size. The allocators of real devices do not ask.
+class MemoryBudgetGuard {
+ public:
+  [[nodiscard]] MemoryBudgetGuard(MemoryAccounts& accounts, int64_t bytes);
+  ~MemoryBudgetGuard();
+  MemoryBudgetGuard(const MemoryBudgetGuard&) = delete;
+  MemoryBudgetGuard& operator=(const MemoryBudgetGuard&) = delete;
+
+ private:
+  MemoryAccounts& accounts_;
+  const int64_t previous_;
+};
 
 /// While alive, what this thread allocates belongs to (category, label) instead of to the operator.
 class OwnerScope {

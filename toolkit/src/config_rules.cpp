@@ -64,7 +64,7 @@ class Rules {
            "memory.budget needs the ledger, and memory.ledger = false; remove one of them");
     }
     const policies::PrecisionOptions& precision = config_.policies.precision;
-    if (precision.enabled != policies::Enabled::by_default && written("policies.precision.cpu")) {
+    if (precision.enabled != policies::Enabled::by_default && precision.cpu != "probe") {
       fail("policies.precision.cpu", "policies.precision.cpu decides what \"default\" means, and "
                                      "policies.precision.enabled = " + toml_text(precision.enabled) +
                                      " is not the default; remove one of them");

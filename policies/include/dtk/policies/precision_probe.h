@@ -8,7 +8,8 @@
 namespace dtk::policies {
 
 struct PrecisionTimes {
-  double fp32_ms = 0, bf16_ms = 0;  // medians of a step
+  // The fastest step of each kind: what else the machine does can only add to a time.
+  double fp32_ms = 0, bf16_ms = 0;
   int64_t pairs = 0;                // steps timed of each kind, taken in turns
 };
 
@@ -20,7 +21,7 @@ PrecisionTimes probe_precision(const std::function<void(bool bf16)>& step, int64
 /// True if bf16 is at least a twentieth faster; less is within what such timings scatter, and fp32 is exact.
 bool bf16_is_faster(const PrecisionTimes& times);
 
-/// "bf16 12.1 ms, fp32 20.3 ms a step (median of 7)".
+/// "bf16 12.1 ms, fp32 20.3 ms a step (fastest of 7)".
 std::string describe(const PrecisionTimes& times);
 
 }  // namespace dtk::policies

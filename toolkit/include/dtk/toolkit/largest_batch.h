@@ -1,0 +1,26 @@
+// The largest batch that fits, found by running steps.
+#pragma once
+#include <c10/core/Device.h>
+#include <dtk/toolkit/config.h>
+#include <dtk/toolkit/data_source.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+namespace dtk {
+
+struct LargestBatch {
+  int64_t batch = 0;       // samples per optimizer step; 0: not even one fits
+  int64_t peak_bytes = 0;  // of its step
+  int64_t steps_run = 0;   // also those that did not fit
+};
+
+/// Finds the largest data.batch (micro-batch times train.accumulate) whose first training step, with building
+/// model, optimizer and policies, stays within config.memory.budget on the CPU. Each candidate trains one
+/// step; the one after the result was seen to exceed the budget, unless the data set ends there. `tried` is
+/// told of each candidate and its peak, 0 if it did not fit. Throws std::invalid_argument without a budget.
+LargestBatch largest_batch(RunConfig config, std::shared_ptr<const DataSource> data,
+                           const std::function<void(int64_t batch, int64_t peak_bytes)>& tried = {});
+
+}  // namespace dtk

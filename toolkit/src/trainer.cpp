@@ -5,7 +5,6 @@
 #include <dtk/policies/module_path.h>
 #include <dtk/toolkit/diffusion.h>
 #include <dtk/toolkit/policy_list.h>
-#include <dtk/toolkit/sampling.h>
 #include <dtk/toolkit/schedule.h>
 #include <dtk/toolkit/streams.h>
 #include <dtk/toolkit/trainer.h>
@@ -153,7 +152,7 @@ int64_t Trainer::parameter_count() const {
   return count;
 }
 
-at::Tensor Trainer::sample_grid() {
+at::Tensor Trainer::sample_grid(const GoOn& go_on) {
   PhaseScope phase_scope("sample");
   std::unique_ptr<policies::WeightExchange> exchange;
   for (const auto& policy : policies_) {
@@ -163,7 +162,7 @@ at::Tensor Trainer::sample_grid() {
   for (int64_t label = 0; label < config_.model.classes; ++label) {
     labels.insert(labels.end(), static_cast<size_t>(config_.sample.per_class), label);
   }
-  return sample(model_, config_.sample, labels, config_.data.batch / config_.train.accumulate);
+  return sample(model_, config_.sample, labels, config_.data.batch / config_.train.accumulate, go_on);
 }
 
 TrainingState Trainer::state() const {

@@ -46,7 +46,7 @@ ExitCode train(int argc, const char* const* argv) {
   std::filesystem::path checkpoint;
   if (!arguments.resume.empty())
     checkpoint = find_checkpoint(files, arguments.resume, loaded.config.train.out);
-  const auto data = open_data(loaded.config.data, loaded.config.model);
+  const auto data = open_data(loaded);
   SteadyClock clock;
   TerminalObserver observer;
   catch_stop_signals();

@@ -139,8 +139,12 @@ TEST_CASE("a checkpoint that was set aside is none", "[checkpoint]") {
   const test::TemporaryFolder folder;
   const Path good = save(folder.path(), 2);
   for (const std::string name : {"step-00000003.damaged", "step-00000003.damaged-2"}) {
-    CHECK(set_aside(posix_file_system(), save(folder.path(), 3)) == folder / name);
+    const Path bad = save(folder.path(), 3);
+    folder.write("step-00000003/state.json", "");
+    CHECK(set_aside(posix_file_system(), bad) == folder / name);
     CHECK(latest(folder.path()) == good);
+    CHECK_THAT(open_error(folder / name),
+               Catch::EndsWith("Name the older " + good.string() + " instead, which is whole"));
   }
   save(folder.path(), 4);
   CHECK(posix_file_system().list(folder.path()) ==

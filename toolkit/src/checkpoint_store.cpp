@@ -153,7 +153,7 @@ bool is_whole(FileSystem& files, const Path& folder) {
 /// What to do about the damaged checkpoint `folder`.
 std::string way_out(FileSystem& files, const Path& folder) {
   const auto beside = checkpoints_by_step(files, folder.parent_path());
-  bool is_older = false;
+  bool is_older = !has_checkpoint_name(folder);
   for (auto candidate = beside.rbegin(); candidate != beside.rend(); ++candidate) {
     if (is_older && is_whole(files, candidate->second)) {
       return "Name the older " + candidate->second.string() + " instead, which is whole";

@@ -109,8 +109,14 @@ bool RunFolder::was_started_in_vain() const {
          files_.read(out_ / log_name).find("\"event\":\"step\"") == std::string::npos;
 }
 
+std::vector<std::string> RunFolder::names_in_it() const try {
+  return files_.list(out_);
+} catch (const FileError& error) {
+  throw ConfigError("train.out = \"" + out_.string() + "\": " + error.what() + "; " + elsewhere());
+}
+
 void RunFolder::check_free() const {
-  const std::vector<std::string> names = files_.list(out_);
+  const std::vector<std::string> names = names_in_it();
   if (names.empty() || was_started_in_vain()) return;
   const bool is_run =
       contains(names, config_name) &&

@@ -34,6 +34,7 @@ class RunFolder {
   void check_resume();
   void check_branch(int64_t step);
   bool was_started_in_vain() const;
+  std::vector<std::string> names_in_it() const;
   std::string elsewhere() const;
 
   const LoadedConfig& loaded_;

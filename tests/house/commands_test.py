@@ -85,6 +85,14 @@ class Quickstart(StubTreeTest):
         self.assertIn("--preset release --fresh", self.called("cmake")[0])
 
 
+    def test_help_installs_and_builds_nothing(self):
+        for option in ("--help", "-h"):
+            result = self.quickstart(option)
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
+            self.assertTrue(result.stdout.startswith("Usage: examples/quickstart "), result.stdout)
+            self.assertEqual(self.calls.read_text(), "")
+
+
 class TestsRun(StubTreeTest):
     def command(self, *arguments: str, **environment: str):
         return self.run_command(str(self.tree / "tests/run"), *arguments, cwd=self.top, **environment)
@@ -97,6 +105,13 @@ class TestsRun(StubTreeTest):
         )
         self.assertTrue(self.called("ctest")[0].endswith(" -R loader test"))
         self.assertEqual(self.installs(), ["--no-cache-dir torch==2.11.0"])
+
+    def test_help_installs_and_builds_nothing(self):
+        for option in ("--help", "-h"):
+            result = self.command(option)
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
+            self.assertTrue(result.stdout.startswith("Usage: tests/run "), result.stdout)
+            self.assertEqual(self.calls.read_text(), "")
 
     def test_fails_when_a_test_fails(self):
         result = self.command(CTEST_EXIT="8")

@@ -8,6 +8,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -128,6 +129,18 @@ class ProgramTest(unittest.TestCase):
         """dit-train on tiny.toml, not waited for."""
         command = [str(TRAIN), "--config", "tiny.toml", "--device", "cpu", *arguments]
         return subprocess.Popen(command, cwd=self.folder, stdout=stdout, stderr=subprocess.PIPE, text=True)
+
+    def wait_for(self, process: subprocess.Popen, path: str, content: str = "") -> None:
+        """Until the running process has made `path`, with `content` in it."""
+        made = self.folder / path
+        deadline = time.monotonic() + 30
+        while not (made.exists() and (not content or content in made.read_text())):
+            self.assertIsNone(process.poll(), f"ended before it made {path}")
+            self.assertLess(time.monotonic(), deadline, f"no {path} within 30 seconds")
+            time.sleep(0.01)
+
+    def wait_for_step(self, process: subprocess.Popen) -> None:
+        self.wait_for(process, "run/log.jsonl", '"event":"step"')
 
     def train(self, *arguments: str, options: dict | None = None, **values) -> subprocess.CompletedProcess:
         """dit-train on tiny.toml; `values` become --set, with `__` for the dot."""

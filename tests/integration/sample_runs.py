@@ -1,8 +1,12 @@
 """dit-sample: what it draws from which weights, and what it refuses."""
 
+import os
+import pty
 import resource
 import shutil
+import signal
 import struct
+import subprocess
 
 import programs
 from png import read_png
@@ -74,6 +78,26 @@ class Drawing(SampleTest):
         self.assertEqual(self.drawn("--weights", "alone.safetensors", "--config", "tiny.toml"), raw)
 
 
+class Stopping(SampleTest):
+    def test_a_signal_ends_it_between_two_steps_with_nothing_written(self):
+        arguments = "--checkpoint run --classes 0,1,2,3 --per-class 64 --steps 10000 --out out.safetensors"
+        main, terminal = pty.openpty()
+        self.addCleanup(os.close, main)
+        command = [str(programs.SAMPLE), "--device", "cpu", *arguments.split(" ")]
+        process = subprocess.Popen(command, cwd=self.folder, stdout=terminal, stderr=subprocess.PIPE, text=True)
+        os.close(terminal)
+        output = b""
+        while b"sampling step 2/40000" not in output:
+            output += os.read(main, 65536)
+        process.send_signal(signal.SIGINT)
+        self.assertEqual((process.wait(timeout=30), process.stderr.read()), (5, ""))
+        process.stderr.close()
+        while not output.endswith(b"written\r\n"):
+            output += os.read(main, 65536)
+        self.assertTrue(output.endswith(b"\r\033[Kstopped by a signal; nothing was written\r\n"), output)
+        self.assertEqual([path.name for path in self.folder.glob("out*")], [])
+
+
 class Refusals(SampleTest):
     def test_usage(self):
         for arguments, message in (
@@ -129,22 +153,30 @@ class Refusals(SampleTest):
 
     def test_no_checkpoint(self):
         message = "no complete checkpoint; name a checkpoint's folder, or a run folder to use its latest"
-        (self.folder / LAST / "manifest.json").unlink()
+        shutil.rmtree(self.folder / LAST)
         for folder in ("gone", "latest", "run", LAST):
             self.assert_refused(CONFIGURATION, f"--checkpoint {folder}: {message}", "--checkpoint", folder)
+
+    def assert_damaged(self, damage: str, way_out: str) -> None:
+        for folder in ("run", LAST, f"{LAST}/"):
+            message = f"{LAST} is a damaged checkpoint:\n  {damage}\n{way_out}"
+            self.assert_refused(FAILURE, message, "--checkpoint", folder)
 
     def test_damaged_checkpoint(self):
         weights = self.folder / LAST / "model.safetensors"
         content = bytearray(weights.read_bytes())
         content[-1] ^= 1
         weights.write_bytes(content)
-        self.assert_refused(
-            FAILURE,
-            f"{LAST} is a damaged checkpoint:\n"
-            "  model.safetensors has changed since it was saved (its SHA-256 differs)\n"
-            "Use another one",
-            *("--checkpoint", "run"),
-        )
+        changed = "model.safetensors has changed since it was saved (its SHA-256 differs)"
+        no_other = "No older checkpoint beside it is whole; bring this one back from a copy, or train anew"
+        self.assert_damaged(changed, no_other)
+        self.assert_done(self.train(train__out="short", train__steps=10))
+        older = "run/checkpoints/step-00000010"
+        shutil.copytree(self.folder / older.replace("run", "short"), self.folder / older)
+        self.assert_damaged(changed, f"Name the older {older} instead, which is whole")
+        (self.folder / LAST / "manifest.json").unlink()
+        self.assert_damaged("manifest.json is missing", f"Name the older {older} instead, which is whole")
+        self.drawn("--checkpoint", older)
 
     def test_weights_without_a_model(self):
         shutil.copy(self.folder / LAST / "model.safetensors", self.folder / "alone.safetensors")

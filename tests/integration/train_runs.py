@@ -11,10 +11,9 @@ import signal
 import struct
 import subprocess
 import termios
-import time
 from pathlib import Path
 
-from programs import CLASSES, LAST, SIDE, STEPS, ProgramTest, execute, finished_run
+from programs import CLASSES, LAST, SAMPLE_STEPS, SIDE, STEPS, ProgramTest, execute, finished_run
 import programs
 from png import read_png
 
@@ -39,7 +38,7 @@ class DoneRun(ProgramTest):
         }
         names = "config.toml ema.safetensors manifest.json model.safetensors optimizer.safetensors".split()
         names += ["random.safetensors", "state.json"]
-        expected = {"config.toml", "log.jsonl", "memory.json", f"samples/step-{STEPS:08}.png"}
+        expected = {"config.toml", "lock", "log.jsonl", "memory.json", f"samples/step-{STEPS:08}.png"}
         self.assertEqual(files, expected | {f"checkpoints/step-{STEPS:08}/{name}" for name in names})
 
     def test_prints_the_configuration_that_it_saves(self):
@@ -184,14 +183,6 @@ class Resume(ProgramTest):
 
 
 class Signals(ProgramTest):
-    def wait_for_step(self, process: subprocess.Popen) -> None:
-        log = self.folder / "run" / "log.jsonl"
-        deadline = time.monotonic() + 30
-        while not (log.exists() and '"event":"step"' in log.read_text()):
-            self.assertIsNone(process.poll(), "ended before the first step")
-            self.assertLess(time.monotonic(), deadline, "no step within 30 seconds")
-            time.sleep(0.01)
-
     def stop(self, number: int) -> str:
         """Stops an endless run; returns the path of its only checkpoint."""
         process = self.start(*ENDLESS)
@@ -203,7 +194,7 @@ class Signals(ProgramTest):
         path = f"run/checkpoints/{name}"
         self.assertIn(f"\ncheckpoint    {path}\nstopped by a signal; continue with --resume latest\n", output)
         self.assertEqual(self.log()[-1]["event"], "stopped")
-        self.assertEqual(list((self.folder / "run" / "samples").iterdir()), [])
+        self.assertFalse((self.folder / "run" / "samples").exists())
         return path
 
     def test_sigint_leaves_a_checkpoint_that_continues_bit_equal(self):
@@ -219,6 +210,33 @@ class Signals(ProgramTest):
         result = self.train("--resume", path, train__steps=int(path[-8:]), schedule__kind="constant")
         self.assert_done(result)
         self.assertIn(f"\nresumed from {path} at step {int(path[-8:])}\n", result.stdout)
+
+
+    def test_a_signal_while_sampling_keeps_the_checkpoint(self):
+        process = self.start("--set", "sample.steps=10000", "--set", "sample.per_class=64")
+        self.wait_for(process, "run/samples")
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=30)
+        self.assertEqual((process.returncode, errors), (5, ""))
+        self.assertIn(
+            "\nstopped by a signal; the training is complete, its samples were not made; make them with "
+            f"dit-sample --checkpoint {LAST} --classes 0,1,2,3 --per-class 64 --out "
+            f"run/samples/step-{STEPS:08}.png\n",
+            output,
+        )
+        self.assertEqual(self.log()[-1]["event"], "end")
+        command = output.rstrip("\n").split(" dit-sample ")[1].split(" ")
+        self.assert_done(self.sample(*command, "--steps", "1"))
+        self.assertEqual(os.listdir(self.folder / "run/samples"), [f"step-{STEPS:08}.png"])
+
+
+class Ledger(ProgramTest):
+    def test_without_it_no_figure_of_memory_is_given(self):
+        result = self.train(memory__ledger="false")
+        self.assert_done(result)
+        self.assertNotIn("peak", result.stdout)
+        self.assertRegex(result.stdout, r"(?m)^step 20  loss \d+\.\d{4}  \d+ images/s  \d+:\d\d elapsed, ")
+        self.assertNotIn("peak_bytes", (self.folder / "run/log.jsonl").read_text())
 
 
 class Terminal(ProgramTest):
@@ -240,13 +258,16 @@ class Terminal(ProgramTest):
 
     def redraws(self, columns: int) -> list[str]:
         """The lines that replaced each other; none is as wide as the terminal."""
-        first, *lines, last = self.run_on_terminal(columns).split("\r\033[K")
+        first, *lines = self.run_on_terminal(columns).split("\r\033[K")
         self.assertIn("policy ema", first)
-        self.assertTrue(last.startswith("sampling "), last)
-        self.assertEqual(len(lines), STEPS // 5)
-        for line in lines:
+        steps, sampling, sampled = lines[: STEPS // 5], lines[STEPS // 5], lines[STEPS // 5 + 1 :]
+        self.assertEqual(sampling, f"sampling {2 * CLASSES} images in {SAMPLE_STEPS} steps\n")
+        self.assertEqual(len(sampled), SAMPLE_STEPS)
+        for number, line in enumerate(sampled, 1):
+            self.assertRegex(line, rf"^\[#*\.*\] sampling step {number}/{SAMPLE_STEPS}(\n|$)")
+        for line in [*steps, *(line.split("\n")[0] for line in sampled)]:
             self.assertLess(len(line), columns)
-        return lines
+        return steps
 
     def test_the_progress_bar_redraws_itself(self):
         for number, line in enumerate(self.redraws(120), 1):

@@ -18,7 +18,7 @@ struct Fault {
 };
 
 /// Passes everything on to another file system. Changes are create, append, write, sync, close,
-/// create_directories, rename, remove_all and sync_directory; reading never fails.
+/// create_directories, rename, remove_all, try_lock and sync_directory; reading never fails.
 class FaultyFileSystem : public FileSystem {
  public:
   FaultyFileSystem(FileSystem& files, Fault fault) : files_(files), fault_(fault) {}
@@ -52,6 +52,10 @@ class FaultyFileSystem : public FileSystem {
   void remove_all(const Path& path) override {
     change("remove", path);
     files_.remove_all(path);
+  }
+  std::unique_ptr<FileLock> try_lock(const Path& path) override {
+    change("lock", path);
+    return files_.try_lock(path);
   }
   void sync_directory(const Path& folder) override {
     change("sync the folder", folder);

@@ -74,6 +74,12 @@ class MemoryFileSystem : public FileSystem {
     node->durable_children = node->children;
   }
 
+  std::unique_ptr<FileLock> try_lock(const Path& path) override {
+    const std::shared_ptr<Node> node = file_node(path);
+    if (node->locked) return nullptr;
+    return std::make_unique<Lock>(node);
+  }
+
   /// Everything that was not synced is lost.
   void lose_power() { lose_unsynced(*root_); }
 
@@ -83,6 +89,16 @@ class MemoryFileSystem : public FileSystem {
     std::string durable_content;
     std::map<std::string, std::shared_ptr<Node>> children;
     std::map<std::string, std::shared_ptr<Node>> durable_children;
+    bool locked = false;
+  };
+
+  class Lock : public FileLock {
+   public:
+    explicit Lock(std::shared_ptr<Node> node) : node_(std::move(node)) { node_->locked = true; }
+    ~Lock() override { node_->locked = false; }
+
+   private:
+    const std::shared_ptr<Node> node_;
   };
 
   class File : public WritableFile {

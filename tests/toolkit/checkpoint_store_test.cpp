@@ -32,6 +32,9 @@ std::optional<Path> latest(const Path& folder) {
   return latest_checkpoint(posix_file_system(), folder);
 }
 
+const std::string no_older =
+    "No older checkpoint beside it is whole; bring this one back from a copy, or train anew";
+
 std::string open_error(const Path& folder) {
   return test::error_text<FileError>([&] { open_checkpoint(posix_file_system(), folder); });
 }
@@ -94,22 +97,58 @@ TEST_CASE("the latest checkpoint is the one of the highest step", "[checkpoint]"
   CHECK(latest(folder.path()) == newest);
 }
 
-TEST_CASE("folders that are not complete are not the latest", "[checkpoint]") {
+TEST_CASE("folders without a checkpoint's name are not the latest", "[checkpoint]") {
   const test::TemporaryFolder folder;
   const Path good = save(folder.path(), 1);
-  const Path no_manifest = save(folder.path(), 2);
-  posix_file_system().remove_all(no_manifest / "manifest.json");
-  const Path no_file = save(folder.path(), 3);
-  posix_file_system().remove_all(no_file / "state.json");
-  const Path short_file = save(folder.path(), 4);
-  folder.write("step-00000004/state.json", "");
-  const Path bad_manifest = save(folder.path(), 5);
-  folder.write("step-00000005/manifest.json", "{");
-  std::filesystem::copy(good, folder / "step-00000006.partial");
-  std::filesystem::copy(good, folder / "step-7");
-  std::filesystem::copy(good, folder / "step--0000008");
-  std::filesystem::copy(good, folder / "step-00000009.old");
+  for (const char* name :
+       {"step-00000006.partial", "step-7", "step--0000008", "step-00000009.old", "step-00000010.damaged"}) {
+    std::filesystem::copy(good, folder / name);
+    CHECK_FALSE(has_checkpoint_name(folder / name));
+  }
+  CHECK(has_checkpoint_name(good));
   CHECK(latest(folder.path()) == good);
+}
+
+TEST_CASE("a damaged checkpoint is never passed over; the older one is named", "[checkpoint]") {
+  const test::TemporaryFolder folder;
+  save(folder.path(), 1);
+  const Path good = save(folder.path(), 2);
+  const Path bad = save(folder.path(), 3);
+  const auto error_with = [&](const std::string& problem) {
+    CHECK(latest(folder.path()) == bad);
+    CHECK(damage_of(posix_file_system(), bad) == std::vector<std::string>{problem});
+    CHECK(open_error(bad) == bad.string() + " is a damaged checkpoint:\n  " + problem + "\nName the older " +
+                                 good.string() + " instead, which is whole");
+  };
+  CHECK(damage_of(posix_file_system(), bad).empty());
+  folder.write("step-00000003/state.json", "4");
+  error_with("state.json has changed since it was saved (its SHA-256 differs)");
+  folder.write("step-00000003/state.json", "");
+  error_with("state.json has 0 bytes instead of 1");
+  posix_file_system().remove_all(bad / "state.json");
+  error_with("state.json is missing");
+  folder.write("step-00000003/manifest.json", "{");
+  error_with((bad / "manifest.json").string() + " is not JSON (at byte 2)");
+  posix_file_system().remove_all(bad / "manifest.json");
+  error_with("manifest.json is missing");
+  posix_file_system().create_directories(bad / "manifest.json");
+  error_with("cannot read " + (bad / "manifest.json").string() + ": Is a directory");
+}
+
+TEST_CASE("a checkpoint that was set aside is none", "[checkpoint]") {
+  const test::TemporaryFolder folder;
+  const Path good = save(folder.path(), 2);
+  for (const std::string name : {"step-00000003.damaged", "step-00000003.damaged-2"}) {
+    const Path bad = save(folder.path(), 3);
+    folder.write("step-00000003/state.json", "");
+    CHECK(set_aside(posix_file_system(), bad) == folder / name);
+    CHECK(latest(folder.path()) == good);
+    CHECK_THAT(open_error(folder / name),
+               Catch::EndsWith("Name the older " + good.string() + " instead, which is whole"));
+  }
+  save(folder.path(), 4);
+  CHECK(posix_file_system().list(folder.path()) ==
+        Names{"step-00000002", "step-00000003.damaged", "step-00000003.damaged-2", "step-00000004"});
 }
 
 TEST_CASE("a step that exists is replaced", "[checkpoint]") {
@@ -169,9 +208,7 @@ TEST_CASE("what is not a checkpoint is refused with its reason", "[checkpoint]")
   CHECK(open_error(folder / "absent") ==
         (folder / "absent").string() + " does not exist; no checkpoint to open");
   CHECK(open_error(folder.path()) ==
-        folder.path().string() +
-            " is not a complete checkpoint: it has no manifest.json. Use one that has; a folder without it "
-            "comes from an interrupted save or is no checkpoint at all");
+        folder.path().string() + " is a damaged checkpoint:\n  manifest.json is missing\n" + no_older);
 
   folder.write("step-00000003/model.safetensors", "short");
   folder.write("step-00000003/state.json", "4");
@@ -180,8 +217,8 @@ TEST_CASE("what is not a checkpoint is refused with its reason", "[checkpoint]")
                                  " is a damaged checkpoint:\n"
                                  "  model.safetensors has 5 bytes instead of 120\n"
                                  "  optimizer.safetensors is missing\n"
-                                 "  state.json has changed since it was saved (its SHA-256 differs)\n"
-                                 "Use another one");
+                                 "  state.json has changed since it was saved (its SHA-256 differs)\n" +
+                                 no_older);
 }
 
 TEST_CASE("a single changed bit in a large file is found", "[checkpoint]") {
@@ -195,8 +232,8 @@ TEST_CASE("a single changed bit in a large file is found", "[checkpoint]") {
     folder.write("step-00000001/text", changed);
     CHECK(open_error(saved) ==
           saved.string() +
-              " is a damaged checkpoint:\n  text has changed since it was saved (its SHA-256 differs)\n"
-              "Use another one");
+              " is a damaged checkpoint:\n  text has changed since it was saved (its SHA-256 differs)\n" +
+              no_older);
   }
 }
 
@@ -210,7 +247,7 @@ TEST_CASE("a manifest of a newer version is refused, never passed over", "[check
   const std::string message =
       manifest.string() + " has version 2; this program reads version 1. Use a newer release of it";
   CHECK(open_error(saved) == message);
-  CHECK(test::error_text<FileError>([&] { latest(folder.path()); }) == message);
+  CHECK(latest(folder.path()) == saved);
   CHECK_NOTHROW(save(folder.path(), 3));
 }
 
@@ -221,7 +258,11 @@ TEST_CASE("damaged and hostile manifests are refused", "[checkpoint]") {
   const std::string text = posix_file_system().read(path);
   const auto error_with = [&](const std::string& manifest) {
     folder.write("step-00000007/manifest.json", manifest);
-    return open_error(saved);
+    const std::string error = open_error(saved);
+    const std::string before = saved.string() + " is a damaged checkpoint:\n  ", after = "\n" + no_older;
+    REQUIRE(error.starts_with(before));
+    REQUIRE(error.ends_with(after));
+    return error.substr(before.size(), error.size() - before.size() - after.size());
   };
   const auto error_after = [&](const std::string& from, const std::string& to) {
     return error_with(replaced(text, from, to));

@@ -86,12 +86,13 @@ TEST_CASE("config reader: learn_sigma follows the objective unless it is given")
 
 TEST_CASE("config reader: what was written and has no use is refused") {
   CHECK(error_in(runnable + "schedule.kind = \"constant\"\nschedule.final = 0.5") ==
-        "base.toml:4:18: schedule.final has no use with schedule.kind = \"constant\"; remove one of them");
+        "base.toml:4:18: schedule.final has no use with schedule.kind = \"constant\"; remove it (what "
+        "base.toml sets is taken back with --set schedule.final=default), or change schedule.kind");
   CHECK(read(runnable + "schedule.kind = \"constant\"").config.schedule.kind == "constant");
   CHECK(error_in(runnable + "sample.guidance = 1\nsample.cfg_channels = 3") ==
         "base.toml:4:23: sample.cfg_channels has no use with sample.guidance = 1, which guides nothing; "
-        "remove one "
-        "of them");
+        "remove it (what base.toml sets is taken back with --set sample.cfg_channels=default), or raise "
+        "sample.guidance");
 }
 
 TEST_CASE("config reader: dotted keys and inline tables") {
@@ -241,6 +242,51 @@ TEST_CASE("config reader: overrides") {
         "base.toml:3:14: data.batch = 0 is out of range; allowed: [1, inf)");
 }
 
+TEST_CASE("config reader: the bare word default takes back what the file says of any key") {
+  const std::string file =
+      runnable + "train.seconds = 60\ntrain.out = \"a\"\ndata.batch = 8\npolicies.ema.enabled = false\n";
+  const LoadedConfig loaded =
+      read(file, {"train.seconds=default", "train.out = default", "data.batch=default",
+                  "policies.ema.enabled=default", "train.steps=7"});
+  const dtk::RunConfig defaults;
+  CHECK_FALSE(loaded.config.train.seconds);
+  CHECK(loaded.config.train.steps == 7);
+  CHECK(loaded.config.train.out == defaults.train.out);
+  CHECK(loaded.config.data.batch == defaults.data.batch);
+  CHECK(loaded.config.policies.ema.enabled == Enabled::by_default);
+  CHECK(loaded.origins.at("data.batch") == "--set");
+  CHECK(loaded.places.count("data.batch") == 0);
+  CHECK(loaded.places.at("train.steps") == "--set train.steps=7");
+  const std::string printed = print_config(loaded);
+  CHECK(printed.find("\nbatch = 16  # --set\n") != std::string::npos);
+  CHECK(printed.find("\n# seconds is not set  # --set\n") != std::string::npos);
+  CHECK(read(printed).config == loaded.config);
+
+  CHECK(read(runnable, {"train.out=\"default\""}).config.train.out == "default");
+  CHECK(read(runnable + "train.out = \"default\"").config.train.out == "default");
+  for (const auto& [key, origin] : read(runnable).origins) {
+    INFO(key);
+    if (key != "train.steps" && key != "model.name") {
+      CHECK(read(runnable, {key + "=default"}).config == read(runnable).config);
+    }
+  }
+  CHECK(error_in(runnable, {"train.steps=default"}) ==
+        "base.toml: neither train.steps nor train.seconds is set; set at least one of them, so that the run "
+        "ends");
+  CHECK(error_in(runnable, {"data.batch=default", "data.batch=8"}) ==
+        "--set data.batch=8: data.batch is also given by --set data.batch=default; give it once");
+  CHECK(error_of_set("data.bacth=default") ==
+        "--set data.bacth=default: unknown key data.bacth; did you mean data.batch?");
+  CHECK(error_of_set("policies.ema=default") ==
+        "--set policies.ema=default: default is not a TOML value; wanted: a table");
+}
+
+TEST_CASE("config reader: a default that is taken back to has no effect where it had none") {
+  const std::string no_ema = runnable + "policies.ema.enabled = false\nsample.ema = false\n";
+  const LoadedConfig loaded = read(no_ema, {"sample.ema=default"});
+  CHECK(read(print_config(loaded)).config == loaded.config);
+}
+
 TEST_CASE("config reader: wrong overrides") {
   CHECK(error_of_set("data.batch=0") ==
         "--set data.batch=0: data.batch = 0 is out of range; allowed: [1, inf)");
@@ -277,63 +323,4 @@ TEST_CASE("config reader: two overrides of one key are an error") {
         "--set policies.ema.decay=0.6: policies.ema.decay is also given by --set policies.ema={decay=0.5}; "
         "give "
         "it once");
-}
-
-TEST_CASE("config rules: the model") {
-  CHECK(error_in("train.steps = 1\nmodel.name = \"DiT-S/4\"\nmodel.hidden = 128") ==
-        "base.toml:3:16: model.hidden is fixed by model.name = \"DiT-S/4\"; remove it, or use name = "
-        "\"custom\"");
-  CHECK(error_in("train.steps = 1\nmodel.hidden = 128\nmodel.heads = 4") ==
-        "base.toml: model.name = \"custom\" needs model.depth, model.hidden, model.heads and model.patch; "
-        "missing: model.depth, model.patch; set them, or give a published name such as \"DiT-S/4\"");
-  CHECK(error_in(runnable, {"model.image_size=30"}) ==
-        "--set model.image_size=30: model.image_size = 30 is not divisible by model.patch = 4");
-}
-
-TEST_CASE("config rules: the run must end, and warm up before it does") {
-  CHECK(error_in("model.name = \"DiT-S/4\"") ==
-        "base.toml: neither train.steps nor train.seconds is set; set at least one of them, so that the run "
-        "ends");
-  CHECK(error_in(runnable + "schedule.warmup = 101") ==
-        "base.toml:3:19: schedule.warmup = 101 is longer than the run; allowed: [0, 100] with train.steps = "
-        "100");
-  CHECK(read(runnable + "schedule.warmup = 100").config.schedule.warmup == 100);
-  CHECK(read("train.seconds = 5\nschedule.warmup = 101\nmodel.name = \"DiT-S/4\"").config.schedule.warmup ==
-        101);
-}
-
-TEST_CASE("config rules: data") {
-  CHECK(error_in(runnable + "train.accumulate = 3") ==
-        "base.toml:3:20: train.accumulate = 3 does not divide data.batch = 16; every micro-batch has "
-        "data.batch / train.accumulate samples");
-  CHECK(error_in(runnable + "data.folder = \"set\"") ==
-        "base.toml:3:15: data.folder = \"set\" is not read with data.kind = \"idx\"; remove it, or change "
-        "data.kind");
-  CHECK(
-      error_in(runnable + "data.labels = \"l.gz\"", {"data.kind=images"}) ==
-      "base.toml:3:15: data.labels = \"l.gz\" is not read with data.kind = \"images\"; remove it, or change "
-      "data.kind");
-}
-
-TEST_CASE("config rules: samples") {
-  CHECK(error_in(runnable + "sample.cfg_channels = 5") ==
-        "base.toml:3:23: sample.cfg_channels = 5 is more than the model has; allowed: [0, 4] with "
-        "model.channels = 4 (0 guides all)");
-  const std::string no_null_label =
-      "sample.guidance = 4.0 needs a null label, and model.class_dropout = 0 trains none; set "
-      "sample.guidance "
-      "= 1, or model.class_dropout above 0";
-  CHECK(error_in(runnable + "model.class_dropout = 0") == "base.toml:3:23: " + no_null_label);
-  CHECK(error_in(runnable + "model.class_dropout = 0\nsample.guidance = 4") ==
-        "base.toml:4:19: " + no_null_label);
-  CHECK(read(runnable + "model.class_dropout = 0\nsample.guidance = 1").config.sample.guidance == 1.0);
-}
-
-TEST_CASE("config rules: EMA samples without an EMA are an error only if asked for") {
-  const std::string no_ema = runnable + "policies.ema.enabled = false\n";
-  CHECK(read(no_ema).config.sample.ema);
-  CHECK(
-      error_in(no_ema + "sample.ema = true") ==
-      "base.toml:4:14: sample.ema = true needs EMA weights, and policies.ema.enabled = false; set sample.ema "
-      "= false, or enable the policy");
 }

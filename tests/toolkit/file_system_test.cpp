@@ -1,5 +1,9 @@
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/file_system.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
 
 #include "support/catch.h"
 #include "support/faulty_file_system.h"
@@ -98,6 +102,47 @@ TEST_CASE("errors name the operation, the path and the system's reason", "[file_
   CHECK_THROWS_AS(files.read(absent), FileError);
 }
 
+TEST_CASE("a lock excludes every other until it is gone", "[file_system]") {
+  const test::TemporaryFolder folder;
+  test::MemoryFileSystem memory;
+  memory.create_directories(folder.path());
+  const auto check = [&](FileSystem& files) {
+    std::unique_ptr<FileLock> held = files.try_lock(folder / "lock");
+    REQUIRE(held);
+    CHECK(files.exists(folder / "lock"));
+    CHECK_FALSE(files.try_lock(folder / "lock"));
+    CHECK(files.try_lock(folder / "other"));
+    held.reset();
+    CHECK(files.try_lock(folder / "lock"));
+  };
+  check(posix_file_system());
+  check(memory);
+  CHECK_THROWS_WITH(posix_file_system().try_lock(folder / "absent/lock"),
+                    "cannot open " + (folder / "absent/lock").string() + ": No such file or directory");
+}
+
+TEST_CASE("the lock of a process that is killed is gone", "[file_system]") {
+  const test::TemporaryFolder folder;
+  int ready[2];
+  REQUIRE(pipe(ready) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const std::unique_ptr<FileLock> held = posix_file_system().try_lock(folder / "lock");
+    const char taken = held ? 'y' : 'n';
+    if (write(ready[1], &taken, 1) != 1) _exit(1);
+    for (;;) pause();
+  }
+  char taken = 0;
+  REQUIRE(read(ready[0], &taken, 1) == 1);
+  CHECK(taken == 'y');
+  CHECK_FALSE(posix_file_system().try_lock(folder / "lock"));
+  REQUIRE(kill(child, SIGKILL) == 0);
+  REQUIRE(waitpid(child, nullptr, 0) == child);
+  CHECK(posix_file_system().try_lock(folder / "lock"));
+  close(ready[0]);
+  close(ready[1]);
+}
+
 TEST_CASE("a full disk is reported by the write", "[file_system]") {
   const std::unique_ptr<WritableFile> file = posix_file_system().create("/dev/full");
   CHECK_THROWS_WITH(file->write("1", 1), "cannot write /dev/full: No space left on device");
@@ -119,6 +164,13 @@ TEST_CASE("an atomic write replaces the content and leaves no temporary file", "
   write_file_atomically(files, folder / "a", "new");
   CHECK(files.read(folder / "a") == "new");
   CHECK(files.list(folder.path()) == std::vector<std::string>{"a"});
+  CHECK_THROWS_WITH(write_file_atomically(files, folder / "a",
+                                          [](WritableFile& file) {
+                                            file.write("half", 4);
+                                            throw FileError("stopped");
+                                          }),
+                    "stopped");
+  CHECK(files.read(folder / "a") == "new");
 }
 
 TEST_CASE("an atomic write that fails or loses power anywhere leaves old or new content", "[file_system]") {

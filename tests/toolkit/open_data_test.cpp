@@ -8,7 +8,9 @@
 #include "support/temporary_folder.h"
 
 using dtk::ConfigError;
+using dtk::DataError;
 using dtk::DataOptions;
+using dtk::LoadedConfig;
 using dtk::open_data;
 using dtk::models::DitOptions;
 using dtk::test::big_endian;
@@ -36,22 +38,30 @@ DitOptions model_of(int64_t channels, int64_t image_size, int64_t classes) {
   return model;
 }
 
+LoadedConfig loaded_from(const DataOptions& data, const DitOptions& model) {
+  LoadedConfig loaded;
+  loaded.config.data = data;
+  loaded.config.model = model;
+  return loaded;
+}
+
 std::string config_error(const DataOptions& data, const DitOptions& model) {
-  return error_text<ConfigError>([&] { open_data(data, model); });
+  return error_text<ConfigError>([&] { open_data(loaded_from(data, model)); });
 }
 
 }  // namespace
 
 TEST_CASE("open_data: opens each kind") {
   const TemporaryFolder folder;
-  CHECK(open_data(idx_set(folder, 4, 4), model_of(1, 4, 5))->size() == 2);
+  CHECK(open_data(loaded_from(idx_set(folder, 4, 4), model_of(1, 4, 5)))->size() == 2);
 
   const dtk::Image image{.height = 2, .width = 2, .channels = 3, .pixels = std::vector<uint8_t>(12)};
   folder.write("set/a/1.png", dtk::encode_png(image));
   DataOptions data;
   data.kind = "images";
   data.folder = (folder / "set").string();
-  CHECK(open_data(data, model_of(3, 2, 1))->description() == "1 images 3x2x2, 1 classes (image folder, set)");
+  CHECK(open_data(loaded_from(data, model_of(3, 2, 1)))->description() ==
+        "1 images 3x2x2, 1 classes (image folder, set)");
 }
 
 TEST_CASE("open_data: samples must fit the model") {
@@ -70,24 +80,48 @@ TEST_CASE("open_data: samples must fit the model") {
         "data: samples have 5 classes, model.classes says 4; set model.classes = 5");
 }
 
-TEST_CASE("open_data: path keys belong to their kind") {
+TEST_CASE("open_data: the path keys of the kind must be set") {
   const DitOptions model = model_of(1, 28, 10);
   DataOptions data;
   data.kind = "idx";
-  CHECK(config_error(data, model) == "data.images: not set; data.kind = \"idx\" needs it");
+  CHECK(config_error(data, model) == "data.images is not set; data.kind = \"idx\" needs it");
   data.images = "a";
-  CHECK(config_error(data, model) == "data.labels: not set; data.kind = \"idx\" needs it");
-  data.labels = "b";
-  data.folder = "c";
-  CHECK(config_error(data, model) ==
-        "data.folder: set to \"c\", but data.kind = \"idx\" does not use it; remove it or set data.kind = "
-        "\"images\"");
+  CHECK(config_error(data, model) == "data.labels is not set; data.kind = \"idx\" needs it");
+  data = {};
   data.kind = "images";
-  CHECK(config_error(data, model) ==
-        "data.images: set to \"a\", but data.kind = \"images\" does not use it; remove it or set data.kind = "
-        "\"idx\"");
-  data.images = data.labels = data.folder = "";
-  CHECK(config_error(data, model) == "data.folder: not set; data.kind = \"images\" needs it");
-  data.kind = "tar";
-  CHECK(config_error(data, model) == "data.kind: \"tar\" is not known; allowed: idx | images");
+  CHECK(config_error(data, model) == "data.folder is not set; data.kind = \"images\" needs it");
+}
+
+TEST_CASE("open_data: what the user wrote is named by its place") {
+  const TemporaryFolder folder;
+  const DataOptions data = idx_set(folder, 28, 28);
+  const auto error_of = [&](const std::string& text, const std::vector<std::string>& overrides) {
+    const LoadedConfig loaded = dtk::parse_config("train.steps = 1\n" + text, "base.toml", overrides);
+    return error_text<dtk::Error>([&] { open_data(loaded); });
+  };
+  const std::string custom =
+      "model = {depth = 1, hidden = 8, heads = 1, patch = 4, channels = 1, image_size = 28, classes = 4}\n";
+  const std::vector<std::string> paths = {"data.images=" + data.images, "data.labels=" + data.labels};
+  const auto and_set = [&](const std::string& override) {
+    std::vector<std::string> all = paths;
+    all.push_back(override);
+    return all;
+  };
+  CHECK(error_of(custom, paths) ==
+        "base.toml:2:96: data: samples have 5 classes, model.classes says 4; set model.classes = 5");
+  CHECK(error_of(custom, and_set("model.image_size=32")) ==
+        "--set model.image_size=32: data: samples are 1x28x28, model.channels and model.image_size say "
+        "1x32x32; set model.channels = 1 and model.image_size = 28");
+  CHECK(
+      error_of(custom, and_set("model.channels=3")).starts_with("--set model.channels=3: data: samples are"));
+  CHECK(error_of(custom + "data.kind = \"idx\"\n", {}) ==
+        "base.toml:3:13: data.images is not set; data.kind = \"idx\" needs it");
+  CHECK(error_of(custom + "data.images = \"\"\n", {}) ==
+        "base.toml:3:15: data.images is not set; data.kind = \"idx\" needs it");
+  CHECK(error_of(custom, {"data.images=gone", "data.labels=" + data.labels}) ==
+        "--set data.images=gone: gone: no such file; check the path");
+  CHECK(error_of(custom + "data.labels = \"gone\"\n", {"data.images=" + data.images}) ==
+        "base.toml:3:15: gone: no such file; check the path");
+  CHECK(
+      error_of(custom, {"data.kind=images", "data.folder=gone"}).starts_with("--set data.folder=gone: gone"));
 }

@@ -18,7 +18,13 @@ namespace {
 struct Listener final : RunObserver {
   void message(const std::string& text) override { messages.push_back(text); }
   void progress(const Progress& progress) override { last = progress; }
-  std::vector<std::string> messages;
+  void sampling(int64_t step, int64_t steps) override {
+    sampler_steps.push_back(std::to_string(step) + "/" + std::to_string(steps));
+  }
+  bool heard(const std::string& text) const {
+    return std::find(messages.begin(), messages.end(), text) != messages.end();
+  }
+  std::vector<std::string> messages, sampler_steps;
   Progress last;
 };
 
@@ -53,13 +59,15 @@ TEST_CASE("a run leaves its folder complete") {
   const RunResult result = world.run(tiny("out"));
   CHECK(result.step == 20);
   CHECK_FALSE(result.stopped);
-  CHECK(world.files.list("out") ==
-        std::vector<std::string>{"checkpoints", "config.toml", "log.jsonl", "memory.json", "samples"});
+  CHECK(world.files.list("out") == std::vector<std::string>{"checkpoints", "config.toml", "lock", "log.jsonl",
+                                                            "memory.json", "samples"});
   CHECK(world.files.list("out/checkpoints") == std::vector<std::string>{"step-00000016", "step-00000020"});
   CHECK(world.files.list("out/samples") == std::vector<std::string>{"step-00000020.png"});
   CHECK(world.files.read("out/samples/step-00000020.png").substr(1, 3) == "PNG");
   CHECK(result.loss > 0);
   CHECK(world.listener.last.step == 20);
+  CHECK(world.listener.last.peak_bytes);
+  CHECK(world.listener.sampler_steps == std::vector<std::string>{"1/2", "2/2"});
   CHECK(world.listener.last.fraction == 1.0);
 }
 
@@ -192,6 +200,147 @@ TEST_CASE("what does not fit together is refused with the way out") {
       "continue that with --resume latest, or start a branch in another folder: --set train.out=out-2");
 }
 
+TEST_CASE("what is refused leaves nothing in the way of the corrected start") {
+  World world;
+  LoadedConfig loaded = tiny("runs/a");
+  world.data = test::tiny_data(3);
+  CHECK_THROWS_WITH(world.run(loaded), Catch::Contains("set data.batch to at most 3 times train.accumulate"));
+  CHECK_FALSE(world.files.exists("runs"));
+  CHECK(world.listener.messages.empty());  // the configuration of a refused run would hide the reason
+  loaded.config.model.hidden = 15;
+  CHECK_THROWS(world.run(loaded));
+  CHECK_FALSE(world.files.exists("runs"));
+  world.data = test::tiny_data();
+  CHECK(world.run(tiny("runs/a")).step == 20);
+  CHECK(world.listener.messages.front() == print_config(tiny("runs/a")));
+  CHECK(world.listener.messages[1] == "data: made up");
+  CHECK(world.listener.messages[2] == "device: cpu");
+}
+
+TEST_CASE("a folder that holds other things than a run is refused, an empty one is not") {
+  World world;
+  world.files.create_directories("out/a");
+  for (const char* name : {"b", "config.toml", "d", "e"}) {
+    write_file_atomically(world.files, std::string("out/") + name, "mine");
+  }
+  CHECK_THROWS_WITH(
+      world.run(tiny("out/")),
+      "train.out = \"out\" is a folder that holds other things than a run: a, b, config.toml "
+      "and 2 more; allowed: a new or an empty folder; name another folder: --set train.out=out-2");
+  CHECK(world.files.list("out") == std::vector<std::string>{"a", "b", "config.toml", "d", "e"});
+  CHECK(world.files.read("out/config.toml") == "mine");
+  world.files.create_directories("empty");
+  CHECK(world.run(tiny("empty")).step == 20);
+}
+
+TEST_CASE("two runs do not train into one folder") {
+  World world;
+  world.run(tiny("out"));
+  {
+    const auto other = world.files.try_lock("out/lock");
+    const std::string message =
+        "out: another process is training into this folder; wait until it has ended, or name another folder: "
+        "--set train.out=out-2";
+    CHECK_THROWS_WITH(world.run(tiny("out")), message);
+    CHECK_THROWS_WITH(world.run(tiny("out"), "latest"), message);
+    CHECK(world.run(tiny("branch"), "out/checkpoints/step-00000016").step == 20);
+  }
+  CHECK_NOTHROW(world.run(tiny("out"), "latest"));
+}
+
+TEST_CASE("a start that came to no step is taken over, a run that did is not") {
+  World world;
+  world.files.create_directories("out/checkpoints/step-00000008.partial");
+  write_file_atomically(world.files, "out/config.toml", "");
+  write_file_atomically(world.files, "out/log.jsonl", "{\"event\":\"start\",\"step\":0}\n");
+  const std::string refused =
+      "out already holds a run that has no checkpoint; remove the folder if nothing in it is of use, or name "
+      "another folder: --set train.out=out-2";
+  CHECK_THROWS_WITH(world.run(tiny("out")), refused);  // without a lock it may not be a run's
+  write_file_atomically(world.files, "out/lock", "");
+  const std::string started = world.files.read("out/log.jsonl");
+  write_file_atomically(world.files, "out/log.jsonl", "{\"event\":\"step\",\"step\":5}\n");
+  CHECK_THROWS_WITH(world.run(tiny("out")), refused);
+  write_file_atomically(world.files, "out/log.jsonl", started);
+  CHECK(world.run(tiny("out")).step == 20);
+  CHECK(world.listener.heard("out holds an earlier start that came to no step; this run takes its place"));
+  CHECK(world.files.read("out/log.jsonl").find("\"event\":\"start\"") ==
+        world.files.read("out/log.jsonl").rfind("\"event\":\"start\""));
+}
+
+TEST_CASE("a damaged checkpoint is passed over by name only, and then set aside") {
+  World world;
+  world.run(tiny("out"));
+  const std::string newest = "out/checkpoints/step-00000020", older = "out/checkpoints/step-00000016";
+  write_file_atomically(world.files, newest + "/state.json", "");
+  const std::string message = newest + " is a damaged checkpoint:\n  state.json has 0 bytes instead of ";
+  CHECK_THROWS_WITH(world.run(tiny("out"), "latest"),
+                    Catch::StartsWith(message) &&
+                        Catch::EndsWith("\nName the older " + older + " instead, which is whole"));
+  CHECK_THROWS_WITH(world.run(tiny("out"), newest + "/"), Catch::StartsWith(message));
+  CHECK(world.run(tiny("out"), older).step == 20);
+  CHECK(world.files.list("out/checkpoints") ==
+        std::vector<std::string>{"step-00000016", "step-00000020", "step-00000020.damaged"});
+  const auto passed = std::find_if(world.listener.messages.begin(), world.listener.messages.end(),
+                                   [](const std::string& text) { return text.starts_with("passed over "); });
+  REQUIRE(passed != world.listener.messages.end());
+  CHECK_THAT(
+      *passed,
+      Catch::StartsWith("passed over " + newest + ", which is damaged: state.json has 0 bytes instead of ") &&
+          Catch::EndsWith(". It is now called " + newest + ".damaged; remove it once it is of no use"));
+  CHECK(open_checkpoint(world.files, newest).step() == 20);
+}
+
+TEST_CASE("a whole checkpoint below a damaged one is not abandoned either") {
+  World world;
+  LoadedConfig loaded = tiny("out");
+  loaded.config.train.keep_checkpoints = 3;
+  world.run(loaded);
+  world.files.remove_all("out/checkpoints/step-00000020/manifest.json");
+  CHECK_THROWS_WITH(world.run(loaded, "out/checkpoints/step-00000008"),
+                    "--resume out/checkpoints/step-00000008: out holds the newer "
+                    "out/checkpoints/step-00000016; continue that with --resume "
+                    "out/checkpoints/step-00000016, or start a branch in another folder: --set "
+                    "train.out=out-2");
+  CHECK(world.files.exists("out/checkpoints/step-00000020"));  // what is refused renames nothing
+}
+
+TEST_CASE("a stop while the samples are drawn is a stop, and says how to draw them") {
+  World world;
+  LoadedConfig loaded = tiny("out");
+  world.stop = [&] { return !world.listener.sampler_steps.empty(); };
+  const RunResult result = world.run(loaded);
+  CHECK(result.stopped);
+  CHECK(result.step == 20);
+  CHECK(result.samples.empty());
+  CHECK(result.next_step ==
+        "the training is complete, its samples were not made; make them with dit-sample --checkpoint "
+        "out/checkpoints/step-00000020 --classes 0,1,2,3 --per-class 1 --out out/samples/step-00000020.png");
+  CHECK(world.listener.sampler_steps == std::vector<std::string>{"1/2"});
+  CHECK(open_checkpoint(world.files, result.checkpoint).step() == 20);
+  CHECK(world.files.list("out/samples").empty());
+  CHECK(world.files.exists("out/memory.json"));
+}
+
+TEST_CASE("without images to draw there is no folder for them") {
+  World world;
+  LoadedConfig loaded = tiny("out");
+  loaded.config.sample.per_class = 0;
+  CHECK(world.run(loaded).samples.empty());
+  CHECK_FALSE(world.files.exists("out/samples"));
+  CHECK(world.listener.sampler_steps.empty());
+}
+
+TEST_CASE("without the ledger no figure of memory is given") {
+  World world;
+  LoadedConfig loaded = tiny("out");
+  loaded.config.memory.ledger = false;
+  CHECK_FALSE(world.run(loaded).memory);
+  CHECK_FALSE(world.listener.last.peak_bytes);
+  CHECK(world.files.read("out/log.jsonl").find("peak_bytes") == std::string::npos);
+  CHECK_FALSE(world.files.exists("out/memory.json"));
+}
+
 TEST_CASE("a run whose loss is not finite stops with the last good checkpoint") {
   World world;
   LoadedConfig loaded = tiny("out");
@@ -220,6 +369,12 @@ TEST_CASE("a disk that fails at any change leaves a run that can be resumed, or 
     CHECK_THROWS_AS(world.run(tiny("out"), "", &disk), FileError);
     if (latest_checkpoint(world.files, "out/checkpoints")) {
       CHECK(world.run(tiny("out"), "latest").step == 20);
+    } else if (world.files.exists("out/log.jsonl") &&
+               world.files.read("out/log.jsonl").find("\"event\":\"step\"") != std::string::npos) {
+      CHECK_THROWS_WITH(world.run(tiny("out")),
+                        Catch::Contains("already holds a run that has no checkpoint"));
+    } else {
+      CHECK(world.run(tiny("out")).step == 20);
     }
   }
 }

@@ -4,6 +4,7 @@
 #include <ATen/record_function.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
+#include <dtk/toolkit/streams.h>
 #include <dtk/toolkit/trainer.h>
 #include <dtk/toolkit/training_files.h>
 
@@ -82,6 +83,82 @@ TEST_CASE("the same configuration trains the same weights; another seed does not
   const auto c = make_trainer(config, clock);
   run(*c, 5);
   CHECK_FALSE(at::equal(a->model().parameters()[1].second, c->model().parameters()[1].second));
+}
+
+namespace {
+
+// The first `micro_batches` that a run with accumulation draws, of its weights: one batch's gradient.
+struct BigBatch {
+  std::vector<at::Tensor> x, t, target, y;
+  BigBatch(const RunConfig& config, int64_t micro_batches) {
+    Loader loader(test::tiny_data(), {.seed = stream_seed(config.train.seed, "data"),
+                                      .batch = config.data.batch / config.train.accumulate});
+    at::Generator noise = policies::make_generator(at::kCPU, stream_seed(config.train.seed, "noise"));
+    for (int64_t i = 0; i < micro_batches; ++i) {
+      const Batch batch = loader.next();
+      const auto& x0 = batch.images;
+      t.push_back(at::randn({x0.size(0)}, noise, x0.options()).sigmoid_());
+      const at::Tensor drawn = at::randn(x0.sizes(), noise, x0.options());
+      x.push_back(at::lerp(x0, drawn, t.back().view({-1, 1, 1, 1})));
+      target.push_back(drawn - x0);
+      y.push_back(batch.labels);
+    }
+  }
+  // One step of `trainer` with the gradient of the mean over all samples.
+  void step(Trainer& trainer) const {
+    const at::Tensor v =
+        trainer.model().forward(at::cat(x), at::cat(t) * 1000, at::cat(y), /*training=*/true);
+    at::mse_loss(v, at::cat(target)).backward();
+    trainer.optimizer().step(trainer.learning_rate());
+    trainer.optimizer().release_gradients();
+  }
+};
+
+// At initialisation the last layer is zero, and with it almost every gradient.
+void make_every_gradient_count(Trainer& trainer) {
+  at::NoGradGuard no_grad;
+  at::Generator generator = policies::make_generator(at::kCPU, 7);
+  for (const auto& [name, parameter] : trainer.model().parameters()) {
+    if (parameter.requires_grad()) at::Tensor(parameter).add_(at::randn(parameter.sizes(), generator) * 0.1);
+  }
+}
+
+// Of first moments, which after one step are the gradients times 1 - beta1, and of weights: the largest
+// difference as a fraction of the largest value, over all tensors.
+double largest_difference(const Trainer& a, const Trainer& b, const std::string& prefix) {
+  const auto left = everything(a), right = everything(b);
+  double largest = 0;
+  for (size_t i = 0; i < left.size(); ++i) {
+    if (!left[i].name.starts_with(prefix)) continue;
+    const double scale = left[i].tensor.abs().max().item<double>();
+    REQUIRE(scale > 0);
+    largest = std::max(largest, (left[i].tensor - right[i].tensor).abs().max().item<double>() / scale);
+  }
+  return largest;
+}
+
+}  // namespace
+
+TEST_CASE("accumulated micro-batches give the gradient of one batch of all their samples") {
+  test::SteppingClock clock;
+  RunConfig config = test::tiny_config();
+  config.model.mlp_dropout = config.model.class_dropout = 0;
+  config.optimizer.eps = 1.0;  // a step without it is the sign of a gradient, however small
+  config.optimizer.clip = 0;
+  config.schedule.warmup = 0;
+  const auto accumulated = make_trainer(config, clock), whole = make_trainer(config, clock),
+             half = make_trainer(config, clock);
+  for (const auto& trainer : {accumulated.get(), whole.get(), half.get()})
+    make_every_gradient_count(*trainer);
+  accumulated->step();
+  BigBatch(config, 2).step(*whole);
+  BigBatch(config, 1).step(*half);
+  // Only the order of fp32 sums differs.
+  CHECK(largest_difference(*accumulated, *whole, "exp_avg.") < 1e-5);
+  CHECK(largest_difference(*accumulated, *whole, "model.") < 1e-6);
+  // What a trainer that forgets a micro-batch would do is far away.
+  CHECK(largest_difference(*accumulated, *half, "exp_avg.") > 0.1);
+  CHECK(largest_difference(*accumulated, *half, "model.") > 1e-4);
 }
 
 TEST_CASE("a resumed run is bit-equal to an uninterrupted one") {

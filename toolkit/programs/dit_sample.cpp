@@ -6,6 +6,7 @@
 
 #include <cstdio>
 #include <optional>
+#include <string>
 
 #include "program.h"
 
@@ -28,9 +29,20 @@ ExitCode sample_images(int argc, const char* const* argv) {
   const SampleOptions options = sample_options(source.config, arguments);
   const std::vector<int64_t> labels = sample_labels(source.config, arguments);
   check_out(files, arguments, source.config);
-  write_samples(files, arguments, draw_samples(source, options, labels, device), labels);
-  std::printf("%zu sample%s with the %sweights of %s: %s\n", labels.size(), labels.size() == 1 ? "" : "s",
-              source.kind.c_str(), source.name.c_str(), arguments.out.c_str());
+  TerminalObserver observer;
+  catch_stop_signals();
+  const at::Tensor samples = draw_samples(source, options, labels, device, [&](int64_t done, int64_t steps) {
+    if (stop_requested()) return false;
+    observer.sampling(done + 1, steps);
+    return true;
+  });
+  if (!samples.defined()) {
+    observer.message("stopped by a signal; nothing was written");
+    return ExitCode::stopped;
+  }
+  write_samples(files, arguments, samples, labels);
+  observer.message(std::to_string(labels.size()) + (labels.size() == 1 ? " sample" : " samples") +
+                   " with the " + source.kind + "weights of " + source.name + ": " + arguments.out);
   return ExitCode::done;
 }
 

@@ -38,25 +38,25 @@ ExitCode train(int argc, const char* const* argv) {
   FileSystem& files = posix_file_system();
   LoadedConfig loaded = load_config(files, arguments.config, arguments.set);
   resolve_threads(loaded);
-  std::printf("%s", print_config(loaded).c_str());
-  if (arguments.print_config) return ExitCode::done;
+  if (arguments.print_config) {
+    std::printf("%s", print_config(loaded).c_str());
+    return ExitCode::done;
+  }
 
   const c10::Device device = open_device(arguments.device);
   std::filesystem::path checkpoint;
   if (!arguments.resume.empty())
     checkpoint = find_checkpoint(files, arguments.resume, loaded.config.train.out);
-  const auto data = open_data(loaded.config.data, loaded.config.model);
+  const auto data = open_data(loaded);
   SteadyClock clock;
   TerminalObserver observer;
-  observer.message("\ndata: " + data->description());
-  observer.message("device: " + device.str());
   catch_stop_signals();
   const RunResult result =
       run_training(loaded, device, checkpoint, data, {files, clock, observer, &stop_requested});
   observer.end_bar();
   print_summary(result);
   if (!result.stopped) return ExitCode::done;
-  std::printf("stopped by a signal; continue with --resume latest\n");
+  std::printf("stopped by a signal; %s\n", result.next_step.c_str());
   return ExitCode::stopped;
 }
 

@@ -41,11 +41,11 @@ std::string duration(double seconds) {
 }
 
 std::string status(const Progress& p) {
+  const std::string peak = p.peak_bytes ? "  peak " + readable_bytes(*p.peak_bytes) : "";
   char text[200];
-  std::snprintf(text, sizeof text, "step %lld  loss %.4f  %.0f images/s  peak %s  %s elapsed, %s left",
-                static_cast<long long>(p.step), p.loss, p.images_per_second,
-                readable_bytes(p.peak_bytes).c_str(), duration(p.elapsed_seconds).c_str(),
-                duration(p.remaining_seconds).c_str());
+  std::snprintf(text, sizeof text, "step %lld  loss %.4f  %.0f images/s%s  %s elapsed, %s left",
+                static_cast<long long>(p.step), p.loss, p.images_per_second, peak.c_str(),
+                duration(p.elapsed_seconds).c_str(), duration(p.remaining_seconds).c_str());
   return text;
 }
 
@@ -58,14 +58,12 @@ size_t terminal_columns() {
 }
 
 // Shorter than the terminal is wide: a line that wraps cannot be redrawn and scrolls instead.
-std::string bar_line(const Progress& progress, size_t columns) {
+std::string bar_line(const std::string& text, double fraction, size_t columns) {
   constexpr size_t least = 5, most = 20, frame = sizeof "[] " - 1;
-  const std::string text = status(progress);
   const size_t taken = text.size() + frame + 1;
   if (columns < taken + least) return text.substr(0, columns - 1);
   const size_t width = std::min(most, columns - taken);
-  const auto filled =
-      static_cast<size_t>(std::clamp(progress.fraction, 0.0, 1.0) * static_cast<double>(width));
+  const auto filled = static_cast<size_t>(std::clamp(fraction, 0.0, 1.0) * static_cast<double>(width));
   return "[" + std::string(filled, '#') + std::string(width - filled, '.') + "] " + text;
 }
 
@@ -144,6 +142,11 @@ void TerminalObserver::clear_bar() {
   bar_shown_ = false;
 }
 
+void TerminalObserver::show_bar(const std::string& text, double fraction) {
+  std::printf("\r\033[K%s", bar_line(text, fraction, terminal_columns()).c_str());
+  bar_shown_ = true;
+}
+
 void TerminalObserver::message(const std::string& text) {
   clear_bar();
   std::printf("%s\n", text.c_str());
@@ -152,11 +155,23 @@ void TerminalObserver::message(const std::string& text) {
 
 void TerminalObserver::progress(const Progress& progress) {
   if (terminal_) {
-    std::printf("\r\033[K%s", bar_line(progress, terminal_columns()).c_str());
-    bar_shown_ = true;
+    show_bar(status(progress), progress.fraction);
   } else if (progress.elapsed_seconds - last_line_ >= kSecondsBetweenLines || progress.fraction >= 1) {
     last_line_ = progress.elapsed_seconds;
     std::printf("%s\n", status(progress).c_str());
+  }
+  std::fflush(stdout);
+}
+
+void TerminalObserver::sampling(int64_t step, int64_t steps) {
+  const std::string text = "sampling step " + std::to_string(step) + "/" + std::to_string(steps);
+  const double now = clock_.seconds();
+  if (step == 1) last_sampling_ = now;
+  if (terminal_) {
+    show_bar(text, static_cast<double>(step) / static_cast<double>(steps));
+  } else if (now - last_sampling_ >= kSecondsBetweenLines) {
+    last_sampling_ = now;
+    std::printf("%s\n", text.c_str());
   }
   std::fflush(stdout);
 }

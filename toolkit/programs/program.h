@@ -25,15 +25,19 @@ class TerminalObserver final : public RunObserver {
   ~TerminalObserver() override;
   void message(const std::string& text) override;
   void progress(const Progress& progress) override;
+  void sampling(int64_t step, int64_t steps) override;
 
   /// What is printed from now on goes below the bar.
   void end_bar();
 
  private:
+  void show_bar(const std::string& text, double fraction);
   void clear_bar();
   const bool terminal_;
   bool bar_shown_ = false;
-  double last_line_ = -1e9;  // elapsed seconds at the last plain line
+  double last_line_ = -1e9;     // elapsed seconds at the last plain line
+  double last_sampling_ = 0.0;  // by clock_, likewise
+  SteadyClock clock_;
 };
 
 }  // namespace dtk

@@ -19,6 +19,7 @@ using Path = std::filesystem::path;
 constexpr std::string_view name_prefix = "step-";
 constexpr std::string_view partial_suffix = ".partial";    // being written, or being removed
 constexpr std::string_view replaced_suffix = ".replaced";  // in the way of a new one of the same step
+constexpr std::string_view damaged_suffix = ".damaged";    // set aside
 
 std::string checkpoint_name(int64_t step, std::string_view suffix = "") {
   constexpr size_t least_digits = 8;
@@ -98,7 +99,7 @@ std::string hash_of_file(FileSystem& files, const Path& path, uint64_t bytes) {
 }
 
 /// What is wrong with a file of a checkpoint, or nothing.
-std::string problem_with(FileSystem& files, const Path& folder, const ManifestFile& file) {
+std::string problem_with(FileSystem& files, const Path& folder, const ManifestFile& file) try {
   const Path path = folder / file.name;
   if (!files.exists(path)) return file.name + " is missing";
   const uint64_t bytes = files.size(path);
@@ -109,17 +110,57 @@ std::string problem_with(FileSystem& files, const Path& folder, const ManifestFi
     return file.name + " has changed since it was saved (its SHA-256 differs)";
   }
   return "";
+} catch (const FileError& error) {
+  return error.what();
 }
 
-/// Folders that may hold the checkpoint of a step, by step. A `.replaced` one counts while a crash has left
-/// nothing in its place.
-std::map<int64_t, Path> folders_by_step(FileSystem& files, const Path& folder) {
-  std::map<int64_t, Path> found;
-  for (const std::string& name : files.list(folder)) {
-    if (const auto step = step_of(name)) found[*step] = folder / name;
-    if (const auto step = step_of(name, replaced_suffix)) found.emplace(*step, folder / name);
+struct Inspection {
+  CheckpointManifest manifest;
+  std::vector<std::string> problems;
+};
+
+/// Throws FileError for a manifest of a newer version.
+Inspection inspect(FileSystem& files, const Path& folder) {
+  const Path path = folder / manifest_name;
+  if (!files.exists(path)) return {{}, {std::string(manifest_name) + " is missing"}};
+  std::string text;
+  try {
+    text = files.read(path);
+  } catch (const FileError& error) {
+    return {{}, {error.what()}};
+  }
+  Inspection found;
+  try {
+    found.manifest = parse_manifest(text, path.string());
+  } catch (const DamagedManifest& error) {
+    return {{}, {error.what()}};
+  }
+  for (const ManifestFile& file : found.manifest.files) {
+    const std::string problem = problem_with(files, folder, file);
+    if (!problem.empty()) found.problems.push_back(problem);
   }
   return found;
+}
+
+bool is_whole(FileSystem& files, const Path& folder) {
+  try {
+    return inspect(files, folder).problems.empty();
+  } catch (const FileError&) {
+    return false;
+  }
+}
+
+/// What to do about the damaged checkpoint `folder`.
+std::string way_out(FileSystem& files, const Path& folder) {
+  const auto beside = checkpoints_by_step(files, folder.parent_path());
+  bool is_older = !has_checkpoint_name(folder);
+  for (auto candidate = beside.rbegin(); candidate != beside.rend(); ++candidate) {
+    if (is_older && is_whole(files, candidate->second)) {
+      return "Name the older " + candidate->second.string() + " instead, which is whole";
+    }
+    is_older = is_older || candidate->second == folder;
+  }
+  return "No older checkpoint beside it is whole; bring this one back from a copy, or train anew";
 }
 
 bool can_be_loaded(FileSystem& files, const Path& folder) {
@@ -217,7 +258,7 @@ void CheckpointStore::publish(int64_t step) {
 
 void CheckpointStore::remove_old(int64_t saved_step) {
   std::vector<StepState> states;
-  for (const auto& [step, path] : folders_by_step(files_, folder_)) {
+  for (const auto& [step, path] : checkpoints_by_step(files_, folder_)) {
     states.push_back({step, can_be_loaded(files_, path)});
   }
   for (const int64_t step : steps_to_remove(states, keep_)) {
@@ -231,27 +272,21 @@ void CheckpointStore::remove_old(int64_t saved_step) {
 }
 
 Checkpoint open_checkpoint(FileSystem& files, const Path& folder) {
-  const Path manifest_path = folder / manifest_name;
   if (!files.exists(folder)) throw FileError(folder.string() + " does not exist; no checkpoint to open");
-  if (!files.exists(manifest_path)) {
-    throw FileError(folder.string() + " is not a complete checkpoint: it has no " +
-                    std::string(manifest_name) + ". Use one that has; " +
-                    "a folder without it comes from an interrupted save or is no checkpoint at all");
+  const Inspection found = inspect(files, folder);
+  if (!found.problems.empty()) {
+    std::string problems;
+    for (const std::string& problem : found.problems) problems += "\n  " + problem;
+    throw FileError(folder.string() + " is a damaged checkpoint:" + problems + "\n" + way_out(files, folder));
   }
-  const CheckpointManifest manifest = parse_manifest(files.read(manifest_path), manifest_path.string());
-
   Checkpoint checkpoint(files, folder);
-  checkpoint.step_ = manifest.step;
-  std::string problems;
-  for (const ManifestFile& file : manifest.files) {
-    const std::string problem = problem_with(files, folder, file);
-    if (!problem.empty()) problems += "\n  " + problem;
-    checkpoint.names_.insert(file.name);
-  }
-  if (!problems.empty()) {
-    throw FileError(folder.string() + " is a damaged checkpoint:" + problems + "\nUse another one");
-  }
+  checkpoint.step_ = found.manifest.step;
+  for (const ManifestFile& file : found.manifest.files) checkpoint.names_.insert(file.name);
   return checkpoint;
+}
+
+std::vector<std::string> damage_of(FileSystem& files, const Path& folder) {
+  return inspect(files, folder).problems;
 }
 
 Path Checkpoint::path_of(const std::string& file) const {
@@ -270,12 +305,33 @@ std::string Checkpoint::text(const std::string& file) const {
   return files_->read(path_of(file));
 }
 
-std::optional<Path> latest_checkpoint(FileSystem& files, const Path& folder) {
-  const std::map<int64_t, Path> found = folders_by_step(files, folder);
-  for (auto candidate = found.rbegin(); candidate != found.rend(); ++candidate) {
-    if (is_complete_checkpoint(files, candidate->second)) return candidate->second;
+std::map<int64_t, Path> checkpoints_by_step(FileSystem& files, const Path& folder) {
+  std::map<int64_t, Path> found;
+  for (const std::string& name : files.list(folder)) {
+    if (const auto step = step_of(name)) found[*step] = folder / name;
+    if (const auto step = step_of(name, replaced_suffix)) found.emplace(*step, folder / name);
   }
-  return std::nullopt;
+  return found;
+}
+
+std::optional<Path> latest_checkpoint(FileSystem& files, const Path& folder) {
+  const std::map<int64_t, Path> found = checkpoints_by_step(files, folder);
+  if (found.empty()) return std::nullopt;
+  return found.rbegin()->second;
+}
+
+bool has_checkpoint_name(const Path& folder) {
+  const std::string name = folder.filename().string();
+  return step_of(name) || step_of(name, replaced_suffix);
+}
+
+Path set_aside(FileSystem& files, const Path& folder) {
+  const std::string name = folder.string() + std::string(damaged_suffix);
+  Path target = name;
+  for (int number = 2; files.exists(target); ++number) target = name + "-" + std::to_string(number);
+  files.rename(folder, target);
+  files.sync_directory(folder.parent_path());
+  return target;
 }
 
 }  // namespace dtk

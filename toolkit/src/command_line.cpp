@@ -241,40 +241,46 @@ Usage: dit-train --config FILE [options]
 
   --config FILE         configuration of the run
   --set KEY=VALUE       replaces one value of the configuration; may be repeated
-  --resume DIR|latest   continues from a checkpoint's folder, or from the newest one in train.out
-  --device DEVICE       auto (default), cpu, cuda or cuda:INDEX; auto is cuda where a driver answers
-  --print-config        prints the effective configuration with the origin of each value, and ends
+  --set KEY=default     takes back what the configuration says of any key
+  --resume DIR|latest   continues from a checkpoint's folder, or from the newest
+                        one in train.out
+  --device DEVICE       cpu, cuda, cuda:INDEX or auto, the default: cuda where a
+                        driver answers
+  --print-config        prints the effective configuration with the origin of
+                        each value, and ends
   --version             prints the version, and ends
   -h, --help            prints this text, and ends
 
-Exit codes: 0 done, 1 failure, 2 configuration or usage, 3 memory, 4 data, 5 stopped by a signal.
+Exit codes: 0 done, 1 failure, 2 configuration or usage, 3 memory, 4 data,
+5 stopped by a signal.
 
-Example: dit-train --config configs/base.toml --set data.batch=32 --set train.out=runs/b32
+Example: dit-train --config configs/base.toml --set train.out=runs/mine
 )";
 }
 
 std::string sample_help() {
   return R"(dit-sample: draws samples from a trained diffusion transformer.
 
-Usage: dit-sample (--checkpoint DIR | --weights FILE) --classes LIST --out FILE [options]
+Usage: dit-sample --checkpoint DIR --classes LIST --out FILE [options]
 
-  --checkpoint DIR      a checkpoint's folder; its EMA weights are used where it has them
-  --weights FILE        weights as safetensors
-  --config FILE         configuration of the run; default: the one saved with it
+  --checkpoint DIR      a checkpoint's folder, or a run's for its newest one
+  --weights FILE        weights as safetensors, in place of --checkpoint
+  --config FILE         configuration; default: the one saved with the weights
   --classes LIST        classes, one row each: 0,1,2
-  --out FILE            a grid of images (.png) or the samples as they are (.safetensors)
+  --out FILE            a grid of images (.png) or the samples (.safetensors)
   --per-class K         samples per class; default 1
-  --guidance SCALE      classifier-free guidance, 1 is off; default: sample.guidance of the run
-  --cfg-channels N      channels guided, 0 is all; default: sample.cfg_channels of the run
-  --steps N             sampler steps; default: sample.steps of the run
+  --guidance SCALE      classifier-free guidance, 1 is off; default: the run's
+  --cfg-channels N      channels guided, 0 is all; default: the run's
+  --steps N             sampler steps; default: the run's
   --seed S              seed of the noise; default 0
   --raw                 the checkpoint's raw weights instead of its EMA
   --device DEVICE       auto (default), cpu, cuda or cuda:INDEX
   --threads N           CPU threads; default: all cores
   --version, -h, --help prints the version or this text, and ends
 
-Exit codes: 0 done, 1 failure, 2 configuration or usage, 3 memory, 4 data.
-Example: dit-sample --checkpoint runs/a --classes 0,1,2 --guidance 4 --out grid.png
+Exit codes: 0 done, 1 failure, 2 configuration or usage, 3 memory, 4 data,
+5 stopped by a signal.
+Example: dit-sample --checkpoint runs/mine --classes 0,1,2 --out grid.png
 )";
 }
 

@@ -3,6 +3,7 @@
 #include <dtk/toolkit/file_system.h>
 
 #include <algorithm>
+#include <any>
 
 #include "byte_size.h"
 #include "config_document.h"
@@ -22,6 +23,7 @@ struct Entry {
   bool is_table;
   std::string key_place, value_place;  // "configs/base.toml:12:9" or "--set data.batch=0"
   std::string origin;                  // "configs/base.toml:12" or "--set"
+  bool resets = false;                 // back to the default; `value` says nothing
 };
 
 [[noreturn]] void fail(const std::string& place, const std::string& message) {
@@ -223,6 +225,7 @@ class Override {
     const std::string wanted_text = key ? key->wanted : "a table";
     if (value_.empty()) fail(place_, key_ + " has no value; wanted: " + wanted_text);
     std::vector<Entry> found;
+    if (key && value_ == "default") return {reset_entry()};
     if (read(value_, found)) return found;
     if (may_be_bare_word(key, value_) && read(toml_text(value_), found)) return found;
     fail(place_, escaped_control(value_) + " is not a TOML value; wanted: " + wanted_text);
@@ -239,6 +242,12 @@ class Override {
 
   Entry entry(const std::string& key, const ConfigValue& value, bool table) const {
     return {key, value, table, place_, place_, "--set"};
+  }
+
+  Entry reset_entry() const {
+    Entry found = entry(key_, OtherValue{"the default"}, false);
+    found.resets = true;
+    return found;
   }
 
   /// False if `value` is not TOML. A line break would let one override set several keys.
@@ -270,17 +279,18 @@ class Reader {
       return;
     }
     if (!find_key(entry.key)) unknown(entry);
+    if (entry.resets) return reset(entry);
     visit_keys(loaded_.config, [&](const std::string& table, const std::string& name, auto& member,
                                    const std::string& allowed) {
       if (entry.key == table + "." + name) assign(member, entry, allowed);
     });
     loaded_.origins[entry.key] = entry.origin;
-    places_[entry.key] = entry.value_place;
+    loaded_.places[entry.key] = entry.value_place;
   }
 
   LoadedConfig checked() {
     follow_objective();
-    check_rules(loaded_, places_, file_name_);
+    check_rules(loaded_, file_name_);
     return loaded_;
   }
 
@@ -294,9 +304,28 @@ class Reader {
     return "";
   }
 
+  /// From here on the key counts as not written.
+  void reset(const Entry& entry) {
+    std::any value;
+    const auto is_it = [&](const std::string& table, const std::string& name) {
+      return entry.key == table + "." + name;
+    };
+    const RunConfig defaults;
+    visit_keys(defaults, [&](const std::string& table, const std::string& name, const auto& member,
+                             const std::string&) {
+      if (is_it(table, name)) value = member;
+    });
+    visit_keys(loaded_.config,
+               [&](const std::string& table, const std::string& name, auto& member, const std::string&) {
+                 if (is_it(table, name)) member = std::any_cast<std::decay_t<decltype(member)>>(value);
+               });
+    loaded_.origins[entry.key] = entry.origin;
+    loaded_.places.erase(entry.key);
+  }
+
   /// Defaults that depend on another key.
   void follow_objective() {
-    const bool written = places_.count("model.learn_sigma") > 0;
+    const bool written = loaded_.places.count("model.learn_sigma") > 0;
     if (written || loaded_.config.diffusion.objective != "rectified_flow") return;
     loaded_.config.model.learn_sigma = false;
     loaded_.origins["model.learn_sigma"] = "default: rectified flow predicts no variance";
@@ -304,7 +333,6 @@ class Reader {
 
   std::string file_name_;
   LoadedConfig loaded_;
-  std::map<std::string, std::string> places_;  // by key, only keys that the user wrote
 };
 
 void apply_overrides(Reader& reader, const std::vector<std::string>& overrides) {

@@ -9,9 +9,8 @@ namespace {
 
 class Rules {
  public:
-  Rules(const LoadedConfig& loaded, const std::map<std::string, std::string>& places,
-        const std::string& file_name)
-      : loaded_(loaded), config_(loaded.config), places_(places), file_name_(file_name) {}
+  Rules(const LoadedConfig& loaded, const std::string& file_name)
+      : config_(loaded.config), places_(loaded.places), file_name_(file_name) {}
 
   void check() const {
     check_model();
@@ -28,8 +27,38 @@ class Rules {
     throw ConfigError((written(key) ? places_.at(key) : file_name_) + ": " + message);
   }
 
+  // "remove it", and how to do that without touching a file that other runs share.
+  std::string removal(const std::vector<std::string>& keys) const {
+    std::string resets;
+    for (const std::string& key : keys) {
+      if (written(key) && !places_.at(key).starts_with("--set ")) resets += " --set " + key + "=default";
+    }
+    const std::string text = keys.size() == 1 ? "remove it" : "remove them";
+    return resets.empty() ? text : text + " (what " + file_name_ + " sets is taken back with" + resets + ")";
+  }
+
+  static const char* is_or_are(const std::vector<std::string>& keys) {
+    return keys.size() == 1 ? " is " : " are ";
+  }
+
+  // All at once: whoever starts from a file with a size of its own has set four.
+  void check_fixed_by_name(const std::vector<models::DitProblem>& found) const {
+    if (!models::published_size(config_.model.name)) return;
+    std::vector<std::string> keys;
+    for (const models::DitProblem& problem : found) {
+      for (const char* field : {"depth", "hidden", "heads", "patch"}) {
+        if (problem.field == field) keys.push_back("model." + problem.field);
+      }
+    }
+    if (keys.empty()) return;
+    fail(keys.front(), listed(keys, " and ") + is_or_are(keys) +
+                           "fixed by model.name = " + toml_text(config_.model.name) + "; " + removal(keys) +
+                           ", or use model.name = \"custom\"");
+  }
+
   void check_model() const {
     const auto found = models::problems(config_.model);
+    check_fixed_by_name(found);
     if (!found.empty()) fail("model." + found.front().field, found.front().message);
     if (config_.model.learn_sigma && config_.diffusion.objective == "rectified_flow") {
       fail("model.learn_sigma",
@@ -70,13 +99,13 @@ class Rules {
                                      " is not the default; remove one of them");
     }
     if (written("schedule.final") && config_.schedule.kind == "constant") {
-      fail("schedule.final",
-           "schedule.final has no use with schedule.kind = \"constant\"; remove one of them");
+      fail("schedule.final", "schedule.final has no use with schedule.kind = \"constant\"; " +
+                                 removal({"schedule.final"}) + ", or change schedule.kind");
     }
     if (config_.sample.cfg_channels != 0 && config_.sample.guidance == 1.0) {
       fail("sample.cfg_channels",
-           "sample.cfg_channels has no use with sample.guidance = 1, which guides nothing; remove one of "
-           "them");
+           "sample.cfg_channels has no use with sample.guidance = 1, which guides nothing; " +
+               removal({"sample.cfg_channels"}) + ", or raise sample.guidance");
     }
   }
 
@@ -89,16 +118,20 @@ class Rules {
                                    "; every micro-batch has data.batch / train.accumulate samples");
     }
     const DataOptions& data = config_.data;
+    std::vector<std::string> keys, values;
     const auto refuse = [&](const std::string& key, const std::string& value) {
       if (value.empty()) return;
-      fail(key, key + " = " + toml_text(value) + " is not read with data.kind = " + toml_text(data.kind) +
-                    "; remove it, or change data.kind");
+      keys.push_back(key);
+      values.push_back(key + " = " + toml_text(value));
     };
     if (data.kind == "idx") refuse("data.folder", data.folder);
     if (data.kind == "images") {
       refuse("data.images", data.images);
       refuse("data.labels", data.labels);
     }
+    if (keys.empty()) return;
+    fail(keys.front(), listed(values, " and ") + is_or_are(keys) + "not read with data.kind = " +
+                           toml_text(data.kind) + "; " + removal(keys) + ", or change data.kind");
   }
 
   void check_sampling() const {
@@ -124,7 +157,6 @@ class Rules {
     }
   }
 
-  const LoadedConfig& loaded_;
   const RunConfig& config_;
   const std::map<std::string, std::string>& places_;
   const std::string& file_name_;
@@ -132,16 +164,12 @@ class Rules {
 
 }  // namespace
 
-void check_rules(const LoadedConfig& loaded, const std::map<std::string, std::string>& places,
-                 const std::string& file_name) {
-  Rules(loaded, places, file_name).check();
+void check_rules(const LoadedConfig& loaded, const std::string& file_name) {
+  Rules(loaded, file_name).check();
 }
 
 bool sample_ema_is_moot(const LoadedConfig& loaded) {
-  const auto origin = loaded.origins.find("sample.ema");
-  const bool asked_for = origin != loaded.origins.end() && origin->second != "default";
-  return loaded.config.sample.ema && !asked_for &&
-         loaded.config.policies.ema.enabled == policies::Enabled::off;
+  return loaded.config.sample.ema && loaded.config.policies.ema.enabled == policies::Enabled::off;
 }
 
 }  // namespace dtk

@@ -36,7 +36,10 @@ std::string line_for(const LoadedConfig& loaded, const std::string& key, const s
                      const T& value) {
   if (!is_set(value)) {
     const std::string derived = derived_size(loaded.config.model, key);
-    return derived.empty() ? "# " + name + " is not set" : derived;
+    if (!derived.empty()) return derived;
+    const auto origin = loaded.origins.find(key);
+    const bool taken_back = origin != loaded.origins.end() && origin->second == "--set";
+    return "# " + name + " is not set" + (taken_back ? "  # --set" : "");
   }
   if (key == "sample.ema" && sample_ema_is_moot(loaded)) {
     return "# ema = true has no effect: policies.ema.enabled = false";

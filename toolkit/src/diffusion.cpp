@@ -17,9 +17,11 @@ at::Tensor rectified_flow_loss(const Denoiser& model, at::Tensor x0, at::Tensor 
   return at::mse_loss(v.to(at::kFloat), target);
 }
 
-at::Tensor euler_sample(const Denoiser& model, at::Tensor noise, const at::Tensor& y, int64_t steps) {
+at::Tensor euler_sample(const Denoiser& model, at::Tensor noise, const at::Tensor& y, int64_t steps,
+                        const std::function<bool(int64_t done)>& go_on) {
   at::Tensor x = std::move(noise);
   for (int64_t i = 0; i < steps; ++i) {
+    if (go_on && !go_on(i)) return {};
     const double t = 1.0 - static_cast<double>(i) / static_cast<double>(steps);
     const at::Tensor v = model(x, at::full({x.size(0)}, 1000.0 * t, x.options()), y);
     x = at::sub(x, v, 1.0 / static_cast<double>(steps));

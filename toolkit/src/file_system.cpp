@@ -1,6 +1,7 @@
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/file_system.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -66,6 +67,23 @@ class PosixFile : public WritableFile {
 
  private:
   const Path path_;
+  Descriptor descriptor_;
+};
+
+/// Two descriptors of one process exclude each other as those of two processes do.
+class PosixLock : public FileLock {
+ public:
+  explicit PosixLock(const Path& path) : descriptor_(path, O_RDWR | O_CREAT, "open") {}
+
+  bool try_take(const Path& path) {
+    while (::flock(descriptor_.number(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno == EWOULDBLOCK) return false;
+      if (errno != EINTR) fail_with_errno("lock", path);
+    }
+    return true;
+  }
+
+ private:
   Descriptor descriptor_;
 };
 
@@ -162,6 +180,12 @@ class PosixFileSystem : public FileSystem {
     if (error) fail("remove", path, error);
   }
 
+  std::unique_ptr<FileLock> try_lock(const Path& path) override {
+    auto lock = std::make_unique<PosixLock>(path);
+    if (!lock->try_take(path)) return nullptr;
+    return lock;
+  }
+
   void sync_directory(const Path& folder) override {
     const Path opened = folder.empty() ? Path(".") : folder;
     const Descriptor directory(opened, O_RDONLY | O_DIRECTORY, "sync the folder");
@@ -177,9 +201,14 @@ FileSystem& posix_file_system() {
 }
 
 void write_file_atomically(FileSystem& files, const Path& path, std::string_view content) {
+  write_file_atomically(files, path, [&](WritableFile& file) { file.write(content.data(), content.size()); });
+}
+
+void write_file_atomically(FileSystem& files, const Path& path,
+                           const std::function<void(WritableFile&)>& write_content) {
   const Path temporary = path.string() + ".tmp";
   const std::unique_ptr<WritableFile> file = files.create(temporary);
-  file->write(content.data(), content.size());
+  write_content(*file);
   file->sync();
   file->close();
   files.rename(temporary, path);

@@ -8,7 +8,6 @@
 #include <dtk/toolkit/run.h>
 #include <dtk/toolkit/safetensors.h>
 #include <dtk/toolkit/sample_command.h>
-#include <dtk/toolkit/sampling.h>
 #include <dtk/toolkit/streams.h>
 #include <dtk/toolkit/training_files.h>
 
@@ -120,7 +119,7 @@ void check_out(FileSystem& files, const SampleArguments& arguments, const RunCon
 }
 
 at::Tensor draw_samples(const SampleSource& source, const SampleOptions& options,
-                        const std::vector<int64_t>& labels, c10::Device device) {
+                        const std::vector<int64_t>& labels, c10::Device device, const GoOn& go_on) {
   models::Dit model(source.config.model, device);
   std::vector<NamedTensor> parameters;
   for (const auto& [name, parameter] : model.parameters()) {
@@ -128,17 +127,16 @@ at::Tensor draw_samples(const SampleSource& source, const SampleOptions& options
     if (parameter.requires_grad() || has(source.weights, name)) parameters.push_back({name, parameter});
   }
   copy_by_name(source.weights, parameters, source.name);
-  return sample(model, options, labels, kBatch);
+  return sample(model, options, labels, kBatch, go_on);
 }
 
 void write_samples(FileSystem& files, const SampleArguments& arguments, const at::Tensor& samples,
                    const std::vector<int64_t>& labels) {
   const std::filesystem::path out = arguments.out;
   if (is_safetensors(arguments.out)) {
-    const auto file = files.create(out);
-    write_safetensors(*file, {{"samples", samples}, {"labels", at::tensor(labels, at::kLong)}});
-    file->sync();
-    file->close();
+    write_file_atomically(files, out, [&](WritableFile& file) {
+      write_safetensors(file, {{"samples", samples}, {"labels", at::tensor(labels, at::kLong)}});
+    });
     return;
   }
   write_file_atomically(files, out,

@@ -10,7 +10,7 @@
 namespace dtk {
 
 at::Tensor sample(const models::Dit& model, const SampleOptions& options, const std::vector<int64_t>& labels,
-                  int64_t batch) {
+                  int64_t batch, const GoOn& go_on) {
   at::NoGradGuard no_grad;
   const models::DitOptions& shape = model.options();
   const auto count = static_cast<int64_t>(labels.size());
@@ -27,10 +27,14 @@ at::Tensor sample(const models::Dit& model, const SampleOptions& options, const 
     return out.narrow(1, 0, shape.channels);
   };
   at::Tensor samples = at::empty_like(noise);
+  const int64_t all_steps = (count + batch - 1) / batch * options.steps;
   for (int64_t first = 0; first < count; first += batch) {
     const int64_t length = std::min(batch, count - first);
+    const int64_t before = first / batch * options.steps;
+    const auto each_step = [&](int64_t done) { return !go_on || go_on(before + done, all_steps); };
     const at::Tensor x = euler_sample(denoiser, noise.narrow(0, first, length).to(device),
-                                      y.narrow(0, first, length).to(device), options.steps);
+                                      y.narrow(0, first, length).to(device), options.steps, each_step);
+    if (!x.defined()) return {};
     samples.narrow(0, first, length).copy_(x);
   }
   return samples;

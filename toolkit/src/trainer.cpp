@@ -5,7 +5,6 @@
 #include <dtk/policies/module_path.h>
 #include <dtk/toolkit/diffusion.h>
 #include <dtk/toolkit/model_policies.h>
-#include <dtk/toolkit/sampling.h>
 #include <dtk/toolkit/schedule.h>
 #include <dtk/toolkit/streams.h>
 #include <dtk/toolkit/trainer.h>
@@ -162,7 +161,7 @@ int64_t Trainer::parameter_count() const {
   return count;
 }
 
-at::Tensor Trainer::sample_grid() {
+at::Tensor Trainer::sample_grid(const GoOn& go_on) {
   PhaseScope phase_scope("sample");
   const auto exchange = config_.sample.ema ? policies_.sampling_weights() : nullptr;
   const auto policy_scope = policies_.forward_scope();  // after the exchange: casts are of the new weights
@@ -170,7 +169,7 @@ at::Tensor Trainer::sample_grid() {
   for (int64_t label = 0; label < config_.model.classes; ++label) {
     labels.insert(labels.end(), static_cast<size_t>(config_.sample.per_class), label);
   }
-  return sample(model_, config_.sample, labels, config_.data.batch / config_.train.accumulate);
+  return sample(model_, config_.sample, labels, config_.data.batch / config_.train.accumulate, go_on);
 }
 
 TrainingState Trainer::state() const {

@@ -3,7 +3,8 @@
 // A checkpoint is a folder `step-00001234` of safetensors and text files and a manifest.json with the size
 // and the SHA-256 of each. It is written as `step-00001234.partial`; the manifest comes last, then the folder
 // is renamed, so a folder without the suffix is complete. When a step is saved again, the old folder is
-// called `step-00001234.replaced` until the new one is in place. This file knows nothing of training.
+// called `step-00001234.replaced` until the new one is in place. A folder with a checkpoint's name that is
+// not whole was damaged later; it is reported, never passed over. This file knows nothing of training.
 #pragma once
 #include <dtk/toolkit/file_system.h>
 #include <dtk/toolkit/named_tensor.h>
@@ -73,15 +74,31 @@ class Checkpoint {
   std::set<std::string> names_;
 };
 
-/// Reads every file once to compare its hash. Throws FileError listing all that is wrong: no manifest, a
-/// manifest of a newer version, files that are missing or differ in size or content. `files` must outlive the
-/// result.
+/// Reads every file once to compare its hash. Throws FileError listing all that is wrong (damage_of()) and
+/// naming the newest older checkpoint beside it that is whole, or for a manifest of a newer version. `files`
+/// must outlive the result.
 Checkpoint open_checkpoint(FileSystem& files, const std::filesystem::path& folder);
 
-/// Newest checkpoint of a folder of checkpoints whose manifest is there and whose files have the right sizes
-/// (no hashes are computed); empty if there is none. Throws FileError for a manifest that cannot be read or
-/// is of a newer version, since an older checkpoint in its place would lose work without a word.
+/// What is wrong with the folder of a checkpoint, file by file: missing, unreadable, or of another size or
+/// content than its manifest says; empty: it is whole. Reads every file once. Throws FileError for a manifest
+/// of a newer version, which is no damage.
+std::vector<std::string> damage_of(FileSystem& files, const std::filesystem::path& folder);
+
+/// Folders with a checkpoint's name, whole or damaged, by step. A `.replaced` one counts while nothing is in
+/// its place.
+std::map<int64_t, std::filesystem::path> checkpoints_by_step(FileSystem& files,
+                                                             const std::filesystem::path& folder);
+
+/// The last of checkpoints_by_step(). It is not opened: if it is damaged, an older checkpoint in its place
+/// would lose work without a word.
 std::optional<std::filesystem::path> latest_checkpoint(FileSystem& files,
                                                        const std::filesystem::path& folder);
+
+/// Whether `folder` has the name of a checkpoint, or of a `.replaced` one.
+bool has_checkpoint_name(const std::filesystem::path& folder);
+
+/// Renames a damaged checkpoint to `step-00001234.damaged`, which no longer is a checkpoint, and returns the
+/// new path.
+std::filesystem::path set_aside(FileSystem& files, const std::filesystem::path& folder);
 
 }  // namespace dtk

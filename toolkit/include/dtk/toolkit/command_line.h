@@ -20,7 +20,7 @@ struct TrainArguments {
 
 /// `argv[0]` is the program's name, as in main.
 TrainArguments parse_train_arguments(int argc, const char* const* argv);
-/// At most 24 lines of at most 100 columns.
+/// At most 24 lines of at most 80 columns; the last is an example.
 std::string train_help();
 
 /// Options that are not set come from the [sample] and [train] tables of the run.
@@ -43,7 +43,7 @@ struct SampleArguments {
 };
 
 SampleArguments parse_sample_arguments(int argc, const char* const* argv);
-/// At most 24 lines of at most 100 columns.
+/// At most 24 lines of at most 80 columns; the last is an example.
 std::string sample_help();
 
 }  // namespace dtk

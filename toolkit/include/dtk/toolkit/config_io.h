@@ -17,13 +17,16 @@ struct LoadedConfig {
   /// By full key ("data.batch"): "default", "configs/base.toml:12" or "--set". Empty for a configuration
   /// that was made in code.
   std::map<std::string, std::string> origins;
+  /// What messages about a key start with, by full key, for the keys that the user wrote:
+  /// "configs/base.toml:12:9" or "--set data.batch=16".
+  std::map<std::string, std::string> places = {};
 };
 
 /// Reads `file` and applies `overrides`, each "data.batch=16": the value is TOML, and a bare word is accepted
-/// where a string is wanted. Everything that is wrong in either is a ConfigError that starts with
-/// "file:line:column: " or "--set key=value: ": syntax, an unknown table or key, a wrong type, a value out of
-/// range, two overrides of one key, and rules across fields (a run without an end, a model that cannot be
-/// built).
+/// where a string is wanted; the bare word default takes back what the file says of any key. Everything that
+/// is wrong in either is a ConfigError that starts with "file:line:column: " or "--set key=value: ": syntax,
+/// an unknown table or key, a wrong type, a value out of range, two overrides of one key, and rules across
+/// fields (a run without an end, a model that cannot be built).
 LoadedConfig load_config(FileSystem& files, const std::filesystem::path& file,
                          const std::vector<std::string>& overrides);
 

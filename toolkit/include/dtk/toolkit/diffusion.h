@@ -18,7 +18,9 @@ at::Tensor rectified_flow_loss(const Denoiser& model, at::Tensor x0, at::Tensor 
                                const DiffusionOptions& options, const at::Generator& generator);
 
 /// Euler's method from t = 1 (noise, N, C, S, S) to t = 0 in `steps` equal steps of dx/dt = v. Calls the
-/// model `steps` times.
-at::Tensor euler_sample(const Denoiser& model, at::Tensor noise, const at::Tensor& y, int64_t steps);
+/// model `steps` times. Asks `go_on`, if given, before each step with how many are done; an undefined tensor
+/// if that says no.
+at::Tensor euler_sample(const Denoiser& model, at::Tensor noise, const at::Tensor& y, int64_t steps,
+                        const std::function<bool(int64_t done)>& go_on = {});
 
 }  // namespace dtk

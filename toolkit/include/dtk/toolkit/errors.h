@@ -14,7 +14,7 @@ enum class ExitCode : int {
   configuration = 2,  // configuration or usage
   memory = 3,         // does not fit, out of memory
   data = 4,           // data files
-  stopped = 5,        // stopped by a signal, with a complete checkpoint
+  stopped = 5,        // stopped by a signal: a checkpoint is complete, samples are not written
 };
 
 /// Base of all errors a user can cause; `code` is what a program exits with.

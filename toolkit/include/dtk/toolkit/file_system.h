@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -19,6 +20,12 @@ class WritableFile {
   virtual void write(const void* data, size_t bytes) = 0;
   virtual void sync() = 0;
   virtual void close() = 0;
+};
+
+/// An exclusive lock, held until it is destroyed; the system releases it when the process dies.
+class FileLock {
+ public:
+  virtual ~FileLock() = default;
 };
 
 /// All operations throw FileError naming the path, the operation and the system's reason.
@@ -43,6 +50,8 @@ class FileSystem {
   virtual void rename(const Path& from, const Path& to) = 0;
   /// Removes a file or a whole folder; no error if it does not exist.
   virtual void remove_all(const Path& path) = 0;
+  /// Locks the file `path`, creating it if needed; null while somebody else, in any process, holds its lock.
+  virtual std::unique_ptr<FileLock> try_lock(const Path& path) = 0;
   /// Makes a rename inside `folder` durable.
   virtual void sync_directory(const Path& folder) = 0;
 };
@@ -53,5 +62,9 @@ FileSystem& posix_file_system();
 /// Writes `content` to `path` by way of `<path>.tmp`, sync and rename: a reader sees the old content or the
 /// new one, also after a crash. Throws FileError; then the old content is still there.
 void write_file_atomically(FileSystem& files, const std::filesystem::path& path, std::string_view content);
+/// The same for content that `write_content` writes piece by piece; what that throws leaves the old content
+/// too.
+void write_file_atomically(FileSystem& files, const std::filesystem::path& path,
+                           const std::function<void(WritableFile&)>& write_content);
 
 }  // namespace dtk

@@ -5,6 +5,7 @@
 //   <train.out>/checkpoints/     step-00001234/ ...
 //   <train.out>/samples/         step-00001234.png
 //   <train.out>/memory.json      peak memory by phase and category (memory_report.h)
+//   <train.out>/lock             locked while a process trains into the folder
 #pragma once
 #include <c10/core/Device.h>
 #include <dtk/toolkit/clock.h>
@@ -29,7 +30,7 @@ struct Progress {
   double fraction = 0;  // of the run, in [0, 1]
   double loss = 0;
   double images_per_second = 0;
-  int64_t peak_bytes = 0;
+  std::optional<int64_t> peak_bytes;  // absent without memory.ledger
   double elapsed_seconds = 0, remaining_seconds = 0;
 };
 
@@ -39,6 +40,8 @@ class RunObserver {
   virtual ~RunObserver() = default;
   virtual void message(const std::string& text) = 0;
   virtual void progress(const Progress& progress) = 0;
+  /// The final samples: step `step` of `steps`, from 1, begins.
+  virtual void sampling(int64_t step, int64_t steps) = 0;
 };
 
 /// The world of a run. All must outlive it.
@@ -46,11 +49,12 @@ struct RunWorld {
   FileSystem& files;
   Clock& clock;
   RunObserver& observer;
-  std::function<bool()> stop_requested;  // asked between steps
+  std::function<bool()> stop_requested;  // asked between steps of the training and of the sampler
 };
 
 struct RunResult {
-  bool stopped = false;  // by request, with a complete checkpoint
+  bool stopped = false;   // by request, with a complete checkpoint
+  std::string next_step;  // when stopped: how to get what is missing
   int64_t step = 0;
   int64_t trained_steps = 0;         // of this process; with 0 there is no loss and no speed
   double loss = 0;                   // mean over the last log interval
@@ -62,7 +66,8 @@ struct RunResult {
   std::vector<PolicySaving> savings;  // of a run that came to its end, with the ledger on
 };
 
-/// `folder` itself if it is a checkpoint, else the latest one of the run folder `folder`, if there is any.
+/// `folder` itself if it is a checkpoint, else the latest one of the run folder `folder`, if there is any;
+/// whole or damaged.
 std::optional<std::filesystem::path> checkpoint_in(FileSystem& files, const std::filesystem::path& folder);
 
 /// The checkpoint that --resume `what` means: "latest" in the run folder `out`, a checkpoint folder, or a run
@@ -70,7 +75,9 @@ std::optional<std::filesystem::path> checkpoint_in(FileSystem& files, const std:
 std::filesystem::path find_checkpoint(FileSystem& files, const std::string& what, const std::string& out);
 
 /// Trains, saves, samples and reports. `resume`: a checkpoint to continue from; empty: a new run, whose
-/// folder must not hold a run yet. config.train.threads must be set (resolve_threads). Throws Error.
+/// folder must not hold a run yet. config.train.threads must be set (resolve_threads). All that can be
+/// refused is refused before the folder is touched and before the observer hears the configuration. Throws
+/// Error.
 RunResult run_training(const LoadedConfig& loaded, c10::Device device, const std::filesystem::path& resume,
                        std::shared_ptr<const DataSource> data, const RunWorld& world);
 

@@ -1,11 +1,11 @@
 // log.jsonl: one JSON object a line, written through to the file as it happens.
 //
 // {"event": "start" | "resume", "step", "device", "threads", "parameters"}
-// {"event": "step", "step", "loss", "lr", "gradient_norm", "images_per_second", "peak_bytes", "seconds",
-//  "wait_seconds"}   every train.log_every steps; loss is the mean since the line before, the gradient norm
+// {"event": "step", "step", "loss", "lr", "gradient_norm", "images_per_second", "seconds", "wait_seconds",
+//  "peak_bytes"}     every train.log_every steps; loss is the mean since the line before, the gradient norm
 //  is
 //                    that of the last step before clipping, wait_seconds is the training time spent waiting
-//                    for the loader so far
+//                    for the loader so far; no peak_bytes with memory.ledger = false
 // {"event": "checkpoint", "step", "path"}
 // {"event": "end" | "stopped", "step", "seconds", "images_per_second"}
 #pragma once

@@ -5,6 +5,7 @@
 #include <dtk/toolkit/config.h>
 #include <dtk/toolkit/file_system.h>
 #include <dtk/toolkit/named_tensor.h>
+#include <dtk/toolkit/sampling.h>
 
 #include <string>
 #include <vector>
@@ -34,12 +35,12 @@ std::vector<int64_t> sample_labels(const RunConfig& config, const SampleArgument
 /// are drawn.
 void check_out(FileSystem& files, const SampleArguments& arguments, const RunConfig& config);
 
-/// Samples (N, C, S, S) on the CPU, in [-1, 1] for image models.
+/// Samples (N, C, S, S) on the CPU, in [-1, 1] for image models; undefined if `go_on` gave up.
 at::Tensor draw_samples(const SampleSource& source, const SampleOptions& options,
-                        const std::vector<int64_t>& labels, c10::Device device);
+                        const std::vector<int64_t>& labels, c10::Device device, const GoOn& go_on = {});
 
 /// Writes --out: a PNG grid with one row per class, or a .safetensors file with "samples" (N, C, S, S) and
-/// "labels" (N). Throws FileError.
+/// "labels" (N). Throws FileError; the file then is what it was.
 void write_samples(FileSystem& files, const SampleArguments& arguments, const at::Tensor& samples,
                    const std::vector<int64_t>& labels);
 

@@ -14,6 +14,7 @@
 #include <dtk/toolkit/data_source.h>
 #include <dtk/toolkit/loader.h>
 #include <dtk/toolkit/optimizer.h>
+#include <dtk/toolkit/sampling.h>
 
 #include <memory>
 #include <optional>
@@ -68,7 +69,8 @@ class Trainer {
 
   /// Samples (N, C, S, S) on the CPU for labels 0 .. classes - 1, per_class of each, class by class, with the
   /// [sample] options. Draws come from sample.seed: neither the run's streams nor its weights change.
-  at::Tensor sample_grid();
+  /// Undefined if `go_on` gave up.
+  at::Tensor sample_grid(const GoOn& go_on = {});
 
   const models::Dit& model() const { return model_; }
   const AdamW& optimizer() const { return optimizer_; }

@@ -1,0 +1,144 @@
+"""dit-train: which folders it takes, alone, and from which checkpoint it goes on in them."""
+
+import shutil
+
+from programs import LAST, STEPS, ProgramTest
+
+CONFIGURATION, FAILURE = 2, 1
+
+
+class RunFolder(ProgramTest):
+    def test_a_new_run_does_not_mix_with_an_old_one(self):
+        self.copy_finished_run()
+        before = (self.folder / "run" / "log.jsonl").read_bytes()
+        self.assert_fails(
+            self.train(),
+            CONFIGURATION,
+            "run already holds a run; continue it with --resume latest, or name another folder: "
+            "--set train.out=run-2",
+        )
+        self.assertEqual((self.folder / "run" / "log.jsonl").read_bytes(), before)
+        shutil.rmtree(self.folder / LAST)
+        self.assert_fails(
+            self.train(),
+            CONFIGURATION,
+            "run already holds a run that has no checkpoint; remove the folder if nothing in it is of use, or "
+            "name another folder: --set train.out=run-2",
+        )
+
+    def test_a_folder_of_other_things(self):
+        (self.folder / "run").mkdir()
+        (self.folder / "run" / "notes.txt").write_text("mine")
+        result = self.train()
+        self.assert_fails(
+            result,
+            CONFIGURATION,
+            'train.out = "run" is a folder that holds other things than a run: notes.txt; allowed: a new or an '
+            "empty folder; name another folder: --set train.out=run-2",
+        )
+        self.assertEqual(result.stdout, "")  # the configuration would hide the reason
+        (self.folder / "run" / "notes.txt").unlink()
+        self.assert_done(self.train())
+        self.assert_fails(
+            self.train(train__out="images"),
+            CONFIGURATION,
+            'train.out = "images": cannot list images: Not a directory; name another folder: '
+            "--set train.out=images-2",
+        )
+
+    def test_two_processes_do_not_train_into_one_folder(self):
+        message = (
+            "run: another process is training into this folder; wait until it has ended, or name another "
+            "folder: --set train.out=run-2"
+        )
+        first = self.start("--set", "train.steps=100000000", "--set", "schedule.kind=constant")
+        try:
+            self.wait_for_step(first)
+            self.assert_fails(self.train(), CONFIGURATION, message)
+        finally:
+            first.kill()
+            first.communicate(timeout=30)
+        self.copy_finished_run()  # the lock of the killed process is gone
+        self.assert_done(self.train("--resume", "latest", train__steps=STEPS + 1))
+
+    def test_a_start_that_was_killed_is_taken_over(self):
+        self.copy_finished_run()
+        for path in (LAST, "run/samples"):
+            shutil.rmtree(self.folder / path)
+        (self.folder / "run/memory.json").unlink()
+        start, *_ = (self.folder / "run/log.jsonl").read_text().splitlines(keepends=True)
+        (self.folder / "run/log.jsonl").write_text(start)
+        result = self.train()
+        self.assert_done(result)
+        self.assertIn(
+            "\nrun holds an earlier start that came to no step; this run takes its place\n", result.stdout
+        )
+        self.assertEqual([line["event"] for line in self.log()].count("start"), 1)
+
+    def test_a_checkpoint_of_another_run_is_not_mixed_in(self):
+        self.copy_finished_run()
+        self.assert_done(self.train(train__out="older", train__steps=STEPS // 2))
+        self.assert_fails(
+            self.train("--resume", LAST, train__out="older", train__steps=STEPS + 1),
+            CONFIGURATION,
+            "older already holds a run; continue it with --resume latest, or name another folder: "
+            "--set train.out=older-2",
+        )
+        self.assertEqual(self.checkpoints("older"), [f"step-{STEPS // 2:08}"])
+
+    def test_resume_without_a_checkpoint(self):
+        for what, folder in (("latest", "run"), ("gone", "gone")):
+            self.assert_fails(
+                self.train("--resume", what),
+                CONFIGURATION,
+                f"--resume {what}: no complete checkpoint in {folder}/checkpoints; name a run folder "
+                "or a checkpoint "
+                "folder, or start anew without --resume",
+            )
+        self.assertFalse((self.folder / "run").exists())
+
+    def test_resume_with_another_configuration(self):
+        self.copy_finished_run()
+        self.assert_fails(
+            self.train("--resume", "latest", optimizer__lr=0.1, data__batch=4, sample__steps=9),
+            CONFIGURATION,
+            f"checkpoint {LAST} was written with another configuration:\n"
+            "  data.batch: 8 in the checkpoint, 4 now\n"
+            "  optimizer.lr: 0.001 in the checkpoint, 0.1 now\n"
+            f"use the checkpoint's configuration ({LAST}/config.toml) or start a new run in another "
+            "train.out",
+        )
+
+    def test_resume_from_a_damaged_checkpoint(self):
+        self.assert_done(self.train(train__checkpoint_every=10))
+        older = "run/checkpoints/step-00000010"
+        changed = "model.safetensors has changed since it was saved (its SHA-256 differs)"
+        weights = self.folder / LAST / "model.safetensors"
+        content = bytearray(weights.read_bytes())
+        content[-1] ^= 1
+        weights.write_bytes(content)
+        self.assert_fails(
+            self.train("--resume", "latest", train__steps=STEPS + 1),
+            FAILURE,
+            f"{LAST} is a damaged checkpoint:\n  {changed}\nName the older {older} instead, which is whole",
+        )
+        result = self.train("--resume", older)
+        self.assert_done(result)
+        self.assertIn(
+            f"\npassed over {LAST}, which is damaged: {changed}. It is now called {LAST}.damaged; remove it "
+            f"once it is of no use\nresumed from {older} at step 10\n",
+            result.stdout,
+        )
+        self.assertEqual(self.checkpoints(), [older[-13:], LAST[-13:], f"{LAST[-13:]}.damaged"])
+        self.assertIn("\nnothing left to train at step 20;", self.train("--resume", "latest").stdout)
+
+    def test_resume_from_an_older_checkpoint(self):
+        self.assert_done(self.train(train__checkpoint_every=10))
+        older = "run/checkpoints/step-00000010"
+        self.assert_fails(
+            self.train("--resume", older),
+            CONFIGURATION,
+            f"--resume {older}: run holds the newer {LAST}; continue that with --resume latest, or "
+            "start a branch in another folder: --set train.out=run-2",
+        )
+        self.assert_done(self.train("--resume", older, train__out="run-2"))

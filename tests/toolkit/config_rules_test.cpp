@@ -1,0 +1,102 @@
+#include <dtk/toolkit/config_io.h>
+#include <dtk/toolkit/errors.h>
+
+#include "support/catch.h"
+#include "support/error_text.h"
+
+using dtk::ConfigError;
+using dtk::LoadedConfig;
+using Overrides = std::vector<std::string>;
+
+namespace {
+
+const std::string runnable = "train.steps = 100\nmodel.name = \"DiT-S/4\"\n";
+
+LoadedConfig read(const std::string& text, const Overrides& overrides = {}) {
+  return dtk::parse_config(text, "base.toml", overrides);
+}
+
+std::string error_in(const std::string& text, const Overrides& overrides = {}) {
+  return dtk::test::error_text<ConfigError>([&] { read(text, overrides); });
+}
+
+}  // namespace
+
+TEST_CASE("config rules: the model") {
+  CHECK(
+      error_in("train.steps = 1\nmodel.name = \"DiT-S/4\"\nmodel.hidden = 128") ==
+      "base.toml:3:16: model.hidden is fixed by model.name = \"DiT-S/4\"; remove it (what base.toml sets is "
+      "taken back with --set model.hidden=default), or use model.name = \"custom\"");
+  const std::string four = "train.steps = 1\nmodel = {depth = 1, hidden = 8, heads = 1, patch = 4}\n";
+  CHECK(error_in(four, {"model.name=DiT-S/4"}) ==
+        "base.toml:2:18: model.depth, model.hidden, model.heads and model.patch are fixed by model.name = "
+        "\"DiT-S/4\"; remove them (what base.toml sets is taken back with --set model.depth=default --set "
+        "model.hidden=default --set model.heads=default --set model.patch=default), or use model.name = "
+        "\"custom\"");
+  CHECK(read(four, {"model.name=DiT-S/4", "model.depth=default", "model.hidden=default",
+                    "model.heads=default", "model.patch=default"})
+            .config.model.name == "DiT-S/4");
+  CHECK(error_in("train.steps = 1", {"model.name=DiT-S/4", "model.depth=3"}) ==
+        "--set model.depth=3: model.depth is fixed by model.name = \"DiT-S/4\"; remove it, or use model.name "
+        "= \"custom\"");
+  CHECK(error_in("train.steps = 1\nmodel.hidden = 128\nmodel.heads = 4") ==
+        "base.toml: model.name = \"custom\" needs model.depth, model.hidden, model.heads and model.patch; "
+        "missing: model.depth, model.patch; set them, or give a published name such as \"DiT-S/4\"");
+  CHECK(error_in(runnable, {"model.image_size=30"}) ==
+        "--set model.image_size=30: model.image_size = 30 is not divisible by model.patch = 4");
+}
+
+TEST_CASE("config rules: the run must end, and warm up before it does") {
+  CHECK(error_in("model.name = \"DiT-S/4\"") ==
+        "base.toml: neither train.steps nor train.seconds is set; set at least one of them, so that the run "
+        "ends");
+  CHECK(error_in(runnable + "schedule.warmup = 101") ==
+        "base.toml:3:19: schedule.warmup = 101 is longer than the run; allowed: [0, 100] with train.steps = "
+        "100");
+  CHECK(read(runnable + "schedule.warmup = 100").config.schedule.warmup == 100);
+  CHECK(read("train.seconds = 5\nschedule.warmup = 101\nmodel.name = \"DiT-S/4\"").config.schedule.warmup ==
+        101);
+}
+
+TEST_CASE("config rules: data") {
+  CHECK(error_in(runnable + "train.accumulate = 3") ==
+        "base.toml:3:20: train.accumulate = 3 does not divide data.batch = 16; every micro-batch has "
+        "data.batch / train.accumulate samples");
+  CHECK(
+      error_in(runnable + "data.folder = \"set\"") ==
+      "base.toml:3:15: data.folder = \"set\" is not read with data.kind = \"idx\"; remove it (what base.toml "
+      "sets is taken back with --set data.folder=default), or change data.kind");
+  CHECK(error_in(runnable, {"data.folder=set"}) ==
+        "--set data.folder=set: data.folder = \"set\" is not read with data.kind = \"idx\"; remove it, or "
+        "change data.kind");
+  const std::string idx = runnable + "data.images = \"i.gz\"\ndata.labels = \"l.gz\"";
+  CHECK(error_in(idx, {"data.kind=images"}) ==
+        "base.toml:3:15: data.images = \"i.gz\" and data.labels = \"l.gz\" are not read with data.kind = "
+        "\"images\"; remove them (what base.toml sets is taken back with --set data.images=default --set "
+        "data.labels=default), or change data.kind");
+  CHECK(read(idx, {"data.kind=images", "data.images=default", "data.labels=default"})
+            .config.data.images.empty());
+}
+
+TEST_CASE("config rules: samples") {
+  CHECK(error_in(runnable + "sample.cfg_channels = 5") ==
+        "base.toml:3:23: sample.cfg_channels = 5 is more than the model has; allowed: [0, 4] with "
+        "model.channels = 4 (0 guides all)");
+  const std::string no_null_label =
+      "sample.guidance = 4.0 needs a null label, and model.class_dropout = 0 trains none; set "
+      "sample.guidance "
+      "= 1, or model.class_dropout above 0";
+  CHECK(error_in(runnable + "model.class_dropout = 0") == "base.toml:3:23: " + no_null_label);
+  CHECK(error_in(runnable + "model.class_dropout = 0\nsample.guidance = 4") ==
+        "base.toml:4:19: " + no_null_label);
+  CHECK(read(runnable + "model.class_dropout = 0\nsample.guidance = 1").config.sample.guidance == 1.0);
+}
+
+TEST_CASE("config rules: EMA samples without an EMA are an error only if asked for") {
+  const std::string no_ema = runnable + "policies.ema.enabled = false\n";
+  CHECK(read(no_ema).config.sample.ema);
+  CHECK(
+      error_in(no_ema + "sample.ema = true") ==
+      "base.toml:4:14: sample.ema = true needs EMA weights, and policies.ema.enabled = false; set sample.ema "
+      "= false, or enable the policy");
+}

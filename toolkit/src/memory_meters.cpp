@@ -1,0 +1,45 @@
+#include <c10/util/Exception.h>
+#include <dtk/toolkit/memory_meters.h>
+
+namespace dtk {
+
+MemoryMeters::MemoryMeters(const MemoryOptions& options, c10::Device device)
+    : device_(device), budget_(options.budget) {
+  if (!options.ledger) return;
+  policies::cpu_accounts().reset_phases("build");
+  policies::host_accounts().reset_phases("build");
+  allocator_.emplace();
+  if (device.is_cpu()) {
+    if (budget_) limit_.emplace(policies::cpu_accounts(), budget_->bytes);
+  } else {
+    statistics_.emplace(device);
+    registration_.emplace(*statistics_);
+  }
+}
+
+std::optional<MemoryReport> MemoryMeters::report() const {
+  if (!allocator_) return std::nullopt;
+  MemoryReport report;
+  report.device = device_.str();
+  report.phases = device().phases();
+  // With a device all CPU memory is the host's.
+  const auto& host = statistics_ ? policies::cpu_accounts() : policies::host_accounts();
+  report.host = policies::highest(host.phases());
+  return report;
+}
+
+void MemoryMeters::check_budget() const {
+  if (!statistics_ || !budget_) return;
+  const policies::PhasePeak peak = policies::highest(statistics_->phases());
+  if (peak.peak.bytes <= budget_->bytes) return;
+  C10_THROW_ERROR(OutOfMemoryError,
+                  c10::str("memory budget of ", budget_->bytes, " bytes exceeded: ", peak.peak.bytes,
+                           " bytes alive on ", device_, " in phase ", peak.name));
+}
+
+const policies::PhaseMeter& MemoryMeters::device() const {
+  if (statistics_) return *statistics_;
+  return policies::cpu_accounts();
+}
+
+}  // namespace dtk

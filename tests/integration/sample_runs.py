@@ -79,6 +79,18 @@ class Drawing(SampleTest):
 
 
 class Stopping(SampleTest):
+    def test_a_file_that_cannot_be_written_is_what_it_was(self):
+        def limit() -> None:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+
+        for out in ("out.safetensors", "out.png"):
+            (self.folder / out).write_text("old")
+            arguments = ("--checkpoint", "run", "--classes", "0", "--out", out)
+            message = f"cannot write {out}.tmp: File too large"
+            self.assert_fails(self.sample(*arguments, preexec_fn=limit), FAILURE, message)
+            self.assertEqual((self.folder / out).read_text(), "old")
+
     def test_a_signal_ends_it_between_two_steps_with_nothing_written(self):
         arguments = "--checkpoint run --classes 0,1,2,3 --per-class 64 --steps 10000 --out out.safetensors"
         main, terminal = pty.openpty()

@@ -1,12 +1,59 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_lerp.h>
 #include <c10/util/StringUtil.h>
+#include <dtk/policies/copy_engine.h>
 #include <dtk/policies/ema.h>
 #include <dtk/policies/memory_ledger.h>
 
 #include <algorithm>
+#include <iomanip>
+#include <optional>
+#include <sstream>
 
 namespace dtk::policies {
+namespace {
+
+void check_options(const EmaOptions& options) {
+  if (!(options.decay >= 0.0 && options.decay < 1.0)) {
+    throw PolicyError(c10::str("policies.ema.decay = ", options.decay, " is out of range; allowed: [0, 1)"));
+  }
+  if (options.every < 1) {
+    throw PolicyError(
+        c10::str("policies.ema.every = ", options.every, " is out of range; allowed: [1, inf)"));
+  }
+  if (options.device != "cpu" && options.device != "same") {
+    throw PolicyError("policies.ema.device = \"" + options.device +
+                      "\" is not a choice; allowed: cpu | same");
+  }
+}
+
+// Both forms move whole stretches of memory: storages trade places, or pieces are copied as they lie.
+void check_parameter(const std::string& name, const at::Tensor& parameter, const at::Device& device) {
+  if (parameter.scalar_type() == at::kFloat && parameter.is_non_overlapping_and_dense() &&
+      parameter.device() == device) {
+    return;
+  }
+  throw PolicyError(c10::str("policies.ema: parameter ", name, " is ", parameter.scalar_type(),
+                             " with sizes ", parameter.sizes(), " and strides ", parameter.strides(), " on ",
+                             parameter.device(), "; allowed: Float without gaps on ", device,
+                             ", as the first one; set enabled = false"));
+}
+
+// In steps of 1 the very decay; for more the product, as if the weights had been the same in all `every`
+// steps: so skipped steps age the average as any other step does.
+double decay_of_update(const EmaOptions& options, int64_t steps) {
+  double decay = 1.0;
+  for (int64_t n = steps - options.every; n < steps; ++n) decay *= ema_decay(options, n);
+  return decay;
+}
+
+std::string one_decimal(double value) {
+  std::ostringstream text;
+  text << std::fixed << std::setprecision(1) << value;
+  return text.str();
+}
+
+}  // namespace
 
 double ema_decay(const EmaOptions& options, int64_t n) {
   if (!options.warmup) return options.decay;
@@ -14,54 +61,110 @@ double ema_decay(const EmaOptions& options, int64_t n) {
   return std::min(options.decay, (1.0 + count) / (10.0 + count));
 }
 
-Ema::Ema(const EmaOptions& options, const NamedTensors& parameters) : options_(options) {
-  if (!(options.decay >= 0.0 && options.decay < 1.0)) {
-    throw PolicyError(c10::str("policies.ema.decay = ", options.decay, " is out of range; allowed: [0, 1)"));
-  }
-  OwnerScope owner(Category::ema, "shadow");
-  at::NoGradGuard no_grad;
+Ema::Ema(const EmaOptions& options, const NamedTensors& parameters, std::unique_ptr<CopyEngine> engine)
+    : options_(options) {
+  check_options(options);
   for (const auto& [name, parameter] : parameters) {
     if (!parameter.requires_grad()) continue;
     names_.push_back(name);
     parameters_.push_back(parameter);
-    averages_.push_back(parameter.detach().to(at::kFloat, /*non_blocking=*/false, /*copy=*/true));
+    check_parameter(name, parameter, parameters_.front().device());
   }
   if (names_.empty()) {
     throw PolicyError("policies.ema: the model has no trainable parameter to average; set enabled = false");
   }
+  const at::Device device = parameters_.front().device();
+  const bool nothing_to_move = device.is_cpu() && engine == nullptr;
+  if (options.device == "cpu" && nothing_to_move && options.enabled == Enabled::on) {
+    throw PolicyError(
+        "policies.ema: asked for in host memory, but the training device is the CPU, so there is nothing to "
+        "move; remove policies.ema.enabled or set policies.ema.device = \"same\"");
+  }
+  const bool in_host_memory = options.device == "cpu" && !nothing_to_move;
+  {
+    const OwnerScope owner(Category::ema, "shadow");
+    std::optional<HostTierScope> tier;
+    if (in_host_memory) tier.emplace();
+    const at::NoGradGuard no_grad;
+    for (const at::Tensor& parameter : parameters_) {
+      averages_.push_back(parameter.detach().to(in_host_memory ? at::Device(at::kCPU) : device, at::kFloat,
+                                                /*non_blocking=*/false, /*copy=*/true));
+    }
+  }
+  if (!in_host_memory) return;
+  if (engine == nullptr) engine = make_device_copy_engine(device);
+  host_ = std::make_unique<HostAverage>(parameters_, averages_, std::move(engine),
+                                        options.pinned && !device.is_cpu());
+}
+
+// Throws what is still to be said, and lets the averages come to rest.
+void Ema::settle() const {
+  if (failure_ != nullptr) std::rethrow_exception(failure_);
+  if (host_ != nullptr) host_->flush();
+}
+
+void Ema::before_step() {
+  if (failure_ != nullptr) std::rethrow_exception(failure_);
+  if (host_ != nullptr) host_->wait_copied();
 }
 
 void Ema::after_step() {
+  if (failure_ != nullptr) std::rethrow_exception(failure_);
+  if (++updates_ % options_.every != 0) return;
+  const double decay = decay_of_update(options_, updates_);
+  if (host_ != nullptr) {
+    host_->post(decay);
+    return;
+  }
   PhaseScope phase("ema");
   at::NoGradGuard no_grad;
-  const double decay = ema_decay(options_, updates_++);
   at::_foreach_lerp_(averages_, parameters_, 1.0 - decay);
+}
+
+size_t Ema::pieces() const {
+  return host_ != nullptr ? host_->pieces() : parameters_.size();
+}
+
+void Ema::trade(size_t piece) {
+  if (host_ != nullptr) {
+    host_->exchange(piece);
+    return;
+  }
+  const at::Storage raw = parameters_[piece].storage();
+  const at::Storage average = averages_[piece].storage();
+  parameters_[piece].unsafeGetTensorImpl()->set_storage_keep_dtype(average);
+  averages_[piece].unsafeGetTensorImpl()->set_storage_keep_dtype(raw);
 }
 
 class Ema::Exchange final : public WeightExchange {
  public:
-  explicit Exchange(Ema& ema) : ema_(ema) { trade(); }
-  ~Exchange() override { trade(); }
-
- private:
-  // Parameter and average are dense fp32 tensors of one shape on one device, so their storages may trade
-  // places.
-  void trade() {
-    for (size_t i = 0; i < ema_.parameters_.size(); ++i) {
-      const at::Storage raw = ema_.parameters_[i].storage();
-      const at::Storage average = ema_.averages_[i].storage();
-      ema_.parameters_[i].unsafeGetTensorImpl()->set_storage_keep_dtype(average);
-      ema_.averages_[i].unsafeGetTensorImpl()->set_storage_keep_dtype(raw);
+  explicit Exchange(Ema& ema) : ema_(ema) {}
+  // Apart from the constructor, so that what was traded before an exception is traded back.
+  void begin() {
+    for (; traded_ < ema_.pieces(); ++traded_) ema_.trade(traded_);
+  }
+  ~Exchange() override {
+    try {
+      for (; traded_ > 0; --traded_) ema_.trade(traded_ - 1);
+    } catch (...) {
+      ema_.failure_ = std::current_exception();
     }
   }
+
+ private:
   Ema& ema_;
+  size_t traded_ = 0;  // pieces 0 to traded_ - 1 are exchanged
 };
 
 std::unique_ptr<WeightExchange> Ema::sampling_weights() {
-  return std::make_unique<Exchange>(*this);
+  settle();
+  auto exchange = std::make_unique<Exchange>(*this);
+  exchange->begin();
+  return exchange;
 }
 
 PolicyState Ema::state() const {
+  settle();
   PolicyState state;
   for (size_t i = 0; i < names_.size(); ++i) state.tensors.emplace_back(names_[i], averages_[i]);
   state.counters["updates"] = updates_;
@@ -69,6 +172,7 @@ PolicyState Ema::state() const {
 }
 
 void Ema::restore(const PolicyState& state) {
+  settle();
   const auto updates = state.counters.find("updates");
   if (updates == state.counters.end()) throw PolicyError("policies.ema: the state has no count of updates");
   if (state.tensors.size() != names_.size()) {
@@ -91,11 +195,26 @@ void Ema::restore(const PolicyState& state) {
 }
 
 PolicyReport Ema::report() const {
+  settle();
+  const at::Device device = parameters_.front().device();
+  int64_t shadow = 0;
+  for (const at::Tensor& average : averages_) shadow += static_cast<int64_t>(average.nbytes());
   PolicyReport report{name(), true, "", 0};
-  for (const at::Tensor& average : averages_) report.device_bytes += static_cast<int64_t>(average.nbytes());
-  report.reason = c10::str("fp32 average of ", names_.size(), " tensors on ", averages_.front().device(),
-                           ", decay ", options_.decay, options_.warmup ? " with warm-up" : "");
-  report.saved_bytes = 0;
+  if (options_.device == "cpu" && host_ == nullptr)
+    report.reason = "training device is the CPU, nothing to move; ";
+  report.reason += c10::str("fp32 average of ", names_.size(), " tensors ",
+                            host_ != nullptr ? "in host memory" : "on " + device.str(), ", decay ",
+                            options_.decay, options_.warmup ? " with warm-up" : "");
+  if (options_.every > 1) report.reason += c10::str(", one update every ", options_.every, " steps");
+  (host_ != nullptr ? report.host_bytes : report.device_bytes) = shadow;
+  report.saved_bytes = host_ != nullptr ? shadow : 0;
+  if (host_ == nullptr) return report;
+  report.host_bytes += host_->slot_bytes();
+  report.reason += "; saves " + one_decimal(1e-6 * static_cast<double>(shadow)) + " MB on " + device.str();
+  if (host_->updates() == 0) return report;
+  const double per_update = 1e3 / static_cast<double>(host_->updates());
+  report.reason += ", " + one_decimal(per_update * host_->ring().hidden_seconds()) + " ms hidden and " +
+                   one_decimal(per_update * host_->ring().exposed_seconds()) + " ms exposed an update";
   return report;
 }
 

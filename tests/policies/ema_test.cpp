@@ -23,7 +23,7 @@ struct Weights {
 };
 
 EmaOptions options(double decay, bool warmup) {
-  return {Enabled::by_default, decay, warmup};
+  return {.decay = decay, .warmup = warmup};
 }
 
 }  // namespace
@@ -58,7 +58,37 @@ TEST_CASE("the shadow costs exactly 4 bytes per trainable parameter; without the
   CHECK(shadow() == 4 * (3 + 4));
   CHECK(ema.report().device_bytes == 28);
   CHECK(ema.report().active);
-  CHECK(ema.report().reason == "fp32 average of 2 tensors on cpu, decay 0.9 with warm-up");
+  CHECK(ema.report().host_bytes == 0);
+  CHECK(ema.report().reason ==
+        "training device is the CPU, nothing to move; fp32 average of 2 tensors on cpu, decay 0.9 with "
+        "warm-up");
+}
+
+TEST_CASE("device = \"same\" is the form on the training device, asked for or not") {
+  const Weights weights;
+  EmaOptions same{.enabled = Enabled::on, .decay = 0.5, .warmup = false, .every = 4, .device = "same"};
+  const PolicyReport report = Ema(same, weights.list()).report();
+  CHECK(report.reason == "fp32 average of 2 tensors on cpu, decay 0.5, one update every 4 steps");
+  CHECK(report.device_bytes == 28);
+  CHECK(report.host_bytes == 0);
+}
+
+TEST_CASE("with every = k the average moves each k-th step, by the product of the k decays") {
+  Weights weights;
+  EmaOptions third = options(0.99, GENERATE(true, false));
+  third.every = 3;
+  Ema ema(third, weights.list());
+  at::Tensor expected = at::full({3}, 1.0f);
+  for (int64_t n = 0; n < 9; ++n) {
+    weights.fill(0.1f * static_cast<float>(n));
+    ema.after_step();
+    if (n % 3 == 2) {
+      const double decay = ema_decay(third, n - 2) * ema_decay(third, n - 1) * ema_decay(third, n);
+      expected.lerp_(weights.a.detach(), 1.0 - decay);
+    }
+    CHECK(at::equal(ema.state().tensors[0].second, expected));
+    CHECK(ema.state().counters.at("updates") == n + 1);
+  }
 }
 
 TEST_CASE("an update allocates nothing that stays and reads no value") {
@@ -116,6 +146,18 @@ TEST_CASE("what an EMA cannot do is refused with the reason") {
                     "policies.ema.decay = 1 is out of range; allowed: [0, 1)");
   CHECK_THROWS_WITH(Ema(options(0.9, true), {{"fixed", weights.fixed}}),
                     "policies.ema: the model has no trainable parameter to average; set enabled = false");
+  CHECK_THROWS_WITH(Ema({.every = 0}, weights.list()),
+                    "policies.ema.every = 0 is out of range; allowed: [1, inf)");
+  CHECK_THROWS_WITH(Ema({.device = "gpu"}, weights.list()),
+                    "policies.ema.device = \"gpu\" is not a choice; allowed: cpu | same");
+  CHECK_THROWS_WITH(
+      Ema({.enabled = Enabled::on}, weights.list()),
+      "policies.ema: asked for in host memory, but the training device is the CPU, so there is nothing to "
+      "move; remove policies.ema.enabled or set policies.ema.device = \"same\"");
+  CHECK_THROWS_WITH(Ema({}, {{"d", at::ones({2, 3}, at::kDouble).requires_grad_(true)}}),
+                    "policies.ema: parameter d is Double with sizes [2, 3] and strides [3, 1] on cpu; "
+                    "allowed: Float without "
+                    "gaps on cpu, as the first one; set enabled = false");
   Ema ema(options(0.9, true), weights.list());
   CHECK_THROWS_WITH(ema.restore({}), "policies.ema: the state has no count of updates");
   CHECK_THROWS_WITH(ema.restore({{}, {{"updates", 1}}}),

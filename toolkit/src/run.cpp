@@ -140,9 +140,9 @@ class Run {
                : ""));
     }
     for (const auto& report : trainer_.policies().reports()) {
+      const int64_t held = report.device_bytes + report.host_bytes;
       world_.observer.message("policy " + report.policy + ": " + (report.active ? "on" : "off") + ", " +
-                              report.reason +
-                              (report.active ? " (" + readable_bytes(report.device_bytes) + ")" : ""));
+                              report.reason + (held > 0 ? " (holds " + readable_bytes(held) + ")" : ""));
     }
   }
 

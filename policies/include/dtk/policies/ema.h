@@ -1,45 +1,64 @@
-// Exponential moving average of a model's weights: e <- d·e + (1 - d)·w after every optimizer step.
+// Exponential moving average of a model's weights: e <- d·e + (1 - d)·w after every optimizer step, or after
+// every k-th with the product of the k steps' decays.
 //
-// Synchronous, on the training device. Costs 4 bytes per parameter there.
+// In host memory (host_average.h) it costs nothing on the training device and is updated beside the training,
+// on a thread of its own. On the training device it costs 4 bytes per parameter there and is updated in the
+// step; so it is, too, when that device is the CPU, where there is nothing to move. On the CPU both forms
+// give the same bits.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <dtk/policies/ema_options.h>
+#include <dtk/policies/host_average.h>
 #include <dtk/policies/policy.h>
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
 #include <vector>
 
 namespace dtk::policies {
 
-/// Decay of update number n = 0, 1, ...: min(decay, (1 + n) / (10 + n)) with warm-up, else decay.
+/// Decay of step number n = 0, 1, ...: min(decay, (1 + n) / (10 + n)) with warm-up, else decay.
 double ema_decay(const EmaOptions& options, int64_t n);
 
+/// In host memory the policy needs before_step() before the weights change. An error of the background thread
+/// is thrown by the next call of before_step, after_step, sampling_weights, state, restore or report.
 class Ema final : public Policy {
  public:
-  /// Starts as a copy of `parameters`; those that need no gradient are fixed and are not averaged.
-  /// Throws PolicyError if no parameter is trainable, or if decay is outside [0, 1).
-  Ema(const EmaOptions& options, const NamedTensors& parameters);
+  /// Starts as a copy of `parameters`; those that need no gradient are fixed and are not averaged. `engine`
+  /// copies from the training device into host memory; by default LibTorch's for a device, none for the CPU.
+  /// Throws PolicyError if an option is out of range, if no parameter is trainable, if one is not fp32 or has
+  /// gaps, or if the average was asked for in host memory with the CPU as training device.
+  Ema(const EmaOptions& options, const NamedTensors& parameters,
+      std::unique_ptr<CopyEngine> engine = nullptr);
 
   std::string name() const override { return "ema"; }
-  /// Averages the parameters' present values in.
+  /// Waits until the weights are copied, not until they are averaged in.
+  void before_step() override;
+  /// Averages the parameters' present values in, or lets that begin.
   void after_step() override;
   /// The model's parameters hold the averages until the exchange ends; then the raw weights are back, also
-  /// when an exception passes. Storages trade places, so no second copy is made. One at a time.
+  /// when an exception passes. They trade places, so no second copy is made. One at a time. If the way back
+  /// fails, the policy's next call throws why.
   std::unique_ptr<WeightExchange> sampling_weights() override;
-  /// Averages by parameter name, fp32, and the number of updates.
+  /// Averages by parameter name, fp32, and the number of steps. Continues bit for bit with the same `every`.
   PolicyState state() const override;
   void restore(const PolicyState& state) override;
   PolicyReport report() const override;
 
  private:
   class Exchange;
+  void settle() const;
+  size_t pieces() const;
+  void trade(size_t piece);
   EmaOptions options_;
   std::vector<std::string> names_;
   std::vector<at::Tensor> parameters_;  // in the order of names_
   std::vector<at::Tensor> averages_;    // likewise
-  int64_t updates_ = 0;
+  std::unique_ptr<HostAverage> host_;   // null where the averages live with the parameters
+  int64_t updates_ = 0;                 // steps counted
+  std::exception_ptr failure_;          // why raw weights are not back in place
 };
 
 }  // namespace dtk::policies

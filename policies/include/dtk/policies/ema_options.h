@@ -2,6 +2,9 @@
 #pragma once
 #include <dtk/policies/enabled.h>
 
+#include <cstdint>
+#include <string>
+
 namespace dtk::policies {
 
 struct EmaOptions {
@@ -11,13 +14,22 @@ struct EmaOptions {
   // Use min(decay, (1 + n) / (10 + n)) at step n: without it the initial weights, whose output is zero,
   // dominate a short run and it samples pure noise.
   bool warmup = true;
+  // One update every so many steps, with the decays of all of them: fewer copies, an average of the same age.
+  int64_t every = 1;
+  // Where the average lives: "cpu" in host memory, "same" on the training device.
+  std::string device = "cpu";
+  // Copy through pinned host memory. false where pinning is slow or scarce; copies then are slower.
+  bool pinned = true;
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    auto& [enabled, decay, warmup] = self;
+    auto& [enabled, decay, warmup, every, device, pinned] = self;
     visit("enabled", enabled, "\"default\" | true | false");
     visit("decay", decay, "[0, 1)");
     visit("warmup", warmup, "");
+    visit("every", every, "[1, inf)");
+    visit("device", device, "cpu | same");
+    visit("pinned", pinned, "");
   }
   friend bool operator==(const EmaOptions&, const EmaOptions&) = default;
 };

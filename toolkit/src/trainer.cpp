@@ -75,12 +75,14 @@ const char* Trainer::phase(const char* name) const {
 }
 
 void Trainer::step() {
+  // For whatever happens between the named phases below: gradients may be alive then, as in backward.
+  PhaseScope between(phase("backward"));
   accumulate_gradients();
   update();
 }
 
 void Trainer::accumulate_gradients() {
-  PhaseScope between(phase("forward"));  // for whatever happens between the named phases below
+  PhaseScope between(phase("backward"));
   policies::DefaultGeneratorScope random(device_, state_.default_generator);
   for (int64_t micro = 0; micro < config_.train.accumulate; ++micro) forward_backward();
 }

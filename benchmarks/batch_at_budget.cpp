@@ -1,0 +1,76 @@
+// The largest batch within a memory budget without and with the policies, found by running steps.
+#include <ATen/Parallel.h>
+#include <dtk/policies/saved_tensors.h>
+#include <dtk/toolkit/largest_batch.h>
+#include <dtk/toolkit/memory_report.h>
+#include <dtk/toolkit/precision_choice.h>
+
+#include <cstdio>
+#include <cxxopts.hpp>
+
+#include "bench_setup.h"
+
+namespace {
+
+using namespace dtk;
+
+LargestBatch search(RunConfig config, const bench::Combination& on, int64_t budget, bool verbose) {
+  config.policies = bench::options_of(on, config.policies);
+  config.memory.budget = ByteSize{budget};
+  return largest_batch(config, bench::latent_data(config, 4096), [&](int64_t batch, int64_t peak) {
+    if (!verbose) return;
+    std::fprintf(stderr, "  batch %lld: %s\n", static_cast<long long>(batch),
+                 peak > 0 ? readable_bytes(peak).c_str() : "exceeds the budget");
+  });
+}
+
+void run(const std::vector<std::string>& models, const std::vector<int64_t>& gigabytes, bool verbose) {
+  const policies::SavedTensorEngineGuard engine;
+  std::printf("4x32x32 latents, AdamW and EMA included, cpu, %d threads; GB = 1e9 bytes\n\n",
+              at::get_num_threads());
+  std::printf(
+      "| model | budget | no policies: batch, peak | all policies: batch, peak | ratio |\n"
+      "|---|---|---:|---:|---:|\n");
+  for (const std::string& model : models) {
+    LoadedConfig loaded;
+    loaded.config = bench::latent_config(model, 4, at::get_num_threads());
+    SteadyClock clock;
+    const std::string decision = decide_precision(loaded, c10::Device(c10::kCPU), clock, nullptr);
+    std::fprintf(stderr, "%s: %s\n", model.c_str(), decision.c_str());
+    for (const int64_t gigabyte : gigabytes) {
+      const int64_t budget = gigabyte * 1'000'000'000;
+      const LargestBatch none = search(loaded.config, {}, budget, verbose);
+      const LargestBatch all = search(loaded.config, {true, true, true, true}, budget, verbose);
+      std::printf("| %s | %lld GB | %lld, %s | %lld, %s | %.1f |\n", model.c_str(),
+                  static_cast<long long>(gigabyte), static_cast<long long>(none.batch),
+                  readable_bytes(none.peak_bytes).c_str(), static_cast<long long>(all.batch),
+                  readable_bytes(all.peak_bytes).c_str(),
+                  static_cast<double>(all.batch) / static_cast<double>(std::max<int64_t>(none.batch, 1)));
+      std::fflush(stdout);
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  cxxopts::Options options("batch-at-budget",
+                           "The largest batch within a budget, without and with the policies");
+  options.add_options()("models", "published sizes",
+                        cxxopts::value<std::vector<std::string>>()->default_value("DiT-S/2,DiT-S/4"))(
+      "gb", "budgets, in 1e9 bytes", cxxopts::value<std::vector<int64_t>>()->default_value("1,2"))(
+      "verbose", "print each candidate")("help", "this text");
+  try {
+    const auto parsed = options.parse(argc, argv);
+    if (parsed.count("help") > 0) {
+      std::printf("%s", options.help().c_str());
+      return 0;
+    }
+    run(parsed["models"].as<std::vector<std::string>>(), parsed["gb"].as<std::vector<int64_t>>(),
+        parsed.count("verbose") > 0);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "batch-at-budget: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

@@ -31,11 +31,14 @@ Times in_turns(int64_t pairs, const std::function<void()>& with, const std::func
   };
   Times times;
   for (int64_t i = -1; i < pairs; ++i) {  // one pair to warm up
-    const double a = i % 2 == 0 ? timed(with) : 0, b = timed(without), c = i % 2 == 0 ? a : timed(with);
+    double a = 0, b = 0;
+    if (i % 2 == 0) a = timed(with);
+    b = timed(without);
+    if (i % 2 != 0) a = timed(with);
     if (i < 0) continue;
-    times.with.push_back(c);
+    times.with.push_back(a);
     times.without.push_back(b);
-    times.ratio.push_back(c / b);
+    times.ratio.push_back(a / b);
   }
   return times;
 }

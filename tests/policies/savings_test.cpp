@@ -173,6 +173,38 @@ TEST_CASE("fused attention changes gradients within rounding, bf16 numerics, che
   CHECK(largest_relative_error(bf16, none) < 0.05);
 }
 
+TEST_CASE("with the policy no allocation of a step is as large as attention's weights in bf16") {
+  CountingAllocatorGuard counting;
+  dtk::models::DitOptions options;  // one block of DiT-S/2 on 64 x 64 latents: nothing else is that large
+  options.depth = 1;
+  options.hidden = 384;
+  options.heads = 6;
+  options.patch = 2;
+  options.image_size = 64;
+  options.classes = 4;
+  const int64_t weights = 1 * 6 * 1024 * 1024 * 2;
+  const auto largest = [&](Enabled attention) {
+    Dit dit(options, at::kCPU, make_generator(at::kCPU, 3));
+    Seam seam;
+    PolicyOptions policy_options = options_of({false, true, false});
+    policy_options.attention.enabled = attention;
+    PolicySet policies(policy_options, {at::kCPU, dit.parameters(), dit.paths()}, seam);
+    dit.seam.run = seam.run;
+    dit.seam.attention = seam.attention;
+    cpu_accounts().start_event_log();
+    at::Tensor loss =
+        dit.forward(at::ones({1, 4, 64, 64}), at::ones({1}), at::ones({1}, at::kLong), true).pow(2).sum();
+    torch::autograd::backward({loss}, {});
+    int64_t bytes = 0;
+    for (const MemoryEvent& event : cpu_accounts().stop_event_log()) {
+      if (event.kind == MemoryEvent::Kind::birth) bytes = std::max(bytes, event.bytes);
+    }
+    return bytes;
+  };
+  CHECK(largest(Enabled::off) == 2 * weights);  // fp32
+  CHECK(largest(Enabled::by_default) < weights);
+}
+
 TEST_CASE("the peak falls with each policy that removes what it consists of") {
   CountingAllocatorGuard counting;
   SavedTensorEngineGuard engine;

@@ -6,6 +6,7 @@
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/image.h>
 #include <dtk/toolkit/run.h>
+#include <dtk/toolkit/model_policies.h>
 #include <dtk/toolkit/safetensors.h>
 #include <dtk/toolkit/sample_command.h>
 #include <dtk/toolkit/streams.h>
@@ -127,6 +128,10 @@ at::Tensor draw_samples(const SampleSource& source, const SampleOptions& options
     if (parameter.requires_grad() || has(source.weights, name)) parameters.push_back({name, parameter});
   }
   copy_by_name(source.weights, parameters, source.name);
+  policies::PolicyOptions forward_only = source.config.policies;
+  forward_only.ema.enabled = forward_only.checkpoint.enabled = policies::Enabled::off;
+  policies::PolicySet policies = put_policies_in(forward_only, model);
+  const auto scope = policies.forward_scope();
   return sample(model, options, labels, kBatch, go_on);
 }
 

@@ -27,6 +27,7 @@ using bench::Combination;
 struct Arguments {
   std::string model, device;
   int64_t batch, steps;
+  bool bytes;  // print plain bytes, for programs
 };
 
 struct Row {
@@ -109,21 +110,22 @@ std::string compared(const Row& row, const Row& none) {
   return text;
 }
 
-std::string mebibytes(int64_t bytes) {
+std::string size_text(int64_t bytes, bool plain) {
+  if (plain) return std::to_string(bytes);
   char text[32];
   std::snprintf(text, sizeof text, "%.1f", static_cast<double>(bytes) / 1048576);
   return text;
 }
 
-void print_row(const Combination& on, const Row& row, const Row& none, c10::Device device) {
+void print_row(const Combination& on, const Row& row, const Row& none, c10::Device device, bool plain) {
   const auto word = [](bool is_on) { return is_on ? "on" : "-"; };
   const auto [least, most] = std::minmax_element(row.milliseconds.begin(), row.milliseconds.end());
   // A device's allocator knows no owners.
-  const std::string saved = device.is_cpu() ? mebibytes(row.saved) : "not measured";
+  const std::string saved = device.is_cpu() ? size_text(row.saved, plain) : "not measured";
   std::printf("| %s | %s | %s | %s | %s | %s | %s | %.0f (%.0f-%.0f) | %s |\n", word(on.precision),
-              word(on.attention), word(on.ema), word(on.checkpoint), mebibytes(row.peak).c_str(),
-              saved.c_str(), mebibytes(row.host).c_str(), bench::median(row.milliseconds), *least, *most,
-              compared(row, none).c_str());
+              word(on.attention), word(on.ema), word(on.checkpoint), size_text(row.peak, plain).c_str(),
+              saved.c_str(), size_text(row.host, plain).c_str(), bench::median(row.milliseconds), *least,
+              *most, compared(row, none).c_str());
   std::fflush(stdout);
 }
 
@@ -139,10 +141,11 @@ void run(const Arguments& arguments) {
   SteadyClock clock;
   const std::string decision = decide_precision(loaded, device, clock, nullptr);
   if (!decision.empty()) std::printf("%s\n", decision.c_str());
+  const char* const unit = arguments.bytes ? "bytes" : "MiB";
   std::printf(
-      "\n| precision | attention | EMA | checkpoint | peak MiB | saved MiB | host MiB | step ms | gradients "
-      "|\n"
-      "|---|---|---|---|---:|---:|---:|---:|---|\n");
+      "\n| precision | attention | EMA | checkpoint | peak %s | saved %s | host %s | step ms | gradients |\n"
+      "|---|---|---|---|---:|---:|---:|---:|---|\n",
+      unit, unit, unit);
   Row none;
   for (int bits = 0; bits < 16; ++bits) {
     const Combination on{(bits & 8) != 0, (bits & 4) != 0, (bits & 2) != 0, (bits & 1) != 0};
@@ -150,7 +153,7 @@ void run(const Arguments& arguments) {
     config.policies = bench::options_of(on, loaded.config.policies);
     const Row row = measure(config, device, data, arguments.steps);
     if (bits == 0) none = row;
-    print_row(on, row, none, device);
+    print_row(on, row, none, device, arguments.bytes);
   }
 }
 
@@ -162,7 +165,8 @@ int main(int argc, char** argv) {
   options.add_options()("model", "published size", cxxopts::value<std::string>()->default_value("DiT-S/4"))(
       "batch", "samples of a step", cxxopts::value<int64_t>()->default_value("16"))(
       "steps", "timed steps of each combination", cxxopts::value<int64_t>()->default_value("5"))(
-      "device", "auto, cpu, cuda or cuda:i", cxxopts::value<std::string>()->default_value("auto"))(
+      "bytes", "print bytes instead of MiB")("device", "auto, cpu, cuda or cuda:i",
+                                             cxxopts::value<std::string>()->default_value("auto"))(
       "help", "this text");
   try {
     const auto parsed = options.parse(argc, argv);
@@ -171,7 +175,7 @@ int main(int argc, char** argv) {
       return 0;
     }
     run({parsed["model"].as<std::string>(), parsed["device"].as<std::string>(), parsed["batch"].as<int64_t>(),
-         parsed["steps"].as<int64_t>()});
+         parsed["steps"].as<int64_t>(), parsed.count("bytes") > 0});
   } catch (const std::exception& error) {
     std::fprintf(stderr, "memory-policies: %s\n", error.what());
     return 1;

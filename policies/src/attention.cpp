@@ -42,9 +42,9 @@ struct AttentionPolicy::Findings {
     int64_t bytes = 0;  // of weights, the largest call
     std::string what;
   };
-  bool watched = false;     // the first forward pass is over or under way
-  bool within_seam = false;  // the seam's own calls are judged before they are made
-  int64_t last_product = 0;  // elements of the latest batched matrix product
+  bool watched = false;                         // the first forward pass is over or under way
+  bool within_seam = false;                     // the seam's own calls are judged before they are made
+  int64_t last_product = 0;                     // elements of the latest batched matrix product
   std::map<std::string, Entry> stored, direct;  // through the seam, past it
 
   static void add(std::map<std::string, Entry>& entries, int64_t bytes, const std::string& what) {
@@ -62,8 +62,7 @@ std::string place(const std::string& path) {
 
 bool has_kernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                 const std::optional<at::Tensor>& mask, double dropout) {
-  const auto backend =
-      static_cast<at::SDPBackend>(at::_fused_sdp_choice(q, k, v, mask, dropout));
+  const auto backend = static_cast<at::SDPBackend>(at::_fused_sdp_choice(q, k, v, mask, dropout));
   return backend != at::SDPBackend::math && backend != at::SDPBackend::error;
 }
 
@@ -77,10 +76,11 @@ std::string shape_of(const at::Tensor& q, const std::optional<at::Tensor>& mask,
 }
 
 [[noreturn]] void refuse_fallback(const std::string& path, const std::string& what) {
-  throw PolicyError("policies.attention.enabled = true, but LibTorch has no fused kernel for the attention of " +
-                    place(path) + " (" + what +
-                    ") and would store its weights; set the dropout of attention to 0, or "
-                    "policies.attention.enabled = \"default\", which runs and lists it");
+  throw PolicyError(
+      "policies.attention.enabled = true, but LibTorch has no fused kernel for the attention of " +
+      place(path) + " (" + what +
+      ") and would store its weights; set the dropout of attention to 0, or "
+      "policies.attention.enabled = \"default\", which runs and lists it");
 }
 
 [[noreturn]] void refuse_direct(const std::string& path, const std::string& what) {
@@ -112,9 +112,8 @@ class AttentionPolicy::Watch final : public PolicyScope {
   explicit Watch(std::shared_ptr<Findings> findings) : findings_(std::move(findings)) {
     findings_->watched = true;
     current_ = findings_.get();
-    handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&on_operator)
-                                             .needsInputs(true)
-                                             .scopes({at::RecordScope::FUNCTION}));
+    handle_ = at::addThreadLocalCallback(
+        at::RecordFunctionCallback(&on_operator).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
   }
   ~Watch() override {
     at::removeCallback(handle_);

@@ -173,8 +173,9 @@ class SavedTensorLedger final : public SavedTensorLayer {
     TORCH_CHECK(below.empty(),
                 "memory ledger: it must be the lowest layer of the saved-tensor stack; put its "
                 "SavedTensorScope around those of all other layers");
-    return std::make_unique<LedgeredTensor>(below.pack(tensor), tensor,
-                                            owner_id(Category::saved, module_path()));
+    return std::make_unique<LedgeredTensor>(
+        below.pack(tensor), tensor,
+        owner_id(saving_weight_cast() ? Category::casts : Category::saved, module_path()));
   }
 };
 

@@ -64,9 +64,9 @@ Precision::Precision(const PrecisionOptions& options, c10::Device device,
     reason_ = c10::str("fp32: ", device, " does not compute in bf16");
   } else if (device.is_cpu()) {
     active_ = options.cpu == "bf16";
-    reason_ = active_                    ? "bf16 autocast: policies.precision.cpu = \"bf16\""
+    reason_ = active_                 ? "bf16 autocast: policies.precision.cpu = \"bf16\""
               : options.cpu == "fp32" ? "fp32: policies.precision.cpu = \"fp32\""
-                                         : "fp32: whether bf16 is faster on this CPU was not measured";
+                                      : "fp32: whether bf16 is faster on this CPU was not measured";
   } else {
     active_ = true;
     reason_ = c10::str("bf16 autocast, which ", device, " supports");

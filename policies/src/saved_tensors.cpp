@@ -4,6 +4,8 @@
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
 #include <atomic>
+#include <cstring>
+#include <typeinfo>
 #include <utility>
 
 namespace dtk::policies {
@@ -45,10 +47,35 @@ class KeptTensor final : public SavedTensor {
   const std::string path_;
 };
 
+thread_local bool weight_cast = false;
+
+struct WeightCastScope {
+  explicit WeightCastScope(bool is_cast) { weight_cast = is_cast; }
+  ~WeightCastScope() { weight_cast = false; }  // packing may throw: checkpointing stops so
+};
+
+bool is_a(const torch::autograd::Node& node, const char* name) {
+  return std::strstr(typeid(node).name(), name) != nullptr;  // Node::name() would demangle each time
+}
+
+// A cast of a leaf, perhaps transposed or reshaped since.
+bool is_weight_cast(const at::Tensor& tensor) {
+  if (tensor.scalar_type() != at::kBFloat16 && tensor.scalar_type() != at::kHalf) return false;
+  constexpr int kViews = 3;
+  std::shared_ptr<torch::autograd::Node> node = tensor.grad_fn();
+  for (int i = 0; i <= kViews && node != nullptr && node->num_outputs() == 1; ++i) {
+    const std::shared_ptr<torch::autograd::Node> next = node->next_edge(0).function;
+    if (next != nullptr && is_a(*node, "ToCopyBackward")) return is_a(*next, "AccumulateGrad");
+    node = next;
+  }
+  return false;
+}
+
 class EngineHook final : public torch::autograd::SavedVariableHooks {
  public:
   void call_pack_hook(const at::Tensor& tensor) override {
     // detach(): keeping an operator's output itself would make a cycle output -> node -> hook -> output.
+    const WeightCastScope scope(is_weight_cast(tensor));
     saved_ = SavedTensorStack::current().pack(tensor.detach());
   }
   at::Tensor call_unpack_hook() override { return saved_->unpack(); }
@@ -79,6 +106,10 @@ SavedTensorStack SavedTensorStack::current() {
   const Node* node = current_node();
   if (node == nullptr || node->layer == nullptr) return SavedTensorStack(nullptr);
   return SavedTensorStack(node->shared_from_this());
+}
+
+bool saving_weight_cast() {
+  return weight_cast;
 }
 
 std::unique_ptr<SavedTensor> SavedTensorStack::pack(const at::Tensor& tensor) const {

@@ -43,8 +43,11 @@ int64_t kept_by_block(const Combination& on, int64_t N) {
   if (on.checkpointed) return 0;
   const int64_t attention = on.fused ? 4 * H : (on.bf16 ? 2 : 4) * H * T;
   const int64_t token = (on.bf16 ? 48 : 80) * D + 16 + attention;
-  const int64_t casts = on.bf16 ? 36 * D * D : 0;
-  return N * (T * token + (on.bf16 ? 18 : 36) * D) + casts;
+  return N * (T * token + (on.bf16 ? 18 : 36) * D);
+}
+
+int64_t casts_of_block(const Combination& on) {
+  return on.bf16 && !on.checkpointed ? 36 * D * D : 0;
 }
 
 Dit make_dit() {
@@ -68,8 +71,8 @@ Dit make_dit() {
 }
 
 struct Outcome {
-  std::map<std::string, int64_t> saved;  // after forward, by module path
-  int64_t peak = 0;                      // of forward and backward above what lived before
+  std::map<std::string, int64_t> saved, casts;  // after forward, by module path
+  int64_t peak = 0;                             // of forward and backward above what lived before
   std::vector<at::Tensor> gradients;
 };
 
@@ -94,6 +97,7 @@ Outcome train(const Combination& on, int64_t N = 3) {
     }
     const auto items = cpu_accounts().live().items();
     if (items.count(Category::saved) > 0) outcome.saved = items.at(Category::saved);
+    if (items.count(Category::casts) > 0) outcome.casts = items.at(Category::casts);
     torch::autograd::backward({loss}, {});
   }
   outcome.peak = cpu_accounts().phases().front().peak.bytes - before;
@@ -101,6 +105,11 @@ Outcome train(const Combination& on, int64_t N = 3) {
     if (parameter.requires_grad()) outcome.gradients.push_back(parameter.grad());
   }
   return outcome;
+}
+
+int64_t bytes_of(const std::map<std::string, int64_t>& items, const std::string& path) {
+  const auto found = items.find(path);
+  return found == items.end() ? 0 : found->second;
 }
 
 bool bit_equal(const Outcome& a, const Outcome& b) {
@@ -146,9 +155,10 @@ TEST_CASE("each policy alone, each pair and all together keep exactly what the r
         CAPTURE(bf16, fused, checkpointed);
         const Outcome outcome = train(on, N);
         for (int64_t i = 0; i < kDepth; ++i) {
-          const auto found = outcome.saved.find("blocks." + std::to_string(i));
+          const std::string path = "blocks." + std::to_string(i);
           const int64_t shared = i == 0 && !checkpointed ? c : 0;
-          CHECK((found == outcome.saved.end() ? 0 : found->second) == kept_by_block(on, N) + shared);
+          CHECK(bytes_of(outcome.saved, path) == kept_by_block(on, N) + shared);
+          CHECK(bytes_of(outcome.casts, path) == casts_of_block(on));
         }
         // Inputs of segments are kept outside of them: x of each block, and once c.
         const int64_t inputs = checkpointed ? kDepth * N * T * 4 * D : 0;

@@ -13,9 +13,9 @@
 
 namespace dtk::policies {
 
-/// What a block is for. `temporaries` are born and freed within a step and labelled by operator; `scratch` is
-/// born and freed within one call of one operator, whose kernel, library and thread count decide on it;
-/// `other` is what nobody claimed.
+/// What a block is for. `casts` are low-precision copies of weights that autograd keeps; `temporaries` are
+/// born and freed within a step and labelled by operator; `scratch` is born and freed within one call of one
+/// operator, whose kernel, library and thread count decide on it; `other` is what nobody claimed.
 enum class Category : uint8_t {
   parameters,
   casts,
@@ -112,7 +112,8 @@ class MemoryAccounts final : public PhaseMeter {
 
   std::string enter_phase(std::string_view name) override;
 
-  /// The most that may be alive at once, for whoever asks has_room() before a birth; returns the limit so far.
+  /// The most that may be alive at once, for whoever asks has_room() before a birth; returns the limit so
+  /// far.
   int64_t set_limit(int64_t bytes);
   int64_t limit() const { return limit_; }
   bool has_room(int64_t bytes) const;

@@ -10,7 +10,7 @@ namespace dtk::policies {
 struct PrecisionTimes {
   // The fastest step of each kind: what else the machine does can only add to a time.
   double fp32_ms = 0, bf16_ms = 0;
-  int64_t pairs = 0;                // steps timed of each kind, taken in turns
+  int64_t pairs = 0;  // steps timed of each kind, taken in turns
 };
 
 /// Times step(bf16) for bf16 = false and true in turns, at most `most_pairs` of each after one untimed pair,

@@ -34,6 +34,9 @@ class SavedTensorLayer {
   virtual bool keeps() const { return true; }
 };
 
+/// True while a layer packs a low-precision copy of a leaf: what autocast makes of a weight.
+bool saving_weight_cast();
+
 /// The layers under a given one; copies are cheap.
 class SavedTensorStack {
  public:

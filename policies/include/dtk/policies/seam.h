@@ -28,9 +28,9 @@ using Attention = std::function<at::Tensor(at::Tensor q, at::Tensor k, at::Tenso
 
 /// The functions a model calls. A policy replaces those it needs by ones that call what was there.
 struct Seam {
-  Run run;              // default: calls fn
-  Keep keep;            // default: returns the value
-  Attention attention;  // default: at::scaled_dot_product_attention
+  Run run;                            // default: calls fn
+  Keep keep;                          // default: returns the value
+  Attention attention;                // default: at::scaled_dot_product_attention
   std::vector<std::string> policies;  // names of those put in, so that none is put in twice
   Seam();
 };

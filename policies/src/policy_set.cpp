@@ -25,7 +25,8 @@ class Scopes final : public PolicyScope {
 
 // The order of the seam's layers, from the inside out: a segment that checkpointing runs again must meet the
 // casts and the attention of its first run.
-PolicySet::PolicySet(const PolicyOptions& options, const Subject& subject, Seam& seam) {
+PolicySet::PolicySet(const PolicyOptions& options, const Subject& subject, Seam& seam,
+                     std::unique_ptr<CopyEngine> engine) {
   seam.run = [inner = std::move(seam.run), named = run_with_module_path()](
                  std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
     const SubtreeFn within = [&](Tensors&& in) { return inner(path, fn, std::move(in)); };
@@ -42,7 +43,8 @@ PolicySet::PolicySet(const PolicyOptions& options, const Subject& subject, Seam&
       [&] { return std::make_unique<Precision>(options.precision, subject.device, subject.paths); });
   // Without it attention is materialised, which a policy must see to as well.
   list_.push_back(std::make_unique<AttentionPolicy>(options.attention));
-  add(options.ema, "ema", [&] { return std::make_unique<Ema>(options.ema, subject.parameters); });
+  add(options.ema, "ema",
+      [&] { return std::make_unique<Ema>(options.ema, subject.parameters, std::move(engine)); });
   add(options.checkpoint, "checkpoint",
       [&] { return std::make_unique<CheckpointPolicy>(options.checkpoint, subject.paths); });
   for (const auto& policy : list_) policy->apply(seam);

@@ -6,6 +6,7 @@
 //   per token, bf16: 48 D + 16 and 4 H or 2 H T (on the CPU softmax stays bf16)
 //   per sample: 36 D or 18 D (modulation); per step in bf16: the casts of its 18 D² weights, 36 D²
 //   checkpointed: nothing; the segment keeps its input, 4 D per token, in fp32
+// The EMA: 4 bytes a trainable parameter on the device, or in host memory with three slots for copies.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <dtk/models/dit.h>
@@ -15,17 +16,23 @@
 #include <dtk/policies/policy_set.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
+#include <bit>
+
 #include "support/catch.h"
+#include "support/delayed_copy_engine.h"
 
 using namespace dtk::policies;
 using dtk::models::Dit;
 
 namespace {
 
+constexpr std::chrono::microseconds kDelay(50);
 constexpr int64_t T = 16, D = 32, H = 2, kDepth = 3;
 
 struct Combination {
   bool bf16, fused, checkpointed;
+  bool host_ema = false;  // else on the training device
 };
 
 PolicyOptions options_of(const Combination& on) {
@@ -34,7 +41,7 @@ PolicyOptions options_of(const Combination& on) {
   options.precision.enabled = state(on.bf16);
   options.attention.enabled = state(on.fused);
   options.checkpoint.enabled = state(on.checkpointed);
-  options.ema.enabled = Enabled::off;
+  options.ema.device = on.host_ema ? "cpu" : "same";
   return options;
 }
 
@@ -72,21 +79,24 @@ Dit make_dit() {
 
 struct Outcome {
   std::map<std::string, int64_t> saved, casts;  // after forward, by module path
-  int64_t peak = 0;                             // of forward and backward above what lived before
+  int64_t peak = 0;                             // of the device: model, EMA, forward and backward
+  int64_t host = 0;                             // of the host
   std::vector<at::Tensor> gradients;
 };
 
 Outcome train(const Combination& on, int64_t N = 3) {
+  const int64_t before = cpu_accounts().live_bytes(), host_before = host_accounts().live_bytes();
   Dit dit = make_dit();
   Seam seam;
-  PolicySet policies(options_of(on), {at::kCPU, dit.parameters(), dit.paths()}, seam);
+  // The CPU stands for the training device, so the host's copy of the weights needs an engine.
+  PolicySet policies(options_of(on), {at::kCPU, dit.parameters(), dit.paths()}, seam,
+                     on.host_ema ? std::make_unique<dtk::test::DelayedCopyEngine>(kDelay) : nullptr);
   dit.seam.run = seam.run;
   dit.seam.attention = seam.attention;
   at::manual_seed(5);
   const at::Tensor x = at::randn({N, 1, 8, 8}), t = at::rand({N}) * 1000, y = at::arange(N) % 4;
   for (const at::Tensor& tensor : {x, t, y}) claim(tensor, Category::data, "batch");
   Outcome outcome;
-  const int64_t before = cpu_accounts().live_bytes();
   cpu_accounts().reset_phases("step");
   {
     SavedTensorScope ledger(saved_tensor_ledger());
@@ -100,6 +110,9 @@ Outcome train(const Combination& on, int64_t N = 3) {
     if (items.count(Category::casts) > 0) outcome.casts = items.at(Category::casts);
     torch::autograd::backward({loss}, {});
   }
+  policies.before_step();
+  policies.after_step();
+  outcome.host = host_accounts().live_bytes() - host_before;
   outcome.peak = cpu_accounts().phases().front().peak.bytes - before;
   for (const auto& [name, parameter] : dit.parameters()) {
     if (parameter.requires_grad()) outcome.gradients.push_back(parameter.grad());
@@ -166,6 +179,31 @@ TEST_CASE("each policy alone, each pair and all together keep exactly what the r
         CHECK(outcome.saved.at("") - (checkpointed ? c : 0) == inputs + loss);
       }
     }
+  }
+}
+
+TEST_CASE(
+    "the EMA in host memory takes 4 bytes a trainable parameter off the device, beside any other policy") {
+  CountingAllocatorGuard counting;
+  SavedTensorEngineGuard engine;
+  int64_t trainable = 0, largest = 0;
+  const Dit dit = make_dit();
+  for (const auto& [name, parameter] : dit.parameters()) {
+    if (!parameter.requires_grad()) continue;
+    trainable += parameter.numel();
+    largest = std::max(largest, parameter.numel());
+  }
+  const auto slots = 3 * static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(4 * largest)));
+  for (int bits = 0; bits < 8; ++bits) {
+    const Combination same{(bits & 4) != 0, (bits & 2) != 0, (bits & 1) != 0, false};
+    Combination host = same;
+    host.host_ema = true;
+    CAPTURE(same.bf16, same.fused, same.checkpointed);
+    const Outcome on_device = train(same), on_host = train(host);
+    CHECK(on_device.host == 0);
+    CHECK(on_device.peak - on_host.peak == 4 * trainable);
+    CHECK(on_host.host == 4 * trainable + slots);
+    CHECK(bit_equal(on_device, on_host));
   }
 }
 

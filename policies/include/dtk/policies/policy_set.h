@@ -7,6 +7,7 @@
 //   for (const PolicyReport& report : policies.reports()) print(report);
 #pragma once
 #include <c10/core/Device.h>
+#include <dtk/policies/chunk_ring.h>
 #include <dtk/policies/policy.h>
 #include <dtk/policies/policy_options.h>
 
@@ -27,8 +28,10 @@ class PolicySet {
  public:
   /// Makes each policy that `options` do not switch off and puts it into `seam`; whatever `seam.run` does
   /// runs within the sub-tree's module path. Throws PolicyError for a policy that was asked for and cannot
-  /// act, and for a seam that holds policies already.
-  PolicySet(const PolicyOptions& options, const Subject& subject, Seam& seam);
+  /// act, and for a seam that holds policies already. `engine` brings weights to the EMA in host memory; by
+  /// default LibTorch's for a device, none for the CPU.
+  PolicySet(const PolicyOptions& options, const Subject& subject, Seam& seam,
+            std::unique_ptr<CopyEngine> engine = nullptr);
 
   /// Around each forward pass, loss included; ends before backward.
   [[nodiscard]] std::unique_ptr<PolicyScope> forward_scope();

@@ -5,6 +5,8 @@ function(dtk_configure_target target)
   target_compile_features(${target} PUBLIC cxx_std_20)
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)
   target_compile_options(${target} PRIVATE ${DTK_WARNINGS} $<$<BOOL:${DTK_WERROR}>:-Werror>)
+  # Reading an operator's inputs in a callback needs it (DtkTorch.cmake); not passed on to others' programs.
+  target_compile_definitions(${target} PRIVATE NDEBUG)
   if(DTK_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${DTK_SANITIZE} -fno-omit-frame-pointer
                            -fno-sanitize-recover=undefined)
@@ -17,7 +19,8 @@ function(dtk_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;PRIVATE_DEPENDS" ${ARGN})
   add_library(dtk_${name} STATIC ${ARG_SOURCES})
   add_library(dtk::${name} ALIAS dtk_${name})
-  target_include_directories(dtk_${name} PUBLIC "${CMAKE_CURRENT_SOURCE_DIR}/include")
+  target_include_directories(dtk_${name} PUBLIC
+    "$<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include>")
   target_link_libraries(dtk_${name} PUBLIC ${ARG_DEPENDS} PRIVATE ${ARG_PRIVATE_DEPENDS})
   dtk_configure_target(dtk_${name})
 endfunction()

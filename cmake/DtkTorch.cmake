@@ -1,40 +1,64 @@
-# Imported target `torch` from a LibTorch or a torch wheel.
+# dtk_find_torch(HINTS <folders>): imported target dtk::torch from a LibTorch or a torch wheel; sets
+# DTK_TORCH_VERSION and DTK_TORCH_ROOT. Without a LibTorch there is no target afterwards. Installed with
+# the package, for find_package(dtk).
 #
 # Why not find_package(Torch): with a CUDA build of torch it demands nvcc and the whole toolkit even for
-# CPU programs, and its link line drags libtorch_cuda into every process. Programs here link torch_cpu and
-# c10 only; libtorch_cuda is loaded with dlopen when a CUDA device is wanted.
-if(TARGET torch)
-  return()
-endif()
-
+# CPU programs, and its link line drags libtorch_cuda into every process. dtk::torch is torch_cpu and c10
+# only; libtorch_cuda is loaded with dlopen when a CUDA device is wanted.
+#
+# The target does not define NDEBUG, although released libtorch is built with it. In the headers of 2.11 two
+# structs have one member more without: jit's CodeImpl, which stays within libtorch, and at::RecordFunction,
+# where it lies in padding (x86-64). That one is a flag which RecordFunction::inputs() checks and this libtorch
+# never sets, so only code that calls inputs() in a callback must be compiled with NDEBUG.
 set(TORCH_PREFIX "" CACHE PATH "Folder that holds LibTorch's include/ and lib/")
 
-file(GLOB _dtk_private_torch "${CMAKE_CURRENT_SOURCE_DIR}/.deps/venv/lib/python3*/site-packages/torch")
-find_library(DTK_TORCH_CPU torch_cpu
-  HINTS "${TORCH_PREFIX}" "$ENV{TORCH_PREFIX}" ${CMAKE_PREFIX_PATH} ${_dtk_private_torch}
-  PATH_SUFFIXES lib NO_CMAKE_SYSTEM_PATH)
-if(NOT DTK_TORCH_CPU)
-  message(FATAL_ERROR
-    "LibTorch was not found. Either run tests/run or examples/quickstart, which install the torch wheel in "
-    "the private folder .deps/, or point to an existing one: -DTORCH_PREFIX=/path/to/libtorch")
-endif()
+# The LibTorch of an earlier find_package(Torch), which must not meet a second one in the same process.
+function(dtk_stock_torch result)
+  set(found "")
+  if(TARGET torch_cpu)
+    get_target_property(found torch_cpu LOCATION)
+  elseif(TORCH_INSTALL_PREFIX)
+    set(found "${TORCH_INSTALL_PREFIX}/lib/libtorch_cpu.so")
+  endif()
+  if(NOT EXISTS "${found}")
+    set(found "")
+  endif()
+  set(${result} "${found}" PARENT_SCOPE)
+endfunction()
 
-get_filename_component(_dtk_torch_lib "${DTK_TORCH_CPU}" DIRECTORY)
-get_filename_component(_dtk_torch_root "${_dtk_torch_lib}" DIRECTORY)
-set(DTK_TORCH_LIB_DIR "${_dtk_torch_lib}" CACHE INTERNAL "")
+function(dtk_find_torch)
+  cmake_parse_arguments(ARG "" "" "HINTS" ${ARGN})
+  dtk_stock_torch(library)
+  if(NOT library)
+    find_library(DTK_TORCH_CPU torch_cpu
+      HINTS "${TORCH_PREFIX}" "$ENV{TORCH_PREFIX}" ${CMAKE_PREFIX_PATH} ${ARG_HINTS}
+      PATH_SUFFIXES lib NO_CMAKE_SYSTEM_PATH)
+    set(library "${DTK_TORCH_CPU}")
+  endif()
+  if(NOT library)
+    return()
+  endif()
 
-file(STRINGS "${_dtk_torch_root}/include/torch/headeronly/version.h" _dtk_torch_version
-     REGEX "define TORCH_VERSION_(MAJOR|MINOR) ")
-if(NOT _dtk_torch_version MATCHES "MAJOR 2;.*MINOR 11$")
-  message(WARNING "Tested with LibTorch 2.11 only; ${_dtk_torch_root} says: ${_dtk_torch_version}")
-endif()
+  get_filename_component(lib "${library}" DIRECTORY)
+  get_filename_component(root "${lib}" DIRECTORY)
+  set(version "an unknown version")
+  set(header "${root}/include/torch/headeronly/version.h")
+  if(EXISTS "${header}")
+    file(STRINGS "${header}" lines REGEX "define TORCH_VERSION_(MAJOR|MINOR) ")
+    string(REGEX REPLACE "[^;]*MAJOR ([0-9]+);.*MINOR ([0-9]+)" "\\1.\\2" version "${lines}")
+  endif()
+  set(DTK_TORCH_VERSION "${version}" PARENT_SCOPE)
+  set(DTK_TORCH_ROOT "${root}" PARENT_SCOPE)
+  if(TARGET dtk::torch)
+    return()
+  endif()
 
-add_library(torch INTERFACE IMPORTED GLOBAL)
-target_include_directories(torch SYSTEM INTERFACE
-  "${_dtk_torch_root}/include" "${_dtk_torch_root}/include/torch/csrc/api/include")
-target_link_directories(torch INTERFACE "${_dtk_torch_lib}")
-target_link_libraries(torch INTERFACE torch_cpu c10)
-# Released libtorch is built with NDEBUG; some of its structs differ without it.
-target_compile_definitions(torch INTERFACE NDEBUG)
-# The wheel's libraries find libcudart and friends by their own run path.
-target_link_options(torch INTERFACE "LINKER:-rpath,${_dtk_torch_lib}" "LINKER:--allow-shlib-undefined")
+  add_library(dtk::torch INTERFACE IMPORTED GLOBAL)
+  target_include_directories(dtk::torch SYSTEM INTERFACE
+    "${root}/include" "${root}/include/torch/csrc/api/include")
+  # Files, not names: after find_package(Torch), torch_cpu and c10 are targets with more behind them. CMake
+  # gives a program the folder of such a file as its run path.
+  target_link_libraries(dtk::torch INTERFACE "${library}" "${lib}/libc10.so")
+  # The wheel's libraries find libcudart and friends by their own run path.
+  target_link_options(dtk::torch INTERFACE "LINKER:--allow-shlib-undefined")
+endfunction()

@@ -2,6 +2,7 @@
 #include <dtk/policies/policy.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace dtk::policies {
 
@@ -10,6 +11,14 @@ Seam::Seam()
       keep([](std::string_view, at::Tensor value) { return value; }),
       attention([](at::Tensor q, at::Tensor k, at::Tensor v, const std::optional<at::Tensor>& mask,
                    double dropout) { return at::scaled_dot_product_attention(q, k, v, mask, dropout); }) {}
+
+at::Tensor Seam::subtree(std::string_view path, const std::function<at::Tensor(at::Tensor)>& module,
+                         at::Tensor input) const {
+  const SubtreeFn fn = [module](Tensors&& inputs) { return Tensors{module(std::move(inputs.front()))}; };
+  Tensors inputs;
+  inputs.push_back(std::move(input));
+  return std::move(run(path, fn, std::move(inputs)).front());
+}
 
 void Policy::apply(Seam& seam) {
   if (std::find(seam.policies.begin(), seam.policies.end(), name()) != seam.policies.end()) {

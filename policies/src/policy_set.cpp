@@ -26,7 +26,8 @@ class Scopes final : public PolicyScope {
 // The order of the seam's layers, from the inside out: a segment that checkpointing runs again must meet the
 // casts and the attention of its first run.
 PolicySet::PolicySet(const PolicyOptions& options, const Subject& subject, Seam& seam,
-                     std::unique_ptr<CopyEngine> engine) {
+                     std::unique_ptr<CopyEngine> engine)
+    : engine_(std::make_unique<SavedTensorEngineGuard>()) {
   seam.run = [inner = std::move(seam.run), named = run_with_module_path()](
                  std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
     const SubtreeFn within = [&](Tensors&& in) { return inner(path, fn, std::move(in)); };

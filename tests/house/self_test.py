@@ -23,7 +23,7 @@ CLEAN = {
     "policies/include/dtk/policies/ema.h": "#include <ATen/core/Tensor.h>\n#include <vector>\n",
     "policies/src/ema.cpp": '#include <dtk/policies/ema.h>\n#include "own.h"\n// std::cout << "a comment";\n',
     "policies/src/own.h": "// #include <dtk/toolkit/errors.h>\nint a = 1'000;\n",
-    "policies/CMakeLists.txt": "dtk_library(policies DEPENDS torch)  # never dtk::models\n",
+    "policies/CMakeLists.txt": "dtk_library(policies DEPENDS dtk::torch)  # never dtk::models\n",
     "models/src/dit.cpp": '#include <dtk/models/dit.h>\nauto s = "puts(1); exit(1)";\nvoid f() { a.abort(); }\n',
     "toolkit/src/trainer.cpp": "#include <dtk/policies/ema.h>\nint n = std::snprintf(b, 1, f);\n",
     "toolkit/programs/dit_train.cpp": "#include <iostream>\nint main() { std::cout << 1; std::exit(1); }\n",

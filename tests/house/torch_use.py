@@ -19,7 +19,7 @@ IN_CMAKE = [
     (re.compile(r"\b(?:torch_cuda|c10_cuda)\b"), "libtorch_cuda is loaded with dlopen, never linked"),
     (
         re.compile(r"-ltorch\b|\bTORCH_LIBRARIES\b|\bfind_package\s*\(\s*Torch\b"),
-        "this drags libtorch_cuda into every process; link the target `torch`",
+        "this drags libtorch_cuda into every process; link dtk::torch",
     ),
 ]
 

@@ -22,6 +22,14 @@ struct PolicyOptions {
     visit("ema", ema);
     visit("checkpoint", checkpoint);
   }
+
+  /// Every policy switched off: the baseline that a saving is measured against. Attention then stores its
+  /// weights, as it was written before there were fused kernels.
+  static PolicyOptions all_off() {
+    PolicyOptions options;
+    tables(options, [](const char*, auto& one) { one.enabled = Enabled::off; });
+    return options;
+  }
   friend bool operator==(const PolicyOptions&, const PolicyOptions&) = default;
 };
 

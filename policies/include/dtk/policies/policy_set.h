@@ -3,13 +3,14 @@
 //   PolicySet policies(options, {device, parameters, paths}, seam);
 //   { const auto scope = policies.forward_scope(); loss = forward(); }
 //   loss.backward();
-//   policies.before_step(); optimizer.step(); policies.after_step();
+//   policies.step(optimizer);
 //   for (const PolicyReport& report : policies.reports()) print(report);
 #pragma once
 #include <c10/core/Device.h>
 #include <dtk/policies/chunk_ring.h>
 #include <dtk/policies/policy.h>
 #include <dtk/policies/policy_options.h>
+#include <dtk/policies/saved_tensors.h>
 
 #include <memory>
 #include <string>
@@ -28,7 +29,8 @@ class PolicySet {
  public:
   /// Makes each policy that `options` do not switch off and puts it into `seam`; whatever `seam.run` does
   /// runs within the sub-tree's module path. Throws PolicyError for a policy that was asked for and cannot
-  /// act, and for a seam that holds policies already. `engine` brings weights to the EMA in host memory; by
+  /// act, and for a seam that holds policies already. The set must outlive the backward passes: it holds the
+  /// engine that checkpointing needs (saved_tensors.h). `engine` brings weights to the EMA in host memory; by
   /// default LibTorch's for a device, none for the CPU.
   PolicySet(const PolicyOptions& options, const Subject& subject, Seam& seam,
             std::unique_ptr<CopyEngine> engine = nullptr);
@@ -38,6 +40,13 @@ class PolicySet {
   /// Before and after each optimizer step.
   void before_step();
   void after_step();
+  /// optimizer.step() between the two.
+  template <class Optimizer>
+  void step(Optimizer& optimizer) {
+    before_step();
+    optimizer.step();
+    after_step();
+  }
   /// The weights to sample with; null if no policy has any.
   std::unique_ptr<WeightExchange> sampling_weights();
 
@@ -46,6 +55,7 @@ class PolicySet {
   const std::vector<std::unique_ptr<Policy>>& list() const { return list_; }
 
  private:
+  std::unique_ptr<SavedTensorEngineGuard> engine_;
   std::vector<std::unique_ptr<Policy>> list_;
   std::vector<PolicyReport> off_;
 };

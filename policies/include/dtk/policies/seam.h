@@ -33,6 +33,11 @@ struct Seam {
   Attention attention;                // default: at::scaled_dot_product_attention
   std::vector<std::string> policies;  // names of those put in, so that none is put in twice
   Seam();
+
+  /// run() for a sub-tree of one tensor: module(input). The module is copied, as it may run again in
+  /// backward; holders of torch::nn share what they hold.
+  at::Tensor subtree(std::string_view path, const std::function<at::Tensor(at::Tensor)>& module,
+                     at::Tensor input) const;
 };
 
 }  // namespace dtk::policies

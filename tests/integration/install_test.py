@@ -1,0 +1,197 @@
+"""install_test.py BUILD COMPILER LAUNCHER LIBTORCH: the installed package, as a stranger's project meets it.
+
+Installs BUILD into a prefix below BUILD/tests/install_test and builds examples/own_network there against it,
+without a build type: neither optimised nor with NDEBUG, as a stranger may.
+"""
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/house"))
+import linked_libraries  # noqa: E402
+
+EXAMPLE = ROOT / "examples/own_network"
+MOST_LINES = 12
+BUILD = COMPILER = LAUNCHER = LIBTORCH = ""
+
+# A stranger's project that asks for dtk after LibTorch's own package, whose targets these stand for.
+STOCK = """\
+cmake_minimum_required(VERSION 3.25)
+project(stock LANGUAGES CXX)
+add_library(torch_cpu SHARED IMPORTED)
+set_target_properties(torch_cpu PROPERTIES IMPORTED_CONFIGURATIONS RELEASE
+  IMPORTED_LOCATION_RELEASE "{libtorch}/lib/libtorch_cpu.so" INTERFACE_LINK_LIBRARIES libmore_behind.so)
+add_library(c10 SHARED IMPORTED)
+set_target_properties(c10 PROPERTIES IMPORTED_LOCATION "{libtorch}/lib/libc10.so")
+add_library(torch INTERFACE IMPORTED)
+add_subdirectory("{example}" own)
+"""
+
+
+def work() -> Path:
+    return Path(BUILD).resolve() / "tests/install_test"
+
+
+def run(*command: object, **options) -> subprocess.CompletedProcess:
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)
+
+
+def configure(source: Path, build: Path, prefix: object) -> subprocess.CompletedProcess:
+    environment = {name: value for name, value in os.environ.items() if name != "CMAKE_PREFIX_PATH"}
+    return run(
+        "cmake", "-G", "Ninja", "-S", source, "-B", build,
+        f"-DCMAKE_PREFIX_PATH={prefix}",
+        f"-DCMAKE_CXX_COMPILER={COMPILER}",
+        f"-DCMAKE_CXX_COMPILER_LAUNCHER={LAUNCHER}",
+        env=environment,
+    )  # fmt: skip
+
+
+def one_line(text: str) -> str:
+    return re.sub(r"\s+", " ", text)
+
+
+@functools.cache
+def prefix() -> Path:
+    shutil.rmtree(work(), ignore_errors=True)
+    result = run("cmake", "--install", BUILD, "--prefix", work() / "prefix")
+    assert result.returncode == 0, result.stderr
+    return work() / "prefix"
+
+
+@functools.cache
+def own_network() -> Path:
+    build = work() / "own_network"
+    for result in (configure(EXAMPLE, build, f"{prefix()};{LIBTORCH}"), run("cmake", "--build", build)):
+        assert result.returncode == 0, result.stdout + result.stderr
+    return build
+
+
+class Install(unittest.TestCase):
+    def test_holds_the_two_libraries_and_their_package(self):
+        files = {path.relative_to(prefix()).as_posix() for path in prefix().rglob("*") if path.is_file()}
+        headers = {
+            path.relative_to(ROOT / library).as_posix()
+            for library in ("policies", "models")
+            for path in (ROOT / library / "include").rglob("*.h")
+        }
+        self.assertIn("include/dtk/policies/policy_set.h", headers)
+        self.assertEqual({name for name in files if name.startswith("include/")}, headers)
+        others = {Path(name).name for name in files - headers}
+        targets = {name for name in others if re.fullmatch(r"dtkTargets(-\w+)?\.cmake", name)}
+        self.assertEqual(len(targets), 2, others)
+        package = {"dtkConfig.cmake", "dtkConfigVersion.cmake", "DtkTorch.cmake"}
+        self.assertEqual(others - targets, {"libdtk_policies.a", "libdtk_models.a"} | package)
+
+    def test_programs_are_a_component_and_find_libtorch(self):
+        place = work() / "programs"
+        prefix()
+        result = run("cmake", "--install", BUILD, "--prefix", place, "--component", "programs")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        files = sorted(path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_file())
+        self.assertEqual(files, ["bin/dit-sample", "bin/dit-train"])
+        self.assertEqual(run(place / "bin/dit-train", "--help").returncode, 0)
+
+
+class OwnNetwork(unittest.TestCase):
+    def test_trains_under_the_defaults_and_prints_the_measured_saving(self):
+        result = run(own_network() / "own_network")
+        print(result.stdout)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        without, attention, defaults = re.split(r"^\S.*\n", result.stdout, flags=re.MULTILINE)[1:4]
+        peaks = [int(value) for value in re.findall(r"peak: (\d+) bytes", result.stdout)]
+        self.assertEqual(len(peaks), 3)
+        summary = re.search(r"^saved: (\d+) bytes of (\d+) \((\d+) by attention alone\)$", result.stdout, re.M)
+        saved, of, alone = (int(value) for value in summary.groups())
+        self.assertEqual((saved, of, alone), (peaks[0] - peaks[2], peaks[0], peaks[0] - peaks[1]))
+        self.assertGreater(saved, alone)
+        self.assertGreater(alone, 0)
+        for part in (without, attention, defaults):
+            first, last = (float(value) for value in re.findall(r"loss (\S+)", part))
+            self.assertLess(last, first / 2)
+            reports = re.findall(r"^  (\w+) (?:on|off): ", part, re.M)
+            self.assertEqual(reports, ["precision", "attention", "ema", "checkpoint"])
+        self.assertEqual(*(re.findall(r"loss \S+", part) for part in (attention, defaults)))
+        self.assertNotIn(" on: ", without)
+        self.assertIn("attention on: fused kernels, no weights are stored\n", attention)
+        self.assertIn("attention on: fused kernels, no weights are stored\n", defaults)
+        self.assertIn("checkpoint on: recomputes 5 sub-trees in 5 segments, from blocks.0", defaults)
+
+    def test_few_lines_name_dtk(self):
+        lines = [line for path in EXAMPLE.iterdir() for line in path.read_text().split("\n") if "dtk" in line]
+        self.assertGreater(len(lines), 4)
+        self.assertLessEqual(len(lines), MOST_LINES, "\n".join(lines))
+        hiding = ("using", "namespace", "define")
+        self.assertFalse([line for line in lines if any(word in line for word in hiding) or line.count(";") > 1])
+
+    def test_takes_nothing_from_the_stranger(self):
+        rules = (own_network() / "build.ninja").read_text()
+        self.assertNotIn("NDEBUG", rules)
+        needed = linked_libraries.needed(own_network() / "own_network")
+        self.assertIn("libtorch_cpu.so", needed)
+        self.assertFalse([name for name in needed if linked_libraries.FORBIDDEN.match(name)])
+
+
+class Package(unittest.TestCase):
+    def project(self, name: str, text: str) -> Path:
+        source = work() / name
+        source.mkdir(exist_ok=True)
+        (source / "CMakeLists.txt").write_text(text)
+        return source
+
+    def libtorch(self, name: str, minor: int | None = None) -> Path:
+        """A folder that looks like the LibTorch in use, at another place and perhaps of another version."""
+        folder = work() / name
+        header = Path("include/torch/headeronly/version.h")
+        (folder / header).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "include/torch/csrc/api/include").mkdir(parents=True, exist_ok=True)
+        text = (Path(LIBTORCH) / header).read_text()
+        if minor is not None:
+            text = re.sub(r"(TORCH_VERSION_MINOR) \d+", rf"\1 {minor}", text)
+        (folder / header).write_text(text)
+        if not (folder / "lib").exists():
+            (folder / "lib").symlink_to(Path(LIBTORCH) / "lib")
+        return folder
+
+    def test_another_version_is_refused(self):
+        text = (EXAMPLE / "CMakeLists.txt").read_text()
+        source = self.project("version", text.replace("find_package(dtk 0.1 ", "find_package(dtk 0.2 "))
+        self.assertNotEqual((source / "CMakeLists.txt").read_text(), text)
+        result = configure(source, source / "build", prefix())
+        self.assertEqual(result.returncode, 1)
+        self.assertIn('compatible with requested version "0.2"', one_line(result.stderr))
+        self.assertRegex(one_line(result.stderr), r"dtkConfig\.cmake, version: 0\.1\.\d+")
+
+    def test_another_libtorch_is_refused(self):
+        folder = self.libtorch("libtorch-2.10", minor=10)
+        result = configure(EXAMPLE, work() / "libtorch-2.10-build", f"{prefix()};{folder}")
+        self.assertEqual(result.returncode, 1)
+        self.assertRegex(
+            one_line(result.stderr),
+            r"dtk was built with LibTorch 2\.\d+, and \S*/libtorch-2\.10 holds 2\.10; build dtk with "
+            r"that one, or point to a LibTorch 2\.\d+: -DTORCH_PREFIX=/path/to/libtorch",
+        )
+
+    def test_the_libtorch_that_the_stranger_found_first_is_used(self):
+        folder = self.libtorch("stock-libtorch")
+        source = self.project("stock", STOCK.format(libtorch=folder, example=EXAMPLE))
+        result = configure(source, source / "build", f"{prefix()};{LIBTORCH}")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        rules = (source / "build/build.ninja").read_text()
+        self.assertIn(f"{folder}/lib/libtorch_cpu.so", rules)
+        self.assertNotIn(f"{LIBTORCH}/lib/libtorch_cpu.so", rules)
+        self.assertNotIn("libmore_behind", rules)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 5:
+        sys.exit(__doc__)
+    BUILD, COMPILER, LAUNCHER, LIBTORCH = sys.argv[1:5]
+    unittest.main(argv=[sys.argv[0], *sys.argv[5:]])

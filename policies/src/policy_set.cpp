@@ -26,8 +26,9 @@ class Scopes final : public PolicyScope {
 // The order of the seam's layers, from the inside out: a segment that checkpointing runs again must meet the
 // casts and the attention of its first run.
 PolicySet::PolicySet(const PolicyOptions& options, const Subject& subject, Seam& seam) {
-  seam.run = [inner = std::move(seam.run), named = run_with_module_path()](
-                 std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
+  Seam changed = seam;  // what is refused leaves the seam as it was
+  changed.run = [inner = std::move(changed.run), named = run_with_module_path()](
+                    std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
     const SubtreeFn within = [&](Tensors&& in) { return inner(path, fn, std::move(in)); };
     return named(path, within, std::move(inputs));
   };
@@ -45,7 +46,8 @@ PolicySet::PolicySet(const PolicyOptions& options, const Subject& subject, Seam&
   add(options.ema, "ema", [&] { return std::make_unique<Ema>(options.ema, subject.parameters); });
   add(options.checkpoint, "checkpoint",
       [&] { return std::make_unique<CheckpointPolicy>(options.checkpoint, subject.paths); });
-  for (const auto& policy : list_) policy->apply(seam);
+  for (const auto& policy : list_) policy->apply(changed);
+  seam = std::move(changed);
 }
 
 std::unique_ptr<PolicyScope> PolicySet::forward_scope() {

@@ -28,8 +28,9 @@ class Scopes final : public PolicyScope {
 PolicySet::PolicySet(const PolicyOptions& options, const Subject& subject, Seam& seam,
                      std::unique_ptr<CopyEngine> engine)
     : engine_(std::make_unique<SavedTensorEngineGuard>()) {
-  seam.run = [inner = std::move(seam.run), named = run_with_module_path()](
-                 std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
+  Seam changed = seam;  // what is refused leaves the seam as it was
+  changed.run = [inner = std::move(changed.run), named = run_with_module_path()](
+                    std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
     const SubtreeFn within = [&](Tensors&& in) { return inner(path, fn, std::move(in)); };
     return named(path, within, std::move(inputs));
   };
@@ -48,7 +49,8 @@ PolicySet::PolicySet(const PolicyOptions& options, const Subject& subject, Seam&
       [&] { return std::make_unique<Ema>(options.ema, subject.parameters, std::move(engine)); });
   add(options.checkpoint, "checkpoint",
       [&] { return std::make_unique<CheckpointPolicy>(options.checkpoint, subject.paths); });
-  for (const auto& policy : list_) policy->apply(seam);
+  for (const auto& policy : list_) policy->apply(changed);
+  seam = std::move(changed);
 }
 
 std::unique_ptr<PolicyScope> PolicySet::forward_scope() {

@@ -50,6 +50,9 @@ lr = 1e-3
 steps = {SAMPLE_STEPS}
 guidance = 2.0
 per_class = 2
+
+[policies.precision]
+cpu = "fp32"
 """
 
 

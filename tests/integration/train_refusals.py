@@ -1,6 +1,7 @@
 """dit-train: what it refuses and how it fails, each with its exit code and its whole message."""
 
 import gzip
+import json
 import resource
 import signal
 
@@ -194,13 +195,15 @@ class Memory(ProgramTest):
         resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
 
     def test_a_model_that_does_not_fit(self):
-        result = self.train(options={"preexec_fn": self.limit}, **self.HUGE)
-        self.assertEqual(result.returncode, MEMORY)
-        self.assertRegex(
-            result.stderr,
-            r"^dit-train: out of CPU memory: \d{10,} bytes asked for by model with \d+ bytes alive "
-            r"\(parameters \d+\); " + self.ADVICE + "\n$",
-        )
+        for precision in ("fp32", "default"):  # with the second, the measurement is the first to build it
+            values = {**self.HUGE, "policies__precision__cpu": precision}
+            result = self.train(options={"preexec_fn": self.limit}, **values)
+            self.assertEqual(result.returncode, MEMORY)
+            self.assertRegex(
+                result.stderr,
+                r"^dit-train: out of CPU memory: \d{10,} bytes asked for by model with \d+ bytes alive "
+                r"\(parameters \d+\); " + self.ADVICE + "\n$",
+            )
 
     def test_a_model_that_does_not_fit_without_the_ledger(self):
         result = self.train(options={"preexec_fn": self.limit}, memory__ledger="false", **self.HUGE)
@@ -210,6 +213,54 @@ class Memory(ProgramTest):
             r"^dit-train: out of CPU memory: can't allocate memory: you tried to allocate \d{10,} bytes\. "
             r"Error code 12 \(Cannot allocate memory\); " + self.ADVICE + "\n$",
         )
+
+
+class Budget(ProgramTest):
+    MESSAGE = (
+        r"^dit-train: memory budget of {} bytes exceeded: \d+ bytes asked for by {} with \d+ bytes alive \({}\); "
+        + Memory.ADVICE
+        + "\n$"
+    )
+
+    def assert_exceeded(self, budget: str, size: int, asked_by: str, alive: str) -> None:
+        result = self.train(memory__budget=budget)
+        self.assertEqual(result.returncode, MEMORY, result.stderr)
+        self.assertRegex(result.stderr, self.MESSAGE.format(size, asked_by, alive))
+
+    def test_a_model_above_it(self):
+        self.assert_exceeded("10kB", 10000, "model", r"parameters \d+")
+        self.assertFalse((self.folder / "run").exists())
+        self.assert_done(self.train(memory__budget="1 MB"))
+
+    def test_a_step_above_it(self):
+        owners = r"parameters \d+, optimizer \d+, ema \d+, saved \d+, data \d+, temporaries \d+"
+        self.assert_exceeded("200 kB", 200000, r"aten::\w+", owners)
+        self.assertEqual([line["event"] for line in self.log()], ["start"])
+        self.assertEqual(self.checkpoints(), [])
+        result = self.train(memory__budget="400 kB")
+        self.assert_done(result)
+        self.assertIn(
+            "\nrun holds an earlier start that came to no step; this run takes its place\n", result.stdout
+        )
+        self.assertIn("\nbudget = 400000  # --set\n", (self.folder / "run/config.toml").read_text())
+        peak = json.loads((self.folder / "run/memory.json").read_text())["peak"]["bytes"]
+        self.assertGreater(peak, 200000)
+        self.assertLessEqual(peak, 400000)
+
+    def test_it_is_no_part_of_the_result_and_may_change_on_resume(self):
+        self.copy_finished_run()
+        self.assert_done(self.train(memory__budget="1 MB", train__out="within"))
+        self.assert_same_state(LAST, LAST.replace("run", "within"))
+        self.assert_done(self.train("--resume", "latest", memory__budget="1 MB", train__steps=STEPS + 1))
+
+    def test_without_the_ledger_it_is_refused(self):
+        self.assert_fails(
+            self.train(memory__budget="1 MB", memory__ledger="false"),
+            CONFIGURATION,
+            "--set memory.budget=1 MB: memory.budget needs the ledger, and memory.ledger = false; remove one of "
+            "them",
+        )
+        self.assertFalse((self.folder / "run").exists())
 
 
 class Failures(ProgramTest):

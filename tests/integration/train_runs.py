@@ -45,7 +45,8 @@ class DoneRun(ProgramTest):
         saved = (self.run_folder / "config.toml").read_text()
         self.assertIn('out = "run"  # tiny.toml:2\nseed = 0  # default\n', saved)
         self.assertTrue(self.output.startswith(saved + "\ndata: 200 images 1x8x8, 4 classes"), self.output)
-        self.assertEqual(self.output.count("[policies.ema]"), 1)
+        for policy in ("precision", "attention", "ema", "checkpoint"):
+            self.assertEqual(self.output.count(f"\n[policies.{policy}]\nenabled = \"default\"  # default\n"), 1)
         printed = self.train("--print-config")
         self.assert_done(printed)
         self.assertEqual(printed.stdout, saved)
@@ -59,6 +60,17 @@ class DoneRun(ProgramTest):
             r"peak memory   \d+\.\d KiB\n"
             rf"checkpoint    {LAST}\n"
             rf"samples       run/samples/step-{STEPS:08}\.png\n$",
+        )
+
+    def test_ends_with_what_each_policy_saved(self):
+        self.assertRegex(
+            self.output,
+            r"\npolicies, and by how much each lowers the peak of a step \(measured by leaving it out\)\n"
+            r"  precision   off         0 B   fp32: .*\n"
+            r"  attention   on  +-?\d+(\.\d [KM]i| )B   fused kernels, no weights are stored\n"
+            r"  ema         on          0 B   training device is the CPU, nothing to move; .*\n"
+            r"  checkpoint  on  +-?\d+(\.\d [KM]i| )B   recomputes 1 sub-trees in 1 segments, .*\n"
+            r"\nfinal loss",
         )
 
     def test_prints_plain_lines_without_a_terminal(self):
@@ -228,6 +240,24 @@ class Signals(ProgramTest):
         command = output.rstrip("\n").split(" dit-sample ")[1].split(" ")
         self.assert_done(self.sample(*command, "--steps", "1"))
         self.assertEqual(os.listdir(self.folder / "run/samples"), [f"step-{STEPS:08}.png"])
+
+
+class Precision(ProgramTest):
+    FIGURES = r"measured: bf16 \d+\.\d ms, fp32 \d+\.\d ms a step \(fastest of \d\)"
+
+    def test_by_default_it_is_measured_once_and_saved(self):
+        result = self.train(policies__precision__cpu="default")
+        self.assert_done(result)
+        line = re.search(rf"(?m)^precision on this CPU, ({self.FIGURES}); taken: (bf16|fp32)$", result.stdout)
+        self.assertIsNotNone(line, result.stdout)
+        saved = (self.folder / "run/config.toml").read_text()
+        self.assertIn(f'\nenabled = "default"  # default\ncpu = "{line[2]}"  # {line[1]}\n', saved)
+        self.assertTrue(result.stdout.startswith(saved + "\ndata: "))
+        arguments = ["--config", "run/config.toml", "--set", "train.out=again", "--device", "cpu"]
+        again = execute(programs.TRAIN, self.folder, *arguments)
+        self.assert_done(again)
+        self.assertNotIn("precision on this CPU", again.stdout)
+        self.assert_same_state(LAST, LAST.replace("run", "again"))
 
 
 class Ledger(ProgramTest):

@@ -22,18 +22,22 @@ class Witness final : public SavedTensorLayer {
   std::unique_ptr<SavedTensor> pack(const at::Tensor& tensor, const SavedTensorStack& below) override {
     CHECK_FALSE(tensor.requires_grad());
     log_.push_back(name_);
-    return std::make_unique<Handle>(below.pack(tensor), alive);
+    return std::make_unique<Handle>(below.pack(tensor), alive_);
   }
-  int alive = 0;
+  int alive() const { return *alive_; }
 
  private:
   struct Handle final : SavedTensor {
-    Handle(std::unique_ptr<SavedTensor> under, int& count) : kept(std::move(under)), alive(count) { ++alive; }
-    ~Handle() override { --alive; }
+    Handle(std::unique_ptr<SavedTensor> under, std::shared_ptr<int> count)
+        : kept(std::move(under)), alive(std::move(count)) {
+      ++*alive;
+    }
+    ~Handle() override { --*alive; }
     at::Tensor unpack() override { return kept->unpack(); }
-    std::unique_ptr<SavedTensor> kept;
-    int& alive;
+    const std::unique_ptr<SavedTensor> kept;
+    const std::shared_ptr<int> alive;
   };
+  const std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // a graph may outlive its layer
   const std::string name_;
   std::vector<std::string>& log_;
 };
@@ -59,10 +63,10 @@ TEST_CASE("layers see each saved tensor from the top down, and only while their 
   CHECK(log == std::vector<std::string>{"offload", "ledger"});
   z = y.exp();
   CHECK(log.size() == 2);
-  CHECK(ledger->alive == 1);
+  CHECK(ledger->alive() == 1);
   torch::autograd::backward({z.sum()}, {});
-  CHECK(ledger->alive == 0);
-  CHECK(offload->alive == 0);
+  CHECK(ledger->alive() == 0);
+  CHECK(offload->alive() == 0);
 }
 
 TEST_CASE("without the engine guard the stack is not asked, and the guard ends cleanly") {
@@ -128,9 +132,9 @@ TEST_CASE("retain_graph, double backward and dropped graphs leave nothing behind
   {
     const at::Tensor y = x.exp().sum();
     torch::autograd::backward({y}, {}, /*retain_graph=*/true);
-    CHECK(witness->alive == 1);
+    CHECK(witness->alive() == 1);
     torch::autograd::backward({y}, {});
-    CHECK(witness->alive == 0);
+    CHECK(witness->alive() == 0);
   }
   {
     const at::Tensor y = x.exp().sum();
@@ -139,7 +143,7 @@ TEST_CASE("retain_graph, double backward and dropped graphs leave nothing behind
     CHECK(at::allclose(second[0], x.detach().exp()));
   }
   for (int i = 0; i < 100; ++i) const at::Tensor dropped = x.exp();
-  CHECK(witness->alive == 0);
+  CHECK(witness->alive() == 0);
 }
 
 TEST_CASE("the stack travels with LibTorch's thread state, as to the engine's worker threads") {

@@ -100,3 +100,32 @@ TEST_CASE("config rules: EMA samples without an EMA are an error only if asked f
       "base.toml:4:14: sample.ema = true needs EMA weights, and policies.ema.enabled = false; set sample.ema "
       "= false, or enable the policy");
 }
+
+TEST_CASE("config rules: a memory budget needs the ledger") {
+  const std::string message = "memory.budget needs the ledger, and memory.ledger = false; remove one of them";
+  CHECK(error_in(runnable + "memory.budget = \"2GB\"\nmemory.ledger = false") ==
+        "base.toml:3:17: " + message);
+  CHECK(error_in(runnable + "memory.ledger = false", {"memory.budget=2GB"}) ==
+        "--set memory.budget=2GB: " + message);
+  CHECK(read(runnable + "memory.budget = \"2GB\"\nmemory.ledger = true").config.memory.budget->bytes ==
+        2000000000);
+  CHECK(read(runnable + "memory.budget = 1\nmemory.ledger = false", {"memory.budget=default"})
+            .config.memory.ledger == false);
+}
+
+TEST_CASE("config rules: the precision on a CPU is read only where the default decides") {
+  for (const std::string cpu : {"bf16", "fp32"}) {
+    for (const std::string enabled : {"true", "false"}) {
+      CHECK(error_in(runnable + "policies.precision.cpu = \"" + cpu +
+                     "\"\npolicies.precision.enabled = " + enabled) ==
+            "base.toml:3:26: policies.precision.cpu decides what \"default\" means, and "
+            "policies.precision.enabled = " +
+                enabled + " is not the default; remove one of them");
+    }
+    CHECK(read(runnable, {"policies.precision.cpu=" + cpu}).config.policies.precision.cpu == cpu);
+  }
+  for (const std::string enabled : {"true", "false"}) {
+    CHECK(read(runnable, {"policies.precision.enabled=" + enabled, "policies.precision.cpu=probe"})
+              .config.policies.precision.cpu == "probe");
+  }
+}

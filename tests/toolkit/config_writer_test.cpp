@@ -60,7 +60,17 @@ RunConfig custom_from_folder() {
                    .seed = 5,
                    .ema = false};
   config.memory.ledger = false;
-  config.policies.ema = {.enabled = Enabled::off, .decay = 0.995, .warmup = false};
+  config.policies.precision = {
+      .enabled = Enabled::off, .cpu = "probe", .fp32 = {"final_layer", "a\"b\\c, d] # e", "x\n"}};
+  config.policies.attention.enabled = Enabled::off;
+  config.policies.ema = {.enabled = Enabled::off,
+                         .decay = 0.995,
+                         .warmup = false,
+                         .every = 5,
+                         .device = "same",
+                         .pinned = false};
+  config.policies.checkpoint = {
+      .enabled = Enabled::on, .targets = {}, .every = 2, .segment = 3, .keep = "all"};
   return config;
 }
 
@@ -70,6 +80,8 @@ RunConfig published_from_idx() {
   config.data.images = "images.gz";
   config.data.labels = "labels.gz";
   config.schedule.kind = "constant";  // leaves schedule.final without use
+  config.memory.budget = dtk::ByteSize{9223372036854775807};
+  config.policies.precision.cpu = "bf16";
   config.policies.ema.enabled = Enabled::on;
   return config;
 }
@@ -189,11 +201,30 @@ ema = true  # default
 
 [memory]
 ledger = true  # default
+# budget is not set
+
+[policies.precision]
+enabled = "default"  # default
+cpu = "probe"  # default
+fp32 = ["final_layer"]  # default
+
+[policies.attention]
+enabled = "default"  # default
 
 [policies.ema]
 enabled = "default"  # default
 decay = 0.9999  # default
 warmup = true  # default
+every = 1  # default
+device = "cpu"  # default
+pinned = true  # default
+
+[policies.checkpoint]
+enabled = "default"  # default
+targets = ["blocks.*"]  # default
+every = 1  # default
+segment = 1  # default
+keep = "block"  # default
 )");
 }
 
@@ -203,6 +234,24 @@ TEST_CASE("config writer: a default without effect does not become a request") {
   const std::string printed = print_config(loaded);
   CHECK(has_line(printed, "# ema = true has no effect: policies.ema.enabled = false"));
   CHECK(read_back(printed) == loaded.config);
+}
+
+TEST_CASE("config writer: a policy that nobody asked for stays at its default when read back") {
+  const std::string text = "train.steps = 1\nmodel.name = \"DiT-S/4\"\n";
+  LoadedConfig loaded = parse_config(text, "base.toml", {});
+  const std::string printed = print_config(loaded);
+  for (const std::string policy : {"precision", "attention", "ema", "checkpoint"}) {
+    INFO(policy);
+    CHECK_THAT(printed, Catch::Contains("\n[policies." + policy + "]\nenabled = \"default\"  # default\n"));
+  }
+  CHECK(read_back(printed) == loaded.config);
+
+  loaded.config.policies.precision.cpu = "bf16";
+  loaded.origins["policies.precision.cpu"] = "measured: bf16 12.1 ms, fp32 20.3 ms a step (fastest of 7)";
+  const std::string decided = print_config(loaded);
+  CHECK(has_line(decided, "cpu = \"bf16\"  # measured: bf16 12.1 ms, fp32 20.3 ms a step (fastest of 7)"));
+  CHECK_THAT(decided, Catch::Contains("[policies.precision]\nenabled = \"default\"  # default\n"));
+  CHECK(read_back(decided) == loaded.config);
 }
 
 TEST_CASE("config writer: a file name cannot break the text") {
@@ -232,12 +281,31 @@ TEST_CASE("differences: every table, unset options too") {
 }
 
 TEST_CASE("resume: which keys may change") {
-  CHECK(dtk::keys_that_may_change_on_resume() ==
-        std::vector<std::string>{"train.out", "train.threads", "train.steps", "train.seconds",
-                                 "train.log_every", "train.checkpoint_every", "train.keep_checkpoints",
-                                 "train.allow_thread_change", "data.prefetch", "sample.sampler",
-                                 "sample.steps", "sample.guidance", "sample.cfg_channels", "sample.per_class",
-                                 "sample.seed", "sample.ema", "memory.ledger"});
+  CHECK(dtk::keys_that_may_change_on_resume() == std::vector<std::string>{"train.out",
+                                                                          "train.threads",
+                                                                          "train.steps",
+                                                                          "train.seconds",
+                                                                          "train.log_every",
+                                                                          "train.checkpoint_every",
+                                                                          "train.keep_checkpoints",
+                                                                          "train.allow_thread_change",
+                                                                          "data.prefetch",
+                                                                          "sample.sampler",
+                                                                          "sample.steps",
+                                                                          "sample.guidance",
+                                                                          "sample.cfg_channels",
+                                                                          "sample.per_class",
+                                                                          "sample.seed",
+                                                                          "sample.ema",
+                                                                          "memory.ledger",
+                                                                          "memory.budget",
+                                                                          "policies.ema.device",
+                                                                          "policies.ema.pinned",
+                                                                          "policies.checkpoint.enabled",
+                                                                          "policies.checkpoint.targets",
+                                                                          "policies.checkpoint.every",
+                                                                          "policies.checkpoint.segment",
+                                                                          "policies.checkpoint.keep"});
 }
 
 TEST_CASE("resume: another configuration is refused with the keys that differ") {

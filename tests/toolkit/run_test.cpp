@@ -35,6 +35,7 @@ LoadedConfig tiny(const std::string& out) {
   loaded.config.data.labels = "made up";
   loaded.config.train.out = out;
   loaded.config.train.checkpoint_every = 8;
+  loaded.config.policies.precision.cpu = "fp32";  // precision_choice_test.cpp measures
   return loaded;
 }
 

@@ -31,7 +31,7 @@ std::optional<int64_t> parse_bytes(const std::string& text) {
   const std::optional<double> scale = unit_of(unit);
   if (!scale) return std::nullopt;
   const double bytes = std::floor(number * *scale);
-  if (!(bytes >= 0 && bytes < 9.2e18)) return std::nullopt;
+  if (!(bytes >= 0 && bytes < 0x1p63)) return std::nullopt;
   return static_cast<int64_t>(bytes);
 }
 

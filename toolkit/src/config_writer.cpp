@@ -64,6 +64,9 @@ std::vector<std::string> collect_changeable_keys() {
       "train.keep_checkpoints",
       "train.allow_thread_change",
       "data.prefetch",
+      // Where the average lives, not what it is: to the bit on the CPU, and no weight ever depends on it.
+      "policies.ema.device",
+      "policies.ema.pinned",
   };
   std::vector<std::string> found;
   for (const KeyInfo& info : all_keys()) {

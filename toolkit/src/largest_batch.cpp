@@ -10,16 +10,18 @@
 namespace dtk {
 namespace {
 
-// Bytes at the peak of one step, or 0 if the budget does not hold it.
+// Bytes at the peak of one step, or 0 if the budget does not hold it. What the program holds besides does not
+// count.
 int64_t peak_of_step(const RunConfig& config, const std::shared_ptr<const DataSource>& data) {
   policies::cpu_accounts().reset_phases("build");
   const policies::CountingAllocatorGuard counting;
-  const policies::MemoryBudgetGuard budget(policies::cpu_accounts(), config.memory.budget->bytes);
+  const int64_t held = policies::cpu_accounts().live_bytes();
+  const policies::MemoryBudgetGuard budget(policies::cpu_accounts(), held + config.memory.budget->bytes);
   SteadyClock clock;
   try {
     Trainer trainer(config, c10::Device(c10::kCPU), data, clock);
     trainer.step();
-    return policies::highest(policies::cpu_accounts().phases()).peak.bytes;
+    return policies::highest(policies::cpu_accounts().phases()).peak.bytes - held;
   } catch (const c10::OutOfMemoryError&) {
     return 0;
   }

@@ -1,10 +1,12 @@
 #include <dtk/policies/guards.h>
+#include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/precision_probe.h>
 #include <dtk/toolkit/precision_choice.h>
 #include <dtk/toolkit/streams.h>
 #include <dtk/toolkit/trial_step.h>
 
 #include <algorithm>
+#include <optional>
 
 namespace dtk {
 namespace {
@@ -14,9 +16,16 @@ constexpr double kSeconds = 5;
 // Enough rows for the products to be as efficient as in the run, and little memory beside it.
 constexpr int64_t kMostSamples = 16;
 
+models::Dit build_model(const RunConfig& config, c10::Device device) {
+  const policies::OwnerScope owner(policies::Category::parameters, "model");
+  return {config.model, device, policies::make_generator(device, stream_seed(config.train.seed, "probe"))};
+}
+
 policies::PrecisionTimes measure(const RunConfig& config, c10::Device device, Clock& clock) {
-  const models::Dit model(config.model, device,
-                          policies::make_generator(device, stream_seed(config.train.seed, "probe")));
+  // A model that does not fit does so here first, and the ledger says more about it.
+  std::optional<policies::CountingAllocatorGuard> counting;
+  if (config.memory.ledger) counting.emplace();
+  const models::Dit model = build_model(config, device);
   RunConfig quiet = config;
   quiet.memory.ledger = false;
   const int64_t batch = std::min(kMostSamples, config.data.batch / config.train.accumulate);

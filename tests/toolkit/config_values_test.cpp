@@ -1,0 +1,186 @@
+// Values of more than one piece or notation: lists of strings and sizes.
+#include <dtk/toolkit/config_io.h>
+#include <dtk/toolkit/errors.h>
+
+#include <optional>
+
+#include "support/catch.h"
+#include "support/error_text.h"
+
+using dtk::ConfigError;
+using dtk::LoadedConfig;
+using Strings = std::vector<std::string>;
+
+namespace {
+
+const std::string runnable = "train.steps = 100\nmodel.name = \"DiT-S/4\"\n";
+
+LoadedConfig read(const std::string& text, const Strings& overrides = {}) {
+  return dtk::parse_config(text, "base.toml", overrides);
+}
+
+std::string error_in(const std::string& text, const Strings& overrides = {}) {
+  return dtk::test::error_text<ConfigError>([&] { read(text, overrides); });
+}
+
+Strings targets(const std::string& value) {
+  return read(runnable + "policies.checkpoint.targets = " + value).config.policies.checkpoint.targets;
+}
+
+std::string targets_error(const std::string& value) {
+  return error_in(runnable + "policies.checkpoint.targets = " + value);
+}
+
+std::string targets_error_of_set(const std::string& value) {
+  return error_in(runnable, {"policies.checkpoint.targets=" + value});
+}
+
+const std::string a_list = "a list of strings, such as [\"blocks.*\"]";
+
+std::optional<int64_t> size_of(const std::string& text) {
+  const auto budget = read(runnable, {"memory.budget=\"" + text + "\""}).config.memory.budget;
+  return budget ? std::optional(budget->bytes) : std::nullopt;
+}
+
+std::string size_error(const std::string& value) {
+  return error_in(runnable + "memory.budget = " + value);
+}
+
+const std::string a_size = "a number of bytes, such as 2000000000, \"2GB\" or \"1.5 GiB\"";
+
+}  // namespace
+
+TEST_CASE("config values: a list of strings, on one line or several, may be empty") {
+  CHECK(read(runnable).config.policies.checkpoint.targets == Strings{"blocks.*"});
+  CHECK(targets("[\"blocks.0\", 'final_layer']") == Strings{"blocks.0", "final_layer"});
+  CHECK(targets("[\n  \"blocks.0\",  # one\n  \"blocks.1\",\n]") == Strings{"blocks.0", "blocks.1"});
+  CHECK(targets("[]") == Strings{});
+  const LoadedConfig loaded = read(runnable, {"policies.checkpoint.targets=[\"blocks.0\"]"});
+  CHECK(loaded.config.policies.checkpoint.targets == Strings{"blocks.0"});
+  CHECK(loaded.origins.at("policies.checkpoint.targets") == "--set");
+  CHECK(read(runnable + "policies.precision.fp32 = []", {"policies.precision.fp32=default"})
+            .config.policies.precision.fp32 == Strings{"final_layer"});
+}
+
+TEST_CASE("config values: what is not a list of strings is refused") {
+  const std::string place = "base.toml:3:31: policies.checkpoint.targets";
+  CHECK(targets_error("\"blocks.*\"") == place + " = \"blocks.*\" is a string; wanted: " + a_list);
+  CHECK(targets_error("3") == place + " = 3 is an integer; wanted: " + a_list);
+  CHECK(targets_error("[1, 2]") == place + " is an array; wanted: " + a_list);
+  CHECK(targets_error("[\"blocks.0\", 2]") == place + " is an array; wanted: " + a_list);
+  CHECK(targets_error("[[\"blocks.0\"]]") == place + " is an array; wanted: " + a_list);
+  CHECK(targets_error("[\"blocks.0\", []]") == place + " is an array; wanted: " + a_list);
+  CHECK(error_in(runnable + "policies.checkpoint.targets = {a = \"b\"}") ==
+        "base.toml:3:21: policies.checkpoint.targets is a table; wanted: " + a_list);
+  const std::string set = "--set policies.checkpoint.targets=";
+  CHECK(targets_error_of_set("blocks.*") ==
+        set + "blocks.*: blocks.* is not a TOML value; wanted: " + a_list);
+  CHECK(targets_error_of_set("[blocks.0]") ==
+        set + "[blocks.0]: [blocks.0] is not a TOML value; wanted: " + a_list);
+  CHECK(targets_error_of_set("\"blocks.0\"") ==
+        set + "\"blocks.0\": policies.checkpoint.targets = \"blocks.0\" is a string; wanted: " + a_list);
+  CHECK(targets_error_of_set("[[\"blocks.0\"]]") ==
+        set + "[[\"blocks.0\"]]: policies.checkpoint.targets is an array; wanted: " + a_list);
+  CHECK(targets_error_of_set("") == set + ": policies.checkpoint.targets has no value; wanted: " + a_list);
+}
+
+TEST_CASE("config values: a list where one value is wanted is shown as it was written") {
+  CHECK(error_in(runnable + "data.batch = []") ==
+        "base.toml:3:14: data.batch = [] is an array; wanted: an integer in [1, inf)");
+  CHECK(error_in(runnable + "data.kind = [\"idx\", \"images\"]") ==
+        "base.toml:3:13: data.kind = [\"idx\", \"images\"] is an array; wanted: one of idx | images");
+}
+
+TEST_CASE("config values: a printed list reads back equal, whatever its strings hold") {
+  for (const Strings& list :
+       {Strings{}, Strings{"blocks.*"}, Strings{"a\"b", "c\\d", "e, f] # g", "h\ti\n\x7f ü", ""}}) {
+    LoadedConfig loaded = read(runnable);
+    loaded.config.policies.checkpoint.targets = list;
+    const std::string printed = print_config(loaded);
+    INFO(printed);
+    CHECK(read(printed).config.policies.checkpoint.targets == list);
+  }
+  LoadedConfig loaded = read(runnable + "policies.checkpoint.targets = [ 'blocks.0' , \"a'b\" ]");
+  CHECK_THAT(print_config(loaded), Catch::Contains("\ntargets = [\"blocks.0\", \"a'b\"]  # base.toml:3\n"));
+  dtk::RunConfig other = loaded.config;
+  other.policies.checkpoint.targets = {};
+  const auto found = differences(loaded.config, other);
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].a == "[\"blocks.0\", \"a'b\"]");
+  CHECK(found[0].b == "[]");
+}
+
+TEST_CASE("config values: sizes are integers, or texts in powers of 1000 and of 1024") {
+  CHECK_FALSE(read(runnable).config.memory.budget);
+  CHECK(read(runnable + "memory.budget = 4096").config.memory.budget->bytes == 4096);
+  CHECK(size_of("4096") == 4096);
+  CHECK(size_of("4096 B") == 4096);
+  CHECK(size_of("3kB") == 3000);
+  CHECK(size_of("3KB") == 3000);
+  CHECK(size_of("3KiB") == 3072);
+  CHECK(size_of("2MB") == 2'000'000);
+  CHECK(size_of("2 MiB") == 2'097'152);
+  CHECK(size_of("2GB") == 2'000'000'000);
+  CHECK(size_of("1.5 GiB") == 1'610'612'736);
+  CHECK(size_of("0.25 TB") == 250'000'000'000);
+  CHECK(size_of("1TiB") == int64_t{1} << 40);
+  CHECK(size_of("0.0015 kB") == 1);  // whole bytes, none more than asked for
+  CHECK(size_of("8388607.5 TiB") == (int64_t{1} << 62) + ((int64_t{1} << 62) - (int64_t{1} << 39)));
+  CHECK(read(runnable, {"memory.budget=1.5 GiB"}).config.memory.budget->bytes == 1'610'612'736);
+  CHECK(read(runnable, {"memory.budget=2GB"}).config.memory.budget->bytes == 2'000'000'000);
+  CHECK(read(runnable, {"memory.budget=4096"}).config.memory.budget->bytes == 4096);
+  CHECK_FALSE(read(runnable + "memory.budget = 1", {"memory.budget=default"}).config.memory.budget);
+}
+
+TEST_CASE("config values: what is not a size is refused") {
+  for (const std::string text : {"",
+                                 " ",
+                                 "GB",
+                                 "2 gigs",
+                                 "2gb",
+                                 "2 G",
+                                 "2Gi",
+                                 "2PB",
+                                 "2GBs",
+                                 "2  GB",
+                                 " 2GB",
+                                 "2GB ",
+                                 "2 GB B",
+                                 "1e3",
+                                 "1,5 GB",
+                                 "0x10",
+                                 "-1",
+                                 "-2GB",
+                                 "+2GB",
+                                 "nan",
+                                 "inf",
+                                 "infGB",
+                                 "8388608 TiB",
+                                 "9223372036854775808",
+                                 "1000000000000000000000000 TB"}) {
+    INFO(text);
+    CHECK(size_error("\"" + text + "\"") ==
+          "base.toml:3:17: memory.budget = \"" + text + "\" is not a size; allowed: " + a_size);
+  }
+  CHECK(size_error("2e9") == "base.toml:3:17: memory.budget = 2e+09 is a float; wanted: " + a_size);
+  CHECK(size_error("true") == "base.toml:3:17: memory.budget = true is a boolean; wanted: " + a_size);
+  CHECK(size_error("[\"2GB\"]") ==
+        "base.toml:3:17: memory.budget = [\"2GB\"] is an array; wanted: " + a_size);
+  CHECK(error_in(runnable, {"memory.budget=much"}) ==
+        "--set memory.budget=much: memory.budget = \"much\" is not a size; allowed: " + a_size);
+}
+
+TEST_CASE("config values: a size is at least one byte") {
+  for (const std::string value : {"0", "-1", "\"0\"", "\"0 GB\"", "\"0.0005 kB\"", "\"-0\""}) {
+    INFO(value);
+    CHECK(size_error(value) ==
+          "base.toml:3:17: memory.budget = " + value + " is out of range; allowed: (0, inf)");
+  }
+  CHECK(size_of("1") == 1);
+}
+
+TEST_CASE("config values: a size is printed as an integer") {
+  const LoadedConfig loaded = read(runnable, {"memory.budget=1.5 GiB"});
+  CHECK_THAT(print_config(loaded), Catch::Contains("\nbudget = 1610612736  # --set\n"));
+  CHECK(read(print_config(loaded)).config == loaded.config);
+}

@@ -1,0 +1,277 @@
+// bf16 or fp32 on this CPU: decided once, by a clock, and nothing else notices.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
+#include <dtk/policies/guards.h>
+#include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/module_path.h>
+#include <dtk/policies/report.h>
+#include <dtk/toolkit/precision_choice.h>
+#include <dtk/toolkit/run.h>
+#include <dtk/toolkit/trainer.h>
+
+#include <algorithm>
+
+#include "support/catch.h"
+#include "support/memory_file_system.h"
+#include "support/tiny_run.h"
+
+using namespace dtk;
+using policies::Enabled;
+
+namespace {
+
+/// Time passes only by work: between two looks it advances by what a step costs whose operators saw bf16, or
+/// by what one costs whose operators did not.
+class WorkClock final : public Clock {
+ public:
+  WorkClock(double bf16_seconds, double fp32_seconds)
+      : bf16_seconds_(bf16_seconds), fp32_seconds_(fp32_seconds) {
+    work_ = bf16_work_ = false;
+    callback_ = at::addThreadLocalCallback(
+        at::RecordFunctionCallback(&see).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+  }
+  ~WorkClock() override { at::removeCallback(callback_); }
+  double seconds() override {
+    if (++looks == throw_at) throw std::runtime_error("the clock is broken");
+    if (work_) now_ += bf16_work_ ? bf16_seconds_ : fp32_seconds_;
+    work_ = bf16_work_ = false;
+    return now_;
+  }
+
+  int looks = 0, throw_at = -1;
+
+ private:
+  static std::unique_ptr<at::ObserverContext> see(const at::RecordFunction& fn) {
+    work_ = true;
+    for (const c10::IValue& input : fn.inputs()) {
+      if (input.isTensor() && input.toTensor().defined() && input.toTensor().scalar_type() == at::kBFloat16)
+        bf16_work_ = true;
+    }
+    return nullptr;
+  }
+  static thread_local bool work_, bf16_work_;
+  const double bf16_seconds_, fp32_seconds_;
+  double now_ = 0;
+  at::CallbackHandle callback_;
+};
+thread_local bool WorkClock::work_ = false, WorkClock::bf16_work_ = false;
+
+LoadedConfig tiny() {
+  LoadedConfig loaded;
+  loaded.config = test::tiny_config();
+  loaded.config.data.images = loaded.config.data.labels = "made up";
+  return loaded;
+}
+
+std::string decide(LoadedConfig& loaded, Clock& clock, const RunConfig* resumed = nullptr,
+                   c10::Device device = at::kCPU) {
+  const policies::SavedTensorEngineGuard engine;
+  return decide_precision(loaded, device, clock, resumed);
+}
+
+/// All of LibTorch's and this project's state that a step may touch.
+struct Surroundings {
+  std::string random = policies::generator_state(at::globalContext().defaultGenerator(at::kCPU));
+  bool grad = at::GradMode::is_enabled();
+  bool autocast = at::autocast::is_autocast_enabled(at::kCPU);
+  bool layers = policies::SavedTensorStack::current().empty();
+  std::string path = policies::module_path();
+  int threads = at::get_num_threads();
+  int64_t bytes = policies::cpu_accounts().live_bytes();
+  friend bool operator==(const Surroundings&, const Surroundings&) = default;
+};
+
+}  // namespace
+
+TEST_CASE("precision choice: the faster one is taken, with its figures as the origin") {
+  const bool faster = GENERATE(true, false);
+  CAPTURE(faster);
+  WorkClock clock(faster ? 0.010 : 0.030, 0.020);
+  LoadedConfig loaded = tiny();
+  const std::string figures = faster ? "measured: bf16 10.0 ms, fp32 20.0 ms a step (fastest of 7)"
+                                     : "measured: bf16 30.0 ms, fp32 20.0 ms a step (fastest of 7)";
+  const std::string taken = faster ? "bf16" : "fp32";
+  CHECK(decide(loaded, clock) == "precision on this CPU, " + figures + "; taken: " + taken);
+  CHECK(loaded.config.policies.precision.cpu == taken);
+  CHECK(loaded.config.policies.precision.enabled == Enabled::by_default);
+  CHECK(loaded.origins.at("policies.precision.cpu") == figures);
+  CHECK_THAT(print_config(loaded), Catch::Contains("\ncpu = \"" + taken + "\"  # " + figures + "\n"));
+}
+
+TEST_CASE("precision choice: less than a twentieth faster is fp32") {
+  WorkClock clock(0.0195, 0.020);
+  LoadedConfig loaded = tiny();
+  decide(loaded, clock);
+  CHECK(loaded.config.policies.precision.cpu == "fp32");
+}
+
+TEST_CASE("precision choice: slow steps end the measurement early") {
+  WorkClock clock(1.0, 2.0);
+  LoadedConfig loaded = tiny();
+  CHECK(decide(loaded, clock) ==
+        "precision on this CPU, measured: bf16 1000.0 ms, fp32 2000.0 ms a step (fastest of 1); taken: bf16");
+}
+
+TEST_CASE("precision choice: a decision that was saved is not made again") {
+  WorkClock clock(0.010, 0.020);
+  LoadedConfig loaded = tiny();
+  decide(loaded, clock);
+  LoadedConfig again = parse_config(print_config(loaded), "out/config.toml", {});
+  const LoadedConfig before = again;
+  const int looks = clock.looks;
+  CHECK(decide(again, clock) == "");
+  CHECK(clock.looks == looks);
+  CHECK(again.config == loaded.config);
+  CHECK(again.origins == before.origins);
+}
+
+TEST_CASE("precision choice: nothing is measured where there is nothing to decide") {
+  WorkClock clock(0.010, 0.020);
+  LoadedConfig loaded = tiny();
+  c10::Device device = at::kCPU;
+  SECTION("asked for") {
+    loaded.config.policies.precision.enabled = Enabled::on;
+  }
+  SECTION("switched off") {
+    loaded.config.policies.precision.enabled = Enabled::off;
+  }
+  SECTION("bf16 by name") {
+    loaded.config.policies.precision.cpu = "bf16";
+  }
+  SECTION("fp32 by name") {
+    loaded.config.policies.precision.cpu = "fp32";
+  }
+  SECTION("another device") {
+    device = at::kMeta;
+  }
+  const RunConfig before = loaded.config;
+  CHECK(decide(loaded, clock, nullptr, device) == "");
+  CHECK(clock.looks == 0);
+  CHECK(loaded.config == before);
+  CHECK(loaded.origins.empty());
+}
+
+TEST_CASE("precision choice: on resume the checkpoint's decision stands") {
+  WorkClock clock(0.010, 0.020);
+  LoadedConfig loaded = tiny();
+  RunConfig resumed = loaded.config;
+  resumed.policies.precision.cpu = "fp32";  // the clock would say bf16
+  CHECK(decide(loaded, clock, &resumed) == "");
+  CHECK(clock.looks == 0);
+  CHECK(loaded.config.policies.precision.cpu == "fp32");
+  CHECK(loaded.origins.at("policies.precision.cpu") == "measured when the run began");
+
+  LoadedConfig undecided = tiny();
+  resumed.policies.precision.cpu = "probe";
+  decide(undecided, clock, &resumed);
+  CHECK(undecided.config.policies.precision.cpu == "bf16");
+}
+
+TEST_CASE("precision choice: random state, gradients and thread state are untouched, and no byte stays") {
+  const policies::CountingAllocatorGuard counting;
+  const int64_t throw_at = GENERATE(-1, 2, 5);  // the clock throws before a step, after one, or never
+  CAPTURE(throw_at);
+  test::SteppingClock still;
+  Trainer trainer(test::tiny_config(), at::kCPU, test::tiny_data(), still);
+  trainer.step();
+  at::manual_seed(11);
+  std::vector<at::Tensor> weights;
+  for (const auto& [name, parameter] : trainer.model().parameters()) weights.push_back(parameter.clone());
+  const auto live_without_batches = [] {  // the loader's thread may be one batch ahead
+    return policies::cpu_accounts().live().of(policies::Category::data);
+  };
+  LoadedConfig loaded = tiny();
+  {
+    WorkClock clock(0.010, 0.020);
+    clock.throw_at = static_cast<int>(throw_at);
+    Surroundings before, after;
+    before.bytes -= live_without_batches();
+    if (throw_at < 0) {
+      decide(loaded, clock);
+    } else {
+      CHECK_THROWS_WITH(decide(loaded, clock), "the clock is broken");
+      CHECK(loaded.config == tiny().config);
+    }
+    after = {};
+    after.bytes -= live_without_batches();
+    CHECK((after == before));
+  }
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const auto& [name, parameter] = trainer.model().parameters()[i];
+    INFO(name);
+    CHECK_FALSE(parameter.grad().defined());
+    CHECK(at::equal(parameter, weights[i]));
+  }
+}
+
+TEST_CASE("precision choice: an end that does not exist is refused before anything is timed") {
+  WorkClock clock(0.010, 0.020);
+  LoadedConfig loaded = tiny();
+  loaded.config.policies.precision.fp32 = {"final"};
+  CHECK_THROWS_WITH(decide(loaded, clock),
+                    Catch::StartsWith("policies.precision.fp32: \"final\" matches no sub-tree"));
+  CHECK(clock.looks == 0);
+}
+
+namespace {
+
+struct Listener final : RunObserver {
+  void message(const std::string& text) override { messages.push_back(text); }
+  void progress(const Progress&) override {}
+  void sampling(int64_t, int64_t) override {}
+  std::vector<std::string> messages;
+};
+
+struct World {
+  RunResult run(const LoadedConfig& loaded, const std::filesystem::path& resume = {}) {
+    listener.messages.clear();
+    return run_training(loaded, at::kCPU, resume, test::tiny_data(), {files, clock, listener, nullptr});
+  }
+  int measured() const {
+    return static_cast<int>(std::count_if(
+        listener.messages.begin(), listener.messages.end(),
+        [](const std::string& text) { return text.starts_with("precision on this CPU, measured: "); }));
+  }
+  test::MemoryFileSystem files;
+  test::SteppingClock clock{0.001};
+  Listener listener;
+};
+
+}  // namespace
+
+TEST_CASE("precision choice: the saved configuration of a run holds it, and gives the same run again") {
+  World world;
+  LoadedConfig loaded = tiny();
+  loaded.config.train.out = "out";
+  loaded.config.train.checkpoint_every = 8;
+  world.run(loaded);
+  CHECK(world.measured() == 1);
+  const std::string saved = world.files.read("out/config.toml");
+  CHECK(world.files.read("out/checkpoints/step-00000020/config.toml") == saved);
+  CHECK_THAT(saved,
+             Catch::Contains("\n[policies.precision]\nenabled = \"default\"\ncpu = \"fp32\"  # measured: "
+                             "bf16 1.0 ms, fp32 1.0 ms a step (fastest of 7)\n"));
+  for (const std::string policy : {"attention", "ema", "checkpoint"}) {
+    INFO(policy);
+    CHECK_THAT(saved, Catch::Contains("\n[policies." + policy + "]\nenabled = \"default\"\n"));
+  }
+  CHECK(world.listener.messages.front() == saved);
+
+  RunConfig expected = loaded.config;
+  expected.policies.precision.cpu = "fp32";
+  CHECK(parse_config(saved, "out/config.toml", {}).config == expected);
+  world.run(parse_config(saved, "out/config.toml", {"train.out=again"}));
+  CHECK(world.measured() == 0);
+  const std::string model = "/checkpoints/step-00000020/model.safetensors";
+  CHECK(world.files.read("again" + model) == world.files.read("out" + model));
+
+  loaded.config.train.out = "branch";
+  world.run(loaded, "out/checkpoints/step-00000016");
+  CHECK(world.measured() == 0);
+  CHECK(world.files.read("branch" + model) == world.files.read("out" + model));
+  CHECK_THAT(world.files.read("branch/config.toml"),
+             Catch::Contains("\ncpu = \"fp32\"  # measured when the run began\n"));
+}

@@ -4,7 +4,9 @@
 #include <dtk/toolkit/largest_batch.h>
 #include <dtk/toolkit/synthetic_source.h>
 
+#include <chrono>
 #include <map>
+#include <thread>
 
 #include "support/catch.h"
 #include "support/tiny_run.h"
@@ -99,6 +101,28 @@ TEST_CASE("largest batch: neither an earlier search nor what the program holds c
   CHECK(again.found.batch == first.found.batch);
   CHECK(again.found.steps_run == first.found.steps_run);
   CHECK(again.found.peak_bytes <= kBudget);
+}
+
+TEST_CASE("largest batch: batches prepared ahead count, however slowly they are read") {
+  struct Slow final : DataSource {
+    int64_t size() const override { return inner->size(); }
+    int64_t channels() const override { return inner->channels(); }
+    int64_t height() const override { return inner->height(); }
+    int64_t width() const override { return inner->width(); }
+    int64_t classes() const override { return inner->classes(); }
+    std::string description() const override { return inner->description(); }
+    int64_t read(int64_t index, float* values) const override {
+      std::this_thread::sleep_for(std::chrono::microseconds(300));
+      return inner->read(index, values);
+    }
+    const std::shared_ptr<const DataSource> inner = samples(4096);
+  };
+  RunConfig config = all_policies(kBudget);
+  const int64_t few_ahead = search(config).found.batch;
+  config.data.prefetch = 8;
+  const LargestBatch fast = search(config).found, slow = largest_batch(config, std::make_shared<Slow>());
+  CHECK(slow.batch == fast.batch);
+  CHECK(fast.batch < few_ahead);
 }
 
 TEST_CASE("largest batch: it grows with the budget") {

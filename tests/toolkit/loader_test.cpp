@@ -210,6 +210,23 @@ TEST_CASE("loader: exposed wait counts what next() had to wait, and nothing else
   CHECK(quick.exposed_wait_seconds() == 0);
 }
 
+TEST_CASE("loader: it can be waited for until all is prepared, or reading has failed") {
+  const auto reads = std::make_shared<std::atomic<int>>(0);
+  Loader loader(numbers(100,
+                        [reads](int64_t) {
+                          std::this_thread::sleep_for(Milliseconds(1));
+                          ++*reads;
+                        }),
+                {.batch = 2, .prefetch = 4});
+  for (int taken = 0; taken < 3; ++taken) {
+    loader.wait_until_full();
+    CHECK(*reads == 8 + 2 * taken);
+    loader.next();
+  }
+  Loader broken(numbers(100, [](int64_t) { throw std::runtime_error("cannot be read"); }), {.batch = 2});
+  CHECK_THROWS_WITH(broken.wait_until_full(), "cannot be read");
+}
+
 TEST_CASE("loader: tensors are allocated inside the hook, on the loader's thread") {
   std::atomic<int> calls = 0;
   std::atomic<bool> other_thread = true;

@@ -6,9 +6,6 @@
 #include <dtk/toolkit/policy_savings.h>
 #include <dtk/toolkit/trial_step.h>
 
-#include <chrono>
-#include <thread>
-
 #include "support/catch.h"
 #include "support/tiny_run.h"
 
@@ -31,20 +28,11 @@ RunConfig everything_on() {
   return config;
 }
 
-/// Until the loader has prepared all it may, so that peaks are of the step alone.
-void wait_for_loader(const RunConfig& config) {
-  const int64_t batch = kMicroBatch * (64 * 4 + 8);
-  const auto data = [] { return policies::cpu_accounts().live().of(policies::Category::data); };
-  for (int i = 0; i < 5000 && data() < config.data.prefetch * batch; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  REQUIRE(data() == config.data.prefetch * batch);
-}
-
 struct Setting {
   explicit Setting(const RunConfig& chosen) : config(chosen) {
     policies::cpu_accounts().reset_phases("build");
     trainer.step();
-    wait_for_loader(config);
+    trainer.wait_for_data();  // so that peaks are of the step alone
   }
   int64_t peak(const PolicyOptions& options) {
     const std::string phase = "direct " + std::to_string(++measured);

@@ -260,6 +260,10 @@ TEST_CASE("precision choice: the saved configuration of a run holds it, and give
   }
   CHECK(world.listener.messages.front() == saved);
 
+  const double now = world.clock.seconds();
+  CHECK_THROWS_WITH(world.run(loaded), Catch::StartsWith("out already holds a run"));
+  CHECK(world.clock.seconds() == Approx(now + 0.001));  // refused before anything was timed
+
   RunConfig expected = loaded.config;
   expected.policies.precision.cpu = "fp32";
   CHECK(parse_config(saved, "out/config.toml", {}).config == expected);

@@ -20,7 +20,9 @@ int64_t peak_of_step(const RunConfig& config, const std::shared_ptr<const DataSo
   SteadyClock clock;
   try {
     Trainer trainer(config, c10::Device(c10::kCPU), data, clock);
+    trainer.wait_for_data();  // all later steps have these batches beside them
     trainer.step();
+    trainer.wait_for_data();  // the loader may be the one that does not get its memory
     return policies::highest(policies::cpu_accounts().phases()).peak.bytes - held;
   } catch (const c10::OutOfMemoryError&) {
     return 0;

@@ -77,6 +77,13 @@ Batch Loader::next() {
   return batch;
 }
 
+void Loader::wait_until_full() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(
+      lock, [this] { return ready_.size() >= static_cast<size_t>(options_.prefetch) || error_ != nullptr; });
+  if (error_ != nullptr) std::rethrow_exception(error_);
+}
+
 void Loader::run() {
   try {
     for (int64_t first = options_.start; wait_for_room(); first += options_.batch) {

@@ -261,21 +261,15 @@ class Run {
   Mark mark_;  // when the scalars were last read
 };
 
-// `given` with everything settled that it leaves to a measurement.
-struct Decided {
-  LoadedConfig loaded;
-  std::string decision;  // what was measured, or ""
-};
-
-Decided decide(const LoadedConfig& given, c10::Device device, const std::filesystem::path& resume,
-               const RunWorld& world) {
-  LoadedConfig loaded = given;
+// Settles what `loaded` leaves to a measurement. Returns what was measured, or "".
+std::string decide(LoadedConfig& loaded, c10::Device device, const std::filesystem::path& resume,
+                   const RunWorld& world) {
   std::optional<RunConfig> written;
   if (!resume.empty()) {
-    written = parse_config(open_checkpoint(world.files, resume).text("config.toml"), resume.string(), {}).config;
+    written =
+        parse_config(open_checkpoint(world.files, resume).text("config.toml"), resume.string(), {}).config;
   }
-  std::string decision = decide_precision(loaded, device, world.clock, written ? &*written : nullptr);
-  return {std::move(loaded), std::move(decision)};
+  return decide_precision(loaded, device, world.clock, written ? &*written : nullptr);
 }
 
 }  // namespace
@@ -290,9 +284,13 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
                        std::shared_ptr<const DataSource> data, const RunWorld& world) {
   const policies::ThreadCountGuard threads(static_cast<int>(*given.config.train.threads));
   const policies::SavedTensorEngineGuard engine;  // without it no policy that keeps or drops tensors works
-  const auto [loaded, decision] = decide(given, device, resume, world);
   const bool resumed = !resume.empty();
+  LoadedConfig loaded = given;
+  std::string decision;
+  if (resumed) decision = decide(loaded, device, resume, world);  // the checkpoint's, which is compared below
   RunFolder folder(loaded, resume, world);
+  if (!resumed)
+    decision = decide(loaded, device, resume, world);  // takes time: what is refused is refused first
   Run run(loaded, device, std::move(data), world);
   if (resumed) run.load(resume);
   std::vector<std::string> notes = folder.claim();

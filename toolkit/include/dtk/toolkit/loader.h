@@ -56,6 +56,9 @@ class Loader {
   /// The next batch. What the source (or the allocation) threw comes out here after the batches before it,
   /// and again at every later call.
   Batch next();
+  /// Waits until all that may be prepared ahead is ready, so that no memory is taken any more until next().
+  /// Throws what the source or the allocation threw.
+  void wait_until_full();
 
   /// Samples given out, counted from the start of the run (it begins at options.start).
   int64_t consumed() const { return consumed_; }

@@ -59,6 +59,8 @@ class Trainer {
 
   /// True once train.steps or train.seconds is reached.
   bool done() const;
+  /// Until the loader has prepared all that it may; for exact figures of memory. Throws as step().
+  void wait_for_data() const { loader_->wait_until_full(); }
 
   int64_t steps() const { return state_.step; }
   int64_t samples() const { return loader_->consumed(); }

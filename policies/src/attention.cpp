@@ -14,6 +14,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <exception>
 #include <limits>
 #include <map>
 #include <utility>
@@ -118,6 +119,8 @@ class AttentionPolicy::Watch final : public PolicyScope {
   ~Watch() override {
     at::removeCallback(handle_);
     current_ = nullptr;
+    // A forward pass that threw has not shown all of its attention.
+    if (std::uncaught_exceptions() > exceptions_) findings_->watched = false;
   }
 
  private:
@@ -145,6 +148,7 @@ class AttentionPolicy::Watch final : public PolicyScope {
   static thread_local Findings* current_;
   const std::shared_ptr<Findings> findings_;
   at::CallbackHandle handle_;
+  const int exceptions_ = std::uncaught_exceptions();
 };
 
 thread_local AttentionPolicy::Findings* AttentionPolicy::Watch::current_ = nullptr;

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import tree
 
-IN_CODE = [
+IN_INCLUDES = [
     (
         re.compile(r"#\s*include\s*[<\"]torch/torch\.h[>\"]"),
         "torch/torch.h costs 17 s and 1.4 GB a file; include what is used from ATen/ and torch/csrc/",
     ),
+]
+IN_NAMES = [  # a message may well say what not to use
     (
         re.compile(r"\b\w*(?i:multi_?head_?attention)\w*"),
         "LibTorch's multi-head attention keeps the attention weights; use at::scaled_dot_product_attention",
@@ -27,8 +29,9 @@ IN_CMAKE = [
 def check(root: Path) -> list[str]:
     found = []
     for path in tree.code(root):
-        for number, line in enumerate(tree.read_code(path, strings=True), 1):
-            found += offences(root, path, number, line, IN_CODE)
+        for rules, strings in ((IN_INCLUDES, True), (IN_NAMES, False)):
+            for number, line in enumerate(tree.read_code(path, strings=strings), 1):
+                found += offences(root, path, number, line, rules)
     for path in tree.cmake_files(root):
         for number, line in enumerate(tree.read_cmake(path), 1):
             found += offences(root, path, number, line, IN_CMAKE)

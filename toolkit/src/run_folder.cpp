@@ -154,7 +154,9 @@ void RunFolder::check_resume() {
   const Checkpoint checkpoint = open_checkpoint(files_, resume_);
   if (continued_) check_branch(checkpoint.step());
   const std::string config_file = (resume_ / config_name).string();
-  const RunConfig written = parse_config(checkpoint.text(config_name), config_file, {}).config;
+  RunConfig written = parse_config(checkpoint.text(config_name), config_file, {}).config;
+  std::string& choice = written.policies.precision.cpu;
+  if (choice == "probe") choice = loaded_.config.policies.precision.cpu;  // a device leaves it open
   const std::string problem = resume_problem(resume_.string(), config_file, written, loaded_.config);
   if (!problem.empty()) throw ConfigError(problem);
   const int threads = threads_of(checkpoint);

@@ -19,6 +19,13 @@ models::Dit with_own_seam(const models::Dit& model) {
   return copy;
 }
 
+struct GradientRelease {
+  const models::Dit& model;
+  ~GradientRelease() {
+    for (const auto& [name, parameter] : model.parameters()) parameter.mutable_grad().reset();
+  }
+};
+
 policies::PolicyOptions without_ema(policies::PolicyOptions options) {
   options.ema.enabled = policies::Enabled::off;
   return options;
@@ -40,6 +47,7 @@ void TrialStep::run() {
   const c10::Device device = model_.parameters().front().second.device();
   std::string random = policies::generator_state(at::globalContext().defaultGenerator(device));
   const policies::DefaultGeneratorScope generator(device, random);
+  const GradientRelease release{model_};
   at::Tensor loss;
   {
     std::optional<policies::SavedTensorScope> ledger;
@@ -60,7 +68,6 @@ void TrialStep::run() {
         rectified_flow_loss(denoiser, std::move(images), std::move(labels), config_.diffusion, noise_);
   }
   torch::autograd::backward({loss}, {});
-  for (const auto& [name, parameter] : model_.parameters()) parameter.mutable_grad().reset();
 }
 
 }  // namespace dtk

@@ -30,9 +30,16 @@ function(dtk_find_torch)
   cmake_parse_arguments(ARG "" "" "HINTS" ${ARGN})
   dtk_stock_torch(library)
   if(NOT library)
-    find_library(DTK_TORCH_CPU torch_cpu
-      HINTS "${TORCH_PREFIX}" "$ENV{TORCH_PREFIX}" ${CMAKE_PREFIX_PATH} ${ARG_HINTS}
-      PATH_SUFFIXES lib NO_CMAKE_SYSTEM_PATH)
+    set(given "${TORCH_PREFIX}")
+    if(NOT given)
+      set(given "$ENV{TORCH_PREFIX}")
+    endif()
+    if(given)  # taken or refused, never passed over
+      find_library(DTK_TORCH_CPU torch_cpu HINTS "${given}" PATH_SUFFIXES lib NO_DEFAULT_PATH)
+    else()
+      find_library(DTK_TORCH_CPU torch_cpu HINTS ${CMAKE_PREFIX_PATH} ${ARG_HINTS}
+                   PATH_SUFFIXES lib NO_CMAKE_SYSTEM_PATH)
+    endif()
     set(library "${DTK_TORCH_CPU}")
   endif()
   if(NOT library)

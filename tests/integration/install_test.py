@@ -43,13 +43,15 @@ def run(*command: object, **options) -> subprocess.CompletedProcess:
     return subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)
 
 
-def configure(source: Path, build: Path, prefix: object) -> subprocess.CompletedProcess:
-    environment = {name: value for name, value in os.environ.items() if name != "CMAKE_PREFIX_PATH"}
+def configure(source: Path, build: Path, prefix: object, *more: str) -> subprocess.CompletedProcess:
+    places = ("CMAKE_PREFIX_PATH", "TORCH_PREFIX")
+    environment = {name: value for name, value in os.environ.items() if name not in places}
     return run(
         "cmake", "-G", "Ninja", "-S", source, "-B", build,
         f"-DCMAKE_PREFIX_PATH={prefix}",
         f"-DCMAKE_CXX_COMPILER={COMPILER}",
         f"-DCMAKE_CXX_COMPILER_LAUNCHER={LAUNCHER}",
+        *more,
         env=environment,
     )  # fmt: skip
 
@@ -177,6 +179,14 @@ class Package(unittest.TestCase):
             one_line(result.stderr),
             r"dtk was built with LibTorch 2\.\d+, and \S*/libtorch-2\.10 holds 2\.10; build dtk with "
             r"that one, or point to a LibTorch 2\.\d+: -DTORCH_PREFIX=/path/to/libtorch",
+        )
+
+    def test_a_wrong_torch_prefix_is_not_passed_over(self):
+        result = configure(EXAMPLE, work() / "none-build", f"{prefix()};{LIBTORCH}", "-DTORCH_PREFIX=/none")
+        self.assertEqual(result.returncode, 1)
+        self.assertRegex(
+            one_line(result.stderr),
+            r"LibTorch 2\.\d+ was not found; point to it: -DTORCH_PREFIX=/path/to/libtorch",
         )
 
     def test_the_libtorch_that_the_stranger_found_first_is_used(self):

@@ -89,14 +89,14 @@ class Rules {
   // Keys that were written and that other keys make meaningless.
   void check_use() const {
     if (config_.memory.budget && !config_.memory.ledger) {
-      fail("memory.budget",
-           "memory.budget needs the ledger, and memory.ledger = false; remove one of them");
+      fail("memory.budget", "memory.budget needs the ledger, and memory.ledger = false; remove one of them");
     }
     const policies::PrecisionOptions& precision = config_.policies.precision;
     if (precision.enabled != policies::Enabled::by_default && precision.cpu != "probe") {
-      fail("policies.precision.cpu", "policies.precision.cpu decides what \"default\" means, and "
-                                     "policies.precision.enabled = " + toml_text(precision.enabled) +
-                                     " is not the default; remove one of them");
+      fail("policies.precision.cpu",
+           "policies.precision.cpu decides what \"default\" means, and "
+           "policies.precision.enabled = " +
+               toml_text(precision.enabled) + " is not the default; remove one of them");
     }
     if (written("schedule.final") && config_.schedule.kind == "constant") {
       fail("schedule.final", "schedule.final has no use with schedule.kind = \"constant\"; " +

@@ -5,8 +5,8 @@
 #include <dtk/toolkit/config_io.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/image.h>
-#include <dtk/toolkit/run.h>
 #include <dtk/toolkit/model_policies.h>
+#include <dtk/toolkit/run.h>
 #include <dtk/toolkit/safetensors.h>
 #include <dtk/toolkit/sample_command.h>
 #include <dtk/toolkit/streams.h>

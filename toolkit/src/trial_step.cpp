@@ -64,8 +64,7 @@ void TrialStep::run() {
     const Denoiser denoiser = [this](at::Tensor x, at::Tensor t, at::Tensor y) {
       return model_.forward(std::move(x), std::move(t), std::move(y), /*training=*/true);
     };
-    loss =
-        rectified_flow_loss(denoiser, std::move(images), std::move(labels), config_.diffusion, noise_);
+    loss = rectified_flow_loss(denoiser, std::move(images), std::move(labels), config_.diffusion, noise_);
   }
   torch::autograd::backward({loss}, {});
 }

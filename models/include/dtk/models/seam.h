@@ -22,9 +22,9 @@ using Attention = std::function<at::Tensor(at::Tensor q, at::Tensor k, at::Tenso
 /// Every tensor a sub-tree reads is an input, moved in: the seam then owns the last reference and an input
 /// dies when the policy lets it, not at the caller's semicolon.
 struct Seam {
-  Run run;              // default: calls fn
-  Keep keep;            // default: returns the value
-  Attention attention;  // default: at::scaled_dot_product_attention
+  Run run;                            // default: calls fn
+  Keep keep;                          // default: returns the value
+  Attention attention;                // default: at::scaled_dot_product_attention
   std::vector<std::string> policies;  // names of what was put in
   Seam();
 };

@@ -180,8 +180,9 @@ struct RunConfig {
     visit("schedule", schedule);
     visit("sample", sample);
     visit("memory", memory);
-    policies::PolicyOptions::tables(
-        policy_options, [&](const char* name, auto& options) { visit(std::string("policies.") + name, options); });
+    policies::PolicyOptions::tables(policy_options, [&](const char* name, auto& options) {
+      visit(std::string("policies.") + name, options);
+    });
   }
   friend bool operator==(const RunConfig&, const RunConfig&) = default;
 };

@@ -1,16 +1,15 @@
 // Trial steps: what a choice of policies costs, measured on the run's own model before or after training.
 #pragma once
+#include <ATen/core/Generator.h>
 #include <dtk/models/dit.h>
 #include <dtk/policies/policy_set.h>
 #include <dtk/toolkit/config.h>
 
-#include <ATen/core/Generator.h>
-
 namespace dtk {
 
-/// Forward and backward passes as a training step makes them, on made-up data of the run's shapes. They change
-/// no weight and leave no gradient; the model's own seam is not touched. Draws come from a stream of their
-/// own, except what the model draws from the default generator, which is put back.
+/// Forward and backward passes as a training step makes them, on made-up data of the run's shapes. They
+/// change no weight and leave no gradient; the model's own seam is not touched. Draws come from a stream of
+/// their own, except what the model draws from the default generator, which is put back.
 class TrialStep {
  public:
   /// Shares the parameters of `model`, whose gradients must be released. `batch`: samples of a pass. Throws

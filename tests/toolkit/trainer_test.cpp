@@ -1,4 +1,4 @@
-// The training step: it repeats, resumes, shares the process, reads no value, and owns its memory.
+// The training step: it repeats, shares the process, reads no value, and owns its memory.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
@@ -6,7 +6,6 @@
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/toolkit/streams.h>
 #include <dtk/toolkit/trainer.h>
-#include <dtk/toolkit/training_files.h>
 
 #include <cmath>
 #include <limits>
@@ -14,46 +13,14 @@
 #include <string>
 
 #include "support/catch.h"
-#include "support/memory_file_system.h"
 #include "support/replay.h"
 #include "support/tiny_run.h"
+#include "support/trainer_state.h"
 
 using namespace dtk;
+using test::check_equal, test::everything, test::make_trainer, test::run;
 
 namespace {
-
-std::unique_ptr<Trainer> make_trainer(const RunConfig& config, Clock& clock) {
-  return std::make_unique<Trainer>(config, at::kCPU, test::tiny_data(), clock);
-}
-
-void run(Trainer& trainer, int64_t steps) {
-  for (int64_t i = 0; i < steps; ++i) trainer.step();
-}
-
-// Weights, moments, averages and streams; live tensors.
-std::vector<NamedTensor> everything(const Trainer& trainer) {
-  std::vector<NamedTensor> all;
-  for (const auto& [name, tensor] : trainer.model().parameters())
-    all.push_back({"model." + name, tensor.detach()});
-  for (const NamedTensor& entry : trainer.optimizer().state()) all.push_back(entry);
-  for (const auto& policy : trainer.policies().list()) {
-    for (const auto& [name, tensor] : policy->state().tensors) all.push_back({policy->name() + name, tensor});
-  }
-  return all;
-}
-
-void check_equal(const Trainer& a, const Trainer& b) {
-  const auto left = everything(a), right = everything(b);
-  REQUIRE(left.size() == right.size());
-  for (size_t i = 0; i < left.size(); ++i) {
-    INFO(left[i].name);
-    CHECK(at::equal(left[i].tensor, right[i].tensor));
-  }
-  CHECK(a.state().step == b.state().step);
-  CHECK(a.state().samples == b.state().samples);
-  CHECK(a.state().default_generator == b.state().default_generator);
-  CHECK(a.state().noise_generator == b.state().noise_generator);
-}
 
 struct NotFinite final : DataSource {
   int64_t size() const override { return 64; }
@@ -159,28 +126,6 @@ TEST_CASE("accumulated micro-batches give the gradient of one batch of all their
   // What a trainer that forgets a micro-batch would do is far away.
   CHECK(largest_difference(*accumulated, *half, "exp_avg.") > 0.1);
   CHECK(largest_difference(*accumulated, *half, "model.") > 1e-4);
-}
-
-TEST_CASE("a resumed run is bit-equal to an uninterrupted one") {
-  test::SteppingClock clock;
-  const RunConfig config = test::tiny_config();
-  const auto uninterrupted = make_trainer(config, clock);
-  run(*uninterrupted, 20);
-
-  test::MemoryFileSystem files;
-  CheckpointStore store(files, "checkpoints", 1);
-  std::filesystem::path folder;
-  {
-    const auto first = make_trainer(config, clock);
-    run(*first, 13);  // inside an epoch: 13 · 8 of 64 samples
-    folder = save_training(store, *first, "", 1);
-  }
-  at::manual_seed(99);  // the program's own generator has no say
-  const auto second = make_trainer(config, clock);
-  load_training(open_checkpoint(files, folder), *second);
-  CHECK(second->steps() == 13);
-  run(*second, 7);
-  check_equal(*uninterrupted, *second);
 }
 
 TEST_CASE("two trainers in one process do not disturb each other") {

@@ -88,6 +88,7 @@ void load_training(const Checkpoint& checkpoint, Trainer& trainer) {
   copy_by_name(checkpoint.tensors(kModel), named(trainer.model().parameters()),
                (checkpoint.folder() / kModel).string());
   trainer.optimizer().restore(checkpoint.tensors(kOptimizer));
+  const auto counters = field<Json>(checkpoint, json, "policies");
   for (const auto& policy : trainer.policies().list()) {
     policies::PolicyState state;
     const std::string file = policy->name() + ".safetensors";
@@ -95,8 +96,9 @@ void load_training(const Checkpoint& checkpoint, Trainer& trainer) {
       for (NamedTensor& entry : checkpoint.tensors(file))
         state.tensors.emplace_back(entry.name, entry.tensor);
     }
-    const auto all = field<Json>(checkpoint, json, "policies");
-    state.counters = field<std::map<std::string, int64_t>>(checkpoint, all, policy->name());
+    // A policy that was off when the checkpoint was made has no entry; one that needs its state says so.
+    if (counters.contains(policy->name()))
+      state.counters = field<std::map<std::string, int64_t>>(checkpoint, counters, policy->name());
     policy->restore(state);
   }
   const std::vector<NamedTensor> streams = checkpoint.tensors(kRandom);

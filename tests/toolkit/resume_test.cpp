@@ -1,0 +1,158 @@
+// A resumed run is bit-equal to an uninterrupted one, whatever the policies, and also where they change.
+#include <ATen/ATen.h>
+#include <dtk/policies/report.h>
+#include <dtk/policies/saved_tensors.h>
+#include <dtk/toolkit/run.h>
+#include <dtk/toolkit/training_files.h>
+
+#include <functional>
+
+#include "support/catch.h"
+#include "support/memory_file_system.h"
+#include "support/tiny_run.h"
+#include "support/trainer_state.h"
+
+using namespace dtk;
+using policies::Enabled;
+using test::check_equal, test::make_trainer, test::run;
+
+namespace {
+
+struct Choice {
+  const char* name;
+  std::function<void(RunConfig&)> choose;
+};
+
+RunConfig chosen(const Choice& choice) {
+  RunConfig config = test::tiny_config();
+  choice.choose(config);
+  return config;
+}
+
+const Choice plain = {"defaults", [](RunConfig&) {}};
+const Choice bf16 = {"bf16", [](RunConfig& config) { config.policies.precision.cpu = "bf16"; }};
+const Choice attention_off = {"attention off",
+                              [](RunConfig& config) { config.policies.attention.enabled = Enabled::off; }};
+const Choice checkpoint_on = {"checkpointing on",
+                              [](RunConfig& config) { config.policies.checkpoint.enabled = Enabled::on; }};
+const Choice checkpoint_off = {"checkpointing off",
+                               [](RunConfig& config) { config.policies.checkpoint.enabled = Enabled::off; }};
+const Choice ema_off = {"EMA off", [](RunConfig& config) { config.policies.ema.enabled = Enabled::off; }};
+const Choice ema_every_three = {"EMA every 3", [](RunConfig& config) { config.policies.ema.every = 3; }};
+const Choice all_of_them = {"bf16, attention off, checkpointing on, EMA every 3", [](RunConfig& config) {
+                              bf16.choose(config);
+                              attention_off.choose(config);
+                              checkpoint_on.choose(config);
+                              ema_every_three.choose(config);
+                            }};
+
+/// A checkpoint of a run of `config` after 13 steps: inside an epoch, and inside three steps of an average.
+std::filesystem::path save_after_13(const RunConfig& config, test::MemoryFileSystem& files) {
+  test::SteppingClock clock;
+  CheckpointStore store(files, "checkpoints", 1);
+  const auto first = make_trainer(config, clock);
+  run(*first, 13);
+  return save_training(store, *first, "", 1);
+}
+
+void check_resumed(const RunConfig& before, const RunConfig& after, const RunConfig& uninterrupted) {
+  test::SteppingClock clock;
+  const auto whole = make_trainer(uninterrupted, clock);
+  run(*whole, 20);
+  test::MemoryFileSystem files;
+  const auto folder = save_after_13(before, files);
+  at::manual_seed(99);  // the program's own generator has no say
+  const auto second = make_trainer(after, clock);
+  load_training(open_checkpoint(files, folder), *second);
+  CHECK(second->steps() == 13);
+  run(*second, 7);
+  check_equal(*whole, *second);
+}
+
+}  // namespace
+
+TEST_CASE("a resumed run is bit-equal to an uninterrupted one, under all policies") {
+  const policies::SavedTensorEngineGuard engine;
+  for (const Choice& choice :
+       {plain, bf16, attention_off, checkpoint_on, checkpoint_off, ema_off, ema_every_three, all_of_them}) {
+    INFO(choice.name);
+    const RunConfig config = chosen(choice);
+    check_resumed(config, config, config);
+  }
+}
+
+TEST_CASE("a run that is resumed with checkpointing switched on or off is bit-equal as well") {
+  const policies::SavedTensorEngineGuard engine;
+  const RunConfig on = chosen(checkpoint_on), off = chosen(checkpoint_off);
+  SECTION("off to on") {
+    check_resumed(off, on, off);
+  }
+  SECTION("on to off") {
+    check_resumed(on, off, on);
+  }
+}
+
+TEST_CASE("the choices that change a result do change it") {
+  test::SteppingClock clock;
+  const policies::SavedTensorEngineGuard engine;
+  const auto reference = make_trainer(chosen(plain), clock);
+  run(*reference, 3);
+  for (const Choice& choice : {bf16, attention_off}) {
+    INFO(choice.name);
+    const auto other = make_trainer(chosen(choice), clock);
+    run(*other, 3);
+    bool equal = true;
+    for (size_t i = 0; i < reference->model().parameters().size(); ++i) {
+      equal = equal &&
+              at::equal(reference->model().parameters()[i].second, other->model().parameters()[i].second);
+    }
+    CHECK_FALSE(equal);
+  }
+}
+
+TEST_CASE("an EMA that was off when the checkpoint was made cannot be continued") {
+  test::SteppingClock clock;
+  test::MemoryFileSystem files;
+  const auto folder = save_after_13(chosen(ema_off), files);
+  const auto trainer = make_trainer(chosen(plain), clock);
+  CHECK_THROWS_WITH(load_training(open_checkpoint(files, folder), *trainer),
+                    "policies.ema: the state has no count of updates");
+}
+
+namespace {
+
+struct Silent final : RunObserver {
+  void message(const std::string&) override {}
+  void progress(const Progress&) override {}
+  void sampling(int64_t, int64_t) override {}
+};
+
+RunResult run_whole(const RunConfig& config, FileSystem& files, const std::filesystem::path& resume = {}) {
+  LoadedConfig loaded;
+  loaded.config = config;
+  loaded.config.data.images = loaded.config.data.labels = "made up";
+  test::SteppingClock clock{0.001};
+  Silent silent;
+  return run_training(loaded, at::kCPU, resume, test::tiny_data(), {files, clock, silent, nullptr});
+}
+
+}  // namespace
+
+TEST_CASE("runs: --resume with other checkpointing continues bit for bit, in both directions") {
+  const bool first_on = GENERATE(false, true);
+  CAPTURE(first_on);
+  RunConfig before = chosen(first_on ? checkpoint_on : checkpoint_off),
+            after = chosen(first_on ? checkpoint_off : checkpoint_on);
+  before.train.checkpoint_every = after.train.checkpoint_every = 8;
+  before.policies.precision.cpu = after.policies.precision.cpu = "fp32";
+  before.train.out = "whole", after.train.out = "branch";
+  test::MemoryFileSystem files;
+  run_whole(before, files);
+  CHECK(run_whole(after, files, "whole/checkpoints/step-00000016").step == 20);
+  for (const char* file : {"model", "optimizer", "ema", "random"}) {
+    const std::string name = std::string("/checkpoints/step-00000020/") + file + ".safetensors";
+    INFO(name);
+    CHECK(files.read("branch" + name) == files.read("whole" + name));
+  }
+  CHECK(files.read("branch/samples/step-00000020.png") == files.read("whole/samples/step-00000020.png"));
+}

@@ -3,8 +3,12 @@
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/saved_tensors.h>
+#include <dtk/toolkit/memory_meters.h>
 #include <dtk/toolkit/policy_savings.h>
 #include <dtk/toolkit/trial_step.h>
+
+#include <sstream>
+#include <stdexcept>
 
 #include "support/catch.h"
 #include "support/tiny_run.h"
@@ -43,7 +47,9 @@ struct Setting {
     }
     return -1;
   }
-  std::vector<PolicySaving> savings() { return measure_savings(trainer, config, policies::cpu_accounts()); }
+  std::vector<PolicySaving> savings(const TrialLimits& limits = {}) {
+    return measure_savings(trainer, config, policies::cpu_accounts(), limits);
+  }
 
   const policies::CountingAllocatorGuard counting;
   const policies::SavedTensorEngineGuard engine;
@@ -149,6 +155,66 @@ TEST_CASE("savings: a step that does not fit is told instead, and leaves nothing
   run.trainer.step();
 }
 
+namespace {
+
+std::vector<std::string> notes(const std::vector<PolicySaving>& savings) {
+  std::vector<std::string> all;
+  for (const PolicySaving& saving : savings) all.push_back(saving.note);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("savings: on the CPU a trial step takes at most half of what the machine can still give") {
+  Setting run(everything_on());
+  const int64_t all = run.peak(run.config.policies), live = policies::cpu_accounts().live_bytes();
+  const auto with_available = [&](std::optional<int64_t> bytes) {
+    return run.savings({.available = [bytes] { return bytes; }});
+  };
+  const std::string no_room = "no room left for a trial step", not_without = "a step without it does not fit";
+  CHECK(notes(with_available(0)) == std::vector<std::string>{no_room, no_room, "", no_room});
+  CHECK(notes(with_available(2 * (all - live - 1))) ==
+        std::vector<std::string>{no_room, no_room, "", no_room});
+  CHECK(notes(with_available(2 * (all - live))) ==
+        std::vector<std::string>{not_without, not_without, "", not_without});
+  CHECK(notes(with_available(int64_t{1} << 40)) == std::vector<std::string>(4));
+  CHECK(notes(with_available(std::nullopt)) == std::vector<std::string>(4));
+  {
+    const policies::MemoryBudgetGuard budget(policies::cpu_accounts(), all);  // the smaller one holds
+    CHECK(notes(with_available(int64_t{1} << 40))[0] == not_without);
+    CHECK(policies::cpu_accounts().limit() == all);
+  }
+  CHECK(policies::cpu_accounts().live_bytes() == live);
+}
+
+TEST_CASE("savings: a stop between two trials leaves the rest unmeasured, and so does any failure") {
+  Setting run(everything_on());
+  int asked = 0;
+  auto savings = run.savings({.available = {}, .stop_requested = [&] { return ++asked > 1; }});
+  const std::string stopped = "not measured: stopped by a signal";
+  CHECK(savings[0].bytes);
+  CHECK(notes(savings) == std::vector<std::string>{"", stopped, "", stopped});
+  savings = run.savings(
+      {.available = []() -> std::optional<int64_t> { throw std::runtime_error("no figures\nof a stack"); }});
+  const std::string failed = "not measured: no figures";
+  CHECK(notes(savings) == std::vector<std::string>{failed, failed, "", failed});
+  run.trainer.step();
+}
+
+TEST_CASE("savings: what Linux says it can still give") {
+  const auto said = [](const std::string& text) {
+    std::istringstream stream(text);
+    return available_bytes(stream);
+  };
+  CHECK(said("MemTotal:       8000 kB\nMemFree:  100 kB\nMemAvailable:    4001 kB\nBuffers: 1 kB\n") ==
+        4001 * 1024);
+  CHECK_FALSE(said("MemTotal:       8000 kB\nMemFree:  100 kB\n"));
+  CHECK_FALSE(said("MemAvailable: none\n"));
+  CHECK_FALSE(said(""));
+  REQUIRE(available_bytes());
+  CHECK(*available_bytes() > 0);
+}
+
 TEST_CASE("savings: the table") {
   CHECK(
       savings_table({{{"precision", true, "bf16 autocast, asked for"}, 1536, ""},
@@ -161,6 +227,6 @@ TEST_CASE("savings: the table") {
       "  precision   on      1.5 KiB   bf16 autocast, asked for\n"
       "  attention   on     -2.0 KiB   fused kernels, no weights are stored\n"
       "  ema         off         0 B   switched off: policies.ema.enabled = false\n"
-      "  checkpoint  on   a step without it does not fit   recomputes 2 sub-trees in 2 segments, from "
-      "blocks.0 to blocks.1\n");
+      "  checkpoint  on            ?   a step without it does not fit; recomputes 2 sub-trees in 2 segments, "
+      "from blocks.0 to blocks.1\n");
 }

@@ -21,11 +21,17 @@ struct Listener final : RunObserver {
   void sampling(int64_t step, int64_t steps) override {
     sampler_steps.push_back(std::to_string(step) + "/" + std::to_string(steps));
   }
+  void finished(const RunResult& result) override {
+    finished_at_step = result.step;
+    finished_with_savings = !result.savings.empty();
+  }
   bool heard(const std::string& text) const {
     return std::find(messages.begin(), messages.end(), text) != messages.end();
   }
   std::vector<std::string> messages, sampler_steps;
   Progress last;
+  int64_t finished_at_step = -1;
+  bool finished_with_savings = false;
 };
 
 LoadedConfig tiny(const std::string& out) {
@@ -70,6 +76,9 @@ TEST_CASE("a run leaves its folder complete") {
   CHECK(world.listener.last.peak_bytes);
   CHECK(world.listener.sampler_steps == std::vector<std::string>{"1/2", "2/2"});
   CHECK(world.listener.last.fraction == 1.0);
+  CHECK(world.listener.finished_at_step == 20);
+  CHECK_FALSE(world.listener.finished_with_savings);  // told before they are measured
+  CHECK(result.savings.size() == 4);
 }
 
 TEST_CASE("memory.json follows its schema, sums up, and has no byte without owner") {
@@ -133,6 +142,8 @@ TEST_CASE("a stopped run has a complete checkpoint, and resumed it ends bit-equa
   CHECK(stopped.stopped);
   CHECK(stopped.step == 11);
   CHECK(stopped.samples.empty());
+  CHECK(stopped.savings.empty());
+  CHECK(world.listener.finished_at_step == 11);
   world.stop = [] { return false; };
   const RunResult resumed = world.run(tiny("out"), "latest");
   CHECK(resumed.step == 20);

@@ -15,7 +15,6 @@ using namespace dtk;
 
 void print_summary(const RunResult& result) {
   if (result.memory) std::printf("\n%s", memory_table(*result.memory).c_str());
-  if (!result.savings.empty()) std::printf("\n%s", savings_table(result.savings).c_str());
   std::printf("\n");
   if (result.trained_steps > 0) {
     std::printf("final loss    %.4f after %lld steps\n", result.loss, static_cast<long long>(result.step));
@@ -26,7 +25,15 @@ void print_summary(const RunResult& result) {
     std::printf("peak memory   %s\n", readable_bytes(result.memory->peak().peak.bytes).c_str());
   std::printf("checkpoint    %s\n", result.checkpoint.c_str());
   if (!result.samples.empty()) std::printf("samples       %s\n", result.samples.c_str());
+  std::fflush(stdout);
 }
+
+class TrainObserver final : public TerminalObserver {
+  void finished(const RunResult& result) override {
+    end_bar();
+    print_summary(result);
+  }
+};
 
 ExitCode train(int argc, const char* const* argv) {
   const TrainArguments arguments = parse_train_arguments(argc, argv);
@@ -49,12 +56,11 @@ ExitCode train(int argc, const char* const* argv) {
     checkpoint = find_checkpoint(files, arguments.resume, loaded.config.train.out);
   const auto data = open_data(loaded);
   SteadyClock clock;
-  TerminalObserver observer;
+  TrainObserver observer;
   catch_stop_signals();
   const RunResult result =
       run_training(loaded, device, checkpoint, data, {files, clock, observer, &stop_requested});
-  observer.end_bar();
-  print_summary(result);
+  if (!result.savings.empty()) std::printf("\n%s", savings_table(result.savings).c_str());
   if (!result.stopped) return ExitCode::done;
   std::printf("stopped by a signal; %s\n", result.next_step.c_str());
   return ExitCode::stopped;

@@ -19,7 +19,7 @@ void catch_stop_signals();
 bool stop_requested();
 
 /// Messages as lines; progress as a bar that redraws itself on a terminal, as a line now and then elsewhere.
-class TerminalObserver final : public RunObserver {
+class TerminalObserver : public RunObserver {
  public:
   TerminalObserver();
   ~TerminalObserver() override;

@@ -1,7 +1,26 @@
 #include <c10/util/Exception.h>
 #include <dtk/toolkit/memory_meters.h>
 
+#include <fstream>
+#include <limits>
+#include <string>
+
 namespace dtk {
+
+std::optional<int64_t> available_bytes(std::istream& meminfo) {
+  for (std::string name; meminfo >> name; meminfo.ignore(std::numeric_limits<std::streamsize>::max(), '\n')) {
+    if (name != "MemAvailable:") continue;
+    int64_t kibibytes = 0;
+    if (!(meminfo >> kibibytes) || kibibytes < 0) return std::nullopt;
+    return kibibytes * 1024;
+  }
+  return std::nullopt;
+}
+
+std::optional<int64_t> available_bytes() {
+  std::ifstream meminfo("/proc/meminfo");
+  return available_bytes(meminfo);
+}
 
 MemoryMeters::MemoryMeters(const MemoryOptions& options, c10::Device device)
     : device_(device), budget_(options.budget) {

@@ -1,10 +1,11 @@
 #include <c10/util/Exception.h>
-#include <dtk/policies/memory_accounts.h>
+#include <dtk/policies/memory_ledger.h>
 #include <dtk/toolkit/memory_report.h>
 #include <dtk/toolkit/policy_savings.h>
 #include <dtk/toolkit/trial_step.h>
 
 #include <algorithm>
+#include <new>
 
 namespace dtk {
 namespace {
@@ -23,31 +24,67 @@ policies::PolicyOptions without(policies::PolicyOptions options, const std::stri
   return options;
 }
 
+// The first line: the rest lists LibTorch's call stack.
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
+class Trials {
+ public:
+  Trials(const Trainer& trainer, const RunConfig& config, const policies::PhaseMeter& meter,
+         const TrialLimits& limits)
+      : trainer_(trainer), config_(config), meter_(meter), limits_(limits) {}
+
+  void measure(PolicySaving& saving) {
+    const std::string& policy = saving.report.policy;
+    try {
+      if (limits_.stop_requested && limits_.stop_requested()) {
+        saving.note = "not measured: stopped by a signal";
+        return;
+      }
+      if (!with_all_) with_all_ = peak("trial", config_.policies);
+      saving.bytes = peak("trial without " + policy, without(config_.policies, policy)) - *with_all_;
+    } catch (const c10::OutOfMemoryError&) {
+      saving.note = with_all_ ? "a step without it does not fit" : "no room left for a trial step";
+    } catch (const std::bad_alloc&) {
+      saving.note = "no room left for a trial step";
+    } catch (const std::exception& error) {
+      saving.note = "not measured: " + first_line(error.what());
+    }
+  }
+
+ private:
+  int64_t peak(const std::string& phase, const policies::PolicyOptions& options) {
+    trainer_.wait_for_data();  // a batch that comes during a step would be in its peak
+    policies::MemoryAccounts& accounts = policies::cpu_accounts();
+    std::optional<policies::MemoryBudgetGuard> limit;
+    const bool on_cpu = trainer_.model().parameters().front().second.is_cpu();
+    if (const auto available = on_cpu && limits_.available ? limits_.available() : std::nullopt)
+      limit.emplace(accounts, std::min(accounts.limit(), accounts.live_bytes() + *available / 2));
+    const policies::PhaseScope scope(phase);
+    TrialStep(config_, trainer_.model(), options, config_.data.batch / config_.train.accumulate).run();
+    return peak_of(meter_, phase);
+  }
+
+  const Trainer& trainer_;
+  const RunConfig& config_;
+  const policies::PhaseMeter& meter_;
+  const TrialLimits& limits_;
+  std::optional<int64_t> with_all_;
+};
+
 }  // namespace
 
 std::vector<PolicySaving> measure_savings(const Trainer& trainer, const RunConfig& config,
-                                          const policies::PhaseMeter& meter) {
-  const int64_t batch = config.data.batch / config.train.accumulate;
-  const auto peak = [&](const std::string& phase, const policies::PolicyOptions& options) {
-    const policies::PhaseScope scope(phase);
-    TrialStep(config, trainer.model(), options, batch).run();
-    return peak_of(meter, phase);
-  };
+                                          const policies::PhaseMeter& meter, const TrialLimits& limits) {
+  Trials trials(trainer, config, meter, limits);
   std::vector<PolicySaving> savings;
-  std::optional<int64_t> with_all;
   for (const policies::PolicyReport& report : trainer.policies().reports()) {
     PolicySaving saving{report, std::nullopt, ""};
     if (report.saved_bytes || !report.active) {
       saving.bytes = report.saved_bytes.value_or(0);
-      savings.push_back(std::move(saving));
-      continue;
-    }
-    try {
-      if (!with_all) with_all = peak("trial", config.policies);
-      saving.bytes =
-          peak("trial without " + report.policy, without(config.policies, report.policy)) - *with_all;
-    } catch (const c10::OutOfMemoryError&) {
-      saving.note = with_all ? "a step without it does not fit" : "no room left for a trial step";
+    } else {
+      trials.measure(saving);
     }
     savings.push_back(std::move(saving));
   }
@@ -58,14 +95,14 @@ std::string savings_table(const std::vector<PolicySaving>& savings) {
   std::string text =
       "policies, and by how much each lowers the peak of a step (measured by leaving it out)\n";
   for (const PolicySaving& saving : savings) {
-    const std::string bytes = !saving.bytes       ? saving.note
+    const std::string bytes = !saving.bytes       ? "?"
                               : *saving.bytes < 0 ? "-" + readable_bytes(-*saving.bytes)
                                                   : readable_bytes(*saving.bytes);
     std::string line = "  " + saving.report.policy;
     line.resize(std::max<size_t>(line.size(), 14), ' ');
     line += saving.report.active ? "on   " : "off  ";
     line += std::string(bytes.size() < 10 ? 10 - bytes.size() : 0, ' ') + bytes;
-    text += line + "   " + saving.report.reason + "\n";
+    text += line + "   " + (saving.note.empty() ? "" : saving.note + "; ") + saving.report.reason + "\n";
   }
   return text;
 }

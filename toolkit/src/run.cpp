@@ -105,6 +105,13 @@ class Run {
     return result;
   }
 
+  /// Of a run that came to its end, with the ledger on.
+  std::vector<PolicySaving> savings(const RunResult& result) const {
+    if (result.stopped || !result.memory) return {};
+    return measure_savings(trainer_, config_, meters_.device(),
+                           {[] { return available_bytes(); }, world_.stop_requested});
+  }
+
  private:
   struct Mark {
     int64_t step = 0;
@@ -197,6 +204,7 @@ class Run {
     last_checkpoint_ =
         save_training(store_, trainer_, print_config(loaded_), static_cast<int>(*config_.train.threads));
     log_->write("checkpoint", {{"step", trainer_.steps()}, {"path", last_checkpoint_.string()}});
+    meters_.check_budget();
   }
 
   void finish(RunResult& result, double seconds) {
@@ -214,7 +222,6 @@ class Run {
     result.memory = meters_.report();
     if (!result.memory) return;
     write_file_atomically(world_.files, out_ / "memory.json", memory_json(*result.memory));
-    if (!result.stopped) result.savings = measure_savings(trainer_, config_, meters_.device());
   }
 
   void sample_grid(RunResult& result) {
@@ -244,6 +251,7 @@ class Run {
     const Image image = image_grid(samples, config_.sample.per_class, /*padding=*/2, /*scale=*/2);
     write_file_atomically(world_.files, path, encode_png(image));
     result.samples = path;
+    meters_.check_budget();
   }
 
   const LoadedConfig& loaded_;
@@ -295,7 +303,10 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
   if (resumed) run.load(resume);
   std::vector<std::string> notes = folder.claim();
   if (!decision.empty()) notes.push_back(decision);
-  return run.train(resumed, notes);
+  RunResult result = run.train(resumed, notes);
+  world.observer.finished(result);
+  result.savings = run.savings(result);
+  return result;
 }
 
 }  // namespace dtk

@@ -6,9 +6,17 @@
 #include <dtk/toolkit/config.h>
 #include <dtk/toolkit/memory_report.h>
 
+#include <cstdint>
+#include <iosfwd>
 #include <optional>
 
 namespace dtk {
+
+/// Bytes that Linux can still give without swapping, by the text of /proc/meminfo; nothing if it does not
+/// say.
+std::optional<int64_t> available_bytes(std::istream& meminfo);
+/// Of this machine, now.
+std::optional<int64_t> available_bytes();
 
 /// Installs the ledger, on a device its statistics, and memory.budget. Make it before the tensors of
 /// interest, from the thread that trains; one at a time. With options.ledger = false it measures nothing.

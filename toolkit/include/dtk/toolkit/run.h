@@ -34,6 +34,8 @@ struct Progress {
   double elapsed_seconds = 0, remaining_seconds = 0;
 };
 
+struct RunResult;
+
 /// Told what happens; prints or does not.
 class RunObserver {
  public:
@@ -42,6 +44,9 @@ class RunObserver {
   virtual void progress(const Progress& progress) = 0;
   /// The final samples: step `step` of `steps`, from 1, begins.
   virtual void sampling(int64_t step, int64_t steps) = 0;
+  /// All that the run leaves is in its folder. What comes after is the measuring of `savings`, which whoever
+  /// does not want to wait may interrupt.
+  virtual void finished(const RunResult&) {}
 };
 
 /// The world of a run. All must outlive it.

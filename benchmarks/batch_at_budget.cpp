@@ -24,13 +24,20 @@ LargestBatch search(RunConfig config, const bench::Combination& on, int64_t budg
   });
 }
 
+// What shows that the batch found is the largest.
+std::string next_text(const LargestBatch& found) {
+  return found.next_batch > 0 ? std::to_string(found.next_batch) + " exceeds the budget"
+                              : "none: the data set ends";
+}
+
 void run(const std::vector<std::string>& models, const std::vector<int64_t>& gigabytes, bool verbose) {
   const policies::SavedTensorEngineGuard engine;
   std::printf("4x32x32 latents, AdamW and EMA included, cpu, %d threads; GB = 1e9 bytes\n\n",
               at::get_num_threads());
   std::printf(
-      "| model | budget | no policies: batch, peak | all policies: batch, peak | ratio |\n"
-      "|---|---|---:|---:|---:|\n");
+      "| model | budget | no policies: batch, peak | next batch | all policies: batch, peak | next batch | "
+      "ratio |\n"
+      "|---|---|---:|---|---:|---|---:|\n");
   for (const std::string& model : models) {
     LoadedConfig loaded;
     loaded.config = bench::latent_config(model, 4, at::get_num_threads());
@@ -41,10 +48,11 @@ void run(const std::vector<std::string>& models, const std::vector<int64_t>& gig
       const int64_t budget = gigabyte * 1'000'000'000;
       const LargestBatch none = search(loaded.config, {}, budget, verbose);
       const LargestBatch all = search(loaded.config, {true, true, true, true}, budget, verbose);
-      std::printf("| %s | %lld GB | %lld, %s | %lld, %s | %.1f |\n", model.c_str(),
+      std::printf("| %s | %lld GB | %lld, %s | %s | %lld, %s | %s | %.1f |\n", model.c_str(),
                   static_cast<long long>(gigabyte), static_cast<long long>(none.batch),
-                  readable_bytes(none.peak_bytes).c_str(), static_cast<long long>(all.batch),
-                  readable_bytes(all.peak_bytes).c_str(),
+                  readable_bytes(none.peak_bytes).c_str(), next_text(none).c_str(),
+                  static_cast<long long>(all.batch), readable_bytes(all.peak_bytes).c_str(),
+                  next_text(all).c_str(),
                   static_cast<double>(all.batch) / static_cast<double>(std::max<int64_t>(none.batch, 1)));
       std::fflush(stdout);
     }

@@ -10,7 +10,7 @@ import subprocess
 
 import programs
 from png import read_png
-from programs import CLASSES, CONFIG, LAST, SIDE, ProgramTest, read_safetensors, skip_if_sanitized
+from programs import CLASSES, CONFIG, LAST, SIDE, STEPS, ProgramTest, read_safetensors, skip_if_sanitized
 
 CONFIGURATION, MEMORY, FAILURE = 2, 3, 1
 
@@ -56,6 +56,22 @@ class Drawing(SampleTest):
         self.assertEqual(self.drawn("--checkpoint", "run", out="again.safetensors"), first)
         self.assertEqual(self.drawn("--checkpoint", "run", "--seed", "0"), first)
         self.assertNotEqual(self.drawn("--checkpoint", "run", "--seed", "1"), first)
+
+    def test_without_other_options_it_draws_the_grid_of_the_run(self):
+        every_class = ",".join(str(label) for label in range(CLASSES))
+        odd = {"sample__seed": 7, "train__accumulate": 2, "data__batch": 6, "train__threads": 2}
+        bf16 = {"policies__precision__cpu": "bf16", "sample__per_class": 3}
+        for name, values in (("run", {}), ("odd", odd), ("bf16", bf16)):
+            with self.subTest(name):
+                if name != "run":
+                    self.assert_done(self.train(train__out=name, **values))
+                per_class = str(values.get("sample__per_class", 2))
+                arguments = ("--checkpoint", name, "--per-class", per_class)
+                grid = self.drawn(*arguments, out="grid.png", classes=every_class)
+                own = (self.folder / name / f"samples/step-{STEPS:08}.png").read_bytes()
+                self.assertEqual(grid, own)
+                other = self.drawn(*arguments, "--seed", "1", out="grid.png", classes=every_class)
+                self.assertNotEqual(other, own)
 
     def test_options_default_to_those_of_the_run(self):
         first = self.drawn("--checkpoint", "run")
@@ -162,6 +178,17 @@ class Refusals(SampleTest):
             *("--checkpoint", "plain", "--guidance", "2"),
         )
         self.drawn("--checkpoint", "plain")
+
+    def test_a_policy_that_cannot_act(self):
+        line = 'fp32 = ["last_layer"]'
+        text = CONFIG + line + "\n"
+        (self.folder / "other.toml").write_text(text)
+        message = 'policies.precision.fp32: "last_layer" matches no sub-tree of this model; near: final_layer'
+        result = self.sample("--checkpoint", "run", "--config", "other.toml", "--classes", "0", "--out", "o.png")
+        self.assertEqual(result.returncode, CONFIGURATION)
+        place = f"other.toml:{text.count(chr(10))}:8"
+        self.assertTrue(result.stderr.startswith(f"dit-sample: {place}: {message}"), result.stderr)
+        self.assertFalse((self.folder / "o.png").exists())
 
     def test_no_checkpoint(self):
         message = "no complete checkpoint; name a checkpoint's folder, or a run folder to use its latest"

@@ -134,6 +134,53 @@ class Configuration(ProgramTest):
             self.assertFalse((self.folder / "run").exists())
 
 
+class Policies(ProgramTest):
+    """What a policy refuses has the place of the key that asks for it."""
+
+    EMA = (
+        "policies.ema: asked for in host memory, but the training device is the CPU, so there is nothing to "
+        'move; remove policies.ema.enabled or set policies.ema.device = "same"'
+    )
+    TARGETS = 'policies.checkpoint.targets: "block.*" matches no sub-tree of this model; near: blocks.0'
+    SEGMENT = "policies.checkpoint.segment = 2 is out of range for 1 matching sub-trees; allowed: [1, 1]"
+
+    def test_in_the_file(self):
+        for table, line, value, message in (
+            ("ema", "enabled = true", "true", self.EMA),
+            ("checkpoint", 'targets = ["block.*"]', '["block', self.TARGETS),
+            ("checkpoint", "segment = 2", "2", self.SEGMENT),
+        ):
+            with self.subTest(line):
+                text = f"{CONFIG}\n[policies.{table}]\n{line}\n"
+                (self.folder / "tiny.toml").write_text(text)
+                result = self.train()
+                number, column = text.count("\n"), line.index(value) + 1
+                self.assert_refusal(result, f"tiny.toml:{number}:{column}: {message}")
+
+    def test_on_the_command_line(self):
+        for override, message in (
+            ("policies.ema.enabled=true", self.EMA),
+            ('policies.checkpoint.targets=["block.*"]', self.TARGETS),
+            ("policies.checkpoint.segment=2", self.SEGMENT),
+        ):
+            with self.subTest(override):
+                self.assert_refusal(self.train("--set", override), f"--set {override}: {message}")
+
+    def test_what_can_act_is_accepted(self):
+        result = self.train("--set", "policies.attention.enabled=true")
+        self.assert_done(result)
+        self.assertIn("\npolicy attention: on, fused kernels, no weights are stored\n", result.stdout)
+
+    def assert_refusal(self, result, message: str) -> None:
+        if "near: " in message:  # then come all the other sub-trees
+            self.assertEqual(result.returncode, CONFIGURATION)
+            self.assertTrue(result.stderr.startswith(f"dit-train: {message}"), result.stderr)
+        else:
+            self.assert_fails(result, CONFIGURATION, message)
+        self.assertEqual(result.stdout, "")
+        self.assertFalse((self.folder / "run").exists())
+
+
 class Data(ProgramTest):
     def assert_refused(self, message: str, **values) -> None:
         result = self.train(**values)

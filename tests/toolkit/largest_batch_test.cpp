@@ -78,6 +78,7 @@ void check_is_largest(const Search& search, int64_t budget) {
   CHECK(search.peaks.at(batch) == search.found.peak_bytes);
   CHECK(search.found.peak_bytes > 0);
   CHECK(search.found.peak_bytes <= budget);
+  CHECK(search.found.next_batch == batch + 1);
   REQUIRE(search.peaks.count(batch + 1) == 1);
   CHECK(search.peaks.at(batch + 1) == 0);  // seen to exceed the budget
 }
@@ -89,6 +90,25 @@ TEST_CASE("largest batch: the next one exceeds the budget, and with all policies
   check_is_largest(none, kBudget);
   check_is_largest(all, kBudget);
   CHECK(all.found.batch >= 3 * none.found.batch);  // 31 and 10
+}
+
+TEST_CASE("largest batch: of two blocks of DiT-S/2 on 256 tokens four times as many fit") {
+  constexpr int64_t budget = 200'000'000;
+  const auto wide = [](RunConfig config) {
+    config.model.hidden = 384;
+    config.model.heads = 6;
+    config.model.image_size = 32;
+    return config;
+  };
+  const auto data = std::make_shared<SyntheticSource>(
+      SyntheticSource::Shape{.size = 64, .channels = 4, .height = 32, .width = 32, .classes = 10});
+  const LargestBatch none = largest_batch(wide(no_policies(budget)), data),
+                     all = largest_batch(wide(all_policies(budget)), data);
+  CAPTURE(none.batch, none.peak_bytes, all.batch, all.peak_bytes);
+  CHECK(none.next_batch == none.batch + 1);
+  CHECK(all.next_batch == all.batch + 1);
+  REQUIRE(none.batch > 0);
+  CHECK(all.batch >= 4 * none.batch);
 }
 
 TEST_CASE("largest batch: neither an earlier search nor what the program holds changes it") {
@@ -136,12 +156,14 @@ TEST_CASE("largest batch: batches are whole micro-batches, of which one is alive
   const Search search_of_three = search(config);
   CHECK(search_of_three.found.batch % 3 == 0);
   CHECK(search_of_three.peaks.at(search_of_three.found.batch + 3) == 0);
+  CHECK(search_of_three.found.next_batch == search_of_three.found.batch + 3);
   CHECK(search_of_three.found.batch > single);
 }
 
 TEST_CASE("largest batch: it ends with the data set") {
   const Search found = search(all_policies(kBudget), 5);
   CHECK(found.found.batch == 5);
+  CHECK(found.found.next_batch == 0);
   CHECK(found.peaks.rbegin()->first == 5);
 }
 
@@ -150,6 +172,7 @@ TEST_CASE("largest batch: a budget that holds not even one sample, or less than 
   for (const int64_t budget : {int64_t{1}, int64_t{100'000}, one_sample - 100'000}) {
     const Search none = search(no_policies(budget));
     CHECK(none.found.batch == 0);
+    CHECK(none.found.next_batch == 1);
     CHECK(none.found.peak_bytes == 0);
     CHECK(none.peaks == std::map<int64_t, int64_t>{{1, 0}});
   }

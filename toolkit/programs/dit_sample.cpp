@@ -25,7 +25,8 @@ ExitCode sample_images(int argc, const char* const* argv) {
   const SampleSource source = open_sample_source(files, arguments);
   const c10::Device device = open_device(arguments.device);
   std::optional<policies::ThreadCountGuard> threads;
-  if (arguments.threads) threads.emplace(static_cast<int>(*arguments.threads));
+  const auto wanted = arguments.threads ? arguments.threads : source.config.train.threads;
+  if (wanted) threads.emplace(static_cast<int>(*wanted));
   const SampleOptions options = sample_options(source.config, arguments);
   const std::vector<int64_t> labels = sample_labels(source.config, arguments);
   check_out(files, arguments, source.config);

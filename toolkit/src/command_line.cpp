@@ -225,7 +225,7 @@ SampleArguments parse_sample_arguments(int argc, const char* const* argv) {
   arguments.guidance = given.number<double>("guidance", allowed_for("sample.guidance"));
   arguments.cfg_channels = given.number<int64_t>("cfg-channels", allowed_for("sample.cfg_channels"));
   arguments.steps = given.number<int64_t>("steps", allowed_for("sample.steps"));
-  arguments.seed = given.number<int64_t>("seed", allowed_for("sample.seed")).value_or(0);
+  arguments.seed = given.number<int64_t>("seed", allowed_for("sample.seed"));
   arguments.per_class = given.number<int64_t>("per-class", "[1, 1024]").value_or(1);
   arguments.raw = given.has("raw");
   arguments.out = given.text("out");
@@ -272,10 +272,11 @@ Usage: dit-sample --checkpoint DIR --classes LIST --out FILE [options]
   --guidance SCALE      classifier-free guidance, 1 is off; default: the run's
   --cfg-channels N      channels guided, 0 is all; default: the run's
   --steps N             sampler steps; default: the run's
-  --seed S              seed of the noise; default 0
+  --seed S              seed of the noise; default: the run's
   --raw                 the checkpoint's raw weights instead of its EMA
   --device DEVICE       auto (default), cpu, cuda or cuda:INDEX
-  --threads N           CPU threads; default: all cores
+  --threads N           CPU threads; default: the run's, with which samples are
+                        those of the run to the bit
   --version, -h, --help prints the version or this text, and ends
 
 Exit codes: 0 done, 1 failure, 2 configuration or usage, 3 memory, 4 data,

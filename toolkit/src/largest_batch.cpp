@@ -55,6 +55,7 @@ LargestBatch largest_batch(RunConfig config, std::shared_ptr<const DataSource> d
     const int64_t middle = good + (bad - good) / 2;
     (fits(middle) ? good : bad) = middle;
   }
+  if (bad <= most) found.next_batch = bad * unit;
   return found;
 }
 

@@ -7,6 +7,7 @@
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/image.h>
 #include <dtk/toolkit/memory_meters.h>
+#include <dtk/toolkit/policy_places.h>
 #include <dtk/toolkit/precision_choice.h>
 #include <dtk/toolkit/run.h>
 #include <dtk/toolkit/run_log.h>
@@ -40,9 +41,8 @@ std::string sample_command(const std::filesystem::path& checkpoint, const RunCon
     classes += (label > 0 ? "," : "") + std::to_string(label);
   }
   return "dit-sample --checkpoint " + checkpoint.string() + " --classes " + classes + " --per-class " +
-         std::to_string(config.sample.per_class) +
-         (config.sample.seed != 0 ? " --seed " + std::to_string(config.sample.seed) : "") +
-         (config.sample.ema ? "" : " --raw") + " --out " + out.string();
+         std::to_string(config.sample.per_class) + (config.sample.ema ? "" : " --raw") + " --out " +
+         out.string();
 }
 
 // One run; its members are what the steps of the run share.
@@ -289,7 +289,7 @@ void resolve_threads(LoadedConfig& loaded) {
 }
 
 RunResult run_training(const LoadedConfig& given, c10::Device device, const std::filesystem::path& resume,
-                       std::shared_ptr<const DataSource> data, const RunWorld& world) {
+                       std::shared_ptr<const DataSource> data, const RunWorld& world) try {
   const policies::ThreadCountGuard threads(static_cast<int>(*given.config.train.threads));
   const policies::SavedTensorEngineGuard engine;  // without it no policy that keeps or drops tensors works
   const bool resumed = !resume.empty();
@@ -307,6 +307,8 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
   world.observer.finished(result);
   result.savings = run.savings(result);
   return result;
+} catch (const policies::PolicyError& error) {
+  throw with_place(error, given.places);
 }
 
 }  // namespace dtk

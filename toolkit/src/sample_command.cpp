@@ -6,6 +6,7 @@
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/image.h>
 #include <dtk/toolkit/model_policies.h>
+#include <dtk/toolkit/policy_places.h>
 #include <dtk/toolkit/run.h>
 #include <dtk/toolkit/safetensors.h>
 #include <dtk/toolkit/sample_command.h>
@@ -17,8 +18,6 @@
 namespace dtk {
 namespace {
 
-constexpr int64_t kBatch = 64;  // samples drawn at a time
-
 bool is_safetensors(const std::string& out) {
   return std::filesystem::path(out).extension() == ".safetensors";
 }
@@ -26,6 +25,11 @@ bool is_safetensors(const std::string& out) {
 bool has(const std::vector<NamedTensor>& tensors, const std::string& name) {
   return std::any_of(tensors.begin(), tensors.end(),
                      [&](const NamedTensor& entry) { return entry.name == name; });
+}
+
+void take_config(SampleSource& source, LoadedConfig loaded) {
+  source.config = std::move(loaded.config);
+  source.places = std::move(loaded.places);
 }
 
 SampleSource from_checkpoint(FileSystem& files, const SampleArguments& arguments) {
@@ -39,9 +43,8 @@ SampleSource from_checkpoint(FileSystem& files, const SampleArguments& arguments
   const std::string config_file = (checkpoint.folder() / "config.toml").string();
   SampleSource source;
   source.name = checkpoint.folder().string();
-  source.config = arguments.config.empty()
-                      ? parse_config(checkpoint.text("config.toml"), config_file, {}).config
-                      : load_config(files, arguments.config, {}).config;
+  take_config(source, arguments.config.empty() ? parse_config(checkpoint.text("config.toml"), config_file, {})
+                                               : load_config(files, arguments.config, {}));
   const bool ema = !arguments.raw && checkpoint.has("ema.safetensors");
   source.kind = ema ? "EMA " : "raw ";
   source.weights = sampling_weights(checkpoint, ema);
@@ -60,7 +63,7 @@ SampleSource from_weights(FileSystem& files, const SampleArguments& arguments) {
   }
   SampleSource source;
   source.name = arguments.weights;
-  source.config = load_config(files, config, {}).config;
+  take_config(source, load_config(files, config, {}));
   source.weights = read_safetensors(files, file).tensors;
   return source;
 }
@@ -76,7 +79,7 @@ SampleOptions sample_options(const RunConfig& config, const SampleArguments& arg
   if (arguments.guidance) options.guidance = *arguments.guidance;
   if (arguments.steps) options.steps = *arguments.steps;
   if (arguments.cfg_channels) options.cfg_channels = *arguments.cfg_channels;
-  options.seed = arguments.seed;
+  if (arguments.seed) options.seed = *arguments.seed;
   if (options.guidance != 1.0 && config.model.class_dropout <= 0) {
     throw ConfigError(
         "--guidance: this model was trained with class_dropout = 0 and has no null label to guide "
@@ -120,7 +123,7 @@ void check_out(FileSystem& files, const SampleArguments& arguments, const RunCon
 }
 
 at::Tensor draw_samples(const SampleSource& source, const SampleOptions& options,
-                        const std::vector<int64_t>& labels, c10::Device device, const GoOn& go_on) {
+                        const std::vector<int64_t>& labels, c10::Device device, const GoOn& go_on) try {
   models::Dit model(source.config.model, device);
   std::vector<NamedTensor> parameters;
   for (const auto& [name, parameter] : model.parameters()) {
@@ -132,7 +135,10 @@ at::Tensor draw_samples(const SampleSource& source, const SampleOptions& options
   forward_only.ema.enabled = forward_only.checkpoint.enabled = policies::Enabled::off;
   policies::PolicySet policies = put_policies_in(forward_only, model);
   const auto scope = policies.forward_scope();
-  return sample(model, options, labels, kBatch, go_on);
+  const RunConfig& config = source.config;
+  return sample(model, options, labels, config.data.batch / config.train.accumulate, go_on);
+} catch (const policies::PolicyError& error) {
+  throw with_place(error, source.places);
 }
 
 void write_samples(FileSystem& files, const SampleArguments& arguments, const at::Tensor& samples,

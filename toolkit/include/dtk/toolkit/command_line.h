@@ -32,7 +32,7 @@ struct SampleArguments {
   std::optional<double> guidance;       // classifier-free guidance scale; 1: off
   std::optional<int64_t> cfg_channels;  // channels guided; 0: all
   std::optional<int64_t> steps;         // sampler steps
-  int64_t seed = 0;
+  std::optional<int64_t> seed;          // of the noise
   int64_t per_class = 1;
   bool raw = false;  // the checkpoint's raw weights instead of its EMA
   std::string out;   // ends in .png or .safetensors

@@ -7,6 +7,7 @@
 #include <dtk/toolkit/named_tensor.h>
 #include <dtk/toolkit/sampling.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@ namespace dtk {
 struct SampleSource {
   std::string name;  // for messages
   RunConfig config;
+  std::map<std::string, std::string> places;  // LoadedConfig's
   std::vector<NamedTensor> weights;
   std::string kind;  // for messages: "EMA " or "raw " of a checkpoint, "" of a file
 };
@@ -35,7 +37,9 @@ std::vector<int64_t> sample_labels(const RunConfig& config, const SampleArgument
 /// are drawn.
 void check_out(FileSystem& files, const SampleArguments& arguments, const RunConfig& config);
 
-/// Samples (N, C, S, S) on the CPU, in [-1, 1] for image models; undefined if `go_on` gave up.
+/// Samples (N, C, S, S) on the CPU, in [-1, 1] for image models; undefined if `go_on` gave up. As many at a
+/// time as the run's micro-batch, so that its own grid can be drawn again to the bit. Throws ConfigError for
+/// a policy that the configuration asks for and that cannot act.
 at::Tensor draw_samples(const SampleSource& source, const SampleOptions& options,
                         const std::vector<int64_t>& labels, c10::Device device, const GoOn& go_on = {});
 

@@ -13,6 +13,7 @@
 #include <dtk/toolkit/trainer.h>
 
 #include <algorithm>
+#include <set>
 
 #include "support/catch.h"
 #include "support/memory_file_system.h"
@@ -66,7 +67,7 @@ LoadedConfig tiny() {
   return loaded;
 }
 
-std::string decide(LoadedConfig& loaded, Clock& clock, const RunConfig* resumed = nullptr,
+std::string decide(LoadedConfig& loaded, Clock& clock, const LoadedConfig* resumed = nullptr,
                    c10::Device device = at::kCPU) {
   const policies::SavedTensorEngineGuard engine;
   return decide_precision(loaded, device, clock, resumed);
@@ -157,17 +158,59 @@ TEST_CASE("precision choice: nothing is measured where there is nothing to decid
 TEST_CASE("precision choice: on resume the checkpoint's decision stands") {
   WorkClock clock(0.010, 0.020);
   LoadedConfig loaded = tiny();
-  RunConfig resumed = loaded.config;
-  resumed.policies.precision.cpu = "fp32";  // the clock would say bf16
-  CHECK(decide(loaded, clock, &resumed) == "");
+  LoadedConfig resumed = loaded;
+  resumed.config.policies.precision.cpu = "fp32";  // the clock would say bf16
+  const auto device = GENERATE(c10::Device(at::kCPU), c10::Device(at::kMeta));
+  SECTION("with its figures") {
+    resumed.origins["policies.precision.cpu"] = "measured: bf16 2.0 ms, fp32 1.0 ms a step (fastest of 7)";
+    CHECK(decide(loaded, clock, &resumed, device) == "");
+    CHECK(loaded.origins == resumed.origins);
+  }
+  SECTION("written by hand") {
+    resumed.origins["policies.precision.cpu"] = "base.toml:3";  // which may say something else by now
+    CHECK(decide(loaded, clock, &resumed, device) == "");
+    CHECK(loaded.origins.at("policies.precision.cpu") == "the checkpoint's");
+  }
   CHECK(clock.looks == 0);
   CHECK(loaded.config.policies.precision.cpu == "fp32");
-  CHECK(loaded.origins.at("policies.precision.cpu") == "measured when the run began");
 
   LoadedConfig undecided = tiny();
-  resumed.policies.precision.cpu = "probe";
+  resumed.config.policies.precision.cpu = "probe";
   decide(undecided, clock, &resumed);
   CHECK(undecided.config.policies.precision.cpu == "bf16");
+}
+
+TEST_CASE("precision choice: what does not fit memory.budget is not taken") {
+  WorkClock clock(0.010, 0.020);
+  const auto within = [&](int64_t bytes) {
+    LoadedConfig loaded = tiny();
+    loaded.config.memory.budget = ByteSize{bytes};
+    decide(loaded, clock);
+    CHECK(policies::cpu_accounts().live_bytes() == 0);
+    return loaded;
+  };
+  const std::string key = "policies.precision.cpu";
+  CHECK(within(int64_t{1} << 30).config.policies.precision.cpu == "bf16");
+  const int looks = clock.looks;
+  CHECK(looks > 0);
+  int64_t both = 1 << 20, model = 1;  // model: only just holds the parameters
+  for (; model < both; model += 1024) {
+    try {
+      within(model);
+      break;
+    } catch (const c10::OutOfMemoryError&) {
+    }
+  }
+  const LoadedConfig neither = within(model);
+  CHECK(neither.config.policies.precision.cpu == "fp32");
+  CHECK(neither.origins.at(key) == "measured: a step fits memory.budget in neither bf16 nor fp32");
+  std::set<std::string> seen;
+  for (int64_t bytes = model; bytes < both; bytes += 2048) seen.insert(within(bytes).origins.at(key));
+  seen.erase("measured: a step fits memory.budget in neither bf16 nor fp32");
+  const bool one_side = seen.erase("measured: a step in bf16 does not fit memory.budget") +
+                            seen.erase("measured: a step in fp32 does not fit memory.budget") >
+                        0;
+  CHECK(one_side);
 }
 
 TEST_CASE("precision choice: random state, gradients and thread state are untouched, and no byte stays") {
@@ -276,6 +319,7 @@ TEST_CASE("precision choice: the saved configuration of a run holds it, and give
   world.run(loaded, "out/checkpoints/step-00000016");
   CHECK(world.measured() == 0);
   CHECK(world.files.read("branch" + model) == world.files.read("out" + model));
-  CHECK_THAT(world.files.read("branch/config.toml"),
-             Catch::Contains("\ncpu = \"fp32\"  # measured when the run began\n"));
+  CHECK_THAT(
+      world.files.read("branch/config.toml"),
+      Catch::Contains("\ncpu = \"fp32\"  # measured: bf16 1.0 ms, fp32 1.0 ms a step (fastest of 7)\n"));
 }

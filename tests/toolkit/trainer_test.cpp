@@ -167,6 +167,40 @@ TEST_CASE("once a gradient is not finite, no later step changes a weight") {
   }
 }
 
+namespace {
+
+int gradients_of(const Trainer& trainer) {
+  int count = 0;
+  for (const auto& [name, parameter] : trainer.model().parameters()) count += parameter.grad().defined();
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("a step that throws leaves no gradient for the next one to add to") {
+  test::SteppingClock clock;
+  const auto trainer = make_trainer(test::tiny_config(), clock);
+  trainer->step();
+  int block = 0, gradients_then = -1;
+  const auto run_subtree = trainer->model().seam.run;
+  trainer->model().seam.run = [&, run_subtree](std::string_view path, const auto& fn, auto&& inputs) {
+    if (path == "blocks.1" && ++block == 2) {  // in the second of two micro-batches
+      gradients_then = gradients_of(*trainer);
+      throw std::runtime_error("no more");
+    }
+    return run_subtree(path, fn, std::move(inputs));
+  };
+  CHECK_THROWS_WITH(trainer->step(), "no more");
+  CHECK(gradients_then > 20);
+  CHECK(gradients_of(*trainer) == 0);
+  CHECK(trainer->steps() == 1);
+  trainer->step();
+  CHECK(trainer->steps() == 2);
+  trainer->accumulate_gradients();
+  CHECK(gradients_of(*trainer) > 20);  // whoever takes the two halves gets them
+  trainer->optimizer().release_gradients();
+}
+
 // Names of operators that bring a tensor's value to the host, seen outside the fused update, whose CPU kernel
 // reads its own step count.
 namespace {

@@ -1,3 +1,4 @@
+#include <c10/util/Exception.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/precision_probe.h>
@@ -21,10 +22,34 @@ models::Dit build_model(const RunConfig& config, c10::Device device) {
   return {config.model, device, policies::make_generator(device, stream_seed(config.train.seed, "probe"))};
 }
 
-policies::PrecisionTimes measure(const RunConfig& config, c10::Device device, Clock& clock) {
+struct Choice {
+  std::string taken, why;
+};
+
+bool fits(TrialStep& step) {
+  try {
+    step.run();
+    return true;
+  } catch (const c10::OutOfMemoryError&) {
+    return false;
+  }
+}
+
+// The one that fits; nothing if both do, and then their times decide. If none fits, the run will say so.
+std::optional<Choice> by_budget(TrialStep& exact, TrialStep& fast) {
+  const bool fp32_fits = fits(exact), bf16_fits = fits(fast);
+  if (fp32_fits && bf16_fits) return std::nullopt;
+  if (bf16_fits) return Choice{"bf16", "a step in fp32 does not fit memory.budget"};
+  return Choice{"fp32", fp32_fits ? "a step in bf16 does not fit memory.budget"
+                                  : "a step fits memory.budget in neither bf16 nor fp32"};
+}
+
+Choice measure(const RunConfig& config, c10::Device device, Clock& clock) {
   // A model that does not fit does so here first, and the ledger says more about it.
   std::optional<policies::CountingAllocatorGuard> counting;
+  std::optional<policies::MemoryBudgetGuard> budget;
   if (config.memory.ledger) counting.emplace();
+  if (config.memory.budget) budget.emplace(policies::cpu_accounts(), config.memory.budget->bytes);
   const models::Dit model = build_model(config, device);
   RunConfig quiet = config;
   quiet.memory.ledger = false;
@@ -33,28 +58,36 @@ policies::PrecisionTimes measure(const RunConfig& config, c10::Device device, Cl
   fp32.precision.enabled = policies::Enabled::off;
   bf16.precision.enabled = policies::Enabled::on;
   TrialStep exact(quiet, model, fp32, batch), fast(quiet, model, bf16, batch);
-  return policies::probe_precision([&](bool is_bf16) { (is_bf16 ? fast : exact).run(); }, kPairs, kSeconds,
-                                   [&] { return clock.seconds(); });
+  if (budget) {
+    if (const auto only = by_budget(exact, fast)) return *only;
+  }
+  const policies::PrecisionTimes times =
+      policies::probe_precision([&](bool is_bf16) { (is_bf16 ? fast : exact).run(); }, kPairs, kSeconds,
+                                [&] { return clock.seconds(); });
+  return {policies::bf16_is_faster(times) ? "bf16" : "fp32", policies::describe(times)};
 }
+
+constexpr char kMeasured[] = "measured: ";
 
 }  // namespace
 
 std::string decide_precision(LoadedConfig& loaded, c10::Device device, Clock& clock,
-                             const RunConfig* resumed) {
+                             const LoadedConfig* resumed) {
   auto& precision = loaded.config.policies.precision;
-  if (!device.is_cpu() || precision.enabled != policies::Enabled::by_default || precision.cpu != "probe") {
+  if (precision.enabled != policies::Enabled::by_default || precision.cpu != "probe") return "";
+  const std::string key = "policies.precision.cpu";
+  if (resumed != nullptr && resumed->config.policies.precision.cpu != "probe") {
+    precision.cpu = resumed->config.policies.precision.cpu;
+    const auto origin = resumed->origins.find(key);
+    const bool measured = origin != resumed->origins.end() && origin->second.starts_with(kMeasured);
+    loaded.origins[key] = measured ? origin->second : "the checkpoint's";
     return "";
   }
-  std::string& origin = loaded.origins["policies.precision.cpu"];
-  if (resumed != nullptr && resumed->policies.precision.cpu != "probe") {
-    precision.cpu = resumed->policies.precision.cpu;
-    origin = "measured when the run began";
-    return "";
-  }
-  const policies::PrecisionTimes times = measure(loaded.config, device, clock);
-  precision.cpu = policies::bf16_is_faster(times) ? "bf16" : "fp32";
-  origin = "measured: " + policies::describe(times);
-  return "precision on this CPU, measured: " + policies::describe(times) + "; taken: " + precision.cpu;
+  if (!device.is_cpu()) return "";
+  const Choice choice = measure(loaded.config, device, clock);
+  precision.cpu = choice.taken;
+  loaded.origins[key] = kMeasured + choice.why;
+  return "precision on this CPU, " + (kMeasured + choice.why) + "; taken: " + choice.taken;
 }
 
 }  // namespace dtk

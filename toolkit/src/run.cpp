@@ -272,10 +272,14 @@ class Run {
 // Settles what `loaded` leaves to a measurement. Returns what was measured, or "".
 std::string decide(LoadedConfig& loaded, c10::Device device, const std::filesystem::path& resume,
                    const RunWorld& world) {
-  std::optional<RunConfig> written;
+  std::optional<LoadedConfig> written;
   if (!resume.empty()) {
-    written =
-        parse_config(open_checkpoint(world.files, resume).text("config.toml"), resume.string(), {}).config;
+    const std::string text = open_checkpoint(world.files, resume).text("config.toml");
+    written = parse_config(text, resume.string(), {});
+    for (auto& [key, origin] : written->origins) {
+      const size_t dot = key.rfind('.');
+      origin = printed_origin(text, key.substr(0, dot), key.substr(dot + 1));
+    }
   }
   return decide_precision(loaded, device, world.clock, written ? &*written : nullptr);
 }

@@ -34,6 +34,20 @@ models::Dit build_model(const RunConfig& config, c10::Device device) {
   return model;
 }
 
+// Lets the gradients go unless all went well.
+class GradientGuard {
+ public:
+  explicit GradientGuard(AdamW& optimizer) : optimizer_(optimizer) {}
+  ~GradientGuard() {
+    if (!kept_) optimizer_.release_gradients();
+  }
+  void keep() { kept_ = true; }
+
+ private:
+  AdamW& optimizer_;
+  bool kept_ = false;
+};
+
 }  // namespace
 
 Trainer::Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<const DataSource> data,
@@ -84,15 +98,17 @@ void Trainer::step() {
 void Trainer::accumulate_gradients() {
   PhaseScope between(phase("backward"));
   policies::DefaultGeneratorScope random(device_, state_.default_generator);
+  GradientGuard gradients(optimizer_);
   for (int64_t micro = 0; micro < config_.train.accumulate; ++micro) forward_backward();
+  gradients.keep();
 }
 
 void Trainer::update() {
   {
     PhaseScope phase_scope(phase("optimizer"));
+    const GradientGuard gradients(optimizer_);
     policies_.before_step();
     optimizer_.step(learning_rate());
-    optimizer_.release_gradients();
   }
   policies_.after_step();
   ++state_.step;

@@ -10,10 +10,11 @@ namespace dtk {
 
 /// Replaces policies.precision.cpu = "probe" by what trial steps on the CPU say, where the default decides
 /// and the device is the CPU; the configuration that a run saves then holds the outcome with its figures, and
-/// running it again decides nothing anew. `resumed` is the configuration of the checkpoint that the run
-/// continues, whose decision stands, or null. Returns a line to print, or "" if there was nothing to decide.
-/// config.train.threads must be set and a SavedTensorEngineGuard alive.
+/// running it again decides nothing anew. What does not fit into memory.budget is not taken. `resumed` is the
+/// configuration of the checkpoint that the run continues, whose decision stands on any device, or null.
+/// Returns a line to print, or "" if there was nothing to decide. config.train.threads must be set and a
+/// SavedTensorEngineGuard alive.
 std::string decide_precision(LoadedConfig& loaded, c10::Device device, Clock& clock,
-                             const RunConfig* resumed);
+                             const LoadedConfig* resumed);
 
 }  // namespace dtk

@@ -47,7 +47,8 @@ class Trainer {
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  /// One optimizer step over data.batch samples: gradients, then update. Throws what the data source throws.
+  /// One optimizer step over data.batch samples: gradients, then update. Throws what the data source throws;
+  /// no gradient then stays behind that the next step would add to.
   void step();
   /// The first half of a step: adds the gradients of data.batch samples to those of the parameters.
   void accumulate_gradients();

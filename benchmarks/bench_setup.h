@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,17 @@ inline RunConfig latent_config(const std::string& model, int64_t batch, int64_t 
   config.data.batch = batch;
   config.schedule.kind = "constant";
   return config;
+}
+
+/// As many blocks instead of the published number; the width and the rest stay.
+inline void set_depth(models::DitOptions& model, int64_t depth) {
+  const auto size = models::published_size(model.name);
+  if (!size) throw std::invalid_argument("--depth: " + model.name + " is no published size");
+  model.name = "custom";
+  model.depth = depth;
+  model.hidden = size->hidden;
+  model.heads = size->heads;
+  model.patch = size->patch;
 }
 
 inline std::shared_ptr<const DataSource> latent_data(const RunConfig& config, int64_t samples) {

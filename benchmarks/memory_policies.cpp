@@ -13,9 +13,12 @@
 #include <dtk/toolkit/streams.h>
 #include <dtk/toolkit/trainer.h>
 
+#include <bit>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <cxxopts.hpp>
+#include <limits>
 
 #include "bench_setup.h"
 
@@ -26,14 +29,18 @@ using bench::Combination;
 
 struct Arguments {
   std::string model, device;
-  int64_t batch, steps;
+  int64_t batch, steps, depth;
   bool bytes;  // print plain bytes, for programs
 };
 
+using Gradients = std::vector<std::vector<float>>;  // of the first step, by parameter
+
 struct Row {
   int64_t peak = 0, saved = 0, host = 0;  // bytes
+  std::string phase;                      // of the peak
   std::vector<double> milliseconds;
-  std::vector<std::vector<float>> gradients;  // of the first step, by parameter
+  Gradients gradients;
+  policies::PolicyReport ema;  // after the last step
 };
 
 // Published initial weights give zero output and mostly zero gradients; random ones keep every path alive.
@@ -51,8 +58,8 @@ void synchronize(c10::Device device) {
 }
 
 // Outside of LibTorch's memory, which is being measured.
-std::vector<std::vector<float>> copied_gradients(const Trainer& trainer) {
-  std::vector<std::vector<float>> all;
+Gradients copied_gradients(const Trainer& trainer) {
+  Gradients all;
   for (const auto& [name, parameter] : trainer.model().parameters()) {
     if (!parameter.grad().defined()) continue;
     const at::Tensor gradient = parameter.grad().to(at::kCPU).contiguous();
@@ -62,16 +69,20 @@ std::vector<std::vector<float>> copied_gradients(const Trainer& trainer) {
   return all;
 }
 
+Gradients gradients_of(const RunConfig& config, c10::Device device,
+                       const std::shared_ptr<const DataSource>& data) {
+  SteadyClock clock;
+  Trainer trainer(config, device, data, clock);
+  randomise(trainer, device);
+  trainer.accumulate_gradients();
+  return copied_gradients(trainer);
+}
+
 Row measure(const RunConfig& config, c10::Device device, const std::shared_ptr<const DataSource>& data,
             int64_t steps) {
   Row row;
+  row.gradients = gradients_of(config, device, data);
   SteadyClock clock;
-  {
-    Trainer trainer(config, device, data, clock);
-    randomise(trainer, device);
-    trainer.accumulate_gradients();
-    row.gradients = copied_gradients(trainer);
-  }
   const MemoryMeters meters(config.memory, device);
   Trainer trainer(config, device, data, clock);
   randomise(trainer, device);
@@ -84,29 +95,48 @@ Row measure(const RunConfig& config, c10::Device device, const std::shared_ptr<c
   }
   const MemoryReport report = *meters.report();
   row.peak = report.peak().peak.bytes;
+  row.phase = report.peak().name;
   row.host = report.host.peak.bytes;
   for (const policies::PhasePeak& phase : report.phases) {
     if (phase.name == "forward") row.saved = phase.peak.of(policies::Category::saved);
   }
+  for (const policies::PolicyReport& policy : trainer.policies().reports()) {
+    if (policy.policy == "ema") row.ema = policy;
+  }
   return row;
 }
 
-std::string compared(const Row& row, const Row& none) {
-  double largest = 0;
+// Floats from one to the other.
+int64_t ulps(float a, float b) {
+  const auto place = [](float value) -> int64_t {
+    const auto bits = std::bit_cast<int32_t>(value);
+    return bits >= 0 ? bits : int64_t{std::numeric_limits<int32_t>::min()} - bits;
+  };
+  return std::abs(place(a) - place(b));
+}
+
+// Three outcomes: the same bits; so near that rounding explains it; or other numerics.
+std::string compared(const Gradients& seen, const Gradients& reference) {
+  constexpr int64_t near = 4096;
   bool equal = true;
-  for (size_t i = 0; i < none.gradients.size(); ++i) {
+  int64_t most = 0;
+  double largest = 0;  // over the tensors: L2 norm of the difference by that of the reference
+  for (size_t i = 0; i < reference.size(); ++i) {
+    const std::vector<float>&a = seen[i], &b = reference[i];
+    equal = equal && std::memcmp(a.data(), b.data(), b.size() * sizeof(float)) == 0;
     double difference = 0, norm = 0;
-    for (size_t j = 0; j < none.gradients[i].size(); ++j) {
-      const double a = row.gradients[i][j], b = none.gradients[i][j];
-      equal = equal && row.gradients[i][j] == none.gradients[i][j];
-      difference += (a - b) * (a - b);
-      norm += b * b;
+    for (size_t j = 0; j < b.size(); ++j) {
+      const double x = a[j], y = b[j];
+      most = std::max(most, ulps(a[j], b[j]));
+      difference += (x - y) * (x - y);
+      norm += y * y;
     }
     if (norm > 0) largest = std::max(largest, std::sqrt(difference / norm));
   }
   if (equal) return "bit-equal";
+  if (most <= near) return "within " + std::to_string(most) + " ulp";
   char text[64];
-  std::snprintf(text, sizeof text, "relative error %.1e", largest);
+  std::snprintf(text, sizeof text, "numerics changed, max relative error %.1e", largest);
   return text;
 }
 
@@ -117,16 +147,24 @@ std::string size_text(int64_t bytes, bool plain) {
   return text;
 }
 
-void print_row(const Combination& on, const Row& row, const Row& none, c10::Device device, bool plain) {
+void print_row(const Combination& on, const Row& row, const Gradients& reference, c10::Device device,
+               bool plain) {
   const auto word = [](bool is_on) { return is_on ? "on" : "-"; };
   const auto [least, most] = std::minmax_element(row.milliseconds.begin(), row.milliseconds.end());
   // A device's allocator knows no owners.
   const std::string saved = device.is_cpu() ? size_text(row.saved, plain) : "not measured";
-  std::printf("| %s | %s | %s | %s | %s | %s | %s | %.0f (%.0f-%.0f) | %s |\n", word(on.precision),
+  std::printf("| %s | %s | %s | %s | %s | %s | %s | %s | %.0f (%.0f-%.0f) | %s |\n", word(on.precision),
               word(on.attention), word(on.ema), word(on.checkpoint), size_text(row.peak, plain).c_str(),
-              saved.c_str(), size_text(row.host, plain).c_str(), bench::median(row.milliseconds), *least,
-              *most, compared(row, none).c_str());
+              row.phase.c_str(), saved.c_str(), size_text(row.host, plain).c_str(),
+              bench::median(row.milliseconds), *least, *most, compared(row.gradients, reference).c_str());
   std::fflush(stdout);
+}
+
+// What moving the average brought: on a device the times that the policy reports.
+std::string ema_text(const policies::PolicyReport& ema, c10::Device device) {
+  const std::string bytes = std::to_string(ema.saved_bytes.value_or(0)) + " B";
+  if (device.is_cpu()) return "EMA: nothing to move on the CPU: " + bytes;
+  return "EMA: " + bytes + " moved off " + device.str() + "; with all policies: " + ema.reason;
 }
 
 void run(const Arguments& arguments) {
@@ -134,27 +172,42 @@ void run(const Arguments& arguments) {
   const policies::SavedTensorEngineGuard engine;
   LoadedConfig loaded;
   loaded.config = bench::latent_config(arguments.model, arguments.batch, at::get_num_threads());
+  if (arguments.depth > 0) bench::set_depth(loaded.config.model, arguments.depth);
   const auto data = bench::latent_data(loaded.config, arguments.batch * (arguments.steps + 1));
-  std::printf("%s, 4x32x32 latents, batch %lld, %s, %lld threads; %lld steps, milliseconds: median (range)\n",
-              arguments.model.c_str(), static_cast<long long>(arguments.batch), device.str().c_str(),
-              static_cast<long long>(*loaded.config.train.threads), static_cast<long long>(arguments.steps));
+  const std::string depth =
+      arguments.depth > 0 ? " of " + std::to_string(arguments.depth) + " blocks" : std::string();
+  std::printf(
+      "%s%s, 4x32x32 latents, batch %lld, %s, %lld threads; %lld steps, milliseconds: median (range)\n",
+      arguments.model.c_str(), depth.c_str(), static_cast<long long>(arguments.batch), device.str().c_str(),
+      static_cast<long long>(*loaded.config.train.threads), static_cast<long long>(arguments.steps));
   SteadyClock clock;
   const std::string decision = decide_precision(loaded, device, clock, nullptr);
   if (!decision.empty()) std::printf("%s\n", decision.c_str());
+  RunConfig none = loaded.config;
+  none.policies = bench::options_of({}, none.policies);
+  const Gradients reference = gradients_of(none, device, data);
+  int64_t parameters = 0;
+  for (const std::vector<float>& gradient : reference) parameters += static_cast<int64_t>(gradient.size());
+  std::printf("%lld trainable parameters in %zu tensors\n", static_cast<long long>(parameters),
+              reference.size());
+  std::printf(
+      "gradients: against a run of its own without policies, bit for bit; relative error: of a tensor, in L2 "
+      "norm\n");
   const char* const unit = arguments.bytes ? "bytes" : "MiB";
   std::printf(
-      "\n| precision | attention | EMA | checkpoint | peak %s | saved %s | host %s | step ms | gradients |\n"
-      "|---|---|---|---|---:|---:|---:|---:|---|\n",
+      "\n| precision | attention | EMA | checkpoint | peak %s | phase | saved %s | host %s | step ms | "
+      "gradients |\n|---|---|---|---|---:|---|---:|---:|---:|---|\n",
       unit, unit, unit);
-  Row none;
+  policies::PolicyReport ema;
   for (int bits = 0; bits < 16; ++bits) {
     const Combination on{(bits & 8) != 0, (bits & 4) != 0, (bits & 2) != 0, (bits & 1) != 0};
     RunConfig config = loaded.config;
     config.policies = bench::options_of(on, loaded.config.policies);
     const Row row = measure(config, device, data, arguments.steps);
-    if (bits == 0) none = row;
-    print_row(on, row, none, device, arguments.bytes);
+    print_row(on, row, reference, device, arguments.bytes);
+    if (on.ema) ema = row.ema;
   }
+  std::printf("\n%s\n", ema_text(ema, device).c_str());
 }
 
 }  // namespace
@@ -165,6 +218,7 @@ int main(int argc, char** argv) {
   options.add_options()("model", "published size", cxxopts::value<std::string>()->default_value("DiT-S/4"))(
       "batch", "samples of a step", cxxopts::value<int64_t>()->default_value("16"))(
       "steps", "timed steps of each combination", cxxopts::value<int64_t>()->default_value("5"))(
+      "depth", "blocks; 0: the published number", cxxopts::value<int64_t>()->default_value("0"))(
       "bytes", "print bytes instead of MiB")("device", "auto, cpu, cuda or cuda:i",
                                              cxxopts::value<std::string>()->default_value("auto"))(
       "help", "this text");
@@ -175,7 +229,7 @@ int main(int argc, char** argv) {
       return 0;
     }
     run({parsed["model"].as<std::string>(), parsed["device"].as<std::string>(), parsed["batch"].as<int64_t>(),
-         parsed["steps"].as<int64_t>(), parsed.count("bytes") > 0});
+         parsed["steps"].as<int64_t>(), parsed["depth"].as<int64_t>(), parsed.count("bytes") > 0});
   } catch (const std::exception& error) {
     std::fprintf(stderr, "memory-policies: %s\n", error.what());
     return 1;

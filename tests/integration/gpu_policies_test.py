@@ -1,20 +1,14 @@
 """What each policy removes on a CUDA device. Label gpu: skipped where no driver answers."""
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 from gpu_training_test import SKIPPED, driver_problem
+from memory_policies_test import rows, trainable, without
 
-
-def rows(text: str) -> dict:
-    """(precision, attention, ema, checkpoint) -> peak bytes."""
-    found = {}
-    for line in text.splitlines():
-        cells = [cell.strip() for cell in line.strip("| ").split("|")]
-        if len(cells) == 9 and cells[4].isdigit():
-            found[tuple(cell == "on" for cell in cells[:4])] = int(cells[4])
-    return found
+ROUNDING = 512  # bytes to which the caching allocator rounds each tensor up
 
 
 def main(program: str) -> int:
@@ -25,14 +19,21 @@ def main(program: str) -> int:
     command = [program, "--model", "DiT-S/2", "--batch", "64", "--steps", "2", "--device", "cuda", "--bytes"]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     print(text)
-    peak = rows(text)
-    assert len(peak) == 16, len(peak)
-    for key, value in peak.items():
+    table = rows(text)
+    assert len(table) == 16, len(table)
+    peak = {on: row.peak for on, row in table.items()}
+    assert table[(False,) * 4].gradients == "bit-equal", table  # it ran twice
+    parameters, tensors = trainable(text)
+    for on, row in table.items():
         for policy in range(4):
-            without = key[:policy] + (False,) + key[policy + 1 :]
-            if key[policy] and policy != 0:  # bf16 alone can raise a small batch's peak by its casts of weights
-                assert value < peak[without], (key, policy, value, peak[without])
+            if on[policy] and policy != 0:  # bf16 alone can raise a small batch's peak by its casts of weights
+                assert row.peak < peak[without(on, policy)], (on, policy, table)
+        same_phase = on[2] and row.phase == table[without(on, 2)].phase
+        if same_phase:  # the average is all that leaves the device
+            moved = peak[without(on, 2)] - row.peak
+            assert 4 * parameters <= moved <= 4 * parameters + ROUNDING * tensors, (on, moved, parameters)
     assert peak[(True,) * 4] < peak[(False,) * 4] / 3, peak
+    assert re.search(r"\nEMA: \d+ B moved off cuda.* ms hidden and .* ms exposed an update\n", text), text
     return 0
 
 

@@ -1,5 +1,6 @@
 #include <dtk/toolkit/config_io.h>
 #include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/file_system.h>
 
 #include "support/catch.h"
 #include "support/error_text.h"
@@ -114,18 +115,32 @@ TEST_CASE("config rules: a memory budget needs the ledger") {
 }
 
 TEST_CASE("config rules: the precision on a CPU is read only where the default decides") {
+  const std::string decides =
+      "policies.precision.cpu decides what policies.precision.enabled = \"default\" means, which is true "
+      "here; ";
   for (const std::string cpu : {"bf16", "fp32"}) {
-    for (const std::string enabled : {"true", "false"}) {
-      CHECK(error_in(runnable + "policies.precision.cpu = \"" + cpu +
-                     "\"\npolicies.precision.enabled = " + enabled) ==
-            "base.toml:3:26: policies.precision.cpu decides what \"default\" means, and "
-            "policies.precision.enabled = " +
-                enabled + " is not the default; remove one of them");
-    }
+    CHECK(
+        error_in(runnable + "policies.precision.cpu = \"" + cpu + "\"\npolicies.precision.enabled = true") ==
+        "base.toml:3:26: " + decides +
+            "remove it (what base.toml sets is taken back with --set policies.precision.cpu=default), or set "
+            "policies.precision.enabled = \"default\"");
+    CHECK(error_in(runnable, {"policies.precision.enabled=true", "policies.precision.cpu=" + cpu}) ==
+          "--set policies.precision.cpu=" + cpu + ": " + decides +
+              "remove it, or set policies.precision.enabled = \"default\"");
     CHECK(read(runnable, {"policies.precision.cpu=" + cpu}).config.policies.precision.cpu == cpu);
+    CHECK(read(runnable, {"policies.precision.cpu=" + cpu, "policies.precision.enabled=false"})
+              .config.policies.precision.cpu == cpu);  // no key of a policy that is off has an effect
   }
   for (const std::string enabled : {"true", "false"}) {
     CHECK(read(runnable, {"policies.precision.enabled=" + enabled, "policies.precision.cpu=probe"})
               .config.policies.precision.cpu == "probe");
+  }
+}
+
+TEST_CASE("config rules: each policy of configs/base.toml is switched off by one key") {
+  for (const std::string policy : {"precision", "attention", "ema", "checkpoint"}) {
+    INFO(policy);
+    CHECK_NOTHROW(dtk::load_config(dtk::posix_file_system(), DTK_SOURCE_DIR "/configs/base.toml",
+                                   {"policies." + policy + ".enabled=false"}));
   }
 }

@@ -236,6 +236,31 @@ TEST_CASE("config writer: a default without effect does not become a request") {
   CHECK(read_back(printed) == loaded.config);
 }
 
+TEST_CASE("config writer: what is said of a policy that is switched off stays, and has no effect") {
+  const std::string text =
+      "train.steps = 1\nmodel.name = \"DiT-S/4\"\npolicies.ema.decay = 0.995\npolicies.ema.every = 1\n"
+      "policies.precision.cpu = \"bf16\"\n";
+  const LoadedConfig loaded =
+      parse_config(text, "base.toml", {"policies.ema.enabled=false", "policies.precision.enabled=false"});
+  const std::string printed = print_config(loaded);
+  CHECK(has_line(printed, "decay = 0.995  # base.toml:3; no effect: policies.ema.enabled = false"));
+  CHECK(has_line(printed, "every = 1  # base.toml:4"));
+  CHECK(has_line(printed, "cpu = \"bf16\"  # base.toml:5; no effect: policies.precision.enabled = false"));
+  CHECK(read_back(printed) == loaded.config);
+  CHECK_THAT(print_config(parse_config(text, "base.toml", {})), !Catch::Contains("no effect"));
+}
+
+TEST_CASE("config writer: an origin is found again where it was printed") {
+  const LoadedConfig loaded =
+      parse_config("train.steps = 1\nmodel.name = \"DiT-S/4\"\ndata.batch = 8\n", "base.toml", {});
+  const std::string printed = print_config(loaded);
+  CHECK(dtk::printed_origin(printed, "data", "batch") == "base.toml:3");
+  CHECK(dtk::printed_origin(printed, "policies.precision", "cpu") == "default");
+  CHECK(dtk::printed_origin(printed, "policies.ema", "cpu") == "");
+  CHECK(dtk::printed_origin(printed, "policies.emu", "decay") == "");
+  CHECK(dtk::printed_origin("[a]\nb = 1\n", "a", "b") == "");
+}
+
 TEST_CASE("config writer: a policy that nobody asked for stays at its default when read back") {
   const std::string text = "train.steps = 1\nmodel.name = \"DiT-S/4\"\n";
   LoadedConfig loaded = parse_config(text, "base.toml", {});

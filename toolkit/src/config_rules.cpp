@@ -92,11 +92,13 @@ class Rules {
       fail("memory.budget", "memory.budget needs the ledger, and memory.ledger = false; remove one of them");
     }
     const policies::PrecisionOptions& precision = config_.policies.precision;
-    if (precision.enabled != policies::Enabled::by_default && precision.cpu != "probe") {
-      fail("policies.precision.cpu",
-           "policies.precision.cpu decides what \"default\" means, and "
-           "policies.precision.enabled = " +
-               toml_text(precision.enabled) + " is not the default; remove one of them");
+    // Switched off is another matter: then no key of the policy has an effect (switched_off()).
+    if (precision.enabled == policies::Enabled::on && precision.cpu != "probe") {
+      fail(
+          "policies.precision.cpu",
+          "policies.precision.cpu decides what policies.precision.enabled = \"default\" means, which is true "
+          "here; " +
+              removal({"policies.precision.cpu"}) + ", or set policies.precision.enabled = \"default\"");
     }
     if (written("schedule.final") && config_.schedule.kind == "constant") {
       fail("schedule.final", "schedule.final has no use with schedule.kind = \"constant\"; " +
@@ -170,6 +172,14 @@ void check_rules(const LoadedConfig& loaded, const std::string& file_name) {
 
 bool sample_ema_is_moot(const LoadedConfig& loaded) {
   return loaded.config.sample.ema && loaded.config.policies.ema.enabled == policies::Enabled::off;
+}
+
+bool switched_off(const RunConfig& config, const std::string& table) {
+  bool off = false;
+  policies::PolicyOptions::tables(config.policies, [&](const std::string& name, const auto& policy) {
+    if (table == "policies." + name) off = policy.enabled == policies::Enabled::off;
+  });
+  return off;
 }
 
 }  // namespace dtk

@@ -14,4 +14,8 @@ void check_rules(const LoadedConfig& loaded, const std::string& file_name);
 /// saved as a key: read back, it would count as asked for.
 bool sample_ema_is_moot(const LoadedConfig& loaded);
 
+/// Whether `table` is that of a policy with enabled = false. One key switches a policy off: what a file says
+/// of it besides has no effect, and the printed configuration says so.
+bool switched_off(const RunConfig& config, const std::string& table);
+
 }  // namespace dtk

@@ -1,6 +1,7 @@
 #include <dtk/toolkit/config_io.h>
 
 #include <algorithm>
+#include <map>
 
 #include "config_keys.h"
 #include "config_rules.h"
@@ -31,9 +32,21 @@ std::string derived_size(const models::DitOptions& model, const std::string& key
          line("patch", size->patch);
 }
 
+/// Whether `value`, as TOML, is what `key` has where nobody sets it.
+bool is_default(const std::string& key, const std::string& value) {
+  static const std::map<std::string, std::string> defaults = [] {
+    std::map<std::string, std::string> all;
+    visit_keys(RunConfig(), [&](const std::string& table, const std::string& name, const auto& member,
+                                const std::string&) { all[table + "." + name] = toml_text(member); });
+    return all;
+  }();
+  return defaults.at(key) == value;
+}
+
 template <class T>
-std::string line_for(const LoadedConfig& loaded, const std::string& key, const std::string& name,
+std::string line_for(const LoadedConfig& loaded, const std::string& table, const std::string& name,
                      const T& value) {
+  const std::string key = table + "." + name;
   if (!is_set(value)) {
     const std::string derived = derived_size(loaded.config.model, key);
     if (!derived.empty()) return derived;
@@ -50,6 +63,10 @@ std::string line_for(const LoadedConfig& loaded, const std::string& key, const s
   std::string line = name + " = " + toml_text(value);
   const auto origin = loaded.origins.find(key);
   if (origin != loaded.origins.end()) line += "  # " + escaped(origin->second);
+  if (name != "enabled" && switched_off(loaded.config, table) && !is_default(key, toml_text(value))) {
+    line += std::string(origin != loaded.origins.end() ? ";" : "  #") + " no effect: " + table +
+            ".enabled = false";
+  }
   return line;
 }
 
@@ -89,7 +106,7 @@ std::string print_config(const LoadedConfig& loaded) {
                  text += (text.empty() ? "[" : "\n[") + table + "]\n";
                  open_table = table;
                }
-               text += line_for(loaded, table + "." + name, name, value) + "\n";
+               text += line_for(loaded, table, name, value) + "\n";
              });
   return text;
 }

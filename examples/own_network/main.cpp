@@ -86,30 +86,36 @@ Batch make_batch() {
   return batch;
 }
 
-// Returns the bytes that were alive at the highest moment of the training.
-int64_t train(const char* title, const dtk::policies::PolicyOptions& options) {
+void report(const dtk::policies::PolicySet& policies) {
+  for (const auto& one : policies.reports()) {
+    std::cout << "  " << one.policy << (one.active ? " on: " : " off: ") << one.reason << "\n";
+  }
+}
+
+void train(const dtk::policies::PolicyOptions& options) {
   at::manual_seed(1);
-  const dtk::policies::StepMeter meter;
   Net net;
   dtk::policies::PolicySet policies(options, {at::kCPU, net.named_parameters().pairs(), net.paths}, net.seam);
   torch::optim::AdamW optimizer(net.parameters(), torch::optim::AdamWOptions(1e-3));
-  std::cout << title << "\n";
   for (int64_t step = 1; step <= kSteps; ++step) {
     const Batch batch = make_batch();
-    at::Tensor loss;
-    {
-      const auto scope = policies.forward_scope();
-      loss = at::cross_entropy_loss(net.forward(batch.images), batch.labels);
-    }
+    auto scope = policies.forward_scope();
+    at::Tensor loss = at::cross_entropy_loss(net.forward(batch.images), batch.labels);
+    scope.reset();
     loss.backward();
     policies.step(optimizer);
     optimizer.zero_grad();
     if (step == 1 || step == kSteps)
       std::cout << "  step " << step << ": loss " << loss.item<float>() << "\n";
   }
-  for (const auto& report : policies.reports()) {
-    std::cout << "  " << report.policy << (report.active ? " on: " : " off: ") << report.reason << "\n";
-  }
+  report(policies);
+}
+
+// Trains and returns the bytes that were alive at the highest moment.
+int64_t peak_of(const char* title, const dtk::policies::PolicyOptions& options) {
+  const dtk::policies::StepMeter meter;
+  std::cout << title << "\n";
+  train(options);
   std::cout << "  peak: " << meter.peak_bytes() << " bytes\n";
   return meter.peak_bytes();
 }
@@ -118,9 +124,9 @@ int main() {
   const auto none = dtk::policies::PolicyOptions::all_off();
   auto attention = none;
   attention.attention = {};
-  const int64_t without = train("Without policies", none);
-  const int64_t fused = train("Attention's default only", attention);
-  const int64_t with = train("All defaults", {});
+  const int64_t without = peak_of("Without policies", none);
+  const int64_t fused = peak_of("Attention's default only", attention);
+  const int64_t with = peak_of("All defaults", {});
   std::cout << "saved: " << without - with << " bytes of " << without << " (" << without - fused
             << " by attention alone)\n";
 }

@@ -36,8 +36,9 @@ std::string derived_size(const models::DitOptions& model, const std::string& key
 bool is_default(const std::string& key, const std::string& value) {
   static const std::map<std::string, std::string> defaults = [] {
     std::map<std::string, std::string> all;
-    visit_keys(RunConfig(), [&](const std::string& table, const std::string& name, const auto& member,
-                                const std::string&) { all[table + "." + name] = toml_text(member); });
+    const RunConfig unset{};
+    visit_keys(unset, [&](const std::string& table, const std::string& name, const auto& member,
+                          const std::string&) { all[table + "." + name] = toml_text(member); });
     return all;
   }();
   return defaults.at(key) == value;

@@ -164,6 +164,17 @@ TEST_CASE("a device without bf16 and an end that does not exist are refused") {
         "policies.precision.fp32: \"final\" matches no sub-tree of this model; near: final_layer, blocks.0");
 }
 
+TEST_CASE("whether a device computes in bf16 is answered for every device, with nothing assumed") {
+  CHECK(supports_bf16(at::kCPU));
+  for (const c10::DeviceType type : {at::kMeta, at::kXPU, at::kMPS, at::kPrivateUse1}) {
+    CAPTURE(type);
+    CHECK_FALSE(supports_bf16(type));  // not there
+  }
+  CHECK_NOTHROW(supports_bf16(at::kCUDA));
+  CHECK_NOTHROW(supports_bf16({at::kCUDA, 63}));
+  CHECK(Precision({}, at::kXPU, {}).report().reason == "fp32: xpu does not compute in bf16");
+}
+
 TEST_CASE("the probe takes turns, stops in time and wants a clear difference") {
   double now = 0;
   std::string order;

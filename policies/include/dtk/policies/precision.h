@@ -14,8 +14,11 @@
 
 namespace dtk::policies {
 
-/// True if LibTorch says that `device` computes in bf16. Every CPU does; whether fast, is another question.
-/// False for a device that computes nothing.
+/// True if `device` is known to compute in bf16; never throws. Every CPU does; whether fast, is another
+/// question. Of an accelerator first its LibTorch guard is asked (getDeviceCapability, which a simulated
+/// device may override), then, for CUDA, the driver: compute capability 8.0 or more. Nothing is assumed of a
+/// device of which neither knows, such as ROCm's or a simulated one without the override, nor of one that is
+/// not there or computes nothing: false.
 bool supports_bf16(c10::Device device);
 
 class Precision final : public Policy {

@@ -110,13 +110,13 @@ void Ema::before_step() {
 
 void Ema::after_step() {
   if (failure_ != nullptr) std::rethrow_exception(failure_);
+  const PhaseScope phase("ema");
   if (++updates_ % options_.every != 0) return;
   const double decay = decay_of_update(options_, updates_);
   if (host_ != nullptr) {
     host_->post(decay);
     return;
   }
-  PhaseScope phase("ema");
   at::NoGradGuard no_grad;
   at::_foreach_lerp_(averages_, parameters_, 1.0 - decay);
 }

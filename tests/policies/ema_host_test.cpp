@@ -129,6 +129,19 @@ TEST_CASE("host EMA: the device holds 4 bytes less per trainable parameter, the 
         "fp32 average of 3 tensors in host memory, decay 0.9 with warm-up; saves 0.0 MB on cpu");
 }
 
+TEST_CASE("both forms of the EMA have a phase of their own") {
+  CountingAllocatorGuard guard;
+  const Weights weights;
+  const bool in_host_memory = GENERATE(true, false);
+  Ema ema(options(0.9, true), weights.list(), in_host_memory ? engine() : nullptr);
+  cpu_accounts().reset_phases("step");
+  ema.before_step();
+  ema.after_step();
+  const std::vector<PhasePeak> phases = cpu_accounts().phases();
+  REQUIRE(phases.size() == 2);
+  CHECK(phases[1].name == "ema");
+}
+
 TEST_CASE("host EMA: the report tells hidden from exposed time") {
   Weights weights;
   Ema host(options(0.9, false, 2), weights.list(), engine(3000));

@@ -84,7 +84,7 @@ Ema::Ema(const EmaOptions& options, const NamedTensors& parameters, std::unique_
   {
     const OwnerScope owner(Category::ema, "shadow");
     std::optional<HostTierScope> tier;
-    if (in_host_memory) tier.emplace();
+    if (in_host_memory && device.is_cpu()) tier.emplace();  // else all CPU memory is the host's
     const at::NoGradGuard no_grad;
     for (const at::Tensor& parameter : parameters_) {
       averages_.push_back(parameter.detach().to(in_host_memory ? at::Device(at::kCPU) : device, at::kFloat,

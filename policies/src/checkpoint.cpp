@@ -73,6 +73,10 @@ struct Slot {
   std::unique_ptr<SavedTensor> value = nullptr;  // between recomputation and use
 };
 
+int64_t version_of(const at::Tensor& tensor) {
+  return tensor.is_inference() ? 0 : tensor._version();  // LibTorch counts none there
+}
+
 std::string describe(at::IntArrayRef sizes, at::ScalarType dtype, c10::Device device) {
   return c10::str(sizes, " ", dtype, " on ", device);
 }
@@ -91,17 +95,24 @@ struct CheckpointChain::Frame {
     std::unique_ptr<SavedTensor> tensor;  // kept by the layers below this segment
     bool requires_grad;
   };
+  struct Output {
+    c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor;
+    int64_t version;       // as this segment's calls left it: what they change in place they change again
+    bool changed = false;  // by others, since
+  };
   struct Call {
     std::string path;
     SubtreeFn fn;
     std::vector<Source> sources;
     Surroundings surroundings;
     std::optional<RandomState> random;  // before the call, if the call drew
-    std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> outputs;
+    std::vector<Output> outputs;
   };
 
   explicit Frame(SavedTensorStack under) : below(std::move(under)) {}
-  Source source_of(const at::Tensor& input);
+  Source source_of(const std::string& path, const at::Tensor& input);
+  template <class Visit>
+  void each_output(Visit visit);
   at::Tensor take(size_t index);
   void recompute();
   void run_calls(const Tensors& outside);
@@ -183,10 +194,11 @@ Tensors CheckpointChain::append(std::string_view path, const SubtreeFn& fn, Tens
     frame_ = std::make_shared<Frame>(SavedTensorStack::current());
     ++segments;
   }
+  frame_->each_output([](Frame::Output& output, int64_t now) { output.changed |= now != output.version; });
   c10::Device device = at::kCPU;
   std::vector<Frame::Source> sources;
   for (const at::Tensor& input : inputs) {
-    sources.push_back(frame_->source_of(input));
+    sources.push_back(frame_->source_of(std::string(path), input));
     if (input.defined() && !input.is_cpu()) device = input.device();
   }
   const RandomState before = random_state(device);
@@ -197,16 +209,41 @@ Tensors CheckpointChain::append(std::string_view path, const SubtreeFn& fn, Tens
     SavedTensorScope scope(std::make_shared<DropLayer>(frame_));
     outputs = fn(std::move(inputs));
   }
+  frame_->each_output([](Frame::Output& output, int64_t now) {
+    if (!output.changed) output.version = now;
+  });
   Frame::Call& call = frame_->calls.back();
   if (random_state(device) != before) call.random = before;
-  for (const at::Tensor& output : outputs) call.outputs.emplace_back(output.getIntrusivePtr());
+  for (const at::Tensor& output : outputs) {
+    call.outputs.push_back({decltype(Frame::Output::tensor)(output.getIntrusivePtr()),
+                            output.defined() ? version_of(output) : 0});
+  }
   return outputs;
 }
 
-CheckpointChain::Frame::Source CheckpointChain::Frame::source_of(const at::Tensor& input) {
+template <class Visit>
+void CheckpointChain::Frame::each_output(Visit visit) {
+  for (Call& call : calls) {
+    for (Output& output : call.outputs) {
+      const at::Tensor tensor(output.tensor.lock());
+      if (tensor.defined()) visit(output, version_of(tensor));
+    }
+  }
+}
+
+CheckpointChain::Frame::Source CheckpointChain::Frame::source_of(const std::string& path,
+                                                                 const at::Tensor& input) {
   for (size_t c = 0; input.defined() && c < calls.size(); ++c) {
     for (size_t i = 0; i < calls[c].outputs.size(); ++i) {
-      if (calls[c].outputs[i]._unsafe_get_target() == input.unsafeGetTensorImpl()) return {c, i};
+      const Output& output = calls[c].outputs[i];
+      if (output.tensor._unsafe_get_target() != input.unsafeGetTensorImpl()) continue;
+      TORCH_CHECK(!output.changed, "checkpoint ", path, ": its input ", input.sizes(), ", which ",
+                  calls[c].path, " returned, was changed in place between sub-trees (version ",
+                  output.version, " then, ", version_of(input),
+                  " now); they are one segment, whose recomputation would leave that change out; make it out "
+                  "of place or within a sub-tree, or let a segment begin with ",
+                  path);
+      return {c, i};
     }
   }
   at::NoGradGuard no_grad;

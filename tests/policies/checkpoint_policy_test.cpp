@@ -184,3 +184,24 @@ TEST_CASE("segments of two blocks keep fewer inputs and the same gradients") {
     CHECK(at::equal(plain.gradients[i], saved.gradients[i]));
   CHECK(saved.saved.at("") == 2 * 4 * 16 * 32 * 4 + 4 * 32 * 4 + 4 * 64 * 4);
 }
+
+TEST_CASE("in a segment of two a change in place between its blocks is refused with the block's name") {
+  SavedTensorEngineGuard engine;
+  const auto gradient = [](int64_t segment, bool change) {
+    CheckpointPolicy policy(with(1, segment), {"blocks.0", "blocks.1"});
+    Seam seam;
+    policy.apply(seam);
+    const at::Tensor w = at::full({4}, 0.5).requires_grad_(true);
+    const SubtreeFn block = [w](Tensors&& in) { return Tensors{in[0] * w}; };
+    Tensors x = seam.run("blocks.0", block, {at::ones({4})});
+    if (change) x[0].add_(1);
+    x = seam.run("blocks.1", block, std::move(x));
+    torch::autograd::backward({x[0].sum()}, {});
+    return w.grad();
+  };
+  CHECK(at::equal(gradient(2, false), at::full({4}, 1.0)));
+  CHECK(at::equal(gradient(1, true), at::full({4}, 2.0)));  // of w² + w
+  CHECK_THROWS_WITH(
+      gradient(2, true),
+      Catch::Contains("checkpoint blocks.1: its input [4], which blocks.0 returned, was changed"));
+}

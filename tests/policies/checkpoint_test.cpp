@@ -7,6 +7,7 @@
 #include <dtk/policies/saved_tensors.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <optional>
 #include <thread>
 
 #include "support/catch.h"
@@ -248,6 +249,39 @@ TEST_CASE("an input changed in place after forward is refused") {
   const at::Tensor out = checkpoint("block", net.blocks[0], Tensors{x})[0].sum();
   x.add_(1);
   CHECK_THROWS_WITH(torch::autograd::backward({out}, {}), Catch::Contains("was changed in place afterwards"));
+}
+
+TEST_CASE("a change in place between two sub-trees of one segment is refused, within one it is made again") {
+  Fixture fixture;
+  const at::Tensor w = at::full({4}, 0.5).requires_grad_(true);
+  const SubtreeFn times = [&](Tensors&& in) { return Tensors{in[0] * w}; };
+  const SubtreeFn inside = [&](Tensors&& in) {
+    in[0].add_(1);
+    return Tensors{in[0] * w};
+  };
+  const auto gradient = [&](const SubtreeFn& second, bool one_segment) {
+    w.mutable_grad().reset();
+    std::optional<CheckpointChain> chain(std::in_place);
+    Tensors first = chain->append("blocks.0", times, Tensors{at::ones({4})});
+    const at::Tensor also = first[0];  // the same tensor, which the second sub-tree may change
+    if (!one_segment) chain.emplace();
+    Tensors out = chain->append("blocks.1", second, std::move(first));
+    out = chain->append("blocks.2", times, Tensors{out[0], also});
+    torch::autograd::backward({out[0].sum()}, {});
+    return w.grad();
+  };
+  CHECK(at::equal(gradient(times, true), gradient(times, false)));
+  CHECK(at::equal(gradient(inside, true), at::full({4}, 3 * 0.25 + 2 * 0.5)));  // of w^3 + w^2
+
+  CheckpointChain chain;
+  Tensors between = chain.append("blocks.0", times, Tensors{at::ones({4})});
+  const bool at_once = GENERATE(true, false);
+  between[0].add_(1);
+  if (!at_once) chain.append("blocks.3", inside, chain.append("blocks.2", times, Tensors{at::ones({4})}));
+  CHECK_THROWS_WITH(
+      chain.append("blocks.1", times, std::move(between)),
+      Catch::Contains("checkpoint blocks.1: its input [4], which blocks.0 returned, was changed in place "
+                      "between sub-trees (version 0 then, 1 now)"));
 }
 
 TEST_CASE("a segment that computes something else the second time is refused with both shapes") {

@@ -43,7 +43,8 @@ class CheckpointChain {
   CheckpointChain(const CheckpointChain&) = delete;
   CheckpointChain& operator=(const CheckpointChain&) = delete;
 
-  /// As checkpoint(), as part of this segment.
+  /// As checkpoint(), as part of this segment. Throws c10::Error when an input that an earlier call returned
+  /// was changed in place since: a recomputation would not make that change.
   Tensors append(std::string_view path, const SubtreeFn& fn, Tensors&& inputs);
 
  private:

@@ -39,6 +39,12 @@ void check_parameter(const std::string& name, const at::Tensor& parameter, const
                              ", as the first one; set enabled = false"));
 }
 
+// Nothing else lies in the tensor's storage, and no other tensor sees it.
+bool has_storage_alone(const at::Tensor& tensor) {
+  return tensor.storage_offset() == 0 && tensor.storage().nbytes() == tensor.nbytes() &&
+         tensor.storage().use_count() == 1;
+}
+
 // In steps of 1 the very decay; for more the product, as if the weights had been the same in all `every`
 // steps: so skipped steps age the average as any other step does.
 double decay_of_update(const EmaOptions& options, int64_t steps) {
@@ -125,9 +131,22 @@ size_t Ema::pieces() const {
   return host_ != nullptr ? host_->pieces() : parameters_.size();
 }
 
-void Ema::trade(size_t piece) {
+bool Ema::is_view(size_t piece) const {
+  return host_ == nullptr && !(has_storage_alone(parameters_[piece]) && has_storage_alone(averages_[piece]));
+}
+
+// A storage of its own changes hands; a view's contents do, through a copy of the one tensor.
+void Ema::trade(size_t piece, bool by_content) {
   if (host_ != nullptr) {
     host_->exchange(piece);
+    return;
+  }
+  if (by_content) {
+    const at::NoGradGuard no_grad;
+    const OwnerScope owner(Category::ema, "exchange");
+    const at::Tensor stash = parameters_[piece].detach().clone();
+    parameters_[piece].detach().copy_(averages_[piece]);
+    averages_[piece].copy_(stash);
     return;
   }
   const at::Storage raw = parameters_[piece].storage();
@@ -141,11 +160,15 @@ class Ema::Exchange final : public WeightExchange {
   explicit Exchange(Ema& ema) : ema_(ema) {}
   // Apart from the constructor, so that what was traded before an exception is traded back.
   void begin() {
-    for (; traded_ < ema_.pieces(); ++traded_) ema_.trade(traded_);
+    by_content_.reserve(ema_.pieces());
+    for (; traded_ < ema_.pieces(); ++traded_) {
+      by_content_.push_back(ema_.is_view(traded_));
+      ema_.trade(traded_, by_content_.back());
+    }
   }
   ~Exchange() override {
     try {
-      for (; traded_ > 0; --traded_) ema_.trade(traded_ - 1);
+      for (; traded_ > 0; --traded_) ema_.trade(traded_ - 1, by_content_[traded_ - 1]);
     } catch (...) {
       ema_.failure_ = std::current_exception();
     }
@@ -153,7 +176,8 @@ class Ema::Exchange final : public WeightExchange {
 
  private:
   Ema& ema_;
-  size_t traded_ = 0;  // pieces 0 to traded_ - 1 are exchanged
+  size_t traded_ = 0;             // pieces 0 to traded_ - 1 are exchanged
+  std::vector<bool> by_content_;  // of these: how, as the way back must be the same
 };
 
 std::unique_ptr<WeightExchange> Ema::sampling_weights() {

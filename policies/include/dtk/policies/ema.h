@@ -39,8 +39,9 @@ class Ema final : public Policy {
   /// Averages the parameters' present values in, or lets that begin.
   void after_step() override;
   /// The model's parameters hold the averages until the exchange ends; then the raw weights are back, also
-  /// when an exception passes. They trade places, so no second copy is made. One at a time. If the way back
-  /// fails, the policy's next call throws why.
+  /// when an exception passes. They trade places, so no second copy is made, except of one parameter at a
+  /// time where it is a view or has one. One at a time. If the way back fails, the policy's next call throws
+  /// why.
   std::unique_ptr<WeightExchange> sampling_weights() override;
   /// Averages by parameter name, fp32, and the number of steps. Continues bit for bit with the same `every`.
   PolicyState state() const override;
@@ -51,7 +52,8 @@ class Ema final : public Policy {
   class Exchange;
   void settle() const;
   size_t pieces() const;
-  void trade(size_t piece);
+  bool is_view(size_t piece) const;
+  void trade(size_t piece, bool by_content);
   EmaOptions options_;
   std::vector<std::string> names_;
   std::vector<at::Tensor> parameters_;  // in the order of names_

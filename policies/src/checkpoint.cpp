@@ -12,6 +12,8 @@
 #include <optional>
 #include <vector>
 
+#include "recomputing.h"
+
 namespace dtk::policies {
 namespace {
 
@@ -52,6 +54,7 @@ class SurroundingsScope {
   AutocastGuard cpu_, device_;
   ModulePathScope path_;
   at::AutoGradMode grad_;
+  RecomputingScope recomputing_;
 };
 
 struct RandomState {

@@ -1,8 +1,12 @@
+#include <ATen/core/grad_mode.h>
 #include <dtk/policies/checkpoint.h>
 #include <dtk/policies/checkpoint_policy.h>
 #include <dtk/policies/globs.h>
 
 #include <map>
+#include <optional>
+
+#include "recomputing.h"
 
 namespace dtk::policies {
 namespace {
@@ -27,6 +31,13 @@ void check_count(const char* name, int64_t value, size_t matches) {
   throw PolicyError("policies.checkpoint." + std::string(name) + " = " + std::to_string(value) +
                     " is out of range for " + std::to_string(matches) + " matching sub-trees; allowed: [1, " +
                     std::to_string(matches) + "]");
+}
+
+[[noreturn]] void refuse_statistics(std::string_view path, const std::string& name) {
+  throw PolicyError("policies.checkpoint: " + std::string(path) + " updates running statistics (" + name +
+                    " in training mode), which would be updated again when it is recomputed; let it ask "
+                    "dtk::policies::recomputing() (checkpoint.h), or leave it out of "
+                    "policies.checkpoint.targets");
 }
 
 }  // namespace
@@ -86,16 +97,21 @@ void CheckpointPolicy::put_in(Seam& seam) {
     }
   }
   auto chain = std::make_shared<std::unique_ptr<CheckpointChain>>();
-  seam.run = [inner = std::move(seam.run), places, chain](std::string_view path, const SubtreeFn& fn,
-                                                          Tensors&& inputs) {
+  auto watched = std::make_shared<std::set<std::string, std::less<>>>();  // forward passes with gradients
+  seam.run = [inner = std::move(seam.run), places, chain, watched](std::string_view path, const SubtreeFn& fn,
+                                                                   Tensors&& inputs) {
     const auto place = places->find(path);
     if (place == places->end()) return inner(path, fn, std::move(inputs));
     if (place->second.first) *chain = std::make_unique<CheckpointChain>();
     const SubtreeFn nested = [inner, where = std::string(path), fn](Tensors&& in) {
       return inner(where, fn, std::move(in));
     };
+    std::optional<RunningStatisticsWatch> watch;
+    if (at::GradMode::is_enabled() && watched->find(path) == watched->end()) watch.emplace();
     try {
       Tensors outputs = (*chain)->append(path, nested, std::move(inputs));
+      if (watch && !watch->found().empty()) refuse_statistics(path, watch->found());
+      if (watch) watched->emplace(path);
       if (place->second.last) chain->reset();
       return outputs;
     } catch (...) {

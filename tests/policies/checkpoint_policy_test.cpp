@@ -205,3 +205,38 @@ TEST_CASE("in a segment of two a change in place between its blocks is refused w
       gradient(2, true),
       Catch::Contains("checkpoint blocks.1: its input [4], which blocks.0 returned, was changed"));
 }
+
+TEST_CASE("a batch norm that updates running statistics in a segment is refused unless it asks") {
+  SavedTensorEngineGuard engine;
+  const at::Tensor x = at::randn({8, 3}).requires_grad_(true);
+  const auto error = [&](bool training, bool tracks, bool asks) {
+    CheckpointPolicy policy({}, {"blocks.0"});
+    Seam seam;
+    policy.apply(seam);
+    const std::optional<at::Tensor> mean = tracks ? std::optional(at::zeros({3})) : std::nullopt;
+    const std::optional<at::Tensor> variance = tracks ? std::optional(at::ones({3})) : std::nullopt;
+    try {
+      seam.run(
+          "blocks.0",
+          [&](Tensors&& in) {
+            const double momentum = asks && recomputing() ? 0.0 : 0.1;
+            return Tensors{at::batch_norm(in[0], {}, {}, mean, variance, training, momentum, 1e-5, false)};
+          },
+          {x});
+    } catch (const PolicyError& refused) {
+      return std::string(refused.what());
+    }
+    return std::string("accepted");
+  };
+  CHECK_THAT(
+      error(true, true, false),
+      Catch::StartsWith("policies.checkpoint: blocks.0 updates running statistics (aten::") &&
+          Catch::EndsWith("batch_norm in training mode), which would be updated again when it is "
+                          "recomputed; let it ask dtk::policies::recomputing() (checkpoint.h), or leave "
+                          "it out of policies.checkpoint.targets"));
+  CHECK(error(true, true, true) == "accepted");
+  CHECK(error(true, false, false) == "accepted");
+  CHECK(error(false, true, false) == "accepted");
+  at::NoGradGuard no_grad;
+  CHECK(error(true, true, false) == "accepted");  // never run again
+}

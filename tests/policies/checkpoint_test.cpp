@@ -284,6 +284,37 @@ TEST_CASE("a change in place between two sub-trees of one segment is refused, wi
                       "between sub-trees (version 0 then, 1 now)"));
 }
 
+TEST_CASE("a module that asks whether it is recomputed updates its running statistics once") {
+  Fixture fixture;
+  const at::Tensor x = at::randn({8, 3}), w = at::ones({3}).requires_grad_(true);
+  at::Tensor mean, variance;
+  std::vector<bool> seen;
+  const auto train = [&](bool in_segment, bool asks) {
+    mean = at::zeros({3}), variance = at::ones({3});
+    w.mutable_grad().reset();
+    seen.clear();
+    const SubtreeFn norm = [&](Tensors&& in) {
+      seen.push_back(recomputing());
+      const double momentum = asks && recomputing() ? 0.0 : 0.1;
+      return Tensors{at::batch_norm(in[0].mul(w), {}, {}, mean, variance, true, momentum, 1e-5, false).exp()};
+    };
+    const Tensors out = in_segment ? checkpoint("norm", norm, Tensors{x}) : norm(Tensors{x});
+    CHECK_FALSE(recomputing());
+    std::thread([&] { torch::autograd::backward({out[0].sum()}, {}); }).join();
+    CHECK_FALSE(recomputing());
+  };
+  train(false, false);
+  const at::Tensor once = mean, once_variance = variance, gradient = w.grad();
+  CHECK(seen == std::vector<bool>{false});
+  train(true, false);
+  CHECK_FALSE(at::equal(mean, once));  // the trap
+  train(true, true);
+  CHECK(seen == std::vector<bool>{false, true});
+  CHECK(at::equal(mean, once));
+  CHECK(at::equal(variance, once_variance));
+  CHECK(at::equal(w.grad(), gradient));
+}
+
 TEST_CASE("a segment that computes something else the second time is refused with both shapes") {
   Fixture fixture;
   const at::Tensor w = at::ones({4}).requires_grad_(true);

@@ -24,9 +24,16 @@ struct CheckpointCounts {
 };
 CheckpointCounts checkpoint_counts();
 
+/// True while the calling thread runs a segment again. Everything a forward pass changes besides its outputs
+/// would otherwise change twice, with no error: running statistics, counters, quantizers' ranges. A module
+/// with such state in a segment must ask, and leave it as it is when this is true; it must still save the
+/// same tensors. For a batch norm in training mode: momentum = recomputing() ? 0.0 : 0.1.
+bool recomputing();
+
 /// Runs fn(inputs) as one segment and returns its outputs. In backward fn runs again on the same inputs, with
 /// the random state, autocast state and module path of this call; it must compute the same from them, and
-/// read no other tensors that need a gradient than its inputs and parameters. Without grad mode this is
+/// read no other tensors that need a gradient than its inputs and parameters, and change no state when
+/// recomputing(). Without grad mode this is
 /// fn(inputs). `path` names the segment in errors.
 ///
 /// Backward throws c10::Error when an input was changed in place since, or when the recomputation saves other

@@ -11,6 +11,9 @@
 
 namespace dtk::policies {
 
+/// The first forward pass of each sub-tree with gradients is watched for batch norms that update running
+/// statistics, which a recomputation would update again: they end in a PolicyError, unless the sub-tree asks
+/// recomputing() (checkpoint.h). Other state that a forward pass changes is not found out.
 class CheckpointPolicy final : public Policy {
  public:
   /// `paths`: the model's sub-trees in order of execution. Throws PolicyError when a target matches nothing

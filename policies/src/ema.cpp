@@ -1,3 +1,4 @@
+#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_lerp.h>
 #include <c10/util/StringUtil.h>
@@ -160,6 +161,7 @@ class Ema::Exchange final : public WeightExchange {
   explicit Exchange(Ema& ema) : ema_(ema) {}
   // Apart from the constructor, so that what was traded before an exception is traded back.
   void begin() {
+    at::autocast::clear_cache();  // a scope around the exchange may hold casts of the other weights
     by_content_.reserve(ema_.pieces());
     for (; traded_ < ema_.pieces(); ++traded_) {
       by_content_.push_back(ema_.is_view(traded_));
@@ -167,6 +169,7 @@ class Ema::Exchange final : public WeightExchange {
     }
   }
   ~Exchange() override {
+    at::autocast::clear_cache();
     try {
       for (; traded_ > 0; --traded_) ema_.trade(traded_ - 1, by_content_[traded_ - 1]);
     } catch (...) {

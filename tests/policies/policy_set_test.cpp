@@ -265,6 +265,25 @@ TEST_CASE(
   CHECK(module_path() == "loss");
 }
 
+TEST_CASE("policy set: an exchange within a forward pass's scope leaves no cast of the other weights") {
+  const at::Tensor x = at::ones({1, 2}), w = at::ones({1, 2}).requires_grad_(true);
+  PolicyOptions options = all_off();
+  options.precision.enabled = options.ema.enabled = Enabled::on;
+  options.precision.fp32 = {};
+  options.ema = {.enabled = Enabled::on, .decay = 0.5, .warmup = false, .device = "same"};
+  Seam seam;
+  PolicySet policies(options, {at::kCPU, {{"w", w}}, kPaths}, seam);
+  at::Tensor(w.detach()).fill_(3.0f);
+  policies.after_step();  // the average is 2
+  const auto scope = policies.forward_scope();
+  CHECK(at::linear(x, w).item<float>() == 6.0f);
+  {
+    const auto exchange = policies.sampling_weights();
+    CHECK(at::linear(x, w).item<float>() == 4.0f);
+  }
+  CHECK(at::linear(x, w).item<float>() == 6.0f);
+}
+
 TEST_CASE("policy set: 1,000 steps with all policies on leave the live bytes as they were") {
   const CountingAllocatorGuard counting;
   const SavedTensorEngineGuard engine;

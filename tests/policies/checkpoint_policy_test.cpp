@@ -240,3 +240,56 @@ TEST_CASE("a batch norm that updates running statistics in a segment is refused 
   at::NoGradGuard no_grad;
   CHECK(error(true, true, false) == "accepted");  // never run again
 }
+
+TEST_CASE("blocks of a segment that are left out, run twice or hold segments change no gradient") {
+  CountingAllocatorGuard counting;
+  SavedTensorEngineGuard engine;
+  const at::Tensor w = at::full({4}, 0.5).requires_grad_(true);
+  CheckpointOptions options = with(1, 3);
+  options.targets = {"blocks.*", "blocks.*.mlp"};
+  const std::vector<std::string> paths = {"blocks.0", "blocks.0.mlp", "blocks.1", "blocks.2", "blocks.3"};
+  const std::vector<std::string> order = GENERATE(values<std::vector<std::string>>(
+      {{"blocks.1"},
+       {"blocks.2", "blocks.3"},
+       {"blocks.1", "blocks.2", "blocks.2"},
+       {"blocks.0", "blocks.3", "blocks.2", "blocks.1"},
+       {"blocks.0", "blocks.0", "blocks.1", "blocks.2", "blocks.3", "blocks.3"}}));
+  CAPTURE(order);
+  CheckpointPolicy policy(options, paths);
+  REQUIRE(policy.segments() == Segments{{"blocks.0", "blocks.0.mlp", "blocks.1"}, {"blocks.2", "blocks.3"}});
+  const auto gradient = [&](bool apply) {
+    Seam seam;
+    if (apply) policy.apply(seam);
+    w.mutable_grad().reset();
+    const SubtreeFn mlp = [&](Tensors&& in) { return Tensors{(in[0] * w).sin()}; };
+    Tensors x{at::ones({4})};
+    const auto scope = policy.forward_scope();
+    for (const std::string& path : order) {
+      const SubtreeFn block = [&, path](Tensors&& in) {
+        if (path != "blocks.0") return mlp(std::move(in));
+        return seam.run("blocks.0.mlp", mlp, {in[0] * w});
+      };
+      x = seam.run(path, block, std::move(x));
+    }
+    torch::autograd::backward({x[0].sum()}, {});
+    return w.grad();
+  };
+  CHECK(at::equal(gradient(false), gradient(true)));
+}
+
+TEST_CASE("an unfinished segment is let go at the end of the forward pass") {
+  CountingAllocatorGuard counting;
+  SavedTensorEngineGuard engine;
+  CheckpointPolicy policy(with(1, 2), {"blocks.0", "blocks.1"});
+  Seam seam;
+  policy.apply(seam);
+  const at::Tensor w = at::full({64}, 0.5).requires_grad_(true);
+  const SubtreeFn block = [w](Tensors&& in) { return Tensors{in[0] * w}; };
+  const int64_t before = cpu_accounts().live_bytes();
+  {
+    const auto scope = policy.forward_scope();
+    seam.run("blocks.0", block, {at::ones({64})});
+    CHECK(cpu_accounts().live_bytes() > before);  // its input is kept for a second sub-tree
+  }
+  CHECK(cpu_accounts().live_bytes() == before);
+}

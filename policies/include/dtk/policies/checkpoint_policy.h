@@ -24,18 +24,24 @@ class CheckpointPolicy final : public Policy {
   CheckpointPolicy(const CheckpointOptions& options, const std::vector<std::string>& paths);
 
   std::string name() const override { return "checkpoint"; }
+  /// At its end a segment that the forward pass left unfinished is closed.
+  std::unique_ptr<PolicyScope> forward_scope() override;
   PolicyReport report() const override;
 
-  /// The segments, each a list of consecutive paths.
+  /// The segments, each a list of consecutive paths. A forward pass may leave members out or run them again:
+  /// what follows then is a segment of its own.
   const std::vector<std::vector<std::string>>& segments() const { return segments_; }
 
  protected:
   void put_in(Seam& seam) override;
 
  private:
+  struct OpenSegment;
+  class Within;
   CheckpointOptions options_;
   std::vector<std::vector<std::string>> segments_;
   std::string reason_;
+  const std::shared_ptr<OpenSegment> open_;  // shared with the seam
 };
 
 }  // namespace dtk::policies

@@ -57,20 +57,38 @@ TEST_CASE("within the scope products are bf16 and losses fp32; at its end autoca
 }
 
 TEST_CASE("named ends run in fp32, also when a segment is run again") {
+  SavedTensorEngineGuard engine;
   Precision policy(asked(), at::kCPU, kPaths);
   Seam seam;
   policy.apply(seam);
+  const at::Tensor w = at::ones({4, 4}).set_requires_grad(true);
   std::vector<at::ScalarType> seen;
   const SubtreeFn fn = [&](Tensors&& in) {
     seen.push_back(in[0].scalar_type());
-    in[0] = at::linear(in[0], at::ones({4, 4}));
+    in[0] = at::linear(in[0], w);
     seen.push_back(in[0].scalar_type());
+    in[0] = in[0].sin();
     return std::move(in);
   };
-  const auto scope = policy.forward_scope();
-  Tensors out = seam.run("blocks.0", fn, {at::ones({2, 4})});
-  out = seam.run("final_layer", fn, std::move(out));
-  CHECK(seen == std::vector<at::ScalarType>{at::kFloat, at::kBFloat16, at::kFloat, at::kFloat});
+  const auto segment = [&](const char* path, Tensors&& in) {
+    const SubtreeFn within = [&, path](Tensors&& inputs) { return seam.run(path, fn, std::move(inputs)); };
+    return checkpoint(path, within, std::move(in));
+  };
+  using Types = std::vector<at::ScalarType>;
+  const Types block{at::kFloat, at::kBFloat16}, end{at::kFloat, at::kFloat};
+  Tensors out;
+  {
+    const auto scope = policy.forward_scope();
+    out = segment("blocks.0", {at::ones({2, 4})});
+    CHECK(seen == block);
+    seen.clear();
+    out = segment("final_layer", std::move(out));
+    CHECK(seen == end);
+    seen.clear();
+  }
+  torch::autograd::backward({out[0].sum()}, {});
+  CHECK(seen == Types{end[0], end[1], block[0], block[1]});
+  CHECK_FALSE(autocast_on());
   CHECK(policy.report().reason == "bf16 autocast, asked for; fp32 in final_layer");
 }
 

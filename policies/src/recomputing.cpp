@@ -19,6 +19,10 @@ bool recomputing() {
   return running_again;
 }
 
+bool is_recomputing() {
+  return running_again;
+}
+
 RecomputingScope::RecomputingScope() : previous_(std::exchange(running_again, true)) {}
 
 RecomputingScope::~RecomputingScope() {

@@ -7,6 +7,9 @@
 
 namespace dtk::policies {
 
+/// As recomputing(), for policies: not taken for a module that heeds it.
+bool is_recomputing();
+
 /// While alive, recomputing() is true on this thread.
 class RecomputingScope {
  public:

@@ -68,6 +68,10 @@ class CheckpointPolicy::Within {
 
 CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::vector<std::string>& paths)
     : options_(options), open_(std::make_shared<OpenSegment>()) {
+  if (options.keep != "all" && options.keep != "block") {
+    throw PolicyError("policies.checkpoint.keep = \"" + options.keep +
+                      "\" is not a choice; allowed: all | block");
+  }
   const bool asked = options.enabled == Enabled::on;
   if (options.keep == "all" && asked) {
     throw PolicyError(

@@ -93,6 +93,10 @@ bool supports_bf16(c10::Device device) {
 Precision::Precision(const PrecisionOptions& options, c10::Device device,
                      const std::vector<std::string>& paths)
     : device_(device), fp32_paths_(fp32_paths(options, paths)) {
+  if (options.cpu != "probe" && options.cpu != "bf16" && options.cpu != "fp32") {
+    throw PolicyError("policies.precision.cpu = \"" + options.cpu +
+                      "\" is not a choice; allowed: probe | bf16 | fp32");
+  }
   const bool asked = options.enabled == Enabled::on;
   const bool supported = supports_bf16(device);
   if (asked && !supported) {

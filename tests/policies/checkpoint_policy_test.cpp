@@ -134,6 +134,8 @@ TEST_CASE("what cannot have an effect is refused with what to change") {
         "policies.checkpoint.segment = 2 has no effect: with policies.checkpoint.every = 2 no two of the "
         "chosen sub-trees follow each other; set one of the two to 1");
   options = {};
+  options.keep = "gates";
+  CHECK(error(options) == "policies.checkpoint.keep = \"gates\" is not a choice; allowed: all | block");
   options.keep = "all";
   CHECK(error(options) == "accepted");
   options.enabled = Enabled::on;

@@ -177,6 +177,10 @@ TEST_CASE("a device without bf16 and an end that does not exist are refused") {
         "--device");
   CHECK(error_of({}, at::kMeta) == "accepted");
   PrecisionOptions options;
+  options.cpu = "fp16";
+  CHECK(error_of(options, at::kCPU) ==
+        "policies.precision.cpu = \"fp16\" is not a choice; allowed: probe | bf16 | fp32");
+  options = {};
   options.fp32 = {"final"};
   CHECK(error_of(options, at::kCPU) ==
         "policies.precision.fp32: \"final\" matches no sub-tree of this model; near: final_layer, blocks.0");

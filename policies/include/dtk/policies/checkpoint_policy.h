@@ -18,9 +18,9 @@ class CheckpointPolicy final : public Policy {
  public:
   /// `paths`: the model's sub-trees in order of execution. Throws PolicyError when a target matches nothing
   /// (the default's may, then the policy is inactive unless it was asked for), when `every` or `segment` is
-  /// out of range or exceeds the number of matches, when no two matches that `every` leaves are neighbours
-  /// and `segment` asks for more than one, and when keep = "all" makes a policy that was asked for keep
-  /// everything.
+  /// out of range or exceeds the number of matches, when `keep` is no choice, when no two matches that
+  /// `every` leaves are neighbours and `segment` asks for more than one, and when keep = "all" makes a policy
+  /// that was asked for keep everything.
   CheckpointPolicy(const CheckpointOptions& options, const std::vector<std::string>& paths);
 
   std::string name() const override { return "checkpoint"; }

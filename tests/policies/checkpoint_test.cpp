@@ -1,5 +1,6 @@
 // Activation checkpointing: exact counts and bytes first, then gradients bit-equal to the plain run.
 #include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <dtk/policies/checkpoint.h>
 #include <dtk/policies/guards.h>
@@ -217,6 +218,23 @@ TEST_CASE("under autocast the recomputation casts as forward did, and frees its 
   int64_t gradients = 0;
   for (const at::Tensor& gradient : saved) gradients += static_cast<int64_t>(gradient.nbytes());
   CHECK(cpu_accounts().live_bytes() == before + gradients);  // no cast weight is left
+}
+
+TEST_CASE("autocast's cache is on or off in the recomputation as it was in forward") {
+  Fixture fixture;
+  const at::Tensor w = at::ones({4, 4}).requires_grad_(true);
+  const bool cached = GENERATE(true, false);
+  std::vector<bool> seen;
+  const SubtreeFn fn = [&](Tensors&& in) {
+    seen.push_back(at::autocast::is_autocast_cache_enabled());
+    return Tensors{at::linear(in[0], w).sin()};
+  };
+  at::autocast::set_autocast_cache_enabled(cached);
+  const at::Tensor loss = checkpoint("net", fn, Tensors{at::ones({2, 4})})[0].sum();
+  at::autocast::set_autocast_cache_enabled(true);
+  torch::autograd::backward({loss}, {});
+  CHECK(seen == std::vector<bool>{cached, cached});
+  CHECK(at::autocast::is_autocast_cache_enabled());
 }
 
 TEST_CASE("retain_graph, autograd::grad and two micro-batches work") {

@@ -31,10 +31,10 @@ CheckpointCounts checkpoint_counts();
 bool recomputing();
 
 /// Runs fn(inputs) as one segment and returns its outputs. In backward fn runs again on the same inputs, with
-/// the random state, autocast state and module path of this call; it must compute the same from them, and
-/// read no other tensors that need a gradient than its inputs and parameters, and change no state when
-/// recomputing(). Without grad mode this is
-/// fn(inputs). `path` names the segment in errors.
+/// the random state (of the CPU and of each input's device), autocast state and module path of this call; it
+/// must compute the same from them, and read no other tensors that need a gradient than its inputs and
+/// parameters, and change no state when recomputing(). Without grad mode this is fn(inputs). `path` names the
+/// segment in errors.
 ///
 /// Backward throws c10::Error when an input was changed in place since, or when the recomputation saves other
 /// tensors than forward did; what fn throws while it is recomputed passes unchanged. With retain_graph every

@@ -104,6 +104,15 @@ Ema::Ema(const EmaOptions& options, const NamedTensors& parameters, std::unique_
                                         options.pinned && !device.is_cpu());
 }
 
+// While they are, the parameters are not the weights and the averages not the averages.
+void Ema::refuse_exchanged(const char* what) const {
+  if (!exchanged_) return;
+  throw PolicyError(
+      std::string("policies.ema: ") + what +
+      " while weights and averages are exchanged; end the WeightExchange that sampling_weights() "
+      "returned first");
+}
+
 // Throws what is still to be said, and lets the averages come to rest.
 void Ema::settle() const {
   if (failure_ != nullptr) std::rethrow_exception(failure_);
@@ -111,11 +120,13 @@ void Ema::settle() const {
 }
 
 void Ema::before_step() {
+  refuse_exchanged("a step");
   if (failure_ != nullptr) std::rethrow_exception(failure_);
   if (host_ != nullptr) host_->wait_copied();
 }
 
 void Ema::after_step() {
+  refuse_exchanged("a step");
   if (failure_ != nullptr) std::rethrow_exception(failure_);
   const PhaseScope phase("ema");
   if (++updates_ % options_.every != 0) return;
@@ -161,6 +172,7 @@ class Ema::Exchange final : public WeightExchange {
   explicit Exchange(Ema& ema) : ema_(ema) {}
   // Apart from the constructor, so that what was traded before an exception is traded back.
   void begin() {
+    ema_.exchanged_ = true;
     at::autocast::clear_cache();  // a scope around the exchange may hold casts of the other weights
     by_content_.reserve(ema_.pieces());
     for (; traded_ < ema_.pieces(); ++traded_) {
@@ -175,6 +187,7 @@ class Ema::Exchange final : public WeightExchange {
     } catch (...) {
       ema_.failure_ = std::current_exception();
     }
+    ema_.exchanged_ = false;
   }
 
  private:
@@ -184,6 +197,7 @@ class Ema::Exchange final : public WeightExchange {
 };
 
 std::unique_ptr<WeightExchange> Ema::sampling_weights() {
+  refuse_exchanged("a second exchange");
   settle();
   auto exchange = std::make_unique<Exchange>(*this);
   exchange->begin();
@@ -191,6 +205,7 @@ std::unique_ptr<WeightExchange> Ema::sampling_weights() {
 }
 
 PolicyState Ema::state() const {
+  refuse_exchanged("state() was called");
   settle();
   PolicyState state;
   for (size_t i = 0; i < names_.size(); ++i) state.tensors.emplace_back(names_[i], averages_[i]);
@@ -199,6 +214,7 @@ PolicyState Ema::state() const {
 }
 
 void Ema::restore(const PolicyState& state) {
+  refuse_exchanged("restore() was called");
   settle();
   const auto updates = state.counters.find("updates");
   if (updates == state.counters.end()) throw PolicyError("policies.ema: the state has no count of updates");

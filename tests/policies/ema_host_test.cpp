@@ -196,6 +196,34 @@ TEST_CASE("host EMA: weights and averages trade places without a byte more, and 
   CHECK(highest(cpu_accounts().phases()).peak.bytes == before.device);
 }
 
+TEST_CASE("while weights and averages are exchanged, nothing that would take one for the other is allowed") {
+  Weights weights;
+  const bool in_host_memory = GENERATE(true, false);
+  Ema ema(options(0.5, false), weights.list(), in_host_memory ? engine() : nullptr);
+  weights.fill(3.0f);
+  ema.after_step();
+  const PolicyState before = copied(ema.state());
+  const auto refused = [](const std::string& what) {
+    return "policies.ema: " + what +
+           " while weights and averages are exchanged; end the WeightExchange that sampling_weights() "
+           "returned "
+           "first";
+  };
+  {
+    const auto exchange = ema.sampling_weights();
+    CHECK_THROWS_WITH(ema.sampling_weights(), refused("a second exchange"));
+    CHECK_THROWS_WITH(ema.before_step(), refused("a step"));
+    CHECK_THROWS_WITH(ema.after_step(), refused("a step"));
+    CHECK_THROWS_WITH(ema.state(), refused("state() was called"));
+    CHECK_THROWS_WITH(ema.restore(before), refused("restore() was called"));
+    CHECK_NOTHROW(ema.report());
+  }
+  CHECK(equal(ema.state(), before));
+  CHECK(at::equal(weights.scalar.detach(), at::full({}, 3.0f)));
+  { const auto again = ema.sampling_weights(); }
+  CHECK_NOTHROW(ema.after_step());
+}
+
 TEST_CASE("host EMA: an exchange that fails leaves no parameter exchanged; on the way back it is told") {
   Weights weights;
   Ema host(options(0.5, false), weights.list(), engine());

@@ -32,7 +32,7 @@ bool recomputing();
 
 /// Runs fn(inputs) as one segment and returns its outputs. In backward fn runs again on the same inputs, with
 /// the random state (of the CPU and of each input's device), autocast state and module path of this call; it
-/// must compute the same from them, and read no other tensors that need a gradient than its inputs and
+/// must compute the same from them, read no other tensors that need a gradient than its inputs and
 /// parameters, and change no state when recomputing(). Without grad mode this is fn(inputs). `path` names the
 /// segment in errors.
 ///

@@ -9,15 +9,17 @@
 #include <ATen/record_function.h>
 #include <c10/util/StringUtil.h>
 #include <dtk/policies/attention.h>
-#include <dtk/policies/guards.h>
 #include <dtk/policies/module_path.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <exception>
 #include <limits>
 #include <map>
 #include <utility>
+
+#include "recomputing.h"
 
 namespace dtk::policies {
 
@@ -44,6 +46,9 @@ struct AttentionPolicy::Findings {
     std::string what;
   };
   bool watched = false;                         // the first forward pass is over or under way
+  bool seen = false;                            // it is over
+  bool called = false;                          // the seam's attention, at all
+  int64_t calls = 0, fused = 0;                 // of it, with gradients, recomputations not counted
   bool within_seam = false;                     // the seam's own calls are judged before they are made
   int64_t last_product = 0;                     // elements of the latest batched matrix product
   std::map<std::string, Entry> stored, direct;  // through the seam, past it
@@ -67,8 +72,12 @@ bool has_kernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
   return backend != at::SDPBackend::math && backend != at::SDPBackend::error;
 }
 
-int64_t weight_bytes(const at::Tensor& q, const at::Tensor& k) {
-  return q.numel() / q.size(-1) * k.size(-2) * static_cast<int64_t>(q.element_size());
+// What LibTorch's materialised form keeps for backward of (N, H, T, S): the weights, in no less than fp32;
+// with dropout the dropped ones too, and its noise, which takes a byte an element where dropout has a kernel.
+int64_t weight_bytes(const at::Tensor& q, const at::Tensor& k, double dropout) {
+  const int64_t count = q.numel() / q.size(-1) * k.size(-2);
+  const int64_t size = std::max<int64_t>(static_cast<int64_t>(q.element_size()), sizeof(float));
+  return dropout > 0 ? count * (2 * size + (q.is_cpu() ? size : 1)) : count * size;
 }
 
 std::string shape_of(const at::Tensor& q, const std::optional<at::Tensor>& mask, double dropout) {
@@ -112,15 +121,15 @@ class AttentionPolicy::Watch final : public PolicyScope {
  public:
   explicit Watch(std::shared_ptr<Findings> findings) : findings_(std::move(findings)) {
     findings_->watched = true;
-    current_ = findings_.get();
+    if (outer_ != nullptr) return;  // whose callback serves the innermost
     handle_ = at::addThreadLocalCallback(
         at::RecordFunctionCallback(&on_operator).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
   }
   ~Watch() override {
-    at::removeCallback(handle_);
-    current_ = nullptr;
+    if (handle_) at::removeCallback(*handle_);
+    current_ = outer_;
     // A forward pass that threw has not shown all of its attention.
-    if (std::uncaught_exceptions() > exceptions_) findings_->watched = false;
+    findings_->watched = findings_->seen = std::uncaught_exceptions() <= exceptions_;
   }
 
  private:
@@ -129,12 +138,21 @@ class AttentionPolicy::Watch final : public PolicyScope {
     if (findings == nullptr || findings->within_seam) return nullptr;
     if (std::strcmp(fn.name(), "aten::_scaled_dot_product_attention_math") == 0) {
       const at::Tensor q = fn.inputs()[0].toTensor(), k = fn.inputs()[1].toTensor();
-      Findings::add(findings->direct, weight_bytes(q, k),
+      Findings::add(findings->direct, weight_bytes(q, k, fn.inputs()[4].toDouble()),
                     c10::str("scaled_dot_product_attention of q ", q.sizes(), " without a fused kernel"));
       findings->last_product = 0;
     } else if (std::strcmp(fn.name(), "aten::bmm") == 0) {
       const at::Tensor a = fn.inputs()[0].toTensor(), b = fn.inputs()[1].toTensor();
       findings->last_product = elements(a.sizes().slice(0, 2), b.size(2));
+    } else if (std::strcmp(fn.name(), "aten::baddbmm") == 0) {
+      const at::Tensor a = fn.inputs()[1].toTensor(), b = fn.inputs()[2].toTensor();
+      findings->last_product = elements(a.sizes().slice(0, 2), b.size(2));
+    } else if (std::strcmp(fn.name(), "aten::_native_multi_head_attention") == 0) {
+      const at::Tensor q = fn.inputs()[0].toTensor(), k = fn.inputs()[1].toTensor();  // (N, T, D)
+      const int64_t count = elements(q.sizes().slice(0, 2), k.size(1)) * fn.inputs()[4].toInt();
+      Findings::add(findings->direct, count * static_cast<int64_t>(q.element_size()),
+                    c10::str("_native_multi_head_attention of q ", q.sizes()));
+      findings->last_product = 0;
     } else if (std::strcmp(fn.name(), "aten::_softmax") == 0) {
       // Softmax over what a batched product just made: attention by hand, as in MultiheadAttention.
       const at::Tensor x = fn.inputs()[0].toTensor();
@@ -147,7 +165,8 @@ class AttentionPolicy::Watch final : public PolicyScope {
 
   static thread_local Findings* current_;
   const std::shared_ptr<Findings> findings_;
-  at::CallbackHandle handle_;
+  Findings* const outer_ = std::exchange(current_, findings_.get());
+  std::optional<at::CallbackHandle> handle_;
   const int exceptions_ = std::uncaught_exceptions();
 };
 
@@ -170,10 +189,15 @@ void AttentionPolicy::put_in(Seam& seam) {
   const bool asked = options_.enabled == Enabled::on;
   seam.attention = [asked, findings = findings_](at::Tensor q, at::Tensor k, at::Tensor v,
                                                  const std::optional<at::Tensor>& mask, double dropout) {
-    if (!has_kernel(q, k, v, mask, dropout)) {
-      if (asked) refuse_fallback(module_path(), shape_of(q, mask, dropout));
-      if (at::GradMode::is_enabled())
-        Findings::add(findings->stored, weight_bytes(q, k), shape_of(q, mask, dropout));
+    const bool fused = has_kernel(q, k, v, mask, dropout);
+    if (!fused && asked) refuse_fallback(module_path(), shape_of(q, mask, dropout));
+    findings->called = true;
+    if (at::GradMode::is_enabled() && !is_recomputing()) {
+      ++findings->calls;
+      findings->fused += fused ? 1 : 0;
+      if (!fused) {
+        Findings::add(findings->stored, weight_bytes(q, k, dropout), shape_of(q, mask, dropout));
+      }
     }
     const WithinSeam within(findings->within_seam);
     return at::scaled_dot_product_attention(q, k, v, mask, dropout);
@@ -188,9 +212,18 @@ void AttentionPolicy::put_in(Seam& seam) {
 }
 
 void AttentionPolicy::before_step() {
-  if (options_.enabled != Enabled::on || findings_->direct.empty()) return;
-  const auto& [path, entry] = *findings_->direct.begin();
-  refuse_direct(path, entry.what);
+  findings_->seen = true;
+  if (options_.enabled != Enabled::on) return;
+  if (!findings_->direct.empty()) {
+    const auto& [path, entry] = *findings_->direct.begin();
+    refuse_direct(path, entry.what);
+  }
+  if (!findings_->called) {
+    throw PolicyError(
+        "policies.attention.enabled = true, but the forward pass did not call the seam's attention, so it "
+        "has "
+        "no effect; call it where the model attends, or set policies.attention.enabled = \"default\"");
+  }
 }
 
 PolicyReport AttentionPolicy::report() const {
@@ -198,14 +231,23 @@ PolicyReport AttentionPolicy::report() const {
     return {name(), false, "weights are stored: policies.attention.enabled = false"};
   }
   PolicyReport report{name(), true, "fused kernels, no weights are stored"};
-  const auto list = [&](const std::map<std::string, Findings::Entry>& entries, const char* how) {
+  const Findings& found = *findings_;
+  if (found.fused < found.calls) {
+    report.active = found.fused > 0;
+    report.reason = c10::str("fused kernels in ", found.fused, " of ", found.calls, " calls");
+  } else if (found.seen && !found.called) {
+    report.active = false;
+    report.reason = "no forward pass has called the seam's attention";
+  }
+  const auto list = [&](const std::map<std::string, Findings::Entry>& entries, const char* least,
+                        const char* how) {
     for (const auto& [path, entry] : entries) {
-      report.reason += c10::str("; not in ", place(path), ": ", entry.bytes, " bytes of weights ", how, " (",
-                                entry.what, ")");
+      report.reason += c10::str("; not in ", place(path), ": ", least, entry.bytes, " bytes of weights ", how,
+                                " (", entry.what, ")");
     }
   };
-  list(findings_->stored, "are stored, no fused kernel");
-  list(findings_->direct, "are stored past the seam");
+  list(found.stored, "", "are stored, no fused kernel");
+  list(found.direct, "at least ", "are stored past the seam");
   return report;
 }
 

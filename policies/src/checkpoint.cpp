@@ -7,10 +7,14 @@
 #include <dtk/policies/module_path.h>
 #include <dtk/policies/saved_tensors.h>
 
+#include <algorithm>
 #include <atomic>
+#include <deque>
+#include <map>
 #include <mutex>
-#include <optional>
 #include <vector>
+
+#include "recomputing.h"
 
 namespace dtk::policies {
 namespace {
@@ -20,21 +24,35 @@ std::atomic<int64_t> segments{0}, recomputes{0}, early_stops{0}, dropped{0};
 // Thrown by the layer that collects, through LibTorch's operator, once it has all that backward needs.
 struct EarlyStop {};
 
+using Devices = std::vector<c10::Device>;
+
+// The CPU, and what else the inputs lie on.
+Devices devices_of(const Tensors& inputs) {
+  Devices devices{at::kCPU};
+  for (const at::Tensor& input : inputs) {
+    if (!input.defined() || input.is_meta()) continue;
+    if (std::find(devices.begin(), devices.end(), input.device()) == devices.end())
+      devices.push_back(input.device());
+  }
+  return devices;
+}
+
 // What a computation depends on besides its tensors, as it was when the segment ran.
 struct Surroundings {
-  explicit Surroundings(c10::Device on)
-      : device(on),
-        cpu_autocast(at::autocast::is_autocast_enabled(at::kCPU)),
-        cpu_dtype(at::autocast::get_autocast_dtype(at::kCPU)),
-        device_autocast(at::autocast::is_autocast_enabled(on.type())),
-        device_dtype(at::autocast::get_autocast_dtype(on.type())),
-        path(module_path()) {}
+  explicit Surroundings(const Devices& devices)
+      : cache(at::autocast::is_autocast_cache_enabled()), path(module_path()) {
+    for (const c10::Device& device : devices) {
+      const c10::DeviceType type = device.type();
+      autocast[type] = {at::autocast::is_autocast_enabled(type), at::autocast::get_autocast_dtype(type)};
+    }
+  }
 
-  c10::Device device;
-  bool cpu_autocast;
-  at::ScalarType cpu_dtype;
-  bool device_autocast;
-  at::ScalarType device_dtype;
+  struct Autocast {
+    bool enabled;
+    at::ScalarType dtype;
+  };
+  std::map<c10::DeviceType, Autocast> autocast;
+  bool cache;
   std::string path;
 };
 
@@ -43,25 +61,32 @@ struct Surroundings {
 class SurroundingsScope {
  public:
   explicit SurroundingsScope(const Surroundings& s)
-      : cpu_(at::kCPU, s.cpu_autocast, s.cpu_dtype),
-        device_(s.device.type(), s.device_autocast, s.device_dtype),
-        path_(s.path),
-        grad_(true) {}
+      : cache_(at::autocast::is_autocast_cache_enabled()), path_(s.path), grad_(true) {
+    for (const auto& [device, autocast] : s.autocast) {
+      autocast_.emplace_back(device, autocast.enabled, autocast.dtype);
+    }
+    at::autocast::set_autocast_cache_enabled(s.cache);
+  }
+  ~SurroundingsScope() { at::autocast::set_autocast_cache_enabled(cache_); }
+  SurroundingsScope(const SurroundingsScope&) = delete;
+  SurroundingsScope& operator=(const SurroundingsScope&) = delete;
 
  private:
-  AutocastGuard cpu_, device_;
+  const bool cache_;
+  std::deque<AutocastGuard> autocast_;  // one for each type of device, so that their order is no matter
   ModulePathScope path_;
   at::AutoGradMode grad_;
+  RecomputingScope recomputing_;
 };
 
-struct RandomState {
-  std::string cpu, device;
-  friend bool operator==(const RandomState&, const RandomState&) = default;
-};
+using RandomStates = std::vector<std::string>;
 
-RandomState random_state(c10::Device device) {
-  const auto state = [](c10::Device d) { return generator_state(at::globalContext().defaultGenerator(d)); };
-  return {state(at::kCPU), device.is_cpu() ? std::string() : state(device)};
+RandomStates random_states(const Devices& devices) {
+  RandomStates states;
+  for (const c10::Device& device : devices) {
+    states.push_back(generator_state(at::globalContext().defaultGenerator(device)));
+  }
+  return states;
 }
 
 // One tensor that forward saved: what it must look like when it is made again.
@@ -72,6 +97,10 @@ struct Slot {
   bool needed = true;                            // autograd still holds it
   std::unique_ptr<SavedTensor> value = nullptr;  // between recomputation and use
 };
+
+int64_t version_of(const at::Tensor& tensor) {
+  return tensor.is_inference() ? 0 : tensor._version();  // LibTorch counts none there
+}
 
 std::string describe(at::IntArrayRef sizes, at::ScalarType dtype, c10::Device device) {
   return c10::str(sizes, " ", dtype, " on ", device);
@@ -91,17 +120,25 @@ struct CheckpointChain::Frame {
     std::unique_ptr<SavedTensor> tensor;  // kept by the layers below this segment
     bool requires_grad;
   };
+  struct Output {
+    c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor;
+    int64_t version;       // as this segment's calls left it: what they change in place they change again
+    bool changed = false;  // by others, since
+  };
   struct Call {
     std::string path;
     SubtreeFn fn;
     std::vector<Source> sources;
+    Devices devices;
     Surroundings surroundings;
-    std::optional<RandomState> random;  // before the call, if the call drew
-    std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> outputs;
+    RandomStates random;  // of the devices before the call; empty if the call drew nothing
+    std::vector<Output> outputs;
   };
 
   explicit Frame(SavedTensorStack under) : below(std::move(under)) {}
-  Source source_of(const at::Tensor& input);
+  Source source_of(const std::string& path, const at::Tensor& input);
+  template <class Visit>
+  void each_output(Visit visit);
   at::Tensor take(size_t index);
   void recompute();
   void run_calls(const Tensors& outside);
@@ -183,30 +220,55 @@ Tensors CheckpointChain::append(std::string_view path, const SubtreeFn& fn, Tens
     frame_ = std::make_shared<Frame>(SavedTensorStack::current());
     ++segments;
   }
-  c10::Device device = at::kCPU;
+  frame_->each_output([](Frame::Output& output, int64_t now) { output.changed |= now != output.version; });
   std::vector<Frame::Source> sources;
   for (const at::Tensor& input : inputs) {
-    sources.push_back(frame_->source_of(input));
-    if (input.defined() && !input.is_cpu()) device = input.device();
+    sources.push_back(frame_->source_of(std::string(path), input));
   }
-  const RandomState before = random_state(device);
+  const Devices devices = devices_of(inputs);
+  RandomStates before = random_states(devices);
   frame_->calls.push_back(
-      {std::string(path), fn, std::move(sources), Surroundings(device), std::nullopt, {}});
+      {std::string(path), fn, std::move(sources), devices, Surroundings(devices), {}, {}});
   Tensors outputs;
   {
     SavedTensorScope scope(std::make_shared<DropLayer>(frame_));
     outputs = fn(std::move(inputs));
   }
+  frame_->each_output([](Frame::Output& output, int64_t now) {
+    if (!output.changed) output.version = now;
+  });
   Frame::Call& call = frame_->calls.back();
-  if (random_state(device) != before) call.random = before;
-  for (const at::Tensor& output : outputs) call.outputs.emplace_back(output.getIntrusivePtr());
+  if (random_states(devices) != before) call.random = std::move(before);
+  for (const at::Tensor& output : outputs) {
+    call.outputs.push_back({decltype(Frame::Output::tensor)(output.getIntrusivePtr()),
+                            output.defined() ? version_of(output) : 0});
+  }
   return outputs;
 }
 
-CheckpointChain::Frame::Source CheckpointChain::Frame::source_of(const at::Tensor& input) {
+template <class Visit>
+void CheckpointChain::Frame::each_output(Visit visit) {
+  for (Call& call : calls) {
+    for (Output& output : call.outputs) {
+      const at::Tensor tensor(output.tensor.lock());
+      if (tensor.defined()) visit(output, version_of(tensor));
+    }
+  }
+}
+
+CheckpointChain::Frame::Source CheckpointChain::Frame::source_of(const std::string& path,
+                                                                 const at::Tensor& input) {
   for (size_t c = 0; input.defined() && c < calls.size(); ++c) {
     for (size_t i = 0; i < calls[c].outputs.size(); ++i) {
-      if (calls[c].outputs[i]._unsafe_get_target() == input.unsafeGetTensorImpl()) return {c, i};
+      const Output& output = calls[c].outputs[i];
+      if (output.tensor._unsafe_get_target() != input.unsafeGetTensorImpl()) continue;
+      TORCH_CHECK(!output.changed, "checkpoint ", path, ": its input ", input.sizes(), ", which ",
+                  calls[c].path, " returned, was changed in place between sub-trees (version ",
+                  output.version, " then, ", version_of(input),
+                  " now); they are one segment, whose recomputation would leave that change out; make it out "
+                  "of place or within a sub-tree, or let a segment begin with ",
+                  path);
+      return {c, i};
     }
   }
   at::NoGradGuard no_grad;
@@ -261,10 +323,9 @@ void CheckpointChain::Frame::run_calls(const Tensors& outside) {
                                                    : results[source.call][source.index]);
     }
     const SurroundingsScope surroundings(call.surroundings);
-    RandomState random = call.random.value_or(RandomState{});
-    std::optional<DefaultGeneratorScope> cpu, device;  // after `random`, into which they write at their end
-    if (call.random) cpu.emplace(c10::Device(at::kCPU), random.cpu);
-    if (call.random && !random.device.empty()) device.emplace(call.surroundings.device, random.device);
+    RandomStates random = call.random;
+    std::deque<DefaultGeneratorScope> generators;  // after `random`, into which they write at their end
+    for (size_t i = 0; i < random.size(); ++i) generators.emplace_back(call.devices[i], random[i]);
     results.push_back(call.fn(std::move(in)));
   }
 }

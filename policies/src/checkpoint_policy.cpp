@@ -1,8 +1,13 @@
+#include <ATen/core/grad_mode.h>
 #include <dtk/policies/checkpoint.h>
 #include <dtk/policies/checkpoint_policy.h>
 #include <dtk/policies/globs.h>
 
 #include <map>
+#include <optional>
+#include <utility>
+
+#include "recomputing.h"
 
 namespace dtk::policies {
 namespace {
@@ -29,10 +34,44 @@ void check_count(const char* name, int64_t value, size_t matches) {
                     std::to_string(matches) + "]");
 }
 
+[[noreturn]] void refuse_statistics(std::string_view path, const std::string& name) {
+  throw PolicyError("policies.checkpoint: " + std::string(path) + " updates running statistics (" + name +
+                    " in training mode), which would be updated again when it is recomputed; let it ask "
+                    "dtk::policies::recomputing() (checkpoint.h), or leave it out of "
+                    "policies.checkpoint.targets");
+}
+
 }  // namespace
 
+// The segment that the latest sub-tree belongs to, while more of it may follow.
+struct CheckpointPolicy::OpenSegment {
+  size_t number = 0;
+  std::unique_ptr<CheckpointChain> chain;
+};
+
+// Sub-trees within a sub-tree may be segments too; they end with it, also when it is run again.
+class CheckpointPolicy::Within {
+ public:
+  explicit Within(std::shared_ptr<OpenSegment> open) : open_(std::move(open)) {
+    if (open_ != nullptr) outer_ = std::exchange(*open_, {});
+  }
+  ~Within() {
+    if (open_ != nullptr) *open_ = std::move(outer_);
+  }
+  Within(const Within&) = delete;
+  Within& operator=(const Within&) = delete;
+
+ private:
+  const std::shared_ptr<OpenSegment> open_;
+  OpenSegment outer_;
+};
+
 CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::vector<std::string>& paths)
-    : options_(options) {
+    : options_(options), open_(std::make_shared<OpenSegment>()) {
+  if (options.keep != "all" && options.keep != "block") {
+    throw PolicyError("policies.checkpoint.keep = \"" + options.keep +
+                      "\" is not a choice; allowed: all | block");
+  }
   const bool asked = options.enabled == Enabled::on;
   if (options.keep == "all" && asked) {
     throw PolicyError(
@@ -85,24 +124,42 @@ void CheckpointPolicy::put_in(Seam& seam) {
       (*places)[path] = {s, path == segments_[s].front(), path == segments_[s].back()};
     }
   }
-  auto chain = std::make_shared<std::unique_ptr<CheckpointChain>>();
-  seam.run = [inner = std::move(seam.run), places, chain](std::string_view path, const SubtreeFn& fn,
-                                                          Tensors&& inputs) {
+  auto watched = std::make_shared<std::set<std::string, std::less<>>>();  // forward passes with gradients
+  seam.run = [inner = std::move(seam.run), places, open = open_, watched](
+                 std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
     const auto place = places->find(path);
     if (place == places->end()) return inner(path, fn, std::move(inputs));
-    if (place->second.first) *chain = std::make_unique<CheckpointChain>();
-    const SubtreeFn nested = [inner, where = std::string(path), fn](Tensors&& in) {
+    // Ours while it runs, so that what throws leaves none open.
+    OpenSegment mine = std::exchange(*open, {});
+    const bool goes_on =
+        mine.chain != nullptr && mine.number == place->second.segment && !place->second.first;
+    if (!goes_on) mine = {place->second.segment, std::make_unique<CheckpointChain>()};
+    // Weak: the open segment holds this function.
+    const SubtreeFn nested = [inner, where = std::string(path), fn,
+                              weak = std::weak_ptr(open)](Tensors&& in) {
+      const Within within(weak.lock());
       return inner(where, fn, std::move(in));
     };
-    try {
-      Tensors outputs = (*chain)->append(path, nested, std::move(inputs));
-      if (place->second.last) chain->reset();
-      return outputs;
-    } catch (...) {
-      chain->reset();  // would keep the abandoned forward's inputs alive until the next one
-      throw;
-    }
+    std::optional<RunningStatisticsWatch> watch;
+    if (at::GradMode::is_enabled() && watched->find(path) == watched->end()) watch.emplace();
+    Tensors outputs = mine.chain->append(path, nested, std::move(inputs));
+    if (watch && !watch->found().empty()) refuse_statistics(path, watch->found());
+    if (watch) watched->emplace(path);
+    if (!place->second.last) *open = std::move(mine);
+    return outputs;
   };
+}
+
+std::unique_ptr<PolicyScope> CheckpointPolicy::forward_scope() {
+  class Scope final : public PolicyScope {
+   public:
+    explicit Scope(std::shared_ptr<OpenSegment> open) : open_(std::move(open)) {}
+    ~Scope() override { *open_ = {}; }
+
+   private:
+    const std::shared_ptr<OpenSegment> open_;
+  };
+  return segments_.empty() ? nullptr : std::make_unique<Scope>(open_);
 }
 
 PolicyReport CheckpointPolicy::report() const {

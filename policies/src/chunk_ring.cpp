@@ -28,13 +28,11 @@ void ChunkRing::work() {
     while (true) {
       changed_.wait(lock, [&] { return stop_ || !items_.empty(); });
       if (stop_) return;
-      const Clock::time_point start = Clock::now();
       if (flying_ < items_.size() && flying_ < slots_.size()) {
         begin_next(lock);
       } else {
         consume_oldest(lock);
       }
-      busy_ += Clock::now() - start;
       changed_.notify_all();
     }
   } catch (...) {
@@ -59,8 +57,11 @@ void ChunkRing::consume_oldest(std::unique_lock<std::mutex>& lock) {
   const size_t slot = (begun_ - flying_) % slots_.size();
   lock.unlock();
   engine_.wait(slot);
+  const Clock::time_point start = Clock::now();
   consume_(item.chunk, slots_[slot], item.argument);
+  const Clock::duration took = Clock::now() - start;
   lock.lock();
+  consumed_ += took;
   items_.pop_front();
   --flying_;
 }
@@ -107,7 +108,7 @@ double ChunkRing::exposed_seconds() const {
 
 double ChunkRing::hidden_seconds() const {
   std::lock_guard lock(mutex_);
-  return std::max(0.0, std::chrono::duration<double>(busy_ - exposed_).count());
+  return std::max(0.0, std::chrono::duration<double>(consumed_ - exposed_).count());
 }
 
 }  // namespace dtk::policies

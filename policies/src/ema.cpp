@@ -1,3 +1,4 @@
+#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_lerp.h>
 #include <c10/util/StringUtil.h>
@@ -37,6 +38,12 @@ void check_parameter(const std::string& name, const at::Tensor& parameter, const
                              " with sizes ", parameter.sizes(), " and strides ", parameter.strides(), " on ",
                              parameter.device(), "; allowed: Float without gaps on ", device,
                              ", as the first one; set enabled = false"));
+}
+
+// Nothing else lies in the tensor's storage, and no other tensor sees it.
+bool has_storage_alone(const at::Tensor& tensor) {
+  return tensor.storage_offset() == 0 && tensor.storage().nbytes() == tensor.nbytes() &&
+         tensor.storage().use_count() == 1;
 }
 
 // In steps of 1 the very decay; for more the product, as if the weights had been the same in all `every`
@@ -84,7 +91,7 @@ Ema::Ema(const EmaOptions& options, const NamedTensors& parameters, std::unique_
   {
     const OwnerScope owner(Category::ema, "shadow");
     std::optional<HostTierScope> tier;
-    if (in_host_memory) tier.emplace();
+    if (in_host_memory && device.is_cpu()) tier.emplace();  // else all CPU memory is the host's
     const at::NoGradGuard no_grad;
     for (const at::Tensor& parameter : parameters_) {
       averages_.push_back(parameter.detach().to(in_host_memory ? at::Device(at::kCPU) : device, at::kFloat,
@@ -97,6 +104,15 @@ Ema::Ema(const EmaOptions& options, const NamedTensors& parameters, std::unique_
                                         options.pinned && !device.is_cpu());
 }
 
+// While they are, the parameters are not the weights and the averages not the averages.
+void Ema::refuse_exchanged(const char* what) const {
+  if (!exchanged_) return;
+  throw PolicyError(
+      std::string("policies.ema: ") + what +
+      " while weights and averages are exchanged; end the WeightExchange that sampling_weights() "
+      "returned first");
+}
+
 // Throws what is still to be said, and lets the averages come to rest.
 void Ema::settle() const {
   if (failure_ != nullptr) std::rethrow_exception(failure_);
@@ -104,19 +120,21 @@ void Ema::settle() const {
 }
 
 void Ema::before_step() {
+  refuse_exchanged("a step");
   if (failure_ != nullptr) std::rethrow_exception(failure_);
   if (host_ != nullptr) host_->wait_copied();
 }
 
 void Ema::after_step() {
+  refuse_exchanged("a step");
   if (failure_ != nullptr) std::rethrow_exception(failure_);
+  const PhaseScope phase("ema");
   if (++updates_ % options_.every != 0) return;
   const double decay = decay_of_update(options_, updates_);
   if (host_ != nullptr) {
     host_->post(decay);
     return;
   }
-  PhaseScope phase("ema");
   at::NoGradGuard no_grad;
   at::_foreach_lerp_(averages_, parameters_, 1.0 - decay);
 }
@@ -125,9 +143,22 @@ size_t Ema::pieces() const {
   return host_ != nullptr ? host_->pieces() : parameters_.size();
 }
 
-void Ema::trade(size_t piece) {
+bool Ema::is_view(size_t piece) const {
+  return host_ == nullptr && !(has_storage_alone(parameters_[piece]) && has_storage_alone(averages_[piece]));
+}
+
+// A storage of its own changes hands; a view's contents do, through a copy of the one tensor.
+void Ema::trade(size_t piece, bool by_content) {
   if (host_ != nullptr) {
     host_->exchange(piece);
+    return;
+  }
+  if (by_content) {
+    const at::NoGradGuard no_grad;
+    const OwnerScope owner(Category::ema, "exchange");
+    const at::Tensor stash = parameters_[piece].detach().clone();
+    parameters_[piece].detach().copy_(averages_[piece]);
+    averages_[piece].copy_(stash);
     return;
   }
   const at::Storage raw = parameters_[piece].storage();
@@ -141,22 +172,32 @@ class Ema::Exchange final : public WeightExchange {
   explicit Exchange(Ema& ema) : ema_(ema) {}
   // Apart from the constructor, so that what was traded before an exception is traded back.
   void begin() {
-    for (; traded_ < ema_.pieces(); ++traded_) ema_.trade(traded_);
+    ema_.exchanged_ = true;
+    at::autocast::clear_cache();  // a scope around the exchange may hold casts of the other weights
+    by_content_.reserve(ema_.pieces());
+    for (; traded_ < ema_.pieces(); ++traded_) {
+      by_content_.push_back(ema_.is_view(traded_));
+      ema_.trade(traded_, by_content_.back());
+    }
   }
   ~Exchange() override {
+    at::autocast::clear_cache();
     try {
-      for (; traded_ > 0; --traded_) ema_.trade(traded_ - 1);
+      for (; traded_ > 0; --traded_) ema_.trade(traded_ - 1, by_content_[traded_ - 1]);
     } catch (...) {
       ema_.failure_ = std::current_exception();
     }
+    ema_.exchanged_ = false;
   }
 
  private:
   Ema& ema_;
-  size_t traded_ = 0;  // pieces 0 to traded_ - 1 are exchanged
+  size_t traded_ = 0;             // pieces 0 to traded_ - 1 are exchanged
+  std::vector<bool> by_content_;  // of these: how, as the way back must be the same
 };
 
 std::unique_ptr<WeightExchange> Ema::sampling_weights() {
+  refuse_exchanged("a second exchange");
   settle();
   auto exchange = std::make_unique<Exchange>(*this);
   exchange->begin();
@@ -164,6 +205,7 @@ std::unique_ptr<WeightExchange> Ema::sampling_weights() {
 }
 
 PolicyState Ema::state() const {
+  refuse_exchanged("state() was called");
   settle();
   PolicyState state;
   for (size_t i = 0; i < names_.size(); ++i) state.tensors.emplace_back(names_[i], averages_[i]);
@@ -172,6 +214,7 @@ PolicyState Ema::state() const {
 }
 
 void Ema::restore(const PolicyState& state) {
+  refuse_exchanged("restore() was called");
   settle();
   const auto updates = state.counters.find("updates");
   if (updates == state.counters.end()) throw PolicyError("policies.ema: the state has no count of updates");

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 
 namespace dtk::policies {
 namespace {
@@ -34,7 +35,8 @@ HostAverage::HostAverage(std::vector<at::Tensor> weights, std::vector<at::Tensor
   }
   std::vector<void*> memory;
   {
-    const HostTierScope tier;
+    std::optional<HostTierScope> tier;
+    if (!weights_.empty() && weights_.front().is_cpu()) tier.emplace();  // else all CPU memory is the host's
     const OwnerScope owner(Category::ema, "slots");
     const auto options = at::TensorOptions(at::kFloat).pinned_memory(pinned);
     for (size_t i = 0; i < std::min(kSlots, std::max<size_t>(1, pieces_.size())); ++i) {

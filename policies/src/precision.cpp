@@ -1,10 +1,15 @@
 #include <ATen/DeviceAccelerator.h>
+#include <ATen/DynamicLibrary.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/StringUtil.h>
 #include <dtk/policies/globs.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/precision.h>
 
+#include <algorithm>
+#include <exception>
 #include <memory>
+#include <optional>
 
 namespace dtk::policies {
 namespace {
@@ -37,18 +42,61 @@ std::set<std::string, std::less<>> fp32_paths(const PrecisionOptions& options,
   return found;
 }
 
+// Guards that do not know throw, as the one of CUDA in LibTorch 2.11 does.
+std::optional<bool> guard_says(c10::Device device) {
+  try {
+    return c10::impl::VirtualGuardImpl(device.type())
+        .getDeviceCapability(device)
+        .capability_data.supported_scalar_types.has_BFloat16;
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
+// Asked of the driver by name, as nothing here links CUDA.
+std::optional<bool> cuda_driver_says(int ordinal) {
+  constexpr int kSuccess = 0, kComputeCapabilityMajor = 75, kFirstWithBf16 = 8;
+  try {
+    at::DynamicLibrary driver("libcuda.so.1", nullptr, /*leak_handle=*/true);
+    const auto init = reinterpret_cast<int (*)(unsigned)>(driver.sym("cuInit"));
+    const auto get = reinterpret_cast<int (*)(int*, int)>(driver.sym("cuDeviceGet"));
+    const auto attribute = reinterpret_cast<int (*)(int*, int, int)>(driver.sym("cuDeviceGetAttribute"));
+    int device = 0, major = 0;
+    if (init(0) != kSuccess || get(&device, ordinal) != kSuccess ||
+        attribute(&major, kComputeCapabilityMajor, device) != kSuccess) {
+      return std::nullopt;
+    }
+    return major >= kFirstWithBf16;
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
+bool is_present(c10::DeviceType type) {
+  try {
+    return at::accelerator::getAccelerator() == type;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 bool supports_bf16(c10::Device device) {
   if (device.is_cpu()) return true;
-  if (at::accelerator::getAccelerator() != device.type()) return false;
-  return at::accelerator::getDeviceCapability(device.index())
-      .capability_data.supported_scalar_types.has_BFloat16;
+  if (!is_present(device.type())) return false;
+  std::optional<bool> said = guard_says(device);
+  if (!said && device.is_cuda()) said = cuda_driver_says(std::max<int>(0, device.index()));
+  return said.value_or(false);
 }
 
 Precision::Precision(const PrecisionOptions& options, c10::Device device,
                      const std::vector<std::string>& paths)
     : device_(device), fp32_paths_(fp32_paths(options, paths)) {
+  if (options.cpu != "probe" && options.cpu != "bf16" && options.cpu != "fp32") {
+    throw PolicyError("policies.precision.cpu = \"" + options.cpu +
+                      "\" is not a choice; allowed: probe | bf16 | fp32");
+  }
   const bool asked = options.enabled == Enabled::on;
   const bool supported = supports_bf16(device);
   if (asked && !supported) {

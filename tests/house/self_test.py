@@ -189,6 +189,11 @@ class TorchUse(TreeTest):
         ):
             self.assert_finds(torch_use, "tests/models/bad_test.cpp", f"{text}\n", "bad_test.cpp:1: ")
 
+    def test_the_one_file_that_shows_why(self):
+        self.write(torch_use.MAY_NAME, "torch::nn::MultiheadAttention a;\n")
+        self.assertEqual(torch_use.check(self.root), [])
+        self.assert_finds(torch_use, torch_use.MAY_NAME, "#include <torch/torch.h>\n", "torch/torch.h")
+
     def test_cmake(self):
         for text in (
             "target_link_libraries(a torch_cuda)",

@@ -17,6 +17,7 @@ IN_NAMES = [  # a message may well say what not to use
         "LibTorch's multi-head attention keeps the attention weights; use at::scaled_dot_product_attention",
     ),
 ]
+MAY_NAME = "tests/policies/stock_attention_test.cpp"  # shows that the attention policy finds it
 IN_CMAKE = [
     (re.compile(r"\b(?:torch_cuda|c10_cuda)\b"), "libtorch_cuda is loaded with dlopen, never linked"),
     (
@@ -29,7 +30,8 @@ IN_CMAKE = [
 def check(root: Path) -> list[str]:
     found = []
     for path in tree.code(root):
-        for rules, strings in ((IN_INCLUDES, True), (IN_NAMES, False)):
+        names = [] if path.relative_to(root).as_posix() == MAY_NAME else IN_NAMES
+        for rules, strings in ((IN_INCLUDES, True), (names, False)):
             for number, line in enumerate(tree.read_code(path, strings=strings), 1):
                 found += offences(root, path, number, line, rules)
     for path in tree.cmake_files(root):

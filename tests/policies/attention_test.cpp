@@ -1,6 +1,7 @@
 // Attention without stored weights: what is allocated, what is refused, what is listed.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
 #include <dtk/policies/attention.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
@@ -8,6 +9,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
+#include <map>
 
 #include "support/catch.h"
 
@@ -114,14 +116,77 @@ TEST_CASE("by default attention without a kernel runs and is listed with its byt
         [&](Tensors&& in) { return Tensors{seam.attention(in[0], in[1], in[2], std::nullopt, dropout)}; },
         {net.q, net.k, net.v});
   };
-  run(0.0);
+  CHECK(set.reports()[1].active);
   CHECK(set.reports()[1].reason == "fused kernels, no weights are stored");
+  const std::string stored =
+      "; not in attn: 393216 bytes of weights are stored, no fused kernel (q [2, 4, 64, 8] Float on cpu, "
+      "dropout 0.1)";
+  const bool some_fused = GENERATE(true, false);
+  if (some_fused) run(0.0);
+  if (some_fused) CHECK(set.reports()[1].reason == "fused kernels, no weights are stored");
   run(0.1);
   run(0.1);
+  CHECK(set.reports()[1].active == some_fused);
   CHECK(set.reports()[1].reason ==
-        "fused kernels, no weights are stored; not in attn: 131072 bytes of weights are stored, no fused "
-        "kernel "
-        "(q [2, 4, 64, 8] Float on cpu, dropout 0.1)");
+        (some_fused ? "fused kernels in 1 of 3 calls" : "fused kernels in 0 of 2 calls") + stored);
+}
+
+TEST_CASE("the bytes that materialised attention is said to store are those that stay for backward") {
+  CountingAllocatorGuard counting;
+  const double dropout = GENERATE(0.0, 0.1);
+  const auto type = GENERATE(at::kFloat, at::kBFloat16, at::kDouble);
+  CAPTURE(dropout, type);
+  const AttentionBackendGuard materialised({.flash = false, .memory_efficient = false});
+  Net net(with(Enabled::by_default));
+  const at::Tensor q = net.q.detach().to(type).requires_grad_(true);
+  cpu_accounts().start_event_log();
+  const at::Tensor out = net.seam.attention(q, q, q, std::nullopt, dropout);
+  int64_t bytes = 0;
+  std::map<uint64_t, int64_t> alive;
+  for (const MemoryEvent& event : cpu_accounts().stop_event_log()) {
+    if (event.kind == MemoryEvent::Kind::birth) alive[event.serial] = event.bytes;
+    if (event.kind == MemoryEvent::Kind::death) alive.erase(event.serial);
+  }
+  for (const auto& [serial, size] : alive) bytes += size >= 2 * 4 * 64 * 64 * 2 ? size : 0;
+  CHECK_THAT(net.policy.report().reason, Catch::Contains(": " + std::to_string(bytes) + " bytes of weights"));
+  CHECK(bytes == 2 * 4 * 64 * 64 * (type == at::kDouble ? 8 : 4) * (dropout > 0 ? 3 : 1));
+}
+
+TEST_CASE("a policy whose attention is never called says so, and is refused where it was asked for") {
+  Net net(with(GENERATE(Enabled::by_default, Enabled::on)));
+  net.direct = [](const at::Tensor& q, const at::Tensor&, const at::Tensor&) { return q.sin(); };
+  CHECK(net.policy.report().active);
+  net.forward(0.0);
+  CHECK_FALSE(net.policy.report().active);
+  CHECK(net.policy.report().reason == "no forward pass has called the seam's attention");
+  Net asked(with(Enabled::on));
+  asked.direct = net.direct;
+  asked.forward(0.0);
+  CHECK_THROWS_WITH(
+      asked.policy.before_step(),
+      "policies.attention.enabled = true, but the forward pass did not call the seam's attention, so it has "
+      "no "
+      "effect; call it where the model attends, or set policies.attention.enabled = \"default\"");
+  asked.direct = nullptr;
+  asked.forward(0.0);
+  CHECK_NOTHROW(asked.policy.before_step());
+}
+
+TEST_CASE("the scopes of two policies on one thread nest") {
+  Net outer(with(Enabled::by_default)), inner(with(Enabled::by_default));
+  const auto by_hand = [](const Net& net) { at::softmax(at::matmul(net.q, net.k.transpose(-2, -1)), -1); };
+  {
+    const auto scope = outer.policy.forward_scope();
+    {
+      const auto nested = inner.policy.forward_scope();
+      by_hand(inner);
+    }
+    CHECK_THAT(inner.policy.report().reason, Catch::Contains("past the seam"));
+    CHECK_THAT(outer.policy.report().reason, !Catch::Contains("past the seam"));
+    by_hand(outer);
+  }
+  CHECK_THAT(outer.policy.report().reason, Catch::Contains("past the seam"));
+  CHECK_FALSE(at::hasThreadLocalCallbacks());
 }
 
 TEST_CASE("attention past the seam is found: LibTorch's fallback and attention by hand") {
@@ -130,6 +195,10 @@ TEST_CASE("attention past the seam is found: LibTorch's fallback and attention b
   };
   const auto by_hand = [](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
     return at::matmul(at::softmax(at::matmul(q, k.transpose(-2, -1)), -1), v);  // as MultiheadAttention does
+  };
+  const auto with_bias = [](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+    const at::Tensor product = at::baddbmm(at::zeros({64}), q.flatten(0, 1), k.flatten(0, 1).transpose(1, 2));
+    return at::bmm(at::softmax(product, -1), v.flatten(0, 1));
   };
   const auto error = [](auto direct, Enabled enabled) {
     Net net(with(enabled));
@@ -145,14 +214,16 @@ TEST_CASE("attention past the seam is found: LibTorch's fallback and attention b
         "policies.attention.enabled = true, but attn stores attention weights of its own: softmax of [2, 4, "
         "64, 64] after a batched product; call the seam's attention there (at::scaled_dot_product_attention, "
         "never torch::nn::MultiheadAttention), or set policies.attention.enabled = \"default\"");
+  CHECK_THAT(error(with_bias, Enabled::on),
+             Catch::Contains("softmax of [8, 64, 64] after a batched product"));
   CHECK(error(fallback, Enabled::by_default) == "accepted");
 
   Net net(with(Enabled::by_default));
   net.direct = by_hand;
   net.forward(0.0);
   CHECK(net.policy.report().reason ==
-        "fused kernels, no weights are stored; not in the model: 131072 bytes of weights are stored past the "
-        "seam (softmax of [2, 4, 64, 64] after a batched product)");
+        "no forward pass has called the seam's attention; not in the model: at least 131072 bytes of weights "
+        "are stored past the seam (softmax of [2, 4, 64, 64] after a batched product)");
   // Outside of every sub-tree it is found before the weights change.
   Net outside(with(Enabled::on));
   {

@@ -134,6 +134,8 @@ TEST_CASE("what cannot have an effect is refused with what to change") {
         "policies.checkpoint.segment = 2 has no effect: with policies.checkpoint.every = 2 no two of the "
         "chosen sub-trees follow each other; set one of the two to 1");
   options = {};
+  options.keep = "gates";
+  CHECK(error(options) == "policies.checkpoint.keep = \"gates\" is not a choice; allowed: all | block");
   options.keep = "all";
   CHECK(error(options) == "accepted");
   options.enabled = Enabled::on;
@@ -183,4 +185,113 @@ TEST_CASE("segments of two blocks keep fewer inputs and the same gradients") {
   for (size_t i = 0; i < plain.gradients.size(); ++i)
     CHECK(at::equal(plain.gradients[i], saved.gradients[i]));
   CHECK(saved.saved.at("") == 2 * 4 * 16 * 32 * 4 + 4 * 32 * 4 + 4 * 64 * 4);
+}
+
+TEST_CASE("in a segment of two a change in place between its blocks is refused with the block's name") {
+  SavedTensorEngineGuard engine;
+  const auto gradient = [](int64_t segment, bool change) {
+    CheckpointPolicy policy(with(1, segment), {"blocks.0", "blocks.1"});
+    Seam seam;
+    policy.apply(seam);
+    const at::Tensor w = at::full({4}, 0.5).requires_grad_(true);
+    const SubtreeFn block = [w](Tensors&& in) { return Tensors{in[0] * w}; };
+    Tensors x = seam.run("blocks.0", block, {at::ones({4})});
+    if (change) x[0].add_(1);
+    x = seam.run("blocks.1", block, std::move(x));
+    torch::autograd::backward({x[0].sum()}, {});
+    return w.grad();
+  };
+  CHECK(at::equal(gradient(2, false), at::full({4}, 1.0)));
+  CHECK(at::equal(gradient(1, true), at::full({4}, 2.0)));  // of w² + w
+  CHECK_THROWS_WITH(
+      gradient(2, true),
+      Catch::Contains("checkpoint blocks.1: its input [4], which blocks.0 returned, was changed"));
+}
+
+TEST_CASE("a batch norm that updates running statistics in a segment is refused unless it asks") {
+  SavedTensorEngineGuard engine;
+  const at::Tensor x = at::randn({8, 3}).requires_grad_(true);
+  const auto error = [&](bool training, bool tracks, bool asks) {
+    CheckpointPolicy policy({}, {"blocks.0"});
+    Seam seam;
+    policy.apply(seam);
+    const std::optional<at::Tensor> mean = tracks ? std::optional(at::zeros({3})) : std::nullopt;
+    const std::optional<at::Tensor> variance = tracks ? std::optional(at::ones({3})) : std::nullopt;
+    try {
+      seam.run(
+          "blocks.0",
+          [&](Tensors&& in) {
+            const double momentum = asks && recomputing() ? 0.0 : 0.1;
+            return Tensors{at::batch_norm(in[0], {}, {}, mean, variance, training, momentum, 1e-5, false)};
+          },
+          {x});
+    } catch (const PolicyError& refused) {
+      return std::string(refused.what());
+    }
+    return std::string("accepted");
+  };
+  CHECK_THAT(
+      error(true, true, false),
+      Catch::StartsWith("policies.checkpoint: blocks.0 updates running statistics (aten::") &&
+          Catch::EndsWith("batch_norm in training mode), which would be updated again when it is "
+                          "recomputed; let it ask dtk::policies::recomputing() (checkpoint.h), or leave "
+                          "it out of policies.checkpoint.targets"));
+  CHECK(error(true, true, true) == "accepted");
+  CHECK(error(true, false, false) == "accepted");
+  CHECK(error(false, true, false) == "accepted");
+  at::NoGradGuard no_grad;
+  CHECK(error(true, true, false) == "accepted");  // never run again
+}
+
+TEST_CASE("blocks of a segment that are left out, run twice or hold segments change no gradient") {
+  CountingAllocatorGuard counting;
+  SavedTensorEngineGuard engine;
+  const at::Tensor w = at::full({4}, 0.5).requires_grad_(true);
+  CheckpointOptions options = with(1, 3);
+  options.targets = {"blocks.*", "blocks.*.mlp"};
+  const std::vector<std::string> paths = {"blocks.0", "blocks.0.mlp", "blocks.1", "blocks.2", "blocks.3"};
+  const std::vector<std::string> order = GENERATE(values<std::vector<std::string>>(
+      {{"blocks.1"},
+       {"blocks.2", "blocks.3"},
+       {"blocks.1", "blocks.2", "blocks.2"},
+       {"blocks.0", "blocks.3", "blocks.2", "blocks.1"},
+       {"blocks.0", "blocks.0", "blocks.1", "blocks.2", "blocks.3", "blocks.3"}}));
+  CAPTURE(order);
+  CheckpointPolicy policy(options, paths);
+  REQUIRE(policy.segments() == Segments{{"blocks.0", "blocks.0.mlp", "blocks.1"}, {"blocks.2", "blocks.3"}});
+  const auto gradient = [&](bool apply) {
+    Seam seam;
+    if (apply) policy.apply(seam);
+    w.mutable_grad().reset();
+    const SubtreeFn mlp = [&](Tensors&& in) { return Tensors{(in[0] * w).sin()}; };
+    Tensors x{at::ones({4})};
+    const auto scope = policy.forward_scope();
+    for (const std::string& path : order) {
+      const SubtreeFn block = [&, path](Tensors&& in) {
+        if (path != "blocks.0") return mlp(std::move(in));
+        return seam.run("blocks.0.mlp", mlp, {in[0] * w});
+      };
+      x = seam.run(path, block, std::move(x));
+    }
+    torch::autograd::backward({x[0].sum()}, {});
+    return w.grad();
+  };
+  CHECK(at::equal(gradient(false), gradient(true)));
+}
+
+TEST_CASE("an unfinished segment is let go at the end of the forward pass") {
+  CountingAllocatorGuard counting;
+  SavedTensorEngineGuard engine;
+  CheckpointPolicy policy(with(1, 2), {"blocks.0", "blocks.1"});
+  Seam seam;
+  policy.apply(seam);
+  const at::Tensor w = at::full({64}, 0.5).requires_grad_(true);
+  const SubtreeFn block = [w](Tensors&& in) { return Tensors{in[0] * w}; };
+  const int64_t before = cpu_accounts().live_bytes();
+  {
+    const auto scope = policy.forward_scope();
+    seam.run("blocks.0", block, {at::ones({64})});
+    CHECK(cpu_accounts().live_bytes() > before);  // its input is kept for a second sub-tree
+  }
+  CHECK(cpu_accounts().live_bytes() == before);
 }

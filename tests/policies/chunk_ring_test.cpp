@@ -84,6 +84,18 @@ TEST_CASE("chunk ring: with all slots taken the wait for the consumer is exposed
   CHECK(ring.exposed_seconds() > 0.010);
 }
 
+TEST_CASE("chunk ring: waiting for copies is not hidden work") {
+  Memory memory(20);
+  DelayedCopyEngine engine(milliseconds(4));
+  ChunkRing ring(engine, memory.pointers, [](const Chunk&, const void*, double) {});
+  const auto start = std::chrono::steady_clock::now();
+  ring.post(memory.round, 0.0);
+  ring.flush();
+  const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+  REQUIRE(waited.count() > 0.010);
+  CHECK(ring.hidden_seconds() < 0.1 * waited.count());
+}
+
 TEST_CASE("chunk ring: what the consumer or the engine throws reaches every later call") {
   Memory memory(5);
   DelayedCopyEngine engine(microseconds(50));

@@ -129,6 +129,19 @@ TEST_CASE("host EMA: the device holds 4 bytes less per trainable parameter, the 
         "fp32 average of 3 tensors in host memory, decay 0.9 with warm-up; saves 0.0 MB on cpu");
 }
 
+TEST_CASE("both forms of the EMA have a phase of their own") {
+  CountingAllocatorGuard guard;
+  const Weights weights;
+  const bool in_host_memory = GENERATE(true, false);
+  Ema ema(options(0.9, true), weights.list(), in_host_memory ? engine() : nullptr);
+  cpu_accounts().reset_phases("step");
+  ema.before_step();
+  ema.after_step();
+  const std::vector<PhasePeak> phases = cpu_accounts().phases();
+  REQUIRE(phases.size() == 2);
+  CHECK(phases[1].name == "ema");
+}
+
 TEST_CASE("host EMA: the report tells hidden from exposed time") {
   Weights weights;
   Ema host(options(0.9, false, 2), weights.list(), engine(3000));
@@ -181,6 +194,34 @@ TEST_CASE("host EMA: weights and averages trade places without a byte more, and 
   cpu_accounts().reset_phases("sampling");
   { const auto exchange = host.sampling_weights(); }
   CHECK(highest(cpu_accounts().phases()).peak.bytes == before.device);
+}
+
+TEST_CASE("while weights and averages are exchanged, nothing that would take one for the other is allowed") {
+  Weights weights;
+  const bool in_host_memory = GENERATE(true, false);
+  Ema ema(options(0.5, false), weights.list(), in_host_memory ? engine() : nullptr);
+  weights.fill(3.0f);
+  ema.after_step();
+  const PolicyState before = copied(ema.state());
+  const auto refused = [](const std::string& what) {
+    return "policies.ema: " + what +
+           " while weights and averages are exchanged; end the WeightExchange that sampling_weights() "
+           "returned "
+           "first";
+  };
+  {
+    const auto exchange = ema.sampling_weights();
+    CHECK_THROWS_WITH(ema.sampling_weights(), refused("a second exchange"));
+    CHECK_THROWS_WITH(ema.before_step(), refused("a step"));
+    CHECK_THROWS_WITH(ema.after_step(), refused("a step"));
+    CHECK_THROWS_WITH(ema.state(), refused("state() was called"));
+    CHECK_THROWS_WITH(ema.restore(before), refused("restore() was called"));
+    CHECK_NOTHROW(ema.report());
+  }
+  CHECK(equal(ema.state(), before));
+  CHECK(at::equal(weights.scalar.detach(), at::full({}, 3.0f)));
+  { const auto again = ema.sampling_weights(); }
+  CHECK_NOTHROW(ema.after_step());
 }
 
 TEST_CASE("host EMA: an exchange that fails leaves no parameter exchanged; on the way back it is told") {

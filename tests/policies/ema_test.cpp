@@ -123,6 +123,50 @@ TEST_CASE("sampling weights trade places without a copy and come back, also afte
   CHECK(at::equal(ema.state().tensors[0].second, at::full({3}, 2.0f)));
 }
 
+TEST_CASE(
+    "parameters that lie in one storage are exchanged without a neighbour's, and views of them see it") {
+  CountingAllocatorGuard guard;
+  const at::Tensor flat = at::arange(10, at::kFloat);
+  const at::Tensor first = flat.narrow(0, 2, 3).requires_grad_(true);
+  const at::Tensor second = flat.narrow(0, 5, 4).view({2, 2}).requires_grad_(true);
+  const at::Tensor seen = at::full({3}, 1.0f).requires_grad_(true), view = seen.detach().view({3, 1});
+  Ema ema(options(0.5, false), {{"first", first}, {"second", second}, {"seen", seen}});
+  {
+    at::NoGradGuard no_grad;
+    flat.add_(8);
+    seen.add_(8);
+  }
+  ema.after_step();
+  const at::Tensor raw = flat.clone();
+  const int64_t before = cpu_accounts().live_bytes();
+  {
+    const auto exchange = ema.sampling_weights();
+    CHECK(at::equal(first.detach(), at::tensor({6.0f, 7.0f, 8.0f})));
+    CHECK(at::equal(second.detach(), at::tensor({9.0f, 10.0f, 11.0f, 12.0f}).view({2, 2})));
+    CHECK(at::equal(flat, at::tensor({8.0f, 9.0f, 6.0f, 7.0f, 8.0f, 9.0f, 10.0f, 11.0f, 12.0f, 17.0f})));
+    CHECK(at::equal(view, at::full({3, 1}, 5.0f)));
+    CHECK(first.storage().is_alias_of(flat.storage()));
+    CHECK(cpu_accounts().live_bytes() == before);
+  }
+  CHECK(at::equal(flat, raw));
+  CHECK(at::equal(view, at::full({3, 1}, 9.0f)));
+  CHECK(at::equal(ema.state().tensors[0].second, at::tensor({6.0f, 7.0f, 8.0f})));
+}
+
+TEST_CASE("a view made while the averages are in place does not keep them there") {
+  const at::Tensor w = at::full({3}, 1.0f).requires_grad_(true);
+  Ema ema(options(0.5, false), {{"w", w}});
+  at::Tensor(w.detach()).fill_(3.0f);
+  ema.after_step();
+  at::Tensor view;
+  {
+    const auto exchange = ema.sampling_weights();
+    view = w.detach();
+    CHECK(at::equal(view, at::full({3}, 2.0f)));
+  }
+  CHECK(at::equal(w.detach(), at::full({3}, 3.0f)));
+}
+
 TEST_CASE("a restored EMA continues bit for bit") {
   Weights weights, same;
   Ema ema(options(0.99, true), weights.list());

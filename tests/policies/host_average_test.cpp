@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <dtk/policies/host_average.h>
+#include <dtk/policies/memory_ledger.h>
 
 #include "support/catch.h"
 #include "support/delayed_copy_engine.h"
@@ -44,6 +45,18 @@ TEST_CASE("host average: slots are powers of two, at most 32 MiB, and no more th
   CHECK(slot_bytes({64, 64, 64, 64}) == 3 * 4 * 64);
   CHECK(slot_bytes({9'000'000}) == 2 * (int64_t{32} << 20));
   CHECK(slot_bytes({0}) == 4);
+}
+
+TEST_CASE("host average: the slots are in the host's books only where the CPU stands for the device") {
+  CountingAllocatorGuard guard;
+  const auto device = GENERATE(at::kCPU, at::kMeta);  // Meta: any device with memory of its own
+  CAPTURE(device);
+  const at::Tensor weights = at::empty({64}, at::device(device)), averages = at::empty({64});
+  const int64_t cpu = cpu_accounts().live_bytes(), host = host_accounts().live_bytes();
+  const HostAverage average({weights}, {averages}, std::make_unique<DelayedCopyEngine>(microseconds(0)),
+                            /*pinned=*/false);
+  CHECK(cpu_accounts().live_bytes() - cpu == (device == at::kCPU ? 0 : average.slot_bytes()));
+  CHECK(host_accounts().live_bytes() - host == (device == at::kCPU ? average.slot_bytes() : 0));
 }
 
 TEST_CASE("host average: a full ring exposes the wait for the update") {

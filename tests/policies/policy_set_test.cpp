@@ -74,7 +74,8 @@ Dit make_dit() {
 /// sub-tree: after its attention, with tensors saved and the path set.
 class Net {
  public:
-  explicit Net(const PolicyOptions& options) : policies_(options, subject(), seam_) {
+  explicit Net(const PolicyOptions& options, std::unique_ptr<CopyEngine> engine = nullptr)
+      : policies_(options, subject(), seam_, std::move(engine)) {
     dit_.seam.run = [this, run = seam_.run](std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
       Tensors outputs = run(path, fn, std::move(inputs));
       if (on_output && path == "blocks.0") on_output(outputs[0]);
@@ -123,6 +124,8 @@ class Net {
     release_gradients();
     return all;
   }
+  /// Waits for what runs beside the training.
+  std::vector<PolicyReport> reports() const { return policies_.reports(); }
   const Dit& dit() const { return dit_; }
 
   std::function<void()> in_attention;
@@ -265,19 +268,48 @@ TEST_CASE(
   CHECK(module_path() == "loss");
 }
 
+TEST_CASE("policy set: an exchange within a forward pass's scope leaves no cast of the other weights") {
+  const at::Tensor x = at::ones({1, 2}), w = at::ones({1, 2}).requires_grad_(true);
+  PolicyOptions options = all_off();
+  options.precision.enabled = options.ema.enabled = Enabled::on;
+  options.precision.fp32 = {};
+  options.ema = {.enabled = Enabled::on, .decay = 0.5, .warmup = false, .device = "same"};
+  Seam seam;
+  PolicySet policies(options, {at::kCPU, {{"w", w}}, kPaths}, seam);
+  at::Tensor(w.detach()).fill_(3.0f);
+  policies.after_step();  // the average is 2
+  const auto scope = policies.forward_scope();
+  CHECK(at::linear(x, w).item<float>() == 6.0f);
+  {
+    const auto exchange = policies.sampling_weights();
+    CHECK(at::linear(x, w).item<float>() == 4.0f);
+  }
+  CHECK(at::linear(x, w).item<float>() == 6.0f);
+}
+
 TEST_CASE("policy set: 1,000 steps with all policies on leave the live bytes as they were") {
   const CountingAllocatorGuard counting;
   const SavedTensorEngineGuard engine;
-  Net net(all_on());
+  const bool in_host_memory = GENERATE(false, true);  // the EMA, with the CPU in a device's place
+  CAPTURE(in_host_memory);
+  PolicyOptions options = all_on();
+  if (in_host_memory) options.ema.device = "cpu";
+  Net net(options,
+          in_host_memory ? std::make_unique<DelayedCopyEngine>(std::chrono::microseconds(0)) : nullptr);
   const CheckpointCounts counts = checkpoint_counts();
+  const auto live = [&] {
+    net.reports();
+    return std::pair(cpu_accounts().live_bytes(), host_accounts().live_bytes());
+  };
   for (int i = 0; i < 3; ++i) net.step();
-  const int64_t live = cpu_accounts().live_bytes();
+  const auto before = live();
   for (int i = 0; i < 1000; ++i) {
     net.step();
-    if (i % 100 == 0) CHECK(cpu_accounts().live_bytes() == live);
+    if (i % 100 == 0) CHECK(live() == before);
   }
-  CHECK(cpu_accounts().live_bytes() == live);
+  CHECK(live() == before);
   CHECK(checkpoint_counts().recomputes - counts.recomputes == 2 * 1003);
+  CHECK((net.reports()[2].host_bytes > 0) == in_host_memory);
 }
 
 TEST_CASE("policy set: an exception leaves no state and no byte behind, and the next step is as ever") {

@@ -57,20 +57,38 @@ TEST_CASE("within the scope products are bf16 and losses fp32; at its end autoca
 }
 
 TEST_CASE("named ends run in fp32, also when a segment is run again") {
+  SavedTensorEngineGuard engine;
   Precision policy(asked(), at::kCPU, kPaths);
   Seam seam;
   policy.apply(seam);
+  const at::Tensor w = at::ones({4, 4}).set_requires_grad(true);
   std::vector<at::ScalarType> seen;
   const SubtreeFn fn = [&](Tensors&& in) {
     seen.push_back(in[0].scalar_type());
-    in[0] = at::linear(in[0], at::ones({4, 4}));
+    in[0] = at::linear(in[0], w);
     seen.push_back(in[0].scalar_type());
+    in[0] = in[0].sin();
     return std::move(in);
   };
-  const auto scope = policy.forward_scope();
-  Tensors out = seam.run("blocks.0", fn, {at::ones({2, 4})});
-  out = seam.run("final_layer", fn, std::move(out));
-  CHECK(seen == std::vector<at::ScalarType>{at::kFloat, at::kBFloat16, at::kFloat, at::kFloat});
+  const auto segment = [&](const char* path, Tensors&& in) {
+    const SubtreeFn within = [&, path](Tensors&& inputs) { return seam.run(path, fn, std::move(inputs)); };
+    return checkpoint(path, within, std::move(in));
+  };
+  using Types = std::vector<at::ScalarType>;
+  const Types block{at::kFloat, at::kBFloat16}, end{at::kFloat, at::kFloat};
+  Tensors out;
+  {
+    const auto scope = policy.forward_scope();
+    out = segment("blocks.0", {at::ones({2, 4})});
+    CHECK(seen == block);
+    seen.clear();
+    out = segment("final_layer", std::move(out));
+    CHECK(seen == end);
+    seen.clear();
+  }
+  torch::autograd::backward({out[0].sum()}, {});
+  CHECK(seen == Types{end[0], end[1], block[0], block[1]});
+  CHECK_FALSE(autocast_on());
   CHECK(policy.report().reason == "bf16 autocast, asked for; fp32 in final_layer");
 }
 
@@ -159,9 +177,24 @@ TEST_CASE("a device without bf16 and an end that does not exist are refused") {
         "--device");
   CHECK(error_of({}, at::kMeta) == "accepted");
   PrecisionOptions options;
+  options.cpu = "fp16";
+  CHECK(error_of(options, at::kCPU) ==
+        "policies.precision.cpu = \"fp16\" is not a choice; allowed: probe | bf16 | fp32");
+  options = {};
   options.fp32 = {"final"};
   CHECK(error_of(options, at::kCPU) ==
         "policies.precision.fp32: \"final\" matches no sub-tree of this model; near: final_layer, blocks.0");
+}
+
+TEST_CASE("whether a device computes in bf16 is answered for every device, with nothing assumed") {
+  CHECK(supports_bf16(at::kCPU));
+  for (const c10::DeviceType type : {at::kMeta, at::kXPU, at::kMPS, at::kPrivateUse1}) {
+    CAPTURE(type);
+    CHECK_FALSE(supports_bf16(type));  // not there
+  }
+  CHECK_NOTHROW(supports_bf16(at::kCUDA));
+  CHECK_NOTHROW(supports_bf16({at::kCUDA, 63}));
+  CHECK(Precision({}, at::kXPU, {}).report().reason == "fp32: xpu does not compute in bf16");
 }
 
 TEST_CASE("the probe takes turns, stops in time and wants a clear difference") {

@@ -27,8 +27,10 @@ class AttentionPolicy final : public Policy {
   /// Watches the first forward pass for attention that does not run through the seam. Where the policy was
   /// asked for, such attention ends in a PolicyError that names its sub-tree.
   std::unique_ptr<PolicyScope> forward_scope() override;
-  /// Throws PolicyError for attention that the first forward pass stored outside of all sub-trees.
+  /// Where the policy was asked for: throws PolicyError for attention that the first forward pass stored
+  /// outside of all sub-trees, and if no forward pass so far has called the seam's attention.
   void before_step() override;
+  /// Active until a forward pass shows otherwise: all of its attention was materialised, or none was called.
   PolicyReport report() const override;
 
  protected:

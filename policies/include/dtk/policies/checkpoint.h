@@ -24,10 +24,17 @@ struct CheckpointCounts {
 };
 CheckpointCounts checkpoint_counts();
 
+/// True while the calling thread runs a segment again. Everything a forward pass changes besides its outputs
+/// would otherwise change twice, with no error: running statistics, counters, quantizers' ranges. A module
+/// with such state in a segment must ask, and leave it as it is when this is true; it must still save the
+/// same tensors. For a batch norm in training mode: momentum = recomputing() ? 0.0 : 0.1.
+bool recomputing();
+
 /// Runs fn(inputs) as one segment and returns its outputs. In backward fn runs again on the same inputs, with
-/// the random state, autocast state and module path of this call; it must compute the same from them, and
-/// read no other tensors that need a gradient than its inputs and parameters. Without grad mode this is
-/// fn(inputs). `path` names the segment in errors.
+/// the random state (of the CPU and of each input's device), autocast state and module path of this call; it
+/// must compute the same from them, read no other tensors that need a gradient than its inputs and
+/// parameters, and change no state when recomputing(). Without grad mode this is fn(inputs). `path` names the
+/// segment in errors.
 ///
 /// Backward throws c10::Error when an input was changed in place since, or when the recomputation saves other
 /// tensors than forward did; what fn throws while it is recomputed passes unchanged. With retain_graph every
@@ -43,7 +50,8 @@ class CheckpointChain {
   CheckpointChain(const CheckpointChain&) = delete;
   CheckpointChain& operator=(const CheckpointChain&) = delete;
 
-  /// As checkpoint(), as part of this segment.
+  /// As checkpoint(), as part of this segment. Throws c10::Error when an input that an earlier call returned
+  /// was changed in place since: a recomputation would not make that change.
   Tensors append(std::string_view path, const SubtreeFn& fn, Tensors&& inputs);
 
  private:

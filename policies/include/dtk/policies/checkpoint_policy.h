@@ -11,28 +11,37 @@
 
 namespace dtk::policies {
 
+/// The first forward pass of each sub-tree with gradients is watched for batch norms that update running
+/// statistics, which a recomputation would update again: they end in a PolicyError, unless the sub-tree asks
+/// recomputing() (checkpoint.h). Other state that a forward pass changes is not found out.
 class CheckpointPolicy final : public Policy {
  public:
   /// `paths`: the model's sub-trees in order of execution. Throws PolicyError when a target matches nothing
   /// (the default's may, then the policy is inactive unless it was asked for), when `every` or `segment` is
-  /// out of range or exceeds the number of matches, when no two matches that `every` leaves are neighbours
-  /// and `segment` asks for more than one, and when keep = "all" makes a policy that was asked for keep
-  /// everything.
+  /// out of range or exceeds the number of matches, when `keep` is no choice, when no two matches that
+  /// `every` leaves are neighbours and `segment` asks for more than one, and when keep = "all" makes a policy
+  /// that was asked for keep everything.
   CheckpointPolicy(const CheckpointOptions& options, const std::vector<std::string>& paths);
 
   std::string name() const override { return "checkpoint"; }
+  /// At its end a segment that the forward pass left unfinished is closed.
+  std::unique_ptr<PolicyScope> forward_scope() override;
   PolicyReport report() const override;
 
-  /// The segments, each a list of consecutive paths.
+  /// The segments, each a list of consecutive paths. A forward pass may leave members out or run them again:
+  /// what follows then is a segment of its own.
   const std::vector<std::vector<std::string>>& segments() const { return segments_; }
 
  protected:
   void put_in(Seam& seam) override;
 
  private:
+  struct OpenSegment;
+  class Within;
   CheckpointOptions options_;
   std::vector<std::vector<std::string>> segments_;
   std::string reason_;
+  const std::shared_ptr<OpenSegment> open_;  // shared with the seam
 };
 
 }  // namespace dtk::policies

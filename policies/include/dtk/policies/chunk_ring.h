@@ -63,7 +63,8 @@ class ChunkRing {
 
   /// Time spent in wait_copied().
   double exposed_seconds() const;
-  /// Time the ring's thread worked, less the exposed: what ran beside the training.
+  /// Time the ring's thread consumed chunks, less the exposed: work that ran beside the training. Waiting for
+  /// copies is no work.
   double hidden_seconds() const;
 
  private:
@@ -91,7 +92,7 @@ class ChunkRing {
   size_t begun_ = 0;        // ever; the n-th copy takes slot n modulo slots
   bool stop_ = false;
   std::exception_ptr error_;
-  Clock::duration busy_{0};
+  Clock::duration consumed_{0};
 
   std::thread thread_;  // last, so that it finds the rest made
 };

@@ -39,8 +39,9 @@ class Ema final : public Policy {
   /// Averages the parameters' present values in, or lets that begin.
   void after_step() override;
   /// The model's parameters hold the averages until the exchange ends; then the raw weights are back, also
-  /// when an exception passes. They trade places, so no second copy is made. One at a time. If the way back
-  /// fails, the policy's next call throws why.
+  /// when an exception passes. They trade places, so no second copy is made, except of one parameter at a
+  /// time where it is a view or has one. Until the exchange ends, a step, state(), restore() and a second
+  /// exchange throw PolicyError. If the way back fails, the policy's next call throws why.
   std::unique_ptr<WeightExchange> sampling_weights() override;
   /// Averages by parameter name, fp32, and the number of steps. Continues bit for bit with the same `every`.
   PolicyState state() const override;
@@ -49,15 +50,18 @@ class Ema final : public Policy {
 
  private:
   class Exchange;
+  void refuse_exchanged(const char* what) const;
   void settle() const;
   size_t pieces() const;
-  void trade(size_t piece);
+  bool is_view(size_t piece) const;
+  void trade(size_t piece, bool by_content);
   EmaOptions options_;
   std::vector<std::string> names_;
   std::vector<at::Tensor> parameters_;  // in the order of names_
   std::vector<at::Tensor> averages_;    // likewise
   std::unique_ptr<HostAverage> host_;   // null where the averages live with the parameters
   int64_t updates_ = 0;                 // steps counted
+  bool exchanged_ = false;              // a WeightExchange lives
   std::exception_ptr failure_;          // why raw weights are not back in place
 };
 

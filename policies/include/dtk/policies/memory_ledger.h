@@ -48,7 +48,8 @@ MemoryAccounts& host_accounts();
 
 /// While alive, the CPU memory this thread allocates is counted in host_accounts() instead of cpu_accounts(),
 /// and stays there until it is freed. For what a policy keeps off the training device: with the CPU as that
-/// device the saving can be counted all the same. When a real device trains, all CPU memory is the host's.
+/// device the saving can be counted all the same. Not for when a real device trains: all CPU memory is the
+/// host's then, and counted in cpu_accounts().
 class HostTierScope {
  public:
   [[nodiscard]] HostTierScope();

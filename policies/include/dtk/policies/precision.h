@@ -14,14 +14,17 @@
 
 namespace dtk::policies {
 
-/// True if LibTorch says that `device` computes in bf16. Every CPU does; whether fast, is another question.
-/// False for a device that computes nothing.
+/// True if `device` is known to compute in bf16; never throws. Every CPU does; whether fast, is another
+/// question. Of an accelerator first its LibTorch guard is asked (getDeviceCapability, which a simulated
+/// device may override), then, for CUDA, the driver: compute capability 8.0 or more. Nothing is assumed of a
+/// device of which neither knows, such as ROCm's or a simulated one without the override, nor of one that is
+/// not there or computes nothing: false.
 bool supports_bf16(c10::Device device);
 
 class Precision final : public Policy {
  public:
-  /// `paths`: the model's sub-trees. Throws PolicyError when asked for on a device without bf16, and when an
-  /// entry of `fp32` matches no sub-tree (the default's entry may).
+  /// `paths`: the model's sub-trees. Throws PolicyError when asked for on a device without bf16, when `cpu`
+  /// is no choice, and when an entry of `fp32` matches no sub-tree (the default's entry may).
   Precision(const PrecisionOptions& options, c10::Device device, const std::vector<std::string>& paths);
 
   std::string name() const override { return "precision"; }

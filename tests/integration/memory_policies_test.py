@@ -51,7 +51,9 @@ def main(program: str) -> int:
         kinds = r"bit-equal|within \d+ ulp|numerics changed, max relative error \d\.\de[-+]\d\d"
         assert re.fullmatch(kinds, row.gradients), row
         if on[1]:
-            assert int(row.saved) < int(table[without(on, 1)].saved), (on, row)
+            assert row.peak < table[without(on, 1)].peak, (on, row)
+            if not on[3]:  # with checkpointing the weights live within a segment only
+                assert int(row.saved) < int(table[without(on, 1)].saved), (on, row)
         if on[2]:
             assert row.peak == table[without(on, 2)].peak, (on, row)
         if on[3]:

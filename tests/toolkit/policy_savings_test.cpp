@@ -169,7 +169,7 @@ TEST_CASE("savings: on the CPU a trial step takes at most half of what the machi
   Setting run(everything_on());
   const int64_t all = run.peak(run.config.policies), live = policies::cpu_accounts().live_bytes();
   const auto with_available = [&](std::optional<int64_t> bytes) {
-    return run.savings({.available = [bytes] { return bytes; }});
+    return run.savings({[bytes] { return bytes; }, nullptr});
   };
   const std::string no_room = "no room left for a trial step", not_without = "a step without it does not fit";
   CHECK(notes(with_available(0)) == std::vector<std::string>{no_room, no_room, "", no_room});
@@ -190,12 +190,12 @@ TEST_CASE("savings: on the CPU a trial step takes at most half of what the machi
 TEST_CASE("savings: a stop between two trials leaves the rest unmeasured, and so does any failure") {
   Setting run(everything_on());
   int asked = 0;
-  auto savings = run.savings({.available = {}, .stop_requested = [&] { return ++asked > 1; }});
+  auto savings = run.savings({nullptr, [&] { return ++asked > 1; }});
   const std::string stopped = "not measured: stopped by a signal";
   CHECK(savings[0].bytes);
   CHECK(notes(savings) == std::vector<std::string>{"", stopped, "", stopped});
   savings = run.savings(
-      {.available = []() -> std::optional<int64_t> { throw std::runtime_error("no figures\nof a stack"); }});
+      {[]() -> std::optional<int64_t> { throw std::runtime_error("no figures\nof a stack"); }, nullptr});
   const std::string failed = "not measured: no figures";
   CHECK(notes(savings) == std::vector<std::string>{failed, failed, "", failed});
   run.trainer.step();

@@ -141,7 +141,7 @@ class OwnNetwork(unittest.TestCase):
             mark, text = line[0], line[2:]
             if mark in " +" and text[:1].isalpha():  # a definition begins
                 function = text
-            if mark != "+" or not text.strip() or text.startswith("//"):
+            if mark != "+" or not re.search(r"\w", text) or text.startswith("//"):
                 continue
             only_reports = re.match(r"(void report|int64_t peak_of|int main)\(", function)
             only_reports = only_reports or text in ("  report(policies);", "#include <dtk/policies/step_meter.h>")
@@ -152,7 +152,7 @@ class OwnNetwork(unittest.TestCase):
         self.assertGreater(len(used), 6)
         self.assertLessEqual(len(used), MOST_LINES, "\n".join(used))
         self.assertEqual(len(cmake), 2)
-        self.assertIn(f"{len(used)} of its lines", one_line((ROOT / "README.md").read_text()))
+        self.assertTrue(f"{len(used)} of its lines" in one_line((ROOT / "README.md").read_text()), counted)
         hiding = ("using", "namespace", "define")
         self.assertFalse([text for text in used if any(word in text for word in hiding)])
         self.assertFalse([text for text in used if text.count(";") > 1 and not text.strip().startswith("for (")])

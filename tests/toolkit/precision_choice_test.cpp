@@ -11,9 +11,9 @@
 #include <dtk/toolkit/precision_choice.h>
 #include <dtk/toolkit/run.h>
 #include <dtk/toolkit/trainer.h>
+#include <dtk/toolkit/trial_step.h>
 
 #include <algorithm>
-#include <set>
 
 #include "support/catch.h"
 #include "support/memory_file_system.h"
@@ -180,37 +180,53 @@ TEST_CASE("precision choice: on resume the checkpoint's decision stands") {
   CHECK(undecided.config.policies.precision.cpu == "bf16");
 }
 
+namespace {
+
+/// Tensors that are large beside what the program needs to clean up after one did not fit.
+LoadedConfig wide() {
+  LoadedConfig loaded = tiny();
+  loaded.config.model.hidden = 64;
+  loaded.config.model.patch = 1;
+  loaded.config.policies.checkpoint.enabled = Enabled::off;
+  return loaded;
+}
+
+/// Of a trial step, with the model, as the measurement makes it.
+int64_t peak_of(Enabled bf16) {
+  const policies::SavedTensorEngineGuard engine;
+  const policies::CountingAllocatorGuard counting;
+  const RunConfig config = wide().config;
+  policies::PolicyOptions options = config.policies;
+  options.precision.enabled = bf16;
+  policies::cpu_accounts().reset_phases("build");
+  const models::Dit model(config.model, at::kCPU, policies::make_generator(at::kCPU, 1));
+  TrialStep(config, model, options, config.data.batch / config.train.accumulate).run();
+  return policies::highest(policies::cpu_accounts().phases()).peak.bytes;
+}
+
+}  // namespace
+
 TEST_CASE("precision choice: what does not fit memory.budget is not taken") {
-  WorkClock clock(0.010, 0.020);
+  const int64_t fp32 = peak_of(Enabled::off), bf16 = peak_of(Enabled::on);
+  const int64_t low = std::min(fp32, bf16), high = std::max(fp32, bf16);
+  REQUIRE(high - low > 100'000);
+  WorkClock clock(fp32 < bf16 ? 0.010 : 0.030, 0.020);  // the one that needs more is faster
   const auto within = [&](int64_t bytes) {
-    LoadedConfig loaded = tiny();
+    LoadedConfig loaded = wide();
     loaded.config.memory.budget = ByteSize{bytes};
-    decide(loaded, clock);
-    CHECK(policies::cpu_accounts().live_bytes() == 0);
-    return loaded;
+    const std::string line = decide(loaded, clock);
+    const std::string taken = loaded.config.policies.precision.cpu;
+    const std::string measured = loaded.origins.at("policies.precision.cpu");
+    CHECK(line == "precision on this CPU, " + measured + "; taken: " + taken);
+    return taken + ", " + measured;
   };
-  const std::string key = "policies.precision.cpu";
-  CHECK(within(int64_t{1} << 30).config.policies.precision.cpu == "bf16");
-  const int looks = clock.looks;
-  CHECK(looks > 0);
-  int64_t both = 1 << 20, model = 1;  // model: only just holds the parameters
-  for (; model < both; model += 1024) {
-    try {
-      within(model);
-      break;
-    } catch (const c10::OutOfMemoryError&) {
-    }
-  }
-  const LoadedConfig neither = within(model);
-  CHECK(neither.config.policies.precision.cpu == "fp32");
-  CHECK(neither.origins.at(key) == "measured: a step fits memory.budget in neither bf16 nor fp32");
-  std::set<std::string> seen;
-  for (int64_t bytes = model; bytes < both; bytes += 2048) seen.insert(within(bytes).origins.at(key));
-  seen.erase("measured: a step fits memory.budget in neither bf16 nor fp32");
-  const bool one_side = seen.erase("measured: a step in bf16 does not fit memory.budget") +
-                            seen.erase("measured: a step in fp32 does not fit memory.budget") >
-                        0;
-  CHECK(one_side);
+  const std::string larger = fp32 < bf16 ? "bf16" : "fp32", smaller = fp32 < bf16 ? "fp32" : "bf16";
+  CHECK_THAT(within(high), Catch::StartsWith(larger + ", measured: bf16 "));
+  CHECK(within((low + high) / 2) ==
+        smaller + ", measured: a step in " + larger + " does not fit memory.budget");
+  CHECK(within(low - 100'000) == "fp32, measured: a step fits memory.budget in neither bf16 nor fp32");
+  CHECK_THROWS_AS(within(1000), c10::OutOfMemoryError);  // nor does the model
+  CHECK(policies::cpu_accounts().live_bytes() == 0);
 }
 
 TEST_CASE("precision choice: random state, gradients and thread state are untouched, and no byte stays") {

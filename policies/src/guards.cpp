@@ -59,6 +59,7 @@ AutocastGuard::~AutocastGuard() {
 }
 
 std::string generator_state(const at::Generator& generator) {
+  const BudgetExemption exempt;  // a guard's destructor calls this
   const OwnerScope owner(Category::temporaries, "random state");
   at::Generator own = generator;
   std::lock_guard lock(own.mutex());
@@ -67,6 +68,7 @@ std::string generator_state(const at::Generator& generator) {
 }
 
 void set_generator_state(const at::Generator& generator, const std::string& state) {
+  const BudgetExemption exempt;
   const OwnerScope owner(Category::temporaries, "random state");
   at::Generator own = generator;
   at::Tensor bytes = at::empty({static_cast<int64_t>(state.size())}, at::kByte);

@@ -22,6 +22,7 @@ namespace {
 
 thread_local std::optional<OwnerId> scope_owner;
 thread_local MemoryTier scope_tier = MemoryTier::device;
+thread_local bool budget_exempt = false;
 
 MemoryAccounts& accounts_of(MemoryTier tier) {
   return tier == MemoryTier::host ? host_accounts() : cpu_accounts();
@@ -123,7 +124,7 @@ class CountingAllocator final : public c10::Allocator {
     const at::Device cpu(at::kCPU);
     if (bytes == 0) return {nullptr, nullptr, &free_counted, cpu};
     MemoryAccounts& accounts = accounts_of(scope_tier);
-    if (!accounts.has_room(static_cast<int64_t>(bytes))) {
+    if (!budget_exempt && !accounts.has_room(static_cast<int64_t>(bytes))) {
       throw_out_of_memory(c10::str("memory budget of ", accounts.limit(), " bytes exceeded"), bytes);
     }
     void* base = nullptr;
@@ -236,6 +237,12 @@ MemoryBudgetGuard::MemoryBudgetGuard(MemoryAccounts& accounts, int64_t bytes)
 
 MemoryBudgetGuard::~MemoryBudgetGuard() {
   accounts_.set_limit(previous_);
+}
+
+BudgetExemption::BudgetExemption() : previous_(std::exchange(budget_exempt, true)) {}
+
+BudgetExemption::~BudgetExemption() {
+  budget_exempt = previous_;
 }
 
 HostTierScope::HostTierScope() : previous_(std::exchange(scope_tier, MemoryTier::host)) {}

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/CPUAllocator.h>
+#include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -275,4 +276,15 @@ TEST_CASE("oneDNN takes its memory from the counting allocator") {
   cpu_accounts().reset_phases("build");
   const at::Tensor y = at::conv2d(x, w, {}, 1, 1);
   CHECK(y.sizes() == at::IntArrayRef({4, 16, 32, 32}));
+}
+
+TEST_CASE("a budget refuses what does not fit, and not what a guard needs to put the random state back") {
+  CountingAllocatorGuard counting;
+  const at::Generator generator = make_generator(at::kCPU, 1);
+  const std::string state = generator_state(generator);
+  const MemoryBudgetGuard budget(cpu_accounts(), cpu_accounts().live_bytes() + 100);
+  CHECK_NOTHROW(at::empty({100}, at::kByte));
+  CHECK_THROWS_AS(at::empty({101}, at::kByte), c10::OutOfMemoryError);
+  CHECK(generator_state(generator) == state);  // 5 kB, in destructors
+  CHECK_THROWS_AS(at::empty({101}, at::kByte), c10::OutOfMemoryError);
 }

@@ -75,6 +75,19 @@ class MemoryBudgetGuard {
   const int64_t previous_;
 };
 
+/// While alive, what this thread allocates is counted but never refused: for the few bytes that a destructor
+/// needs to put things back.
+class BudgetExemption {
+ public:
+  [[nodiscard]] BudgetExemption();
+  ~BudgetExemption();
+  BudgetExemption(const BudgetExemption&) = delete;
+  BudgetExemption& operator=(const BudgetExemption&) = delete;
+
+ private:
+  bool previous_;
+};
+
 /// While alive, what this thread allocates belongs to (category, label) instead of to the operator.
 class OwnerScope {
  public:

@@ -140,8 +140,7 @@ TEST_CASE("both forms of the EMA have a phase of their own") {
   ema.before_step();
   ema.after_step();
   const std::vector<PhasePeak> phases = cpu_accounts().phases();
-  CHECK(
-      std::any_of(phases.begin(), phases.end(), [](const PhasePeak& phase) { return phase.name == "ema"; }));
+  CHECK(std::any_of(phases.begin(), phases.end(), [](const PhasePeak& one) { return one.name == "ema"; }));
 }
 
 TEST_CASE("host EMA: the report tells hidden from exposed time") {

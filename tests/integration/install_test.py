@@ -134,7 +134,11 @@ class OwnNetwork(unittest.TestCase):
     def test_few_lines_are_there_for_dtk(self):
         """Counted are the lines that a program without dtk does not have, or has otherwise: what puts the
         policies in and trains under them, and apart from that what reports and compares them."""
-        before = (ROOT / "tests/integration/own_network_before.cpp").read_text().splitlines()
+        plain = ROOT / "tests/integration/own_network_before.cpp"
+        headers = [f"-isystem{LIBTORCH}/include", f"-isystem{LIBTORCH}/include/torch/csrc/api/include"]
+        compiled = run(COMPILER, "-std=c++20", "-fsyntax-only", *headers, plain)
+        self.assertEqual(compiled.returncode, 0, compiled.stderr)
+        before = plain.read_text().splitlines()
         used, reported = [], []
         function = ""
         for line in difflib.ndiff(before, (EXAMPLE / "main.cpp").read_text().splitlines()):

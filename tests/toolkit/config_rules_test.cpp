@@ -1,6 +1,7 @@
 #include <dtk/toolkit/config_io.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/file_system.h>
+#include <dtk/toolkit/policy_places.h>
 
 #include "support/catch.h"
 #include "support/error_text.h"
@@ -143,4 +144,21 @@ TEST_CASE("config rules: each policy of configs/base.toml is switched off by one
     CHECK_NOTHROW(dtk::load_config(dtk::posix_file_system(), DTK_SOURCE_DIR "/configs/base.toml",
                                    {"policies." + policy + ".enabled=false"}));
   }
+}
+
+TEST_CASE("config rules: what a policy refuses has the place of the key it names, or of what asked for it") {
+  const std::map<std::string, std::string> places = {
+      {"policies.checkpoint.targets", "base.toml:12:5"},
+      {"policies.ema.enabled", "--set policies.ema.enabled=true"},
+      {"policies.ema.decay", "base.toml:14:9"}};
+  const auto placed = [&](const std::string& text) {
+    return std::string(dtk::with_place(dtk::policies::PolicyError(text), places).what());
+  };
+  CHECK(placed("policies.checkpoint.targets: no match") ==
+        "base.toml:12:5: policies.checkpoint.targets: no match");
+  CHECK(placed("policies.ema.decay = 2 is too much") == "base.toml:14:9: policies.ema.decay = 2 is too much");
+  CHECK(placed("policies.ema: nothing to move") ==
+        "--set policies.ema.enabled=true: policies.ema: nothing to move");
+  CHECK(placed("policies.checkpoint: asked for") == "policies.checkpoint: asked for");
+  CHECK(placed("another text") == "another text");
 }

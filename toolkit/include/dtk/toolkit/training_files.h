@@ -18,7 +18,8 @@ std::filesystem::path save_training(CheckpointStore& store, const Trainer& train
 int threads_of(const Checkpoint& checkpoint);
 
 /// Puts the checkpoint's weights, moments, averages, streams and position into `trainer`. Throws FileError
-/// or PolicyError for parts that are missing or do not fit.
+/// or PolicyError for parts that are missing or do not fit. A policy that was off when the checkpoint was
+/// made begins anew if it needs no state.
 void load_training(const Checkpoint& checkpoint, Trainer& trainer);
 
 /// Weights of a checkpoint to sample with: the EMA's if `ema` and there are any, else the model's own.

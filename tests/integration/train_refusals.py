@@ -231,7 +231,10 @@ class Data(ProgramTest):
 
 class Memory(ProgramTest):
     HUGE = {"model__hidden": 65536, "model__depth": 1024, "model__heads": 64}
-    ADVICE = "lower data.batch, raise train.accumulate or use a smaller model"
+    ADVICE = (
+        "lower data.batch, raise train.accumulate, switch on policies that are off, raise memory.budget where it is "
+        "set, or use a smaller model"
+    )
 
     def setUp(self):
         super().setUp()
@@ -294,6 +297,19 @@ class Budget(ProgramTest):
         self.assertGreater(peak, 200000)
         self.assertLessEqual(peak, 400000)
 
+    def test_samples_that_do_not_fit_take_nothing_of_the_report_away(self):
+        result = self.train(memory__budget="300 kB", sample__per_class=64)
+        self.assertEqual(result.returncode, MEMORY, result.stderr)
+        self.assertRegex(
+            result.stderr,
+            r"^dit-train: memory budget of 300000 bytes exceeded: .*; the training is complete and saved, its samples "
+            r"were not made; lower sample\.per_class, raise memory\.budget if it is set, or make fewer at a time with "
+            r"dit-sample --checkpoint run/checkpoints/step-\d+ --classes .* --out run/samples/step-\d+\.png\n$",
+        )
+        self.assertIn("\nfinal loss ", result.stdout)
+        self.assertEqual(self.log()[-1]["event"], "end")
+        self.assertTrue((self.folder / "run/memory.json").exists())
+
     def test_it_is_no_part_of_the_result_and_may_change_on_resume(self):
         self.copy_finished_run()
         self.assert_done(self.train(memory__budget="1 MB", train__out="within"))
@@ -318,7 +334,10 @@ class Failures(ProgramTest):
             "train__log_every": 3,
             "train__checkpoint_every": 1,
         }
-        advice = "Try a lower optimizer.lr, a longer schedule.warmup or a smaller optimizer.clip"
+        advice = (
+            "Start another run with a lower optimizer.lr, a longer schedule.warmup or a smaller optimizer.clip: a "
+            "checkpoint continues with its own only"
+        )
         good = "run/checkpoints/step-00000001"
         message = "the loss or a gradient became infinite or NaN in {}; the weights were not changed by it. "
         self.assert_fails(

@@ -2,6 +2,7 @@
 #include <dtk/toolkit/command_line.h>
 #include <dtk/toolkit/config_io.h>
 #include <dtk/toolkit/device.h>
+#include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/open_data.h>
 #include <dtk/toolkit/run.h>
 
@@ -61,6 +62,9 @@ ExitCode train(int argc, const char* const* argv) {
   const RunResult result =
       run_training(loaded, device, checkpoint, data, {files, clock, observer, &stop_requested});
   if (!result.savings.empty()) std::printf("\n%s", savings_table(result.savings).c_str());
+  if (!result.out_of_memory.empty()) {
+    throw Error(ExitCode::memory, result.out_of_memory + "; " + result.next_step);
+  }
   if (!result.stopped) return ExitCode::done;
   std::printf("stopped by a signal; %s\n", result.next_step.c_str());
   return ExitCode::stopped;
@@ -69,6 +73,9 @@ ExitCode train(int argc, const char* const* argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return dtk::run_program("dit-train", "lower data.batch, raise train.accumulate or use a smaller model",
-                          [&] { return train(argc, argv); });
+  return dtk::run_program(
+      "dit-train",
+      "lower data.batch, raise train.accumulate, switch on policies that are off, raise memory.budget "
+      "where it is set, or use a smaller model",
+      [&] { return train(argc, argv); });
 }

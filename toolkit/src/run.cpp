@@ -107,7 +107,7 @@ class Run {
 
   /// Of a run that came to its end, with the ledger on.
   std::vector<PolicySaving> savings(const RunResult& result) const {
-    if (result.stopped || !result.memory) return {};
+    if (result.stopped || !result.memory || !result.out_of_memory.empty()) return {};
     return measure_savings(trainer_, config_, meters_.device(),
                            {[] { return available_bytes(); }, world_.stop_requested});
   }
@@ -162,7 +162,8 @@ class Run {
                 "the loss or a gradient became infinite or NaN in " + steps +
                     "; the weights were not changed by it. Last good checkpoint: " +
                     (last_checkpoint_.empty() ? "none" : last_checkpoint_.string()) +
-                    ". Try a lower optimizer.lr, a longer schedule.warmup or a smaller optimizer.clip");
+                    ". Start another run with a lower optimizer.lr, a longer schedule.warmup or a smaller "
+                    "optimizer.clip: a checkpoint continues with its own only");
   }
 
   void read_and_log() {
@@ -214,7 +215,7 @@ class Run {
     if (result.stopped) {
       result.next_step = "continue with --resume latest";
     } else if (config_.sample.per_class > 0) {
-      sample_grid(result);
+      try_sample_grid(result);
     }
     log_->write(
         event,
@@ -222,6 +223,21 @@ class Run {
     result.memory = meters_.report();
     if (!result.memory) return;
     write_file_atomically(world_.files, out_ / "memory.json", memory_json(*result.memory));
+  }
+
+  // The training is complete and saved: that its samples do not fit takes nothing of the report away.
+  void try_sample_grid(RunResult& result) {
+    try {
+      sample_grid(result);
+    } catch (const c10::OutOfMemoryError& error) {
+      const std::string text = error.what_without_backtrace();
+      result.out_of_memory = text.substr(0, text.find('\n'));
+      result.next_step =
+          "the training is complete and saved, its samples were not made; lower "
+          "sample.per_class, raise memory.budget if it is set, or make fewer at a time with " +
+          sample_command(last_checkpoint_, config_,
+                         out_ / "samples" / (step_name(trainer_.steps()) + ".png"));
+    }
   }
 
   void sample_grid(RunResult& result) {

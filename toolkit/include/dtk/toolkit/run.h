@@ -58,8 +58,9 @@ struct RunWorld {
 };
 
 struct RunResult {
-  bool stopped = false;   // by request, with a complete checkpoint
-  std::string next_step;  // when stopped: how to get what is missing
+  bool stopped = false;       // by request, with a complete checkpoint
+  std::string next_step;      // when stopped or out of memory: how to get what is missing
+  std::string out_of_memory;  // the samples did not fit; the training is complete
   int64_t step = 0;
   int64_t trained_steps = 0;         // of this process; with 0 there is no loss and no speed
   double loss = 0;                   // mean over the last log interval

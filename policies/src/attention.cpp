@@ -221,8 +221,7 @@ void AttentionPolicy::before_step() {
   if (!findings_->called) {
     throw PolicyError(
         "policies.attention.enabled = true, but the forward pass did not call the seam's attention, so it "
-        "has "
-        "no effect; call it where the model attends, or set policies.attention.enabled = \"default\"");
+        "has no effect; call it where the model attends, or set policies.attention.enabled = \"default\"");
   }
 }
 

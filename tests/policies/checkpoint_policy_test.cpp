@@ -11,6 +11,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "support/catch.h"
+#include "support/small_dit.h"
 
 using namespace dtk::policies;
 using dtk::models::Dit;
@@ -29,26 +30,8 @@ CheckpointOptions with(int64_t every, int64_t segment) {
   return options;
 }
 
-// Weights that are not zero, so that every gradient is alive.
 Dit make_dit() {
-  dtk::models::DitOptions options;
-  options.depth = 3;
-  options.hidden = 32;
-  options.heads = 2;
-  options.patch = 2;
-  options.image_size = 8;
-  options.channels = 1;
-  options.classes = 4;
-  options.learn_sigma = false;
-  options.mlp_dropout = 0.1;
-  Dit dit(options, at::kCPU, make_generator(at::kCPU, 3));
-  at::NoGradGuard no_grad;
-  const at::Generator generator = make_generator(at::kCPU, 4);
-  for (const auto& [name, parameter] : dit.parameters()) {
-    if (parameter.requires_grad()) parameter.detach().normal_(0.0, 0.1, generator);
-    claim(parameter, Category::parameters, name);
-  }
-  return dit;
+  return dtk::test::small_dit(/*depth=*/3, /*hidden=*/32, /*patch=*/2, /*mlp_dropout=*/0.1);
 }
 
 void put_in(Dit& dit, CheckpointPolicy* policy) {

@@ -18,6 +18,7 @@
 #include "support/catch.h"
 #include "support/delayed_copy_engine.h"
 #include "support/error_text.h"
+#include "support/small_dit.h"
 
 using namespace dtk::policies;
 using dtk::models::Dit;
@@ -51,23 +52,7 @@ struct Thrown : std::runtime_error {
 };
 
 Dit make_dit() {
-  dtk::models::DitOptions options;
-  options.depth = 2;
-  options.hidden = 16;
-  options.heads = 2;
-  options.patch = 4;
-  options.image_size = 8;
-  options.channels = 1;
-  options.classes = 4;
-  options.learn_sigma = false;
-  options.mlp_dropout = 0.1;
-  Dit dit(options, at::kCPU, make_generator(at::kCPU, 3));
-  at::NoGradGuard no_grad;
-  const at::Generator generator = make_generator(at::kCPU, 4);
-  for (const auto& [name, parameter] : dit.parameters()) {
-    if (parameter.requires_grad()) parameter.detach().normal_(0.0, 0.1, generator);
-  }
-  return dit;
+  return dtk::test::small_dit(/*depth=*/2, /*hidden=*/16, /*patch=*/4, /*mlp_dropout=*/0.1);
 }
 
 /// A DiT with policies, and a training step as a program makes it. What is set here runs in the midst of a

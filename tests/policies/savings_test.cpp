@@ -21,6 +21,7 @@
 
 #include "support/catch.h"
 #include "support/delayed_copy_engine.h"
+#include "support/small_dit.h"
 
 using namespace dtk::policies;
 using dtk::models::Dit;
@@ -58,23 +59,7 @@ int64_t casts_of_block(const Combination& on) {
 }
 
 Dit make_dit() {
-  dtk::models::DitOptions options;
-  options.depth = kDepth;
-  options.hidden = D;
-  options.heads = H;
-  options.patch = 2;
-  options.image_size = 8;
-  options.channels = 1;
-  options.classes = 4;
-  options.learn_sigma = false;
-  Dit dit(options, at::kCPU, make_generator(at::kCPU, 3));
-  at::NoGradGuard no_grad;
-  const at::Generator generator = make_generator(at::kCPU, 4);
-  for (const auto& [name, parameter] : dit.parameters()) {
-    if (parameter.requires_grad()) parameter.detach().normal_(0.0, 0.1, generator);
-    claim(parameter, Category::parameters, name);
-  }
-  return dit;
+  return dtk::test::small_dit(/*depth=*/kDepth, /*hidden=*/D, /*patch=*/2, /*mlp_dropout=*/0.0);
 }
 
 struct Outcome {

@@ -5,32 +5,24 @@
 #include <dtk/policies/saved_tensors.h>
 #include <dtk/toolkit/checkpoint_store.h>
 #include <dtk/toolkit/errors.h>
-#include <dtk/toolkit/image.h>
 #include <dtk/toolkit/memory_meters.h>
 #include <dtk/toolkit/policy_places.h>
 #include <dtk/toolkit/precision_choice.h>
 #include <dtk/toolkit/run.h>
-#include <dtk/toolkit/run_log.h>
 #include <dtk/toolkit/schedule.h>
 #include <dtk/toolkit/trainer.h>
 #include <dtk/toolkit/training_files.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "run_folder.h"
+#include "run_record.h"
 
 namespace dtk {
 
 using policies::PhaseScope;
 
 namespace {
-
-std::string step_name(int64_t step) {
-  char text[32];
-  std::snprintf(text, sizeof text, "step-%08lld", static_cast<long long>(step));
-  return text;
-}
 
 // Draws the grid of a run as it would have been.
 std::string sample_command(const std::filesystem::path& checkpoint, const RunConfig& config,
@@ -129,11 +121,9 @@ class Run {
   }
 
   void announce(bool resumed, const std::vector<std::string>& notes) {
-    log_.emplace(world_.files, out_ / "log.jsonl");
-    log_->write(resumed ? "resume" : "start", {{"step", trainer_.steps()},
-                                               {"device", device_.str()},
-                                               {"threads", *config_.train.threads},
-                                               {"parameters", trainer_.parameter_count()}});
+    record_.emplace(world_.files, out_);
+    record_->start(resumed,
+                   {trainer_.steps(), device_.str(), *config_.train.threads, trainer_.parameter_count()});
     world_.observer.message(print_config(loaded_));
     world_.observer.message("data: " + data_);
     world_.observer.message("device: " + device_.str());
@@ -181,19 +171,15 @@ class Run {
     if (progress.fraction > 0) {
       progress.remaining_seconds = progress.elapsed_seconds * (1.0 / progress.fraction - 1.0);
     }
-    const auto memory = meters_.report();
-    RunLog::Fields fields = {{"step", progress.step},
-                             {"loss", scalars_.loss},
-                             {"lr", trainer_.learning_rate()},
-                             {"gradient_norm", scalars_.gradient_norm},
-                             {"images_per_second", progress.images_per_second},
-                             {"seconds", progress.elapsed_seconds},
-                             {"wait_seconds", trainer_.exposed_wait_seconds()}};
-    if (memory) {
-      progress.peak_bytes = memory->peak().peak.bytes;
-      fields.emplace_back("peak_bytes", *progress.peak_bytes);
-    }
-    log_->write("step", fields);
+    if (const auto memory = meters_.report()) progress.peak_bytes = memory->peak().peak.bytes;
+    record_->step({.step = progress.step,
+                   .loss = scalars_.loss,
+                   .learning_rate = trainer_.learning_rate(),
+                   .gradient_norm = scalars_.gradient_norm,
+                   .images_per_second = progress.images_per_second,
+                   .seconds = progress.elapsed_seconds,
+                   .wait_seconds = trainer_.exposed_wait_seconds(),
+                   .peak_bytes = progress.peak_bytes});
     world_.observer.progress(progress);
     mark_ = {trainer_.steps(), trainer_.samples(), progress.elapsed_seconds};
   }
@@ -204,25 +190,22 @@ class Run {
     PhaseScope phase("save");
     last_checkpoint_ =
         save_training(store_, trainer_, print_config(loaded_), static_cast<int>(*config_.train.threads));
-    log_->write("checkpoint", {{"step", trainer_.steps()}, {"path", last_checkpoint_.string()}});
+    record_->checkpoint(trainer_.steps(), last_checkpoint_);
     meters_.check_budget();
   }
 
   void finish(RunResult& result, double seconds) {
     save();
     result.checkpoint = last_checkpoint_;
-    const char* const event = result.stopped ? "stopped" : "end";
-    if (result.stopped) {
+    const bool stopped = result.stopped;
+    if (stopped) {
       result.next_step = "continue with --resume latest";
     } else if (config_.sample.per_class > 0) {
       try_sample_grid(result);
     }
-    log_->write(
-        event,
-        {{"step", result.step}, {"seconds", seconds}, {"images_per_second", result.images_per_second}});
+    record_->end(stopped, result.step, seconds, result.images_per_second);
     result.memory = meters_.report();
-    if (!result.memory) return;
-    write_file_atomically(world_.files, out_ / "memory.json", memory_json(*result.memory));
+    if (result.memory) record_->memory(*result.memory);
   }
 
   // The training is complete and saved: that its samples do not fit takes nothing of the report away.
@@ -235,8 +218,7 @@ class Run {
       result.next_step =
           "the training is complete and saved, its samples were not made; lower "
           "sample.per_class, raise memory.budget if it is set, or make fewer at a time with " +
-          sample_command(last_checkpoint_, config_,
-                         out_ / "samples" / (step_name(trainer_.steps()) + ".png"));
+          sample_command(last_checkpoint_, config_, record_->samples_path(trainer_.steps()));
     }
   }
 
@@ -247,9 +229,7 @@ class Run {
                               " channels are not images; use dit-sample --out FILE.safetensors");
       return;
     }
-    const std::filesystem::path folder = out_ / "samples";
-    world_.files.create_directories(folder);
-    world_.files.sync_directory(out_);
+    record_->prepare_samples();
     world_.observer.message("sampling " + std::to_string(config_.model.classes * config_.sample.per_class) +
                             " images in " + std::to_string(config_.sample.steps) + " steps");
     const at::Tensor samples = trainer_.sample_grid([this](int64_t done, int64_t steps) {
@@ -257,16 +237,13 @@ class Run {
       world_.observer.sampling(done + 1, steps);
       return true;
     });
-    const std::filesystem::path path = folder / (step_name(trainer_.steps()) + ".png");
     if (!samples.defined()) {
       result.stopped = true;
       result.next_step = "the training is complete, its samples were not made; make them with " +
-                         sample_command(last_checkpoint_, config_, path);
+                         sample_command(last_checkpoint_, config_, record_->samples_path(trainer_.steps()));
       return;
     }
-    const Image image = image_grid(samples, config_.sample.per_class, /*padding=*/2, /*scale=*/2);
-    write_file_atomically(world_.files, path, encode_png(image));
-    result.samples = path;
+    result.samples = record_->samples(trainer_.steps(), samples, config_.sample.per_class);
     meters_.check_budget();
   }
 
@@ -278,7 +255,7 @@ class Run {
   const std::string data_;
   Trainer trainer_;
   CheckpointStore store_;
-  std::optional<RunLog> log_;  // once the folder is this run's
+  std::optional<RunRecord> record_;  // once the folder is this run's
   const c10::Device device_;
   std::filesystem::path last_checkpoint_;
   StepScalars scalars_;

@@ -34,6 +34,8 @@ RunConfig custom_from_folder() {
                   .log_every = 7,
                   .checkpoint_every = 11,
                   .keep_checkpoints = 5,
+                  .validate_every = 13,
+                  .validate_ema = false,  // no EMA below
                   .allow_thread_change = true};
   config.model = {.name = "custom",
                   .depth = 2,
@@ -47,7 +49,19 @@ RunConfig custom_from_folder() {
                   .learn_sigma = false,
                   .mlp_ratio = 2.5,
                   .mlp_dropout = 1e-300};
-  config.data = {.kind = "images", .images = "", .labels = "", .folder = "set", .batch = 32, .prefetch = 3};
+  config.data = {.kind = "images",
+                 .images = "",
+                 .labels = "",
+                 .folder = "set",
+                 .latents = "",
+                 .latent_scale = 1.0,
+                 .samples = 12345,
+                 .flip = true,
+                 .on_corrupt = "skip",
+                 .validation = 77,
+                 .batch = 32,
+                 .drop_last = false,
+                 .prefetch = 3};
   config.diffusion.time = "uniform";
   config.optimizer = {
       .lr = 3e-3, .beta1 = 0.8, .beta2 = 0.99, .eps = 1e-10, .weight_decay = 1e22, .clip = 0.0};
@@ -71,6 +85,18 @@ RunConfig custom_from_folder() {
                          .pinned = false};
   config.policies.checkpoint = {
       .enabled = Enabled::on, .targets = {}, .every = 2, .segment = 3, .keep = "all"};
+  return config;
+}
+
+/// The fields that the two others have to leave alone.
+RunConfig custom_from_latents() {
+  RunConfig config = smallest();
+  config.data.kind = "latents";
+  config.data.latents = "latents.npy";
+  config.data.labels = "labels.npy";
+  config.data.latent_scale = 0.18215;
+  config.data.validation = 5;
+  config.train.validate_ema = true;
   return config;
 }
 
@@ -108,7 +134,8 @@ bool has_line(const std::string& text, const std::string& line) {
 }  // namespace
 
 TEST_CASE("config writer: what is printed reads back equal") {
-  for (const RunConfig& config : {smallest(), custom_from_folder(), published_from_idx()}) {
+  for (const RunConfig& config :
+       {smallest(), custom_from_folder(), custom_from_latents(), published_from_idx()}) {
     const std::string text = print_config({config, {}});
     INFO(text);
     CHECK(read_back(text) == config);
@@ -118,7 +145,7 @@ TEST_CASE("config writer: what is printed reads back equal") {
 
 TEST_CASE("config writer: the round trip above covers every field off its default") {
   std::set<std::string> covered;
-  for (const RunConfig& config : {custom_from_folder(), published_from_idx()}) {
+  for (const RunConfig& config : {custom_from_folder(), custom_from_latents(), published_from_idx()}) {
     for (const auto& difference : differences(RunConfig(), config)) covered.insert(difference.key);
   }
   // Both have one choice only, which is the default.
@@ -149,6 +176,8 @@ accumulate = 1  # default
 log_every = 10  # default
 checkpoint_every = 0  # default
 keep_checkpoints = 2  # default
+validate_every = 0  # default
+validate_ema = false  # default
 allow_thread_change = false  # default
 
 [model]
@@ -170,7 +199,14 @@ kind = "idx"  # default
 images = ""  # default
 labels = ""  # default
 folder = ""  # default
+latents = ""  # default
+latent_scale = 1.0  # default
+# samples is not set
+flip = false  # default
+on_corrupt = "error"  # default
+validation = 0  # default
 batch = 32  # --set
+drop_last = true  # default
 prefetch = 2  # default
 
 [diffusion]
@@ -313,6 +349,8 @@ TEST_CASE("resume: which keys may change") {
                                                                           "train.log_every",
                                                                           "train.checkpoint_every",
                                                                           "train.keep_checkpoints",
+                                                                          "train.validate_every",
+                                                                          "train.validate_ema",
                                                                           "train.allow_thread_change",
                                                                           "data.prefetch",
                                                                           "sample.sampler",

@@ -22,10 +22,15 @@ void print_summary(const RunResult& result) {
     std::printf("speed         %.0f images/s (%.2f %% of the time waiting for data)\n",
                 result.images_per_second, 100 * result.exposed_wait_fraction);
   }
+  if (result.validation_loss) {
+    std::printf("validation    loss %.4f of %lld held-out samples\n", *result.validation_loss,
+                static_cast<long long>(result.held_out));
+  }
   if (result.memory)
     std::printf("peak memory   %s\n", readable_bytes(result.memory->peak().peak.bytes).c_str());
   std::printf("checkpoint    %s\n", result.checkpoint.c_str());
   if (!result.samples.empty()) std::printf("samples       %s\n", result.samples.c_str());
+  if (result.synthetic) std::printf("data          SYNTHETIC: the samples were made up by a program\n");
   std::fflush(stdout);
 }
 

@@ -187,8 +187,8 @@ void check_sources(const Given& given) {
   if (!given.has("classes")) fail("--classes LIST is missing", "write for example --classes 0,1,2");
   if (!given.has("out")) fail("--out FILE is missing", "write for example --out grid.png");
   const std::string out = given.text("out");
-  if (!ends_in(out, ".png") && !ends_in(out, ".safetensors")) {
-    fail(given.place("out"), "unknown kind of file; allowed: a name that ends in .png or .safetensors");
+  if (!ends_in(out, ".png") && !ends_in(out, ".safetensors") && !ends_in(out, ".npy")) {
+    fail(given.place("out"), "unknown kind of file; allowed: a name that ends in .png, .safetensors or .npy");
   }
 }
 
@@ -267,7 +267,7 @@ Usage: dit-sample --checkpoint DIR --classes LIST --out FILE [options]
   --weights FILE        weights as safetensors, in place of --checkpoint
   --config FILE         configuration; default: the one saved with the weights
   --classes LIST        classes, one row each: 0,1,2
-  --out FILE            a grid of images (.png) or the samples (.safetensors)
+  --out FILE            images as a grid (.png), or samples (.safetensors, .npy)
   --per-class K         samples per class; default 1
   --guidance SCALE      classifier-free guidance, 1 is off; default: the run's
   --cfg-channels N      channels guided, 0 is all; default: the run's

@@ -5,15 +5,20 @@
 #include <dtk/policies/saved_tensors.h>
 #include <dtk/toolkit/checkpoint_store.h>
 #include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/held_out.h>
 #include <dtk/toolkit/memory_meters.h>
 #include <dtk/toolkit/policy_places.h>
 #include <dtk/toolkit/precision_choice.h>
 #include <dtk/toolkit/run.h>
 #include <dtk/toolkit/schedule.h>
+#include <dtk/toolkit/streams.h>
 #include <dtk/toolkit/trainer.h>
 #include <dtk/toolkit/training_files.h>
+#include <dtk/toolkit/validation.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
 
 #include "run_folder.h"
 #include "run_record.h"
@@ -37,6 +42,12 @@ std::string sample_command(const std::filesystem::path& checkpoint, const RunCon
          out.string();
 }
 
+std::string four_digits(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.4f", value);
+  return text;
+}
+
 // One run; its members are what the steps of the run share.
 class Run {
  public:
@@ -47,8 +58,9 @@ class Run {
         world_(world),
         out_(config_.train.out),
         meters_(config_.memory, device),
-        data_(data->description()),
-        trainer_(config_, device, data, world.clock),
+        data_(data),
+        split_(hold_out(data, config_.data.validation, stream_seed(config_.train.seed, "validation"))),
+        trainer_(config_, device, split_.training, world.clock),
         store_(world.files, out_ / checkpoints_folder, config_.train.keep_checkpoints),
         device_(device) {}
 
@@ -72,6 +84,7 @@ class Run {
       if (resumed) return nothing_trained();
     }
     RunResult result;
+    result.synthetic = data_->remarks().synthetic;
     while (!trainer_.done()) {
       if (stop_requested()) {
         result.stopped = true;
@@ -81,11 +94,14 @@ class Run {
       meters_.check_budget();
       const int64_t step = trainer_.steps();
       if (step % config_.train.log_every == 0) read_and_log();
+      const int64_t validate_every = config_.train.validate_every;
+      if (validate_every > 0 && step % validate_every == 0) validate(result);
       const int64_t every = config_.train.checkpoint_every;
       if (every > 0 && step % every == 0 && !trainer_.done()) save();
     }
     if (trainer_.samples() != mark_.samples) read_and_log();
-    const double seconds = trainer_.elapsed_seconds() - first_second;
+    const double seconds = trainer_.elapsed_seconds() - first_second - validation_seconds_;
+    if (!result.stopped && validated_step_ != trainer_.steps()) validate(result);
     result.step = trainer_.steps();
     result.trained_steps = result.step - first_step;
     result.loss = scalars_.loss;
@@ -122,10 +138,16 @@ class Run {
 
   void announce(bool resumed, const std::vector<std::string>& notes) {
     record_.emplace(world_.files, out_);
-    record_->start(resumed,
-                   {trainer_.steps(), device_.str(), *config_.train.threads, trainer_.parameter_count()});
+    record_->start(resumed, {.step = trainer_.steps(),
+                             .device = device_.str(),
+                             .threads = *config_.train.threads,
+                             .parameters = trainer_.parameter_count(),
+                             .data = data_->description(),
+                             .samples = split_.training->size(),
+                             .held_out = config_.data.validation,
+                             .remarks = data_->remarks()});
     world_.observer.message(print_config(loaded_));
-    world_.observer.message("data: " + data_);
+    announce_data();
     world_.observer.message("device: " + device_.str());
     for (const std::string& note : notes) world_.observer.message(note);
     if (resumed) {
@@ -141,6 +163,22 @@ class Run {
       world_.observer.message("policy " + report.policy + ": " + (report.active ? "on" : "off") + ", " +
                               report.reason + (held > 0 ? " (holds " + readable_bytes(held) + ")" : ""));
     }
+  }
+
+  void announce_data() const {
+    world_.observer.message("data: " + data_->description());
+    const DataRemarks remarks = data_->remarks();
+    if (remarks.synthetic) world_.observer.message("SYNTHETIC: the samples were made up by a program");
+    if (remarks.skipped > 0) {
+      world_.observer.message(remarks.skipped == 1 ? "skipped 1 corrupt file:"
+                                                   : "skipped " + std::to_string(remarks.skipped) +
+                                                         " corrupt files, among them:");
+      for (const std::string& reason : remarks.reasons) world_.observer.message("  " + reason);
+    }
+    if (!split_.held_out) return;
+    world_.observer.message("validation: " + std::to_string(split_.held_out->size()) +
+                            " samples are held out, " + std::to_string(split_.training->size()) +
+                            " are trained on");
   }
 
   [[noreturn]] void stop_at_non_finite() const {
@@ -182,6 +220,32 @@ class Run {
                    .peak_bytes = progress.peak_bytes});
     world_.observer.progress(progress);
     mark_ = {trainer_.steps(), trainer_.samples(), progress.elapsed_seconds};
+  }
+
+  // Only finite weights are looked at: the scalars are read first.
+  void validate(RunResult& result) {
+    if (!split_.held_out) return;
+    if (trainer_.samples() != mark_.samples) read_and_log();
+    const double begin = trainer_.elapsed_seconds();
+    const Validation validation(config_, device_, split_.held_out);
+    const double loss = validation.loss_sync(trainer_.model(), trainer_.policies());
+    meters_.check_budget();
+    const int64_t step = trainer_.steps();
+    if (!std::isfinite(loss)) {
+      throw Error(ExitCode::failure, "the validation loss at step " + std::to_string(step) +
+                                         " is infinite or NaN, with weights that are finite; train in fp32: "
+                                         "policies.precision.enabled = false");
+    }
+    record_->validation(step, loss);
+    world_.observer.message("validation at step " + std::to_string(step) + ": loss " + four_digits(loss) +
+                            " (" + std::to_string(validation.samples()) + " samples" +
+                            (config_.train.validate_ema ? ", EMA weights)" : ")"));
+    result.validation_loss = loss;
+    result.held_out = validation.samples();
+    validated_step_ = step;
+    const double seconds = trainer_.elapsed_seconds() - begin;
+    validation_seconds_ += seconds;
+    mark_.seconds += seconds;  // no part of the speed
   }
 
   // Only finite states are saved: the scalars are read first.
@@ -252,14 +316,17 @@ class Run {
   const RunWorld& world_;
   const std::filesystem::path out_;
   MemoryMeters meters_;  // before the trainer: counts its tensors from the first
-  const std::string data_;
+  const std::shared_ptr<const DataSource> data_;
+  const DataSplit split_;
   Trainer trainer_;
   CheckpointStore store_;
   std::optional<RunRecord> record_;  // once the folder is this run's
   const c10::Device device_;
   std::filesystem::path last_checkpoint_;
   StepScalars scalars_;
-  Mark mark_;  // when the scalars were last read
+  Mark mark_;                      // when the scalars were last read
+  int64_t validated_step_ = -1;    // the last one
+  double validation_seconds_ = 0;  // of this process
 };
 
 // Settles what `loaded` leaves to a measurement. Returns what was measured, or "".

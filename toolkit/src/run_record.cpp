@@ -5,6 +5,15 @@
 #include <cstdio>
 
 namespace dtk {
+namespace {
+
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += (text.empty() ? "" : "; ") + line;
+  return text;
+}
+
+}  // namespace
 
 std::string step_name(int64_t step) {
   char text[32];
@@ -16,10 +25,20 @@ RunRecord::RunRecord(FileSystem& files, const std::filesystem::path& folder)
     : files_(files), folder_(folder), log_(files, folder / "log.jsonl") {}
 
 void RunRecord::start(bool resumed, const Start& start) {
-  log_.write(resumed ? "resume" : "start", {{"step", start.step},
-                                            {"device", start.device},
-                                            {"threads", start.threads},
-                                            {"parameters", start.parameters}});
+  RunLog::Fields fields = {{"step", start.step},        {"device", start.device},
+                           {"threads", start.threads},  {"parameters", start.parameters},
+                           {"data", start.data},        {"samples", start.samples},
+                           {"held_out", start.held_out}};
+  if (start.remarks.synthetic) fields.emplace_back("synthetic", int64_t{1});
+  if (start.remarks.skipped > 0) {
+    fields.emplace_back("skipped", start.remarks.skipped);
+    fields.emplace_back("skipped_first", joined(start.remarks.reasons));
+  }
+  log_.write(resumed ? "resume" : "start", fields);
+}
+
+void RunRecord::validation(int64_t step, double loss) {
+  log_.write("validate", {{"step", step}, {"loss", loss}});
 }
 
 void RunRecord::step(const StepRecord& record) {

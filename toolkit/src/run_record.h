@@ -1,6 +1,7 @@
 // What a run leaves in its folder beside configuration and checkpoints: log.jsonl, samples, memory.json.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <dtk/toolkit/data_source.h>
 #include <dtk/toolkit/memory_report.h>
 #include <dtk/toolkit/run.h>
 #include <dtk/toolkit/run_log.h>
@@ -38,9 +39,15 @@ class RunRecord {
     std::string device;
     int64_t threads = 0;
     int64_t parameters = 0;
+    std::string data = "";  // its description
+    int64_t samples = 0;    // trained on
+    int64_t held_out = 0;   // for validation
+    DataRemarks remarks = {};
   };
   void start(bool resumed, const Start& start);
   void step(const StepRecord& record);
+  /// The loss on the validation set after `step` steps.
+  void validation(int64_t step, double loss);
   void checkpoint(int64_t step, const std::filesystem::path& path);
   /// `samples` (N, C, S, S) in [-1, 1], `columns` of each class. Returns the file.
   std::filesystem::path samples(int64_t step, const at::Tensor& samples, int64_t columns);

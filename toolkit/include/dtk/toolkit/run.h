@@ -62,10 +62,13 @@ struct RunResult {
   std::string next_step;      // when stopped or out of memory: how to get what is missing
   std::string out_of_memory;  // the samples did not fit; the training is complete
   int64_t step = 0;
-  int64_t trained_steps = 0;         // of this process; with 0 there is no loss and no speed
-  double loss = 0;                   // mean over the last log interval
-  double images_per_second = 0;      // of this process, training time only
-  double exposed_wait_fraction = 0;  // of the training time: waiting for the loader
+  int64_t trained_steps = 0;              // of this process; with 0 there is no loss and no speed
+  double loss = 0;                        // mean over the last log interval
+  double images_per_second = 0;           // of this process, training time only
+  double exposed_wait_fraction = 0;       // of the training time: waiting for the loader
+  std::optional<double> validation_loss;  // after the last step; absent without held-out samples
+  int64_t held_out = 0;                   // samples that it is of
+  bool synthetic = false;                 // the data were made up
   std::filesystem::path checkpoint;
   std::filesystem::path samples;  // empty if none were made
   std::optional<MemoryReport> memory;

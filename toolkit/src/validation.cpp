@@ -1,0 +1,58 @@
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <dtk/policies/guards.h>
+#include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/module_path.h>
+#include <dtk/toolkit/diffusion.h>
+#include <dtk/toolkit/loader.h>
+#include <dtk/toolkit/streams.h>
+#include <dtk/toolkit/validation.h>
+
+#include <algorithm>
+
+namespace dtk {
+namespace {
+
+Batch read_batch(const DataSource& source, int64_t first, int64_t count) {
+  const policies::OwnerScope owner(policies::Category::data, "validation");
+  Batch batch;
+  batch.images = at::empty({count, source.channels(), source.height(), source.width()}, at::kFloat);
+  batch.labels = at::empty({count}, at::kLong);
+  const int64_t values_per_sample = source.channels() * source.height() * source.width();
+  for (int64_t i = 0; i < count; ++i) {
+    batch.labels.mutable_data_ptr<int64_t>()[i] =
+        source.read(first + i, batch.images.mutable_data_ptr<float>() + i * values_per_sample);
+  }
+  return batch;
+}
+
+}  // namespace
+
+Validation::Validation(const RunConfig& config, c10::Device device,
+                       std::shared_ptr<const DataSource> held_out)
+    : config_(config), device_(device), held_out_(std::move(held_out)) {}
+
+double Validation::loss_sync(const models::Dit& model, policies::PolicySet& policies) const {
+  const policies::PhaseScope phase("validate");
+  const at::NoGradGuard no_grad;
+  const policies::ModulePathScope path("validation");
+  const auto exchange = config_.train.validate_ema ? policies.sampling_weights() : nullptr;
+  const auto scope = policies.forward_scope();  // after the exchange: casts are of the new weights
+  at::Generator noise = policies::make_generator(device_, stream_seed(config_.train.seed, "validate"));
+  const Denoiser denoiser = [&](at::Tensor x, at::Tensor t, at::Tensor y) {
+    return model.forward(std::move(x), std::move(t), std::move(y), /*training=*/false);
+  };
+  at::Tensor sum = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device_));
+  const int64_t micro_batch = config_.data.batch / config_.train.accumulate;
+  for (int64_t first = 0; first < samples(); first += micro_batch) {
+    const int64_t count = std::min(micro_batch, samples() - first);
+    Batch batch = read_batch(*held_out_, first, count);
+    const at::Tensor loss = rectified_flow_loss(denoiser, batch.images.to(device_), batch.labels.to(device_),
+                                                config_.diffusion, noise);
+    sum.add_(loss, static_cast<double>(count));
+  }
+  return sum.item<double>() / static_cast<double>(samples());
+}
+
+}  // namespace dtk

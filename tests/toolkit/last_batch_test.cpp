@@ -29,7 +29,7 @@ RunConfig with_last_batch() {
   return config;
 }
 
-std::unique_ptr<Trainer> make_trainer(const RunConfig& config, Clock& clock, int64_t count = samples) {
+std::unique_ptr<Trainer> trainer_of(const RunConfig& config, Clock& clock, int64_t count = samples) {
   return std::make_unique<Trainer>(config, at::kCPU, test::tiny_data(count), clock);
 }
 
@@ -37,7 +37,7 @@ std::unique_ptr<Trainer> make_trainer(const RunConfig& config, Clock& clock, int
 
 TEST_CASE("last batch: every sample is trained once an epoch") {
   test::SteppingClock clock;
-  const auto trainer = make_trainer(with_last_batch(), clock);
+  const auto trainer = trainer_of(with_last_batch(), clock);
   std::vector<int64_t> seen;
   for (int i = 0; i < 7; ++i) {
     trainer->step();
@@ -48,8 +48,8 @@ TEST_CASE("last batch: every sample is trained once an epoch") {
 
 TEST_CASE("last batch: where the batches fill the epochs nothing changes") {
   test::SteppingClock clock;
-  const auto with = make_trainer(with_last_batch(), clock, 24),
-             without = make_trainer(test::tiny_config(), clock, 24);
+  const auto with = trainer_of(with_last_batch(), clock, 24),
+             without = trainer_of(test::tiny_config(), clock, 24);
   run(*with, 7);
   run(*without, 7);
   check_equal(*with, *without);
@@ -88,7 +88,7 @@ TEST_CASE("last batch: its gradient is that of the mean over its samples, howeve
   RunConfig config = with_last_batch();
   config.model.mlp_dropout = config.model.class_dropout = 0;
   config.optimizer.lr = 1e-12;  // all steps see the same weights
-  const auto accumulated = make_trainer(config, clock), whole = make_trainer(config, clock);
+  const auto accumulated = trainer_of(config, clock), whole = trainer_of(config, clock);
   for (const auto& trainer : {accumulated.get(), whole.get()}) {
     const at::NoGradGuard no_grad;
     at::Generator generator = policies::make_generator(at::kCPU, 7);
@@ -120,7 +120,7 @@ TEST_CASE("last batch: the loss that is read weighs every sample alike") {
   RunConfig config = with_last_batch();
   config.model.mlp_dropout = config.model.class_dropout = 0;
   config.optimizer.lr = 1e-12;
-  const auto trainer = make_trainer(config, clock), by_step = make_trainer(config, clock);
+  const auto trainer = trainer_of(config, clock), by_step = trainer_of(config, clock);
   run(*trainer, 3);
   double sum = 0;
   for (const int64_t count : {8, 8, 6}) {
@@ -135,16 +135,16 @@ TEST_CASE("last batch: a resumed run is bit-equal, also right before and after i
   RunConfig config = with_last_batch();
   config.data.flip = true;
   test::SteppingClock clock;
-  const auto whole = make_trainer(config, clock);
+  const auto whole = trainer_of(config, clock);
   run(*whole, 10);
   for (const int64_t stop : {2, 3, 4}) {
     INFO(stop);
     test::MemoryFileSystem files;
     CheckpointStore store(files, "checkpoints", 1);
-    const auto first = make_trainer(config, clock);
+    const auto first = trainer_of(config, clock);
     run(*first, stop);
     const auto folder = save_training(store, *first, "", 1);
-    const auto second = make_trainer(config, clock);
+    const auto second = trainer_of(config, clock);
     load_training(open_checkpoint(files, folder), *second);
     run(*second, 10 - stop);
     check_equal(*whole, *second);
@@ -156,7 +156,7 @@ TEST_CASE("last batch: its memory is counted in a phase of its own") {
   policies::SavedTensorEngineGuard engine;
   policies::cpu_accounts().reset_phases("build");
   test::SteppingClock clock;
-  const auto trainer = make_trainer(with_last_batch(), clock);
+  const auto trainer = trainer_of(with_last_batch(), clock);
   const auto phases = [] {
     std::set<std::string> names;
     for (const policies::PhasePeak& phase : policies::cpu_accounts().phases()) {
@@ -175,7 +175,7 @@ TEST_CASE("last batch: its memory is counted in a phase of its own") {
 
 TEST_CASE("last batch: data of less than one batch are refused") {
   test::SteppingClock clock;
-  CHECK(test::error_text<DataError>([&] { make_trainer(with_last_batch(), clock, 7); }) ==
+  CHECK(test::error_text<DataError>([&] { trainer_of(with_last_batch(), clock, 7); }) ==
         "data: made up holds 7 samples, fewer than data.batch = 8, so that every batch would be a short one; "
         "lower data.batch");
 }
@@ -183,9 +183,9 @@ TEST_CASE("last batch: data of less than one batch are refused") {
 TEST_CASE("flips: a run with them is another run, and the same again with the same seed") {
   test::SteppingClock clock;
   RunConfig config = test::tiny_config();
-  const auto plain = make_trainer(config, clock);
+  const auto plain = trainer_of(config, clock);
   config.data.flip = true;
-  const auto one = make_trainer(config, clock), other = make_trainer(config, clock);
+  const auto one = trainer_of(config, clock), other = trainer_of(config, clock);
   for (const auto& trainer : {plain.get(), one.get(), other.get()}) run(*trainer, 4);
   check_equal(*one, *other);
   CHECK_FALSE(at::equal(plain->model().parameters()[1].second, one->model().parameters()[1].second));

@@ -1,5 +1,6 @@
 // Validation: what its loss is, and that the training does not notice it.
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/toolkit/diffusion.h>
@@ -51,11 +52,23 @@ TEST_CASE("validation: the mean of the objective over the held-out samples, with
   run(*trainer, 3);
   const Validation validation(config, at::kCPU, held_out());
   CHECK(validation.samples() == 10);
-  const double loss = validation.loss_sync(trainer->model(), trainer->policies());
+  const double loss = validation.loss_sync(trainer->model(), trainer->policies()).value();
   CHECK(loss == Approx(expected_loss(config, trainer->model())).epsilon(1e-12));
   CHECK(loss == validation.loss_sync(trainer->model(), trainer->policies()));
   run(*trainer, 1);
   CHECK(loss != validation.loss_sync(trainer->model(), trainer->policies()));
+}
+
+TEST_CASE("validation: it can be given up between micro-batches") {
+  test::SteppingClock clock;
+  const RunConfig config = test::tiny_config();
+  const auto trainer = make_trainer(config, clock);
+  const Validation validation(config, at::kCPU, held_out());
+  int asked = 0;
+  CHECK_FALSE(validation.loss_sync(trainer->model(), trainer->policies(), [&] { return ++asked < 3; }));
+  CHECK(asked == 3);
+  CHECK(validation.loss_sync(trainer->model(), trainer->policies(), [] { return true; }) ==
+        validation.loss_sync(trainer->model(), trainer->policies()));
 }
 
 TEST_CASE("validation: with the EMA weights if asked for") {
@@ -72,7 +85,7 @@ TEST_CASE("validation: with the EMA weights if asked for") {
   }
   REQUIRE(raw != averaged);
   const double loss =
-      Validation(config, at::kCPU, held_out()).loss_sync(trainer->model(), trainer->policies());
+      Validation(config, at::kCPU, held_out()).loss_sync(trainer->model(), trainer->policies()).value();
   CHECK(loss == Approx(averaged).epsilon(1e-12));
 }
 

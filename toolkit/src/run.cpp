@@ -231,7 +231,10 @@ class Run {
     if (trainer_.samples() != mark_.samples) read_and_log();
     const double begin = trainer_.elapsed_seconds();
     const Validation validation(config_, device_, split_.held_out);
-    const double loss = validation.loss_sync(trainer_.model(), trainer_.policies());
+    const auto measured =
+        validation.loss_sync(trainer_.model(), trainer_.policies(), [this] { return !stop_requested(); });
+    if (!measured) return;
+    const double loss = *measured;
     meters_.check_budget();
     const int64_t step = trainer_.steps();
     if (!std::isfinite(loss)) {

@@ -33,7 +33,8 @@ Validation::Validation(const RunConfig& config, c10::Device device,
                        std::shared_ptr<const DataSource> held_out)
     : config_(config), device_(device), held_out_(std::move(held_out)) {}
 
-double Validation::loss_sync(const models::Dit& model, policies::PolicySet& policies) const {
+std::optional<double> Validation::loss_sync(const models::Dit& model, policies::PolicySet& policies,
+                                            const std::function<bool()>& go_on) const {
   const policies::PhaseScope phase("validate");
   const at::NoGradGuard no_grad;
   const policies::ModulePathScope path("validation");
@@ -46,6 +47,7 @@ double Validation::loss_sync(const models::Dit& model, policies::PolicySet& poli
   at::Tensor sum = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device_));
   const int64_t micro_batch = config_.data.batch / config_.train.accumulate;
   for (int64_t first = 0; first < samples(); first += micro_batch) {
+    if (go_on && !go_on()) return std::nullopt;
     const int64_t count = std::min(micro_batch, samples() - first);
     Batch batch = read_batch(*held_out_, first, count);
     const at::Tensor loss = rectified_flow_loss(denoiser, batch.images.to(device_), batch.labels.to(device_),

@@ -6,7 +6,9 @@
 #include <dtk/toolkit/config.h>
 #include <dtk/toolkit/data_source.h>
 
+#include <functional>
 #include <memory>
+#include <optional>
 
 namespace dtk {
 
@@ -21,8 +23,10 @@ class Validation {
   /// their averages; read on the host. No gradients, no dropped labels, no dropout. Times and noise are the
   /// same at every call, from a stream of their own, so losses compare between steps of a run; they change
   /// with the micro-batch. Weights, generators and the order of the training data stay what they are. In
-  /// memory phase "validate". Throws what the data source throws.
-  double loss_sync(const models::Dit& model, policies::PolicySet& policies) const;
+  /// memory phase "validate". Nothing if `go_on`, asked before each micro-batch, gave up. Throws what the
+  /// data source throws.
+  std::optional<double> loss_sync(const models::Dit& model, policies::PolicySet& policies,
+                                  const std::function<bool()>& go_on = {}) const;
 
  private:
   const RunConfig config_;

@@ -5,6 +5,7 @@
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>
 #include <dtk/toolkit/diffusion.h>
+#include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/loader.h>
 #include <dtk/toolkit/streams.h>
 #include <dtk/toolkit/validation.h>
@@ -39,6 +40,12 @@ std::optional<double> Validation::loss_sync(const models::Dit& model, policies::
   const at::NoGradGuard no_grad;
   const policies::ModulePathScope path("validation");
   const auto exchange = config_.train.validate_ema ? policies.sampling_weights() : nullptr;
+  if (config_.train.validate_ema && exchange == nullptr) {
+    throw ConfigError(
+        "train.validate_ema = true, but this run has no EMA weights, as its policies say; set "
+        "train.validate_ema = "
+        "false");
+  }
   const auto scope = policies.forward_scope();  // after the exchange: casts are of the new weights
   at::Generator noise = policies::make_generator(device_, stream_seed(config_.train.seed, "validate"));
   const Denoiser denoiser = [&](at::Tensor x, at::Tensor t, at::Tensor y) {

@@ -4,12 +4,14 @@
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/toolkit/diffusion.h>
+#include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/held_out.h>
 #include <dtk/toolkit/streams.h>
 #include <dtk/toolkit/synthetic_source.h>
 #include <dtk/toolkit/validation.h>
 
 #include "support/catch.h"
+#include "support/error_text.h"
 #include "support/trainer_state.h"
 
 using namespace dtk;
@@ -87,6 +89,20 @@ TEST_CASE("validation: with the EMA weights if asked for") {
   const double loss =
       Validation(config, at::kCPU, held_out()).loss_sync(trainer->model(), trainer->policies()).value();
   CHECK(loss == Approx(averaged).epsilon(1e-12));
+}
+
+TEST_CASE("validation: with EMA weights that there are not is an error") {
+  test::SteppingClock clock;
+  RunConfig config = test::tiny_config();
+  config.train.validate_ema = true;
+  config.policies.ema.enabled = policies::Enabled::off;
+  const auto trainer = make_trainer(config, clock);
+  CHECK(test::error_text<ConfigError>([&] {
+          Validation(config, at::kCPU, held_out()).loss_sync(trainer->model(), trainer->policies());
+        }) ==
+        "train.validate_ema = true, but this run has no EMA weights, as its policies say; set "
+        "train.validate_ema "
+        "= false");
 }
 
 TEST_CASE("validation: training is bit-equal with and without it") {

@@ -1,0 +1,13 @@
+// What training objectives and samplers know of a model.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+
+namespace dtk {
+
+/// A model's output for x (N, C, S, S), time t (N) in 0 .. 1000 and labels y (N): (N, C, S, S), or with a
+/// learned variance (N, 2C, S, S), whose second half is about the variance.
+using Denoiser = std::function<at::Tensor(at::Tensor x, at::Tensor t, at::Tensor y)>;
+
+}  // namespace dtk

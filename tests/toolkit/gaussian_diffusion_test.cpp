@@ -71,7 +71,7 @@ class Golden {
 };
 
 GaussianTables original() {
-  return GaussianTables(diffusion_betas("linear", 1000));
+  return training_process("linear", 1000);
 }
 
 GaussianDiffusion process(Prediction prediction, bool learn_sigma) {
@@ -91,11 +91,12 @@ TEST_CASE("tables: those of the original, whole and respaced") {
     golden.check_table(prefix + "posterior_mean_coef1", tables.posterior_mean_coef1);
     golden.check_table(prefix + "posterior_mean_coef2", tables.posterior_mean_coef2);
   };
+  const GaussianTables whole(diffusion_betas("linear", 1000));
   check("table.", original());
   for (const std::string text : {"10", "250", "ddim50"}) {
-    check("respaced." + text + ".", respaced(original(), respaced_steps(text, 1000)));
+    check("respaced." + text + ".", respaced(whole, respaced_steps(text, 1000)));
   }
-  check("respaced.10_15_20.", respaced(original(), respaced_steps("10,15,20", 1000)));
+  check("respaced.10_15_20.", respaced(whole, respaced_steps("10,15,20", 1000)));
 }
 
 TEST_CASE("tables: cosine betas follow the squared cosine until they are limited") {
@@ -153,13 +154,14 @@ TEST_CASE("the steps of ddpm, ddim and its reverse are the original's") {
     const char* respacing;
     bool learn_sigma, clip;
   };
+  const GaussianTables whole(diffusion_betas("linear", 1000));
   for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
     for (const Case& one : {Case{"full", "1000", true, false}, Case{"full_clipped", "1000", true, true},
                             Case{"fixed_variance", "1000", false, false}, Case{"10", "10", true, false},
                             Case{"250", "250", true, false}, Case{"ddim50", "ddim50", true, false}}) {
       const std::string prefix = std::string("step.") + one.name + ".";
       const std::vector<int64_t> kept = respaced_steps(one.respacing, 1000);
-      const GaussianDiffusion diffusion(respaced(original(), kept), Prediction::epsilon, one.learn_sigma,
+      const GaussianDiffusion diffusion(respaced(whole, kept), Prediction::epsilon, one.learn_sigma,
                                         at::kCPU);
       const at::Tensor t = golden.index(prefix + "t");
       CHECK(at::equal(at::tensor(kept).index_select(0, t), golden.index(prefix + "model_t")));

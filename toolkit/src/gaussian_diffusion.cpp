@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <numeric>
 #include <stdexcept>
 
 namespace dtk {
@@ -110,12 +111,18 @@ GaussianTables respaced(const GaussianTables& tables, const std::vector<int64_t>
   return GaussianTables(std::move(betas));
 }
 
+GaussianTables training_process(const std::string& kind, int64_t steps) {
+  std::vector<int64_t> all(static_cast<size_t>(steps));
+  std::iota(all.begin(), all.end(), 0);
+  return respaced(GaussianTables(diffusion_betas(kind, steps)), all);
+}
+
 // ---- coefficients of steps ----
 
-class GaussianDiffusion::At {
+class GaussianDiffusion::Rows {
  public:
   /// `like` says the floating type in which the coefficients are applied.
-  At(const at::Tensor& rows, const at::Tensor& t, const at::Tensor& like)
+  Rows(const at::Tensor& rows, const at::Tensor& t, const at::Tensor& like)
       : rows_(at::index_select(rows, 0, t)), type_(like.scalar_type()) {}
 
   /// (N, 1, 1, 1)
@@ -159,14 +166,14 @@ GaussianDiffusion::GaussianDiffusion(const GaussianTables& tables, Prediction pr
 
 at::Tensor GaussianDiffusion::q_sample(const at::Tensor& x0, const at::Tensor& t,
                                        const at::Tensor& noise) const {
-  const At at(rows_, t, x0);
-  return at[kSqrtAlphaCumprod] * x0 + at[kSqrtOneMinusAlphaCumprod] * noise;
+  const Rows row(rows_, t, x0);
+  return row[kSqrtAlphaCumprod] * x0 + row[kSqrtOneMinusAlphaCumprod] * noise;
 }
 
-at::Tensor GaussianDiffusion::target(const at::Tensor& x0, const at::Tensor& noise, const At& at) const {
+at::Tensor GaussianDiffusion::target(const at::Tensor& x0, const at::Tensor& noise, const Rows& row) const {
   if (prediction_ == Prediction::epsilon) return noise;
   if (prediction_ == Prediction::x0) return x0;
-  return at[kSqrtAlphaCumprod] * noise - at[kSqrtOneMinusAlphaCumprod] * x0;
+  return row[kSqrtAlphaCumprod] * noise - row[kSqrtOneMinusAlphaCumprod] * x0;
 }
 
 at::Tensor GaussianDiffusion::Losses::total() const {
@@ -176,91 +183,98 @@ at::Tensor GaussianDiffusion::Losses::total() const {
 GaussianDiffusion::Losses GaussianDiffusion::losses(const at::Tensor& output, const at::Tensor& x0,
                                                     const at::Tensor& x_t, const at::Tensor& t,
                                                     const at::Tensor& noise) const {
-  const At at(rows_, t, x0);
+  const Rows row(rows_, t, x0);
   const at::Tensor predicted = output.narrow(1, 0, x0.size(1));
   Losses losses;
-  losses.mse = mean_of_each((target(x0, noise, at) - predicted).square());
+  losses.mse = mean_of_each((target(x0, noise, row) - predicted).square());
   if (!learn_sigma_) return losses;
   Step model;
-  model.x0 = x0_from(predicted.detach(), x_t, at);
-  model.mean = at[kPosteriorMeanX0] * model.x0 + at[kPosteriorMeanXt] * x_t;
-  model.log_variance = log_variance(output, x_t, at);
-  losses.vb = variational_bound(model, x0, x_t, t, at);
+  model.x0 = x0_from(output.detach(), x_t, row, /*clip=*/false);
+  model.mean = posterior_mean(model.x0, x_t, row);
+  model.log_variance = log_variance(output, x_t, row);
+  losses.vb = variational_bound(model, x0, x_t, t, row);
   return losses;
 }
 
 at::Tensor GaussianDiffusion::variational_bound(const Step& model, const at::Tensor& x0,
                                                 const at::Tensor& x_t, const at::Tensor& t,
-                                                const At& at) const {
-  const at::Tensor true_mean = at[kPosteriorMeanX0] * x0 + at[kPosteriorMeanXt] * x_t;
-  const at::Tensor kl = normal_kl(true_mean, at[kLogVarianceLow], model.mean, model.log_variance);
+                                                const Rows& row) const {
+  const at::Tensor true_mean = posterior_mean(x0, x_t, row);
+  const at::Tensor kl = normal_kl(true_mean, row[kLogVarianceLow], model.mean, model.log_variance);
   const at::Tensor likelihood = discretized_log_likelihood(x0, model.mean, 0.5 * model.log_variance);
   const at::Tensor nats = at::where(t == 0, -mean_of_each(likelihood), mean_of_each(kl));
   return nats / std::numbers::ln2;
 }
 
-// ---- sampling ----
+// ---- what an output says ----
 
-at::Tensor GaussianDiffusion::x0_from(const at::Tensor& predicted, const at::Tensor& x_t,
-                                      const At& at) const {
-  switch (prediction_) {
-    case Prediction::epsilon:
-      return (x_t - at[kSqrtOneMinusAlphaCumprod] * predicted) / at[kSqrtAlphaCumprod];
-    case Prediction::v:
-      return at[kSqrtAlphaCumprod] * x_t - at[kSqrtOneMinusAlphaCumprod] * predicted;
-    default:
-      return predicted;
+at::Tensor GaussianDiffusion::x0_from(const at::Tensor& output, const at::Tensor& x_t, const Rows& row,
+                                      bool clip) const {
+  at::Tensor x0 = output.narrow(1, 0, x_t.size(1));
+  if (prediction_ == Prediction::epsilon) {
+    x0 = (x_t - row[kSqrtOneMinusAlphaCumprod] * x0) / row[kSqrtAlphaCumprod];
+  } else if (prediction_ == Prediction::v) {
+    x0 = row[kSqrtAlphaCumprod] * x_t - row[kSqrtOneMinusAlphaCumprod] * x0;
   }
+  return clip ? at::clamp(x0, -1.0, 1.0) : x0;
+}
+
+at::Tensor GaussianDiffusion::epsilon_from(const at::Tensor& x0, const at::Tensor& x_t,
+                                           const Rows& row) const {
+  return (x_t - row[kSqrtAlphaCumprod] * x0) / row[kSqrtOneMinusAlphaCumprod];
+}
+
+at::Tensor GaussianDiffusion::posterior_mean(const at::Tensor& x0, const at::Tensor& x_t,
+                                             const Rows& row) const {
+  return row[kPosteriorMeanX0] * x0 + row[kPosteriorMeanXt] * x_t;
 }
 
 // Of `like`'s shape.
 at::Tensor GaussianDiffusion::log_variance(const at::Tensor& output, const at::Tensor& like,
-                                           const At& at) const {
-  if (!learn_sigma_) return at[kLogVarianceFixed].expand_as(like);
+                                           const Rows& row) const {
+  if (!learn_sigma_) return row[kLogVarianceFixed].expand_as(like);
   const int64_t channels = like.size(1);
   const at::Tensor high = (output.narrow(1, channels, channels) + 1) / 2;
-  return high * at[kLogVarianceHigh] + (1 - high) * at[kLogVarianceLow];
+  return high * row[kLogVarianceHigh] + (1 - high) * row[kLogVarianceLow];
 }
+
+// ---- sampling ----
 
 GaussianDiffusion::Step GaussianDiffusion::p_mean_variance(const at::Tensor& output, const at::Tensor& x_t,
                                                            const at::Tensor& t, bool clip_x0) const {
-  const At at(rows_, t, x_t);
+  const Rows row(rows_, t, x_t);
   Step step;
-  step.x0 = x0_from(output.narrow(1, 0, x_t.size(1)), x_t, at);
-  if (clip_x0) step.x0 = at::clamp(step.x0, -1.0, 1.0);
-  step.mean = at[kPosteriorMeanX0] * step.x0 + at[kPosteriorMeanXt] * x_t;
-  step.log_variance = log_variance(output, x_t, at);
+  step.x0 = x0_from(output, x_t, row, clip_x0);
+  step.mean = posterior_mean(step.x0, x_t, row);
+  step.log_variance = log_variance(output, x_t, row);
   return step;
 }
 
 at::Tensor GaussianDiffusion::ddpm_step(const at::Tensor& output, const at::Tensor& x_t, const at::Tensor& t,
                                         const at::Tensor& noise, bool clip_x0) const {
   const Step step = p_mean_variance(output, x_t, t, clip_x0);
-  const at::Tensor sigma =
-      at::exp(0.5 * step.log_variance) * (t != 0).to(x_t.scalar_type()).view({-1, 1, 1, 1});
-  return step.mean + sigma * noise;
+  const at::Tensor not_last = (t != 0).to(x_t.scalar_type()).view({-1, 1, 1, 1});
+  return step.mean + not_last * at::exp(0.5 * step.log_variance) * noise;
 }
 
 at::Tensor GaussianDiffusion::ddim_step(const at::Tensor& output, const at::Tensor& x_t, const at::Tensor& t,
                                         double eta, const at::Tensor& noise, bool clip_x0) const {
-  const At at(rows_, t, x_t);
-  const at::Tensor x0 = p_mean_variance(output, x_t, t, clip_x0).x0;
-  const at::Tensor epsilon = (x_t - at[kSqrtAlphaCumprod] * x0) / at[kSqrtOneMinusAlphaCumprod];
-  const at::Tensor now = at.precise(kAlphaCumprod), before = at.precise(kAlphaCumprodPrev);
+  const Rows row(rows_, t, x_t);
+  const at::Tensor x0 = x0_from(output, x_t, row, clip_x0);
+  const at::Tensor now = row.precise(kAlphaCumprod), before = row.precise(kAlphaCumprodPrev);
   // 0 at t = 0, where ᾱ' is 1.
   const at::Tensor variance = eta * eta * ((1 - before) / (1 - now)) * (1 - now / before);
-  const at::Tensor x =
-      at.broadcast(before.sqrt()) * x0 + at.broadcast((1 - before - variance).sqrt()) * epsilon;
-  return noise.defined() ? x + at.broadcast(variance.sqrt()) * noise : x;
+  const at::Tensor mean = row.broadcast(before.sqrt()) * x0 +
+                          row.broadcast((1 - before - variance).sqrt()) * epsilon_from(x0, x_t, row);
+  return noise.defined() ? mean + row.broadcast(variance.sqrt()) * noise : mean;
 }
 
 at::Tensor GaussianDiffusion::ddim_reverse_step(const at::Tensor& output, const at::Tensor& x_t,
                                                 const at::Tensor& t, bool clip_x0) const {
-  const At at(rows_, t, x_t);
-  const at::Tensor x0 = p_mean_variance(output, x_t, t, clip_x0).x0;
-  const at::Tensor epsilon = (x_t - at[kSqrtAlphaCumprod] * x0) / at[kSqrtOneMinusAlphaCumprod];
-  const at::Tensor next = at.precise(kAlphaCumprodNext);
-  return at.broadcast(next.sqrt()) * x0 + at.broadcast((1 - next).sqrt()) * epsilon;
+  const Rows row(rows_, t, x_t);
+  const at::Tensor x0 = x0_from(output, x_t, row, clip_x0);
+  const at::Tensor next = row.precise(kAlphaCumprodNext);
+  return row.broadcast(next.sqrt()) * x0 + row.broadcast((1 - next).sqrt()) * epsilon_from(x0, x_t, row);
 }
 
 }  // namespace dtk

@@ -44,9 +44,8 @@ class Gaussian final : public Objective {
 std::unique_ptr<const Objective> make_objective(const DiffusionOptions& options, bool learn_sigma,
                                                 c10::Device device) {
   if (!is_gaussian(options.objective)) return std::make_unique<RectifiedFlow>(flow_time(options.time));
-  const GaussianTables tables(diffusion_betas(options.betas, options.steps));
-  return std::make_unique<Gaussian>(
-      GaussianDiffusion(tables, prediction_of(options.objective), learn_sigma, device));
+  return std::make_unique<Gaussian>(GaussianDiffusion(training_process(options.betas, options.steps),
+                                                      prediction_of(options.objective), learn_sigma, device));
 }
 
 }  // namespace dtk

@@ -126,13 +126,12 @@ struct ScheduleOptions {
 };
 
 struct SampleOptions {
-  std::string sampler = "euler";  // absent: what suits the objective (samplers.h)
-  int64_t steps = 25;             // sampler steps; absent: 250 with ddpm, 50 with ddim
-  std::optional<std::string>
-      respacing;             // ddpm, ddim: which steps, "250", "10,15,20" or "ddim50" (respacing.h)
-  double eta = 0.0;          // ddim: share of ddpm's noise
-  bool clip_x0 = false;      // ddpm, ddim: predicted images are limited to [-1, 1]
-  double guidance = 4.0;     // classifier-free guidance scale; 1: off
+  std::string sampler = "euler";                        // absent: what suits the objective (samplers.h)
+  int64_t steps = 25;                                   // sampler steps; absent: 250 with ddpm, 50 with ddim
+  std::optional<std::string> respacing = std::nullopt;  // ddpm, ddim: which steps (respacing.h)
+  double eta = 0.0;                                     // ddim: share of ddpm's noise
+  bool clip_x0 = false;                                 // ddpm, ddim: predicted images are limited to [-1, 1]
+  double guidance = 4.0;                                // classifier-free guidance scale; 1: off
   int64_t cfg_channels = 0;  // channels guided; 0: all; 3: as the released DiT code
   int64_t per_class = 8;     // images per class in the final grid
   int64_t seed = 0;          // noise of the grid

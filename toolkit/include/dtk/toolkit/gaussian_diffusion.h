@@ -35,6 +35,10 @@ struct GaussianTables {
 /// The process that keeps only the steps `kept` (ascending): β_i = 1 - ᾱ_i / ᾱ of the kept step before.
 GaussianTables respaced(const GaussianTables& tables, const std::vector<int64_t>& kept);
 
+/// The process that models are trained on: β of `kind`, all of `steps` steps. Respaced like any other, as the
+/// original does: its β differ from diffusion_betas() in the 13th digit.
+GaussianTables training_process(const std::string& kind, int64_t steps);
+
 /// A process together with what the model predicts of it. Tensors (N, C, S, S) of any floating type; steps t
 /// (N), int64, index this process's own steps. All of them lie on the device of the tables, and no call reads
 /// a tensor's value on the host. Calls may come from several threads at once.
@@ -98,13 +102,15 @@ class GaussianDiffusion {
     kLogVarianceFixed,
     kColumns
   };
-  class At;  // the rows of some steps
+  class Rows;  // of some steps
 
-  at::Tensor x0_from(const at::Tensor& predicted, const at::Tensor& x_t, const At& at) const;
-  at::Tensor target(const at::Tensor& x0, const at::Tensor& noise, const At& at) const;
-  at::Tensor log_variance(const at::Tensor& output, const at::Tensor& like, const At& at) const;
+  at::Tensor x0_from(const at::Tensor& output, const at::Tensor& x_t, const Rows& row, bool clip) const;
+  at::Tensor posterior_mean(const at::Tensor& x0, const at::Tensor& x_t, const Rows& row) const;
+  at::Tensor epsilon_from(const at::Tensor& x0, const at::Tensor& x_t, const Rows& row) const;
+  at::Tensor target(const at::Tensor& x0, const at::Tensor& noise, const Rows& row) const;
+  at::Tensor log_variance(const at::Tensor& output, const at::Tensor& like, const Rows& row) const;
   at::Tensor variational_bound(const Step& model, const at::Tensor& x0, const at::Tensor& x_t,
-                               const at::Tensor& t, const At& at) const;
+                               const at::Tensor& t, const Rows& row) const;
 
   const Prediction prediction_;
   const bool learn_sigma_;

@@ -3,9 +3,9 @@
 #include <ATen/core/grad_mode.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
-#include <dtk/toolkit/diffusion.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/held_out.h>
+#include <dtk/toolkit/objective.h>
 #include <dtk/toolkit/streams.h>
 #include <dtk/toolkit/synthetic_source.h>
 #include <dtk/toolkit/validation.h>
@@ -28,6 +28,7 @@ std::shared_ptr<const DataSource> held_out() {
 double expected_loss(const RunConfig& config, const models::Dit& model) {
   const at::NoGradGuard no_grad;
   const auto source = held_out();
+  const auto objective = make_objective(config.diffusion, config.model.learn_sigma, at::kCPU);
   at::Generator noise = policies::make_generator(at::kCPU, stream_seed(config.train.seed, "validate"));
   double sum = 0;
   for (int64_t first = 0; first < 10; first += 4) {
@@ -39,8 +40,7 @@ double expected_loss(const RunConfig& config, const models::Dit& model) {
     const Denoiser denoiser = [&](at::Tensor x, at::Tensor t, at::Tensor y) {
       return model.forward(std::move(x), std::move(t), std::move(y), /*training=*/false);
     };
-    sum += static_cast<double>(count) *
-           rectified_flow_loss(denoiser, images, labels, config.diffusion, noise).item<double>();
+    sum += static_cast<double>(count) * objective->loss(denoiser, images, labels, noise).item<double>();
   }
   return sum / 10;
 }

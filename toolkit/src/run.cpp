@@ -62,7 +62,9 @@ class Run {
         split_(hold_out(data, config_.data.validation, stream_seed(config_.train.seed, "validation"))),
         trainer_(config_, device, split_.training, world.clock),
         store_(world.files, out_ / checkpoints_folder, config_.train.keep_checkpoints),
-        device_(device) {}
+        device_(device) {
+    if (split_.held_out) validation_.emplace(config_, device, split_.held_out);
+  }
 
   void load(const std::filesystem::path& folder) {
     load_training(open_checkpoint(world_.files, folder), trainer_);
@@ -232,12 +234,11 @@ class Run {
 
   // Only finite weights are looked at: the scalars are read first.
   void validate(RunResult& result) {
-    if (!split_.held_out) return;
+    if (!validation_) return;
     if (trainer_.samples() != mark_.samples) read_and_log();
     const double begin = trainer_.elapsed_seconds();
-    const Validation validation(config_, device_, split_.held_out);
     const auto measured =
-        validation.loss_sync(trainer_.model(), trainer_.policies(), [this] { return !stop_requested(); });
+        validation_->loss_sync(trainer_.model(), trainer_.policies(), [this] { return !stop_requested(); });
     if (!measured) return;
     const double loss = *measured;
     meters_.check_budget();
@@ -249,10 +250,10 @@ class Run {
     }
     record_->validation(step, loss);
     world_.observer.message("validation at step " + std::to_string(step) + ": loss " + four_digits(loss) +
-                            " (" + std::to_string(validation.samples()) + " samples" +
+                            " (" + std::to_string(validation_->samples()) + " samples" +
                             (config_.train.validate_ema ? ", EMA weights)" : ")"));
     result.validation_loss = loss;
-    result.held_out = validation.samples();
+    result.held_out = validation_->samples();
     validated_step_ = step;
     const double seconds = trainer_.elapsed_seconds() - begin;
     validation_seconds_ += seconds;
@@ -331,6 +332,7 @@ class Run {
   const DataSplit split_;
   Trainer trainer_;
   CheckpointStore store_;
+  std::optional<Validation> validation_;
   std::optional<RunRecord> record_;  // once the folder is this run's
   const c10::Device device_;
   std::filesystem::path last_checkpoint_;

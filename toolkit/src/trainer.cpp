@@ -3,7 +3,6 @@
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>
-#include <dtk/toolkit/diffusion.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/model_policies.h>
 #include <dtk/toolkit/schedule.h>
@@ -60,6 +59,7 @@ Trainer::Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<co
       model_(build_model(config, device)),
       optimizer_(config.optimizer, model_.parameters()),
       policies_(put_policies_in(config.policies, model_)),
+      objective_(make_objective(config.diffusion, config.model.learn_sigma, device)),
       noise_(policies::make_generator(device, stream_seed(config.train.seed, "noise"))),
       saved_ledger_(config.memory.ledger ? policies::saved_tensor_ledger() : nullptr) {
   state_.default_generator =
@@ -164,7 +164,7 @@ at::Tensor Trainer::loss_of(Batch batch) {
   const Denoiser denoiser = [this](at::Tensor x, at::Tensor t, at::Tensor y) {
     return model_.forward(std::move(x), std::move(t), std::move(y), /*training=*/true);
   };
-  return rectified_flow_loss(denoiser, std::move(images), std::move(labels), config_.diffusion, noise_);
+  return objective_->loss(denoiser, std::move(images), std::move(labels), noise_);
 }
 
 StepScalars Trainer::read_scalars_sync() {
@@ -209,7 +209,8 @@ at::Tensor Trainer::sample_grid(const GoOn& go_on) {
   for (int64_t label = 0; label < config_.model.classes; ++label) {
     labels.insert(labels.end(), static_cast<size_t>(config_.sample.per_class), label);
   }
-  return sample(model_, config_.sample, labels, config_.data.batch / config_.train.accumulate, go_on);
+  return sample(model_, config_.diffusion, config_.sample, labels,
+                config_.data.batch / config_.train.accumulate, go_on);
 }
 
 TrainingState Trainer::state() const {

@@ -4,7 +4,6 @@
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>
-#include <dtk/toolkit/diffusion.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/loader.h>
 #include <dtk/toolkit/streams.h>
@@ -32,7 +31,10 @@ Batch read_batch(const DataSource& source, int64_t first, int64_t count) {
 
 Validation::Validation(const RunConfig& config, c10::Device device,
                        std::shared_ptr<const DataSource> held_out)
-    : config_(config), device_(device), held_out_(std::move(held_out)) {}
+    : config_(config),
+      device_(device),
+      held_out_(std::move(held_out)),
+      objective_(make_objective(config.diffusion, config.model.learn_sigma, device)) {}
 
 std::optional<double> Validation::loss_sync(const models::Dit& model, policies::PolicySet& policies,
                                             const std::function<bool()>& go_on) const {
@@ -57,8 +59,8 @@ std::optional<double> Validation::loss_sync(const models::Dit& model, policies::
     if (go_on && !go_on()) return std::nullopt;
     const int64_t count = std::min(micro_batch, samples() - first);
     Batch batch = read_batch(*held_out_, first, count);
-    const at::Tensor loss = rectified_flow_loss(denoiser, batch.images.to(device_), batch.labels.to(device_),
-                                                config_.diffusion, noise);
+    const at::Tensor loss =
+        objective_->loss(denoiser, batch.images.to(device_), batch.labels.to(device_), noise);
     sum.add_(loss, static_cast<double>(count));
   }
   return sum.item<double>() / static_cast<double>(samples());

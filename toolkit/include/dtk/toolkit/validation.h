@@ -5,6 +5,7 @@
 #include <dtk/policies/policy_set.h>
 #include <dtk/toolkit/config.h>
 #include <dtk/toolkit/data_source.h>
+#include <dtk/toolkit/objective.h>
 
 #include <functional>
 #include <memory>
@@ -32,6 +33,7 @@ class Validation {
   const RunConfig config_;
   const c10::Device device_;
   const std::shared_ptr<const DataSource> held_out_;
+  const std::unique_ptr<const Objective> objective_;
 };
 
 }  // namespace dtk

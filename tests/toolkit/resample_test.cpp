@@ -57,6 +57,11 @@ TEST_CASE("resampling: the shorter side fits, the middle of the longer one stays
         std::vector<uint8_t>{2, 3, 4, 5});
 }
 
+TEST_CASE("resampling: a long and thin image takes no more memory than what is wanted of it") {
+  const Image thin = plain(2, 20'000'000, 9);  // enlarged as a whole it would have 2.6e12 pixels
+  CHECK(resize_and_crop(thin, 512).pixels == plain(512, 512, 9).pixels);
+}
+
 TEST_CASE("resampling: one colour stays one colour, and an image that fits stays itself") {
   for (const int64_t size : {1, 3, 20, 64}) {
     const Image resized = resize_and_crop(plain(20, 31, 77), size);

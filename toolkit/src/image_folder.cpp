@@ -119,8 +119,7 @@ void decode_into(const fs::path& path, const ImageSize& size, uint8_t* pixels) {
   check_seen(path, encoded_image_size(encoded, path.string()), size);
   Image image = decode_image(encoded, path.string());
   check_seen(path, {.channels = image.channels, .height = image.height, .width = image.width}, size);
-  if (image.height != size.height || image.width != size.width)
-    image = resize_and_crop(std::move(image), size.height);
+  if (image.height != size.height || image.width != size.width) image = resize_and_crop(image, size.height);
   const auto channels = static_cast<size_t>(size.channels);
   for (size_t c = 0; c < channels; ++c) {
     for (size_t i = c; i < image.pixels.size(); i += channels) *pixels++ = image.pixels[i];
@@ -142,10 +141,11 @@ class Decoder {
   }
 
   void run() {
-    std::vector<std::thread> others;
-    for (int i = 1; i < options_.threads; ++i) others.emplace_back([this] { work(); });
+    std::vector<std::jthread> others;
+    const size_t threads = std::min(static_cast<size_t>(options_.threads), entries_.size());
+    while (others.size() + 1 < threads) others.emplace_back([this] { work(); });
     work();
-    for (std::thread& thread : others) thread.join();
+    others.clear();  // waits for them
     if (error_ != nullptr) std::rethrow_exception(error_);
   }
 
@@ -219,10 +219,10 @@ class Decoder {
   size_t error_index_ = 0;
 };
 
-/// Corrupt files may go, classes may not: the others would be renumbered.
+/// Corrupt files may go, classes may not: the others would be renumbered. `labels` ascend.
 void check_classes_left(const std::vector<fs::path>& folders, const std::vector<int64_t>& labels) {
   for (size_t label = 0; label < folders.size(); ++label) {
-    if (std::find(labels.begin(), labels.end(), static_cast<int64_t>(label)) != labels.end()) continue;
+    if (std::binary_search(labels.begin(), labels.end(), static_cast<int64_t>(label))) continue;
     fail(folders[label], "no image of this class folder can be decoded; replace them or remove the folder");
   }
 }

@@ -37,19 +37,24 @@ std::vector<int32_t> fixed_point(std::vector<double> weights) {
   return fixed;
 }
 
-std::vector<Window> windows(int64_t source, int64_t target) {
-  const double scale = static_cast<double>(source) / static_cast<double>(target);
+/// Of one side that is resized: pixels first .. first + count - 1 of the result are wanted.
+struct Side {
+  int64_t source, target, first, count;
+};
+
+std::vector<Window> windows(const Side& side) {
+  const double scale = static_cast<double>(side.source) / static_cast<double>(side.target);
   const double stretch = std::max(scale, 1.0);  // of the filter, against aliasing
   const double support = bicubic_support * stretch, shrink = 1.0 / stretch;
-  std::vector<Window> all(static_cast<size_t>(target));
-  for (int64_t i = 0; i < target; ++i) {
+  std::vector<Window> all;
+  for (int64_t i = side.first; i < side.first + side.count; ++i) {
     const double center = (static_cast<double>(i) + 0.5) * scale;
     const auto first = std::max<int64_t>(static_cast<int64_t>(center - support + 0.5), 0);
-    const auto end = std::min<int64_t>(static_cast<int64_t>(center + support + 0.5), source);
+    const auto end = std::min<int64_t>(static_cast<int64_t>(center + support + 0.5), side.source);
     std::vector<double> weights;
     for (int64_t x = first; x < end; ++x)
       weights.push_back(bicubic((static_cast<double>(x) - center + 0.5) * shrink));
-    all[static_cast<size_t>(i)] = {first, fixed_point(std::move(weights))};
+    all.push_back({first, fixed_point(std::move(weights))});
   }
   return all;
 }
@@ -65,9 +70,9 @@ Image blank(int64_t height, int64_t width, int64_t channels) {
           .pixels = std::vector<uint8_t>(static_cast<size_t>(height * width * channels))};
 }
 
-Image resize_rows(const Image& image, int64_t width) {
-  Image result = blank(image.height, width, image.channels);
-  const std::vector<Window> all = windows(image.width, width);
+Image resize_rows(const Image& image, const Side& side) {
+  Image result = blank(image.height, side.count, image.channels);
+  const std::vector<Window> all = windows(side);
   uint8_t* out = result.pixels.data();
   for (int64_t y = 0; y < image.height; ++y) {
     const uint8_t* row = image.pixels.data() + y * image.width * image.channels;
@@ -86,12 +91,12 @@ Image resize_rows(const Image& image, int64_t width) {
   return result;
 }
 
-Image resize_columns(const Image& image, int64_t height) {
-  Image result = blank(height, image.width, image.channels);
+Image resize_columns(const Image& image, const Side& side) {
+  Image result = blank(side.count, image.width, image.channels);
   const int64_t row_bytes = image.width * image.channels;
   std::vector<int32_t> sums(static_cast<size_t>(row_bytes));
   uint8_t* out = result.pixels.data();
-  for (const Window& window : windows(image.height, height)) {
+  for (const Window& window : windows(side)) {
     std::fill(sums.begin(), sums.end(), 1 << (weight_bits - 1));
     const uint8_t* row = image.pixels.data() + window.first * row_bytes;
     for (const int32_t weight : window.weights) {  // whole rows: in the order in which the pixels lie
@@ -103,8 +108,19 @@ Image resize_columns(const Image& image, int64_t height) {
   return result;
 }
 
-int64_t in_proportion(int64_t side, int64_t shorter, int64_t size) {
-  return (side * size + shorter / 2) / shorter;
+/// Only the wanted part is made: a long and thin image is far larger when it is enlarged.
+Image resize_part(const Image& image, const Side& rows, const Side& columns) {
+  const auto is_whole = [](const Side& side) {
+    return side.source == side.target && side.count == side.target;
+  };
+  const Image wide = is_whole(columns) ? image : resize_rows(image, columns);
+  return is_whole(rows) ? wide : resize_columns(wide, rows);
+}
+
+/// The middle of a side that keeps its proportion to the shorter one.
+Side middle(int64_t source, int64_t shorter, int64_t size) {
+  const int64_t target = (source * size + shorter / 2) / shorter;
+  return {.source = source, .target = target, .first = (target - size) / 2, .count = size};
 }
 
 }  // namespace
@@ -113,22 +129,13 @@ Image resize_bicubic(const Image& image, int64_t height, int64_t width) {
   if (height < 1 || width < 1 || image.height < 1 || image.width < 1) {
     throw std::invalid_argument("resize_bicubic: sizes must be at least 1");
   }
-  Image wide = width == image.width ? image : resize_rows(image, width);
-  return height == image.height ? wide : resize_columns(wide, height);
+  return resize_part(image, {.source = image.height, .target = height, .first = 0, .count = height},
+                     {.source = image.width, .target = width, .first = 0, .count = width});
 }
 
-Image resize_and_crop(Image image, int64_t size) {
-  if (image.height == size && image.width == size) return image;
+Image resize_and_crop(const Image& image, int64_t size) {
   const int64_t shorter = std::min(image.height, image.width);
-  const Image resized = resize_bicubic(image, in_proportion(image.height, shorter, size),
-                                       in_proportion(image.width, shorter, size));
-  Image result = blank(size, size, image.channels);
-  const int64_t top = (resized.height - size) / 2, left = (resized.width - size) / 2;
-  for (int64_t y = 0; y < size; ++y) {
-    const uint8_t* row = resized.pixels.data() + ((top + y) * resized.width + left) * image.channels;
-    std::copy_n(row, size * image.channels, result.pixels.data() + y * size * image.channels);
-  }
-  return result;
+  return resize_part(image, middle(image.height, shorter, size), middle(image.width, shorter, size));
 }
 
 }  // namespace dtk

@@ -13,6 +13,6 @@ Image resize_bicubic(const Image& image, int64_t height, int64_t width);
 
 /// The middle `size` x `size` pixels after the shorter side is resized to `size` and the longer one in
 /// proportion, rounded; an image of exactly that size is left as it is.
-Image resize_and_crop(Image image, int64_t size);
+Image resize_and_crop(const Image& image, int64_t size);
 
 }  // namespace dtk

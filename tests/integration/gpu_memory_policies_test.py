@@ -36,7 +36,7 @@ def main(program: str) -> int:
             assert 4 * parameters <= moved <= 4 * parameters + ROUNDING * tensors, (on, moved, parameters)
     assert moves > 0, ("no two peaks were in the same phase, so the average's bytes were compared nowhere", table)
     assert peak[(True,) * 4] < peak[(False,) * 4] / 3, peak
-    assert re.search(r"\nEMA: \d+ B moved off cuda.* ms hidden and .* ms exposed an update\n", text), text
+    assert re.search(r"\nEMA: \d+ B moved off cuda.* ms hidden and .* ms exposed on the host an update\n", text), text
     return 0
 
 

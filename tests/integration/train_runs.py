@@ -69,7 +69,7 @@ class DoneRun(ProgramTest):
             r"  precision   off         0 B   fp32: .*\n"
             r"  attention   on  +-?\d+(\.\d [KM]i| )B   fused kernels, no weights are stored\n"
             r"  ema         on          0 B   training device is the CPU, nothing to move; .*\n"
-            r"  checkpoint  on  +-?\d+(\.\d [KM]i| )B   recomputes 1 sub-trees in 1 segments, .*\n$",
+            r"  checkpoint  on  +-?\d+(\.\d [KM]i| )B   recomputes 1 sub-tree in 1 segment, .*\n$",
         )
 
     def test_prints_plain_lines_without_a_terminal(self):

@@ -236,6 +236,23 @@ TEST_CASE("under autocast the recomputation casts as forward did, and frees its 
   CHECK(cpu_accounts().live_bytes() == before + gradients);  // no cast weight is left
 }
 
+TEST_CASE("casts of a recomputation are freed also within a scope of autocast that lives on") {
+  const CountingAllocatorGuard counting;
+  const SavedTensorEngineGuard engine;
+  const at::Tensor x = at::ones({2, 8}).set_requires_grad(true), w = at::ones({8, 8}).set_requires_grad(true);
+  const AutocastGuard bf16(at::kCPU, true, at::kBFloat16);
+  const SubtreeFn fn = [&](Tensors&& in) { return Tensors{at::linear(in[0], w).pow(2)}; };
+  at::Tensor loss = checkpoint("block", fn, {x})[0].sum();
+  at::autocast::clear_cache();  // of forward's cast
+  torch::autograd::backward({loss}, {});
+  loss.reset();
+  x.mutable_grad().reset();
+  w.mutable_grad().reset();
+  const int64_t before = cpu_accounts().live_bytes();
+  at::autocast::clear_cache();
+  CHECK(cpu_accounts().live_bytes() == before);
+}
+
 TEST_CASE("autocast's cache is on or off in the recomputation as it was in forward") {
   Fixture fixture;
   const at::Tensor w = at::ones({4, 4}).requires_grad_(true);

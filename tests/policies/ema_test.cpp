@@ -224,8 +224,6 @@ TEST_CASE("what an EMA cannot do is refused with the reason") {
   const Weights weights;
   CHECK_THROWS_WITH(Ema(options(1.0, true), weights.list()),
                     "policies.ema.decay = 1 is out of range; allowed: [0, 1)");
-  CHECK_THROWS_WITH(Ema(options(0.9, true), {{"fixed", weights.fixed}}),
-                    "policies.ema: the model has no trainable parameter to average; set enabled = false");
   CHECK_THROWS_WITH(Ema({.every = 0}, weights.list()),
                     "policies.ema.every = 0 is out of range; allowed: [1, inf)");
   CHECK_THROWS_WITH(Ema({.device = "gpu"}, weights.list()),
@@ -234,10 +232,6 @@ TEST_CASE("what an EMA cannot do is refused with the reason") {
       Ema({.enabled = Enabled::on}, weights.list()),
       "policies.ema: asked for in host memory, but the training device is the CPU, so there is nothing to "
       "move; remove policies.ema.enabled or set policies.ema.device = \"same\"");
-  CHECK_THROWS_WITH(Ema({}, {{"d", at::ones({2, 3}, at::kDouble).requires_grad_(true)}}),
-                    "policies.ema: parameter d is Double with sizes [2, 3] and strides [3, 1] on cpu; "
-                    "allowed: Float without "
-                    "gaps on cpu, as the first one; set enabled = false");
   Ema ema(options(0.9, true), weights.list());
   CHECK_THROWS_WITH(ema.restore({}), "policies.ema: the state has no count of updates");
   CHECK_THROWS_WITH(ema.restore({{}, {{"updates", 1}}}),
@@ -246,4 +240,26 @@ TEST_CASE("what an EMA cannot do is refused with the reason") {
                     "policies.ema: no average for parameter b");
   CHECK_THROWS_WITH(ema.restore({{{"a", at::zeros({4})}, {"b", at::zeros({2, 2})}}, {{"updates", 1}}}),
                     "policies.ema: the average of a is [4], the parameter is [3]");
+}
+
+TEST_CASE("ema: where there can be no average, that is an error if it was asked for, else a line") {
+  const at::Tensor fixed = at::ones({2}), wide = at::ones({2, 3}, at::kDouble).requires_grad_(true);
+  const auto [parameters, obstacle] = GENERATE_COPY(table<NamedTensors, std::string>(
+      {{NamedTensors{{"fixed", fixed}}, "the model has no trainable parameter to average"},
+       {NamedTensors{{"w", at::ones({2}).requires_grad_(true)}, {"d", wide}},
+        "parameter d is Double with sizes [2, 3] and strides [3, 1] on cpu; allowed: Float without gaps on "
+        "cpu, as the first one"}}));
+  const NamedTensors list = parameters;
+  const std::string reason = obstacle;
+  CHECK_THROWS_WITH(
+      Ema({.enabled = Enabled::on, .device = "same"}, list),
+      "policies.ema.enabled = true, but " + reason + "; change that, or set policies.ema.enabled = false");
+  Ema ema({}, list);
+  CHECK_FALSE(ema.report().active);
+  CHECK(ema.report().reason == "no average: " + reason);
+  ema.before_step();
+  ema.after_step();
+  CHECK(ema.sampling_weights() == nullptr);
+  CHECK(ema.state().tensors.empty());
+  CHECK_NOTHROW(ema.restore(ema.state()));
 }

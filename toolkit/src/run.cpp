@@ -111,7 +111,12 @@ class Run {
     MemoryReport report = *result.memory;
     report.policies = measure_savings(trainer_, config_, meters_.device(),
                                       {[] { return available_bytes(); }, world_.stop_requested});
-    write_report(report);
+    try {
+      write_report(report);
+    } catch (const FileError& error) {  // the one without savings is still there
+      world_.observer.message("memory.json stays without what the policies saved: " +
+                              std::string(error.what()));
+    }
     return report.policies;
   }
 

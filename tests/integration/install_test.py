@@ -188,6 +188,9 @@ class OwnNetwork(unittest.TestCase):
 
 
 class Package(unittest.TestCase):
+    def setUp(self):
+        prefix()  # empties the folder that the projects below are in
+
     def project(self, name: str, text: str) -> Path:
         source = work() / name
         source.mkdir(exist_ok=True)

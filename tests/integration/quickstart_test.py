@@ -29,13 +29,14 @@ def check_output(output: str, out: Path) -> Path:
 def check_policy_lines(output: str, memory: dict) -> None:
     """The last lines before the two of the run folder name each policy: on or off, its bytes and why; memory.json
     holds the same."""
-    lines = output.rstrip("\n").split("\n")[-7:-2]
-    title = "policies, and by how much each lowers the peak of a step (measured by leaving it out)"
-    require(lines[0] == title, f"the line before the policies': {lines[0]}")
+    title = r"(?m)^.*by how much each .*lowers the peak of a step \(measured by leaving it out\)\n((?:  .*\n)+)(?=Run folder: )"
+    block = re.search(title, output)
+    require(block is not None, "before the run folder there is no table of what each policy saved")
+    lines = re.sub(r"\n {10,}", " ", block[1]).splitlines()  # a long reason goes on below itself
     require([row["name"] for row in memory["policies"]] == list(POLICIES), "memory.json: policies")
-    for line, row in zip(lines[1:], memory["policies"]):
-        form = r"  (\w+) +(on|off) +(-?[\d.]+ (?:B|KiB|MiB|GiB)|\?)   (\S.*)"
-        found = re.fullmatch(form, line)
+    require(len(lines) == len(POLICIES), f"one line a policy is expected: {lines}")
+    for line, row in zip(lines, memory["policies"]):
+        found = re.fullmatch(r"  (\w+) +(on|off) +(-?[\d.]+ (?:B|KiB|MiB|GiB)|\?)   (\S.*)", line)
         require(found is not None, f"a policy's line: {line}")
         name, state, size, reason = found.groups()
         require(name == row["name"], f"{name} stands where {row['name']} is expected")

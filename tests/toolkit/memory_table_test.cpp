@@ -1,4 +1,4 @@
-// The memory table at the end of a run, to the letter.
+// The memory table at the end of a run, to the letter: its rows, and the lists below them.
 #include <dtk/policies/memory_accounts.h>
 #include <dtk/toolkit/memory_report.h>
 
@@ -58,15 +58,20 @@ MemoryReport report() {
 
 }  // namespace
 
-TEST_CASE(
-    "memory table: phases, then what was saved most where most is saved, then temporaries of the peak") {
-  CHECK(memory_table(report()) ==
+TEST_CASE("memory table: a row a phase, a column a category in use") {
+  const std::string table = memory_table(report());
+  CHECK(table.substr(0, table.find("highest: ")) ==
         "peak memory by phase, MiB of tensors on cpu\n"
         "  phase          peak   parameters    gradients        saved  temporaries\n"
         "  build           2.0          2.0          0.0          0.0          0.0\n"
         "  first_step      5.0          2.0          0.0          3.0          0.0\n"
         "  backward       10.5          2.0          1.0          6.0          1.5\n"
-        "  sample         18.0          2.0          0.0          0.0         16.0\n"
+        "  sample         18.0          2.0          0.0          0.0         16.0\n");
+}
+
+TEST_CASE("memory table: what was saved is listed where most is saved, temporaries at the highest peak") {
+  const std::string table = memory_table(report());
+  CHECK(table.substr(table.find("highest: ")) ==
         "highest: 18.0 MiB in sample\n"
         "largest saved for backward, by module path, at the peak of backward:\n"
         "     4.0 MiB  blocks.0\n"
@@ -86,12 +91,8 @@ TEST_CASE(
   few.device = "cuda:0";
   few.phases = {phase("build", {{Category::parameters, "model", 3 * kMiB}})};
   few.host = phase("build", {{Category::ema, "shadow", 5 * kMiB / 2}});
-  CHECK(memory_table(few) ==
-        "peak memory by phase, MiB of tensors on cuda:0\n"
-        "  phase          peak   parameters\n"
-        "  build           3.0          3.0\n"
-        "highest: 3.0 MiB in build\n"
-        "host: 2.5 MiB of CPU tensors\n");
+  const std::string table = memory_table(few);
+  CHECK(table.substr(table.find("highest: ")) == "highest: 3.0 MiB in build\nhost: 2.5 MiB of CPU tensors\n");
 }
 
 TEST_CASE("memory table: of phases that save as much the first is taken") {

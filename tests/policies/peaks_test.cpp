@@ -102,8 +102,9 @@ Largest largest_of_a_step(const Combination& on) {
 
 }  // namespace
 
-TEST_CASE("where nothing is recomputed the peak falls by what is kept no more, to the byte on the CPU",
-          "[device]") {
+TEST_CASE(
+    "where nothing is recomputed the peak falls by what is kept no more, in fp32 on the CPU to the byte",
+    "[device]") {
   Fixture fixture;
   const Peaks peaks;
   const Outcome& none = peaks.at(false, false, false);
@@ -112,7 +113,10 @@ TEST_CASE("where nothing is recomputed the peak falls by what is kept no more, t
     CAPTURE(on.bf16, on.fused);
     const Outcome& seen = peaks.at(on.bf16, on.fused, false);
     const int64_t no_more = none.kept - seen.kept, saved = none.peak - seen.peak;
-    CHECK(saved >= no_more - slack());
+    // A library without units for bf16 converts within a product: at most its largest result in fp32, (N, T,
+    // 4 D). Measured: 0 on CPUs with AVX512-BF16 or with AVX2 only, half of that with AVX-512 alone.
+    const int64_t conversion = on.bf16 ? batch() * T * 4 * D * 4 : 0;
+    CHECK(saved >= no_more - conversion - slack());
     CHECK(saved <= no_more + slack());
     // Of the blocks by rule; in bf16 the embedders keep less as well, measured 0.2 % of that.
     const int64_t block = kept_by_block(plain, batch()) - kept_by_block(on, batch()) - casts_of_block(on);

@@ -24,7 +24,7 @@ struct PickledTensor {
   std::string storage = "0", storage_class = "ctorch\nFloatStorage\n";
   int64_t elements = 4, offset = 0;
   std::vector<int64_t> sizes = {2, 2}, strides = {2, 1};
-  std::string function = "_rebuild_tensor_v2", last;  // `last`: arguments behind the hooks
+  std::string function = "_rebuild_tensor_v2", last = {};  // `last`: arguments behind the hooks
 };
 
 inline std::string pickled(const PickledTensor& t) {

@@ -17,15 +17,15 @@ inline std::string little_endian(uint64_t value, int bytes) {
 
 /// An entry; what is set differs from the truth, in the directory only.
 struct ZipPart {
-  std::string name, data;
+  std::string name = {}, data = {};
   uint16_t flags = 0, method = 0;
-  std::optional<uint64_t> crc, packed, bytes, header_at;
-  std::optional<std::string> local_name;  // in the local header
-  std::string extra;                      // of the directory
+  std::optional<uint64_t> crc = {}, packed = {}, bytes = {}, header_at = {};
+  std::optional<std::string> local_name = {};  // in the local header
+  std::string extra = {};                      // of the directory
 };
 
 struct ZipEnd {
-  std::optional<uint64_t> entries, bytes, offset;
+  std::optional<uint64_t> entries = {}, bytes = {}, offset = {};
 };
 
 inline uint32_t crc_of(const std::string& data) {

@@ -286,8 +286,9 @@ TEST_CASE("torch file: cut off anywhere, or with any bit changed, it is refused 
     INFO("bit " << bit);
     try {
       const OpenFile file(changed);
-      CHECK(values(file.read("w")) == std::vector<float>{0, 1, 2, 3, 4, 5});
-      CHECK(values(file.read("b")) == std::vector<float>{1, 1, 1});
+      const std::vector<float> w = values(file.read("w")), b = values(file.read("b"));
+      CHECK(w == std::vector<float>{0, 1, 2, 3, 4, 5});
+      CHECK(b == std::vector<float>{1, 1, 1});
     } catch (const FileError&) {
       ++refused;
     }

@@ -254,7 +254,7 @@ TEST_CASE("weights: of another size, with long lists shortened") {
       not_of_model +
       "unknown (10): \"blocks.1.attn.qkv.weight\" [48, 16], \"blocks.1.attn.qkv.bias\" [48], "
       "\"blocks.1.attn.proj.weight\" [16, 16], \"blocks.1.attn.proj.bias\" [16] and 6 more\n"
-      "  of another shape (22): pos_embed is [1, 4, 16], not [1, 4, 8], "));
+      "  of another shape (21): pos_embed is [1, 4, 16], not [1, 4, 8], "));
   CHECK(
       text.ends_with("\n  The weights have 2 blocks of 16 channels, this model 1 of 8; set model.depth and "
                      "model.hidden, or model.name"));

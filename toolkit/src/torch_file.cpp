@@ -57,7 +57,7 @@ bool is_old_format(FileSystem& files, const Path& path) {
 /// "archive/" of "archive/data.pkl", which must be there once.
 std::string folder_in(const ZipReader& zip) {
   std::vector<std::string> found;
-  for (const auto& [name, entry] : zip.entries()) {
+  for (const std::string& name : zip.names()) {
     const size_t slash = name.find('/');
     if (slash != name.npos && name.substr(slash + 1) == pickle_name)
       found.push_back(name.substr(0, slash + 1));

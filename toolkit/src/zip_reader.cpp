@@ -28,16 +28,21 @@ struct Extent {
   std::string name;
 };
 
+struct Entries {
+  std::map<std::string, ZipEntry> stored;
+  std::set<std::string> compressed;
+};
+
 /// Reads the directory of one archive; every message begins with the file.
 class DirectoryReader {
  public:
   DirectoryReader(FileSystem& files, const Path& path)
       : files_(files), path_(path), file_bytes_(files.size(path)) {}
 
-  std::map<std::string, ZipEntry> read() {
+  Entries read() {
     const Directory directory = find_directory();
     const std::string text = bytes_at(directory.offset, directory.bytes);
-    std::map<std::string, ZipEntry> entries;
+    Entries entries;
     std::vector<Extent> extents;
     size_t at = 0;
     for (uint64_t i = 0; i < directory.entries; ++i) at += read_entry(text, at, directory, entries, extents);
@@ -106,33 +111,32 @@ class DirectoryReader {
   }
 
   /// Reads the entry at `at` of the directory's text and returns how many bytes it takes there.
-  size_t read_entry(const std::string& text, size_t at, const Directory& directory,
-                    std::map<std::string, ZipEntry>& entries, std::vector<Extent>& extents) const {
-    const std::string cut_off =
-        "entry " + std::to_string(entries.size()) + " of the zip directory is damaged";
-    if (text.size() - at < zip_central_bytes) fail(cut_off);
+  size_t read_entry(const std::string& text, size_t at, const Directory& directory, Entries& entries,
+                    std::vector<Extent>& extents) const {
+    const std::string damaged =
+        "entry " + std::to_string(extents.size()) + " of the zip directory is damaged";
+    if (text.size() - at < zip_central_bytes) fail(damaged);
     const char* const fields = text.data() + at;
     const size_t name_bytes = zip_u16(fields + 28), extra_bytes = zip_u16(fields + 30);
     const size_t all = zip_central_bytes + name_bytes + extra_bytes + zip_u16(fields + 32);
-    if (zip_u32(fields) != zip_central_signature || text.size() - at < all) fail(cut_off);
+    if (zip_u32(fields) != zip_central_signature || text.size() - at < all) fail(damaged);
     const std::string name(fields + zip_central_bytes, name_bytes);
     const std::string where = "zip entry " + in_quotes(name);
     if (zip_u16(fields + 8) & encrypted_flag) fail(where + " is encrypted");
-    if (zip_u16(fields + 10) != 0) {
-      fail(where +
-           " is compressed, and torch.save stores its entries as they are; unpack the archive and "
-           "pack it again with zip -0, or save it again with torch.save");
-    }
+    const bool compressed = zip_u16(fields + 10) != 0;
     uint64_t packed = zip_u32(fields + 20), bytes = zip_u32(fields + 24), header_at = zip_u32(fields + 42);
     read_zip64_extra(std::string_view(fields + zip_central_bytes + name_bytes, extra_bytes), where,
                      {&bytes, &packed, &header_at});
-    if (packed != bytes) fail(where + " has two sizes");
+    if (!compressed && packed != bytes) fail(where + " has two sizes");
     const uint64_t begin = data_offset(name, where, header_at, directory.offset);
-    if (bytes > directory.offset - begin) fail(where + " reaches beyond the data of the file");
-    if (!entries.emplace(name, ZipEntry{begin, bytes, zip_u32(fields + 16)}).second) {
-      fail(where + " is there twice");
+    if (packed > directory.offset - begin) fail(where + " reaches beyond the data of the file");
+    if (entries.stored.count(name) + entries.compressed.count(name) > 0) fail(where + " is there twice");
+    if (compressed) {
+      entries.compressed.insert(name);
+    } else {
+      entries.stored[name] = {begin, bytes, zip_u32(fields + 16)};
     }
-    extents.push_back({header_at, begin + bytes, name});
+    extents.push_back({header_at, begin + packed, name});
     return all;
   }
 
@@ -193,10 +197,25 @@ uint32_t crc_of(uint32_t before, const void* data, size_t bytes) {
 }  // namespace
 
 ZipReader::ZipReader(FileSystem& files, Path path) : files_(files), path_(std::move(path)) {
-  entries_ = DirectoryReader(files_, path_).read();
+  Entries found = DirectoryReader(files_, path_).read();
+  entries_ = std::move(found.stored);
+  compressed_ = std::move(found.compressed);
+}
+
+std::vector<std::string> ZipReader::names() const {
+  std::vector<std::string> all(compressed_.begin(), compressed_.end());
+  for (const auto& [name, entry] : entries_) all.push_back(name);
+  std::sort(all.begin(), all.end());
+  return all;
 }
 
 const ZipEntry* ZipReader::find(const std::string& name) const {
+  if (compressed_.count(name) > 0) {
+    throw FileError(
+        path_.string() + ": zip entry " + in_quotes(name) +
+        " is compressed, and torch.save stores its entries as they are; unpack the archive and pack "
+        "it again with zip -0, or save it again with torch.save");
+  }
   const auto found = entries_.find(name);
   return found == entries_.end() ? nullptr : &found->second;
 }

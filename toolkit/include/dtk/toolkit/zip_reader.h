@@ -1,4 +1,4 @@
-// Entries of a zip archive that are stored without compression, as torch.save and plain archives have them.
+// Entries of a zip archive that are stored without compression, as torch.save stores them.
 //
 // The archive is data from outside: its directory is checked as a whole before any entry is read, and no
 // entry may share a byte with another or with the directory. Zip64 is read. Source of the layout: PKWARE's
@@ -9,7 +9,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <string>
+#include <vector>
 
 namespace dtk {
 
@@ -22,13 +24,16 @@ struct ZipEntry {
 class ZipReader {
  public:
   /// Reads the directory only. `files` must outlive this. Throws FileError naming the file for anything that
-  /// is not such an archive: cut off, compressed, encrypted, overlapping, inconsistent.
+  /// is not such an archive: cut off, encrypted, overlapping, inconsistent.
   ZipReader(FileSystem& files, std::filesystem::path path);
 
-  const std::map<std::string, ZipEntry>& entries() const { return entries_; }
-  /// Null if there is no entry of this name.
+  /// Of all entries, sorted.
+  std::vector<std::string> names() const;
+  /// Null if there is no entry of this name. Throws FileError for one that is compressed.
   const ZipEntry* find(const std::string& name) const;
   const std::filesystem::path& path() const { return path_; }
+
+  // Of entries that find() finds:
 
   /// Fills `data`, which holds the entry's bytes. Throws FileError if its CRC-32 differs.
   void read_all(const std::string& name, void* data) const;
@@ -43,7 +48,8 @@ class ZipReader {
 
   FileSystem& files_;
   const std::filesystem::path path_;
-  std::map<std::string, ZipEntry> entries_;
+  std::map<std::string, ZipEntry> entries_;  // without the compressed ones
+  std::set<std::string> compressed_;
 };
 
 /// Whether the file begins as a zip archive does.

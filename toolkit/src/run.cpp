@@ -112,8 +112,11 @@ class Run {
   /// Of a run that came to its end, with the ledger on.
   std::vector<PolicySaving> savings(const RunResult& result) const {
     if (result.stopped || !result.memory || !result.out_of_memory.empty()) return {};
-    return measure_savings(trainer_, config_, meters_.device(),
-                           {[] { return available_bytes(); }, world_.stop_requested});
+    MemoryReport report = *result.memory;
+    report.policies = measure_savings(trainer_, config_, meters_.device(),
+                                      {[] { return available_bytes(); }, world_.stop_requested});
+    write_report(report);
+    return report.policies;
   }
 
  private:
@@ -226,7 +229,11 @@ class Run {
         {{"step", result.step}, {"seconds", seconds}, {"images_per_second", result.images_per_second}});
     result.memory = meters_.report();
     if (!result.memory) return;
-    write_file_atomically(world_.files, out_ / "memory.json", memory_json(*result.memory));
+    write_report(*result.memory);
+  }
+
+  void write_report(const MemoryReport& report) const {
+    write_file_atomically(world_.files, out_ / "memory.json", memory_json(report));
   }
 
   // The training is complete and saved: that its samples do not fit takes nothing of the report away.

@@ -45,7 +45,7 @@ class Quickstart(StubTreeTest):
                 [f"Run folder:  {out}", f"Sample grid: {out}/samples/grid-0002.png"],
             )
             self.assertNotIn("SYNTHETIC", result.stdout)
-        self.assertTrue(self.called("ninja")[0].endswith(" dit-train dit-sample"))
+        self.assertTrue(self.called("ninja")[0].endswith(" dit-train dit-sample dit-export"))
         self.assertEqual(self.called("cmake"), [], "the second time nothing is configured")
 
     def test_seconds_and_out(self):

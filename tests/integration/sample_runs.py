@@ -244,8 +244,8 @@ class Refusals(SampleTest):
         first = "blocks.1.attn.qkv.weight{0} [48, 16], {0}blocks.1.attn.qkv.bias{0} [48], "
         first += "{0}blocks.1.attn.proj.weight{0} [16, 16], {0}blocks.1.attn.proj.bias{0} [16] and 6 more\n"
         shape = "  of another shape (1): y_embedder.embedding_table.weight is [{}, 16], not [{}, 16]\n"
-        labels = "  The weights know {} labels, the null label included if they were trained with one: "
-        labels += "set model.classes = {}\n"
+        labels = "  The weights' label table has {0} rows: set model.classes = {1}, or {0} with model.class_dropout = 0 "
+        labels += "if none of them is for the null label\n"
         blocks = "  The weights have {} blocks of 16 channels, this model {} of 16; set model.depth and model.hidden, "
         blocks += "or model.name"
         lists = {

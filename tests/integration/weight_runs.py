@@ -113,8 +113,8 @@ class InitFrom(WeightTest):
             FAILURE,
             f"the EMA weights of {LAST} are not those of this model\n"
             "  of another shape (1): y_embedder.embedding_table.weight is [5, 16], not [6, 16]\n"
-            "  The weights know 5 labels, the null label included if they were trained with one: "
-            "set model.classes = 4",
+            "  The weights' label table has 5 rows: set model.classes = 4, or 5 with model.class_dropout = 0 if none "
+            "of them is for the null label",
         )
         self.assertFalse((self.folder / "new").exists())
 

@@ -54,18 +54,13 @@ class Hints {
     Shape file, model;
     if (!both(class_table, 2, file, model) || file[0] == model[0]) return "";
     const int64_t rows = file[0];
-    const bool null_label = options_.class_dropout > 0;
-    std::string text = c10::str("\n  The weights know ", rows,
-                                " labels, the null label included if they were "
-                                "trained with one: ");
-    if (null_label && rows == options_.classes) {
-      return text + c10::str("they have none where model.classes = ", rows, "; set model.class_dropout = 0");
+    std::string text = c10::str("\n  The weights' label table has ", rows, " rows: set model.classes = ");
+    if (options_.class_dropout > 0) {
+      return text + c10::str(rows - 1, ", or ", rows,
+                             " with model.class_dropout = 0 if none of them is for the null label");
     }
-    if (!null_label && rows == options_.classes + 1) {
-      return text + c10::str("they have one where model.classes = ", options_.classes,
-                             "; set model.class_dropout above 0");
-    }
-    return text + c10::str("set model.classes = ", null_label ? rows - 1 : rows);
+    return text + c10::str(rows, ", or ", rows - 1,
+                           " with model.class_dropout above 0 if one of them is for the null label");
   }
 
   std::string positions() const {

@@ -34,7 +34,9 @@ RunConfig custom_from_folder() {
                   .log_every = 7,
                   .checkpoint_every = 11,
                   .keep_checkpoints = 5,
-                  .allow_thread_change = true};
+                  .allow_thread_change = true,
+                  .init_from = "weights \"a\".pt",
+                  .init_key = "model"};
   config.model = {.name = "custom",
                   .depth = 2,
                   .hidden = 24,
@@ -150,6 +152,8 @@ log_every = 10  # default
 checkpoint_every = 0  # default
 keep_checkpoints = 2  # default
 allow_thread_change = false  # default
+init_from = ""  # default
+init_key = ""  # default
 
 [model]
 name = "DiT-S/4"  # configs/base.toml:4

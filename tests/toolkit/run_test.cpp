@@ -378,7 +378,15 @@ TEST_CASE("a disk that fails at any change leaves a run that can be resumed, or 
     INFO("change " << at << " of " << changes);
     World world;
     test::FaultyFileSystem disk(world.files, {.at = at, .is_final = true});
-    CHECK_THROWS_AS(world.run(tiny("out"), "", &disk), FileError);
+    try {
+      world.run(tiny("out"), "", &disk);
+      // All is done and saved but for what is measured at the very end, which is said.
+      const auto& said = world.listener.messages;
+      CHECK(std::any_of(said.begin(), said.end(), [](const std::string& text) {
+        return text.starts_with("memory.json stays without what the policies saved: ");
+      }));
+    } catch (const FileError&) {
+    }
     if (latest_checkpoint(world.files, "out/checkpoints")) {
       CHECK(world.run(tiny("out"), "latest").step == 20);
     } else if (world.files.exists("out/log.jsonl") &&

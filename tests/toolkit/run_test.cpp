@@ -3,6 +3,7 @@
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/run.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "support/catch.h"

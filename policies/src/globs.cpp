@@ -19,15 +19,6 @@ size_t components(std::string_view path) {
   return static_cast<size_t>(std::count(path.begin(), path.end(), '.')) + 1;
 }
 
-std::string nearest(const std::string& pattern, std::vector<std::string> paths) {
-  std::stable_sort(paths.begin(), paths.end(), [&](const std::string& a, const std::string& b) {
-    return edit_distance(pattern, a) < edit_distance(pattern, b);
-  });
-  std::string list;
-  for (size_t i = 0; i < std::min<size_t>(3, paths.size()); ++i) list += (i > 0 ? ", " : "") + paths[i];
-  return list;
-}
-
 }  // namespace
 
 bool glob_matches(std::string_view pattern, std::string_view path) {
@@ -44,12 +35,21 @@ bool matches_any(std::string_view pattern, const std::vector<std::string>& paths
                      [&](const std::string& path) { return glob_matches(pattern, path); });
 }
 
+std::string nearest_paths(std::string_view name, std::vector<std::string> paths) {
+  std::stable_sort(paths.begin(), paths.end(), [&](const std::string& a, const std::string& b) {
+    return edit_distance(name, a) < edit_distance(name, b);
+  });
+  std::string list;
+  for (size_t i = 0; i < std::min<size_t>(3, paths.size()); ++i) list += (i > 0 ? ", " : "") + paths[i];
+  return list;
+}
+
 std::vector<std::string> matching_paths(const std::vector<std::string>& patterns,
                                         const std::vector<std::string>& paths, const std::string& key) {
   for (const std::string& pattern : patterns) {
     if (!matches_any(pattern, paths)) {
       throw PolicyError(key + ": \"" + pattern +
-                        "\" matches no sub-tree of this model; near: " + nearest(pattern, paths));
+                        "\" matches no sub-tree of this model; near: " + nearest_paths(pattern, paths));
     }
   }
   std::vector<std::string> result;

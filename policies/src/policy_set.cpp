@@ -1,3 +1,4 @@
+#include <ATen/core/grad_mode.h>
 #include <dtk/policies/attention.h>
 #include <dtk/policies/checkpoint_policy.h>
 #include <dtk/policies/ema.h>
@@ -7,17 +8,25 @@
 
 #include <utility>
 
+#include "seam_use.h"
+
 namespace dtk::policies {
 namespace {
 
 class Scopes final : public PolicyScope {
  public:
+  explicit Scopes(std::shared_ptr<SeamUse> use) : use_(std::move(use)) {
+    ++use_->scopes_alive;
+    if (at::GradMode::is_enabled()) ++use_->training_scopes;
+  }
   void push(std::unique_ptr<PolicyScope> scope) { scopes_.push_back(std::move(scope)); }
   ~Scopes() override {
     while (!scopes_.empty()) scopes_.pop_back();  // the last begun ends first
+    --use_->scopes_alive;
   }
 
  private:
+  const std::shared_ptr<SeamUse> use_;
   std::vector<std::unique_ptr<PolicyScope>> scopes_;
 };
 
@@ -27,7 +36,8 @@ class Scopes final : public PolicyScope {
 // casts and the attention of its first run.
 PolicySet::PolicySet(const PolicyOptions& options, const Subject& subject, Seam& seam,
                      std::unique_ptr<CopyEngine> engine)
-    : engine_(std::make_unique<SavedTensorEngineGuard>()) {
+    : engine_(std::make_unique<SavedTensorEngineGuard>()), use_(std::make_shared<SeamUse>()) {
+  use_->paths.insert(subject.paths.begin(), subject.paths.end());
   Seam changed = seam;  // what is refused leaves the seam as it was
   changed.run = [inner = std::move(changed.run), named = run_with_module_path()](
                     std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
@@ -49,12 +59,16 @@ PolicySet::PolicySet(const PolicyOptions& options, const Subject& subject, Seam&
       [&] { return std::make_unique<Ema>(options.ema, subject.parameters, std::move(engine)); });
   add(options.checkpoint, "checkpoint",
       [&] { return std::make_unique<CheckpointPolicy>(options.checkpoint, subject.paths); });
-  for (const auto& policy : list_) policy->apply(changed);
+  for (const auto& policy : list_) {
+    policy->apply(changed);
+    if (policy->needs_forward_scope()) use_->needs_scope = policy->name();
+  }
+  changed.run = run_checked(use_, std::move(changed.run));
   seam = std::move(changed);
 }
 
 std::unique_ptr<PolicyScope> PolicySet::forward_scope() {
-  auto scopes = std::make_unique<Scopes>();
+  auto scopes = std::make_unique<Scopes>(use_);
   for (const auto& policy : list_) {
     if (auto scope = policy->forward_scope()) scopes->push(std::move(scope));
   }
@@ -66,6 +80,7 @@ void PolicySet::before_step() {
 }
 
 void PolicySet::after_step() {
+  ++use_->steps;
   for (const auto& policy : list_) policy->after_step();
 }
 
@@ -81,7 +96,13 @@ std::vector<PolicyReport> PolicySet::reports() const {
   const PolicyOptions order;
   PolicyOptions::tables(order, [&](const char* name, const auto&) {
     for (const auto& policy : list_) {
-      if (policy->name() == name) all.push_back(policy->report());
+      if (policy->name() != name) continue;
+      all.push_back(policy->report());
+      if (!policy->needs_steps() || !use_->steps_forgotten()) continue;
+      all.back().active = false;
+      all.back().reason =
+          "without effect: the policies were told of no optimizer step; call step(optimizer), "
+          "or before_step() and after_step() around it";
     }
     for (const PolicyReport& report : off_) {
       if (report.policy == name) all.push_back(report);

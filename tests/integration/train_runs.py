@@ -84,7 +84,7 @@ class DoneRun(ProgramTest):
 
     def test_memory_json_follows_its_schema(self):
         memory = json.loads((self.run_folder / "memory.json").read_text())
-        self.assertEqual(set(memory), {"version", "device", "unit", "peak", "host", "phases"})
+        self.assertEqual(set(memory), {"version", "device", "unit", "peak", "host", "phases", "policies"})
         self.assertEqual((memory["version"], memory["device"], memory["unit"]), (1, "cpu", "bytes"))
         self.assertEqual(memory["host"]["peak_bytes"], 0)
         names = [phase["name"] for phase in memory["phases"]]
@@ -100,6 +100,15 @@ class DoneRun(ProgramTest):
         highest = {phase["name"]: phase for phase in memory["phases"]}[peak["phase"]]
         self.assertEqual(peak["bytes"], max(phase["peak_bytes"] for phase in memory["phases"]))
         self.assertEqual((peak["bytes"], peak["categories"]), (highest["peak_bytes"], highest["categories"]))
+
+    def test_memory_json_says_what_each_policy_saved(self):
+        memory = json.loads((self.run_folder / "memory.json").read_text())
+        policies = {policy["name"]: policy for policy in memory["policies"]}
+        self.assertEqual(list(policies), ["precision", "attention", "ema", "checkpoint"])
+        self.assertTrue(policies["checkpoint"]["active"])
+        self.assertGreater(policies["checkpoint"]["lowers_peak_by"], 0)
+        self.assertEqual(policies["ema"]["lowers_peak_by"], 0)
+        self.assertEqual(policies["ema"]["note"], "")
 
     def test_log_has_a_line_for_each_event(self):
         log = self.log()

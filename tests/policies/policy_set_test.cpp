@@ -223,7 +223,66 @@ TEST_CASE("policy set: a seam that holds policies is refused and left as it was"
   CHECK(error_text<PolicyError>([&] { PolicySet(all_on(), small_subject(), seam); }) ==
         "policies." + taken + " is in this model already; apply each policy once");
   CHECK(seam.policies == names);
+  const at::NoGradGuard no_grad;  // with gradients it would have to be in a forward scope
   CHECK_NOTHROW(seam.run("blocks.0", [](Tensors&& in) { return std::move(in); }, {at::ones({2})}));
+}
+
+TEST_CASE(
+    "policy set: a training pass outside of the forward scope is refused where a policy would miss it") {
+  Seam seam;
+  PolicyOptions options = all_on();
+  const auto run = [&] { seam.run("blocks.0", [](Tensors&& in) { return std::move(in); }, {at::ones({2})}); };
+  SECTION("bf16 would not be on") {
+    PolicySet policies(options, small_subject(), seam);
+    CHECK(error_text<PolicyError>(run) ==
+          "the sub-tree blocks.0 runs outside of PolicySet::forward_scope(), where policies.precision has no "
+          "effect; hold the scope during the forward pass, or switch that policy off");
+    auto scope = policies.forward_scope();
+    CHECK_NOTHROW(run());
+    scope.reset();
+    CHECK_THROWS_AS(run(), PolicyError);
+    const at::NoGradGuard evaluation;
+    CHECK_NOTHROW(run());
+  }
+  SECTION("without a policy that needs it nothing is missed") {
+    options.precision.enabled = Enabled::off;
+    const PolicySet policies(options, small_subject(), seam);
+    CHECK_NOTHROW(run());
+  }
+}
+
+TEST_CASE("policy set: a sub-tree that the policies were not told of is refused") {
+  Seam seam, seam_without_paths;
+  PolicySet policies(all_on(), small_subject(), seam);
+  const auto scope = policies.forward_scope();
+  const SubtreeFn fn = [](Tensors&& in) { return std::move(in); };
+  CHECK(error_text<PolicyError>([&] { seam.run("block.1", fn, {at::ones({2})}); }) ==
+        "the sub-tree block.1 runs through the seam, but the policies were not told of it; add it to "
+        "Subject.paths (near: blocks.1, blocks.0, final_layer)");
+  const PolicySet none(all_off(), {at::kCPU, small_subject().parameters, {}}, seam_without_paths);
+  CHECK(error_text<PolicyError>([&] { seam_without_paths.run("stem", fn, {at::ones({2})}); }) ==
+        "the sub-tree stem runs through the seam, but the policies were not told of it; add it to "
+        "Subject.paths, which is empty");
+}
+
+TEST_CASE("policy set: an EMA that hears of no step is reported as without effect") {
+  Seam seam;
+  PolicyOptions options = all_off();
+  options.precision.enabled = Enabled::on;
+  options.ema = all_on().ema;
+  PolicySet policies(options, small_subject(), seam);
+  const auto ema = [&] { return policies.reports()[2]; };
+  policies.forward_scope().reset();
+  CHECK(ema().active);  // before the first step nothing is known
+  policies.forward_scope().reset();
+  CHECK_FALSE(ema().active);
+  CHECK(ema().reason ==
+        "without effect: the policies were told of no optimizer step; call step(optimizer), or before_step() "
+        "and after_step() around it");
+  CHECK(policies.reports()[0].active);
+  policies.before_step();
+  policies.after_step();
+  CHECK(ema().active);
 }
 
 TEST_CASE(
@@ -235,7 +294,7 @@ TEST_CASE(
     outside.push_back(module_path());
     return fn(std::move(inputs));
   };
-  const PolicySet policies(all_on(), small_subject(), seam);
+  PolicySet policies(all_on(), small_subject(), seam);
   const SubtreeFn fn = [&](Tensors&& in) {
     within.push_back(module_path());
     in[0] = in[0].exp().sin();
@@ -243,8 +302,10 @@ TEST_CASE(
   };
   const ModulePathScope around("loss");
   const at::Tensor x = at::ones({2}).requires_grad_(true);
+  auto scope = policies.forward_scope();
   Tensors out = seam.run("blocks.0", fn, {x});
   out = seam.run("blocks.1", fn, std::move(out));
+  scope.reset();
   CHECK(module_path() == "loss");
   CHECK(within == std::vector<std::string>{"blocks.0", "blocks.1"});
   torch::autograd::backward({out[0].sum()}, {});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -83,7 +84,33 @@ std::string memory_json(const MemoryReport& report) {
     add_sums(row, phase.peak);
     json["phases"].push_back(std::move(row));
   }
+  for (const PolicySaving& saving : report.policies) {
+    Json row;
+    row["name"] = saving.report.policy;
+    row["active"] = saving.report.active;
+    row["reason"] = saving.report.reason;
+    row["lowers_peak_by"] = saving.bytes ? Json(*saving.bytes) : Json();
+    row["note"] = saving.note;
+    json["policies"].push_back(std::move(row));
+  }
   return json.dump(1) + "\n";
+}
+
+std::string savings_table(const std::vector<PolicySaving>& savings) {
+  std::string text =
+      "policies, and by how much each lowers the peak of a step (measured by leaving it out)\n";
+  for (const PolicySaving& saving : savings) {
+    const bool raises = saving.bytes.value_or(0) < 0;
+    const std::string bytes = saving.bytes ? readable_bytes(std::abs(*saving.bytes)) : "?";
+    std::string line = "  " + saving.report.policy;
+    line.resize(std::max<size_t>(line.size(), 14), ' ');
+    line += saving.report.active ? "on   " : "off  ";
+    line += pad(raises ? "-" + bytes : bytes, 10) + "   ";
+    if (raises) line += "raises the peak here; ";
+    if (!saving.note.empty()) line += saving.note + "; ";
+    text += line + saving.report.reason + "\n";
+  }
+  return text;
 }
 
 std::string memory_table(const MemoryReport& report) {

@@ -1,6 +1,5 @@
 #include <c10/util/Exception.h>
 #include <dtk/policies/memory_ledger.h>
-#include <dtk/toolkit/memory_report.h>
 #include <dtk/toolkit/policy_savings.h>
 #include <dtk/toolkit/trial_step.h>
 
@@ -89,22 +88,6 @@ std::vector<PolicySaving> measure_savings(const Trainer& trainer, const RunConfi
     savings.push_back(std::move(saving));
   }
   return savings;
-}
-
-std::string savings_table(const std::vector<PolicySaving>& savings) {
-  std::string text =
-      "policies, and by how much each lowers the peak of a step (measured by leaving it out)\n";
-  for (const PolicySaving& saving : savings) {
-    const std::string bytes = !saving.bytes       ? "?"
-                              : *saving.bytes < 0 ? "-" + readable_bytes(-*saving.bytes)
-                                                  : readable_bytes(*saving.bytes);
-    std::string line = "  " + saving.report.policy;
-    line.resize(std::max<size_t>(line.size(), 14), ' ');
-    line += saving.report.active ? "on   " : "off  ";
-    line += std::string(bytes.size() < 10 ? 10 - bytes.size() : 0, ' ') + bytes;
-    text += line + "   " + (saving.note.empty() ? "" : saving.note + "; ") + saving.report.reason + "\n";
-  }
-  return text;
 }
 
 }  // namespace dtk

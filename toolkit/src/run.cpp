@@ -102,10 +102,13 @@ class Run {
   }
 
   /// Of a run that came to its end, with the ledger on.
-  std::vector<PolicySaving> savings(const RunResult& result) const {
+  std::vector<PolicySaving> savings(const RunResult& result) {
     if (result.stopped || !result.memory || !result.out_of_memory.empty()) return {};
-    return measure_savings(trainer_, config_, meters_.device(),
-                           {[] { return available_bytes(); }, world_.stop_requested});
+    MemoryReport report = *result.memory;
+    report.policies = measure_savings(trainer_, config_, meters_.device(),
+                                      {[] { return available_bytes(); }, world_.stop_requested});
+    record_->memory(report);
+    return report.policies;
   }
 
  private:

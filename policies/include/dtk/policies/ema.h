@@ -38,6 +38,7 @@ class Ema final : public Policy {
   void before_step() override;
   /// Averages the parameters' present values in, or lets that begin.
   void after_step() override;
+  bool needs_steps() const override { return true; }
   /// The model's parameters hold the averages until the exchange ends; then the raw weights are back, also
   /// when an exception passes. They trade places, so no second copy is made, except of one parameter at a
   /// time where it is a view or has one. Until the exchange ends, a step, state(), restore() and a second

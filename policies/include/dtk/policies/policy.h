@@ -42,6 +42,10 @@ class Policy {
   void apply(Seam& seam);
   /// Around each forward pass, loss included; ends before backward. Null if there is nothing to change.
   virtual std::unique_ptr<PolicyScope> forward_scope() { return nullptr; }
+  /// True if a training pass outside of forward_scope() is one without the policy.
+  virtual bool needs_forward_scope() const { return false; }
+  /// True if the policy has no effect unless it hears of each optimizer step.
+  virtual bool needs_steps() const { return false; }
   /// Before each optimizer step changes the weights.
   virtual void before_step() {}
   /// After each optimizer step. Reads no value on the host.

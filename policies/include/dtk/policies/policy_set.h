@@ -25,6 +25,8 @@ struct Subject {
   std::vector<std::string> paths;  // the sub-trees that run through the seam, in order of execution
 };
 
+struct SeamUse;
+
 class PolicySet {
  public:
   /// Makes each policy that `options` do not switch off and puts it into `seam`; whatever `seam.run` does
@@ -35,7 +37,8 @@ class PolicySet {
   PolicySet(const PolicyOptions& options, const Subject& subject, Seam& seam,
             std::unique_ptr<CopyEngine> engine = nullptr);
 
-  /// Around each forward pass, loss included; ends before backward.
+  /// Around each forward pass, loss included; ends before backward. A training pass outside of it, and a
+  /// sub-tree of the seam that is none of Subject.paths, end in a PolicyError where a policy would miss them.
   [[nodiscard]] std::unique_ptr<PolicyScope> forward_scope();
   /// Before and after each optimizer step.
   void before_step();
@@ -50,12 +53,13 @@ class PolicySet {
   /// The weights to sample with; null if no policy has any.
   std::unique_ptr<WeightExchange> sampling_weights();
 
-  /// One for each policy, also for those switched off.
+  /// One for each policy, also for those switched off. One that waits for step() in vain is not active.
   std::vector<PolicyReport> reports() const;
   const std::vector<std::unique_ptr<Policy>>& list() const { return list_; }
 
  private:
   std::unique_ptr<SavedTensorEngineGuard> engine_;
+  const std::shared_ptr<SeamUse> use_;  // shared with the seam
   std::vector<std::unique_ptr<Policy>> list_;
   std::vector<PolicyReport> off_;
 };

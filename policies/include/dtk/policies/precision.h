@@ -29,6 +29,7 @@ class Precision final : public Policy {
 
   std::string name() const override { return "precision"; }
   std::unique_ptr<PolicyScope> forward_scope() override;
+  bool needs_forward_scope() const override { return active_; }
   PolicyReport report() const override;
   bool active() const { return active_; }
 

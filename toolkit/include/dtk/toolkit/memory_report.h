@@ -2,26 +2,46 @@
 //
 // memory.json: {"version": 1, "device": "cpu", "unit": "bytes",
 //   "peak": {"bytes", "phase", "categories", "items"}, "host": {"peak_bytes", "categories", "items"},
-//   "phases": [{"name", "peak_bytes", "categories", "items"}]}
+//   "phases": [{"name", "peak_bytes", "categories", "items"}],
+//   "policies": [{"name", "active", "reason", "lowers_peak_by", "note"}]}
 // `categories` maps category to bytes at the instant of that peak and sums to it; `items` maps category to
 // {label: bytes} (module path, operator). Device and host are counted apart: on the CPU the device is the
-// CPU and the host part is empty. Statistics of a GPU allocator know no owners: categories are empty there.
+// CPU and the host part is empty. `policies` is there when a run came to its end: the bytes by which each
+// lowers the peak of a step, negative where it raises it, null with a note where that was not measured.
+// Statistics of a GPU allocator know no owners: categories are empty there.
 #pragma once
 #include <c10/core/Device.h>
 #include <dtk/policies/memory_accounts.h>
+#include <dtk/policies/report.h>
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace dtk {
+
+/// What a policy did for a run (policy_savings.h measures it).
+struct PolicySaving {
+  policies::PolicyReport report;
+  // Bytes by which the policy lowers the peak of a forward and backward pass beside all others of the run, or
+  // that it keeps off the device throughout; nothing where that could not be measured. May be negative.
+  std::optional<int64_t> bytes;
+  std::string note;  // why there are no bytes
+};
 
 struct MemoryReport {
   std::string device;                       // "cpu", "cuda:0"
   std::vector<policies::PhasePeak> phases;  // of the device
   policies::PhasePeak host;                 // highest of the host; empty when training on the CPU
 
+  std::vector<PolicySaving> policies;  // empty until measured
+
   policies::PhasePeak peak() const { return policies::highest(phases); }
 };
+
+/// A table for people, one line a policy.
+std::string savings_table(const std::vector<PolicySaving>& savings);
 
 std::string memory_json(const MemoryReport& report);
 

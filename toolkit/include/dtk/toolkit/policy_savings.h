@@ -1,7 +1,7 @@
 // What each policy saved in a run: the run's own step, measured once with the policy left out.
 #pragma once
 #include <dtk/policies/phase_meter.h>
-#include <dtk/policies/report.h>
+#include <dtk/toolkit/memory_report.h>
 #include <dtk/toolkit/trainer.h>
 
 #include <cstdint>
@@ -11,14 +11,6 @@
 #include <vector>
 
 namespace dtk {
-
-struct PolicySaving {
-  policies::PolicyReport report;
-  // Bytes by which the policy lowers the peak of a forward and backward pass beside all others of the run, or
-  // that it keeps off the device throughout; nothing where that could not be measured. May be negative.
-  std::optional<int64_t> bytes;
-  std::string note;  // why there are no bytes
-};
 
 /// What may keep trial steps from being run; each is asked before each of them, and may be null.
 struct TrialLimits {
@@ -33,8 +25,5 @@ struct TrialLimits {
 /// not fit or fails becomes a note; nothing is thrown.
 std::vector<PolicySaving> measure_savings(const Trainer& trainer, const RunConfig& config,
                                           const policies::PhaseMeter& meter, const TrialLimits& limits = {});
-
-/// A table for people, one line a policy.
-std::string savings_table(const std::vector<PolicySaving>& savings);
 
 }  // namespace dtk

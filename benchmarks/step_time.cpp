@@ -1,0 +1,118 @@
+// One trainer that makes a step whenever a line "step" comes in, for benchmarks/step_time.py, which runs it
+// and PyTorch in turns.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <dtk/policies/guards.h>
+#include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/saved_tensors.h>
+#include <dtk/toolkit/device.h>
+#include <dtk/toolkit/file_system.h>
+#include <dtk/toolkit/memory_meters.h>
+#include <dtk/toolkit/safetensors.h>
+#include <dtk/toolkit/trainer.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <cstdio>
+#include <cxxopts.hpp>
+#include <iostream>
+
+#include "bench_setup.h"
+
+namespace {
+
+using namespace dtk;
+
+// adaLN-zero makes the output of a fresh model 0 whatever its blocks do: a comparison would prove nothing.
+void fill_zeros(const models::Dit& model, const at::Generator& generator) {
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, parameter] : model.parameters()) {
+    if (!parameter.requires_grad() || parameter.any().item<bool>()) continue;
+    at::Tensor(parameter).normal_(0, 0.02, generator);
+  }
+}
+
+// The weights, and what the model makes of one batch: output, and the norm of each gradient of its mean
+// square.
+void write_reference(const std::string& path, const models::Dit& model, int64_t batch, c10::Device device) {
+  const models::DitOptions& shape = model.options();
+  const at::Generator generator = policies::make_generator(at::kCPU, 1);
+  const at::Tensor x = at::randn({batch, shape.channels, shape.image_size, shape.image_size}, generator);
+  const at::Tensor t = at::rand({batch}, generator) * 1000, y = at::arange(batch) % shape.classes;
+  const at::Tensor out = model.forward(x.to(device), t.to(device), y.to(device), /*training=*/false);
+  torch::autograd::backward({out.pow(2).mean()}, {});
+  std::vector<NamedTensor> tensors = {
+      {"reference.x", x}, {"reference.t", t}, {"reference.y", y}, {"reference.out", out.detach()}};
+  for (const auto& [name, parameter] : model.parameters()) {
+    tensors.push_back({"weight." + name, parameter.detach()});
+    if (!parameter.requires_grad()) continue;
+    tensors.push_back({"gradient_norm." + name, parameter.grad().norm()});
+    parameter.mutable_grad().reset();
+  }
+  write_file_atomically(posix_file_system(), path,
+                        [&](WritableFile& file) { write_safetensors(file, tensors); });
+}
+
+void serve(Trainer& trainer, const MemoryMeters& meters, c10::Device device) {
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  SteadyClock clock;
+  for (std::string line; std::getline(std::cin, line);) {
+    if (line == "peak") {
+      std::printf("peak %lld\n", static_cast<long long>(meters.report()->peak().peak.bytes));
+    } else if (line == "step") {
+      const double begin = clock.seconds();
+      trainer.step();
+      if (!device.is_cpu()) guard.synchronizeDevice(device.index());
+      std::printf("ms %.4f\n", 1000 * (clock.seconds() - begin));
+    } else {
+      throw std::invalid_argument("unknown request: " + line);
+    }
+    std::fflush(stdout);
+  }
+}
+
+void run(const cxxopts::ParseResult& parsed) {
+  const c10::Device device = open_device(parsed["device"].as<std::string>());
+  RunConfig config = bench::latent_config(parsed["model"].as<std::string>(), parsed["batch"].as<int64_t>(),
+                                          at::get_num_threads());
+  config.optimizer.clip = 0;
+  config.policies = policies::PolicyOptions::all_off();
+  config.policies.attention = {};
+  const bool bf16 = parsed["bf16"].as<bool>();
+  if (bf16) config.policies.precision.enabled = policies::Enabled::on;
+  const policies::SavedTensorEngineGuard engine;
+  MemoryMeters meters(config.memory, device);
+  SteadyClock clock;
+  Trainer trainer(config, device, bench::latent_data(config, 4096), clock);
+  fill_zeros(trainer.model(), policies::make_generator(device, 2));
+  if (const auto path = parsed["reference"].as<std::string>(); !path.empty())
+    write_reference(path, trainer.model(), config.data.batch, device);
+  std::printf("ready %d\n", at::get_num_threads());
+  std::fflush(stdout);
+  serve(trainer, meters, device);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  cxxopts::Options options("step-time", "Makes a training step for each line \"step\" of its input");
+  options.add_options()("model", "published size", cxxopts::value<std::string>()->default_value("DiT-S/4"))(
+      "batch", "samples of a step", cxxopts::value<int64_t>()->default_value("1"))(
+      "device", "cpu | cuda", cxxopts::value<std::string>()->default_value("cpu"))(
+      "bf16", "under bf16 autocast", cxxopts::value<bool>()->default_value("false"))(
+      "reference", "file for weights and one output", cxxopts::value<std::string>()->default_value(""))(
+      "help", "this text");
+  try {
+    const auto parsed = options.parse(argc, argv);
+    if (parsed.count("help") > 0) {
+      std::printf("%s", options.help().c_str());
+      return 0;
+    }
+    run(parsed);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "step-time: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

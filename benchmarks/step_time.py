@@ -1,0 +1,153 @@
+"""step_time.py PROGRAM: step times of dit-train and of PyTorch, one step of each in turns.
+
+PROGRAM is build/release/benchmarks/step-time. Both sides train the same DiT on 4x32x32 latents from the same weights,
+which the PyTorch side checks first: output and gradients of one batch. Both use rectified flow, fused AdamW without
+clipping, scaled_dot_product_attention, and let gradients go after each step. dit-train has its memory ledger on and the
+attention policy, no other.
+"""
+
+import argparse
+import math
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median, quantiles
+
+EAGER = Path(__file__).with_name("eager_dit.py")
+
+
+class Side:
+    """A process that makes one step when it is asked to."""
+
+    def __init__(self, command: list[str]):
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.threads = self.answer("ready")
+
+    def answer(self, word: str) -> float:
+        line = self.process.stdout.readline().split()
+        if len(line) != 2 or line[0] != word:
+            sys.exit(f"step_time: {self.process.args[0]}: expected '{word} NUMBER', got {line}")
+        return float(line[1])
+
+    def ask(self, request: str, word: str) -> float:
+        self.process.stdin.write(request + "\n")
+        self.process.stdin.flush()
+        return self.answer(word)
+
+    def step(self) -> float:
+        return self.ask("step", "ms")
+
+    def close(self) -> None:
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.wait()
+
+
+def upper_bound(values: list[float]) -> float:
+    """One-sided upper 95 % bound of the median, free of assumptions about the distribution: the smallest order
+    statistic k of n with P(Binomial(n, 1/2) >= k) <= 0.05."""
+    n = len(values)
+    tail, k = 0.0, n + 1
+    while k > 0 and tail + math.comb(n, k - 1) / 2**n <= 0.05:
+        k -= 1
+        tail += math.comb(n, k) / 2**n
+    if k > n:
+        sys.exit(f"step_time: {n} pairs are too few for a bound of 95 %; give at least 5")
+    return sorted(values)[k - 1]
+
+
+def alternate(ours: Side, theirs: Side, pairs: int, warmup: int) -> tuple[list[float], list[float]]:
+    times = ([], [])
+    for pair in range(-warmup, pairs):
+        # Who goes first changes, as whoever follows finds the other's caches and clock rate.
+        sides = [(0, ours), (1, theirs)] if pair % 2 == 0 else [(1, theirs), (0, ours)]
+        for index, side in sides:
+            ms = side.step()
+            if pair >= 0:
+                times[index].append(ms)
+    return times
+
+
+def spread(values: list[float]) -> str:
+    low, _, high = quantiles(values, n=4)
+    return f"{low:.3f} to {high:.3f}"
+
+
+def compare(arguments, model: str, batch: int, folder: str) -> float:
+    reference = f"{folder}/{model.replace('/', '-')}-{batch}.safetensors"
+    common = ["--model", model, "--batch", str(batch), "--device", arguments.device]
+    if arguments.bf16:
+        common.append("--bf16")
+    eager = [sys.executable, str(EAGER), *common, "--reference", reference]
+    ours = Side([arguments.program, *common, "--reference", reference])
+    theirs = Side(eager + (["--compile"] if arguments.compile else []))
+    Path(reference).unlink()
+    if ours.threads != theirs.threads:
+        sys.exit(f"step_time: {ours.threads} threads against {theirs.threads}")
+    a, b = alternate(ours, theirs, arguments.pairs, arguments.warmup)
+    ratios = [x / y for x, y in zip(a, b)]
+    bound = upper_bound(ratios)
+    print(
+        f"| {model} | {batch} | {median(a):.1f} | {median(b):.1f} | {median(ratios):.3f} | {bound:.3f} "
+        f"| {spread(ratios)} | {1e3 * batch / median(a):.1f} | {ours.ask('peak', 'peak') / 2**20:.1f} |",
+        flush=True,
+    )
+    ours.close()
+    theirs.close()
+    return bound
+
+
+def first_step(command: list[str]) -> float:
+    """Seconds from the start of the process to the end of its first step."""
+    begin = time.perf_counter()
+    side = Side(command)
+    side.step()
+    seconds = time.perf_counter() - begin
+    side.close()
+    return seconds
+
+
+def compare_start(arguments) -> None:
+    common = ["--model", arguments.models[0], "--batch", "1", "--device", arguments.device]
+    ours, theirs = [], []
+    for _ in range(arguments.starts):
+        ours.append(first_step([arguments.program, *common]))
+        theirs.append(first_step([sys.executable, str(EAGER), *common]))
+    print(
+        f"\nstart of the process to the end of the first step ({arguments.models[0]}, batch 1, "
+        f"{arguments.starts} pairs): {median(ours):.2f} s ({min(ours):.2f} to {max(ours):.2f}), "
+        f"PyTorch {median(theirs):.2f} s ({min(theirs):.2f} to {max(theirs):.2f})"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program")
+    parser.add_argument("--models", nargs="+", default=["DiT-S/4", "DiT-B/4"])
+    parser.add_argument("--batches", nargs="+", type=int, default=[1, 16])
+    parser.add_argument("--pairs", type=int, default=21)
+    parser.add_argument("--warmup", type=int, default=3, help="pairs that are not counted")
+    parser.add_argument("--starts", type=int, default=5, help="pairs of fresh processes; 0: none")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--bf16", action="store_true", help="both sides under bf16 autocast")
+    parser.add_argument("--compile", action="store_true", help="the other side under torch.compile")
+    parser.add_argument("--limit", type=float, help="fail when an upper bound of the ratio is above this")
+    arguments = parser.parse_args()
+    print("| model | batch | dit-train, ms | PyTorch, ms | ratio, median | upper 95 % bound | middle half | images/s "
+          "| peak MiB |")
+    print("|---|---:|---:|---:|---:|---:|---|---:|---:|", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        bounds = [compare(arguments, model, batch, folder) for model in arguments.models
+                  for batch in arguments.batches]
+    if arguments.starts > 0:
+        compare_start(arguments)
+    if arguments.limit is not None and max(bounds) > arguments.limit:
+        print(f"step_time: an upper bound is {max(bounds):.3f}, above {arguments.limit}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -104,7 +104,7 @@ class TestsRun(StubTreeTest):
             result.stdout, r"tests/run: \d+ s \(set-up \d+ s, build \d+ s, tests \d+ s\): passed\n$"
         )
         self.assertTrue(self.called("ctest")[0].endswith(" -R loader test"))
-        self.assertEqual(self.installs(), ["--no-cache-dir torch==2.11.0"])
+        self.assertEqual(self.installs()[0], "--no-cache-dir torch==2.11.0")
 
     def test_help_installs_and_builds_nothing(self):
         for option in ("--help", "-h"):

@@ -65,12 +65,13 @@ class Torch(StubTreeTest):
         "--no-cache-dir --no-deps torch==2.11.0 nvidia-cuda-runtime==13.0.96.* nvidia-cuda-cupti==13.0.85.*"
     )
     FULL = "--no-cache-dir torch==2.11.0"
+    TESTS = "--no-cache-dir --no-deps numpy==2.2.6 protobuf==6.33.1 absl-py==2.3.1 tensorboard==2.20.0"
 
     def test_each_level_is_installed_once(self):
         for level, expected in (
             ("runtime", [self.RUNTIME]),
             ("runtime", []),
-            ("full", [self.FULL]),
+            ("full", [self.FULL, self.TESTS]),
             ("full", []),
             ("runtime", []),
         ):
@@ -123,8 +124,18 @@ class Torch(StubTreeTest):
             result = self.run_command(
                 "-c", "source cmake/setup.sh; setup full; echo $torch_library", **environment
             )
-            self.assertEqual(result.stdout, f"{mine}/lib/libtorch_cpu.so\n")
-            self.assertEqual(self.installs(), [])
+            self.assertEqual(result.stdout.splitlines()[-1], f"{mine}/lib/libtorch_cpu.so")
+            self.assertEqual(self.installs(), [self.TESTS])
+            (self.tree / ".deps/test-wheels.stamp").unlink()
+
+    def test_the_packages_of_the_tests_are_installed_again_where_they_may_be_lost(self):
+        self.setup_command("full")
+        for lost in (".deps/test-wheels.stamp", ".deps/venv/bin/python"):
+            (self.tree / lost).unlink()
+            self.setup_command("full")
+            self.assertEqual(self.installs(), [self.TESTS])
+        self.setup_command("full")
+        self.assertEqual(self.installs(), [])
 
     def test_a_wrong_torch_prefix(self):
         result = self.setup_command("full", TORCH_PREFIX="/none")

@@ -30,7 +30,7 @@ std::string error_of_set(const std::string& override) {
 }
 
 const std::string all_tables =
-    "[train], [model], [data], [diffusion], [optimizer], [schedule], [sample], [memory], "
+    "[train], [model], [data], [diffusion], [optimizer], [schedule], [sample], [memory], [log], "
     "[policies.precision], [policies.attention], [policies.ema], [policies.checkpoint]";
 
 }  // namespace

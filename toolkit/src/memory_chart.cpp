@@ -19,17 +19,6 @@ std::string percent(double part) {
   return text;
 }
 
-std::vector<Category> used_categories(const std::vector<PhasePeak>& phases) {
-  std::vector<Category> used;
-  for (int i = 0; i < policies::kCategories; ++i) {
-    const auto category = static_cast<Category>(i);
-    const bool any = std::any_of(phases.begin(), phases.end(),
-                                 [&](const PhasePeak& phase) { return phase.peak.of(category) > 0; });
-    if (any) used.push_back(category);
-  }
-  return used;
-}
-
 struct Unit {
   const char* name;
   double bytes;
@@ -83,8 +72,10 @@ std::string bar_axis(const std::vector<double>& ticks, const Unit& unit) {
   std::string text = "<div class=\"bar-axis\"><div>";
   const std::vector<std::string> labels = tick_labels(ticks);
   for (size_t i = 0; i < ticks.size(); ++i) {
-    text += "<span style=\"left:" + percent(ticks[i] / ticks.back()) + "%\">" + labels[i] +
-            (i + 1 == ticks.size() ? std::string(" ") + unit.name : "") + "</span>";
+    const bool last = i + 1 == ticks.size();
+    text += "<span style=\"left:" + percent(ticks[i] / ticks.back()) + "%\"" +
+            (last ? " class=\"last\">" : ">") + labels[i] + (last ? std::string(" ") + unit.name : "") +
+            "</span>";
   }
   return text + "</div></div>";
 }

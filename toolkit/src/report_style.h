@@ -33,15 +33,16 @@ dl.about { display: grid; grid-template-columns: max-content 1fr; gap: 2px 16px;
 dl.about dt { color: var(--soft); }
 dl.about dd { margin: 0; overflow-wrap: anywhere; }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(140px, 1fr)); gap: 1px;
-  background: var(--rule); border: 1px solid var(--rule); border-radius: 6px; overflow: hidden; }
-.figures div { background: var(--surface); padding: 12px 14px; }
+  background: var(--surface); border: 1px solid var(--rule); border-radius: 6px; overflow: hidden; }
+.figures div { padding: 12px 14px; box-shadow: 0 0 0 1px var(--rule); }
 .figures span { display: block; font-size: 13px; color: var(--soft); }
 .figures data { font-size: 22px; line-height: 1.3; font-weight: 600; white-space: nowrap; }
 .figures small { display: block; }
 figure { margin: 0; min-width: 0; }
 .pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 420px), 1fr)); gap: 26px 40px; }
 figcaption { display: flex; flex-wrap: wrap; gap: 0 18px; align-items: baseline; margin: 12px 0 10px; }
-.legend { display: flex; flex-wrap: wrap; gap: 2px 16px; margin: 0; font-size: 13px; color: var(--soft); }
+.legend { display: flex; flex-wrap: wrap; gap: 2px 16px; margin: 0; max-width: none; font-size: 13px;
+  color: var(--soft); }
 .key { display: inline-flex; align-items: center; gap: 6px; white-space: nowrap; }
 .key.thin::before, .key.bold::before { content: ""; width: 18px; border-top: 1.5px solid var(--thin); }
 .key.bold::before { border-top: 2.5px solid var(--line); }
@@ -74,6 +75,8 @@ th i[class^="b-"] { margin-right: 7px; }
 .bar-axis { display: grid; grid-template-columns: 96px 1fr 128px; gap: 0 12px; font-size: 12px; color: var(--soft); }
 .bar-axis div { grid-column: 2; position: relative; height: 26px; border-top: 1px solid var(--rule); }
 .bar-axis span { position: absolute; top: 3px; transform: translateX(-50%); white-space: nowrap; }
+.bar-axis span.last { transform: translateX(-100%); }
+.bar-axis span:first-child { transform: none; }
 .bars .legend { margin: 10px 0; }
 .scroll { overflow-x: auto; margin: 10px 0; }
 table { border-collapse: collapse; font-size: 14px; }

@@ -168,7 +168,7 @@ std::filesystem::path RunRecord::report_path() const {
 void RunRecord::write_report(const std::optional<MemoryReport>& memory) {
   if (!config_.log.report) return;
   RunReport report;
-  report.folder = folder_.string();
+  report.folder = folder_.lexically_normal().string();
   report.state = state_;
   report.model = model();
   report.data = facts_.data;

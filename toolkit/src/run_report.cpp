@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <ctime>
+#include <filesystem>
 
 #include "memory_chart.h"
 #include "report_style.h"
@@ -97,7 +98,9 @@ class Page {
   explicit Page(const RunReport& report) : report_(report), history_(report.history) {}
 
   std::string text() const {
-    const std::string name = html_escaped(report_.folder);
+    const std::filesystem::path folder = report_.folder;
+    const std::string name =
+        html_escaped((folder.has_filename() ? folder : folder.parent_path()).filename().string());
     return "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>"
            "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/><title>" +
            name + " - dit-train</title><style>" + style_sheet() + "</style></head>\n<body><main>\n<h1>" +
@@ -118,9 +121,10 @@ class Page {
                (resumes == 1 ? "once" : std::to_string(resumes) + " times") + ", last at step " +
                with_separators(history_.starts().back().step);
     }
-    std::string text = "<dl class=\"about\">" + about("state", report_.state) +
-                       about("model", report_.model) + about("data", report_.data) +
-                       about("device", report_.device) + about("started", begun) + "</dl>";
+    std::string text = "<dl class=\"about\">" + about("folder", report_.folder) +
+                       about("state", report_.state) + about("model", report_.model) +
+                       about("data", report_.data) + about("device", report_.device) +
+                       about("started", begun) + "</dl>";
     if (history_.unreadable_lines() > 0) {
       text += "<p class=\"note\">" + with_separators(history_.unreadable_lines()) +
               " lines of log.jsonl could not be read, as a crash may leave them.</p>";

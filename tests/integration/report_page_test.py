@@ -57,7 +57,8 @@ class ReportPage(ProgramTest):
         last = [line for line in self.log() if line["event"] == "step"][-1]
         self.assertEqual(self.figure(page, "steps"), STEPS)
         self.assertEqual(self.figure(page, "loss"), last["loss"])
-        self.assertEqual(self.figure(page, "speed"), last["images_per_second"])
+        speeds = sorted(line["images_per_second"] for line in self.log() if line["event"] == "step")
+        self.assertEqual(self.figure(page, "speed"), speeds[len(speeds) // 2])
         self.assertEqual(self.figure(page, "peak"), last_peak(self.folder))
 
     def test_draws_each_logged_value_at_its_place(self):

@@ -75,7 +75,7 @@ class DoneRun(ProgramTest):
     def test_says_the_mfu_where_the_peak_is_given(self):
         result = self.train(train__out="other", log__peak_tflops=0.01)
         self.assert_done(result)
-        self.assertRegex(result.stdout, r"\nspeed +\d+ images/s \([^)]*\), MFU \d+\.\d %\n")
+        self.assertRegex(result.stdout, r"\nspeed +\d+ images/s \([^)]*\), MFU \d+(\.\d+)? %\n")
 
     def test_ends_with_what_each_policy_saved(self):
         self.assertRegex(

@@ -33,6 +33,7 @@ RunConfig custom_from_folder() {
                   .accumulate = 4,
                   .log_every = 7,
                   .checkpoint_every = 11,
+                  .sample_every = 13,
                   .keep_checkpoints = 5,
                   .allow_thread_change = true};
   config.model = {.name = "custom",

@@ -36,9 +36,9 @@ TEST_CASE("the memory table says in which unit, what is nothing, and where the p
                    phase("backward", {{Category::parameters, 5 << 20}, {Category::saved, 10}})};
   CHECK(memory_table(report) ==
         "peak memory by phase, MiB of tensors on cpu\n"
-        "phase    peak params saved\n"
-        "build     5.0    5.0     -\n"
-        "backward  5.0    5.0   0.0\n"
+        "phase     peak  params  saved\n"
+        "build      5.0     5.0      -\n"
+        "backward   5.0     5.0    0.0\n"
         "highest: 5.0 MiB in backward\n"
         "largest saved for backward, by module path:\n"
         "        10 B  label of saved\n");

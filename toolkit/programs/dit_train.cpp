@@ -33,7 +33,7 @@ void print_summary(const RunResult& result) {
     const double waiting = 100 * result.exposed_wait_fraction;
     print_line("speed", formatted("%.0f images/s", result.images_per_second) +
                             formatted(" (%.2f %% of the time waiting for data)", waiting) +
-                            (result.mfu ? formatted(", MFU %.1f %%", 100 * *result.mfu) : ""));
+                            (result.mfu ? formatted(", MFU %.3g %%", 100 * *result.mfu) : ""));
   }
   if (result.memory) {
     const auto peak = result.memory->peak();

@@ -7,7 +7,7 @@ inline constexpr char report_style[] = R"css(
 :root {
   color-scheme: light dark;
   --page: #fbfbfa; --surface: #ffffff; --ink: #1c1e21; --soft: #5f656d; --faint: #8b9199; --rule: #e3e5e8;
-  --line: #1f5fbf; --thin: #9dbce6; --dots: #c2410c; --mark: #b42318;
+  --line: #1f5fbf; --thin: #8fb2e2; --dots: #c2410c; --mark: #b42318;
   --parameters: #4477aa; --casts: #88bbdd; --gradients: #ee8833; --optimizer: #8866aa; --ema: #44a29a;
   --saved: #cc5060; --data: #95735c; --temporaries: #d9b430; --scratch: #a8adb3; --other: #e377a8;
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
@@ -13,7 +14,7 @@
 namespace dtk {
 namespace {
 
-constexpr double smoothing_part = 25;  // of a curve's points that the smoothed one averages over
+constexpr size_t smoothing_part = 60;  // of a curve's points, that a smoothed one reaches to each side
 
 std::string format(const char* pattern, double value) {
   char text[64];
@@ -76,6 +77,17 @@ std::string base64(const std::string& bytes) {
 std::string about(const std::string& name, const std::string& value) {
   if (value.empty()) return "";
   return "<dt>" + name + "</dt><dd>" + html_escaped(value) + "</dd>";
+}
+
+// Of a share of 1: "41.2 %", "0.033 %".
+std::string percent(double share) {
+  return format("%.3g %%", 100 * share);
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
 }
 
 // A figure that the page begins with; `id` is for whoever reads the page by program.
@@ -145,11 +157,15 @@ class Page {
         text += figure("validation", "validation loss", validation.loss, format("%.4f", validation.loss),
                        "at step " + with_separators(validation.step));
       }
-      text += figure("speed", "images/s", last.images_per_second, format("%.4g", last.images_per_second),
-                     "over the last interval");
+      const double speed = median(logged(&LoggedStep::images_per_second));
+      text += figure("speed", "images/s", speed, format("%.4g", speed), "median of what was logged");
       if (last.mfu) {
-        text += figure("mfu", "MFU", *last.mfu, format("%.1f %%", 100 * *last.mfu),
-                       "of " + format("%.4g", report_.peak_flops.value_or(0) / 1e12) + " TFLOP/s");
+        std::vector<double> mfu;
+        for (const LoggedStep& step : history_.steps()) {
+          if (step.mfu) mfu.push_back(*step.mfu);
+        }
+        text += figure("mfu", "MFU", median(mfu), percent(median(mfu)),
+                       "of " + format("%.4g", report_.peak_flops.value_or(0) / 1e12) + " TFLOP/s, median");
       }
     }
     if (report_.memory) {
@@ -158,6 +174,12 @@ class Page {
                      readable_bytes(peak.peak.bytes), "tensors, in phase " + peak.name);
     }
     return text + "</div>";
+  }
+
+  std::vector<double> logged(double LoggedStep::*value) const {
+    std::vector<double> values;
+    for (const LoggedStep& step : history_.steps()) values.push_back(step.*value);
+    return values;
   }
 
   std::string training() const {
@@ -187,19 +209,17 @@ class Page {
     const auto loss = [](const LoggedStep& step) { return step.loss; };
     const std::vector<LoggedStep>& steps = history_.steps();
     LineChart chart{.id = "loss", .title = "loss"};
-    const double span = static_cast<double>(steps.size()) / smoothing_part;
-    if (span > 1) {
-      std::vector<double> values;
-      for (const LoggedStep& step : steps) values.push_back(step.loss);
-      values = smoothed(values, span);
+    const size_t half = steps.size() / smoothing_part;
+    if (half > 0) {
+      const std::vector<double> values = smoothed(logged(&LoggedStep::loss), half);
       chart.curves.push_back(curve("training, as logged", Curve::Look::thin, steps, loss));
       Curve smooth{"smoothed", {}, Curve::Look::bold};
       for (size_t i = 0; i < steps.size(); ++i) {
         smooth.points.emplace_back(static_cast<double>(steps[i].step), values[i]);
       }
       chart.curves.push_back(std::move(smooth));
-      chart.note = "Smoothed: exponential moving average over about " + format("%.0f", span) + " of " +
-                   with_separators(static_cast<int64_t>(steps.size())) + " logged values.";
+      chart.note = "Smoothed: mean over " + std::to_string(2 * half + 1) + " of " +
+                   with_separators(static_cast<int64_t>(steps.size())) + " logged values, fewer at the ends.";
     } else {
       chart.curves.push_back(curve("training", Curve::Look::bold, steps, loss));
     }
@@ -299,14 +319,13 @@ class Page {
 
 }  // namespace
 
-std::vector<double> smoothed(const std::vector<double>& values, double span) {
-  const double newest = 2 / (span + 1);
+std::vector<double> smoothed(const std::vector<double>& values, size_t half) {
+  std::vector<double> sums = {0};
+  for (const double value : values) sums.push_back(sums.back() + value);
   std::vector<double> means;
-  double mean = 0;
-  for (const double value : values) {
-    const double weight = std::max(newest, 1 / static_cast<double>(means.size() + 1));
-    mean += weight * (value - mean);
-    means.push_back(mean);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const size_t reach = std::min({half, i, values.size() - 1 - i});
+    means.push_back((sums[i + reach + 1] - sums[i - reach]) / static_cast<double>(2 * reach + 1));
   }
   return means;
 }

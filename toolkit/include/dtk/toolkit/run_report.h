@@ -3,6 +3,7 @@
 #include <dtk/toolkit/memory_report.h>
 #include <dtk/toolkit/run_history.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -31,8 +32,8 @@ struct RunReport {
 /// The page: HTML that is well-formed XML too. Whatever comes from the user is escaped.
 std::string report_html(const RunReport& report);
 
-/// The exponential moving average of `values` over about `span` (>= 1) of them: weight 2 / (span + 1) for the
-/// newest, begun as the plain mean of what is there.
-std::vector<double> smoothed(const std::vector<double>& values, double span);
+/// The mean of each value with up to `half` values on either side, the same number on both: so a curve that
+/// falls is not shifted, and its ends stay.
+std::vector<double> smoothed(const std::vector<double>& values, size_t half);
 
 }  // namespace dtk

@@ -1,4 +1,4 @@
-"""report_browser_test.py DIT_TRAIN PYTHON: a browser shows report.html as it is meant, at 400 and at 1400 pixels.
+"""report_browser_test.py DIT_TRAIN: a browser shows report.html as it is meant, at 400 and at 1400 pixels.
 
 The report is put into frames of a page whose script measures them and leaves the figures in its own document, which
 headless Chromium prints. Skipped where there is no Chromium.

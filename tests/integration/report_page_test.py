@@ -1,4 +1,4 @@
-"""report_page_test.py DIT_TRAIN PYTHON: report.html is well-formed, refers to nothing, and says what the run's files say."""
+"""report_page_test.py DIT_TRAIN: report.html is well-formed, refers to nothing, and says what the run's files say."""
 
 import json
 import re

@@ -1,6 +1,6 @@
-"""tensorboard_test.py DIT_TRAIN PYTHON: TensorBoard itself reads the event files of runs.
+"""tensorboard_test.py DIT_TRAIN: TensorBoard itself reads the event files of runs.
 
-PYTHON is an interpreter that has the package tensorboard; cmake/setup.sh full installs it.
+For an interpreter that has the package tensorboard; cmake/setup.sh full installs it.
 """
 
 import json
@@ -14,7 +14,6 @@ import programs
 from png import read_chunks
 from programs import STEPS, ProgramTest
 
-PYTHON = ""
 READER = r"""
 import json, sys
 from base64 import b64encode
@@ -43,7 +42,7 @@ TAGS = {
 class TensorBoard(ProgramTest):
     def read(self, run: str = "run") -> dict:
         folder = str(self.folder / run / "tensorboard")
-        result = subprocess.run([PYTHON, "-B", "-c", READER, folder], capture_output=True, text=True, timeout=120)
+        result = subprocess.run([sys.executable, "-B", "-c", READER, folder], capture_output=True, text=True, timeout=120)
         self.assertEqual(result.returncode, 0, result.stderr)
         return json.loads(result.stdout)
 
@@ -106,7 +105,5 @@ class TensorBoard(ProgramTest):
 
 
 if __name__ == "__main__":
-    programs.TRAIN, PYTHON = Path(sys.argv[1]).resolve(), sys.argv[2]
-    if not Path(PYTHON).exists():
-        sys.exit(f"tensorboard_test: {PYTHON} does not exist; bash cmake/setup.sh full installs it")
+    programs.TRAIN = Path(sys.argv[1]).resolve()
     unittest.main(argv=sys.argv[:1])

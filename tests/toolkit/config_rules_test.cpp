@@ -133,6 +133,15 @@ TEST_CASE("config rules: a memory budget needs the ledger") {
             .config.memory.ledger == false);
 }
 
+TEST_CASE("config rules: a key of weights needs weights to begin with") {
+  CHECK(error_in(runnable, {"train.init_key=ema"}) ==
+        "--set train.init_key=ema: train.init_key has no use without train.init_from, whose weights it "
+        "chooses; remove it, or set train.init_from");
+  const auto train = read(runnable, {"train.init_from=a.pt", "train.init_key=model"}).config.train;
+  CHECK(train.init_from == "a.pt");
+  CHECK(train.init_key == "model");
+}
+
 TEST_CASE("config rules: the precision on a CPU is read only where the default decides") {
   const std::string decides =
       "policies.precision.cpu decides what policies.precision.enabled = \"default\" means, which is true "

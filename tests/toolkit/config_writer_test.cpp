@@ -35,7 +35,9 @@ RunConfig custom_from_folder() {
                   .checkpoint_every = 11,
                   .sample_every = 13,
                   .keep_checkpoints = 5,
-                  .allow_thread_change = true};
+                  .allow_thread_change = true,
+                  .init_from = "weights \"a\".pt",
+                  .init_key = "model"};
   config.model = {.name = "custom",
                   .depth = 2,
                   .hidden = 24,
@@ -154,6 +156,8 @@ checkpoint_every = 0  # default
 sample_every = 0  # default
 keep_checkpoints = 2  # default
 allow_thread_change = false  # default
+init_from = ""  # default
+init_key = ""  # default
 
 [model]
 name = "DiT-S/4"  # configs/base.toml:4

@@ -89,6 +89,10 @@ class Rules {
 
   // Keys that were written and that other keys make meaningless.
   void check_use() const {
+    if (!config_.train.init_key.empty() && config_.train.init_from.empty()) {
+      fail("train.init_key", "train.init_key has no use without train.init_from, whose weights it chooses; " +
+                                 removal({"train.init_key"}) + ", or set train.init_from");
+    }
     if (config_.memory.budget && !config_.memory.ledger) {
       fail("memory.budget", "memory.budget needs the ledger, and memory.ledger = false; remove one of them");
     }

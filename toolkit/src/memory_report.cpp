@@ -50,7 +50,8 @@ std::string largest(const MemorySums& sums, Category category, size_t count) {
   });
   std::string text;
   for (size_t i = 0; i < std::min(count, rows.size()); ++i) {
-    text += "  " + pad(readable_bytes(rows[i].first), 10) + "  " + rows[i].second + "\n";
+    text += "  " + pad(readable_bytes(rows[i].first), 10) + "  " +
+            (rows[i].second.empty() ? "(outside of any)" : rows[i].second) + "\n";
   }
   return text;
 }
@@ -128,6 +129,15 @@ std::string aligned(const std::vector<std::vector<std::string>>& rows) {
     text += "\n";
   }
   return text;
+}
+
+// Null if none has any. The highest peak may be where nothing of the category is alive, as in the optimizer.
+const PhasePeak* phase_with_most(const std::vector<PhasePeak>& phases, Category category) {
+  const PhasePeak* most = nullptr;
+  for (const PhasePeak& phase : phases) {
+    if (phase.peak.of(category) > (most == nullptr ? 0 : most->peak.of(category))) most = &phase;
+  }
+  return most;
 }
 
 }  // namespace
@@ -212,10 +222,12 @@ std::string memory_table(const MemoryReport& report) {
   std::string text = std::string("peak memory by phase, ") + unit.name + " of tensors on " + report.device +
                      "\n" + aligned(rows) + "highest: " + readable_bytes(peak.peak.bytes) + " in " +
                      peak.name + "\n";
-  const std::string saved = largest(peak.peak, Category::saved, 5);
-  if (!saved.empty()) text += "largest saved for backward, by module path:\n" + saved;
+  if (const PhasePeak* most = phase_with_most(report.phases, Category::saved)) {
+    text += "largest saved for backward, by module path, at the peak of " + most->name + ":\n" +
+            largest(most->peak, Category::saved, 5);
+  }
   const std::string temporaries = largest(peak.peak, Category::temporaries, 3);
-  if (!temporaries.empty()) text += "largest temporaries, by operator:\n" + temporaries;
+  if (!temporaries.empty()) text += "largest temporaries, by operator, in " + peak.name + ":\n" + temporaries;
   if (report.host.peak.bytes > 0)
     text += "host: " + readable_bytes(report.host.peak.bytes) + " of CPU tensors\n";
   return text;

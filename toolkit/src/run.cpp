@@ -14,6 +14,7 @@
 #include <dtk/toolkit/schedule.h>
 #include <dtk/toolkit/trainer.h>
 #include <dtk/toolkit/training_files.h>
+#include <dtk/toolkit/weights.h>
 
 #include <algorithm>
 
@@ -42,14 +43,17 @@ std::string sample_command(const std::filesystem::path& checkpoint, const RunCon
 class Run {
  public:
   Run(const LoadedConfig& loaded, c10::Device device, std::shared_ptr<const DataSource> data,
-      const RunWorld& world)
+      const RunWorld& world, const std::optional<Weights>& initial)
       : loaded_(loaded),
         config_(loaded.config),
         world_(world),
         out_(config_.train.out),
         meters_(config_.memory, device),
         data_(data->description()),
-        trainer_(config_, device, data, world.clock),
+        trainer_(config_, device, data, world.clock,
+                 [&](const models::Dit& model) {
+                   if (initial) load_weights(*initial, model);
+                 }),
         store_(world.files, out_ / checkpoints_folder, config_.train.keep_checkpoints),
         device_(device) {}
 
@@ -107,7 +111,12 @@ class Run {
     MemoryReport report = *result.memory;
     report.policies = measure_savings(trainer_, config_, meters_.device(),
                                       {[] { return available_bytes(); }, world_.stop_requested});
-    record_->memory(report);
+    try {
+      record_->memory(report);
+    } catch (const FileError& error) {  // the one without savings is still there
+      world_.observer.message("memory.json stays without what the policies saved: " +
+                              std::string(error.what()));
+    }
     return report.policies;
   }
 
@@ -314,6 +323,19 @@ std::string decide(LoadedConfig& loaded, c10::Device device, const std::filesyst
   return decide_precision(loaded, device, world.clock, written ? &*written : nullptr);
 }
 
+/// What the user should hear about the weights that a run begins with.
+std::vector<std::string> notes_on_start(const LoadedConfig& loaded, const std::optional<Weights>& initial) {
+  std::vector<std::string> notes;
+  if (initial) {
+    notes.push_back("begins with " + initial->name);
+    const std::string conversion = conversion_note(*initial);
+    if (!conversion.empty()) notes.push_back(conversion);
+  } else if (!loaded.config.train.init_from.empty()) {
+    notes.push_back("train.init_from is where this run once began; it goes on from its checkpoint");
+  }
+  return notes;
+}
+
 }  // namespace
 
 void resolve_threads(LoadedConfig& loaded) {
@@ -331,12 +353,16 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
   std::string decision;
   if (resumed) decision = decide(loaded, device, resume, world);  // the checkpoint's, which is compared below
   RunFolder folder(loaded, resume, world);
-  if (!resumed)
+  std::optional<Weights> initial;
+  if (!resumed) {
+    initial = initial_weights(world.files, loaded);
     decision = decide(loaded, device, resume, world);  // takes time: what is refused is refused first
-  Run run(loaded, device, std::move(data), world);
+  }
+  Run run(loaded, device, std::move(data), world, initial);
   if (resumed) run.load(resume);
   std::vector<std::string> notes = folder.claim();
   if (!decision.empty()) notes.push_back(decision);
+  for (std::string& note : notes_on_start(loaded, initial)) notes.push_back(std::move(note));
   RunResult result = run.train(resumed, notes);
   world.observer.finished(result);
   result.savings = run.savings(result);

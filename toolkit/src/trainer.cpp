@@ -18,7 +18,8 @@ using policies::PhaseScope;
 
 namespace {
 
-models::Dit build_model(const RunConfig& config, c10::Device device) {
+models::Dit build_model(const RunConfig& config, c10::Device device,
+                        const std::function<void(const models::Dit&)>& initialise) {
   OwnerScope owner(Category::parameters, "model");
   models::Dit model(config.model, device,
                     policies::make_generator(device, stream_seed(config.train.seed, "init")));
@@ -31,6 +32,7 @@ models::Dit build_model(const RunConfig& config, c10::Device device) {
     policies::claim(parameter, Category::parameters, label);
     policies::claim_gradient_when_written(parameter, label);
   }
+  if (initialise) initialise(model);
   return model;
 }
 
@@ -51,12 +53,12 @@ class GradientGuard {
 }  // namespace
 
 Trainer::Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<const DataSource> data,
-                 Clock& clock)
+                 Clock& clock, const std::function<void(const models::Dit&)>& initialise)
     : config_(config),
       device_(device),
       data_(std::move(data)),
       clock_(clock),
-      model_(build_model(config, device)),
+      model_(build_model(config, device, initialise)),
       optimizer_(config.optimizer, model_.parameters()),
       policies_(put_policies_in(config.policies, model_)),
       noise_(policies::make_generator(device, stream_seed(config.train.seed, "noise"))),

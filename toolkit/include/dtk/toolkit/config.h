@@ -33,11 +33,13 @@ struct TrainOptions {
   int64_t sample_every = 0;          // steps between sample grids; 0: only at the end
   int64_t keep_checkpoints = 2;      // complete checkpoints kept, newest first
   bool allow_thread_change = false;  // resume with another thread count: no longer bit-equal
+  std::string init_from;  // weights a new run begins with: a file, a checkpoint or a run folder; "": drawn
+  std::string init_key;   // which of the sets in it; "": ema where there is one (weights.h)
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [out, seed, threads, steps, seconds, accumulate, log_every, checkpoint_every, sample_every,
-           keep_checkpoints, allow_thread_change] = self;
+           keep_checkpoints, allow_thread_change, init_from, init_key] = self;
     visit("out", out, "");
     visit("seed", seed, "[0, inf)");
     visit("threads", threads, "[1, 1024]");
@@ -49,6 +51,8 @@ struct TrainOptions {
     visit("sample_every", sample_every, "[0, inf)");
     visit("keep_checkpoints", keep_checkpoints, "[1, inf)");
     visit("allow_thread_change", allow_thread_change, "");
+    visit("init_from", init_from, "");
+    visit("init_key", init_key, "");
   }
   friend bool operator==(const TrainOptions&, const TrainOptions&) = default;
 };

@@ -16,6 +16,7 @@
 #include <dtk/toolkit/optimizer.h>
 #include <dtk/toolkit/sampling.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,7 +43,10 @@ class Trainer {
  public:
   /// Builds model, optimizer and the configured policies on `device`, from train.seed alone. The clock must
   /// outlive the trainer. Throws std::invalid_argument for an impossible model, PolicyError for a policy.
-  Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<const DataSource> data, Clock& clock);
+  /// `initialise`, if given, may change the new model's parameters before the policies see them: an EMA
+  /// begins as a copy of what it leaves. train.init_from is the caller's to read.
+  Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<const DataSource> data, Clock& clock,
+          const std::function<void(const models::Dit&)>& initialise = {});
   ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;

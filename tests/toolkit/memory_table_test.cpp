@@ -2,6 +2,9 @@
 #include <dtk/policies/memory_accounts.h>
 #include <dtk/toolkit/memory_report.h>
 
+#include <algorithm>
+#include <sstream>
+
 #include "support/catch.h"
 
 using namespace dtk;
@@ -56,17 +59,67 @@ MemoryReport report() {
   return report;
 }
 
+size_t widest_line(const std::string& text) {
+  std::istringstream lines(text);
+  size_t widest = 0;
+  for (std::string line; std::getline(lines, line);) widest = std::max(widest, line.size());
+  return widest;
+}
+
 }  // namespace
 
 TEST_CASE("memory table: a row a phase, a column a category in use") {
   const std::string table = memory_table(report());
   CHECK(table.substr(0, table.find("highest: ")) ==
         "peak memory by phase, MiB of tensors on cpu\n"
-        "  phase          peak   parameters    gradients        saved  temporaries\n"
-        "  build           2.0          2.0          0.0          0.0          0.0\n"
-        "  first_step      5.0          2.0          0.0          3.0          0.0\n"
-        "  backward       10.5          2.0          1.0          6.0          1.5\n"
-        "  sample         18.0          2.0          0.0          0.0         16.0\n");
+        "phase       peak  params  grads  saved  temps\n"
+        "build        2.0     2.0      -      -      -\n"
+        "first_step   5.0     2.0      -    3.0      -\n"
+        "backward    10.5     2.0    1.0    6.0    1.5\n"
+        "sample      18.0     2.0      -      -   16.0\n");
+}
+
+TEST_CASE("memory table: 0.0 is little, and a dash is nothing") {
+  MemoryReport report;
+  report.device = "cpu";
+  report.phases = {phase("forward", {{Category::parameters, "model", 5 * kMiB}}),
+                   phase("save", {{Category::parameters, "model", 5 * kMiB}, {Category::data, "batch", 10}})};
+  const std::string table = memory_table(report);
+  CHECK(table.substr(0, table.find("highest: ")) ==
+        "peak memory by phase, MiB of tensors on cpu\n"
+        "phase    peak  params  data\n"
+        "forward   5.0     5.0     -\n"
+        "save      5.0     5.0   0.0\n");
+}
+
+TEST_CASE("memory table: it fits a terminal of 80 columns, whatever the sizes") {
+  for (const int64_t scale : {int64_t{1}, int64_t{1} << 10, kMiB, 20 * kMiB}) {
+    std::vector<Entry> entries;
+    for (int i = 0; i < policies::kCategories; ++i) {
+      entries.push_back({static_cast<Category>(i), "label", 97 * scale});
+    }
+    MemoryReport report;
+    report.device = "cuda:0";
+    report.phases = {phase("first_step", entries), phase("last_batch", entries)};
+    INFO(memory_table(report));
+    CHECK(widest_line(memory_table(report)) < 80);
+  }
+}
+
+TEST_CASE("savings table: long reasons break before 80 columns") {
+  const std::string reason =
+      "training device is the CPU, nothing to move; fp32 average of 51 tensors on cpu, decay 0.995 with "
+      "warm-up";
+  const std::string table = savings_table(
+      {{{"ema", true, reason}, 0, ""}, {{"checkpoint", true, std::string(90, 'x')}, -2048, "a note"}});
+  CHECK(table ==
+        "by how much each policy lowers the peak of a step (measured by leaving it out)\n"
+        "  ema         on          0 B   training device is the CPU, nothing to move;\n"
+        "                                fp32 average of 51 tensors on cpu, decay 0.995\n"
+        "                                with warm-up\n"
+        "  checkpoint  on     -2.0 KiB   raises the peak here; a note;\n"
+        "                                " +
+            std::string(90, 'x') + "\n");
 }
 
 TEST_CASE("memory table: what was saved is listed where most is saved, temporaries at the highest peak") {

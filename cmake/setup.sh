@@ -20,8 +20,8 @@ torch_version=2.11.0
 runtime_wheels=("torch==$torch_version" "nvidia-cuda-runtime==13.0.96.*" "nvidia-cuda-cupti==13.0.85.*")
 full_wheels=("torch==$torch_version")
 # What tests compare files with; full only.
-test_wheels=("safetensors==0.8.0")
-test_packages=(safetensors-0.8.0.dist-info/RECORD)
+test_wheels=(safetensors==0.8.0 numpy==2.2.6 protobuf==6.33.1 absl-py==2.3.1 tensorboard==2.20.0)
+test_packages=({safetensors-0.8.0,numpy-2.2.6,protobuf-6.33.1,absl_py-2.3.1,tensorboard-2.20.0}.dist-info/RECORD)
 # Libraries looked at, below site-packages, to see that an install is still there.
 runtime_files=(torch/lib/libtorch_cpu.so torch/lib/libc10.so)
 cuda_runtime_files=(nvidia/cu13/lib/libcudart.so.13 nvidia/cu13/lib/libcupti.so.13)

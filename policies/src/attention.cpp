@@ -1,4 +1,5 @@
 #include <ATen/SDPBackend.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_sdp_choice.h>
 #include <ATen/ops/dropout.h>
@@ -85,12 +86,23 @@ std::string shape_of(const at::Tensor& q, const std::optional<at::Tensor>& mask,
                   dropout > 0 ? c10::str(", dropout ", dropout) : std::string());
 }
 
-[[noreturn]] void refuse_fallback(const std::string& path, const std::string& what) {
+[[noreturn]] void refuse_fallback(const std::string& path, const std::string& what, double dropout) {
+  const char* const change =
+      dropout > 0
+          ? "set the dropout of attention to 0"
+          : "give q, k and v one dtype, a last dimension without gaps and a mask that needs no gradient, "
+            "and leave LibTorch's fused backends enabled";
   throw PolicyError(
       "policies.attention.enabled = true, but LibTorch has no fused kernel for the attention of " +
-      place(path) + " (" + what +
-      ") and would store its weights; set the dropout of attention to 0, or "
-      "policies.attention.enabled = \"default\", which runs and lists it");
+      place(path) + " (" + what + ") and would store its weights; " + change +
+      ", or set policies.attention.enabled = \"default\", which runs and lists it");
+}
+
+// As autocast will give it to the operator, whose kernel is chosen by what it gets.
+at::Tensor as_computed(at::Tensor tensor) {
+  const c10::DeviceType device = tensor.device().type();
+  if (!at::autocast::is_autocast_enabled(device)) return tensor;
+  return at::autocast::cached_cast(at::autocast::get_autocast_dtype(device), tensor, device);
 }
 
 [[noreturn]] void refuse_direct(const std::string& path, const std::string& what) {
@@ -188,9 +200,13 @@ void AttentionPolicy::put_in(Seam& seam) {
   }
   const bool asked = options_.enabled == Enabled::on;
   seam.attention = [asked, findings = findings_](at::Tensor q, at::Tensor k, at::Tensor v,
-                                                 const std::optional<at::Tensor>& mask, double dropout) {
+                                                 const std::optional<at::Tensor>& added, double dropout) {
+    q = as_computed(std::move(q));
+    k = as_computed(std::move(k));
+    v = as_computed(std::move(v));
+    const auto mask = added ? std::optional(as_computed(*added)) : std::nullopt;
     const bool fused = has_kernel(q, k, v, mask, dropout);
-    if (!fused && asked) refuse_fallback(module_path(), shape_of(q, mask, dropout));
+    if (!fused && asked) refuse_fallback(module_path(), shape_of(q, mask, dropout), dropout);
     findings->called = true;
     if (at::GradMode::is_enabled() && !is_recomputing()) {
       ++findings->calls;

@@ -57,7 +57,8 @@ struct Surroundings {
 };
 
 // Re-creates them; at the end everything is as before, and the casts of this recomputation are freed, which
-// would otherwise outlive the next optimizer step and be stale then.
+// would otherwise outlive the next optimizer step and be stale then. Also within a forward scope that is
+// still alive, where autocast's own nesting frees nothing.
 class SurroundingsScope {
  public:
   explicit SurroundingsScope(const Surroundings& s)
@@ -67,7 +68,10 @@ class SurroundingsScope {
     }
     at::autocast::set_autocast_cache_enabled(s.cache);
   }
-  ~SurroundingsScope() { at::autocast::set_autocast_cache_enabled(cache_); }
+  ~SurroundingsScope() {
+    at::autocast::clear_cache();
+    at::autocast::set_autocast_cache_enabled(cache_);
+  }
   SurroundingsScope(const SurroundingsScope&) = delete;
   SurroundingsScope& operator=(const SurroundingsScope&) = delete;
 
@@ -97,10 +101,6 @@ struct Slot {
   bool needed = true;                            // autograd still holds it
   std::unique_ptr<SavedTensor> value = nullptr;  // between recomputation and use
 };
-
-int64_t version_of(const at::Tensor& tensor) {
-  return tensor.is_inference() ? 0 : tensor._version();  // LibTorch counts none there
-}
 
 std::string describe(at::IntArrayRef sizes, at::ScalarType dtype, c10::Device device) {
   return c10::str(sizes, " ", dtype, " on ", device);
@@ -213,6 +213,10 @@ CheckpointCounts checkpoint_counts() {
 
 CheckpointChain::CheckpointChain() = default;
 CheckpointChain::~CheckpointChain() = default;
+
+int64_t CheckpointChain::tensors_dropped() const {
+  return frame_ == nullptr ? 0 : static_cast<int64_t>(frame_->slots.size());
+}
 
 Tensors CheckpointChain::append(std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
   if (!at::GradMode::is_enabled()) return fn(std::move(inputs));

@@ -3,6 +3,7 @@
 #include <dtk/policies/checkpoint_policy.h>
 #include <dtk/policies/globs.h>
 
+#include <atomic>
 #include <map>
 #include <optional>
 #include <utility>
@@ -34,6 +35,12 @@ void check_count(const char* name, int64_t value, size_t matches) {
                     std::to_string(matches) + "]");
 }
 
+constexpr const char* kNoEffect = "run a chosen sub-tree that keeps tensors for backward";
+
+std::string counted(size_t count, const char* thing) {
+  return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
+}
+
 [[noreturn]] void refuse_statistics(std::string_view path, const std::string& name) {
   throw PolicyError("policies.checkpoint: " + std::string(path) + " updates running statistics (" + name +
                     " in training mode), which would be updated again when it is recomputed; let it ask "
@@ -47,6 +54,11 @@ void check_count(const char* name, int64_t value, size_t matches) {
 struct CheckpointPolicy::OpenSegment {
   size_t number = 0;
   std::unique_ptr<CheckpointChain> chain;
+};
+
+struct CheckpointPolicy::Effect {
+  std::atomic<int64_t> dropped{0};  // tensors that forward passes did not keep
+  bool stepped = false;             // a training step is behind us, so there should be some
 };
 
 // Sub-trees within a sub-tree may be segments too; they end with it, also when it is run again.
@@ -67,7 +79,7 @@ class CheckpointPolicy::Within {
 };
 
 CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::vector<std::string>& paths)
-    : options_(options), open_(std::make_shared<OpenSegment>()) {
+    : options_(options), open_(std::make_shared<OpenSegment>()), effect_(std::make_shared<Effect>()) {
   if (options.keep != "all" && options.keep != "block") {
     throw PolicyError("policies.checkpoint.keep = \"" + options.keep +
                       "\" is not a choice; allowed: all | block");
@@ -105,8 +117,8 @@ CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::
                       " has no effect: with policies.checkpoint.every = " + std::to_string(options.every) +
                       " no two of the chosen sub-trees follow each other; set one of the two to 1");
   }
-  reason_ = "recomputes " + std::to_string(chosen.size()) + " sub-trees in " +
-            std::to_string(segments_.size()) + " segments, from " + segments_.front().front() + " to " +
+  reason_ = "recomputes " + counted(chosen.size(), "sub-tree") + " in " +
+            counted(segments_.size(), "segment") + ", from " + segments_.front().front() + " to " +
             segments_.back().back();
 }
 
@@ -125,7 +137,7 @@ void CheckpointPolicy::put_in(Seam& seam) {
     }
   }
   auto watched = std::make_shared<std::set<std::string, std::less<>>>();  // forward passes with gradients
-  seam.run = [inner = std::move(seam.run), places, open = open_, watched](
+  seam.run = [inner = std::move(seam.run), places, open = open_, watched, effect = effect_](
                  std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
     const auto place = places->find(path);
     if (place == places->end()) return inner(path, fn, std::move(inputs));
@@ -142,7 +154,9 @@ void CheckpointPolicy::put_in(Seam& seam) {
     };
     std::optional<RunningStatisticsWatch> watch;
     if (at::GradMode::is_enabled() && watched->find(path) == watched->end()) watch.emplace();
+    const int64_t before = mine.chain->tensors_dropped();
     Tensors outputs = mine.chain->append(path, nested, std::move(inputs));
+    effect->dropped += mine.chain->tensors_dropped() - before;
     if (watch && !watch->found().empty()) refuse_statistics(path, watch->found());
     if (watch) watched->emplace(path);
     if (!place->second.last) *open = std::move(mine);
@@ -162,7 +176,19 @@ std::unique_ptr<PolicyScope> CheckpointPolicy::forward_scope() {
   return segments_.empty() ? nullptr : std::make_unique<Scope>(open_);
 }
 
+void CheckpointPolicy::before_step() {
+  effect_->stepped = true;
+  if (options_.enabled != Enabled::on || effect_->dropped > 0) return;
+  throw PolicyError("policies.checkpoint.enabled = true, but no forward pass has " + std::string(kNoEffect) +
+                    ", so it has no effect; run the sub-trees of " + segments_.front().front() +
+                    " and so on through the seam, name others in policies.checkpoint.targets, or set "
+                    "policies.checkpoint.enabled = \"default\"");
+}
+
 PolicyReport CheckpointPolicy::report() const {
+  if (!segments_.empty() && effect_->stepped && effect_->dropped == 0) {
+    return {name(), false, "without effect: no forward pass has " + std::string(kNoEffect)};
+  }
   return {name(), !segments_.empty(), reason_};
 }
 

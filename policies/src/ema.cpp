@@ -28,16 +28,22 @@ void check_options(const EmaOptions& options) {
   }
 }
 
-// Both forms move whole stretches of memory: storages trade places, or pieces are copied as they lie.
-void check_parameter(const std::string& name, const at::Tensor& parameter, const at::Device& device) {
-  if (parameter.scalar_type() == at::kFloat && parameter.is_non_overlapping_and_dense() &&
-      parameter.device() == device) {
-    return;
+// Why there can be no average of these; "" if there can. Both forms move whole stretches of memory: storages
+// trade places, or pieces are copied as they lie.
+std::string obstacle(const std::vector<std::string>& names, const std::vector<at::Tensor>& parameters) {
+  if (parameters.empty()) return "the model has no trainable parameter to average";
+  const at::Device device = parameters.front().device();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const at::Tensor& parameter = parameters[i];
+    if (parameter.scalar_type() == at::kFloat && parameter.is_non_overlapping_and_dense() &&
+        parameter.device() == device) {
+      continue;
+    }
+    return c10::str("parameter ", names[i], " is ", parameter.scalar_type(), " with sizes ",
+                    parameter.sizes(), " and strides ", parameter.strides(), " on ", parameter.device(),
+                    "; allowed: Float without gaps on ", device, ", as the first one");
   }
-  throw PolicyError(c10::str("policies.ema: parameter ", name, " is ", parameter.scalar_type(),
-                             " with sizes ", parameter.sizes(), " and strides ", parameter.strides(), " on ",
-                             parameter.device(), "; allowed: Float without gaps on ", device,
-                             ", as the first one; set enabled = false"));
+  return {};
 }
 
 // Nothing else lies in the tensor's storage, and no other tensor sees it.
@@ -75,10 +81,16 @@ Ema::Ema(const EmaOptions& options, const NamedTensors& parameters, std::unique_
     if (!parameter.requires_grad()) continue;
     names_.push_back(name);
     parameters_.push_back(parameter);
-    check_parameter(name, parameter, parameters_.front().device());
   }
-  if (names_.empty()) {
-    throw PolicyError("policies.ema: the model has no trainable parameter to average; set enabled = false");
+  obstacle_ = obstacle(names_, parameters_);
+  if (!obstacle_.empty()) {
+    if (options.enabled == Enabled::on) {
+      throw PolicyError("policies.ema.enabled = true, but " + obstacle_ +
+                        "; change that, or set policies.ema.enabled = false");
+    }
+    names_.clear();
+    parameters_.clear();
+    return;
   }
   const at::Device device = parameters_.front().device();
   const bool nothing_to_move = device.is_cpu() && engine == nullptr;
@@ -128,6 +140,7 @@ void Ema::before_step() {
 void Ema::after_step() {
   refuse_exchanged("a step");
   if (failure_ != nullptr) std::rethrow_exception(failure_);
+  if (!obstacle_.empty()) return;
   const PhaseScope phase("ema");
   if (++updates_ % options_.every != 0) return;
   const double decay = decay_of_update(options_, updates_);
@@ -199,6 +212,7 @@ class Ema::Exchange final : public WeightExchange {
 std::unique_ptr<WeightExchange> Ema::sampling_weights() {
   refuse_exchanged("a second exchange");
   settle();
+  if (!obstacle_.empty()) return nullptr;
   auto exchange = std::make_unique<Exchange>(*this);
   exchange->begin();
   return exchange;
@@ -239,6 +253,7 @@ void Ema::restore(const PolicyState& state) {
 
 PolicyReport Ema::report() const {
   settle();
+  if (!obstacle_.empty()) return {name(), false, "no average: " + obstacle_};
   const at::Device device = parameters_.front().device();
   int64_t shadow = 0;
   for (const at::Tensor& average : averages_) shadow += static_cast<int64_t>(average.nbytes());
@@ -257,7 +272,8 @@ PolicyReport Ema::report() const {
   if (host_->updates() == 0) return report;
   const double per_update = 1e3 / static_cast<double>(host_->updates());
   report.reason += ", " + one_decimal(per_update * host_->ring().hidden_seconds()) + " ms hidden and " +
-                   one_decimal(per_update * host_->ring().exposed_seconds()) + " ms exposed an update";
+                   one_decimal(per_update * host_->ring().exposed_seconds()) +
+                   " ms exposed on the host an update";
   return report;
 }
 

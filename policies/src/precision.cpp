@@ -97,11 +97,11 @@ Precision::Precision(const PrecisionOptions& options, c10::Device device,
     throw PolicyError("policies.precision.cpu = \"" + options.cpu +
                       "\" is not a choice; allowed: probe | bf16 | fp32");
   }
-  const bool asked = options.enabled == Enabled::on;
+  const bool asked = asked_ = options.enabled == Enabled::on;
   const bool supported = supports_bf16(device);
   if (asked && !supported) {
     throw PolicyError(c10::str("policies.precision.enabled = true, but ", device,
-                               " does not compute in bf16; remove it, or use another --device"));
+                               " does not compute in bf16; remove it, or train on another device"));
   }
   if (options.enabled == Enabled::off) {
     reason_ = "fp32: policies.precision.enabled = false";
@@ -126,7 +126,18 @@ Precision::Precision(const PrecisionOptions& options, c10::Device device,
 }
 
 std::unique_ptr<PolicyScope> Precision::forward_scope() {
-  return active_ ? std::make_unique<Bf16Scope>(device_.type()) : nullptr;
+  if (!active_) return nullptr;
+  scoped_ = true;
+  return std::make_unique<Bf16Scope>(device_.type());
+}
+
+void Precision::before_step() {
+  stepped_ = true;
+  if (!asked_ || scoped_) return;
+  throw PolicyError(
+      "policies.precision.enabled = true, but no forward pass ran within forward_scope(), so it has no "
+      "effect; "
+      "hold the scope during the forward pass, or set policies.precision.enabled = \"default\"");
 }
 
 void Precision::put_in(Seam& seam) {
@@ -144,6 +155,9 @@ void Precision::put_in(Seam& seam) {
 }
 
 PolicyReport Precision::report() const {
+  if (active_ && stepped_ && !scoped_) {
+    return {name(), false, "without effect: no forward pass ran within forward_scope()"};
+  }
   return {name(), active_, reason_};
 }
 

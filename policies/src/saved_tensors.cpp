@@ -19,6 +19,10 @@ struct SavedTensorStack::Node final : c10::DebugInfoBase, std::enable_shared_fro
   std::shared_ptr<const Node> below;
 };
 
+int64_t version_of(const at::Tensor& tensor) {
+  return tensor.is_inference() ? 0 : tensor._version();
+}
+
 namespace {
 
 constexpr auto kKind = c10::DebugInfoKind::TEST_INFO_2;  // used by nothing in a released LibTorch
@@ -31,12 +35,12 @@ const SavedTensorStack::Node* current_node() {
 class KeptTensor final : public SavedTensor {
  public:
   explicit KeptTensor(const at::Tensor& tensor)
-      : tensor_(tensor), version_(tensor._version()), path_(module_path()) {}
+      : tensor_(tensor), version_(version_of(tensor)), path_(module_path()) {}
 
   at::Tensor unpack() override {
-    TORCH_CHECK(tensor_._version() == version_, "a tensor ", tensor_.sizes(), " saved for backward",
+    TORCH_CHECK(version_of(tensor_) == version_, "a tensor ", tensor_.sizes(), " saved for backward",
                 path_.empty() ? "" : " in " + path_, " was changed in place afterwards (version ", version_,
-                " when saved, ", tensor_._version(),
+                " when saved, ", version_of(tensor_),
                 " now), so its gradient would be wrong; make that change out of place, or after backward");
     return tensor_;
   }

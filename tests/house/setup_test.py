@@ -65,7 +65,10 @@ class Torch(StubTreeTest):
         "--no-cache-dir --no-deps torch==2.11.0 nvidia-cuda-runtime==13.0.96.* nvidia-cuda-cupti==13.0.85.*"
     )
     FULL = "--no-cache-dir torch==2.11.0"
-    TESTS = "--no-cache-dir --no-deps safetensors==0.8.0"
+    TESTS = (
+        "--no-cache-dir --no-deps safetensors==0.8.0 numpy==2.2.6 protobuf==6.33.1 absl-py==2.3.1 "
+        "tensorboard==2.20.0"
+    )
 
     def test_each_level_is_installed_once(self):
         for level, expected in (

@@ -33,8 +33,10 @@ case "$*" in
   *" install "*)
     [[ -z ${PIP_FAILS:-} ]] || exit 1
     if [[ $* == *safetensors* ]]; then
-      mkdir -p "$site/safetensors-0.8.0.dist-info"
-      echo x >"$site/safetensors-0.8.0.dist-info/RECORD"
+      for package in safetensors-0.8.0 numpy-2.2.6 protobuf-6.33.1 absl_py-2.3.1 tensorboard-2.20.0; do
+        mkdir -p "$site/$package.dist-info"
+        echo x >"$site/$package.dist-info/RECORD"
+      done
       exit
     fi
     mkdir -p "$site/torch/lib"

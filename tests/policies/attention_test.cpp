@@ -100,7 +100,31 @@ TEST_CASE("attention without a kernel is refused where the policy was asked for"
   CHECK(error_of(net, 0.1) ==
         "policies.attention.enabled = true, but LibTorch has no fused kernel for the attention of the model "
         "(q [2, 4, 64, 8] Float on cpu, dropout 0.1) and would store its weights; set the dropout of "
-        "attention to 0, or policies.attention.enabled = \"default\", which runs and lists it");
+        "attention to 0, or set policies.attention.enabled = \"default\", which runs and lists it");
+}
+
+TEST_CASE("the advice of a refusal is of its cause") {
+  Net net(with(Enabled::on));
+  const AttentionBackendGuard no_kernel(
+      {.flash = false, .memory_efficient = false, .cudnn = false, .math = true});
+  CHECK(
+      error_of(net) ==
+      "policies.attention.enabled = true, but LibTorch has no fused kernel for the attention of the model (q "
+      "[2, 4, 64, 8] Float on cpu) and would store its weights; give q, k and v one dtype, a last dimension "
+      "without gaps and a mask that needs no gradient, and leave LibTorch's fused backends enabled, or set "
+      "policies.attention.enabled = \"default\", which runs and lists it");
+}
+
+TEST_CASE("what autocast brings to one dtype is judged by that dtype") {
+  // As where q and k are normalised, in fp32, and v is not.
+  Net net(with(Enabled::on));
+  const at::Tensor v = net.v.detach().to(at::kBFloat16);
+  const at::NoGradGuard no_grad;
+  CHECK_THROWS_AS(net.seam.attention(net.q, net.k, v, std::nullopt, 0.0), PolicyError);
+  const AutocastGuard bf16(at::kCPU, true, at::kBFloat16);
+  at::Tensor out;
+  REQUIRE_NOTHROW(out = net.seam.attention(net.q, net.k, v, std::nullopt, 0.0));
+  CHECK(at::equal(out, at::scaled_dot_product_attention(net.q.detach(), net.k.detach(), v)));
 }
 
 TEST_CASE("by default attention without a kernel runs and is listed with its bytes") {

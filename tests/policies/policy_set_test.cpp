@@ -251,6 +251,48 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("policy set: a policy that was asked for and met nothing in the forward pass is refused") {
+  Seam seam;
+  PolicyOptions options = all_off();
+  const bool in_scope = GENERATE(false, true);
+  CAPTURE(in_scope);
+  SECTION("precision: no scope") {
+    options.precision.enabled = Enabled::on;
+    PolicySet policies(options, small_subject(), seam);
+    if (in_scope) policies.forward_scope().reset();
+    if (in_scope) {
+      CHECK_NOTHROW(policies.before_step());
+      CHECK(policies.reports()[0].active);
+    } else {
+      CHECK(
+          error_text<PolicyError>([&] { policies.before_step(); }) ==
+          "policies.precision.enabled = true, but no forward pass ran within forward_scope(), so it has no "
+          "effect; hold the scope during the forward pass, or set policies.precision.enabled = \"default\"");
+      CHECK_FALSE(policies.reports()[0].active);
+    }
+  }
+  SECTION("checkpoint: no sub-tree, or one that keeps nothing") {
+    options.checkpoint.enabled = Enabled::on;
+    PolicySet policies(options, small_subject(), seam);
+    CHECK(policies.reports()[3].active);
+    auto scope = policies.forward_scope();
+    const at::Tensor x = at::ones({2}).requires_grad_(true);
+    if (in_scope) seam.run("blocks.0", [](Tensors&& in) { return Tensors{in[0] + 1}; }, {x});
+    const char* const text =
+        "policies.checkpoint.enabled = true, but no forward pass has run a chosen sub-tree that keeps "
+        "tensors "
+        "for backward, so it has no effect; run the sub-trees of blocks.0 and so on through the seam, name "
+        "others in policies.checkpoint.targets, or set policies.checkpoint.enabled = \"default\"";
+    CHECK(error_text<PolicyError>([&] { policies.before_step(); }) == text);
+    CHECK_FALSE(policies.reports()[3].active);
+    CHECK(policies.reports()[3].reason ==
+          "without effect: no forward pass has run a chosen sub-tree that keeps tensors for backward");
+    seam.run("blocks.0", [](Tensors&& in) { return Tensors{in[0].exp()}; }, {x});
+    CHECK_NOTHROW(policies.before_step());
+    CHECK(policies.reports()[3].active);
+  }
+}
+
 TEST_CASE("policy set: a sub-tree that the policies were not told of is refused") {
   Seam seam, seam_without_paths;
   PolicySet policies(all_on(), small_subject(), seam);

@@ -173,8 +173,8 @@ TEST_CASE("what the policy decides and says") {
 
 TEST_CASE("a device without bf16 and an end that does not exist are refused") {
   CHECK(error_of(asked(), at::kMeta) ==
-        "policies.precision.enabled = true, but meta does not compute in bf16; remove it, or use another "
-        "--device");
+        "policies.precision.enabled = true, but meta does not compute in bf16; remove it, or train on "
+        "another device");
   CHECK(error_of({}, at::kMeta) == "accepted");
   PrecisionOptions options;
   options.cpu = "fp16";

@@ -1,6 +1,7 @@
 // The stack of saved-tensor layers: order, versions, threads, lifetimes, and gradients that do not change.
 #include <ATen/ATen.h>
 #include <ATen/ThreadLocalState.h>
+#include <c10/core/InferenceMode.h>
 #include <dtk/policies/saved_tensors.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -121,6 +122,17 @@ TEST_CASE("a tensor changed in place after it was saved is refused, as LibTorch 
       Catch::Contains("a tensor [2, 3] saved for backward was changed in place afterwards (version 0 "
                       "when saved, 1 now), so its gradient would be wrong; make that change out of "
                       "place, or after backward"));
+}
+
+TEST_CASE("a tensor made in inference mode, which has no version, is kept") {
+  const SavedTensorEngineGuard engine;
+  at::Tensor constant;
+  {
+    const c10::InferenceMode inference;
+    constant = at::full({2}, 3.0);
+  }
+  CHECK(version_of(constant) == 0);
+  CHECK_NOTHROW(SavedTensorStack::current().pack(constant)->unpack());
 }
 
 TEST_CASE("retain_graph, double backward and dropped graphs leave nothing behind") {

@@ -17,6 +17,7 @@ class Rules {
     check_length();
     check_data();
     check_sampling();
+    check_grids();
     check_use();
   }
 
@@ -112,6 +113,26 @@ class Rules {
       fail("sample.cfg_channels",
            "sample.cfg_channels has no use with sample.guidance = 1, which guides nothing; " +
                removal({"sample.cfg_channels"}) + ", or raise sample.guidance");
+    }
+  }
+
+  // Keys of grids that were written for a run that draws none, or fewer classes than asked for.
+  void check_grids() const {
+    const SampleOptions& sample = config_.sample;
+    if (config_.train.sample_every > 0 && sample.per_class == 0) {
+      fail("train.sample_every", "train.sample_every = " + toml_text(config_.train.sample_every) +
+                                     " has no use with sample.per_class = 0, which draws no samples; " +
+                                     removal({"train.sample_every"}) + ", or raise sample.per_class");
+    }
+    if (sample.classes && sample.per_class == 0) {
+      fail("sample.classes", "sample.classes has no use with sample.per_class = 0, which draws no samples; " +
+                                 removal({"sample.classes"}) + ", or raise sample.per_class");
+    }
+    if (sample.classes && *sample.classes > config_.model.classes) {
+      const std::string classes = toml_text(config_.model.classes);
+      fail("sample.classes", "sample.classes = " + toml_text(*sample.classes) +
+                                 " is more than the model has; allowed: [1, " + classes +
+                                 "] with model.classes = " + classes);
     }
   }
 

@@ -181,12 +181,26 @@ int64_t Trainer::parameter_count() const {
   return count;
 }
 
+// While it lives, no training time passes.
+class Trainer::ClockStop {
+ public:
+  explicit ClockStop(Trainer& trainer) : trainer_(trainer), begun_(trainer.clock_.seconds()) {}
+  ~ClockStop() { trainer_.started_ += trainer_.clock_.seconds() - begun_; }
+  ClockStop(const ClockStop&) = delete;
+  ClockStop& operator=(const ClockStop&) = delete;
+
+ private:
+  Trainer& trainer_;
+  const double begun_;
+};
+
 at::Tensor Trainer::sample_grid(const GoOn& go_on) {
-  PhaseScope phase_scope("sample");
+  const ClockStop clock(*this);
+  const PhaseScope phase_scope("sample");
   const auto exchange = config_.sample.ema ? policies_.sampling_weights() : nullptr;
   const auto policy_scope = policies_.forward_scope();  // after the exchange: casts are of the new weights
   std::vector<int64_t> labels;
-  for (int64_t label = 0; label < config_.model.classes; ++label) {
+  for (int64_t label = 0; label < grid_classes(config_); ++label) {
     labels.insert(labels.end(), static_cast<size_t>(config_.sample.per_class), label);
   }
   return sample(model_, config_.sample, labels, config_.data.batch / config_.train.accumulate, go_on);

@@ -38,7 +38,9 @@ bool recomputing();
 ///
 /// Backward throws c10::Error when an input was changed in place since, or when the recomputation saves other
 /// tensors than forward did; what fn throws while it is recomputed passes unchanged. With retain_graph every
-/// backward recomputes.
+/// backward recomputes. Not noticed: weights changed in place between forward and backward (the recomputation
+/// takes the new ones), and attention backends chosen for forward only. While a segment is recomputed nothing
+/// else may draw from the default generators of its devices.
 Tensors checkpoint(std::string_view path, const SubtreeFn& fn, Tensors&& inputs);
 
 /// Several consecutive sub-trees as one segment: begin with the first, append the next ones. Tensors that one
@@ -53,6 +55,8 @@ class CheckpointChain {
   /// As checkpoint(), as part of this segment. Throws c10::Error when an input that an earlier call returned
   /// was changed in place since: a recomputation would not make that change.
   Tensors append(std::string_view path, const SubtreeFn& fn, Tensors&& inputs);
+  /// Tensors that forward did not keep so far.
+  int64_t tensors_dropped() const;
 
  private:
   struct Frame;

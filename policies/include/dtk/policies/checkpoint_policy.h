@@ -26,6 +26,8 @@ class CheckpointPolicy final : public Policy {
   std::string name() const override { return "checkpoint"; }
   /// At its end a segment that the forward pass left unfinished is closed.
   std::unique_ptr<PolicyScope> forward_scope() override;
+  /// Where the policy was asked for: throws PolicyError if no forward pass so far has saved memory by it.
+  void before_step() override;
   PolicyReport report() const override;
 
   /// The segments, each a list of consecutive paths. A forward pass may leave members out or run them again:
@@ -37,11 +39,13 @@ class CheckpointPolicy final : public Policy {
 
  private:
   struct OpenSegment;
+  struct Effect;
   class Within;
   CheckpointOptions options_;
   std::vector<std::vector<std::string>> segments_;
   std::string reason_;
   const std::shared_ptr<OpenSegment> open_;  // shared with the seam
+  const std::shared_ptr<Effect> effect_;     // likewise
 };
 
 }  // namespace dtk::policies

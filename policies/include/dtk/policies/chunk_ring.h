@@ -61,7 +61,7 @@ class ChunkRing {
   /// Waits until everything posted is consumed.
   void flush();
 
-  /// Time spent in wait_copied().
+  /// Time the training thread spent in wait_copied(). What the device then waits for the copies is not in it.
   double exposed_seconds() const;
   /// Time the ring's thread consumed chunks, less the exposed: work that ran beside the training. Waiting for
   /// copies is no work.

@@ -28,8 +28,9 @@ class Ema final : public Policy {
  public:
   /// Starts as a copy of `parameters`; those that need no gradient are fixed and are not averaged. `engine`
   /// copies from the training device into host memory; by default LibTorch's for a device, none for the CPU.
-  /// Throws PolicyError if an option is out of range, if no parameter is trainable, if one is not fp32 or has
-  /// gaps, or if the average was asked for in host memory with the CPU as training device.
+  /// Throws PolicyError if an option is out of range, or if the average was asked for in host memory with the
+  /// CPU as training device. Where there can be none (no parameter is trainable, one is not fp32, has gaps or
+  /// is on another device), that is an error if it was asked for, else a line in the report.
   Ema(const EmaOptions& options, const NamedTensors& parameters,
       std::unique_ptr<CopyEngine> engine = nullptr);
 
@@ -38,7 +39,7 @@ class Ema final : public Policy {
   void before_step() override;
   /// Averages the parameters' present values in, or lets that begin.
   void after_step() override;
-  bool needs_steps() const override { return true; }
+  bool needs_steps() const override { return obstacle_.empty(); }
   /// The model's parameters hold the averages until the exchange ends; then the raw weights are back, also
   /// when an exception passes. They trade places, so no second copy is made, except of one parameter at a
   /// time where it is a view or has one. Until the exchange ends, a step, state(), restore() and a second
@@ -60,6 +61,7 @@ class Ema final : public Policy {
   std::vector<std::string> names_;
   std::vector<at::Tensor> parameters_;  // in the order of names_
   std::vector<at::Tensor> averages_;    // likewise
+  std::string obstacle_;                // why there is no average; then the policy does nothing
   std::unique_ptr<HostAverage> host_;   // null where the averages live with the parameters
   int64_t updates_ = 0;                 // steps counted
   bool exchanged_ = false;              // a WeightExchange lives

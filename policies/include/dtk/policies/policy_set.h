@@ -37,8 +37,8 @@ class PolicySet {
   PolicySet(const PolicyOptions& options, const Subject& subject, Seam& seam,
             std::unique_ptr<CopyEngine> engine = nullptr);
 
-  /// Around each forward pass, loss included; ends before backward. A training pass outside of it, and a
-  /// sub-tree of the seam that is none of Subject.paths, end in a PolicyError where a policy would miss them.
+  /// Around each forward pass, loss included; ends before backward. A training pass outside of it ends in a
+  /// PolicyError where a policy would miss it, as does every sub-tree that is none of Subject.paths.
   [[nodiscard]] std::unique_ptr<PolicyScope> forward_scope();
   /// Before and after each optimizer step.
   void before_step();

@@ -30,6 +30,8 @@ class Precision final : public Policy {
   std::string name() const override { return "precision"; }
   std::unique_ptr<PolicyScope> forward_scope() override;
   bool needs_forward_scope() const override { return active_; }
+  /// Where the policy was asked for: throws PolicyError if no forward pass so far ran in its scope.
+  void before_step() override;
   PolicyReport report() const override;
   bool active() const { return active_; }
 
@@ -38,7 +40,10 @@ class Precision final : public Policy {
 
  private:
   const c10::Device device_;
+  bool asked_ = false;
   bool active_ = false;
+  bool scoped_ = false;   // a forward scope began
+  bool stepped_ = false;  // an optimizer step
   std::string reason_;
   std::set<std::string, std::less<>> fp32_paths_;
 };

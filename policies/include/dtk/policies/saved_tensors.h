@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
+#include <cstdint>
 #include <memory>
 
 namespace dtk::policies {
@@ -20,6 +21,9 @@ class SavedTensor {
   /// The tensor again; may be called more than once (retain_graph).
   virtual at::Tensor unpack() = 0;
 };
+
+/// The tensor's version, which LibTorch raises with each change in place; 0 where it counts none (inference).
+int64_t version_of(const at::Tensor& tensor);
 
 class SavedTensorStack;
 

@@ -74,9 +74,9 @@ class Trainer {
   double exposed_wait_seconds() const { return loader_->exposed_wait_seconds(); }
   int64_t parameter_count() const;  ///< trainable
 
-  /// Samples (N, C, S, S) on the CPU for labels 0 .. classes - 1, per_class of each, class by class, with the
-  /// [sample] options. Draws come from sample.seed: neither the run's streams nor its weights change.
-  /// Undefined if `go_on` gave up.
+  /// Samples (N, C, S, S) on the CPU for labels 0 .. grid_classes() - 1, per_class of each, class by class,
+  /// with the [sample] options. Draws come from sample.seed: neither the run's streams nor its weights
+  /// change, and the time it takes is none of the training's. Undefined if `go_on` gave up.
   at::Tensor sample_grid(const GoOn& go_on = {});
 
   const models::Dit& model() const { return model_; }
@@ -94,6 +94,7 @@ class Trainer {
   void forward_backward();
   void start_loader();
   const char* phase(const char* name) const;
+  class ClockStop;
 
   const RunConfig config_;
   const c10::Device device_;

@@ -33,10 +33,13 @@ RunConfig custom_from_folder() {
                   .accumulate = 4,
                   .log_every = 7,
                   .checkpoint_every = 11,
+                  .sample_every = 13,
                   .keep_checkpoints = 5,
-                  .validate_every = 13,
+                  .validate_every = 17,
                   .validate_ema = false,  // no EMA below
-                  .allow_thread_change = true};
+                  .allow_thread_change = true,
+                  .init_from = "weights \"a\".pt",
+                  .init_key = "model"};
   config.model = {.name = "custom",
                   .depth = 2,
                   .hidden = 24,
@@ -70,10 +73,12 @@ RunConfig custom_from_folder() {
                    .steps = 10,
                    .guidance = 2.0,
                    .cfg_channels = 3,
+                   .classes = 7,
                    .per_class = 2,
                    .seed = 5,
                    .ema = false};
   config.memory.ledger = false;
+  config.log = {.tensorboard = false, .report = false, .peak_tflops = 312.5};
   config.policies.precision = {
       .enabled = Enabled::off, .cpu = "probe", .fp32 = {"final_layer", "a\"b\\c, d] # e", "x\n"}};
   config.policies.attention.enabled = Enabled::off;
@@ -186,10 +191,13 @@ seconds = 300.0  # configs/base.toml:2
 accumulate = 1  # default
 log_every = 10  # default
 checkpoint_every = 0  # default
+sample_every = 0  # default
 keep_checkpoints = 2  # default
 validate_every = 0  # default
 validate_ema = false  # default
 allow_thread_change = false  # default
+init_from = ""  # default
+init_key = ""  # default
 
 [model]
 name = "DiT-S/4"  # configs/base.toml:4
@@ -247,6 +255,7 @@ steps = 25  # default: usual with euler
 # clip_x0 has no effect: sample.sampler = "euler"
 guidance = 4.0  # default
 cfg_channels = 0  # default
+# classes is not set
 per_class = 8  # default
 seed = 0  # default
 ema = true  # default
@@ -254,6 +263,11 @@ ema = true  # default
 [memory]
 ledger = true  # default
 # budget is not set
+
+[log]
+tensorboard = true  # default
+report = true  # default
+# peak_tflops is not set
 
 [policies.precision]
 enabled = "default"  # default
@@ -381,6 +395,7 @@ TEST_CASE("resume: which keys may change") {
                                                                           "train.seconds",
                                                                           "train.log_every",
                                                                           "train.checkpoint_every",
+                                                                          "train.sample_every",
                                                                           "train.keep_checkpoints",
                                                                           "train.validate_every",
                                                                           "train.validate_ema",
@@ -393,11 +408,15 @@ TEST_CASE("resume: which keys may change") {
                                                                           "sample.clip_x0",
                                                                           "sample.guidance",
                                                                           "sample.cfg_channels",
+                                                                          "sample.classes",
                                                                           "sample.per_class",
                                                                           "sample.seed",
                                                                           "sample.ema",
                                                                           "memory.ledger",
                                                                           "memory.budget",
+                                                                          "log.tensorboard",
+                                                                          "log.report",
+                                                                          "log.peak_tflops",
                                                                           "policies.ema.device",
                                                                           "policies.ema.pinned",
                                                                           "policies.checkpoint.enabled",

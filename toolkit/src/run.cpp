@@ -4,17 +4,20 @@
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/saved_tensors.h>
 #include <dtk/toolkit/checkpoint_store.h>
+#include <dtk/toolkit/device.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/held_out.h>
 #include <dtk/toolkit/memory_meters.h>
 #include <dtk/toolkit/policy_places.h>
 #include <dtk/toolkit/precision_choice.h>
 #include <dtk/toolkit/run.h>
+#include <dtk/toolkit/sampling.h>
 #include <dtk/toolkit/schedule.h>
 #include <dtk/toolkit/streams.h>
 #include <dtk/toolkit/trainer.h>
 #include <dtk/toolkit/training_files.h>
 #include <dtk/toolkit/validation.h>
+#include <dtk/toolkit/weights.h>
 
 #include <algorithm>
 #include <cmath>
@@ -32,9 +35,8 @@ namespace {
 // Draws the grid of a run as it would have been.
 std::string sample_command(const std::filesystem::path& checkpoint, const RunConfig& config,
                            const std::filesystem::path& out) {
-  constexpr int64_t most = 20;  // of a thousand classes nobody wants a grid
   std::string classes;
-  for (int64_t label = 0; label < std::min(most, config.model.classes); ++label) {
+  for (int64_t label = 0; label < grid_classes(config); ++label) {
     classes += (label > 0 ? "," : "") + std::to_string(label);
   }
   return "dit-sample --checkpoint " + checkpoint.string() + " --classes " + classes + " --per-class " +
@@ -52,7 +54,7 @@ std::string four_digits(double value) {
 class Run {
  public:
   Run(const LoadedConfig& loaded, c10::Device device, std::shared_ptr<const DataSource> data,
-      const RunWorld& world)
+      const RunWorld& world, const std::optional<Weights>& initial)
       : loaded_(loaded),
         config_(loaded.config),
         world_(world),
@@ -60,7 +62,10 @@ class Run {
         meters_(config_.memory, device),
         data_(data),
         split_(hold_out(data, config_.data.validation, stream_seed(config_.train.seed, "validation"))),
-        trainer_(config_, device, split_.training, world.clock),
+        trainer_(config_, device, split_.training, world.clock,
+                 [&](const models::Dit& model) {
+                   if (initial) load_weights(*initial, model);
+                 }),
         store_(world.files, out_ / checkpoints_folder, config_.train.keep_checkpoints),
         device_(device) {
     if (split_.held_out) validation_.emplace(config_, device, split_.held_out);
@@ -96,10 +101,10 @@ class Run {
       meters_.check_budget();
       const int64_t step = trainer_.steps();
       if (step % config_.train.log_every == 0) read_and_log();
-      const int64_t validate_every = config_.train.validate_every;
-      if (validate_every > 0 && step % validate_every == 0) validate(result);
-      const int64_t every = config_.train.checkpoint_every;
-      if (every > 0 && step % every == 0 && !trainer_.done()) save();
+      if (is_due(config_.train.validate_every)) validate(result);
+      if (trainer_.done()) break;
+      if (is_due(config_.train.checkpoint_every)) save();
+      if (is_due(config_.train.sample_every)) sample_on_the_way();
     }
     if (trainer_.samples() != mark_.samples) read_and_log();
     const double seconds = trainer_.elapsed_seconds() - first_second - validation_seconds_;
@@ -107,16 +112,18 @@ class Run {
     result.step = trainer_.steps();
     result.trained_steps = result.step - first_step;
     result.loss = scalars_.loss;
+    result.seconds = seconds;
     if (seconds > 0) {
       result.images_per_second = static_cast<double>(trainer_.samples() - first_sample) / seconds;
       result.exposed_wait_fraction = trainer_.exposed_wait_seconds() / seconds;
+      result.mfu = record_->mfu(result.images_per_second);
     }
     finish(result, seconds);
     return result;
   }
 
   /// Of a run that came to its end, with the ledger on.
-  std::vector<PolicySaving> savings(const RunResult& result) const {
+  std::vector<PolicySaving> savings(const RunResult& result) {
     if (result.stopped || !result.memory || !result.out_of_memory.empty()) return {};
     MemoryReport report = *result.memory;
     report.policies = measure_savings(trainer_, config_, meters_.device(),
@@ -137,6 +144,7 @@ class Run {
     double seconds = 0;
   };
 
+  bool is_due(int64_t every) const { return every > 0 && trainer_.steps() % every == 0; }
   bool stop_requested() const { return world_.stop_requested && world_.stop_requested(); }
 
   RunResult nothing_trained() const {
@@ -147,15 +155,18 @@ class Run {
   }
 
   void announce(bool resumed, const std::vector<std::string>& notes) {
-    record_.emplace(world_.files, out_);
-    record_->start(resumed, {.step = trainer_.steps(),
+    record_.emplace(config_,
+                    RunFacts{.config = print_config(loaded_),
+                             .data = data_->description(),
                              .device = device_.str(),
+                             .device_name = device_name(device_),
                              .threads = *config_.train.threads,
                              .parameters = trainer_.parameter_count(),
-                             .data = data_->description(),
+                             .policies = trainer_.policies().reports(),
                              .samples = split_.training->size(),
                              .held_out = config_.data.validation,
-                             .remarks = data_->remarks()});
+                             .remarks = data_->remarks()},
+                    world_, resumed, trainer_.steps());
     world_.observer.message(print_config(loaded_));
     announce_data();
     world_.observer.message("device: " + device_.str());
@@ -266,7 +277,7 @@ class Run {
     PhaseScope phase("save");
     last_checkpoint_ =
         save_training(store_, trainer_, print_config(loaded_), static_cast<int>(*config_.train.threads));
-    record_->checkpoint(trainer_.steps(), last_checkpoint_);
+    record_->checkpoint(trainer_.steps(), last_checkpoint_, meters_.report());
     meters_.check_budget();
   }
 
@@ -279,9 +290,9 @@ class Run {
     } else if (config_.sample.per_class > 0) {
       try_sample_grid(result);
     }
-    record_->end(stopped, result.step, seconds, result.images_per_second);
     result.memory = meters_.report();
-    if (result.memory) record_->memory(*result.memory);
+    result.report = record_->report_path();
+    record_->end(stopped, result.step, seconds, result.images_per_second, result.memory);
   }
 
   // The training is complete and saved: that its samples do not fit takes nothing of the report away.
@@ -299,28 +310,51 @@ class Run {
   }
 
   void sample_grid(RunResult& result) {
-    const PhaseScope phase("sample");
-    if (config_.model.channels != 1 && config_.model.channels != 3) {
-      world_.observer.message("no sample grid: samples of " + std::to_string(config_.model.channels) +
-                              " channels are not images; use dit-sample --out FILE.safetensors");
-      return;
-    }
-    record_->prepare_samples();
-    world_.observer.message("sampling " + std::to_string(config_.model.classes * config_.sample.per_class) +
-                            " images in " + std::to_string(config_.sample.steps) + " steps");
-    const at::Tensor samples = trainer_.sample_grid([this](int64_t done, int64_t steps) {
-      if (stop_requested()) return false;
-      world_.observer.sampling(done + 1, steps);
-      return true;
-    });
+    const at::Tensor samples = draw();
     if (!samples.defined()) {
       result.stopped = true;
       result.next_step = "the training is complete, its samples were not made; make them with " +
                          sample_command(last_checkpoint_, config_, record_->samples_path(trainer_.steps()));
       return;
     }
-    result.samples = record_->samples(trainer_.steps(), samples, config_.sample.per_class);
+    result.samples = keep(samples);
+  }
+
+  // A stop while they are drawn is heeded by the loop of the training.
+  void sample_on_the_way() try {
+    const at::Tensor samples = draw();
+    if (samples.defined()) keep(samples);
+  } catch (const c10::OutOfMemoryError& error) {
+    const std::string text = error.what_without_backtrace();
+    throw Error(ExitCode::memory,
+                text.substr(0, text.find('\n')) + "; the samples of step " +
+                    std::to_string(trainer_.steps()) + " do not fit beside the training; last checkpoint: " +
+                    (last_checkpoint_.empty() ? "none" : last_checkpoint_.string()) +
+                    "; lower sample.per_class or sample.classes, raise memory.budget if it is set, or set "
+                    "train.sample_every = 0");
+  }
+
+  at::Tensor draw() {
+    const PhaseScope phase("sample");
+    record_->prepare_samples();
+    world_.observer.message("sampling " + std::to_string(grid_classes(config_) * config_.sample.per_class) +
+                            " images in " + std::to_string(config_.sample.steps) + " steps");
+    return trainer_.sample_grid([this](int64_t done, int64_t steps) {
+      if (stop_requested()) return false;
+      world_.observer.sampling(done + 1, steps);
+      return true;
+    });
+  }
+
+  std::filesystem::path keep(const at::Tensor& samples) {
+    const PhaseScope phase("sample");
+    const std::filesystem::path path = record_->samples(trainer_.steps(), samples);
+    if (config_.model.channels != 1 && config_.model.channels != 3) {
+      world_.observer.message("samples of " + std::to_string(config_.model.channels) +
+                              " channels are latents, not images: written to " + path.string());
+    }
     meters_.check_budget();
+    return path;
   }
 
   const LoadedConfig& loaded_;
@@ -357,6 +391,19 @@ std::string decide(LoadedConfig& loaded, c10::Device device, const std::filesyst
   return decide_precision(loaded, device, world.clock, written ? &*written : nullptr);
 }
 
+/// What the user should hear about the weights that a run begins with.
+std::vector<std::string> notes_on_start(const LoadedConfig& loaded, const std::optional<Weights>& initial) {
+  std::vector<std::string> notes;
+  if (initial) {
+    notes.push_back("begins with " + initial->name);
+    const std::string conversion = conversion_note(*initial);
+    if (!conversion.empty()) notes.push_back(conversion);
+  } else if (!loaded.config.train.init_from.empty()) {
+    notes.push_back("train.init_from is where this run once began; it goes on from its checkpoint");
+  }
+  return notes;
+}
+
 }  // namespace
 
 void resolve_threads(LoadedConfig& loaded) {
@@ -374,12 +421,16 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
   std::string decision;
   if (resumed) decision = decide(loaded, device, resume, world);  // the checkpoint's, which is compared below
   RunFolder folder(loaded, resume, world);
-  if (!resumed)
+  std::optional<Weights> initial;
+  if (!resumed) {
+    initial = initial_weights(world.files, loaded);
     decision = decide(loaded, device, resume, world);  // takes time: what is refused is refused first
-  Run run(loaded, device, std::move(data), world);
+  }
+  Run run(loaded, device, std::move(data), world, initial);
   if (resumed) run.load(resume);
   std::vector<std::string> notes = folder.claim();
   if (!decision.empty()) notes.push_back(decision);
+  for (std::string& note : notes_on_start(loaded, initial)) notes.push_back(std::move(note));
   RunResult result = run.train(resumed, notes);
   world.observer.finished(result);
   result.savings = run.savings(result);

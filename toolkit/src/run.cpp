@@ -24,6 +24,7 @@
 #include <cstdio>
 
 #include "run_folder.h"
+#include "run_lines.h"
 #include "run_record.h"
 
 namespace dtk {
@@ -31,24 +32,6 @@ namespace dtk {
 using policies::PhaseScope;
 
 namespace {
-
-// Draws the grid of a run as it would have been.
-std::string sample_command(const std::filesystem::path& checkpoint, const RunConfig& config,
-                           const std::filesystem::path& out) {
-  std::string classes;
-  for (int64_t label = 0; label < grid_classes(config); ++label) {
-    classes += (label > 0 ? "," : "") + std::to_string(label);
-  }
-  return "dit-sample --checkpoint " + checkpoint.string() + " --classes " + classes + " --per-class " +
-         std::to_string(config.sample.per_class) + (config.sample.ema ? "" : " --raw") + " --out " +
-         out.string();
-}
-
-std::string four_digits(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.4f", value);
-  return text;
-}
 
 // One run; its members are what the steps of the run share.
 class Run {
@@ -168,7 +151,7 @@ class Run {
                              .remarks = data_->remarks()},
                     world_, resumed, trainer_.steps());
     world_.observer.message(print_config(loaded_));
-    announce_data();
+    for (const std::string& line : data_lines(*data_, split_)) world_.observer.message(line);
     world_.observer.message("device: " + device_.str());
     for (const std::string& note : notes) world_.observer.message(note);
     if (resumed) {
@@ -184,22 +167,6 @@ class Run {
       world_.observer.message("policy " + report.policy + ": " + (report.active ? "on" : "off") + ", " +
                               report.reason + (held > 0 ? " (holds " + readable_bytes(held) + ")" : ""));
     }
-  }
-
-  void announce_data() const {
-    world_.observer.message("data: " + data_->description());
-    const DataRemarks remarks = data_->remarks();
-    if (remarks.synthetic) world_.observer.message("SYNTHETIC: the samples were made up by a program");
-    if (remarks.skipped > 0) {
-      world_.observer.message(remarks.skipped == 1 ? "skipped 1 corrupt file:"
-                                                   : "skipped " + std::to_string(remarks.skipped) +
-                                                         " corrupt files, among them:");
-      for (const std::string& reason : remarks.reasons) world_.observer.message("  " + reason);
-    }
-    if (!split_.held_out) return;
-    world_.observer.message("validation: " + std::to_string(split_.held_out->size()) +
-                            " samples are held out, " + std::to_string(split_.training->size()) +
-                            " are trained on");
   }
 
   [[noreturn]] void stop_at_non_finite() const {
@@ -254,15 +221,8 @@ class Run {
     const double loss = *measured;
     meters_.check_budget();
     const int64_t step = trainer_.steps();
-    if (!std::isfinite(loss)) {
-      throw Error(ExitCode::failure, "the validation loss at step " + std::to_string(step) +
-                                         " is infinite or NaN, with weights that are finite; train in fp32: "
-                                         "policies.precision.enabled = false");
-    }
     record_->validation(step, loss);
-    world_.observer.message("validation at step " + std::to_string(step) + ": loss " + four_digits(loss) +
-                            " (" + std::to_string(validation_->samples()) + " samples" +
-                            (config_.train.validate_ema ? ", EMA weights)" : ")"));
+    world_.observer.message(validation_line(step, loss, validation_->samples(), config_.train.validate_ema));
     result.validation_loss = loss;
     result.held_out = validation_->samples();
     validated_step_ = step;

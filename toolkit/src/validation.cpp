@@ -10,6 +10,7 @@
 #include <dtk/toolkit/validation.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace dtk {
 namespace {
@@ -63,7 +64,12 @@ std::optional<double> Validation::loss_sync(const models::Dit& model, policies::
         objective_->loss(denoiser, batch.images.to(device_), batch.labels.to(device_), noise);
     sum.add_(loss, static_cast<double>(count));
   }
-  return sum.item<double>() / static_cast<double>(samples());
+  const double loss = sum.item<double>() / static_cast<double>(samples());
+  if (std::isfinite(loss)) return loss;
+  throw Error(
+      ExitCode::failure,
+      "the validation loss is infinite or NaN, with samples that are finite; if the training loss is not, "
+      "train in fp32: policies.precision.enabled = false");
 }
 
 }  // namespace dtk

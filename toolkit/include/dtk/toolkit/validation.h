@@ -25,7 +25,8 @@ class Validation {
   /// same at every call, from a stream of their own, so losses compare between steps of a run; they change
   /// with the micro-batch. Weights, generators and the order of the training data stay what they are. In
   /// memory phase "validate". Nothing if `go_on`, asked before each micro-batch, gave up. Throws what the
-  /// data source throws; ConfigError for train.validate_ema without an EMA.
+  /// data source throws; ConfigError for train.validate_ema without an EMA, Error for a loss
+  /// that is not finite.
   std::optional<double> loss_sync(const models::Dit& model, policies::PolicySet& policies,
                                   const std::function<bool()>& go_on = {}) const;
 

@@ -19,10 +19,6 @@
 #include <dtk/toolkit/validation.h>
 #include <dtk/toolkit/weights.h>
 
-#include <algorithm>
-#include <cmath>
-#include <cstdio>
-
 #include "run_folder.h"
 #include "run_lines.h"
 #include "run_record.h"

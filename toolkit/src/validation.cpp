@@ -66,10 +66,9 @@ std::optional<double> Validation::loss_sync(const models::Dit& model, policies::
   }
   const double loss = sum.item<double>() / static_cast<double>(samples());
   if (std::isfinite(loss)) return loss;
-  throw Error(
-      ExitCode::failure,
-      "the validation loss is infinite or NaN, with samples that are finite; if the training loss is not, "
-      "train in fp32: policies.precision.enabled = false");
+  throw Error(ExitCode::failure,
+              "the validation loss is infinite or NaN, and its samples are finite; train in fp32 "
+              "(policies.precision.enabled = false) or with a lower optimizer.lr");
 }
 
 }  // namespace dtk

@@ -5,6 +5,8 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <dtk/policies/guards.h>
+#include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/phase_meter.h>
 #include <dtk/policies/saved_tensors.h>
 #include <dtk/toolkit/device.h>
 #include <dtk/toolkit/memory_meters.h>
@@ -57,6 +59,23 @@ void synchronize(c10::Device device) {
   if (!device.is_cpu()) at::accelerator::synchronizeDevice(device.index());
 }
 
+// Bytes that autograd keeps from a forward pass for its backward pass: what is alive at the forward pass's
+// end. The sums at the forward phase's peak would be of an earlier moment, where an operator's temporaries
+// stood highest.
+class SavedMeter final : public policies::PhaseMeter {
+ public:
+  std::string enter_phase(std::string_view name) override {
+    if (phase_ == "forward") bytes_ = policies::cpu_accounts().live().of(policies::Category::saved);
+    return std::exchange(phase_, name);
+  }
+  std::vector<policies::PhasePeak> phases() const override { return {}; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  std::string phase_;
+  int64_t bytes_ = 0;  // of the last forward pass that ended
+};
+
 // Outside of LibTorch's memory, which is being measured.
 Gradients copied_gradients(const Trainer& trainer) {
   Gradients all;
@@ -84,6 +103,8 @@ Row measure(const RunConfig& config, c10::Device device, const std::shared_ptr<c
   row.gradients = gradients_of(config, device, data);
   SteadyClock clock;
   const MemoryMeters meters(config.memory, device);
+  SavedMeter saved;
+  const policies::PhaseMeterRegistration registration(saved);
   Trainer trainer(config, device, data, clock);
   randomise(trainer, device);
   for (int64_t step = 0; step <= steps; ++step) {
@@ -97,9 +118,7 @@ Row measure(const RunConfig& config, c10::Device device, const std::shared_ptr<c
   row.peak = report.peak().peak.bytes;
   row.phase = report.peak().name;
   row.host = report.host.peak.bytes;
-  for (const policies::PhasePeak& phase : report.phases) {
-    if (phase.name == "forward") row.saved = phase.peak.of(policies::Category::saved);
-  }
+  row.saved = saved.bytes();
   for (const policies::PolicyReport& policy : trainer.policies().reports()) {
     if (policy.policy == "ema") row.ema = policy;
   }
@@ -140,6 +159,17 @@ std::string compared(const Gradients& seen, const Gradients& reference) {
   return text;
 }
 
+// Of all bits of the gradients, for programs that compare rows with each other (FNV-1a).
+std::string digest(const Gradients& gradients) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const std::vector<float>& values : gradients) {
+    for (const float value : values) hash = (hash ^ std::bit_cast<uint32_t>(value)) * 0x100000001b3u;
+  }
+  char text[20];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
+  return text;
+}
+
 std::string size_text(int64_t bytes, bool plain) {
   if (plain) return std::to_string(bytes);
   char text[32];
@@ -153,10 +183,12 @@ void print_row(const Combination& on, const Row& row, const Gradients& reference
   const auto [least, most] = std::minmax_element(row.milliseconds.begin(), row.milliseconds.end());
   // A device's allocator knows no owners.
   const std::string saved = device.is_cpu() ? size_text(row.saved, plain) : "not measured";
-  std::printf("| %s | %s | %s | %s | %s | %s | %s | %s | %.0f (%.0f-%.0f) | %s |\n", word(on.precision),
+  std::printf("| %s | %s | %s | %s | %s | %s | %s | %s | %.0f (%.0f-%.0f) | %s |", word(on.precision),
               word(on.attention), word(on.ema), word(on.checkpoint), size_text(row.peak, plain).c_str(),
               row.phase.c_str(), saved.c_str(), size_text(row.host, plain).c_str(),
               bench::median(row.milliseconds), *least, *most, compared(row.gradients, reference).c_str());
+  if (plain) std::printf(" %s |", digest(row.gradients).c_str());
+  std::printf("\n");
   std::fflush(stdout);
 }
 
@@ -196,8 +228,8 @@ void run(const Arguments& arguments) {
   const char* const unit = arguments.bytes ? "bytes" : "MiB";
   std::printf(
       "\n| precision | attention | EMA | checkpoint | peak %s | phase | saved %s | host %s | step ms | "
-      "gradients |\n|---|---|---|---|---:|---|---:|---:|---:|---|\n",
-      unit, unit, unit);
+      "gradients |%s\n|---|---|---|---|---:|---|---:|---:|---:|---|%s\n",
+      unit, unit, unit, arguments.bytes ? " bits |" : "", arguments.bytes ? "---|" : "");
   policies::PolicyReport ema;
   for (int bits = 0; bits < 16; ++bits) {
     const Combination on{(bits & 8) != 0, (bits & 4) != 0, (bits & 2) != 0, (bits & 1) != 0};
@@ -219,8 +251,8 @@ int main(int argc, char** argv) {
       "batch", "samples of a step", cxxopts::value<int64_t>()->default_value("16"))(
       "steps", "timed steps of each combination", cxxopts::value<int64_t>()->default_value("5"))(
       "depth", "blocks; 0: the published number", cxxopts::value<int64_t>()->default_value("0"))(
-      "bytes", "print bytes instead of MiB")("device", "auto, cpu, cuda or cuda:i",
-                                             cxxopts::value<std::string>()->default_value("auto"))(
+      "bytes", "print bytes instead of MiB, and a digest of the gradients' bits")(
+      "device", "auto, cpu, cuda or cuda:i", cxxopts::value<std::string>()->default_value("auto"))(
       "help", "this text");
   try {
     const auto parsed = options.parse(argc, argv);

@@ -1,4 +1,4 @@
-# cmake --install: headers, static libraries and the CMake package of dtk::policies and dtk::models. The two
+# cmake --install: headers, static libraries and the CMake package of dtk::policies and dtk::models. The
 # programs are a component of their own: --component programs.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -22,4 +22,4 @@ install(FILES "${CMAKE_BINARY_DIR}/dtkConfig.cmake" "${CMAKE_BINARY_DIR}/dtkConf
               cmake/DtkTorch.cmake
         DESTINATION "${DTK_PACKAGE_DIR}" COMPONENT libraries)
 
-install(TARGETS dit-train dit-sample COMPONENT programs EXCLUDE_FROM_ALL)
+install(TARGETS dit-train dit-sample dit-export COMPONENT programs EXCLUDE_FROM_ALL)

@@ -30,17 +30,19 @@ function(dtk_find_torch)
   cmake_parse_arguments(ARG "" "" "HINTS" ${ARGN})
   dtk_stock_torch(library)
   if(NOT library)
+    unset(dtk_torch_cpu_file)  # the caller's, which would count as found
     set(given "${TORCH_PREFIX}")
     if(NOT given)
       set(given "$ENV{TORCH_PREFIX}")
     endif()
+    # NO_CACHE: with the result in the cache another TORCH_PREFIX for the same build folder would be ignored.
     if(given)  # taken or refused, never passed over
-      find_library(DTK_TORCH_CPU torch_cpu HINTS "${given}" PATH_SUFFIXES lib NO_DEFAULT_PATH)
+      find_library(dtk_torch_cpu_file torch_cpu HINTS "${given}" PATH_SUFFIXES lib NO_DEFAULT_PATH NO_CACHE)
     else()
-      find_library(DTK_TORCH_CPU torch_cpu HINTS ${CMAKE_PREFIX_PATH} ${ARG_HINTS}
-                   PATH_SUFFIXES lib NO_CMAKE_SYSTEM_PATH)
+      find_library(dtk_torch_cpu_file torch_cpu HINTS ${CMAKE_PREFIX_PATH} ${ARG_HINTS}
+                   PATH_SUFFIXES lib NO_CMAKE_SYSTEM_PATH NO_CACHE)
     endif()
-    set(library "${DTK_TORCH_CPU}")
+    set(library "${dtk_torch_cpu_file}")
   endif()
   if(NOT library)
     return()

@@ -3,7 +3,7 @@
 # Sourced by examples/quickstart and tests/run, which call `setup runtime` or `setup full`; the same alone:
 # `bash cmake/setup.sh full`. System packages apart, everything goes to .deps/ in the checkout.
 #   runtime  torch and the two CUDA libraries that libtorch_cpu.so is linked to: enough without a GPU
-#   full     the torch wheel with all it depends on
+#   full     the torch wheel with all it depends on, and the Python packages that tests read files with
 # Environment: TORCH_PREFIX or CMAKE_PREFIX_PATH with a LibTorch: that one is used and no wheel installed.
 # After `setup`, torch_library holds the path of libtorch_cpu.so and python the interpreter to use.
 # shellcheck shell=bash disable=SC2034  # torch_library and python are for the caller
@@ -19,6 +19,9 @@ torch_version=2.11.0
 # The versions that torch 2.11.0 asks for, by way of its dependency cuda-toolkit 13.0.2.
 runtime_wheels=("torch==$torch_version" "nvidia-cuda-runtime==13.0.96.*" "nvidia-cuda-cupti==13.0.85.*")
 full_wheels=("torch==$torch_version")
+# What tests compare files with; full only.
+test_wheels=(safetensors==0.8.0 numpy==2.2.6 protobuf==6.33.1 absl-py==2.3.1 tensorboard==2.20.0)
+test_packages=({safetensors-0.8.0,numpy-2.2.6,protobuf-6.33.1,absl_py-2.3.1,tensorboard-2.20.0}.dist-info/RECORD)
 # Libraries looked at, below site-packages, to see that an install is still there.
 runtime_files=(torch/lib/libtorch_cpu.so torch/lib/libc10.so)
 cuda_runtime_files=(nvidia/cu13/lib/libcudart.so.13 nvidia/cu13/lib/libcupti.so.13)
@@ -222,6 +225,18 @@ setup_torch() {  # LEVEL
   torch_installed "$level" || install_torch "$level"
 }
 
+# After torch_installed, whose folder they go to. Whoever brings a LibTorch of their own has no such folder.
+setup_test_packages() {
+  local package missing=no
+  [[ -z $(existing_libtorch) ]] || return 0
+  for package in "${test_packages[@]}"; do
+    [[ -s ${torch_library%/torch/lib/*}/$package ]] || missing=yes
+  done
+  [[ $missing == yes ]] || return 0
+  say "installing ${test_wheels[*]}"
+  pip_install --no-deps "${test_wheels[@]}"
+}
+
 # --- all of it ------------------------------------------------------------------------------------------
 
 setup() {  # LEVEL
@@ -235,6 +250,7 @@ setup() {  # LEVEL
   setup_system_packages
   find_python
   setup_torch "$1"
+  [[ $1 == runtime ]] || setup_test_packages
   if [[ -n ${setup_lock:-} ]]; then exec {setup_lock}>&-; fi
 }
 

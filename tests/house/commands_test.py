@@ -45,7 +45,7 @@ class Quickstart(StubTreeTest):
                 [f"Run folder:  {out}", f"Sample grid: {out}/samples/grid-0002.png"],
             )
             self.assertNotIn("SYNTHETIC", result.stdout)
-        self.assertTrue(self.called("ninja")[0].endswith(" dit-train dit-sample"))
+        self.assertTrue(self.called("ninja")[0].endswith(" dit-train dit-sample dit-export"))
         self.assertEqual(self.called("cmake"), [], "the second time nothing is configured")
 
     def test_seconds_and_out(self):
@@ -104,7 +104,9 @@ class TestsRun(StubTreeTest):
             result.stdout, r"tests/run: \d+ s \(set-up \d+ s, build \d+ s, tests \d+ s\): passed\n$"
         )
         self.assertTrue(self.called("ctest")[0].endswith(" -R loader test"))
-        self.assertEqual(self.installs(), ["--no-cache-dir torch==2.11.0"])
+        torch, packages = self.installs()
+        self.assertEqual(torch, "--no-cache-dir torch==2.11.0")
+        self.assertTrue(packages.startswith("--no-cache-dir --no-deps safetensors==0.8.0 "), packages)
 
     def test_help_installs_and_builds_nothing(self):
         for option in ("--help", "-h"):

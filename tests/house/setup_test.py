@@ -65,12 +65,16 @@ class Torch(StubTreeTest):
         "--no-cache-dir --no-deps torch==2.11.0 nvidia-cuda-runtime==13.0.96.* nvidia-cuda-cupti==13.0.85.*"
     )
     FULL = "--no-cache-dir torch==2.11.0"
+    TESTS = (
+        "--no-cache-dir --no-deps safetensors==0.8.0 numpy==2.2.6 protobuf==6.33.1 absl-py==2.3.1 "
+        "tensorboard==2.20.0"
+    )
 
     def test_each_level_is_installed_once(self):
         for level, expected in (
             ("runtime", [self.RUNTIME]),
             ("runtime", []),
-            ("full", [self.FULL]),
+            ("full", [self.FULL, self.TESTS]),
             ("full", []),
             ("runtime", []),
         ):
@@ -87,6 +91,14 @@ class Torch(StubTreeTest):
         self.assertIn("setup: error: pip could not install", result.stderr)
         self.setup_command("runtime")
         self.assertEqual(self.installs(), [self.RUNTIME])
+
+    def test_packages_of_tests_are_installed_beside_an_older_torch(self):
+        self.setup_command("full")
+        shutil.rmtree(self.tree / ".deps/venv/lib/python3.11/site-packages/safetensors-0.8.0.dist-info")
+        self.assertEqual(self.setup_command("runtime").returncode, 0)
+        self.assertEqual(self.installs(), [])
+        self.assertEqual(self.setup_command("full").returncode, 0)
+        self.assertEqual(self.installs(), [self.TESTS])
 
     def test_a_lost_library_is_installed_again(self):
         self.setup_command("runtime")

@@ -35,6 +35,14 @@ add_library(torch INTERFACE IMPORTED)
 add_subdirectory("{example}" own)
 """
 
+# Says which LibTorch dtk's package took.
+ASK = """\
+find_package(dtk 0.1 REQUIRED)
+get_target_property(libraries dtk::torch INTERFACE_LINK_LIBRARIES)
+string(REGEX REPLACE "/lib/libtorch_cpu.*" "" root "${libraries}")
+message(STATUS "dtk found LibTorch in ${root};")
+"""
+
 
 def work() -> Path:
     return Path(BUILD).resolve() / "tests/install_test"
@@ -99,7 +107,7 @@ class Install(unittest.TestCase):
         result = run("cmake", "--install", BUILD, "--prefix", place, "--component", "programs")
         self.assertEqual(result.returncode, 0, result.stderr)
         files = sorted(path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_file())
-        self.assertEqual(files, ["bin/dit-sample", "bin/dit-train"])
+        self.assertEqual(files, ["bin/dit-export", "bin/dit-sample", "bin/dit-train"])
         self.assertEqual(run(place / "bin/dit-train", "--help").returncode, 0)
 
 
@@ -130,6 +138,16 @@ class OwnNetwork(unittest.TestCase):
         self.assertIn("attention on: fused kernels, no weights are stored\n", attention)
         self.assertIn("attention on: fused kernels, no weights are stored\n", defaults)
         self.assertIn("checkpoint on: recomputes 5 sub-trees in 5 segments, from blocks.0", defaults)
+
+    def test_the_readme_states_the_peaks_that_the_program_prints(self):
+        printed = run(own_network() / "own_network", env={**os.environ, "OMP_NUM_THREADS": "1"}).stdout
+        peaks = [int(value) for value in re.findall(r"peak: (\d+) bytes", printed)]
+        text = (ROOT / "README.md").read_text()
+        table = re.search(r"^\| policies, `OMP_NUM_THREADS=1 build/own/own_network` \|.*\n\|.*\n((?:\|.*\n)+)", text, re.M)
+        self.assertIsNotNone(table, "README.md: the table of own_network's peaks")
+        stated = [int(value.replace(",", "")) for value in re.findall(r"\| ([\d,]+) bytes \|$", table[1], re.M)]
+        self.assertEqual(len(stated), 3, table[0])
+        self.assertEqual(stated, peaks, "README.md's table of own_network, and what the program prints")
 
     def test_few_lines_are_there_for_dtk(self):
         """Counted are the lines that a program without dtk does not have, or has otherwise: what puts the
@@ -170,6 +188,9 @@ class OwnNetwork(unittest.TestCase):
 
 
 class Package(unittest.TestCase):
+    def setUp(self):
+        prefix()  # empties the folder that the projects below are in
+
     def project(self, name: str, text: str) -> Path:
         source = work() / name
         source.mkdir(exist_ok=True)
@@ -216,6 +237,21 @@ class Package(unittest.TestCase):
             one_line(result.stderr),
             r"LibTorch 2\.\d+ was not found; point to it: -DTORCH_PREFIX=/path/to/libtorch",
         )
+
+    def test_a_later_torch_prefix_replaces_the_first_one(self):
+        """In a build folder that exists: as for a new one, the last TORCH_PREFIX is taken or refused."""
+        source = self.project("again", "cmake_minimum_required(VERSION 3.25)\nproject(again LANGUAGES CXX)\n" + ASK)
+        build = source / "build"
+        first, second = self.libtorch("first-libtorch"), self.libtorch("second-libtorch")
+        for folder in (first, second, first):
+            result = configure(source, build, prefix(), f"-DTORCH_PREFIX={folder}")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn(f"dtk found LibTorch in {folder};", result.stdout)
+        refused = configure(source, build, prefix(), "-DTORCH_PREFIX=/none")
+        self.assertEqual(refused.returncode, 1)
+        self.assertRegex(one_line(refused.stderr), r"LibTorch 2\.\d+ was not found; point to it: -DTORCH_PREFIX=")
+        default = configure(source, build, prefix(), "-DTORCH_PREFIX=")
+        self.assertIn(f"dtk found LibTorch in {LIBTORCH};", default.stdout, default.stderr)
 
     def test_the_libtorch_that_the_stranger_found_first_is_used(self):
         folder = self.libtorch("stock-libtorch")

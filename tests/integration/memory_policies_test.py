@@ -5,6 +5,10 @@ import subprocess
 import sys
 from typing import NamedTuple
 
+# Largest relative error of a gradient against the run without policies, by (precision, attention): measured on CPUs
+# 2.5e-07 and 2.7e-07 with fused attention, 4.7e-03 to 5.0e-03 in bf16. The bounds leave a factor of 4 to 10 for other
+# kernels; the lower one shows that bf16 was on at all.
+ERROR_BOUNDS = {(False, True): (0.0, 2.5e-6), (True, False): (1e-4, 2e-2), (True, True): (1e-4, 2e-2)}
 MODEL = ["--model", "DiT-S/4", "--depth", "2", "--batch", "8", "--steps", "1"]
 
 
@@ -13,6 +17,7 @@ class Row(NamedTuple):
     phase: str
     saved: str
     gradients: str
+    bits: str  # digest of the gradients
 
 
 def rows(text: str) -> dict[tuple[bool, ...], Row]:
@@ -20,10 +25,10 @@ def rows(text: str) -> dict[tuple[bool, ...], Row]:
     found = {}
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip("| ").split("|")]
-        if len(cells) == 10 and cells[4].isdigit():
+        if len(cells) == 11 and cells[4].isdigit():
             on = tuple(cell == "on" for cell in cells[:4])
             assert on not in found, line
-            found[on] = Row(int(cells[4]), cells[5], cells[6], cells[9])
+            found[on] = Row(int(cells[4]), cells[5], cells[6], cells[9], cells[10])
     return found
 
 
@@ -37,6 +42,19 @@ def without(on: tuple[bool, ...], policy: int) -> tuple[bool, ...]:
     return on[:policy] + (False,) + on[policy + 1 :]
 
 
+def check_errors(on: tuple[bool, ...], row: Row) -> None:
+    if on[:2] == (False, False):
+        assert row.gradients == "bit-equal", (on, row)
+        return
+    error = re.fullmatch(r"numerics changed, max relative error (\S+)", row.gradients)
+    if error is None:
+        # So near that rounding explains it: other kernels may sum alike, bf16 cannot.
+        assert not on[0] and re.fullmatch(r"bit-equal|within \d+ ulp", row.gradients), (on, row)
+        return
+    least, most = ERROR_BOUNDS[on[:2]]
+    assert least <= float(error[1]) <= most, (on, row)
+
+
 def main(program: str) -> int:
     command = [program, *MODEL, "--device", "cpu", "--bytes"]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -48,19 +66,20 @@ def main(program: str) -> int:
     none = table[(False,) * 4]
     assert none.gradients == "bit-equal", none
     for on, row in table.items():
-        kinds = r"bit-equal|within \d+ ulp|numerics changed, max relative error \d\.\de[-+]\d\d"
-        assert re.fullmatch(kinds, row.gradients), row
+        check_errors(on, row)
+        assert re.fullmatch("[0-9a-f]{16}", row.bits), row
+        assert (row.bits == none.bits) == (row.gradients == "bit-equal"), (on, row)
         if on[1]:
             assert row.peak < table[without(on, 1)].peak, (on, row)
             if not on[3]:  # with checkpointing the weights live within a segment only
                 assert int(row.saved) < int(table[without(on, 1)].saved), (on, row)
         if on[2]:
             assert row.peak == table[without(on, 2)].peak, (on, row)
+            assert row.bits == table[without(on, 2)].bits, (on, row)
         if on[3]:
             assert row.peak < table[without(on, 3)].peak, (on, row)
             assert int(row.saved) < int(table[without(on, 3)].saved), (on, row)
-            assert row.gradients == table[without(on, 3)].gradients, (on, row)
-    assert table[(False, False, True, True)].gradients == "bit-equal"
+            assert row.bits == table[without(on, 3)].bits, (on, row)  # not a bit is another
     return 0
 
 

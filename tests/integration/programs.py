@@ -1,4 +1,4 @@
-"""Runs dit-train and dit-sample in folders of their own, on 200 drawn images of 8x8 pixels in 4 classes."""
+"""Runs dit-train, dit-sample and dit-export in folders of their own, on 200 drawn images of 8x8 pixels in 4 classes."""
 
 import functools
 import json
@@ -12,8 +12,9 @@ import time
 import unittest
 from pathlib import Path
 
-TRAIN = Path("dit-train")  # programs_test.py sets both
+TRAIN = Path("dit-train")  # programs_test.py sets all three
 SAMPLE = Path("dit-sample")
+EXPORT = Path("dit-export")
 
 IMAGES, SIDE, CLASSES = 200, 8, 4
 SAMPLE_STEPS = 4

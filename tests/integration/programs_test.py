@@ -1,4 +1,4 @@
-"""programs_test.py DIT_TRAIN DIT_SAMPLE [unittest arguments]: the two programs as a user meets them."""
+"""programs_test.py DIT_TRAIN DIT_SAMPLE DIT_EXPORT [unittest arguments]: the programs as a user meets them."""
 
 import sys
 import unittest
@@ -6,10 +6,10 @@ from pathlib import Path
 
 import programs
 
-MODULES = ["train_runs", "train_refusals", "run_folders", "sample_runs", "objectives"]
+MODULES = ["train_runs", "train_refusals", "run_folders", "sample_runs", "weight_runs", "objectives"]
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3:
+    if len(sys.argv) < 4:
         sys.exit(__doc__)
-    programs.TRAIN, programs.SAMPLE = (Path(path).resolve() for path in sys.argv[1:3])
-    unittest.main(module=None, argv=[sys.argv[0], *(sys.argv[3:] or MODULES)])
+    programs.TRAIN, programs.SAMPLE, programs.EXPORT = (Path(path).resolve() for path in sys.argv[1:4])
+    unittest.main(module=None, argv=[sys.argv[0], *(sys.argv[4:] or MODULES)])

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+POLICIES = ("precision", "attention", "ema", "checkpoint")
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -23,6 +24,43 @@ def check_output(output: str, out: Path) -> Path:
     require(lines[-2] == f"Run folder:  {out}", f"last but one line: {lines[-2]}")
     require(lines[-1].startswith(f"Sample grid: {out}/samples/"), f"last line: {lines[-1]}")
     return Path(lines[-1].removeprefix("Sample grid: "))
+
+
+def check_policy_lines(output: str, memory: dict) -> None:
+    """The last lines before the two of the run folder name each policy: on or off, its bytes and why; memory.json
+    holds the same."""
+    title = r"(?m)^.*by how much each .*lowers the peak of a step \(measured by leaving it out\)\n"
+    block = re.search(title + r"((?:  .*\n)+)(?:SYNTHETIC: .*\n)?Run folder: ", output)
+    require(block is not None, "before the run folder there is no table of what each policy saved")
+    lines = re.sub(r"\n {10,}", " ", block[1]).splitlines()  # a long reason goes on below itself
+    require([row["name"] for row in memory["policies"]] == list(POLICIES), "memory.json: policies")
+    require(len(lines) == len(POLICIES), f"one line a policy is expected: {lines}")
+    for line, row in zip(lines, memory["policies"]):
+        found = re.fullmatch(r"  (\w+) +(on|off) +(-?[\d.]+ (?:B|KiB|MiB|GiB)|\?)   (\S.*)", line)
+        require(found is not None, f"a policy's line: {line}")
+        name, state, size, reason = found.groups()
+        require(name == row["name"], f"{name} stands where {row['name']} is expected")
+        require((state == "on") == row["active"], f"{name} is {state}, in memory.json {row['active']}")
+        require(reason.endswith(row["reason"]), f"{name}: {reason}; in memory.json {row['reason']}")
+        require(row["reason"] != "", f"{name}: no reason")
+        require(row["lowers_peak_by"] is not None and row["note"] == "", f"{name}: not measured, {row['note']}")
+        require(size == readable_bytes(row["lowers_peak_by"]), f"{name}: {size}, {row['lowers_peak_by']} bytes")
+    rows = {row["name"]: row for row in memory["policies"]}
+    # What is certain of the shipped configuration on a CPU; precision is decided by a measurement there.
+    require(rows["attention"]["active"] and rows["attention"]["lowers_peak_by"] >= 0, "attention is not on")
+    require(rows["checkpoint"]["active"] and rows["checkpoint"]["lowers_peak_by"] > 1 << 20, "checkpointing saves")
+    if memory["device"] == "cpu":
+        require(rows["ema"]["lowers_peak_by"] == 0, "on the CPU the EMA has nothing to move")
+        require("nothing to move" in rows["ema"]["reason"], rows["ema"]["reason"])
+
+
+def readable_bytes(count: int) -> str:
+    """As dit-train prints it; a minus sign where a policy raises the peak."""
+    sign, size = ("-" if count < 0 else ""), abs(count)
+    for power, unit in ((3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if size >= 1024**power:
+            return f"{sign}{size / 1024**power:.{2 if power == 3 else 1}f} {unit}"
+    return f"{sign}{size} B"
 
 
 def check_memory(memory: dict) -> None:
@@ -56,6 +94,7 @@ def main(root: Path, out: Path) -> None:
     print(result.stdout)
     require(result.returncode == 0, f"exit code {result.returncode}")
     check_run(out, check_output(result.stdout, out))
+    check_policy_lines(result.stdout, json.loads((out / "memory.json").read_text()))
 
 
 if __name__ == "__main__":

@@ -220,7 +220,11 @@ class Refusals(SampleTest):
     def test_weights_without_a_model(self):
         shutil.copy(self.folder / LAST / "model.safetensors", self.folder / "alone.safetensors")
         for message, *arguments in (
-            ("--weights gone.safetensors: this file does not exist", "--weights", "gone.safetensors"),
+            (
+                "--weights gone.safetensors: no such file or folder; allowed: a safetensors file, a file of "
+                "torch.save, or the folder of a checkpoint or a run",
+                *("--weights", "gone.safetensors"),
+            ),
             (
                 "--weights alone.safetensors: no config.toml beside it says which model this is; "
                 "name one with "
@@ -236,28 +240,25 @@ class Refusals(SampleTest):
 
     def test_weights_of_another_model(self):
         self.assert_done(self.train(train__out="deeper", model__depth=2, model__classes=5))
-        table = "y_embedder.embedding_table.weight"
-        block = [
-            f"blocks.1.{name}.{kind}"
-            for name in ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2", "adaLN_modulation.1")
-            for kind in ("weight", "bias")
-        ]
         deeper = LAST.replace("run", "deeper")
-        for weights, config, lists in (
-            (
-                LAST,
-                deeper,
-                f"missing: {', '.join(block)}\n  of another shape: {table} ([5, 16], not [6, 16])",
-            ),
-            (
-                deeper,
-                LAST,
-                f"of another shape: {table} ([6, 16], not [5, 16])\n  unknown: {', '.join(sorted(block))}",
-            ),
-        ):
+        in_model = "blocks.1.attn.qkv.weight [48, 16], blocks.1.attn.qkv.bias [48], "
+        in_model += "blocks.1.attn.proj.weight [16, 16], blocks.1.attn.proj.bias [16] and 6 more\n"
+        in_file = '"blocks.1.adaLN_modulation.1.bias" [96], "blocks.1.adaLN_modulation.1.weight" [96, 16], '
+        in_file += '"blocks.1.attn.proj.bias" [16], "blocks.1.attn.proj.weight" [16, 16] and 6 more\n'
+        shape = "  of another shape (1): y_embedder.embedding_table.weight is [{}, 16], not [{}, 16]\n"
+        labels = "  The weights' label table has {0} rows: set model.classes = {1}, or {0} with model.class_dropout = 0 "
+        labels += "if none of them is for the null label\n"
+        blocks = "  The weights have {} blocks of 16 channels, this model {} of 16; set model.depth and model.hidden, "
+        blocks += "or model.name"
+        lists = {
+            LAST: "missing (10): " + in_model + shape.format(5, 6) + labels.format(5, 4),
+            deeper: "unknown (10): " + in_file + shape.format(6, 5) + labels.format(6, 5),
+        }
+        for weights, config, counts in ((LAST, deeper, (1, 2)), (deeper, LAST, (2, 1))):
             self.assert_refused(
                 FAILURE,
-                f"{weights}/model.safetensors does not fit this model\n  {lists}",
+                f"the weights of {weights}/model.safetensors are not those of this model\n  {lists[weights]}"
+                + blocks.format(*counts),
                 *("--weights", f"{weights}/model.safetensors", "--config", f"{config}/config.toml"),
             )
 

@@ -20,7 +20,7 @@ def place(text: str, needle: str) -> str:
 
 class Usage(ProgramTest):
     def test_help_fits_one_screen(self):
-        for program in (programs.TRAIN, programs.SAMPLE):
+        for program in (programs.TRAIN, programs.SAMPLE, programs.EXPORT):
             for option in ("--help", "-h"):
                 result = execute(program, self.folder, option)
                 self.assert_done(result)
@@ -36,7 +36,7 @@ class Usage(ProgramTest):
                 self.assertTrue(lines[-2].startswith(f"Example: {program.name} "), lines[-2])
 
     def test_version(self):
-        for program in (programs.TRAIN, programs.SAMPLE):
+        for program in (programs.TRAIN, programs.SAMPLE, programs.EXPORT):
             result = execute(program, self.folder, "--version")
             self.assert_done(result)
             self.assertRegex(result.stdout, rf"^{program.name} \d+\.\d+\.\d+ \(LibTorch \d+\.\d+\.\d+\)\n$")

@@ -11,6 +11,7 @@ import signal
 import struct
 import subprocess
 import termios
+import time
 from pathlib import Path
 
 from programs import CLASSES, LAST, SAMPLE_STEPS, SIDE, STEPS, ProgramTest, execute, finished_run
@@ -38,7 +39,10 @@ class DoneRun(ProgramTest):
         }
         names = "config.toml ema.safetensors manifest.json model.safetensors optimizer.safetensors".split()
         names += ["random.safetensors", "state.json"]
-        expected = {"config.toml", "lock", "log.jsonl", "memory.json", f"samples/step-{STEPS:08}.png"}
+        expected = {"config.toml", "lock", "log.jsonl", "memory.json", "report.html", f"samples/step-{STEPS:08}.png"}
+        (events,) = {file for file in files if file.startswith("tensorboard/")}
+        self.assertRegex(events, r"^tensorboard/events\.out\.tfevents\.\d{10}\.dit-train$")
+        files.remove(events)
         self.assertEqual(files, expected | {f"checkpoints/step-{STEPS:08}/{name}" for name in names})
 
     def test_prints_the_configuration_that_it_saves(self):
@@ -52,24 +56,35 @@ class DoneRun(ProgramTest):
         self.assertEqual(printed.stdout, saved)
 
     def test_ends_with_its_figures(self):
-        last = self.log()[-3]
+        last = self.log()[-4]
         self.assertRegex(
             self.output,
-            rf"\nfinal loss    {last['loss']:.4f} after {STEPS} steps\n"
+            rf"\nfinal loss    {last['loss']:.4f} after {STEPS} steps, \d+:\d\d of training\n"
             r"speed         \d+ images/s \(\d+\.\d\d % of the time waiting for data\)\n"
-            r"peak memory   \d+\.\d KiB\n"
+            r"peak memory   \d+\.\d KiB in phase (first_step|backward|sample)\n"
             rf"checkpoint    {LAST}\n"
-            rf"samples       run/samples/step-{STEPS:08}\.png\n\npolicies, and by how much",
+            rf"samples       run/samples/step-{STEPS:08}\.png\n"
+            r"report        run/report\.html\n\nby how much each policy",
         )
+
+    def test_ends_within_80_columns(self):
+        summary = self.output[self.output.index("\npeak memory by phase, KiB of tensors on cpu\nphase ") :]
+        for line in summary.splitlines():
+            self.assertLess(len(line), 80)
+
+    def test_says_the_mfu_where_the_peak_is_given(self):
+        result = self.train(train__out="other", log__peak_tflops=0.01)
+        self.assert_done(result)
+        self.assertRegex(result.stdout, r"\nspeed +\d+ images/s \([^)]*\), MFU \d+(\.\d+)? %\n")
 
     def test_ends_with_what_each_policy_saved(self):
         self.assertRegex(
             self.output,
-            r"\npolicies, and by how much each lowers the peak of a step \(measured by leaving it out\)\n"
-            r"  precision   off         0 B   fp32: .*\n"
-            r"  attention   on  +-?\d+(\.\d [KM]i| )B   fused kernels, no weights are stored\n"
-            r"  ema         on          0 B   training device is the CPU, nothing to move; .*\n"
-            r"  checkpoint  on  +-?\d+(\.\d [KM]i| )B   recomputes 1 sub-tree in 1 segment, .*\n$",
+            r"\nby how much each policy lowers the peak of a step \(measured by leaving it out\)\n"
+            r"  precision   off         0 B   fp32: .*\n( {32}.*\n)*"
+            r"  attention   on  +-?\d+(\.\d [KM]i| )B   (raises the peak here; )?fused kernels, .*\n( {32}.*\n)*"
+            r"  ema         on          0 B   training device is the CPU, nothing to move;\n( {32}.*\n)*"
+            r"  checkpoint  on  +-?\d+(\.\d [KM]i| )B   recomputes 1 sub-tree in 1 segment, .*\n( {32}.*\n)*$",
         )
 
     def test_prints_plain_lines_without_a_terminal(self):
@@ -121,18 +136,25 @@ class DoneRun(ProgramTest):
                 ("step", 15),
                 ("step", 20),
                 ("checkpoint", 20),
+                ("sample", 20),
                 ("end", 20),
             ],
         )
         self.assertEqual({key: log[0][key] for key in ("device", "threads")}, {"device": "cpu", "threads": 1})
+        self.assertEqual(
+            set(log[0]),
+            set("event step device threads parameters tokens_per_image flops_per_image time".split()),
+        )
         self.assertGreater(log[0]["parameters"], 0)
-        numbers = "step loss lr gradient_norm images_per_second peak_bytes seconds wait_seconds".split()
+        self.assertAlmostEqual(log[0]["time"], time.time(), delta=3600)
+        numbers = "step loss lr gradient_norm images_per_second peak_bytes seconds wait_seconds wait_per_step".split()
         for line in log[1:5]:
             self.assertEqual(set(line), {"event", *numbers})
             for name in numbers:
                 self.assertIsInstance(line[name], (int, float))
         self.assertEqual(log[5]["path"], LAST)
-        self.assertGreater(log[6]["images_per_second"], 0)
+        self.assertEqual(log[6]["path"], f"run/samples/step-{STEPS:08}.png")
+        self.assertGreater(log[7]["images_per_second"], 0)
 
     def test_the_saved_configuration_gives_the_same_run(self):
         arguments = ["--config", "run/config.toml", "--set", "train.out=again", "--device", "cpu"]
@@ -212,7 +234,10 @@ class Signals(ProgramTest):
         self.assertEqual((process.returncode, errors), (5, ""))
         (name,) = self.checkpoints()
         path = f"run/checkpoints/{name}"
-        self.assertIn(f"\ncheckpoint    {path}\nstopped by a signal; continue with --resume latest\n", output)
+        self.assertIn(
+            f"\ncheckpoint    {path}\nreport        run/report.html\nstopped by a signal; continue with --resume latest\n",
+            output,
+        )
         self.assertEqual(self.log()[-1]["event"], "stopped")
         self.assertFalse((self.folder / "run" / "samples").exists())
         return path
@@ -272,7 +297,7 @@ class Ledger(ProgramTest):
     def test_without_it_no_figure_of_memory_is_given(self):
         result = self.train(memory__ledger="false")
         self.assert_done(result)
-        self.assertNotIn("peak", result.stdout)
+        self.assertNotIn("peak ", result.stdout)  # unlike log.peak_tflops
         self.assertRegex(result.stdout, r"(?m)^step 20  loss \d+\.\d{4}  \d+ images/s  \d+:\d\d elapsed, ")
         self.assertNotIn("peak_bytes", (self.folder / "run/log.jsonl").read_text())
 

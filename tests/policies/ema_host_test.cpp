@@ -9,6 +9,8 @@
 
 #include "support/catch.h"
 #include "support/delayed_copy_engine.h"
+#include "support/same_bits.h"
+#include "support/test_device.h"
 
 using namespace dtk::policies;
 using dtk::test::DelayedCopyEngine;
@@ -129,6 +131,27 @@ TEST_CASE("host EMA: the device holds 4 bytes less per trainable parameter, the 
   CHECK(report.host_bytes == 4 * kTrainable + kSlotBytes);
   CHECK(report.reason ==
         "fp32 average of 3 tensors in host memory, decay 0.9 with warm-up; saves 0.0 MB on cpu");
+}
+
+TEST_CASE("host EMA: the bits of a synchronous update in host memory, whatever device trains", "[device]") {
+  const c10::Device device = dtk::test::test_device();
+  const at::Tensor weight = at::randn({131, 7}).to(device).requires_grad_(true);
+  const EmaOptions chosen = options(0.99, GENERATE(true, false), GENERATE(1, 3));
+  Ema host(chosen, {{"weight", weight}}, device.is_cpu() ? engine() : nullptr);
+  at::Tensor expected = weight.detach().cpu().clone();
+  for (int64_t n = 0; n < 60; ++n) {
+    const at::Tensor value = at::randn({131, 7});
+    host.before_step();
+    at::Tensor(weight.detach()).copy_(value);
+    host.after_step();
+    if ((n + 1) % chosen.every != 0) continue;
+    double decay = 1;
+    for (int64_t k = n + 1 - chosen.every; k <= n; ++k) decay *= ema_decay(chosen, k);
+    expected.lerp_(value, 1.0 - decay);
+  }
+  const PolicyState state = host.state();
+  CHECK(state.tensors.at(0).second.is_cpu());
+  CHECK(dtk::test::same_bits(state.tensors.at(0).second, expected));
 }
 
 TEST_CASE("both forms of the EMA have a phase of their own") {

@@ -1,19 +1,23 @@
-// The EMA policy: its values, its bytes, and weights that always come back.
+// The EMA policy: its values, its bytes, and weights that always come back. Tests tagged [device] run on any.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <dtk/policies/ema.h>
 #include <dtk/policies/memory_ledger.h>
 
 #include "support/catch.h"
+#include "support/test_device.h"
 
 using namespace dtk::policies;
+using dtk::test::DeviceMemory;
+using dtk::test::on_cpu;
+using dtk::test::test_device;
 
 namespace {
 
 struct Weights {
-  at::Tensor a = at::full({3}, 1.0f).requires_grad_(true);
-  at::Tensor b = at::full({2, 2}, 2.0f).requires_grad_(true);
-  at::Tensor fixed = at::full({5}, 7.0f);
+  at::Tensor a = at::full({3}, 1.0f, test_device()).requires_grad_(true);
+  at::Tensor b = at::full({2, 2}, 2.0f, test_device()).requires_grad_(true);
+  at::Tensor fixed = at::full({5}, 7.0f, test_device());
   NamedTensors list() const { return {{"a", a}, {"fixed", fixed}, {"b", b}}; }
   void fill(float value) {
     at::NoGradGuard no_grad;
@@ -26,6 +30,15 @@ EmaOptions options(double decay, bool warmup) {
   return {.decay = decay, .warmup = warmup};
 }
 
+// The form on the training device.
+EmaOptions same(double decay, bool warmup) {
+  return {.decay = decay, .warmup = warmup, .device = "same"};
+}
+
+bool holds(const at::Tensor& tensor, const at::Tensor& expected) {
+  return at::equal(tensor.detach().cpu(), expected);
+}
+
 }  // namespace
 
 TEST_CASE("the decay warms up as (1 + n) / (10 + n) and stops at the given one") {
@@ -35,17 +48,18 @@ TEST_CASE("the decay warms up as (1 + n) / (10 + n) and stops at the given one")
   CHECK(ema_decay(options(0.995, false), 0) == 0.995);
 }
 
-TEST_CASE("an update moves the average by 1 - decay towards the weights; fixed tensors are left out") {
+TEST_CASE("an update moves the average by 1 - decay towards the weights; fixed tensors are left out",
+          "[device]") {
   Weights weights;
-  Ema ema(options(0.75, false), weights.list());
+  Ema ema(GENERATE(true, false) ? options(0.75, false) : same(0.75, false), weights.list());
   weights.fill(5.0f);
   ema.after_step();
   const PolicyState state = ema.state();
   REQUIRE(state.tensors.size() == 2);
   CHECK(state.tensors[0].first == "a");
   CHECK(state.tensors[1].first == "b");
-  CHECK(at::equal(state.tensors[0].second, at::full({3}, 2.0f)));      // 1 + 0.25 (5 - 1)
-  CHECK(at::equal(state.tensors[1].second, at::full({2, 2}, 2.75f)));  // 2 + 0.25 (5 - 2)
+  CHECK(holds(state.tensors[0].second, at::full({3}, 2.0f)));      // 1 + 0.25 (5 - 1)
+  CHECK(holds(state.tensors[1].second, at::full({2, 2}, 2.75f)));  // 2 + 0.25 (5 - 2)
   CHECK(state.counters.at("updates") == 1);
 }
 
@@ -62,6 +76,28 @@ TEST_CASE("the shadow costs exactly 4 bytes per trainable parameter; without the
   CHECK(ema.report().reason ==
         "training device is the CPU, nothing to move; fp32 average of 2 tensors on cpu, decay 0.9 with "
         "warm-up");
+}
+
+TEST_CASE(
+    "on the training device the shadow takes 4 bytes per trainable parameter of it, in host memory none",
+    "[device]") {
+  CountingAllocatorGuard guard;
+  const Weights weights;
+  const int64_t before = DeviceMemory::live();
+  {
+    const Ema on_device(same(0.9, true), weights.list());
+    CHECK(DeviceMemory::live() - before == 4 * (3 + 4));
+    CHECK(on_device.report().device_bytes == 28);
+    CHECK(on_device.report().host_bytes == 0);
+  }
+  CHECK(DeviceMemory::live() == before);
+  if (on_cpu()) return;  // ema_host_test.cpp, through a copy engine
+  const int64_t host_before = cpu_accounts().live_bytes();
+  const Ema in_host_memory(options(0.9, true), weights.list());
+  CHECK(DeviceMemory::live() == before);
+  CHECK(cpu_accounts().live_bytes() - host_before == 28);  // the slots are pinned, by another allocator
+  CHECK(in_host_memory.report().device_bytes == 0);
+  CHECK(in_host_memory.report().saved_bytes == 28);
 }
 
 TEST_CASE("device = \"same\" is the form on the training device, asked for or not") {
@@ -100,27 +136,27 @@ TEST_CASE("an update allocates nothing that stays and reads no value") {
   CHECK(cpu_accounts().live_bytes() == before);
 }
 
-TEST_CASE("sampling weights trade places without a copy and come back, also after an exception") {
+TEST_CASE("sampling weights trade places without a copy and come back, also after an exception", "[device]") {
   CountingAllocatorGuard guard;
   Weights weights;
-  Ema ema(options(0.5, false), weights.list());
+  Ema ema(GENERATE(true, false) ? options(0.5, false) : same(0.5, false), weights.list());
   weights.fill(3.0f);
   ema.after_step();
-  const int64_t before = cpu_accounts().live_bytes();
+  const int64_t before = DeviceMemory::live();
   {
     const auto exchange = ema.sampling_weights();
-    CHECK(at::equal(weights.a.detach(), at::full({3}, 2.0f)));
-    CHECK(at::equal(weights.fixed, at::full({5}, 7.0f)));
-    CHECK(cpu_accounts().live_bytes() == before);
+    CHECK(holds(weights.a, at::full({3}, 2.0f)));
+    CHECK(holds(weights.fixed, at::full({5}, 7.0f)));
+    CHECK(DeviceMemory::live() == before);
   }
-  CHECK(at::equal(weights.a.detach(), at::full({3}, 3.0f)));
+  CHECK(holds(weights.a, at::full({3}, 3.0f)));
   try {
     const auto exchange = ema.sampling_weights();
     throw std::runtime_error("while sampling");
   } catch (const std::runtime_error&) {
   }
-  CHECK(at::equal(weights.a.detach(), at::full({3}, 3.0f)));
-  CHECK(at::equal(ema.state().tensors[0].second, at::full({3}, 2.0f)));
+  CHECK(holds(weights.a, at::full({3}, 3.0f)));
+  CHECK(holds(ema.state().tensors[0].second, at::full({3}, 2.0f)));
 }
 
 TEST_CASE(

@@ -39,6 +39,7 @@ class FaultyFileSystem : public FileSystem {
     files_.read_into(path, offset, data, bytes);
   }
   bool exists(const Path& path) override { return files_.exists(path); }
+  bool is_folder(const Path& path) override { return files_.is_folder(path); }
   uint64_t size(const Path& path) override { return files_.size(path); }
   std::vector<std::string> list(const Path& folder) override { return files_.list(folder); }
   void create_directories(const Path& folder) override {

@@ -33,6 +33,10 @@ class MemoryFileSystem : public FileSystem {
   }
 
   bool exists(const Path& path) override { return find(path) != nullptr; }
+  bool is_folder(const Path& path) override {
+    const std::shared_ptr<Node> node = find(path);
+    return node != nullptr && !node->children.empty();
+  }
   uint64_t size(const Path& path) override { return existing(path)->content.size(); }
 
   std::vector<std::string> list(const Path& folder) override {

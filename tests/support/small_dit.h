@@ -8,7 +8,8 @@
 namespace dtk::test {
 
 /// Two heads. Its weights are not zero, so that every gradient is alive, and belong to the parameters.
-inline models::Dit small_dit(int64_t depth, int64_t hidden, int64_t patch, double mlp_dropout) {
+inline models::Dit small_dit(int64_t depth, int64_t hidden, int64_t patch, double mlp_dropout,
+                             c10::Device device = c10::kCPU) {
   models::DitOptions options;
   options.depth = depth;
   options.hidden = hidden;
@@ -19,9 +20,9 @@ inline models::Dit small_dit(int64_t depth, int64_t hidden, int64_t patch, doubl
   options.classes = 4;
   options.learn_sigma = false;
   options.mlp_dropout = mlp_dropout;
-  models::Dit dit(options, c10::kCPU, policies::make_generator(c10::kCPU, 3));
+  models::Dit dit(options, device, policies::make_generator(device, 3));
   at::NoGradGuard no_grad;
-  const at::Generator generator = policies::make_generator(c10::kCPU, 4);
+  const at::Generator generator = policies::make_generator(device, 4);
   for (const auto& [name, parameter] : dit.parameters()) {
     if (parameter.requires_grad()) parameter.detach().normal_(0.0, 0.1, generator);
     policies::claim(parameter, policies::Category::parameters, name);

@@ -22,15 +22,15 @@ class SteppingClock final : public dtk::Clock {
   double now_ = 0;
 };
 
-inline std::shared_ptr<const dtk::DataSource> tiny_data(int64_t count = 64) {
+inline std::shared_ptr<const dtk::DataSource> tiny_data(int64_t count = 64, int64_t channels = 1) {
   dtk::PixelData data;
-  data.channels = 1;
+  data.channels = channels;
   data.height = data.width = 8;
   data.classes = 4;
   data.description = "made up";
   for (int64_t i = 0; i < count; ++i) {
     data.labels.push_back(i % 4);
-    for (int64_t p = 0; p < 64; ++p)
+    for (int64_t p = 0; p < channels * 64; ++p)
       data.pixels.push_back(static_cast<uint8_t>((i * 37 + p * (1 + i % 4) * 11) % 256));
   }
   return std::make_shared<dtk::PixelSource>(std::move(data));

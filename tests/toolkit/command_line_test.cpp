@@ -174,11 +174,39 @@ TEST_CASE("dit-sample: what must be given") {
   CHECK(error({"--checkpoint", "c", "--classes", "0"}) ==
         "--out FILE is missing: write for example --out grid.png");
   CHECK(error({"--weights", "w", "--classes", "0", "--out", "a.png", "--raw"}) ==
-        "--raw: has no effect with --weights, which holds one set of weights; remove it");
+        "--raw: has no effect with --weights; choose one of the sets of weights in a file with --key");
+  CHECK(error({"--checkpoint", "c", "--classes", "0", "--out", "a.png", "--key", "ema"}) ==
+        "--key: has no effect with --checkpoint; --raw takes its raw weights instead of the EMA's");
+  CHECK(sample({"--weights", "w", "--classes", "0", "--out", "a.png", "--key", "model"}).key == "model");
   for (const std::string out : {"a.jpg", ".png", "png"}) {
     CHECK(error({"--checkpoint", "c", "--classes", "0", "--out", out.c_str()}) ==
           "--out " + out + ": unknown kind of file; allowed: a name that ends in .png or .safetensors");
   }
+}
+
+TEST_CASE("dit-export: arguments") {
+  const auto exported = [](Words words) {
+    words.insert(words.begin(), "dit-export");
+    return dtk::parse_export_arguments(static_cast<int>(words.size()), words.data());
+  };
+  const auto error = [&](const Words& words) { return error_text<ConfigError>([&] { exported(words); }); };
+  const auto arguments = exported({"--checkpoint", "c", "--out", "a.pt", "--key", "k", "--config", "f"});
+  CHECK(arguments.checkpoint == "c");
+  CHECK(arguments.out == "a.pt");
+  CHECK(arguments.key == "k");
+  CHECK(arguments.config == "f");
+  CHECK_FALSE(arguments.raw);
+  CHECK(exported({"--checkpoint", "c", "--out", "a.safetensors", "--raw"}).key == "model");
+  CHECK(exported({"-h"}).help);
+  CHECK(exported({"--version"}).version);
+  CHECK(error({"--out", "a.pt"}) ==
+        "--checkpoint is missing: write for example dit-export --checkpoint runs/mine --out mine.pt");
+  CHECK(error({"--checkpoint", "c"}) == "--out FILE is missing: write for example --out mine.safetensors");
+  CHECK(error({"--checkpoint", "c", "--out", "a.pth"}) ==
+        "--out a.pth: unknown kind of file; allowed: a name that ends in .safetensors or .pt");
+  CHECK(error({"--checkpoint", "c", "--out", "a.pt", "--raw", "--key", "ema"}) ==
+        "--raw: is short for --key model; give one of them");
+  CHECK(error({"--weights", "c"}) == "--weights: unknown option; see dit-export --help");
 }
 
 TEST_CASE("dit-sample: wrong numbers") {
@@ -221,32 +249,25 @@ TEST_CASE("dit-sample: wrong numbers") {
 TEST_CASE("help: fits one screen and names every option") {
   check_fits_one_screen(dtk::train_help());
   check_fits_one_screen(dtk::sample_help());
+  check_fits_one_screen(dtk::export_help());
+  for (const char* option : {"--checkpoint SOURCE", "--out FILE", "--raw", "--key KEY", "--config FILE",
+                             "--version", "--help", "Exit codes: 0 done", "Example: dit-export"}) {
+    INFO(option);
+    CHECK(dtk::export_help().find(option) != std::string::npos);
+  }
   for (const char* option :
        {"--config FILE", "--set KEY=VALUE", "--set KEY=default", "--resume DIR|latest", "--device",
         "--print-config", "--version", "--help", "Exit codes: 0 done", "Example: dit-train"}) {
     INFO(option);
     CHECK(dtk::train_help().find(option) != std::string::npos);
   }
-  for (const char* option : {"--checkpoint DIR",
-                             "--weights FILE",
-                             "--config FILE",
-                             "--classes LIST",
-                             "--guidance SCALE",
-                             "--cfg-channels N",
-                             "--steps N",
-                             "--sampler NAME",
-                             "--respacing TEXT",
-                             "--eta E",
-                             "--clip-x0",
-                             "--seed S",
-                             "--per-class K",
-                             "--raw",
-                             "--out FILE",
-                             "--device",
-                             "--threads N",
-                             "--version",
-                             "--help",
-                             "Exit codes: 0 done",
+  for (const char* option : {"--checkpoint DIR",   "--weights FILE", "--key KEY",
+                             "--config FILE",      "--classes LIST", "--guidance SCALE",
+                             "--cfg-channels N",   "--steps N",      "--sampler NAME",
+                             "--respacing TEXT",   "--eta E",        "--clip-x0",
+                             "--seed S",           "--per-class K",  "--raw",
+                             "--out FILE",         "--device",       "--threads N",
+                             "--version",          "--help",         "Exit codes: 0 done",
                              "Example: dit-sample"}) {
     INFO(option);
     CHECK(dtk::sample_help().find(option) != std::string::npos);

@@ -30,7 +30,7 @@ std::string error_of_set(const std::string& override) {
 }
 
 const std::string all_tables =
-    "[train], [model], [data], [diffusion], [optimizer], [schedule], [sample], [memory], "
+    "[train], [model], [data], [diffusion], [optimizer], [schedule], [sample], [memory], [log], "
     "[policies.precision], [policies.attention], [policies.ema], [policies.checkpoint]";
 
 }  // namespace
@@ -171,7 +171,9 @@ TEST_CASE("config reader: unknown keys name the nearest known one") {
   CHECK(
       error_in("[train.schedule]\nwarmup = 1") ==
       "base.toml:1:8: unknown key train.schedule; known keys of [train]: out, seed, threads, steps, seconds, "
-      "accumulate, log_every, checkpoint_every, keep_checkpoints, allow_thread_change");
+      "accumulate, log_every, checkpoint_every, sample_every, keep_checkpoints, allow_thread_change, "
+      "init_from, "
+      "init_key");
 }
 
 TEST_CASE("config reader: unknown tables, policies that do not exist among them") {

@@ -208,6 +208,24 @@ TEST_CASE("config rules: EMA samples without an EMA are an error only if asked f
       "= false, or enable the policy");
 }
 
+TEST_CASE("config rules: grids that nobody draws are not asked for") {
+  const std::string none = runnable + "sample.per_class = 0\n";
+  CHECK(
+      error_in(none + "train.sample_every = 50") ==
+      "base.toml:4:22: train.sample_every = 50 has no use with sample.per_class = 0, which draws no samples; "
+      "remove it (what base.toml sets is taken back with --set train.sample_every=default), or raise "
+      "sample.per_class");
+  CHECK(
+      error_in(none, {"sample.classes=3"}) ==
+      "--set sample.classes=3: sample.classes has no use with sample.per_class = 0, which draws no samples; "
+      "remove it, or raise sample.per_class");
+  CHECK(error_in(runnable + "model.classes = 10\nsample.classes = 11") ==
+        "base.toml:4:18: sample.classes = 11 is more than the model has; allowed: [1, 10] with model.classes "
+        "= 10");
+  CHECK(read(runnable + "model.classes = 10\nsample.classes = 10\ntrain.sample_every = 5")
+            .config.sample.classes == 10);
+}
+
 TEST_CASE("config rules: a memory budget needs the ledger") {
   const std::string message = "memory.budget needs the ledger, and memory.ledger = false; remove one of them";
   CHECK(error_in(runnable + "memory.budget = \"2GB\"\nmemory.ledger = false") ==
@@ -218,6 +236,15 @@ TEST_CASE("config rules: a memory budget needs the ledger") {
         2000000000);
   CHECK(read(runnable + "memory.budget = 1\nmemory.ledger = false", {"memory.budget=default"})
             .config.memory.ledger == false);
+}
+
+TEST_CASE("config rules: a key of weights needs weights to begin with") {
+  CHECK(error_in(runnable, {"train.init_key=ema"}) ==
+        "--set train.init_key=ema: train.init_key has no use without train.init_from, whose weights it "
+        "chooses; remove it, or set train.init_from");
+  const auto train = read(runnable, {"train.init_from=a.pt", "train.init_key=model"}).config.train;
+  CHECK(train.init_from == "a.pt");
+  CHECK(train.init_key == "model");
 }
 
 TEST_CASE("config rules: the precision on a CPU is read only where the default decides") {

@@ -33,8 +33,11 @@ RunConfig custom_from_folder() {
                   .accumulate = 4,
                   .log_every = 7,
                   .checkpoint_every = 11,
+                  .sample_every = 13,
                   .keep_checkpoints = 5,
-                  .allow_thread_change = true};
+                  .allow_thread_change = true,
+                  .init_from = "weights \"a\".pt",
+                  .init_key = "model"};
   config.model = {.name = "custom",
                   .depth = 2,
                   .hidden = 24,
@@ -56,10 +59,12 @@ RunConfig custom_from_folder() {
                    .steps = 10,
                    .guidance = 2.0,
                    .cfg_channels = 3,
+                   .classes = 7,
                    .per_class = 2,
                    .seed = 5,
                    .ema = false};
   config.memory.ledger = false;
+  config.log = {.tensorboard = false, .report = false, .peak_tflops = 312.5};
   config.policies.precision = {
       .enabled = Enabled::off, .cpu = "probe", .fp32 = {"final_layer", "a\"b\\c, d] # e", "x\n"}};
   config.policies.attention.enabled = Enabled::off;
@@ -159,8 +164,11 @@ seconds = 300.0  # configs/base.toml:2
 accumulate = 1  # default
 log_every = 10  # default
 checkpoint_every = 0  # default
+sample_every = 0  # default
 keep_checkpoints = 2  # default
 allow_thread_change = false  # default
+init_from = ""  # default
+init_key = ""  # default
 
 [model]
 name = "DiT-S/4"  # configs/base.toml:4
@@ -211,6 +219,7 @@ steps = 25  # default: usual with euler
 # clip_x0 has no effect: sample.sampler = "euler"
 guidance = 4.0  # default
 cfg_channels = 0  # default
+# classes is not set
 per_class = 8  # default
 seed = 0  # default
 ema = true  # default
@@ -218,6 +227,11 @@ ema = true  # default
 [memory]
 ledger = true  # default
 # budget is not set
+
+[log]
+tensorboard = true  # default
+report = true  # default
+# peak_tflops is not set
 
 [policies.precision]
 enabled = "default"  # default
@@ -345,6 +359,7 @@ TEST_CASE("resume: which keys may change") {
                                                                           "train.seconds",
                                                                           "train.log_every",
                                                                           "train.checkpoint_every",
+                                                                          "train.sample_every",
                                                                           "train.keep_checkpoints",
                                                                           "train.allow_thread_change",
                                                                           "data.prefetch",
@@ -355,11 +370,15 @@ TEST_CASE("resume: which keys may change") {
                                                                           "sample.clip_x0",
                                                                           "sample.guidance",
                                                                           "sample.cfg_channels",
+                                                                          "sample.classes",
                                                                           "sample.per_class",
                                                                           "sample.seed",
                                                                           "sample.ema",
                                                                           "memory.ledger",
                                                                           "memory.budget",
+                                                                          "log.tensorboard",
+                                                                          "log.report",
+                                                                          "log.peak_tflops",
                                                                           "policies.ema.device",
                                                                           "policies.ema.pinned",
                                                                           "policies.checkpoint.enabled",

@@ -223,10 +223,12 @@ TEST_CASE("savings: the table") {
                      {{"checkpoint", true, "recomputes 2 sub-trees in 2 segments, from blocks.0 to blocks.1"},
                       std::nullopt,
                       "a step without it does not fit"}}) ==
-      "policies, and by how much each lowers the peak of a step (measured by leaving it out)\n"
+      "by how much each policy lowers the peak of a step (measured by leaving it out)\n"
       "  precision   on      1.5 KiB   bf16 autocast, asked for\n"
-      "  attention   on     -2.0 KiB   raises the peak here; fused kernels, no weights are stored\n"
+      "  attention   on     -2.0 KiB   raises the peak here; fused kernels, no weights\n"
+      "                                are stored\n"
       "  ema         off         0 B   switched off: policies.ema.enabled = false\n"
-      "  checkpoint  on            ?   a step without it does not fit; recomputes 2 sub-trees in 2 segments, "
-      "from blocks.0 to blocks.1\n");
+      "  checkpoint  on            ?   a step without it does not fit; recomputes 2\n"
+      "                                sub-trees in 2 segments, from blocks.0 to\n"
+      "                                blocks.1\n");
 }

@@ -31,6 +31,8 @@ ExitCode sample_images(int argc, const char* const* argv) {
   const std::vector<int64_t> labels = sample_labels(source.config, arguments);
   check_out(files, arguments, source.config);
   TerminalObserver observer;
+  const std::string conversion = conversion_note(source.weights);
+  if (!conversion.empty()) observer.message(conversion);
   catch_stop_signals();
   const at::Tensor samples = draw_samples(source, options, labels, device, [&](int64_t done, int64_t steps) {
     if (stop_requested()) return false;
@@ -42,8 +44,8 @@ ExitCode sample_images(int argc, const char* const* argv) {
     return ExitCode::stopped;
   }
   write_samples(files, arguments, samples, labels);
-  observer.message(std::to_string(labels.size()) + (labels.size() == 1 ? " sample" : " samples") +
-                   " with the " + source.kind + "weights of " + source.name + ": " + arguments.out);
+  observer.message(std::to_string(labels.size()) + (labels.size() == 1 ? " sample" : " samples") + " with " +
+                   source.weights.name + ": " + arguments.out);
   return ExitCode::done;
 }
 

@@ -14,18 +14,34 @@ namespace {
 
 using namespace dtk;
 
+void print_line(const char* name, const std::string& value) {
+  if (!value.empty()) std::printf("%-14s%s\n", name, value.c_str());
+}
+
+std::string formatted(const char* pattern, double value) {
+  char text[64];
+  std::snprintf(text, sizeof text, pattern, value);
+  return text;
+}
+
 void print_summary(const RunResult& result) {
   if (result.memory) std::printf("\n%s", memory_table(*result.memory).c_str());
   std::printf("\n");
   if (result.trained_steps > 0) {
-    std::printf("final loss    %.4f after %lld steps\n", result.loss, static_cast<long long>(result.step));
-    std::printf("speed         %.0f images/s (%.2f %% of the time waiting for data)\n",
-                result.images_per_second, 100 * result.exposed_wait_fraction);
+    print_line("final loss", formatted("%.4f", result.loss) + " after " + std::to_string(result.step) +
+                                 " steps, " + duration(result.seconds) + " of training");
+    const double waiting = 100 * result.exposed_wait_fraction;
+    print_line("speed", formatted("%.0f images/s", result.images_per_second) +
+                            formatted(" (%.2f %% of the time waiting for data)", waiting) +
+                            (result.mfu ? formatted(", MFU %.3g %%", 100 * *result.mfu) : ""));
   }
-  if (result.memory)
-    std::printf("peak memory   %s\n", readable_bytes(result.memory->peak().peak.bytes).c_str());
-  std::printf("checkpoint    %s\n", result.checkpoint.c_str());
-  if (!result.samples.empty()) std::printf("samples       %s\n", result.samples.c_str());
+  if (result.memory) {
+    const auto peak = result.memory->peak();
+    print_line("peak memory", readable_bytes(peak.peak.bytes) + " in phase " + peak.name);
+  }
+  print_line("checkpoint", result.checkpoint.string());
+  print_line("samples", result.samples.string());
+  print_line("report", result.report.string());
   std::fflush(stdout);
 }
 

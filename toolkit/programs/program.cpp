@@ -33,17 +33,6 @@ int fail(const char* name, ExitCode code, const std::string& message) {
   return static_cast<int>(code);
 }
 
-std::string duration(double seconds) {
-  const auto whole = static_cast<long>(seconds + 0.5);
-  char text[32];
-  if (whole >= 3600) {
-    std::snprintf(text, sizeof text, "%ldh%02ldm", whole / 3600, whole / 60 % 60);
-  } else {
-    std::snprintf(text, sizeof text, "%ld:%02ld", whole / 60, whole % 60);
-  }
-  return text;
-}
-
 std::string status(const Progress& p) {
   const std::string peak = p.peak_bytes ? "  peak " + readable_bytes(*p.peak_bytes) : "";
   char text[200];
@@ -136,6 +125,17 @@ int run_program(const char* name, const char* when_out_of_memory, const std::fun
   } catch (const std::exception& error) {
     return fail(name, ExitCode::failure, error.what());
   }
+}
+
+std::string duration(double seconds) {
+  const auto whole = static_cast<long>(seconds + 0.5);
+  char text[32];
+  if (whole >= 3600) {
+    std::snprintf(text, sizeof text, "%ldh%02ldm", whole / 3600, whole / 60 % 60);
+  } else {
+    std::snprintf(text, sizeof text, "%ld:%02ld", whole / 60, whole % 60);
+  }
+  return text;
 }
 
 ExitCode print_version(const char* name) {

@@ -4,6 +4,7 @@
 #include <dtk/toolkit/run.h>
 
 #include <functional>
+#include <string>
 
 namespace dtk {
 
@@ -13,6 +14,9 @@ int run_program(const char* name, const char* when_out_of_memory, const std::fun
 
 /// "dit-train 0.1.0 (LibTorch 2.11.0)"
 ExitCode print_version(const char* name);
+
+/// "1:05" (minutes and seconds), "2h07m".
+std::string duration(double seconds);
 
 /// From now on SIGINT and SIGTERM ask for a stop instead of ending the process; a second one ends it.
 void catch_stop_signals();

@@ -301,6 +301,10 @@ std::vector<NamedTensor> Checkpoint::tensors(const std::string& file) const {
   return read_safetensors(*files_, path_of(file)).tensors;
 }
 
+std::vector<StoredTensor> Checkpoint::stored_tensors(const std::string& file) const {
+  return open_safetensors(*files_, path_of(file));
+}
+
 std::string Checkpoint::text(const std::string& file) const {
   return files_->read(path_of(file));
 }

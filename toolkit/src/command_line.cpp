@@ -187,12 +187,21 @@ const std::vector<Option>& train_options() {
 
 const std::vector<Option>& sample_options() {
   static const std::vector<Option> options = {
-      {"checkpoint", Option::value}, {"weights", Option::value},   {"config", Option::value},
-      {"classes", Option::value},    {"guidance", Option::value},  {"steps", Option::value},
-      {"sampler", Option::value},    {"respacing", Option::value}, {"eta", Option::value},
-      {"clip-x0", Option::value},    {"seed", Option::value},      {"cfg-channels", Option::value},
-      {"per-class", Option::value},  {"raw", Option::flag},        {"out", Option::value},
-      {"device", Option::value},     {"threads", Option::value},   {"help", Option::flag},
+      {"checkpoint", Option::value}, {"weights", Option::value},      {"config", Option::value},
+      {"classes", Option::value},    {"guidance", Option::value},     {"steps", Option::value},
+      {"seed", Option::value},       {"cfg-channels", Option::value}, {"per-class", Option::value},
+      {"raw", Option::flag},         {"out", Option::value},          {"device", Option::value},
+      {"threads", Option::value},    {"help", Option::flag},          {"version", Option::flag},
+      {"key", Option::value},        {"sampler", Option::value},      {"respacing", Option::value},
+      {"eta", Option::value},        {"clip-x0", Option::value},
+  };
+  return options;
+}
+
+const std::vector<Option>& export_options() {
+  static const std::vector<Option> options = {
+      {"checkpoint", Option::value}, {"config", Option::value}, {"out", Option::value},
+      {"raw", Option::flag},         {"key", Option::value},    {"help", Option::flag},
       {"version", Option::flag},
   };
   return options;
@@ -204,7 +213,10 @@ void check_sources(const Given& given) {
     throw ConfigError("give exactly one of --checkpoint DIR and --weights FILE; " + seen + " given");
   }
   if (given.has("raw") && given.has("weights")) {
-    fail("--raw", "has no effect with --weights, which holds one set of weights; remove it");
+    fail("--raw", "has no effect with --weights; choose one of the sets of weights in a file with --key");
+  }
+  if (given.has("key") && given.has("checkpoint")) {
+    fail("--key", "has no effect with --checkpoint; --raw takes its raw weights instead of the EMA's");
   }
   if (!given.has("classes")) fail("--classes LIST is missing", "write for example --classes 0,1,2");
   if (!given.has("out")) fail("--out FILE is missing", "write for example --out grid.png");
@@ -242,6 +254,7 @@ SampleArguments parse_sample_arguments(int argc, const char* const* argv) {
   check_sources(given);
   arguments.checkpoint = given.text("checkpoint");
   arguments.weights = given.text("weights");
+  arguments.key = given.text("key");
   arguments.config = given.text("config");
   arguments.classes = parse_classes(given);
   arguments.guidance = given.number<double>("guidance", allowed_for("sample.guidance"));
@@ -257,6 +270,28 @@ SampleArguments parse_sample_arguments(int argc, const char* const* argv) {
   arguments.out = given.text("out");
   arguments.device = checked_device(given);
   arguments.threads = given.number<int64_t>("threads", allowed_for("train.threads"));
+  return arguments;
+}
+
+ExportArguments parse_export_arguments(int argc, const char* const* argv) {
+  const Given given("dit-export", export_options(), argc, argv);
+  ExportArguments arguments;
+  arguments.help = given.has("help");
+  arguments.version = given.has("version");
+  if (arguments.help || arguments.version) return arguments;
+  if (!given.has("checkpoint")) {
+    fail("--checkpoint is missing", "write for example dit-export --checkpoint runs/mine --out mine.pt");
+  }
+  if (!given.has("out")) fail("--out FILE is missing", "write for example --out mine.safetensors");
+  if (given.has("raw") && given.has("key")) fail("--raw", "is short for --key model; give one of them");
+  arguments.checkpoint = given.text("checkpoint");
+  arguments.config = given.text("config");
+  arguments.raw = given.has("raw");
+  arguments.key = arguments.raw ? "model" : given.text("key");
+  arguments.out = given.text("out");
+  if (!ends_in(arguments.out, ".safetensors") && !ends_in(arguments.out, ".pt")) {
+    fail(given.place("out"), "unknown kind of file; allowed: a name that ends in .safetensors or .pt");
+  }
   return arguments;
 }
 
@@ -290,7 +325,8 @@ std::string sample_help() {
 Usage: dit-sample --checkpoint DIR --classes LIST --out FILE [options]
 
   --checkpoint DIR      a checkpoint's folder, or a run's for its newest one
-  --weights FILE        weights as safetensors, in place of --checkpoint
+  --weights FILE        a safetensors or torch.save file, not --checkpoint
+  --key KEY             of the weights in FILE; default: ema, if it is there
   --config FILE         configuration; default: the one saved with the weights
   --classes LIST        classes, one row each: 0,1,2
   --out FILE            a grid of images (.png) or the samples (.safetensors)
@@ -301,14 +337,34 @@ Not given, these are the run's, so that its own samples come out again:
   --sampler NAME        euler, heun, ddpm or ddim;  --steps N  sampler steps
   --respacing TEXT      which steps of ddpm, ddim: 250, 10,15,20 or ddim50
   --eta E               ddpm's share of noise in ddim;  --clip-x0 true|false
-  --guidance SCALE      classifier-free guidance, 1 is off
-  --cfg-channels N      channels guided, 0 is all
+  --guidance SCALE      1 is off;  --cfg-channels N  channels guided, 0 is all
   --seed S              seed of the noise;  --threads N  CPU threads
   --version, -h, --help prints the version or this text, and ends
 
 Exit codes: 0 done, 1 failure, 2 configuration or usage, 3 memory, 4 data,
 5 stopped by a signal.
 Example: dit-sample --checkpoint runs/mine --classes 0,1,2 --out grid.png
+)";
+}
+
+std::string export_help() {
+  return R"(dit-export: writes a model's weights for other programs.
+
+Usage: dit-export --checkpoint RUN|CHECKPOINT|FILE --out FILE [options]
+
+  --checkpoint SOURCE   a run's folder for its newest checkpoint, a checkpoint's
+                        folder, or a file: safetensors or of torch.save
+  --out FILE            .safetensors, or .pt, which torch.load reads; a state
+                        dict in float32 with the original DiT's names
+  --raw                 the raw weights instead of the EMA's
+  --key KEY             of the weights in a file of torch.save
+  --config FILE         configuration of the model; default: the one saved with
+                        the run, or config.toml beside the file
+  --version, -h, --help prints the version or this text, and ends
+
+Exit codes: 0 done, 1 failure, 2 configuration or usage, 3 memory, 4 data,
+5 stopped by a signal.
+Example: dit-export --checkpoint runs/mine --out mine.safetensors
 )";
 }
 

@@ -24,6 +24,7 @@ class Rules {
     check_diffusion();
     check_sampling();
     check_sampler_steps();
+    check_grids();
     check_use();
   }
 
@@ -95,6 +96,10 @@ class Rules {
 
   // Keys that were written and that other keys make meaningless.
   void check_use() const {
+    if (!config_.train.init_key.empty() && config_.train.init_from.empty()) {
+      fail("train.init_key", "train.init_key has no use without train.init_from, whose weights it chooses; " +
+                                 removal({"train.init_key"}) + ", or set train.init_from");
+    }
     if (config_.memory.budget && !config_.memory.ledger) {
       fail("memory.budget", "memory.budget needs the ledger, and memory.ledger = false; remove one of them");
     }
@@ -117,6 +122,26 @@ class Rules {
       fail("sample.cfg_channels",
            "sample.cfg_channels has no use with sample.guidance = 1, which guides nothing; " +
                removal({"sample.cfg_channels"}) + ", or raise sample.guidance");
+    }
+  }
+
+  // Keys of grids that were written for a run that draws none, or fewer classes than asked for.
+  void check_grids() const {
+    const SampleOptions& sample = config_.sample;
+    if (config_.train.sample_every > 0 && sample.per_class == 0) {
+      fail("train.sample_every", "train.sample_every = " + toml_text(config_.train.sample_every) +
+                                     " has no use with sample.per_class = 0, which draws no samples; " +
+                                     removal({"train.sample_every"}) + ", or raise sample.per_class");
+    }
+    if (sample.classes && sample.per_class == 0) {
+      fail("sample.classes", "sample.classes has no use with sample.per_class = 0, which draws no samples; " +
+                                 removal({"sample.classes"}) + ", or raise sample.per_class");
+    }
+    if (sample.classes && *sample.classes > config_.model.classes) {
+      const std::string classes = toml_text(config_.model.classes);
+      fail("sample.classes", "sample.classes = " + toml_text(*sample.classes) +
+                                 " is more than the model has; allowed: [1, " + classes +
+                                 "] with model.classes = " + classes);
     }
   }
 

@@ -79,6 +79,7 @@ std::vector<std::string> collect_changeable_keys() {
       "train.seconds",
       "train.log_every",
       "train.checkpoint_every",
+      "train.sample_every",
       "train.keep_checkpoints",
       "train.allow_thread_change",
       "data.prefetch",
@@ -90,7 +91,8 @@ std::vector<std::string> collect_changeable_keys() {
   for (const KeyInfo& info : all_keys()) {
     const bool named = std::find(keys.begin(), keys.end(), info.key) != keys.end();
     // Checkpointing changes no bit of the result.
-    const bool free = info.table == "memory" || info.table == "sample" || info.table == "policies.checkpoint";
+    const bool free = info.table == "memory" || info.table == "sample" || info.table == "log" ||
+                      info.table == "policies.checkpoint";
     if (named || free) found.push_back(info.key);
   }
   return found;

@@ -39,6 +39,20 @@ void load_libtorch_cuda(const std::string& name) {
 
 }  // namespace
 
+std::string device_name(c10::Device device) {
+  if (!device.is_cuda()) return "";
+  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return "";
+  using Get = int (*)(int*, int);
+  using Name = int (*)(char*, int, int);
+  const auto get = reinterpret_cast<Get>(dlsym(library, "cuDeviceGet"));
+  const auto name = reinterpret_cast<Name>(dlsym(library, "cuDeviceGetName"));
+  int handle = 0;
+  char text[256] = "";
+  if (get == nullptr || name == nullptr || get(&handle, device.index()) != 0) return "";
+  return name(text, sizeof text, handle) == 0 ? text : "";
+}
+
 c10::Device open_device(const std::string& name) {
   if (name == "cpu") return c10::Device(c10::kCPU);
   const CudaDriver driver = ask_driver();

@@ -145,6 +145,11 @@ class PosixFileSystem : public FileSystem {
     return false;
   }
 
+  bool is_folder(const Path& path) override {
+    struct stat status = {};
+    return exists(path) && ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+  }
+
   uint64_t size(const Path& path) override {
     std::error_code error;
     const uint64_t bytes = std::filesystem::file_size(path, error);

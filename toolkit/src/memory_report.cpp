@@ -50,12 +50,107 @@ std::string largest(const MemorySums& sums, Category category, size_t count) {
   });
   std::string text;
   for (size_t i = 0; i < std::min(count, rows.size()); ++i) {
-    text += "  " + pad(readable_bytes(rows[i].first), 10) + "  " + rows[i].second + "\n";
+    text += "  " + pad(readable_bytes(rows[i].first), 10) + "  " +
+            (rows[i].second.empty() ? "(outside of any)" : rows[i].second) + "\n";
   }
   return text;
 }
 
+constexpr size_t columns = 80;  // of a terminal; a line that fills them all may wrap
+
+// Breaks `text` between words where it would reach the terminal's edge; all lines begin at `first_column`.
+std::string wrapped(const std::string& text, size_t first_column) {
+  std::string lines;
+  size_t at = first_column;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(' ', begin), text.size());
+    const std::string word = text.substr(begin, end - begin);
+    if (at > first_column && at + 1 + word.size() >= columns) {
+      lines += "\n" + std::string(first_column, ' ');
+      at = first_column;
+    }
+    if (at > first_column) lines += ' ', ++at;
+    lines += word;
+    at += word.size();
+    begin = end + 1;
+  }
+  return lines;
+}
+
+struct Unit {
+  const char* name;
+  double bytes;
+  const char* pattern;
+};
+
+// Few digits for the largest figure of a table.
+Unit unit_for(int64_t bytes) {
+  constexpr double kibi = 1024, most = 1000;
+  const auto value = static_cast<double>(bytes);
+  if (value < most * kibi) return {"KiB", kibi, "%.1f"};
+  if (value < most * kibi * kibi) return {"MiB", kibi * kibi, "%.1f"};
+  return {"GiB", kibi * kibi * kibi, "%.2f"};
+}
+
+// "-" for nothing at all: 0.0 is little.
+std::string in_unit(int64_t bytes, const Unit& unit) {
+  return bytes == 0 ? "-" : format(unit.pattern, static_cast<double>(bytes) / unit.bytes);
+}
+
+// So that all categories fit side by side.
+std::string short_name(Category category) {
+  switch (category) {
+    case Category::parameters:
+      return "params";
+    case Category::gradients:
+      return "grads";
+    case Category::optimizer:
+      return "optim";
+    case Category::temporaries:
+      return "temps";
+    default:
+      return policies::name_of(category);
+  }
+}
+
+// Lines of columns as wide as their widest cell: the first to the left, the others to the right.
+std::string aligned(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> widths(rows.front().size());
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  size_t wide = 0;  // with two spaces between columns
+  for (const size_t width : widths) wide += width + 2;
+  const std::string gap(wide - 2 < columns ? 2 : 1, ' ');
+  std::string text;
+  for (const auto& row : rows) {
+    text += row[0] + std::string(widths[0] - row[0].size(), ' ');
+    for (size_t i = 1; i < row.size(); ++i) text += gap + pad(row[i], widths[i]);
+    text += "\n";
+  }
+  return text;
+}
+
+// Null if none has any. The highest peak may be where nothing of the category is alive, as in the optimizer.
+const PhasePeak* phase_with_most(const std::vector<PhasePeak>& phases, Category category) {
+  const PhasePeak* most = nullptr;
+  for (const PhasePeak& phase : phases) {
+    if (phase.peak.of(category) > (most == nullptr ? 0 : most->peak.of(category))) most = &phase;
+  }
+  return most;
+}
+
 }  // namespace
+
+std::vector<Category> used_categories(const std::vector<PhasePeak>& phases) {
+  std::vector<Category> used;
+  for (int i = 0; i < policies::kCategories; ++i) {
+    const auto category = static_cast<Category>(i);
+    const auto holds = [&](const PhasePeak& phase) { return phase.peak.of(category) > 0; };
+    if (std::any_of(phases.begin(), phases.end(), holds)) used.push_back(category);
+  }
+  return used;
+}
 
 std::string readable_bytes(int64_t bytes) {
   const auto value = static_cast<double>(bytes);
@@ -97,8 +192,8 @@ std::string memory_json(const MemoryReport& report) {
 }
 
 std::string savings_table(const std::vector<PolicySaving>& savings) {
-  std::string text =
-      "policies, and by how much each lowers the peak of a step (measured by leaving it out)\n";
+  constexpr size_t reason_column = 32;
+  std::string text = "by how much each policy lowers the peak of a step (measured by leaving it out)\n";
   for (const PolicySaving& saving : savings) {
     const bool raises = saving.bytes.value_or(0) < 0;
     const std::string bytes = saving.bytes ? readable_bytes(std::abs(*saving.bytes)) : "?";
@@ -106,38 +201,33 @@ std::string savings_table(const std::vector<PolicySaving>& savings) {
     line.resize(std::max<size_t>(line.size(), 14), ' ');
     line += saving.report.active ? "on   " : "off  ";
     line += pad(raises ? "-" + bytes : bytes, 10) + "   ";
-    if (raises) line += "raises the peak here; ";
-    if (!saving.note.empty()) line += saving.note + "; ";
-    text += line + saving.report.reason + "\n";
+    std::string reason = raises ? "raises the peak here; " : "";
+    if (!saving.note.empty()) reason += saving.note + "; ";
+    text += line + wrapped(reason + saving.report.reason, reason_column) + "\n";
   }
   return text;
 }
 
 std::string memory_table(const MemoryReport& report) {
-  std::vector<Category> columns;
-  for (int i = 0; i < policies::kCategories; ++i) {
-    const auto category = static_cast<Category>(i);
-    const bool used = std::any_of(report.phases.begin(), report.phases.end(),
-                                  [&](const PhasePeak& phase) { return phase.peak.of(category) > 0; });
-    if (used) columns.push_back(category);
-  }
-  std::string text = "peak memory by phase, MiB of tensors on " + report.device + "\n  phase          peak";
-  for (const Category column : columns) text += pad(policies::name_of(column), 13);
-  text += "\n";
-  for (const PhasePeak& phase : report.phases) {
-    text += "  " + phase.name +
-            pad(format("%.1f", static_cast<double>(phase.peak.bytes) / 1048576.0), 19 - phase.name.size());
-    for (const Category column : columns) {
-      text += pad(format("%.1f", static_cast<double>(phase.peak.of(column)) / 1048576.0), 13);
-    }
-    text += "\n";
-  }
   const PhasePeak peak = report.peak();
-  text += "highest: " + readable_bytes(peak.peak.bytes) + " in " + peak.name + "\n";
-  const std::string saved = largest(peak.peak, Category::saved, 5);
-  if (!saved.empty()) text += "largest saved for backward, by module path:\n" + saved;
+  const Unit unit = unit_for(peak.peak.bytes);
+  std::vector<std::vector<std::string>> rows = {{"phase", "peak"}};
+  for (const Category category : used_categories(report.phases)) rows[0].push_back(short_name(category));
+  for (const PhasePeak& phase : report.phases) {
+    rows.push_back({phase.name, in_unit(phase.peak.bytes, unit)});
+    for (const Category category : used_categories(report.phases)) {
+      rows.back().push_back(in_unit(phase.peak.of(category), unit));
+    }
+  }
+  std::string text = std::string("peak memory by phase, ") + unit.name + " of tensors on " + report.device +
+                     "\n" + aligned(rows) + "highest: " + readable_bytes(peak.peak.bytes) + " in " +
+                     peak.name + "\n";
+  if (const PhasePeak* most = phase_with_most(report.phases, Category::saved)) {
+    text += "largest saved for backward, by module path, at the peak of " + most->name + ":\n" +
+            largest(most->peak, Category::saved, 5);
+  }
   const std::string temporaries = largest(peak.peak, Category::temporaries, 3);
-  if (!temporaries.empty()) text += "largest temporaries, by operator:\n" + temporaries;
+  if (!temporaries.empty()) text += "largest temporaries, by operator, in " + peak.name + ":\n" + temporaries;
   if (report.host.peak.bytes > 0)
     text += "host: " + readable_bytes(report.host.peak.bytes) + " of CPU tensors\n";
   return text;

@@ -4,21 +4,22 @@
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/saved_tensors.h>
 #include <dtk/toolkit/checkpoint_store.h>
+#include <dtk/toolkit/device.h>
 #include <dtk/toolkit/errors.h>
-#include <dtk/toolkit/image.h>
 #include <dtk/toolkit/memory_meters.h>
 #include <dtk/toolkit/policy_places.h>
 #include <dtk/toolkit/precision_choice.h>
 #include <dtk/toolkit/run.h>
-#include <dtk/toolkit/run_log.h>
+#include <dtk/toolkit/sampling.h>
 #include <dtk/toolkit/schedule.h>
 #include <dtk/toolkit/trainer.h>
 #include <dtk/toolkit/training_files.h>
+#include <dtk/toolkit/weights.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "run_folder.h"
+#include "run_record.h"
 
 namespace dtk {
 
@@ -26,18 +27,11 @@ using policies::PhaseScope;
 
 namespace {
 
-std::string step_name(int64_t step) {
-  char text[32];
-  std::snprintf(text, sizeof text, "step-%08lld", static_cast<long long>(step));
-  return text;
-}
-
 // Draws the grid of a run as it would have been.
 std::string sample_command(const std::filesystem::path& checkpoint, const RunConfig& config,
                            const std::filesystem::path& out) {
-  constexpr int64_t most = 20;  // of a thousand classes nobody wants a grid
   std::string classes;
-  for (int64_t label = 0; label < std::min(most, config.model.classes); ++label) {
+  for (int64_t label = 0; label < grid_classes(config); ++label) {
     classes += (label > 0 ? "," : "") + std::to_string(label);
   }
   return "dit-sample --checkpoint " + checkpoint.string() + " --classes " + classes + " --per-class " +
@@ -49,14 +43,17 @@ std::string sample_command(const std::filesystem::path& checkpoint, const RunCon
 class Run {
  public:
   Run(const LoadedConfig& loaded, c10::Device device, std::shared_ptr<const DataSource> data,
-      const RunWorld& world)
+      const RunWorld& world, const std::optional<Weights>& initial)
       : loaded_(loaded),
         config_(loaded.config),
         world_(world),
         out_(config_.train.out),
         meters_(config_.memory, device),
         data_(data->description()),
-        trainer_(config_, device, data, world.clock),
+        trainer_(config_, device, data, world.clock,
+                 [&](const models::Dit& model) {
+                   if (initial) load_weights(*initial, model);
+                 }),
         store_(world.files, out_ / checkpoints_folder, config_.train.keep_checkpoints),
         device_(device) {}
 
@@ -89,30 +86,33 @@ class Run {
       meters_.check_budget();
       const int64_t step = trainer_.steps();
       if (step % config_.train.log_every == 0) read_and_log();
-      const int64_t every = config_.train.checkpoint_every;
-      if (every > 0 && step % every == 0 && !trainer_.done()) save();
+      if (trainer_.done()) break;
+      if (is_due(config_.train.checkpoint_every)) save();
+      if (is_due(config_.train.sample_every)) sample_on_the_way();
     }
     if (trainer_.samples() != mark_.samples) read_and_log();
     const double seconds = trainer_.elapsed_seconds() - first_second;
     result.step = trainer_.steps();
     result.trained_steps = result.step - first_step;
     result.loss = scalars_.loss;
+    result.seconds = seconds;
     if (seconds > 0) {
       result.images_per_second = static_cast<double>(trainer_.samples() - first_sample) / seconds;
       result.exposed_wait_fraction = trainer_.exposed_wait_seconds() / seconds;
+      result.mfu = record_->mfu(result.images_per_second);
     }
     finish(result, seconds);
     return result;
   }
 
   /// Of a run that came to its end, with the ledger on.
-  std::vector<PolicySaving> savings(const RunResult& result) const {
+  std::vector<PolicySaving> savings(const RunResult& result) {
     if (result.stopped || !result.memory || !result.out_of_memory.empty()) return {};
     MemoryReport report = *result.memory;
     report.policies = measure_savings(trainer_, config_, meters_.device(),
                                       {[] { return available_bytes(); }, world_.stop_requested});
     try {
-      write_report(report);
+      record_->memory(report);
     } catch (const FileError& error) {  // the one without savings is still there
       world_.observer.message("memory.json stays without what the policies saved: " +
                               std::string(error.what()));
@@ -127,6 +127,7 @@ class Run {
     double seconds = 0;
   };
 
+  bool is_due(int64_t every) const { return every > 0 && trainer_.steps() % every == 0; }
   bool stop_requested() const { return world_.stop_requested && world_.stop_requested(); }
 
   RunResult nothing_trained() const {
@@ -137,11 +138,15 @@ class Run {
   }
 
   void announce(bool resumed, const std::vector<std::string>& notes) {
-    log_.emplace(world_.files, out_ / "log.jsonl");
-    log_->write(resumed ? "resume" : "start", {{"step", trainer_.steps()},
-                                               {"device", device_.str()},
-                                               {"threads", *config_.train.threads},
-                                               {"parameters", trainer_.parameter_count()}});
+    record_.emplace(config_,
+                    RunFacts{.config = print_config(loaded_),
+                             .data = data_,
+                             .device = device_.str(),
+                             .device_name = device_name(device_),
+                             .threads = *config_.train.threads,
+                             .parameters = trainer_.parameter_count(),
+                             .policies = trainer_.policies().reports()},
+                    world_, resumed, trainer_.steps());
     world_.observer.message(print_config(loaded_));
     world_.observer.message("data: " + data_);
     world_.observer.message("device: " + device_.str());
@@ -189,19 +194,15 @@ class Run {
     if (progress.fraction > 0) {
       progress.remaining_seconds = progress.elapsed_seconds * (1.0 / progress.fraction - 1.0);
     }
-    const auto memory = meters_.report();
-    RunLog::Fields fields = {{"step", progress.step},
-                             {"loss", scalars_.loss},
-                             {"lr", trainer_.learning_rate()},
-                             {"gradient_norm", scalars_.gradient_norm},
-                             {"images_per_second", progress.images_per_second},
-                             {"seconds", progress.elapsed_seconds},
-                             {"wait_seconds", trainer_.exposed_wait_seconds()}};
-    if (memory) {
-      progress.peak_bytes = memory->peak().peak.bytes;
-      fields.emplace_back("peak_bytes", *progress.peak_bytes);
-    }
-    log_->write("step", fields);
+    if (const auto memory = meters_.report()) progress.peak_bytes = memory->peak().peak.bytes;
+    record_->step({.step = progress.step,
+                   .loss = scalars_.loss,
+                   .learning_rate = trainer_.learning_rate(),
+                   .gradient_norm = scalars_.gradient_norm,
+                   .images_per_second = progress.images_per_second,
+                   .seconds = progress.elapsed_seconds,
+                   .wait_seconds = trainer_.exposed_wait_seconds(),
+                   .peak_bytes = progress.peak_bytes});
     world_.observer.progress(progress);
     mark_ = {trainer_.steps(), trainer_.samples(), progress.elapsed_seconds};
   }
@@ -212,29 +213,22 @@ class Run {
     PhaseScope phase("save");
     last_checkpoint_ =
         save_training(store_, trainer_, print_config(loaded_), static_cast<int>(*config_.train.threads));
-    log_->write("checkpoint", {{"step", trainer_.steps()}, {"path", last_checkpoint_.string()}});
+    record_->checkpoint(trainer_.steps(), last_checkpoint_, meters_.report());
     meters_.check_budget();
   }
 
   void finish(RunResult& result, double seconds) {
     save();
     result.checkpoint = last_checkpoint_;
-    const char* const event = result.stopped ? "stopped" : "end";
-    if (result.stopped) {
+    const bool stopped = result.stopped;
+    if (stopped) {
       result.next_step = "continue with --resume latest";
     } else if (config_.sample.per_class > 0) {
       try_sample_grid(result);
     }
-    log_->write(
-        event,
-        {{"step", result.step}, {"seconds", seconds}, {"images_per_second", result.images_per_second}});
     result.memory = meters_.report();
-    if (!result.memory) return;
-    write_report(*result.memory);
-  }
-
-  void write_report(const MemoryReport& report) const {
-    write_file_atomically(world_.files, out_ / "memory.json", memory_json(report));
+    result.report = record_->report_path();
+    record_->end(stopped, result.step, seconds, result.images_per_second, result.memory);
   }
 
   // The training is complete and saved: that its samples do not fit takes nothing of the report away.
@@ -247,39 +241,56 @@ class Run {
       result.next_step =
           "the training is complete and saved, its samples were not made; lower "
           "sample.per_class, raise memory.budget if it is set, or make fewer at a time with " +
-          sample_command(last_checkpoint_, config_,
-                         out_ / "samples" / (step_name(trainer_.steps()) + ".png"));
+          sample_command(last_checkpoint_, config_, record_->samples_path(trainer_.steps()));
     }
   }
 
   void sample_grid(RunResult& result) {
-    const PhaseScope phase("sample");
-    if (config_.model.channels != 1 && config_.model.channels != 3) {
-      world_.observer.message("no sample grid: samples of " + std::to_string(config_.model.channels) +
-                              " channels are not images; use dit-sample --out FILE.safetensors");
+    const at::Tensor samples = draw();
+    if (!samples.defined()) {
+      result.stopped = true;
+      result.next_step = "the training is complete, its samples were not made; make them with " +
+                         sample_command(last_checkpoint_, config_, record_->samples_path(trainer_.steps()));
       return;
     }
-    const std::filesystem::path folder = out_ / "samples";
-    world_.files.create_directories(folder);
-    world_.files.sync_directory(out_);
-    world_.observer.message("sampling " + std::to_string(config_.model.classes * config_.sample.per_class) +
+    result.samples = keep(samples);
+  }
+
+  // A stop while they are drawn is heeded by the loop of the training.
+  void sample_on_the_way() try {
+    const at::Tensor samples = draw();
+    if (samples.defined()) keep(samples);
+  } catch (const c10::OutOfMemoryError& error) {
+    const std::string text = error.what_without_backtrace();
+    throw Error(ExitCode::memory,
+                text.substr(0, text.find('\n')) + "; the samples of step " +
+                    std::to_string(trainer_.steps()) + " do not fit beside the training; last checkpoint: " +
+                    (last_checkpoint_.empty() ? "none" : last_checkpoint_.string()) +
+                    "; lower sample.per_class or sample.classes, raise memory.budget if it is set, or set "
+                    "train.sample_every = 0");
+  }
+
+  at::Tensor draw() {
+    const PhaseScope phase("sample");
+    record_->prepare_samples();
+    world_.observer.message("sampling " + std::to_string(grid_classes(config_) * config_.sample.per_class) +
                             " images in " + std::to_string(config_.sample.steps) + " steps");
-    const at::Tensor samples = trainer_.sample_grid([this](int64_t done, int64_t steps) {
+    return trainer_.sample_grid([this](int64_t done, int64_t steps) {
       if (stop_requested()) return false;
       world_.observer.sampling(done + 1, steps);
       return true;
     });
-    const std::filesystem::path path = folder / (step_name(trainer_.steps()) + ".png");
-    if (!samples.defined()) {
-      result.stopped = true;
-      result.next_step = "the training is complete, its samples were not made; make them with " +
-                         sample_command(last_checkpoint_, config_, path);
-      return;
+  }
+
+  std::filesystem::path keep(const at::Tensor& samples) {
+    const PhaseScope phase("sample");
+    const std::filesystem::path path = record_->samples(trainer_.steps(), samples);
+    if (config_.model.channels != 1 && config_.model.channels != 3) {
+      world_.observer.message("samples of " + std::to_string(config_.model.channels) +
+                              " channels are latents, not images: written to " + path.string());
     }
-    const Image image = image_grid(samples, config_.sample.per_class, /*padding=*/2, /*scale=*/2);
-    write_file_atomically(world_.files, path, encode_png(image));
-    result.samples = path;
     meters_.check_budget();
+    return path;
   }
 
   const LoadedConfig& loaded_;
@@ -290,7 +301,7 @@ class Run {
   const std::string data_;
   Trainer trainer_;
   CheckpointStore store_;
-  std::optional<RunLog> log_;  // once the folder is this run's
+  std::optional<RunRecord> record_;  // once the folder is this run's
   const c10::Device device_;
   std::filesystem::path last_checkpoint_;
   StepScalars scalars_;
@@ -312,6 +323,19 @@ std::string decide(LoadedConfig& loaded, c10::Device device, const std::filesyst
   return decide_precision(loaded, device, world.clock, written ? &*written : nullptr);
 }
 
+/// What the user should hear about the weights that a run begins with.
+std::vector<std::string> notes_on_start(const LoadedConfig& loaded, const std::optional<Weights>& initial) {
+  std::vector<std::string> notes;
+  if (initial) {
+    notes.push_back("begins with " + initial->name);
+    const std::string conversion = conversion_note(*initial);
+    if (!conversion.empty()) notes.push_back(conversion);
+  } else if (!loaded.config.train.init_from.empty()) {
+    notes.push_back("train.init_from is where this run once began; it goes on from its checkpoint");
+  }
+  return notes;
+}
+
 }  // namespace
 
 void resolve_threads(LoadedConfig& loaded) {
@@ -329,12 +353,16 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
   std::string decision;
   if (resumed) decision = decide(loaded, device, resume, world);  // the checkpoint's, which is compared below
   RunFolder folder(loaded, resume, world);
-  if (!resumed)
+  std::optional<Weights> initial;
+  if (!resumed) {
+    initial = initial_weights(world.files, loaded);
     decision = decide(loaded, device, resume, world);  // takes time: what is refused is refused first
-  Run run(loaded, device, std::move(data), world);
+  }
+  Run run(loaded, device, std::move(data), world, initial);
   if (resumed) run.load(resume);
   std::vector<std::string> notes = folder.claim();
   if (!decision.empty()) notes.push_back(decision);
+  for (std::string& note : notes_on_start(loaded, initial)) notes.push_back(std::move(note));
   RunResult result = run.train(resumed, notes);
   world.observer.finished(result);
   result.savings = run.savings(result);

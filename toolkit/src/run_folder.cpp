@@ -14,6 +14,7 @@ using Path = std::filesystem::path;
 constexpr char config_name[] = "config.toml";
 constexpr char log_name[] = "log.jsonl";
 constexpr char lock_name[] = "lock";
+constexpr char events_name[] = "tensorboard";
 
 // "runs/a/" and "runs/a" are one folder; parent_path() takes them for two.
 Path without_slash(const Path& folder) {
@@ -71,6 +72,7 @@ std::vector<std::string> RunFolder::claim() {
   if (!continued_ && files_.exists(out_ / config_name)) {
     notes.push_back(out_.string() + " holds an earlier start that came to no step; this run takes its place");
     files_.remove_all(out_ / log_name);
+    files_.remove_all(out_ / events_name);
   }
   for (const PassedOver& entry : passed_over_) {
     const Path aside = set_aside(files_, entry.folder);
@@ -98,8 +100,8 @@ void RunFolder::take_lock() {
 // A process that was killed before its first checkpoint and its first line of the log leaves nothing worth
 // keeping. Only a folder with a lock was made by a run: a config.toml alone may be the user's own.
 bool RunFolder::was_started_in_vain() const {
-  const std::vector<std::string> own = {lock_name, config_name, std::string(config_name) + ".tmp", log_name,
-                                        checkpoints_folder};
+  const std::vector<std::string> own = {lock_name, config_name, std::string(config_name) + ".tmp",
+                                        log_name,  events_name, checkpoints_folder};
   const std::vector<std::string> names = files_.list(out_);
   const bool only_own =
       std::all_of(names.begin(), names.end(), [&](const std::string& name) { return contains(own, name); });

@@ -3,18 +3,35 @@
 #include <nlohmann/json.hpp>
 
 namespace dtk {
+namespace {
 
-RunLog::RunLog(FileSystem& files, const std::filesystem::path& path) : file_(files.append(path)) {}
+bool ends_within_a_line(FileSystem& files, const std::filesystem::path& path) {
+  const uint64_t size = files.exists(path) ? files.size(path) : 0;
+  if (size == 0) return false;
+  char last = 0;
+  files.read_into(path, size - 1, &last, 1);
+  return last != '\n';
+}
+
+}  // namespace
+
+RunLog::RunLog(FileSystem& files, const std::filesystem::path& path) {
+  const bool torn = ends_within_a_line(files, path);
+  file_ = files.append(path);
+  if (torn) file_->write("\n", 1);
+}
 RunLog::~RunLog() = default;
 
-void RunLog::write(const std::string& event, const Fields& fields) {
+std::string RunLog::write(const std::string& event, const Fields& fields) {
   nlohmann::ordered_json json;
   json["event"] = event;
   for (const auto& [name, value] : fields) {
     std::visit([&, &key = name](const auto& plain) { json[key] = plain; }, value);
   }
-  const std::string line = json.dump() + "\n";
+  std::string line = json.dump() + "\n";
   file_->write(line.data(), line.size());
+  line.pop_back();
+  return line;
 }
 
 }  // namespace dtk

@@ -104,7 +104,13 @@ void check_bools(const at::Tensor& tensor, const std::string& name, const std::s
   throw FileError(file + ": tensor " + in_quotes(name) + " of BOOL holds a byte other than 0 and 1");
 }
 
-SafetensorsFile read_all(const ReadRange& read, uint64_t file_bytes, const std::string& file) {
+/// A header and where the data it describes begin.
+struct Located {
+  SafetensorsHeader header;
+  uint64_t data_start;
+};
+
+Located read_header(const ReadRange& read, uint64_t file_bytes, const std::string& file) {
   if (file_bytes < safetensors_length_bytes) {
     throw FileError(file + ": " + std::to_string(file_bytes) +
                     " bytes are too few for a safetensors file, which begins with 8 bytes of header length");
@@ -113,17 +119,32 @@ SafetensorsFile read_all(const ReadRange& read, uint64_t file_bytes, const std::
   read(0, length, sizeof length);
   std::string json(safetensors_header_bytes(length, file_bytes, file), '\0');
   read(safetensors_length_bytes, json.data(), json.size());
-
   const uint64_t data_start = safetensors_length_bytes + json.size();
-  SafetensorsHeader header = parse_safetensors_header(json, file_bytes - data_start, file);
-  SafetensorsFile result{{}, std::move(header.metadata)};
-  for (TensorEntry& entry : header.tensors) {
-    at::Tensor tensor = at::empty(entry.shape, at::TensorOptions().dtype(entry.type));
-    if (tensor.nbytes() > 0) read(data_start + entry.begin, tensor.mutable_data_ptr(), tensor.nbytes());
-    if (entry.type == at::kBool) check_bools(tensor, entry.name, file);
+  return {parse_safetensors_header(json, file_bytes - data_start, file), data_start};
+}
+
+at::Tensor read_tensor(const ReadRange& read, uint64_t data_start, const TensorEntry& entry,
+                       const std::string& file) {
+  at::Tensor tensor = at::empty(entry.shape, at::TensorOptions().dtype(entry.type));
+  if (tensor.nbytes() > 0) read(data_start + entry.begin, tensor.mutable_data_ptr(), tensor.nbytes());
+  if (entry.type == at::kBool) check_bools(tensor, entry.name, file);
+  return tensor;
+}
+
+SafetensorsFile read_all(const ReadRange& read, uint64_t file_bytes, const std::string& file) {
+  Located located = read_header(read, file_bytes, file);
+  SafetensorsFile result{{}, std::move(located.header.metadata)};
+  for (TensorEntry& entry : located.header.tensors) {
+    at::Tensor tensor = read_tensor(read, located.data_start, entry, file);
     result.tensors.push_back({std::move(entry.name), std::move(tensor)});
   }
   return result;
+}
+
+ReadRange reader_of(FileSystem& files, const std::filesystem::path& path) {
+  return [&files, path](uint64_t offset, void* data, size_t bytes) {
+    files.read_into(path, offset, data, bytes);
+  };
 }
 
 }  // namespace
@@ -141,10 +162,20 @@ void write_safetensors(WritableFile& out, const std::vector<NamedTensor>& tensor
 }
 
 SafetensorsFile read_safetensors(FileSystem& files, const std::filesystem::path& path) {
-  const ReadRange read = [&](uint64_t offset, void* data, size_t bytes) {
-    files.read_into(path, offset, data, bytes);
-  };
-  return read_all(read, files.size(path), path.string());
+  return read_all(reader_of(files, path), files.size(path), path.string());
+}
+
+std::vector<StoredTensor> open_safetensors(FileSystem& files, const std::filesystem::path& path) {
+  const ReadRange read = reader_of(files, path);
+  const Located located = read_header(read, files.size(path), path.string());
+  std::vector<StoredTensor> tensors;
+  for (const TensorEntry& entry : located.header.tensors) {
+    tensors.push_back(
+        {entry.name, entry.type, entry.shape, [read, located_at = located.data_start, entry, path] {
+           return read_tensor(read, located_at, entry, path.string());
+         }});
+  }
+  return tensors;
 }
 
 SafetensorsFile read_safetensors_bytes(std::string_view bytes, std::string_view name_for_messages) {

@@ -13,7 +13,6 @@
 #include <dtk/toolkit/safetensors.h>
 #include <dtk/toolkit/sample_command.h>
 #include <dtk/toolkit/streams.h>
-#include <dtk/toolkit/training_files.h>
 
 #include <algorithm>
 #include <stdexcept>
@@ -27,51 +26,59 @@ bool is_safetensors(const std::string& out) {
   return std::filesystem::path(out).extension() == ".safetensors";
 }
 
-bool has(const std::vector<NamedTensor>& tensors, const std::string& name) {
-  return std::any_of(tensors.begin(), tensors.end(),
-                     [&](const NamedTensor& entry) { return entry.name == name; });
+LoadedConfig config_beside(FileSystem& files, const WeightsRequest& request) {
+  const std::filesystem::path config = std::filesystem::path(request.path).parent_path() / "config.toml";
+  if (!files.exists(config)) {
+    throw ConfigError(request.path_place + ": no config.toml beside it says which model this is; " +
+                      "name one with --config FILE");
+  }
+  return load_config(files, config, {});
 }
 
-void take_config(SampleSource& source, LoadedConfig loaded) {
+}  // namespace
+
+SampleSource open_source(FileSystem& files, const WeightsRequest& request, const std::string& config_file) {
+  WeightsRequest found = request;
+  const bool folder = files.is_folder(request.path);
+  if (const auto checkpoint = folder ? checkpoint_in(files, request.path) : std::nullopt) {
+    found.path = checkpoint->string();
+  }
+  SampleSource source;
+  source.weights = open_weights(files, found);  // which compares all hashes of a checkpoint
+  LoadedConfig loaded;
+  if (!config_file.empty()) {
+    loaded = load_config(files, config_file, {});
+  } else if (folder) {
+    loaded = load_config(files, std::filesystem::path(found.path) / "config.toml", {});
+  } else {
+    loaded = config_beside(files, request);
+  }
   source.config = std::move(loaded.config);
   source.places = std::move(loaded.places);
+  return source;
 }
 
-SampleSource from_checkpoint(FileSystem& files, const SampleArguments& arguments) {
+SampleSource open_sample_source(FileSystem& files, const SampleArguments& arguments) {
+  if (arguments.checkpoint.empty()) {
+    return open_source(files,
+                       {arguments.weights, arguments.key, "--weights " + arguments.weights,
+                        "--key " + arguments.key, "--key"},
+                       arguments.config);
+  }
+  // A file is not a checkpoint.
   const auto folder = checkpoint_in(files, arguments.checkpoint);
   if (!folder) {
     throw ConfigError(
         "--checkpoint " + arguments.checkpoint +
         ": no complete checkpoint; name a checkpoint's folder, or a run folder to use its latest");
   }
-  const Checkpoint checkpoint = open_checkpoint(files, *folder);
-  const std::string config_file = (checkpoint.folder() / "config.toml").string();
-  SampleSource source;
-  source.name = checkpoint.folder().string();
-  take_config(source, arguments.config.empty() ? parse_config(checkpoint.text("config.toml"), config_file, {})
-                                               : load_config(files, arguments.config, {}));
-  const bool ema = !arguments.raw && checkpoint.has("ema.safetensors");
-  source.kind = ema ? "EMA " : "raw ";
-  source.weights = sampling_weights(checkpoint, ema);
-  return source;
+  return open_source(files,
+                     {folder->string(), arguments.raw ? "model" : "", "--checkpoint " + arguments.checkpoint,
+                      "--raw", "--raw"},
+                     arguments.config);
 }
 
-SampleSource from_weights(FileSystem& files, const SampleArguments& arguments) {
-  const std::filesystem::path file = arguments.weights;
-  if (!files.exists(file)) throw ConfigError("--weights " + arguments.weights + ": this file does not exist");
-  const std::filesystem::path config =
-      arguments.config.empty() ? file.parent_path() / "config.toml" : std::filesystem::path(arguments.config);
-  if (arguments.config.empty() && !files.exists(config)) {
-    throw ConfigError("--weights " + arguments.weights +
-                      ": no config.toml beside it says which model this is; " +
-                      "name one with --config FILE");
-  }
-  SampleSource source;
-  source.name = arguments.weights;
-  take_config(source, load_config(files, config, {}));
-  source.weights = read_safetensors(files, file).tensors;
-  return source;
-}
+namespace {
 
 void choose_sampler(SampleOptions& options, const RunConfig& config, const SampleArguments& arguments) {
   if (!arguments.sampler) return;
@@ -126,10 +133,6 @@ void choose_gaussian_options(SampleOptions& options, const SampleArguments& argu
 
 }  // namespace
 
-SampleSource open_sample_source(FileSystem& files, const SampleArguments& arguments) {
-  return arguments.checkpoint.empty() ? from_weights(files, arguments) : from_checkpoint(files, arguments);
-}
-
 SampleOptions sample_options(const RunConfig& config, const SampleArguments& arguments) {
   SampleOptions options = config.sample;
   if (arguments.guidance) options.guidance = *arguments.guidance;
@@ -183,12 +186,7 @@ void check_out(FileSystem& files, const SampleArguments& arguments, const RunCon
 at::Tensor draw_samples(const SampleSource& source, const SampleOptions& options,
                         const std::vector<int64_t>& labels, c10::Device device, const GoOn& go_on) try {
   models::Dit model(source.config.model, device);
-  std::vector<NamedTensor> parameters;
-  for (const auto& [name, parameter] : model.parameters()) {
-    // Averages cover the trainable parameters only; a fixed one is right as the model makes it.
-    if (parameter.requires_grad() || has(source.weights, name)) parameters.push_back({name, parameter});
-  }
-  copy_by_name(source.weights, parameters, source.name);
+  load_weights(source.weights, model);
   policies::PolicyOptions forward_only = source.config.policies;
   forward_only.ema.enabled = forward_only.checkpoint.enabled = policies::Enabled::off;
   policies::PolicySet policies = put_policies_in(forward_only, model);

@@ -36,6 +36,11 @@ class StepNoise {
 
 }  // namespace
 
+int64_t grid_classes(const RunConfig& config) {
+  constexpr int64_t most = 20;  // of a thousand classes nobody wants a grid
+  return config.sample.classes.value_or(std::min(most, config.model.classes));
+}
+
 at::Tensor sample(const models::Dit& model, const DiffusionOptions& diffusion, const SampleOptions& options,
                   const std::vector<int64_t>& labels, int64_t batch, const GoOn& go_on) {
   at::NoGradGuard no_grad;

@@ -17,7 +17,8 @@ using policies::PhaseScope;
 
 namespace {
 
-models::Dit build_model(const RunConfig& config, c10::Device device) {
+models::Dit build_model(const RunConfig& config, c10::Device device,
+                        const std::function<void(const models::Dit&)>& initialise) {
   OwnerScope owner(Category::parameters, "model");
   models::Dit model(config.model, device,
                     policies::make_generator(device, stream_seed(config.train.seed, "init")));
@@ -30,6 +31,7 @@ models::Dit build_model(const RunConfig& config, c10::Device device) {
     policies::claim(parameter, Category::parameters, label);
     policies::claim_gradient_when_written(parameter, label);
   }
+  if (initialise) initialise(model);
   return model;
 }
 
@@ -50,12 +52,12 @@ class GradientGuard {
 }  // namespace
 
 Trainer::Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<const DataSource> data,
-                 Clock& clock)
+                 Clock& clock, const std::function<void(const models::Dit&)>& initialise)
     : config_(config),
       device_(device),
       data_(std::move(data)),
       clock_(clock),
-      model_(build_model(config, device)),
+      model_(build_model(config, device, initialise)),
       optimizer_(config.optimizer, model_.parameters()),
       policies_(put_policies_in(config.policies, model_)),
       objective_(make_objective(config.diffusion, config.model.learn_sigma, device)),
@@ -178,12 +180,26 @@ int64_t Trainer::parameter_count() const {
   return count;
 }
 
+// While it lives, no training time passes.
+class Trainer::ClockStop {
+ public:
+  explicit ClockStop(Trainer& trainer) : trainer_(trainer), begun_(trainer.clock_.seconds()) {}
+  ~ClockStop() { trainer_.started_ += trainer_.clock_.seconds() - begun_; }
+  ClockStop(const ClockStop&) = delete;
+  ClockStop& operator=(const ClockStop&) = delete;
+
+ private:
+  Trainer& trainer_;
+  const double begun_;
+};
+
 at::Tensor Trainer::sample_grid(const GoOn& go_on) {
-  PhaseScope phase_scope("sample");
+  const ClockStop clock(*this);
+  const PhaseScope phase_scope("sample");
   const auto exchange = config_.sample.ema ? policies_.sampling_weights() : nullptr;
   const auto policy_scope = policies_.forward_scope();  // after the exchange: casts are of the new weights
   std::vector<int64_t> labels;
-  for (int64_t label = 0; label < config_.model.classes; ++label) {
+  for (int64_t label = 0; label < grid_classes(config_); ++label) {
     labels.insert(labels.end(), static_cast<size_t>(config_.sample.per_class), label);
   }
   return sample(model_, config_.diffusion, config_.sample, labels,

@@ -12,6 +12,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr char kModel[] = "model.safetensors";
 constexpr char kOptimizer[] = "optimizer.safetensors";
+constexpr char kAverages[] = "ema.safetensors";
 constexpr char kRandom[] = "random.safetensors";
 constexpr char kState[] = "state.json";
 
@@ -111,15 +112,19 @@ void load_training(const Checkpoint& checkpoint, Trainer& trainer) {
   trainer.restore(state);
 }
 
-std::vector<NamedTensor> sampling_weights(const Checkpoint& checkpoint, bool ema) {
-  std::vector<NamedTensor> weights = checkpoint.tensors(kModel);
-  if (!ema || !checkpoint.has("ema.safetensors")) return weights;
+bool has_averages(const Checkpoint& checkpoint) {
+  return checkpoint.has(kAverages);
+}
+
+std::vector<StoredTensor> sampling_weights(const Checkpoint& checkpoint, bool ema) {
+  std::vector<StoredTensor> weights = checkpoint.stored_tensors(kModel);
+  if (!ema || !has_averages(checkpoint)) return weights;
   // The averages cover the trainable parameters; fixed ones come from the model.
-  std::map<std::string, at::Tensor> averages;
-  for (NamedTensor& entry : checkpoint.tensors("ema.safetensors")) averages[entry.name] = entry.tensor;
-  for (NamedTensor& entry : weights) {
+  std::map<std::string, StoredTensor> averages;
+  for (StoredTensor& entry : checkpoint.stored_tensors(kAverages)) averages[entry.name] = std::move(entry);
+  for (StoredTensor& entry : weights) {
     const auto average = averages.find(entry.name);
-    if (average != averages.end()) entry.tensor = average->second;
+    if (average != averages.end()) entry = average->second;
   }
   return weights;
 }

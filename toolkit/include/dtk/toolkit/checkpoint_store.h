@@ -8,6 +8,7 @@
 #pragma once
 #include <dtk/toolkit/file_system.h>
 #include <dtk/toolkit/named_tensor.h>
+#include <dtk/toolkit/stored_tensor.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -60,6 +61,8 @@ class Checkpoint {
   /// Tensors of a safetensors file, on the CPU. Throws FileError, naming the files there are, if it has no
   /// such file.
   std::vector<NamedTensor> tensors(const std::string& file) const;
+  /// The same, to be read one at a time. Throws as tensors().
+  std::vector<StoredTensor> stored_tensors(const std::string& file) const;
   /// Content of a text file. Throws as tensors().
   std::string text(const std::string& file) const;
 

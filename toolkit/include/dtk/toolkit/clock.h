@@ -9,6 +9,10 @@ class Clock {
   virtual ~Clock() = default;
   /// Seconds since any fixed instant; never goes back.
   virtual double seconds() = 0;
+  /// Seconds since 1970 by the machine's calendar, which may be set back; for what people read only.
+  virtual double unix_seconds() {
+    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  }
 };
 
 class SteadyClock final : public Clock {

@@ -26,7 +26,8 @@ std::string train_help();
 /// Options that are not set come from the [sample] and [train] tables of the run.
 struct SampleArguments {
   std::string checkpoint;                // a checkpoint's folder; exactly one of this
-  std::string weights;                   // and a safetensors file is given
+  std::string weights;                   // and a file of weights is given
+  std::string key;                       // of the set of weights in that file; "": ema where there is one
   std::string config;                    // file; "": the one saved with the run
   std::vector<int64_t> classes;          // one row of samples each, repetitions allowed
   std::optional<double> guidance;        // classifier-free guidance scale; 1: off
@@ -46,8 +47,22 @@ struct SampleArguments {
   bool version = false;  // likewise
 };
 
+struct ExportArguments {
+  std::string checkpoint;  // a checkpoint's or a run's folder, or a file of weights
+  std::string config;      // file; "": the one saved with the run, or beside the file
+  std::string key;         // of the set of weights in it; "": ema where there is one. --raw is "model"
+  bool raw = false;        // `key` was given as --raw
+  std::string out;         // ends in .safetensors or .pt
+  bool help = false;       // nothing else was checked
+  bool version = false;    // likewise
+};
+
 SampleArguments parse_sample_arguments(int argc, const char* const* argv);
 /// At most 24 lines of at most 80 columns; the last is an example.
 std::string sample_help();
+
+ExportArguments parse_export_arguments(int argc, const char* const* argv);
+/// At most 24 lines of at most 80 columns; the last is an example.
+std::string export_help();
 
 }  // namespace dtk

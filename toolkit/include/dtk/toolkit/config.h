@@ -30,13 +30,16 @@ struct TrainOptions {
   int64_t accumulate = 1;            // micro-batches per optimizer step; data.batch must be divisible
   int64_t log_every = 10;            // steps between log lines; the step's scalars are read only then
   int64_t checkpoint_every = 0;      // steps between checkpoints; 0: only at the end and when stopped
+  int64_t sample_every = 0;          // steps between sample grids; 0: only at the end
   int64_t keep_checkpoints = 2;      // complete checkpoints kept, newest first
   bool allow_thread_change = false;  // resume with another thread count: no longer bit-equal
+  std::string init_from;  // weights a new run begins with: a file, a checkpoint or a run folder; "": drawn
+  std::string init_key;   // which of the sets in it; "": ema where there is one (weights.h)
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    auto& [out, seed, threads, steps, seconds, accumulate, log_every, checkpoint_every, keep_checkpoints,
-           allow_thread_change] = self;
+    auto& [out, seed, threads, steps, seconds, accumulate, log_every, checkpoint_every, sample_every,
+           keep_checkpoints, allow_thread_change, init_from, init_key] = self;
     visit("out", out, "");
     visit("seed", seed, "[0, inf)");
     visit("threads", threads, "[1, 1024]");
@@ -45,8 +48,11 @@ struct TrainOptions {
     visit("accumulate", accumulate, "[1, inf)");
     visit("log_every", log_every, "[1, inf)");
     visit("checkpoint_every", checkpoint_every, "[0, inf)");
+    visit("sample_every", sample_every, "[0, inf)");
     visit("keep_checkpoints", keep_checkpoints, "[1, inf)");
     visit("allow_thread_change", allow_thread_change, "");
+    visit("init_from", init_from, "");
+    visit("init_key", init_key, "");
   }
   friend bool operator==(const TrainOptions&, const TrainOptions&) = default;
 };
@@ -133,13 +139,16 @@ struct SampleOptions {
   bool clip_x0 = false;                                 // ddpm, ddim: predicted images are limited to [-1, 1]
   double guidance = 4.0;                                // classifier-free guidance scale; 1: off
   int64_t cfg_channels = 0;  // channels guided; 0: all; 3: as the released DiT code
-  int64_t per_class = 8;     // images per class in the final grid
-  int64_t seed = 0;          // noise of the grid
-  bool ema = true;           // sample with the EMA weights
+  // Rows of a grid, classes 0 .. classes - 1; absent: all of the model's, but no more than 20.
+  std::optional<int64_t> classes;
+  int64_t per_class = 8;  // images per class in a grid; 0: no grids
+  int64_t seed = 0;       // noise of a grid, the same for all grids of a run
+  bool ema = true;        // sample with the EMA weights
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    auto& [sampler, steps, respacing, eta, clip_x0, guidance, cfg_channels, per_class, seed, ema] = self;
+    auto& [sampler, steps, respacing, eta, clip_x0, guidance, cfg_channels, classes, per_class, seed, ema] =
+        self;
     visit("sampler", sampler, "euler | heun | ddpm | ddim");
     visit("steps", steps, "[1, 10000]");
     visit("respacing", respacing, "");
@@ -147,6 +156,7 @@ struct SampleOptions {
     visit("clip_x0", clip_x0, "");
     visit("guidance", guidance, "[1, 100]");
     visit("cfg_channels", cfg_channels, "[0, inf)");
+    visit("classes", classes, "[1, inf)");
     visit("per_class", per_class, "[0, 64]");
     visit("seed", seed, "[0, inf)");
     visit("ema", ema, "");
@@ -167,6 +177,23 @@ struct MemoryOptions {
   friend bool operator==(const MemoryOptions&, const MemoryOptions&) = default;
 };
 
+struct LogOptions {
+  bool tensorboard =
+      true;            // event files in <train.out>/tensorboard: some 100 bytes a log line, and the grids
+  bool report = true;  // report.html, written at the end and at each checkpoint
+  // Dense peak of the device in TFLOP/s, what MFU is a part of; absent: known for some GPUs (model_flops.h).
+  std::optional<double> peak_tflops;
+
+  template <class Self, class Visit>
+  static void fields(Self& self, Visit&& visit) {
+    auto& [tensorboard, report, peak_tflops] = self;
+    visit("tensorboard", tensorboard, "");
+    visit("report", report, "");
+    visit("peak_tflops", peak_tflops, "(0, inf)");
+  }
+  friend bool operator==(const LogOptions&, const LogOptions&) = default;
+};
+
 struct RunConfig {
   TrainOptions train;
   models::DitOptions model;
@@ -176,12 +203,13 @@ struct RunConfig {
   ScheduleOptions schedule;
   SampleOptions sample;
   MemoryOptions memory;
+  LogOptions log;
   policies::PolicyOptions policies;
 
   /// Visits every table in the order it is printed: visit(table name, struct).
   template <class Self, class Visit>
   static void tables(Self& self, Visit&& visit) {
-    auto& [train, model, data, diffusion, optimizer, schedule, sample, memory, policy_options] = self;
+    auto& [train, model, data, diffusion, optimizer, schedule, sample, memory, log, policy_options] = self;
     visit("train", train);
     visit("model", model);
     visit("data", data);
@@ -190,6 +218,7 @@ struct RunConfig {
     visit("schedule", schedule);
     visit("sample", sample);
     visit("memory", memory);
+    visit("log", log);
     policies::PolicyOptions::tables(policy_options, [&](const char* name, auto& options) {
       visit(std::string("policies.") + name, options);
     });

@@ -12,4 +12,7 @@ namespace dtk {
 /// looked up once). Throws ConfigError when CUDA is asked for and cannot be had.
 c10::Device open_device(const std::string& name);
 
+/// What the driver calls a CUDA device ("NVIDIA H200"); "" for any other, and if it does not say.
+std::string device_name(c10::Device device);
+
 }  // namespace dtk

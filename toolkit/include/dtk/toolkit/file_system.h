@@ -42,6 +42,8 @@ class FileSystem {
   /// Fills `data` with `bytes` bytes from byte `offset` on; a file that ends earlier is an error.
   virtual void read_into(const Path& path, uint64_t offset, void* data, size_t bytes) = 0;
   virtual bool exists(const Path& path) = 0;
+  /// False for a file, and where nothing exists.
+  virtual bool is_folder(const Path& path) = 0;
   virtual uint64_t size(const Path& path) = 0;
   /// Names (not paths) of the entries of a folder, sorted; empty if the folder does not exist.
   virtual std::vector<std::string> list(const Path& folder) = 0;

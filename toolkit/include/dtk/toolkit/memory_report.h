@@ -40,13 +40,17 @@ struct MemoryReport {
   policies::PhasePeak peak() const { return policies::highest(phases); }
 };
 
-/// A table for people, one line a policy.
+/// The categories that hold something at the peak of any of `phases`.
+std::vector<policies::Category> used_categories(const std::vector<policies::PhasePeak>& phases);
+
+/// A table for a terminal of 80 columns, one entry a policy.
 std::string savings_table(const std::vector<PolicySaving>& savings);
 
 std::string memory_json(const MemoryReport& report);
 
-/// A table a person can read: one row per phase, one column per category (MiB), then the largest saved
-/// module paths and temporaries at the peak.
+/// A table for a terminal of 80 columns: one row per phase, one column per category; then the module paths that
+/// saved the most for backward, at the peak of the phase that holds most of it, and the largest temporaries
+/// at the highest peak.
 std::string memory_table(const MemoryReport& report);
 
 /// "12.3 MiB", "1.45 GiB".

@@ -3,8 +3,10 @@
 //   <train.out>/config.toml      the effective configuration with the origin of each value
 //   <train.out>/log.jsonl        one JSON object a line (run_log.h)
 //   <train.out>/checkpoints/     step-00001234/ ...
-//   <train.out>/samples/         step-00001234.png
+//   <train.out>/tensorboard/     event files (event_file.h); not with log.tensorboard = false
+//   <train.out>/samples/         step-00001234.png, .safetensors where samples are not images
 //   <train.out>/memory.json      peak memory by phase and category (memory_report.h)
+//   <train.out>/report.html      all of it on one page (run_report.h); not with log.report = false
 //   <train.out>/lock             locked while a process trains into the folder
 #pragma once
 #include <c10/core/Device.h>
@@ -42,7 +44,7 @@ class RunObserver {
   virtual ~RunObserver() = default;
   virtual void message(const std::string& text) = 0;
   virtual void progress(const Progress& progress) = 0;
-  /// The final samples: step `step` of `steps`, from 1, begins.
+  /// Samples: step `step` of `steps`, from 1, begins.
   virtual void sampling(int64_t step, int64_t steps) = 0;
   /// All that the run leaves is in its folder. What comes after is the measuring of `savings`, which whoever
   /// does not want to wait may interrupt.
@@ -66,8 +68,11 @@ struct RunResult {
   double loss = 0;                   // mean over the last log interval
   double images_per_second = 0;      // of this process, training time only
   double exposed_wait_fraction = 0;  // of the training time: waiting for the loader
+  double seconds = 0;                // of training, of this process
+  std::optional<double> mfu;         // model FLOPs utilisation, where the device's peak is known
   std::filesystem::path checkpoint;
-  std::filesystem::path samples;  // empty if none were made
+  std::filesystem::path samples;  // the last ones; empty if none were made
+  std::filesystem::path report;   // empty with log.report = false
   std::optional<MemoryReport> memory;
   std::vector<PolicySaving> savings;  // of a run that came to its end, with the ledger on
 };

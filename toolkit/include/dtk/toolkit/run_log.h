@@ -1,13 +1,23 @@
 // log.jsonl: one JSON object a line, written through to the file as it happens.
 //
-// {"event": "start" | "resume", "step", "device", "threads", "parameters"}
+// {"event": "start" | "resume", "step", "device", "threads", "parameters", "tokens_per_image",
+//  "flops_per_image", "peak_flops", "time"}
+//      of a process that trains from `step` on. "resume" at step S takes back what the lines before say of
+//      later steps. parameters: trainable; flops_per_image: of a training step (model_flops.h); peak_flops:
+//      of the device, per second, where it is known or given (log.peak_tflops); time: seconds since 1970
 // {"event": "step", "step", "loss", "lr", "gradient_norm", "images_per_second", "seconds", "wait_seconds",
-//  "peak_bytes"}     every train.log_every steps; loss is the mean since the line before, the gradient norm
-//  is
-//                    that of the last step before clipping, wait_seconds is the training time spent waiting
-//                    for the loader so far; no peak_bytes with memory.ledger = false
+//  "wait_per_step", "peak_bytes", "mfu"}
+//      every train.log_every steps, and before a checkpoint. loss: mean since the line before; lr: of the
+//      next step; gradient_norm: of the last step, before clipping; images_per_second: since the line before;
+//      seconds: training time so far, of all processes; wait_seconds: of this process's, spent waiting for
+//      the loader; wait_per_step: the same in seconds a step since the line before; peak_bytes: of tensors on
+//      the training device in this process so far, not with memory.ledger = false; mfu: model FLOPs
+//      utilisation in [0, 1], where peak_flops is known
+// {"event": "sample", "step", "path"}         a grid of samples, as a PNG, or latents, as safetensors
 // {"event": "checkpoint", "step", "path"}
-// {"event": "end" | "stopped", "step", "seconds", "images_per_second"}
+// {"event": "end" | "stopped", "step", "seconds", "images_per_second"}     of this process
+//
+// A crash may leave a last line without its end; whoever appends then begins a new line.
 #pragma once
 #include <dtk/toolkit/file_system.h>
 
@@ -26,10 +36,11 @@ class RunLog {
   using Value = std::variant<int64_t, double, std::string>;
   using Fields = std::vector<std::pair<std::string, Value>>;
 
-  /// Appends to `path`.
+  /// Appends to `path`, on a line of its own.
   RunLog(FileSystem& files, const std::filesystem::path& path);
   ~RunLog();
-  void write(const std::string& event, const Fields& fields);
+  /// Returns the line, without its end.
+  std::string write(const std::string& event, const Fields& fields);
 
  private:
   std::unique_ptr<WritableFile> file_;

@@ -6,6 +6,7 @@
 #pragma once
 #include <dtk/toolkit/file_system.h>
 #include <dtk/toolkit/named_tensor.h>
+#include <dtk/toolkit/stored_tensor.h>
 
 #include <filesystem>
 #include <map>
@@ -31,7 +32,11 @@ void write_safetensors(WritableFile& out, const std::vector<NamedTensor>& tensor
 /// Reads all tensors straight into their memory. Throws FileError naming the file and what is wrong with it.
 SafetensorsFile read_safetensors(FileSystem& files, const std::filesystem::path& path);
 
-/// The same for a file's content; messages call it `name_for_messages`.
+/// The tensors of a file, to be read one at a time; the header is checked as a whole. `files` must outlive
+/// their readers. Throws as read_safetensors().
+std::vector<StoredTensor> open_safetensors(FileSystem& files, const std::filesystem::path& path);
+
+/// As read_safetensors() for a file's content; messages call it `name_for_messages`.
 SafetensorsFile read_safetensors_bytes(std::string_view bytes, std::string_view name_for_messages);
 
 }  // namespace dtk

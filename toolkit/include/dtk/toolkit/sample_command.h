@@ -4,8 +4,8 @@
 #include <dtk/toolkit/command_line.h>
 #include <dtk/toolkit/config.h>
 #include <dtk/toolkit/file_system.h>
-#include <dtk/toolkit/named_tensor.h>
 #include <dtk/toolkit/sampling.h>
+#include <dtk/toolkit/weights.h>
 
 #include <map>
 #include <string>
@@ -13,17 +13,18 @@
 
 namespace dtk {
 
+/// A trained model: its configuration, and its weights, which are still in their file.
 struct SampleSource {
-  std::string name;  // for messages
   RunConfig config;
   std::map<std::string, std::string> places;  // LoadedConfig's
-  std::vector<NamedTensor> weights;
-  std::string kind;  // for messages: "EMA " or "raw " of a checkpoint, "" of a file
+  Weights weights;
 };
 
-/// Reads configuration and weights: of --checkpoint (a checkpoint folder, or a run folder: its latest), or
-/// of --weights FILE with --config FILE, by default the config.toml beside it. Throws ConfigError or
-/// FileError.
+/// The weights that `request` asks for and the configuration of their model: `config_file`, by default the
+/// one saved with a checkpoint or the config.toml beside a file. Throws ConfigError or FileError.
+SampleSource open_source(FileSystem& files, const WeightsRequest& request, const std::string& config_file);
+
+/// open_source() of --checkpoint (a checkpoint folder, or a run folder: its latest) or of --weights FILE.
 SampleSource open_sample_source(FileSystem& files, const SampleArguments& arguments);
 
 /// The run's [sample] options with what the command line says on top. Throws ConfigError.

@@ -17,6 +17,7 @@
 #include <dtk/toolkit/optimizer.h>
 #include <dtk/toolkit/sampling.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -43,7 +44,10 @@ class Trainer {
  public:
   /// Builds model, optimizer and the configured policies on `device`, from train.seed alone. The clock must
   /// outlive the trainer. Throws std::invalid_argument for an impossible model, PolicyError for a policy.
-  Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<const DataSource> data, Clock& clock);
+  /// `initialise`, if given, may change the new model's parameters before the policies see them: an EMA
+  /// begins as a copy of what it leaves. train.init_from is the caller's to read.
+  Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<const DataSource> data, Clock& clock,
+          const std::function<void(const models::Dit&)>& initialise = {});
   ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
@@ -71,9 +75,9 @@ class Trainer {
   double exposed_wait_seconds() const { return loader_->exposed_wait_seconds(); }
   int64_t parameter_count() const;  ///< trainable
 
-  /// Samples (N, C, S, S) on the CPU for labels 0 .. classes - 1, per_class of each, class by class, with the
-  /// [sample] options. Draws come from sample.seed: neither the run's streams nor its weights change.
-  /// Undefined if `go_on` gave up.
+  /// Samples (N, C, S, S) on the CPU for labels 0 .. grid_classes() - 1, per_class of each, class by class,
+  /// with the [sample] options. Draws come from sample.seed: neither the run's streams nor its weights
+  /// change, and the time it takes is none of the training's. Undefined if `go_on` gave up.
   at::Tensor sample_grid(const GoOn& go_on = {});
 
   const models::Dit& model() const { return model_; }
@@ -91,6 +95,7 @@ class Trainer {
   void forward_backward();
   void start_loader();
   const char* phase(const char* name) const;
+  class ClockStop;
 
   const RunConfig config_;
   const c10::Device device_;

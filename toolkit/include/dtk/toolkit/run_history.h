@@ -1,0 +1,63 @@
+// What log.jsonl says of a run, in memory: the steps that count, across all processes that trained into its
+// folder.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dtk {
+
+/// One line "step" of the log (run_log.h says what each is).
+struct LoggedStep {
+  int64_t step = 0;
+  double loss = 0, learning_rate = 0, gradient_norm = 0, images_per_second = 0, seconds = 0;
+  std::optional<double> mfu;
+};
+
+struct LoggedValidation {
+  int64_t step = 0;
+  double loss = 0;
+};
+
+struct LoggedSamples {
+  int64_t step = 0;
+  std::string path;
+};
+
+/// What a process trained: it starts or continues at `step`.
+struct LoggedStart {
+  int64_t step = 0;
+  bool resumed = false;
+  double unix_seconds = 0;  // 0: the log does not say
+};
+
+class RunHistory {
+ public:
+  RunHistory() = default;
+  /// Of a whole log.
+  explicit RunHistory(std::string_view log);
+
+  /// Adds the next line. "resume" at step S takes back all that was logged of later steps: they are trained
+  /// again. A line that cannot be read, as one that a crash has torn, is counted and left out; events
+  /// without a meaning here are passed over.
+  void add(std::string_view line);
+
+  const std::vector<LoggedStart>& starts() const { return starts_; }
+  const std::vector<LoggedStep>& steps() const { return steps_; }
+  const std::vector<LoggedValidation>& validations() const { return validations_; }
+  const std::vector<LoggedSamples>& samples() const { return samples_; }
+  int64_t unreadable_lines() const { return unreadable_; }
+
+ private:
+  void take_back_after(int64_t step);
+
+  std::vector<LoggedStart> starts_;
+  std::vector<LoggedStep> steps_;
+  std::vector<LoggedValidation> validations_;
+  std::vector<LoggedSamples> samples_;
+  int64_t unreadable_ = 0;
+};
+
+}  // namespace dtk

@@ -1,0 +1,58 @@
+// Entries of a zip archive that are stored without compression, as torch.save stores them.
+//
+// The archive is data from outside: its directory is checked as a whole before any entry is read, and no
+// entry may share a byte with another or with the directory. Zip64 is read. Source of the layout: PKWARE's
+// APPNOTE.TXT, sections 4.3 and 4.5.3.
+#pragma once
+#include <dtk/toolkit/file_system.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace dtk {
+
+struct ZipEntry {
+  uint64_t offset = 0;  // of its data in the file
+  uint64_t bytes = 0;
+  uint32_t crc32 = 0;  // 0: whoever wrote the archive did not compute it
+};
+
+class ZipReader {
+ public:
+  /// Reads the directory only. `files` must outlive this. Throws FileError naming the file for anything that
+  /// is not such an archive: cut off, encrypted, overlapping, inconsistent.
+  ZipReader(FileSystem& files, std::filesystem::path path);
+
+  /// Of all entries, sorted.
+  std::vector<std::string> names() const;
+  /// Null if there is no entry of this name. Throws FileError for one that is compressed.
+  const ZipEntry* find(const std::string& name) const;
+  const std::filesystem::path& path() const { return path_; }
+
+  // Of entries that find() finds:
+
+  /// Fills `data`, which holds the entry's bytes. Throws FileError if its CRC-32 differs.
+  void read_all(const std::string& name, void* data) const;
+  /// Fills `data` with `bytes` bytes from byte `begin` of the entry on, which must lie in it. Nothing is
+  /// checked: call verify() once before.
+  void read_part(const std::string& name, uint64_t begin, void* data, size_t bytes) const;
+  /// Compares the entry's CRC-32, a piece at a time. Throws FileError if it differs.
+  void verify(const std::string& name) const;
+
+ private:
+  void check_crc(const std::string& name, uint32_t seen) const;
+
+  FileSystem& files_;
+  const std::filesystem::path path_;
+  std::map<std::string, ZipEntry> entries_;  // without the compressed ones
+  std::set<std::string> compressed_;
+};
+
+/// Whether the file begins as a zip archive does.
+bool begins_as_zip(FileSystem& files, const std::filesystem::path& path);
+
+}  // namespace dtk

@@ -1,0 +1,33 @@
+// dit-export: writes a model's weights for other programs.
+#include <dtk/toolkit/command_line.h>
+#include <dtk/toolkit/export_command.h>
+
+#include <cstdio>
+
+#include "program.h"
+
+namespace {
+
+using namespace dtk;
+
+ExitCode export_weights(int argc, const char* const* argv) {
+  const ExportArguments arguments = parse_export_arguments(argc, argv);
+  if (arguments.help) {
+    std::printf("%s", export_help().c_str());
+    return ExitCode::done;
+  }
+  if (arguments.version) return print_version("dit-export");
+  FileSystem& files = posix_file_system();
+  const ExportedWeights weights = weights_to_export(files, arguments);
+  write_export(files, arguments, weights.tensors);
+  if (!weights.conversion.empty()) std::printf("%s\n", weights.conversion.c_str());
+  std::printf("%zu tensors of %s: %s\n", weights.tensors.size(), weights.name.c_str(), arguments.out.c_str());
+  return ExitCode::done;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return dtk::run_program("dit-export", "free memory and start again",
+                          [&] { return export_weights(argc, argv); });
+}

@@ -1,0 +1,55 @@
+#include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/export_command.h>
+#include <dtk/toolkit/safetensors.h>
+#include <dtk/toolkit/sample_command.h>
+#include <dtk/toolkit/torch_file.h>
+
+#include <map>
+
+namespace dtk {
+namespace {
+
+// Every parameter that is missing here is one that weights may leave out.
+at::Tensor fixed_parameter(const std::string& name, const models::DitOptions& options) {
+  if (name != "pos_embed") throw FileError("no weights for " + name);
+  return models::position_table(*options.hidden, options.image_size / *options.patch);
+}
+
+}  // namespace
+
+ExportedWeights weights_to_export(FileSystem& files, const ExportArguments& arguments) {
+  const std::string key_place = arguments.raw ? "--raw" : "--key " + arguments.key;
+  const SampleSource source = open_source(
+      files,
+      {arguments.checkpoint, arguments.key, "--checkpoint " + arguments.checkpoint, key_place, "--key"},
+      arguments.config);
+  const models::Dit model(source.config.model, at::kMeta);  // names and shapes only
+  check_fit(source.weights, model);
+  std::map<std::string, const StoredTensor*> stored;
+  for (const StoredTensor& tensor : source.weights.tensors) stored[tensor.name] = &tensor;
+  ExportedWeights weights{source.weights.name, conversion_note(source.weights), {}};
+  for (const auto& [name, parameter] : model.parameters()) {
+    const auto found = stored.find(name);
+    weights.tensors.push_back({name, found != stored.end() ? found->second->read().to(at::kFloat)
+                                                           : fixed_parameter(name, model.options())});
+  }
+  return weights;
+}
+
+void write_export(FileSystem& files, const ExportArguments& arguments,
+                  const std::vector<NamedTensor>& tensors) {
+  const std::filesystem::path out = arguments.out;
+  if (const auto folder = out.parent_path(); !folder.empty() && !files.exists(folder)) {
+    throw ConfigError("--out " + arguments.out + ": the folder " + folder.string() +
+                      " does not exist; create it");
+  }
+  write_file_atomically(files, out, [&](WritableFile& file) {
+    if (out.extension() == ".pt") {
+      write_torch_file(file, tensors);
+    } else {
+      write_safetensors(file, tensors, {{"format", "pt"}});
+    }
+  });
+}
+
+}  // namespace dtk

@@ -1,0 +1,229 @@
+#include "run_record.h"
+
+#include <ATen/ATen.h>
+#include <dtk/toolkit/image.h>
+#include <dtk/toolkit/model_flops.h>
+#include <dtk/toolkit/safetensors.h>
+#include <dtk/toolkit/sampling.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace dtk {
+namespace {
+
+constexpr char log_name[] = "log.jsonl";
+constexpr char report_name[] = "report.html";
+constexpr size_t most_grids = 12;  // in a report: the first, the last, and some between
+
+std::string step_name(int64_t step) {
+  char text[32];
+  std::snprintf(text, sizeof text, "step-%08lld", static_cast<long long>(step));
+  return text;
+}
+
+bool are_images(const RunConfig& config) {
+  return config.model.channels == 1 || config.model.channels == 3;
+}
+
+RunHistory history_of(FileSystem& files, const std::filesystem::path& log) {
+  return files.exists(log) ? RunHistory(files.read(log)) : RunHistory();
+}
+
+std::optional<double> peak_flops(const RunConfig& config, const RunFacts& facts) {
+  if (config.log.peak_tflops) return *config.log.peak_tflops * 1e12;
+  return peak_flops_of(facts.device_name);
+}
+
+}  // namespace
+
+RunRecord::RunRecord(const RunConfig& config, const RunFacts& facts, const RunWorld& world, bool resumed,
+                     int64_t step)
+    : config_(config),
+      facts_(facts),
+      files_(world.files),
+      clock_(world.clock),
+      folder_(config.train.out),
+      flops_per_image_(static_cast<double>(training_flops_per_image(config.model))),
+      peak_flops_(peak_flops(config, facts)),
+      history_(history_of(files_, folder_ / log_name)),
+      log_(files_, folder_ / log_name),
+      last_step_(step) {
+  log_start(resumed, step);
+  if (config_.log.tensorboard) {
+    events_.emplace(files_, folder_ / "tensorboard", clock_.unix_seconds(), step + 1);
+  }
+}
+
+void RunRecord::log(const std::string& event, const RunLog::Fields& fields) {
+  history_.add(log_.write(event, fields));
+}
+
+void RunRecord::log_start(bool resumed, int64_t step) {
+  RunLog::Fields fields = {{"step", step},
+                           {"device", facts_.device},
+                           {"threads", facts_.threads},
+                           {"parameters", facts_.parameters},
+                           {"tokens_per_image", models::resolved(config_.model).tokens()},
+                           {"flops_per_image", flops_per_image_}};
+  if (peak_flops_) fields.emplace_back("peak_flops", *peak_flops_);
+  fields.emplace_back("time", clock_.unix_seconds());
+  log(resumed ? "resume" : "start", fields);
+}
+
+std::optional<double> RunRecord::mfu(double images_per_second) const {
+  if (!peak_flops_) return std::nullopt;
+  return images_per_second * flops_per_image_ / *peak_flops_;
+}
+
+void RunRecord::step(const StepRecord& record) {
+  const auto steps = static_cast<double>(std::max<int64_t>(1, record.step - last_step_));
+  const double wait_per_step = (record.wait_seconds - last_wait_) / steps;
+  RunLog::Fields fields = {{"step", record.step},
+                           {"loss", record.loss},
+                           {"lr", record.learning_rate},
+                           {"gradient_norm", record.gradient_norm},
+                           {"images_per_second", record.images_per_second},
+                           {"seconds", record.seconds},
+                           {"wait_seconds", record.wait_seconds},
+                           {"wait_per_step", wait_per_step}};
+  EventFile::Scalars scalars = {{"train/loss", record.loss},
+                                {"train/learning_rate", record.learning_rate},
+                                {"train/gradient_norm", record.gradient_norm},
+                                {"speed/images_per_second", record.images_per_second},
+                                {"speed/wait_seconds_per_step", wait_per_step}};
+  if (record.peak_bytes) {
+    fields.emplace_back("peak_bytes", *record.peak_bytes);
+    scalars.emplace_back("memory/peak_bytes", static_cast<double>(*record.peak_bytes));
+  }
+  if (const auto used = mfu(record.images_per_second)) {
+    fields.emplace_back("mfu", *used);
+    scalars.emplace_back("speed/mfu", *used);
+  }
+  log("step", fields);
+  if (events_) events_->scalars(record.step, clock_.unix_seconds(), scalars);
+  last_step_ = record.step;
+  last_wait_ = record.wait_seconds;
+}
+
+void RunRecord::validation(int64_t step, double loss) {
+  log("validate", {{"step", step}, {"loss", loss}});
+  if (events_) events_->scalars(step, clock_.unix_seconds(), {{"validation/loss", loss}});
+}
+
+void RunRecord::checkpoint(int64_t step, const std::filesystem::path& path,
+                           const std::optional<MemoryReport>& memory) {
+  log("checkpoint", {{"step", step}, {"path", path.string()}});
+  state_ = "training, at the checkpoint of step " + std::to_string(step);
+  write_report(memory);
+}
+
+std::filesystem::path RunRecord::samples_path(int64_t step) const {
+  return folder_ / "samples" / (step_name(step) + (are_images(config_) ? ".png" : ".safetensors"));
+}
+
+void RunRecord::prepare_samples() {
+  files_.create_directories(folder_ / "samples");
+  files_.sync_directory(folder_);
+}
+
+std::filesystem::path RunRecord::samples(int64_t step, const at::Tensor& samples) {
+  const std::filesystem::path path = samples_path(step);
+  if (are_images(config_)) {
+    const Image image = image_grid(samples, config_.sample.per_class, /*padding=*/2, /*scale=*/2);
+    const std::string png = encode_png(image);
+    write_file_atomically(files_, path, png);
+    if (events_) {
+      events_->image(step, clock_.unix_seconds(), "samples", image.height, image.width, image.channels, png);
+    }
+  } else {
+    const at::Tensor labels =
+        at::arange(grid_classes(config_), at::kLong).repeat_interleave(config_.sample.per_class);
+    write_file_atomically(files_, path, [&](WritableFile& file) {
+      write_safetensors(file, {{"samples", samples}, {"labels", labels}});
+    });
+  }
+  log("sample", {{"step", step}, {"path", path.string()}});
+  return path;
+}
+
+void RunRecord::end(bool stopped, int64_t step, double seconds, double images_per_second,
+                    const std::optional<MemoryReport>& memory) {
+  log(stopped ? "stopped" : "end",
+      {{"step", step}, {"seconds", seconds}, {"images_per_second", images_per_second}});
+  state_ = std::string(stopped ? "stopped" : "finished") + " at step " + std::to_string(step);
+  if (memory) write_file_atomically(files_, folder_ / "memory.json", memory_json(*memory));
+  write_report(memory);
+}
+
+void RunRecord::memory(const MemoryReport& report) {
+  write_file_atomically(files_, folder_ / "memory.json", memory_json(report));
+  write_report(report);
+}
+
+std::filesystem::path RunRecord::report_path() const {
+  return config_.log.report ? folder_ / report_name : std::filesystem::path();
+}
+
+void RunRecord::write_report(const std::optional<MemoryReport>& memory) {
+  if (!config_.log.report) return;
+  RunReport report;
+  report.folder = folder_.lexically_normal().string();
+  report.state = state_;
+  report.model = model();
+  report.data = facts_.data;
+  report.device = facts_.device + (facts_.device_name.empty() ? "" : ", " + facts_.device_name) + ", " +
+                  std::to_string(facts_.threads) + (facts_.threads == 1 ? " CPU thread" : " CPU threads");
+  report.config = facts_.config;
+  report.history = history_;
+  report.memory = memory;
+  report.peak_flops = peak_flops_;
+  if (report.memory && report.memory->policies.empty()) {
+    for (const policies::PolicyReport& policy : facts_.policies) {
+      report.memory->policies.push_back({policy, std::nullopt, ""});
+    }
+  }
+  add_samples(report);
+  write_file_atomically(files_, report_path(), report_html(report));
+}
+
+// Evenly over the run; what was removed since is left out.
+void RunRecord::add_samples(RunReport& report) const {
+  std::vector<int64_t> there;
+  for (const LoggedSamples& samples : history_.samples()) {
+    if (!there.empty() && there.back() == samples.step) continue;
+    if (files_.exists(samples_path(samples.step))) there.push_back(samples.step);
+  }
+  if (there.empty()) return;
+  if (!are_images(config_)) {
+    report.samples_note = "The samples are latents of " + std::to_string(config_.model.channels) +
+                          " channels, not images: " + std::to_string(there.size()) +
+                          (there.size() == 1 ? " file" : " files") + " in " + (folder_ / "samples").string();
+    return;
+  }
+  const size_t shown = std::min(most_grids, there.size());
+  for (size_t i = 0; i < shown; ++i) {
+    const int64_t step = there[shown == 1 ? 0 : i * (there.size() - 1) / (shown - 1)];
+    report.samples.push_back({step, files_.read(samples_path(step))});
+  }
+  report.samples_note = "One row a class, " + std::to_string(config_.sample.per_class) +
+                        " samples each; the noise is the same in all grids.";
+  if (shown < there.size()) {
+    report.samples_note += " " + std::to_string(shown) + " of " + std::to_string(there.size()) +
+                           " grids; all are in " + (folder_ / "samples").string() + ".";
+  }
+}
+
+std::string RunRecord::model() const {
+  const models::DitOptions model = models::resolved(config_.model);
+  char parameters[32];
+  std::snprintf(parameters, sizeof parameters, "%.4g", static_cast<double>(facts_.parameters) / 1e6);
+  const std::string name = model.name == "custom" ? "DiT" : model.name;
+  return name + ", " + parameters + " M parameters: depth " + std::to_string(*model.depth) + ", width " +
+         std::to_string(*model.hidden) + ", " + std::to_string(*model.heads) + " heads, patch " +
+         std::to_string(*model.patch) + ", " + std::to_string(model.tokens()) + " tokens; " +
+         std::to_string(model.channels) + "x" + std::to_string(model.image_size) + "x" +
+         std::to_string(model.image_size) + ", " + std::to_string(model.classes) + " classes";
+}
+
+}  // namespace dtk

@@ -1,0 +1,162 @@
+#include <ATen/core/grad_mode.h>
+#include <dtk/policies/memory_ledger.h>
+#include <dtk/toolkit/checkpoint_store.h>
+#include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/run.h>
+#include <dtk/toolkit/safetensors.h>
+#include <dtk/toolkit/torch_file.h>
+#include <dtk/toolkit/training_files.h>
+#include <dtk/toolkit/weights.h>
+
+#include <algorithm>
+#include <map>
+
+#include "config_text.h"
+#include "strict_json.h"
+#include "torch_types.h"
+
+namespace dtk {
+namespace {
+
+using Path = std::filesystem::path;
+
+std::vector<std::string> quoted(const std::vector<std::string>& keys) {
+  std::vector<std::string> texts;
+  for (const std::string& key : keys) {
+    if (!key.empty()) texts.push_back(in_quotes(key));
+  }
+  return texts;
+}
+
+Weights from_checkpoint(FileSystem& files, const WeightsRequest& request, const Path& folder) {
+  const Checkpoint checkpoint = open_checkpoint(files, folder);
+  const std::string name = checkpoint.folder().string();
+  const bool has_ema = has_averages(checkpoint);
+  if (request.key == "ema" && !has_ema) {
+    throw ConfigError(request.key_place + ": " + name +
+                      " has no EMA weights, its run had no EMA; its raw weights have the key \"model\"");
+  }
+  if (!request.key.empty() && request.key != "ema" && request.key != "model") {
+    throw ConfigError(request.key_place + ": no weights in " + name +
+                      " have this key; allowed: \"ema\" and \"model\", its raw weights");
+  }
+  const bool ema = has_ema && request.key != "model";
+  return {std::string("the ") + (ema ? "EMA" : "raw") + " weights of " + name,
+          sampling_weights(checkpoint, ema)};
+}
+
+Weights from_safetensors(FileSystem& files, const WeightsRequest& request) {
+  if (!request.key.empty()) {
+    throw ConfigError(request.key_place + ": " + request.path +
+                      " is a safetensors file, which holds one set of weights without a key; remove it");
+  }
+  return {"the weights of " + request.path, open_safetensors(files, request.path)};
+}
+
+std::string chosen_key(const TorchFile& file, const WeightsRequest& request) {
+  const std::vector<std::string>& keys = file.keys();
+  const auto has = [&](const std::string& key) { return std::count(keys.begin(), keys.end(), key) > 0; };
+  if (keys.empty()) {
+    throw FileError(
+        request.path + ": it holds no named tensors but " + file.content() +
+        "; wanted: a state dict, or a dict of state dicts such as {\"model\": ..., \"ema\": ...}");
+  }
+  if (!request.key.empty()) {
+    if (has(request.key)) return request.key;
+    const bool only_itself = keys.size() == 1 && keys.front().empty();
+    throw ConfigError(request.key_place + ": " + request.path +
+                      (only_itself
+                           ? " is one set of weights without a key; remove it"
+                           : " has no weights under this key; allowed: " + listed(quoted(keys), " or ")));
+  }
+  for (const char* usual : {"ema", "model", "state_dict"}) {
+    if (has(usual)) return usual;
+  }
+  if (keys.size() == 1 || has("")) return keys.front();  // "" is the first
+  throw ConfigError(request.path_place + ": it holds several sets of weights: " +
+                    listed(quoted(keys), " and ") + "; choose one with " + request.key_option);
+}
+
+Weights from_torch_file(FileSystem& files, const WeightsRequest& request) {
+  const TorchFile file(files, request.path);
+  const std::string key = chosen_key(file, request);
+  return {"the " + (key.empty() ? "" : in_quotes(key) + " ") + "weights of " + request.path,
+          file.tensors(key)};
+}
+
+void refuse_damaged_torch_file(const Path& path) {
+  const std::string extension = path.extension().string();
+  for (const char* usual : {".pt", ".pth", ".ckpt", ".bin"}) {
+    if (extension != usual) continue;
+    throw FileError(path.string() + ": it does not begin as a file of torch.save does; is it damaged?");
+  }
+}
+
+std::string dtype_name(c10::ScalarType type) {
+  for (const TorchType& known : torch_types) {
+    if (known.type == type) return std::string(known.dtype.substr(known.dtype.find('.') + 1));
+  }
+  return c10::toString(type);
+}
+
+}  // namespace
+
+Weights open_weights(FileSystem& files, const WeightsRequest& request) {
+  const Path path = request.path;
+  if (!files.exists(path)) {
+    throw ConfigError(request.path_place +
+                      ": no such file or folder; allowed: a safetensors file, a file of "
+                      "torch.save, or the folder of a checkpoint or a run");
+  }
+  if (files.is_folder(path)) {
+    if (const auto folder = checkpoint_in(files, path)) return from_checkpoint(files, request, *folder);
+    throw ConfigError(
+        request.path_place +
+        ": no complete checkpoint; name a checkpoint's folder, or a run folder to use its latest");
+  }
+  if (is_torch_file(files, path)) return from_torch_file(files, request);
+  refuse_damaged_torch_file(path);
+  return from_safetensors(files, request);
+}
+
+std::optional<Weights> initial_weights(FileSystem& files, const LoadedConfig& loaded) {
+  const TrainOptions& train = loaded.config.train;
+  if (train.init_from.empty()) return std::nullopt;
+  const auto place = [&](const std::string& key, const std::string& value) {
+    const auto written = loaded.places.find(key);
+    const std::string text = key + " = " + toml_text(value);
+    return written == loaded.places.end() ? text : written->second + ": " + text;
+  };
+  Weights weights =
+      open_weights(files, {train.init_from, train.init_key, place("train.init_from", train.init_from),
+                           place("train.init_key", train.init_key), "train.init_key"});
+  check_fit(weights, models::Dit(loaded.config.model, at::kMeta));
+  return weights;
+}
+
+void load_weights(const Weights& weights, const models::Dit& model) {
+  check_fit(weights, model);
+  std::map<std::string, const StoredTensor*> stored;
+  for (const StoredTensor& tensor : weights.tensors) stored[tensor.name] = &tensor;
+  const policies::OwnerScope owner(policies::Category::data, "weights being read");
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, parameter] : model.parameters()) {
+    const auto found = stored.find(name);
+    if (found != stored.end()) parameter.detach().copy_(found->second->read());
+  }
+}
+
+std::string conversion_note(const Weights& weights) {
+  std::map<std::string, int64_t> counts;
+  for (const StoredTensor& tensor : weights.tensors) {
+    if (tensor.type != at::kFloat) ++counts[dtype_name(tensor.type)];
+  }
+  std::string note;
+  for (const auto& [type, count] : counts) {
+    note += (note.empty() ? "" : "; ") + std::to_string(count) + (count == 1 ? " tensor" : " tensors") +
+            " converted from " + type + " to float32";
+  }
+  return note;
+}
+
+}  // namespace dtk

@@ -1,0 +1,148 @@
+// Whether weights are those of a model, and what to set where they are not.
+#include <c10/util/StringUtil.h>
+#include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/weights.h>
+
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "strict_json.h"
+
+namespace dtk {
+namespace {
+
+using Shape = std::vector<int64_t>;
+using Shapes = std::map<std::string, Shape>;
+
+constexpr char class_table[] = "y_embedder.embedding_table.weight";
+
+std::string shape_text(const Shape& shape) {
+  return c10::str(at::IntArrayRef(shape));
+}
+
+/// "\n  missing (9): a [2, 3], b [4], c [5] and 6 more"
+std::string list_line(const std::string& title, const std::vector<std::string>& entries) {
+  constexpr size_t shown = 4;
+  if (entries.empty()) return "";
+  std::string line = "\n  " + title + " (" + std::to_string(entries.size()) + "): ";
+  for (size_t i = 0; i < std::min(shown, entries.size()); ++i) line += (i > 0 ? ", " : "") + entries[i];
+  if (entries.size() > shown) line += " and " + std::to_string(entries.size() - shown) + " more";
+  return line;
+}
+
+/// What the differences of a file from a model mean, in the terms of the configuration. Only shapes that
+/// differ are looked at.
+class Hints {
+ public:
+  Hints(const Shapes& file, const Shapes& model, const models::DitOptions& options)
+      : file_(file), model_(model), options_(options) {}
+
+  std::string text() const { return classes() + positions() + size() + variance(); }
+
+ private:
+  /// The shapes of one name in file and model; false unless both have it, with `dimensions` dimensions.
+  bool both(const std::string& name, size_t dimensions, Shape& in_file, Shape& in_model) const {
+    const auto a = file_.find(name), b = model_.find(name);
+    if (a == file_.end() || b == model_.end()) return false;
+    in_file = a->second;
+    in_model = b->second;
+    return in_file.size() == dimensions && in_model.size() == dimensions;
+  }
+
+  std::string classes() const {
+    Shape file, model;
+    if (!both(class_table, 2, file, model) || file[0] == model[0]) return "";
+    const int64_t rows = file[0];
+    std::string text = c10::str("\n  The weights' label table has ", rows, " rows: set model.classes = ");
+    if (options_.class_dropout > 0) {
+      return text + c10::str(rows - 1, ", or ", rows,
+                             " with model.class_dropout = 0 if none of them is for the null label");
+    }
+    return text + c10::str(rows, ", or ", rows - 1,
+                           " with model.class_dropout above 0 if one of them is for the null label");
+  }
+
+  std::string positions() const {
+    Shape file, model;
+    if (!both("pos_embed", 3, file, model) || file[1] == model[1]) return "";
+    std::string text =
+        c10::str("\n  pos_embed is a fixed table with one row a token: the weights are for ", file[1],
+                 " tokens, this model has ", model[1], ", (model.image_size / model.patch) squared; set ");
+    Shape file_patch, model_patch;
+    const auto grid = static_cast<int64_t>(std::llround(std::sqrt(static_cast<double>(file[1]))));
+    if (both("x_embedder.proj.weight", 4, file_patch, model_patch) && grid * grid == file[1]) {
+      return text +
+             c10::str("model.image_size = ", grid * file_patch[2], " with model.patch = ", file_patch[2]);
+    }
+    return text + "both as the weights were trained";
+  }
+
+  int64_t blocks(const Shapes& shapes) const {
+    std::set<std::string> numbers;
+    const std::string prefix = "blocks.";
+    for (const auto& [name, shape] : shapes) {
+      if (name.starts_with(prefix)) {
+        numbers.insert(name.substr(prefix.size(), name.find('.', prefix.size()) - prefix.size()));
+      }
+    }
+    return static_cast<int64_t>(numbers.size());
+  }
+
+  std::string size() const {
+    Shape file, model;
+    if (!both("x_embedder.proj.weight", 4, file, model)) return "";
+    const int64_t in_file = blocks(file_), in_model = blocks(model_);
+    if (file[0] == model[0] && in_file == in_model) return "";
+    return c10::str("\n  The weights have ", in_file, " blocks of ", file[0], " channels, this model ",
+                    in_model, " of ", model[0], "; set model.depth and model.hidden, or model.name");
+  }
+
+  std::string variance() const {
+    Shape file, model;
+    if (!both("final_layer.linear.bias", 1, file, model)) return "";
+    if (file[0] == 2 * model[0])
+      return "\n  The weights predict a variance too; set model.learn_sigma = true";
+    if (2 * file[0] == model[0]) return "\n  The weights predict no variance; set model.learn_sigma = false";
+    return "";
+  }
+
+  const Shapes& file_;
+  const Shapes& model_;
+  const models::DitOptions& options_;
+};
+
+}  // namespace
+
+void check_fit(const Weights& weights, const models::Dit& model) {
+  Shapes in_file, in_model;
+  std::vector<std::string> missing, unknown, misshapen, mistyped;
+  std::set<std::string> trained;
+  for (const auto& [name, parameter] : model.parameters()) {
+    in_model[name] = parameter.sizes().vec();
+    if (parameter.requires_grad()) trained.insert(name);
+  }
+  for (const StoredTensor& tensor : weights.tensors) {
+    in_file[tensor.name] = tensor.shape;
+    const auto expected = in_model.find(tensor.name);
+    if (expected == in_model.end()) {
+      unknown.push_back(in_quotes(tensor.name) + " " + shape_text(tensor.shape));
+    } else if (expected->second != tensor.shape) {
+      misshapen.push_back(tensor.name + " is " + shape_text(tensor.shape) + ", not " +
+                          shape_text(expected->second));
+    } else if (!c10::isFloatingType(tensor.type)) {
+      mistyped.push_back(tensor.name + " holds " + c10::toString(tensor.type));
+    }
+  }
+  for (const auto& [name, parameter] : model.parameters()) {
+    if (in_file.count(name) > 0 || trained.count(name) == 0) continue;
+    missing.push_back(name + " " + shape_text(in_model[name]));
+  }
+  if (missing.empty() && unknown.empty() && misshapen.empty() && mistyped.empty()) return;
+  throw FileError(weights.name + " are not those of this model" + list_line("missing", missing) +
+                  list_line("unknown", unknown) + list_line("of another shape", misshapen) +
+                  list_line("not floating-point", mistyped) +
+                  Hints(in_file, in_model, model.options()).text());
+}
+
+}  // namespace dtk

@@ -1,0 +1,39 @@
+// Writes zip archives of entries that are stored as they are, front to back.
+#pragma once
+#include <dtk/toolkit/file_system.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace dtk {
+
+/// Every entry's data begin at a multiple of 64 bytes, so that whoever maps the file finds numbers aligned.
+/// Sizes are always of 64 bits (zip64), and all entries have the date 1980-01-01: equal contents give equal
+/// bytes.
+class ZipWriter {
+ public:
+  /// `out` must outlive this.
+  explicit ZipWriter(WritableFile& out) : out_(out) {}
+
+  /// Adds an entry; names of at most 65,535 bytes, each once. Throws FileError from `out`.
+  void add(const std::string& name, const void* data, size_t bytes);
+  /// Writes the directory; nothing can be added afterwards.
+  void finish();
+
+ private:
+  struct Entry {
+    std::string name;
+    uint64_t header_at, bytes;
+    uint32_t crc32;
+  };
+  void write(const std::string& text);
+  std::string directory() const;
+
+  WritableFile& out_;
+  uint64_t written_ = 0;
+  std::vector<Entry> entries_;
+};
+
+}  // namespace dtk

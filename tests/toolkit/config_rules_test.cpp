@@ -174,7 +174,6 @@ TEST_CASE("config rules: a sampler draws from the objectives that it knows") {
 }
 
 TEST_CASE("config rules: the steps of a sampler are steps of the diffusion") {
-  const Overrides ddpm = {"diffusion.objective=epsilon"};
   const auto with = [&](const std::string& one, const std::string& other = "") {
     Overrides all = {"diffusion.objective=epsilon", one};
     if (!other.empty()) all.push_back(other);
@@ -189,10 +188,15 @@ TEST_CASE("config rules: the steps of a sampler are steps of the diffusion") {
         "--set sample.steps=1: sample.steps = 1" + range + "1000] with diffusion.steps = 1000");
   CHECK(with("sample.steps=101", "diffusion.steps=100") ==
         "--set sample.steps=101: sample.steps = 101" + range + "100] with diffusion.steps = 100");
+  const std::string disagree =
+      "sample.steps = 40 does not agree with sample.respacing = \"10,15,20\", which gives 45 steps; remove "
+      "it";
   CHECK(with("sample.respacing=10,15,20", "sample.steps=40") ==
-        "--set sample.steps=40: sample.steps = 40 does not agree with sample.respacing = \"10,15,20\", which "
-        "gives "
-        "45 steps; remove one of them");
+        "--set sample.steps=40: " + disagree + ", or change sample.respacing");
+  CHECK(
+      error_in(runnable + "sample.steps = 40", {"diffusion.objective=v", "sample.respacing=10,15,20"}) ==
+      "base.toml:3:16: " + disagree +
+          " (what base.toml sets is taken back with --set sample.steps=default), or change sample.respacing");
   CHECK(with("sample.respacing=ddim300") ==
         "--set sample.respacing=ddim300: sample.respacing = \"ddim300\": no whole stride through 1000 steps "
         "takes 300 "

@@ -187,13 +187,13 @@ const std::vector<Option>& train_options() {
 
 const std::vector<Option>& sample_options() {
   static const std::vector<Option> options = {
-      {"checkpoint", Option::value},   {"weights", Option::value},   {"key", Option::value},
-      {"config", Option::value},       {"classes", Option::value},   {"guidance", Option::value},
-      {"steps", Option::value},        {"sampler", Option::value},   {"respacing", Option::value},
-      {"eta", Option::value},          {"clip-x0", Option::value},   {"seed", Option::value},
-      {"cfg-channels", Option::value}, {"per-class", Option::value}, {"raw", Option::flag},
-      {"out", Option::value},          {"device", Option::value},    {"threads", Option::value},
-      {"help", Option::flag},          {"version", Option::flag},
+      {"checkpoint", Option::value}, {"weights", Option::value},      {"config", Option::value},
+      {"classes", Option::value},    {"guidance", Option::value},     {"steps", Option::value},
+      {"seed", Option::value},       {"cfg-channels", Option::value}, {"per-class", Option::value},
+      {"raw", Option::flag},         {"out", Option::value},          {"device", Option::value},
+      {"threads", Option::value},    {"help", Option::flag},          {"version", Option::flag},
+      {"key", Option::value},        {"sampler", Option::value},      {"respacing", Option::value},
+      {"eta", Option::value},        {"clip-x0", Option::value},
   };
   return options;
 }

@@ -254,7 +254,8 @@ class Rules {
     }
     if (kept == config_.sample.steps) return;
     fail("sample.steps", "sample.steps = " + toml_text(config_.sample.steps) + " does not agree with " +
-                             seen + ", which gives " + std::to_string(kept) + " steps; remove one of them");
+                             seen + ", which gives " + std::to_string(kept) + " steps; " +
+                             removal({"sample.steps"}) + ", or change sample.respacing");
   }
 
   void check_sampling() const {

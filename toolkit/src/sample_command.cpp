@@ -36,6 +36,51 @@ LoadedConfig config_beside(FileSystem& files, const WeightsRequest& request) {
   return load_config(files, config, {});
 }
 
+}  // namespace
+
+SampleSource open_source(FileSystem& files, const WeightsRequest& request, const std::string& config_file) {
+  WeightsRequest found = request;
+  const bool folder = files.is_folder(request.path);
+  if (const auto checkpoint = folder ? checkpoint_in(files, request.path) : std::nullopt) {
+    found.path = checkpoint->string();
+  }
+  SampleSource source;
+  source.weights = open_weights(files, found);  // which compares all hashes of a checkpoint
+  LoadedConfig loaded;
+  if (!config_file.empty()) {
+    loaded = load_config(files, config_file, {});
+  } else if (folder) {
+    loaded = load_config(files, std::filesystem::path(found.path) / "config.toml", {});
+  } else {
+    loaded = config_beside(files, request);
+  }
+  source.config = std::move(loaded.config);
+  source.places = std::move(loaded.places);
+  return source;
+}
+
+SampleSource open_sample_source(FileSystem& files, const SampleArguments& arguments) {
+  if (arguments.checkpoint.empty()) {
+    return open_source(files,
+                       {arguments.weights, arguments.key, "--weights " + arguments.weights,
+                        "--key " + arguments.key, "--key"},
+                       arguments.config);
+  }
+  // A file is not a checkpoint.
+  const auto folder = checkpoint_in(files, arguments.checkpoint);
+  if (!folder) {
+    throw ConfigError(
+        "--checkpoint " + arguments.checkpoint +
+        ": no complete checkpoint; name a checkpoint's folder, or a run folder to use its latest");
+  }
+  return open_source(files,
+                     {folder->string(), arguments.raw ? "model" : "", "--checkpoint " + arguments.checkpoint,
+                      "--raw", "--raw"},
+                     arguments.config);
+}
+
+namespace {
+
 void choose_sampler(SampleOptions& options, const RunConfig& config, const SampleArguments& arguments) {
   if (!arguments.sampler) return;
   const std::vector<std::string>& allowed = samplers_for(config.diffusion.objective);
@@ -88,47 +133,6 @@ void choose_gaussian_options(SampleOptions& options, const SampleArguments& argu
 }
 
 }  // namespace
-
-SampleSource open_source(FileSystem& files, const WeightsRequest& request, const std::string& config_file) {
-  WeightsRequest found = request;
-  const bool folder = files.is_folder(request.path);
-  if (const auto checkpoint = folder ? checkpoint_in(files, request.path) : std::nullopt) {
-    found.path = checkpoint->string();
-  }
-  SampleSource source;
-  source.weights = open_weights(files, found);  // which compares all hashes of a checkpoint
-  LoadedConfig loaded;
-  if (!config_file.empty()) {
-    loaded = load_config(files, config_file, {});
-  } else if (folder) {
-    loaded = load_config(files, std::filesystem::path(found.path) / "config.toml", {});
-  } else {
-    loaded = config_beside(files, request);
-  }
-  source.config = std::move(loaded.config);
-  source.places = std::move(loaded.places);
-  return source;
-}
-
-SampleSource open_sample_source(FileSystem& files, const SampleArguments& arguments) {
-  if (arguments.checkpoint.empty()) {
-    return open_source(files,
-                       {arguments.weights, arguments.key, "--weights " + arguments.weights,
-                        "--key " + arguments.key, "--key"},
-                       arguments.config);
-  }
-  // A file is not a checkpoint.
-  const auto folder = checkpoint_in(files, arguments.checkpoint);
-  if (!folder) {
-    throw ConfigError(
-        "--checkpoint " + arguments.checkpoint +
-        ": no complete checkpoint; name a checkpoint's folder, or a run folder to use its latest");
-  }
-  return open_source(files,
-                     {folder->string(), arguments.raw ? "model" : "", "--checkpoint " + arguments.checkpoint,
-                      "--raw", "--raw"},
-                     arguments.config);
-}
 
 SampleOptions sample_options(const RunConfig& config, const SampleArguments& arguments) {
   SampleOptions options = config.sample;

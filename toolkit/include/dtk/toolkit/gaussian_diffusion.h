@@ -45,8 +45,8 @@ GaussianTables training_process(const std::string& kind, int64_t steps);
 class GaussianDiffusion {
  public:
   /// The tables take 80 bytes a step on `device` (float64), owned by (parameters, "diffusion tables"). With
-  /// `learn_sigma` a model's output has 2C channels; without, the variance is β (that of t = 1 at t = 0).
-  /// Throws std::invalid_argument for Prediction::velocity.
+  /// `learn_sigma` a model's output has 2C channels; without, the variance is β (at t = 0 the posterior's of
+  /// t = 1). Throws std::invalid_argument for Prediction::velocity.
   GaussianDiffusion(const GaussianTables& tables, Prediction prediction, bool learn_sigma,
                     c10::Device device);
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import programs
 
-MODULES = ["train_runs", "train_refusals", "run_folders", "sample_runs", "weight_runs"]
+MODULES = ["train_runs", "train_refusals", "run_folders", "sample_runs", "weight_runs", "objectives"]
 
 if __name__ == "__main__":
     if len(sys.argv) < 4:

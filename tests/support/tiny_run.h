@@ -2,9 +2,12 @@
 #pragma once
 #include <dtk/toolkit/clock.h>
 #include <dtk/toolkit/config.h>
+#include <dtk/toolkit/diffusion_choices.h>
 #include <dtk/toolkit/pixel_source.h>
 
 #include <memory>
+#include <string>
+#include <vector>
 
 namespace dtk::test {
 
@@ -33,9 +36,12 @@ inline std::shared_ptr<const dtk::DataSource> tiny_data(int64_t count = 64, int6
   return std::make_shared<dtk::PixelSource>(std::move(data));
 }
 
-/// Every kind of randomness is on: label drop, dropout, noise, shuffling, two micro-batches.
-inline dtk::RunConfig tiny_config() {
+/// Every kind of randomness is on: label drop, dropout, noise, shuffling, two micro-batches. Of the
+/// objectives epsilon learns a variance.
+inline dtk::RunConfig tiny_config(const std::string& objective = "rectified_flow") {
   dtk::RunConfig config;
+  config.diffusion.objective = objective;
+  config.sample.sampler = dtk::samplers_for(objective).front();
   config.train.steps = 20;
   config.train.threads = 1;
   config.train.accumulate = 2;
@@ -48,7 +54,7 @@ inline dtk::RunConfig tiny_config() {
   config.model.image_size = 8;
   config.model.channels = 1;
   config.model.classes = 4;
-  config.model.learn_sigma = false;
+  config.model.learn_sigma = objective == "epsilon";
   config.model.mlp_dropout = 0.1;
   config.optimizer.lr = 1e-2;
   config.schedule.warmup = 3;
@@ -57,5 +63,7 @@ inline dtk::RunConfig tiny_config() {
   config.sample.per_class = 1;
   return config;
 }
+
+inline const std::vector<std::string> objectives = {"rectified_flow", "epsilon", "v", "x0"};
 
 }  // namespace dtk::test

@@ -123,6 +123,10 @@ TEST_CASE("dit-sample: arguments") {
   CHECK_FALSE(least.guidance);
   CHECK_FALSE(least.cfg_channels);
   CHECK_FALSE(least.steps);
+  CHECK_FALSE(least.sampler);
+  CHECK_FALSE(least.respacing);
+  CHECK_FALSE(least.eta);
+  CHECK_FALSE(least.clip_x0);
   CHECK_FALSE(least.seed);
   CHECK(least.per_class == 1);
   CHECK_FALSE(least.raw);
@@ -134,13 +138,21 @@ TEST_CASE("dit-sample: arguments") {
                                       "--cfg-channels", "3",     "--steps",     "10",
                                       "--seed",         "7",     "--per-class", "8",
                                       "--device",       "cpu",   "--out",       "a/b.safetensors",
-                                      "--threads",      "2"});
+                                      "--threads",      "2",     "--sampler",   "ddim",
+                                      "--respacing",    "5,5",   "--eta",       "0.5",
+                                      "--clip-x0",      "true"});
   CHECK(all.weights == "w");
   CHECK(all.config == "c.toml");
   CHECK(all.classes == std::vector<int64_t>{0, 2, 2});
   CHECK(all.guidance == 1.5);
   CHECK(all.cfg_channels == 3);
   CHECK(all.steps == 10);
+  CHECK(all.sampler == "ddim");
+  CHECK(all.respacing == "5,5");
+  CHECK(all.eta == 0.5);
+  CHECK(all.clip_x0 == true);
+  CHECK(sample({"--checkpoint", "c", "--classes", "3", "--out", "a.png", "--clip-x0=false"}).clip_x0 ==
+        false);
   CHECK(all.seed == 7);
   CHECK(all.per_class == 8);
   CHECK(all.out == "a/b.safetensors");
@@ -224,6 +236,10 @@ TEST_CASE("dit-sample: wrong numbers") {
         "--per-class 0: \"0\" is not allowed; wanted: an integer in [1, 1024]");
   CHECK(sample_error({"--threads", "0"}) ==
         "--threads 0: \"0\" is not allowed; wanted: an integer in [1, 1024]");
+  CHECK(sample_error({"--eta", "1.5"}) == "--eta 1.5: \"1.5\" is not allowed; wanted: a number in [0, 1]");
+  CHECK(sample_error({"--sampler", "DDIM"}) ==
+        "--sampler DDIM: \"DDIM\" is not allowed; wanted: one of euler | heun | ddpm | ddim");
+  CHECK(sample_error({"--clip-x0", "yes"}) == "--clip-x0 yes: \"yes\" is not allowed; wanted: true or false");
   CHECK(sample_error({"--step", "3"}) == "--step: unknown option; did you mean --steps?");
   CHECK(sample_error({"--cfg_channels", "3"}) ==
         "--cfg_channels: unknown option; did you mean --cfg-channels?");
@@ -245,10 +261,14 @@ TEST_CASE("help: fits one screen and names every option") {
     INFO(option);
     CHECK(dtk::train_help().find(option) != std::string::npos);
   }
-  for (const char* option : {"--checkpoint DIR", "--weights FILE", "--key KEY", "--config FILE",
-                             "--classes LIST", "--guidance SCALE", "--cfg-channels N", "--steps N",
-                             "--seed S", "--per-class K", "--raw", "--out FILE", "--device", "--threads N",
-                             "--version", "--help", "Exit codes: 0 done", "Example: dit-sample"}) {
+  for (const char* option : {"--checkpoint DIR",   "--weights FILE", "--key KEY",
+                             "--config FILE",      "--classes LIST", "--guidance SCALE",
+                             "--cfg-channels N",   "--steps N",      "--sampler NAME",
+                             "--respacing TEXT",   "--eta E",        "--clip-x0",
+                             "--seed S",           "--per-class K",  "--raw",
+                             "--out FILE",         "--device",       "--threads N",
+                             "--version",          "--help",         "Exit codes: 0 done",
+                             "Example: dit-sample"}) {
     INFO(option);
     CHECK(dtk::sample_help().find(option) != std::string::npos);
   }

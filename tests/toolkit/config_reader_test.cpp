@@ -85,6 +85,49 @@ TEST_CASE("config reader: learn_sigma follows the objective unless it is given")
         "predicts no variance; set model.learn_sigma = false");
 }
 
+TEST_CASE("config reader: variance, sampler and steps follow the objective unless they are given") {
+  struct Row {
+    const char* objective;
+    bool learn_sigma;
+    const char* sigma_reason;
+    const char* sampler;
+    int64_t steps;
+  };
+  for (const Row& row : {Row{"rectified_flow", false, "rectified flow predicts no variance", "euler", 25},
+                         Row{"epsilon", true, "as the original DiT", "ddpm", 250},
+                         Row{"v", false, "usual with objective v", "ddim", 50},
+                         Row{"x0", false, "usual with objective x0", "ddim", 50}}) {
+    INFO(row.objective);
+    const LoadedConfig loaded = read(runnable, {std::string("diffusion.objective=") + row.objective});
+    CHECK(loaded.config.model.learn_sigma == row.learn_sigma);
+    CHECK(loaded.origins.at("model.learn_sigma") == std::string("default: ") + row.sigma_reason);
+    CHECK(loaded.config.sample.sampler == row.sampler);
+    CHECK(loaded.origins.at("sample.sampler") ==
+          std::string("default: usual with objective ") + row.objective);
+    CHECK(loaded.config.sample.steps == row.steps);
+    CHECK(loaded.origins.at("sample.steps") == std::string("default: usual with ") + row.sampler);
+  }
+  const LoadedConfig given = read(runnable, {"diffusion.objective=epsilon", "model.learn_sigma=false",
+                                             "sample.sampler=ddim", "sample.steps=7"});
+  CHECK_FALSE(given.config.model.learn_sigma);
+  CHECK(given.config.sample.sampler == "ddim");
+  CHECK(given.config.sample.steps == 7);
+  CHECK(given.origins.at("sample.sampler") == "--set");
+  CHECK(read(runnable, {"diffusion.objective=v", "model.learn_sigma=true"}).config.model.learn_sigma);
+}
+
+TEST_CASE("config reader: steps that nobody wrote follow respacing, and the diffusion where it is short") {
+  const LoadedConfig spaced = read(runnable, {"diffusion.objective=v", "sample.respacing=10,15,20"});
+  CHECK(spaced.config.sample.steps == 45);
+  CHECK(spaced.config.sample.respacing == "10,15,20");
+  CHECK(spaced.origins.at("sample.steps") == "default: what sample.respacing = \"10,15,20\" gives");
+  CHECK(read(runnable, {"diffusion.objective=v", "sample.respacing=ddim50", "sample.steps=50"})
+            .config.sample.steps == 50);
+  const LoadedConfig shorter = read(runnable, {"diffusion.objective=epsilon", "diffusion.steps=100"});
+  CHECK(shorter.config.sample.steps == 100);
+  CHECK(shorter.origins.at("sample.steps") == "default: all that the diffusion has");
+}
+
 TEST_CASE("config reader: what was written and has no use is refused") {
   CHECK(error_in(runnable + "schedule.kind = \"constant\"\nschedule.final = 0.5") ==
         "base.toml:4:18: schedule.final has no use with schedule.kind = \"constant\"; remove it (what "

@@ -94,6 +94,111 @@ TEST_CASE("config rules: samples") {
   CHECK(read(runnable + "model.class_dropout = 0\nsample.guidance = 1").config.sample.guidance == 1.0);
 }
 
+TEST_CASE("config rules: a sampler draws from the objectives that it knows") {
+  const std::string flow =
+      " does not draw from a model of diffusion.objective = \"rectified_flow\"; allowed: euler "
+      "or heun; remove it";
+  CHECK(error_in(runnable + "sample.sampler = \"ddpm\"") ==
+        "base.toml:3:18: sample.sampler = \"ddpm\"" + flow +
+            " (what base.toml sets is taken back with --set sample.sampler=default) to have the first, or "
+            "change "
+            "diffusion.objective");
+  CHECK(error_in(runnable, {"sample.sampler=ddim"}) ==
+        "--set sample.sampler=ddim: sample.sampler = \"ddim\"" + flow +
+            " to have the first, or change diffusion.objective");
+  CHECK(error_in(runnable, {"diffusion.objective=epsilon", "sample.sampler=euler"}) ==
+        "--set sample.sampler=euler: sample.sampler = \"euler\" does not draw from a model of "
+        "diffusion.objective = "
+        "\"epsilon\"; allowed: ddpm or ddim; remove it to have the first, or change diffusion.objective");
+  for (const std::string objective : {"v", "x0"}) {
+    CHECK(error_in(runnable, {"diffusion.objective=" + objective, "sample.sampler=heun"}) ==
+          "--set sample.sampler=heun: sample.sampler = \"heun\" does not draw from a model of "
+          "diffusion.objective = \"" +
+              objective +
+              "\"; allowed: ddim or ddpm; remove it to have the first, or change diffusion.objective");
+  }
+  CHECK(error_in(runnable, {"diffusion.objective=noise"}) ==
+        "--set diffusion.objective=noise: diffusion.objective = \"noise\" is not a choice; allowed: "
+        "rectified_flow | "
+        "epsilon | v | x0");
+}
+
+TEST_CASE("config rules: the steps of a sampler are steps of the diffusion") {
+  const auto with = [&](const std::string& one, const std::string& other = "") {
+    Overrides all = {"diffusion.objective=epsilon", one};
+    if (!other.empty()) all.push_back(other);
+    return error_in(runnable, all);
+  };
+  const std::string range =
+      " is out of range with sample.sampler = \"ddpm\", which goes through steps of the diffusion; allowed: "
+      "[2, ";
+  CHECK(with("sample.steps=1001") ==
+        "--set sample.steps=1001: sample.steps = 1001" + range + "1000] with diffusion.steps = 1000");
+  CHECK(with("sample.steps=1") ==
+        "--set sample.steps=1: sample.steps = 1" + range + "1000] with diffusion.steps = 1000");
+  CHECK(with("sample.steps=101", "diffusion.steps=100") ==
+        "--set sample.steps=101: sample.steps = 101" + range + "100] with diffusion.steps = 100");
+  const std::string disagree =
+      "sample.steps = 40 does not agree with sample.respacing = \"10,15,20\", which gives 45 steps; remove "
+      "it";
+  CHECK(with("sample.respacing=10,15,20", "sample.steps=40") ==
+        "--set sample.steps=40: " + disagree + ", or change sample.respacing");
+  CHECK(
+      error_in(runnable + "sample.steps = 40", {"diffusion.objective=v", "sample.respacing=10,15,20"}) ==
+      "base.toml:3:16: " + disagree +
+          " (what base.toml sets is taken back with --set sample.steps=default), or change sample.respacing");
+  CHECK(with("sample.respacing=ddim300") ==
+        "--set sample.respacing=ddim300: sample.respacing = \"ddim300\": no whole stride through 1000 steps "
+        "takes 300 "
+        "of them; the nearest are ddim250 and ddim334");
+  CHECK(with("sample.respacing=many") ==
+        "--set sample.respacing=many: sample.respacing = \"many\": wanted: a number of steps (\"250\"), one "
+        "for each "
+        "of several equal sections (\"10,15,20\") or, for equal strides, \"ddim50\"");
+  CHECK(with("sample.respacing=250") ==
+        "--set sample.respacing=250: sample.respacing = 250 is an integer; wanted: a string");
+  CHECK(with("diffusion.steps=20", "sample.steps=10") ==
+        "--set diffusion.steps=20: diffusion.steps = 20 is too few for diffusion.betas = \"linear\", the "
+        "last of which "
+        "would reach 1; allowed: at least 21, or diffusion.betas = \"cosine\"");
+  CHECK(read(runnable, {"diffusion.objective=epsilon", "diffusion.steps=20", "diffusion.betas=cosine"})
+            .config.sample.steps == 20);
+}
+
+TEST_CASE("config rules: keys of another objective or sampler are refused") {
+  struct Row {
+    std::string override, objective, sampler, because, change;
+  };
+  const std::string flow = "rectified_flow", epsilon = "epsilon";
+  const std::string is_flow = "diffusion.objective = \"rectified_flow\"", objective = "diffusion.objective";
+  for (const Row& row :
+       {Row{"diffusion.time=uniform", epsilon, "ddpm", "diffusion.objective = \"epsilon\"", objective},
+        Row{"diffusion.time=logit_normal", "v", "ddim", "diffusion.objective = \"v\"", objective},
+        Row{"diffusion.steps=1000", flow, "euler", is_flow, objective},
+        Row{"diffusion.betas=cosine", flow, "heun", is_flow, objective},
+        Row{"sample.eta=0.5", flow, "euler", "sample.sampler = \"euler\"", "sample.sampler"},
+        Row{"sample.eta=0.0", epsilon, "ddpm", "sample.sampler = \"ddpm\"", "sample.sampler"},
+        Row{"sample.respacing=ddim50", flow, "heun", "sample.sampler = \"heun\"", "sample.sampler"},
+        Row{"sample.clip_x0=false", flow, "euler", "sample.sampler = \"euler\"", "sample.sampler"}}) {
+    const std::string key = row.override.substr(0, row.override.find('='));
+    CHECK(error_in(runnable, {"diffusion.objective=" + row.objective, "sample.sampler=" + row.sampler,
+                              row.override}) == "--set " + row.override + ": " + key + " has no use with " +
+                                                    row.because + "; remove it, or change " + row.change);
+  }
+  CHECK(error_in(runnable + "diffusion.time = \"uniform\"", {"diffusion.objective=x0"}) ==
+        "base.toml:3:18: diffusion.time has no use with diffusion.objective = \"x0\"; remove it (what "
+        "base.toml sets "
+        "is taken back with --set diffusion.time=default), or change diffusion.objective");
+}
+
+TEST_CASE("config rules: configs/base.toml trains every objective by one key") {
+  for (const std::string objective : {"rectified_flow", "epsilon", "v", "x0"}) {
+    INFO(objective);
+    CHECK_NOTHROW(dtk::load_config(dtk::posix_file_system(), DTK_SOURCE_DIR "/configs/base.toml",
+                                   {"diffusion.objective=" + objective}));
+  }
+}
+
 TEST_CASE("config rules: EMA samples without an EMA are an error only if asked for") {
   const std::string no_ema = runnable + "policies.ema.enabled = false\n";
   CHECK(read(no_ema).config.sample.ema);

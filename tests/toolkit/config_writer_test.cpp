@@ -55,7 +55,7 @@ RunConfig custom_from_folder() {
   config.optimizer = {
       .lr = 3e-3, .beta1 = 0.8, .beta2 = 0.99, .eps = 1e-10, .weight_decay = 1e22, .clip = 0.0};
   config.schedule = {.kind = "cosine", .warmup = 20, .final = 0.5};
-  config.sample = {.sampler = "euler",
+  config.sample = {.sampler = "heun",
                    .steps = 10,
                    .guidance = 2.0,
                    .cfg_channels = 3,
@@ -91,6 +91,18 @@ RunConfig published_from_idx() {
   return config;
 }
 
+/// The fields that mean something for other objectives only.
+RunConfig original_objective() {
+  RunConfig config = smallest();
+  config.diffusion = {.objective = "epsilon", .steps = 400, .betas = "cosine"};
+  config.sample.sampler = "ddim";
+  config.sample.steps = 30;
+  config.sample.respacing = "10,20";
+  config.sample.eta = 0.1;
+  config.sample.clip_x0 = true;
+  return config;
+}
+
 RunConfig read_back(const std::string& text) {
   return parse_config(text, "config.toml", {}).config;
 }
@@ -113,7 +125,8 @@ bool has_line(const std::string& text, const std::string& line) {
 }  // namespace
 
 TEST_CASE("config writer: what is printed reads back equal") {
-  for (const RunConfig& config : {smallest(), custom_from_folder(), published_from_idx()}) {
+  for (const RunConfig& config :
+       {smallest(), custom_from_folder(), published_from_idx(), original_objective()}) {
     const std::string text = print_config({config, {}});
     INFO(text);
     CHECK(read_back(text) == config);
@@ -123,11 +136,9 @@ TEST_CASE("config writer: what is printed reads back equal") {
 
 TEST_CASE("config writer: the round trip above covers every field off its default") {
   std::set<std::string> covered;
-  for (const RunConfig& config : {custom_from_folder(), published_from_idx()}) {
+  for (const RunConfig& config : {custom_from_folder(), published_from_idx(), original_objective()}) {
     for (const auto& difference : differences(RunConfig(), config)) covered.insert(difference.key);
   }
-  // Both have one choice only, which is the default.
-  covered.insert({"diffusion.objective", "sample.sampler"});
   std::vector<std::string> missing;
   for (const auto& [key, origin] : parse_config(print_config({smallest(), {}}), "c", {}).origins) {
     if (covered.count(key) == 0) missing.push_back(key);
@@ -184,6 +195,8 @@ prefetch = 2  # default
 [diffusion]
 objective = "rectified_flow"  # default
 time = "logit_normal"  # default
+# steps has no effect: diffusion.objective = "rectified_flow"
+# betas has no effect: diffusion.objective = "rectified_flow"
 
 [optimizer]
 lr = 1e-04  # default
@@ -199,8 +212,11 @@ warmup = 0  # default
 final = 0.01  # default
 
 [sample]
-sampler = "euler"  # default
-steps = 25  # default
+sampler = "euler"  # default: usual with objective rectified_flow
+steps = 25  # default: usual with euler
+# respacing is not set
+# eta has no effect: sample.sampler = "euler"
+# clip_x0 has no effect: sample.sampler = "euler"
 guidance = 4.0  # default
 cfg_channels = 0  # default
 # classes is not set
@@ -242,6 +258,23 @@ keep = "block"  # default
 )");
 }
 
+TEST_CASE("config writer: what follows from the objective says so, and reads back equal") {
+  const LoadedConfig loaded = parse_config("train.steps = 1\nmodel.name = \"DiT-S/4\"\n", "base.toml",
+                                           {"diffusion.objective=epsilon", "sample.respacing=10,15,20"});
+  const std::string printed = print_config(loaded);
+  for (const std::string line :
+       {"learn_sigma = true  # default: as the original DiT", "objective = \"epsilon\"  # --set",
+        "# time has no effect: diffusion.objective = \"epsilon\"", "steps = 1000  # default",
+        "betas = \"linear\"  # default", "sampler = \"ddpm\"  # default: usual with objective epsilon",
+        "steps = 45  # default: what sample.respacing = \\\"10,15,20\\\" gives",
+        "respacing = \"10,15,20\"  # --set", "# eta has no effect: sample.sampler = \"ddpm\"",
+        "clip_x0 = false  # default"}) {
+    INFO(line);
+    CHECK(has_line(printed, line));
+  }
+  CHECK(read_back(printed) == loaded.config);
+}
+
 TEST_CASE("config writer: a default without effect does not become a request") {
   const std::string text = "train.steps = 1\nmodel.name = \"DiT-S/4\"\npolicies.ema.enabled = false\n";
   const LoadedConfig loaded = parse_config(text, "base.toml", {});
@@ -261,7 +294,7 @@ TEST_CASE("config writer: what is said of a policy that is switched off stays, a
   CHECK(has_line(printed, "every = 1  # base.toml:4"));
   CHECK(has_line(printed, "cpu = \"bf16\"  # base.toml:5; no effect: policies.precision.enabled = false"));
   CHECK(read_back(printed) == loaded.config);
-  CHECK_THAT(print_config(parse_config(text, "base.toml", {})), !Catch::Contains("no effect"));
+  CHECK_THAT(print_config(parse_config(text, "base.toml", {})), !Catch::Contains("no effect: policies."));
 }
 
 TEST_CASE("config writer: an origin is found again where it was printed") {
@@ -332,6 +365,9 @@ TEST_CASE("resume: which keys may change") {
                                                                           "data.prefetch",
                                                                           "sample.sampler",
                                                                           "sample.steps",
+                                                                          "sample.respacing",
+                                                                          "sample.eta",
+                                                                          "sample.clip_x0",
                                                                           "sample.guidance",
                                                                           "sample.cfg_channels",
                                                                           "sample.classes",

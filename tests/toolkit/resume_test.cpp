@@ -39,6 +39,7 @@ const Choice checkpoint_off = {"checkpointing off",
                                [](RunConfig& config) { config.policies.checkpoint.enabled = Enabled::off; }};
 const Choice ema_off = {"EMA off", [](RunConfig& config) { config.policies.ema.enabled = Enabled::off; }};
 const Choice ema_every_three = {"EMA every 3", [](RunConfig& config) { config.policies.ema.every = 3; }};
+const Choice epsilon = {"epsilon", [](RunConfig& config) { config = test::tiny_config("epsilon"); }};
 const Choice all_of_them = {"bf16, attention off, checkpointing on, EMA every 3", [](RunConfig& config) {
                               bf16.choose(config);
                               attention_off.choose(config);
@@ -73,8 +74,8 @@ void check_resumed(const RunConfig& before, const RunConfig& after, const RunCon
 
 TEST_CASE("a resumed run is bit-equal to an uninterrupted one, under all policies") {
   const policies::SavedTensorEngineGuard engine;
-  for (const Choice& choice :
-       {plain, bf16, attention_off, checkpoint_on, checkpoint_off, ema_off, ema_every_three, all_of_them}) {
+  for (const Choice& choice : {plain, bf16, attention_off, checkpoint_on, checkpoint_off, ema_off,
+                               ema_every_three, epsilon, all_of_them}) {
     INFO(choice.name);
     const RunConfig config = chosen(choice);
     check_resumed(config, config, config);

@@ -221,33 +221,39 @@ void unsee(const at::RecordFunction& fn, at::ObserverContext*) {
 
 TEST_CASE("a step reads no value of a tensor") {
   test::SteppingClock clock;
-  const auto trainer = make_trainer(test::tiny_config(), clock);
-  trainer->step();
-  const auto handle = at::addThreadLocalCallback(
-      at::RecordFunctionCallback(&see, &unsee).scopes({at::RecordScope::FUNCTION}));
-  at::ones({1}).item<float>();
-  CHECK(reads.count("aten::item") == 1);  // the net does catch
-  reads.clear();
-  trainer->step();
-  CHECK(reads.empty());
-  at::removeCallback(handle);
+  for (const std::string& objective : test::objectives) {
+    INFO(objective);
+    const auto trainer = make_trainer(test::tiny_config(objective), clock);
+    trainer->step();
+    const auto handle = at::addThreadLocalCallback(
+        at::RecordFunctionCallback(&see, &unsee).scopes({at::RecordScope::FUNCTION}));
+    at::ones({1}).item<float>();
+    CHECK(reads.count("aten::item") == 1);  // the net does catch
+    reads.clear();
+    trainer->step();
+    CHECK(reads.empty());
+    at::removeCallback(handle);
+  }
 }
 
 TEST_CASE("every byte of a step has an owner, and nothing temporary outlives the step") {
+  const std::string objective = GENERATE("rectified_flow", "epsilon", "v", "x0");
+  CAPTURE(objective);
   policies::CountingAllocatorGuard counting;
   policies::SavedTensorEngineGuard engine;
   policies::cpu_accounts().reset_phases("build");
   const int64_t before = policies::cpu_accounts().live_bytes();
   test::SteppingClock clock;
-  const RunConfig config = test::tiny_config();
+  const RunConfig config = test::tiny_config(objective);
   {
     const auto trainer = make_trainer(config, clock);
     run(*trainer, 3);
     trainer->read_scalars_sync();
     const policies::MemorySums live = policies::cpu_accounts().live();
     const int64_t weights = trainer->parameter_count() * 4;
-    const int64_t position_table = 4 * 16 * 4;
-    CHECK(live.of(policies::Category::parameters) == weights + position_table);
+    const int64_t position_table = 4 * 16 * 4,
+                  diffusion_tables = objective == "rectified_flow" ? 0 : 1000 * 80;
+    CHECK(live.of(policies::Category::parameters) == weights + position_table + diffusion_tables);
     CHECK(live.of(policies::Category::optimizer) == 2 * weights + 3 * 4 + 4);
     CHECK(live.of(policies::Category::ema) == weights);
     CHECK(live.of(policies::Category::gradients) == 0);
@@ -319,8 +325,10 @@ TEST_CASE("a run ends by steps or by the clock, whichever comes first") {
 }
 
 TEST_CASE("sampling leaves weights and streams as they were") {
+  const std::string objective = GENERATE("rectified_flow", "epsilon", "v", "x0");
+  CAPTURE(objective);
   test::SteppingClock clock;
-  const RunConfig config = test::tiny_config();
+  const RunConfig config = test::tiny_config(objective);
   const auto sampled = make_trainer(config, clock), plain = make_trainer(config, clock);
   run(*sampled, 4);
   run(*plain, 4);

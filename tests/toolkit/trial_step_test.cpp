@@ -12,8 +12,7 @@ using namespace dtk;
 
 namespace {
 
-models::Dit tiny_model() {
-  const RunConfig config = test::tiny_config();
+models::Dit tiny_model(const RunConfig& config = test::tiny_config()) {
   return models::Dit(config.model, at::kCPU, policies::make_generator(at::kCPU, 3));
 }
 
@@ -26,8 +25,10 @@ std::string random_state() {
 TEST_CASE("trial step: weights, gradients, the model's seam, random state and live bytes are as before") {
   const policies::CountingAllocatorGuard counting;
   const policies::SavedTensorEngineGuard engine;
-  const RunConfig config = test::tiny_config();
-  models::Dit model = tiny_model();
+  const std::string objective = GENERATE("rectified_flow", "epsilon", "v", "x0");
+  CAPTURE(objective);
+  const RunConfig config = test::tiny_config(objective);
+  models::Dit model = tiny_model(config);
   int own_runs = 0;
   model.seam.run = [&own_runs](std::string_view, const models::SubtreeFn& fn, models::Tensors&& inputs) {
     ++own_runs;

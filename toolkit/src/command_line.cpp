@@ -62,14 +62,34 @@ class Given {
     const auto result = std::from_chars(text.data(), end, number);
     const bool is_number = result.ec == std::errc() && result.ptr == end;
     if (!is_number || !parse_interval(allowed).contains(static_cast<double>(number))) {
-      fail(place, "\"" + text + "\" is not allowed; wanted: " + wanted(number, allowed));
+      not_allowed(place, text, wanted(number, allowed));
     }
     return number;
+  }
+
+  /// One of the words that the configuration's field of the same meaning allows.
+  std::optional<std::string> choice(const std::string& name, const std::string& allowed) const {
+    if (!has(name)) return std::nullopt;
+    const std::string word = text(name);
+    if (!is_choice(allowed, word)) not_allowed(place(name), word, wanted(word, allowed));
+    return word;
+  }
+
+  std::optional<bool> boolean(const std::string& name) const {
+    if (!has(name)) return std::nullopt;
+    const std::string word = text(name);
+    if (word != "true" && word != "false") not_allowed(place(name), word, wanted(true, ""));
+    return word == "true";
   }
 
   std::string place(const std::string& name) const { return "--" + name + " " + text(name); }
 
  private:
+  [[noreturn]] static void not_allowed(const std::string& place, const std::string& text,
+                                       const std::string& what_is) {
+    fail(place, "\"" + text + "\" is not allowed; wanted: " + what_is);
+  }
+
   static void add(cxxopts::Options& options, const Option& option) {
     const auto value = cxxopts::value<std::string>();
     if (option.kind == Option::flag) value->implicit_value("true");
@@ -172,7 +192,8 @@ const std::vector<Option>& sample_options() {
       {"seed", Option::value},       {"cfg-channels", Option::value}, {"per-class", Option::value},
       {"raw", Option::flag},         {"out", Option::value},          {"device", Option::value},
       {"threads", Option::value},    {"help", Option::flag},          {"version", Option::flag},
-      {"key", Option::value},
+      {"key", Option::value},        {"sampler", Option::value},      {"respacing", Option::value},
+      {"eta", Option::value},        {"clip-x0", Option::value},
   };
   return options;
 }
@@ -238,7 +259,11 @@ SampleArguments parse_sample_arguments(int argc, const char* const* argv) {
   arguments.classes = parse_classes(given);
   arguments.guidance = given.number<double>("guidance", allowed_for("sample.guidance"));
   arguments.cfg_channels = given.number<int64_t>("cfg-channels", allowed_for("sample.cfg_channels"));
+  arguments.sampler = given.choice("sampler", allowed_for("sample.sampler"));
   arguments.steps = given.number<int64_t>("steps", allowed_for("sample.steps"));
+  if (given.has("respacing")) arguments.respacing = given.text("respacing");
+  arguments.eta = given.number<double>("eta", allowed_for("sample.eta"));
+  arguments.clip_x0 = given.boolean("clip-x0");
   arguments.seed = given.number<int64_t>("seed", allowed_for("sample.seed"));
   arguments.per_class = given.number<int64_t>("per-class", "[1, 1024]").value_or(1);
   arguments.raw = given.has("raw");
@@ -306,14 +331,14 @@ Usage: dit-sample --checkpoint DIR --classes LIST --out FILE [options]
   --classes LIST        classes, one row each: 0,1,2
   --out FILE            a grid of images (.png) or the samples (.safetensors)
   --per-class K         samples per class; default 1
-  --guidance SCALE      classifier-free guidance, 1 is off; default: the run's
-  --cfg-channels N      channels guided, 0 is all; default: the run's
-  --steps N             sampler steps; default: the run's
-  --seed S              seed of the noise; default: the run's
   --raw                 the checkpoint's raw weights instead of its EMA
   --device DEVICE       auto (default), cpu, cuda or cuda:INDEX
-  --threads N           CPU threads; default: the run's, with which samples are
-                        those of the run to the bit
+Not given, these are the run's, so that its own samples come out again:
+  --sampler NAME        euler, heun, ddpm or ddim;  --steps N  sampler steps
+  --respacing TEXT      which steps of ddpm, ddim: 250, 10,15,20 or ddim50
+  --eta E               ddpm's share of noise in ddim;  --clip-x0 true|false
+  --guidance SCALE      1 is off;  --cfg-channels N  channels guided, 0 is all
+  --seed S              seed of the noise;  --threads N  CPU threads
   --version, -h, --help prints the version or this text, and ends
 
 Exit codes: 0 done, 1 failure, 2 configuration or usage, 3 memory, 4 data,

@@ -16,6 +16,7 @@ std::vector<KeyInfo> collect_keys() {
                          const std::string& allowed) {
     using Member = std::decay_t<decltype(member)>;
     constexpr bool text = std::is_same_v<Member, std::string> || std::is_same_v<Member, policies::Enabled> ||
+                          std::is_same_v<Member, std::optional<std::string>> ||
                           std::is_same_v<Member, std::optional<ByteSize>>;
     keys.push_back({table + "." + name, table, allowed, wanted(member, allowed), text});
   });

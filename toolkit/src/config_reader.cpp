@@ -6,6 +6,7 @@
 #include <any>
 
 #include "byte_size.h"
+#include "config_defaults.h"
 #include "config_document.h"
 #include "config_keys.h"
 #include "config_rules.h"
@@ -289,7 +290,7 @@ class Reader {
   }
 
   LoadedConfig checked() {
-    follow_objective();
+    settle_defaults(loaded_);
     check_rules(loaded_, file_name_);
     return loaded_;
   }
@@ -321,14 +322,6 @@ class Reader {
                });
     loaded_.origins[entry.key] = entry.origin;
     loaded_.places.erase(entry.key);
-  }
-
-  /// Defaults that depend on another key.
-  void follow_objective() {
-    const bool written = loaded_.places.count("model.learn_sigma") > 0;
-    if (written || loaded_.config.diffusion.objective != "rectified_flow") return;
-    loaded_.config.model.learn_sigma = false;
-    loaded_.origins["model.learn_sigma"] = "default: rectified flow predicts no variance";
   }
 
   std::string file_name_;

@@ -1,6 +1,11 @@
 #include "config_rules.h"
 
+#include <dtk/toolkit/diffusion_choices.h>
 #include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/respacing.h>
+
+#include <algorithm>
+#include <stdexcept>
 
 #include "config_text.h"
 
@@ -16,7 +21,9 @@ class Rules {
     check_model();
     check_length();
     check_data();
+    check_diffusion();
     check_sampling();
+    check_sampler_steps();
     check_grids();
     check_use();
   }
@@ -105,9 +112,11 @@ class Rules {
           "here; " +
               removal({"policies.precision.cpu"}) + ", or set policies.precision.enabled = \"default\"");
     }
-    if (written("schedule.final") && config_.schedule.kind == "constant") {
-      fail("schedule.final", "schedule.final has no use with schedule.kind = \"constant\"; " +
-                                 removal({"schedule.final"}) + ", or change schedule.kind");
+    for (const auto& [key, place] : places_) {
+      const std::string because = useless_because(config_, key);
+      if (because.empty()) continue;
+      fail(key, key + " has no use with " + because + "; " + removal({key}) + ", or change " +
+                    because.substr(0, because.find(' ')));
     }
     if (config_.sample.cfg_channels != 0 && config_.sample.guidance == 1.0) {
       fail("sample.cfg_channels",
@@ -161,6 +170,52 @@ class Rules {
                            toml_text(data.kind) + "; " + removal(keys) + ", or change data.kind");
   }
 
+  void check_diffusion() const {
+    const DiffusionOptions& diffusion = config_.diffusion;
+    if (is_gaussian(diffusion.objective) && diffusion.betas == "linear" &&
+        diffusion.steps < kLeastLinearSteps) {
+      fail("diffusion.steps",
+           "diffusion.steps = " + toml_text(diffusion.steps) +
+               " is too few for diffusion.betas = \"linear\", the last of which would reach "
+               "1; allowed: at least " +
+               std::to_string(kLeastLinearSteps) + ", or diffusion.betas = \"cosine\"");
+    }
+    const std::string& sampler = config_.sample.sampler;
+    const std::vector<std::string>& allowed = samplers_for(diffusion.objective);
+    if (std::find(allowed.begin(), allowed.end(), sampler) != allowed.end()) return;
+    fail("sample.sampler",
+         "sample.sampler = " + toml_text(sampler) + " does not draw from a model of diffusion.objective = " +
+             toml_text(diffusion.objective) + "; allowed: " + listed(allowed, " or ") + "; " +
+             removal({"sample.sampler"}) + " to have the first, or change diffusion.objective");
+  }
+
+  void check_sampler_steps() const {
+    const SampleOptions& sample = config_.sample;
+    const int64_t all = config_.diffusion.steps;
+    if (!has_diffusion_steps(sample.sampler)) return;
+    if (sample.respacing) return check_respacing(*sample.respacing, all);
+    if (sample.steps >= kLeastDiffusionSteps && sample.steps <= all) return;
+    fail("sample.steps", "sample.steps = " + toml_text(sample.steps) +
+                             " is out of range with sample.sampler = " + toml_text(sample.sampler) +
+                             ", which goes through steps of the diffusion; allowed: [" +
+                             std::to_string(kLeastDiffusionSteps) + ", " + std::to_string(all) +
+                             "] with diffusion.steps = " + toml_text(all));
+  }
+
+  void check_respacing(const std::string& text, int64_t all) const {
+    const std::string seen = "sample.respacing = " + toml_text(text);
+    int64_t kept = 0;
+    try {
+      kept = static_cast<int64_t>(respaced_steps(text, all).size());
+    } catch (const std::invalid_argument& problem) {
+      fail("sample.respacing", seen + ": " + problem.what());
+    }
+    if (kept == config_.sample.steps) return;
+    fail("sample.steps", "sample.steps = " + toml_text(config_.sample.steps) + " does not agree with " +
+                             seen + ", which gives " + std::to_string(kept) + " steps; " +
+                             removal({"sample.steps"}) + ", or change sample.respacing");
+  }
+
   void check_sampling() const {
     const SampleOptions& sample = config_.sample;
     if (sample.guidance > 1 && config_.model.class_dropout == 0) {
@@ -193,6 +248,25 @@ class Rules {
 
 void check_rules(const LoadedConfig& loaded, const std::string& file_name) {
   Rules(loaded, file_name).check();
+}
+
+std::string useless_because(const RunConfig& config, const std::string& key) {
+  const auto setting = [](const char* name, const std::string& value) {
+    return name + (" = " + toml_text(value));
+  };
+  const std::string& objective = config.diffusion.objective;
+  const std::string& sampler = config.sample.sampler;
+  const bool of_flow = key == "diffusion.time",
+             of_gaussian = key == "diffusion.steps" || key == "diffusion.betas";
+  if (is_gaussian(objective) ? of_flow : of_gaussian) return setting("diffusion.objective", objective);
+  const bool of_steps = key == "sample.respacing" || key == "sample.clip_x0";
+  if ((of_steps && !has_diffusion_steps(sampler)) || (key == "sample.eta" && sampler != "ddim")) {
+    return setting("sample.sampler", sampler);
+  }
+  if (key == "schedule.final" && config.schedule.kind == "constant") {
+    return setting("schedule.kind", config.schedule.kind);
+  }
+  return "";
 }
 
 bool sample_ema_is_moot(const LoadedConfig& loaded) {

@@ -10,6 +10,11 @@ namespace dtk {
 /// user did not write that key.
 void check_rules(const LoadedConfig& loaded, const std::string& file_name);
 
+/// What leaves `key` without use in this configuration, as TOML: `schedule.kind = "constant"`; "" if nothing
+/// does. check_rules() refuses such a key where it was written. It must not be saved as a key either: read
+/// back, it would count as written.
+std::string useless_because(const RunConfig& config, const std::string& key);
+
 /// sample.ema where there is no EMA, which check_rules() refuses if somebody asked for it. It must not be
 /// saved as a key: read back, it would count as asked for.
 bool sample_ema_is_moot(const LoadedConfig& loaded);

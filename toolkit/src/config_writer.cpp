@@ -58,8 +58,8 @@ std::string line_for(const LoadedConfig& loaded, const std::string& table, const
   if (key == "sample.ema" && sample_ema_is_moot(loaded)) {
     return "# ema = true has no effect: policies.ema.enabled = false";
   }
-  if (key == "schedule.final" && loaded.config.schedule.kind == "constant") {
-    return "# final has no effect: schedule.kind = \"constant\"";
+  if (const std::string because = useless_because(loaded.config, key); !because.empty()) {
+    return "# " + name + " has no effect: " + because;
   }
   std::string line = name + " = " + toml_text(value);
   const auto origin = loaded.origins.find(key);

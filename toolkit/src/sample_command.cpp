@@ -3,14 +3,21 @@
 #include <dtk/policies/guards.h>
 #include <dtk/toolkit/checkpoint_store.h>
 #include <dtk/toolkit/config_io.h>
+#include <dtk/toolkit/diffusion_choices.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/image.h>
 #include <dtk/toolkit/model_policies.h>
 #include <dtk/toolkit/policy_places.h>
+#include <dtk/toolkit/respacing.h>
 #include <dtk/toolkit/run.h>
 #include <dtk/toolkit/safetensors.h>
 #include <dtk/toolkit/sample_command.h>
 #include <dtk/toolkit/streams.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "config_text.h"
 
 namespace dtk {
 namespace {
@@ -71,10 +78,67 @@ SampleSource open_sample_source(FileSystem& files, const SampleArguments& argume
                      arguments.config);
 }
 
+namespace {
+
+void choose_sampler(SampleOptions& options, const RunConfig& config, const SampleArguments& arguments) {
+  if (!arguments.sampler) return;
+  const std::vector<std::string>& allowed = samplers_for(config.diffusion.objective);
+  if (std::find(allowed.begin(), allowed.end(), *arguments.sampler) == allowed.end()) {
+    throw ConfigError("--sampler " + *arguments.sampler + ": this model was trained with objective " +
+                      config.diffusion.objective + "; allowed: " + listed(allowed, " or "));
+  }
+  options.sampler = *arguments.sampler;
+}
+
+int64_t count_of(const std::string& respacing, int64_t all) {
+  try {
+    return static_cast<int64_t>(respaced_steps(respacing, all).size());
+  } catch (const std::invalid_argument& problem) {
+    throw ConfigError("--respacing " + respacing + ": " + problem.what());
+  }
+}
+
+// Steps and respacing say the same in two ways: what the command line says of one replaces both of the run.
+void choose_steps(SampleOptions& options, const RunConfig& config, const SampleArguments& arguments) {
+  if (arguments.steps || arguments.respacing) options.respacing = arguments.respacing;
+  if (arguments.steps) options.steps = *arguments.steps;
+  if (!has_diffusion_steps(options.sampler)) return;
+  const int64_t all = config.diffusion.steps;
+  if (arguments.respacing) {
+    options.steps = count_of(*arguments.respacing, all);
+    if (arguments.steps && *arguments.steps != options.steps) {
+      throw ConfigError("--steps " + std::to_string(*arguments.steps) + " does not agree with --respacing " +
+                        *arguments.respacing + ", which gives " + std::to_string(options.steps) +
+                        " steps; remove one of them");
+    }
+  } else if (arguments.steps && (options.steps < kLeastDiffusionSteps || options.steps > all)) {
+    throw ConfigError("--steps " + std::to_string(options.steps) + ": " + options.sampler +
+                      " goes through steps of the diffusion; allowed: " +
+                      std::to_string(kLeastDiffusionSteps) + " to " + std::to_string(all));
+  }
+}
+
+// What the run says of these belongs to its own sampler; what the command line says must have a use.
+void choose_gaussian_options(SampleOptions& options, const SampleArguments& arguments) {
+  const auto refuse = [&](const std::string& name, const std::string& instead) {
+    throw ConfigError(name + " has no use with the sampler " + options.sampler + "; remove it" + instead);
+  };
+  const bool gaussian = has_diffusion_steps(options.sampler);
+  if (arguments.respacing && !gaussian) refuse("--respacing", "");
+  if (arguments.clip_x0 && !gaussian) refuse("--clip-x0", "");
+  if (arguments.eta && options.sampler != "ddim") refuse("--eta", gaussian ? ", or use --sampler ddim" : "");
+  if (arguments.clip_x0) options.clip_x0 = *arguments.clip_x0;
+  if (arguments.eta) options.eta = *arguments.eta;
+}
+
+}  // namespace
+
 SampleOptions sample_options(const RunConfig& config, const SampleArguments& arguments) {
   SampleOptions options = config.sample;
   if (arguments.guidance) options.guidance = *arguments.guidance;
-  if (arguments.steps) options.steps = *arguments.steps;
+  choose_sampler(options, config, arguments);
+  choose_steps(options, config, arguments);
+  choose_gaussian_options(options, arguments);
   if (arguments.cfg_channels) options.cfg_channels = *arguments.cfg_channels;
   if (arguments.seed) options.seed = *arguments.seed;
   if (options.guidance != 1.0 && config.model.class_dropout <= 0) {
@@ -128,7 +192,7 @@ at::Tensor draw_samples(const SampleSource& source, const SampleOptions& options
   policies::PolicySet policies = put_policies_in(forward_only, model);
   const auto scope = policies.forward_scope();
   const RunConfig& config = source.config;
-  return sample(model, options, labels, config.data.batch / config.train.accumulate, go_on);
+  return sample(model, config.diffusion, options, labels, config.data.batch / config.train.accumulate, go_on);
 } catch (const policies::PolicyError& error) {
   throw with_place(error, source.places);
 }

@@ -1,45 +1,75 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <dtk/policies/guards.h>
-#include <dtk/toolkit/diffusion.h>
+#include <dtk/toolkit/mix64.h>
+#include <dtk/toolkit/samplers.h>
 #include <dtk/toolkit/sampling.h>
 #include <dtk/toolkit/streams.h>
 
 #include <algorithm>
 
 namespace dtk {
+namespace {
+
+// A stream for each sample: what one is given depends neither on how many are drawn at a time nor on how many
+// there are, and only one step's noise is ever held.
+class StepNoise {
+ public:
+  StepNoise(int64_t seed, int64_t first, int64_t count) {
+    const uint64_t key = stream_seed(seed, "sample steps");
+    for (int64_t i = first; i < first + count; ++i) {
+      streams_.push_back(policies::make_generator(at::kCPU, draw64(key, static_cast<uint64_t>(i))));
+    }
+  }
+
+  // The next step's, for samples of the shape and on the device of `like`.
+  at::Tensor draw(const at::Tensor& like) {
+    const at::Tensor noise = at::empty(like.sizes(), at::kFloat);
+    for (size_t i = 0; i < streams_.size(); ++i)
+      noise[static_cast<int64_t>(i)].normal_(0.0, 1.0, streams_[i]);
+    return noise.to(like.device());
+  }
+
+ private:
+  std::vector<at::Generator> streams_;
+};
+
+}  // namespace
 
 int64_t grid_classes(const RunConfig& config) {
   constexpr int64_t most = 20;  // of a thousand classes nobody wants a grid
   return config.sample.classes.value_or(std::min(most, config.model.classes));
 }
 
-at::Tensor sample(const models::Dit& model, const SampleOptions& options, const std::vector<int64_t>& labels,
-                  int64_t batch, const GoOn& go_on) {
+at::Tensor sample(const models::Dit& model, const DiffusionOptions& diffusion, const SampleOptions& options,
+                  const std::vector<int64_t>& labels, int64_t batch, const GoOn& go_on) {
   at::NoGradGuard no_grad;
   const models::DitOptions& shape = model.options();
   const auto count = static_cast<int64_t>(labels.size());
   const c10::Device device = model.parameters().front().second.device();
+  const auto sampler = make_sampler(diffusion, options, shape.learn_sigma, device);
   const at::Generator generator = policies::make_generator(at::kCPU, stream_seed(options.seed, "sample"));
-  const at::Tensor noise =
+  const at::Tensor start =
       at::randn({count, shape.channels, shape.image_size, shape.image_size}, generator, at::kFloat);
   const at::Tensor y = at::tensor(labels, at::kLong);
   const Denoiser denoiser = [&](at::Tensor x, at::Tensor t, at::Tensor label) {
     if (options.guidance != 1.0) {
       return model.forward_guided(x, t, label, options.guidance, options.cfg_channels);
     }
-    at::Tensor out = model.forward(std::move(x), std::move(t), std::move(label), /*training=*/false);
-    return out.narrow(1, 0, shape.channels);
+    return model.forward(std::move(x), std::move(t), std::move(label), /*training=*/false);
   };
-  at::Tensor samples = at::empty_like(noise);
-  const int64_t all_steps = (count + batch - 1) / batch * options.steps;
+  at::Tensor samples = at::empty_like(start);
+  const int64_t all_steps = (count + batch - 1) / batch * sampler->steps();
+  int64_t done = 0;
   for (int64_t first = 0; first < count; first += batch) {
     const int64_t length = std::min(batch, count - first);
-    const int64_t before = first / batch * options.steps;
-    const auto each_step = [&](int64_t done) { return !go_on || go_on(before + done, all_steps); };
-    const at::Tensor x = euler_sample(denoiser, noise.narrow(0, first, length).to(device),
-                                      y.narrow(0, first, length).to(device), options.steps, each_step);
-    if (!x.defined()) return {};
+    at::Tensor x = start.narrow(0, first, length).to(device);
+    const at::Tensor label = y.narrow(0, first, length).to(device);
+    StepNoise noise(options.seed, first, length);
+    for (int64_t step = 0; step < sampler->steps(); ++step, ++done) {
+      if (go_on && !go_on(done, all_steps)) return {};
+      x = sampler->step(step, denoiser, x, label, [&] { return noise.draw(x); });
+    }
     samples.narrow(0, first, length).copy_(x);
   }
   return samples;

@@ -3,7 +3,6 @@
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>
-#include <dtk/toolkit/diffusion.h>
 #include <dtk/toolkit/model_policies.h>
 #include <dtk/toolkit/schedule.h>
 #include <dtk/toolkit/streams.h>
@@ -61,6 +60,7 @@ Trainer::Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<co
       model_(build_model(config, device, initialise)),
       optimizer_(config.optimizer, model_.parameters()),
       policies_(put_policies_in(config.policies, model_)),
+      objective_(make_objective(config.diffusion, config.model.learn_sigma, device)),
       noise_(policies::make_generator(device, stream_seed(config.train.seed, "noise"))),
       saved_ledger_(config.memory.ledger ? policies::saved_tensor_ledger() : nullptr) {
   state_.default_generator =
@@ -139,8 +139,7 @@ at::Tensor Trainer::loss_of(Batch batch) {
   const Denoiser denoiser = [this](at::Tensor x, at::Tensor t, at::Tensor y) {
     return model_.forward(std::move(x), std::move(t), std::move(y), /*training=*/true);
   };
-  at::Tensor loss =
-      rectified_flow_loss(denoiser, std::move(images), std::move(labels), config_.diffusion, noise_);
+  at::Tensor loss = objective_->loss(denoiser, std::move(images), std::move(labels), noise_);
   loss_sum_.add_(loss.detach());
   ++losses_in_sum_;
   if (config_.train.accumulate > 1) loss = loss / config_.train.accumulate;
@@ -203,7 +202,8 @@ at::Tensor Trainer::sample_grid(const GoOn& go_on) {
   for (int64_t label = 0; label < grid_classes(config_); ++label) {
     labels.insert(labels.end(), static_cast<size_t>(config_.sample.per_class), label);
   }
-  return sample(model_, config_.sample, labels, config_.data.batch / config_.train.accumulate, go_on);
+  return sample(model_, config_.diffusion, config_.sample, labels,
+                config_.data.batch / config_.train.accumulate, go_on);
 }
 
 TrainingState Trainer::state() const {

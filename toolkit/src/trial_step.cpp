@@ -4,7 +4,6 @@
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>
 #include <dtk/policies/saved_tensors.h>
-#include <dtk/toolkit/diffusion.h>
 #include <dtk/toolkit/model_policies.h>
 #include <dtk/toolkit/streams.h>
 #include <dtk/toolkit/trial_step.h>
@@ -39,6 +38,8 @@ TrialStep::TrialStep(const RunConfig& config, const models::Dit& model,
       batch_(batch),
       model_(with_own_seam(model)),
       policies_(put_policies_in(without_ema(options), model_)),
+      objective_(make_objective(config.diffusion, config.model.learn_sigma,
+                                model.parameters().front().second.device())),
       noise_(policies::make_generator(model.parameters().front().second.device(),
                                       stream_seed(config.train.seed, "trial"))) {}
 
@@ -64,7 +65,7 @@ void TrialStep::run() {
     const Denoiser denoiser = [this](at::Tensor x, at::Tensor t, at::Tensor y) {
       return model_.forward(std::move(x), std::move(t), std::move(y), /*training=*/true);
     };
-    loss = rectified_flow_loss(denoiser, std::move(images), std::move(labels), config_.diffusion, noise_);
+    loss = objective_->loss(denoiser, std::move(images), std::move(labels), noise_);
   }
   torch::autograd::backward({loss}, {});
 }

@@ -79,14 +79,18 @@ struct DataOptions {
 };
 
 struct DiffusionOptions {
-  std::string objective = "rectified_flow";
-  std::string time = "logit_normal";  // distribution of the training time t in (0, 1)
+  std::string objective = "rectified_flow";  // what the model predicts; epsilon: as the original DiT
+  std::string time = "logit_normal";         // rectified flow: distribution of the training time t in (0, 1)
+  int64_t steps = 1000;                      // the others: steps of the process
+  std::string betas = "linear";              // the others: variance that each step adds
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    auto& [objective, time] = self;
-    visit("objective", objective, "rectified_flow");
+    auto& [objective, time, steps, betas] = self;
+    visit("objective", objective, "rectified_flow | epsilon | v | x0");
     visit("time", time, "uniform | logit_normal");
+    visit("steps", steps, "[2, 100000]");
+    visit("betas", betas, "linear | cosine");
   }
   friend bool operator==(const DiffusionOptions&, const DiffusionOptions&) = default;
 };
@@ -128,9 +132,12 @@ struct ScheduleOptions {
 };
 
 struct SampleOptions {
-  std::string sampler = "euler";
-  int64_t steps = 25;        // sampler steps
-  double guidance = 4.0;     // classifier-free guidance scale; 1: off
+  std::string sampler = "euler";                        // absent: what suits the objective (samplers.h)
+  int64_t steps = 25;                                   // sampler steps; absent: 250 with ddpm, 50 with ddim
+  std::optional<std::string> respacing = std::nullopt;  // ddpm, ddim: which steps (respacing.h)
+  double eta = 0.0;                                     // ddim: share of ddpm's noise
+  bool clip_x0 = false;                                 // ddpm, ddim: predicted images are limited to [-1, 1]
+  double guidance = 4.0;                                // classifier-free guidance scale; 1: off
   int64_t cfg_channels = 0;  // channels guided; 0: all; 3: as the released DiT code
   // Rows of a grid, classes 0 .. classes - 1; absent: all of the model's, but no more than 20.
   std::optional<int64_t> classes;
@@ -140,9 +147,13 @@ struct SampleOptions {
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    auto& [sampler, steps, guidance, cfg_channels, classes, per_class, seed, ema] = self;
-    visit("sampler", sampler, "euler");
+    auto& [sampler, steps, respacing, eta, clip_x0, guidance, cfg_channels, classes, per_class, seed, ema] =
+        self;
+    visit("sampler", sampler, "euler | heun | ddpm | ddim");
     visit("steps", steps, "[1, 10000]");
+    visit("respacing", respacing, "");
+    visit("eta", eta, "[0, 1]");
+    visit("clip_x0", clip_x0, "");
     visit("guidance", guidance, "[1, 100]");
     visit("cfg_channels", cfg_channels, "[0, inf)");
     visit("classes", classes, "[1, inf)");

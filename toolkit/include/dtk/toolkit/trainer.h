@@ -13,6 +13,7 @@
 #include <dtk/toolkit/config.h>
 #include <dtk/toolkit/data_source.h>
 #include <dtk/toolkit/loader.h>
+#include <dtk/toolkit/objective.h>
 #include <dtk/toolkit/optimizer.h>
 #include <dtk/toolkit/sampling.h>
 
@@ -105,6 +106,7 @@ class Trainer {
   models::Dit model_;
   AdamW optimizer_;
   policies::PolicySet policies_;
+  const std::unique_ptr<const Objective> objective_;
   at::Generator noise_;
   std::shared_ptr<policies::SavedTensorLayer> saved_ledger_;
 

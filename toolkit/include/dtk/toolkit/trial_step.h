@@ -4,6 +4,7 @@
 #include <dtk/models/dit.h>
 #include <dtk/policies/policy_set.h>
 #include <dtk/toolkit/config.h>
+#include <dtk/toolkit/objective.h>
 
 namespace dtk {
 
@@ -23,6 +24,7 @@ class TrialStep {
   const int64_t batch_;
   models::Dit model_;
   policies::PolicySet policies_;
+  const std::unique_ptr<const Objective> objective_;
   at::Generator noise_;
 };
 

@@ -29,8 +29,8 @@ def check_output(output: str, out: Path) -> Path:
 def check_policy_lines(output: str, memory: dict) -> None:
     """The last lines before the two of the run folder name each policy: on or off, its bytes and why; memory.json
     holds the same."""
-    title = r"(?m)^.*by how much each .*lowers the peak of a step \(measured by leaving it out\)\n((?:  .*\n)+)(?=Run folder: )"
-    block = re.search(title, output)
+    title = r"(?m)^.*by how much each .*lowers the peak of a step \(measured by leaving it out\)\n"
+    block = re.search(title + r"((?:  .*\n)+)(?:SYNTHETIC: .*\n)?Run folder: ", output)
     require(block is not None, "before the run folder there is no table of what each policy saved")
     lines = re.sub(r"\n {10,}", " ", block[1]).splitlines()  # a long reason goes on below itself
     require([row["name"] for row in memory["policies"]] == list(POLICIES), "memory.json: policies")

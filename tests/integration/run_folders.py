@@ -65,7 +65,8 @@ class RunFolder(ProgramTest):
         self.copy_finished_run()
         for path in (LAST, "run/samples"):
             shutil.rmtree(self.folder / path)
-        (self.folder / "run/memory.json").unlink()
+        for name in ("memory.json", "report.html"):
+            (self.folder / "run" / name).unlink()
         start, *_ = (self.folder / "run/log.jsonl").read_text().splitlines(keepends=True)
         (self.folder / "run/log.jsonl").write_text(start)
         result = self.train()

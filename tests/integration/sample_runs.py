@@ -241,16 +241,18 @@ class Refusals(SampleTest):
     def test_weights_of_another_model(self):
         self.assert_done(self.train(train__out="deeper", model__depth=2, model__classes=5))
         deeper = LAST.replace("run", "deeper")
-        first = "blocks.1.attn.qkv.weight{0} [48, 16], {0}blocks.1.attn.qkv.bias{0} [48], "
-        first += "{0}blocks.1.attn.proj.weight{0} [16, 16], {0}blocks.1.attn.proj.bias{0} [16] and 6 more\n"
+        in_model = "blocks.1.attn.qkv.weight [48, 16], blocks.1.attn.qkv.bias [48], "
+        in_model += "blocks.1.attn.proj.weight [16, 16], blocks.1.attn.proj.bias [16] and 6 more\n"
+        in_file = '"blocks.1.adaLN_modulation.1.bias" [96], "blocks.1.adaLN_modulation.1.weight" [96, 16], '
+        in_file += '"blocks.1.attn.proj.bias" [16], "blocks.1.attn.proj.weight" [16, 16] and 6 more\n'
         shape = "  of another shape (1): y_embedder.embedding_table.weight is [{}, 16], not [{}, 16]\n"
         labels = "  The weights' label table has {0} rows: set model.classes = {1}, or {0} with model.class_dropout = 0 "
         labels += "if none of them is for the null label\n"
         blocks = "  The weights have {} blocks of 16 channels, this model {} of 16; set model.depth and model.hidden, "
         blocks += "or model.name"
         lists = {
-            LAST: "missing (10): " + first.format("") + shape.format(5, 6) + labels.format(5, 4),
-            deeper: 'unknown (10): "' + first.format('"') + shape.format(6, 5) + labels.format(6, 5),
+            LAST: "missing (10): " + in_model + shape.format(5, 6) + labels.format(5, 4),
+            deeper: "unknown (10): " + in_file + shape.format(6, 5) + labels.format(6, 5),
         }
         for weights, config, counts in ((LAST, deeper, (1, 2)), (deeper, LAST, (2, 1))):
             self.assert_refused(

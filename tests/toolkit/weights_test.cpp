@@ -1,7 +1,6 @@
 // Weights from wherever they are kept: which set is taken, whether they fit, how a run begins with them.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
-#include <dtk/toolkit/checkpoint_store.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/export_command.h>
 #include <dtk/toolkit/run.h>
@@ -30,7 +29,6 @@ struct Silent final : RunObserver {
   std::vector<std::string> messages;
 };
 
-/// Files in memory, and runs in them.
 struct World {
   RunResult run(const LoadedConfig& loaded, const std::string& resume = "") {
     const auto from =
@@ -195,6 +193,9 @@ TEST_CASE("weights: which set of a file of torch.save is taken") {
   CHECK(refused() ==
         "--weights /w.pt: it holds several sets of weights: \"a\" and \"b\"; choose one with --key");
   CHECK(chosen("b") == "the \"b\" weights of /w.pt: b");
+  write({{"w", tensor}, {"a", set("a")}});
+  CHECK(chosen() == "the weights of /w.pt: w");
+  CHECK(refused("w") == "--key w: /w.pt has no weights under this key; allowed: \"a\"");
   write({{"w", tensor}});
   CHECK(chosen() == "the weights of /w.pt: w");
   CHECK(refused("ema") == "--key ema: /w.pt is one set of weights without a key; remove it");

@@ -22,7 +22,9 @@ using Path = std::filesystem::path;
 
 std::vector<std::string> quoted(const std::vector<std::string>& keys) {
   std::vector<std::string> texts;
-  for (const std::string& key : keys) texts.push_back(in_quotes(key));
+  for (const std::string& key : keys) {
+    if (!key.empty()) texts.push_back(in_quotes(key));
+  }
   return texts;
 }
 
@@ -70,7 +72,7 @@ std::string chosen_key(const TorchFile& file, const WeightsRequest& request) {
   for (const char* usual : {"ema", "model", "state_dict"}) {
     if (has(usual)) return usual;
   }
-  if (keys.size() == 1) return keys.front();
+  if (keys.size() == 1 || has("")) return keys.front();  // "" is the first
   throw ConfigError(request.path_place + ": it holds several sets of weights: " +
                     listed(quoted(keys), " and ") + "; choose one with " + request.key_option);
 }

@@ -28,9 +28,9 @@ struct WeightsRequest {
 
 /// A checkpoint has the keys "ema" (where the run had an EMA) and "model", its raw weights; a file of
 /// torch.save those of the dicts in it; a safetensors file has none. Without a key, "ema", "model" and
-/// "state_dict" are looked for, in this order, then the only set there is. Data are not read yet; `files`
-/// must outlive the result. Throws ConfigError for a path or a key that is not there, FileError for a damaged
-/// file.
+/// "state_dict" are looked for, in this order, then the file itself as a set, then the only set there is.
+/// Data are not read yet; `files` must outlive the result. Throws ConfigError for a path or a key that is not
+/// there, FileError for a damaged file.
 Weights open_weights(FileSystem& files, const WeightsRequest& request);
 
 /// What train.init_from and train.init_key of a new run mean, checked against its model; nothing if they are

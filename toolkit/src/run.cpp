@@ -110,7 +110,7 @@ class Run {
     try {
       record_->memory(report);
     } catch (const FileError& error) {  // the one without savings is still there
-      world_.observer.message("memory.json stays without what the policies saved: " +
+      world_.observer.message("memory.json or report.html stays without what the policies saved: " +
                               std::string(error.what()));
     }
     return report.policies;

@@ -160,7 +160,7 @@ struct SampleOptions {
   double guidance = 4.0;                                // classifier-free guidance scale; 1: off
   int64_t cfg_channels = 0;  // channels guided; 0: all; 3: as the released DiT code
   // Rows of a grid, classes 0 .. classes - 1; absent: all of the model's, but no more than 20.
-  std::optional<int64_t> classes;
+  std::optional<int64_t> classes = std::nullopt;
   int64_t per_class = 8;  // images per class in a grid; 0: no grids
   int64_t seed = 0;       // noise of a grid, the same for all grids of a run
   bool ema = true;        // sample with the EMA weights

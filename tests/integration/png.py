@@ -1,4 +1,4 @@
-"""Reads greyscale PNG files of 8 bits, strictly."""
+"""Reads greyscale PNG files of 8 bits, strictly, and writes them."""
 
 import struct
 import zlib
@@ -27,3 +27,13 @@ def read_png(path: Path) -> tuple[int, int, bytes]:
     rows = zlib.decompress(b"".join(data for kind, data in chunks if kind == b"IDAT"))
     assert len(rows) == height * (1 + width), "pixels are missing"
     return width, height, rows
+
+
+def write_png(path: Path, width: int, height: int, pixels: bytes) -> None:
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    rows = b"".join(b"\0" + pixels[y * width : (y + 1) * width] for y in range(height))
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    chunks = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunks)

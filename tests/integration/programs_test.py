@@ -6,7 +6,15 @@ from pathlib import Path
 
 import programs
 
-MODULES = ["train_runs", "train_refusals", "run_folders", "sample_runs", "weight_runs", "objectives"]
+MODULES = [
+    "train_runs",
+    "train_refusals",
+    "run_folders",
+    "sample_runs",
+    "objectives",
+    "data_runs",
+    "weight_runs",
+]
 
 if __name__ == "__main__":
     if len(sys.argv) < 4:

@@ -80,8 +80,11 @@ def check_run(out: Path, grid: Path) -> None:
     check_memory(json.loads((out / "memory.json").read_text()))
     events = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
     require(events[-1]["event"] == "end", "log.jsonl does not end with the event \"end\"")
-    losses = [event["loss"] for event in events if event["event"] == "step"]
+    steps = [event for event in events if event["event"] == "step"]
+    losses = [event["loss"] for event in steps]
     require(len(losses) >= 1, "log.jsonl has no event \"step\"")
+    wait = steps[-1]["wait_seconds"] / steps[-1]["seconds"]
+    require(wait < 0.01, f"{100 * wait:.2f} % of the training time is spent waiting for data; at most 1 % is allowed")
     # How many there are in 20 seconds is a matter of the machine; a single one shows no trend.
     require(len(losses) == 1 or losses[-1] < losses[0], f"the loss does not fall: {losses}")
     require(any((out / "checkpoints").iterdir()), "checkpoints/ is empty")

@@ -163,7 +163,7 @@ class Refusals(SampleTest):
 
     def test_out(self):
         run = ("--checkpoint", "run")
-        message = "unknown kind of file; allowed: a name that ends in .png or .safetensors"
+        message = "unknown kind of file; allowed: a name that ends in .png, .safetensors or .npy"
         self.assert_refused(CONFIGURATION, f"--out out.jpg: {message}", *run, out="out.jpg")
         for out in ("gone/out.png", "gone/out.safetensors"):
             message = f"--out {out}: the folder gone does not exist; create it"

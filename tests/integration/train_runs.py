@@ -143,7 +143,9 @@ class DoneRun(ProgramTest):
         self.assertEqual({key: log[0][key] for key in ("device", "threads")}, {"device": "cpu", "threads": 1})
         self.assertEqual(
             set(log[0]),
-            set("event step device threads parameters tokens_per_image flops_per_image time".split()),
+            set(
+                "event step device threads parameters tokens_per_image flops_per_image time data samples held_out".split()
+            ),
         )
         self.assertGreater(log[0]["parameters"], 0)
         self.assertAlmostEqual(log[0]["time"], time.time(), delta=3600)

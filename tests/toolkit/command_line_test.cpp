@@ -180,7 +180,7 @@ TEST_CASE("dit-sample: what must be given") {
   CHECK(sample({"--weights", "w", "--classes", "0", "--out", "a.png", "--key", "model"}).key == "model");
   for (const std::string out : {"a.jpg", ".png", "png"}) {
     CHECK(error({"--checkpoint", "c", "--classes", "0", "--out", out.c_str()}) ==
-          "--out " + out + ": unknown kind of file; allowed: a name that ends in .png or .safetensors");
+          "--out " + out + ": unknown kind of file; allowed: a name that ends in .png, .safetensors or .npy");
   }
 }
 

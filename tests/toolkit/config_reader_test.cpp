@@ -165,15 +165,14 @@ TEST_CASE("config reader: unknown keys name the nearest known one") {
   CHECK(error_in("wavelength = 1") == "base.toml:1:1: unknown key wavelength; known tables: " + all_tables);
   CHECK(error_in("data.\"batch size\" = 1") ==
         "base.toml:1:6: unknown key data.\"batch size\"; known keys of [data]: kind, images, labels, folder, "
-        "batch, prefetch");
+        "latents, latent_scale, samples, flip, on_corrupt, validation, batch, drop_last, prefetch");
   CHECK(error_in("\"data.batch\" = 1") ==
         "base.toml:1:1: unknown key \"data.batch\"; did you mean data.batch?");
   CHECK(
       error_in("[train.schedule]\nwarmup = 1") ==
       "base.toml:1:8: unknown key train.schedule; known keys of [train]: out, seed, threads, steps, seconds, "
-      "accumulate, log_every, checkpoint_every, sample_every, keep_checkpoints, allow_thread_change, "
-      "init_from, "
-      "init_key");
+      "accumulate, log_every, checkpoint_every, sample_every, keep_checkpoints, validate_every, "
+      "validate_ema, allow_thread_change, init_from, init_key");
 }
 
 TEST_CASE("config reader: unknown tables, policies that do not exist among them") {
@@ -353,7 +352,8 @@ TEST_CASE("config reader: wrong overrides") {
   CHECK(error_of_set("train.out=7") == "--set train.out=7: train.out = 7 is an integer; wanted: a string");
   CHECK(error_of_set("train.out=\xff") == "--set train.out=\xff: \xff is not a TOML value; wanted: a string");
   CHECK(error_of_set("data.kind=mnist") ==
-        "--set data.kind=mnist: data.kind = \"mnist\" is not a choice; allowed: idx | images");
+        "--set data.kind=mnist: data.kind = \"mnist\" is not a choice; allowed: idx | images | latents | "
+        "synthetic");
   CHECK(error_of_set("train=3") ==
         "--set train=3: train = 3 is an integer; wanted: a table, written [train]");
   CHECK(error_of_set("policies.ema=on") == "--set policies.ema=on: on is not a TOML value; wanted: a table");

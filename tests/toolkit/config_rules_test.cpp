@@ -80,6 +80,56 @@ TEST_CASE("config rules: data") {
             .config.data.images.empty());
 }
 
+TEST_CASE("config rules: a key of another kind of data is refused") {
+  const auto no_use = [](const std::string& key, const std::string& value, const std::string& kind) {
+    return "--set " + key + "=" + value + ": " + key + " = " +
+           (key == "data.latents" || key == "data.labels" ? "\"" + value + "\"" : value) +
+           (kind.empty() ? "" : " has no use with data.kind = \"" + kind + "\"");
+  };
+  CHECK(error_in(runnable, {"data.latents=a.npy"}) ==
+        no_use("data.latents", "a.npy", "") +
+            " is not read with data.kind = \"idx\"; remove it, or change data.kind");
+  CHECK(error_in(runnable, {"data.kind=synthetic", "data.samples=9", "data.labels=b.npy"}) ==
+        no_use("data.labels", "b.npy", "") +
+            " is not read with data.kind = \"synthetic\"; remove it, or change data.kind");
+  CHECK(error_in(runnable, {"data.latent_scale=0.5"}) ==
+        no_use("data.latent_scale", "0.5", "idx") + "; remove it, or change data.kind");
+  CHECK(error_in(runnable + "data.latent_scale = 0.5") ==
+        "base.toml:3:21: data.latent_scale = 0.5 has no use with data.kind = \"idx\"; remove it (what "
+        "base.toml "
+        "sets is taken back with --set data.latent_scale=default), or change data.kind");
+  CHECK(error_in(runnable, {"data.flip=true", "data.kind=latents"}) ==
+        no_use("data.flip", "true", "latents") +
+            ", as a mirrored latent is not the latent of the mirrored image; remove it, or change data.kind");
+  CHECK(error_in(runnable, {"data.flip=true", "data.kind=synthetic"}) ==
+        no_use("data.flip", "true", "synthetic") + "; remove it, or change data.kind");
+  for (const std::string kind : {"idx", "latents", "synthetic"}) {
+    CHECK(error_in(runnable, {"data.kind=" + kind, "data.on_corrupt=skip"}) ==
+          "--set data.on_corrupt=skip: data.on_corrupt = \"skip\" has no use with data.kind = \"" + kind +
+              "\"; remove it, or change data.kind");
+  }
+  CHECK(read(runnable,
+             {"data.kind=latents", "data.latents=a.npy", "data.labels=b.npy", "data.latent_scale=0.18215"})
+            .config.data.latent_scale == 0.18215);
+  CHECK(read(runnable, {"data.kind=images", "data.flip=true", "data.on_corrupt=skip"}).config.data.flip);
+}
+
+TEST_CASE("config rules: validation needs samples, and averages to validate with") {
+  const std::string needs =
+      " needs held-out samples, and data.validation = 0 holds none out; remove it, or set "
+      "data.validation";
+  CHECK(error_in(runnable, {"train.validate_every=5"}) ==
+        "--set train.validate_every=5: train.validate_every = 5" + needs);
+  CHECK(error_in(runnable, {"train.validate_ema=true"}) ==
+        "--set train.validate_ema=true: train.validate_ema = true" + needs);
+  CHECK(error_in(runnable, {"train.validate_ema=true", "data.validation=9", "policies.ema.enabled=false"}) ==
+        "--set train.validate_ema=true: train.validate_ema = true needs EMA weights, and "
+        "policies.ema.enabled = "
+        "false; set train.validate_ema = false, or enable the policy");
+  CHECK(read(runnable, {"train.validate_every=5", "train.validate_ema=true", "data.validation=9"})
+            .config.data.validation == 9);
+}
+
 TEST_CASE("config rules: samples") {
   CHECK(error_in(runnable + "sample.cfg_channels = 5") ==
         "base.toml:3:23: sample.cfg_channels = 5 is more than the model has; allowed: [0, 4] with "

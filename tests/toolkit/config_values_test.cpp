@@ -88,7 +88,8 @@ TEST_CASE("config values: a list where one value is wanted is shown as it was wr
   CHECK(error_in(runnable + "data.batch = []") ==
         "base.toml:3:14: data.batch = [] is an array; wanted: an integer in [1, inf)");
   CHECK(error_in(runnable + "data.kind = [\"idx\", \"images\"]") ==
-        "base.toml:3:13: data.kind = [\"idx\", \"images\"] is an array; wanted: one of idx | images");
+        "base.toml:3:13: data.kind = [\"idx\", \"images\"] is an array; wanted: one of idx | images | "
+        "latents | synthetic");
 }
 
 TEST_CASE("config values: a printed list reads back equal, whatever its strings hold") {

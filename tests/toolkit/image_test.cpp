@@ -7,6 +7,7 @@
 
 #include "support/catch.h"
 #include "support/error_text.h"
+#include "support/fixture.h"
 
 using dtk::DataError;
 using dtk::Image;
@@ -59,6 +60,66 @@ TEST_CASE("image: what cannot be decoded is named") {
   const std::string encoded = dtk::encode_png(gradient(3));
   CHECK(decoding_error(encoded.substr(0, encoded.size() / 2)).starts_with("a/b.png: cannot be decoded ("));
   CHECK(decoding_error(png_16_bit) == "a/b.png: has 16 bits per channel; allowed: 8");
+}
+
+namespace {
+
+/// Small files that Pillow wrote.
+std::string encoded_image(const std::string& name) {
+  static const dtk::test::Fixture files = dtk::test::read_fixture("encoded_images");
+  const at::Tensor bytes = files.at(name);
+  return {static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes()};
+}
+
+std::string decoding_error(const std::string& encoded) {
+  return error_text<DataError>([&] { dtk::decode_image(encoded, "a"); });
+}
+
+}  // namespace
+
+TEST_CASE("image: JPEG, BMP and PNG of other programs are decoded") {
+  for (const std::string name : {"rgb.jpg", "progressive.jpg", "restarts.jpg", "rgb.bmp", "palette.png"}) {
+    INFO(name);
+    const Image image = dtk::decode_image(encoded_image(name), name);
+    CHECK(image.channels == 3);
+    CHECK(image.pixels.size() == 16 * 16 * 3);
+  }
+  CHECK(dtk::decode_image(encoded_image("grey.jpg"), "").channels == 1);
+}
+
+TEST_CASE("image: CMYK and 16 bits are refused") {
+  CHECK(decoding_error(encoded_image("cmyk.jpg")) ==
+        "a: is a JPEG of 4 components (CMYK); allowed: 1 (grey) or 3 (colour); convert it to RGB");
+  CHECK(decoding_error(encoded_image("grey16.png")) == "a: has 16 bits per channel; allowed: 8");
+}
+
+TEST_CASE("image: a file that was cut anywhere is refused") {
+  for (const std::string name :
+       {"rgb.jpg", "progressive.jpg", "restarts.jpg", "grey.jpg", "rgb.bmp", "palette.png"}) {
+    INFO(name);
+    const std::string whole = encoded_image(name);
+    for (size_t bytes = 0; bytes < whole.size(); ++bytes) {
+      INFO(bytes << " of " << whole.size());
+      CHECK(decoding_error(whole.substr(0, bytes)).starts_with("a: cannot be decoded ("));
+    }
+    CHECK(decoding_error(whole) == "(nothing was thrown)");
+  }
+  const std::string jpeg = encoded_image("rgb.jpg");
+  CHECK(decoding_error(jpeg.substr(0, jpeg.size() - 1)) ==
+        "a: cannot be decoded (it ends too early); allowed: PNG, JPEG and BMP");
+}
+
+TEST_CASE("image: a PNG with a changed byte is refused") {
+  const std::string whole = dtk::encode_png(gradient(3));
+  for (size_t at = 0; at < whole.size(); ++at) {
+    INFO(at);
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 1);
+    CHECK_THROWS_AS(dtk::decode_image(damaged, "a"), DataError);
+  }
+  std::string damaged = whole;
+  damaged[whole.size() - 20] = static_cast<char>(damaged[whole.size() - 20] ^ 1);
+  CHECK(decoding_error(damaged) == "a: cannot be decoded (a checksum differs); allowed: PNG, JPEG and BMP");
 }
 
 TEST_CASE("image grid: places, padding, scale and rounding") {

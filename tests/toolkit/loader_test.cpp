@@ -144,6 +144,81 @@ TEST_CASE("loader: continues where an earlier one stopped, across epochs") {
   }
 }
 
+TEST_CASE("loader: without drop_last an epoch ends with a shorter batch, and every sample comes once") {
+  Loader loader(numbers(23), {.seed = 7, .batch = 4, .drop_last = false});
+  CHECK(loader.samples_per_epoch() == 23);
+  for (uint64_t epoch = 0; epoch < 3; ++epoch) {
+    const auto order = dtk::epoch_order(7, epoch, 23);
+    std::vector<int64_t> seen;
+    for (const int64_t size : {4, 4, 4, 4, 4, 3}) {
+      const Batch batch = loader.next();
+      CHECK(batch.labels.size(0) == size);
+      for (const int64_t index : indices(batch)) seen.push_back(index);
+    }
+    CHECK(seen == std::vector<int64_t>(order.begin(), order.end()));
+    CHECK(loader.consumed() == 23 * static_cast<int64_t>(epoch + 1));
+  }
+}
+
+TEST_CASE("loader: what is left of an epoch is known before it is taken") {
+  Loader loader(numbers(23), {.seed = 7, .batch = 4, .drop_last = false});
+  std::vector<int64_t> available;
+  for (int i = 0; i < 7; ++i) {
+    available.push_back(loader.available(8));
+    loader.next();
+  }
+  CHECK(available == std::vector<int64_t>{8, 8, 8, 8, 7, 3, 8});
+  Loader whole(numbers(23), {.seed = 7, .batch = 4});
+  take(whole, 4);
+  CHECK(whole.available(8) == 8);  // the fifth and the first of the next epoch
+}
+
+TEST_CASE("loader: without drop_last, too, it continues where an earlier one stopped") {
+  const LoaderOptions options{.seed = 7, .batch = 4, .drop_last = false};
+  Loader uninterrupted(numbers(23), options);
+  const auto all = take(uninterrupted, 18);
+  for (const int64_t stop : {1, 5, 6, 7, 13}) {
+    Loader before(numbers(23), options);
+    auto joined = take(before, stop);
+    LoaderOptions rest = options;
+    rest.start = before.consumed();
+    Loader after(numbers(23), rest);
+    const auto tail = take(after, 18 - stop);
+    joined.insert(joined.end(), tail.begin(), tail.end());
+    CHECK(joined == all);
+  }
+  CHECK_THROWS_AS(Loader(numbers(23), {.batch = 4, .start = 24, .drop_last = false}), std::invalid_argument);
+}
+
+TEST_CASE("loader: flips are drawn by seed, epoch and sample") {
+  constexpr uint64_t flip_seed = 11;
+  const LoaderOptions options{.seed = 7, .batch = 4, .flip_seed = flip_seed};
+  LoaderOptions deep = options;
+  deep.prefetch = 8;
+  LoaderOptions late = options;
+  late.start = 12;
+  Loader loader(numbers(20), options), ahead(numbers(20), deep), resumed(numbers(20), late);
+  for (int i = 0; i < 20; ++i) {
+    const Batch batch = loader.next();
+    CHECK(at::equal(batch.images, ahead.next().images));
+    if (i >= 3) CHECK(at::equal(batch.images, resumed.next().images));
+    for (int64_t k = 0; k < 4; ++k) {
+      // The sample `index` is (index, -index); mirrored it is (-index, index).
+      const auto left = batch.images[k][0][0][0].item<int64_t>();
+      const auto right = batch.images[k][0][0][1].item<int64_t>();
+      CHECK(left == -right);
+      const bool flipped =
+          dtk::is_flipped(flip_seed, static_cast<uint64_t>(i / 5), static_cast<uint64_t>(std::abs(left)));
+      CHECK((left < 0) == (flipped && left != 0));
+    }
+  }
+  int flips = 0;
+  for (uint64_t epoch = 0; epoch < 100; ++epoch) {
+    for (uint64_t index = 0; index < 100; ++index) flips += dtk::is_flipped(flip_seed, epoch, index);
+  }
+  CHECK(std::abs(flips - 5000) < 5 * 50);  // five standard deviations
+}
+
 TEST_CASE("loader: an error of the source comes after the batches before it, and stays") {
   const auto order = dtk::epoch_order(0, 0, 12);
   const int64_t bad = order[9];  // in the third batch of four
@@ -255,5 +330,5 @@ TEST_CASE("loader: bad options") {
   CHECK_THROWS_AS(Loader(numbers(7), {.batch = 1, .prefetch = 0}), std::invalid_argument);
   CHECK_THROWS_AS(Loader(numbers(7), {.batch = 1, .start = -1}), std::invalid_argument);
   CHECK(error_text<std::invalid_argument>([] { Loader(numbers(7), {.batch = 2, .start = 3}); }) ==
-        "Loader: start 3 is no multiple of batch 2");
+        "Loader: no batch of 2 begins at start 3");
 }

@@ -1,5 +1,8 @@
+#include <ATen/ATen.h>
 #include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/file_system.h>
 #include <dtk/toolkit/image.h>
+#include <dtk/toolkit/npy.h>
 #include <dtk/toolkit/open_data.h>
 
 #include "support/catch.h"
@@ -88,8 +91,68 @@ TEST_CASE("open_data: the path keys of the kind must be set") {
   data.images = "a";
   CHECK(config_error(data, model) == "data.labels is not set; data.kind = \"idx\" needs it");
   data = {};
+  data.kind = "latents";
+  CHECK(config_error(data, model) == "data.latents is not set; data.kind = \"latents\" needs it");
+  data.kind = "synthetic";
+  CHECK(config_error(data, model) == "data.samples is not set; data.kind = \"synthetic\" needs it");
   data.kind = "images";
   CHECK(config_error(data, model) == "data.folder is not set; data.kind = \"images\" needs it");
+}
+
+TEST_CASE("open_data: synthetic samples have the model's shape") {
+  DataOptions data;
+  data.kind = "synthetic";
+  data.samples = 12;
+  const auto source = open_data(loaded_from(data, model_of(4, 6, 5)));
+  CHECK(source->description() == "12 made-up samples 4x6x6, 5 classes (SYNTHETIC)");
+  CHECK(source->remarks().synthetic);
+}
+
+TEST_CASE("open_data: latents, and hints for those that do not fit") {
+  const TemporaryFolder folder;
+  const auto save = [&](const std::string& name, const at::Tensor& values) {
+    const auto file = dtk::posix_file_system().create(folder / name);
+    dtk::write_npy(*file, values);
+    file->close();
+    return (folder / name).string();
+  };
+  DataOptions data;
+  data.kind = "latents";
+  data.latents = save("latents.npy", at::ones({2, 8, 4, 4}));
+  data.labels = save("labels.npy", at::tensor({0, 3}, at::kLong));
+  data.latent_scale = 0.25;
+  const auto source = open_data(loaded_from(data, model_of(8, 4, 4)));
+  std::vector<float> values(8 * 4 * 4);
+  CHECK(source->read(1, values.data()) == 3);
+  CHECK(values == std::vector<float>(8 * 4 * 4, 0.25F));
+  const std::string unfit =
+      "data: samples are 8x4x4, model.channels and model.image_size say 4x4x4; set model.channels = 8 and "
+      "model.image_size = 4";
+  CHECK(config_error(data, model_of(4, 4, 4)) ==
+        unfit +
+            ". If these are means and deviations of an autoencoder, store a sample or the mean of each, 4 "
+            "channels");
+  CHECK(config_error(data, model_of(3, 4, 4)).ends_with("set model.channels = 8 and model.image_size = 4"));
+  data.labels = save("labels.npy", at::tensor({0, 3, 1}, at::kLong));
+  CHECK(error_text<DataError>([&] { open_data(loaded_from(data, model_of(8, 4, 4))); }) ==
+        data.labels + ": labels have the shape (3); allowed: (2), one for each sample of the latents");
+}
+
+TEST_CASE("open_data: the number of samples is checked, and some must be left to train on") {
+  const TemporaryFolder folder;
+  DataOptions data = idx_set(folder, 4, 4);
+  data.samples = 2;
+  data.validation = 1;
+  CHECK(open_data(loaded_from(data, model_of(1, 4, 5)))->size() == 2);
+  data.validation = 2;
+  CHECK(
+      config_error(data, model_of(1, 4, 5)) ==
+      "data.validation = 2 leaves nothing to train on: 2 images 1x4x4, 5 classes (IDX, images); allowed: [0, "
+      "1]");
+  data.samples = 60000;
+  CHECK(config_error(data, model_of(1, 4, 5)) ==
+        "data.samples = 60000, but there are 2: 2 images 1x4x4, 5 classes (IDX, images); give the files that "
+        "were meant, or set data.samples = 2");
 }
 
 TEST_CASE("open_data: what the user wrote is named by its place") {
@@ -122,6 +185,10 @@ TEST_CASE("open_data: what the user wrote is named by its place") {
         "--set data.images=gone: gone: no such file; check the path");
   CHECK(error_of(custom + "data.labels = \"gone\"\n", {"data.images=" + data.images}) ==
         "base.toml:3:15: gone: no such file; check the path");
+  CHECK(error_of(custom, {"data.kind=latents", "data.latents=gone.npy", "data.labels=l"}) ==
+        "--set data.latents=gone.npy: gone.npy: no such file; check the path");
+  CHECK(error_of(custom, {"data.kind=synthetic", "data.samples=8", "data.validation=8"})
+            .starts_with("--set data.validation=8: data.validation = 8 leaves nothing to train on"));
   CHECK(
       error_of(custom, {"data.kind=images", "data.folder=gone"}).starts_with("--set data.folder=gone: gone"));
 }

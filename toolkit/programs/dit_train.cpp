@@ -35,6 +35,10 @@ void print_summary(const RunResult& result) {
                             formatted(" (%.2f %% of the time waiting for data)", waiting) +
                             (result.mfu ? formatted(", MFU %.3g %%", 100 * *result.mfu) : ""));
   }
+  if (result.validation_loss) {
+    print_line("validation", formatted("loss %.4f of ", *result.validation_loss) +
+                                 std::to_string(result.held_out) + " held-out samples");
+  }
   if (result.memory) {
     const auto peak = result.memory->peak();
     print_line("peak memory", readable_bytes(peak.peak.bytes) + " in phase " + peak.name);
@@ -42,6 +46,7 @@ void print_summary(const RunResult& result) {
   print_line("checkpoint", result.checkpoint.string());
   print_line("samples", result.samples.string());
   print_line("report", result.report.string());
+  if (result.synthetic) print_line("data", "SYNTHETIC: the samples were made up by a program");
   std::fflush(stdout);
 }
 

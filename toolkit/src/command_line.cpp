@@ -221,8 +221,8 @@ void check_sources(const Given& given) {
   if (!given.has("classes")) fail("--classes LIST is missing", "write for example --classes 0,1,2");
   if (!given.has("out")) fail("--out FILE is missing", "write for example --out grid.png");
   const std::string out = given.text("out");
-  if (!ends_in(out, ".png") && !ends_in(out, ".safetensors")) {
-    fail(given.place("out"), "unknown kind of file; allowed: a name that ends in .png or .safetensors");
+  if (!ends_in(out, ".png") && !ends_in(out, ".safetensors") && !ends_in(out, ".npy")) {
+    fail(given.place("out"), "unknown kind of file; allowed: a name that ends in .png, .safetensors or .npy");
   }
 }
 
@@ -329,7 +329,7 @@ Usage: dit-sample --checkpoint DIR --classes LIST --out FILE [options]
   --key KEY             of the weights in FILE; default: ema, if it is there
   --config FILE         configuration; default: the one saved with the weights
   --classes LIST        classes, one row each: 0,1,2
-  --out FILE            a grid of images (.png) or the samples (.safetensors)
+  --out FILE            images as a grid (.png), or samples (.safetensors, .npy)
   --per-class K         samples per class; default 1
   --raw                 the checkpoint's raw weights instead of its EMA
   --device DEVICE       auto (default), cpu, cuda or cuda:INDEX

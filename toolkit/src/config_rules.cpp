@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "config_text.h"
+#include "interval.h"
 
 namespace dtk {
 namespace {
@@ -153,21 +154,62 @@ class Rules {
                                    " does not divide data.batch = " + toml_text(batch) +
                                    "; every micro-batch has data.batch / train.accumulate samples");
     }
+    check_files_are_read();
+    check_data_options();
+    check_validation();
+  }
+
+  // Files of another kind of data.
+  void check_files_are_read() const {
     const DataOptions& data = config_.data;
     std::vector<std::string> keys, values;
-    const auto refuse = [&](const std::string& key, const std::string& value) {
-      if (value.empty()) return;
+    const auto only_for = [&](const std::string& kinds, const std::string& key, const std::string& value) {
+      if (value.empty() || is_choice(kinds, data.kind)) return;
       keys.push_back(key);
       values.push_back(key + " = " + toml_text(value));
     };
-    if (data.kind == "idx") refuse("data.folder", data.folder);
-    if (data.kind == "images") {
-      refuse("data.images", data.images);
-      refuse("data.labels", data.labels);
-    }
+    only_for("idx", "data.images", data.images);
+    only_for("idx | latents", "data.labels", data.labels);
+    only_for("images", "data.folder", data.folder);
+    only_for("latents", "data.latents", data.latents);
     if (keys.empty()) return;
     fail(keys.front(), listed(values, " and ") + is_or_are(keys) + "not read with data.kind = " +
                            toml_text(data.kind) + "; " + removal(keys) + ", or change data.kind");
+  }
+
+  void check_data_options() const {
+    const DataOptions& data = config_.data;
+    const auto no_use = [&](const std::string& key, const std::string& value, const std::string& why) {
+      fail(key, key + " = " + value + " has no use with data.kind = " + toml_text(data.kind) + why + "; " +
+                    removal({key}) + ", or change data.kind");
+    };
+    if (data.latent_scale != 1.0 && data.kind != "latents") {
+      no_use("data.latent_scale", toml_text(data.latent_scale), "");
+    }
+    if (data.flip && data.kind == "latents") {
+      no_use("data.flip", "true", ", as a mirrored latent is not the latent of the mirrored image");
+    }
+    if (data.flip && data.kind == "synthetic") no_use("data.flip", "true", "");
+    if (data.on_corrupt != "error" && data.kind != "images") {
+      no_use("data.on_corrupt", toml_text(data.on_corrupt), "");
+    }
+  }
+
+  void check_validation() const {
+    const TrainOptions& train = config_.train;
+    const auto needs_samples = [&](const std::string& key, const std::string& value) {
+      fail(key, key + " = " + value + " needs held-out samples, and data.validation = 0 holds none out; " +
+                    removal({key}) + ", or set data.validation");
+    };
+    if (config_.data.validation == 0) {
+      if (train.validate_every > 0) needs_samples("train.validate_every", toml_text(train.validate_every));
+      if (train.validate_ema) needs_samples("train.validate_ema", "true");
+    }
+    if (train.validate_ema && config_.policies.ema.enabled == policies::Enabled::off) {
+      fail("train.validate_ema",
+           "train.validate_ema = true needs EMA weights, and policies.ema.enabled = false; set "
+           "train.validate_ema = false, or enable the policy");
+    }
   }
 
   void check_diffusion() const {

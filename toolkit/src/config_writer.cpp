@@ -81,6 +81,9 @@ std::vector<std::string> collect_changeable_keys() {
       "train.checkpoint_every",
       "train.sample_every",
       "train.keep_checkpoints",
+      // Validation changes no weight; data.validation, which takes samples away, may not change.
+      "train.validate_every",
+      "train.validate_ema",
       "train.allow_thread_change",
       "data.prefetch",
       // Where the average lives, not what it is: to the bit on the CPU, and no weight ever depends on it.

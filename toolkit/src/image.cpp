@@ -21,13 +21,15 @@
 #define STBI_WRITE_NO_STDIO
 #include <stb/stb_image_write.h>
 
+#include "image_damage.h"
+
 namespace dtk {
 namespace {
 
 constexpr int64_t int_max = std::numeric_limits<int>::max();
 
-[[noreturn]] void fail_decoding(const std::string& name, const char* reason) {
-  throw DataError(name + ": cannot be decoded (" + reason + "); allowed: PNG, JPEG and BMP");
+[[noreturn]] void fail_decoding(const std::string& name, const std::string& reason) {
+  throw CorruptImage(name + ": cannot be decoded (" + reason + "); allowed: PNG, JPEG and BMP");
 }
 
 const stbi_uc* encoded_bytes(std::string_view encoded, const std::string& name) {
@@ -117,11 +119,18 @@ ImageSize encoded_image_size(std::string_view encoded, const std::string& name) 
   if (stbi_is_16_bit_from_memory(bytes, count) != 0) {
     throw DataError(name + ": has 16 bits per channel; allowed: 8");
   }
+  const int components = jpeg_components(encoded);
+  if (components > 3) {  // the decoder would turn it into RGB, by guesses about its inks
+    throw DataError(name + ": is a JPEG of " + std::to_string(components) +
+                    " components (CMYK); allowed: 1 (grey) or 3 (colour); convert it to RGB");
+  }
   return {.channels = channels, .height = height, .width = width};
 }
 
 Image decode_image(std::string_view encoded, const std::string& name) {
   encoded_image_size(encoded, name);
+  const std::string damage = image_damage(encoded);
+  if (!damage.empty()) fail_decoding(name, damage);
   int width = 0;
   int height = 0;
   int channels = 0;

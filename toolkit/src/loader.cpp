@@ -3,6 +3,7 @@
 #include <dtk/toolkit/loader.h>
 #include <dtk/toolkit/mix64.h>
 
+#include <algorithm>
 #include <chrono>
 #include <limits>
 #include <numeric>
@@ -11,13 +12,9 @@
 namespace dtk {
 namespace {
 
-int64_t whole_batches(const DataSource& source, const LoaderOptions& options) {
+int64_t samples_per_epoch(const DataSource& source, const LoaderOptions& options) {
   if (options.batch < 1 || options.prefetch < 1 || options.start < 0) {
     throw std::invalid_argument("Loader: batch and prefetch must be at least 1 and start at least 0");
-  }
-  if (options.start % options.batch != 0) {
-    throw std::invalid_argument("Loader: start " + std::to_string(options.start) +
-                                " is no multiple of batch " + std::to_string(options.batch));
   }
   if (source.size() < options.batch) {
     throw DataError("data: " + source.description() + " holds " + std::to_string(source.size()) +
@@ -25,7 +22,16 @@ int64_t whole_batches(const DataSource& source, const LoaderOptions& options) {
                     "; set data.batch to at most " + std::to_string(source.size()) +
                     " times train.accumulate");
   }
-  return source.size() / options.batch * options.batch;
+  const int64_t samples = options.drop_last ? source.size() / options.batch * options.batch : source.size();
+  if (options.start % samples % options.batch != 0) {
+    throw std::invalid_argument("Loader: no batch of " + std::to_string(options.batch) + " begins at start " +
+                                std::to_string(options.start));
+  }
+  return samples;
+}
+
+void mirror(float* values, int64_t rows, int64_t width) {
+  for (float* row = values; row != values + rows * width; row += width) std::reverse(row, row + width);
 }
 
 }  // namespace
@@ -42,12 +48,16 @@ std::vector<uint32_t> epoch_order(uint64_t seed, uint64_t epoch, uint64_t size) 
   return order;
 }
 
+bool is_flipped(uint64_t flip_seed, uint64_t epoch, uint64_t index) {
+  return draw64(draw64(flip_seed, epoch), index) >> 63 != 0;
+}
+
 Loader::Loader(std::shared_ptr<const DataSource> source, const LoaderOptions& options,
                AroundAllocation around_allocation)
     : source_(std::move(source)),
       options_(options),
       around_allocation_(std::move(around_allocation)),
-      samples_per_epoch_(whole_batches(*source_, options)),
+      samples_per_epoch_(dtk::samples_per_epoch(*source_, options)),
       consumed_(options.start),
       thread_([this] { run(); }) {}
 
@@ -71,7 +81,7 @@ Batch Loader::next() {
   if (ready_.empty()) std::rethrow_exception(error_);
   Batch batch = std::move(ready_.front());
   ready_.pop_front();
-  consumed_ += options_.batch;
+  consumed_ += batch.labels.size(0);
   lock.unlock();
   changed_.notify_all();
   return batch;
@@ -86,9 +96,11 @@ void Loader::wait_until_full() {
 
 void Loader::run() {
   try {
-    for (int64_t first = options_.start; wait_for_room(); first += options_.batch) {
+    int64_t count = 0;
+    for (int64_t first = options_.start; wait_for_room(); first += count) {
       Batch batch;
-      if (!make_batch(first, batch)) return;
+      count = batch_at(first);
+      if (!make_batch(first, count, batch)) return;
       const std::lock_guard lock(mutex_);
       ready_.push_back(std::move(batch));
       changed_.notify_all();
@@ -111,14 +123,24 @@ bool Loader::stopping() {
   return stop_;
 }
 
-/// The batch that starts `first` samples into the run; false if the loader is being destroyed.
-bool Loader::make_batch(int64_t first, Batch& batch) {
+int64_t Loader::batch_at(int64_t consumed) const {
+  return std::min(options_.batch, samples_per_epoch_ - consumed % samples_per_epoch_);
+}
+
+int64_t Loader::available(int64_t wanted) const {
+  if (options_.drop_last) return wanted;
+  return std::min(wanted, samples_per_epoch_ - consumed_ % samples_per_epoch_);
+}
+
+/// The batch of `count` samples that starts `first` samples into the run; false if the loader is being
+/// destroyed.
+bool Loader::make_batch(int64_t first, int64_t count, Batch& batch) {
   const DataSource& source = *source_;
   const auto layout = at::TensorOptions().pinned_memory(options_.pinned);
   const auto allocate = [&] {
-    batch.images = at::empty({options_.batch, source.channels(), source.height(), source.width()},
-                             layout.dtype(at::kFloat));
-    batch.labels = at::empty({options_.batch}, layout.dtype(at::kLong));
+    batch.images =
+        at::empty({count, source.channels(), source.height(), source.width()}, layout.dtype(at::kFloat));
+    batch.labels = at::empty({count}, layout.dtype(at::kLong));
   };
   if (around_allocation_) {
     around_allocation_(allocate);
@@ -129,20 +151,25 @@ bool Loader::make_batch(int64_t first, Batch& batch) {
   const int64_t values_per_sample = source.channels() * source.height() * source.width();
   float* values = batch.images.mutable_data_ptr<float>();
   int64_t* labels = batch.labels.mutable_data_ptr<int64_t>();
-  for (int64_t i = 0; i < options_.batch; ++i) {
+  for (int64_t i = 0; i < count; ++i) {
     if (stopping()) return false;
-    labels[i] = source.read(sample_at(first + i), values + i * values_per_sample);
+    labels[i] = read_sample(first + i, values + i * values_per_sample);
   }
   return true;
 }
 
-uint32_t Loader::sample_at(int64_t consumed) {
+int64_t Loader::read_sample(int64_t consumed, float* values) {
   const int64_t epoch = consumed / samples_per_epoch_;
   if (epoch != order_epoch_) {
     order_ = epoch_order(options_.seed, static_cast<uint64_t>(epoch), static_cast<uint64_t>(source_->size()));
     order_epoch_ = epoch;
   }
-  return order_[static_cast<size_t>(consumed % samples_per_epoch_)];
+  const uint32_t index = order_[static_cast<size_t>(consumed % samples_per_epoch_)];
+  const int64_t label = source_->read(index, values);
+  if (options_.flip_seed && is_flipped(*options_.flip_seed, static_cast<uint64_t>(epoch), index)) {
+    mirror(values, source_->channels() * source_->height(), source_->width());
+  }
+  return label;
 }
 
 }  // namespace dtk

@@ -6,19 +6,21 @@
 #include <dtk/toolkit/checkpoint_store.h>
 #include <dtk/toolkit/device.h>
 #include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/held_out.h>
 #include <dtk/toolkit/memory_meters.h>
 #include <dtk/toolkit/policy_places.h>
 #include <dtk/toolkit/precision_choice.h>
 #include <dtk/toolkit/run.h>
 #include <dtk/toolkit/sampling.h>
 #include <dtk/toolkit/schedule.h>
+#include <dtk/toolkit/streams.h>
 #include <dtk/toolkit/trainer.h>
 #include <dtk/toolkit/training_files.h>
+#include <dtk/toolkit/validation.h>
 #include <dtk/toolkit/weights.h>
 
-#include <algorithm>
-
 #include "run_folder.h"
+#include "run_lines.h"
 #include "run_record.h"
 
 namespace dtk {
@@ -26,18 +28,6 @@ namespace dtk {
 using policies::PhaseScope;
 
 namespace {
-
-// Draws the grid of a run as it would have been.
-std::string sample_command(const std::filesystem::path& checkpoint, const RunConfig& config,
-                           const std::filesystem::path& out) {
-  std::string classes;
-  for (int64_t label = 0; label < grid_classes(config); ++label) {
-    classes += (label > 0 ? "," : "") + std::to_string(label);
-  }
-  return "dit-sample --checkpoint " + checkpoint.string() + " --classes " + classes + " --per-class " +
-         std::to_string(config.sample.per_class) + (config.sample.ema ? "" : " --raw") + " --out " +
-         out.string();
-}
 
 // One run; its members are what the steps of the run share.
 class Run {
@@ -49,13 +39,16 @@ class Run {
         world_(world),
         out_(config_.train.out),
         meters_(config_.memory, device),
-        data_(data->description()),
-        trainer_(config_, device, data, world.clock,
+        data_(data),
+        split_(hold_out(data, config_.data.validation, stream_seed(config_.train.seed, "validation"))),
+        trainer_(config_, device, split_.training, world.clock,
                  [&](const models::Dit& model) {
                    if (initial) load_weights(*initial, model);
                  }),
         store_(world.files, out_ / checkpoints_folder, config_.train.keep_checkpoints),
-        device_(device) {}
+        device_(device) {
+    if (split_.held_out) validation_.emplace(config_, device, split_.held_out);
+  }
 
   void load(const std::filesystem::path& folder) {
     load_training(open_checkpoint(world_.files, folder), trainer_);
@@ -77,6 +70,7 @@ class Run {
       if (resumed) return nothing_trained();
     }
     RunResult result;
+    result.synthetic = data_->remarks().synthetic;
     while (!trainer_.done()) {
       if (stop_requested()) {
         result.stopped = true;
@@ -86,12 +80,14 @@ class Run {
       meters_.check_budget();
       const int64_t step = trainer_.steps();
       if (step % config_.train.log_every == 0) read_and_log();
+      if (is_due(config_.train.validate_every)) validate(result);
       if (trainer_.done()) break;
       if (is_due(config_.train.checkpoint_every)) save();
       if (is_due(config_.train.sample_every)) sample_on_the_way();
     }
     if (trainer_.samples() != mark_.samples) read_and_log();
-    const double seconds = trainer_.elapsed_seconds() - first_second;
+    const double seconds = trainer_.elapsed_seconds() - first_second - validation_seconds_;
+    if (!result.stopped && validated_step_ != trainer_.steps()) validate(result);
     result.step = trainer_.steps();
     result.trained_steps = result.step - first_step;
     result.loss = scalars_.loss;
@@ -114,7 +110,7 @@ class Run {
     try {
       record_->memory(report);
     } catch (const FileError& error) {  // the one without savings is still there
-      world_.observer.message("memory.json stays without what the policies saved: " +
+      world_.observer.message("memory.json or report.html stays without what the policies saved: " +
                               std::string(error.what()));
     }
     return report.policies;
@@ -140,15 +136,18 @@ class Run {
   void announce(bool resumed, const std::vector<std::string>& notes) {
     record_.emplace(config_,
                     RunFacts{.config = print_config(loaded_),
-                             .data = data_,
+                             .data = data_->description(),
                              .device = device_.str(),
                              .device_name = device_name(device_),
                              .threads = *config_.train.threads,
                              .parameters = trainer_.parameter_count(),
-                             .policies = trainer_.policies().reports()},
+                             .policies = trainer_.policies().reports(),
+                             .samples = split_.training->size(),
+                             .held_out = config_.data.validation,
+                             .remarks = data_->remarks()},
                     world_, resumed, trainer_.steps());
     world_.observer.message(print_config(loaded_));
-    world_.observer.message("data: " + data_);
+    for (const std::string& line : data_lines(*data_, split_)) world_.observer.message(line);
     world_.observer.message("device: " + device_.str());
     for (const std::string& note : notes) world_.observer.message(note);
     if (resumed) {
@@ -205,6 +204,27 @@ class Run {
                    .peak_bytes = progress.peak_bytes});
     world_.observer.progress(progress);
     mark_ = {trainer_.steps(), trainer_.samples(), progress.elapsed_seconds};
+  }
+
+  // Only finite weights are looked at: the scalars are read first.
+  void validate(RunResult& result) {
+    if (!validation_) return;
+    if (trainer_.samples() != mark_.samples) read_and_log();
+    const double begin = trainer_.elapsed_seconds();
+    const auto measured =
+        validation_->loss_sync(trainer_.model(), trainer_.policies(), [this] { return !stop_requested(); });
+    if (!measured) return;
+    const double loss = *measured;
+    meters_.check_budget();
+    const int64_t step = trainer_.steps();
+    record_->validation(step, loss);
+    world_.observer.message(validation_line(step, loss, validation_->samples(), config_.train.validate_ema));
+    result.validation_loss = loss;
+    result.held_out = validation_->samples();
+    validated_step_ = step;
+    const double seconds = trainer_.elapsed_seconds() - begin;
+    validation_seconds_ += seconds;
+    mark_.seconds += seconds;  // no part of the speed
   }
 
   // Only finite states are saved: the scalars are read first.
@@ -298,14 +318,18 @@ class Run {
   const RunWorld& world_;
   const std::filesystem::path out_;
   MemoryMeters meters_;  // before the trainer: counts its tensors from the first
-  const std::string data_;
+  const std::shared_ptr<const DataSource> data_;
+  const DataSplit split_;
   Trainer trainer_;
   CheckpointStore store_;
+  std::optional<Validation> validation_;
   std::optional<RunRecord> record_;  // once the folder is this run's
   const c10::Device device_;
   std::filesystem::path last_checkpoint_;
   StepScalars scalars_;
-  Mark mark_;  // when the scalars were last read
+  Mark mark_;                      // when the scalars were last read
+  int64_t validated_step_ = -1;    // the last one
+  double validation_seconds_ = 0;  // of this process
 };
 
 // Settles what `loaded` leaves to a measurement. Returns what was measured, or "".

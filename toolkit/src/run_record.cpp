@@ -16,6 +16,12 @@ constexpr char log_name[] = "log.jsonl";
 constexpr char report_name[] = "report.html";
 constexpr size_t most_grids = 12;  // in a report: the first, the last, and some between
 
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += (text.empty() ? "" : "; ") + line;
+  return text;
+}
+
 std::string step_name(int64_t step) {
   char text[32];
   std::snprintf(text, sizeof text, "step-%08lld", static_cast<long long>(step));
@@ -65,7 +71,15 @@ void RunRecord::log_start(bool resumed, int64_t step) {
                            {"threads", facts_.threads},
                            {"parameters", facts_.parameters},
                            {"tokens_per_image", models::resolved(config_.model).tokens()},
-                           {"flops_per_image", flops_per_image_}};
+                           {"flops_per_image", flops_per_image_},
+                           {"data", facts_.data},
+                           {"samples", facts_.samples},
+                           {"held_out", facts_.held_out}};
+  if (facts_.remarks.synthetic) fields.emplace_back("synthetic", int64_t{1});
+  if (facts_.remarks.skipped > 0) {
+    fields.emplace_back("skipped", facts_.remarks.skipped);
+    fields.emplace_back("skipped_first", joined(facts_.remarks.reasons));
+  }
   if (peak_flops_) fields.emplace_back("peak_flops", *peak_flops_);
   fields.emplace_back("time", clock_.unix_seconds());
   log(resumed ? "resume" : "start", fields);

@@ -3,6 +3,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <dtk/toolkit/clock.h>
+#include <dtk/toolkit/data_source.h>
 #include <dtk/toolkit/event_file.h>
 #include <dtk/toolkit/memory_report.h>
 #include <dtk/toolkit/run.h>
@@ -26,6 +27,9 @@ struct RunFacts {
   int64_t threads = 0;
   int64_t parameters = 0;  // trainable
   std::vector<policies::PolicyReport> policies;
+  int64_t samples = 0;   // trained on
+  int64_t held_out = 0;  // for validation
+  DataRemarks remarks = {};
 };
 
 /// One reading of the training's scalars; the line "step" of log.jsonl (run_log.h says what each is).

@@ -7,6 +7,7 @@
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/image.h>
 #include <dtk/toolkit/model_policies.h>
+#include <dtk/toolkit/npy.h>
 #include <dtk/toolkit/policy_places.h>
 #include <dtk/toolkit/respacing.h>
 #include <dtk/toolkit/run.h>
@@ -22,8 +23,8 @@
 namespace dtk {
 namespace {
 
-bool is_safetensors(const std::string& out) {
-  return std::filesystem::path(out).extension() == ".safetensors";
+bool ends_in(const std::string& out, const char* extension) {
+  return std::filesystem::path(out).extension() == extension;
 }
 
 LoadedConfig config_beside(FileSystem& files, const WeightsRequest& request) {
@@ -177,9 +178,9 @@ void check_out(FileSystem& files, const SampleArguments& arguments, const RunCon
                       " does not exist; create it");
   }
   const int64_t channels = config.model.channels;
-  if (!is_safetensors(arguments.out) && channels != 1 && channels != 3) {
+  if (ends_in(arguments.out, ".png") && channels != 1 && channels != 3) {
     throw ConfigError("--out " + arguments.out + ": samples of " + std::to_string(channels) +
-                      " channels are not images; write them with --out FILE.safetensors");
+                      " channels are not images; write them with --out FILE.safetensors or --out FILE.npy");
   }
 }
 
@@ -200,7 +201,11 @@ at::Tensor draw_samples(const SampleSource& source, const SampleOptions& options
 void write_samples(FileSystem& files, const SampleArguments& arguments, const at::Tensor& samples,
                    const std::vector<int64_t>& labels) {
   const std::filesystem::path out = arguments.out;
-  if (is_safetensors(arguments.out)) {
+  if (ends_in(arguments.out, ".npy")) {
+    write_file_atomically(files, out, [&](WritableFile& file) { write_npy(file, samples); });
+    return;
+  }
+  if (ends_in(arguments.out, ".safetensors")) {
     write_file_atomically(files, out, [&](WritableFile& file) {
       write_safetensors(file, {{"samples", samples}, {"labels", at::tensor(labels, at::kLong)}});
     });

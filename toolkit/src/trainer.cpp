@@ -3,6 +3,7 @@
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>
+#include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/model_policies.h>
 #include <dtk/toolkit/schedule.h>
 #include <dtk/toolkit/streams.h>
@@ -74,8 +75,15 @@ Trainer::Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<co
 Trainer::~Trainer() = default;
 
 void Trainer::start_loader() {
+  if (!config_.data.drop_last && data_->size() < config_.data.batch) {
+    throw DataError("data: " + data_->description() + " holds " + std::to_string(data_->size()) +
+                    " samples, fewer than data.batch = " + std::to_string(config_.data.batch) +
+                    ", so that every batch would be a short one; lower data.batch");
+  }
   LoaderOptions options;
   options.seed = stream_seed(config_.train.seed, "data");
+  options.drop_last = config_.data.drop_last;
+  if (config_.data.flip) options.flip_seed = stream_seed(config_.train.seed, "flip");
   options.batch = config_.data.batch / config_.train.accumulate;
   options.prefetch = config_.data.prefetch;
   options.start = state_.samples;
@@ -87,10 +95,12 @@ void Trainer::start_loader() {
 }
 
 const char* Trainer::phase(const char* name) const {
-  return state_.step == 0 ? "first_step" : name;
+  if (state_.step == 0) return "first_step";
+  return short_step_ ? "last_batch" : name;
 }
 
 void Trainer::step() {
+  short_step_ = loader_->available(config_.data.batch) < config_.data.batch;
   // For whatever happens between the named phases below: gradients may be alive then, as in backward.
   PhaseScope between(phase("backward"));
   accumulate_gradients();
@@ -98,10 +108,12 @@ void Trainer::step() {
 }
 
 void Trainer::accumulate_gradients() {
+  const int64_t samples = loader_->available(config_.data.batch);
+  short_step_ = samples < config_.data.batch;
   PhaseScope between(phase("backward"));
   policies::DefaultGeneratorScope random(device_, state_.default_generator);
   GradientGuard gradients(optimizer_);
-  for (int64_t micro = 0; micro < config_.train.accumulate; ++micro) forward_backward();
+  for (int64_t left = samples; left > 0;) left -= forward_backward(samples);
   gradients.keep();
 }
 
@@ -118,14 +130,29 @@ void Trainer::update() {
   if (config_.memory.ledger) policies::cpu_accounts().disown_temporaries();
 }
 
-void Trainer::forward_backward() {
+// The gradient of one micro-batch's part of the mean over `step_samples`; returns the micro-batch's samples.
+int64_t Trainer::forward_backward(int64_t step_samples) {
   at::Tensor loss;
+  int64_t samples = 0;
   {
     PhaseScope phase_scope(phase("forward"));
-    loss = loss_of(loader_->next());
+    Batch batch = loader_->next();
+    samples = batch.labels.size(0);
+    loss = loss_of(std::move(batch));
+    add_to_mean(loss, samples);
+    if (samples < step_samples)
+      loss = loss / (static_cast<double>(step_samples) / static_cast<double>(samples));
   }
   PhaseScope phase_scope(phase("backward"));
   torch::autograd::backward({loss}, {});
+  return samples;
+}
+
+void Trainer::add_to_mean(const at::Tensor& loss, int64_t samples) {
+  const double part =
+      static_cast<double>(samples * config_.train.accumulate) / static_cast<double>(config_.data.batch);
+  loss_sum_.add_(loss.detach(), part);
+  losses_in_sum_ += part;
 }
 
 at::Tensor Trainer::loss_of(Batch batch) {
@@ -139,11 +166,7 @@ at::Tensor Trainer::loss_of(Batch batch) {
   const Denoiser denoiser = [this](at::Tensor x, at::Tensor t, at::Tensor y) {
     return model_.forward(std::move(x), std::move(t), std::move(y), /*training=*/true);
   };
-  at::Tensor loss = objective_->loss(denoiser, std::move(images), std::move(labels), noise_);
-  loss_sum_.add_(loss.detach());
-  ++losses_in_sum_;
-  if (config_.train.accumulate > 1) loss = loss / config_.train.accumulate;
-  return loss;
+  return objective_->loss(denoiser, std::move(images), std::move(labels), noise_);
 }
 
 StepScalars Trainer::read_scalars_sync() {
@@ -151,7 +174,7 @@ StepScalars Trainer::read_scalars_sync() {
       at::stack({loss_sum_, optimizer_.gradient_norm(), optimizer_.stopped()}).to(at::kCPU);
   const float* values = packed.const_data_ptr<float>();
   StepScalars scalars;
-  scalars.loss = values[0] / static_cast<double>(std::max<int64_t>(losses_in_sum_, 1));
+  scalars.loss = values[0] / (losses_in_sum_ > 0 ? losses_in_sum_ : 1.0);
   scalars.gradient_norm = values[1];
   scalars.finite = values[2] == 0.0f;
   loss_sum_.zero_();

@@ -40,7 +40,7 @@ struct SampleArguments {
   std::optional<int64_t> seed;           // of the noise
   int64_t per_class = 1;
   bool raw = false;  // the checkpoint's raw weights instead of its EMA
-  std::string out;   // ends in .png or .safetensors
+  std::string out;   // ends in .png, .safetensors or .npy
   std::string device = "auto";
   std::optional<int64_t> threads;
   bool help = false;     // nothing else was checked

@@ -32,6 +32,8 @@ struct TrainOptions {
   int64_t checkpoint_every = 0;      // steps between checkpoints; 0: only at the end and when stopped
   int64_t sample_every = 0;          // steps between sample grids; 0: only at the end
   int64_t keep_checkpoints = 2;      // complete checkpoints kept, newest first
+  int64_t validate_every = 0;        // steps between validations; 0: only at the end; needs data.validation
+  bool validate_ema = false;         // validate with the EMA weights instead of those that are trained
   bool allow_thread_change = false;  // resume with another thread count: no longer bit-equal
   std::string init_from;  // weights a new run begins with: a file, a checkpoint or a run folder; "": drawn
   std::string init_key;   // which of the sets in it; "": ema where there is one (weights.h)
@@ -39,7 +41,7 @@ struct TrainOptions {
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [out, seed, threads, steps, seconds, accumulate, log_every, checkpoint_every, sample_every,
-           keep_checkpoints, allow_thread_change, init_from, init_key] = self;
+           keep_checkpoints, validate_every, validate_ema, allow_thread_change, init_from, init_key] = self;
     visit("out", out, "");
     visit("seed", seed, "[0, inf)");
     visit("threads", threads, "[1, 1024]");
@@ -50,6 +52,8 @@ struct TrainOptions {
     visit("checkpoint_every", checkpoint_every, "[0, inf)");
     visit("sample_every", sample_every, "[0, inf)");
     visit("keep_checkpoints", keep_checkpoints, "[1, inf)");
+    visit("validate_every", validate_every, "[0, inf)");
+    visit("validate_ema", validate_ema, "");
     visit("allow_thread_change", allow_thread_change, "");
     visit("init_from", init_from, "");
     visit("init_key", init_key, "");
@@ -58,21 +62,37 @@ struct TrainOptions {
 };
 
 struct DataOptions {
-  std::string kind = "idx";  // idx: MNIST-style files; images: a folder per class
-  std::string images;        // idx: image file, .gz or plain
-  std::string labels;        // idx: label file, .gz or plain
-  std::string folder;        // images: folder with one sub-folder per class
-  int64_t batch = 16;        // samples per optimizer step
-  int64_t prefetch = 2;      // micro-batches prepared ahead by the loader's thread
+  std::string kind = "idx";          // idx: MNIST-style files; images: a folder per class; latents: of an
+                                     // autoencoder; synthetic: made-up samples of the model's shape
+  std::string images;                // idx: image file, .gz or plain
+  std::string labels;                // idx: label file, .gz or plain; latents: .npy file of int64
+  std::string folder;                // images: folder with one sub-folder per class
+  std::string latents;               // latents: .npy, or .safetensors with tensors "latents" and "labels"
+  double latent_scale = 1.0;         // latents: factor, e.g. 0.18215 for raw ones of Stable Diffusion's VAE
+  std::optional<int64_t> samples;    // synthetic: how many; others: how many there must be
+  bool flip = false;                 // idx, images: mirror left to right with probability 1/2
+  std::string on_corrupt = "error";  // images: a file that cannot be decoded ends the start, or is left out
+  int64_t validation = 0;            // samples held out, never trained on
+  int64_t batch = 16;                // samples per optimizer step
+  bool drop_last = true;             // false: also the last samples of an epoch, in a shorter batch
+  int64_t prefetch = 2;              // micro-batches prepared ahead by the loader's thread
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    auto& [kind, images, labels, folder, batch, prefetch] = self;
-    visit("kind", kind, "idx | images");
+    auto& [kind, images, labels, folder, latents, latent_scale, samples, flip, on_corrupt, validation, batch,
+           drop_last, prefetch] = self;
+    visit("kind", kind, "idx | images | latents | synthetic");
     visit("images", images, "");
     visit("labels", labels, "");
     visit("folder", folder, "");
+    visit("latents", latents, "");
+    visit("latent_scale", latent_scale, "(0, inf)");
+    visit("samples", samples, "[1, inf)");
+    visit("flip", flip, "");
+    visit("on_corrupt", on_corrupt, "error | skip");
+    visit("validation", validation, "[0, inf)");
     visit("batch", batch, "[1, inf)");
+    visit("drop_last", drop_last, "");
     visit("prefetch", prefetch, "[1, 64]");
   }
   friend bool operator==(const DataOptions&, const DataOptions&) = default;
@@ -140,7 +160,7 @@ struct SampleOptions {
   double guidance = 4.0;                                // classifier-free guidance scale; 1: off
   int64_t cfg_channels = 0;  // channels guided; 0: all; 3: as the released DiT code
   // Rows of a grid, classes 0 .. classes - 1; absent: all of the model's, but no more than 20.
-  std::optional<int64_t> classes;
+  std::optional<int64_t> classes = std::nullopt;
   int64_t per_class = 8;  // images per class in a grid; 0: no grids
   int64_t seed = 0;       // noise of a grid, the same for all grids of a run
   bool ema = true;        // sample with the EMA weights

@@ -9,6 +9,13 @@
 
 namespace dtk {
 
+/// What a run says of its data besides their description.
+struct DataRemarks {
+  bool synthetic = false;            // made up by a program: no result of such a run is one of real data
+  int64_t skipped = 0;               // files left out because they are corrupt
+  std::vector<std::string> reasons;  // of the first few of them, each with its path
+};
+
 /// Samples of one shape with a class each. Implementations are immutable after construction; read() may be
 /// called from several threads at once.
 class DataSource {
@@ -22,6 +29,7 @@ class DataSource {
   virtual int64_t classes() const = 0;   ///< labels are 0 .. classes() - 1
   /// One line for reports, e.g. "60000 images 1x28x28, 10 classes (IDX, train-images-idx3-ubyte.gz)".
   virtual std::string description() const = 0;
+  virtual DataRemarks remarks() const { return {}; }
 
   /// Writes sample `index` to `values` (C·H·W floats, in [-1, 1] for images) and returns its class.
   virtual int64_t read(int64_t index, float* values) const = 0;

@@ -1,6 +1,7 @@
 // Byte images: PNG out, PNG, JPEG and BMP in, and grids of samples.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <dtk/toolkit/errors.h>
 
 #include <cstdint>
 #include <string>
@@ -16,6 +17,12 @@ struct ImageSize {
   friend bool operator==(const ImageSize&, const ImageSize&) = default;
 };
 
+/// A file that is no image, or a damaged one; a whole image of a kind that is not allowed is another
+/// DataError.
+struct CorruptImage : DataError {
+  using DataError::DataError;
+};
+
 struct Image {
   int64_t height = 0;
   int64_t width = 0;
@@ -27,11 +34,12 @@ struct Image {
 std::string encode_png(const Image& image);
 
 /// What the header of an encoded image says, at the cost of its header only. `name` stands in messages.
-/// Throws DataError if `encoded` is no PNG, JPEG or BMP with 8 bits per channel.
+/// Throws CorruptImage if `encoded` is no PNG, JPEG or BMP, DataError for 16 bits per channel or a CMYK JPEG.
 ImageSize encoded_image_size(std::string_view encoded, const std::string& name);
 
 /// Decodes with the channels the file has; nothing is converted. Memory is what the image's header says, so
-/// check encoded_image_size() first where files are not trusted. Throws DataError as encoded_image_size().
+/// check encoded_image_size() first where files are not trusted. Throws as encoded_image_size(), CorruptImage
+/// also for a file that ends too early or, if it is a PNG, has a wrong checksum.
 Image decode_image(std::string_view encoded, const std::string& name);
 
 /// Lays out `samples` (N, C, H, W), floats in [-1, 1] on any device, row by row in `columns` columns with

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -28,25 +29,32 @@ struct Batch {
 
 struct LoaderOptions {
   uint64_t seed = 0;
-  int64_t batch = 1;     // samples per batch given out (the micro-batch), at least 1
-  int64_t prefetch = 2;  // batches prepared ahead, at least 1; each costs B·(4·C·H·W + 8) bytes
-  bool pinned = false;   // page-locked tensors, which a device copies without stopping its stream
-  int64_t start = 0;     // samples already consumed: what consumed() of an earlier loader said
+  int64_t batch = 1;      // samples per batch given out (the micro-batch), at least 1
+  int64_t prefetch = 2;   // batches prepared ahead, at least 1; each costs B·(4·C·H·W + 8) bytes
+  bool pinned = false;    // page-locked tensors, which a device copies without stopping its stream
+  int64_t start = 0;      // samples already consumed: what consumed() of an earlier loader said
+  bool drop_last = true;  // false: also the last samples of an epoch, in a shorter batch
+  std::optional<uint64_t> flip_seed = {};  // mirror samples left to right, each with probability 1/2
 };
+
+/// Whether sample `index` is mirrored in `epoch`: a pure function, so that neither prefetching nor resuming
+/// changes it.
+bool is_flipped(uint64_t flip_seed, uint64_t epoch, uint64_t index);
 
 /// Called on the loader's thread for each batch; must call its argument, which allocates the batch's tensors.
 using AroundAllocation = std::function<void(const std::function<void()>& allocate)>;
 
-/// Endless batches of whole epochs. The order is a pure function of (seed, epoch, position in the epoch), so
-/// it does not depend on `prefetch` and continues exactly at `start`. Only whole batches are given out: the
-/// samples at the end of an epoch's order that do not fill one are dropped in that epoch.
+/// Endless batches, epoch after epoch. The order is a pure function of (seed, epoch, position in the epoch),
+/// so it does not depend on `prefetch` and continues exactly at `start`. With drop_last only whole batches
+/// are given out: the samples at the end of an epoch's order that do not fill one are dropped in that epoch.
+/// Without, they make one shorter batch, and no batch holds samples of two epochs.
 ///
 /// One background thread reads the source; it uses no intra-op threads of LibTorch. The members are for one
 /// consuming thread. The destructor waits for at most the one sample being read.
 class Loader {
  public:
   /// Throws DataError if the source holds less than one batch, std::invalid_argument for options out of range
-  /// or a start that is not a whole number of batches.
+  /// or a start that is not where a batch begins.
   Loader(std::shared_ptr<const DataSource> source, const LoaderOptions& options,
          AroundAllocation around_allocation = {});
   ~Loader();
@@ -62,16 +70,20 @@ class Loader {
 
   /// Samples given out, counted from the start of the run (it begins at options.start).
   int64_t consumed() const { return consumed_; }
-  /// Samples given out per epoch: size() rounded down to whole batches.
+  /// Samples given out per epoch: size(), with drop_last rounded down to whole batches.
   int64_t samples_per_epoch() const { return samples_per_epoch_; }
+  /// Samples that the next batches hold together, up to `wanted` (a multiple of options.batch): fewer where,
+  /// without drop_last, the epoch ends before.
+  int64_t available(int64_t wanted) const;
   /// Seconds that next() had to wait for a batch that was not ready, in total.
   double exposed_wait_seconds() const { return exposed_wait_seconds_; }
 
  private:
   void run();
   bool wait_for_room();
-  bool make_batch(int64_t first, Batch& batch);
-  uint32_t sample_at(int64_t consumed);
+  int64_t batch_at(int64_t consumed) const;
+  bool make_batch(int64_t first, int64_t count, Batch& batch);
+  int64_t read_sample(int64_t consumed, float* values);
   bool stopping();
 
   const std::shared_ptr<const DataSource> source_;

@@ -48,9 +48,9 @@ std::string savings_table(const std::vector<PolicySaving>& savings);
 
 std::string memory_json(const MemoryReport& report);
 
-/// A table for a terminal of 80 columns: one row per phase, one column per category; then the module paths that
-/// saved the most for backward, at the peak of the phase that holds most of it, and the largest temporaries
-/// at the highest peak.
+/// A table for a terminal of 80 columns: one row per phase, one column per category; then the module paths
+/// that saved the most for backward, at the peak of the phase that holds most of it, and the largest
+/// temporaries at the highest peak.
 std::string memory_table(const MemoryReport& report);
 
 /// "12.3 MiB", "1.45 GiB".

@@ -16,6 +16,7 @@ struct PixelData {
   std::vector<uint8_t> pixels;  // (N, C, H, W)
   std::vector<int64_t> labels;  // (N), each in [0, classes)
   std::string description;
+  DataRemarks remarks;
 };
 
 /// read() maps a byte v to v / 127.5 - 1, so 0 .. 255 becomes -1 .. 1.
@@ -30,6 +31,7 @@ class PixelSource final : public DataSource {
   int64_t width() const override { return data_.width; }
   int64_t classes() const override { return data_.classes; }
   std::string description() const override { return data_.description; }
+  DataRemarks remarks() const override { return data_.remarks; }
   /// Throws std::out_of_range for an index outside [0, size()).
   int64_t read(int64_t index, float* values) const override;
 

@@ -1,10 +1,13 @@
 // log.jsonl: one JSON object a line, written through to the file as it happens.
 //
 // {"event": "start" | "resume", "step", "device", "threads", "parameters", "tokens_per_image",
-//  "flops_per_image", "peak_flops", "time"}
+//  "flops_per_image", "peak_flops", "time", "data", "samples", "held_out"}
 //      of a process that trains from `step` on. "resume" at step S takes back what the lines before say of
 //      later steps. parameters: trainable; flops_per_image: of a training step (model_flops.h); peak_flops:
-//      of the device, per second, where it is known or given (log.peak_tflops); time: seconds since 1970
+//      of the device, per second, where it is known or given (log.peak_tflops); time: seconds since 1970;
+//      data: their description; samples: those trained on; held_out: those of validation. With "synthetic": 1
+//      for made-up samples, and with "skipped", "skipped_first" (paths and reasons) where corrupt files were
+//      left out
 // {"event": "step", "step", "loss", "lr", "gradient_norm", "images_per_second", "seconds", "wait_seconds",
 //  "wait_per_step", "peak_bytes", "mfu"}
 //      every train.log_every steps, and before a checkpoint. loss: mean since the line before; lr: of the
@@ -13,6 +16,7 @@
 //      the loader; wait_per_step: the same in seconds a step since the line before; peak_bytes: of tensors on
 //      the training device in this process so far, not with memory.ledger = false; mfu: model FLOPs
 //      utilisation in [0, 1], where peak_flops is known
+// {"event": "validate", "step", "loss"}       mean over the held-out samples
 // {"event": "sample", "step", "path"}         a grid of samples, as a PNG, or latents, as safetensors
 // {"event": "checkpoint", "step", "path"}
 // {"event": "end" | "stopped", "step", "seconds", "images_per_second"}     of this process

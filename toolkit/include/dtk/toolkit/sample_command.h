@@ -44,8 +44,8 @@ void check_out(FileSystem& files, const SampleArguments& arguments, const RunCon
 at::Tensor draw_samples(const SampleSource& source, const SampleOptions& options,
                         const std::vector<int64_t>& labels, c10::Device device, const GoOn& go_on = {});
 
-/// Writes --out: a PNG grid with one row per class, or a .safetensors file with "samples" (N, C, S, S) and
-/// "labels" (N). Throws FileError; the file then is what it was.
+/// Writes --out: a PNG grid with one row per class, a .safetensors file with "samples" (N, C, S, S) and
+/// "labels" (N), or a .npy file of the samples. Throws FileError; the file then is what it was.
 void write_samples(FileSystem& files, const SampleArguments& arguments, const at::Tensor& samples,
                    const std::vector<int64_t>& labels);
 

@@ -18,6 +18,7 @@ class SyntheticSource final : public DataSource {
   int64_t width() const override { return shape_.width; }
   int64_t classes() const override { return shape_.classes; }
   std::string description() const override;
+  DataRemarks remarks() const override { return {.synthetic = true, .skipped = 0, .reasons = {}}; }
   int64_t read(int64_t index, float* values) const override;
 
  private:

@@ -43,7 +43,8 @@ struct TrainingState {
 class Trainer {
  public:
   /// Builds model, optimizer and the configured policies on `device`, from train.seed alone. The clock must
-  /// outlive the trainer. Throws std::invalid_argument for an impossible model, PolicyError for a policy.
+  /// outlive the trainer. Throws std::invalid_argument for an impossible model, PolicyError for a policy,
+  /// DataError for data of less than one batch.
   /// `initialise`, if given, may change the new model's parameters before the policies see them: an EMA
   /// begins as a copy of what it leaves. train.init_from is the caller's to read.
   Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<const DataSource> data, Clock& clock,
@@ -52,10 +53,11 @@ class Trainer {
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  /// One optimizer step over data.batch samples: gradients, then update. Throws what the data source throws;
-  /// no gradient then stays behind that the next step would add to.
+  /// One optimizer step over data.batch samples, or the fewer that are left of an epoch without
+  /// data.drop_last: gradients of their mean loss, then update. Throws what the data source throws; no
+  /// gradient then stays behind that the next step would add to.
   void step();
-  /// The first half of a step: adds the gradients of data.batch samples to those of the parameters.
+  /// The first half of a step: adds the gradients of its samples to those of the parameters.
   void accumulate_gradients();
   /// The second half: changes the weights and lets the gradients go.
   void update();
@@ -83,6 +85,7 @@ class Trainer {
   const models::Dit& model() const { return model_; }
   const AdamW& optimizer() const { return optimizer_; }
   const policies::PolicySet& policies() const { return policies_; }
+  policies::PolicySet& policies() { return policies_; }
 
   TrainingState state() const;
   /// Continues from `state`; model, optimizer and policies are restored by their owner (training_files.h).
@@ -92,7 +95,8 @@ class Trainer {
 
  private:
   at::Tensor loss_of(Batch batch);
-  void forward_backward();
+  void add_to_mean(const at::Tensor& loss, int64_t samples);
+  int64_t forward_backward(int64_t step_samples);
   void start_loader();
   const char* phase(const char* name) const;
   class ClockStop;
@@ -111,8 +115,9 @@ class Trainer {
   std::shared_ptr<policies::SavedTensorLayer> saved_ledger_;
 
   TrainingState state_;
-  at::Tensor loss_sum_;  // scalar on the device
-  int64_t losses_in_sum_ = 0;
+  at::Tensor loss_sum_;             // scalar on the device
+  double losses_in_sum_ = 0;        // micro-batches; a short one counts as a part of one
+  bool short_step_ = false;         // the running step is the last and shorter one of an epoch
   std::unique_ptr<Loader> loader_;  // last: its thread starts when all else is built
 };
 

@@ -1,0 +1,267 @@
+#include <c10/core/ScalarType.h>
+#include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/npy.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <optional>
+#include <stdexcept>
+
+#include "strict_json.h"
+
+namespace dtk {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the values of known dtypes are little-endian");
+
+constexpr std::string_view magic("\x93NUMPY", 6);
+constexpr size_t version_1_prefix = 10, version_2_prefix = 12;  // magic, version, header length
+constexpr size_t max_header_bytes = 10'000;                     // NumPy's own limit
+constexpr size_t max_dimensions = 64;                           // NumPy's own limit
+
+struct NpyDtype {
+  std::string_view descr;
+  c10::ScalarType type;
+};
+
+constexpr std::array<NpyDtype, 9> dtypes = {{
+    {"<f8", c10::ScalarType::Double},
+    {"<f4", c10::ScalarType::Float},
+    {"<f2", c10::ScalarType::Half},
+    {"<i8", c10::ScalarType::Long},
+    {"<i4", c10::ScalarType::Int},
+    {"<i2", c10::ScalarType::Short},
+    {"|i1", c10::ScalarType::Char},
+    {"|u1", c10::ScalarType::Byte},
+    {"|b1", c10::ScalarType::Bool},
+}};
+constexpr const char* dtype_names = "<f8 <f4 <f2 <i8 <i4 <i2 |i1 |u1 |b1";
+
+struct Header {
+  std::string descr;
+  bool fortran_order = false;
+  std::vector<int64_t> shape;
+};
+
+/// Reads the one form of dictionary that is a header: three known keys, each once, in any order.
+class HeaderParser {
+ public:
+  HeaderParser(std::string_view text, const std::string& file) : rest_(text), file_(file) {}
+
+  Header parse() {
+    Header header;
+    expect('{');
+    while (!take('}')) {
+      read_entry(header);
+      if (take(',')) continue;
+      expect('}');
+      break;
+    }
+    skip_space();
+    if (!rest_.empty()) fail_at("something follows the dictionary");
+    if (seen_.size() < 3) fail_at("it has not all of 'descr', 'fortran_order' and 'shape'");
+    return header;
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const { throw DataError(file_ + ": " + what); }
+  [[noreturn]] void fail_at(const std::string& what) const {
+    fail("the .npy header is no description of an array: " + what);
+  }
+
+  void skip_space() {
+    const size_t begin = rest_.find_first_not_of(" \t\n");
+    rest_.remove_prefix(std::min(begin, rest_.size()));
+  }
+
+  bool take(char wanted) {
+    skip_space();
+    if (rest_.empty() || rest_.front() != wanted) return false;
+    rest_.remove_prefix(1);
+    return true;
+  }
+
+  void expect(char wanted) {
+    if (!take(wanted)) fail_at(std::string("'") + wanted + "' is missing before " + in_quotes(rest_));
+  }
+
+  std::string read_string() {
+    skip_space();
+    const char quote = rest_.empty() ? '\0' : rest_.front();
+    if (quote != '\'' && quote != '"') fail_at("a text in quotes is missing before " + in_quotes(rest_));
+    const size_t end = rest_.find(quote, 1);
+    if (end == std::string_view::npos) fail_at("a text has no end: " + in_quotes(rest_));
+    std::string text(rest_.substr(1, end - 1));
+    rest_.remove_prefix(end + 1);
+    return text;
+  }
+
+  bool read_bool() {
+    skip_space();
+    for (const bool value : {false, true}) {
+      const std::string_view word = value ? "True" : "False";
+      if (!rest_.starts_with(word)) continue;
+      rest_.remove_prefix(word.size());
+      return value;
+    }
+    fail_at("'fortran_order' is neither True nor False");
+  }
+
+  int64_t read_size() {
+    skip_space();
+    int64_t size = 0;
+    size_t digits = 0;
+    for (; digits < rest_.size() && rest_[digits] >= '0' && rest_[digits] <= '9'; ++digits) {
+      if (__builtin_mul_overflow(size, 10, &size) || __builtin_add_overflow(size, rest_[digits] - '0', &size))
+        fail_at("'shape' holds a number beyond 2^63-1");
+    }
+    if (digits == 0) fail_at("'shape' holds something other than whole numbers from 0: " + in_quotes(rest_));
+    rest_.remove_prefix(digits);
+    return size;
+  }
+
+  std::vector<int64_t> read_shape() {
+    std::vector<int64_t> shape;
+    expect('(');
+    while (!take(')')) {
+      shape.push_back(read_size());
+      if (shape.size() > max_dimensions) fail_at("'shape' has more than 64 dimensions");
+      if (take(',')) continue;
+      expect(')');
+      if (shape.size() == 1) fail_at("'shape' is a number in brackets, not a tuple");
+      break;
+    }
+    return shape;
+  }
+
+  void read_entry(Header& header) {
+    const std::string key = read_string();
+    if (std::find(seen_.begin(), seen_.end(), key) != seen_.end())
+      fail_at(in_quotes(key) + " is there twice");
+    seen_.push_back(key);
+    expect(':');
+    if (key == "descr") {
+      skip_space();
+      if (rest_.starts_with('[')) fail("holds records with fields; save one plain array");
+      header.descr = read_string();
+    } else if (key == "fortran_order") {
+      header.fortran_order = read_bool();
+    } else if (key == "shape") {
+      header.shape = read_shape();
+    } else {
+      fail_at("the key " + in_quotes(key) + " is not known");
+    }
+  }
+
+  std::string_view rest_;
+  const std::string& file_;
+  std::vector<std::string> seen_;
+};
+
+c10::ScalarType type_of(const std::string& descr, const std::string& file) {
+  for (const NpyDtype& known : dtypes) {
+    if (known.descr == descr) return known.type;
+  }
+  std::string hint = "; known are " + std::string(dtype_names);
+  if (descr.starts_with('>')) hint = ", which is big-endian; save the array with its little-endian dtype";
+  if (descr.find('O') != std::string::npos) {
+    hint = ": Python objects, which are not read, as reading them could run code; save plain numbers";
+  }
+  if (descr == "|V2") hint += ". If these are bfloat16, save them as .safetensors";
+  throw DataError(file + ": has the dtype " + in_quotes(descr) + hint);
+}
+
+std::string shape_of(const std::vector<int64_t>& shape) {
+  std::string text;
+  for (const int64_t size : shape) text += (text.empty() ? "" : ", ") + std::to_string(size);
+  return "(" + text + (shape.size() == 1 ? ",)" : ")");
+}
+
+/// Bytes of all values. A size of 0 counts as 1 against overflow: strides are products of the other sizes.
+uint64_t bytes_of(const NpyArray& array, const std::string& file) {
+  auto largest = static_cast<int64_t>(c10::elementSize(array.type));
+  bool is_empty = false;
+  for (const int64_t size : array.shape) {
+    is_empty = is_empty || size == 0;
+    if (__builtin_mul_overflow(largest, std::max<int64_t>(size, 1), &largest)) {
+      throw DataError(file + ": the shape " + shape_of(array.shape) + " is too large to address");
+    }
+  }
+  return is_empty ? 0 : static_cast<uint64_t>(largest);
+}
+
+std::string_view header_in(std::string_view bytes, const std::string& file) {
+  const auto byte = [&](size_t at) { return static_cast<size_t>(static_cast<unsigned char>(bytes[at])); };
+  if (!bytes.starts_with(magic)) throw DataError(file + ": is not a .npy file, which begins with \\x93NUMPY");
+  const auto too_short = [&] {
+    return DataError(file + ": ends after " + std::to_string(bytes.size()) +
+                     " bytes, inside the .npy header; get the file again");
+  };
+  if (bytes.size() < version_1_prefix) throw too_short();
+  const size_t major = byte(6), minor = byte(7);
+  if (major < 1 || major > 3 || minor != 0) {
+    throw DataError(file + ": is a .npy file of version " + std::to_string(major) + "." +
+                    std::to_string(minor) + "; known are 1.0, 2.0 and 3.0");
+  }
+  const size_t prefix = major == 1 ? version_1_prefix : version_2_prefix;
+  if (bytes.size() < prefix) throw too_short();
+  size_t length = byte(8) | byte(9) << 8;
+  if (major > 1) length |= byte(10) << 16 | byte(11) << 24;
+  if (length > max_header_bytes) {
+    throw DataError(file + ": the .npy header has " + std::to_string(length) + " bytes; at most " +
+                    std::to_string(max_header_bytes) + " are allowed");
+  }
+  if (bytes.size() - prefix < length) throw too_short();
+  return bytes.substr(prefix, length);
+}
+
+std::string_view descr_of(const at::Tensor& tensor) {
+  for (const NpyDtype& known : dtypes) {
+    if (known.type == tensor.scalar_type()) return known.descr;
+  }
+  throw std::invalid_argument(std::string("write_npy: no .npy dtype for ") +
+                              c10::toString(tensor.scalar_type()) + "; known are " + dtype_names);
+}
+
+}  // namespace
+
+NpyArray parse_npy(std::string_view bytes, const std::string& file) {
+  const std::string_view text = header_in(bytes, file);
+  const Header header = HeaderParser(text, file).parse();
+  NpyArray array;
+  array.type = type_of(header.descr, file);
+  array.shape = header.shape;
+  if (header.fortran_order) {
+    throw DataError(file + ": is in Fortran order; save it in C order, with numpy.ascontiguousarray()");
+  }
+  array.values = bytes.substr(static_cast<size_t>(text.data() - bytes.data()) + text.size());
+  const uint64_t wanted = bytes_of(array, file);
+  if (array.values.size() != wanted) {
+    throw DataError(file + ": holds " + std::to_string(array.values.size()) + " bytes of values, but shape " +
+                    shape_of(array.shape) + " of " + header.descr + " takes " + std::to_string(wanted) +
+                    (array.values.size() < wanted ? "; it is truncated, get the file again" : ""));
+  }
+  return array;
+}
+
+void write_npy(WritableFile& out, const at::Tensor& tensor) {
+  constexpr size_t alignment = 64;
+  std::string header = "{'descr': '" + std::string(descr_of(tensor)) +
+                       "', 'fortran_order': False, 'shape': " + shape_of(tensor.sizes().vec()) + ", }";
+  // NumPy leaves room for the first size to grow to 21 digits.
+  constexpr size_t digits_to_grow = 21;
+  if (tensor.dim() > 0) header.append(digits_to_grow - std::to_string(tensor.size(0)).size(), ' ');
+  const size_t used = version_1_prefix + header.size() + 1;
+  header.append(alignment - used % alignment, ' ');  // a whole one where nothing is missing, as NumPy does
+  header += '\n';
+  std::string prefix = std::string(magic) + std::string("\1\0", 2);
+  prefix += static_cast<char>(header.size() & 0xff);
+  prefix += static_cast<char>(header.size() >> 8);
+  out.write(prefix.data(), prefix.size());
+  out.write(header.data(), header.size());
+  const at::Tensor values = tensor.detach().cpu().resolve_neg().contiguous();
+  if (values.nbytes() > 0) out.write(values.const_data_ptr(), values.nbytes());
+}
+
+}  // namespace dtk

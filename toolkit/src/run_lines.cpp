@@ -1,0 +1,45 @@
+#include "run_lines.h"
+
+#include <dtk/toolkit/sampling.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace dtk {
+
+std::vector<std::string> data_lines(const DataSource& data, const DataSplit& split) {
+  std::vector<std::string> lines = {"data: " + data.description()};
+  const DataRemarks remarks = data.remarks();
+  if (remarks.synthetic) lines.push_back("SYNTHETIC: the samples were made up by a program");
+  if (remarks.skipped > 0) {
+    lines.push_back(remarks.skipped == 1
+                        ? "skipped 1 corrupt file:"
+                        : "skipped " + std::to_string(remarks.skipped) + " corrupt files, among them:");
+    for (const std::string& reason : remarks.reasons) lines.push_back("  " + reason);
+  }
+  if (split.held_out) {
+    lines.push_back("validation: " + std::to_string(split.held_out->size()) + " samples are held out, " +
+                    std::to_string(split.training->size()) + " are trained on");
+  }
+  return lines;
+}
+
+std::string validation_line(int64_t step, double loss, int64_t samples, bool ema) {
+  char digits[32];
+  std::snprintf(digits, sizeof digits, "%.4f", loss);
+  return "validation at step " + std::to_string(step) + ": loss " + digits + " (" + std::to_string(samples) +
+         (ema ? " samples, EMA weights)" : " samples)");
+}
+
+std::string sample_command(const std::filesystem::path& checkpoint, const RunConfig& config,
+                           const std::filesystem::path& out) {
+  std::string classes;
+  for (int64_t label = 0; label < grid_classes(config); ++label) {
+    classes += (label > 0 ? "," : "") + std::to_string(label);
+  }
+  return "dit-sample --checkpoint " + checkpoint.string() + " --classes " + classes + " --per-class " +
+         std::to_string(config.sample.per_class) + (config.sample.ema ? "" : " --raw") + " --out " +
+         out.string();
+}
+
+}  // namespace dtk

@@ -1,0 +1,22 @@
+// Lines that a run says to its user.
+#pragma once
+#include <dtk/toolkit/config.h>
+#include <dtk/toolkit/data_source.h>
+#include <dtk/toolkit/held_out.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace dtk {
+
+/// What is trained on: the description, that it was made up, what was left out, what is held out.
+std::vector<std::string> data_lines(const DataSource& data, const DataSplit& split);
+
+std::string validation_line(int64_t step, double loss, int64_t samples, bool ema);
+
+/// The command that draws the grid of a run as it would have been.
+std::string sample_command(const std::filesystem::path& checkpoint, const RunConfig& config,
+                           const std::filesystem::path& out);
+
+}  // namespace dtk

@@ -1,0 +1,74 @@
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <dtk/policies/guards.h>
+#include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/module_path.h>
+#include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/loader.h>
+#include <dtk/toolkit/streams.h>
+#include <dtk/toolkit/validation.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace dtk {
+namespace {
+
+Batch read_batch(const DataSource& source, int64_t first, int64_t count) {
+  const policies::OwnerScope owner(policies::Category::data, "validation");
+  Batch batch;
+  batch.images = at::empty({count, source.channels(), source.height(), source.width()}, at::kFloat);
+  batch.labels = at::empty({count}, at::kLong);
+  const int64_t values_per_sample = source.channels() * source.height() * source.width();
+  for (int64_t i = 0; i < count; ++i) {
+    batch.labels.mutable_data_ptr<int64_t>()[i] =
+        source.read(first + i, batch.images.mutable_data_ptr<float>() + i * values_per_sample);
+  }
+  return batch;
+}
+
+}  // namespace
+
+Validation::Validation(const RunConfig& config, c10::Device device,
+                       std::shared_ptr<const DataSource> held_out)
+    : config_(config),
+      device_(device),
+      held_out_(std::move(held_out)),
+      objective_(make_objective(config.diffusion, config.model.learn_sigma, device)) {}
+
+std::optional<double> Validation::loss_sync(const models::Dit& model, policies::PolicySet& policies,
+                                            const std::function<bool()>& go_on) const {
+  const policies::PhaseScope phase("validate");
+  const at::NoGradGuard no_grad;
+  const policies::ModulePathScope path("validation");
+  const auto exchange = config_.train.validate_ema ? policies.sampling_weights() : nullptr;
+  if (config_.train.validate_ema && exchange == nullptr) {
+    throw ConfigError(
+        "train.validate_ema = true, but this run has no EMA weights, as its policies say; set "
+        "train.validate_ema = "
+        "false");
+  }
+  const auto scope = policies.forward_scope();  // after the exchange: casts are of the new weights
+  at::Generator noise = policies::make_generator(device_, stream_seed(config_.train.seed, "validate"));
+  const Denoiser denoiser = [&](at::Tensor x, at::Tensor t, at::Tensor y) {
+    return model.forward(std::move(x), std::move(t), std::move(y), /*training=*/false);
+  };
+  at::Tensor sum = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device_));
+  const int64_t micro_batch = config_.data.batch / config_.train.accumulate;
+  for (int64_t first = 0; first < samples(); first += micro_batch) {
+    if (go_on && !go_on()) return std::nullopt;
+    const int64_t count = std::min(micro_batch, samples() - first);
+    Batch batch = read_batch(*held_out_, first, count);
+    const at::Tensor loss =
+        objective_->loss(denoiser, batch.images.to(device_), batch.labels.to(device_), noise);
+    sum.add_(loss, static_cast<double>(count));
+  }
+  const double loss = sum.item<double>() / static_cast<double>(samples());
+  if (std::isfinite(loss)) return loss;
+  throw Error(ExitCode::failure,
+              "the validation loss is infinite or NaN, and its samples are finite; train in fp32 "
+              "(policies.precision.enabled = false) or with a lower optimizer.lr");
+}
+
+}  // namespace dtk

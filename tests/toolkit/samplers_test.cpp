@@ -22,6 +22,14 @@ DrawNoise noise_of(const at::Generator& generator, const at::Tensor& like) {
   return [generator, like] { return at::randn(like.sizes(), generator, like.options()); };
 }
 
+SampleOptions steps_of(const std::string& sampler, int64_t steps, double eta = 0) {
+  SampleOptions options;
+  options.sampler = sampler;
+  options.steps = steps;
+  options.eta = eta;
+  return options;
+}
+
 at::Tensor draw(const DiffusionOptions& diffusion, const SampleOptions& options, const Denoiser& model,
                 at::Tensor x, const DrawNoise& noise = no_noise, bool learn_sigma = false) {
   const auto sampler = make_sampler(diffusion, options, learn_sigma, at::kCPU);
@@ -30,7 +38,7 @@ at::Tensor draw(const DiffusionOptions& diffusion, const SampleOptions& options,
 }
 
 at::Tensor flow(const std::string& sampler, int64_t steps, const Denoiser& model, const at::Tensor& noise) {
-  return draw({}, {.sampler = sampler, .steps = steps}, model, noise);
+  return draw({}, steps_of(sampler, steps), model, noise);
 }
 
 /// What a model of images N(0, deviation²) outputs at its best; with deviation 0 all images are `image`.
@@ -110,8 +118,7 @@ TEST_CASE("ddpm and ddim come to the image of a model that knows one, from any n
     for (const std::string betas : {"linear", "cosine"}) {
       const DiffusionOptions diffusion = {.objective = objective, .betas = betas};
       for (const SampleOptions& options :
-           {SampleOptions{.sampler = "ddpm", .steps = 20}, SampleOptions{.sampler = "ddim", .steps = 20},
-            SampleOptions{.sampler = "ddim", .steps = 20, .eta = 1.0}}) {
+           {steps_of("ddpm", 20), steps_of("ddim", 20), steps_of("ddim", 20, 1.0)}) {
         INFO(objective << ", " << betas << ", " << options.sampler << ", " << options.eta);
         BestModel model(diffusion, image, 0.0);
         const at::Tensor x = draw(diffusion, options, std::ref(model), noise,
@@ -127,7 +134,7 @@ TEST_CASE("the model is given the original steps, from the last to the first") {
   for (const std::string respacing : {"", "10,15,20", "ddim50"}) {
     INFO(respacing);
     const DiffusionOptions diffusion = {.objective = "v"};
-    SampleOptions options = {.sampler = "ddim", .steps = 30};
+    SampleOptions options = steps_of("ddim", 30);
     if (!respacing.empty()) options.respacing = respacing;
     BestModel model(diffusion, at::zeros({1, 1, 2, 2}), 1.0);
     draw(diffusion, options, std::ref(model), noise);
@@ -140,8 +147,7 @@ TEST_CASE("ddpm and ddim draw the deviation of the images that the model knows")
   const at::Tensor noise = at::randn({20000, 1, 1, 1}, policies::make_generator(at::kCPU, 8));
   const DiffusionOptions diffusion = {.objective = "epsilon"};
   for (const SampleOptions& options :
-       {SampleOptions{.sampler = "ddpm", .steps = 1000}, SampleOptions{.sampler = "ddim", .steps = 1000},
-        SampleOptions{.sampler = "ddim", .steps = 1000, .eta = 1.0}}) {
+       {steps_of("ddpm", 1000), steps_of("ddim", 1000), steps_of("ddim", 1000, 1.0)}) {
     INFO(options.sampler << ", " << options.eta);
     BestModel model(diffusion, at::zeros({1, 1, 1, 1}), 0.5);
     const at::Tensor x = draw(diffusion, options, std::ref(model), noise,
@@ -159,7 +165,7 @@ TEST_CASE("a learned variance decides how much noise ddpm adds") {
     const auto model = [&](const at::Tensor& x, const at::Tensor&, const at::Tensor&) {
       return at::cat({at::zeros_like(x), at::full_like(x, says)}, 1);
     };
-    const auto sampler = make_sampler(diffusion, {.sampler = "ddpm", .steps = 2}, true, at::kCPU);
+    const auto sampler = make_sampler(diffusion, steps_of("ddpm", 2), true, at::kCPU);
     const at::Tensor x = sampler->step(0, model, at::zeros_like(noise), {}, [&] { return noise; });
     return x.std().item<double>();
   };
@@ -176,7 +182,7 @@ TEST_CASE("clip_x0 limits what a step rests on") {
     return at::full_like(x, 3.0);
   };
   for (const std::string sampler : {"ddpm", "ddim"}) {
-    SampleOptions options = {.sampler = sampler, .steps = 5};
+    SampleOptions options = steps_of(sampler, 5);
     const auto drawn = [&] {
       return draw(diffusion, options, far, noise, noise_of(policies::make_generator(at::kCPU, 2), noise));
     };
@@ -187,9 +193,9 @@ TEST_CASE("clip_x0 limits what a step rests on") {
 }
 
 TEST_CASE("names and steps that no sampler has") {
-  CHECK_THROWS_WITH(make_sampler({}, {.sampler = "rk4"}, false, at::kCPU), "\"rk4\" is no sample.sampler");
-  CHECK_THROWS_WITH(make_sampler({.objective = "v"}, {.sampler = "ddim", .steps = 2000}, false, at::kCPU),
+  CHECK_THROWS_WITH(make_sampler({}, steps_of("rk4", 25), false, at::kCPU), "\"rk4\" is no sample.sampler");
+  CHECK_THROWS_WITH(make_sampler({.objective = "v"}, steps_of("ddim", 2000), false, at::kCPU),
                     "the diffusion has 1000 steps, fewer than the 2000 asked of it");
-  CHECK_THROWS_WITH(make_sampler({}, {.sampler = "ddim"}, false, at::kCPU),
+  CHECK_THROWS_WITH(make_sampler({}, steps_of("ddim", 25), false, at::kCPU),
                     "a Gaussian diffusion predicts no velocity");
 }

@@ -45,9 +45,18 @@ const Case cases[] = {{"rectified_flow", "euler", 0, false, false},
                       {"v", "ddim", 0.5, false, true},
                       {"x0", "ddpm", 0, false, true}};
 
+SampleOptions steps_of(const std::string& sampler, int64_t steps) {
+  SampleOptions options;
+  options.sampler = sampler;
+  options.steps = steps;
+  return options;
+}
+
 at::Tensor drawn(const Case& one, int64_t batch, double guidance = 2.0, int64_t seed = 5, int64_t steps = 6) {
-  const SampleOptions options = {
-      .sampler = one.sampler, .steps = steps, .eta = one.eta, .guidance = guidance, .seed = seed};
+  SampleOptions options = steps_of(one.sampler, steps);
+  options.eta = one.eta;
+  options.guidance = guidance;
+  options.seed = seed;
   return sample(model_of(one.learn_sigma), {.objective = one.objective}, options, labels, batch);
 }
 
@@ -94,7 +103,7 @@ TEST_CASE("the noise of one step is held at a time") {
   const std::vector<int64_t> many(64, 1);
   const auto peak = [&](int64_t steps) {
     policies::cpu_accounts().reset_phases("sample");
-    const SampleOptions options = {.sampler = "ddpm", .steps = steps};
+    const SampleOptions options = steps_of("ddpm", steps);
     sample(dit, {.objective = "epsilon"}, options, many, 64);
     return policies::highest(policies::cpu_accounts().phases()).peak.bytes;
   };
@@ -104,7 +113,7 @@ TEST_CASE("the noise of one step is held at a time") {
 }
 
 TEST_CASE("drawing gives up between two steps") {
-  const SampleOptions options = {.sampler = "ddpm", .steps = 6};
+  const SampleOptions options = steps_of("ddpm", 6);
   std::vector<int64_t> done;
   const at::Tensor x =
       sample(model_of(false), {.objective = "v"}, options, labels, 3, [&](int64_t steps_done, int64_t steps) {

@@ -61,6 +61,15 @@ class ReportPage(ProgramTest):
         self.assertEqual(self.figure(page, "speed"), speeds[len(speeds) // 2])
         self.assertEqual(self.figure(page, "peak"), last_peak(self.folder))
 
+    def test_has_the_validation_loss_where_samples_are_held_out(self):
+        self.assert_done(self.train(data__validation=16, train__validate_every=5))
+        page = self.read()
+        losses = [line["loss"] for line in self.log() if line["event"] == "validate"]
+        self.assertEqual(len(losses), STEPS // 5)
+        self.assertEqual(self.figure(page, "validation"), losses[-1])
+        (dots,) = with_class(self.chart(page, "loss"), "path", "dots")
+        self.assertEqual((int(dots.get("data-points")), dots.get("d").count("M")), (len(losses), len(losses)))
+
     def test_draws_each_logged_value_at_its_place(self):
         self.copy_finished_run()
         page = self.read()

@@ -99,6 +99,14 @@ class TensorBoard(ProgramTest):
         self.assertEqual(list(self.steps()), [5, 10, 12, 16, 20])
         self.assert_curves_are_the_log(self.read()["scalars"], TAGS)
 
+    def test_validation_has_a_curve(self):
+        self.assert_done(self.train(data__validation=16, train__validate_every=5))
+        logged = [(line["step"], line["loss"]) for line in self.log() if line["event"] == "validate"]
+        seen = [(step, value) for step, value, _ in self.read()["scalars"]["validation/loss"]]
+        self.assertEqual([step for step, _ in seen], [5, 10, 15, 20])
+        for (_, value), (_, expected) in zip(seen, logged, strict=True):
+            self.assertAlmostEqual(value, expected, delta=1e-6 * expected)
+
     def test_can_be_switched_off(self):
         self.assert_done(self.train(log__tensorboard="false"))
         self.assertFalse((self.folder / "run/tensorboard").exists())

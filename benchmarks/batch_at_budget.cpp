@@ -67,18 +67,9 @@ int main(int argc, char** argv) {
   options.add_options()("models", "published sizes",
                         cxxopts::value<std::vector<std::string>>()->default_value("DiT-S/2,DiT-S/4"))(
       "gb", "budgets, in 1e9 bytes", cxxopts::value<std::vector<int64_t>>()->default_value("1,2"))(
-      "verbose", "print each candidate")("help", "this text");
-  try {
-    const auto parsed = options.parse(argc, argv);
-    if (parsed.count("help") > 0) {
-      std::printf("%s", options.help().c_str());
-      return 0;
-    }
+      "verbose", "print each candidate");
+  return bench::main_of("batch-at-budget", options, argc, argv, [](const cxxopts::ParseResult& parsed) {
     run(parsed["models"].as<std::vector<std::string>>(), parsed["gb"].as<std::vector<int64_t>>(),
         parsed.count("verbose") > 0);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "batch-at-budget: %s\n", error.what());
-    return 1;
-  }
-  return 0;
+  });
 }

@@ -4,6 +4,9 @@
 #include <dtk/toolkit/synthetic_source.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cxxopts.hpp>
+#include <exception>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -54,6 +57,24 @@ inline policies::PolicyOptions options_of(const Combination& on, policies::Polic
   options.ema.device = on.ema ? "cpu" : "same";
   options.checkpoint.enabled = state(on.checkpoint);
   return options;
+}
+
+/// A benchmark's main(): parses, answers --help, and says what went wrong, exit code 1.
+template <class Run>
+int main_of(const char* name, cxxopts::Options& options, int argc, char** argv, const Run& run) {
+  options.add_options()("help", "this text");
+  try {
+    const auto parsed = options.parse(argc, argv);
+    if (parsed.count("help") > 0) {
+      std::printf("%s", options.help().c_str());
+    } else {
+      run(parsed);
+    }
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: %s\n", name, error.what());
+    return 1;
+  }
+  return 0;
 }
 
 /// Middle of the sorted values; of an even number the upper middle.

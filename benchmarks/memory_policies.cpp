@@ -252,19 +252,9 @@ int main(int argc, char** argv) {
       "steps", "timed steps of each combination", cxxopts::value<int64_t>()->default_value("5"))(
       "depth", "blocks; 0: the published number", cxxopts::value<int64_t>()->default_value("0"))(
       "bytes", "print bytes instead of MiB, and a digest of the gradients' bits")(
-      "device", "auto, cpu, cuda or cuda:i", cxxopts::value<std::string>()->default_value("auto"))(
-      "help", "this text");
-  try {
-    const auto parsed = options.parse(argc, argv);
-    if (parsed.count("help") > 0) {
-      std::printf("%s", options.help().c_str());
-      return 0;
-    }
+      "device", "auto, cpu, cuda or cuda:i", cxxopts::value<std::string>()->default_value("auto"));
+  return bench::main_of("memory-policies", options, argc, argv, [](const cxxopts::ParseResult& parsed) {
     run({parsed["model"].as<std::string>(), parsed["device"].as<std::string>(), parsed["batch"].as<int64_t>(),
          parsed["steps"].as<int64_t>(), parsed["depth"].as<int64_t>(), parsed.count("bytes") > 0});
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "memory-policies: %s\n", error.what());
-    return 1;
-  }
-  return 0;
+  });
 }

@@ -114,13 +114,8 @@ int main(int argc, char** argv) {
   cxxopts::Options options("policy-cost", "Step time with and without the ledger and each policy, in turns");
   options.add_options()("model", "published size", cxxopts::value<std::string>()->default_value("DiT-S/4"))(
       "batch", "samples of a step", cxxopts::value<int64_t>()->default_value("16"))(
-      "pairs", "of steps", cxxopts::value<int64_t>()->default_value("21"))("help", "this text");
-  try {
-    const auto parsed = options.parse(argc, argv);
-    if (parsed.count("help") > 0) {
-      std::printf("%s", options.help().c_str());
-      return 0;
-    }
+      "pairs", "of steps", cxxopts::value<int64_t>()->default_value("21"));
+  return bench::main_of("policy-cost", options, argc, argv, [](const cxxopts::ParseResult& parsed) {
     const policies::SavedTensorEngineGuard engine;
     const RunConfig config = bench::latent_config(parsed["model"].as<std::string>(),
                                                   parsed["batch"].as<int64_t>(), at::get_num_threads());
@@ -130,9 +125,5 @@ int main(int argc, char** argv) {
     std::printf("| | with, ms | without, ms | ratio, median | middle half |\n|---|---:|---:|---:|---:|\n");
     compare_steps(config, parsed["pairs"].as<int64_t>());
     compare_hooks();
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "policy-cost: %s\n", error.what());
-    return 1;
-  }
-  return 0;
+  });
 }

@@ -101,18 +101,7 @@ int main(int argc, char** argv) {
       "batch", "samples of a step", cxxopts::value<int64_t>()->default_value("1"))(
       "device", "cpu | cuda", cxxopts::value<std::string>()->default_value("cpu"))(
       "bf16", "under bf16 autocast", cxxopts::value<bool>()->default_value("false"))(
-      "reference", "file for weights and one output", cxxopts::value<std::string>()->default_value(""))(
-      "help", "this text");
-  try {
-    const auto parsed = options.parse(argc, argv);
-    if (parsed.count("help") > 0) {
-      std::printf("%s", options.help().c_str());
-      return 0;
-    }
-    run(parsed);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "step-time: %s\n", error.what());
-    return 1;
-  }
-  return 0;
+      "reference", "file for weights and one output", cxxopts::value<std::string>()->default_value(""));
+  return bench::main_of("step-time", options, argc, argv,
+                        [](const cxxopts::ParseResult& parsed) { run(parsed); });
 }

@@ -64,9 +64,7 @@ std::string bar_line(const std::string& text, double fraction, size_t columns) {
 constexpr char kAllocatorRefusal[] = "DefaultCPUAllocator: ";
 
 int fail_with_torch_error(const char* name, const char* when_out_of_memory, const c10::Error& error) {
-  // Only the first line: the rest lists operators and call stacks of LibTorch.
-  const std::string text = error.what_without_backtrace();
-  const std::string line = text.substr(0, text.find('\n'));
+  const std::string line = first_line(error.what_without_backtrace());
   const size_t refusal = line.find(kAllocatorRefusal);
   if (refusal == std::string::npos) return fail(name, ExitCode::failure, line);
   return fail(name, ExitCode::memory,

@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "little_endian.h"
+
 namespace dtk {
 namespace {
 
@@ -22,11 +24,6 @@ void put_varint(std::string& out, uint64_t value) {
   out += static_cast<char>(value);
 }
 
-template <class Unsigned>
-void put_little_endian(std::string& out, Unsigned value) {
-  for (size_t i = 0; i < sizeof value; ++i) out += static_cast<char>(value >> (8 * i));
-}
-
 void put_tag(std::string& out, uint64_t field, Wire wire) {
   put_varint(out, field << 3 | static_cast<uint64_t>(wire));
 }
@@ -38,12 +35,12 @@ void put_integer(std::string& out, uint64_t field, int64_t value) {
 
 void put_double(std::string& out, uint64_t field, double value) {
   put_tag(out, field, Wire::fixed64);
-  put_little_endian(out, std::bit_cast<uint64_t>(value));
+  append_little_endian(out, std::bit_cast<uint64_t>(value), sizeof value);
 }
 
 void put_float(std::string& out, uint64_t field, float value) {
   put_tag(out, field, Wire::fixed32);
-  put_little_endian(out, std::bit_cast<uint32_t>(value));
+  append_little_endian(out, std::bit_cast<uint32_t>(value), sizeof value);
 }
 
 void put_bytes(std::string& out, uint64_t field, std::string_view value) {
@@ -97,10 +94,10 @@ uint32_t masked(uint32_t crc) {
 
 std::string record(std::string_view data) {
   std::string text;
-  put_little_endian(text, static_cast<uint64_t>(data.size()));
-  put_little_endian(text, masked(crc32c(text)));
+  append_little_endian(text, data.size(), 8);
+  append_little_endian(text, masked(crc32c(text)), 4);
   text += data;
-  put_little_endian(text, masked(crc32c(data)));
+  append_little_endian(text, masked(crc32c(data)), 4);
   return text;
 }
 

@@ -38,11 +38,8 @@ ExportedWeights weights_to_export(FileSystem& files, const ExportArguments& argu
 
 void write_export(FileSystem& files, const ExportArguments& arguments,
                   const std::vector<NamedTensor>& tensors) {
+  check_out_folder(files, arguments.out);
   const std::filesystem::path out = arguments.out;
-  if (const auto folder = out.parent_path(); !folder.empty() && !files.exists(folder)) {
-    throw ConfigError("--out " + arguments.out + ": the folder " + folder.string() +
-                      " does not exist; create it");
-  }
   write_file_atomically(files, out, [&](WritableFile& file) {
     if (out.extension() == ".pt") {
       write_torch_file(file, tensors);

@@ -53,7 +53,7 @@ void check_grid(const at::Tensor& samples, int64_t columns, int64_t padding, int
   if (samples.dim() != 4 || samples.numel() == 0) {
     throw std::invalid_argument("image grid: expected samples (N, C, H, W) with at least one value");
   }
-  if (samples.size(1) != 1 && samples.size(1) != 3) {
+  if (!are_images(samples.size(1))) {
     throw DataError("image grid: samples have " + std::to_string(samples.size(1)) +
                     " channels; allowed: 1 (grey) or 3 (RGB); decode latents to images first");
   }

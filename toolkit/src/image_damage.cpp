@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <functional>
 
+#include "little_endian.h"
+
 namespace dtk {
 namespace {
 
@@ -18,12 +20,6 @@ uint64_t byte(std::string_view bytes, size_t at) {
 uint64_t big_endian(std::string_view bytes, size_t at, size_t count) {
   uint64_t value = 0;
   for (size_t i = 0; i < count; ++i) value = value << 8 | byte(bytes, at + i);
-  return value;
-}
-
-uint64_t little_endian(std::string_view bytes, size_t at, size_t count) {
-  uint64_t value = 0;
-  for (size_t i = 0; i < count; ++i) value |= byte(bytes, at + i) << (8 * i);
   return value;
 }
 
@@ -82,13 +78,13 @@ bool is_jpeg(std::string_view encoded) {
 std::string bmp_damage(std::string_view bmp) {
   constexpr size_t headers = 54;
   if (bmp.size() < headers) return "it ends too early";
-  const auto width = static_cast<int32_t>(little_endian(bmp, 18, 4));
-  const auto height = static_cast<int32_t>(little_endian(bmp, 22, 4));
-  const uint64_t info_bytes = little_endian(bmp, 14, 4), bits = little_endian(bmp, 28, 2);
+  const auto width = static_cast<int32_t>(little_endian<4>(bmp.data() + 18));
+  const auto height = static_cast<int32_t>(little_endian<4>(bmp.data() + 22));
+  const uint64_t info_bytes = little_endian<4>(bmp.data() + 14), bits = little_endian<2>(bmp.data() + 28);
   if (info_bytes < 40 || width <= 0) return "";  // the decoder's business
   const uint64_t row_bytes = (static_cast<uint64_t>(width) * bits + 31) / 32 * 4;
   const uint64_t rows = static_cast<uint64_t>(std::abs(static_cast<int64_t>(height)));
-  const uint64_t start = little_endian(bmp, 10, 4);
+  const uint64_t start = little_endian<4>(bmp.data() + 10);
   return start + row_bytes * rows > bmp.size() ? "it ends too early" : "";
 }
 

@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "safetensors_header.h"
+#include "torch_types.h"
 
 namespace dtk {
 namespace {
@@ -35,31 +36,6 @@ std::string shape_in_brackets(const std::vector<int64_t>& shape) {
   return "(" + text + ")";
 }
 
-std::string dtype_name(c10::ScalarType type) {
-  switch (type) {
-    case c10::ScalarType::Double:
-      return "float64";
-    case c10::ScalarType::Float:
-      return "float32";
-    case c10::ScalarType::Half:
-      return "float16";
-    case c10::ScalarType::BFloat16:
-      return "bfloat16";
-    case c10::ScalarType::Long:
-      return "int64";
-    case c10::ScalarType::Int:
-      return "int32";
-    case c10::ScalarType::Short:
-      return "int16";
-    case c10::ScalarType::Char:
-      return "int8";
-    case c10::ScalarType::Byte:
-      return "uint8";
-    default:
-      return "bool";
-  }
-}
-
 Stored stored_npy(const MappedFile& file, const fs::path& path) {
   NpyArray array = parse_npy(file.bytes(), path.string());
   return {array.type, std::move(array.shape), array.values.data()};
@@ -75,9 +51,8 @@ struct Safetensors {
     if (bytes.size() < safetensors_length_bytes) {
       fail(path, std::to_string(bytes.size()) + " bytes are too few for a safetensors file");
     }
-    const auto* length = reinterpret_cast<const unsigned char*>(bytes.data());
     const size_t start =
-        safetensors_length_bytes + safetensors_header_bytes(length, bytes.size(), path.string());
+        safetensors_length_bytes + safetensors_header_bytes(bytes.data(), bytes.size(), path.string());
     header =
         parse_safetensors_header(bytes.substr(safetensors_length_bytes, start - safetensors_length_bytes),
                                  bytes.size() - start, path.string());

@@ -8,6 +8,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "little_endian.h"
 #include "strict_json.h"
 
 namespace dtk {
@@ -206,8 +207,8 @@ std::string_view header_in(std::string_view bytes, const std::string& file) {
   }
   const size_t prefix = major == 1 ? version_1_prefix : version_2_prefix;
   if (bytes.size() < prefix) throw too_short();
-  size_t length = byte(8) | byte(9) << 8;
-  if (major > 1) length |= byte(10) << 16 | byte(11) << 24;
+  const char* const at = bytes.data() + 8;
+  const size_t length = major == 1 ? little_endian<2>(at) : little_endian<4>(at);
   if (length > max_header_bytes) {
     throw DataError(file + ": the .npy header has " + std::to_string(length) + " bytes; at most " +
                     std::to_string(max_header_bytes) + " are allowed");
@@ -256,8 +257,7 @@ void write_npy(WritableFile& out, const at::Tensor& tensor) {
   header.append(alignment - used % alignment, ' ');  // a whole one where nothing is missing, as NumPy does
   header += '\n';
   std::string prefix = std::string(magic) + std::string("\1\0", 2);
-  prefix += static_cast<char>(header.size() & 0xff);
-  prefix += static_cast<char>(header.size() >> 8);
+  append_little_endian(prefix, header.size(), 2);
   out.write(prefix.data(), prefix.size());
   out.write(header.data(), header.size());
   const at::Tensor values = tensor.detach().cpu().resolve_neg().contiguous();

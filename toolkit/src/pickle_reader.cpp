@@ -5,9 +5,9 @@
 #include <unordered_map>
 #include <utility>
 
+#include "little_endian.h"
 #include "pickle_ops.h"
 #include "strict_json.h"
-#include "zip_layout.h"
 
 namespace dtk {
 namespace {

@@ -1,5 +1,6 @@
 #include <c10/util/Exception.h>
 #include <dtk/policies/memory_ledger.h>
+#include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/policy_savings.h>
 #include <dtk/toolkit/trial_step.h>
 
@@ -21,11 +22,6 @@ policies::PolicyOptions without(policies::PolicyOptions options, const std::stri
     if (name == policy) one.enabled = policies::Enabled::off;
   });
   return options;
-}
-
-// The first line: the rest lists LibTorch's call stack.
-std::string first_line(const std::string& text) {
-  return text.substr(0, text.find('\n'));
 }
 
 class Trials {

@@ -7,6 +7,7 @@
 #include <dtk/toolkit/device.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/held_out.h>
+#include <dtk/toolkit/image.h>
 #include <dtk/toolkit/memory_meters.h>
 #include <dtk/toolkit/policy_places.h>
 #include <dtk/toolkit/precision_choice.h>
@@ -256,8 +257,7 @@ class Run {
     try {
       sample_grid(result);
     } catch (const c10::OutOfMemoryError& error) {
-      const std::string text = error.what_without_backtrace();
-      result.out_of_memory = text.substr(0, text.find('\n'));
+      result.out_of_memory = first_line(error.what_without_backtrace());
       result.next_step =
           "the training is complete and saved, its samples were not made; lower "
           "sample.per_class, raise memory.budget if it is set, or make fewer at a time with " +
@@ -281,9 +281,8 @@ class Run {
     const at::Tensor samples = draw();
     if (samples.defined()) keep(samples);
   } catch (const c10::OutOfMemoryError& error) {
-    const std::string text = error.what_without_backtrace();
     throw Error(ExitCode::memory,
-                text.substr(0, text.find('\n')) + "; the samples of step " +
+                first_line(error.what_without_backtrace()) + "; the samples of step " +
                     std::to_string(trainer_.steps()) + " do not fit beside the training; last checkpoint: " +
                     (last_checkpoint_.empty() ? "none" : last_checkpoint_.string()) +
                     "; lower sample.per_class or sample.classes, raise memory.budget if it is set, or set "
@@ -305,7 +304,7 @@ class Run {
   std::filesystem::path keep(const at::Tensor& samples) {
     const PhaseScope phase("sample");
     const std::filesystem::path path = record_->samples(trainer_.steps(), samples);
-    if (config_.model.channels != 1 && config_.model.channels != 3) {
+    if (!are_images(config_.model.channels)) {
       world_.observer.message("samples of " + std::to_string(config_.model.channels) +
                               " channels are latents, not images: written to " + path.string());
     }

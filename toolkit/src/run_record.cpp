@@ -28,10 +28,6 @@ std::string step_name(int64_t step) {
   return text;
 }
 
-bool are_images(const RunConfig& config) {
-  return config.model.channels == 1 || config.model.channels == 3;
-}
-
 RunHistory history_of(FileSystem& files, const std::filesystem::path& log) {
   return files.exists(log) ? RunHistory(files.read(log)) : RunHistory();
 }
@@ -133,7 +129,8 @@ void RunRecord::checkpoint(int64_t step, const std::filesystem::path& path,
 }
 
 std::filesystem::path RunRecord::samples_path(int64_t step) const {
-  return folder_ / "samples" / (step_name(step) + (are_images(config_) ? ".png" : ".safetensors"));
+  return folder_ / "samples" /
+         (step_name(step) + (are_images(config_.model.channels) ? ".png" : ".safetensors"));
 }
 
 void RunRecord::prepare_samples() {
@@ -143,7 +140,7 @@ void RunRecord::prepare_samples() {
 
 std::filesystem::path RunRecord::samples(int64_t step, const at::Tensor& samples) {
   const std::filesystem::path path = samples_path(step);
-  if (are_images(config_)) {
+  if (are_images(config_.model.channels)) {
     const Image image = image_grid(samples, config_.sample.per_class, /*padding=*/2, /*scale=*/2);
     const std::string png = encode_png(image);
     write_file_atomically(files_, path, png);
@@ -151,8 +148,7 @@ std::filesystem::path RunRecord::samples(int64_t step, const at::Tensor& samples
       events_->image(step, clock_.unix_seconds(), "samples", image.height, image.width, image.channels, png);
     }
   } else {
-    const at::Tensor labels =
-        at::arange(grid_classes(config_), at::kLong).repeat_interleave(config_.sample.per_class);
+    const at::Tensor labels = at::tensor(grid_labels(config_), at::kLong);
     write_file_atomically(files_, path, [&](WritableFile& file) {
       write_safetensors(file, {{"samples", samples}, {"labels", labels}});
     });
@@ -209,7 +205,7 @@ void RunRecord::add_samples(RunReport& report) const {
     if (files_.exists(samples_path(samples.step))) there.push_back(samples.step);
   }
   if (there.empty()) return;
-  if (!are_images(config_)) {
+  if (!are_images(config_.model.channels)) {
     report.samples_note = "The samples are latents of " + std::to_string(config_.model.channels) +
                           " channels, not images: " + std::to_string(there.size()) +
                           (there.size() == 1 ? " file" : " files") + " in " + (folder_ / "samples").string();

@@ -115,7 +115,7 @@ Located read_header(const ReadRange& read, uint64_t file_bytes, const std::strin
     throw FileError(file + ": " + std::to_string(file_bytes) +
                     " bytes are too few for a safetensors file, which begins with 8 bytes of header length");
   }
-  unsigned char length[safetensors_length_bytes];
+  char length[safetensors_length_bytes];
   read(0, length, sizeof length);
   std::string json(safetensors_header_bytes(length, file_bytes, file), '\0');
   read(safetensors_length_bytes, json.data(), json.size());

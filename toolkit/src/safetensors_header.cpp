@@ -7,6 +7,7 @@
 #include <set>
 #include <tuple>
 
+#include "little_endian.h"
 #include "strict_json.h"
 
 namespace dtk {
@@ -154,9 +155,8 @@ void check_coverage(const std::vector<TensorEntry>& tensors, uint64_t data_bytes
 
 }  // namespace
 
-uint64_t safetensors_header_bytes(const unsigned char* length, uint64_t file_bytes, const std::string& file) {
-  uint64_t header_bytes = 0;
-  for (uint64_t i = 0; i < safetensors_length_bytes; ++i) header_bytes |= uint64_t{length[i]} << (8 * i);
+uint64_t safetensors_header_bytes(const char* length, uint64_t file_bytes, const std::string& file) {
+  const uint64_t header_bytes = little_endian<safetensors_length_bytes>(length);
   if (header_bytes > safetensors_max_header_bytes) {
     throw FileError(file + ": the header length is " + std::to_string(header_bytes) + " bytes; at most " +
                     std::to_string(safetensors_max_header_bytes) +

@@ -50,7 +50,7 @@ struct SafetensorsHeader {
 
 /// Length of the header of a file of `file_bytes` bytes from its first 8 bytes. Throws FileError naming
 /// `file`.
-uint64_t safetensors_header_bytes(const unsigned char* length, uint64_t file_bytes, const std::string& file);
+uint64_t safetensors_header_bytes(const char* length, uint64_t file_bytes, const std::string& file);
 
 /// Parses and checks a header that is followed by `data_bytes` bytes. Throws FileError naming `file`.
 SafetensorsHeader parse_safetensors_header(std::string_view json, uint64_t data_bytes,

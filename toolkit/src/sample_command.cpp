@@ -171,14 +171,16 @@ std::vector<int64_t> sample_labels(const RunConfig& config, const SampleArgument
   return labels;
 }
 
+void check_out_folder(FileSystem& files, const std::string& out) {
+  const std::filesystem::path folder = std::filesystem::path(out).parent_path();
+  if (folder.empty() || files.exists(folder)) return;
+  throw ConfigError("--out " + out + ": the folder " + folder.string() + " does not exist; create it");
+}
+
 void check_out(FileSystem& files, const SampleArguments& arguments, const RunConfig& config) {
-  const std::filesystem::path folder = std::filesystem::path(arguments.out).parent_path();
-  if (!folder.empty() && !files.exists(folder)) {
-    throw ConfigError("--out " + arguments.out + ": the folder " + folder.string() +
-                      " does not exist; create it");
-  }
+  check_out_folder(files, arguments.out);
   const int64_t channels = config.model.channels;
-  if (ends_in(arguments.out, ".png") && channels != 1 && channels != 3) {
+  if (ends_in(arguments.out, ".png") && !are_images(channels)) {
     throw ConfigError("--out " + arguments.out + ": samples of " + std::to_string(channels) +
                       " channels are not images; write them with --out FILE.safetensors or --out FILE.npy");
   }

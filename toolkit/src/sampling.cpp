@@ -41,6 +41,14 @@ int64_t grid_classes(const RunConfig& config) {
   return config.sample.classes.value_or(std::min(most, config.model.classes));
 }
 
+std::vector<int64_t> grid_labels(const RunConfig& config) {
+  std::vector<int64_t> labels;
+  for (int64_t label = 0; label < grid_classes(config); ++label) {
+    labels.insert(labels.end(), static_cast<size_t>(config.sample.per_class), label);
+  }
+  return labels;
+}
+
 at::Tensor sample(const models::Dit& model, const DiffusionOptions& diffusion, const SampleOptions& options,
                   const std::vector<int64_t>& labels, int64_t batch, const GoOn& go_on) {
   at::NoGradGuard no_grad;

@@ -3,6 +3,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <array>
+#include <string>
 #include <string_view>
 
 namespace dtk {
@@ -27,5 +28,13 @@ inline constexpr std::array<TorchType, 10> torch_types = {{
 }};
 inline constexpr std::string_view torch_type_names =
     "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool";
+
+/// "float32"
+inline std::string dtype_name(c10::ScalarType type) {
+  for (const TorchType& known : torch_types) {
+    if (known.type == type) return std::string(known.dtype.substr(known.dtype.find('.') + 1));
+  }
+  return c10::toString(type);
+}
 
 }  // namespace dtk

@@ -3,9 +3,9 @@
 #include <set>
 #include <stdexcept>
 
+#include "little_endian.h"
 #include "strict_json.h"
 #include "torch_types.h"
-#include "zip_layout.h"
 #include "zip_writer.h"
 
 namespace dtk {

@@ -221,11 +221,7 @@ at::Tensor Trainer::sample_grid(const GoOn& go_on) {
   const PhaseScope phase_scope("sample");
   const auto exchange = config_.sample.ema ? policies_.sampling_weights() : nullptr;
   const auto policy_scope = policies_.forward_scope();  // after the exchange: casts are of the new weights
-  std::vector<int64_t> labels;
-  for (int64_t label = 0; label < grid_classes(config_); ++label) {
-    labels.insert(labels.end(), static_cast<size_t>(config_.sample.per_class), label);
-  }
-  return sample(model_, config_.diffusion, config_.sample, labels,
+  return sample(model_, config_.diffusion, config_.sample, grid_labels(config_),
                 config_.data.batch / config_.train.accumulate, go_on);
 }
 

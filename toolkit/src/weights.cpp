@@ -92,13 +92,6 @@ void refuse_damaged_torch_file(const Path& path) {
   }
 }
 
-std::string dtype_name(c10::ScalarType type) {
-  for (const TorchType& known : torch_types) {
-    if (known.type == type) return std::string(known.dtype.substr(known.dtype.find('.') + 1));
-  }
-  return c10::toString(type);
-}
-
 }  // namespace
 
 Weights open_weights(FileSystem& files, const WeightsRequest& request) {

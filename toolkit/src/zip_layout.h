@@ -2,7 +2,8 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <string>
+
+#include "little_endian.h"
 
 namespace dtk {
 
@@ -24,13 +25,6 @@ inline constexpr uint16_t zip_elsewhere_16 = 0xffff;
 inline constexpr uint32_t zip_elsewhere_32 = 0xffffffff;
 inline constexpr uint16_t zip64_extra_id = 1;
 
-/// The little-endian number in the `Bytes` bytes at `data`.
-template <size_t Bytes>
-uint64_t little_endian(const char* data) {
-  uint64_t value = 0;
-  for (size_t i = 0; i < Bytes; ++i) value |= uint64_t{static_cast<unsigned char>(data[i])} << (8 * i);
-  return value;
-}
 inline uint16_t zip_u16(const char* data) {
   return static_cast<uint16_t>(little_endian<2>(data));
 }
@@ -39,11 +33,6 @@ inline uint32_t zip_u32(const char* data) {
 }
 inline uint64_t zip_u64(const char* data) {
   return little_endian<8>(data);
-}
-
-/// Appends the lowest `bytes` bytes of `value`.
-inline void append_little_endian(std::string& text, uint64_t value, size_t bytes) {
-  for (size_t i = 0; i < bytes; ++i) text += static_cast<char>(value >> (8 * i) & 0xff);
 }
 
 }  // namespace dtk

@@ -37,4 +37,9 @@ struct FileError : Error {
   explicit FileError(const std::string& message) : Error(ExitCode::failure, message) {}
 };
 
+/// The first line of a message: the others of LibTorch's errors list operators and call stacks.
+inline std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
 }  // namespace dtk

@@ -42,6 +42,11 @@ ImageSize encoded_image_size(std::string_view encoded, const std::string& name);
 /// also for a file that ends too early or, if it is a PNG, has a wrong checksum.
 Image decode_image(std::string_view encoded, const std::string& name);
 
+/// Whether samples of so many channels are images; others are latents.
+constexpr bool are_images(int64_t channels) {
+  return channels == 1 || channels == 3;
+}
+
 /// Lays out `samples` (N, C, H, W), floats in [-1, 1] on any device, row by row in `columns` columns with
 /// `padding` white pixels around each; missing samples of the last row stay white. Each sample is enlarged
 /// `scale` times by repeating pixels. -1 .. 1 becomes 0 .. 255, rounded; values beyond take the nearest end.

@@ -34,6 +34,9 @@ SampleOptions sample_options(const RunConfig& config, const SampleArguments& arg
 /// not.
 std::vector<int64_t> sample_labels(const RunConfig& config, const SampleArguments& arguments);
 
+/// Throws ConfigError if the folder of --out does not exist.
+void check_out_folder(FileSystem& files, const std::string& out);
+
 /// Throws ConfigError if --out cannot be written or not hold this model's samples: better said before they
 /// are drawn.
 void check_out(FileSystem& files, const SampleArguments& arguments, const RunConfig& config);

@@ -15,6 +15,9 @@ using GoOn = std::function<bool(int64_t done, int64_t steps)>;
 /// Rows of a run's sample grid: sample.classes, or all of the model's classes up to 20.
 int64_t grid_classes(const RunConfig& config);
 
+/// The label of each sample of that grid: sample.per_class of each class, class by class.
+std::vector<int64_t> grid_labels(const RunConfig& config);
+
 /// Samples (N, C, S, S), fp32 on the CPU, one for each entry of `labels`, from a model trained as `diffusion`
 /// says, with sampler, steps, guidance and seed of `options`. Runs at most `batch` samples at a time
 /// (guidance doubles that inside), which does not change the result beyond rounding: noise is drawn on the

@@ -19,33 +19,17 @@
 #include "support/delayed_copy_engine.h"
 #include "support/error_text.h"
 #include "support/small_dit.h"
+#include "support/small_subject.h"
 
 using namespace dtk::policies;
 using dtk::models::Dit;
+using dtk::test::all_on;
 using dtk::test::DelayedCopyEngine;
 using dtk::test::error_text;
+using dtk::test::kPaths;
+using dtk::test::small_subject;
 
 namespace {
-
-PolicyOptions all_on() {
-  PolicyOptions options;
-  options.precision.enabled = options.attention.enabled = options.checkpoint.enabled = Enabled::on;
-  options.ema.enabled = Enabled::on;
-  options.ema.device = "same";
-  return options;
-}
-
-PolicyOptions all_off() {
-  PolicyOptions options;
-  PolicyOptions::tables(options, [](const char*, auto& one) { one.enabled = Enabled::off; });
-  return options;
-}
-
-const std::vector<std::string> kPaths = {"blocks.0", "blocks.1", "final_layer"};
-
-Subject small_subject() {
-  return {at::kCPU, {{"w", at::ones({2}).requires_grad_(true)}}, kPaths};
-}
 
 struct Thrown : std::runtime_error {
   Thrown() : std::runtime_error("thrown by the test") {}
@@ -154,7 +138,7 @@ TEST_CASE("policy set: reports come in the order of the options, also of what is
   const std::vector<std::string> order = {"precision", "attention", "ema", "checkpoint"};
   for (int on = 0; on < 16; ++on) {
     CAPTURE(on);
-    PolicyOptions options = all_off();
+    PolicyOptions options = PolicyOptions::all_off();
     const PolicyOptions chosen = all_on();
     if ((on & 1) != 0) options.precision = chosen.precision;
     if ((on & 2) != 0) options.attention = chosen.attention;
@@ -228,106 +212,6 @@ TEST_CASE("policy set: a seam that holds policies is refused and left as it was"
 }
 
 TEST_CASE(
-    "policy set: a training pass outside of the forward scope is refused where a policy would miss it") {
-  Seam seam;
-  PolicyOptions options = all_on();
-  const auto run = [&] { seam.run("blocks.0", [](Tensors&& in) { return std::move(in); }, {at::ones({2})}); };
-  SECTION("bf16 would not be on") {
-    PolicySet policies(options, small_subject(), seam);
-    CHECK(error_text<PolicyError>(run) ==
-          "the sub-tree blocks.0 runs outside of PolicySet::forward_scope(), where policies.precision has no "
-          "effect; hold the scope during the forward pass, or switch that policy off");
-    auto scope = policies.forward_scope();
-    CHECK_NOTHROW(run());
-    scope.reset();
-    CHECK_THROWS_AS(run(), PolicyError);
-    const at::NoGradGuard evaluation;
-    CHECK_NOTHROW(run());
-  }
-  SECTION("without a policy that needs it nothing is missed") {
-    options.precision.enabled = Enabled::off;
-    const PolicySet policies(options, small_subject(), seam);
-    CHECK_NOTHROW(run());
-  }
-}
-
-TEST_CASE("policy set: a policy that was asked for and met nothing in the forward pass is refused") {
-  Seam seam;
-  PolicyOptions options = all_off();
-  const bool in_scope = GENERATE(false, true);
-  CAPTURE(in_scope);
-  SECTION("precision: no scope") {
-    options.precision.enabled = Enabled::on;
-    PolicySet policies(options, small_subject(), seam);
-    if (in_scope) policies.forward_scope().reset();
-    if (in_scope) {
-      CHECK_NOTHROW(policies.before_step());
-      CHECK(policies.reports()[0].active);
-    } else {
-      CHECK(
-          error_text<PolicyError>([&] { policies.before_step(); }) ==
-          "policies.precision.enabled = true, but no forward pass ran within forward_scope(), so it has no "
-          "effect; hold the scope during the forward pass, or set policies.precision.enabled = \"default\"");
-      CHECK_FALSE(policies.reports()[0].active);
-    }
-  }
-  SECTION("checkpoint: no sub-tree, or one that keeps nothing") {
-    options.checkpoint.enabled = Enabled::on;
-    PolicySet policies(options, small_subject(), seam);
-    CHECK(policies.reports()[3].active);
-    auto scope = policies.forward_scope();
-    const at::Tensor x = at::ones({2}).requires_grad_(true);
-    if (in_scope) seam.run("blocks.0", [](Tensors&& in) { return Tensors{in[0] + 1}; }, {x});
-    const char* const text =
-        "policies.checkpoint.enabled = true, but no forward pass has run a chosen sub-tree that keeps "
-        "tensors "
-        "for backward, so it has no effect; run the sub-trees of blocks.0 and so on through the seam, name "
-        "others in policies.checkpoint.targets, or set policies.checkpoint.enabled = \"default\"";
-    CHECK(error_text<PolicyError>([&] { policies.before_step(); }) == text);
-    CHECK_FALSE(policies.reports()[3].active);
-    CHECK(policies.reports()[3].reason ==
-          "without effect: no forward pass has run a chosen sub-tree that keeps tensors for backward");
-    seam.run("blocks.0", [](Tensors&& in) { return Tensors{in[0].exp()}; }, {x});
-    CHECK_NOTHROW(policies.before_step());
-    CHECK(policies.reports()[3].active);
-  }
-}
-
-TEST_CASE("policy set: a sub-tree that the policies were not told of is refused") {
-  Seam seam, seam_without_paths;
-  PolicySet policies(all_on(), small_subject(), seam);
-  const auto scope = policies.forward_scope();
-  const SubtreeFn fn = [](Tensors&& in) { return std::move(in); };
-  CHECK(error_text<PolicyError>([&] { seam.run("block.1", fn, {at::ones({2})}); }) ==
-        "the sub-tree block.1 runs through the seam, but the policies were not told of it; add it to "
-        "Subject.paths (near: blocks.1, blocks.0, final_layer)");
-  const PolicySet none(all_off(), {at::kCPU, small_subject().parameters, {}}, seam_without_paths);
-  CHECK(error_text<PolicyError>([&] { seam_without_paths.run("stem", fn, {at::ones({2})}); }) ==
-        "the sub-tree stem runs through the seam, but the policies were not told of it; add it to "
-        "Subject.paths, which is empty");
-}
-
-TEST_CASE("policy set: an EMA that hears of no step is reported as without effect") {
-  Seam seam;
-  PolicyOptions options = all_off();
-  options.precision.enabled = Enabled::on;
-  options.ema = all_on().ema;
-  PolicySet policies(options, small_subject(), seam);
-  const auto ema = [&] { return policies.reports()[2]; };
-  policies.forward_scope().reset();
-  CHECK(ema().active);  // before the first step nothing is known
-  policies.forward_scope().reset();
-  CHECK_FALSE(ema().active);
-  CHECK(ema().reason ==
-        "without effect: the policies were told of no optimizer step; call step(optimizer), or before_step() "
-        "and after_step() around it");
-  CHECK(policies.reports()[0].active);
-  policies.before_step();
-  policies.after_step();
-  CHECK(ema().active);
-}
-
-TEST_CASE(
     "policy set: a sub-tree sees its path, in forward, when it is run again, and in what the seam did") {
   const SavedTensorEngineGuard engine;
   std::vector<std::string> within, outside;
@@ -358,7 +242,7 @@ TEST_CASE(
 
 TEST_CASE("policy set: an exchange within a forward pass's scope leaves no cast of the other weights") {
   const at::Tensor x = at::ones({1, 2}), w = at::ones({1, 2}).requires_grad_(true);
-  PolicyOptions options = all_off();
+  PolicyOptions options = PolicyOptions::all_off();
   options.precision.enabled = options.ema.enabled = Enabled::on;
   options.precision.fp32 = {};
   options.ema = {.enabled = Enabled::on, .decay = 0.5, .warmup = false, .device = "same"};

@@ -2,20 +2,11 @@
 #include <dtk/toolkit/config_io.h>
 
 #include "support/catch.h"
+#include "support/smallest_config.h"
 
 using dtk::RunConfig;
 using dtk::policies::Enabled;
-namespace {
-
-RunConfig smallest() {
-  RunConfig config;
-  config.train.steps = 1;
-  config.model.name = "DiT-S/4";
-  config.model.learn_sigma = false;  // the only value for rectified flow
-  return config;
-}
-
-}  // namespace
+using dtk::test::smallest;
 
 TEST_CASE("differences: every table, unset options too") {
   RunConfig a = smallest();

@@ -4,22 +4,16 @@
 #include <set>
 
 #include "support/catch.h"
+#include "support/smallest_config.h"
 
 using dtk::LoadedConfig;
 using dtk::parse_config;
 using dtk::print_config;
 using dtk::RunConfig;
 using dtk::policies::Enabled;
+using dtk::test::smallest;
 
 namespace {
-
-RunConfig smallest() {
-  RunConfig config;
-  config.train.steps = 1;
-  config.model.name = "DiT-S/4";
-  config.model.learn_sigma = false;  // the only value for rectified flow
-  return config;
-}
 
 /// Every field that the rules let be off its default together with the others, at values that only an exact
 /// text brings back.

@@ -12,6 +12,7 @@
 
 #include "support/catch.h"
 #include "support/error_text.h"
+#include "support/flow_batch.h"
 #include "support/memory_file_system.h"
 #include "support/trainer_state.h"
 
@@ -63,21 +64,10 @@ void step_of_one_pass(const RunConfig& config, Trainer& trainer, int step) {
                 {.seed = stream_seed(config.train.seed, "data"), .batch = 4, .drop_last = false});
   at::Generator noise = policies::make_generator(at::kCPU, stream_seed(config.train.seed, "noise"));
   for (int now = 0; now <= step; ++now) {
-    std::vector<at::Tensor> x, t, target, y;
+    test::FlowBatch parts;
     const int64_t end = loader.consumed() + loader.available(8);
-    while (loader.consumed() < end) {
-      const Batch batch = loader.next();
-      const auto& x0 = batch.images;
-      t.push_back(at::randn({x0.size(0)}, noise, x0.options()).sigmoid_());
-      const at::Tensor drawn = at::randn(x0.sizes(), noise, x0.options());
-      x.push_back(at::lerp(x0, drawn, t.back().view({-1, 1, 1, 1})));
-      target.push_back(drawn - x0);
-      y.push_back(batch.labels);
-    }
-    if (now < step) continue;
-    const at::Tensor v =
-        trainer.model().forward(at::cat(x), at::cat(t) * 1000, at::cat(y), /*training=*/true);
-    at::mse_loss(v, at::cat(target)).backward();
+    while (loader.consumed() < end) parts.add(loader.next(), noise);
+    if (now == step) parts.backward(trainer.model());
   }
 }
 

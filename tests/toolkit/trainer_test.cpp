@@ -13,6 +13,7 @@
 #include <string>
 
 #include "support/catch.h"
+#include "support/flow_batch.h"
 #include "support/replay.h"
 #include "support/tiny_run.h"
 #include "support/trainer_state.h"
@@ -56,26 +57,16 @@ namespace {
 
 // The first `micro_batches` that a run with accumulation draws, of its weights: one batch's gradient.
 struct BigBatch {
-  std::vector<at::Tensor> x, t, target, y;
+  test::FlowBatch parts;
   BigBatch(const RunConfig& config, int64_t micro_batches) {
     Loader loader(test::tiny_data(), {.seed = stream_seed(config.train.seed, "data"),
                                       .batch = config.data.batch / config.train.accumulate});
     at::Generator noise = policies::make_generator(at::kCPU, stream_seed(config.train.seed, "noise"));
-    for (int64_t i = 0; i < micro_batches; ++i) {
-      const Batch batch = loader.next();
-      const auto& x0 = batch.images;
-      t.push_back(at::randn({x0.size(0)}, noise, x0.options()).sigmoid_());
-      const at::Tensor drawn = at::randn(x0.sizes(), noise, x0.options());
-      x.push_back(at::lerp(x0, drawn, t.back().view({-1, 1, 1, 1})));
-      target.push_back(drawn - x0);
-      y.push_back(batch.labels);
-    }
+    for (int64_t i = 0; i < micro_batches; ++i) parts.add(loader.next(), noise);
   }
   // One step of `trainer` with the gradient of the mean over all samples.
   void step(Trainer& trainer) const {
-    const at::Tensor v =
-        trainer.model().forward(at::cat(x), at::cat(t) * 1000, at::cat(y), /*training=*/true);
-    at::mse_loss(v, at::cat(target)).backward();
+    parts.backward(trainer.model());
     trainer.optimizer().step(trainer.learning_rate());
     trainer.optimizer().release_gradients();
   }

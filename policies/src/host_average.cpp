@@ -3,6 +3,7 @@
 #include <ATen/ops/from_blob.h>
 #include <dtk/policies/host_average.h>
 #include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/rehearsal.h>
 
 #include <algorithm>
 #include <bit>
@@ -76,6 +77,7 @@ void HostAverage::blend(const Chunk& chunk, const void* contents, double weight)
 
 void HostAverage::exchange(size_t index) {
   const at::NoGradGuard no_grad;
+  const HostCopyScope copy;
   const Piece& piece = pieces_.at(index);
   const at::Tensor weights = slice(weights_[piece.tensor], piece);
   const at::Tensor averages = slice(averages_[piece.tensor], piece);

@@ -69,7 +69,8 @@ void HostAverage::post(double decay) {
 // On the ring's thread. LibTorch's lerp rounds every element alike wherever a slice begins or ends, so the
 // pieces give the bits of the whole tensor.
 void HostAverage::blend(const Chunk& chunk, const void* contents, double weight) {
-  const at::NoGradGuard no_grad;  // grad mode is each thread's own, and on in a new one
+  const at::ThreadLocalStateGuard as_on_training_thread(thread_state_);
+  const at::NoGradGuard no_grad;
   const Piece& piece = pieces_[chunk.index];
   const at::Tensor weights = at::from_blob(const_cast<void*>(contents), {piece.floats}, at::kFloat);
   slice(averages_[piece.tensor], piece).lerp_(weights, weight);

@@ -14,7 +14,8 @@ RunConfig shortened(RunConfig config) {
   config.train.steps = steps;
   config.train.seconds.reset();
   config.train.log_every = 1;
-  for (int64_t* every : {&config.train.checkpoint_every, &config.train.sample_every, &config.train.validate_every})
+  for (int64_t* every :
+       {&config.train.checkpoint_every, &config.train.sample_every, &config.train.validate_every})
     if (*every > 0) *every = kSteadySteps;
   config.train.init_from.clear();  // weights of a file take no more than drawn ones
   return config;
@@ -23,8 +24,9 @@ RunConfig shortened(RunConfig config) {
 int64_t samples_of_an_epoch(const RunConfig& config) {
   const int64_t whole = (1 + kSteadySteps) * config.data.batch;
   if (config.data.drop_last) return whole;
-  const int64_t rest =
-      config.data.samples ? (*config.data.samples - config.data.validation) % config.data.batch : config.data.batch - 1;
+  const int64_t rest = config.data.samples
+                           ? (*config.data.samples - config.data.validation) % config.data.batch
+                           : config.data.batch - 1;
   return whole + rest;
 }
 

@@ -36,8 +36,8 @@ bool flash_fits(const Tensor& q, const Tensor& k, const Tensor& v, const std::op
 }
 
 bool efficient_fits(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& mask) {
-  const bool known = q.scalar_type() == at::kFloat || q.scalar_type() == at::kHalf ||
-                     q.scalar_type() == at::kBFloat16;
+  const bool known =
+      q.scalar_type() == at::kFloat || q.scalar_type() == at::kHalf || q.scalar_type() == at::kBFloat16;
   const int64_t alignment = q.scalar_type() == at::kFloat ? 4 : 8;
   return at::globalContext().userEnabledMemEfficientSDP() && known && same_heads(q, k, v) &&
          q.size(-1) == k.size(-1) && q.size(-1) % alignment == 0 && v.size(-1) % alignment == 0 &&

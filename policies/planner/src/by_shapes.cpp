@@ -74,10 +74,10 @@ class MetaCall {
  private:
   at::Tensor to_meta(const at::Tensor& tensor) {
     if (!tensor.defined() || tensor.device().type() != device_.type()) return tensor;
-    at::Tensor meta =
-        at::detail::empty_strided_meta(tensor.sizes(), tensor.strides(), tensor.scalar_type());
+    at::Tensor meta = at::detail::empty_strided_meta(tensor.sizes(), tensor.strides(), tensor.scalar_type());
     // Decides on the type of results.
-    if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) meta.unsafeGetTensorImpl()->set_wrapped_number(true);
+    if (tensor.unsafeGetTensorImpl()->is_wrapped_number())
+      meta.unsafeGetTensorImpl()->set_wrapped_number(true);
     originals_[meta.unsafeGetTensorImpl()] = tensor;
     return meta;
   }

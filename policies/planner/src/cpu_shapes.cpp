@@ -48,7 +48,8 @@ Known treatment_of(const c10::OperatorHandle& op) {
   if (reads_values(name)) return {Treatment::refuse};
   if (const auto own = kernels->find(name); own != kernels->end()) return {Treatment::own, &own->second};
   if (makes_memory(name) || makes_views(op)) return {Treatment::run};
-  const bool kernel = op.hasKernelForDispatchKey(c10::DispatchKey::CPU);
+  // Composite for the dispatcher, but it moves values.
+  const bool kernel = name == "aten::copy_" || op.hasKernelForDispatchKey(c10::DispatchKey::CPU);
   return {kernel ? Treatment::shapes : Treatment::run};
 }
 
@@ -98,9 +99,15 @@ void on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack*
   }
   const Known what = known(op);
   switch (what.treatment) {
-    case Treatment::run: op.redispatchBoxed(keys & below, stack); return;
-    case Treatment::own: what.kernel->callBoxed(op, keys, stack); return;
-    case Treatment::shapes: run_by_shapes(op, stack, c10::kCPU); return;
+    case Treatment::run:
+      op.redispatchBoxed(keys & below, stack);
+      return;
+    case Treatment::own:
+      what.kernel->callBoxed(op, keys, stack);
+      return;
+    case Treatment::shapes:
+      run_by_shapes(op, stack, c10::kCPU);
+      return;
     case Treatment::refuse:
       throw PlanError(operator_here(name_of(op)) +
                       " reads a value, and a plan has none: what the job does next cannot be known");

@@ -92,9 +92,8 @@ class Hooks final : public at::CUDAHooksInterface {
 void register_fake_runtime() {
   c10::SetAllocator(kType, &FakeMemory::instance(), 1);
   static const c10::impl::DeviceGuardImplRegistrar guard(kType, new Guard);
-  at::CUDAHooksRegistry()->Register("CUDAHooks", [](at::CUDAHooksArgs) {
-    return std::unique_ptr<at::CUDAHooksInterface>(new Hooks);
-  });
+  at::CUDAHooksRegistry()->Register(
+      "CUDAHooks", [](at::CUDAHooksArgs) { return std::unique_ptr<at::CUDAHooksInterface>(new Hooks); });
 }
 
 }  // namespace dtk::planner

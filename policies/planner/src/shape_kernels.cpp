@@ -91,9 +91,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> efficient(const Tensor& q, const Tens
 std::tuple<Tensor, Tensor, Tensor, Tensor> efficient_backward(const Tensor&, const Tensor& q, const Tensor& k,
                                                               const Tensor& v, const Tensor& bias,
                                                               const Tensor&, const Tensor&, const Tensor&,
-                                                              const Tensor&, double,
-                                                              std::array<bool, 4> mask, bool,
-                                                              std::optional<double>) {
+                                                              const Tensor&, double, std::array<bool, 4> mask,
+                                                              bool, std::optional<double>) {
   return {by_rows(q, q.size(3)), by_rows(k, k.size(3)), by_rows(v, v.size(3)),
           mask[3] && bias.defined() ? at::empty_like(bias) : Tensor()};
 }
@@ -142,10 +141,18 @@ Tensor& pointwise_pair_out(const Tensor& a, const Tensor& b, Tensor& out) {
 
 // ---- losses
 
-Tensor& mse_loss_out(const Tensor& a, const Tensor& b, int64_t reduction, Tensor& out) {
-  if (reduction == at::Reduction::None) return out;
-  const Tensor squares = make(a, at::infer_size(a.sizes(), b.sizes()), at::result_type(a, b));
-  return out;
+// The reduced loss is a scalar in the storage of all the terms: the kernel gives the tensor of the terms to
+// the reduction as its result.
+Tensor loss_in_storage_of_terms(const Tensor& a, const Tensor& b, int64_t reduction) {
+  Tensor terms = make(a, at::infer_size(a.sizes(), b.sizes()), at::result_type(a, b));
+  if (reduction != at::Reduction::None) terms.unsafeGetTensorImpl()->set_sizes_contiguous({});
+  return terms;
+}
+Tensor mse_loss(const Tensor& a, const Tensor& b, int64_t reduction) {
+  return loss_in_storage_of_terms(a, b, reduction);
+}
+Tensor smooth_l1_loss(const Tensor& a, const Tensor& b, int64_t reduction, double) {
+  return loss_in_storage_of_terms(a, b, reduction);
 }
 
 Tensor mse_loss_backward(const Tensor&, const Tensor& x, const Tensor&, int64_t) {
@@ -188,7 +195,8 @@ void register_common(Register&& add) {
   add("embedding_dense_backward", &embedding_backward);
   add("index_select", &index_select);
   add("where.self", &where);
-  add("mse_loss.out", &mse_loss_out);
+  add("mse_loss", &mse_loss);
+  add("smooth_l1_loss", &smooth_l1_loss);
   add("mse_loss_backward", &mse_loss_backward);
   for (const char* name : {"abs.out", "logical_not.out"}) add(name, &pointwise_out);
   for (const char* name : {"logical_and.out", "logical_or.out", "logical_xor.out"})
@@ -200,7 +208,8 @@ void register_common(Register&& add) {
 CpuKernels cpu_shape_kernels() {
   CpuKernels kernels;
   const auto add = [&](const char* name, auto* kernel) {
-    kernels.emplace(std::string("aten::") + name, c10::KernelFunction::makeFromUnboxedRuntimeFunction(kernel));
+    kernels.emplace(std::string("aten::") + name,
+                    c10::KernelFunction::makeFromUnboxedRuntimeFunction(kernel));
   };
   register_common(add);
   add("_scaled_dot_product_flash_attention_for_cpu", &flash_for_cpu);

@@ -1,5 +1,5 @@
-// What a job's code does otherwise while it is rehearsed: run where nothing is computed, so that every storage
-// is made and freed as in the job and no value is right (dtk::planner).
+// What a job's code does otherwise while it is rehearsed: run where nothing is computed, so that every
+// storage is made and freed as in the job and no value is right (dtk::planner).
 //
 // Three things only: values that the host reads, loops whose passes are all alike, and what happens beside
 // the job in its own time. Outside of a rehearsal all of this is plain.

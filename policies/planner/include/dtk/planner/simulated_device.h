@@ -13,8 +13,8 @@ namespace dtk::planner {
 /// libtorch_cuda is loaded: simulated and real CUDA exclude each other.
 void register_simulated_devices();
 
-/// While alive, operators on this thread compute nothing, on the CPU too, and neither do those of threads that
-/// take over its thread-local state (the autograd engine's). Reading a value (item()) throws PlanError.
+/// While alive, operators on this thread compute nothing, on the CPU too, and neither do those of threads
+/// that take over its thread-local state (the autograd engine's). Reading a value (item()) throws PlanError.
 class ShapesOnlyScope {
  public:
   [[nodiscard]] ShapesOnlyScope();

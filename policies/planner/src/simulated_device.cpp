@@ -1,5 +1,6 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
@@ -7,7 +8,6 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_native.h>
-#include <dlfcn.h>
 #include <dtk/planner/plan_error.h>
 #include <dtk/planner/simulated_device.h>
 #include <dtk/policies/rehearsal.h>
@@ -127,7 +127,7 @@ void register_kernels() {
 
 void register_simulated_devices() {
   static const bool once = [] {
-    if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD) != nullptr) {
+    if (at::CUDAHooksRegistry()->Has("CUDAHooks")) {
       throw PlanError(
           "libtorch_cuda is loaded in this process, so no CUDA device can be simulated in it; plan in a "
           "process that does not load it");

@@ -43,10 +43,13 @@ const PhasePeak* phase_named(const std::vector<PhasePeak>& phases, const std::st
 
 // "1,234,567"
 std::string with_commas(int64_t bytes) {
-  std::string digits = std::to_string(std::abs(bytes));
-  for (std::ptrdiff_t at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3)
-    digits.insert(static_cast<size_t>(at), ",");
-  return (bytes < 0 ? "-" : "") + digits;
+  const std::string digits = std::to_string(std::abs(bytes));
+  std::string text = bytes < 0 ? "-" : "";
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
+  }
+  return text;
 }
 
 std::string signed_bytes(int64_t bytes) {

@@ -3,8 +3,10 @@
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/OpMathType.h>
+#include <ATen/Parallel.h>
 #include <c10/util/irange.h>
 
+#include <algorithm>
 #include <array>
 #include <tuple>
 
@@ -97,18 +99,49 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> efficient_backward(const Tensor&, con
           mask[3] && bias.defined() ? at::empty_like(bias) : Tensor()};
 }
 
-std::tuple<Tensor, Tensor> flash_for_cpu(const Tensor& q, const Tensor&, const Tensor& v, double, bool,
+// ---- attention on the CPU: transformers/attention.cpp, cpu/FlashAttentionKernel.cpp
+
+// What the kernel goes through at a time.
+struct FlashTile {
+  explicit FlashTile(const Tensor& q, const Tensor& k)
+      : queries(std::min(q.size(2), q.size(2) >= 768   ? int64_t{256}
+                                    : q.size(2) >= 192 ? int64_t{64}
+                                                       : int64_t{32})),
+        keys(std::min<int64_t>(k.size(2), 512)),
+        accumulate(at::toOpMathType(q.scalar_type())),
+        is_reduced(accumulate != q.scalar_type()) {}
+  const int64_t queries, keys;
+  const at::ScalarType accumulate;
+  const bool is_reduced;
+};
+
+std::tuple<Tensor, Tensor> flash_for_cpu(const Tensor& q, const Tensor& k, const Tensor& v, double, bool,
                                          const OptionalTensor&, std::optional<double>) {
-  const Tensor logsumexp =
-      make(q, {q.size(0), q.size(2), q.size(1)}, at::toOpMathType(q.scalar_type())).transpose(1, 2);
-  return {by_rows(q, v.size(3)), logsumexp};
+  const FlashTile tile(q, k);
+  const Tensor out = by_rows(q, v.size(3));
+  const Tensor logsumexp = make(q, {q.size(0), q.size(2), q.size(1)}, tile.accumulate).transpose(1, 2);
+  const int64_t threads = at::get_num_threads();
+  const Tensor scratch =
+      make(q, {threads, tile.queries * (tile.keys + 2 + q.size(3))}, tile.accumulate);  // weights, sums, rows
+  const Tensor reduced = make(q, {threads, tile.queries, tile.is_reduced ? tile.keys : 0}, q.scalar_type());
+  return {out, logsumexp};
 }
 
-std::tuple<Tensor, Tensor, Tensor> flash_for_cpu_backward(const Tensor&, const Tensor& q, const Tensor& k,
-                                                          const Tensor& v, const Tensor&, const Tensor&,
-                                                          double, bool, const OptionalTensor&,
+std::tuple<Tensor, Tensor, Tensor> flash_for_cpu_backward(const Tensor& grad, const Tensor& q,
+                                                          const Tensor& k, const Tensor& v, const Tensor&,
+                                                          const Tensor&, double, bool, const OptionalTensor&,
                                                           std::optional<double>) {
-  return {by_rows(q, q.size(3)), by_rows(k, k.size(3)), by_rows(v, v.size(3))};
+  const FlashTile tile(q, k);
+  const std::tuple<Tensor, Tensor, Tensor> grads{by_rows(q, q.size(3)), by_rows(k, k.size(3)),
+                                                 by_rows(v, v.size(3))};
+  const Tensor grad_by_rows = grad.transpose(1, 2).contiguous();
+  const int64_t threads = at::get_num_threads();
+  const int64_t weights = 2 * tile.queries * tile.keys;  // and their gradients
+  const Tensor scratch = make(q, {threads, weights}, tile.accumulate);
+  const Tensor reduced = make(q, {threads, tile.is_reduced ? weights : 0}, q.scalar_type());
+  const Tensor sums =
+      make(q, {std::min(threads, q.size(0) * q.size(1)), tile.queries}, tile.accumulate);  // of each thread
+  return grads;
 }
 
 // ---- gathers

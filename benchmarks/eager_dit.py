@@ -141,8 +141,8 @@ def read_safetensors(path: str) -> dict[str, torch.Tensor]:
         if name == "__metadata__":
             continue
         begin, end = entry["data_offsets"]
-        flat = torch.frombuffer(data, dtype=dtypes[entry["dtype"]], count=-1 if end > begin else 0, offset=begin)
-        tensors[name] = flat[: math.prod(entry["shape"])].reshape(entry["shape"]).clone()
+        flat = torch.frombuffer(data, dtype=dtypes[entry["dtype"]], count=math.prod(entry["shape"]), offset=begin)
+        tensors[name] = flat.reshape(entry["shape"]).clone()
     return tensors
 
 

@@ -59,6 +59,24 @@ TEST_CASE("the time that grids take is none of the training's") {
   CHECK(result.seconds < 10);
 }
 
+TEST_CASE("the time that validations take is none of the training's") {
+  World world;
+  LoadedConfig loaded = tiny("out");
+  loaded.config.data.validation = 16;
+  loaded.config.train.validate_every = 1;
+  int asked = 0;
+  world.stop = [&] {  // before each step, and before each of the 4 micro-batches of a validation
+    if (++asked % 5 != 1) {
+      for (int i = 0; i < 10000; ++i) world.clock.seconds();  // 10 seconds
+    }
+    return false;
+  };
+  const RunResult result = world.run(loaded);
+  CHECK(result.step == 20);
+  CHECK(result.seconds < 10);
+  CHECK(world.listener.last.elapsed_seconds < 10);
+}
+
 TEST_CASE("grids that do not fit beside the training end it, with the way out") {
   World world;
   LoadedConfig loaded = tiny("out");
@@ -91,6 +109,7 @@ TEST_CASE("samples that are not images are kept as latents") {
   world.data = test::tiny_data(64, 4);
   const RunResult result = world.run(loaded);
   CHECK(result.samples == "out/samples/step-00000020.safetensors");
+  CHECK(world.listener.heard("sampling 6 latents in 2 steps"));
   CHECK(
       world.listener.heard("samples of 4 channels are latents, not images: written to "
                            "out/samples/step-00000020.safetensors"));

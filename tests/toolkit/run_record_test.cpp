@@ -149,7 +149,7 @@ TEST_CASE("MFU follows from the speed, the model's arithmetic and the peak that 
     CHECK(json["mfu"].get<double>() == Approx(json["images_per_second"].get<double>() * flops / 1e9));
     ++steps;
   }
-  CHECK(steps == 6);
+  CHECK(steps == 8);
   World other;
   CHECK_FALSE(other.run(tiny("out")).mfu);
   CHECK(other.files.read("out/log.jsonl").find("mfu") == std::string::npos);
@@ -178,8 +178,8 @@ TEST_CASE("the report of a resumed run shows the whole run, once") {
   const std::string report = world.files.read("out/report.html");
   CHECK(report.find("finished at step 20") != std::string::npos);
   CHECK(report.find("resumed once, last at step 8") != std::string::npos);
-  // Steps 5 and 8 of the first process; 10, 15, 16 and 20 of the second, not 10 and 13 of the first.
-  CHECK(report.find("class=\"bold\" data-points=\"6\"") != std::string::npos);
+  // Steps 1, 2, 5 and 8 of the first process; 10, 15, 16 and 20 of the second, not 10 and 13 of the first.
+  CHECK(report.find("class=\"bold\" data-points=\"8\"") != std::string::npos);
   CHECK(report.find("data-table=\"policies\"") != std::string::npos);
   CHECK(world.files.list("out/tensorboard").size() == 2);
 }

@@ -182,7 +182,7 @@ TEST_CASE("what is refused leaves nothing in the way of the corrected start") {
   world.data = test::tiny_data();
   CHECK(world.run(tiny("runs/a")).step == 20);
   CHECK(world.listener.messages.front() == print_config(tiny("runs/a")));
-  CHECK(world.listener.messages[1] == "data: made up");
+  CHECK(world.listener.messages[1] == "data: 64 made up");
   CHECK(world.listener.messages[2] == "device: cpu");
 }
 

@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <dtk/policies/rehearsal.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/loader.h>
 #include <dtk/toolkit/mix64.h>
@@ -83,6 +84,7 @@ Batch Loader::next() {
   consumed_ += batch.labels.size(0);
   lock.unlock();
   changed_.notify_all();
+  if (policies::rehearsing()) wait_until_full();  // the most there can be, whatever the threads' luck
   return batch;
 }
 

@@ -1,4 +1,5 @@
 #include <ATen/ops/empty.h>
+#include <dtk/policies/rehearsal.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/safetensors.h>
 
@@ -132,6 +133,7 @@ void write_safetensors(WritableFile& out, const std::vector<NamedTensor>& tensor
   write_length(out, header.size());
   out.write(header.data(), header.size());
   for (const NamedTensor* entry : order) {
+    const policies::HostCopyScope copy;
     const at::Tensor values = entry->tensor.detach().cpu().resolve_neg().contiguous();
     if (values.nbytes() > 0) out.write(values.const_data_ptr(), values.nbytes());
   }

@@ -3,6 +3,7 @@
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>
+#include <dtk/policies/rehearsal.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/model_policies.h>
 #include <dtk/toolkit/schedule.h>
@@ -170,13 +171,12 @@ at::Tensor Trainer::loss_of(Batch batch) {
 }
 
 StepScalars Trainer::read_scalars_sync() {
-  const at::Tensor packed =
-      at::stack({loss_sum_, optimizer_.gradient_norm(), optimizer_.stopped()}).to(at::kCPU);
-  const float* values = packed.const_data_ptr<float>();
+  const std::vector<double> values =
+      policies::values_sync(at::stack({loss_sum_, optimizer_.gradient_norm(), optimizer_.stopped()}));
   StepScalars scalars;
   scalars.loss = values[0] / (losses_in_sum_ > 0 ? losses_in_sum_ : 1.0);
   scalars.gradient_norm = values[1];
-  scalars.finite = values[2] == 0.0f;
+  scalars.finite = values[2] == 0.0;
   loss_sum_.zero_();
   losses_in_sum_ = 0;
   return scalars;

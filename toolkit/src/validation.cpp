@@ -4,6 +4,7 @@
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>
+#include <dtk/policies/rehearsal.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/loader.h>
 #include <dtk/toolkit/streams.h>
@@ -54,15 +55,17 @@ std::optional<double> Validation::loss_sync(Trainer& trainer, const std::functio
   };
   at::Tensor sum = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device));
   const int64_t micro_batch = config_.data.batch / config_.train.accumulate;
-  for (int64_t first = 0; first < samples(); first += micro_batch) {
+  policies::Passes passes("validation", (samples() + micro_batch - 1) / micro_batch);
+  while (const auto pass = passes.next()) {
     if (go_on && !go_on()) return std::nullopt;
+    const int64_t first = *pass * micro_batch;
     const int64_t count = std::min(micro_batch, samples() - first);
     Batch batch = read_batch(*held_out_, first, count);
     const at::Tensor loss =
         trainer.objective().loss(denoiser, batch.images.to(device), batch.labels.to(device), noise);
     sum.add_(loss, static_cast<double>(count));
   }
-  const double loss = sum.item<double>() / static_cast<double>(samples());
+  const double loss = policies::values_sync(sum).front() / static_cast<double>(samples());
   if (std::isfinite(loss)) return loss;
   throw Error(ExitCode::failure,
               "the validation loss is infinite or NaN, and its samples are finite; train in fp32 "

@@ -82,9 +82,7 @@ TEST_CASE("out of memory: a step says phase, module path and what would help, an
   CHECK_THAT(message, Catch::EndsWith(
                           "; the state takes 261.5 KiB, the rest is a step's: lower data.batch or raise "
                           "train.accumulate (a pass takes 4 samples at a time), raise memory.budget or use "
-                          "a smaller model; memory.budget = " +
-                          std::to_string(budget) + " means " + std::to_string(budget) +
-                          " bytes: larger sizes have a unit, such as \"2GB\" or \"1.5 GiB\""));
+                          "a smaller model"));
   CHECK(events(world) == std::vector<std::string>{"start", "out_of_memory"});
   const Json json = memory(world);
   const Json& what = json["refused"];
@@ -116,8 +114,8 @@ TEST_CASE("out of memory: the advice names what is off, and after a checkpoint w
   loaded.config.train.out = "small";
   CHECK_THAT(
       refused(world, loaded),
-      Catch::Contains("the rest is a step's: switch on policies.checkpoint, switch on policies.attention, "
-                      "raise memory.budget or use a smaller model; "));
+      Catch::EndsWith("the rest is a step's: switch on policies.checkpoint, switch on policies.attention, "
+                      "raise memory.budget or use a smaller model"));
   // Resumed, the model and the batch are the checkpoint's; what the first life left stays.
   loaded.config.train.out = "out";
   loaded.config.train.steps = 30;
@@ -125,7 +123,7 @@ TEST_CASE("out of memory: the advice names what is off, and after a checkpoint w
   const std::string message = refused(world, loaded, "latest");
   CHECK_THAT(message, Catch::Contains("; last checkpoint: out/checkpoints/step-00000020; the state takes "));
   CHECK_THAT(message,
-             Catch::Contains("the rest is a step's: switch on policies.checkpoint or raise memory.budget; "));
+             Catch::EndsWith("the rest is a step's: switch on policies.checkpoint or raise memory.budget"));
   CHECK(world.files.read("out/memory.json") != before);  // it trained, or tried to
   CHECK(events(world).back() == "out_of_memory");
 }
@@ -135,14 +133,12 @@ TEST_CASE("out of memory: a state that does not fit is no matter of the batch") 
   const State state = state_of_tiny();
   const std::string more = "raise memory.budget above " + std::to_string(state.total) + " bytes";
   const std::string smaller = "use a smaller model (model.name, or model.depth and model.hidden)";
-  const std::string hint = "; larger sizes have";
   for (const int64_t budget :
        {state.parameters - 1, state.parameters + 2 * state.trained, state.total - state.trained - 1}) {
     CAPTURE(budget);
     const std::string message = refused(world, within(budget));
     CHECK_THAT(message, Catch::Contains(" in phase build with "));
-    CHECK_THAT(message,
-               Catch::Contains("; " + std::string(kReadable) + more + " or " + smaller + "; memory.budget"));
+    CHECK_THAT(message, Catch::Contains("; " + std::string(kReadable) + more + " or " + smaller));
     CHECK(events(world) == std::vector<std::string>{"start", "out_of_memory"});
     const Json json = memory(world);
     CHECK(json["refused"]["phase"] == "build");
@@ -153,8 +149,8 @@ TEST_CASE("out of memory: a state that does not fit is no matter of the batch") 
   }
   // Without its EMA it would do.
   CHECK_THAT(refused(world, within(state.total - 1)),
-             Catch::Contains(kReadable + more + ", " + smaller +
-                             " or do without the EMA (policies.ema.enabled = false); "));
+             Catch::EndsWith(kReadable + more + ", " + smaller +
+                             " or do without the EMA (policies.ema.enabled = false)"));
 }
 
 TEST_CASE("out of memory: a budget without a unit is explained") {

@@ -37,7 +37,7 @@ std::string state_text(const StateBytes& state) {
 
 // A number without a unit is bytes, which somebody who means gigabytes may not know.
 std::string unit_hint(const std::optional<ByteSize>& budget) {
-  constexpr int64_t kSuspicious = 1'000'000;
+  constexpr int64_t kSuspicious = 100'000;
   if (!budget || budget->bytes >= kSuspicious) return "";
   return "; memory.budget = " + std::to_string(budget->bytes) + " means " + std::to_string(budget->bytes) +
          (budget->bytes == 1 ? " byte" : " bytes") +

@@ -75,7 +75,7 @@ class Budget(ProgramTest):
         self.assert_done(self.train(memory__budget="1 MB"))
 
     def test_a_step_above_it(self):
-        owners = r"parameters \d+, optimizer \d+, ema \d+, saved \d+, data \d+, temporaries \d+"
+        owners = r"parameters \d+, (?:gradients \d+, )?optimizer \d+, ema \d+, saved \d+, data \d+, temporaries \d+"
         advice = (
             r"the state takes [\d.]+ KiB, the rest is a step's: lower data\.batch or raise train\.accumulate \(a pass "
             r"takes 8 samples at a time\), raise memory\.budget or use a smaller model"

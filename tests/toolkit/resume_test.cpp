@@ -185,7 +185,7 @@ TEST_CASE("runs: what a run fits into is enough for its resumption, whose peak i
   REQUIRE(resumed.memory);
   CHECK(resumed.memory->peak().name != "build");
   CHECK(resumed.memory->peak().peak.bytes == peak.peak.bytes);
-  CHECK(resumed.memory->peak().peak.items() == peak.peak.items());
+  CHECK((resumed.memory->peak().peak.items() == peak.peak.items()));
 }
 
 TEST_CASE("runs: --resume with other checkpointing continues bit for bit, in both directions") {

@@ -176,7 +176,8 @@ TEST_CASE("the end of a resumed run counts its own time and that of the whole ru
   const RunResult second = world.run(loaded, "latest");
   CHECK(second.trained_steps == 12);
   CHECK(second.seconds > 0);
-  CHECK(second.run_seconds == Approx(first.seconds + second.seconds));
+  // The clock moves on a little between the last step and the checkpoint, which counts.
+  CHECK(second.run_seconds == Approx(first.seconds + second.seconds).margin(0.01));
   std::vector<Json> ends;
   std::istringstream lines(world.files.read("out/log.jsonl"));
   for (std::string line; std::getline(lines, line);) {

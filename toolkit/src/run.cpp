@@ -124,7 +124,7 @@ class Run {
     result.trained_steps = result.step - first_step;
     result.loss = scalars_.loss;
     result.seconds = seconds;
-    result.run_seconds = trainer_.elapsed_seconds();
+    result.run_seconds = first_second + seconds + validation_seconds_;
     if (seconds > 0) {
       result.images_per_second = static_cast<double>(trainer_.samples() - first_sample) / seconds;
       result.exposed_wait_fraction = trainer_.exposed_wait_seconds() / seconds;

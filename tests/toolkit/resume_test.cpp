@@ -170,6 +170,7 @@ TEST_CASE("runs: what a run fits into is enough for its resumption, whose peak i
   config.model.hidden = 64;
   config.train.accumulate = 1;
   config.train.checkpoint_every = 8;
+  config.train.keep_checkpoints = 3;
   config.policies.precision.cpu = "fp32";
   config.sample.per_class = 0;
   config.train.out = "whole";

@@ -4,6 +4,7 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dtk/policies/copy_engine.h>
+#include <dtk/policies/rehearsal.h>
 
 namespace dtk::policies {
 namespace {
@@ -33,6 +34,7 @@ class DeviceCopyEngine final : public CopyEngine {
   }
 
   void begin(size_t slot, const void* from, void* to, size_t bytes) override {
+    const HostCopyScope copy;
     const at::NoGradGuard no_grad;  // grad mode is each thread's own, and on in a new one
     const c10::StreamGuard stream(side_);
     const auto count = static_cast<int64_t>(bytes);

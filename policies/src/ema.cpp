@@ -5,6 +5,7 @@
 #include <dtk/policies/copy_engine.h>
 #include <dtk/policies/ema.h>
 #include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/rehearsal.h>
 
 #include <algorithm>
 #include <iomanip>
@@ -105,6 +106,7 @@ Ema::Ema(const EmaOptions& options, const NamedTensors& parameters, std::unique_
     std::optional<HostTierScope> tier;
     if (in_host_memory && device.is_cpu()) tier.emplace();  // else all CPU memory is the host's
     const at::NoGradGuard no_grad;
+    const HostCopyScope copy;
     for (const at::Tensor& parameter : parameters_) {
       averages_.push_back(parameter.detach().to(in_host_memory ? at::Device(at::kCPU) : device, at::kFloat,
                                                 /*non_blocking=*/false, /*copy=*/true));

@@ -3,6 +3,7 @@
 #include <ATen/ops/from_blob.h>
 #include <dtk/policies/host_average.h>
 #include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/rehearsal.h>
 
 #include <algorithm>
 #include <bit>
@@ -68,7 +69,8 @@ void HostAverage::post(double decay) {
 // On the ring's thread. LibTorch's lerp rounds every element alike wherever a slice begins or ends, so the
 // pieces give the bits of the whole tensor.
 void HostAverage::blend(const Chunk& chunk, const void* contents, double weight) {
-  const at::NoGradGuard no_grad;  // grad mode is each thread's own, and on in a new one
+  const at::ThreadLocalStateGuard as_on_training_thread(thread_state_);
+  const at::NoGradGuard no_grad;
   const Piece& piece = pieces_[chunk.index];
   const at::Tensor weights = at::from_blob(const_cast<void*>(contents), {piece.floats}, at::kFloat);
   slice(averages_[piece.tensor], piece).lerp_(weights, weight);
@@ -76,6 +78,7 @@ void HostAverage::blend(const Chunk& chunk, const void* contents, double weight)
 
 void HostAverage::exchange(size_t index) {
   const at::NoGradGuard no_grad;
+  const HostCopyScope copy;
   const Piece& piece = pieces_.at(index);
   const at::Tensor weights = slice(weights_[piece.tensor], piece);
   const at::Tensor averages = slice(averages_[piece.tensor], piece);

@@ -3,6 +3,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
 #include <c10/util/Exception.h>
+#include <dtk/policies/counted_blocks.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>
 #include <torch/csrc/autograd/function.h>
@@ -22,12 +23,18 @@ namespace {
 // ---- who allocates ----
 
 thread_local std::optional<OwnerId> scope_owner;
-thread_local MemoryTier scope_tier = MemoryTier::device;
+thread_local MemoryTier scope_tier = MemoryTier::cpu;
 thread_local bool budget_exempt = false;
 
 MemoryAccounts& accounts_of(MemoryTier tier) {
-  return tier == MemoryTier::host ? host_accounts() : cpu_accounts();
+  switch (tier) {
+    case MemoryTier::host: return host_accounts();
+    case MemoryTier::device: return device_accounts();
+    default: return cpu_accounts();
+  }
 }
+
+c10::DeleterFnPtr device_deleter = nullptr;
 
 // Names of the operators this thread is inside of. Names outlive their RecordFunction, which outlives the
 // entry. Deeper calls than the array holds are attributed to the deepest entry.
@@ -102,7 +109,7 @@ MemoryBlock* header_of(void* pointer) {
 void free_counted(void* pointer) {
   if (pointer == nullptr) return;
   MemoryBlock* block = header_of(pointer);
-  accounts_of(block->tier).death(block, is_running(block->operation));
+  book_death(accounts_of(block->tier), block);
   c10::free_cpu(block);
 }
 
@@ -155,8 +162,7 @@ class CountingAllocator final : public c10::Allocator {
       throw_out_of_memory("out of CPU memory", bytes);
     }
     auto* block = static_cast<MemoryBlock*>(base);
-    const Birthplace place = scope_owner ? Birthplace{*scope_owner, 0} : birthplace();
-    accounts.birth(block, static_cast<int64_t>(bytes), place.owner, place.operation);
+    book_birth(accounts, block, static_cast<int64_t>(bytes));
     return {block + 1, block + 1, &free_counted, cpu};
   }
   at::DeleterFnPtr raw_deleter() const override { return &free_counted; }
@@ -233,6 +239,24 @@ MemoryAccounts& host_accounts() {
   return *accounts;
 }
 
+MemoryAccounts& device_accounts() {
+  static auto* accounts = new MemoryAccounts(MemoryTier::device);  // leaked for the same reason
+  return *accounts;
+}
+
+void count_storages_freed_by(c10::DeleterFnPtr deleter) {
+  device_deleter = deleter;
+}
+
+void book_birth(MemoryAccounts& accounts, MemoryBlock* block, int64_t bytes) {
+  const Birthplace place = scope_owner ? Birthplace{*scope_owner, 0} : birthplace();
+  accounts.birth(block, bytes, place.owner, place.operation);
+}
+
+void book_death(MemoryAccounts& accounts, MemoryBlock* block) {
+  accounts.death(block, is_running(block->operation));
+}
+
 CountingAllocatorGuard::CountingAllocatorGuard()
     : previous_(c10::GetCPUAllocator()), registration_(cpu_accounts()), host_registration_(host_accounts()) {
   static auto* allocator = new CountingAllocator;  // leaked for the same reason
@@ -283,8 +307,10 @@ HostTierScope::~HostTierScope() {
 MemoryBlock* counted_block(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage()) return nullptr;
   const at::DataPtr& data = tensor.storage().data_ptr();
-  if (data.get() == nullptr || data.get_deleter() != &free_counted) return nullptr;
-  return header_of(data.get());
+  if (data.get() == nullptr) return nullptr;
+  if (data.get_deleter() == &free_counted) return header_of(data.get());
+  if (data.get_deleter() == device_deleter) return static_cast<MemoryBlock*>(data.get_context());
+  return nullptr;
 }
 
 void claim(const at::Tensor& tensor, Category category, std::string_view label) {

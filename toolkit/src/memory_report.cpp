@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "text_table.h"
+
 namespace dtk {
 namespace {
 
@@ -18,10 +20,6 @@ std::string format(const char* pattern, double value) {
   char text[64];
   std::snprintf(text, sizeof text, pattern, value);
   return text;
-}
-
-std::string pad(const std::string& text, size_t width) {
-  return text.size() >= width ? text : std::string(width - text.size(), ' ') + text;
 }
 
 void add_sums(Json& json, const MemorySums& sums) {
@@ -56,8 +54,6 @@ std::string largest(const MemorySums& sums, Category category, size_t count) {
   return text;
 }
 
-constexpr size_t columns = 80;  // of a terminal; a line that fills them all may wrap
-
 // Breaks `text` between words where it would reach the terminal's edge; all lines begin at `first_column`.
 std::string wrapped(const std::string& text, size_t first_column) {
   std::string lines;
@@ -65,7 +61,7 @@ std::string wrapped(const std::string& text, size_t first_column) {
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find(' ', begin), text.size());
     const std::string word = text.substr(begin, end - begin);
-    if (at > first_column && at + 1 + word.size() >= columns) {
+    if (at > first_column && at + 1 + word.size() >= terminal_width) {
       lines += "\n" + std::string(first_column, ' ');
       at = first_column;
     }
@@ -111,24 +107,6 @@ std::string short_name(Category category) {
     default:
       return policies::name_of(category);
   }
-}
-
-// Lines of columns as wide as their widest cell: the first to the left, the others to the right.
-std::string aligned(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<size_t> widths(rows.front().size());
-  for (const auto& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  size_t wide = 0;  // with two spaces between columns
-  for (const size_t width : widths) wide += width + 2;
-  const std::string gap(wide - 2 < columns ? 2 : 1, ' ');
-  std::string text;
-  for (const auto& row : rows) {
-    text += row[0] + std::string(widths[0] - row[0].size(), ' ');
-    for (size_t i = 1; i < row.size(); ++i) text += gap + pad(row[i], widths[i]);
-    text += "\n";
-  }
-  return text;
 }
 
 // Null if none has any. The highest peak may be where nothing of the category is alive, as in the optimizer.
@@ -204,7 +182,8 @@ std::string savings_table(const std::vector<PolicySaving>& savings) {
   std::string text = "by how much each policy lowers the peak of a step (measured by leaving it out)\n";
   for (const PolicySaving& saving : savings) {
     const bool raises = saving.bytes.value_or(0) < 0;
-    const std::string bytes = saving.bytes ? readable_bytes(std::abs(*saving.bytes)) : "?";
+    const std::string unknown = saving.report.active ? "?" : "-";
+    const std::string bytes = saving.bytes ? readable_bytes(std::abs(*saving.bytes)) : unknown;
     std::string line = "  " + saving.report.policy;
     line.resize(std::max<size_t>(line.size(), 14), ' ');
     line += saving.report.active ? "on   " : "off  ";

@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <dtk/policies/guards.h>
+#include <dtk/policies/rehearsal.h>
 #include <dtk/toolkit/mix64.h>
 #include <dtk/toolkit/samplers.h>
 #include <dtk/toolkit/sampling.h>
@@ -67,19 +68,24 @@ at::Tensor sample(const models::Dit& model, const DiffusionOptions& diffusion, c
     return model.forward(std::move(x), std::move(t), std::move(label), /*training=*/false);
   };
   at::Tensor samples = at::empty_like(start);
-  const int64_t all_steps = (count + batch - 1) / batch * sampler->steps();
-  int64_t done = 0;
-  for (int64_t first = 0; first < count; first += batch) {
+  const int64_t batches = (count + batch - 1) / batch;
+  const int64_t all_steps = batches * sampler->steps();
+  policies::Passes passes("batches of samples", batches);
+  while (const auto batch_index = passes.next()) {
+    const int64_t first = *batch_index * batch;
     const int64_t length = std::min(batch, count - first);
     at::Tensor x = start.narrow(0, first, length).to(device);
     const at::Tensor label = y.narrow(0, first, length).to(device);
     StepNoise noise(options.seed, first, length);
-    for (int64_t step = 0; step < sampler->steps(); ++step, ++done) {
-      if (go_on && !go_on(done, all_steps)) return {};
-      x = sampler->step(step, denoiser, x, label, [&] { return noise.draw(x); });
+    policies::Passes steps("sampler steps", sampler->steps());
+    while (const auto step = steps.next()) {
+      if (go_on && !go_on(*batch_index * sampler->steps() + *step, all_steps)) return {};
+      x = sampler->step(*step, denoiser, x, label, [&] { return noise.draw(x); });
     }
+    const policies::HostCopyScope copy;
     samples.narrow(0, first, length).copy_(x);
   }
+  policies::zero_if_rehearsing(samples);
   return samples;
 }
 

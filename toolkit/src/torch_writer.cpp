@@ -1,3 +1,4 @@
+#include <dtk/policies/rehearsal.h>
 #include <dtk/toolkit/torch_file.h>
 
 #include <set>
@@ -110,6 +111,7 @@ void write_torch_file(WritableFile& out, const std::vector<NamedTensor>& tensors
   add("data.pkl", pickle.done());
   add("byteorder", "little");
   for (size_t i = 0; i < tensors.size(); ++i) {
+    const policies::HostCopyScope copy;
     const at::Tensor values = tensors[i].tensor.detach().cpu().resolve_neg().contiguous();
     zip.add("archive/data/" + std::to_string(i), values.const_data_ptr(), values.nbytes());
   }

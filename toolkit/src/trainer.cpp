@@ -3,6 +3,7 @@
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>
+#include <dtk/policies/rehearsal.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/model_policies.h>
 #include <dtk/toolkit/schedule.h>
@@ -76,8 +77,8 @@ Trainer::~Trainer() = default;
 
 void Trainer::start_loader() {
   if (!config_.data.drop_last && data_->size() < config_.data.batch) {
-    throw DataError("data: " + data_->description() + " holds " + std::to_string(data_->size()) +
-                    " samples, fewer than data.batch = " + std::to_string(config_.data.batch) +
+    throw DataError("data: " + data_->description() +
+                    " are fewer than data.batch = " + std::to_string(config_.data.batch) +
                     ", so that every batch would be a short one; lower data.batch");
   }
   LoaderOptions options;
@@ -170,13 +171,12 @@ at::Tensor Trainer::loss_of(Batch batch) {
 }
 
 StepScalars Trainer::read_scalars_sync() {
-  const at::Tensor packed =
-      at::stack({loss_sum_, optimizer_.gradient_norm(), optimizer_.stopped()}).to(at::kCPU);
-  const float* values = packed.const_data_ptr<float>();
+  const std::vector<double> values =
+      policies::values_sync(at::stack({loss_sum_, optimizer_.gradient_norm(), optimizer_.stopped()}));
   StepScalars scalars;
   scalars.loss = values[0] / (losses_in_sum_ > 0 ? losses_in_sum_ : 1.0);
   scalars.gradient_norm = values[1];
-  scalars.finite = values[2] == 0.0f;
+  scalars.finite = values[2] == 0.0;
   loss_sum_.zero_();
   losses_in_sum_ = 0;
   return scalars;
@@ -203,18 +203,10 @@ int64_t Trainer::parameter_count() const {
   return count;
 }
 
-// While it lives, no training time passes.
-class Trainer::ClockStop {
- public:
-  explicit ClockStop(Trainer& trainer) : trainer_(trainer), begun_(trainer.clock_.seconds()) {}
-  ~ClockStop() { trainer_.started_ += trainer_.clock_.seconds() - begun_; }
-  ClockStop(const ClockStop&) = delete;
-  ClockStop& operator=(const ClockStop&) = delete;
-
- private:
-  Trainer& trainer_;
-  const double begun_;
-};
+Trainer::ClockStop::ClockStop(Trainer& trainer) : trainer_(trainer), begun_(trainer.clock_.seconds()) {}
+Trainer::ClockStop::~ClockStop() {
+  trainer_.started_ += trainer_.clock_.seconds() - begun_;
+}
 
 at::Tensor Trainer::sample_grid(const GoOn& go_on) {
   const ClockStop clock(*this);

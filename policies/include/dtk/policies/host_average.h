@@ -2,6 +2,7 @@
 //
 // Costs 4 bytes of host memory per weight and up to three slots; nothing on the device.
 #pragma once
+#include <ATen/ThreadLocalState.h>
 #include <ATen/core/Tensor.h>
 #include <dtk/policies/chunk_ring.h>
 
@@ -53,6 +54,7 @@ class HostAverage {
   const std::vector<at::Tensor> averages_;  // as weights_
   std::vector<Piece> pieces_;
   std::vector<at::Tensor> slots_;
+  const at::ThreadLocalState thread_state_;  // of the training thread, for the ring's
   std::unique_ptr<CopyEngine> engine_;
   std::unique_ptr<ChunkRing> ring_;
   int64_t updates_ = 0;

@@ -45,9 +45,9 @@ struct Owner {
 OwnerId owner_id(Category category, std::string_view label);
 Owner owner_of(OwnerId id);
 
-/// Where a block stands for the books. In a job on the CPU both tiers lie in the same memory: `host` there is
-/// what a job on a device would keep in the host's memory instead of the device's.
-enum class MemoryTier : uint8_t { device, host };
+/// Whose books a block is in: those of CPU memory; in a job on the CPU, those of what a job on a device would
+/// keep in the host's memory; those of a device whose storages are counted one by one (counted_blocks.h).
+enum class MemoryTier : uint8_t { cpu, host, device };
 
 /// Header in front of each counted block. The blocks form a list through their headers, so that the
 /// ledger needs no map from address to block.
@@ -107,7 +107,7 @@ PhasePeak highest(const std::vector<PhasePeak>& phases);
 /// Thread-safe. All byte counts are requested bytes, without header, alignment or malloc's own overhead.
 class MemoryAccounts final : public PhaseMeter {
  public:
-  explicit MemoryAccounts(MemoryTier tier = MemoryTier::device) : tier_(tier) {}
+  explicit MemoryAccounts(MemoryTier tier = MemoryTier::cpu) : tier_(tier) {}
   /// `operation` tells calls of operators apart; 0 stands for none.
   void birth(MemoryBlock* block, int64_t bytes, OwnerId owner, uint64_t operation = 0);
   /// `within_operation`: the call the block was born in is still running. A temporary then was scratch.

@@ -64,13 +64,13 @@ struct RunResult {
   std::string next_step;      // when stopped or out of memory: how to get what is missing
   std::string out_of_memory;  // the samples did not fit; the training is complete
   int64_t step = 0;
-  int64_t trained_steps = 0;         // of this process; with 0 there is no loss and no speed
-  double loss = 0;                   // mean over the last log interval
-  double images_per_second = 0;      // of this process, training time only
-  double exposed_wait_fraction = 0;  // of the training time: waiting for the loader
-  double seconds = 0;                // of training, of this process, without validation
-  double run_seconds = 0;            // of all processes of the run, as train.seconds counts: with validation
-  std::optional<double> mfu;         // model FLOPs utilisation, where the device's peak is known
+  int64_t trained_steps = 0;              // of this process; with 0 there is no loss and no speed
+  double loss = 0;                        // mean over the last log interval
+  double images_per_second = 0;           // of this process, training time only
+  double exposed_wait_fraction = 0;       // of the training time: waiting for the loader
+  double seconds = 0;                     // of training, of this process
+  double run_seconds = 0;                 // of all processes of the run, as train.seconds counts
+  std::optional<double> mfu;              // model FLOPs utilisation, where the device's peak is known
   std::optional<double> validation_loss;  // after the last step; absent without held-out samples
   int64_t held_out = 0;                   // samples that it is of
   bool synthetic = false;                 // the data were made up

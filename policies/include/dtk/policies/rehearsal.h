@@ -1,0 +1,82 @@
+// What a job's code does otherwise while it is rehearsed: run where nothing is computed, so that every
+// storage is made and freed as in the job and no value is right (dtk::planner).
+//
+// Three things only: values that the host reads, loops whose passes are all alike, and what happens beside
+// the job in its own time. Outside of a rehearsal all of this is plain.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace dtk::policies {
+
+/// One loop of a rehearsed job.
+class PassFold {
+ public:
+  virtual ~PassFold() = default;
+  /// After pass `done` of `count`: the pass to go on with, `done + 1` or a later one.
+  virtual int64_t after(int64_t done, int64_t count) = 0;
+};
+
+class Rehearsal {
+ public:
+  virtual ~Rehearsal() = default;
+  virtual std::unique_ptr<PassFold> fold(std::string_view what) = 0;
+};
+
+/// Makes `rehearsal` the process's while alive; one at a time, from the thread that runs the job.
+class RehearsalGuard {
+ public:
+  [[nodiscard]] explicit RehearsalGuard(Rehearsal& rehearsal);
+  ~RehearsalGuard();
+  RehearsalGuard(const RehearsalGuard&) = delete;
+  RehearsalGuard& operator=(const RehearsalGuard&) = delete;
+};
+
+/// Whether values are not to be trusted and threads beside the job are to be waited for. Any thread.
+bool rehearsing();
+
+/// The values of a floating-point tensor, in its order, after waiting for its device: how a job reads what it
+/// reports or decides on between steps. In a rehearsal the copy is made and the values are zeros.
+std::vector<double> values_sync(const at::Tensor& tensor);
+
+/// In a rehearsal fills a dense CPU tensor with zeros, for code that reads its memory; else does nothing.
+void zero_if_rehearsing(const at::Tensor& tensor);
+
+/// While alive, this thread may copy values of a device to the host: to save, show or average them, never to
+/// decide on. A rehearsal refuses every other such copy, as it could not know what would follow.
+class HostCopyScope {
+ public:
+  [[nodiscard]] HostCopyScope();
+  ~HostCopyScope();
+  HostCopyScope(const HostCopyScope&) = delete;
+  HostCopyScope& operator=(const HostCopyScope&) = delete;
+  static bool active();
+
+ private:
+  const bool outer_;
+};
+
+/// A loop of `count` passes that take and free the same memory, such as the steps of a sampler:
+///   for (Passes passes("sampler steps", n); const auto pass = passes.next();) ...
+/// A rehearsal leaves out those after two that ended with equal books, but not the last.
+class Passes {
+ public:
+  Passes(std::string_view what, int64_t count);
+  ~Passes();
+  Passes(const Passes&) = delete;
+  Passes& operator=(const Passes&) = delete;
+  /// 0, 1, ... count - 1, then nothing.
+  std::optional<int64_t> next();
+
+ private:
+  const int64_t count_;
+  int64_t next_ = 0;
+  const std::unique_ptr<PassFold> fold_;
+};
+
+}  // namespace dtk::policies

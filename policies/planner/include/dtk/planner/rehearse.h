@@ -1,0 +1,38 @@
+// Counts the bytes of a job by running its own code where nothing is computed.
+//
+//   Rehearsed plan = rehearse(c10::Device("cuda:0"), [](const Report& report) { train(...); report(); });
+//   highest(plan.device).peak.items();
+#pragma once
+#include <c10/core/Device.h>
+#include <dtk/policies/memory_accounts.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace dtk::planner {
+
+struct RehearsalOptions {
+  bool fold = true;  // leave out passes of a loop (policies::Passes) once two in a row ended with equal books
+};
+
+/// What a job would take. Peaks are bytes asked for, without what a device adds to a storage.
+struct Rehearsed {
+  std::vector<policies::PhasePeak> device;  // of the training device, by phase
+  std::vector<policies::PhasePeak> host;    // of CPU memory; for a job on the CPU, of what it keeps apart
+  std::map<std::string, int64_t> folded;    // passes left out, by loop
+  double seconds = 0;
+};
+
+/// Ends the plan where the job calls it; what comes after is not counted.
+using EndOfPlan = std::function<void()>;
+
+/// Runs `job` on `device` ("cuda:0", simulated, or "cpu", shapes only). The first call decides the process:
+/// it can use no real CUDA afterwards. Throws PlanError for what cannot be planned, std::invalid_argument for
+/// another device, and what the job throws. One at a time; the job may use threads of its own.
+Rehearsed rehearse(c10::Device device, const std::function<void(const EndOfPlan&)>& job,
+                   const RehearsalOptions& options = {});
+
+}  // namespace dtk::planner

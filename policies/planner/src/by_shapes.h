@@ -1,0 +1,23 @@
+// Runs one operator by the shapes of its arguments alone.
+#pragma once
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <c10/core/Device.h>
+
+#include <string>
+
+namespace dtk::planner {
+
+/// "aten::add.Tensor"
+std::string name_of(const c10::OperatorHandle& op);
+
+/// True if a result may alias an argument without being written to: a view.
+bool makes_views(const c10::OperatorHandle& op);
+
+/// Takes the operator's arguments from the stack and leaves its results: what it writes to as it is, or
+/// resized where it was empty; new tensors of the sizes, strides and types that the operator's Meta kernel
+/// gives, with storage on `device` and without a value. Throws PlanError for an operator without a Meta
+/// kernel, one whose shape depends on values, and a view.
+void run_by_shapes(const c10::OperatorHandle& op, torch::jit::Stack* stack, c10::Device device);
+
+}  // namespace dtk::planner

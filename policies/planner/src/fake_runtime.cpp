@@ -1,0 +1,99 @@
+#include "fake_runtime.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include <atomic>
+#include <memory>
+#include <utility>
+
+#include "fake_memory.h"
+
+namespace dtk::planner {
+namespace {
+
+constexpr c10::DeviceType kType = c10::kCUDA;
+const c10::Device kDevice(kType, 0);
+
+// Work is done when it is given, so every event has happened.
+class Guard final : public c10::impl::NoOpDeviceGuardImpl<kType> {
+ public:
+  c10::Device exchangeDevice(c10::Device) const override { return kDevice; }
+  c10::Device getDevice() const override { return kDevice; }
+  c10::DeviceIndex deviceCount() const noexcept override { return 1; }
+
+  c10::Stream getStream(c10::Device) const noexcept override { return stream(current()); }
+  c10::Stream getDefaultStream(c10::Device) const override { return stream(0); }
+  c10::Stream getNewStream(c10::Device, int) const override {
+    static std::atomic<c10::StreamId> next{1};
+    return stream(next++);
+  }
+  c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
+    return getNewStream(device, 0);
+  }
+  c10::Stream exchangeStream(c10::Stream next) const noexcept override {
+    return stream(std::exchange(current(), next.id()));
+  }
+  void* getStreamNativeHandle(c10::Stream) const override { return nullptr; }
+
+  void record(void** event, const c10::Stream&, c10::DeviceIndex, c10::EventFlag) const override {
+    *event = const_cast<Guard*>(this);
+  }
+  void block(void*, const c10::Stream&) const override {}
+  bool queryEvent(void*) const override { return true; }
+  void synchronizeEvent(void*) const override {}
+  void synchronizeDevice(c10::DeviceIndex) const override {}
+  double elapsedTime(void*, void*, c10::DeviceIndex) const override { return 0; }
+
+  // Of a device of compute capability 8.0 or higher.
+  c10::DeviceCapability getDeviceCapability(c10::Device) const override { return {}; }
+
+ private:
+  static c10::StreamId& current() {
+    thread_local c10::StreamId id = 0;
+    return id;
+  }
+  static c10::Stream stream(c10::StreamId id) { return c10::Stream(c10::Stream::UNSAFE, kDevice, id); }
+};
+
+// Draws nothing, but has a state to save and restore.
+class Generator final : public at::CPUGeneratorImpl {
+ public:
+  Generator() { device_ = kDevice; }
+};
+
+class Hooks final : public at::CUDAHooksInterface {
+ public:
+  void init() const override {}
+  bool hasCUDA() const override { return true; }
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
+  c10::DeviceIndex deviceCount() const override { return 1; }
+  int getNumGPUs() const override { return 1; }
+  c10::DeviceIndex current_device() const override { return 0; }
+  c10::DeviceIndex getCurrentDevice() const override { return 0; }
+  const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override {
+    static const at::Generator generator(c10::make_intrusive<Generator>());
+    return generator;
+  }
+  at::Generator getNewGenerator(c10::DeviceIndex) const override {
+    return at::Generator(c10::make_intrusive<Generator>());
+  }
+  at::Allocator* getPinnedMemoryAllocator() const override { return c10::GetCPUAllocator(); }
+  at::Allocator* getCUDADeviceAllocator() const override { return &FakeMemory::instance(); }
+  bool isPinnedPtr(const void*) const override { return true; }
+};
+
+}  // namespace
+
+void register_fake_runtime() {
+  c10::SetAllocator(kType, &FakeMemory::instance(), 1);
+  static const c10::impl::DeviceGuardImplRegistrar guard(kType, new Guard);
+  at::CUDAHooksRegistry()->Register(
+      "CUDAHooks", [](at::CUDAHooksArgs) { return std::unique_ptr<at::CUDAHooksInterface>(new Hooks); });
+}
+
+}  // namespace dtk::planner

@@ -1,0 +1,233 @@
+#include "shape_kernels.h"
+
+#include <ATen/ATen.h>
+#include <ATen/ExpandUtils.h>
+#include <ATen/OpMathType.h>
+#include <c10/util/irange.h>
+
+#include <array>
+#include <tuple>
+
+namespace dtk::planner {
+namespace {
+
+using at::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+
+Tensor make(const Tensor& like, at::IntArrayRef sizes, at::ScalarType type) {
+  return at::empty(sizes, like.options().dtype(type));
+}
+
+// ---- normalisation: aten/src/ATen/native/layer_norm.cpp, cuda/layer_norm_kernel.cu
+
+std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor& x, at::IntArrayRef normalized,
+                                              const OptionalTensor& weight, const OptionalTensor&, double) {
+  at::DimVector statistics(x.sizes());
+  for (const size_t i : c10::irange(normalized.size())) statistics[statistics.size() - 1 - i] = 1;
+  at::ScalarType type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  // On the CPU statistics have the type of the affine parameters, without them that of the input.
+  if (x.is_cpu()) type = weight && weight->defined() ? weight->scalar_type() : x.scalar_type();
+  return {at::empty_like(x, at::MemoryFormat::Contiguous), make(x, statistics, type),
+          make(x, statistics, type)};
+}
+
+std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor&, const Tensor& x, at::IntArrayRef,
+                                                       const Tensor&, const Tensor&,
+                                                       const OptionalTensor& weight,
+                                                       const OptionalTensor& bias, std::array<bool, 3> mask) {
+  const auto like = [](bool wanted, const OptionalTensor& tensor) {
+    return wanted && tensor && tensor->defined() ? at::empty_like(*tensor) : Tensor();
+  };
+  return {mask[0] ? at::empty_like(x, at::MemoryFormat::Contiguous) : Tensor(), like(mask[1], weight),
+          like(mask[2], bias)};
+}
+
+// ---- dropout: a mask of one byte an element, on CUDA only
+
+std::tuple<Tensor, Tensor> dropout(const Tensor& x, double, std::optional<bool>) {
+  return {at::empty_like(x), at::empty_like(x, x.options().dtype(at::kBool))};
+}
+Tensor dropout_backward(const Tensor& grad, const Tensor&, double) {
+  return at::empty_like(grad);
+}
+
+// ---- attention: transformers/cuda/attention.cu, attention_backward.cu, transformers/attention.cpp
+
+// (N, H, T, D) whose memory is (N, T, H, D).
+Tensor by_rows(const Tensor& like, int64_t width) {
+  return make(like, {like.size(0), like.size(2), like.size(1), width}, like.scalar_type()).transpose(1, 2);
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor> flash(
+    const Tensor& q, const Tensor& k, const Tensor& v, double, bool, bool, std::optional<double>) {
+  return {by_rows(q, v.size(3)),
+          make(q, {q.size(0), q.size(1), q.size(2)}, at::kFloat),
+          Tensor(),
+          Tensor(),
+          q.size(2),
+          k.size(2),
+          make(q, {2}, at::kUInt64),
+          make(q, {}, at::kUInt64),
+          make(q, {0}, q.scalar_type())};
+}
+
+std::tuple<Tensor, Tensor, Tensor> flash_backward(const Tensor&, const Tensor& q, const Tensor& k,
+                                                  const Tensor& v, const Tensor&, const Tensor&,
+                                                  const Tensor&, const Tensor&, c10::SymInt, c10::SymInt,
+                                                  double, bool, const Tensor&, const Tensor&,
+                                                  std::optional<double>) {
+  return {by_rows(q, q.size(3)), by_rows(k, k.size(3)), by_rows(v, v.size(3))};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> efficient(const Tensor& q, const Tensor&, const Tensor& v,
+                                                     const OptionalTensor&, bool with_logsumexp, double, bool,
+                                                     std::optional<double>) {
+  constexpr int64_t kAlignment = 32;  // of the rows of logsumexp
+  const int64_t rows = (q.size(2) + kAlignment - 1) / kAlignment * kAlignment;
+  return {by_rows(q, v.size(3)), make(q, {q.size(0), q.size(1), with_logsumexp ? rows : 0}, at::kFloat),
+          make(q, {}, at::kLong), make(q, {}, at::kLong)};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> efficient_backward(const Tensor&, const Tensor& q, const Tensor& k,
+                                                              const Tensor& v, const Tensor& bias,
+                                                              const Tensor&, const Tensor&, const Tensor&,
+                                                              const Tensor&, double, std::array<bool, 4> mask,
+                                                              bool, std::optional<double>) {
+  return {by_rows(q, q.size(3)), by_rows(k, k.size(3)), by_rows(v, v.size(3)),
+          mask[3] && bias.defined() ? at::empty_like(bias) : Tensor()};
+}
+
+std::tuple<Tensor, Tensor> flash_for_cpu(const Tensor& q, const Tensor&, const Tensor& v, double, bool,
+                                         const OptionalTensor&, std::optional<double>) {
+  const Tensor logsumexp =
+      make(q, {q.size(0), q.size(2), q.size(1)}, at::toOpMathType(q.scalar_type())).transpose(1, 2);
+  return {by_rows(q, v.size(3)), logsumexp};
+}
+
+std::tuple<Tensor, Tensor, Tensor> flash_for_cpu_backward(const Tensor&, const Tensor& q, const Tensor& k,
+                                                          const Tensor& v, const Tensor&, const Tensor&,
+                                                          double, bool, const OptionalTensor&,
+                                                          std::optional<double>) {
+  return {by_rows(q, q.size(3)), by_rows(k, k.size(3)), by_rows(v, v.size(3))};
+}
+
+// ---- gathers
+
+Tensor embedding_backward(const Tensor& grad, const Tensor&, c10::SymInt rows, c10::SymInt, bool) {
+  return make(grad, {rows.expect_int(), grad.size(-1)}, grad.scalar_type());
+}
+
+Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index) {
+  at::DimVector sizes(x.sizes());
+  if (!sizes.empty()) sizes[static_cast<size_t>(dim < 0 ? dim + x.dim() : dim)] = index.numel();
+  return make(x, sizes, x.scalar_type());
+}
+
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
+  const auto sizes = at::infer_size(at::infer_size(condition.sizes(), a.sizes()), b.sizes());
+  return make(condition, sizes, at::result_type(a, b));
+}
+
+// Element by element; LibTorch's functional form calls it with an empty result.
+Tensor& pointwise_out(const Tensor& x, Tensor& out) {
+  out.resize_(x.sizes());
+  return out;
+}
+
+Tensor& pointwise_pair_out(const Tensor& a, const Tensor& b, Tensor& out) {
+  out.resize_(at::infer_size(a.sizes(), b.sizes()));
+  return out;
+}
+
+// ---- losses
+
+// The reduced loss is a scalar in the storage of all the terms: the kernel gives the tensor of the terms to
+// the reduction as its result.
+Tensor loss_in_storage_of_terms(const Tensor& a, const Tensor& b, int64_t reduction) {
+  Tensor terms = make(a, at::infer_size(a.sizes(), b.sizes()), at::result_type(a, b));
+  if (reduction != at::Reduction::None) terms.unsafeGetTensorImpl()->set_sizes_contiguous({});
+  return terms;
+}
+Tensor mse_loss(const Tensor& a, const Tensor& b, int64_t reduction) {
+  return loss_in_storage_of_terms(a, b, reduction);
+}
+Tensor smooth_l1_loss(const Tensor& a, const Tensor& b, int64_t reduction, double) {
+  return loss_in_storage_of_terms(a, b, reduction);
+}
+
+Tensor mse_loss_backward(const Tensor&, const Tensor& x, const Tensor&, int64_t) {
+  return at::empty_like(x, at::MemoryFormat::Contiguous);
+}
+
+// ---- convolution in two dimensions
+
+int64_t at_or_only(at::IntArrayRef values, size_t i) {
+  return values.size() == 1 ? values[0] : values[i];
+}
+
+Tensor convolution(const Tensor& x, const Tensor& weight, const OptionalTensor&, at::IntArrayRef stride,
+                   at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed, at::IntArrayRef,
+                   int64_t) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!transposed && x.dim() == 4,
+                              "the simulated device knows convolution in two dimensions only");
+  at::DimVector sizes{x.size(0), weight.size(0)};
+  for (const size_t i : {0, 1}) {
+    const int64_t reach = at_or_only(dilation, i) * (weight.size(2 + static_cast<int64_t>(i)) - 1) + 1;
+    const int64_t padded = x.size(2 + static_cast<int64_t>(i)) + 2 * at_or_only(padding, i);
+    sizes.push_back((padded - reach) / at_or_only(stride, i) + 1);
+  }
+  return make(x, sizes, x.scalar_type());
+}
+
+std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& grad, const Tensor& x,
+                                                        const Tensor& weight, at::OptionalIntArrayRef,
+                                                        at::IntArrayRef, at::IntArrayRef, at::IntArrayRef,
+                                                        bool, at::IntArrayRef, int64_t,
+                                                        std::array<bool, 3> mask) {
+  return {mask[0] ? at::empty_like(x) : Tensor(), mask[1] ? at::empty_like(weight) : Tensor(),
+          mask[2] ? make(grad, {weight.size(0)}, grad.scalar_type()) : Tensor()};
+}
+
+template <class Register>
+void register_common(Register&& add) {
+  add("native_layer_norm", &layer_norm);
+  add("native_layer_norm_backward", &layer_norm_backward);
+  add("embedding_dense_backward", &embedding_backward);
+  add("index_select", &index_select);
+  add("where.self", &where);
+  add("mse_loss", &mse_loss);
+  add("smooth_l1_loss", &smooth_l1_loss);
+  add("mse_loss_backward", &mse_loss_backward);
+  for (const char* name : {"abs.out", "logical_not.out"}) add(name, &pointwise_out);
+  for (const char* name : {"logical_and.out", "logical_or.out", "logical_xor.out"})
+    add(name, &pointwise_pair_out);
+}
+
+}  // namespace
+
+CpuKernels cpu_shape_kernels() {
+  CpuKernels kernels;
+  const auto add = [&](const char* name, auto* kernel) {
+    kernels.emplace(std::string("aten::") + name,
+                    c10::KernelFunction::makeFromUnboxedRuntimeFunction(kernel));
+  };
+  register_common(add);
+  add("_scaled_dot_product_flash_attention_for_cpu", &flash_for_cpu);
+  add("_scaled_dot_product_flash_attention_for_cpu_backward", &flash_for_cpu_backward);
+  return kernels;
+}
+
+void register_cuda_shape_kernels(torch::Library& aten) {
+  const auto add = [&](const char* name, auto* kernel) { aten.impl(name, kernel); };
+  register_common(add);
+  add("native_dropout", &dropout);
+  add("native_dropout_backward", &dropout_backward);
+  add("_scaled_dot_product_flash_attention", &flash);
+  add("_scaled_dot_product_flash_attention_backward", &flash_backward);
+  add("_scaled_dot_product_efficient_attention", &efficient);
+  add("_scaled_dot_product_efficient_attention_backward", &efficient_backward);
+  add("convolution", &convolution);
+  add("convolution_backward", &convolution_backward);
+}
+
+}  // namespace dtk::planner

@@ -1,0 +1,147 @@
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_native.h>
+#include <dtk/planner/plan_error.h>
+#include <dtk/planner/simulated_device.h>
+#include <dtk/policies/rehearsal.h>
+#include <torch/library.h>
+
+#include "attention_choice.h"
+#include "by_shapes.h"
+#include "cpu_shapes.h"
+#include "fake_memory.h"
+#include "fake_runtime.h"
+#include "shape_kernels.h"
+
+namespace dtk::planner {
+namespace {
+
+using at::Tensor;
+
+const c10::Device kDevice(c10::kCUDA, 0);
+constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::CUDA);
+
+void by_shapes(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  run_by_shapes(op, stack, kDevice);
+}
+
+Tensor empty(at::IntArrayRef sizes, std::optional<at::ScalarType> type, std::optional<at::Layout>,
+             std::optional<at::Device>, std::optional<bool>, std::optional<at::MemoryFormat> format) {
+  return at::detail::empty_generic(sizes, &FakeMemory::instance(), kKeys, c10::dtype_or_default(type),
+                                   format);
+}
+
+Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, std::optional<at::ScalarType> type,
+                     std::optional<at::Layout>, std::optional<at::Device>, std::optional<bool>) {
+  return at::detail::empty_strided_generic(sizes, strides, &FakeMemory::instance(), kKeys,
+                                           c10::dtype_or_default(type));
+}
+
+// The temporaries are those of aten/src/ATen/native/cuda/Copy.cu.
+Tensor& copy(Tensor& self, const Tensor& source, bool) {
+  if (self.is_cpu() && !policies::HostCopyScope::active()) {
+    throw PlanError(operator_here("aten::copy_") +
+                    " copies values to the host, and a plan has none: what the job does next cannot be "
+                    "known; where the values are only kept or shown, hold a policies::HostCopyScope, and "
+                    "read what steers the job between steps with policies::values_sync()");
+  }
+  const bool same_device = self.device() == source.device();
+  const bool same_type = self.scalar_type() == source.scalar_type();
+  if (same_device || (same_type && self.is_contiguous() && source.is_contiguous())) return self;
+  Tensor contiguous_self, contiguous_source;
+  if (self.is_cuda()) {
+    if (!self.is_contiguous()) contiguous_self = at::empty_like(self, at::MemoryFormat::Contiguous);
+    contiguous_source = source.to(self.scalar_type()).expand_as(self).contiguous();
+  } else {
+    if (!self.is_contiguous() || !same_type)
+      contiguous_self = at::empty_like(self, self.options().dtype(source.scalar_type()));
+    contiguous_source = source.expand_as(self).contiguous();
+  }
+  return self;
+}
+
+at::Scalar local_scalar(const Tensor&) {
+  throw PlanError(operator_here("aten::_local_scalar_dense (item())") +
+                  " reads a value, and a plan has none: what the job does next cannot be known");
+}
+
+const Tensor& resize(const Tensor& self, at::IntArrayRef sizes, std::optional<at::MemoryFormat>) {
+  c10::TensorImpl* const tensor = self.unsafeGetTensorImpl();
+  tensor->set_sizes_contiguous(sizes);
+  const auto needed = static_cast<size_t>(tensor->storage_offset() + tensor->numel()) * tensor->itemsize();
+  c10::StorageImpl* const storage = tensor->unsafe_storage().unsafeGetStorageImpl();
+  if (needed > storage->nbytes()) {
+    storage->set_data_ptr_noswap(FakeMemory::instance().allocate(needed));
+    storage->set_nbytes(needed);
+  }
+  return self;
+}
+
+Tensor& set_storage(Tensor& self, at::Storage storage, int64_t offset, at::IntArrayRef sizes,
+                    at::IntArrayRef strides) {
+  self.unsafeGetTensorImpl()->set_storage_keep_dtype(std::move(storage));
+  self.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
+  return self;
+}
+
+Tensor& set_tensor(Tensor& self, const Tensor& source) {
+  return set_storage(self, source.storage(), source.storage_offset(), source.sizes(), source.strides());
+}
+
+Tensor as_strided(const Tensor& self, at::IntArrayRef sizes, at::IntArrayRef strides,
+                  std::optional<int64_t> offset) {
+  return at::native::as_strided_tensorimpl(self, sizes, strides, offset);
+}
+
+void register_kernels() {
+  static auto* const fallback =
+      new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::CUDA, __FILE__, __LINE__);
+  fallback->fallback(torch::CppFunction::makeFromBoxedFunction<&by_shapes>());
+  static auto* const aten =
+      new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::CUDA, __FILE__, __LINE__);
+  aten->impl("empty.memory_format", &empty);
+  aten->impl("empty_strided", &empty_strided);
+  aten->impl("copy_", &copy);
+  aten->impl("_local_scalar_dense", &local_scalar);
+  aten->impl("resize_", &resize);
+  aten->impl("set_.source_Storage_storage_offset", &set_storage);
+  aten->impl("set_.source_Tensor", &set_tensor);
+  aten->impl("as_strided", &as_strided);
+  aten->impl("view", &at::native::view);
+  aten->impl("_reshape_alias", &at::native::_reshape_alias);
+  aten->impl("unfold", &at::native::unfold);
+  register_cuda_shape_kernels(*aten);
+  // Without a kernel of its own on a device an operator with a composite body is taken apart below autograd.
+  for (const char* name : {"silu_backward", "mish_backward"})
+    aten->impl(name, torch::CppFunction::makeFromBoxedFunction<&by_shapes>());
+}
+
+}  // namespace
+
+void register_simulated_devices() {
+  static const bool once = [] {
+    if (at::CUDAHooksRegistry()->Has("CUDAHooks")) {
+      throw PlanError(
+          "libtorch_cuda is loaded in this process, so no CUDA device can be simulated in it; plan in a "
+          "process that does not load it");
+    }
+    register_fake_runtime();
+    register_kernels();
+    register_attention_choice();
+    register_cpu_shapes();
+    return true;
+  }();
+  static_cast<void>(once);
+}
+
+ShapesOnlyScope::ShapesOnlyScope() : guard_(c10::DispatchKey::Fake) {}
+ShapesOnlyScope::~ShapesOnlyScope() = default;
+
+}  // namespace dtk::planner

@@ -1,0 +1,27 @@
+// A plan beside a run: whether it fits before it starts, and how it compares with what was measured.
+#pragma once
+#include <dtk/toolkit/config.h>
+#include <dtk/toolkit/memory_report.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace dtk {
+
+/// Reads what memory_json() wrote; of `host` its highest peak. Throws FileError beginning with `name`.
+MemoryReport read_memory_json(std::string_view json, const std::string& name);
+
+/// "planned peak 33.2 MiB in first_step; 20.1 GiB available". `available`: bytes that the device can give.
+std::string plan_line(const MemoryReport& plan, std::optional<int64_t> available);
+
+/// Why the run cannot fit memory.budget or the device, with what to change; "" if it fits.
+std::string too_large(const MemoryReport& plan, const MemoryOptions& options,
+                      std::optional<int64_t> available);
+
+/// A table for a terminal of 80 columns: bytes by phase, and below a phase that differs the categories that
+/// do. What kernels take for themselves (scratch) is measured only.
+std::string planned_against_measured(const MemoryReport& plan, const MemoryReport& measured);
+
+}  // namespace dtk

@@ -1,0 +1,136 @@
+#include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/planned_memory.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "text_table.h"
+
+namespace dtk {
+namespace {
+
+using policies::Category;
+using policies::MemorySums;
+using policies::PhasePeak;
+using Json = nlohmann::json;
+
+Category category_named(const std::string& name) {
+  for (int i = 0; i < policies::kCategories; ++i) {
+    if (name == policies::name_of(static_cast<Category>(i))) return static_cast<Category>(i);
+  }
+  throw Json::other_error::create(500, "\"" + name + "\" is no category", nullptr);
+}
+
+MemorySums read_sums(const Json& json, int64_t bytes) {
+  MemorySums sums;
+  sums.bytes = bytes;
+  for (const auto& [category, labels] : json.at("items").items()) {
+    for (const auto& [label, held] : labels.items()) {
+      const policies::OwnerId owner = policies::owner_id(category_named(category), label);
+      if (sums.by_owner.size() <= owner.index) sums.by_owner.resize(owner.index + 1, 0);
+      sums.by_owner[owner.index] = held.get<int64_t>();
+    }
+  }
+  return sums;
+}
+
+const PhasePeak* phase_named(const std::vector<PhasePeak>& phases, const std::string& name) {
+  const auto found =
+      std::find_if(phases.begin(), phases.end(), [&](const auto& p) { return p.name == name; });
+  return found != phases.end() ? &*found : nullptr;
+}
+
+// "1,234,567"
+std::string with_commas(int64_t bytes) {
+  const std::string digits = std::to_string(std::abs(bytes));
+  std::string text = bytes < 0 ? "-" : "";
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
+  }
+  return text;
+}
+
+std::string signed_bytes(int64_t bytes) {
+  return bytes > 0 ? "+" + with_commas(bytes) : with_commas(bytes);
+}
+
+std::vector<std::string> row(const std::string& name, int64_t planned, int64_t measured) {
+  return {name, with_commas(planned), with_commas(measured), signed_bytes(measured - planned)};
+}
+
+std::string advice(const MemoryReport& plan) {
+  const PhasePeak peak = plan.peak();
+  int64_t state = 0;
+  for (const Category category :
+       {Category::parameters, Category::gradients, Category::optimizer, Category::ema})
+    state += peak.peak.of(category);
+  const int64_t share = 100 * state / std::max<int64_t>(1, peak.peak.bytes);
+  if (share >= 90) {
+    return "parameters, gradients, optimizer state and averages are " + std::to_string(share) +
+           " % of that, which no smaller batch changes: take a smaller model or policies.ema.device = "
+           "\"cpu\"";
+  }
+  return "lower data.batch or raise train.accumulate; dit-plan --max-batch finds the largest batch, dit-plan "
+         "--explain what each policy would change";
+}
+
+}  // namespace
+
+MemoryReport read_memory_json(std::string_view text, const std::string& name) {
+  try {
+    const Json json = Json::parse(text);
+    MemoryReport report;
+    report.device = json.at("device").get<std::string>();
+    for (const Json& phase : json.at("phases")) {
+      report.phases.push_back(
+          {phase.at("name").get<std::string>(), read_sums(phase, phase.at("peak_bytes").get<int64_t>())});
+    }
+    const Json& host = json.at("host");
+    report.host = {"host", read_sums(host, host.at("peak_bytes").get<int64_t>())};
+    return report;
+  } catch (const Json::exception& error) {
+    throw FileError(name + ": not a memory report: " + error.what());
+  }
+}
+
+std::string plan_line(const MemoryReport& plan, std::optional<int64_t> available) {
+  const PhasePeak peak = plan.peak();
+  return "planned peak " + readable_bytes(peak.peak.bytes) + " in " + peak.name + " on " + plan.device +
+         (available ? "; " + readable_bytes(*available) + " available" : "");
+}
+
+std::string too_large(const MemoryReport& plan, const MemoryOptions& options,
+                      std::optional<int64_t> available) {
+  const PhasePeak peak = plan.peak();
+  const auto beyond = [&](int64_t limit, const std::string& what) {
+    return "the run needs " + std::to_string(peak.peak.bytes) + " bytes (" + readable_bytes(peak.peak.bytes) +
+           ") of tensors on " + plan.device + " in phase " + peak.name + ", and " + what + " is " +
+           std::to_string(limit) + " (" + readable_bytes(limit) + "); " + advice(plan);
+  };
+  if (options.budget && peak.peak.bytes > options.budget->bytes)
+    return beyond(options.budget->bytes, "memory.budget");
+  if (available && peak.peak.bytes > *available) return beyond(*available, "what is available");
+  return {};
+}
+
+std::string planned_against_measured(const MemoryReport& plan, const MemoryReport& measured) {
+  std::vector<std::vector<std::string>> rows = {{"phase", "planned", "measured", "difference"}};
+  for (const PhasePeak& phase : measured.phases) {
+    const PhasePeak* const planned = phase_named(plan.phases, phase.name);
+    if (planned == nullptr) {
+      rows.push_back({phase.name, "-", with_commas(phase.peak.bytes), ""});
+      continue;
+    }
+    rows.push_back(row(phase.name, planned->peak.bytes, phase.peak.bytes));
+    if (planned->peak.bytes == phase.peak.bytes) continue;
+    for (const Category category : used_categories({*planned, phase})) {
+      const int64_t a = planned->peak.of(category), b = phase.peak.of(category);
+      if (a != b) rows.push_back(row(std::string("  ") + policies::name_of(category), a, b));
+    }
+  }
+  return "planned against measured, bytes of tensors on " + measured.device + "\n" + aligned(rows);
+}
+
+}  // namespace dtk

@@ -1,0 +1,76 @@
+// The world of a planned run: data that nobody reads, files that nobody keeps, a clock that stands still.
+#pragma once
+#include <dtk/planner/rehearse.h>
+#include <dtk/toolkit/clock.h>
+#include <dtk/toolkit/data_source.h>
+#include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/file_system.h>
+#include <dtk/toolkit/run.h>
+
+namespace dtk {
+
+/// Samples of the model's shape; read() writes nothing.
+class PlannedData final : public DataSource {
+ public:
+  PlannedData(const models::DitOptions& model, int64_t samples) : model_(model), samples_(samples) {}
+  int64_t size() const override { return samples_; }
+  int64_t channels() const override { return model_.channels; }
+  int64_t height() const override { return model_.image_size; }
+  int64_t width() const override { return model_.image_size; }
+  int64_t classes() const override { return model_.classes; }
+  std::string description() const override { return std::to_string(samples_) + " planned samples"; }
+  int64_t read(int64_t, float*) const override { return 0; }
+
+ private:
+  const models::DitOptions model_;
+  const int64_t samples_;
+};
+
+/// Nothing exists and all that is written is forgotten.
+class NoFiles final : public FileSystem {
+ public:
+  std::unique_ptr<WritableFile> create(const Path&) override { return std::make_unique<File>(); }
+  std::unique_ptr<WritableFile> append(const Path&) override { return std::make_unique<File>(); }
+  std::string read(const Path& path) override { throw FileError(path.string() + ": a plan reads no files"); }
+  void read_into(const Path& path, uint64_t, void*, size_t) override { read(path); }
+  bool exists(const Path&) override { return false; }
+  bool is_folder(const Path&) override { return false; }
+  uint64_t size(const Path& path) override { return read(path).size(); }
+  std::vector<std::string> list(const Path&) override { return {}; }
+  void create_directories(const Path&) override {}
+  void rename(const Path&, const Path&) override {}
+  void remove_all(const Path&) override {}
+  std::unique_ptr<FileLock> try_lock(const Path&) override { return std::make_unique<FileLock>(); }
+  void sync_directory(const Path&) override {}
+
+ private:
+  class File final : public WritableFile {
+    void write(const void*, size_t) override {}
+    void sync() override {}
+    void close() override {}
+  };
+};
+
+class StandingClock final : public Clock {
+  double seconds() override { return 0; }
+};
+
+/// Ends the plan where the run has left all that it leaves.
+class PlanObserver final : public RunObserver {
+ public:
+  explicit PlanObserver(const planner::EndOfPlan& end) : end_(end) {}
+  void message(const std::string&) override {}
+  void progress(const Progress&) override {}
+  void sampling(int64_t, int64_t) override {}
+  void finished(const RunResult&) override {
+    end_();
+    ended_ = true;
+  }
+  bool ended() const { return ended_; }
+
+ private:
+  const planner::EndOfPlan& end_;
+  bool ended_ = false;
+};
+
+}  // namespace dtk

@@ -1,0 +1,28 @@
+#include "text_table.h"
+
+#include <algorithm>
+
+namespace dtk {
+
+std::string pad(const std::string& text, size_t width) {
+  return text.size() >= width ? text : std::string(width - text.size(), ' ') + text;
+}
+
+std::string aligned(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> widths(rows.front().size());
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  size_t wide = 0;  // with two spaces between columns
+  for (const size_t width : widths) wide += width + 2;
+  const std::string gap(wide - 2 < terminal_width ? 2 : 1, ' ');
+  std::string text;
+  for (const auto& row : rows) {
+    text += row[0] + std::string(widths[0] - row[0].size(), ' ');
+    for (size_t i = 1; i < row.size(); ++i) text += gap + pad(row[i], widths[i]);
+    text += "\n";
+  }
+  return text;
+}
+
+}  // namespace dtk

@@ -1,0 +1,17 @@
+// Tables for a terminal.
+#pragma once
+#include <string>
+#include <vector>
+
+namespace dtk {
+
+inline constexpr size_t terminal_width = 80;  // columns; a line that fills them all may wrap
+
+/// `text` after spaces up to `width`.
+std::string pad(const std::string& text, size_t width);
+
+/// Lines of columns as wide as their widest cell: the first to the left, the others to the right. Rows must
+/// be equally long.
+std::string aligned(const std::vector<std::vector<std::string>>& rows);
+
+}  // namespace dtk

@@ -28,8 +28,14 @@ void print_summary(const RunResult& result) {
   if (result.memory) std::printf("\n%s", memory_table(*result.memory).c_str());
   std::printf("\n");
   if (result.trained_steps > 0) {
+    const bool resumed = result.trained_steps < result.step;
     print_line("final loss", formatted("%.4f", result.loss) + " after " + std::to_string(result.step) +
-                                 " steps, " + duration(result.seconds) + " of training");
+                                 " steps, " + duration(resumed ? result.run_seconds : result.seconds) +
+                                 " of training" + (resumed ? " in the whole run" : ""));
+    if (resumed) {
+      print_line("this process", std::to_string(result.trained_steps) + " of these steps, " +
+                                     duration(result.seconds) + " of training");
+    }
     const double waiting = 100 * result.exposed_wait_fraction;
     print_line("speed", formatted("%.0f images/s", result.images_per_second) +
                             formatted(" (%.2f %% of the time waiting for data)", waiting) +

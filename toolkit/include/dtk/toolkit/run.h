@@ -69,6 +69,7 @@ struct RunResult {
   double images_per_second = 0;           // of this process, training time only
   double exposed_wait_fraction = 0;       // of the training time: waiting for the loader
   double seconds = 0;                     // of training, of this process
+  double run_seconds = 0;                 // of all processes of the run, as train.seconds counts
   std::optional<double> mfu;              // model FLOPs utilisation, where the device's peak is known
   std::optional<double> validation_loss;  // after the last step; absent without held-out samples
   int64_t held_out = 0;                   // samples that it is of

@@ -46,9 +46,9 @@ TEST_CASE("a memory report reads back as it was written") {
 }
 
 TEST_CASE("what is no memory report is refused by name") {
-  CHECK_THAT(test::error_text([] { read_memory_json("{\"device\": 1}", "plan.json"); }),
+  CHECK_THAT(test::error_text<FileError>([] { read_memory_json("{\"device\": 1}", "plan.json"); }),
              Catch::Matchers::StartsWith("plan.json: not a memory report: "));
-  CHECK_THAT(test::error_text([] { read_memory_json("dit-plan: no", "plan.json"); }),
+  CHECK_THAT(test::error_text<FileError>([] { read_memory_json("dit-plan: no", "plan.json"); }),
              Catch::Matchers::StartsWith("plan.json: not a memory report: "));
 }
 

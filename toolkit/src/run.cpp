@@ -341,8 +341,14 @@ class Run {
 
 }  // namespace
 
+RunResult run_training(const LoadedConfig& loaded, c10::Device device, const std::filesystem::path& resume,
+                       std::shared_ptr<const DataSource> data, const RunWorld& world) {
+  return run_training(
+      loaded, device, resume, [&] { return data; }, world);
+}
+
 RunResult run_training(const LoadedConfig& given, c10::Device device, const std::filesystem::path& resume,
-                       std::shared_ptr<const DataSource> data, const RunWorld& world) try {
+                       const OpenData& open, const RunWorld& world) try {
   const policies::ThreadCountGuard threads(static_cast<int>(*given.config.train.threads));
   const policies::SavedTensorEngineGuard engine;  // without it no policy that keeps or drops tensors works
   const bool resumed = !resume.empty();
@@ -355,6 +361,9 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
     initial = initial_weights(world.files, loaded);
     decision = decide(loaded, device, resume, world);  // takes time: what is refused is refused first
   }
+  const StartPlan plan = world.plan ? world.plan(loaded, device) : StartPlan{};
+  std::vector<std::string> notes = notes_on_plan(plan, loaded.config.memory, device);
+  const std::shared_ptr<const DataSource> data = open();
   const DataSplit split =
       hold_out(data, loaded.config.data.validation, stream_seed(loaded.config.train.seed, "validation"));
   const MemoryMeters meters(loaded.config.memory, device);  // counts the run's tensors from the first
@@ -367,10 +376,11 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
     refuse_build(error, loaded, device, run_facts(loaded, device, *data, split), resumed ? nullptr : &folder,
                  meters, world);
   }
-  std::vector<std::string> notes = folder.claim();
+  for (std::string& note : folder.claim()) notes.push_back(std::move(note));
   if (!decision.empty()) notes.push_back(decision);
   for (std::string& note : notes_on_start(loaded, initial)) notes.push_back(std::move(note));
   RunResult result = run->train(resumed, notes);
+  result.planned = plan.memory;
   world.observer.finished(result);
   result.savings = run->savings(result);
   return result;

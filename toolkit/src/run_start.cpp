@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <dtk/toolkit/checkpoint_store.h>
 #include <dtk/toolkit/device.h>
+#include <dtk/toolkit/planned_memory.h>
 #include <dtk/toolkit/precision_choice.h>
 
 #include "out_of_memory.h"
@@ -32,6 +33,20 @@ std::vector<std::string> notes_on_start(const LoadedConfig& loaded, const std::o
   } else if (!loaded.config.train.init_from.empty()) {
     notes.push_back("train.init_from is where this run once began; it goes on from its checkpoint");
   }
+  return notes;
+}
+
+std::vector<std::string> notes_on_plan(const StartPlan& plan, const MemoryOptions& options,
+                                       c10::Device device) {
+  if (!plan.problem.empty()) return {"not planned: " + plan.problem};
+  if (!plan.memory) return {};
+  const std::optional<int64_t> available = available_bytes(device);
+  const std::string problem = too_large(*plan.memory, options, available);
+  if (!problem.empty() && options.on_over_budget == "refuse") {
+    throw Error(ExitCode::memory, problem + "; memory.on_over_budget = \"warn\" starts it all the same");
+  }
+  std::vector<std::string> notes = {plan_line(*plan.memory, available)};
+  if (!problem.empty()) notes.push_back("warning: " + problem);
   return notes;
 }
 

@@ -25,6 +25,11 @@ std::string decide(LoadedConfig& loaded, c10::Device device, const std::filesyst
 /// What the user should hear about the weights that a run begins with.
 std::vector<std::string> notes_on_start(const LoadedConfig& loaded, const std::optional<Weights>& initial);
 
+/// What the user should hear of the plan. Throws Error, exit code 3, if it does not fit and
+/// memory.on_over_budget says to refuse that.
+std::vector<std::string> notes_on_plan(const StartPlan& plan, const MemoryOptions& options,
+                                       c10::Device device);
+
 /// All but the parameters and the policies.
 RunFacts run_facts(const LoadedConfig& loaded, c10::Device device, const DataSource& data,
                    const DataSplit& split);

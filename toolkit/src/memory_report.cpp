@@ -157,6 +157,14 @@ std::string memory_json(const MemoryReport& report) {
     add_sums(row, phase.peak);
     json["phases"].push_back(std::move(row));
   }
+  if (report.refused) {
+    json["refused"]["bytes"] = report.refused->bytes;
+    json["refused"]["asked_by"] = report.refused->asked_by;
+    json["refused"]["phase"] = report.refused->phase;
+    json["refused"]["module_path"] = report.refused->module_path;
+    json["refused"]["alive_bytes"] = report.refused->live.bytes;
+    add_sums(json["refused"], report.refused->live);
+  }
   for (const PolicySaving& saving : report.policies) {
     Json row;
     row["name"] = saving.report.policy;
@@ -174,7 +182,8 @@ std::string savings_table(const std::vector<PolicySaving>& savings) {
   std::string text = "by how much each policy lowers the peak of a step (measured by leaving it out)\n";
   for (const PolicySaving& saving : savings) {
     const bool raises = saving.bytes.value_or(0) < 0;
-    const std::string bytes = saving.bytes ? readable_bytes(std::abs(*saving.bytes)) : "?";
+    const std::string unknown = saving.report.active ? "?" : "-";
+    const std::string bytes = saving.bytes ? readable_bytes(std::abs(*saving.bytes)) : unknown;
     std::string line = "  " + saving.report.policy;
     line.resize(std::max<size_t>(line.size(), 14), ' ');
     line += saving.report.active ? "on   " : "off  ";

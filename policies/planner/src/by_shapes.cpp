@@ -1,5 +1,7 @@
 #include "by_shapes.h"
 
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -7,6 +9,7 @@
 #include <dtk/policies/module_path.h>
 
 #include <map>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -23,6 +26,19 @@ bool is_written(const c10::Argument& argument) {
 at::Tensor on_device(const at::Tensor& shape, c10::Device device) {
   return at::empty_strided(shape.sizes(), shape.strides(),
                            at::TensorOptions().dtype(shape.scalar_type()).device(device));
+}
+
+// As the operator would: code that asks whether numbers were drawn gets the right answer.
+void draw_once(const c10::OperatorHandle& op, const std::vector<IValue>& arguments, c10::Device device) {
+  if (!op.hasTag(at::Tag::nondeterministic_seeded)) return;
+  at::Generator generator = at::globalContext().defaultGenerator(device);
+  for (const IValue& argument : arguments) {
+    if (argument.isGenerator() && argument.toGenerator().defined()) generator = argument.toGenerator();
+  }
+  auto* const drawn = dynamic_cast<at::CPUGeneratorImpl*>(generator.unsafeGetGeneratorImpl());
+  if (drawn == nullptr) return;
+  const std::lock_guard lock(generator.mutex());
+  drawn->random();
 }
 
 // An operator that only writes to tensors it was given, all of which have their size already.
@@ -131,6 +147,7 @@ void run_by_shapes(const c10::OperatorHandle& op, Stack* stack, c10::Device devi
   const size_t count = schema.arguments().size();
   const std::vector<IValue> arguments(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
   torch::jit::drop(*stack, count);
+  draw_once(op, arguments, device);
   if (leaves_as_it_is(schema, arguments, stack)) return;
   if (makes_views(op)) refuse(op, "it makes a view and has no kernel of the simulated device");
   if (!op.hasKernelForDispatchKey(c10::DispatchKey::Meta) &&

@@ -7,8 +7,10 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <vector>
 
 #include "by_shapes.h"
+#include "cpu_promotion.h"
 #include "shape_kernels.h"
 
 namespace dtk::planner {
@@ -102,12 +104,16 @@ void on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack*
     case Treatment::run:
       op.redispatchBoxed(keys & below, stack);
       return;
-    case Treatment::own:
+    case Treatment::own: {
+      const std::vector<at::Tensor> temporaries = copies_in_common_type(op, *stack);
       what.kernel->callBoxed(op, keys, stack);
       return;
-    case Treatment::shapes:
+    }
+    case Treatment::shapes: {
+      const std::vector<at::Tensor> temporaries = copies_in_common_type(op, *stack);
       run_by_shapes(op, stack, c10::kCPU);
       return;
+    }
     case Treatment::refuse:
       throw PlanError(operator_here(name_of(op)) +
                       " reads a value, and a plan has none: what the job does next cannot be known");

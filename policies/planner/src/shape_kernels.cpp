@@ -2,11 +2,8 @@
 
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
-#include <ATen/OpMathType.h>
-#include <ATen/Parallel.h>
 #include <c10/util/irange.h>
 
-#include <algorithm>
 #include <array>
 #include <tuple>
 
@@ -20,15 +17,13 @@ Tensor make(const Tensor& like, at::IntArrayRef sizes, at::ScalarType type) {
   return at::empty(sizes, like.options().dtype(type));
 }
 
-// ---- normalisation: aten/src/ATen/native/layer_norm.cpp, cuda/layer_norm_kernel.cu
+// ---- normalisation: aten/src/ATen/native/cuda/layer_norm_kernel.cu
 
 std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor& x, at::IntArrayRef normalized,
-                                              const OptionalTensor& weight, const OptionalTensor&, double) {
+                                              const OptionalTensor&, const OptionalTensor&, double) {
   at::DimVector statistics(x.sizes());
   for (const size_t i : c10::irange(normalized.size())) statistics[statistics.size() - 1 - i] = 1;
-  at::ScalarType type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  // On the CPU statistics have the type of the affine parameters, without them that of the input.
-  if (x.is_cpu()) type = weight && weight->defined() ? weight->scalar_type() : x.scalar_type();
+  const at::ScalarType type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   return {at::empty_like(x, at::MemoryFormat::Contiguous), make(x, statistics, type),
           make(x, statistics, type)};
 }
@@ -53,7 +48,7 @@ Tensor dropout_backward(const Tensor& grad, const Tensor&, double) {
   return at::empty_like(grad);
 }
 
-// ---- attention: transformers/cuda/attention.cu, attention_backward.cu, transformers/attention.cpp
+// ---- attention: transformers/cuda/attention.cu, attention_backward.cu
 
 // (N, H, T, D) whose memory is (N, T, H, D).
 Tensor by_rows(const Tensor& like, int64_t width) {
@@ -97,51 +92,6 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> efficient_backward(const Tensor&, con
                                                               bool, std::optional<double>) {
   return {by_rows(q, q.size(3)), by_rows(k, k.size(3)), by_rows(v, v.size(3)),
           mask[3] && bias.defined() ? at::empty_like(bias) : Tensor()};
-}
-
-// ---- attention on the CPU: transformers/attention.cpp, cpu/FlashAttentionKernel.cpp
-
-// What the kernel goes through at a time.
-struct FlashTile {
-  explicit FlashTile(const Tensor& q, const Tensor& k)
-      : queries(std::min(q.size(2), q.size(2) >= 768   ? int64_t{256}
-                                    : q.size(2) >= 192 ? int64_t{64}
-                                                       : int64_t{32})),
-        keys(std::min<int64_t>(k.size(2), 512)),
-        accumulate(at::toOpMathType(q.scalar_type())),
-        is_reduced(accumulate != q.scalar_type()) {}
-  const int64_t queries, keys;
-  const at::ScalarType accumulate;
-  const bool is_reduced;
-};
-
-std::tuple<Tensor, Tensor> flash_for_cpu(const Tensor& q, const Tensor& k, const Tensor& v, double, bool,
-                                         const OptionalTensor&, std::optional<double>) {
-  const FlashTile tile(q, k);
-  const Tensor out = by_rows(q, v.size(3));
-  const Tensor logsumexp = make(q, {q.size(0), q.size(2), q.size(1)}, tile.accumulate).transpose(1, 2);
-  const int64_t threads = at::get_num_threads();
-  const Tensor scratch =
-      make(q, {threads, tile.queries * (tile.keys + 2 + q.size(3))}, tile.accumulate);  // weights, sums, rows
-  const Tensor reduced = make(q, {threads, tile.queries, tile.is_reduced ? tile.keys : 0}, q.scalar_type());
-  return {out, logsumexp};
-}
-
-std::tuple<Tensor, Tensor, Tensor> flash_for_cpu_backward(const Tensor& grad, const Tensor& q,
-                                                          const Tensor& k, const Tensor& v, const Tensor&,
-                                                          const Tensor&, double, bool, const OptionalTensor&,
-                                                          std::optional<double>) {
-  const FlashTile tile(q, k);
-  const std::tuple<Tensor, Tensor, Tensor> grads{by_rows(q, q.size(3)), by_rows(k, k.size(3)),
-                                                 by_rows(v, v.size(3))};
-  const Tensor grad_by_rows = grad.transpose(1, 2).contiguous();
-  const int64_t threads = at::get_num_threads();
-  const int64_t weights = 2 * tile.queries * tile.keys;  // and their gradients
-  const Tensor scratch = make(q, {threads, weights}, tile.accumulate);
-  const Tensor reduced = make(q, {threads, tile.is_reduced ? weights : 0}, q.scalar_type());
-  const Tensor sums =
-      make(q, {std::min(threads, q.size(0) * q.size(1)), tile.queries}, tile.accumulate);  // of each thread
-  return grads;
 }
 
 // ---- gathers
@@ -245,8 +195,7 @@ CpuKernels cpu_shape_kernels() {
                     c10::KernelFunction::makeFromUnboxedRuntimeFunction(kernel));
   };
   register_common(add);
-  add("_scaled_dot_product_flash_attention_for_cpu", &flash_for_cpu);
-  add("_scaled_dot_product_flash_attention_for_cpu_backward", &flash_for_cpu_backward);
+  add_cpu_kernels(kernels);
   return kernels;
 }
 

@@ -30,7 +30,10 @@ at::Tensor on_device(const at::Tensor& shape, c10::Device device) {
 
 // As the operator would: code that asks whether numbers were drawn gets the right answer.
 void draw_once(const c10::OperatorHandle& op, const std::vector<IValue>& arguments, c10::Device device) {
-  if (!op.hasTag(at::Tag::nondeterministic_seeded)) return;
+  const bool makes_tensor = !op.schema().returns().empty() &&
+                            op.schema().returns().front().type()->isSubtypeOf(*c10::TensorType::get());
+  // A choice of a kernel that may draw draws nothing.
+  if (!makes_tensor || !op.hasTag(at::Tag::nondeterministic_seeded)) return;
   at::Generator generator = at::globalContext().defaultGenerator(device);
   for (const IValue& argument : arguments) {
     if (argument.isGenerator() && argument.toGenerator().defined()) generator = argument.toGenerator();

@@ -135,6 +135,27 @@ Tensor power(const at::Scalar& base, const Tensor& exponent) {
   return out;
 }
 
+// ---- losses: Loss.cpp
+
+// The reduced loss is a scalar in the storage of all the terms: the kernel gives the tensor of the terms to
+// the reduction as its result.
+Tensor loss_in_storage_of_terms(const Tensor& a, const Tensor& b, int64_t reduction) {
+  Tensor terms = make(a, at::infer_size(a.sizes(), b.sizes()), at::result_type(a, b));
+  const int64_t count = terms.numel();
+  if (reduction != at::Reduction::None) terms.unsafeGetTensorImpl()->set_sizes_contiguous({});
+  if (reduction == at::Reduction::Mean) terms.div_(count);
+  return terms;
+}
+Tensor mse_loss(const Tensor& a, const Tensor& b, int64_t reduction) {
+  return loss_in_storage_of_terms(a, b, reduction);
+}
+Tensor smooth_l1_loss(const Tensor& a, const Tensor& b, int64_t reduction, double) {
+  return loss_in_storage_of_terms(a, b, reduction);
+}
+Tensor mse_loss_backward(const Tensor&, const Tensor& x, const Tensor&, int64_t) {
+  return at::zeros_like(x, at::MemoryFormat::Contiguous);
+}
+
 // ---- convolution without oneDNN: ConvolutionMM2d.cpp
 
 // The columns that the input is unfolded to; a kernel of one point reads the input itself.
@@ -146,14 +167,21 @@ Tensor columns_of(const Tensor& x, at::IntArrayRef kernel, at::IntArrayRef strid
   return make(x, {x.size(0), x.size(1) * kernel[0] * kernel[1], positions}, x.scalar_type());
 }
 
+at::MemoryFormat format_of(const Tensor& x, const Tensor& weight) {
+  const bool channels_last = x.suggest_memory_format() == at::MemoryFormat::ChannelsLast ||
+                             weight.suggest_memory_format() == at::MemoryFormat::ChannelsLast;
+  return channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
+}
+
 Tensor slow_convolution(const Tensor& self, const Tensor& weight, at::IntArrayRef kernel,
                         const OptionalTensor& bias, at::IntArrayRef stride, at::IntArrayRef padding) {
+  const at::MemoryFormat format = format_of(self, weight);
   const Tensor out = make(self, {0}, self.scalar_type());
-  const Tensor x = self.contiguous();
+  const Tensor w = weight.contiguous(format), x = self.contiguous(format);
   const int64_t rows = (x.size(2) + 2 * padding[0] - kernel[0]) / stride[0] + 1;
   const int64_t columns = (x.size(3) + 2 * padding[1] - kernel[1]) / stride[1] + 1;
   const Tensor unfolded = columns_of(x, kernel, stride, padding, rows * columns);
-  out.resize_({x.size(0), weight.size(0), rows, columns});
+  out.resize_({x.size(0), weight.size(0), rows, columns}, format);
   if (bias && bias->defined()) out.copy_(bias->reshape({-1, 1, 1}));
   return out;
 }
@@ -162,16 +190,18 @@ std::tuple<Tensor, Tensor, Tensor> slow_convolution_backward(const Tensor& grad,
                                                              const Tensor& weight, at::IntArrayRef kernel,
                                                              at::IntArrayRef stride, at::IntArrayRef padding,
                                                              std::array<bool, 3> mask) {
+  const at::MemoryFormat format = format_of(self, weight);
   const auto empty = [&](bool wanted) { return wanted ? make(grad, {0}, grad.scalar_type()) : Tensor(); };
-  Tensor grad_input = empty(mask[0]), grad_weight = empty(mask[1]), grad_bias = empty(mask[2]);
+  const Tensor grad_input = empty(mask[0]), grad_weight = empty(mask[1]);
+  Tensor grad_bias = empty(mask[2]);
   if (mask[0]) {
-    const Tensor x = self.contiguous(), dy = grad.contiguous();
-    grad_input.resize_(x.sizes());
+    const Tensor w = weight.contiguous(format), x = self.contiguous(format), dy = grad.contiguous(format);
+    grad_input.resize_(x.sizes(), format);
   }
   if (mask[2]) at::sum_out(grad_bias, grad, at::IntArrayRef{0, 2, 3});
   if (mask[1]) {
-    grad_weight.resize_(weight.sizes());
-    const Tensor dy = grad.contiguous(), x = self.contiguous();
+    grad_weight.resize_(weight.sizes(), format);
+    const Tensor dy = grad.contiguous(format), x = self.contiguous(format);
     const Tensor unfolded = columns_of(x, kernel, stride, padding, grad.size(2) * grad.size(3));
   }
   return {grad_input, grad_weight, grad_bias};
@@ -191,6 +221,9 @@ void add_cpu_kernels(CpuKernels& kernels) {
   add("embedding_dense_backward", &embedding_backward);
   add("where.self", &where);
   add("mean.dim", &mean);
+  add("mse_loss", &mse_loss);
+  add("smooth_l1_loss", &smooth_l1_loss);
+  add("mse_loss_backward", &mse_loss_backward);
   add("pow.Scalar", &power);
   add("_slow_conv2d_forward", &slow_convolution);
   add("_slow_conv2d_backward.output_mask", &slow_convolution_backward);

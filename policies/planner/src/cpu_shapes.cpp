@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "by_shapes.h"
+#include "cpu_products.h"
 #include "cpu_promotion.h"
 #include "shape_kernels.h"
 
@@ -110,7 +111,8 @@ void on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack*
       return;
     }
     case Treatment::shapes: {
-      const std::vector<at::Tensor> temporaries = copies_in_common_type(op, *stack);
+      std::vector<at::Tensor> temporaries = copies_in_common_type(op, *stack);
+      if (temporaries.empty()) temporaries = copies_for_products(op, *stack);
       run_by_shapes(op, stack, c10::kCPU);
       return;
     }

@@ -1,4 +1,8 @@
+#include <dtk/planner/plan_error.h>
+#include <dtk/policies/guards.h>
+#include <dtk/toolkit/model_policies.h>
 #include <dtk/toolkit/planned_run.h>
+#include <dtk/toolkit/policy_places.h>
 #include <dtk/toolkit/run.h>
 
 #include "planned_world.h"
@@ -11,14 +15,13 @@ constexpr int64_t kMostPeriod = 100;
 
 // Steps after the first that show twice what the policies do.
 int64_t steady_steps(const RunConfig& config, c10::Device device) {
-  const models::Dit model(config.model, device);
-  models::Dit subject = model;
-  const int64_t period = put_policies_in(config.policies, subject).period();
+  models::Dit model(config.model, device, policies::make_generator(device, 0));
+  const int64_t period = put_policies_in(config.policies, model).period();
   if (period <= kMostPeriod) return 2 * period;
-  throw planner::PlanError("the policies repeat their work after " + std::to_string(period) +
-                           " steps, and a plan runs at most " + std::to_string(kMostPeriod) +
-                           " of them, twice; plan with --set policies.ema.every=" +
-                           std::to_string(kMostPeriod) + " or less, whose bytes are the same");
+  throw planner::PlanError(
+      "the policies repeat their work after " + std::to_string(period) + " steps, and a plan runs at most " +
+      std::to_string(kMostPeriod) +
+      " of them, twice; plan with --set policies.ema.every=" + std::to_string(kMostPeriod) + " or less");
 }
 
 RunConfig shortened(RunConfig config, int64_t steady) {
@@ -45,7 +48,7 @@ int64_t samples_of_an_epoch(const RunConfig& config, int64_t steady) {
 }  // namespace
 
 planner::Rehearsed plan_run(const LoadedConfig& loaded, c10::Device device,
-                            const planner::RehearsalOptions& options) {
+                            const planner::RehearsalOptions& options) try {
   return planner::rehearse(
       device,
       [&](const planner::EndOfPlan& end) {
@@ -61,6 +64,8 @@ planner::Rehearsed plan_run(const LoadedConfig& loaded, c10::Device device,
         run_training(planned, device, {}, data, {files, clock, observer, [&] { return observer.ended(); }});
       },
       options);
+} catch (const policies::PolicyError& error) {
+  throw with_place(error, loaded.places);
 }
 
 }  // namespace dtk

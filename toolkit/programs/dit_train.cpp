@@ -42,6 +42,8 @@ void print_summary(const RunResult& result) {
   if (result.memory) {
     const auto peak = result.memory->peak();
     print_line("peak memory", readable_bytes(peak.peak.bytes) + " in phase " + peak.name);
+  } else if (result.trained_steps > 0) {
+    print_line("memory", "bytes were not counted, no memory.json: memory.ledger = false");
   }
   print_line("checkpoint", result.checkpoint.string());
   print_line("samples", result.samples.string());

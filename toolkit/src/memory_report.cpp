@@ -156,7 +156,8 @@ std::string savings_table(const std::vector<PolicySaving>& savings) {
   std::string text = "by how much each policy lowers the peak of a step (measured by leaving it out)\n";
   for (const PolicySaving& saving : savings) {
     const bool raises = saving.bytes.value_or(0) < 0;
-    const std::string bytes = saving.bytes ? readable_bytes(std::abs(*saving.bytes)) : "?";
+    const std::string unknown = saving.report.active ? "?" : "-";
+    const std::string bytes = saving.bytes ? readable_bytes(std::abs(*saving.bytes)) : unknown;
     std::string line = "  " + saving.report.policy;
     line.resize(std::max<size_t>(line.size(), 14), ' ');
     line += saving.report.active ? "on   " : "off  ";

@@ -48,7 +48,7 @@ class Run {
                  }),
         store_(world.files, out_ / checkpoints_folder, config_.train.keep_checkpoints),
         device_(device) {
-    if (split_.held_out) validation_.emplace(config_, device, split_.held_out);
+    if (split_.held_out) validation_.emplace(config_, split_.held_out);
   }
 
   void load(const std::filesystem::path& folder) {
@@ -79,15 +79,14 @@ class Run {
       }
       trainer_.step();
       meters_.check_budget();
-      const int64_t step = trainer_.steps();
-      if (step % config_.train.log_every == 0) read_and_log();
+      if (is_log_step(trainer_.steps(), config_.train.log_every)) read_and_log();
       if (is_due(config_.train.validate_every)) validate(result);
       if (trainer_.done()) break;
       if (is_due(config_.train.checkpoint_every)) save();
       if (is_due(config_.train.sample_every)) sample_on_the_way();
     }
     if (trainer_.samples() != mark_.samples) read_and_log();
-    const double seconds = trainer_.elapsed_seconds() - first_second - validation_seconds_;
+    const double seconds = trainer_.elapsed_seconds() - first_second;
     if (!result.stopped && validated_step_ != trainer_.steps()) validate(result);
     result.step = trainer_.steps();
     result.trained_steps = result.step - first_step;
@@ -148,7 +147,8 @@ class Run {
                              .remarks = data_->remarks()},
                     world_, resumed, trainer_.steps());
     world_.observer.message(print_config(loaded_));
-    for (const std::string& line : data_lines(*data_, split_)) world_.observer.message(line);
+    for (const std::string& line : data_lines(*data_, split_, config_.model.classes))
+      world_.observer.message(line);
     world_.observer.message("device: " + device_.str());
     for (const std::string& note : notes) world_.observer.message(note);
     if (resumed) {
@@ -211,9 +211,7 @@ class Run {
   void validate(RunResult& result) {
     if (!validation_) return;
     if (trainer_.samples() != mark_.samples) read_and_log();
-    const double begin = trainer_.elapsed_seconds();
-    const auto measured =
-        validation_->loss_sync(trainer_.model(), trainer_.policies(), [this] { return !stop_requested(); });
+    const auto measured = validation_->loss_sync(trainer_, [this] { return !stop_requested(); });
     if (!measured) return;
     const double loss = *measured;
     meters_.check_budget();
@@ -223,9 +221,6 @@ class Run {
     result.validation_loss = loss;
     result.held_out = validation_->samples();
     validated_step_ = step;
-    const double seconds = trainer_.elapsed_seconds() - begin;
-    validation_seconds_ += seconds;
-    mark_.seconds += seconds;  // no part of the speed
   }
 
   // Only finite states are saved: the scalars are read first.
@@ -293,7 +288,8 @@ class Run {
     const PhaseScope phase("sample");
     record_->prepare_samples();
     world_.observer.message("sampling " + std::to_string(grid_classes(config_) * config_.sample.per_class) +
-                            " images in " + std::to_string(config_.sample.steps) + " steps");
+                            (are_images(config_.model.channels) ? " images in " : " latents in ") +
+                            std::to_string(config_.sample.steps) + " steps");
     return trainer_.sample_grid([this](int64_t done, int64_t steps) {
       if (stop_requested()) return false;
       world_.observer.sampling(done + 1, steps);
@@ -326,9 +322,8 @@ class Run {
   const c10::Device device_;
   std::filesystem::path last_checkpoint_;
   StepScalars scalars_;
-  Mark mark_;                      // when the scalars were last read
-  int64_t validated_step_ = -1;    // the last one
-  double validation_seconds_ = 0;  // of this process
+  Mark mark_;                    // when the scalars were last read
+  int64_t validated_step_ = -1;  // the last one
 };
 
 // Settles what `loaded` leaves to a measurement. Returns what was measured, or "".

@@ -30,7 +30,8 @@ struct TrainOptions {
   std::optional<int64_t> steps;      // optimizer steps; the run ends at whichever of steps
   std::optional<double> seconds;     // and seconds (of training, wall clock) comes first
   int64_t accumulate = 1;            // micro-batches per optimizer step; data.batch must be divisible
-  int64_t log_every = 10;            // steps between log lines; the step's scalars are read only then
+  int64_t log_every = 10;            // steps between log lines; the step's scalars are read only then, and
+                                     // at steps 1, 2, 5, 10, 20, 50 ... below it
   int64_t checkpoint_every = 0;      // steps between checkpoints; 0: only at the end and when stopped
   int64_t sample_every = 0;          // steps between sample grids; 0: only at the end
   int64_t keep_checkpoints = 2;      // complete checkpoints kept, newest first

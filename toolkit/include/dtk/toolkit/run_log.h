@@ -10,7 +10,8 @@
 //      left out
 // {"event": "step", "step", "loss", "lr", "gradient_norm", "images_per_second", "seconds", "wait_seconds",
 //  "wait_per_step", "peak_bytes", "mfu"}
-//      every train.log_every steps, and before a checkpoint. loss: mean since the line before; lr: of the
+//      every train.log_every steps, at steps 1, 2, 5, 10, 20, 50 ... below that (is_log_step), and before a
+//      checkpoint and a validation. loss: mean since the line before; lr: of the
 //      next step; gradient_norm: of the last step, before clipping; images_per_second: since the line before;
 //      seconds: training time so far, of all processes; wait_seconds: of this process's, spent waiting for
 //      the loader; wait_per_step: the same in seconds a step since the line before; peak_bytes: of tensors on
@@ -34,6 +35,10 @@
 #include <vector>
 
 namespace dtk {
+
+/// Whether step `step` >= 1 is logged: every `every` steps, and before the first of those at 1, 2 and 5 times
+/// the powers of ten, where the loss falls fastest and a short run would have no curve.
+bool is_log_step(int64_t step, int64_t every);
 
 class RunLog {
  public:

@@ -353,6 +353,7 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
   const policies::SavedTensorEngineGuard engine;  // without it no policy that keeps or drops tensors works
   const bool resumed = !resume.empty();
   LoadedConfig loaded = given;
+  resolve_budget(loaded, device);
   std::string decision;
   if (resumed) decision = decide(loaded, device, resume, world);  // the checkpoint's, which is compared below
   RunFolder folder(loaded, resume, world);

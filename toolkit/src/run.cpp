@@ -3,6 +3,7 @@
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/saved_tensors.h>
 #include <dtk/toolkit/checkpoint_store.h>
+#include <dtk/toolkit/device.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/held_out.h>
 #include <dtk/toolkit/image.h>
@@ -353,6 +354,7 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
   const policies::SavedTensorEngineGuard engine;  // without it no policy that keeps or drops tensors works
   const bool resumed = !resume.empty();
   LoadedConfig loaded = given;
+  resolve_budget(loaded, device);
   std::string decision;
   if (resumed) decision = decide(loaded, device, resume, world);  // the checkpoint's, which is compared below
   RunFolder folder(loaded, resume, world);
@@ -362,7 +364,7 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
     decision = decide(loaded, device, resume, world);  // takes time: what is refused is refused first
   }
   const StartPlan plan = world.plan ? world.plan(loaded, device) : StartPlan{};
-  std::vector<std::string> notes = notes_on_plan(plan, loaded.config.memory, device);
+  std::vector<std::string> notes = notes_on_plan(plan, loaded.config, device, resumed);
   const std::shared_ptr<const DataSource> data = open();
   const DataSplit split =
       hold_out(data, loaded.config.data.validation, stream_seed(loaded.config.train.seed, "validation"));

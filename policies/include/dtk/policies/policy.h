@@ -62,6 +62,9 @@ class Policy {
   virtual bool needs_forward_scope() const { return false; }
   /// True if the policy has no effect unless it hears of each optimizer step.
   virtual bool needs_steps() const { return false; }
+  /// After how many optimizer steps its work repeats: what it does in a step depends on the step's number
+  /// modulo this only, once it has begun.
+  virtual int64_t period() const { return 1; }
   /// Before each optimizer step changes the weights.
   virtual void before_step() {}
   /// After each optimizer step. Reads no value on the host.

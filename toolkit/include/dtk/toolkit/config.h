@@ -15,9 +15,11 @@
 
 namespace dtk {
 
-/// A number of bytes, in TOML an integer or a text such as "2GB", "512MiB" or "1.5 GiB".
+/// A number of bytes, in TOML a whole number or a text such as "24GB", "1.5 GiB" or "24e9"; or "80%" of the
+/// memory of the device that a run trains on, which resolve_budget() turns into bytes.
 struct ByteSize {
   int64_t bytes = 0;
+  double percent = 0;  // in (0, 100] while `bytes` is not known; else 0
   friend bool operator==(const ByteSize&, const ByteSize&) = default;
 };
 

@@ -25,10 +25,7 @@ class Replay {
   }
 
   void follow(const MemoryEvent& event) {
-    if (event.kind == Kind::reset) {
-      phases_.clear();
-      enter(0);
-    } else if (event.kind == Kind::phase) {
+    if (event.kind == Kind::phase) {
       keep_peak();
       enter(event.serial);
     } else if (scratch_blocks_.count(event.serial) > 0) {

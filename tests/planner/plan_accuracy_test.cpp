@@ -93,6 +93,41 @@ TEST_CASE("plans of random jobs are exact to the byte") {
   }
 }
 
+TEST_CASE("temporaries of CPU kernels that are whole tensors are planned") {
+  SECTION("arguments in a common type: bf16 beside fp32") {
+    check_exact(small_job({"policies.precision.enabled=true", "policies.precision.fp32=[\"final_layer\"]"}));
+  }
+  SECTION("bf16 products of stored attention weights") {
+    check_exact(small_job({"policies.precision.enabled=true", "policies.attention.enabled=false"}));
+  }
+  SECTION("a convolution without oneDNN: one sample") {
+    check_exact(small_job({"data.batch=1", "sample.per_class=1", "sample.guidance=1.0"}));
+  }
+  SECTION("a convolution of one point, channels last") {
+    check_exact(small_job({"model.patch=1", "model.image_size=2", "sample.cfg_channels=2"}));
+  }
+  SECTION("matrices of one column") {
+    check_exact(small_job({"model.patch=1", "model.image_size=4", "model.channels=1"}));
+  }
+  SECTION("random states of segments that draw, and none of those that do not") {
+    check_exact(small_job({"model.mlp_dropout=0.1"}));
+    check_exact(small_job({"model.mlp_dropout=0.0", "policies.checkpoint.targets=[\"blocks.*\"]"}));
+  }
+  SECTION("every loss and sampler") {
+    for (const char* sampler : {"ddpm", "ddim"}) {
+      const std::string drawn = std::string("sample.sampler=") + sampler;
+      for (const char* objective : {"epsilon", "v", "x0"}) {
+        const std::string learnt = std::string("diffusion.objective=") + objective;
+        check_exact(small_job({learnt.c_str(), drawn.c_str(), "diffusion.steps=100"}));
+      }
+    }
+    check_exact(small_job({"sample.sampler=heun"}));
+  }
+  SECTION("several threads") {
+    check_exact(small_job({"train.threads=2", "model.image_size=32"}));
+  }
+}
+
 TEST_CASE("a case is a function of its seed and number") {
   CHECK(bench::plan_case(3, 4) == bench::plan_case(3, 4));
   CHECK(bench::plan_case(3, 4) != bench::plan_case(3, 5));

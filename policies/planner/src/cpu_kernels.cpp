@@ -5,6 +5,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/ScalarOps.h>
 #include <ATen/WrapDimUtilsMulti.h>
+#include <ATen/native/ConvUtils.h>
 #include <ATen/native/ReduceOpsUtils.h>
 
 #include <algorithm>
@@ -168,9 +169,8 @@ Tensor columns_of(const Tensor& x, at::IntArrayRef kernel, at::IntArrayRef strid
 }
 
 at::MemoryFormat format_of(const Tensor& x, const Tensor& weight) {
-  const bool channels_last = x.suggest_memory_format() == at::MemoryFormat::ChannelsLast ||
-                             weight.suggest_memory_format() == at::MemoryFormat::ChannelsLast;
-  return channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
+  return at::native::thnn_conv_use_channels_last(x, weight) ? at::MemoryFormat::ChannelsLast
+                                                            : at::MemoryFormat::Contiguous;
 }
 
 Tensor slow_convolution(const Tensor& self, const Tensor& weight, at::IntArrayRef kernel,

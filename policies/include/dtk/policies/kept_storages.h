@@ -30,8 +30,8 @@ struct KeptPhase {
   std::map<std::pair<Category, std::string>, Births> born;
 };
 
-/// `events`: since MemoryAccounts::start_event_log(), `names`: its phase_names() at the end. Events before
-/// the last reset of the phases count for what is alive only.
+/// `events`: what MemoryAccounts::stop_event_log() returned, which begins at the start of the log or where the
+/// phases were last reset, whichever came later, in the first phase. `names`: phase_names() at the end.
 std::vector<KeptPhase> kept_storages(const std::vector<MemoryEvent>& events,
                                      const std::vector<std::string>& names);
 

@@ -1,7 +1,17 @@
 // Operators on CPU tensors by shapes alone, while a thread includes DispatchKey::Fake.
 #pragma once
+#include <ATen/core/dispatch/Dispatcher.h>
 
 namespace dtk::planner {
+
+/// What is done with an operator that meets CPU tensors only.
+enum class Treatment {
+  run,     // makes memory, views or calls other operators, which come here in turn
+  shapes,  // a kernel: results by its shape kernel
+  own,     // a kernel with a shape kernel of this library
+  refuse   // reads values
+};
+Treatment treatment_of(const c10::OperatorHandle& op);
 
 /// Registers the fallback for the process.
 void register_cpu_shapes();

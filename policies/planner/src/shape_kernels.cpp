@@ -42,6 +42,31 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor&, const Tens
           like(mask[2], bias)};
 }
 
+// ---- group normalisation: aten/src/ATen/native/group_norm.cpp, one source for both devices
+
+std::tuple<Tensor, Tensor, Tensor> group_norm(const Tensor& x, const OptionalTensor& weight,
+                                              const OptionalTensor&, c10::SymInt batch, c10::SymInt,
+                                              c10::SymInt, int64_t groups, double) {
+  const bool mixed = weight && weight->defined() && weight->scalar_type() != x.scalar_type();
+  const at::ScalarType type = mixed ? weight->scalar_type() : x.scalar_type();
+  const std::array<int64_t, 2> statistics{batch.expect_int(), groups};
+  return {at::empty_like(x, x.is_cpu() ? x.suggest_memory_format() : at::MemoryFormat::Contiguous),
+          make(x, statistics, type), make(x, statistics, type)};
+}
+
+std::tuple<Tensor, Tensor, Tensor> group_norm_backward(const Tensor&, const Tensor& x, const Tensor&,
+                                                       const Tensor&, const OptionalTensor& weight,
+                                                       c10::SymInt, c10::SymInt channels, c10::SymInt,
+                                                       int64_t, std::array<bool, 3> mask) {
+  const auto of_channels = [&](bool wanted) {
+    if (!wanted) return Tensor();
+    return weight && weight->defined() ? at::empty_like(*weight)
+                                       : make(x, {channels.expect_int()}, x.scalar_type());
+  };
+  const auto format = x.is_cpu() ? x.suggest_memory_format() : at::MemoryFormat::Contiguous;
+  return {mask[0] ? at::empty_like(x, format) : Tensor(), of_channels(mask[1]), of_channels(mask[2])};
+}
+
 // ---- dropout: a mask of one byte an element, on CUDA only
 
 std::tuple<Tensor, Tensor> dropout(const Tensor& x, double, std::optional<bool>) {
@@ -192,6 +217,8 @@ template <class Register>
 void register_common(Register&& add) {
   add("native_layer_norm", &layer_norm);
   add("native_layer_norm_backward", &layer_norm_backward);
+  add("native_group_norm", &group_norm);
+  add("native_group_norm_backward", &group_norm_backward);
   add("embedding_dense_backward", &embedding_backward);
   add("index_select", &index_select);
   add("where.self", &where);

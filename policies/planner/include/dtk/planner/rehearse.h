@@ -4,6 +4,7 @@
 //   highest(plan.device).peak.items();
 #pragma once
 #include <c10/core/Device.h>
+#include <dtk/planner/flops.h>
 #include <dtk/policies/memory_accounts.h>
 
 #include <cstdint>
@@ -23,6 +24,7 @@ struct Rehearsed {
   std::vector<policies::PhasePeak> device;  // of the training device, by phase
   std::vector<policies::PhasePeak> host;    // of CPU memory; for a job on the CPU, of what it keeps apart
   std::map<std::string, int64_t> folded;    // passes left out, by loop
+  std::vector<Flops> steps;                 // of each optimizer step, in order; the second is a steady one
   double seconds = 0;
 };
 

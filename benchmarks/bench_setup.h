@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "process_settings.h"
+
 namespace dtk::bench {
 
 /// A published DiT on 4 x 32 x 32 latents, AdamW, no clipping, no sampling.
@@ -59,9 +61,11 @@ inline policies::PolicyOptions options_of(const Combination& on, policies::Polic
   return options;
 }
 
-/// A benchmark's main(): parses, answers --help, and says what went wrong, exit code 1.
+/// A benchmark's main(): sets the process up as dit-train does, parses, answers --help, and says what went
+/// wrong, exit code 1.
 template <class Run>
 int main_of(const char* name, cxxopts::Options& options, int argc, char** argv, const Run& run) {
+  apply_process_settings();
   options.add_options()("help", "this text");
   try {
     const auto parsed = options.parse(argc, argv);

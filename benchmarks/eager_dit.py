@@ -141,8 +141,8 @@ def read_safetensors(path: str) -> dict[str, torch.Tensor]:
         if name == "__metadata__":
             continue
         begin, end = entry["data_offsets"]
-        flat = torch.frombuffer(data, dtype=dtypes[entry["dtype"]], count=-1 if end > begin else 0, offset=begin)
-        tensors[name] = flat[: math.prod(entry["shape"])].reshape(entry["shape"]).clone()
+        flat = torch.frombuffer(data, dtype=dtypes[entry["dtype"]], count=math.prod(entry["shape"]), offset=begin)
+        tensors[name] = flat.reshape(entry["shape"]).clone()
     return tensors
 
 
@@ -191,11 +191,24 @@ class Training:
         self.loss_sum += loss.detach()
 
 
+def print_operators(training: Training) -> None:
+    """Calls of each operator in one step, as the other side's program prints them."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        training.step()
+    for entry in profile.key_averages():
+        if entry.key.startswith("aten::"):
+            print(entry.key, entry.count)
+    print("end 0", flush=True)
+
+
 def serve(training: Training) -> None:
     cuda = training.device != "cpu"
     for line in sys.stdin:
         if line.strip() == "peak":
             print("peak", torch.cuda.max_memory_allocated() if cuda else 0, flush=True)
+            continue
+        if line.strip() == "operators":
+            print_operators(training)
             continue
         begin = time.perf_counter()
         training.step()

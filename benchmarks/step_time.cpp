@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
@@ -16,7 +17,10 @@
 
 #include <cstdio>
 #include <cxxopts.hpp>
+#include <functional>
 #include <iostream>
+#include <map>
+#include <mutex>
 
 #include "bench_setup.h"
 
@@ -54,12 +58,38 @@ void write_reference(const std::string& path, const models::Dit& model, int64_t 
                         [&](WritableFile& file) { write_safetensors(file, tensors); });
 }
 
+// Calls of each operator, counted while `run` runs. The observer is a plain function, so the counts are
+// static.
+std::map<std::string, int> count_operators(const std::function<void()>& run) {
+  static std::mutex mutex;
+  static std::map<std::string, int> counts;
+  counts.clear();
+  const auto observer = [](const at::RecordFunction& fn) -> std::unique_ptr<at::ObserverContext> {
+    const std::lock_guard lock(mutex);
+    ++counts[fn.name()];
+    return nullptr;
+  };
+  const auto handle =
+      at::addGlobalCallback(at::RecordFunctionCallback(observer).scopes({at::RecordScope::FUNCTION}));
+  run();
+  at::removeCallback(handle);
+  return counts;
+}
+
+void print_operators(Trainer& trainer) {
+  for (const auto& [name, count] : count_operators([&] { trainer.step(); }))
+    std::printf("%s %d\n", name.c_str(), count);
+  std::printf("end 0\n");
+}
+
 void serve(Trainer& trainer, const MemoryMeters& meters, c10::Device device) {
   const c10::impl::VirtualGuardImpl guard(device.type());
   SteadyClock clock;
   for (std::string line; std::getline(std::cin, line);) {
     if (line == "peak") {
       std::printf("peak %lld\n", static_cast<long long>(meters.report()->peak().peak.bytes));
+    } else if (line == "operators") {
+      print_operators(trainer);
     } else if (line == "step") {
       const double begin = clock.seconds();
       trainer.step();

@@ -4,6 +4,10 @@ PROGRAM is build/release/benchmarks/step-time. Both sides train the same DiT on 
 which the PyTorch side checks first: output and gradients of one batch. Both use rectified flow, fused AdamW without
 clipping, scaled_dot_product_attention, and let gradients go after each step. dit-train has its memory ledger on and the
 attention policy, no other.
+
+ratio: dit-train / PyTorch of each pair, the median of all pairs, and a bound that the true median is below with 95 %
+confidence: an order statistic, without assumptions about the distribution. Middle half: from the first to the third
+quartile.
 """
 
 import argparse
@@ -15,6 +19,7 @@ import time
 from pathlib import Path
 from statistics import median, quantiles
 
+LEAST_PAIRS = 21  # with fewer the bound is an outlier
 EAGER = Path(__file__).with_name("eager_dit.py")
 
 
@@ -39,6 +44,19 @@ class Side:
     def step(self) -> float:
         return self.ask("step", "ms")
 
+    def operators(self) -> dict[str, int]:
+        """Calls of each aten operator in one more step."""
+        self.process.stdin.write("operators\n")
+        self.process.stdin.flush()
+        counts = {}
+        for line in self.process.stdout:
+            name, count = line.rsplit(maxsplit=1)
+            if name == "end":
+                break
+            if name.startswith("aten::"):
+                counts[name] = int(count)
+        return counts
+
     def close(self) -> None:
         self.process.stdin.close()
         self.process.stdout.close()
@@ -53,8 +71,6 @@ def upper_bound(values: list[float]) -> float:
     while k > 0 and tail + math.comb(n, k - 1) / 2**n <= 0.05:
         k -= 1
         tail += math.comb(n, k) / 2**n
-    if k > n:
-        sys.exit(f"step_time: {n} pairs are too few for a bound of 95 %; give at least 5")
     return sorted(values)[k - 1]
 
 
@@ -70,9 +86,23 @@ def alternate(ours: Side, theirs: Side, pairs: int, warmup: int) -> tuple[list[f
     return times
 
 
-def spread(values: list[float]) -> str:
+def spread(values: list[float], digits: int) -> str:
     low, _, high = quantiles(values, n=4)
-    return f"{low:.3f} to {high:.3f}"
+    return f"{low:.{digits}f} to {high:.{digits}f}"
+
+
+def times(values: list[float]) -> str:
+    return f"{median(values):.1f} ({spread(values, 1)})"
+
+
+def print_operators(model: str, batch: int, ours: Side, theirs: Side) -> None:
+    a, b = ours.operators(), theirs.operators()
+    differ = [f"{name} {a.get(name, 0)}/{b.get(name, 0)}" for name in sorted(a | b) if a.get(name) != b.get(name)]
+    print(
+        f"{model}, batch {batch}: {sum(a.values())} calls of operators in a step, PyTorch {sum(b.values())}; "
+        f"where they differ: {', '.join(differ)}",
+        file=sys.stderr,
+    )
 
 
 def compare(arguments, model: str, batch: int, folder: str) -> float:
@@ -90,10 +120,12 @@ def compare(arguments, model: str, batch: int, folder: str) -> float:
     ratios = [x / y for x, y in zip(a, b)]
     bound = upper_bound(ratios)
     print(
-        f"| {model} | {batch} | {median(a):.1f} | {median(b):.1f} | {median(ratios):.3f} | {bound:.3f} "
-        f"| {spread(ratios)} | {1e3 * batch / median(a):.1f} | {ours.ask('peak', 'peak') / 2**20:.1f} |",
+        f"| {model} | {batch} | {times(a)} | {times(b)} | {median(ratios):.3f} | {bound:.3f} "
+        f"| {spread(ratios, 3)} | {1e3 * batch / median(a):.1f} | {ours.ask('peak', 'peak') / 2**20:.1f} |",
         flush=True,
     )
+    if arguments.operators:
+        print_operators(model, batch, ours, theirs)
     ours.close()
     theirs.close()
     return bound
@@ -127,14 +159,19 @@ def main() -> int:
     parser.add_argument("program")
     parser.add_argument("--models", nargs="+", default=["DiT-S/4", "DiT-B/4"])
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 16])
-    parser.add_argument("--pairs", type=int, default=21)
+    parser.add_argument("--pairs", type=int, default=41, help=f"at least {LEAST_PAIRS}")
     parser.add_argument("--warmup", type=int, default=3, help="pairs that are not counted")
     parser.add_argument("--starts", type=int, default=5, help="pairs of fresh processes; 0: none")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--bf16", action="store_true", help="both sides under bf16 autocast")
     parser.add_argument("--compile", action="store_true", help="the other side under torch.compile")
     parser.add_argument("--limit", type=float, help="fail when an upper bound of the ratio is above this")
+    parser.add_argument("--operators", action="store_true", help="on standard error: which operators each side calls")
     arguments = parser.parse_args()
+    if arguments.pairs < LEAST_PAIRS:
+        parser.error(f"--pairs {arguments.pairs}: at least {LEAST_PAIRS}")
+    begin = time.monotonic()
+    print(f"{arguments.pairs} pairs; milliseconds: median (middle half)\n")
     print("| model | batch | dit-train, ms | PyTorch, ms | ratio, median | upper 95 % bound | middle half | images/s "
           "| peak MiB |")
     print("|---|---:|---:|---:|---:|---:|---|---:|---:|", flush=True)
@@ -143,6 +180,7 @@ def main() -> int:
                   for batch in arguments.batches]
     if arguments.starts > 0:
         compare_start(arguments)
+    print(f"\nall of it: {(time.monotonic() - begin) / 60:.1f} min")
     if arguments.limit is not None and max(bounds) > arguments.limit:
         print(f"step_time: an upper bound is {max(bounds):.3f}, above {arguments.limit}", file=sys.stderr)
         return 1

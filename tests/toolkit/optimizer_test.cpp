@@ -1,5 +1,6 @@
 // AdamW, clipping and the learning rate against their formulas in float64.
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/optimizer.h>
@@ -62,6 +63,48 @@ TEST_CASE("updates follow AdamW's formula, with the global norm clipped") {
   CHECK(adamw.stopped().item<float>() == 0);
 }
 
+TEST_CASE("the global norm has the bits of one thread's, whatever the number of threads") {
+  at::manual_seed(1);
+  std::vector<std::pair<std::string, at::Tensor>> parameters;
+  std::vector<at::Tensor> norms;
+  for (int64_t size : {1, 7, 300, 40'000, 90'001, 5}) {
+    const at::Tensor parameter = at::zeros({size}).requires_grad_(true);
+    parameter.mutable_grad() = at::randn({size});
+    norms.push_back(parameter.grad().norm());
+    parameters.emplace_back("p" + std::to_string(size), parameter);
+  }
+  const float expected = at::stack(norms).norm().item<float>();
+  OptimizerOptions options;
+  options.clip = 0;  // clipping would change the gradients
+  const int threads = at::get_num_threads();
+  for (const int count : {1, 2, 5, 16}) {
+    at::set_num_threads(count);
+    AdamW adamw(options, parameters);
+    adamw.step(0.1);
+    INFO(count << " threads");
+    CHECK(adamw.gradient_norm().item<float>() == expected);
+  }
+  at::set_num_threads(threads);
+}
+
+TEST_CASE("a non-finite gradient in any one tensor stops the update") {
+  for (const size_t bad : {0, 3, 8}) {
+    std::vector<std::pair<std::string, at::Tensor>> parameters;
+    for (size_t i = 0; i < 9; ++i) {
+      const at::Tensor parameter = at::ones({4}).requires_grad_(true);
+      parameter.mutable_grad() = at::ones({4});
+      if (i == bad) parameter.mutable_grad()[2] = NAN;
+      parameters.emplace_back("p" + std::to_string(i), parameter);
+    }
+    AdamW adamw({}, parameters);
+    adamw.step(0.1);
+    INFO("tensor " << bad);
+    CHECK(adamw.stopped().item<float>() == 1);
+    CHECK(std::isnan(adamw.gradient_norm().item<float>()));
+    for (const auto& [name, parameter] : parameters) CHECK(at::equal(parameter.detach(), at::ones({4})));
+  }
+}
+
 TEST_CASE("a non-finite gradient stops this and every later update") {
   const auto parameters = two_parameters();
   AdamW adamw({}, parameters);
@@ -87,7 +130,7 @@ TEST_CASE("a missing gradient and a foreign state are refused") {
   state[0].tensor = at::zeros({3});
   state.push_back({"exp_avg.c", at::zeros({1})});
   CHECK_THROWS_WITH(
-      adamw.restore(state),
+      adamw.restore(as_stored(state)),
       "optimizer state does not fit this model\n  missing: step\n  of another shape: exp_avg.a ([3], not "
       "[2])\n  unknown: exp_avg.c");
 }

@@ -1,7 +1,10 @@
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/ThreadLocalState.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/linalg_vector_norm.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/optimizer.h>
@@ -13,6 +16,29 @@ namespace dtk {
 
 using policies::Category;
 using policies::OwnerScope;
+
+namespace {
+
+// The L2 norm of each of P tensors of one dtype, as (P). The CPU's kernel takes a whole norm on one thread
+// and waits for memory, so the threads share the tensors out: the bits are the same for any number of
+// threads.
+at::Tensor norms_of(const std::vector<at::Tensor>& tensors) {
+  const at::Tensor& first = tensors.front();
+  if (!first.is_cpu()) return at::stack(at::_foreach_norm(tensors, 2));
+  const at::Tensor norms = at::empty({static_cast<int64_t>(tensors.size())}, first.options());
+  const std::vector<at::Tensor> each = norms.unbind();
+  const at::ThreadLocalState caller;  // grad mode, and whether anything is computed at all
+  at::parallel_for(0, norms.numel(), /*grain_size=*/1, [&](int64_t begin, int64_t end) {
+    const at::ThreadLocalStateGuard as_caller(caller);
+    for (int64_t i = begin; i < end; ++i) {
+      at::Tensor norm = each[static_cast<size_t>(i)];
+      at::linalg_vector_norm_out(norm, tensors[static_cast<size_t>(i)], 2);
+    }
+  });
+  return norms;
+}
+
+}  // namespace
 
 AdamW::AdamW(const OptimizerOptions& options,
              const std::vector<std::pair<std::string, at::Tensor>>& parameters)
@@ -49,10 +75,9 @@ std::vector<at::Tensor> AdamW::gradients() const {
 void AdamW::step(double lr) {
   at::NoGradGuard no_grad;
   const std::vector<at::Tensor> grads = gradients();
-  at::Tensor norm = at::stack(at::_foreach_norm(grads, 2));
-  norm = at::linalg_vector_norm(norm, 2);
+  const at::Tensor norm = at::linalg_vector_norm(norms_of(grads), 2);
   gradient_norm_.copy_(norm);
-  at::Tensor finite = norm.isfinite();
+  const at::Tensor finite = norm.isfinite();
   stopped_.copy_(stopped_.logical_or(finite.logical_not()));
   step_.add_(1 - stopped_);
   std::optional<at::Tensor> divisor;  // the fused operator divides gradients by it: clipping without a pass
@@ -77,7 +102,7 @@ std::vector<NamedTensor> AdamW::state() const {
   return state;
 }
 
-void AdamW::restore(const std::vector<NamedTensor>& state) {
+void AdamW::restore(const std::vector<StoredTensor>& state) {
   copy_by_name(state, this->state(), "optimizer state");
 }
 

@@ -19,6 +19,8 @@ namespace {
 
 using torch::jit::Stack;
 
+constexpr c10::DispatchKeySet kBelow(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::Fake);
+
 struct Known {
   Treatment treatment = Treatment::run;
   const c10::KernelFunction* kernel = nullptr;
@@ -84,15 +86,10 @@ bool names_other_device(const c10::OperatorHandle& op, const Stack& stack) {
   return false;
 }
 
-void run_on(const Known& what, const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
-  const auto below = c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::Fake);
-  if (place_of(op, *stack) != Where::cpu || names_other_device(op, *stack)) {
-    op.redispatchBoxed(keys & below, stack);
-    return;
-  }
+void do_it(const Known& what, const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   switch (what.treatment) {
     case Treatment::run:
-      op.redispatchBoxed(keys & below, stack);
+      op.redispatchBoxed(keys & kBelow, stack);
       return;
     case Treatment::own:
       what.kernel->callBoxed(op, keys, stack);
@@ -111,13 +108,21 @@ void on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack*
   std::optional<CountedOperatorScope> counted;
   if (what.flops != nullptr)
     counted.emplace(what.flops, torch::jit::last(*stack, op.schema().arguments().size()));
-  run_on(what, op, keys, stack);
+  if (place_of(op, *stack) != Where::cpu || names_other_device(op, *stack)) {
+    op.redispatchBoxed(keys & kBelow, stack);
+  } else {
+    do_it(what, op, keys, stack);
+  }
 }
 
 }  // namespace
 
 Treatment treatment_of(const c10::OperatorHandle& op) {
   return known(op).treatment;
+}
+
+void run_on_cpu(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  do_it(known(op), op, keys, stack);
 }
 
 void register_cpu_shapes() {

@@ -1,6 +1,7 @@
 // Operators on CPU tensors by shapes alone, while a thread includes DispatchKey::Fake.
 #pragma once
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
 
 namespace dtk::planner {
 
@@ -12,6 +13,9 @@ enum class Treatment {
   refuse   // reads values
 };
 Treatment treatment_of(const c10::OperatorHandle& op);
+
+/// Does that. The operator's arguments end `stack`; its results take their place.
+void run_on_cpu(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
 /// Registers the fallback for the process.
 void register_cpu_shapes();

@@ -1,8 +1,9 @@
-// Each operator of real jobs on the CPU, planned and run: both must make the same storages, those that outlive the call
-// and those of other operators that the kernel keeps until it ends. A job's peak may fall within any of them.
+// Each operator of real jobs on the CPU, planned and run: both must make the same storages, those that
+// outlive the call and those of other operators that the kernel keeps until it ends. A job's peak may fall
+// within any of them.
 //
-// A fallback of this program on DispatchKey::Fake, in place of the planner's, does first what the planner does with a
-// call and then the call.
+// A fallback of this program on DispatchKey::Fake, in place of the planner's, does first what the planner
+// does with a call and then the call.
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -79,7 +80,8 @@ torch::jit::Stack arguments_of(const c10::OperatorHandle& op, const torch::jit::
   torch::jit::Stack copy(stack.end() - static_cast<std::ptrdiff_t>(arguments.size()), stack.end());
   for (size_t i = 0; i < copy.size(); ++i) {
     const bool written = arguments[i].alias_info() != nullptr && arguments[i].alias_info()->isWrite();
-    if (written && copy[i].isTensor() && copy[i].toTensor().numel() == 0) copy[i] = at::empty_like(copy[i].toTensor());
+    if (written && copy[i].isTensor() && copy[i].toTensor().numel() == 0)
+      copy[i] = at::empty_like(copy[i].toTensor());
   }
   return copy;
 }
@@ -103,8 +105,8 @@ void on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch:
   const Storages planned =
       storages_made(copy, [&](torch::jit::Stack* arguments) { planner::run_on_cpu(op, keys, arguments); });
   copy.clear();
-  const Storages made =
-      storages_made(*stack, [&](torch::jit::Stack* arguments) { op.redispatchBoxed(keys & below, arguments); });
+  const Storages made = storages_made(
+      *stack, [&](torch::jit::Stack* arguments) { op.redispatchBoxed(keys & below, arguments); });
   if (planned != made) seen.different[name] = "planned" + text(planned) + "; made" + text(made);
 }
 

@@ -1,5 +1,6 @@
-// cuda_operators kernels        prints the operators with a CUDA kernel in libtorch_cuda, which needs no driver
-// cuda_operators composites     reads them, prints those that this process, without libtorch_cuda, has a body of
+// cuda_operators kernels        prints the operators with a CUDA kernel in libtorch_cuda, which needs no
+// driver cuda_operators composites     reads them, prints those that this process, without libtorch_cuda, has
+// a body of
 //                               other operators for
 // cuda_operators check          reads them, prints what the simulated device does with each of them:
 //                               "KIND NAME", KIND one of own, structured, by_shapes, composite

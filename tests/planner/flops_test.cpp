@@ -44,14 +44,17 @@ int64_t block_flops(const models::DitOptions& given) {
 // What backward has no need of: gradients of the image's patches and of the time's sines and cosines.
 int64_t gradients_of_inputs(const models::DitOptions& given) {
   const models::DitOptions model = models::resolved(given);
-  return 2 * (model.tokens() * *model.hidden * *model.patch * *model.patch * model.channels + 256 * *model.hidden);
+  return 2 * (model.tokens() * *model.hidden * *model.patch * *model.patch * model.channels +
+              256 * *model.hidden);
 }
 
 Flops flops_of(c10::Device device, const std::function<void()>& job) {
-  return planner::rehearse(device, [&](const planner::EndOfPlan&) {
-           job();
-           policies::step_done();
-         }).steps.at(0);
+  return planner::rehearse(device,
+                           [&](const planner::EndOfPlan&) {
+                             job();
+                             policies::step_done();
+                           })
+      .steps.at(0);
 }
 
 }  // namespace
@@ -63,7 +66,8 @@ TEST_CASE("a planned step of DiT-XL/2 has the FLOPs of the published model, pass
   CHECK(step.forward == 4 * 2 * forward_multiply_adds(model));
   CHECK(std::llround(static_cast<double>(step.forward) / (4 * 2) / 1e8) == 1186);  // 118.6 GMAC an image
   CHECK(step.forward + step.backward + 4 * gradients_of_inputs(model) == 4 * training_flops_per_image(model));
-  // Each block runs again, but for nothing that is a product: an early stop saves element-wise operators only.
+  // Each block runs again, but for nothing that is a product: an early stop saves element-wise operators
+  // only.
   CHECK(step.recomputed == 4 * 28 * block_flops(model));
   CHECK(step.attention_again == int64_t{4} * 28 * 2 * 256 * 256 * 1152);
   CHECK(step.without_grad == 0);
@@ -94,11 +98,13 @@ TEST_CASE("products, convolutions and attention are counted by their shapes") {
   const auto ones = [&](at::IntArrayRef sizes) { return at::ones(sizes, device); };
   CHECK(flops_of(device, [&] { at::mm(ones({3, 5}), ones({5, 7})); }) == Flops{.forward = 2 * 3 * 5 * 7});
   CHECK(flops_of(device, [&] { at::addmm(ones({7}), ones({3, 5}), ones({5, 7})); }).forward == 2 * 3 * 5 * 7);
-  CHECK(flops_of(device, [&] { at::linear(ones({2, 3, 5}), ones({7, 5}), ones({7})); }).forward ==
-        2 * 2 * 3 * 5 * 7);
+  CHECK(flops_of(device, [&] {
+          at::linear(ones({2, 3, 5}), ones({7, 5}), ones({7}));
+        }).forward == 2 * 2 * 3 * 5 * 7);
   CHECK(flops_of(device, [&] { at::matmul(ones({2, 3, 5}), ones({2, 5, 7})); }).forward == 2 * 2 * 3 * 5 * 7);
-  CHECK(flops_of(device, [&] { at::baddbmm(ones({2, 3, 7}), ones({2, 3, 5}), ones({2, 5, 7})); }).forward ==
-        2 * 2 * 3 * 5 * 7);
+  CHECK(flops_of(device, [&] {
+          at::baddbmm(ones({2, 3, 7}), ones({2, 3, 5}), ones({2, 5, 7}));
+        }).forward == 2 * 2 * 3 * 5 * 7);
   CHECK(flops_of(device, [&] {
           at::Tensor out = at::empty({3, 7}, device);
           at::mm_out(out, ones({3, 5}), ones({5, 7}));

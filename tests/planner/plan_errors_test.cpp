@@ -1,4 +1,5 @@
-// What cannot be planned: each kind, by its exact text, on the simulated CUDA device and on the CPU of shapes.
+// What cannot be planned: each kind, by its exact text, on the simulated CUDA device and on the CPU of
+// shapes.
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <dtk/planner/plan_error.h>
@@ -24,7 +25,8 @@ namespace {
 
 const c10::Device kCuda(c10::kCUDA, 0), kCpu(c10::kCPU);
 const char* const kNoValue =
-    " reads a value, and a plan has none: what the job does next cannot be known; read what steers the job between "
+    " reads a value, and a plan has none: what the job does next cannot be known; read what steers the job "
+    "between "
     "steps with policies::values_sync()";
 const char* const kShapeOfValues =
     " cannot be planned: the shape of its result depends on values, and a plan has none";
@@ -99,8 +101,10 @@ TEST_CASE("a view without a kernel of the simulated device is named with the lin
     CHECK(y.is_alias_of(x));
   };
   CHECK(error_in_model(kCuda, use) ==
-        "plan_test::first_row in blocks.0 cannot be planned: it makes a view and has no kernel of the simulated "
-        "device; register one for every device: TORCH_LIBRARY_IMPL(plan_test, CompositeExplicitAutograd, m) with "
+        "plan_test::first_row in blocks.0 cannot be planned: it makes a view and has no kernel of the "
+        "simulated "
+        "device; register one for every device: TORCH_LIBRARY_IMPL(plan_test, CompositeExplicitAutograd, m) "
+        "with "
         "m.impl(\"first_row\", ...)");
   torch::Library all(torch::Library::IMPL, "plan_test", c10::DispatchKey::CompositeExplicitAutograd, __FILE__,
                      __LINE__);
@@ -128,8 +132,10 @@ TEST_CASE("a job whose step reads a value is refused with its phase") {
 
 TEST_CASE("a model that copies values to the host is refused unless they are only kept") {
   CHECK(error_in_model(kCuda, [](const at::Tensor& x) { x.to(at::kCPU); }) ==
-        "aten::copy_ in blocks.0 copies values to the host, and a plan has none: what the job does next cannot be "
-        "known; where the values are only kept or shown, hold a policies::HostCopyScope, and read what steers the "
+        "aten::copy_ in blocks.0 copies values to the host, and a plan has none: what the job does next "
+        "cannot be "
+        "known; where the values are only kept or shown, hold a policies::HostCopyScope, and read what "
+        "steers the "
         "job between steps with policies::values_sync()");
   CHECK(error_in_model(kCuda, [](const at::Tensor& x) {
           const policies::HostCopyScope kept;
@@ -139,7 +145,8 @@ TEST_CASE("a model that copies values to the host is refused unless they are onl
         "no error");
 }
 
-TEST_CASE("an operator whose result's shape depends on values is refused, and the others of its kind are not") {
+TEST_CASE(
+    "an operator whose result's shape depends on values is refused, and the others of its kind are not") {
   const c10::Device device = GENERATE(kCuda, kCpu);
   CHECK(error_in_model(device, [](const at::Tensor& x) { at::nonzero(x); }) ==
         std::string("aten::nonzero in blocks.0") + kShapeOfValues);
@@ -147,7 +154,8 @@ TEST_CASE("an operator whose result's shape depends on values is refused, and th
         std::string("aten::masked_select in blocks.0") + kShapeOfValues);
   // On CUDA a mask becomes indices first.
   CHECK(error_in_model(device, [](const at::Tensor& x) { x.index({x > 0}); }) ==
-        std::string(device.is_cpu() ? "aten::index.Tensor" : "aten::nonzero") + " in blocks.0" + kShapeOfValues);
+        std::string(device.is_cpu() ? "aten::index.Tensor" : "aten::nonzero") + " in blocks.0" +
+            kShapeOfValues);
   CHECK(error_in_model(device, [](const at::Tensor& x) {
           const at::Tensor rows = at::zeros({2}, x.options().dtype(at::kLong));
           CHECK(x.index({rows}).sizes() == at::IntArrayRef({2, 3}));
@@ -178,7 +186,8 @@ TEST_CASE("an error in backward names the module whose backward it is, on the en
     });
   };
   CHECK(run(true) == std::string("aten::nonzero in the backward of blocks.1") + kShapeOfValues);
-  CHECK(run(false) == std::string("aten::nonzero outside of all modules, in phase backward") + kShapeOfValues);
+  CHECK(run(false) ==
+        std::string("aten::nonzero outside of all modules, in phase backward") + kShapeOfValues);
 }
 
 TEST_CASE("an error in what backward computes again names the module and says so") {

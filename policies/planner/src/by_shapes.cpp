@@ -129,8 +129,9 @@ bool shape_depends_on_values(const c10::OperatorHandle& op, const std::vector<IV
 // A body of other operators serves as well: they have shape kernels.
 std::optional<c10::DispatchKey> shape_kernel(const c10::OperatorHandle& op) {
   using c10::DispatchKey;
-  for (const DispatchKey key : {DispatchKey::Meta, DispatchKey::CompositeExplicitAutogradNonFunctional,
-                                DispatchKey::CompositeExplicitAutograd, DispatchKey::CompositeImplicitAutograd}) {
+  for (const DispatchKey key :
+       {DispatchKey::Meta, DispatchKey::CompositeExplicitAutogradNonFunctional,
+        DispatchKey::CompositeExplicitAutograd, DispatchKey::CompositeImplicitAutograd}) {
     if (op.hasKernelForDispatchKey(key)) return key;
   }
   return std::nullopt;
@@ -165,9 +166,8 @@ void run_by_shapes(const c10::OperatorHandle& op, Stack* stack, c10::Device devi
   torch::jit::drop(*stack, count);
   if (leaves_as_it_is(schema, arguments, stack)) return;
   if (makes_views(op)) {
-    refuse(op,
-           "it makes a view and has no kernel of the simulated device; register one for every device: " +
-               registration(op, "CompositeExplicitAutograd"));
+    refuse(op, "it makes a view and has no kernel of the simulated device; register one for every device: " +
+                   registration(op, "CompositeExplicitAutograd"));
   }
   if (reads_values(op)) refuse_reading(name_of(op));
   if (shape_depends_on_values(op, arguments))

@@ -80,7 +80,8 @@ OperatorFlops convolution(Arguments arguments) {
   return {of_positions(positions, weight)};
 }
 
-// (grad_output, input, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask)
+// (grad_output, input, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups,
+// mask)
 OperatorFlops convolution_backward(Arguments arguments) {
   const at::Tensor& weight = arguments[2].toTensor();
   const int64_t positions = arguments[arguments[7].toBool() ? 1 : 0].toTensor().numel();
@@ -90,13 +91,14 @@ OperatorFlops convolution_backward(Arguments arguments) {
 
 std::unordered_map<std::string, FlopRule> make_rules() {
   std::unordered_map<std::string, FlopRule> rules;
-  for (const char* name : {"mm", "mm.out", "bmm", "bmm.out", "_int_mm", "_int_mm.out", "_scaled_mm", "_scaled_mm.out"})
-    rules[name] = &product<0>;
   for (const char* name :
-       {"addmm", "addmm.out", "addmm_", "_addmm_activation", "_addmm_activation.out", "baddbmm", "baddbmm.out",
-        "baddbmm_", "addbmm", "addbmm.out", "addbmm_"})
+       {"mm", "mm.out", "bmm", "bmm.out", "_int_mm", "_int_mm.out", "_scaled_mm", "_scaled_mm.out"})
+    rules[name] = &product<0>;
+  for (const char* name : {"addmm", "addmm.out", "addmm_", "_addmm_activation", "_addmm_activation.out",
+                           "baddbmm", "baddbmm.out", "baddbmm_", "addbmm", "addbmm.out", "addbmm_"})
     rules[name] = &product<1>;
-  for (const char* name : {"mv", "mv.out", "dot", "dot.out", "vdot", "vdot.out"}) rules[name] = &matrix_vector;
+  for (const char* name : {"mv", "mv.out", "dot", "dot.out", "vdot", "vdot.out"})
+    rules[name] = &matrix_vector;
   for (const char* name : {"addmv", "addmv.out", "addmv_"}) rules[name] = &plus_matrix_vector;
   for (const char* kind : {"flash", "efficient", "cudnn", "fused"}) {
     const std::string name = std::string("_scaled_dot_product_") + kind + "_attention";
@@ -105,7 +107,8 @@ std::unordered_map<std::string, FlopRule> make_rules() {
       rules[name + device + "_backward"] = &attention_backward;
     }
   }
-  for (const char* name : {"convolution", "convolution_overrideable", "_convolution"}) rules[name] = &convolution;
+  for (const char* name : {"convolution", "convolution_overrideable", "_convolution"})
+    rules[name] = &convolution;
   for (const char* name : {"convolution_backward", "convolution_backward_overrideable"})
     rules[name] = &convolution_backward;
   return rules;

@@ -1,5 +1,5 @@
-// A model, a policy and a training loop that dtk has never heard of: planned on the CPU, run there, and compared byte
-// by byte. Prints for each phase of the job, without and with the policy:
+// A model, a policy and a training loop that dtk has never heard of: planned on the CPU, run there, and
+// compared byte by byte. Prints for each phase of the job, without and with the policy:
 //   PHASE: planned BYTES, measured BYTES
 #include <ATen/ATen.h>
 #include <dtk/planner/rehearse.h>
@@ -43,8 +43,8 @@ class HalvedSaves final : public Policy {
   };
 
   void put_in(Seam& seam) override {
-    seam.run = [inner = seam.run, layer = std::make_shared<Layer>()](std::string_view path, const SubtreeFn& fn,
-                                                                    Tensors&& inputs) {
+    seam.run = [inner = seam.run, layer = std::make_shared<Layer>()](std::string_view path,
+                                                                     const SubtreeFn& fn, Tensors&& inputs) {
       const SavedTensorScope scope(layer);
       return inner(path, fn, std::move(inputs));
     };
@@ -146,8 +146,8 @@ int main() {
     const Peaks plan = planned(with_policy), run = measured(with_policy);
     std::cout << (with_policy ? "With" : "Without") << " the policy\n";
     for (const auto& [phase, bytes] : run) {
-      std::cout << "  " << phase << ": planned " << (plan.count(phase) > 0 ? plan.at(phase) : -1) << ", measured "
-                << bytes << "\n";
+      std::cout << "  " << phase << ": planned " << (plan.count(phase) > 0 ? plan.at(phase) : -1)
+                << ", measured " << bytes << "\n";
     }
   }
 }

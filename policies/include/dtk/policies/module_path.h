@@ -21,8 +21,8 @@ class ModulePathScope {
 /// Path of the innermost scope of this thread; "" outside of all.
 const std::string& module_path();
 
-/// While alive, the process remembers in which scope each node of an autograd graph is made: two numbers and a
-/// path for each scope. Guards may nest.
+/// While alive, the process remembers in which scope each node of an autograd graph is made: two numbers and
+/// a path for each scope. Guards may nest.
 class NodePathsGuard {
  public:
   [[nodiscard]] NodePathsGuard();
@@ -33,8 +33,8 @@ class NodePathsGuard {
 
 /// What this thread does for backward. Needs a NodePathsGuard since the graph was made.
 struct BackwardPlace {
-  bool active = false;   // a node's backward runs on this thread
-  std::string path = {}; // where the node was made; "" outside of all scopes
+  bool active = false;    // a node's backward runs on this thread
+  std::string path = {};  // where the node was made; "" outside of all scopes
 };
 BackwardPlace backward_place();
 

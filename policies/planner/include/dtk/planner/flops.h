@@ -1,4 +1,5 @@
-// The arithmetic of a planned job: FLOPs of its matrix products, attention and convolutions, two a multiply-add.
+// The arithmetic of a planned job: FLOPs of its matrix products, attention and convolutions, two a
+// multiply-add.
 //
 // Not counted: element-wise operators, normalisations, reductions, gathers, random numbers, and products by
 // other operators than those of operator_flops.cpp. Causal attention counts as if nothing were masked.
@@ -7,8 +8,8 @@
 
 namespace dtk::planner {
 
-/// Which pass an operator belongs to: backward is what autograd's nodes do; recomputed is forward code that runs
-/// within it, with grad mode on, and so also what a backward with create_graph does.
+/// Which pass an operator belongs to: backward is what autograd's nodes do; recomputed is forward code that
+/// runs within it, with grad mode on, and so also what a backward with create_graph does.
 struct Flops {
   int64_t forward = 0;          // with grad mode
   int64_t backward = 0;         // without the next two

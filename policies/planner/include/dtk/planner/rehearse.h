@@ -24,7 +24,9 @@ struct Rehearsed {
   std::vector<policies::PhasePeak> device;  // of the training device, by phase
   std::vector<policies::PhasePeak> host;    // of CPU memory; for a job on the CPU, of what it keeps apart
   std::map<std::string, int64_t> folded;    // passes left out, by loop
-  std::vector<Flops> steps;                 // of each optimizer step, in order; the second is a steady one
+  // Of each optimizer step that a PolicySet or policies::step_done() ended, in order; the second is a steady
+  // one.
+  std::vector<Flops> steps;
   double seconds = 0;
 };
 

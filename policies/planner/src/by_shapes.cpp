@@ -1,11 +1,14 @@
 #include "by_shapes.h"
 
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <dtk/planner/plan_error.h>
 
 #include <map>
+#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -23,6 +26,22 @@ bool is_written(const c10::Argument& argument) {
 at::Tensor on_device(const at::Tensor& shape, c10::Device device) {
   return at::empty_strided(shape.sizes(), shape.strides(),
                            at::TensorOptions().dtype(shape.scalar_type()).device(device));
+}
+
+// As the operator would: code that asks whether numbers were drawn gets the right answer.
+void draw_once(const c10::OperatorHandle& op, const std::vector<IValue>& arguments, c10::Device device) {
+  const bool makes_tensor = !op.schema().returns().empty() &&
+                            op.schema().returns().front().type()->isSubtypeOf(*c10::TensorType::get());
+  // A choice of a kernel that may draw draws nothing.
+  if (!makes_tensor || !op.hasTag(at::Tag::nondeterministic_seeded)) return;
+  at::Generator generator = at::globalContext().defaultGenerator(device);
+  for (const IValue& argument : arguments) {
+    if (argument.isGenerator() && argument.toGenerator().defined()) generator = argument.toGenerator();
+  }
+  auto* const drawn = dynamic_cast<at::CPUGeneratorImpl*>(generator.unsafeGetGeneratorImpl());
+  if (drawn == nullptr) return;
+  const std::lock_guard lock(generator.mutex());
+  drawn->random();
 }
 
 // An operator that only writes to tensors it was given, all of which have their size already.
@@ -164,6 +183,7 @@ void run_by_shapes(const c10::OperatorHandle& op, Stack* stack, c10::Device devi
   const size_t count = schema.arguments().size();
   const std::vector<IValue> arguments(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
   torch::jit::drop(*stack, count);
+  draw_once(op, arguments, device);
   if (leaves_as_it_is(schema, arguments, stack)) return;
   if (makes_views(op)) {
     refuse(op, "it makes a view and has no kernel of the simulated device; register one for every device: " +

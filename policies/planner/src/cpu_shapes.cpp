@@ -8,8 +8,11 @@
 #include <mutex>
 #include <optional>
 #include <unordered_map>
+#include <vector>
 
 #include "by_shapes.h"
+#include "cpu_products.h"
+#include "cpu_promotion.h"
 #include "flop_meter.h"
 #include "operator_flops.h"
 #include "shape_kernels.h"
@@ -91,12 +94,17 @@ void do_it(const Known& what, const c10::OperatorHandle& op, c10::DispatchKeySet
     case Treatment::run:
       op.redispatchBoxed(keys & kBelow, stack);
       return;
-    case Treatment::own:
+    case Treatment::own: {
+      const std::vector<at::Tensor> temporaries = copies_in_common_type(op, *stack);
       what.kernel->callBoxed(op, keys, stack);
       return;
-    case Treatment::shapes:
+    }
+    case Treatment::shapes: {
+      std::vector<at::Tensor> temporaries = copies_in_common_type(op, *stack);
+      if (temporaries.empty()) temporaries = copies_for_products(op, *stack);
       run_by_shapes(op, stack, c10::kCPU);
       return;
+    }
     case Treatment::refuse:
       refuse_reading(name_of(op));
   }

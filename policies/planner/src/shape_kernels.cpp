@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
-#include <ATen/OpMathType.h>
 #include <c10/util/irange.h>
 
 #include <array>
@@ -18,15 +17,13 @@ Tensor make(const Tensor& like, at::IntArrayRef sizes, at::ScalarType type) {
   return at::empty(sizes, like.options().dtype(type));
 }
 
-// ---- normalisation: aten/src/ATen/native/layer_norm.cpp, cuda/layer_norm_kernel.cu
+// ---- normalisation: aten/src/ATen/native/cuda/layer_norm_kernel.cu
 
 std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor& x, at::IntArrayRef normalized,
-                                              const OptionalTensor& weight, const OptionalTensor&, double) {
+                                              const OptionalTensor&, const OptionalTensor&, double) {
   at::DimVector statistics(x.sizes());
   for (const size_t i : c10::irange(normalized.size())) statistics[statistics.size() - 1 - i] = 1;
-  at::ScalarType type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  // On the CPU statistics have the type of the affine parameters, without them that of the input.
-  if (x.is_cpu()) type = weight && weight->defined() ? weight->scalar_type() : x.scalar_type();
+  const at::ScalarType type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   return {at::empty_like(x, at::MemoryFormat::Contiguous), make(x, statistics, type),
           make(x, statistics, type)};
 }
@@ -76,7 +73,7 @@ Tensor dropout_backward(const Tensor& grad, const Tensor&, double) {
   return at::empty_like(grad);
 }
 
-// ---- attention: transformers/cuda/attention.cu, attention_backward.cu, transformers/attention.cpp
+// ---- attention: transformers/cuda/attention.cu, attention_backward.cu
 
 // (N, H, T, D) whose memory is (N, T, H, D).
 Tensor by_rows(const Tensor& like, int64_t width) {
@@ -122,18 +119,10 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> efficient_backward(const Tensor&, con
           mask[3] && bias.defined() ? at::empty_like(bias) : Tensor()};
 }
 
-std::tuple<Tensor, Tensor> flash_for_cpu(const Tensor& q, const Tensor&, const Tensor& v, double, bool,
-                                         const OptionalTensor&, std::optional<double>) {
-  const Tensor logsumexp =
-      make(q, {q.size(0), q.size(2), q.size(1)}, at::toOpMathType(q.scalar_type())).transpose(1, 2);
-  return {by_rows(q, v.size(3)), logsumexp};
-}
+// ---- gated linear unit
 
-std::tuple<Tensor, Tensor, Tensor> flash_for_cpu_backward(const Tensor&, const Tensor& q, const Tensor& k,
-                                                          const Tensor& v, const Tensor&, const Tensor&,
-                                                          double, bool, const OptionalTensor&,
-                                                          std::optional<double>) {
-  return {by_rows(q, q.size(3)), by_rows(k, k.size(3)), by_rows(v, v.size(3))};
+Tensor glu_backward(const Tensor&, const Tensor& x, int64_t) {
+  return make(x, x.sizes(), x.scalar_type());
 }
 
 // ---- gathers
@@ -217,6 +206,7 @@ template <class Register>
 void register_common(Register&& add) {
   add("native_layer_norm", &layer_norm);
   add("native_layer_norm_backward", &layer_norm_backward);
+  add("glu_backward", &glu_backward);
   add("native_group_norm", &group_norm);
   add("native_group_norm_backward", &group_norm_backward);
   add("embedding_dense_backward", &embedding_backward);
@@ -239,8 +229,7 @@ CpuKernels cpu_shape_kernels() {
                     c10::KernelFunction::makeFromUnboxedRuntimeFunction(kernel));
   };
   register_common(add);
-  add("_scaled_dot_product_flash_attention_for_cpu", &flash_for_cpu);
-  add("_scaled_dot_product_flash_attention_for_cpu_backward", &flash_for_cpu_backward);
+  add_cpu_kernels(kernels);
   return kernels;
 }
 

@@ -6,10 +6,10 @@
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <dtk/planner/plan_error.h>
-#include <dtk/policies/module_path.h>
 
 #include <map>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -122,20 +122,53 @@ class MetaCall {
   std::map<const c10::TensorImpl*, at::Tensor> originals_;
 };
 
+std::string registration(const c10::OperatorHandle& op, const std::string& key) {
+  const std::string name = name_of(op);
+  const size_t colons = name.find("::");
+  return "TORCH_LIBRARY_IMPL(" + name.substr(0, colons) + ", " + key + ", m) with m.impl(\"" +
+         name.substr(colons + 2) + "\", ...)";
+}
+
+bool is_mask(const IValue& value) {
+  if (!value.isTensor() || !value.toTensor().defined()) return false;
+  const at::ScalarType type = value.toTensor().scalar_type();
+  return type == at::kBool || type == at::kByte;
+}
+
+// Indexing is one of them for masks only.
+bool shape_depends_on_values(const c10::OperatorHandle& op, const std::vector<IValue>& arguments) {
+  if (!op.hasTag(at::Tag::dynamic_output_shape)) return false;
+  if (op.operator_name().name != "aten::index") return true;
+  for (const auto& index : arguments[1].toOptionalTensorVector()) {
+    if (index && is_mask(*index)) return true;
+  }
+  return false;
+}
+
+// A body of other operators serves as well: they have shape kernels.
+std::optional<c10::DispatchKey> shape_kernel(const c10::OperatorHandle& op) {
+  using c10::DispatchKey;
+  for (const DispatchKey key :
+       {DispatchKey::Meta, DispatchKey::CompositeExplicitAutogradNonFunctional,
+        DispatchKey::CompositeExplicitAutograd, DispatchKey::CompositeImplicitAutograd}) {
+    if (op.hasKernelForDispatchKey(key)) return key;
+  }
+  return std::nullopt;
+}
+
 [[noreturn]] void refuse(const c10::OperatorHandle& op, const std::string& reason) {
   throw PlanError(operator_here(name_of(op)) + " cannot be planned: " + reason);
 }
 
 }  // namespace
 
-std::string operator_here(const std::string& operator_name) {
-  const std::string path = policies::module_path();
-  return operator_name + (path.empty() ? " (outside of all modules)" : " in " + path);
-}
-
 std::string name_of(const c10::OperatorHandle& op) {
   const c10::OperatorName& name = op.operator_name();
   return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+}
+
+bool reads_values(const c10::OperatorHandle& op) {
+  return op.hasTag(at::Tag::data_dependent_output);
 }
 
 bool makes_views(const c10::OperatorHandle& op) {
@@ -152,20 +185,20 @@ void run_by_shapes(const c10::OperatorHandle& op, Stack* stack, c10::Device devi
   torch::jit::drop(*stack, count);
   draw_once(op, arguments, device);
   if (leaves_as_it_is(schema, arguments, stack)) return;
-  if (makes_views(op)) refuse(op, "it makes a view and has no kernel of the simulated device");
-  if (!op.hasKernelForDispatchKey(c10::DispatchKey::Meta) &&
-      !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) &&
-      !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional) &&
-      !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) {
-    refuse(op, "no shape kernel is registered; register one: TORCH_LIBRARY_IMPL(" +
-                   std::string(schema.operator_name().getNamespace().value_or("your_namespace")) +
-                   ", Meta, m) with m.impl(\"" + name_of(op).substr(name_of(op).find("::") + 2) + "\", ...)");
+  if (makes_views(op)) {
+    refuse(op, "it makes a view and has no kernel of the simulated device; register one for every device: " +
+                   registration(op, "CompositeExplicitAutograd"));
   }
+  if (reads_values(op)) refuse_reading(name_of(op));
+  if (shape_depends_on_values(op, arguments))
+    refuse(op, "the shape of its result depends on values, and a plan has none");
+  const std::optional<c10::DispatchKey> key = shape_kernel(op);
+  if (!key) refuse(op, "no shape kernel is registered; register one: " + registration(op, "Meta"));
   MetaCall call(device);
   for (const IValue& argument : arguments) stack->push_back(call.to_meta(argument));
   try {
     const c10::impl::ExcludeDispatchKeyGuard shapes_only(c10::DispatchKey::Fake);
-    op.callBoxedForDispatchKey(c10::DispatchKey::Meta, *stack);
+    op.callBoxedForDispatchKey(*key, *stack);
   } catch (const c10::Error& error) {
     refuse(op, std::string("its shape kernel says: ") + error.what_without_backtrace());
   }

@@ -39,6 +39,31 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor&, const Tens
           like(mask[2], bias)};
 }
 
+// ---- group normalisation: aten/src/ATen/native/group_norm.cpp, one source for both devices
+
+std::tuple<Tensor, Tensor, Tensor> group_norm(const Tensor& x, const OptionalTensor& weight,
+                                              const OptionalTensor&, c10::SymInt batch, c10::SymInt,
+                                              c10::SymInt, int64_t groups, double) {
+  const bool mixed = weight && weight->defined() && weight->scalar_type() != x.scalar_type();
+  const at::ScalarType type = mixed ? weight->scalar_type() : x.scalar_type();
+  const std::array<int64_t, 2> statistics{batch.expect_int(), groups};
+  return {at::empty_like(x, x.is_cpu() ? x.suggest_memory_format() : at::MemoryFormat::Contiguous),
+          make(x, statistics, type), make(x, statistics, type)};
+}
+
+std::tuple<Tensor, Tensor, Tensor> group_norm_backward(const Tensor&, const Tensor& x, const Tensor&,
+                                                       const Tensor&, const OptionalTensor& weight,
+                                                       c10::SymInt, c10::SymInt channels, c10::SymInt,
+                                                       int64_t, std::array<bool, 3> mask) {
+  const auto of_channels = [&](bool wanted) {
+    if (!wanted) return Tensor();
+    return weight && weight->defined() ? at::empty_like(*weight)
+                                       : make(x, {channels.expect_int()}, x.scalar_type());
+  };
+  const auto format = x.is_cpu() ? x.suggest_memory_format() : at::MemoryFormat::Contiguous;
+  return {mask[0] ? at::empty_like(x, format) : Tensor(), of_channels(mask[1]), of_channels(mask[2])};
+}
+
 // ---- dropout: a mask of one byte an element, on CUDA only
 
 std::tuple<Tensor, Tensor> dropout(const Tensor& x, double, std::optional<bool>) {
@@ -92,6 +117,12 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> efficient_backward(const Tensor&, con
                                                               bool, std::optional<double>) {
   return {by_rows(q, q.size(3)), by_rows(k, k.size(3)), by_rows(v, v.size(3)),
           mask[3] && bias.defined() ? at::empty_like(bias) : Tensor()};
+}
+
+// ---- gated linear unit
+
+Tensor glu_backward(const Tensor&, const Tensor& x, int64_t) {
+  return make(x, x.sizes(), x.scalar_type());
 }
 
 // ---- gathers
@@ -175,6 +206,9 @@ template <class Register>
 void register_common(Register&& add) {
   add("native_layer_norm", &layer_norm);
   add("native_layer_norm_backward", &layer_norm_backward);
+  add("glu_backward", &glu_backward);
+  add("native_group_norm", &group_norm);
+  add("native_group_norm_backward", &group_norm_backward);
   add("embedding_dense_backward", &embedding_backward);
   add("index_select", &index_select);
   add("where.self", &where);

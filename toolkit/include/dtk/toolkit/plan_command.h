@@ -3,6 +3,7 @@
 // Everything here is found by planning (planned_run.h): no figure comes from a formula. Nothing is printed.
 #pragma once
 #include <c10/core/Device.h>
+#include <dtk/planner/flops.h>
 #include <dtk/toolkit/config_io.h>
 #include <dtk/toolkit/file_system.h>
 #include <dtk/toolkit/memory_report.h>
@@ -29,6 +30,7 @@ struct Plan {
   LoadedConfig loaded;                    // of what was planned: policies.precision.cpu is decided
   MemoryReport memory;                    // bytes asked for, by phase
   std::map<std::string, int64_t> folded;  // passes left out because they repeat, by loop
+  planner::Flops step;                    // of a steady optimizer step
   double seconds = 0;                     // that planning took
   // Both, where the CPU's precision is not known before training: `memory` is then of the larger peak.
   std::vector<PossiblePrecision> precisions;

@@ -4,6 +4,7 @@
 //   highest(plan.device).peak.items();
 #pragma once
 #include <c10/core/Device.h>
+#include <dtk/planner/flops.h>
 #include <dtk/policies/memory_accounts.h>
 
 #include <cstdint>
@@ -23,6 +24,9 @@ struct Rehearsed {
   std::vector<policies::PhasePeak> device;  // of the training device, by phase
   std::vector<policies::PhasePeak> host;    // of CPU memory; for a job on the CPU, of what it keeps apart
   std::map<std::string, int64_t> folded;    // passes left out, by loop
+  // Of each optimizer step that a PolicySet or policies::step_done() ended, in order; the second is a steady
+  // one.
+  std::vector<Flops> steps;
   double seconds = 0;
 };
 

@@ -47,7 +47,8 @@ std::vector<std::string> small_job(std::initializer_list<const char*> more) {
                                        "model.classes=5",        "train.steps=20",     "train.threads=1",
                                        "train.out=runs/planned", "sample.steps=3",     "sample.guidance=2.0",
                                        "sample.classes=2",       "sample.per_class=2"};
-  for (const std::string setting : more) {
+  for (const char* text : more) {
+    const std::string setting = text;
     const std::string key = setting.substr(0, setting.find('=') + 1);
     std::erase_if(settings, [&](const std::string& other) { return other.starts_with(key); });
     settings.push_back(setting);

@@ -211,6 +211,11 @@ std::string MemoryAccounts::enter_phase(std::string_view name) {
   return left;
 }
 
+std::string MemoryAccounts::phase() const {
+  std::lock_guard lock(mutex_);
+  return phases_[phase_].name;
+}
+
 int64_t MemoryAccounts::disown_temporaries() {
   std::lock_guard lock(mutex_);
   keep_peak();

@@ -210,7 +210,13 @@ class Resume(ProgramTest):
             "or accept other rounding with --set train.allow_thread_change=true",
         )
         allowed = {"train__threads": 2, "train__allow_thread_change": "true"}
-        self.assert_done(self.train("--resume", "latest", train__steps=steps, **allowed))
+        result = self.train("--resume", "latest", train__steps=steps, **allowed)
+        self.assert_done(result)
+        self.assertRegex(
+            result.stdout,
+            rf"\nfinal loss    \d\.\d{{4}} after {steps} steps, \d+:\d\d of training in the whole run\n"
+            r"this process  1 of these steps, \d+:\d\d of training\nspeed         ",
+        )
         self.assertEqual(self.log()[-1], {**self.log()[-1], "event": "end", "step": steps})
 
     def test_a_finished_run_has_nothing_left(self):

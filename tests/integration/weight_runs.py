@@ -112,8 +112,8 @@ class InitFrom(WeightTest):
         )
         self.assert_fails(
             self.train(train__out="new", train__init_from="run", model__classes=5),
-            FAILURE,
-            f"the EMA weights of {LAST} are not those of this model\n"
+            CONFIGURATION,
+            f'--set train.init_from=run: train.init_from = "run": the EMA weights of {LAST} are not those of this model\n'
             "  of another shape (1): y_embedder.embedding_table.weight is [5, 16], not [6, 16]\n"
             "  The weights' label table has 5 rows: set model.classes = 4, or 5 with model.class_dropout = 0 if none "
             "of them is for the null label",

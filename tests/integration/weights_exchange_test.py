@@ -245,13 +245,13 @@ class Reading(ExchangeTest):
         )
         self.save(nn.Linear(2, 2))
         self.assert_refused(
-            1,
-            'in.pt: it holds no named tensors but an object of "torch.nn.modules.linear.Linear"; wanted: a state '
+            2,
+            '--checkpoint in.pt: it holds no named tensors but an object of "torch.nn.modules.linear.Linear"; wanted: a state '
             'dict, or a dict of state dicts such as {"model": ..., "ema": ...}',
         )
         self.save({**self.weights, "pos_embed": self.weights["pos_embed"].long()})
         self.assert_refused(
-            1, "the weights of in.pt are not those of this model\n  not floating-point (1): pos_embed holds Long"
+            2, "--checkpoint in.pt: the weights of in.pt are not those of this model\n  not floating-point (1): pos_embed holds Long"
         )
         torch.jit.save(torch.jit.script(nn.Linear(2, 2)), self.folder / "in.pt")
         self.assert_refused(
@@ -285,8 +285,8 @@ class Reading(ExchangeTest):
         (self.folder / "out.pt").unlink()
         self.save(Hostile())
         self.assert_refused(
-            1,
-            'in.pt: it holds no named tensors but an object of "io.open"; wanted: a state dict, or a dict of '
+            2,
+            '--checkpoint in.pt: it holds no named tensors but an object of "io.open"; wanted: a state dict, or a dict of '
             'state dicts such as {"model": ..., "ema": ...}',
         )
         self.assertFalse(trace.exists())

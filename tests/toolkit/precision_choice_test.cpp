@@ -225,7 +225,7 @@ TEST_CASE("precision choice: what does not fit memory.budget is not taken") {
   CHECK(within((low + high) / 2) ==
         smaller + ", measured: a step in " + larger + " does not fit memory.budget");
   CHECK(within(low - 100'000) == "fp32, measured: a step fits memory.budget in neither bf16 nor fp32");
-  CHECK_THROWS_AS(within(1000), c10::OutOfMemoryError);  // nor does the model
+  CHECK(within(1000) == "fp32, measured: not even the model fits");
   CHECK(policies::cpu_accounts().live_bytes() == 0);
 }
 

@@ -181,5 +181,29 @@ TEST_CASE("the report of a resumed run shows the whole run, once") {
   // Steps 1, 2, 5 and 8 of the first process; 10, 15, 16 and 20 of the second, not 10 and 13 of the first.
   CHECK(report.find("class=\"bold\" data-points=\"8\"") != std::string::npos);
   CHECK(report.find("data-table=\"policies\"") != std::string::npos);
+  CHECK(report.find(" of training in 2 processes</small>") != std::string::npos);
   CHECK(world.files.list("out/tensorboard").size() == 2);
+}
+
+TEST_CASE("the end of a resumed run counts its own time and that of the whole run") {
+  World world;
+  LoadedConfig loaded = tiny("out");
+  loaded.config.train.steps = 8;
+  const RunResult first = world.run(loaded);
+  CHECK(first.run_seconds == Approx(first.seconds).margin(0.002));
+  loaded.config.train.steps = 20;
+  const RunResult second = world.run(loaded, "latest");
+  CHECK(second.trained_steps == 12);
+  CHECK(second.seconds > 0);
+  // The clock moves on a little between the last step and the checkpoint, which counts.
+  CHECK(second.run_seconds == Approx(first.seconds + second.seconds).margin(0.01));
+  std::vector<Json> ends;
+  std::istringstream lines(world.files.read("out/log.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    if (Json::parse(line)["event"] == "end") ends.push_back(Json::parse(line));
+  }
+  REQUIRE(ends.size() == 2);
+  CHECK(ends[0]["run_seconds"] == first.run_seconds);
+  CHECK(ends[1]["seconds"] == second.seconds);
+  CHECK(ends[1]["run_seconds"] == second.run_seconds);
 }

@@ -139,6 +139,14 @@ std::string memory_json(const MemoryReport& report) {
     add_sums(row, phase.peak);
     json["phases"].push_back(std::move(row));
   }
+  if (report.refused) {
+    json["refused"]["bytes"] = report.refused->bytes;
+    json["refused"]["asked_by"] = report.refused->asked_by;
+    json["refused"]["phase"] = report.refused->phase;
+    json["refused"]["module_path"] = report.refused->module_path;
+    json["refused"]["alive_bytes"] = report.refused->live.bytes;
+    add_sums(json["refused"], report.refused->live);
+  }
   for (const PolicySaving& saving : report.policies) {
     Json row;
     row["name"] = saving.report.policy;

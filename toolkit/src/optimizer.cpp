@@ -102,7 +102,7 @@ std::vector<NamedTensor> AdamW::state() const {
   return state;
 }
 
-void AdamW::restore(const std::vector<NamedTensor>& state) {
+void AdamW::restore(const std::vector<StoredTensor>& state) {
   copy_by_name(state, this->state(), "optimizer state");
 }
 

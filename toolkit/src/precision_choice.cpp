@@ -85,7 +85,11 @@ std::string decide_precision(LoadedConfig& loaded, c10::Device device, Clock& cl
     return "";
   }
   if (!device.is_cpu()) return "";
-  const Choice choice = measure(loaded.config, device, clock);
+  Choice choice{"fp32", "not even the model fits"};  // the run itself says so, with the whole story
+  try {
+    choice = measure(loaded.config, device, clock);
+  } catch (const c10::OutOfMemoryError&) {
+  }
   precision.cpu = choice.taken;
   precision.cpu_measured = choice.why;
   loaded.origins[key] = kMeasured + choice.why;

@@ -1,16 +1,13 @@
-#include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/saved_tensors.h>
 #include <dtk/toolkit/checkpoint_store.h>
-#include <dtk/toolkit/device.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/held_out.h>
 #include <dtk/toolkit/image.h>
 #include <dtk/toolkit/memory_meters.h>
 #include <dtk/toolkit/policy_places.h>
-#include <dtk/toolkit/precision_choice.h>
 #include <dtk/toolkit/run.h>
 #include <dtk/toolkit/sampling.h>
 #include <dtk/toolkit/schedule.h>
@@ -20,9 +17,11 @@
 #include <dtk/toolkit/validation.h>
 #include <dtk/toolkit/weights.h>
 
+#include "out_of_memory.h"
 #include "run_folder.h"
 #include "run_lines.h"
 #include "run_record.h"
+#include "run_start.h"
 
 namespace dtk {
 
@@ -34,14 +33,15 @@ namespace {
 class Run {
  public:
   Run(const LoadedConfig& loaded, c10::Device device, std::shared_ptr<const DataSource> data,
-      const RunWorld& world, const std::optional<Weights>& initial)
+      const DataSplit& split, const RunWorld& world, const std::optional<Weights>& initial,
+      const MemoryMeters& meters)
       : loaded_(loaded),
         config_(loaded.config),
         world_(world),
         out_(config_.train.out),
-        meters_(config_.memory, device),
+        meters_(meters),
         data_(data),
-        split_(hold_out(data, config_.data.validation, stream_seed(config_.train.seed, "validation"))),
+        split_(split),
         trainer_(config_, device, split_.training, world.clock,
                  [&](const models::Dit& model) {
                    if (initial) load_weights(*initial, model);
@@ -60,6 +60,37 @@ class Run {
   RunResult train(bool resumed, const std::vector<std::string>& notes) {
     const PhaseScope built("forward");  // what happens from here on is no longer the build
     announce(resumed, notes);
+    try {
+      return train_to_end(resumed);
+    } catch (const c10::OutOfMemoryError& error) {
+      give_up(error,
+              last_checkpoint_text() + out_of_memory_advice(config_, device_, /*in_build=*/false, resumed));
+    }
+  }
+
+  /// Of a run that came to its end, with the ledger on.
+  std::vector<PolicySaving> savings(const RunResult& result) {
+    if (result.stopped || !result.memory || !result.out_of_memory.empty()) return {};
+    MemoryReport report = *result.memory;
+    report.policies = measure_savings(trainer_, config_, meters_.device(),
+                                      {[] { return available_bytes(); }, world_.stop_requested});
+    try {
+      record_->memory(report);
+    } catch (const FileError& error) {  // the one without savings is still there
+      world_.observer.message("memory.json or report.html stays without what the policies saved: " +
+                              std::string(error.what()));
+    }
+    return report.policies;
+  }
+
+ private:
+  struct Mark {
+    int64_t step = 0;
+    int64_t samples = 0;
+    double seconds = 0;
+  };
+
+  RunResult train_to_end(bool resumed) {
     const int64_t first_sample = trainer_.samples();
     const double first_second = trainer_.elapsed_seconds();
     mark_ = {trainer_.steps(), trainer_.samples(), first_second};
@@ -92,36 +123,15 @@ class Run {
     result.trained_steps = result.step - first_step;
     result.loss = scalars_.loss;
     result.seconds = seconds;
+    result.run_seconds = first_second + seconds;
     if (seconds > 0) {
       result.images_per_second = static_cast<double>(trainer_.samples() - first_sample) / seconds;
       result.exposed_wait_fraction = trainer_.exposed_wait_seconds() / seconds;
       result.mfu = record_->mfu(result.images_per_second);
     }
-    finish(result, seconds);
+    finish(result);
     return result;
   }
-
-  /// Of a run that came to its end, with the ledger on.
-  std::vector<PolicySaving> savings(const RunResult& result) {
-    if (result.stopped || !result.memory || !result.out_of_memory.empty()) return {};
-    MemoryReport report = *result.memory;
-    report.policies = measure_savings(trainer_, config_, meters_.device(),
-                                      {[] { return available_bytes(); }, world_.stop_requested});
-    try {
-      record_->memory(report);
-    } catch (const FileError& error) {  // the one without savings is still there
-      world_.observer.message("memory.json or report.html stays without what the policies saved: " +
-                              std::string(error.what()));
-    }
-    return report.policies;
-  }
-
- private:
-  struct Mark {
-    int64_t step = 0;
-    int64_t samples = 0;
-    double seconds = 0;
-  };
 
   bool is_due(int64_t every) const { return every > 0 && trainer_.steps() % every == 0; }
   bool stop_requested() const { return world_.stop_requested && world_.stop_requested(); }
@@ -134,18 +144,10 @@ class Run {
   }
 
   void announce(bool resumed, const std::vector<std::string>& notes) {
-    record_.emplace(config_,
-                    RunFacts{.config = print_config(loaded_),
-                             .data = data_->description(),
-                             .device = device_.str(),
-                             .device_name = device_name(device_),
-                             .threads = *config_.train.threads,
-                             .parameters = trainer_.parameter_count(),
-                             .policies = trainer_.policies().reports(),
-                             .samples = split_.training->size(),
-                             .held_out = config_.data.validation,
-                             .remarks = data_->remarks()},
-                    world_, resumed, trainer_.steps());
+    RunFacts facts = run_facts(loaded_, device_, *data_, split_);
+    facts.parameters = trainer_.parameter_count();
+    facts.policies = trainer_.policies().reports();
+    record_.emplace(config_, facts, world_, resumed, trainer_.steps());
     world_.observer.message(print_config(loaded_));
     for (const std::string& line : data_lines(*data_, split_, config_.model.classes))
       world_.observer.message(line);
@@ -233,7 +235,7 @@ class Run {
     meters_.check_budget();
   }
 
-  void finish(RunResult& result, double seconds) {
+  void finish(RunResult& result) {
     save();
     result.checkpoint = last_checkpoint_;
     const bool stopped = result.stopped;
@@ -243,8 +245,9 @@ class Run {
       try_sample_grid(result);
     }
     result.memory = meters_.report();
+    if (result.memory) result.memory->refused = refused_;
     result.report = record_->report_path();
-    record_->end(stopped, result.step, seconds, result.images_per_second, result.memory);
+    record_->end(stopped, result);
   }
 
   // The training is complete and saved: that its samples do not fit takes nothing of the report away.
@@ -253,6 +256,7 @@ class Run {
       sample_grid(result);
     } catch (const c10::OutOfMemoryError& error) {
       result.out_of_memory = first_line(error.what_without_backtrace());
+      refused_ = refused_by(error);
       result.next_step =
           "the training is complete and saved, its samples were not made; lower "
           "sample.per_class, raise memory.budget if it is set, or make fewer at a time with " +
@@ -276,12 +280,20 @@ class Run {
     const at::Tensor samples = draw();
     if (samples.defined()) keep(samples);
   } catch (const c10::OutOfMemoryError& error) {
-    throw Error(ExitCode::memory,
-                first_line(error.what_without_backtrace()) + "; the samples of step " +
-                    std::to_string(trainer_.steps()) + " do not fit beside the training; last checkpoint: " +
-                    (last_checkpoint_.empty() ? "none" : last_checkpoint_.string()) +
-                    "; lower sample.per_class or sample.classes, raise memory.budget if it is set, or set "
-                    "train.sample_every = 0");
+    give_up(error, "the samples of step " + std::to_string(trainer_.steps()) +
+                       " do not fit beside the training; " + last_checkpoint_text() +
+                       "lower sample.per_class or sample.classes, raise memory.budget if it is set, or set "
+                       "train.sample_every = 0");
+  }
+
+  std::string last_checkpoint_text() const {
+    return last_checkpoint_.empty() ? "" : "last checkpoint: " + last_checkpoint_.string() + "; ";
+  }
+
+  [[noreturn]] void give_up(const c10::OutOfMemoryError& error, const std::string& advice) {
+    throw out_of_memory(error, advice, [&] {
+      record_->out_of_memory(trainer_.steps(), report_with_refusal(meters_, error));
+    });
   }
 
   at::Tensor draw() {
@@ -312,9 +324,9 @@ class Run {
   const RunConfig& config_;
   const RunWorld& world_;
   const std::filesystem::path out_;
-  MemoryMeters meters_;  // before the trainer: counts its tensors from the first
+  const MemoryMeters& meters_;
   const std::shared_ptr<const DataSource> data_;
-  const DataSplit split_;
+  const DataSplit& split_;
   Trainer trainer_;
   CheckpointStore store_;
   std::optional<Validation> validation_;
@@ -322,48 +334,21 @@ class Run {
   const c10::Device device_;
   std::filesystem::path last_checkpoint_;
   StepScalars scalars_;
-  Mark mark_;                    // when the scalars were last read
-  int64_t validated_step_ = -1;  // the last one
+  Mark mark_;                                           // when the scalars were last read
+  int64_t validated_step_ = -1;                         // the last one
+  std::optional<policies::RefusedAllocation> refused_;  // of the samples at the end
 };
-
-// Settles what `loaded` leaves to a measurement. Returns what was measured, or "".
-std::string decide(LoadedConfig& loaded, c10::Device device, const std::filesystem::path& resume,
-                   const RunWorld& world) {
-  std::optional<LoadedConfig> written;
-  if (!resume.empty()) {
-    const std::string text = open_checkpoint(world.files, resume).text("config.toml");
-    written = parse_config(text, resume.string(), {});
-    for (auto& [key, origin] : written->origins) {
-      const size_t dot = key.rfind('.');
-      origin = printed_origin(text, key.substr(0, dot), key.substr(dot + 1));
-    }
-  }
-  return decide_precision(loaded, device, world.clock, written ? &*written : nullptr);
-}
-
-/// What the user should hear about the weights that a run begins with.
-std::vector<std::string> notes_on_start(const LoadedConfig& loaded, const std::optional<Weights>& initial) {
-  std::vector<std::string> notes;
-  if (initial) {
-    notes.push_back("begins with " + initial->name);
-    const std::string conversion = conversion_note(*initial);
-    if (!conversion.empty()) notes.push_back(conversion);
-  } else if (!loaded.config.train.init_from.empty()) {
-    notes.push_back("train.init_from is where this run once began; it goes on from its checkpoint");
-  }
-  return notes;
-}
 
 }  // namespace
 
-void resolve_threads(LoadedConfig& loaded) {
-  if (loaded.config.train.threads) return;
-  loaded.config.train.threads = at::get_num_threads();
-  loaded.origins["train.threads"] = "default: the cores of this machine";
+RunResult run_training(const LoadedConfig& loaded, c10::Device device, const std::filesystem::path& resume,
+                       std::shared_ptr<const DataSource> data, const RunWorld& world) {
+  return run_training(
+      loaded, device, resume, [&] { return data; }, world);
 }
 
 RunResult run_training(const LoadedConfig& given, c10::Device device, const std::filesystem::path& resume,
-                       std::shared_ptr<const DataSource> data, const RunWorld& world) try {
+                       const OpenData& open, const RunWorld& world) try {
   const policies::ThreadCountGuard threads(static_cast<int>(*given.config.train.threads));
   const policies::SavedTensorEngineGuard engine;  // without it no policy that keeps or drops tensors works
   const bool resumed = !resume.empty();
@@ -377,14 +362,28 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
     initial = initial_weights(world.files, loaded);
     decision = decide(loaded, device, resume, world);  // takes time: what is refused is refused first
   }
-  Run run(loaded, device, std::move(data), world, initial);
-  if (resumed) run.load(resume);
-  std::vector<std::string> notes = folder.claim();
+  const StartPlan plan = world.plan ? world.plan(loaded, device) : StartPlan{};
+  std::vector<std::string> notes = notes_on_plan(plan, loaded.config.memory, device);
+  const std::shared_ptr<const DataSource> data = open();
+  const DataSplit split =
+      hold_out(data, loaded.config.data.validation, stream_seed(loaded.config.train.seed, "validation"));
+  const MemoryMeters meters(loaded.config.memory, device);  // counts the run's tensors from the first
+  std::optional<Run> run;
+  try {
+    run.emplace(loaded, device, data, split, world, initial, meters);
+    if (resumed) run->load(resume);
+  } catch (const c10::OutOfMemoryError& error) {
+    run.reset();
+    refuse_build(error, loaded, device, run_facts(loaded, device, *data, split), resumed ? nullptr : &folder,
+                 meters, world);
+  }
+  for (std::string& note : folder.claim()) notes.push_back(std::move(note));
   if (!decision.empty()) notes.push_back(decision);
   for (std::string& note : notes_on_start(loaded, initial)) notes.push_back(std::move(note));
-  RunResult result = run.train(resumed, notes);
+  RunResult result = run->train(resumed, notes);
+  result.planned = plan.memory;
   world.observer.finished(result);
-  result.savings = run.savings(result);
+  result.savings = run->savings(result);
   return result;
 } catch (const policies::PolicyError& error) {
   throw with_place(error, given.places);

@@ -157,9 +157,9 @@ void check_coverage(const std::vector<TensorEntry>& tensors, uint64_t data_bytes
 uint64_t header_bytes_of(const char* length, uint64_t file_bytes, const std::string& file) {
   const uint64_t header_bytes = little_endian<safetensors_length_bytes>(length);
   if (header_bytes > safetensors_max_header_bytes) {
-    throw FileError(file + ": the header length is " + std::to_string(header_bytes) + " bytes; at most " +
-                    std::to_string(safetensors_max_header_bytes) +
-                    " are allowed. Is this a safetensors file?");
+    throw FileError(file + ": not a safetensors file, or damaged: its header would be " +
+                    std::to_string(header_bytes) + " bytes long; at most " +
+                    std::to_string(safetensors_max_header_bytes) + " are allowed");
   }
   const uint64_t available = file_bytes - safetensors_length_bytes;
   if (header_bytes > available) {

@@ -228,6 +228,7 @@ TrainingState Trainer::state() const {
 void Trainer::restore(const TrainingState& state) {
   state_ = state;
   policies::set_generator_state(noise_, state.noise_generator);
+  loader_.reset();  // its batches are not held beside those of the next
   start_loader();
   started_ = clock_.seconds();
 }

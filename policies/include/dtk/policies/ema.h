@@ -48,7 +48,7 @@ class Ema final : public Policy {
   std::unique_ptr<WeightExchange> sampling_weights() override;
   /// Averages by parameter name, fp32, and the number of steps. Continues bit for bit with the same `every`.
   PolicyState state() const override;
-  void restore(const PolicyState& state) override;
+  void restore(const StoredPolicyState& state) override;
   PolicyReport report() const override;
 
  private:

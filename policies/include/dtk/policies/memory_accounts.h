@@ -91,6 +91,15 @@ struct MemorySums {
   std::map<std::string, int64_t> by_operator(Category category) const;
 };
 
+/// An allocation that was not given, and what was alive then.
+struct RefusedAllocation {
+  int64_t bytes = 0;
+  std::string asked_by;  // the operator, or the label of the owner
+  std::string phase;
+  std::string module_path;  // "" outside of all sub-trees, or not known
+  MemorySums live;
+};
+
 struct PhasePeak {
   std::string name;
   MemorySums peak;  // at the last moment before the phase's highest total fell
@@ -115,6 +124,8 @@ class MemoryAccounts final : public PhaseMeter {
   void release(MemoryBlock* block);
 
   std::string enter_phase(std::string_view name) override;
+  /// The present one.
+  std::string phase() const;
 
   /// The most that may be alive at once, for whoever asks has_room() before a birth; returns the limit so
   /// far.

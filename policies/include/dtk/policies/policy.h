@@ -5,6 +5,7 @@
 #include <dtk/policies/seam.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -18,6 +19,21 @@ using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 /// What a policy must find again to continue a run bit for bit.
 struct PolicyState {
   NamedTensors tensors;
+  std::map<std::string, int64_t> counters;
+};
+
+/// A PolicyState as it is kept: each tensor is read when it is wanted, so that a state and what it is copied
+/// into are never both in memory.
+struct StoredPolicyState {
+  struct Entry {
+    std::string name;
+    std::vector<int64_t> shape;
+    std::function<at::Tensor()> read;  // on the CPU or the training device
+  };
+  StoredPolicyState() = default;
+  StoredPolicyState(const PolicyState& state);  ///< of tensors that are in memory, which it shares
+
+  std::vector<Entry> tensors;
   std::map<std::string, int64_t> counters;
 };
 
@@ -57,8 +73,9 @@ class Policy {
   virtual std::unique_ptr<WeightExchange> sampling_weights() { return nullptr; }
   /// Tensors are the live ones, not copies.
   virtual PolicyState state() const { return {}; }
-  /// Throws PolicyError if `state` is not one of this policy and model.
-  virtual void restore(const PolicyState&) {}
+  /// Reads one tensor at a time. Throws PolicyError if `state` is not one of this policy and model; nothing
+  /// is changed then.
+  virtual void restore(const StoredPolicyState&) {}
   virtual PolicyReport report() const = 0;
 
  protected:

@@ -190,12 +190,16 @@ struct SampleOptions {
 struct MemoryOptions {
   bool ledger = true;  // account for every byte by owner and phase; off: memory.json is not written
   std::optional<ByteSize> budget;  // bytes of tensors on the training device; one more ends the run, exit 3
+  // What happens to a run that by its plan needs more than the budget or the device has: it is refused before
+  // it reads data, exit 3; or warned, and begins.
+  std::string on_over_budget = "refuse";
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    auto& [ledger, budget] = self;
+    auto& [ledger, budget, on_over_budget] = self;
     visit("ledger", ledger, "");
     visit("budget", budget, "(0, inf)");
+    visit("on_over_budget", on_over_budget, "refuse | warn");
   }
   friend bool operator==(const MemoryOptions&, const MemoryOptions&) = default;
 };

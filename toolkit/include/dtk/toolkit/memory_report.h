@@ -4,6 +4,8 @@
 //   "peak": {"bytes", "phase", "categories", "items"}, "host": {"peak_bytes", "categories", "items"},
 //   "phases": [{"name", "peak_bytes", "categories", "items"}],
 //   "policies": [{"name", "active", "reason", "lowers_peak_by", "note"}]}
+// and, of a run that did not fit, "refused": {"bytes", "asked_by", "phase", "module_path", "alive_bytes",
+// "categories", "items"}: the allocation that was not given, and what was alive then.
 // `categories` maps category to bytes at the instant of that peak and sums to it; `items` maps category to
 // {label: bytes} (module path, operator). Device and host are counted apart: on the CPU the device is the
 // CPU and the host part is empty. `policies` is there when a run came to its end: the bytes by which each
@@ -36,7 +38,8 @@ struct MemoryReport {
   std::vector<policies::PhasePeak> phases;  // of the device
   policies::PhasePeak host;                 // highest of the host; empty when training on the CPU
 
-  std::vector<PolicySaving> policies;  // empty until measured
+  std::vector<PolicySaving> policies;                       // empty until measured
+  std::optional<policies::RefusedAllocation> refused = {};  // of a run that did not fit
 
   policies::PhasePeak peak() const { return policies::highest(phases); }
 };

@@ -20,7 +20,12 @@
 // {"event": "validate", "step", "loss"}       mean over the held-out samples
 // {"event": "sample", "step", "path"}         a grid of samples, as a PNG, or latents, as safetensors
 // {"event": "checkpoint", "step", "path"}
-// {"event": "end" | "stopped", "step", "seconds", "images_per_second"}     of this process
+// {"event": "end" | "stopped", "step", "seconds", "run_seconds", "images_per_second"}
+//      seconds: of training, of this process; run_seconds: of all processes of the run,
+//      as train.seconds counts them; images_per_second: of this process
+// {"event": "out_of_memory", "step", "bytes", "asked_by", "phase", "module_path", "alive_bytes"}
+//      the run does not fit; the ledger refused `bytes` asked for by this operator or owner, with so many
+//      alive; without the ledger's word only "step"
 //
 // A crash may leave a last line without its end; whoever appends then begins a new line.
 #pragma once

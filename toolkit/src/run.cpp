@@ -3,6 +3,7 @@
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/saved_tensors.h>
 #include <dtk/toolkit/checkpoint_store.h>
+#include <dtk/toolkit/device.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/held_out.h>
 #include <dtk/toolkit/image.h>

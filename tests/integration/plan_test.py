@@ -149,7 +149,7 @@ class Plans(unittest.TestCase):
     def test_a_run_measures_what_was_planned(self):
         small = settings(data__kind="synthetic", data__samples=64, data__images="default", data__labels="default",
                          train__steps=3, train__seconds="default", train__threads=1, train__log_every=1,
-                         sample__steps=3, sample__per_class=1, policies__precision__cpu="fp32")
+                         schedule__warmup=1, sample__steps=3, sample__per_class=1, policies__precision__cpu="fp32")
         with tempfile.TemporaryDirectory() as folder:
             planned = json.loads(plan(*BASE, "--device", "cpu", "--json", *small)[0])
             command = [str(TRAIN), *BASE, "--device", "cpu", *small, "--set", f"train.out={folder}/run"]

@@ -8,6 +8,8 @@
 #include <array>
 #include <tuple>
 
+#include "attention_choice.h"
+
 namespace dtk::planner {
 namespace {
 
@@ -190,6 +192,7 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& grad, cons
 
 template <class Register>
 void register_common(Register&& add) {
+  add("_fused_sdp_choice", &attention_choice);
   add("native_layer_norm", &layer_norm);
   add("native_layer_norm_backward", &layer_norm_backward);
   add("embedding_dense_backward", &embedding_backward);

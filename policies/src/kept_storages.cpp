@@ -25,7 +25,9 @@ class Replay {
   }
 
   void follow(const MemoryEvent& event) {
-    if (event.kind == Kind::phase) {
+    if (event.kind == Kind::reset) {
+      begin_anew();
+    } else if (event.kind == Kind::phase) {
       keep_peak();
       enter(event.serial);
     } else if (scratch_blocks_.count(event.serial) > 0) {
@@ -50,6 +52,15 @@ class Replay {
     KeptPhase result;
     std::optional<int64_t> highest;
   };
+
+  void begin_anew() {
+    phases_.clear();
+    phase_ = 0;
+    live_ = {};
+    scratch_ = 0;
+    scratch_of_.clear();
+    at_peak_ = false;
+  }
 
   void follow_scratch(const MemoryEvent& event) {
     if (event.kind != Kind::birth && event.kind != Kind::death) return;

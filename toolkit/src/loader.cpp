@@ -60,7 +60,7 @@ Loader::Loader(std::shared_ptr<const DataSource> source, const LoaderOptions& op
       samples_per_epoch_(dtk::samples_per_epoch(*source_, options)),
       consumed_(options.start),
       thread_([this] { run(); }) {
-  if (policies::rehearsing()) wait_until_full();
+  if (policies::rehearsing()) wait_for_the_rest();
 }
 
 Loader::~Loader() {
@@ -86,12 +86,18 @@ Batch Loader::next() {
   consumed_ += batch.labels.size(0);
   lock.unlock();
   changed_.notify_all();
-  if (policies::rehearsing()) wait_until_full();
+  if (policies::rehearsing()) wait_for_the_rest();
   return batch;
 }
 
-// The most there can be, whatever the threads' luck.
 void Loader::wait_until_full() {
+  wait_for_the_rest();
+  const std::lock_guard lock(mutex_);
+  if (error_ != nullptr) std::rethrow_exception(error_);
+}
+
+// In a rehearsal: so much is taken at most, whatever the threads' luck.
+void Loader::wait_for_the_rest() {
   std::unique_lock lock(mutex_);
   changed_.wait(
       lock, [this] { return ready_.size() >= static_cast<size_t>(options_.prefetch) || error_ != nullptr; });

@@ -31,8 +31,8 @@ struct KeptPhase {
   std::map<std::pair<Category, std::string>, Births> born;
 };
 
-/// `events`: what MemoryAccounts::stop_event_log() returned, which begins at the start of the log or where
-/// the phases were last reset, whichever came later, in the first phase. `names`: phase_names() at the end.
+/// `events`: what MemoryAccounts::stop_event_log() returned. What came before the phases were last reset is
+/// forgotten, as if it had lived before the log. `names`: phase_names() at the end.
 std::vector<KeptPhase> kept_storages(const std::vector<MemoryEvent>& events,
                                      const std::vector<std::string>& names);
 

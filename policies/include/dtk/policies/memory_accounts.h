@@ -71,7 +71,8 @@ static_assert(sizeof(MemoryBlock) == 64, "the user's pointer behind the header m
 /// deaths (to unused).
 struct MemoryEvent {
   // scratch: a transfer that holds for the block's whole life, also at a peak it was part of.
-  enum class Kind : uint8_t { birth, death, transfer, scratch, phase };
+  // reset: the phases were forgotten; their numbers begin anew.
+  enum class Kind : uint8_t { birth, death, transfer, scratch, phase, reset };
   Kind kind;
   uint64_t serial;  // block; for `phase` the index into phase names
   int64_t bytes;

@@ -81,6 +81,7 @@ class Loader {
  private:
   void run();
   bool wait_for_room();
+  void wait_for_the_rest();
   int64_t batch_at(int64_t consumed) const;
   bool make_batch(int64_t first, int64_t count, Batch& batch);
   int64_t read_sample(int64_t consumed, float* values);

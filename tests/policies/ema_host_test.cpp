@@ -151,7 +151,7 @@ TEST_CASE("host EMA: the bits of a synchronous update in host memory, whatever d
   }
   const PolicyState state = host.state();
   CHECK(state.tensors.at(0).second.is_cpu());
-  CHECK(dtk::test::same_bits(state.tensors.at(0).second, expected));
+  CHECK_VALUES(dtk::test::same_bits(state.tensors.at(0).second, expected));
 }
 
 TEST_CASE("both forms of the EMA have a phase of their own") {

@@ -9,6 +9,8 @@
 #include <optional>
 #include <stdexcept>
 
+#include "kernel_needs.h"
+
 namespace dtk::planner {
 namespace {
 
@@ -93,6 +95,7 @@ Rehearsed rehearse(c10::Device device, const std::function<void(const EndOfPlan&
   for (MemoryAccounts* accounts :
        {&policies::device_accounts(), &policies::cpu_accounts(), &policies::host_accounts()})
     accounts->reset_phases("build");
+  KernelNeeds::instance().begin(options.terms);
   bool ended = false;
   const EndOfPlan end = [&] {
     if (ended) return;
@@ -100,6 +103,7 @@ Rehearsed rehearse(c10::Device device, const std::function<void(const EndOfPlan&
     const bool on_cpu = device.is_cpu();
     result.device = (on_cpu ? policies::cpu_accounts() : policies::device_accounts()).phases();
     result.host = (on_cpu ? policies::host_accounts() : policies::cpu_accounts()).phases();
+    if (!on_cpu) result.terms = KernelNeeds::instance().terms();
   };
   {
     const ShapesOnlyScope shapes;

@@ -22,4 +22,4 @@ install(FILES "${CMAKE_BINARY_DIR}/dtkConfig.cmake" "${CMAKE_BINARY_DIR}/dtkConf
               cmake/DtkTorch.cmake
         DESTINATION "${DTK_PACKAGE_DIR}" COMPONENT libraries)
 
-install(TARGETS dit-train dit-sample dit-export COMPONENT programs EXCLUDE_FROM_ALL)
+install(TARGETS dit-plan dit-train dit-sample dit-export COMPONENT programs EXCLUDE_FROM_ALL)

@@ -229,7 +229,7 @@ PolicyState Ema::state() const {
   return state;
 }
 
-void Ema::restore(const PolicyState& state) {
+void Ema::restore(const StoredPolicyState& state) {
   refuse_exchanged("restore() was called");
   settle();
   const auto updates = state.counters.find("updates");
@@ -238,18 +238,20 @@ void Ema::restore(const PolicyState& state) {
     throw PolicyError(c10::str("policies.ema: ", state.tensors.size(), " averages for ", names_.size(),
                                " trainable parameters"));
   }
-  at::NoGradGuard no_grad;
+  std::vector<const StoredPolicyState::Entry*> kept;
   for (size_t i = 0; i < names_.size(); ++i) {
     const auto found = std::find_if(state.tensors.begin(), state.tensors.end(),
-                                    [&](const auto& entry) { return entry.first == names_[i]; });
+                                    [&](const auto& entry) { return entry.name == names_[i]; });
     if (found == state.tensors.end())
       throw PolicyError("policies.ema: no average for parameter " + names_[i]);
-    if (found->second.sizes() != averages_[i].sizes()) {
-      throw PolicyError(c10::str("policies.ema: the average of ", names_[i], " is ", found->second.sizes(),
-                                 ", the parameter is ", averages_[i].sizes()));
+    if (found->shape != averages_[i].sizes()) {
+      throw PolicyError(c10::str("policies.ema: the average of ", names_[i], " is ",
+                                 at::IntArrayRef(found->shape), ", the parameter is ", averages_[i].sizes()));
     }
-    averages_[i].copy_(found->second);
+    kept.push_back(&*found);
   }
+  at::NoGradGuard no_grad;
+  for (size_t i = 0; i < names_.size(); ++i) averages_[i].copy_(kept[i]->read());
   updates_ = updates->second;
 }
 

@@ -14,7 +14,7 @@ constexpr uint16_t kDead = 0xDEAD;
 struct OwnerTable {
   std::mutex mutex;
   std::deque<Owner> owners;
-  std::unordered_map<std::string, uint32_t> ids;  // key: category digit, then label
+  std::unordered_map<std::string, uint32_t> ids;  // key: category digit, label, 0, made_by
 };
 
 // Leaked on purpose: blocks are freed by static destructors of other libraries.
@@ -53,14 +53,16 @@ const char* name_of(Category category) {
   return kNames[static_cast<int>(category)];
 }
 
-OwnerId owner_id(Category category, std::string_view label) {
+OwnerId owner_id(Category category, std::string_view label, std::string_view made_by) {
   std::string key(1, static_cast<char>('0' + static_cast<int>(category)));
   key += label;
+  key += '\0';
+  key += made_by;
   auto& table = owner_table();
   std::lock_guard lock(table.mutex);
   const auto [entry, added] =
       table.ids.try_emplace(std::move(key), static_cast<uint32_t>(table.owners.size()));
-  if (added) table.owners.push_back({category, std::string(label)});
+  if (added) table.owners.push_back({category, std::string(label), std::string(made_by)});
   return {entry->second, category};
 }
 
@@ -82,6 +84,16 @@ std::map<Category, std::map<std::string, int64_t>> MemorySums::items() const {
     if (by_owner[i] == 0) continue;
     const Owner owner = owner_at(i);
     result[owner.category][owner.label] += by_owner[i];
+  }
+  return result;
+}
+
+std::map<std::string, int64_t> MemorySums::by_operator(Category category) const {
+  std::map<std::string, int64_t> result;
+  for (size_t i = 0; i < by_owner.size(); ++i) {
+    if (by_owner[i] == 0) continue;
+    const Owner owner = owner_at(i);
+    if (owner.category == category) result[owner.made_by] += by_owner[i];
   }
   return result;
 }
@@ -165,7 +177,14 @@ void MemoryAccounts::assign(MemoryBlock* block, OwnerId owner) {
 void MemoryAccounts::hold(MemoryBlock* block, OwnerId owner) {
   std::lock_guard lock(mutex_);
   check(block);
-  if (block->saved++ == 0 && temporary(block->holder)) move(block, owner);
+  if (block->saved++ == 0 && temporary(block->holder)) move(block, made_by_holder(owner, block->holder));
+}
+
+// The pair's owner, found without its names: this is asked for each tensor that is saved.
+OwnerId MemoryAccounts::made_by_holder(OwnerId owner, OwnerId holder) {
+  const auto [entry, added] = made_by_.try_emplace({owner.index, holder.index});
+  if (added) entry->second = owner_id(owner.category, owner_of(owner).label, owner_of(holder).label);
+  return entry->second;
 }
 
 void MemoryAccounts::release(MemoryBlock* block) {
@@ -190,6 +209,11 @@ std::string MemoryAccounts::enter_phase(std::string_view name) {
   log(MemoryEvent::Kind::phase, phase_, 0, {}, {});
   raise_peak();
   return left;
+}
+
+std::string MemoryAccounts::phase() const {
+  std::lock_guard lock(mutex_);
+  return phases_[phase_].name;
 }
 
 int64_t MemoryAccounts::disown_temporaries() {

@@ -6,6 +6,7 @@
 #include <dtk/policies/counted_blocks.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -112,16 +113,36 @@ void free_counted(void* pointer) {
   c10::free_cpu(block);
 }
 
-[[noreturn]] void throw_out_of_memory(const std::string& what, size_t bytes) {
-  const MemorySums live = accounts_of(scope_tier).live();
+// A backward node knows no module path, but the saved tensor that this thread unpacked last does.
+thread_local std::optional<OwnerId> last_unpacked;
+
+std::string path_of_allocation() {
+  if (!module_path().empty()) return module_path();
+  if (!last_unpacked || torch::autograd::get_current_node() == nullptr) return "";
+  return owner_of(*last_unpacked).label;
+}
+
+std::string refusal_text(const std::string& what, const RefusedAllocation& refused) {
   std::string held;
-  for (const auto& [category, items] : live.items()) {
-    held +=
-        std::string(held.empty() ? "" : ", ") + name_of(category) + " " + std::to_string(live.of(category));
+  for (const auto& [category, items] : refused.live.items()) {
+    held += std::string(held.empty() ? " (" : ", ") + name_of(category) + " " +
+            std::to_string(refused.live.of(category));
   }
-  C10_THROW_ERROR(OutOfMemoryError, c10::str(what, ": ", bytes, " bytes asked for by ",
-                                             owner_of(scope_owner.value_or(birthplace().owner)).label,
-                                             " with ", live.bytes, " bytes alive (", held, ")"));
+  return c10::str(what, ": ", refused.bytes, " bytes asked for by ", refused.asked_by, " in phase ",
+                  refused.phase, refused.module_path.empty() ? "" : " at " + refused.module_path, " with ",
+                  refused.live.bytes, " bytes alive", held, held.empty() ? "" : ")");
+}
+
+[[noreturn]] void throw_out_of_memory(const std::string& what, size_t bytes) {
+  const MemoryAccounts& accounts = accounts_of(scope_tier);
+  RefusedAllocation refused;
+  refused.bytes = static_cast<int64_t>(bytes);
+  refused.asked_by = owner_of(scope_owner.value_or(birthplace().owner)).label;
+  refused.phase = accounts.phase();
+  refused.module_path = path_of_allocation();
+  refused.live = accounts.live();
+  const std::string text = refusal_text(what, refused);
+  throw AllocationRefused({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, text, std::move(refused));
 }
 
 // DataPtrs carry the user's pointer as their context: oneDNN takes memory by raw_allocate, which needs that.
@@ -160,17 +181,21 @@ at::CallbackHandle tracker = 0;
 class LedgeredTensor final : public SavedTensor {
  public:
   LedgeredTensor(std::unique_ptr<SavedTensor> kept, const at::Tensor& tensor, OwnerId owner)
-      : kept_(std::move(kept)), block_(counted_block(tensor)) {
+      : kept_(std::move(kept)), block_(counted_block(tensor)), owner_(owner) {
     if (block_ != nullptr) accounts_of(block_->tier).hold(block_, owner);
   }
   ~LedgeredTensor() override {
     if (block_ != nullptr) accounts_of(block_->tier).release(block_);
   }
-  at::Tensor unpack() override { return kept_->unpack(); }
+  at::Tensor unpack() override {
+    last_unpacked = owner_;
+    return kept_->unpack();
+  }
 
  private:
   const std::unique_ptr<SavedTensor> kept_;  // keeps the block alive longer than block_ is used
   MemoryBlock* const block_;
+  const OwnerId owner_;
 };
 
 class SavedTensorLedger final : public SavedTensorLayer {
@@ -199,6 +224,10 @@ class ClaimGradient final : public torch::autograd::PostAccumulateGradHook {
 };
 
 }  // namespace
+
+AllocationRefused::AllocationRefused(c10::SourceLocation where, const std::string& message,
+                                     RefusedAllocation what)
+    : c10::OutOfMemoryError(where, message), refused(std::move(what)) {}
 
 MemoryAccounts& cpu_accounts() {
   static auto* accounts = new MemoryAccounts;  // leaked: blocks are freed after static destruction

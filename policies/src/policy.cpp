@@ -20,6 +20,12 @@ at::Tensor Seam::subtree(std::string_view path, const std::function<at::Tensor(a
   return std::move(run(path, fn, std::move(inputs)).front());
 }
 
+StoredPolicyState::StoredPolicyState(const PolicyState& state) : counters(state.counters) {
+  for (const auto& [name, tensor] : state.tensors) {
+    tensors.push_back({name, tensor.sizes().vec(), [kept = tensor] { return kept; }});
+  }
+}
+
 void Policy::apply(Seam& seam) {
   if (std::find(seam.policies.begin(), seam.policies.end(), name()) != seam.policies.end()) {
     throw PolicyError("policies." + name() + " is in this model already; apply each policy once");

@@ -6,6 +6,7 @@
 #include <dtk/policies/policy_set.h>
 #include <dtk/policies/precision.h>
 
+#include <numeric>
 #include <utility>
 
 #include "seam_use.h"
@@ -89,6 +90,12 @@ std::unique_ptr<WeightExchange> PolicySet::sampling_weights() {
     if (auto weights = policy->sampling_weights()) return weights;
   }
   return nullptr;
+}
+
+int64_t PolicySet::period() const {
+  int64_t steps = 1;
+  for (const auto& policy : list_) steps = std::lcm(steps, policy->period());
+  return steps;
 }
 
 std::vector<PolicyReport> PolicySet::reports() const {

@@ -112,9 +112,14 @@ Precision::Precision(const PrecisionOptions& options, c10::Device device,
     reason_ = c10::str("fp32: ", device, " does not compute in bf16");
   } else if (device.is_cpu()) {
     active_ = options.cpu == "bf16";
-    reason_ = active_                 ? "bf16 autocast: policies.precision.cpu = \"bf16\""
-              : options.cpu == "fp32" ? "fp32: policies.precision.cpu = \"fp32\""
-                                      : "fp32: whether bf16 is faster on this CPU was not measured";
+    reason_ = active_ ? "bf16 autocast" : "fp32";
+    if (options.cpu == "probe") {
+      reason_ += ": whether bf16 is faster on this CPU was not measured";
+    } else if (options.cpu_measured.empty()) {
+      reason_ += ": policies.precision.cpu = \"" + options.cpu + "\"";
+    } else {
+      reason_ += ", measured: " + options.cpu_measured;
+    }
   } else {
     active_ = true;
     reason_ = c10::str("bf16 autocast, which ", device, " supports");

@@ -3,10 +3,10 @@
 import struct
 
 from png import write_png
-from programs import CLASSES, SIDE, STEPS, ProgramTest, read_safetensors
+from programs import CLASSES, SAMPLE_STEPS, SIDE, STEPS, ProgramTest, read_safetensors
 
 CONFIGURATION, DATA = 2, 4
-IDX_OFF = {"data__images": '""', "data__labels": '""'}
+IDX_OFF = {"data__images": "default", "data__labels": "default"}  # as the README says it
 
 
 def npy(descr: str, shape: tuple[int, ...], values: bytes) -> bytes:
@@ -33,6 +33,7 @@ class Latents(ProgramTest):
         result = self.train(**self.keys)
         self.assert_done(result)
         self.assertIn("\ndata: 40 latents 4x8x8, 4 classes (float32, latents.npy)\n", result.stdout)
+        self.assertIn(f"\nsampling {2 * CLASSES} latents in {SAMPLE_STEPS} steps\n", result.stdout)
         self.assertIn("channels are latents, not images: written to run/samples/", result.stdout)
         arguments = ("--checkpoint", "run", "--classes", "0,1", "--per-class", "3", "--out")
         self.assert_done(self.sample(*arguments, "out.npy"))
@@ -50,7 +51,11 @@ class Latents(ProgramTest):
         (self.folder / "labels.npy").write_bytes(npy("<i8", (6,), struct.pack("<6q", 0, 0, 0, 1, 1, 1)))
         again = self.train(**{**self.keys, "data__latents": "out.npy", "train__out": "again", "data__batch": 4})
         self.assert_done(again)
-        self.assertIn("\ndata: 6 latents 4x8x8, 2 classes (float32, out.npy)\n", again.stdout)
+        self.assertIn(
+            "\ndata: 6 latents 4x8x8, 2 classes (float32, out.npy)\n"
+            "model.classes = 4, but labels of the data go to 1: classes 2 to 3 are never learnt\n",
+            again.stdout,
+        )
 
     def test_a_nan_never_trains(self):
         nan = struct.pack("<f", float("nan"))

@@ -40,7 +40,7 @@ class WholeRuns(ObjectiveTest):
                 self.setUp()
                 self.train_with(objective)
                 losses = [line["loss"] for line in self.log() if line["event"] == "step"]
-                self.assertEqual(len(losses), STEPS // 5)
+                self.assertEqual(len(losses), 2 + STEPS // 5)
                 self.assertTrue(all(0 < loss < 20 for loss in losses), losses)
                 saved = (self.folder / "run/config.toml").read_text()
                 self.assertIn(f"\nlearn_sigma = {learn_sigma}  # ", saved)

@@ -9,6 +9,7 @@ import programs
 MODULES = [
     "train_runs",
     "train_refusals",
+    "memory_refusals",
     "run_folders",
     "sample_runs",
     "objectives",

@@ -36,13 +36,16 @@ def check_policy_lines(output: str, memory: dict) -> None:
     require([row["name"] for row in memory["policies"]] == list(POLICIES), "memory.json: policies")
     require(len(lines) == len(POLICIES), f"one line a policy is expected: {lines}")
     for line, row in zip(lines, memory["policies"]):
-        found = re.fullmatch(r"  (\w+) +(on|off) +(-?[\d.]+ (?:B|KiB|MiB|GiB)|\?)   (\S.*)", line)
+        found = re.fullmatch(r"  (\w+) +(on|off) +(-?[\d.]+ (?:B|KiB|MiB|GiB)|\?|-)   (\S.*)", line)
         require(found is not None, f"a policy's line: {line}")
         name, state, size, reason = found.groups()
         require(name == row["name"], f"{name} stands where {row['name']} is expected")
         require((state == "on") == row["active"], f"{name} is {state}, in memory.json {row['active']}")
         require(reason.endswith(row["reason"]), f"{name}: {reason}; in memory.json {row['reason']}")
         require(row["reason"] != "", f"{name}: no reason")
+        if not row["active"]:
+            require(size == "-" and row["lowers_peak_by"] is None, f"{name}: bytes of a policy that is off")
+            continue
         require(row["lowers_peak_by"] is not None and row["note"] == "", f"{name}: not measured, {row['note']}")
         require(size == readable_bytes(row["lowers_peak_by"]), f"{name}: {size}, {row['lowers_peak_by']} bytes")
     rows = {row["name"]: row for row in memory["policies"]}

@@ -226,6 +226,11 @@ class Refusals(SampleTest):
                 *("--weights", "gone.safetensors"),
             ),
             (
+                "--weights tiny.toml: no file of weights; allowed: a safetensors file, a file of torch.save, or the "
+                "folder of a checkpoint or a run",
+                *("--weights", "tiny.toml"),
+            ),
+            (
                 "--weights alone.safetensors: no config.toml beside it says which model this is; "
                 "name one with "
                 "--config FILE",
@@ -256,8 +261,8 @@ class Refusals(SampleTest):
         }
         for weights, config, counts in ((LAST, deeper, (1, 2)), (deeper, LAST, (2, 1))):
             self.assert_refused(
-                FAILURE,
-                f"the weights of {weights}/model.safetensors are not those of this model\n  {lists[weights]}"
+                CONFIGURATION,
+                f"--weights {weights}/model.safetensors: the weights of {weights}/model.safetensors are not those of this model\n  {lists[weights]}"
                 + blocks.format(*counts),
                 *("--weights", f"{weights}/model.safetensors", "--config", f"{config}/config.toml"),
             )

@@ -1,14 +1,13 @@
 """dit-train: what it refuses and how it fails, each with its exit code and its whole message."""
 
 import gzip
-import json
 import resource
 import signal
 
 import programs
-from programs import CONFIG, IMAGES, LAST, STEPS, ProgramTest, execute, idx_labels, skip_if_sanitized
+from programs import CONFIG, IMAGES, LAST, STEPS, ProgramTest, execute, idx_labels
 
-CONFIGURATION, MEMORY, DATA, FAILURE = 2, 3, 4, 1
+CONFIGURATION, DATA, FAILURE = 2, 4, 1
 
 
 def place(text: str, needle: str) -> str:
@@ -198,8 +197,8 @@ class Data(ProgramTest):
 
     def test_fewer_samples_than_a_batch(self):
         self.assert_refused(
-            f"data: {IMAGES} images 1x8x8, 4 classes (IDX, images) holds {IMAGES} samples, fewer than one "
-            f"micro-batch of 512; set data.batch to at most {IMAGES} times train.accumulate",
+            f"data: {IMAGES} images 1x8x8, 4 classes (IDX, images) are fewer than one micro-batch "
+            f"of 512; set data.batch to at most {IMAGES} times train.accumulate",
             data__batch=512,
         )
         self.assert_done(self.train())  # what was refused is not in the way
@@ -229,103 +228,6 @@ class Data(ProgramTest):
         )
 
 
-class Memory(ProgramTest):
-    HUGE = {"model__hidden": 65536, "model__depth": 1024, "model__heads": 64}
-    ADVICE = (
-        "lower data.batch, raise train.accumulate, switch on policies that are off, raise memory.budget where it is "
-        "set, or use a smaller model"
-    )
-
-    def setUp(self):
-        super().setUp()
-        skip_if_sanitized(programs.TRAIN)
-
-    @staticmethod
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
-
-    def test_a_model_that_does_not_fit(self):
-        for precision in ("fp32", "default"):  # with the second, the measurement is the first to build it
-            values = {**self.HUGE, "policies__precision__cpu": precision}
-            result = self.train(options={"preexec_fn": self.limit}, **values)
-            self.assertEqual(result.returncode, MEMORY)
-            self.assertRegex(
-                result.stderr,
-                r"^dit-train: out of CPU memory: \d{10,} bytes asked for by model with \d+ bytes alive "
-                r"\(parameters \d+\); " + self.ADVICE + "\n$",
-            )
-
-    def test_a_model_that_does_not_fit_without_the_ledger(self):
-        result = self.train(options={"preexec_fn": self.limit}, memory__ledger="false", **self.HUGE)
-        self.assertEqual(result.returncode, MEMORY)
-        self.assertRegex(
-            result.stderr,
-            r"^dit-train: out of CPU memory: can't allocate memory: you tried to allocate \d{10,} bytes\. "
-            r"Error code 12 \(Cannot allocate memory\); " + self.ADVICE + "\n$",
-        )
-
-
-class Budget(ProgramTest):
-    MESSAGE = (
-        r"^dit-train: memory budget of {} bytes exceeded: \d+ bytes asked for by {} with \d+ bytes alive \({}\); "
-        + Memory.ADVICE
-        + "\n$"
-    )
-
-    def assert_exceeded(self, budget: str, size: int, asked_by: str, alive: str) -> None:
-        result = self.train(memory__budget=budget)
-        self.assertEqual(result.returncode, MEMORY, result.stderr)
-        self.assertRegex(result.stderr, self.MESSAGE.format(size, asked_by, alive))
-
-    def test_a_model_above_it(self):
-        self.assert_exceeded("10kB", 10000, "model", r"parameters \d+")
-        self.assertFalse((self.folder / "run").exists())
-        self.assert_done(self.train(memory__budget="1 MB"))
-
-    def test_a_step_above_it(self):
-        owners = r"parameters \d+, optimizer \d+, ema \d+, saved \d+, data \d+, temporaries \d+"
-        self.assert_exceeded("200 kB", 200000, r"aten::\w+", owners)
-        self.assertEqual([line["event"] for line in self.log()], ["start"])
-        self.assertEqual(self.checkpoints(), [])
-        result = self.train(memory__budget="400 kB")
-        self.assert_done(result)
-        self.assertIn(
-            "\nrun holds an earlier start that came to no step; this run takes its place\n", result.stdout
-        )
-        self.assertIn("\nbudget = 400000  # --set\n", (self.folder / "run/config.toml").read_text())
-        peak = json.loads((self.folder / "run/memory.json").read_text())["peak"]["bytes"]
-        self.assertGreater(peak, 200000)
-        self.assertLessEqual(peak, 400000)
-
-    def test_samples_that_do_not_fit_take_nothing_of_the_report_away(self):
-        result = self.train(memory__budget="300 kB", sample__per_class=64)
-        self.assertEqual(result.returncode, MEMORY, result.stderr)
-        self.assertRegex(
-            result.stderr,
-            r"^dit-train: memory budget of 300000 bytes exceeded: .*; the training is complete and saved, its samples "
-            r"were not made; lower sample\.per_class, raise memory\.budget if it is set, or make fewer at a time with "
-            r"dit-sample --checkpoint run/checkpoints/step-\d+ --classes .* --out run/samples/step-\d+\.png\n$",
-        )
-        self.assertIn("\nfinal loss ", result.stdout)
-        self.assertEqual(self.log()[-1]["event"], "end")
-        self.assertTrue((self.folder / "run/memory.json").exists())
-
-    def test_it_is_no_part_of_the_result_and_may_change_on_resume(self):
-        self.copy_finished_run()
-        self.assert_done(self.train(memory__budget="1 MB", train__out="within"))
-        self.assert_same_state(LAST, LAST.replace("run", "within"))
-        self.assert_done(self.train("--resume", "latest", memory__budget="1 MB", train__steps=STEPS + 1))
-
-    def test_without_the_ledger_it_is_refused(self):
-        self.assert_fails(
-            self.train(memory__budget="1 MB", memory__ledger="false"),
-            CONFIGURATION,
-            "--set memory.budget=1 MB: memory.budget needs the ledger, and memory.ledger = false; remove one of "
-            "them",
-        )
-        self.assertFalse((self.folder / "run").exists())
-
-
 class Failures(ProgramTest):
     def test_loss_that_is_not_finite(self):
         values = {
@@ -352,10 +254,12 @@ class Failures(ProgramTest):
         self.assert_fails(
             again, FAILURE, message.format("step 2") + f"Last good checkpoint: {good}. {advice}"
         )
+        # At this rate the weights of two updates multiply; steps 3 and 4 are not read.
+        later = {"train__out": "other", "train__checkpoint_every": 0, "train__log_every": 10}
         self.assert_fails(
-            self.train(**{**values, "train__out": "other", "train__checkpoint_every": 0}),
+            self.train(**{**values, **later, "optimizer__lr": "1e6"}),
             FAILURE,
-            message.format("one of the steps 1 to 3") + f"Last good checkpoint: none. {advice}",
+            message.format("one of the steps 3 to 5") + f"Last good checkpoint: none. {advice}",
         )
 
     def test_a_checkpoint_that_cannot_be_written(self):

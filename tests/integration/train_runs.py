@@ -23,6 +23,7 @@ CATEGORIES = set("parameters casts gradients optimizer ema saved data temporarie
 STATUS = (
     r"step {step}  loss \d+\.\d{{4}}  \d+ images/s  peak \d+\.\d [KMG]iB  \d+:\d\d elapsed, \d+:\d\d left"
 )
+LOGGED = [1, 2, 5, 10, 15, STEPS]  # with log_every = 5
 ENDLESS = ("--set", "train.steps=100000000", "--set", "schedule.kind=constant")
 
 
@@ -81,7 +82,7 @@ class DoneRun(ProgramTest):
         self.assertRegex(
             self.output,
             r"\nby how much each policy lowers the peak of a step \(measured by leaving it out\)\n"
-            r"  precision   off         0 B   fp32: .*\n( {32}.*\n)*"
+            r"  precision   off           -   fp32: .*\n( {32}.*\n)*"
             r"  attention   on  +-?\d+(\.\d [KM]i| )B   (raises the peak here; )?fused kernels, .*\n( {32}.*\n)*"
             r"  ema         on          0 B   training device is the CPU, nothing to move;\n( {32}.*\n)*"
             r"  checkpoint  on  +-?\d+(\.\d [KM]i| )B   recomputes 1 sub-tree in 1 segment, .*\n( {32}.*\n)*$",
@@ -131,10 +132,7 @@ class DoneRun(ProgramTest):
             [(line["event"], line["step"]) for line in log],
             [
                 ("start", 0),
-                ("step", 5),
-                ("step", 10),
-                ("step", 15),
-                ("step", 20),
+                *(("step", step) for step in LOGGED),
                 ("checkpoint", 20),
                 ("sample", 20),
                 ("end", 20),
@@ -150,13 +148,13 @@ class DoneRun(ProgramTest):
         self.assertGreater(log[0]["parameters"], 0)
         self.assertAlmostEqual(log[0]["time"], time.time(), delta=3600)
         numbers = "step loss lr gradient_norm images_per_second peak_bytes seconds wait_seconds wait_per_step".split()
-        for line in log[1:5]:
+        for line in log[1:7]:
             self.assertEqual(set(line), {"event", *numbers})
             for name in numbers:
                 self.assertIsInstance(line[name], (int, float))
-        self.assertEqual(log[5]["path"], LAST)
-        self.assertEqual(log[6]["path"], f"run/samples/step-{STEPS:08}.png")
-        self.assertGreater(log[7]["images_per_second"], 0)
+        self.assertEqual(log[7]["path"], LAST)
+        self.assertEqual(log[8]["path"], f"run/samples/step-{STEPS:08}.png")
+        self.assertGreater(log[9]["images_per_second"], 0)
 
     def test_the_saved_configuration_gives_the_same_run(self):
         arguments = ["--config", "run/config.toml", "--set", "train.out=again", "--device", "cpu"]
@@ -212,7 +210,13 @@ class Resume(ProgramTest):
             "or accept other rounding with --set train.allow_thread_change=true",
         )
         allowed = {"train__threads": 2, "train__allow_thread_change": "true"}
-        self.assert_done(self.train("--resume", "latest", train__steps=steps, **allowed))
+        result = self.train("--resume", "latest", train__steps=steps, **allowed)
+        self.assert_done(result)
+        self.assertRegex(
+            result.stdout,
+            rf"\nfinal loss    \d\.\d{{4}} after {steps} steps, \d+:\d\d of training in the whole run\n"
+            r"this process  1 of these steps, \d+:\d\d of training\nspeed         ",
+        )
         self.assertEqual(self.log()[-1], {**self.log()[-1], "event": "end", "step": steps})
 
     def test_a_finished_run_has_nothing_left(self):
@@ -302,6 +306,7 @@ class Ledger(ProgramTest):
         self.assertNotIn("peak ", result.stdout)  # unlike log.peak_tflops
         self.assertRegex(result.stdout, r"(?m)^step 20  loss \d+\.\d{4}  \d+ images/s  \d+:\d\d elapsed, ")
         self.assertNotIn("peak_bytes", (self.folder / "run/log.jsonl").read_text())
+        self.assertIn("\nmemory        bytes were not counted, no memory.json: memory.ledger = false\n", result.stdout)
 
 
 class Terminal(ProgramTest):
@@ -325,7 +330,8 @@ class Terminal(ProgramTest):
         """The lines that replaced each other; none is as wide as the terminal."""
         first, *lines = self.run_on_terminal(columns).split("\r\033[K")
         self.assertIn("policy ema", first)
-        steps, sampling, sampled = lines[: STEPS // 5], lines[STEPS // 5], lines[STEPS // 5 + 1 :]
+        logged = len(LOGGED)
+        steps, sampling, sampled = lines[:logged], lines[logged], lines[logged + 1 :]
         self.assertEqual(sampling, f"sampling {2 * CLASSES} images in {SAMPLE_STEPS} steps\n")
         self.assertEqual(len(sampled), SAMPLE_STEPS)
         for number, line in enumerate(sampled, 1):
@@ -335,10 +341,9 @@ class Terminal(ProgramTest):
         return steps
 
     def test_the_progress_bar_redraws_itself(self):
-        for number, line in enumerate(self.redraws(120), 1):
-            filled = 5 * number
-            bar = re.escape("[" + "#" * filled + "." * (20 - filled) + "] ")
-            self.assertRegex(line, f"^{bar}{STATUS.format(step=5 * number)}$")
+        for step, line in zip(LOGGED, self.redraws(120), strict=True):
+            bar = re.escape("[" + "#" * step + "." * (STEPS - step) + "] ")  # as many columns as steps
+            self.assertRegex(line, f"^{bar}{STATUS.format(step=step)}$")
 
     def test_narrow_terminals_get_less(self):
         self.assertRegex(self.redraws(80)[-1], f"^{STATUS.format(step=STEPS)}$")

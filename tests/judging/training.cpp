@@ -70,7 +70,7 @@ void save_judge(FileSystem& files, const std::filesystem::path& path, const Judg
 
 JudgeNet load_judge(FileSystem& files, const std::filesystem::path& path) {
   JudgeNet net(seed);
-  copy_by_name(read_safetensors(files, path).tensors, net.state(), path.string());
+  copy_by_name(open_safetensors(files, path), net.state(), path.string());
   return net;
 }
 

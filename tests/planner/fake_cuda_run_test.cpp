@@ -80,7 +80,7 @@ TEST_CASE("a whole run on cuda:0 ends, with every policy on and a complete folde
   CHECK(heard(run.seen, "device: cuda:0"));
   CHECK(heard(run.seen, "policy precision: on, bf16 autocast, which cuda:0 supports"));
   CHECK(heard(run.seen, "policy attention: on, "));
-  CHECK(heard(run.seen, "policy ema: on, fp32 average of 28 tensors in host memory"));
+  CHECK(heard(run.seen, "policy ema: on, fp32 average of 31 tensors in host memory"));
   CHECK(heard(run.seen, "policy checkpoint: on, recomputes 2 sub-trees in 2 segments"));
   auto files = run.files;
   CHECK(files.list("out/checkpoints") ==

@@ -4,6 +4,8 @@
 #include <dtk/policies/ema.h>
 #include <dtk/policies/memory_ledger.h>
 
+#include <algorithm>
+
 #include "support/catch.h"
 #include "support/test_device.h"
 
@@ -235,12 +237,40 @@ TEST_CASE("what an EMA cannot do is refused with the reason") {
       "move; remove policies.ema.enabled or set policies.ema.device = \"same\"");
   Ema ema(options(0.9, true), weights.list());
   CHECK_THROWS_WITH(ema.restore({}), "policies.ema: the state has no count of updates");
-  CHECK_THROWS_WITH(ema.restore({{}, {{"updates", 1}}}),
+  CHECK_THROWS_WITH(ema.restore(PolicyState{{}, {{"updates", 1}}}),
                     "policies.ema: 0 averages for 2 trainable parameters");
-  CHECK_THROWS_WITH(ema.restore({{{"a", at::zeros({3})}, {"c", at::zeros({2, 2})}}, {{"updates", 1}}}),
-                    "policies.ema: no average for parameter b");
-  CHECK_THROWS_WITH(ema.restore({{{"a", at::zeros({4})}, {"b", at::zeros({2, 2})}}, {{"updates", 1}}}),
-                    "policies.ema: the average of a is [4], the parameter is [3]");
+  CHECK_THROWS_WITH(
+      ema.restore(PolicyState{{{"a", at::zeros({3})}, {"c", at::zeros({2, 2})}}, {{"updates", 1}}}),
+      "policies.ema: no average for parameter b");
+  CHECK_THROWS_WITH(
+      ema.restore(PolicyState{{{"a", at::zeros({4})}, {"b", at::zeros({2, 2})}}, {{"updates", 1}}}),
+      "policies.ema: the average of a is [4], the parameter is [3]");
+}
+
+TEST_CASE("ema: a state is read one tensor at a time, and not at all if it does not fit") {
+  const Weights weights;
+  Ema ema(options(0.9, true), weights.list());
+  int reads = 0, most = 0, alive = 0;
+  const auto stored = [&](const char* name, const at::Tensor& tensor) {
+    return StoredPolicyState::Entry{name, tensor.sizes().vec(), [&, tensor] {
+                                      most = std::max(most, ++alive), ++reads;
+                                      void* data = tensor.data_ptr();
+                                      return at::from_blob(data, tensor.sizes(),
+                                                           [&alive, tensor](void*) { --alive; });
+                                    }};
+  };
+  StoredPolicyState state;
+  state.counters["updates"] = 3;
+  state.tensors = {stored("b", at::full({2, 2}, 5.0f)), stored("a", at::full({4}, 7.0f))};
+  CHECK_THROWS_WITH(ema.restore(state), "policies.ema: the average of a is [4], the parameter is [3]");
+  CHECK(reads == 0);
+  state.tensors[1] = stored("a", at::full({3}, 7.0f));
+  ema.restore(state);
+  CHECK(reads == 2);
+  CHECK(most == 1);
+  CHECK(alive == 0);
+  CHECK(at::equal(ema.state().tensors[0].second, at::full({3}, 7.0f)));
+  CHECK(at::equal(ema.state().tensors[1].second, at::full({2, 2}, 5.0f)));
 }
 
 TEST_CASE("ema: where there can be no average, that is an error if it was asked for, else a line") {

@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cstdint>
+#include <functional>
 #include <thread>
 
 #include "support/catch.h"
@@ -276,6 +277,49 @@ TEST_CASE("oneDNN takes its memory from the counting allocator") {
   cpu_accounts().reset_phases("build");
   const at::Tensor y = at::conv2d(x, w, {}, 1, 1);
   CHECK(y.sizes() == at::IntArrayRef({4, 16, 32, 32}));
+}
+
+namespace {
+
+/// What a budget of `room` more bytes refuses of `action`.
+RefusedAllocation refused_with(int64_t room, const std::function<void()>& action) {
+  const MemoryBudgetGuard budget(cpu_accounts(), cpu_accounts().live_bytes() + room);
+  try {
+    action();
+  } catch (const c10::OutOfMemoryError& error) {
+    return dynamic_cast<const AllocationRefused&>(error).refused;
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("a refusal names phase and module path, in forward and in backward") {
+  CountingAllocatorGuard counting;
+  SavedTensorEngineGuard engine;
+  SavedTensorScope ledger(saved_tensor_ledger());
+  at::Tensor x = at::ones({1000}).requires_grad_(true), y;
+  {
+    PhaseScope phase("forward");
+    ModulePathScope path("blocks.3");
+    const RefusedAllocation refused = refused_with(100, [&] { y = x.exp(); });
+    CHECK(refused.bytes == 4000);
+    CHECK(refused.asked_by == "aten::exp");
+    CHECK(refused.phase == "forward");
+    CHECK(refused.module_path == "blocks.3");
+    CHECK(refused.live.bytes == cpu_accounts().live_bytes());
+    y = x.exp();
+  }
+  const at::Tensor loss = y.sum();
+  y.reset();
+  {
+    PhaseScope phase("backward");
+    const RefusedAllocation refused = refused_with(100, [&] { torch::autograd::backward({loss}, {}); });
+    CHECK(refused.bytes == 4000);
+    CHECK(refused.phase == "backward");
+    CHECK(refused.module_path == "blocks.3");  // of exp's result, which its node unpacked
+  }
+  CHECK(refused_with(100, [] { at::empty({101}, at::kByte); }).module_path == "");
 }
 
 TEST_CASE("a budget refuses what does not fit, and not what a guard needs to put the random state back") {

@@ -166,6 +166,11 @@ TEST_CASE("what the policy decides and says") {
   CHECK(reason(options) == "on: bf16 autocast: policies.precision.cpu = \"bf16\"");
   options.cpu = "fp32";
   CHECK(reason(options) == "off: fp32: policies.precision.cpu = \"fp32\"");
+  options.cpu_measured = "bf16 3.0 ms, fp32 2.0 ms a step (fastest of 7)";
+  CHECK(reason(options) == "off: fp32, measured: bf16 3.0 ms, fp32 2.0 ms a step (fastest of 7)");
+  options.cpu = "bf16";
+  options.cpu_measured = "bf16 2.0 ms, fp32 3.0 ms a step (fastest of 7)";
+  CHECK(reason(options) == "on: bf16 autocast, measured: bf16 2.0 ms, fp32 3.0 ms a step (fastest of 7)");
   options.enabled = Enabled::off;
   CHECK(reason(options) == "off: fp32: policies.precision.enabled = false");
   CHECK(reason(asked()) == "on: bf16 autocast, asked for");

@@ -27,7 +27,7 @@ inline std::shared_ptr<const dtk::DataSource> tiny_data(int64_t count = 64, int6
   data.channels = channels;
   data.height = data.width = 8;
   data.classes = 4;
-  data.description = "made up";
+  data.description = std::to_string(count) + " made up";
   for (int64_t i = 0; i < count; ++i) {
     data.labels.push_back(i % 4);
     for (int64_t p = 0; p < channels * 64; ++p)

@@ -46,7 +46,8 @@ std::string size_error(const std::string& value) {
   return error_in(runnable + "memory.budget = " + value);
 }
 
-const std::string a_size = "a number of bytes, such as 2000000000, \"2GB\" or \"1.5 GiB\"";
+const std::string a_size =
+    "a number of bytes, such as \"24GB\", \"24GiB\" or \"24e9\", or \"80%\" of the device present";
 
 }  // namespace
 
@@ -125,6 +126,10 @@ TEST_CASE("config values: sizes are integers, or texts in powers of 1000 and of 
   CHECK(size_of("1.5 GiB") == 1'610'612'736);
   CHECK(size_of("0.25 TB") == 250'000'000'000);
   CHECK(size_of("1TiB") == int64_t{1} << 40);
+  CHECK(size_of("24e9") == 24'000'000'000);
+  CHECK(size_of("1.5e3 kB") == 1'500'000);
+  CHECK(read(runnable, {"memory.budget=24e9"}).config.memory.budget->bytes == 24'000'000'000);
+  CHECK(read(runnable + "memory.budget = 2e9").config.memory.budget->bytes == 2'000'000'000);
   CHECK(size_of("0.0015 kB") == 1);  // whole bytes, none more than asked for
   CHECK(size_of("8388607.5 TiB") == (int64_t{1} << 62) + ((int64_t{1} << 62) - (int64_t{1} << 39)));
   CHECK(read(runnable, {"memory.budget=1.5 GiB"}).config.memory.budget->bytes == 1'610'612'736);
@@ -147,7 +152,12 @@ TEST_CASE("config values: what is not a size is refused") {
                                  " 2GB",
                                  "2GB ",
                                  "2 GB B",
-                                 "1e3",
+                                 "1e",
+                                 "1e400",
+                                 "0%",
+                                 "101%",
+                                 "80 %",
+                                 "-1%",
                                  "1,5 GB",
                                  "0x10",
                                  "-1",
@@ -163,7 +173,8 @@ TEST_CASE("config values: what is not a size is refused") {
     CHECK(size_error("\"" + text + "\"") ==
           "base.toml:3:17: memory.budget = \"" + text + "\" is not a size; allowed: " + a_size);
   }
-  CHECK(size_error("2e9") == "base.toml:3:17: memory.budget = 2e+09 is a float; wanted: " + a_size);
+  CHECK(size_error("2.5") == "base.toml:3:17: memory.budget = 2.5 is not a size; allowed: " + a_size);
+  CHECK(size_error("1e30") == "base.toml:3:17: memory.budget = 1e+30 is not a size; allowed: " + a_size);
   CHECK(size_error("true") == "base.toml:3:17: memory.budget = true is a boolean; wanted: " + a_size);
   CHECK(size_error("[\"2GB\"]") ==
         "base.toml:3:17: memory.budget = [\"2GB\"] is an array; wanted: " + a_size);
@@ -178,6 +189,14 @@ TEST_CASE("config values: a size is at least one byte") {
           "base.toml:3:17: memory.budget = " + value + " is out of range; allowed: (0, inf)");
   }
   CHECK(size_of("1") == 1);
+}
+
+TEST_CASE("config values: a size may be a part of the device's, until a run begins on one") {
+  const LoadedConfig loaded = read(runnable, {"memory.budget=12.5%"});
+  CHECK(loaded.config.memory.budget->percent == 12.5);
+  CHECK_THAT(print_config(loaded), Catch::Contains("\nbudget = \"12.5%\"  # --set\n"));
+  CHECK(read(print_config(loaded)).config == loaded.config);
+  CHECK(read(runnable + "memory.budget = \"100%\"").config.memory.budget->percent == 100);
 }
 
 TEST_CASE("config values: a size is printed as an integer") {

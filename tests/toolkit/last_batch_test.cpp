@@ -166,7 +166,7 @@ TEST_CASE("last batch: its memory is counted in a phase of its own") {
 TEST_CASE("last batch: data of less than one batch are refused") {
   test::SteppingClock clock;
   CHECK(test::error_text<DataError>([&] { trainer_of(with_last_batch(), clock, 7); }) ==
-        "data: made up holds 7 samples, fewer than data.batch = 8, so that every batch would be a short one; "
+        "data: 7 made up are fewer than data.batch = 8, so that every batch would be a short one; "
         "lower data.batch");
 }
 

@@ -173,7 +173,8 @@ TEST_CASE("latents: damaged and missing files are named") {
         empty.string() + ": is not a .npy file, which begins with \\x93NUMPY");
   const auto no_tensors = folder.write("empty.safetensors", "1234");
   CHECK(refusal({no_tensors, label_file}) ==
-        no_tensors.string() + ": 4 bytes are too few for a safetensors file");
+        no_tensors.string() +
+            ": 4 bytes are too few for a safetensors file, which begins with 8 bytes of header length");
   const auto other = save_safetensors(folder, "other.safetensors", {{"samples", numbers()}, {"y", labels()}});
   CHECK(refusal({other, label_file}) == other.string() + ": has no tensor \"latents\"; it holds y, samples");
 

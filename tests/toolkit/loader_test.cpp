@@ -324,7 +324,7 @@ TEST_CASE("loader: tensors are allocated inside the hook, on the loader's thread
 
 TEST_CASE("loader: bad options") {
   CHECK(error_text<DataError>([] { Loader(numbers(7), {.batch = 8}); }) ==
-        "data: numbers holds 7 samples, fewer than one micro-batch of 8; set data.batch to at most 7 times "
+        "data: numbers are fewer than one micro-batch of 8; set data.batch to at most 7 times "
         "train.accumulate");
   CHECK_THROWS_AS(Loader(numbers(7), {.batch = 0}), std::invalid_argument);
   CHECK_THROWS_AS(Loader(numbers(7), {.batch = 1, .prefetch = 0}), std::invalid_argument);

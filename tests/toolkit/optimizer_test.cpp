@@ -130,7 +130,7 @@ TEST_CASE("a missing gradient and a foreign state are refused") {
   state[0].tensor = at::zeros({3});
   state.push_back({"exp_avg.c", at::zeros({1})});
   CHECK_THROWS_WITH(
-      adamw.restore(state),
+      adamw.restore(as_stored(state)),
       "optimizer state does not fit this model\n  missing: step\n  of another shape: exp_avg.a ([3], not "
       "[2])\n  unknown: exp_avg.c");
 }

@@ -105,10 +105,24 @@ TEST_CASE("savings: a policy that is off saved nothing, and costs no step") {
   for (const PolicySaving& saving : savings) {
     INFO(saving.report.policy);
     CHECK_FALSE(saving.report.active);
-    CHECK(saving.bytes == 0);
+    CHECK_FALSE(saving.bytes);
     CHECK(saving.note.empty());
   }
   for (const auto& phase : policies::cpu_accounts().phases()) CHECK_FALSE(phase.name.starts_with("trial"));
+}
+
+TEST_CASE("savings: a longer segment is compared with the shortest") {
+  RunConfig config = everything_on();
+  config.policies.precision.enabled = Enabled::off;
+  config.policies.checkpoint.segment = 2;  // all blocks, so all of them are recomputed at once
+  Setting run(config);
+  PolicyOptions shortest = config.policies;
+  shortest.checkpoint.segment = 1;
+  const int64_t more = run.peak(config.policies) - run.peak(shortest);
+  REQUIRE(more > 0);
+  const auto savings = run.savings();
+  CHECK(savings[3].bytes);
+  CHECK(savings[3].note == "segment = 2 raises the peak by " + readable_bytes(more) + " against segment = 1");
 }
 
 TEST_CASE("savings: parameters, gradients, random state and live bytes are as before") {
@@ -219,7 +233,7 @@ TEST_CASE("savings: the table") {
   CHECK(
       savings_table({{{"precision", true, "bf16 autocast, asked for"}, 1536, ""},
                      {{"attention", true, "fused kernels, no weights are stored"}, -2048, ""},
-                     {{"ema", false, "switched off: policies.ema.enabled = false"}, 0, ""},
+                     {{"ema", false, "switched off: policies.ema.enabled = false"}, std::nullopt, ""},
                      {{"checkpoint", true, "recomputes 2 sub-trees in 2 segments, from blocks.0 to blocks.1"},
                       std::nullopt,
                       "a step without it does not fit"}}) ==
@@ -227,7 +241,7 @@ TEST_CASE("savings: the table") {
       "  precision   on      1.5 KiB   bf16 autocast, asked for\n"
       "  attention   on     -2.0 KiB   raises the peak here; fused kernels, no weights\n"
       "                                are stored\n"
-      "  ema         off         0 B   switched off: policies.ema.enabled = false\n"
+      "  ema         off           -   switched off: policies.ema.enabled = false\n"
       "  checkpoint  on            ?   a step without it does not fit; recomputes 2\n"
       "                                sub-trees in 2 segments, from blocks.0 to\n"
       "                                blocks.1\n");

@@ -1,10 +1,12 @@
 // A resumed run is bit-equal to an uninterrupted one, whatever the policies, and also where they change.
 #include <ATen/ATen.h>
+#include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/report.h>
 #include <dtk/policies/saved_tensors.h>
 #include <dtk/toolkit/run.h>
 #include <dtk/toolkit/training_files.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "support/catch.h"
@@ -138,6 +140,54 @@ RunResult run_whole(const RunConfig& config, FileSystem& files, const std::files
 }
 
 }  // namespace
+
+TEST_CASE("loading a checkpoint holds one tensor of it at a time") {
+  const policies::CountingAllocatorGuard counting;
+  const policies::SavedTensorEngineGuard engine;
+  test::SteppingClock clock;
+  test::MemoryFileSystem files;
+  RunConfig config = chosen(plain);
+  config.model.hidden = 64;
+  const auto folder = save_after_13(config, files);
+  const auto trainer = make_trainer(config, clock);
+  int64_t largest = 0;
+  for (const auto& [name, parameter] : trainer->model().parameters())
+    largest = std::max(largest, static_cast<int64_t>(parameter.nbytes()));
+  REQUIRE(largest > 2 * 5056);  // the states of two random streams, which are read together
+  const Checkpoint checkpoint = open_checkpoint(files, folder);
+  trainer->wait_for_data();
+  policies::MemoryAccounts& accounts = policies::cpu_accounts();
+  const int64_t before = accounts.live_bytes();
+  accounts.reset_phases("load");
+  load_training(checkpoint, *trainer);
+  trainer->wait_for_data();
+  CHECK(policies::highest(accounts.phases()).peak.bytes == before + largest);
+  CHECK(accounts.live_bytes() == before);
+}
+
+TEST_CASE("runs: what a run fits into is enough for its resumption, whose peak is the same") {
+  RunConfig config = chosen(plain);
+  config.model.hidden = 64;
+  config.train.accumulate = 1;
+  config.train.checkpoint_every = 8;
+  config.train.keep_checkpoints = 3;
+  config.policies.precision.cpu = "fp32";
+  config.sample.per_class = 0;
+  config.train.out = "whole";
+  test::MemoryFileSystem files;
+  const RunResult whole = run_whole(config, files);
+  REQUIRE(whole.memory);
+  const policies::PhasePeak peak = whole.memory->peak();
+  config.train.out = "branch";
+  config.memory.budget = ByteSize{peak.peak.bytes};
+  const RunResult resumed = run_whole(config, files, "whole/checkpoints/step-00000008");
+  CHECK(resumed.step == 20);
+  CHECK(resumed.trained_steps == 12);
+  REQUIRE(resumed.memory);
+  CHECK(resumed.memory->peak().name != "build");
+  CHECK(resumed.memory->peak().peak.bytes == peak.peak.bytes);
+  CHECK((resumed.memory->peak().peak.items() == peak.peak.items()));
+}
 
 TEST_CASE("runs: --resume with other checkpointing continues bit for bit, in both directions") {
   const bool first_on = GENERATE(false, true);

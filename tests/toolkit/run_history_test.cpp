@@ -13,6 +13,14 @@ std::string step_line(int step, double loss) {
          ",\"lr\":0.5,\"gradient_norm\":2.0,\"images_per_second\":30.0,\"seconds\":4.0}\n";
 }
 
+std::vector<int64_t> logged_up_to(int64_t last, int64_t every) {
+  std::vector<int64_t> steps;
+  for (int64_t step = 1; step <= last; ++step) {
+    if (is_log_step(step, every)) steps.push_back(step);
+  }
+  return steps;
+}
+
 std::vector<int64_t> steps_of(const RunHistory& history) {
   std::vector<int64_t> steps;
   for (const LoggedStep& step : history.steps()) steps.push_back(step.step);
@@ -71,4 +79,13 @@ TEST_CASE("a log that ends with its line, or does not exist, gets no empty line"
   RunLog(files, "log.jsonl").write("end", {});
   RunLog(files, "log.jsonl").write("end", {});
   CHECK(files.read("log.jsonl") == "{\"event\":\"end\"}\n{\"event\":\"end\"}\n");
+}
+
+TEST_CASE("log steps: dense at the beginning, then every so many") {
+  using Steps = std::vector<int64_t>;
+  CHECK(logged_up_to(170, 50) == Steps{1, 2, 5, 10, 20, 50, 100, 150});
+  CHECK(logged_up_to(36, 12) == Steps{1, 2, 5, 10, 12, 24, 36});
+  CHECK(logged_up_to(900, 300) == Steps{1, 2, 5, 10, 20, 50, 100, 200, 300, 600, 900});
+  CHECK(logged_up_to(4, 1) == Steps{1, 2, 3, 4});
+  CHECK(logged_up_to(7, 3) == Steps{1, 2, 3, 6});
 }

@@ -59,6 +59,24 @@ TEST_CASE("the time that grids take is none of the training's") {
   CHECK(result.seconds < 10);
 }
 
+TEST_CASE("the time that validations take is none of the training's") {
+  World world;
+  LoadedConfig loaded = tiny("out");
+  loaded.config.data.validation = 16;
+  loaded.config.train.validate_every = 1;
+  int asked = 0;
+  world.stop = [&] {  // before each step, and before each of the 4 micro-batches of a validation
+    if (++asked % 5 != 1) {
+      for (int i = 0; i < 10000; ++i) world.clock.seconds();  // 10 seconds
+    }
+    return false;
+  };
+  const RunResult result = world.run(loaded);
+  CHECK(result.step == 20);
+  CHECK(result.seconds < 10);
+  CHECK(world.listener.last.elapsed_seconds < 10);
+}
+
 TEST_CASE("grids that do not fit beside the training end it, with the way out") {
   World world;
   LoadedConfig loaded = tiny("out");
@@ -91,6 +109,7 @@ TEST_CASE("samples that are not images are kept as latents") {
   world.data = test::tiny_data(64, 4);
   const RunResult result = world.run(loaded);
   CHECK(result.samples == "out/samples/step-00000020.safetensors");
+  CHECK(world.listener.heard("sampling 6 latents in 2 steps"));
   CHECK(
       world.listener.heard("samples of 4 channels are latents, not images: written to "
                            "out/samples/step-00000020.safetensors"));
@@ -130,7 +149,7 @@ TEST_CASE("MFU follows from the speed, the model's arithmetic and the peak that 
     CHECK(json["mfu"].get<double>() == Approx(json["images_per_second"].get<double>() * flops / 1e9));
     ++steps;
   }
-  CHECK(steps == 6);
+  CHECK(steps == 8);
   World other;
   CHECK_FALSE(other.run(tiny("out")).mfu);
   CHECK(other.files.read("out/log.jsonl").find("mfu") == std::string::npos);
@@ -159,8 +178,32 @@ TEST_CASE("the report of a resumed run shows the whole run, once") {
   const std::string report = world.files.read("out/report.html");
   CHECK(report.find("finished at step 20") != std::string::npos);
   CHECK(report.find("resumed once, last at step 8") != std::string::npos);
-  // Steps 5 and 8 of the first process; 10, 15, 16 and 20 of the second, not 10 and 13 of the first.
-  CHECK(report.find("class=\"bold\" data-points=\"6\"") != std::string::npos);
+  // Steps 1, 2, 5 and 8 of the first process; 10, 15, 16 and 20 of the second, not 10 and 13 of the first.
+  CHECK(report.find("class=\"bold\" data-points=\"8\"") != std::string::npos);
   CHECK(report.find("data-table=\"policies\"") != std::string::npos);
+  CHECK(report.find(" of training in 2 processes</small>") != std::string::npos);
   CHECK(world.files.list("out/tensorboard").size() == 2);
+}
+
+TEST_CASE("the end of a resumed run counts its own time and that of the whole run") {
+  World world;
+  LoadedConfig loaded = tiny("out");
+  loaded.config.train.steps = 8;
+  const RunResult first = world.run(loaded);
+  CHECK(first.run_seconds == Approx(first.seconds).margin(0.002));
+  loaded.config.train.steps = 20;
+  const RunResult second = world.run(loaded, "latest");
+  CHECK(second.trained_steps == 12);
+  CHECK(second.seconds > 0);
+  // The clock moves on a little between the last step and the checkpoint, which counts.
+  CHECK(second.run_seconds == Approx(first.seconds + second.seconds).margin(0.01));
+  std::vector<Json> ends;
+  std::istringstream lines(world.files.read("out/log.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    if (Json::parse(line)["event"] == "end") ends.push_back(Json::parse(line));
+  }
+  REQUIRE(ends.size() == 2);
+  CHECK(ends[0]["run_seconds"] == first.run_seconds);
+  CHECK(ends[1]["seconds"] == second.seconds);
+  CHECK(ends[1]["run_seconds"] == second.run_seconds);
 }

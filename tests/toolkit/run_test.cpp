@@ -83,9 +83,9 @@ TEST_CASE("log.jsonl has a line for the start, every interval, each checkpoint a
       last_step = json["step"];
     }
   }
-  // Steps 5, 10, 15, 20, and before the checkpoints at 8 and 16.
+  // Steps 1, 2, 5, 10, 15, 20, and before the checkpoints at 8 and 16.
   CHECK(events ==
-        std::map<std::string, int>{{"start", 1}, {"step", 6}, {"sample", 1}, {"checkpoint", 3}, {"end", 1}});
+        std::map<std::string, int>{{"start", 1}, {"step", 8}, {"sample", 1}, {"checkpoint", 3}, {"end", 1}});
   CHECK(last_step == 20);
 }
 
@@ -182,7 +182,7 @@ TEST_CASE("what is refused leaves nothing in the way of the corrected start") {
   world.data = test::tiny_data();
   CHECK(world.run(tiny("runs/a")).step == 20);
   CHECK(world.listener.messages.front() == print_config(tiny("runs/a")));
-  CHECK(world.listener.messages[1] == "data: made up");
+  CHECK(world.listener.messages[1] == "data: 64 made up");
   CHECK(world.listener.messages[2] == "device: cpu");
 }
 
@@ -354,4 +354,23 @@ TEST_CASE("a disk that fails at any change leaves a run that can be resumed, or 
       CHECK(world.run(tiny("out")).step == 20);
     }
   }
+}
+
+TEST_CASE("classes of the model that no sample has are named at the start") {
+  World world;
+  LoadedConfig loaded = tiny("out");
+  const auto said = [&](int64_t classes) {
+    world.listener.messages.clear();
+    loaded.config.model.classes = classes;
+    loaded.config.train.out = "out" + std::to_string(classes);
+    world.run(loaded);
+    std::string found;
+    for (const std::string& line : world.listener.messages) {
+      if (line.starts_with("model.classes")) found += line;
+    }
+    return found;
+  };
+  CHECK(said(4) == "");
+  CHECK(said(5) == "model.classes = 5, but labels of the data go to 3: class 4 is never learnt");
+  CHECK(said(7) == "model.classes = 7, but labels of the data go to 3: classes 4 to 6 are never learnt");
 }

@@ -47,12 +47,10 @@ TEST_CASE("hostile header lengths are refused", "[safetensors]") {
         "w: the header length is 10 bytes, but only 2 follow; is the file truncated?");
   CHECK(refusal(length_prefix(1) + "") ==
         "w: the header length is 1 bytes, but only 0 follow; is the file truncated?");
-  CHECK(
-      refusal(length_prefix(100'000'001) + "{}") ==
-      "w: the header length is 100000001 bytes; at most 100000000 are allowed. Is this a safetensors file?");
-  CHECK(refusal(length_prefix(UINT64_MAX) + "{}") ==
-        "w: the header length is 18446744073709551615 bytes; at most 100000000 are allowed. Is this a "
-        "safetensors file?");
+  const std::string none = "w: not a safetensors file, or damaged: its header would be ";
+  const std::string most = " bytes long; at most 100000000 are allowed";
+  CHECK(refusal(length_prefix(100'000'001) + "{}") == none + "100000001" + most);
+  CHECK(refusal(length_prefix(UINT64_MAX) + "{}") == none + "18446744073709551615" + most);
 }
 
 TEST_CASE("headers that are not a JSON object are refused", "[safetensors]") {

@@ -52,25 +52,24 @@ TEST_CASE("validation: the mean of the objective over the held-out samples, with
   const RunConfig config = test::tiny_config();  // its model drops labels and activations in training
   const auto trainer = make_trainer(config, clock);
   run(*trainer, 3);
-  const Validation validation(config, at::kCPU, held_out());
+  const Validation validation(config, held_out());
   CHECK(validation.samples() == 10);
-  const double loss = validation.loss_sync(trainer->model(), trainer->policies()).value();
+  const double loss = validation.loss_sync(*trainer).value();
   CHECK(loss == Approx(expected_loss(config, trainer->model())).epsilon(1e-12));
-  CHECK(loss == validation.loss_sync(trainer->model(), trainer->policies()));
+  CHECK(loss == validation.loss_sync(*trainer));
   run(*trainer, 1);
-  CHECK(loss != validation.loss_sync(trainer->model(), trainer->policies()));
+  CHECK(loss != validation.loss_sync(*trainer));
 }
 
 TEST_CASE("validation: it can be given up between micro-batches") {
   test::SteppingClock clock;
   const RunConfig config = test::tiny_config();
   const auto trainer = make_trainer(config, clock);
-  const Validation validation(config, at::kCPU, held_out());
+  const Validation validation(config, held_out());
   int asked = 0;
-  CHECK_FALSE(validation.loss_sync(trainer->model(), trainer->policies(), [&] { return ++asked < 3; }));
+  CHECK_FALSE(validation.loss_sync(*trainer, [&] { return ++asked < 3; }));
   CHECK(asked == 3);
-  CHECK(validation.loss_sync(trainer->model(), trainer->policies(), [] { return true; }) ==
-        validation.loss_sync(trainer->model(), trainer->policies()));
+  CHECK(validation.loss_sync(*trainer, [] { return true; }) == validation.loss_sync(*trainer));
 }
 
 TEST_CASE("validation: with the EMA weights if asked for") {
@@ -86,8 +85,7 @@ TEST_CASE("validation: with the EMA weights if asked for") {
     averaged = expected_loss(config, trainer->model());
   }
   REQUIRE(raw != averaged);
-  const double loss =
-      Validation(config, at::kCPU, held_out()).loss_sync(trainer->model(), trainer->policies()).value();
+  const double loss = Validation(config, held_out()).loss_sync(*trainer).value();
   CHECK(loss == Approx(averaged).epsilon(1e-12));
 }
 
@@ -97,9 +95,7 @@ TEST_CASE("validation: with EMA weights that there are not is an error") {
   config.train.validate_ema = true;
   config.policies.ema.enabled = policies::Enabled::off;
   const auto trainer = make_trainer(config, clock);
-  CHECK(test::error_text<ConfigError>([&] {
-          Validation(config, at::kCPU, held_out()).loss_sync(trainer->model(), trainer->policies());
-        }) ==
+  CHECK(test::error_text<ConfigError>([&] { Validation(config, held_out()).loss_sync(*trainer); }) ==
         "train.validate_ema = true, but this run has no EMA weights, as its policies say; set "
         "train.validate_ema "
         "= false");
@@ -114,11 +110,11 @@ TEST_CASE("validation: training is bit-equal with and without it") {
   config.policies.precision.cpu = precision;
   const policies::SavedTensorEngineGuard engine;
   const auto with = make_trainer(config, clock), without = make_trainer(config, clock);
-  const Validation validation(config, at::kCPU, held_out());
+  const Validation validation(config, held_out());
   for (int i = 0; i < 6; ++i) {
     with->step();
     without->step();
-    validation.loss_sync(with->model(), with->policies());
+    validation.loss_sync(*with);
   }
   check_equal(*with, *without);
 }
@@ -133,7 +129,7 @@ TEST_CASE("validation: its memory is that of phase \"validate\", and all of it h
   run(*trainer, 2);
   trainer->wait_for_data();
   const int64_t before = policies::cpu_accounts().live_bytes();
-  Validation(config, at::kCPU, held_out()).loss_sync(trainer->model(), trainer->policies());
+  Validation(config, held_out()).loss_sync(*trainer);
   CHECK(policies::cpu_accounts().live_bytes() == before);
   const auto phases = policies::cpu_accounts().phases();
   const auto phase = std::find_if(phases.begin(), phases.end(),
@@ -144,4 +140,34 @@ TEST_CASE("validation: its memory is that of phase \"validate\", and all of it h
   CHECK(phase->peak.of(policies::Category::gradients) == 0);
   CHECK(phase->peak.of(policies::Category::saved) == 0);  // nothing is kept for backward
   CHECK(items.at(policies::Category::data).at("validation") == 4 * (64 * 4 + 8));
+}
+
+TEST_CASE("validation: no training time passes") {
+  test::SteppingClock clock(0.001);
+  const RunConfig config = test::tiny_config();
+  const auto trainer = make_trainer(config, clock);
+  const Validation validation(config, held_out());
+  const double before = trainer->elapsed_seconds();
+  int asked = 0;
+  validation.loss_sync(*trainer, [&] {
+    for (int i = 0; i < 10000; ++i) clock.seconds();  // 10 seconds
+    ++asked;
+    return true;
+  });
+  REQUIRE(asked == 3);
+  CHECK(trainer->elapsed_seconds() - before < 1);
+}
+
+TEST_CASE("validation: the tables of the objective are the trainer's") {
+  const policies::CountingAllocatorGuard counting;
+  test::SteppingClock clock;
+  const RunConfig config = test::tiny_config("epsilon");
+  const auto trainer = make_trainer(config, clock);
+  trainer->wait_for_data();
+  const int64_t before = policies::cpu_accounts().live_bytes();
+  const auto tables = make_objective(config.diffusion, config.model.learn_sigma, at::kCPU);
+  REQUIRE(policies::cpu_accounts().live_bytes() > before);
+  const int64_t with_tables = policies::cpu_accounts().live_bytes();
+  const Validation validation(config, held_out());
+  CHECK(policies::cpu_accounts().live_bytes() == with_tables);
 }

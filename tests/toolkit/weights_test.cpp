@@ -117,11 +117,11 @@ std::string misfit(const Named& tensors, const RunConfig& config = test::tiny_co
   World world;
   write_torch_file(*world.files.create("/w.pt"), tensors);
   const Weights weights = open_weights(world.files, request("/w.pt"));
-  return test::error_text<FileError>([&] { check_fit(weights, models::Dit(config.model, at::kMeta)); });
+  return test::error_text<ConfigError>([&] { check_fit(weights, models::Dit(config.model, at::kMeta)); });
 }
 
 const std::string table = "y_embedder.embedding_table.weight";
-const std::string not_of_model = "the weights of /w.pt are not those of this model\n  ";
+const std::string not_of_model = "--weights /w.pt: the weights of /w.pt are not those of this model\n  ";
 
 }  // namespace
 
@@ -200,8 +200,9 @@ TEST_CASE("weights: which set of a file of torch.save is taken") {
   CHECK(chosen() == "the weights of /w.pt: w");
   CHECK(refused("ema") == "--key ema: /w.pt is one set of weights without a key; remove it");
   write({{"epoch", "K\1"}});
-  CHECK(test::error_text<FileError>([&] { chosen(); }) ==
-        "/w.pt: it holds no named tensors but a dict of \"epoch\"; wanted: a state dict, or a dict of state "
+  CHECK(refused() ==
+        "--weights /w.pt: it holds no named tensors but a dict of \"epoch\"; wanted: a state dict, or a dict "
+        "of state "
         "dicts such as {\"model\": ..., \"ema\": ...}");
 }
 
@@ -220,7 +221,20 @@ TEST_CASE("weights: what is no source of weights") {
   world.write("/w.pt", "half a file");
   CHECK(refused("/w.pt") == "/w.pt: it does not begin as a file of torch.save does; is it damaged?");
   world.write("/w.text", "half a file");
-  CHECK(refused("/w.text").find("Is this a safetensors file?") != std::string::npos);
+  world.write("/w.safetensors", "half a file");
+  CHECK(refused("/w.safetensors") ==
+        "/w.safetensors: it does not begin as a safetensors file does; is it damaged?");
+  const auto no_weights = [&](const std::string& path) {
+    return test::error_text<ConfigError>([&] { open_weights(world.files, request(path)); }) ==
+           "--weights " + path +
+               ": no file of weights; allowed: a safetensors file, a file of torch.save, or the "
+               "folder of a checkpoint or a run";
+  };
+  CHECK(no_weights("/w.text"));
+  world.write("/base.toml", "[train]\nout = \"runs/base\"\nsteps = 100000\n");
+  CHECK(no_weights("/base.toml"));
+  world.write("/short", "12345678");
+  CHECK(no_weights("/short"));
   write_safetensors(*world.files.create("/w.safetensors"), {});
   CHECK(refused("/w.safetensors", "ema") ==
         "--key ema: /w.safetensors is a safetensors file, which holds one set of weights without a key; "
@@ -336,7 +350,7 @@ TEST_CASE("weights: a run begins with those of another run, its average's or its
 TEST_CASE("weights: what does not fit is refused before the folder is touched") {
   World world;
   write_torch_file(*world.files.create("/w.pt"), {{"a", at::ones({1})}});
-  CHECK_THROWS_AS(world.run(started_from("/w.pt", "new")), FileError);
+  CHECK_THROWS_AS(world.run(started_from("/w.pt", "new")), ConfigError);
   CHECK_FALSE(world.files.exists("new"));
   LoadedConfig gone = started_from("/gone.pt", "new");
   gone.places["train.init_from"] = "a.toml:3:9";

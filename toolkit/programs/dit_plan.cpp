@@ -1,27 +1,30 @@
-#include <dtk/toolkit/config_io.h>
-#include <dtk/toolkit/memory_report.h>
-#include <dtk/toolkit/planned_run.h>
+// dit-plan: the memory that a configured training job takes, before it is run.
+#include <dtk/toolkit/file_system.h>
+#include <dtk/toolkit/plan_arguments.h>
+#include <dtk/toolkit/plan_command.h>
 
 #include <cstdio>
 
 #include "program.h"
+
+namespace {
+
 using namespace dtk;
-int main(int argc, char** argv) {
-  return run_program("dit-plan", "", [&] {
-    std::vector<std::string> set;
-    for (int i = 3; i < argc; ++i) set.push_back(argv[i]);
-    LoadedConfig loaded = load_config(posix_file_system(), argv[2], set);
-    loaded.config.train.threads = 1;
-    auto plan = plan_run(loaded, c10::Device(std::string(argv[1])));
-    MemoryReport r;
-    r.device = argv[1];
-    r.phases = plan.device;
-    r.host = policies::highest(plan.host);
-    std::printf("%s\n", memory_table(r).c_str());
-    for (auto& p : plan.device) std::printf("%s %lld\n", p.name.c_str(), (long long)p.peak.bytes);
-    for (auto& p : plan.host) std::printf("host %s %lld\n", p.name.c_str(), (long long)p.peak.bytes);
-    for (auto& [w, n] : plan.folded) std::printf("folded %s %lld\n", w.c_str(), (long long)n);
-    std::printf("%.3f s\n", plan.seconds);
+
+ExitCode plan(int argc, const char* const* argv) {
+  const PlanArguments arguments = parse_plan_arguments(argc, argv);
+  if (arguments.help) {
+    std::printf("%s", plan_help().c_str());
     return ExitCode::done;
-  });
+  }
+  if (arguments.version) return print_version("dit-plan");
+  run_plan(arguments, posix_file_system(), [](const std::string& text) { std::printf("%s", text.c_str()); });
+  return ExitCode::done;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return dtk::run_program("dit-plan", "this machine cannot hold the plan itself",
+                          [&] { return plan(argc, argv); });
 }

@@ -4,11 +4,13 @@
 #include <dtk/toolkit/device.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/open_data.h>
+#include <dtk/toolkit/planned_memory.h>
 #include <dtk/toolkit/run.h>
 
 #include <cstdio>
 
 #include "program.h"
+#include "start_plan.h"
 
 namespace {
 
@@ -26,10 +28,19 @@ std::string formatted(const char* pattern, double value) {
 
 void print_summary(const RunResult& result) {
   if (result.memory) std::printf("\n%s", memory_table(*result.memory).c_str());
+  if (result.memory && result.planned) {
+    std::printf("\n%s", planned_against_measured(*result.planned, *result.memory).c_str());
+  }
   std::printf("\n");
   if (result.trained_steps > 0) {
+    const bool resumed = result.trained_steps < result.step;
     print_line("final loss", formatted("%.4f", result.loss) + " after " + std::to_string(result.step) +
-                                 " steps, " + duration(result.seconds) + " of training");
+                                 " steps, " + duration(resumed ? result.run_seconds : result.seconds) +
+                                 " of training" + (resumed ? " in the whole run" : ""));
+    if (resumed) {
+      print_line("this process", std::to_string(result.trained_steps) + " of these steps, " +
+                                     duration(result.seconds) + " of training");
+    }
     const double waiting = 100 * result.exposed_wait_fraction;
     print_line("speed", formatted("%.0f images/s", result.images_per_second) +
                             formatted(" (%.2f %% of the time waiting for data)", waiting) +
@@ -42,6 +53,8 @@ void print_summary(const RunResult& result) {
   if (result.memory) {
     const auto peak = result.memory->peak();
     print_line("peak memory", readable_bytes(peak.peak.bytes) + " in phase " + peak.name);
+  } else if (result.trained_steps > 0) {
+    print_line("memory", "bytes were not counted, no memory.json: memory.ledger = false");
   }
   print_line("checkpoint", result.checkpoint.string());
   print_line("samples", result.samples.string());
@@ -76,12 +89,11 @@ ExitCode train(int argc, const char* const* argv) {
   std::filesystem::path checkpoint;
   if (!arguments.resume.empty())
     checkpoint = find_checkpoint(files, arguments.resume, loaded.config.train.out);
-  const auto data = open_data(loaded);
   SteadyClock clock;
   TrainObserver observer;
   catch_stop_signals();
-  const RunResult result =
-      run_training(loaded, device, checkpoint, data, {files, clock, observer, &stop_requested});
+  const RunResult result = run_training(loaded, device, checkpoint, [&] { return open_data(loaded); },
+                                        {files, clock, observer, &stop_requested, &plan_in_child});
   if (!result.savings.empty()) std::printf("\n%s", savings_table(result.savings).c_str());
   if (!result.out_of_memory.empty()) {
     throw Error(ExitCode::memory, result.out_of_memory + "; " + result.next_step);

@@ -2,20 +2,12 @@
 #pragma once
 #include <c10/core/Device.h>
 #include <dtk/toolkit/config_io.h>
-#include <dtk/toolkit/memory_report.h>
-
-#include <optional>
-#include <string>
+#include <dtk/toolkit/run.h>
 
 namespace dtk {
 
-struct StartPlan {
-  std::optional<MemoryReport> memory;
-  std::string problem;  // why there is none
-};
-
 /// Runs the dit-plan that lies beside this program, in a process of its own: simulated and real CUDA exclude
-/// each other in one. Takes some tenths of a second.
+/// each other in one. Takes some tenths of a second. Throws nothing; says why where there is no plan.
 StartPlan plan_in_child(const LoadedConfig& loaded, c10::Device device);
 
 }  // namespace dtk

@@ -24,7 +24,7 @@ std::optional<double> unit_of(std::string_view unit) {
 std::optional<int64_t> parse_bytes(const std::string& text) {
   double number = 0;
   const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
+  const auto [rest, error] = std::from_chars(text.data(), end, number, std::chars_format::general);
   if (error != std::errc()) return std::nullopt;
   std::string_view unit(rest, static_cast<size_t>(end - rest));
   if (unit.starts_with(' ')) unit.remove_prefix(1);
@@ -33,6 +33,15 @@ std::optional<int64_t> parse_bytes(const std::string& text) {
   const double bytes = std::floor(number * *scale);
   if (!(bytes >= 0 && bytes < 0x1p63)) return std::nullopt;
   return static_cast<int64_t>(bytes);
+}
+
+std::optional<double> parse_percent(const std::string& text) {
+  double number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
+  if (error != std::errc() || std::string_view(rest, static_cast<size_t>(end - rest)) != "%")
+    return std::nullopt;
+  return number > 0 && number <= 100 ? std::optional(number) : std::nullopt;
 }
 
 }  // namespace dtk

@@ -1,147 +1,9 @@
 #include <dtk/toolkit/command_line.h>
-#include <dtk/toolkit/errors.h>
 
-#define CXXOPTS_NO_REGEX true  // std::regex would double the time this file takes to compile
-#include <charconv>
-#include <cxxopts.hpp>
-#include <map>
-
-#include "config_keys.h"
-#include "config_text.h"
-#include "interval.h"
-#include "near_names.h"
+#include "given_arguments.h"
 
 namespace dtk {
 namespace {
-
-[[noreturn]] void fail(const std::string& place, const std::string& message) {
-  throw ConfigError(place + ": " + message);
-}
-
-struct Option {
-  const char* name;
-  enum Kind { flag, value, repeated } kind;
-};
-
-/// What was given, as text: checking stays here because cxxopts' messages name neither what is allowed nor
-/// the nearest option, and it lets a repeated option's last value win.
-class Given {
- public:
-  Given(const char* program, const std::vector<Option>& known, int argc, const char* const* argv) {
-    cxxopts::Options options(program);
-    for (const Option& option : known) add(options, option);
-    options.allow_unrecognised_options();
-    const cxxopts::ParseResult result = parse(options, argc, argv);
-    for (const auto& argument : result.arguments()) values_[argument.key()].push_back(argument.value());
-    if (has("help") || has("version")) return;
-    for (const Option& option : known) check_counts(option);
-    refuse_leftovers(program, known, result.unmatched());
-  }
-
-  bool has(const std::string& name) const { return values_.count(name) > 0; }
-
-  std::vector<std::string> all(const std::string& name) const {
-    return has(name) ? values_.at(name) : std::vector<std::string>();
-  }
-
-  std::string text(const std::string& name, const std::string& otherwise = "") const {
-    return has(name) ? values_.at(name).front() : otherwise;
-  }
-
-  /// A number within the limits of the configuration's field of the same meaning.
-  template <class Number>
-  std::optional<Number> number(const std::string& name, const std::string& allowed) const {
-    if (!has(name)) return std::nullopt;
-    return parse_number<Number>(place(name), text(name), allowed);
-  }
-
-  template <class Number>
-  static Number parse_number(const std::string& place, const std::string& text, const std::string& allowed) {
-    Number number{};
-    const char* const end = text.data() + text.size();
-    const auto result = std::from_chars(text.data(), end, number);
-    const bool is_number = result.ec == std::errc() && result.ptr == end;
-    if (!is_number || !parse_interval(allowed).contains(static_cast<double>(number))) {
-      not_allowed(place, text, wanted(number, allowed));
-    }
-    return number;
-  }
-
-  /// One of the words that the configuration's field of the same meaning allows.
-  std::optional<std::string> choice(const std::string& name, const std::string& allowed) const {
-    if (!has(name)) return std::nullopt;
-    const std::string word = text(name);
-    if (!is_choice(allowed, word)) not_allowed(place(name), word, wanted(word, allowed));
-    return word;
-  }
-
-  std::optional<bool> boolean(const std::string& name) const {
-    if (!has(name)) return std::nullopt;
-    const std::string word = text(name);
-    if (word != "true" && word != "false") not_allowed(place(name), word, wanted(true, ""));
-    return word == "true";
-  }
-
-  std::string place(const std::string& name) const { return "--" + name + " " + text(name); }
-
- private:
-  [[noreturn]] static void not_allowed(const std::string& place, const std::string& text,
-                                       const std::string& what_is) {
-    fail(place, "\"" + text + "\" is not allowed; wanted: " + what_is);
-  }
-
-  static void add(cxxopts::Options& options, const Option& option) {
-    const auto value = cxxopts::value<std::string>();
-    if (option.kind == Option::flag) value->implicit_value("true");
-    const std::string name = option.name;
-    options.add_options()(name == "help" ? "h,help" : name, "", value);
-  }
-
-  static cxxopts::ParseResult parse(cxxopts::Options& options, int argc, const char* const* argv) {
-    try {
-      return options.parse(argc, argv);
-    } catch (const cxxopts::exceptions::missing_argument&) {
-      fail(argv[argc - 1], "needs a value");
-    } catch (const cxxopts::exceptions::exception& error) {
-      throw ConfigError(error.what());
-    }
-  }
-
-  static void refuse_leftovers(const std::string& program, const std::vector<Option>& known,
-                               const std::vector<std::string>& leftovers) {
-    if (leftovers.empty()) return;
-    const std::string& first = leftovers.front();
-    if (first.compare(0, 1, "-") != 0) {
-      fail(first, "an argument that belongs to no option; see " + program + " --help");
-    }
-    const size_t dashes = first.find_first_not_of('-');
-    const std::string name =
-        dashes == std::string::npos ? "" : first.substr(dashes, first.find('=') - dashes);
-    std::vector<std::string> names;
-    for (const Option& option : known) names.push_back(option.name);
-    std::vector<std::string> near = near_names(name, names);
-    for (std::string& candidate : near) candidate = "--" + candidate;
-    const std::string hint =
-        near.empty() ? "see " + program + " --help" : "did you mean " + listed(near, " or ") + "?";
-    fail(first, "unknown option; " + hint);
-  }
-
-  void check_counts(const Option& option) const {
-    const std::vector<std::string> seen = all(option.name);
-    const std::string name = std::string("--") + option.name;
-    if (option.kind != Option::repeated && seen.size() > 1) {
-      fail(name, "given " + std::to_string(seen.size()) + " times; give it once");
-    }
-    for (const std::string& value : seen) {
-      if (option.kind == Option::flag && value != "true") fail(name + "=" + value, "takes no value");
-      if (option.kind != Option::flag && (value.empty() || value.compare(0, 2, "--") == 0)) {
-        fail(name, "needs a value" + (value.empty() ? "" : "; seen: " + value));
-      }
-    }
-  }
-
-  std::map<std::string, std::vector<std::string>> values_;
-};
 
 std::string checked_device(const Given& given) {
   const std::string device = given.text("device", "auto");
@@ -150,7 +12,8 @@ std::string checked_device(const Given& given) {
   const bool digits = device.size() > 5 && device.size() < 9 &&
                       device.find_first_not_of("0123456789", 5) == std::string::npos;
   if (!cuda || !digits) {
-    fail(given.place("device"), "no such device; allowed: auto, cpu, cuda, or cuda:INDEX such as cuda:0");
+    fail_argument(given.place("device"),
+                  "no such device; allowed: auto, cpu, cuda, or cuda:INDEX such as cuda:0");
   }
   return device;
 }
@@ -213,16 +76,19 @@ void check_sources(const Given& given) {
     throw ConfigError("give exactly one of --checkpoint DIR and --weights FILE; " + seen + " given");
   }
   if (given.has("raw") && given.has("weights")) {
-    fail("--raw", "has no effect with --weights; choose one of the sets of weights in a file with --key");
+    fail_argument("--raw",
+                  "has no effect with --weights; choose one of the sets of weights in a file with --key");
   }
   if (given.has("key") && given.has("checkpoint")) {
-    fail("--key", "has no effect with --checkpoint; --raw takes its raw weights instead of the EMA's");
+    fail_argument("--key",
+                  "has no effect with --checkpoint; --raw takes its raw weights instead of the EMA's");
   }
-  if (!given.has("classes")) fail("--classes LIST is missing", "write for example --classes 0,1,2");
-  if (!given.has("out")) fail("--out FILE is missing", "write for example --out grid.png");
+  if (!given.has("classes")) fail_argument("--classes LIST is missing", "write for example --classes 0,1,2");
+  if (!given.has("out")) fail_argument("--out FILE is missing", "write for example --out grid.png");
   const std::string out = given.text("out");
   if (!ends_in(out, ".png") && !ends_in(out, ".safetensors") && !ends_in(out, ".npy")) {
-    fail(given.place("out"), "unknown kind of file; allowed: a name that ends in .png, .safetensors or .npy");
+    fail_argument(given.place("out"),
+                  "unknown kind of file; allowed: a name that ends in .png, .safetensors or .npy");
   }
 }
 
@@ -235,7 +101,7 @@ TrainArguments parse_train_arguments(int argc, const char* const* argv) {
   arguments.version = given.has("version");
   if (arguments.help || arguments.version) return arguments;
   if (!given.has("config")) {
-    fail("--config FILE is missing", "write for example dit-train --config configs/base.toml");
+    fail_argument("--config FILE is missing", "write for example dit-train --config configs/base.toml");
   }
   arguments.config = given.text("config");
   arguments.set = given.all("set");
@@ -280,17 +146,20 @@ ExportArguments parse_export_arguments(int argc, const char* const* argv) {
   arguments.version = given.has("version");
   if (arguments.help || arguments.version) return arguments;
   if (!given.has("checkpoint")) {
-    fail("--checkpoint is missing", "write for example dit-export --checkpoint runs/mine --out mine.pt");
+    fail_argument("--checkpoint is missing",
+                  "write for example dit-export --checkpoint runs/mine --out mine.pt");
   }
-  if (!given.has("out")) fail("--out FILE is missing", "write for example --out mine.safetensors");
-  if (given.has("raw") && given.has("key")) fail("--raw", "is short for --key model; give one of them");
+  if (!given.has("out")) fail_argument("--out FILE is missing", "write for example --out mine.safetensors");
+  if (given.has("raw") && given.has("key"))
+    fail_argument("--raw", "is short for --key model; give one of them");
   arguments.checkpoint = given.text("checkpoint");
   arguments.config = given.text("config");
   arguments.raw = given.has("raw");
   arguments.key = arguments.raw ? "model" : given.text("key");
   arguments.out = given.text("out");
   if (!ends_in(arguments.out, ".safetensors") && !ends_in(arguments.out, ".pt")) {
-    fail(given.place("out"), "unknown kind of file; allowed: a name that ends in .safetensors or .pt");
+    fail_argument(given.place("out"),
+                  "unknown kind of file; allowed: a name that ends in .safetensors or .pt");
   }
   return arguments;
 }

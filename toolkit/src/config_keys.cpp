@@ -80,7 +80,7 @@ std::string wanted(const std::vector<std::string>&, const std::string&) {
   return "a list of strings, such as [\"blocks.*\"]";
 }
 std::string wanted(const ByteSize&, const std::string&) {
-  return "a number of bytes, such as 2000000000, \"2GB\" or \"1.5 GiB\"";
+  return "a number of bytes, such as \"24GB\", \"24GiB\" or \"24e9\", or \"80%\" of the device present";
 }
 
 }  // namespace dtk

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <any>
+#include <cmath>
 
 #include "byte_size.h"
 #include "config_defaults.h"
@@ -112,11 +113,25 @@ void assign(std::vector<std::string>& member, const Entry& entry, const std::str
   member = value_as<std::vector<std::string>>(entry, wanted(member, allowed));
 }
 
+std::optional<int64_t> bytes_in(const Entry& entry, const std::string& wanted_text) {
+  if (const auto* text = std::get_if<std::string>(&entry.value)) return parse_bytes(*text);
+  const auto* const number = std::get_if<double>(&entry.value);
+  if (number == nullptr) return value_as<int64_t>(entry, wanted_text);
+  if (std::floor(*number) != *number || std::abs(*number) >= 0x1p63)
+    return std::nullopt;  // as 24e9 is written
+  return static_cast<int64_t>(*number);
+}
+
 void assign(ByteSize& member, const Entry& entry, const std::string& allowed) {
-  const auto* const text = std::get_if<std::string>(&entry.value);
-  const std::optional<int64_t> bytes =
-      text ? parse_bytes(*text) : value_as<int64_t>(entry, wanted(member, allowed));
-  if (!bytes) not_allowed(entry, "not a size", wanted(member, allowed));
+  const std::optional<int64_t> bytes = bytes_in(entry, wanted(member, allowed));
+  member = {};
+  if (!bytes) {
+    const auto* const text = std::get_if<std::string>(&entry.value);
+    const std::optional<double> percent = text ? parse_percent(*text) : std::nullopt;
+    if (!percent) not_allowed(entry, "not a size", wanted(member, allowed));
+    member.percent = *percent;
+    return;
+  }
   check_range(entry, static_cast<double>(*bytes), allowed);
   member.bytes = *bytes;
 }

@@ -47,7 +47,10 @@ std::string toml_text(const std::vector<std::string>& value) {
 }
 
 std::string toml_text(const ByteSize& value) {
-  return toml_text(value.bytes);
+  if (value.percent == 0) return toml_text(value.bytes);
+  std::array<char, 32> digits;
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value.percent).ptr;
+  return '"' + std::string(digits.data(), end) + "%\"";
 }
 
 std::string escaped(const std::string& text) {

@@ -3,6 +3,7 @@
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/saved_tensors.h>
 #include <dtk/toolkit/largest_batch.h>
+#include <dtk/toolkit/largest_fit.h>
 #include <dtk/toolkit/trainer.h>
 
 #include <stdexcept>
@@ -45,17 +46,7 @@ LargestBatch largest_batch(RunConfig config, std::shared_ptr<const DataSource> d
     if (peak > 0) found.batch = config.data.batch, found.peak_bytes = peak;
     return peak > 0;
   };
-  int64_t good = 0, bad = 1;  // in units of train.accumulate
-  while (bad <= most && fits(bad)) {
-    good = bad;
-    bad = std::min(2 * bad, most + 1);
-    if (good == most) break;
-  }
-  while (bad - good > 1) {
-    const int64_t middle = good + (bad - good) / 2;
-    (fits(middle) ? good : bad) = middle;
-  }
-  if (bad <= most) found.next_batch = bad * unit;
+  found.next_batch = largest_fit(most, fits).exceeding * unit;
   return found;
 }
 

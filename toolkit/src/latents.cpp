@@ -41,22 +41,14 @@ Stored stored_npy(const MappedFile& file, const fs::path& path) {
   return {array.type, std::move(array.shape), array.values.data()};
 }
 
-/// The header of a safetensors file and where its data begin.
+/// The tensors of a safetensors file.
 struct Safetensors {
   SafetensorsHeader header;
   const char* data;
 
-  Safetensors(const MappedFile& file, const fs::path& path) try {
-    const std::string_view bytes = file.bytes();
-    if (bytes.size() < safetensors_length_bytes) {
-      fail(path, std::to_string(bytes.size()) + " bytes are too few for a safetensors file");
-    }
-    const size_t start =
-        safetensors_length_bytes + safetensors_header_bytes(bytes.data(), bytes.size(), path.string());
-    header =
-        parse_safetensors_header(bytes.substr(safetensors_length_bytes, start - safetensors_length_bytes),
-                                 bytes.size() - start, path.string());
-    data = bytes.data() + start;
+  Safetensors(const MappedFile& file, const fs::path& path) try
+      : header(read_safetensors_header(reader_of_bytes(file.bytes()), file.bytes().size(), path.string())),
+        data(file.bytes().data() + header.data_start) {
   } catch (const FileError& error) {
     throw DataError(error.what());  // it starts with the path
   }

@@ -18,10 +18,9 @@ int64_t samples_per_epoch(const DataSource& source, const LoaderOptions& options
     throw std::invalid_argument("Loader: batch and prefetch must be at least 1 and start at least 0");
   }
   if (source.size() < options.batch) {
-    throw DataError("data: " + source.description() + " holds " + std::to_string(source.size()) +
-                    " samples, fewer than one micro-batch of " + std::to_string(options.batch) +
-                    "; set data.batch to at most " + std::to_string(source.size()) +
-                    " times train.accumulate");
+    throw DataError("data: " + source.description() + " are fewer than one micro-batch of " +
+                    std::to_string(options.batch) + "; set data.batch to at most " +
+                    std::to_string(source.size()) + " times train.accumulate");
   }
   const int64_t samples = options.drop_last ? source.size() / options.batch * options.batch : source.size();
   if (options.start % samples % options.batch != 0) {

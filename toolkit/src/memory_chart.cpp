@@ -102,7 +102,10 @@ std::string bytes_row(const PhasePeak& phase, const std::vector<Category>& categ
 }
 
 std::string saving_cell(const PolicySaving& saving) {
-  if (!saving.bytes) return "<td class=\"number\"><span class=\"none\">not measured</span></td>";
+  if (!saving.bytes) {
+    const std::string why = saving.report.active ? "not measured" : "-";
+    return "<td class=\"number\"><span class=\"none\">" + why + "</span></td>";
+  }
   const std::string sign = *saving.bytes < 0 ? "-" : "";
   return "<td class=\"number\" data-bytes=\"" + std::to_string(*saving.bytes) + "\" title=\"" +
          exact(*saving.bytes) + "\">" + sign + readable_bytes(std::abs(*saving.bytes)) + "</td>";

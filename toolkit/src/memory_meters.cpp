@@ -1,3 +1,4 @@
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/util/Exception.h>
 #include <dtk/toolkit/memory_meters.h>
 
@@ -20,6 +21,14 @@ std::optional<int64_t> available_bytes(std::istream& meminfo) {
 std::optional<int64_t> available_bytes() {
   std::ifstream meminfo("/proc/meminfo");
   return available_bytes(meminfo);
+}
+
+std::optional<int64_t> available_bytes(c10::Device device) {
+  if (device.is_cpu()) return available_bytes();
+  c10::DeviceAllocator* const allocator = c10::getDeviceAllocator(device.type());
+  const auto stats = allocator->getDeviceStats(device.index());
+  const size_t free = allocator->getMemoryInfo(device.index()).first;
+  return static_cast<int64_t>(free) + stats.reserved_bytes[0].current - stats.allocated_bytes[0].current;
 }
 
 MemoryMeters::MemoryMeters(const MemoryOptions& options, c10::Device device)

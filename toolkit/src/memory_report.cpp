@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "phase_table.h"
 #include "text_table.h"
 
 namespace dtk {
@@ -52,25 +53,6 @@ std::string largest(const MemorySums& sums, Category category, size_t count) {
             (rows[i].second.empty() ? "(outside of any)" : rows[i].second) + "\n";
   }
   return text;
-}
-
-// Breaks `text` between words where it would reach the terminal's edge; all lines begin at `first_column`.
-std::string wrapped(const std::string& text, size_t first_column) {
-  std::string lines;
-  size_t at = first_column;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find(' ', begin), text.size());
-    const std::string word = text.substr(begin, end - begin);
-    if (at > first_column && at + 1 + word.size() >= terminal_width) {
-      lines += "\n" + std::string(first_column, ' ');
-      at = first_column;
-    }
-    if (at > first_column) lines += ' ', ++at;
-    lines += word;
-    at += word.size();
-    begin = end + 1;
-  }
-  return lines;
 }
 
 struct Unit {
@@ -157,6 +139,14 @@ std::string memory_json(const MemoryReport& report) {
     add_sums(row, phase.peak);
     json["phases"].push_back(std::move(row));
   }
+  if (report.refused) {
+    json["refused"]["bytes"] = report.refused->bytes;
+    json["refused"]["asked_by"] = report.refused->asked_by;
+    json["refused"]["phase"] = report.refused->phase;
+    json["refused"]["module_path"] = report.refused->module_path;
+    json["refused"]["alive_bytes"] = report.refused->live.bytes;
+    add_sums(json["refused"], report.refused->live);
+  }
   for (const PolicySaving& saving : report.policies) {
     Json row;
     row["name"] = saving.report.policy;
@@ -174,7 +164,8 @@ std::string savings_table(const std::vector<PolicySaving>& savings) {
   std::string text = "by how much each policy lowers the peak of a step (measured by leaving it out)\n";
   for (const PolicySaving& saving : savings) {
     const bool raises = saving.bytes.value_or(0) < 0;
-    const std::string bytes = saving.bytes ? readable_bytes(std::abs(*saving.bytes)) : "?";
+    const std::string unknown = saving.report.active ? "?" : "-";
+    const std::string bytes = saving.bytes ? readable_bytes(std::abs(*saving.bytes)) : unknown;
     std::string line = "  " + saving.report.policy;
     line.resize(std::max<size_t>(line.size(), 14), ' ');
     line += saving.report.active ? "on   " : "off  ";
@@ -186,9 +177,8 @@ std::string savings_table(const std::vector<PolicySaving>& savings) {
   return text;
 }
 
-std::string memory_table(const MemoryReport& report) {
-  const PhasePeak peak = report.peak();
-  const Unit unit = unit_for(peak.peak.bytes);
+std::string phase_table(const MemoryReport& report) {
+  const Unit unit = unit_for(report.peak().peak.bytes);
   std::vector<std::vector<std::string>> rows = {{"phase", "peak"}};
   for (const Category category : used_categories(report.phases)) rows[0].push_back(short_name(category));
   for (const PhasePeak& phase : report.phases) {
@@ -197,9 +187,14 @@ std::string memory_table(const MemoryReport& report) {
       rows.back().push_back(in_unit(phase.peak.of(category), unit));
     }
   }
-  std::string text = std::string("peak memory by phase, ") + unit.name + " of tensors on " + report.device +
-                     "\n" + aligned(rows) + "highest: " + readable_bytes(peak.peak.bytes) + " in " +
-                     peak.name + "\n";
+  return std::string("peak memory by phase, ") + unit.name + " of tensors on " + report.device + "\n" +
+         aligned(rows);
+}
+
+std::string memory_table(const MemoryReport& report) {
+  const PhasePeak peak = report.peak();
+  std::string text =
+      phase_table(report) + "highest: " + readable_bytes(peak.peak.bytes) + " in " + peak.name + "\n";
   if (const PhasePeak* most = phase_with_most(report.phases, Category::saved)) {
     text += "largest saved for backward, by module path, at the peak of " + most->name + ":\n" +
             largest(most->peak, Category::saved, 5);

@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/ThreadLocalState.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/_fused_adamw.h>
@@ -26,8 +27,9 @@ at::Tensor norms_of(const std::vector<at::Tensor>& tensors) {
   if (!first.is_cpu()) return at::stack(at::_foreach_norm(tensors, 2));
   const at::Tensor norms = at::empty({static_cast<int64_t>(tensors.size())}, first.options());
   const std::vector<at::Tensor> each = norms.unbind();
+  const at::ThreadLocalState caller;  // grad mode, and whether anything is computed at all
   at::parallel_for(0, norms.numel(), /*grain_size=*/1, [&](int64_t begin, int64_t end) {
-    const at::NoGradGuard no_grad;  // of this thread
+    const at::ThreadLocalStateGuard as_caller(caller);
     for (int64_t i = begin; i < end; ++i) {
       at::Tensor norm = each[static_cast<size_t>(i)];
       at::linalg_vector_norm_out(norm, tensors[static_cast<size_t>(i)], 2);
@@ -100,7 +102,7 @@ std::vector<NamedTensor> AdamW::state() const {
   return state;
 }
 
-void AdamW::restore(const std::vector<NamedTensor>& state) {
+void AdamW::restore(const std::vector<StoredTensor>& state) {
   copy_by_name(state, this->state(), "optimizer state");
 }
 

@@ -1,4 +1,8 @@
+#include <dtk/planner/plan_error.h>
+#include <dtk/policies/guards.h>
+#include <dtk/toolkit/model_policies.h>
 #include <dtk/toolkit/planned_run.h>
+#include <dtk/toolkit/policy_places.h>
 #include <dtk/toolkit/run.h>
 
 #include "planned_world.h"
@@ -6,23 +10,34 @@
 namespace dtk {
 namespace {
 
-// Steps whose memory repeats need to be run twice only.
-constexpr int64_t kSteadySteps = 2;
+// What repeats needs to be run twice only; more steps than this would take longer than a plan should.
+constexpr int64_t kMostPeriod = 100;
 
-RunConfig shortened(RunConfig config) {
-  const int64_t steps = 1 + kSteadySteps + (config.data.drop_last ? 0 : 1);
+// Steps after the first that show twice what the policies do.
+int64_t steady_steps(const RunConfig& config, c10::Device device) {
+  models::Dit model(config.model, device, policies::make_generator(device, 0));
+  const int64_t period = put_policies_in(config.policies, model).period();
+  if (period <= kMostPeriod) return 2 * period;
+  throw planner::PlanError(
+      "the policies repeat their work after " + std::to_string(period) + " steps, and a plan runs at most " +
+      std::to_string(kMostPeriod) +
+      " of them, twice; plan with --set policies.ema.every=" + std::to_string(kMostPeriod) + " or less");
+}
+
+RunConfig shortened(RunConfig config, int64_t steady) {
+  const int64_t steps = 1 + steady + (config.data.drop_last ? 0 : 1);
   config.train.steps = steps;
   config.train.seconds.reset();
   config.train.log_every = 1;
   for (int64_t* every :
        {&config.train.checkpoint_every, &config.train.sample_every, &config.train.validate_every})
-    if (*every > 0) *every = kSteadySteps;
+    if (*every > 0) *every = steady;
   config.train.init_from.clear();  // weights of a file take no more than drawn ones
   return config;
 }
 
-int64_t samples_of_an_epoch(const RunConfig& config) {
-  const int64_t whole = (1 + kSteadySteps) * config.data.batch;
+int64_t samples_of_an_epoch(const RunConfig& config, int64_t steady) {
+  const int64_t whole = (1 + steady) * config.data.batch;
   if (config.data.drop_last) return whole;
   const int64_t rest = config.data.samples
                            ? (*config.data.samples - config.data.validation) % config.data.batch
@@ -33,20 +48,24 @@ int64_t samples_of_an_epoch(const RunConfig& config) {
 }  // namespace
 
 planner::Rehearsed plan_run(const LoadedConfig& loaded, c10::Device device,
-                            const planner::RehearsalOptions& options) {
-  LoadedConfig planned = loaded;
-  planned.config = shortened(loaded.config);
-  const auto data = std::make_shared<PlannedData>(
-      planned.config.model, samples_of_an_epoch(planned.config) + planned.config.data.validation);
+                            const planner::RehearsalOptions& options) try {
   return planner::rehearse(
       device,
       [&](const planner::EndOfPlan& end) {
+        LoadedConfig planned = loaded;
+        const int64_t steady = steady_steps(loaded.config, device);
+        planned.config = shortened(loaded.config, steady);
+        const DataOptions& wanted = planned.config.data;
+        const auto data = std::make_shared<PlannedData>(
+            planned.config.model, samples_of_an_epoch(planned.config, steady) + wanted.validation);
         NoFiles files;
         StandingClock clock;
         PlanObserver observer(end);
         run_training(planned, device, {}, data, {files, clock, observer, [&] { return observer.ended(); }});
       },
       options);
+} catch (const policies::PolicyError& error) {
+  throw with_place(error, loaded.places);
 }
 
 }  // namespace dtk

@@ -5,6 +5,7 @@
 #include <dtk/toolkit/trial_step.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <new>
 
 namespace dtk {
@@ -39,6 +40,7 @@ class Trials {
       }
       if (!with_all_) with_all_ = peak("trial", config_.policies);
       saving.bytes = peak("trial without " + policy, without(config_.policies, policy)) - *with_all_;
+      if (policy == "checkpoint" && config_.policies.checkpoint.segment > 1) compare_segments(saving);
     } catch (const c10::OutOfMemoryError&) {
       saving.note = with_all_ ? "a step without it does not fit" : "no room left for a trial step";
     } catch (const std::bad_alloc&) {
@@ -49,6 +51,17 @@ class Trials {
   }
 
  private:
+  // A longer segment keeps fewer inputs and recomputes more at once: which of the two counts is measured.
+  void compare_segments(PolicySaving& saving) {
+    policies::PolicyOptions shortest = config_.policies;
+    shortest.checkpoint.segment = 1;
+    const int64_t more = *with_all_ - peak("trial with segment 1", shortest);
+    saving.note = "segment = " + std::to_string(config_.policies.checkpoint.segment) +
+                  (more == 0 ? " has the same peak as segment = 1"
+                             : (more > 0 ? " raises the peak by " : " lowers the peak by ") +
+                                   readable_bytes(std::abs(more)) + " against segment = 1");
+  }
+
   int64_t peak(const std::string& phase, const policies::PolicyOptions& options) {
     trainer_.wait_for_data();  // a batch that comes during a step would be in its peak
     policies::MemoryAccounts& accounts = policies::cpu_accounts();
@@ -76,10 +89,12 @@ std::vector<PolicySaving> measure_savings(const Trainer& trainer, const RunConfi
   std::vector<PolicySaving> savings;
   for (const policies::PolicyReport& report : trainer.policies().reports()) {
     PolicySaving saving{report, std::nullopt, ""};
-    if (report.saved_bytes || !report.active) {
-      saving.bytes = report.saved_bytes.value_or(0);
-    } else {
-      trials.measure(saving);
+    if (report.active) {
+      if (report.saved_bytes) {
+        saving.bytes = report.saved_bytes;
+      } else {
+        trials.measure(saving);
+      }
     }
     savings.push_back(std::move(saving));
   }

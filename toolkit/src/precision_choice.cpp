@@ -81,11 +81,17 @@ std::string decide_precision(LoadedConfig& loaded, c10::Device device, Clock& cl
     const auto origin = resumed->origins.find(key);
     const bool measured = origin != resumed->origins.end() && origin->second.starts_with(kMeasured);
     loaded.origins[key] = measured ? origin->second : "the checkpoint's";
+    if (measured) precision.cpu_measured = origin->second.substr(sizeof kMeasured - 1);
     return "";
   }
   if (!device.is_cpu()) return "";
-  const Choice choice = measure(loaded.config, device, clock);
+  Choice choice{"fp32", "not even the model fits"};  // the run itself says so, with the whole story
+  try {
+    choice = measure(loaded.config, device, clock);
+  } catch (const c10::OutOfMemoryError&) {
+  }
   precision.cpu = choice.taken;
+  precision.cpu_measured = choice.why;
   loaded.origins[key] = kMeasured + choice.why;
   return "precision on this CPU, " + (kMeasured + choice.why) + "; taken: " + choice.taken;
 }

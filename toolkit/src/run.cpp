@@ -1,4 +1,3 @@
-#include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
@@ -10,7 +9,6 @@
 #include <dtk/toolkit/image.h>
 #include <dtk/toolkit/memory_meters.h>
 #include <dtk/toolkit/policy_places.h>
-#include <dtk/toolkit/precision_choice.h>
 #include <dtk/toolkit/run.h>
 #include <dtk/toolkit/sampling.h>
 #include <dtk/toolkit/schedule.h>
@@ -20,9 +18,11 @@
 #include <dtk/toolkit/validation.h>
 #include <dtk/toolkit/weights.h>
 
+#include "out_of_memory.h"
 #include "run_folder.h"
 #include "run_lines.h"
 #include "run_record.h"
+#include "run_start.h"
 
 namespace dtk {
 
@@ -34,21 +34,22 @@ namespace {
 class Run {
  public:
   Run(const LoadedConfig& loaded, c10::Device device, std::shared_ptr<const DataSource> data,
-      const RunWorld& world, const std::optional<Weights>& initial)
+      const DataSplit& split, const RunWorld& world, const std::optional<Weights>& initial,
+      const MemoryMeters& meters)
       : loaded_(loaded),
         config_(loaded.config),
         world_(world),
         out_(config_.train.out),
-        meters_(config_.memory, device),
+        meters_(meters),
         data_(data),
-        split_(hold_out(data, config_.data.validation, stream_seed(config_.train.seed, "validation"))),
+        split_(split),
         trainer_(config_, device, split_.training, world.clock,
                  [&](const models::Dit& model) {
                    if (initial) load_weights(*initial, model);
                  }),
         store_(world.files, out_ / checkpoints_folder, config_.train.keep_checkpoints),
         device_(device) {
-    if (split_.held_out) validation_.emplace(config_, device, split_.held_out);
+    if (split_.held_out) validation_.emplace(config_, split_.held_out);
   }
 
   void load(const std::filesystem::path& folder) {
@@ -60,46 +61,12 @@ class Run {
   RunResult train(bool resumed, const std::vector<std::string>& notes) {
     const PhaseScope built("forward");  // what happens from here on is no longer the build
     announce(resumed, notes);
-    const int64_t first_sample = trainer_.samples();
-    const double first_second = trainer_.elapsed_seconds();
-    mark_ = {trainer_.steps(), trainer_.samples(), first_second};
-    const int64_t first_step = trainer_.steps();
-    if (trainer_.done()) {
-      world_.observer.message("nothing left to train at step " + std::to_string(first_step) +
-                              "; to go on, raise train.steps or train.seconds");
-      // The checkpoint, the samples and the memory report of a finished run stay what they are.
-      if (resumed) return nothing_trained();
+    try {
+      return train_to_end(resumed);
+    } catch (const c10::OutOfMemoryError& error) {
+      give_up(error,
+              last_checkpoint_text() + out_of_memory_advice(config_, device_, /*in_build=*/false, resumed));
     }
-    RunResult result;
-    result.synthetic = data_->remarks().synthetic;
-    while (!trainer_.done()) {
-      if (stop_requested()) {
-        result.stopped = true;
-        break;
-      }
-      trainer_.step();
-      meters_.check_budget();
-      const int64_t step = trainer_.steps();
-      if (step % config_.train.log_every == 0) read_and_log();
-      if (is_due(config_.train.validate_every)) validate(result);
-      if (trainer_.done()) break;
-      if (is_due(config_.train.checkpoint_every)) save();
-      if (is_due(config_.train.sample_every)) sample_on_the_way();
-    }
-    if (trainer_.samples() != mark_.samples) read_and_log();
-    const double seconds = trainer_.elapsed_seconds() - first_second - validation_seconds_;
-    if (!result.stopped && validated_step_ != trainer_.steps()) validate(result);
-    result.step = trainer_.steps();
-    result.trained_steps = result.step - first_step;
-    result.loss = scalars_.loss;
-    result.seconds = seconds;
-    if (seconds > 0) {
-      result.images_per_second = static_cast<double>(trainer_.samples() - first_sample) / seconds;
-      result.exposed_wait_fraction = trainer_.exposed_wait_seconds() / seconds;
-      result.mfu = record_->mfu(result.images_per_second);
-    }
-    finish(result, seconds);
-    return result;
   }
 
   /// Of a run that came to its end, with the ledger on.
@@ -124,6 +91,49 @@ class Run {
     double seconds = 0;
   };
 
+  RunResult train_to_end(bool resumed) {
+    const int64_t first_sample = trainer_.samples();
+    const double first_second = trainer_.elapsed_seconds();
+    mark_ = {trainer_.steps(), trainer_.samples(), first_second};
+    const int64_t first_step = trainer_.steps();
+    if (trainer_.done()) {
+      world_.observer.message("nothing left to train at step " + std::to_string(first_step) +
+                              "; to go on, raise train.steps or train.seconds");
+      // The checkpoint, the samples and the memory report of a finished run stay what they are.
+      if (resumed) return nothing_trained();
+    }
+    RunResult result;
+    result.synthetic = data_->remarks().synthetic;
+    while (!trainer_.done()) {
+      if (stop_requested()) {
+        result.stopped = true;
+        break;
+      }
+      trainer_.step();
+      meters_.check_budget();
+      if (is_log_step(trainer_.steps(), config_.train.log_every)) read_and_log();
+      if (is_due(config_.train.validate_every)) validate(result);
+      if (trainer_.done()) break;
+      if (is_due(config_.train.checkpoint_every)) save();
+      if (is_due(config_.train.sample_every)) sample_on_the_way();
+    }
+    if (trainer_.samples() != mark_.samples) read_and_log();
+    const double seconds = trainer_.elapsed_seconds() - first_second;
+    if (!result.stopped && validated_step_ != trainer_.steps()) validate(result);
+    result.step = trainer_.steps();
+    result.trained_steps = result.step - first_step;
+    result.loss = scalars_.loss;
+    result.seconds = seconds;
+    result.run_seconds = first_second + seconds;
+    if (seconds > 0) {
+      result.images_per_second = static_cast<double>(trainer_.samples() - first_sample) / seconds;
+      result.exposed_wait_fraction = trainer_.exposed_wait_seconds() / seconds;
+      result.mfu = record_->mfu(result.images_per_second);
+    }
+    finish(result);
+    return result;
+  }
+
   bool is_due(int64_t every) const { return every > 0 && trainer_.steps() % every == 0; }
   bool stop_requested() const { return world_.stop_requested && world_.stop_requested(); }
 
@@ -135,20 +145,13 @@ class Run {
   }
 
   void announce(bool resumed, const std::vector<std::string>& notes) {
-    record_.emplace(config_,
-                    RunFacts{.config = print_config(loaded_),
-                             .data = data_->description(),
-                             .device = device_.str(),
-                             .device_name = device_name(device_),
-                             .threads = *config_.train.threads,
-                             .parameters = trainer_.parameter_count(),
-                             .policies = trainer_.policies().reports(),
-                             .samples = split_.training->size(),
-                             .held_out = config_.data.validation,
-                             .remarks = data_->remarks()},
-                    world_, resumed, trainer_.steps());
+    RunFacts facts = run_facts(loaded_, device_, *data_, split_);
+    facts.parameters = trainer_.parameter_count();
+    facts.policies = trainer_.policies().reports();
+    record_.emplace(config_, facts, world_, resumed, trainer_.steps());
     world_.observer.message(print_config(loaded_));
-    for (const std::string& line : data_lines(*data_, split_)) world_.observer.message(line);
+    for (const std::string& line : data_lines(*data_, split_, config_.model.classes))
+      world_.observer.message(line);
     world_.observer.message("device: " + device_.str());
     for (const std::string& note : notes) world_.observer.message(note);
     if (resumed) {
@@ -211,9 +214,7 @@ class Run {
   void validate(RunResult& result) {
     if (!validation_) return;
     if (trainer_.samples() != mark_.samples) read_and_log();
-    const double begin = trainer_.elapsed_seconds();
-    const auto measured =
-        validation_->loss_sync(trainer_.model(), trainer_.policies(), [this] { return !stop_requested(); });
+    const auto measured = validation_->loss_sync(trainer_, [this] { return !stop_requested(); });
     if (!measured) return;
     const double loss = *measured;
     meters_.check_budget();
@@ -223,9 +224,6 @@ class Run {
     result.validation_loss = loss;
     result.held_out = validation_->samples();
     validated_step_ = step;
-    const double seconds = trainer_.elapsed_seconds() - begin;
-    validation_seconds_ += seconds;
-    mark_.seconds += seconds;  // no part of the speed
   }
 
   // Only finite states are saved: the scalars are read first.
@@ -238,7 +236,7 @@ class Run {
     meters_.check_budget();
   }
 
-  void finish(RunResult& result, double seconds) {
+  void finish(RunResult& result) {
     save();
     result.checkpoint = last_checkpoint_;
     const bool stopped = result.stopped;
@@ -248,8 +246,9 @@ class Run {
       try_sample_grid(result);
     }
     result.memory = meters_.report();
+    if (result.memory) result.memory->refused = refused_;
     result.report = record_->report_path();
-    record_->end(stopped, result.step, seconds, result.images_per_second, result.memory);
+    record_->end(stopped, result);
   }
 
   // The training is complete and saved: that its samples do not fit takes nothing of the report away.
@@ -258,6 +257,7 @@ class Run {
       sample_grid(result);
     } catch (const c10::OutOfMemoryError& error) {
       result.out_of_memory = first_line(error.what_without_backtrace());
+      refused_ = refused_by(error);
       result.next_step =
           "the training is complete and saved, its samples were not made; lower "
           "sample.per_class, raise memory.budget if it is set, or make fewer at a time with " +
@@ -281,19 +281,28 @@ class Run {
     const at::Tensor samples = draw();
     if (samples.defined()) keep(samples);
   } catch (const c10::OutOfMemoryError& error) {
-    throw Error(ExitCode::memory,
-                first_line(error.what_without_backtrace()) + "; the samples of step " +
-                    std::to_string(trainer_.steps()) + " do not fit beside the training; last checkpoint: " +
-                    (last_checkpoint_.empty() ? "none" : last_checkpoint_.string()) +
-                    "; lower sample.per_class or sample.classes, raise memory.budget if it is set, or set "
-                    "train.sample_every = 0");
+    give_up(error, "the samples of step " + std::to_string(trainer_.steps()) +
+                       " do not fit beside the training; " + last_checkpoint_text() +
+                       "lower sample.per_class or sample.classes, raise memory.budget if it is set, or set "
+                       "train.sample_every = 0");
+  }
+
+  std::string last_checkpoint_text() const {
+    return last_checkpoint_.empty() ? "" : "last checkpoint: " + last_checkpoint_.string() + "; ";
+  }
+
+  [[noreturn]] void give_up(const c10::OutOfMemoryError& error, const std::string& advice) {
+    throw out_of_memory(error, advice, [&] {
+      record_->out_of_memory(trainer_.steps(), report_with_refusal(meters_, error));
+    });
   }
 
   at::Tensor draw() {
     const PhaseScope phase("sample");
     record_->prepare_samples();
     world_.observer.message("sampling " + std::to_string(grid_classes(config_) * config_.sample.per_class) +
-                            " images in " + std::to_string(config_.sample.steps) + " steps");
+                            (are_images(config_.model.channels) ? " images in " : " latents in ") +
+                            std::to_string(config_.sample.steps) + " steps");
     return trainer_.sample_grid([this](int64_t done, int64_t steps) {
       if (stop_requested()) return false;
       world_.observer.sampling(done + 1, steps);
@@ -316,9 +325,9 @@ class Run {
   const RunConfig& config_;
   const RunWorld& world_;
   const std::filesystem::path out_;
-  MemoryMeters meters_;  // before the trainer: counts its tensors from the first
+  const MemoryMeters& meters_;
   const std::shared_ptr<const DataSource> data_;
-  const DataSplit split_;
+  const DataSplit& split_;
   Trainer trainer_;
   CheckpointStore store_;
   std::optional<Validation> validation_;
@@ -326,53 +335,26 @@ class Run {
   const c10::Device device_;
   std::filesystem::path last_checkpoint_;
   StepScalars scalars_;
-  Mark mark_;                      // when the scalars were last read
-  int64_t validated_step_ = -1;    // the last one
-  double validation_seconds_ = 0;  // of this process
+  Mark mark_;                                           // when the scalars were last read
+  int64_t validated_step_ = -1;                         // the last one
+  std::optional<policies::RefusedAllocation> refused_;  // of the samples at the end
 };
-
-// Settles what `loaded` leaves to a measurement. Returns what was measured, or "".
-std::string decide(LoadedConfig& loaded, c10::Device device, const std::filesystem::path& resume,
-                   const RunWorld& world) {
-  std::optional<LoadedConfig> written;
-  if (!resume.empty()) {
-    const std::string text = open_checkpoint(world.files, resume).text("config.toml");
-    written = parse_config(text, resume.string(), {});
-    for (auto& [key, origin] : written->origins) {
-      const size_t dot = key.rfind('.');
-      origin = printed_origin(text, key.substr(0, dot), key.substr(dot + 1));
-    }
-  }
-  return decide_precision(loaded, device, world.clock, written ? &*written : nullptr);
-}
-
-/// What the user should hear about the weights that a run begins with.
-std::vector<std::string> notes_on_start(const LoadedConfig& loaded, const std::optional<Weights>& initial) {
-  std::vector<std::string> notes;
-  if (initial) {
-    notes.push_back("begins with " + initial->name);
-    const std::string conversion = conversion_note(*initial);
-    if (!conversion.empty()) notes.push_back(conversion);
-  } else if (!loaded.config.train.init_from.empty()) {
-    notes.push_back("train.init_from is where this run once began; it goes on from its checkpoint");
-  }
-  return notes;
-}
 
 }  // namespace
 
-void resolve_threads(LoadedConfig& loaded) {
-  if (loaded.config.train.threads) return;
-  loaded.config.train.threads = at::get_num_threads();
-  loaded.origins["train.threads"] = "default: the cores of this machine";
+RunResult run_training(const LoadedConfig& loaded, c10::Device device, const std::filesystem::path& resume,
+                       std::shared_ptr<const DataSource> data, const RunWorld& world) {
+  return run_training(
+      loaded, device, resume, [&] { return data; }, world);
 }
 
 RunResult run_training(const LoadedConfig& given, c10::Device device, const std::filesystem::path& resume,
-                       std::shared_ptr<const DataSource> data, const RunWorld& world) try {
+                       const OpenData& open, const RunWorld& world) try {
   const policies::ThreadCountGuard threads(static_cast<int>(*given.config.train.threads));
   const policies::SavedTensorEngineGuard engine;  // without it no policy that keeps or drops tensors works
   const bool resumed = !resume.empty();
   LoadedConfig loaded = given;
+  resolve_budget(loaded, device);
   std::string decision;
   if (resumed) decision = decide(loaded, device, resume, world);  // the checkpoint's, which is compared below
   RunFolder folder(loaded, resume, world);
@@ -381,14 +363,28 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
     initial = initial_weights(world.files, loaded);
     decision = decide(loaded, device, resume, world);  // takes time: what is refused is refused first
   }
-  Run run(loaded, device, std::move(data), world, initial);
-  if (resumed) run.load(resume);
-  std::vector<std::string> notes = folder.claim();
+  const StartPlan plan = world.plan ? world.plan(loaded, device) : StartPlan{};
+  std::vector<std::string> notes = notes_on_plan(plan, loaded.config.memory, device);
+  const std::shared_ptr<const DataSource> data = open();
+  const DataSplit split =
+      hold_out(data, loaded.config.data.validation, stream_seed(loaded.config.train.seed, "validation"));
+  const MemoryMeters meters(loaded.config.memory, device);  // counts the run's tensors from the first
+  std::optional<Run> run;
+  try {
+    run.emplace(loaded, device, data, split, world, initial, meters);
+    if (resumed) run->load(resume);
+  } catch (const c10::OutOfMemoryError& error) {
+    run.reset();
+    refuse_build(error, loaded, device, run_facts(loaded, device, *data, split), resumed ? nullptr : &folder,
+                 meters, world);
+  }
+  for (std::string& note : folder.claim()) notes.push_back(std::move(note));
   if (!decision.empty()) notes.push_back(decision);
   for (std::string& note : notes_on_start(loaded, initial)) notes.push_back(std::move(note));
-  RunResult result = run.train(resumed, notes);
+  RunResult result = run->train(resumed, notes);
+  result.planned = plan.memory;
   world.observer.finished(result);
-  result.savings = run.savings(result);
+  result.savings = run->savings(result);
   return result;
 } catch (const policies::PolicyError& error) {
   throw with_place(error, given.places);

@@ -15,6 +15,7 @@ constexpr char config_name[] = "config.toml";
 constexpr char log_name[] = "log.jsonl";
 constexpr char lock_name[] = "lock";
 constexpr char events_name[] = "tensorboard";
+constexpr const char* records[] = {"memory.json", "report.html"};
 
 // "runs/a/" and "runs/a" are one folder; parent_path() takes them for two.
 Path without_slash(const Path& folder) {
@@ -73,6 +74,7 @@ std::vector<std::string> RunFolder::claim() {
     notes.push_back(out_.string() + " holds an earlier start that came to no step; this run takes its place");
     files_.remove_all(out_ / log_name);
     files_.remove_all(out_ / events_name);
+    for (const char* record : records) files_.remove_all(out_ / record);
   }
   for (const PassedOver& entry : passed_over_) {
     const Path aside = set_aside(files_, entry.folder);
@@ -97,11 +99,13 @@ void RunFolder::take_lock() {
                     "ended, or " + elsewhere());
 }
 
-// A process that was killed before its first checkpoint and its first line of the log leaves nothing worth
-// keeping. Only a folder with a lock was made by a run: a config.toml alone may be the user's own.
+// A process that ended before its first checkpoint and its first line of the log, killed or out of memory,
+// leaves nothing worth keeping. Only a folder with a lock was made by a run: a config.toml alone may be the
+// user's own.
 bool RunFolder::was_started_in_vain() const {
-  const std::vector<std::string> own = {lock_name, config_name, std::string(config_name) + ".tmp",
-                                        log_name,  events_name, checkpoints_folder};
+  std::vector<std::string> own = {lock_name, config_name, std::string(config_name) + ".tmp",
+                                  log_name,  events_name, checkpoints_folder};
+  for (const char* record : records) own.insert(own.end(), {record, std::string(record) + ".tmp"});
   const std::vector<std::string> names = files_.list(out_);
   const bool only_own =
       std::all_of(names.begin(), names.end(), [&](const std::string& name) { return contains(own, name); });

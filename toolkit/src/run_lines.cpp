@@ -7,7 +7,7 @@
 
 namespace dtk {
 
-std::vector<std::string> data_lines(const DataSource& data, const DataSplit& split) {
+std::vector<std::string> data_lines(const DataSource& data, const DataSplit& split, int64_t classes) {
   std::vector<std::string> lines = {"data: " + data.description()};
   const DataRemarks remarks = data.remarks();
   if (remarks.synthetic) lines.push_back("SYNTHETIC: the samples were made up by a program");
@@ -20,6 +20,14 @@ std::vector<std::string> data_lines(const DataSource& data, const DataSplit& spl
   if (split.held_out) {
     lines.push_back("validation: " + std::to_string(split.held_out->size()) + " samples are held out, " +
                     std::to_string(split.training->size()) + " are trained on");
+  }
+  if (data.classes() < classes) {
+    lines.push_back("model.classes = " + std::to_string(classes) + ", but labels of the data go to " +
+                    std::to_string(data.classes() - 1) + ": " +
+                    (data.classes() + 1 == classes
+                         ? "class " + std::to_string(data.classes()) + " is never learnt"
+                         : "classes " + std::to_string(data.classes()) + " to " +
+                               std::to_string(classes - 1) + " are never learnt"));
   }
   return lines;
 }

@@ -10,8 +10,9 @@
 
 namespace dtk {
 
-/// What is trained on: the description, that it was made up, what was left out, what is held out.
-std::vector<std::string> data_lines(const DataSource& data, const DataSplit& split);
+/// What is trained on: the description, that it was made up, what was left out, what is held out, and which
+/// of the model's `classes` no sample has.
+std::vector<std::string> data_lines(const DataSource& data, const DataSplit& split, int64_t classes);
 
 std::string validation_line(int64_t step, double loss, int64_t samples, bool ema);
 

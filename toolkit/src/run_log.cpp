@@ -34,4 +34,10 @@ std::string RunLog::write(const std::string& event, const Fields& fields) {
   return line;
 }
 
+bool is_log_step(int64_t step, int64_t every) {
+  if (step >= every) return step % every == 0;
+  while (step % 10 == 0) step /= 10;
+  return step == 1 || step == 2 || step == 5;
+}
+
 }  // namespace dtk

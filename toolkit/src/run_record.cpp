@@ -157,11 +157,30 @@ std::filesystem::path RunRecord::samples(int64_t step, const at::Tensor& samples
   return path;
 }
 
-void RunRecord::end(bool stopped, int64_t step, double seconds, double images_per_second,
-                    const std::optional<MemoryReport>& memory) {
-  log(stopped ? "stopped" : "end",
-      {{"step", step}, {"seconds", seconds}, {"images_per_second", images_per_second}});
-  state_ = std::string(stopped ? "stopped" : "finished") + " at step " + std::to_string(step);
+void RunRecord::end(bool stopped, const RunResult& result) {
+  log(stopped ? "stopped" : "end", {{"step", result.step},
+                                    {"seconds", result.seconds},
+                                    {"run_seconds", result.run_seconds},
+                                    {"images_per_second", result.images_per_second}});
+  state_ = std::string(stopped ? "stopped" : "finished") + " at step " + std::to_string(result.step);
+  if (result.memory) write_file_atomically(files_, folder_ / "memory.json", memory_json(*result.memory));
+  write_report(result.memory);
+}
+
+void RunRecord::out_of_memory(int64_t step, const std::optional<MemoryReport>& memory) {
+  RunLog::Fields fields = {{"step", step}};
+  state_ = "out of memory after step " + std::to_string(step);
+  if (memory && memory->refused) {
+    const policies::RefusedAllocation& refused = *memory->refused;
+    fields.insert(fields.end(), {{"bytes", refused.bytes},
+                                 {"asked_by", refused.asked_by},
+                                 {"phase", refused.phase},
+                                 {"module_path", refused.module_path},
+                                 {"alive_bytes", refused.live.bytes}});
+    state_ +=
+        ", in phase " + refused.phase + (refused.module_path.empty() ? "" : " at " + refused.module_path);
+  }
+  log("out_of_memory", fields);
   if (memory) write_file_atomically(files_, folder_ / "memory.json", memory_json(*memory));
   write_report(memory);
 }

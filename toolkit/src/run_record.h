@@ -63,9 +63,11 @@ class RunRecord {
   /// A grid of `samples` (N, C, S, S), sample.per_class of each class: a PNG, or safetensors with "samples"
   /// and "labels" where the channels are not those of an image. Returns the file.
   std::filesystem::path samples(int64_t step, const at::Tensor& samples);
-  /// The last event. `memory`: of the whole run.
-  void end(bool stopped, int64_t step, double seconds, double images_per_second,
-           const std::optional<MemoryReport>& memory);
+  /// The last event. `stopped`: the training was, not only the drawing of samples.
+  void end(bool stopped, const RunResult& result);
+  /// The last event of a run that did not fit, after `step` steps. Writes memory.json and the report with
+  /// `memory`, the peaks so far.
+  void out_of_memory(int64_t step, const std::optional<MemoryReport>& memory);
   /// Again, once it says what the policies saved.
   void memory(const MemoryReport& report);
 

@@ -148,8 +148,11 @@ class Page {
     std::string text = "<div class=\"figures\">";
     if (!history_.steps().empty()) {
       const LoggedStep& last = history_.steps().back();
-      text += figure("steps", "steps", static_cast<double>(last.step), with_separators(last.step),
-                     duration(last.seconds) + " of training");
+      text += figure(
+          "steps", "steps", static_cast<double>(last.step), with_separators(last.step),
+          duration(last.seconds) + " of training" +
+              (history_.starts().size() > 1 ? " in " + std::to_string(history_.starts().size()) + " processes"
+                                            : ""));
       text +=
           figure("loss", "training loss", last.loss, format("%.4f", last.loss), "mean since the line before");
       if (!history_.validations().empty()) {
@@ -253,7 +256,7 @@ class Page {
         title + "<p>Tensors on " + html_escaped(memory.device) + " at the peak of each phase, by owner" +
         (resumed ? ", since the run was resumed at step " + with_separators(history_.starts().back().step)
                  : "") +
-        ".</p>" + memory_bars(memory) + "<h3>Exact bytes</h3><div class=\"scroll\">" +
+        ".</p>" + refusal(memory) + memory_bars(memory) + "<h3>Exact bytes</h3><div class=\"scroll\">" +
         memory_bytes_table(memory) + "</div>";
     const std::string owners = peak_owners_table(memory);
     if (!owners.empty()) {
@@ -269,6 +272,15 @@ class Page {
           policies + "</div>";
     }
     return text;
+  }
+
+  static std::string refusal(const MemoryReport& memory) {
+    if (!memory.refused) return "";
+    const policies::RefusedAllocation& refused = *memory.refused;
+    return "<p class=\"note\">It did not fit: " + with_separators(refused.bytes) + " bytes, asked for by " +
+           html_escaped(refused.asked_by) + " in phase " + html_escaped(refused.phase) +
+           (refused.module_path.empty() ? "" : " at " + html_escaped(refused.module_path)) + " with " +
+           with_separators(refused.live.bytes) + " bytes alive, were refused.</p>";
   }
 
   std::string samples() const {

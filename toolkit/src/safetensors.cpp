@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -96,32 +94,10 @@ void write_length(WritableFile& out, uint64_t length) {
   out.write(bytes, sizeof bytes);
 }
 
-/// Copies `bytes` bytes from byte `offset` of a file to `data`.
-using ReadRange = std::function<void(uint64_t offset, void* data, size_t bytes)>;
-
 void check_bools(const at::Tensor& tensor, const std::string& name, const std::string& file) {
   const auto* first = static_cast<const unsigned char*>(tensor.const_data_ptr());
   if (std::all_of(first, first + tensor.nbytes(), [](unsigned char value) { return value <= 1; })) return;
   throw FileError(file + ": tensor " + in_quotes(name) + " of BOOL holds a byte other than 0 and 1");
-}
-
-/// A header and where the data it describes begin.
-struct Located {
-  SafetensorsHeader header;
-  uint64_t data_start;
-};
-
-Located read_header(const ReadRange& read, uint64_t file_bytes, const std::string& file) {
-  if (file_bytes < safetensors_length_bytes) {
-    throw FileError(file + ": " + std::to_string(file_bytes) +
-                    " bytes are too few for a safetensors file, which begins with 8 bytes of header length");
-  }
-  char length[safetensors_length_bytes];
-  read(0, length, sizeof length);
-  std::string json(safetensors_header_bytes(length, file_bytes, file), '\0');
-  read(safetensors_length_bytes, json.data(), json.size());
-  const uint64_t data_start = safetensors_length_bytes + json.size();
-  return {parse_safetensors_header(json, file_bytes - data_start, file), data_start};
 }
 
 at::Tensor read_tensor(const ReadRange& read, uint64_t data_start, const TensorEntry& entry,
@@ -133,10 +109,10 @@ at::Tensor read_tensor(const ReadRange& read, uint64_t data_start, const TensorE
 }
 
 SafetensorsFile read_all(const ReadRange& read, uint64_t file_bytes, const std::string& file) {
-  Located located = read_header(read, file_bytes, file);
-  SafetensorsFile result{{}, std::move(located.header.metadata)};
-  for (TensorEntry& entry : located.header.tensors) {
-    at::Tensor tensor = read_tensor(read, located.data_start, entry, file);
+  SafetensorsHeader header = read_safetensors_header(read, file_bytes, file);
+  SafetensorsFile result{{}, std::move(header.metadata)};
+  for (TensorEntry& entry : header.tensors) {
+    at::Tensor tensor = read_tensor(read, header.data_start, entry, file);
     result.tensors.push_back({std::move(entry.name), std::move(tensor)});
   }
   return result;
@@ -169,22 +145,19 @@ SafetensorsFile read_safetensors(FileSystem& files, const std::filesystem::path&
 
 std::vector<StoredTensor> open_safetensors(FileSystem& files, const std::filesystem::path& path) {
   const ReadRange read = reader_of(files, path);
-  const Located located = read_header(read, files.size(path), path.string());
+  const SafetensorsHeader header = read_safetensors_header(read, files.size(path), path.string());
   std::vector<StoredTensor> tensors;
-  for (const TensorEntry& entry : located.header.tensors) {
+  for (const TensorEntry& entry : header.tensors) {
     tensors.push_back(
-        {entry.name, entry.type, entry.shape, [read, located_at = located.data_start, entry, path] {
-           return read_tensor(read, located_at, entry, path.string());
+        {entry.name, entry.type, entry.shape, [read, data_start = header.data_start, entry, path] {
+           return read_tensor(read, data_start, entry, path.string());
          }});
   }
   return tensors;
 }
 
 SafetensorsFile read_safetensors_bytes(std::string_view bytes, std::string_view name_for_messages) {
-  const ReadRange read = [bytes](uint64_t offset, void* data, size_t count) {
-    if (count > 0) std::memcpy(data, bytes.data() + offset, count);
-  };
-  return read_all(read, bytes.size(), std::string(name_for_messages));
+  return read_all(reader_of_bytes(bytes), bytes.size(), std::string(name_for_messages));
 }
 
 }  // namespace dtk

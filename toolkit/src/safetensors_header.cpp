@@ -3,6 +3,7 @@
 #include <dtk/toolkit/errors.h>
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <set>
 #include <tuple>
@@ -153,14 +154,12 @@ void check_coverage(const std::vector<TensorEntry>& tensors, uint64_t data_bytes
   throw FileError(file + ": the last data bytes " + range_text(covered, data_bytes) + " belong to no tensor");
 }
 
-}  // namespace
-
-uint64_t safetensors_header_bytes(const char* length, uint64_t file_bytes, const std::string& file) {
+uint64_t header_bytes_of(const char* length, uint64_t file_bytes, const std::string& file) {
   const uint64_t header_bytes = little_endian<safetensors_length_bytes>(length);
   if (header_bytes > safetensors_max_header_bytes) {
-    throw FileError(file + ": the header length is " + std::to_string(header_bytes) + " bytes; at most " +
-                    std::to_string(safetensors_max_header_bytes) +
-                    " are allowed. Is this a safetensors file?");
+    throw FileError(file + ": not a safetensors file, or damaged: its header would be " +
+                    std::to_string(header_bytes) + " bytes long; at most " +
+                    std::to_string(safetensors_max_header_bytes) + " are allowed");
   }
   const uint64_t available = file_bytes - safetensors_length_bytes;
   if (header_bytes > available) {
@@ -170,8 +169,7 @@ uint64_t safetensors_header_bytes(const char* length, uint64_t file_bytes, const
   return header_bytes;
 }
 
-SafetensorsHeader parse_safetensors_header(std::string_view json, uint64_t data_bytes,
-                                           const std::string& file) {
+SafetensorsHeader parse_header(std::string_view json, uint64_t data_bytes, const std::string& file) {
   const std::string subject = file + ": the header";
   const Json header = parse_strict_json(json, subject, header_depth);
   if (!header.is_object()) throw FileError(subject + " is not a JSON object");
@@ -190,6 +188,30 @@ SafetensorsHeader parse_safetensors_header(std::string_view json, uint64_t data_
   });
   check_coverage(result.tensors, data_bytes, file);
   return result;
+}
+
+}  // namespace
+
+ReadRange reader_of_bytes(std::string_view content) {
+  return [content](uint64_t offset, void* data, size_t bytes) {
+    if (bytes > 0) std::memcpy(data, content.data() + offset, bytes);
+  };
+}
+
+SafetensorsHeader read_safetensors_header(const ReadRange& read, uint64_t file_bytes,
+                                          const std::string& file) {
+  if (file_bytes < safetensors_length_bytes) {
+    throw FileError(file + ": " + std::to_string(file_bytes) +
+                    " bytes are too few for a safetensors file, which begins with 8 bytes of header length");
+  }
+  char length[safetensors_length_bytes];
+  read(0, length, sizeof length);
+  std::string json(header_bytes_of(length, file_bytes, file), '\0');
+  read(safetensors_length_bytes, json.data(), json.size());
+  const uint64_t data_start = safetensors_length_bytes + json.size();
+  SafetensorsHeader header = parse_header(json, file_bytes - data_start, file);
+  header.data_start = data_start;
+  return header;
 }
 
 }  // namespace dtk

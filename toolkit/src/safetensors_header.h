@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -46,14 +47,17 @@ struct TensorEntry {
 struct SafetensorsHeader {
   std::vector<TensorEntry> tensors;  // by ascending begin; together they cover the data without gaps
   std::map<std::string, std::string> metadata;
+  uint64_t data_start = 0;  // of the data, in the file
 };
 
-/// Length of the header of a file of `file_bytes` bytes from its first 8 bytes. Throws FileError naming
-/// `file`.
-uint64_t safetensors_header_bytes(const char* length, uint64_t file_bytes, const std::string& file);
+/// Copies `bytes` bytes from byte `offset` of a file to `data`.
+using ReadRange = std::function<void(uint64_t offset, void* data, size_t bytes)>;
 
-/// Parses and checks a header that is followed by `data_bytes` bytes. Throws FileError naming `file`.
-SafetensorsHeader parse_safetensors_header(std::string_view json, uint64_t data_bytes,
-                                           const std::string& file);
+/// The one of a file's content, which must outlive it.
+ReadRange reader_of_bytes(std::string_view content);
+
+/// Reads and checks the header of a file of `file_bytes` bytes. Throws FileError naming `file`.
+SafetensorsHeader read_safetensors_header(const ReadRange& read, uint64_t file_bytes,
+                                          const std::string& file);
 
 }  // namespace dtk

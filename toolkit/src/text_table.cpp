@@ -8,6 +8,24 @@ std::string pad(const std::string& text, size_t width) {
   return text.size() >= width ? text : std::string(width - text.size(), ' ') + text;
 }
 
+std::string wrapped(const std::string& text, size_t first_column) {
+  std::string lines;
+  size_t at = first_column;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(' ', begin), text.size());
+    const std::string word = text.substr(begin, end - begin);
+    if (at > first_column && at + 1 + word.size() >= terminal_width) {
+      lines += "\n" + std::string(first_column, ' ');
+      at = first_column;
+    }
+    if (at > first_column) lines += ' ', ++at;
+    lines += word;
+    at += word.size();
+    begin = end + 1;
+  }
+  return lines;
+}
+
 std::string aligned(const std::vector<std::vector<std::string>>& rows) {
   std::vector<size_t> widths(rows.front().size());
   for (const auto& row : rows) {

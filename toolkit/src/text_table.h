@@ -1,4 +1,4 @@
-// Tables for a terminal.
+// Tables and paragraphs for a terminal.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,6 +9,9 @@ inline constexpr size_t terminal_width = 80;  // columns; a line that fills them
 
 /// `text` after spaces up to `width`.
 std::string pad(const std::string& text, size_t width);
+
+/// Breaks `text` between words where it would reach the terminal's edge; all lines begin at `first_column`.
+std::string wrapped(const std::string& text, size_t first_column);
 
 /// Lines of columns as wide as their widest cell: the first to the left, the others to the right. Rows must
 /// be equally long.

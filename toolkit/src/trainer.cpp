@@ -77,8 +77,8 @@ Trainer::~Trainer() = default;
 
 void Trainer::start_loader() {
   if (!config_.data.drop_last && data_->size() < config_.data.batch) {
-    throw DataError("data: " + data_->description() + " holds " + std::to_string(data_->size()) +
-                    " samples, fewer than data.batch = " + std::to_string(config_.data.batch) +
+    throw DataError("data: " + data_->description() +
+                    " are fewer than data.batch = " + std::to_string(config_.data.batch) +
                     ", so that every batch would be a short one; lower data.batch");
   }
   LoaderOptions options;
@@ -203,18 +203,10 @@ int64_t Trainer::parameter_count() const {
   return count;
 }
 
-// While it lives, no training time passes.
-class Trainer::ClockStop {
- public:
-  explicit ClockStop(Trainer& trainer) : trainer_(trainer), begun_(trainer.clock_.seconds()) {}
-  ~ClockStop() { trainer_.started_ += trainer_.clock_.seconds() - begun_; }
-  ClockStop(const ClockStop&) = delete;
-  ClockStop& operator=(const ClockStop&) = delete;
-
- private:
-  Trainer& trainer_;
-  const double begun_;
-};
+Trainer::ClockStop::ClockStop(Trainer& trainer) : trainer_(trainer), begun_(trainer.clock_.seconds()) {}
+Trainer::ClockStop::~ClockStop() {
+  trainer_.started_ += trainer_.clock_.seconds() - begun_;
+}
 
 at::Tensor Trainer::sample_grid(const GoOn& go_on) {
   const ClockStop clock(*this);
@@ -236,6 +228,7 @@ TrainingState Trainer::state() const {
 void Trainer::restore(const TrainingState& state) {
   state_ = state;
   policies::set_generator_state(noise_, state.noise_generator);
+  loader_.reset();  // its batches are not held beside those of the next
   start_loader();
   started_ = clock_.seconds();
 }

@@ -1,4 +1,5 @@
 #include <ATen/ops/empty.h>
+#include <dtk/policies/memory_ledger.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/training_files.h>
 
@@ -55,6 +56,35 @@ std::string stream(const Checkpoint& checkpoint, const std::vector<NamedTensor>&
   throw FileError((checkpoint.folder() / kRandom).string() + ": no random stream \"" + name + "\"");
 }
 
+void restore_policies(const Checkpoint& checkpoint, const Json& json, Trainer& trainer) {
+  const auto counters = field<Json>(checkpoint, json, "policies");
+  for (const auto& policy : trainer.policies().list()) {
+    policies::StoredPolicyState state;
+    const std::string file = policy->name() + ".safetensors";
+    if (checkpoint.has(file)) {
+      for (StoredTensor& entry : checkpoint.stored_tensors(file)) {
+        state.tensors.push_back({std::move(entry.name), std::move(entry.shape), std::move(entry.read)});
+      }
+    }
+    // A policy that was off when the checkpoint was made has no entry; one that needs its state says so.
+    if (counters.contains(policy->name()))
+      state.counters = field<std::map<std::string, int64_t>>(checkpoint, counters, policy->name());
+    policy->restore(state);
+  }
+}
+
+TrainingState training_state(const Checkpoint& checkpoint, const Json& json) {
+  const policies::OwnerScope owner(policies::Category::data, "checkpoint being read");
+  const std::vector<NamedTensor> streams = checkpoint.tensors(kRandom);
+  TrainingState state;
+  state.step = field<int64_t>(checkpoint, json, "step");
+  state.samples = field<int64_t>(checkpoint, json, "samples");
+  state.seconds = field<double>(checkpoint, json, "seconds");
+  state.default_generator = stream(checkpoint, streams, "default");
+  state.noise_generator = stream(checkpoint, streams, "noise");
+  return state;
+}
+
 }  // namespace
 
 std::filesystem::path save_training(CheckpointStore& store, const Trainer& trainer,
@@ -86,30 +116,15 @@ int threads_of(const Checkpoint& checkpoint) {
 
 void load_training(const Checkpoint& checkpoint, Trainer& trainer) {
   const Json json = read_state(checkpoint);
-  copy_by_name(checkpoint.tensors(kModel), named(trainer.model().parameters()),
-               (checkpoint.folder() / kModel).string());
-  trainer.optimizer().restore(checkpoint.tensors(kOptimizer));
-  const auto counters = field<Json>(checkpoint, json, "policies");
-  for (const auto& policy : trainer.policies().list()) {
-    policies::PolicyState state;
-    const std::string file = policy->name() + ".safetensors";
-    if (checkpoint.has(file)) {
-      for (NamedTensor& entry : checkpoint.tensors(file))
-        state.tensors.emplace_back(entry.name, entry.tensor);
-    }
-    // A policy that was off when the checkpoint was made has no entry; one that needs its state says so.
-    if (counters.contains(policy->name()))
-      state.counters = field<std::map<std::string, int64_t>>(checkpoint, counters, policy->name());
-    policy->restore(state);
+  {
+    // Of what is read, one tensor is alive at a time; they die here, before the first step.
+    const policies::OwnerScope owner(policies::Category::data, "checkpoint being read");
+    copy_by_name(checkpoint.stored_tensors(kModel), named(trainer.model().parameters()),
+                 (checkpoint.folder() / kModel).string());
+    trainer.optimizer().restore(checkpoint.stored_tensors(kOptimizer));
+    restore_policies(checkpoint, json, trainer);
   }
-  const std::vector<NamedTensor> streams = checkpoint.tensors(kRandom);
-  TrainingState state;
-  state.step = field<int64_t>(checkpoint, json, "step");
-  state.samples = field<int64_t>(checkpoint, json, "samples");
-  state.seconds = field<double>(checkpoint, json, "seconds");
-  state.default_generator = stream(checkpoint, streams, "default");
-  state.noise_generator = stream(checkpoint, streams, "noise");
-  trainer.restore(state);
+  trainer.restore(training_state(checkpoint, json));
 }
 
 bool has_averages(const Checkpoint& checkpoint) {

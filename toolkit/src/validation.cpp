@@ -31,15 +31,13 @@ Batch read_batch(const DataSource& source, int64_t first, int64_t count) {
 
 }  // namespace
 
-Validation::Validation(const RunConfig& config, c10::Device device,
-                       std::shared_ptr<const DataSource> held_out)
-    : config_(config),
-      device_(device),
-      held_out_(std::move(held_out)),
-      objective_(make_objective(config.diffusion, config.model.learn_sigma, device)) {}
+Validation::Validation(const RunConfig& config, std::shared_ptr<const DataSource> held_out)
+    : config_(config), held_out_(std::move(held_out)) {}
 
-std::optional<double> Validation::loss_sync(const models::Dit& model, policies::PolicySet& policies,
-                                            const std::function<bool()>& go_on) const {
+std::optional<double> Validation::loss_sync(Trainer& trainer, const std::function<bool()>& go_on) const {
+  const Trainer::ClockStop clock(trainer);
+  policies::PolicySet& policies = trainer.policies();
+  const c10::Device device = trainer.device();
   const policies::PhaseScope phase("validate");
   const at::NoGradGuard no_grad;
   const policies::ModulePathScope path("validation");
@@ -51,11 +49,11 @@ std::optional<double> Validation::loss_sync(const models::Dit& model, policies::
         "false");
   }
   const auto scope = policies.forward_scope();  // after the exchange: casts are of the new weights
-  at::Generator noise = policies::make_generator(device_, stream_seed(config_.train.seed, "validate"));
+  at::Generator noise = policies::make_generator(device, stream_seed(config_.train.seed, "validate"));
   const Denoiser denoiser = [&](at::Tensor x, at::Tensor t, at::Tensor y) {
-    return model.forward(std::move(x), std::move(t), std::move(y), /*training=*/false);
+    return trainer.model().forward(std::move(x), std::move(t), std::move(y), /*training=*/false);
   };
-  at::Tensor sum = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device_));
+  at::Tensor sum = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device));
   const int64_t micro_batch = config_.data.batch / config_.train.accumulate;
   policies::Passes passes("validation", (samples() + micro_batch - 1) / micro_batch);
   while (const auto pass = passes.next()) {
@@ -64,7 +62,7 @@ std::optional<double> Validation::loss_sync(const models::Dit& model, policies::
     const int64_t count = std::min(micro_batch, samples() - first);
     Batch batch = read_batch(*held_out_, first, count);
     const at::Tensor loss =
-        objective_->loss(denoiser, batch.images.to(device_), batch.labels.to(device_), noise);
+        trainer.objective().loss(denoiser, batch.images.to(device), batch.labels.to(device), noise);
     sum.add_(loss, static_cast<double>(count));
   }
   const double loss = policies::values_sync(sum).front() / static_cast<double>(samples());

@@ -20,6 +20,9 @@ namespace {
 
 using Path = std::filesystem::path;
 
+const std::string allowed =
+    "allowed: a safetensors file, a file of torch.save, or the folder of a checkpoint or a run";
+
 std::vector<std::string> quoted(const std::vector<std::string>& keys) {
   std::vector<std::string> texts;
   for (const std::string& key : keys) {
@@ -57,8 +60,8 @@ std::string chosen_key(const TorchFile& file, const WeightsRequest& request) {
   const std::vector<std::string>& keys = file.keys();
   const auto has = [&](const std::string& key) { return std::count(keys.begin(), keys.end(), key) > 0; };
   if (keys.empty()) {
-    throw FileError(
-        request.path + ": it holds no named tensors but " + file.content() +
+    throw ConfigError(
+        request.path_place + ": it holds no named tensors but " + file.content() +
         "; wanted: a state dict, or a dict of state dicts such as {\"model\": ..., \"ema\": ...}");
   }
   if (!request.key.empty()) {
@@ -84,32 +87,50 @@ Weights from_torch_file(FileSystem& files, const WeightsRequest& request) {
           file.tensors(key)};
 }
 
-void refuse_damaged_torch_file(const Path& path) {
-  const std::string extension = path.extension().string();
-  for (const char* usual : {".pt", ".pth", ".ckpt", ".bin"}) {
-    if (extension != usual) continue;
-    throw FileError(path.string() + ": it does not begin as a file of torch.save does; is it damaged?");
+// A safetensors file begins with 8 bytes of header length and the header, a JSON object without blanks before
+// it. Whether the length can be right is for its reader to say.
+bool begins_as_safetensors(FileSystem& files, const Path& path) {
+  constexpr uint64_t brace_at = 8;
+  if (files.size(path) <= brace_at) return false;
+  char byte = 0;
+  files.read_into(path, brace_at, &byte, 1);
+  return byte == '{';
+}
+
+/// For a file that begins as none that can be read does: its name may say that it once was one.
+[[noreturn]] void refuse_other_file(const WeightsRequest& request) {
+  const std::string extension = Path(request.path).extension().string();
+  const bool torch = extension == ".pt" || extension == ".pth" || extension == ".ckpt" || extension == ".bin";
+  if (torch || extension == ".safetensors") {
+    throw FileError(request.path + ": it does not begin as a " +
+                    (torch ? "file of torch.save" : "safetensors file") + " does; is it damaged?");
   }
+  throw ConfigError(request.path_place + ": no file of weights; " + allowed);
+}
+
+Weights open_file(FileSystem& files, const WeightsRequest& request) {
+  if (is_torch_file(files, request.path)) return from_torch_file(files, request);
+  if (!begins_as_safetensors(files, request.path)) refuse_other_file(request);
+  return from_safetensors(files, request);
 }
 
 }  // namespace
 
 Weights open_weights(FileSystem& files, const WeightsRequest& request) {
   const Path path = request.path;
-  if (!files.exists(path)) {
-    throw ConfigError(request.path_place +
-                      ": no such file or folder; allowed: a safetensors file, a file of "
-                      "torch.save, or the folder of a checkpoint or a run");
-  }
-  if (files.is_folder(path)) {
-    if (const auto folder = checkpoint_in(files, path)) return from_checkpoint(files, request, *folder);
+  if (!files.exists(path)) throw ConfigError(request.path_place + ": no such file or folder; " + allowed);
+  Weights weights;
+  if (!files.is_folder(path)) {
+    weights = open_file(files, request);
+  } else if (const auto folder = checkpoint_in(files, path)) {
+    weights = from_checkpoint(files, request, *folder);
+  } else {
     throw ConfigError(
         request.path_place +
         ": no complete checkpoint; name a checkpoint's folder, or a run folder to use its latest");
   }
-  if (is_torch_file(files, path)) return from_torch_file(files, request);
-  refuse_damaged_torch_file(path);
-  return from_safetensors(files, request);
+  weights.place = request.path_place;
+  return weights;
 }
 
 std::optional<Weights> initial_weights(FileSystem& files, const LoadedConfig& loaded) {

@@ -139,10 +139,11 @@ void check_fit(const Weights& weights, const models::Dit& model) {
     missing.push_back(name + " " + shape_text(in_model[name]));
   }
   if (missing.empty() && unknown.empty() && misshapen.empty() && mistyped.empty()) return;
-  throw FileError(weights.name + " are not those of this model" + list_line("missing", missing) +
-                  list_line("unknown", unknown) + list_line("of another shape", misshapen) +
-                  list_line("not floating-point", mistyped) +
-                  Hints(in_file, in_model, model.options()).text());
+  throw ConfigError((weights.place.empty() ? "" : weights.place + ": ") + weights.name +
+                    " are not those of this model" + list_line("missing", missing) +
+                    list_line("unknown", unknown) + list_line("of another shape", misshapen) +
+                    list_line("not floating-point", mistyped) +
+                    Hints(in_file, in_model, model.options()).text());
 }
 
 }  // namespace dtk

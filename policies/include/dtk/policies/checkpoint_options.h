@@ -15,7 +15,8 @@ struct CheckpointOptions {
   std::vector<std::string> targets = {"blocks.*"};
   // Checkpoint each match (1), or each k-th in module order.
   int64_t every = 1;
-  // Consecutive matches in one segment. More than 1 keeps fewer inputs and recomputes more at once.
+  // Consecutive matches in one segment. More than 1 keeps fewer inputs, but backward then holds what all of
+  // them save at once: the peak is lower only where the inputs not kept weigh more than that.
   int64_t segment = 1;
   // What a segment keeps besides its inputs: "block" nothing, "all" everything (no recomputation).
   std::string keep = "block";

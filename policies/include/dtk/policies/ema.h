@@ -39,6 +39,7 @@ class Ema final : public Policy {
   void before_step() override;
   /// Averages the parameters' present values in, or lets that begin.
   void after_step() override;
+  int64_t period() const override { return obstacle_.empty() ? options_.every : 1; }
   bool needs_steps() const override { return obstacle_.empty(); }
   /// The model's parameters hold the averages until the exchange ends; then the raw weights are back, also
   /// when an exception passes. They trade places, so no second copy is made, except of one parameter at a
@@ -47,7 +48,7 @@ class Ema final : public Policy {
   std::unique_ptr<WeightExchange> sampling_weights() override;
   /// Averages by parameter name, fp32, and the number of steps. Continues bit for bit with the same `every`.
   PolicyState state() const override;
-  void restore(const PolicyState& state) override;
+  void restore(const StoredPolicyState& state) override;
   PolicyReport report() const override;
 
  private:

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace dtk::policies {
@@ -41,8 +42,9 @@ struct OwnerId {
 struct Owner {
   Category category;
   std::string label;
+  std::string made_by;  // of what is saved: the operator whose result it is; else ""
 };
-OwnerId owner_id(Category category, std::string_view label);
+OwnerId owner_id(Category category, std::string_view label, std::string_view made_by = "");
 Owner owner_of(OwnerId id);
 
 /// Whose books a block is in: those of CPU memory; in a job on the CPU, those of what a job on a device would
@@ -85,6 +87,17 @@ struct MemorySums {
   int64_t of(Category category) const;
   /// Category -> label -> bytes, zero entries left out.
   std::map<Category, std::map<std::string, int64_t>> items() const;
+  /// The bytes of a category once more, by Owner::made_by.
+  std::map<std::string, int64_t> by_operator(Category category) const;
+};
+
+/// An allocation that was not given, and what was alive then.
+struct RefusedAllocation {
+  int64_t bytes = 0;
+  std::string asked_by;  // the operator, or the label of the owner
+  std::string phase;
+  std::string module_path;  // "" outside of all sub-trees, or not known
+  MemorySums live;
 };
 
 struct PhasePeak {
@@ -111,6 +124,8 @@ class MemoryAccounts final : public PhaseMeter {
   void release(MemoryBlock* block);
 
   std::string enter_phase(std::string_view name) override;
+  /// The present one.
+  std::string phase() const;
 
   /// The most that may be alive at once, for whoever asks has_room() before a birth; returns the limit so
   /// far.
@@ -144,6 +159,7 @@ class MemoryAccounts final : public PhaseMeter {
     uint64_t born_before = 0;  // blocks older than this and alive were in `sums`
   };
   void book_as_scratch(MemoryBlock* block);
+  OwnerId made_by_holder(OwnerId owner, OwnerId holder);
   void move(MemoryBlock* block, OwnerId to);
   void add(OwnerId owner, int64_t bytes);
   void raise_peak();
@@ -160,6 +176,7 @@ class MemoryAccounts final : public PhaseMeter {
   std::vector<Phase> phases_{{"build", -1, {}}};
   size_t phase_ = 0;
   bool peak_pending_ = false;  // the phase's peak rose and its sums are not copied yet
+  std::map<std::pair<uint32_t, uint32_t>, OwnerId> made_by_;  // by indices of owner and holder
   bool logging_ = false;
   std::vector<MemoryEvent> events_;
 };

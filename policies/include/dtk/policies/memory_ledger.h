@@ -13,6 +13,7 @@
 //   phase.peak.items());
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
 #include <dtk/policies/memory_accounts.h>
 #include <dtk/policies/phase_meter.h>
 #include <dtk/policies/saved_tensors.h>
@@ -61,8 +62,17 @@ class HostTierScope {
   MemoryTier previous_;
 };
 
+/// What the counting allocator throws where a MemoryBudgetGuard or the machine has no room. The message says
+/// the same as `refused`.
+class AllocationRefused : public c10::OutOfMemoryError {
+ public:
+  AllocationRefused(c10::SourceLocation where, const std::string& message, RefusedAllocation what);
+  const RefusedAllocation refused;
+};
+
 /// While alive, an allocation that would bring the live bytes of `accounts` above `bytes` throws
-/// c10::OutOfMemoryError, as on a device of that size. The allocators of real devices do not ask.
+/// AllocationRefused, a c10::OutOfMemoryError, as on a device of that size. The allocators of real devices do
+/// not ask.
 class MemoryBudgetGuard {
  public:
   [[nodiscard]] MemoryBudgetGuard(MemoryAccounts& accounts, int64_t bytes);

@@ -5,6 +5,7 @@
 #include <dtk/policies/seam.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -18,6 +19,21 @@ using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 /// What a policy must find again to continue a run bit for bit.
 struct PolicyState {
   NamedTensors tensors;
+  std::map<std::string, int64_t> counters;
+};
+
+/// A PolicyState as it is kept: each tensor is read when it is wanted, so that a state and what it is copied
+/// into are never both in memory.
+struct StoredPolicyState {
+  struct Entry {
+    std::string name;
+    std::vector<int64_t> shape;
+    std::function<at::Tensor()> read;  // on the CPU or the training device
+  };
+  StoredPolicyState() = default;
+  StoredPolicyState(const PolicyState& state);  ///< of tensors that are in memory, which it shares
+
+  std::vector<Entry> tensors;
   std::map<std::string, int64_t> counters;
 };
 
@@ -46,6 +62,9 @@ class Policy {
   virtual bool needs_forward_scope() const { return false; }
   /// True if the policy has no effect unless it hears of each optimizer step.
   virtual bool needs_steps() const { return false; }
+  /// After how many optimizer steps its work repeats: what it does in a step depends on the step's number
+  /// modulo this only, once it has begun.
+  virtual int64_t period() const { return 1; }
   /// Before each optimizer step changes the weights.
   virtual void before_step() {}
   /// After each optimizer step. Reads no value on the host.
@@ -54,8 +73,9 @@ class Policy {
   virtual std::unique_ptr<WeightExchange> sampling_weights() { return nullptr; }
   /// Tensors are the live ones, not copies.
   virtual PolicyState state() const { return {}; }
-  /// Throws PolicyError if `state` is not one of this policy and model.
-  virtual void restore(const PolicyState&) {}
+  /// Reads one tensor at a time. Throws PolicyError if `state` is not one of this policy and model; nothing
+  /// is changed then.
+  virtual void restore(const StoredPolicyState&) {}
   virtual PolicyReport report() const = 0;
 
  protected:

@@ -53,6 +53,9 @@ class PolicySet {
   /// The weights to sample with; null if no policy has any.
   std::unique_ptr<WeightExchange> sampling_weights();
 
+  /// The steps after which the work of all of them repeats: the least common multiple of their periods.
+  int64_t period() const;
+
   /// One for each policy, also for those switched off. One that waits for step() in vain is not active.
   std::vector<PolicyReport> reports() const;
   const std::vector<std::unique_ptr<Policy>>& list() const { return list_; }

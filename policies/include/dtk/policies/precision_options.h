@@ -15,15 +15,20 @@ struct PrecisionOptions {
   // Sub-trees that run in fp32 although the policy is on; globs as those of checkpointing. Ends whose output
   // needs more than the 8 significant bits of bf16 belong here.
   std::vector<std::string> fp32 = {"final_layer"};
+  // What `cpu` was chosen by where a measurement chose it, for the report; no key of a configuration.
+  std::string cpu_measured = {};
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    auto& [enabled, cpu, fp32] = self;
+    auto& [enabled, cpu, fp32, cpu_measured] = self;
     visit("enabled", enabled, "\"default\" | true | false");
     visit("cpu", cpu, "probe | bf16 | fp32");
     visit("fp32", fp32, "");
   }
-  friend bool operator==(const PrecisionOptions&, const PrecisionOptions&) = default;
+  /// Equal in what a configuration says.
+  friend bool operator==(const PrecisionOptions& a, const PrecisionOptions& b) {
+    return a.enabled == b.enabled && a.cpu == b.cpu && a.fp32 == b.fp32;
+  }
 };
 
 }  // namespace dtk::policies

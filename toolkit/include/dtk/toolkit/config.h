@@ -15,9 +15,11 @@
 
 namespace dtk {
 
-/// A number of bytes, in TOML an integer or a text such as "2GB", "512MiB" or "1.5 GiB".
+/// A number of bytes, in TOML a whole number or a text such as "24GB", "1.5 GiB" or "24e9"; or "80%" of the
+/// memory of the device that a run trains on, which resolve_budget() turns into bytes.
 struct ByteSize {
   int64_t bytes = 0;
+  double percent = 0;  // in (0, 100] while `bytes` is not known; else 0
   friend bool operator==(const ByteSize&, const ByteSize&) = default;
 };
 
@@ -28,7 +30,8 @@ struct TrainOptions {
   std::optional<int64_t> steps;      // optimizer steps; the run ends at whichever of steps
   std::optional<double> seconds;     // and seconds (of training, wall clock) comes first
   int64_t accumulate = 1;            // micro-batches per optimizer step; data.batch must be divisible
-  int64_t log_every = 10;            // steps between log lines; the step's scalars are read only then
+  int64_t log_every = 10;            // steps between log lines; the step's scalars are read only then, and
+                                     // at steps 1, 2, 5, 10, 20, 50 ... below it
   int64_t checkpoint_every = 0;      // steps between checkpoints; 0: only at the end and when stopped
   int64_t sample_every = 0;          // steps between sample grids; 0: only at the end
   int64_t keep_checkpoints = 2;      // complete checkpoints kept, newest first
@@ -187,12 +190,16 @@ struct SampleOptions {
 struct MemoryOptions {
   bool ledger = true;  // account for every byte by owner and phase; off: memory.json is not written
   std::optional<ByteSize> budget;  // bytes of tensors on the training device; one more ends the run, exit 3
+  // What happens to a run that by its plan needs more than the budget or the device has: it is refused before
+  // it reads data, exit 3; or warned, and begins.
+  std::string on_over_budget = "refuse";
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    auto& [ledger, budget] = self;
+    auto& [ledger, budget, on_over_budget] = self;
     visit("ledger", ledger, "");
     visit("budget", budget, "(0, inf)");
+    visit("on_over_budget", on_over_budget, "refuse | warn");
   }
   friend bool operator==(const MemoryOptions&, const MemoryOptions&) = default;
 };

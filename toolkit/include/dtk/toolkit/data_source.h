@@ -27,7 +27,8 @@ class DataSource {
   virtual int64_t height() const = 0;    ///< H
   virtual int64_t width() const = 0;     ///< W
   virtual int64_t classes() const = 0;   ///< labels are 0 .. classes() - 1
-  /// One line for reports, e.g. "60000 images 1x28x28, 10 classes (IDX, train-images-idx3-ubyte.gz)".
+  /// One line for reports that begins with the number of samples, e.g. "60000 images 1x28x28, 10 classes
+  /// (IDX, train-images-idx3-ubyte.gz)".
   virtual std::string description() const = 0;
   virtual DataRemarks remarks() const { return {}; }
 

@@ -8,10 +8,14 @@
 
 namespace dtk {
 
+// Which code a wrong file has: `configuration` where naming another file, key or option puts it right (it is
+// not there, is no file of that kind, holds the weights of another model); `data` for anything about the data
+// set; `failure` where the file itself is at fault (damaged, of a version or kind that is not read, not to be
+// read or written).
 enum class ExitCode : int {
   done = 0,
   failure = 1,        // anything not listed below
-  configuration = 2,  // configuration or usage
+  configuration = 2,  // configuration or usage, weights and checkpoints that were named wrongly
   memory = 3,         // does not fit, out of memory
   data = 4,           // data files
   stopped = 5,        // stopped by a signal: a checkpoint is complete, samples are not written

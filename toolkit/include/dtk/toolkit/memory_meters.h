@@ -17,6 +17,9 @@ namespace dtk {
 std::optional<int64_t> available_bytes(std::istream& meminfo);
 /// Of this machine, now.
 std::optional<int64_t> available_bytes();
+/// That tensors on `device` can take now: of this machine's memory, or what the device's driver calls free
+/// with what LibTorch's allocator holds unused.
+std::optional<int64_t> available_bytes(c10::Device device);
 
 /// Installs the ledger, on a device its statistics, and memory.budget. Make it before the tensors of
 /// interest, from the thread that trains; one at a time. With options.ledger = false it measures nothing.

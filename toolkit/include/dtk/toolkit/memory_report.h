@@ -4,11 +4,13 @@
 //   "peak": {"bytes", "phase", "categories", "items"}, "host": {"peak_bytes", "categories", "items"},
 //   "phases": [{"name", "peak_bytes", "categories", "items"}],
 //   "policies": [{"name", "active", "reason", "lowers_peak_by", "note"}]}
+// and, of a run that did not fit, "refused": {"bytes", "asked_by", "phase", "module_path", "alive_bytes",
+// "categories", "items"}: the allocation that was not given, and what was alive then.
 // `categories` maps category to bytes at the instant of that peak and sums to it; `items` maps category to
 // {label: bytes} (module path, operator). Device and host are counted apart: on the CPU the device is the
 // CPU and the host part is empty. `policies` is there when a run came to its end: the bytes by which each
-// lowers the peak of a step, negative where it raises it, null with a note where that was not measured.
-// Statistics of a GPU allocator know no owners: categories are empty there.
+// lowers the peak of a step, negative where it raises it, null where it is off, and null with a note where
+// that was not measured. Statistics of a GPU allocator know no owners: categories are empty there.
 #pragma once
 #include <c10/core/Device.h>
 #include <dtk/policies/memory_accounts.h>
@@ -25,9 +27,10 @@ namespace dtk {
 struct PolicySaving {
   policies::PolicyReport report;
   // Bytes by which the policy lowers the peak of a forward and backward pass beside all others of the run, or
-  // that it keeps off the device throughout; nothing where that could not be measured. May be negative.
+  // that it keeps off the device throughout; nothing where it is off or that could not be measured. May be
+  // negative.
   std::optional<int64_t> bytes;
-  std::string note;  // why there are no bytes
+  std::string note;  // why an active policy has no bytes, or what else was measured
 };
 
 struct MemoryReport {
@@ -35,7 +38,8 @@ struct MemoryReport {
   std::vector<policies::PhasePeak> phases;  // of the device
   policies::PhasePeak host;                 // highest of the host; empty when training on the CPU
 
-  std::vector<PolicySaving> policies;  // empty until measured
+  std::vector<PolicySaving> policies;                       // empty until measured
+  std::optional<policies::RefusedAllocation> refused = {};  // of a run that did not fit
 
   policies::PhasePeak peak() const { return policies::highest(phases); }
 };

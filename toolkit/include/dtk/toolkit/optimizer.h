@@ -3,7 +3,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <dtk/toolkit/config.h>
-#include <dtk/toolkit/named_tensor.h>
+#include <dtk/toolkit/stored_tensor.h>
 
 #include <string>
 #include <utility>
@@ -32,8 +32,8 @@ class AdamW {
 
   /// Moments and step count, live tensors, named "exp_avg.<parameter>", "exp_avg_sq.<parameter>", "step".
   std::vector<NamedTensor> state() const;
-  /// Throws FileError listing what is missing, misshapen or unknown.
-  void restore(const std::vector<NamedTensor>& state);
+  /// Reads one tensor at a time. Throws FileError listing what is missing, misshapen or unknown.
+  void restore(const std::vector<StoredTensor>& state);
 
  private:
   std::vector<at::Tensor> gradients() const;

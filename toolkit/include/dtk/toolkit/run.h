@@ -51,12 +51,20 @@ class RunObserver {
   virtual void finished(const RunResult&) {}
 };
 
+/// What dit-plan said of a run before it began.
+struct StartPlan {
+  std::optional<MemoryReport> memory;
+  std::string problem;  // why there is none
+};
+
 /// The world of a run. All must outlive it.
 struct RunWorld {
   FileSystem& files;
   Clock& clock;
   RunObserver& observer;
   std::function<bool()> stop_requested;  // asked between steps of the training and of the sampler
+  // Asked once all of the configuration is settled and before data are opened; empty: the run is not planned.
+  std::function<StartPlan(const LoadedConfig&, c10::Device)> plan = {};
 };
 
 struct RunResult {
@@ -69,6 +77,7 @@ struct RunResult {
   double images_per_second = 0;           // of this process, training time only
   double exposed_wait_fraction = 0;       // of the training time: waiting for the loader
   double seconds = 0;                     // of training, of this process
+  double run_seconds = 0;                 // of all processes of the run, as train.seconds counts
   std::optional<double> mfu;              // model FLOPs utilisation, where the device's peak is known
   std::optional<double> validation_loss;  // after the last step; absent without held-out samples
   int64_t held_out = 0;                   // samples that it is of
@@ -77,7 +86,8 @@ struct RunResult {
   std::filesystem::path samples;  // the last ones; empty if none were made
   std::filesystem::path report;   // empty with log.report = false
   std::optional<MemoryReport> memory;
-  std::vector<PolicySaving> savings;  // of a run that came to its end, with the ledger on
+  std::optional<MemoryReport> planned;  // before the run began
+  std::vector<PolicySaving> savings;    // of a run that came to its end, with the ledger on
 };
 
 /// `folder` itself if it is a checkpoint, else the latest one of the run folder `folder`, if there is any;
@@ -88,10 +98,16 @@ std::optional<std::filesystem::path> checkpoint_in(FileSystem& files, const std:
 /// folder (its latest). Throws ConfigError if there is none.
 std::filesystem::path find_checkpoint(FileSystem& files, const std::string& what, const std::string& out);
 
+/// Opens the data of a run; called once nothing else speaks against it.
+using OpenData = std::function<std::shared_ptr<const DataSource>()>;
+
 /// Trains, saves, samples and reports. `resume`: a checkpoint to continue from; empty: a new run, whose
 /// folder must not hold a run yet. config.train.threads must be set (resolve_threads). All that can be
 /// refused is refused before the folder is touched and before the observer hears the configuration. Throws
 /// Error.
+RunResult run_training(const LoadedConfig& loaded, c10::Device device, const std::filesystem::path& resume,
+                       const OpenData& open, const RunWorld& world);
+/// The same with data that are open.
 RunResult run_training(const LoadedConfig& loaded, c10::Device device, const std::filesystem::path& resume,
                        std::shared_ptr<const DataSource> data, const RunWorld& world);
 

@@ -10,7 +10,8 @@
 //      left out
 // {"event": "step", "step", "loss", "lr", "gradient_norm", "images_per_second", "seconds", "wait_seconds",
 //  "wait_per_step", "peak_bytes", "mfu"}
-//      every train.log_every steps, and before a checkpoint. loss: mean since the line before; lr: of the
+//      every train.log_every steps, at steps 1, 2, 5, 10, 20, 50 ... below that (is_log_step), and before a
+//      checkpoint and a validation. loss: mean since the line before; lr: of the
 //      next step; gradient_norm: of the last step, before clipping; images_per_second: since the line before;
 //      seconds: training time so far, of all processes; wait_seconds: of this process's, spent waiting for
 //      the loader; wait_per_step: the same in seconds a step since the line before; peak_bytes: of tensors on
@@ -19,7 +20,12 @@
 // {"event": "validate", "step", "loss"}       mean over the held-out samples
 // {"event": "sample", "step", "path"}         a grid of samples, as a PNG, or latents, as safetensors
 // {"event": "checkpoint", "step", "path"}
-// {"event": "end" | "stopped", "step", "seconds", "images_per_second"}     of this process
+// {"event": "end" | "stopped", "step", "seconds", "run_seconds", "images_per_second"}
+//      seconds: of training, of this process; run_seconds: of all processes of the run,
+//      as train.seconds counts them; images_per_second: of this process
+// {"event": "out_of_memory", "step", "bytes", "asked_by", "phase", "module_path", "alive_bytes"}
+//      the run does not fit; the ledger refused `bytes` asked for by this operator or owner, with so many
+//      alive; without the ledger's word only "step"
 //
 // A crash may leave a last line without its end; whoever appends then begins a new line.
 #pragma once
@@ -34,6 +40,10 @@
 #include <vector>
 
 namespace dtk {
+
+/// Whether step `step` >= 1 is logged: every `every` steps, and before the first of those at 1, 2 and 5 times
+/// the powers of ten, where the loss falls fastest and a short run would have no curve.
+bool is_log_step(int64_t step, int64_t every);
 
 class RunLog {
  public:

@@ -2,6 +2,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
+#include <dtk/toolkit/named_tensor.h>
 
 #include <cstdint>
 #include <functional>
@@ -18,5 +19,14 @@ struct StoredTensor {
   /// that the file was opened with; not for two threads at once.
   std::function<at::Tensor()> read;
 };
+
+/// Tensors that are in memory, which the result shares.
+std::vector<StoredTensor> as_stored(const std::vector<NamedTensor>& tensors);
+
+/// Reads each tensor of `from` into the tensor of `into` that has its name, across devices, one after the
+/// other: beside `into` no more than one is in memory. Throws FileError that calls the whole `what` and lists
+/// all names that are missing, unknown or of another shape, before anything is read; and what reading throws.
+void copy_by_name(const std::vector<StoredTensor>& from, const std::vector<NamedTensor>& into,
+                  const std::string& what);
 
 }  // namespace dtk

@@ -82,7 +82,22 @@ class Trainer {
   /// change, and the time it takes is none of the training's. Undefined if `go_on` gave up.
   at::Tensor sample_grid(const GoOn& go_on = {});
 
+  /// While it lives, no training time passes: neither for train.seconds nor for any figure of speed.
+  class ClockStop {
+   public:
+    [[nodiscard]] explicit ClockStop(Trainer& trainer);
+    ~ClockStop();
+    ClockStop(const ClockStop&) = delete;
+    ClockStop& operator=(const ClockStop&) = delete;
+
+   private:
+    Trainer& trainer_;
+    const double begun_;
+  };
+
   const models::Dit& model() const { return model_; }
+  const Objective& objective() const { return *objective_; }
+  c10::Device device() const { return device_; }
   const AdamW& optimizer() const { return optimizer_; }
   const policies::PolicySet& policies() const { return policies_; }
   policies::PolicySet& policies() { return policies_; }
@@ -99,7 +114,6 @@ class Trainer {
   int64_t forward_backward(int64_t step_samples);
   void start_loader();
   const char* phase(const char* name) const;
-  class ClockStop;
 
   const RunConfig config_;
   const c10::Device device_;

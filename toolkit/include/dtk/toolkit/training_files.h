@@ -17,7 +17,8 @@ std::filesystem::path save_training(CheckpointStore& store, const Trainer& train
 /// CPU threads of the run that wrote the checkpoint.
 int threads_of(const Checkpoint& checkpoint);
 
-/// Puts the checkpoint's weights, moments, averages, streams and position into `trainer`. Throws FileError
+/// Puts the checkpoint's weights, moments, averages, streams and position into `trainer`, one tensor at a
+/// time: it takes no more memory than the run that wrote it. Throws FileError
 /// or PolicyError for parts that are missing or do not fit. A policy that was off when the checkpoint was
 /// made begins anew if it needs no state.
 void load_training(const Checkpoint& checkpoint, Trainer& trainer);

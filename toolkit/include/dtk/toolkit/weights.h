@@ -15,6 +15,7 @@ namespace dtk {
 struct Weights {
   std::string name;  // for messages: "the EMA weights of runs/a/checkpoints/step-00001000"
   std::vector<StoredTensor> tensors;
+  std::string place = {};  // a message about the choice of these weights begins with it: "--weights a.pt"
 };
 
 /// Which weights are wanted, and what messages call the options that say so.
@@ -30,17 +31,17 @@ struct WeightsRequest {
 /// torch.save those of the dicts in it; a safetensors file has none. Without a key, "ema", "model" and
 /// "state_dict" are looked for, in this order, then the file itself as a set, then the only set there is.
 /// Data are not read yet; `files` must outlive the result. Throws ConfigError for a path or a key that is not
-/// there, FileError for a damaged file.
+/// there and for a file that holds no weights, FileError for weights that are damaged or of an unknown kind.
 Weights open_weights(FileSystem& files, const WeightsRequest& request);
 
 /// What train.init_from and train.init_key of a new run mean, checked against its model; nothing if they are
 /// not set. Throws as open_weights() and check_fit(); a ConfigError begins with the key's place.
 std::optional<Weights> initial_weights(FileSystem& files, const LoadedConfig& loaded);
 
-/// Throws FileError if the weights are not those of this model (which may be on the meta device): all names
-/// that are missing, unknown, or of another shape or type, the first few of each written out, and what to set
-/// where classes, position table, size or learn_sigma differ. Parameters that are not trained, such as
-/// pos_embed, may be missing; the model makes its own.
+/// Throws ConfigError, from the weights' place on, if the weights are not those of this model (which may be
+/// on the meta device): all names that are missing, unknown, or of another shape or type, the first few of
+/// each written out, and what to set where classes, position table, size or learn_sigma differ. Parameters
+/// that are not trained, such as pos_embed, may be missing; the model makes its own.
 void check_fit(const Weights& weights, const models::Dit& model);
 
 /// Checks the fit, then copies the weights into the model's parameters, in their dtype and on their device.

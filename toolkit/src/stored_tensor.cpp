@@ -1,7 +1,7 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
 #include <dtk/toolkit/errors.h>
-#include <dtk/toolkit/named_tensor.h>
+#include <dtk/toolkit/stored_tensor.h>
 
 #include <map>
 
@@ -16,23 +16,32 @@ void list(std::string& message, const std::string& title, const std::vector<std:
 
 }  // namespace
 
-void copy_by_name(const std::vector<NamedTensor>& from, const std::vector<NamedTensor>& into,
+std::vector<StoredTensor> as_stored(const std::vector<NamedTensor>& tensors) {
+  std::vector<StoredTensor> stored;
+  for (const NamedTensor& entry : tensors) {
+    stored.push_back({entry.name, entry.tensor.scalar_type(), entry.tensor.sizes().vec(),
+                      [tensor = entry.tensor] { return tensor; }});
+  }
+  return stored;
+}
+
+void copy_by_name(const std::vector<StoredTensor>& from, const std::vector<NamedTensor>& into,
                   const std::string& what) {
-  std::map<std::string, at::Tensor> sources;
-  for (const NamedTensor& entry : from) sources[entry.name] = entry.tensor;
+  std::map<std::string, const StoredTensor*> sources;
+  for (const StoredTensor& entry : from) sources[entry.name] = &entry;
+  std::map<std::string, at::Tensor> targets;
   std::vector<std::string> missing, misshapen, unknown;
   for (const NamedTensor& entry : into) {
+    targets[entry.name] = entry.tensor;
     const auto source = sources.find(entry.name);
     if (source == sources.end()) {
       missing.push_back(entry.name);
-    } else if (source->second.sizes() != entry.tensor.sizes()) {
-      misshapen.push_back(
-          c10::str(entry.name, " (", source->second.sizes(), ", not ", entry.tensor.sizes(), ")"));
+    } else if (source->second->shape != entry.tensor.sizes()) {
+      misshapen.push_back(c10::str(entry.name, " (", at::IntArrayRef(source->second->shape), ", not ",
+                                   entry.tensor.sizes(), ")"));
     }
   }
-  std::map<std::string, at::Tensor> targets;
-  for (const NamedTensor& entry : into) targets[entry.name] = entry.tensor;
-  for (const NamedTensor& entry : from) {
+  for (const StoredTensor& entry : from) {
     if (targets.count(entry.name) == 0) unknown.push_back(entry.name);
   }
   if (!missing.empty() || !misshapen.empty() || !unknown.empty()) {
@@ -43,7 +52,7 @@ void copy_by_name(const std::vector<NamedTensor>& from, const std::vector<NamedT
     throw FileError(message);
   }
   at::NoGradGuard no_grad;
-  for (auto& [name, target] : targets) target.detach().copy_(sources[name]);
+  for (auto& [name, target] : targets) target.detach().copy_(sources[name]->read());
 }
 
 }  // namespace dtk

@@ -1,0 +1,131 @@
+"""dit-train: runs that do not fit into memory, or into a budget; exit code 3, the advice, and what is left."""
+
+import json
+import resource
+
+import programs
+from programs import LAST, STEPS, ProgramTest, skip_if_sanitized
+
+CONFIGURATION, MEMORY = 2, 3
+
+
+class Memory(ProgramTest):
+    HUGE = {"model__hidden": 65536, "model__depth": 1024, "model__heads": 64}
+    GENERAL = (
+        "lower data.batch, raise train.accumulate, switch on policies that are off, raise memory.budget where it is "
+        "set, or use a smaller model"
+    )
+    STATE = (
+        r"the state alone takes [\d.]+ \w+ \(parameters [\d.]+ \w+, gradients [\d.]+ \w+, both Adam moments [\d.]+ "
+        r"\w+, EMA [\d.]+ \w+\), whatever the batch: "
+    )
+    SMALLER = r"use a smaller model \(model\.name, or model\.depth and model\.hidden\)"
+
+    def setUp(self):
+        super().setUp()
+        skip_if_sanitized(programs.TRAIN)
+
+    @staticmethod
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+
+    def test_a_model_that_does_not_fit(self):
+        for precision in ("fp32", "default"):  # with the second, the measurement is the first to build it
+            values = {**self.HUGE, "policies__precision__cpu": precision}
+            result = self.train(options={"preexec_fn": self.limit}, **values)
+            self.assertEqual(result.returncode, MEMORY)
+            self.assertRegex(
+                result.stderr,
+                r"^dit-train: out of CPU memory: \d{10,} bytes asked for by model in phase build with \d+ bytes alive "
+                r"\(parameters \d+\); " + self.STATE + self.SMALLER + "\n$",
+            )
+            memory = json.loads((self.folder / "run/memory.json").read_text())
+            self.assertEqual(memory["refused"]["phase"], "build")
+            self.assertGreater(memory["refused"]["bytes"], 10**9)
+
+    def test_a_model_that_does_not_fit_without_the_ledger(self):
+        result = self.train(options={"preexec_fn": self.limit}, memory__ledger="false", **self.HUGE)
+        self.assertEqual(result.returncode, MEMORY)
+        self.assertRegex(
+            result.stderr,
+            r"^dit-train: out of CPU memory: can't allocate memory: you tried to allocate \d{10,} bytes\. "
+            r"Error code 12 \(Cannot allocate memory\); " + self.GENERAL + "\n$",
+        )
+
+
+class Budget(ProgramTest):
+    MESSAGE = r"^dit-train: memory budget of {} bytes exceeded: \d+ bytes asked for by {} with \d+ bytes alive \({}\); {}"
+    UNITS = r'; memory\.budget = {0} means {0} bytes: larger sizes have a unit, such as "2GB" or "1\.5 GiB"'
+
+    def assert_exceeded(self, budget: str, size: int, asked_by: str, alive: str, advice: str) -> None:
+        result = self.train(memory__budget=budget)
+        self.assertEqual(result.returncode, MEMORY, result.stderr)
+        self.assertRegex(result.stderr, self.MESSAGE.format(size, asked_by, alive, advice) + "\n$")
+        self.assertEqual([line["event"] for line in self.log()], ["start", "out_of_memory"])
+        self.assertEqual(self.checkpoints(), [])
+        memory = json.loads((self.folder / "run/memory.json").read_text())
+        self.assertLessEqual(memory["refused"]["alive_bytes"], size)
+        self.assertGreater(memory["refused"]["alive_bytes"] + memory["refused"]["bytes"], size)
+        self.assertIn("It did not fit: ", (self.folder / "run/report.html").read_text())
+
+    def test_a_model_above_it(self):
+        advice = Memory.STATE + r"raise memory\.budget above \d+ bytes or " + Memory.SMALLER
+        advice += self.UNITS.format(10000)
+        self.assert_exceeded("10kB", 10000, "model in phase build", r"parameters \d+", advice)
+        self.assert_done(self.train(memory__budget="1 MB"))
+
+    def test_a_step_above_it(self):
+        owners = r"parameters \d+, (?:gradients \d+, )?optimizer \d+, ema \d+, saved \d+, data \d+, temporaries \d+"
+        advice = (
+            r"the state takes [\d.]+ KiB, the rest is a step's: lower data\.batch or raise train\.accumulate \(a pass "
+            r"takes 8 samples at a time\), raise memory\.budget or use a smaller model"
+        )
+        self.assert_exceeded("220 kB", 220000, r"aten::\w+ in phase first_step at [\w.]+", owners, advice)
+        result = self.train(memory__budget="400 kB")
+        self.assert_done(result)
+        self.assertIn(
+            "\nrun holds an earlier start that came to no step; this run takes its place\n", result.stdout
+        )
+        self.assertIn("\nbudget = 400000  # --set\n", (self.folder / "run/config.toml").read_text())
+        memory = json.loads((self.folder / "run/memory.json").read_text())
+        self.assertNotIn("refused", memory)
+        self.assertGreater(memory["peak"]["bytes"], 220000)
+        self.assertLessEqual(memory["peak"]["bytes"], 400000)
+
+    def test_a_budget_that_the_run_fits_into_is_enough_to_resume_it(self):
+        model = {"model__hidden": 64, "model__depth": 2, "sample__per_class": 0}
+        self.assert_done(self.train(**model))
+        peak = json.loads((self.folder / "run/memory.json").read_text())["peak"]["bytes"]
+        more = {**model, "train__steps": 2 * STEPS, "memory__budget": peak}
+        self.assert_done(self.train("--resume", "latest", **more))
+        resumed = json.loads((self.folder / "run/memory.json").read_text())["peak"]
+        self.assertEqual(resumed["bytes"], peak)
+        self.assertNotEqual(resumed["phase"], "build")
+
+    def test_samples_that_do_not_fit_take_nothing_of_the_report_away(self):
+        result = self.train(memory__budget="300 kB", sample__per_class=64)
+        self.assertEqual(result.returncode, MEMORY, result.stderr)
+        self.assertRegex(
+            result.stderr,
+            r"^dit-train: memory budget of 300000 bytes exceeded: .*; the training is complete and saved, its samples "
+            r"were not made; lower sample\.per_class, raise memory\.budget if it is set, or make fewer at a time with "
+            r"dit-sample --checkpoint run/checkpoints/step-\d+ --classes .* --out run/samples/step-\d+\.png\n$",
+        )
+        self.assertIn("\nfinal loss ", result.stdout)
+        self.assertEqual(self.log()[-1]["event"], "end")
+        self.assertTrue((self.folder / "run/memory.json").exists())
+
+    def test_it_is_no_part_of_the_result_and_may_change_on_resume(self):
+        self.copy_finished_run()
+        self.assert_done(self.train(memory__budget="1 MB", train__out="within"))
+        self.assert_same_state(LAST, LAST.replace("run", "within"))
+        self.assert_done(self.train("--resume", "latest", memory__budget="1 MB", train__steps=STEPS + 1))
+
+    def test_without_the_ledger_it_is_refused(self):
+        self.assert_fails(
+            self.train(memory__budget="1 MB", memory__ledger="false"),
+            CONFIGURATION,
+            "--set memory.budget=1 MB: memory.budget needs the ledger, and memory.ledger = false; remove one of "
+            "them",
+        )
+        self.assertFalse((self.folder / "run").exists())

@@ -1,0 +1,85 @@
+#include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/planned_memory.h>
+
+#include "support/catch.h"
+#include "support/error_text.h"
+
+using namespace dtk;
+using policies::Category;
+using policies::MemorySums;
+
+namespace {
+
+MemorySums sums(std::vector<std::tuple<Category, std::string, int64_t>> items) {
+  MemorySums result;
+  for (const auto& [category, label, bytes] : items) {
+    const policies::OwnerId owner = policies::owner_id(category, label);
+    if (result.by_owner.size() <= owner.index) result.by_owner.resize(owner.index + 1, 0);
+    result.by_owner[owner.index] += bytes;
+    result.bytes += bytes;
+  }
+  return result;
+}
+
+MemoryReport report() {
+  MemoryReport report;
+  report.device = "cpu";
+  report.phases = {
+      {"forward", sums({{Category::parameters, "net", 1000}, {Category::saved, "net.0", 234}})},
+      {"optimizer", sums({{Category::parameters, "net", 1000}, {Category::optimizer, "m", 2000}})}};
+  return report;
+}
+
+MemoryOptions budget(int64_t bytes) {
+  MemoryOptions options;
+  options.budget = ByteSize{bytes};
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("a memory report reads back as it was written") {
+  const MemoryReport written = report();
+  const MemoryReport read = read_memory_json(memory_json(written), "x");
+  CHECK(read.device == "cpu");
+  CHECK(memory_json(read) == memory_json(written));
+}
+
+TEST_CASE("what is no memory report is refused by name") {
+  CHECK_THAT(test::error_text<FileError>([] { read_memory_json("{\"device\": 1}", "plan.json"); }),
+             Catch::Matchers::StartsWith("plan.json: not a memory report: "));
+  CHECK_THAT(test::error_text<FileError>([] { read_memory_json("dit-plan: no", "plan.json"); }),
+             Catch::Matchers::StartsWith("plan.json: not a memory report: "));
+}
+
+TEST_CASE("a plan fits to the byte, and one byte less is refused with the cause") {
+  CHECK(plan_line(report(), 5000) == "planned peak 2.9 KiB in optimizer on cpu; 4.9 KiB available");
+  CHECK(plan_line(report(), std::nullopt) == "planned peak 2.9 KiB in optimizer on cpu");
+  CHECK(too_large(report(), budget(3000), 3000).empty());
+  CHECK(too_large(report(), budget(2999), std::nullopt) ==
+        "the run needs 3000 bytes (2.9 KiB) of tensors on cpu in phase optimizer, and memory.budget is 2999 "
+        "(2.9 KiB); parameters, gradients, optimizer state and averages are 100 % of that, which no smaller "
+        "batch changes: take a smaller model or policies.ema.device = \"cpu\"");
+  MemoryReport mostly_saved = report();
+  mostly_saved.phases[0].peak = sums({{Category::parameters, "net", 1000}, {Category::saved, "net.0", 4000}});
+  CHECK(
+      too_large(mostly_saved, {}, 4999) ==
+      "the run needs 5000 bytes (4.9 KiB) of tensors on cpu in phase forward, and what is available is 4999 "
+      "(4.9 KiB); lower data.batch or raise train.accumulate; dit-plan --max-batch finds the largest batch, "
+      "dit-plan --explain what each policy would change");
+}
+
+TEST_CASE("planned and measured bytes stand side by side, categories where they differ") {
+  MemoryReport measured = report();
+  measured.phases[0].peak = sums({{Category::parameters, "net", 1000},
+                                  {Category::saved, "net.0", 234},
+                                  {Category::scratch, "aten::mm", 1234567}});
+  measured.phases.push_back({"sample", sums({{Category::parameters, "net", 1000}})});
+  CHECK(planned_against_measured(report(), measured) ==
+        "planned against measured, bytes of tensors on cpu\n"
+        "phase      planned   measured  difference\n"
+        "forward      1,234  1,235,801  +1,234,567\n"
+        "  scratch        0  1,234,567  +1,234,567\n"
+        "optimizer    3,000      3,000           0\n"
+        "sample           -      1,000            \n");
+}

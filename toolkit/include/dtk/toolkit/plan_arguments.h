@@ -1,0 +1,29 @@
+// The arguments of dit-plan. As command_line.h: what is wrong with them is a ConfigError.
+#pragma once
+#include <dtk/toolkit/config.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dtk {
+
+struct PlanArguments {
+  std::string config;            // file
+  std::vector<std::string> set;  // "data.batch=16", in order
+  std::string device = "cuda";   // cuda or cpu; neither is needed
+  std::string max_batch;         // "": not asked for; else a size, as it was written
+  bool table = false;            // at most one of table, explain and max_batch is given
+  bool explain = false;
+  bool json = false;
+  bool fold = true;      // leave out passes of a loop that repeat
+  bool help = false;     // nothing else was checked
+  bool version = false;  // likewise
+};
+
+/// `argv[0]` is the program's name, as in main.
+PlanArguments parse_plan_arguments(int argc, const char* const* argv);
+/// At most 24 lines of at most 80 columns; the last is an example.
+std::string plan_help();
+
+}  // namespace dtk

@@ -1,0 +1,78 @@
+// dit-plan: the memory that a configured training job takes, from its configuration alone.
+//
+// Everything here is found by planning (planned_run.h): no figure comes from a formula. Nothing is printed.
+#pragma once
+#include <c10/core/Device.h>
+#include <dtk/toolkit/config_io.h>
+#include <dtk/toolkit/file_system.h>
+#include <dtk/toolkit/memory_report.h>
+#include <dtk/toolkit/plan_arguments.h>
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dtk {
+
+/// A precision that a measurement may choose when the training begins.
+struct PossiblePrecision {
+  std::string name;  // "bf16" or "fp32"
+  int64_t peak_bytes = 0;
+  std::string phase;
+};
+
+struct Plan {
+  LoadedConfig loaded;                    // of what was planned: policies.precision.cpu is decided
+  MemoryReport memory;                    // bytes asked for, by phase
+  std::map<std::string, int64_t> folded;  // passes left out because they repeat, by loop
+  double seconds = 0;                     // that planning took
+  // Both, where the CPU's precision is not known before training: `memory` is then of the larger peak.
+  std::vector<PossiblePrecision> precisions;
+
+  /// The phase with the highest peak among those whose peak is another instant than the highest of all, which
+  /// is: holds other tensors. Nothing if there is no such phase.
+  std::optional<policies::PhasePeak> runner_up() const;
+};
+
+/// Plans `loaded` on a simulated cuda:0 or on a CPU of shapes, memory.budget left aside. With the CPU and
+/// policies.precision.cpu = "probe" both outcomes are planned. Throws ConfigError and planner::PlanError.
+Plan make_plan(LoadedConfig loaded, c10::Device device, bool fold = true);
+
+/// One of the 16 combinations of precision, attention, ema and checkpoint.
+struct PlanRow {
+  std::array<bool, 4> on{};
+  Plan plan;
+};
+/// All of them, the lowest peak first, equal ones in the order of their switches.
+std::vector<PlanRow> plan_table(const LoadedConfig& loaded, c10::Device device, bool fold = true);
+
+/// What one policy does for a job: the job with its switch in the other position.
+struct PolicyEffect {
+  std::string policy;
+  bool on = false;               // in the job
+  std::optional<Plan> switched;  // nothing where it cannot be switched
+  std::string problem;           // why
+};
+std::vector<PolicyEffect> explain_policies(const Plan& plan, c10::Device device, bool fold = true);
+
+struct LargestPlannedBatch {
+  std::optional<Plan> largest;  // nothing: not even one batch of train.accumulate samples fits
+  std::optional<Plan> next;     // the next larger one, which exceeds the budget; nothing: the data ended it
+  int64_t planned = 0;          // candidates
+};
+/// The largest data.batch whose plan stays within `bytes`, at most all samples that data.samples leaves to
+/// train on. Each candidate is planned.
+LargestPlannedBatch largest_planned_batch(const LoadedConfig& loaded, c10::Device device, int64_t bytes,
+                                          bool fold = true);
+
+/// dit-plan: reads the configuration, plans what is asked for, and hands the report to `print`, before any
+/// error about it. Throws ConfigError, planner::PlanError, and Error with ExitCode::memory for a job that
+/// exceeds memory.budget, where not one of a table fits it, or for --max-batch that fits none.
+void run_plan(const PlanArguments& arguments, FileSystem& files,
+              const std::function<void(const std::string&)>& print);
+
+}  // namespace dtk

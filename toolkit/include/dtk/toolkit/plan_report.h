@@ -1,0 +1,39 @@
+// What dit-plan prints: texts for a terminal of 80 columns, and JSON.
+//
+// JSON of a plan: memory.json (memory_report.h), whose `policies` are there with --explain (then
+// `lowers_peak_by` is planned, for the whole job) and in rows of a table (whether each is on), and in
+// addition
+//   "plan": {"batch", "host_phase", "runner_up": {"phase", "bytes"} or null,
+//            "saved_by_operator": {operator: bytes}, "folded": {loop: passes}, "seconds",
+//            "precisions": [{"cpu", "peak_bytes", "phase"}]}
+// `saved_by_operator` splits the bytes saved at the peak once more, by the operator that made them;
+// `precisions` has two entries where training will measure which to take, else none. A table is an array of
+// 16 of these, the lowest peak first. --max-batch adds "largest_batch": {"budget_bytes", "batch",
+// "peak_bytes", "next_batch", "next_peak_bytes", "planned"}, with null for what the data ended.
+#pragma once
+#include <dtk/toolkit/plan_command.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dtk {
+
+/// `name`: of the configuration, for the first line.
+std::string plan_text(const std::string& name, const Plan& plan);
+std::string plan_json(const Plan& plan, const std::vector<PolicyEffect>& effects = {});
+
+/// One line a row; with a budget also whether it fits.
+std::string plan_table_text(const std::string& name, const std::vector<PlanRow>& rows,
+                            std::optional<int64_t> budget);
+std::string plan_table_json(const std::vector<PlanRow>& rows);
+
+/// One entry a policy: by how much the peak changes, which categories of it, what else.
+std::string explain_text(const Plan& plan, const std::vector<PolicyEffect>& effects);
+
+/// `found.largest` must be there.
+std::string largest_batch_text(const std::string& name, const LargestPlannedBatch& found, int64_t bytes);
+std::string largest_batch_json(const LargestPlannedBatch& found, int64_t bytes);
+
+}  // namespace dtk

@@ -1,0 +1,131 @@
+#include "out_of_memory.h"
+
+#include <dtk/models/dit.h>
+
+#include <vector>
+
+#include "config_text.h"
+
+namespace dtk {
+namespace {
+
+constexpr int64_t kFloatBytes = 4;
+
+struct Counts {
+  int64_t all = 0, trained = 0;
+};
+
+Counts count_parameters(const RunConfig& config) {
+  const policies::BudgetExemption exempt;  // there may be no room even for the table of positions
+  const models::Dit model(config.model, at::kMeta);  // names and shapes only
+  Counts counts;
+  for (const auto& [name, parameter] : model.parameters()) {
+    counts.all += parameter.numel();
+    if (parameter.requires_grad()) counts.trained += parameter.numel();
+  }
+  return counts;
+}
+
+std::string state_text(const StateBytes& state) {
+  std::vector<std::string> parts = {"parameters " + readable_bytes(state.parameters),
+                                    "gradients " + readable_bytes(state.gradients),
+                                    "both Adam moments " + readable_bytes(state.moments)};
+  if (state.average > 0) parts.push_back("EMA " + readable_bytes(state.average));
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
+  return "the state alone takes " + readable_bytes(state.total()) + " (" + text + ")";
+}
+
+// A number without a unit is bytes, which somebody who means gigabytes may not know.
+std::string unit_hint(const std::optional<ByteSize>& budget) {
+  constexpr int64_t kSuspicious = 100'000;
+  if (!budget || budget->bytes >= kSuspicious) return "";
+  return "; memory.budget = " + std::to_string(budget->bytes) + " means " + std::to_string(budget->bytes) +
+         (budget->bytes == 1 ? " byte" : " bytes") +
+         ": larger sizes have a unit, such as \"2GB\" or \"1.5 GiB\"";
+}
+
+std::string state_advice(const RunConfig& config, const StateBytes& state, bool resumed) {
+  std::vector<std::string> ways;
+  if (config.memory.budget) {
+    ways.push_back("raise memory.budget above " + std::to_string(state.total()) + " bytes");
+  }
+  if (!resumed) ways.emplace_back("use a smaller model (model.name, or model.depth and model.hidden)");
+  const bool fits_without_average =
+      config.memory.budget && state.total() - state.average <= config.memory.budget->bytes;
+  if (!resumed && state.average > 0 && fits_without_average) {
+    ways.emplace_back("do without the EMA (policies.ema.enabled = false)");
+  }
+  if (ways.empty()) ways.emplace_back("continue on a device with more memory");
+  return state_text(state) + ", whatever the batch: " + listed(ways, " or ");
+}
+
+std::string step_advice(const RunConfig& config, const StateBytes& state, bool resumed) {
+  using policies::Enabled;
+  std::vector<std::string> ways;
+  const int64_t samples = config.data.batch / config.train.accumulate;
+  if (!resumed && samples > 1) {
+    ways.push_back("lower data.batch or raise train.accumulate (a pass takes " + std::to_string(samples) +
+                   " samples at a time)");
+  }
+  if (config.policies.checkpoint.enabled == Enabled::off) ways.emplace_back("switch on policies.checkpoint");
+  if (!resumed && config.policies.attention.enabled == Enabled::off)
+    ways.emplace_back("switch on policies.attention");
+  if (!resumed && config.policies.precision.enabled == Enabled::off)
+    ways.emplace_back("switch on policies.precision");
+  if (config.memory.budget) ways.emplace_back("raise memory.budget");
+  if (!resumed) ways.emplace_back("use a smaller model");
+  if (ways.empty()) ways.emplace_back("continue on a device with more memory");
+  return "the state takes " + readable_bytes(state.total()) +
+         ", the rest is a step's: " + listed(ways, " or ");
+}
+
+}  // namespace
+
+StateBytes state_bytes(const RunConfig& config, c10::Device device) {
+  const Counts counts = count_parameters(config);
+  const policies::EmaOptions& ema = config.policies.ema;
+  const bool on_device = ema.enabled != policies::Enabled::off && (device.is_cpu() || ema.device == "same");
+  return {.parameters = kFloatBytes * counts.all,
+          .gradients = kFloatBytes * counts.trained,
+          .moments = 2 * kFloatBytes * counts.trained,
+          .average = on_device ? kFloatBytes * counts.trained : 0};
+}
+
+int64_t trainable_parameters(const RunConfig& config) {
+  return count_parameters(config).trained;
+}
+
+std::string out_of_memory_advice(const RunConfig& config, c10::Device device, bool in_build, bool resumed) {
+  const StateBytes state = state_bytes(config, device);
+  const std::optional<ByteSize>& budget = config.memory.budget;
+  const bool state_is_too_large = budget ? state.total() > budget->bytes : in_build;
+  return (state_is_too_large ? state_advice(config, state, resumed) : step_advice(config, state, resumed)) +
+         unit_hint(budget);
+}
+
+std::optional<policies::RefusedAllocation> refused_by(const c10::OutOfMemoryError& error) {
+  const auto* by_ledger = dynamic_cast<const policies::AllocationRefused*>(&error);
+  if (by_ledger == nullptr) return std::nullopt;
+  return by_ledger->refused;
+}
+
+std::optional<MemoryReport> report_with_refusal(const MemoryMeters& meters,
+                                                const c10::OutOfMemoryError& error) {
+  std::optional<MemoryReport> report = meters.report();
+  if (report) report->refused = refused_by(error);
+  return report;
+}
+
+Error out_of_memory(const c10::OutOfMemoryError& error, const std::string& advice,
+                    const std::function<void()>& write) {
+  std::string text = first_line(error.what_without_backtrace()) + "; " + advice;
+  try {
+    write();
+  } catch (const std::exception& problem) {
+    text += "; memory.json or report.html could not be written: " + first_line(problem.what());
+  }
+  return {ExitCode::memory, text};
+}
+
+}  // namespace dtk

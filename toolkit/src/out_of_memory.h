@@ -1,0 +1,45 @@
+// What a user hears of a run that does not fit: what would help depends on what does not fit.
+#pragma once
+#include <c10/core/Device.h>
+#include <c10/util/Exception.h>
+#include <dtk/toolkit/config.h>
+#include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/memory_meters.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace dtk {
+
+/// Bytes on the training device that no batch size changes, all alive when a step's gradients are complete.
+struct StateBytes {
+  int64_t parameters = 0, gradients = 0;
+  int64_t moments = 0;  // both of AdamW
+  int64_t average = 0;  // of the EMA; 0 where it lives in host memory or is off
+  int64_t total() const { return parameters + gradients + moments + average; }
+};
+
+StateBytes state_bytes(const RunConfig& config, c10::Device device);
+
+/// Trainable parameters.
+int64_t trainable_parameters(const RunConfig& config);
+
+/// What to do about a run that does not fit, by the cause: the state alone, or what a step adds to it.
+/// `in_build`: it was refused before the first step. `resumed`: model and batch are the checkpoint's.
+std::string out_of_memory_advice(const RunConfig& config, c10::Device device, bool in_build, bool resumed);
+
+/// What was refused, where the ledger refused it.
+std::optional<policies::RefusedAllocation> refused_by(const c10::OutOfMemoryError& error);
+
+/// The peaks so far with what was refused; nothing without the ledger.
+std::optional<MemoryReport> report_with_refusal(const MemoryMeters& meters,
+                                                const c10::OutOfMemoryError& error);
+
+/// The error that ends the run, after `write` has put down what is known; there may be no room for that
+/// either, which is no error of its own.
+Error out_of_memory(const c10::OutOfMemoryError& error, const std::string& advice,
+                    const std::function<void()>& write);
+
+}  // namespace dtk

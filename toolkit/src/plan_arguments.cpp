@@ -1,0 +1,82 @@
+#include <dtk/toolkit/plan_arguments.h>
+
+#include "byte_size.h"
+#include "given_arguments.h"
+
+namespace dtk {
+namespace {
+
+const std::vector<Option>& plan_options() {
+  static const std::vector<Option> options = {
+      {"config", Option::value}, {"set", Option::repeated}, {"device", Option::value},
+      {"table", Option::flag},   {"explain", Option::flag}, {"max-batch", Option::value},
+      {"json", Option::flag},    {"no-fold", Option::flag}, {"help", Option::flag},
+      {"version", Option::flag},
+  };
+  return options;
+}
+
+void check_one_question(const Given& given) {
+  std::vector<std::string> seen;
+  for (const char* name : {"table", "explain", "max-batch"}) {
+    if (given.has(name)) seen.push_back(std::string("--") + name);
+  }
+  if (seen.size() > 1) fail_argument(listed(seen, " and "), "each is a report of its own; give one of them");
+}
+
+}  // namespace
+
+PlanArguments parse_plan_arguments(int argc, const char* const* argv) {
+  const Given given("dit-plan", plan_options(), argc, argv);
+  PlanArguments arguments;
+  arguments.help = given.has("help");
+  arguments.version = given.has("version");
+  if (arguments.help || arguments.version) return arguments;
+  if (!given.has("config")) {
+    fail_argument("--config FILE is missing", "write for example dit-plan --config configs/base.toml");
+  }
+  check_one_question(given);
+  arguments.config = given.text("config");
+  arguments.set = given.all("set");
+  arguments.device = given.text("device", arguments.device);
+  if (arguments.device != "cuda" && arguments.device != "cpu") {
+    fail_argument(given.place("device"), "no device to plan for; allowed: cuda, the default, or cpu");
+  }
+  arguments.max_batch = given.text("max-batch");
+  if (given.has("max-batch") && !is_byte_size(arguments.max_batch)) {
+    fail_argument(given.place("max-batch"),
+                  "\"" + arguments.max_batch + "\" is not a size; allowed: " + wanted(ByteSize{}, ""));
+  }
+  arguments.table = given.has("table");
+  arguments.explain = given.has("explain");
+  arguments.json = given.has("json");
+  arguments.fold = !given.has("no-fold");
+  return arguments;
+}
+
+std::string plan_help() {
+  return R"(dit-plan: the memory that a configured training job takes, before it is run.
+
+Usage: dit-plan --config FILE [options]
+
+  --config FILE         configuration of the run; no weights and no data are read
+  --set KEY=VALUE       replaces one value of the configuration; may be repeated
+  --device cuda|cpu     device to plan for; default cuda, and none has to be there
+One of these instead of the plain report:
+  --table               all 16 combinations of the four policies, by peak
+  --explain             what switching each policy changes, and why
+  --max-batch SIZE      the largest data.batch that fits; 24GB, 24GiB, 24e9, or
+                        80% of the device present
+  --json                as memory.json; with --table an array of 16
+  --no-fold             plans every pass of a loop, also those that repeat
+  --version             prints the version, and ends
+  -h, --help            prints this text, and ends
+
+Exit codes: 0 done, 1 failure, 2 configuration or usage, 3 does not fit into
+memory.budget or --max-batch.
+
+Example: dit-plan --config configs/base.toml --device cuda
+)";
+}
+
+}  // namespace dtk

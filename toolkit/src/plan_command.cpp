@@ -1,0 +1,209 @@
+#include <dtk/toolkit/device.h>
+#include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/largest_fit.h>
+#include <dtk/toolkit/plan_command.h>
+#include <dtk/toolkit/plan_report.h>
+#include <dtk/toolkit/planned_run.h>
+#include <dtk/toolkit/run.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "byte_size.h"
+#include "policy_switches.h"
+
+namespace dtk {
+namespace {
+
+Plan plan_decided(LoadedConfig loaded, c10::Device device, bool fold) {
+  loaded.config.memory.budget.reset();  // the plan shall say by how much it is exceeded
+  const planner::Rehearsed rehearsed = plan_run(loaded, device, {fold});
+  Plan plan;
+  plan.memory.device = device.str();
+  plan.memory.phases = rehearsed.device;
+  plan.memory.host = policies::highest(rehearsed.host);
+  plan.folded = rehearsed.folded;
+  plan.seconds = rehearsed.seconds;
+  plan.loaded = std::move(loaded);
+  return plan;
+}
+
+int64_t peak_bytes(const Plan& plan) {
+  return plan.memory.peak().peak.bytes;
+}
+
+// Every larger batch is taken to be more than any device holds.
+constexpr int64_t kMostSamples = int64_t{1} << 32;
+
+int64_t most_samples(const DataOptions& data) {
+  return data.samples ? *data.samples - data.validation : kMostSamples;
+}
+
+std::string bytes_text(int64_t bytes) {
+  return readable_bytes(bytes) + " (" + std::to_string(bytes) + " bytes)";
+}
+
+std::string excess(const Plan& plan, int64_t budget) {
+  const policies::PhasePeak peak = plan.memory.peak();
+  const int64_t parameters = peak.peak.of(policies::Category::parameters);
+  if (parameters > budget) {
+    return "the parameters alone take " + bytes_text(parameters) + ", more than " + bytes_text(budget) +
+           "; use a smaller model or a larger device";
+  }
+  return "the peak of " + bytes_text(peak.peak.bytes) + ", in phase " + peak.name + ", exceeds " +
+         bytes_text(budget);
+}
+
+void check_budget(const Plan& plan, std::optional<int64_t> budget) {
+  if (!budget || peak_bytes(plan) <= *budget) return;
+  throw Error(ExitCode::memory,
+              "does not fit into memory.budget: " + excess(plan, *budget) +
+                  "; --max-batch finds the largest batch that fits, --table the policies that make it fit");
+}
+
+struct Job {
+  const PlanArguments& arguments;
+  const LoadedConfig loaded;
+  const c10::Device device;
+  const std::optional<int64_t> budget;
+  const std::function<void(const std::string&)>& print;
+};
+
+void report_table(const Job& job) {
+  const std::vector<PlanRow> rows = plan_table(job.loaded, job.device, job.arguments.fold);
+  job.print(job.arguments.json ? plan_table_json(rows)
+                               : plan_table_text(job.arguments.config, rows, job.budget));
+  if (!job.budget || peak_bytes(rows.front().plan) <= *job.budget) return;
+  throw Error(ExitCode::memory,
+              "none of the 16 combinations fits into memory.budget: with the lowest peak, " +
+                  excess(rows.front().plan, *job.budget));
+}
+
+void report_largest(const Job& job, int64_t bytes) {
+  const LargestPlannedBatch found = largest_planned_batch(job.loaded, job.device, bytes, job.arguments.fold);
+  if (!found.largest) {
+    const std::string batch = std::to_string(found.next->loaded.config.data.batch);
+    throw Error(ExitCode::memory, "--max-batch " + job.arguments.max_batch + ": not even data.batch = " +
+                                      batch + " fits: " + excess(*found.next, bytes));
+  }
+  job.print(job.arguments.json ? largest_batch_json(found, bytes)
+                               : largest_batch_text(job.arguments.config, found, bytes));
+}
+
+void report_plan(const Job& job) {
+  const Plan plan = make_plan(job.loaded, job.device, job.arguments.fold);
+  if (job.arguments.explain) {
+    const auto effects = explain_policies(plan, job.device, job.arguments.fold);
+    job.print(job.arguments.json
+                  ? plan_json(plan, effects)
+                  : plan_text(job.arguments.config, plan) + "\n" + explain_text(plan, effects));
+  } else {
+    job.print(job.arguments.json ? plan_json(plan) : plan_text(job.arguments.config, plan));
+  }
+  check_budget(plan, job.budget);
+}
+
+}  // namespace
+
+std::optional<policies::PhasePeak> Plan::runner_up() const {
+  const auto highest = memory.peak().peak.items();
+  std::vector<policies::PhasePeak> others;
+  for (const policies::PhasePeak& phase : memory.phases) {
+    if (phase.peak.items() != highest) others.push_back(phase);
+  }
+  if (others.empty()) return std::nullopt;
+  return policies::highest(others);
+}
+
+Plan make_plan(LoadedConfig loaded, c10::Device device, bool fold) {
+  if (!decided_by_probe(loaded.config, device)) return plan_decided(std::move(loaded), device, fold);
+  std::vector<Plan> plans;
+  std::vector<PossiblePrecision> precisions;
+  for (const char* name : {"bf16", "fp32"}) {
+    LoadedConfig one = loaded;
+    one.config = decided(loaded.config, name);
+    plans.push_back(plan_decided(std::move(one), device, fold));
+    const policies::PhasePeak peak = plans.back().memory.peak();
+    precisions.push_back({name, peak.peak.bytes, peak.name});
+  }
+  const double seconds = plans[0].seconds + plans[1].seconds;
+  Plan plan = std::move(plans[peak_bytes(plans[0]) > peak_bytes(plans[1]) ? 0 : 1]);
+  plan.seconds = seconds;
+  plan.precisions = std::move(precisions);
+  return plan;
+}
+
+std::vector<PlanRow> plan_table(const LoadedConfig& loaded, c10::Device device, bool fold) {
+  std::vector<PlanRow> rows;
+  for (unsigned bits = 0; bits < 16; ++bits) {
+    PlanRow row;
+    row.on = {(bits & 8) != 0, (bits & 4) != 0, (bits & 2) != 0, (bits & 1) != 0};
+    LoadedConfig one = loaded;
+    // A switched precision is decided: on is bf16, off is fp32.
+    if (decided_by_probe(one.config, device)) one.config = decided(one.config, row.on[0] ? "bf16" : "fp32");
+    one.config = with_switches(one.config, device, row.on);
+    row.plan = plan_decided(std::move(one), device, fold);
+    rows.push_back(std::move(row));
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const PlanRow& a, const PlanRow& b) {
+    return peak_bytes(a.plan) < peak_bytes(b.plan);
+  });
+  return rows;
+}
+
+std::vector<PolicyEffect> explain_policies(const Plan& plan, c10::Device device, bool fold) {
+  const PolicySwitches on = switches_of(plan.loaded.config, device);
+  std::vector<PolicyEffect> effects;
+  for (size_t i = 0; i < on.size(); ++i) {
+    PolicyEffect effect;
+    effect.policy = switched_policies[i];
+    effect.on = on[i];
+    PolicySwitches other = on;
+    other[i] = !on[i];
+    LoadedConfig switched = plan.loaded;
+    switched.config = with_switches(switched.config, device, other);
+    try {
+      effect.switched = plan_decided(std::move(switched), device, fold);
+    } catch (const ConfigError& error) {
+      effect.problem = error.what();
+    }
+    effects.push_back(std::move(effect));
+  }
+  return effects;
+}
+
+LargestPlannedBatch largest_planned_batch(const LoadedConfig& loaded, c10::Device device, int64_t bytes,
+                                          bool fold) {
+  LargestPlannedBatch found;
+  const int64_t unit = loaded.config.train.accumulate;
+  const auto fits = [&](int64_t units) {
+    LoadedConfig one = loaded;
+    one.config.data.batch = units * unit;
+    Plan plan = make_plan(std::move(one), device, fold);
+    ++found.planned;
+    const bool within = peak_bytes(plan) <= bytes;
+    (within ? found.largest : found.next) = std::move(plan);
+    return within;
+  };
+  // The last that fits and the last that does not are neighbours at the end.
+  largest_fit(std::max<int64_t>(1, most_samples(loaded.config.data) / unit), fits);
+  return found;
+}
+
+void run_plan(const PlanArguments& arguments, FileSystem& files,
+              const std::function<void(const std::string&)>& print) {
+  const c10::Device device(arguments.device == "cpu" ? "cpu" : "cuda:0");
+  LoadedConfig loaded = load_config(files, arguments.config, arguments.set);
+  resolve_threads(loaded);
+  resolve_budget(loaded, device);
+  std::optional<int64_t> budget;
+  if (loaded.config.memory.budget) budget = loaded.config.memory.budget->bytes;
+  const Job job{arguments, std::move(loaded), device, budget, print};
+  if (arguments.table) return report_table(job);
+  if (arguments.max_batch.empty()) return report_plan(job);
+  const auto percent = parse_percent(arguments.max_batch);
+  const std::string place = "--max-batch " + arguments.max_batch;
+  report_largest(job, percent ? part_of_device(*percent, device, place) : *parse_bytes(arguments.max_batch));
+}
+
+}  // namespace dtk

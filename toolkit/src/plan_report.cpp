@@ -1,0 +1,155 @@
+#include <dtk/toolkit/plan_report.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "config_text.h"
+#include "phase_table.h"
+#include "plan_words.h"
+#include "policy_switches.h"
+#include "text_table.h"
+
+namespace dtk {
+namespace {
+
+using policies::Category;
+using policies::MemorySums;
+using policies::PhasePeak;
+
+std::string bytes_text(int64_t bytes) {
+  return readable_bytes(bytes) + " (" + std::to_string(bytes) + " bytes)";
+}
+
+std::string line(const char* name, const std::string& text) {
+  constexpr size_t column = 11;
+  std::string start = name;
+  start.resize(column, ' ');
+  return start + wrapped(text, column) + "\n";
+}
+
+std::string seconds_text(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f s", seconds);
+  return text;
+}
+
+std::string first_line_of(const std::string& name, const Plan& plan) {
+  return name + " on " + plan.memory.device +
+         ", data.batch = " + std::to_string(plan.loaded.config.data.batch) +
+         ": planned, nothing was computed\n";
+}
+
+// "16 blocks.0, 12 blocks.1, 40 others"
+std::string largest_items(const std::map<std::string, int64_t>& items, size_t count) {
+  std::vector<std::pair<int64_t, std::string>> rows;
+  for (const auto& [label, bytes] : items) rows.emplace_back(-bytes, label);
+  std::sort(rows.begin(), rows.end());
+  std::string text;
+  for (size_t i = 0; i < std::min(count, rows.size()); ++i) {
+    text += (i > 0 ? ", " : "") + (rows[i].second.empty() ? "outside of all" : rows[i].second) + " " +
+            readable_bytes(-rows[i].first);
+  }
+  if (rows.size() > count) text += ", " + std::to_string(rows.size() - count) + " more";
+  return text;
+}
+
+std::string peak_items(const MemorySums& sums) {
+  constexpr size_t items_column = 36, shown = 3;
+  std::string text;
+  for (const auto& [category, items] : sums.items()) {
+    const int64_t bytes = sums.of(category);
+    std::string start = std::string("  ") + policies::name_of(category);
+    start.resize(15, ' ');
+    start += pad(readable_bytes(bytes), 10) + pad(percent_text(bytes, sums.bytes), 6);
+    start.resize(items_column, ' ');
+    text += start + wrapped(largest_items(items, shown), items_column) + "\n";
+    if (category != Category::saved) continue;
+    const std::string by_operator = "by operator: " + largest_items(sums.by_operator(category), shown);
+    text += std::string(items_column, ' ') + wrapped(by_operator, items_column) + "\n";
+  }
+  return text;
+}
+
+std::string folded_text(const std::map<std::string, int64_t>& folded) {
+  if (folded.empty()) return "every pass of every loop";
+  std::vector<std::string> loops;
+  for (const auto& [loop, passes] : folded) loops.push_back(std::to_string(passes) + " of the " + loop);
+  return "all but " + listed(loops, " and ") + ", which repeat";
+}
+
+std::string precisions_text(const std::vector<PossiblePrecision>& precisions) {
+  std::vector<std::string> each;
+  for (const PossiblePrecision& one : precisions)
+    each.push_back(one.name + " " + readable_bytes(one.peak_bytes) + " in " + one.phase);
+  return listed(each, ", ") +
+         "; training measures which is faster and its saved configuration keeps it; this is the larger";
+}
+
+}  // namespace
+
+std::string plan_text(const std::string& name, const Plan& plan) {
+  const PhasePeak peak = plan.memory.peak();
+  const auto second = plan.runner_up();
+  std::string text = first_line_of(name, plan);
+  text += line("peak", bytes_text(peak.peak.bytes) + " in phase " + peak.name);
+  text += line("runner-up", second ? bytes_text(second->peak.bytes) + " in phase " + second->name : "none");
+  const PhasePeak& host = plan.memory.host;
+  text += line("host", host.peak.bytes > 0 ? bytes_text(host.peak.bytes) + " in phase " + host.name : "-");
+  if (!plan.precisions.empty()) text += line("precision", precisions_text(plan.precisions));
+  text += line("planned", folded_text(plan.folded) + ", in " + seconds_text(plan.seconds));
+  text += "\nat the peak, with the largest of each:\n" + peak_items(peak.peak);
+  if (host.peak.bytes > 0) text += "\nin host memory at its peak:\n" + peak_items(host.peak);
+  return text + "\n" + phase_table(plan.memory);
+}
+
+std::string plan_table_text(const std::string& name, const std::vector<PlanRow>& rows,
+                            std::optional<int64_t> budget) {
+  std::vector<std::vector<std::string>> cells = {
+      {"precision", "attention", "ema", "checkpoint", "peak", "phase", "host", "recomputed"}};
+  if (budget) cells[0].push_back("fits");
+  double seconds = 0;
+  for (const PlanRow& row : rows) {
+    const PhasePeak peak = row.plan.memory.peak();
+    std::vector<std::string> line;
+    for (const bool on : row.on) line.push_back(on ? "on" : "-");
+    const int64_t host = row.plan.memory.host.peak.bytes;
+    line.insert(line.end(), {readable_bytes(peak.peak.bytes), peak.name,
+                             host > 0 ? readable_bytes(host) : "-", recomputed_text(row.plan)});
+    if (budget) line.push_back(peak.peak.bytes <= *budget ? "yes" : "no");
+    cells.push_back(std::move(line));
+    seconds += row.plan.seconds;
+  }
+  return first_line_of(name, rows.front().plan) + "all 16 combinations of the policies, in " +
+         seconds_text(seconds) + "; recomputed: FLOPs of a step, ? where not counted\n\n" + aligned(cells);
+}
+
+std::string explain_text(const Plan& plan, const std::vector<PolicyEffect>& effects) {
+  constexpr size_t column = 18;
+  std::string text = "what each policy changes (the job planned with its switch in the other position)\n";
+  for (const PolicyEffect& effect : effects) {
+    std::string start = "  " + effect.policy;
+    start.resize(13, ' ');
+    start += effect.on ? "on" : "off";
+    start.resize(column, ' ');
+    text += start + wrapped(effect_words(plan, effect), column) + "\n";
+  }
+  return text +
+         "off is: fp32; stored attention weights; the average on the training device;\n"
+         "all activations kept\n";
+}
+
+std::string largest_batch_text(const std::string& name, const LargestPlannedBatch& found, int64_t bytes) {
+  const auto row = [](const Plan& plan) {
+    const PhasePeak peak = plan.memory.peak();
+    return "data.batch = " + std::to_string(plan.loaded.config.data.batch) + " takes " +
+           bytes_text(peak.peak.bytes) + " in phase " + peak.name;
+  };
+  std::string text = line("largest", row(*found.largest) + ", which fits into " + bytes_text(bytes));
+  text += line("next", found.next ? row(*found.next) + ", which does not"
+                                  : std::string("none: data.samples leaves no more to train on"));
+  text += line("planned", std::to_string(found.planned) + " batches");
+  return text + "\n" + plan_text(name, *found.largest);
+}
+
+}  // namespace dtk

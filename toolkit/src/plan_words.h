@@ -1,0 +1,18 @@
+// Sentences of dit-plan: what a policy's switch changes and why.
+#pragma once
+#include <dtk/toolkit/plan_command.h>
+
+#include <cstdint>
+#include <string>
+
+namespace dtk {
+
+/// "96 %", "<1 %"
+std::string percent_text(int64_t part, int64_t whole);
+
+/// FLOPs that a step of the plan runs again in backward; "?" where they were not counted.
+std::string recomputed_text(const Plan& plan);
+
+std::string effect_words(const Plan& plan, const PolicyEffect& effect);
+
+}  // namespace dtk

@@ -1,0 +1,86 @@
+#include "run_start.h"
+
+#include <ATen/Parallel.h>
+#include <dtk/toolkit/checkpoint_store.h>
+#include <dtk/toolkit/device.h>
+#include <dtk/toolkit/planned_memory.h>
+#include <dtk/toolkit/precision_choice.h>
+
+#include "out_of_memory.h"
+
+namespace dtk {
+
+std::string decide(LoadedConfig& loaded, c10::Device device, const std::filesystem::path& resume,
+                   const RunWorld& world) {
+  std::optional<LoadedConfig> written;
+  if (!resume.empty()) {
+    const std::string text = open_checkpoint(world.files, resume).text("config.toml");
+    written = parse_config(text, resume.string(), {});
+    for (auto& [key, origin] : written->origins) {
+      const size_t dot = key.rfind('.');
+      origin = printed_origin(text, key.substr(0, dot), key.substr(dot + 1));
+    }
+  }
+  return decide_precision(loaded, device, world.clock, written ? &*written : nullptr);
+}
+
+std::vector<std::string> notes_on_start(const LoadedConfig& loaded, const std::optional<Weights>& initial) {
+  std::vector<std::string> notes;
+  if (initial) {
+    notes.push_back("begins with " + initial->name);
+    const std::string conversion = conversion_note(*initial);
+    if (!conversion.empty()) notes.push_back(conversion);
+  } else if (!loaded.config.train.init_from.empty()) {
+    notes.push_back("train.init_from is where this run once began; it goes on from its checkpoint");
+  }
+  return notes;
+}
+
+std::vector<std::string> notes_on_plan(const StartPlan& plan, const MemoryOptions& options,
+                                       c10::Device device) {
+  if (!plan.problem.empty()) return {"not planned: " + plan.problem};
+  if (!plan.memory) return {};
+  const std::optional<int64_t> available = available_bytes(device);
+  const std::string problem = too_large(*plan.memory, options, available);
+  if (!problem.empty() && options.on_over_budget == "refuse") {
+    throw Error(ExitCode::memory, problem + "; memory.on_over_budget = \"warn\" starts it all the same");
+  }
+  std::vector<std::string> notes = {plan_line(*plan.memory, available)};
+  if (!problem.empty()) notes.push_back("warning: " + problem);
+  return notes;
+}
+
+RunFacts run_facts(const LoadedConfig& loaded, c10::Device device, const DataSource& data,
+                   const DataSplit& split) {
+  return {.config = print_config(loaded),
+          .data = data.description(),
+          .device = device.str(),
+          .device_name = device_name(device),
+          .threads = *loaded.config.train.threads,
+          .parameters = 0,
+          .policies = {},
+          .samples = split.training->size(),
+          .held_out = loaded.config.data.validation,
+          .remarks = data.remarks()};
+}
+
+void refuse_build(const c10::OutOfMemoryError& error, const LoadedConfig& loaded, c10::Device device,
+                  RunFacts facts, RunFolder* folder, const MemoryMeters& meters, const RunWorld& world) {
+  const std::string advice =
+      out_of_memory_advice(loaded.config, device, /*in_build=*/true, /*resumed=*/folder == nullptr);
+  throw out_of_memory(error, advice, [&] {
+    if (folder == nullptr) return;
+    for (const std::string& note : folder->claim()) world.observer.message(note);
+    facts.parameters = trainable_parameters(loaded.config);
+    RunRecord record(loaded.config, facts, world, /*resumed=*/false, 0);
+    record.out_of_memory(0, report_with_refusal(meters, error));
+  });
+}
+
+void resolve_threads(LoadedConfig& loaded) {
+  if (loaded.config.train.threads) return;
+  loaded.config.train.threads = at::get_num_threads();
+  loaded.origins["train.threads"] = "default: the cores of this machine";
+}
+
+}  // namespace dtk

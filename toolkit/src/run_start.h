@@ -1,0 +1,43 @@
+// What is settled and said before a run's first step.
+#pragma once
+#include <c10/core/Device.h>
+#include <c10/util/Exception.h>
+#include <dtk/toolkit/config_io.h>
+#include <dtk/toolkit/held_out.h>
+#include <dtk/toolkit/memory_meters.h>
+#include <dtk/toolkit/run.h>
+#include <dtk/toolkit/weights.h>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "run_folder.h"
+#include "run_record.h"
+
+namespace dtk {
+
+/// Settles what `loaded` leaves to a measurement. Returns what was measured, or "".
+std::string decide(LoadedConfig& loaded, c10::Device device, const std::filesystem::path& resume,
+                   const RunWorld& world);
+
+/// What the user should hear about the weights that a run begins with.
+std::vector<std::string> notes_on_start(const LoadedConfig& loaded, const std::optional<Weights>& initial);
+
+/// What the user should hear of the plan. Throws Error, exit code 3, if it does not fit and
+/// memory.on_over_budget says to refuse that.
+std::vector<std::string> notes_on_plan(const StartPlan& plan, const MemoryOptions& options,
+                                       c10::Device device);
+
+/// All but the parameters and the policies.
+RunFacts run_facts(const LoadedConfig& loaded, c10::Device device, const DataSource& data,
+                   const DataSplit& split);
+
+/// Throws the error of a run that cannot be built, exit code 3. A new one leaves what is known of it in its
+/// `folder`; null: a resumed one, whose folder keeps the figures of what was trained.
+[[noreturn]] void refuse_build(const c10::OutOfMemoryError& error, const LoadedConfig& loaded,
+                               c10::Device device, RunFacts facts, RunFolder* folder,
+                               const MemoryMeters& meters, const RunWorld& world);
+
+}  // namespace dtk

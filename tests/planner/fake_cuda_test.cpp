@@ -53,6 +53,23 @@ TEST_CASE("autocast follows CUDA's lists: products in bf16, norms, softmax and l
   CHECK(w.grad().device() == kCuda);
 }
 
+TEST_CASE(
+    "a backward pass runs on the device before, within and after the engine of the saved-tensor stack") {
+  const auto backward_thread = [] {
+    std::thread::id thread;
+    const at::Tensor w = at::ones({4}, kCuda).requires_grad_(true);
+    w.register_hook([&](const at::Tensor&) { thread = std::this_thread::get_id(); });
+    torch::autograd::backward({w.mul(2).sum()}, {});
+    return thread;
+  };
+  CHECK(backward_thread() != std::thread::id());
+  {
+    const SavedTensorEngineGuard engine;
+    CHECK(backward_thread() != std::thread::id());
+  }
+  CHECK(backward_thread() != std::thread::id());
+}
+
 TEST_CASE("backward recomputes on a thread of the engine, within the casts and the module path of forward") {
   CountingAllocatorGuard counting;
   SavedTensorEngineGuard engine;

@@ -82,7 +82,7 @@ TEST_CASE("weights that are written while a side stream may still copy them are 
   copies.engine->mark();
   copies.begin();
   CHECK(without_numbers(refusal([&] { copies.weights.add_(1); })) ==
-        "aten::add_ (outside of all modules): stream 0 writes 256 bytes that stream S reads, without waiting "
+        "aten::add (outside of all modules): stream 0 writes 256 bytes that stream S reads, without waiting "
         "for "
         "that; record an event on stream S behind it and let stream 0 wait for the event before "
         "(c10::Event::record, then block)");
@@ -95,7 +95,7 @@ TEST_CASE("a slot that the host uses before its copy has arrived is refused") {
   copies.engine->mark();
   copies.begin();
   CHECK(without_numbers(refusal([&] { copies.slot.mul_(2); })) ==
-        "aten::mul_ (outside of all modules): the host uses 256 bytes that stream S writes, without waiting "
+        "aten::mul (outside of all modules): the host uses 256 bytes that stream S writes, without waiting "
         "for "
         "that; record an event on stream S behind it and let the host wait for the event before "
         "(c10::Event::record, then synchronize)");

@@ -60,8 +60,10 @@ int64_t choose(const Tensor& q, const Tensor& k, const Tensor& v, const std::opt
 
 }  // namespace
 
-void register_attention_choice() {
+// LibTorch's attention asks by the stub, a program that wants to know beforehand by the operator.
+void register_attention_choice(torch::Library& aten) {
   at::native::_fused_sdp_choice_stub.set_cuda_dispatch_ptr(&choose);
+  aten.impl("_fused_sdp_choice", &choose);
 }
 
 }  // namespace dtk::planner

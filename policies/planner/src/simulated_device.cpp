@@ -168,6 +168,7 @@ void register_kernels() {
   aten->impl("_reshape_alias", &at::native::_reshape_alias);
   aten->impl("unfold", &at::native::unfold);
   register_cuda_shape_kernels(*aten);
+  register_attention_choice(*aten);
   // Without a kernel of its own on a device an operator with a composite body is taken apart below autograd.
   for (const char* name : {"silu_backward", "mish_backward"})
     aten->impl(name, torch::CppFunction::makeFromBoxedFunction<&by_shapes>());
@@ -186,7 +187,6 @@ void register_simulated_devices() {
     }
     register_fake_runtime();
     register_kernels();
-    register_attention_choice();
     register_cpu_shapes();
     return true;
   }();

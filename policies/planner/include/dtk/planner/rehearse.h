@@ -17,7 +17,7 @@ namespace dtk::planner {
 
 struct RehearsalOptions {
   bool fold = true;  // leave out passes of a loop (policies::Passes) once two in a row ended with equal books
-  DeviceTermOptions terms;
+  DeviceTermOptions terms = {};
 };
 
 /// What a job would take. Peaks are bytes asked for, without what a device adds to a storage.

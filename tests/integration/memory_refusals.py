@@ -1,6 +1,7 @@
 """dit-train: runs that do not fit into memory, or into a budget; exit code 3, the advice, and what is left."""
 
 import json
+import re
 import resource
 
 import programs
@@ -57,8 +58,12 @@ class Budget(ProgramTest):
     MESSAGE = r"^dit-train: memory budget of {} bytes exceeded: \d+ bytes asked for by {} with \d+ bytes alive \({}\); {}"
     UNITS = r'; memory\.budget = {0} means {0} bytes: larger sizes have a unit, such as "2GB" or "1\.5 GiB"'
 
+    # By its plan each of these would be refused at the start.
+    def train_all_the_same(self, **values):
+        return self.train(memory__on_over_budget="warn", **values)
+
     def assert_exceeded(self, budget: str, size: int, asked_by: str, alive: str, advice: str) -> None:
-        result = self.train(memory__budget=budget)
+        result = self.train_all_the_same(memory__budget=budget)
         self.assertEqual(result.returncode, MEMORY, result.stderr)
         self.assertRegex(result.stderr, self.MESSAGE.format(size, asked_by, alive, advice) + "\n$")
         self.assertEqual([line["event"] for line in self.log()], ["start", "out_of_memory"])
@@ -76,11 +81,7 @@ class Budget(ProgramTest):
 
     def test_a_step_above_it(self):
         owners = r"parameters \d+, (?:gradients \d+, )?optimizer \d+, ema \d+, saved \d+, data \d+, temporaries \d+"
-        advice = (
-            r"the state takes [\d.]+ KiB, the rest is a step's: lower data\.batch or raise train\.accumulate \(a pass "
-            r"takes 8 samples at a time\), raise memory\.budget or use a smaller model"
-        )
-        self.assert_exceeded("220 kB", 220000, r"aten::\w+ in phase first_step at [\w.]+", owners, advice)
+        self.assert_exceeded("220 kB", 220000, r"aten::\w+ in phase first_step at [\w.]+", owners, self.STEP)
         result = self.train(memory__budget="400 kB")
         self.assert_done(result)
         self.assertIn(
@@ -91,6 +92,49 @@ class Budget(ProgramTest):
         self.assertNotIn("refused", memory)
         self.assertGreater(memory["peak"]["bytes"], 220000)
         self.assertLessEqual(memory["peak"]["bytes"], 400000)
+
+    PLANNED = r"the run needs (\d+) bytes \([\d.]+ KiB\) of tensors on cpu in phase (\w+), and memory\.budget is {} \({}\); "
+    STEP = (
+        r"the state takes [\d.]+ KiB, the rest is a step's: lower data\.batch or raise train\.accumulate \(a pass "
+        r"takes 8 samples at a time\), raise memory\.budget or use a smaller model"
+    )
+    ALL_THE_SAME = (
+        "; dit-plan --explain says what each policy would change, memory.on_over_budget = \"warn\" starts the run all "
+        "the same\n"
+    )
+
+    def test_a_state_that_cannot_fit_by_its_plan_is_told_from_a_step(self):
+        result = self.train(memory__budget="2")
+        self.assertEqual(result.returncode, MEMORY, result.stderr)
+        advice = Memory.STATE + r"raise memory\.budget above \d+ bytes or " + Memory.SMALLER + self.UNITS.format(2)
+        self.assertRegex(
+            result.stderr,
+            "^dit-train: " + self.PLANNED.format(2, "2 B") + advice + re.escape(self.ALL_THE_SAME) + "$",
+        )
+
+    def test_what_cannot_fit_by_its_plan_is_refused_before_data_are_read(self):
+        values = {"memory__budget": "220 kB", "data__images": "no-such-file"}
+        result = self.train(**values)
+        self.assertEqual(result.returncode, MEMORY, result.stderr)
+        refused = re.fullmatch(
+            "dit-train: "
+            + self.PLANNED.format(220000, "214\\.8 KiB")
+            + self.STEP
+            + re.escape(self.ALL_THE_SAME),
+            result.stderr,
+        )
+        self.assertIsNotNone(refused, result.stderr)
+        self.assertFalse((self.folder / "run").exists())
+        # The figure is the one that a run then has.
+        result = self.train()
+        self.assert_done(result)
+        peak = json.loads((self.folder / "run/memory.json").read_text())["peak"]
+        self.assertEqual((int(refused[1]), refused[2]), (peak["bytes"], peak["phase"]))
+
+    def test_a_warning_comes_before_the_first_step(self):
+        result = self.train_all_the_same(memory__budget="220 kB")
+        self.assertEqual(result.returncode, MEMORY, result.stderr)
+        self.assertRegex(result.stdout, "\nwarning: " + self.PLANNED.format(220000, "214\\.8 KiB") + self.STEP + "\n")
 
     def test_a_budget_that_the_run_fits_into_is_enough_to_resume_it(self):
         model = {"model__hidden": 64, "model__depth": 2, "sample__per_class": 0}
@@ -103,7 +147,7 @@ class Budget(ProgramTest):
         self.assertNotEqual(resumed["phase"], "build")
 
     def test_samples_that_do_not_fit_take_nothing_of_the_report_away(self):
-        result = self.train(memory__budget="300 kB", sample__per_class=64)
+        result = self.train_all_the_same(memory__budget="300 kB", sample__per_class=64)
         self.assertEqual(result.returncode, MEMORY, result.stderr)
         self.assertRegex(
             result.stderr,

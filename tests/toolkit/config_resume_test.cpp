@@ -53,6 +53,7 @@ TEST_CASE("resume: which keys may change") {
                                                                           "sample.ema",
                                                                           "memory.ledger",
                                                                           "memory.budget",
+                                                                          "memory.on_over_budget",
                                                                           "log.tensorboard",
                                                                           "log.report",
                                                                           "log.peak_tflops",

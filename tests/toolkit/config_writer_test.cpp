@@ -106,6 +106,7 @@ RunConfig published_from_idx() {
   config.data.labels = "labels.gz";
   config.schedule.kind = "constant";  // leaves schedule.final without use
   config.memory.budget = dtk::ByteSize{9223372036854775807};
+  config.memory.on_over_budget = "warn";
   config.policies.precision.cpu = "bf16";
   config.policies.ema.enabled = Enabled::on;
   return config;
@@ -257,6 +258,7 @@ ema = true  # default
 [memory]
 ledger = true  # default
 # budget is not set
+on_over_budget = "refuse"  # default
 
 [log]
 tensorboard = true  # default

@@ -55,18 +55,18 @@ TEST_CASE("what is no memory report is refused by name") {
 TEST_CASE("a plan fits to the byte, and one byte less is refused with the cause") {
   CHECK(plan_line(report(), 5000) == "planned peak 2.9 KiB in optimizer on cpu; 4.9 KiB available");
   CHECK(plan_line(report(), std::nullopt) == "planned peak 2.9 KiB in optimizer on cpu");
-  CHECK(too_large(report(), budget(3000), 3000).empty());
-  CHECK(too_large(report(), budget(2999), std::nullopt) ==
+  CHECK_FALSE(too_large(report(), budget(3000), 3000));
+  const auto over_budget = too_large(report(), budget(2999), std::nullopt);
+  REQUIRE(over_budget);
+  CHECK(over_budget->limit == 2999);
+  CHECK(over_budget->message ==
         "the run needs 3000 bytes (2.9 KiB) of tensors on cpu in phase optimizer, and memory.budget is 2999 "
-        "(2.9 KiB); parameters, gradients, optimizer state and averages are 100 % of that, which no smaller "
-        "batch changes: take a smaller model or policies.ema.device = \"cpu\"");
-  MemoryReport mostly_saved = report();
-  mostly_saved.phases[0].peak = sums({{Category::parameters, "net", 1000}, {Category::saved, "net.0", 4000}});
-  CHECK(
-      too_large(mostly_saved, {}, 4999) ==
-      "the run needs 5000 bytes (4.9 KiB) of tensors on cpu in phase forward, and what is available is 4999 "
-      "(4.9 KiB); lower data.batch or raise train.accumulate; dit-plan --max-batch finds the largest batch, "
-      "dit-plan --explain what each policy would change");
+        "(2.9 KiB)");
+  const auto over_device = too_large(report(), {}, 2998);
+  REQUIRE(over_device);
+  CHECK(over_device->message ==
+        "the run needs 3000 bytes (2.9 KiB) of tensors on cpu in phase optimizer, and what is available is "
+        "2998 (2.9 KiB)");
 }
 
 TEST_CASE("planned and measured bytes stand side by side, categories where they differ") {

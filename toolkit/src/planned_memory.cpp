@@ -60,22 +60,6 @@ std::vector<std::string> row(const std::string& name, int64_t planned, int64_t m
   return {name, with_commas(planned), with_commas(measured), signed_bytes(measured - planned)};
 }
 
-std::string advice(const MemoryReport& plan) {
-  const PhasePeak peak = plan.peak();
-  int64_t state = 0;
-  for (const Category category :
-       {Category::parameters, Category::gradients, Category::optimizer, Category::ema})
-    state += peak.peak.of(category);
-  const int64_t share = 100 * state / std::max<int64_t>(1, peak.peak.bytes);
-  if (share >= 90) {
-    return "parameters, gradients, optimizer state and averages are " + std::to_string(share) +
-           " % of that, which no smaller batch changes: take a smaller model or policies.ema.device = "
-           "\"cpu\"";
-  }
-  return "lower data.batch or raise train.accumulate; dit-plan --max-batch finds the largest batch, dit-plan "
-         "--explain what each policy would change";
-}
-
 }  // namespace
 
 MemoryReport read_memory_json(std::string_view text, const std::string& name) {
@@ -101,18 +85,19 @@ std::string plan_line(const MemoryReport& plan, std::optional<int64_t> available
          (available ? "; " + readable_bytes(*available) + " available" : "");
 }
 
-std::string too_large(const MemoryReport& plan, const MemoryOptions& options,
-                      std::optional<int64_t> available) {
+std::optional<TooLarge> too_large(const MemoryReport& plan, const MemoryOptions& options,
+                                  std::optional<int64_t> available) {
   const PhasePeak peak = plan.peak();
   const auto beyond = [&](int64_t limit, const std::string& what) {
-    return "the run needs " + std::to_string(peak.peak.bytes) + " bytes (" + readable_bytes(peak.peak.bytes) +
-           ") of tensors on " + plan.device + " in phase " + peak.name + ", and " + what + " is " +
-           std::to_string(limit) + " (" + readable_bytes(limit) + "); " + advice(plan);
+    return TooLarge{limit, "the run needs " + std::to_string(peak.peak.bytes) + " bytes (" +
+                               readable_bytes(peak.peak.bytes) + ") of tensors on " + plan.device +
+                               " in phase " + peak.name + ", and " + what + " is " + std::to_string(limit) +
+                               " (" + readable_bytes(limit) + ")"};
   };
   if (options.budget && peak.peak.bytes > options.budget->bytes)
     return beyond(options.budget->bytes, "memory.budget");
   if (available && peak.peak.bytes > *available) return beyond(*available, "what is available");
-  return {};
+  return std::nullopt;
 }
 
 std::string planned_against_measured(const MemoryReport& plan, const MemoryReport& measured) {

@@ -364,7 +364,7 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
     decision = decide(loaded, device, resume, world);  // takes time: what is refused is refused first
   }
   const StartPlan plan = world.plan ? world.plan(loaded, device) : StartPlan{};
-  std::vector<std::string> notes = notes_on_plan(plan, loaded.config.memory, device);
+  std::vector<std::string> notes = notes_on_plan(plan, loaded.config, device, resumed);
   const std::shared_ptr<const DataSource> data = open();
   const DataSplit split =
       hold_out(data, loaded.config.data.validation, stream_seed(loaded.config.train.seed, "validation"));

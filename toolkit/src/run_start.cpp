@@ -36,18 +36,22 @@ std::vector<std::string> notes_on_start(const LoadedConfig& loaded, const std::o
   return notes;
 }
 
-std::vector<std::string> notes_on_plan(const StartPlan& plan, const MemoryOptions& options,
-                                       c10::Device device) {
+std::vector<std::string> notes_on_plan(const StartPlan& plan, const RunConfig& config, c10::Device device,
+                                       bool resumed) {
   if (!plan.problem.empty()) return {"not planned: " + plan.problem};
   if (!plan.memory) return {};
   const std::optional<int64_t> available = available_bytes(device);
-  const std::string problem = too_large(*plan.memory, options, available);
-  if (!problem.empty() && options.on_over_budget == "refuse") {
-    throw Error(ExitCode::memory, problem + "; memory.on_over_budget = \"warn\" starts it all the same");
+  const auto problem = too_large(*plan.memory, config.memory, available);
+  if (!problem) return {plan_line(*plan.memory, available)};
+  const bool state_alone = state_bytes(config, device).total() > problem->limit;
+  const std::string message =
+      problem->message + "; " + out_of_memory_advice(config, device, state_alone, resumed);
+  if (config.memory.on_over_budget == "refuse") {
+    throw Error(ExitCode::memory, message +
+                                      "; dit-plan --explain says what each policy would change, "
+                                      "memory.on_over_budget = \"warn\" starts the run all the same");
   }
-  std::vector<std::string> notes = {plan_line(*plan.memory, available)};
-  if (!problem.empty()) notes.push_back("warning: " + problem);
-  return notes;
+  return {plan_line(*plan.memory, available), "warning: " + message};
 }
 
 RunFacts run_facts(const LoadedConfig& loaded, c10::Device device, const DataSource& data,

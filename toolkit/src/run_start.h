@@ -27,8 +27,8 @@ std::vector<std::string> notes_on_start(const LoadedConfig& loaded, const std::o
 
 /// What the user should hear of the plan. Throws Error, exit code 3, if it does not fit and
 /// memory.on_over_budget says to refuse that.
-std::vector<std::string> notes_on_plan(const StartPlan& plan, const MemoryOptions& options,
-                                       c10::Device device);
+std::vector<std::string> notes_on_plan(const StartPlan& plan, const RunConfig& config, c10::Device device,
+                                       bool resumed);
 
 /// All but the parameters and the policies.
 RunFacts run_facts(const LoadedConfig& loaded, c10::Device device, const DataSource& data,

@@ -16,9 +16,14 @@ MemoryReport read_memory_json(std::string_view json, const std::string& name);
 /// "planned peak 33.2 MiB in first_step; 20.1 GiB available". `available`: bytes that the device can give.
 std::string plan_line(const MemoryReport& plan, std::optional<int64_t> available);
 
-/// Why the run cannot fit memory.budget or the device, with what to change; "" if it fits.
-std::string too_large(const MemoryReport& plan, const MemoryOptions& options,
-                      std::optional<int64_t> available);
+struct TooLarge {
+  int64_t limit = 0;  // bytes
+  std::string message;
+};
+
+/// Why the run cannot fit memory.budget or the device; nothing if it fits.
+std::optional<TooLarge> too_large(const MemoryReport& plan, const MemoryOptions& options,
+                                  std::optional<int64_t> available);
 
 /// A table for a terminal of 80 columns: bytes by phase, and below a phase that differs the categories that
 /// do. What kernels take for themselves (scratch) is measured only.

@@ -97,7 +97,7 @@ std::string terms_text(const std::vector<planner::DeviceTerm>& terms) {
   const std::string text = readable_bytes(planner::bytes_beside(terms)) +
                            " that a device adds: " + listed(device, ", ") +
                            (host.empty() ? "" : "; to host memory " + listed(host, ", ")) +
-                           "; terms of source texts, not measured";
+                           "; by LibTorch's sources, the context an estimate, never measured";
   return line("beside", text);
 }
 

@@ -1,15 +1,16 @@
-# cmake --install: headers, static libraries and the CMake package of dtk::policies and dtk::models. The
-# programs are a component of their own: --component programs.
+# cmake --install: headers, static libraries and the CMake package of dtk::policies, dtk::planner and dtk::models.
+# The programs are a component of their own: --component programs.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set(DTK_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/dtk")
 
-foreach(library policies models)
+foreach(folder policies policies/planner models)
+  get_filename_component(library "${folder}" NAME)
   set_target_properties(dtk_${library} PROPERTIES EXPORT_NAME ${library})
   install(TARGETS dtk_${library} EXPORT dtkTargets COMPONENT libraries
           INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
-  install(DIRECTORY ${library}/include/ DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT libraries
+  install(DIRECTORY ${folder}/include/ DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT libraries
           FILES_MATCHING PATTERN "*.h")
 endforeach()
 install(EXPORT dtkTargets NAMESPACE dtk:: DESTINATION "${DTK_PACKAGE_DIR}" COMPONENT libraries)

@@ -283,6 +283,7 @@ void MemoryAccounts::reset_phases(std::string_view first_phase) {
   phases_.assign(1, Phase{std::string(first_phase), -1, {}});
   phase_ = 0;
   peak_pending_ = false;
+  events_.clear();  // a log names phases by their numbers
   raise_peak();
 }
 

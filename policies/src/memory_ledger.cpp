@@ -1,3 +1,4 @@
+#include <ATen/Parallel.h>
 #include <ATen/record_function.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
@@ -88,6 +89,8 @@ Birthplace birthplace() {
     // scratch.
     return {owner_id(Category::temporaries, call.name), is_operator(call.name) ? call.id : 0};
   }
+  // A thread that works for an operator of another one: what it allocates dies before the loop ends.
+  if (at::in_parallel_region()) return {owner_id(Category::scratch, "threads of an operator"), 0};
   if (depth > 0) return {owner_id(Category::temporaries, stack.calls[0].name), 0};
   return {owner_id(Category::other, "outside any operator"), 0};
 }

@@ -1,6 +1,7 @@
 #include <dtk/policies/phase_meter.h>
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 namespace dtk::policies {
@@ -11,17 +12,28 @@ std::vector<PhaseMeter*>& meters() {
   return *list;
 }
 
-std::string& current_phase() {
-  static auto* name = new std::string("build");
-  return *name;
+struct Phase {
+  std::mutex mutex;
+  std::string name = "build";
+};
+
+Phase& phase() {
+  static auto* one = new Phase;
+  return *one;
 }
 
 std::string enter(const std::string& name) {
   for (PhaseMeter* meter : meters()) meter->enter_phase(name);
-  return std::exchange(current_phase(), name);
+  const std::lock_guard lock(phase().mutex);
+  return std::exchange(phase().name, name);
 }
 
 }  // namespace
+
+std::string current_phase() {
+  const std::lock_guard lock(phase().mutex);
+  return phase().name;
+}
 
 PhaseMeterRegistration::PhaseMeterRegistration(PhaseMeter& meter) : meter_(meter) {
   meter.enter_phase(current_phase());

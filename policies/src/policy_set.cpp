@@ -5,6 +5,7 @@
 #include <dtk/policies/module_path.h>
 #include <dtk/policies/policy_set.h>
 #include <dtk/policies/precision.h>
+#include <dtk/policies/rehearsal.h>
 
 #include <numeric>
 #include <utility>
@@ -83,6 +84,7 @@ void PolicySet::before_step() {
 void PolicySet::after_step() {
   ++use_->steps;
   for (const auto& policy : list_) policy->after_step();
+  step_done();
 }
 
 std::unique_ptr<WeightExchange> PolicySet::sampling_weights() {

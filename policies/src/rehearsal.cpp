@@ -31,6 +31,10 @@ bool rehearsing() {
   return current != nullptr;
 }
 
+void step_done() {
+  if (Rehearsal* const rehearsal = current) rehearsal->step_done();
+}
+
 std::vector<double> values_sync(const at::Tensor& tensor) {
   const HostCopyScope copy;
   const at::Tensor values = tensor.detach().to(at::kCPU).contiguous().to(at::kDouble);

@@ -13,6 +13,7 @@ import file_sizes
 import include_arrows
 import layout
 import linked_libraries
+import planner_names
 import quiet_libraries
 import readme
 import torch_use
@@ -107,10 +108,48 @@ class IncludeArrows(TreeTest):
             "policies/ must not link dtk_toolkit",
         )
 
+    def test_policies_do_not_know_the_planner(self):
+        self.write("policies/planner/CMakeLists.txt", "dtk_library(planner DEPENDS dtk::policies)\n")
+        self.write("policies/planner/src/a.cpp", "#include <dtk/planner/rehearse.h>\n")
+        self.assert_finds(
+            include_arrows,
+            "policies/CMakeLists.txt",
+            "dtk_library(policies DEPENDS dtk::torch dtk::planner)\n",
+            "policies/ must not link dtk::planner",
+        )
+        self.assert_finds(
+            include_arrows, "policies/src/bad.cpp", "#include <dtk/planner/rehearse.h>\n", "bad.cpp:1: includes"
+        )
+
     def test_toolkit_from_elsewhere(self):
         self.assert_finds(
             include_arrows, "cmake/probe.cpp", "#include <dtk/toolkit/errors.h>\n", "toolkit/ headers"
         )
+
+
+class PlannerNames(TreeTest):
+    def test_each_way_to_name_a_model_or_a_policy(self):
+        self.write("models/include/dtk/models/dit_options.h", "")
+        for name in ("ema", "attention", "policy"):
+            self.write(f"policies/include/dtk/policies/{name}_options.h", "")
+        self.write(
+            "policies/planner/src/good.cpp",
+            "#include <dtk/policies/memory_ledger.h>\n"
+            "#include <dtk/policies/policy_set.h>\n"
+            'auto op = "aten::_scaled_dot_product_attention";\nint attention(int remainder);\nint edit;  // not ema\n',
+        )
+        for text in (
+            "#include <dtk/policies/ema.h>",
+            "#include <dtk/policies/attention_options.h>",
+            "#include <dtk/models/seam.h>",
+            "int ema_bytes;",
+            "struct EmaBytes;",
+            "const Dit& model;",
+            'if (name == "attention") return;',
+        ):
+            self.assert_finds(
+                planner_names, "policies/planner/src/bad.cpp", f"int a;\n{text}\n", "knows no model and no policy"
+            )
 
 
 class Layout(TreeTest):

@@ -1,7 +1,7 @@
 """install_test.py BUILD COMPILER LAUNCHER LIBTORCH: the installed package, as a stranger's project meets it.
 
-Installs BUILD into a prefix below BUILD/tests/install_test and builds examples/own_network there against it,
-without a build type: neither optimised nor with NDEBUG, as a stranger may.
+Installs BUILD into a prefix below BUILD/tests/install_test and builds examples/own_network and own_plan there
+against it, without a build type: neither optimised nor with NDEBUG, as a stranger may.
 """
 
 import difflib
@@ -19,7 +19,9 @@ sys.path.insert(0, str(ROOT / "tests/house"))
 import linked_libraries  # noqa: E402
 
 EXAMPLE = ROOT / "examples/own_network"
+PLAN = ROOT / "tests/integration/own_plan"
 MOST_LINES = 12
+LIBRARIES = {"libdtk_policies.a", "libdtk_planner.a", "libdtk_models.a"}
 BUILD = COMPILER = LAUNCHER = LIBTORCH = ""
 
 # A stranger's project that asks for dtk after LibTorch's own package, whose targets these stand for.
@@ -77,29 +79,34 @@ def prefix() -> Path:
     return work() / "prefix"
 
 
-@functools.cache
-def own_network() -> Path:
-    build = work() / "own_network"
-    for result in (configure(EXAMPLE, build, f"{prefix()};{LIBTORCH}"), run("cmake", "--build", build)):
+def built(source: Path) -> Path:
+    build = work() / source.name
+    for result in (configure(source, build, f"{prefix()};{LIBTORCH}"), run("cmake", "--build", build)):
         assert result.returncode == 0, result.stdout + result.stderr
     return build
 
 
+@functools.cache
+def own_network() -> Path:
+    return built(EXAMPLE)
+
+
 class Install(unittest.TestCase):
-    def test_holds_the_two_libraries_and_their_package(self):
+    def test_holds_the_libraries_and_their_package(self):
         files = {path.relative_to(prefix()).as_posix() for path in prefix().rglob("*") if path.is_file()}
         headers = {
             path.relative_to(ROOT / library).as_posix()
-            for library in ("policies", "models")
+            for library in ("policies", "policies/planner", "models")
             for path in (ROOT / library / "include").rglob("*.h")
         }
         self.assertIn("include/dtk/policies/policy_set.h", headers)
+        self.assertIn("include/dtk/planner/rehearse.h", headers)
         self.assertEqual({name for name in files if name.startswith("include/")}, headers)
         others = {Path(name).name for name in files - headers}
         targets = {name for name in others if re.fullmatch(r"dtkTargets(-\w+)?\.cmake", name)}
         self.assertEqual(len(targets), 2, others)
         package = {"dtkConfig.cmake", "dtkConfigVersion.cmake", "DtkTorch.cmake"}
-        self.assertEqual(others - targets, {"libdtk_policies.a", "libdtk_models.a"} | package)
+        self.assertEqual(others - targets, LIBRARIES | package)
 
     def test_programs_are_a_component_and_find_libtorch(self):
         place = work() / "programs"
@@ -185,6 +192,22 @@ class OwnNetwork(unittest.TestCase):
         needed = linked_libraries.needed(own_network() / "own_network")
         self.assertIn("libtorch_cpu.so", needed)
         self.assertFalse([name for name in needed if linked_libraries.FORBIDDEN.match(name)])
+
+
+class OwnPlan(unittest.TestCase):
+    def test_a_model_and_a_policy_of_a_stranger_are_planned_to_the_byte(self):
+        result = run(built(PLAN) / "own_plan", env={**os.environ, "OMP_NUM_THREADS": "1"})
+        print(result.stdout)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        peaks = {}
+        for part in re.split(r"^(?=\S)", result.stdout, flags=re.MULTILINE)[1:]:
+            rows = re.findall(r"^  (\w+): planned (-?\d+), measured (\d+)$", part, re.MULTILINE)
+            self.assertEqual([row[0] for row in rows], ["backward", "build", "forward", "update"])
+            for phase, planned, measured in rows:
+                self.assertEqual(planned, measured, f"{phase} of: {part}")
+            peaks[part.split()[0]] = {phase: int(planned) for phase, planned, _ in rows}
+        # Each is a job of its own: the policy shows in what forward keeps.
+        self.assertLess(peaks["With"]["forward"], peaks["Without"]["forward"])
 
 
 class Package(unittest.TestCase):

@@ -59,7 +59,9 @@ Loader::Loader(std::shared_ptr<const DataSource> source, const LoaderOptions& op
       around_allocation_(std::move(around_allocation)),
       samples_per_epoch_(dtk::samples_per_epoch(*source_, options)),
       consumed_(options.start),
-      thread_([this] { run(); }) {}
+      thread_([this] { run(); }) {
+  if (policies::rehearsing()) wait_until_full();
+}
 
 Loader::~Loader() {
   {
@@ -84,15 +86,15 @@ Batch Loader::next() {
   consumed_ += batch.labels.size(0);
   lock.unlock();
   changed_.notify_all();
-  if (policies::rehearsing()) wait_until_full();  // the most there can be, whatever the threads' luck
+  if (policies::rehearsing()) wait_until_full();
   return batch;
 }
 
+// The most there can be, whatever the threads' luck.
 void Loader::wait_until_full() {
   std::unique_lock lock(mutex_);
   changed_.wait(
       lock, [this] { return ready_.size() >= static_cast<size_t>(options_.prefetch) || error_ != nullptr; });
-  if (error_ != nullptr) std::rethrow_exception(error_);
 }
 
 void Loader::run() {

@@ -24,6 +24,7 @@ Plan plan_decided(LoadedConfig loaded, c10::Device device, bool fold) {
   plan.memory.host = policies::highest(rehearsed.host);
   plan.terms = rehearsed.terms;
   plan.folded = rehearsed.folded;
+  plan.step = rehearsed.steps.at(1);
   plan.seconds = rehearsed.seconds;
   plan.loaded = std::move(loaded);
   return plan;

@@ -23,6 +23,10 @@ Json json_of(const Plan& plan, const std::vector<PolicySaving>& policies = {}) {
   const policies::PhasePeak peak = plan.memory.peak();
   more["saved_by_operator"] = peak.peak.by_operator(policies::Category::saved);
   more["folded"] = plan.folded;
+  more["step_flops"] = {{"forward", plan.step.forward},
+                        {"backward", plan.step.backward},
+                        {"recomputed", plan.step.recomputed},
+                        {"attention_again", plan.step.attention_again}};
   more["seconds"] = plan.seconds;
   more["device_terms"] = Json::array();
   for (const planner::DeviceTerm& term : plan.terms) {

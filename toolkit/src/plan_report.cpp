@@ -137,7 +137,7 @@ std::string plan_table_text(const std::string& name, const std::vector<PlanRow>&
     seconds += row.plan.seconds;
   }
   return first_line_of(name, rows.front().plan) + "all 16 combinations of the policies, in " +
-         seconds_text(seconds) + "; recomputed: FLOPs of a step, ? where not counted\n\n" + aligned(cells);
+         seconds_text(seconds) + "; recomputed: forward FLOPs that a step runs again\n\n" + aligned(cells);
 }
 
 std::string explain_text(const Plan& plan, const std::vector<PolicyEffect>& effects) {

@@ -1,6 +1,7 @@
 #include "plan_words.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <utility>
 #include <vector>
@@ -93,8 +94,12 @@ std::string percent_text(int64_t part, int64_t whole) {
   return percent == 0 && part > 0 ? "<1 %" : std::to_string(percent) + " %";
 }
 
-std::string recomputed_text(const Plan&) {
-  return "?";
+std::string recomputed_text(const Plan& plan) {
+  const auto flops = static_cast<double>(plan.step.recomputed);
+  char text[32];
+  std::snprintf(text, sizeof text, "%.4g %s", flops / (flops < 1e12 ? 1e9 : 1e12),
+                flops < 1e12 ? "GFLOP" : "TFLOP");
+  return flops == 0 ? "-" : text;
 }
 
 std::string effect_words(const Plan& plan, const PolicyEffect& effect) {

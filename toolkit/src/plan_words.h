@@ -10,7 +10,8 @@ namespace dtk {
 /// "96 %", "<1 %"
 std::string percent_text(int64_t part, int64_t whole);
 
-/// FLOPs that a step of the plan runs again in backward; "?" where they were not counted.
+/// What forward operators that run again in a steady step's backward cost: "12.3 GFLOP", "1.23 TFLOP"; "-"
+/// for none.
 std::string recomputed_text(const Plan& plan);
 
 std::string effect_words(const Plan& plan, const PolicyEffect& effect);

@@ -1,9 +1,12 @@
-#include <dtk/planner/plan_error.h>
 #include <dtk/policies/guards.h>
+#include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/rehearsal.h>
+#include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/model_policies.h>
 #include <dtk/toolkit/planned_run.h>
 #include <dtk/toolkit/policy_places.h>
 #include <dtk/toolkit/run.h>
+#include <dtk/toolkit/synthetic_source.h>
 
 #include "planned_world.h"
 
@@ -18,10 +21,10 @@ int64_t steady_steps(const RunConfig& config, c10::Device device) {
   models::Dit model(config.model, device, policies::make_generator(device, 0));
   const int64_t period = put_policies_in(config.policies, model).period();
   if (period <= kMostPeriod) return 2 * period;
-  throw planner::PlanError(
-      "the policies repeat their work after " + std::to_string(period) + " steps, and a plan runs at most " +
-      std::to_string(kMostPeriod) +
-      " of them, twice; plan with --set policies.ema.every=" + std::to_string(kMostPeriod) + " or less");
+  throw ConfigError("the policies repeat their work after " + std::to_string(period) +
+                    " steps, and a plan runs at most " + std::to_string(kMostPeriod) +
+                    " of them, twice; plan with --set policies.ema.every=" + std::to_string(kMostPeriod) +
+                    " or less");
 }
 
 RunConfig shortened(RunConfig config, int64_t steady) {
@@ -45,27 +48,62 @@ int64_t samples_of_an_epoch(const RunConfig& config, int64_t steady) {
   return whole + rest;
 }
 
+// The job of a plan. `Data`: of its samples, by the model and their number.
+template <class Data>
+void run_job(const LoadedConfig& loaded, c10::Device device, const Data& data_of,
+             const planner::EndOfPlan& end) {
+  LoadedConfig job = loaded;
+  const int64_t steady = steady_steps(loaded.config, device);
+  job.config = shortened(loaded.config, steady);
+  const std::shared_ptr<const DataSource> data =
+      data_of(job.config.model, samples_of_an_epoch(job.config, steady) + job.config.data.validation);
+  NoFiles files;
+  StandingClock clock;
+  PlanObserver observer(end);
+  run_training(job, device, {}, data, {files, clock, observer, [&] { return observer.ended(); }});
+}
+
+std::shared_ptr<const DataSource> no_values(const models::DitOptions& model, int64_t samples) {
+  return std::make_shared<PlannedData>(model, samples);
+}
+
+std::shared_ptr<const DataSource> made_up(const models::DitOptions& model, int64_t samples) {
+  return std::make_shared<SyntheticSource>(
+      SyntheticSource::Shape{samples, model.channels, model.image_size, model.image_size, model.classes});
+}
+
+// Computes, and waits for threads as a plan does.
+class WholeJob final : public policies::Rehearsal {
+  std::unique_ptr<policies::PassFold> fold(std::string_view) override { return nullptr; }
+};
+
 }  // namespace
 
 planner::Rehearsed plan_run(const LoadedConfig& loaded, c10::Device device,
                             const planner::RehearsalOptions& options) try {
   return planner::rehearse(
-      device,
-      [&](const planner::EndOfPlan& end) {
-        LoadedConfig planned = loaded;
-        const int64_t steady = steady_steps(loaded.config, device);
-        planned.config = shortened(loaded.config, steady);
-        const DataOptions& wanted = planned.config.data;
-        const auto data = std::make_shared<PlannedData>(
-            planned.config.model, samples_of_an_epoch(planned.config, steady) + wanted.validation);
-        NoFiles files;
-        StandingClock clock;
-        PlanObserver observer(end);
-        run_training(planned, device, {}, data, {files, clock, observer, [&] { return observer.ended(); }});
-      },
-      options);
+      device, [&](const planner::EndOfPlan& end) { run_job(loaded, device, no_values, end); }, options);
 } catch (const policies::PolicyError& error) {
   throw with_place(error, loaded.places);
+}
+
+planner::Rehearsed rehearse_what_is_planned(const LoadedConfig& loaded, const std::function<void()>& at_end,
+                                            const planner::RehearsalOptions& options) {
+  const auto job = [&](const planner::EndOfPlan& end) {
+    const auto both = [&] {
+      at_end();
+      end();
+    };
+    run_job(loaded, c10::kCPU, no_values, both);
+  };
+  return planner::rehearse(c10::kCPU, job, options);
+}
+
+void run_what_is_planned(const LoadedConfig& loaded, const std::function<void()>& at_end) {
+  WholeJob whole;
+  const policies::RehearsalGuard guard(whole);
+  const policies::CountingAllocatorGuard counting;
+  run_job(loaded, c10::kCPU, made_up, at_end);
 }
 
 }  // namespace dtk

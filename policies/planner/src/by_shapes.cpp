@@ -1,12 +1,15 @@
 #include "by_shapes.h"
 
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <dtk/planner/plan_error.h>
-#include <dtk/policies/module_path.h>
 
 #include <map>
+#include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -23,6 +26,22 @@ bool is_written(const c10::Argument& argument) {
 at::Tensor on_device(const at::Tensor& shape, c10::Device device) {
   return at::empty_strided(shape.sizes(), shape.strides(),
                            at::TensorOptions().dtype(shape.scalar_type()).device(device));
+}
+
+// As the operator would: code that asks whether numbers were drawn gets the right answer.
+void draw_once(const c10::OperatorHandle& op, const std::vector<IValue>& arguments, c10::Device device) {
+  const bool makes_tensor = !op.schema().returns().empty() &&
+                            op.schema().returns().front().type()->isSubtypeOf(*c10::TensorType::get());
+  // A choice of a kernel that may draw draws nothing.
+  if (!makes_tensor || !op.hasTag(at::Tag::nondeterministic_seeded)) return;
+  at::Generator generator = at::globalContext().defaultGenerator(device);
+  for (const IValue& argument : arguments) {
+    if (argument.isGenerator() && argument.toGenerator().defined()) generator = argument.toGenerator();
+  }
+  auto* const drawn = dynamic_cast<at::CPUGeneratorImpl*>(generator.unsafeGetGeneratorImpl());
+  if (drawn == nullptr) return;
+  const std::lock_guard lock(generator.mutex());
+  drawn->random();
 }
 
 // An operator that only writes to tensors it was given, all of which have their size already.
@@ -103,20 +122,53 @@ class MetaCall {
   std::map<const c10::TensorImpl*, at::Tensor> originals_;
 };
 
+std::string registration(const c10::OperatorHandle& op, const std::string& key) {
+  const std::string name = name_of(op);
+  const size_t colons = name.find("::");
+  return "TORCH_LIBRARY_IMPL(" + name.substr(0, colons) + ", " + key + ", m) with m.impl(\"" +
+         name.substr(colons + 2) + "\", ...)";
+}
+
+bool is_mask(const IValue& value) {
+  if (!value.isTensor() || !value.toTensor().defined()) return false;
+  const at::ScalarType type = value.toTensor().scalar_type();
+  return type == at::kBool || type == at::kByte;
+}
+
+// Indexing is one of them for masks only.
+bool shape_depends_on_values(const c10::OperatorHandle& op, const std::vector<IValue>& arguments) {
+  if (!op.hasTag(at::Tag::dynamic_output_shape)) return false;
+  if (op.operator_name().name != "aten::index") return true;
+  for (const auto& index : arguments[1].toOptionalTensorVector()) {
+    if (index && is_mask(*index)) return true;
+  }
+  return false;
+}
+
+// A body of other operators serves as well: they have shape kernels.
+std::optional<c10::DispatchKey> shape_kernel(const c10::OperatorHandle& op) {
+  using c10::DispatchKey;
+  for (const DispatchKey key :
+       {DispatchKey::Meta, DispatchKey::CompositeExplicitAutogradNonFunctional,
+        DispatchKey::CompositeExplicitAutograd, DispatchKey::CompositeImplicitAutograd}) {
+    if (op.hasKernelForDispatchKey(key)) return key;
+  }
+  return std::nullopt;
+}
+
 [[noreturn]] void refuse(const c10::OperatorHandle& op, const std::string& reason) {
   throw PlanError(operator_here(name_of(op)) + " cannot be planned: " + reason);
 }
 
 }  // namespace
 
-std::string operator_here(const std::string& operator_name) {
-  const std::string path = policies::module_path();
-  return operator_name + (path.empty() ? " (outside of all modules)" : " in " + path);
-}
-
 std::string name_of(const c10::OperatorHandle& op) {
   const c10::OperatorName& name = op.operator_name();
   return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+}
+
+bool reads_values(const c10::OperatorHandle& op) {
+  return op.hasTag(at::Tag::data_dependent_output);
 }
 
 bool makes_views(const c10::OperatorHandle& op) {
@@ -131,21 +183,22 @@ void run_by_shapes(const c10::OperatorHandle& op, Stack* stack, c10::Device devi
   const size_t count = schema.arguments().size();
   const std::vector<IValue> arguments(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
   torch::jit::drop(*stack, count);
+  draw_once(op, arguments, device);
   if (leaves_as_it_is(schema, arguments, stack)) return;
-  if (makes_views(op)) refuse(op, "it makes a view and has no kernel of the simulated device");
-  if (!op.hasKernelForDispatchKey(c10::DispatchKey::Meta) &&
-      !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) &&
-      !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional) &&
-      !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) {
-    refuse(op, "no shape kernel is registered; register one: TORCH_LIBRARY_IMPL(" +
-                   std::string(schema.operator_name().getNamespace().value_or("your_namespace")) +
-                   ", Meta, m) with m.impl(\"" + name_of(op).substr(name_of(op).find("::") + 2) + "\", ...)");
+  if (makes_views(op)) {
+    refuse(op, "it makes a view and has no kernel of the simulated device; register one for every device: " +
+                   registration(op, "CompositeExplicitAutograd"));
   }
+  if (reads_values(op)) refuse_reading(name_of(op));
+  if (shape_depends_on_values(op, arguments))
+    refuse(op, "the shape of its result depends on values, and a plan has none");
+  const std::optional<c10::DispatchKey> key = shape_kernel(op);
+  if (!key) refuse(op, "no shape kernel is registered; register one: " + registration(op, "Meta"));
   MetaCall call(device);
   for (const IValue& argument : arguments) stack->push_back(call.to_meta(argument));
   try {
     const c10::impl::ExcludeDispatchKeyGuard shapes_only(c10::DispatchKey::Fake);
-    op.callBoxedForDispatchKey(c10::DispatchKey::Meta, *stack);
+    op.callBoxedForDispatchKey(*key, *stack);
   } catch (const c10::Error& error) {
     refuse(op, std::string("its shape kernel says: ") + error.what_without_backtrace());
   }

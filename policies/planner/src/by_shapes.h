@@ -11,6 +11,9 @@ namespace dtk::planner {
 /// "aten::add.Tensor"
 std::string name_of(const c10::OperatorHandle& op);
 
+/// True for item(), equal() and the like: a value comes back that is no tensor.
+bool reads_values(const c10::OperatorHandle& op);
+
 /// True if a result may alias an argument without being written to: a view.
 bool makes_views(const c10::OperatorHandle& op);
 

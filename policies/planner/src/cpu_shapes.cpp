@@ -6,9 +6,15 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
+#include <vector>
 
 #include "by_shapes.h"
+#include "cpu_products.h"
+#include "cpu_promotion.h"
+#include "flop_meter.h"
+#include "operator_flops.h"
 #include "shape_kernels.h"
 #include "stream_order.h"
 
@@ -17,23 +23,13 @@ namespace {
 
 using torch::jit::Stack;
 
-// What is to be done with an operator that meets CPU tensors only.
-enum class Treatment {
-  run,     // makes memory, views or calls other operators, which come here in turn
-  shapes,  // a kernel: results by its shape kernel
-  own,     // a kernel with a shape kernel of this library
-  refuse   // reads values
-};
+constexpr c10::DispatchKeySet kBelow(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::Fake);
 
 struct Known {
   Treatment treatment = Treatment::run;
   const c10::KernelFunction* kernel = nullptr;
+  FlopRule flops = nullptr;
 };
-
-bool reads_values(const std::string& name) {
-  return name == "aten::_local_scalar_dense" || name == "aten::equal" || name == "aten::is_nonzero" ||
-         name == "aten::allclose";
-}
 
 // Kernels that only make memory or change what a tensor refers to.
 bool makes_memory(const std::string& name) {
@@ -43,10 +39,10 @@ bool makes_memory(const std::string& name) {
   return false;
 }
 
-Known treatment_of(const c10::OperatorHandle& op) {
+Known on_cpu_tensors(const c10::OperatorHandle& op) {
   static const auto* const kernels = new CpuKernels(cpu_shape_kernels());
   const std::string name = name_of(op);
-  if (reads_values(name)) return {Treatment::refuse};
+  if (reads_values(op)) return {Treatment::refuse};
   if (const auto own = kernels->find(name); own != kernels->end()) return {Treatment::own, &own->second};
   if (makes_memory(name) || makes_views(op)) return {Treatment::run};
   // Composite for the dispatcher, but it moves values.
@@ -60,7 +56,9 @@ Known known(const c10::OperatorHandle& op) {
   const std::lock_guard lock(mutex);
   const auto found = cache->find(op);
   if (found != cache->end()) return found->second;
-  return cache->emplace(op, treatment_of(op)).first->second;
+  Known what = on_cpu_tensors(op);
+  what.flops = flop_rule(op);
+  return cache->emplace(op, what).first->second;
 }
 
 enum class Where { nowhere, cpu, elsewhere };
@@ -105,31 +103,50 @@ void note_host_use(const c10::OperatorHandle& op, const Stack& stack) {
   }
 }
 
-void on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
-  const auto below = c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::Fake);
-  if (place_of(op, *stack) != Where::cpu || names_other_device(op, *stack)) {
-    op.redispatchBoxed(keys & below, stack);
-    return;
-  }
-  const Known what = known(op);
+void do_it(const Known& what, const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   if (what.treatment != Treatment::run) note_host_use(op, *stack);
   switch (what.treatment) {
     case Treatment::run:
-      op.redispatchBoxed(keys & below, stack);
+      op.redispatchBoxed(keys & kBelow, stack);
       return;
-    case Treatment::own:
+    case Treatment::own: {
+      const std::vector<at::Tensor> temporaries = copies_in_common_type(op, *stack);
       what.kernel->callBoxed(op, keys, stack);
       return;
-    case Treatment::shapes:
+    }
+    case Treatment::shapes: {
+      std::vector<at::Tensor> temporaries = copies_in_common_type(op, *stack);
+      if (temporaries.empty()) temporaries = copies_for_products(op, *stack);
       run_by_shapes(op, stack, c10::kCPU);
       return;
+    }
     case Treatment::refuse:
-      throw PlanError(operator_here(name_of(op)) +
-                      " reads a value, and a plan has none: what the job does next cannot be known");
+      refuse_reading(name_of(op));
+  }
+}
+
+// Operators on other devices pass here too, and are counted.
+void on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  const Known what = known(op);
+  std::optional<CountedOperatorScope> counted;
+  if (what.flops != nullptr)
+    counted.emplace(what.flops, torch::jit::last(*stack, op.schema().arguments().size()));
+  if (place_of(op, *stack) != Where::cpu || names_other_device(op, *stack)) {
+    op.redispatchBoxed(keys & kBelow, stack);
+  } else {
+    do_it(what, op, keys, stack);
   }
 }
 
 }  // namespace
+
+Treatment treatment_of(const c10::OperatorHandle& op) {
+  return known(op).treatment;
+}
+
+void run_on_cpu(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  do_it(known(op), op, keys, stack);
+}
 
 void register_cpu_shapes() {
   static auto* const library =

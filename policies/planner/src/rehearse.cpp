@@ -2,13 +2,16 @@
 #include <dtk/planner/simulated_device.h>
 #include <dtk/policies/counted_blocks.h>
 #include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/module_path.h>
 #include <dtk/policies/rehearsal.h>
+#include <dtk/policies/saved_tensors.h>
 
 #include <algorithm>
 #include <chrono>
 #include <optional>
 #include <stdexcept>
 
+#include "flop_meter.h"
 #include "kernel_needs.h"
 
 namespace dtk::planner {
@@ -42,11 +45,13 @@ struct Books {
 
 class Folding final : public policies::Rehearsal {
  public:
-  explicit Folding(std::map<std::string, int64_t>& folded) : folded_(folded) {}
+  Folding(std::map<std::string, int64_t>& folded, FlopMeter& flops, bool fold)
+      : folded_(folded), flops_(flops), fold_(fold) {}
 
   std::unique_ptr<policies::PassFold> fold(std::string_view what) override {
-    return std::make_unique<Fold>(folded_, what);
+    return fold_ ? std::make_unique<Fold>(folded_, what) : nullptr;
   }
+  void step_done() override { flops_.step_done(); }
 
  private:
   class Fold final : public policies::PassFold {
@@ -70,10 +75,8 @@ class Folding final : public policies::Rehearsal {
   };
 
   std::map<std::string, int64_t>& folded_;
-};
-
-class NoFolding final : public policies::Rehearsal {
-  std::unique_ptr<policies::PassFold> fold(std::string_view) override { return nullptr; }
+  FlopMeter& flops_;
+  const bool fold_;
 };
 
 }  // namespace
@@ -86,10 +89,12 @@ Rehearsed rehearse(c10::Device device, const std::function<void(const EndOfPlan&
   register_simulated_devices();
   Rehearsed result;
   const auto begin = std::chrono::steady_clock::now();
-  Folding folding(result.folded);
-  NoFolding no_folding;
-  const policies::RehearsalGuard guard(options.fold ? static_cast<policies::Rehearsal&>(folding)
-                                                    : static_cast<policies::Rehearsal&>(no_folding));
+  FlopMeter flops;
+  Folding folding(result.folded, flops, options.fold);
+  const policies::RehearsalGuard guard(folding);
+  const policies::NodePathsGuard paths;  // for errors
+  // For jobs that bring none too: the threads of a device serve the engine that a process uses first only.
+  const policies::SavedTensorEngineGuard engine;
   const policies::CountingAllocatorGuard counting;
   const policies::PhaseMeterRegistration device_meter(policies::device_accounts());
   for (MemoryAccounts* accounts :
@@ -102,6 +107,7 @@ Rehearsed rehearse(c10::Device device, const std::function<void(const EndOfPlan&
     ended = true;
     const bool on_cpu = device.is_cpu();
     result.device = (on_cpu ? policies::cpu_accounts() : policies::device_accounts()).phases();
+    result.steps = flops.steps();
     result.host = (on_cpu ? policies::host_accounts() : policies::cpu_accounts()).phases();
     if (!on_cpu) result.terms = KernelNeeds::instance().terms();
   };

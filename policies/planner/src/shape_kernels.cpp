@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
-#include <ATen/OpMathType.h>
 #include <c10/util/irange.h>
 
 #include <array>
@@ -10,6 +9,8 @@
 #include <vector>
 
 #include "kernel_needs.h"
+
+#include "attention_choice.h"
 
 namespace dtk::planner {
 namespace {
@@ -21,15 +22,13 @@ Tensor make(const Tensor& like, at::IntArrayRef sizes, at::ScalarType type) {
   return at::empty(sizes, like.options().dtype(type));
 }
 
-// ---- normalisation: aten/src/ATen/native/layer_norm.cpp, cuda/layer_norm_kernel.cu
+// ---- normalisation: aten/src/ATen/native/cuda/layer_norm_kernel.cu
 
 std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor& x, at::IntArrayRef normalized,
-                                              const OptionalTensor& weight, const OptionalTensor&, double) {
+                                              const OptionalTensor&, const OptionalTensor&, double) {
   at::DimVector statistics(x.sizes());
   for (const size_t i : c10::irange(normalized.size())) statistics[statistics.size() - 1 - i] = 1;
-  at::ScalarType type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  // On the CPU statistics have the type of the affine parameters, without them that of the input.
-  if (x.is_cpu()) type = weight && weight->defined() ? weight->scalar_type() : x.scalar_type();
+  const at::ScalarType type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   return {at::empty_like(x, at::MemoryFormat::Contiguous), make(x, statistics, type),
           make(x, statistics, type)};
 }
@@ -45,6 +44,31 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor&, const Tens
           like(mask[2], bias)};
 }
 
+// ---- group normalisation: aten/src/ATen/native/group_norm.cpp, one source for both devices
+
+std::tuple<Tensor, Tensor, Tensor> group_norm(const Tensor& x, const OptionalTensor& weight,
+                                              const OptionalTensor&, c10::SymInt batch, c10::SymInt,
+                                              c10::SymInt, int64_t groups, double) {
+  const bool mixed = weight && weight->defined() && weight->scalar_type() != x.scalar_type();
+  const at::ScalarType type = mixed ? weight->scalar_type() : x.scalar_type();
+  const std::array<int64_t, 2> statistics{batch.expect_int(), groups};
+  return {at::empty_like(x, x.is_cpu() ? x.suggest_memory_format() : at::MemoryFormat::Contiguous),
+          make(x, statistics, type), make(x, statistics, type)};
+}
+
+std::tuple<Tensor, Tensor, Tensor> group_norm_backward(const Tensor&, const Tensor& x, const Tensor&,
+                                                       const Tensor&, const OptionalTensor& weight,
+                                                       c10::SymInt, c10::SymInt channels, c10::SymInt,
+                                                       int64_t, std::array<bool, 3> mask) {
+  const auto of_channels = [&](bool wanted) {
+    if (!wanted) return Tensor();
+    return weight && weight->defined() ? at::empty_like(*weight)
+                                       : make(x, {channels.expect_int()}, x.scalar_type());
+  };
+  const auto format = x.is_cpu() ? x.suggest_memory_format() : at::MemoryFormat::Contiguous;
+  return {mask[0] ? at::empty_like(x, format) : Tensor(), of_channels(mask[1]), of_channels(mask[2])};
+}
+
 // ---- dropout: a mask of one byte an element, on CUDA only
 
 std::tuple<Tensor, Tensor> dropout(const Tensor& x, double, std::optional<bool>) {
@@ -54,7 +78,7 @@ Tensor dropout_backward(const Tensor& grad, const Tensor&, double) {
   return at::empty_like(grad);
 }
 
-// ---- attention: transformers/cuda/attention.cu, attention_backward.cu, transformers/attention.cpp
+// ---- attention: transformers/cuda/attention.cu, attention_backward.cu
 
 // (N, H, T, D) whose memory is (N, T, H, D).
 Tensor by_rows(const Tensor& like, int64_t width) {
@@ -139,18 +163,10 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> efficient_backward(const Tensor&, con
   return gradients;
 }
 
-std::tuple<Tensor, Tensor> flash_for_cpu(const Tensor& q, const Tensor&, const Tensor& v, double, bool,
-                                         const OptionalTensor&, std::optional<double>) {
-  const Tensor logsumexp =
-      make(q, {q.size(0), q.size(2), q.size(1)}, at::toOpMathType(q.scalar_type())).transpose(1, 2);
-  return {by_rows(q, v.size(3)), logsumexp};
-}
+// ---- gated linear unit
 
-std::tuple<Tensor, Tensor, Tensor> flash_for_cpu_backward(const Tensor&, const Tensor& q, const Tensor& k,
-                                                          const Tensor& v, const Tensor&, const Tensor&,
-                                                          double, bool, const OptionalTensor&,
-                                                          std::optional<double>) {
-  return {by_rows(q, q.size(3)), by_rows(k, k.size(3)), by_rows(v, v.size(3))};
+Tensor glu_backward(const Tensor&, const Tensor& x, int64_t) {
+  return make(x, x.sizes(), x.scalar_type());
 }
 
 // ---- gathers
@@ -232,8 +248,12 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& grad, cons
 
 template <class Register>
 void register_common(Register&& add) {
+  add("_fused_sdp_choice", &attention_choice);
   add("native_layer_norm", &layer_norm);
   add("native_layer_norm_backward", &layer_norm_backward);
+  add("glu_backward", &glu_backward);
+  add("native_group_norm", &group_norm);
+  add("native_group_norm_backward", &group_norm_backward);
   add("embedding_dense_backward", &embedding_backward);
   add("index_select", &index_select);
   add("where.self", &where);
@@ -254,8 +274,7 @@ CpuKernels cpu_shape_kernels() {
                     c10::KernelFunction::makeFromUnboxedRuntimeFunction(kernel));
   };
   register_common(add);
-  add("_scaled_dot_product_flash_attention_for_cpu", &flash_for_cpu);
-  add("_scaled_dot_product_flash_attention_for_cpu_backward", &flash_for_cpu_backward);
+  add_cpu_kernels(kernels);
   return kernels;
 }
 

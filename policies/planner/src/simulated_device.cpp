@@ -13,8 +13,11 @@
 #include <dtk/policies/rehearsal.h>
 #include <torch/library.h>
 
+#include <string>
+
 #include "attention_choice.h"
 #include "by_shapes.h"
+#include "composite_cuda_operators.h"
 #include "cpu_shapes.h"
 #include "fake_memory.h"
 #include "fake_runtime.h"
@@ -118,8 +121,7 @@ Tensor& copy(Tensor& self, const Tensor& source, bool non_blocking) {
 }
 
 at::Scalar local_scalar(const Tensor&) {
-  throw PlanError(operator_here("aten::_local_scalar_dense (item())") +
-                  " reads a value, and a plan has none: what the job does next cannot be known");
+  refuse_reading("aten::_local_scalar_dense");
 }
 
 const Tensor& resize(const Tensor& self, at::IntArrayRef sizes, std::optional<at::MemoryFormat>) {
@@ -150,6 +152,13 @@ Tensor as_strided(const Tensor& self, at::IntArrayRef sizes, at::IntArrayRef str
   return at::native::as_strided_tensorimpl(self, sizes, strides, offset);
 }
 
+bool has_cuda_kernel(const std::string& name) {
+  const size_t dot = name.find('.', name.find("::"));
+  const auto op = c10::Dispatcher::singleton().findOp(
+      {name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1)});
+  return op && op->hasKernelForDispatchKey(c10::DispatchKey::CUDA);
+}
+
 void register_kernels() {
   static auto* const fallback =
       new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::CUDA, __FILE__, __LINE__);
@@ -168,12 +177,11 @@ void register_kernels() {
   aten->impl("_reshape_alias", &at::native::_reshape_alias);
   aten->impl("unfold", &at::native::unfold);
   register_cuda_shape_kernels(*aten);
-  register_attention_choice(*aten);
-  // Without a kernel of its own on a device an operator with a composite body is taken apart below autograd.
-  for (const char* name : {"silu_backward", "mish_backward"})
-    aten->impl(name, torch::CppFunction::makeFromBoxedFunction<&by_shapes>());
   for (const char* name : {"mm.out", "addmm.out", "bmm.out", "baddbmm.out"})
     aten->impl(name, torch::CppFunction::makeFromBoxedFunction<&product>());
+  for (const char* name : composite_cuda_operators()) {
+    if (!has_cuda_kernel(name)) aten->impl(name, torch::CppFunction::makeFromBoxedFunction<&by_shapes>());
+  }
 }
 
 }  // namespace
@@ -187,6 +195,7 @@ void register_simulated_devices() {
     }
     register_fake_runtime();
     register_kernels();
+    register_attention_choice();
     register_cpu_shapes();
     return true;
   }();

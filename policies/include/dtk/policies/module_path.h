@@ -21,6 +21,23 @@ class ModulePathScope {
 /// Path of the innermost scope of this thread; "" outside of all.
 const std::string& module_path();
 
+/// While alive, the process remembers in which scope each node of an autograd graph is made: two numbers and
+/// a path for each scope. Guards may nest.
+class NodePathsGuard {
+ public:
+  [[nodiscard]] NodePathsGuard();
+  ~NodePathsGuard();
+  NodePathsGuard(const NodePathsGuard&) = delete;
+  NodePathsGuard& operator=(const NodePathsGuard&) = delete;
+};
+
+/// What this thread does for backward. Needs a NodePathsGuard since the graph was made.
+struct BackwardPlace {
+  bool active = false;    // a node's backward runs on this thread
+  std::string path = {};  // where the node was made; "" outside of all scopes
+};
+BackwardPlace backward_place();
+
 /// A seam function that runs each sub-tree within its ModulePathScope.
 Run run_with_module_path();
 

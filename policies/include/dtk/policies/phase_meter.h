@@ -30,6 +30,9 @@ class PhaseMeterRegistration {
   PhaseMeter& meter_;
 };
 
+/// The phase last entered, "build" before all others. Any thread.
+std::string current_phase();
+
 /// Marks a phase of the job for all meters; phases nest, the inner one counts.
 class PhaseScope {
  public:

@@ -26,6 +26,8 @@ class Rehearsal {
  public:
   virtual ~Rehearsal() = default;
   virtual std::unique_ptr<PassFold> fold(std::string_view what) = 0;
+  /// After each optimizer step, on the thread that makes it.
+  virtual void step_done() {}
 };
 
 /// Makes `rehearsal` the process's while alive; one at a time, from the thread that runs the job.
@@ -39,6 +41,9 @@ class RehearsalGuard {
 
 /// Whether values are not to be trusted and threads beside the job are to be waited for. Any thread.
 bool rehearsing();
+
+/// Tells a rehearsal that an optimizer step is done. PolicySet::after_step() does.
+void step_done();
 
 /// The values of a floating-point tensor, in its order, after waiting for its device: how a job reads what it
 /// reports or decides on between steps. In a rehearsal the copy is made and the values are zeros.

@@ -4,6 +4,7 @@
 #pragma once
 #include <c10/core/Device.h>
 #include <dtk/planner/device_terms.h>
+#include <dtk/planner/flops.h>
 #include <dtk/toolkit/config_io.h>
 #include <dtk/toolkit/file_system.h>
 #include <dtk/toolkit/memory_report.h>
@@ -31,6 +32,7 @@ struct Plan {
   MemoryReport memory;                     // bytes asked for, by phase
   std::vector<planner::DeviceTerm> terms;  // what a device adds to those bytes; none on the CPU
   std::map<std::string, int64_t> folded;   // passes left out because they repeat, by loop
+  planner::Flops step;                     // of a steady optimizer step
   double seconds = 0;                      // that planning took
   // Both, where the CPU's precision is not known before training: `memory` is then of the larger peak.
   std::vector<PossiblePrecision> precisions;

@@ -5,6 +5,8 @@
 #include <dtk/planner/rehearse.h>
 #include <dtk/toolkit/config_io.h>
 
+#include <functional>
+
 namespace dtk {
 
 /// Rehearses run_training() of `loaded` with as few steps as show everything a long run does: the first step,
@@ -13,5 +15,14 @@ namespace dtk {
 /// run_training() and planner::rehearse().
 planner::Rehearsed plan_run(const LoadedConfig& loaded, c10::Device device,
                             const planner::RehearsalOptions& options = {});
+
+/// Runs the job that plan_run() rehearses where kernels do compute: on the CPU, with made-up samples. What a
+/// plan is compared with. As in a plan nothing depends on the luck of threads: the loader is always as far
+/// ahead as it can be. `at_end` is called at the instant at which a plan ends. Throws as run_training().
+void run_what_is_planned(const LoadedConfig& loaded, const std::function<void()>& at_end);
+
+/// The same job rehearsed for the CPU; `at_end` as above.
+planner::Rehearsed rehearse_what_is_planned(const LoadedConfig& loaded, const std::function<void()>& at_end,
+                                            const planner::RehearsalOptions& options);
 
 }  // namespace dtk

@@ -5,6 +5,7 @@
 #pragma once
 #include <c10/core/Device.h>
 #include <dtk/planner/device_terms.h>
+#include <dtk/planner/flops.h>
 #include <dtk/policies/memory_accounts.h>
 
 #include <cstdint>
@@ -26,6 +27,9 @@ struct Rehearsed {
   std::vector<policies::PhasePeak> host;    // of CPU memory; for a job on the CPU, of what it keeps apart
   std::vector<DeviceTerm> terms;            // what a device adds to that; none on the CPU
   std::map<std::string, int64_t> folded;    // passes left out, by loop
+  // Of each optimizer step that a PolicySet or policies::step_done() ended, in order; the second is a steady
+  // one.
+  std::vector<Flops> steps;
   double seconds = 0;
 };
 

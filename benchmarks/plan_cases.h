@@ -1,0 +1,14 @@
+// Random jobs for comparing plans with runs: every kind of model, data, objective, sampler and policy, each
+// small.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace dtk::bench {
+
+/// Case number `index` of `seed`, as "key=value" for parse_config(); a pure function of the two. What is
+/// written has a use, so that no rule refuses it.
+std::vector<std::string> plan_case(uint64_t seed, uint64_t index);
+
+}  // namespace dtk::bench

@@ -1,0 +1,232 @@
+// Operators whose CPU kernels make whole tensors beside their results, and flash attention with its scratch.
+#include <ATen/ATen.h>
+#include <ATen/ExpandUtils.h>
+#include <ATen/OpMathType.h>
+#include <ATen/Parallel.h>
+#include <ATen/ScalarOps.h>
+#include <ATen/WrapDimUtilsMulti.h>
+#include <ATen/native/ConvUtils.h>
+#include <ATen/native/ReduceOpsUtils.h>
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+
+#include "shape_kernels.h"
+
+namespace dtk::planner {
+namespace {
+
+using at::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+
+Tensor make(const Tensor& like, at::IntArrayRef sizes, at::ScalarType type) {
+  return at::empty(sizes, like.options().dtype(type));
+}
+
+// ---- normalisation: aten/src/ATen/native/layer_norm.cpp
+
+std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor& input, at::IntArrayRef normalized,
+                                              const OptionalTensor& weight, const OptionalTensor&, double) {
+  const Tensor x = input.contiguous();
+  at::DimVector statistics(x.sizes());
+  for (size_t i = 0; i < normalized.size(); ++i) statistics[statistics.size() - 1 - i] = 1;
+  // Statistics have the type of the affine parameters, without them that of the input.
+  const at::ScalarType type = weight && weight->defined() ? weight->scalar_type() : x.scalar_type();
+  return {at::empty_like(x, at::MemoryFormat::Contiguous), make(x, statistics, type),
+          make(x, statistics, type)};
+}
+
+std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor& grad, const Tensor& input,
+                                                       at::IntArrayRef, const Tensor&, const Tensor&,
+                                                       const OptionalTensor& weight,
+                                                       const OptionalTensor& bias, std::array<bool, 3> mask) {
+  const Tensor dy = grad.contiguous(), x = input.contiguous();
+  const auto like = [](bool wanted, const OptionalTensor& tensor) {
+    return wanted && tensor && tensor->defined() ? at::empty_like(*tensor) : Tensor();
+  };
+  return {mask[0] ? at::empty_like(x, at::MemoryFormat::Contiguous) : Tensor(), like(mask[1], weight),
+          like(mask[2], bias)};
+}
+
+// ---- attention: transformers/attention.cpp, cpu/FlashAttentionKernel.cpp
+
+// (N, H, T, D) whose memory is (N, T, H, D).
+Tensor by_rows(const Tensor& like, int64_t width) {
+  return make(like, {like.size(0), like.size(2), like.size(1), width}, like.scalar_type()).transpose(1, 2);
+}
+Tensor zeros_by_rows(const Tensor& like) {
+  return at::zeros({like.size(0), like.size(2), like.size(1), like.size(3)}, like.options()).transpose(1, 2);
+}
+
+// What a thread of the kernel goes through at a time.
+struct FlashTile {
+  FlashTile(const Tensor& q, const Tensor& k)
+      : queries(std::min(q.size(2), q.size(2) >= 768   ? int64_t{256}
+                                    : q.size(2) >= 192 ? int64_t{64}
+                                                       : int64_t{32})),
+        keys(std::min<int64_t>(k.size(2), 512)),
+        accumulate(at::toOpMathType(q.scalar_type())),
+        is_reduced(accumulate != q.scalar_type()) {}
+  const int64_t queries, keys;
+  const at::ScalarType accumulate;
+  const bool is_reduced;
+};
+
+std::tuple<Tensor, Tensor> flash(const Tensor& q, const Tensor& k, const Tensor& v, double, bool,
+                                 const OptionalTensor&, std::optional<double>) {
+  const FlashTile tile(q, k);
+  const Tensor out = by_rows(q, v.size(3));
+  const Tensor logsumexp = make(q, {q.size(0), q.size(2), q.size(1)}, tile.accumulate).transpose(1, 2);
+  const int64_t threads = at::get_num_threads();
+  // Weights, two sums of each row, rows of the result.
+  const Tensor scratch = make(q, {threads, tile.queries * (tile.keys + 2 + q.size(3))}, tile.accumulate);
+  const Tensor reduced = make(q, {threads, tile.queries, tile.is_reduced ? tile.keys : 0}, q.scalar_type());
+  return {out, logsumexp};
+}
+
+std::tuple<Tensor, Tensor, Tensor> flash_backward(const Tensor& grad, const Tensor& q, const Tensor& k,
+                                                  const Tensor& v, const Tensor&, const Tensor&, double, bool,
+                                                  const OptionalTensor&, std::optional<double>) {
+  const FlashTile tile(q, k);
+  const std::tuple<Tensor, Tensor, Tensor> grads{zeros_by_rows(q), zeros_by_rows(k), zeros_by_rows(v)};
+  const Tensor grad_by_rows = grad.transpose(1, 2).contiguous();
+  const int64_t threads = at::get_num_threads();
+  const int64_t weights = 2 * tile.queries * tile.keys;  // and their gradients
+  const Tensor scratch = make(q, {threads, weights}, tile.accumulate);
+  const Tensor reduced = make(q, {threads, tile.is_reduced ? weights : 0}, q.scalar_type());
+  const int64_t busy = std::min(threads, q.size(0) * q.size(1));
+  const Tensor sums = make(q, {busy, tile.queries}, tile.accumulate);
+  return grads;
+}
+
+// ---- gathers: Embedding.cpp, TensorCompare.cpp
+
+Tensor embedding_backward(const Tensor& grad, const Tensor& indices, c10::SymInt rows, c10::SymInt, bool) {
+  const Tensor by_index = indices.contiguous(), values = grad.contiguous();
+  return at::zeros({rows.expect_int(), grad.size(-1)}, grad.options());
+}
+
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
+  const at::ScalarType type = at::result_type(a, b);
+  const auto sizes = at::infer_size(at::infer_size(condition.sizes(), a.sizes()), b.sizes());
+  const Tensor out = make(condition, sizes, type);
+  const Tensor first = a.to(type), second = b.to(type);
+  return out;
+}
+
+// ---- reductions and powers: ReduceOps.cpp, Pow.cpp
+
+Tensor mean(const Tensor& x, at::OptionalIntArrayRef dims, bool keep, std::optional<at::ScalarType> dtype) {
+  const at::ScalarType type = dtype.value_or(x.scalar_type());
+  at::DimVector shape = at::meta::get_reduction_shape(x, dims.value_or(at::IntArrayRef{}), keep);
+  Tensor out = make(x, shape, type);
+  const int64_t count = x.numel() / std::max<int64_t>(1, out.numel());
+  if (type != at::kHalf && type != at::kBFloat16) {
+    at::sum_out(out, x, dims, keep, type).div_(count);
+    return out;
+  }
+  out = at::sum(x.to(at::kFloat), dims, keep, at::kFloat).div_(count).to(type);
+  return out;
+}
+
+Tensor power(const at::Scalar& base, const Tensor& exponent) {
+  Tensor out = at::empty_like(exponent, exponent.options().dtype(at::result_type(base, exponent)));
+  if (!base.equal(1.0)) at::pow_out(out, at::native::wrapped_scalar_tensor(base), exponent);
+  return out;
+}
+
+// ---- losses: Loss.cpp
+
+// The reduced loss is a scalar in the storage of all the terms: the kernel gives the tensor of the terms to
+// the reduction as its result.
+Tensor loss_in_storage_of_terms(const Tensor& a, const Tensor& b, int64_t reduction) {
+  Tensor terms = make(a, at::infer_size(a.sizes(), b.sizes()), at::result_type(a, b));
+  const int64_t count = terms.numel();
+  if (reduction != at::Reduction::None) terms.unsafeGetTensorImpl()->set_sizes_contiguous({});
+  if (reduction == at::Reduction::Mean) terms.div_(count);
+  return terms;
+}
+Tensor mse_loss(const Tensor& a, const Tensor& b, int64_t reduction) {
+  return loss_in_storage_of_terms(a, b, reduction);
+}
+Tensor smooth_l1_loss(const Tensor& a, const Tensor& b, int64_t reduction, double) {
+  return loss_in_storage_of_terms(a, b, reduction);
+}
+Tensor mse_loss_backward(const Tensor&, const Tensor& x, const Tensor&, int64_t) {
+  return at::zeros_like(x, at::MemoryFormat::Contiguous);
+}
+
+// ---- convolution without oneDNN: ConvolutionMM2d.cpp
+
+// The columns that the input is unfolded to; a kernel of one point reads the input itself.
+Tensor columns_of(const Tensor& x, at::IntArrayRef kernel, at::IntArrayRef stride, at::IntArrayRef padding,
+                  int64_t positions) {
+  const bool is_point = kernel[0] == 1 && kernel[1] == 1 && stride[0] == 1 && stride[1] == 1 &&
+                        padding[0] == 0 && padding[1] == 0;
+  if (is_point) return x;
+  return make(x, {x.size(0), x.size(1) * kernel[0] * kernel[1], positions}, x.scalar_type());
+}
+
+at::MemoryFormat format_of(const Tensor& x, const Tensor& weight) {
+  return at::native::thnn_conv_use_channels_last(x, weight) ? at::MemoryFormat::ChannelsLast
+                                                            : at::MemoryFormat::Contiguous;
+}
+
+Tensor slow_convolution(const Tensor& self, const Tensor& weight, at::IntArrayRef kernel,
+                        const OptionalTensor& bias, at::IntArrayRef stride, at::IntArrayRef padding) {
+  const at::MemoryFormat format = format_of(self, weight);
+  const Tensor out = make(self, {0}, self.scalar_type());
+  const Tensor w = weight.contiguous(format), x = self.contiguous(format);
+  const int64_t rows = (x.size(2) + 2 * padding[0] - kernel[0]) / stride[0] + 1;
+  const int64_t columns = (x.size(3) + 2 * padding[1] - kernel[1]) / stride[1] + 1;
+  const Tensor unfolded = columns_of(x, kernel, stride, padding, rows * columns);
+  out.resize_({x.size(0), weight.size(0), rows, columns}, format);
+  if (bias && bias->defined()) out.copy_(bias->reshape({-1, 1, 1}));
+  return out;
+}
+
+std::tuple<Tensor, Tensor, Tensor> slow_convolution_backward(const Tensor& grad, const Tensor& self,
+                                                             const Tensor& weight, at::IntArrayRef kernel,
+                                                             at::IntArrayRef stride, at::IntArrayRef padding,
+                                                             std::array<bool, 3> mask) {
+  const at::MemoryFormat format = format_of(self, weight);
+  const auto empty = [&](bool wanted) { return wanted ? make(grad, {0}, grad.scalar_type()) : Tensor(); };
+  const Tensor grad_input = empty(mask[0]), grad_weight = empty(mask[1]);
+  Tensor grad_bias = empty(mask[2]);
+  if (mask[0]) {
+    const Tensor w = weight.contiguous(format), x = self.contiguous(format), dy = grad.contiguous(format);
+    grad_input.resize_(x.sizes(), format);
+  }
+  if (mask[2]) at::sum_out(grad_bias, grad, at::IntArrayRef{0, 2, 3});
+  if (mask[1]) {
+    grad_weight.resize_(weight.sizes(), format);
+    const Tensor dy = grad.contiguous(format), x = self.contiguous(format);
+    const Tensor unfolded = columns_of(x, kernel, stride, padding, grad.size(2) * grad.size(3));
+  }
+  return {grad_input, grad_weight, grad_bias};
+}
+
+}  // namespace
+
+void add_cpu_kernels(CpuKernels& kernels) {
+  const auto add = [&](const char* name, auto* kernel) {
+    kernels.insert_or_assign(std::string("aten::") + name,
+                             c10::KernelFunction::makeFromUnboxedRuntimeFunction(kernel));
+  };
+  add("native_layer_norm", &layer_norm);
+  add("native_layer_norm_backward", &layer_norm_backward);
+  add("_scaled_dot_product_flash_attention_for_cpu", &flash);
+  add("_scaled_dot_product_flash_attention_for_cpu_backward", &flash_backward);
+  add("embedding_dense_backward", &embedding_backward);
+  add("where.self", &where);
+  add("mean.dim", &mean);
+  add("mse_loss", &mse_loss);
+  add("smooth_l1_loss", &smooth_l1_loss);
+  add("mse_loss_backward", &mse_loss_backward);
+  add("pow.Scalar", &power);
+  add("_slow_conv2d_forward", &slow_convolution);
+  add("_slow_conv2d_backward.output_mask", &slow_convolution_backward);
+}
+
+}  // namespace dtk::planner

@@ -1,0 +1,16 @@
+// Whole-tensor temporaries that LibTorch's CPU kernels have in common: copies of arguments in one type.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <vector>
+
+namespace dtk::planner {
+
+/// On the CPU the iterator behind elementwise operators first copies every argument whose type is not the
+/// common one, numbers too, and a result that has another type; a sum copies what it is to sum in another
+/// type. Makes these copies for a call of `op`, whose arguments end `stack`: to be held until it is over.
+std::vector<at::Tensor> copies_in_common_type(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+
+}  // namespace dtk::planner

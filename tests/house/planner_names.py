@@ -1,0 +1,52 @@
+"""policies/planner/ names no model and no policy: a job's own code says all that it needs to know.
+
+A policy's name is that of its options in policies/, a model's that of its options in models/. The planner includes no
+header of either and has no word of its code that is one. Operators of LibTorch are called what they are called:
+"attention" is a word of theirs and may stand in names, though not as a string of its own.
+"""
+
+import re
+from pathlib import Path
+
+import tree
+
+PLANNER = "policies/planner"
+OF_LIBTORCH = {"attention"}
+NO_POLICY = {"policy"}  # the options of all of them
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]dtk/(policies|models)/(\w+)\.h[>"]')
+WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+STRING = re.compile(r'"((?:\\.|[^"\\])*)"')
+
+
+def names(root: Path, library: str) -> set[str]:
+    folder = root / library / "include" / "dtk" / library
+    return {path.name.removesuffix("_options.h") for path in folder.glob("*_options.h")} - NO_POLICY
+
+
+def offence(line: str, policies: set[str], models: set[str]) -> str | None:
+    include = INCLUDE.match(line)
+    if include:
+        library, header = include.groups()
+        if library == "models" or any(re.match(rf"{name}(_|$)", header) for name in policies):
+            return f"includes dtk/{library}/{header}.h"
+        return None
+    words = {word.lower() for word in WORD.findall(line)}
+    for name in sorted(policies | models):
+        if name in words and name not in OF_LIBTORCH or name in STRING.findall(line):
+            return f"names {name}"
+    return None
+
+
+def check(root: Path) -> list[str]:
+    policies, models = names(root, "policies"), names(root, "models")
+    found = []
+    for path in tree.code(root, PLANNER):
+        for number, line in enumerate(tree.read_code(path, strings=True), 1):
+            seen = offence(line, policies, models)
+            if seen:
+                found.append(f"{tree.place(root, path, number)}: {seen}; the planner knows no model and no policy")
+    return found
+
+
+if __name__ == "__main__":
+    tree.run(check)

@@ -1,0 +1,153 @@
+// A model, a policy and a training loop that dtk has never heard of: planned on the CPU, run there, and
+// compared byte by byte. Prints for each phase of the job, without and with the policy:
+//   PHASE: planned BYTES, measured BYTES
+#include <ATen/ATen.h>
+#include <dtk/planner/rehearse.h>
+#include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/phase_meter.h>
+#include <dtk/policies/policy.h>
+#include <dtk/policies/saved_tensors.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+#include <torch/optim/adamw.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <iostream>
+#include <map>
+#include <set>
+#include <string>
+
+namespace nn = torch::nn;
+using namespace dtk::policies;
+
+constexpr int64_t kBatch = 24, kTokens = 12, kWidth = 32, kClasses = 5, kSteps = 3;
+
+// Keeps what autograd saves within the model in bf16.
+class HalvedSaves final : public Policy {
+ public:
+  std::string name() const override { return "halved_saves"; }
+  PolicyReport report() const override { return {name(), true, "keeps saved tensors in bf16"}; }
+
+ private:
+  struct Half final : SavedTensor {
+    explicit Half(std::unique_ptr<SavedTensor> tensor) : kept(std::move(tensor)) {}
+    at::Tensor unpack() override { return kept->unpack().to(at::kFloat); }
+    const std::unique_ptr<SavedTensor> kept;
+  };
+  struct Layer final : SavedTensorLayer {
+    std::unique_ptr<SavedTensor> pack(const at::Tensor& tensor, const SavedTensorStack& below) override {
+      if (tensor.scalar_type() != at::kFloat) return below.pack(tensor);
+      return std::make_unique<Half>(below.pack(tensor.to(at::kBFloat16)));
+    }
+  };
+
+  void put_in(Seam& seam) override {
+    seam.run = [inner = seam.run, layer = std::make_shared<Layer>()](std::string_view path,
+                                                                     const SubtreeFn& fn, Tensors&& inputs) {
+      const SavedTensorScope scope(layer);
+      return inner(path, fn, std::move(inputs));
+    };
+  }
+};
+
+// Tokens that are mixed and pass a gate, three times over.
+struct Net : nn::Module {
+  nn::Linear head = register_module("head", nn::Linear(kWidth, kClasses));
+  std::vector<nn::Linear> mix, gate;
+  std::vector<nn::LayerNorm> norm;
+  Seam seam;
+
+  Net() {
+    for (int i = 0; i < 3; ++i) {
+      const std::string number = std::to_string(i);
+      mix.push_back(register_module("mix" + number, nn::Linear(kTokens, kTokens)));
+      gate.push_back(register_module("gate" + number, nn::Linear(kWidth, 2 * kWidth)));
+      norm.push_back(register_module("norm" + number, nn::LayerNorm(nn::LayerNormOptions({kWidth}))));
+    }
+  }
+
+  at::Tensor forward(at::Tensor x) {
+    for (size_t i = 0; i < mix.size(); ++i) {
+      const auto block = [this, i](at::Tensor in) {
+        const at::Tensor mixed = mix[i](norm[i](in).transpose(1, 2)).transpose(1, 2);
+        return in + at::glu(gate[i](at::gelu(mixed)));
+      };
+      x = seam.subtree("blocks." + std::to_string(i), block, std::move(x));
+    }
+    return head(x.mean(1));
+  }
+};
+
+void train(bool with_policy) {
+  Net net;
+  HalvedSaves policy;
+  if (with_policy) policy.apply(net.seam);
+  const SavedTensorEngineGuard engine;
+  torch::optim::AdamW optimizer(net.parameters(), torch::optim::AdamWOptions(1e-3));
+  for (int64_t step = 0; step < kSteps; ++step) {
+    const at::Tensor x = at::rand({kBatch, kTokens, kWidth}), y = at::randint(kClasses, {kBatch}, at::kLong);
+    at::Tensor loss;
+    {
+      const PhaseScope phase("forward");
+      loss = at::cross_entropy_loss(net.forward(x), y);
+    }
+    {
+      const PhaseScope phase("backward");
+      loss.backward();
+    }
+    const PhaseScope phase("update");
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+}
+
+using Peaks = std::map<std::string, int64_t>;
+
+// By phase, without scratch: storages that live within one call of one operator.
+Peaks peaks_of(const std::vector<MemoryEvent>& events, const std::vector<std::string>& phases) {
+  std::set<uint64_t> scratch;
+  for (const MemoryEvent& event : events) {
+    if (event.kind == MemoryEvent::Kind::scratch) scratch.insert(event.serial);
+  }
+  Peaks peaks;
+  std::string phase = "build";
+  int64_t live = 0;
+  for (const MemoryEvent& event : events) {
+    const bool lasts = scratch.count(event.serial) == 0;
+    if (event.kind == MemoryEvent::Kind::phase) phase = phases.at(event.serial);
+    if (event.kind == MemoryEvent::Kind::birth && lasts) live += event.bytes;
+    if (event.kind == MemoryEvent::Kind::death && lasts) live -= event.bytes;
+    peaks[phase] = std::max(peaks[phase], live);
+  }
+  return peaks;
+}
+
+Peaks watch(bool with_policy) {
+  cpu_accounts().start_event_log();
+  train(with_policy);
+  const std::vector<MemoryEvent> events = cpu_accounts().stop_event_log();
+  return peaks_of(events, cpu_accounts().phase_names());
+}
+
+Peaks measured(bool with_policy) {
+  const CountingAllocatorGuard counting;
+  return watch(with_policy);
+}
+
+Peaks planned(bool with_policy) {
+  Peaks peaks;
+  dtk::planner::rehearse(at::kCPU, [&](const auto&) { peaks = watch(with_policy); });
+  return peaks;
+}
+
+int main() {
+  for (const bool with_policy : {false, true}) {
+    const Peaks plan = planned(with_policy), run = measured(with_policy);
+    std::cout << (with_policy ? "With" : "Without") << " the policy\n";
+    for (const auto& [phase, bytes] : run) {
+      std::cout << "  " << phase << ": planned " << (plan.count(phase) > 0 ? plan.at(phase) : -1)
+                << ", measured " << bytes << "\n";
+    }
+  }
+}

@@ -1,0 +1,192 @@
+// Each operator of real jobs on the CPU, planned and run: both must make the same storages, those that
+// outlive the call and those of other operators that the kernel keeps until it ends. A job's peak may fall
+// within any of them.
+//
+// A fallback of this program on DispatchKey::Fake, in place of the planner's, does first what the planner
+// does with a call and then the call.
+#include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <dtk/policies/memory_ledger.h>
+#include <torch/library.h>
+
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+
+#include "by_shapes.h"
+#include "cpu_shapes.h"
+#include "support/catch.h"
+#include "support/run_world.h"
+
+using namespace dtk;
+using policies::MemoryEvent;
+
+namespace {
+
+// Bytes of the storages that a call made: by where it did, "kept" for those that outlive it.
+using Storages = std::map<std::string, std::multiset<int64_t>>;
+
+struct Seen {
+  std::set<std::string> operators;
+  std::map<std::string, std::string> different;  // operator: what was planned and what was made
+};
+Seen seen;
+thread_local bool within_call = false;
+
+// Without scratch, which has its own place in the books.
+Storages storages_of(const std::vector<MemoryEvent>& events) {
+  std::map<uint64_t, std::pair<std::string, int64_t>> born;
+  std::set<uint64_t> scratch;
+  Storages storages;
+  for (const MemoryEvent& event : events) {
+    if (event.kind == MemoryEvent::Kind::birth && event.to.category == policies::Category::temporaries)
+      born[event.serial] = {policies::owner_of(event.to).label, event.bytes};
+    if (event.kind == MemoryEvent::Kind::scratch) scratch.insert(event.serial);
+    const auto block = born.find(event.serial);
+    if (event.kind != MemoryEvent::Kind::death || block == born.end()) continue;
+    if (scratch.count(event.serial) == 0) storages[block->second.first].insert(block->second.second);
+    born.erase(block);
+  }
+  for (const auto& [serial, block] : born) storages["kept"].insert(block.second);
+  return storages;
+}
+
+std::string text(const Storages& storages) {
+  std::string line;
+  for (const auto& [place, sizes] : storages) {
+    line += " " + place;
+    for (const int64_t bytes : sizes) line += " " + std::to_string(bytes);
+  }
+  return line.empty() ? " nothing" : line;
+}
+
+// `call` takes the arguments from the stack and leaves its results.
+Storages storages_made(torch::jit::Stack& stack, const std::function<void(torch::jit::Stack*)>& call) {
+  policies::cpu_accounts().start_event_log();
+  try {
+    call(&stack);
+  } catch (...) {
+    policies::cpu_accounts().stop_event_log();
+    throw;
+  }
+  return storages_of(policies::cpu_accounts().stop_event_log());
+}
+
+// An empty tensor that the operator will give its size is another one.
+torch::jit::Stack arguments_of(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  const auto& arguments = op.schema().arguments();
+  torch::jit::Stack copy(stack.end() - static_cast<std::ptrdiff_t>(arguments.size()), stack.end());
+  for (size_t i = 0; i < copy.size(); ++i) {
+    const bool written = arguments[i].alias_info() != nullptr && arguments[i].alias_info()->isWrite();
+    if (written && copy[i].isTensor() && copy[i].toTensor().numel() == 0)
+      copy[i] = at::empty_like(copy[i].toTensor());
+  }
+  return copy;
+}
+
+struct CallScope {
+  CallScope() { within_call = true; }
+  ~CallScope() { within_call = false; }
+};
+
+void on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const auto below = c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::Fake);
+  const planner::Treatment treatment = planner::treatment_of(op);
+  if (within_call || (treatment != planner::Treatment::shapes && treatment != planner::Treatment::own)) {
+    op.redispatchBoxed(keys & below, stack);
+    return;
+  }
+  const CallScope scope;
+  const std::string name = planner::name_of(op);
+  seen.operators.insert(name);
+  torch::jit::Stack copy = arguments_of(op, *stack);
+  const Storages planned =
+      storages_made(copy, [&](torch::jit::Stack* arguments) { planner::run_on_cpu(op, keys, arguments); });
+  copy.clear();
+  const Storages made = storages_made(
+      *stack, [&](torch::jit::Stack* arguments) { op.redispatchBoxed(keys & below, arguments); });
+  if (planned != made) seen.different[name] = "planned" + text(planned) + "; made" + text(made);
+}
+
+// Runs `job` for real and looks at its operators.
+Seen look_at(const std::function<void()>& job) {
+  static auto* const library =
+      new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::Fake, __FILE__, __LINE__);
+  static const bool once = [] {
+    library->fallback(torch::CppFunction::makeFromBoxedFunction<&on_operator>());
+    return true;
+  }();
+  static_cast<void>(once);
+  seen = {};
+  const policies::CountingAllocatorGuard counting;
+  const c10::impl::IncludeDispatchKeyGuard recording(c10::DispatchKey::Fake);
+  job();
+  return seen;
+}
+
+std::string differences(const Seen& result) {
+  std::string lines;
+  for (const auto& [op, what] : result.different) lines += op + ": " + what + "\n";
+  return lines;
+}
+
+// Keeps another operator's result until it ends, which its shape kernel does not tell.
+at::Tensor careless_kernel(const at::Tensor& x) {
+  const at::Tensor negative = at::neg(x);
+  return at::neg(negative);
+}
+at::Tensor careless_shape(const at::Tensor& x) {
+  return at::empty_like(x);
+}
+
+TORCH_LIBRARY(kernels_test, m) {
+  m.def("careless(Tensor x) -> Tensor");
+}
+TORCH_LIBRARY_IMPL(kernels_test, CPU, m) {
+  m.impl("careless", &careless_kernel);
+}
+TORCH_LIBRARY_IMPL(kernels_test, Meta, m) {
+  m.impl("careless", &careless_shape);
+}
+
+}  // namespace
+
+TEST_CASE("a kernel that keeps another operator's result until it ends is found") {
+  const Seen result = look_at([] {
+    c10::Dispatcher::singleton()
+        .findSchemaOrThrow("kernels_test::careless", "")
+        .typed<at::Tensor(const at::Tensor&)>()
+        .call(at::ones({64}));
+  });
+  CHECK(differences(result) == "kernels_test::careless: planned kept 256; made aten::neg 256 kept 256\n");
+}
+
+TEST_CASE("each operator of a training run makes the storages that a plan says") {
+  const std::string objective = GENERATE("rectified_flow", "epsilon", "v", "x0");
+  const bool plain = GENERATE(false, true);  // without policies, and in fp32
+  test::World world;
+  LoadedConfig loaded = test::tiny("runs/kernels");
+  RunConfig& config = loaded.config;
+  const RunConfig chosen = test::tiny_config(objective);
+  config.diffusion = chosen.diffusion;
+  config.sample = chosen.sample;
+  config.model = chosen.model;
+  config.train.steps = 3;
+  config.train.validate_every = 1;
+  config.train.sample_every = 2;
+  config.data.validation = 8;
+  config.data.flip = true;
+  config.policies.precision.cpu = plain ? "fp32" : "bf16";
+  if (plain) {
+    config.policies.attention.enabled = policies::Enabled::off;
+    config.policies.checkpoint.enabled = policies::Enabled::off;
+  }
+  const Seen result = look_at([&] { world.run(loaded); });
+  CAPTURE(objective, plain);
+  CHECK(world.listener.finished_at_step == 3);
+  CHECK(result.operators.size() > 30);
+  CHECK(result.operators.count("aten::addmm") == 1);
+  CHECK(differences(result) == "");
+}

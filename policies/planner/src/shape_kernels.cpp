@@ -8,9 +8,8 @@
 #include <tuple>
 #include <vector>
 
-#include "kernel_needs.h"
-
 #include "attention_choice.h"
+#include "kernel_needs.h"
 
 namespace dtk::planner {
 namespace {

@@ -61,6 +61,23 @@ TEST_CASE("a temporary that autograd holds is saved until it is released; a para
   accounts.death(&activation);
 }
 
+TEST_CASE("what is saved is told apart by the operator that made it, under one label") {
+  MemoryAccounts accounts;
+  MemoryBlock product, sum;
+  accounts.birth(&product, 100, kOp);
+  accounts.birth(&sum, 30, owner_id(Category::temporaries, "aten::add"));
+  accounts.hold(&product, kSaved);
+  accounts.hold(&sum, kSaved);
+  CHECK(accounts.live().items().at(Category::saved).at("blocks.0") == 130);
+  CHECK(accounts.live().by_operator(Category::saved) ==
+        std::map<std::string, int64_t>{{"aten::mm", 100}, {"aten::add", 30}});
+  CHECK(accounts.walk().by_operator(Category::saved) == accounts.live().by_operator(Category::saved));
+  accounts.release(&product);
+  CHECK(accounts.live().by_operator(Category::saved) == std::map<std::string, int64_t>{{"aten::add", 30}});
+  accounts.death(&product);
+  accounts.death(&sum);
+}
+
 TEST_CASE("a phase keeps the sums at its highest total, not those at its end") {
   MemoryAccounts accounts;
   MemoryBlock a, b, c;

@@ -1,4 +1,5 @@
 // Reports of dit-plan on small jobs: which plan is reported, and that what is said of it holds.
+#include <dtk/toolkit/device.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/plan_command.h>
 #include <dtk/toolkit/plan_report.h>
@@ -270,4 +271,32 @@ TEST_CASE("JSON has memory.json's fields and sums that match") {
   const Json largest = Json::parse(printed({}, arguments)).at("largest_batch");
   CHECK(largest.at("budget_bytes") == 1000000);
   CHECK(largest.at("peak_bytes") <= 1000000);
+}
+
+TEST_CASE("a part of the device becomes bytes when a run begins on it") {
+  LoadedConfig loaded = parse_config(tiny_toml, "a.toml", {"memory.budget=50%"});
+  resolve_budget(loaded, cpu);
+  CHECK(loaded.config.memory.budget->bytes == *device_memory(cpu) / 2);
+  CHECK(loaded.config.memory.budget->percent == 0);
+  CHECK(loaded.origins.at("memory.budget") == "measured: 50% of this cpu");
+  CHECK(device_memory(c10::Device(c10::kCUDA, 100)) == std::nullopt);
+  CHECK(test::error_text<ConfigError>(
+            [] { part_of_device(80, c10::Device(c10::kCUDA, 100), "--max-batch 80%"); }) ==
+        "--max-batch 80%: a part of the device present, and this machine has no cuda:100; write a number of "
+        "bytes, "
+        "such as \"24GB\", \"24GiB\" or \"24e9\"");
+}
+
+TEST_CASE("a plan runs until the work of the policies repeats, and refuses what would take too long") {
+  LoadedConfig every = tiny();
+  every.config.policies.ema.every = 5;
+  const Plan fifth = make_plan(every, cuda), each = make_plan(tiny(), cuda);
+  CHECK(peak(fifth) == peak(each));
+  CHECK(fifth.memory.host.peak.bytes ==
+        each.memory.host.peak.bytes);  // the copies of the fifth step are seen
+  every.config.policies.ema.every = 101;
+  CHECK(
+      test::error_text<ConfigError>([&] { make_plan(every, cuda); }) ==
+      "the policies repeat their work after 101 steps, and a plan runs at most 100 of them, twice; plan with "
+      "--set policies.ema.every=100 or less");
 }

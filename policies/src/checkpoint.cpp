@@ -238,6 +238,9 @@ Tensors CheckpointChain::append(std::string_view path, const SubtreeFn& fn, Tens
     SavedTensorScope scope(std::make_shared<DropLayer>(frame_));
     outputs = fn(std::move(inputs));
   }
+  // Recomputation makes its own. Kept by autocast until the forward pass ends, those of all segments would
+  // add up to half of the weights' bytes.
+  at::autocast::clear_cache();
   frame_->each_output([](Frame::Output& output, int64_t now) {
     if (!output.changed) output.version = now;
   });

@@ -95,6 +95,24 @@ class StackEngine final : public torch::autograd::Engine {
     if (node == nullptr || node->layer == nullptr) return nullptr;
     return std::make_unique<EngineHook>();
   }
+
+  torch::autograd::variable_list execute(const torch::autograd::edge_list& roots,
+                                         const torch::autograd::variable_list& inputs, bool keep_graph,
+                                         bool create_graph, bool accumulate_grad,
+                                         const torch::autograd::edge_list& outputs) override {
+    std::call_once(started_, [this] { start_threads(); });
+    return Engine::execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
+  }
+
+ private:
+  // LibTorch starts the threads of devices once in a process, for the engine that runs first; another one's
+  // backward pass fails on a device. So each of the two gets its own, the stock one first, by the usual way.
+  void start_threads() {
+    get_base_engine().initialize_device_threads_pool();
+    start_device_threads();
+  }
+
+  std::once_flag started_;
 };
 
 torch::autograd::Engine& stack_engine() {

@@ -56,7 +56,7 @@ struct Outcome {
 
 void check_same_gradients(const Outcome& a, const Outcome& b) {
   REQUIRE(a.gradients.size() == b.gradients.size());
-  for (size_t i = 0; i < a.gradients.size(); ++i) CHECK(same_bits(a.gradients[i], b.gradients[i]));
+  for (size_t i = 0; i < a.gradients.size(); ++i) CHECK_VALUES(same_bits(a.gradients[i], b.gradients[i]));
 }
 
 Outcome train(const Dit& dit) {

@@ -60,8 +60,8 @@ TEST_CASE("an update moves the average by 1 - decay towards the weights; fixed t
   REQUIRE(state.tensors.size() == 2);
   CHECK(state.tensors[0].first == "a");
   CHECK(state.tensors[1].first == "b");
-  CHECK(holds(state.tensors[0].second, at::full({3}, 2.0f)));      // 1 + 0.25 (5 - 1)
-  CHECK(holds(state.tensors[1].second, at::full({2, 2}, 2.75f)));  // 2 + 0.25 (5 - 2)
+  CHECK_VALUES(holds(state.tensors[0].second, at::full({3}, 2.0f)));      // 1 + 0.25 (5 - 1)
+  CHECK_VALUES(holds(state.tensors[1].second, at::full({2, 2}, 2.75f)));  // 2 + 0.25 (5 - 2)
   CHECK(state.counters.at("updates") == 1);
 }
 
@@ -97,7 +97,8 @@ TEST_CASE(
   const int64_t host_before = cpu_accounts().live_bytes();
   const Ema in_host_memory(options(0.9, true), weights.list());
   CHECK(DeviceMemory::live() == before);
-  CHECK(cpu_accounts().live_bytes() - host_before == 28);  // the slots are pinned, by another allocator
+  // The slots are pinned, by another allocator, which on the simulated device is in the books.
+  CHECK(cpu_accounts().live_bytes() - host_before == 28 + (dtk::test::simulated() ? 2 * 16 : 0));
   CHECK(in_host_memory.report().device_bytes == 0);
   CHECK(in_host_memory.report().saved_bytes == 28);
 }
@@ -147,18 +148,18 @@ TEST_CASE("sampling weights trade places without a copy and come back, also afte
   const int64_t before = DeviceMemory::live();
   {
     const auto exchange = ema.sampling_weights();
-    CHECK(holds(weights.a, at::full({3}, 2.0f)));
-    CHECK(holds(weights.fixed, at::full({5}, 7.0f)));
+    CHECK_VALUES(holds(weights.a, at::full({3}, 2.0f)));
+    CHECK_VALUES(holds(weights.fixed, at::full({5}, 7.0f)));
     CHECK(DeviceMemory::live() == before);
   }
-  CHECK(holds(weights.a, at::full({3}, 3.0f)));
+  CHECK_VALUES(holds(weights.a, at::full({3}, 3.0f)));
   try {
     const auto exchange = ema.sampling_weights();
     throw std::runtime_error("while sampling");
   } catch (const std::runtime_error&) {
   }
-  CHECK(holds(weights.a, at::full({3}, 3.0f)));
-  CHECK(holds(ema.state().tensors[0].second, at::full({3}, 2.0f)));
+  CHECK_VALUES(holds(weights.a, at::full({3}, 3.0f)));
+  CHECK_VALUES(holds(ema.state().tensors[0].second, at::full({3}, 2.0f)));
 }
 
 TEST_CASE(

@@ -25,11 +25,13 @@ namespace {
 constexpr int64_t kMiB = 1 << 20;
 
 // A device's libraries take workspaces within an operator, up to 32 MiB each, which are in a peak or not as
-// it happens. So the batch is larger there, and figures are good to two of them.
+// it happens. So the batch is larger there, and figures are good to two of them. The simulated device takes
+// none, but fused kernels keep their random state.
 int64_t batch() {
   return on_cpu() ? 48 : 1024;
 }
 int64_t slack() {
+  if (simulated()) return kDepth * kKernelState;
   return on_cpu() ? 0 : 64 * kMiB;
 }
 

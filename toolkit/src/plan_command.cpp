@@ -22,6 +22,7 @@ Plan plan_decided(LoadedConfig loaded, c10::Device device, bool fold) {
   plan.memory.device = device.str();
   plan.memory.phases = rehearsed.device;
   plan.memory.host = policies::highest(rehearsed.host);
+  plan.terms = rehearsed.terms;
   plan.folded = rehearsed.folded;
   plan.step = rehearsed.steps.at(1);
   plan.seconds = rehearsed.seconds;

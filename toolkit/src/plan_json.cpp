@@ -28,6 +28,16 @@ Json json_of(const Plan& plan, const std::vector<PolicySaving>& policies = {}) {
                         {"recomputed", plan.step.recomputed},
                         {"attention_again", plan.step.attention_again}};
   more["seconds"] = plan.seconds;
+  more["device_terms"] = Json::array();
+  for (const planner::DeviceTerm& term : plan.terms) {
+    more["device_terms"].push_back({{"name", term.name},
+                                    {"bytes", term.bytes},
+                                    {"on_host", term.on_host},
+                                    {"in_the_peaks", term.booked},
+                                    {"formula", term.formula},
+                                    {"source", term.source},
+                                    {"measured", term.measured}});
+  }
   more["precisions"] = Json::array();
   for (const PossiblePrecision& one : plan.precisions)
     more["precisions"].push_back({{"cpu", one.name}, {"peak_bytes", one.peak_bytes}, {"phase", one.phase}});

@@ -86,6 +86,21 @@ std::string precisions_text(const std::vector<PossiblePrecision>& precisions) {
          "; training measures which is faster and its saved configuration keeps it; this is the larger";
 }
 
+// Only the sums; `--json` has each term's formula and source.
+std::string terms_text(const std::vector<planner::DeviceTerm>& terms) {
+  std::vector<std::string> device, host;
+  for (const planner::DeviceTerm& term : terms) {
+    const std::string text = term.name + " " + readable_bytes(term.bytes);
+    if (!term.booked) (term.on_host ? host : device).push_back(text);
+  }
+  if (device.empty()) return "";
+  const std::string text = readable_bytes(planner::bytes_beside(terms)) +
+                           " that a device adds: " + listed(device, ", ") +
+                           (host.empty() ? "" : "; to host memory " + listed(host, ", ")) +
+                           "; by LibTorch's sources, the context an estimate, never measured";
+  return line("beside", text);
+}
+
 }  // namespace
 
 std::string plan_text(const std::string& name, const Plan& plan) {
@@ -96,6 +111,7 @@ std::string plan_text(const std::string& name, const Plan& plan) {
   text += line("runner-up", second ? bytes_text(second->peak.bytes) + " in phase " + second->name : "none");
   const PhasePeak& host = plan.memory.host;
   text += line("host", host.peak.bytes > 0 ? bytes_text(host.peak.bytes) + " in phase " + host.name : "-");
+  text += terms_text(plan.terms);
   if (!plan.precisions.empty()) text += line("precision", precisions_text(plan.precisions));
   text += line("planned", folded_text(plan.folded) + ", in " + seconds_text(plan.seconds));
   text += "\nat the peak, with the largest of each:\n" + peak_items(peak.peak);

@@ -16,6 +16,7 @@
 #include "flop_meter.h"
 #include "operator_flops.h"
 #include "shape_kernels.h"
+#include "stream_order.h"
 
 namespace dtk::planner {
 namespace {
@@ -89,7 +90,21 @@ bool names_other_device(const c10::OperatorHandle& op, const Stack& stack) {
   return false;
 }
 
+// A kernel on CPU memory into which the device copies.
+void note_host_use(const c10::OperatorHandle& op, const Stack& stack) {
+  StreamOrder& order = StreamOrder::instance();
+  if (!order.copies_in_flight()) return;
+  const size_t count = op.schema().arguments().size();
+  for (auto it = stack.end() - static_cast<std::ptrdiff_t>(count); it != stack.end(); ++it) {
+    if (!it->isTensor() || !it->toTensor().defined() || it->toTensor().numel() == 0) continue;
+    const at::Tensor& tensor = it->toTensor();
+    order.host_uses(tensor.const_data_ptr(), static_cast<int64_t>(tensor.nbytes()),
+                    op.operator_name().name.c_str());
+  }
+}
+
 void do_it(const Known& what, const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  if (what.treatment != Treatment::run) note_host_use(op, *stack);
   switch (what.treatment) {
     case Treatment::run:
       op.redispatchBoxed(keys & kBelow, stack);

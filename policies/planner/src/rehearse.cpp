@@ -12,6 +12,7 @@
 #include <stdexcept>
 
 #include "flop_meter.h"
+#include "kernel_needs.h"
 
 namespace dtk::planner {
 namespace {
@@ -99,6 +100,7 @@ Rehearsed rehearse(c10::Device device, const std::function<void(const EndOfPlan&
   for (MemoryAccounts* accounts :
        {&policies::device_accounts(), &policies::cpu_accounts(), &policies::host_accounts()})
     accounts->reset_phases("build");
+  KernelNeeds::instance().begin(options.terms);
   bool ended = false;
   const EndOfPlan end = [&] {
     if (ended) return;
@@ -107,6 +109,7 @@ Rehearsed rehearse(c10::Device device, const std::function<void(const EndOfPlan&
     result.device = (on_cpu ? policies::cpu_accounts() : policies::device_accounts()).phases();
     result.steps = flops.steps();
     result.host = (on_cpu ? policies::host_accounts() : policies::cpu_accounts()).phases();
+    if (!on_cpu) result.terms = KernelNeeds::instance().terms();
   };
   {
     const ShapesOnlyScope shapes;

@@ -6,8 +6,10 @@
 
 #include <array>
 #include <tuple>
+#include <vector>
 
 #include "attention_choice.h"
+#include "kernel_needs.h"
 
 namespace dtk::planner {
 namespace {
@@ -95,19 +97,49 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Ten
           make(q, {0}, q.scalar_type())};
 }
 
+int64_t up_to(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+// What a backward call takes for itself, while it lives.
+class AttentionScratch {
+ public:
+  explicit AttentionScratch(const Tensor& like) : like_(like) {}
+  ~AttentionScratch() { KernelNeeds::instance().attention_scratch(bytes_); }
+  AttentionScratch(const AttentionScratch&) = delete;
+  AttentionScratch& operator=(const AttentionScratch&) = delete;
+  void take(at::IntArrayRef sizes) {
+    if (!KernelNeeds::instance().options().attention_scratch) return;
+    tensors_.push_back(make(like_, sizes, at::kFloat));
+    bytes_ += static_cast<int64_t>(tensors_.back().nbytes());
+  }
+
+ private:
+  const Tensor& like_;
+  std::vector<Tensor> tensors_;
+  int64_t bytes_ = 0;
+};
+
+// flash_attn/flash_api.cpp, mha_bwd(), where algorithms need not be deterministic.
 std::tuple<Tensor, Tensor, Tensor> flash_backward(const Tensor&, const Tensor& q, const Tensor& k,
                                                   const Tensor& v, const Tensor&, const Tensor&,
                                                   const Tensor&, const Tensor&, c10::SymInt, c10::SymInt,
                                                   double, bool, const Tensor&, const Tensor&,
                                                   std::optional<double>) {
-  return {by_rows(q, q.size(3)), by_rows(k, k.size(3)), by_rows(v, v.size(3))};
+  std::tuple<Tensor, Tensor, Tensor> gradients{by_rows(q, q.size(3)), by_rows(k, k.size(3)),
+                                               by_rows(v, v.size(3))};
+  const int64_t rows = up_to(q.size(2), 128), width = up_to(q.size(3), q.size(3) <= 128 ? 32 : 64);
+  AttentionScratch scratch(q);
+  scratch.take({q.size(0), q.size(1), rows});
+  scratch.take({q.size(0), rows, q.size(1), width});
+  return gradients;
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> efficient(const Tensor& q, const Tensor&, const Tensor& v,
                                                      const OptionalTensor&, bool with_logsumexp, double, bool,
                                                      std::optional<double>) {
   constexpr int64_t kAlignment = 32;  // of the rows of logsumexp
-  const int64_t rows = (q.size(2) + kAlignment - 1) / kAlignment * kAlignment;
+  const int64_t rows = up_to(q.size(2), kAlignment);
   return {by_rows(q, v.size(3)), make(q, {q.size(0), q.size(1), with_logsumexp ? rows : 0}, at::kFloat),
           make(q, {}, at::kLong), make(q, {}, at::kLong)};
 }
@@ -117,8 +149,17 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> efficient_backward(const Tensor&, con
                                                               const Tensor&, const Tensor&, const Tensor&,
                                                               const Tensor&, double, std::array<bool, 4> mask,
                                                               bool, std::optional<double>) {
-  return {by_rows(q, q.size(3)), by_rows(k, k.size(3)), by_rows(v, v.size(3)),
-          mask[3] && bias.defined() ? at::empty_like(bias) : Tensor()};
+  std::tuple<Tensor, Tensor, Tensor, Tensor> gradients{
+      by_rows(q, q.size(3)), by_rows(k, k.size(3)), by_rows(v, v.size(3)),
+      mask[3] && bias.defined() ? at::empty_like(bias) : Tensor()};
+  AttentionScratch scratch(q);
+  scratch.take({q.size(0), q.size(1), q.size(2)});
+  // In half precision the kernel sums the rows itself.
+  if (q.scalar_type() == at::kFloat) {
+    scratch.take({q.size(0), q.size(2), q.size(1)});
+    scratch.take({q.size(0), q.size(2), q.size(1), v.size(3)});
+  }
+  return gradients;
 }
 
 // ---- gated linear unit

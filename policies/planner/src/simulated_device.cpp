@@ -21,7 +21,10 @@
 #include "cpu_shapes.h"
 #include "fake_memory.h"
 #include "fake_runtime.h"
+#include "kernel_needs.h"
+#include "pinned_memory.h"
 #include "shape_kernels.h"
+#include "stream_order.h"
 
 namespace dtk::planner {
 namespace {
@@ -31,8 +34,40 @@ using at::Tensor;
 const c10::Device kDevice(c10::kCUDA, 0);
 constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::CUDA);
 
+// Tells the order of streams what the operator does with one of its arguments.
+void note_use(const Tensor& tensor, bool written, const char* what) {
+  if (!tensor.defined() || !tensor.is_cuda() || tensor.numel() == 0) return;
+  MemoryUse& use = FakeMemory::instance().use_of(*tensor.unsafeGetTensorImpl());
+  StreamOrder& order = StreamOrder::instance();
+  written ? order.writes(use, current_stream(), what) : order.reads(use, current_stream(), what);
+}
+
+void note_uses(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  const auto& arguments = op.schema().arguments();
+  const char* const name = op.operator_name().name.c_str();
+  const size_t first = stack.size() - arguments.size();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const c10::IValue& value = stack[first + i];
+    if (!value.isTensor() && !value.isTensorList()) continue;
+    const auto* const alias = arguments[i].alias_info();
+    const bool written = alias != nullptr && alias->isWrite();
+    if (value.isTensor()) {
+      note_use(value.toTensor(), written, name);
+    } else {
+      for (const Tensor& tensor : value.toTensorList()) note_use(tensor, written, name);
+    }
+  }
+}
+
 void by_shapes(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  note_uses(op, *stack);
   run_by_shapes(op, stack, kDevice);
+}
+
+void product(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const bool adds = op.operator_name().name == "aten::addmm";
+  KernelNeeds::instance().product(current_stream(), adds);
+  by_shapes(op, stack);
 }
 
 Tensor empty(at::IntArrayRef sizes, std::optional<at::ScalarType> type, std::optional<at::Layout>,
@@ -47,14 +82,29 @@ Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, std::option
                                            c10::dtype_or_default(type));
 }
 
+// Only between the device and page-locked memory does a copy go on beside the host.
+void note_copy(const Tensor& self, const Tensor& source, bool non_blocking) {
+  note_use(source, false, "aten::copy_");
+  note_use(self, true, "aten::copy_");
+  if (self.is_cuda() || self.numel() == 0) return;
+  StreamOrder& order = StreamOrder::instance();
+  const void* const to = self.const_data_ptr();
+  if (non_blocking && PinnedMemory::instance().holds(to)) {
+    order.writes_host(to, static_cast<int64_t>(self.nbytes()), current_stream());
+  } else {
+    order.synchronize(current_stream());
+  }
+}
+
 // The temporaries are those of aten/src/ATen/native/cuda/Copy.cu.
-Tensor& copy(Tensor& self, const Tensor& source, bool) {
+Tensor& copy(Tensor& self, const Tensor& source, bool non_blocking) {
   if (self.is_cpu() && !policies::HostCopyScope::active()) {
     throw PlanError(operator_here("aten::copy_") +
                     " copies values to the host, and a plan has none: what the job does next cannot be "
                     "known; where the values are only kept or shown, hold a policies::HostCopyScope, and "
                     "read what steers the job between steps with policies::values_sync()");
   }
+  note_copy(self, source, non_blocking);
   const bool same_device = self.device() == source.device();
   const bool same_type = self.scalar_type() == source.scalar_type();
   if (same_device || (same_type && self.is_contiguous() && source.is_contiguous())) return self;
@@ -127,6 +177,8 @@ void register_kernels() {
   aten->impl("_reshape_alias", &at::native::_reshape_alias);
   aten->impl("unfold", &at::native::unfold);
   register_cuda_shape_kernels(*aten);
+  for (const char* name : {"mm.out", "addmm.out", "bmm.out", "baddbmm.out"})
+    aten->impl(name, torch::CppFunction::makeFromBoxedFunction<&product>());
   for (const char* name : composite_cuda_operators()) {
     if (!has_cuda_kernel(name)) aten->impl(name, torch::CppFunction::makeFromBoxedFunction<&by_shapes>());
   }

@@ -36,6 +36,10 @@ bool recomputing();
 /// parameters, and change no state when recomputing(). Without grad mode this is fn(inputs). `path` names the
 /// segment in errors.
 ///
+/// Autocast's casts of weights are freed at the segment's end, not at the end of the forward pass: a weight
+/// that is read again after it is cast again. Its gradient is then the sum of its uses in fp32, no longer in
+/// bf16.
+///
 /// Backward throws c10::Error when an input was changed in place since, or when the recomputation saves other
 /// tensors than forward did; what fn throws while it is recomputed passes unchanged. With retain_graph every
 /// backward recomputes. Not noticed: weights changed in place between forward and backward (the recomputation

@@ -3,6 +3,7 @@
 // Everything here is found by planning (planned_run.h): no figure comes from a formula. Nothing is printed.
 #pragma once
 #include <c10/core/Device.h>
+#include <dtk/planner/device_terms.h>
 #include <dtk/planner/flops.h>
 #include <dtk/toolkit/config_io.h>
 #include <dtk/toolkit/file_system.h>
@@ -27,11 +28,12 @@ struct PossiblePrecision {
 };
 
 struct Plan {
-  LoadedConfig loaded;                    // of what was planned: policies.precision.cpu is decided
-  MemoryReport memory;                    // bytes asked for, by phase
-  std::map<std::string, int64_t> folded;  // passes left out because they repeat, by loop
-  planner::Flops step;                    // of a steady optimizer step
-  double seconds = 0;                     // that planning took
+  LoadedConfig loaded;                     // of what was planned: policies.precision.cpu is decided
+  MemoryReport memory;                     // bytes asked for, by phase
+  std::vector<planner::DeviceTerm> terms;  // what a device adds to those bytes; none on the CPU
+  std::map<std::string, int64_t> folded;   // passes left out because they repeat, by loop
+  planner::Flops step;                     // of a steady optimizer step
+  double seconds = 0;                      // that planning took
   // Both, where the CPU's precision is not known before training: `memory` is then of the larger peak.
   std::vector<PossiblePrecision> precisions;
 

@@ -1,0 +1,119 @@
+#include <dtk/planner/device_terms.h>
+
+#include <algorithm>
+
+#include "fake_memory.h"
+#include "kernel_needs.h"
+#include "pinned_memory.h"
+
+namespace dtk::planner {
+namespace {
+
+constexpr int64_t kKiB = 1024;
+
+// Both as in parseChosenWorkspaceSize() and parseCUDABlasLtWorkspaceSize() of
+// aten/src/ATen/cuda/CublasHandlePool.cpp, where no environment variable says otherwise.
+int64_t cublas_workspace(int compute_capability) {
+  constexpr int kHopper = 90;
+  return compute_capability == kHopper ? 8 * 4096 * kKiB : 2 * 4096 * kKiB + 8 * 16 * kKiB;
+}
+constexpr int64_t kCublasLtWorkspace = 1024 * kKiB;
+
+// Of a process with CUDA 12 or 13 and LibTorch's kernels, as commonly seen; differs by device and driver.
+constexpr int64_t kContext = 500'000'000;
+
+DeviceTerm rounding() {
+  const FakeMemory::Peaks peaks = FakeMemory::instance().peaks();
+  return {
+      .name = "rounding",
+      .bytes = peaks.rounded - peaks.asked,
+      .formula = "the highest sum of storages, each rounded up to 512 bytes, less the highest sum of them",
+      .source = "c10/core/AllocatorConfig.h: kMinBlockSize"};
+}
+
+DeviceTerm pinned() {
+  const PinnedMemory::Peaks peaks = PinnedMemory::instance().peaks();
+  return {.name = "pinned",
+          .bytes = peaks.rounded - peaks.asked,
+          .on_host = true,
+          .formula =
+              "the highest sum of page-locked blocks, each rounded up to a power of two, less the highest "
+              "sum of them",
+          .source = "ATen/core/CachingHostAllocator.h: allocate()"};
+}
+
+DeviceTerm context() {
+  return {.name = "context",
+          .bytes = kContext,
+          .formula = "a fixed 0.5 GB for the CUDA context and the code of loaded kernels",
+          .source = "an estimate, not a formula: it depends on device, driver and the kernels used"};
+}
+
+}  // namespace
+
+int64_t bytes_beside(const std::vector<DeviceTerm>& terms) {
+  int64_t bytes = 0;
+  for (const DeviceTerm& term : terms) bytes += term.on_host || term.booked ? 0 : term.bytes;
+  return bytes;
+}
+
+KernelNeeds& KernelNeeds::instance() {
+  static auto* const needs = new KernelNeeds;
+  return *needs;
+}
+
+void KernelNeeds::begin(const DeviceTermOptions& options) {
+  const std::lock_guard lock(mutex_);
+  options_ = options;
+  products_.clear();
+  attention_scratch_ = 0;
+  FakeMemory::instance().reset_peaks();
+  PinnedMemory::instance().reset_peaks();
+}
+
+void KernelNeeds::product(c10::StreamId stream, bool fused) {
+  const std::lock_guard lock(mutex_);
+  products_[{std::this_thread::get_id(), stream}] |= fused;
+}
+
+void KernelNeeds::attention_scratch(int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  attention_scratch_ = std::max(attention_scratch_, bytes);
+}
+
+std::vector<DeviceTerm> KernelNeeds::terms() {
+  const std::lock_guard lock(mutex_);
+  std::vector<DeviceTerm> terms;
+  if (options_.rounding) terms.push_back(rounding());
+  if (options_.attention_scratch) {
+    terms.push_back({.name = "attention_scratch",
+                     .bytes = attention_scratch_,
+                     .booked = true,
+                     .formula =
+                         "of the largest backward call of attention: flash, fp32 accumulator of dq (N, T "
+                         "to 128, H, D to 32, beyond 128 to 64) and row sums (N, H, T to 128); "
+                         "memory-efficient, row sums, in fp32 also the product they are of",
+                     .source = "aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp: mha_bwd(); "
+                               "cuda/attention_backward.cu"});
+  }
+  if (options_.workspaces) {
+    int64_t bytes = 0;
+    for (const auto& [user, fused] : products_)
+      bytes += cublas_workspace(options_.compute_capability) + (fused ? kCublasLtWorkspace : 0);
+    terms.push_back(
+        {.name = "workspaces",
+         .bytes = bytes,
+         .formula = "for each pair of thread and stream that multiplies matrices, " +
+                    std::to_string(products_.size()) +
+                    " here: " + std::to_string(cublas_workspace(options_.compute_capability) / kKiB) +
+                    " KiB for cuBLAS (32 MiB at compute capability 9.0, else 8320 KiB), and 1024 "
+                    "KiB for cuBLASLt if it multiplies with a bias; unless CUBLAS_WORKSPACE_CONFIG "
+                    "or CUBLASLT_WORKSPACE_SIZE says otherwise",
+         .source = "aten/src/ATen/cuda/CublasHandlePool.cpp"});
+  }
+  if (options_.context) terms.push_back(context());
+  if (options_.pinned) terms.push_back(pinned());
+  return terms;
+}
+
+}  // namespace dtk::planner

@@ -1,0 +1,41 @@
+// What kernels of a real device would need besides the storages they return, noted by the simulated device
+// while a job runs on it.
+#pragma once
+#include <c10/core/Stream.h>
+#include <dtk/planner/device_terms.h>
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace dtk::planner {
+
+/// Thread-safe.
+class KernelNeeds {
+ public:
+  /// The process's one. Never destroyed.
+  static KernelNeeds& instance();
+
+  /// Forgets all calls, and the peaks of FakeMemory and PinnedMemory with them.
+  void begin(const DeviceTermOptions& options);
+  const DeviceTermOptions& options() const { return options_; }
+
+  /// A product of matrices is given to `stream`; `fused`: with a bias, by cuBLASLt.
+  void product(c10::StreamId stream, bool fused);
+  /// One call of attention's backward takes `bytes` for itself and frees them.
+  void attention_scratch(int64_t bytes);
+
+  /// Of all calls since begin().
+  std::vector<DeviceTerm> terms();
+
+ private:
+  DeviceTermOptions options_;                                           // written by begin() alone
+  std::mutex mutex_;                                                    // guards everything below
+  std::map<std::pair<std::thread::id, c10::StreamId>, bool> products_;  // true: some were fused
+  int64_t attention_scratch_ = 0;
+};
+
+}  // namespace dtk::planner

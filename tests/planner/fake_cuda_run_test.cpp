@@ -1,0 +1,140 @@
+// The whole of run_training() on the simulated device: every CUDA path of trainer, loader, policies,
+// checkpoints and sampling runs, and nothing it does is out of order. Values are not proved: there are none.
+#include <ATen/ATen.h>
+#include <dtk/planner/plan_error.h>
+#include <dtk/planner/rehearse.h>
+#include <dtk/policies/counted_blocks.h>
+#include <dtk/policies/memory_ledger.h>
+#include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/run.h>
+
+#include <algorithm>
+#include <set>
+
+#include "support/catch.h"
+#include "support/run_world.h"
+
+using namespace dtk;
+using policies::Category;
+using policies::MemorySums;
+using policies::PhasePeak;
+
+namespace {
+
+const c10::Device kCuda(c10::kCUDA, 0);
+
+// Every policy that can be on is on, as on a GPU by default; validation, samples and checkpoints on the way.
+LoadedConfig whole_run() {
+  LoadedConfig loaded = test::tiny("out");
+  RunConfig& config = loaded.config;
+  config.train.steps = 6;
+  config.train.log_every = 1;
+  config.train.checkpoint_every = 2;
+  config.train.sample_every = 3;
+  config.train.validate_every = 2;
+  config.data.validation = 9;
+  config.model.hidden = 32;
+  return loaded;
+}
+
+struct Seen final : RunObserver {
+  void message(const std::string& text) override { messages.push_back(text); }
+  void progress(const Progress&) override {}
+  void sampling(int64_t, int64_t) override {}
+  void finished(const RunResult& finished) override {
+    result = finished;
+    books = policies::device_accounts().phases();
+    live = policies::device_accounts().live();
+    ended = true;
+  }
+  std::vector<std::string> messages;
+  RunResult result;
+  std::vector<PhasePeak> books;  // when the run had left all that it leaves
+  MemorySums live;
+  bool ended = false;
+};
+
+struct Rehearsal {
+  test::MemoryFileSystem files;
+  test::SteppingClock clock{0.001};
+  Seen seen;
+  planner::Rehearsed plan;
+
+  explicit Rehearsal(const LoadedConfig& loaded) {
+    plan = planner::rehearse(kCuda, [&](const planner::EndOfPlan&) {
+      run_training(loaded, kCuda, {}, test::tiny_data(), {files, clock, seen, [this] { return seen.ended; }});
+    });
+  }
+};
+
+bool heard(const Seen& seen, const std::string& text) {
+  return std::any_of(seen.messages.begin(), seen.messages.end(),
+                     [&](const std::string& one) { return one.find(text) != std::string::npos; });
+}
+
+}  // namespace
+
+TEST_CASE("a whole run on cuda:0 ends, with every policy on and a complete folder") {
+  const Rehearsal run(whole_run());
+  CHECK(run.seen.result.step == 6);
+  CHECK_FALSE(run.seen.result.stopped);
+  CHECK(heard(run.seen, "device: cuda:0"));
+  CHECK(heard(run.seen, "policy precision: on, bf16 autocast, which cuda:0 supports"));
+  CHECK(heard(run.seen, "policy attention: on, "));
+  CHECK(heard(run.seen, "policy ema: on, fp32 average of 31 tensors in host memory"));
+  CHECK(heard(run.seen, "policy checkpoint: on, recomputes 2 sub-trees in 2 segments"));
+  auto files = run.files;
+  CHECK(files.list("out/checkpoints") == std::vector<std::string>{"step-00000004", "step-00000006"});
+  CHECK(files.list("out/samples") == std::vector<std::string>{"step-00000003.png", "step-00000006.png"});
+  CHECK(policies::device_accounts().live_bytes() == 0);  // nothing outlives the run
+}
+
+TEST_CASE("the run's own report and the books agree on each phase's peak, to the byte") {
+  const Rehearsal run(whole_run());
+  REQUIRE(run.seen.result.memory);
+  std::map<std::string, int64_t> books;
+  for (const PhasePeak& phase : run.seen.books) books[phase.name] = phase.peak.bytes;
+  std::set<std::string> names;
+  for (const PhasePeak& phase : run.seen.result.memory->phases) {
+    CAPTURE(phase.name);
+    CHECK(phase.peak.bytes == books.at(phase.name));
+    names.insert(phase.name);
+  }
+  for (const char* name :
+       {"build", "first_step", "forward", "backward", "optimizer", "ema", "validate", "save", "sample"}) {
+    CAPTURE(name);
+    CHECK(names.count(name) == 1);
+  }
+}
+
+TEST_CASE("between steps a device holds weights, moments and a few scalars, and nothing without an owner") {
+  const Rehearsal run(whole_run());
+  const auto items = run.seen.live.items();
+  CHECK(run.seen.live.of(Category::other) == 0);
+  CHECK(run.seen.live.of(Category::saved) == 0);
+  CHECK(run.seen.live.of(Category::gradients) == 0);
+  CHECK(run.seen.live.of(Category::ema) == 0);  // it is the host's
+  const int64_t weights = run.seen.live.of(Category::parameters);
+  CHECK(weights > 0);
+  CHECK(run.seen.live.of(Category::optimizer) <= 2 * weights + 64);
+}
+
+TEST_CASE("memory.budget ends a run on cuda with the phase and both figures") {
+  LoadedConfig loaded = whole_run();
+  loaded.config.memory.budget = ByteSize{1000};
+  try {
+    const Rehearsal run(loaded);
+    FAIL("1000 bytes were enough");
+  } catch (const Error& error) {
+    CHECK(error.code == ExitCode::memory);
+    CHECK_THAT(error.what(),
+               Catch::StartsWith("memory budget of 1000 bytes exceeded: 987728 bytes alive on "
+                                 "cuda:0 in phase first_step; the state alone takes 788.8 KiB "));
+  }
+  const Rehearsal fits(whole_run());
+  const int64_t peak = policies::highest(fits.seen.books).peak.bytes;
+  loaded.config.memory.budget = ByteSize{peak};
+  CHECK(Rehearsal(loaded).seen.result.step == 6);
+  loaded.config.memory.budget = ByteSize{peak - 1};
+  CHECK_THROWS_AS(Rehearsal(loaded), Error);
+}

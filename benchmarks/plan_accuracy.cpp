@@ -3,9 +3,9 @@
 #include <dtk/toolkit/plan_accuracy.h>
 
 #include <cstdlib>
-#include <iostream>
 #include <map>
 #include <stdexcept>
+#include <utility>
 
 #include "bench_setup.h"
 #include "plan_cases.h"
@@ -23,8 +23,15 @@ struct Worst {
   double share = 0;        // of scratch in the peak with it, at most
 };
 
+// Most alive at once in one phase of one case.
+struct Scratch {
+  int64_t planned = 0, measured = 0;
+  int64_t unequal = 0;  // phases of cases in which the two differ
+};
+
 struct Summary {
   std::map<std::string, Worst> phases;
+  std::map<std::string, Scratch> scratch;  // by operator
   std::vector<uint64_t> wrong;
   int64_t storages = 0;
   std::vector<double> plan_seconds, run_seconds;
@@ -34,7 +41,26 @@ std::string command(uint64_t seed, uint64_t index) {
   return "benchmarks/plan_accuracy --seed " + std::to_string(seed) + " --case " + std::to_string(index);
 }
 
+void add_scratch(Summary& summary, const PlanAccuracy& accuracy) {
+  std::map<std::string, std::map<std::string, std::pair<int64_t, int64_t>>> bytes;
+  for (const auto& phase : accuracy.planned) {
+    for (const auto& [label, most] : phase.scratch_of) bytes[label][phase.name].first = most;
+  }
+  for (const auto& phase : accuracy.measured) {
+    for (const auto& [label, most] : phase.scratch_of) bytes[label][phase.name].second = most;
+  }
+  for (const auto& [label, phases] : bytes) {
+    Scratch& scratch = summary.scratch[label];
+    for (const auto& [name, most] : phases) {
+      scratch.planned = std::max(scratch.planned, most.first);
+      scratch.measured = std::max(scratch.measured, most.second);
+      if (most.first != most.second) ++scratch.unequal;
+    }
+  }
+}
+
 void add(Summary& summary, uint64_t index, const PlanAccuracy& accuracy) {
+  add_scratch(summary, accuracy);
   for (const policies::KeptPhase& phase : accuracy.measured) {
     Worst& worst = summary.phases[phase.name];
     ++worst.cases;
@@ -87,6 +113,13 @@ void print(const Summary& summary, uint64_t seed) {
                 static_cast<long long>(worst.cases), static_cast<long long>(worst.storages),
                 static_cast<long long>(worst.difference), where.c_str(),
                 static_cast<long long>(worst.scratch), 100 * worst.share);
+  }
+  std::printf("\n| scratch of | planned, at most | measured, at most | phases in which they differ |\n");
+  std::printf("|---|---:|---:|---:|\n");
+  for (const auto& [label, scratch] : summary.scratch) {
+    std::printf("| %s | %lld bytes | %lld bytes | %lld |\n", label.c_str(),
+                static_cast<long long>(scratch.planned), static_cast<long long>(scratch.measured),
+                static_cast<long long>(scratch.unequal));
   }
   std::printf("\na plan takes %.3f s (median; at most %.3f), the job it is of %.3f s\n",
               bench::median(summary.plan_seconds),

@@ -52,8 +52,14 @@ class Replay {
   };
 
   void follow_scratch(const MemoryEvent& event) {
-    if (event.kind == Kind::birth) scratch_ += event.bytes;
-    if (event.kind == Kind::death) scratch_ -= event.bytes;
+    if (event.kind != Kind::birth && event.kind != Kind::death) return;
+    const int64_t bytes = event.kind == Kind::birth ? event.bytes : -event.bytes;
+    const std::string label = owner_of(event.to).label;
+    scratch_ += bytes;
+    int64_t& alive = scratch_of_[label];
+    alive += bytes;
+    int64_t& most = phases_[phase_].result.scratch_of[label];
+    most = std::max(most, alive);
     look();
   }
 
@@ -100,6 +106,7 @@ class Replay {
   uint64_t phase_ = 0;
   MemorySums live_;
   int64_t scratch_ = 0;
+  std::map<std::string, int64_t> scratch_of_;
   bool at_peak_ = false;  // live_ is the highest of the phase, and not kept yet
 };
 

@@ -38,6 +38,7 @@ TEST_CASE("scratch moves neither the peak nor its instant") {
   CHECK(phases[0].kept.of(Category::saved) == 50);
   CHECK(phases[0].scratch == 1000);
   CHECK(phases[0].with_scratch == 1100);
+  CHECK(phases[0].scratch_of.at("aten::mm") == 1000);
   CHECK(phases[0].born.at({Category::temporaries, "aten::mm"}) == Births{1, 100});
   CHECK(phases[0].born.at({Category::saved, "blocks.0"}) == Births{1, 50});
 }

@@ -163,6 +163,7 @@ const std::vector<const char*>& composite_cuda_operators() {
       "aten::mish_backward",
       "aten::native_group_norm",
       "aten::native_layer_norm",
+      "aten::silu_backward",
       "aten::split_with_sizes_copy.out",
   };
   // clang-format on

@@ -26,12 +26,13 @@ struct KeptPhase {
   MemorySums kept;           // at the last moment before the highest sum without scratch fell
   int64_t scratch = 0;       // most scratch alive at once
   int64_t with_scratch = 0;  // highest sum of both
+  std::map<std::string, int64_t> scratch_of;  // most alive at once, by operator
   /// Storages born that were not scratch, by the owner they were born to: category, label.
   std::map<std::pair<Category, std::string>, Births> born;
 };
 
-/// `events`: what MemoryAccounts::stop_event_log() returned, which begins at the start of the log or where the
-/// phases were last reset, whichever came later, in the first phase. `names`: phase_names() at the end.
+/// `events`: what MemoryAccounts::stop_event_log() returned, which begins at the start of the log or where
+/// the phases were last reset, whichever came later, in the first phase. `names`: phase_names() at the end.
 std::vector<KeptPhase> kept_storages(const std::vector<MemoryEvent>& events,
                                      const std::vector<std::string>& names);
 

@@ -59,9 +59,9 @@ std::string plan_help() {
 
 Usage: dit-plan --config FILE [options]
 
-  --config FILE         configuration of the run; no weights and no data are read
+  --config FILE         configuration of the run; no weights or data are read
   --set KEY=VALUE       replaces one value of the configuration; may be repeated
-  --device cuda|cpu     device to plan for; default cuda, and none has to be there
+  --device cuda|cpu     device to plan for; default cuda, present or not
 One of these instead of the plain report:
   --table               all 16 combinations of the four policies, by peak
   --explain             what switching each policy changes, and why

@@ -1,7 +1,7 @@
-#include <dtk/planner/plan_error.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/rehearsal.h>
+#include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/model_policies.h>
 #include <dtk/toolkit/planned_run.h>
 #include <dtk/toolkit/policy_places.h>
@@ -21,10 +21,10 @@ int64_t steady_steps(const RunConfig& config, c10::Device device) {
   models::Dit model(config.model, device, policies::make_generator(device, 0));
   const int64_t period = put_policies_in(config.policies, model).period();
   if (period <= kMostPeriod) return 2 * period;
-  throw planner::PlanError(
-      "the policies repeat their work after " + std::to_string(period) + " steps, and a plan runs at most " +
-      std::to_string(kMostPeriod) +
-      " of them, twice; plan with --set policies.ema.every=" + std::to_string(kMostPeriod) + " or less");
+  throw ConfigError("the policies repeat their work after " + std::to_string(period) +
+                    " steps, and a plan runs at most " + std::to_string(kMostPeriod) +
+                    " of them, twice; plan with --set policies.ema.every=" + std::to_string(kMostPeriod) +
+                    " or less");
 }
 
 RunConfig shortened(RunConfig config, int64_t steady) {

@@ -5,6 +5,8 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/transformers/attention.h>
+#include <ATen/ops/_fused_sdp_choice_ops.h>
+#include <c10/core/DispatchKeySet.h>
 
 #include <optional>
 
@@ -59,6 +61,14 @@ int64_t choose(const Tensor& q, const Tensor& k, const Tensor& v, const std::opt
 }
 
 }  // namespace
+
+int64_t attention_choice(const Tensor& query, const Tensor& key, const Tensor& value,
+                         const std::optional<Tensor>& mask, double dropout, bool causal,
+                         std::optional<double> scale, bool grouped) {
+  if (!query.is_cpu()) return choose(query, key, value, mask, dropout, causal, scale, grouped);
+  return at::_ops::_fused_sdp_choice::redispatch(c10::DispatchKeySet(c10::DispatchKey::CPU), query, key,
+                                                 value, mask, dropout, causal, scale, grouped);
+}
 
 void register_attention_choice() {
   at::native::_fused_sdp_choice_stub.set_cuda_dispatch_ptr(&choose);

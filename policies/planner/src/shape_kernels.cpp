@@ -7,6 +7,8 @@
 #include <array>
 #include <tuple>
 
+#include "attention_choice.h"
+
 namespace dtk::planner {
 namespace {
 
@@ -204,6 +206,7 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& grad, cons
 
 template <class Register>
 void register_common(Register&& add) {
+  add("_fused_sdp_choice", &attention_choice);
   add("native_layer_norm", &layer_norm);
   add("native_layer_norm_backward", &layer_norm_backward);
   add("glu_backward", &glu_backward);

@@ -1,0 +1,171 @@
+"""plan_test.py DIT_PLAN DIT_TRAIN SOURCE: dit-plan as a user meets it: exit codes, messages, the sums of its JSON, its
+searches checked by planning again, the README's commands, and a short run beside its plan."""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+PLAN = TRAIN = SOURCE = Path()
+
+
+def plan(*arguments: str, code: int = 0) -> tuple[str, str]:
+    result = subprocess.run([str(PLAN), *arguments], cwd=SOURCE, capture_output=True, text=True, timeout=120)
+    if result.returncode != code:
+        raise AssertionError(f"exit {result.returncode}, wanted {code}\n{result.stdout}\n{result.stderr}")
+    return result.stdout, result.stderr
+
+
+def settings(**values: object) -> list[str]:
+    return [word for key, value in values.items() for word in ("--set", f"{key.replace('__', '.')}={value}")]
+
+
+BASE = ["--config", "configs/base.toml"]
+XL2 = ["--config", "configs/dit_xl2_latents.toml"]
+
+
+class Plans(unittest.TestCase):
+    maxDiff = None
+
+    def peak(self, *arguments: str) -> int:
+        return json.loads(plan(*arguments, "--json")[0])["peak"]["bytes"]
+
+    def check_sums(self, report: dict, total: int) -> None:
+        self.assertEqual(sum(report["categories"].values()), total)
+        for category, items in report["items"].items():
+            self.assertEqual(sum(items.values()), report["categories"][category])
+
+    def test_every_shipped_configuration_is_planned_for_both_devices(self):
+        paths = sorted((SOURCE / "configs").glob("*.toml"))
+        self.assertGreaterEqual(len(paths), 5)
+        for path in paths:
+            for device in ("cuda", "cpu"):
+                with self.subTest(path.name, device=device):
+                    report = json.loads(plan("--config", str(path), "--device", device, "--json")[0])
+                    self.assertEqual(report["device"], "cuda:0" if device == "cuda" else "cpu")
+                    self.assertEqual(report["peak"]["bytes"], max(p["peak_bytes"] for p in report["phases"]))
+                    self.check_sums(report["peak"], report["peak"]["bytes"])
+                    self.check_sums(report["host"], report["host"]["peak_bytes"])
+                    for phase in report["phases"]:
+                        self.check_sums(phase, phase["peak_bytes"])
+                    saved = report["peak"]["categories"].get("saved", 0)
+                    self.assertEqual(sum(report["plan"]["saved_by_operator"].values()), saved)
+
+    def test_the_plain_report(self):
+        text, errors = plan(*XL2)
+        self.assertEqual(errors, "")
+        lines = text.splitlines()
+        self.assertEqual(
+            lines[0], "configs/dit_xl2_latents.toml on cuda:0, data.batch = 256: planned, nothing was computed"
+        )
+        for line, start in zip(lines[1:4], ("peak", "runner-up", "host"), strict=True):
+            self.assertRegex(line, rf"^{start} +\d+\.\d+ GiB \(\d+ bytes\) in phase [a-z_]+$")
+        self.assertTrue(all(len(line) <= 80 for line in lines[1:]), text)
+        self.assertIn("by operator: ", text)
+
+    def test_the_table_is_sorted_and_complete(self):
+        text = plan(*BASE, "--table")[0]
+        rows = [line.split() for line in text.splitlines() if re.match(r"(on|-) ", line)]
+        self.assertEqual(len({tuple(row[:4]) for row in rows}), 16)
+        table = json.loads(plan(*BASE, "--table", "--json")[0])
+        self.assertEqual(len(table), 16)
+        peaks = [row["peak"]["bytes"] for row in table]
+        self.assertEqual(peaks, sorted(peaks))
+        for row in table:
+            self.check_sums(row["peak"], row["peak"]["bytes"])
+        on = {tuple(policy["active"] for policy in row["policies"]): row["peak"]["bytes"] for row in table}
+        self.assertEqual(on[(True,) * 4], self.peak(*BASE))
+        off = settings(policies__precision__enabled="false", policies__attention__enabled="false",
+                       policies__ema__device="same", policies__checkpoint__enabled="false")
+        self.assertEqual(on[(False,) * 4], self.peak(*BASE, *off))
+
+    def test_the_largest_batch_fits_and_the_next_does_not(self):
+        report = json.loads(plan(*BASE, "--max-batch", "100MB", "--json")[0])["largest_batch"]
+        self.assertEqual(report["next_batch"], report["batch"] + 1)
+        peaks = [self.peak(*BASE, *settings(data__batch=report["batch"] + more)) for more in (0, 1)]
+        self.assertEqual(peaks, [report["peak_bytes"], report["next_peak_bytes"]])
+        self.assertLessEqual(peaks[0], 100_000_000)
+        self.assertGreater(peaks[1], 100_000_000)
+        text = plan(*BASE, "--max-batch", "100e6")[0]
+        self.assertTrue(text.startswith(f"largest    data.batch = {report['batch']} takes "), text)
+
+    def test_what_does_not_fit_ends_with_3_after_the_report(self):
+        text, errors = plan(*BASE, *settings(memory__budget="20MB"), code=3)
+        self.assertTrue(text.startswith("configs/base.toml on cuda:0"), text)
+        self.assertRegex(errors, r"^dit-plan: does not fit into memory\.budget: the peak of .* exceeds 19\.1 MiB "
+                                 r"\(20000000 bytes\); --max-batch finds the largest batch that fits, --table the "
+                                 r"policies that make it fit\n$")
+        errors = plan(*XL2, *settings(memory__budget="2GB"), code=3)[1]
+        self.assertRegex(errors, r"^dit-plan: does not fit into memory\.budget: the parameters alone take 2\.5\d GiB ")
+        text, errors = plan(*BASE, "--max-batch", "1MB", code=3)
+        self.assertEqual(text, "")
+        self.assertRegex(errors, r"^dit-plan: --max-batch 1MB: not even data\.batch = 1 fits: the parameters alone ")
+        plan(*BASE, *settings(memory__budget="1GB"))
+
+    def test_what_is_wrong_ends_with_2(self):
+        self.assertEqual(
+            plan(code=2)[1],
+            "dit-plan: --config FILE is missing: write for example dit-plan --config configs/base.toml\n",
+        )
+        errors = plan(*BASE, *settings(data__batsh=2), code=2)[1]
+        self.assertIn("did you mean data.batch?", errors)
+        errors = plan(*BASE, "--set", "policies.ema.every=1000", code=2)[1]
+        self.assertEqual(
+            errors,
+            "dit-plan: the policies repeat their work after 1000 steps, and a plan runs at most 100 of them, twice; "
+            "plan with --set policies.ema.every=100 or less\n",
+        )
+
+    def test_a_part_of_the_device_needs_one(self):
+        present = Path("/dev/nvidia0").exists()
+        for arguments, place in (
+            (["--max-batch", "80%"], "--max-batch 80%"),
+            (settings(memory__budget="80%"), "--set memory.budget=80%"),
+        ):
+            if not present:
+                self.assertEqual(
+                    plan(*BASE, *arguments, code=2)[1],
+                    f"dit-plan: {place}: a part of the device present, and this machine has no cuda:0; write a number "
+                    'of bytes, such as "24GB", "24GiB" or "24e9"\n',
+                )
+        plan(*BASE, "--device", "cpu", *settings(memory__budget="80%"))  # the CPU is always there
+
+    def test_work_that_repeats_after_some_steps_is_planned(self):
+        each = self.peak(*BASE, *settings(policies__ema__device="same"))
+        tenth = self.peak(*BASE, *settings(policies__ema__device="same", policies__ema__every=10))
+        self.assertEqual(each, tenth)
+
+    def test_readme_commands_run(self):
+        readme = (SOURCE / "README.md").read_text(encoding="utf-8")
+        commands = re.findall(r"^build/release/dit-plan (.*)$", readme, re.MULTILINE)
+        self.assertGreaterEqual(len(commands), 4)
+        for command in commands:
+            with self.subTest(command):
+                plan(*command.split("#")[0].split())
+
+    def test_a_run_measures_what_was_planned(self):
+        small = settings(data__kind="synthetic", data__samples=64, data__images="default", data__labels="default",
+                         train__steps=3, train__seconds="default", train__threads=1, train__log_every=1,
+                         schedule__warmup=1, sample__steps=3, sample__per_class=1, policies__precision__cpu="fp32")
+        with tempfile.TemporaryDirectory() as folder:
+            planned = json.loads(plan(*BASE, "--device", "cpu", "--json", *small)[0])
+            command = [str(TRAIN), *BASE, "--device", "cpu", *small, "--set", f"train.out={folder}/run"]
+            subprocess.run(command, cwd=SOURCE, check=True, capture_output=True, timeout=120)
+            measured = json.loads(Path(folder, "run/memory.json").read_text())
+        for seen in (planned, measured):  # what kernels take for themselves is measured only
+            for phase in seen["phases"]:
+                phase["kept"] = phase["peak_bytes"] - phase["categories"].get("scratch", 0)
+        kept = {phase["name"]: phase["kept"] for phase in measured["phases"]}
+        for phase in planned["phases"]:
+            if phase["name"] in ("build", "optimizer", "save"):
+                self.assertEqual(phase["kept"], kept[phase["name"]], phase["name"])
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit(__doc__)
+    PLAN, TRAIN, SOURCE = (Path(argument).resolve() for argument in sys.argv[1:])
+    unittest.main(argv=sys.argv[:1])

@@ -114,7 +114,7 @@ class Install(unittest.TestCase):
         result = run("cmake", "--install", BUILD, "--prefix", place, "--component", "programs")
         self.assertEqual(result.returncode, 0, result.stderr)
         files = sorted(path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_file())
-        self.assertEqual(files, ["bin/dit-export", "bin/dit-sample", "bin/dit-train"])
+        self.assertEqual(files, ["bin/dit-export", "bin/dit-plan", "bin/dit-sample", "bin/dit-train"])
         self.assertEqual(run(place / "bin/dit-train", "--help").returncode, 0)
 
 

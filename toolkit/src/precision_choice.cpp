@@ -2,6 +2,7 @@
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/precision_probe.h>
+#include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/precision_choice.h>
 #include <dtk/toolkit/streams.h>
 #include <dtk/toolkit/trial_step.h>
@@ -44,7 +45,15 @@ std::optional<Choice> by_budget(TrialStep& exact, TrialStep& fast) {
                                   : "a step fits memory.budget in neither bf16 nor fp32"};
 }
 
-Choice measure(const RunConfig& config, c10::Device device, Clock& clock) {
+void heed(const std::function<bool()>& stop_requested) {
+  if (!stop_requested || !stop_requested()) return;
+  throw Error(
+      ExitCode::stopped,
+      "stopped by a signal while the precision was chosen, before the first step; nothing was written");
+}
+
+Choice measure(const RunConfig& config, c10::Device device, Clock& clock,
+               const std::function<bool()>& stop_requested) {
   // A model that does not fit does so here first, and the ledger says more about it.
   std::optional<policies::CountingAllocatorGuard> counting;
   std::optional<policies::MemoryBudgetGuard> budget;
@@ -61,9 +70,12 @@ Choice measure(const RunConfig& config, c10::Device device, Clock& clock) {
   if (budget) {
     if (const auto only = by_budget(exact, fast)) return *only;
   }
+  const auto step = [&](bool is_bf16) {
+    heed(stop_requested);
+    (is_bf16 ? fast : exact).run();
+  };
   const policies::PrecisionTimes times =
-      policies::probe_precision([&](bool is_bf16) { (is_bf16 ? fast : exact).run(); }, kPairs, kSeconds,
-                                [&] { return clock.seconds(); });
+      policies::probe_precision(step, kPairs, kSeconds, [&] { return clock.seconds(); });
   return {policies::bf16_is_faster(times) ? "bf16" : "fp32", policies::describe(times)};
 }
 
@@ -71,8 +83,13 @@ constexpr char kMeasured[] = "measured: ";
 
 }  // namespace
 
+bool precision_is_open(const LoadedConfig& loaded, c10::Device device) {
+  const policies::PrecisionOptions& precision = loaded.config.policies.precision;
+  return device.is_cpu() && precision.enabled == policies::Enabled::by_default && precision.cpu == "probe";
+}
+
 std::string decide_precision(LoadedConfig& loaded, c10::Device device, Clock& clock,
-                             const LoadedConfig* resumed) {
+                             const LoadedConfig* resumed, const std::function<bool()>& stop_requested) {
   auto& precision = loaded.config.policies.precision;
   if (precision.enabled != policies::Enabled::by_default || precision.cpu != "probe") return "";
   const std::string key = "policies.precision.cpu";
@@ -87,7 +104,7 @@ std::string decide_precision(LoadedConfig& loaded, c10::Device device, Clock& cl
   if (!device.is_cpu()) return "";
   Choice choice{"fp32", "not even the model fits"};  // the run itself says so, with the whole story
   try {
-    choice = measure(loaded.config, device, clock);
+    choice = measure(loaded.config, device, clock, stop_requested);
   } catch (const c10::OutOfMemoryError&) {
   }
   precision.cpu = choice.taken;

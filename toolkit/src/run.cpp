@@ -359,13 +359,13 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
   if (resumed) decision = decide(loaded, device, resume, world);  // the checkpoint's, which is compared below
   RunFolder folder(loaded, resume, world);
   std::optional<Weights> initial;
-  if (!resumed) {
-    initial = initial_weights(world.files, loaded);
-    decision = decide(loaded, device, resume, world);  // takes time: what is refused is refused first
-  }
-  const StartPlan plan = world.plan ? world.plan(loaded, device) : StartPlan{};
-  std::vector<std::string> notes = notes_on_plan(plan, loaded.config, device, resumed);
+  if (!resumed) initial = initial_weights(world.files, loaded);
+  const StartPlans plans = plan_start(world, loaded, device);
+  refuse_if_none_fits(plans, loaded.config, device, resumed);
   const std::shared_ptr<const DataSource> data = open();
+  if (!resumed) decision = decide(loaded, device, resume, world);  // last, as it takes longest
+  const StartPlan plan = plan_of(plans, loaded.config);
+  std::vector<std::string> notes = notes_on_plan(plan, loaded.config, device, resumed);
   const DataSplit split =
       hold_out(data, loaded.config.data.validation, stream_seed(loaded.config.train.seed, "validation"));
   const MemoryMeters meters(loaded.config.memory, device);  // counts the run's tensors from the first

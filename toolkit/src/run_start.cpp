@@ -21,7 +21,7 @@ std::string decide(LoadedConfig& loaded, c10::Device device, const std::filesyst
       origin = printed_origin(text, key.substr(0, dot), key.substr(dot + 1));
     }
   }
-  return decide_precision(loaded, device, world.clock, written ? &*written : nullptr);
+  return decide_precision(loaded, device, world.clock, written ? &*written : nullptr, world.stop_requested);
 }
 
 std::vector<std::string> notes_on_start(const LoadedConfig& loaded, const std::optional<Weights>& initial) {
@@ -34,6 +34,36 @@ std::vector<std::string> notes_on_start(const LoadedConfig& loaded, const std::o
     notes.push_back("train.init_from is where this run once began; it goes on from its checkpoint");
   }
   return notes;
+}
+
+StartPlans plan_start(const RunWorld& world, const LoadedConfig& loaded, c10::Device device) {
+  if (!world.plan) return {};
+  if (!precision_is_open(loaded, device)) return {world.plan(loaded, device)};
+  StartPlans plans;
+  for (const char* precision : {"fp32", "bf16"}) {
+    LoadedConfig one = loaded;
+    one.config.policies.precision.cpu = precision;
+    plans.push_back(world.plan(one, device));
+    plans.back().precision = precision;
+  }
+  return plans;
+}
+
+void refuse_if_none_fits(const StartPlans& plans, const RunConfig& config, c10::Device device, bool resumed) {
+  const StartPlan* smallest = nullptr;
+  for (const StartPlan& plan : plans) {
+    if (!plan.memory) return;
+    if (smallest == nullptr || plan.memory->peak().peak.bytes < smallest->memory->peak().peak.bytes)
+      smallest = &plan;
+  }
+  if (smallest != nullptr) notes_on_plan(*smallest, config, device, resumed);
+}
+
+StartPlan plan_of(const StartPlans& plans, const RunConfig& config) {
+  for (const StartPlan& plan : plans) {
+    if (plan.precision.empty() || plan.precision == config.policies.precision.cpu) return plan;
+  }
+  return {};
 }
 
 std::vector<std::string> notes_on_plan(const StartPlan& plan, const RunConfig& config, c10::Device device,

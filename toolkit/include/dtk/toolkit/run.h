@@ -54,7 +54,8 @@ class RunObserver {
 /// What dit-plan said of a run before it began.
 struct StartPlan {
   std::optional<MemoryReport> memory;
-  std::string problem;  // why there is none
+  std::string problem = {};    // why there is none
+  std::string precision = {};  // policies.precision.cpu of it, where that is not decided yet; else ""
 };
 
 /// The world of a run. All must outlive it.
@@ -63,7 +64,7 @@ struct RunWorld {
   Clock& clock;
   RunObserver& observer;
   std::function<bool()> stop_requested;  // asked between steps of the training and of the sampler
-  // Asked once all of the configuration is settled and before data are opened; empty: the run is not planned.
+  // Asked before data are opened and before anything is measured; empty: the run is not planned.
   std::function<StartPlan(const LoadedConfig&, c10::Device)> plan = {};
 };
 

@@ -4,7 +4,7 @@
 #include <dtk/toolkit/device.h>
 #include <dtk/toolkit/errors.h>
 
-#include <optional>
+#include "cuda_driver.h"
 
 namespace dtk {
 namespace {
@@ -15,12 +15,10 @@ struct CudaDriver {
 };
 
 CudaDriver ask_driver() {
-  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  void* const library = cuda_driver();
   if (library == nullptr) return {0, "no CUDA driver is installed (libcuda.so.1 was not found)"};
-  using Init = int (*)(unsigned);
-  using Count = int (*)(int*);
-  const auto init = reinterpret_cast<Init>(dlsym(library, "cuInit"));
-  const auto count = reinterpret_cast<Count>(dlsym(library, "cuDeviceGetCount"));
+  auto* const init = cuda_function<int(unsigned)>(library, "cuInit");
+  auto* const count = cuda_function<int(int*)>(library, "cuDeviceGetCount");
   if (init == nullptr || count == nullptr) return {0, "libcuda.so.1 is not a CUDA driver"};
   const int code = init(0);
   if (code != 0) return {0, "the CUDA driver answers with error " + std::to_string(code)};
@@ -41,12 +39,10 @@ void load_libtorch_cuda(const std::string& name) {
 
 std::string device_name(c10::Device device) {
   if (!device.is_cuda()) return "";
-  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  void* const library = cuda_driver();
   if (library == nullptr) return "";
-  using Get = int (*)(int*, int);
-  using Name = int (*)(char*, int, int);
-  const auto get = reinterpret_cast<Get>(dlsym(library, "cuDeviceGet"));
-  const auto name = reinterpret_cast<Name>(dlsym(library, "cuDeviceGetName"));
+  auto* const get = cuda_function<int(int*, int)>(library, "cuDeviceGet");
+  auto* const name = cuda_function<int(char*, int, int)>(library, "cuDeviceGetName");
   int handle = 0;
   char text[256] = "";
   if (get == nullptr || name == nullptr || get(&handle, device.index()) != 0) return "";

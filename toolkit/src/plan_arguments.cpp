@@ -29,14 +29,9 @@ void check_one_question(const Given& given) {
 PlanArguments parse_plan_arguments(int argc, const char* const* argv) {
   const Given given("dit-plan", plan_options(), argc, argv);
   PlanArguments arguments;
-  arguments.help = given.has("help");
-  arguments.version = given.has("version");
-  if (arguments.help || arguments.version) return arguments;
-  if (!given.has("config")) {
-    fail_argument("--config FILE is missing", "write for example dit-plan --config configs/base.toml");
-  }
+  if (wants_text_only(given, arguments)) return arguments;
   check_one_question(given);
-  arguments.config = given.text("config");
+  arguments.config = required_config(given, "dit-plan");
   arguments.set = given.all("set");
   arguments.device = given.text("device", arguments.device);
   if (arguments.device != "cuda" && arguments.device != "cpu") {

@@ -46,8 +46,9 @@ struct AttentionPolicy::Findings {
     int64_t bytes = 0;  // of weights, the largest call
     std::string what;
   };
-  bool watched = false;                         // the first forward pass is over or under way
-  bool seen = false;                            // it is over
+  bool watched = false;   // a training pass is over
+  bool watching = false;  // it is under way
+  bool stepped = false;
   bool called = false;                          // the seam's attention, at all
   int64_t calls = 0, fused = 0;                 // of it, with gradients, recomputations not counted
   bool within_seam = false;                     // the seam's own calls are judged before they are made
@@ -132,7 +133,7 @@ int64_t elements(at::IntArrayRef batch_and_rows, int64_t columns) {
 class AttentionPolicy::Watch final : public PolicyScope {
  public:
   explicit Watch(std::shared_ptr<Findings> findings) : findings_(std::move(findings)) {
-    findings_->watched = true;
+    findings_->watching = true;
     if (outer_ != nullptr) return;  // whose callback serves the innermost
     handle_ = at::addThreadLocalCallback(
         at::RecordFunctionCallback(&on_operator).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
@@ -140,8 +141,9 @@ class AttentionPolicy::Watch final : public PolicyScope {
   ~Watch() override {
     if (handle_) at::removeCallback(*handle_);
     current_ = outer_;
-    // A forward pass that threw has not shown all of its attention.
-    findings_->watched = findings_->seen = std::uncaught_exceptions() <= exceptions_;
+    findings_->watching = false;
+    // An evaluation has not shown the attention of training, nor has a pass that threw shown all of its own.
+    findings_->watched = training_ && std::uncaught_exceptions() <= exceptions_;
   }
 
  private:
@@ -180,6 +182,7 @@ class AttentionPolicy::Watch final : public PolicyScope {
   Findings* const outer_ = std::exchange(current_, findings_.get());
   std::optional<at::CallbackHandle> handle_;
   const int exceptions_ = std::uncaught_exceptions();
+  const bool training_ = at::GradMode::is_enabled();
 };
 
 thread_local AttentionPolicy::Findings* AttentionPolicy::Watch::current_ = nullptr;
@@ -188,7 +191,7 @@ AttentionPolicy::AttentionPolicy(const AttentionOptions& options)
     : options_(options), findings_(std::make_shared<Findings>()) {}
 
 std::unique_ptr<PolicyScope> AttentionPolicy::forward_scope() {
-  if (options_.enabled == Enabled::off || findings_->watched) return nullptr;
+  if (options_.enabled == Enabled::off || findings_->watched || findings_->watching) return nullptr;
   return std::make_unique<Watch>(findings_);
 }
 
@@ -228,7 +231,7 @@ void AttentionPolicy::put_in(Seam& seam) {
 }
 
 void AttentionPolicy::before_step() {
-  findings_->seen = true;
+  findings_->stepped = true;
   if (options_.enabled != Enabled::on) return;
   if (!findings_->direct.empty()) {
     const auto& [path, entry] = *findings_->direct.begin();
@@ -250,7 +253,7 @@ PolicyReport AttentionPolicy::report() const {
   if (found.fused < found.calls) {
     report.active = found.fused > 0;
     report.reason = c10::str("fused kernels in ", found.fused, " of ", found.calls, " calls");
-  } else if (found.seen && !found.called) {
+  } else if ((found.watched || found.stepped) && !found.called) {
     report.active = false;
     report.reason = "no forward pass has called the seam's attention";
   }
@@ -263,6 +266,8 @@ PolicyReport AttentionPolicy::report() const {
   };
   list(found.stored, "", "are stored, no fused kernel");
   list(found.direct, "at least ", "are stored past the seam");
+  if (found.stepped && !found.watched)
+    report.reason += "; not looked for past the seam: no training pass ran within forward_scope()";
   return report;
 }
 

@@ -12,6 +12,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "recomputing.h"
@@ -102,6 +103,11 @@ struct Slot {
   std::unique_ptr<SavedTensor> value = nullptr;  // between recomputation and use
 };
 
+// Kept by the model, whatever a segment keeps.
+bool is_parameter(const at::Tensor& tensor) {
+  return tensor.is_leaf() && tensor.requires_grad();
+}
+
 std::string describe(at::IntArrayRef sizes, at::ScalarType dtype, c10::Device device) {
   return c10::str(sizes, " ", dtype, " on ", device);
 }
@@ -140,12 +146,16 @@ struct CheckpointChain::Frame {
   template <class Visit>
   void each_output(Visit visit);
   at::Tensor take(size_t index);
+  void count(const at::Tensor& saved);
   void recompute();
   void run_calls(const Tensors& outside);
   void collect(size_t index, const at::Tensor& tensor, const SavedTensorStack& keep_by);
   [[noreturn]] void mismatch(const std::string& what) const;
 
   const SavedTensorStack below;
+  int64_t let_go = 0;                   // bytes of saved tensors that are neither inputs nor parameters
+  std::map<const void*, int64_t> kept;  // inputs by storage that no plain pass would have kept so far
+  std::set<const void*> kept_anyway;    // those that one would
   std::vector<Call> calls;
   std::vector<Input> inputs;
   std::vector<Slot> slots;
@@ -161,6 +171,7 @@ class CheckpointChain::DropLayer final : public SavedTensorLayer {
   std::unique_ptr<SavedTensor> pack(const at::Tensor& tensor, const SavedTensorStack&) override {
     std::lock_guard lock(frame_->mutex);
     frame_->slots.push_back({at::DimVector(tensor.sizes()), tensor.scalar_type(), tensor.device()});
+    if (!saving_weight()) frame_->count(tensor);
     ++dropped;
     return std::make_unique<Dropped>(frame_, frame_->slots.size() - 1);
   }
@@ -214,8 +225,12 @@ CheckpointCounts checkpoint_counts() {
 CheckpointChain::CheckpointChain() = default;
 CheckpointChain::~CheckpointChain() = default;
 
-int64_t CheckpointChain::tensors_dropped() const {
-  return frame_ == nullptr ? 0 : static_cast<int64_t>(frame_->slots.size());
+int64_t CheckpointChain::most_saved() const {
+  if (frame_ == nullptr) return 0;
+  std::lock_guard lock(frame_->mutex);
+  int64_t bytes = frame_->let_go;
+  for (const auto& [storage, held] : frame_->kept) bytes -= held;
+  return bytes;
 }
 
 Tensors CheckpointChain::append(std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
@@ -266,6 +281,17 @@ void CheckpointChain::Frame::each_output(Visit visit) {
   }
 }
 
+void CheckpointChain::Frame::count(const at::Tensor& saved) {
+  if (!saved.has_storage()) return;
+  const void* const storage = saved.storage().unsafeGetStorageImpl();
+  if (kept_anyway.count(storage) > 0) return;
+  if (kept.erase(storage) > 0) {
+    kept_anyway.insert(storage);
+  } else {
+    let_go += static_cast<int64_t>(saved.nbytes());
+  }
+}
+
 CheckpointChain::Frame::Source CheckpointChain::Frame::source_of(const std::string& path,
                                                                  const at::Tensor& input) {
   for (size_t c = 0; input.defined() && c < calls.size(); ++c) {
@@ -280,6 +306,11 @@ CheckpointChain::Frame::Source CheckpointChain::Frame::source_of(const std::stri
                   path);
       return {c, i};
     }
+  }
+  if (input.defined() && input.has_storage()) {
+    const void* const storage = input.storage().unsafeGetStorageImpl();
+    if (!is_parameter(input) && kept_anyway.count(storage) == 0)
+      kept[storage] = static_cast<int64_t>(input.storage().nbytes());
   }
   at::NoGradGuard no_grad;
   inputs.push_back(

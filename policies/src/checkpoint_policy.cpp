@@ -35,7 +35,7 @@ void check_count(const char* name, int64_t value, size_t matches) {
                     std::to_string(matches) + "]");
 }
 
-constexpr const char* kNoEffect = "run a chosen sub-tree that keeps tensors for backward";
+constexpr const char* kNoEffect = "run a chosen sub-tree that keeps more for backward than its inputs";
 
 std::string counted(size_t count, const char* thing) {
   return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
@@ -57,8 +57,8 @@ struct CheckpointPolicy::OpenSegment {
 };
 
 struct CheckpointPolicy::Effect {
-  std::atomic<int64_t> dropped{0};  // tensors that forward passes did not keep
-  bool stepped = false;             // a training step is behind us, so there should be some
+  std::atomic<int64_t> saved{0};  // at most; see CheckpointChain::most_saved()
+  bool stepped = false;           // a training step is behind us, so there should be some
 };
 
 // Sub-trees within a sub-tree may be segments too; they end with it, also when it is run again.
@@ -154,9 +154,9 @@ void CheckpointPolicy::put_in(Seam& seam) {
     };
     std::optional<RunningStatisticsWatch> watch;
     if (at::GradMode::is_enabled() && watched->find(path) == watched->end()) watch.emplace();
-    const int64_t before = mine.chain->tensors_dropped();
+    const int64_t before = mine.chain->most_saved();
     Tensors outputs = mine.chain->append(path, nested, std::move(inputs));
-    effect->dropped += mine.chain->tensors_dropped() - before;
+    effect->saved += mine.chain->most_saved() - before;
     if (watch && !watch->found().empty()) refuse_statistics(path, watch->found());
     if (watch) watched->emplace(path);
     if (!place->second.last) *open = std::move(mine);
@@ -178,7 +178,7 @@ std::unique_ptr<PolicyScope> CheckpointPolicy::forward_scope() {
 
 void CheckpointPolicy::before_step() {
   effect_->stepped = true;
-  if (options_.enabled != Enabled::on || effect_->dropped > 0) return;
+  if (options_.enabled != Enabled::on || effect_->saved > 0) return;
   throw PolicyError("policies.checkpoint.enabled = true, but no forward pass has " + std::string(kNoEffect) +
                     ", so it has no effect; run the sub-trees of " + segments_.front().front() +
                     " and so on through the seam, name others in policies.checkpoint.targets, or set "
@@ -186,7 +186,7 @@ void CheckpointPolicy::before_step() {
 }
 
 PolicyReport CheckpointPolicy::report() const {
-  if (!segments_.empty() && effect_->stepped && effect_->dropped == 0) {
+  if (!segments_.empty() && effect_->stepped && effect_->saved <= 0) {
     return {name(), false, "without effect: no forward pass has " + std::string(kNoEffect)};
   }
   return {name(), !segments_.empty(), reason_};

@@ -29,9 +29,12 @@ thread_local bool budget_exempt = false;
 
 MemoryAccounts& accounts_of(MemoryTier tier) {
   switch (tier) {
-    case MemoryTier::host: return host_accounts();
-    case MemoryTier::device: return device_accounts();
-    default: return cpu_accounts();
+    case MemoryTier::host:
+      return host_accounts();
+    case MemoryTier::device:
+      return device_accounts();
+    default:
+      return cpu_accounts();
   }
 }
 

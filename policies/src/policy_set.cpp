@@ -63,7 +63,7 @@ PolicySet::PolicySet(const PolicyOptions& options, const Subject& subject, Seam&
       [&] { return std::make_unique<CheckpointPolicy>(options.checkpoint, subject.paths); });
   for (const auto& policy : list_) {
     policy->apply(changed);
-    if (policy->needs_forward_scope()) use_->needs_scope = policy->name();
+    if (policy->needs_forward_scope() && use_->needs_scope.empty()) use_->needs_scope = policy->name();
   }
   changed.run = run_checked(use_, std::move(changed.run));
   seam = std::move(changed);

@@ -133,7 +133,16 @@ Precision::Precision(const PrecisionOptions& options, c10::Device device,
     active_ = true;
     reason_ = c10::str("bf16 autocast, which ", device, " supports");
   }
-  if (active_ && !fp32_paths_.empty()) {
+  if (active_ && !paths.empty() && fp32_paths_.size() == paths.size()) {
+    if (asked) {
+      throw PolicyError(
+          "policies.precision.enabled = true, but policies.precision.fp32 names every sub-tree of the model, "
+          "so "
+          "it has no effect; name fewer there, or set policies.precision.enabled = \"default\"");
+    }
+    active_ = false;
+    reason_ = "fp32: policies.precision.fp32 names every sub-tree";
+  } else if (active_ && !fp32_paths_.empty()) {
     reason_ += "; fp32 in";
     for (const std::string& path : fp32_paths_) reason_ += " " + path;
   }

@@ -51,12 +51,18 @@ class KeptTensor final : public SavedTensor {
   const std::string path_;
 };
 
-thread_local bool weight_cast = false;
+enum class Saved { activation, weight, weight_cast };
+thread_local Saved saving = Saved::activation;
 
-struct WeightCastScope {
-  explicit WeightCastScope(bool is_cast) { weight_cast = is_cast; }
-  ~WeightCastScope() { weight_cast = false; }  // packing may throw: checkpointing stops so
+struct SavingScope {
+  explicit SavingScope(Saved what) { saving = what; }
+  ~SavingScope() { saving = Saved::activation; }  // packing may throw: checkpointing stops so
 };
+
+bool is_weight(const at::Tensor& tensor) {
+  const auto is_leaf = [](const at::TensorBase& one) { return one.is_leaf() && one.requires_grad(); };
+  return is_leaf(tensor) || (tensor.is_view() && is_leaf(tensor._base()));
+}
 
 bool is_a(const torch::autograd::Node& node, const char* name) {
   return std::strstr(typeid(node).name(), name) != nullptr;  // Node::name() would demangle each time
@@ -79,7 +85,9 @@ class EngineHook final : public torch::autograd::SavedVariableHooks {
  public:
   void call_pack_hook(const at::Tensor& tensor) override {
     // detach(): keeping an operator's output itself would make a cycle output -> node -> hook -> output.
-    const WeightCastScope scope(is_weight_cast(tensor));
+    const SavingScope scope(is_weight(tensor)        ? Saved::weight
+                            : is_weight_cast(tensor) ? Saved::weight_cast
+                                                     : Saved::activation);
     saved_ = SavedTensorStack::current().pack(tensor.detach());
   }
   at::Tensor call_unpack_hook() override { return saved_->unpack(); }
@@ -130,8 +138,12 @@ SavedTensorStack SavedTensorStack::current() {
   return SavedTensorStack(node->shared_from_this());
 }
 
+bool saving_weight() {
+  return saving == Saved::weight;
+}
+
 bool saving_weight_cast() {
-  return weight_cast;
+  return saving == Saved::weight_cast;
 }
 
 std::unique_ptr<SavedTensor> SavedTensorStack::pack(const at::Tensor& tensor) const {

@@ -20,8 +20,8 @@ void SeamUse::check(std::string_view path) const {
   }
   if (!needs_scope.empty() && scopes_alive == 0 && at::GradMode::is_enabled() && !is_recomputing()) {
     throw PolicyError("the sub-tree " + std::string(path) +
-                      " runs outside of PolicySet::forward_scope(), where policies." + needs_scope +
-                      " has no effect; hold the scope during the forward pass, or switch that policy off");
+                      " runs outside of PolicySet::forward_scope(), which policies." + needs_scope +
+                      " needs; hold the scope during the forward pass, or switch that policy off");
   }
 }
 

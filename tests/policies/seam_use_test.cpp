@@ -19,8 +19,8 @@ TEST_CASE("a training pass outside of the forward scope is refused where a polic
   SECTION("bf16 would not be on") {
     PolicySet policies(options, small_subject(), seam);
     CHECK(error_text<PolicyError>(run) ==
-          "the sub-tree blocks.0 runs outside of PolicySet::forward_scope(), where policies.precision has no "
-          "effect; hold the scope during the forward pass, or switch that policy off");
+          "the sub-tree blocks.0 runs outside of PolicySet::forward_scope(), which policies.precision needs; "
+          "hold the scope during the forward pass, or switch that policy off");
     auto scope = policies.forward_scope();
     CHECK_NOTHROW(run());
     scope.reset();
@@ -28,8 +28,14 @@ TEST_CASE("a training pass outside of the forward scope is refused where a polic
     const at::NoGradGuard evaluation;
     CHECK_NOTHROW(run());
   }
+  SECTION("attention that was asked for would not be looked after") {
+    options.precision.enabled = Enabled::off;
+    const PolicySet policies(options, small_subject(), seam);
+    CHECK_THAT(error_text<PolicyError>(run), Catch::Contains("which policies.attention needs"));
+  }
   SECTION("without a policy that needs it nothing is missed") {
     options.precision.enabled = Enabled::off;
+    options.attention.enabled = Enabled::by_default;
     const PolicySet policies(options, small_subject(), seam);
     CHECK_NOTHROW(run());
   }
@@ -63,14 +69,23 @@ TEST_CASE("a policy that was asked for and met nothing in the forward pass is re
     const at::Tensor x = at::ones({2}).requires_grad_(true);
     if (in_scope) seam.run("blocks.0", [](Tensors&& in) { return Tensors{in[0] + 1}; }, {x});
     const char* const text =
-        "policies.checkpoint.enabled = true, but no forward pass has run a chosen sub-tree that keeps "
-        "tensors "
-        "for backward, so it has no effect; run the sub-trees of blocks.0 and so on through the seam, name "
+        "policies.checkpoint.enabled = true, but no forward pass has run a chosen sub-tree that keeps more "
+        "for "
+        "backward than its inputs, so it has no effect; run the sub-trees of blocks.0 and so on through the "
+        "seam, name "
         "others in policies.checkpoint.targets, or set policies.checkpoint.enabled = \"default\"";
     CHECK(error_text<PolicyError>([&] { policies.before_step(); }) == text);
     CHECK_FALSE(policies.reports()[3].active);
     CHECK(policies.reports()[3].reason ==
-          "without effect: no forward pass has run a chosen sub-tree that keeps tensors for backward");
+          "without effect: no forward pass has run a chosen sub-tree that keeps more for backward than its "
+          "inputs");
+    // What it keeps instead: the input of a lookup, and a weight that is there anyway.
+    const at::Tensor weight = at::ones({3, 2}).requires_grad_(true);
+    seam.run("blocks.0", [&](Tensors&& in) { return Tensors{at::embedding(weight, in[0] + 1)}; },
+             {at::zeros({2}, at::kLong)});
+    seam.run("blocks.0", [&](Tensors&& in) { return Tensors{at::linear(in[0], weight)}; },
+             {at::ones({5, 2})});
+    CHECK_THROWS_AS(policies.before_step(), PolicyError);
     seam.run("blocks.0", [](Tensors&& in) { return Tensors{in[0].exp()}; }, {x});
     CHECK_NOTHROW(policies.before_step());
     CHECK(policies.reports()[3].active);

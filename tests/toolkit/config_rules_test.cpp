@@ -56,6 +56,12 @@ TEST_CASE("config rules: the run must end, and warm up before it does") {
   CHECK(error_in(runnable + "schedule.warmup = 101") ==
         "base.toml:3:19: schedule.warmup = 101 is longer than the run; allowed: [0, 100] with train.steps = "
         "100");
+  CHECK(error_in(runnable + "policies.ema.every = 101") ==
+        "base.toml:3:22: policies.ema.every = 101 is longer than the run, whose average would never begin; "
+        "allowed: "
+        "[1, 100] with train.steps = 100");
+  CHECK(read(runnable + "policies.ema.every = 101\npolicies.ema.enabled = false").config.policies.ema.every ==
+        101);
   CHECK(read(runnable + "schedule.warmup = 100").config.schedule.warmup == 100);
   CHECK(read("train.seconds = 5\nschedule.warmup = 101\nmodel.name = \"DiT-S/4\"").config.schedule.warmup ==
         101);

@@ -102,6 +102,14 @@ class Rules {
                                   " is longer than the run; allowed: [0, " + steps +
                                   "] with train.steps = " + steps);
     }
+    const policies::EmaOptions& ema = config_.policies.ema;
+    if (train.steps && ema.enabled != policies::Enabled::off && ema.every > *train.steps) {
+      const std::string steps = toml_text(*train.steps);
+      fail("policies.ema.every",
+           "policies.ema.every = " + toml_text(ema.every) +
+               " is longer than the run, whose average would never begin; allowed: [1, " + steps +
+               "] with train.steps = " + steps);
+    }
   }
 
   // Keys that were written and that other keys make meaningless.

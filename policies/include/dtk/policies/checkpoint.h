@@ -59,8 +59,9 @@ class CheckpointChain {
   /// As checkpoint(), as part of this segment. Throws c10::Error when an input that an earlier call returned
   /// was changed in place since: a recomputation would not make that change.
   Tensors append(std::string_view path, const SubtreeFn& fn, Tensors&& inputs);
-  /// Tensors that forward did not keep so far.
-  int64_t tensors_dropped() const;
+  /// At most so many bytes fewer are kept so far than by a plain forward pass: what was let go, without
+  /// parameters, less what is kept of the inputs that a plain pass would not keep. 0 or less: none.
+  int64_t most_saved() const;
 
  private:
   struct Frame;

@@ -58,7 +58,8 @@ class Policy {
   void apply(Seam& seam);
   /// Around each forward pass, loss included; ends before backward. Null if there is nothing to change.
   virtual std::unique_ptr<PolicyScope> forward_scope() { return nullptr; }
-  /// True if a training pass outside of forward_scope() is one without the policy.
+  /// True if a training pass outside of forward_scope() is one without the policy, or one in which it cannot
+  /// see to what was asked of it.
   virtual bool needs_forward_scope() const { return false; }
   /// True if the policy has no effect unless it hears of each optimizer step.
   virtual bool needs_steps() const { return false; }

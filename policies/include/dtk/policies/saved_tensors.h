@@ -38,6 +38,10 @@ class SavedTensorLayer {
   virtual bool keeps() const { return true; }
 };
 
+/// True while a layer packs a leaf that needs a gradient, such as a parameter, or a view of one: its memory
+/// is there whatever is kept for backward.
+bool saving_weight();
+
 /// True while a layer packs a low-precision copy of a leaf: what autocast makes of a weight.
 bool saving_weight_cast();
 

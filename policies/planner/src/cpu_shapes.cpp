@@ -5,7 +5,6 @@
 #include <torch/library.h>
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <unordered_map>
 #include <vector>
@@ -50,15 +49,14 @@ Known on_cpu_tensors(const c10::OperatorHandle& op) {
   return {kernel ? Treatment::shapes : Treatment::run};
 }
 
-Known known(const c10::OperatorHandle& op) {
-  static auto* const cache = new std::unordered_map<c10::OperatorHandle, Known>;
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
-  const auto found = cache->find(op);
-  if (found != cache->end()) return found->second;
+// Asked for each operator call: a thread keeps its own, without a lock.
+const Known& known(const c10::OperatorHandle& op) {
+  thread_local std::unordered_map<c10::OperatorHandle, Known> cache;
+  const auto found = cache.find(op);
+  if (found != cache.end()) return found->second;
   Known what = on_cpu_tensors(op);
   what.flops = flop_rule(op);
-  return cache->emplace(op, what).first->second;
+  return cache.emplace(op, what).first->second;
 }
 
 c10::ArrayRef<c10::IValue> arguments_of(const c10::OperatorHandle& op, const Stack& stack) {
@@ -128,7 +126,7 @@ void do_it(const Known& what, const c10::OperatorHandle& op, c10::DispatchKeySet
 
 // Operators on other devices pass here too, and are counted.
 void on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
-  const Known what = known(op);
+  const Known& what = known(op);
   std::optional<CountedOperatorScope> counted;
   if (what.flops != nullptr) counted.emplace(what.flops, arguments_of(op, *stack));
   if (place_of(op, *stack) != Where::cpu || names_other_device(op, *stack)) {

@@ -4,6 +4,10 @@
 #include <dtk/toolkit/device.h>
 #include <dtk/toolkit/errors.h>
 
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
 #include "cuda_driver.h"
 
 namespace dtk {
@@ -25,6 +29,16 @@ CudaDriver ask_driver() {
   CudaDriver driver;
   if (count(&driver.devices) != 0 || driver.devices == 0) return {0, "the CUDA driver sees no device"};
   return driver;
+}
+
+// Before the library is loaded: it reads the settings once.
+void limit_allocator(const ByteSize& budget, c10::Device device) {
+  const std::optional<int64_t> total = device_memory(device);
+  if (!total) return;  // memory.budget is then checked after each step
+  const char* const own = std::getenv("PYTORCH_CUDA_ALLOC_CONF");
+  const char* const settings = own != nullptr ? own : std::getenv("PYTORCH_ALLOC_CONF");
+  setenv("PYTORCH_CUDA_ALLOC_CONF", with_limit(settings != nullptr ? settings : "", budget, *total).c_str(),
+         /*replace=*/1);
 }
 
 void load_libtorch_cuda(const std::string& name) {
@@ -49,7 +63,16 @@ std::string device_name(c10::Device device) {
   return name(text, sizeof text, handle) == 0 ? text : "";
 }
 
-c10::Device open_device(const std::string& name) {
+std::string with_limit(const std::string& settings, const ByteSize& budget, int64_t total) {
+  const double fraction = budget.percent != 0
+                              ? budget.percent / 100
+                              : static_cast<double>(budget.bytes) / static_cast<double>(total);
+  char text[64];
+  std::snprintf(text, sizeof text, "per_process_memory_fraction:%.9f", std::min(1.0, fraction));
+  return settings + (settings.empty() ? "" : ",") + text;
+}
+
+c10::Device open_device(const std::string& name, const std::optional<ByteSize>& budget) {
   if (name == "cpu") return c10::Device(c10::kCPU);
   const CudaDriver driver = ask_driver();
   if (name == "auto" && driver.devices == 0) return c10::Device(c10::kCPU);
@@ -61,6 +84,7 @@ c10::Device open_device(const std::string& name) {
     throw ConfigError("--device " + name + ": this machine has " + std::to_string(driver.devices) +
                       " CUDA device(s); allowed: cuda:0 to cuda:" + std::to_string(driver.devices - 1));
   }
+  if (budget) limit_allocator(*budget, device);
   load_libtorch_cuda(name);
   // Before anything else: LibTorch's allocator knows no device until its first initialisation.
   at::globalContext().lazyInitDevice(device.type());

@@ -25,7 +25,7 @@ Plan plan_decided(LoadedConfig loaded, c10::Device device, bool fold) {
   plan.memory.host = policies::highest(rehearsed.host);
   plan.terms = rehearsed.terms;
   plan.folded = rehearsed.folded;
-  plan.step = rehearsed.steps.at(1);
+  plan.step = rehearsed.steps.at(rehearsed.steps.size() > 1 ? 1 : 0);
   plan.seconds = rehearsed.seconds;
   plan.loaded = std::move(loaded);
   return plan;

@@ -100,9 +100,9 @@ class Case {
   }
 
   void sampling() {
-    const int64_t per_class = between(0, 3);
-    set("sample.per_class", per_class);
-    if (per_class > 0) {
+    per_class_ = between(0, 3);
+    set("sample.per_class", per_class_);
+    if (per_class_ > 0) {
       set("train.sample_every", int64_t{chance(2) ? 10 : 0});
       set("sample.classes", std::min(classes_, between(1, 3)));
     }
@@ -144,7 +144,8 @@ class Case {
       set("policies.ema.every", between(1, 3));
       set("policies.ema.device", one_of({"cpu", "same"}));
       set("policies.ema.warmup", chance(2));
-      set("sample.ema", chance(2));
+      const bool of_average = chance(2);
+      if (per_class_ > 0) set("sample.ema", of_average);
       if (validation_ > 0) set("train.validate_ema", chance(2));
     } else {
       set("policies.ema.enabled", false);
@@ -168,7 +169,7 @@ class Case {
   const uint64_t key_;
   uint64_t drawn_ = 0;
   std::vector<Text> settings_;
-  int64_t depth_ = 0, channels_ = 0, classes_ = 0, validation_ = 0;
+  int64_t depth_ = 0, channels_ = 0, classes_ = 0, validation_ = 0, per_class_ = 0;
   bool has_null_ = true;
   Text objective_;
 };

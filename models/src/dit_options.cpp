@@ -1,8 +1,11 @@
 #include <dtk/models/dit_options.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <limits>
+#include <numeric>
 #include <stdexcept>
 #include <utility>
 
@@ -21,6 +24,22 @@ std::string text(double value) {
   std::array<char, 32> digits;
   const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
   return std::string(digits.data(), end);
+}
+
+/// The multiples of `step` next to `value`: "20 or 40".
+std::string near_multiples(int64_t value, int64_t step) {
+  const int64_t below = value / step * step;
+  std::string found = below > 0 ? std::to_string(below) : "";
+  if (below <= std::numeric_limits<int64_t>::max() - step) {
+    found += (found.empty() ? "" : " or ") + std::to_string(below + step);
+  }
+  return found;
+}
+
+/// What model.hidden must be a multiple of.
+int64_t hidden_step(int64_t heads) {
+  const int64_t times = 4 / std::gcd(heads, int64_t{4});
+  return heads > std::numeric_limits<int64_t>::max() / times ? heads : heads * times;
 }
 
 DitOptions with_published_size(DitOptions options, const DitSize& size) {
@@ -114,20 +133,28 @@ class Checker {
   void check_divisions() {
     const int64_t hidden = *options_.hidden;
     const std::string hidden_text = "model.hidden = " + std::to_string(hidden);
+    const std::string fitting_hidden =
+        "; set model.hidden = " + near_multiples(hidden, hidden_step(*options_.heads));
     if (hidden % *options_.heads != 0) {
-      add("hidden", hidden_text + " is not divisible by model.heads = " + std::to_string(*options_.heads));
+      add("hidden", hidden_text + " is not divisible by model.heads = " + std::to_string(*options_.heads) +
+                        fitting_hidden + ", or model.heads to a divisor of " + std::to_string(hidden));
     }
     if (hidden % 4 != 0) {
-      add("hidden", hidden_text + " is not divisible by 4, which the position embedding needs");
+      add("hidden",
+          hidden_text + " is not divisible by 4, which the position embedding needs" + fitting_hidden);
     }
     if (options_.image_size % *options_.patch != 0) {
-      add("image_size", "model.image_size = " + std::to_string(options_.image_size) +
-                            " is not divisible by model.patch = " + std::to_string(*options_.patch));
+      add("image_size",
+          "model.image_size = " + std::to_string(options_.image_size) +
+              " is not divisible by model.patch = " + std::to_string(*options_.patch) +
+              "; set model.image_size = " + near_multiples(options_.image_size, *options_.patch) +
+              ", or use a patch that divides " + std::to_string(options_.image_size));
     }
     const double width = static_cast<double>(hidden) * options_.mlp_ratio;
     if (width != std::floor(width)) {
       add("mlp_ratio", "model.mlp_ratio = " + text(options_.mlp_ratio) + " times " + hidden_text + " is " +
-                           text(width) + ", not a whole number");
+                           text(width) + ", not a whole number; set a ratio that makes it one, such as " +
+                           text(std::max(1.0, std::round(options_.mlp_ratio))));
     }
   }
 

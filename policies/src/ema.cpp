@@ -100,6 +100,11 @@ Ema::Ema(const EmaOptions& options, const NamedTensors& parameters, std::unique_
         "policies.ema: asked for in host memory, but the training device is the CPU, so there is nothing to "
         "move; remove policies.ema.enabled or set policies.ema.device = \"same\"");
   }
+  if (!options.pinned && nothing_to_move) {
+    throw PolicyError(
+        "policies.ema.pinned = false has no use on the CPU, where no average is copied; allowed: true, the "
+        "default; remove policies.ema.pinned");
+  }
   const bool in_host_memory = options.device == "cpu" && !nothing_to_move;
   {
     const OwnerScope owner(Category::ema, "shadow");

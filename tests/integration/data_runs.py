@@ -77,7 +77,7 @@ class Latents(ProgramTest):
                          f"{len(self.values)}; it is truncated, get the file again"),
             (npy("|O", (2,), b"\x80\x04N."), 'has the dtype "|O": Python objects, which are not read, as reading '
                                              "them could run code; save plain numbers"),
-            (b"PK", "is not a .npy file, which begins with \\x93NUMPY"),
+            (b"PK", "is not a .npy file, which begins with \\x93NUMPY; save the array with numpy.save"),
         ):  # fmt: skip
             (self.folder / "latents.npy").write_bytes(content)
             self.assert_fails(self.train(**self.keys), DATA, place + message)
@@ -113,7 +113,7 @@ class Images(ProgramTest):
     def test_corrupt_images(self):
         png = self.folder / "set/class1/2.png"
         png.write_bytes(png.read_bytes()[:-3])
-        reason = "cannot be decoded (it ends too early); allowed: PNG, JPEG and BMP"
+        reason = "cannot be decoded (it ends too early); allowed: PNG, JPEG and BMP; replace or remove it"
         self.assert_fails(
             self.train(**self.KEYS), DATA, f"--set data.folder=set: set/class1/2.png: {reason}"
         )
@@ -144,7 +144,7 @@ class Synthetic(ProgramTest):
         self.assert_fails(
             self.train(**{**keys, "data__samples": "default"}, train__out="other"),
             CONFIGURATION,
-            "--set data.kind=synthetic: data.samples is not set; data.kind = \"synthetic\" needs it",
+            "--set data.kind=synthetic: data.samples is not set; data.kind = \"synthetic\" needs it; set it, or change data.kind",
         )
 
 

@@ -158,10 +158,16 @@ class Plans(unittest.TestCase):
         for seen in (planned, measured):  # what kernels take for themselves is measured only
             for phase in seen["phases"]:
                 phase["kept"] = phase["peak_bytes"] - phase["categories"].get("scratch", 0)
-        kept = {phase["name"]: phase["kept"] for phase in measured["phases"]}
-        for phase in planned["phases"]:  # in the others the loader's luck decides whether a batch is there already
-            if phase["name"] in ("optimizer", "save"):
-                self.assertEqual(phase["kept"], kept[phase["name"]], phase["name"])
+        found = {phase["name"]: phase for phase in measured["phases"]}
+        self.assertEqual(list(found), [phase["name"] for phase in planned["phases"]])
+        for phase in planned["phases"]:
+            with self.subTest(phase["name"]):
+                kept, batches = found[phase["name"]]["kept"], phase["categories"]["data"]
+                if found[phase["name"]]["categories"].get("data", 0) == batches or phase["name"] in ("optimizer", "save"):
+                    self.assertEqual(phase["kept"], kept)
+                else:  # on a busy machine the loader may bring a batch later than the plan has it
+                    self.assertLess(kept, phase["kept"])
+                    self.assertGreaterEqual(kept, phase["kept"] - batches)
 
     def test_a_job_of_one_step_is_planned_as_that(self):
         one = settings(data__kind="synthetic", data__samples=64, data__images="default", data__labels="default",

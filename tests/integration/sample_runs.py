@@ -10,7 +10,7 @@ import subprocess
 
 import programs
 from png import read_png
-from programs import CLASSES, CONFIG, LAST, SIDE, STEPS, ProgramTest, read_safetensors, skip_if_sanitized
+from programs import CLASSES, CONFIG, LAST, SIDE, STEPS, WHAT_TO_DO, ProgramTest, read_safetensors, skip_if_sanitized
 
 CONFIGURATION, MEMORY, FAILURE = 2, 3, 1
 
@@ -217,6 +217,19 @@ class Refusals(SampleTest):
         self.assert_damaged("manifest.json is missing", f"Name the older {older} instead, which is whole")
         self.drawn("--checkpoint", older)
 
+    def test_a_run_without_grids_says_how_dit_sample_draws(self):
+        keys = {"sample__guidance": 3.0, "sample__seed": 5}
+        for out, per_class in (("none", 0), ("grids", 2)):
+            self.assert_done(self.train(train__out=out, sample__per_class=per_class, **keys))
+        self.assertFalse((self.folder / "none/samples").exists())
+        labels = ",".join(map(str, range(CLASSES)))
+        arguments = ("--checkpoint", "none", "--classes", labels, "--per-class", "2", "--out", "o.png")
+        self.assert_done(self.sample(*arguments))
+        grid = (self.folder / f"grids/samples/step-{STEPS:08}.png").read_bytes()
+        self.assertEqual((self.folder / "o.png").read_bytes(), grid)
+        self.assert_done(self.sample(*arguments, "--seed", "6"))
+        self.assertNotEqual((self.folder / "o.png").read_bytes(), grid)
+
     def test_weights_without_a_model(self):
         shutil.copy(self.folder / LAST / "model.safetensors", self.folder / "alone.safetensors")
         for message, *arguments in (
@@ -224,11 +237,6 @@ class Refusals(SampleTest):
                 "--weights gone.safetensors: no such file or folder; allowed: a safetensors file, a file of "
                 "torch.save, or the folder of a checkpoint or a run",
                 *("--weights", "gone.safetensors"),
-            ),
-            (
-                "--weights tiny.toml: no file of weights; allowed: a safetensors file, a file of torch.save, or the "
-                "folder of a checkpoint or a run",
-                *("--weights", "tiny.toml"),
             ),
             (
                 "--weights alone.safetensors: no config.toml beside it says which model this is; "
@@ -256,8 +264,8 @@ class Refusals(SampleTest):
         blocks = "  The weights have {} blocks of 16 channels, this model {} of 16; set model.depth and model.hidden, "
         blocks += "or model.name"
         lists = {
-            LAST: "missing (10): " + in_model + shape.format(5, 6) + labels.format(5, 4),
-            deeper: "unknown (10): " + in_file + shape.format(6, 5) + labels.format(6, 5),
+            LAST: "missing (10): " + in_model + shape.format(5, 6) + WHAT_TO_DO + labels.format(5, 4),
+            deeper: "unknown (10): " + in_file + shape.format(6, 5) + WHAT_TO_DO + labels.format(6, 5),
         }
         for weights, config, counts in ((LAST, deeper, (1, 2)), (deeper, LAST, (2, 1))):
             self.assert_refused(

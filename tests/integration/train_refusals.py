@@ -140,12 +140,17 @@ class Policies(ProgramTest):
         "policies.ema: asked for in host memory, but the training device is the CPU, so there is nothing to "
         'move; remove policies.ema.enabled or set policies.ema.device = "same"'
     )
+    PINNED = (
+        "policies.ema.pinned = false has no use on the CPU, where no average is copied; allowed: true, the default; "
+        "remove policies.ema.pinned"
+    )
     TARGETS = 'policies.checkpoint.targets: "block.*" matches no sub-tree of this model; near: blocks.0'
     SEGMENT = "policies.checkpoint.segment = 2 is out of range for 1 matching sub-trees; allowed: [1, 1]"
 
     def test_in_the_file(self):
         for table, line, value, message in (
             ("ema", "enabled = true", "true", self.EMA),
+            ("ema", "pinned = false", "false", self.PINNED),
             ("checkpoint", 'targets = ["block.*"]', '["block', self.TARGETS),
             ("checkpoint", "segment = 2", "2", self.SEGMENT),
         ):
@@ -159,6 +164,7 @@ class Policies(ProgramTest):
     def test_on_the_command_line(self):
         for override, message in (
             ("policies.ema.enabled=true", self.EMA),
+            ("policies.ema.pinned=false", self.PINNED),
             ('policies.checkpoint.targets=["block.*"]', self.TARGETS),
             ("policies.checkpoint.segment=2", self.SEGMENT),
         ):
@@ -223,7 +229,8 @@ class Data(ProgramTest):
 
     def test_other_kind_of_file(self):
         self.assert_refused(
-            "--set data.labels=images: images: not an IDX file of labels: it starts with 0x00000803, allowed is 0x00000801",
+            "--set data.labels=images: images: not an IDX file of labels: it starts with 0x00000803, allowed is 0x00000801; "
+            "name a file of labels",
             data__labels="images",
         )
 

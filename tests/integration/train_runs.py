@@ -14,7 +14,7 @@ import termios
 import time
 from pathlib import Path
 
-from programs import CLASSES, LAST, SAMPLE_STEPS, SIDE, STEPS, ProgramTest, execute, finished_run
+from programs import CLASSES, LAST, SAMPLE_STEPS, SIDE, STEPS, ProgramTest, execute, finished_run, settings
 import programs
 from png import read_png
 
@@ -218,6 +218,20 @@ class Resume(ProgramTest):
             r"this process  1 of these steps, \d+:\d\d of training\nspeed         ",
         )
         self.assertEqual(self.log()[-1], {**self.log()[-1], "event": "end", "step": steps})
+        no_use = (
+            ": train.allow_thread_change = true has no use in a new run: it lets a resumed one go on with another "
+            "number of threads; remove it"
+        )
+        self.assert_fails(
+            self.train(train__out="new", **allowed),
+            2,
+            f"--set train.allow_thread_change=true{no_use}, or continue a run with --resume",
+        )
+        self.assertFalse((self.folder / "new").exists())
+        # What was saved is resumed with it, as often as wanted.
+        saved = ("--config", "run/config.toml", "--device", "cpu")
+        again = execute(programs.TRAIN, self.folder, *saved, "--resume", "latest", *settings({"train__steps": steps + 1}))
+        self.assert_done(again)
 
     def test_a_finished_run_has_nothing_left(self):
         self.copy_finished_run()

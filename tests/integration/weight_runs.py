@@ -1,9 +1,36 @@
 """Weights between programs: dit-train begins with given ones, dit-export writes those of a run."""
 
 import programs
-from programs import LAST, STEPS, ProgramTest, execute, read_safetensors
+from programs import LAST, STEPS, WHAT_TO_DO, ProgramTest, execute, read_safetensors
 
-CONFIGURATION, FAILURE = 2, 1
+CONFIGURATION, DATA = 2, 4
+
+
+
+ALLOWED = "allowed: a safetensors file, a file of torch.save, or the folder of a checkpoint or a run"
+AGAIN = "; get the file again, or write it again"
+NO_WEIGHTS = {  # content by name, and what is said of it
+    "bad": (b"no weights", f"no file of weights; {ALLOWED}; name one of these"),
+    "bad.pt": (
+        b"no weights",
+        f"it does not begin as a file of torch.save does, so it is damaged; {ALLOWED}; get the file again, or name "
+        "another",
+    ),
+    "bad.safetensors": (
+        b"no weights",
+        f"it does not begin as a safetensors file does, so it is damaged; {ALLOWED}; get the file again, or name "
+        "another",
+    ),
+    "cut.pt": (
+        b"PK\x03\x04",
+        "cut.pt: no zip directory at the end of the file, so it is cut off, or not a file of torch.save"
+        f"{AGAIN} with torch.save",
+    ),
+    "cut.safetensors": (
+        b"d\0\0\0\0\0\0\0{",
+        "cut.safetensors: the header length is 100 bytes, but only 1 follow: the file is truncated or damaged" + AGAIN,
+    ),
+}
 
 
 class WeightTest(ProgramTest):
@@ -56,8 +83,9 @@ class Export(WeightTest):
                 *("--checkpoint", "gone"),
             ),
             (
-                FAILURE,
-                "alone.pt: it does not begin as a file of torch.save does; is it damaged?",
+                DATA,
+                f"--checkpoint alone.pt: it does not begin as a file of torch.save does, so it is damaged; {ALLOWED}; "
+                "get the file again, or name another",
                 *("--checkpoint", "alone.pt"),
             ),
             (
@@ -115,10 +143,25 @@ class InitFrom(WeightTest):
             CONFIGURATION,
             f'--set train.init_from=run: train.init_from = "run": the EMA weights of {LAST} are not those of this model\n'
             "  of another shape (1): y_embedder.embedding_table.weight is [5, 16], not [6, 16]\n"
+            f"{WHAT_TO_DO}"
             "  The weights' label table has 5 rows: set model.classes = 4, or 5 with model.class_dropout = 0 if none "
             "of them is for the null label",
         )
         self.assertFalse((self.folder / "new").exists())
+
+    def test_a_bad_file_is_named_with_its_key_or_option(self):
+        for name, (content, message) in NO_WEIGHTS.items():
+            with self.subTest(name):
+                (self.folder / name).write_bytes(content)
+                self.assert_fails(
+                    self.train(train__out="new", train__init_from=name),
+                    DATA,
+                    f'--set train.init_from={name}: train.init_from = "{name}": {message}',
+                )
+                self.assertFalse((self.folder / "new").exists())
+                drawn = self.sample("--weights", name, "--config", "tiny.toml", "--classes", "0", "--out", "o.png")
+                self.assert_fails(drawn, DATA, f"--weights {name}: {message}")
+                self.assertFalse((self.folder / "o.png").exists())
 
     def test_a_resumed_run_has_no_use_for_the_file(self):
         self.assert_done(self.export("--checkpoint", "run", out="a.pt"))

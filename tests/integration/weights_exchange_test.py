@@ -239,23 +239,28 @@ class Reading(ExchangeTest):
     def test_what_is_not_read(self):
         self.save(self.weights, _use_new_zipfile_serialization=False)
         self.assert_refused(
-            1,
-            "in.pt: it is in the format that torch.save wrote before PyTorch 1.6, which is not read; write it "
+            4,
+            "--checkpoint in.pt: in.pt: it is in the format that torch.save wrote before PyTorch 1.6, which is not read; write it "
             'again in Python: torch.save(torch.load("in.pt", map_location="cpu"), "new.pt")',
         )
         self.save(nn.Linear(2, 2))
         self.assert_refused(
-            2,
-            '--checkpoint in.pt: it holds no named tensors but an object of "torch.nn.modules.linear.Linear"; wanted: a state '
-            'dict, or a dict of state dicts such as {"model": ..., "ema": ...}',
+            4,
+            '--checkpoint in.pt: it holds no named tensors but an object of "torch.nn.modules.linear.Linear"; allowed: a state '
+            'dict, or a dict of state dicts such as {"model": ..., "ema": ...}; write it so with torch.save',
         )
         self.save({**self.weights, "pos_embed": self.weights["pos_embed"].long()})
         self.assert_refused(
-            2, "--checkpoint in.pt: the weights of in.pt are not those of this model\n  not floating-point (1): pos_embed holds Long"
+            2,
+            "--checkpoint in.pt: the weights of in.pt are not those of this model\n  not floating-point (1): pos_embed holds Long\n"
+            "  Allowed are the parameters of this model, all that are trained and no others, in floating point; name such "
+            "weights, or set [model] as these were trained",
         )
         torch.jit.save(torch.jit.script(nn.Linear(2, 2)), self.folder / "in.pt")
         self.assert_refused(
-            1, "in.pt: it is a TorchScript archive, which is not read; save the model's state_dict() with torch.save"
+            4,
+            "--checkpoint in.pt: in.pt: it is a TorchScript archive, which is not read; save the model's state_dict() with "
+            "torch.save",
         )
 
     def test_a_changed_byte_anywhere_in_the_data_is_noticed(self):
@@ -266,10 +271,11 @@ class Reading(ExchangeTest):
         content[content.index(data) + len(data) // 2] ^= 16
         (self.folder / "in.pt").write_bytes(content)
         result = self.export()
-        self.assertEqual(result.returncode, 1)
+        self.assertEqual(result.returncode, 4)
         self.assertRegex(
             result.stderr,
-            r'^dit-export: in\.pt: zip entry "in/data/\d+" has changed since it was written \(its CRC-32 differs\)$',
+            r'^dit-export: --checkpoint in\.pt: in\.pt: zip entry "in/data/\d+" has changed since it was written \(its CRC-32 '
+            r"differs\); get the file again, or write it again with torch\.save$",
         )
 
     def test_a_hostile_pickle_runs_nothing(self):
@@ -285,9 +291,9 @@ class Reading(ExchangeTest):
         (self.folder / "out.pt").unlink()
         self.save(Hostile())
         self.assert_refused(
-            2,
-            '--checkpoint in.pt: it holds no named tensors but an object of "io.open"; wanted: a state dict, or a dict of '
-            'state dicts such as {"model": ..., "ema": ...}',
+            4,
+            '--checkpoint in.pt: it holds no named tensors but an object of "io.open"; allowed: a state dict, or a dict of '
+            'state dicts such as {"model": ..., "ema": ...}; write it so with torch.save',
         )
         self.assertFalse(trace.exists())
 

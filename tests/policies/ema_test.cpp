@@ -229,6 +229,9 @@ TEST_CASE("what an EMA cannot do is refused with the reason") {
                     "policies.ema.decay = 1 is out of range; allowed: [0, 1)");
   CHECK_THROWS_WITH(Ema({.every = 0}, weights.list()),
                     "policies.ema.every = 0 is out of range; allowed: [1, inf)");
+  CHECK_THROWS_WITH(Ema({.pinned = false}, weights.list()),
+                    "policies.ema.pinned = false has no use on the CPU, where no average is copied; allowed: "
+                    "true, the default; remove policies.ema.pinned");
   CHECK_THROWS_WITH(Ema({.device = "gpu"}, weights.list()),
                     "policies.ema.device = \"gpu\" is not a choice; allowed: cpu | same");
   CHECK_THROWS_WITH(

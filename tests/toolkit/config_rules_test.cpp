@@ -45,7 +45,8 @@ TEST_CASE("config rules: the model") {
         "base.toml: model.name = \"custom\" needs model.depth, model.hidden, model.heads and model.patch; "
         "missing: model.depth, model.patch; set them, or give a published name such as \"DiT-S/4\"");
   CHECK(error_in(runnable, {"model.image_size=30"}) ==
-        "--set model.image_size=30: model.image_size = 30 is not divisible by model.patch = 4");
+        "--set model.image_size=30: model.image_size = 30 is not divisible by model.patch = 4; set "
+        "model.image_size = 28 or 32, or use a patch that divides 30");
 }
 
 TEST_CASE("config rules: the run must end, and warm up before it does") {
@@ -63,7 +64,12 @@ TEST_CASE("config rules: the run must end, and warm up before it does") {
 TEST_CASE("config rules: data") {
   CHECK(error_in(runnable + "train.accumulate = 3") ==
         "base.toml:3:20: train.accumulate = 3 does not divide data.batch = 16; every micro-batch has "
-        "data.batch / train.accumulate samples");
+        "data.batch / train.accumulate samples: set data.batch = 15 or 18, or train.accumulate to a divisor "
+        "of 16");
+  CHECK(error_in(runnable, {"train.accumulate=32"}) ==
+        "--set train.accumulate=32: train.accumulate = 32 does not divide data.batch = 16; every micro-batch "
+        "has data.batch / train.accumulate samples: set data.batch = 32, or train.accumulate to a divisor of "
+        "16");
   CHECK(
       error_in(runnable + "data.folder = \"set\"") ==
       "base.toml:3:15: data.folder = \"set\" is not read with data.kind = \"idx\"; remove it (what base.toml "
@@ -274,6 +280,37 @@ TEST_CASE("config rules: grids that nobody draws are not asked for") {
         "= 10");
   CHECK(read(runnable + "model.classes = 10\nsample.classes = 10\ntrain.sample_every = 5")
             .config.sample.classes == 10);
+}
+
+TEST_CASE("config rules: without grids, raw weights for them are not asked for, and dit-sample's keys stay") {
+  const std::string none = runnable + "sample.per_class = 0\n";
+  const std::string no_use =
+      "sample.ema = false has no use with sample.per_class = 0, which draws no samples; remove it";
+  const std::string raise = ", or raise sample.per_class (dit-sample --raw draws with the raw weights)";
+  CHECK(error_in(none + "sample.ema = false") ==
+        "base.toml:4:14: " + no_use + " (what base.toml sets is taken back with --set sample.ema=default)" +
+            raise);
+  CHECK(error_in(none, {"sample.ema=false"}) == "--set sample.ema=false: " + no_use + raise);
+  const LoadedConfig kept = read(none + "sample.guidance = 2.5\nsample.seed = 7\nsample.sampler = \"heun\"");
+  const dtk::RunConfig again = dtk::parse_config(dtk::print_config(kept), "saved.toml", {}).config;
+  CHECK(again == kept.config);
+  CHECK(again.sample.guidance == 2.5);
+  CHECK(again.sample.seed == 7);
+}
+
+TEST_CASE("config rules: pinned copies of an average that is never copied are not asked for") {
+  const std::string no_use =
+      "policies.ema.pinned = false has no use with policies.ema.device = \"same\", which copies nothing; "
+      "remove it";
+  CHECK(error_in(runnable, {"policies.ema.device=same", "policies.ema.pinned=false"}) ==
+        "--set policies.ema.pinned=false: " + no_use + ", or change policies.ema.device");
+  CHECK(error_in(runnable + "policies.ema.pinned = false\npolicies.ema.device = \"same\"") ==
+        "base.toml:3:23: " + no_use +
+            " (what base.toml sets is taken back with --set policies.ema.pinned=default), or change "
+            "policies.ema.device");
+  CHECK_FALSE(read(runnable, {"policies.ema.pinned=false"}).config.policies.ema.pinned);
+  CHECK_NOTHROW(read(
+      runnable, {"policies.ema.device=same", "policies.ema.pinned=false", "policies.ema.enabled=false"}));
 }
 
 TEST_CASE("config rules: a memory budget needs the ledger") {

@@ -97,18 +97,40 @@ TEST_CASE("DiT options: custom needs all sizes") {
 TEST_CASE("DiT options: divisions") {
   DitOptions options = tiny();
   options.heads = 5;
-  CHECK(only_problem(options) == "hidden: model.hidden = 24 is not divisible by model.heads = 5");
+  CHECK(only_problem(options) ==
+        "hidden: model.hidden = 24 is not divisible by model.heads = 5; set model.hidden = 20 or 40, or "
+        "model.heads to a divisor of 24");
   options = tiny();
   options.hidden = 27;
   CHECK(only_problem(options) ==
-        "hidden: model.hidden = 27 is not divisible by 4, which the position embedding needs");
+        "hidden: model.hidden = 27 is not divisible by 4, which the position embedding needs; set "
+        "model.hidden = 24 or 36");
   options = tiny();
   options.image_size = 9;
-  CHECK(only_problem(options) == "image_size: model.image_size = 9 is not divisible by model.patch = 2");
+  CHECK(only_problem(options) ==
+        "image_size: model.image_size = 9 is not divisible by model.patch = 2; set model.image_size = 8 or "
+        "10, or use a patch that divides 9");
   options = tiny();
   options.mlp_ratio = 2.66;
   CHECK(only_problem(options) ==
-        "mlp_ratio: model.mlp_ratio = 2.66 times model.hidden = 24 is 63.84, not a whole number");
+        "mlp_ratio: model.mlp_ratio = 2.66 times model.hidden = 24 is 63.84, not a whole number; set a ratio "
+        "that makes it one, such as 3");
+  options = tiny();
+  options.heads = 25;
+  CHECK(only_problem(options) ==
+        "hidden: model.hidden = 24 is not divisible by model.heads = 25; set model.hidden = 100, or "
+        "model.heads to a divisor of 24");
+  options = tiny();
+  options.hidden = std::numeric_limits<int64_t>::max();
+  options.heads = std::numeric_limits<int64_t>::max() - 1;
+  CHECK(problems(options).front().message.ends_with(
+      "; set model.hidden = 9223372036854775806, or model.heads to a divisor of 9223372036854775807"));
+  options = tiny();
+  options.patch = 32;
+  CHECK(only_problem(options) ==
+        "image_size: model.image_size = 8 is not divisible by model.patch = 32; set model.image_size = 32, "
+        "or use a patch that divides 8");
+  options = tiny();
   options.mlp_ratio = 2.5;
   CHECK(problems(options).empty());
 }

@@ -70,8 +70,9 @@ TEST_CASE("idx: a missing file is named") {
 
 TEST_CASE("idx: files that are not IDX") {
   CHECK(image_error("PNG or something") ==
-        "not an IDX file of images: it starts with 0x504e4720, allowed is 0x00000803");
-  CHECK(image_error(labels) == "not an IDX file of images: it starts with 0x00000801, allowed is 0x00000803");
+        "not an IDX file of images: it starts with 0x504e4720, allowed is 0x00000803; name a file of images");
+  CHECK(image_error(labels) ==
+        "not an IDX file of images: it starts with 0x00000801, allowed is 0x00000803; name a file of images");
   CHECK(image_error("") == "ends after 0 bytes, inside the IDX header of 16 bytes; get the file again");
   CHECK(image_error(images.substr(0, 15)) ==
         "ends after 15 bytes, inside the IDX header of 16 bytes; get the file again");
@@ -79,16 +80,19 @@ TEST_CASE("idx: files that are not IDX") {
   const TemporaryFolder folder;
   const auto path = folder.write("images", images);
   CHECK(error_text<DataError>([&] { open_idx(path, path); }) ==
-        path.string() + ": not an IDX file of labels: it starts with 0x00000803, allowed is 0x00000801");
+        path.string() +
+            ": not an IDX file of labels: it starts with 0x00000803, allowed is 0x00000801; name a file of "
+            "labels");
 }
 
 TEST_CASE("idx: headers that promise the impossible are refused before anything is read") {
   constexpr uint32_t most = 0xffffffff;
   CHECK(image_error(big_endian({image_magic, most, most, most}) + pixels) ==
         "its header says 4294967295x4294967295x4294967295, more bytes than 64 bits can count; the header is "
-        "damaged");
+        "damaged; get the file again");
   CHECK(image_error(big_endian({image_magic, 2, most, most}) + pixels) ==
-        "its header says 2x4294967295x4294967295, more bytes than 64 bits can count; the header is damaged");
+        "its header says 2x4294967295x4294967295, more bytes than 64 bits can count; the header is damaged; "
+        "get the file again");
   CHECK(
       image_error(big_endian({image_magic, 1, most, most}) + pixels) ==
       "its header says 1x4294967295x4294967295 = 18446744065119617025 bytes, but 12 bytes follow it; get the "
@@ -101,9 +105,9 @@ TEST_CASE("idx: headers that promise the impossible are refused before anything 
                                    " bytes unpacks to that many; get the file "
                                    "again");
   CHECK(image_error(big_endian({image_magic, 0, 2, 3})) ==
-        "its header says 0x2x3; every size must be at least 1");
+        "its header says 0x2x3; every size must be at least 1; get the file again");
   CHECK(image_error(big_endian({image_magic, 2, 0, 3}) + pixels) ==
-        "its header says 2x0x3; every size must be at least 1");
+        "its header says 2x0x3; every size must be at least 1; get the file again");
 }
 
 TEST_CASE("idx: files shorter or longer than their header says") {

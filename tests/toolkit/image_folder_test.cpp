@@ -1,9 +1,11 @@
+#include <ATen/core/Tensor.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/image_folder.h>
 #include <dtk/toolkit/resample.h>
 
 #include "support/catch.h"
 #include "support/error_text.h"
+#include "support/fixture.h"
 #include "support/temporary_folder.h"
 
 using dtk::DataError;
@@ -106,12 +108,26 @@ TEST_CASE("image folder: unfit files are named") {
     std::filesystem::remove(path);
     return text.substr(path.string().size() + 2);
   };
-  CHECK(unfit("2.png", png(3, 2, 3, 0)) == "the image has 3 channels; allowed: 1, as model.channels says");
-  CHECK(unfit("2.png", png(2, 2, 3, 0)) == "the image has 2 channels; allowed: 1, as model.channels says");
+  CHECK(
+      unfit("2.png", png(3, 2, 3, 0)) ==
+      "the image has 3 channels; allowed: 1, as model.channels says; convert it, or set model.channels = 3");
+  CHECK(unfit("2.png", png(2, 2, 3, 0)) ==
+        "the image has 2 channels; allowed: 1, as model.channels says; convert it");
   CHECK(unfit("2.png", png(1, 1, 1, 0)) ==
         "the image is a single pixel, which stands for no picture; remove it");
-  CHECK(unfit("2.png", "no image") == "cannot be decoded (unknown image type); allowed: PNG, JPEG and BMP");
-  CHECK(unfit("2.png", "") == "cannot be decoded (the file is empty); allowed: PNG, JPEG and BMP");
+  CHECK(unfit("2.png", "no image") ==
+        "cannot be decoded (unknown image type); allowed: PNG, JPEG and BMP; replace or remove it");
+  const dtk::test::Fixture files = dtk::test::read_fixture("encoded_images");
+  const auto encoded = [&](const std::string& name) {
+    const at::Tensor bytes = files.at(name);
+    return std::string(static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes());
+  };
+  CHECK(unfit("2.png", encoded("grey16.png")) ==
+        "has 16 bits per channel; allowed: 8; convert it to 8 bits per channel");
+  CHECK(unfit("2.jpg", encoded("cmyk.jpg")) ==
+        "is a JPEG of 4 components (CMYK); allowed: 1 (grey) or 3 (colour); convert it to RGB");
+  CHECK(unfit("2.png", "") ==
+        "cannot be decoded (the file is empty); allowed: PNG, JPEG and BMP; replace or remove it");
   CHECK(unfit("notes.txt", "text") ==
         "not an image; a class folder may hold only .png, .jpg, .jpeg and .bmp files");
   std::filesystem::create_directory(folder / "a/deeper.png");
@@ -151,7 +167,7 @@ TEST_CASE("image folder: threads change nothing, and of several errors the first
   for (int again = 0; again < 20; ++again) {
     CHECK(error_text<DataError>([&] { open_image_folder(folder.path(), grey_4x4, {.threads = 4}); }) ==
           (folder / "a/117.png").string() +
-              ": cannot be decoded (unknown image type); allowed: PNG, JPEG and BMP");
+              ": cannot be decoded (unknown image type); allowed: PNG, JPEG and BMP; replace or remove it");
   }
 }
 
@@ -176,18 +192,20 @@ TEST_CASE("image folder: corrupt files may be skipped, and are told of") {
   CHECK(source->read(1, out.data()) == 1);
   const dtk::DataRemarks remarks = source->remarks();
   CHECK(remarks.skipped == 4);
-  CHECK(remarks.reasons == std::vector<std::string>{
-                               (folder / "a/1.png").string() +
-                                   ": cannot be decoded (the file is empty); allowed: PNG, JPEG and BMP",
-                               (folder / "a/3.png").string() +
-                                   ": cannot be decoded (it ends too early); allowed: PNG, JPEG and BMP",
-                               (folder / "b/1.png").string() +
-                                   ": the image is a single pixel, which stands for no picture; remove it"});
+  CHECK(remarks.reasons ==
+        std::vector<std::string>{
+            (folder / "a/1.png").string() +
+                ": cannot be decoded (the file is empty); allowed: PNG, JPEG and BMP; replace or remove it",
+            (folder / "a/3.png").string() +
+                ": cannot be decoded (it ends too early); allowed: PNG, JPEG and BMP; replace or remove it",
+            (folder / "b/1.png").string() +
+                ": the image is a single pixel, which stands for no picture; remove it"});
 
   // Whole files of another kind are no corrupt ones.
   folder.write("b/4.png", png(3, 2, 3, 0));
-  CHECK(error_text<DataError>(open) ==
-        (folder / "b/4.png").string() + ": the image has 3 channels; allowed: 1, as model.channels says");
+  CHECK(error_text<DataError>(open) == (folder / "b/4.png").string() +
+                                           ": the image has 3 channels; allowed: 1, as model.channels says; "
+                                           "convert it, or set model.channels = 3");
   std::filesystem::remove(folder / "b/4.png");
   std::filesystem::remove(folder / "b/3.png");
   CHECK(error_text<DataError>(open) ==

@@ -54,12 +54,14 @@ TEST_CASE("image: what cannot be decoded is named") {
   const auto decoding_error = [](const std::string& encoded) {
     return error_text<DataError>([&] { dtk::decode_image(encoded, "a/b.png"); });
   };
-  CHECK(decoding_error("") == "a/b.png: cannot be decoded (the file is empty); allowed: PNG, JPEG and BMP");
+  CHECK(decoding_error("") ==
+        "a/b.png: cannot be decoded (the file is empty); allowed: PNG, JPEG and BMP; replace or remove it");
   CHECK(decoding_error("neither this nor that") ==
-        "a/b.png: cannot be decoded (unknown image type); allowed: PNG, JPEG and BMP");
+        "a/b.png: cannot be decoded (unknown image type); allowed: PNG, JPEG and BMP; replace or remove it");
   const std::string encoded = dtk::encode_png(gradient(3));
   CHECK(decoding_error(encoded.substr(0, encoded.size() / 2)).starts_with("a/b.png: cannot be decoded ("));
-  CHECK(decoding_error(png_16_bit) == "a/b.png: has 16 bits per channel; allowed: 8");
+  CHECK(decoding_error(png_16_bit) ==
+        "a/b.png: has 16 bits per channel; allowed: 8; convert it to 8 bits per channel");
 }
 
 namespace {
@@ -90,7 +92,8 @@ TEST_CASE("image: JPEG, BMP and PNG of other programs are decoded") {
 TEST_CASE("image: CMYK and 16 bits are refused") {
   CHECK(decoding_error(encoded_image("cmyk.jpg")) ==
         "a: is a JPEG of 4 components (CMYK); allowed: 1 (grey) or 3 (colour); convert it to RGB");
-  CHECK(decoding_error(encoded_image("grey16.png")) == "a: has 16 bits per channel; allowed: 8");
+  CHECK(decoding_error(encoded_image("grey16.png")) ==
+        "a: has 16 bits per channel; allowed: 8; convert it to 8 bits per channel");
 }
 
 TEST_CASE("image: a file that was cut anywhere is refused") {
@@ -106,7 +109,7 @@ TEST_CASE("image: a file that was cut anywhere is refused") {
   }
   const std::string jpeg = encoded_image("rgb.jpg");
   CHECK(decoding_error(jpeg.substr(0, jpeg.size() - 1)) ==
-        "a: cannot be decoded (it ends too early); allowed: PNG, JPEG and BMP");
+        "a: cannot be decoded (it ends too early); allowed: PNG, JPEG and BMP; replace or remove it");
 }
 
 TEST_CASE("image: a PNG with a changed byte is refused") {
@@ -119,7 +122,8 @@ TEST_CASE("image: a PNG with a changed byte is refused") {
   }
   std::string damaged = whole;
   damaged[whole.size() - 20] = static_cast<char>(damaged[whole.size() - 20] ^ 1);
-  CHECK(decoding_error(damaged) == "a: cannot be decoded (a checksum differs); allowed: PNG, JPEG and BMP");
+  CHECK(decoding_error(damaged) ==
+        "a: cannot be decoded (a checksum differs); allowed: PNG, JPEG and BMP; replace or remove it");
 }
 
 TEST_CASE("image grid: places, padding, scale and rounding") {
@@ -151,7 +155,8 @@ TEST_CASE("image grid: bad input") {
   at::Tensor samples = at::zeros({2, 1, 2, 2});
   samples[1][0][0][1] = std::numeric_limits<float>::quiet_NaN();
   CHECK(error_text<DataError>([&] { image_grid(samples, 1, 0, 1); }) ==
-        "image grid: sample 1 holds a value that is not finite");
+        "image grid: sample 1 holds a value that is not finite (NaN or infinite), so it is no image; sample "
+        "from other weights");
   CHECK_THROWS_AS(image_grid(at::zeros({1, 2, 2}), 1, 0, 1), std::invalid_argument);
   CHECK_THROWS_AS(image_grid(at::zeros({0, 1, 2, 2}), 1, 0, 1), std::invalid_argument);
   CHECK_THROWS_AS(image_grid(at::zeros({1, 1, 2, 2}), 0, 0, 1), std::invalid_argument);

@@ -128,13 +128,19 @@ TEST_CASE("latents: other dtypes and shapes are refused") {
     REQUIRE(text.starts_with(path.string() + ": "));
     return text.substr(path.string().size() + 2);
   };
-  CHECK(of(numbers().to(at::kDouble)) == "latents are float64; allowed: float32, float16 or bfloat16");
-  CHECK(of(numbers().to(at::kByte)) == "latents are uint8; allowed: float32, float16 or bfloat16");
+  CHECK(of(numbers().to(at::kDouble)) ==
+        "latents are float64; allowed: float32, float16 or bfloat16; save them as one of these");
+  CHECK(of(numbers().to(at::kByte)) ==
+        "latents are uint8; allowed: float32, float16 or bfloat16; save them as one of these");
   CHECK(of(numbers().view({3, 8})) ==
-        "latents have the shape (3, 8); allowed: (samples, channels, height, width)");
+        "latents have the shape (3, 8); allowed: (samples, channels, height, width), none of them 0; save "
+        "them so");
   CHECK(of(at::zeros({3, 0, 2, 2})) ==
-        "latents have the shape (3, 0, 2, 2); allowed: (samples, channels, height, width)");
-  CHECK(of(at::zeros({0, 2, 2, 2})) == "holds no latents");
+        "latents have the shape (3, 0, 2, 2); allowed: (samples, channels, height, width), none of them 0; "
+        "save them so");
+  CHECK(of(at::zeros({0, 2, 2, 2})) ==
+        "holds no latents: their shape is (0, 2, 2, 2); allowed: at least one sample; make the file again, "
+        "or name another");
 }
 
 TEST_CASE("latents: labels that do not belong to them are refused") {
@@ -146,14 +152,17 @@ TEST_CASE("latents: labels that do not belong to them are refused") {
     REQUIRE(text.starts_with(label_file.string() + ": "));
     return text.substr(label_file.string().size() + 2);
   };
-  CHECK(of(labels().to(at::kInt)) == "labels are int32; allowed: int64");
+  CHECK(of(labels().to(at::kInt)) == "labels are int32; allowed: int64; save them as int64");
   CHECK(of(at::zeros({4}, at::kLong)) ==
-        "labels have the shape (4); allowed: (3), one for each sample of the latents");
+        "labels have the shape (4); allowed: (3), one for each sample of the latents; give the labels of "
+        "these latents");
   CHECK(of(at::zeros({3, 1}, at::kLong)) ==
-        "labels have the shape (3, 1); allowed: (3), one for each sample of the latents");
-  CHECK(of(at::tensor({0, -1, 2}, at::kLong)) == "label 1 is -1; allowed: classes from 0 to 999999999");
+        "labels have the shape (3, 1); allowed: (3), one for each sample of the latents; give the labels of "
+        "these latents");
+  CHECK(of(at::tensor({0, -1, 2}, at::kLong)) ==
+        "label 1 is -1; allowed: classes from 0 to 999999999; number the classes from 0");
   CHECK(of(at::tensor(std::vector<int64_t>{0, 1, std::numeric_limits<int64_t>::max()}, at::kLong)) ==
-        "label 2 is 9223372036854775807; allowed: classes from 0 to 999999999");
+        "label 2 is 9223372036854775807; allowed: classes from 0 to 999999999; number the classes from 0");
 }
 
 TEST_CASE("latents: damaged and missing files are named") {
@@ -167,21 +176,27 @@ TEST_CASE("latents: damaged and missing files are named") {
         (folder / "d.npy").string() + ": not a regular file; give the path of a data file");
   CHECK(refusal({folder / "a.pt", label_file}) ==
         (folder / "a.pt").string() +
-            ": unknown kind of file; allowed: a name that ends in .npy or .safetensors");
+            ": unknown kind of file; allowed: a name that ends in .npy or .safetensors; save the latents as "
+            "one of these");
   const auto empty = folder.write("empty.npy", "");
   CHECK(refusal({empty, label_file}) ==
-        empty.string() + ": is not a .npy file, which begins with \\x93NUMPY");
+        empty.string() +
+            ": is not a .npy file, which begins with \\x93NUMPY; save the array with numpy.save");
   const auto no_tensors = folder.write("empty.safetensors", "1234");
   CHECK(refusal({no_tensors, label_file}) ==
         no_tensors.string() +
-            ": 4 bytes are too few for a safetensors file, which begins with 8 bytes of header length");
+            ": 4 bytes are too few for a safetensors file, which begins with 8 bytes of header length; get "
+            "the file again, or write it again");
   const auto other = save_safetensors(folder, "other.safetensors", {{"samples", numbers()}, {"y", labels()}});
-  CHECK(refusal({other, label_file}) == other.string() + ": has no tensor \"latents\"; it holds y, samples");
+  CHECK(refusal({other, label_file}) ==
+        other.string() +
+            ": has no tensor \"latents\"; it holds y, samples; store the latents under that name");
 
   const auto whole =
       save_safetensors(folder, "cut.safetensors", {{"latents", numbers()}, {"labels", labels()}});
   std::filesystem::resize_file(whole, std::filesystem::file_size(whole) - 1);
-  const std::string cut = refusal({whole, ""});
-  CHECK(cut.starts_with(whole.string() + ": tensor "));
-  CHECK(cut.ends_with("is it truncated?"));
+  CHECK(refusal({whole, ""}) ==
+        whole.string() +
+            ": tensor \"latents\": data_offsets [24,120] reach beyond the 119 bytes of data in the file, "
+            "which is truncated or damaged; get the file again, or write it again");
 }

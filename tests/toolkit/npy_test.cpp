@@ -13,6 +13,8 @@ using dtk::test::error_text;
 
 namespace {
 
+const std::string again = "; save it again with numpy.save";
+
 const dtk::test::Fixture& numpy_files() {
   static const dtk::test::Fixture files = dtk::test::read_fixture("numpy_files");
   return files;
@@ -94,24 +96,27 @@ TEST_CASE("npy: arrays of other kinds are refused") {
   CHECK(refusal(numpy_file("records")) == "a.npy: holds records with fields; save one plain array");
   CHECK(refusal(numpy_file("big_endian")) ==
         "a.npy: has the dtype \">f4\", which is big-endian; save the array with its little-endian dtype");
-  const std::string known = "; known are <f8 <f4 <f2 <i8 <i4 <i2 |i1 |u1 |b1";
+  const std::string known = "; known are <f8 <f4 <f2 <i8 <i4 <i2 |i1 |u1 |b1; save it as one of these";
   CHECK(refusal(numpy_file("complex")) == "a.npy: has the dtype \"<c8\"" + known);
   CHECK(refusal(numpy_file("void2")) ==
         "a.npy: has the dtype \"|V2\"" + known + ". If these are bfloat16, save them as .safetensors");
 }
 
 TEST_CASE("npy: what is no .npy file is refused") {
-  CHECK(refusal("") == "a.npy: is not a .npy file, which begins with \\x93NUMPY");
-  CHECK(refusal("PK\3\4 an archive of them") == "a.npy: is not a .npy file, which begins with \\x93NUMPY");
+  CHECK(refusal("") ==
+        "a.npy: is not a .npy file, which begins with \\x93NUMPY; save the array with numpy.save");
+  CHECK(refusal("PK\3\4 an archive of them") ==
+        "a.npy: is not a .npy file, which begins with \\x93NUMPY; save the array with numpy.save");
   CHECK(refusal(std::string("\x93NUMPY\4\0", 8) + "xx") ==
-        "a.npy: is a .npy file of version 4.0; known are 1.0, 2.0 and 3.0");
+        "a.npy: is a .npy file of version 4.0; known are 1.0, 2.0 and 3.0" + again);
   const std::string whole = numpy_file("f4_2d");
   CHECK(refusal(whole.substr(0, 9)) ==
         "a.npy: ends after 9 bytes, inside the .npy header; get the file again");
   CHECK(refusal(whole.substr(0, 60)) ==
         "a.npy: ends after 60 bytes, inside the .npy header; get the file again");
   const std::string long_header = std::string("\x93NUMPY\2\0\xff\xff\xff\xff", 12) + "{";
-  CHECK(refusal(long_header) == "a.npy: the .npy header has 4294967295 bytes; at most 10000 are allowed");
+  CHECK(refusal(long_header) ==
+        "a.npy: the .npy header has 4294967295 bytes; at most 10000 are allowed" + again);
 }
 
 TEST_CASE("npy: values that are fewer or more than the shape says are refused") {
@@ -119,7 +124,7 @@ TEST_CASE("npy: values that are fewer or more than the shape says are refused") 
   CHECK(refusal(whole.substr(0, whole.size() - 1)) ==
         "a.npy: holds 23 bytes of values, but shape (2, 3) of <f4 takes 24; it is truncated, get the file "
         "again");
-  CHECK(refusal(whole + "xy") == "a.npy: holds 26 bytes of values, but shape (2, 3) of <f4 takes 24");
+  CHECK(refusal(whole + "xy") == "a.npy: holds 26 bytes of values, but shape (2, 3) of <f4 takes 24" + again);
   CHECK(
       refusal(with_shape("(5,)", 4)) ==
       "a.npy: holds 4 bytes of values, but shape (5,) of <f4 takes 20; it is truncated, get the file again");
@@ -127,21 +132,23 @@ TEST_CASE("npy: values that are fewer or more than the shape says are refused") 
 
 TEST_CASE("npy: absurd shapes are refused") {
   CHECK(refusal(with_shape("(4611686018427387904,)", 0)) ==
-        "a.npy: the shape (4611686018427387904,) is too large to address");
+        "a.npy: the shape (4611686018427387904,) is too large to address" + again);
   CHECK(refusal(with_shape("(4294967296, 4294967296)", 0)) ==
-        "a.npy: the shape (4294967296, 4294967296) is too large to address");
+        "a.npy: the shape (4294967296, 4294967296) is too large to address" + again);
   CHECK(refusal(with_shape("(0, 4294967296, 4294967296)", 0)) ==
-        "a.npy: the shape (0, 4294967296, 4294967296) is too large to address");
+        "a.npy: the shape (0, 4294967296, 4294967296) is too large to address" + again);
   const std::string no_description = "a.npy: the .npy header is no description of an array: ";
   CHECK(refusal(with_shape("(9223372036854775808,)", 0)) ==
-        no_description + "'shape' holds a number beyond 2^63-1");
+        no_description + "'shape' holds a number beyond 2^63-1" + again);
   CHECK(refusal(with_shape("(-1,)", 0)) ==
-        no_description + "'shape' holds something other than whole numbers from 0: \"-1,), }\\n\"");
-  CHECK(refusal(with_shape("(2.5,)", 0)) == no_description + "')' is missing before \".5,), }\\n\"");
-  CHECK(refusal(with_shape("(3)", 12)) == no_description + "'shape' is a number in brackets, not a tuple");
+        no_description + "'shape' holds something other than whole numbers from 0: \"-1,), }\\n\"" + again);
+  CHECK(refusal(with_shape("(2.5,)", 0)) == no_description + "')' is missing before \".5,), }\\n\"" + again);
+  CHECK(refusal(with_shape("(3)", 12)) ==
+        no_description + "'shape' is a number in brackets, not a tuple" + again);
   std::string ones;
   for (int i = 0; i < 65; ++i) ones += "1, ";
-  CHECK(refusal(with_shape("(" + ones + ")", 4)) == no_description + "'shape' has more than 64 dimensions");
+  CHECK(refusal(with_shape("(" + ones + ")", 4)) ==
+        no_description + "'shape' has more than 64 dimensions" + again);
 }
 
 TEST_CASE("npy: headers that are no such dictionary are refused") {
@@ -153,19 +160,19 @@ TEST_CASE("npy: headers that are no such dictionary are refused") {
   };
   const std::string good = "'descr': '<f4', 'fortran_order': False, 'shape': (1,)";
   CHECK(refusal(file_of("{" + good + "}", 4)) == "(nothing was thrown)");
-  CHECK(refused("") == "'{' is missing before \"\"");
-  CHECK(refused("{}") == "it has not all of 'descr', 'fortran_order' and 'shape'");
+  CHECK(refused("") == "'{' is missing before \"\"" + again);
+  CHECK(refused("{}") == "it has not all of 'descr', 'fortran_order' and 'shape'" + again);
   CHECK(refused("{'descr': '<f4', 'shape': (1,)}") ==
-        "it has not all of 'descr', 'fortran_order' and 'shape'");
-  CHECK(refused("{" + good) == "'}' is missing before \"\"");
-  CHECK(refused("{" + good + "} + f()") == "something follows the dictionary");
-  CHECK(refused("{" + good + ", 'descr': '|O'}") == "\"descr\" is there twice");
-  CHECK(refused("{" + good + ", 'more': 1}") == "the key \"more\" is not known");
+        "it has not all of 'descr', 'fortran_order' and 'shape'" + again);
+  CHECK(refused("{" + good) == "'}' is missing before \"\"" + again);
+  CHECK(refused("{" + good + "} + f()") == "something follows the dictionary" + again);
+  CHECK(refused("{" + good + ", 'descr': '|O'}") == "\"descr\" is there twice" + again);
+  CHECK(refused("{" + good + ", 'more': 1}") == "the key \"more\" is not known" + again);
   CHECK(refused("{'descr': '<f4', 'fortran_order': 0, 'shape': (1,)}") ==
-        "'fortran_order' is neither True nor False");
+        "'fortran_order' is neither True nor False" + again);
   CHECK(refused("{'descr': f4, 'fortran_order': False, 'shape': (1,)}") ==
-        "a text in quotes is missing before \"f4, 'fortran_order': False, 'shape': (1,)}\"");
-  CHECK(refused("{'descr: ") == "a text has no end: \"'descr: \"");
+        "a text in quotes is missing before \"f4, 'fortran_order': False, 'shape': (1,)}\"" + again);
+  CHECK(refused("{'descr: ") == "a text has no end: \"'descr: \"" + again);
 }
 
 TEST_CASE("npy: no prefix and no single changed byte of a header makes the reader misbehave") {

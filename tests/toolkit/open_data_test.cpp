@@ -78,7 +78,7 @@ TEST_CASE("open_data: samples must fit the model") {
   CHECK(config_error(idx_set(folder, 28, 20), model_of(1, 28, 10)) ==
         "data: samples are 1x28x20 (channels x height x width); allowed: square samples, as model.image_size "
         "is "
-        "both sides");
+        "both sides; crop or pad them");
   CHECK(config_error(idx_set(folder, 4, 4), model_of(1, 4, 4)) ==
         "data: samples have 5 classes, model.classes says 4; set model.classes = 5");
 }
@@ -87,16 +87,21 @@ TEST_CASE("open_data: the path keys of the kind must be set") {
   const DitOptions model = model_of(1, 28, 10);
   DataOptions data;
   data.kind = "idx";
-  CHECK(config_error(data, model) == "data.images is not set; data.kind = \"idx\" needs it");
+  CHECK(config_error(data, model) ==
+        "data.images is not set; data.kind = \"idx\" needs it; set it, or change data.kind");
   data.images = "a";
-  CHECK(config_error(data, model) == "data.labels is not set; data.kind = \"idx\" needs it");
+  CHECK(config_error(data, model) ==
+        "data.labels is not set; data.kind = \"idx\" needs it; set it, or change data.kind");
   data = {};
   data.kind = "latents";
-  CHECK(config_error(data, model) == "data.latents is not set; data.kind = \"latents\" needs it");
+  CHECK(config_error(data, model) ==
+        "data.latents is not set; data.kind = \"latents\" needs it; set it, or change data.kind");
   data.kind = "synthetic";
-  CHECK(config_error(data, model) == "data.samples is not set; data.kind = \"synthetic\" needs it");
+  CHECK(config_error(data, model) ==
+        "data.samples is not set; data.kind = \"synthetic\" needs it; set it, or change data.kind");
   data.kind = "images";
-  CHECK(config_error(data, model) == "data.folder is not set; data.kind = \"images\" needs it");
+  CHECK(config_error(data, model) ==
+        "data.folder is not set; data.kind = \"images\" needs it; set it, or change data.kind");
 }
 
 TEST_CASE("open_data: synthetic samples have the model's shape") {
@@ -135,7 +140,9 @@ TEST_CASE("open_data: latents, and hints for those that do not fit") {
   CHECK(config_error(data, model_of(3, 4, 4)).ends_with("set model.channels = 8 and model.image_size = 4"));
   data.labels = save("labels.npy", at::tensor({0, 3, 1}, at::kLong));
   CHECK(error_text<DataError>([&] { open_data(loaded_from(data, model_of(8, 4, 4))); }) ==
-        data.labels + ": labels have the shape (3); allowed: (2), one for each sample of the latents");
+        data.labels +
+            ": labels have the shape (3); allowed: (2), one for each sample of the latents; give the labels "
+            "of these latents");
 }
 
 TEST_CASE("open_data: the number of samples is checked, and some must be left to train on") {
@@ -178,9 +185,9 @@ TEST_CASE("open_data: what the user wrote is named by its place") {
   CHECK(
       error_of(custom, and_set("model.channels=3")).starts_with("--set model.channels=3: data: samples are"));
   CHECK(error_of(custom + "data.kind = \"idx\"\n", {}) ==
-        "base.toml:3:13: data.images is not set; data.kind = \"idx\" needs it");
+        "base.toml:3:13: data.images is not set; data.kind = \"idx\" needs it; set it, or change data.kind");
   CHECK(error_of(custom + "data.images = \"\"\n", {}) ==
-        "base.toml:3:15: data.images is not set; data.kind = \"idx\" needs it");
+        "base.toml:3:15: data.images is not set; data.kind = \"idx\" needs it; set it, or change data.kind");
   CHECK(error_of(custom, {"data.images=gone", "data.labels=" + data.labels}) ==
         "--set data.images=gone: gone: no such file; check the path");
   CHECK(error_of(custom + "data.labels = \"gone\"\n", {"data.images=" + data.images}) ==

@@ -152,7 +152,7 @@ TEST_CASE("files are read from the file system", "[safetensors]") {
   CHECK_THROWS_WITH(read_safetensors(files, short_file),
                     short_file +
                         ": 5 bytes are too few for a safetensors file, which begins with 8 bytes of header "
-                        "length");
+                        "length; get the file again, or write it again");
 }
 
 TEST_CASE("a file of the reference implementation is read", "[safetensors]") {

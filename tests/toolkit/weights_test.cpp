@@ -1,127 +1,21 @@
-// Weights from wherever they are kept: which set is taken, whether they fit, how a run begins with them.
+// Weights from wherever they are kept: which set is taken, what is converted, what is no source of weights.
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 #include <dtk/toolkit/errors.h>
-#include <dtk/toolkit/export_command.h>
-#include <dtk/toolkit/run.h>
-#include <dtk/toolkit/safetensors.h>
 #include <dtk/toolkit/torch_file.h>
-#include <dtk/toolkit/weights.h>
 
 #include "support/catch.h"
 #include "support/error_text.h"
-#include "support/memory_file_system.h"
-#include "support/tiny_run.h"
 #include "support/torch_bytes.h"
+#include "support/weights_world.h"
 
 namespace dtk {
 namespace {
 
-using Named = std::vector<NamedTensor>;
+using namespace test;
 
-struct Silent final : RunObserver {
-  void message(const std::string& text) override { messages.push_back(text); }
-  void progress(const Progress&) override {}
-  void sampling(int64_t, int64_t) override {}
-  bool heard(const std::string& text) const {
-    return std::find(messages.begin(), messages.end(), text) != messages.end();
-  }
-  std::vector<std::string> messages;
-};
-
-struct World {
-  RunResult run(const LoadedConfig& loaded, const std::string& resume = "") {
-    const auto from =
-        resume.empty() ? std::filesystem::path() : find_checkpoint(files, resume, loaded.config.train.out);
-    observer.messages.clear();
-    return run_training(loaded, at::kCPU, from, test::tiny_data(), {files, clock, observer, {}});
-  }
-  void write(const std::string& path, const std::string& bytes) {
-    files.create(path)->write(bytes.data(), bytes.size());
-  }
-  Named read(const std::string& path) { return read_safetensors(files, path).tensors; }
-
-  test::MemoryFileSystem files;
-  test::SteppingClock clock{0.001};
-  Silent observer;
-};
-
-LoadedConfig tiny(const std::string& out) {
-  LoadedConfig loaded;
-  loaded.config = test::tiny_config();
-  loaded.config.data.images = loaded.config.data.labels = "made up";
-  loaded.config.train.out = out;
-  loaded.config.train.steps = 4;
-  loaded.config.policies.precision.cpu = "fp32";
-  loaded.config.sample.per_class = 0;
-  return loaded;
-}
-
-/// Starts from `path` and changes nothing: this learning rate is 0 in fp32.
-LoadedConfig started_from(const std::string& path, const std::string& out, const std::string& key = "") {
-  LoadedConfig loaded = tiny(out);
-  loaded.config.optimizer.lr = 1e-60;
-  loaded.config.train.init_from = path;
-  loaded.config.train.init_key = key;
-  return loaded;
-}
-
-const std::string last = "/checkpoints/step-00000004/";
-
-WeightsRequest request(const std::string& path, const std::string& key = "") {
-  return {path, key, "--weights " + path, "--key " + key, "--key"};
-}
-
-models::Dit tiny_model(uint64_t seed = 1, const RunConfig& config = test::tiny_config()) {
-  return models::Dit(config.model, at::kCPU, at::detail::createCPUGenerator(seed));
-}
-
-/// The parameters of a model, at other values than those it is made with.
-Named changed_parameters(const models::Dit& model) {
-  Named tensors;
-  for (const auto& [name, parameter] : model.parameters()) {
-    const bool fixed = !parameter.requires_grad();
-    tensors.push_back({name, fixed ? parameter.detach() : at::randn_like(parameter.detach())});
-  }
-  return tensors;
-}
-
-Named without(Named tensors, const std::string& name) {
-  std::erase_if(tensors, [&](const NamedTensor& entry) { return entry.name == name; });
-  return tensors;
-}
-
-Named with(Named tensors, const std::string& name, const at::Tensor& tensor) {
-  for (NamedTensor& entry : tensors) {
-    if (entry.name == name) entry.tensor = tensor;
-  }
-  return tensors;
-}
-
-bool same(const Named& a, const Named& b) {
-  std::map<std::string, at::Tensor> left, right;
-  for (const NamedTensor& entry : a) left[entry.name] = entry.tensor;
-  for (const NamedTensor& entry : b) right[entry.name] = entry.tensor;
-  return left.size() == right.size() && std::all_of(left.begin(), left.end(), [&](const auto& entry) {
-           return right.count(entry.first) > 0 && at::equal(entry.second, right[entry.first]);
-         });
-}
-
-Named read_all(const Weights& weights) {
-  Named tensors;
-  for (const StoredTensor& tensor : weights.tensors) tensors.push_back({tensor.name, tensor.read()});
-  return tensors;
-}
-
-std::string misfit(const Named& tensors, const RunConfig& config = test::tiny_config()) {
-  World world;
-  write_torch_file(*world.files.create("/w.pt"), tensors);
-  const Weights weights = open_weights(world.files, request("/w.pt"));
-  return test::error_text<ConfigError>([&] { check_fit(weights, models::Dit(config.model, at::kMeta)); });
-}
-
+const std::string allowed =
+    "allowed: a safetensors file, a file of torch.save, or the folder of a checkpoint or a run";
 const std::string table = "y_embedder.embedding_table.weight";
-const std::string not_of_model = "--weights /w.pt: the weights of /w.pt are not those of this model\n  ";
 
 }  // namespace
 
@@ -199,216 +93,61 @@ TEST_CASE("weights: which set of a file of torch.save is taken") {
   write({{"w", tensor}});
   CHECK(chosen() == "the weights of /w.pt: w");
   CHECK(refused("ema") == "--key ema: /w.pt is one set of weights without a key; remove it");
-  write({{"epoch", "K\1"}});
-  CHECK(refused() ==
-        "--weights /w.pt: it holds no named tensors but a dict of \"epoch\"; wanted: a state dict, or a dict "
-        "of state "
-        "dicts such as {\"model\": ..., \"ema\": ...}");
 }
 
 TEST_CASE("weights: what is no source of weights") {
   World world;
   const auto refused = [&](const std::string& path, const std::string& key = "") {
-    return test::error_text<Error>([&] { open_weights(world.files, request(path, key)); });
+    return test::error_text<ConfigError>([&] { open_weights(world.files, request(path, key)); });
   };
-  CHECK(refused("/gone") ==
-        "--weights /gone: no such file or folder; allowed: a safetensors file, a file of torch.save, or the "
-        "folder of a checkpoint or a run");
+  CHECK(refused("/gone") == "--weights /gone: no such file or folder; " + allowed);
   world.files.create_directories("/empty/inside");
   CHECK(refused("/empty") ==
         "--weights /empty: no complete checkpoint; name a checkpoint's folder, or a run folder to use its "
         "latest");
-  world.write("/w.pt", "half a file");
-  CHECK(refused("/w.pt") == "/w.pt: it does not begin as a file of torch.save does; is it damaged?");
-  world.write("/w.text", "half a file");
-  world.write("/w.safetensors", "half a file");
-  CHECK(refused("/w.safetensors") ==
-        "/w.safetensors: it does not begin as a safetensors file does; is it damaged?");
-  const auto no_weights = [&](const std::string& path) {
-    return test::error_text<ConfigError>([&] { open_weights(world.files, request(path)); }) ==
-           "--weights " + path +
-               ": no file of weights; allowed: a safetensors file, a file of torch.save, or the "
-               "folder of a checkpoint or a run";
-  };
-  CHECK(no_weights("/w.text"));
-  world.write("/base.toml", "[train]\nout = \"runs/base\"\nsteps = 100000\n");
-  CHECK(no_weights("/base.toml"));
-  world.write("/short", "12345678");
-  CHECK(no_weights("/short"));
   write_safetensors(*world.files.create("/w.safetensors"), {});
   CHECK(refused("/w.safetensors", "ema") ==
         "--key ema: /w.safetensors is a safetensors file, which holds one set of weights without a key; "
         "remove it");
 }
 
-TEST_CASE("weights: pos_embed may be missing, nothing else may") {
-  const Named tensors = changed_parameters(tiny_model());
-  CHECK(misfit(tensors) == "(nothing was thrown)");
-  CHECK(misfit(without(tensors, "pos_embed")) == "(nothing was thrown)");
-  CHECK(misfit(without(tensors, "blocks.1.mlp.fc1.bias")) ==
-        not_of_model + "missing (1): blocks.1.mlp.fc1.bias [64]");
-  Named more = tensors;
-  more.push_back({"extra\n", at::ones({2, 3})});
-  CHECK(misfit(more) == not_of_model + "unknown (1): \"extra\\n\" [2, 3]");
-  CHECK(misfit(with(tensors, "blocks.1.mlp.fc1.bias", at::ones({64}, at::kLong))) ==
-        not_of_model + "not floating-point (1): blocks.1.mlp.fc1.bias holds Long");
-  CHECK(misfit(with(tensors, "blocks.1.mlp.fc1.bias", at::ones({63}))) ==
-        not_of_model + "of another shape (1): blocks.1.mlp.fc1.bias is [63], not [64]");
-}
-
-TEST_CASE("weights: of another size, with long lists shortened") {
-  RunConfig other = test::tiny_config();
-  other.model.depth = 1;
-  other.model.hidden = 8;
-  const std::string text = misfit(changed_parameters(tiny_model()), other);
-  CHECK(text.starts_with(
-      not_of_model +
-      "unknown (10): \"blocks.1.attn.qkv.weight\" [48, 16], \"blocks.1.attn.qkv.bias\" [48], "
-      "\"blocks.1.attn.proj.weight\" [16, 16], \"blocks.1.attn.proj.bias\" [16] and 6 more\n"
-      "  of another shape (21): pos_embed is [1, 4, 16], not [1, 4, 8], "));
-  CHECK(
-      text.ends_with("\n  The weights have 2 blocks of 16 channels, this model 1 of 8; set model.depth and "
-                     "model.hidden, or model.name"));
-}
-
-TEST_CASE("weights: of another number of classes") {
-  const Named tensors = changed_parameters(tiny_model());
-  const auto text = [&](int64_t rows, double dropout) {
-    RunConfig config = test::tiny_config();
-    config.model.class_dropout = dropout;
-    return misfit(with(tensors, table, at::ones({rows, 16})), config);
+TEST_CASE("weights: a file that is none of weights, or a damaged one") {
+  World world;
+  const auto refused = [&](const std::string& path, const std::string& bytes) {
+    world.write(path, bytes);
+    const std::string text =
+        test::error_text<DataError>([&] { read_all(open_weights(world.files, request(path))); });
+    const std::string place = "--weights " + path + ": ";
+    return text.starts_with(place) ? text.substr(place.size()) : "without its place: " + text;
   };
-  const std::string shape = not_of_model + "of another shape (1): " + table + " is [";
-  const std::string known = "\n  The weights' label table has 1001 rows: set model.classes = ";
-  CHECK(text(1001, 0.1) ==
-        shape + "1001, 16], not [5, 16]" + known +
-            "1000, or 1001 with model.class_dropout = 0 if none of them is for the null label");
-  CHECK(text(1001, 0.0) ==
-        shape + "1001, 16], not [4, 16]" + known +
-            "1001, or 1000 with model.class_dropout above 0 if one of them is for the null label");
-}
-
-TEST_CASE("weights: of another image size, and with a variance") {
-  RunConfig larger = test::tiny_config();
-  larger.model.image_size = 16;
-  const Named large = changed_parameters(tiny_model(1, larger));
-  CHECK(misfit(large) ==
-        not_of_model +
-            "of another shape (1): pos_embed is [1, 16, 16], not [1, 4, 16]\n"
-            "  pos_embed is a fixed table with one row a token: the weights are for 16 tokens, this model "
-            "has 4, "
-            "(model.image_size / model.patch) squared; set model.image_size = 16 with model.patch = 4");
-  RunConfig sigma = test::tiny_config();
-  sigma.model.learn_sigma = true;
-  CHECK(misfit(changed_parameters(tiny_model(1, sigma)))
-            .ends_with("\n  The weights predict a variance too; set model.learn_sigma = true"));
-  CHECK(misfit(changed_parameters(tiny_model()), sigma)
-            .ends_with("\n  The weights predict no variance; set model.learn_sigma = false"));
-}
-
-TEST_CASE("weights: a run begins with given weights, and so does its average") {
-  World world;
-  const Named tensors = changed_parameters(tiny_model());
-  write_torch_file(*world.files.create("/w.pt"), tensors);
-  world.run(started_from("/w.pt", "new"));
-  CHECK(same(world.read("new" + last + "model.safetensors"), tensors));
-  CHECK(same(world.read("new" + last + "ema.safetensors"), without(tensors, "pos_embed")));
-  CHECK(world.observer.heard("begins with the weights of /w.pt"));
-  world.run(started_from("", "drawn"));
-  CHECK_FALSE(same(world.read("drawn" + last + "model.safetensors"), tensors));
-}
-
-TEST_CASE("weights: a run begins with those of another run, its average's or its own") {
-  World world;
-  world.run(tiny("old"));
-  const Named raw = world.read("old" + last + "model.safetensors");
-  const Named averages = world.read("old" + last + "ema.safetensors");
-  CHECK_FALSE(same(without(raw, "pos_embed"), averages));
-  for (const std::string source : {"old", "old/checkpoints/step-00000004"}) {
-    const std::string out = "from-" + source.substr(source.rfind('/') + 1);
-    world.run(started_from(source, out));
-    CHECK(same(without(world.read(out + last + "model.safetensors"), "pos_embed"), averages));
-    CHECK(world.observer.heard("begins with the EMA weights of old/checkpoints/step-00000004"));
-    world.run(started_from(source, out + "-raw", "model"));
-    CHECK(same(world.read(out + "-raw" + last + "model.safetensors"), raw));
-    CHECK(world.observer.heard("begins with the raw weights of old/checkpoints/step-00000004"));
+  const std::string none = "no file of weights; " + allowed + "; name one of these";
+  CHECK(refused("/w.text", "half a file") == none);
+  CHECK(refused("/base.toml", "[train]\nout = \"runs/base\"\nsteps = 100000\n") == none);
+  CHECK(refused("/short", "12345678") == none);
+  CHECK(refused("/none", "") == none);
+  const std::string damaged = " does, so it is damaged; " + allowed + "; get the file again, or name another";
+  for (const std::string extension : {"pt", "pth", "ckpt", "bin"}) {
+    CHECK(refused("/w." + extension, "half a file") == "it does not begin as a file of torch.save" + damaged);
   }
-  CHECK_THROWS_WITH(world.run(started_from("old", "x", "best")),
-                    "train.init_key = \"best\": no weights in old/checkpoints/step-00000004 have this key; "
-                    "allowed: \"ema\" and \"model\", its raw weights");
-  LoadedConfig plain = tiny("plain");
-  plain.config.policies.ema.enabled = policies::Enabled::off;
-  world.run(plain);
-  CHECK_THROWS_WITH(
-      world.run(started_from("plain", "x", "ema")),
-      "train.init_key = \"ema\": plain/checkpoints/step-00000004 has no EMA weights, its run had no "
-      "EMA; its raw weights have the key \"model\"");
-  world.run(started_from("plain", "from-plain"));
-  CHECK(world.observer.heard("begins with the raw weights of plain/checkpoints/step-00000004"));
-}
-
-TEST_CASE("weights: what does not fit is refused before the folder is touched") {
-  World world;
-  write_torch_file(*world.files.create("/w.pt"), {{"a", at::ones({1})}});
-  CHECK_THROWS_AS(world.run(started_from("/w.pt", "new")), ConfigError);
-  CHECK_FALSE(world.files.exists("new"));
-  LoadedConfig gone = started_from("/gone.pt", "new");
-  gone.places["train.init_from"] = "a.toml:3:9";
-  CHECK_THROWS_WITH(
-      world.run(gone),
-      "a.toml:3:9: train.init_from = \"/gone.pt\": no such file or folder; allowed: a safetensors "
-      "file, a file of torch.save, or the folder of a checkpoint or a run");
-  CHECK(world.observer.messages.empty());
-}
-
-TEST_CASE("weights: a resumed run needs those it began with no more, and cannot take others") {
-  World world;
-  write_torch_file(*world.files.create("/w.pt"), changed_parameters(tiny_model()));
-  LoadedConfig loaded = started_from("/w.pt", "out");
-  world.run(loaded);
-  CHECK(world.files.read("out/config.toml").find("init_from = \"/w.pt\"") != std::string::npos);
-  world.files.remove_all("/w.pt");
-  loaded.config.train.steps = 6;
-  CHECK(world.run(loaded, "latest").step == 6);
-  CHECK(world.files.read("out/config.toml").find("init_from = \"/w.pt\"") != std::string::npos);
-  CHECK(world.observer.heard("train.init_from is where this run once began; it goes on from its checkpoint"));
-  LoadedConfig other = loaded;
-  other.config.train.init_from = "/other.pt";
-  CHECK_THROWS_WITH(world.run(other, "latest"),
-                    Catch::Contains("train.init_from: \"/w.pt\" in the checkpoint, \"/other.pt\" now"));
-}
-
-TEST_CASE("weights: export writes the original's names in float32, from any source") {
-  World world;
-  const Named tensors = changed_parameters(tiny_model());
-  Named halves;
-  for (const NamedTensor& entry : without(tensors, "pos_embed")) {
-    halves.push_back({"module." + entry.name, entry.tensor.to(at::kBFloat16)});
-  }
-  write_torch_file(*world.files.create("/w.pt"), halves);
-  world.write("/config.toml", print_config(tiny("out")));
-  ExportArguments arguments;
-  arguments.checkpoint = "/w.pt";
-  const ExportedWeights weights = weights_to_export(world.files, arguments);
-  CHECK(weights.conversion == "31 tensors converted from bfloat16 to float32");
-  REQUIRE(weights.tensors.size() == tensors.size());
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    INFO(tensors[i].name);
-    CHECK(weights.tensors[i].name == tensors[i].name);
-    CHECK(weights.tensors[i].tensor.scalar_type() == at::kFloat);
-    const bool fixed = tensors[i].name == "pos_embed";
-    const at::Tensor expected =
-        fixed ? tensors[i].tensor : tensors[i].tensor.to(at::kBFloat16).to(at::kFloat);
-    CHECK(at::equal(weights.tensors[i].tensor, expected));
-  }
-  for (const std::string out : {"/o.pt", "/o.safetensors"}) {
-    arguments.out = out;
-    write_export(world.files, arguments, weights.tensors);
-    CHECK(same(read_all(open_weights(world.files, request(out))), weights.tensors));
-  }
-  arguments.out = "/gone/o.pt";
-  CHECK_THROWS_WITH(write_export(world.files, arguments, weights.tensors),
-                    "--out /gone/o.pt: the folder /gone does not exist; create it");
+  CHECK(refused("/w.safetensors", "half a file") == "it does not begin as a safetensors file" + damaged);
+  const std::string again = "; get the file again, or write it again";
+  CHECK(
+      refused("/w.safetensors", std::string("d\0\0\0\0\0\0\0{", 9)) ==
+      "/w.safetensors: the header length is 100 bytes, but only 1 follow: the file is truncated or damaged" +
+          again);
+  CHECK(refused("/w.pt", "PK\3\4 and no more of the archive") ==
+        "/w.pt: no zip directory at the end of the file, so it is cut off, or not a file of torch.save" +
+            again + " with torch.save");
+  write_torch_file(*world.files.create("/good.pt"), {{"a", at::full({2}, 1.5)}});
+  std::string changed = world.files.read("/good.pt");
+  changed[changed.find(std::string("\0\0\xc0\x3f", 4))] ^= 1;
+  CHECK(refused("/w.pt", changed) ==
+        "/w.pt: zip entry \"archive/data/0\" has changed since it was written (its CRC-32 differs)" + again +
+            " with torch.save");
+  CHECK(refused("/w.pt", test::torch_file_bytes(
+                             test::pickled(std::vector<test::PickledItem>{{"epoch", "K\1"}}), {})) ==
+        "it holds no named tensors but a dict of \"epoch\"; allowed: a state dict, or a dict of state dicts "
+        "such as {\"model\": ..., \"ema\": ...}; write it so with torch.save");
 }
 
 }  // namespace dtk

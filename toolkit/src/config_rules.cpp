@@ -5,6 +5,7 @@
 #include <dtk/toolkit/respacing.h>
 
 #include <algorithm>
+#include <limits>
 #include <stdexcept>
 
 #include "config_text.h"
@@ -12,6 +13,14 @@
 
 namespace dtk {
 namespace {
+
+/// "data.batch = 15 or 18, or ": the multiples of `accumulate` next to `batch`.
+std::string near_batches(int64_t batch, int64_t accumulate) {
+  const int64_t below = batch / accumulate * accumulate;
+  const std::string lower = below > 0 ? toml_text(below) + " or " : "";
+  if (below > std::numeric_limits<int64_t>::max() - accumulate) return "";
+  return "data.batch = " + lower + toml_text(below + accumulate) + ", or ";
+}
 
 class Rules {
  public:
@@ -104,6 +113,11 @@ class Rules {
     if (config_.memory.budget && !config_.memory.ledger) {
       fail("memory.budget", "memory.budget needs the ledger, and memory.ledger = false; remove one of them");
     }
+    check_policies();
+    check_written();
+  }
+
+  void check_policies() const {
     const policies::PrecisionOptions& precision = config_.policies.precision;
     // Switched off is another matter: then no key of the policy has an effect (switched_off()).
     if (precision.enabled == policies::Enabled::on && precision.cpu != "probe") {
@@ -113,6 +127,16 @@ class Rules {
           "here; " +
               removal({"policies.precision.cpu"}) + ", or set policies.precision.enabled = \"default\"");
     }
+    const policies::EmaOptions& ema = config_.policies.ema;
+    if (!ema.pinned && ema.device == "same" && ema.enabled != policies::Enabled::off) {
+      fail("policies.ema.pinned",
+           "policies.ema.pinned = false has no use with policies.ema.device = \"same\", which copies "
+           "nothing; " +
+               removal({"policies.ema.pinned"}) + ", or change policies.ema.device");
+    }
+  }
+
+  void check_written() const {
     for (const auto& [key, place] : places_) {
       const std::string because = useless_because(config_, key);
       if (because.empty()) continue;
@@ -138,6 +162,12 @@ class Rules {
       fail("sample.classes", "sample.classes has no use with sample.per_class = 0, which draws no samples; " +
                                  removal({"sample.classes"}) + ", or raise sample.per_class");
     }
+    // The other keys of [sample] are those with which dit-sample draws from the run's checkpoints.
+    if (!sample.ema && sample.per_class == 0) {
+      fail("sample.ema", "sample.ema = false has no use with sample.per_class = 0, which draws no samples; " +
+                             removal({"sample.ema"}) +
+                             ", or raise sample.per_class (dit-sample --raw draws with the raw weights)");
+    }
     if (sample.classes && *sample.classes > config_.model.classes) {
       const std::string classes = toml_text(config_.model.classes);
       fail("sample.classes", "sample.classes = " + toml_text(*sample.classes) +
@@ -150,9 +180,10 @@ class Rules {
     const int64_t batch = config_.data.batch;
     const int64_t accumulate = config_.train.accumulate;
     if (batch % accumulate != 0) {
-      fail("train.accumulate", "train.accumulate = " + toml_text(accumulate) +
-                                   " does not divide data.batch = " + toml_text(batch) +
-                                   "; every micro-batch has data.batch / train.accumulate samples");
+      fail("train.accumulate",
+           "train.accumulate = " + toml_text(accumulate) + " does not divide data.batch = " +
+               toml_text(batch) + "; every micro-batch has data.batch / train.accumulate samples: set " +
+               near_batches(batch, accumulate) + "train.accumulate to a divisor of " + toml_text(batch));
     }
     check_files_are_read();
     check_data_options();
@@ -290,6 +321,19 @@ class Rules {
 
 void check_rules(const LoadedConfig& loaded, const std::string& file_name) {
   Rules(loaded, file_name).check();
+}
+
+void check_new_run(const LoadedConfig& loaded) {
+  const std::string key = "train.allow_thread_change";
+  const auto place = loaded.places.find(key);
+  if (!loaded.config.train.allow_thread_change || place == loaded.places.end()) return;
+  const bool in_file = !place->second.starts_with("--set ");
+  throw ConfigError(
+      place->second + ": " + key +
+      " = true has no use in a new run: it lets a resumed one go on with another number of threads; "
+      "remove it" +
+      (in_file ? " (what a file sets is taken back with --set " + key + "=default)" : "") +
+      ", or continue a run with --resume");
 }
 
 std::string useless_because(const RunConfig& config, const std::string& key) {

@@ -10,6 +10,9 @@ namespace dtk {
 /// user did not write that key.
 void check_rules(const LoadedConfig& loaded, const std::string& file_name);
 
+/// Throws ConfigError for what was written and only a run that is resumed has a use for.
+void check_new_run(const LoadedConfig& loaded);
+
 /// What leaves `key` without use in this configuration, as TOML: `schedule.kind = "constant"`; "" if nothing
 /// does. check_rules() refuses such a key where it was written. It must not be saved as a key either: read
 /// back, it would count as written.

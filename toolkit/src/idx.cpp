@@ -45,7 +45,8 @@ std::vector<uint32_t> read_header(GzipReader& reader, const std::filesystem::pat
   const size_t seen = reader.read(header.data(), header.size());
   if (seen >= 4 && big_endian(header.data()) != magic) {
     fail(path, "not an IDX file of " + std::string(dimensions == 1 ? "labels" : "images") +
-                   ": it starts with " + hex(big_endian(header.data())) + ", allowed is " + hex(magic));
+                   ": it starts with " + hex(big_endian(header.data())) + ", allowed is " + hex(magic) +
+                   "; name a file of " + std::string(dimensions == 1 ? "labels" : "images"));
   }
   if (seen < header.size()) {
     fail(path, "ends after " + std::to_string(seen) + " bytes, inside the IDX header of " +
@@ -71,10 +72,11 @@ uint64_t promised_bytes(const GzipReader& reader, const std::filesystem::path& p
                         const std::vector<uint32_t>& sizes) {
   const std::string says = "its header says " + sizes_text(sizes);
   for (const uint32_t size : sizes) {
-    if (size == 0) fail(path, says + "; every size must be at least 1");
+    if (size == 0) fail(path, says + "; every size must be at least 1; get the file again");
   }
   const std::optional<uint64_t> promised = product(sizes);
-  if (!promised) fail(path, says + ", more bytes than 64 bits can count; the header is damaged");
+  if (!promised)
+    fail(path, says + ", more bytes than 64 bits can count; the header is damaged; get the file again");
   const uint64_t header_bytes = 4 * (1 + sizes.size());
   const uint64_t possible = reader.max_bytes() - std::min(reader.max_bytes(), header_bytes);
   if (*promised > possible) {

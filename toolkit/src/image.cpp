@@ -29,7 +29,8 @@ namespace {
 constexpr int64_t int_max = std::numeric_limits<int>::max();
 
 [[noreturn]] void fail_decoding(const std::string& name, const std::string& reason) {
-  throw CorruptImage(name + ": cannot be decoded (" + reason + "); allowed: PNG, JPEG and BMP");
+  throw CorruptImage(name + ": cannot be decoded (" + reason +
+                     "); allowed: PNG, JPEG and BMP; replace or remove it");
 }
 
 const stbi_uc* encoded_bytes(std::string_view encoded, const std::string& name) {
@@ -44,7 +45,10 @@ void append_to_string(void* target, void* data, int bytes) {
 
 uint8_t to_byte(float value, int64_t sample) {
   if (!std::isfinite(value)) {
-    throw DataError("image grid: sample " + std::to_string(sample) + " holds a value that is not finite");
+    throw DataError(
+        "image grid: sample " + std::to_string(sample) +
+        " holds a value that is not finite (NaN or infinite), so it is no image; sample from other "
+        "weights");
   }
   return static_cast<uint8_t>(std::lround((std::clamp(value, -1.0F, 1.0F) + 1.0F) * 127.5F));
 }
@@ -117,7 +121,7 @@ ImageSize encoded_image_size(std::string_view encoded, const std::string& name) 
     fail_decoding(name, stbi_failure_reason());
   }
   if (stbi_is_16_bit_from_memory(bytes, count) != 0) {
-    throw DataError(name + ": has 16 bits per channel; allowed: 8");
+    throw DataError(name + ": has 16 bits per channel; allowed: 8; convert it to 8 bits per channel");
   }
   const int components = jpeg_components(encoded);
   if (components > 3) {  // the decoder would turn it into RGB, by guesses about its inks

@@ -35,7 +35,7 @@ std::vector<fs::path> visible_entries(const fs::path& folder) {
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
     if (!is_hidden(it->path())) entries.push_back(it->path());
   }
-  if (error) fail(folder, "cannot be listed: " + error.message());
+  if (error) fail(folder, "cannot be listed: " + error.message() + "; check its permissions");
   std::sort(entries.begin(), entries.end());
   return entries;
 }
@@ -66,9 +66,9 @@ void check_is_image(const fs::path& path) {
 
 std::string read_file(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) fail(path, "cannot be opened");
+  if (!file) fail(path, "cannot be opened; check its permissions");
   std::string content{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad()) fail(path, "reading failed");
+  if (file.bad()) fail(path, "reading failed; get the file again");
   return content;
 }
 
@@ -93,9 +93,10 @@ std::vector<Entry> list_images(const std::vector<fs::path>& folders) {
 
 void check_seen(const fs::path& path, const ImageSize& seen, const ImageSize& wanted) {
   if (seen.channels != wanted.channels) {
-    fail(path, "the image has " + std::to_string(seen.channels) +
-                   (seen.channels == 1 ? " channel" : " channels") +
-                   "; allowed: " + std::to_string(wanted.channels) + ", as model.channels says");
+    fail(path,
+         "the image has " + std::to_string(seen.channels) + (seen.channels == 1 ? " channel" : " channels") +
+             "; allowed: " + std::to_string(wanted.channels) + ", as model.channels says; convert it" +
+             (are_images(seen.channels) ? ", or set model.channels = " + std::to_string(seen.channels) : ""));
   }
   if (seen == wanted) return;
   constexpr int64_t most_pixels = 100'000'000;  // decoded, an image is as large as its header says

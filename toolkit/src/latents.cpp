@@ -71,23 +71,28 @@ void check_latents(const Stored& latents, const fs::path& path) {
   const bool known = latents.type == c10::ScalarType::Float || latents.type == c10::ScalarType::Half ||
                      latents.type == c10::ScalarType::BFloat16;
   if (!known) {
-    fail(path, "latents are " + dtype_name(latents.type) + "; allowed: float32, float16 or bfloat16");
+    fail(path, "latents are " + dtype_name(latents.type) +
+                   "; allowed: float32, float16 or bfloat16; save them as one of these");
   }
   const bool four = latents.shape.size() == 4;
   if (!four || std::count(latents.shape.begin() + 1, latents.shape.end(), 0) > 0) {
     fail(path, "latents have the shape " + shape_in_brackets(latents.shape) +
-                   "; allowed: (samples, channels, height, width)");
+                   "; allowed: (samples, channels, height, width), none of them 0; save them so");
   }
-  if (latents.shape[0] == 0) fail(path, "holds no latents");
+  if (latents.shape[0] == 0) {
+    fail(path, "holds no latents: their shape is " + shape_in_brackets(latents.shape) +
+                   "; allowed: at least one sample; make the file again, or name another");
+  }
 }
 
 std::vector<int64_t> read_labels(const Stored& stored, int64_t samples, const fs::path& path) {
   if (stored.type != c10::ScalarType::Long) {
-    fail(path, "labels are " + dtype_name(stored.type) + "; allowed: int64");
+    fail(path, "labels are " + dtype_name(stored.type) + "; allowed: int64; save them as int64");
   }
   if (stored.shape != std::vector<int64_t>{samples}) {
     fail(path, "labels have the shape " + shape_in_brackets(stored.shape) + "; allowed: (" +
-                   std::to_string(samples) + "), one for each sample of the latents");
+                   std::to_string(samples) +
+                   "), one for each sample of the latents; give the labels of these latents");
   }
   std::vector<int64_t> labels(static_cast<size_t>(samples));
   std::memcpy(labels.data(), stored.values, labels.size() * sizeof(int64_t));
@@ -96,7 +101,7 @@ std::vector<int64_t> read_labels(const Stored& stored, int64_t samples, const fs
       std::find_if(labels.begin(), labels.end(), [](int64_t label) { return label < 0 || label > most; });
   if (wrong != labels.end()) {
     fail(path, "label " + std::to_string(wrong - labels.begin()) + " is " + std::to_string(*wrong) +
-                   "; allowed: classes from 0 to " + std::to_string(most));
+                   "; allowed: classes from 0 to " + std::to_string(most) + "; number the classes from 0");
   }
   return labels;
 }
@@ -177,7 +182,9 @@ std::unique_ptr<DataSource> open_latents(const LatentFiles& files) {
   const fs::path& path = files.latents;
   const std::string extension = path.extension().string();
   if (extension != ".npy" && extension != ".safetensors") {
-    fail(path, "unknown kind of file; allowed: a name that ends in .npy or .safetensors");
+    fail(path,
+         "unknown kind of file; allowed: a name that ends in .npy or .safetensors; save the latents as one "
+         "of these");
   }
   auto file = std::make_unique<MappedFile>(path);
   std::optional<Stored> latents, labels;
@@ -189,7 +196,9 @@ std::unique_ptr<DataSource> open_latents(const LatentFiles& files) {
     const Safetensors content(*file, path);
     latents = content.find("latents");
     labels = content.find("labels");
-    if (!latents) fail(path, "has no tensor \"latents\"; it holds " + content.names());
+    if (!latents)
+      fail(path,
+           "has no tensor \"latents\"; it holds " + content.names() + "; store the latents under that name");
     if (labels && !files.labels.empty()) {
       fail(path, "holds labels, and data.labels names others; remove one of them");
     }

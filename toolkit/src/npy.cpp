@@ -10,6 +10,7 @@
 
 #include "little_endian.h"
 #include "strict_json.h"
+#include "write_again.h"
 
 namespace dtk {
 namespace {
@@ -68,7 +69,7 @@ class HeaderParser {
  private:
   [[noreturn]] void fail(const std::string& what) const { throw DataError(file_ + ": " + what); }
   [[noreturn]] void fail_at(const std::string& what) const {
-    fail("the .npy header is no description of an array: " + what);
+    fail("the .npy header is no description of an array: " + what + save_npy_again);
   }
 
   void skip_space() {
@@ -164,7 +165,7 @@ c10::ScalarType type_of(const std::string& descr, const std::string& file) {
   for (const NpyDtype& known : dtypes) {
     if (known.descr == descr) return known.type;
   }
-  std::string hint = "; known are " + std::string(dtype_names);
+  std::string hint = "; known are " + std::string(dtype_names) + "; save it as one of these";
   if (descr.starts_with('>')) hint = ", which is big-endian; save the array with its little-endian dtype";
   if (descr.find('O') != std::string::npos) {
     hint = ": Python objects, which are not read, as reading them could run code; save plain numbers";
@@ -186,7 +187,8 @@ uint64_t bytes_of(const NpyArray& array, const std::string& file) {
   for (const int64_t size : array.shape) {
     is_empty = is_empty || size == 0;
     if (__builtin_mul_overflow(largest, std::max<int64_t>(size, 1), &largest)) {
-      throw DataError(file + ": the shape " + shape_of(array.shape) + " is too large to address");
+      throw DataError(file + ": the shape " + shape_of(array.shape) + " is too large to address" +
+                      save_npy_again);
     }
   }
   return is_empty ? 0 : static_cast<uint64_t>(largest);
@@ -194,7 +196,9 @@ uint64_t bytes_of(const NpyArray& array, const std::string& file) {
 
 std::string_view header_in(std::string_view bytes, const std::string& file) {
   const auto byte = [&](size_t at) { return static_cast<size_t>(static_cast<unsigned char>(bytes[at])); };
-  if (!bytes.starts_with(magic)) throw DataError(file + ": is not a .npy file, which begins with \\x93NUMPY");
+  if (!bytes.starts_with(magic))
+    throw DataError(file +
+                    ": is not a .npy file, which begins with \\x93NUMPY; save the array with numpy.save");
   const auto too_short = [&] {
     return DataError(file + ": ends after " + std::to_string(bytes.size()) +
                      " bytes, inside the .npy header; get the file again");
@@ -203,7 +207,7 @@ std::string_view header_in(std::string_view bytes, const std::string& file) {
   const size_t major = byte(6), minor = byte(7);
   if (major < 1 || major > 3 || minor != 0) {
     throw DataError(file + ": is a .npy file of version " + std::to_string(major) + "." +
-                    std::to_string(minor) + "; known are 1.0, 2.0 and 3.0");
+                    std::to_string(minor) + "; known are 1.0, 2.0 and 3.0" + save_npy_again);
   }
   const size_t prefix = major == 1 ? version_1_prefix : version_2_prefix;
   if (bytes.size() < prefix) throw too_short();
@@ -211,7 +215,7 @@ std::string_view header_in(std::string_view bytes, const std::string& file) {
   const size_t length = major == 1 ? little_endian<2>(at) : little_endian<4>(at);
   if (length > max_header_bytes) {
     throw DataError(file + ": the .npy header has " + std::to_string(length) + " bytes; at most " +
-                    std::to_string(max_header_bytes) + " are allowed");
+                    std::to_string(max_header_bytes) + " are allowed" + save_npy_again);
   }
   if (bytes.size() - prefix < length) throw too_short();
   return bytes.substr(prefix, length);
@@ -239,9 +243,10 @@ NpyArray parse_npy(std::string_view bytes, const std::string& file) {
   array.values = bytes.substr(static_cast<size_t>(text.data() - bytes.data()) + text.size());
   const uint64_t wanted = bytes_of(array, file);
   if (array.values.size() != wanted) {
-    throw DataError(file + ": holds " + std::to_string(array.values.size()) + " bytes of values, but shape " +
-                    shape_of(array.shape) + " of " + header.descr + " takes " + std::to_string(wanted) +
-                    (array.values.size() < wanted ? "; it is truncated, get the file again" : ""));
+    throw DataError(
+        file + ": holds " + std::to_string(array.values.size()) + " bytes of values, but shape " +
+        shape_of(array.shape) + " of " + header.descr + " takes " + std::to_string(wanted) +
+        (array.values.size() < wanted ? "; it is truncated, get the file again" : save_npy_again));
   }
   return array;
 }

@@ -22,7 +22,8 @@ void check_is_set(const LoadedConfig& loaded, const std::string& key, bool is_se
   if (is_set) return;
   const std::string place = place_of(loaded, key);
   throw ConfigError((place.empty() ? place_of(loaded, "data.kind") : place) + key +
-                    " is not set; data.kind = \"" + loaded.config.data.kind + "\" needs it");
+                    " is not set; data.kind = \"" + loaded.config.data.kind +
+                    "\" needs it; set it, or change data.kind");
 }
 
 void check_shape(const LoadedConfig& loaded, const DataSource& source, const std::string& data_key) {
@@ -31,7 +32,7 @@ void check_shape(const LoadedConfig& loaded, const DataSource& source, const std
   if (source.height() != source.width()) {
     throw ConfigError(place_of(loaded, data_key) + "data: samples are " + seen +
                       " (channels x height x width); allowed: square samples, as model.image_size is both "
-                      "sides");
+                      "sides; crop or pad them");
   }
   if (source.channels() == model.channels && source.height() == model.image_size) return;
   const std::string key = source.channels() == model.channels ? "model.image_size" : "model.channels";

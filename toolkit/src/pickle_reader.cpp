@@ -8,6 +8,7 @@
 #include "little_endian.h"
 #include "pickle_ops.h"
 #include "strict_json.h"
+#include "write_again.h"
 
 namespace dtk {
 namespace {
@@ -38,13 +39,13 @@ class Machine {
 
  private:
   [[noreturn]] void fail(const std::string& what) const {
-    throw FileError(subject_ + ", byte " + std::to_string(op_at_) + ": " + what);
+    throw FileError(subject_ + ", byte " + std::to_string(op_at_) + ": " + what + write_torch_file_again);
   }
 
   // ---- input ----
 
   std::string_view take(uint64_t count) {
-    if (count > bytes_.size() - at_) fail("the pickle ends within an instruction; is the file damaged?");
+    if (count > bytes_.size() - at_) fail("the pickle ends within an instruction");
     const std::string_view taken = bytes_.substr(at_, count);
     at_ += count;
     return taken;
@@ -57,7 +58,7 @@ class Machine {
 
   std::string line() {
     const size_t end = bytes_.find('\n', at_);
-    if (end == bytes_.npos) fail("the pickle ends within an instruction; is the file damaged?");
+    if (end == bytes_.npos) fail("the pickle ends within an instruction");
     std::string text(bytes_.substr(at_, end - at_));
     at_ = end + 1;
     return text;
@@ -94,7 +95,7 @@ class Machine {
   }
 
   PickleRef top() {
-    if (stack_.empty() || stack_.back() == mark) fail("a value is missing; is the file damaged?");
+    if (stack_.empty() || stack_.back() == mark) fail("a value is missing");
     return stack_.back();
   }
   PickleRef pop() {
@@ -105,7 +106,7 @@ class Machine {
   std::vector<PickleRef> pop_to_mark() {
     size_t begin = stack_.size();
     while (begin > 0 && stack_[begin - 1] != mark) --begin;
-    if (begin == 0) fail("the beginning of a sequence is missing; is the file damaged?");
+    if (begin == 0) fail("the beginning of a sequence is missing");
     const std::vector<PickleRef> items(stack_.begin() + static_cast<std::ptrdiff_t>(begin), stack_.end());
     stack_.resize(begin - 1);
     return items;
@@ -227,7 +228,7 @@ class Machine {
         stack_.push_back(top());
         return true;
       case op_pop:
-        if (stack_.empty()) fail("a value is missing; is the file damaged?");
+        if (stack_.empty()) fail("a value is missing");
         stack_.pop_back();
         return true;
       case op_pop_mark:

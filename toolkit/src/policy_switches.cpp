@@ -16,9 +16,10 @@ void switch_precision(policies::PrecisionOptions& options, c10::Device device, b
   if (on && device.is_cpu() && options.enabled == Enabled::by_default) options.cpu = "bf16";
 }
 
-void switch_ema(policies::EmaOptions& options, bool on) {
+void switch_ema(policies::EmaOptions& options, c10::Device device, bool on) {
   if (on == (options.enabled != Enabled::off && options.device == "cpu")) return;
   if (on) options.enabled = Enabled::by_default;  // asked for, it would be refused where nothing can be moved
+  if (on && device.is_cpu()) options.pinned = true;  // likewise
   options.device = on ? "cpu" : "same";
 }
 
@@ -37,7 +38,7 @@ RunConfig with_switches(RunConfig config, c10::Device device, const PolicySwitch
   const PolicySwitches now = switches_of(config, device);
   if (on[0] != now[0]) switch_precision(config.policies.precision, device, on[0]);
   set(config.policies.attention.enabled, on[1]);
-  switch_ema(config.policies.ema, on[2]);
+  switch_ema(config.policies.ema, device, on[2]);
   set(config.policies.checkpoint.enabled, on[3]);
   return config;
 }

@@ -18,6 +18,7 @@
 #include <dtk/toolkit/validation.h>
 #include <dtk/toolkit/weights.h>
 
+#include "config_rules.h"
 #include "out_of_memory.h"
 #include "run_folder.h"
 #include "run_lines.h"
@@ -353,6 +354,7 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
   const policies::ThreadCountGuard threads(static_cast<int>(*given.config.train.threads));
   const policies::SavedTensorEngineGuard engine;  // without it no policy that keeps or drops tensors works
   const bool resumed = !resume.empty();
+  if (!resumed) check_new_run(given);
   LoadedConfig loaded = given;
   resolve_budget(loaded, device);
   std::string decision;

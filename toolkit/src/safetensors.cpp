@@ -10,6 +10,7 @@
 
 #include "safetensors_header.h"
 #include "strict_json.h"
+#include "write_again.h"
 
 namespace dtk {
 namespace {
@@ -97,7 +98,8 @@ void write_length(WritableFile& out, uint64_t length) {
 void check_bools(const at::Tensor& tensor, const std::string& name, const std::string& file) {
   const auto* first = static_cast<const unsigned char*>(tensor.const_data_ptr());
   if (std::all_of(first, first + tensor.nbytes(), [](unsigned char value) { return value <= 1; })) return;
-  throw FileError(file + ": tensor " + in_quotes(name) + " of BOOL holds a byte other than 0 and 1");
+  throw FileError(file + ": tensor " + in_quotes(name) + " of BOOL holds a byte other than 0 and 1" +
+                  write_safetensors_again);
 }
 
 at::Tensor read_tensor(const ReadRange& read, uint64_t data_start, const TensorEntry& entry,

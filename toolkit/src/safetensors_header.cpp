@@ -10,6 +10,7 @@
 
 #include "little_endian.h"
 #include "strict_json.h"
+#include "write_again.h"
 
 namespace dtk {
 namespace {
@@ -27,6 +28,10 @@ std::string range_text(uint64_t begin, uint64_t end) {
   return "[" + std::to_string(begin) + "," + std::to_string(end) + "]";
 }
 
+[[noreturn]] void refuse(const std::string& what) {
+  throw FileError(what + write_safetensors_again);
+}
+
 /// Checks one tensor of the header on its own; `where` starts every message.
 class EntryReader {
  public:
@@ -42,7 +47,7 @@ class EntryReader {
   }
 
  private:
-  [[noreturn]] void fail(const std::string& what) const { throw FileError(where_ + what); }
+  [[noreturn]] void fail(const std::string& what) const { refuse(where_ + what); }
 
   void check_fields() const {
     static const std::set<std::string> known = {"data_offsets", "dtype", "shape"};
@@ -64,7 +69,8 @@ class EntryReader {
     for (const SafetensorsDtype& known : safetensors_dtypes) {
       if (known.name == seen) return known.type;
     }
-    fail(" has the unknown dtype " + in_quotes(seen) + "; known are " + std::string(safetensors_dtype_names));
+    throw FileError(where_ + " has the unknown dtype " + in_quotes(seen) + "; known are " +
+                    std::string(safetensors_dtype_names) + "; convert it to one of these");
   }
 
   std::vector<int64_t> read_shape() const {
@@ -94,7 +100,7 @@ class EntryReader {
     if (end < begin) fail(": data_offsets " + range_text(begin, end) + " end before they begin");
     if (end > data_bytes_) {
       fail(": data_offsets " + range_text(begin, end) + " reach beyond the " + std::to_string(data_bytes_) +
-           " bytes of data in the file; is it truncated?");
+           " bytes of data in the file, which is truncated or damaged");
     }
     return {begin, end};
   }
@@ -124,10 +130,10 @@ class EntryReader {
 
 std::map<std::string, std::string> read_metadata(const Json& metadata, const std::string& file) {
   const std::string where = file + ": " + std::string(safetensors_metadata_key);
-  if (!metadata.is_object()) throw FileError(where + " is not an object");
+  if (!metadata.is_object()) refuse(where + " is not an object");
   std::map<std::string, std::string> values;
   for (const auto& [key, value] : metadata.items()) {
-    if (!value.is_string()) throw FileError(where + ": the value of " + in_quotes(key) + " is not a string");
+    if (!value.is_string()) refuse(where + ": the value of " + in_quotes(key) + " is not a string");
     values.emplace(key, value.get<std::string>());
   }
   return values;
@@ -139,40 +145,46 @@ void check_coverage(const std::vector<TensorEntry>& tensors, uint64_t data_bytes
   const TensorEntry* previous = nullptr;
   for (const TensorEntry& entry : tensors) {
     if (entry.begin < covered) {
-      throw FileError(file + ": tensors " + in_quotes(previous->name) + " and " + in_quotes(entry.name) +
-                      " overlap: data_offsets " + range_text(previous->begin, previous->end) + " and " +
-                      range_text(entry.begin, entry.end));
+      refuse(file + ": tensors " + in_quotes(previous->name) + " and " + in_quotes(entry.name) +
+             " overlap: data_offsets " + range_text(previous->begin, previous->end) + " and " +
+             range_text(entry.begin, entry.end));
     }
     if (entry.begin > covered) {
-      throw FileError(file + ": the data bytes " + range_text(covered, entry.begin) + " before tensor " +
-                      in_quotes(entry.name) + " belong to no tensor");
+      refuse(file + ": the data bytes " + range_text(covered, entry.begin) + " before tensor " +
+             in_quotes(entry.name) + " belong to no tensor");
     }
     covered = entry.end;
     previous = &entry;
   }
   if (covered == data_bytes) return;
-  throw FileError(file + ": the last data bytes " + range_text(covered, data_bytes) + " belong to no tensor");
+  refuse(file + ": the last data bytes " + range_text(covered, data_bytes) + " belong to no tensor");
 }
 
 uint64_t header_bytes_of(const char* length, uint64_t file_bytes, const std::string& file) {
   const uint64_t header_bytes = little_endian<safetensors_length_bytes>(length);
   if (header_bytes > safetensors_max_header_bytes) {
-    throw FileError(file + ": not a safetensors file, or damaged: its header would be " +
-                    std::to_string(header_bytes) + " bytes long; at most " +
-                    std::to_string(safetensors_max_header_bytes) + " are allowed");
+    refuse(file + ": not a safetensors file, or damaged: its header would be " +
+           std::to_string(header_bytes) + " bytes long; at most " +
+           std::to_string(safetensors_max_header_bytes) + " are allowed");
   }
   const uint64_t available = file_bytes - safetensors_length_bytes;
   if (header_bytes > available) {
-    throw FileError(file + ": the header length is " + std::to_string(header_bytes) + " bytes, but only " +
-                    std::to_string(available) + " follow; is the file truncated?");
+    refuse(file + ": the header length is " + std::to_string(header_bytes) + " bytes, but only " +
+           std::to_string(available) + " follow: the file is truncated or damaged");
   }
   return header_bytes;
 }
 
+Json header_json(std::string_view json, const std::string& subject) try {
+  return parse_strict_json(json, subject, header_depth);
+} catch (const FileError& error) {
+  refuse(error.what());
+}
+
 SafetensorsHeader parse_header(std::string_view json, uint64_t data_bytes, const std::string& file) {
   const std::string subject = file + ": the header";
-  const Json header = parse_strict_json(json, subject, header_depth);
-  if (!header.is_object()) throw FileError(subject + " is not a JSON object");
+  const Json header = header_json(json, subject);
+  if (!header.is_object()) refuse(subject + " is not a JSON object");
 
   SafetensorsHeader result;
   for (const auto& [name, value] : header.items()) {
@@ -201,8 +213,8 @@ ReadRange reader_of_bytes(std::string_view content) {
 SafetensorsHeader read_safetensors_header(const ReadRange& read, uint64_t file_bytes,
                                           const std::string& file) {
   if (file_bytes < safetensors_length_bytes) {
-    throw FileError(file + ": " + std::to_string(file_bytes) +
-                    " bytes are too few for a safetensors file, which begins with 8 bytes of header length");
+    refuse(file + ": " + std::to_string(file_bytes) +
+           " bytes are too few for a safetensors file, which begins with 8 bytes of header length");
   }
   char length[safetensors_length_bytes];
   read(0, length, sizeof length);

@@ -14,6 +14,7 @@
 #include "config_text.h"
 #include "strict_json.h"
 #include "torch_layout.h"
+#include "write_again.h"
 
 namespace dtk {
 
@@ -62,9 +63,15 @@ std::string folder_in(const ZipReader& zip) {
     if (slash != name.npos && name.substr(slash + 1) == pickle_name)
       found.push_back(name.substr(0, slash + 1));
   }
-  if (found.empty()) fail(zip.path(), "this zip archive has no data.pkl, so torch.save did not write it");
-  if (found.size() > 1)
-    fail(zip.path(), "this zip archive has data.pkl in several folders: " + listed(found, ", "));
+  if (found.empty()) {
+    fail(zip.path(),
+         "this zip archive has no data.pkl, so torch.save did not write it; allowed: what "
+         "torch.save(model.state_dict(), FILE) writes");
+  }
+  if (found.size() > 1) {
+    fail(zip.path(), "this zip archive has data.pkl in several folders: " + listed(found, ", ") +
+                         "; allowed: one" + write_torch_file_again);
+  }
   return found.front();
 }
 
@@ -80,8 +87,11 @@ void check_byte_order(const TorchArchive& archive) {
   if (entry == nullptr) return;
   constexpr size_t longest = 16;
   const std::string order = entry->bytes <= longest ? text_of(archive.zip, name) : "";
-  if (order != "little")
-    fail(archive.zip.path(), "its byte order is " + in_quotes(order) + "; read is \"little\"");
+  if (order != "little") {
+    fail(archive.zip.path(), "its byte order is " + in_quotes(order) +
+                                 "; read is \"little\"; write it again with torch.save on a little-endian "
+                                 "machine");
+  }
 }
 
 bool is_dict(const Pickle& pickle, const PickleValue& value) {
@@ -140,7 +150,7 @@ at::Tensor read_tensor(TorchArchive& archive, const TensorLayout& layout, const 
   const auto* first = static_cast<const unsigned char*>(flat.const_data_ptr());
   if (layout.type == at::kBool &&
       std::any_of(first, first + flat.nbytes(), [](auto byte) { return byte > 1; })) {
-    throw FileError(where + " of bool holds a byte other than 0 and 1");
+    throw FileError(where + " of bool holds a byte other than 0 and 1" + write_torch_file_again);
   }
   return flat.as_strided(layout.sizes, layout.strides).contiguous();
 }
@@ -180,7 +190,7 @@ TorchFile::TorchFile(FileSystem& files, const Path& path) {
   const std::string name = archive_->folder + pickle_name;
   if (archive_->zip.find(name)->bytes > most_pickle_bytes) {
     fail(path, "data.pkl takes " + std::to_string(archive_->zip.find(name)->bytes) + " bytes; at most " +
-                   std::to_string(most_pickle_bytes) + " are read");
+                   std::to_string(most_pickle_bytes) + " are read; save the model's state_dict() alone");
   }
   archive_->pickle = read_pickle(text_of(archive_->zip, name), path.string() + ": " + pickle_name);
   const Pickle& pickle = archive_->pickle;
@@ -215,7 +225,7 @@ std::vector<StoredTensor> TorchFile::tensors(const std::string& key) const {
   visit_items(pickle, pickle.at(dict), [&](const std::string& name, PickleRef item) {
     if (!is_tensor(pickle, item)) return;
     const std::string where = file + ": tensor " + in_quotes(name);
-    if (!names.insert(name).second) throw FileError(where + " is there twice");
+    if (!names.insert(name).second) throw FileError(where + " is there twice" + write_torch_file_again);
     const TensorLayout layout = tensor_layout(pickle, item, limits, where);
     found.push_back({name, layout.type, layout.sizes,
                      [archive = archive_, layout, where] { return read_tensor(*archive, layout, where); }});

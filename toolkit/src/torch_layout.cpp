@@ -6,6 +6,7 @@
 
 #include "strict_json.h"
 #include "torch_types.h"
+#include "write_again.h"
 
 namespace dtk {
 namespace {
@@ -73,7 +74,13 @@ class LayoutReader {
   }
 
  private:
-  [[noreturn]] void fail(const std::string& what) const { throw FileError(where_ + ": " + what); }
+  [[noreturn]] void fail(const std::string& what) const {
+    throw FileError(where_ + ": " + what + write_torch_file_again);
+  }
+  [[noreturn]] void unknown_type(const std::string& what) const {
+    throw FileError(where_ + ": " + what + "; read are " + std::string(torch_type_names) +
+                    "; convert it to one of these and write it again with torch.save");
+  }
 
   const PickleValue& argument(const PickleValue& tuple, size_t index) const {
     return pickle_.at(tuple.items[index]);
@@ -93,7 +100,7 @@ class LayoutReader {
 
   std::string storage_key(const PickleValue& storage) const {
     const std::string& key = argument(storage, 2).text;
-    if (!limits_.bytes(key)) fail("its storage " + in_quotes(key) + " is not in the file; is it damaged?");
+    if (!limits_.bytes(key)) fail("its storage " + in_quotes(key) + " is not in the file");
     return key;
   }
 
@@ -102,14 +109,14 @@ class LayoutReader {
     for (const TorchType& known : torch_types) {
       if (known.storage == seen) return known.type;
     }
-    fail("its storage is a " + in_quotes(seen) + "; read are " + std::string(torch_type_names));
+    unknown_type("its storage is a " + in_quotes(seen));
   }
 
   c10::ScalarType dtype_of(const PickleValue& value) const {
     for (const TorchType& known : torch_types) {
       if (value.kind == Kind::global && known.dtype == value.text) return known.type;
     }
-    fail("its dtype is " + in_quotes(value.text) + "; read are " + std::string(torch_type_names));
+    unknown_type("its dtype is " + in_quotes(value.text));
   }
 
   int64_t whole_number(const PickleValue& value, const std::string& what) const {

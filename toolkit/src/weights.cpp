@@ -23,6 +23,16 @@ using Path = std::filesystem::path;
 const std::string allowed =
     "allowed: a safetensors file, a file of torch.save, or the folder of a checkpoint or a run";
 
+/// What is wrong with a file begins with the option or the key that named it.
+template <class Read>
+auto at_place(const std::string& place, const Read& read) {
+  try {
+    return read();
+  } catch (const FileError& error) {
+    throw DataError(place + ": " + error.what());
+  }
+}
+
 std::vector<std::string> quoted(const std::vector<std::string>& keys) {
   std::vector<std::string> texts;
   for (const std::string& key : keys) {
@@ -60,9 +70,10 @@ std::string chosen_key(const TorchFile& file, const WeightsRequest& request) {
   const std::vector<std::string>& keys = file.keys();
   const auto has = [&](const std::string& key) { return std::count(keys.begin(), keys.end(), key) > 0; };
   if (keys.empty()) {
-    throw ConfigError(
+    throw DataError(
         request.path_place + ": it holds no named tensors but " + file.content() +
-        "; wanted: a state dict, or a dict of state dicts such as {\"model\": ..., \"ema\": ...}");
+        "; allowed: a state dict, or a dict of state dicts such as {\"model\": ..., \"ema\": ...}; "
+        "write it so with torch.save");
   }
   if (!request.key.empty()) {
     if (has(request.key)) return request.key;
@@ -102,16 +113,25 @@ bool begins_as_safetensors(FileSystem& files, const Path& path) {
   const std::string extension = Path(request.path).extension().string();
   const bool torch = extension == ".pt" || extension == ".pth" || extension == ".ckpt" || extension == ".bin";
   if (torch || extension == ".safetensors") {
-    throw FileError(request.path + ": it does not begin as a " +
-                    (torch ? "file of torch.save" : "safetensors file") + " does; is it damaged?");
+    throw DataError(request.path_place + ": it does not begin as a " +
+                    (torch ? "file of torch.save" : "safetensors file") + " does, so it is damaged; " +
+                    allowed + "; get the file again, or name another");
   }
-  throw ConfigError(request.path_place + ": no file of weights; " + allowed);
+  throw DataError(request.path_place + ": no file of weights; " + allowed + "; name one of these");
 }
 
 Weights open_file(FileSystem& files, const WeightsRequest& request) {
-  if (is_torch_file(files, request.path)) return from_torch_file(files, request);
-  if (!begins_as_safetensors(files, request.path)) refuse_other_file(request);
-  return from_safetensors(files, request);
+  Weights weights = at_place(request.path_place, [&] {
+    if (is_torch_file(files, request.path)) return from_torch_file(files, request);
+    if (!begins_as_safetensors(files, request.path)) refuse_other_file(request);
+    return from_safetensors(files, request);
+  });
+  for (StoredTensor& tensor : weights.tensors) {
+    tensor.read = [place = request.path_place, read = std::move(tensor.read)] {
+      return at_place(place, read);
+    };
+  }
+  return weights;
 }
 
 }  // namespace
@@ -141,11 +161,15 @@ std::optional<Weights> initial_weights(FileSystem& files, const LoadedConfig& lo
     const std::string text = key + " = " + toml_text(value);
     return written == loaded.places.end() ? text : written->second + ": " + text;
   };
-  Weights weights =
-      open_weights(files, {train.init_from, train.init_key, place("train.init_from", train.init_from),
-                           place("train.init_key", train.init_key), "train.init_key"});
-  check_fit(weights, models::Dit(loaded.config.model, at::kMeta));
-  return weights;
+  const std::string path_place = place("train.init_from", train.init_from);
+  try {
+    Weights weights = open_weights(files, {train.init_from, train.init_key, path_place,
+                                           place("train.init_key", train.init_key), "train.init_key"});
+    check_fit(weights, models::Dit(loaded.config.model, at::kMeta));
+    return weights;
+  } catch (const FileError& error) {  // a checkpoint that is damaged
+    throw FileError(path_place + ": " + error.what());
+  }
 }
 
 void load_weights(const Weights& weights, const models::Dit& model) {

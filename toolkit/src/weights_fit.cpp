@@ -143,6 +143,8 @@ void check_fit(const Weights& weights, const models::Dit& model) {
                     " are not those of this model" + list_line("missing", missing) +
                     list_line("unknown", unknown) + list_line("of another shape", misshapen) +
                     list_line("not floating-point", mistyped) +
+                    "\n  Allowed are the parameters of this model, all that are trained and no others, in "
+                    "floating point; name such weights, or set [model] as these were trained" +
                     Hints(in_file, in_model, model.options()).text());
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "strict_json.h"
+#include "write_again.h"
 #include "zip_layout.h"
 
 namespace dtk {
@@ -53,7 +54,9 @@ class DirectoryReader {
   }
 
  private:
-  [[noreturn]] void fail(const std::string& what) const { throw FileError(path_.string() + ": " + what); }
+  [[noreturn]] void fail(const std::string& what) const {
+    throw FileError(path_.string() + ": " + what + write_torch_file_again);
+  }
 
   std::string bytes_at(uint64_t offset, uint64_t bytes) const {
     std::string text(bytes, '\0');
@@ -64,7 +67,7 @@ class DirectoryReader {
   /// The end record is the file's last bytes: torch.save writes no comment behind it.
   Directory find_directory() const {
     const std::string no_end =
-        "no zip directory at the end of the file; is it cut off, or not a file of torch.save?";
+        "no zip directory at the end of the file, so it is cut off, or not a file of torch.save";
     if (file_bytes_ < zip_end_bytes) fail(no_end);
     const uint64_t end_at = file_bytes_ - zip_end_bytes;
     const std::string end = bytes_at(end_at, zip_end_bytes);
@@ -122,7 +125,7 @@ class DirectoryReader {
     if (zip_u32(fields) != zip_central_signature || text.size() - at < all) fail(damaged);
     const std::string name(fields + zip_central_bytes, name_bytes);
     const std::string where = "zip entry " + in_quotes(name);
-    if (zip_u16(fields + 8) & encrypted_flag) fail(where + " is encrypted");
+    if (zip_u16(fields + 8) & encrypted_flag) fail(where + " is encrypted, and torch.save encrypts nothing");
     const bool compressed = zip_u16(fields + 10) != 0;
     uint64_t packed = zip_u32(fields + 20), bytes = zip_u32(fields + 24), header_at = zip_u32(fields + 42);
     read_zip64_extra(std::string_view(fields + zip_central_bytes + name_bytes, extra_bytes), where,
@@ -247,7 +250,7 @@ void ZipReader::check_crc(const std::string& name, uint32_t seen) const {
   const uint32_t stored = entries_.at(name).crc32;
   if (stored == 0 || stored == seen) return;
   throw FileError(path_.string() + ": zip entry " + in_quotes(name) +
-                  " has changed since it was written (its CRC-32 differs)");
+                  " has changed since it was written (its CRC-32 differs)" + write_torch_file_again);
 }
 
 bool begins_as_zip(FileSystem& files, const Path& path) {

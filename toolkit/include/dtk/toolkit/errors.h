@@ -8,16 +8,16 @@
 
 namespace dtk {
 
-// Which code a wrong file has: `configuration` where naming another file, key or option puts it right (it is
-// not there, is no file of that kind, holds the weights of another model); `data` for anything about the data
-// set; `failure` where the file itself is at fault (damaged, of a version or kind that is not read, not to be
-// read or written).
+// Which code a wrong file has: `configuration` for checkpoints and weights that are not there and weights of
+// another model; `data` for anything about the data set, and for a file of weights that is none, damaged or
+// of a kind that is not read; `failure` where another file is at fault (a damaged checkpoint, one of another
+// version, a file not to be read or written).
 enum class ExitCode : int {
   done = 0,
   failure = 1,        // anything not listed below
   configuration = 2,  // configuration or usage, weights and checkpoints that were named wrongly
   memory = 3,         // does not fit, out of memory
-  data = 4,           // data files
+  data = 4,           // data files, files of weights
   stopped = 5,        // stopped by a signal: a checkpoint is complete, samples are not written
 };
 
@@ -36,7 +36,7 @@ struct DataError : Error {
   explicit DataError(const std::string& message) : Error(ExitCode::data, message) {}
 };
 
-/// A file that cannot be read or written, or that does not hold what it claims (a checkpoint, weights).
+/// A file that cannot be read or written, or that does not hold what it claims, such as a checkpoint.
 struct FileError : Error {
   explicit FileError(const std::string& message) : Error(ExitCode::failure, message) {}
 };

@@ -31,7 +31,8 @@ struct WeightsRequest {
 /// torch.save those of the dicts in it; a safetensors file has none. Without a key, "ema", "model" and
 /// "state_dict" are looked for, in this order, then the file itself as a set, then the only set there is.
 /// Data are not read yet; `files` must outlive the result. Throws ConfigError for a path or a key that is not
-/// there and for a file that holds no weights, FileError for weights that are damaged or of an unknown kind.
+/// there, DataError, from the path's place on, for a file that is none of weights, damaged or of a kind that
+/// is not read (so do its tensors' read()), FileError for a checkpoint that is damaged.
 Weights open_weights(FileSystem& files, const WeightsRequest& request);
 
 /// What train.init_from and train.init_key of a new run mean, checked against its model; nothing if they are

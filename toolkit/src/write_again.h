@@ -1,0 +1,11 @@
+// What to do about a file that is damaged, hostile or of a kind that is not read: the end of every such
+// message.
+#pragma once
+
+namespace dtk {
+
+constexpr char write_torch_file_again[] = "; get the file again, or write it again with torch.save";
+constexpr char write_safetensors_again[] = "; get the file again, or write it again";
+constexpr char save_npy_again[] = "; save it again with numpy.save";
+
+}  // namespace dtk

@@ -1,5 +1,6 @@
 // A plan under CPU rules is exact: random jobs are planned and run, and every storage is compared.
 #include <ATen/ATen.h>
+#include <dtk/planner/books.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/toolkit/config_io.h>
 #include <dtk/toolkit/file_system.h>
@@ -142,12 +143,40 @@ TEST_CASE("a case is a function of its seed and number") {
 TEST_CASE("a folded plan equals the one of all passes") {
   LoadedConfig base = load_config(posix_file_system(), DTK_SOURCE_DIR "/configs/base.toml", {});
   base.config.train.threads = 1;
-  check_folding(base, {"sampler steps"});
+  check_folding(base, {"sampler steps", "steady steps"});
   check_folding(parse_config("", "job",
                              small_job({"diffusion.objective=epsilon", "diffusion.steps=100",
                                         "sample.sampler=ddpm", "sample.steps=20", "data.validation=17",
                                         "train.validate_every=10", "sample.per_class=5"})),
-                {"sampler steps", "validation"});
+                {"sampler steps", "validation", "steady steps"});
+}
+
+TEST_CASE("a policy's period is planned once if it returns to the books it began with") {
+  const LoadedConfig third =
+      parse_config("", "job",
+                   small_job({"policies.ema.every=3", "data.validation=8", "train.validate_every=10",
+                              "train.checkpoint_every=5", "train.sample_every=5", "train.accumulate=2"}));
+  check_folding(third, {"steady steps"});
+  CHECK(plan_run(third, c10::kCPU).folded.at("steady steps") == 3);
+  const LoadedConfig shorter_last = parse_config("", "job", small_job({"data.drop_last=false"}));
+  CHECK(plan_run(shorter_last, c10::kCPU).folded.count("steady steps") == 0);
+}
+
+TEST_CASE("books are equal if every owner holds the same") {
+  const policies::CountingAllocatorGuard counting;
+  const auto held_by = [](const char* label) {
+    const policies::OwnerScope owner(policies::Category::data, label);
+    return at::empty({10});
+  };
+  at::Tensor tensor = held_by("first");
+  const planner::Books before;
+  CHECK(before.equal(planner::Books()));
+  policies::claim(tensor, policies::Category::data, "second");
+  CHECK_FALSE(before.equal(planner::Books()));
+  tensor = at::Tensor();
+  CHECK_FALSE(before.equal(planner::Books()));
+  tensor = held_by("first");
+  CHECK(before.equal(planner::Books()));
 }
 
 namespace {

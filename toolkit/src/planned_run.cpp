@@ -16,28 +16,35 @@ namespace {
 // What repeats needs to be run twice only; more steps than this would take longer than a plan should.
 constexpr int64_t kMostPeriod = 100;
 
-// Steps after the first that show twice what the policies do.
-int64_t steady_steps(const RunConfig& config, c10::Device device) {
+// Steps that show once what the policies do.
+int64_t period_of(const RunConfig& config, c10::Device device) {
   models::Dit model(config.model, device, policies::make_generator(device, 0));
   const int64_t period = put_policies_in(config.policies, model).period();
-  if (period <= kMostPeriod) return 2 * period;
+  if (period <= kMostPeriod) return period;
   throw ConfigError("the policies repeat their work after " + std::to_string(period) +
                     " steps, and a plan runs at most " + std::to_string(kMostPeriod) +
                     " of them, twice; plan with --set policies.ema.every=" + std::to_string(kMostPeriod) +
                     " or less");
 }
 
+// How often the job of a plan runs the period of the policies after its first step.
+enum class Steady { once, twice };
+
 // A job as short as that already stays as it is.
-RunConfig shortened(RunConfig config, int64_t steady) {
+bool is_short(const RunConfig& config, int64_t steps) {
+  return config.train.steps && *config.train.steps <= steps && !config.train.seconds;
+}
+
+RunConfig shortened(RunConfig config, Steady times, int64_t steady) {
   const int64_t steps = 1 + steady + (config.data.drop_last ? 0 : 1);
   config.train.log_every = 1;
   config.train.init_from.clear();  // weights of a file take no more than drawn ones
-  if (config.train.steps && *config.train.steps <= steps && !config.train.seconds) return config;
+  if (is_short(config, steps)) return config;
   config.train.steps = steps;
   config.train.seconds.reset();
   for (int64_t* every :
        {&config.train.checkpoint_every, &config.train.sample_every, &config.train.validate_every})
-    if (*every > 0) *every = steady;
+    if (*every > 0) *every = times == Steady::once ? steps : steady;
   return config;
 }
 
@@ -50,18 +57,20 @@ int64_t samples_of_an_epoch(const RunConfig& config, int64_t steady) {
   return whole + rest;
 }
 
-// The job of a plan. `Data`: of its samples, by the model and their number.
+// The job of a plan; `end` is called at its end, with whether more steady steps would only repeat it, or
+// there are none. `Data`: of its samples, by the model and their number.
 template <class Data>
-void run_job(const LoadedConfig& loaded, c10::Device device, const Data& data_of,
-             const planner::EndOfPlan& end) {
+void run_job(const LoadedConfig& loaded, c10::Device device, Steady times, const Data& data_of,
+             const std::function<void(bool complete)>& end) {
   LoadedConfig job = loaded;
-  const int64_t steady = steady_steps(loaded.config, device);
-  job.config = shortened(loaded.config, steady);
+  const int64_t steady = period_of(loaded.config, device) * (times == Steady::once ? 1 : 2);
+  job.config = shortened(loaded.config, times, steady);
   const std::shared_ptr<const DataSource> data =
       data_of(job.config.model, samples_of_an_epoch(job.config, steady) + job.config.data.validation);
+  const bool whole = is_short(loaded.config, *job.config.train.steps);
   NoFiles files;
   StandingClock clock;
-  PlanObserver observer(end);
+  PlanObserver observer([&](bool repeats) { end(whole || repeats); });
   run_training(job, device, {}, data, {files, clock, observer, [&] { return observer.ended(); }});
 }
 
@@ -74,6 +83,35 @@ std::shared_ptr<const DataSource> made_up(const models::DitOptions& model, int64
       SyntheticSource::Shape{samples, model.channels, model.image_size, model.image_size, model.classes});
 }
 
+// A second pass through the period of the policies is left out like passes of a loop: if the first one, and
+// what comes after the last step, ended with the books it began with. Those of a job whose last batch is
+// shorter never do.
+planner::Rehearsed rehearse_job(const LoadedConfig& loaded, c10::Device device,
+                                const planner::RehearsalOptions& options,
+                                const std::function<void()>& at_end) {
+  bool complete = false;
+  const auto rehearsed = [&](Steady times) {
+    const auto job = [&](const planner::EndOfPlan& end) {
+      run_job(loaded, device, times, no_values, [&](bool shows_all) {
+        complete = shows_all || times == Steady::twice;
+        if (complete) at_end();
+        end();
+      });
+    };
+    return planner::rehearse(device, job, options);
+  };
+  if (!options.fold || !loaded.config.data.drop_last) return rehearsed(Steady::twice);
+  planner::Rehearsed short_plan = rehearsed(Steady::once);
+  if (complete) {
+    const auto planned = static_cast<int64_t>(short_plan.steps.size());
+    if (!is_short(loaded.config, planned)) short_plan.folded["steady steps"] = planned - 1;
+    return short_plan;
+  }
+  planner::Rehearsed plan = rehearsed(Steady::twice);
+  plan.seconds += short_plan.seconds;
+  return plan;
+}
+
 // Computes, and waits for threads as a plan does.
 class WholeJob final : public policies::Rehearsal {
   std::unique_ptr<policies::PassFold> fold(std::string_view) override { return nullptr; }
@@ -83,29 +121,21 @@ class WholeJob final : public policies::Rehearsal {
 
 planner::Rehearsed plan_run(const LoadedConfig& loaded, c10::Device device,
                             const planner::RehearsalOptions& options) try {
-  return planner::rehearse(
-      device, [&](const planner::EndOfPlan& end) { run_job(loaded, device, no_values, end); }, options);
+  return rehearse_job(loaded, device, options, [] {});
 } catch (const policies::PolicyError& error) {
   throw with_place(error, loaded.places);
 }
 
 planner::Rehearsed rehearse_what_is_planned(const LoadedConfig& loaded, const std::function<void()>& at_end,
                                             const planner::RehearsalOptions& options) {
-  const auto job = [&](const planner::EndOfPlan& end) {
-    const auto both = [&] {
-      at_end();
-      end();
-    };
-    run_job(loaded, c10::kCPU, no_values, both);
-  };
-  return planner::rehearse(c10::kCPU, job, options);
+  return rehearse_job(loaded, c10::kCPU, options, at_end);
 }
 
 void run_what_is_planned(const LoadedConfig& loaded, const std::function<void()>& at_end) {
   WholeJob whole;
   const policies::RehearsalGuard guard(whole);
   const policies::CountingAllocatorGuard counting;
-  run_job(loaded, c10::kCPU, made_up, at_end);
+  run_job(loaded, c10::kCPU, Steady::twice, made_up, [&](bool) { at_end(); });
 }
 
 }  // namespace dtk

@@ -1,11 +1,17 @@
 // The world of a planned run: data that nobody reads, files that nobody keeps, a clock that stands still.
 #pragma once
-#include <dtk/planner/rehearse.h>
+#include <dtk/planner/books.h>
 #include <dtk/toolkit/clock.h>
 #include <dtk/toolkit/data_source.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/file_system.h>
 #include <dtk/toolkit/run.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace dtk {
 
@@ -55,21 +61,30 @@ class StandingClock final : public Clock {
   double seconds() override { return 0; }
 };
 
-/// Ends the plan where the run has left all that it leaves.
+/// Ends the plan where the run has left all that it leaves, and says whether the books after the last step
+/// and now are those after the first step: then more steps, and what is done between them, would show nothing
+/// new. The run must log each step.
 class PlanObserver final : public RunObserver {
  public:
-  explicit PlanObserver(const planner::EndOfPlan& end) : end_(end) {}
+  explicit PlanObserver(std::function<void(bool repeats)> end) : end_(std::move(end)) {}
   void message(const std::string&) override {}
-  void progress(const Progress&) override {}
+  void progress(const Progress&) override { after_steps_.emplace_back(); }
   void sampling(int64_t, int64_t) override {}
   void finished(const RunResult&) override {
-    end_();
+    end_(returns_to_first());
     ended_ = true;
   }
   bool ended() const { return ended_; }
 
  private:
-  const planner::EndOfPlan& end_;
+  bool returns_to_first() const {
+    if (after_steps_.size() < 2) return false;
+    const planner::Books& first = after_steps_.front();
+    return first.equal(after_steps_.back()) && first.equal(planner::Books());
+  }
+
+  const std::function<void(bool repeats)> end_;
+  std::vector<planner::Books> after_steps_;
   bool ended_ = false;
 };
 

@@ -19,10 +19,6 @@ namespace {
 using c10::IValue;
 using torch::jit::Stack;
 
-bool is_written(const c10::Argument& argument) {
-  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
-}
-
 at::Tensor on_device(const at::Tensor& shape, c10::Device device) {
   return at::empty_strided(shape.sizes(), shape.strides(),
                            at::TensorOptions().dtype(shape.scalar_type()).device(device));
@@ -165,6 +161,10 @@ std::optional<c10::DispatchKey> shape_kernel(const c10::OperatorHandle& op) {
 std::string name_of(const c10::OperatorHandle& op) {
   const c10::OperatorName& name = op.operator_name();
   return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+}
+
+bool is_written(const c10::Argument& argument) {
+  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
 }
 
 bool reads_values(const c10::OperatorHandle& op) {

@@ -11,6 +11,9 @@ namespace dtk::planner {
 /// "aten::add.Tensor"
 std::string name_of(const c10::OperatorHandle& op);
 
+/// True for what the operator writes to: self of an operator in place, or out.
+bool is_written(const c10::Argument& argument);
+
 /// True for item(), equal() and the like: a value comes back that is no tensor.
 bool reads_values(const c10::OperatorHandle& op);
 

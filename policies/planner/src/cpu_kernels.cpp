@@ -12,6 +12,7 @@
 #include <array>
 #include <tuple>
 
+#include "kernel_results.h"
 #include "shape_kernels.h"
 
 namespace dtk::planner {
@@ -20,21 +21,14 @@ namespace {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-Tensor make(const Tensor& like, at::IntArrayRef sizes, at::ScalarType type) {
-  return at::empty(sizes, like.options().dtype(type));
-}
-
 // ---- normalisation: aten/src/ATen/native/layer_norm.cpp
 
 std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor& input, at::IntArrayRef normalized,
                                               const OptionalTensor& weight, const OptionalTensor&, double) {
   const Tensor x = input.contiguous();
-  at::DimVector statistics(x.sizes());
-  for (size_t i = 0; i < normalized.size(); ++i) statistics[statistics.size() - 1 - i] = 1;
   // Statistics have the type of the affine parameters, without them that of the input.
   const at::ScalarType type = weight && weight->defined() ? weight->scalar_type() : x.scalar_type();
-  return {at::empty_like(x, at::MemoryFormat::Contiguous), make(x, statistics, type),
-          make(x, statistics, type)};
+  return layer_norm_results(x, normalized, type);
 }
 
 std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor& grad, const Tensor& input,
@@ -42,19 +36,12 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor& grad, const
                                                        const OptionalTensor& weight,
                                                        const OptionalTensor& bias, std::array<bool, 3> mask) {
   const Tensor dy = grad.contiguous(), x = input.contiguous();
-  const auto like = [](bool wanted, const OptionalTensor& tensor) {
-    return wanted && tensor && tensor->defined() ? at::empty_like(*tensor) : Tensor();
-  };
-  return {mask[0] ? at::empty_like(x, at::MemoryFormat::Contiguous) : Tensor(), like(mask[1], weight),
-          like(mask[2], bias)};
+  return layer_norm_gradients(x, weight, bias, mask);
 }
 
 // ---- attention: transformers/attention.cpp, cpu/FlashAttentionKernel.cpp
 
-// (N, H, T, D) whose memory is (N, T, H, D).
-Tensor by_rows(const Tensor& like, int64_t width) {
-  return make(like, {like.size(0), like.size(2), like.size(1), width}, like.scalar_type()).transpose(1, 2);
-}
+// In memory as by_rows() has it.
 Tensor zeros_by_rows(const Tensor& like) {
   return at::zeros({like.size(0), like.size(2), like.size(1), like.size(3)}, like.options()).transpose(1, 2);
 }
@@ -138,20 +125,16 @@ Tensor power(const at::Scalar& base, const Tensor& exponent) {
 
 // ---- losses: Loss.cpp
 
-// The reduced loss is a scalar in the storage of all the terms: the kernel gives the tensor of the terms to
-// the reduction as its result.
-Tensor loss_in_storage_of_terms(const Tensor& a, const Tensor& b, int64_t reduction) {
-  Tensor terms = make(a, at::infer_size(a.sizes(), b.sizes()), at::result_type(a, b));
-  const int64_t count = terms.numel();
-  if (reduction != at::Reduction::None) terms.unsafeGetTensorImpl()->set_sizes_contiguous({});
-  if (reduction == at::Reduction::Mean) terms.div_(count);
-  return terms;
+Tensor reduced_loss(const Tensor& a, const Tensor& b, int64_t reduction) {
+  Tensor loss = loss_in_storage_of_terms(a, b, reduction);
+  if (reduction == at::Reduction::Mean) loss.div_(1);  // by whatever number
+  return loss;
 }
 Tensor mse_loss(const Tensor& a, const Tensor& b, int64_t reduction) {
-  return loss_in_storage_of_terms(a, b, reduction);
+  return reduced_loss(a, b, reduction);
 }
 Tensor smooth_l1_loss(const Tensor& a, const Tensor& b, int64_t reduction, double) {
-  return loss_in_storage_of_terms(a, b, reduction);
+  return reduced_loss(a, b, reduction);
 }
 Tensor mse_loss_backward(const Tensor&, const Tensor& x, const Tensor&, int64_t) {
   return at::zeros_like(x, at::MemoryFormat::Contiguous);
@@ -211,8 +194,8 @@ std::tuple<Tensor, Tensor, Tensor> slow_convolution_backward(const Tensor& grad,
 
 void add_cpu_kernels(CpuKernels& kernels) {
   const auto add = [&](const char* name, auto* kernel) {
-    kernels.insert_or_assign(std::string("aten::") + name,
-                             c10::KernelFunction::makeFromUnboxedRuntimeFunction(kernel));
+    kernels.emplace(std::string("aten::") + name,
+                    c10::KernelFunction::makeFromUnboxedRuntimeFunction(kernel));
   };
   add("native_layer_norm", &layer_norm);
   add("native_layer_norm_backward", &layer_norm_backward);

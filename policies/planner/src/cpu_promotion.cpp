@@ -10,6 +10,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "by_shapes.h"
+
 namespace dtk::planner {
 namespace {
 
@@ -61,11 +63,10 @@ struct Arguments {
 Arguments arguments_of(const c10::OperatorHandle& op, const torch::jit::Stack& stack, Family family) {
   Arguments result;
   const auto& arguments = op.schema().arguments();
-  const auto* const values = &*(stack.end() - static_cast<std::ptrdiff_t>(arguments.size()));
+  const auto values = torch::jit::last(stack, arguments.size());
   for (size_t i = 0; i < arguments.size(); ++i) {
-    const bool written = arguments[i].alias_info() != nullptr && arguments[i].alias_info()->isWrite();
     if (values[i].isTensor() && values[i].toTensor().defined()) {
-      if (written) result.output = values[i].toTensor();
+      if (is_written(arguments[i])) result.output = values[i].toTensor();
       if (arguments[i].name() != "out") result.inputs.push_back(values[i].toTensor());
     } else if (family == Family::comparison && values[i].isScalar() && arguments[i].name() == "other") {
       result.inputs.push_back(at::native::wrapped_scalar_tensor(values[i].toScalar()));
@@ -87,7 +88,7 @@ at::ScalarType common_type(const std::vector<Tensor>& inputs, Family family) {
 at::ScalarType summed_type(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
                            const Tensor& self) {
   const auto& arguments = op.schema().arguments();
-  const auto* const values = &*(stack.end() - static_cast<std::ptrdiff_t>(arguments.size()));
+  const auto values = torch::jit::last(stack, arguments.size());
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i].name() == "dtype" && !values[i].isNone()) return values[i].toScalarType();
   }

@@ -5,7 +5,6 @@
 #include <torch/library.h>
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <unordered_map>
 #include <vector>
@@ -50,15 +49,18 @@ Known on_cpu_tensors(const c10::OperatorHandle& op) {
   return {kernel ? Treatment::shapes : Treatment::run};
 }
 
-Known known(const c10::OperatorHandle& op) {
-  static auto* const cache = new std::unordered_map<c10::OperatorHandle, Known>;
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
-  const auto found = cache->find(op);
-  if (found != cache->end()) return found->second;
+// Asked for each operator call: a thread keeps its own, without a lock.
+const Known& known(const c10::OperatorHandle& op) {
+  thread_local std::unordered_map<c10::OperatorHandle, Known> cache;
+  const auto found = cache.find(op);
+  if (found != cache.end()) return found->second;
   Known what = on_cpu_tensors(op);
   what.flops = flop_rule(op);
-  return cache->emplace(op, what).first->second;
+  return cache.emplace(op, what).first->second;
+}
+
+c10::ArrayRef<c10::IValue> arguments_of(const c10::OperatorHandle& op, const Stack& stack) {
+  return torch::jit::last(stack, op.schema().arguments().size());
 }
 
 enum class Where { nowhere, cpu, elsewhere };
@@ -71,11 +73,10 @@ void visit(const at::Tensor& tensor, Where& where) {
 
 Where place_of(const c10::OperatorHandle& op, const Stack& stack) {
   Where where = Where::nowhere;
-  const size_t count = op.schema().arguments().size();
-  for (auto it = stack.end() - static_cast<std::ptrdiff_t>(count); it != stack.end(); ++it) {
-    if (it->isTensor()) visit(it->toTensor(), where);
-    if (it->isTensorList()) {
-      for (const at::Tensor& tensor : it->toTensorVector()) visit(tensor, where);
+  for (const c10::IValue& value : arguments_of(op, stack)) {
+    if (value.isTensor()) visit(value.toTensor(), where);
+    if (value.isTensorList()) {
+      for (const at::Tensor& tensor : value.toTensorList()) visit(tensor, where);
     }
   }
   return where;
@@ -83,9 +84,8 @@ Where place_of(const c10::OperatorHandle& op, const Stack& stack) {
 
 // A copy to another device arrives as an operator of both.
 bool names_other_device(const c10::OperatorHandle& op, const Stack& stack) {
-  const size_t count = op.schema().arguments().size();
-  for (auto it = stack.end() - static_cast<std::ptrdiff_t>(count); it != stack.end(); ++it) {
-    if (it->isDevice() && !it->toDevice().is_cpu()) return true;
+  for (const c10::IValue& value : arguments_of(op, stack)) {
+    if (value.isDevice() && !value.toDevice().is_cpu()) return true;
   }
   return false;
 }
@@ -94,10 +94,9 @@ bool names_other_device(const c10::OperatorHandle& op, const Stack& stack) {
 void note_host_use(const c10::OperatorHandle& op, const Stack& stack) {
   StreamOrder& order = StreamOrder::instance();
   if (!order.copies_in_flight()) return;
-  const size_t count = op.schema().arguments().size();
-  for (auto it = stack.end() - static_cast<std::ptrdiff_t>(count); it != stack.end(); ++it) {
-    if (!it->isTensor() || !it->toTensor().defined() || it->toTensor().numel() == 0) continue;
-    const at::Tensor& tensor = it->toTensor();
+  for (const c10::IValue& value : arguments_of(op, stack)) {
+    if (!value.isTensor() || !value.toTensor().defined() || value.toTensor().numel() == 0) continue;
+    const at::Tensor& tensor = value.toTensor();
     order.host_uses(tensor.const_data_ptr(), static_cast<int64_t>(tensor.nbytes()),
                     op.operator_name().name.c_str());
   }
@@ -127,10 +126,9 @@ void do_it(const Known& what, const c10::OperatorHandle& op, c10::DispatchKeySet
 
 // Operators on other devices pass here too, and are counted.
 void on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
-  const Known what = known(op);
+  const Known& what = known(op);
   std::optional<CountedOperatorScope> counted;
-  if (what.flops != nullptr)
-    counted.emplace(what.flops, torch::jit::last(*stack, op.schema().arguments().size()));
+  if (what.flops != nullptr) counted.emplace(what.flops, arguments_of(op, *stack));
   if (place_of(op, *stack) != Where::cpu || names_other_device(op, *stack)) {
     op.redispatchBoxed(keys & kBelow, stack);
   } else {

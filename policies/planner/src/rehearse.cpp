@@ -1,3 +1,4 @@
+#include <dtk/planner/books.h>
 #include <dtk/planner/rehearse.h>
 #include <dtk/planner/simulated_device.h>
 #include <dtk/policies/counted_blocks.h>
@@ -6,7 +7,6 @@
 #include <dtk/policies/rehearsal.h>
 #include <dtk/policies/saved_tensors.h>
 
-#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <stdexcept>
@@ -18,30 +18,6 @@ namespace dtk::planner {
 namespace {
 
 using policies::MemoryAccounts;
-using policies::MemorySums;
-
-// Owners that came later and hold nothing make no difference.
-bool equal_books(const MemorySums& a, const MemorySums& b) {
-  if (a.bytes != b.bytes) return false;
-  const size_t owners = std::max(a.by_owner.size(), b.by_owner.size());
-  const auto of = [](const MemorySums& sums, size_t owner) {
-    return owner < sums.by_owner.size() ? sums.by_owner[owner] : 0;
-  };
-  for (size_t owner = 0; owner < owners; ++owner) {
-    if (of(a, owner) != of(b, owner)) return false;
-  }
-  return true;
-}
-
-struct Books {
-  MemorySums device = policies::device_accounts().live();
-  MemorySums cpu = policies::cpu_accounts().live();
-  MemorySums host = policies::host_accounts().live();
-
-  bool equal(const Books& other) const {
-    return equal_books(device, other.device) && equal_books(cpu, other.cpu) && equal_books(host, other.host);
-  }
-};
 
 class Folding final : public policies::Rehearsal {
  public:

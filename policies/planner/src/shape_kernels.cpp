@@ -10,6 +10,7 @@
 
 #include "attention_choice.h"
 #include "kernel_needs.h"
+#include "kernel_results.h"
 
 namespace dtk::planner {
 namespace {
@@ -17,30 +18,18 @@ namespace {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-Tensor make(const Tensor& like, at::IntArrayRef sizes, at::ScalarType type) {
-  return at::empty(sizes, like.options().dtype(type));
-}
-
 // ---- normalisation: aten/src/ATen/native/cuda/layer_norm_kernel.cu
 
 std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor& x, at::IntArrayRef normalized,
                                               const OptionalTensor&, const OptionalTensor&, double) {
-  at::DimVector statistics(x.sizes());
-  for (const size_t i : c10::irange(normalized.size())) statistics[statistics.size() - 1 - i] = 1;
-  const at::ScalarType type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  return {at::empty_like(x, at::MemoryFormat::Contiguous), make(x, statistics, type),
-          make(x, statistics, type)};
+  return layer_norm_results(x, normalized, x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
 }
 
 std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor&, const Tensor& x, at::IntArrayRef,
                                                        const Tensor&, const Tensor&,
                                                        const OptionalTensor& weight,
                                                        const OptionalTensor& bias, std::array<bool, 3> mask) {
-  const auto like = [](bool wanted, const OptionalTensor& tensor) {
-    return wanted && tensor && tensor->defined() ? at::empty_like(*tensor) : Tensor();
-  };
-  return {mask[0] ? at::empty_like(x, at::MemoryFormat::Contiguous) : Tensor(), like(mask[1], weight),
-          like(mask[2], bias)};
+  return layer_norm_gradients(x, weight, bias, mask);
 }
 
 // ---- group normalisation: aten/src/ATen/native/group_norm.cpp, one source for both devices
@@ -78,11 +67,6 @@ Tensor dropout_backward(const Tensor& grad, const Tensor&, double) {
 }
 
 // ---- attention: transformers/cuda/attention.cu, attention_backward.cu
-
-// (N, H, T, D) whose memory is (N, T, H, D).
-Tensor by_rows(const Tensor& like, int64_t width) {
-  return make(like, {like.size(0), like.size(2), like.size(1), width}, like.scalar_type()).transpose(1, 2);
-}
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor> flash(
     const Tensor& q, const Tensor& k, const Tensor& v, double, bool, bool, std::optional<double>) {
@@ -198,13 +182,6 @@ Tensor& pointwise_pair_out(const Tensor& a, const Tensor& b, Tensor& out) {
 
 // ---- losses
 
-// The reduced loss is a scalar in the storage of all the terms: the kernel gives the tensor of the terms to
-// the reduction as its result.
-Tensor loss_in_storage_of_terms(const Tensor& a, const Tensor& b, int64_t reduction) {
-  Tensor terms = make(a, at::infer_size(a.sizes(), b.sizes()), at::result_type(a, b));
-  if (reduction != at::Reduction::None) terms.unsafeGetTensorImpl()->set_sizes_contiguous({});
-  return terms;
-}
 Tensor mse_loss(const Tensor& a, const Tensor& b, int64_t reduction) {
   return loss_in_storage_of_terms(a, b, reduction);
 }
@@ -248,17 +225,10 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& grad, cons
 template <class Register>
 void register_common(Register&& add) {
   add("_fused_sdp_choice", &attention_choice);
-  add("native_layer_norm", &layer_norm);
-  add("native_layer_norm_backward", &layer_norm_backward);
   add("glu_backward", &glu_backward);
   add("native_group_norm", &group_norm);
   add("native_group_norm_backward", &group_norm_backward);
-  add("embedding_dense_backward", &embedding_backward);
   add("index_select", &index_select);
-  add("where.self", &where);
-  add("mse_loss", &mse_loss);
-  add("smooth_l1_loss", &smooth_l1_loss);
-  add("mse_loss_backward", &mse_loss_backward);
   for (const char* name : {"abs.out", "logical_not.out"}) add(name, &pointwise_out);
   for (const char* name : {"logical_and.out", "logical_or.out", "logical_xor.out"})
     add(name, &pointwise_pair_out);
@@ -280,6 +250,13 @@ CpuKernels cpu_shape_kernels() {
 void register_cuda_shape_kernels(torch::Library& aten) {
   const auto add = [&](const char* name, auto* kernel) { aten.impl(name, kernel); };
   register_common(add);
+  add("native_layer_norm", &layer_norm);
+  add("native_layer_norm_backward", &layer_norm_backward);
+  add("embedding_dense_backward", &embedding_backward);
+  add("where.self", &where);
+  add("mse_loss", &mse_loss);
+  add("smooth_l1_loss", &smooth_l1_loss);
+  add("mse_loss_backward", &mse_loss_backward);
   add("native_dropout", &dropout);
   add("native_dropout_backward", &dropout_backward);
   add("_scaled_dot_product_flash_attention", &flash);

@@ -16,7 +16,7 @@ namespace dtk::planner {
 using CpuKernels = std::map<std::string, c10::KernelFunction>;
 
 CpuKernels cpu_shape_kernels();
-/// Those that differ from what a device does (cpu_kernels.cpp), in place of others of the same name.
+/// Adds those that differ from what a device does (cpu_kernels.cpp).
 void add_cpu_kernels(CpuKernels& kernels);
 /// `aten`: a library for DispatchKey::CUDA.
 void register_cuda_shape_kernels(torch::Library& aten);

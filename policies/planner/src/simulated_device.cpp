@@ -49,8 +49,7 @@ void note_uses(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     const c10::IValue& value = stack[first + i];
     if (!value.isTensor() && !value.isTensorList()) continue;
-    const auto* const alias = arguments[i].alias_info();
-    const bool written = alias != nullptr && alias->isWrite();
+    const bool written = is_written(arguments[i]);
     if (value.isTensor()) {
       note_use(value.toTensor(), written, name);
     } else {

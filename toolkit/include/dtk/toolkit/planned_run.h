@@ -10,9 +10,11 @@
 namespace dtk {
 
 /// Rehearses run_training() of `loaded` with as few steps as show everything a long run does: the first step,
-/// steady ones, the shorter last batch of an epoch, validation, logging, saving and sampling. Whether an
-/// epoch ends with a shorter batch is known from data.samples; without that key it is taken to. Throws as
-/// run_training() and planner::rehearse().
+/// steady ones, the shorter last batch of an epoch, validation, logging, saving and sampling. Steady steps
+/// are run for two periods of the policies; with `fold` for one, if the books after it, and at the job's end,
+/// are those after the first step ("steady steps" of Rehearsed::folded). Whether an epoch ends with a shorter
+/// batch is known from data.samples; without that key it is taken to. Throws as run_training() and
+/// planner::rehearse().
 planner::Rehearsed plan_run(const LoadedConfig& loaded, c10::Device device,
                             const planner::RehearsalOptions& options = {});
 

@@ -1,5 +1,7 @@
 #include <dtk/toolkit/plan_arguments.h>
 
+#include <algorithm>
+
 #include "byte_size.h"
 #include "given_arguments.h"
 
@@ -8,10 +10,11 @@ namespace {
 
 const std::vector<Option>& plan_options() {
   static const std::vector<Option> options = {
-      {"config", Option::value}, {"set", Option::repeated}, {"device", Option::value},
-      {"table", Option::flag},   {"explain", Option::flag}, {"max-batch", Option::value},
-      {"json", Option::flag},    {"no-fold", Option::flag}, {"help", Option::flag},
-      {"version", Option::flag},
+      {"config", Option::value},     {"set", Option::repeated},    {"device", Option::value},
+      {"table", Option::flag},       {"explain", Option::flag},    {"max-batch", Option::value},
+      {"json", Option::flag},        {"no-fold", Option::flag},    {"help", Option::flag},
+      {"version", Option::flag},     {"calibrate", Option::value}, {"calibration", Option::value},
+      {"no-term", Option::repeated},
   };
   return options;
 }
@@ -22,6 +25,28 @@ void check_one_question(const Given& given) {
     if (given.has(name)) seen.push_back(std::string("--") + name);
   }
   if (seen.size() > 1) fail_argument(listed(seen, " and "), "each is a report of its own; give one of them");
+  if (!given.has("calibrate")) return;
+  for (const char* name : {"table", "explain", "max-batch", "json", "no-fold", "calibration", "no-term"}) {
+    if (given.has(name))
+      fail_argument(std::string("--calibrate and --") + name, "measuring is no report; give one of them");
+  }
+}
+
+std::vector<std::string> terms_left_out(const Given& given) {
+  const std::vector<std::string> known = {"rounding", "attention_scratch", "workspaces", "context", "pinned"};
+  const std::vector<std::string> names = given.all("no-term");
+  for (const std::string& name : names) {
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      fail_argument("--no-term " + name, "no term that a device adds; allowed: " + listed(known, " and "));
+  }
+  return names;
+}
+
+void check_config(const Given& given) {
+  if (given.has("config")) return;
+  const bool of_a_device = given.has("calibrate") && given.text("device", "cuda") == "cuda";
+  if (of_a_device && given.all("set").empty()) return;
+  fail_argument("--config FILE is missing", "write for example dit-plan --config configs/base.toml");
 }
 
 }  // namespace
@@ -32,9 +57,7 @@ PlanArguments parse_plan_arguments(int argc, const char* const* argv) {
   arguments.help = given.has("help");
   arguments.version = given.has("version");
   if (arguments.help || arguments.version) return arguments;
-  if (!given.has("config")) {
-    fail_argument("--config FILE is missing", "write for example dit-plan --config configs/base.toml");
-  }
+  check_config(given);
   check_one_question(given);
   arguments.config = given.text("config");
   arguments.set = given.all("set");
@@ -47,6 +70,12 @@ PlanArguments parse_plan_arguments(int argc, const char* const* argv) {
     fail_argument(given.place("max-batch"),
                   "\"" + arguments.max_batch + "\" is not a size; allowed: " + wanted(ByteSize{}, ""));
   }
+  arguments.calibrate = given.text("calibrate");
+  arguments.calibration = given.text("calibration");
+  arguments.without = terms_left_out(given);
+  if (arguments.device == "cpu" && !arguments.without.empty())
+    fail_argument("--no-term " + arguments.without.front(),
+                  "nothing is added on the CPU; use it with --device cuda");
   arguments.table = given.has("table");
   arguments.explain = given.has("explain");
   arguments.json = given.has("json");
@@ -68,6 +97,10 @@ One of these instead of the plain report:
   --max-batch SIZE      the largest data.batch that fits; 24GB, 24GiB, 24e9, or
                         80% of the device present
   --json                as memory.json; with --table an array of 16
+  --no-term NAME        leaves out one of what a device adds; may be repeated
+  --calibration FILE    takes from FILE what --calibrate measured
+  --calibrate FILE      measures into FILE: with --device cpu the scratch of the
+                        job's kernels, with cuda what the GPU present adds
   --no-fold             plans every pass of a loop, also those that repeat
   --version             prints the version, and ends
   -h, --help            prints this text, and ends

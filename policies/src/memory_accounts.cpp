@@ -1,5 +1,6 @@
 #include <dtk/policies/memory_accounts.h>
 
+#include <algorithm>
 #include <deque>
 #include <stdexcept>
 #include <unordered_map>
@@ -268,6 +269,12 @@ std::vector<PhasePeak> MemoryAccounts::phases() const {
     result.push_back({phases_[i].name, pending ? live_ : phases_[i].sums});
   }
   return result;
+}
+
+const PhasePeak* phase_named(const std::vector<PhasePeak>& phases, const std::string& name) {
+  const auto found =
+      std::find_if(phases.begin(), phases.end(), [&](const PhasePeak& one) { return one.name == name; });
+  return found != phases.end() ? &*found : nullptr;
 }
 
 PhasePeak highest(const std::vector<PhasePeak>& phases) {

@@ -31,6 +31,11 @@ def main(train: str) -> int:
         command = [train, "--config", "tiny.toml", "--device", "cuda", "--set", "train.steps=3", "--set", "train.out=run"]
         subprocess.run(command, cwd=folder, check=True)
         memory = json.loads((Path(folder) / "run/memory.json").read_text())
+        over = [*command[:-1], "train.out=over", "--set", "memory.budget=1MB", "--set", "memory.on_over_budget=warn"]
+        refused = subprocess.run(over, cwd=folder, capture_output=True, text=True)
+    # What the allocator refuses, before a step is over: its message names the limit as LibTorch does.
+    assert refused.returncode == 3, refused
+    assert "out of memory" in refused.stderr.lower(), refused.stderr
     assert memory["device"] == "cuda:0", memory["device"]
     assert memory["peak"]["bytes"] > 0 and memory["host"]["peak_bytes"] > 0, memory
     names = [phase["name"] for phase in memory["phases"]]

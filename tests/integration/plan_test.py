@@ -238,6 +238,14 @@ class Plans(unittest.TestCase):
             if phase["name"] in ("optimizer", "save"):
                 self.assertEqual(phase["kept"], kept[phase["name"]], phase["name"])
 
+    def test_a_job_of_one_step_is_planned_as_that(self):
+        one = settings(data__kind="synthetic", data__samples=64, data__images="default", data__labels="default",
+                       train__steps=1, train__seconds="default", schedule__warmup=1)
+        report = json.loads(plan(*BASE, "--json", *one)[0])
+        names = [phase["name"] for phase in report["phases"]]
+        self.assertIn("first_step", names)
+        self.assertNotIn("backward", names)  # that of later steps
+
 
 if __name__ == "__main__":
     if len(sys.argv) != 4:

@@ -21,6 +21,8 @@ def check_output(output: str, out: Path) -> Path:
     for pattern in (r"final loss +\d+\.\d+", r"\d+ images/s", r"peak memory +\S+ \S+"):
         require(re.search(pattern, output) is not None, f"the output does not end with: {pattern}")
     lines = output.rstrip("\n").split("\n")
+    require(re.search(r"(?m)^planned peak \S+ \S+ in \w+ on \S+; ", output) is not None, "no line of the planned peak")
+    require("planned against measured, bytes of tensors on " in output, "no table of planned against measured")
     require(lines[-2] == f"Run folder:  {out}", f"last but one line: {lines[-2]}")
     require(lines[-1].startswith(f"Sample grid: {out}/samples/"), f"last line: {lines[-1]}")
     return Path(lines[-1].removeprefix("Sample grid: "))

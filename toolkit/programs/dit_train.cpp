@@ -85,7 +85,7 @@ ExitCode train(int argc, const char* const* argv) {
     return ExitCode::done;
   }
 
-  const c10::Device device = open_device(arguments.device);
+  const c10::Device device = open_device(arguments.device, loaded.config.memory.budget);
   std::filesystem::path checkpoint;
   if (!arguments.resume.empty())
     checkpoint = find_checkpoint(files, arguments.resume, loaded.config.train.out);

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <dtk/toolkit/device.h>
 #include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/precision_choice.h>
 #include <dtk/toolkit/run.h>
 
 #include <algorithm>
@@ -10,17 +11,16 @@
 #include <vector>
 
 #include "byte_size.h"
-#include "policy_switches.h"
 
 namespace dtk {
 namespace {
 
 std::vector<LoadedConfig> possible(const LoadedConfig& loaded) {
-  if (!decided_by_probe(loaded.config, c10::kCPU)) return {loaded};
+  if (!precision_is_open(loaded.config, c10::kCPU)) return {loaded};
   std::vector<LoadedConfig> both;
   for (const char* precision : {"bf16", "fp32"}) {
     both.push_back(loaded);
-    both.back().config = decided(loaded.config, precision);
+    both.back().config.policies.precision.cpu = precision;
   }
   return both;
 }

@@ -97,13 +97,8 @@ void check_sources(const Given& given) {
 TrainArguments parse_train_arguments(int argc, const char* const* argv) {
   const Given given("dit-train", train_options(), argc, argv);
   TrainArguments arguments;
-  arguments.help = given.has("help");
-  arguments.version = given.has("version");
-  if (arguments.help || arguments.version) return arguments;
-  if (!given.has("config")) {
-    fail_argument("--config FILE is missing", "write for example dit-train --config configs/base.toml");
-  }
-  arguments.config = given.text("config");
+  if (wants_text_only(given, arguments)) return arguments;
+  arguments.config = required_config(given, "dit-train");
   arguments.set = given.all("set");
   arguments.resume = given.text("resume");
   arguments.device = checked_device(given);
@@ -114,9 +109,7 @@ TrainArguments parse_train_arguments(int argc, const char* const* argv) {
 SampleArguments parse_sample_arguments(int argc, const char* const* argv) {
   const Given given("dit-sample", sample_options(), argc, argv);
   SampleArguments arguments;
-  arguments.help = given.has("help");
-  arguments.version = given.has("version");
-  if (arguments.help || arguments.version) return arguments;
+  if (wants_text_only(given, arguments)) return arguments;
   check_sources(given);
   arguments.checkpoint = given.text("checkpoint");
   arguments.weights = given.text("weights");
@@ -142,9 +135,7 @@ SampleArguments parse_sample_arguments(int argc, const char* const* argv) {
 ExportArguments parse_export_arguments(int argc, const char* const* argv) {
   const Given given("dit-export", export_options(), argc, argv);
   ExportArguments arguments;
-  arguments.help = given.has("help");
-  arguments.version = given.has("version");
-  if (arguments.help || arguments.version) return arguments;
+  if (wants_text_only(given, arguments)) return arguments;
   if (!given.has("checkpoint")) {
     fail_argument("--checkpoint is missing",
                   "write for example dit-export --checkpoint runs/mine --out mine.pt");

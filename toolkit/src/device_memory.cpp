@@ -1,4 +1,3 @@
-#include <dlfcn.h>
 #include <dtk/toolkit/device.h>
 #include <dtk/toolkit/errors.h>
 #include <unistd.h>
@@ -6,19 +5,17 @@
 #include <cmath>
 
 #include "config_text.h"
+#include "cuda_driver.h"
 
 namespace dtk {
 namespace {
 
 std::optional<int64_t> cuda_memory(int index) {
-  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  void* const library = cuda_driver();
   if (library == nullptr) return std::nullopt;
-  using Init = int (*)(unsigned);
-  using Get = int (*)(int*, int);
-  using Total = int (*)(size_t*, int);
-  const auto init = reinterpret_cast<Init>(dlsym(library, "cuInit"));
-  const auto get = reinterpret_cast<Get>(dlsym(library, "cuDeviceGet"));
-  const auto total = reinterpret_cast<Total>(dlsym(library, "cuDeviceTotalMem_v2"));
+  auto* const init = cuda_function<int(unsigned)>(library, "cuInit");
+  auto* const get = cuda_function<int(int*, int)>(library, "cuDeviceGet");
+  auto* const total = cuda_function<int(size_t*, int)>(library, "cuDeviceTotalMem_v2");
   int handle = 0;
   size_t bytes = 0;
   if (init == nullptr || get == nullptr || total == nullptr) return std::nullopt;

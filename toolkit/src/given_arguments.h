@@ -146,4 +146,19 @@ class Given {
   std::map<std::string, std::vector<std::string>> values_;
 };
 
+/// Whether --help or --version is given; nothing else is read or checked then.
+template <class Arguments>
+bool wants_text_only(const Given& given, Arguments& arguments) {
+  arguments.help = given.has("help");
+  arguments.version = given.has("version");
+  return arguments.help || arguments.version;
+}
+
+inline std::string required_config(const Given& given, const std::string& program) {
+  if (!given.has("config")) {
+    fail_argument("--config FILE is missing", "write for example " + program + " --config configs/base.toml");
+  }
+  return given.text("config");
+}
+
 }  // namespace dtk

@@ -120,6 +120,10 @@ std::string readable_bytes(int64_t bytes) {
   return format("%.2f GiB", value / (1024.0 * 1024 * 1024));
 }
 
+std::string exact_bytes(int64_t bytes) {
+  return readable_bytes(bytes) + " (" + std::to_string(bytes) + " bytes)";
+}
+
 std::string memory_json(const MemoryReport& report) {
   const PhasePeak peak = report.peak();
   Json json;

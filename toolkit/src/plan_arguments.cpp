@@ -42,11 +42,11 @@ std::vector<std::string> terms_left_out(const Given& given) {
   return names;
 }
 
-void check_config(const Given& given) {
-  if (given.has("config")) return;
+// What a device adds does not depend on a job.
+std::string config_of(const Given& given) {
   const bool of_a_device = given.has("calibrate") && given.text("device", "cuda") == "cuda";
-  if (of_a_device && given.all("set").empty()) return;
-  fail_argument("--config FILE is missing", "write for example dit-plan --config configs/base.toml");
+  if (of_a_device && !given.has("config") && !given.has("set")) return "";
+  return required_config(given, "dit-plan");
 }
 
 }  // namespace
@@ -54,12 +54,9 @@ void check_config(const Given& given) {
 PlanArguments parse_plan_arguments(int argc, const char* const* argv) {
   const Given given("dit-plan", plan_options(), argc, argv);
   PlanArguments arguments;
-  arguments.help = given.has("help");
-  arguments.version = given.has("version");
-  if (arguments.help || arguments.version) return arguments;
-  check_config(given);
+  if (wants_text_only(given, arguments)) return arguments;
   check_one_question(given);
-  arguments.config = given.text("config");
+  arguments.config = config_of(given);
   arguments.set = given.all("set");
   arguments.device = given.text("device", arguments.device);
   if (arguments.device != "cuda" && arguments.device != "cpu") {

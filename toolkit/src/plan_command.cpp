@@ -4,6 +4,7 @@
 #include <dtk/toolkit/plan_command.h>
 #include <dtk/toolkit/plan_report.h>
 #include <dtk/toolkit/planned_run.h>
+#include <dtk/toolkit/precision_choice.h>
 #include <dtk/toolkit/run.h>
 
 #include <algorithm>
@@ -26,7 +27,7 @@ Plan plan_decided(LoadedConfig loaded, c10::Device device, const planner::Rehear
   plan.terms = rehearsed.terms;
   plan.scratch = rehearsed.scratch;
   plan.folded = rehearsed.folded;
-  plan.step = rehearsed.steps.at(1);
+  plan.step = rehearsed.steps.at(rehearsed.steps.size() > 1 ? 1 : 0);
   plan.seconds = rehearsed.seconds;
   plan.loaded = std::move(loaded);
   return plan;
@@ -43,19 +44,15 @@ int64_t most_samples(const DataOptions& data) {
   return data.samples ? *data.samples - data.validation : kMostSamples;
 }
 
-std::string bytes_text(int64_t bytes) {
-  return readable_bytes(bytes) + " (" + std::to_string(bytes) + " bytes)";
-}
-
 std::string excess(const Plan& plan, int64_t budget) {
   const policies::PhasePeak peak = plan.memory.peak();
   const int64_t parameters = peak.peak.of(policies::Category::parameters);
   if (parameters > budget) {
-    return "the parameters alone take " + bytes_text(parameters) + ", more than " + bytes_text(budget) +
+    return "the parameters alone take " + exact_bytes(parameters) + ", more than " + exact_bytes(budget) +
            "; use a smaller model or a larger device";
   }
-  return "the peak of " + bytes_text(peak.peak.bytes) + ", in phase " + peak.name + ", exceeds " +
-         bytes_text(budget);
+  return "the peak of " + exact_bytes(peak.peak.bytes) + ", in phase " + peak.name + ", exceeds " +
+         exact_bytes(budget);
 }
 
 void check_budget(const Plan& plan, std::optional<int64_t> budget) {
@@ -121,12 +118,12 @@ std::optional<policies::PhasePeak> Plan::runner_up() const {
 }
 
 Plan make_plan(LoadedConfig loaded, c10::Device device, const planner::RehearsalOptions& options) {
-  if (!decided_by_probe(loaded.config, device)) return plan_decided(std::move(loaded), device, options);
+  if (!precision_is_open(loaded.config, device)) return plan_decided(std::move(loaded), device, options);
   std::vector<Plan> plans;
   std::vector<PossiblePrecision> precisions;
   for (const char* name : {"bf16", "fp32"}) {
     LoadedConfig one = loaded;
-    one.config = decided(loaded.config, name);
+    one.config.policies.precision.cpu = name;
     plans.push_back(plan_decided(std::move(one), device, options));
     const policies::PhasePeak peak = plans.back().memory.peak();
     precisions.push_back({name, peak.peak.bytes, peak.name});
@@ -146,7 +143,8 @@ std::vector<PlanRow> plan_table(const LoadedConfig& loaded, c10::Device device,
     row.on = {(bits & 8) != 0, (bits & 4) != 0, (bits & 2) != 0, (bits & 1) != 0};
     LoadedConfig one = loaded;
     // A switched precision is decided: on is bf16, off is fp32.
-    if (decided_by_probe(one.config, device)) one.config = decided(one.config, row.on[0] ? "bf16" : "fp32");
+    if (precision_is_open(one.config, device))
+      one.config.policies.precision.cpu = row.on[0] ? "bf16" : "fp32";
     one.config = with_switches(one.config, device, row.on);
     row.plan = plan_decided(std::move(one), device, options);
     rows.push_back(std::move(row));

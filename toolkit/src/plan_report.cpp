@@ -17,10 +17,6 @@ using policies::Category;
 using policies::MemorySums;
 using policies::PhasePeak;
 
-std::string bytes_text(int64_t bytes) {
-  return readable_bytes(bytes) + " (" + std::to_string(bytes) + " bytes)";
-}
-
 std::string line(const char* name, const std::string& text) {
   constexpr size_t column = 11;
   std::string start = name;
@@ -140,10 +136,10 @@ std::string plan_text(const std::string& name, const Plan& plan) {
   const PhasePeak peak = plan.memory.peak();
   const auto second = plan.runner_up();
   std::string text = first_line_of(name, plan);
-  text += line("peak", bytes_text(peak.peak.bytes) + " in phase " + peak.name);
-  text += line("runner-up", second ? bytes_text(second->peak.bytes) + " in phase " + second->name : "none");
+  text += line("peak", exact_bytes(peak.peak.bytes) + " in phase " + peak.name);
+  text += line("runner-up", second ? exact_bytes(second->peak.bytes) + " in phase " + second->name : "none");
   const PhasePeak& host = plan.memory.host;
-  text += line("host", host.peak.bytes > 0 ? bytes_text(host.peak.bytes) + " in phase " + host.name : "-");
+  text += line("host", host.peak.bytes > 0 ? exact_bytes(host.peak.bytes) + " in phase " + host.name : "-");
   text += terms_text(plan.terms);
   if (plan.memory.device == "cpu") text += scratch_text(plan.scratch);
   if (!plan.precisions.empty()) text += line("precision", precisions_text(plan.precisions));
@@ -194,9 +190,9 @@ std::string largest_batch_text(const std::string& name, const LargestPlannedBatc
   const auto row = [](const Plan& plan) {
     const PhasePeak peak = plan.memory.peak();
     return "data.batch = " + std::to_string(plan.loaded.config.data.batch) + " takes " +
-           bytes_text(peak.peak.bytes) + " in phase " + peak.name;
+           exact_bytes(peak.peak.bytes) + " in phase " + peak.name;
   };
-  std::string text = line("largest", row(*found.largest) + ", which fits into " + bytes_text(bytes));
+  std::string text = line("largest", row(*found.largest) + ", which fits into " + exact_bytes(bytes));
   text += line("next", found.next ? row(*found.next) + ", which does not"
                                   : std::string("none: data.samples leaves no more to train on"));
   text += line("planned", std::to_string(found.planned) + " batches");

@@ -58,19 +58,12 @@ std::string what_differs(const PhasePeak& now, const PhasePeak& then) {
   return listed(parts, ", ");
 }
 
-const PhasePeak* phase_of(const MemoryReport& memory, const std::string& name) {
-  for (const PhasePeak& phase : memory.phases) {
-    if (phase.name == name) return &phase;
-  }
-  return nullptr;
-}
-
 // The phase whose own peak changes most, though the job's does not.
 std::string elsewhere(const MemoryReport& now, const MemoryReport& then) {
   const PhasePeak* most = nullptr;
   int64_t change = 0;
   for (const PhasePeak& phase : now.phases) {
-    const PhasePeak* other = phase_of(then, phase.name);
+    const PhasePeak* other = policies::phase_named(then.phases, phase.name);
     if (other == nullptr || std::abs(other->peak.bytes - phase.peak.bytes) <= std::abs(change)) continue;
     most = &phase;
     change = other->peak.bytes - phase.peak.bytes;

@@ -1,7 +1,6 @@
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/planned_memory.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -33,12 +32,6 @@ MemorySums read_sums(const Json& json, int64_t bytes) {
     }
   }
   return sums;
-}
-
-const PhasePeak* phase_named(const std::vector<PhasePeak>& phases, const std::string& name) {
-  const auto found =
-      std::find_if(phases.begin(), phases.end(), [&](const auto& p) { return p.name == name; });
-  return found != phases.end() ? &*found : nullptr;
 }
 
 // "1,234,567"
@@ -103,7 +96,7 @@ std::optional<TooLarge> too_large(const MemoryReport& plan, const MemoryOptions&
 std::string planned_against_measured(const MemoryReport& plan, const MemoryReport& measured) {
   std::vector<std::vector<std::string>> rows = {{"phase", "planned", "measured", "difference"}};
   for (const PhasePeak& phase : measured.phases) {
-    const PhasePeak* const planned = phase_named(plan.phases, phase.name);
+    const PhasePeak* const planned = policies::phase_named(plan.phases, phase.name);
     if (planned == nullptr) {
       rows.push_back({phase.name, "-", with_commas(phase.peak.bytes), ""});
       continue;

@@ -27,15 +27,17 @@ int64_t steady_steps(const RunConfig& config, c10::Device device) {
                     " or less");
 }
 
+// A job as short as that already stays as it is.
 RunConfig shortened(RunConfig config, int64_t steady) {
   const int64_t steps = 1 + steady + (config.data.drop_last ? 0 : 1);
+  config.train.log_every = 1;
+  config.train.init_from.clear();  // weights of a file take no more than drawn ones
+  if (config.train.steps && *config.train.steps <= steps && !config.train.seconds) return config;
   config.train.steps = steps;
   config.train.seconds.reset();
-  config.train.log_every = 1;
   for (int64_t* every :
        {&config.train.checkpoint_every, &config.train.sample_every, &config.train.validate_every})
     if (*every > 0) *every = steady;
-  config.train.init_from.clear();  // weights of a file take no more than drawn ones
   return config;
 }
 

@@ -11,13 +11,6 @@
 namespace dtk {
 namespace {
 
-int64_t peak_of(const policies::PhaseMeter& meter, const std::string& phase) {
-  for (const policies::PhasePeak& entry : meter.phases()) {
-    if (entry.name == phase) return entry.peak.bytes;
-  }
-  return 0;
-}
-
 policies::PolicyOptions without(policies::PolicyOptions options, const std::string& policy) {
   policies::PolicyOptions::tables(options, [&](const char* name, auto& one) {
     if (name == policy) one.enabled = policies::Enabled::off;
@@ -71,7 +64,9 @@ class Trials {
       limit.emplace(accounts, std::min(accounts.limit(), accounts.live_bytes() + *available / 2));
     const policies::PhaseScope scope(phase);
     TrialStep(config_, trainer_.model(), options, config_.data.batch / config_.train.accumulate).run();
-    return peak_of(meter_, phase);
+    const std::vector<policies::PhasePeak> phases = meter_.phases();
+    const policies::PhasePeak* const measured = policies::phase_named(phases, phase);
+    return measured != nullptr ? measured->peak.bytes : 0;
   }
 
   const Trainer& trainer_;

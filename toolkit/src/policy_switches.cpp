@@ -42,14 +42,4 @@ RunConfig with_switches(RunConfig config, c10::Device device, const PolicySwitch
   return config;
 }
 
-bool decided_by_probe(const RunConfig& config, c10::Device device) {
-  const policies::PrecisionOptions& precision = config.policies.precision;
-  return device.is_cpu() && precision.enabled == Enabled::by_default && precision.cpu == "probe";
-}
-
-RunConfig decided(RunConfig config, const std::string& precision) {
-  config.policies.precision.cpu = precision;
-  return config;
-}
-
 }  // namespace dtk

@@ -5,7 +5,6 @@
 #include <dtk/toolkit/config.h>
 
 #include <array>
-#include <string>
 
 namespace dtk {
 
@@ -14,16 +13,11 @@ inline constexpr std::array<const char*, 4> switched_policies = {"precision", "a
 /// In the order of switched_policies.
 using PolicySwitches = std::array<bool, switched_policies.size()>;
 
-/// What acts on `device`. policies.precision.cpu = "probe" must be decided: see decided().
+/// What acts on `device`. No precision_is_open() there.
 PolicySwitches switches_of(const RunConfig& config, c10::Device device);
 
 /// `config` with the policies switched so; what is as asked for already stays as it was written. A run
 /// without an average (policies.ema.enabled = false) has none in the off position either.
 RunConfig with_switches(RunConfig config, c10::Device device, const PolicySwitches& on);
-
-/// Whether training will measure which precision is faster, so that a plan cannot know it.
-bool decided_by_probe(const RunConfig& config, c10::Device device);
-/// `config` with "bf16" or "fp32" in the place of that measurement.
-RunConfig decided(RunConfig config, const std::string& precision);
 
 }  // namespace dtk

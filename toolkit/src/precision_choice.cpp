@@ -83,8 +83,8 @@ constexpr char kMeasured[] = "measured: ";
 
 }  // namespace
 
-bool precision_is_open(const LoadedConfig& loaded, c10::Device device) {
-  const policies::PrecisionOptions& precision = loaded.config.policies.precision;
+bool precision_is_open(const RunConfig& config, c10::Device device) {
+  const policies::PrecisionOptions& precision = config.policies.precision;
   return device.is_cpu() && precision.enabled == policies::Enabled::by_default && precision.cpu == "probe";
 }
 

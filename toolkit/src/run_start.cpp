@@ -38,7 +38,7 @@ std::vector<std::string> notes_on_start(const LoadedConfig& loaded, const std::o
 
 StartPlans plan_start(const RunWorld& world, const LoadedConfig& loaded, c10::Device device) {
   if (!world.plan) return {};
-  if (!precision_is_open(loaded, device)) return {world.plan(loaded, device)};
+  if (!precision_is_open(loaded.config, device)) return {world.plan(loaded, device)};
   StartPlans plans;
   for (const char* precision : {"fp32", "bf16"}) {
     LoadedConfig one = loaded;

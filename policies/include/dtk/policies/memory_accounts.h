@@ -109,6 +109,9 @@ struct PhasePeak {
 /// The phase with the highest peak; the first of them if several are equal.
 PhasePeak highest(const std::vector<PhasePeak>& phases);
 
+/// The entry of that name, or null.
+const PhasePeak* phase_named(const std::vector<PhasePeak>& phases, const std::string& name);
+
 /// Thread-safe. All byte counts are requested bytes, without header, alignment or malloc's own overhead.
 class MemoryAccounts final : public PhaseMeter {
  public:

@@ -13,7 +13,14 @@ namespace dtk {
 /// Resolves "auto", "cpu", "cuda" or "cuda:i". "auto" is CUDA where a driver answers cuInit, else the CPU.
 /// Loads libtorch_cuda for a CUDA device; so call it before anything asks torch about CUDA (its hooks are
 /// looked up once). Throws ConfigError when CUDA is asked for and cannot be had.
-c10::Device open_device(const std::string& name);
+///
+/// `budget`, on a CUDA device, is given to LibTorch's caching allocator as the fraction of the device's
+/// memory that it may reserve, beside what the environment's PYTORCH_CUDA_ALLOC_CONF says: what is beyond
+/// throws c10::OutOfMemoryError. Reserved memory is the tensors' and the allocator's own unused blocks.
+c10::Device open_device(const std::string& name, const std::optional<ByteSize>& budget = std::nullopt);
+
+/// `settings` of LibTorch's allocator with the limit of `budget` of `total` bytes put behind.
+std::string with_limit(const std::string& settings, const ByteSize& budget, int64_t total);
 
 /// What the driver calls a CUDA device ("NVIDIA H200"); "" for any other, and if it does not say.
 std::string device_name(c10::Device device);

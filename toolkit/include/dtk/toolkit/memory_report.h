@@ -60,4 +60,7 @@ std::string memory_table(const MemoryReport& report);
 /// "12.3 MiB", "1.45 GiB".
 std::string readable_bytes(int64_t bytes);
 
+/// "1.45 GiB (1556925645 bytes)"
+std::string exact_bytes(int64_t bytes);
+
 }  // namespace dtk

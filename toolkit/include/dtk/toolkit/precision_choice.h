@@ -10,7 +10,7 @@
 namespace dtk {
 
 /// Whether a measurement will decide: nobody chose, and the device is the CPU.
-bool precision_is_open(const LoadedConfig& loaded, c10::Device device);
+bool precision_is_open(const RunConfig& config, c10::Device device);
 
 /// Replaces policies.precision.cpu = "probe" by what trial steps on the CPU say, where the default decides
 /// and the device is the CPU; the configuration that a run saves then holds the outcome with its figures, and

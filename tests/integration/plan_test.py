@@ -168,6 +168,7 @@ class Plans(unittest.TestCase):
             text = plan(*small, "--calibration", file)[0]
             self.assertIn(f"scratch    {len(rows)} calls from calibration (", text)
             self.assertNotIn("not known", text)
+            self.assertIn("scratch    not known, and counted as 0, of ", plan(*small, "--table", "--calibration", file)[0])
             self.assertTrue(all(len(line) <= 80 for line in text.splitlines()[1:]), text)
             other = plan(*small, "--set", "train.threads=2", "--calibration", file, code=2)[1]
             self.assertEqual(

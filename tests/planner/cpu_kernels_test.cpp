@@ -10,12 +10,14 @@
 #include <dtk/policies/memory_ledger.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <set>
 #include <string>
 
 #include "by_shapes.h"
+#include "call_scratch.h"
 #include "cpu_shapes.h"
 #include "support/catch.h"
 #include "support/run_world.h"
@@ -31,6 +33,7 @@ using Storages = std::map<std::string, std::multiset<int64_t>>;
 struct Seen {
   std::set<std::string> operators;
   std::map<std::string, std::string> different;  // operator: what was planned and what was made
+  std::map<std::string, int64_t> scratch;        // most bytes that a call took for itself, by operator
 };
 Seen seen;
 thread_local bool within_call = false;
@@ -62,8 +65,19 @@ std::string text(const Storages& storages) {
   return line.empty() ? " nothing" : line;
 }
 
+int64_t scratch_in(const std::vector<MemoryEvent>& events) {
+  int64_t bytes = 0;
+  for (const MemoryEvent& event : events) {
+    const bool born_scratch =
+        event.kind == MemoryEvent::Kind::birth && event.to.category == policies::Category::scratch;
+    if (event.kind == MemoryEvent::Kind::scratch || born_scratch) bytes += event.bytes;
+  }
+  return bytes;
+}
+
 // `call` takes the arguments from the stack and leaves its results.
-Storages storages_made(torch::jit::Stack& stack, const std::function<void(torch::jit::Stack*)>& call) {
+Storages storages_made(torch::jit::Stack& stack, const std::function<void(torch::jit::Stack*)>& call,
+                       int64_t* scratch = nullptr) {
   policies::cpu_accounts().start_event_log();
   try {
     call(&stack);
@@ -71,7 +85,9 @@ Storages storages_made(torch::jit::Stack& stack, const std::function<void(torch:
     policies::cpu_accounts().stop_event_log();
     throw;
   }
-  return storages_of(policies::cpu_accounts().stop_event_log());
+  const std::vector<MemoryEvent> events = policies::cpu_accounts().stop_event_log();
+  if (scratch != nullptr) *scratch = scratch_in(events);
+  return storages_of(events);
 }
 
 // An empty tensor that the operator will give its size is another one.
@@ -105,8 +121,13 @@ void on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch:
   const Storages planned =
       storages_made(copy, [&](torch::jit::Stack* arguments) { planner::run_on_cpu(op, keys, arguments); });
   copy.clear();
+  int64_t scratch = 0;
   const Storages made = storages_made(
-      *stack, [&](torch::jit::Stack* arguments) { op.redispatchBoxed(keys & below, arguments); });
+      *stack, [&](torch::jit::Stack* arguments) { op.redispatchBoxed(keys & below, arguments); }, &scratch);
+  seen.scratch[name] = std::max(seen.scratch[name], scratch);
+  const bool none =
+      planner::scratch_kind(op, treatment == planner::Treatment::own) == planner::ScratchKind::none;
+  if (none && scratch > 0) seen.different[name + " scratch"] = "planned 0; made " + std::to_string(scratch);
   if (planned != made) seen.different[name] = "planned" + text(planned) + "; made" + text(made);
 }
 
@@ -163,9 +184,8 @@ TEST_CASE("a kernel that keeps another operator's result until it ends is found"
   CHECK(differences(result) == "kernels_test::careless: planned kept 256; made aten::neg 256 kept 256\n");
 }
 
-TEST_CASE("each operator of a training run makes the storages that a plan says") {
-  const std::string objective = GENERATE("rectified_flow", "epsilon", "v", "x0");
-  const bool plain = GENERATE(false, true);  // without policies, and in fp32
+// `plain`: without policies, and in fp32.
+static Seen training_run(const std::string& objective, bool plain) {
   test::World world;
   LoadedConfig loaded = test::tiny("runs/kernels");
   RunConfig& config = loaded.config;
@@ -183,10 +203,36 @@ TEST_CASE("each operator of a training run makes the storages that a plan says")
     config.policies.attention.enabled = policies::Enabled::off;
     config.policies.checkpoint.enabled = policies::Enabled::off;
   }
-  const Seen result = look_at([&] { world.run(loaded); });
-  CAPTURE(objective, plain);
+  Seen result = look_at([&] { world.run(loaded); });
   CHECK(world.listener.finished_at_step == 3);
+  return result;
+}
+
+TEST_CASE("each operator of a training run makes the storages that a plan says") {
+  const std::string objective = GENERATE("rectified_flow", "epsilon", "v", "x0");
+  const bool plain = GENERATE(false, true);
+  const Seen result = training_run(objective, plain);
+  CAPTURE(objective, plain);
   CHECK(result.operators.size() > 30);
   CHECK(result.operators.count("aten::addmm") == 1);
   CHECK(differences(result) == "");
+}
+
+TEST_CASE(
+    "operators that a plan takes to need no scratch are met in training, and scratch is seen where there is "
+    "some") {
+  Seen all;
+  for (const char* objective : {"rectified_flow", "epsilon"}) {
+    for (const bool plain : {false, true}) {
+      const Seen one = training_run(objective, plain);
+      all.operators.insert(one.operators.begin(), one.operators.end());
+      for (const auto& [name, bytes] : one.scratch) all.scratch[name] = std::max(all.scratch[name], bytes);
+    }
+  }
+  std::string unproven;
+  for (const std::string& name : planner::operators_without_scratch()) {
+    if (all.operators.count(name) == 0) unproven += name + "\n";
+  }
+  CHECK(unproven == "");
+  CHECK(all.scratch["aten::_scaled_dot_product_flash_attention_for_cpu"] > 0);
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "byte_size.h"
+#include "cuda_driver.h"
 
 namespace dtk {
 namespace {
@@ -23,6 +24,18 @@ std::vector<LoadedConfig> possible(const LoadedConfig& loaded) {
     both.back().config.policies.precision.cpu = precision;
   }
   return both;
+}
+
+// 90 for Hopper; 0, which no formula has, if the driver does not say.
+int compute_capability(int index) {
+  void* const library = cuda_driver();
+  if (library == nullptr) return 0;
+  const auto attribute = cuda_function<int(int*, int, int)>(library, "cuDeviceGetAttribute");
+  constexpr int kMajor = 75, kMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
+  int major = 0, minor = 0;
+  const bool known =
+      attribute != nullptr && attribute(&major, kMajor, index) == 0 && attribute(&minor, kMinor, index) == 0;
+  return known ? major * 10 + minor : 0;
 }
 
 std::string summary(const Calibration& calibration, const std::string& file) {
@@ -66,7 +79,7 @@ Calibration calibrate_cuda() {
   }
   const c10::Device device = open_device("cuda:0");
   Calibration calibration = calibration_of_cuda(device_name(device));
-  calibration.terms = planner::measure_device_terms(device);
+  calibration.terms = planner::measure_device_terms(device, compute_capability(device.index()));
   return calibration;
 }
 

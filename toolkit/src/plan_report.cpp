@@ -112,6 +112,15 @@ std::string terms_text(const std::vector<planner::DeviceTerm>& terms) {
   return line("beside", text);
 }
 
+// Of all rows together.
+std::string scratch_text(const std::vector<PlanRow>& rows) {
+  planner::PlannedScratch all;
+  if (rows.front().plan.memory.device != "cpu") return "";
+  for (const PlanRow& row : rows)
+    all.not_known.insert(row.plan.scratch.not_known.begin(), row.plan.scratch.not_known.end());
+  return scratch_text(all);
+}
+
 // Each term with its formula, source and switch.
 std::string terms_table(const std::vector<planner::DeviceTerm>& terms) {
   constexpr size_t column = 13;
@@ -167,7 +176,8 @@ std::string plan_table_text(const std::string& name, const std::vector<PlanRow>&
     seconds += row.plan.seconds;
   }
   return first_line_of(name, rows.front().plan) + "all 16 combinations of the policies, in " +
-         seconds_text(seconds) + "; recomputed: forward FLOPs that a step runs again\n\n" + aligned(cells);
+         seconds_text(seconds) + "; recomputed: forward FLOPs that a step runs again\n" + scratch_text(rows) +
+         "\n" + aligned(cells);
 }
 
 std::string explain_text(const Plan& plan, const std::vector<PolicyEffect>& effects) {

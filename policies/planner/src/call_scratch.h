@@ -7,6 +7,10 @@
 
 #include <map>
 #include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_set>
 #include <vector>
 
 namespace dtk::planner {
@@ -23,6 +27,9 @@ enum class ScratchKind { none, formula, open };
 /// Of an operator with any arguments; `own`: it has a kernel in cpu_kernels.cpp. What is open may still have
 /// a formula for some arguments.
 ScratchKind scratch_kind(const c10::OperatorHandle& op, bool own);
+
+/// Those that are not element-wise and take none all the same, as "aten::cat".
+const std::unordered_set<std::string>& operators_without_scratch();
 
 /// The calls of the plan under way. Thread-safe.
 class ScratchBook {

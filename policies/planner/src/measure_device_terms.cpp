@@ -7,7 +7,6 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/CachingDeviceAllocator.h>
-#include <dlfcn.h>
 #include <dtk/planner/device_terms.h>
 
 #include <stdexcept>
@@ -45,19 +44,6 @@ class DeviceBytes {
   const c10::Device device_;
   c10::DeviceAllocator& allocator_;
 };
-
-// 90 for Hopper; 0 if the driver does not say.
-int compute_capability(int index) {
-  void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return 0;
-  using Attribute = int (*)(int*, int, int);
-  const auto attribute = reinterpret_cast<Attribute>(dlsym(library, "cuDeviceGetAttribute"));
-  constexpr int kMajor = 75, kMinor = 76;
-  int major = 0, minor = 0;
-  if (attribute == nullptr || attribute(&major, kMajor, index) != 0 || attribute(&minor, kMinor, index) != 0)
-    return 0;
-  return major * 10 + minor;
-}
 
 MeasuredTerm rounding(DeviceBytes& bytes, const at::TensorOptions& on_device) {
   const int64_t before = bytes.rounded();
@@ -108,7 +94,7 @@ MeasuredTerm pinned() {
 
 }  // namespace
 
-std::vector<MeasuredTerm> measure_device_terms(c10::Device device) {
+std::vector<MeasuredTerm> measure_device_terms(c10::Device device, int compute_capability) {
   if (!device.is_cuda() || !device.has_index())
     throw std::invalid_argument("measure_device_terms: device " + device.str() +
                                 "; wanted: cuda with an index");
@@ -117,7 +103,7 @@ std::vector<MeasuredTerm> measure_device_terms(c10::Device device) {
   const auto bf16 = on_device.dtype(at::kBFloat16);
   std::vector<MeasuredTerm> terms;
   terms.push_back(rounding(bytes, on_device));
-  terms.push_back(product(bytes, bf16, compute_capability(device.index())));
+  terms.push_back(product(bytes, bf16, compute_capability));
   terms.push_back(fused_product(bytes, bf16));
   terms.push_back(attention(bytes, bf16));
   terms.push_back(pinned());

@@ -50,8 +50,8 @@ int64_t bytes_beside(const std::vector<DeviceTerm>& terms);
 
 /// Every term on `device`, a real CUDA device that this process has not used yet (the workspaces are taken
 /// with the first product, the context before it) and in which no plan was made. What other processes hold on
-/// the device counts as context. Waits for the device. Throws std::invalid_argument for another device,
-/// c10::Error where the device fails.
-std::vector<MeasuredTerm> measure_device_terms(c10::Device device);
+/// the device counts as context. `compute_capability`: as in DeviceTermOptions. Waits for the device. Throws
+/// std::invalid_argument for another device, c10::Error where the device fails.
+std::vector<MeasuredTerm> measure_device_terms(c10::Device device, int compute_capability);
 
 }  // namespace dtk::planner

@@ -105,31 +105,13 @@ bool has_formula(const c10::OperatorHandle& op, const Stack& stack) {
 // Not element-wise, and seen to take none: cpu_kernels_test looks at every call of real jobs.
 const std::unordered_set<std::string>& operators_without_scratch() {
   static const auto* const names = new std::unordered_set<std::string>{
-      "aten::_fused_sdp_choice",
-      "aten::copy_",
-      "aten::_to_copy",
-      "aten::fill_.Scalar",
-      "aten::fill_.Tensor",
-      "aten::zero_",
-      "aten::zeros",
-      "aten::ones",
-      "aten::full",
-      "aten::arange.start_out",
-      "aten::cat",
-      "aten::cat.out",
-      "aten::index_select",
-      "aten::normal_",
-      "aten::uniform_",
-      "aten::random_.from",
-      "aten::native_layer_norm",
-      "aten::_foreach_add_.List",
-      "aten::_foreach_add_.Scalar",
-      "aten::_foreach_lerp_.Scalar",
-      "aten::_foreach_mul_.Scalar",
-      "aten::_foreach_mul_.Tensor",
-      "aten::_fused_adamw_",
-      "aten::_softmax",
-      "aten::_softmax_backward_data",
+      "aten::_fused_sdp_choice", "aten::copy_",
+      "aten::fill_.Scalar",      "aten::zero_",
+      "aten::arange.start_out",  "aten::cat",
+      "aten::index_select",      "aten::normal_",
+      "aten::uniform_",          "aten::random_.from",
+      "aten::native_layer_norm", "aten::_fused_adamw_",
+      "aten::_softmax",          "aten::_softmax_backward_data",
   };
   return *names;
 }
@@ -138,8 +120,10 @@ ScratchKind scratch_kind(const c10::OperatorHandle& op, bool own) {
   static const std::unordered_set<std::string> open = {
       "aten::_scaled_dot_product_flash_attention_for_cpu_backward", "aten::native_layer_norm_backward",
       "aten::_slow_conv2d_forward", "aten::_slow_conv2d_backward"};
-  if (op.hasTag(at::Tag::pointwise) || operators_without_scratch().count(name_of(op)) > 0)
-    return ScratchKind::none;
+  // Comparisons with a number make a tensor of it; kernels of this library do so themselves.
+  const bool pointwise =
+      op.hasTag(at::Tag::pointwise) && (own || op.operator_name().overload_name != "Scalar");
+  if (pointwise || operators_without_scratch().count(name_of(op)) > 0) return ScratchKind::none;
   return own && open.count(op.operator_name().name) == 0 ? ScratchKind::formula : ScratchKind::open;
 }
 

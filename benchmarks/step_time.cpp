@@ -11,6 +11,7 @@
 #include <dtk/toolkit/device.h>
 #include <dtk/toolkit/file_system.h>
 #include <dtk/toolkit/memory_meters.h>
+#include <dtk/toolkit/model_flops.h>
 #include <dtk/toolkit/safetensors.h>
 #include <dtk/toolkit/trainer.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -82,12 +83,20 @@ void print_operators(Trainer& trainer) {
   std::printf("end 0\n");
 }
 
-void serve(Trainer& trainer, const MemoryMeters& meters, c10::Device device) {
+// Images per second at which the model's products alone would take all of the device's peak; 0 if not known.
+double images_at_peak(const RunConfig& config, c10::Device device, bool bf16) {
+  const std::optional<double> peak = bf16 ? peak_flops_of(device_name(device)) : std::nullopt;
+  return peak ? *peak / static_cast<double>(training_flops_per_image(config.model)) : 0;
+}
+
+void serve(Trainer& trainer, const MemoryMeters& meters, c10::Device device, double images_at_peak) {
   const c10::impl::VirtualGuardImpl guard(device.type());
   SteadyClock clock;
   for (std::string line; std::getline(std::cin, line);) {
     if (line == "peak") {
       std::printf("peak %lld\n", static_cast<long long>(meters.report()->peak().peak.bytes));
+    } else if (line == "images_at_peak") {
+      std::printf("images_at_peak %.6g\n", images_at_peak);
     } else if (line == "operators") {
       print_operators(trainer);
     } else if (line == "step") {
@@ -120,7 +129,7 @@ void run(const cxxopts::ParseResult& parsed) {
     write_reference(path, trainer.model(), config.data.batch, device);
   std::printf("ready %d\n", at::get_num_threads());
   std::fflush(stdout);
-  serve(trainer, meters, device);
+  serve(trainer, meters, device, images_at_peak(config, device, bf16));
 }
 
 }  // namespace

@@ -7,7 +7,8 @@ attention policy, no other.
 
 ratio: dit-train / PyTorch of each pair, the median of all pairs, and a bound that the true median is below with 95 %
 confidence: an order statistic, without assumptions about the distribution. Middle half: from the first to the third
-quartile.
+quartile. Peak: bytes of tensors; PyTorch counts those of a CUDA device only. MFU: under bf16, on a device whose peak
+rate is known.
 """
 
 import argparse
@@ -119,11 +120,16 @@ def compare(arguments, model: str, batch: int, folder: str) -> float:
     a, b = alternate(ours, theirs, arguments.pairs, arguments.warmup)
     ratios = [x / y for x, y in zip(a, b)]
     bound = upper_bound(ratios)
-    print(
-        f"| {model} | {batch} | {times(a)} | {times(b)} | {median(ratios):.3f} | {bound:.3f} "
-        f"| {spread(ratios, 3)} | {1e3 * batch / median(a):.1f} | {ours.ask('peak', 'peak') / 2**20:.1f} |",
-        flush=True,
-    )
+    rates = [1e3 * batch / median(side) for side in (a, b)]
+    peaks = [side.ask("peak", "peak") for side in (ours, theirs)]
+    at_peak = ours.ask("images_at_peak", "images_at_peak")
+    cells = [
+        model, batch, times(a), times(b), f"{median(ratios):.3f}", f"{bound:.3f}", spread(ratios, 3),
+        *(f"{rate:.1f}" for rate in rates),
+        *(f"{peak / 2**20:.1f}" if peak > 0 else "-" for peak in peaks),
+        *(f"{100 * rate / at_peak:.1f} %" if at_peak > 0 else "-" for rate in rates),
+    ]  # fmt: skip
+    print("|", " | ".join(str(cell) for cell in cells), "|", flush=True)
     if arguments.operators:
         print_operators(model, batch, ours, theirs)
     ours.close()
@@ -173,8 +179,8 @@ def main() -> int:
     begin = time.monotonic()
     print(f"{arguments.pairs} pairs; milliseconds: median (middle half)\n")
     print("| model | batch | dit-train, ms | PyTorch, ms | ratio, median | upper 95 % bound | middle half | images/s "
-          "| peak MiB |")
-    print("|---|---:|---:|---:|---:|---:|---|---:|---:|", flush=True)
+          "| PyTorch | peak MiB | PyTorch | MFU | PyTorch |")
+    print("|---|---:|---:|---:|---:|---:|---|---:|---:|---:|---:|---:|---:|", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         bounds = [compare(arguments, model, batch, folder) for model in arguments.models
                   for batch in arguments.batches]

@@ -226,8 +226,11 @@ Tensors CheckpointChain::append(std::string_view path, const SubtreeFn& fn, Tens
   }
   frame_->each_output([](Frame::Output& output, int64_t now) { output.changed |= now != output.version; });
   std::vector<Frame::Source> sources;
-  for (const at::Tensor& input : inputs) {
-    sources.push_back(frame_->source_of(std::string(path), input));
+  {
+    const ModulePathScope within(path);  // what is kept for this sub-tree is counted as its own
+    for (const at::Tensor& input : inputs) {
+      sources.push_back(frame_->source_of(std::string(path), input));
+    }
   }
   const Devices devices = devices_of(inputs);
   RandomStates before = random_states(devices);

@@ -1,5 +1,7 @@
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/DynamicLibrary.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/StringUtil.h>
 #include <dtk/policies/globs.h>
@@ -14,11 +16,18 @@
 namespace dtk::policies {
 namespace {
 
+// Autocast keeps the casts of weights until the scope ends, for backward, which holds them anyway. A pass
+// without gradients uses each once: kept, they would add up to half of the weights' bytes.
 class Bf16Scope final : public PolicyScope {
  public:
-  explicit Bf16Scope(c10::DeviceType device) : autocast_(device, true, c10::kBFloat16) {}
+  explicit Bf16Scope(c10::DeviceType device)
+      : cache_(at::autocast::is_autocast_cache_enabled()), autocast_(device, true, c10::kBFloat16) {
+    if (!at::GradMode::is_enabled()) at::autocast::set_autocast_cache_enabled(false);
+  }
+  ~Bf16Scope() override { at::autocast::set_autocast_cache_enabled(cache_); }
 
  private:
+  const bool cache_;
   AutocastGuard autocast_;
 };
 

@@ -5,6 +5,7 @@
 #include <dtk/policies/checkpoint.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/module_path.h>
 #include <dtk/policies/saved_tensors.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -151,6 +152,16 @@ TEST_CASE(
   CHECK(after.early_stops - before.early_stops == 4);
   check_equal(plain, saved);
   CHECK(cpu_accounts().live().of(Category::saved) == 0);
+}
+
+TEST_CASE("what is kept for a segment is counted as that sub-tree's, whatever scope it is called from") {
+  Fixture fixture;
+  const SavedTensorScope ledger(saved_tensor_ledger());
+  const Block block;
+  const ModulePathScope around("loss");
+  const Tensors out = checkpoint("blocks.7", block, {at::ones({kRows, kWidth})});
+  CHECK(cpu_accounts().live().items().at(Category::saved) ==
+        std::map<std::string, int64_t>{{"blocks.7", kInputBytes}});
 }
 
 TEST_CASE("two blocks in one segment keep one input", "[device]") {

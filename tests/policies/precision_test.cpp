@@ -130,6 +130,30 @@ TEST_CASE("a weight that was first cast without gradients still gets its gradien
   CHECK(w.grad().equal(at::ones({1, 4})));
 }
 
+TEST_CASE("a pass without gradients keeps no cast of a weight: half of their bytes less") {
+  constexpr int64_t kLayers = 3, kWide = 64, kCast = kWide * kWide * 2;
+  CountingAllocatorGuard counting;
+  SavedTensorEngineGuard engine;
+  Precision policy(asked(), at::kCPU, kPaths);
+  std::vector<at::Tensor> weights;
+  for (int64_t i = 0; i < kLayers; ++i)
+    weights.push_back(at::ones({kWide, kWide}).div_(kWide).set_requires_grad(true));
+  // Bytes alive after a pass, within the scope, beside its output.
+  const auto kept = [&](bool gradients) {
+    const at::AutoGradMode mode(gradients);
+    const int64_t before = cpu_accounts().live_bytes();
+    const auto scope = policy.forward_scope();
+    at::Tensor x = at::ones({1, kWide});
+    for (const at::Tensor& weight : weights) x = at::linear(x, weight);
+    CHECK(x.scalar_type() == at::kBFloat16);
+    x.reset();
+    return cpu_accounts().live_bytes() - before;
+  };
+  CHECK(kept(true) == kLayers * kCast);
+  CHECK(kept(false) == 0);
+  CHECK(at::autocast::is_autocast_cache_enabled());
+}
+
 TEST_CASE("casts made while a segment runs again are gone after it") {
   CountingAllocatorGuard counting;
   SavedTensorEngineGuard engine;

@@ -1,0 +1,52 @@
+"""benchmarks_test.py FOLDER STEP_TIME: the benchmarks of time run, and print what README shows of them.
+
+FOLDER holds the programs; STEP_TIME is benchmarks/step_time.py, run by this Python, which needs torch for it. The sizes
+are small: what is checked is the form of the output and what holds at any size, never a time.
+"""
+
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+
+def run(*command: object, code: int = 0) -> str:
+    result = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=240)
+    assert result.returncode == code, result.stdout + result.stderr
+    return result.stdout
+
+
+def rows(output: str) -> list[dict[str, str]]:
+    """The rows of the table, by the names of their columns; where names repeat, each gets a star more."""
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in output.splitlines() if line[:1] == "|"]
+    names: list[str] = []
+    for name in lines[0]:
+        names.append(name + "*" * sum(other.rstrip("*") == name for other in names))
+    assert all(len(line) == len(names) for line in lines), output
+    return [dict(zip(names, line)) for line in lines[2:]]
+
+
+class Benchmarks(unittest.TestCase):
+    def test_policy_cost(self):
+        output = run(FOLDER / "policy-cost", "--model", "DiT-S/4", "--batch", "1", "--pairs", "3")
+        for word in ("ledger", "checkpoint", "precision", "attention", "ns"):
+            self.assertIn(word, output)
+
+    def test_step_time_against_pytorch(self):
+        if not any(Path(place, "torch/__init__.py").is_file() for place in sys.path):
+            self.skipTest("this Python has no torch")
+        output = run(sys.executable, STEP_TIME, FOLDER / "step-time", "--models", "DiT-S/4", "--batches", "1",
+                     "--pairs", "21", "--warmup", "1", "--starts", "1")  # fmt: skip
+        (row,) = rows(output)
+        self.assertLessEqual(float(row["ratio, median"]), float(row["upper 95 % bound"]))
+        self.assertGreater(float(row["peak MiB"]), 100)
+        for unknown in ("PyTorch*", "MFU", "PyTorch**"):  # of a CPU
+            self.assertEqual(row[unknown], "-")
+        self.assertIn("start of the process to the end of the first step", output)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    FOLDER, STEP_TIME = (Path(argument).resolve() for argument in sys.argv[1:])
+    unittest.main(argv=sys.argv[:1])

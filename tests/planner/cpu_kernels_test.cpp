@@ -118,16 +118,20 @@ void on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch:
   const std::string name = planner::name_of(op);
   seen.operators.insert(name);
   torch::jit::Stack copy = arguments_of(op, *stack);
-  const Storages planned =
-      storages_made(copy, [&](torch::jit::Stack* arguments) { planner::run_on_cpu(op, keys, arguments); });
+  int64_t scratch = 0, planned_scratch = 0;
+  const Storages planned = storages_made(
+      copy, [&](torch::jit::Stack* arguments) { planner::run_on_cpu(op, keys, arguments); },
+      &planned_scratch);
   copy.clear();
-  int64_t scratch = 0;
   const Storages made = storages_made(
       *stack, [&](torch::jit::Stack* arguments) { op.redispatchBoxed(keys & below, arguments); }, &scratch);
   seen.scratch[name] = std::max(seen.scratch[name], scratch);
   const bool none =
       planner::scratch_kind(op, treatment == planner::Treatment::own) == planner::ScratchKind::none;
-  if (none && scratch > 0) seen.different[name + " scratch"] = "planned 0; made " + std::to_string(scratch);
+  if (none && scratch != planned_scratch) {
+    seen.different[name + " scratch"] =
+        "planned " + std::to_string(planned_scratch) + "; made " + std::to_string(scratch);
+  }
   if (planned != made) seen.different[name] = "planned" + text(planned) + "; made" + text(made);
 }
 

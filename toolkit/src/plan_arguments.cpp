@@ -95,9 +95,8 @@ One of these instead of the plain report:
                         80% of the device present
   --json                as memory.json; with --table an array of 16
   --no-term NAME        leaves out one of what a device adds; may be repeated
-  --calibration FILE    takes from FILE what --calibrate measured
-  --calibrate FILE      measures into FILE: with --device cpu the scratch of the
-                        job's kernels, with cuda what the GPU present adds
+  --calibration FILE    takes what only a measurement tells from FILE
+  --calibrate FILE      measures it: of the CPU's kernels, or of the GPU present
   --no-fold             plans every pass of a loop, also those that repeat
   --version             prints the version, and ends
   -h, --help            prints this text, and ends

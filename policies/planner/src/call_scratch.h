@@ -23,6 +23,7 @@ struct NotedCalls {
   std::map<OperatorCall, NotedCall> by_call;
 };
 
+// none: what there is of it, such as the tensor made of a number, the operator's shape kernel makes too.
 enum class ScratchKind { none, formula, open };
 /// Of an operator with any arguments; `own`: it has a kernel in cpu_kernels.cpp. What is open may still have
 /// a formula for some arguments.

@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <dtk/policies/kept_storages.h>
 #include <dtk/policies/memory_ledger.h>
 #include <torch/library.h>
 
@@ -65,14 +66,10 @@ std::string text(const Storages& storages) {
   return line.empty() ? " nothing" : line;
 }
 
+// The most alive at once.
 int64_t scratch_in(const std::vector<MemoryEvent>& events) {
-  int64_t bytes = 0;
-  for (const MemoryEvent& event : events) {
-    const bool born_scratch =
-        event.kind == MemoryEvent::Kind::birth && event.to.category == policies::Category::scratch;
-    if (event.kind == MemoryEvent::Kind::scratch || born_scratch) bytes += event.bytes;
-  }
-  return bytes;
+  const auto phases = policies::kept_storages(events, policies::cpu_accounts().phase_names());
+  return phases.empty() ? 0 : phases.front().scratch;
 }
 
 // `call` takes the arguments from the stack and leaves its results.

@@ -146,6 +146,83 @@ class Plans(unittest.TestCase):
             with self.subTest(command):
                 plan(*command.split("#")[0].split())
 
+    def test_scratch_is_measured_here_and_taken_by_later_plans(self):
+        small = [*BASE, "--device", "cpu", *settings(policies__precision__cpu="bf16", train__threads=1)]
+        with tempfile.TemporaryDirectory() as folder:
+            file = f"{folder}/scratch.json"
+            self.assertEqual(
+                plan(*small, "--calibration", file, code=2)[1],
+                f"dit-plan: --calibration {file}: no such file; dit-plan --calibrate {file} writes it\n",
+            )
+            text = plan(*small, "--calibrate", file)[0]
+            self.assertRegex(text, rf"^{re.escape(file)}: scratch of \d+ calls, \d+ of which take any, at most ")
+            rows = json.loads(Path(file).read_text())["calls"]
+            without = json.loads(plan(*small, "--json")[0])["plan"]["scratch"]
+            self.assertIn("aten::addmm", without["not_known"])
+            self.assertEqual(without["source"], "")
+            scratch = json.loads(plan(*small, "--calibration", file, "--json")[0])["plan"]["scratch"]
+            self.assertEqual(scratch["not_known"], [])
+            self.assertEqual(scratch["measured_calls"], len(rows))
+            self.assertEqual(scratch["largest"], max(row["scratch_bytes"] for row in rows))
+            self.assertIn("scratch    not known, and counted as 0, of ", plan(*small)[0])
+            text = plan(*small, "--calibration", file)[0]
+            self.assertIn(f"scratch    {len(rows)} calls from calibration (", text)
+            self.assertNotIn("not known", text)
+            self.assertIn("scratch    not known, and counted as 0, of ", plan(*small, "--table", "--calibration", file)[0])
+            self.assertTrue(all(len(line) <= 80 for line in text.splitlines()[1:]), text)
+            two = ["train.threads=2" if word == "train.threads=1" else word for word in small]
+            other = plan(*two, "--calibration", file, code=2)[1]
+            self.assertEqual(
+                other,
+                f"dit-plan: {file}: measured for train.threads = 1, and this plan is for train.threads = 2; measure "
+                "again with dit-plan --calibrate\n",
+            )
+            Path(file).write_text('{"dit_plan_calibration": 1')
+            self.assertIn(f"dit-plan: {file} is not JSON", plan(*small, "--calibration", file, code=1)[1])
+
+    def test_a_device_that_is_not_there_is_not_measured(self):
+        if not Path("/dev/nvidia0").exists():
+            self.assertEqual(
+                plan("--calibrate", "never.json", code=2)[1],
+                "dit-plan: --calibrate: this machine has no cuda:0 to measure; with --device cpu the scratch of the "
+                "CPU's kernels is measured\n",
+            )
+            self.assertFalse((SOURCE / "never.json").exists())
+
+    def test_each_term_that_a_device_adds_is_explained_and_can_be_left_out(self):
+        text = plan(*XL2, "--explain")[0]
+        terms = json.loads(plan(*XL2, "--json")[0])["plan"]["device_terms"]
+        names = [term["name"] for term in terms]
+        self.assertEqual(names, ["rounding", "attention_scratch", "workspaces", "context", "pinned"])
+        for name in names:
+            self.assertRegex(text, rf"(?m)^  {name}: .*\n    formula  (.*\n)+?    source   (.*\n)+?    off      --no-term {name}\n")
+            left = json.loads(plan(*XL2, "--json", "--no-term", name)[0])["plan"]["device_terms"]
+            self.assertEqual([term["name"] for term in left], [other for other in names if other != name])
+        self.assertTrue(all(len(line) <= 80 for line in text.splitlines()[1:]), text)
+
+    def test_a_measurement_on_a_device_takes_the_estimates_place(self):
+        measured = {"dit_plan_calibration": 1, "device": "cuda", "machine": "Some GPU", "libtorch": "",
+                    "date": "2026-11-22",
+                    "terms": [{"name": "context", "what": "all of it", "bytes": 600000000, "by_formula": 500000000}]}
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, "gpu.json")
+            file.write_text(json.dumps(measured))
+            errors = plan(*BASE, "--calibration", str(file), code=2)[1]
+            version = re.search(r"this plan is with LibTorch (\S+);", errors)[1]
+            file.write_text(json.dumps({**measured, "libtorch": version}))
+            terms = json.loads(plan(*BASE, "--calibration", str(file), "--json")[0])["plan"]["device_terms"]
+            context = next(term for term in terms if term["name"] == "context")
+            self.assertEqual(context["bytes"], 600000000)
+            self.assertEqual(
+                context["measured"],
+                "Some GPU, 2026-11-22; all of it: 600000000 bytes, by the formula 500000000",
+            )
+            self.assertEqual(
+                plan(*BASE, "--device", "cpu", "--calibration", str(file), code=2)[1],
+                f"dit-plan: {file}: measured for --device cuda, and this plan is for --device cpu; measure again with "
+                "dit-plan --calibrate\n",
+            )
+
     def test_a_run_measures_what_was_planned(self):
         small = settings(data__kind="synthetic", data__samples=64, data__images="default", data__labels="default",
                          train__steps=3, train__seconds="default", train__threads=1, train__log_every=1,

@@ -7,15 +7,18 @@
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <dtk/policies/kept_storages.h>
 #include <dtk/policies/memory_ledger.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <set>
 #include <string>
 
 #include "by_shapes.h"
+#include "call_scratch.h"
 #include "cpu_shapes.h"
 #include "support/catch.h"
 #include "support/run_world.h"
@@ -31,6 +34,7 @@ using Storages = std::map<std::string, std::multiset<int64_t>>;
 struct Seen {
   std::set<std::string> operators;
   std::map<std::string, std::string> different;  // operator: what was planned and what was made
+  std::map<std::string, int64_t> scratch;        // most bytes that a call took for itself, by operator
 };
 Seen seen;
 thread_local bool within_call = false;
@@ -62,8 +66,15 @@ std::string text(const Storages& storages) {
   return line.empty() ? " nothing" : line;
 }
 
+// The most alive at once.
+int64_t scratch_in(const std::vector<MemoryEvent>& events) {
+  const auto phases = policies::kept_storages(events, policies::cpu_accounts().phase_names());
+  return phases.empty() ? 0 : phases.front().scratch;
+}
+
 // `call` takes the arguments from the stack and leaves its results.
-Storages storages_made(torch::jit::Stack& stack, const std::function<void(torch::jit::Stack*)>& call) {
+Storages storages_made(torch::jit::Stack& stack, const std::function<void(torch::jit::Stack*)>& call,
+                       int64_t* scratch = nullptr) {
   policies::cpu_accounts().start_event_log();
   try {
     call(&stack);
@@ -71,7 +82,9 @@ Storages storages_made(torch::jit::Stack& stack, const std::function<void(torch:
     policies::cpu_accounts().stop_event_log();
     throw;
   }
-  return storages_of(policies::cpu_accounts().stop_event_log());
+  const std::vector<MemoryEvent> events = policies::cpu_accounts().stop_event_log();
+  if (scratch != nullptr) *scratch = scratch_in(events);
+  return storages_of(events);
 }
 
 // An empty tensor that the operator will give its size is another one.
@@ -102,11 +115,20 @@ void on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch:
   const std::string name = planner::name_of(op);
   seen.operators.insert(name);
   torch::jit::Stack copy = arguments_of(op, *stack);
-  const Storages planned =
-      storages_made(copy, [&](torch::jit::Stack* arguments) { planner::run_on_cpu(op, keys, arguments); });
+  int64_t scratch = 0, planned_scratch = 0;
+  const Storages planned = storages_made(
+      copy, [&](torch::jit::Stack* arguments) { planner::run_on_cpu(op, keys, arguments); },
+      &planned_scratch);
   copy.clear();
   const Storages made = storages_made(
-      *stack, [&](torch::jit::Stack* arguments) { op.redispatchBoxed(keys & below, arguments); });
+      *stack, [&](torch::jit::Stack* arguments) { op.redispatchBoxed(keys & below, arguments); }, &scratch);
+  seen.scratch[name] = std::max(seen.scratch[name], scratch);
+  const bool none =
+      planner::scratch_kind(op, treatment == planner::Treatment::own) == planner::ScratchKind::none;
+  if (none && scratch != planned_scratch) {
+    seen.different[name + " scratch"] =
+        "planned " + std::to_string(planned_scratch) + "; made " + std::to_string(scratch);
+  }
   if (planned != made) seen.different[name] = "planned" + text(planned) + "; made" + text(made);
 }
 
@@ -163,9 +185,8 @@ TEST_CASE("a kernel that keeps another operator's result until it ends is found"
   CHECK(differences(result) == "kernels_test::careless: planned kept 256; made aten::neg 256 kept 256\n");
 }
 
-TEST_CASE("each operator of a training run makes the storages that a plan says") {
-  const std::string objective = GENERATE("rectified_flow", "epsilon", "v", "x0");
-  const bool plain = GENERATE(false, true);  // without policies, and in fp32
+// `plain`: without policies, and in fp32.
+static Seen training_run(const std::string& objective, bool plain) {
   test::World world;
   LoadedConfig loaded = test::tiny("runs/kernels");
   RunConfig& config = loaded.config;
@@ -183,10 +204,36 @@ TEST_CASE("each operator of a training run makes the storages that a plan says")
     config.policies.attention.enabled = policies::Enabled::off;
     config.policies.checkpoint.enabled = policies::Enabled::off;
   }
-  const Seen result = look_at([&] { world.run(loaded); });
-  CAPTURE(objective, plain);
+  Seen result = look_at([&] { world.run(loaded); });
   CHECK(world.listener.finished_at_step == 3);
+  return result;
+}
+
+TEST_CASE("each operator of a training run makes the storages that a plan says") {
+  const std::string objective = GENERATE("rectified_flow", "epsilon", "v", "x0");
+  const bool plain = GENERATE(false, true);
+  const Seen result = training_run(objective, plain);
+  CAPTURE(objective, plain);
   CHECK(result.operators.size() > 30);
   CHECK(result.operators.count("aten::addmm") == 1);
   CHECK(differences(result) == "");
+}
+
+TEST_CASE(
+    "operators that a plan takes to need no scratch are met in training, and scratch is seen where there is "
+    "some") {
+  Seen all;
+  for (const char* objective : {"rectified_flow", "epsilon"}) {
+    for (const bool plain : {false, true}) {
+      const Seen one = training_run(objective, plain);
+      all.operators.insert(one.operators.begin(), one.operators.end());
+      for (const auto& [name, bytes] : one.scratch) all.scratch[name] = std::max(all.scratch[name], bytes);
+    }
+  }
+  std::string unproven;
+  for (const std::string& name : planner::operators_without_scratch()) {
+    if (all.operators.count(name) == 0) unproven += name + "\n";
+  }
+  CHECK(unproven == "");
+  CHECK(all.scratch["aten::_scaled_dot_product_flash_attention_for_cpu"] > 0);
 }

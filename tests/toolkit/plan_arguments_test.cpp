@@ -41,6 +41,11 @@ TEST_CASE("dit-plan: every option") {
   CHECK_FALSE(arguments.fold);
   CHECK(plan({"--config", "a.toml", "--table"}).table);
   CHECK(plan({"--config", "a.toml", "--explain"}).explain);
+  CHECK(plan({"--config", "a.toml", "--calibration", "b.json"}).calibration == "b.json");
+  CHECK(plan({"--config", "a.toml", "--device", "cpu", "--calibrate", "b.json"}).calibrate == "b.json");
+  CHECK(plan({"--calibrate", "b.json"}).config.empty());
+  CHECK(plan({"--config", "a.toml", "--no-term", "context", "--no-term", "pinned"}).without ==
+        std::vector<std::string>{"context", "pinned"});
   CHECK(plan({"--help"}).help);
   CHECK(plan({"--version"}).version);
 }
@@ -51,6 +56,17 @@ TEST_CASE("dit-plan: what is wrong is said with what is allowed") {
         "--device auto: no device to plan for; allowed: cuda, the default, or cpu");
   CHECK(plan_error({"--config", "a", "--table", "--max-batch", "1GB"}) ==
         "--table and --max-batch: each is a report of its own; give one of them");
+  CHECK(plan_error({"--calibrate", "b.json", "--device", "cpu"}) ==
+        "--config FILE is missing: write for example dit-plan --config configs/base.toml");
+  CHECK(plan_error({"--config", "a", "--calibrate", "b.json", "--json"}) ==
+        "--calibrate and --json: measuring is no report; give one of them");
+  CHECK(plan_error({"--config", "a", "--calibrate", "b.json", "--calibration", "c.json"}) ==
+        "--calibrate and --calibration: measuring is no report; give one of them");
+  CHECK(plan_error({"--config", "a", "--no-term", "luck"}) ==
+        "--no-term luck: no term that a device adds; allowed: rounding, attention_scratch, workspaces, context and "
+        "pinned");
+  CHECK(plan_error({"--config", "a", "--device", "cpu", "--no-term", "context"}) ==
+        "--no-term context: nothing is added on the CPU; use it with --device cuda");
   CHECK(plan_error({"--config", "a", "--tabel"}) == "--tabel: unknown option; did you mean --table?");
   CHECK(plan_error({"--config", "a", "--json=yes"}) == "--json=yes: takes no value");
   for (const char* size : {"24", "24GB", "24GiB", "24 GiB", "24e9", "1.5e3kB", "80%", "0.5%"}) {
@@ -78,6 +94,6 @@ TEST_CASE("dit-plan: the help fits a screen and names every option") {
   CHECK(count <= 24);
   CHECK(last == "Example: dit-plan --config configs/base.toml --device cuda");
   for (const char* option : {"--config", "--set", "--device", "--table", "--explain", "--max-batch", "--json",
-                             "--no-fold", "--help", "--version"})
+                             "--no-fold", "--calibrate", "--calibration", "--no-term", "--help", "--version"})
     CHECK(plan_help().find(option) != std::string::npos);
 }

@@ -196,7 +196,7 @@ TEST_CASE("a precision that training will measure is planned both ways, and the 
 TEST_CASE("without folding every pass is planned, and the peaks are the same") {
   LoadedConfig loaded = tiny();
   loaded.config.sample.steps = 12;
-  const Plan folded = make_plan(loaded, cuda), whole = make_plan(loaded, cuda, false);
+  const Plan folded = make_plan(loaded, cuda), whole = make_plan(loaded, cuda, {.fold = false});
   CHECK(folded.folded.size() == 2);
   CHECK(folded.folded.at("steady steps") == 1);
   CHECK(whole.folded.empty());

@@ -95,9 +95,12 @@ std::vector<KeptPhase> planned_storages(const LoadedConfig& loaded, bool fold) {
       [&](const std::function<void()>& end) { rehearse_what_is_planned(loaded, end, {.fold = fold}); });
 }
 
-PlanAccuracy plan_accuracy(const LoadedConfig& loaded) {
+PlanAccuracy plan_accuracy(const LoadedConfig& loaded, const planner::RehearsalOptions& options) {
   PlanAccuracy result;
-  result.plan_seconds = timed([&] { result.planned = planned_storages(loaded, /*fold=*/true); });
+  result.plan_seconds = timed([&] {
+    result.planned =
+        logged([&](const std::function<void()>& end) { rehearse_what_is_planned(loaded, end, options); });
+  });
   result.run_seconds = timed([&] {
     result.measured = logged([&](const std::function<void()>& end) { run_what_is_planned(loaded, end); });
   });

@@ -1,5 +1,7 @@
 #include <dtk/toolkit/plan_arguments.h>
 
+#include <algorithm>
+
 #include "byte_size.h"
 #include "given_arguments.h"
 
@@ -8,10 +10,11 @@ namespace {
 
 const std::vector<Option>& plan_options() {
   static const std::vector<Option> options = {
-      {"config", Option::value}, {"set", Option::repeated}, {"device", Option::value},
-      {"table", Option::flag},   {"explain", Option::flag}, {"max-batch", Option::value},
-      {"json", Option::flag},    {"no-fold", Option::flag}, {"help", Option::flag},
-      {"version", Option::flag},
+      {"config", Option::value},     {"set", Option::repeated},    {"device", Option::value},
+      {"table", Option::flag},       {"explain", Option::flag},    {"max-batch", Option::value},
+      {"json", Option::flag},        {"no-fold", Option::flag},    {"help", Option::flag},
+      {"version", Option::flag},     {"calibrate", Option::value}, {"calibration", Option::value},
+      {"no-term", Option::repeated},
   };
   return options;
 }
@@ -22,6 +25,28 @@ void check_one_question(const Given& given) {
     if (given.has(name)) seen.push_back(std::string("--") + name);
   }
   if (seen.size() > 1) fail_argument(listed(seen, " and "), "each is a report of its own; give one of them");
+  if (!given.has("calibrate")) return;
+  for (const char* name : {"table", "explain", "max-batch", "json", "no-fold", "calibration", "no-term"}) {
+    if (given.has(name))
+      fail_argument(std::string("--calibrate and --") + name, "measuring is no report; give one of them");
+  }
+}
+
+std::vector<std::string> terms_left_out(const Given& given) {
+  const std::vector<std::string> known = {"rounding", "attention_scratch", "workspaces", "context", "pinned"};
+  const std::vector<std::string> names = given.all("no-term");
+  for (const std::string& name : names) {
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      fail_argument("--no-term " + name, "no term that a device adds; allowed: " + listed(known, " and "));
+  }
+  return names;
+}
+
+// What a device adds does not depend on a job.
+std::string config_of(const Given& given) {
+  const bool of_a_device = given.has("calibrate") && given.text("device", "cuda") == "cuda";
+  if (of_a_device && !given.has("config") && !given.has("set")) return "";
+  return required_config(given, "dit-plan");
 }
 
 }  // namespace
@@ -31,7 +56,7 @@ PlanArguments parse_plan_arguments(int argc, const char* const* argv) {
   PlanArguments arguments;
   if (wants_text_only(given, arguments)) return arguments;
   check_one_question(given);
-  arguments.config = required_config(given, "dit-plan");
+  arguments.config = config_of(given);
   arguments.set = given.all("set");
   arguments.device = given.text("device", arguments.device);
   if (arguments.device != "cuda" && arguments.device != "cpu") {
@@ -42,6 +67,12 @@ PlanArguments parse_plan_arguments(int argc, const char* const* argv) {
     fail_argument(given.place("max-batch"),
                   "\"" + arguments.max_batch + "\" is not a size; allowed: " + wanted(ByteSize{}, ""));
   }
+  arguments.calibrate = given.text("calibrate");
+  arguments.calibration = given.text("calibration");
+  arguments.without = terms_left_out(given);
+  if (arguments.device == "cpu" && !arguments.without.empty())
+    fail_argument("--no-term " + arguments.without.front(),
+                  "nothing is added on the CPU; use it with --device cuda");
   arguments.table = given.has("table");
   arguments.explain = given.has("explain");
   arguments.json = given.has("json");
@@ -63,6 +94,9 @@ One of these instead of the plain report:
   --max-batch SIZE      the largest data.batch that fits; 24GB, 24GiB, 24e9, or
                         80% of the device present
   --json                as memory.json; with --table an array of 16
+  --no-term NAME        leaves out one of what a device adds; may be repeated
+  --calibration FILE    takes what only a measurement tells from FILE
+  --calibrate FILE      measures it: of the CPU's kernels, or of the GPU present
   --no-fold             plans every pass of a loop, also those that repeat
   --version             prints the version, and ends
   -h, --help            prints this text, and ends

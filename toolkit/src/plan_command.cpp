@@ -11,19 +11,21 @@
 #include <utility>
 
 #include "byte_size.h"
+#include "calibrate_command.h"
 #include "policy_switches.h"
 
 namespace dtk {
 namespace {
 
-Plan plan_decided(LoadedConfig loaded, c10::Device device, bool fold) {
+Plan plan_decided(LoadedConfig loaded, c10::Device device, const planner::RehearsalOptions& options) {
   loaded.config.memory.budget.reset();  // the plan shall say by how much it is exceeded
-  const planner::Rehearsed rehearsed = plan_run(loaded, device, {fold});
+  const planner::Rehearsed rehearsed = plan_run(loaded, device, options);
   Plan plan;
   plan.memory.device = device.str();
   plan.memory.phases = rehearsed.device;
   plan.memory.host = policies::highest(rehearsed.host);
   plan.terms = rehearsed.terms;
+  plan.scratch = rehearsed.scratch;
   plan.folded = rehearsed.folded;
   plan.step = rehearsed.steps.at(rehearsed.steps.size() > 1 ? 1 : 0);
   plan.seconds = rehearsed.seconds;
@@ -65,11 +67,12 @@ struct Job {
   const LoadedConfig loaded;
   const c10::Device device;
   const std::optional<int64_t> budget;
+  const planner::RehearsalOptions options;
   const std::function<void(const std::string&)>& print;
 };
 
 void report_table(const Job& job) {
-  const std::vector<PlanRow> rows = plan_table(job.loaded, job.device, job.arguments.fold);
+  const std::vector<PlanRow> rows = plan_table(job.loaded, job.device, job.options);
   job.print(job.arguments.json ? plan_table_json(rows)
                                : plan_table_text(job.arguments.config, rows, job.budget));
   if (!job.budget || peak_bytes(rows.front().plan) <= *job.budget) return;
@@ -79,7 +82,7 @@ void report_table(const Job& job) {
 }
 
 void report_largest(const Job& job, int64_t bytes) {
-  const LargestPlannedBatch found = largest_planned_batch(job.loaded, job.device, bytes, job.arguments.fold);
+  const LargestPlannedBatch found = largest_planned_batch(job.loaded, job.device, bytes, job.options);
   if (!found.largest) {
     const std::string batch = std::to_string(found.next->loaded.config.data.batch);
     throw Error(ExitCode::memory, "--max-batch " + job.arguments.max_batch + ": not even data.batch = " +
@@ -90,9 +93,9 @@ void report_largest(const Job& job, int64_t bytes) {
 }
 
 void report_plan(const Job& job) {
-  const Plan plan = make_plan(job.loaded, job.device, job.arguments.fold);
+  const Plan plan = make_plan(job.loaded, job.device, job.options);
   if (job.arguments.explain) {
-    const auto effects = explain_policies(plan, job.device, job.arguments.fold);
+    const auto effects = explain_policies(plan, job.device, job.options);
     job.print(job.arguments.json
                   ? plan_json(plan, effects)
                   : plan_text(job.arguments.config, plan) + "\n" + explain_text(plan, effects));
@@ -114,14 +117,14 @@ std::optional<policies::PhasePeak> Plan::runner_up() const {
   return policies::highest(others);
 }
 
-Plan make_plan(LoadedConfig loaded, c10::Device device, bool fold) {
-  if (!precision_is_open(loaded.config, device)) return plan_decided(std::move(loaded), device, fold);
+Plan make_plan(LoadedConfig loaded, c10::Device device, const planner::RehearsalOptions& options) {
+  if (!precision_is_open(loaded.config, device)) return plan_decided(std::move(loaded), device, options);
   std::vector<Plan> plans;
   std::vector<PossiblePrecision> precisions;
   for (const char* name : {"bf16", "fp32"}) {
     LoadedConfig one = loaded;
     one.config.policies.precision.cpu = name;
-    plans.push_back(plan_decided(std::move(one), device, fold));
+    plans.push_back(plan_decided(std::move(one), device, options));
     const policies::PhasePeak peak = plans.back().memory.peak();
     precisions.push_back({name, peak.peak.bytes, peak.name});
   }
@@ -132,7 +135,8 @@ Plan make_plan(LoadedConfig loaded, c10::Device device, bool fold) {
   return plan;
 }
 
-std::vector<PlanRow> plan_table(const LoadedConfig& loaded, c10::Device device, bool fold) {
+std::vector<PlanRow> plan_table(const LoadedConfig& loaded, c10::Device device,
+                                const planner::RehearsalOptions& options) {
   std::vector<PlanRow> rows;
   for (unsigned bits = 0; bits < 16; ++bits) {
     PlanRow row;
@@ -142,7 +146,7 @@ std::vector<PlanRow> plan_table(const LoadedConfig& loaded, c10::Device device, 
     if (precision_is_open(one.config, device))
       one.config.policies.precision.cpu = row.on[0] ? "bf16" : "fp32";
     one.config = with_switches(one.config, device, row.on);
-    row.plan = plan_decided(std::move(one), device, fold);
+    row.plan = plan_decided(std::move(one), device, options);
     rows.push_back(std::move(row));
   }
   std::stable_sort(rows.begin(), rows.end(), [](const PlanRow& a, const PlanRow& b) {
@@ -151,7 +155,8 @@ std::vector<PlanRow> plan_table(const LoadedConfig& loaded, c10::Device device, 
   return rows;
 }
 
-std::vector<PolicyEffect> explain_policies(const Plan& plan, c10::Device device, bool fold) {
+std::vector<PolicyEffect> explain_policies(const Plan& plan, c10::Device device,
+                                           const planner::RehearsalOptions& options) {
   const PolicySwitches on = switches_of(plan.loaded.config, device);
   std::vector<PolicyEffect> effects;
   for (size_t i = 0; i < on.size(); ++i) {
@@ -163,7 +168,7 @@ std::vector<PolicyEffect> explain_policies(const Plan& plan, c10::Device device,
     LoadedConfig switched = plan.loaded;
     switched.config = with_switches(switched.config, device, other);
     try {
-      effect.switched = plan_decided(std::move(switched), device, fold);
+      effect.switched = plan_decided(std::move(switched), device, options);
     } catch (const ConfigError& error) {
       effect.problem = error.what();
     }
@@ -173,13 +178,13 @@ std::vector<PolicyEffect> explain_policies(const Plan& plan, c10::Device device,
 }
 
 LargestPlannedBatch largest_planned_batch(const LoadedConfig& loaded, c10::Device device, int64_t bytes,
-                                          bool fold) {
+                                          const planner::RehearsalOptions& options) {
   LargestPlannedBatch found;
   const int64_t unit = loaded.config.train.accumulate;
   const auto fits = [&](int64_t units) {
     LoadedConfig one = loaded;
     one.config.data.batch = units * unit;
-    Plan plan = make_plan(std::move(one), device, fold);
+    Plan plan = make_plan(std::move(one), device, options);
     ++found.planned;
     const bool within = peak_bytes(plan) <= bytes;
     (within ? found.largest : found.next) = std::move(plan);
@@ -192,13 +197,15 @@ LargestPlannedBatch largest_planned_batch(const LoadedConfig& loaded, c10::Devic
 
 void run_plan(const PlanArguments& arguments, FileSystem& files,
               const std::function<void(const std::string&)>& print) {
+  if (!arguments.calibrate.empty()) return run_calibration(arguments, files, print);
   const c10::Device device(arguments.device == "cpu" ? "cpu" : "cuda:0");
   LoadedConfig loaded = load_config(files, arguments.config, arguments.set);
   resolve_threads(loaded);
   resolve_budget(loaded, device);
+  const std::optional<Calibration> measured = calibration_for(arguments, files, loaded, device);
   std::optional<int64_t> budget;
   if (loaded.config.memory.budget) budget = loaded.config.memory.budget->bytes;
-  const Job job{arguments, std::move(loaded), device, budget, print};
+  const Job job{arguments, std::move(loaded), device, budget, options_of(arguments, measured), print};
   if (arguments.table) return report_table(job);
   if (arguments.max_batch.empty()) return report_plan(job);
   const auto percent = parse_percent(arguments.max_batch);

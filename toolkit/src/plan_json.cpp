@@ -38,6 +38,10 @@ Json json_of(const Plan& plan, const std::vector<PolicySaving>& policies = {}) {
                                     {"source", term.source},
                                     {"measured", term.measured}});
   }
+  more["scratch"] = {{"source", plan.scratch.source},
+                     {"measured_calls", plan.scratch.measured_calls},
+                     {"largest", plan.scratch.largest},
+                     {"not_known", plan.scratch.not_known}};
   more["precisions"] = Json::array();
   for (const PossiblePrecision& one : plan.precisions)
     more["precisions"].push_back({{"cpu", one.name}, {"peak_bytes", one.peak_bytes}, {"phase", one.phase}});

@@ -82,7 +82,22 @@ std::string precisions_text(const std::vector<PossiblePrecision>& precisions) {
          "; training measures which is faster and its saved configuration keeps it; this is the larger";
 }
 
-// Only the sums; `--json` has each term's formula and source.
+std::string scratch_text(const planner::PlannedScratch& scratch) {
+  std::vector<std::string> parts;
+  if (!scratch.source.empty()) {
+    parts.push_back(std::to_string(scratch.measured_calls) + " calls from " + scratch.source + ", at most " +
+                    readable_bytes(scratch.largest));
+  }
+  if (!scratch.not_known.empty()) {
+    const std::vector<std::string> names(scratch.not_known.begin(), scratch.not_known.end());
+    parts.push_back("not known, and counted as 0, of " + std::to_string(names.size()) +
+                    (names.size() == 1 ? " operator: " : " operators: ") + listed(names, ", ") +
+                    "; dit-plan --calibrate measures it");
+  }
+  return parts.empty() ? "" : line("scratch", listed(parts, "; "));
+}
+
+// Only the sums; `--explain` and `--json` have each term's formula and source.
 std::string terms_text(const std::vector<planner::DeviceTerm>& terms) {
   std::vector<std::string> device, host;
   for (const planner::DeviceTerm& term : terms) {
@@ -97,6 +112,33 @@ std::string terms_text(const std::vector<planner::DeviceTerm>& terms) {
   return line("beside", text);
 }
 
+// Of all rows together.
+std::string scratch_text(const std::vector<PlanRow>& rows) {
+  planner::PlannedScratch all;
+  if (rows.front().plan.memory.device != "cpu") return "";
+  for (const PlanRow& row : rows)
+    all.not_known.insert(row.plan.scratch.not_known.begin(), row.plan.scratch.not_known.end());
+  return scratch_text(all);
+}
+
+// Each term with its formula, source and switch.
+std::string terms_table(const std::vector<planner::DeviceTerm>& terms) {
+  constexpr size_t column = 13;
+  std::string text;
+  for (const planner::DeviceTerm& term : terms) {
+    text += "  " + term.name + ": " + readable_bytes(term.bytes) + (term.on_host ? " of host memory" : "") +
+            (term.booked ? ", in the peaks as scratch" : "") + "\n";
+    const std::string off = "--no-term " + term.name;
+    for (const auto& [name, what] : {std::pair("formula", &term.formula), std::pair("source", &term.source),
+                                     std::pair("off", &off), std::pair("measured", &term.measured)}) {
+      std::string start = std::string("    ") + name;
+      start.resize(column, ' ');
+      text += start + wrapped(*what, column) + "\n";
+    }
+  }
+  return text.empty() ? "" : "\nwhat a device adds\n" + text;
+}
+
 }  // namespace
 
 std::string plan_text(const std::string& name, const Plan& plan) {
@@ -108,6 +150,7 @@ std::string plan_text(const std::string& name, const Plan& plan) {
   const PhasePeak& host = plan.memory.host;
   text += line("host", host.peak.bytes > 0 ? exact_bytes(host.peak.bytes) + " in phase " + host.name : "-");
   text += terms_text(plan.terms);
+  if (plan.memory.device == "cpu") text += scratch_text(plan.scratch);
   if (!plan.precisions.empty()) text += line("precision", precisions_text(plan.precisions));
   text += line("planned", folded_text(plan.folded) + ", in " + seconds_text(plan.seconds));
   text += "\nat the peak, with the largest of each:\n" + peak_items(peak.peak);
@@ -133,7 +176,8 @@ std::string plan_table_text(const std::string& name, const std::vector<PlanRow>&
     seconds += row.plan.seconds;
   }
   return first_line_of(name, rows.front().plan) + "all 16 combinations of the policies, in " +
-         seconds_text(seconds) + "; recomputed: forward FLOPs that a step runs again\n\n" + aligned(cells);
+         seconds_text(seconds) + "; recomputed: forward FLOPs that a step runs again\n" + scratch_text(rows) +
+         "\n" + aligned(cells);
 }
 
 std::string explain_text(const Plan& plan, const std::vector<PolicyEffect>& effects) {
@@ -148,7 +192,8 @@ std::string explain_text(const Plan& plan, const std::vector<PolicyEffect>& effe
   }
   return text +
          "off is: fp32; stored attention weights; the average on the training device;\n"
-         "all activations kept\n";
+         "all activations kept\n" +
+         terms_table(plan.terms);
 }
 
 std::string largest_batch_text(const std::string& name, const LargestPlannedBatch& found, int64_t bytes) {

@@ -12,6 +12,7 @@
 #include <array>
 #include <tuple>
 
+#include "call_scratch.h"
 #include "kernel_results.h"
 #include "shape_kernels.h"
 
@@ -65,6 +66,7 @@ std::tuple<Tensor, Tensor> flash(const Tensor& q, const Tensor& k, const Tensor&
   const FlashTile tile(q, k);
   const Tensor out = by_rows(q, v.size(3));
   const Tensor logsumexp = make(q, {q.size(0), q.size(2), q.size(1)}, tile.accumulate).transpose(1, 2);
+  if (scratch_is_measured()) return {out, logsumexp};
   const int64_t threads = at::get_num_threads();
   // Weights, two sums of each row, rows of the result.
   const Tensor scratch = make(q, {threads, tile.queries * (tile.keys + 2 + q.size(3))}, tile.accumulate);
@@ -78,6 +80,7 @@ std::tuple<Tensor, Tensor, Tensor> flash_backward(const Tensor& grad, const Tens
   const FlashTile tile(q, k);
   const std::tuple<Tensor, Tensor, Tensor> grads{zeros_by_rows(q), zeros_by_rows(k), zeros_by_rows(v)};
   const Tensor grad_by_rows = grad.transpose(1, 2).contiguous();
+  if (scratch_is_measured()) return grads;
   const int64_t threads = at::get_num_threads();
   const int64_t weights = 2 * tile.queries * tile.keys;  // and their gradients
   const Tensor scratch = make(q, {threads, weights}, tile.accumulate);

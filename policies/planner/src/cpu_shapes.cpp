@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "by_shapes.h"
+#include "call_scratch.h"
 #include "cpu_products.h"
 #include "cpu_promotion.h"
 #include "flop_meter.h"
@@ -28,6 +29,7 @@ struct Known {
   Treatment treatment = Treatment::run;
   const c10::KernelFunction* kernel = nullptr;
   FlopRule flops = nullptr;
+  ScratchKind scratch = ScratchKind::none;  // of a kernel
 };
 
 // Kernels that only make memory or change what a tensor refers to.
@@ -56,6 +58,8 @@ const Known& known(const c10::OperatorHandle& op) {
   if (found != cache.end()) return found->second;
   Known what = on_cpu_tensors(op);
   what.flops = flop_rule(op);
+  if (what.treatment == Treatment::own || what.treatment == Treatment::shapes)
+    what.scratch = scratch_kind(op, what.treatment == Treatment::own);
   return cache.emplace(op, what).first->second;
 }
 
@@ -110,12 +114,14 @@ void do_it(const Known& what, const c10::OperatorHandle& op, c10::DispatchKeySet
       return;
     case Treatment::own: {
       const std::vector<at::Tensor> temporaries = copies_in_common_type(op, *stack);
+      const CallScratch scratch(what.scratch, op, *stack);
       what.kernel->callBoxed(op, keys, stack);
       return;
     }
     case Treatment::shapes: {
       std::vector<at::Tensor> temporaries = copies_in_common_type(op, *stack);
       if (temporaries.empty()) temporaries = copies_for_products(op, *stack);
+      const CallScratch scratch(what.scratch, op, *stack);
       run_by_shapes(op, stack, c10::kCPU);
       return;
     }

@@ -10,6 +10,20 @@ namespace dtk::planner {
 namespace {
 
 constexpr int64_t kKiB = 1024;
+constexpr char kContextName[] = "context";
+
+// What was measured of the term, and in place of what is an estimate.
+void add_measured(DeviceTerm& term, const DeviceTermOptions& options) {
+  for (const MeasuredTerm& one : options.measured) {
+    if (one.name != term.name) continue;
+    if (term.name == kContextName) term.bytes = one.bytes;
+    const std::string text = one.what + ": " + std::to_string(one.bytes) + " bytes, by the formula " +
+                             std::to_string(one.by_formula);
+    term.measured = (term.measured == "never" ? options.measured_on : term.measured) + "; " + text;
+  }
+}
+
+}  // namespace
 
 // Both as in parseChosenWorkspaceSize() and parseCUDABlasLtWorkspaceSize() of
 // aten/src/ATen/cuda/CublasHandlePool.cpp, where no environment variable says otherwise.
@@ -17,10 +31,7 @@ int64_t cublas_workspace(int compute_capability) {
   constexpr int kHopper = 90;
   return compute_capability == kHopper ? 8 * 4096 * kKiB : 2 * 4096 * kKiB + 8 * 16 * kKiB;
 }
-constexpr int64_t kCublasLtWorkspace = 1024 * kKiB;
-
-// Of a process with CUDA 12 or 13 and LibTorch's kernels, as commonly seen; differs by device and driver.
-constexpr int64_t kContext = 500'000'000;
+namespace {
 
 DeviceTerm rounding() {
   const FakeMemory::Peaks peaks = FakeMemory::instance().peaks();
@@ -43,8 +54,8 @@ DeviceTerm pinned() {
 }
 
 DeviceTerm context() {
-  return {.name = "context",
-          .bytes = kContext,
+  return {.name = kContextName,
+          .bytes = kEstimatedContext,
           .formula = "a fixed 0.5 GB for the CUDA context and the code of loaded kernels",
           .source = "an estimate, not a formula: it depends on device, driver and the kernels used"};
 }
@@ -113,6 +124,7 @@ std::vector<DeviceTerm> KernelNeeds::terms() {
   }
   if (options_.context) terms.push_back(context());
   if (options_.pinned) terms.push_back(pinned());
+  for (DeviceTerm& term : terms) add_measured(term, options_);
   return terms;
 }
 

@@ -13,6 +13,13 @@
 
 namespace dtk::planner {
 
+/// Bytes of cuBLAS's workspace for one thread and stream.
+int64_t cublas_workspace(int compute_capability);
+/// Likewise of cuBLASLt's.
+inline constexpr int64_t kCublasLtWorkspace = 1024 * 1024;
+/// Of a process with CUDA 12 or 13 and LibTorch's kernels, as commonly seen; differs by device and driver.
+inline constexpr int64_t kEstimatedContext = 500'000'000;
+
 /// Thread-safe.
 class KernelNeeds {
  public:

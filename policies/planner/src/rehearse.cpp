@@ -11,6 +11,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "call_scratch.h"
 #include "flop_meter.h"
 #include "kernel_needs.h"
 
@@ -77,6 +78,7 @@ Rehearsed rehearse(c10::Device device, const std::function<void(const EndOfPlan&
        {&policies::device_accounts(), &policies::cpu_accounts(), &policies::host_accounts()})
     accounts->reset_phases("build");
   KernelNeeds::instance().begin(options.terms);
+  ScratchBook::instance().begin(options.scratch);
   bool ended = false;
   const EndOfPlan end = [&] {
     if (ended) return;
@@ -85,6 +87,8 @@ Rehearsed rehearse(c10::Device device, const std::function<void(const EndOfPlan&
     result.device = (on_cpu ? policies::cpu_accounts() : policies::device_accounts()).phases();
     result.steps = flops.steps();
     result.host = (on_cpu ? policies::host_accounts() : policies::cpu_accounts()).phases();
+    result.scratch = ScratchBook::instance().planned();
+    result.scratch.source = options.scratch_source;
     if (!on_cpu) result.terms = KernelNeeds::instance().terms();
   };
   {

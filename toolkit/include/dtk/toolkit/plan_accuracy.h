@@ -1,5 +1,6 @@
 // How far the plan of a job is from the job: both are run, and every storage of both is compared.
 #pragma once
+#include <dtk/planner/rehearse.h>
 #include <dtk/policies/kept_storages.h>
 #include <dtk/toolkit/config_io.h>
 
@@ -26,8 +27,8 @@ struct PlanAccuracy {
 /// Plans `loaded` under CPU rules and runs the same shortened job on the CPU. Compared per phase: the peak
 /// without scratch, its categories and their items, and the number and bytes of storages born, by owner.
 /// Throws as run_training() and planner::rehearse(). One at a time in a process; config.train.threads must be
-/// set.
-PlanAccuracy plan_accuracy(const LoadedConfig& loaded);
+/// set. `options`: of the plan, which is folded.
+PlanAccuracy plan_accuracy(const LoadedConfig& loaded, const planner::RehearsalOptions& options = {});
 
 /// As above for two logs of one job, e.g. a folded and an unfolded plan. `births`: whether storages born are
 /// compared beside the peaks.

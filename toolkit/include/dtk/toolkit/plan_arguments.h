@@ -13,7 +13,10 @@ struct PlanArguments {
   std::vector<std::string> set;  // "data.batch=16", in order
   std::string device = "cuda";   // cuda or cpu; neither is needed
   std::string max_batch;         // "": not asked for; else a size, as it was written
-  bool table = false;            // at most one of table, explain and max_batch is given
+  std::string calibrate;         // "": not asked for; else the file to write. `config` may be "" with cuda
+  std::string calibration;       // "" or a file that was written so
+  std::vector<std::string> without;  // names of device terms to leave out
+  bool table = false;                // at most one of table, explain and max_batch is given
   bool explain = false;
   bool json = false;
   bool fold = true;      // leave out passes of a loop that repeat

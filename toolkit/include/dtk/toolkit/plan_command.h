@@ -5,6 +5,8 @@
 #include <c10/core/Device.h>
 #include <dtk/planner/device_terms.h>
 #include <dtk/planner/flops.h>
+#include <dtk/planner/rehearse.h>
+#include <dtk/toolkit/calibration.h>
 #include <dtk/toolkit/config_io.h>
 #include <dtk/toolkit/file_system.h>
 #include <dtk/toolkit/memory_report.h>
@@ -31,6 +33,7 @@ struct Plan {
   LoadedConfig loaded;                     // of what was planned: policies.precision.cpu is decided
   MemoryReport memory;                     // bytes asked for, by phase
   std::vector<planner::DeviceTerm> terms;  // what a device adds to those bytes; none on the CPU
+  planner::PlannedScratch scratch;         // of CPU kernels
   std::map<std::string, int64_t> folded;   // passes left out because they repeat, by loop
   planner::Flops step;                     // of a steady optimizer step
   double seconds = 0;                      // that planning took
@@ -44,7 +47,7 @@ struct Plan {
 
 /// Plans `loaded` on a simulated cuda:0 or on a CPU of shapes, memory.budget left aside. With the CPU and
 /// policies.precision.cpu = "probe" both outcomes are planned. Throws ConfigError and planner::PlanError.
-Plan make_plan(LoadedConfig loaded, c10::Device device, bool fold = true);
+Plan make_plan(LoadedConfig loaded, c10::Device device, const planner::RehearsalOptions& options = {});
 
 /// One of the 16 combinations of precision, attention, ema and checkpoint.
 struct PlanRow {
@@ -52,7 +55,8 @@ struct PlanRow {
   Plan plan;
 };
 /// All of them, the lowest peak first, equal ones in the order of their switches.
-std::vector<PlanRow> plan_table(const LoadedConfig& loaded, c10::Device device, bool fold = true);
+std::vector<PlanRow> plan_table(const LoadedConfig& loaded, c10::Device device,
+                                const planner::RehearsalOptions& options = {});
 
 /// What one policy does for a job: the job with its switch in the other position.
 struct PolicyEffect {
@@ -61,7 +65,8 @@ struct PolicyEffect {
   std::optional<Plan> switched;  // nothing where it cannot be switched
   std::string problem;           // why
 };
-std::vector<PolicyEffect> explain_policies(const Plan& plan, c10::Device device, bool fold = true);
+std::vector<PolicyEffect> explain_policies(const Plan& plan, c10::Device device,
+                                           const planner::RehearsalOptions& options = {});
 
 struct LargestPlannedBatch {
   std::optional<Plan> largest;  // nothing: not even one batch of train.accumulate samples fits
@@ -71,7 +76,13 @@ struct LargestPlannedBatch {
 /// The largest data.batch whose plan stays within `bytes`, at most all samples that data.samples leaves to
 /// train on. Each candidate is planned.
 LargestPlannedBatch largest_planned_batch(const LoadedConfig& loaded, c10::Device device, int64_t bytes,
-                                          bool fold = true);
+                                          const planner::RehearsalOptions& options = {});
+
+/// Measures the scratch of the kernels that the plan of `loaded` for the CPU calls, with train.threads
+/// threads, which must be set. Where the precision is open, of both.
+Calibration calibrate_cpu(const LoadedConfig& loaded);
+/// Measures what cuda:0 adds. Throws ConfigError without one.
+Calibration calibrate_cuda();
 
 /// dit-plan: reads the configuration, plans what is asked for, and hands the report to `print`, before any
 /// error about it. Throws ConfigError, planner::PlanError, and Error with ExitCode::memory for a job that

@@ -5,6 +5,7 @@
 // addition
 //   "plan": {"batch", "host_phase", "runner_up": {"phase", "bytes"} or null,
 //            "saved_by_operator": {operator: bytes}, "folded": {loop: passes}, "seconds",
+//            "scratch": {"source", "measured_calls", "largest", "not_known": [operator]},
 //            "precisions": [{"cpu", "peak_bytes", "phase"}]}
 // `saved_by_operator` splits the bytes saved at the peak once more, by the operator that made them;
 // `precisions` has two entries where training will measure which to take, else none. A table is an array of

@@ -1,13 +1,24 @@
 // What a CUDA device takes besides the storages that a plan counts to the byte.
 //
 // These are terms of their own, beside the exact figures and never within them, each with its formula and
-// where that comes from. None has been measured on a device yet.
+// where that comes from. measure_device_terms() measures them on a device; no device has run it yet.
 #pragma once
+#include <c10/core/Device.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
 
 namespace dtk::planner {
+
+/// What a device says of a term.
+struct MeasuredTerm {
+  std::string name;        // of the term
+  std::string what;        // "a storage of 1 byte"
+  int64_t bytes = 0;       // that it took
+  int64_t by_formula = 0;  // that it should take
+  friend bool operator==(const MeasuredTerm&, const MeasuredTerm&) = default;
+};
 
 /// Each switch leaves out the term of its name.
 struct DeviceTermOptions {
@@ -18,6 +29,9 @@ struct DeviceTermOptions {
   bool pinned = true;
   /// Of the device to plan for, major * 10 + minor: 90 is Hopper's. Decides on the workspaces.
   int compute_capability = 90;
+  /// On a device like the one to plan for. The context is then what was measured, not the estimate.
+  std::vector<MeasuredTerm> measured = {};
+  std::string measured_on = "";  // "NVIDIA H200, 2026-11-22"
 };
 
 struct DeviceTerm {
@@ -33,5 +47,11 @@ struct DeviceTerm {
 /// Bytes of the device that its peak does not have yet: of all terms but those on the host and the booked
 /// one.
 int64_t bytes_beside(const std::vector<DeviceTerm>& terms);
+
+/// Every term on `device`, a real CUDA device that this process has not used yet (the workspaces are taken
+/// with the first product, the context before it) and in which no plan was made. What other processes hold on
+/// the device counts as context. `compute_capability`: as in DeviceTermOptions. Waits for the device. Throws
+/// std::invalid_argument for another device, c10::Error where the device fails.
+std::vector<MeasuredTerm> measure_device_terms(c10::Device device, int compute_capability);
 
 }  // namespace dtk::planner

@@ -6,6 +6,7 @@
 #include <c10/core/Device.h>
 #include <dtk/planner/device_terms.h>
 #include <dtk/planner/flops.h>
+#include <dtk/planner/scratch.h>
 #include <dtk/policies/memory_accounts.h>
 
 #include <cstdint>
@@ -19,6 +20,8 @@ namespace dtk::planner {
 struct RehearsalOptions {
   bool fold = true;  // leave out passes of a loop (policies::Passes) once two in a row ended with equal books
   DeviceTermOptions terms = {};
+  const MeasuredScratch* scratch = nullptr;  // of CPU kernels, where it has been measured
+  std::string scratch_source = "";           // what reports call that measurement
 };
 
 /// What a job would take. Peaks are bytes asked for, without what a device adds to a storage.
@@ -26,6 +29,7 @@ struct Rehearsed {
   std::vector<policies::PhasePeak> device;  // of the training device, by phase
   std::vector<policies::PhasePeak> host;    // of CPU memory; for a job on the CPU, of what it keeps apart
   std::vector<DeviceTerm> terms;            // what a device adds to that; none on the CPU
+  PlannedScratch scratch;                   // of CPU kernels
   std::map<std::string, int64_t> folded;    // passes left out, by loop
   // Of each optimizer step that a PolicySet or policies::step_done() ended, in order; the second is a steady
   // one.

@@ -1,0 +1,46 @@
+// Scratch of CPU kernels: what one call of an operator takes by LibTorch's allocator for itself and frees
+// before it ends.
+//
+// A plan knows it in one of three ways. Element-wise operators, and others that tests hold to it, take none.
+// A few kernels have a formula of shapes and threads (cpu_kernels.cpp). What is left is decided by libraries,
+// the machine's instructions and the number of threads: it is measured (measure_scratch()) or not known, and
+// then counted as 0 and named. Memory that MKL and oneDNN take from the C library is no storage and in none
+// of this.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+namespace dtk::planner {
+
+/// A call by all that its scratch may depend on, but for the values of tensors.
+struct OperatorCall {
+  std::string operation;  // "aten::mm"
+  std::string arguments;  // "BFloat16[64,384], BFloat16[384,1536]:1,384"; strides follow where they have gaps
+  friend auto operator<=>(const OperatorCall&, const OperatorCall&) = default;
+};
+
+/// Bytes by which a call's highest sum exceeds that of its storages that are no scratch.
+using MeasuredScratch = std::map<OperatorCall, int64_t>;
+
+/// Calls of one plan as they can be made again, each once.
+struct NotedCalls;
+
+struct PlannedScratch {
+  std::string source;          // RehearsalOptions::scratch_source
+  int64_t measured_calls = 0;  // different ones, booked as they were measured
+  int64_t largest = 0;         // bytes, of those
+  std::set<std::string>
+      not_known;  // operators of which at least one call has neither formula nor measurement
+  std::shared_ptr<const NotedCalls> calls;  // all that a measurement could tell of
+};
+
+/// Makes each call on the CPU with as many threads as at::get_num_threads() and memory of its own, zeros, and
+/// reads its scratch off the ledger. With several threads a call is made a few times and the most that each
+/// of them was seen to take counts: at the most for two threads, the most seen for more; exact for one. Not
+/// within a ShapesOnlyScope, and while nobody else allocates. Throws PlanError for a call that fails.
+MeasuredScratch measure_scratch(const NotedCalls& calls);
+
+}  // namespace dtk::planner

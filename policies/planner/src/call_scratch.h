@@ -1,0 +1,71 @@
+// Books the scratch of a call that is planned for the CPU.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <dtk/planner/scratch.h>
+
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+namespace dtk::planner {
+
+struct NotedCall {
+  c10::OperatorHandle op;
+  std::vector<c10::IValue> arguments;  // tensors on Meta
+};
+struct NotedCalls {
+  std::map<OperatorCall, NotedCall> by_call;
+};
+
+// none: what there is of it, such as the tensor made of a number, the operator's shape kernel makes too.
+enum class ScratchKind { none, formula, open };
+/// Of an operator with any arguments; `own`: it has a kernel in cpu_kernels.cpp. What is open may still have
+/// a formula for some arguments.
+ScratchKind scratch_kind(const c10::OperatorHandle& op, bool own);
+
+/// Those that are not element-wise and take none all the same, as "aten::cat".
+const std::unordered_set<std::string>& operators_without_scratch();
+
+/// The calls of the plan under way. Thread-safe.
+class ScratchBook {
+ public:
+  /// The process's one. Never destroyed.
+  static ScratchBook& instance();
+  /// `measured` must live until the plan ends; may be null.
+  void begin(const MeasuredScratch* measured);
+  PlannedScratch planned() const;
+  /// Bytes if they were measured.
+  std::optional<int64_t> note(const c10::OperatorHandle& op, const torch::jit::Stack& stack, bool known);
+
+ private:
+  mutable std::mutex mutex_;  // guards everything below
+  const MeasuredScratch* measured_ = nullptr;
+  std::shared_ptr<NotedCalls> calls_ = std::make_shared<NotedCalls>();
+  PlannedScratch planned_;
+  std::set<OperatorCall> taken_;
+};
+
+/// While alive, a call's measured scratch is booked, if there is a measurement; formulas then have to book
+/// nothing (scratch_is_measured()), nor have the calls within it.
+class CallScratch {
+ public:
+  [[nodiscard]] CallScratch(ScratchKind kind, const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+  ~CallScratch();
+  CallScratch(const CallScratch&) = delete;
+  CallScratch& operator=(const CallScratch&) = delete;
+
+ private:
+  const bool outer_;
+  at::Tensor bytes_;
+};
+
+/// Of the call that this thread plans.
+bool scratch_is_measured();
+
+}  // namespace dtk::planner

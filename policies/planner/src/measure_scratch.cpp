@@ -1,0 +1,92 @@
+#include <ATen/Parallel.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty_strided.h>
+#include <dtk/planner/plan_error.h>
+#include <dtk/planner/scratch.h>
+#include <dtk/policies/kept_storages.h>
+#include <dtk/policies/memory_ledger.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include "by_shapes.h"
+#include "call_scratch.h"
+
+namespace dtk::planner {
+namespace {
+
+using c10::IValue;
+using torch::jit::Stack;
+
+at::Tensor with_memory(const at::Tensor& meta) {
+  if (!meta.defined()) return meta;
+  at::Tensor tensor = at::empty_strided(meta.sizes(), meta.strides(), at::TensorOptions(meta.scalar_type()));
+  if (tensor.storage().nbytes() > 0)
+    std::memset(tensor.storage().mutable_data(), 0, tensor.storage().nbytes());
+  return tensor;
+}
+
+IValue with_memory(const IValue& value) {
+  if (value.isTensor()) return with_memory(value.toTensor());
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(with_memory(tensor));
+    return list;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const auto& tensor : value.toOptionalTensorVector())
+      list.push_back(tensor ? std::optional(with_memory(*tensor)) : std::nullopt);
+    return list;
+  }
+  return value;
+}
+
+// Threads of an operator overlap by luck: what each group of them takes at the most is added up.
+int64_t scratch_of(const policies::KeptPhase& call) {
+  const bool threads = call.scratch_of.size() > 1;
+  if (!threads) return call.with_scratch - call.kept.bytes;
+  int64_t bytes = 0;
+  for (const auto& [label, most] : call.scratch_of) bytes += most;
+  return bytes;
+}
+
+int64_t scratch_of_one(const NotedCall& call) {
+  std::vector<IValue> arguments;  // alive until the end, as the call's own would be a gap in its books
+  for (const IValue& argument : call.arguments) arguments.push_back(with_memory(argument));
+  Stack stack = arguments;
+  policies::MemoryAccounts& accounts = policies::cpu_accounts();
+  accounts.start_event_log();
+  try {
+    call.op.callBoxed(stack);
+  } catch (...) {
+    accounts.stop_event_log();
+    throw;
+  }
+  const auto phases = policies::kept_storages(accounts.stop_event_log(), accounts.phase_names());
+  return phases.empty() ? 0 : scratch_of(phases.front());
+}
+
+}  // namespace
+
+MeasuredScratch measure_scratch(const NotedCalls& calls) {
+  constexpr int kTimesWithThreads = 5;
+  const int times = at::get_num_threads() > 1 ? kTimesWithThreads : 1;
+  const policies::CountingAllocatorGuard counting;
+  const at::AutoDispatchBelowADInplaceOrView kernels_only;
+  MeasuredScratch measured;
+  for (const auto& [name, call] : calls.by_call) {
+    int64_t& bytes = measured[name];
+    try {
+      for (int i = 0; i < times; ++i) bytes = std::max(bytes, scratch_of_one(call));
+    } catch (const c10::Error& error) {
+      throw PlanError("the scratch of " + name.operation + "(" + name.arguments +
+                      ") cannot be measured: " + error.what_without_backtrace());
+    }
+  }
+  return measured;
+}
+
+}  // namespace dtk::planner

@@ -59,7 +59,7 @@ class Plans(unittest.TestCase):
         self.assertEqual(errors, "")
         lines = text.splitlines()
         self.assertEqual(
-            lines[0], "configs/dit_xl2_latents.toml on cuda:0, data.batch = 256: planned, nothing was computed"
+            lines[0], "configs/dit_xl2_latents.toml on cuda:0, data.batch = 256 in 2 micro-batches: planned, nothing was computed"
         )
         for line, start in zip(lines[1:4], ("peak", "runner-up", "host"), strict=True):
             self.assertRegex(line, rf"^{start} +\d+\.\d+ GiB \(\d+ bytes\) in phase [a-z_]+$")

@@ -11,17 +11,21 @@
 #include <stdexcept>
 
 namespace dtk {
+
+void check_fills_a_batch(const DataSource& source, int64_t batch) {
+  if (source.size() >= batch) return;
+  throw DataError("data: " + source.description() + " are fewer than one micro-batch of " +
+                  std::to_string(batch) + "; set data.batch to at most " + std::to_string(source.size()) +
+                  " times train.accumulate");
+}
+
 namespace {
 
 int64_t samples_per_epoch(const DataSource& source, const LoaderOptions& options) {
   if (options.batch < 1 || options.prefetch < 1 || options.start < 0) {
     throw std::invalid_argument("Loader: batch and prefetch must be at least 1 and start at least 0");
   }
-  if (source.size() < options.batch) {
-    throw DataError("data: " + source.description() + " are fewer than one micro-batch of " +
-                    std::to_string(options.batch) + "; set data.batch to at most " +
-                    std::to_string(source.size()) + " times train.accumulate");
-  }
+  check_fills_a_batch(source, options.batch);
   const int64_t samples = options.drop_last ? source.size() / options.batch * options.batch : source.size();
   if (options.start % samples % options.batch != 0) {
     throw std::invalid_argument("Loader: no batch of " + std::to_string(options.batch) + " begins at start " +

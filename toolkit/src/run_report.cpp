@@ -84,6 +84,20 @@ std::string percent(double share) {
   return format("%.3g %%", 100 * share);
 }
 
+// Images of all logged steps by the time they took: log lines are denser where the training begins.
+double mean_speed(const std::vector<LoggedStep>& steps) {
+  double work = 0, time = 0;
+  int64_t before = 0;
+  for (const LoggedStep& step : steps) {
+    const auto done = static_cast<double>(std::max<int64_t>(0, step.step - before));
+    before = step.step;
+    if (step.images_per_second <= 0) continue;
+    work += done;
+    time += done / step.images_per_second;
+  }
+  return time > 0 ? work / time : 0;
+}
+
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
@@ -160,8 +174,8 @@ class Page {
         text += figure("validation", "validation loss", validation.loss, format("%.4f", validation.loss),
                        "at step " + with_separators(validation.step));
       }
-      const double speed = median(logged(&LoggedStep::images_per_second));
-      text += figure("speed", "images/s", speed, format("%.4g", speed), "median of what was logged");
+      const double speed = mean_speed(history_.steps());
+      text += figure("speed", "images/s", speed, format("%.4g", speed), "mean of the training");
       if (last.mfu) {
         std::vector<double> mfu;
         for (const LoggedStep& step : history_.steps()) {

@@ -44,6 +44,9 @@ bool is_flipped(uint64_t flip_seed, uint64_t epoch, uint64_t index);
 /// Called on the loader's thread for each batch; must call its argument, which allocates the batch's tensors.
 using AroundAllocation = std::function<void(const std::function<void()>& allocate)>;
 
+/// Throws DataError if `source` has fewer samples than a micro-batch of `batch`.
+void check_fills_a_batch(const DataSource& source, int64_t batch);
+
 /// Endless batches, epoch after epoch. The order is a pure function of (seed, epoch, position in the epoch),
 /// so it does not depend on `prefetch` and continues exactly at `start`. With drop_last only whole batches
 /// are given out: the samples at the end of an epoch's order that do not fill one are dropped in that epoch.

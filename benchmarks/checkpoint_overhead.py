@@ -1,8 +1,8 @@
 """checkpoint_overhead.py PROGRAM: what checkpointing costs a segment, here and in PyTorch, a round of each in turns.
 
 PROGRAM is build/release/benchmarks/checkpoint-overhead. A round is a chain of segments of one scalar multiplication
-each, forward and backward, minus the same chain without checkpointing; on one thread. The multiplication that is made
-again counts as cost.
+each, forward and backward, minus the same chain without checkpointing, on one thread, in processor time. The
+multiplication that is made again counts as cost.
 """
 
 import argparse
@@ -35,8 +35,8 @@ def main() -> int:
             if number >= 0:
                 totals[name].append(total)
                 forwards[name].append(forward)
-    print(f"{arguments.segments} segments of one scalar multiplication, {arguments.rounds} rounds; microseconds a "
-          "segment beyond the plain chain\n")  # fmt: skip
+    print(f"{arguments.segments} segments of one scalar multiplication, {arguments.rounds} rounds; microseconds of "
+          "processor time a segment beyond the plain chain\n")  # fmt: skip
     print("| | median | middle half | of it forward |\n|---|---:|---|---:|")
     for name, side in sides.items():
         print(f"| {name} | {median(totals[name]):.2f} | {spread(totals[name], 2)} | {median(forwards[name]):.2f} |")

@@ -1,3 +1,4 @@
+#include <ATen/SequenceNumber.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
@@ -62,6 +63,7 @@ class CheckpointChain::DropLayer final : public SavedTensorLayer {
   std::unique_ptr<SavedTensor> pack(const at::Tensor& tensor, const SavedTensorStack&) override {
     std::lock_guard lock(frame_->mutex);
     frame_->slots.push_back({TensorForm(tensor), frame_->calls.size() - 1});
+    frame_->nodes_at_last_slot = at::sequence_number::peek();
     if (saving_weight()) {
       frame_->slots.back().weight_version = version_of(tensor);
     } else {
@@ -177,6 +179,8 @@ void CheckpointChain::Frame::end_call(const InputsBefore& before, const Tensors&
   });
   size_t returned = 0, number = 0;
   bool with_gradient = false;
+  constexpr int64_t kFewElements = 1024;
+  short_tail = at::sequence_number::peek() == nodes_at_last_slot;
   for (const at::Tensor& output : outputs) {
     const auto same = std::find_if(before.begin(), before.end(), [&](const InputBefore& input) {
       return input.tensor._unsafe_get_target() == output.unsafeGetTensorImpl();
@@ -186,6 +190,7 @@ void CheckpointChain::Frame::end_call(const InputsBefore& before, const Tensors&
     call.outputs.back().form.emplace(output);
     call.outputs.back().version = version_of(output);
     with_gradient |= output.requires_grad();
+    short_tail &= output.numel() <= kFewElements;
     if (same != before.end()) {
       ++returned;
       number = static_cast<size_t>(same - before.begin());
@@ -242,8 +247,8 @@ CheckpointChain::Frame::Source CheckpointChain::Frame::source_of(const std::stri
       kept[storage] = static_cast<int64_t>(input.storage().nbytes());
   }
   at::NoGradGuard no_grad;
-  inputs.push_back(
-      {input.defined() ? below.pack(input.detach()) : nullptr, input.defined() && input.requires_grad()});
+  inputs.push_back({input.defined() ? below.pack(input.tensor_data()) : nullptr,
+                    input.defined() && input.requires_grad()});
   return {Source::kOutside, inputs.size() - 1};
 }
 

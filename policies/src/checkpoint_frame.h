@@ -103,6 +103,7 @@ struct CheckpointChain::Frame {
                              const std::string& cause) const;
 
   const SavedTensorStack below;
+  uint64_t nodes_at_last_slot = 0;      // of autograd, that the thread had made
   int64_t let_go = 0;                   // bytes of saved tensors that are neither inputs nor parameters
   std::map<const void*, int64_t> kept;  // inputs by storage that no plain pass would have kept so far
   std::set<const void*> kept_anyway;    // those that one would
@@ -110,6 +111,7 @@ struct CheckpointChain::Frame {
   std::vector<Input> inputs;
   std::vector<Slot> slots;
   bool in_forward = false;     // a call runs for the first time
+  bool short_tail = false;     // what follows the last slot costs less than the exception that would stop it
   bool runs_to_end = false;    // no early stop: somebody else holds an output, perhaps a cache that grows
   std::recursive_mutex mutex;  // backward may unpack on several threads; nested segments on one
 };

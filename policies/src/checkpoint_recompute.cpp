@@ -46,13 +46,14 @@ class CheckpointChain::CollectLayer final : public SavedTensorLayer {
  public:
   explicit CollectLayer(Frame& frame) : frame_(frame), end_(frame.slots.size()) {
     while (end_ > 0 && !frame.slots[end_ - 1].needed) --end_;
+    stops_ = !frame.runs_to_end && !(frame.short_tail && end_ == frame.slots.size());
   }
   size_t seen() const { return seen_; }
   size_t end() const { return end_; }
 
   std::unique_ptr<SavedTensor> pack(const at::Tensor& tensor, const SavedTensorStack& below) override {
     frame_.collect(seen_++, tensor, below);
-    if (seen_ == end_ && !frame_.runs_to_end) throw EarlyStop{};
+    if (seen_ == end_ && stops_) throw EarlyStop{};
     return std::make_unique<Unusable>();
   }
 
@@ -64,6 +65,7 @@ class CheckpointChain::CollectLayer final : public SavedTensorLayer {
   };
   Frame& frame_;
   size_t end_;  // behind the last that is needed
+  bool stops_;
   size_t seen_ = 0;
 };
 
@@ -91,7 +93,7 @@ void CheckpointChain::Frame::recompute() {
 void CheckpointChain::Frame::recompute_into(const std::shared_ptr<CollectLayer>& collector) {
   Tensors outside;
   for (const Input& input : inputs) {
-    outside.push_back(input.tensor == nullptr ? at::Tensor() : input.tensor->unpack().detach());
+    outside.push_back(input.tensor == nullptr ? at::Tensor() : input.tensor->unpack().tensor_data());
     if (input.requires_grad) outside.back().requires_grad_(true);
   }
   try {

@@ -133,7 +133,7 @@ TEST_CASE("a segment that changes its input in place is refused in forward") {
       error_of([&] {
         checkpoint("blocks.3", in_place, {ones({2, 3}), x});
       }) ==
-      "checkpoint blocks.3: changes its input 1, [2, 3] Float on cpu, in place (version 0 before, 1 after), "
+      "checkpoint blocks.3: changes its input 1, [2, 3] Float on cpu, in place (version 1 before, 2 after), "
       "but backward needs it as it was to compute the segment again; make that change out of place (relu, "
       "not relu_) or on a copy (tensor.clone())");
   CHECK(cpu_accounts().live_bytes() == before);
@@ -147,7 +147,7 @@ TEST_CASE("an input or a parameter that is changed in place before backward is r
   x.add_(1);
   CHECK(
       error_of([&] { torch::autograd::backward({first[0].sum()}, {}); }) ==
-      "a tensor [4] saved for backward in blocks.3 was changed in place afterwards (version 0 when saved, 1 "
+      "a tensor [4] saved for backward in blocks.3 was changed in place afterwards (version 1 when saved, 2 "
       "now), so its gradient would be wrong; make that change out of place, or after backward");
   const Tensors second = checkpoint("blocks.3", fn, {ones({4})});
   {
@@ -157,7 +157,7 @@ TEST_CASE("an input or a parameter that is changed in place before backward is r
   CHECK(
       error_of([&] { torch::autograd::backward({second[0].sum()}, {}); }) ==
       "checkpoint blocks.3: its parameter [4] Float on cpu was changed in place between forward and backward "
-      "(version 0 then, 1 now), so the recomputation would not give what forward gave; change it after "
+      "(version 1 then, 2 now), so the recomputation would not give what forward gave; change it after "
       "backward");
 }
 

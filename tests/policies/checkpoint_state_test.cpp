@@ -121,7 +121,7 @@ TEST_CASE(
     "passes without backward, without gradients, with two backwards or in two micro-batches count once") {
   Fixture fixture;
   const auto train = [&](const Wrap& wrap) {
-    const BatchNorm1d norm(kChannels);
+    BatchNorm1d norm(kChannels);
     const SubtreeFn fn = [&](Tensors&& in) { return Tensors{BatchNorm1d(norm)(in[0]).exp()}; };
     const auto loss = [&](int step) { return wrap(fn, {batch(step)})[0].sum(); };
     loss(0);  // no backward

@@ -10,6 +10,7 @@
 #include <ATen/record_function.h>
 #include <c10/util/StringUtil.h>
 #include <dtk/policies/attention.h>
+#include <dtk/policies/checkpoint.h>
 #include <dtk/policies/module_path.h>
 
 #include <algorithm>
@@ -19,8 +20,6 @@
 #include <limits>
 #include <map>
 #include <utility>
-
-#include "recomputing.h"
 
 namespace dtk::policies {
 
@@ -211,7 +210,7 @@ void AttentionPolicy::put_in(Seam& seam) {
     const bool fused = has_kernel(q, k, v, mask, dropout);
     if (!fused && asked) refuse_fallback(module_path(), shape_of(q, mask, dropout), dropout);
     findings->called = true;
-    if (at::GradMode::is_enabled() && !is_recomputing()) {
+    if (at::GradMode::is_enabled() && !recomputing()) {
       ++findings->calls;
       findings->fused += fused ? 1 : 0;
       if (!fused) {

@@ -1,14 +1,10 @@
-#include <ATen/core/grad_mode.h>
 #include <dtk/policies/checkpoint.h>
 #include <dtk/policies/checkpoint_policy.h>
 #include <dtk/policies/globs.h>
 
 #include <atomic>
 #include <map>
-#include <optional>
 #include <utility>
-
-#include "recomputing.h"
 
 namespace dtk::policies {
 namespace {
@@ -41,11 +37,17 @@ std::string counted(size_t count, const char* thing) {
   return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
 }
 
-[[noreturn]] void refuse_statistics(std::string_view path, const std::string& name) {
-  throw PolicyError("policies.checkpoint: " + std::string(path) + " updates running statistics (" + name +
-                    " in training mode), which would be updated again when it is recomputed; let it ask "
-                    "dtk::policies::recomputing() (checkpoint.h), or leave it out of "
-                    "policies.checkpoint.targets");
+// A sub-tree and one within it both run as segments where each is its own; as members of one they cannot.
+void check_overlap(const std::vector<std::string>& matches, int64_t segment) {
+  for (const std::string& outer : matches) {
+    for (const std::string& inner : matches) {
+      if (segment == 1 || !inner.starts_with(outer + ".")) continue;
+      throw PolicyError("policies.checkpoint.targets overlap: " + inner + " runs within " + outer +
+                        ", so policies.checkpoint.segment = " + std::to_string(segment) +
+                        " cannot join them in one segment; name sub-trees of one level, or set "
+                        "policies.checkpoint.segment = 1, which nests them");
+    }
+  }
 }
 
 }  // namespace
@@ -104,6 +106,7 @@ CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::
       matching_paths(options.targets, paths, "policies.checkpoint.targets");
   check_count("every", options.every, matches.size());
   check_count("segment", options.segment, matches.size());
+  check_overlap(matches, options.segment);
   if (options.keep == "all") {
     reason_ = "keep = \"all\": every tensor is kept";
     return;
@@ -136,8 +139,7 @@ void CheckpointPolicy::put_in(Seam& seam) {
       (*places)[path] = {s, path == segments_[s].front(), path == segments_[s].back()};
     }
   }
-  auto watched = std::make_shared<std::set<std::string, std::less<>>>();  // forward passes with gradients
-  seam.run = [inner = std::move(seam.run), places, open = open_, watched, effect = effect_](
+  seam.run = [inner = std::move(seam.run), places, open = open_, effect = effect_](
                  std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
     const auto place = places->find(path);
     if (place == places->end()) return inner(path, fn, std::move(inputs));
@@ -152,13 +154,9 @@ void CheckpointPolicy::put_in(Seam& seam) {
       const Within within(weak.lock());
       return inner(where, fn, std::move(in));
     };
-    std::optional<RunningStatisticsWatch> watch;
-    if (at::GradMode::is_enabled() && watched->find(path) == watched->end()) watch.emplace();
     const int64_t before = mine.chain->most_saved();
     Tensors outputs = mine.chain->append(path, nested, std::move(inputs));
     effect->saved += mine.chain->most_saved() - before;
-    if (watch && !watch->found().empty()) refuse_statistics(path, watch->found());
-    if (watch) watched->emplace(path);
     if (!place->second.last) *open = std::move(mine);
     return outputs;
   };

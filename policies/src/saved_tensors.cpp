@@ -84,11 +84,12 @@ bool is_weight_cast(const at::Tensor& tensor) {
 class EngineHook final : public torch::autograd::SavedVariableHooks {
  public:
   void call_pack_hook(const at::Tensor& tensor) override {
-    // detach(): keeping an operator's output itself would make a cycle output -> node -> hook -> output.
+    // Without its node: an operator's output itself would make a cycle output -> node -> hook -> output. As
+    // detach(), which costs a microsecond more.
     const SavingScope scope(is_weight(tensor)        ? Saved::weight
                             : is_weight_cast(tensor) ? Saved::weight_cast
                                                      : Saved::activation);
-    saved_ = SavedTensorStack::current().pack(tensor.detach());
+    saved_ = SavedTensorStack::current().pack(tensor.tensor_data());
   }
   at::Tensor call_unpack_hook() override { return saved_->unpack(); }
 

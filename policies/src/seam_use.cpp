@@ -1,12 +1,11 @@
 #include "seam_use.h"
 
 #include <ATen/core/grad_mode.h>
+#include <dtk/policies/checkpoint.h>
 #include <dtk/policies/globs.h>
 #include <dtk/policies/report.h>
 
 #include <utility>
-
-#include "recomputing.h"
 
 namespace dtk::policies {
 
@@ -18,7 +17,7 @@ void SeamUse::check(std::string_view path) const {
         " runs through the seam, but the policies were not told of it; add it to Subject.paths" +
         (known.empty() ? ", which is empty" : " (near: " + nearest_paths(path, known) + ")"));
   }
-  if (!needs_scope.empty() && scopes_alive == 0 && at::GradMode::is_enabled() && !is_recomputing()) {
+  if (!needs_scope.empty() && scopes_alive == 0 && at::GradMode::is_enabled() && !recomputing()) {
     throw PolicyError("the sub-tree " + std::string(path) +
                       " runs outside of PolicySet::forward_scope(), which policies." + needs_scope +
                       " needs; hold the scope during the forward pass, or switch that policy off");

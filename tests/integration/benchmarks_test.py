@@ -44,6 +44,17 @@ class Benchmarks(unittest.TestCase):
             self.assertEqual(row[unknown], "-")
         self.assertIn("start of the process to the end of the first step", output)
 
+    def test_checkpoint_overhead_against_pytorch(self):
+        if not any(Path(place, "torch/__init__.py").is_file() for place in sys.path):
+            self.skipTest("this Python has no torch")
+        output = run(sys.executable, STEP_TIME.with_name("checkpoint_overhead.py"), FOLDER / "checkpoint-overhead",
+                     "--segments", "200", "--rounds", "3")  # fmt: skip
+        ours, theirs = rows(output)
+        self.assertEqual([ours[""], theirs[""]], ["dit-train", "PyTorch"])
+        for side in (ours, theirs):  # a recomputation costs something, half of it or more in backward
+            self.assertGreater(float(side["median"]), 0)
+            self.assertLess(float(side["of it forward"]), float(side["median"]))
+
 
 if __name__ == "__main__":
     if len(sys.argv) != 3:

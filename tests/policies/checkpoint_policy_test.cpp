@@ -12,6 +12,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "support/catch.h"
+#include "support/error_text.h"
 #include "support/same_bits.h"
 #include "support/small_dit.h"
 #include "support/test_device.h"
@@ -132,6 +133,16 @@ TEST_CASE("what cannot have an effect is refused with what to change") {
   CHECK(error(with(2, 2)) ==
         "policies.checkpoint.segment = 2 has no effect: with policies.checkpoint.every = 2 no two of the "
         "chosen sub-trees follow each other; set one of the two to 1");
+  options = with(1, 2);
+  options.targets = {"blocks.*", "blocks.*.mlp"};
+  CHECK(
+      dtk::test::error_text<PolicyError>([&] {
+        CheckpointPolicy(options, {"blocks.0", "blocks.0.mlp", "blocks.1"});
+      }) ==
+      "policies.checkpoint.targets overlap: blocks.0.mlp runs within blocks.0, so "
+      "policies.checkpoint.segment "
+      "= 2 cannot join them in one segment; name sub-trees of one level, or set policies.checkpoint.segment "
+      "= 1, which nests them");
   options = {};
   options.keep = "gates";
   CHECK(error(options) == "policies.checkpoint.keep = \"gates\" is not a choice; allowed: all | block");
@@ -213,48 +224,15 @@ TEST_CASE("in a segment of two a change in place between its blocks is refused w
       Catch::Contains("checkpoint blocks.1: its input [4], which blocks.0 returned, was changed"));
 }
 
-TEST_CASE("a batch norm that updates running statistics in a segment is refused unless it asks") {
-  SavedTensorEngineGuard engine;
-  const at::Tensor x = at::randn({8, 3}).requires_grad_(true);
-  const auto error = [&](bool training, bool tracks, bool asks) {
-    CheckpointPolicy policy({}, {"blocks.0"});
-    Seam seam;
-    policy.apply(seam);
-    const std::optional<at::Tensor> mean = tracks ? std::optional(at::zeros({3})) : std::nullopt;
-    const std::optional<at::Tensor> variance = tracks ? std::optional(at::ones({3})) : std::nullopt;
-    try {
-      seam.run(
-          "blocks.0",
-          [&](Tensors&& in) {
-            const double momentum = asks && recomputing() ? 0.0 : 0.1;
-            return Tensors{at::batch_norm(in[0], {}, {}, mean, variance, training, momentum, 1e-5, false)};
-          },
-          {x});
-    } catch (const PolicyError& refused) {
-      return std::string(refused.what());
-    }
-    return std::string("accepted");
-  };
-  CHECK_THAT(
-      error(true, true, false),
-      Catch::StartsWith("policies.checkpoint: blocks.0 updates running statistics (aten::") &&
-          Catch::EndsWith("batch_norm in training mode), which would be updated again when it is "
-                          "recomputed; let it ask dtk::policies::recomputing() (checkpoint.h), or leave "
-                          "it out of policies.checkpoint.targets"));
-  CHECK(error(true, true, true) == "accepted");
-  CHECK(error(true, false, false) == "accepted");
-  CHECK(error(false, true, false) == "accepted");
-  at::NoGradGuard no_grad;
-  CHECK(error(true, true, false) == "accepted");  // never run again
-}
-
 TEST_CASE("blocks of a segment that are left out, run twice or hold segments change no gradient") {
   CountingAllocatorGuard counting;
   SavedTensorEngineGuard engine;
   const at::Tensor w = at::full({4}, 0.5).requires_grad_(true);
-  CheckpointOptions options = with(1, 3);
-  options.targets = {"blocks.*", "blocks.*.mlp"};
-  const std::vector<std::string> paths = {"blocks.0", "blocks.0.mlp", "blocks.1", "blocks.2", "blocks.3"};
+  const bool nested = GENERATE(true, false);
+  CheckpointOptions options = with(1, nested ? 1 : 3);
+  if (nested) options.targets = {"blocks.*", "blocks.*.mlp"};
+  std::vector<std::string> paths = {"blocks.0", "blocks.1", "blocks.2", "blocks.3"};
+  if (nested) paths.insert(paths.begin() + 1, "blocks.0.mlp");
   const std::vector<std::string> order = GENERATE(values<std::vector<std::string>>(
       {{"blocks.1"},
        {"blocks.2", "blocks.3"},
@@ -263,7 +241,9 @@ TEST_CASE("blocks of a segment that are left out, run twice or hold segments cha
        {"blocks.0", "blocks.0", "blocks.1", "blocks.2", "blocks.3", "blocks.3"}}));
   CAPTURE(order);
   CheckpointPolicy policy(options, paths);
-  REQUIRE(policy.segments() == Segments{{"blocks.0", "blocks.0.mlp", "blocks.1"}, {"blocks.2", "blocks.3"}});
+  REQUIRE(policy.segments() ==
+          (nested ? Segments{{"blocks.0"}, {"blocks.0.mlp"}, {"blocks.1"}, {"blocks.2"}, {"blocks.3"}}
+                  : Segments{{"blocks.0", "blocks.1", "blocks.2"}, {"blocks.3"}}));
   const auto gradient = [&](bool apply) {
     Seam seam;
     if (apply) policy.apply(seam);

@@ -24,27 +24,35 @@ struct CheckpointCounts {
 };
 CheckpointCounts checkpoint_counts();
 
-/// True while the calling thread runs a segment again. Everything a forward pass changes besides its outputs
-/// would otherwise change twice, with no error: running statistics, counters, quantizers' ranges. A module
-/// with such state in a segment must ask, and leave it as it is when this is true; it must still save the
-/// same tensors. For a batch norm in training mode: momentum = recomputing() ? 0.0 : 0.1.
+/// True while the calling thread runs a segment again. Batch and instance norms need not ask: the engine
+/// finds the running statistics and integer counters (`n += 1`) that a segment changes and leaves them alone
+/// when it runs again. Other state that a forward pass changes would change twice, with no error: averages of
+/// one's own, quantizers' ranges. A module with such state in a segment must ask, and leave it as it is when
+/// this is true; it must still save the same tensors.
 bool recomputing();
 
-/// Runs fn(inputs) as one segment and returns its outputs. In backward fn runs again on the same inputs, with
-/// the random state (of the CPU and of each input's device), autocast state and module path of this call; it
-/// must compute the same from them, read no other tensors that need a gradient than its inputs and
-/// parameters, and change no state when recomputing(). Without grad mode this is fn(inputs). `path` names the
-/// segment in errors.
+/// Runs fn(inputs) as one segment and returns its outputs; inputs and outputs may be undefined, and need a
+/// gradient or not. In backward fn runs again on the same inputs, on the thread that needs it, with grad mode
+/// and with the random state (of the CPU and of the inputs' device), autocast state, deterministic flags,
+/// attention backends and module path of this call; it must compute the same from them, read no other tensors
+/// that need a gradient than its inputs and parameters, and change no other state when recomputing(). Without
+/// grad mode this is fn(inputs). `path` names the segment in errors.
+///
+/// Segments nest. autograd::grad, retain_graph and create_graph (double backward) work; each backward pass
+/// recomputes. Nothing is traversed beyond the graph of forward. What is made again is freed when its node's
+/// backward is done; the inputs, when the whole segment's is.
 ///
 /// Autocast's casts of weights are freed at the segment's end, not at the end of the forward pass: a weight
 /// that is read again after it is cast again. Its gradient is then the sum of its uses in fp32, no longer in
 /// bf16.
 ///
-/// Backward throws c10::Error when an input was changed in place since, or when the recomputation saves other
-/// tensors than forward did; what fn throws while it is recomputed passes unchanged. With retain_graph every
-/// backward recomputes. Not noticed: weights changed in place between forward and backward (the recomputation
-/// takes the new ones), and attention backends chosen for forward only. While a segment is recomputed nothing
-/// else may draw from the default generators of its devices.
+/// Throws c10::Error when inputs lie on two devices (but numbers without dimensions on the CPU), when fn
+/// changes an input in place, and when it returns its inputs unchanged. Backward throws it when an input or a
+/// parameter was changed in place since, when it runs within a segment's forward pass, and when the
+/// recomputation saves or returns other tensors than forward did: the message names the segment, both forms
+/// and the likely cause. What fn throws while it is recomputed passes unchanged; then, too, nothing of the
+/// recomputation stays. While a segment is recomputed nothing else may draw from the default generators of
+/// its devices; where flags or backends have changed since forward, nothing else may compute.
 Tensors checkpoint(std::string_view path, const SubtreeFn& fn, Tensors&& inputs);
 
 /// Several consecutive sub-trees as one segment: begin with the first, append the next ones. Tensors that one

@@ -11,16 +11,14 @@
 
 namespace dtk::policies {
 
-/// The first forward pass of each sub-tree with gradients is watched for batch norms that update running
-/// statistics, which a recomputation would update again: they end in a PolicyError, unless the sub-tree asks
-/// recomputing() (checkpoint.h). Other state that a forward pass changes is not found out.
+/// Sub-trees within a chosen one may be chosen too: then segments nest.
 class CheckpointPolicy final : public Policy {
  public:
   /// `paths`: the model's sub-trees in order of execution. Throws PolicyError when a target matches nothing
   /// (the default's may, then the policy is inactive unless it was asked for), when `every` or `segment` is
   /// out of range or exceeds the number of matches, when `keep` is no choice, when no two matches that
-  /// `every` leaves are neighbours and `segment` asks for more than one, and when keep = "all" makes a policy
-  /// that was asked for keep everything.
+  /// `every` leaves are neighbours and `segment` asks for more than one, when `segment` would join a
+  /// sub-tree and one within it, and when keep = "all" makes a policy that was asked for keep everything.
   CheckpointPolicy(const CheckpointOptions& options, const std::vector<std::string>& paths);
 
   std::string name() const override { return "checkpoint"; }

@@ -1,0 +1,125 @@
+// One segment of checkpoint.h: what it takes to run it again. Made by checkpoint.cpp while forward runs, used
+// by checkpoint_recompute.cpp.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <dtk/policies/checkpoint.h>
+#include <dtk/policies/saved_tensors.h>
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "lasting_state.h"
+#include "surroundings.h"
+
+namespace dtk::policies {
+
+/// What a tensor must look like when it is made again.
+struct TensorForm {
+  at::DimVector sizes;
+  at::ScalarType dtype;
+  c10::Device device;
+
+  explicit TensorForm(const at::Tensor& tensor)
+      : sizes(tensor.sizes()), dtype(tensor.scalar_type()), device(tensor.device()) {}
+  bool operator==(const TensorForm& other) const {
+    return sizes == other.sizes && dtype == other.dtype && device == other.device;
+  }
+  /// "[2, 3] Float on cpu"
+  std::string text() const;
+};
+
+/// Shared by the chain while forward runs and by every tensor that autograd saved in it.
+struct CheckpointChain::Frame {
+  // An input of a call: number `index` of what call `call` returned, or of the segment's own inputs.
+  struct Source {
+    static constexpr size_t kOutside = SIZE_MAX;
+    size_t call = kOutside;
+    size_t index = 0;
+  };
+  struct Input {
+    std::unique_ptr<SavedTensor> tensor;  // kept by the layers below this segment
+    bool requires_grad;
+  };
+  struct Output {
+    c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor;
+    std::optional<TensorForm> form;  // none: undefined
+    int64_t version;       // as this segment's calls left it: what they change in place they change again
+    bool changed = false;  // by others, since
+  };
+  struct Call {
+    std::string path;
+    SubtreeFn fn;
+    std::vector<Source> sources;
+    Devices devices;
+    Surroundings surroundings;
+    std::unique_ptr<const RandomStates> random;  // before the call; null if it drew nothing
+    LastingState state;
+    std::vector<Output> outputs;
+  };
+  // One tensor that forward saved.
+  struct Slot {
+    TensorForm form;
+    size_t call;
+    std::optional<int64_t> weight_version = {};    // of a parameter: what forward computed with
+    bool needed = true;                            // autograd still holds it
+    std::unique_ptr<SavedTensor> value = nullptr;  // between recomputation and use
+  };
+
+  explicit Frame(SavedTensorStack under) : below(std::move(under)) {}
+
+  // An input as a call finds it. Holds no memory: the call may be the last to use it.
+  struct InputBefore {
+    c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor;
+    std::optional<TensorForm> form;  // none: undefined
+    c10::VariableVersion counter;
+    int64_t version;
+    bool outside;
+  };
+  using InputsBefore = c10::SmallVector<InputBefore, 4>;
+
+  // Forward.
+  InputsBefore begin_call(std::string_view path, const SubtreeFn& fn, const Tensors& inputs);
+  void end_call(const InputsBefore& before, const Tensors& outputs);
+  Source source_of(const std::string& path, const at::Tensor& input);
+  template <class Visit>
+  void each_output(Visit visit);
+  void count(const at::Tensor& saved);
+
+  // Backward.
+  at::Tensor take(size_t index);
+  void recompute();
+  void recompute_into(const std::shared_ptr<CollectLayer>& collector);
+  void run_calls(const Tensors& outside);
+  void check_outputs(const Call& call, const Tensors& outputs) const;
+  void collect(size_t index, const at::Tensor& tensor, const SavedTensorStack& keep_by);
+  [[noreturn]] void mismatch(const std::string& path, const std::string& what,
+                             const std::string& cause) const;
+
+  const SavedTensorStack below;
+  uint64_t nodes_at_last_slot = 0;      // of autograd, that the thread had made
+  int64_t let_go = 0;                   // bytes of saved tensors that are neither inputs nor parameters
+  std::map<const void*, int64_t> kept;  // inputs by storage that no plain pass would have kept so far
+  std::set<const void*> kept_anyway;    // those that one would
+  std::vector<Call> calls;
+  std::vector<Input> inputs;
+  std::vector<Slot> slots;
+  bool in_forward = false;     // a call runs for the first time
+  bool short_tail = false;     // what follows the last slot costs less than the exception that would stop it
+  bool runs_to_end = false;    // no early stop: somebody else holds an output, perhaps a cache that grows
+  std::recursive_mutex mutex;  // backward may unpack on several threads; nested segments on one
+};
+
+/// Behind checkpoint_counts().
+struct CheckpointCounters {
+  std::atomic<int64_t> segments{0}, recomputes{0}, early_stops{0}, dropped{0};
+};
+CheckpointCounters& checkpoint_counters();
+
+}  // namespace dtk::policies

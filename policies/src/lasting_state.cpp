@@ -1,0 +1,127 @@
+#include "lasting_state.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace dtk::policies {
+namespace {
+
+// Above autograd and autocast; no released LibTorch uses it.
+constexpr c10::DispatchKey kWatched = c10::DispatchKey::DeferredInit;
+
+thread_local StateWatch* innermost_watch = nullptr;
+thread_local const StateKeptScope* innermost_kept = nullptr;
+
+bool is_kept(const at::Tensor& tensor) {
+  return innermost_kept != nullptr && innermost_kept->keeps(tensor);
+}
+
+void note(const at::Tensor& changed) {
+  if (innermost_watch != nullptr) innermost_watch->note(changed);
+}
+
+bool updates_statistics(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments) {
+  for (const char* flag : {"training", "use_input_stats"}) {
+    if (const auto index = schema.argumentIndexWithName(flag)) return arguments[*index].toBool();
+  }
+  return true;  // the form for training only
+}
+
+// The normalizations, all with arguments named running_mean and running_var.
+void normalize(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const c10::impl::ExcludeDispatchKeyGuard inner_calls_are_part_of_it(kWatched);
+  const c10::FunctionSchema& schema = op.schema();
+  const size_t begin = stack->size() - schema.arguments().size();
+  if (updates_statistics(schema, c10::ArrayRef<c10::IValue>(*stack).slice(begin))) {
+    for (const char* name : {"running_mean", "running_var"}) {
+      const auto index = schema.argumentIndexWithName(name);
+      if (!index) continue;
+      c10::IValue& statistic = (*stack)[begin + static_cast<size_t>(*index)];
+      if (!statistic.isTensor() || !statistic.toTensor().defined()) continue;
+      if (is_kept(statistic.toTensor())) {
+        const at::NoGradGuard no_grad;
+        statistic = statistic.toTensor().clone();
+      } else {
+        note(statistic.toTensor());
+      }
+    }
+  }
+  op.callBoxed(stack);
+}
+
+// A counter's `n += 1`.
+at::Tensor& add_number(at::Tensor& self, const at::Scalar& other, const at::Scalar& alpha) {
+  const c10::impl::ExcludeDispatchKeyGuard inner_calls_are_part_of_it(kWatched);
+  if (c10::isIntegralType(self.scalar_type(), /*includeBool=*/false)) {
+    if (is_kept(self)) return self;
+    note(self);
+  }
+  return self.add_(other, alpha);
+}
+
+void register_kernels() {
+  [[maybe_unused]] static auto* const others = [] {
+    auto* library = new torch::Library(torch::Library::IMPL, "_", kWatched, __FILE__, __LINE__);
+    library->fallback(torch::CppFunction::makeFallthrough());
+    return library;
+  }();
+  [[maybe_unused]] static auto* const watched = [] {
+    auto* library = new torch::Library(torch::Library::IMPL, "aten", kWatched, __FILE__, __LINE__);
+    for (const char* name :
+         {"batch_norm", "_batch_norm_impl_index", "native_batch_norm", "_native_batch_norm_legit",
+          "_batch_norm_with_update", "cudnn_batch_norm", "miopen_batch_norm", "instance_norm"}) {
+      library->impl(name, torch::CppFunction::makeFromBoxedFunction<&normalize>());
+    }
+    library->impl("add_.Scalar", TORCH_FN(add_number));
+    return library;
+  }();
+}
+
+}  // namespace
+
+StateWatch::StateWatch() : outer_(std::exchange(innermost_watch, this)), watched_(kWatched) {
+  register_kernels();
+}
+
+StateWatch::~StateWatch() {
+  innermost_watch = outer_;
+}
+
+void StateWatch::note(const at::Tensor& changed) {
+  for (StateWatch* watch = this; watch != nullptr && changed.has_storage(); watch = watch->outer_) {
+    watch->changed_.push_back(changed.storage().getWeakStorageImpl());
+  }
+}
+
+LastingState StateWatch::lasting(const Tensors& outputs) const {
+  LastingState lasting;
+  for (const auto& storage : changed_) {
+    const auto is_it = [&](const at::Tensor& output) {
+      return output.defined() && output.has_storage() &&
+             output.storage().unsafeGetStorageImpl() == storage._unsafe_get_target();
+    };
+    if (!storage.expired() && std::none_of(outputs.begin(), outputs.end(), is_it)) lasting.push_back(storage);
+  }
+  return lasting;
+}
+
+StateKeptScope::StateKeptScope(const LastingState& state)
+    : state_(state), outer_(std::exchange(innermost_kept, this)), watched_(kWatched) {}
+
+StateKeptScope::~StateKeptScope() {
+  innermost_kept = outer_;
+}
+
+bool StateKeptScope::keeps(const at::Tensor& tensor) const {
+  if (!tensor.has_storage()) return false;
+  const auto is_it = [&](const auto& storage) {
+    return storage._unsafe_get_target() == tensor.storage().unsafeGetStorageImpl();
+  };
+  return std::any_of(state_.begin(), state_.end(), is_it) || (outer_ != nullptr && outer_->keeps(tensor));
+}
+
+}  // namespace dtk::policies

@@ -1,0 +1,55 @@
+// What a segment changes and what outlives it: running statistics of batch norms, counters of batches. A
+// recomputation would change them a second time.
+//
+// Forward watches the operators that make such changes; what is alive when the segment is done is state of
+// its modules, and a recomputation leaves that alone: normalizations get copies of their statistics, and
+// counters stay. Found by storage, so that no module must be known or say anything. The watch costs other
+// operators nothing: those watched have kernels on a dispatch key of their own, through which all others
+// fall.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <dtk/policies/seam.h>
+
+#include <vector>
+
+namespace dtk::policies {
+
+/// Storages that a segment changed and that were not its own. Does not keep them alive.
+using LastingState = std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>>;
+
+/// While alive, changes of state by operators of this thread are noted. Watches nest; all of them note.
+class StateWatch {
+ public:
+  [[nodiscard]] StateWatch();
+  ~StateWatch();
+  StateWatch(const StateWatch&) = delete;
+  StateWatch& operator=(const StateWatch&) = delete;
+
+  /// What was changed, is still alive and not among `outputs`.
+  LastingState lasting(const Tensors& outputs) const;
+  void note(const at::Tensor& changed);
+
+ private:
+  StateWatch* const outer_;
+  LastingState changed_;
+  const c10::impl::IncludeDispatchKeyGuard watched_;
+};
+
+/// While alive, operators of this thread leave `state` as it is. Refers to it.
+class StateKeptScope {
+ public:
+  [[nodiscard]] explicit StateKeptScope(const LastingState& state);
+  ~StateKeptScope();
+  StateKeptScope(const StateKeptScope&) = delete;
+  StateKeptScope& operator=(const StateKeptScope&) = delete;
+
+  bool keeps(const at::Tensor& tensor) const;
+
+ private:
+  const LastingState& state_;
+  const StateKeptScope* const outer_;
+  const c10::impl::IncludeDispatchKeyGuard watched_;
+};
+
+}  // namespace dtk::policies

@@ -1,0 +1,133 @@
+#include "surroundings.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <ATen/autocast_mode.h>
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+
+namespace dtk::policies {
+
+KernelFlags KernelFlags::now() {
+  const at::Context& context = at::globalContext();
+  return {context.deterministicAlgorithms(),
+          context.deterministicAlgorithmsWarnOnly(),
+          context.deterministicFillUninitializedMemory(),
+          context.deterministicCuDNN(),
+          context.benchmarkCuDNN(),
+          {context.userEnabledFlashSDP(), context.userEnabledMemEfficientSDP(), context.userEnabledCuDNNSDP(),
+           context.userEnabledMathSDP()}};
+}
+
+void KernelFlags::apply() const {
+  at::Context& context = at::globalContext();
+  context.setDeterministicAlgorithms(deterministic, warn_only);
+  context.setDeterministicFillUninitializedMemory(fill_uninitialized);
+  context.setDeterministicCuDNN(cudnn_deterministic);
+  context.setBenchmarkCuDNN(cudnn_benchmark);
+  context.setSDPUseFlash(attention.flash);
+  context.setSDPUseMemEfficient(attention.memory_efficient);
+  context.setSDPUseCuDNN(attention.cudnn);
+  context.setSDPUseMath(attention.math);
+}
+
+bool KernelFlags::operator==(const KernelFlags& other) const {
+  const auto all = [](const KernelFlags& f) {
+    return std::array{
+        f.deterministic,   f.warn_only,       f.fill_uninitialized,         f.cudnn_deterministic,
+        f.cudnn_benchmark, f.attention.flash, f.attention.memory_efficient, f.attention.cudnn,
+        f.attention.math};
+  };
+  return all(*this) == all(other);
+}
+
+Surroundings::Surroundings(const Devices& devices)
+    : cache(at::autocast::is_autocast_cache_enabled()), flags(KernelFlags::now()), path(module_path()) {
+  for (const c10::Device& device : devices) {
+    const c10::DeviceType type = device.type();
+    autocast.push_back(
+        {type, at::autocast::is_autocast_enabled(type), at::autocast::get_autocast_dtype(type)});
+  }
+}
+
+void SurroundingsScope::set(const c10::SmallVector<Surroundings::Autocast, 2>& autocast) {
+  for (const auto& [device, enabled, dtype] : autocast) {
+    at::autocast::set_autocast_enabled(device, enabled);
+    at::autocast::set_autocast_dtype(device, dtype);
+  }
+}
+
+SurroundingsScope::SurroundingsScope(const Surroundings& surroundings)
+    : cache_(at::autocast::is_autocast_cache_enabled()),
+      flags_(KernelFlags::now()),
+      wanted_(surroundings.flags),
+      path_(surroundings.path),
+      grad_(true) {
+  for (const auto& [device, enabled, dtype] : surroundings.autocast) {
+    autocast_.push_back(
+        {device, at::autocast::is_autocast_enabled(device), at::autocast::get_autocast_dtype(device)});
+  }
+  set(surroundings.autocast);
+  at::autocast::set_autocast_cache_enabled(surroundings.cache);
+  at::autocast::increment_nesting();  // scopes of autocast within free no casts, as in forward
+  if (!(flags_ == wanted_)) wanted_.apply();
+}
+
+SurroundingsScope::~SurroundingsScope() {
+  if (!(flags_ == wanted_)) flags_.apply();
+  at::autocast::decrement_nesting();
+  at::autocast::clear_cache();
+  at::autocast::set_autocast_cache_enabled(cache_);
+  set(autocast_);
+}
+
+namespace {
+
+at::CPUGeneratorImpl& cpu_generator() {
+  return *at::check_generator<at::CPUGeneratorImpl>(at::detail::getDefaultCPUGenerator());
+}
+
+bool same(const at::mt19937_data_pod& a, const at::mt19937_data_pod& b) {
+  return a.seed_ == b.seed_ && a.left_ == b.left_ && a.next_ == b.next_ && a.state_ == b.state_;
+}
+
+}  // namespace
+
+RandomStates::Cpu RandomStates::cpu_now() {
+  at::CPUGeneratorImpl& generator = cpu_generator();
+  const std::lock_guard lock(generator.mutex_);
+  return {generator.engine(), generator.next_float_normal_sample(), generator.next_double_normal_sample()};
+}
+
+RandomStates::RandomStates(const Devices& devices) : cpu_(cpu_now()) {
+  for (const c10::Device& device : devices) {
+    if (!device.is_cpu())
+      others_.emplace_back(device, generator_state(at::globalContext().defaultGenerator(device)));
+  }
+}
+
+bool RandomStates::still_so() const {
+  const Cpu now = cpu_now();
+  return now.next_float == cpu_.next_float && now.next_double == cpu_.next_double &&
+         same(now.engine.data(), cpu_.engine.data()) &&
+         std::all_of(others_.begin(), others_.end(), [](const auto& other) {
+           return generator_state(at::globalContext().defaultGenerator(other.first)) == other.second;
+         });
+}
+
+void RandomStates::restore() const {
+  {
+    at::CPUGeneratorImpl& generator = cpu_generator();
+    const std::lock_guard lock(generator.mutex_);
+    generator.set_engine(cpu_.engine);
+    generator.set_next_float_normal_sample(cpu_.next_float);
+    generator.set_next_double_normal_sample(cpu_.next_double);
+  }
+  for (const auto& [device, state] : others_) {
+    set_generator_state(at::globalContext().defaultGenerator(device), state);
+  }
+}
+
+}  // namespace dtk::policies

@@ -251,10 +251,10 @@ TEST_CASE("the probe takes turns, stops in time and wants a clear difference") {
   CHECK(bf16_is_faster(times));
   CHECK(probe_precision(step, 1000, 0.1, clock).pairs == 3);
   CHECK(probe_precision(step, 1000, 0.0, clock).pairs == 1);
-  CHECK(bf16_is_faster({20.0, 18.0, 7, 6}));
+  CHECK(bf16_is_faster({20.0, 18.0, 15, 9}));
   CHECK_FALSE(bf16_is_faster({20.0, 19.5, 7, 7}));
   CHECK_FALSE(bf16_is_faster({20.0, 25.0, 7, 3}));
-  CHECK_FALSE(bf16_is_faster({20.0, 18.0, 7, 5}));
+  CHECK_FALSE(bf16_is_faster({20.0, 18.0, 15, 8}));
 }
 
 TEST_CASE("where a busy machine lets bf16 have the luckiest step, fp32 is kept all the same") {

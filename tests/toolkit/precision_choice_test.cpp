@@ -93,8 +93,8 @@ TEST_CASE("precision choice: the faster one is taken, with its figures as the or
   WorkClock clock(faster ? 0.010 : 0.030, 0.020);
   LoadedConfig loaded = tiny();
   const std::string figures =
-      faster ? "measured: bf16 10.0 ms, fp32 20.0 ms a step (fastest of 7; bf16 ahead in 7)"
-             : "measured: bf16 30.0 ms, fp32 20.0 ms a step (fastest of 7; bf16 ahead in 0)";
+      faster ? "measured: bf16 10.0 ms, fp32 20.0 ms a step (fastest of 15; bf16 ahead in 15)"
+             : "measured: bf16 30.0 ms, fp32 20.0 ms a step (fastest of 15; bf16 ahead in 0)";
   const std::string taken = faster ? "bf16" : "fp32";
   CHECK(decide(loaded, clock) == "precision on this CPU, " + figures + "; taken: " + taken);
   CHECK(loaded.config.policies.precision.cpu == taken);
@@ -314,7 +314,7 @@ TEST_CASE("precision choice: the saved configuration of a run holds it, and give
   CHECK(world.files.read("out/checkpoints/step-00000020/config.toml") == saved);
   CHECK_THAT(saved,
              Catch::Contains("\n[policies.precision]\nenabled = \"default\"\ncpu = \"fp32\"  # measured: "
-                             "bf16 1.0 ms, fp32 1.0 ms a step (fastest of 7; bf16 ahead in 0)\n"));
+                             "bf16 1.0 ms, fp32 1.0 ms a step (fastest of 15; bf16 ahead in 0)\n"));
   for (const std::string policy : {"attention", "ema", "checkpoint"}) {
     INFO(policy);
     CHECK_THAT(saved, Catch::Contains("\n[policies." + policy + "]\nenabled = \"default\"\n"));
@@ -345,8 +345,7 @@ TEST_CASE("precision choice: the saved configuration of a run holds it, and give
   CHECK(world.measured() == 0);
   CHECK(world.files.read("branch" + model) == world.files.read("out" + model));
   CHECK(heard_the_figures() == 1);
-  CHECK_THAT(
-      world.files.read("branch/config.toml"),
-      Catch::Contains(
-          "\ncpu = \"fp32\"  # measured: bf16 1.0 ms, fp32 1.0 ms a step (fastest of 7; bf16 ahead in 0)\n"));
+  CHECK_THAT(world.files.read("branch/config.toml"),
+             Catch::Contains("\ncpu = \"fp32\"  # measured: bf16 1.0 ms, fp32 1.0 ms a step (fastest of 15; "
+                             "bf16 ahead in 0)\n"));
 }

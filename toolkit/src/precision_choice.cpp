@@ -13,7 +13,7 @@
 namespace dtk {
 namespace {
 
-constexpr int64_t kPairs = 7;
+constexpr int64_t kPairs = 15;
 constexpr double kSeconds = 5;
 // Enough rows for the products to be as efficient as in the run, and little memory beside it.
 constexpr int64_t kMostSamples = 16;

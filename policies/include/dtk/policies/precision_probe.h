@@ -19,11 +19,11 @@ struct PrecisionTimes {
 PrecisionTimes probe_precision(const std::function<void(bool bf16)>& step, int64_t most_pairs, double seconds,
                                const std::function<double()>& now);
 
-/// True if bf16 is at least a twentieth faster, and ahead in three quarters of the pairs: less is within what
+/// True if bf16 is at least a twentieth faster, and ahead in three fifths of the pairs: less is within what
 /// such timings scatter on a busy machine, and fp32 is exact.
 bool bf16_is_faster(const PrecisionTimes& times);
 
-/// "bf16 12.1 ms, fp32 20.3 ms a step (fastest of 7; bf16 ahead in 7)".
+/// "bf16 12.1 ms, fp32 20.3 ms a step (fastest of 15; bf16 ahead in 15)".
 std::string describe(const PrecisionTimes& times);
 
 }  // namespace dtk::policies

@@ -37,7 +37,7 @@ struct FormOutcome {
   Form form = Form::plain;
   int64_t saved_per_image = 0;  // bytes
   int64_t peak = 0;             // bytes of a step above what is alive between steps, without scratch
-  std::vector<double> ms;       // of each timed step
+  std::vector<double> ms = {};  // of each timed step
   double median_ms = 0;
   double ms_ratio = 1;                     // to plain's step of the same round, median
   double gradient_error = 0;               // largest difference to plain's after the last step; 0: bit-equal

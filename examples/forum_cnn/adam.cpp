@@ -71,7 +71,7 @@ void Adam::step_single(const std::vector<at::Tensor>& gradients) {
     const at::Tensor& gradient = gradients[i];
     exp_avg_[i].lerp_(gradient, 1 - kBeta1);
     exp_avg_sq_[i].mul_(kBeta2).addcmul_(gradient, gradient, 1 - kBeta2);
-    const at::Tensor divisor = (exp_avg_sq_[i].sqrt() / correction.root).add_(kEpsilon);
+    const at::Tensor divisor = exp_avg_sq_[i].sqrt().div(correction.root).add_(kEpsilon);
     parameters_[i].addcdiv_(exp_avg_[i], divisor, -correction.rate);
   }
 }

@@ -41,8 +41,8 @@ Tensors run_plainly(std::string_view, const SubtreeFn& fn, Tensors&& inputs) {
 }
 
 // One operator of one tensor.
-at::Tensor apply(const Run& run, const std::string& name, const std::function<at::Tensor(at::Tensor)>& fn,
-                 at::Tensor x) {
+at::Tensor one_tensor(const Run& run, const std::string& name,
+                      const std::function<at::Tensor(at::Tensor)>& fn, at::Tensor x) {
   const ModulePathScope within(name);
   const SubtreeFn of_list = [fn](Tensors&& inputs) { return Tensors{fn(std::move(inputs.front()))}; };
   Tensors inputs;
@@ -100,27 +100,27 @@ at::Tensor ForumNet::segment(size_t begin, size_t end, at::Tensor x) {
     for (size_t i = begin; i < end; ++i) in = stage(i, std::move(in), run_plainly);
     return in;
   };
-  return apply(checkpoint, "stages." + std::to_string(begin), stages, std::move(x));
+  return one_tensor(checkpoint, "stages." + std::to_string(begin), stages, std::move(x));
 }
 
 at::Tensor ForumNet::stage(size_t index, at::Tensor x, const Run& run_operator) {
   if (index == 2 * kConvolutions) return head(std::move(x), run_operator);
   const std::string number = std::to_string(index / 2 + 1);
   if (index % 2 == 0)
-    return apply(run_operator, "conv" + number, forward_of(convolutions_[index / 2]), std::move(x));
-  return apply(
+    return one_tensor(run_operator, "conv" + number, forward_of(convolutions_[index / 2]), std::move(x));
+  return one_tensor(
       run_operator, "relu" + number, [](const at::Tensor& in) { return at::relu(in); }, std::move(x));
 }
 
 at::Tensor ForumNet::head(at::Tensor x, const Run& run_operator) {
-  const at::Tensor flat = apply(
+  const at::Tensor flat = one_tensor(
       run_operator, "flatten", [](const at::Tensor& in) { return in.flatten(1); }, std::move(x));
-  if (linear_.size() == 1) return apply(run_operator, "fc", forward_of(linear_[0]), flat);
-  at::Tensor first = apply(run_operator, "fc1", forward_of(linear_[0]), flat);
-  Tensors parts{apply(
+  if (linear_.size() == 1) return one_tensor(run_operator, "fc", forward_of(linear_[0]), flat);
+  at::Tensor first = one_tensor(run_operator, "fc1", forward_of(linear_[0]), flat);
+  Tensors parts{one_tensor(
       run_operator, "sigmoid", [](const at::Tensor& in) { return at::sigmoid(in); }, std::move(first))};
-  parts.push_back(apply(run_operator, "fc2", forward_of(linear_[1]), flat));
-  parts.push_back(apply(run_operator, "fc3", forward_of(linear_[2]), flat));
+  parts.push_back(one_tensor(run_operator, "fc2", forward_of(linear_[1]), flat));
+  parts.push_back(one_tensor(run_operator, "fc3", forward_of(linear_[2]), flat));
   const ModulePathScope within("cat");
   const SubtreeFn cat = [](Tensors&& inputs) { return Tensors{at::cat(inputs, 1)}; };
   return run_operator("cat", cat, std::move(parts)).front();

@@ -2,11 +2,13 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/mse_loss.h>
 #include <ATen/ops/randn.h>
 #include <dtk/planner/rehearse.h>
 #include <dtk/policies/memory_ledger.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/library.h>
 
 #include <optional>
 #include <utility>
@@ -17,6 +19,15 @@ namespace examples {
 namespace {
 
 using namespace dtk::policies;
+
+// LibTorch has no shape-only kernel of it, which a plan needs.
+at::Tensor relu_by_shape(const at::Tensor& x) {
+  return at::empty_like(x);
+}
+
+TORCH_LIBRARY_IMPL(aten, Meta, library) {
+  library.impl("relu", &relu_by_shape);
+}
 
 constexpr int kSteps = 3;  // the first makes the gradients; the others are alike
 
@@ -67,7 +78,8 @@ class Training {
   // The network's result lives until backward is done, as in a training loop that looks at it.
   at::Tensor forward_and_backward() {
     const at::Tensor output = net_.forward(batch_.x, job_.variant);
-    at::Tensor loss = at::mse_loss(output, batch_.target);
+    // A copy: on the CPU the loss lies in the storage of its terms, as large as the result.
+    at::Tensor loss = at::mse_loss(output, batch_.target).clone();
     outcome_.saved_bytes = kept_.saved()->bytes();
     const PhaseScope phase("backward");
     torch::autograd::backward({loss}, {});

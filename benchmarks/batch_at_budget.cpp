@@ -65,7 +65,7 @@ void run(const std::vector<std::string>& models, const std::vector<int64_t>& gig
                   static_cast<long long>(all.batch), readable_bytes(all.peak_bytes).c_str(),
                   next_text(all).c_str(), ratio);
       std::fflush(stdout);
-      enough = enough && (model != kLeast.model || ratio >= kLeast.ratio);
+      enough = enough && (model != kLeast.model || (none.batch > 0 && ratio >= kLeast.ratio));
     }
   }
   if (!enough)

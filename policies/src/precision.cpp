@@ -163,6 +163,10 @@ void Precision::before_step() {
       "hold the scope during the forward pass, or set policies.precision.enabled = \"default\"");
 }
 
+void Precision::after_step() {
+  if (active_) at::autocast::clear_cache();
+}
+
 void Precision::put_in(Seam& seam) {
   if (!active_ || fp32_paths_.empty()) return;
   seam.run = [inner = std::move(seam.run), paths = fp32_paths_, device = device_.type()](

@@ -30,7 +30,7 @@ LoadedConfig config(const std::string& file, const std::vector<std::string>& set
 Flops steady_step(const LoadedConfig& loaded, c10::Device device) {
   LoadedConfig one_thread = loaded;
   one_thread.config.train.threads = 1;
-  return plan_run(one_thread, device).steps.at(1);
+  return plan_run(one_thread, device).memory.steps.at(1);
 }
 
 // Per image; D hidden, T tokens, p patch: qkv, proj, fc1, fc2, q kᵀ, weights v, modulation.

@@ -75,8 +75,8 @@ bool equal(const std::vector<policies::PhasePeak>& a, const std::vector<policies
 }
 
 void check_folding(const LoadedConfig& loaded, const std::vector<std::string>& folded) {
-  const planner::Rehearsed short_plan = plan_run(loaded, c10::kCPU, {.fold = true});
-  const planner::Rehearsed whole = plan_run(loaded, c10::kCPU, {.fold = false});
+  const planner::Rehearsed short_plan = plan_run(loaded, c10::kCPU, {.fold = true}).memory;
+  const planner::Rehearsed whole = plan_run(loaded, c10::kCPU, {.fold = false}).memory;
   CHECK(whole.folded.empty());
   for (const std::string& loop : folded) {
     INFO(loop);
@@ -157,9 +157,9 @@ TEST_CASE("a policy's period is planned once if it returns to the books it began
                    small_job({"policies.ema.every=3", "data.validation=8", "train.validate_every=10",
                               "train.checkpoint_every=5", "train.sample_every=5", "train.accumulate=2"}));
   check_folding(third, {"steady steps"});
-  CHECK(plan_run(third, c10::kCPU).folded.at("steady steps") == 3);
+  CHECK(plan_run(third, c10::kCPU).memory.folded.at("steady steps") == 3);
   const LoadedConfig shorter_last = parse_config("", "job", small_job({"data.drop_last=false"}));
-  CHECK(plan_run(shorter_last, c10::kCPU).folded.count("steady steps") == 0);
+  CHECK(plan_run(shorter_last, c10::kCPU).memory.folded.count("steady steps") == 0);
 }
 
 TEST_CASE("books are equal if every owner holds the same") {

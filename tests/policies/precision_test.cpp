@@ -111,6 +111,8 @@ TEST_CASE("the cache of cast weights is empty after a scope, so no cast is stale
   CHECK(at::linear(x, w).item<float>() == 8);
   update();
   CHECK(at::linear(x, w).item<float>() == 8);
+  policy.after_step();
+  CHECK(at::linear(x, w).item<float>() == 12);
 }
 
 TEST_CASE("a weight that was first cast without gradients still gets its gradient") {

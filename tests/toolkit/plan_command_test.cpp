@@ -4,6 +4,7 @@
 #include <dtk/toolkit/plan_command.h>
 #include <dtk/toolkit/plan_report.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -32,9 +33,10 @@ int64_t peak(const Plan& plan) {
   return plan.memory.peak().peak.bytes;
 }
 
-int64_t planned_peak(LoadedConfig loaded, int64_t batch, c10::Device device) {
+/// Bytes of a device that holds this batch.
+int64_t device_for(LoadedConfig loaded, int64_t batch, c10::Device device) {
   loaded.config.data.batch = batch;
-  return peak(make_plan(loaded, device));
+  return make_plan(loaded, device).bytes_in(Room::device);
 }
 
 constexpr char tiny_toml[] = R"([train]
@@ -154,7 +156,7 @@ TEST_CASE("a policy's effect is the difference of two plans, and 0 bytes name wh
 TEST_CASE("the largest batch fits and the next does not") {
   const LoadedConfig loaded = tiny();
   for (const c10::Device device : {cuda, cpu}) {
-    const int64_t budget = planned_peak(loaded, 26, device);
+    const int64_t budget = device_for(loaded, 26, device);
     const LargestPlannedBatch found = largest_planned_batch(loaded, device, budget);
     REQUIRE(found.largest);
     REQUIRE(found.next);
@@ -162,11 +164,36 @@ TEST_CASE("the largest batch fits and the next does not") {
     CHECK(batch >= 26);
     CHECK(batch % 2 == 0);
     CHECK(found.next->loaded.config.data.batch == batch + 2);
-    CHECK(planned_peak(loaded, batch, device) <= budget);
-    CHECK(planned_peak(loaded, batch + 2, device) > budget);
-    CHECK(peak(*found.largest) == planned_peak(loaded, batch, device));
-    CHECK(peak(*found.next) == planned_peak(loaded, batch + 2, device));
+    CHECK(device_for(loaded, batch, device) <= budget);
+    CHECK(device_for(loaded, batch + 2, device) > budget);
+    CHECK(found.largest->bytes_in(Room::device) == device_for(loaded, batch, device));
+    CHECK(found.next->bytes_in(Room::device) == device_for(loaded, batch + 2, device));
   }
+}
+
+TEST_CASE("what a device adds takes room: all of it on a device, without the context in a budget") {
+  const Plan on_cuda = make_plan(tiny(), cuda), on_cpu = make_plan(tiny(), cpu);
+  CHECK(on_cpu.bytes_in(Room::device) == peak(on_cpu));
+  CHECK(on_cpu.bytes_in(Room::allocator) == peak(on_cpu));
+  std::map<std::string, int64_t> terms;
+  for (const planner::DeviceTerm& term : on_cuda.terms) terms[term.name] = term.bytes;
+  REQUIRE(terms.at("workspaces") > 0);
+  REQUIRE(terms.at("context") > 0);
+  CHECK(on_cuda.bytes_in(Room::allocator) == peak(on_cuda) + terms.at("rounding") + terms.at("workspaces"));
+  CHECK(on_cuda.bytes_in(Room::device) == on_cuda.bytes_in(Room::allocator) + terms.at("context"));
+}
+
+TEST_CASE("0 bytes have a reason: what the peak is, and what the policy reports") {
+  LoadedConfig loaded = tiny();
+  const Plan plan = make_plan(loaded, cpu);
+  const std::string text = explain_text(plan, explain_policies(plan, cpu));
+  const size_t begin = text.find("  ema "), end = text.find("  checkpoint ");
+  REQUIRE(begin < end);
+  std::string ema;  // as one line
+  for (const char c : text.substr(begin, end - begin))
+    if (c != '\n' && (c != ' ' || ema.empty() || ema.back() != ' ')) ema += c;
+  CHECK_THAT(ema, Catch::Contains("0 bytes: ") && Catch::Contains(" of this peak, which falls in phase ") &&
+                      Catch::Contains("training device is the CPU, nothing to move"));
 }
 
 TEST_CASE("the data set ends the search for the largest batch") {
@@ -214,21 +241,21 @@ TEST_CASE("memory.budget: the report is printed, then the error says what is exc
       }(),
       cuda);
   const policies::PhasePeak highest = plan.memory.peak();
-  const std::string bytes = std::to_string(highest.peak.bytes),
-                    one_less = std::to_string(highest.peak.bytes - 1);
-  CHECK(memory_error({"memory.budget=" + bytes}) == "(nothing was thrown)");
-  CHECK(memory_error({"memory.budget=" + one_less}) ==
-        "does not fit into memory.budget: the peak of " + readable_bytes(highest.peak.bytes) + " (" + bytes +
-            " bytes), in phase " + highest.name + ", exceeds " + readable_bytes(highest.peak.bytes - 1) +
-            " (" + one_less +
-            " bytes); --max-batch finds the largest batch that fits, --table the policies that make it fit");
+  const int64_t needed = plan.bytes_in(Room::allocator);
+  CHECK(memory_error({"memory.budget=" + std::to_string(needed)}) == "(nothing was thrown)");
+  CHECK(memory_error({"memory.budget=" + std::to_string(needed - 1)}) ==
+        "does not fit into memory.budget: the peak of " + exact_bytes(highest.peak.bytes) + ", in phase " +
+            highest.name + ", with " + exact_bytes(needed - highest.peak.bytes) +
+            " that the device adds, exceeds " + exact_bytes(needed - 1) +
+            "; --max-batch finds the largest batch that fits, --table the policies that make it fit");
   const std::string parameters = std::to_string(highest.peak.of(policies::Category::parameters));
   CHECK(
       memory_error({"memory.budget=1000"}) ==
       "does not fit into memory.budget: the parameters alone take " +
           readable_bytes(highest.peak.of(policies::Category::parameters)) + " (" + parameters +
-          " bytes), more than 1000 B (1000 bytes); use a smaller model or a larger device; --max-batch finds "
-          "the largest batch that fits, --table the policies that make it fit");
+          " bytes), more than 1000 B (1000 bytes); use a smaller model or a larger device; a number alone is "
+          "bytes, larger sizes have a unit such as \"24GB\"; --max-batch finds the largest batch that fits, "
+          "--table the policies that make it fit");
 }
 
 TEST_CASE("no batch and no row that fits is an error of its own") {
@@ -268,10 +295,11 @@ TEST_CASE("JSON has memory.json's fields and sums that match") {
   for (size_t i = 1; i < table.size(); ++i)
     CHECK(table[i - 1].at("peak").at("bytes") <= table[i].at("peak").at("bytes"));
   arguments.table = false;
-  arguments.max_batch = "1MB";
+  arguments.max_batch = "1GB";
   const Json largest = Json::parse(printed({}, arguments)).at("largest_batch");
-  CHECK(largest.at("budget_bytes") == 1000000);
-  CHECK(largest.at("peak_bytes") <= 1000000);
+  CHECK(largest.at("budget_bytes") == 1'000'000'000);
+  CHECK(largest.at("device_bytes") <= 1'000'000'000);
+  CHECK(largest.at("device_bytes") > largest.at("peak_bytes"));
 }
 
 TEST_CASE("a part of the device becomes bytes when a run begins on it") {

@@ -55,18 +55,43 @@ TEST_CASE("what is no memory report is refused by name") {
 TEST_CASE("a plan fits to the byte, and one byte less is refused with the cause") {
   CHECK(plan_line(report(), 5000) == "planned peak 2.9 KiB in optimizer on cpu; 4.9 KiB available");
   CHECK(plan_line(report(), std::nullopt) == "planned peak 2.9 KiB in optimizer on cpu");
-  CHECK_FALSE(too_large(report(), budget(3000), 3000));
-  const auto over_budget = too_large(report(), budget(2999), std::nullopt);
+  CHECK_FALSE(too_large(report(), 0, budget(3000), 3000));
+  const auto over_budget = too_large(report(), 0, budget(2999), std::nullopt);
   REQUIRE(over_budget);
   CHECK(over_budget->limit == 2999);
   CHECK(over_budget->message ==
         "the run needs 3000 bytes (2.9 KiB) of tensors on cpu in phase optimizer, and memory.budget is 2999 "
         "(2.9 KiB)");
-  const auto over_device = too_large(report(), {}, 2998);
+  const auto over_device = too_large(report(), 0, {}, 2998);
   REQUIRE(over_device);
   CHECK(over_device->message ==
         "the run needs 3000 bytes (2.9 KiB) of tensors on cpu in phase optimizer, and what is available is "
         "2998 (2.9 KiB)");
+}
+
+TEST_CASE("what a device adds counts against the limit") {
+  CHECK_FALSE(too_large(report(), 20, budget(3020), 3020));
+  CHECK(too_large(report(), 20, budget(3019), std::nullopt)->message ==
+        "the run needs 3000 bytes (2.9 KiB) of tensors on cpu in phase optimizer, with 20 beside them, and "
+        "memory.budget is 3019 (2.9 KiB)");
+  CHECK(too_large(report(), 20, {}, 3019));
+  CHECK(read_beside(R"({"plan": {"beside": {"device": 9, "allocator": 7}}})") == 7);
+  CHECK(read_beside("{}") == 0);
+  CHECK(read_beside("no") == 0);
+}
+
+TEST_CASE("categories that differ are shown although their sums agree, and the host's peak on a device") {
+  MemoryReport measured = report();
+  measured.phases[0].peak = sums({{Category::parameters, "net", 900}, {Category::saved, "net.0", 334}});
+  measured.host = {"host", sums({{Category::ema, "shadow", 40}})};
+  CHECK(planned_against_measured(report(), measured) ==
+        "planned against measured, bytes of tensors on cpu\n"
+        "phase         planned  measured  difference\n"
+        "forward         1,234     1,234           0\n"
+        "  parameters    1,000       900        -100\n"
+        "  saved           234       334        +100\n"
+        "optimizer       3,000     3,000           0\n"
+        "host memory         0        40         +40\n");
 }
 
 TEST_CASE("planned and measured bytes stand side by side, categories where they differ") {

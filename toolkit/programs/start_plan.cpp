@@ -124,7 +124,11 @@ StartPlan plan_in_child(const LoadedConfig& loaded, c10::Device device) try {
                              "--device", device.is_cpu() ? "cpu" : "cuda", "--json"});
   const bool planned = answer.exit_code == static_cast<int>(ExitCode::done) ||
                        answer.exit_code == static_cast<int>(ExitCode::memory);
-  if (planned) return {read_memory_json(answer.out, program.string()), ""};
+  if (planned) {
+    StartPlan plan{.memory = read_memory_json(answer.out, program.string())};
+    plan.beside = read_beside(answer.out);
+    return plan;
+  }
   return {std::nullopt, answer.error.empty()
                             ? program.string() + " ended with " + std::to_string(answer.exit_code)
                             : first_line(answer.error)};

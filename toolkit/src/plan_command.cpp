@@ -19,8 +19,10 @@ namespace {
 
 Plan plan_decided(LoadedConfig loaded, c10::Device device, const planner::RehearsalOptions& options) {
   loaded.config.memory.budget.reset();  // the plan shall say by how much it is exceeded
-  const planner::Rehearsed rehearsed = plan_run(loaded, device, options);
+  PlannedRun run = plan_run(loaded, device, options);
+  const planner::Rehearsed& rehearsed = run.memory;
   Plan plan;
+  plan.policies = std::move(run.policies);
   plan.memory.device = device.str();
   plan.memory.phases = rehearsed.device;
   plan.memory.host = policies::highest(rehearsed.host);
@@ -37,6 +39,8 @@ int64_t peak_bytes(const Plan& plan) {
   return plan.memory.peak().peak.bytes;
 }
 
+constexpr Room kBudget = Room::allocator, kMaxBatch = Room::device;
+
 // Every larger batch is taken to be more than any device holds.
 constexpr int64_t kMostSamples = int64_t{1} << 32;
 
@@ -44,21 +48,28 @@ int64_t most_samples(const DataOptions& data) {
   return data.samples ? *data.samples - data.validation : kMostSamples;
 }
 
-std::string excess(const Plan& plan, int64_t budget) {
+// A number without a unit, which somebody may have meant as gigabytes.
+constexpr int64_t kSuspicious = 100'000;
+
+std::string excess(const Plan& plan, int64_t budget, Room room) {
   const policies::PhasePeak peak = plan.memory.peak();
   const int64_t parameters = peak.peak.of(policies::Category::parameters);
   if (parameters > budget) {
     return "the parameters alone take " + exact_bytes(parameters) + ", more than " + exact_bytes(budget) +
-           "; use a smaller model or a larger device";
+           "; use a smaller model or a larger device" +
+           (budget < kSuspicious ? "; a number alone is bytes, larger sizes have a unit such as \"24GB\""
+                                 : "");
   }
-  return "the peak of " + exact_bytes(peak.peak.bytes) + ", in phase " + peak.name + ", exceeds " +
+  const int64_t beside = plan.bytes_in(room) - peak.peak.bytes;
+  return "the peak of " + exact_bytes(peak.peak.bytes) + ", in phase " + peak.name +
+         (beside > 0 ? ", with " + exact_bytes(beside) + " that the device adds," : ",") + " exceeds " +
          exact_bytes(budget);
 }
 
 void check_budget(const Plan& plan, std::optional<int64_t> budget) {
-  if (!budget || peak_bytes(plan) <= *budget) return;
+  if (!budget || plan.bytes_in(kBudget) <= *budget) return;
   throw Error(ExitCode::memory,
-              "does not fit into memory.budget: " + excess(plan, *budget) +
+              "does not fit into memory.budget: " + excess(plan, *budget, kBudget) +
                   "; --max-batch finds the largest batch that fits, --table the policies that make it fit");
 }
 
@@ -75,10 +86,10 @@ void report_table(const Job& job) {
   const std::vector<PlanRow> rows = plan_table(job.loaded, job.device, job.options);
   job.print(job.arguments.json ? plan_table_json(rows)
                                : plan_table_text(job.arguments.config, rows, job.budget));
-  if (!job.budget || peak_bytes(rows.front().plan) <= *job.budget) return;
+  if (!job.budget || rows.front().plan.bytes_in(kBudget) <= *job.budget) return;
   throw Error(ExitCode::memory,
               "none of the 16 combinations fits into memory.budget: with the lowest peak, " +
-                  excess(rows.front().plan, *job.budget));
+                  excess(rows.front().plan, *job.budget, kBudget));
 }
 
 void report_largest(const Job& job, int64_t bytes) {
@@ -86,7 +97,7 @@ void report_largest(const Job& job, int64_t bytes) {
   if (!found.largest) {
     const std::string batch = std::to_string(found.next->loaded.config.data.batch);
     throw Error(ExitCode::memory, "--max-batch " + job.arguments.max_batch + ": not even data.batch = " +
-                                      batch + " fits: " + excess(*found.next, bytes));
+                                      batch + " fits: " + excess(*found.next, bytes, kMaxBatch));
   }
   job.print(job.arguments.json ? largest_batch_json(found, bytes)
                                : largest_batch_text(job.arguments.config, found, bytes));
@@ -106,6 +117,12 @@ void report_plan(const Job& job) {
 }
 
 }  // namespace
+
+int64_t Plan::bytes_in(Room room) const {
+  const int64_t beside =
+      room == Room::device ? planner::bytes_beside(terms) : planner::allocated_beside(terms);
+  return memory.peak().peak.bytes + beside;
+}
 
 std::optional<policies::PhasePeak> Plan::runner_up() const {
   const auto highest = memory.peak().peak.items();
@@ -186,7 +203,7 @@ LargestPlannedBatch largest_planned_batch(const LoadedConfig& loaded, c10::Devic
     one.config.data.batch = units * unit;
     Plan plan = make_plan(std::move(one), device, options);
     ++found.planned;
-    const bool within = peak_bytes(plan) <= bytes;
+    const bool within = plan.bytes_in(kMaxBatch) <= bytes;
     (within ? found.largest : found.next) = std::move(plan);
     return within;
   };

@@ -28,6 +28,8 @@ Json json_of(const Plan& plan, const std::vector<PolicySaving>& policies = {}) {
                         {"recomputed", plan.step.recomputed},
                         {"attention_again", plan.step.attention_again}};
   more["seconds"] = plan.seconds;
+  more["beside"] = {{"device", planner::bytes_beside(plan.terms)},
+                    {"allocator", planner::allocated_beside(plan.terms)}};
   more["device_terms"] = Json::array();
   for (const planner::DeviceTerm& term : plan.terms) {
     more["device_terms"].push_back({{"name", term.name},
@@ -84,8 +86,10 @@ std::string largest_batch_json(const LargestPlannedBatch& found, int64_t bytes) 
   batch["budget_bytes"] = bytes;
   batch["batch"] = found.largest->loaded.config.data.batch;
   batch["peak_bytes"] = found.largest->memory.peak().peak.bytes;
+  batch["device_bytes"] = found.largest->bytes_in(Room::device);
   batch["next_batch"] = found.next ? Json(found.next->loaded.config.data.batch) : Json();
   batch["next_peak_bytes"] = found.next ? Json(found.next->memory.peak().peak.bytes) : Json();
+  batch["next_device_bytes"] = found.next ? Json(found.next->bytes_in(Room::device)) : Json();
   batch["planned"] = found.planned;
   return json.dump(1) + "\n";
 }

@@ -31,8 +31,10 @@ std::string seconds_text(double seconds) {
 }
 
 std::string first_line_of(const std::string& name, const Plan& plan) {
-  return name + " on " + plan.memory.device +
-         ", data.batch = " + std::to_string(plan.loaded.config.data.batch) +
+  const RunConfig& config = plan.loaded.config;
+  const int64_t micro = config.train.accumulate;
+  return name + " on " + plan.memory.device + ", data.batch = " + std::to_string(config.data.batch) +
+         (micro > 1 ? " in " + std::to_string(micro) + " micro-batches" : "") +
          ": planned, nothing was computed\n";
 }
 
@@ -105,10 +107,12 @@ std::string terms_text(const std::vector<planner::DeviceTerm>& terms) {
     if (!term.booked) (term.on_host ? host : device).push_back(text);
   }
   if (device.empty()) return "";
-  const std::string text = readable_bytes(planner::bytes_beside(terms)) +
-                           " that a device adds: " + listed(device, ", ") +
-                           (host.empty() ? "" : "; to host memory " + listed(host, ", ")) +
-                           "; by LibTorch's sources, the context an estimate, never measured";
+  const bool measured = std::any_of(terms.begin(), terms.end(),
+                                    [](const planner::DeviceTerm& term) { return term.measured != "never"; });
+  const std::string text =
+      readable_bytes(planner::bytes_beside(terms)) + " that a device adds: " + listed(device, ", ") +
+      (host.empty() ? "" : "; to host memory " + listed(host, ", ")) +
+      "; by LibTorch's sources, the context an estimate" + (measured ? "" : ", never measured");
   return line("beside", text);
 }
 
@@ -171,7 +175,7 @@ std::string plan_table_text(const std::string& name, const std::vector<PlanRow>&
     const int64_t host = row.plan.memory.host.peak.bytes;
     line.insert(line.end(), {readable_bytes(peak.peak.bytes), peak.name,
                              host > 0 ? readable_bytes(host) : "-", recomputed_text(row.plan)});
-    if (budget) line.push_back(peak.peak.bytes <= *budget ? "yes" : "no");
+    if (budget) line.push_back(row.plan.bytes_in(Room::allocator) <= *budget ? "yes" : "no");
     cells.push_back(std::move(line));
     seconds += row.plan.seconds;
   }
@@ -199,13 +203,18 @@ std::string explain_text(const Plan& plan, const std::vector<PolicyEffect>& effe
 std::string largest_batch_text(const std::string& name, const LargestPlannedBatch& found, int64_t bytes) {
   const auto row = [](const Plan& plan) {
     const PhasePeak peak = plan.memory.peak();
+    const int64_t beside = plan.bytes_in(Room::device) - peak.peak.bytes;
     return "data.batch = " + std::to_string(plan.loaded.config.data.batch) + " takes " +
-           exact_bytes(peak.peak.bytes) + " in phase " + peak.name;
+           exact_bytes(peak.peak.bytes) + " in phase " + peak.name +
+           (beside > 0 ? ", with what a device adds " + exact_bytes(peak.peak.bytes + beside) : "");
   };
   std::string text = line("largest", row(*found.largest) + ", which fits into " + exact_bytes(bytes));
   text += line("next", found.next ? row(*found.next) + ", which does not"
                                   : std::string("none: data.samples leaves no more to train on"));
-  text += line("planned", std::to_string(found.planned) + " batches");
+  text += line("planned", std::to_string(found.planned) + " batches" +
+                              (found.largest->loaded.config.data.samples
+                                   ? ""
+                                   : "; the data set was not read: it may have fewer samples"));
   return text + "\n" + plan_text(name, *found.largest);
 }
 

@@ -34,14 +34,16 @@ std::string signed_bytes(int64_t bytes) {
   return (bytes < 0 ? "-" : "+") + readable_bytes(std::abs(bytes));
 }
 
-// "parameters, gradients and optimizer are 96 % of this peak": the fewest that make up nine tenths.
+// "parameters, gradients and optimizer are 96 % of this peak": the fewest that make up nine tenths, at
+// most three.
 std::string what_a_peak_is(const PhasePeak& peak) {
   std::vector<std::string> names;
   int64_t held = 0;
+  constexpr size_t most = 3;
   for (const auto& [category, bytes] : ranked(peak.peak, {})) {
     names.push_back(policies::name_of(category));
     held += bytes;
-    if (10 * held >= 9 * peak.peak.bytes) break;
+    if (10 * held >= 9 * peak.peak.bytes || names.size() == most) break;
   }
   return listed(names, " and ") + (names.size() == 1 ? " is " : " are ") +
          percent_text(held, peak.peak.bytes) + " of this peak, which falls in phase " + peak.name;
@@ -71,6 +73,14 @@ std::string elsewhere(const MemoryReport& now, const MemoryReport& then) {
   if (most == nullptr) return "no phase changes";
   return std::string("only below it, phase ") + most->name + (change > 0 ? " rises by " : " falls by ") +
          readable_bytes(std::abs(change)) + " to " + readable_bytes(most->peak.bytes + change);
+}
+
+// "; the policy's report: training device is the CPU, nothing to move"
+std::string reason_words(const Plan& plan, const std::string& policy) {
+  for (const policies::PolicyReport& report : plan.policies) {
+    if (report.policy == policy) return "; the policy's report: " + report.reason;
+  }
+  return "";
 }
 
 std::string host_words(int64_t change) {
@@ -103,7 +113,7 @@ std::string effect_words(const Plan& plan, const PolicyEffect& effect) {
   const std::string host = host_words(effect.switched->memory.host.peak.bytes - plan.memory.host.peak.bytes);
   if (change == 0) {
     return "0 bytes: " + what_a_peak_is(now) + "; " + when + elsewhere(plan.memory, effect.switched->memory) +
-           host;
+           host + reason_words(effect.on ? plan : *effect.switched, effect.policy);
   }
   return when + "the peak " + (change > 0 ? "rises by " : "falls by ") + readable_bytes(std::abs(change)) +
          " to " + readable_bytes(then.peak.bytes) + ", in phase " + then.name + ": " +

@@ -78,18 +78,24 @@ std::string plan_line(const MemoryReport& plan, std::optional<int64_t> available
          (available ? "; " + readable_bytes(*available) + " available" : "");
 }
 
-std::optional<TooLarge> too_large(const MemoryReport& plan, const MemoryOptions& options,
+int64_t read_beside(std::string_view text) {
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return json.is_object() ? json.value("/plan/beside/allocator"_json_pointer, int64_t{0}) : 0;
+}
+
+std::optional<TooLarge> too_large(const MemoryReport& plan, int64_t beside, const MemoryOptions& options,
                                   std::optional<int64_t> available) {
   const PhasePeak peak = plan.peak();
+  const int64_t needed = peak.peak.bytes + beside;
   const auto beyond = [&](int64_t limit, const std::string& what) {
-    return TooLarge{limit, "the run needs " + std::to_string(peak.peak.bytes) + " bytes (" +
-                               readable_bytes(peak.peak.bytes) + ") of tensors on " + plan.device +
-                               " in phase " + peak.name + ", and " + what + " is " + std::to_string(limit) +
-                               " (" + readable_bytes(limit) + ")"};
+    return TooLarge{
+        limit, "the run needs " + std::to_string(peak.peak.bytes) + " bytes (" +
+                   readable_bytes(peak.peak.bytes) + ") of tensors on " + plan.device + " in phase " +
+                   peak.name + (beside > 0 ? ", with " + std::to_string(beside) + " beside them" : "") +
+                   ", and " + what + " is " + std::to_string(limit) + " (" + readable_bytes(limit) + ")"};
   };
-  if (options.budget && peak.peak.bytes > options.budget->bytes)
-    return beyond(options.budget->bytes, "memory.budget");
-  if (available && peak.peak.bytes > *available) return beyond(*available, "what is available");
+  if (options.budget && needed > options.budget->bytes) return beyond(options.budget->bytes, "memory.budget");
+  if (available && needed > *available) return beyond(*available, "what is available");
   return std::nullopt;
 }
 
@@ -102,12 +108,13 @@ std::string planned_against_measured(const MemoryReport& plan, const MemoryRepor
       continue;
     }
     rows.push_back(row(phase.name, planned->peak.bytes, phase.peak.bytes));
-    if (planned->peak.bytes == phase.peak.bytes) continue;
     for (const Category category : used_categories({*planned, phase})) {
       const int64_t a = planned->peak.of(category), b = phase.peak.of(category);
       if (a != b) rows.push_back(row(std::string("  ") + policies::name_of(category), a, b));
     }
   }
+  if (plan.host.peak.bytes > 0 || measured.host.peak.bytes > 0)
+    rows.push_back(row("host memory", plan.host.peak.bytes, measured.host.peak.bytes));
   return "planned against measured, bytes of tensors on " + measured.device + "\n" + aligned(rows);
 }
 

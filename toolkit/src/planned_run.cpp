@@ -61,7 +61,7 @@ int64_t samples_of_an_epoch(const RunConfig& config, int64_t steady) {
 // there are none. `Data`: of its samples, by the model and their number.
 template <class Data>
 void run_job(const LoadedConfig& loaded, c10::Device device, Steady times, const Data& data_of,
-             const std::function<void(bool complete)>& end) {
+             const std::function<void(bool complete, const RunResult&)>& end) {
   LoadedConfig job = loaded;
   const int64_t steady = period_of(loaded.config, device) * (times == Steady::once ? 1 : 2);
   job.config = shortened(loaded.config, times, steady);
@@ -70,7 +70,7 @@ void run_job(const LoadedConfig& loaded, c10::Device device, Steady times, const
   const bool whole = is_short(loaded.config, *job.config.train.steps);
   NoFiles files;
   StandingClock clock;
-  PlanObserver observer([&](bool repeats) { end(whole || repeats); });
+  PlanObserver observer([&](bool repeats, const RunResult& result) { end(whole || repeats, result); });
   run_training(job, device, {}, data, {files, clock, observer, [&] { return observer.ended(); }});
 }
 
@@ -86,13 +86,14 @@ std::shared_ptr<const DataSource> made_up(const models::DitOptions& model, int64
 // A second pass through the period of the policies is left out like passes of a loop: if the first one, and
 // what comes after the last step, ended with the books it began with. Those of a job whose last batch is
 // shorter never do.
-planner::Rehearsed rehearse_job(const LoadedConfig& loaded, c10::Device device,
-                                const planner::RehearsalOptions& options,
-                                const std::function<void()>& at_end) {
+PlannedRun rehearse_job(const LoadedConfig& loaded, c10::Device device,
+                        const planner::RehearsalOptions& options, const std::function<void()>& at_end) {
   bool complete = false;
+  PlannedRun planned;
   const auto rehearsed = [&](Steady times) {
     const auto job = [&](const planner::EndOfPlan& end) {
-      run_job(loaded, device, times, no_values, [&](bool shows_all) {
+      run_job(loaded, device, times, no_values, [&](bool shows_all, const RunResult& result) {
+        planned.policies = result.policies;
         complete = shows_all || times == Steady::twice;
         if (complete) at_end();
         end();
@@ -100,16 +101,20 @@ planner::Rehearsed rehearse_job(const LoadedConfig& loaded, c10::Device device,
     };
     return planner::rehearse(device, job, options);
   };
-  if (!options.fold || !loaded.config.data.drop_last) return rehearsed(Steady::twice);
-  planner::Rehearsed short_plan = rehearsed(Steady::once);
-  if (complete) {
-    const auto planned = static_cast<int64_t>(short_plan.steps.size());
-    if (!is_short(loaded.config, planned)) short_plan.folded["steady steps"] = planned - 1;
-    return short_plan;
+  if (!options.fold || !loaded.config.data.drop_last) {
+    planned.memory = rehearsed(Steady::twice);
+    return planned;
   }
-  planner::Rehearsed plan = rehearsed(Steady::twice);
-  plan.seconds += short_plan.seconds;
-  return plan;
+  planned.memory = rehearsed(Steady::once);
+  if (complete) {
+    const auto steps = static_cast<int64_t>(planned.memory.steps.size());
+    if (!is_short(loaded.config, steps)) planned.memory.folded["steady steps"] = steps - 1;
+    return planned;
+  }
+  const double seconds = planned.memory.seconds;
+  planned.memory = rehearsed(Steady::twice);
+  planned.memory.seconds += seconds;
+  return planned;
 }
 
 // Computes, and waits for threads as a plan does.
@@ -119,8 +124,8 @@ class WholeJob final : public policies::Rehearsal {
 
 }  // namespace
 
-planner::Rehearsed plan_run(const LoadedConfig& loaded, c10::Device device,
-                            const planner::RehearsalOptions& options) try {
+PlannedRun plan_run(const LoadedConfig& loaded, c10::Device device,
+                    const planner::RehearsalOptions& options) try {
   return rehearse_job(loaded, device, options, [] {});
 } catch (const policies::PolicyError& error) {
   throw with_place(error, loaded.places);
@@ -128,14 +133,14 @@ planner::Rehearsed plan_run(const LoadedConfig& loaded, c10::Device device,
 
 planner::Rehearsed rehearse_what_is_planned(const LoadedConfig& loaded, const std::function<void()>& at_end,
                                             const planner::RehearsalOptions& options) {
-  return rehearse_job(loaded, c10::kCPU, options, at_end);
+  return rehearse_job(loaded, c10::kCPU, options, at_end).memory;
 }
 
 void run_what_is_planned(const LoadedConfig& loaded, const std::function<void()>& at_end) {
   WholeJob whole;
   const policies::RehearsalGuard guard(whole);
   const policies::CountingAllocatorGuard counting;
-  run_job(loaded, c10::kCPU, Steady::twice, made_up, [&](bool) { at_end(); });
+  run_job(loaded, c10::kCPU, Steady::twice, made_up, [&](bool, const RunResult&) { at_end(); });
 }
 
 }  // namespace dtk

@@ -66,12 +66,13 @@ class StandingClock final : public Clock {
 /// new. The run must log each step.
 class PlanObserver final : public RunObserver {
  public:
-  explicit PlanObserver(std::function<void(bool repeats)> end) : end_(std::move(end)) {}
+  using End = std::function<void(bool repeats, const RunResult&)>;
+  explicit PlanObserver(End end) : end_(std::move(end)) {}
   void message(const std::string&) override {}
   void progress(const Progress&) override { after_steps_.emplace_back(); }
   void sampling(int64_t, int64_t) override {}
-  void finished(const RunResult&) override {
-    end_(returns_to_first());
+  void finished(const RunResult& result) override {
+    end_(returns_to_first(), result);
     ended_ = true;
   }
   bool ended() const { return ended_; }
@@ -83,7 +84,7 @@ class PlanObserver final : public RunObserver {
     return first.equal(after_steps_.back()) && first.equal(planner::Books());
   }
 
-  const std::function<void(bool repeats)> end_;
+  const End end_;
   std::vector<planner::Books> after_steps_;
   bool ended_ = false;
 };

@@ -131,6 +131,7 @@ class Run {
       result.exposed_wait_fraction = trainer_.exposed_wait_seconds() / seconds;
       result.mfu = record_->mfu(result.images_per_second);
     }
+    result.policies = trainer_.policies().reports();
     finish(result);
     return result;
   }

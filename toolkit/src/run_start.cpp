@@ -71,7 +71,7 @@ std::vector<std::string> notes_on_plan(const StartPlan& plan, const RunConfig& c
   if (!plan.problem.empty()) return {"not planned: " + plan.problem};
   if (!plan.memory) return {};
   const std::optional<int64_t> available = available_bytes(device);
-  const auto problem = too_large(*plan.memory, config.memory, available);
+  const auto problem = too_large(*plan.memory, plan.beside, config.memory, available);
   if (!problem) return {plan_line(*plan.memory, available)};
   const bool state_alone = state_bytes(config, device).total() > problem->limit;
   const std::string message =

@@ -1,6 +1,8 @@
 #include "text_table.h"
 
 #include <algorithm>
+#include <cctype>
+#include <cstring>
 
 namespace dtk {
 
@@ -8,11 +10,27 @@ std::string pad(const std::string& text, size_t width) {
   return text.size() >= width ? text : std::string(width - text.size(), ' ') + text;
 }
 
+namespace {
+
+// Of the word at `begin`, which "4.5 MiB" is one of: a number stays with its unit.
+size_t end_of_word(const std::string& text, size_t begin) {
+  const size_t end = std::min(text.find(' ', begin), text.size());
+  for (const char* unit : {" B", " KiB", " MiB", " GiB"}) {
+    const size_t after = end + std::strlen(unit);
+    const bool whole = after >= text.size() || std::isalnum(static_cast<unsigned char>(text[after])) == 0;
+    if (text.compare(end, after - end, unit) == 0 && whole)
+      return std::min(text.find(' ', after), text.size());
+  }
+  return end;
+}
+
+}  // namespace
+
 std::string wrapped(const std::string& text, size_t first_column) {
   std::string lines;
   size_t at = first_column;
   for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find(' ', begin), text.size());
+    const size_t end = end_of_word(text, begin);
     const std::string word = text.substr(begin, end - begin);
     if (at > first_column && at + 1 + word.size() >= terminal_width) {
       lines += "\n" + std::string(first_column, ' ');

@@ -56,6 +56,7 @@ DeviceTerm pinned() {
 DeviceTerm context() {
   return {.name = kContextName,
           .bytes = kEstimatedContext,
+          .allocated = false,
           .formula = "a fixed 0.5 GB for the CUDA context and the code of loaded kernels",
           .source = "an estimate, not a formula: it depends on device, driver and the kernels used"};
 }
@@ -65,6 +66,13 @@ DeviceTerm context() {
 int64_t bytes_beside(const std::vector<DeviceTerm>& terms) {
   int64_t bytes = 0;
   for (const DeviceTerm& term : terms) bytes += term.on_host || term.booked ? 0 : term.bytes;
+  return bytes;
+}
+
+int64_t allocated_beside(const std::vector<DeviceTerm>& terms) {
+  int64_t bytes = bytes_beside(terms);
+  for (const DeviceTerm& term : terms)
+    bytes -= term.allocated || term.on_host || term.booked ? 0 : term.bytes;
   return bytes;
 }
 

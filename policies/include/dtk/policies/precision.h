@@ -33,6 +33,8 @@ class Precision final : public Policy {
   bool needs_forward_scope() const override { return active_; }
   /// Where the policy was asked for: throws PolicyError if no forward pass so far ran in its scope.
   void before_step() override;
+  /// Frees the casts of the weights as they were: a scope held across the step would compute with them.
+  void after_step() override;
   PolicyReport report() const override;
   bool active() const { return active_; }
 

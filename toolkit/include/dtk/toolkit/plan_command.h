@@ -22,6 +22,10 @@
 
 namespace dtk {
 
+/// What has to hold a job: LibTorch's allocator, which memory.budget limits, or a whole device, whose context
+/// lies beside. The same on the CPU.
+enum class Room { allocator, device };
+
 /// A precision that a measurement may choose when the training begins.
 struct PossiblePrecision {
   std::string name;  // "bf16" or "fp32"
@@ -30,15 +34,19 @@ struct PossiblePrecision {
 };
 
 struct Plan {
-  LoadedConfig loaded;                     // of what was planned: policies.precision.cpu is decided
-  MemoryReport memory;                     // bytes asked for, by phase
-  std::vector<planner::DeviceTerm> terms;  // what a device adds to those bytes; none on the CPU
-  planner::PlannedScratch scratch;         // of CPU kernels
-  std::map<std::string, int64_t> folded;   // passes left out because they repeat, by loop
-  planner::Flops step;                     // of a steady optimizer step
-  double seconds = 0;                      // that planning took
+  LoadedConfig loaded;                           // of what was planned: policies.precision.cpu is decided
+  MemoryReport memory;                           // bytes asked for, by phase
+  std::vector<planner::DeviceTerm> terms;        // what a device adds to those bytes; none on the CPU
+  planner::PlannedScratch scratch;               // of CPU kernels
+  std::map<std::string, int64_t> folded;         // passes left out because they repeat, by loop
+  planner::Flops step;                           // of a steady optimizer step
+  std::vector<policies::PolicyReport> policies;  // of the planned run
+  double seconds = 0;                            // that planning took
   // Both, where the CPU's precision is not known before training: `memory` is then of the larger peak.
   std::vector<PossiblePrecision> precisions;
+
+  /// The peak with the terms that take room of it.
+  int64_t bytes_in(Room room) const;
 
   /// The phase with the highest peak among those whose peak is another instant than the highest of all, which
   /// is: holds other tensors. Nothing if there is no such phase.
@@ -73,8 +81,8 @@ struct LargestPlannedBatch {
   std::optional<Plan> next;     // the next larger one, which exceeds the budget; nothing: the data ended it
   int64_t planned = 0;          // candidates
 };
-/// The largest data.batch whose plan stays within `bytes`, at most all samples that data.samples leaves to
-/// train on. Each candidate is planned.
+/// The largest data.batch whose plan stays within `bytes` of a device, at most all samples that data.samples
+/// leaves to train on. Each candidate is planned.
 LargestPlannedBatch largest_planned_batch(const LoadedConfig& loaded, c10::Device device, int64_t bytes,
                                           const planner::RehearsalOptions& options = {});
 

@@ -3,11 +3,18 @@
 #pragma once
 #include <c10/core/Device.h>
 #include <dtk/planner/rehearse.h>
+#include <dtk/policies/report.h>
 #include <dtk/toolkit/config_io.h>
 
 #include <functional>
+#include <vector>
 
 namespace dtk {
+
+struct PlannedRun {
+  planner::Rehearsed memory;
+  std::vector<policies::PolicyReport> policies;  // what they said at the end of the run
+};
 
 /// Rehearses run_training() of `loaded` with as few steps as show everything a long run does: the first step,
 /// steady ones, the shorter last batch of an epoch, validation, logging, saving and sampling. Steady steps
@@ -15,8 +22,8 @@ namespace dtk {
 /// are those after the first step ("steady steps" of Rehearsed::folded). Whether an epoch ends with a shorter
 /// batch is known from data.samples; without that key it is taken to. Throws as run_training() and
 /// planner::rehearse().
-planner::Rehearsed plan_run(const LoadedConfig& loaded, c10::Device device,
-                            const planner::RehearsalOptions& options = {});
+PlannedRun plan_run(const LoadedConfig& loaded, c10::Device device,
+                    const planner::RehearsalOptions& options = {});
 
 /// Runs the job that plan_run() rehearses where kernels do compute: on the CPU, with made-up samples. What a
 /// plan is compared with. As in a plan nothing depends on the luck of threads: the loader is always as far

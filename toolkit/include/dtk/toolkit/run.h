@@ -56,6 +56,7 @@ struct StartPlan {
   std::optional<MemoryReport> memory;
   std::string problem = {};    // why there is none
   std::string precision = {};  // policies.precision.cpu of it, where that is not decided yet; else ""
+  int64_t beside = 0;          // bytes that LibTorch's allocator gives out beside the tensors
 };
 
 /// The world of a run. All must outlive it.
@@ -89,6 +90,7 @@ struct RunResult {
   std::optional<MemoryReport> memory;
   std::optional<MemoryReport> planned;  // before the run began
   std::vector<PolicySaving> savings;    // of a run that came to its end, with the ledger on
+  std::vector<policies::PolicyReport> policies;
 };
 
 /// `folder` itself if it is a checkpoint, else the latest one of the run folder `folder`, if there is any;

@@ -35,10 +35,11 @@ struct DeviceTermOptions {
 };
 
 struct DeviceTerm {
-  std::string name;      // of its switch
-  int64_t bytes = 0;     // at the most
-  bool on_host = false;  // else on the device
-  bool booked = false;   // is in the plan's peaks already, as category scratch
+  std::string name;       // of its switch
+  int64_t bytes = 0;      // at the most
+  bool on_host = false;   // else on the device
+  bool booked = false;    // is in the plan's peaks already, as category scratch
+  bool allocated = true;  // by LibTorch's allocator
   std::string formula;
   std::string source;
   std::string measured = "never";
@@ -47,6 +48,8 @@ struct DeviceTerm {
 /// Bytes of the device that its peak does not have yet: of all terms but those on the host and the booked
 /// one.
 int64_t bytes_beside(const std::vector<DeviceTerm>& terms);
+/// Those of them that LibTorch's allocator hands out, and a limit set for it counts: not the context.
+int64_t allocated_beside(const std::vector<DeviceTerm>& terms);
 
 /// Every term on `device`, a real CUDA device that this process has not used yet (the workspaces are taken
 /// with the first product, the context before it) and in which no plan was made. What other processes hold on

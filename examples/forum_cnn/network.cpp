@@ -40,6 +40,10 @@ Tensors run_plainly(std::string_view, const SubtreeFn& fn, Tensors&& inputs) {
   return fn(std::move(inputs));
 }
 
+Tensors run_checkpointed(std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
+  return checkpoint(path, fn, std::move(inputs));
+}
+
 // One operator of one tensor.
 at::Tensor one_tensor(const Run& run, const std::string& name,
                       const std::function<at::Tensor(at::Tensor)>& fn, at::Tensor x) {
@@ -89,7 +93,7 @@ at::Tensor ForumNet::forward(at::Tensor x, Variant variant) {
       i = begun->second;
     } else {
       const bool alone = variant == Variant::per_op && i >= kFirstPerOperator;
-      x = stage(i++, std::move(x), alone ? Run(&checkpoint) : Run(&run_plainly));
+      x = stage(i++, std::move(x), alone ? Run(&run_checkpointed) : Run(&run_plainly));
     }
   }
   return x;
@@ -100,7 +104,7 @@ at::Tensor ForumNet::segment(size_t begin, size_t end, at::Tensor x) {
     for (size_t i = begin; i < end; ++i) in = stage(i, std::move(in), run_plainly);
     return in;
   };
-  return one_tensor(checkpoint, "stages." + std::to_string(begin), stages, std::move(x));
+  return one_tensor(run_checkpointed, "stages." + std::to_string(begin), stages, std::move(x));
 }
 
 at::Tensor ForumNet::stage(size_t index, at::Tensor x, const Run& run_operator) {

@@ -1,9 +1,11 @@
 """forum_cnn_test.py PROGRAM: the bytes of the forum's networks, from the rules by which operators save tensors."""
 
 import functools
+import json
 import os
 import subprocess
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -144,14 +146,15 @@ class FullNetwork(unittest.TestCase):
     def test_it_is_planned_without_being_allocated(self):
         parameters = 22_585 + 3 * (19_350 * 29_913 + 29_913)
         for variant in ("plain", "all_conv"):
-            process = subprocess.Popen(
-                [str(PROGRAM), "--network", "full", "--variant", variant, "--json"], stdout=subprocess.DEVNULL
-            )
-            _, status, usage = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-            self.assertEqual(process.returncode, 0)
+            with tempfile.TemporaryFile("w+") as output:
+                command = [str(PROGRAM), "--network", "full", "--variant", variant, "--json"]
+                process = subprocess.Popen(command, stdout=output)
+                _, status, usage = os.wait4(process.pid, 0)
+                process.returncode = os.waitstatus_to_exitcode(status)
+                self.assertEqual(process.returncode, 0)
+                output.seek(0)
+                result = json.load(output)
             self.assertLess(usage.ru_maxrss, 1 << 20)  # KiB: less than one GiB in memory
-            result = programs.result_of(PROGRAM, "--network", "full", "--variant", variant)
             self.assertTrue(result["planned"])
             self.assertEqual(result["parameters"], parameters)
             self.assertEqual((result["gradients_received"], result["gradients_expected"]), (12, 12))

@@ -1,0 +1,202 @@
+"""forum_cnn_test.py PROGRAM: the bytes of the forum's networks, from the rules by which operators save tensors."""
+
+import functools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import programs
+
+VARIANTS = ("plain", "per_op", "conv_relu", "one_block", "all_conv")
+OPTIMIZERS = ("adam-single", "adam-foreach", "fused")
+
+# MB of a whole step, by variant: adam-single, adam-foreach and fused.
+PEAKS = {
+    "plain": (331.90, 295.93, 295.93),
+    "per_op": (331.90, 301.78, 301.78),
+    "conv_relu": (331.90, 295.93, 295.93),
+    "one_block": (331.90, 291.75, 291.75),
+    "all_conv": (331.90, 283.39, 283.39),
+}
+SAVED = {
+    "plain": 20_162_400,
+    "per_op": 26_014_400,
+    "conv_relu": 20_162_400,
+    "one_block": 15_982_400,
+    "all_conv": 7_622_400,
+}
+MEGABYTE = 1e6
+
+
+def saved_by_rule(variant: str, network: str, sizes: tuple[int, ...], channels: tuple[int, ...], outputs: int) -> int:
+    """Numbers that autograd keeps, in bytes; a convolution or ReLU and the one after it share a tensor."""
+    batch, first, height, width = sizes
+    x, one, two, three = (4 * batch * height * width * count for count in (first, *channels))
+    head = 4 * batch * outputs * (1 if network == "small" else 3)  # of the result, and of the target
+    sigmoid = 0 if network == "small" else 4 * batch * outputs
+    kept = {
+        "plain": x + one + two + three + sigmoid,
+        "per_op": x + one + two + two + three + three + sigmoid,  # each ReLU keeps its input
+        "conv_relu": x + one + two + three,  # the head is a segment too
+        "one_block": x + one + three + sigmoid,
+        "all_conv": x + three + sigmoid,
+    }
+    return kept[variant] + 2 * head
+
+
+def bytes_of(result: dict) -> list[dict]:
+    """Peak and phases by category: which operator a temporary is of, an operator of another one may say otherwise."""
+    return [{key: value for key, value in part.items() if key != "items"} for part in (result["peak"], *result["phases"])]
+
+
+@functools.cache
+def trained(variant: str, optimizer: str) -> dict:
+    return programs.result_of(PROGRAM, "--variant", variant, "--optimizer", optimizer)
+
+
+def options_of(network: str, sizes: tuple[int, ...], channels: tuple[int, ...], outputs: int) -> list[str]:
+    def listed(values: tuple[int, ...]) -> str:
+        return ",".join(str(value) for value in values)
+
+    return ["--network", network, "--input", listed(sizes), "--channels", listed(channels), "--outputs", str(outputs)]
+
+
+class ThreadsNetwork(unittest.TestCase):
+    def test_saved_bytes_and_gradients(self):
+        for variant in VARIANTS:
+            result = trained(variant, "fused")
+            self.assertEqual(result["saved_bytes"], SAVED[variant], variant)
+            self.assertEqual(SAVED[variant], saved_by_rule(variant, "small", (100, 20, 19, 22), (50, 25, 10), 3258))
+            self.assertEqual((result["gradients_received"], result["gradients_expected"]), (8, 8), variant)
+            self.assertEqual(result["parameters"], 13_644_283)
+
+    def test_peaks_by_optimizer(self):
+        for variant in VARIANTS:
+            for optimizer, expected in zip(OPTIMIZERS, PEAKS[variant]):
+                result = trained(variant, optimizer)
+                where = (variant, optimizer)
+                self.assertEqual(round(result["peak"]["bytes"] / MEGABYTE, 2), expected, where)
+                self.assertEqual(result["peak"]["phase"], "optimizer" if optimizer == "adam-single" else "backward")
+                phases = {phase["name"]: phase for phase in result["phases"]}
+                self.assertEqual(list(phases), ["build", "forward", "backward", "optimizer"], where)
+                self.assertEqual(round(phases["backward"]["peak_bytes"] / MEGABYTE, 2), PEAKS[variant][1], where)
+                step = {"adam-single": 331.90, "adam-foreach": 277.53, "fused": 222.96}[optimizer]
+                self.assertEqual(round(phases["optimizer"]["peak_bytes"] / MEGABYTE, 2), step, where)
+                for phase in (*phases.values(), result["peak"]):
+                    self.assertNotIn("scratch", phase["categories"])
+                    total = phase["peak_bytes"] if "name" in phase else phase["bytes"]
+                    self.assertEqual(sum(phase["categories"].values()), total, where)
+
+    def test_state_by_owner(self):
+        categories = trained("plain", "fused")["peak"]["categories"]
+        weights = 4 * 13_644_283
+        self.assertEqual(categories["parameters"], weights)
+        self.assertEqual(categories["gradients"], weights)
+        self.assertEqual(categories["optimizer"], 2 * weights + 32)
+        self.assertEqual(categories["data"], 3_344_000 + 1_303_200)
+        self.assertNotIn("other", categories)
+
+    def test_no_variant_changes_a_bit_of_the_training(self):
+        for optimizer in OPTIMIZERS:
+            losses = trained("plain", optimizer)["losses"]
+            self.assertEqual(len(losses), 3)
+            self.assertLess(losses[-1], losses[0])
+            for variant in VARIANTS:
+                self.assertEqual(trained(variant, optimizer)["losses"], losses, (variant, optimizer))
+            for one, other in zip(losses, trained("plain", "fused")["losses"]):
+                self.assertAlmostEqual(one, other, delta=1e-5)
+
+
+class OtherSizes(unittest.TestCase):
+    CASES = (
+        ("small", (3, 4, 9, 7), (6, 5, 3), 11),
+        ("small", (17, 2, 12, 12), (3, 8, 5), 64),
+        ("full", (2, 3, 8, 6), (4, 7, 2), 9),
+        ("full", (18, 3, 10, 10), (8, 4, 6), 50),
+    )
+
+    def test_saved_bytes_by_rule_and_the_plan_is_the_run(self):
+        for case in self.CASES:
+            for variant in VARIANTS:
+                options = [*options_of(*case), "--variant", variant, "--optimizer", "adam-foreach"]
+                run = programs.result_of(PROGRAM, *options, "--measure", "run")
+                plan = programs.result_of(PROGRAM, *options, "--measure", "plan")
+                where = (*case, variant)
+                self.assertEqual(run["saved_bytes"], saved_by_rule(variant, *case), where)
+                self.assertEqual(run["gradients_received"], run["gradients_expected"], where)
+                self.assertEqual((plan["planned"], run["planned"]), (True, False))
+                self.assertEqual((plan["losses"], len(run["losses"])), ([], 3))
+                for key in ("saved_bytes", "gradients_received", "gradients_expected", "parameters"):
+                    self.assertEqual(plan[key], run[key], (*where, key))
+                self.assertEqual(bytes_of(plan), bytes_of(run), where)
+
+    def test_every_optimizer_is_planned_to_the_byte(self):
+        for optimizer in OPTIMIZERS:
+            options = [*options_of(*self.CASES[1]), "--optimizer", optimizer]
+            run = programs.result_of(PROGRAM, *options)
+            plan = programs.result_of(PROGRAM, *options, "--measure", "plan")
+            self.assertEqual(bytes_of(plan), bytes_of(run), optimizer)
+
+
+class FullNetwork(unittest.TestCase):
+    def test_it_is_planned_without_being_allocated(self):
+        parameters = 22_585 + 3 * (19_350 * 29_913 + 29_913)
+        for variant in ("plain", "all_conv"):
+            with tempfile.TemporaryFile("w+") as output:
+                command = [str(PROGRAM), "--network", "full", "--variant", variant, "--json"]
+                process = subprocess.Popen(command, stdout=output)
+                _, status, usage = os.wait4(process.pid, 0)
+                process.returncode = os.waitstatus_to_exitcode(status)
+                self.assertEqual(process.returncode, 0)
+                output.seek(0)
+                result = json.load(output)
+            self.assertLess(usage.ru_maxrss, 1 << 20)  # KiB: less than one GiB in memory
+            self.assertTrue(result["planned"])
+            self.assertEqual(result["parameters"], parameters)
+            self.assertEqual((result["gradients_received"], result["gradients_expected"]), (12, 12))
+            rule = saved_by_rule(variant, "full", (100, 20, 45, 43), (50, 25, 10), 29_913)
+            self.assertEqual(result["saved_bytes"], rule)
+            state = 4 * 4 * parameters
+            self.assertGreater(result["peak"]["bytes"], state)
+            self.assertLess(rule, state / 100)
+            self.assertEqual(result["peak"]["phase"], "optimizer")
+
+
+class Errors(unittest.TestCase):
+    def test_wrong_arguments(self):
+        numbers = "allowed are whole numbers from 1 to 1073741824"
+        for arguments, message in (
+            (["--input", "1,2,3"], f'--input: "1,2,3" is not B,C,H,W; {numbers}'),
+            (["--input", "1,2,3,0"], f'--input: "1,2,3,0" is not B,C,H,W; {numbers}'),
+            (["--channels", "1,2,3,"], f'--channels: "1,2,3," is not C1,C2,C3; {numbers}'),
+            (["--channels", "1,x,3"], f'--channels: "1,x,3" is not C1,C2,C3; {numbers}'),
+            (["--outputs", "-5"], f'--outputs: "-5" is not N; {numbers}'),
+            (
+                ["--variant", "blocks"],
+                '--variant: "blocks" is unknown; allowed: all_conv, conv_relu, one_block, per_op, plain',
+            ),
+            (["--optimizer", "sgd"], '--optimizer: "sgd" is unknown; allowed: adam-foreach, adam-single, fused'),
+            (["--network", "big"], '--network: "big" is unknown; allowed: full, small'),
+            (["--measure", "guess"], '--measure: "guess" is unknown; allowed: plan, run'),
+            (["more"], 'unexpected argument "more"; see --help'),
+        ):
+            result = programs.execute(PROGRAM, *arguments)
+            self.assertEqual((result.returncode, result.stderr), (2, f"forum_cnn: {message}\n"))
+            self.assertEqual(result.stdout, "")
+
+    def test_text_says_what_json_says(self):
+        output = programs.execute(PROGRAM, "--variant", "one_block").stdout
+        self.assertIn("saved       15982400 bytes for backward\n", output)
+        self.assertIn("peak        331.90 MB in phase optimizer, without the scratch of kernels\n", output)
+        self.assertIn("of which 8 got a gradient\n", output)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    PROGRAM = Path(sys.argv[1]).resolve()
+    unittest.main(argv=sys.argv[:1])

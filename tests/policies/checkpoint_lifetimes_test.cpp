@@ -11,6 +11,8 @@
 #include <malloc.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <stdexcept>
 #include <vector>
 
@@ -123,12 +125,16 @@ TEST_CASE("a thousand steps leave nothing behind: nested, dropped, thrown away h
   };
   for (int i = 0; i < 50; ++i) step(i);
   const int64_t tensors = DeviceMemory::live(), cpu = cpu_accounts().live_bytes();
-  const size_t heap = mallinfo2().uordblks;
-  for (int i = 0; i < 1000; ++i) step(i);
-  CHECK(DeviceMemory::live() == tensors);
-  CHECK(cpu_accounts().live_bytes() == cpu);
-  CHECK(static_cast<int64_t>(mallinfo2().uordblks - heap) < 8 * 1000);  // no object a step, however small
-  CHECK_VALUES(count.item<int64_t>() == 1050);
+  int64_t least_growth = INT64_MAX;  // of the heap: the engine's threads fill caches of their own at times
+  for (int thousand = 0; thousand < 3; ++thousand) {
+    const size_t heap = mallinfo2().uordblks;
+    for (int i = 0; i < 1000; ++i) step(i);
+    least_growth = std::min(least_growth, static_cast<int64_t>(mallinfo2().uordblks - heap));
+    CHECK(DeviceMemory::live() == tensors);
+    CHECK(cpu_accounts().live_bytes() == cpu);
+  }
+  CHECK(least_growth < 32 * 200);  // an object in each step that throws would be as much
+  CHECK_VALUES(count.item<int64_t>() == 3050);
 }
 
 TEST_CASE("an exception in the recomputation leaves nothing behind, and backward may be tried again",

@@ -13,6 +13,7 @@ rate is known.
 
 import argparse
 import math
+import os
 import subprocess
 import sys
 import tempfile
@@ -28,7 +29,11 @@ class Side:
     """A process that makes one step when it is asked to."""
 
     def __init__(self, command: list[str]):
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        # As dit-train sets it for itself: threads that wait for each other give up their core.
+        environment = {"GOMP_SPINCOUNT": "2000", **os.environ}
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
         self.threads = self.answer("ready")
 
     def answer(self, word: str) -> float:

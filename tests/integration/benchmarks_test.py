@@ -27,14 +27,32 @@ def rows(output: str) -> list[dict[str, str]]:
 
 
 class Benchmarks(unittest.TestCase):
+    def need_torch(self) -> None:
+        if any(Path(place, "torch/__init__.py").is_file() for place in sys.path):
+            return
+        print("SKIPPED: this Python has no torch", flush=True)
+        self.skipTest("this Python has no torch")
+
     def test_policy_cost(self):
         output = run(FOLDER / "policy-cost", "--model", "DiT-S/4", "--batch", "1", "--pairs", "3")
-        for word in ("ledger", "checkpoint", "precision", "attention", "ns"):
-            self.assertIn(word, output)
+        table = rows(output)
+        self.assertEqual([row[""].split()[0].strip(",") for row in table],
+                         ["memory", "checkpoint", "precision", "attention"])  # fmt: skip
+        for row in table:
+            for column in ("with, ms", "without, ms", "ratio, median"):
+                self.assertGreater(float(row[column]), 0)
+        self.assertRegex(output, r"hook stack: \d+\.\d\d microseconds a saved tensor")
+
+    def test_the_bound_of_a_median(self):
+        """By the binomial distribution: the rank is the smallest k with P(B(n, 1/2) >= k) <= 0.05."""
+        sys.path.insert(0, str(STEP_TIME.parent))
+        from step_time import upper_bound
+
+        for count, rank in ((21, 15), (31, 21), (41, 27)):
+            self.assertEqual(upper_bound([float(value) for value in range(count, 0, -1)]), rank)
 
     def test_step_time_against_pytorch(self):
-        if not any(Path(place, "torch/__init__.py").is_file() for place in sys.path):
-            self.skipTest("this Python has no torch")
+        self.need_torch()
         output = run(sys.executable, STEP_TIME, FOLDER / "step-time", "--models", "DiT-S/4", "--batches", "1",
                      "--pairs", "21", "--warmup", "1", "--starts", "1")  # fmt: skip
         (row,) = rows(output)
@@ -45,8 +63,7 @@ class Benchmarks(unittest.TestCase):
         self.assertIn("start of the process to the end of the first step", output)
 
     def test_checkpoint_overhead_against_pytorch(self):
-        if not any(Path(place, "torch/__init__.py").is_file() for place in sys.path):
-            self.skipTest("this Python has no torch")
+        self.need_torch()
         output = run(sys.executable, STEP_TIME.with_name("checkpoint_overhead.py"), FOLDER / "checkpoint-overhead",
                      "--segments", "200", "--rounds", "3")  # fmt: skip
         ours, theirs = rows(output)

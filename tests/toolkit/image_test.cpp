@@ -2,6 +2,7 @@
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/image.h>
 
+#include <algorithm>
 #include <limits>
 #include <stdexcept>
 
@@ -124,6 +125,52 @@ TEST_CASE("image: a PNG with a changed byte is refused") {
   damaged[whole.size() - 20] = static_cast<char>(damaged[whole.size() - 20] ^ 1);
   CHECK(decoding_error(damaged) ==
         "a: cannot be decoded (a checksum differs); allowed: PNG, JPEG and BMP; replace or remove it");
+}
+
+TEST_CASE("image: a BMP's sides are looked at, which the decoder does not do") {
+  const std::string whole = encoded_image("rgb.bmp");
+  const auto with_side = [&](size_t at, int32_t side) {
+    std::string changed = whole;
+    for (size_t byte = 0; byte < 4; ++byte) changed[at + byte] = static_cast<char>(side >> (8 * byte) & 0xff);
+    return changed;
+  };
+  constexpr size_t kWidth = 18, kHeight = 22;
+  const dtk::ImageSize size = dtk::encoded_image_size(whole, "a");
+  const std::string allowed = " pixels); allowed: PNG, JPEG and BMP; replace or remove it";
+  CHECK(decoding_error(with_side(kWidth, 0)) ==
+        "a: cannot be decoded (its header says " + std::to_string(size.height) + " x 0" + allowed);
+  CHECK(decoding_error(with_side(kWidth, -8)) ==
+        "a: cannot be decoded (its header says " + std::to_string(size.height) + " x -8" + allowed);
+  CHECK(decoding_error(with_side(kHeight, 0)) ==
+        "a: cannot be decoded (its header says 0 x " + std::to_string(size.width) + allowed);
+  // Rows from the top down: the same size, the same rows in the other order.
+  const std::string down = with_side(kHeight, -static_cast<int32_t>(size.height));
+  CHECK(dtk::encoded_image_size(down, "a") == size);
+  const Image up_image = dtk::decode_image(whole, "a"), down_image = dtk::decode_image(down, "a");
+  const auto row_bytes = static_cast<std::ptrdiff_t>(size.width * size.channels);
+  for (int64_t row = 0; row < size.height; ++row) {
+    const auto a = up_image.pixels.begin() + row * row_bytes;
+    const auto b = down_image.pixels.begin() + (size.height - 1 - row) * row_bytes;
+    CHECK(std::equal(a, a + row_bytes, b));
+  }
+}
+
+TEST_CASE("image: a BMP or JPEG with a changed byte is decoded or refused") {
+  for (const std::string name : {"rgb.bmp", "rgb.jpg", "progressive.jpg"}) {
+    const std::string whole = encoded_image(name);
+    for (size_t at = 0; at < std::min<size_t>(whole.size(), 700); ++at) {
+      for (const int bit : {0, 7}) {
+        INFO(name << " byte " << at << " bit " << bit);
+        std::string damaged = whole;
+        damaged[at] = static_cast<char>(damaged[at] ^ (1 << bit));
+        try {
+          const Image image = dtk::decode_image(damaged, "a");
+          CHECK(image.height * image.width * image.channels == static_cast<int64_t>(image.pixels.size()));
+        } catch (const DataError&) {
+        }
+      }
+    }
+  }
 }
 
 TEST_CASE("image grid: places, padding, scale and rounding") {

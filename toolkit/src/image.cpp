@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <memory>
 #include <stdexcept>
@@ -120,6 +121,12 @@ ImageSize encoded_image_size(std::string_view encoded, const std::string& name) 
   if (stbi_info_from_memory(bytes, count, &width, &height, &channels) == 0) {
     fail_decoding(name, stbi_failure_reason());
   }
+  // The decoder lets a BMP say anything; in one whose rows go down the height is negative.
+  const int64_t rows = std::abs(static_cast<int64_t>(height));
+  if (width < 1 || rows < 1) {
+    fail_decoding(name,
+                  "its header says " + std::to_string(rows) + " x " + std::to_string(width) + " pixels");
+  }
   if (stbi_is_16_bit_from_memory(bytes, count) != 0) {
     throw DataError(name + ": has 16 bits per channel; allowed: 8; convert it to 8 bits per channel");
   }
@@ -128,7 +135,7 @@ ImageSize encoded_image_size(std::string_view encoded, const std::string& name) 
     throw DataError(name + ": is a JPEG of " + std::to_string(components) +
                     " components (CMYK); allowed: 1 (grey) or 3 (colour); convert it to RGB");
   }
-  return {.channels = channels, .height = height, .width = width};
+  return {.channels = channels, .height = rows, .width = width};
 }
 
 Image decode_image(std::string_view encoded, const std::string& name) {

@@ -13,7 +13,7 @@ bool has(const std::string& text, const std::string& part) {
 
 std::string step_line(int64_t step, const std::string& loss, const std::string& more = "") {
   return "{\"event\":\"step\",\"step\":" + std::to_string(step) + ",\"loss\":" + loss +
-         ",\"lr\":0.001,\"gradient_norm\":2.0,\"images_per_second\":30.5,\"seconds\":4000.0" + more + "}\n";
+         ",\"lr\":0.001,\"gradient_norm\":2.0,\"images_per_second\":32.0,\"seconds\":4000.0" + more + "}\n";
 }
 
 RunReport small() {
@@ -27,6 +27,20 @@ RunReport small() {
 
 }  // namespace
 
+TEST_CASE("the speed of a report is that of all its steps, however densely they were logged") {
+  RunReport report = small();
+  const auto line = [](int step, int images_per_second) {
+    std::string text = step_line(step, "0.5");
+    const std::string old = "\"images_per_second\":32.0";
+    return text.replace(text.find(old), old.size(),
+                        "\"images_per_second\":" + std::to_string(images_per_second));
+  };
+  // With one image a step: 1 at 8 a second and 2 at 16 are 3 images in a quarter of a second.
+  report.history =
+      RunHistory("{\"event\":\"start\",\"step\":0,\"time\":1700000000}\n" + line(1, 8) + line(3, 16));
+  CHECK(has(report_html(report), "<data id=\"speed\" value=\"12\">12</data>"));
+}
+
 TEST_CASE("a report begins with what the run came to") {
   const std::string page = report_html(small());
   CHECK(has(page, "<title>mine - dit-train</title>"));
@@ -35,7 +49,7 @@ TEST_CASE("a report begins with what the run came to") {
   CHECK(has(page, "<dt>started</dt><dd>2023-11-14 22:13 UTC</dd>"));
   CHECK(has(page, "<data id=\"steps\" value=\"10\">10</data><small>1 h 06 min of training</small>"));
   CHECK(has(page, "<data id=\"loss\" value=\"0.25\">0.2500</data>"));
-  CHECK(has(page, "<data id=\"speed\" value=\"30.5\">30.5</data>"));
+  CHECK(has(page, "<data id=\"speed\" value=\"32\">32</data>"));
   CHECK_FALSE(has(page, "id=\"mfu\""));
   CHECK_FALSE(has(page, "id=\"validation\""));
   CHECK(has(page, "Not measured: memory.ledger = false."));

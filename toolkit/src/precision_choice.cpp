@@ -110,17 +110,13 @@ std::string decide_precision(LoadedConfig& loaded, c10::Device device, Clock& cl
                              const LoadedConfig* resumed, const std::function<bool()>& stop_requested) {
   auto& precision = loaded.config.policies.precision;
   const std::string key = "policies.precision.cpu";
-  keep_figures(loaded, resumed);
-  if (precision.enabled != policies::Enabled::by_default || precision.cpu != "probe") return "";
-  if (resumed != nullptr && resumed->config.policies.precision.cpu != "probe") {
+  const bool open = precision.enabled == policies::Enabled::by_default && precision.cpu == "probe";
+  if (open && resumed != nullptr && resumed->config.policies.precision.cpu != "probe") {
     precision.cpu = resumed->config.policies.precision.cpu;
-    const auto origin = resumed->origins.find(key);
-    const bool measured = origin != resumed->origins.end() && origin->second.starts_with(kMeasured);
-    loaded.origins[key] = measured ? origin->second : "the checkpoint's";
-    if (measured) precision.cpu_measured = origin->second.substr(sizeof kMeasured - 1);
-    return "";
+    loaded.origins[key] = "the checkpoint's";
   }
-  if (!device.is_cpu()) return "";
+  keep_figures(loaded, resumed);
+  if (!precision_is_open(loaded.config, device)) return "";
   Choice choice{"fp32", "not even the model fits", false};  // the run itself says so, with the whole story
   try {
     choice = measure(loaded.config, device, clock, stop_requested);

@@ -62,20 +62,8 @@ class MetaCall {
   explicit MetaCall(c10::Device device) : device_(device) {}
 
   IValue to_meta(const IValue& value) {
-    if (value.isTensor()) return to_meta(value.toTensor());
-    if (value.isTensorList()) {
-      c10::List<at::Tensor> list;
-      for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(to_meta(tensor));
-      return list;
-    }
-    if (value.isOptionalTensorList()) {
-      c10::List<std::optional<at::Tensor>> list;
-      for (const auto& tensor : value.toOptionalTensorVector())
-        list.push_back(tensor ? std::optional(to_meta(*tensor)) : std::nullopt);
-      return list;
-    }
     if (value.isDevice()) return c10::Device(c10::kMeta);
-    return value;
+    return map_tensors(value, [this](const at::Tensor& tensor) { return to_meta(tensor); });
   }
 
   IValue from_meta(const IValue& value) const {

@@ -1,12 +1,39 @@
 // Runs one operator by the shapes of its arguments alone.
 #pragma once
+#include <ATen/core/List.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/jit_type.h>
 #include <ATen/core/stack.h>
 #include <c10/core/Device.h>
 
+#include <optional>
 #include <string>
 
 namespace dtk::planner {
+
+/// The operator's arguments, which lie on top of the stack. Refers to it.
+inline c10::ArrayRef<c10::IValue> arguments_of(const c10::OperatorHandle& op,
+                                               const torch::jit::Stack& stack) {
+  return torch::jit::last(stack, op.schema().arguments().size());
+}
+
+/// `value` with `map` of each tensor in it, in lists too; any other value as it is.
+template <class Map>
+c10::IValue map_tensors(const c10::IValue& value, const Map& map) {
+  if (value.isTensor()) return map(value.toTensor());
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(map(tensor));
+    return list;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const auto& tensor : value.toOptionalTensorVector())
+      list.push_back(tensor ? std::optional<at::Tensor>(map(*tensor)) : std::nullopt);
+    return list;
+  }
+  return value;
+}
 
 /// "aten::add.Tensor"
 std::string name_of(const c10::OperatorHandle& op);

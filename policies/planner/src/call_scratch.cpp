@@ -57,28 +57,7 @@ at::Tensor on_meta(const at::Tensor& tensor) {
   return at::detail::empty_strided_meta(tensor.sizes(), tensor.strides(), tensor.scalar_type());
 }
 
-IValue on_meta(const IValue& value) {
-  if (value.isTensor()) return on_meta(value.toTensor());
-  if (value.isTensorList()) {
-    c10::List<at::Tensor> list;
-    for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(on_meta(tensor));
-    return list;
-  }
-  if (value.isOptionalTensorList()) {
-    c10::List<std::optional<at::Tensor>> list;
-    for (const auto& tensor : value.toOptionalTensorVector())
-      list.push_back(tensor ? std::optional(on_meta(*tensor)) : std::nullopt);
-    return list;
-  }
-  return value;
-}
-
-std::vector<IValue> arguments_of(const c10::OperatorHandle& op, const Stack& stack) {
-  const size_t count = op.schema().arguments().size();
-  return {stack.end() - static_cast<std::ptrdiff_t>(count), stack.end()};
-}
-
-OperatorCall call_of(const c10::OperatorHandle& op, const std::vector<IValue>& arguments) {
+OperatorCall call_of(const c10::OperatorHandle& op, c10::ArrayRef<IValue> arguments) {
   OperatorCall call{name_of(op), ""};
   for (const IValue& argument : arguments)
     call.arguments += (call.arguments.empty() ? "" : ", ") + text(argument);
@@ -88,7 +67,7 @@ OperatorCall call_of(const c10::OperatorHandle& op, const std::vector<IValue>& a
 // For these arguments an operator of kind `open` has a formula, or takes nothing.
 bool has_formula(const c10::OperatorHandle& op, const Stack& stack) {
   const std::string& name = op.operator_name().name;
-  const std::vector<IValue> arguments = arguments_of(op, stack);
+  const c10::ArrayRef<IValue> arguments = arguments_of(op, stack);
   if (name == "aten::_scaled_dot_product_flash_attention_for_cpu_backward") {
     const at::ScalarType type = arguments[1].toTensor().scalar_type();
     return type == at::kFloat || type == at::kDouble;  // else oneDNN multiplies, with packed operands
@@ -147,12 +126,13 @@ PlannedScratch ScratchBook::planned() const {
 }
 
 std::optional<int64_t> ScratchBook::note(const c10::OperatorHandle& op, const Stack& stack, bool known) {
-  const std::vector<IValue> arguments = arguments_of(op, stack);
+  const c10::ArrayRef<IValue> arguments = arguments_of(op, stack);
   OperatorCall call = call_of(op, arguments);
   const std::lock_guard lock(mutex_);
   const auto [noted, is_new] = calls_->by_call.try_emplace(call, NotedCall{op, {}});
   if (is_new) {
-    for (const IValue& argument : arguments) noted->second.arguments.push_back(on_meta(argument));
+    for (const IValue& argument : arguments)
+      noted->second.arguments.push_back(map_tensors(argument, on_meta));
   }
   const auto found = measured_ != nullptr ? measured_->find(call) : MeasuredScratch::const_iterator();
   if (measured_ == nullptr || found == measured_->end()) {

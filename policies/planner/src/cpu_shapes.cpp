@@ -63,10 +63,6 @@ const Known& known(const c10::OperatorHandle& op) {
   return cache.emplace(op, what).first->second;
 }
 
-c10::ArrayRef<c10::IValue> arguments_of(const c10::OperatorHandle& op, const Stack& stack) {
-  return torch::jit::last(stack, op.schema().arguments().size());
-}
-
 enum class Where { nowhere, cpu, elsewhere };
 
 void visit(const at::Tensor& tensor, Where& where) {

@@ -28,22 +28,6 @@ at::Tensor with_memory(const at::Tensor& meta) {
   return tensor;
 }
 
-IValue with_memory(const IValue& value) {
-  if (value.isTensor()) return with_memory(value.toTensor());
-  if (value.isTensorList()) {
-    c10::List<at::Tensor> list;
-    for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(with_memory(tensor));
-    return list;
-  }
-  if (value.isOptionalTensorList()) {
-    c10::List<std::optional<at::Tensor>> list;
-    for (const auto& tensor : value.toOptionalTensorVector())
-      list.push_back(tensor ? std::optional(with_memory(*tensor)) : std::nullopt);
-    return list;
-  }
-  return value;
-}
-
 // Threads of an operator overlap by luck: what each group of them takes at the most is added up.
 int64_t scratch_of(const policies::KeptPhase& call) {
   const bool threads = call.scratch_of.size() > 1;
@@ -55,7 +39,7 @@ int64_t scratch_of(const policies::KeptPhase& call) {
 
 int64_t scratch_of_one(const NotedCall& call) {
   std::vector<IValue> arguments;  // alive until the end, as the call's own would be a gap in its books
-  for (const IValue& argument : call.arguments) arguments.push_back(with_memory(argument));
+  for (const IValue& argument : call.arguments) arguments.push_back(map_tensors(argument, with_memory));
   Stack stack = arguments;
   policies::MemoryAccounts& accounts = policies::cpu_accounts();
   accounts.start_event_log();

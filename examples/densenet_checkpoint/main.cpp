@@ -10,6 +10,7 @@
 
 #include "densenet_checkpoint/comparison.h"
 #include "program.h"
+#include "support/arguments.h"
 
 namespace {
 
@@ -26,18 +27,6 @@ cxxopts::Options make_options() {
       "rounds", "timed steps of each form, in turns", number("5"), "N")("json", "print one JSON object")(
       "help", "this text");
   return options;
-}
-
-cxxopts::ParseResult parsed(int argc, const char* const* argv) {
-  cxxopts::Options options = make_options();
-  try {
-    cxxopts::ParseResult given = options.parse(argc, argv);
-    if (!given.unmatched().empty())
-      throw ConfigError("unexpected argument \"" + given.unmatched().front() + "\"; see --help");
-    return given;
-  } catch (const cxxopts::exceptions::exception& error) {
-    throw ConfigError(std::string(error.what()) + "; see --help");
-  }
 }
 
 int64_t in_range(const cxxopts::ParseResult& given, const char* option, int64_t most) {
@@ -102,7 +91,7 @@ void print_table(const Settings& settings, const Comparison& comparison) {
 }
 
 dtk::ExitCode run(int argc, const char* const* argv) {
-  const cxxopts::ParseResult given = parsed(argc, argv);
+  const cxxopts::ParseResult given = parsed(make_options(), argc, argv);
   if (given.count("help") != 0) {
     std::printf("%s", make_options().help().c_str());
     return dtk::ExitCode::done;

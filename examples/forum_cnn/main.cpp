@@ -15,6 +15,7 @@
 
 #include "forum_cnn/training.h"
 #include "program.h"
+#include "support/arguments.h"
 
 namespace {
 
@@ -96,18 +97,6 @@ std::vector<int64_t> sizes(const std::string& option, const std::string& given, 
   return values;
 }
 
-cxxopts::ParseResult parsed(int argc, const char* const* argv) {
-  cxxopts::Options options = make_options();
-  try {
-    cxxopts::ParseResult given = options.parse(argc, argv);
-    if (!given.unmatched().empty())
-      throw ConfigError("unexpected argument \"" + given.unmatched().front() + "\"; see --help");
-    return given;
-  } catch (const cxxopts::exceptions::exception& error) {
-    throw ConfigError(std::string(error.what()) + "; see --help");
-  }
-}
-
 Arguments read(const cxxopts::ParseResult& given) {
   const auto text = [&](const char* option, const char* otherwise) {
     return given.count(option) != 0 ? given[option].as<std::string>() : std::string(otherwise);
@@ -161,7 +150,7 @@ void print_text(const Arguments& arguments, const Outcome& outcome, const dtk::M
 }
 
 dtk::ExitCode run(int argc, const char* const* argv) {
-  const cxxopts::ParseResult given = parsed(argc, argv);
+  const cxxopts::ParseResult given = parsed(make_options(), argc, argv);
   if (given.count("help") != 0) {
     std::printf("%s", make_options().help().c_str());
     return dtk::ExitCode::done;

@@ -18,23 +18,17 @@
 
 #include "support/catch.h"
 #include "support/same_bits.h"
+#include "support/segment_tests.h"
 #include "support/test_device.h"
 
 using namespace dtk::policies;
 using dtk::test::DeviceMemory;
+using dtk::test::Fixture;
+using dtk::test::leaf;
 using dtk::test::same_bits;
 using dtk::test::test_device;
 
 namespace {
-
-struct Fixture {
-  CountingAllocatorGuard counting;
-  SavedTensorEngineGuard engine;
-};
-
-at::Tensor leaf(at::IntArrayRef shape) {
-  return at::randn(shape).to(test_device()).requires_grad_(true);
-}
 
 // A chain of exp in one segment, each of which saves its result. Bytes alive when the gradient of each
 // result arrives, the last result's first, above those before forward.

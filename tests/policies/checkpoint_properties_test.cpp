@@ -13,22 +13,16 @@
 
 #include "support/catch.h"
 #include "support/same_bits.h"
+#include "support/segment_tests.h"
 #include "support/test_device.h"
 
 using namespace dtk::policies;
+using dtk::test::Fixture;
+using dtk::test::leaf;
 using dtk::test::same_bits;
 using dtk::test::test_device;
 
 namespace {
-
-struct Fixture {
-  CountingAllocatorGuard counting;
-  SavedTensorEngineGuard engine;
-};
-
-at::Tensor leaf(at::IntArrayRef shape) {
-  return at::randn(shape).to(test_device()).requires_grad_(true);
-}
 
 /// fn as one segment, or as it is.
 using Wrap = std::function<Tensors(const SubtreeFn& fn, Tensors&& inputs)>;

@@ -163,11 +163,10 @@ std::string plan_text(const std::string& name, const Plan& plan) {
 }
 
 std::string plan_table_text(const std::string& name, const std::vector<PlanRow>& rows,
-                            std::optional<int64_t> budget) {
+                            std::optional<int64_t> budget, double seconds) {
   std::vector<std::vector<std::string>> cells = {
       {"precision", "attention", "ema", "checkpoint", "peak", "phase", "host", "recomputed"}};
   if (budget) cells[0].push_back("fits");
-  double seconds = 0;
   for (const PlanRow& row : rows) {
     const PhasePeak peak = row.plan.memory.peak();
     std::vector<std::string> line;
@@ -177,7 +176,6 @@ std::string plan_table_text(const std::string& name, const std::vector<PlanRow>&
                              host > 0 ? readable_bytes(host) : "-", recomputed_text(row.plan)});
     if (budget) line.push_back(row.plan.bytes_in(Room::allocator) <= *budget ? "yes" : "no");
     cells.push_back(std::move(line));
-    seconds += row.plan.seconds;
   }
   return first_line_of(name, rows.front().plan) + "all 16 combinations of the policies, in " +
          seconds_text(seconds) + "; recomputed: forward FLOPs that a step runs again\n" + scratch_text(rows) +

@@ -39,12 +39,13 @@ PhasePeak read_phase(const Json& json) {
 }
 
 Json json_of(const planner::DeviceTerm& term) {
-  return {term.name,      term.bytes,   term.on_host, term.booked,
-          term.allocated, term.formula, term.source,  term.measured};
+  return {term.name,  term.bytes,   term.on_host, term.booked,  term.allocated,
+          term.known, term.formula, term.source,  term.measured};
 }
 
 planner::DeviceTerm read_term(const Json& json) {
-  return {json.at(0), json.at(1), json.at(2), json.at(3), json.at(4), json.at(5), json.at(6), json.at(7)};
+  return {json.at(0), json.at(1), json.at(2), json.at(3), json.at(4),
+          json.at(5), json.at(6), json.at(7), json.at(8)};
 }
 
 Json json_of(const PolicyReport& report) {

@@ -191,10 +191,22 @@ class Refusals(SampleTest):
         self.assertFalse((self.folder / "o.png").exists())
 
     def test_no_checkpoint(self):
-        message = "no complete checkpoint; name a checkpoint's folder, or a run folder to use its latest"
+        what_to_do = "name a checkpoint's folder, or a run folder to use its latest, or a file with --weights"
+        name = Path(LAST).name
+        other = f"no such checkpoint in run/checkpoints, which has {name}"
+        self.refuse_checkpoint("run/step-7", f"{other}; {what_to_do}")
+        self.refuse_checkpoint("run/config.toml", f"a file, and a checkpoint is a folder; {what_to_do}")
         shutil.rmtree(self.folder / LAST)
-        for folder in ("gone", "latest", "run", LAST):
-            self.assert_refused(CONFIGURATION, f"--checkpoint {folder}: {message}", "--checkpoint", folder)
+        for folder in ("gone", "latest", "run"):
+            self.refuse_checkpoint(folder, f"no complete checkpoint in {folder}/checkpoints; {what_to_do}")
+        self.refuse_checkpoint(LAST, f"no such folder, and no checkpoint beside it; {what_to_do}")
+
+    def refuse_checkpoint(self, given: str, message: str) -> None:
+        self.assert_refused(CONFIGURATION, f"--checkpoint {given}: {message}", "--checkpoint", given)
+
+    def test_a_checkpoint_by_its_step(self):
+        whole = self.drawn("--checkpoint", LAST)
+        self.assertEqual(self.drawn("--checkpoint", f"run/step-{STEPS}"), whole)
 
     def assert_damaged(self, damage: str, way_out: str) -> None:
         for folder in ("run", LAST, f"{LAST}/"):

@@ -35,7 +35,7 @@ class MemoryFileSystem : public FileSystem {
   bool exists(const Path& path) override { return find(path) != nullptr; }
   bool is_folder(const Path& path) override {
     const std::shared_ptr<Node> node = find(path);
-    return node != nullptr && !node->children.empty();
+    return node != nullptr && !node->is_file;
   }
   uint64_t size(const Path& path) override { return existing(path)->content.size(); }
 
@@ -93,7 +93,7 @@ class MemoryFileSystem : public FileSystem {
     std::string durable_content;
     std::map<std::string, std::shared_ptr<Node>> children;
     std::map<std::string, std::shared_ptr<Node>> durable_children;
-    bool locked = false;
+    bool locked = false, is_file = false;
   };
 
   class Lock : public FileLock {
@@ -136,6 +136,7 @@ class MemoryFileSystem : public FileSystem {
   std::shared_ptr<Node> file_node(const Path& path) {
     std::shared_ptr<Node>& node = existing(path.parent_path())->children[path.filename().string()];
     if (!node) node = std::make_shared<Node>();
+    node->is_file = true;
     return node;
   }
 

@@ -1,6 +1,7 @@
 // All that a run needs of the world, for a test: files in memory, a clock that does as it is told, and a
 // listener that remembers.
 #pragma once
+#include <dtk/toolkit/find_checkpoint.h>
 #include <dtk/toolkit/run.h>
 
 #include <algorithm>

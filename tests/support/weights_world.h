@@ -2,6 +2,7 @@
 #pragma once
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <dtk/toolkit/find_checkpoint.h>
 #include <dtk/toolkit/run.h>
 #include <dtk/toolkit/safetensors.h>
 #include <dtk/toolkit/weights.h>

@@ -102,9 +102,10 @@ TEST_CASE("weights: what is no source of weights") {
   };
   CHECK(refused("/gone") == "--weights /gone: no such file or folder; " + allowed);
   world.files.create_directories("/empty/inside");
-  CHECK(refused("/empty") ==
-        "--weights /empty: no complete checkpoint; name a checkpoint's folder, or a run folder to use its "
-        "latest");
+  CHECK(
+      refused("/empty") ==
+      "--weights /empty: no complete checkpoint in /empty/checkpoints; name a checkpoint's folder, or a run "
+      "folder to use its latest");
   write_safetensors(*world.files.create("/w.safetensors"), {});
   CHECK(refused("/w.safetensors", "ema") ==
         "--key ema: /w.safetensors is a safetensors file, which holds one set of weights without a key; "

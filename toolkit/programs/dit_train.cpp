@@ -3,6 +3,7 @@
 #include <dtk/toolkit/config_io.h>
 #include <dtk/toolkit/device.h>
 #include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/find_checkpoint.h>
 #include <dtk/toolkit/open_data.h>
 #include <dtk/toolkit/planned_memory.h>
 #include <dtk/toolkit/run.h>

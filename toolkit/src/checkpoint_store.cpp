@@ -330,6 +330,15 @@ bool has_checkpoint_name(const Path& folder) {
   return step_of(name) || step_of(name, replaced_suffix);
 }
 
+std::optional<int64_t> step_named(const std::string& name) {
+  if (!name.starts_with(name_prefix)) return std::nullopt;
+  int64_t step = 0;
+  const char* const first = name.data() + name_prefix.size();
+  const char* const last = name.data() + name.size();
+  const auto [rest, error] = std::from_chars(first, last, step);
+  return error == std::errc() && rest == last && step >= 0 ? std::optional(step) : std::nullopt;
+}
+
 Path set_aside(FileSystem& files, const Path& folder) {
   const std::string name = folder.string() + std::string(damaged_suffix);
   Path target = name;

@@ -164,7 +164,7 @@ Usage: dit-train --config FILE [options]
   --set KEY=VALUE       replaces one value of the configuration; may be repeated
   --set KEY=default     takes back what the configuration says of any key
   --resume DIR|latest   continues from a checkpoint's folder, or from the newest
-                        one in train.out
+                        one of the run folder DIR or, latest, train.out
   --device DEVICE       cpu, cuda, cuda:INDEX or auto, the default: cuda where a
                         driver answers
   --print-config        prints the effective configuration with the origin of

@@ -205,6 +205,10 @@ FileSystem& posix_file_system() {
   return *files;
 }
 
+Path without_slash(const Path& folder) {
+  return folder.has_filename() ? folder : folder.parent_path();
+}
+
 void write_file_atomically(FileSystem& files, const Path& path, std::string_view content) {
   write_file_atomically(files, path, [&](WritableFile& file) { file.write(content.data(), content.size()); });
 }

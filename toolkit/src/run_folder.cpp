@@ -17,11 +17,6 @@ constexpr char lock_name[] = "lock";
 constexpr char events_name[] = "tensorboard";
 constexpr const char* records[] = {"memory.json", "report.html"};
 
-// "runs/a/" and "runs/a" are one folder; parent_path() takes them for two.
-Path without_slash(const Path& folder) {
-  return folder.has_filename() ? folder : folder.parent_path();
-}
-
 bool is_checkpoint_of(const Path& run, const Path& checkpoint) {
   return std::filesystem::weakly_canonical(checkpoint).parent_path() ==
          std::filesystem::weakly_canonical(run / checkpoints_folder);
@@ -172,25 +167,6 @@ void RunFolder::check_resume() {
                       ", and results depend on it; use --set train.threads=" + std::to_string(threads) +
                       ", or accept other rounding with --set train.allow_thread_change=true");
   }
-}
-
-std::optional<Path> checkpoint_in(FileSystem& files, const Path& given) {
-  const Path folder = without_slash(given);
-  // A damaged one is found too: opening it says what is wrong.
-  if (files.exists(folder) && has_checkpoint_name(folder)) return folder;
-  if (files.exists(folder / "manifest.json")) return folder;
-  return latest_checkpoint(files, folder / checkpoints_folder);
-}
-
-Path find_checkpoint(FileSystem& files, const std::string& what, const std::string& out) {
-  const Path folder = what == "latest" ? out : what;
-  const auto found = checkpoint_in(files, folder);
-  if (!found) {
-    throw ConfigError("--resume " + what + ": no complete checkpoint in " +
-                      (folder / checkpoints_folder).string() +
-                      "; name a run folder or a checkpoint folder, or start anew without --resume");
-  }
-  return *found;
 }
 
 }  // namespace dtk

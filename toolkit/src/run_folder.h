@@ -1,5 +1,6 @@
 // Who may train into a run's folder, and from which checkpoint.
 #pragma once
+#include <dtk/toolkit/find_checkpoint.h>
 #include <dtk/toolkit/run.h>
 
 #include <filesystem>
@@ -8,8 +9,6 @@
 #include <vector>
 
 namespace dtk {
-
-inline constexpr char checkpoints_folder[] = "checkpoints";
 
 /// The folder train.out for one run. Nothing is created in it before claim(), so that a start that is refused
 /// is not in the way of the next; a folder that is in use already is locked from the beginning.

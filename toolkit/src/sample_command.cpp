@@ -5,12 +5,12 @@
 #include <dtk/toolkit/config_io.h>
 #include <dtk/toolkit/diffusion_choices.h>
 #include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/find_checkpoint.h>
 #include <dtk/toolkit/image.h>
 #include <dtk/toolkit/model_policies.h>
 #include <dtk/toolkit/npy.h>
 #include <dtk/toolkit/policy_places.h>
 #include <dtk/toolkit/respacing.h>
-#include <dtk/toolkit/run.h>
 #include <dtk/toolkit/safetensors.h>
 #include <dtk/toolkit/sample_command.h>
 #include <dtk/toolkit/streams.h>
@@ -40,16 +40,14 @@ LoadedConfig config_beside(FileSystem& files, const WeightsRequest& request) {
 
 SampleSource open_source(FileSystem& files, const WeightsRequest& request, const std::string& config_file) {
   WeightsRequest found = request;
-  const bool folder = files.is_folder(request.path);
-  if (const auto checkpoint = folder ? checkpoint_in(files, request.path) : std::nullopt) {
-    found.path = checkpoint->string();
-  }
+  const auto checkpoint = checkpoint_in(files, request.path);
+  if (checkpoint) found.path = checkpoint->string();
   SampleSource source;
   source.weights = open_weights(files, found);  // which compares all hashes of a checkpoint
   LoadedConfig loaded;
   if (!config_file.empty()) {
     loaded = load_config(files, config_file, {});
-  } else if (folder) {
+  } else if (checkpoint) {
     loaded = load_config(files, std::filesystem::path(found.path) / "config.toml", {});
   } else {
     loaded = config_beside(files, request);
@@ -66,12 +64,11 @@ SampleSource open_sample_source(FileSystem& files, const SampleArguments& argume
                         "--key " + arguments.key, "--key"},
                        arguments.config);
   }
-  // A file is not a checkpoint.
   const auto folder = checkpoint_in(files, arguments.checkpoint);
   if (!folder) {
     throw ConfigError(
-        "--checkpoint " + arguments.checkpoint +
-        ": no complete checkpoint; name a checkpoint's folder, or a run folder to use its latest");
+        "--checkpoint " + arguments.checkpoint + ": " + why_no_checkpoint(files, arguments.checkpoint) +
+        "; name a checkpoint's folder, or a run folder to use its latest, or a file with --weights");
   }
   return open_source(files,
                      {folder->string(), arguments.raw ? "model" : "", "--checkpoint " + arguments.checkpoint,

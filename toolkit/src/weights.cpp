@@ -2,7 +2,7 @@
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/toolkit/checkpoint_store.h>
 #include <dtk/toolkit/errors.h>
-#include <dtk/toolkit/run.h>
+#include <dtk/toolkit/find_checkpoint.h>
 #include <dtk/toolkit/safetensors.h>
 #include <dtk/toolkit/torch_file.h>
 #include <dtk/toolkit/training_files.h>
@@ -138,16 +138,16 @@ Weights open_file(FileSystem& files, const WeightsRequest& request) {
 
 Weights open_weights(FileSystem& files, const WeightsRequest& request) {
   const Path path = request.path;
-  if (!files.exists(path)) throw ConfigError(request.path_place + ": no such file or folder; " + allowed);
   Weights weights;
-  if (!files.is_folder(path)) {
-    weights = open_file(files, request);
-  } else if (const auto folder = checkpoint_in(files, path)) {
+  if (const auto folder = checkpoint_in(files, path)) {
     weights = from_checkpoint(files, request, *folder);
+  } else if (!files.exists(path)) {
+    throw ConfigError(request.path_place + ": no such file or folder; " + allowed);
+  } else if (!files.is_folder(path)) {
+    weights = open_file(files, request);
   } else {
-    throw ConfigError(
-        request.path_place +
-        ": no complete checkpoint; name a checkpoint's folder, or a run folder to use its latest");
+    throw ConfigError(request.path_place + ": " + why_no_checkpoint(files, path) +
+                      "; name a checkpoint's folder, or a run folder to use its latest");
   }
   weights.place = request.path_place;
   return weights;

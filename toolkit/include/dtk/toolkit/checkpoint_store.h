@@ -100,6 +100,9 @@ std::optional<std::filesystem::path> latest_checkpoint(FileSystem& files,
 /// Whether `folder` has the name of a checkpoint, or of a `.replaced` one.
 bool has_checkpoint_name(const std::filesystem::path& folder);
 
+/// The step that a user means by "step-9" as by "step-00000009"; empty for other names.
+std::optional<int64_t> step_named(const std::string& name);
+
 /// Renames a damaged checkpoint to `step-00001234.damaged`, which no longer is a checkpoint, and returns the
 /// new path.
 std::filesystem::path set_aside(FileSystem& files, const std::filesystem::path& folder);

@@ -61,6 +61,9 @@ class FileSystem {
 /// The machine's own file system. Never destroyed.
 FileSystem& posix_file_system();
 
+/// "runs/a/" as "runs/a": they are one folder, and parent_path() takes them for two.
+std::filesystem::path without_slash(const std::filesystem::path& folder);
+
 /// Writes `content` to `path` by way of `<path>.tmp`, sync and rename: a reader sees the old content or the
 /// new one, also after a crash. Throws FileError; then the old content is still there.
 void write_file_atomically(FileSystem& files, const std::filesystem::path& path, std::string_view content);

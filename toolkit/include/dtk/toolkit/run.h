@@ -93,14 +93,6 @@ struct RunResult {
   std::vector<policies::PolicyReport> policies;
 };
 
-/// `folder` itself if it is a checkpoint, else the latest one of the run folder `folder`, if there is any;
-/// whole or damaged.
-std::optional<std::filesystem::path> checkpoint_in(FileSystem& files, const std::filesystem::path& folder);
-
-/// The checkpoint that --resume `what` means: "latest" in the run folder `out`, a checkpoint folder, or a run
-/// folder (its latest). Throws ConfigError if there is none.
-std::filesystem::path find_checkpoint(FileSystem& files, const std::string& what, const std::string& out);
-
 /// Opens the data of a run; called once nothing else speaks against it.
 using OpenData = std::function<std::shared_ptr<const DataSource>()>;
 

@@ -120,6 +120,7 @@ planner::RehearsalOptions options_of(const PlanArguments& arguments,
       {"rounding", &planner::DeviceTermOptions::rounding},
       {"attention_scratch", &planner::DeviceTermOptions::attention_scratch},
       {"workspaces", &planner::DeviceTermOptions::workspaces},
+      {"convolution_workspaces", &planner::DeviceTermOptions::convolution_workspaces},
       {"context", &planner::DeviceTermOptions::context},
       {"pinned", &planner::DeviceTermOptions::pinned}};
   for (const auto& [name, member] : switches) {

@@ -120,7 +120,7 @@ struct CheckpointChain::Frame {
   // Most segments are one call of few tensors: they lie in the frame's own block of memory.
   c10::SmallVector<Call, 1> calls;
   c10::SmallVector<Input, 2> inputs;
-  std::vector<Slot> slots;
+  c10::SmallVector<Slot, 2> slots;
   bool in_forward = false;     // a call runs for the first time
   bool short_tail = false;     // what follows the last slot costs less than the exception that would stop it
   bool runs_to_end = false;    // no early stop: somebody else holds an output, perhaps a cache that grows

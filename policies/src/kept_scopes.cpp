@@ -61,7 +61,8 @@ void register_watch() {
   }();
 }
 
-// A kernel of its own for each operator: kernels for all backends come before a fallback.
+// A kernel of its own for each operator, made when it is first kept: kernels for all backends come before a
+// fallback.
 void register_kept(const c10::OperatorHandle& op) {
   static std::mutex mutex;
   static auto* const registered =

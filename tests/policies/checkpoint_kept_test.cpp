@@ -335,6 +335,10 @@ TEST_CASE("a DiT whose blocks keep named results: bytes by the rule, gradients b
     const int64_t grown = dtk::test::DeviceMemory::live() - before;
     torch::autograd::backward({loss}, {});
     if (on) policy.before_step();
+    if (options.keep == std::vector<std::string>{"fc2_out", "proj_out"}) {
+      CHECK(policy.report().reason ==
+            "recomputes 3 sub-trees in 3 segments, from blocks.0 to blocks.2, keeping fc2_out, proj_out");
+    }
     Tensors all;
     for (const auto& [name, parameter] : dit.parameters()) {
       if (parameter.requires_grad()) all.push_back(parameter.grad());

@@ -66,8 +66,8 @@ class CheckpointChain::DropLayer final : public SavedTensorLayer {
     frame_->nodes_at_last_slot = at::sequence_number::peek();
     if (saving_weight()) {
       frame_->slots.back().weight_version = version_of(tensor);
-    } else {
-      frame_->count(tensor);
+    } else if (frame_->count != nullptr) {
+      frame_->count->saved(tensor);
     }
     ++checkpoint_counters().dropped;
     return std::make_unique<Dropped>(frame_, frame_->slots.size() - 1);
@@ -101,26 +101,28 @@ CheckpointCounts checkpoint_counts() {
   return {counters.segments, counters.recomputes, counters.early_stops, counters.dropped};
 }
 
-CheckpointChain::CheckpointChain() = default;
+CheckpointChain::CheckpointChain(bool counted, std::shared_ptr<KeptResults> keep)
+    : counted_(counted), keep_(std::move(keep)) {}
 CheckpointChain::~CheckpointChain() = default;
 
 int64_t CheckpointChain::most_saved() const {
-  if (frame_ == nullptr) return 0;
+  if (frame_ == nullptr || frame_->count == nullptr) return 0;
   std::lock_guard lock(frame_->mutex);
-  int64_t bytes = frame_->let_go;
-  for (const auto& [storage, held] : frame_->kept) bytes -= held;
+  int64_t bytes = frame_->count->let_go;
+  for (const auto& [storage, held] : frame_->count->kept) bytes -= held;
   return bytes;
 }
 
-Tensors checkpoint(std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
-  CheckpointChain chain;
+Tensors checkpoint(std::string_view path, const SubtreeFn& fn, Tensors&& inputs,
+                   std::shared_ptr<KeptResults> keep) {
+  CheckpointChain chain(/*counted=*/false, std::move(keep));
   return chain.append(path, fn, std::move(inputs));
 }
 
 Tensors CheckpointChain::append(std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
   if (!at::GradMode::is_enabled()) return fn(std::move(inputs));
   if (frame_ == nullptr) {
-    frame_ = std::make_shared<Frame>(SavedTensorStack::current());
+    frame_ = std::make_shared<Frame>(SavedTensorStack::current(), counted_);
     ++checkpoint_counters().segments;
   }
   frame_->each_output([](Frame::Output& output, int64_t now) { output.changed |= now != output.version; });
@@ -128,10 +130,17 @@ Tensors CheckpointChain::append(std::string_view path, const SubtreeFn& fn, Tens
   const RandomStates random(frame_->calls.back().devices);
   const StateWatch state;
   Tensors outputs;
+  KeptOperators kept;
   {
     const SavedTensorScope scope(std::make_shared<DropLayer>(frame_));
     const FirstRunScope first(frame_->in_forward);
+    const auto count = [this](const at::Tensor& one) {
+      if (frame_->count != nullptr) frame_->count->input(one);
+    };
+    const Frame::Call& call = frame_->calls.back();
+    KeepScope keep(keep_.get(), frame_->below, call.devices, call.path, count);
     outputs = fn(std::move(inputs));
+    kept = keep.take();
   }
   // Recomputation makes its own. Kept by autocast until the forward pass ends, those of all segments would
   // add up to half of the weights' bytes.
@@ -139,6 +148,7 @@ Tensors CheckpointChain::append(std::string_view path, const SubtreeFn& fn, Tens
   Frame::Call& call = frame_->calls.back();
   if (!random.still_so()) call.random = std::make_unique<const RandomStates>(random);
   call.state = state.lasting(outputs);
+  call.kept = std::move(kept);
   frame_->end_call(before, outputs);
   return outputs;
 }
@@ -148,7 +158,7 @@ CheckpointChain::Frame::InputsBefore CheckpointChain::Frame::begin_call(std::str
                                                                         const Tensors& given) {
   check_one_device(path, given);
   const Devices devices = devices_of(given);
-  Call call{std::string(path), fn, {}, devices, Surroundings(devices), {}, {}, {}};
+  Call call{std::string(path), fn, {}, devices, Surroundings(devices), {}, {}, {}, {}};
   InputsBefore before;
   const ModulePathScope within(path);  // what is kept for this sub-tree is counted as its own
   for (const at::Tensor& input : given) {
@@ -215,15 +225,21 @@ void CheckpointChain::Frame::each_output(Visit visit) {
   }
 }
 
-void CheckpointChain::Frame::count(const at::Tensor& saved) {
-  if (!saved.has_storage()) return;
-  const void* const storage = saved.storage().unsafeGetStorageImpl();
+void CheckpointChain::Frame::SavedCount::saved(const at::Tensor& tensor) {
+  if (!tensor.has_storage()) return;
+  const void* const storage = tensor.storage().unsafeGetStorageImpl();
   if (kept_anyway.count(storage) > 0) return;
   if (kept.erase(storage) > 0) {
     kept_anyway.insert(storage);
   } else {
-    let_go += static_cast<int64_t>(saved.nbytes());
+    let_go += static_cast<int64_t>(tensor.nbytes());
   }
+}
+
+void CheckpointChain::Frame::SavedCount::input(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.has_storage() || is_parameter(tensor)) return;
+  const void* const storage = tensor.storage().unsafeGetStorageImpl();
+  if (kept_anyway.count(storage) == 0) kept[storage] = static_cast<int64_t>(tensor.storage().nbytes());
 }
 
 CheckpointChain::Frame::Source CheckpointChain::Frame::source_of(const std::string& path,
@@ -241,11 +257,7 @@ CheckpointChain::Frame::Source CheckpointChain::Frame::source_of(const std::stri
       return {c, i};
     }
   }
-  if (input.defined() && input.has_storage()) {
-    const void* const storage = input.storage().unsafeGetStorageImpl();
-    if (!is_parameter(input) && kept_anyway.count(storage) == 0)
-      kept[storage] = static_cast<int64_t>(input.storage().nbytes());
-  }
+  if (count != nullptr) count->input(input);
   at::NoGradGuard no_grad;
   inputs.push_back({input.defined() ? below.pack(input.tensor_data()) : nullptr,
                     input.defined() && input.requires_grad()});

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "kept_scopes.h"
 #include "lasting_state.h"
 #include "surroundings.h"
 
@@ -56,12 +57,13 @@ struct CheckpointChain::Frame {
   struct Call {
     std::string path;
     SubtreeFn fn;
-    std::vector<Source> sources;
+    c10::SmallVector<Source, 2> sources;
     Devices devices;
     Surroundings surroundings;
     std::unique_ptr<const RandomStates> random;  // before the call; null if it drew nothing
     LastingState state;
-    std::vector<Output> outputs;
+    KeptOperators kept;
+    c10::SmallVector<Output, 1> outputs;
   };
   // One tensor that forward saved.
   struct Slot {
@@ -72,7 +74,18 @@ struct CheckpointChain::Frame {
     std::unique_ptr<SavedTensor> value = nullptr;  // between recomputation and use
   };
 
-  explicit Frame(SavedTensorStack under) : below(std::move(under)) {}
+  // Behind most_saved().
+  struct SavedCount {
+    int64_t let_go = 0;                   // bytes of saved tensors that are neither inputs nor parameters
+    std::map<const void*, int64_t> kept;  // inputs by storage that no plain pass would have kept so far
+    std::set<const void*> kept_anyway;    // those that one would
+
+    void saved(const at::Tensor& tensor);
+    void input(const at::Tensor& tensor);
+  };
+
+  Frame(SavedTensorStack under, bool counted)
+      : below(std::move(under)), count(counted ? std::make_unique<SavedCount>() : nullptr) {}
 
   // An input as a call finds it. Holds no memory: the call may be the last to use it.
   struct InputBefore {
@@ -90,7 +103,6 @@ struct CheckpointChain::Frame {
   Source source_of(const std::string& path, const at::Tensor& input);
   template <class Visit>
   void each_output(Visit visit);
-  void count(const at::Tensor& saved);
 
   // Backward.
   at::Tensor take(size_t index);
@@ -103,13 +115,12 @@ struct CheckpointChain::Frame {
                              const std::string& cause) const;
 
   const SavedTensorStack below;
-  uint64_t nodes_at_last_slot = 0;      // of autograd, that the thread had made
-  int64_t let_go = 0;                   // bytes of saved tensors that are neither inputs nor parameters
-  std::map<const void*, int64_t> kept;  // inputs by storage that no plain pass would have kept so far
-  std::set<const void*> kept_anyway;    // those that one would
-  std::vector<Call> calls;
-  std::vector<Input> inputs;
-  std::vector<Slot> slots;
+  uint64_t nodes_at_last_slot = 0;          // of autograd, that the thread had made
+  const std::unique_ptr<SavedCount> count;  // null: nobody asks
+  // Most segments are one call of few tensors: they lie in the frame's own block of memory.
+  c10::SmallVector<Call, 1> calls;
+  c10::SmallVector<Input, 2> inputs;
+  c10::SmallVector<Slot, 2> slots;
   bool in_forward = false;     // a call runs for the first time
   bool short_tail = false;     // what follows the last slot costs less than the exception that would stop it
   bool runs_to_end = false;    // no early stop: somebody else holds an output, perhaps a cache that grows

@@ -37,6 +37,23 @@ std::string counted(size_t count, const char* thing) {
   return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
 }
 
+void check_keep(const SegmentKeeps& keep) {
+  if (!keep.results.empty() || keep.word == "all" || keep.word == "block") return;
+  if (keep.word.empty()) {
+    throw PolicyError(
+        "policies.checkpoint.keep is an empty list; name results, such as [\"fc2_out\"] or "
+        "[\"aten::addmm\"], or set policies.checkpoint.keep = \"block\"");
+  }
+  throw PolicyError("policies.checkpoint.keep = \"" + keep.word +
+                    "\" is not a choice; allowed: all | block | a list of names and operators");
+}
+
+std::string kept_text(const std::vector<std::string>& results) {
+  std::string text;
+  for (const std::string& one : results) text += (text.empty() ? ", keeping " : ", ") + one;
+  return text;
+}
+
 // A sub-tree and one within it both run as segments where each is its own; as members of one they cannot.
 void check_overlap(const std::vector<std::string>& matches, int64_t segment) {
   for (const std::string& outer : matches) {
@@ -82,12 +99,10 @@ class CheckpointPolicy::Within {
 
 CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::vector<std::string>& paths)
     : options_(options), open_(std::make_shared<OpenSegment>()), effect_(std::make_shared<Effect>()) {
-  if (options.keep != "all" && options.keep != "block") {
-    throw PolicyError("policies.checkpoint.keep = \"" + options.keep +
-                      "\" is not a choice; allowed: all | block");
-  }
+  check_keep(options.keep);
+  if (!options.keep.results.empty()) keep_ = std::make_shared<KeptResults>(options.keep.results);
   const bool asked = options.enabled == Enabled::on;
-  if (options.keep == "all" && asked) {
+  if (options.keep.word == "all" && asked) {
     throw PolicyError(
         "policies.checkpoint: asked for, but keep = \"all\" keeps every tensor, so it has no effect; "
         "use keep = \"block\", or enabled = false");
@@ -107,7 +122,7 @@ CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::
   check_count("every", options.every, matches.size());
   check_count("segment", options.segment, matches.size());
   check_overlap(matches, options.segment);
-  if (options.keep == "all") {
+  if (options.keep.word == "all") {
     reason_ = "keep = \"all\": every tensor is kept";
     return;
   }
@@ -122,7 +137,7 @@ CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::
   }
   reason_ = "recomputes " + counted(chosen.size(), "sub-tree") + " in " +
             counted(segments_.size(), "segment") + ", from " + segments_.front().front() + " to " +
-            segments_.back().back();
+            segments_.back().back() + kept_text(options.keep.results);
 }
 
 void CheckpointPolicy::put_in(Seam& seam) {
@@ -139,7 +154,12 @@ void CheckpointPolicy::put_in(Seam& seam) {
       (*places)[path] = {s, path == segments_[s].front(), path == segments_[s].back()};
     }
   }
-  seam.run = [inner = std::move(seam.run), places, open = open_, effect = effect_](
+  if (keep_ != nullptr) {
+    seam.keep = [inner = std::move(seam.keep)](std::string_view name, at::Tensor value) {
+      return named(name, inner(name, std::move(value)));
+    };
+  }
+  seam.run = [inner = std::move(seam.run), places, open = open_, effect = effect_, keep = keep_](
                  std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
     const auto place = places->find(path);
     if (place == places->end()) return inner(path, fn, std::move(inputs));
@@ -147,7 +167,10 @@ void CheckpointPolicy::put_in(Seam& seam) {
     OpenSegment mine = std::exchange(*open, {});
     const bool goes_on =
         mine.chain != nullptr && mine.number == place->second.segment && !place->second.first;
-    if (!goes_on) mine = {place->second.segment, std::make_unique<CheckpointChain>()};
+    if (!goes_on) {
+      const bool unproved = !effect->stepped || effect->saved <= 0;
+      mine = {place->second.segment, std::make_unique<CheckpointChain>(unproved, keep)};
+    }
     // Weak: the open segment holds this function.
     const SubtreeFn nested = [inner, where = std::string(path), fn,
                               weak = std::weak_ptr(open)](Tensors&& in) {
@@ -176,6 +199,7 @@ std::unique_ptr<PolicyScope> CheckpointPolicy::forward_scope() {
 
 void CheckpointPolicy::before_step() {
   effect_->stepped = true;
+  if (keep_ != nullptr) keep_->check_met("policies.checkpoint.keep");
   if (options_.enabled != Enabled::on || effect_->saved > 0) return;
   throw PolicyError("policies.checkpoint.enabled = true, but no forward pass has " + std::string(kNoEffect) +
                     ", so it has no effect; run the sub-trees of " + segments_.front().front() +

@@ -92,14 +92,14 @@ void CheckpointChain::Frame::recompute() {
 
 void CheckpointChain::Frame::recompute_into(const std::shared_ptr<CollectLayer>& collector) {
   Tensors outside;
+  outside.reserve(inputs.size());
   for (const Input& input : inputs) {
     outside.push_back(input.tensor == nullptr ? at::Tensor() : input.tensor->unpack().tensor_data());
     if (input.requires_grad) outside.back().requires_grad_(true);
   }
   try {
     // Not `below`: an outer segment's layer there would drop again what is being made.
-    const SavedTensorScope keepers(below.keepers());
-    const SavedTensorScope scope(collector);
+    const SavedTensorScope scope(collector, below.keepers());
     run_calls(outside);
   } catch (const EarlyStop&) {
     ++checkpoint_counters().early_stops;
@@ -112,8 +112,10 @@ void CheckpointChain::Frame::recompute_into(const std::shared_ptr<CollectLayer>&
 
 void CheckpointChain::Frame::run_calls(const Tensors& outside) {
   std::vector<Tensors> results;
+  results.reserve(calls.size());
   for (const Call& call : calls) {
     Tensors in;
+    in.reserve(call.sources.size());
     for (const Source& source : call.sources) {
       in.push_back(source.call == Source::kOutside ? outside[source.index]
                                                    : results[source.call][source.index]);
@@ -122,6 +124,7 @@ void CheckpointChain::Frame::run_calls(const Tensors& outside) {
     const StateKeptScope state(call.state);
     std::optional<RandomStatesScope> random;
     if (call.random != nullptr) random.emplace(*call.random, call.devices);
+    const ReplayScope kept(call.kept, call.path);
     results.push_back(call.fn(std::move(in)));
     check_outputs(call, results.back());
   }

@@ -159,16 +159,16 @@ SavedTensorStack SavedTensorStack::keepers() const {
   return SavedTensorStack(std::make_shared<Node>(top_->layer, under.top_));
 }
 
-SavedTensorScope::SavedTensorScope(std::shared_ptr<SavedTensorLayer> layer) {
-  auto node = std::make_shared<SavedTensorStack::Node>(std::move(layer), SavedTensorStack::current().top_);
-  guard_ = std::make_unique<c10::DebugInfoGuard>(kKind, std::move(node));
-}
+SavedTensorScope::SavedTensorScope(std::shared_ptr<SavedTensorLayer> layer)
+    : SavedTensorScope(std::move(layer), SavedTensorStack::current()) {}
 
-SavedTensorScope::SavedTensorScope(const SavedTensorStack& stack) {
-  auto node = stack.empty() ? std::make_shared<SavedTensorStack::Node>(nullptr, nullptr)
-                            : std::make_shared<SavedTensorStack::Node>(stack.top_->layer, stack.top_->below);
-  guard_ = std::make_unique<c10::DebugInfoGuard>(kKind, std::move(node));
-}
+SavedTensorScope::SavedTensorScope(std::shared_ptr<SavedTensorLayer> layer, const SavedTensorStack& under)
+    : guard_(kKind, std::make_shared<SavedTensorStack::Node>(std::move(layer), under.top_)) {}
+
+SavedTensorScope::SavedTensorScope(const SavedTensorStack& stack)
+    : guard_(kKind, stack.empty()
+                        ? std::make_shared<SavedTensorStack::Node>(nullptr, nullptr)
+                        : std::make_shared<SavedTensorStack::Node>(stack.top_->layer, stack.top_->below)) {}
 
 SavedTensorScope::~SavedTensorScope() = default;
 

@@ -54,8 +54,9 @@ Surroundings::Surroundings(const Devices& devices)
 
 void SurroundingsScope::set(const c10::SmallVector<Surroundings::Autocast, 2>& autocast) {
   for (const auto& [device, enabled, dtype] : autocast) {
-    at::autocast::set_autocast_enabled(device, enabled);
-    at::autocast::set_autocast_dtype(device, dtype);
+    if (at::autocast::is_autocast_enabled(device) != enabled)
+      at::autocast::set_autocast_enabled(device, enabled);
+    if (at::autocast::get_autocast_dtype(device) != dtype) at::autocast::set_autocast_dtype(device, dtype);
   }
 }
 

@@ -194,6 +194,21 @@ TEST_CASE("the terms of a device are exact sums of what the job asked for, and e
   CHECK(highest(less.device).peak.bytes == highest(plan.device).peak.bytes);
 }
 
+TEST_CASE("what cuDNN takes for a convolution is said not to be known") {
+  dtk::planner::RehearsalOptions options;
+  const auto job = [](const dtk::planner::EndOfPlan&) {
+    const at::Tensor w = at::ones({4, 3, 2, 2}, kCuda);
+    for (const int64_t n : {1, 2, 2}) at::conv2d(at::ones({n, 3, 8, 8}, kCuda), w, {}, 2);
+  };
+  const Rehearsed plan = dtk::planner::rehearse(kCuda, job, options);
+  const DeviceTerm& one = term(plan, "convolution_workspaces");
+  CHECK_FALSE(one.known);
+  CHECK(one.bytes == 0);
+  CHECK(one.formula.starts_with("none: for each convolution, of 2 different sizes here,"));
+  options.terms.convolution_workspaces = false;
+  CHECK(dtk::planner::rehearse(kCuda, job, options).terms.size() == plan.terms.size() - 1);
+}
+
 TEST_CASE("attention's backward takes fp32 sums for itself, booked as scratch") {
   constexpr int64_t N = 2, H = 3, T = 200, D = 72;
   const auto job = [](at::ScalarType type) {

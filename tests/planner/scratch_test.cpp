@@ -66,8 +66,9 @@ void affine_layer_norm_backward(int64_t rows, int64_t width) {
 }  // namespace
 
 TEST_CASE("what a call was seen to take is what its kernel says in LibTorch's source") {
-  const planner::Rehearsed plan =
-      planner::rehearse(c10::kCPU, [](const planner::EndOfPlan&) { affine_layer_norm_backward(32, 48); });
+  const auto job = [](const planner::EndOfPlan&) { affine_layer_norm_backward(32, 48); };
+  CHECK(planner::rehearse(c10::kCPU, job).scratch.calls == nullptr);
+  const planner::Rehearsed plan = planner::rehearse(c10::kCPU, job, {.note_calls = true});
   CHECK(plan.scratch.not_known == std::set<std::string>{"aten::native_layer_norm_backward"});
   for (const int threads : {1, 2}) {
     at::set_num_threads(threads);

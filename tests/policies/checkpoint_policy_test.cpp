@@ -145,7 +145,9 @@ TEST_CASE("what cannot have an effect is refused with what to change") {
       "= 1, which nests them");
   options = {};
   options.keep = "gates";
-  CHECK(error(options) == "policies.checkpoint.keep = \"gates\" is not a choice; allowed: all | block");
+  CHECK(error(options) ==
+        "policies.checkpoint.keep = \"gates\" is not a choice; allowed: all | block | a list of names and "
+        "operators");
   options.keep = "all";
   CHECK(error(options) == "accepted");
   options.enabled = Enabled::on;

@@ -75,6 +75,27 @@ TEST_CASE("config reader: a policy has three states") {
         "base.toml:3:24: policies.ema.enabled = 1 is an integer; wanted: one of \"default\" | true | false");
 }
 
+TEST_CASE("config reader: what segments keep is a word or a list of results") {
+  const auto keep = [](const std::string& value) {
+    return read(runnable + "policies.checkpoint.keep = " + value).config.policies.checkpoint.keep;
+  };
+  const auto error = [](const std::string& value) {
+    return error_in(runnable + "policies.checkpoint.keep = " + value);
+  };
+  CHECK(keep("\"all\"") == "all");
+  CHECK(keep("[\"fc2_out\", \"aten::addmm\"]") == std::vector<std::string>{"fc2_out", "aten::addmm"});
+  CHECK(
+      error("\"offload\"") ==
+      "base.toml:3:28: policies.checkpoint.keep = \"offload\" is not a choice; allowed: all | block | a list "
+      "of names and operators");
+  CHECK(error("[]") ==
+        "base.toml:3:28: policies.checkpoint.keep = [] is empty; allowed: all | block | a list of names and "
+        "operators");
+  CHECK(error("3") ==
+        "base.toml:3:28: policies.checkpoint.keep = 3 is an integer; wanted: one of all | block | a list of "
+        "names and operators");
+}
+
 TEST_CASE("config reader: learn_sigma follows the objective unless it is given") {
   const LoadedConfig loaded = read(runnable);
   CHECK_FALSE(loaded.config.model.learn_sigma);

@@ -108,6 +108,7 @@ RunConfig published_from_idx() {
   config.memory.budget = dtk::ByteSize{9223372036854775807};
   config.memory.on_over_budget = "warn";
   config.policies.precision.cpu = "bf16";
+  config.policies.checkpoint.keep = std::vector<std::string>{"fc2_out", "aten::mm"};
   config.policies.ema.enabled = Enabled::on;
   return config;
 }

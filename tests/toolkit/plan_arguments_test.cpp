@@ -63,8 +63,8 @@ TEST_CASE("dit-plan: what is wrong is said with what is allowed") {
   CHECK(plan_error({"--config", "a", "--calibrate", "b.json", "--calibration", "c.json"}) ==
         "--calibrate and --calibration: measuring is no report; give one of them");
   CHECK(plan_error({"--config", "a", "--no-term", "luck"}) ==
-        "--no-term luck: no term that a device adds; allowed: rounding, attention_scratch, workspaces, context and "
-        "pinned");
+        "--no-term luck: no term that a device adds; allowed: rounding, attention_scratch, workspaces, "
+        "convolution_workspaces, context and pinned");
   CHECK(plan_error({"--config", "a", "--device", "cpu", "--no-term", "context"}) ==
         "--no-term context: nothing is added on the CPU; use it with --device cuda");
   CHECK(plan_error({"--config", "a", "--tabel"}) == "--tabel: unknown option; did you mean --table?");

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 
+#include "process_settings.h"
 #include "program.h"
 
 namespace {
@@ -28,6 +29,7 @@ ExitCode export_weights(int argc, const char* const* argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  dtk::apply_process_settings();
   return dtk::run_program("dit-export", "free memory and start again",
                           [&] { return export_weights(argc, argv); });
 }

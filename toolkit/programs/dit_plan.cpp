@@ -5,7 +5,9 @@
 
 #include <cstdio>
 
+#include "process_settings.h"
 #include "program.h"
+#include "side_by_side.h"
 
 namespace {
 
@@ -18,13 +20,16 @@ ExitCode plan(int argc, const char* const* argv) {
     return ExitCode::done;
   }
   if (arguments.version) return print_version("dit-plan");
-  run_plan(arguments, posix_file_system(), [](const std::string& text) { std::printf("%s", text.c_str()); });
+  run_plan(
+      arguments, posix_file_system(), [](const std::string& text) { std::printf("%s", text.c_str()); },
+      side_by_side);
   return ExitCode::done;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  dtk::keep_freed_memory();
   return dtk::run_program("dit-plan", "this machine cannot hold the plan itself",
                           [&] { return plan(argc, argv); });
 }

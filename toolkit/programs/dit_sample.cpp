@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "process_settings.h"
 #include "program.h"
 
 namespace {
@@ -52,6 +53,7 @@ ExitCode sample_images(int argc, const char* const* argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  dtk::apply_process_settings();
   return dtk::run_program("dit-sample", "draw fewer samples at a time",
                           [&] { return sample_images(argc, argv); });
 }

@@ -10,6 +10,7 @@
 
 #include <cstdio>
 
+#include "process_settings.h"
 #include "program.h"
 #include "start_plan.h"
 
@@ -107,6 +108,7 @@ ExitCode train(int argc, const char* const* argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  dtk::apply_process_settings();
   return dtk::run_program(
       "dit-train",
       "lower data.batch, raise train.accumulate, switch on policies that are off, raise memory.budget "

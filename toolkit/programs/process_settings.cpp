@@ -12,16 +12,6 @@
 namespace dtk {
 namespace {
 
-// A training step frees what the next step takes again. By default glibc hands such blocks back to the system
-// at once, and every step pays for fresh, zeroed pages.
-void keep_freed_memory() {
-#ifdef __GLIBC__
-  constexpr int kLargest = 1 << 30;  // bytes; larger blocks still go back when freed
-  mallopt(M_MMAP_THRESHOLD, kLargest);
-  mallopt(M_TRIM_THRESHOLD, kLargest);
-#endif
-}
-
 // OpenMP threads that wait for each other spin for milliseconds by default: with one other busy process on
 // the machine a step then takes ten times as long. OpenMP reads its environment when the program is loaded,
 // so the program starts again with it; a setting of the user's own stays.
@@ -43,6 +33,16 @@ void let_waiting_threads_yield() {
 }
 
 }  // namespace
+
+// A training step frees what the next step takes again. By default glibc hands such blocks back to the system
+// at once, and every step pays for fresh, zeroed pages.
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  constexpr int kLargest = 1 << 30;  // bytes; larger blocks still go back when freed
+  mallopt(M_MMAP_THRESHOLD, kLargest);
+  mallopt(M_TRIM_THRESHOLD, kLargest);
+#endif
+}
 
 void apply_process_settings() {
   let_waiting_threads_yield();

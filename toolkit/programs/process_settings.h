@@ -8,4 +8,7 @@ namespace dtk {
 /// once. A GOMP_SPINCOUNT or OMP_WAIT_POLICY of the user's own stays.
 void apply_process_settings();
 
+/// The first of the two alone, for a process that computes nothing.
+void keep_freed_memory();
+
 }  // namespace dtk

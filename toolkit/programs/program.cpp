@@ -13,8 +13,6 @@
 #include <new>
 #include <string>
 
-#include "process_settings.h"
-
 namespace dtk {
 namespace {
 
@@ -73,7 +71,6 @@ int fail_with_torch_error(const char* name, const char* when_out_of_memory, cons
 }  // namespace
 
 int run_program(const char* name, const char* when_out_of_memory, const std::function<ExitCode()>& body) {
-  apply_process_settings();
   try {
     return static_cast<int>(body());
   } catch (const Error& error) {

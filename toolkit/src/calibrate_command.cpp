@@ -63,7 +63,7 @@ Calibration calibrate_cpu(const LoadedConfig& loaded) {
   const auto threads = static_cast<int>(loaded.config.train.threads.value());
   Calibration calibration = calibration_of_this_cpu(threads);
   for (const LoadedConfig& one : possible(loaded)) {
-    const Plan plan = make_plan(one, c10::kCPU);
+    const Plan plan = make_plan(one, c10::kCPU, {.note_calls = true});
     at::set_num_threads(threads);
     calibration.scratch.merge(planner::measure_scratch(*plan.scratch.calls));
   }
@@ -120,6 +120,7 @@ planner::RehearsalOptions options_of(const PlanArguments& arguments,
       {"rounding", &planner::DeviceTermOptions::rounding},
       {"attention_scratch", &planner::DeviceTermOptions::attention_scratch},
       {"workspaces", &planner::DeviceTermOptions::workspaces},
+      {"convolution_workspaces", &planner::DeviceTermOptions::convolution_workspaces},
       {"context", &planner::DeviceTermOptions::context},
       {"pinned", &planner::DeviceTermOptions::pinned}};
   for (const auto& [name, member] : switches) {

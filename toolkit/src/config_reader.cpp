@@ -113,6 +113,17 @@ void assign(std::vector<std::string>& member, const Entry& entry, const std::str
   member = value_as<std::vector<std::string>>(entry, wanted(member, allowed));
 }
 
+void assign(policies::SegmentKeeps& member, const Entry& entry, const std::string& allowed) {
+  if (const auto* list = std::get_if<std::vector<std::string>>(&entry.value)) {
+    if (list->empty()) not_allowed(entry, "empty", allowed);
+    member = *list;
+    return;
+  }
+  const std::string& word = value_as<std::string>(entry, wanted(member, allowed));
+  if (word != "all" && word != "block") not_allowed(entry, "not a choice", allowed);
+  member = word.c_str();
+}
+
 std::optional<int64_t> bytes_in(const Entry& entry, const std::string& wanted_text) {
   if (const auto* text = std::get_if<std::string>(&entry.value)) return parse_bytes(*text);
   const auto* const number = std::get_if<double>(&entry.value);

@@ -18,8 +18,9 @@ std::string toml_text(double value);
 std::string toml_text(const std::string& value);
 std::string toml_text(policies::Enabled value);  ///< "default" with its quotes, true or false
 std::string toml_text(const std::vector<std::string>& value);
-std::string toml_text(const ByteSize& value);  ///< an integer, or "80%" with its quotes
-std::string toml_text(const char*) = delete;   // would become a bool
+std::string toml_text(const policies::SegmentKeeps& value);  ///< a string, or a list
+std::string toml_text(const ByteSize& value);                ///< an integer, or "80%" with its quotes
+std::string toml_text(const char*) = delete;                 // would become a bool
 
 /// "not set" for an empty optional, which TOML cannot say.
 template <class T>

@@ -1,3 +1,4 @@
+#include <dtk/toolkit/clock.h>
 #include <dtk/toolkit/device.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/largest_fit.h>
@@ -12,6 +13,7 @@
 
 #include "byte_size.h"
 #include "calibrate_command.h"
+#include "plan_record.h"
 #include "policy_switches.h"
 
 namespace dtk {
@@ -80,12 +82,16 @@ struct Job {
   const std::optional<int64_t> budget;
   const planner::RehearsalOptions options;
   const std::function<void(const std::string&)>& print;
+  const SideBySide& side_by_side;
 };
 
 void report_table(const Job& job) {
-  const std::vector<PlanRow> rows = plan_table(job.loaded, job.device, job.options);
-  job.print(job.arguments.json ? plan_table_json(rows)
-                               : plan_table_text(job.arguments.config, rows, job.budget));
+  SteadyClock clock;
+  const double begin = clock.seconds();
+  const std::vector<PlanRow> rows = plan_table(job.loaded, job.device, job.options, job.side_by_side);
+  job.print(job.arguments.json
+                ? plan_table_json(rows)
+                : plan_table_text(job.arguments.config, rows, job.budget, clock.seconds() - begin));
   if (!job.budget || rows.front().plan.bytes_in(kBudget) <= *job.budget) return;
   throw Error(ExitCode::memory,
               "none of the 16 combinations fits into memory.budget: with the lowest peak, " +
@@ -153,18 +159,25 @@ Plan make_plan(LoadedConfig loaded, c10::Device device, const planner::Rehearsal
 }
 
 std::vector<PlanRow> plan_table(const LoadedConfig& loaded, c10::Device device,
-                                const planner::RehearsalOptions& options) {
-  std::vector<PlanRow> rows;
-  for (unsigned bits = 0; bits < 16; ++bits) {
-    PlanRow row;
-    row.on = {(bits & 8) != 0, (bits & 4) != 0, (bits & 2) != 0, (bits & 1) != 0};
-    LoadedConfig one = loaded;
+                                const planner::RehearsalOptions& options, const SideBySide& side_by_side) {
+  std::vector<PlanRow> rows(16);
+  std::vector<LoadedConfig> jobs(rows.size(), loaded);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const PolicySwitches on = {(i & 8) != 0, (i & 4) != 0, (i & 2) != 0, (i & 1) != 0};
+    RunConfig& config = jobs[i].config;
     // A switched precision is decided: on is bf16, off is fp32.
-    if (precision_is_open(one.config, device))
-      one.config.policies.precision.cpu = row.on[0] ? "bf16" : "fp32";
-    one.config = with_switches(one.config, device, row.on);
-    row.plan = plan_decided(std::move(one), device, options);
-    rows.push_back(std::move(row));
+    if (precision_is_open(config, device)) config.policies.precision.cpu = on[0] ? "bf16" : "fp32";
+    config = with_switches(config, device, on);
+    rows[i].on = on;
+  }
+  std::vector<std::optional<std::string>> records(rows.size());
+  if (side_by_side) {
+    records = side_by_side(rows.size(),
+                           [&](size_t i) { return plan_record(plan_decided(jobs[i], device, options)); });
+  }
+  for (size_t i = 0; i < rows.size(); ++i) {
+    rows[i].plan = records[i] ? read_plan_record(*records[i], std::move(jobs[i]))
+                              : plan_decided(std::move(jobs[i]), device, options);
   }
   std::stable_sort(rows.begin(), rows.end(), [](const PlanRow& a, const PlanRow& b) {
     return peak_bytes(a.plan) < peak_bytes(b.plan);
@@ -213,7 +226,7 @@ LargestPlannedBatch largest_planned_batch(const LoadedConfig& loaded, c10::Devic
 }
 
 void run_plan(const PlanArguments& arguments, FileSystem& files,
-              const std::function<void(const std::string&)>& print) {
+              const std::function<void(const std::string&)>& print, const SideBySide& side_by_side) {
   if (!arguments.calibrate.empty()) return run_calibration(arguments, files, print);
   const c10::Device device(arguments.device == "cpu" ? "cpu" : "cuda:0");
   LoadedConfig loaded = load_config(files, arguments.config, arguments.set);
@@ -222,7 +235,8 @@ void run_plan(const PlanArguments& arguments, FileSystem& files,
   const std::optional<Calibration> measured = calibration_for(arguments, files, loaded, device);
   std::optional<int64_t> budget;
   if (loaded.config.memory.budget) budget = loaded.config.memory.budget->bytes;
-  const Job job{arguments, std::move(loaded), device, budget, options_of(arguments, measured), print};
+  const Job job{arguments, std::move(loaded), device, budget, options_of(arguments, measured),
+                print,     side_by_side};
   if (arguments.table) return report_table(job);
   if (arguments.max_batch.empty()) return report_plan(job);
   const auto percent = parse_percent(arguments.max_batch);

@@ -36,6 +36,7 @@ Json json_of(const Plan& plan, const std::vector<PolicySaving>& policies = {}) {
                                     {"bytes", term.bytes},
                                     {"on_host", term.on_host},
                                     {"in_the_peaks", term.booked},
+                                    {"known", term.known},
                                     {"formula", term.formula},
                                     {"source", term.source},
                                     {"measured", term.measured}});

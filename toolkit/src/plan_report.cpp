@@ -99,11 +99,15 @@ std::string scratch_text(const planner::PlannedScratch& scratch) {
   return parts.empty() ? "" : line("scratch", listed(parts, "; "));
 }
 
+std::string bytes_of(const planner::DeviceTerm& term) {
+  return term.known ? readable_bytes(term.bytes) : "not known";
+}
+
 // Only the sums; `--explain` and `--json` have each term's formula and source.
 std::string terms_text(const std::vector<planner::DeviceTerm>& terms) {
   std::vector<std::string> device, host;
   for (const planner::DeviceTerm& term : terms) {
-    const std::string text = term.name + " " + readable_bytes(term.bytes);
+    const std::string text = term.name + " " + bytes_of(term);
     if (!term.booked) (term.on_host ? host : device).push_back(text);
   }
   if (device.empty()) return "";
@@ -130,7 +134,7 @@ std::string terms_table(const std::vector<planner::DeviceTerm>& terms) {
   constexpr size_t column = 13;
   std::string text;
   for (const planner::DeviceTerm& term : terms) {
-    text += "  " + term.name + ": " + readable_bytes(term.bytes) + (term.on_host ? " of host memory" : "") +
+    text += "  " + term.name + ": " + bytes_of(term) + (term.on_host ? " of host memory" : "") +
             (term.booked ? ", in the peaks as scratch" : "") + "\n";
     const std::string off = "--no-term " + term.name;
     for (const auto& [name, what] : {std::pair("formula", &term.formula), std::pair("source", &term.source),
@@ -163,11 +167,10 @@ std::string plan_text(const std::string& name, const Plan& plan) {
 }
 
 std::string plan_table_text(const std::string& name, const std::vector<PlanRow>& rows,
-                            std::optional<int64_t> budget) {
+                            std::optional<int64_t> budget, double seconds) {
   std::vector<std::vector<std::string>> cells = {
       {"precision", "attention", "ema", "checkpoint", "peak", "phase", "host", "recomputed"}};
   if (budget) cells[0].push_back("fits");
-  double seconds = 0;
   for (const PlanRow& row : rows) {
     const PhasePeak peak = row.plan.memory.peak();
     std::vector<std::string> line;
@@ -177,7 +180,6 @@ std::string plan_table_text(const std::string& name, const std::vector<PlanRow>&
                              host > 0 ? readable_bytes(host) : "-", recomputed_text(row.plan)});
     if (budget) line.push_back(row.plan.bytes_in(Room::allocator) <= *budget ? "yes" : "no");
     cells.push_back(std::move(line));
-    seconds += row.plan.seconds;
   }
   return first_line_of(name, rows.front().plan) + "all 16 combinations of the policies, in " +
          seconds_text(seconds) + "; recomputed: forward FLOPs that a step runs again\n" + scratch_text(rows) +

@@ -109,10 +109,10 @@ ScratchBook& ScratchBook::instance() {
   return *book;
 }
 
-void ScratchBook::begin(const MeasuredScratch* measured) {
+void ScratchBook::begin(const MeasuredScratch* measured, bool keep_calls) {
   const std::lock_guard lock(mutex_);
   measured_ = measured;
-  calls_ = std::make_shared<NotedCalls>();
+  calls_ = keep_calls ? std::make_shared<NotedCalls>() : nullptr;
   planned_ = {};
   taken_.clear();
 }
@@ -126,19 +126,25 @@ PlannedScratch ScratchBook::planned() const {
 }
 
 std::optional<int64_t> ScratchBook::note(const c10::OperatorHandle& op, const Stack& stack, bool known) {
+  const std::lock_guard lock(mutex_);
+  const auto bytes = measured_ != nullptr || calls_ != nullptr ? measured(op, stack) : std::nullopt;
+  if (!bytes && !known) planned_.not_known.insert(op.operator_name().name);
+  return bytes;
+}
+
+std::optional<int64_t> ScratchBook::measured(const c10::OperatorHandle& op, const Stack& stack) {
   const c10::ArrayRef<IValue> arguments = arguments_of(op, stack);
   OperatorCall call = call_of(op, arguments);
-  const std::lock_guard lock(mutex_);
-  const auto [noted, is_new] = calls_->by_call.try_emplace(call, NotedCall{op, {}});
-  if (is_new) {
-    for (const IValue& argument : arguments)
-      noted->second.arguments.push_back(map_tensors(argument, on_meta));
+  if (calls_ != nullptr) {
+    const auto [noted, is_new] = calls_->by_call.try_emplace(call, NotedCall{op, {}});
+    if (is_new) {
+      for (const IValue& argument : arguments)
+        noted->second.arguments.push_back(map_tensors(argument, on_meta));
+    }
   }
-  const auto found = measured_ != nullptr ? measured_->find(call) : MeasuredScratch::const_iterator();
-  if (measured_ == nullptr || found == measured_->end()) {
-    if (!known) planned_.not_known.insert(op.operator_name().name);
-    return std::nullopt;
-  }
+  if (measured_ == nullptr) return std::nullopt;
+  const auto found = measured_->find(call);
+  if (found == measured_->end()) return std::nullopt;
   planned_.largest = std::max(planned_.largest, found->second);
   taken_.insert(std::move(call));
   return found->second;

@@ -37,16 +37,19 @@ class ScratchBook {
  public:
   /// The process's one. Never destroyed.
   static ScratchBook& instance();
-  /// `measured` must live until the plan ends; may be null.
-  void begin(const MeasuredScratch* measured);
+  /// `measured` must live until the plan ends; may be null. `keep_calls`: for PlannedScratch::calls.
+  void begin(const MeasuredScratch* measured, bool keep_calls);
   PlannedScratch planned() const;
-  /// Bytes if they were measured.
+  /// Bytes if they were measured. Cheap unless there is a measurement or calls are kept: a call is then not
+  /// spelt out.
   std::optional<int64_t> note(const c10::OperatorHandle& op, const torch::jit::Stack& stack, bool known);
 
  private:
+  std::optional<int64_t> measured(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+
   mutable std::mutex mutex_;  // guards everything below
   const MeasuredScratch* measured_ = nullptr;
-  std::shared_ptr<NotedCalls> calls_ = std::make_shared<NotedCalls>();
+  std::shared_ptr<NotedCalls> calls_;  // null unless calls are kept
   PlannedScratch planned_;
   std::set<OperatorCall> taken_;
 };

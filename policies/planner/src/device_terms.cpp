@@ -1,6 +1,7 @@
 #include <dtk/planner/device_terms.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "fake_memory.h"
 #include "kernel_needs.h"
@@ -85,6 +86,7 @@ void KernelNeeds::begin(const DeviceTermOptions& options) {
   const std::lock_guard lock(mutex_);
   options_ = options;
   products_.clear();
+  convolutions_.clear();
   attention_scratch_ = 0;
   FakeMemory::instance().reset_peaks();
   PinnedMemory::instance().reset_peaks();
@@ -93,6 +95,13 @@ void KernelNeeds::begin(const DeviceTermOptions& options) {
 void KernelNeeds::product(c10::StreamId stream, bool fused) {
   const std::lock_guard lock(mutex_);
   products_[{std::this_thread::get_id(), stream}] |= fused;
+}
+
+void KernelNeeds::convolution(c10::ArrayRef<int64_t> input, c10::ArrayRef<int64_t> weight) {
+  std::vector<int64_t> sizes = input.vec();
+  sizes.insert(sizes.end(), weight.begin(), weight.end());
+  const std::lock_guard lock(mutex_);
+  convolutions_.insert(std::move(sizes));
 }
 
 void KernelNeeds::attention_scratch(int64_t bytes) {
@@ -129,6 +138,15 @@ std::vector<DeviceTerm> KernelNeeds::terms() {
                     "KiB for cuBLASLt if it multiplies with a bias; unless CUBLAS_WORKSPACE_CONFIG "
                     "or CUBLASLT_WORKSPACE_SIZE says otherwise",
          .source = "aten/src/ATen/cuda/CublasHandlePool.cpp"});
+  }
+  if (options_.convolution_workspaces && !convolutions_.empty()) {
+    terms.push_back(
+        {.name = "convolution_workspaces",
+         .known = false,
+         .formula = "none: for each convolution, of " + std::to_string(convolutions_.size()) +
+                    " different sizes here, cuDNN chooses a kernel, and with it the workspace that a call "
+                    "takes and frees",
+         .source = "aten/src/ATen/native/cudnn/Conv_v8.cpp"});
   }
   if (options_.context) terms.push_back(context());
   if (options_.pinned) terms.push_back(pinned());

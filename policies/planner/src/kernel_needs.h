@@ -2,11 +2,13 @@
 // while a job runs on it.
 #pragma once
 #include <c10/core/Stream.h>
+#include <c10/util/ArrayRef.h>
 #include <dtk/planner/device_terms.h>
 
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -32,6 +34,8 @@ class KernelNeeds {
 
   /// A product of matrices is given to `stream`; `fused`: with a bias, by cuBLASLt.
   void product(c10::StreamId stream, bool fused);
+  /// A convolution, forward or backward, of these sizes.
+  void convolution(c10::ArrayRef<int64_t> input, c10::ArrayRef<int64_t> weight);
   /// One call of attention's backward takes `bytes` for itself and frees them.
   void attention_scratch(int64_t bytes);
 
@@ -42,6 +46,7 @@ class KernelNeeds {
   DeviceTermOptions options_;                                           // written by begin() alone
   std::mutex mutex_;                                                    // guards everything below
   std::map<std::pair<std::thread::id, c10::StreamId>, bool> products_;  // true: some were fused
+  std::set<std::vector<int64_t>> convolutions_;                         // sizes of input and weight
   int64_t attention_scratch_ = 0;
 };
 

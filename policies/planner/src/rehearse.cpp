@@ -78,7 +78,7 @@ Rehearsed rehearse(c10::Device device, const std::function<void(const EndOfPlan&
        {&policies::device_accounts(), &policies::cpu_accounts(), &policies::host_accounts()})
     accounts->reset_phases("build");
   KernelNeeds::instance().begin(options.terms);
-  ScratchBook::instance().begin(options.scratch);
+  ScratchBook::instance().begin(options.scratch, options.note_calls);
   bool ended = false;
   const EndOfPlan end = [&] {
     if (ended) return;

@@ -210,6 +210,7 @@ Tensor convolution(const Tensor& x, const Tensor& weight, const OptionalTensor&,
     const int64_t padded = x.size(2 + static_cast<int64_t>(i)) + 2 * at_or_only(padding, i);
     sizes.push_back((padded - reach) / at_or_only(stride, i) + 1);
   }
+  KernelNeeds::instance().convolution(x.sizes(), weight.sizes());
   return make(x, sizes, x.scalar_type());
 }
 

@@ -6,6 +6,7 @@
 // and the recomputation stops at the last tensor that is needed. Needs a SavedTensorEngineGuard.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <dtk/policies/kept_results.h>
 #include <dtk/policies/seam.h>
 
 #include <cstdint>
@@ -53,13 +54,19 @@ bool recomputing();
 /// and the likely cause. What fn throws while it is recomputed passes unchanged; then, too, nothing of the
 /// recomputation stays. While a segment is recomputed nothing else may draw from the default generators of
 /// its devices; where flags or backends have changed since forward, nothing else may compute.
-Tensors checkpoint(std::string_view path, const SubtreeFn& fn, Tensors&& inputs);
+///
+/// `keep`: results that are kept too; the operators that made them are not run again, and draw the random
+/// numbers that they drew. All others up to the last tensor that backward needs are, also those that only led
+/// to a kept result. Costs forward and recomputation about a microsecond for each operator of the segment.
+Tensors checkpoint(std::string_view path, const SubtreeFn& fn, Tensors&& inputs,
+                   std::shared_ptr<KeptResults> keep = nullptr);
 
 /// Several consecutive sub-trees as one segment: begin with the first, append the next ones. Tensors that one
 /// call returns and a later one takes are inside the segment and are not kept.
 class CheckpointChain {
  public:
-  CheckpointChain();
+  /// `counted`: most_saved() is asked for. It costs a look-up for each tensor saved.
+  explicit CheckpointChain(bool counted = false, std::shared_ptr<KeptResults> keep = nullptr);
   ~CheckpointChain();
   CheckpointChain(const CheckpointChain&) = delete;
   CheckpointChain& operator=(const CheckpointChain&) = delete;
@@ -68,7 +75,8 @@ class CheckpointChain {
   /// was changed in place since: a recomputation would not make that change.
   Tensors append(std::string_view path, const SubtreeFn& fn, Tensors&& inputs);
   /// At most so many bytes fewer are kept so far than by a plain forward pass: what was let go, without
-  /// parameters, less what is kept of the inputs that a plain pass would not keep. 0 or less: none.
+  /// parameters, less what is kept of the inputs and results that a plain pass would not keep. 0 or less:
+  /// none. 0 where it is not counted.
   int64_t most_saved() const;
 
  private:
@@ -76,6 +84,8 @@ class CheckpointChain {
   class DropLayer;
   class CollectLayer;
   friend struct Frame;
+  const bool counted_;
+  const std::shared_ptr<KeptResults> keep_;
   std::shared_ptr<Frame> frame_;
 };
 

@@ -4,9 +4,21 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace dtk::policies {
+
+/// What a segment keeps besides its inputs: a word, or a list of results as KeptResults has them.
+struct SegmentKeeps {
+  std::string word = "block";        // "block" nothing, "all" everything (no recomputation); "" with results
+  std::vector<std::string> results;  // names, such as "fc2_out", and operators, such as "aten::addmm"
+
+  SegmentKeeps() = default;
+  SegmentKeeps(const char* one) : word(one) {}
+  SegmentKeeps(std::vector<std::string> list) : word(), results(std::move(list)) {}
+  friend bool operator==(const SegmentKeeps&, const SegmentKeeps&) = default;
+};
 
 struct CheckpointOptions {
   Enabled enabled = Enabled::by_default;
@@ -18,8 +30,8 @@ struct CheckpointOptions {
   // Consecutive matches in one segment. More than 1 keeps fewer inputs, but backward then holds what all of
   // them save at once: the peak is lower only where the inputs not kept weigh more than that.
   int64_t segment = 1;
-  // What a segment keeps besides its inputs: "block" nothing, "all" everything (no recomputation).
-  std::string keep = "block";
+  // Kept results cost their bytes in every segment and save running again the operators that made them.
+  SegmentKeeps keep = "block";
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -28,7 +40,7 @@ struct CheckpointOptions {
     visit("targets", targets, "");
     visit("every", every, "[1, inf)");
     visit("segment", segment, "[1, inf)");
-    visit("keep", keep, "all | block");
+    visit("keep", keep, "all | block | a list of names and operators");
   }
   friend bool operator==(const CheckpointOptions&, const CheckpointOptions&) = default;
 };

@@ -1,6 +1,7 @@
 // The activation checkpointing policy: which of a model's sub-trees are segments of checkpoint.h.
 #pragma once
 #include <dtk/policies/checkpoint_options.h>
+#include <dtk/policies/kept_results.h>
 #include <dtk/policies/policy.h>
 #include <dtk/policies/seam.h>
 
@@ -16,7 +17,8 @@ class CheckpointPolicy final : public Policy {
  public:
   /// `paths`: the model's sub-trees in order of execution. Throws PolicyError when a target matches nothing
   /// (the default's may, then the policy is inactive unless it was asked for), when `every` or `segment` is
-  /// out of range or exceeds the number of matches, when `keep` is no choice, when no two matches that
+  /// out of range or exceeds the number of matches, when `keep` is no choice, an empty list or has an
+  /// operator that cannot be kept (KeptResults), when no two matches that
   /// `every` leaves are neighbours and `segment` asks for more than one, when `segment` would join a
   /// sub-tree and one within it, and when keep = "all" makes a policy that was asked for keep everything.
   CheckpointPolicy(const CheckpointOptions& options, const std::vector<std::string>& paths);
@@ -24,7 +26,8 @@ class CheckpointPolicy final : public Policy {
   std::string name() const override { return "checkpoint"; }
   /// At its end a segment that the forward pass left unfinished is closed.
   std::unique_ptr<PolicyScope> forward_scope() override;
-  /// Where the policy was asked for: throws PolicyError if no forward pass so far has saved memory by it.
+  /// Throws PolicyError for an entry of `keep` that no segment had so far; where the policy was asked for,
+  /// also if no forward pass so far has saved memory by it.
   void before_step() override;
   PolicyReport report() const override;
 
@@ -42,6 +45,7 @@ class CheckpointPolicy final : public Policy {
   CheckpointOptions options_;
   std::vector<std::vector<std::string>> segments_;
   std::string reason_;
+  std::shared_ptr<KeptResults> keep_;        // null: none
   const std::shared_ptr<OpenSegment> open_;  // shared with the seam
   const std::shared_ptr<Effect> effect_;     // likewise
 };

@@ -68,6 +68,8 @@ class SavedTensorStack {
 class SavedTensorScope {
  public:
   [[nodiscard]] explicit SavedTensorScope(std::shared_ptr<SavedTensorLayer> layer);
+  /// Puts it on top of `under` instead.
+  [[nodiscard]] SavedTensorScope(std::shared_ptr<SavedTensorLayer> layer, const SavedTensorStack& under);
   /// Makes `stack` the calling thread's stack, e.g. to recompute with the layers of the forward pass.
   [[nodiscard]] explicit SavedTensorScope(const SavedTensorStack& stack);
   ~SavedTensorScope();
@@ -75,7 +77,7 @@ class SavedTensorScope {
   SavedTensorScope& operator=(const SavedTensorScope&) = delete;
 
  private:
-  std::unique_ptr<c10::DebugInfoGuard> guard_;
+  c10::DebugInfoGuard guard_;
 };
 
 /// Installs the engine that asks the stack, and puts LibTorch's base engine back at the end. Guards may

@@ -19,7 +19,8 @@ using SubtreeFn = std::function<Tensors(Tensors&& inputs)>;
 /// Runs a sub-tree: calls fn with the inputs, once or (to recompute) again later.
 using Run = std::function<Tensors(std::string_view path, const SubtreeFn& fn, Tensors&& inputs)>;
 
-/// Marks a named intermediate result that a policy may keep; returns the value to go on with.
+/// Marks a named intermediate result that a policy may keep, at once after the operator that makes it;
+/// returns the value to go on with.
 using Keep = std::function<at::Tensor(std::string_view name, at::Tensor value)>;
 
 /// Attention of q, k, v (N, H, T, d) with an optional mask and dropout probability; returns (N, H, T, d).

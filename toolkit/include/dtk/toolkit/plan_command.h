@@ -57,14 +57,22 @@ struct Plan {
 /// policies.precision.cpu = "probe" both outcomes are planned. Throws ConfigError and planner::PlanError.
 Plan make_plan(LoadedConfig loaded, c10::Device device, const planner::RehearsalOptions& options = {});
 
+/// Does independent pieces of work elsewhere and returns what `work(i)` returns for each i below `count`;
+/// nothing for a piece that the caller shall do itself. A process plans one job at a time, so a program that
+/// may copy itself gives one of these.
+using SideBySide = std::function<std::vector<std::optional<std::string>>(
+    size_t count, const std::function<std::string(size_t)>& work)>;
+
 /// One of the 16 combinations of precision, attention, ema and checkpoint.
 struct PlanRow {
   std::array<bool, 4> on{};
   Plan plan;
 };
-/// All of them, the lowest peak first, equal ones in the order of their switches.
+/// All of them, the lowest peak first, equal ones in the order of their switches; planned `side_by_side`
+/// where that is given.
 std::vector<PlanRow> plan_table(const LoadedConfig& loaded, c10::Device device,
-                                const planner::RehearsalOptions& options = {});
+                                const planner::RehearsalOptions& options = {},
+                                const SideBySide& side_by_side = nullptr);
 
 /// What one policy does for a job: the job with its switch in the other position.
 struct PolicyEffect {
@@ -96,6 +104,6 @@ Calibration calibrate_cuda();
 /// error about it. Throws ConfigError, planner::PlanError, and Error with ExitCode::memory for a job that
 /// exceeds memory.budget, where not one of a table fits it, or for --max-batch that fits none.
 void run_plan(const PlanArguments& arguments, FileSystem& files,
-              const std::function<void(const std::string&)>& print);
+              const std::function<void(const std::string&)>& print, const SideBySide& side_by_side = nullptr);
 
 }  // namespace dtk

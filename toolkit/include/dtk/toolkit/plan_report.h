@@ -25,9 +25,9 @@ namespace dtk {
 std::string plan_text(const std::string& name, const Plan& plan);
 std::string plan_json(const Plan& plan, const std::vector<PolicyEffect>& effects = {});
 
-/// One line a row; with a budget also whether it fits.
+/// One line a row; with a budget also whether it fits. `seconds`: that making the table took.
 std::string plan_table_text(const std::string& name, const std::vector<PlanRow>& rows,
-                            std::optional<int64_t> budget);
+                            std::optional<int64_t> budget, double seconds);
 std::string plan_table_json(const std::vector<PlanRow>& rows);
 
 /// One entry a policy: by how much the peak changes, which categories of it, what else.

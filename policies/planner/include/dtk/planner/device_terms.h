@@ -25,6 +25,7 @@ struct DeviceTermOptions {
   bool rounding = true;
   bool attention_scratch = true;  // the only one that is booked, as category scratch: it comes and goes
   bool workspaces = true;
+  bool convolution_workspaces = true;
   bool context = true;
   bool pinned = true;
   /// Of the device to plan for, major * 10 + minor: 90 is Hopper's. Decides on the workspaces.
@@ -40,6 +41,7 @@ struct DeviceTerm {
   bool on_host = false;   // else on the device
   bool booked = false;    // is in the plan's peaks already, as category scratch
   bool allocated = true;  // by LibTorch's allocator
+  bool known = true;      // else counted as 0 bytes
   std::string formula;
   std::string source;
   std::string measured = "never";

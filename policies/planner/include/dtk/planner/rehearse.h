@@ -22,6 +22,7 @@ struct RehearsalOptions {
   DeviceTermOptions terms = {};
   const MeasuredScratch* scratch = nullptr;  // of CPU kernels, where it has been measured
   std::string scratch_source = "";           // what reports call that measurement
+  bool note_calls = false;                   // for measure_scratch(): fills PlannedScratch::calls
 };
 
 /// What a job would take. Peaks are bytes asked for, without what a device adds to a storage.

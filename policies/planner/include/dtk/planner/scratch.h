@@ -34,7 +34,7 @@ struct PlannedScratch {
   int64_t largest = 0;         // bytes, of those
   std::set<std::string>
       not_known;  // operators of which at least one call has neither formula nor measurement
-  std::shared_ptr<const NotedCalls> calls;  // all that a measurement could tell of
+  std::shared_ptr<const NotedCalls> calls;  // all that a measurement could tell of; null unless asked for
 };
 
 /// Makes each call on the CPU with as many threads as at::get_num_threads() and memory of its own, zeros, and

@@ -71,9 +71,9 @@ class Case {
     set("data.kind", "synthetic");
     set("data.batch", batch);
     set("train.accumulate", accumulate);
-    set("data.prefetch", between(1, 3));
+    set("data.prefetch", between(1, 4));
     set("data.drop_last", chance(2));
-    set("data.samples", validation_ + batch * between(3, 5) + between(0, batch - 1));
+    set("data.samples", validation_ + batch * between(1, 6) + between(0, batch - 1));
     if (validation_ > 0) set("data.validation", validation_);
   }
 

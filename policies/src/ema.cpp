@@ -278,7 +278,7 @@ PolicyReport Ema::report() const {
   if (host_ == nullptr) return report;
   report.host_bytes += host_->slot_bytes();
   report.reason += "; saves " + one_decimal(1e-6 * static_cast<double>(shadow)) + " MB on " + device.str();
-  if (host_->updates() == 0) return report;
+  if (host_->updates() == 0 || rehearsing()) return report;
   const double per_update = 1e3 / static_cast<double>(host_->updates());
   report.reason += ", " + one_decimal(per_update * host_->ring().hidden_seconds()) + " ms hidden and " +
                    one_decimal(per_update * host_->ring().exposed_seconds()) +

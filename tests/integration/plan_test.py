@@ -226,9 +226,21 @@ class Plans(unittest.TestCase):
             )
 
     def test_a_run_measures_what_was_planned(self):
-        small = settings(data__kind="synthetic", data__samples=64, data__images="default", data__labels="default",
-                         train__steps=3, train__seconds="default", train__threads=1, train__log_every=1,
-                         schedule__warmup=1, sample__steps=3, sample__per_class=1, policies__precision__cpu="fp32")
+        for job in ({"data__samples": 64, "train__steps": 3},
+                    # Epochs of a few batches, the last one shorter: what the loader has ready differs by step.
+                    {"data__samples": 21, "train__steps": 2, "data__prefetch": 4, "data__drop_last": "false"},
+                    {"data__samples": 27, "train__steps": 5, "data__drop_last": "false"},
+                    {"data__samples": 101, "train__steps": 20, "data__prefetch": 3, "data__drop_last": "false"}):
+            # After 20 steps the shorter batch of an epoch may be among those that are ready; a plan has fewer steps,
+            # and its last has whole ones ready, which a later checkpoint of the job would have too.
+            exact = ("optimizer", "save") if job["train__steps"] < 20 else ("optimizer",)
+            with self.subTest(job):
+                self.check_run(settings(**job), exact)
+
+    def check_run(self, job: list[str], exact: tuple[str, ...]) -> None:
+        small = job + settings(data__kind="synthetic", data__images="default", data__labels="default",
+                               train__seconds="default", train__threads=1, train__log_every=1, schedule__warmup=1,
+                               sample__steps=3, sample__per_class=1, policies__precision__cpu="fp32")
         with tempfile.TemporaryDirectory() as folder:
             planned = json.loads(plan(*BASE, "--device", "cpu", "--json", *small)[0])
             command = [str(TRAIN), *BASE, "--device", "cpu", *small, "--set", f"train.out={folder}/run"]
@@ -242,11 +254,30 @@ class Plans(unittest.TestCase):
         for phase in planned["phases"]:
             with self.subTest(phase["name"]):
                 kept, batches = found[phase["name"]]["kept"], phase["categories"]["data"]
-                if found[phase["name"]]["categories"].get("data", 0) == batches or phase["name"] in ("optimizer", "save"):
+                if found[phase["name"]]["categories"].get("data", 0) == batches or phase["name"] in exact:
                     self.assertEqual(phase["kept"], kept)
                 else:  # on a busy machine the loader may bring a batch later than the plan has it
                     self.assertLess(kept, phase["kept"])
                     self.assertGreaterEqual(kept, phase["kept"] - batches)
+
+    def test_a_batch_that_fits_the_device_is_held_against_the_budget_too(self):
+        text, errors = plan(*BASE, "--max-batch", "1.5GB", "--set", "memory.budget=40MB", code=3)
+        self.assertTrue(text.startswith("largest "), text)
+        self.assertIn("dit-plan: does not fit into memory.budget: ", errors)
+        errors = plan(*BASE, "--set", "memory.budget=1MB", code=3)[1]
+        self.assertIn("the parameters alone take ", errors)
+        self.assertNotIn("--max-batch", errors)
+
+    def test_a_report_that_cannot_be_written_is_an_error(self):
+        with open("/dev/full", "w") as full:
+            result = subprocess.run([str(PLAN), *BASE], cwd=SOURCE, stdout=full, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual(result.stderr, "dit-plan: standard output takes no more, the report is not complete\n")
+
+    def test_data_that_cannot_be_trained_on_is_refused_as_in_a_run(self):
+        few = settings(data__samples=10)
+        self.assertIn("are fewer than one micro-batch of ", plan(*BASE, *few, code=4)[1])
+        self.assertIn("leaves nothing to train on", plan(*BASE, *settings(data__samples=10, data__validation=10), code=2)[1])
 
     def test_a_job_of_one_step_is_planned_as_that(self):
         one = settings(data__kind="synthetic", data__samples=64, data__images="default", data__labels="default",

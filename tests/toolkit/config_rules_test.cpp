@@ -138,6 +138,10 @@ TEST_CASE("config rules: validation needs samples, and averages to validate with
         "--set train.validate_ema=true: train.validate_ema = true needs EMA weights, and "
         "policies.ema.enabled = "
         "false; set train.validate_ema = false, or enable the policy");
+  const std::vector<std::string> all_held_out = {"data.samples=17", "data.validation=17"};
+  CHECK(error_in(runnable, all_held_out) ==
+        "--set data.validation=17: data.validation = 17 leaves nothing to train on of data.samples = 17; "
+        "allowed: [0, 16]");
   CHECK(read(runnable, {"train.validate_every=5", "train.validate_ema=true", "data.validation=9"})
             .config.data.validation == 9);
 }

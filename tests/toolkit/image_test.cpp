@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <dtk/policies/rehearsal.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/image.h>
 
@@ -41,6 +42,28 @@ TEST_CASE("image: PNG there and back keeps every pixel") {
   CHECK(decoded.width == 7);
   CHECK(decoded.channels == channels);
   CHECK(decoded.pixels == image.pixels);
+}
+
+TEST_CASE("image: which sizes a PNG is written with") {
+  CHECK(dtk::fits_png(46'000, 46'000, 1));
+  CHECK_FALSE(dtk::fits_png(47'000, 47'000, 1));
+  CHECK_FALSE(dtk::fits_png(46'000, 46'000, 3));
+  CHECK_FALSE(dtk::fits_png(0, 1, 1));
+}
+
+TEST_CASE("image: a rehearsed grid has its size and no pixels") {
+  struct NoFolds : dtk::policies::Rehearsal {
+    std::unique_ptr<dtk::policies::PassFold> fold(std::string_view) override { return nullptr; }
+  } rehearsal;
+  const at::Tensor samples = at::zeros({3, 1, 4, 5});
+  const Image real = image_grid(samples, 2, 1, 2);
+  const dtk::policies::RehearsalGuard guard(rehearsal);
+  const Image rehearsed = image_grid(samples, 2, 1, 2);
+  CHECK(rehearsed.height == real.height);
+  CHECK(rehearsed.width == real.width);
+  CHECK(rehearsed.channels == real.channels);
+  CHECK(rehearsed.pixels.empty());
+  CHECK_FALSE(real.pixels.empty());
 }
 
 TEST_CASE("image: what cannot be encoded is refused") {

@@ -220,6 +220,34 @@ TEST_CASE("a precision that training will measure is planned both ways, and the 
   CHECK_THAT(plan_text("a.toml", plan), Catch::Contains("\nprecision  bf16 "));
 }
 
+TEST_CASE("a last batch that nobody knows is taken to be as long as it can be, and said so") {
+  LoadedConfig loaded = tiny();
+  loaded.config.data.drop_last = false;
+  loaded.config.data.samples = loaded.config.data.batch * 50 + 1;
+  const Plan known = make_plan(loaded, cuda);
+  loaded.config.data.samples.reset();
+  const Plan unknown = make_plan(loaded, cuda);
+  const auto last_batch = [](const Plan& plan) {
+    return policies::phase_named(plan.memory.phases, "last_batch")->peak.bytes;
+  };
+  CHECK(last_batch(known) < last_batch(unknown));
+  CHECK_THAT(plan_text("a.toml", known), !Catch::Contains("last batch "));
+  CHECK_THAT(plan_text("a.toml", unknown),
+             Catch::Contains("\nlast batch of an epoch, as data.samples is not given: taken to have " +
+                             std::to_string(loaded.config.data.batch - 1) + " samples"));
+}
+
+TEST_CASE("an average that is switched off is not called one on the device") {
+  LoadedConfig loaded = tiny();
+  const Plan on = make_plan(loaded, cuda);
+  loaded.config.policies.ema.enabled = Enabled::off;
+  const Plan off = make_plan(loaded, cuda);
+  CHECK_THAT(explain_text(on, {}), Catch::Contains("; the average on the training device;"));
+  CHECK_THAT(explain_text(off, {}), Catch::Contains("; no average, as configured;"));
+  for (const policies::PolicyReport& report : on.policies)
+    CHECK_THAT(report.reason, !Catch::Contains(" ms "));  // nobody measured it
+}
+
 TEST_CASE("without folding every pass is planned, and the peaks are the same") {
   LoadedConfig loaded = tiny();
   loaded.config.sample.steps = 12;
@@ -254,8 +282,7 @@ TEST_CASE("memory.budget: the report is printed, then the error says what is exc
       "does not fit into memory.budget: the parameters alone take " +
           readable_bytes(highest.peak.of(policies::Category::parameters)) + " (" + parameters +
           " bytes), more than 1000 B (1000 bytes); use a smaller model or a larger device; a number alone is "
-          "bytes, larger sizes have a unit such as \"24GB\"; --max-batch finds the largest batch that fits, "
-          "--table the policies that make it fit");
+          "bytes, larger sizes have a unit such as \"24GB\"");
 }
 
 TEST_CASE("no batch and no row that fits is an error of its own") {

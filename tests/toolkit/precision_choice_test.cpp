@@ -322,9 +322,10 @@ TEST_CASE("precision choice: the saved configuration of a run holds it, and give
   CHECK(world.listener.messages.front() == saved);
   const auto heard_the_figures = [&] {
     const auto& all = world.listener.messages;
-    return std::count(all.begin(), all.end(),
-                      "policy precision: off, fp32, measured: bf16 1.0 ms, fp32 1.0 ms a step (fastest of 15; "
-                      "bf16 ahead in 0)");
+    return std::count(
+        all.begin(), all.end(),
+        "policy precision: off, fp32, measured: bf16 1.0 ms, fp32 1.0 ms a step (fastest of 15; "
+        "bf16 ahead in 0)");
   };
   CHECK(heard_the_figures() == 1);
 

@@ -23,6 +23,8 @@ ExitCode plan(int argc, const char* const* argv) {
   run_plan(
       arguments, posix_file_system(), [](const std::string& text) { std::printf("%s", text.c_str()); },
       side_by_side);
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+    throw FileError("standard output takes no more, the report is not complete");
   return ExitCode::done;
 }
 

@@ -1,5 +1,6 @@
 #include "side_by_side.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -57,10 +58,22 @@ struct Copy {
   int results = -1;  // each an index, a length, and so many bytes
 };
 
+// The pieces that nobody has begun, as their numbers in a pipe: it hands each to one reader. Pieces differ in
+// length, so who is done takes the next.
+std::optional<int> queue_of(size_t count) {
+  std::array<int, 2> ends;
+  if (pipe2(ends.data(), O_NONBLOCK) != 0) return std::nullopt;
+  for (uint64_t i = 0; i < count; ++i) {
+    if (!write_all(ends[1], &i, sizeof i)) break;  // a full pipe: what is left is the caller's
+  }
+  close(ends[1]);
+  return ends[0];
+}
+
 // Leaves by _exit: what the caller has in its buffers is not printed twice, and nobody's destructors run.
-[[noreturn]] void work_and_leave(int results, size_t first, size_t stride, size_t count,
-                                 const std::function<std::string(size_t)>& work) {
-  for (size_t i = first; i < count; i += stride) {
+[[noreturn]] void work_and_leave(int queue, int results, const std::function<std::string(size_t)>& work) {
+  uint64_t i = 0;
+  while (read_all(queue, &i, sizeof i)) {
     std::string text;
     try {
       text = work(i);
@@ -73,14 +86,13 @@ struct Copy {
   _exit(0);
 }
 
-std::optional<Copy> start(size_t first, size_t stride, size_t count,
-                          const std::function<std::string(size_t)>& work) {
+std::optional<Copy> start(int queue, const std::function<std::string(size_t)>& work) {
   std::array<int, 2> ends;
   if (pipe(ends.data()) != 0) return std::nullopt;
   const pid_t process = fork();
   if (process == 0) {
     close(ends[0]);
-    work_and_leave(ends[1], first, stride, count, work);
+    work_and_leave(queue, ends[1], work);
   }
   close(ends[1]);
   if (process > 0) return Copy{process, ends[0]};
@@ -107,10 +119,13 @@ std::vector<std::optional<std::string>> side_by_side(size_t count,
   std::vector<std::optional<std::string>> results(count);
   const size_t copies = std::min({count, processors(), kMostCopies});
   if (copies < 2 || !is_only_thread()) return results;
+  const auto queue = queue_of(count);
+  if (!queue) return results;
   std::vector<Copy> started;
   for (size_t i = 0; i < copies; ++i) {
-    if (const auto copy = start(i, copies, count, work)) started.push_back(*copy);
+    if (const auto copy = start(*queue, work)) started.push_back(*copy);
   }
+  close(*queue);
   for (const Copy& copy : started) collect(copy, results);
   return results;
 }

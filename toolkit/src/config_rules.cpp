@@ -244,6 +244,12 @@ class Rules {
       if (train.validate_every > 0) needs_samples("train.validate_every", toml_text(train.validate_every));
       if (train.validate_ema) needs_samples("train.validate_ema", "true");
     }
+    if (config_.data.samples && config_.data.validation >= *config_.data.samples) {
+      const int64_t samples = *config_.data.samples;
+      fail("data.validation", "data.validation = " + toml_text(config_.data.validation) +
+                                  " leaves nothing to train on of data.samples = " + toml_text(samples) +
+                                  "; allowed: [0, " + toml_text(samples - 1) + "]");
+    }
     if (train.validate_ema && config_.policies.ema.enabled == policies::Enabled::off) {
       fail("train.validate_ema",
            "train.validate_ema = true needs EMA weights, and policies.ema.enabled = false; set "

@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <dtk/policies/rehearsal.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/image.h>
 
@@ -93,12 +94,15 @@ void paste(Image& grid, const float* values, int64_t height, int64_t width, int6
 
 }  // namespace
 
+bool fits_png(int64_t height, int64_t width, int64_t channels) {
+  return height >= 1 && width >= 1 && channels >= 1 && channels <= 4 && height <= int_max &&
+         width <= int_max / 4 && width * channels + 1 <= int_max / height;
+}
+
 std::string encode_png(const Image& image) {
   const auto [height, width, channels, pixels] =
       std::tie(image.height, image.width, image.channels, image.pixels);
-  const bool sizes_fit = height >= 1 && width >= 1 && channels >= 1 && channels <= 4 && height <= int_max &&
-                         width <= int_max / 4 && width * channels + 1 <= int_max / height;
-  if (!sizes_fit || pixels.size() != static_cast<size_t>(height * width * channels)) {
+  if (!fits_png(height, width, channels) || pixels.size() != static_cast<size_t>(height * width * channels)) {
     throw std::invalid_argument("encode_png: " + std::to_string(pixels.size()) +
                                 " bytes cannot be an image of " + std::to_string(height) + " x " +
                                 std::to_string(width) + " pixels with " + std::to_string(channels) +
@@ -169,6 +173,7 @@ Image image_grid(const at::Tensor& samples, int64_t columns, int64_t padding, in
   grid.channels = values.size(1);
   grid.height = layout.extent((count + columns - 1) / columns, height);
   grid.width = layout.extent(columns, width);
+  if (policies::rehearsing()) return grid;
   grid.pixels.assign(static_cast<size_t>(grid.height * grid.width * grid.channels), 255);
   const float* sample = values.const_data_ptr<float>();
   for (int64_t i = 0; i < count; ++i, sample += grid.channels * height * width) {

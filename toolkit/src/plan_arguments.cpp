@@ -89,21 +89,21 @@ Usage: dit-plan --config FILE [options]
   --config FILE         configuration of the run; no weights or data are read
   --set KEY=VALUE       replaces one value of the configuration; may be repeated
   --device cuda|cpu     device to plan for; default cuda, present or not
-One of these instead of the plain report:
+Instead of the plain report, one of:
   --table               all 16 combinations of the four policies, by peak
   --explain             what switching each policy changes, and why
   --max-batch SIZE      the largest data.batch that fits; 24GB, 24GiB, 24e9, or
                         80% of the device present
+With any of them:
   --json                as memory.json; with --table an array of 16
   --no-term NAME        leaves out one of what a device adds; may be repeated
   --calibration FILE    takes what only a measurement tells from FILE
-  --calibrate FILE      measures it: of the CPU's kernels, or of the GPU present
   --no-fold             plans every pass of a loop, also those that repeat
-  --version             prints the version, and ends
-  -h, --help            prints this text, and ends
+  --calibrate FILE      only measures, for it: the CPU's kernels, or the GPU
+  --version, -h, --help prints the version, or this text, and ends
 
 Exit codes: 0 done, 1 failure, 2 configuration or usage, 3 does not fit into
-memory.budget or --max-batch.
+memory.budget or --max-batch, 4 data.samples are too few to train on.
 
 Example: dit-plan --config configs/base.toml --device cuda
 )";

@@ -19,9 +19,19 @@
 namespace dtk {
 namespace {
 
+// No budget limits a plan, so what is refused in it is memory of this machine.
+PlannedRun planned_here(const LoadedConfig& loaded, c10::Device device,
+                        const planner::RehearsalOptions& options) try {
+  return plan_run(loaded, device, options);
+} catch (const Error& error) {
+  if (error.code != ExitCode::memory) throw;
+  throw Error(ExitCode::failure,
+              std::string("this machine cannot hold the plan itself: ") + first_line(error.what()));
+}
+
 Plan plan_decided(LoadedConfig loaded, c10::Device device, const planner::RehearsalOptions& options) {
   loaded.config.memory.budget.reset();  // the plan shall say by how much it is exceeded
-  PlannedRun run = plan_run(loaded, device, options);
+  PlannedRun run = planned_here(loaded, device, options);
   const planner::Rehearsed& rehearsed = run.memory;
   Plan plan;
   plan.policies = std::move(run.policies);
@@ -70,9 +80,12 @@ std::string excess(const Plan& plan, int64_t budget, Room room) {
 
 void check_budget(const Plan& plan, std::optional<int64_t> budget) {
   if (!budget || plan.bytes_in(kBudget) <= *budget) return;
+  const bool state_fits = plan.memory.peak().peak.of(policies::Category::parameters) <= *budget;
   throw Error(ExitCode::memory,
               "does not fit into memory.budget: " + excess(plan, *budget, kBudget) +
-                  "; --max-batch finds the largest batch that fits, --table the policies that make it fit");
+                  (state_fits ? "; --max-batch finds the largest batch that fits, --table the policies that "
+                                "make it fit"
+                              : ""));
 }
 
 struct Job {
@@ -107,6 +120,7 @@ void report_largest(const Job& job, int64_t bytes) {
   }
   job.print(job.arguments.json ? largest_batch_json(found, bytes)
                                : largest_batch_text(job.arguments.config, found, bytes));
+  check_budget(*found.largest, job.budget);
 }
 
 void report_plan(const Job& job) {

@@ -161,6 +161,11 @@ std::string plan_text(const std::string& name, const Plan& plan) {
   if (plan.memory.device == "cpu") text += scratch_text(plan.scratch);
   if (!plan.precisions.empty()) text += line("precision", precisions_text(plan.precisions));
   text += line("planned", folded_text(plan.folded) + ", in " + seconds_text(plan.seconds));
+  const DataOptions& data = plan.loaded.config.data;
+  if (!data.drop_last && !data.samples && data.batch > 1) {
+    text += line("last batch", "of an epoch, as data.samples is not given: taken to have " +
+                                   std::to_string(data.batch - 1) + " samples, the most it can");
+  }
   text += "\nat the peak, with the largest of each:\n" + peak_items(peak.peak);
   if (host.peak.bytes > 0) text += "\nin host memory at its peak:\n" + peak_items(host.peak);
   return text + "\n" + phase_table(plan.memory);
@@ -186,6 +191,13 @@ std::string plan_table_text(const std::string& name, const std::vector<PlanRow>&
          "\n" + aligned(cells);
 }
 
+// What plan_table() and explain_policies() switch the average to, whose baseline is another place, not none.
+std::string ema_off(const Plan& plan) {
+  return plan.loaded.config.policies.ema.enabled == policies::Enabled::off
+             ? "no average, as configured"
+             : "the average on the training device";
+}
+
 std::string explain_text(const Plan& plan, const std::vector<PolicyEffect>& effects) {
   constexpr size_t column = 18;
   std::string text = "what each policy changes (the job planned with its switch in the other position)\n";
@@ -196,9 +208,7 @@ std::string explain_text(const Plan& plan, const std::vector<PolicyEffect>& effe
     start.resize(column, ' ');
     text += start + wrapped(effect_words(plan, effect), column) + "\n";
   }
-  return text +
-         "off is: fp32; stored attention weights; the average on the training device;\n"
-         "all activations kept\n" +
+  return text + "off is: fp32; stored attention weights; " + ema_off(plan) + ";\nall activations kept\n" +
          terms_table(plan.terms);
 }
 

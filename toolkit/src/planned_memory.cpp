@@ -108,6 +108,7 @@ std::string planned_against_measured(const MemoryReport& plan, const MemoryRepor
       continue;
     }
     rows.push_back(row(phase.name, planned->peak.bytes, phase.peak.bytes));
+    if (phase.peak.items().empty()) continue;  // a device's own statistics know no categories
     for (const Category category : used_categories({*planned, phase})) {
       const int64_t a = planned->peak.of(category), b = phase.peak.of(category);
       if (a != b) rows.push_back(row(std::string("  ") + policies::name_of(category), a, b));

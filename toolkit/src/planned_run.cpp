@@ -35,8 +35,14 @@ bool is_short(const RunConfig& config, int64_t steps) {
   return config.train.steps && *config.train.steps <= steps && !config.train.seconds;
 }
 
+// Whole batches that show an epoch: with the loader full of whole ones in the first and all steady steps.
+int64_t most_whole_batches(const RunConfig& config, int64_t steady) {
+  const int64_t micro = config.train.accumulate;
+  return 1 + steady + (config.data.drop_last ? 0 : (config.data.prefetch + micro - 1) / micro);
+}
+
 RunConfig shortened(RunConfig config, Steady times, int64_t steady) {
-  const int64_t steps = 1 + steady + (config.data.drop_last ? 0 : 1);
+  const int64_t steps = most_whole_batches(config, steady) + (config.data.drop_last ? 0 : 1);
   config.train.log_every = 1;
   config.train.init_from.clear();  // weights of a file take no more than drawn ones
   if (is_short(config, steps)) return config;
@@ -48,13 +54,14 @@ RunConfig shortened(RunConfig config, Steady times, int64_t steady) {
   return config;
 }
 
-int64_t samples_of_an_epoch(const RunConfig& config, int64_t steady) {
-  const int64_t whole = (1 + steady) * config.data.batch;
-  if (config.data.drop_last) return whole;
-  const int64_t rest = config.data.samples
-                           ? (*config.data.samples - config.data.validation) % config.data.batch
-                           : config.data.batch - 1;
-  return whole + rest;
+// All of the job's data set. An epoch of it is the job's own where it is as short, so that the loader is
+// ahead in it as in the job; else it ends with the same last batch.
+int64_t samples_of_a_plan(const RunConfig& config, int64_t steady) {
+  const int64_t batch = config.data.batch, whole = most_whole_batches(config, steady) * batch;
+  const int64_t last = config.data.drop_last ? 0 : batch - 1;
+  if (!config.data.samples) return config.data.validation + whole + last;
+  const int64_t samples = *config.data.samples - config.data.validation;
+  return samples < whole + batch ? *config.data.samples : config.data.validation + whole + samples % batch;
 }
 
 // The job of a plan; `end` is called at its end, with whether more steady steps would only repeat it, or
@@ -66,7 +73,7 @@ void run_job(const LoadedConfig& loaded, c10::Device device, Steady times, const
   const int64_t steady = period_of(loaded.config, device) * (times == Steady::once ? 1 : 2);
   job.config = shortened(loaded.config, times, steady);
   const std::shared_ptr<const DataSource> data =
-      data_of(job.config.model, samples_of_an_epoch(job.config, steady) + job.config.data.validation);
+      data_of(job.config.model, samples_of_a_plan(loaded.config, steady));
   const bool whole = is_short(loaded.config, *job.config.train.steps);
   NoFiles files;
   StandingClock clock;

@@ -1,6 +1,8 @@
 #include "run_record.h"
 
 #include <ATen/ATen.h>
+#include <dtk/policies/rehearsal.h>
+#include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/image.h>
 #include <dtk/toolkit/model_flops.h>
 #include <dtk/toolkit/safetensors.h>
@@ -35,6 +37,16 @@ RunHistory history_of(FileSystem& files, const std::filesystem::path& log) {
 std::optional<double> peak_flops(const RunConfig& config, const RunFacts& facts) {
   if (config.log.peak_tflops) return *config.log.peak_tflops * 1e12;
   return peak_flops_of(facts.device_name);
+}
+
+// A rehearsal encodes nothing, but says before the training what would stop it later.
+std::string png_of(const Image& image) {
+  if (!policies::rehearsing()) return encode_png(image);
+  if (fits_png(image.height, image.width, image.channels)) return "";
+  throw ConfigError(
+      "the sample grid would have " + std::to_string(image.height) + " x " + std::to_string(image.width) +
+      " pixels, more than a PNG file is written with; lower sample.per_class, sample.classes or "
+      "model.image_size");
 }
 
 }  // namespace
@@ -142,7 +154,7 @@ std::filesystem::path RunRecord::samples(int64_t step, const at::Tensor& samples
   const std::filesystem::path path = samples_path(step);
   if (are_images(config_.model.channels)) {
     const Image image = image_grid(samples, config_.sample.per_class, /*padding=*/2, /*scale=*/2);
-    const std::string png = encode_png(image);
+    const std::string png = png_of(image);
     write_file_atomically(files_, path, png);
     if (events_) {
       events_->image(step, clock_.unix_seconds(), "samples", image.height, image.width, image.channels, png);

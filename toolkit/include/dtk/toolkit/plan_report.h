@@ -4,13 +4,19 @@
 // `lowers_peak_by` is planned, for the whole job) and in rows of a table (whether each is on), and in
 // addition
 //   "plan": {"batch", "host_phase", "runner_up": {"phase", "bytes"} or null,
-//            "saved_by_operator": {operator: bytes}, "folded": {loop: passes}, "seconds",
+//            "saved_by_operator": {operator: bytes}, "folded": {loop: passes},
+//            "step_flops": {"forward", "backward", "recomputed", "attention_again"}, "seconds",
+//            "beside": {"device", "allocator"},
+//            "device_terms": [{"name", "bytes", "on_host", "in_the_peaks", "known", "formula", "source",
+//                              "measured"}],
 //            "scratch": {"source", "measured_calls", "largest", "not_known": [operator]},
 //            "precisions": [{"cpu", "peak_bytes", "phase"}]}
+// `beside`: bytes of the terms that a whole device, and LibTorch's allocator in it, hold beside the peak.
 // `saved_by_operator` splits the bytes saved at the peak once more, by the operator that made them;
 // `precisions` has two entries where training will measure which to take, else none. A table is an array of
 // 16 of these, the lowest peak first. --max-batch adds "largest_batch": {"budget_bytes", "batch",
-// "peak_bytes", "next_batch", "next_peak_bytes", "planned"}, with null for what the data ended.
+// "peak_bytes", "device_bytes", "next_batch", "next_peak_bytes", "next_device_bytes", "planned"}, with null
+// for what the data ended.
 #pragma once
 #include <dtk/toolkit/plan_command.h>
 

@@ -267,6 +267,11 @@ class Plans(unittest.TestCase):
         errors = plan(*BASE, "--set", "memory.budget=1MB", code=3)[1]
         self.assertIn("the parameters alone take ", errors)
         self.assertNotIn("--max-batch", errors)
+        # Less than the weights, the moments and what the device adds.
+        errors = plan(*BASE, "--set", "memory.budget=70MB", code=3)[1]
+        self.assertNotIn("--max-batch", errors)
+        errors = plan(*BASE, "--set", "memory.budget=88MB", code=3)[1]
+        self.assertIn("; --max-batch finds the largest batch that fits", errors)
 
     def test_a_report_that_cannot_be_written_is_an_error(self):
         with open("/dev/full", "w") as full:

@@ -31,6 +31,15 @@ const std::string what_to_do = "; name a run folder or a checkpoint folder, or s
 
 }  // namespace
 
+TEST_CASE("a name alone is looked for in the folder at hand") {
+  test::MemoryFileSystem files;
+  CheckpointStore store(files, ".", 100);
+  for (const int64_t step : {3, 4}) store.save(step, {{"w.safetensors", {{"w", at::zeros({1})}}}}, {});
+  CHECK(checkpoint_in(files, "step-3")->string() == "./step-00000003");
+  CHECK(why_no_checkpoint(files, "step-7") ==
+        "no such checkpoint in this folder, which has step-00000003 and step-00000004");
+}
+
 TEST_CASE("a checkpoint is named by its folder, its run, its run's checkpoints or its step") {
   RunWith run({9, 20, 123456789});
   const std::string first = "runs/a/checkpoints/step-00000009", last = "runs/a/checkpoints/step-123456789";

@@ -106,6 +106,10 @@ TEST_CASE("weights: what is no source of weights") {
       refused("/empty") ==
       "--weights /empty: no complete checkpoint in /empty/checkpoints; name a checkpoint's folder, or a run "
       "folder to use its latest");
+  CHECK(refused("/empty/step-9") ==
+        "--weights /empty/step-9: no such folder, and no checkpoint beside it; name a checkpoint's folder, "
+        "or a "
+        "run folder to use its latest");
   write_safetensors(*world.files.create("/w.safetensors"), {});
   CHECK(refused("/w.safetensors", "ema") ==
         "--key ema: /w.safetensors is a safetensors file, which holds one set of weights without a key; "

@@ -153,13 +153,13 @@ bool is_whole(FileSystem& files, const Path& folder) {
 
 /// What to do about the damaged checkpoint `folder`.
 std::string way_out(FileSystem& files, const Path& folder) {
-  const auto beside = checkpoints_by_step(files, folder.parent_path());
+  const auto beside = checkpoints_by_step(files, parent_of(folder));
   bool is_older = !has_checkpoint_name(folder);
   for (auto candidate = beside.rbegin(); candidate != beside.rend(); ++candidate) {
     if (is_older && is_whole(files, candidate->second)) {
       return "Name the older " + candidate->second.string() + " instead, which is whole";
     }
-    is_older = is_older || candidate->second == folder;
+    is_older = is_older || candidate->second.filename() == folder.filename();
   }
   return "No older checkpoint beside it is whole; bring this one back from a copy, or train anew";
 }

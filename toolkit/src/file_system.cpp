@@ -209,6 +209,10 @@ Path without_slash(const Path& folder) {
   return folder.has_filename() ? folder : folder.parent_path();
 }
 
+Path parent_of(const Path& path) {
+  return path.has_parent_path() ? path.parent_path() : Path(".");
+}
+
 void write_file_atomically(FileSystem& files, const Path& path, std::string_view content) {
   write_file_atomically(files, path, [&](WritableFile& file) { file.write(content.data(), content.size()); });
 }

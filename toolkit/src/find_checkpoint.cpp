@@ -15,7 +15,7 @@ bool is_a_file(FileSystem& files, const Path& path) {
 
 /// Where checkpoints are of which `path` names one by its step: those beside it, and those of the run.
 std::map<int64_t, Path> checkpoints_about(FileSystem& files, const Path& path) {
-  const Path before = path.parent_path();
+  const Path before = parent_of(path);
   if (is_a_file(files, before)) return {};
   auto found = checkpoints_by_step(files, before);
   return found.empty() ? checkpoints_by_step(files, before / checkpoints_folder) : found;
@@ -29,7 +29,7 @@ std::string newest_of(const std::map<int64_t, Path>& found) {
     names.insert(names.begin(), entry->second.filename().string());
   if (found.size() > shown) names.push_back(std::to_string(found.size() - shown) + " older");
   const Path folder = found.rbegin()->second.parent_path();
-  return (folder.empty() ? "this folder" : folder.string()) + ", which has " + listed(names, " and ");
+  return (folder == "." ? "this folder" : folder.string()) + ", which has " + listed(names, " and ");
 }
 
 }  // namespace

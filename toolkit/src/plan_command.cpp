@@ -80,12 +80,16 @@ std::string excess(const Plan& plan, int64_t budget, Room room) {
 
 void check_budget(const Plan& plan, std::optional<int64_t> budget) {
   if (!budget || plan.bytes_in(kBudget) <= *budget) return;
-  const bool state_fits = plan.memory.peak().peak.of(policies::Category::parameters) <= *budget;
-  throw Error(ExitCode::memory,
-              "does not fit into memory.budget: " + excess(plan, *budget, kBudget) +
-                  (state_fits ? "; --max-batch finds the largest batch that fits, --table the policies that "
-                                "make it fit"
-                              : ""));
+  // What no batch and no policy takes away.
+  const policies::MemorySums held = plan.memory.peak().peak;
+  const int64_t state = held.of(policies::Category::parameters) + held.of(policies::Category::optimizer) +
+                        plan.bytes_in(kBudget) - held.bytes;
+  throw Error(
+      ExitCode::memory,
+      "does not fit into memory.budget: " + excess(plan, *budget, kBudget) +
+          (state <= *budget ? "; --max-batch finds the largest batch that fits, --table the policies that "
+                              "make it fit"
+                            : ""));
 }
 
 struct Job {

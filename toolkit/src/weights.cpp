@@ -141,10 +141,10 @@ Weights open_weights(FileSystem& files, const WeightsRequest& request) {
   Weights weights;
   if (const auto folder = checkpoint_in(files, path)) {
     weights = from_checkpoint(files, request, *folder);
-  } else if (!files.exists(path)) {
-    throw ConfigError(request.path_place + ": no such file or folder; " + allowed);
-  } else if (!files.is_folder(path)) {
+  } else if (files.exists(path) && !files.is_folder(path)) {
     weights = open_file(files, request);
+  } else if (!files.exists(path) && !step_named(without_slash(path).filename().string())) {
+    throw ConfigError(request.path_place + ": no such file or folder; " + allowed);
   } else {
     throw ConfigError(request.path_place + ": " + why_no_checkpoint(files, path) +
                       "; name a checkpoint's folder, or a run folder to use its latest");

@@ -64,6 +64,9 @@ FileSystem& posix_file_system();
 /// "runs/a/" as "runs/a": they are one folder, and parent_path() takes them for two.
 std::filesystem::path without_slash(const std::filesystem::path& folder);
 
+/// The folder that `path` is in: "." of a name alone, where parent_path() has nothing that can be listed.
+std::filesystem::path parent_of(const std::filesystem::path& path);
+
 /// Writes `content` to `path` by way of `<path>.tmp`, sync and rename: a reader sees the old content or the
 /// new one, also after a crash. Throws FileError; then the old content is still there.
 void write_file_atomically(FileSystem& files, const std::filesystem::path& path, std::string_view content);

@@ -19,7 +19,10 @@ std::vector<KeyInfo> collect_keys() {
                           std::is_same_v<Member, policies::SegmentKeeps> ||
                           std::is_same_v<Member, std::optional<std::string>> ||
                           std::is_same_v<Member, std::optional<ByteSize>>;
-    keys.push_back({table + "." + name, table, allowed, wanted(member, allowed), text});
+    constexpr bool string =
+        std::is_same_v<Member, std::string> || std::is_same_v<Member, std::optional<std::string>>;
+    keys.push_back(
+        {table + "." + name, table, allowed, wanted(member, allowed), text, string && allowed.empty()});
   });
   return keys;
 }

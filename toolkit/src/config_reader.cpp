@@ -253,8 +253,9 @@ class Override {
     if (value_.empty()) fail(place_, key_ + " has no value; wanted: " + wanted_text);
     std::vector<Entry> found;
     if (key && value_ == "default") return {reset_entry()};
-    if (read(value_, found)) return found;
-    if (may_be_bare_word(key, value_) && read(toml_text(value_), found)) return found;
+    const bool bare = may_be_bare_word(key, value_);
+    if (!(bare && key->is_any_text) && read(value_, found)) return found;
+    if (bare && read(toml_text(value_), found)) return found;
     fail(place_, escaped_control(value_) + " is not a TOML value; wanted: " + wanted_text);
   }
 

@@ -55,7 +55,9 @@ class RunObserver {
 /// What dit-plan said of a run before it began.
 struct StartPlan {
   std::optional<MemoryReport> memory;
-  std::string problem = {};    // why there is none
+  std::string problem = {};  // why there is none
+  std::string refusal =
+      {};  // there is none, as this configuration cannot run: what is wrong with it, and where
   std::string precision = {};  // policies.precision.cpu of it, where that is not decided yet; else ""
   PlanBeside beside = {};
 };

@@ -353,17 +353,6 @@ TEST_CASE("config reader: a default that is taken back to has no effect where it
   CHECK(read(print_config(loaded)).config == loaded.config);
 }
 
-TEST_CASE("config reader: what is given without quotes for a text is one, whatever it reads like") {
-  for (const std::string value : {"7", "-1.5e3", "true", "2026-11-22", "nan", "0x1f"}) {
-    const LoadedConfig loaded = read(runnable, {"train.out=" + value});
-    CHECK(loaded.config.train.out == value);
-    CHECK(read(print_config(loaded)).config == loaded.config);
-  }
-  CHECK(error_of_set("data.kind=7") ==
-        "--set data.kind=7: data.kind = 7 is an integer; wanted: one of idx | "
-        "images | latents | synthetic");
-}
-
 TEST_CASE("config reader: wrong overrides") {
   CHECK(error_of_set("data.batch=0") ==
         "--set data.batch=0: data.batch = 0 is out of range; allowed: [1, inf)");

@@ -138,6 +138,19 @@ class Budget(ProgramTest):
         peak = json.loads((self.folder / "run/memory.json").read_text())["peak"]
         self.assertEqual((int(refused[1]), refused[2]), (peak["bytes"], peak["phase"]))
 
+    def test_a_larger_budget_is_no_advice_where_the_machine_has_not_as_much(self):
+        large = {"model__hidden": 16384, "model__depth": 64, "model__heads": 64}  # 3 TB with gradients and moments
+        available = r"what is available is \d+ \([\d.]+ \w+\)"
+        for budget, limits in (("900TB", available), ("1GB", r"memory\.budget is 1000000000 \([\d.]+ \w+\) and " + available)):
+            result = self.train(memory__budget=budget, **large)
+            self.assertEqual(result.returncode, MEMORY, result.stderr)
+            self.assertRegex(
+                result.stderr,
+                r"^dit-train: the run needs at least \d{13,} bytes \([\d.]+ \w+\) of tensors on cpu in phase \w+, and "
+                + limits + self.NOT_KNOWN + "; " + Memory.STATE + Memory.SMALLER + re.escape(self.ALL_THE_SAME) + "$",
+            )
+            self.assertFalse((self.folder / "run").exists())
+
     def test_a_warning_comes_before_the_first_step(self):
         result = self.train_all_the_same(memory__budget="220 kB")
         self.assertEqual(result.returncode, MEMORY, result.stderr)

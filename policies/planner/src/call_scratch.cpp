@@ -97,8 +97,12 @@ const std::unordered_set<std::string>& operators_without_scratch() {
 
 ScratchKind scratch_kind(const c10::OperatorHandle& op, bool own) {
   static const std::unordered_set<std::string> open = {
-      "aten::_scaled_dot_product_flash_attention_for_cpu_backward", "aten::native_layer_norm_backward",
-      "aten::_slow_conv2d_forward", "aten::_slow_conv2d_backward"};
+      "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
+      "aten::native_layer_norm_backward",
+      "aten::_slow_conv2d_forward",
+      "aten::_slow_conv2d_backward",
+      "aten::mkldnn_convolution",
+      "aten::convolution_backward"};
   if (op.hasTag(at::Tag::pointwise) || operators_without_scratch().count(name_of(op)) > 0)
     return ScratchKind::none;
   return own && open.count(op.operator_name().name) == 0 ? ScratchKind::formula : ScratchKind::open;

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <map>
+#include <set>
 #include <utility>
 
 namespace dtk::policies {
@@ -37,7 +38,20 @@ std::string counted(size_t count, const char* thing) {
   return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
 }
 
+void check_results(const std::vector<std::string>& results) {
+  const std::string key = "policies.checkpoint.keep";
+  std::set<std::string> seen;
+  for (const std::string& one : results) {
+    if (one.empty()) throw PolicyError(key + " holds an empty name; take it out");
+    if (one == "all" || one == "block")
+      throw PolicyError(key + ": \"" + one + "\" is not the name of a result; write it alone: " + key +
+                        " = \"" + one + "\"");
+    if (!seen.insert(one).second) throw PolicyError(key + " holds \"" + one + "\" twice; take one out");
+  }
+}
+
 void check_keep(const SegmentKeeps& keep) {
+  check_results(keep.results);
   if (!keep.results.empty() || keep.word == "all" || keep.word == "block") return;
   if (keep.word.empty()) {
     throw PolicyError(
@@ -131,9 +145,11 @@ CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::
     chosen.push_back(matches[i]);
   segments_ = make_segments(chosen, paths, options.segment);
   if (options.segment > 1 && segments_.size() == chosen.size()) {
-    throw PolicyError("policies.checkpoint.segment = " + std::to_string(options.segment) +
-                      " has no effect: with policies.checkpoint.every = " + std::to_string(options.every) +
-                      " no two of the chosen sub-trees follow each other; set one of the two to 1");
+    throw PolicyError(
+        "policies.checkpoint.segment = " + std::to_string(options.segment) +
+        " has no effect: with policies.checkpoint.every = " + std::to_string(options.every) +
+        " no two of the chosen sub-trees follow each other; " +
+        (options.every > 1 ? "set one of the two to 1" : "set segment to 1, or choose sub-trees that do"));
   }
   reason_ = "recomputes " + counted(chosen.size(), "sub-tree") + " in " +
             counted(segments_.size(), "segment") + ", from " + segments_.front().front() + " to " +

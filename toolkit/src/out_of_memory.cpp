@@ -1,6 +1,7 @@
 #include "out_of_memory.h"
 
 #include <dtk/models/dit.h>
+#include <dtk/policies/rehearsal.h>
 
 #include <vector>
 
@@ -104,6 +105,10 @@ std::string out_of_memory_advice(const RunConfig& config, c10::Device device, bo
          unit_hint(budget);
 }
 
+void throw_if_rehearsing(const c10::OutOfMemoryError& error) {
+  if (policies::rehearsing()) throw error;
+}
+
 std::optional<policies::RefusedAllocation> refused_by(const c10::OutOfMemoryError& error) {
   const auto* by_ledger = dynamic_cast<const policies::AllocationRefused*>(&error);
   if (by_ledger == nullptr) return std::nullopt;
@@ -119,6 +124,7 @@ std::optional<MemoryReport> report_with_refusal(const MemoryMeters& meters,
 
 Error out_of_memory(const c10::OutOfMemoryError& error, const std::string& advice,
                     const std::function<void()>& write) {
+  throw_if_rehearsing(error);
   std::string text = first_line(error.what_without_backtrace()) + "; " + advice;
   try {
     write();

@@ -30,6 +30,9 @@ int64_t trainable_parameters(const RunConfig& config);
 /// `in_build`: it was refused before the first step. `resumed`: model and batch are the checkpoint's.
 std::string out_of_memory_advice(const RunConfig& config, c10::Device device, bool in_build, bool resumed);
 
+/// In a plan nothing but the machine that plans is too small, which says nothing of the run.
+void throw_if_rehearsing(const c10::OutOfMemoryError& error);
+
 /// What was refused, where the ledger refused it.
 std::optional<policies::RefusedAllocation> refused_by(const c10::OutOfMemoryError& error);
 
@@ -37,7 +40,7 @@ std::optional<policies::RefusedAllocation> refused_by(const c10::OutOfMemoryErro
 std::optional<MemoryReport> report_with_refusal(const MemoryMeters& meters,
                                                 const c10::OutOfMemoryError& error);
 
-/// The error that ends the run, after `write` has put down what is known; there may be no room for that
+/// The error that ends the run (that of the plan, if this is one: throws `error`), after `write` has put down what is known; there may be no room for that
 /// either, which is no error of its own.
 Error out_of_memory(const c10::OutOfMemoryError& error, const std::string& advice,
                     const std::function<void()>& write);

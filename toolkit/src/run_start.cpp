@@ -6,6 +6,8 @@
 #include <dtk/toolkit/planned_memory.h>
 #include <dtk/toolkit/precision_choice.h>
 
+#include <algorithm>
+
 #include "out_of_memory.h"
 
 namespace dtk {
@@ -36,8 +38,13 @@ std::vector<std::string> notes_on_start(const LoadedConfig& loaded, const std::o
   return notes;
 }
 
-StartPlans plan_start(const RunWorld& world, const LoadedConfig& loaded, c10::Device device) {
+static bool is_refused(const StartPlan& plan) {
+  return !plan.refusal.empty();
+}
+
+StartPlans plan_start(const RunWorld& world, LoadedConfig loaded, c10::Device device) {
   if (!world.plan) return {};
+  loaded.config.train.allow_thread_change = false;  // a plan is of a new run, where it has no use
   if (!precision_is_open(loaded.config, device)) return {world.plan(loaded, device)};
   StartPlans plans;
   for (const char* precision : {"fp32", "bf16"}) {
@@ -49,7 +56,10 @@ StartPlans plan_start(const RunWorld& world, const LoadedConfig& loaded, c10::De
   return plans;
 }
 
-void refuse_if_none_fits(const StartPlans& plans, const RunConfig& config, c10::Device device, bool resumed) {
+void refuse_if_none_can_run(const StartPlans& plans, const RunConfig& config, c10::Device device,
+                            bool resumed) {
+  if (!plans.empty() && std::all_of(plans.begin(), plans.end(), is_refused))
+    throw ConfigError(plans.front().refusal);
   const StartPlan* smallest = nullptr;
   for (const StartPlan& plan : plans) {
     if (!plan.memory) return;
@@ -68,6 +78,7 @@ StartPlan plan_of(const StartPlans& plans, const RunConfig& config) {
 
 std::vector<std::string> notes_on_plan(const StartPlan& plan, const RunConfig& config, c10::Device device,
                                        bool resumed) {
+  if (is_refused(plan)) throw ConfigError(plan.refusal);
   if (!plan.problem.empty()) return {"not planned: " + plan.problem};
   if (!plan.memory) return {};
   const std::optional<int64_t> available = available_bytes(device);

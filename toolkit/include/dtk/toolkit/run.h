@@ -54,7 +54,9 @@ class RunObserver {
 /// What dit-plan said of a run before it began.
 struct StartPlan {
   std::optional<MemoryReport> memory;
-  std::string problem = {};    // why there is none
+  std::string problem = {};  // why there is none
+  std::string refusal =
+      {};  // there is none, as this configuration cannot run: what is wrong with it, and where
   std::string precision = {};  // policies.precision.cpu of it, where that is not decided yet; else ""
   int64_t beside = 0;          // bytes that LibTorch's allocator gives out beside the tensors
 };

@@ -2,11 +2,13 @@
 searches checked by planning again, the README's commands, and a short run beside its plan."""
 
 import json
+import os
 import re
 import resource
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -20,6 +22,23 @@ def plan(*arguments: str, code: int = 0, **options) -> tuple[str, str]:
     if result.returncode != code:
         raise AssertionError(f"exit {result.returncode}, wanted {code}\n{result.stdout}\n{result.stderr}")
     return result.stdout, result.stderr
+
+
+class MeasuredPlan:
+    """A plan's report, how long it took and the most memory that its process had."""
+
+    def __init__(self, *arguments: str) -> None:
+        start = time.monotonic()
+        with tempfile.TemporaryFile() as output:
+            process = subprocess.Popen([str(PLAN), *arguments], cwd=SOURCE, stdout=output)
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            self.seconds = time.monotonic() - start
+            self.most_kib = usage.ru_maxrss
+            if process.returncode != 0:
+                raise AssertionError(f"exit {process.returncode}")
+            output.seek(0)
+            self.report = json.loads(output.read())
 
 
 def settings(**values: object) -> list[str]:
@@ -150,6 +169,17 @@ class Plans(unittest.TestCase):
                     'of bytes, such as "24GB", "24GiB" or "24e9"\n',
                 )
         plan(*BASE, "--device", "cpu", *settings(memory__budget="80%"))  # the CPU is always there
+
+    def test_a_plan_for_the_cpu_computes_nothing_however_large_the_batch(self):
+        small = MeasuredPlan(*BASE, "--device", "cpu", "--json")
+        large = MeasuredPlan(*BASE, "--device", "cpu", "--json", *settings(data__batch=60_000))
+        self.assertGreater(large.report["peak"]["bytes"], 100 * small.report["peak"]["bytes"])
+        self.assertLess(large.seconds, 5)
+        self.assertLess(large.most_kib, small.most_kib + 64 * 1024)
+        part = MeasuredPlan(*BASE, "--device", "cpu", "--max-batch", "80%", "--json")
+        self.assertLess(part.most_kib, small.most_kib + 64 * 1024)
+        self.assertGreater(part.report["largest_batch"]["batch"], 128)
+        self.assertLessEqual(part.report["largest_batch"]["peak_bytes"], part.report["largest_batch"]["budget_bytes"])
 
     def test_work_that_repeats_after_some_steps_is_planned(self):
         each = self.peak(*BASE, *settings(policies__ema__device="same"))

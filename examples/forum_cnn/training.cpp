@@ -143,6 +143,7 @@ dtk::planner::Explanation explain(const Job& job, const std::vector<std::pair<st
   options.recompute = [](std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
     return checkpoint(path, fn, std::move(inputs));
   };
+  options.recomputes = job.variant != Variant::plain;
   for (const auto& [name, other] : others) {
     options.alternatives.emplace_back(name, [planned, other = other] { planned(other, nullptr); });
   }

@@ -67,6 +67,7 @@ Explanation explain(c10::Device device, const ExplainedJob& job, const ExplainOp
   if (options.recompute != nullptr && why.plain.backward) {
     why.recomputed = observed(options.recompute);
     why.segments = "all of them";
+    why.recomputes = options.recomputes;
   }
   for (const auto& [name, other] : options.alternatives) {
     why.alternatives.push_back({name, "", policies::highest(planned(other).device)});

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
+
+#include "figures.h"
 
 namespace dtk::planner {
 namespace {
@@ -9,51 +12,14 @@ namespace {
 using policies::Category;
 using policies::PhasePeak;
 
-constexpr size_t kColumn = 11, kWidth = 80;
-
-// "17,209,941,680"
-std::string digits(int64_t number) {
-  std::string text = std::to_string(std::abs(number));
-  for (auto at = static_cast<int64_t>(text.size()) - 3; at > 0; at -= 3)
-    text.insert(static_cast<size_t>(at), 1, ',');
-  return (number < 0 ? "-" : "") + text;
-}
-
-std::string bytes(int64_t number) {
-  return digits(number) + (number == 1 ? " byte" : " bytes");
-}
-
-std::string percent(int64_t part, int64_t whole) {
-  const int64_t rounded = whole > 0 ? (200 * part + whole) / (2 * whole) : 0;
-  return rounded == 0 && part > 0 ? "<1 %" : std::to_string(rounded) + " %";
-}
+constexpr size_t kColumn = 11;
 
 std::string padded(const std::string& text, size_t width) {
   return text.size() >= width ? text : std::string(width - text.size(), ' ') + text;
 }
 
-std::string wrapped(const std::string& text, size_t column) {
-  std::string lines;
-  size_t at = column;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find(' ', begin), text.size());
-    if (at > column && at + 1 + end - begin >= kWidth) {
-      lines += "\n" + std::string(column, ' ');
-      at = column;
-    } else if (at > column) {
-      lines += ' ';
-      ++at;
-    }
-    lines += text.substr(begin, end - begin);
-    at += end - begin;
-    begin = end + 1;
-  }
-  return lines;
-}
-
-std::string line(std::string name, const std::string& text, size_t column = kColumn) {
-  name.resize(std::max(column, name.size() + 1), ' ');
-  return name + wrapped(text, column) + "\n";
+std::string line(const std::string& name, const std::string& text, size_t column = kColumn) {
+  return paragraph(name, text, column);
 }
 
 std::string listed(const std::vector<std::string>& items, const char* last) {
@@ -87,16 +53,17 @@ std::string state_line(const Observed& plain) {
     state += most;
     parts.push_back(std::string(policies::name_of(category)) + " " + digits(most));
   }
-  return line("state",
-              bytes(state) + " that no segment changes" + (parts.empty() ? "" : ": " + listed(parts, ", "))) +
-         line("saved", bytes(plain.saved) + " for backward, " + percent(plain.saved, plain.saved + state) +
-                           " of both together");
+  return line("state", bytes_text(state) + " that no segment changes" +
+                           (parts.empty() ? "" : ": " + listed(parts, ", "))) +
+         line("saved", bytes_text(plain.saved) + " for backward, " +
+                           percent_text(plain.saved, plain.saved + state) + " of both together");
 }
 
 std::string bound_line(const Observed& plain) {
   const int64_t peak = policies::highest(plain.plan.device).peak.bytes;
-  return line("bound", "at most " + bytes(plain.most_gain()) + " fewer by any segments, " +
-                           percent(plain.most_gain(), peak) + " of the peak: what is saved, less " +
+  return line("bound", "at most " + bytes_text(plain.most_gain()) +
+                           " fewer by any choice of these sub-trees, " +
+                           percent_text(plain.most_gain(), peak) + " of the peak: what is saved, less " +
                            digits(plain.entering) + " that come in from outside of all sub-trees and " +
                            digits(plain.outside) + " that are saved there");
 }
@@ -123,44 +90,64 @@ std::vector<Rows> rows_of(const std::vector<SegmentGain>& segments) {
   return rows;
 }
 
-std::string segment_table(const std::vector<SegmentGain>& segments) {
-  const std::vector<Rows> rows = rows_of(segments);
-  const auto name = [](const Rows& row) {
-    return row.count == 1 ? row.first.path
-                          : row.first.path + " to " + row.last + ", each of " + std::to_string(row.count);
-  };
-  constexpr size_t figures = 16;
-  size_t width = 8;
-  for (const Rows& row : rows) width = std::max(width, name(row).size());
-  const auto cells = [&](std::string start, const std::string& a, const std::string& b,
-                         const std::string& c) {
-    start.resize(2 + std::min(width, kWidth - 3 * figures - 3), ' ');
-    return start + padded(a, figures) + padded(b, figures) + padded(c, figures) + "\n";
-  };
-  std::string text = cells("  sub-tree", "saves", "its inputs", "gain");
-  for (const Rows& row : rows) {
-    const bool gains = row.first.gain > 0;
-    text += cells((gains ? "  " : "! ") + name(row), digits(row.first.saves), digits(row.first.inputs),
-                  digits(row.first.gain));
-    if (!gains) text += line("", row.first.reason, 4);
-  }
-  return text;
+std::string name_of(const Rows& row) {
+  return row.count == 1 ? row.first.path
+                        : row.first.path + " to " + row.last + " (" + std::to_string(row.count) + ")";
 }
 
+class SegmentTable {
+ public:
+  explicit SegmentTable(const std::vector<SegmentGain>& segments) : rows_(rows_of(segments)) {
+    for (const SegmentGain& one : segments) {
+      for (const int64_t figure : {one.saves, one.inputs, one.gain})
+        width_ = std::max(width_, 2 + digits(figure).size());
+    }
+  }
+
+  std::string text() const {
+    std::string text = cells("  sub-tree", "saves", "its inputs", "gain");
+    for (const Rows& row : rows_) {
+      const bool gains = row.first.gain > 0;
+      text += cells((gains ? "  " : "! ") + name_of(row), digits(row.first.saves), digits(row.first.inputs),
+                    digits(row.first.gain));
+      if (!gains) text += line("", row.first.reason, 4);
+    }
+    return text;
+  }
+
+ private:
+  // A name that is too long has a line of its own.
+  std::string cells(std::string start, const std::string& a, const std::string& b,
+                    const std::string& c) const {
+    constexpr size_t whole = 79, widest = 15;
+    const size_t figures = std::min(width_, widest), names = whole - 3 * figures;
+    std::string text;
+    if (start.size() > names) {
+      text = start + "\n";
+      start.clear();
+    }
+    start.resize(names, ' ');
+    return text + start + padded(a, figures) + padded(b, figures) + padded(c, figures) + "\n";
+  }
+
+  const std::vector<Rows> rows_;
+  size_t width_ = 12;
+};
+
 std::string more_or_fewer(int64_t change) {
-  return change == 0 ? "0 fewer" : digits(std::abs(change)) + (change > 0 ? " more" : " fewer");
+  return change == 0 ? "the same" : digits(std::abs(change)) + (change > 0 ? " more" : " fewer");
 }
 
 std::string segments_lines(const Explanation& why) {
   if (!why.recomputed) return "";
   const Observed& with = *why.recomputed;
   std::string text =
-      line("segments", why.segments + ": " + bytes(with.saved) + " are saved instead of " +
-                           digits(why.plain.saved) + ", " + more_or_fewer(with.saved - why.plain.saved));
+      line("segments", why.segments + ": " + bytes_text(with.saved) + " are saved instead of " +
+                           digits(why.plain.saved) + ": " + more_or_fewer(with.saved - why.plain.saved));
   if (with.made_again > 0) {
-    text +=
-        line("recompute", "backward holds at most " + bytes(with.made_again) + " that it made again, in " +
-                              (with.made_again_in.empty() ? "no sub-tree" : with.made_again_in));
+    text += line("recompute", "backward holds at most " + bytes_text(with.made_again) +
+                                  " that it made again, in " +
+                                  (with.made_again_in.empty() ? "no sub-tree" : with.made_again_in));
   }
   return text;
 }
@@ -179,24 +166,25 @@ std::string place_words(const Observed& observed, const std::string& phase) {
 std::string peak_lines(const Explanation& why) {
   const PhasePeak peak = policies::highest(why.plain.plan.device);
   const int64_t saved = peak.peak.of(Category::saved) + peak.peak.of(Category::casts);
-  std::string text = line("peak", bytes(peak.peak.bytes) + " " + place_words(why.plain, peak.name));
+  std::string text = line("peak", bytes_text(peak.peak.bytes) + " " + place_words(why.plain, peak.name) +
+                                      (why.recomputes ? ", without segments" : ""));
   if (why.recomputed) {
     const PhasePeak with = policies::highest(why.recomputed->plan.device);
-    text += line("", "with the segments " + bytes(with.peak.bytes) + " " +
+    text += line("", "with the segments " + bytes_text(with.peak.bytes) + " " +
                          place_words(*why.recomputed, with.name) + ": " +
                          more_or_fewer(with.peak.bytes - peak.peak.bytes));
   }
   if (saved == 0)
     return text + line("", "nothing that was saved for backward is alive there, so no segments lower it");
-  return text + line("", "of it, " + bytes(saved) + " were saved for backward");
+  return text + line("", "of it, " + bytes_text(saved) + " were saved for backward");
 }
 
 std::string largest_line(const LargestParameter& largest) {
   if (largest.bytes == 0) return "";
-  std::string text = largest.name + ", a parameter of " + bytes(largest.bytes);
+  std::string text = largest.name + ", a parameter of " + bytes_text(largest.bytes);
   if (largest.temporaries > 0) {
     text += "; temporaries of that size: " + digits(largest.temporaries) + " at once in phase " +
-            largest.phase + ", " + bytes(largest.temporaries * largest.bytes) + ", made by " +
+            largest.phase + ", " + bytes_text(largest.temporaries * largest.bytes) + ", made by " +
             listed(largest.operators, " and ");
   }
   return line("largest", text);
@@ -212,7 +200,7 @@ std::string temporaries_words(const PhasePeak& peak) {
   constexpr size_t shown = 2;
   std::vector<std::string> names;
   for (size_t i = 0; i < std::min(shown, by_bytes.size()); ++i) names.push_back(by_bytes[i].second);
-  return "operators that work in place, or on smaller pieces, than " + listed(names, " and ");
+  return "instead of " + listed(names, " and ") + ", what works in place or on smaller pieces";
 }
 
 std::string remedy(const Observed& plain, const PhasePeak& peak, Category category) {
@@ -224,8 +212,9 @@ std::string remedy(const Observed& plain, const PhasePeak& peak, Category catego
     case Category::optimizer:
       return "moments in host memory, in fewer bits or factored, or an optimizer without";
     case Category::casts:
+      return "checkpointing, which makes them again segment by segment";
     case Category::saved:
-      return "checkpointing, or host memory for them; a smaller batch";
+      return "checkpointing more or in smaller segments, or host memory; a smaller batch";
     case Category::data:
       return "a smaller batch";
     case Category::temporaries:
@@ -236,25 +225,34 @@ std::string remedy(const Observed& plain, const PhasePeak& peak, Category catego
   }
 }
 
-std::string suggestions(const Explanation& why) {
-  const PhasePeak peak = policies::highest(why.plain.plan.device);
-  std::string text =
-      "what would lower the peak, at the most by these bytes, as another phase's peak then is it\n";
+std::string bounds_table(const Observed& job) {
+  const PhasePeak peak = policies::highest(job.plan.device);
   constexpr size_t figures = 16, column = 33;
-  for (const CategoryBound& bound : category_bounds(why.plain.plan.device)) {
+  constexpr int64_t shown = 1000;  // a smaller part of the peak is left out
+  std::string text;
+  for (const CategoryBound& bound : category_bounds(job.plan.device)) {
+    if (bound.bytes * shown < peak.peak.bytes) continue;
     std::string start = std::string("  ") + policies::name_of(bound.category);
     start.resize(15, ' ');
-    text +=
-        line(start + padded(digits(bound.bytes), figures), remedy(why.plain, peak, bound.category), column);
+    text += line(start + padded(digits(bound.bytes), figures), remedy(job, peak, bound.category), column);
   }
+  return text;
+}
+
+std::string suggestions(const Explanation& why) {
+  const PhasePeak peak = policies::highest(why.job().plan.device);
+  std::string text = "what could lower the peak of " + bytes_text(peak.peak.bytes) +
+                     ", and by how many of them\nat the most, as another phase's peak remains\n" +
+                     bounds_table(why.job());
   if (why.alternatives.empty()) return text;
   text += "planned instead\n";
   for (const Alternative& one : why.alternatives) {
     const std::string words = one.problem.empty()
-                                  ? bytes(one.peak.peak.bytes) + " in phase " + one.peak.name + ": " +
+                                  ? bytes_text(one.peak.peak.bytes) + " in phase " + one.peak.name + ": " +
                                         more_or_fewer(one.peak.peak.bytes - peak.peak.bytes)
                                   : "cannot be: " + one.problem;
-    text += line("  " + one.name, words, 17);
+    constexpr size_t names = 28;
+    text += line("  " + one.name, words, names);
   }
   return text;
 }
@@ -268,7 +266,7 @@ std::string no_backward(const Observed& plain) {
             "needs "
             "a gradient. ";
   return line("no effect", what + "Checkpointing has no effect here") +
-         line("peak", bytes(peak.peak.bytes) + " " + place_words(plain, peak.name));
+         line("peak", bytes_text(peak.peak.bytes) + " " + place_words(plain, peak.name));
 }
 
 }  // namespace
@@ -281,9 +279,10 @@ std::string text_of(const Explanation& why) {
           largest_line(plain.largest);
   if (!plain.segments.empty()) {
     text +=
-        "\neach sub-tree as the only segment: what it saves, the bytes of its inputs, and how\n"
-        "many fewer bytes are saved; ! where that is none\n" +
-        segment_table(plain.segments);
+        "\neach sub-tree as the only segment: the bytes that it saves now, those of its\n"
+        "inputs, and how many fewer are saved then; ! marks what gains nothing, (n) n\n"
+        "neighbours that are alike\n" +
+        SegmentTable(plain.segments).text();
   }
   return text + "\n" + suggestions(why);
 }

@@ -10,14 +10,16 @@ using policies::Category;
 using policies::MemoryEvent;
 using Kind = MemoryEvent::Kind;
 
-// Storages of one size that are temporaries now.
+// Storages of one size that are temporaries now and become nothing else but saved.
 class Temporaries {
  public:
   Temporaries(const std::vector<MemoryEvent>& events, const std::vector<std::string>& phases,
               LargestParameter& largest)
       : phases_(phases), largest_(largest) {
     for (const MemoryEvent& event : events) {
-      if (event.kind == Kind::scratch) scratch_.insert(event.serial);
+      const bool claimed = event.kind == Kind::transfer && event.to.category != Category::temporaries &&
+                           event.to.category != Category::saved;
+      if (event.kind == Kind::scratch || claimed) others_.insert(event.serial);
     }
     for (const MemoryEvent& event : events) follow(event);
   }
@@ -27,7 +29,7 @@ class Temporaries {
     if (event.kind == Kind::phase) phase_ = event.serial;
     if (event.kind == Kind::reset) alive_.clear(), phase_ = 0;
     if (event.kind == Kind::phase || event.kind == Kind::reset || event.bytes != largest_.bytes) return;
-    if (scratch_.count(event.serial) > 0) return;
+    if (others_.count(event.serial) > 0) return;
     alive_.erase(event.serial);
     if (event.kind == Kind::death || event.to.category != Category::temporaries) return;
     alive_[event.serial] = event.to;
@@ -41,7 +43,7 @@ class Temporaries {
 
   const std::vector<std::string>& phases_;
   LargestParameter& largest_;
-  std::unordered_set<uint64_t> scratch_;
+  std::unordered_set<uint64_t> others_;
   uint64_t phase_ = 0;
   std::map<uint64_t, policies::OwnerId> alive_;
 };

@@ -5,6 +5,9 @@
 #include <dtk/policies/module_path.h>
 #include <dtk/policies/saved_tensors.h>
 
+#include <algorithm>
+#include <utility>
+
 namespace dtk::planner {
 namespace {
 
@@ -148,7 +151,7 @@ void Observer::report(Observed& observed) {
   for (const std::string& path : order_) {  // also those that no counted forward pass ran
     const auto same = [&](const SegmentGain& one) { return one.path == path; };
     if (std::none_of(observed.segments.begin(), observed.segments.end(), same))
-      observed.segments.push_back({path, 0, 0, 0, "no forward pass with a backward pass ran it"});
+      observed.segments.push_back({path, 0, 0, 0, "no forward pass that backward followed ran it"});
   }
   observed.made_again = most_again_;
   observed.made_again_in = most_again_in_;

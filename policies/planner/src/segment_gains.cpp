@@ -2,7 +2,9 @@
 // keeps besides are inputs that nobody holds. The reasons are those two sets in words.
 #include <algorithm>
 #include <set>
+#include <utility>
 
+#include "figures.h"
 #include "snapshot.h"
 
 namespace dtk::planner {
@@ -28,10 +30,9 @@ class Segment {
 
   SegmentGain gain() const {
     SegmentGain result{path_, 0, 0, 0, ""};
-    for (const Storage storage : saved_) result.saves += bytes_of(storage);
+    result.saves = sum_of(saved_);
     for (const auto& [storage, bytes] : all_inputs_) result.inputs += bytes;
-    for (const Storage storage : let_go_) result.gain += bytes_of(storage);
-    for (const Storage storage : added_) result.gain -= inputs_.at(storage);
+    result.gain = sum_of(let_go_) - sum_of(added_);
     if (result.gain <= 0) result.reason = reason();
     return result;
   }
@@ -67,17 +68,27 @@ class Segment {
     if (saved_.empty()) {
       parts.emplace_back("it saves parameters only, which are there anyway");
     } else if (stay == saved_.size()) {
-      parts.emplace_back(stay == 1 ? "all that it saves is its input" : "all that it saves are its inputs");
+      const char* one = added_.empty() ? "all that it saves is its input" : "all that it saves is an input";
+      parts.emplace_back(stay == 1 ? one : "all that it saves are inputs");
     } else if (stay > 0) {
       parts.emplace_back(stay == 1 ? "its input stays" : "its inputs stay");
     }
     for (const auto& [who, storages] : shared_) parts.push_back(shared_words(who, storages.size()));
-    if (!let_go_.empty()) parts.push_back("it lets go of no more than it keeps instead");
+    if (!let_go_.empty()) parts.push_back("it lets go of " + bytes_text(sum_of(let_go_)));
     if (!added_.empty()) parts.push_back(added_words());
     std::string text;
     for (const std::string& part : parts) text += (text.empty() ? "" : "; ") + part;
-    return text + (added_.empty() ? ": nothing is let go"
-                                  : ": splitting here keeps " + count(added_.size(), "tensor") + " more");
+    if (added_.empty()) return text + ": nothing is let go";
+    return text + ": splitting here keeps " +
+           (let_go_.empty() ? count(added_.size(), "tensor") + " more"
+                            : bytes_text(sum_of(added_)) + " instead");
+  }
+
+  int64_t sum_of(const std::vector<Storage>& storages) const {
+    int64_t sum = 0;
+    for (const Storage storage : storages)
+      sum += snapshot_.kept.count(storage) > 0 ? bytes_of(storage) : inputs_.at(storage);
+    return sum;
   }
 
   size_t shared_count() const {
@@ -114,8 +125,10 @@ class Segment {
     for (const std::string& maker : makers) {
       list += (list.empty() ? "" : --left == 1 ? " and " : ", ") + maker;
     }
-    return added_.size() == 1 ? "its own input, " + list + ", is saved by nobody"
-                              : count(added_.size(), "of its inputs") + ", " + list + ", are saved by nobody";
+    const bool others = saved_.size() > let_go_.size() + shared_count();
+    if (added_.size() == 1)
+      return (others ? "another input, " : "its own input, ") + list + ", is saved by nobody";
+    return count(added_.size(), others ? "other input" : "input") + ", " + list + ", are saved by nobody";
   }
 
   std::string maker_of(Storage storage) const {
@@ -126,7 +139,7 @@ class Segment {
     return "which comes from outside";
   }
 
-  // "one tensor", "3 tensors"; "3 of its inputs"
+  // "one tensor", "3 tensors"; "3 of its results"
   static std::string count(size_t number, const std::string& what) {
     if (what.starts_with("of ")) return std::to_string(number) + " " + what;
     return number == 1 ? "one " + what : std::to_string(number) + " " + what + "s";

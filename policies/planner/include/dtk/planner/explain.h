@@ -81,7 +81,11 @@ struct Explanation {
   Observed plain;                         // nothing recomputed
   std::optional<Observed> recomputed;     // with segments
   std::string segments;                   // which: "all of them"
+  bool recomputes = false;                // the job in question is the one with segments
   std::vector<Alternative> alternatives;  // the lowest peak first
+
+  /// The job in question.
+  const Observed& job() const { return recomputes && recomputed ? *recomputed : plain; }
 };
 
 /// A job that runs each of its sub-trees, in every step, through the function that it is given.
@@ -89,6 +93,7 @@ using ExplainedJob = std::function<void(const policies::Run& run)>;
 
 struct ExplainOptions {
   policies::Run recompute;  // runs a sub-tree as a segment; null: the plain plan only
+  bool recomputes = false;  // the job in question does so
   std::vector<std::pair<std::string, std::function<void()>>> alternatives;
   RehearsalOptions rehearsal = {};
 };

@@ -23,6 +23,12 @@ int64_t version_of(const at::Tensor& tensor) {
   return tensor.is_inference() ? 0 : tensor._version();
 }
 
+void check_unchanged(at::IntArrayRef sizes, const std::string& path, int64_t when_saved, int64_t now) {
+  TORCH_CHECK(now == when_saved, "a tensor ", sizes, " saved for backward", path.empty() ? "" : " in " + path,
+              " was changed in place afterwards (version ", when_saved, " when saved, ", now,
+              " now), so its gradient would be wrong; make that change out of place, or after backward");
+}
+
 namespace {
 
 constexpr auto kKind = c10::DebugInfoKind::TEST_INFO_2;  // used by nothing in a released LibTorch
@@ -38,10 +44,7 @@ class KeptTensor final : public SavedTensor {
       : tensor_(tensor), version_(version_of(tensor)), path_(module_path()) {}
 
   at::Tensor unpack() override {
-    TORCH_CHECK(version_of(tensor_) == version_, "a tensor ", tensor_.sizes(), " saved for backward",
-                path_.empty() ? "" : " in " + path_, " was changed in place afterwards (version ", version_,
-                " when saved, ", version_of(tensor_),
-                " now), so its gradient would be wrong; make that change out of place, or after backward");
+    check_unchanged(tensor_.sizes(), path_, version_, version_of(tensor_));
     return tensor_;
   }
 
@@ -150,6 +153,13 @@ bool saving_weight_cast() {
 std::unique_ptr<SavedTensor> SavedTensorStack::pack(const at::Tensor& tensor) const {
   if (top_ == nullptr) return std::make_unique<KeptTensor>(tensor);
   return top_->layer->pack(tensor, SavedTensorStack(top_->below));
+}
+
+bool SavedTensorStack::lets_go() const {
+  for (const Node* node = top_.get(); node != nullptr; node = node->below.get()) {
+    if (!node->layer->keeps()) return true;
+  }
+  return false;
 }
 
 SavedTensorStack SavedTensorStack::keepers() const {

@@ -120,7 +120,7 @@ void assign(policies::SegmentKeeps& member, const Entry& entry, const std::strin
     return;
   }
   const std::string& word = value_as<std::string>(entry, wanted(member, allowed));
-  if (word != "all" && word != "block") not_allowed(entry, "not a choice", allowed);
+  if (word != "all" && word != "block" && word != "offload") not_allowed(entry, "not a choice", allowed);
   member = word.c_str();
 }
 
@@ -131,6 +131,13 @@ std::optional<int64_t> bytes_in(const Entry& entry, const std::string& wanted_te
   if (std::floor(*number) != *number || std::abs(*number) >= 0x1p63)
     return std::nullopt;  // as 24e9 is written
   return static_cast<int64_t>(*number);
+}
+
+void assign(policies::ByteCount& member, const Entry& entry, const std::string& allowed) {
+  const std::optional<int64_t> bytes = bytes_in(entry, wanted(member, allowed));
+  if (!bytes) not_allowed(entry, "not a size", wanted(member, allowed));
+  check_range(entry, static_cast<double>(*bytes), allowed);
+  member.bytes = *bytes;
 }
 
 void assign(ByteSize& member, const Entry& entry, const std::string& allowed) {

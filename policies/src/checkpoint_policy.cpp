@@ -107,9 +107,9 @@ CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::
     : options_(options), open_(std::make_shared<OpenSegment>()), effect_(std::make_shared<Effect>()) {
   check_keep(options.keep);
   if (options.offload_min_bytes.bytes < 0) {
-    throw PolicyError("policies.checkpoint.offload_min_bytes = " +
-                      std::to_string(options.offload_min_bytes.bytes) +
-                      " is out of range; allowed: [0, inf)");
+    throw PolicyError(
+        "policies.checkpoint.offload_min_bytes = " + std::to_string(options.offload_min_bytes.bytes) +
+        " is out of range; allowed: [0, inf)");
   }
   if (options.keep.word == "offload")
     store_ = std::make_shared<OffloadStore>(options.offload_min_bytes.bytes);
@@ -207,8 +207,7 @@ void CheckpointPolicy::put_in_offload(Seam& seam, std::shared_ptr<const Places> 
     const auto place = places->find(path);
     if (place == places->end()) return inner(path, fn, std::move(inputs));
     const OpenSegment before = std::exchange(*open, {});
-    const bool goes_on =
-        before.offloaded && before.number == place->second.segment && !place->second.first;
+    const bool goes_on = before.offloaded && before.number == place->second.segment && !place->second.first;
     const SubtreeFn nested = [&](Tensors&& in) { return inner(path, fn, std::move(in)); };
     Tensors outputs = offload(path, nested, std::move(inputs), store, goes_on);
     if (!place->second.last) *open = {place->second.segment, nullptr, true};
@@ -242,7 +241,8 @@ void CheckpointPolicy::before_step() {
   effect_->stepped = true;
   if (keep_ != nullptr) keep_->check_met("policies.checkpoint.keep");
   if (options_.enabled != Enabled::on || has_effect()) return;
-  const std::string what = "policies.checkpoint.enabled = true, but " + no_effect() + ", so it has no effect; ";
+  const std::string what =
+      "policies.checkpoint.enabled = true, but " + no_effect() + ", so it has no effect; ";
   if (store_ != nullptr) {
     throw PolicyError(what +
                       "lower policies.checkpoint.offload_min_bytes, or set policies.checkpoint.enabled = "

@@ -120,13 +120,13 @@ class OffloadStore::Offloaded final : public SavedTensor {
 
 class OffloadStore::Layer final : public SavedTensorLayer {
  public:
-  Layer(std::shared_ptr<OffloadStore> store, uint64_t segment, std::string_view path)
-      : store_(std::move(store)), segment_(segment), path_(path) {}
+  Layer(std::shared_ptr<OffloadStore> store, uint64_t segment, std::string_view path, bool cpu_trains)
+      : store_(std::move(store)), segment_(segment), path_(path), cpu_trains_(cpu_trains) {}
   // What is made again in backward is needed at once.
   bool keeps() const override { return false; }
 
   std::unique_ptr<SavedTensor> pack(const at::Tensor& tensor, const SavedTensorStack& below) override {
-    if (saving_weight() || !store_->takes(tensor)) return below.pack(tensor);
+    if (saving_weight() || !store_->takes(tensor, cpu_trains_)) return below.pack(tensor);
     const std::lock_guard lock(store_->mutex_);
     return std::make_unique<Offloaded>(store_, store_->move_out(tensor, below, segment_, path_), segment_,
                                        tensor);
@@ -136,16 +136,19 @@ class OffloadStore::Layer final : public SavedTensorLayer {
   const std::shared_ptr<OffloadStore> store_;
   const uint64_t segment_;
   const std::string path_;
+  const bool cpu_trains_;
 };
 
 Tensors offload(std::string_view path, const SubtreeFn& fn, Tensors&& inputs,
                 const std::shared_ptr<OffloadStore>& store, bool goes_on) {
   const SavedTensorStack outer = SavedTensorStack::current();
   if (!at::GradMode::is_enabled() || recomputing() || outer.lets_go()) return fn(std::move(inputs));
+  const bool cpu_trains = std::all_of(inputs.begin(), inputs.end(),
+                                      [](const at::Tensor& one) { return !one.defined() || one.is_cpu(); });
   const uint64_t segment = store->begin(goes_on);
   Tensors outputs;
   {
-    const SavedTensorScope scope(std::make_shared<OffloadStore::Layer>(store, segment, path));
+    const SavedTensorScope scope(std::make_shared<OffloadStore::Layer>(store, segment, path, cpu_trains));
     outputs = fn(std::move(inputs));
   }
   // Kept by autocast until the forward pass ends, those of all segments would stay on the device till then.
@@ -180,9 +183,10 @@ void OffloadStore::end(uint64_t segment) {
   }
 }
 
-bool OffloadStore::takes(const at::Tensor& tensor) const {
-  return tensor.has_storage() && tensor.layout() == at::kStrided && !tensor.is_meta() &&
-         !tensor.is_quantized() && !tensor.is_conj() && !tensor.is_neg() && tensor.numel() > 0 &&
+bool OffloadStore::takes(const at::Tensor& tensor, bool cpu_trains) const {
+  return (cpu_trains || !tensor.is_cpu()) && tensor.has_storage() && tensor.layout() == at::kStrided &&
+         !tensor.is_meta() && !tensor.is_quantized() && !tensor.is_conj() && !tensor.is_neg() &&
+         tensor.numel() > 0 &&
          static_cast<int64_t>(tensor.storage().nbytes()) >= std::max<int64_t>(1, min_bytes_);
 }
 
@@ -195,8 +199,7 @@ std::shared_ptr<OffloadStore::Moved> OffloadStore::move_out(const at::Tensor& te
   // An older copy of a storage that was changed since serves those that were saved before.
   if (moved == nullptr || !moved->unchanged() || moved->version != version_of(tensor)) {
     const std::string& where = module_path();
-    moved =
-        std::make_shared<Moved>(*this, tensor, below, where.empty() ? std::string(path) : where);
+    moved = std::make_shared<Moved>(*this, tensor, below, where.empty() ? std::string(path) : where);
     moved->host = host_memory(moved->bytes, moved->device, moved->path);
     counts_.host_bytes += moved->bytes;
     counts_.most_host_bytes = std::max(counts_.most_host_bytes, counts_.host_bytes);

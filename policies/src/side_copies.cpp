@@ -51,9 +51,7 @@ class CopiesOnStream final : public SideCopies {
   class Begun final : public SideCopy {
    public:
     explicit Begun(c10::Device device) : end(device.type()), device_(device) {}
-    void wait() override {
-      end.block(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
-    }
+    void wait() override { end.block(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_)); }
     c10::Event end;
 
    private:

@@ -18,7 +18,8 @@ namespace dtk::test {
 
 class DelayedSideCopies final : public policies::SideCopies {
  public:
-  explicit DelayedSideCopies(uint64_t seed, std::chrono::microseconds longest = std::chrono::microseconds(200))
+  explicit DelayedSideCopies(uint64_t seed,
+                             std::chrono::microseconds longest = std::chrono::microseconds(200))
       : random_(seed), delay_(0, longest.count()), thread_([this] { work(); }) {}
   ~DelayedSideCopies() override {
     {

@@ -28,7 +28,7 @@ namespace dtk::policies {
 
 /// What went to host memory and came back so far.
 struct OffloadCounts {
-  int64_t copied_out = 0;       // storages
+  int64_t copied_out = 0;  // storages
   int64_t copied_out_bytes = 0;
   int64_t fetched = 0;          // storages copied back; those that were still on the device are not
   int64_t host_bytes = 0;       // in host memory now
@@ -43,9 +43,10 @@ class SavedTensorStack;
 /// what freeing autocast's casts early does (checkpoint.h). `goes_on`: joins the segment of the store's
 /// latest call instead of beginning one.
 ///
-/// Not copied: parameters and their views, which stay anyway; what checkpointing makes again in backward. A
-/// storage that several tensors lie in, or that several segments save, is copied once. A storage that
-/// something else keeps alive is copied but not freed, and backward takes it from there.
+/// Not copied: parameters and their views, which stay anyway; what checkpointing makes again in backward;
+/// what lies on the CPU, unless all inputs do. A storage that several tensors lie in, or that several
+/// segments save, is copied once. A storage that something else keeps alive is copied but not freed, and
+/// backward takes it from there.
 ///
 /// With recomputation: fn may call checkpoint(), whose inputs and kept results then wait in host memory.
 /// Within a segment of either kind, while a segment is recomputed, and without grad mode this is fn(inputs):
@@ -83,9 +84,9 @@ class OffloadStore {
 
   uint64_t begin(bool goes_on);
   void end(uint64_t segment);
-  bool takes(const at::Tensor& tensor) const;
-  std::shared_ptr<Moved> move_out(const at::Tensor& tensor, const SavedTensorStack& below,
-                                  uint64_t segment, std::string_view path);
+  bool takes(const at::Tensor& tensor, bool cpu_trains) const;
+  std::shared_ptr<Moved> move_out(const at::Tensor& tensor, const SavedTensorStack& below, uint64_t segment,
+                                  std::string_view path);
   void need(uint64_t segment);
   c10::Storage on_device(Moved& moved);
   void fetch(Moved& moved);
@@ -95,13 +96,13 @@ class OffloadStore {
   const int64_t min_bytes_;
   const MakeCopies make_copies_;
   // Recursive: freeing one thing may free another of the store.
-  mutable std::recursive_mutex mutex_;                       // guards everything below
+  mutable std::recursive_mutex mutex_;  // guards everything below
   std::map<c10::Device, std::unique_ptr<SideCopies>, bool (*)(c10::Device, c10::Device)> copies_;
-  std::map<const void*, std::weak_ptr<Moved>> by_storage_;   // the latest copy of each
-  std::map<uint64_t, Segment> segments_;                     // in the order of forward
-  std::set<Moved*> here_;                                    // those whose memory on the device is held
-  uint64_t latest_ = 0;                                      // segment that began last, counted from 1
-  uint64_t at_hand_ = 0;                                     // segment that backward is in; 0: none
+  std::map<const void*, std::weak_ptr<Moved>> by_storage_;  // the latest copy of each
+  std::map<uint64_t, Segment> segments_;                    // in the order of forward
+  std::set<Moved*> here_;                                   // those whose memory on the device is held
+  uint64_t latest_ = 0;                                     // segment that began last, counted from 1
+  uint64_t at_hand_ = 0;                                    // segment that backward is in; 0: none
   OffloadCounts counts_;
 };
 

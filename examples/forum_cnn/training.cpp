@@ -2,13 +2,11 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/mse_loss.h>
 #include <ATen/ops/randn.h>
 #include <dtk/planner/rehearse.h>
 #include <dtk/policies/memory_ledger.h>
 #include <torch/csrc/autograd/autograd.h>
-#include <torch/library.h>
 
 #include <optional>
 #include <utility>
@@ -19,15 +17,6 @@ namespace examples {
 namespace {
 
 using namespace dtk::policies;
-
-// LibTorch has no shape-only kernel of it, which a plan needs.
-at::Tensor relu_by_shape(const at::Tensor& x) {
-  return at::empty_like(x);
-}
-
-TORCH_LIBRARY_IMPL(aten, Meta, library) {
-  library.impl("relu", &relu_by_shape);
-}
 
 constexpr int kSteps = 3;  // the first makes the gradients; the others are alike
 

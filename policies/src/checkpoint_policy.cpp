@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <map>
+#include <set>
 #include <utility>
 
 namespace dtk::policies {
@@ -42,8 +43,25 @@ std::string counted(size_t count, const char* thing) {
   return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
 }
 
+bool is_word(const std::string& keep) {
+  return keep == "all" || keep == "block" || keep == "offload";
+}
+
+void check_results(const std::vector<std::string>& results) {
+  const std::string key = "policies.checkpoint.keep";
+  std::set<std::string> seen;
+  for (const std::string& one : results) {
+    if (one.empty()) throw PolicyError(key + " holds an empty name; take it out");
+    if (is_word(one))
+      throw PolicyError(key + ": \"" + one + "\" is not the name of a result; write it alone: " + key +
+                        " = \"" + one + "\"");
+    if (!seen.insert(one).second) throw PolicyError(key + " holds \"" + one + "\" twice; take one out");
+  }
+}
+
 void check_keep(const SegmentKeeps& keep) {
-  if (!keep.results.empty() || keep.word == "all" || keep.word == "block" || keep.word == "offload") return;
+  check_results(keep.results);
+  if (!keep.results.empty() || is_word(keep.word)) return;
   if (keep.word.empty()) {
     throw PolicyError(
         "policies.checkpoint.keep is an empty list; name results, such as [\"fc2_out\"] or "
@@ -144,9 +162,11 @@ CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::
     chosen.push_back(matches[i]);
   segments_ = make_segments(chosen, paths, options.segment);
   if (options.segment > 1 && segments_.size() == chosen.size()) {
-    throw PolicyError("policies.checkpoint.segment = " + std::to_string(options.segment) +
-                      " has no effect: with policies.checkpoint.every = " + std::to_string(options.every) +
-                      " no two of the chosen sub-trees follow each other; set one of the two to 1");
+    throw PolicyError(
+        "policies.checkpoint.segment = " + std::to_string(options.segment) +
+        " has no effect: with policies.checkpoint.every = " + std::to_string(options.every) +
+        " no two of the chosen sub-trees follow each other; " +
+        (options.every > 1 ? "set one of the two to 1" : "set segment to 1, or choose sub-trees that do"));
   }
   reason_ = (store_ != nullptr ? "offloads " : "recomputes ") + counted(chosen.size(), "sub-tree") + " in " +
             counted(segments_.size(), "segment") + ", from " + segments_.front().front() + " to " +

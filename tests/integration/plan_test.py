@@ -2,21 +2,43 @@
 searches checked by planning again, the README's commands, and a short run beside its plan."""
 
 import json
+import os
 import re
+import resource
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
 PLAN = TRAIN = SOURCE = Path()
 
 
-def plan(*arguments: str, code: int = 0) -> tuple[str, str]:
-    result = subprocess.run([str(PLAN), *arguments], cwd=SOURCE, capture_output=True, text=True, timeout=120)
+def plan(*arguments: str, code: int = 0, **options) -> tuple[str, str]:
+    result = subprocess.run(
+        [str(PLAN), *arguments], cwd=SOURCE, capture_output=True, text=True, timeout=120, **options
+    )
     if result.returncode != code:
         raise AssertionError(f"exit {result.returncode}, wanted {code}\n{result.stdout}\n{result.stderr}")
     return result.stdout, result.stderr
+
+
+class MeasuredPlan:
+    """A plan's report, how long it took and the most memory that its process had."""
+
+    def __init__(self, *arguments: str) -> None:
+        start = time.monotonic()
+        with tempfile.TemporaryFile() as output:
+            process = subprocess.Popen([str(PLAN), *arguments], cwd=SOURCE, stdout=output)
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            self.seconds = time.monotonic() - start
+            self.most_kib = usage.ru_maxrss
+            if process.returncode != 0:
+                raise AssertionError(f"exit {process.returncode}")
+            output.seek(0)
+            self.report = json.loads(output.read())
 
 
 def settings(**values: object) -> list[str]:
@@ -95,17 +117,30 @@ class Plans(unittest.TestCase):
         self.assertTrue(text.startswith(f"largest    data.batch = {report['batch']} takes "), text)
 
     def test_what_does_not_fit_ends_with_3_after_the_report(self):
-        text, errors = plan(*BASE, *settings(memory__budget="20MB"), code=3)
+        text, errors = plan(*BASE, *settings(memory__budget="90MB"), code=3)
         self.assertTrue(text.startswith("configs/base.toml on cuda:0"), text)
-        self.assertRegex(errors, r"^dit-plan: does not fit into memory\.budget: the peak of .* exceeds 19\.1 MiB "
-                                 r"\(20000000 bytes\); --max-batch finds the largest batch that fits, --table the "
+        self.assertRegex(errors, r"^dit-plan: does not fit into memory\.budget: the peak of .* exceeds 85\.8 MiB "
+                                 r"\(90000000 bytes\); --max-batch finds the largest batch that fits, --table the "
                                  r"policies that make it fit\n$")
+        errors = plan(*BASE, *settings(memory__budget="20MB"), code=3)[1]
+        self.assertRegex(errors, r"exceeds 19\.1 MiB \(20000000 bytes\); the parameters, the optimizer's state and "
+                                 r"what the device adds take [0-9.]+ MiB \(\d+ bytes\) at any batch; use a larger "
+                                 r"budget or a smaller model\n$")
         errors = plan(*XL2, *settings(memory__budget="2GB"), code=3)[1]
         self.assertRegex(errors, r"^dit-plan: does not fit into memory\.budget: the parameters alone take 2\.5\d GiB ")
         text, errors = plan(*BASE, "--max-batch", "1MB", code=3)
         self.assertEqual(text, "")
         self.assertRegex(errors, r"^dit-plan: --max-batch 1MB: not even data\.batch = 1 fits: the parameters alone ")
         plan(*BASE, *settings(memory__budget="1GB"))
+
+    def test_a_machine_too_small_for_the_plan_says_nothing_of_the_run(self):
+        # The noise of the samples is drawn in host memory: here 10.7 GB of it.
+        limit = 8 * 2**30
+        large = settings(model__image_size=2048, model__patch=32, sample__per_class=64)
+        errors = plan(
+            *BASE, *large, code=1, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        )[1]
+        self.assertRegex(errors, r"^dit-plan: this machine cannot hold the plan itself: .*10737418240 bytes.*\n$")
 
     def test_what_is_wrong_ends_with_2(self):
         self.assertEqual(
@@ -114,7 +149,7 @@ class Plans(unittest.TestCase):
         )
         errors = plan(*BASE, *settings(data__batsh=2), code=2)[1]
         self.assertIn("did you mean data.batch?", errors)
-        errors = plan(*BASE, "--set", "policies.ema.every=1000", code=2)[1]
+        errors = plan(*BASE, "--set", "policies.ema.every=1000", code=1)[1]
         self.assertEqual(
             errors,
             "dit-plan: the policies repeat their work after 1000 steps, and a plan runs at most 100 of them, twice; "
@@ -134,6 +169,17 @@ class Plans(unittest.TestCase):
                     'of bytes, such as "24GB", "24GiB" or "24e9"\n',
                 )
         plan(*BASE, "--device", "cpu", *settings(memory__budget="80%"))  # the CPU is always there
+
+    def test_a_plan_for_the_cpu_computes_nothing_however_large_the_batch(self):
+        small = MeasuredPlan(*BASE, "--device", "cpu", "--json")
+        large = MeasuredPlan(*BASE, "--device", "cpu", "--json", *settings(data__batch=60_000))
+        self.assertGreater(large.report["peak"]["bytes"], 100 * small.report["peak"]["bytes"])
+        self.assertLess(large.seconds, 5)
+        self.assertLess(large.most_kib, small.most_kib + 64 * 1024)
+        part = MeasuredPlan(*BASE, "--device", "cpu", "--max-batch", "80%", "--json")
+        self.assertLess(part.most_kib, small.most_kib + 64 * 1024)
+        self.assertGreater(part.report["largest_batch"]["batch"], 128)
+        self.assertLessEqual(part.report["largest_batch"]["peak_bytes"], part.report["largest_batch"]["budget_bytes"])
 
     def test_work_that_repeats_after_some_steps_is_planned(self):
         each = self.peak(*BASE, *settings(policies__ema__device="same"))

@@ -145,6 +145,11 @@ class Policies(ProgramTest):
         "remove policies.ema.pinned"
     )
     TARGETS = 'policies.checkpoint.targets: "block.*" matches no sub-tree of this model; near: blocks.0'
+    # Only a step tells: the plan's, before anything is read or written.
+    KEEP = (
+        'policies.checkpoint.keep: "fc1_out" is no name of a result in the segments\' forward passes; near: '
+        "fc2_out, attn_out, proj_out"
+    )
     SEGMENT = "policies.checkpoint.segment = 2 is out of range for 1 matching sub-trees; allowed: [1, 1]"
 
     def test_in_the_file(self):
@@ -153,6 +158,7 @@ class Policies(ProgramTest):
             ("ema", "pinned = false", "false", self.PINNED),
             ("checkpoint", 'targets = ["block.*"]', '["block', self.TARGETS),
             ("checkpoint", "segment = 2", "2", self.SEGMENT),
+            ("checkpoint", 'keep = ["fc1_out"]', '["fc1_out"]', self.KEEP),
         ):
             with self.subTest(line):
                 text = f"{CONFIG}\n[policies.{table}]\n{line}\n"
@@ -167,6 +173,7 @@ class Policies(ProgramTest):
             ("policies.ema.pinned=false", self.PINNED),
             ('policies.checkpoint.targets=["block.*"]', self.TARGETS),
             ("policies.checkpoint.segment=2", self.SEGMENT),
+            ('policies.checkpoint.keep=["fc1_out"]', self.KEEP),
         ):
             with self.subTest(override):
                 self.assert_refusal(self.train("--set", override), f"--set {override}: {message}")

@@ -6,15 +6,19 @@
 // does with a call and then the call.
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/native/ConvUtils.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <dtk/policies/kept_storages.h>
 #include <dtk/policies/memory_ledger.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/library.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <map>
 #include <set>
+#include <sstream>
 #include <string>
 
 #include "by_shapes.h"
@@ -24,6 +28,7 @@
 #include "support/run_world.h"
 
 using namespace dtk;
+using Catch::Generators::range;
 using policies::MemoryEvent;
 
 namespace {
@@ -99,6 +104,21 @@ torch::jit::Stack arguments_of(const c10::OperatorHandle& op, const torch::jit::
   return copy;
 }
 
+// Types, sizes and strides: by them the next operator decides what it makes.
+std::string results_of(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  std::ostringstream line;
+  for (const c10::IValue& value : torch::jit::last(stack, op.schema().returns().size())) {
+    if (!value.isTensor()) continue;
+    const at::Tensor& result = value.toTensor();
+    line << " ";
+    if (result.defined())
+      line << result.scalar_type() << result.sizes() << ":" << result.strides();
+    else
+      line << "none";
+  }
+  return line.str();
+}
+
 struct CallScope {
   CallScope() { within_call = true; }
   ~CallScope() { within_call = false; }
@@ -106,7 +126,7 @@ struct CallScope {
 
 void on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const auto below = c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::Fake);
-  const planner::Treatment treatment = planner::treatment_of(op);
+  const planner::Treatment treatment = planner::treatment_of(op, *stack);
   if (within_call || (treatment != planner::Treatment::shapes && treatment != planner::Treatment::own)) {
     op.redispatchBoxed(keys & below, stack);
     return;
@@ -119,9 +139,13 @@ void on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch:
   const Storages planned = storages_made(
       copy, [&](torch::jit::Stack* arguments) { planner::run_on_cpu(op, keys, arguments); },
       &planned_scratch);
+  const std::string planned_results = results_of(op, copy);
   copy.clear();
   const Storages made = storages_made(
       *stack, [&](torch::jit::Stack* arguments) { op.redispatchBoxed(keys & below, arguments); }, &scratch);
+  const std::string results = results_of(op, *stack);
+  if (planned_results != results)
+    seen.different[name + " results"] = "planned" + planned_results + "; made" + results;
   seen.scratch[name] = std::max(seen.scratch[name], scratch);
   const bool none =
       planner::scratch_kind(op, treatment == planner::Treatment::own) == planner::ScratchKind::none;
@@ -183,6 +207,127 @@ TEST_CASE("a kernel that keeps another operator's result until it ends is found"
         .call(at::ones({64}));
   });
   CHECK(differences(result) == "kernels_test::careless: planned kept 256; made aten::neg 256 kept 256\n");
+}
+
+namespace {
+
+struct Convolution {
+  at::DimVector input, weight;
+  at::DimVector stride, padding, dilation;
+  int64_t groups = 1;
+};
+
+// What differs between calls of one shape.
+struct ConvolutionCall {
+  at::ScalarType type = at::kFloat;
+  at::MemoryFormat input = at::MemoryFormat::Contiguous, weight = at::MemoryFormat::Contiguous;
+  std::array<bool, 3> wanted = {true, true, true};  // gradients of input, weight and bias
+  bool bias = true;
+  bool expanded = false;  // the gradient of the result, as a sum's
+};
+
+void forward_and_backward(const Convolution& shape, const ConvolutionCall& call) {
+  const auto leaf = [&](at::IntArrayRef sizes, at::MemoryFormat format, bool gradient) {
+    return at::randn(sizes).to(call.type).contiguous(format).requires_grad_(gradient);
+  };
+  const at::Tensor x = leaf(shape.input, call.input, call.wanted[0]);
+  const at::Tensor weight = leaf(shape.weight, call.weight, call.wanted[1]);
+  std::optional<at::Tensor> bias;
+  if (call.bias) bias = leaf({shape.weight[0]}, at::MemoryFormat::Contiguous, call.wanted[2]);
+  const at::DimVector no_padding(shape.stride.size(), 0);
+  const at::Tensor y = at::convolution(x, weight, bias, shape.stride, shape.padding, shape.dilation,
+                                       /*transposed=*/false, no_padding, shape.groups);
+  const at::Tensor grad = call.expanded ? at::ones({}, y.options()).expand(y.sizes())
+                                        : at::randn(y.sizes()).to(call.type).contiguous(call.input);
+  torch::autograd::backward({y}, {grad});
+}
+
+// Looks at `call` with each set of gradients wanted, with and without bias; `backward`: an operator that must
+// then be met where weights have a gradient.
+void check_convolution(const Convolution& shape, ConvolutionCall call, const std::string& forward,
+                       const std::string& backward) {
+  for (int mask = 1; mask < 8; ++mask) {
+    for (const bool bias : {true, false}) {
+      call.wanted = {(mask & 1) != 0, (mask & 2) != 0, (mask & 4) != 0};
+      call.bias = bias;
+      if (call.wanted[2] && !bias) continue;
+      const Seen result = look_at([&] { forward_and_backward(shape, call); });
+      CAPTURE(shape.input, shape.weight, call.type, call.input, call.weight, call.expanded, mask, bias);
+      CHECK(differences(result) == "");
+      CHECK(result.operators.count(forward) == 1);
+      CHECK((mask == 1 || backward.empty() || result.operators.count(backward) == 1));
+    }
+  }
+}
+
+// A processor may lack what oneDNN needs for bf16; LibTorch then has other kernels.
+bool onednn_takes(at::ScalarType type) {
+  const at::Tensor x = at::zeros({16, 3, 8, 8}, type), weight = at::zeros({20, 3, 2, 2}, type);
+  const std::array<c10::SymInt, 2> two = {2, 2}, none = {0, 0}, one = {1, 1};
+  return at::native::select_conv_backend(x, weight, std::nullopt, two, none, one, /*transposed=*/false, none,
+                                         1, std::nullopt) == at::native::ConvBackend::Mkldnn;
+}
+
+const std::array<Convolution, 6> kPlanes = {{
+    {{16, 3, 8, 8}, {20, 3, 2, 2}, {2, 2}, {0, 0}, {1, 1}},
+    {{2, 16, 9, 7}, {32, 16, 3, 3}, {1, 1}, {1, 1}, {1, 1}},
+    {{20, 6, 5, 5}, {9, 6, 1, 1}, {1, 1}, {0, 0}, {1, 1}},
+    {{4, 12, 9, 9}, {18, 4, 3, 3}, {1, 2}, {1, 0}, {1, 1}, 3},
+    {{4, 16, 6, 6}, {16, 1, 3, 3}, {1, 1}, {1, 1}, {1, 1}, 16},
+    {{3, 8, 12, 10}, {24, 8, 3, 2}, {2, 1}, {2, 0}, {2, 3}},
+}};
+
+}  // namespace
+
+TEST_CASE("convolutions with oneDNN make the storages and the results that a plan says") {
+  const Convolution& shape = kPlanes.at(GENERATE(range(size_t{0}, size_t{6})));
+  ConvolutionCall call;
+  call.type = GENERATE(at::kFloat, at::kBFloat16);
+  if (call.type == at::kBFloat16 && !onednn_takes(call.type)) return;
+  call.expanded = GENERATE(false, true);
+  SECTION("contiguous") {
+    check_convolution(shape, call, "aten::mkldnn_convolution", "aten::convolution_backward");
+  }
+  SECTION("channels last") {
+    call.input = call.weight = at::MemoryFormat::ChannelsLast;
+    check_convolution(shape, call, "aten::mkldnn_convolution", "");
+  }
+  SECTION("one of both channels last") {
+    (call.expanded ? call.input : call.weight) = at::MemoryFormat::ChannelsLast;
+    check_convolution(shape, call, "aten::mkldnn_convolution", "");
+  }
+}
+
+TEST_CASE("convolutions with oneDNN in one and in three dimensions") {
+  const Convolution line{{4, 6, 31}, {10, 6, 5}, {2}, {2}, {1}};
+  const Convolution grouped_line{{4, 6, 31}, {8, 3, 5}, {1}, {0}, {3}, 2};
+  for (const Convolution& shape : {line, grouped_line}) {
+    for (const bool expanded : {false, true})
+      check_convolution(shape, {.expanded = expanded}, "aten::mkldnn_convolution",
+                        "aten::convolution_backward");
+  }
+  const Convolution volume{{2, 4, 6, 7, 5}, {8, 4, 3, 2, 1}, {1, 2, 1}, {1, 0, 0}, {1, 1, 1}};
+  check_convolution(volume, {}, "aten::mkldnn_convolution", "aten::convolution_backward");
+  check_convolution(volume, {.input = at::MemoryFormat::ChannelsLast3d}, "aten::mkldnn_convolution", "");
+}
+
+TEST_CASE("convolutions without oneDNN make the storages and the results that a plan says") {
+  const Convolution& shape = kPlanes.at(GENERATE(range(size_t{0}, size_t{5})));
+  ConvolutionCall call{.type = at::kDouble};
+  call.input = GENERATE(at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast);
+  call.expanded = GENERATE(false, true);
+  check_convolution(shape, call, "aten::_slow_conv2d_forward", "aten::_slow_conv2d_backward.output_mask");
+}
+
+TEST_CASE("relu makes the storages that a plan says, in place too") {
+  const Seen result = look_at([] {
+    const at::Tensor x = at::randn({8, 4, 6, 6}).contiguous(at::MemoryFormat::ChannelsLast).requires_grad_();
+    at::Tensor y = at::relu(x).mul(2);
+    at::relu_(y);
+    torch::autograd::backward({y}, {at::randn_like(y)});
+  });
+  CHECK(differences(result) == "");
+  CHECK(result.operators.count("aten::threshold_backward") == 1);
 }
 
 // `plain`: without policies, and in fp32.

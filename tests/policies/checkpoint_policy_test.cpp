@@ -134,6 +134,21 @@ TEST_CASE("what cannot have an effect is refused with what to change") {
         "policies.checkpoint.segment = 2 has no effect: with policies.checkpoint.every = 2 no two of the "
         "chosen sub-trees follow each other; set one of the two to 1");
   options = with(1, 2);
+  options.targets = {"blocks.0", "blocks.2"};
+  CHECK(error(options) ==
+        "policies.checkpoint.segment = 2 has no effect: with policies.checkpoint.every = 1 no two of the "
+        "chosen sub-trees follow each other; set segment to 1, or choose sub-trees that do");
+  const auto kept = [&](std::vector<std::string> results) {
+    CheckpointOptions one;
+    one.keep = std::move(results);
+    return error(one);
+  };
+  CHECK(kept({"attn_out", "attn_out"}) == "policies.checkpoint.keep holds \"attn_out\" twice; take one out");
+  CHECK(kept({"attn_out", ""}) == "policies.checkpoint.keep holds an empty name; take it out");
+  CHECK(kept({"block", "attn_out"}) ==
+        "policies.checkpoint.keep: \"block\" is not the name of a result; write it alone: "
+        "policies.checkpoint.keep = \"block\"");
+  options = with(1, 2);
   options.targets = {"blocks.*", "blocks.*.mlp"};
   CHECK(
       dtk::test::error_text<PolicyError>([&] {

@@ -36,9 +36,9 @@ int64_t bytes_of(const std::map<std::string, int64_t>& items, const std::string&
 
 struct Step {
   Tensors gradients;
-  int64_t kept = 0;                           // on the device after forward
-  std::map<std::string, int64_t> host;        // after forward, by module path
-  std::map<std::string, int64_t> on_device;   // saved, likewise; the CPU's only
+  int64_t kept = 0;                          // on the device after forward
+  std::map<std::string, int64_t> host;       // after forward, by module path
+  std::map<std::string, int64_t> on_device;  // saved, likewise; the CPU's only
   PolicyReport report;
 };
 

@@ -18,8 +18,8 @@ Calibration cpu() {
   calibration.threads = 2;
   calibration.libtorch = "2.11.0";
   calibration.date = "2026-11-22";
-  calibration.scratch = {{{"aten::mm", "BFloat16[4,8], BFloat16[8,4]:1,8"}, 132736},
-                         {{"aten::sum", "Float[9]"}, 0}};
+  calibration.scratch = {{{"aten::mm", "BFloat16[4,8], BFloat16[8,4]:1,8"}, {132736, 131072}},
+                         {{"aten::sum", "Float[9]"}, {0, 0}}};
   return calibration;
 }
 
@@ -100,6 +100,9 @@ TEST_CASE("a damaged calibration is refused, and a file of another kind") {
     CHECK(damage(replaced(whole, "132736", number)) ==
           "a.json: \"scratch_bytes\" is no number of bytes; measure again with dit-plan --calibrate");
   }
+  CHECK(damage(replaced(whole, "beside_results_bytes", "beside")) ==
+        "a.json: \"beside_results_bytes\" is missing or of another type; measure again with dit-plan "
+        "--calibrate");
   std::string twice = replaced(whole, "aten::sum", "aten::mm");
   twice = replaced(twice, "Float[9]", "BFloat16[4,8], BFloat16[8,4]:1,8");
   CHECK(damage(twice) ==

@@ -401,7 +401,7 @@ TEST_CASE("config reader: wrong overrides") {
   CHECK(error_of_set("model.learn_sigma=True") ==
         "--set model.learn_sigma=True: True is not a TOML value; wanted: true or false");
   CHECK(error_of_set("train.out=\"a") == "--set train.out=\"a: \"a is not a TOML value; wanted: a string");
-  CHECK(error_of_set("train.out=7") == "--set train.out=7: train.out = 7 is an integer; wanted: a string");
+  CHECK(error_of_set("train.out=[7]") == "--set train.out=[7]: train.out is an array; wanted: a string");
   CHECK(error_of_set("train.out=\xff") == "--set train.out=\xff: \xff is not a TOML value; wanted: a string");
   CHECK(error_of_set("data.kind=mnist") ==
         "--set data.kind=mnist: data.kind = \"mnist\" is not a choice; allowed: idx | images | latents | "

@@ -2,9 +2,11 @@
 
 #include <dtk/toolkit/plan_command.h>
 #include <dtk/toolkit/plan_report.h>
+#include <poll.h>
 #include <sched.h>
 #include <unistd.h>
 
+#include <array>
 #include <condition_variable>
 #include <mutex>
 #include <set>
@@ -33,8 +35,17 @@ TEST_CASE("pieces of work come back in order, from other processes") {
     return;
   }
   const std::string large(300'000, 'x');  // more than a pipe holds
-  const auto results =
-      side_by_side(7, [&](size_t i) { return std::to_string(getpid()) + " " + std::to_string(i) + large; });
+  // Who has the first piece waits for another process to begin the second: one alone would never end.
+  std::array<int, 2> second_begun;
+  REQUIRE(pipe(second_begun.data()) == 0);
+  const auto results = side_by_side(7, [&](size_t i) {
+    pollfd begun = {second_begun[0], POLLIN, 0};
+    constexpr int milliseconds = 60'000;
+    if (i == 0 && poll(&begun, 1, milliseconds) != 1) throw std::runtime_error("nobody has begun the second");
+    if (i == 1 && write(second_begun[1], "x", 1) != 1) throw std::runtime_error("write");
+    return std::to_string(getpid()) + " " + std::to_string(i) + large;
+  });
+  for (const int end : second_begun) close(end);
   REQUIRE(results.size() == 7);
   std::set<std::string> processes;
   for (size_t i = 0; i < results.size(); ++i) {

@@ -188,7 +188,7 @@ TEST_CASE("torch file: sets of weights by key; what is no tensor is left alone")
   CHECK(OpenFile(torch_file_bytes(evil, {}))->keys().empty());
   CHECK(OpenFile(torch_file_bytes(evil, {}))->content() == "an object of \"os.system\"");
   CHECK(OpenFile(torch_file_bytes(tensor, {four}))->content() == "a tensor without a name");
-  CHECK(OpenFile(torch_file_bytes("K\1", {}))->content() == "no dict");
+  CHECK(OpenFile(torch_file_bytes("K\1", {}))->content() == "an object that is no dict");
   CHECK(OpenFile(torch_file_bytes("}", {}))->content() == "an empty dict");
 }
 

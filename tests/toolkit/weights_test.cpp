@@ -3,6 +3,8 @@
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/torch_file.h>
 
+#include <limits>
+
 #include "support/catch.h"
 #include "support/error_text.h"
 #include "support/torch_bytes.h"
@@ -114,6 +116,32 @@ TEST_CASE("weights: what is no source of weights") {
   CHECK(refused("/w.safetensors", "ema") ==
         "--key ema: /w.safetensors is a safetensors file, which holds one set of weights without a key; "
         "remove it");
+}
+
+TEST_CASE("weights: values that are not finite are refused, whatever holds them") {
+  World world;
+  const float nan = std::numeric_limits<float>::quiet_NaN(),
+              infinity = std::numeric_limits<float>::infinity();
+  const auto refused = [&](const std::string& path, const at::Tensor& values) {
+    const Named tensors = {{"good", at::full({3}, -65504.0)}, {"none", at::zeros({0})}, {"bad", values}};
+    if (path == "/w.pt")
+      write_torch_file(*world.files.create(path), tensors);
+    else
+      write_safetensors(*world.files.create(path), tensors);
+    return test::error_text<DataError>([&] { read_all(open_weights(world.files, request(path))); });
+  };
+  for (const std::string path : {"/w.pt", "/w.safetensors"}) {
+    for (const float value : {nan, infinity, -infinity}) {
+      for (const at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16, at::kDouble}) {
+        at::Tensor values = at::ones({2, 3}, type);
+        values.select(0, 1).fill_(value);
+        CHECK(refused(path, values) ==
+              "--weights " + path +
+                  ": tensor \"bad\" holds a value that is not finite (NaN or infinite), as "
+                  "a run writes that diverged; name weights of an earlier step");
+      }
+    }
+  }
 }
 
 TEST_CASE("weights: a file that is none of weights, or a damaged one") {

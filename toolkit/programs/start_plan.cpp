@@ -2,6 +2,7 @@
 
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/planned_memory.h>
+#include <dtk/toolkit/policy_places.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <spawn.h>
@@ -12,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -120,13 +122,22 @@ StartPlan plan_in_child(const LoadedConfig& loaded, c10::Device device) try {
   const std::filesystem::path program =
       std::filesystem::read_symlink("/proc/self/exe").parent_path() / "dit-plan";
   const Descriptor config = file_with(print_config(loaded));
-  const Answer answer = run({program.string(), "--config", "/proc/self/fd/" + std::to_string(config.number()),
-                             "--device", device.is_cpu() ? "cpu" : "cuda", "--json"});
+  const std::string name = "/proc/self/fd/" + std::to_string(config.number());
+  const Answer answer =
+      run({program.string(), "--config", name, "--device", device.is_cpu() ? "cpu" : "cuda", "--json"});
   const bool planned = answer.exit_code == static_cast<int>(ExitCode::done) ||
                        answer.exit_code == static_cast<int>(ExitCode::memory);
   if (planned) {
     StartPlan plan{.memory = read_memory_json(answer.out, program.string())};
     plan.beside = read_beside(answer.out);
+    return plan;
+  }
+  if (answer.exit_code == static_cast<int>(ExitCode::configuration)) {
+    constexpr std::string_view kProgram = "dit-plan: ";
+    const std::string said = first_line(answer.error);
+    const size_t begin = said.rfind(kProgram, 0) == 0 ? kProgram.size() : 0;
+    StartPlan plan;
+    plan.refusal = with_users_place(said.substr(begin), name, loaded);
     return plan;
   }
   return {std::nullopt, answer.error.empty()

@@ -49,8 +49,8 @@ std::string summary(const Calibration& calibration, const std::string& file) {
   }
   int64_t most = 0, with = 0;
   for (const auto& [call, bytes] : calibration.scratch) {
-    most = std::max(most, bytes);
-    with += bytes > 0 ? 1 : 0;
+    most = std::max(most, bytes.most);
+    with += bytes.most > 0 ? 1 : 0;
   }
   return file + ": scratch of " + std::to_string(calibration.scratch.size()) + " calls, " +
          std::to_string(with) + " of which take any, at most " + readable_bytes(most) + "; " +

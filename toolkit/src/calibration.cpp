@@ -70,7 +70,9 @@ void read_cpu(const nlohmann::json& json, const std::string& name, Calibration& 
   for (const auto& row : member<std::vector<nlohmann::json>>(json, "calls", name)) {
     const planner::OperatorCall call{member<std::string>(row, "operator", name),
                                      member<std::string>(row, "arguments", name)};
-    if (!calibration.scratch.emplace(call, bytes_of(row, "scratch_bytes", name)).second) {
+    const planner::ScratchBytes bytes{bytes_of(row, "scratch_bytes", name),
+                                      bytes_of(row, "beside_results_bytes", name)};
+    if (!calibration.scratch.emplace(call, bytes).second) {
       throw FileError(name + ": " + call.operation + "(" + call.arguments +
                       ") is there twice; measure again with dit-plan --calibrate");
     }
@@ -118,7 +120,10 @@ std::string calibration_json(const Calibration& calibration) {
   json["date"] = calibration.date;
   Json& rows = json[on_cpu ? "calls" : "terms"] = Json::array();
   for (const auto& [call, bytes] : calibration.scratch)
-    rows.push_back({{"operator", call.operation}, {"arguments", call.arguments}, {"scratch_bytes", bytes}});
+    rows.push_back({{"operator", call.operation},
+                    {"arguments", call.arguments},
+                    {"scratch_bytes", bytes.most},
+                    {"beside_results_bytes", bytes.beside_results}});
   for (const planner::MeasuredTerm& term : calibration.terms) {
     rows.push_back(
         {{"name", term.name}, {"what", term.what}, {"bytes", term.bytes}, {"by_formula", term.by_formula}});

@@ -15,11 +15,14 @@ std::vector<KeyInfo> collect_keys() {
   visit_keys(config, [&](const std::string& table, const std::string& name, auto& member,
                          const std::string& allowed) {
     using Member = std::decay_t<decltype(member)>;
-    constexpr bool text =
-        std::is_same_v<Member, std::string> || std::is_same_v<Member, policies::Enabled> ||
-        std::is_same_v<Member, policies::SegmentKeeps> || std::is_same_v<Member, policies::ByteCount> ||
-        std::is_same_v<Member, std::optional<std::string>> || std::is_same_v<Member, std::optional<ByteSize>>;
-    keys.push_back({table + "." + name, table, allowed, wanted(member, allowed), text});
+    constexpr bool string =
+        std::is_same_v<Member, std::string> || std::is_same_v<Member, std::optional<std::string>>;
+    constexpr bool text = string || std::is_same_v<Member, policies::Enabled> ||
+                          std::is_same_v<Member, policies::SegmentKeeps> ||
+                          std::is_same_v<Member, policies::ByteCount> ||
+                          std::is_same_v<Member, std::optional<ByteSize>>;
+    keys.push_back(
+        {table + "." + name, table, allowed, wanted(member, allowed), text, string && allowed.empty()});
   });
   return keys;
 }

@@ -25,6 +25,7 @@ struct KeyInfo {
   std::string allowed;  // "[1, inf)"
   std::string wanted;   // "an integer in [1, inf)"
   bool is_text;         // a bare word can be meant as its value
+  bool is_any_text;     // and whatever it reads like, it is a text: a path, a name
 };
 
 const std::vector<KeyInfo>& all_keys();

@@ -142,16 +142,11 @@ void assign(policies::ByteCount& member, const Entry& entry, const std::string& 
 
 void assign(ByteSize& member, const Entry& entry, const std::string& allowed) {
   const std::optional<int64_t> bytes = bytes_in(entry, wanted(member, allowed));
-  member = {};
-  if (!bytes) {
-    const auto* const text = std::get_if<std::string>(&entry.value);
-    const std::optional<double> percent = text ? parse_percent(*text) : std::nullopt;
-    if (!percent) not_allowed(entry, "not a size", wanted(member, allowed));
-    member.percent = *percent;
-    return;
-  }
-  check_range(entry, static_cast<double>(*bytes), allowed);
-  member.bytes = *bytes;
+  const auto* const text = std::get_if<std::string>(&entry.value);
+  const std::optional<double> percent = !bytes && text ? parse_percent(*text) : std::nullopt;
+  if (!bytes && !percent) not_allowed(entry, "not a size", wanted(member, allowed));
+  if (bytes) check_range(entry, static_cast<double>(*bytes), allowed);
+  member = {bytes.value_or(0), percent.value_or(0)};
 }
 
 template <class T>
@@ -260,8 +255,9 @@ class Override {
     if (value_.empty()) fail(place_, key_ + " has no value; wanted: " + wanted_text);
     std::vector<Entry> found;
     if (key && value_ == "default") return {reset_entry()};
-    if (read(value_, found)) return found;
-    if (may_be_bare_word(key, value_) && read(toml_text(value_), found)) return found;
+    const bool bare = may_be_bare_word(key, value_);
+    if (!(bare && key->is_any_text) && read(value_, found)) return found;
+    if (bare && read(toml_text(value_), found)) return found;
     fail(place_, escaped_control(value_) + " is not a TOML value; wanted: " + wanted_text);
   }
 

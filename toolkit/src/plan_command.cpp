@@ -1,3 +1,4 @@
+#include <c10/util/Exception.h>
 #include <dtk/toolkit/clock.h>
 #include <dtk/toolkit/device.h>
 #include <dtk/toolkit/errors.h>
@@ -9,6 +10,7 @@
 #include <dtk/toolkit/run.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "byte_size.h"
@@ -19,14 +21,18 @@
 namespace dtk {
 namespace {
 
+Error too_small_a_machine(const std::string& what) {
+  return {ExitCode::failure, "this machine cannot hold the plan itself: " + what};
+}
+
 // No budget limits a plan, so what is refused in it is memory of this machine.
 PlannedRun planned_here(const LoadedConfig& loaded, c10::Device device,
                         const planner::RehearsalOptions& options) try {
   return plan_run(loaded, device, options);
-} catch (const Error& error) {
-  if (error.code != ExitCode::memory) throw;
-  throw Error(ExitCode::failure,
-              std::string("this machine cannot hold the plan itself: ") + first_line(error.what()));
+} catch (const c10::OutOfMemoryError& error) {
+  throw too_small_a_machine(first_line(error.what_without_backtrace()));
+} catch (const std::bad_alloc&) {
+  throw too_small_a_machine("out of host memory");
 }
 
 Plan plan_decided(LoadedConfig loaded, c10::Device device, const planner::RehearsalOptions& options) {
@@ -84,12 +90,13 @@ void check_budget(const Plan& plan, std::optional<int64_t> budget) {
   const policies::MemorySums held = plan.memory.peak().peak;
   const int64_t state = held.of(policies::Category::parameters) + held.of(policies::Category::optimizer) +
                         plan.bytes_in(kBudget) - held.bytes;
-  throw Error(
-      ExitCode::memory,
-      "does not fit into memory.budget: " + excess(plan, *budget, kBudget) +
-          (state <= *budget ? "; --max-batch finds the largest batch that fits, --table the policies that "
-                              "make it fit"
-                            : ""));
+  throw Error(ExitCode::memory,
+              "does not fit into memory.budget: " + excess(plan, *budget, kBudget) +
+                  (state <= *budget
+                       ? "; --max-batch finds the largest batch that fits, --table the policies that "
+                         "make it fit"
+                       : "; the parameters, the optimizer's state and what the device adds take " +
+                             exact_bytes(state) + " at any batch; use a larger budget or a smaller model"));
 }
 
 struct Job {

@@ -21,10 +21,10 @@ int64_t period_of(const RunConfig& config, c10::Device device) {
   models::Dit model(config.model, device, policies::make_generator(device, 0));
   const int64_t period = put_policies_in(config.policies, model).period();
   if (period <= kMostPeriod) return period;
-  throw ConfigError("the policies repeat their work after " + std::to_string(period) +
-                    " steps, and a plan runs at most " + std::to_string(kMostPeriod) +
-                    " of them, twice; plan with --set policies.ema.every=" + std::to_string(kMostPeriod) +
-                    " or less");
+  throw Error(ExitCode::failure, "the policies repeat their work after " + std::to_string(period) +
+                                     " steps, and a plan runs at most " + std::to_string(kMostPeriod) +
+                                     " of them, twice; plan with --set policies.ema.every=" +
+                                     std::to_string(kMostPeriod) + " or less");
 }
 
 // How often the job of a plan runs the period of the policies after its first step.

@@ -12,4 +12,15 @@ ConfigError with_place(const policies::PolicyError& error, const std::map<std::s
   return ConfigError(text);
 }
 
+std::string with_users_place(const std::string& message, const std::string& name,
+                             const LoadedConfig& loaded) {
+  for (const auto& [key, printed] : parse_config(print_config(loaded), name, {}).places) {
+    const std::string begin = printed + ": ";
+    if (message.rfind(begin, 0) != 0) continue;
+    const auto place = loaded.places.find(key);
+    return (place == loaded.places.end() ? "" : place->second + ": ") + message.substr(begin.size());
+  }
+  return message;
+}
+
 }  // namespace dtk

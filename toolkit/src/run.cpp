@@ -65,8 +65,9 @@ class Run {
     try {
       return train_to_end(resumed);
     } catch (const c10::OutOfMemoryError& error) {
-      give_up(error,
-              last_checkpoint_text() + out_of_memory_advice(config_, device_, /*in_build=*/false, resumed));
+      give_up(error, last_checkpoint_text() +
+                         out_of_memory_advice(config_, device_,
+                                              shortage_of(error, config_, /*in_build=*/false, resumed)));
     }
   }
 
@@ -105,6 +106,7 @@ class Run {
     }
     RunResult result;
     result.synthetic = data_->remarks().synthetic;
+    result.unlearnt_classes = unlearnt_classes(*data_, config_.model.classes);
     while (!trainer_.done()) {
       if (stop_requested()) {
         result.stopped = true;
@@ -258,6 +260,7 @@ class Run {
     try {
       sample_grid(result);
     } catch (const c10::OutOfMemoryError& error) {
+      throw_if_rehearsing(error);
       result.out_of_memory = first_line(error.what_without_backtrace());
       refused_ = refused_by(error);
       result.next_step =
@@ -364,7 +367,7 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
   std::optional<Weights> initial;
   if (!resumed) initial = initial_weights(world.files, loaded);
   const StartPlans plans = plan_start(world, loaded, device);
-  refuse_if_none_fits(plans, loaded.config, device, resumed);
+  refuse_if_none_can_run(plans, loaded.config, device, resumed);
   const std::shared_ptr<const DataSource> data = open();
   const DataSplit split =
       hold_out(data, loaded.config.data.validation, stream_seed(loaded.config.train.seed, "validation"));

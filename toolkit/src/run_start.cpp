@@ -6,7 +6,10 @@
 #include <dtk/toolkit/planned_memory.h>
 #include <dtk/toolkit/precision_choice.h>
 
+#include <algorithm>
+
 #include "out_of_memory.h"
+#include "run_lines.h"
 
 namespace dtk {
 
@@ -36,8 +39,13 @@ std::vector<std::string> notes_on_start(const LoadedConfig& loaded, const std::o
   return notes;
 }
 
-StartPlans plan_start(const RunWorld& world, const LoadedConfig& loaded, c10::Device device) {
+static bool is_refused(const StartPlan& plan) {
+  return !plan.refusal.empty();
+}
+
+StartPlans plan_start(const RunWorld& world, LoadedConfig loaded, c10::Device device) {
   if (!world.plan) return {};
+  loaded.config.train.allow_thread_change = false;  // a plan is of a new run, where it has no use
   if (!precision_is_open(loaded.config, device)) return {world.plan(loaded, device)};
   StartPlans plans;
   for (const char* precision : {"fp32", "bf16"}) {
@@ -49,7 +57,10 @@ StartPlans plan_start(const RunWorld& world, const LoadedConfig& loaded, c10::De
   return plans;
 }
 
-void refuse_if_none_fits(const StartPlans& plans, const RunConfig& config, c10::Device device, bool resumed) {
+void refuse_if_none_can_run(const StartPlans& plans, const RunConfig& config, c10::Device device,
+                            bool resumed) {
+  if (!plans.empty() && std::all_of(plans.begin(), plans.end(), is_refused))
+    throw ConfigError(plans.front().refusal);
   const StartPlan* smallest = nullptr;
   for (const StartPlan& plan : plans) {
     if (!plan.memory) return;
@@ -68,20 +79,25 @@ StartPlan plan_of(const StartPlans& plans, const RunConfig& config) {
 
 std::vector<std::string> notes_on_plan(const StartPlan& plan, const RunConfig& config, c10::Device device,
                                        bool resumed) {
+  if (is_refused(plan)) throw ConfigError(plan.refusal);
   if (!plan.problem.empty()) return {"not planned: " + plan.problem};
   if (!plan.memory) return {};
   const std::optional<int64_t> available = available_bytes(device);
+  const std::string line = plan_line(*plan.memory, plan.beside, available);
   const auto problem = too_large(*plan.memory, plan.beside, config.memory, available);
-  if (!problem) return {plan_line(*plan.memory, available)};
-  const bool state_alone = state_bytes(config, device).total() > problem->limit;
-  const std::string message =
-      problem->message + "; " + out_of_memory_advice(config, device, state_alone, resumed);
+  if (!problem) return {line};
+  const std::string message = problem->message + "; " +
+                              out_of_memory_advice(config, device,
+                                                   {.resumed = resumed,
+                                                    .by_budget = problem->budget_is_the_limit,
+                                                    .limit = problem->limit,
+                                                    .needed = problem->needed});
   if (config.memory.on_over_budget == "refuse") {
     throw Error(ExitCode::memory, message +
                                       "; dit-plan --explain says what each policy would change, "
                                       "memory.on_over_budget = \"warn\" starts the run all the same");
   }
-  return {plan_line(*plan.memory, available), "warning: " + message};
+  return {line, "warning: " + message};
 }
 
 RunFacts run_facts(const LoadedConfig& loaded, c10::Device device, const DataSource& data,
@@ -95,13 +111,15 @@ RunFacts run_facts(const LoadedConfig& loaded, c10::Device device, const DataSou
           .policies = {},
           .samples = split.training->size(),
           .held_out = loaded.config.data.validation,
-          .remarks = data.remarks()};
+          .remarks = data.remarks(),
+          .unlearnt_classes = unlearnt_classes(data, loaded.config.model.classes)};
 }
 
 void refuse_build(const c10::OutOfMemoryError& error, const LoadedConfig& loaded, c10::Device device,
                   RunFacts facts, RunFolder* folder, const MemoryMeters& meters, const RunWorld& world) {
-  const std::string advice =
-      out_of_memory_advice(loaded.config, device, /*in_build=*/true, /*resumed=*/folder == nullptr);
+  const std::string advice = out_of_memory_advice(
+      loaded.config, device,
+      shortage_of(error, loaded.config, /*in_build=*/true, /*resumed=*/folder == nullptr));
   throw out_of_memory(error, advice, [&] {
     if (folder == nullptr) return;
     for (const std::string& note : folder->claim()) world.observer.message(note);

@@ -27,14 +27,15 @@ std::vector<std::string> notes_on_start(const LoadedConfig& loaded, const std::o
 
 /// One plan, or one for each precision where a measurement will decide; none where nobody plans.
 using StartPlans = std::vector<StartPlan>;
-StartPlans plan_start(const RunWorld& world, const LoadedConfig& loaded, c10::Device device);
-/// As notes_on_plan() of the one that takes least.
-void refuse_if_none_fits(const StartPlans& plans, const RunConfig& config, c10::Device device, bool resumed);
+StartPlans plan_start(const RunWorld& world, LoadedConfig loaded, c10::Device device);
+/// As notes_on_plan() of the one that takes least, or of the first if all are refused.
+void refuse_if_none_can_run(const StartPlans& plans, const RunConfig& config, c10::Device device,
+                            bool resumed);
 /// The one for the precision that was decided on.
 StartPlan plan_of(const StartPlans& plans, const RunConfig& config);
 
-/// What the user should hear of the plan. Throws Error, exit code 3, if it does not fit and
-/// memory.on_over_budget says to refuse that.
+/// What the user should hear of the plan. Throws ConfigError if the configuration cannot run; Error, exit
+/// code 3, if it does not fit and memory.on_over_budget says to refuse that.
 std::vector<std::string> notes_on_plan(const StartPlan& plan, const RunConfig& config, c10::Device device,
                                        bool resumed);
 

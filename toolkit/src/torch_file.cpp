@@ -240,7 +240,7 @@ std::string TorchFile::content() const {
   if (is_tensor(pickle, pickle.root)) return "a tensor without a name";
   if (!is_dict(pickle, root)) {
     const bool named = root.kind == Kind::call && pickle.at(root.callee).kind == Kind::global;
-    return named ? "an object of " + in_quotes(pickle.at(root.callee).text) : "no dict";
+    return named ? "an object of " + in_quotes(pickle.at(root.callee).text) : "an object that is no dict";
   }
   constexpr size_t most = 10;
   std::vector<std::string> keys;

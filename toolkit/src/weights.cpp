@@ -1,4 +1,5 @@
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/aminmax.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/toolkit/checkpoint_store.h>
 #include <dtk/toolkit/errors.h>
@@ -9,6 +10,7 @@
 #include <dtk/toolkit/weights.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "config_text.h"
@@ -120,6 +122,16 @@ bool begins_as_safetensors(FileSystem& files, const Path& path) {
   throw DataError(request.path_place + ": no file of weights; " + allowed + "; name one of these");
 }
 
+// Both bounds are NaN where any value is, and no values are stored for it: the weights may be large.
+void check_finite(const at::Tensor& values, const std::string& place, const std::string& name) {
+  if (!values.is_floating_point() || values.numel() == 0) return;
+  const auto [least, most] = at::aminmax(values);
+  if (std::isfinite(least.item<double>()) && std::isfinite(most.item<double>())) return;
+  throw DataError(place + ": tensor " + in_quotes(name) +
+                  " holds a value that is not finite (NaN or infinite), as a run writes that diverged; name "
+                  "weights of an earlier step");
+}
+
 Weights open_file(FileSystem& files, const WeightsRequest& request) {
   Weights weights = at_place(request.path_place, [&] {
     if (is_torch_file(files, request.path)) return from_torch_file(files, request);
@@ -127,8 +139,10 @@ Weights open_file(FileSystem& files, const WeightsRequest& request) {
     return from_safetensors(files, request);
   });
   for (StoredTensor& tensor : weights.tensors) {
-    tensor.read = [place = request.path_place, read = std::move(tensor.read)] {
-      return at_place(place, read);
+    tensor.read = [place = request.path_place, name = tensor.name, read = std::move(tensor.read)] {
+      at::Tensor values = at_place(place, read);
+      check_finite(values, place, name);
+      return values;
     };
   }
   return weights;

@@ -97,8 +97,12 @@ const std::unordered_set<std::string>& operators_without_scratch() {
 
 ScratchKind scratch_kind(const c10::OperatorHandle& op, bool own) {
   static const std::unordered_set<std::string> open = {
-      "aten::_scaled_dot_product_flash_attention_for_cpu_backward", "aten::native_layer_norm_backward",
-      "aten::_slow_conv2d_forward", "aten::_slow_conv2d_backward"};
+      "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
+      "aten::native_layer_norm_backward",
+      "aten::_slow_conv2d_forward",
+      "aten::_slow_conv2d_backward",
+      "aten::mkldnn_convolution",
+      "aten::convolution_backward"};
   if (op.hasTag(at::Tag::pointwise) || operators_without_scratch().count(name_of(op)) > 0)
     return ScratchKind::none;
   return own && open.count(op.operator_name().name) == 0 ? ScratchKind::formula : ScratchKind::open;
@@ -125,14 +129,14 @@ PlannedScratch ScratchBook::planned() const {
   return planned;
 }
 
-std::optional<int64_t> ScratchBook::note(const c10::OperatorHandle& op, const Stack& stack, bool known) {
+std::optional<ScratchBytes> ScratchBook::note(const c10::OperatorHandle& op, const Stack& stack, bool known) {
   const std::lock_guard lock(mutex_);
   const auto bytes = measured_ != nullptr || calls_ != nullptr ? measured(op, stack) : std::nullopt;
   if (!bytes && !known) planned_.not_known.insert(op.operator_name().name);
   return bytes;
 }
 
-std::optional<int64_t> ScratchBook::measured(const c10::OperatorHandle& op, const Stack& stack) {
+std::optional<ScratchBytes> ScratchBook::measured(const c10::OperatorHandle& op, const Stack& stack) {
   const c10::ArrayRef<IValue> arguments = arguments_of(op, stack);
   OperatorCall call = call_of(op, arguments);
   if (calls_ != nullptr) {
@@ -145,7 +149,7 @@ std::optional<int64_t> ScratchBook::measured(const c10::OperatorHandle& op, cons
   if (measured_ == nullptr) return std::nullopt;
   const auto found = measured_->find(call);
   if (found == measured_->end()) return std::nullopt;
-  planned_.largest = std::max(planned_.largest, found->second);
+  planned_.largest = std::max(planned_.largest, found->second.most);
   taken_.insert(std::move(call));
   return found->second;
 }
@@ -157,7 +161,10 @@ CallScratch::CallScratch(ScratchKind kind, const c10::OperatorHandle& op, const 
   const auto bytes = ScratchBook::instance().note(op, stack, known);
   if (!bytes) return;
   measured_here = true;
-  if (*bytes > 0) bytes_ = at::empty({*bytes}, at::kByte);
+  const auto book = [](int64_t size) { return size > 0 ? at::empty({size}, at::kByte) : at::Tensor(); };
+  if (bytes->most > bytes->beside_results) bytes_ = book(bytes->most);
+  bytes_.reset();
+  bytes_ = book(bytes->beside_results);
 }
 
 CallScratch::~CallScratch() {

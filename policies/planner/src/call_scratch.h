@@ -40,12 +40,12 @@ class ScratchBook {
   /// `measured` must live until the plan ends; may be null. `keep_calls`: for PlannedScratch::calls.
   void begin(const MeasuredScratch* measured, bool keep_calls);
   PlannedScratch planned() const;
-  /// Bytes if they were measured. Cheap unless there is a measurement or calls are kept: a call is then not
+  /// What was measured, if it was. Cheap unless there is a measurement or calls are kept: a call is then not
   /// spelt out.
-  std::optional<int64_t> note(const c10::OperatorHandle& op, const torch::jit::Stack& stack, bool known);
+  std::optional<ScratchBytes> note(const c10::OperatorHandle& op, const torch::jit::Stack& stack, bool known);
 
  private:
-  std::optional<int64_t> measured(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+  std::optional<ScratchBytes> measured(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
 
   mutable std::mutex mutex_;  // guards everything below
   const MeasuredScratch* measured_ = nullptr;
@@ -54,8 +54,9 @@ class ScratchBook {
   std::set<OperatorCall> taken_;
 };
 
-/// While alive, a call's measured scratch is booked, if there is a measurement; formulas then have to book
-/// nothing (scratch_is_measured()), nor have the calls within it.
+/// While alive, what a call was seen to take beside its results is booked, if there is a measurement, and
+/// before that for an instant the most that it took; formulas then have to book nothing
+/// (scratch_is_measured()), nor have the calls within it.
 class CallScratch {
  public:
   [[nodiscard]] CallScratch(ScratchKind kind, const c10::OperatorHandle& op, const torch::jit::Stack& stack);

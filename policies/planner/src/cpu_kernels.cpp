@@ -5,7 +5,6 @@
 #include <ATen/Parallel.h>
 #include <ATen/ScalarOps.h>
 #include <ATen/WrapDimUtilsMulti.h>
-#include <ATen/native/ConvUtils.h>
 #include <ATen/native/ReduceOpsUtils.h>
 
 #include <algorithm>
@@ -143,62 +142,12 @@ Tensor mse_loss_backward(const Tensor&, const Tensor& x, const Tensor&, int64_t)
   return at::zeros_like(x, at::MemoryFormat::Contiguous);
 }
 
-// ---- convolution without oneDNN: ConvolutionMM2d.cpp
-
-// The columns that the input is unfolded to; a kernel of one point reads the input itself.
-Tensor columns_of(const Tensor& x, at::IntArrayRef kernel, at::IntArrayRef stride, at::IntArrayRef padding,
-                  int64_t positions) {
-  const bool is_point = kernel[0] == 1 && kernel[1] == 1 && stride[0] == 1 && stride[1] == 1 &&
-                        padding[0] == 0 && padding[1] == 0;
-  if (is_point) return x;
-  return make(x, {x.size(0), x.size(1) * kernel[0] * kernel[1], positions}, x.scalar_type());
-}
-
-at::MemoryFormat format_of(const Tensor& x, const Tensor& weight) {
-  return at::native::thnn_conv_use_channels_last(x, weight) ? at::MemoryFormat::ChannelsLast
-                                                            : at::MemoryFormat::Contiguous;
-}
-
-Tensor slow_convolution(const Tensor& self, const Tensor& weight, at::IntArrayRef kernel,
-                        const OptionalTensor& bias, at::IntArrayRef stride, at::IntArrayRef padding) {
-  const at::MemoryFormat format = format_of(self, weight);
-  const Tensor out = make(self, {0}, self.scalar_type());
-  const Tensor w = weight.contiguous(format), x = self.contiguous(format);
-  const int64_t rows = (x.size(2) + 2 * padding[0] - kernel[0]) / stride[0] + 1;
-  const int64_t columns = (x.size(3) + 2 * padding[1] - kernel[1]) / stride[1] + 1;
-  const Tensor unfolded = columns_of(x, kernel, stride, padding, rows * columns);
-  out.resize_({x.size(0), weight.size(0), rows, columns}, format);
-  if (bias && bias->defined()) out.copy_(bias->reshape({-1, 1, 1}));
-  return out;
-}
-
-std::tuple<Tensor, Tensor, Tensor> slow_convolution_backward(const Tensor& grad, const Tensor& self,
-                                                             const Tensor& weight, at::IntArrayRef kernel,
-                                                             at::IntArrayRef stride, at::IntArrayRef padding,
-                                                             std::array<bool, 3> mask) {
-  const at::MemoryFormat format = format_of(self, weight);
-  const auto empty = [&](bool wanted) { return wanted ? make(grad, {0}, grad.scalar_type()) : Tensor(); };
-  const Tensor grad_input = empty(mask[0]), grad_weight = empty(mask[1]);
-  Tensor grad_bias = empty(mask[2]);
-  if (mask[0]) {
-    const Tensor w = weight.contiguous(format), x = self.contiguous(format), dy = grad.contiguous(format);
-    grad_input.resize_(x.sizes(), format);
-  }
-  if (mask[2]) at::sum_out(grad_bias, grad, at::IntArrayRef{0, 2, 3});
-  if (mask[1]) {
-    grad_weight.resize_(weight.sizes(), format);
-    const Tensor dy = grad.contiguous(format), x = self.contiguous(format);
-    const Tensor unfolded = columns_of(x, kernel, stride, padding, grad.size(2) * grad.size(3));
-  }
-  return {grad_input, grad_weight, grad_bias};
-}
-
 }  // namespace
 
 void add_cpu_kernels(CpuKernels& kernels) {
   const auto add = [&](const char* name, auto* kernel) {
     kernels.emplace(std::string("aten::") + name,
-                    c10::KernelFunction::makeFromUnboxedRuntimeFunction(kernel));
+                    CpuKernel{c10::KernelFunction::makeFromUnboxedRuntimeFunction(kernel)});
   };
   add("native_layer_norm", &layer_norm);
   add("native_layer_norm_backward", &layer_norm_backward);
@@ -211,8 +160,6 @@ void add_cpu_kernels(CpuKernels& kernels) {
   add("smooth_l1_loss", &smooth_l1_loss);
   add("mse_loss_backward", &mse_loss_backward);
   add("pow.Scalar", &power);
-  add("_slow_conv2d_forward", &slow_convolution);
-  add("_slow_conv2d_backward.output_mask", &slow_convolution_backward);
 }
 
 }  // namespace dtk::planner

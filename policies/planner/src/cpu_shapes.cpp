@@ -27,7 +27,7 @@ constexpr c10::DispatchKeySet kBelow(c10::DispatchKeySet::FULL_AFTER, c10::Dispa
 
 struct Known {
   Treatment treatment = Treatment::run;
-  const c10::KernelFunction* kernel = nullptr;
+  const CpuKernel* kernel = nullptr;
   FlopRule flops = nullptr;
   ScratchKind scratch = ScratchKind::none;  // of a kernel
 };
@@ -40,12 +40,17 @@ bool makes_memory(const std::string& name) {
   return false;
 }
 
+// Kernels that only call another operator, and have no shape kernel.
+bool calls_another(const std::string& name) {
+  return name == "aten::relu" || name == "aten::relu_";
+}
+
 Known on_cpu_tensors(const c10::OperatorHandle& op) {
   static const auto* const kernels = new CpuKernels(cpu_shape_kernels());
   const std::string name = name_of(op);
   if (reads_values(op)) return {Treatment::refuse};
   if (const auto own = kernels->find(name); own != kernels->end()) return {Treatment::own, &own->second};
-  if (makes_memory(name) || makes_views(op)) return {Treatment::run};
+  if (makes_memory(name) || makes_views(op) || calls_another(name)) return {Treatment::run};
   // Composite for the dispatcher, but it moves values.
   const bool kernel = name == "aten::copy_" || op.hasKernelForDispatchKey(c10::DispatchKey::CPU);
   return {kernel ? Treatment::shapes : Treatment::run};
@@ -61,6 +66,11 @@ const Known& known(const c10::OperatorHandle& op) {
   if (what.treatment == Treatment::own || what.treatment == Treatment::shapes)
     what.scratch = scratch_kind(op, what.treatment == Treatment::own);
   return cache.emplace(op, what).first->second;
+}
+
+Treatment treatment(const Known& what, const c10::OperatorHandle& op, const Stack& stack) {
+  if (what.kernel == nullptr || what.kernel->takes == nullptr) return what.treatment;
+  return what.kernel->takes(arguments_of(op, stack)) ? what.treatment : Treatment::run;
 }
 
 enum class Where { nowhere, cpu, elsewhere };
@@ -103,15 +113,16 @@ void note_host_use(const c10::OperatorHandle& op, const Stack& stack) {
 }
 
 void do_it(const Known& what, const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
-  if (what.treatment != Treatment::run) note_host_use(op, *stack);
-  switch (what.treatment) {
+  const Treatment how = treatment(what, op, *stack);
+  if (how != Treatment::run) note_host_use(op, *stack);
+  switch (how) {
     case Treatment::run:
       op.redispatchBoxed(keys & kBelow, stack);
       return;
     case Treatment::own: {
       const std::vector<at::Tensor> temporaries = copies_in_common_type(op, *stack);
       const CallScratch scratch(what.scratch, op, *stack);
-      what.kernel->callBoxed(op, keys, stack);
+      what.kernel->shapes.callBoxed(op, keys, stack);
       return;
     }
     case Treatment::shapes: {
@@ -140,8 +151,8 @@ void on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack*
 
 }  // namespace
 
-Treatment treatment_of(const c10::OperatorHandle& op) {
-  return known(op).treatment;
+Treatment treatment_of(const c10::OperatorHandle& op, const Stack& stack) {
+  return treatment(known(op), op, stack);
 }
 
 void run_on_cpu(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {

@@ -12,7 +12,8 @@ enum class Treatment {
   own,     // a kernel with a shape kernel of this library
   refuse   // reads values
 };
-Treatment treatment_of(const c10::OperatorHandle& op);
+/// The operator's arguments end `stack`.
+Treatment treatment_of(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
 
 /// Does that. The operator's arguments end `stack`; its results take their place.
 void run_on_cpu(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);

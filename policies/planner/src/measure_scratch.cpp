@@ -29,15 +29,15 @@ at::Tensor with_memory(const at::Tensor& meta) {
 }
 
 // Threads of an operator overlap by luck: what each group of them takes at the most is added up.
-int64_t scratch_of(const policies::KeptPhase& call) {
+ScratchBytes scratch_of(const policies::KeptPhase& call) {
   const bool threads = call.scratch_of.size() > 1;
-  if (!threads) return call.with_scratch - call.kept.bytes;
+  if (!threads) return {call.scratch, call.with_scratch - call.kept.bytes};
   int64_t bytes = 0;
   for (const auto& [label, most] : call.scratch_of) bytes += most;
-  return bytes;
+  return {bytes, bytes};
 }
 
-int64_t scratch_of_one(const NotedCall& call) {
+ScratchBytes scratch_of_one(const NotedCall& call) {
   std::vector<IValue> arguments;  // alive until the end, as the call's own would be a gap in its books
   for (const IValue& argument : call.arguments) arguments.push_back(map_tensors(argument, with_memory));
   Stack stack = arguments;
@@ -50,7 +50,7 @@ int64_t scratch_of_one(const NotedCall& call) {
     throw;
   }
   const auto phases = policies::kept_storages(accounts.stop_event_log(), accounts.phase_names());
-  return phases.empty() ? 0 : scratch_of(phases.front());
+  return phases.empty() ? ScratchBytes() : scratch_of(phases.front());
 }
 
 }  // namespace
@@ -62,9 +62,12 @@ MeasuredScratch measure_scratch(const NotedCalls& calls) {
   const at::AutoDispatchBelowADInplaceOrView kernels_only;
   MeasuredScratch measured;
   for (const auto& [name, call] : calls.by_call) {
-    int64_t& bytes = measured[name];
+    ScratchBytes& bytes = measured[name];
     try {
-      for (int i = 0; i < times; ++i) bytes = std::max(bytes, scratch_of_one(call));
+      for (int i = 0; i < times; ++i) {
+        const ScratchBytes seen = scratch_of_one(call);
+        bytes = {std::max(bytes.most, seen.most), std::max(bytes.beside_results, seen.beside_results)};
+      }
     } catch (const c10::Error& error) {
       throw PlanError("the scratch of " + name.operation + "(" + name.arguments +
                       ") cannot be measured: " + error.what_without_backtrace());

@@ -5,6 +5,8 @@
 // kernel takes for itself (scratch) is not.
 #pragma once
 #include <ATen/core/boxing/KernelFunction.h>
+#include <ATen/core/ivalue.h>
+#include <c10/util/ArrayRef.h>
 #include <torch/library.h>
 
 #include <map>
@@ -12,12 +14,20 @@
 
 namespace dtk::planner {
 
+struct CpuKernel {
+  using Takes = bool (*)(c10::ArrayRef<c10::IValue> arguments);
+  c10::KernelFunction shapes;
+  Takes takes =
+      nullptr;  // null: any arguments; with those that it does not take, the operator's own body runs
+};
 /// By operator name, "aten::native_layer_norm"; for tensors on the CPU.
-using CpuKernels = std::map<std::string, c10::KernelFunction>;
+using CpuKernels = std::map<std::string, CpuKernel>;
 
 CpuKernels cpu_shape_kernels();
 /// Adds those that differ from what a device does (cpu_kernels.cpp).
 void add_cpu_kernels(CpuKernels& kernels);
+/// Adds convolutions (cpu_convolutions.cpp).
+void add_cpu_convolutions(CpuKernels& kernels);
 /// `aten`: a library for DispatchKey::CUDA.
 void register_cuda_shape_kernels(torch::Library& aten);
 

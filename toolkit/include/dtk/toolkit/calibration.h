@@ -2,7 +2,7 @@
 //
 // JSON: {"dit_plan_calibration": 1, "device": "cpu" or "cuda", "machine", "instruction_set", "threads",
 // "libtorch",
-//        "date", "calls": [{"operator", "arguments", "scratch_bytes"}],
+//        "date", "calls": [{"operator", "arguments", "scratch_bytes", "beside_results_bytes"}],
 //        "terms": [{"name", "what", "bytes", "by_formula"}]}
 // with instruction_set, threads and calls for the CPU, and terms for CUDA. No plan looks for such a file by
 // itself: two plans of one command would differ by what lies about.

@@ -22,8 +22,13 @@ struct OperatorCall {
   friend auto operator<=>(const OperatorCall&, const OperatorCall&) = default;
 };
 
-/// Bytes by which a call's highest sum exceeds that of its storages that are no scratch.
-using MeasuredScratch = std::map<OperatorCall, int64_t>;
+/// What a call was seen to take, in bytes. A kernel may free some of it before it makes its result.
+struct ScratchBytes {
+  int64_t most = 0;            // alive at once
+  int64_t beside_results = 0;  // by which the call's highest sum exceeds its results'; not above `most`
+  friend bool operator==(const ScratchBytes&, const ScratchBytes&) = default;
+};
+using MeasuredScratch = std::map<OperatorCall, ScratchBytes>;
 
 /// Calls of one plan as they can be made again, each once.
 struct NotedCalls;

@@ -44,7 +44,7 @@ std::string counted(size_t count, const char* thing) {
 }
 
 bool is_word(const std::string& keep) {
-  return keep == "all" || keep == "block" || keep == "offload";
+  return keep == "all" || keep == "auto" || keep == "block" || keep == "offload";
 }
 
 void check_results(const std::vector<std::string>& results) {
@@ -61,6 +61,14 @@ void check_results(const std::vector<std::string>& results) {
 
 void check_keep(const SegmentKeeps& keep) {
   check_results(keep.results);
+  if (keep.word == "auto") {
+    throw PolicyError(
+        "policies.checkpoint.keep = \"auto\" leaves the choice to a planner, as dit-plan and dit-train do "
+        "under "
+        "memory.budget; give the policy what was chosen: keep = \"block\" with the sub-trees to compute "
+        "again "
+        "as targets, or keep = \"all\"");
+  }
   if (!keep.results.empty() || is_word(keep.word)) return;
   if (keep.word.empty()) {
     throw PolicyError(

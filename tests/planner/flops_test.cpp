@@ -10,6 +10,7 @@
 
 #include <cmath>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -71,6 +72,16 @@ TEST_CASE("a planned step of DiT-XL/2 has the FLOPs of the published model, pass
   CHECK(step.recomputed == 4 * 28 * block_flops(model));
   CHECK(step.attention_again == int64_t{4} * 28 * 2 * 256 * 256 * 1152);
   CHECK(step.without_grad == 0);
+}
+
+TEST_CASE("what is computed again is known by sub-tree") {
+  const c10::Device device = GENERATE(kCuda, kCpu);
+  LoadedConfig loaded = config("base.toml", {"policies.precision.cpu=fp32", "train.threads=1",
+                                             "policies.checkpoint.targets=[\"blocks.1\", \"blocks.3\"]"});
+  const planner::Rehearsed plan = plan_run(loaded, device).memory;
+  const int64_t once = 16 * block_flops(loaded.config.model);
+  CHECK(plan.recomputed == std::map<std::string, int64_t>{{"blocks.1", once}, {"blocks.3", once}});
+  CHECK(plan.steady_step().recomputed == 2 * once);
 }
 
 TEST_CASE("without checkpointing and fused attention nothing is computed again, and the rest is as before") {

@@ -159,6 +159,13 @@ TEST_CASE("what cannot have an effect is refused with what to change") {
       "= 2 cannot join them in one segment; name sub-trees of one level, or set policies.checkpoint.segment "
       "= 1, which nests them");
   options = {};
+  options.keep = "auto";
+  CHECK(
+      error(options) ==
+      "policies.checkpoint.keep = \"auto\" leaves the choice to a planner, as dit-plan and dit-train do "
+      "under "
+      "memory.budget; give the policy what was chosen: keep = \"block\" with the sub-trees to compute again "
+      "as targets, or keep = \"all\"");
   options.keep = "gates";
   CHECK(error(options) ==
         "policies.checkpoint.keep = \"gates\" is not a choice; allowed: all | block | a list of names and "

@@ -85,16 +85,20 @@ TEST_CASE("config reader: what segments keep is a word or a list of results") {
   CHECK(keep("\"all\"") == "all");
   CHECK(keep("[\"fc2_out\", \"aten::addmm\"]") == std::vector<std::string>{"fc2_out", "aten::addmm"});
   CHECK(keep("\"offload\"") == "offload");
-  CHECK(
-      error("\"host\"") ==
-      "base.toml:3:28: policies.checkpoint.keep = \"host\" is not a choice; allowed: all | block | offload | "
-      "a list of names and operators");
+  CHECK(keep("\"auto\"\nmemory.budget = 1000") == "auto");
+  CHECK(error("\"a list of names and operators\"") ==
+        "base.toml:3:28: policies.checkpoint.keep = \"a list of names and operators\" is not a choice; "
+        "allowed: "
+        "all | auto | block | offload | a list of names and operators");
+  CHECK(error("\"host\"") ==
+        "base.toml:3:28: policies.checkpoint.keep = \"host\" is not a choice; allowed: all | auto | block | "
+        "offload | a list of names and operators");
   CHECK(error("[]") ==
-        "base.toml:3:28: policies.checkpoint.keep = [] is empty; allowed: all | block | offload | a list of "
-        "names and operators");
+        "base.toml:3:28: policies.checkpoint.keep = [] is empty; allowed: all | auto | block | offload | a "
+        "list of names and operators");
   CHECK(error("3") ==
-        "base.toml:3:28: policies.checkpoint.keep = 3 is an integer; wanted: one of all | block | offload | "
-        "a list of names and operators");
+        "base.toml:3:28: policies.checkpoint.keep = 3 is an integer; wanted: one of all | auto | block | "
+        "offload | a list of names and operators");
 }
 
 TEST_CASE("config reader: offload_min_bytes is a size, and refused where nothing is offloaded") {

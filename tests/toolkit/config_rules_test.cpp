@@ -49,6 +49,27 @@ TEST_CASE("config rules: the model") {
         "model.image_size = 28 or 32, or use a patch that divides 30");
 }
 
+TEST_CASE("config rules: keep = auto needs a budget, and segments of one sub-tree each") {
+  const std::string keep = runnable + "policies.checkpoint.keep = \"auto\"\n";
+  CHECK(
+      error_in(keep) ==
+      "base.toml:3:28: policies.checkpoint.keep = \"auto\" computes as little again as memory.budget allows, "
+      "which is not set; set it, or use keep = \"block\"");
+  const std::string with_budget = keep + "memory.budget = \"1GB\"\n";
+  CHECK(read(with_budget).config.policies.checkpoint.keep == "auto");
+  for (const std::string key : {"every", "segment"}) {
+    CHECK(error_in(with_budget + "policies.checkpoint." + key + " = 2") ==
+          "base.toml:5:" + std::to_string(24 + key.size()) + ": policies.checkpoint." + key +
+              " has no use with policies.checkpoint.keep = \"auto\"; remove it (what base.toml sets is taken "
+              "back with --set policies.checkpoint." +
+              key + "=default), or change policies.checkpoint.keep");
+  }
+  // Of a policy that is switched off no key has an effect.
+  CHECK(read(keep, {"policies.checkpoint.enabled=false"}).config.policies.checkpoint.keep == "auto");
+  const LoadedConfig loaded = read(with_budget);
+  CHECK(dtk::parse_config(dtk::print_config(loaded), "again.toml", {}).config == loaded.config);
+}
+
 TEST_CASE("config rules: the run must end, and warm up before it does") {
   CHECK(error_in("model.name = \"DiT-S/4\"") ==
         "base.toml: neither train.steps nor train.seconds is set; set at least one of them, so that the run "

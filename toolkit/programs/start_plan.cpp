@@ -130,6 +130,7 @@ StartPlan plan_in_child(const LoadedConfig& loaded, c10::Device device) try {
   if (planned) {
     StartPlan plan{.memory = read_memory_json(answer.out, program.string())};
     plan.beside = read_beside(answer.out);
+    plan.placement = read_placement(answer.out);
     return plan;
   }
   if (answer.exit_code == static_cast<int>(ExitCode::configuration)) {

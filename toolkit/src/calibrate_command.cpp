@@ -89,6 +89,8 @@ void run_calibration(const PlanArguments& arguments, FileSystem& files,
   if (arguments.device == "cpu") {
     LoadedConfig loaded = load_config(files, arguments.config, arguments.set);
     resolve_threads(loaded);
+    // Whatever is computed again calls the kernels of the forward pass.
+    if (placement_is_open(loaded.config)) loaded.config.policies.checkpoint.keep = "block";
     calibration = calibrate_cpu(loaded);
   } else {
     calibration = calibrate_cuda();

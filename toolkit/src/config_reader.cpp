@@ -120,7 +120,8 @@ void assign(policies::SegmentKeeps& member, const Entry& entry, const std::strin
     return;
   }
   const std::string& word = value_as<std::string>(entry, wanted(member, allowed));
-  if (word != "all" && word != "block" && word != "offload") not_allowed(entry, "not a choice", allowed);
+  const std::string words = allowed.substr(0, allowed.rfind(" | "));  // before the list
+  if (!is_choice(words, word)) not_allowed(entry, "not a choice", allowed);
   member = word.c_str();
 }
 

@@ -1,5 +1,6 @@
 #include "config_rules.h"
 
+#include <dtk/toolkit/checkpoint_placement.h>
 #include <dtk/toolkit/diffusion_choices.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/respacing.h>
@@ -120,6 +121,12 @@ class Rules {
     }
     if (config_.memory.budget && !config_.memory.ledger) {
       fail("memory.budget", "memory.budget needs the ledger, and memory.ledger = false; remove one of them");
+    }
+    if (placement_is_open(config_) && !config_.memory.budget) {
+      fail("policies.checkpoint.keep",
+           "policies.checkpoint.keep = \"auto\" computes as little again as memory.budget allows, which is "
+           "not "
+           "set; set it, or use keep = \"block\"");
     }
     check_policies();
     check_written();
@@ -365,6 +372,10 @@ std::string useless_because(const RunConfig& config, const std::string& key) {
   }
   const policies::SegmentKeeps& keep = config.policies.checkpoint.keep;
   if (key == "policies.checkpoint.offload_min_bytes" && keep.word != "offload") {
+    return "policies.checkpoint.keep = " + toml_text(keep);
+  }
+  // Each target is a choice of its own.
+  if ((key == "policies.checkpoint.every" || key == "policies.checkpoint.segment") && keep.word == "auto") {
     return "policies.checkpoint.keep = " + toml_text(keep);
   }
   if (key == "schedule.final" && config.schedule.kind == "constant") {

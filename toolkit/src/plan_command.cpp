@@ -47,7 +47,7 @@ Plan plan_decided(LoadedConfig loaded, c10::Device device, const planner::Rehear
   plan.terms = rehearsed.terms;
   plan.scratch = rehearsed.scratch;
   plan.folded = rehearsed.folded;
-  plan.step = rehearsed.steps.at(rehearsed.steps.size() > 1 ? 1 : 0);
+  plan.step = rehearsed.steady_step();
   plan.seconds = rehearsed.seconds;
   plan.loaded = std::move(loaded);
   return plan;
@@ -107,12 +107,14 @@ struct Job {
   const planner::RehearsalOptions options;
   const std::function<void(const std::string&)>& print;
   const SideBySide& side_by_side;
+  const std::optional<CheckpointPlacement> placement;  // of `loaded`
 };
 
 void report_table(const Job& job) {
   SteadyClock clock;
   const double begin = clock.seconds();
-  const std::vector<PlanRow> rows = plan_table(job.loaded, job.device, job.options, job.side_by_side);
+  std::vector<PlanRow> rows = plan_table(job.loaded, job.device, job.options, job.side_by_side);
+  for (PlanRow& row : rows) row.plan.placement = job.placement;
   job.print(job.arguments.json
                 ? plan_table_json(rows)
                 : plan_table_text(job.arguments.config, rows, job.budget, clock.seconds() - begin));
@@ -135,7 +137,8 @@ void report_largest(const Job& job, int64_t bytes) {
 }
 
 void report_plan(const Job& job) {
-  const Plan plan = make_plan(job.loaded, job.device, job.options);
+  Plan plan = make_plan(job.loaded, job.device, job.options);
+  plan.placement = job.placement;
   if (job.arguments.explain) {
     const auto effects = explain_policies(plan, job.device, job.options);
     const planner::Explanation why = explain_segments(plan, effects, job.device, job.options);
@@ -236,9 +239,11 @@ std::vector<PolicyEffect> explain_policies(const Plan& plan, c10::Device device,
 LargestPlannedBatch largest_planned_batch(const LoadedConfig& loaded, c10::Device device, int64_t bytes,
                                           const planner::RehearsalOptions& options) {
   LargestPlannedBatch found;
+  found.all_recomputed = placement_is_open(loaded.config);
   const int64_t unit = loaded.config.train.accumulate;
   const auto fits = [&](int64_t units) {
     LoadedConfig one = loaded;
+    if (found.all_recomputed) one.config.policies.checkpoint.keep = "block";
     one.config.data.batch = units * unit;
     Plan plan = make_plan(std::move(one), device, options);
     ++found.planned;
@@ -261,8 +266,11 @@ void run_plan(const PlanArguments& arguments, FileSystem& files,
   const std::optional<Calibration> measured = calibration_for(arguments, files, loaded, device);
   std::optional<int64_t> budget;
   if (loaded.config.memory.budget) budget = loaded.config.memory.budget->bytes;
-  const Job job{arguments, std::move(loaded), device, budget, options_of(arguments, measured),
-                print,     side_by_side};
+  const planner::RehearsalOptions options = options_of(arguments, measured);
+  std::optional<CheckpointPlacement> placement;
+  if (placement_is_open(loaded.config) && arguments.max_batch.empty())
+    placement = place_checkpoints(loaded, device, options);
+  const Job job{arguments, std::move(loaded), device, budget, options, print, side_by_side, placement};
   if (arguments.table) return report_table(job);
   if (arguments.max_batch.empty()) return report_plan(job);
   const auto percent = parse_percent(arguments.max_batch);

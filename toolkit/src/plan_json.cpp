@@ -49,6 +49,7 @@ Json json_of(const Plan& plan, const std::vector<PolicySaving>& policies = {}) {
   more["precisions"] = Json::array();
   for (const PossiblePrecision& one : plan.precisions)
     more["precisions"].push_back({{"cpu", one.name}, {"peak_bytes", one.peak_bytes}, {"phase", one.phase}});
+  if (plan.placement) json["placement"] = Json::parse(placement_json(*plan.placement));
   return json;
 }
 
@@ -96,6 +97,7 @@ std::string largest_batch_json(const LargestPlannedBatch& found, int64_t bytes) 
   batch["next_peak_bytes"] = found.next ? Json(found.next->memory.peak().peak.bytes) : Json();
   batch["next_device_bytes"] = found.next ? Json(found.next->bytes_in(Room::device)) : Json();
   batch["planned"] = found.planned;
+  batch["all_recomputed"] = found.all_recomputed;
   return json.dump(1) + "\n";
 }
 

@@ -160,6 +160,7 @@ std::string plan_text(const std::string& name, const Plan& plan) {
   text += terms_text(plan.terms);
   if (plan.memory.device == "cpu") text += scratch_text(plan.scratch);
   if (!plan.precisions.empty()) text += line("precision", precisions_text(plan.precisions));
+  if (plan.placement) text += line("placement", placement_text(*plan.placement));
   text += line("planned", folded_text(plan.folded) + ", in " + seconds_text(plan.seconds));
   const DataOptions& data = plan.loaded.config.data;
   if (!data.drop_last && !data.samples && data.batch > 1) {
@@ -186,9 +187,10 @@ std::string plan_table_text(const std::string& name, const std::vector<PlanRow>&
     if (budget) line.push_back(row.plan.bytes_in(Room::allocator) <= *budget ? "yes" : "no");
     cells.push_back(std::move(line));
   }
+  const std::optional<CheckpointPlacement>& placement = rows.front().plan.placement;
   return first_line_of(name, rows.front().plan) + "all 16 combinations of the policies, in " +
          seconds_text(seconds) + "; recomputed: forward FLOPs that a step runs again\n" + scratch_text(rows) +
-         "\n" + aligned(cells);
+         (placement ? line("placement", placement_text(*placement)) : "") + "\n" + aligned(cells);
 }
 
 // What plan_table() and explain_policies() switch the average to, whose baseline is another place, not none.
@@ -223,6 +225,8 @@ std::string largest_batch_text(const std::string& name, const LargestPlannedBatc
   std::string text = line("largest", row(*found.largest) + ", which fits into " + exact_bytes(bytes));
   text += line("next", found.next ? row(*found.next) + ", which does not"
                                   : std::string("none: data.samples leaves no more to train on"));
+  if (found.all_recomputed)
+    text += line("placement", "keep = \"auto\" planned as \"block\", which has the lowest peak");
   text += line("planned", std::to_string(found.planned) + " batches" +
                               (found.largest->loaded.config.data.samples
                                    ? ""

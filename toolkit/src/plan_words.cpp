@@ -97,12 +97,16 @@ std::string percent_text(int64_t part, int64_t whole) {
   return percent == 0 && part > 0 ? "<1 %" : std::to_string(percent) + " %";
 }
 
-std::string recomputed_text(const Plan& plan) {
-  const auto flops = static_cast<double>(plan.step.recomputed);
+std::string flops_text(int64_t count) {
+  const auto flops = static_cast<double>(count);
   char text[32];
   std::snprintf(text, sizeof text, "%.4g %s", flops / (flops < 1e12 ? 1e9 : 1e12),
                 flops < 1e12 ? "GFLOP" : "TFLOP");
-  return flops == 0 ? "-" : text;
+  return text;
+}
+
+std::string recomputed_text(const Plan& plan) {
+  return plan.step.recomputed == 0 ? "-" : flops_text(plan.step.recomputed);
 }
 
 std::string effect_words(const Plan& plan, const PolicyEffect& effect) {

@@ -24,6 +24,11 @@ std::string decide(LoadedConfig& loaded, c10::Device device, const std::filesyst
       origin = printed_origin(text, key.substr(0, dot), key.substr(dot + 1));
     }
   }
+  if (written && placement_is_open(loaded.config)) {
+    loaded.config.policies.checkpoint = written->config.policies.checkpoint;
+    for (const char* key : {"enabled", "targets", "every", "segment", "keep", "offload_min_bytes"})
+      loaded.origins[std::string("policies.checkpoint.") + key] = "the checkpoint's";
+  }
   return decide_precision(loaded, device, world.clock, written ? &*written : nullptr, world.stop_requested);
 }
 
@@ -57,22 +62,37 @@ StartPlans plan_start(const RunWorld& world, LoadedConfig loaded, c10::Device de
   return plans;
 }
 
-void refuse_if_none_can_run(const StartPlans& plans, const RunConfig& config, c10::Device device,
-                            bool resumed) {
+// The trial steps of a precision that is open yet run by the first plan's choice, too.
+static void adopt_first(const StartPlans& plans, LoadedConfig& loaded) {
+  if (!placement_is_open(loaded.config)) return;
+  if (!plans.empty() && plans.front().placement) return adopt_placement(loaded, *plans.front().placement);
+  const std::string key = "policies.checkpoint.keep";
+  const auto place = loaded.places.find(key);
+  std::string why = "nobody plans this run";
+  if (!plans.empty()) why = plans.front().problem.empty() ? plans.front().refusal : plans.front().problem;
+  throw ConfigError((place == loaded.places.end() ? "" : place->second + ": ") + key +
+                    " = \"auto\" is chosen by the run's plan, and there is none: " + why +
+                    "; use keep = \"block\", or targets of your own");
+}
+
+void refuse_if_none_can_run(const StartPlans& plans, LoadedConfig& loaded, c10::Device device, bool resumed) {
   if (!plans.empty() && std::all_of(plans.begin(), plans.end(), is_refused))
     throw ConfigError(plans.front().refusal);
+  adopt_first(plans, loaded);
   const StartPlan* smallest = nullptr;
   for (const StartPlan& plan : plans) {
     if (!plan.memory) return;
     if (smallest == nullptr || plan.memory->peak().peak.bytes < smallest->memory->peak().peak.bytes)
       smallest = &plan;
   }
-  if (smallest != nullptr) notes_on_plan(*smallest, config, device, resumed);
+  if (smallest != nullptr) notes_on_plan(*smallest, loaded.config, device, resumed);
 }
 
-StartPlan plan_of(const StartPlans& plans, const RunConfig& config) {
+StartPlan plan_of(const StartPlans& plans, LoadedConfig& loaded) {
   for (const StartPlan& plan : plans) {
-    if (plan.precision.empty() || plan.precision == config.policies.precision.cpu) return plan;
+    if (!plan.precision.empty() && plan.precision != loaded.config.policies.precision.cpu) continue;
+    if (plan.placement) adopt_placement(loaded, *plan.placement);
+    return plan;
   }
   return {};
 }
@@ -85,7 +105,9 @@ std::vector<std::string> notes_on_plan(const StartPlan& plan, const RunConfig& c
   const std::optional<int64_t> available = available_bytes(device);
   const std::string line = plan_line(*plan.memory, plan.beside, available);
   const auto problem = too_large(*plan.memory, plan.beside, config.memory, available);
-  if (!problem) return {line};
+  std::vector<std::string> notes = {line};
+  if (plan.placement) notes.push_back(placement_text(*plan.placement));
+  if (!problem) return notes;
   const std::string message = problem->message + "; " +
                               out_of_memory_advice(config, device,
                                                    {.resumed = resumed,
@@ -97,7 +119,8 @@ std::vector<std::string> notes_on_plan(const StartPlan& plan, const RunConfig& c
                                       "; dit-plan --explain says what each policy would change, "
                                       "memory.on_over_budget = \"warn\" starts the run all the same");
   }
-  return {line, "warning: " + message};
+  notes.push_back("warning: " + message);
+  return notes;
 }
 
 RunFacts run_facts(const LoadedConfig& loaded, c10::Device device, const DataSource& data,

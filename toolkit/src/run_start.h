@@ -18,7 +18,8 @@
 
 namespace dtk {
 
-/// Settles what `loaded` leaves to a measurement. Returns what was measured, or "".
+/// Settles what `loaded` leaves to a measurement; of a run that is resumed also keep = "auto", by what its
+/// checkpoint has. Returns what was measured, or "".
 std::string decide(LoadedConfig& loaded, c10::Device device, const std::filesystem::path& resume,
                    const RunWorld& world);
 
@@ -28,11 +29,11 @@ std::vector<std::string> notes_on_start(const LoadedConfig& loaded, const std::o
 /// One plan, or one for each precision where a measurement will decide; none where nobody plans.
 using StartPlans = std::vector<StartPlan>;
 StartPlans plan_start(const RunWorld& world, LoadedConfig loaded, c10::Device device);
-/// As notes_on_plan() of the one that takes least, or of the first if all are refused.
-void refuse_if_none_can_run(const StartPlans& plans, const RunConfig& config, c10::Device device,
-                            bool resumed);
-/// The one for the precision that was decided on.
-StartPlan plan_of(const StartPlans& plans, const RunConfig& config);
+/// As notes_on_plan() of the one that takes least, or of the first if all are refused. keep = "auto" is
+/// replaced by the first's choice; throws ConfigError if it has none.
+void refuse_if_none_can_run(const StartPlans& plans, LoadedConfig& loaded, c10::Device device, bool resumed);
+/// The one for the precision that was decided on. What it chose for keep = "auto" is `loaded`'s.
+StartPlan plan_of(const StartPlans& plans, LoadedConfig& loaded);
 
 /// What the user should hear of the plan. Throws ConfigError if the configuration cannot run; Error, exit
 /// code 3, if it does not fit and memory.on_over_budget says to refuse that.

@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
+#include <dtk/policies/module_path.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <atomic>
@@ -26,11 +27,17 @@ FlopMeter::~FlopMeter() {
 void FlopMeter::step_done() {
   const std::lock_guard lock(mutex_);
   steps_.push_back(std::exchange(current_, {}));
+  recomputed_.push_back(std::exchange(current_recomputed_, {}));
 }
 
 std::vector<Flops> FlopMeter::steps() const {
   const std::lock_guard lock(mutex_);
   return steps_;
+}
+
+std::vector<std::map<std::string, int64_t>> FlopMeter::recomputed() const {
+  const std::lock_guard lock(mutex_);
+  return recomputed_;
 }
 
 void FlopMeter::count(const OperatorFlops& flops) {
@@ -40,8 +47,12 @@ void FlopMeter::count(const OperatorFlops& flops) {
 void FlopMeter::add(const OperatorFlops& flops) {
   const bool in_backward = torch::autograd::get_current_node() != nullptr;
   const bool graph = at::GradMode::is_enabled();
+  const bool recomputed = in_backward && graph;
+  std::string path = recomputed ? policies::module_path() : "";
+  if (recomputed && path.empty()) path = policies::backward_place().path;
   const std::lock_guard lock(mutex_);
   current_.attention_again += flops.again;
+  if (recomputed && flops.asked > 0) current_recomputed_[path] += flops.asked;
   int64_t& pass = in_backward ? (graph ? current_.recomputed : current_.backward)
                               : (graph ? current_.forward : current_.without_grad);
   pass += flops.asked;

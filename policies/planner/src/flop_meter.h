@@ -2,7 +2,10 @@
 #pragma once
 #include <dtk/planner/flops.h>
 
+#include <cstdint>
+#include <map>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "operator_flops.h"
@@ -21,6 +24,8 @@ class FlopMeter {
   void step_done();
   /// Of each step that ended.
   std::vector<Flops> steps() const;
+  /// Flops::recomputed of each by the sub-tree that runs again; "" outside of all.
+  std::vector<std::map<std::string, int64_t>> recomputed() const;
 
   /// For the calling thread's pass, in the meter that is alive.
   static void count(const OperatorFlops& flops);
@@ -29,7 +34,9 @@ class FlopMeter {
   void add(const OperatorFlops& flops);
   mutable std::mutex mutex_;
   Flops current_;
+  std::map<std::string, int64_t> current_recomputed_;
   std::vector<Flops> steps_;
+  std::vector<std::map<std::string, int64_t>> recomputed_;
 };
 
 /// While alive, what this thread's operators call in turn is not counted again.

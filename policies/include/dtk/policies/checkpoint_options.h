@@ -12,7 +12,8 @@ namespace dtk::policies {
 /// What a segment keeps besides its inputs: a word, or a list of results as KeptResults has them.
 struct SegmentKeeps {
   // "block" nothing, "all" everything, "offload" everything, in host memory; "" with results. Only with
-  // "block" and results something is computed again.
+  // "block" and results something is computed again. "auto": a planner has yet to choose the targets that
+  // keep nothing; the policy itself refuses it.
   std::string word = "block";
   std::vector<std::string> results;  // names, such as "fc2_out", and operators, such as "aten::addmm"
 
@@ -51,7 +52,7 @@ struct CheckpointOptions {
     visit("targets", targets, "");
     visit("every", every, "[1, inf)");
     visit("segment", segment, "[1, inf)");
-    visit("keep", keep, "all | block | offload | a list of names and operators");
+    visit("keep", keep, "all | auto | block | offload | a list of names and operators");
     visit("offload_min_bytes", offload_min_bytes, "[0, inf)");
   }
   friend bool operator==(const CheckpointOptions&, const CheckpointOptions&) = default;

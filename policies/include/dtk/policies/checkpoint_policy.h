@@ -22,7 +22,7 @@ class CheckpointPolicy final : public Policy {
  public:
   /// `paths`: the model's sub-trees in order of execution. Throws PolicyError when a target matches nothing
   /// (the default's may, then the policy is inactive unless it was asked for), when `every` or `segment` is
-  /// out of range or exceeds the number of matches, when `keep` is no choice, an empty list or has an
+  /// out of range or exceeds the number of matches, when `keep` is no choice, "auto", an empty list or has an
   /// operator that cannot be kept (KeptResults), when `offload_min_bytes` is negative, when no two matches
   /// that `every` leaves are neighbours and `segment` asks for more than one, when `segment` would join a
   /// sub-tree and one within it, and when keep = "all" makes a policy that was asked for keep everything.

@@ -8,6 +8,7 @@
 #include <dtk/planner/flops.h>
 #include <dtk/planner/rehearse.h>
 #include <dtk/toolkit/calibration.h>
+#include <dtk/toolkit/checkpoint_placement.h>
 #include <dtk/toolkit/config_io.h>
 #include <dtk/toolkit/file_system.h>
 #include <dtk/toolkit/memory_report.h>
@@ -45,6 +46,7 @@ struct Plan {
   double seconds = 0;                            // that planning took
   // Both, where the CPU's precision is not known before training: `memory` is then of the larger peak.
   std::vector<PossiblePrecision> precisions;
+  std::optional<CheckpointPlacement> placement;  // that keep = "auto" was replaced by before it was planned
 
   /// The peak with the terms that take room of it.
   int64_t bytes_in(Room room) const;
@@ -95,9 +97,10 @@ struct LargestPlannedBatch {
   std::optional<Plan> largest;  // nothing: not even one batch of train.accumulate samples fits
   std::optional<Plan> next;     // the next larger one, which exceeds the budget; nothing: the data ended it
   int64_t planned = 0;          // candidates
+  bool all_recomputed = false;  // policies.checkpoint.keep is "auto"
 };
 /// The largest data.batch whose plan stays within `bytes` of a device, at most all samples that data.samples
-/// leaves to train on. Each candidate is planned.
+/// leaves to train on. Each candidate is planned; keep = "auto" as "block", as that has the lowest peak.
 LargestPlannedBatch largest_planned_batch(const LoadedConfig& loaded, c10::Device device, int64_t bytes,
                                           const planner::RehearsalOptions& options = {});
 
@@ -108,8 +111,9 @@ Calibration calibrate_cpu(const LoadedConfig& loaded);
 Calibration calibrate_cuda();
 
 /// dit-plan: reads the configuration, plans what is asked for, and hands the report to `print`, before any
-/// error about it. Throws ConfigError, planner::PlanError, and Error with ExitCode::memory for a job that
-/// exceeds memory.budget, where not one of a table fits it, or for --max-batch that fits none.
+/// error about it. Of a job with keep = "auto" the choice is planned (checkpoint_placement.h). Throws
+/// ConfigError, planner::PlanError, and Error with ExitCode::memory for a job that exceeds memory.budget,
+/// where not one of a table fits it, or for --max-batch that fits none.
 void run_plan(const PlanArguments& arguments, FileSystem& files,
               const std::function<void(const std::string&)>& print, const SideBySide& side_by_side = nullptr);
 

@@ -16,7 +16,8 @@
 // `precisions` has two entries where training will measure which to take, else none. A table is an array of
 // 16 of these, the lowest peak first. --explain adds "why" (explanation_json.h). --max-batch adds
 // "largest_batch": {"budget_bytes", "batch", "peak_bytes", "device_bytes", "next_batch", "next_peak_bytes",
-// "next_device_bytes", "planned"}, with null for what the data ended.
+// "next_device_bytes", "planned", "all_recomputed"}, with null for what the data ended. Of a job with
+// policies.checkpoint.keep = "auto" "placement" is what was chosen and planned (placement_json()).
 #pragma once
 #include <dtk/toolkit/plan_command.h>
 

@@ -10,6 +10,7 @@
 //   <train.out>/lock             locked while a process trains into the folder
 #pragma once
 #include <c10/core/Device.h>
+#include <dtk/toolkit/checkpoint_placement.h>
 #include <dtk/toolkit/clock.h>
 #include <dtk/toolkit/config_io.h>
 #include <dtk/toolkit/data_source.h>
@@ -60,6 +61,7 @@ struct StartPlan {
       {};  // there is none, as this configuration cannot run: what is wrong with it, and where
   std::string precision = {};  // policies.precision.cpu of it, where that is not decided yet; else ""
   PlanBeside beside = {};
+  std::optional<CheckpointPlacement> placement = {};  // of policies.checkpoint.keep = "auto"
 };
 
 /// The world of a run. All must outlive it.
@@ -68,7 +70,8 @@ struct RunWorld {
   Clock& clock;
   RunObserver& observer;
   std::function<bool()> stop_requested;  // asked between steps of the training and of the sampler
-  // Asked before data are opened and before anything is measured; empty: the run is not planned.
+  // Asked before data are opened and before anything is measured; empty: the run is not planned, and keep =
+  // "auto" is refused.
   std::function<StartPlan(const LoadedConfig&, c10::Device)> plan = {};
 };
 

@@ -35,6 +35,10 @@ struct Rehearsed {
   // Of each optimizer step that a PolicySet or policies::step_done() ended, in order; the second is a steady
   // one.
   std::vector<Flops> steps;
+  std::map<std::string, int64_t> recomputed;  // Flops::recomputed of a steady step, by sub-tree
+
+  /// Of a steady step; of the only one where there is one. Throws std::out_of_range if no step ended.
+  const Flops& steady_step() const { return steps.at(steps.size() > 1 ? 1 : 0); }
   double seconds = 0;
 };
 

@@ -1,0 +1,93 @@
+#include <dtk/toolkit/checkpoint_placement.h>
+#include <dtk/toolkit/memory_report.h>
+
+#include <nlohmann/json.hpp>
+
+#include "plan_words.h"
+
+namespace dtk {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string budget_text(const CheckpointPlacement& placement) {
+  return "memory.budget = " + std::to_string(placement.budget_bytes);
+}
+
+std::string ends_of(const std::vector<std::string>& paths) {
+  return paths.size() == 1 ? paths.front() : "the first " + paths.front() + ", the last " + paths.back();
+}
+
+std::string cost_text(const CheckpointPlacement& placement) {
+  const std::string cost = flops_text(placement.flops);
+  if (!placement.most_flops || *placement.most_flops == placement.flops) return cost + " a step";
+  return cost + " a step instead of " + flops_text(*placement.most_flops);
+}
+
+}  // namespace
+
+bool placement_is_open(const RunConfig& config) {
+  const policies::CheckpointOptions& checkpoint = config.policies.checkpoint;
+  return checkpoint.enabled != policies::Enabled::off && checkpoint.keep.word == "auto";
+}
+
+void adopt_placement(LoadedConfig& loaded, const CheckpointPlacement& placement) {
+  policies::CheckpointOptions& checkpoint = loaded.config.policies.checkpoint;
+  const std::string table = "policies.checkpoint.";
+  const std::string chosen = "chosen by keep = auto under " + budget_text(placement);
+  loaded.origins[table + "keep"] = chosen;
+  if (!placement.recomputed.empty()) {
+    checkpoint.keep = "block";
+    checkpoint.targets = placement.recomputed;
+    loaded.origins[table + "targets"] = chosen;
+    return;
+  }
+  checkpoint.keep = "all";
+  // Asked for, a policy that keeps everything would be refused.
+  if (checkpoint.enabled != policies::Enabled::on) return;
+  checkpoint.enabled = policies::Enabled::by_default;
+  loaded.origins[table + "enabled"] = chosen;
+}
+
+std::string placement_text(const CheckpointPlacement& placement) {
+  const std::string targets =
+      std::to_string(placement.targets) + (placement.targets == 1 ? " sub-tree" : " sub-trees");
+  const std::string plans =
+      std::to_string(placement.plans) + (placement.plans == 1 ? " plan" : " plans") + " made";
+  const std::string peak = "its plan takes " + exact_bytes(placement.planned_bytes) +
+                           (placement.fits() ? " of " : ", more than ") + budget_text(placement) + "; " +
+                           plans;
+  if (placement.recomputed.empty()) return "keep = \"auto\": all of " + targets + " are kept; " + peak;
+  const auto count = static_cast<int64_t>(placement.recomputed.size());
+  return "keep = \"auto\": " + std::to_string(count) + " of " + targets + (count == 1 ? " is" : " are") +
+         " computed again in backward, " + ends_of(placement.recomputed) + "; " + cost_text(placement) +
+         "; " + peak;
+}
+
+std::string placement_json(const CheckpointPlacement& placement) {
+  const Json json = {{"recomputed", placement.recomputed},
+                     {"targets", placement.targets},
+                     {"flops", placement.flops},
+                     {"most_flops", placement.most_flops ? Json(*placement.most_flops) : Json()},
+                     {"planned_bytes", placement.planned_bytes},
+                     {"budget_bytes", placement.budget_bytes},
+                     {"plans", placement.plans}};
+  return json.dump();
+}
+
+std::optional<CheckpointPlacement> read_placement(std::string_view plan_json) {
+  const Json json = Json::parse(plan_json, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("placement")) return std::nullopt;
+  const Json& read = json.at("placement");
+  CheckpointPlacement placement;
+  placement.recomputed = read.at("recomputed").get<std::vector<std::string>>();
+  placement.targets = read.at("targets");
+  placement.flops = read.at("flops");
+  if (!read.at("most_flops").is_null()) placement.most_flops = read.at("most_flops").get<int64_t>();
+  placement.planned_bytes = read.at("planned_bytes");
+  placement.budget_bytes = read.at("budget_bytes");
+  placement.plans = read.at("plans");
+  return placement;
+}
+
+}  // namespace dtk

@@ -60,6 +60,8 @@ class SavedTensorStack {
   /// Passes the tensor to the top layer; below the last one it is kept as it is, with its version.
   std::unique_ptr<SavedTensor> pack(const at::Tensor& tensor) const;
   bool empty() const { return top_ == nullptr; }
+  /// The uppermost layer, or null.
+  const SavedTensorLayer* top() const;
   /// Whether a layer lets tensors go.
   bool lets_go() const;
   /// The same layers without those that do not keep: where a tensor goes that was just made again.

@@ -24,6 +24,12 @@ int64_t version_of(const at::Tensor& tensor) {
   return tensor.is_inference() ? 0 : tensor._version();
 }
 
+void check_unchanged(at::IntArrayRef sizes, const std::string& path, int64_t when_saved, int64_t now) {
+  TORCH_CHECK(now == when_saved, "a tensor ", sizes, " saved for backward", path.empty() ? "" : " in " + path,
+              " was changed in place afterwards (version ", when_saved, " when saved, ", now,
+              " now), so its gradient would be wrong; make that change out of place, or after backward");
+}
+
 namespace {
 
 constexpr auto kKind = c10::DebugInfoKind::TEST_INFO_2;  // used by nothing in a released LibTorch
@@ -57,10 +63,7 @@ class KeptTensor final : public SavedTensor {
   at::Tensor unpack() override {
     JobWatch* const watch = watched_ != 0 ? job_watch() : nullptr;
     if (watch != nullptr) watch->asked_for(watched_);
-    TORCH_CHECK(version_of(tensor_) == version_, "a tensor ", tensor_.sizes(), " saved for backward",
-                path_.empty() ? "" : " in " + path_, " was changed in place afterwards (version ", version_,
-                " when saved, ", version_of(tensor_),
-                " now), so its gradient would be wrong; make that change out of place, or after backward");
+    check_unchanged(tensor_.sizes(), path_, version_, version_of(tensor_));
     return tensor_;
   }
 
@@ -175,6 +178,13 @@ std::unique_ptr<SavedTensor> SavedTensorStack::pack(const at::Tensor& tensor) co
 
 const SavedTensorLayer* SavedTensorStack::top() const {
   return top_ != nullptr ? top_->layer.get() : nullptr;
+}
+
+bool SavedTensorStack::lets_go() const {
+  for (const Node* node = top_.get(); node != nullptr; node = node->below.get()) {
+    if (!node->layer->keeps()) return true;
+  }
+  return false;
 }
 
 SavedTensorStack SavedTensorStack::keepers() const {

@@ -167,7 +167,7 @@ TEST_CASE("what a block gains as a segment is what policies.checkpoint with it a
           "policies.checkpoint, which recomputes 1 sub-tree in 1 segment, from blocks.0 to blocks.0");
     std::map<std::string, planner::SegmentGain> segments;
     for (const planner::SegmentGain& one : why.plain.segments) segments[one.path] = one;
-    CHECK(segments.size() == 3 + static_cast<size_t>(loaded.config.model.depth) + 1);
+    CHECK(segments.size() == 3 + static_cast<size_t>(loaded.config.model.depth.value()) + 1);
     CHECK(segments.at("blocks.0").gain == why.plain.saved - why.recomputed->saved);
     CHECK(segments.at("blocks.0").gain > 0);
     CHECK(segments.at("x_embedder").gain <= 0);
@@ -389,7 +389,7 @@ TEST_CASE("a plan runs until the work of the policies repeats, and refuses what 
         each.memory.host.peak.bytes);  // the copies of the fifth step are seen
   every.config.policies.ema.every = 101;
   CHECK(
-      test::error_text<ConfigError>([&] { make_plan(every, cuda); }) ==
+      test::error_text<Error>([&] { make_plan(every, cuda); }) ==
       "the policies repeat their work after 101 steps, and a plan runs at most 100 of them, twice; plan with "
       "--set policies.ema.every=100 or less");
 }

@@ -46,6 +46,7 @@ std::string wanted(const std::string&, const std::string& allowed);
 std::string wanted(const policies::Enabled&, const std::string& allowed);
 std::string wanted(const std::vector<std::string>&, const std::string& allowed);
 std::string wanted(const policies::SegmentKeeps&, const std::string& allowed);
+std::string wanted(const policies::ByteCount&, const std::string& allowed);
 std::string wanted(const ByteSize&, const std::string& allowed);
 template <class T>
 std::string wanted(const std::optional<T>&, const std::string& allowed) {

@@ -11,6 +11,7 @@ configure_release() {
   local fresh=()
   [[ -f $build/build.ninja && $(cached CMAKE_HOME_DIRECTORY) == "$root" &&
      $(cached DTK_TORCH_CPU) == "$torch_library" ]] && return
+  say "configuring $build (seconds)"
   [[ ! -f $build/CMakeCache.txt || $(cached CMAKE_HOME_DIRECTORY) == "$root" ]] || fresh=(--fresh)
   (cd "$root" && cmake --preset release ${fresh[@]+"${fresh[@]}"} "-DDTK_TORCH_CPU=$torch_library")
 }
@@ -28,6 +29,7 @@ build_jobs() {
 # build_release TARGET...; "all" is one.
 build_release() {
   configure_release
+  [[ -e $build/.ninja_log ]] || say "building $* (the first time; everything takes about 20 minutes on two cores)"
   # Nothing is written outside the checkout.
   export CCACHE_DIR=${CCACHE_DIR:-$deps/ccache}
   ninja -C "$build" -j "$(build_jobs)" "$@"

@@ -80,10 +80,10 @@ setup_system_packages() {
     say "$dataset_package is not installed, and this is neither root nor is there sudo: going on without"
     return 0
   fi
-  say "apt-get update"
+  say "apt-get update: the lists of Debian's packages (about 10 MB; seconds)"
   apt_get update || say "apt-get update failed; trying with the package lists that are there"
   if [[ ${#missing[@]} -gt 0 ]]; then
-    say "apt-get install ${missing[*]}"
+    say "apt-get install ${missing[*]} (about 120 MB to download with what they need; a minute or two)"
     apt_get install -y --no-install-recommends "${missing[@]}" >/dev/null ||
       die "apt-get could not install: ${missing[*]} (its message is above)"
   fi
@@ -92,7 +92,7 @@ setup_system_packages() {
 
 # Fashion-MNIST is wanted, not needed: examples/quickstart draws images where the package does not exist.
 setup_dataset() {
-  say "apt-get install $dataset_package"
+  say "apt-get install $dataset_package (Fashion-MNIST, 31 MB to download; seconds)"
   if ! apt_get install -y --no-install-recommends "$dataset_package" >/dev/null; then
     say "$dataset_package could not be installed: going on without (remove $dataset_note to try again)"
     : >"$dataset_note"
@@ -164,6 +164,7 @@ make_venv() {
   local own=$venv/bin/python
   if supported_python "$own" && "$own" -m pip --version >/dev/null 2>&1; then return; fi
   rm -rf "$venv"
+  say "making a Python environment in $venv (seconds)"
   "$python" -m venv "$venv" ||
     die "'$python -m venv' failed (its message is above). Install Python's venv module, or put another" \
         "python3 (3.10 to 3.13) first on PATH"
@@ -178,14 +179,16 @@ need_space() {
         "set TORCH_PREFIX to a LibTorch $torch_version"
 }
 
-# pip_install ARGUMENT...: pip with the user's own configuration, but without traces outside the checkout.
+# pip_install ARGUMENT...: pip with the user's own configuration, but without traces outside the checkout. On
+# a terminal it shows how far it is.
 pip_install() {
-  local cache=(--no-cache-dir)
+  local cache=(--no-cache-dir) quiet=(--quiet)
   [[ -z ${PIP_CACHE_DIR:-} ]] || cache=()
+  [[ ! -t 1 ]] || quiet=()
   rm -rf "$deps/tmp"
   mkdir -p "$deps/tmp"
-  TMPDIR=$deps/tmp "$venv/bin/python" -m pip --quiet --disable-pip-version-check --no-input install \
-    ${cache[@]+"${cache[@]}"} "$@" </dev/null ||
+  TMPDIR=$deps/tmp "$venv/bin/python" -m pip ${quiet[@]+"${quiet[@]}"} --disable-pip-version-check \
+    --no-input install ${cache[@]+"${cache[@]}"} "$@" </dev/null ||
     die "pip could not install $* (its message is above). Start again to go on where it stopped"
   rm -rf "$deps/tmp"
 }
@@ -199,12 +202,15 @@ install_torch() {  # LEVEL
   # pip takes a half-written package for an installed one; what is incomplete is made to be installed again.
   "$venv/bin/python" -B "$root/cmake/wheels.py" repair "$site"
   if [[ $level == full ]]; then
-    say "installing torch $torch_version and CUDA libraries (up to 2.6 GB to download, 4.7 GB on disk)"
+    say "installing torch $torch_version and CUDA libraries (up to 2.6 GB to download, 4.7 GB on disk; a minute" \
+      "or more, by the network)"
     pip_install "${full_wheels[@]}"
   else
-    say "installing torch $torch_version (up to 0.5 GB to download, 1.3 GB on disk)"
+    say "installing torch $torch_version (up to 0.5 GB to download, 1.3 GB on disk; a minute or more, by the" \
+      "network)"
     pip_install --no-deps "${runtime_wheels[@]}"
   fi
+  say "looking at every installed file (seconds)"
   "$venv/bin/python" -B "$root/cmake/wheels.py" verify "$site"
   printf '%s %s %s\n' "$torch_version" "$level" "${site#"$venv/"}" >"$stamp.new"
   mv "$stamp.new" "$stamp"
@@ -233,7 +239,7 @@ setup_test_packages() {
     [[ -s ${torch_library%/torch/lib/*}/$package ]] || missing=yes
   done
   [[ $missing == yes ]] || return 0
-  say "installing ${test_wheels[*]}"
+  say "installing ${test_wheels[*]} (about 25 MB to download; seconds)"
   pip_install --no-deps "${test_wheels[@]}"
 }
 
@@ -245,7 +251,7 @@ setup() {  # LEVEL
   # Two commands started together must not install into the same folder.
   if command -v flock >/dev/null; then
     exec {setup_lock}>"$deps/lock"
-    flock "$setup_lock"
+    flock -n "$setup_lock" || { say "waiting for another set-up of this checkout" && flock "$setup_lock"; }
   fi
   setup_system_packages
   find_python

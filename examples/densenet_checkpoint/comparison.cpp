@@ -59,9 +59,7 @@ StatisticsRule rule_of(Form form) {
 class Training {
  public:
   Training(Form form, const DenseNetOptions& options, const std::shared_ptr<SavedBytes>& saved)
-      : net_(make(form, options, saved)),
-        optimizer_(net_->parameters(),
-                   torch::optim::SGDOptions(0.1).momentum(0.9).nesterov(true).weight_decay(1e-4)) {}
+      : net_(make(form, options, saved)), optimizer_(net_->parameters(), sgd_options()) {}
 
   void step(const Batch& batch) {
     optimizer_.zero_grad(/*set_to_none=*/false);
@@ -126,6 +124,10 @@ void in_turns(size_t count, int64_t round, Act act) {
 }
 
 }  // namespace
+
+torch::optim::SGDOptions sgd_options() {
+  return torch::optim::SGDOptions(0.1).momentum(0.9).nesterov(true).weight_decay(1e-4);
+}
 
 const char* name_of(Form form) {
   switch (form) {

@@ -1,5 +1,7 @@
 // The same DenseNet trained plainly and with recomputation in several forms, side by side.
 #pragma once
+#include <torch/optim/sgd.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -49,6 +51,9 @@ struct Comparison {
   int64_t parameters = 0, tensors = 0;
   std::vector<FormOutcome> forms;  // as kForms
 };
+
+/// Of every form's optimizer.
+torch::optim::SGDOptions sgd_options();
 
 /// Trains each form on the same batches from the same weights: cross-entropy on random images, SGD with
 /// Nesterov momentum. Throws std::invalid_argument for a depth that is none.

@@ -1,6 +1,7 @@
 // densenet_checkpoint: memory-efficient DenseNet-BC trained plainly, under dtk::policies::checkpoint() and in
 // the form of 2018, side by side: bytes kept for backward, peak, time, running statistics and gradients.
 #include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/explanation_json.h>
 
 #include <cstdio>
 #include <cxxopts.hpp>
@@ -9,6 +10,7 @@
 #include <string>
 
 #include "densenet_checkpoint/comparison.h"
+#include "densenet_checkpoint/explained.h"
 #include "program.h"
 #include "support/arguments.h"
 
@@ -24,8 +26,9 @@ cxxopts::Options make_options() {
   const auto number = [](const char* value) { return cxxopts::value<int64_t>()->default_value(value); };
   options.add_options()("batch", "images in a step", number("64"), "N")(
       "depth", "10, 16, 22 and so on in steps of 6", number("100"), "D")(
-      "rounds", "timed steps of each form, in turns", number("5"), "N")("json", "print one JSON object")(
-      "help", "this text");
+      "rounds", "timed steps of each form, in turns", number("5"), "N")(
+      "explain", "train nothing; plan what each segment saves, and where the peak is")(
+      "json", "print one JSON object")("help", "this text");
   return options;
 }
 
@@ -38,9 +41,10 @@ int64_t in_range(const cxxopts::ParseResult& given, const char* option, int64_t 
   return value;
 }
 
-Comparison compared(const Settings& settings) {
+template <class Act>
+auto of_known_depth(Act act) {
   try {
-    return compare(settings);
+    return act();
   } catch (const std::invalid_argument& error) {
     throw ConfigError(std::string("--") + error.what());
   }
@@ -100,7 +104,15 @@ dtk::ExitCode run(int argc, const char* const* argv) {
   const Settings settings{.depth = in_range(given, "depth", deepest),
                           .batch = in_range(given, "batch", most_images),
                           .rounds = in_range(given, "rounds", most_rounds)};
-  const Comparison comparison = compared(settings);
+  if (given.count("explain") != 0) {
+    if (given.count("rounds") != 0)
+      throw ConfigError("--rounds and --explain: what is explained is planned, not timed; give one of them");
+    const auto why = of_known_depth([&] { return explain(settings); });
+    const bool json = given.count("json") != 0;
+    std::printf("%s", (json ? dtk::explanation_json(why) : dtk::planner::text_of(why)).c_str());
+    return dtk::ExitCode::done;
+  }
+  const Comparison comparison = of_known_depth([&] { return compare(settings); });
   (given.count("json") != 0 ? print_json : print_table)(settings, comparison);
   return dtk::ExitCode::done;
 }

@@ -1,6 +1,7 @@
 // forum_cnn: what checkpointing does for a network whose memory is its weights. Trains it, or plans it where
 // it is too large, in one of the ways that were tried, and prints what was kept for backward and the peak.
 #include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/explanation_json.h>
 #include <dtk/toolkit/memory_report.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "forum_cnn/training.h"
@@ -37,7 +39,7 @@ const Choices<bool> kMeasures = {{"run", false}, {"plan", true}};
 
 struct Arguments {
   Job job;
-  bool plan = false, json = false;
+  bool plan = false, explain = false, json = false;
   std::string network, variant, optimizer;  // as given
 };
 
@@ -54,7 +56,9 @@ cxxopts::Options make_options() {
       "network", "small (one linear layer), or full (three, planned unless told to run)", text("small"),
       "NET")("optimizer", "adam-single, adam-foreach, fused", text("adam-single"), "FORM")(
       "measure", "run: train; plan: count the same steps without computing [run; full: plan]",
-      cxxopts::value<std::string>(), "HOW")("json", "print one JSON object")("help", "this text");
+      cxxopts::value<std::string>(),
+      "HOW")("explain", "plan: what each segment saves and why it gains nothing, and where the peak is")(
+      "json", "print one JSON object")("help", "this text");
   return options;
 }
 
@@ -116,9 +120,29 @@ Arguments read(const cxxopts::ParseResult& given) {
   shape.head = head;
   arguments.job.variant = choice("variant", arguments.variant, kVariants);
   arguments.job.optimizer = choice("optimizer", arguments.optimizer, kOptimizers);
-  arguments.plan = choice("measure", text("measure", full ? "plan" : "run"), kMeasures);
+  arguments.explain = given.count("explain") != 0;
+  const bool planned = full || arguments.explain;
+  arguments.plan = choice("measure", text("measure", planned ? "plan" : "run"), kMeasures);
+  if (arguments.explain && !arguments.plan)
+    throw ConfigError("--measure run and --explain: what is explained is planned; give one of them");
   arguments.json = given.count("json") != 0;
   return arguments;
+}
+
+// The job with each other optimizer and each other variant.
+dtk::planner::Explanation explained(const Arguments& arguments) {
+  std::vector<std::pair<std::string, Job>> others;
+  for (const auto& [name, optimizer] : kOptimizers) {
+    Job other = arguments.job;
+    other.optimizer = optimizer;
+    if (name != arguments.optimizer) others.emplace_back(name, other);
+  }
+  for (const auto& [name, variant] : kVariants) {
+    Job other = arguments.job;
+    other.variant = variant;
+    if (name != arguments.variant) others.emplace_back(name, other);
+  }
+  return explain(arguments.job, others);
 }
 
 void print_json(const Arguments& arguments, const Outcome& outcome, const dtk::MemoryReport& report) {
@@ -132,6 +156,8 @@ void print_json(const Arguments& arguments, const Outcome& outcome, const dtk::M
   json["gradients_received"] = outcome.gradients_received;
   json["gradients_expected"] = outcome.gradients_expected;
   json["losses"] = outcome.losses;
+  if (arguments.explain)
+    json["why"] = nlohmann::ordered_json::parse(dtk::explanation_json(explained(arguments)));
   std::printf("%s\n", json.dump(1).c_str());
 }
 
@@ -147,6 +173,7 @@ void print_text(const Arguments& arguments, const Outcome& outcome, const dtk::M
   std::printf("peak        %.2f MB in phase %s, without the scratch of kernels\n\n",
               static_cast<double>(peak.peak.bytes) / 1e6, peak.name.c_str());
   std::printf("%s", dtk::memory_table(report).c_str());
+  if (arguments.explain) std::printf("\n%s", dtk::planner::text_of(explained(arguments)).c_str());
 }
 
 dtk::ExitCode run(int argc, const char* const* argv) {

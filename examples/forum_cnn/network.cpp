@@ -36,6 +36,12 @@ std::map<size_t, size_t> segments_of(Variant variant) {
 }
 constexpr size_t kFirstPerOperator = 2;
 
+// "conv2..relu3"
+std::string segment_name(size_t begin, size_t end) {
+  const auto number = [](size_t stage) { return std::to_string(stage / 2 + 1); };
+  return end % 2 == 0 ? "conv" + number(begin) + "..relu" + number(end - 1) : "head";
+}
+
 Tensors run_plainly(std::string_view, const SubtreeFn& fn, Tensors&& inputs) {
   return fn(std::move(inputs));
 }
@@ -84,27 +90,32 @@ ForumNet::ForumNet(const NetworkShape& shape) {
 }
 
 at::Tensor ForumNet::forward(at::Tensor x, Variant variant) {
+  return forward(std::move(x), variant,
+                 variant == Variant::plain ? Run(&run_plainly) : Run(&run_checkpointed));
+}
+
+at::Tensor ForumNet::forward(at::Tensor x, Variant variant, const Run& run) {
   const std::map<size_t, size_t> segments = segments_of(variant);
   size_t i = 0;
   while (i < kStages) {
     const auto begun = segments.find(i);
     if (begun != segments.end()) {
-      x = segment(i, begun->second, std::move(x));
+      x = segment(i, begun->second, std::move(x), run);
       i = begun->second;
     } else {
-      const bool alone = variant == Variant::per_op && i >= kFirstPerOperator;
-      x = stage(i++, std::move(x), alone ? Run(&run_checkpointed) : Run(&run_plainly));
+      const bool alone = variant == Variant::plain || (variant == Variant::per_op && i >= kFirstPerOperator);
+      x = stage(i++, std::move(x), alone ? run : Run(&run_plainly));
     }
   }
   return x;
 }
 
-at::Tensor ForumNet::segment(size_t begin, size_t end, at::Tensor x) {
+at::Tensor ForumNet::segment(size_t begin, size_t end, at::Tensor x, const Run& run) {
   const auto stages = [this, begin, end](at::Tensor in) {
     for (size_t i = begin; i < end; ++i) in = stage(i, std::move(in), run_plainly);
     return in;
   };
-  return one_tensor(run_checkpointed, "stages." + std::to_string(begin), stages, std::move(x));
+  return one_tensor(run, segment_name(begin, end), stages, std::move(x));
 }
 
 at::Tensor ForumNet::stage(size_t index, at::Tensor x, const Run& run_operator) {

@@ -39,14 +39,17 @@ struct NetworkShape {
 class ForumNet : public torch::nn::Module {
  public:
   explicit ForumNet(const NetworkShape& shape);
-  /// x (N, C, H, W) to NetworkShape::result(). The network must outlive the backward pass.
+  /// x (N, C, H, W) to NetworkShape::result(). `run` runs the variant's segments; of `plain` each operator is
+  /// one. The network must outlive the backward pass.
+  at::Tensor forward(at::Tensor x, Variant variant, const dtk::policies::Run& run);
+  /// With segments that keep their inputs only.
   at::Tensor forward(at::Tensor x, Variant variant);
 
  private:
   static constexpr size_t kConvolutions = 3, kStages = 2 * kConvolutions + 1;
   at::Tensor stage(size_t index, at::Tensor x, const dtk::policies::Run& run_operator);
   at::Tensor head(at::Tensor x, const dtk::policies::Run& run_operator);
-  at::Tensor segment(size_t begin, size_t end, at::Tensor x);
+  at::Tensor segment(size_t begin, size_t end, at::Tensor x, const dtk::policies::Run& run);
 
   std::vector<torch::nn::Conv2d> convolutions_;
   std::vector<torch::nn::Linear> linear_;

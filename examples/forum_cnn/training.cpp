@@ -4,7 +4,9 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/mse_loss.h>
 #include <ATen/ops/randn.h>
+#include <dtk/planner/explain.h>
 #include <dtk/planner/rehearse.h>
+#include <dtk/policies/checkpoint.h>
 #include <dtk/policies/memory_ledger.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -32,14 +34,16 @@ Batch make_batch(const NetworkShape& shape) {
 
 class Training {
  public:
-  Training(const Job& job, Outcome& outcome)
+  /// `run`: of segments; null: as the job's variant has them.
+  Training(const Job& job, Outcome& outcome, Run run = nullptr)
       : job_(job),
+        run_(std::move(run)),
         outcome_(outcome),
         net_(job.shape),
         adam_(job.optimizer, net_.parameters()),
         batch_(make_batch(job.shape)) {
-    for (const auto& [name, parameter] : net_.named_parameters().pairs()) {
-      claim_gradient_when_written(parameter, name);
+    dtk::planner::claim_state(net_.named_parameters().pairs());
+    for (const at::Tensor& parameter : net_.parameters()) {
       outcome_.parameters += parameter.numel();
       ++outcome_.gradients_expected;
     }
@@ -66,7 +70,8 @@ class Training {
 
   // The network's result lives until backward is done, as in a training loop that looks at it.
   at::Tensor forward_and_backward() {
-    const at::Tensor output = net_.forward(batch_.x, job_.variant);
+    const at::Tensor output =
+        run_ != nullptr ? net_.forward(batch_.x, job_.variant, run_) : net_.forward(batch_.x, job_.variant);
     // A copy: on the CPU the loss lies in the storage of its terms, as large as the result.
     at::Tensor loss = at::mse_loss(output, batch_.target).clone();
     outcome_.saved_bytes = kept_.saved()->bytes();
@@ -83,6 +88,7 @@ class Training {
   }
 
   const Job& job_;
+  const Run run_;
   Outcome& outcome_;
   const SavedBytesScope kept_;
   ForumNet net_;
@@ -90,15 +96,17 @@ class Training {
   Batch batch_;
 };
 
+void train(const Job& job, Outcome& outcome, bool read_loss, const Run& segments = nullptr) {
+  at::manual_seed(1);
+  std::optional<Training> training(std::in_place, job, outcome, segments);
+  const PhaseScope phase("forward");
+  for (int i = 0; i < kSteps; ++i) training->step(read_loss);
+  training.reset();  // within a phase of the steps: "build" ends where they begin
+}
+
 Outcome run(const Job& job, bool read_loss) {
   Outcome outcome;
-  outcome.phases = peaks_of([&] {
-    at::manual_seed(1);
-    std::optional<Training> training(std::in_place, job, outcome);
-    const PhaseScope phase("forward");
-    for (int i = 0; i < kSteps; ++i) training->step(read_loss);
-    training.reset();  // within a phase of the steps: "build" ends where they begin
-  });
+  outcome.phases = peaks_of([&] { train(job, outcome, read_loss); });
   return outcome;
 }
 
@@ -113,6 +121,23 @@ Outcome plan(const Job& job) {
   std::optional<Outcome> outcome;
   dtk::planner::rehearse(at::kCPU, [&](const auto&) { outcome = run(job, /*read_loss=*/false); });
   return *outcome;
+}
+
+dtk::planner::Explanation explain(const Job& job, const std::vector<std::pair<std::string, Job>>& others) {
+  const auto planned = [](const Job& one, const Run& segments) {
+    Outcome outcome;
+    train(one, outcome, /*read_loss=*/false, segments);
+  };
+  dtk::planner::ExplainOptions options;
+  options.recompute = [](std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
+    return checkpoint(path, fn, std::move(inputs));
+  };
+  options.recomputes = job.variant != Variant::plain;
+  for (const auto& [name, other] : others) {
+    options.alternatives.emplace_back(name, [planned, other = other] { planned(other, nullptr); });
+  }
+  return dtk::planner::explain(
+      at::kCPU, [&](const Run& segments) { planned(job, segments); }, options);
 }
 
 }  // namespace examples

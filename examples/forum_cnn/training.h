@@ -1,9 +1,12 @@
 // Trains the forum's network for a few steps, or runs the same code where nothing is computed, and says what
 // it kept and took.
 #pragma once
+#include <dtk/planner/explain.h>
 #include <dtk/policies/memory_accounts.h>
 
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "forum_cnn/adam.h"
@@ -30,5 +33,8 @@ Outcome measure(const Job& job);
 /// The same steps by dtk::planner under the rules of the CPU: takes none of the memory. Throws
 /// dtk::planner::PlanError.
 Outcome plan(const Job& job);
+/// Why the job's variant saves what it saves; of `plain` for each operator as a segment. `others`: planned
+/// beside it.
+dtk::planner::Explanation explain(const Job& job, const std::vector<std::pair<std::string, Job>>& others);
 
 }  // namespace examples

@@ -1,6 +1,7 @@
 #include <dtk/policies/checkpoint.h>
 #include <dtk/policies/checkpoint_policy.h>
 #include <dtk/policies/globs.h>
+#include <dtk/policies/offload.h>
 
 #include <atomic>
 #include <map>
@@ -32,10 +33,18 @@ void check_count(const char* name, int64_t value, size_t matches) {
                     std::to_string(matches) + "]");
 }
 
+std::string text_of(ByteCount count) {
+  return std::to_string(count.bytes) + " bytes";
+}
+
 constexpr const char* kNoEffect = "run a chosen sub-tree that keeps more for backward than its inputs";
 
 std::string counted(size_t count, const char* thing) {
   return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
+}
+
+bool is_word(const std::string& keep) {
+  return keep == "all" || keep == "block" || keep == "offload";
 }
 
 void check_results(const std::vector<std::string>& results) {
@@ -43,7 +52,7 @@ void check_results(const std::vector<std::string>& results) {
   std::set<std::string> seen;
   for (const std::string& one : results) {
     if (one.empty()) throw PolicyError(key + " holds an empty name; take it out");
-    if (one == "all" || one == "block")
+    if (is_word(one))
       throw PolicyError(key + ": \"" + one + "\" is not the name of a result; write it alone: " + key +
                         " = \"" + one + "\"");
     if (!seen.insert(one).second) throw PolicyError(key + " holds \"" + one + "\" twice; take one out");
@@ -52,14 +61,14 @@ void check_results(const std::vector<std::string>& results) {
 
 void check_keep(const SegmentKeeps& keep) {
   check_results(keep.results);
-  if (!keep.results.empty() || keep.word == "all" || keep.word == "block") return;
+  if (!keep.results.empty() || is_word(keep.word)) return;
   if (keep.word.empty()) {
     throw PolicyError(
         "policies.checkpoint.keep is an empty list; name results, such as [\"fc2_out\"] or "
         "[\"aten::addmm\"], or set policies.checkpoint.keep = \"block\"");
   }
   throw PolicyError("policies.checkpoint.keep = \"" + keep.word +
-                    "\" is not a choice; allowed: all | block | a list of names and operators");
+                    "\" is not a choice; allowed: all | block | offload | a list of names and operators");
 }
 
 std::string kept_text(const std::vector<std::string>& results) {
@@ -86,7 +95,8 @@ void check_overlap(const std::vector<std::string>& matches, int64_t segment) {
 // The segment that the latest sub-tree belongs to, while more of it may follow.
 struct CheckpointPolicy::OpenSegment {
   size_t number = 0;
-  std::unique_ptr<CheckpointChain> chain;
+  std::unique_ptr<CheckpointChain> chain;  // null: there is none, or it is offloaded
+  bool offloaded = false;
 };
 
 struct CheckpointPolicy::Effect {
@@ -114,6 +124,13 @@ class CheckpointPolicy::Within {
 CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::vector<std::string>& paths)
     : options_(options), open_(std::make_shared<OpenSegment>()), effect_(std::make_shared<Effect>()) {
   check_keep(options.keep);
+  if (options.offload_min_bytes.bytes < 0) {
+    throw PolicyError(
+        "policies.checkpoint.offload_min_bytes = " + std::to_string(options.offload_min_bytes.bytes) +
+        " is out of range; allowed: [0, inf)");
+  }
+  if (options.keep.word == "offload")
+    store_ = std::make_shared<OffloadStore>(options.offload_min_bytes.bytes);
   if (!options.keep.results.empty()) keep_ = std::make_shared<KeptResults>(options.keep.results);
   const bool asked = options.enabled == Enabled::on;
   if (options.keep.word == "all" && asked) {
@@ -151,25 +168,28 @@ CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::
         " no two of the chosen sub-trees follow each other; " +
         (options.every > 1 ? "set one of the two to 1" : "set segment to 1, or choose sub-trees that do"));
   }
-  reason_ = "recomputes " + counted(chosen.size(), "sub-tree") + " in " +
+  reason_ = (store_ != nullptr ? "offloads " : "recomputes ") + counted(chosen.size(), "sub-tree") + " in " +
             counted(segments_.size(), "segment") + ", from " + segments_.front().front() + " to " +
             segments_.back().back() + kept_text(options.keep.results);
+  if (store_ != nullptr) reason_ += ": storages of at least " + text_of(options.offload_min_bytes);
 }
+
+// Which segment a path belongs to, and whether it begins or ends it.
+struct CheckpointPolicy::Place {
+  size_t segment;
+  bool first;
+  bool last;
+};
 
 void CheckpointPolicy::put_in(Seam& seam) {
   if (segments_.empty()) return;
-  // Which chain a path belongs to, and whether it begins it.
-  struct Place {
-    size_t segment;
-    bool first;
-    bool last;
-  };
-  auto places = std::make_shared<std::map<std::string, Place, std::less<>>>();
+  auto places = std::make_shared<Places>();
   for (size_t s = 0; s < segments_.size(); ++s) {
     for (const std::string& path : segments_[s]) {
       (*places)[path] = {s, path == segments_[s].front(), path == segments_[s].back()};
     }
   }
+  if (store_ != nullptr) return put_in_offload(seam, std::move(places));
   if (keep_ != nullptr) {
     seam.keep = [inner = std::move(seam.keep)](std::string_view name, at::Tensor value) {
       return named(name, inner(name, std::move(value)));
@@ -201,6 +221,20 @@ void CheckpointPolicy::put_in(Seam& seam) {
   };
 }
 
+void CheckpointPolicy::put_in_offload(Seam& seam, std::shared_ptr<const Places> places) const {
+  seam.run = [inner = std::move(seam.run), places = std::move(places), open = open_, store = store_](
+                 std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
+    const auto place = places->find(path);
+    if (place == places->end()) return inner(path, fn, std::move(inputs));
+    const OpenSegment before = std::exchange(*open, {});
+    const bool goes_on = before.offloaded && before.number == place->second.segment && !place->second.first;
+    const SubtreeFn nested = [&](Tensors&& in) { return inner(path, fn, std::move(in)); };
+    Tensors outputs = offload(path, nested, std::move(inputs), store, goes_on);
+    if (!place->second.last) *open = {place->second.segment, nullptr, true};
+    return outputs;
+  };
+}
+
 std::unique_ptr<PolicyScope> CheckpointPolicy::forward_scope() {
   class Scope final : public PolicyScope {
    public:
@@ -213,21 +247,39 @@ std::unique_ptr<PolicyScope> CheckpointPolicy::forward_scope() {
   return segments_.empty() ? nullptr : std::make_unique<Scope>(open_);
 }
 
+bool CheckpointPolicy::has_effect() const {
+  return store_ != nullptr ? store_->counts().copied_out > 0 : effect_->saved > 0;
+}
+
+std::string CheckpointPolicy::no_effect() const {
+  if (store_ == nullptr) return std::string("no forward pass has ") + kNoEffect;
+  return "no forward pass has saved a storage of at least " + text_of(options_.offload_min_bytes) +
+         " in a chosen sub-tree";
+}
+
 void CheckpointPolicy::before_step() {
   effect_->stepped = true;
   if (keep_ != nullptr) keep_->check_met("policies.checkpoint.keep");
-  if (options_.enabled != Enabled::on || effect_->saved > 0) return;
-  throw PolicyError("policies.checkpoint.enabled = true, but no forward pass has " + std::string(kNoEffect) +
-                    ", so it has no effect; run the sub-trees of " + segments_.front().front() +
+  if (options_.enabled != Enabled::on || has_effect()) return;
+  const std::string what =
+      "policies.checkpoint.enabled = true, but " + no_effect() + ", so it has no effect; ";
+  if (store_ != nullptr) {
+    throw PolicyError(what +
+                      "lower policies.checkpoint.offload_min_bytes, or set policies.checkpoint.enabled = "
+                      "\"default\"");
+  }
+  throw PolicyError(what + "run the sub-trees of " + segments_.front().front() +
                     " and so on through the seam, name others in policies.checkpoint.targets, or set "
                     "policies.checkpoint.enabled = \"default\"");
 }
 
 PolicyReport CheckpointPolicy::report() const {
-  if (!segments_.empty() && effect_->stepped && effect_->saved <= 0) {
-    return {name(), false, "without effect: no forward pass has " + std::string(kNoEffect)};
+  if (!segments_.empty() && effect_->stepped && !has_effect()) {
+    return {name(), false, "without effect: " + no_effect()};
   }
-  return {name(), !segments_.empty(), reason_};
+  PolicyReport report{name(), !segments_.empty(), reason_};
+  if (store_ != nullptr) report.host_bytes = store_->counts().most_host_bytes;
+  return report;
 }
 
 }  // namespace dtk::policies

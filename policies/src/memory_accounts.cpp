@@ -48,9 +48,9 @@ void add_to(MemorySums& sums, OwnerId owner, int64_t bytes) {
 }  // namespace
 
 const char* name_of(Category category) {
-  static constexpr const char* kNames[kCategories] = {"parameters", "casts", "gradients", "optimizer",
-                                                      "ema",        "saved", "data",      "temporaries",
-                                                      "scratch",    "other"};
+  static constexpr const char* kNames[kCategories] = {"parameters",  "casts",   "gradients", "optimizer",
+                                                      "ema",         "saved",   "offloaded", "data",
+                                                      "temporaries", "scratch", "other"};
   return kNames[static_cast<int>(category)];
 }
 

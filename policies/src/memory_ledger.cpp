@@ -5,6 +5,7 @@
 #include <c10/core/impl/alloc_cpu.h>
 #include <c10/util/Exception.h>
 #include <dtk/policies/counted_blocks.h>
+#include <dtk/policies/job_watch.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>
 #include <torch/csrc/autograd/function.h>
@@ -207,6 +208,7 @@ class LedgeredTensor final : public SavedTensor {
 class SavedTensorLedger final : public SavedTensorLayer {
  public:
   std::unique_ptr<SavedTensor> pack(const at::Tensor& tensor, const SavedTensorStack& below) override {
+    if (dynamic_cast<const SavedTensorLedger*>(below.top()) != nullptr) return below.pack(tensor);
     // A layer below could let the block go, and the books would refer to freed memory.
     TORCH_CHECK(below.empty(),
                 "memory ledger: it must be the lowest layer of the saved-tensor stack; put its "
@@ -257,6 +259,7 @@ void count_storages_freed_by(c10::DeleterFnPtr deleter) {
 void book_birth(MemoryAccounts& accounts, MemoryBlock* block, int64_t bytes) {
   const Birthplace place = scope_owner ? Birthplace{*scope_owner, 0} : birthplace();
   accounts.birth(block, bytes, place.owner, place.operation);
+  if (JobWatch* const watch = job_watch()) watch->born(*block);
 }
 
 void book_death(MemoryAccounts& accounts, MemoryBlock* block) {

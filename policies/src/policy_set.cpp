@@ -2,6 +2,7 @@
 #include <dtk/policies/attention.h>
 #include <dtk/policies/checkpoint_policy.h>
 #include <dtk/policies/ema.h>
+#include <dtk/policies/job_watch.h>
 #include <dtk/policies/module_path.h>
 #include <dtk/policies/policy_set.h>
 #include <dtk/policies/precision.h>
@@ -65,7 +66,7 @@ PolicySet::PolicySet(const PolicyOptions& options, const Subject& subject, Seam&
     policy->apply(changed);
     if (policy->needs_forward_scope() && use_->needs_scope.empty()) use_->needs_scope = policy->name();
   }
-  changed.run = run_checked(use_, std::move(changed.run));
+  changed.run = run_watched(run_checked(use_, std::move(changed.run)));
   seam = std::move(changed);
 }
 

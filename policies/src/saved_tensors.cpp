@@ -1,3 +1,4 @@
+#include <dtk/policies/job_watch.h>
 #include <dtk/policies/module_path.h>
 #include <dtk/policies/saved_tensors.h>
 #include <torch/csrc/autograd/engine.h>
@@ -23,6 +24,12 @@ int64_t version_of(const at::Tensor& tensor) {
   return tensor.is_inference() ? 0 : tensor._version();
 }
 
+void check_unchanged(at::IntArrayRef sizes, const std::string& path, int64_t when_saved, int64_t now) {
+  TORCH_CHECK(now == when_saved, "a tensor ", sizes, " saved for backward", path.empty() ? "" : " in " + path,
+              " was changed in place afterwards (version ", when_saved, " when saved, ", now,
+              " now), so its gradient would be wrong; make that change out of place, or after backward");
+}
+
 namespace {
 
 constexpr auto kKind = c10::DebugInfoKind::TEST_INFO_2;  // used by nothing in a released LibTorch
@@ -31,17 +38,32 @@ const SavedTensorStack::Node* current_node() {
   return static_cast<const SavedTensorStack::Node*>(c10::ThreadLocalDebugInfo::get(kKind));
 }
 
+// Numbers the tensor and tells the job's watch of it; 0 without one.
+uint64_t watched(const at::Tensor& tensor) {
+  static std::atomic<uint64_t> number{0};
+  JobWatch* const watch = job_watch();
+  if (watch == nullptr) return 0;
+  const uint64_t id = ++number;
+  watch->kept(id, tensor);
+  return id;
+}
+
 // LibTorch compares versions only for tensors it saves itself; under hooks that check is ours.
 class KeptTensor final : public SavedTensor {
  public:
   explicit KeptTensor(const at::Tensor& tensor)
-      : tensor_(tensor), version_(version_of(tensor)), path_(module_path()) {}
+      : tensor_(tensor), version_(version_of(tensor)), path_(module_path()), watched_(watched(tensor)) {}
+  ~KeptTensor() override {
+    JobWatch* const watch = watched_ != 0 ? job_watch() : nullptr;
+    if (watch != nullptr) watch->let_go(watched_);
+  }
+  KeptTensor(const KeptTensor&) = delete;
+  KeptTensor& operator=(const KeptTensor&) = delete;
 
   at::Tensor unpack() override {
-    TORCH_CHECK(version_of(tensor_) == version_, "a tensor ", tensor_.sizes(), " saved for backward",
-                path_.empty() ? "" : " in " + path_, " was changed in place afterwards (version ", version_,
-                " when saved, ", version_of(tensor_),
-                " now), so its gradient would be wrong; make that change out of place, or after backward");
+    JobWatch* const watch = watched_ != 0 ? job_watch() : nullptr;
+    if (watch != nullptr) watch->asked_for(watched_);
+    check_unchanged(tensor_.sizes(), path_, version_, version_of(tensor_));
     return tensor_;
   }
 
@@ -49,6 +71,7 @@ class KeptTensor final : public SavedTensor {
   const at::Tensor tensor_;
   const int64_t version_;
   const std::string path_;
+  const uint64_t watched_;
 };
 
 enum class Saved { activation, weight, weight_cast };
@@ -101,7 +124,8 @@ class StackEngine final : public torch::autograd::Engine {
  public:
   std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
     const auto* node = current_node();
-    if (node == nullptr || node->layer == nullptr) return nullptr;
+    const bool empty = node == nullptr || node->layer == nullptr;
+    if (empty && job_watch() == nullptr) return nullptr;
     return std::make_unique<EngineHook>();
   }
 
@@ -150,6 +174,17 @@ bool saving_weight_cast() {
 std::unique_ptr<SavedTensor> SavedTensorStack::pack(const at::Tensor& tensor) const {
   if (top_ == nullptr) return std::make_unique<KeptTensor>(tensor);
   return top_->layer->pack(tensor, SavedTensorStack(top_->below));
+}
+
+const SavedTensorLayer* SavedTensorStack::top() const {
+  return top_ != nullptr ? top_->layer.get() : nullptr;
+}
+
+bool SavedTensorStack::lets_go() const {
+  for (const Node* node = top_.get(); node != nullptr; node = node->below.get()) {
+    if (!node->layer->keeps()) return true;
+  }
+  return false;
 }
 
 SavedTensorStack SavedTensorStack::keepers() const {

@@ -31,6 +31,21 @@ class Quickstart(StubTreeTest):
             )
             self.assertEqual(self.calls.read_text(), "")
 
+    def test_a_folder_that_holds_a_run_is_refused_before_anything_is_done(self):
+        (self.top / "done/checkpoints/step-00000009").mkdir(parents=True)
+        (self.top / "file").touch()
+        for out, message in (
+            ("done", "--out done: holds a run already; name a new folder"),
+            ("file", "--out file: not a folder; name a new one"),
+        ):
+            result = self.quickstart("--out", out, cwd=self.top)
+            self.assertEqual(result.returncode, 2)
+            self.assertTrue(result.stderr.startswith(f"examples/quickstart: {message}\n\nUsage: "), result.stderr)
+            self.assertEqual(self.calls.read_text(), "")
+        # One that came to no checkpoint is dit-train's to take over or refuse.
+        (self.top / "begun/checkpoints").mkdir(parents=True)
+        self.assertEqual(self.quickstart("--out", "begun", cwd=self.top).returncode, 0)
+
     def test_trains_into_the_first_free_folder_from_any_working_directory(self):
         for number in (1, 2):
             result = self.quickstart(cwd=self.top)
@@ -114,6 +129,21 @@ class TestsRun(StubTreeTest):
             self.assertEqual((result.returncode, result.stderr), (0, ""))
             self.assertTrue(result.stdout.startswith("Usage: tests/run "), result.stdout)
             self.assertEqual(self.calls.read_text(), "")
+
+    def test_unknown_arguments_are_refused_before_anything_is_done(self):
+        for arguments, message in (
+            (["--halp"], "unknown argument: --halp"),
+            (["loader"], "unknown argument: loader"),
+            (["-R", "loader", "-X"], "unknown argument: -X"),
+            (["-L"], "-L needs a value"),
+        ):
+            result = self.command(*arguments)
+            self.assertEqual(result.returncode, 2)
+            self.assertTrue(result.stderr.startswith(f"tests/run: {message}\n\nUsage: "), result.stderr)
+            self.assertEqual(self.calls.read_text(), "")
+        for arguments in (["-j4", "-LE", "gpu"], ["--output-on-failure", "--repeat", "until-pass:2"]):
+            self.assertEqual(self.command(*arguments).returncode, 0)
+            self.assertTrue(self.called("ctest")[0].endswith(" " + " ".join(arguments)))
 
     def test_fails_when_a_test_fails(self):
         result = self.command(CTEST_EXIT="8")

@@ -81,6 +81,15 @@ class Torch(StubTreeTest):
             self.assertEqual(self.setup_command(level).returncode, 0)
             self.assertEqual(self.installs(), expected)
 
+    def test_each_long_step_says_what_it_takes(self):
+        result = self.setup_command("full", MISSING="g++")
+        said = [line for line in result.stdout.splitlines() if line.startswith("setup: ")]
+        for step in ("apt-get update: ", "apt-get install g++ (", "making a Python environment in ",
+                     "installing torch 2.11.0 and CUDA libraries (up to 2.6 GB to download, 4.7 GB on disk; ",
+                     "looking at every installed file (", "installing safetensors==0.8.0 "):  # fmt: skip
+            self.assertEqual(sum(line.startswith("setup: " + step) for line in said), 1, (step, said))
+        self.assertEqual(self.setup_command("full").stdout, "", "with all of it there is nothing to say")
+
     def test_a_driver_that_answers_asks_for_the_full_wheel(self):
         self.setup_command("runtime", NO_DRIVER="0")
         self.assertEqual(self.installs(), [self.FULL])

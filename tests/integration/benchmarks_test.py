@@ -4,10 +4,13 @@ FOLDER holds the programs; STEP_TIME is benchmarks/step_time.py, run by this Pyt
 are small: what is checked is the form of the output and what holds at any size, never a time.
 """
 
+import contextlib
+import io
 import subprocess
 import sys
 import unittest
 from pathlib import Path
+from unittest import mock
 
 
 def run(*command: object, code: int = 0) -> str:
@@ -51,10 +54,27 @@ class Benchmarks(unittest.TestCase):
         for count, rank in ((21, 15), (31, 21), (41, 27)):
             self.assertEqual(upper_bound([float(value) for value in range(count, 0, -1)]), rank)
 
+    def test_a_bound_above_the_limit_fails(self):
+        sys.path.insert(0, str(STEP_TIME.parent))
+        import step_time
+
+        def ends(limit: str | None, bounds: list[float]) -> tuple[int, str]:
+            left = iter(bounds)
+            arguments = ["step_time", "program", "--starts", "0", *(["--limit", limit] if limit else [])]
+            arguments += ["--models", "DiT-S/4", "--batches", *map(str, range(1, len(bounds) + 1))]
+            errors = io.StringIO()
+            with mock.patch.object(sys, "argv", arguments), mock.patch.object(step_time, "compare", lambda *_: next(left)), \
+                 contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):  # fmt: skip
+                return step_time.main(), errors.getvalue()
+
+        self.assertEqual(ends("1.1", [0.9, 1.1]), (0, ""))
+        self.assertEqual(ends("1.1", [1.2, 0.9]), (1, "step_time: an upper bound is 1.200, above 1.1\n"))
+        self.assertEqual(ends(None, [9.0]), (0, ""))
+
     def test_step_time_against_pytorch(self):
         self.need_torch()
         output = run(sys.executable, STEP_TIME, FOLDER / "step-time", "--models", "DiT-S/4", "--batches", "1",
-                     "--pairs", "21", "--warmup", "1", "--starts", "1")  # fmt: skip
+                     "--pairs", "21", "--warmup", "1", "--starts", "1", "--limit", "1000")  # fmt: skip
         (row,) = rows(output)
         self.assertLessEqual(float(row["ratio, median"]), float(row["upper 95 % bound"]))
         self.assertGreater(float(row["peak MiB"]), 100)

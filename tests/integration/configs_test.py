@@ -1,6 +1,9 @@
 """configs_test.py DIT_TRAIN CONFIGS: each shipped configuration is read, its model is the one that it names, and its
-objective, optimizer, policies and sampler train and sample: two steps on made-up samples, with a narrower model."""
+objective, optimizer, policies and sampler train and sample: two steps with a narrower model, once on made-up samples,
+once on files of the kind, the name and the shape that its [data] gives, which is taken as it is."""
 
+import json
+import struct
 import subprocess
 import sys
 import tempfile
@@ -8,28 +11,66 @@ import tomllib
 import unittest
 from pathlib import Path
 
+from png import write_png
+
 TRAIN = CONFIGS = Path()
 DATA_KEYS = ("images", "labels", "folder", "latents", "latent_scale", "flip", "on_corrupt")
 SIZE_KEYS = ("name", "depth", "hidden", "heads", "patch")
 CLASSES = 8
+SAMPLES = 24
 
 
-def narrow(config: dict) -> list[str]:
-    """The settings that keep everything but the size of model, data and run."""
+def narrow(config: dict, own_data: bool) -> list[str]:
+    """The settings that keep everything but the size of model, data and run; with `own_data` the kind of data too."""
     data, model, train = config["data"], config["model"], config["train"]
-    values = {f"data.{key}": "default" for key in DATA_KEYS if key in data}
+    values: dict[str, object] = {"data.batch": 4}
+    if not own_data:
+        values |= {f"data.{key}": "default" for key in DATA_KEYS if key in data}
+        values |= {"data.kind": "synthetic", "data.samples": SAMPLES, "model.classes": CLASSES}
+    elif data["kind"] == "idx":  # named by their places on a system
+        values |= {f"data.{key}": Path(data[key]).stem for key in ("images", "labels")}
     values |= {f"model.{key}": "default" for key in SIZE_KEYS if key in model}
     values |= {f"train.{key}": "default" for key in ("seconds", "accumulate", "checkpoint_every") if key in train}
-    values |= {"data.kind": "synthetic", "data.samples": 24, "data.batch": 4}
-    values |= {"model.hidden": 16, "model.depth": 2, "model.heads": 2, "model.classes": CLASSES}
+    values |= {"model.hidden": 16, "model.depth": 2, "model.heads": 2}
     values |= {"model.patch": model["image_size"] // 4, "train.steps": 2, "train.threads": 1}
     values |= {"train.out": "run", "sample.steps": 4, "sample.per_class": 1, "policies.precision.cpu": "fp32"}
+    values |= {"sample.classes": 2}
     values |= {key: 2 for key in ("train.validate_every", "train.sample_every") if key.split(".")[1] in train}
     if "validation" in data:
         values["data.validation"] = 4
     if "warmup" in config.get("schedule", {}):
         values["schedule.warmup"] = 1
     return [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+
+
+def write_data(config: dict, folder: Path) -> str:
+    """Writes samples to the files that the configuration names, and returns what a run says of them."""
+    data, model = config["data"], config["model"]
+    channels, side = model["channels"], model["image_size"]
+    shape = f"{channels}x{side}x{side}"
+    labels = [i % 2 for i in range(SAMPLES - 1)] + [min(model["classes"], CLASSES) - 1]
+    if data["kind"] == "idx":
+        images, names = Path(data["images"]).stem, Path(data["labels"]).stem
+        pixels = bytes(i * 37 % 256 for i in range(SAMPLES * side * side))
+        (folder / images).write_bytes(struct.pack(">IIII", 2051, SAMPLES, side, side) + pixels)
+        (folder / names).write_bytes(struct.pack(">II", 2049, SAMPLES) + bytes(labels))
+        return f"{SAMPLES} images {shape}, {labels[-1] + 1} classes (IDX, {images})"
+    if data["kind"] == "images":
+        for i in range(SAMPLES):  # of another size than the model's
+            file = folder / data["folder"] / f"class{i % 2}" / f"{i}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_png(file, side + 9, side + 2, bytes(j * 11 % 256 for j in range((side + 9) * (side + 2) * channels)),
+                      channels)  # fmt: skip
+        return f"{SAMPLES} images {shape}, 2 classes (image folder, {data['folder']})"
+    count = SAMPLES * channels * side * side
+    values = struct.pack("<101f", *(i / 50 - 1 for i in range(101))) * (count // 101 + 1)
+    header = {"latents": {"dtype": "F32", "shape": [SAMPLES, channels, side, side], "data_offsets": [0, 4 * count]},
+              "labels": {"dtype": "I64", "shape": [SAMPLES], "data_offsets": [4 * count, 4 * count + 8 * SAMPLES]}}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    (folder / data["latents"]).write_bytes(struct.pack("<Q", len(text)) + text + values[: 4 * count]
+                                           + struct.pack(f"<{SAMPLES}q", *labels))  # fmt: skip
+    return f"{SAMPLES} latents {shape}, {labels[-1] + 1} classes (float32, {data['latents']})"
 
 
 class Configurations(unittest.TestCase):
@@ -58,13 +99,32 @@ class Configurations(unittest.TestCase):
                     else:
                         self.assertEqual(printed[table][key], value, f"{table}.{key}")
 
+    def check_run(self, path: Path, folder: str, own_data: bool) -> str:
+        config = tomllib.loads(path.read_text())
+        output = self.run_train(folder, "--config", str(path), *narrow(config, own_data))
+        self.assertIn(" after 2 steps, ", output)
+        images = config["model"]["channels"] in (1, 3)
+        self.assertTrue(list(Path(folder, "run/samples").glob("*.png" if images else "*.safetensors")))
+        return output
+
     def test_trains_and_samples(self):
         for path, folder in self.each():
+            self.check_run(path, folder, own_data=False)
+
+    def test_its_data_are_read_as_it_says(self):
+        kinds = set()
+        for path, folder in self.each():
             config = tomllib.loads(path.read_text())
-            output = self.run_train(folder, "--config", str(path), *narrow(config))
-            self.assertIn(" after 2 steps, ", output)
-            images = config["model"]["channels"] in (1, 3)
-            self.assertTrue(list(Path(folder, "run/samples").glob("*.png" if images else "*.safetensors")))
+            said = write_data(config, Path(folder))
+            output = self.check_run(path, folder, own_data=True)
+            self.assertIn(f"\ndata: {said}\n", output)
+            saved = tomllib.loads(Path(folder, "run/config.toml").read_text())["data"]
+            places = ("images", "labels") if config["data"]["kind"] == "idx" else ()
+            for key, value in config["data"].items():
+                if key not in ("batch", "validation", *places):
+                    self.assertEqual(saved[key], value, f"data.{key}")
+            kinds.add(config["data"]["kind"])
+        self.assertEqual(kinds, {"idx", "images", "latents"})
 
 
 if __name__ == "__main__":

@@ -56,6 +56,12 @@ class Latents(ProgramTest):
             "model.classes = 4, but labels of the data go to 1: classes 2 to 3 are never learnt\n",
             again.stdout,
         )
+        # And again at the end, where the samples are looked at.
+        self.assertIn("\nclasses       classes 2 to 3 are never learnt: no samples\n", again.stdout)
+        note = '<p class="note">No samples: classes 2 to 3 are never learnt.</p>'
+        self.assertIn(note, (self.folder / "again/report.html").read_text())
+        self.assertNotIn("\nclasses  ", result.stdout)
+        self.assertNotIn("never learnt", (self.folder / "run/report.html").read_text())
 
     def test_a_nan_never_trains(self):
         nan = struct.pack("<f", float("nan"))

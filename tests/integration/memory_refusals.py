@@ -56,6 +56,7 @@ class Memory(ProgramTest):
 
 class Budget(ProgramTest):
     MESSAGE = r"^dit-train: memory budget of {} bytes exceeded: \d+ bytes asked for by {} with \d+ bytes alive \({}\); {}"
+    UNPLANNED = r"raise memory\.budget \(dit-plan says what the whole run takes\)"
     UNITS = r'; memory\.budget = {0} means {0} bytes: larger sizes have a unit, such as "2GB" or "1\.5 GiB"'
 
     # By its plan each of these would be refused at the start.
@@ -74,14 +75,14 @@ class Budget(ProgramTest):
         self.assertIn("It did not fit: ", (self.folder / "run/report.html").read_text())
 
     def test_a_model_above_it(self):
-        advice = Memory.STATE + r"raise memory\.budget above \d+ bytes or " + Memory.SMALLER
+        advice = Memory.STATE + self.UNPLANNED + " or " + Memory.SMALLER
         advice += self.UNITS.format(10000)
         self.assert_exceeded("10kB", 10000, "model in phase build", r"parameters \d+", advice)
         self.assert_done(self.train(memory__budget="1 MB"))
 
     def test_a_step_above_it(self):
         owners = r"parameters \d+, (?:gradients \d+, )?optimizer \d+, ema \d+, saved \d+, data \d+, temporaries \d+"
-        self.assert_exceeded("220 kB", 220000, r"aten::\w+ in phase first_step at [\w.]+", owners, self.STEP)
+        self.assert_exceeded("220 kB", 220000, r"aten::\w+ in phase first_step at [\w.]+", owners, self.STEP.format(self.UNPLANNED))
         result = self.train(memory__budget="400 kB")
         self.assert_done(result)
         self.assertIn(
@@ -93,10 +94,15 @@ class Budget(ProgramTest):
         self.assertGreater(memory["peak"]["bytes"], 220000)
         self.assertLessEqual(memory["peak"]["bytes"], 400000)
 
-    PLANNED = r"the run needs (\d+) bytes \([\d.]+ KiB\) of tensors on cpu in phase (\w+), and memory\.budget is {} \({}\); "
+    NOT_KNOWN = r"; not known, and counted as 0: scratch of \d+ operators \(dit-plan says more\)"
+    PLANNED = (
+        r"the run needs at least (\d+) bytes \([\d.]+ KiB\) of tensors on cpu in phase (\w+), and memory\.budget is "
+        r"{} \({}\)" + NOT_KNOWN + "; "
+    )
+    RAISE = r"raise memory\.budget to (\d+) bytes or more"
     STEP = (
         r"the state takes [\d.]+ KiB, the rest is a step's: lower data\.batch or raise train\.accumulate \(a pass "
-        r"takes 8 samples at a time\), raise memory\.budget or use a smaller model"
+        r"takes 8 samples at a time\), {} or use a smaller model"
     )
     ALL_THE_SAME = (
         "; dit-plan --explain says what each policy would change, memory.on_over_budget = \"warn\" starts the run all "
@@ -106,7 +112,7 @@ class Budget(ProgramTest):
     def test_a_state_that_cannot_fit_by_its_plan_is_told_from_a_step(self):
         result = self.train(memory__budget="2")
         self.assertEqual(result.returncode, MEMORY, result.stderr)
-        advice = Memory.STATE + r"raise memory\.budget above \d+ bytes or " + Memory.SMALLER + self.UNITS.format(2)
+        advice = Memory.STATE + self.RAISE + " or " + Memory.SMALLER + self.UNITS.format(2)
         self.assertRegex(
             result.stderr,
             "^dit-train: " + self.PLANNED.format(2, "2 B") + advice + re.escape(self.ALL_THE_SAME) + "$",
@@ -119,22 +125,38 @@ class Budget(ProgramTest):
         refused = re.fullmatch(
             "dit-train: "
             + self.PLANNED.format(220000, "214\\.8 KiB")
-            + self.STEP
+            + self.STEP.format(self.RAISE)
             + re.escape(self.ALL_THE_SAME),
             result.stderr,
         )
         self.assertIsNotNone(refused, result.stderr)
         self.assertFalse((self.folder / "run").exists())
-        # The figure is the one that a run then has.
-        result = self.train()
+        # The figure is the one that a run then has, and within the advised budget it fits.
+        self.assertEqual(refused[3], refused[1])
+        result = self.train(memory__budget=refused[3])
         self.assert_done(result)
         peak = json.loads((self.folder / "run/memory.json").read_text())["peak"]
         self.assertEqual((int(refused[1]), refused[2]), (peak["bytes"], peak["phase"]))
 
+    def test_a_larger_budget_is_no_advice_where_the_machine_has_not_as_much(self):
+        large = {"model__hidden": 16384, "model__depth": 64, "model__heads": 64}  # 3 TB with gradients and moments
+        available = r"what is available is \d+ \([\d.]+ \w+\)"
+        for budget, limits in (("900TB", available), ("1GB", r"memory\.budget is 1000000000 \([\d.]+ \w+\) and " + available)):
+            result = self.train(memory__budget=budget, **large)
+            self.assertEqual(result.returncode, MEMORY, result.stderr)
+            self.assertRegex(
+                result.stderr,
+                r"^dit-train: the run needs at least \d{13,} bytes \([\d.]+ \w+\) of tensors on cpu in phase \w+, and "
+                + limits + self.NOT_KNOWN + "; " + Memory.STATE + Memory.SMALLER + re.escape(self.ALL_THE_SAME) + "$",
+            )
+            self.assertFalse((self.folder / "run").exists())
+
     def test_a_warning_comes_before_the_first_step(self):
         result = self.train_all_the_same(memory__budget="220 kB")
         self.assertEqual(result.returncode, MEMORY, result.stderr)
-        self.assertRegex(result.stdout, "\nwarning: " + self.PLANNED.format(220000, "214\\.8 KiB") + self.STEP + "\n")
+        line = r"\nplanned peak [\d.]+ KiB in first_step on cpu; [\d.]+ \w+ available" + self.NOT_KNOWN + "\n"
+        self.assertRegex(result.stdout, line)
+        self.assertRegex(result.stdout, "\nwarning: " + self.PLANNED.format(220000, "214\\.8 KiB") + self.STEP.format(self.RAISE) + "\n")
 
     def test_a_budget_that_the_run_fits_into_is_enough_to_resume_it(self):
         model = {"model__hidden": 64, "model__depth": 2, "sample__per_class": 0}

@@ -1,4 +1,4 @@
-"""Reads greyscale PNG files of 8 bits, strictly, and writes them."""
+"""Reads greyscale PNG files of 8 bits, strictly, and writes such and colour ones."""
 
 import struct
 import zlib
@@ -29,11 +29,12 @@ def read_png(path: Path) -> tuple[int, int, bytes]:
     return width, height, rows
 
 
-def write_png(path: Path, width: int, height: int, pixels: bytes) -> None:
+def write_png(path: Path, width: int, height: int, pixels: bytes, channels: int = 1) -> None:
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
-    rows = b"".join(b"\0" + pixels[y * width : (y + 1) * width] for y in range(height))
-    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    row = width * channels
+    rows = b"".join(b"\0" + pixels[y * row : (y + 1) * row] for y in range(height))
+    header = struct.pack(">IIBBBBB", width, height, 8, {1: 0, 3: 2}[channels], 0, 0, 0)
     chunks = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunks)

@@ -119,6 +119,15 @@ TEST_CASE("temporaries of CPU kernels that are whole tensors are planned") {
     check_exact(small_job({"model.mlp_dropout=0.1"}));
     check_exact(small_job({"model.mlp_dropout=0.0", "policies.checkpoint.targets=[\"blocks.*\"]"}));
   }
+  SECTION("offloaded blocks: host memory too") {
+    const auto offload = [](const char* precision, const char* more) {
+      check_exact(small_job(
+          {"policies.checkpoint.keep=offload", "policies.checkpoint.offload_min_bytes=0", precision, more}));
+    };
+    offload("policies.precision.cpu=fp32", "model.mlp_dropout=0.1");
+    offload("policies.precision.enabled=true", "train.accumulate=2");
+    offload("policies.precision.cpu=fp32", "policies.checkpoint.segment=2");
+  }
   SECTION("every loss and sampler") {
     for (const char* sampler : {"ddpm", "ddim"}) {
       const std::string drawn = std::string("sample.sampler=") + sampler;

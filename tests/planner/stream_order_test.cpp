@@ -39,6 +39,7 @@ std::string refusal(Action&& action) {
   } catch (const PlanError& error) {
     std::string text = error.what();
     const size_t place = text.find(" outside of all modules, in phase ");
+    if (place == std::string::npos) return text;
     return text.erase(place, text.find(':', place) - place);  // the phase is that of an earlier test
   }
   return "accepted";
@@ -114,6 +115,26 @@ TEST_CASE("a copy of memory that is freed by then is refused") {
         "a tensor made of a pointer: no storage of the device is alive at its "
         "address; "
         "what it was made of must outlive it");
+}
+
+TEST_CASE("memory that is freed while a side stream may still copy it is refused at the next work") {
+  Copies copies;
+  copies.engine->mark();
+  copies.begin();
+  const at::Tensor other = at::ones({1}, kCuda);
+  copies.weights.reset();
+  const auto work = [&] { (void)at::add(other, 1); };
+  CHECK(without_numbers(refusal(work)) ==
+        "256 bytes of stream 0 were freed while stream S reads them, so other work may have them by then; "
+        "record an event on stream S behind it and let stream 0 wait for the event before they are freed "
+        "(c10::Event::record, then block)");
+  CHECK(refusal(work) == "accepted");  // said once
+  copies.weights = at::ones({kFloats}, kCuda);
+  copies.engine->mark();
+  copies.begin();
+  copies.engine->hold_back();
+  copies.weights.reset();
+  CHECK(refusal(work) == "accepted");
 }
 
 TEST_CASE("an event that was never recorded cannot be waited for") {

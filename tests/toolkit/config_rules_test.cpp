@@ -221,8 +221,9 @@ TEST_CASE("config rules: the steps of a sampler are steps of the diffusion") {
         "--set sample.respacing=many: sample.respacing = \"many\": wanted: a number of steps (\"250\"), one "
         "for each "
         "of several equal sections (\"10,15,20\") or, for equal strides, \"ddim50\"");
-  CHECK(with("sample.respacing=250") ==
-        "--set sample.respacing=250: sample.respacing = 250 is an integer; wanted: a string");
+  CHECK(with("sample.respacing=250", "sample.steps=250") == "(nothing was thrown)");
+  CHECK(error_in(runnable + "diffusion.objective = \"v\"\nsample.respacing = 250") ==
+        "base.toml:4:20: sample.respacing = 250 is an integer; wanted: a string");
   CHECK(with("diffusion.steps=20", "sample.steps=10") ==
         "--set diffusion.steps=20: diffusion.steps = 20 is too few for diffusion.betas = \"linear\", the "
         "last of which "

@@ -1,4 +1,4 @@
-// Values of more than one piece or notation: lists of strings and sizes.
+// Values of more than one piece or notation: lists of strings, sizes, and texts without quotes.
 #include <dtk/toolkit/config_io.h>
 #include <dtk/toolkit/errors.h>
 
@@ -203,4 +203,15 @@ TEST_CASE("config values: a size is printed as an integer") {
   const LoadedConfig loaded = read(runnable, {"memory.budget=1.5 GiB"});
   CHECK_THAT(print_config(loaded), Catch::Contains("\nbudget = 1610612736  # --set\n"));
   CHECK(read(print_config(loaded)).config == loaded.config);
+}
+
+TEST_CASE("config values: what is given without quotes for a text is one, whatever it reads like") {
+  for (const std::string value : {"7", "-1.5e3", "true", "2026-11-22", "nan", "0x1f"}) {
+    const LoadedConfig loaded = read(runnable, {"train.out=" + value});
+    CHECK(loaded.config.train.out == value);
+    CHECK(read(dtk::print_config(loaded)).config == loaded.config);
+  }
+  CHECK(error_in(runnable, {"data.kind=7"}) ==
+        "--set data.kind=7: data.kind = 7 is an integer; wanted: one of idx | "
+        "images | latents | synthetic");
 }

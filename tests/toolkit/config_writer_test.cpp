@@ -82,8 +82,12 @@ RunConfig custom_from_folder() {
                          .every = 5,
                          .device = "same",
                          .pinned = false};
-  config.policies.checkpoint = {
-      .enabled = Enabled::on, .targets = {}, .every = 2, .segment = 3, .keep = "all"};
+  config.policies.checkpoint = {.enabled = Enabled::on,
+                                .targets = {},
+                                .every = 2,
+                                .segment = 3,
+                                .keep = "offload",
+                                .offload_min_bytes = {4096}};
   return config;
 }
 
@@ -288,6 +292,7 @@ targets = ["blocks.*"]  # default
 every = 1  # default
 segment = 1  # default
 keep = "block"  # default
+# offload_min_bytes has no effect: policies.checkpoint.keep = "block"
 )");
 }
 
@@ -327,7 +332,7 @@ TEST_CASE("config writer: what is said of a policy that is switched off stays, a
   CHECK(has_line(printed, "every = 1  # base.toml:4"));
   CHECK(has_line(printed, "cpu = \"bf16\"  # base.toml:5; no effect: policies.precision.enabled = false"));
   CHECK(read_back(printed) == loaded.config);
-  CHECK_THAT(print_config(parse_config(text, "base.toml", {})), !Catch::Contains("no effect: policies."));
+  CHECK_THAT(print_config(parse_config(text, "base.toml", {})), !Catch::Contains("; no effect: policies."));
 }
 
 TEST_CASE("config writer: an origin is found again where it was printed") {

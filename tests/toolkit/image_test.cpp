@@ -136,6 +136,87 @@ TEST_CASE("image: a file that was cut anywhere is refused") {
         "a: cannot be decoded (it ends too early); allowed: PNG, JPEG and BMP; replace or remove it");
 }
 
+namespace {
+
+/// Files of 6 x 10 pixels with an Exif block of either byte order, and what Pillow makes of them.
+const dtk::test::Fixture& oriented() {
+  static const dtk::test::Fixture files = dtk::test::read_fixture("exif_orientation");
+  return files;
+}
+
+std::string oriented_jpeg(const std::string& name) {
+  const at::Tensor bytes = oriented().at(name);
+  return {static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes()};
+}
+
+/// The largest difference of a value; 255 where the sizes differ. Two decoders may round differently.
+int difference(const Image& image, const at::Tensor& expected) {
+  if (expected.size(0) != image.height || expected.size(1) != image.width) return 255;
+  int most = 0;
+  const auto* values = expected.const_data_ptr<uint8_t>();
+  for (size_t i = 0; i < image.pixels.size(); ++i) {
+    most = std::max(most, std::abs(static_cast<int>(image.pixels[i]) - static_cast<int>(values[i])));
+  }
+  return most;
+}
+
+}  // namespace
+
+TEST_CASE("image: a JPEG is turned as its camera was held") {
+  for (int orientation = 1; orientation <= 8; ++orientation) {
+    const at::Tensor expected = oriented().at("upright" + std::to_string(orientation));
+    for (const std::string order : {"II", "MM"}) {
+      const std::string name = order + std::to_string(orientation) + ".jpg";
+      INFO(name);
+      const std::string encoded = oriented_jpeg(name);
+      const Image image = dtk::decode_image(encoded, name);
+      CHECK(difference(image, expected) <= 4);
+      CHECK(dtk::encoded_image_size(encoded, name) ==
+            dtk::ImageSize{.channels = 3, .height = image.height, .width = image.width});
+      for (int other = 1; other <= 8; ++other) {
+        if (other != orientation)
+          CHECK(difference(image, oriented().at("upright" + std::to_string(other))) > 40);
+      }
+    }
+  }
+}
+
+TEST_CASE("image: a JPEG without a readable Exif block is as it is stored") {
+  const std::string plain = oriented_jpeg("none.jpg"), turned = oriented_jpeg("MM6.jpg");
+  const std::vector<uint8_t> stored = dtk::decode_image(plain, "").pixels;
+  CHECK(dtk::decode_image(oriented_jpeg("II1.jpg"), "").pixels == stored);
+  const size_t tiff = turned.find("MM"), tag = turned.find(std::string("\x01\x12\0\x03", 4));
+  REQUIRE(tag != std::string::npos);
+  const auto changed = [&](size_t at, const std::string& bytes) {
+    std::string text = turned;
+    text.replace(at, bytes.size(), bytes);
+    return dtk::decode_image(text, "").pixels;
+  };
+  CHECK(changed(tag + 8, std::string("\0\0", 2)) == stored);  // no orientation has this number
+  CHECK(changed(tag + 8, std::string("\0\x09", 2)) == stored);
+  CHECK(changed(tag + 2, std::string("\0\x04", 2)) == stored);         // of another type
+  CHECK(changed(tag + 4, std::string("\0\0\0\x02", 4)) == stored);     // more than one
+  CHECK(changed(tag, std::string("\x01\x13", 2)) == stored);           // another tag
+  CHECK(changed(tiff, "XX") == stored);                                // no byte order
+  CHECK(changed(tiff + 4, "\xff\xff\xff\xff") == stored);              // a directory beyond the block
+  CHECK(changed(tiff - 6, "exif") == stored);                          // a block of somebody else's
+  CHECK(changed(tiff + 4, std::string("\0\0\0\x24", 4)) == stored);    // at its last bytes
+  CHECK(changed(tiff, "MM") == dtk::decode_image(turned, "").pixels);  // the check above can fail
+  CHECK(dtk::decode_image(turned, "").pixels != stored);
+}
+
+TEST_CASE("image: no byte of an Exif block leads out of it") {
+  const std::string whole = oriented_jpeg("II8.jpg");
+  const size_t begin = whole.find("Exif"), end = begin + 6 + 8 + 2 + 24 + 4;
+  for (size_t at = begin; at < end; ++at) {
+    for (const int value : {0, 1, 0x7f, 0xff}) {
+      std::string damaged = whole;
+      damaged[at] = static_cast<char>(value);
+      CHECK(dtk::decode_image(damaged, "").pixels.size() == 6 * 10 * 3);
+    }
+  }
+}
+
 TEST_CASE("image: a PNG with a changed byte is refused") {
   const std::string whole = dtk::encode_png(gradient(3));
   for (size_t at = 0; at < whole.size(); ++at) {

@@ -78,10 +78,10 @@ TEST_CASE("out of memory: a step says phase, module path and what would help, an
   const std::string message = refused(world, within(budget));
   CHECK_THAT(message, Catch::StartsWith("memory budget of " + std::to_string(budget) + " bytes exceeded: "));
   CHECK_THAT(message, Catch::Contains(" in phase first_step at "));
-  CHECK_THAT(message, Catch::EndsWith(
-                          "; the state takes 298.1 KiB, the rest is a step's: lower data.batch or raise "
-                          "train.accumulate (a pass takes 4 samples at a time), raise memory.budget or use "
-                          "a smaller model"));
+  CHECK_THAT(message,
+             Catch::EndsWith("; the state takes 298.1 KiB, the rest is a step's: lower data.batch or raise "
+                             "train.accumulate (a pass takes 4 samples at a time), raise memory.budget "
+                             "(dit-plan says what the whole run takes) or use a smaller model"));
   CHECK(events(world) == std::vector<std::string>{"start", "out_of_memory"});
   const Json json = memory(world);
   const Json& what = json["refused"];
@@ -114,7 +114,7 @@ TEST_CASE("out of memory: the advice names what is off, and after a checkpoint w
   CHECK_THAT(
       refused(world, loaded),
       Catch::EndsWith("the rest is a step's: switch on policies.checkpoint, switch on policies.attention, "
-                      "raise memory.budget or use a smaller model"));
+                      "raise memory.budget (dit-plan says what the whole run takes) or use a smaller model"));
   // Resumed, the model and the batch are the checkpoint's; what the first life left stays.
   loaded.config.train.out = "out";
   loaded.config.train.steps = 30;
@@ -122,7 +122,8 @@ TEST_CASE("out of memory: the advice names what is off, and after a checkpoint w
   const std::string message = refused(world, loaded, "latest");
   CHECK_THAT(message, Catch::Contains("; last checkpoint: out/checkpoints/step-00000020; the state takes "));
   CHECK_THAT(message,
-             Catch::EndsWith("the rest is a step's: switch on policies.checkpoint or raise memory.budget"));
+             Catch::EndsWith("the rest is a step's: switch on policies.checkpoint or raise memory.budget "
+                             "(dit-plan says what the whole run takes)"));
   CHECK(world.files.read("out/memory.json") != before);  // it trained, or tried to
   CHECK(events(world).back() == "out_of_memory");
 }
@@ -130,7 +131,7 @@ TEST_CASE("out of memory: the advice names what is off, and after a checkpoint w
 TEST_CASE("out of memory: a state that does not fit is no matter of the batch") {
   World world;
   const State state = state_of_tiny();
-  const std::string more = "raise memory.budget above " + std::to_string(state.total) + " bytes";
+  const std::string more = "raise memory.budget (dit-plan says what the whole run takes)";
   const std::string smaller = "use a smaller model (model.name, or model.depth and model.hidden)";
   for (const int64_t budget :
        {state.parameters - 1, state.parameters + 2 * state.trained, state.total - state.trained - 1}) {
@@ -169,8 +170,9 @@ TEST_CASE("out of memory: a resumed run that cannot be built leaves the folder a
   const std::string before = world.files.read("out/memory.json"), log = world.files.read("out/log.jsonl");
   LoadedConfig loaded = within(1000);
   loaded.config.train.steps = 30;
-  CHECK_THAT(refused(world, loaded, "latest"),
-             Catch::Contains("whatever the batch: raise memory.budget above "));
+  CHECK_THAT(
+      refused(world, loaded, "latest"),
+      Catch::Contains("whatever the batch: raise memory.budget (dit-plan says what the whole run takes); "));
   CHECK(world.files.read("out/memory.json") == before);
   CHECK(world.files.read("out/log.jsonl") == log);
 }

@@ -53,31 +53,68 @@ TEST_CASE("what is no memory report is refused by name") {
 }
 
 TEST_CASE("a plan fits to the byte, and one byte less is refused with the cause") {
-  CHECK(plan_line(report(), 5000) == "planned peak 2.9 KiB in optimizer on cpu; 4.9 KiB available");
-  CHECK(plan_line(report(), std::nullopt) == "planned peak 2.9 KiB in optimizer on cpu");
-  CHECK_FALSE(too_large(report(), 0, budget(3000), 3000));
-  const auto over_budget = too_large(report(), 0, budget(2999), std::nullopt);
+  CHECK(plan_line(report(), {}, 5000) == "planned peak 2.9 KiB in optimizer on cpu; 4.9 KiB available");
+  CHECK(plan_line(report(), {}, std::nullopt) == "planned peak 2.9 KiB in optimizer on cpu");
+  CHECK_FALSE(too_large(report(), {}, budget(3000), 3000));
+  const auto over_budget = too_large(report(), {}, budget(2999), 3000);
   REQUIRE(over_budget);
   CHECK(over_budget->limit == 2999);
+  CHECK(over_budget->needed == 3000);
+  CHECK(over_budget->budget_is_the_limit);
   CHECK(over_budget->message ==
         "the run needs 3000 bytes (2.9 KiB) of tensors on cpu in phase optimizer, and memory.budget is 2999 "
         "(2.9 KiB)");
-  const auto over_device = too_large(report(), 0, {}, 2998);
+  const auto over_device = too_large(report(), {}, {}, 2998);
   REQUIRE(over_device);
+  CHECK_FALSE(over_device->budget_is_the_limit);
   CHECK(over_device->message ==
         "the run needs 3000 bytes (2.9 KiB) of tensors on cpu in phase optimizer, and what is available is "
         "2998 (2.9 KiB)");
+  // A higher budget alone would not do.
+  const auto over_both = too_large(report(), {}, budget(2000), 2998);
+  REQUIRE(over_both);
+  CHECK(over_both->limit == 2000);
+  CHECK_FALSE(over_both->budget_is_the_limit);
+  CHECK(over_both->message ==
+        "the run needs 3000 bytes (2.9 KiB) of tensors on cpu in phase optimizer, and memory.budget is 2000 "
+        "(2.0 KiB) and what is available is 2998 (2.9 KiB)");
 }
 
 TEST_CASE("what a device adds counts against the limit") {
-  CHECK_FALSE(too_large(report(), 20, budget(3020), 3020));
-  CHECK(too_large(report(), 20, budget(3019), std::nullopt)->message ==
-        "the run needs 3000 bytes (2.9 KiB) of tensors on cpu in phase optimizer, with 20 beside them, and "
-        "memory.budget is 3019 (2.9 KiB)");
-  CHECK(too_large(report(), 20, {}, 3019));
-  CHECK(read_beside(R"({"plan": {"beside": {"device": 9, "allocator": 7}}})") == 7);
-  CHECK(read_beside("{}") == 0);
-  CHECK(read_beside("no") == 0);
+  const PlanBeside beside{.bytes = 20};
+  CHECK_FALSE(too_large(report(), beside, budget(3020), 3020));
+  const auto over = too_large(report(), beside, budget(3019), std::nullopt);
+  REQUIRE(over);
+  CHECK(over->needed == 3020);
+  CHECK(over->message ==
+        "the run needs 3020 bytes (2.9 KiB): 3000 of tensors on cpu in phase optimizer and 20 beside them, "
+        "and memory.budget is 3019 (2.9 KiB)");
+  CHECK(too_large(report(), beside, {}, 3019));
+  CHECK(plan_line(report(), beside, 5000) ==
+        "planned peak 2.9 KiB in optimizer on cpu, beside it 20 B; 4.9 KiB available");
+  CHECK(read_beside(R"({"plan": {"beside": {"device": 9, "allocator": 7}}})").bytes == 7);
+  CHECK(read_beside("{}").bytes == 0);
+  CHECK(read_beside("no").bytes == 0);
+}
+
+TEST_CASE("what a plan does not know is said beside its peak") {
+  const PlanBeside scratch =
+      read_beside(R"({"device": "cpu", "plan": {"scratch": {"not_known": ["aten::mm", "aten::bmm"]}}})");
+  CHECK(
+      plan_line(report(), scratch, 5000) ==
+      "planned peak 2.9 KiB in optimizer on cpu; 4.9 KiB available; not known, and counted as 0: scratch of "
+      "2 operators (dit-plan says more)");
+  CHECK(too_large(report(), scratch, budget(2999), std::nullopt)->message ==
+        "the run needs at least 3000 bytes (2.9 KiB) of tensors on cpu in phase optimizer, and memory.budget "
+        "is "
+        "2999 (2.9 KiB); not known, and counted as 0: scratch of 2 operators (dit-plan says more)");
+  CHECK(read_beside(R"({"device": "cpu", "plan": {"scratch": {"not_known": ["aten::mm"]}}})").not_known ==
+        "scratch of 1 operator");
+  // The scratch of the CPU's kernels is not a device's.
+  CHECK(read_beside(R"({"device": "cuda:0", "plan": {"scratch": {"not_known": ["aten::mm"]},
+        "device_terms": [{"name": "context", "known": true}, {"name": "convolution_workspaces", "known": false}]
+        }})")
+            .not_known == "convolution_workspaces");
 }
 
 TEST_CASE("categories that differ are shown although their sums agree, and the host's peak on a device") {

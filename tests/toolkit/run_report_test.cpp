@@ -54,6 +54,13 @@ TEST_CASE("a report begins with what the run came to") {
   CHECK_FALSE(has(page, "id=\"validation\""));
   CHECK(has(page, "Not measured: memory.ledger = false."));
   CHECK_FALSE(has(page, "<script"));
+  CHECK_FALSE(has(page, "class=\"note\""));
+}
+
+TEST_CASE("a report says what is amiss with the data") {
+  RunReport report = small();
+  report.data_note = "No samples: class 4 < 5.";
+  CHECK(has(report_html(report), "</dl><p class=\"note\">No samples: class 4 &lt; 5.</p>"));
 }
 
 TEST_CASE("a report of a run that logged nothing says so") {

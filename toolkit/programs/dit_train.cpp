@@ -62,6 +62,7 @@ void print_summary(const RunResult& result) {
   print_line("samples", result.samples.string());
   print_line("report", result.report.string());
   if (result.synthetic) print_line("data", "SYNTHETIC: the samples were made up by a program");
+  if (!result.unlearnt_classes.empty()) print_line("classes", result.unlearnt_classes + ": no samples");
   std::fflush(stdout);
 }
 

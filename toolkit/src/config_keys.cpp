@@ -15,11 +15,14 @@ std::vector<KeyInfo> collect_keys() {
   visit_keys(config, [&](const std::string& table, const std::string& name, auto& member,
                          const std::string& allowed) {
     using Member = std::decay_t<decltype(member)>;
-    constexpr bool text = std::is_same_v<Member, std::string> || std::is_same_v<Member, policies::Enabled> ||
+    constexpr bool string =
+        std::is_same_v<Member, std::string> || std::is_same_v<Member, std::optional<std::string>>;
+    constexpr bool text = string || std::is_same_v<Member, policies::Enabled> ||
                           std::is_same_v<Member, policies::SegmentKeeps> ||
-                          std::is_same_v<Member, std::optional<std::string>> ||
+                          std::is_same_v<Member, policies::ByteCount> ||
                           std::is_same_v<Member, std::optional<ByteSize>>;
-    keys.push_back({table + "." + name, table, allowed, wanted(member, allowed), text});
+    keys.push_back(
+        {table + "." + name, table, allowed, wanted(member, allowed), text, string && allowed.empty()});
   });
   return keys;
 }
@@ -82,6 +85,9 @@ std::string wanted(const std::vector<std::string>&, const std::string&) {
 }
 std::string wanted(const policies::SegmentKeeps&, const std::string& allowed) {
   return "one of " + allowed;
+}
+std::string wanted(const policies::ByteCount&, const std::string&) {
+  return "a number of bytes, such as \"1MiB\", \"4kB\" or 1048576";
 }
 std::string wanted(const ByteSize&, const std::string&) {
   return "a number of bytes, such as \"24GB\", \"24GiB\" or \"24e9\", or \"80%\" of the device present";

@@ -25,6 +25,7 @@ struct KeyInfo {
   std::string allowed;  // "[1, inf)"
   std::string wanted;   // "an integer in [1, inf)"
   bool is_text;         // a bare word can be meant as its value
+  bool is_any_text;     // and whatever it reads like, it is a text: a path, a name
 };
 
 const std::vector<KeyInfo>& all_keys();
@@ -45,6 +46,7 @@ std::string wanted(const std::string&, const std::string& allowed);
 std::string wanted(const policies::Enabled&, const std::string& allowed);
 std::string wanted(const std::vector<std::string>&, const std::string& allowed);
 std::string wanted(const policies::SegmentKeeps&, const std::string& allowed);
+std::string wanted(const policies::ByteCount&, const std::string& allowed);
 std::string wanted(const ByteSize&, const std::string& allowed);
 template <class T>
 std::string wanted(const std::optional<T>&, const std::string& allowed) {

@@ -120,7 +120,7 @@ void assign(policies::SegmentKeeps& member, const Entry& entry, const std::strin
     return;
   }
   const std::string& word = value_as<std::string>(entry, wanted(member, allowed));
-  if (word != "all" && word != "block") not_allowed(entry, "not a choice", allowed);
+  if (word != "all" && word != "block" && word != "offload") not_allowed(entry, "not a choice", allowed);
   member = word.c_str();
 }
 
@@ -133,18 +133,20 @@ std::optional<int64_t> bytes_in(const Entry& entry, const std::string& wanted_te
   return static_cast<int64_t>(*number);
 }
 
-void assign(ByteSize& member, const Entry& entry, const std::string& allowed) {
+void assign(policies::ByteCount& member, const Entry& entry, const std::string& allowed) {
   const std::optional<int64_t> bytes = bytes_in(entry, wanted(member, allowed));
-  member = {};
-  if (!bytes) {
-    const auto* const text = std::get_if<std::string>(&entry.value);
-    const std::optional<double> percent = text ? parse_percent(*text) : std::nullopt;
-    if (!percent) not_allowed(entry, "not a size", wanted(member, allowed));
-    member.percent = *percent;
-    return;
-  }
+  if (!bytes) not_allowed(entry, "not a size", wanted(member, allowed));
   check_range(entry, static_cast<double>(*bytes), allowed);
   member.bytes = *bytes;
+}
+
+void assign(ByteSize& member, const Entry& entry, const std::string& allowed) {
+  const std::optional<int64_t> bytes = bytes_in(entry, wanted(member, allowed));
+  const auto* const text = std::get_if<std::string>(&entry.value);
+  const std::optional<double> percent = !bytes && text ? parse_percent(*text) : std::nullopt;
+  if (!bytes && !percent) not_allowed(entry, "not a size", wanted(member, allowed));
+  if (bytes) check_range(entry, static_cast<double>(*bytes), allowed);
+  member = {bytes.value_or(0), percent.value_or(0)};
 }
 
 template <class T>
@@ -253,8 +255,9 @@ class Override {
     if (value_.empty()) fail(place_, key_ + " has no value; wanted: " + wanted_text);
     std::vector<Entry> found;
     if (key && value_ == "default") return {reset_entry()};
-    if (read(value_, found)) return found;
-    if (may_be_bare_word(key, value_) && read(toml_text(value_), found)) return found;
+    const bool bare = may_be_bare_word(key, value_);
+    if (!(bare && key->is_any_text) && read(value_, found)) return found;
+    if (bare && read(toml_text(value_), found)) return found;
     fail(place_, escaped_control(value_) + " is not a TOML value; wanted: " + wanted_text);
   }
 

@@ -363,6 +363,10 @@ std::string useless_because(const RunConfig& config, const std::string& key) {
   if ((of_steps && !has_diffusion_steps(sampler)) || (key == "sample.eta" && sampler != "ddim")) {
     return setting("sample.sampler", sampler);
   }
+  const policies::SegmentKeeps& keep = config.policies.checkpoint.keep;
+  if (key == "policies.checkpoint.offload_min_bytes" && keep.word != "offload") {
+    return "policies.checkpoint.keep = " + toml_text(keep);
+  }
   if (key == "schedule.final" && config.schedule.kind == "constant") {
     return setting("schedule.kind", config.schedule.kind);
   }

@@ -50,6 +50,10 @@ std::string toml_text(const policies::SegmentKeeps& value) {
   return value.results.empty() ? toml_text(value.word) : toml_text(value.results);
 }
 
+std::string toml_text(const policies::ByteCount& value) {
+  return toml_text(value.bytes);
+}
+
 std::string toml_text(const ByteSize& value) {
   if (value.percent == 0) return toml_text(value.bytes);
   std::array<char, 32> digits;

@@ -19,6 +19,7 @@ std::string toml_text(const std::string& value);
 std::string toml_text(policies::Enabled value);  ///< "default" with its quotes, true or false
 std::string toml_text(const std::vector<std::string>& value);
 std::string toml_text(const policies::SegmentKeeps& value);  ///< a string, or a list
+std::string toml_text(const policies::ByteCount& value);     ///< an integer
 std::string toml_text(const ByteSize& value);                ///< an integer, or "80%" with its quotes
 std::string toml_text(const char*) = delete;                 // would become a bool
 

@@ -24,6 +24,7 @@
 #include <stb/stb_image_write.h>
 
 #include "image_damage.h"
+#include "jpeg_segments.h"
 
 namespace dtk {
 namespace {
@@ -43,6 +44,36 @@ const stbi_uc* encoded_bytes(std::string_view encoded, const std::string& name) 
 
 void append_to_string(void* target, void* data, int bytes) {
   static_cast<std::string*>(target)->append(static_cast<const char*>(data), static_cast<size_t>(bytes));
+}
+
+/// Whether rows of the file are columns of the picture.
+bool swaps_sides(int orientation) {
+  return orientation >= 5;
+}
+
+/// The picture as it is to be seen. Orientations by where the file's first row and first column are seen:
+/// 1 top, left; 2 top, right; 3 bottom, right; 4 bottom, left; 5 left, top; 6 right, top; 7 right, bottom;
+/// 8 left, bottom.
+Image upright(Image stored, int orientation) {
+  if (orientation == 1) return stored;
+  const bool swaps = swaps_sides(orientation);
+  const bool from_last_row = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
+  const bool from_last_column = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
+  Image seen{.height = swaps ? stored.width : stored.height,
+             .width = swaps ? stored.height : stored.width,
+             .channels = stored.channels,
+             .pixels = {}};
+  seen.pixels.reserve(stored.pixels.size());
+  for (int64_t y = 0; y < seen.height; ++y) {
+    for (int64_t x = 0; x < seen.width; ++x) {
+      const int64_t row = swaps ? x : y, column = swaps ? y : x;
+      const int64_t from_row = from_last_row ? stored.height - 1 - row : row;
+      const int64_t from_column = from_last_column ? stored.width - 1 - column : column;
+      const auto pixel = stored.pixels.begin() + (from_row * stored.width + from_column) * stored.channels;
+      seen.pixels.insert(seen.pixels.end(), pixel, pixel + stored.channels);
+    }
+  }
+  return seen;
 }
 
 uint8_t to_byte(float value, int64_t sample) {
@@ -139,6 +170,7 @@ ImageSize encoded_image_size(std::string_view encoded, const std::string& name) 
     throw DataError(name + ": is a JPEG of " + std::to_string(components) +
                     " components (CMYK); allowed: 1 (grey) or 3 (colour); convert it to RGB");
   }
+  if (swaps_sides(jpeg_orientation(encoded))) return {.channels = channels, .height = width, .width = rows};
   return {.channels = channels, .height = rows, .width = width};
 }
 
@@ -156,10 +188,11 @@ Image decode_image(std::string_view encoded, const std::string& name) {
   if (decoded == nullptr) fail_decoding(name, stbi_failure_reason());
   const size_t bytes =
       static_cast<size_t>(width) * static_cast<size_t>(height) * static_cast<size_t>(channels);
-  return {.height = height,
-          .width = width,
-          .channels = channels,
-          .pixels = std::vector<uint8_t>(decoded.get(), decoded.get() + bytes)};
+  return upright({.height = height,
+                  .width = width,
+                  .channels = channels,
+                  .pixels = std::vector<uint8_t>(decoded.get(), decoded.get() + bytes)},
+                 jpeg_orientation(encoded));
 }
 
 Image image_grid(const at::Tensor& samples, int64_t columns, int64_t padding, int64_t scale) {

@@ -10,7 +10,4 @@ namespace dtk {
 /// than its header says); "" if nothing is, or for any other content.
 std::string image_damage(std::string_view encoded);
 
-/// Components of a JPEG, 4 for CMYK; 0 for any other content or without a frame header.
-int jpeg_components(std::string_view encoded);
-
 }  // namespace dtk

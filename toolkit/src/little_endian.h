@@ -1,16 +1,24 @@
-// Numbers as files hold them, least significant byte first, on any machine.
+// Numbers as files hold them, on any machine.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace dtk {
 
-/// The number in the `Bytes` bytes at `data`.
+/// Least significant byte first: the number in the `Bytes` bytes at `data`.
 template <size_t Bytes>
 uint64_t little_endian(const char* data) {
   uint64_t value = 0;
   for (size_t i = 0; i < Bytes; ++i) value |= uint64_t{static_cast<unsigned char>(data[i])} << (8 * i);
+  return value;
+}
+
+/// Most significant byte first: the number that `bytes`, at most 8, hold.
+inline uint64_t big_endian(std::string_view bytes) {
+  uint64_t value = 0;
+  for (const char byte : bytes) value = value << 8 | static_cast<unsigned char>(byte);
   return value;
 }
 

@@ -46,14 +46,18 @@ std::string unit_hint(const std::optional<ByteSize>& budget) {
          ": larger sizes have a unit, such as \"2GB\" or \"1.5 GiB\"";
 }
 
-std::string state_advice(const RunConfig& config, const StateBytes& state, bool resumed) {
+// The state is no figure to raise the budget to: a step takes more.
+std::string raise_budget(const Shortage& shortage) {
+  return shortage.needed ? "raise memory.budget to " + std::to_string(*shortage.needed) + " bytes or more"
+                         : "raise memory.budget (dit-plan says what the whole run takes)";
+}
+
+std::string state_advice(const Shortage& shortage, const StateBytes& state) {
+  const bool resumed = shortage.resumed;
   std::vector<std::string> ways;
-  if (config.memory.budget) {
-    ways.push_back("raise memory.budget above " + std::to_string(state.total()) + " bytes");
-  }
+  if (shortage.by_budget) ways.push_back(raise_budget(shortage));
   if (!resumed) ways.emplace_back("use a smaller model (model.name, or model.depth and model.hidden)");
-  const bool fits_without_average =
-      config.memory.budget && state.total() - state.average <= config.memory.budget->bytes;
+  const bool fits_without_average = shortage.limit && state.total() - state.average <= *shortage.limit;
   if (!resumed && state.average > 0 && fits_without_average) {
     ways.emplace_back("do without the EMA (policies.ema.enabled = false)");
   }
@@ -61,8 +65,9 @@ std::string state_advice(const RunConfig& config, const StateBytes& state, bool 
   return state_text(state) + ", whatever the batch: " + listed(ways, " or ");
 }
 
-std::string step_advice(const RunConfig& config, const StateBytes& state, bool resumed) {
+std::string step_advice(const RunConfig& config, const Shortage& shortage, const StateBytes& state) {
   using policies::Enabled;
+  const bool resumed = shortage.resumed;
   std::vector<std::string> ways;
   const int64_t samples = config.data.batch / config.train.accumulate;
   if (!resumed && samples > 1) {
@@ -74,7 +79,7 @@ std::string step_advice(const RunConfig& config, const StateBytes& state, bool r
     ways.emplace_back("switch on policies.attention");
   if (!resumed && config.policies.precision.enabled == Enabled::off)
     ways.emplace_back("switch on policies.precision");
-  if (config.memory.budget) ways.emplace_back("raise memory.budget");
+  if (shortage.by_budget) ways.push_back(raise_budget(shortage));
   if (!resumed) ways.emplace_back("use a smaller model");
   if (ways.empty()) ways.emplace_back("continue on a device with more memory");
   return "the state takes " + readable_bytes(state.total()) +
@@ -97,12 +102,24 @@ int64_t trainable_parameters(const RunConfig& config) {
   return count_parameters(config).trained;
 }
 
-std::string out_of_memory_advice(const RunConfig& config, c10::Device device, bool in_build, bool resumed) {
+Shortage shortage_of(const c10::OutOfMemoryError& error, const RunConfig& config, bool in_build,
+                     bool resumed) {
+  Shortage shortage{.resumed = resumed, .in_build = in_build};
+  if (!config.memory.budget) return shortage;
+  const int64_t budget = config.memory.budget->bytes;
+  const std::optional<policies::RefusedAllocation> refused = refused_by(error);
+  // The machine may have less than the budget; of a device's own allocator only the limit set for it is
+  // known.
+  shortage.by_budget = !refused || refused->bytes > budget - refused->live.bytes;
+  if (shortage.by_budget) shortage.limit = budget;
+  return shortage;
+}
+
+std::string out_of_memory_advice(const RunConfig& config, c10::Device device, const Shortage& shortage) {
   const StateBytes state = state_bytes(config, device);
-  const std::optional<ByteSize>& budget = config.memory.budget;
-  const bool state_is_too_large = budget ? state.total() > budget->bytes : in_build;
-  return (state_is_too_large ? state_advice(config, state, resumed) : step_advice(config, state, resumed)) +
-         unit_hint(budget);
+  const bool state_is_too_large = shortage.limit ? state.total() > *shortage.limit : shortage.in_build;
+  return (state_is_too_large ? state_advice(shortage, state) : step_advice(config, shortage, state)) +
+         unit_hint(config.memory.budget);
 }
 
 void throw_if_rehearsing(const c10::OutOfMemoryError& error) {

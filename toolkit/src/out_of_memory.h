@@ -26,9 +26,21 @@ StateBytes state_bytes(const RunConfig& config, c10::Device device);
 /// Trainable parameters.
 int64_t trainable_parameters(const RunConfig& config);
 
-/// What to do about a run that does not fit, by the cause: the state alone, or what a step adds to it.
-/// `in_build`: it was refused before the first step. `resumed`: model and batch are the checkpoint's.
-std::string out_of_memory_advice(const RunConfig& config, c10::Device device, bool in_build, bool resumed);
+/// What is known of a run that does not fit.
+struct Shortage {
+  bool resumed = false;                // model and batch are the checkpoint's
+  bool in_build = false;               // it was refused before the first step
+  bool by_budget = false;              // a higher memory.budget would end it
+  std::optional<int64_t> limit = {};   // bytes, where it is known
+  std::optional<int64_t> needed = {};  // bytes of the whole run, by its plan
+};
+
+/// Of a refusal while the run was built or trained.
+Shortage shortage_of(const c10::OutOfMemoryError& error, const RunConfig& config, bool in_build,
+                     bool resumed);
+
+/// What to do about it, by the cause: the state alone, or what a step adds to it.
+std::string out_of_memory_advice(const RunConfig& config, c10::Device device, const Shortage& shortage);
 
 /// In a plan nothing but the machine that plans is too small, which says nothing of the run.
 void throw_if_rehearsing(const c10::OutOfMemoryError& error);
@@ -40,8 +52,8 @@ std::optional<policies::RefusedAllocation> refused_by(const c10::OutOfMemoryErro
 std::optional<MemoryReport> report_with_refusal(const MemoryMeters& meters,
                                                 const c10::OutOfMemoryError& error);
 
-/// The error that ends the run (that of the plan, if this is one: throws `error`), after `write` has put down what is known; there may be no room for that
-/// either, which is no error of its own.
+/// The error that ends the run (that of the plan, if this is one: throws `error`), after `write` has put down
+/// what is known; there may be no room for that either, which is no error of its own.
 Error out_of_memory(const c10::OutOfMemoryError& error, const std::string& advice,
                     const std::function<void()>& write);
 

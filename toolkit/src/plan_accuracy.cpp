@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <utility>
 
 namespace dtk {
 namespace {
@@ -13,15 +14,26 @@ using policies::Births;
 using policies::Category;
 using policies::KeptPhase;
 
-// What `job`, which calls its argument at its end, does to the books of CPU memory.
+// What `job`, which calls its argument at its end, does to the books of CPU memory, and to those of what it
+// keeps apart as a host's: these are phases of their own, where there is any.
 std::vector<KeptPhase> logged(const std::function<void(const std::function<void()>&)>& job) {
-  policies::MemoryAccounts& accounts = policies::cpu_accounts();
+  policies::MemoryAccounts &cpu = policies::cpu_accounts(), &host = policies::host_accounts();
   std::vector<KeptPhase> phases;
-  accounts.start_event_log();
+  const auto stop = [&] {
+    phases = policies::kept_storages(cpu.stop_event_log(), cpu.phase_names());
+    for (KeptPhase& phase : policies::kept_storages(host.stop_event_log(), host.phase_names())) {
+      if (phase.kept.bytes == 0 && phase.born.empty()) continue;
+      phase.name = "host memory in " + phase.name;
+      phases.push_back(std::move(phase));
+    }
+  };
+  cpu.start_event_log();
+  host.start_event_log();
   try {
-    job([&] { phases = policies::kept_storages(accounts.stop_event_log(), accounts.phase_names()); });
+    job(stop);
   } catch (...) {
-    accounts.stop_event_log();
+    cpu.stop_event_log();
+    host.stop_event_log();
     throw;
   }
   return phases;

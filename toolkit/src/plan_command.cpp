@@ -138,9 +138,10 @@ void report_plan(const Job& job) {
   const Plan plan = make_plan(job.loaded, job.device, job.options);
   if (job.arguments.explain) {
     const auto effects = explain_policies(plan, job.device, job.options);
-    job.print(job.arguments.json
-                  ? plan_json(plan, effects)
-                  : plan_text(job.arguments.config, plan) + "\n" + explain_text(plan, effects));
+    const planner::Explanation why = explain_segments(plan, effects, job.device, job.options);
+    job.print(job.arguments.json ? plan_json(plan, effects, &why)
+                                 : plan_text(job.arguments.config, plan) + "\n" +
+                                       explain_text(plan, effects) + "\n" + planner::text_of(why));
   } else {
     job.print(job.arguments.json ? plan_json(plan) : plan_text(job.arguments.config, plan));
   }

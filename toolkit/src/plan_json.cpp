@@ -1,3 +1,4 @@
+#include <dtk/toolkit/explanation_json.h>
 #include <dtk/toolkit/plan_report.h>
 
 #include <nlohmann/json.hpp>
@@ -66,8 +67,11 @@ std::vector<PolicySaving> savings_of(const Plan& plan, const std::vector<PolicyE
 
 }  // namespace
 
-std::string plan_json(const Plan& plan, const std::vector<PolicyEffect>& effects) {
-  return json_of(plan, savings_of(plan, effects)).dump(1) + "\n";
+std::string plan_json(const Plan& plan, const std::vector<PolicyEffect>& effects,
+                      const planner::Explanation* why) {
+  Json json = json_of(plan, savings_of(plan, effects));
+  if (why != nullptr) json["why"] = Json::parse(explanation_json(*why));
+  return json.dump(1) + "\n";
 }
 
 std::string plan_table_json(const std::vector<PlanRow>& rows) {

@@ -1,9 +1,12 @@
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/planned_memory.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "config_text.h"
 #include "text_table.h"
 
 namespace dtk {
@@ -53,6 +56,16 @@ std::vector<std::string> row(const std::string& name, int64_t planned, int64_t m
   return {name, with_commas(planned), with_commas(measured), signed_bytes(measured - planned)};
 }
 
+// "3020 (2.9 KiB)"
+std::string exact(int64_t bytes) {
+  return std::to_string(bytes) + " (" + readable_bytes(bytes) + ")";
+}
+
+std::string not_known_words(const PlanBeside& beside) {
+  if (beside.not_known.empty()) return "";
+  return "; not known, and counted as 0: " + beside.not_known + " (dit-plan says more)";
+}
+
 }  // namespace
 
 MemoryReport read_memory_json(std::string_view text, const std::string& name) {
@@ -72,31 +85,52 @@ MemoryReport read_memory_json(std::string_view text, const std::string& name) {
   }
 }
 
-std::string plan_line(const MemoryReport& plan, std::optional<int64_t> available) {
+std::string plan_line(const MemoryReport& plan, const PlanBeside& beside, std::optional<int64_t> available) {
   const PhasePeak peak = plan.peak();
   return "planned peak " + readable_bytes(peak.peak.bytes) + " in " + peak.name + " on " + plan.device +
-         (available ? "; " + readable_bytes(*available) + " available" : "");
+         (beside.bytes > 0 ? ", beside it " + readable_bytes(beside.bytes) : "") +
+         (available ? "; " + readable_bytes(*available) + " available" : "") + not_known_words(beside);
 }
 
-int64_t read_beside(std::string_view text) {
+PlanBeside read_beside(std::string_view text) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  return json.is_object() ? json.value("/plan/beside/allocator"_json_pointer, int64_t{0}) : 0;
+  if (!json.is_object() || !json.contains("plan")) return {};
+  std::vector<std::string> not_known;
+  if (json.value("device", "") == "cpu") {
+    const size_t operators = json.value("/plan/scratch/not_known"_json_pointer, Json::array()).size();
+    if (operators > 0)
+      not_known.push_back("scratch of " + std::to_string(operators) +
+                          (operators == 1 ? " operator" : " operators"));
+  }
+  for (const Json& term : json.value("/plan/device_terms"_json_pointer, Json::array())) {
+    if (!term.value("known", true)) not_known.push_back(term.value("name", ""));
+  }
+  return {json.value("/plan/beside/allocator"_json_pointer, int64_t{0}), listed(not_known, " and ")};
 }
 
-std::optional<TooLarge> too_large(const MemoryReport& plan, int64_t beside, const MemoryOptions& options,
-                                  std::optional<int64_t> available) {
+std::optional<TooLarge> too_large(const MemoryReport& plan, const PlanBeside& beside,
+                                  const MemoryOptions& options, std::optional<int64_t> available) {
   const PhasePeak peak = plan.peak();
-  const int64_t needed = peak.peak.bytes + beside;
+  const int64_t needed = peak.peak.bytes + beside.bytes;
+  const bool over_budget = options.budget && needed > options.budget->bytes;
+  const bool over_available = available && needed > *available;
+  std::vector<std::string> limits;
+  TooLarge found{.needed = needed, .limit = INT64_MAX, .budget_is_the_limit = !over_available, .message = ""};
   const auto beyond = [&](int64_t limit, const std::string& what) {
-    return TooLarge{
-        limit, "the run needs " + std::to_string(peak.peak.bytes) + " bytes (" +
-                   readable_bytes(peak.peak.bytes) + ") of tensors on " + plan.device + " in phase " +
-                   peak.name + (beside > 0 ? ", with " + std::to_string(beside) + " beside them" : "") +
-                   ", and " + what + " is " + std::to_string(limit) + " (" + readable_bytes(limit) + ")"};
+    found.limit = std::min(found.limit, limit);
+    limits.push_back(what + " is " + exact(limit));
   };
-  if (options.budget && needed > options.budget->bytes) return beyond(options.budget->bytes, "memory.budget");
-  if (available && needed > *available) return beyond(*available, "what is available");
-  return std::nullopt;
+  if (over_budget) beyond(options.budget->bytes, "memory.budget");
+  if (over_available) beyond(*available, "what is available");
+  if (limits.empty()) return std::nullopt;
+  const std::string tensors = " of tensors on " + plan.device + " in phase " + peak.name;
+  found.message = std::string("the run needs ") + (beside.not_known.empty() ? "" : "at least ") +
+                  std::to_string(needed) + " bytes (" + readable_bytes(needed) + ")" +
+                  (beside.bytes > 0 ? ": " + std::to_string(peak.peak.bytes) + tensors + " and " +
+                                          std::to_string(beside.bytes) + " beside them"
+                                    : tensors) +
+                  ", and " + listed(limits, " and ") + not_known_words(beside);
+  return found;
 }
 
 std::string planned_against_measured(const MemoryReport& plan, const MemoryReport& measured) {

@@ -65,8 +65,9 @@ class Run {
     try {
       return train_to_end(resumed);
     } catch (const c10::OutOfMemoryError& error) {
-      give_up(error,
-              last_checkpoint_text() + out_of_memory_advice(config_, device_, /*in_build=*/false, resumed));
+      give_up(error, last_checkpoint_text() +
+                         out_of_memory_advice(config_, device_,
+                                              shortage_of(error, config_, /*in_build=*/false, resumed)));
     }
   }
 
@@ -105,6 +106,7 @@ class Run {
     }
     RunResult result;
     result.synthetic = data_->remarks().synthetic;
+    result.unlearnt_classes = unlearnt_classes(*data_, config_.model.classes);
     while (!trainer_.done()) {
       if (stop_requested()) {
         result.stopped = true;

@@ -21,15 +21,19 @@ std::vector<std::string> data_lines(const DataSource& data, const DataSplit& spl
     lines.push_back("validation: " + std::to_string(split.held_out->size()) + " samples are held out, " +
                     std::to_string(split.training->size()) + " are trained on");
   }
-  if (data.classes() < classes) {
+  const std::string unlearnt = unlearnt_classes(data, classes);
+  if (!unlearnt.empty()) {
     lines.push_back("model.classes = " + std::to_string(classes) + ", but labels of the data go to " +
-                    std::to_string(data.classes() - 1) + ": " +
-                    (data.classes() + 1 == classes
-                         ? "class " + std::to_string(data.classes()) + " is never learnt"
-                         : "classes " + std::to_string(data.classes()) + " to " +
-                               std::to_string(classes - 1) + " are never learnt"));
+                    std::to_string(data.classes() - 1) + ": " + unlearnt);
   }
   return lines;
+}
+
+std::string unlearnt_classes(const DataSource& data, int64_t classes) {
+  const int64_t seen = data.classes();
+  if (seen >= classes) return "";
+  if (seen + 1 == classes) return "class " + std::to_string(seen) + " is never learnt";
+  return "classes " + std::to_string(seen) + " to " + std::to_string(classes - 1) + " are never learnt";
 }
 
 std::string validation_line(int64_t step, double loss, int64_t samples, bool ema) {

@@ -14,6 +14,9 @@ namespace dtk {
 /// of the model's `classes` no sample has.
 std::vector<std::string> data_lines(const DataSource& data, const DataSplit& split, int64_t classes);
 
+/// "class 4 is never learnt": those of the model's `classes` above all labels; "" if there are none.
+std::string unlearnt_classes(const DataSource& data, int64_t classes);
+
 std::string validation_line(int64_t step, double loss, int64_t samples, bool ema);
 
 /// The command that draws the grid of a run as it would have been.

@@ -151,6 +151,7 @@ class Page {
                        about("state", report_.state) + about("model", report_.model) +
                        about("data", report_.data) + about("device", report_.device) +
                        about("started", begun) + "</dl>";
+    if (!report_.data_note.empty()) text += "<p class=\"note\">" + html_escaped(report_.data_note) + "</p>";
     if (history_.unreadable_lines() > 0) {
       text += "<p class=\"note\">" + with_separators(history_.unreadable_lines()) +
               " lines of log.jsonl could not be read, as a crash may leave them.</p>";

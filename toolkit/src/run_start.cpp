@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "out_of_memory.h"
+#include "run_lines.h"
 
 namespace dtk {
 
@@ -82,17 +83,21 @@ std::vector<std::string> notes_on_plan(const StartPlan& plan, const RunConfig& c
   if (!plan.problem.empty()) return {"not planned: " + plan.problem};
   if (!plan.memory) return {};
   const std::optional<int64_t> available = available_bytes(device);
+  const std::string line = plan_line(*plan.memory, plan.beside, available);
   const auto problem = too_large(*plan.memory, plan.beside, config.memory, available);
-  if (!problem) return {plan_line(*plan.memory, available)};
-  const bool state_alone = state_bytes(config, device).total() > problem->limit;
-  const std::string message =
-      problem->message + "; " + out_of_memory_advice(config, device, state_alone, resumed);
+  if (!problem) return {line};
+  const std::string message = problem->message + "; " +
+                              out_of_memory_advice(config, device,
+                                                   {.resumed = resumed,
+                                                    .by_budget = problem->budget_is_the_limit,
+                                                    .limit = problem->limit,
+                                                    .needed = problem->needed});
   if (config.memory.on_over_budget == "refuse") {
     throw Error(ExitCode::memory, message +
                                       "; dit-plan --explain says what each policy would change, "
                                       "memory.on_over_budget = \"warn\" starts the run all the same");
   }
-  return {plan_line(*plan.memory, available), "warning: " + message};
+  return {line, "warning: " + message};
 }
 
 RunFacts run_facts(const LoadedConfig& loaded, c10::Device device, const DataSource& data,
@@ -106,13 +111,15 @@ RunFacts run_facts(const LoadedConfig& loaded, c10::Device device, const DataSou
           .policies = {},
           .samples = split.training->size(),
           .held_out = loaded.config.data.validation,
-          .remarks = data.remarks()};
+          .remarks = data.remarks(),
+          .unlearnt_classes = unlearnt_classes(data, loaded.config.model.classes)};
 }
 
 void refuse_build(const c10::OutOfMemoryError& error, const LoadedConfig& loaded, c10::Device device,
                   RunFacts facts, RunFolder* folder, const MemoryMeters& meters, const RunWorld& world) {
-  const std::string advice =
-      out_of_memory_advice(loaded.config, device, /*in_build=*/true, /*resumed=*/folder == nullptr);
+  const std::string advice = out_of_memory_advice(
+      loaded.config, device,
+      shortage_of(error, loaded.config, /*in_build=*/true, /*resumed=*/folder == nullptr));
   throw out_of_memory(error, advice, [&] {
     if (folder == nullptr) return;
     for (const std::string& note : folder->claim()) world.observer.message(note);

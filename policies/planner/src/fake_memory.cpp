@@ -36,6 +36,7 @@ at::DataPtr FakeMemory::allocate(size_t bytes) {
   const auto asked = static_cast<int64_t>(bytes);
   auto* block = new Block;
   block->use.bytes = asked;
+  block->use.stream = current_stream();
   block->use.written = StreamOrder::instance().born(current_stream());
   policies::book_birth(policies::device_accounts(), block, asked);
   {
@@ -57,6 +58,7 @@ void FakeMemory::release(void* context) {
     memory.live_.erase(block->address);
     memory.count(block->use.bytes, false);
   }
+  StreamOrder::instance().freed(block->use);
   policies::book_death(policies::device_accounts(), block);
   delete block;
 }

@@ -7,6 +7,8 @@
 #include <iterator>
 #include <utility>
 
+#include "stream_order.h"
+
 namespace dtk::planner {
 
 struct PinnedMemory::Block {
@@ -33,6 +35,7 @@ at::DataPtr PinnedMemory::allocate(size_t bytes) {
 void PinnedMemory::release(void* context) {
   auto* const block = static_cast<Block*>(context);
   if (block->memory.get() != nullptr) {
+    StreamOrder::instance().host_freed(block->memory.get(), block->bytes);
     PinnedMemory& pinned = instance();
     const std::lock_guard lock(pinned.mutex_);
     pinned.live_.erase(static_cast<const char*>(block->memory.get()));

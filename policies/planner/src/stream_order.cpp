@@ -3,6 +3,7 @@
 #include <dtk/planner/plan_error.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace dtk::planner {
 namespace {
@@ -59,8 +60,27 @@ WorkMark StreamOrder::born(c10::StreamId stream) {
   return next(stream);
 }
 
+void StreamOrder::freed(const MemoryUse& memory) {
+  const std::lock_guard lock(mutex_);
+  const auto check = [&](const WorkMark& mark, const char* does) {
+    if (mark.stream == memory.stream || known(mark.stream, memory.stream) >= mark.time) return;
+    freed_early_ = std::to_string(memory.bytes) + " bytes of " + name_of(memory.stream) +
+                   " were freed while " + name_of(mark.stream) + " " + does +
+                   " them, so other work may have them by then; record an event on " + name_of(mark.stream) +
+                   " behind it and let " + name_of(memory.stream) +
+                   " wait for the event before they are freed (c10::Event::record, then block)";
+  };
+  check(memory.written, "writes");
+  for (const WorkMark& mark : memory.read) check(mark, "reads");
+}
+
+void StreamOrder::refuse_early_freeing() {
+  if (!freed_early_.empty()) throw PlanError(std::exchange(freed_early_, {}));
+}
+
 void StreamOrder::reads(MemoryUse& memory, c10::StreamId stream, const char* what) {
   const std::lock_guard lock(mutex_);
+  refuse_early_freeing();
   const WorkMark written = memory.written;
   if (written.stream != stream && known(written.stream, stream) < written.time)
     refuse(what, stream, "reads", memory.bytes, "wrote", written.stream);
@@ -75,6 +95,7 @@ void StreamOrder::reads(MemoryUse& memory, c10::StreamId stream, const char* wha
 
 void StreamOrder::writes(MemoryUse& memory, c10::StreamId stream, const char* what) {
   const std::lock_guard lock(mutex_);
+  refuse_early_freeing();
   const WorkMark written = memory.written;
   if (written.stream != stream && known(written.stream, stream) < written.time)
     refuse(what, stream, "writes", memory.bytes, "wrote", written.stream);
@@ -100,6 +121,13 @@ void StreamOrder::host_uses(const void* begin, int64_t bytes, const char* what) 
     if (start < first + bytes && first < copy.end && known(copy.mark.stream, kHost) < copy.mark.time)
       refuse(what, kHost, "uses", bytes, "writes", copy.mark.stream);
   }
+}
+
+void StreamOrder::host_freed(const void* begin, int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const char* const first = static_cast<const char*>(begin);
+  copies_.erase(copies_.lower_bound(first), copies_.lower_bound(first + bytes));
+  in_flight_ = !copies_.empty();
 }
 
 StreamOrder::Clock StreamOrder::record(c10::StreamId stream) {

@@ -25,6 +25,7 @@ struct WorkMark {
 /// What one storage of the device needs to know: who wrote it last, and who has read it since.
 struct MemoryUse {
   int64_t bytes = 0;
+  c10::StreamId stream = 0;  // that it was given to: its next owner's work may begin there at once
   WorkMark written;
   c10::SmallVector<WorkMark, 1> read;  // one a stream
 };
@@ -44,11 +45,16 @@ class StreamOrder {
   /// Work on `stream`. Throws PlanError, naming `what`, where it was not waited for what it needs.
   void reads(MemoryUse& memory, c10::StreamId stream, const char* what);
   void writes(MemoryUse& memory, c10::StreamId stream, const char* what);
+  /// The memory is given back, and may be given out again to its stream. Where work of another stream that
+  /// uses it was not waited for there, the next reads() or writes() throws PlanError: freeing must not.
+  void freed(const MemoryUse& memory);
   /// A copy on `stream` that writes to host memory and is not waited for.
   void writes_host(const void* begin, int64_t bytes, c10::StreamId stream);
   /// The host reads or writes its own memory. Throws PlanError if a copy into it was not waited for.
   void host_uses(const void* begin, int64_t bytes, const char* what);
   bool copies_in_flight() const { return in_flight_; }
+  /// The memory is given back to an allocator that waits for the copies into it before it gives it out again.
+  void host_freed(const void* begin, int64_t bytes);
 
   /// An event: all work given to `stream` so far, and what that waited for.
   Clock record(c10::StreamId stream);
@@ -66,10 +72,12 @@ class StreamOrder {
   Clock& clock(c10::StreamId stream);
   WorkMark next(c10::StreamId stream);
   void forget_arrived();
+  void refuse_early_freeing();
 
   std::mutex mutex_;  // guards everything below
   std::vector<Clock> clocks_;
   std::map<const char*, Copy> copies_;  // into host memory, by its address
+  std::string freed_early_;             // what is still to be said; "": nothing
   std::atomic<bool> in_flight_{false};
 };
 

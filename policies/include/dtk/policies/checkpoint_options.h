@@ -11,13 +11,21 @@ namespace dtk::policies {
 
 /// What a segment keeps besides its inputs: a word, or a list of results as KeptResults has them.
 struct SegmentKeeps {
-  std::string word = "block";        // "block" nothing, "all" everything (no recomputation); "" with results
+  // "block" nothing, "all" everything, "offload" everything, in host memory; "" with results. Only with
+  // "block" and results something is computed again.
+  std::string word = "block";
   std::vector<std::string> results;  // names, such as "fc2_out", and operators, such as "aten::addmm"
 
   SegmentKeeps() = default;
   SegmentKeeps(const char* one) : word(one) {}
   SegmentKeeps(std::vector<std::string> list) : word(), results(std::move(list)) {}
   friend bool operator==(const SegmentKeeps&, const SegmentKeeps&) = default;
+};
+
+/// A number of bytes.
+struct ByteCount {
+  int64_t bytes = 0;
+  friend bool operator==(const ByteCount&, const ByteCount&) = default;
 };
 
 struct CheckpointOptions {
@@ -32,15 +40,19 @@ struct CheckpointOptions {
   int64_t segment = 1;
   // Kept results cost their bytes in every segment and save running again the operators that made them.
   SegmentKeeps keep = "block";
+  // With keep = "offload": what lies in smaller storages stays on the device, as a copy costs more than it
+  // frees.
+  ByteCount offload_min_bytes = {1 << 20};
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    auto& [enabled, targets, every, segment, keep] = self;
+    auto& [enabled, targets, every, segment, keep, offload_min_bytes] = self;
     visit("enabled", enabled, "\"default\" | true | false");
     visit("targets", targets, "");
     visit("every", every, "[1, inf)");
     visit("segment", segment, "[1, inf)");
-    visit("keep", keep, "all | block | a list of names and operators");
+    visit("keep", keep, "all | block | offload | a list of names and operators");
+    visit("offload_min_bytes", offload_min_bytes, "[0, inf)");
   }
   friend bool operator==(const CheckpointOptions&, const CheckpointOptions&) = default;
 };

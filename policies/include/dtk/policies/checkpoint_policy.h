@@ -1,10 +1,13 @@
-// The activation checkpointing policy: which of a model's sub-trees are segments of checkpoint.h.
+// The activation checkpointing policy: which of a model's sub-trees are segments of checkpoint.h, or with
+// keep = "offload" of offload.h.
 #pragma once
 #include <dtk/policies/checkpoint_options.h>
 #include <dtk/policies/kept_results.h>
 #include <dtk/policies/policy.h>
 #include <dtk/policies/seam.h>
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -12,14 +15,16 @@
 
 namespace dtk::policies {
 
+class OffloadStore;
+
 /// Sub-trees within a chosen one may be chosen too: then segments nest.
 class CheckpointPolicy final : public Policy {
  public:
   /// `paths`: the model's sub-trees in order of execution. Throws PolicyError when a target matches nothing
   /// (the default's may, then the policy is inactive unless it was asked for), when `every` or `segment` is
   /// out of range or exceeds the number of matches, when `keep` is no choice, an empty list or has an
-  /// operator that cannot be kept (KeptResults), when no two matches that
-  /// `every` leaves are neighbours and `segment` asks for more than one, when `segment` would join a
+  /// operator that cannot be kept (KeptResults), when `offload_min_bytes` is negative, when no two matches
+  /// that `every` leaves are neighbours and `segment` asks for more than one, when `segment` would join a
   /// sub-tree and one within it, and when keep = "all" makes a policy that was asked for keep everything.
   CheckpointPolicy(const CheckpointOptions& options, const std::vector<std::string>& paths);
 
@@ -41,11 +46,17 @@ class CheckpointPolicy final : public Policy {
  private:
   struct OpenSegment;
   struct Effect;
+  struct Place;
+  using Places = std::map<std::string, Place, std::less<>>;
   class Within;
+  void put_in_offload(Seam& seam, std::shared_ptr<const Places> places) const;
+  bool has_effect() const;
+  std::string no_effect() const;  // why there is none
   CheckpointOptions options_;
   std::vector<std::vector<std::string>> segments_;
   std::string reason_;
   std::shared_ptr<KeptResults> keep_;        // null: none
+  std::shared_ptr<OffloadStore> store_;      // null: segments are computed again
   const std::shared_ptr<OpenSegment> open_;  // shared with the seam
   const std::shared_ptr<Effect> effect_;     // likewise
 };

@@ -14,7 +14,8 @@
 
 namespace dtk::policies {
 
-/// What a block is for. `casts` are low-precision copies of weights that autograd keeps; `temporaries` are
+/// What a block is for. `casts` are low-precision copies of weights that autograd keeps; `offloaded` is host
+/// memory in which what autograd keeps waits for backward; `temporaries` are
 /// born and freed within a step and labelled by operator; `scratch` is born and freed within one call of one
 /// operator, whose kernel, library and thread count decide on it; `other` is what nobody claimed.
 enum class Category : uint8_t {
@@ -24,12 +25,13 @@ enum class Category : uint8_t {
   optimizer,
   ema,
   saved,
+  offloaded,
   data,
   temporaries,
   scratch,
   other
 };
-inline constexpr int kCategories = 10;
+inline constexpr int kCategories = 11;
 const char* name_of(Category category);
 
 /// An owner is a category and a label below it (module path, operator name), interned for the process's

@@ -123,7 +123,8 @@ MemoryBlock* counted_block(const at::Tensor& tensor);
 void claim_gradient_when_written(const at::Tensor& parameter, std::string_view label);
 
 /// Layer for the saved-tensor stack: tensors saved for backward belong to (saved, module path) while
-/// autograd holds them. Must be the lowest layer, where tensors really are kept; throws c10::Error elsewhere.
+/// autograd holds them. Must be the lowest layer, where tensors really are kept, or right above another
+/// ledger, which then does it all; throws c10::Error elsewhere.
 std::shared_ptr<SavedTensorLayer> saved_tensor_ledger();
 
 }  // namespace dtk::policies

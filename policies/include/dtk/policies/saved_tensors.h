@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 namespace dtk::policies {
 
@@ -25,6 +26,9 @@ class SavedTensor {
 /// The tensor's version, which LibTorch raises with each change in place; 0 where it counts none (inference).
 int64_t version_of(const at::Tensor& tensor);
 
+/// Throws c10::Error if the two versions differ, of a tensor of these sizes saved for backward in `path`.
+void check_unchanged(at::IntArrayRef sizes, const std::string& path, int64_t when_saved, int64_t now);
+
 class SavedTensorStack;
 
 /// What one layer does with a tensor to be saved. pack() may be called from any thread.
@@ -34,7 +38,8 @@ class SavedTensorLayer {
   /// `tensor` is detached and shares the storage and version counter of the original. Keep it by
   /// below.pack(tensor), or return an object that can make it again. Runs without grad mode.
   virtual std::unique_ptr<SavedTensor> pack(const at::Tensor& tensor, const SavedTensorStack& below) = 0;
-  /// False for a layer that lets tensors go and makes them again, such as checkpointing.
+  /// False for a layer that lets tensors go and makes them again, such as checkpointing, or has them
+  /// elsewhere meanwhile.
   virtual bool keeps() const { return true; }
 };
 
@@ -55,6 +60,10 @@ class SavedTensorStack {
   /// Passes the tensor to the top layer; below the last one it is kept as it is, with its version.
   std::unique_ptr<SavedTensor> pack(const at::Tensor& tensor) const;
   bool empty() const { return top_ == nullptr; }
+  /// The uppermost layer, or null.
+  const SavedTensorLayer* top() const;
+  /// Whether a layer lets tensors go.
+  bool lets_go() const;
   /// The same layers without those that do not keep: where a tensor goes that was just made again.
   SavedTensorStack keepers() const;
 

@@ -36,11 +36,13 @@ bool fits_png(int64_t height, int64_t width, int64_t channels);
 /// The PNG file's bytes. Throws std::invalid_argument if sizes and pixels disagree.
 std::string encode_png(const Image& image);
 
-/// What the header of an encoded image says, at the cost of its header only. `name` stands in messages.
-/// Throws CorruptImage if `encoded` is no PNG, JPEG or BMP, DataError for 16 bits per channel or a CMYK JPEG.
+/// What the headers of an encoded image say, at their cost only; sides are those of decode_image(). `name`
+/// stands in messages. Throws CorruptImage if `encoded` is no PNG, JPEG or BMP, DataError for 16 bits per
+/// channel or a CMYK JPEG.
 ImageSize encoded_image_size(std::string_view encoded, const std::string& name);
 
-/// Decodes with the channels the file has; nothing is converted. Memory is what the image's header says, so
+/// Decodes with the channels the file has; nothing is converted. A JPEG is turned as its Exif block says, one
+/// without a readable one is as it is stored. Memory is what the image's header says, so
 /// check encoded_image_size() first where files are not trusted. Throws as encoded_image_size(), CorruptImage
 /// also for a file that ends too early or, if it is a PNG, has a wrong checksum.
 Image decode_image(std::string_view encoded, const std::string& name);

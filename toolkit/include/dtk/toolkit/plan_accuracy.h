@@ -25,7 +25,8 @@ struct PlanAccuracy {
 };
 
 /// Plans `loaded` under CPU rules and runs the same shortened job on the CPU. Compared per phase: the peak
-/// without scratch, its categories and their items, and the number and bytes of storages born, by owner.
+/// without scratch, its categories and their items, and the number and bytes of storages born, by owner; for
+/// what the job keeps apart as a host's memory likewise, as phases of their own.
 /// Throws as run_training() and planner::rehearse(). One at a time in a process; config.train.threads must be
 /// set. `options`: of the plan, which is folded.
 PlanAccuracy plan_accuracy(const LoadedConfig& loaded, const planner::RehearsalOptions& options = {});

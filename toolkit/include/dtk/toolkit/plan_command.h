@@ -4,6 +4,7 @@
 #pragma once
 #include <c10/core/Device.h>
 #include <dtk/planner/device_terms.h>
+#include <dtk/planner/explain.h>
 #include <dtk/planner/flops.h>
 #include <dtk/planner/rehearse.h>
 #include <dtk/toolkit/calibration.h>
@@ -83,6 +84,12 @@ struct PolicyEffect {
 };
 std::vector<PolicyEffect> explain_policies(const Plan& plan, c10::Device device,
                                            const planner::RehearsalOptions& options = {});
+
+/// What each sub-tree of the model keeps for backward, and what policies.checkpoint makes of it: the job
+/// without that policy, and with it as configured, or by default where it is off. `effects` are the
+/// alternatives.
+planner::Explanation explain_segments(const Plan& plan, const std::vector<PolicyEffect>& effects,
+                                      c10::Device device, const planner::RehearsalOptions& options = {});
 
 struct LargestPlannedBatch {
   std::optional<Plan> largest;  // nothing: not even one batch of train.accumulate samples fits

@@ -15,6 +15,7 @@
 #include <dtk/toolkit/data_source.h>
 #include <dtk/toolkit/file_system.h>
 #include <dtk/toolkit/memory_report.h>
+#include <dtk/toolkit/planned_memory.h>
 #include <dtk/toolkit/policy_savings.h>
 
 #include <filesystem>
@@ -58,7 +59,7 @@ struct StartPlan {
   std::string refusal =
       {};  // there is none, as this configuration cannot run: what is wrong with it, and where
   std::string precision = {};  // policies.precision.cpu of it, where that is not decided yet; else ""
-  int64_t beside = 0;          // bytes that LibTorch's allocator gives out beside the tensors
+  PlanBeside beside = {};
 };
 
 /// The world of a run. All must outlive it.
@@ -86,6 +87,7 @@ struct RunResult {
   std::optional<double> validation_loss;  // after the last step; absent without held-out samples
   int64_t held_out = 0;                   // samples that it is of
   bool synthetic = false;                 // the data were made up
+  std::string unlearnt_classes;           // "class 4 is never learnt", as the start said; or ""
   std::filesystem::path checkpoint;
   std::filesystem::path samples;  // the last ones; empty if none were made
   std::filesystem::path report;   // empty with log.report = false

@@ -1,0 +1,32 @@
+// Copies between a training device and host memory on a stream of their own, beside the device's work.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <memory>
+
+namespace dtk::policies {
+
+/// A copy that was begun.
+class SideCopy {
+ public:
+  virtual ~SideCopy() = default;
+  /// Work that the calling thread gives to its current stream from now on waits for the end of this copy and
+  /// of all begun before it. The host itself does not wait.
+  virtual void wait() = 0;
+};
+
+/// Thread-safe. Copies are made one after the other; the destructor ends those begun.
+class SideCopies {
+ public:
+  virtual ~SideCopies() = default;
+  /// Begins to copy `from` to `to`, dense tensors of one size and dtype, of which one may be in pinned host
+  /// memory. The copy sees `from` as the work left it that the calling thread's current stream was given so
+  /// far. Both must live until somebody waited for it.
+  virtual std::unique_ptr<SideCopy> begin(const at::Tensor& from, const at::Tensor& to) = 0;
+};
+
+/// On a side stream of `device`; on the CPU, which has none, begin() copies at once.
+std::unique_ptr<SideCopies> make_side_copies(c10::Device device);
+
+}  // namespace dtk::policies

@@ -1,0 +1,44 @@
+// Which storages autograd holds at the end of a forward pass, for whom, and what each sub-tree was given.
+#pragma once
+#include <dtk/planner/explain.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace dtk::planner {
+
+struct Snapshot {
+  static constexpr int kOutside = -1;
+  using Storage = uint64_t;  // MemoryBlock::serial
+
+  /// One run of a sub-tree. Parameters are in none of these.
+  struct Instance {
+    std::string path;
+    int parent = kOutside;
+    std::map<Storage, int64_t> inputs;  // bytes
+    std::vector<Storage> outputs;       // without those that are inputs
+    int64_t tensors_saved = 0;          // within it, parameters too
+  };
+  struct Holder {
+    int instance = kOutside;  // the innermost
+    std::string path;         // of it, else where the thread was
+    friend auto operator<=>(const Holder&, const Holder&) = default;
+  };
+  struct Kept {
+    int64_t bytes = 0;
+    std::vector<Holder> holders;
+  };
+
+  std::vector<Instance> instances;  // parents before those within them
+  std::map<Storage, Kept> kept;
+
+  int64_t bytes() const;
+  bool within(int instance, const std::string& path) const;
+};
+
+/// Fills saved, outside, entering and segments.
+void explain_snapshot(const Snapshot& snapshot, Observed& observed);
+
+}  // namespace dtk::planner

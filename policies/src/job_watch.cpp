@@ -1,0 +1,42 @@
+#include <c10/util/Exception.h>
+#include <dtk/policies/job_watch.h>
+
+#include <atomic>
+#include <utility>
+
+namespace dtk::policies {
+namespace {
+
+std::atomic<JobWatch*> current{nullptr};
+
+}  // namespace
+
+JobWatchGuard::JobWatchGuard(JobWatch& watch) {
+  TORCH_CHECK(current.exchange(&watch) == nullptr, "a job is watched already");
+}
+
+JobWatchGuard::~JobWatchGuard() {
+  current = nullptr;
+}
+
+JobWatch* job_watch() {
+  return current;
+}
+
+Run run_watched(Run inner) {
+  return [inner = std::move(inner)](std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
+    JobWatch* const watch = job_watch();
+    if (watch == nullptr) return inner(path, fn, std::move(inputs));
+    watch->enter(path, inputs);
+    try {
+      Tensors outputs = inner(path, fn, std::move(inputs));
+      watch->leave(&outputs);
+      return outputs;
+    } catch (...) {
+      watch->leave(nullptr);
+      throw;
+    }
+  };
+}
+
+}  // namespace dtk::policies

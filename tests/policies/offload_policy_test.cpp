@@ -1,0 +1,159 @@
+// policies.checkpoint.keep = "offload": what of a DiT's blocks goes to host memory, to the byte, beside the
+// other policies, and what is refused.
+//
+// The rules by which a block keeps tensors are those of savings_test.cpp.
+#include <ATen/ATen.h>
+#include <dtk/policies/checkpoint_policy.h>
+#include <dtk/policies/module_path.h>
+#include <dtk/policies/offload.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "support/catch.h"
+#include "support/dit_steps.h"
+#include "support/error_text.h"
+#include "support/same_bits.h"
+#include "support/segment_tests.h"
+
+using namespace dtk::policies;
+using namespace dtk::test;
+
+namespace {
+
+constexpr int64_t N = 3;
+
+CheckpointOptions offload_from(int64_t min_bytes) {
+  CheckpointOptions options;
+  options.enabled = Enabled::on;
+  options.keep = "offload";
+  options.offload_min_bytes = {min_bytes};
+  return options;
+}
+
+int64_t bytes_of(const std::map<std::string, int64_t>& items, const std::string& path) {
+  const auto found = items.find(path);
+  return found == items.end() ? 0 : found->second;
+}
+
+struct Step {
+  Tensors gradients;
+  int64_t kept = 0;                          // on the device after forward
+  std::map<std::string, int64_t> host;       // after forward, by module path
+  std::map<std::string, int64_t> on_device;  // saved, likewise; the CPU's only
+  PolicyReport report;
+};
+
+// Without dropout, so that gradients of any two steps are comparable.
+Step step(const CheckpointOptions& options, const Combination& other = {false, true, false}) {
+  dtk::models::Dit dit = make_dit(4);
+  PolicyOptions all = options_of(other);
+  all.checkpoint = options;
+  Seam seam;
+  PolicySet policies(all, {test_device(), dit.parameters(), dit.paths()}, seam);
+  dit.seam.run = seam.run;
+  dit.seam.attention = seam.attention;
+  at::manual_seed(5);
+  const at::Tensor x = at::randn({N, 1, 8, 8}).to(test_device()),
+                   t = (at::rand({N}) * 1000).to(test_device()), y = (at::arange(N) % 4).to(test_device());
+  for (const at::Tensor& tensor : {x, t, y}) claim(tensor, Category::data, "batch");
+  const SavedTensorScope ledger(saved_tensor_ledger());
+  const int64_t before = DeviceMemory::live();
+  at::Tensor loss;
+  {
+    const auto scope = policies.forward_scope();
+    loss = dit.forward(x, t, y, /*training=*/true).pow(2).sum();
+  }
+  Step done;
+  done.kept = DeviceMemory::live() - before;
+  const auto of = [](const MemoryAccounts& accounts, Category category) {
+    const auto items = accounts.live().items();
+    const auto found = items.find(category);
+    return found == items.end() ? std::map<std::string, int64_t>{} : found->second;
+  };
+  done.host = of(on_cpu() ? host_accounts() : cpu_accounts(), Category::offloaded);
+  if (on_cpu()) done.on_device = of(cpu_accounts(), Category::saved);
+  torch::autograd::backward({loss}, {});
+  policies.before_step();
+  policies.after_step();
+  done.report = policies.reports().back();
+  for (const auto& [name, parameter] : dit.parameters()) {
+    if (parameter.requires_grad()) done.gradients.push_back(parameter.grad());
+  }
+  return done;
+}
+
+CheckpointOptions all_kept() {
+  CheckpointOptions options;
+  options.enabled = Enabled::off;
+  return options;
+}
+
+void check_equal(const Step& a, const Step& b) {
+  REQUIRE(a.gradients.size() == b.gradients.size());
+  for (size_t i = 0; i < a.gradients.size(); ++i) CHECK_VALUES(same_bits(a.gradients[i], b.gradients[i]));
+}
+
+}  // namespace
+
+TEST_CASE("each block's saved tensors wait in host memory, to the byte, beside any other policies",
+          "[device]") {
+  Fixture fixture;
+  for (const bool bf16 : {false, true}) {
+    for (const bool fused : {false, true}) {
+      CAPTURE(bf16, fused);
+      const Combination other{bf16, fused, false};
+      const Step plain = step(all_kept(), other), moved = step(offload_from(0), other);
+      check_equal(plain, moved);
+      if (!on_cpu()) continue;  // a device's fused kernels may keep more
+      const int64_t block = kept_by_block(other, N) + casts_of_block(other), c = N * 4 * D;
+      for (int64_t i = 0; i < 4; ++i) {
+        const std::string path = "blocks." + std::to_string(i);
+        CHECK(moved.host.at(path) == block + (i == 0 ? c : 0));  // c is of all blocks; copied once
+        // The last block's, and c, which the last block saved too.
+        CHECK(bytes_of(moved.on_device, path) == (i == 0 ? c : i == 3 ? kept_by_block(other, N) : 0));
+      }
+      CHECK(plain.kept - moved.kept == 3 * block);
+    }
+  }
+}
+
+TEST_CASE("large storages go, small ones stay, and the report says so", "[device]") {
+  Fixture fixture;
+  // In fp32 the modulation (six rows of D a sample), c and the statistics of norms are smaller than this.
+  constexpr int64_t least = N * T * D * 4;
+  const Step plain = step(all_kept()), moved = step(offload_from(least));
+  check_equal(plain, moved);
+  CHECK(moved.report.active);
+  CHECK(moved.report.reason ==
+        "offloads 4 sub-trees in 4 segments, from blocks.0 to blocks.3: storages of at least 24576 bytes");
+  // Of a block: 20 D a token (x, LN, modulated, q k v, attention, ...), all but statistics and modulation.
+  CHECK(moved.report.host_bytes == 4 * N * T * 80 * D);
+  CHECK(plain.kept - moved.kept == 3 * N * T * 80 * D);
+}
+
+TEST_CASE("two blocks a segment: two stay on the device after forward", "[device]") {
+  Fixture fixture;
+  CheckpointOptions pairs = offload_from(N * T * D * 4);
+  pairs.segment = 2;
+  const Step plain = step(all_kept()), moved = step(pairs);
+  check_equal(plain, moved);
+  CHECK(moved.report.reason ==
+        "offloads 4 sub-trees in 2 segments, from blocks.0 to blocks.3: storages of at least 24576 bytes");
+  CHECK(plain.kept - moved.kept == 2 * N * T * 80 * D);
+}
+
+TEST_CASE("where nothing is large enough, what was asked for is refused, a default reports it") {
+  Fixture fixture;
+  CHECK(error_text<PolicyError>([] { step(offload_from(1 << 30)); }) ==
+        "policies.checkpoint.enabled = true, but no forward pass has saved a storage of at least 1073741824 "
+        "bytes in a chosen sub-tree, so it has no effect; lower policies.checkpoint.offload_min_bytes, or "
+        "set policies.checkpoint.enabled = \"default\"");
+  CheckpointOptions by_default = offload_from(1 << 30);
+  by_default.enabled = Enabled::by_default;
+  const PolicyReport report = step(by_default).report;
+  CHECK_FALSE(report.active);
+  CHECK(report.reason ==
+        "without effect: no forward pass has saved a storage of at least 1073741824 bytes in a chosen "
+        "sub-tree");
+  CHECK(error_text<PolicyError>([] { CheckpointPolicy(offload_from(-1), {"blocks.0"}); }) ==
+        "policies.checkpoint.offload_min_bytes = -1 is out of range; allowed: [0, inf)");
+}

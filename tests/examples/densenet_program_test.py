@@ -41,9 +41,10 @@ class Program(unittest.TestCase):
         self.assertEqual(two["saved"] - one["saved"], 3_591_492)
         self.assertEqual(two["recomputed"]["saved"] - one["recomputed"]["saved"], 2_646_084)
         self.assertEqual(len(two["segments"]), 9)
-        self.assertEqual(
-            sum(segment["gain"] for segment in two["segments"]), two["saved"] - two["recomputed"]["saved"]
-        )
+        # What two sub-trees keep is let go only if both are segments.
+        alone = sum(segment["gain"] for segment in two["segments"])
+        self.assertLess(alone, two["saved"] - two["recomputed"]["saved"])
+        self.assertGreater(alone, 0)
         self.assertLess(two["recomputed"]["peak"]["bytes"], two["peak"]["bytes"])
         self.assertEqual(two["state"]["gradients"], 4 * 71_686)
         self.assertEqual(two["state"]["optimizer"], 4 * 71_686)

@@ -24,10 +24,6 @@ using OptionalTensor = std::optional<at::Tensor>;
 
 // LibTorch has no shape-only kernels of these, which a plan needs.
 
-at::Tensor& relu_by_shape(at::Tensor& x) {
-  return x;
-}
-
 std::tuple<at::Tensor, at::Tensor, at::Tensor> batch_norm_by_shape(const at::Tensor& x, const OptionalTensor&,
                                                                    const OptionalTensor&,
                                                                    const OptionalTensor&,
@@ -48,7 +44,6 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> batch_norm_backward_by_shape(
 }
 
 TORCH_LIBRARY_IMPL(aten, Meta, library) {
-  library.impl("relu_", &relu_by_shape);
   library.impl("native_batch_norm", &batch_norm_by_shape);
   library.impl("native_batch_norm_backward", &batch_norm_backward_by_shape);
 }

@@ -273,6 +273,11 @@ PolicyReport Ema::report() const {
                             host_ != nullptr ? "in host memory" : "on " + device.str(), ", decay ",
                             options_.decay, options_.warmup ? " with warm-up" : "");
   if (options_.every > 1) report.reason += c10::str(", one update every ", options_.every, " steps");
+  if (updates_ > 0 && updates_ < options_.every && !rehearsing()) {
+    report.reason +=
+        c10::str(": none yet in ", updates_, updates_ == 1 ? " step" : " steps",
+                 ", so it is still the weights that the run began with; lower policies.ema.every");
+  }
   (host_ != nullptr ? report.host_bytes : report.device_bytes) = shadow;
   report.saved_bytes = host_ != nullptr ? shadow : 0;
   if (host_ == nullptr) return report;

@@ -12,7 +12,8 @@ std::atomic<JobWatch*> current{nullptr};
 }  // namespace
 
 JobWatchGuard::JobWatchGuard(JobWatch& watch) {
-  TORCH_CHECK(current.exchange(&watch) == nullptr, "a job is watched already");
+  JobWatch* none = nullptr;
+  TORCH_CHECK(current.compare_exchange_strong(none, &watch), "a job is watched already");
 }
 
 JobWatchGuard::~JobWatchGuard() {

@@ -34,12 +34,39 @@ class Program(unittest.TestCase):
         self.assertEqual([row[7] for row in rows[2:]], ["equal, 3 batches"] * 3 + ["differ, 6 batches"])
         self.assertTrue(re.match(r"DenseNet-BC, depth 10: \d+ parameters in \d+ tensors; batch 2, 3 steps", output))
 
+    def test_explained_bytes_are_those_of_the_run(self):
+        one, two = (
+            programs.result_of(PROGRAM, "--depth", "22", "--batch", batch, "--explain") for batch in ("1", "2")
+        )
+        self.assertEqual(two["saved"] - one["saved"], 3_591_492)
+        self.assertEqual(two["recomputed"]["saved"] - one["recomputed"]["saved"], 2_646_084)
+        self.assertEqual(len(two["segments"]), 9)
+        # What two sub-trees keep is let go only if both are segments.
+        alone = sum(segment["gain"] for segment in two["segments"])
+        self.assertLess(alone, two["saved"] - two["recomputed"]["saved"])
+        self.assertGreater(alone, 0)
+        self.assertLess(two["recomputed"]["peak"]["bytes"], two["peak"]["bytes"])
+        self.assertEqual(two["state"]["gradients"], 4 * 71_686)
+        self.assertEqual(two["state"]["optimizer"], 4 * 71_686)
+
+    def test_explained_as_text(self):
+        done = programs.execute(PROGRAM, "--depth", "10", "--batch", "2", "--explain")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("what checkpointing can save (planned, nothing was computed)\n", done.stdout)
+        self.assertIn("  features.denseblock2.denselayer1 ", done.stdout)
+        self.assertEqual([line for line in done.stdout.splitlines() if len(line) > 80], [])
+
     def test_wrong_arguments(self):
         for arguments, message in (
             (["--depth", "99"], "--depth 99: allowed are 10, 16, 22 and so on in steps of 6"),
             (["--batch", "0"], "--batch: 0 is out of range; allowed: 1 to 1048576"),
             (["--rounds", "0"], "--rounds: 0 is out of range; allowed: 1 to 1000"),
             (["more"], 'unexpected argument "more"; see --help'),
+            (["--explain", "--depth", "99"], "--depth 99: allowed are 10, 16, 22 and so on in steps of 6"),
+            (
+                ["--explain", "--rounds", "3"],
+                "--rounds and --explain: what is explained is planned, not timed; give one of them",
+            ),
         ):
             result = programs.execute(PROGRAM, *arguments)
             self.assertEqual((result.returncode, result.stderr), (2, f"densenet_checkpoint: {message}\n"))

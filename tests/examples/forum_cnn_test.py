@@ -166,6 +166,140 @@ class FullNetwork(unittest.TestCase):
             self.assertEqual(result["peak"]["phase"], "optimizer")
 
 
+INPUT_ONLY = "all that it saves is its input: nothing is let go"
+NOTHING = "it saves nothing for backward: nothing can be let go"
+
+
+def splits(reader: str, before: str) -> str:
+    """A ReLU's result is there for its reader whatever is split; its input then is kept besides."""
+    return (
+        f"its result is {reader}'s input, which {reader} keeps all the same; its own input, the result of {before}, "
+        "is saved by nobody: splitting here keeps one tensor more"
+    )
+
+
+# By variant: sub-tree, what it saves, its inputs, what it gains as the only segment, why nothing.
+SEGMENTS = {
+    "plain": [
+        ("conv1", 3_344_000, 3_344_000, 0, INPUT_ONLY),
+        ("relu1", 8_360_000, 8_360_000, -8_360_000, splits("conv2", "conv1")),
+        ("conv2", 8_360_000, 8_360_000, 0, INPUT_ONLY),
+        ("relu2", 4_180_000, 4_180_000, -4_180_000, splits("conv3", "conv2")),
+        ("conv3", 4_180_000, 4_180_000, 0, INPUT_ONLY),
+        ("relu3", 1_672_000, 1_672_000, -1_672_000, splits("fc", "conv3")),
+        ("flatten", 0, 1_672_000, 0, NOTHING),
+        ("fc", 1_672_000, 1_672_000, 0, INPUT_ONLY),
+    ],
+    "conv_relu": [
+        (name, saves, inputs, 0, f"its input stays; its result is {next}'s input, which {next} keeps all the same: "
+         "nothing is let go")
+        for name, saves, inputs, next in (
+            ("conv1..relu1", 11_704_000, 3_344_000, "conv2..relu2"),
+            ("conv2..relu2", 12_540_000, 8_360_000, "conv3..relu3"),
+            ("conv3..relu3", 5_852_000, 4_180_000, "head"),
+        )
+    ]
+    + [("head", 1_672_000, 1_672_000, 0, INPUT_ONLY)],
+    "one_block": [("conv2..relu3", 14_212_000, 8_360_000, 4_180_000, "")],
+    "all_conv": [("conv1..relu3", 17_556_000, 3_344_000, 12_540_000, "")],
+}
+SEGMENTS["per_op"] = SEGMENTS["plain"][2:]
+# What no choice of these segments saves more than: what is saved without them, less what stays.
+MOST_GAIN = {
+    "plain": 14_212_000,
+    "per_op": 5_852_000,
+    "conv_relu": 14_212_000,
+    "one_block": 4_180_000,
+    "all_conv": 12_540_000,
+}
+
+
+@functools.cache
+def explained(variant: str, optimizer: str) -> dict:
+    return programs.result_of(PROGRAM, "--explain", "--variant", variant, "--optimizer", optimizer)["why"]
+
+
+class Explained(unittest.TestCase):
+    def test_each_segment_and_the_reasons(self):
+        for variant in VARIANTS:
+            why = explained(variant, "adam-single")
+            keys = ("path", "saves", "inputs", "gain", "reason")
+            self.assertEqual([tuple(one[key] for key in keys) for one in why["segments"]], SEGMENTS[variant], variant)
+            self.assertEqual(why["saved"], SAVED["plain"])
+            self.assertEqual(why["most_gain"], MOST_GAIN[variant], variant)
+            # Of `plain` each operator is a segment, the first convolution and its ReLU too.
+            together = 34_374_400 if variant == "plain" else SAVED[variant]
+            self.assertEqual(why["recomputed"]["saved"], together, variant)
+            self.assertLessEqual(SAVED["plain"] - together, why["most_gain"])
+
+    def test_state_and_the_largest_parameter(self):
+        why = explained("plain", "adam-single")
+        weights = 4 * 13_644_283
+        self.assertEqual(
+            why["state"], {"parameters": weights, "gradients": weights, "optimizer": 2 * weights + 32}
+        )
+        self.assertEqual((why["entering"], why["outside"]), (3_344_000, 2 * 1_303_200))
+        self.assertEqual(
+            why["largest_parameter"],
+            {
+                "name": "fc.weight",
+                "bytes": 4 * 4180 * 3258,
+                "temporaries": 2,
+                "phase": "optimizer",
+                "operators": ["aten::div", "aten::sqrt"],
+            },
+        )
+
+    def test_where_the_peak_is(self):
+        cases = [(variant, "adam-single") for variant in VARIANTS]
+        cases += [("plain", "fused"), ("plain", "adam-foreach"), ("all_conv", "adam-foreach")]
+        for variant, optimizer in cases:
+            why = explained(variant, optimizer)
+            peak = why["peak"] if variant == "plain" else why["recomputed"]["peak"]
+            megabytes = dict(zip(OPTIMIZERS, PEAKS[variant]))[optimizer]
+            self.assertEqual(round(peak["bytes"] / MEGABYTE, 2), megabytes, (variant, optimizer))
+            if optimizer == "adam-single":
+                self.assertEqual((peak["phase"], peak["operation"], peak["saved"]), ("optimizer", "aten::div", 0))
+            else:
+                self.assertEqual((peak["phase"], peak["path"], peak["in_backward"]), ("backward", "fc", True))
+
+    def test_what_else_lowers_the_peak(self):
+        why = explained("plain", "adam-single")
+        planned = [(one["name"], round(one["peak_bytes"] / MEGABYTE, 2)) for one in why["alternatives"]]
+        self.assertEqual(
+            planned,
+            [("adam-foreach", 295.93), ("fused", 295.93)]
+            + [(name, 331.90) for name in ("all_conv", "conv_relu", "one_block", "per_op")],
+        )
+        bounds = [(one["category"], one["bytes"]) for one in why["bounds"]]
+        self.assertEqual(bounds[0], ("optimizer", 2 * 4 * 13_644_283 + 32))
+        self.assertNotIn("saved", dict(bounds))
+        self.assertEqual([bytes for _, bytes in bounds], sorted((bytes for _, bytes in bounds), reverse=True))
+
+    def test_text(self):
+        done = programs.execute(PROGRAM, "--explain", "--variant", "per_op")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        text = " ".join(done.stdout.split())
+        for part in (
+            "saved 20,162,400 bytes for backward, 8 % of both together",
+            "segments all of them: 26,014,400 bytes are saved instead of 20,162,400: 5,852,000 more",
+            "peak 331,903,296 bytes in phase optimizer, outside of all sub-trees, at aten::div, without segments",
+            "with the segments 331,903,296 bytes in phase optimizer, outside of all sub-trees, at aten::div: the same",
+            "nothing that was saved for backward is alive there, so no segments lower it",
+            "! relu2 4,180,000 4,180,000 -4,180,000 " + splits("conv3", "conv2"),
+        ):
+            self.assertIn(part, text)
+        self.assertEqual([line for line in done.stdout.splitlines() if len(line) > 80], [])
+
+    def test_the_full_network(self):
+        why = programs.result_of(PROGRAM, "--network", "full", "--explain")["why"]
+        self.assertEqual(why["recomputed"]["peak"]["phase"], "optimizer")
+        self.assertEqual(why["peak"]["saved"], 0)
+        self.assertLess(why["most_gain"], sum(why["state"].values()) / 100)
+        concatenation = {one["path"]: one for one in why["segments"]}["cat"]
+        self.assertEqual((concatenation["gain"], concatenation["reason"]), (0, NOTHING))
+
+
 class Errors(unittest.TestCase):
     def test_wrong_arguments(self):
         numbers = "allowed are whole numbers from 1 to 1073741824"
@@ -183,6 +317,10 @@ class Errors(unittest.TestCase):
             (["--network", "big"], '--network: "big" is unknown; allowed: full, small'),
             (["--measure", "guess"], '--measure: "guess" is unknown; allowed: plan, run'),
             (["more"], 'unexpected argument "more"; see --help'),
+            (
+                ["--explain", "--measure", "run"],
+                "--measure run and --explain: what is explained is planned; give one of them",
+            ),
         ):
             result = programs.execute(PROGRAM, *arguments)
             self.assertEqual((result.returncode, result.stderr), (2, f"forum_cnn: {message}\n"))

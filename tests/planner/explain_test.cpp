@@ -273,3 +273,21 @@ TEST_CASE("explain: an exception leaves no watch behind") {
   CHECK(job_watch() == nullptr);
   CHECK(explained(Job(cpu)).plain.saved == 5 * kActivation);
 }
+
+TEST_CASE("a second watch of a job is refused, and the first stays") {
+  struct Silent final : JobWatch {
+    void enter(std::string_view, const Tensors&) override {}
+    void leave(const Tensors*) override {}
+    void kept(uint64_t, const at::Tensor&) override {}
+    void asked_for(uint64_t) override {}
+    void let_go(uint64_t) override {}
+    void born(const MemoryBlock&) override {}
+  };
+  Silent first, second;
+  {
+    const JobWatchGuard guard(first);
+    CHECK_THROWS_AS(JobWatchGuard(second), c10::Error);
+    CHECK(job_watch() == &first);
+  }
+  CHECK(job_watch() == nullptr);
+}

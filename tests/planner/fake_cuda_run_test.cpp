@@ -89,6 +89,24 @@ TEST_CASE("a whole run on cuda:0 ends, with every policy on and a complete folde
   CHECK(policies::device_accounts().live_bytes() == 0);  // nothing outlives the run
 }
 
+TEST_CASE(
+    "a whole run whose blocks are offloaded is in order, and what waits in host memory is counted there") {
+  LoadedConfig loaded = whole_run();
+  loaded.config.policies.checkpoint.keep = "offload";
+  loaded.config.policies.checkpoint.offload_min_bytes = {0};
+  const Rehearsal run(loaded);
+  CHECK(run.seen.result.step == 6);
+  CHECK(heard(run.seen, "policy checkpoint: on, offloads 2 sub-trees in 2 segments"));
+  CHECK(run.seen.live.of(Category::saved) == 0);
+  for (const PhasePeak& phase : run.plan.host) {
+    CAPTURE(phase.name);
+    const bool within_step = phase.name == "forward" || phase.name == "first_step";
+    if (within_step) CHECK(phase.peak.of(Category::offloaded) > 0);
+    if (phase.name == "validate") CHECK(phase.peak.of(Category::offloaded) == 0);
+  }
+  CHECK(policies::device_accounts().live_bytes() == 0);
+}
+
 TEST_CASE("the run's own report and the books agree on each phase's peak, to the byte") {
   const Rehearsal run(whole_run());
   REQUIRE(run.seen.result.memory);

@@ -109,6 +109,18 @@ TEST_CASE("device = \"same\" is the form on the training device, asked for or no
   const PolicyReport report = Ema(same, weights.list()).report();
   CHECK(report.reason == "fp32 average of 2 tensors on cpu, decay 0.5, one update every 4 steps");
   CHECK(report.device_bytes == 28);
+  Ema stepped(same, weights.list());
+  const auto reason_after_step = [&] {
+    stepped.before_step();
+    stepped.after_step();
+    return stepped.report().reason;
+  };
+  for (const char* steps : {"1 step", "2 steps", "3 steps"}) {
+    CHECK(reason_after_step() == report.reason + ": none yet in " + steps +
+                                     ", so it is still the weights that the run began with; lower "
+                                     "policies.ema.every");
+  }
+  CHECK(reason_after_step() == report.reason);
   CHECK(report.host_bytes == 0);
 }
 

@@ -101,36 +101,6 @@ TEST_CASE("config reader: what segments keep is a word or a list of results") {
         "offload | a list of names and operators");
 }
 
-TEST_CASE("config reader: offload_min_bytes is a size, and refused where nothing is offloaded") {
-  const auto text = [](const std::string& keep, const std::string& value) {
-    return runnable + "policies.checkpoint.keep = " + keep +
-           "\npolicies.checkpoint.offload_min_bytes = " + value;
-  };
-  const auto bytes = [&](const std::string& value) {
-    return read(text("\"offload\"", value)).config.policies.checkpoint.offload_min_bytes.bytes;
-  };
-  CHECK(read(runnable).config.policies.checkpoint.offload_min_bytes.bytes == 1048576);
-  CHECK(bytes("\"4MiB\"") == 4194304);
-  CHECK(bytes("\"16 kB\"") == 16000);
-  CHECK(bytes("0") == 0);
-  CHECK(bytes("1e6") == 1000000);
-  for (const char* wrong : {"\"10%\"", "\"some\"", "1.5"}) {
-    CHECK(error_in(text("\"offload\"", wrong)) ==
-          std::string("base.toml:4:41: policies.checkpoint.offload_min_bytes = ") + wrong +
-              " is not a size; allowed: a number of bytes, such as \"1MiB\", \"4kB\" or 1048576");
-  }
-  CHECK(error_in(text("\"offload\"", "-1")) ==
-        "base.toml:4:41: policies.checkpoint.offload_min_bytes = -1 is out of range; allowed: [0, inf)");
-  CHECK(
-      error_in(text("\"offload\"", "true")) ==
-      "base.toml:4:41: policies.checkpoint.offload_min_bytes = true is a boolean; wanted: a number of bytes, "
-      "such as \"1MiB\", \"4kB\" or 1048576");
-  CHECK(error_in(text("[\"fc2_out\"]", "0")) ==
-        "base.toml:4:41: policies.checkpoint.offload_min_bytes has no use with policies.checkpoint.keep = "
-        "[\"fc2_out\"]; remove it (what base.toml sets is taken back with --set "
-        "policies.checkpoint.offload_min_bytes=default), or change policies.checkpoint.keep");
-}
-
 TEST_CASE("config reader: learn_sigma follows the objective unless it is given") {
   const LoadedConfig loaded = read(runnable);
   CHECK_FALSE(loaded.config.model.learn_sigma);

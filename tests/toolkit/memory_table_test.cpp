@@ -96,7 +96,9 @@ TEST_CASE("memory table: it fits a terminal of 80 columns, whatever the sizes") 
   for (const int64_t scale : {int64_t{1}, int64_t{1} << 10, kMiB, 20 * kMiB}) {
     std::vector<Entry> entries;
     for (int i = 0; i < policies::kCategories; ++i) {
-      entries.push_back({static_cast<Category>(i), "label", 97 * scale});
+      const auto category = static_cast<Category>(i);
+      if (category != Category::offloaded)  // only host memory has it, whose peak is a line
+        entries.push_back({category, "label", 97 * scale});
     }
     MemoryReport report;
     report.device = "cuda:0";

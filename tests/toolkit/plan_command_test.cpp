@@ -16,6 +16,7 @@
 using namespace dtk;
 using Json = nlohmann::json;
 using policies::Enabled;
+using policies::highest;
 
 namespace {
 
@@ -151,6 +152,40 @@ TEST_CASE("a policy's effect is the difference of two plans, and 0 bytes name wh
   const std::string text = explain_text(plan, effects);
   CHECK_THAT(text, Catch::Contains("  ema        on   switched off, the peak rises by "));
   CHECK_THAT(text, Catch::Contains("; host memory"));
+}
+
+TEST_CASE("what a block gains as a segment is what policies.checkpoint with it alone saves less") {
+  for (const c10::Device device : {cuda, cpu}) {
+    LoadedConfig loaded = tiny();
+    loaded.config.policies.checkpoint.targets = {"blocks.0"};
+    const Plan plan = make_plan(loaded, device);
+    const planner::Explanation why = explain_segments(plan, explain_policies(plan, device), device);
+    REQUIRE(why.recomputed);
+    CHECK(why.recomputes);
+    CHECK(highest(why.recomputed->plan.device).peak.bytes == peak(plan));
+    CHECK(why.segments ==
+          "policies.checkpoint, which recomputes 1 sub-tree in 1 segment, from blocks.0 to blocks.0");
+    std::map<std::string, planner::SegmentGain> segments;
+    for (const planner::SegmentGain& one : why.plain.segments) segments[one.path] = one;
+    CHECK(segments.size() == 3 + static_cast<size_t>(loaded.config.model.depth.value()) + 1);
+    CHECK(segments.at("blocks.0").gain == why.plain.saved - why.recomputed->saved);
+    CHECK(segments.at("blocks.0").gain > 0);
+    CHECK(segments.at("x_embedder").gain <= 0);
+    CHECK_FALSE(segments.at("x_embedder").reason.empty());
+    CHECK(why.plain.most_gain() < why.plain.saved);
+    CHECK(why.recomputed->made_again_in == "blocks.0");
+    CHECK(why.alternatives.size() == 4);
+  }
+}
+
+TEST_CASE("a job without checkpointing is explained as it is") {
+  LoadedConfig loaded = tiny();
+  loaded.config.policies.checkpoint.enabled = Enabled::off;
+  const Plan plan = make_plan(loaded, cuda);
+  const planner::Explanation why = explain_segments(plan, {}, cuda);
+  CHECK(&why.job() == &why.plain);
+  CHECK(highest(why.plain.plan.device).peak.bytes == peak(plan));
+  CHECK(why.segments.starts_with("policies.checkpoint, which recomputes "));
 }
 
 TEST_CASE("the largest batch fits and the next does not") {
@@ -315,6 +350,8 @@ TEST_CASE("JSON has memory.json's fields and sums that match") {
   REQUIRE(explained.at("policies").size() == 4);
   CHECK(explained.at("policies")[3].at("name") == "checkpoint");
   CHECK(explained.at("policies")[3].at("lowers_peak_by").is_number());
+  CHECK(explained.at("why").at("saved") > explained.at("why").at("recomputed").at("saved"));
+  CHECK(explained.at("why").at("recomputed").at("peak").at("bytes") == explained.at("peak").at("bytes"));
   arguments.explain = false;
   arguments.table = true;
   const Json table = Json::parse(printed({}, arguments));
@@ -352,7 +389,7 @@ TEST_CASE("a plan runs until the work of the policies repeats, and refuses what 
         each.memory.host.peak.bytes);  // the copies of the fifth step are seen
   every.config.policies.ema.every = 101;
   CHECK(
-      test::error_text<ConfigError>([&] { make_plan(every, cuda); }) ==
+      test::error_text<Error>([&] { make_plan(every, cuda); }) ==
       "the policies repeat their work after 101 steps, and a plan runs at most 100 of them, twice; plan with "
       "--set policies.ema.every=100 or less");
 }

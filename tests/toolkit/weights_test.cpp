@@ -122,6 +122,12 @@ TEST_CASE("weights: values that are not finite are refused, whatever holds them"
   World world;
   const float nan = std::numeric_limits<float>::quiet_NaN(),
               infinity = std::numeric_limits<float>::infinity();
+  const auto message = [](const std::string& path) {
+    return "--weights " + path +
+           ": tensor \"bad\" holds a value that is not finite in float32 (NaN, infinite or too large), as a "
+           "run "
+           "writes that diverged; name weights of an earlier step";
+  };
   const auto refused = [&](const std::string& path, const at::Tensor& values) {
     const Named tensors = {{"good", at::full({3}, -65504.0)}, {"none", at::zeros({0})}, {"bad", values}};
     if (path == "/w.pt")
@@ -135,12 +141,10 @@ TEST_CASE("weights: values that are not finite are refused, whatever holds them"
       for (const at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16, at::kDouble}) {
         at::Tensor values = at::ones({2, 3}, type);
         values.select(0, 1).fill_(value);
-        CHECK(refused(path, values) ==
-              "--weights " + path +
-                  ": tensor \"bad\" holds a value that is not finite (NaN or infinite), as "
-                  "a run writes that diverged; name weights of an earlier step");
+        CHECK(refused(path, values) == message(path));
       }
     }
+    CHECK(refused(path, at::full({2}, -1e300, at::kDouble)) == message(path));
   }
 }
 

@@ -86,6 +86,8 @@ std::string short_name(Category category) {
       return "optim";
     case Category::temporaries:
       return "temps";
+    case Category::offloaded:
+      return "offl";
     default:
       return policies::name_of(category);
   }

@@ -122,8 +122,8 @@ std::string out_of_memory_advice(const RunConfig& config, c10::Device device, co
          unit_hint(config.memory.budget);
 }
 
-void throw_if_rehearsing(const c10::OutOfMemoryError& error) {
-  if (policies::rehearsing()) throw error;
+void throw_if_of_a_plan(const c10::OutOfMemoryError& error, const RunConfig& config) {
+  if (policies::rehearsing() && !config.memory.budget) throw error;
 }
 
 std::optional<policies::RefusedAllocation> refused_by(const c10::OutOfMemoryError& error) {
@@ -141,7 +141,6 @@ std::optional<MemoryReport> report_with_refusal(const MemoryMeters& meters,
 
 Error out_of_memory(const c10::OutOfMemoryError& error, const std::string& advice,
                     const std::function<void()>& write) {
-  throw_if_rehearsing(error);
   std::string text = first_line(error.what_without_backtrace()) + "; " + advice;
   try {
     write();

@@ -42,8 +42,9 @@ Shortage shortage_of(const c10::OutOfMemoryError& error, const RunConfig& config
 /// What to do about it, by the cause: the state alone, or what a step adds to it.
 std::string out_of_memory_advice(const RunConfig& config, c10::Device device, const Shortage& shortage);
 
-/// In a plan nothing but the machine that plans is too small, which says nothing of the run.
-void throw_if_rehearsing(const c10::OutOfMemoryError& error);
+/// Throws `error` in a rehearsal without memory.budget: there only the machine that plans is too small, which
+/// says nothing of the run.
+void throw_if_of_a_plan(const c10::OutOfMemoryError& error, const RunConfig& config);
 
 /// What was refused, where the ledger refused it.
 std::optional<policies::RefusedAllocation> refused_by(const c10::OutOfMemoryError& error);
@@ -52,7 +53,7 @@ std::optional<policies::RefusedAllocation> refused_by(const c10::OutOfMemoryErro
 std::optional<MemoryReport> report_with_refusal(const MemoryMeters& meters,
                                                 const c10::OutOfMemoryError& error);
 
-/// The error that ends the run (that of the plan, if this is one: throws `error`), after `write` has put down
+/// The error that ends the run, after `write` has put down
 /// what is known; there may be no room for that either, which is no error of its own.
 Error out_of_memory(const c10::OutOfMemoryError& error, const std::string& advice,
                     const std::function<void()>& write);

@@ -90,13 +90,15 @@ void check_budget(const Plan& plan, std::optional<int64_t> budget) {
   const policies::MemorySums held = plan.memory.peak().peak;
   const int64_t state = held.of(policies::Category::parameters) + held.of(policies::Category::optimizer) +
                         plan.bytes_in(kBudget) - held.bytes;
+  std::string advice;
+  if (state <= *budget) {
+    advice = "; --max-batch finds the largest batch that fits, --table the policies that make it fit";
+  } else if (held.of(policies::Category::parameters) <= *budget) {
+    advice = "; the parameters, the optimizer's state and what the device adds take " + exact_bytes(state) +
+             " at any batch; use a larger budget or a smaller model";
+  }
   throw Error(ExitCode::memory,
-              "does not fit into memory.budget: " + excess(plan, *budget, kBudget) +
-                  (state <= *budget
-                       ? "; --max-batch finds the largest batch that fits, --table the policies that "
-                         "make it fit"
-                       : "; the parameters, the optimizer's state and what the device adds take " +
-                             exact_bytes(state) + " at any batch; use a larger budget or a smaller model"));
+              "does not fit into memory.budget: " + excess(plan, *budget, kBudget) + advice);
 }
 
 struct Job {

@@ -260,7 +260,7 @@ class Run {
     try {
       sample_grid(result);
     } catch (const c10::OutOfMemoryError& error) {
-      throw_if_rehearsing(error);
+      throw_if_of_a_plan(error, config_);
       result.out_of_memory = first_line(error.what_without_backtrace());
       refused_ = refused_by(error);
       result.next_step =
@@ -297,6 +297,7 @@ class Run {
   }
 
   [[noreturn]] void give_up(const c10::OutOfMemoryError& error, const std::string& advice) {
+    throw_if_of_a_plan(error, config_);
     throw out_of_memory(error, advice, [&] {
       record_->out_of_memory(trainer_.steps(), report_with_refusal(meters_, error));
     });

@@ -122,14 +122,18 @@ bool begins_as_safetensors(FileSystem& files, const Path& path) {
   throw DataError(request.path_place + ": no file of weights; " + allowed + "; name one of these");
 }
 
-// Both bounds are NaN where any value is, and no values are stored for it: the weights may be large.
+// As float32, which the model has. Both bounds are NaN where any value is, and nothing large is stored for
+// it.
 void check_finite(const at::Tensor& values, const std::string& place, const std::string& name) {
   if (!values.is_floating_point() || values.numel() == 0) return;
   const auto [least, most] = at::aminmax(values);
-  if (std::isfinite(least.item<double>()) && std::isfinite(most.item<double>())) return;
+  const auto finite = [](const at::Tensor& bound) {
+    return std::isfinite(static_cast<float>(bound.item<double>()));
+  };
+  if (finite(least) && finite(most)) return;
   throw DataError(place + ": tensor " + in_quotes(name) +
-                  " holds a value that is not finite (NaN or infinite), as a run writes that diverged; name "
-                  "weights of an earlier step");
+                  " holds a value that is not finite in float32 (NaN, infinite or too large), as a run "
+                  "writes that diverged; name weights of an earlier step");
 }
 
 Weights open_file(FileSystem& files, const WeightsRequest& request) {

@@ -365,8 +365,7 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
   std::string decision;
   if (resumed) decision = decide(loaded, device, resume, world);  // the checkpoint's, which is compared below
   RunFolder folder(loaded, resume, world);
-  std::optional<Weights> initial;
-  if (!resumed) initial = initial_weights(world.files, loaded);
+  const std::optional<Weights> initial = resumed ? std::nullopt : initial_weights(world.files, loaded);
   const StartPlans plans = plan_start(world, loaded, device);
   refuse_if_none_can_run(plans, loaded, device, resumed);
   const std::shared_ptr<const DataSource> data = open();

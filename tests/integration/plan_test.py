@@ -304,6 +304,45 @@ class Plans(unittest.TestCase):
                     self.assertLess(kept, phase["kept"])
                     self.assertGreaterEqual(kept, phase["kept"] - batches)
 
+    def test_keep_auto_trains_by_the_choice_that_was_planned(self):
+        job = settings(data__kind="synthetic", data__images="default", data__labels="default", data__samples=64,
+                       train__seconds="default", train__threads=1, train__log_every=1,
+                       schedule__warmup=1, sample__steps=3, sample__per_class=1, policies__precision__cpu="fp32")
+        short = [*job, *settings(train__steps=3)]
+        least, most = (self.peak(*BASE, "--device", "cpu", *short, *settings(policies__checkpoint__keep=keep))
+                       for keep in ("block", "all"))
+        auto = settings(policies__checkpoint__keep="auto", memory__budget=(least + most) // 2)
+        chosen = json.loads(plan(*BASE, "--device", "cpu", "--json", *short, *auto)[0])["placement"]
+        self.assertTrue(least <= chosen["planned_bytes"] <= (least + most) // 2, chosen)
+        self.assertTrue(0 < len(chosen["recomputed"]) < chosen["targets"], chosen)
+        self.assertTrue(0 < chosen["flops"] < chosen["most_flops"], chosen)
+        with tempfile.TemporaryDirectory() as folder:
+            command = [str(TRAIN), *BASE, "--device", "cpu", *job, *auto, "--set", f"train.out={folder}/run"]
+            begun = subprocess.run([*command, "--set", "train.steps=3"], cwd=SOURCE, check=True, capture_output=True, text=True, timeout=120)
+            self.assertIn('keep = "auto": ', begun.stdout)
+            config = Path(folder, "run/config.toml").read_text()
+            targets = json.dumps(chosen["recomputed"])
+            origin = f"  # chosen by keep = auto under memory.budget = {(least + most) // 2}\n"
+            self.assertIn(f"\ntargets = {targets}{origin}", config)
+            self.assertIn(f'\nkeep = "block"{origin}', config)
+            measured = json.loads(Path(folder, "run/memory.json").read_text())["phases"]
+            highest = max(measured, key=lambda phase: phase["peak_bytes"] - phase["categories"].get("scratch", 0))
+            kept = highest["peak_bytes"] - highest["categories"].get("scratch", 0)
+            self.assertLessEqual(kept, chosen["planned_bytes"])
+            # On a busy machine the loader may bring batches later than the plan has them.
+            self.assertGreaterEqual(kept + 3 * 16 * 28 * 28 * 5, chosen["planned_bytes"])
+            # The file still says auto; the checkpoint says what that became.
+            on = subprocess.run([*command, "--set", "train.steps=4", "--resume", "latest"], cwd=SOURCE, check=True,
+                                capture_output=True, text=True, timeout=120)
+            self.assertNotIn('keep = "auto"', on.stdout)
+            self.assertIn(f"\ntargets = {targets}  # the checkpoint's\n", on.stdout)
+            none = [*BASE, "--device", "cpu", *short, *settings(policies__checkpoint__keep="auto", memory__budget=least - 100_000)]
+            self.assertIn("dit-plan: does not fit into memory.budget: ", plan(*none, code=3)[1])
+            refused = subprocess.run([str(TRAIN), *none, "--set", f"train.out={folder}/none"], cwd=SOURCE,
+                                     capture_output=True, text=True, timeout=120)
+            self.assertEqual(refused.returncode, 3, refused.stderr)
+            self.assertFalse(Path(folder, "none").exists())
+
     def test_a_batch_that_fits_the_device_is_held_against_the_budget_too(self):
         text, errors = plan(*BASE, "--max-batch", "1.5GB", "--set", "memory.budget=40MB", code=3)
         self.assertTrue(text.startswith("largest "), text)

@@ -252,14 +252,16 @@ TEST_CASE("dit-plan says what keep = auto became, in text and JSON") {
   const std::string json = printed(budget, arguments).text;
   const auto placement = read_placement(json);
   REQUIRE(placement);
-  CHECK(placement->planned_bytes == Json::parse(json).at("peak").at("bytes"));
+  const Json report = Json::parse(json);
+  CHECK(placement->planned_bytes == report.at("peak").at("bytes").get<int64_t>());
   CHECK(placement->planned_bytes <= budget);
-  CHECK(placement->flops == Json::parse(json).at("plan").at("step_flops").at("recomputed"));
+  CHECK(placement->flops == report.at("plan").at("step_flops").at("recomputed").get<int64_t>());
   CHECK(placement->flops < placement->most_flops);
   CHECK(placement->recomputed.size() < 4);
   arguments.table = true;
   CHECK(read_placement(Json::parse(printed(budget, arguments).text).at(0).dump()) == placement);
-  CHECK_THAT(printed(budget, {.table = true}).text, Catch::Contains("\nplacement  keep = \"auto\": "));
+  arguments.json = false;
+  CHECK_THAT(printed(budget, arguments).text, Catch::Contains("\nplacement  keep = \"auto\": "));
 }
 
 TEST_CASE(
@@ -267,14 +269,14 @@ TEST_CASE(
   const int64_t least = peak_of_toml("block");
   const Printed refused = printed(least / 2);
   CHECK_THAT(refused.error, Catch::StartsWith("does not fit into memory.budget: "));
-  CHECK_THAT(refused.text, Catch::Contains("more than\n") || Catch::Contains("more than memory.budget"));
+  CHECK_THAT(refused.text, Catch::Contains(" of 4 sub-trees are computed again"));
   PlanArguments arguments;
   arguments.max_batch = std::to_string(least);
   arguments.json = true;
   const Json found = Json::parse(printed(2 * least, arguments).text);
-  CHECK(found.at("largest_batch").at("batch") == 16);
-  CHECK(found.at("largest_batch").at("all_recomputed") == true);
-  CHECK(found.contains("placement") == false);
+  CHECK(found.at("largest_batch").at("batch").get<int64_t>() == 16);
+  CHECK(found.at("largest_batch").at("all_recomputed").get<bool>());
+  CHECK_FALSE(found.contains("placement"));
   arguments.json = false;
   CHECK_THAT(printed(2 * least, arguments).text,
              Catch::Contains("placement  keep = \"auto\" planned as \"block\", which has the lowest peak\n"));

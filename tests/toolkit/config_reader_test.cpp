@@ -88,8 +88,7 @@ TEST_CASE("config reader: what segments keep is a word or a list of results") {
   CHECK(keep("\"auto\"\nmemory.budget = 1000") == "auto");
   CHECK(error("\"a list of names and operators\"") ==
         "base.toml:3:28: policies.checkpoint.keep = \"a list of names and operators\" is not a choice; "
-        "allowed: "
-        "all | auto | block | offload | a list of names and operators");
+        "allowed: all | auto | block | offload | a list of names and operators");
   CHECK(error("\"host\"") ==
         "base.toml:3:28: policies.checkpoint.keep = \"host\" is not a choice; allowed: all | auto | block | "
         "offload | a list of names and operators");

@@ -13,8 +13,10 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <stdexcept>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace dtk {
 namespace {

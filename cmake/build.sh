@@ -29,7 +29,7 @@ build_jobs() {
 # build_release TARGET...; "all" is one.
 build_release() {
   configure_release
-  [[ -e $build/.ninja_log ]] || say "building $* (the first time; everything takes about 20 minutes on two cores)"
+  [[ -e $build/.ninja_log ]] || say "building $* (the first time this takes minutes, with few cores many)"
   # Nothing is written outside the checkout.
   export CCACHE_DIR=${CCACHE_DIR:-$deps/ccache}
   ninja -C "$build" -j "$(build_jobs)" "$@"

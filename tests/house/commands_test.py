@@ -34,9 +34,12 @@ class Quickstart(StubTreeTest):
     def test_a_folder_that_holds_a_run_is_refused_before_anything_is_done(self):
         (self.top / "done/checkpoints/step-00000009").mkdir(parents=True)
         (self.top / "file").touch()
+        (self.top / "other").mkdir()
+        (self.top / "other/thesis.txt").touch()
         for out, message in (
             ("done", "--out done: holds a run already; name a new folder"),
             ("file", "--out file: not a folder; name a new one"),
+            ("other", "--out other: holds other things than a run; name a new or an empty folder"),
         ):
             result = self.quickstart("--out", out, cwd=self.top)
             self.assertEqual(result.returncode, 2)

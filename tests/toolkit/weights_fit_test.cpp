@@ -47,6 +47,19 @@ TEST_CASE("weights: pos_embed may be missing, nothing else may") {
         not_of_model + "of another shape (1): blocks.1.mlp.fc1.bias is [63], not [64]" + what_to_do);
 }
 
+TEST_CASE("weights: a prefix that all names have is no part of them") {
+  const Named tensors = changed_parameters(tiny_model());
+  Named prefixed = tensors;
+  for (NamedTensor& one : prefixed) one.name = "module._orig_mod." + one.name;
+  CHECK(misfit(prefixed) == "(nothing was thrown)");
+  World world;
+  write_safetensors(*world.files.create("/w.safetensors"), prefixed);
+  const Weights weights = open_weights(world.files, request("/w.safetensors"));
+  CHECK(same(read_all(weights), tensors));
+  prefixed.back().name = "other." + prefixed.back().name;
+  CHECK(misfit(prefixed).find("unknown (" + std::to_string(tensors.size()) + ")") != std::string::npos);
+}
+
 TEST_CASE("weights: of another size, with long lists shortened") {
   RunConfig other = test::tiny_config();
   other.model.depth = 1;

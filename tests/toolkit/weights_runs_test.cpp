@@ -57,6 +57,15 @@ TEST_CASE("weights: a run begins with those of another run, its average's or its
   CHECK_THROWS_WITH(world.run(started_from("old", "x", "best")),
                     "train.init_key = \"best\": no weights in old/checkpoints/step-00000004 have this key; "
                     "allowed: \"ema\" and \"model\", its raw weights");
+  LoadedConfig other = started_from("old", "x");
+  const int64_t heads = *other.config.model.heads, changed = heads == 1 ? 2 : 1;
+  other.config.model.heads = changed;
+  CHECK_THROWS_WITH(world.run(other),
+                    "train.init_from = \"old\": the EMA weights of old/checkpoints/step-00000004 "
+                    "were trained with model.heads = " +
+                        std::to_string(heads) + ", and this model has " + std::to_string(changed) +
+                        ", whose attention is another; set model.heads = " + std::to_string(heads));
+  CHECK_FALSE(world.files.exists("x"));
   LoadedConfig plain = tiny("plain");
   plain.config.policies.ema.enabled = policies::Enabled::off;
   world.run(plain);

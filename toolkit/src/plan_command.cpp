@@ -22,7 +22,7 @@ namespace dtk {
 namespace {
 
 Error too_small_a_machine(const std::string& what) {
-  return {ExitCode::failure, "this machine cannot hold the plan itself: " + what};
+  return {ExitCode::failure, kMachineTooSmall + what};
 }
 
 // No budget limits a plan, so what is refused in it is memory of this machine.

@@ -376,6 +376,11 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
   const StartPlan plan = plan_of(plans, loaded);
   std::vector<std::string> notes = notes_on_plan(plan, loaded.config, device, resumed);
   const MemoryMeters meters(loaded.config.memory, device);  // counts the run's tensors from the first
+  constexpr int64_t kSlowToBuild = 100'000'000;
+  if (const int64_t parameters = trainable_parameters(loaded.config); parameters >= kSlowToBuild) {
+    world.observer.message("building the model of " + std::to_string(parameters) +
+                           " parameters; a signal is heeded after it, a second one ends at once");
+  }
   std::optional<Run> run;
   try {
     run.emplace(loaded, device, data, split, world, initial, meters);

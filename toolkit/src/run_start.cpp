@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <dtk/toolkit/checkpoint_store.h>
 #include <dtk/toolkit/device.h>
+#include <dtk/toolkit/plan_command.h>
 #include <dtk/toolkit/planned_memory.h>
 #include <dtk/toolkit/precision_choice.h>
 
@@ -78,10 +79,13 @@ static void adopt_first(const StartPlans& plans, LoadedConfig& loaded) {
 void refuse_if_none_can_run(const StartPlans& plans, LoadedConfig& loaded, c10::Device device, bool resumed) {
   if (!plans.empty() && std::all_of(plans.begin(), plans.end(), is_refused))
     throw ConfigError(plans.front().refusal);
+  const auto without_plan = [](const StartPlan& one) { return !one.memory; };
+  if (!plans.empty() && std::all_of(plans.begin(), plans.end(), without_plan))
+    notes_on_plan(plans.front(), loaded.config, device, resumed);
   adopt_first(plans, loaded);
+  if (std::any_of(plans.begin(), plans.end(), without_plan)) return;
   const StartPlan* smallest = nullptr;
   for (const StartPlan& plan : plans) {
-    if (!plan.memory) return;
     if (smallest == nullptr || plan.memory->peak().peak.bytes < smallest->memory->peak().peak.bytes)
       smallest = &plan;
   }
@@ -100,7 +104,16 @@ StartPlan plan_of(const StartPlans& plans, LoadedConfig& loaded) {
 std::vector<std::string> notes_on_plan(const StartPlan& plan, const RunConfig& config, c10::Device device,
                                        bool resumed) {
   if (is_refused(plan)) throw ConfigError(plan.refusal);
-  if (!plan.problem.empty()) return {"not planned: " + plan.problem};
+  if (!plan.problem.empty()) {
+    // A plan asks for no more than the run and uses none of it.
+    const bool too_large = device.is_cpu() && plan.problem.find(kMachineTooSmall) != std::string::npos;
+    if (too_large && config.memory.on_over_budget == "refuse") {
+      throw Error(ExitCode::memory, plan.problem +
+                                        ", so it cannot hold the run; use a smaller model or data.batch, or "
+                                        "memory.on_over_budget = \"warn\" to start it all the same");
+    }
+    return {"not planned: " + plan.problem};
+  }
   if (!plan.memory) return {};
   const std::optional<int64_t> available = available_bytes(device);
   const std::string line = plan_line(*plan.memory, plan.beside, available);

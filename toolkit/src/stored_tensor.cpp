@@ -55,4 +55,19 @@ void copy_by_name(const std::vector<StoredTensor>& from, const std::vector<Named
   for (auto& [name, target] : targets) target.detach().copy_(sources[name]->read());
 }
 
+void strip_wrappers(std::vector<StoredTensor>& tensors) {
+  const auto all_begin_with = [&](const std::string& prefix) {
+    return std::all_of(tensors.begin(), tensors.end(),
+                       [&](const StoredTensor& tensor) { return tensor.name.starts_with(prefix); });
+  };
+  for (bool found = !tensors.empty(); found;) {
+    found = false;
+    for (const std::string prefix : {"module.", "_orig_mod."}) {
+      if (!all_begin_with(prefix)) continue;
+      for (StoredTensor& tensor : tensors) tensor.name.erase(0, prefix.size());
+      found = true;
+    }
+  }
+}
+
 }  // namespace dtk

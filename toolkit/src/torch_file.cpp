@@ -155,22 +155,6 @@ at::Tensor read_tensor(TorchArchive& archive, const TensorLayout& layout, const 
   return flat.as_strided(layout.sizes, layout.strides).contiguous();
 }
 
-/// Models in wrappers have names such as "module.blocks.0..."; the model itself has not.
-void strip_wrappers(std::vector<StoredTensor>& tensors) {
-  const auto all_begin_with = [&](const std::string& prefix) {
-    return std::all_of(tensors.begin(), tensors.end(),
-                       [&](const StoredTensor& tensor) { return tensor.name.starts_with(prefix); });
-  };
-  for (bool found = !tensors.empty(); found;) {
-    found = false;
-    for (const std::string prefix : {"module.", "_orig_mod."}) {
-      if (!all_begin_with(prefix)) continue;
-      for (StoredTensor& tensor : tensors) tensor.name.erase(0, prefix.size());
-      found = true;
-    }
-  }
-}
-
 }  // namespace
 
 TorchFile::TorchFile(FileSystem& files, const Path& path) {

@@ -56,8 +56,11 @@ Weights from_checkpoint(FileSystem& files, const WeightsRequest& request, const 
                       " have this key; allowed: \"ema\" and \"model\", its raw weights");
   }
   const bool ema = has_ema && request.key != "model";
-  return {std::string("the ") + (ema ? "EMA" : "raw") + " weights of " + name,
-          sampling_weights(checkpoint, ema)};
+  Weights weights{std::string("the ") + (ema ? "EMA" : "raw") + " weights of " + name,
+                  sampling_weights(checkpoint, ema)};
+  const RunConfig config = parse_config(checkpoint.text("config.toml"), name + "/config.toml", {}).config;
+  weights.heads = models::resolved(config.model).heads;
+  return weights;
 }
 
 Weights from_safetensors(FileSystem& files, const WeightsRequest& request) {
@@ -65,7 +68,9 @@ Weights from_safetensors(FileSystem& files, const WeightsRequest& request) {
     throw ConfigError(request.key_place + ": " + request.path +
                       " is a safetensors file, which holds one set of weights without a key; remove it");
   }
-  return {"the weights of " + request.path, open_safetensors(files, request.path)};
+  Weights weights{"the weights of " + request.path, open_safetensors(files, request.path)};
+  strip_wrappers(weights.tensors);
+  return weights;
 }
 
 std::string chosen_key(const TorchFile& file, const WeightsRequest& request) {

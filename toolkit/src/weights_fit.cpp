@@ -138,9 +138,15 @@ void check_fit(const Weights& weights, const models::Dit& model) {
     if (in_file.count(name) > 0 || trained.count(name) == 0) continue;
     missing.push_back(name + " " + shape_text(in_model[name]));
   }
-  if (missing.empty() && unknown.empty() && misshapen.empty() && mistyped.empty()) return;
-  throw ConfigError((weights.place.empty() ? "" : weights.place + ": ") + weights.name +
-                    " are not those of this model" + list_line("missing", missing) +
+  const std::string begin = (weights.place.empty() ? "" : weights.place + ": ") + weights.name;
+  if (missing.empty() && unknown.empty() && misshapen.empty() && mistyped.empty()) {
+    const int64_t heads = model.options().heads.value();
+    if (!weights.heads || *weights.heads == heads) return;
+    throw ConfigError(c10::str(begin, " were trained with model.heads = ", *weights.heads,
+                               ", and this model has ", heads,
+                               ", whose attention is another; set model.heads = ", *weights.heads));
+  }
+  throw ConfigError(begin + " are not those of this model" + list_line("missing", missing) +
                     list_line("unknown", unknown) + list_line("of another shape", misshapen) +
                     list_line("not floating-point", mistyped) +
                     "\n  Allowed are the parameters of this model, all that are trained and no others, in "

@@ -110,6 +110,9 @@ Calibration calibrate_cpu(const LoadedConfig& loaded);
 /// Measures what cuda:0 adds. Throws ConfigError without one.
 Calibration calibrate_cuda();
 
+/// How the error begins where a plan needs more memory than the machine gives.
+inline constexpr char kMachineTooSmall[] = "this machine cannot hold the plan itself: ";
+
 /// dit-plan: reads the configuration, plans what is asked for, and hands the report to `print`, before any
 /// error about it. Of a job with keep = "auto" the choice is planned (checkpoint_placement.h). Throws
 /// ConfigError, planner::PlanError, and Error with ExitCode::memory for a job that exceeds memory.budget,

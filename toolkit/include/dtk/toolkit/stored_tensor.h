@@ -23,6 +23,10 @@ struct StoredTensor {
 /// Tensors that are in memory, which the result shares.
 std::vector<StoredTensor> as_stored(const std::vector<NamedTensor>& tensors);
 
+/// Takes off each prefix "module." or "_orig_mod." that all names share: wrappers of models in Python add it,
+/// the model itself has not.
+void strip_wrappers(std::vector<StoredTensor>& tensors);
+
 /// Reads each tensor of `from` into the tensor of `into` that has its name, across devices, one after the
 /// other: beside `into` no more than one is in memory. Throws FileError that calls the whole `what` and lists
 /// all names that are missing, unknown or of another shape, before anything is read; and what reading throws.

@@ -16,6 +16,8 @@ struct Weights {
   std::string name;  // for messages: "the EMA weights of runs/a/checkpoints/step-00001000"
   std::vector<StoredTensor> tensors;
   std::string place = {};  // a message about the choice of these weights begins with it: "--weights a.pt"
+  // Of the model that was trained, where that is known, as of a checkpoint: no shape tells it.
+  std::optional<int64_t> heads = {};
 };
 
 /// Which weights are wanted, and what messages call the options that say so.

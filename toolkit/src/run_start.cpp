@@ -70,7 +70,7 @@ static void adopt_first(const StartPlans& plans, LoadedConfig& loaded) {
   const std::string key = "policies.checkpoint.keep";
   const auto place = loaded.places.find(key);
   std::string why = "nobody plans this run";
-  if (!plans.empty()) why = plans.front().problem.empty() ? plans.front().refusal : plans.front().problem;
+  if (!plans.empty()) why = plans.front().problem + plans.front().refusal;  // one of them
   throw ConfigError((place == loaded.places.end() ? "" : place->second + ": ") + key +
                     " = \"auto\" is chosen by the run's plan, and there is none: " + why +
                     "; use keep = \"block\", or targets of your own");

@@ -17,7 +17,7 @@ COPIED = (
     "tests/run",
     "tests/house/skips.py",
 )
-TOOLS = "bash env cat sed awk dirname mkdir rm mv cp df realpath find sort tail chmod touch sleep".split()
+TOOLS = "bash env cat sed awk dirname mkdir rm mv cp df realpath find sort tail chmod touch sleep ls".split()
 LOG = 'printf "%s %s\\n" "${0##*/}" "$*" >>"$CALLS"\n'
 
 # Stands for python3 and for the virtual environment's: real for scripts, fabricated for venv and pip.

@@ -30,9 +30,20 @@ class Memory(ProgramTest):
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
 
+    def test_a_model_whose_plan_does_not_fit_is_refused(self):
+        result = self.train(options={"preexec_fn": self.limit}, **self.HUGE)
+        self.assertEqual(result.returncode, MEMORY)
+        self.assertRegex(
+            result.stderr,
+            r"^dit-train: dit-plan: this machine cannot hold the plan itself: out of CPU memory: \d{10,} bytes asked for "
+            r"by aten::empty in phase build with \d+ bytes alive \(temporaries \d+\), so it cannot hold the run; use a "
+            r'smaller model or data\.batch, or memory\.on_over_budget = "warn" to start it all the same\n$',
+        )
+        self.assertFalse((self.folder / "run").exists())
+
     def test_a_model_that_does_not_fit(self):
         for precision in ("fp32", "default"):  # with the second, the measurement is the first to build it
-            values = {**self.HUGE, "policies__precision__cpu": precision}
+            values = {**self.HUGE, "policies__precision__cpu": precision, "memory__on_over_budget": "warn"}
             result = self.train(options={"preexec_fn": self.limit}, **values)
             self.assertEqual(result.returncode, MEMORY)
             self.assertRegex(
@@ -45,7 +56,8 @@ class Memory(ProgramTest):
             self.assertGreater(memory["refused"]["bytes"], 10**9)
 
     def test_a_model_that_does_not_fit_without_the_ledger(self):
-        result = self.train(options={"preexec_fn": self.limit}, memory__ledger="false", **self.HUGE)
+        values = {**self.HUGE, "memory__ledger": "false", "memory__on_over_budget": "warn"}
+        result = self.train(options={"preexec_fn": self.limit}, **values)
         self.assertEqual(result.returncode, MEMORY)
         self.assertRegex(
             result.stderr,

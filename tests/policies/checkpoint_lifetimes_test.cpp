@@ -19,6 +19,7 @@
 #include "support/catch.h"
 #include "support/same_bits.h"
 #include "support/segment_tests.h"
+#include "support/settled_memory.h"
 #include "support/test_device.h"
 
 using namespace dtk::policies;
@@ -26,6 +27,7 @@ using dtk::test::DeviceMemory;
 using dtk::test::Fixture;
 using dtk::test::leaf;
 using dtk::test::same_bits;
+using dtk::test::settled_live;
 using dtk::test::test_device;
 
 namespace {
@@ -34,7 +36,7 @@ namespace {
 // result arrives, the last result's first, above those before forward.
 std::vector<int64_t> live_over_backward(const at::Tensor& x, int length, bool segment) {
   std::vector<int64_t> live;
-  const int64_t before = DeviceMemory::live();
+  const int64_t before = settled_live();
   const SubtreeFn fn = [&live, before, length](Tensors&& in) {
     at::Tensor h = std::move(in[0]);
     for (int i = 0; i < length; ++i) {
@@ -47,7 +49,7 @@ std::vector<int64_t> live_over_backward(const at::Tensor& x, int length, bool se
   torch::autograd::backward({loss}, {});
   x.mutable_grad().reset();
   loss.reset();
-  CHECK(DeviceMemory::live() == before);
+  CHECK(settled_live() == before);
   return live;
 }
 
@@ -118,13 +120,13 @@ TEST_CASE("a thousand steps leave nothing behind: nested, dropped, thrown away h
     fails = false;
   };
   for (int i = 0; i < 50; ++i) step(i);
-  const int64_t tensors = DeviceMemory::live(), cpu = cpu_accounts().live_bytes();
+  const int64_t tensors = settled_live(), cpu = cpu_accounts().live_bytes();
   int64_t least_growth = INT64_MAX;  // of the heap: the engine's threads fill caches of their own at times
   for (int thousand = 0; thousand < 3; ++thousand) {
     const size_t heap = mallinfo2().uordblks;
     for (int i = 0; i < 1000; ++i) step(i);
     least_growth = std::min(least_growth, static_cast<int64_t>(mallinfo2().uordblks - heap));
-    CHECK(DeviceMemory::live() == tensors);
+    CHECK(settled_live() == tensors);
     CHECK(cpu_accounts().live_bytes() == cpu);
   }
   CHECK(least_growth < 32 * 200);  // an object in each step that throws would be as much
@@ -156,10 +158,10 @@ TEST_CASE("an exception in the recomputation leaves nothing behind, and backward
     const ModulePathScope net("net");
     loss = checkpoint("net", fn, {x})[0].sum();
   }
-  const int64_t live = DeviceMemory::live();
+  const int64_t live = settled_live();
   const bool deterministic = at::globalContext().deterministicAlgorithms();
   CHECK_THROWS_WITH(torch::autograd::grad({loss}, {x, w}), Catch::Contains("in the recomputation"));
-  CHECK(DeviceMemory::live() == live);  // while the graph lives on
+  CHECK(settled_live() == live);  // while the graph lives on
   CHECK(SavedTensorStack::current().empty());
   CHECK(at::GradMode::is_enabled());
   CHECK_FALSE(recomputing());

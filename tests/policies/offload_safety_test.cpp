@@ -9,6 +9,7 @@
 #include "support/error_text.h"
 #include "support/offload_net.h"
 #include "support/poisoned_memory.h"
+#include "support/settled_memory.h"
 
 using namespace dtk::policies;
 using namespace dtk::test;
@@ -87,12 +88,12 @@ TEST_CASE("retain_graph, autograd::grad and double backward", "[device]") {
   const Tensors twice = second(plain);
   check_equal(twice, second(offloaded(store)));
   const at::Tensor out = net.forward(offloaded(store));
-  const int64_t live = DeviceMemory::live();
+  const int64_t live = settled_live();
   for (int i = 0; i < 3; ++i) {
     const auto some = torch::autograd::grad({out.sum()}, {net.x, net.up[0]}, {}, /*retain_graph=*/true);
     CHECK_VALUES((same_bits(some[0], wanted[0]) && same_bits(some[1], wanted[1])));
   }
-  CHECK(DeviceMemory::live() == live);  // the first segment in the place of the last
+  CHECK(settled_live() == live);  // the first segment in the place of the last
   CHECK(store->counts().host_bytes == kDepth * kSegment);
 }
 
@@ -129,10 +130,10 @@ TEST_CASE("an exception in forward, in a copy or in backward leaves nothing behi
   const Tensors wanted = net.gradients(plain);
   check_equal(wanted, net.gradients(offloaded(store)));
   for (const at::Tensor& one : net.leaves()) one.mutable_grad().reset();
-  const int64_t live = DeviceMemory::live();
+  const int64_t live = settled_live();
   const auto nothing_left = [&] {
     for (const at::Tensor& one : net.leaves()) one.mutable_grad().reset();
-    CHECK(DeviceMemory::live() == live);
+    CHECK(settled_live() == live);
     CHECK(store->counts().host_bytes == 0);
     if (ledger_sees()) CHECK(offloaded_on_host() == 0);
   };
@@ -172,13 +173,13 @@ TEST_CASE("a thousand steps leave nothing, with and without a backward pass", "[
   const Store store = store_of();
   for (const at::Tensor& one : net.leaves()) one.mutable_grad().reset();
   (void)torch::autograd::grad({net.forward(offloaded(store)).sum()}, {net.x});
-  const int64_t device = DeviceMemory::live(), cpu = cpu_accounts().live_bytes(),
+  const int64_t device = settled_live(), cpu = cpu_accounts().live_bytes(),
                 host = host_accounts().live_bytes();
   for (int step = 0; step < 1000; ++step) {
     const at::Tensor out = net.forward(offloaded(store));
     if (step % 3 != 0) (void)torch::autograd::grad({out.sum()}, {net.x});
   }
-  CHECK(DeviceMemory::live() == device);
+  CHECK(settled_live() == device);
   CHECK(cpu_accounts().live_bytes() == cpu);
   CHECK(host_accounts().live_bytes() == host);
   CHECK(store->counts().host_bytes == 0);

@@ -14,7 +14,7 @@ namespace examples {
 
 enum class Form {
   plain,           // all is kept
-  checkpointed,    // dtk::policies::checkpoint()
+  checkpointed,    // dtk::policies::checkpoint(), with stock batch norms
   form_2018,       // checkpoint_2018(), with the batch norms made for it
   form_2018_stock  // checkpoint_2018(), with stock batch norms: what goes wrong
 };

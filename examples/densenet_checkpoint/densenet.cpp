@@ -4,10 +4,7 @@
 #include <ATen/ops/avg_pool2d.h>
 #include <ATen/ops/batch_norm.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/ones.h>
 #include <ATen/ops/relu.h>
-#include <ATen/ops/zeros.h>
-#include <dtk/policies/checkpoint.h>
 
 #include <cmath>
 #include <memory>
@@ -44,31 +41,14 @@ DenseNetOptions DenseNetOptions::of_depth(int64_t depth) {
   return options;
 }
 
-BatchNorm::BatchNorm(int64_t channels, StatisticsRule rule)
-    : weight(register_parameter("weight", at::ones({channels}))),
-      bias(register_parameter("bias", at::zeros({channels}))),
-      running_mean(register_buffer("running_mean", at::zeros({channels}))),
-      running_var(register_buffer("running_var", at::ones({channels}))),
-      num_batches_tracked(register_buffer("num_batches_tracked", at::zeros({}, at::kLong))),
-      rule_(rule) {}
-
-bool BatchNorm::updates(const at::Tensor& x) const {
-  switch (rule_) {
-    case StatisticsRule::first_pass:
-      return !dtk::policies::recomputing();
-    case StatisticsRule::with_gradient:
-      return x.requires_grad();
-    default:
-      return true;
-  }
-}
+BatchNorm::BatchNorm(int64_t channels, StatisticsRule rule) : BatchNorm2dImpl(channels), rule_(rule) {}
 
 at::Tensor BatchNorm::forward(const at::Tensor& x) {
-  const bool update = is_training() && updates(x);
-  if (update) num_batches_tracked.add_(1);
+  const bool updates = rule_ == StatisticsRule::every_pass || x.requires_grad();
+  if (!is_training() || updates) return BatchNorm2dImpl::forward(x);
   // With momentum 0 the statistics stay as they are, to the bit, and the same tensors are saved.
-  return at::batch_norm(x, weight, bias, running_mean, running_var, is_training(), update ? 0.1 : 0.0,
-                        /*eps=*/1e-5, /*cudnn_enabled=*/false);
+  return at::batch_norm(x, weight, bias, running_mean, running_var, /*training=*/true, /*momentum=*/0,
+                        options.eps(), /*cudnn_enabled=*/false);
 }
 
 Tensors run_segment_plainly(const std::string&, const dtk::policies::SubtreeFn& fn, Tensors&& inputs,

@@ -6,6 +6,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <dtk/policies/seam.h>
+#include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 
@@ -29,21 +30,17 @@ struct DenseNetOptions {
 
 /// When a batch norm in training mode updates its running statistics.
 enum class StatisticsRule {
-  first_pass,    // not while a segment runs again (dtk::policies::recomputing())
-  every_pass,    // as a stock batch norm: twice in a segment that runs twice
+  every_pass,    // as a stock batch norm: twice in a segment that runs twice, unless who runs it sees to that
   with_gradient  // where its input needs a gradient, as CpBatchNorm2d of 2018
 };
 
-/// torch::nn::BatchNorm2d's parameters, buffers and arithmetic, with a choice of rule. Momentum 0.1, eps
-/// 1e-5.
-class BatchNorm : public torch::nn::Module {
+/// torch::nn::BatchNorm2d; with the other rule, it does not move its statistics where that says so.
+class BatchNorm : public torch::nn::BatchNorm2dImpl {
  public:
   BatchNorm(int64_t channels, StatisticsRule rule);
   at::Tensor forward(const at::Tensor& x);
-  at::Tensor weight, bias, running_mean, running_var, num_batches_tracked;
 
  private:
-  bool updates(const at::Tensor& x) const;
   const StatisticsRule rule_;
 };
 

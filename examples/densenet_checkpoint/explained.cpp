@@ -1,52 +1,20 @@
 #include "densenet_checkpoint/explained.h"
 
 #include <ATen/ops/cross_entropy_loss.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <dtk/policies/checkpoint.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>
 #include <torch/csrc/autograd/autograd.h>
-#include <torch/library.h>
 #include <torch/optim/sgd.h>
 
-#include <array>
-#include <tuple>
 #include <utility>
 
 namespace examples {
 namespace {
 
 using namespace dtk::policies;
-using OptionalTensor = std::optional<at::Tensor>;
-
-// LibTorch has no shape-only kernels of these, which a plan needs.
-
-std::tuple<at::Tensor, at::Tensor, at::Tensor> batch_norm_by_shape(const at::Tensor& x, const OptionalTensor&,
-                                                                   const OptionalTensor&,
-                                                                   const OptionalTensor&,
-                                                                   const OptionalTensor&, bool training,
-                                                                   double, double) {
-  const int64_t saved = training ? x.size(1) : 0;
-  return {at::empty_like(x), at::empty({saved}, x.options()), at::empty({saved}, x.options())};
-}
-
-std::tuple<at::Tensor, at::Tensor, at::Tensor> batch_norm_backward_by_shape(
-    const at::Tensor&, const at::Tensor& x, const OptionalTensor& weight, const OptionalTensor&,
-    const OptionalTensor&, const OptionalTensor&, const OptionalTensor&, bool, double,
-    std::array<bool, 3> wanted) {
-  const auto like = [](bool one, const at::Tensor& tensor) {
-    return one ? at::empty_like(tensor) : at::Tensor();
-  };
-  return {like(wanted[0], x), like(wanted[1], *weight), like(wanted[2], *weight)};
-}
-
-TORCH_LIBRARY_IMPL(aten, Meta, library) {
-  library.impl("native_batch_norm", &batch_norm_by_shape);
-  library.impl("native_batch_norm_backward", &batch_norm_backward_by_shape);
-}
 
 // The optimizer makes it in its first step.
 void claim_momentum(const torch::optim::SGD& optimizer) {
@@ -59,7 +27,7 @@ void claim_momentum(const torch::optim::SGD& optimizer) {
 void train(const DenseNetOptions& options, const Settings& settings, const Run& run) {
   const RunSegment segments = [&run](const std::string& path, const SubtreeFn& fn, Tensors&& inputs,
                                      const Tensors&) { return run(path, fn, std::move(inputs)); };
-  DenseNet net(options, StatisticsRule::first_pass, segments);
+  DenseNet net(options, StatisticsRule::every_pass, segments);
   dtk::planner::claim_state(net.named_parameters().pairs(), net.named_buffers().pairs());
   torch::optim::SGD optimizer(net.parameters(), sgd_options());
   std::optional<OwnerScope> owner(std::in_place, Category::data, "batch");

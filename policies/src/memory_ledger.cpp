@@ -8,6 +8,7 @@
 #include <dtk/policies/job_watch.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>
+#include <dtk/policies/rehearsal.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
@@ -18,6 +19,8 @@
 #include <cstring>
 #include <optional>
 #include <utility>
+
+#include "reserved_memory.h"
 
 namespace dtk::policies {
 namespace {
@@ -116,8 +119,9 @@ MemoryBlock* header_of(void* pointer) {
 void free_counted(void* pointer) {
   if (pointer == nullptr) return;
   MemoryBlock* block = header_of(pointer);
+  const auto size = static_cast<size_t>(block->bytes) + sizeof(MemoryBlock);
   book_death(accounts_of(block->tier), block);
-  c10::free_cpu(block);
+  if (size < kLeastReserved || !release_if_reserved(block)) c10::free_cpu(block);
 }
 
 // A backward node knows no module path, but the saved tensor that this thread unpacked last does.
@@ -152,6 +156,20 @@ std::string refusal_text(const std::string& what, const RefusedAllocation& refus
   throw AllocationRefused({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, text, std::move(refused));
 }
 
+// With room for the block's header. What a plan's large tensors hold is hardly ever read.
+void* memory_for(size_t bytes) {
+  const size_t size = bytes + sizeof(MemoryBlock);
+  if (size >= kLeastReserved && rehearsing()) {
+    if (void* const memory = reserve_memory(size)) return memory;
+    throw_out_of_memory("out of address space, which ulimit -v may limit", bytes);
+  }
+  try {
+    return c10::alloc_cpu(size);
+  } catch (const c10::Error&) {
+    throw_out_of_memory("out of CPU memory", bytes);
+  }
+}
+
 // DataPtrs carry the user's pointer as their context: oneDNN takes memory by raw_allocate, which needs that.
 class CountingAllocator final : public c10::Allocator {
  public:
@@ -162,13 +180,7 @@ class CountingAllocator final : public c10::Allocator {
     if (!budget_exempt && !accounts.has_room(static_cast<int64_t>(bytes))) {
       throw_out_of_memory(c10::str("memory budget of ", accounts.limit(), " bytes exceeded"), bytes);
     }
-    void* base = nullptr;
-    try {
-      base = c10::alloc_cpu(bytes + sizeof(MemoryBlock));
-    } catch (const c10::Error&) {
-      throw_out_of_memory("out of CPU memory", bytes);
-    }
-    auto* block = static_cast<MemoryBlock*>(base);
+    auto* block = static_cast<MemoryBlock*>(memory_for(bytes));
     book_birth(accounts, block, static_cast<int64_t>(bytes));
     return {block + 1, block + 1, &free_counted, cpu};
   }

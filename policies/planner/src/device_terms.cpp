@@ -54,6 +54,23 @@ DeviceTerm pinned() {
           .source = "ATen/core/CachingHostAllocator.h: allocate()"};
 }
 
+std::string of_sizes(const std::string& what, size_t sizes) {
+  return what + ", of " + std::to_string(sizes) + " different sizes here";
+}
+
+DeviceTerm cudnn(size_t convolutions, size_t batch_norms) {
+  std::string calls;
+  if (convolutions > 0) calls = of_sizes("for each convolution", convolutions);
+  if (batch_norms > 0)
+    calls += (calls.empty() ? "" : ", and ") + of_sizes("for each batch norm in training", batch_norms);
+  return {.name = "convolution_workspaces",
+          .known = false,
+          .formula = "none: " + calls +
+                     ", cuDNN chooses a kernel, and with it the workspace that a call takes and frees" +
+                     (batch_norms > 0 ? ", and what a batch norm reserves for its backward pass" : ""),
+          .source = "aten/src/ATen/native/cudnn/Conv_v8.cpp, BatchNorm.cpp"};
+}
+
 DeviceTerm context() {
   return {.name = kContextName,
           .bytes = kEstimatedContext,
@@ -87,6 +104,7 @@ void KernelNeeds::begin(const DeviceTermOptions& options) {
   options_ = options;
   products_.clear();
   convolutions_.clear();
+  batch_norms_.clear();
   attention_scratch_ = 0;
   FakeMemory::instance().reset_peaks();
   PinnedMemory::instance().reset_peaks();
@@ -102,6 +120,11 @@ void KernelNeeds::convolution(c10::ArrayRef<int64_t> input, c10::ArrayRef<int64_
   sizes.insert(sizes.end(), weight.begin(), weight.end());
   const std::lock_guard lock(mutex_);
   convolutions_.insert(std::move(sizes));
+}
+
+void KernelNeeds::batch_norm(c10::ArrayRef<int64_t> input) {
+  const std::lock_guard lock(mutex_);
+  batch_norms_.insert(input.vec());
 }
 
 void KernelNeeds::attention_scratch(int64_t bytes) {
@@ -139,15 +162,8 @@ std::vector<DeviceTerm> KernelNeeds::terms() {
                     "or CUBLASLT_WORKSPACE_SIZE says otherwise",
          .source = "aten/src/ATen/cuda/CublasHandlePool.cpp"});
   }
-  if (options_.convolution_workspaces && !convolutions_.empty()) {
-    terms.push_back(
-        {.name = "convolution_workspaces",
-         .known = false,
-         .formula = "none: for each convolution, of " + std::to_string(convolutions_.size()) +
-                    " different sizes here, cuDNN chooses a kernel, and with it the workspace that a call "
-                    "takes and frees",
-         .source = "aten/src/ATen/native/cudnn/Conv_v8.cpp"});
-  }
+  if (options_.convolution_workspaces && convolutions_.size() + batch_norms_.size() > 0)
+    terms.push_back(cudnn(convolutions_.size(), batch_norms_.size()));
   if (options_.context) terms.push_back(context());
   if (options_.pinned) terms.push_back(pinned());
   for (DeviceTerm& term : terms) add_measured(term, options_);

@@ -103,6 +103,11 @@ class Hooks final : public at::CUDAHooksInterface {
   at::Generator getNewGenerator(c10::DeviceIndex) const override {
     return at::Generator(c10::make_intrusive<Generator>());
   }
+  // LibTorch then gives batch normalisation to cuDNN where it does on a device: versions as its wheel has
+  // them.
+  bool compiledWithCuDNN() const override { return true; }
+  long versionCuDNN() const override { return 91900; }
+  double batchnormMinEpsilonCuDNN() const override { return 0; }
   at::Allocator* getPinnedMemoryAllocator() const override { return &PinnedMemory::instance(); }
   at::Allocator* getCUDADeviceAllocator() const override { return &FakeMemory::instance(); }
   bool isPinnedPtr(const void* address) const override { return PinnedMemory::instance().holds(address); }

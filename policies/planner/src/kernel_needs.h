@@ -36,6 +36,8 @@ class KernelNeeds {
   void product(c10::StreamId stream, bool fused);
   /// A convolution, forward or backward, of these sizes.
   void convolution(c10::ArrayRef<int64_t> input, c10::ArrayRef<int64_t> weight);
+  /// A batch normalisation in training by cuDNN, of this size.
+  void batch_norm(c10::ArrayRef<int64_t> input);
   /// One call of attention's backward takes `bytes` for itself and frees them.
   void attention_scratch(int64_t bytes);
 
@@ -47,6 +49,7 @@ class KernelNeeds {
   std::mutex mutex_;                                                    // guards everything below
   std::map<std::pair<std::thread::id, c10::StreamId>, bool> products_;  // true: some were fused
   std::set<std::vector<int64_t>> convolutions_;                         // sizes of input and weight
+  std::set<std::vector<int64_t>> batch_norms_;                          // sizes of inputs
   int64_t attention_scratch_ = 0;
 };
 

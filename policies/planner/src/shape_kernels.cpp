@@ -250,6 +250,7 @@ CpuKernels cpu_shape_kernels() {
   register_common(add);
   add_cpu_kernels(kernels);
   add_cpu_convolutions(kernels);
+  add_cpu_batch_norms(kernels);
   return kernels;
 }
 
@@ -272,6 +273,7 @@ void register_cuda_shape_kernels(torch::Library& aten) {
   add("_scaled_dot_product_efficient_attention_backward", &efficient_backward);
   add("convolution", &convolution);
   add("convolution_backward", &convolution_backward);
+  register_cuda_batch_norms(aten);
 }
 
 }  // namespace dtk::planner

@@ -28,7 +28,11 @@ CpuKernels cpu_shape_kernels();
 void add_cpu_kernels(CpuKernels& kernels);
 /// Adds convolutions (cpu_convolutions.cpp).
 void add_cpu_convolutions(CpuKernels& kernels);
+/// Adds batch normalisation (batch_norms.cpp).
+void add_cpu_batch_norms(CpuKernels& kernels);
 /// `aten`: a library for DispatchKey::CUDA.
 void register_cuda_shape_kernels(torch::Library& aten);
+/// Likewise batch normalisation.
+void register_cuda_batch_norms(torch::Library& aten);
 
 }  // namespace dtk::planner

@@ -1,0 +1,20 @@
+// Memory that a plan names and hardly touches: addresses without a promise of the system to back them all, so
+// that a job larger than the machine can be planned on it.
+#pragma once
+#include <cstddef>
+
+namespace dtk::policies {
+
+/// Smaller blocks come from LibTorch's allocator: the C library keeps and reuses what it maps once, and calls
+/// of the system for each of them would take longer than the plan.
+inline constexpr size_t kLeastReserved = size_t{32} << 20;
+
+/// Zeros, from a page's beginning; pages take memory when they are written to. Null where the system gives
+/// no more addresses, which a process's limit (ulimit -v) or the kernel's rules decide. Thread-safe.
+void* reserve_memory(size_t bytes);
+
+/// Gives back what reserve_memory() returned and says so; false for any other pointer, which it leaves alone.
+/// Thread-safe, and without a lock where nothing is reserved.
+bool release_if_reserved(void* memory);
+
+}  // namespace dtk::policies

@@ -107,8 +107,9 @@ dtk::ExitCode run(int argc, const char* const* argv) {
   if (given.count("explain") != 0) {
     if (given.count("rounds") != 0)
       throw ConfigError("--rounds and --explain: what is explained is planned, not timed; give one of them");
-    const auto why = of_known_depth([&] { return explain(settings); });
     const bool json = given.count("json") != 0;
+    dtk::planner::Explanation why;
+    of_planned([&] { why = of_known_depth([&] { return explain(settings); }); });
     std::printf("%s", (json ? dtk::explanation_json(why) : dtk::planner::text_of(why)).c_str());
     return dtk::ExitCode::done;
   }

@@ -161,6 +161,14 @@ void print_json(const Arguments& arguments, const Outcome& outcome, const dtk::M
   std::printf("%s\n", json.dump(1).c_str());
 }
 
+// "331.90 MB"; of less than one, "524288 bytes".
+std::string size_text(int64_t bytes) {
+  if (bytes < 1'000'000) return std::to_string(bytes) + " bytes";
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f MB", static_cast<double>(bytes) / 1e6);
+  return text;
+}
+
 void print_text(const Arguments& arguments, const Outcome& outcome, const dtk::MemoryReport& report) {
   const dtk::policies::PhasePeak peak = report.peak();
   std::printf("%s network, %s, %s: %s\n", arguments.network.c_str(), arguments.variant.c_str(),
@@ -170,8 +178,8 @@ void print_text(const Arguments& arguments, const Outcome& outcome, const dtk::M
               static_cast<long long>(outcome.parameters), static_cast<long long>(outcome.gradients_expected),
               static_cast<long long>(outcome.gradients_received));
   std::printf("saved       %lld bytes for backward\n", static_cast<long long>(outcome.saved_bytes));
-  std::printf("peak        %.2f MB in phase %s, without the scratch of kernels\n\n",
-              static_cast<double>(peak.peak.bytes) / 1e6, peak.name.c_str());
+  std::printf("peak        %s in phase %s, without the scratch of kernels\n\n",
+              size_text(peak.peak.bytes).c_str(), peak.name.c_str());
   std::printf("%s", dtk::memory_table(report).c_str());
   if (arguments.explain) std::printf("\n%s", dtk::planner::text_of(explained(arguments)).c_str());
 }
@@ -183,11 +191,14 @@ dtk::ExitCode run(int argc, const char* const* argv) {
     return dtk::ExitCode::done;
   }
   const Arguments arguments = read(given);
-  const Outcome outcome = arguments.plan ? plan(arguments.job) : measure(arguments.job);
-  dtk::MemoryReport report;
-  report.device = "cpu";
-  report.phases = outcome.phases;
-  (arguments.json ? print_json : print_text)(arguments, outcome, report);
+  const auto act = [&] {
+    const Outcome outcome = arguments.plan ? plan(arguments.job) : measure(arguments.job);
+    dtk::MemoryReport report;
+    report.device = "cpu";
+    report.phases = outcome.phases;
+    (arguments.json ? print_json : print_text)(arguments, outcome, report);
+  };
+  arguments.plan ? of_planned(act) : act();
   return dtk::ExitCode::done;
 }
 

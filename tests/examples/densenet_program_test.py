@@ -46,6 +46,9 @@ class Program(unittest.TestCase):
         self.assertLess(alone, two["saved"] - two["recomputed"]["saved"])
         self.assertGreater(alone, 0)
         self.assertLess(two["recomputed"]["peak"]["bytes"], two["peak"]["bytes"])
+        self.assertEqual(two["state"]["parameters"], 4 * 71_686)
+        # Two statistics of each of 996 channels in fp32, and a count of 8 bytes of each of 21 norms.
+        self.assertEqual(two["state"]["buffers"], 8 * (996 + 21))
         self.assertEqual(two["state"]["gradients"], 4 * 71_686)
         self.assertEqual(two["state"]["optimizer"], 4 * 71_686)
 
@@ -55,6 +58,11 @@ class Program(unittest.TestCase):
         self.assertIn("what checkpointing can save (planned, nothing was computed)\n", done.stdout)
         self.assertIn("  features.denseblock2.denselayer1 ", done.stdout)
         self.assertEqual([line for line in done.stdout.splitlines() if len(line) > 80], [])
+        self.assertRegex(" ".join(done.stdout.split()), r": parameters [\d,]+, buffers [\d,]+, gradients [\d,]+, ")
+
+    def test_any_batch_is_explained(self):
+        done = programs.execute(PROGRAM, "--depth", "10", "--batch", "100000", "--explain")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
 
     def test_wrong_arguments(self):
         for arguments, message in (
@@ -62,6 +70,7 @@ class Program(unittest.TestCase):
             (["--batch", "0"], "--batch: 0 is out of range; allowed: 1 to 1048576"),
             (["--rounds", "0"], "--rounds: 0 is out of range; allowed: 1 to 1000"),
             (["more"], 'unexpected argument "more"; see --help'),
+            (["--batch", "2", "--batch=3"], "--batch is given 2 times; give it once"),
             (["--explain", "--depth", "99"], "--depth 99: allowed are 10, 16, 22 and so on in steps of 6"),
             (
                 ["--explain", "--rounds", "3"],

@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -166,6 +167,16 @@ class FullNetwork(unittest.TestCase):
             self.assertEqual(result["peak"]["phase"], "optimizer")
 
 
+class Larger(unittest.TestCase):
+    def test_a_job_larger_than_any_machine_is_planned(self):
+        # Images of 334 GB.
+        options = options_of("small", (10_000, 200, 190, 220), (1, 1, 1), 1)
+        result = programs.result_of(PROGRAM, *options, "--measure", "plan")
+        self.assertGreater(result["peak"]["bytes"], 4 * 10_000 * 200 * 190 * 220)
+        saved = saved_by_rule("plain", "small", (10_000, 200, 190, 220), (1, 1, 1), 1)
+        self.assertEqual(result["saved_bytes"], saved)
+
+
 INPUT_ONLY = "all that it saves is its input: nothing is let go"
 NOTHING = "it saves nothing for backward: nothing can be let go"
 
@@ -317,6 +328,8 @@ class Errors(unittest.TestCase):
             (["--network", "big"], '--network: "big" is unknown; allowed: full, small'),
             (["--measure", "guess"], '--measure: "guess" is unknown; allowed: plan, run'),
             (["more"], 'unexpected argument "more"; see --help'),
+            (["--variant", "plain", "--variant", "per_op"], "--variant is given 2 times; give it once"),
+            (["--json", "--json", "--json"], "--json is given 3 times; give it once"),
             (
                 ["--explain", "--measure", "run"],
                 "--measure run and --explain: what is explained is planned; give one of them",
@@ -325,6 +338,26 @@ class Errors(unittest.TestCase):
             result = programs.execute(PROGRAM, *arguments)
             self.assertEqual((result.returncode, result.stderr), (2, f"forum_cnn: {message}\n"))
             self.assertEqual(result.stdout, "")
+
+    def test_a_plan_without_addresses_says_what_to_raise(self):
+        def limit() -> None:
+            resource.setrlimit(resource.RLIMIT_AS, (12_000_000_000, 12_000_000_000))
+
+        command = [str(PROGRAM), "--network", "full"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=240, preexec_fn=limit)
+        self.assertRegex(
+            done.stderr,
+            r"^forum_cnn: this machine cannot hold the plan itself: out of address space, which ulimit -v may limit: "
+            r"\d+ bytes asked for by .* bytes alive.*; raise that limit, or give smaller sizes\n$",
+        )
+        self.assertEqual((done.returncode, done.stdout), (3, ""))
+
+    def test_a_peak_below_a_megabyte_is_given_in_bytes(self):
+        sizes = options_of("small", (1, 1, 8, 8), (1, 1, 1), 1)
+        peak = programs.result_of(PROGRAM, *sizes)["peak"]["bytes"]
+        self.assertLess(peak, MEGABYTE)
+        output = programs.execute(PROGRAM, *sizes).stdout
+        self.assertIn(f"\npeak        {peak} bytes in phase ", output)
 
     def test_text_says_what_json_says(self):
         output = programs.execute(PROGRAM, "--variant", "one_block").stdout

@@ -178,13 +178,14 @@ class Policies(ProgramTest):
             with self.subTest(override):
                 self.assert_refusal(self.train("--set", override), f"--set {override}: {message}")
 
-    def test_a_run_whose_plan_no_machine_holds(self):
+    def test_a_run_that_no_machine_holds(self):
         result = self.train(model__hidden=65_536, model__heads=4)
         self.assertEqual(result.returncode, 3, result.stderr)
         self.assertRegex(
             result.stderr,
-            r"^dit-train: dit-plan: this machine cannot hold the plan itself: .*, so it cannot hold the run; use a "
-            r'smaller model or data\.batch, or memory\.on_over_budget = "warn" to start it all the same\n$',
+            r"^dit-train: the run needs at least \d{12,} bytes \(.*\) of tensors on cpu in phase \w+, and what is "
+            r"available is \d+ .*; dit-plan --explain says what each policy would change, "
+            r'memory\.on_over_budget = "warn" starts the run all the same\n$',
         )
         self.assertEqual(result.stdout, "")
         self.assertFalse((self.folder / "run").exists())

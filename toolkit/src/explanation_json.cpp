@@ -1,3 +1,4 @@
+#include <dtk/planner/explained_state.h>
 #include <dtk/toolkit/explanation_json.h>
 
 #include <algorithm>
@@ -24,13 +25,7 @@ Json peak_json(const Observed& observed) {
 
 Json state_json(const Observed& observed) {
   Json state = Json::object();
-  for (const Category category :
-       {Category::parameters, Category::gradients, Category::optimizer, Category::ema, Category::other}) {
-    int64_t most = 0;
-    for (const policies::PhasePeak& phase : observed.plan.device)
-      most = std::max(most, phase.peak.of(category));
-    if (most > 0) state[policies::name_of(category)] = most;
-  }
+  for (const auto& [name, bytes] : planner::state_of(observed)) state[name] = bytes;
   return state;
 }
 

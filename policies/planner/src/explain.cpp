@@ -1,4 +1,5 @@
 #include <dtk/planner/explain.h>
+#include <dtk/planner/explained_state.h>
 #include <dtk/policies/counted_blocks.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>
@@ -11,6 +12,7 @@
 namespace dtk::planner {
 namespace {
 
+using policies::Category;
 using policies::MemoryAccounts;
 
 class EventLog {
@@ -23,6 +25,19 @@ class EventLog {
  private:
   MemoryAccounts& accounts_;
 };
+
+bool is_state(Category category) {
+  switch (category) {
+    case Category::casts:
+    case Category::saved:
+    case Category::data:
+    case Category::temporaries:
+    case Category::scratch:
+      return false;
+    default:
+      return true;
+  }
+}
 
 // Within its module path, so that what it allocates and saves is known as its own.
 policies::Run run_by(const policies::Run& way) {
@@ -85,7 +100,27 @@ void claim_state(const std::vector<std::pair<std::string, at::Tensor>>& paramete
     policies::claim_gradient_when_written(parameter, name);
   }
   for (const auto& [name, buffer] : buffers)
-    policies::claim(buffer, policies::Category::parameters, "buffers");
+    policies::claim(buffer, policies::Category::parameters, kBuffersLabel);
+}
+
+std::vector<std::pair<std::string, int64_t>> state_of(const Observed& observed) {
+  std::vector<std::pair<std::string, int64_t>> state;
+  const auto add = [&](const std::string& name, int64_t bytes) {
+    if (bytes > 0) state.emplace_back(name, bytes);
+  };
+  for (int i = 0; i < policies::kCategories; ++i) {
+    const auto category = static_cast<Category>(i);
+    if (!is_state(category)) continue;
+    int64_t most = 0, buffers = 0;
+    for (const policies::PhasePeak& phase : observed.plan.device) {
+      most = std::max(most, phase.peak.of(category));
+      if (category == Category::parameters)
+        buffers = std::max(buffers, phase.peak.items()[category][kBuffersLabel]);
+    }
+    add(policies::name_of(category), most - buffers);
+    add(kBuffersLabel, buffers);
+  }
+  return state;
 }
 
 std::vector<CategoryBound> category_bounds(const std::vector<policies::PhasePeak>& phases) {

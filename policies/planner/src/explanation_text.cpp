@@ -1,4 +1,5 @@
 #include <dtk/planner/explain.h>
+#include <dtk/planner/explained_state.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -29,29 +30,12 @@ std::string listed(const std::vector<std::string>& items, const char* last) {
   return text;
 }
 
-bool is_state(Category category) {
-  switch (category) {
-    case Category::casts:
-    case Category::saved:
-    case Category::data:
-    case Category::temporaries:
-    case Category::scratch:
-      return false;
-    default:
-      return true;
-  }
-}
-
 std::string state_line(const Observed& plain) {
   int64_t state = 0;
   std::vector<std::string> parts;
-  for (int i = 0; i < policies::kCategories; ++i) {
-    const auto category = static_cast<Category>(i);
-    int64_t most = 0;
-    for (const PhasePeak& phase : plain.plan.device) most = std::max(most, phase.peak.of(category));
-    if (!is_state(category) || most == 0) continue;
-    state += most;
-    parts.push_back(std::string(policies::name_of(category)) + " " + digits(most));
+  for (const auto& [name, bytes] : state_of(plain)) {
+    state += bytes;
+    parts.push_back(name + " " + digits(bytes));
   }
   return line("state", bytes_text(state) + " that no segment changes" +
                            (parts.empty() ? "" : ": " + listed(parts, ", "))) +

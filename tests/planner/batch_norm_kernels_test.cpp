@@ -111,6 +111,7 @@ TEST_CASE("batch normalisation of bf16 with fp32 parameters, and without any") {
   for (const Shape& shape : kShapes) {
     for (const bool train : {true, false}) {
       check(shape, {.train = train, .input = at::kBFloat16});
+      check(shape, {.train = train, .affine = false, .input = at::kBFloat16});
       if (train) check(shape, {.affine = false, .running = false, .input = at::kBFloat16});
     }
   }
@@ -119,7 +120,10 @@ TEST_CASE("batch normalisation of bf16 with fp32 parameters, and without any") {
 TEST_CASE("the scratch of batch normalisation goes by threads") {
   const Threads two(2);
   for (const Shape& shape : kShapes) {
-    for (const bool train : {true, false}) check(shape, {.train = train});
+    for (const bool train : {true, false}) {
+      check(shape, {.train = train});
+      check(shape, {.train = train, .input = at::kBFloat16});
+    }
   }
 }
 

@@ -8,11 +8,10 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mean.h>
-#include <ATen/ops/mul.h>
 #include <ATen/ops/ones.h>
-#include <ATen/ops/reciprocal.h>
 #include <ATen/ops/sqrt.h>
 #include <ATen/ops/sum.h>
+#include <ATen/ops/zeros.h>
 
 #include <array>
 #include <tuple>
@@ -68,20 +67,23 @@ at::ScalarType sum_type(const Tensor& x) {
   return at::isReducedFloatingType(x.scalar_type()) ? at::kFloat : x.scalar_type();
 }
 
-// Sums of `rows` kinds of each channel, one of each thread.
+// Made by another operator, so in no case scratch: `kinds` sums of each channel and thread.
 Tensor sums_of_threads(const Tensor& x, int64_t kinds) {
-  return make(x, {kinds, at::get_num_threads(), x.size(1)}, sum_type(x));
+  return at::zeros({kinds, at::get_num_threads(), x.size(1)}, x.options().dtype(sum_type(x)));
 }
 
-// While an input is normalised; `mean` and `invstd` exist.
+// While an input is normalised; its statistics exist. `type`: theirs.
 void cpu_normalise(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& running_var,
                    bool dense, bool train, double eps, at::ScalarType type) {
   if (dense) {
-    if (!scratch_is_measured()) make(x, {2, x.size(1)}, type);  // factor and summand of each channel
+    if (!scratch_is_measured()) make(x, {2, x.size(1)}, sum_type(x));  // factor and summand of each channel
     return;
   }
   Tensor invstd;
-  if (!train) invstd = at::mul(at::reciprocal(at::sqrt(at::add(running_var, eps))), 1);
+  if (!train) {
+    const Tensor sum = at::add(running_var, eps), root = at::sqrt(sum);
+    if (!scratch_is_measured()) invstd = at::empty_like(root);
+  }
   if (scratch_is_measured()) return;
   const Tensor one = weight.defined() ? Tensor() : make(x, {}, type);
   const Tensor zero = bias.defined() ? Tensor() : make(x, {}, type);
@@ -103,8 +105,8 @@ Three cpu_batch_norm(const Tensor& x, const OptionalTensor& weight_, const Optio
   Tensor mean =
       train && !dense ? at::mean(x, reduced_dims(x), /*keepdim=*/false, type) : make(x, {channels}, type);
   Tensor invstd = make(x, {channels}, type);
-  if (train && dense && !scratch_is_measured()) {
-    const Tensor mean_and_sum = make(x, {2, channels}, type);
+  if (train && dense) {
+    const Tensor mean_and_sum = scratch_is_measured() ? Tensor() : make(x, {2, channels}, type);
     const Tensor sums = sums_by_rows(x) ? sums_of_threads(x, 1) : Tensor();
   }
   cpu_normalise(x, weight, bias, running_var, all_dense, train, eps, type);
@@ -132,10 +134,12 @@ Three cpu_batch_norm_backward(const Tensor& grad, const Tensor& x, const Optiona
   // LibTorch makes it a second time, and lets go of the first one only then.
   if (mask[0]) grad_x = at::empty_like(x, dense_format(x));
   if (sums_by_rows(x)) {
-    const Tensor ones = weight.defined() ? Tensor() : at::ones({x.size(1)}, x.options().dtype(type));
-    if (!scratch_is_measured()) {
-      const Tensor invstd = of_channels(!train), sums = sums_of_threads(x, 2);
-    }
+    const bool reduced = at::isReducedFloatingType(x.scalar_type()), scratch = !scratch_is_measured();
+    const Tensor ones =
+        weight.defined() || reduced ? Tensor() : at::ones({x.size(1)}, x.options().dtype(type));
+    // In reduced precision weight, mean and factor in fp32, else the factor where it is not known.
+    const Tensor in_fp32 = reduced && scratch ? make(x, {3, x.size(1)}, at::kFloat) : Tensor();
+    const Tensor invstd = of_channels(!reduced && scratch && !train), sums = sums_of_threads(x, 2);
   }
   return {std::move(grad_x), std::move(grad_weight), std::move(grad_bias)};
 }

@@ -220,11 +220,43 @@ class Plans(unittest.TestCase):
             other = plan(*two, "--calibration", file, code=2)[1]
             self.assertEqual(
                 other,
-                f"dit-plan: {file}: measured for train.threads = 1, and this plan is for train.threads = 2; measure "
+                f"dit-plan: --calibration {file}: measured for train.threads = 1, and this plan is for train.threads = 2; measure "
                 "again with dit-plan --calibrate\n",
             )
             Path(file).write_text('{"dit_plan_calibration": 1')
-            self.assertIn(f"dit-plan: {file} is not JSON", plan(*small, "--calibration", file, code=1)[1])
+            self.assertEqual(
+                plan(*small, "--calibration", file, code=1)[1],
+                f"dit-plan: --calibration {file} is not JSON (at byte 27); measure again with dit-plan --calibrate\n",
+            )
+            self.assertEqual(
+                plan(*small, "--calibration", folder, code=2)[1],
+                f"dit-plan: --calibration {folder}: a folder; give a file that dit-plan --calibrate wrote\n",
+            )
+        self.assertEqual(
+            plan(*small, "--calibration", "README.md", code=2)[1],
+            'dit-plan: --calibration README.md: no calibration ("dit_plan_calibration" is missing); dit-plan --calibrate '
+            "FILE writes one\n",
+        )
+
+    def test_what_is_to_be_measured_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, "never.json")
+            self.assertEqual(
+                plan("--calibrate", str(file), "--device", "cpu", code=2)[1],
+                "dit-plan: --calibrate with --device cpu: --config FILE is missing: measured are the kernels that a job "
+                f"calls; write for example dit-plan --config configs/base.toml --device cpu --calibrate {file}\n",
+            )
+            missing = Path(folder, "missing.toml")
+            self.assertEqual(
+                plan("--config", str(missing), "--device", "cpu", "--calibrate", str(file), code=2)[1],
+                f"dit-plan: {missing}: this file does not exist; give an existing file with --config\n",
+            )
+            self.assertEqual(
+                plan("--config", str(missing), "--calibrate", str(file), code=2)[1],
+                "dit-plan: --calibrate and --config: what a GPU adds does not depend on a job; leave --config out, or "
+                "measure the kernels of the job with --device cpu\n",
+            )
+            self.assertFalse(file.exists())
 
     def test_a_device_that_is_not_there_is_not_measured(self):
         if not Path("/dev/nvidia0").exists():
@@ -265,7 +297,7 @@ class Plans(unittest.TestCase):
             )
             self.assertEqual(
                 plan(*BASE, "--device", "cpu", "--calibration", str(file), code=2)[1],
-                f"dit-plan: {file}: measured for --device cuda, and this plan is for --device cpu; measure again with "
+                f"dit-plan: --calibration {file}: measured for --device cuda, and this plan is for --device cpu; measure again with "
                 "dit-plan --calibrate\n",
             )
 

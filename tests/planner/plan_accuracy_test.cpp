@@ -188,6 +188,27 @@ TEST_CASE("a policy's period is planned once if it returns to the books it began
   CHECK(plan_run(shorter_last, c10::kCPU).memory.folded.count("steady steps") == 0);
 }
 
+TEST_CASE("a long period is planned by four of its steps, and is exact") {
+  const auto rare = [](std::initializer_list<const char*> more) {
+    std::vector<std::string> settings =
+        small_job({"policies.ema.every=150", "data.validation=8", "train.validate_every=60",
+                   "train.checkpoint_every=70", "train.sample_every=100"});
+    settings.insert(settings.end(), more.begin(), more.end());
+    std::erase(settings, "train.steps=20");
+    return settings;
+  };
+  // Ends with the first average, soon after it, and after three.
+  for (const char* steps : {"train.steps=150", "train.steps=160", "train.steps=500"}) {
+    const std::vector<std::string> job = rare({steps});
+    check_exact(job);
+    const planner::Rehearsed plan = plan_run(parse_config("", "job", job), c10::kCPU).memory;
+    CHECK(plan.steps.size() == 5);
+    CHECK(plan.folded.at("steady steps") == 2 * 150 - 4);
+  }
+  check_exact(rare({"train.steps=500", "data.drop_last=false"}));
+  check_exact(rare({"train.steps=160", "policies.ema.device=same", "train.validate_ema=true"}));
+}
+
 TEST_CASE("books are equal if every owner holds the same") {
   const policies::CountingAllocatorGuard counting;
   const auto held_by = [](const char* label) {

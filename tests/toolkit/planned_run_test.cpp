@@ -1,4 +1,6 @@
 // How many steps of a job its plan runs, where a policy acts every so many.
+#include <ATen/ATen.h>
+#include <dtk/policies/memory_ledger.h>
 #include <dtk/toolkit/config_io.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/planned_run.h>
@@ -8,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "planned_world.h"
 #include "support/catch.h"
 #include "support/error_text.h"
 
@@ -66,4 +69,24 @@ TEST_CASE("a plan of every step refuses what would take too long") {
         "the policies repeat their work after 1001 steps; a plan that leaves none out runs at most 1000 of "
         "them, "
         "twice; plan without --no-fold, or with --set policies.ema.every=1000 or less");
+}
+
+TEST_CASE("steps are alike, and return to the first, as the books after them say") {
+  const policies::CountingAllocatorGuard counting;
+  at::Tensor held;
+  std::vector<bool> seen;
+  PlanObserver observer([&](const PlanObserver& books, const RunResult&) {
+    seen = {books.alike(2), books.alike(3), books.alike(4), books.returns_to_first()};
+  });
+  const auto step = [&](bool holds) {
+    held = holds ? at::empty({100}) : at::Tensor();
+    observer.progress({});
+  };
+  for (const bool holds : {false, false, true}) step(holds);
+  observer.finished({});
+  CHECK(seen == std::vector<bool>{true, false, false, false});
+  step(false);
+  observer.finished({});
+  CHECK(seen == std::vector<bool>{true, false, false, true});
+  CHECK(observer.ended());
 }

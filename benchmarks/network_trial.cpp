@@ -179,11 +179,13 @@ constexpr int kSteps = 2;
 constexpr double kRate = 0.01;
 
 Tensors inputs_of(const RandomNetwork& network) {
-  const OwnerScope owner(Category::data, "batch");
   const int64_t samples = network.sizes[0];
   at::Tensor x = at::randn(network.sizes);
   const at::Tensor positions = at::arange(samples);
-  return {x.requires_grad_(network.input_gradient), positions.remainder(3) == 1, samples - 1 - positions};
+  Tensors inputs = {x.requires_grad_(network.input_gradient), positions.remainder(3) == 1,
+                    samples - 1 - positions};
+  for (const at::Tensor& input : inputs) claim(input, Category::data, "batch");
+  return inputs;
 }
 
 at::Tensor loss_of(Tensors&& outputs) {

@@ -55,6 +55,11 @@ at::ScalarType statistics_type(const Tensor& x, std::initializer_list<const Opti
   return mixed ? at::kFloat : x.scalar_type();
 }
 
+// The kernel goes through rows of channels, not through planes.
+bool by_rows_of_channels(const Tensor& x) {
+  return !x.is_contiguous() || x.numel() == x.size(0) * x.size(1);
+}
+
 at::DimVector all_but_channels(const Tensor& x) {
   at::DimVector dims;
   for (int64_t i = 0; i < x.dim(); ++i) {
@@ -71,11 +76,17 @@ std::tuple<Tensor, Tensor, Tensor> batch_norm(const Tensor& x, const OptionalTen
   const Tensor out = at::empty_like(x, x.suggest_memory_format());
   const auto statistics = [&] { return make(x, {train ? x.size(1) : 0}, type); };
   const Tensor mean = statistics(), deviation = statistics();
+  const at::ScalarType sum_type = at::toOpMathType(x.scalar_type());
   if (train && is_dense(x)) {
     const Tensor sums = statistics(), squares = statistics();
+    const int64_t threads = at::get_num_threads(), rows = x.numel() / x.size(1);
+    if (by_rows_of_channels(x) && rows > threads)
+      const Tensor parts = at::zeros({threads, x.size(1)}, x.options().dtype(sum_type));
   } else if (train) {
     at::mean_out(const_cast<Tensor&>(mean), x, all_but_channels(x), false, type);
   }
+  if (is_dense(x))
+    const Tensor scale = make(x, {x.size(1)}, sum_type), shift = make(x, {x.size(1)}, sum_type);
   return {out, mean, deviation};
 }
 
@@ -88,9 +99,15 @@ std::tuple<Tensor, Tensor, Tensor> batch_norm_backward(const Tensor& grad, const
   Tensor grad_input = mask[0] ? at::empty_like(x, x.suggest_memory_format()) : Tensor();
   Tensor grad_weight = mask[1] ? at::empty_like(*weight, at::MemoryFormat::Contiguous) : Tensor();
   Tensor grad_bias = mask[2] ? make(x, {x.size(1)}, type) : Tensor();
-  const bool by_planes =
+  const bool alike =
       is_dense(x) && is_dense(grad) && x.suggest_memory_format() == grad.suggest_memory_format();
-  if (!by_planes) const Tensor sum = at::sum(grad, all_but_channels(x));
+  if (!alike) {
+    const Tensor sum = at::sum(grad, all_but_channels(x));
+  } else if (by_rows_of_channels(x)) {
+    const auto options = x.options().dtype(at::toOpMathType(x.scalar_type()));
+    const Tensor ones = weight && weight->defined() ? Tensor() : at::ones({x.size(1)}, options);
+    const Tensor parts = at::zeros({2, at::get_num_threads(), x.size(1)}, options);
+  }
   return {grad_input, grad_weight, grad_bias};
 }
 

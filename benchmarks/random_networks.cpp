@@ -62,7 +62,7 @@ class Maker {
   T one_of(std::initializer_list<T> choices) {
     return *(choices.begin() + static_cast<std::ptrdiff_t>(draw(choices.size())));
   }
-  int64_t width() { return widths_[draw(widths_.size())]; }
+  int64_t width() { return widths_[draw(2)]; }
   void feature(const std::string& name) { network_.features.insert(name); }
 
   // ---- sub-trees
@@ -94,7 +94,6 @@ class Maker {
 
   Made subtree(const std::string& path, const Surroundings& outer, bool chained, std::vector<Slot> inputs) {
     const size_t given = inputs.size();
-    for (Slot& input : inputs) input.may_change = false;
     Making making{{path}, std::move(inputs), outer};
     ++making.within.depth;
     if (!chained) choose_segment(making);
@@ -188,7 +187,10 @@ class Maker {
       step.reads.push_back(i);
     }
     std::vector<Slot> inputs;
-    for (const size_t slot : step.reads) inputs.push_back(making.slots[slot]);
+    for (const size_t slot : step.reads) {
+      making.slots[slot].may_change = false;
+      inputs.push_back(making.slots[slot]);
+    }
     step.child = making.tree.children.size();
     const std::string path = making.tree.path + "." + std::to_string(step.child);
     const bool gradient =
@@ -203,7 +205,6 @@ class Maker {
       making.slots.push_back(std::move(output));
     }
     making.tree.children.push_back(std::move(made.tree));
-    for (const size_t slot : step.reads) making.slots[slot].may_change = false;
     making.tree.steps.push_back(std::move(step));
   }
 
@@ -212,44 +213,28 @@ class Maker {
   // ---- operators
 
   void operation(Making& making) {
-    switch (draw(16)) {
-      case 0:
-      case 1:
-      case 2:
-      case 3:
-        return dense(making);
-      case 4:
-      case 5:
-        return batch_norm(making);
-      case 6:
-        return layer_norm(making);
-      case 7:
-        return dropout(making);
-      case 8:
-      case 9:
-        return in_place(making);
-      case 10:
-      case 11:
-        return add(making);
-      case 12:
-        return of_samples(making);
-      case 13:
-        return flatten(making);
-      default:
-        return activation(making);
-    }
+    const uint64_t kind = draw(16);
+    if (kind < 4) return dense(making);
+    if (kind < 6) return batch_norm(making);
+    if (kind < 7) return layer_norm(making);
+    if (kind < 8) return dropout(making);
+    if (kind < 10) return in_place(making);
+    if (kind < 12) return add(making);
+    if (kind < 13) return of_samples(making);
+    if (kind < 14) return flatten(making);
+    activation(making);
   }
 
   // Goes on with what the step makes.
   void put(Making& making, Step step, Sizes sizes, bool may_change) {
     const bool named = step.operation != Operation::flatten && step.name.empty() && chance(2);
-    const bool kept = !making.within.keep.empty();
     if (named && !is_in_place(step.operation)) step.name = "result";
     making.main = making.slots.size();
     step.writes = {making.main};
     for (const size_t slot : step.reads) making.slots[slot].may_change = false;
     const bool gradient = needs_gradient(making, step);
-    making.slots.push_back({Slot::Kind::value, std::move(sizes), gradient, may_change && !kept});
+    making.slots.push_back(
+        {Slot::Kind::value, std::move(sizes), gradient, may_change && making.within.keep.empty()});
     making.tree.steps.push_back(std::move(step));
   }
   bool needs_gradient(const Making& making, const Step& step) const {
@@ -363,6 +348,8 @@ class Maker {
       const Slot::Kind kind = making.slots[i].kind;
       if (kind != Slot::Kind::mask && kind != Slot::Kind::indices) continue;
       const bool mask = kind == Slot::Kind::mask;
+      // The kernel of its gradient in bf16 takes memory that no plan knows.
+      if (!mask && making.within.autocast) continue;
       feature(mask ? "mask" : "indices");
       return put(making, {mask ? Operation::masked_fill : Operation::index_select, {making.main, i}},
                  sizes(making), false);

@@ -319,33 +319,21 @@ TEST_CASE("convolutions without oneDNN make the storages and the results that a 
   check_convolution(shape, call, "aten::_slow_conv2d_forward", "aten::_slow_conv2d_backward.output_mask");
 }
 
-TEST_CASE("batch normalisation makes the storages, the results and the scratch that a plan says") {
+TEST_CASE("batch normalisation makes the storages and the results that a plan says") {
   const bool planes = GENERATE(true, false), train = GENERATE(true, false), affine = GENERATE(true, false);
   const at::ScalarType type = GENERATE(at::kFloat, at::kBFloat16);
-  const std::string layout = GENERATE("contiguous", "channels last", "transposed", "expanded gradient");
-  if (layout == "channels last" && !planes) return;
-  const auto values = [&](bool last) {
-    at::Tensor x = planes ? at::randn({6, 10, 5, 4}).to(type) : at::randn({6, 10}).to(type);
-    if (layout == "transposed") x = x.transpose(0, 1).contiguous().transpose(0, 1);
-    return last && layout == "channels last" ? x.contiguous(at::MemoryFormat::ChannelsLast) : x;
-  };
-  const bool input_gradient = GENERATE(true, false), weight_gradient = GENERATE(true, false);
-  if (!input_gradient && !(weight_gradient && affine)) return;
+  const int layout = planes ? GENERATE(0, 1, 2) : GENERATE(0, 1);  // contiguous, with gaps, channels last
+  CAPTURE(planes, train, affine, type, layout);
   const Seen result = look_at([&] {
-    const at::Tensor x = values(true).requires_grad_(input_gradient);
-    at::Tensor weight, bias;
-    if (affine) weight = at::ones({10}).requires_grad_(weight_gradient);
-    if (affine) bias = at::zeros({10}).requires_grad_(weight_gradient);
+    at::Tensor x = (planes ? at::randn({6, 10, 5, 4}) : at::randn({6, 10})).to(type);
+    if (layout == 1) x = x.transpose(0, 1).contiguous().transpose(0, 1);
+    if (layout == 2) x = x.contiguous(at::MemoryFormat::ChannelsLast);
+    const at::Tensor weight = affine ? at::ones({10}).requires_grad_() : at::Tensor(), mean = at::zeros({10});
     const at::Tensor y =
-        at::batch_norm(x, weight, bias, at::zeros({10}), at::ones({10}), train, 0.1, 1e-5, true);
-    const at::Tensor grad =
-        layout == "expanded gradient" ? at::ones({}, y.options()).expand(y.sizes()) : values(false);
-    torch::autograd::backward({y}, {grad});
+        at::batch_norm(x.requires_grad_(), weight, weight, mean, mean + 1, train, 0.1, 1e-5, true);
+    torch::autograd::backward({y}, {at::randn_like(y)});
   });
-  CAPTURE(planes, train, affine, type, layout, input_gradient, weight_gradient);
   CHECK(differences(result) == "");
-  CHECK(result.operators.count("aten::native_batch_norm") == 1);
-  CHECK(result.operators.count("aten::native_batch_norm_backward") == 1);
 }
 
 TEST_CASE("relu makes the storages that a plan says, in place too") {

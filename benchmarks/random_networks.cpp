@@ -52,7 +52,6 @@ class Maker {
 
  private:
   // ---- draws
-
   uint64_t draw(uint64_t choices) { return random_() % choices; }
   int64_t between(int64_t least, int64_t most) {
     return least + static_cast<int64_t>(draw(static_cast<uint64_t>(most - least + 1)));
@@ -221,8 +220,7 @@ class Maker {
     if (kind < 10) return in_place(making);
     if (kind < 12) return add(making);
     if (kind < 13) return of_samples(making);
-    if (kind < 14) return flatten(making);
-    activation(making);
+    kind < 14 ? flatten(making) : activation(making);
   }
 
   // Goes on with what the step makes.

@@ -328,9 +328,8 @@ TEST_CASE("batch normalisation makes the storages and the results that a plan sa
     at::Tensor x = (planes ? at::randn({6, 10, 5, 4}) : at::randn({6, 10})).to(type);
     if (layout == 1) x = x.transpose(0, 1).contiguous().transpose(0, 1);
     if (layout == 2) x = x.contiguous(at::MemoryFormat::ChannelsLast);
-    const at::Tensor weight = affine ? at::ones({10}).requires_grad_() : at::Tensor(), mean = at::zeros({10});
-    const at::Tensor y =
-        at::batch_norm(x.requires_grad_(), weight, weight, mean, mean + 1, train, 0.1, 1e-5, true);
+    const at::Tensor w = affine ? at::ones({10}).requires_grad_() : at::Tensor(), mean = at::zeros({10});
+    const at::Tensor y = at::batch_norm(x.requires_grad_(), w, w, mean, mean + 1, train, 0.1, 1e-5, true);
     torch::autograd::backward({y}, {at::randn_like(y)});
   });
   CHECK(differences(result) == "");

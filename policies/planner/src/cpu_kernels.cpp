@@ -71,7 +71,7 @@ at::DimVector all_but_channels(const Tensor& x) {
 std::tuple<Tensor, Tensor, Tensor> batch_norm(const Tensor& x, const OptionalTensor& weight,
                                               const OptionalTensor& bias, const OptionalTensor& mean_before,
                                               const OptionalTensor& variance_before, bool train, double,
-                                              double) {
+                                              double eps) {
   const at::ScalarType type = statistics_type(x, {&weight, &bias, &mean_before, &variance_before});
   const Tensor out = at::empty_like(x, x.suggest_memory_format());
   const auto statistics = [&] { return make(x, {train ? x.size(1) : 0}, type); };
@@ -85,8 +85,11 @@ std::tuple<Tensor, Tensor, Tensor> batch_norm(const Tensor& x, const OptionalTen
   } else if (train) {
     at::mean_out(const_cast<Tensor&>(mean), x, all_but_channels(x), false, type);
   }
-  if (is_dense(x))
+  if (is_dense(x)) {
     const Tensor scale = make(x, {x.size(1)}, sum_type), shift = make(x, {x.size(1)}, sum_type);
+  } else if (!train) {
+    const Tensor inverse = at::sqrt(variance_before->add(eps)).reciprocal_();
+  }
   return {out, mean, deviation};
 }
 
@@ -105,7 +108,8 @@ std::tuple<Tensor, Tensor, Tensor> batch_norm_backward(const Tensor& grad, const
     const Tensor sum = at::sum(grad, all_but_channels(x));
   } else if (by_rows_of_channels(x)) {
     const auto options = x.options().dtype(at::toOpMathType(x.scalar_type()));
-    const Tensor ones = weight && weight->defined() ? Tensor() : at::ones({x.size(1)}, options);
+    const bool scales = (weight && weight->defined()) || options.dtype() != x.dtype();
+    const Tensor ones = scales ? Tensor() : at::ones({x.size(1)}, options);
     const Tensor parts = at::zeros({2, at::get_num_threads(), x.size(1)}, options);
   }
   return {grad_input, grad_weight, grad_bias};

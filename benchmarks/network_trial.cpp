@@ -332,10 +332,6 @@ class ByteComparison {
   }
 
   static void add(const KeptPhase& phase, int64_t Items::mapped_type::*side, Items& bytes, Items& count) {
-    for (const auto& [category, labels] : phase.kept.items()) {
-      for (const auto& [label, alive] : labels)
-        bytes[std::string("at the highest sum: ") + policies::name_of(category) + " " + label].*side = alive;
-    }
     for (const auto& [owner, born] : phase.born) {
       const std::string what = std::string("born: ") + policies::name_of(owner.first) + " " + owner.second;
       bytes[what].*side = born.bytes;

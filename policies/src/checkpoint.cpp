@@ -65,7 +65,8 @@ class CheckpointChain::DropLayer final : public SavedTensorLayer {
     frame_->slots.push_back({TensorForm(tensor), frame_->calls.size() - 1});
     frame_->nodes_at_last_slot = at::sequence_number::peek();
     if (saving_weight()) {
-      frame_->slots.back().weight_version = version_of(tensor);
+      // Of an input the layers below know whether it was changed, and may hand out a copy of another version.
+      if (!frame_->is_input(tensor)) frame_->slots.back().weight_version = version_of(tensor);
     } else if (frame_->count != nullptr) {
       frame_->count->saved(tensor);
     }
@@ -259,9 +260,17 @@ CheckpointChain::Frame::Source CheckpointChain::Frame::source_of(const std::stri
   }
   if (count != nullptr) count->input(input);
   at::NoGradGuard no_grad;
+  const bool has_storage = input.defined() && input.has_storage();
   inputs.push_back({input.defined() ? below.pack(input.tensor_data()) : nullptr,
-                    input.defined() && input.requires_grad()});
+                    input.defined() && input.requires_grad(),
+                    has_storage ? input.storage().unsafeGetStorageImpl() : nullptr});
   return {Source::kOutside, inputs.size() - 1};
+}
+
+bool CheckpointChain::Frame::is_input(const at::Tensor& tensor) const {
+  return tensor.has_storage() && std::any_of(inputs.begin(), inputs.end(), [&](const Input& one) {
+           return one.storage == tensor.storage().unsafeGetStorageImpl();
+         });
 }
 
 }  // namespace dtk::policies

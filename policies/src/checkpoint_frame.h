@@ -47,6 +47,7 @@ struct CheckpointChain::Frame {
   struct Input {
     std::unique_ptr<SavedTensor> tensor;  // kept by the layers below this segment
     bool requires_grad;
+    const void* storage;  // while forward runs; null: none
   };
   struct Output {
     c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor;
@@ -101,6 +102,7 @@ struct CheckpointChain::Frame {
   InputsBefore begin_call(std::string_view path, const SubtreeFn& fn, const Tensors& inputs);
   void end_call(const InputsBefore& before, const Tensors& outputs);
   Source source_of(const std::string& path, const at::Tensor& input);
+  bool is_input(const at::Tensor& tensor) const;
   template <class Visit>
   void each_output(Visit visit);
 

@@ -23,7 +23,7 @@ struct NetworkTrial {
 
 /// Two steps of stochastic gradient descent on the CPU each. Compared to the bit: in each step the outputs
 /// and the gradients of all leaves, after both the weights, statistics and counters. Compared to the byte,
-/// without scratch: what is alive after each forward pass, the highest sum of each phase with its owners, and
+/// without scratch: what is alive after each forward pass, the highest sum of each phase, and
 /// the storages born by owner; for host memory likewise. Throws what a run throws, and std::runtime_error
 /// where a value is not finite, so that nothing was compared. One at a time in a process.
 NetworkTrial try_network(const RandomNetwork& network);

@@ -47,7 +47,6 @@ struct CheckpointChain::Frame {
   struct Input {
     std::unique_ptr<SavedTensor> tensor;  // kept by the layers below this segment
     bool requires_grad;
-    const void* storage;  // while forward runs; null: none
   };
   struct Output {
     c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor;
@@ -70,8 +69,11 @@ struct CheckpointChain::Frame {
   struct Slot {
     TensorForm form;
     size_t call;
-    std::optional<int64_t> weight_version = {};    // of a parameter: what forward computed with
-    bool needed = true;                            // autograd still holds it
+    uint64_t nodes;                  // of autograd, that the call had made by then
+    const void* storage;             // only to compare with others while forward runs
+    std::optional<int64_t> version;  // none: an input's, which is compared itself, or changing state's
+    bool weight;                     // a parameter
+    bool needed = true;              // autograd still holds it
     std::unique_ptr<SavedTensor> value = nullptr;  // between recomputation and use
   };
 
@@ -95,6 +97,7 @@ struct CheckpointChain::Frame {
     c10::VariableVersion counter;
     int64_t version;
     bool outside;
+    const void* storage;  // null: it has none
   };
   using InputsBefore = c10::SmallVector<InputBefore, 4>;
 
@@ -102,7 +105,6 @@ struct CheckpointChain::Frame {
   InputsBefore begin_call(std::string_view path, const SubtreeFn& fn, const Tensors& inputs);
   void end_call(const InputsBefore& before, const Tensors& outputs);
   Source source_of(const std::string& path, const at::Tensor& input);
-  bool is_input(const at::Tensor& tensor) const;
   template <class Visit>
   void each_output(Visit visit);
 
@@ -113,10 +115,15 @@ struct CheckpointChain::Frame {
   void run_calls(const Tensors& outside);
   void check_outputs(const Call& call, const Tensors& outputs) const;
   void collect(size_t index, const at::Tensor& tensor, const SavedTensorStack& keep_by);
+  void check_same(size_t index, const at::Tensor& tensor) const;
   [[noreturn]] void mismatch(const std::string& path, const std::string& what,
                              const std::string& cause) const;
 
+  uint64_t nodes_of_call() const;
+  void forget_versions(size_t first_slot, const InputsBefore& before);
+
   const SavedTensorStack below;
+  uint64_t nodes_before_call = 0;           // the thread's, in the run that goes on
   uint64_t nodes_at_last_slot = 0;          // of autograd, that the thread had made
   const std::unique_ptr<SavedCount> count;  // null: nobody asks
   // Most segments are one call of few tensors: they lie in the frame's own block of memory.

@@ -64,10 +64,8 @@ void check_keep(const SegmentKeeps& keep) {
   if (keep.word == "auto") {
     throw PolicyError(
         "policies.checkpoint.keep = \"auto\" leaves the choice to a planner, as dit-plan and dit-train do "
-        "under "
-        "memory.budget; give the policy what was chosen: keep = \"block\" with the sub-trees to compute "
-        "again "
-        "as targets, or keep = \"all\"");
+        "under memory.budget; give the policy what was chosen: keep = \"block\" with the sub-trees to "
+        "compute again as targets, or keep = \"all\"");
   }
   if (!keep.results.empty() || is_word(keep.word)) return;
   if (keep.word.empty()) {

@@ -147,9 +147,9 @@ void on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch:
   if (planned_results != results)
     seen.different[name + " results"] = "planned" + planned_results + "; made" + results;
   seen.scratch[name] = std::max(seen.scratch[name], scratch);
-  const bool none =
-      planner::scratch_kind(op, treatment == planner::Treatment::own) == planner::ScratchKind::none;
-  if (none && scratch != planned_scratch) {
+  const bool open =
+      planner::scratch_kind(op, treatment == planner::Treatment::own) == planner::ScratchKind::open;
+  if (!open && scratch != planned_scratch) {
     seen.different[name + " scratch"] =
         "planned " + std::to_string(planned_scratch) + "; made " + std::to_string(scratch);
   }

@@ -14,8 +14,7 @@ namespace dtk::test {
 inline int64_t settled_live() {
   if (!on_cpu()) {
     // Never destroyed, as the engine's thread holds it too.
-    static const at::Tensor& leaf =
-        *new at::Tensor(at::ones({}, at::device(test_device()).requires_grad(true)));
+    static const at::Tensor& leaf = *new at::Tensor(at::ones({}, test_device()).requires_grad_(true));
     torch::autograd::backward({leaf.clone()}, {});
     leaf.mutable_grad().reset();
   }

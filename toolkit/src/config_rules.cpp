@@ -125,8 +125,7 @@ class Rules {
     if (placement_is_open(config_) && !config_.memory.budget) {
       fail("policies.checkpoint.keep",
            "policies.checkpoint.keep = \"auto\" computes as little again as memory.budget allows, which is "
-           "not "
-           "set; set it, or use keep = \"block\"");
+           "not set; set it, or use keep = \"block\"");
     }
     check_policies();
     check_written();

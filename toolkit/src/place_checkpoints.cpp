@@ -1,6 +1,6 @@
 // The search behind keep = "auto". place_segments() chooses by a model of the peak: what the sub-trees keep
 // and work with, beside `base` bytes that no choice changes. What the model leaves out is found by planning
-// its choice, and `base` is corrected by the difference until the model chooses what was planned already.
+// its choice, and `base` is corrected by the difference until the model is right about its choice.
 #include <dtk/planner/explain.h>
 #include <dtk/planner/placement.h>
 #include <dtk/planner/rehearse.h>
@@ -138,11 +138,13 @@ class Search {
 
   PlannedChoice note(PlannedChoice choice) { return planned_[choice.levels] = std::move(choice); }
 
+  // What was planned already corrects, too: the model may choose what does not fit.
   void correct() {
     for (int64_t i = 0; i < kMostCorrections; ++i) {
       const auto chosen = planner::place_segments(chain_, budget_ - base_);
-      if (!chosen || planned_.count(chosen->levels) > 0) return;
-      base_ = plan(chosen->levels).bytes - chosen->peak_bytes;
+      if (!chosen) return;
+      const int64_t base = plan(chosen->levels).bytes - chosen->peak_bytes;
+      if (std::exchange(base_, base) == base) return;
     }
   }
 

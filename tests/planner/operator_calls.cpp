@@ -24,7 +24,6 @@ using policies::MemoryEvent;
 using Storages = std::map<std::string, std::multiset<int64_t>>;
 
 Seen seen;
-std::set<std::string> scratch_looked_at;
 thread_local bool within_call = false;
 
 // Without scratch, which has its own place in the books.
@@ -130,9 +129,9 @@ void on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch:
   if (planned_results != results)
     seen.different[name + " results"] = "planned" + planned_results + "; made" + results;
   seen.scratch[name] = std::max(seen.scratch[name], scratch);
-  const bool none =
-      planner::scratch_kind(op, treatment == planner::Treatment::own) == planner::ScratchKind::none;
-  if ((none || scratch_looked_at.count(name) > 0) && scratch != planned_scratch) {
+  const bool open =
+      planner::scratch_kind(op, treatment == planner::Treatment::own) == planner::ScratchKind::open;
+  if (!open && scratch != planned_scratch) {
     seen.different[name + " scratch"] =
         "planned " + std::to_string(planned_scratch) + "; made " + std::to_string(scratch);
   }
@@ -141,7 +140,7 @@ void on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch:
 
 }  // namespace
 
-Seen look_at(const std::function<void()>& job, const std::set<std::string>& scratch_of) {
+Seen look_at(const std::function<void()>& job) {
   static auto* const library =
       new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::Fake, __FILE__, __LINE__);
   static const bool once = [] {
@@ -150,7 +149,6 @@ Seen look_at(const std::function<void()>& job, const std::set<std::string>& scra
   }();
   static_cast<void>(once);
   seen = {};
-  scratch_looked_at = scratch_of;
   const policies::CountingAllocatorGuard counting;
   const c10::impl::IncludeDispatchKeyGuard recording(c10::DispatchKey::Fake);
   job();

@@ -18,9 +18,8 @@ struct Seen {
 };
 
 /// Looks at the operators that `job` calls. Storages are those that outlive a call, and those of other
-/// operators that it keeps until it ends. Scratch must agree too where a plan takes an operator to need none,
-/// and for those named in `scratch_of`.
-Seen look_at(const std::function<void()>& job, const std::set<std::string>& scratch_of = {});
+/// operators that it keeps until it ends. Scratch must agree too, where it is not open.
+Seen look_at(const std::function<void()>& job);
 
 /// One a line; "" where all agrees.
 std::string differences(const Seen& result);

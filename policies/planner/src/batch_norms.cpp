@@ -107,7 +107,8 @@ Three cpu_batch_norm(const Tensor& x, const OptionalTensor& weight_, const Optio
   Tensor invstd = make(x, {channels}, type);
   if (train && dense) {
     const Tensor mean_and_sum = scratch_is_measured() ? Tensor() : make(x, {2, channels}, type);
-    const Tensor sums = sums_by_rows(x) ? sums_of_threads(x, 1) : Tensor();
+    const bool has_rows_for_all = x.numel() / channels > at::get_num_threads();
+    const Tensor sums = sums_by_rows(x) && has_rows_for_all ? sums_of_threads(x, 1) : Tensor();
   }
   cpu_normalise(x, weight, bias, running_var, all_dense, train, eps, type);
   return {std::move(out), std::move(mean), std::move(invstd)};

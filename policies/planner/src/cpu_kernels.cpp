@@ -128,9 +128,9 @@ Tensor power(const at::Scalar& base, const Tensor& exponent) {
 // ---- losses: Loss.cpp
 
 Tensor reduced_loss(const Tensor& a, const Tensor& b, int64_t reduction) {
-  Tensor loss = loss_in_storage_of_terms(a, b, reduction);
-  if (reduction == at::Reduction::Mean) loss.div_(1);  // by whatever number
-  return loss;
+  LossTensors loss = loss_tensors(a, b, reduction);
+  if (reduction == at::Reduction::Mean) loss.result.div_(1);  // by whatever number
+  return std::move(loss.result);
 }
 Tensor mse_loss(const Tensor& a, const Tensor& b, int64_t reduction) {
   return reduced_loss(a, b, reduction);

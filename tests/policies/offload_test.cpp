@@ -178,6 +178,7 @@ TEST_CASE(
   };
   check_equal(torch::autograd::grad({run(plain)}, {x, w}), torch::autograd::grad({run(both)}, {x, w}));
   const at::Tensor loss = run(both);
+  if (!on_cpu()) return;  // there the write would not wait for the copy beside it; it is refused either way
   const at::NoGradGuard no_grad;
   x.mul_(2);
   CHECK_THROWS_AS(torch::autograd::grad({loss}, {x, w}), c10::Error);

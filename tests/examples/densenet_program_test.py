@@ -46,6 +46,10 @@ class Program(unittest.TestCase):
         self.assertLess(alone, two["saved"] - two["recomputed"]["saved"])
         self.assertGreater(alone, 0)
         self.assertLess(two["recomputed"]["peak"]["bytes"], two["peak"]["bytes"])
+        for peak in (two["peak"], two["recomputed"]["peak"]):
+            self.assertTrue(peak["largest"]["operation"].startswith("aten::"), peak)
+            self.assertLess(0, peak["largest"]["bytes"])
+            self.assertLess(peak["largest"]["bytes"], peak["bytes"])
         self.assertEqual(two["state"]["gradients"], 4 * 71_686)
         self.assertEqual(two["state"]["optimizer"], 4 * 71_686)
 
@@ -54,6 +58,7 @@ class Program(unittest.TestCase):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertIn("what checkpointing can save (planned, nothing was computed)\n", done.stdout)
         self.assertIn("  features.denseblock2.denselayer1 ", done.stdout)
+        self.assertIn("alive there, the most of one operator: aten::", " ".join(done.stdout.split()))
         self.assertEqual([line for line in done.stdout.splitlines() if len(line) > 80], [])
 
     def test_wrong_arguments(self):

@@ -295,6 +295,10 @@ class Explained(unittest.TestCase):
         why = programs.result_of(PROGRAM, "--network", "full", "--explain")["why"]
         self.assertEqual(why["recomputed"]["peak"]["phase"], "optimizer")
         self.assertEqual(why["peak"]["saved"], 0)
+        # The last to be allocated is a scalar; what fills the peak is named beside it.
+        self.assertEqual(why["peak"]["operation"], "aten::_to_copy")
+        largest = {"operation": "aten::sqrt", "category": "temporaries", "bytes": why["largest_parameter"]["bytes"]}
+        self.assertEqual((why["peak"]["largest"], why["recomputed"]["peak"]["largest"]), (largest, largest))
         self.assertLess(why["most_gain"], sum(why["state"].values()) / 100)
         concatenation = {one["path"]: one for one in why["segments"]}["cat"]
         self.assertEqual((concatenation["gain"], concatenation["reason"]), (0, NOTHING))

@@ -295,13 +295,22 @@ class Explained(unittest.TestCase):
         why = programs.result_of(PROGRAM, "--network", "full", "--explain")["why"]
         self.assertEqual(why["recomputed"]["peak"]["phase"], "optimizer")
         self.assertEqual(why["peak"]["saved"], 0)
-        # The last to be allocated is a scalar; what fills the peak is named beside it.
-        self.assertEqual(why["peak"]["operation"], "aten::_to_copy")
-        largest = {"operation": "aten::sqrt", "category": "temporaries", "bytes": why["largest_parameter"]["bytes"]}
-        self.assertEqual((why["peak"]["largest"], why["recomputed"]["peak"]["largest"]), (largest, largest))
         self.assertLess(why["most_gain"], sum(why["state"].values()) / 100)
         concatenation = {one["path"]: one for one in why["segments"]}["cat"]
         self.assertEqual((concatenation["gain"], concatenation["reason"]), (0, NOTHING))
+
+    def test_what_fills_a_peak_that_a_scalar_came_last_to(self):
+        arguments = ("--network", "full", "--optimizer", "adam-foreach", "--explain")
+        why = programs.result_of(PROGRAM, *arguments)["why"]
+        roots = {"operation": "aten::sqrt", "category": "temporaries", "bytes": why["state"]["parameters"]}
+        for peak in (why["peak"], why["recomputed"]["peak"]):
+            self.assertEqual((peak["operation"], peak["largest"]), ("aten::_to_copy", roots))
+        text = " ".join(programs.execute(PROGRAM, *arguments).stdout.split())
+        self.assertIn(
+            "peak 34,782,615,144 bytes in phase optimizer, outside of all sub-trees, at aten::_to_copy; alive there, "
+            "the most of one operator: aten::sqrt, 6,946,247,896 bytes (temporaries) with the segments ",
+            text,
+        )
 
 
 class Errors(unittest.TestCase):

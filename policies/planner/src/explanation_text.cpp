@@ -240,7 +240,7 @@ std::string remedy(const Explanation& why, const PhasePeak& peak, Category categ
     case Category::optimizer:
       return "moments in host memory, in fewer bits or factored, or an optimizer without";
     case Category::casts:
-      return why.recomputes ? "weights that are stored in the lower precision"
+      return why.recomputes ? "weights that are stored in fewer bits"
                             : "checkpointing, which makes them again segment by segment";
     case Category::saved:
       return saved_remedy(why, peak);

@@ -157,13 +157,27 @@ class Case {
     const Text targets =
         one_of({"[\"blocks.*\"]", "[\"blocks.*\",\"final_layer\"]", "[\"blocks.0\"]", "[\"x_embedder\"]"});
     set("policies.checkpoint.targets", targets);
-    const bool several = targets.find('*') != Text::npos && depth_ > 1;
-    if (several && chance(3)) {
-      set("policies.checkpoint.every", int64_t{2});
-    } else if (several && chance(3)) {
-      set("policies.checkpoint.segment", int64_t{2});
+    const int64_t matches = targets.find('*') == Text::npos ? 1 : depth_ + (targets.find(',') != Text::npos);
+    if (matches > 1 && chance(3)) {
+      set("policies.checkpoint.every", between(2, matches));
+    } else if (matches > 1 && chance(3)) {
+      set("policies.checkpoint.segment", between(2, matches));
     }
-    set("policies.checkpoint.keep", one_of({"block", "block", "all"}));
+    keep(/*in_blocks=*/targets.find("blocks") != Text::npos);
+  }
+
+  // Results have names in blocks only.
+  void keep(bool in_blocks) {
+    const Text word =
+        in_blocks && chance(3) ? "results" : one_of({"block", "block", "all", "offload", "offload"});
+    if (word == "results") {
+      return set("policies.checkpoint.keep",
+                 one_of({"[\"attn_out\"]", "[\"fc2_out\"]", "[\"proj_out\",\"fc2_out\"]", "[\"aten::addmm\"]",
+                         "[\"aten::gelu\",\"aten::native_layer_norm\"]", "[\"attn_out\",\"aten::gelu\"]"}));
+    }
+    set("policies.checkpoint.keep", word);
+    if (word == "offload")
+      set("policies.checkpoint.offload_min_bytes", one_of<int64_t>({0, 1, 512, 20'000, 1 << 20}));
   }
 
   const uint64_t key_;

@@ -59,16 +59,15 @@ class CheckpointChain::DropLayer final : public SavedTensorLayer {
  public:
   explicit DropLayer(std::shared_ptr<Frame> frame) : frame_(std::move(frame)) {}
   bool keeps() const override { return false; }
+  bool only_looks() const override { return true; }
 
   std::unique_ptr<SavedTensor> pack(const at::Tensor& tensor, const SavedTensorStack&) override {
     std::lock_guard lock(frame_->mutex);
-    frame_->slots.push_back({TensorForm(tensor), frame_->calls.size() - 1});
+    const void* const storage = tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
     frame_->nodes_at_last_slot = at::sequence_number::peek();
-    if (saving_weight()) {
-      frame_->slots.back().weight_version = version_of(tensor);
-    } else if (frame_->count != nullptr) {
-      frame_->count->saved(tensor);
-    }
+    frame_->slots.push_back({TensorForm(tensor), frame_->calls.size() - 1, frame_->nodes_of_call(), storage,
+                             version_of(tensor), saving_weight()});
+    if (frame_->count != nullptr && !saving_weight()) frame_->count->saved(tensor);
     ++checkpoint_counters().dropped;
     return std::make_unique<Dropped>(frame_, frame_->slots.size() - 1);
   }
@@ -121,6 +120,7 @@ Tensors checkpoint(std::string_view path, const SubtreeFn& fn, Tensors&& inputs,
 
 Tensors CheckpointChain::append(std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
   if (!at::GradMode::is_enabled()) return fn(std::move(inputs));
+  check_engine("checkpoint", path);
   if (frame_ == nullptr) {
     frame_ = std::make_shared<Frame>(SavedTensorStack::current(), counted_);
     ++checkpoint_counters().segments;
@@ -129,6 +129,7 @@ Tensors CheckpointChain::append(std::string_view path, const SubtreeFn& fn, Tens
   const Frame::InputsBefore before = frame_->begin_call(path, fn, inputs);
   const RandomStates random(frame_->calls.back().devices);
   const StateWatch state;
+  const size_t first_slot = frame_->slots.size();
   Tensors outputs;
   KeptOperators kept;
   {
@@ -149,6 +150,7 @@ Tensors CheckpointChain::append(std::string_view path, const SubtreeFn& fn, Tens
   if (!random.still_so()) call.random = std::make_unique<const RandomStates>(random);
   call.state = state.lasting(outputs);
   call.kept = std::move(kept);
+  frame_->forget_versions(first_slot, before);
   frame_->end_call(before, outputs);
   return outputs;
 }
@@ -164,13 +166,34 @@ CheckpointChain::Frame::InputsBefore CheckpointChain::Frame::begin_call(std::str
   for (const at::Tensor& input : given) {
     call.sources.push_back(source_of(call.path, input));
     const bool outside = call.sources.back().call == Source::kOutside;
-    before.push_back({decltype(InputBefore::tensor)(input.getIntrusivePtr()),
-                      input.defined() ? std::optional<TensorForm>(input) : std::nullopt,
-                      input.unsafeGetTensorImpl()->version_counter(), input.defined() ? version_of(input) : 0,
-                      outside && input.defined()});
+    before.push_back(
+        {decltype(InputBefore::tensor)(input.getIntrusivePtr()),
+         input.defined() ? std::optional<TensorForm>(input) : std::nullopt,
+         input.unsafeGetTensorImpl()->version_counter(), input.defined() ? version_of(input) : 0,
+         outside && input.defined(),
+         input.defined() && input.has_storage() ? input.storage().unsafeGetStorageImpl() : nullptr});
   }
   calls.push_back(std::move(call));
+  nodes_before_call = at::sequence_number::peek();
   return before;
+}
+
+uint64_t CheckpointChain::Frame::nodes_of_call() const {
+  return at::sequence_number::peek() - nodes_before_call;
+}
+
+// What a recomputation has in the place of inputs and of lasting state are other tensors, with versions of
+// their own.
+void CheckpointChain::Frame::forget_versions(size_t first_slot, const InputsBefore& before) {
+  const LastingState& state = calls.back().state;
+  for (size_t i = first_slot; i < slots.size(); ++i) {
+    const void* const storage = slots[i].storage;
+    const bool is_input = std::any_of(before.begin(), before.end(),
+                                      [&](const InputBefore& input) { return input.storage == storage; });
+    const bool is_state = std::any_of(state.begin(), state.end(),
+                                      [&](const auto& one) { return one._unsafe_get_target() == storage; });
+    if (is_input || is_state) slots[i].version.reset();
+  }
 }
 
 void CheckpointChain::Frame::end_call(const InputsBefore& before, const Tensors& outputs) {

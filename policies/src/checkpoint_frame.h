@@ -69,8 +69,11 @@ struct CheckpointChain::Frame {
   struct Slot {
     TensorForm form;
     size_t call;
-    std::optional<int64_t> weight_version = {};    // of a parameter: what forward computed with
-    bool needed = true;                            // autograd still holds it
+    uint64_t nodes;                  // of autograd, that the call had made by then
+    const void* storage;             // only to compare with others while forward runs
+    std::optional<int64_t> version;  // none: an input's, which is compared itself, or changing state's
+    bool weight;                     // a parameter
+    bool needed = true;              // autograd still holds it
     std::unique_ptr<SavedTensor> value = nullptr;  // between recomputation and use
   };
 
@@ -94,6 +97,7 @@ struct CheckpointChain::Frame {
     c10::VariableVersion counter;
     int64_t version;
     bool outside;
+    const void* storage;  // null: it has none
   };
   using InputsBefore = c10::SmallVector<InputBefore, 4>;
 
@@ -111,10 +115,15 @@ struct CheckpointChain::Frame {
   void run_calls(const Tensors& outside);
   void check_outputs(const Call& call, const Tensors& outputs) const;
   void collect(size_t index, const at::Tensor& tensor, const SavedTensorStack& keep_by);
+  void check_same(size_t index, const at::Tensor& tensor) const;
   [[noreturn]] void mismatch(const std::string& path, const std::string& what,
                              const std::string& cause) const;
 
+  uint64_t nodes_of_call() const;
+  void forget_versions(size_t first_slot, const InputsBefore& before);
+
   const SavedTensorStack below;
+  uint64_t nodes_before_call = 0;           // the thread's, in the run that goes on
   uint64_t nodes_at_last_slot = 0;          // of autograd, that the thread had made
   const std::unique_ptr<SavedCount> count;  // null: nobody asks
   // Most segments are one call of few tensors: they lie in the frame's own block of memory.

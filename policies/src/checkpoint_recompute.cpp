@@ -1,3 +1,4 @@
+#include <ATen/SequenceNumber.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 #include <dtk/policies/checkpoint.h>
@@ -105,8 +106,11 @@ void CheckpointChain::Frame::recompute_into(const std::shared_ptr<CollectLayer>&
     ++checkpoint_counters().early_stops;
   }
   if (collector->seen() < collector->end()) {
-    mismatch(calls.back().path,
-             c10::str("saved ", collector->seen(), " tensors, forward saved ", slots.size()), kCountCause);
+    const Slot& missing = slots[collector->seen()];
+    mismatch(calls[missing.call].path,
+             c10::str("saved ", collector->seen(), " tensors, forward saved ", slots.size(),
+                      ", the first that is missing ", missing.form.text()),
+             kCountCause);
   }
 }
 
@@ -125,6 +129,7 @@ void CheckpointChain::Frame::run_calls(const Tensors& outside) {
     std::optional<RandomStatesScope> random;
     if (call.random != nullptr) random.emplace(*call.random, call.devices);
     const ReplayScope kept(call.kept, call.path);
+    nodes_before_call = at::sequence_number::peek();
     results.push_back(call.fn(std::move(in)));
     check_outputs(call, results.back());
   }
@@ -138,7 +143,13 @@ void CheckpointChain::Frame::check_outputs(const Call& call, const Tensors& outp
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
     const std::optional<TensorForm>& then = call.outputs[i].form;
-    if (!then || !outputs[i].defined()) continue;
+    if (then.has_value() != outputs[i].defined()) {
+      mismatch(call.path,
+               c10::str("returned ", then ? "no tensor" : "a tensor", " as number ", i, ", forward returned ",
+                        then ? then->text() : "none"),
+               kCountCause);
+    }
+    if (!then) continue;
     const TensorForm now(outputs[i]);
     if (now == *then) continue;
     mismatch(call.path,
@@ -162,12 +173,33 @@ void CheckpointChain::Frame::collect(size_t index, const at::Tensor& tensor,
         c10::str("saved tensor number ", index, " as ", now.text(), ", forward saved ", slot.form.text()),
         cause_of(now, slot.form));
   }
-  TORCH_CHECK(!slot.weight_version || !saving_weight() || version_of(tensor) == *slot.weight_version,
-              "checkpoint ", path, ": its parameter ", now.text(),
-              " was changed in place between forward and backward (version ", *slot.weight_version, " then, ",
-              version_of(tensor),
-              " now), so the recomputation would not give what forward gave; change it after backward");
+  if (slot.version) check_same(index, tensor);
   if (slot.needed) slot.value = keep_by.pack(tensor);
+}
+
+// Neither an input nor lasting state. Equal forms may be of other operators: those are told by the nodes made
+// before them. Not under autocast, which makes one for a cast only where it has none in its cache.
+void CheckpointChain::Frame::check_same(size_t index, const at::Tensor& tensor) const {
+  const Slot& slot = slots[index];
+  const Call& call = calls[slot.call];
+  const auto what = [&] { return c10::str("saved tensor number ", index, ", ", slot.form.text(), ", "); };
+  if (slot.weight != saving_weight()) {
+    mismatch(call.path,
+             what() + (slot.weight ? "from an operator, forward from a parameter"
+                                   : "from a parameter, forward from an operator"),
+             kCountCause);
+  }
+  if (nodes_of_call() != slot.nodes && !call.surroundings.any_autocast()) {
+    mismatch(call.path,
+             what() + c10::str("after ", nodes_of_call(), " operators that need a gradient, forward after ",
+                               slot.nodes),
+             kCountCause);
+  }
+  TORCH_CHECK(version_of(tensor) == *slot.version, "checkpoint ", call.path, ": ",
+              slot.weight ? "its parameter " : "a tensor that it reads, ", slot.form.text(),
+              slot.weight ? "" : ",", " was changed in place between forward and backward (version ",
+              *slot.version, " then, ", version_of(tensor),
+              " now), so the recomputation would not give what forward gave; change it after backward");
 }
 
 void CheckpointChain::Frame::mismatch(const std::string& path, const std::string& what,

@@ -114,6 +114,8 @@ OperatorScope::~OperatorScope() {
   innermost = outer_;
 }
 
+NotOfTheSegment::NotOfTheSegment() : unwatched_(kWatched) {}
+
 KeepScope::KeepScope(KeptResults* keep, const SavedTensorStack& below, const Devices& devices,
                      const std::string& path, OnKept on_kept)
     : OperatorScope(keep != nullptr),
@@ -169,7 +171,7 @@ void KeepScope::mark(std::string_view name, const at::Tensor& value) {
   const bool kept_already = std::any_of(kept_.begin(), kept_.end(),
                                         [&](const KeptOperator& one) { return one.number == made.number; });
   if (kept_already) return;
-  const c10::impl::ExcludeDispatchKeyGuard not_of_the_model(kWatched);
+  const NotOfTheSegment unwatched;
   const at::NoGradGuard no_grad;
   if (made.one_of_several) {
     keep(made.number, made.op, several_);

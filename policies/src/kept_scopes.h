@@ -58,6 +58,15 @@ class OperatorScope {
   std::optional<c10::impl::IncludeDispatchKeyGuard> watched_;
 };
 
+/// While alive, what this thread runs is the engine's own: no operator of a segment, and not numbered.
+class NotOfTheSegment {
+ public:
+  [[nodiscard]] NotOfTheSegment();
+
+ private:
+  c10::impl::ExcludeDispatchKeyGuard unwatched_;
+};
+
 /// Forward. Keeps by `below`; `keep` may be null: then nothing is kept, nor by a segment around this one.
 class KeepScope final : public OperatorScope {
  public:

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "kept_scopes.h"
+
 namespace dtk::policies {
 namespace {
 
@@ -43,6 +45,7 @@ void normalize(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       c10::IValue& statistic = (*stack)[begin + static_cast<size_t>(*index)];
       if (!statistic.isTensor() || !statistic.toTensor().defined()) continue;
       if (is_kept(statistic.toTensor())) {
+        const NotOfTheSegment unwatched;
         const at::NoGradGuard no_grad;
         statistic = statistic.toTensor().clone();
       } else {

@@ -143,6 +143,7 @@ Tensors offload(std::string_view path, const SubtreeFn& fn, Tensors&& inputs,
                 const std::shared_ptr<OffloadStore>& store, bool goes_on) {
   const SavedTensorStack outer = SavedTensorStack::current();
   if (!at::GradMode::is_enabled() || recomputing() || outer.lets_go()) return fn(std::move(inputs));
+  check_engine("offload", path);
   const bool cpu_trains = std::all_of(inputs.begin(), inputs.end(),
                                       [](const at::Tensor& one) { return !one.defined() || one.is_cpu(); });
   const uint64_t segment = store->begin(goes_on);

@@ -108,11 +108,13 @@ class EngineHook final : public torch::autograd::SavedVariableHooks {
  public:
   void call_pack_hook(const at::Tensor& tensor) override {
     // Without its node: an operator's output itself would make a cycle output -> node -> hook -> output. As
-    // detach(), which costs a microsecond more.
+    // detach(), which costs a microsecond more. A layer that only looks needs neither.
     const SavingScope scope(is_weight(tensor)        ? Saved::weight
                             : is_weight_cast(tensor) ? Saved::weight_cast
                                                      : Saved::activation);
-    saved_ = SavedTensorStack::current().pack(tensor.tensor_data());
+    const SavedTensorStack stack = SavedTensorStack::current();
+    const bool looked_at = stack.top() != nullptr && stack.top()->only_looks();
+    saved_ = stack.pack(looked_at ? tensor : tensor.tensor_data());
   }
   at::Tensor call_unpack_hook() override { return saved_->unpack(); }
 
@@ -206,6 +208,12 @@ SavedTensorScope::SavedTensorScope(const SavedTensorStack& stack)
                         : std::make_shared<SavedTensorStack::Node>(stack.top_->layer, stack.top_->below)) {}
 
 SavedTensorScope::~SavedTensorScope() = default;
+
+void check_engine(const char* what, std::string_view path) {
+  TORCH_CHECK(engine_guards > 0, what, " ", path,
+              ": no SavedTensorEngineGuard is alive, so autograd would keep every tensor; let one live from "
+              "before the first forward pass to after the last backward pass");
+}
 
 SavedTensorEngineGuard::SavedTensorEngineGuard() {
   if (engine_guards++ == 0) torch::autograd::set_default_engine_stub(&stack_engine);

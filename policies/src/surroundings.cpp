@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <mutex>
+#include <type_traits>
 
 namespace dtk::policies {
 
@@ -52,6 +54,10 @@ Surroundings::Surroundings(const Devices& devices)
   }
 }
 
+bool Surroundings::any_autocast() const {
+  return std::any_of(autocast.begin(), autocast.end(), [](const Autocast& one) { return one.enabled; });
+}
+
 void SurroundingsScope::set(const c10::SmallVector<Surroundings::Autocast, 2>& autocast) {
   for (const auto& [device, enabled, dtype] : autocast) {
     if (at::autocast::is_autocast_enabled(device) != enabled)
@@ -90,8 +96,10 @@ at::CPUGeneratorImpl& cpu_generator() {
   return *at::check_generator<at::CPUGeneratorImpl>(at::detail::getDefaultCPUGenerator());
 }
 
-bool same(const at::mt19937_data_pod& a, const at::mt19937_data_pod& b) {
-  return a.seed_ == b.seed_ && a.left_ == b.left_ && a.next_ == b.next_ && a.state_ == b.state_;
+// As bytes: its accessor copies the 2.5 kB.
+bool same(const at::mt19937& a, const at::mt19937& b) {
+  static_assert(std::is_trivially_copyable_v<at::mt19937>);
+  return std::memcmp(static_cast<const void*>(&a), static_cast<const void*>(&b), sizeof a) == 0;
 }
 
 }  // namespace
@@ -112,8 +120,7 @@ RandomStates::RandomStates(const Devices& devices) : cpu_(cpu_now()) {
 bool RandomStates::still_so() const {
   const Cpu now = cpu_now();
   return now.next_float == cpu_.next_float && now.next_double == cpu_.next_double &&
-         same(now.engine.data(), cpu_.engine.data()) &&
-         std::all_of(others_.begin(), others_.end(), [](const auto& other) {
+         same(now.engine, cpu_.engine) && std::all_of(others_.begin(), others_.end(), [](const auto& other) {
            return generator_state(at::globalContext().defaultGenerator(other.first)) == other.second;
          });
 }

@@ -38,6 +38,8 @@ struct Surroundings {
     bool enabled;
     at::ScalarType dtype;
   };
+  bool any_autocast() const;
+
   c10::SmallVector<Autocast, 2> autocast;
   bool cache;
   KernelFlags flags;

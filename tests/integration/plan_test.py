@@ -147,11 +147,11 @@ class Plans(unittest.TestCase):
         )
         errors = plan(*BASE, *settings(data__batsh=2), code=2)[1]
         self.assertIn("did you mean data.batch?", errors)
-        errors = plan(*BASE, "--set", "policies.ema.every=1000", code=1)[1]
+        errors = plan(*BASE, "--no-fold", "--set", "policies.ema.every=1001", code=1)[1]
         self.assertEqual(
             errors,
-            "dit-plan: the policies repeat their work after 1000 steps, and a plan runs at most 100 of them, twice; "
-            "plan with --set policies.ema.every=100 or less\n",
+            "dit-plan: the policies repeat their work after 1001 steps; a plan that leaves none out runs at most 1000 of "
+            "them, twice; plan without --no-fold, or with --set policies.ema.every=1000 or less\n",
         )
 
     def test_a_part_of_the_device_needs_one(self):
@@ -181,8 +181,8 @@ class Plans(unittest.TestCase):
 
     def test_work_that_repeats_after_some_steps_is_planned(self):
         each = self.peak(*BASE, *settings(policies__ema__device="same"))
-        tenth = self.peak(*BASE, *settings(policies__ema__device="same", policies__ema__every=10))
-        self.assertEqual(each, tenth)
+        for steps in (10, 100_000):
+            self.assertEqual(each, self.peak(*BASE, *settings(policies__ema__device="same", policies__ema__every=steps)))
 
     def test_readme_commands_run(self):
         readme = (SOURCE / "README.md").read_text(encoding="utf-8")
@@ -220,11 +220,43 @@ class Plans(unittest.TestCase):
             other = plan(*two, "--calibration", file, code=2)[1]
             self.assertEqual(
                 other,
-                f"dit-plan: {file}: measured for train.threads = 1, and this plan is for train.threads = 2; measure "
+                f"dit-plan: --calibration {file}: measured for train.threads = 1, and this plan is for train.threads = 2; measure "
                 "again with dit-plan --calibrate\n",
             )
             Path(file).write_text('{"dit_plan_calibration": 1')
-            self.assertIn(f"dit-plan: {file} is not JSON", plan(*small, "--calibration", file, code=1)[1])
+            self.assertEqual(
+                plan(*small, "--calibration", file, code=1)[1],
+                f"dit-plan: --calibration {file} is not JSON (at byte 27); measure again with dit-plan --calibrate\n",
+            )
+            self.assertEqual(
+                plan(*small, "--calibration", folder, code=2)[1],
+                f"dit-plan: --calibration {folder}: a folder; give a file that dit-plan --calibrate wrote\n",
+            )
+        self.assertEqual(
+            plan(*small, "--calibration", "README.md", code=2)[1],
+            'dit-plan: --calibration README.md: no calibration ("dit_plan_calibration" is missing); dit-plan --calibrate '
+            "FILE writes one\n",
+        )
+
+    def test_what_is_to_be_measured_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, "never.json")
+            self.assertEqual(
+                plan("--calibrate", str(file), "--device", "cpu", code=2)[1],
+                "dit-plan: --calibrate with --device cpu: --config FILE is missing: measured are the kernels that a job "
+                f"calls; write for example dit-plan --config configs/base.toml --device cpu --calibrate {file}\n",
+            )
+            missing = Path(folder, "missing.toml")
+            self.assertEqual(
+                plan("--config", str(missing), "--device", "cpu", "--calibrate", str(file), code=2)[1],
+                f"dit-plan: {missing}: this file does not exist; give an existing file with --config\n",
+            )
+            self.assertEqual(
+                plan("--config", str(missing), "--calibrate", str(file), code=2)[1],
+                "dit-plan: --calibrate and --config: what a GPU adds does not depend on a job; leave --config out, or "
+                "measure the kernels of the job with --device cpu\n",
+            )
+            self.assertFalse(file.exists())
 
     def test_a_device_that_is_not_there_is_not_measured(self):
         if not Path("/dev/nvidia0").exists():
@@ -282,7 +314,7 @@ class Plans(unittest.TestCase):
             )
             self.assertEqual(
                 plan(*BASE, "--device", "cpu", "--calibration", str(file), code=2)[1],
-                f"dit-plan: {file}: measured for --device cuda, and this plan is for --device cpu; measure again with "
+                f"dit-plan: --calibration {file}: measured for --device cuda, and this plan is for --device cpu; measure again with "
                 "dit-plan --calibrate\n",
             )
 

@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -149,6 +150,22 @@ TEST_CASE("a case is a function of its seed and number") {
   CHECK(bench::plan_case(3, 4) != bench::plan_case(4, 4));
 }
 
+TEST_CASE("cases have every choice of what segments keep") {
+  std::map<std::string, int> drawn;
+  for (uint64_t index = 0; index < 200; ++index) {
+    for (const std::string& setting : bench::plan_case(1, index)) ++drawn[setting];
+  }
+  for (const char* choice :
+       {"keep=block", "keep=all", "keep=offload", "keep=[\"attn_out\"]", "keep=[\"fc2_out\"]",
+        "keep=[\"proj_out\",\"fc2_out\"]", "keep=[\"aten::addmm\"]",
+        "keep=[\"aten::gelu\",\"aten::native_layer_norm\"]", "keep=[\"attn_out\",\"aten::gelu\"]", "every=2",
+        "every=3", "segment=2", "segment=3", "offload_min_bytes=0", "offload_min_bytes=512",
+        "offload_min_bytes=1048576"}) {
+    INFO(choice);
+    CHECK(drawn[std::string("policies.checkpoint.") + choice] > 0);
+  }
+}
+
 TEST_CASE("a folded plan equals the one of all passes") {
   LoadedConfig base = load_config(posix_file_system(), DTK_SOURCE_DIR "/configs/base.toml", {});
   base.config.train.threads = 1;
@@ -169,6 +186,27 @@ TEST_CASE("a policy's period is planned once if it returns to the books it began
   CHECK(plan_run(third, c10::kCPU).memory.folded.at("steady steps") == 3);
   const LoadedConfig shorter_last = parse_config("", "job", small_job({"data.drop_last=false"}));
   CHECK(plan_run(shorter_last, c10::kCPU).memory.folded.count("steady steps") == 0);
+}
+
+TEST_CASE("a long period is planned by four of its steps, and is exact") {
+  const auto rare = [](std::initializer_list<const char*> more) {
+    std::vector<std::string> settings =
+        small_job({"policies.ema.every=150", "data.validation=8", "train.validate_every=60",
+                   "train.checkpoint_every=70", "train.sample_every=100"});
+    settings.insert(settings.end(), more.begin(), more.end());
+    std::erase(settings, "train.steps=20");
+    return settings;
+  };
+  // Ends with the first average, soon after it, and after three.
+  for (const char* steps : {"train.steps=150", "train.steps=160", "train.steps=500"}) {
+    const std::vector<std::string> job = rare({steps});
+    check_exact(job);
+    const planner::Rehearsed plan = plan_run(parse_config("", "job", job), c10::kCPU).memory;
+    CHECK(plan.steps.size() == 5);
+    CHECK(plan.folded.at("steady steps") == 2 * 150 - 4);
+  }
+  check_exact(rare({"train.steps=500", "data.drop_last=false"}));
+  check_exact(rare({"train.steps=160", "policies.ema.device=same", "train.validate_ema=true"}));
 }
 
 TEST_CASE("books are equal if every owner holds the same") {

@@ -124,7 +124,35 @@ TEST_CASE("with a calibration a plan and its run are equal with their scratch") 
   if (precision == "bf16" && packs) {
     CHECK_FALSE(without.equal);
     CHECK(without.below);
+    // README's figures.
+    CHECK(with.text.find("first_step: 5664068 planned, 5664068 measured; scratch 410752, 410752\n") !=
+          std::string::npos);
+    CHECK(without.text.find("first_step: 5511364 planned") != std::string::npos);
   }
+}
+
+TEST_CASE("the terms of a loss, which its kernel makes twice, are planned without a calibration") {
+  const LoadedConfig loaded =
+      parse_config("", "case",
+                   {"data.kind=synthetic", "data.samples=64", "data.batch=32", "model.depth=1",
+                    "model.hidden=8", "model.heads=1", "model.patch=8", "model.image_size=64",
+                    "model.channels=4", "model.classes=5", "train.steps=3", "train.threads=1",
+                    "train.out=runs/scratch", "sample.per_class=0", "policies.precision.cpu=fp32"});
+  const PlanAccuracy accuracy = plan_accuracy(loaded);
+  const Compared plain = compared(accuracy);
+  INFO(plain.text);
+  const auto forward = [](const std::vector<KeptPhase>& phases) {
+    const auto found = std::find_if(phases.begin(), phases.end(),
+                                    [](const KeptPhase& one) { return one.name == "forward"; });
+    REQUIRE(found != phases.end());
+    return *found;
+  };
+  const KeptPhase planned = forward(accuracy.planned), measured = forward(accuracy.measured);
+  constexpr int64_t kScratch = 4LL * 32 * 4 * 64 * 64 + 8;  // with the number that the mean is divided by
+  CHECK(measured.scratch == kScratch);
+  CHECK(measured.with_scratch == measured.kept.bytes + kScratch);
+  CHECK(planned.scratch == kScratch);
+  CHECK(planned.with_scratch == measured.with_scratch);
 }
 
 TEST_CASE("with several threads, whose scratch overlaps by luck, a calibrated plan is not below the run") {

@@ -168,7 +168,8 @@ TEST_CASE("what cannot have an effect is refused with what to change") {
       "as targets, or keep = \"all\"");
   options.keep = "gates";
   CHECK(error(options) ==
-        "policies.checkpoint.keep = \"gates\" is not a choice; allowed: all | block | offload | a list of names "
+        "policies.checkpoint.keep = \"gates\" is not a choice; allowed: all | block | offload | a list of "
+        "names "
         "and operators");
   options.keep = "all";
   CHECK(error(options) == "accepted");

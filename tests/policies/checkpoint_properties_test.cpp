@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <string>
 #include <vector>
 
 #include "support/catch.h"
@@ -154,7 +155,27 @@ TEST_CASE("the recomputation has grad mode wherever backward is called, and leav
   CHECK_VALUES(same_bits(gradient[0], x.exp()));
 }
 
-TEST_CASE("the recomputation has forward's deterministic flags and attention backends") {
+TEST_CASE("the recomputation draws what forward drew, and the generator goes on from where it was",
+          "[device]") {
+  Fixture fixture;
+  const auto state = [] { return generator_state(at::globalContext().defaultGenerator(test_device())); };
+  std::vector<std::string> at_run;
+  const SubtreeFn fn = [&](Tensors&& in) {
+    at_run.push_back(state());
+    return Tensors{(in[0].exp() * at::rand({4, 8}, test_device())).sin()};
+  };
+  const at::Tensor x = leaf({4, 8});
+  const at::Tensor loss = checkpoint("net", fn, {x})[0].sum();
+  at::rand({4}, test_device());
+  const std::string before = state();
+  torch::autograd::backward({loss}, {});
+  REQUIRE(at_run.size() == 2);
+  CHECK(at_run[1] == at_run[0]);
+  CHECK(before != at_run[0]);
+  CHECK(state() == before);
+}
+
+TEST_CASE("the recomputation has forward's deterministic flags and attention backends", "[device]") {
   Fixture fixture;
   at::Context& context = at::globalContext();
   const bool before = context.deterministicAlgorithms(), warned = context.deterministicAlgorithmsWarnOnly();
@@ -177,7 +198,7 @@ TEST_CASE("the recomputation has forward's deterministic flags and attention bac
   at::Tensor loss;
   {
     const AttentionBackendGuard without({.flash = !deterministic});
-    loss = checkpoint("net", fn, {at::ones({4}).requires_grad_(true)})[0].sum();
+    loss = checkpoint("net", fn, {leaf({4})})[0].sum();
   }
   set(!deterministic);
   torch::autograd::backward({loss}, {});

@@ -100,6 +100,30 @@ TEST_CASE("after any number of steps a batch norm's statistics and counter are t
   check_same(plain.gradients, segment.gradients);
 }
 
+TEST_CASE("a batch norm in a segment that keeps results") {
+  Fixture fixture;
+  const std::string entry = GENERATE("result", "aten::tanh", "aten::native_batch_norm");
+  CAPTURE(entry);
+  const Wrap keeping = [&](const SubtreeFn& fn, Tensors&& in) {
+    return checkpoint("net", fn, std::move(in), std::make_shared<KeptResults>(std::vector{entry}));
+  };
+  const auto train = [&](const Wrap& wrap) {
+    const BatchNorm1d norm(kChannels);
+    const at::Tensor w = at::full({kChannels}, 0.75).requires_grad_(true);
+    for (int step = 0; step < 3; ++step) {
+      const SubtreeFn fn = [&](Tensors&& in) {
+        const at::Tensor h = named("result", (BatchNorm1d(norm)(in[0] * w) * w).tanh());
+        return Tensors{h.exp() * w};
+      };
+      torch::autograd::backward({wrap(fn, {batch(step)})[0].sum()}, {});
+    }
+    return Outcome{state_of(norm), {w.grad(), norm->weight.grad(), norm->bias.grad()}};
+  };
+  const Outcome plain = train(kPlain), segment = train(keeping);
+  check_same(plain.state, segment.state);
+  check_same(plain.gradients, segment.gradients);
+}
+
 TEST_CASE("a batch norm whose input needs no gradient is updated once a step too, with weights or without") {
   Fixture fixture;
   const bool affine = GENERATE(true, false);

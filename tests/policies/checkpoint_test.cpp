@@ -294,7 +294,7 @@ TEST_CASE("autocast's cache is on or off in the recomputation as it was in forwa
   CHECK(at::autocast::is_autocast_cache_enabled());
 }
 
-TEST_CASE("retain_graph, autograd::grad and two micro-batches work") {
+TEST_CASE("retain_graph, autograd::grad and two micro-batches work", "[device]") {
   Fixture fixture;
   const Net net(2);
   at::manual_seed(7);
@@ -302,13 +302,13 @@ TEST_CASE("retain_graph, autograd::grad and two micro-batches work") {
   torch::autograd::backward({loss}, {}, /*retain_graph=*/true);
   const at::Tensor once = net.blocks[0].w1.grad().clone();
   torch::autograd::backward({loss}, {});
-  CHECK(at::equal(net.blocks[0].w1.grad(), once * 2));
+  CHECK_VALUES(at::equal(net.blocks[0].w1.grad(), once * 2));
   at::manual_seed(7);
   const auto gradients = torch::autograd::grad({forward(net, kCheckpoint)}, {net.blocks[0].w1, net.input});
-  CHECK(at::equal(gradients[0], once));
+  CHECK_VALUES(at::equal(gradients[0], once));
 }
 
-TEST_CASE("without grad mode the segment just runs") {
+TEST_CASE("without grad mode the segment just runs", "[device]") {
   Fixture fixture;
   const Net net(2);
   at::NoGradGuard no_grad;
@@ -317,19 +317,20 @@ TEST_CASE("without grad mode the segment just runs") {
   CHECK(checkpoint_counts().segments == before.segments);
 }
 
-TEST_CASE("an input changed in place after forward is refused") {
+TEST_CASE("an input changed in place after forward is refused", "[device]") {
   Fixture fixture;
   Net net(2);
-  at::Tensor x = at::randn({kRows, kWidth});
+  const at::Tensor x = at::randn({kRows, kWidth}).to(test_device());
   const at::Tensor out = checkpoint("block", net.blocks[0], Tensors{x})[0].sum();
   x.add_(1);
   CHECK_THROWS_WITH(torch::autograd::backward({out}, {}), Catch::Contains("was changed in place afterwards"));
 }
 
-TEST_CASE("graphs that are dropped without backward leave nothing behind") {
+TEST_CASE("graphs that are dropped without backward leave nothing behind", "[device]") {
   Fixture fixture;
   const Net net(2);
-  const int64_t before = cpu_accounts().live_bytes();
+  const int64_t before = DeviceMemory::live(), cpu = cpu_accounts().live_bytes();
   for (int i = 0; i < 100; ++i) forward(net, kCheckpoint);
-  CHECK(cpu_accounts().live_bytes() == before);
+  CHECK(DeviceMemory::live() == before);
+  CHECK(cpu_accounts().live_bytes() == cpu);
 }

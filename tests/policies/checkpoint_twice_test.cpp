@@ -1,4 +1,5 @@
-// Segments that may not compute the same twice: changes in place, state, other tensors, exceptions.
+// Segments that may not compute the same twice: changes in place, state, other tensors, exceptions. [device]:
+// on any.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <dtk/policies/checkpoint.h>
@@ -13,21 +14,19 @@
 #include <vector>
 
 #include "support/catch.h"
+#include "support/segment_tests.h"
+#include "support/settled_memory.h"
 
 using namespace dtk::policies;
+using dtk::test::Fixture;
+using dtk::test::settled_live;
+using dtk::test::test_device;
 
-namespace {
-
-struct Fixture {
-  CountingAllocatorGuard counting;
-  SavedTensorEngineGuard engine;
-};
-
-}  // namespace
-
-TEST_CASE("a change in place between two sub-trees of one segment is refused, within one it is made again") {
+TEST_CASE("a change in place between two sub-trees of one segment is refused, within one it is made again",
+          "[device]") {
   Fixture fixture;
-  const at::Tensor w = at::full({4}, 0.5).requires_grad_(true);
+  const at::Tensor w = at::full({4}, 0.5, test_device()).requires_grad_(true);
+  const at::Tensor ones = at::ones({4}, test_device());
   const SubtreeFn times = [&](Tensors&& in) { return Tensors{in[0] * w}; };
   const SubtreeFn inside = [&](Tensors&& in) {
     in[0].add_(1);
@@ -36,7 +35,7 @@ TEST_CASE("a change in place between two sub-trees of one segment is refused, wi
   const auto gradient = [&](const SubtreeFn& second, bool one_segment) {
     w.mutable_grad().reset();
     std::optional<CheckpointChain> chain(std::in_place);
-    Tensors first = chain->append("blocks.0", times, Tensors{at::ones({4})});
+    Tensors first = chain->append("blocks.0", times, Tensors{ones});
     const at::Tensor also = first[0];  // the same tensor, which the second sub-tree may change
     if (!one_segment) chain.emplace();
     Tensors out = chain->append("blocks.1", second, std::move(first));
@@ -44,14 +43,16 @@ TEST_CASE("a change in place between two sub-trees of one segment is refused, wi
     torch::autograd::backward({out[0].sum()}, {});
     return w.grad();
   };
-  CHECK(at::equal(gradient(times, true), gradient(times, false)));
-  CHECK(at::equal(gradient(inside, true), at::full({4}, 3 * 0.25 + 2 * 0.5)));  // of w^3 + w^2
+  const at::Tensor joined = gradient(times, true), apart = gradient(times, false);
+  CHECK_VALUES(at::equal(joined, apart));
+  const at::Tensor changed = gradient(inside, true);
+  CHECK_VALUES(at::equal(changed, at::full({4}, 3 * 0.25 + 2 * 0.5, test_device())));  // of w^3 + w^2
 
   CheckpointChain chain;
-  Tensors between = chain.append("blocks.0", times, Tensors{at::ones({4})});
+  Tensors between = chain.append("blocks.0", times, Tensors{ones});
   const bool at_once = GENERATE(true, false);
   between[0].add_(1);
-  if (!at_once) chain.append("blocks.3", inside, chain.append("blocks.2", times, Tensors{at::ones({4})}));
+  if (!at_once) chain.append("blocks.3", inside, chain.append("blocks.2", times, Tensors{ones}));
   CHECK_THROWS_WITH(
       chain.append("blocks.1", times, std::move(between)),
       Catch::Contains("checkpoint blocks.1: its input [4], which blocks.0 returned, was changed in place "
@@ -89,10 +90,10 @@ TEST_CASE("running statistics are updated once, whether a module asks if it is r
   CHECK(at::equal(w.grad(), gradient));
 }
 
-TEST_CASE("an exception in forward or in the recomputation passes and leaves nothing behind") {
+TEST_CASE("an exception in forward or in the recomputation passes and leaves nothing behind", "[device]") {
   Fixture fixture;
-  const at::Tensor w = at::ones({4}).requires_grad_(true);
-  const int64_t before = cpu_accounts().live_bytes();
+  const at::Tensor w = at::ones({4}, test_device()).requires_grad_(true);
+  const int64_t before = settled_live(), cpu = cpu_accounts().live_bytes();
   const SubtreeFn always = [](Tensors&&) -> Tensors { throw std::runtime_error("in forward"); };
   CHECK_THROWS_WITH(checkpoint("a", always, Tensors{w}), "in forward");
   CHECK(SavedTensorStack::current().empty());
@@ -107,5 +108,6 @@ TEST_CASE("an exception in forward or in the recomputation passes and leaves not
   }
   CHECK(SavedTensorStack::current().empty());
   CHECK(at::GradMode::is_enabled());
-  CHECK(cpu_accounts().live_bytes() == before);
+  CHECK(settled_live() == before);
+  CHECK(cpu_accounts().live_bytes() == cpu);
 }

@@ -160,6 +160,30 @@ TEST_CASE("a segment that recomputes within one that offloads has its inputs and
   CHECK(store->counts().host_bytes == 0);
 }
 
+TEST_CASE(
+    "a leaf that was changed before forward is the input of such a segment, and changed after is refused",
+    "[device]") {
+  Fixture fixture;
+  const at::Tensor x = leaf({kRows, kWidth}), w = leaf({kWidth, kWidth});
+  {
+    const at::NoGradGuard no_grad;
+    x.mul_(2);
+  }
+  const SubtreeFn fn = [&](Tensors&& in) { return Tensors{at::matmul(in[0], w).sin() * in[0]}; };
+  const auto run = [&](const RunSegment& how) { return how(0, fn, {x})[0].sum(); };
+  const Store store = store_of();
+  const RunSegment both = [&](int, const SubtreeFn& inner, Tensors&& in) {
+    const SubtreeFn recomputed = [&](Tensors&& deep) { return checkpoint("inner", inner, std::move(deep)); };
+    return offload("outer", recomputed, std::move(in), store);
+  };
+  check_equal(torch::autograd::grad({run(plain)}, {x, w}), torch::autograd::grad({run(both)}, {x, w}));
+  const at::Tensor loss = run(both);
+  if (!on_cpu()) return;  // there the write would not wait for the copy beside it; it is refused either way
+  const at::NoGradGuard no_grad;
+  x.mul_(2);
+  CHECK_THROWS_AS(torch::autograd::grad({loss}, {x, w}), c10::Error);
+}
+
 TEST_CASE("within a segment of either kind, and without grad mode, the outer one decides", "[device]") {
   Fixture fixture;
   const Net net;

@@ -87,11 +87,19 @@ TEST_CASE("a damaged calibration is refused, and a file of another kind") {
   const std::string whole = calibration_json(cpu());
   CHECK(test::error_text<ConfigError>([&] { parse_calibration("{\"a\": 1}", "a.json"); }) ==
         "a.json: no calibration (\"dit_plan_calibration\" is missing); dit-plan --calibrate FILE writes one");
-  CHECK(damage(whole.substr(0, whole.size() / 2)).starts_with("a.json is not JSON"));
+  const std::string none =
+      "a.json: no calibration (\"dit_plan_calibration\" is missing); dit-plan --calibrate FILE writes one";
+  for (const char* text :
+       {"", "# Heading", "[\"dit_plan_calibration\"]", "{\"a\": {\"dit_plan_calibration\": 1}}"}) {
+    INFO(text);
+    CHECK(test::error_text<ConfigError>([&] { parse_calibration(text, "a.json"); }) == none);
+  }
+  CHECK(damage("{\"dit_plan_calibration\": 1") ==
+        "a.json is not JSON (at byte 27); measure again with dit-plan --calibrate");
   CHECK(damage(replaced(whole, "\"dit_plan_calibration\": 1", "\"dit_plan_calibration\": 2")) ==
         "a.json: a calibration of version 2; read is version 1; measure again with dit-plan --calibrate");
   CHECK(damage(replaced(whole, "\"device\": \"cpu\"", "\"device\": \"tpu\"")) ==
-        "a.json: \"device\" is \"tpu\"; allowed: \"cpu\", \"cuda\"");
+        "a.json: \"device\" is \"tpu\"; allowed: \"cpu\", \"cuda\"; measure again with dit-plan --calibrate");
   CHECK(damage(replaced(whole, "\"threads\"", "\"thread\"")) ==
         "a.json: \"threads\" is missing or of another type; measure again with dit-plan --calibrate");
   CHECK(damage(replaced(whole, "132736", "\"many\"")) ==

@@ -57,7 +57,17 @@ TEST_CASE("dit-plan: what is wrong is said with what is allowed") {
   CHECK(plan_error({"--config", "a", "--table", "--max-batch", "1GB"}) ==
         "--table and --max-batch: each is a report of its own; give one of them");
   CHECK(plan_error({"--calibrate", "b.json", "--device", "cpu"}) ==
-        "--config FILE is missing: write for example dit-plan --config configs/base.toml");
+        "--calibrate with --device cpu: --config FILE is missing: measured are the kernels that a job calls; "
+        "write for example dit-plan --config configs/base.toml --device cpu --calibrate b.json");
+  CHECK(plan_error({"--calibrate", "b.json", "--config", "a"}) ==
+        "--calibrate and --config: what a GPU adds does not depend on a job; leave --config out, or measure "
+        "the kernels of the job with --device cpu");
+  CHECK(plan_error({"--calibrate", "b.json", "--set", "data.batch=2"}) ==
+        "--calibrate and --set: what a GPU adds does not depend on a job; leave --set out, or measure the "
+        "kernels of the job with --device cpu");
+  CHECK(plan_error({"--calibrate", "b.json", "--device", "auto"}) ==
+        "--device auto: no device to plan for; allowed: cuda, the default, or cpu");
+  CHECK(plan_error({"--config", "a", "--calibrate"}) == "--calibrate: needs a value");
   CHECK(plan_error({"--config", "a", "--calibrate", "b.json", "--json"}) ==
         "--calibrate and --json: measuring is no report; give one of them");
   CHECK(plan_error({"--config", "a", "--calibrate", "b.json", "--calibration", "c.json"}) ==

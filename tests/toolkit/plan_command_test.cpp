@@ -379,17 +379,3 @@ TEST_CASE("a part of the device becomes bytes when a run begins on it") {
         "bytes, "
         "such as \"24GB\", \"24GiB\" or \"24e9\"");
 }
-
-TEST_CASE("a plan runs until the work of the policies repeats, and refuses what would take too long") {
-  LoadedConfig every = tiny();
-  every.config.policies.ema.every = 5;
-  const Plan fifth = make_plan(every, cuda), each = make_plan(tiny(), cuda);
-  CHECK(peak(fifth) == peak(each));
-  CHECK(fifth.memory.host.peak.bytes ==
-        each.memory.host.peak.bytes);  // the copies of the fifth step are seen
-  every.config.policies.ema.every = 101;
-  CHECK(
-      test::error_text<Error>([&] { make_plan(every, cuda); }) ==
-      "the policies repeat their work after 101 steps, and a plan runs at most 100 of them, twice; plan with "
-      "--set policies.ema.every=100 or less");
-}

@@ -101,16 +101,18 @@ void run_calibration(const PlanArguments& arguments, FileSystem& files,
 
 std::optional<Calibration> calibration_for(const PlanArguments& arguments, FileSystem& files,
                                            const LoadedConfig& loaded, c10::Device device) {
-  const std::string& name = arguments.calibration;
-  if (name.empty()) return std::nullopt;
-  if (!files.exists(name))
-    throw ConfigError("--calibration " + name + ": no such file; dit-plan --calibrate " + name +
-                      " writes it");
-  Calibration calibration = parse_calibration(files.read(name), name);
+  const std::string& file = arguments.calibration;
+  if (file.empty()) return std::nullopt;
+  const std::string place = "--calibration " + file;
+  if (!files.exists(file))
+    throw ConfigError(place + ": no such file; dit-plan --calibrate " + file + " writes it");
+  if (files.is_folder(file))
+    throw ConfigError(place + ": a folder; give a file that dit-plan --calibrate wrote");
+  Calibration calibration = parse_calibration(files.read(file), place);
   check_calibration(calibration,
                     device.is_cpu() ? calibration_of_this_cpu(*loaded.config.train.threads)
                                     : calibration_of_cuda(calibration.machine),
-                    name);
+                    place);
   return calibration;
 }
 

@@ -18,6 +18,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 constexpr char kKind[] = "dit_plan_calibration";
 constexpr int64_t kVersion = 1;
+constexpr char kAgain[] = "; measure again with dit-plan --calibrate";
 
 std::string today() {
   const std::chrono::year_month_day date(
@@ -50,18 +51,24 @@ std::string processor() {
   return text;
 }
 
+nlohmann::json parse(std::string_view text, const std::string& name) try {
+  constexpr int kDepth = 3;
+  return parse_strict_json(text, name, kDepth);
+} catch (const FileError& error) {
+  throw FileError(std::string(error.what()) + kAgain);
+}
+
 template <class Value>
 Value member(const nlohmann::json& json, const char* key, const std::string& name) try {
   return json.at(key).get<Value>();
 } catch (const nlohmann::json::exception&) {
-  throw FileError(name + ": \"" + key +
-                  "\" is missing or of another type; measure again with dit-plan --calibrate");
+  throw FileError(name + ": \"" + key + "\" is missing or of another type" + kAgain);
 }
 
 int64_t bytes_of(const nlohmann::json& row, const char* key, const std::string& name) {
   const auto bytes = member<int64_t>(row, key, name);
   if (bytes >= 0 && row.at(key).is_number_integer()) return bytes;
-  throw FileError(name + ": \"" + key + "\" is no number of bytes; measure again with dit-plan --calibrate");
+  throw FileError(name + ": \"" + key + "\" is no number of bytes" + kAgain);
 }
 
 void read_cpu(const nlohmann::json& json, const std::string& name, Calibration& calibration) {
@@ -73,8 +80,7 @@ void read_cpu(const nlohmann::json& json, const std::string& name, Calibration& 
     const planner::ScratchBytes bytes{bytes_of(row, "scratch_bytes", name),
                                       bytes_of(row, "beside_results_bytes", name)};
     if (!calibration.scratch.emplace(call, bytes).second) {
-      throw FileError(name + ": " + call.operation + "(" + call.arguments +
-                      ") is there twice; measure again with dit-plan --calibrate");
+      throw FileError(name + ": " + call.operation + "(" + call.arguments + ") is there twice" + kAgain);
     }
   }
 }
@@ -132,16 +138,15 @@ std::string calibration_json(const Calibration& calibration) {
 }
 
 Calibration parse_calibration(std::string_view text, const std::string& name) {
-  constexpr int kDepth = 3;
-  const nlohmann::json json = parse_strict_json(text, name, kDepth);
-  if (!json.is_object() || !json.contains(kKind)) {
-    throw ConfigError(name + ": no calibration (\"" + kKind +
-                      "\" is missing); dit-plan --calibrate FILE writes one");
-  }
+  const ConfigError none(name + ": no calibration (\"" + kKind +
+                         "\" is missing); dit-plan --calibrate FILE writes one");
+  if (text.find(kKind) == std::string_view::npos) throw none;  // whatever it is, it need not be JSON
+  const nlohmann::json json = parse(text, name);
+  if (!json.is_object() || !json.contains(kKind)) throw none;
   const auto version = member<int64_t>(json, kKind, name);
   if (version != kVersion) {
     throw FileError(name + ": a calibration of version " + std::to_string(version) + "; read is version " +
-                    std::to_string(kVersion) + "; measure again with dit-plan --calibrate");
+                    std::to_string(kVersion) + kAgain);
   }
   Calibration calibration;
   calibration.device = member<std::string>(json, "device", name);
@@ -154,15 +159,14 @@ Calibration parse_calibration(std::string_view text, const std::string& name) {
     read_terms(json, name, calibration);
   } else {
     throw FileError(name + ": \"device\" is " + in_quotes(calibration.device) +
-                    "; allowed: \"cpu\", \"cuda\"");
+                    "; allowed: \"cpu\", \"cuda\"" + kAgain);
   }
   return calibration;
 }
 
 void check_calibration(const Calibration& calibration, const Calibration& here, const std::string& name) {
   const auto refuse = [&](const std::string& what, const std::string& was, const std::string& is) {
-    throw ConfigError(name + ": measured " + what + was + ", and this plan is " + what + is +
-                      "; measure again with dit-plan --calibrate");
+    throw ConfigError(name + ": measured " + what + was + ", and this plan is " + what + is + kAgain);
   };
   if (calibration.device != here.device) refuse("for --device ", calibration.device, here.device);
   if (calibration.libtorch != here.libtorch) refuse("with LibTorch ", calibration.libtorch, here.libtorch);

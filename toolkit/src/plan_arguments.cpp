@@ -43,11 +43,24 @@ std::vector<std::string> terms_left_out(const Given& given) {
   return names;
 }
 
-// What a device adds does not depend on a job.
+// What a device adds does not depend on a job; which kernels the CPU calls does.
 std::string config_of(const Given& given) {
-  const bool of_a_device = given.has("calibrate") && given.text("device", "cuda") == "cuda";
-  if (of_a_device && !given.has("config") && !given.has("set")) return "";
-  return required_config(given, "dit-plan");
+  if (!given.has("calibrate")) return required_config(given, "dit-plan");
+  if (given.text("device", "cuda") == "cpu") {
+    if (given.has("config")) return given.text("config");
+    fail_argument("--calibrate with --device cpu: --config FILE is missing",
+                  "measured are the kernels that a job calls; write for example dit-plan --config "
+                  "configs/base.toml --device cpu --calibrate " +
+                      given.text("calibrate"));
+  }
+  for (const char* name : {"config", "set"}) {
+    if (given.has(name)) {
+      fail_argument(std::string("--calibrate and --") + name,
+                    "what a GPU adds does not depend on a job; leave --" + std::string(name) +
+                        " out, or measure the kernels of the job with --device cpu");
+    }
+  }
+  return "";
 }
 
 }  // namespace
@@ -57,12 +70,12 @@ PlanArguments parse_plan_arguments(int argc, const char* const* argv) {
   PlanArguments arguments;
   if (wants_text_only(given, arguments)) return arguments;
   check_one_question(given);
-  arguments.config = config_of(given);
-  arguments.set = given.all("set");
   arguments.device = given.text("device", arguments.device);
   if (arguments.device != "cuda" && arguments.device != "cpu") {
     fail_argument(given.place("device"), "no device to plan for; allowed: cuda, the default, or cpu");
   }
+  arguments.config = config_of(given);
+  arguments.set = given.all("set");
   arguments.max_batch = given.text("max-batch");
   if (given.has("max-batch") && !is_byte_size(arguments.max_batch)) {
     fail_argument(given.place("max-batch"),

@@ -8,23 +8,49 @@
 #include <dtk/toolkit/run.h>
 #include <dtk/toolkit/synthetic_source.h>
 
+#include <limits>
+#include <vector>
+
 #include "planned_world.h"
 
 namespace dtk {
 namespace {
 
-// What repeats needs to be run twice only; more steps than this would take longer than a plan should.
-constexpr int64_t kMostPeriod = 100;
+// A longer period of the policies is planned as one of four steps: one in which a policy acts, and those
+// between two such steps, of which three show whether they are alike.
+constexpr int64_t kLongPeriod = 100;
+constexpr int64_t kShortPeriod = 4;
+// More steps than these, twice, would take longer than a plan should.
+constexpr int64_t kMostPeriod = 1000;
 
-// Steps that show once what the policies do.
-int64_t period_of(const RunConfig& config, c10::Device device) {
+// What the policies of a job are before its first step.
+struct Policies {
+  int64_t period = 1;  // steps that show once what they do
+  std::vector<policies::PolicyReport> reports;
+};
+
+Policies policies_of(const RunConfig& config, c10::Device device) {
   models::Dit model(config.model, device, policies::make_generator(device, 0));
-  const int64_t period = put_policies_in(config.policies, model).period();
-  if (period <= kMostPeriod) return period;
+  const policies::PolicySet set = put_policies_in(config.policies, model);
+  return {set.period(), set.reports()};
+}
+
+void refuse_long(int64_t period) {
+  if (period <= kMostPeriod) return;
   throw Error(ExitCode::failure, "the policies repeat their work after " + std::to_string(period) +
-                                     " steps, and a plan runs at most " + std::to_string(kMostPeriod) +
-                                     " of them, twice; plan with --set policies.ema.every=" +
+                                     " steps; a plan that leaves none out runs at most " +
+                                     std::to_string(kMostPeriod) +
+                                     " of them, twice; plan without --no-fold, or with --set "
+                                     "policies.ema.every=" +
                                      std::to_string(kMostPeriod) + " or less");
+}
+
+// A report of the job, whose period was another one in the plan.
+void name_own_period(std::vector<policies::PolicyReport>& planned, const Policies& own) {
+  for (policies::PolicyReport& report : planned) {
+    for (const policies::PolicyReport& before : own.reports)
+      if (report.policy == "ema" && before.policy == "ema") report.reason = before.reason;
+  }
 }
 
 // How often the job of a plan runs the period of the policies after its first step.
@@ -33,6 +59,11 @@ enum class Steady { once, twice };
 // A job as short as that already stays as it is.
 bool is_short(const RunConfig& config, int64_t steps) {
   return config.train.steps && *config.train.steps <= steps && !config.train.seconds;
+}
+
+int64_t twice(int64_t steps) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  return steps > kMost / 2 ? kMost : 2 * steps;
 }
 
 // Whole batches that show an epoch: with the loader full of whole ones in the first and all steady steps.
@@ -64,20 +95,46 @@ int64_t samples_of_a_plan(const RunConfig& config, int64_t steady) {
   return samples < whole + batch ? *config.data.samples : config.data.validation + whole + samples % batch;
 }
 
-// The job of a plan; `end` is called at its end, with whether more steady steps would only repeat it, or
-// there are none. `Data`: of its samples, by the model and their number.
+// How much of the steady steps is run.
+struct Steps {
+  Steady times = Steady::twice;
+  bool whole_period = true;  // also a long one
+};
+
+// What a plan has shown when its job is at its end.
+struct Shown {
+  bool repeats = false;  // more steady steps would only repeat it, or there are none
+  bool alike = true;     // so would those that a shortened period leaves out
+  int64_t left_out = 0;  // steady steps, of two periods
+  std::vector<policies::PolicyReport> policies;
+};
+
+// The job of a plan; `end` is called at its end. `Data`: of its samples, by the model and their number.
 template <class Data>
-void run_job(const LoadedConfig& loaded, c10::Device device, Steady times, const Data& data_of,
-             const std::function<void(bool complete, const RunResult&)>& end) {
+void run_job(const LoadedConfig& loaded, c10::Device device, Steps how, const Data& data_of,
+             const std::function<void(const Shown&)>& end) {
   LoadedConfig job = loaded;
-  const int64_t steady = period_of(loaded.config, device) * (times == Steady::once ? 1 : 2);
-  job.config = shortened(loaded.config, times, steady);
+  const Policies own = policies_of(loaded.config, device);
+  const bool may_shorten = own.period > kLongPeriod && !how.whole_period;
+  if (!may_shorten) refuse_long(own.period);
+  const int64_t period = may_shorten ? kShortPeriod : own.period;
+  const int64_t steady = period * (how.times == Steady::once ? 1 : 2);
+  job.config = shortened(loaded.config, how.times, steady);
+  const bool whole = is_short(loaded.config, *job.config.train.steps);
+  const bool shorter_period = may_shorten && !whole;
+  if (shorter_period) job.config.policies.ema.every = period;  // the one policy that has a period
   const std::shared_ptr<const DataSource> data =
       data_of(job.config.model, samples_of_a_plan(loaded.config, steady));
-  const bool whole = is_short(loaded.config, *job.config.train.steps);
   NoFiles files;
   StandingClock clock;
-  PlanObserver observer([&](bool repeats, const RunResult& result) { end(whole || repeats, result); });
+  PlanObserver observer([&](const PlanObserver& seen, const RunResult& result) {
+    Shown shown{.repeats = whole || how.times == Steady::twice || seen.returns_to_first(),
+                .alike = !shorter_period || !loaded.config.data.drop_last || seen.alike(period - 1),
+                .left_out = whole ? 0 : twice(own.period) - steady,
+                .policies = result.policies};
+    if (shorter_period) name_own_period(shown.policies, own);
+    end(shown);
+  });
   run_training(job, device, {}, data, {files, clock, observer, [&] { return observer.ended(); }});
 }
 
@@ -90,38 +147,40 @@ std::shared_ptr<const DataSource> made_up(const models::DitOptions& model, int64
       SyntheticSource::Shape{samples, model.channels, model.image_size, model.image_size, model.classes});
 }
 
-// A second pass through the period of the policies is left out like passes of a loop: if the first one, and
-// what comes after the last step, ended with the books it began with. Those of a job whose last batch is
-// shorter never do.
+// As many rehearsals as it takes. Left out like passes of a loop are a second pass through the period of the
+// policies, if the first one, and what comes after the last step, ended with the books it began with, and
+// most of a long period, if the steps before a policy acts end with equal books. The books of a job whose
+// last batch is shorter depend on what the loader has ready, so it passes twice and nothing is compared.
 PlannedRun rehearse_job(const LoadedConfig& loaded, c10::Device device,
                         const planner::RehearsalOptions& options, const std::function<void()>& at_end) {
-  bool complete = false;
-  PlannedRun planned;
-  const auto rehearsed = [&](Steady times) {
-    const auto job = [&](const planner::EndOfPlan& end) {
-      run_job(loaded, device, times, no_values, [&](bool shows_all, const RunResult& result) {
-        planned.policies = result.policies;
-        complete = shows_all || times == Steady::twice;
-        if (complete) at_end();
-        end();
-      });
-    };
-    return planner::rehearse(device, job, options);
-  };
-  if (!options.fold || !loaded.config.data.drop_last) {
-    planned.memory = rehearsed(Steady::twice);
-    return planned;
+  Steps how{.times = options.fold && loaded.config.data.drop_last ? Steady::once : Steady::twice,
+            .whole_period = !options.fold};
+  double seconds = 0;
+  while (true) {
+    Shown shown;
+    PlannedRun planned;
+    planned.memory = planner::rehearse(
+        device,
+        [&](const planner::EndOfPlan& end) {
+          run_job(loaded, device, how, no_values, [&](const Shown& seen) {
+            shown = seen;
+            if (shown.repeats && shown.alike) at_end();
+            end();
+          });
+        },
+        options);
+    planned.memory.seconds = seconds += planned.memory.seconds;
+    planned.policies = shown.policies;
+    if (shown.repeats && shown.alike) {
+      if (options.fold && shown.left_out > 0) planned.memory.folded["steady steps"] = shown.left_out;
+      return planned;
+    }
+    if (!shown.alike) {
+      how.whole_period = true;
+    } else {
+      how.times = Steady::twice;
+    }
   }
-  planned.memory = rehearsed(Steady::once);
-  if (complete) {
-    const auto steps = static_cast<int64_t>(planned.memory.steps.size());
-    if (!is_short(loaded.config, steps)) planned.memory.folded["steady steps"] = steps - 1;
-    return planned;
-  }
-  const double seconds = planned.memory.seconds;
-  planned.memory = rehearsed(Steady::twice);
-  planned.memory.seconds += seconds;
-  return planned;
 }
 
 // Computes, and waits for threads as a plan does.
@@ -147,7 +206,7 @@ void run_what_is_planned(const LoadedConfig& loaded, const std::function<void()>
   WholeJob whole;
   const policies::RehearsalGuard guard(whole);
   const policies::CountingAllocatorGuard counting;
-  run_job(loaded, c10::kCPU, Steady::twice, made_up, [&](bool, const RunResult&) { at_end(); });
+  run_job(loaded, c10::kCPU, {}, made_up, [&](const Shown&) { at_end(); });
 }
 
 }  // namespace dtk

@@ -7,6 +7,8 @@
 #include <dtk/toolkit/file_system.h>
 #include <dtk/toolkit/run.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -61,29 +63,37 @@ class StandingClock final : public Clock {
   double seconds() override { return 0; }
 };
 
-/// Ends the plan where the run has left all that it leaves, and says whether the books after the last step
-/// and now are those after the first step: then more steps, and what is done between them, would show nothing
-/// new. The run must log each step.
+/// Ends the plan where the run has left all that it leaves, and knows the books after each step. The run must
+/// log each step.
 class PlanObserver final : public RunObserver {
  public:
-  using End = std::function<void(bool repeats, const RunResult&)>;
+  using End = std::function<void(const PlanObserver&, const RunResult&)>;
   explicit PlanObserver(End end) : end_(std::move(end)) {}
   void message(const std::string&) override {}
   void progress(const Progress&) override { after_steps_.emplace_back(); }
   void sampling(int64_t, int64_t) override {}
   void finished(const RunResult& result) override {
-    end_(returns_to_first(), result);
+    end_(*this, result);
     ended_ = true;
   }
   bool ended() const { return ended_; }
 
- private:
+  /// Whether the books after the last step and now are those after the first step: then more steps, and what
+  /// is done between them, would show nothing new.
   bool returns_to_first() const {
     if (after_steps_.size() < 2) return false;
     const planner::Books& first = after_steps_.front();
     return first.equal(after_steps_.back()) && first.equal(planner::Books());
   }
 
+  /// Whether the first `steps` steps ended with equal books.
+  bool alike(int64_t steps) const {
+    const auto count = std::min(after_steps_.size(), static_cast<size_t>(steps));
+    return std::all_of(after_steps_.begin(), after_steps_.begin() + static_cast<std::ptrdiff_t>(count),
+                       [&](const planner::Books& books) { return books.equal(after_steps_.front()); });
+  }
+
+ private:
   const End end_;
   std::vector<planner::Books> after_steps_;
   bool ended_ = false;

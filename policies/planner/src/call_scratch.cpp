@@ -99,6 +99,8 @@ ScratchKind scratch_kind(const c10::OperatorHandle& op, bool own) {
   static const std::unordered_set<std::string> open = {
       "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
       "aten::native_layer_norm_backward",
+      "aten::native_batch_norm",
+      "aten::native_batch_norm_backward",
       "aten::_slow_conv2d_forward",
       "aten::_slow_conv2d_backward",
       "aten::mkldnn_convolution",

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <tuple>
 
 #include "call_scratch.h"
@@ -37,6 +38,81 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor& grad, const
                                                        const OptionalTensor& bias, std::array<bool, 3> mask) {
   const Tensor dy = grad.contiguous(), x = input.contiguous();
   return layer_norm_gradients(x, weight, bias, mask);
+}
+
+// ---- batch normalisation: Normalization.cpp
+
+bool is_dense(const Tensor& x) {
+  return x.is_contiguous() || x.is_contiguous(at::MemoryFormat::ChannelsLast) ||
+         x.is_contiguous(at::MemoryFormat::ChannelsLast3d);
+}
+
+// Half precision with fp32 weights or statistics.
+at::ScalarType statistics_type(const Tensor& x, std::initializer_list<const OptionalTensor*> others) {
+  const bool mixed = std::any_of(others.begin(), others.end(), [&](const OptionalTensor* one) {
+    return *one && (*one)->defined() && (*one)->scalar_type() != x.scalar_type();
+  });
+  return mixed ? at::kFloat : x.scalar_type();
+}
+
+// The kernel goes through rows of channels, not through planes.
+bool by_rows_of_channels(const Tensor& x) {
+  return !x.is_contiguous() || x.numel() == x.size(0) * x.size(1);
+}
+
+at::DimVector all_but_channels(const Tensor& x) {
+  at::DimVector dims;
+  for (int64_t i = 0; i < x.dim(); ++i) {
+    if (i != 1) dims.push_back(i);
+  }
+  return dims;
+}
+
+std::tuple<Tensor, Tensor, Tensor> batch_norm(const Tensor& x, const OptionalTensor& weight,
+                                              const OptionalTensor& bias, const OptionalTensor& mean_before,
+                                              const OptionalTensor& variance_before, bool train, double,
+                                              double eps) {
+  const at::ScalarType type = statistics_type(x, {&weight, &bias, &mean_before, &variance_before});
+  const Tensor out = at::empty_like(x, x.suggest_memory_format());
+  const auto statistics = [&] { return make(x, {train ? x.size(1) : 0}, type); };
+  const Tensor mean = statistics(), deviation = statistics();
+  const at::ScalarType sum_type = at::toOpMathType(x.scalar_type());
+  if (train && is_dense(x)) {
+    const Tensor sums = statistics(), squares = statistics();
+    const int64_t threads = at::get_num_threads(), rows = x.numel() / x.size(1);
+    if (by_rows_of_channels(x) && rows > threads)
+      const Tensor parts = at::zeros({threads, x.size(1)}, x.options().dtype(sum_type));
+  } else if (train) {
+    at::mean_out(const_cast<Tensor&>(mean), x, all_but_channels(x), false, type);
+  }
+  if (is_dense(x)) {
+    const Tensor scale = make(x, {x.size(1)}, sum_type), shift = make(x, {x.size(1)}, sum_type);
+  } else if (!train) {
+    const Tensor inverse = at::sqrt(variance_before->add(eps)).reciprocal_();
+  }
+  return {out, mean, deviation};
+}
+
+std::tuple<Tensor, Tensor, Tensor> batch_norm_backward(const Tensor& grad, const Tensor& x,
+                                                       const OptionalTensor& weight, const OptionalTensor&,
+                                                       const OptionalTensor&, const OptionalTensor& mean,
+                                                       const OptionalTensor&, bool, double,
+                                                       std::array<bool, 3> mask) {
+  const at::ScalarType type = statistics_type(x, {&weight, &mean});
+  Tensor grad_input = mask[0] ? at::empty_like(x, x.suggest_memory_format()) : Tensor();
+  Tensor grad_weight = mask[1] ? at::empty_like(*weight, at::MemoryFormat::Contiguous) : Tensor();
+  Tensor grad_bias = mask[2] ? make(x, {x.size(1)}, type) : Tensor();
+  const bool alike =
+      is_dense(x) && is_dense(grad) && x.suggest_memory_format() == grad.suggest_memory_format();
+  if (!alike) {
+    const Tensor sum = at::sum(grad, all_but_channels(x));
+  } else if (by_rows_of_channels(x)) {
+    const auto options = x.options().dtype(at::toOpMathType(x.scalar_type()));
+    const bool scales = (weight && weight->defined()) || options.dtype() != x.dtype();
+    const Tensor ones = scales ? Tensor() : at::ones({x.size(1)}, options);
+    const Tensor parts = at::zeros({2, at::get_num_threads(), x.size(1)}, options);
+  }
+  return {grad_input, grad_weight, grad_bias};
 }
 
 // ---- attention: transformers/attention.cpp, cpu/FlashAttentionKernel.cpp
@@ -128,9 +204,9 @@ Tensor power(const at::Scalar& base, const Tensor& exponent) {
 // ---- losses: Loss.cpp
 
 Tensor reduced_loss(const Tensor& a, const Tensor& b, int64_t reduction) {
-  Tensor loss = loss_in_storage_of_terms(a, b, reduction);
-  if (reduction == at::Reduction::Mean) loss.div_(1);  // by whatever number
-  return loss;
+  LossTensors loss = loss_tensors(a, b, reduction);
+  if (reduction == at::Reduction::Mean) loss.result.div_(1);  // by whatever number
+  return std::move(loss.result);
 }
 Tensor mse_loss(const Tensor& a, const Tensor& b, int64_t reduction) {
   return reduced_loss(a, b, reduction);
@@ -151,6 +227,8 @@ void add_cpu_kernels(CpuKernels& kernels) {
   };
   add("native_layer_norm", &layer_norm);
   add("native_layer_norm_backward", &layer_norm_backward);
+  add("native_batch_norm", &batch_norm);
+  add("native_batch_norm_backward", &batch_norm_backward);
   add("_scaled_dot_product_flash_attention_for_cpu", &flash);
   add("_scaled_dot_product_flash_attention_for_cpu_backward", &flash_backward);
   add("embedding_dense_backward", &embedding_backward);

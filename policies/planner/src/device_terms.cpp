@@ -114,15 +114,16 @@ std::vector<DeviceTerm> KernelNeeds::terms() {
   std::vector<DeviceTerm> terms;
   if (options_.rounding) terms.push_back(rounding());
   if (options_.attention_scratch) {
-    terms.push_back({.name = "attention_scratch",
-                     .bytes = attention_scratch_,
-                     .booked = true,
-                     .formula =
-                         "of the largest backward call of attention: flash, fp32 accumulator of dq (N, T "
-                         "to 128, H, D to 32, beyond 128 to 64) and row sums (N, H, T to 128); "
-                         "memory-efficient, row sums, in fp32 also the product they are of",
-                     .source = "aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp: mha_bwd(); "
-                               "cuda/attention_backward.cu"});
+    terms.push_back(
+        {.name = "attention_scratch",
+         .bytes = attention_scratch_,
+         .booked = true,
+         .formula = "of the largest backward call of attention: flash, fp32 accumulator of dq (N, T "
+                    "to 128, H, D to 32, beyond 128 to 64) and row sums (N, H, T to 128); "
+                    "memory-efficient, row sums, in fp32 also the product they are of; not that of cuDNN's "
+                    "attention, which LibTorch prefers from compute capability 9.0 on",
+         .source = "aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp: mha_bwd(); "
+                   "cuda/attention_backward.cu"});
   }
   if (options_.workspaces) {
     int64_t bytes = 0;

@@ -37,10 +37,14 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_gradients(const Tensor& x, const O
           like(mask[2], bias)};
 }
 
-Tensor loss_in_storage_of_terms(const Tensor& a, const Tensor& b, int64_t reduction) {
-  Tensor terms = make(a, at::infer_size(a.sizes(), b.sizes()), at::result_type(a, b));
-  if (reduction != at::Reduction::None) terms.unsafeGetTensorImpl()->set_sizes_contiguous({});
-  return terms;
+LossTensors loss_tensors(const Tensor& a, const Tensor& b, int64_t reduction) {
+  const at::DimVector sizes = at::infer_size_dimvector(a.sizes(), b.sizes());
+  LossTensors loss;
+  loss.result = make(a, sizes, at::result_type(a, b));
+  if (reduction == at::Reduction::None) return loss;
+  loss.result.unsafeGetTensorImpl()->set_sizes_contiguous({});
+  loss.terms = make(a, sizes, loss.result.scalar_type());
+  return loss;
 }
 
 }  // namespace dtk::planner

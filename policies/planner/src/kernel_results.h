@@ -24,8 +24,12 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm_gradients(const at::Te
                                                                     const std::optional<at::Tensor>& bias,
                                                                     std::array<bool, 3> mask);
 
-/// The reduced loss is a scalar in the storage of all the terms: the kernel gives the tensor of the terms to
-/// the reduction as its result.
-at::Tensor loss_in_storage_of_terms(const at::Tensor& a, const at::Tensor& b, int64_t reduction);
+/// What an element-wise loss makes (Loss.cpp). Its shape function makes the result as large as all the terms,
+/// and of a reduced loss a scalar in that storage; its kernel then makes the terms once more, to reduce them.
+struct LossTensors {
+  at::Tensor result;
+  at::Tensor terms;  // freed when the kernel ends; undefined without a reduction
+};
+LossTensors loss_tensors(const at::Tensor& a, const at::Tensor& b, int64_t reduction);
 
 }  // namespace dtk::planner

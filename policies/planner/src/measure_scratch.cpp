@@ -28,10 +28,11 @@ at::Tensor with_memory(const at::Tensor& meta) {
   return tensor;
 }
 
-// Threads of an operator overlap by luck: what each group of them takes at the most is added up.
+// Threads of an operator overlap by luck: what each group of them takes at the most is added up. One thread's
+// scratch, also of operators within operators, is what was alive at once.
 ScratchBytes scratch_of(const policies::KeptPhase& call) {
-  const bool threads = call.scratch_of.size() > 1;
-  if (!threads) return {call.scratch, call.with_scratch - call.kept.bytes};
+  if (at::get_num_threads() == 1 || call.scratch_of.size() == 1)
+    return {call.scratch, call.with_scratch - call.kept.bytes};
   int64_t bytes = 0;
   for (const auto& [label, most] : call.scratch_of) bytes += most;
   return {bytes, bytes};

@@ -187,10 +187,10 @@ Tensor relu(const Tensor& x) {
 // ---- losses
 
 Tensor mse_loss(const Tensor& a, const Tensor& b, int64_t reduction) {
-  return loss_in_storage_of_terms(a, b, reduction);
+  return loss_tensors(a, b, reduction).result;
 }
 Tensor smooth_l1_loss(const Tensor& a, const Tensor& b, int64_t reduction, double) {
-  return loss_in_storage_of_terms(a, b, reduction);
+  return loss_tensors(a, b, reduction).result;
 }
 
 Tensor mse_loss_backward(const Tensor&, const Tensor& x, const Tensor&, int64_t) {

@@ -48,8 +48,9 @@ bool recomputing();
 /// bf16.
 ///
 /// Throws c10::Error when inputs lie on two devices (but numbers without dimensions on the CPU), when fn
-/// changes an input in place, and when it returns its inputs unchanged. Backward throws it when an input or a
-/// parameter was changed in place since, when it runs within a segment's forward pass, and when the
+/// changes an input in place, and when it returns its inputs unchanged. Also without a
+/// SavedTensorEngineGuard. Backward throws it when an input, a parameter or another tensor that fn reads and
+/// autograd saves was changed in place since, when it runs within a segment's forward pass, and when the
 /// recomputation saves or returns other tensors than forward did: the message names the segment, both forms
 /// and the likely cause. What fn throws while it is recomputed passes unchanged; then, too, nothing of the
 /// recomputation stays. While a segment is recomputed nothing else may draw from the default generators of

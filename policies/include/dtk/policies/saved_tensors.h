@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 namespace dtk::policies {
 
@@ -41,6 +42,9 @@ class SavedTensorLayer {
   /// False for a layer that lets tensors go and makes them again, such as checkpointing, or has them
   /// elsewhere meanwhile.
   virtual bool keeps() const { return true; }
+  /// True for a layer that neither holds a tensor nor passes it on. It is given the original, which spares
+  /// a copy of its sizes; held, that would never be freed.
+  virtual bool only_looks() const { return false; }
 };
 
 /// True while a layer packs a leaf that needs a gradient, such as a parameter, or a view of one: its memory
@@ -99,5 +103,8 @@ class SavedTensorEngineGuard {
   SavedTensorEngineGuard(const SavedTensorEngineGuard&) = delete;
   SavedTensorEngineGuard& operator=(const SavedTensorEngineGuard&) = delete;
 };
+
+/// Throws c10::Error if no guard is alive: `what` of the sub-tree `path` would have no effect.
+void check_engine(const char* what, std::string_view path);
 
 }  // namespace dtk::policies

@@ -8,10 +8,11 @@
 
 namespace dtk {
 
-// Which code a wrong file has: `configuration` for checkpoints and weights that are not there and weights of
-// another model; `data` for anything about the data set, and for a file of weights that is none, damaged or
-// of a kind that is not read; `failure` where another file is at fault (a damaged checkpoint, one of another
-// version, a file not to be read or written).
+// Which code a wrong file has: `configuration` for checkpoints, weights and calibrations that are not there,
+// weights of another model, and a calibration that is none or of other circumstances; `data` for anything
+// about the data set, and for a file of weights that is none, damaged or of a kind that is not read;
+// `failure` where another file is at fault (a damaged checkpoint, one of another version, a file not to be
+// read or written).
 enum class ExitCode : int {
   done = 0,
   failure = 1,        // anything not listed below

@@ -9,12 +9,12 @@
 namespace dtk {
 
 struct PlanArguments {
-  std::string config;            // file
-  std::vector<std::string> set;  // "data.batch=16", in order
-  std::string device = "cuda";   // cuda or cpu; neither is needed
-  std::string max_batch;         // "": not asked for; else a size, as it was written
-  std::string calibrate;         // "": not asked for; else the file to write. `config` may be "" with cuda
-  std::string calibration;       // "" or a file that was written so
+  std::string config;                // file
+  std::vector<std::string> set;      // "data.batch=16", in order
+  std::string device = "cuda";       // cuda or cpu; neither is needed
+  std::string max_batch;             // "": not asked for; else a size, as it was written
+  std::string calibrate;             // "": not asked for; else the file to write. `config` is "" with cuda
+  std::string calibration;           // "" or a file that was written so
   std::vector<std::string> without;  // names of device terms to leave out
   bool table = false;                // at most one of table, explain and max_batch is given
   bool explain = false;

@@ -19,9 +19,10 @@ struct PlannedRun {
 /// Rehearses run_training() of `loaded` with as few steps as show everything a long run does: the first step,
 /// steady ones, the shorter last batch of an epoch, validation, logging, saving and sampling. Steady steps
 /// are run for two periods of the policies; with `fold` for one, if the books after it, and at the job's end,
-/// are those after the first step ("steady steps" of Rehearsed::folded). Whether an epoch ends with a shorter
-/// batch is known from data.samples; without that key it is taken to. Throws as run_training() and
-/// planner::rehearse().
+/// are those after the first step, and of a period of more than 100 steps for four, if those before a policy
+/// acts end with equal books ("steady steps" of Rehearsed::folded: of two periods, those left out). Whether
+/// an epoch ends with a shorter batch is known from data.samples; without that key it is taken to. Throws as
+/// run_training() and planner::rehearse().
 PlannedRun plan_run(const LoadedConfig& loaded, c10::Device device,
                     const planner::RehearsalOptions& options = {});
 

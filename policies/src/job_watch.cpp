@@ -1,5 +1,6 @@
 #include <c10/util/Exception.h>
 #include <dtk/policies/job_watch.h>
+#include <dtk/policies/memory_ledger.h>
 
 #include <atomic>
 #include <utility>
@@ -38,6 +39,12 @@ Run run_watched(Run inner) {
       throw;
     }
   };
+}
+
+void name_parameter(const at::Tensor& parameter, std::string_view name) {
+  JobWatch* const watch = job_watch();
+  const MemoryBlock* const block = watch != nullptr ? counted_block(parameter) : nullptr;
+  if (block != nullptr) watch->parameter(*block, name);
 }
 
 }  // namespace dtk::policies

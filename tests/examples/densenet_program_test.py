@@ -49,6 +49,10 @@ class Program(unittest.TestCase):
         self.assertEqual(two["state"]["parameters"], 4 * 71_686)
         # Two statistics of each of 996 channels in fp32, and a count of 8 bytes of each of 21 norms.
         self.assertEqual(two["state"]["buffers"], 8 * (996 + 21))
+        for peak in (two["peak"], two["recomputed"]["peak"]):
+            self.assertTrue(peak["largest"]["operation"].startswith("aten::"), peak)
+            self.assertLess(0, peak["largest"]["bytes"])
+            self.assertLess(peak["largest"]["bytes"], peak["bytes"])
         self.assertEqual(two["state"]["gradients"], 4 * 71_686)
         self.assertEqual(two["state"]["optimizer"], 4 * 71_686)
 
@@ -57,6 +61,7 @@ class Program(unittest.TestCase):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertIn("what checkpointing can save (planned, nothing was computed)\n", done.stdout)
         self.assertIn("  features.denseblock2.denselayer1 ", done.stdout)
+        self.assertIn("alive there, the most of one operator: aten::", " ".join(done.stdout.split()))
         self.assertEqual([line for line in done.stdout.splitlines() if len(line) > 80], [])
         self.assertRegex(" ".join(done.stdout.split()), r": parameters [\d,]+, buffers [\d,]+, gradients [\d,]+, ")
 

@@ -310,6 +310,19 @@ class Explained(unittest.TestCase):
         concatenation = {one["path"]: one for one in why["segments"]}["cat"]
         self.assertEqual((concatenation["gain"], concatenation["reason"]), (0, NOTHING))
 
+    def test_what_fills_a_peak_that_a_scalar_came_last_to(self):
+        arguments = ("--network", "full", "--optimizer", "adam-foreach", "--explain")
+        why = programs.result_of(PROGRAM, *arguments)["why"]
+        roots = {"operation": "aten::sqrt", "category": "temporaries", "bytes": why["state"]["parameters"]}
+        for peak in (why["peak"], why["recomputed"]["peak"]):
+            self.assertEqual((peak["operation"], peak["largest"]), ("aten::_to_copy", roots))
+        text = " ".join(programs.execute(PROGRAM, *arguments).stdout.split())
+        self.assertIn(
+            "peak 34,782,615,144 bytes in phase optimizer, outside of all sub-trees, at aten::_to_copy; alive there, "
+            "the most of one operator: aten::sqrt, 6,946,247,896 bytes (temporaries) with the segments ",
+            text,
+        )
+
 
 class Errors(unittest.TestCase):
     def test_wrong_arguments(self):

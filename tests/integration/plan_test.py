@@ -278,6 +278,23 @@ class Plans(unittest.TestCase):
             self.assertEqual([term["name"] for term in left], [other for other in names if other != name])
         self.assertTrue(all(len(line) <= 80 for line in text.splitlines()[1:]), text)
 
+    def test_why_names_the_largest_parameter_and_what_else_checkpointing_could_be(self):
+        report = json.loads(plan(*XL2, "--explain", "--json")[0])
+        largest = report["why"]["largest_parameter"]
+        self.assertEqual((largest["name"], largest["bytes"]), ("blocks.0.adaLN_modulation.1.weight", 31_850_496))
+        self.assertNotEqual(largest["phase"], "build")
+        choices = report["checkpoint_choices"]["choices"]
+        peaks = [one["peak_bytes"] for one in choices]
+        self.assertEqual(peaks, sorted(peaks))
+        names = [one["set"].removeprefix("policies.checkpoint.") for one in choices]
+        for name in ('keep="all"', 'keep="offload"', 'keep=["attn_out"]', 'keep=["fc2_out"]'):
+            self.assertIn(name, names)
+        self.assertFalse({'keep="block"', "segment=1"} & set(names))
+        for one in choices:
+            other = json.loads(plan(*XL2, "--set", one["set"], "--json")[0])
+            figures = [other["peak"]["bytes"], other["host"]["peak_bytes"], other["plan"]["step_flops"]["recomputed"]]
+            self.assertEqual([one["peak_bytes"], one["host_bytes"], one["recomputed_flops"]], figures)
+
     def test_a_measurement_on_a_device_takes_the_estimates_place(self):
         measured = {"dit_plan_calibration": 1, "device": "cuda", "machine": "Some GPU", "libtorch": "",
                     "date": "2026-11-22",

@@ -3,6 +3,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
 #include <dtk/models/dit.h>
+#include <dtk/models/dit_results.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <map>
@@ -219,11 +220,13 @@ TEST_CASE("every sub-tree runs through the seam once, in the order of paths()") 
   std::vector<std::string> seen;
   std::map<std::string, int> kept;
   int attentions = 0;
+  size_t offered = 0;
   dit.seam.run = [&](std::string_view path, const dtk::models::SubtreeFn& fn, Tensors&& in) {
     seen.emplace_back(path);
     return fn(std::move(in));
   };
   dit.seam.keep = [&](std::string_view name, at::Tensor value) {
+    CHECK(name == dtk::models::kept_results.at(offered++ % dtk::models::kept_results.size()));
     ++kept[std::string(name)];
     return value;
   };

@@ -153,11 +153,11 @@ TEST_CASE("explain: all segments together, and what backward makes again") {
   for (const c10::Device device : {cpu, cuda}) {
     const Explanation why = explained(Job(device));
     REQUIRE(why.recomputed);
-    CHECK_FALSE(why.plain.made_again);
+    CHECK_FALSE((why.plain.made_again.bytes || why.plain.fetched.bytes || why.recomputed->fetched.bytes));
     // Inputs of mix, squash and blend, and x of the loss; blend makes three again, of which it had none.
     CHECK(why.recomputed->saved == 4 * kActivation);
-    CHECK(why.recomputed->made_again_in == "blend");
-    CHECK(why.recomputed->made_again == 2 * kActivation);
+    CHECK(why.recomputed->made_again.path == "blend");
+    CHECK(why.recomputed->made_again.bytes == 2 * kActivation);
     CHECK(why.segments == "all of them");
   }
 }
@@ -172,7 +172,17 @@ TEST_CASE("explain: the peak's place, the largest parameter and the temporaries 
   const PhasePeak peak = highest(why.plain.plan.device);
   CHECK(why.plain.places.at("backward").backward);
   CHECK(why.plain.places.at("update").operation == "aten::mul");
+  // Of weights that have no gradient yet one is made, beside that of the product.
+  const planner::LargestAlive alive = planner::largest_alive(peak.peak);
+  CHECK(alive.category == Category::temporaries);
+  CHECK(alive.operation == "aten::mm");
+  CHECK(alive.bytes == kWeight + kActivation);
   const std::string text = flat(planner::text_of(why));
+  CHECK_THAT(text,
+             Catch::Contains("peak 24,584 bytes in phase backward, in the backward of blend, at aten::mm; "
+                             "alive there, the most of one operator: aten::mm, 5,120 bytes (temporaries) "
+                             "with the segments "));
+  CHECK_THAT(text, Catch::Contains("saved 1,024 checkpointing, host memory or a smaller batch"));
   CHECK_THAT(text, Catch::Contains("what checkpointing can save (planned, nothing was computed) "));
   CHECK_THAT(text, Catch::Contains(
                        "state 16,384 bytes that no segment changes: parameters 8,192, gradients 8,192 "));
@@ -191,6 +201,7 @@ TEST_CASE("explain: without grad mode nothing is saved, and that is all that is 
   job.grad_mode = job.with_backward = false;
   const Explanation why = explained(job);
   CHECK_FALSE((why.plain.backward || why.plain.with_gradients || why.recomputed));
+  CHECK(planner::largest_alive({}).bytes == 0);
   CHECK(why.plain.saved == 0);
   CHECK(by_path(why).at("blend") ==
         SegmentGain{"blend", 0, 0, 0, "no forward pass that backward followed ran it"});
@@ -282,6 +293,7 @@ TEST_CASE("a second watch of a job is refused, and the first stays") {
     void asked_for(uint64_t) override {}
     void let_go(uint64_t) override {}
     void born(const MemoryBlock&) override {}
+    void parameter(const MemoryBlock&, std::string_view) override {}
   };
   Silent first, second;
   {

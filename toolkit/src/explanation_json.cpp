@@ -15,11 +15,16 @@ Json peak_json(const Observed& observed) {
   const policies::PhasePeak peak = policies::highest(observed.plan.device);
   const auto found = observed.places.find(peak.name);
   const planner::PeakPlace place = found != observed.places.end() ? found->second : planner::PeakPlace{};
+  const planner::LargestAlive largest = planner::largest_alive(peak.peak);
   return {{"bytes", peak.peak.bytes},
           {"phase", peak.name},
           {"path", place.path},
           {"in_backward", place.backward},
           {"operation", place.operation},
+          {"largest",
+           {{"operation", largest.operation},
+            {"category", policies::name_of(largest.category)},
+            {"bytes", largest.bytes}}},
           {"saved", peak.peak.of(Category::saved) + peak.peak.of(Category::casts)}};
 }
 
@@ -64,8 +69,10 @@ std::string explanation_json(const planner::Explanation& why) {
   if (const auto& with = why.recomputed) {
     json["recomputed"] = {{"segments", why.segments},
                           {"saved", with->saved},
-                          {"made_again", with->made_again},
-                          {"made_again_in", with->made_again_in},
+                          {"made_again", with->made_again.bytes},
+                          {"made_again_in", with->made_again.path},
+                          {"fetched", with->fetched.bytes},
+                          {"fetched_in", with->fetched.path},
                           {"peak", peak_json(*with)}};
   }
   json["bounds"] = Json::array();

@@ -1,4 +1,5 @@
 #include <c10/util/Exception.h>
+#include <dtk/toolkit/checkpoint_choices.h>
 #include <dtk/toolkit/clock.h>
 #include <dtk/toolkit/device.h>
 #include <dtk/toolkit/errors.h>
@@ -110,6 +111,7 @@ struct Job {
   const std::function<void(const std::string&)>& print;
   const SideBySide& side_by_side;
   const std::optional<CheckpointPlacement> placement;  // of `loaded`
+  const policies::CheckpointOptions written;           // before that
 };
 
 void report_table(const Job& job) {
@@ -144,9 +146,11 @@ void report_plan(const Job& job) {
   if (job.arguments.explain) {
     const auto effects = explain_policies(plan, job.device, job.options);
     const planner::Explanation why = explain_segments(plan, effects, job.device, job.options);
-    job.print(job.arguments.json ? plan_json(plan, effects, &why)
-                                 : plan_text(job.arguments.config, plan) + "\n" +
-                                       explain_text(plan, effects) + "\n" + planner::text_of(why));
+    const CheckpointChoices others = checkpoint_choices(plan, job.written, job.device, job.options);
+    job.print(job.arguments.json
+                  ? plan_json(plan, effects, &why, &others)
+                  : plan_text(job.arguments.config, plan) + "\n" + explain_text(plan, effects) + "\n" +
+                        planner::text_of(why) + "\n" + checkpoint_choices_text(plan, others));
   } else {
     job.print(job.arguments.json ? plan_json(plan) : plan_text(job.arguments.config, plan));
   }
@@ -269,10 +273,12 @@ void run_plan(const PlanArguments& arguments, FileSystem& files,
   std::optional<int64_t> budget;
   if (loaded.config.memory.budget) budget = loaded.config.memory.budget->bytes;
   const planner::RehearsalOptions options = options_of(arguments, measured);
+  const policies::CheckpointOptions written = loaded.config.policies.checkpoint;
   std::optional<CheckpointPlacement> placement;
   if (placement_is_open(loaded.config) && arguments.max_batch.empty())
     placement = place_checkpoints(loaded, device, options);
-  const Job job{arguments, std::move(loaded), device, budget, options, print, side_by_side, placement};
+  const Job job{arguments, std::move(loaded), device,    budget, options,
+                print,     side_by_side,      placement, written};
   if (arguments.table) return report_table(job);
   if (arguments.max_batch.empty()) return report_plan(job);
   const auto percent = parse_percent(arguments.max_batch);

@@ -69,9 +69,10 @@ std::vector<PolicySaving> savings_of(const Plan& plan, const std::vector<PolicyE
 }  // namespace
 
 std::string plan_json(const Plan& plan, const std::vector<PolicyEffect>& effects,
-                      const planner::Explanation* why) {
+                      const planner::Explanation* why, const CheckpointChoices* others) {
   Json json = json_of(plan, savings_of(plan, effects));
   if (why != nullptr) json["why"] = Json::parse(explanation_json(*why));
+  if (others != nullptr) json["checkpoint_choices"] = Json::parse(checkpoint_choices_json(*others));
   return json.dump(1) + "\n";
 }
 

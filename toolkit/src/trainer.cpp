@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <dtk/policies/guards.h>
+#include <dtk/policies/job_watch.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>
 #include <dtk/policies/rehearsal.h>
@@ -32,6 +33,7 @@ models::Dit build_model(const RunConfig& config, c10::Device device,
     }
     policies::claim(parameter, Category::parameters, label);
     policies::claim_gradient_when_written(parameter, label);
+    policies::name_parameter(parameter, name);
   }
   if (initialise) initialise(model);
   return model;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "figures.h"
 #include "largest_parameter.h"
 #include "observer.h"
 
@@ -58,7 +59,7 @@ Observed observe(c10::Device device, const std::function<Rehearsed()>& plan) {
     const policies::JobWatchGuard watch(observer);
     const EventLog log(accounts);
     observed.plan = plan();
-    observed.largest = largest_parameter(accounts.stop_event_log(), accounts.phase_names());
+    observed.largest = largest_parameter(accounts.stop_event_log(), accounts.phase_names(), observer.names());
   }
   observer.report(observed);
   return observed;
@@ -121,6 +122,19 @@ std::vector<std::pair<std::string, int64_t>> state_of(const Observed& observed) 
     add(kBuffersLabel, buffers);
   }
   return state;
+}
+
+LargestAlive largest_alive(const policies::MemorySums& alive) {
+  LargestAlive largest;
+  for (const auto& [category, labels] : alive.items()) {
+    if (is_state(category)) continue;
+    const bool by_label =
+        category == Category::temporaries || category == Category::scratch || category == Category::data;
+    for (const auto& [operation, bytes] : by_label ? labels : alive.by_operator(category)) {
+      if (bytes > largest.bytes) largest = {category, operation, bytes};
+    }
+  }
+  return largest;
 }
 
 std::vector<CategoryBound> category_bounds(const std::vector<policies::PhasePeak>& phases) {

@@ -14,6 +14,7 @@ using policies::Category;
 using policies::PhasePeak;
 
 constexpr size_t kColumn = 11;
+constexpr int64_t kSmallPart = 1000;  // of the peak: what is less than one of so many parts is left out
 
 std::string padded(const std::string& text, size_t width) {
   return text.size() >= width ? text : std::string(width - text.size(), ' ') + text;
@@ -122,18 +123,20 @@ std::string more_or_fewer(int64_t change) {
   return change == 0 ? "the same" : digits(std::abs(change)) + (change > 0 ? " more" : " fewer");
 }
 
+std::string held_line(const char* name, const HeldAgain& held, const char* how) {
+  if (held.bytes == 0) return "";
+  return line(name, "backward holds at most " + bytes_text(held.bytes) + " that it " + how + ", in " +
+                        (held.path.empty() ? "no sub-tree" : held.path));
+}
+
 std::string segments_lines(const Explanation& why) {
   if (!why.recomputed) return "";
   const Observed& with = *why.recomputed;
   std::string text =
       line("segments", why.segments + ": " + bytes_text(with.saved) + " are saved instead of " +
                            digits(why.plain.saved) + ": " + more_or_fewer(with.saved - why.plain.saved));
-  if (with.made_again > 0) {
-    text += line("recompute", "backward holds at most " + bytes_text(with.made_again) +
-                                  " that it made again, in " +
-                                  (with.made_again_in.empty() ? "no sub-tree" : with.made_again_in));
-  }
-  return text;
+  return text + held_line("recompute", with.made_again, "made again") +
+         held_line("fetched", with.fetched, "fetched from host memory");
 }
 
 // "in phase backward, in the backward of fc, at aten::mm"
@@ -147,16 +150,24 @@ std::string place_words(const Observed& observed, const std::string& phase) {
   return "in phase " + phase + ", " + where + ", at " + place.operation;
 }
 
+std::string largest_words(const PhasePeak& peak) {
+  const LargestAlive largest = largest_alive(peak.peak);
+  if (largest.bytes == 0) return "; there only what lives from step to step is alive";
+  const std::string what = largest.operation.empty() ? "no operator" : largest.operation;
+  return "; alive there, the most of one operator: " + what + ", " + bytes_text(largest.bytes) + " (" +
+         policies::name_of(largest.category) + ")";
+}
+
 std::string peak_lines(const Explanation& why) {
   const PhasePeak peak = policies::highest(why.plain.plan.device);
   const int64_t saved = peak.peak.of(Category::saved) + peak.peak.of(Category::casts);
   std::string text = line("peak", bytes_text(peak.peak.bytes) + " " + place_words(why.plain, peak.name) +
-                                      (why.recomputes ? ", without segments" : ""));
+                                      (why.recomputes ? ", without segments" : "") + largest_words(peak));
   if (why.recomputed) {
     const PhasePeak with = policies::highest(why.recomputed->plan.device);
     text += line("", "with the segments " + bytes_text(with.peak.bytes) + " " +
                          place_words(*why.recomputed, with.name) + ": " +
-                         more_or_fewer(with.peak.bytes - peak.peak.bytes));
+                         more_or_fewer(with.peak.bytes - peak.peak.bytes) + largest_words(with));
   }
   if (saved == 0)
     return text + line("", "nothing that was saved for backward is alive there, so no segments lower it");
@@ -187,18 +198,49 @@ std::string temporaries_words(const PhasePeak& peak) {
   return "instead of " + listed(names, " and ") + ", what works in place or on smaller pieces";
 }
 
-std::string remedy(const Observed& plain, const PhasePeak& peak, Category category) {
+// Sub-trees whose saved bytes are a visible part of the peak and would be fewer in a segment of its own.
+std::vector<std::string> more_segments(const Observed& job, const PhasePeak& peak) {
+  std::vector<std::string> paths;
+  const auto items = peak.peak.items();
+  const auto saved = items.find(Category::saved);
+  for (const SegmentGain& one : job.segments) {
+    const bool there = saved != items.end() && saved->second.count(one.path) > 0;
+    if (there && one.gain * kSmallPart >= peak.peak.bytes) paths.push_back(one.path);
+  }
+  return paths;
+}
+
+bool waits_in_host_memory(const Observed& job) {
+  return std::any_of(job.plan.host.begin(), job.plan.host.end(),
+                     [](const PhasePeak& phase) { return phase.peak.of(Category::offloaded) > 0; });
+}
+
+// Nothing that the job does already.
+std::string saved_remedy(const Explanation& why, const PhasePeak& peak) {
+  std::vector<std::string> ways;
+  if (!why.recomputes && why.plain.most_gain() > 0) ways.emplace_back("checkpointing");
+  if (why.recomputes) {
+    const std::vector<std::string> more = more_segments(why.job(), peak);
+    if (!more.empty()) ways.push_back("checkpointing more, such as " + more.front());
+  }
+  if (!waits_in_host_memory(why.job())) ways.emplace_back("host memory");
+  ways.emplace_back("a smaller batch");
+  return listed(ways, " or ");
+}
+
+std::string remedy(const Explanation& why, const PhasePeak& peak, Category category) {
   switch (category) {
     case Category::parameters:
-      return "fewer bits, or a smaller, shared or low-rank " + plain.largest.name;
+      return "fewer bits, or a smaller, shared or low-rank " + why.job().largest.name;
     case Category::gradients:
       return "an optimizer step within backward, which frees each gradient at once";
     case Category::optimizer:
       return "moments in host memory, in fewer bits or factored, or an optimizer without";
     case Category::casts:
-      return "checkpointing, which makes them again segment by segment";
+      return why.recomputes ? "weights that are stored in fewer bits"
+                            : "checkpointing, which makes them again segment by segment";
     case Category::saved:
-      return "checkpointing more or in smaller segments, or host memory; a smaller batch";
+      return saved_remedy(why, peak);
     case Category::data:
       return "a smaller batch";
     case Category::temporaries:
@@ -209,16 +251,16 @@ std::string remedy(const Observed& plain, const PhasePeak& peak, Category catego
   }
 }
 
-std::string bounds_table(const Observed& job) {
+std::string bounds_table(const Explanation& why) {
+  const Observed& job = why.job();
   const PhasePeak peak = policies::highest(job.plan.device);
   constexpr size_t figures = 16, column = 33;
-  constexpr int64_t shown = 1000;  // a smaller part of the peak is left out
   std::string text;
   for (const CategoryBound& bound : category_bounds(job.plan.device)) {
-    if (bound.bytes * shown < peak.peak.bytes) continue;
+    if (bound.bytes * kSmallPart < peak.peak.bytes) continue;
     std::string start = std::string("  ") + policies::name_of(bound.category);
     start.resize(15, ' ');
-    text += line(start + padded(digits(bound.bytes), figures), remedy(job, peak, bound.category), column);
+    text += line(start + padded(digits(bound.bytes), figures), remedy(why, peak, bound.category), column);
   }
   return text;
 }
@@ -227,7 +269,7 @@ std::string suggestions(const Explanation& why) {
   const PhasePeak peak = policies::highest(why.job().plan.device);
   std::string text = "what could lower the peak of " + bytes_text(peak.peak.bytes) +
                      ", and by how many of them\nat the most, as another phase's peak remains\n" +
-                     bounds_table(why.job());
+                     bounds_table(why);
   if (why.alternatives.empty()) return text;
   text += "planned instead\n";
   for (const Alternative& one : why.alternatives) {
@@ -250,7 +292,8 @@ std::string no_backward(const Observed& plain) {
             "needs "
             "a gradient. ";
   return line("no effect", what + "Checkpointing has no effect here") +
-         line("peak", bytes_text(peak.peak.bytes) + " " + place_words(plain, peak.name));
+         line("peak",
+              bytes_text(peak.peak.bytes) + " " + place_words(plain, peak.name) + largest_words(peak));
 }
 
 }  // namespace

@@ -21,6 +21,20 @@ std::string percent_text(int64_t part, int64_t whole) {
   return rounded == 0 && part > 0 ? "<1 %" : std::to_string(rounded) + " %";
 }
 
+bool is_state(policies::Category category) {
+  using policies::Category;
+  switch (category) {
+    case Category::casts:
+    case Category::saved:
+    case Category::data:
+    case Category::temporaries:
+    case Category::scratch:
+      return false;
+    default:
+      return true;
+  }
+}
+
 std::string paragraph(std::string start, const std::string& text, size_t column) {
   constexpr size_t width = 80;
   start.resize(std::max(column, start.empty() ? 0 : start.size() + 1), ' ');

@@ -10,7 +10,8 @@ using policies::Category;
 using policies::MemoryEvent;
 using Kind = MemoryEvent::Kind;
 
-// Storages of one size that are temporaries now and become nothing else but saved.
+// Storages of one size that are temporaries now and become nothing else but saved, while a parameter of that
+// size is alive: a model that is built and thrown away before the job's own has none.
 class Temporaries {
  public:
   Temporaries(const std::vector<MemoryEvent>& events, const std::vector<std::string>& phases,
@@ -27,13 +28,26 @@ class Temporaries {
  private:
   void follow(const MemoryEvent& event) {
     if (event.kind == Kind::phase) phase_ = event.serial;
-    if (event.kind == Kind::reset) alive_.clear(), phase_ = 0;
+    if (event.kind == Kind::reset) forget();
     if (event.kind == Kind::phase || event.kind == Kind::reset || event.bytes != largest_.bytes) return;
-    if (others_.count(event.serial) > 0) return;
     alive_.erase(event.serial);
-    if (event.kind == Kind::death || event.to.category != Category::temporaries) return;
+    parameters_.erase(event.serial);
+    if (event.kind == Kind::death) return;
+    if (event.to.category == Category::parameters) parameters_.insert(event.serial);
+    if (event.to.category != Category::temporaries || others_.count(event.serial) > 0) return;
     alive_[event.serial] = event.to;
-    if (static_cast<int64_t>(alive_.size()) <= largest_.temporaries) return;
+    if (!parameters_.empty() && static_cast<int64_t>(alive_.size()) > largest_.temporaries) note();
+  }
+
+  // As the plan forgets its phases.
+  void forget() {
+    phase_ = 0;
+    largest_.temporaries = 0;
+    largest_.phase.clear();
+    largest_.operators.clear();
+  }
+
+  void note() {
     largest_.temporaries = static_cast<int64_t>(alive_.size());
     largest_.phase = phases_.at(phase_);
     std::set<std::string> operators;
@@ -43,7 +57,7 @@ class Temporaries {
 
   const std::vector<std::string>& phases_;
   LargestParameter& largest_;
-  std::unordered_set<uint64_t> others_;
+  std::unordered_set<uint64_t> others_, parameters_;  // the second: alive
   uint64_t phase_ = 0;
   std::map<uint64_t, policies::OwnerId> alive_;
 };
@@ -51,7 +65,8 @@ class Temporaries {
 }  // namespace
 
 LargestParameter largest_parameter(const std::vector<MemoryEvent>& events,
-                                   const std::vector<std::string>& phases) {
+                                   const std::vector<std::string>& phases,
+                                   const std::map<uint64_t, std::string>& names) {
   LargestParameter largest;
   uint64_t serial = 0;
   for (const MemoryEvent& event : events) {
@@ -63,6 +78,7 @@ LargestParameter largest_parameter(const std::vector<MemoryEvent>& events,
     largest.bytes = event.bytes;
     largest.name = policies::owner_of(event.to).label;
   }
+  if (const auto name = names.find(serial); name != names.end()) largest.name = name->second;
   if (largest.bytes > 0) Temporaries(events, phases, largest);
   return largest;
 }

@@ -78,12 +78,12 @@ void Observer::kept(uint64_t id, const at::Tensor& tensor) {
   storages_[id] = block->serial;
   if (!added) return;
   entry->second.bytes = block->bytes;
-  entry->second.again = again;
   if (!again) return;
-  again_ += block->bytes;
-  if (again_ <= most_again_) return;
-  most_again_ = again_;
-  most_again_in_ = holder.path;
+  // What a forward operator saves was made by one; a copy from host memory is born outside of all.
+  InBackward& now = offloads_ && block->operation == 0 ? fetched_ : made_again_;
+  entry->second.again = &now;
+  now.bytes += block->bytes;
+  if (now.bytes > now.most.bytes) now.most = {now.bytes, holder.path};
 }
 
 void Observer::asked_for(uint64_t) {
@@ -101,7 +101,7 @@ void Observer::let_go(uint64_t id) {
   storages_.erase(storage);
   entry->second.holders.erase(id);
   if (!entry->second.holders.empty()) return;
-  if (entry->second.again) again_ -= entry->second.bytes;
+  if (entry->second.again != nullptr) entry->second.again->bytes -= entry->second.bytes;
   live_.erase(entry);
 }
 
@@ -130,6 +130,7 @@ void Observer::take_snapshot() {
 }
 
 void Observer::born(const MemoryBlock& block) {
+  if (block.owner.category == Category::offloaded) offloads_ = true;
   if (block.tier != tier_) return;
   const int64_t live = accounts_.live_bytes();
   const std::string phase = accounts_.phase();
@@ -143,6 +144,16 @@ void Observer::born(const MemoryBlock& block) {
                 place.active};
 }
 
+void Observer::parameter(const MemoryBlock& block, std::string_view name) {
+  const std::lock_guard lock(mutex_);
+  if (block.tier == tier_) names_.emplace(block.serial, name);
+}
+
+std::map<uint64_t, std::string> Observer::names() const {
+  const std::lock_guard lock(mutex_);
+  return names_;
+}
+
 void Observer::report(Observed& observed) {
   const std::lock_guard lock(mutex_);
   observed.with_gradients = saved_any_;
@@ -153,8 +164,8 @@ void Observer::report(Observed& observed) {
     if (std::none_of(observed.segments.begin(), observed.segments.end(), same))
       observed.segments.push_back({path, 0, 0, 0, "no forward pass that backward followed ran it"});
   }
-  observed.made_again = most_again_;
-  observed.made_again_in = most_again_in_;
+  observed.made_again = made_again_.most;
+  observed.fetched = fetched_.most;
   for (const auto& [phase, peak] : peaks_) observed.places[phase] = peak.place;
 }
 

@@ -4,6 +4,7 @@
 #include <dtk/policies/job_watch.h>
 #include <dtk/policies/memory_accounts.h>
 
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <set>
@@ -25,14 +26,21 @@ class Observer final : public policies::JobWatch {
   void asked_for(uint64_t id) override;
   void let_go(uint64_t id) override;
   void born(const policies::MemoryBlock& block) override;
+  void parameter(const policies::MemoryBlock& block, std::string_view name) override;
 
+  /// Names of parameters, by MemoryBlock::serial.
+  std::map<uint64_t, std::string> names() const;
   /// Fills all but the plan and the largest parameter.
   void report(Observed& observed);
 
  private:
+  struct InBackward {
+    int64_t bytes = 0;  // now
+    HeldAgain most = {};
+  };
   struct Live {
     int64_t bytes = 0;
-    bool again = false;  // was made again by a recomputation
+    InBackward* again = nullptr;  // where it is counted; null: kept by a forward pass
     std::map<uint64_t, Snapshot::Holder> holders;
   };
   struct Peak {
@@ -45,7 +53,8 @@ class Observer final : public policies::JobWatch {
 
   const policies::MemoryAccounts& accounts_;
   const policies::MemoryTier tier_;
-  std::mutex mutex_;  // guards everything below
+  std::atomic<bool> offloads_ = false;  // saved tensors have waited in host memory
+  mutable std::mutex mutex_;            // guards everything below
   std::vector<Snapshot::Instance> instances_;
   size_t first_ = 0;  // of this forward pass
   bool in_backward_ = false;
@@ -55,9 +64,9 @@ class Observer final : public policies::JobWatch {
   std::set<std::string> ran_;  // sub-trees, with or without grad mode
   std::vector<std::string> order_;
   bool saved_any_ = false, backward_ = false;
-  int64_t again_ = 0, most_again_ = 0;
-  std::string most_again_in_;
-  std::map<std::string, Peak> peaks_;  // by phase
+  InBackward made_again_, fetched_;
+  std::map<uint64_t, std::string> names_;  // of parameters
+  std::map<std::string, Peak> peaks_;      // by phase
 };
 
 }  // namespace dtk::planner

@@ -26,6 +26,8 @@ class JobWatch {
   virtual void let_go(uint64_t id) = 0;
   /// A block was booked (counted_blocks.h).
   virtual void born(const MemoryBlock& block) = 0;
+  /// The block of a parameter has this name.
+  virtual void parameter(const MemoryBlock& block, std::string_view name) = 0;
 };
 
 /// Makes `watch` the process's while alive; one at a time, from the thread that runs the job. Without a stack
@@ -44,5 +46,8 @@ JobWatch* job_watch();
 
 /// `inner`, of which the watch is told.
 Run run_watched(Run inner);
+
+/// Tells the watch, if there is one, what a parameter is called whose owner is a whole sub-tree.
+void name_parameter(const at::Tensor& parameter, std::string_view name);
 
 }  // namespace dtk::policies

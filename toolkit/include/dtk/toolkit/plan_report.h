@@ -14,11 +14,13 @@
 // `beside`: bytes of the terms that a whole device, and LibTorch's allocator in it, hold beside the peak.
 // `saved_by_operator` splits the bytes saved at the peak once more, by the operator that made them;
 // `precisions` has two entries where training will measure which to take, else none. A table is an array of
-// 16 of these, the lowest peak first. --explain adds "why" (explanation_json.h). --max-batch adds
+// 16 of these, the lowest peak first. --explain adds "why" (explanation_json.h) and "checkpoint_choices"
+// (checkpoint_choices.h). --max-batch adds
 // "largest_batch": {"budget_bytes", "batch", "peak_bytes", "device_bytes", "next_batch", "next_peak_bytes",
 // "next_device_bytes", "planned", "all_recomputed"}, with null for what the data ended. Of a job with
 // policies.checkpoint.keep = "auto" "placement" is what was chosen and planned (placement_json()).
 #pragma once
+#include <dtk/toolkit/checkpoint_choices.h>
 #include <dtk/toolkit/plan_command.h>
 
 #include <cstdint>
@@ -31,7 +33,7 @@ namespace dtk {
 /// `name`: of the configuration, for the first line.
 std::string plan_text(const std::string& name, const Plan& plan);
 std::string plan_json(const Plan& plan, const std::vector<PolicyEffect>& effects = {},
-                      const planner::Explanation* why = nullptr);
+                      const planner::Explanation* why = nullptr, const CheckpointChoices* others = nullptr);
 
 /// One line a row; with a budget also whether it fits. `seconds`: that making the table took.
 std::string plan_table_text(const std::string& name, const std::vector<PlanRow>& rows,

@@ -36,9 +36,15 @@ struct SegmentGain {
   friend bool operator==(const SegmentGain&, const SegmentGain&) = default;
 };
 
+/// What backward keeps that it did not find kept: the most at once.
+struct HeldAgain {
+  int64_t bytes = 0;
+  std::string path;  // sub-tree
+};
+
 /// The largest storage of a parameter, and the temporaries of that size.
 struct LargestParameter {
-  std::string name;  // its owner's label
+  std::string name;  // as policies::name_parameter() was told; else its owner's label
   int64_t bytes = 0;
   int64_t temporaries = 0;             // alive at once, at the most
   std::string phase;                   // there
@@ -52,6 +58,14 @@ struct PeakPlace {
   bool backward = false;  // in its backward pass
 };
 
+/// Of what is alive at an instant without living from step to step, the most of one operator.
+struct LargestAlive {
+  policies::Category category = policies::Category::temporaries;
+  std::string operation;  // that made it, "aten::sqrt"; of data its owner's label
+  int64_t bytes = 0;      // 0: there is nothing
+};
+LargestAlive largest_alive(const policies::MemorySums& alive);
+
 /// A planned run, and what it kept for backward.
 struct Observed {
   Rehearsed plan;
@@ -61,8 +75,8 @@ struct Observed {
   int64_t outside = 0;   // of that, held by operators outside of all sub-trees
   int64_t entering = 0;  // of that, inputs of sub-trees that none of them made, and not `outside`
   std::vector<SegmentGain> segments;  // in the order in which they ran first
-  int64_t made_again = 0;             // bytes that recomputed segments hold in backward at once, at the most
-  std::string made_again_in;          // sub-tree
+  HeldAgain made_again;               // by recomputed segments
+  HeldAgain fetched;                  // from host memory
   LargestParameter largest;
   std::map<std::string, PeakPlace> places;  // by phase
 

@@ -27,19 +27,6 @@ class EventLog {
   MemoryAccounts& accounts_;
 };
 
-bool is_state(Category category) {
-  switch (category) {
-    case Category::casts:
-    case Category::saved:
-    case Category::data:
-    case Category::temporaries:
-    case Category::scratch:
-      return false;
-    default:
-      return true;
-  }
-}
-
 // Within its module path, so that what it allocates and saves is known as its own.
 policies::Run run_by(const policies::Run& way) {
   return policies::run_watched(

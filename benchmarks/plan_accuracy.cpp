@@ -2,9 +2,11 @@
 #include <dtk/toolkit/config_io.h>
 #include <dtk/toolkit/plan_accuracy.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <stdexcept>
+#include <string>
 #include <utility>
 
 #include "bench_setup.h"
@@ -23,6 +25,16 @@ struct Worst {
   double share = 0;        // of scratch in the peak with it, at most
 };
 
+// A phase's highest sum with scratch, where plan and run are the farthest apart for its size.
+struct WorstTotal {
+  int64_t planned = 0, measured = 0;  // bytes
+  uint64_t index = 0;                 // the case
+  std::string cause = "-";            // the operator whose scratch differs the most in it
+  double share() const {
+    return measured == 0 ? 0 : static_cast<double>(planned - measured) / static_cast<double>(measured);
+  }
+};
+
 // Most alive at once in one phase of one case.
 struct Scratch {
   int64_t planned = 0, measured = 0;
@@ -31,7 +43,8 @@ struct Scratch {
 
 struct Summary {
   std::map<std::string, Worst> phases;
-  std::map<std::string, Scratch> scratch;  // by operator
+  std::map<std::string, WorstTotal> totals;  // by phase
+  std::map<std::string, Scratch> scratch;    // by operator
   std::vector<uint64_t> wrong;
   int64_t storages = 0;
   std::vector<double> plan_seconds, run_seconds;
@@ -59,8 +72,31 @@ void add_scratch(Summary& summary, const PlanAccuracy& accuracy) {
   }
 }
 
+std::string most_different(const policies::KeptPhase& planned, const policies::KeptPhase& measured) {
+  std::map<std::string, int64_t> differences;
+  for (const auto& [label, most] : planned.scratch_of) differences[label] += most;
+  for (const auto& [label, most] : measured.scratch_of) differences[label] -= most;
+  const auto worst =
+      std::max_element(differences.begin(), differences.end(),
+                       [](const auto& a, const auto& b) { return std::abs(a.second) < std::abs(b.second); });
+  return worst == differences.end() ? "-" : worst->first;
+}
+
+void add_totals(Summary& summary, uint64_t index, const PlanAccuracy& accuracy) {
+  for (const policies::KeptPhase& planned : accuracy.planned) {
+    for (const policies::KeptPhase& measured : accuracy.measured) {
+      if (measured.name != planned.name) continue;
+      const WorstTotal total{planned.with_scratch, measured.with_scratch, index,
+                             most_different(planned, measured)};
+      WorstTotal& worst = summary.totals[planned.name];
+      if (std::abs(total.share()) > std::abs(worst.share())) worst = total;
+    }
+  }
+}
+
 void add(Summary& summary, uint64_t index, const PlanAccuracy& accuracy) {
   add_scratch(summary, accuracy);
+  add_totals(summary, index, accuracy);
   for (const policies::KeptPhase& phase : accuracy.measured) {
     Worst& worst = summary.phases[phase.name];
     ++worst.cases;
@@ -113,6 +149,14 @@ void print(const Summary& summary, uint64_t seed) {
                 static_cast<long long>(worst.cases), static_cast<long long>(worst.storages),
                 static_cast<long long>(worst.difference), where.c_str(),
                 static_cast<long long>(worst.scratch), 100 * worst.share);
+  }
+  std::printf("\n| with scratch, at worst, in | planned | measured | difference | case | mostly of |\n");
+  std::printf("|---|---:|---:|---:|---:|---|\n");
+  for (const auto& [name, total] : summary.totals) {
+    if (total.planned == total.measured) continue;
+    std::printf("| %s | %lld bytes | %lld bytes | %+.1f %% | %llu | %s |\n", name.c_str(),
+                static_cast<long long>(total.planned), static_cast<long long>(total.measured),
+                100 * total.share(), static_cast<unsigned long long>(total.index), total.cause.c_str());
   }
   std::printf("\n| scratch of | planned, at most | measured, at most | phases in which they differ |\n");
   std::printf("|---|---:|---:|---:|\n");

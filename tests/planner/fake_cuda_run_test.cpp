@@ -58,11 +58,15 @@ struct Rehearsal {
   test::MemoryFileSystem files;
   test::SteppingClock clock{0.001};
   Seen seen;
+  RunResult result;
   planner::Rehearsed plan;
 
-  explicit Rehearsal(const LoadedConfig& loaded) {
+  // What comes behind the end of training, steps without each policy, is left out.
+  explicit Rehearsal(const LoadedConfig& loaded) : Rehearsal(loaded, [this] { return seen.ended; }) {}
+
+  Rehearsal(const LoadedConfig& loaded, const std::function<bool()>& stop_requested) {
     plan = planner::rehearse(kCuda, [&](const planner::EndOfPlan&) {
-      run_training(loaded, kCuda, {}, test::tiny_data(), {files, clock, seen, [this] { return seen.ended; }});
+      result = run_training(loaded, kCuda, {}, test::tiny_data(), {files, clock, seen, stop_requested});
     });
   }
 };
@@ -104,6 +108,21 @@ TEST_CASE(
     if (within_step) CHECK(phase.peak.of(Category::offloaded) > 0);
     if (phase.name == "validate") CHECK(phase.peak.of(Category::offloaded) == 0);
   }
+  CHECK(policies::device_accounts().live_bytes() == 0);
+}
+
+TEST_CASE("the end of a run on cuda:0 measures what each policy saves, by leaving it out") {
+  const Rehearsal run(whole_run(), [] { return false; });
+  std::map<std::string, int64_t> savings;
+  for (const PolicySaving& saving : run.result.savings) {
+    CAPTURE(saving.report.policy, saving.note);
+    REQUIRE(saving.bytes);
+    savings[saving.report.policy] = *saving.bytes;
+  }
+  CHECK(savings.size() == 4);
+  // What the average of the trained weights would take on the device.
+  CHECK(savings["ema"] > 0);
+  CHECK(savings["ema"] <= run.seen.live.of(Category::parameters));
   CHECK(policies::device_accounts().live_bytes() == 0);
 }
 

@@ -31,7 +31,7 @@ struct WorstTotal {
   uint64_t index = 0;                 // the case
   std::string cause = "-";            // the operator whose scratch differs the most in it
   double share() const {
-    return measured == 0 ? 0 : static_cast<double>(planned - measured) / static_cast<double>(measured);
+    return static_cast<double>(planned - measured) / static_cast<double>(std::max<int64_t>(1, measured));
   }
 };
 

@@ -63,9 +63,9 @@ class CheckpointChain::DropLayer final : public SavedTensorLayer {
 
   std::unique_ptr<SavedTensor> pack(const at::Tensor& tensor, const SavedTensorStack&) override {
     std::lock_guard lock(frame_->mutex);
-    const void* const storage = tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
     frame_->nodes_at_last_slot = at::sequence_number::peek();
-    frame_->slots.push_back({TensorForm(tensor), frame_->calls.size() - 1, frame_->nodes_of_call(), storage,
+    frame_->slots.push_back({TensorForm(tensor), frame_->calls.size() - 1, frame_->nodes_of_call(),
+                             tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr,
                              version_of(tensor), saving_weight()});
     if (frame_->count != nullptr && !saving_weight()) frame_->count->saved(tensor);
     ++checkpoint_counters().dropped;
@@ -166,12 +166,13 @@ CheckpointChain::Frame::InputsBefore CheckpointChain::Frame::begin_call(std::str
   for (const at::Tensor& input : given) {
     call.sources.push_back(source_of(call.path, input));
     const bool outside = call.sources.back().call == Source::kOutside;
-    before.push_back(
-        {decltype(InputBefore::tensor)(input.getIntrusivePtr()),
-         input.defined() ? std::optional<TensorForm>(input) : std::nullopt,
-         input.unsafeGetTensorImpl()->version_counter(), input.defined() ? version_of(input) : 0,
-         outside && input.defined(),
-         input.defined() && input.has_storage() ? input.storage().unsafeGetStorageImpl() : nullptr});
+    before.push_back({decltype(InputBefore::tensor)(input.getIntrusivePtr()),
+                      input.defined() ? std::optional<TensorForm>(input) : std::nullopt,
+                      input.unsafeGetTensorImpl()->version_counter(), input.defined() ? version_of(input) : 0,
+                      outside && input.defined(),
+                      input.defined() && input.has_storage()
+                          ? std::optional(input.storage().getWeakStorageImpl())
+                          : std::nullopt});
   }
   calls.push_back(std::move(call));
   nodes_before_call = at::sequence_number::peek();
@@ -188,8 +189,9 @@ void CheckpointChain::Frame::forget_versions(size_t first_slot, const InputsBefo
   const LastingState& state = calls.back().state;
   for (size_t i = first_slot; i < slots.size(); ++i) {
     const void* const storage = slots[i].storage;
-    const bool is_input = std::any_of(before.begin(), before.end(),
-                                      [&](const InputBefore& input) { return input.storage == storage; });
+    const bool is_input = std::any_of(before.begin(), before.end(), [&](const InputBefore& input) {
+      return input.storage && input.storage->_unsafe_get_target() == storage;
+    });
     const bool is_state = std::any_of(state.begin(), state.end(),
                                       [&](const auto& one) { return one._unsafe_get_target() == storage; });
     if (is_input || is_state) slots[i].version.reset();

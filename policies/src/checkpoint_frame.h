@@ -97,7 +97,7 @@ struct CheckpointChain::Frame {
     c10::VariableVersion counter;
     int64_t version;
     bool outside;
-    const void* storage;  // null: it has none
+    std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> storage;  // so that no other gets its address
   };
   using InputsBefore = c10::SmallVector<InputBefore, 4>;
 

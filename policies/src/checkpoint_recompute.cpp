@@ -178,7 +178,8 @@ void CheckpointChain::Frame::collect(size_t index, const at::Tensor& tensor,
 }
 
 // Neither an input nor lasting state. Equal forms may be of other operators: those are told by the nodes made
-// before them. Not under autocast, which makes one for a cast only where it has none in its cache.
+// before them. Not within a scope of autocast around the segment: it makes one for a cast only where it has
+// none in its cache, and forward may have found some there.
 void CheckpointChain::Frame::check_same(size_t index, const at::Tensor& tensor) const {
   const Slot& slot = slots[index];
   const Call& call = calls[slot.call];
@@ -189,7 +190,7 @@ void CheckpointChain::Frame::check_same(size_t index, const at::Tensor& tensor) 
                                    : "from a parameter, forward from an operator"),
              kCountCause);
   }
-  if (nodes_of_call() != slot.nodes && !call.surroundings.any_autocast()) {
+  if (nodes_of_call() != slot.nodes && !call.surroundings.may_find_casts()) {
     mismatch(call.path,
              what() + c10::str("after ", nodes_of_call(), " operators that need a gradient, forward after ",
                                slot.nodes),

@@ -45,8 +45,23 @@ bool KernelFlags::operator==(const KernelFlags& other) const {
   return all(*this) == all(other);
 }
 
+static int autocast_scopes() {
+  const int scopes = at::autocast::increment_nesting() - 1;
+  at::autocast::decrement_nesting();
+  return scopes;
+}
+
+// Autocast frees its casts where the last of its scopes ends.
+static void set_autocast_scopes(int from, int to) {
+  for (; from < to; ++from) at::autocast::increment_nesting();
+  for (; from > to; --from) at::autocast::decrement_nesting();
+}
+
 Surroundings::Surroundings(const Devices& devices)
-    : cache(at::autocast::is_autocast_cache_enabled()), flags(KernelFlags::now()), path(module_path()) {
+    : cache(at::autocast::is_autocast_cache_enabled()),
+      within_scope(autocast_scopes() > 0),
+      flags(KernelFlags::now()),
+      path(module_path()) {
   for (const c10::Device& device : devices) {
     const c10::DeviceType type = device.type();
     autocast.push_back(
@@ -54,8 +69,9 @@ Surroundings::Surroundings(const Devices& devices)
   }
 }
 
-bool Surroundings::any_autocast() const {
-  return std::any_of(autocast.begin(), autocast.end(), [](const Autocast& one) { return one.enabled; });
+bool Surroundings::may_find_casts() const {
+  return within_scope ||
+         std::any_of(autocast.begin(), autocast.end(), [](const Autocast& one) { return one.enabled; });
 }
 
 void SurroundingsScope::set(const c10::SmallVector<Surroundings::Autocast, 2>& autocast) {
@@ -68,6 +84,8 @@ void SurroundingsScope::set(const c10::SmallVector<Surroundings::Autocast, 2>& a
 
 SurroundingsScope::SurroundingsScope(const Surroundings& surroundings)
     : cache_(at::autocast::is_autocast_cache_enabled()),
+      scopes_(autocast_scopes()),
+      wanted_scopes_(surroundings.within_scope ? 1 : 0),
       flags_(KernelFlags::now()),
       wanted_(surroundings.flags),
       path_(surroundings.path),
@@ -78,13 +96,14 @@ SurroundingsScope::SurroundingsScope(const Surroundings& surroundings)
   }
   set(surroundings.autocast);
   at::autocast::set_autocast_cache_enabled(surroundings.cache);
-  at::autocast::increment_nesting();  // scopes of autocast within free no casts, as in forward
+  if (scopes_ > 0) at::autocast::clear_cache();  // backward's own
+  set_autocast_scopes(scopes_, wanted_scopes_);  // scopes within free casts, or free none, as in forward
   if (!(flags_ == wanted_)) wanted_.apply();
 }
 
 SurroundingsScope::~SurroundingsScope() {
   if (!(flags_ == wanted_)) flags_.apply();
-  at::autocast::decrement_nesting();
+  set_autocast_scopes(wanted_scopes_, scopes_);
   at::autocast::clear_cache();
   at::autocast::set_autocast_cache_enabled(cache_);
   set(autocast_);
@@ -96,10 +115,12 @@ at::CPUGeneratorImpl& cpu_generator() {
   return *at::check_generator<at::CPUGeneratorImpl>(at::detail::getDefaultCPUGenerator());
 }
 
-// As bytes: its accessor copies the 2.5 kB.
+// As bytes first: the accessor copies the 2.5 kB. Their padding may differ where the fields do not.
 bool same(const at::mt19937& a, const at::mt19937& b) {
   static_assert(std::is_trivially_copyable_v<at::mt19937>);
-  return std::memcmp(static_cast<const void*>(&a), static_cast<const void*>(&b), sizeof a) == 0;
+  if (std::memcmp(static_cast<const void*>(&a), static_cast<const void*>(&b), sizeof a) == 0) return true;
+  const at::mt19937_data_pod x = a.data(), y = b.data();
+  return x.seed_ == y.seed_ && x.left_ == y.left_ && x.next_ == y.next_ && x.state_ == y.state_;
 }
 
 }  // namespace

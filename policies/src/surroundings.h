@@ -38,10 +38,12 @@ struct Surroundings {
     bool enabled;
     at::ScalarType dtype;
   };
-  bool any_autocast() const;
+  /// Autocast is on, or within one of its scopes off: casts of weights may have been there already.
+  bool may_find_casts() const;
 
   c10::SmallVector<Autocast, 2> autocast;
   bool cache;
+  bool within_scope;  // of autocast: scopes within that one free no casts
   KernelFlags flags;
   std::string path;
 };
@@ -60,6 +62,7 @@ class SurroundingsScope {
   static void set(const c10::SmallVector<Surroundings::Autocast, 2>& autocast);
 
   const bool cache_;
+  const int scopes_, wanted_scopes_;
   const KernelFlags flags_, wanted_;
   c10::SmallVector<Surroundings::Autocast, 2> autocast_;
   const ModulePathScope path_;

@@ -9,6 +9,8 @@
 #include <dtk/policies/saved_tensors.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <optional>
+
 #include "support/catch.h"
 #include "support/reentrant_checkpoint.h"
 #include "support/same_bits.h"
@@ -258,6 +260,41 @@ TEST_CASE("under autocast the recomputation casts as forward did, and frees its 
   int64_t gradients = 0;
   for (const at::Tensor& gradient : saved) gradients += static_cast<int64_t>(gradient.nbytes());
   CHECK(cpu_accounts().live_bytes() == before + gradients);  // no cast weight is left
+}
+
+TEST_CASE("scopes of autocast within a segment cast a weight as often in the recomputation as in forward",
+          "[device]") {
+  Fixture fixture;
+  const at::Tensor w = at::randn({kWidth, kWidth}).to(test_device()).requires_grad_(true);
+  const at::Tensor x = at::randn({kRows, kWidth}).to(test_device()).requires_grad_(true);
+  const SubtreeFn twice = [&](Tensors&& in) {
+    at::Tensor h = std::move(in[0]);
+    for (int i = 0; i < 2; ++i) {
+      const AutocastGuard bf16(test_device().type(), true);
+      h = at::matmul(h, w).to(at::kFloat);
+    }
+    return Tensors{h.sin() * h};
+  };
+  const auto gradients = [&](bool segment, bool within_scope, bool backward_within) {
+    at::Tensor loss;
+    {
+      std::optional<AutocastGuard> outer;
+      if (within_scope) outer.emplace(test_device().type(), false);
+      loss = (segment ? checkpoint("net", twice, {x}) : twice({x}))[0].sum();
+    }
+    std::optional<AutocastGuard> outer;
+    if (backward_within) outer.emplace(test_device().type(), true);
+    return torch::autograd::grad({loss}, {x, w});
+  };
+  for (const bool within_scope : {false, true}) {
+    for (const bool backward_within : {false, true}) {
+      CAPTURE(within_scope, backward_within);
+      const Tensors plain = gradients(false, within_scope, backward_within);
+      const Tensors segment = gradients(true, within_scope, backward_within);
+      CHECK_VALUES(same_bits(plain[0], segment[0]));
+      CHECK_VALUES(same_bits(plain[1], segment[1]));
+    }
+  }
 }
 
 TEST_CASE("casts of a recomputation are freed also within a scope of autocast that lives on") {

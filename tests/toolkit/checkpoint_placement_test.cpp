@@ -164,6 +164,15 @@ TEST_CASE("keep = auto: the job of the choice has its targets, and says where th
   CHECK(make_plan(loaded, cpu).bytes_in(Room::allocator) == placement.planned_bytes);
 }
 
+TEST_CASE("keep = auto of a policy that is off: the rows of a table that switch it on compute all again") {
+  LoadedConfig loaded = automatic(1'000'000'000);
+  loaded.config.policies.checkpoint.enabled = policies::Enabled::off;
+  const std::vector<PlanRow> rows = plan_table(loaded, cpu);
+  CHECK(rows.size() == 16);
+  const auto again = [](const PlanRow& row) { return row.plan.step.recomputed > 0; };
+  CHECK(std::count_if(rows.begin(), rows.end(), again) == 8);
+}
+
 TEST_CASE("keep = auto: a run takes what was planned, to the byte") {
   LoadedConfig loaded = automatic(planned({"blocks.0", "blocks.1"}, cpu).bytes);
   const CheckpointPlacement placement = place_checkpoints(loaded, cpu, {});
@@ -278,6 +287,7 @@ TEST_CASE(
   CHECK(found.at("largest_batch").at("all_recomputed").get<bool>());
   CHECK_FALSE(found.contains("placement"));
   arguments.json = false;
-  CHECK_THAT(printed(2 * least, arguments).text,
-             Catch::Contains("placement  keep = \"auto\" planned as \"block\", which has the lowest peak\n"));
+  CHECK_THAT(
+      printed(2 * least, arguments).text,
+      Catch::Contains("placement  keep = \"auto\" planned as \"block\": every target computed again\n"));
 }

@@ -120,6 +120,26 @@ TEST_CASE("a precision that is open is measured with the first plan's choice, an
   CHECK(saved.config.policies.checkpoint.targets == Paths{exact ? "blocks.0" : "blocks.1"});
 }
 
+TEST_CASE("of two precisions' choices, one of which keeps all, nothing of the other is left") {
+  const bool fp32_keeps_all = GENERATE(true, false);
+  PlannedWorld world;
+  world.plan = [&](const LoadedConfig& one) {
+    const bool all = (one.config.policies.precision.cpu == "fp32") == fp32_keeps_all;
+    return plan_with(all ? Paths{} : Paths{"blocks.1"});
+  };
+  LoadedConfig loaded = automatic();
+  loaded.config.policies.precision.cpu = "probe";
+  loaded.config.policies.checkpoint.enabled = policies::Enabled::on;
+  const Paths written = loaded.config.policies.checkpoint.targets;
+  world.run(loaded);
+  const policies::PolicyOptions saved = parse_config(world.saved(), "config.toml", {}).config.policies;
+  const bool all = (saved.precision.cpu == "fp32") == fp32_keeps_all;
+  CAPTURE(all);
+  CHECK(saved.checkpoint.keep == (all ? "all" : "block"));
+  CHECK(saved.checkpoint.targets == (all ? written : Paths{"blocks.1"}));
+  CHECK(saved.checkpoint.enabled == (all ? policies::Enabled::by_default : policies::Enabled::on));
+}
+
 TEST_CASE("a run with keep = auto is refused without a plan, which says why there is none") {
   test::World unplanned;
   LoadedConfig loaded = automatic();

@@ -1,4 +1,6 @@
+#include <c10/util/Exception.h>
 #include <dtk/models/dit_results.h>
+#include <dtk/planner/plan_error.h>
 #include <dtk/toolkit/checkpoint_choices.h>
 #include <dtk/toolkit/clock.h>
 #include <dtk/toolkit/errors.h>
@@ -90,6 +92,10 @@ CheckpointChoices checkpoint_choices(const Plan& plan, const CheckpointOptions& 
           {candidate.key, candidate.value, highest, planned.memory.host, planned.step.recomputed});
     } catch (const ConfigError&) {
       // Refused, so nobody can choose it.
+    } catch (const planner::PlanError&) {
+      // The job's own plan stands.
+    } catch (const c10::OutOfMemoryError&) {
+      // More addresses than the machine gives.
     }
   }
   std::stable_sort(

@@ -226,7 +226,7 @@ std::string largest_batch_text(const std::string& name, const LargestPlannedBatc
   text += line("next", found.next ? row(*found.next) + ", which does not"
                                   : std::string("none: data.samples leaves no more to train on"));
   if (found.all_recomputed)
-    text += line("placement", "keep = \"auto\" planned as \"block\", which has the lowest peak");
+    text += line("placement", "keep = \"auto\" planned as \"block\": every target computed again");
   text += line("planned", std::to_string(found.planned) + " batches" +
                               (found.largest->loaded.config.data.samples
                                    ? ""

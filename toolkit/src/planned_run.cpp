@@ -35,12 +35,13 @@ Policies policies_of(const RunConfig& config, c10::Device device) {
   return {set.period(), set.reports()};
 }
 
-void refuse_long(int64_t period) {
+void refuse_long(int64_t period, bool fold) {
   if (period <= kMostPeriod) return;
   throw Error(ExitCode::failure, "the policies repeat their work after " + std::to_string(period) +
                                      " steps; a plan that leaves none out runs at most " +
-                                     std::to_string(kMostPeriod) +
-                                     " of them, twice; plan without --no-fold, or with --set "
+                                     std::to_string(kMostPeriod) + " of them, twice; plan " +
+                                     (fold ? "" : "without --no-fold, or ") +
+                                     "with --set "
                                      "policies.ema.every=" +
                                      std::to_string(kMostPeriod) + " or less");
 }
@@ -99,6 +100,7 @@ int64_t samples_of_a_plan(const RunConfig& config, int64_t steady) {
 struct Steps {
   Steady times = Steady::twice;
   bool whole_period = true;  // also a long one
+  bool fold = true;          // as was asked for
 };
 
 // What a plan has shown when its job is at its end.
@@ -116,7 +118,7 @@ void run_job(const LoadedConfig& loaded, c10::Device device, Steps how, const Da
   LoadedConfig job = loaded;
   const Policies own = policies_of(loaded.config, device);
   const bool may_shorten = own.period > kLongPeriod && !how.whole_period;
-  if (!may_shorten) refuse_long(own.period);
+  if (!may_shorten) refuse_long(own.period, how.fold);
   const int64_t period = may_shorten ? kShortPeriod : own.period;
   const int64_t steady = period * (how.times == Steady::once ? 1 : 2);
   job.config = shortened(loaded.config, how.times, steady);
@@ -154,7 +156,8 @@ std::shared_ptr<const DataSource> made_up(const models::DitOptions& model, int64
 PlannedRun rehearse_job(const LoadedConfig& loaded, c10::Device device,
                         const planner::RehearsalOptions& options, const std::function<void()>& at_end) {
   Steps how{.times = options.fold && loaded.config.data.drop_last ? Steady::once : Steady::twice,
-            .whole_period = !options.fold};
+            .whole_period = !options.fold,
+            .fold = options.fold};
   double seconds = 0;
   while (true) {
     Shown shown;

@@ -39,7 +39,10 @@ RunConfig with_switches(RunConfig config, c10::Device device, const PolicySwitch
   if (on[0] != now[0]) switch_precision(config.policies.precision, device, on[0]);
   set(config.policies.attention.enabled, on[1]);
   switch_ema(config.policies.ema, device, on[2]);
-  set(config.policies.checkpoint.enabled, on[3]);
+  policies::CheckpointOptions& checkpoint = config.policies.checkpoint;
+  set(checkpoint.enabled, on[3]);
+  // Chosen for a job that recomputes; of one that does not, all there is to compute again.
+  if (on[3] && checkpoint.keep.word == "auto") checkpoint.keep = "block";
   return config;
 }
 

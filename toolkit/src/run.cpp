@@ -367,13 +367,14 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
   RunFolder folder(loaded, resume, world);
   const std::optional<Weights> initial = resumed ? std::nullopt : initial_weights(world.files, loaded);
   const StartPlans plans = plan_start(world, loaded, device);
+  const LoadedConfig asked = loaded;
   refuse_if_none_can_run(plans, loaded, device, resumed);
   const std::shared_ptr<const DataSource> data = open();
   const DataSplit split =
       hold_out(data, loaded.config.data.validation, stream_seed(loaded.config.train.seed, "validation"));
   check_fills_a_batch(*split.training, loaded.config.data.batch / loaded.config.train.accumulate);
   if (!resumed) decision = decide(loaded, device, resume, world);  // last, as it takes longest
-  const StartPlan plan = plan_of(plans, loaded);
+  const StartPlan plan = plan_of(plans, asked, loaded);
   std::vector<std::string> notes = notes_on_plan(plan, loaded.config, device, resumed);
   const MemoryMeters meters(loaded.config.memory, device);  // counts the run's tensors from the first
   constexpr int64_t kSlowToBuild = 100'000'000;

@@ -92,10 +92,25 @@ void refuse_if_none_can_run(const StartPlans& plans, LoadedConfig& loaded, c10::
   if (smallest != nullptr) notes_on_plan(*smallest, loaded.config, device, resumed);
 }
 
-StartPlan plan_of(const StartPlans& plans, LoadedConfig& loaded) {
+static void adopt_instead(const CheckpointPlacement& placement, const LoadedConfig& asked,
+                          LoadedConfig& loaded) {
+  loaded.config.policies.checkpoint = asked.config.policies.checkpoint;
+  for (const char* key : {"enabled", "targets", "keep"}) {
+    const std::string name = std::string("policies.checkpoint.") + key;
+    const auto origin = asked.origins.find(name);
+    if (origin == asked.origins.end()) {
+      loaded.origins.erase(name);
+    } else {
+      loaded.origins[name] = origin->second;
+    }
+  }
+  adopt_placement(loaded, placement);
+}
+
+StartPlan plan_of(const StartPlans& plans, const LoadedConfig& asked, LoadedConfig& loaded) {
   for (const StartPlan& plan : plans) {
     if (!plan.precision.empty() && plan.precision != loaded.config.policies.precision.cpu) continue;
-    if (plan.placement) adopt_placement(loaded, *plan.placement);
+    if (plan.placement) adopt_instead(*plan.placement, asked, loaded);
     return plan;
   }
   return {};

@@ -32,8 +32,9 @@ StartPlans plan_start(const RunWorld& world, LoadedConfig loaded, c10::Device de
 /// As notes_on_plan() of the one that takes least, or of the first if all are refused. keep = "auto" is
 /// replaced by the first's choice; throws ConfigError if it has none.
 void refuse_if_none_can_run(const StartPlans& plans, LoadedConfig& loaded, c10::Device device, bool resumed);
-/// The one for the precision that was decided on. What it chose for keep = "auto" is `loaded`'s.
-StartPlan plan_of(const StartPlans& plans, LoadedConfig& loaded);
+/// The one for the precision that was decided on. What it chose for keep = "auto" of `asked`, which is
+/// `loaded` before the above, becomes `loaded`'s.
+StartPlan plan_of(const StartPlans& plans, const LoadedConfig& asked, LoadedConfig& loaded);
 
 /// What the user should hear of the plan. Throws ConfigError if the configuration cannot run; Error, exit
 /// code 3, if it does not fit and memory.on_over_budget says to refuse that.

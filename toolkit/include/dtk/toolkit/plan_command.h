@@ -100,7 +100,8 @@ struct LargestPlannedBatch {
   bool all_recomputed = false;  // policies.checkpoint.keep is "auto"
 };
 /// The largest data.batch whose plan stays within `bytes` of a device, at most all samples that data.samples
-/// leaves to train on. Each candidate is planned; keep = "auto" as "block", as that has the lowest peak.
+/// leaves to train on. Each candidate is planned; keep = "auto" as "block": what "auto" chooses for a
+/// batch may be a little lower still.
 LargestPlannedBatch largest_planned_batch(const LoadedConfig& loaded, c10::Device device, int64_t bytes,
                                           const planner::RehearsalOptions& options = {});
 

@@ -20,7 +20,8 @@ struct PlannedRun {
 /// steady ones, the shorter last batch of an epoch, validation, logging, saving and sampling. Steady steps
 /// are run for two periods of the policies; with `fold` for one, if the books after it, and at the job's end,
 /// are those after the first step, and of a period of more than 100 steps for four, if those before a policy
-/// acts end with equal books ("steady steps" of Rehearsed::folded: of two periods, those left out). Whether
+/// acts end with equal books, which is not asked where an epoch ends with a shorter batch ("steady steps" of
+/// Rehearsed::folded: of two periods, those left out). Whether
 /// an epoch ends with a shorter batch is known from data.samples; without that key it is taken to. Throws as
 /// run_training() and planner::rehearse().
 PlannedRun plan_run(const LoadedConfig& loaded, c10::Device device,

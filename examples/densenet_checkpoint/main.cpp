@@ -11,6 +11,7 @@
 
 #include "densenet_checkpoint/comparison.h"
 #include "densenet_checkpoint/explained.h"
+#include "process_settings.h"
 #include "program.h"
 #include "support/arguments.h"
 
@@ -121,5 +122,7 @@ dtk::ExitCode run(int argc, const char* const* argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // Else each step of the plain form, the largest, would pay for pages that glibc gave back.
+  dtk::apply_process_settings();
   return dtk::run_program("densenet_checkpoint", "give a smaller --batch", [&] { return run(argc, argv); });
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "support/catch.h"
+#include "support/poisoned_memory.h"
 #include "support/same_bits.h"
 #include "support/segment_tests.h"
 #include "support/test_device.h"
@@ -41,6 +42,27 @@ void check_same(const Tensors& a, const Tensors& b) {
 }
 
 }  // namespace
+
+TEST_CASE("memory that is NaN once it is freed changes no bit: nobody reads what was let go") {
+  const SavedTensorEngineGuard engine;
+  const dtk::test::PoisonedMemory poisoned;
+  const at::Tensor x = leaf({16, 8}), w = leaf({8, 8});
+  const auto gradients = [&](const Wrap& wrap) {
+    at::manual_seed(7);
+    const SubtreeFn inner = [&](Tensors&& in) {
+      return Tensors{at::dropout(at::matmul(in[0], w), 0.5, true).tanh()};
+    };
+    const SubtreeFn outer = [&](Tensors&& in) {
+      return Tensors{wrap(inner, {at::matmul(in[0], w).sigmoid()})[0].sin()};
+    };
+    at::Tensor h = wrap(outer, {x * 2})[0];
+    h = wrap(outer, {std::move(h)})[0];
+    return torch::autograd::grad({h.sum()}, {x, w});
+  };
+  const Tensors plain = gradients(kPlain);
+  CHECK(at::isfinite(plain[1]).all().item<bool>());
+  check_same(plain, gradients(kSegment));
+}
 
 TEST_CASE("masks, indices, times and absent inputs need no gradient", "[device]") {
   Fixture fixture;

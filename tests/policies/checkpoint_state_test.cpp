@@ -15,9 +15,11 @@
 
 #include "support/catch.h"
 #include "support/same_bits.h"
+#include "support/test_device.h"
 
 using namespace dtk::policies;
 using dtk::test::same_bits;
+using dtk::test::test_device;
 using torch::nn::BatchNorm1d;
 using torch::nn::BatchNorm1dOptions;
 
@@ -32,7 +34,17 @@ constexpr int64_t kRows = 8, kChannels = 3;
 
 at::Tensor batch(int step) {
   at::manual_seed(step);
-  return at::randn({kRows, kChannels}) * 2 + step;
+  return (at::randn({kRows, kChannels}) * 2 + step).to(test_device());
+}
+
+BatchNorm1d norm_of(const BatchNorm1dOptions& options) {
+  BatchNorm1d norm(options);
+  norm->to(test_device());
+  return norm;
+}
+
+at::Tensor weights() {
+  return at::full({kChannels}, 0.75, test_device()).requires_grad_(true);
 }
 
 /// fn as one segment, or as it is.
@@ -52,24 +64,27 @@ const Wrap kPlainNested = [](const SubtreeFn& fn, Tensors&& in) {
 
 struct State {
   at::Tensor mean, variance, batches;
+  int64_t changes_of_counter = 0;
 };
 
 template <class Norm>
 State state_of(const Norm& norm) {
   return {norm->running_mean.clone(), norm->running_var.clone(),
-          norm->num_batches_tracked.defined() ? norm->num_batches_tracked.clone() : at::Tensor()};
+          norm->num_batches_tracked.defined() ? norm->num_batches_tracked.clone() : at::Tensor(),
+          norm->num_batches_tracked.defined() ? version_of(norm->num_batches_tracked) : 0};
 }
 
 void check_same(const State& a, const State& b) {
-  CHECK(same_bits(a.mean, b.mean));
-  CHECK(same_bits(a.variance, b.variance));
+  CHECK_VALUES(same_bits(a.mean, b.mean));
+  CHECK_VALUES(same_bits(a.variance, b.variance));
   REQUIRE(a.batches.defined() == b.batches.defined());
-  if (a.batches.defined()) CHECK(at::equal(a.batches, b.batches));
+  if (a.batches.defined()) CHECK_VALUES(at::equal(a.batches, b.batches));
+  CHECK(a.changes_of_counter == b.changes_of_counter);
 }
 
 void check_same(const Tensors& a, const Tensors& b) {
   REQUIRE(a.size() == b.size());
-  for (size_t i = 0; i < a.size(); ++i) CHECK(same_bits(a[i], b[i]));
+  for (size_t i = 0; i < a.size(); ++i) CHECK_VALUES(same_bits(a[i], b[i]));
 }
 
 struct Outcome {
@@ -79,23 +94,27 @@ struct Outcome {
 
 }  // namespace
 
-TEST_CASE("after any number of steps a batch norm's statistics and counter are those of a plain run") {
+TEST_CASE("after any number of steps a batch norm's statistics and counter are those of a plain run",
+          "[device]") {
   Fixture fixture;
   const std::optional<double> momentum = GENERATE(std::optional<double>(0.1), std::optional<double>());
   const bool nested = GENERATE(false, true);
   CAPTURE(momentum.has_value(), nested);
+  if (!momentum) NEEDS_VALUES("the average over all batches is weighted by the counter's value");
   const auto train = [&](const Wrap& wrap) {
-    const BatchNorm1d norm(BatchNorm1dOptions(kChannels).momentum(momentum));
-    const at::Tensor w = at::full({kChannels}, 0.75).requires_grad_(true);
+    const BatchNorm1d norm = norm_of(BatchNorm1dOptions(kChannels).momentum(momentum));
+    const at::Tensor w = weights();
+    const int64_t before = version_of(norm->num_batches_tracked);
     for (int step = 0; step < 7; ++step) {
       const SubtreeFn fn = [&](Tensors&& in) { return Tensors{BatchNorm1d(norm)(in[0] * w).tanh()}; };
       torch::autograd::backward({wrap(fn, {batch(step)})[0].pow(2).sum()}, {});
     }
-    CHECK(norm->num_batches_tracked.item<int64_t>() == 7);
+    CHECK(version_of(norm->num_batches_tracked) == before + 7);
+    CHECK_VALUES(norm->num_batches_tracked.item<int64_t>() == 7);
     return Outcome{state_of(norm), {w.grad(), norm->weight.grad(), norm->bias.grad()}};
   };
   const Outcome plain = train(nested ? kPlainNested : kPlain), segment = train(nested ? kNested : kSegment);
-  CHECK_FALSE(at::equal(plain.state.mean, at::zeros({kChannels})));
+  CHECK_VALUES(!at::equal(plain.state.mean, at::zeros({kChannels}, test_device())));
   check_same(plain.state, segment.state);
   check_same(plain.gradients, segment.gradients);
 }
@@ -108,8 +127,8 @@ TEST_CASE("a batch norm in a segment that keeps results") {
     return checkpoint("net", fn, std::move(in), std::make_shared<KeptResults>(std::vector{entry}));
   };
   const auto train = [&](const Wrap& wrap) {
-    const BatchNorm1d norm(kChannels);
-    const at::Tensor w = at::full({kChannels}, 0.75).requires_grad_(true);
+    const BatchNorm1d norm = norm_of(BatchNorm1dOptions(kChannels));
+    const at::Tensor w = weights();
     for (int step = 0; step < 3; ++step) {
       const SubtreeFn fn = [&](Tensors&& in) {
         const at::Tensor h = named("result", (BatchNorm1d(norm)(in[0] * w) * w).tanh());
@@ -124,12 +143,13 @@ TEST_CASE("a batch norm in a segment that keeps results") {
   check_same(plain.gradients, segment.gradients);
 }
 
-TEST_CASE("a batch norm whose input needs no gradient is updated once a step too, with weights or without") {
+TEST_CASE("a batch norm whose input needs no gradient is updated once a step too, with weights or without",
+          "[device]") {
   Fixture fixture;
   const bool affine = GENERATE(true, false);
   const auto train = [&](const Wrap& wrap) {
-    const BatchNorm1d norm(BatchNorm1dOptions(kChannels).affine(affine));
-    const at::Tensor w = at::full({kChannels}, 0.75).requires_grad_(true);
+    const BatchNorm1d norm = norm_of(BatchNorm1dOptions(kChannels).affine(affine));
+    const at::Tensor w = weights();
     for (int step = 0; step < 3; ++step) {
       const SubtreeFn fn = [&](Tensors&& in) { return Tensors{(BatchNorm1d(norm)(in[0]) * w).exp()}; };
       torch::autograd::backward({wrap(fn, {batch(step)})[0].sum()}, {});
@@ -141,11 +161,11 @@ TEST_CASE("a batch norm whose input needs no gradient is updated once a step too
   check_same(plain.gradients, segment.gradients);
 }
 
-TEST_CASE(
-    "passes without backward, without gradients, with two backwards or in two micro-batches count once") {
+TEST_CASE("passes without backward, without gradients, with two backwards or in two micro-batches count once",
+          "[device]") {
   Fixture fixture;
   const auto train = [&](const Wrap& wrap) {
-    BatchNorm1d norm(kChannels);
+    const BatchNorm1d norm = norm_of(BatchNorm1dOptions(kChannels));
     const SubtreeFn fn = [&](Tensors&& in) { return Tensors{BatchNorm1d(norm)(in[0]).exp()}; };
     const auto loss = [&](int step) { return wrap(fn, {batch(step)})[0].sum(); };
     loss(0);  // no backward
@@ -161,7 +181,7 @@ TEST_CASE(
     torch::autograd::backward({first}, {});
     norm->eval();
     torch::autograd::backward({loss(5)}, {});
-    CHECK(norm->num_batches_tracked.item<int64_t>() == 5);
+    CHECK_VALUES(norm->num_batches_tracked.item<int64_t>() == 5);
     return Outcome{state_of(norm), {norm->weight.grad(), norm->bias.grad()}};
   };
   const Outcome plain = train(kPlain), segment = train(kSegment);

@@ -131,15 +131,17 @@ TEST_CASE("categories that differ are shown although their sums agree, and the h
         "host memory         0        40         +40\n");
 }
 
-TEST_CASE("what a device counts has no categories, so none is compared") {
+TEST_CASE("what a device counts has no categories: at its highest the plan's stand alone") {
   MemoryReport measured = report();
   for (policies::PhasePeak& phase : measured.phases) phase.peak = {phase.peak.bytes + 5, {}};
   measured.device = "cuda:0";
   CHECK(planned_against_measured(report(), measured) ==
         "planned against measured, bytes of tensors on cuda:0\n"
-        "phase      planned  measured  difference\n"
-        "forward      1,234     1,239          +5\n"
-        "optimizer    3,000     3,005          +5\n");
+        "phase         planned  measured  difference\n"
+        "forward         1,234     1,239          +5\n"
+        "optimizer       3,000     3,005          +5\n"
+        "  parameters    1,000         -            \n"
+        "  optimizer     2,000         -            \n");
 }
 
 TEST_CASE("planned and measured bytes stand side by side, categories where they differ") {

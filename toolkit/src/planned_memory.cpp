@@ -135,6 +135,7 @@ std::optional<TooLarge> too_large(const MemoryReport& plan, const PlanBeside& be
 
 std::string planned_against_measured(const MemoryReport& plan, const MemoryReport& measured) {
   std::vector<std::vector<std::string>> rows = {{"phase", "planned", "measured", "difference"}};
+  const std::string highest = measured.phases.empty() ? "" : measured.peak().name;
   for (const PhasePeak& phase : measured.phases) {
     const PhasePeak* const planned = policies::phase_named(plan.phases, phase.name);
     if (planned == nullptr) {
@@ -142,10 +143,16 @@ std::string planned_against_measured(const MemoryReport& plan, const MemoryRepor
       continue;
     }
     rows.push_back(row(phase.name, planned->peak.bytes, phase.peak.bytes));
-    if (phase.peak.items().empty()) continue;  // a device's own statistics know no categories
+    const bool by_category = !phase.peak.items().empty();  // a device's own statistics know none
+    if (!by_category && phase.name != highest) continue;
     for (const Category category : used_categories({*planned, phase})) {
       const int64_t a = planned->peak.of(category), b = phase.peak.of(category);
-      if (a != b) rows.push_back(row(std::string("  ") + policies::name_of(category), a, b));
+      const std::string name = std::string("  ") + policies::name_of(category);
+      if (!by_category) {
+        rows.push_back({name, with_commas(a), "-", ""});
+      } else if (a != b) {
+        rows.push_back(row(name, a, b));
+      }
     }
   }
   if (plan.host.peak.bytes > 0 || measured.host.peak.bytes > 0)

@@ -34,9 +34,9 @@ struct TooLarge {
 std::optional<TooLarge> too_large(const MemoryReport& plan, const PlanBeside& beside,
                                   const MemoryOptions& options, std::optional<int64_t> available);
 
-/// A table for a terminal of 80 columns: bytes by phase, and below a phase the categories that differ; then
-/// the host's peak, where the device is not the CPU. What kernels take for themselves (scratch) is measured
-/// only.
+/// A table for a terminal of 80 columns: bytes by phase, and below a phase the categories that differ; a
+/// device's own statistics know none, so there the plan's stand below the highest phase. Then the host's
+/// peak, where the device is not the CPU. What kernels take for themselves (scratch) is measured only.
 std::string planned_against_measured(const MemoryReport& plan, const MemoryReport& measured);
 
 }  // namespace dtk

@@ -89,11 +89,49 @@ std::tuple<Tensor, Tensor, Tensor> flash_backward(const Tensor& grad, const Tens
   return grads;
 }
 
-// ---- gathers: Embedding.cpp, TensorCompare.cpp
+// ---- gathers: Embedding.cpp, TensorAdvancedIndexing.cpp, cpu/ScatterGatherKernel.cpp, TensorCompare.cpp
 
 Tensor embedding_backward(const Tensor& grad, const Tensor& indices, c10::SymInt rows, c10::SymInt, bool) {
   const Tensor by_index = indices.contiguous(), values = grad.contiguous();
   return at::zeros({rows.expect_int(), grad.size(-1)}, grad.options());
+}
+
+// Whole rows are summed, each by one thread: in order, under an index that names rows alone.
+bool sums_rows(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& source) {
+  constexpr int64_t kLeastWidth = 16;
+  if (dim != 0 || self.numel() == 0 || source.numel() == 0 || self.dim() == 0 || index.dim() == 0)
+    return false;
+  if (!self.is_contiguous() || !source.is_contiguous() || index.stride(0) != 1) return false;
+  for (int64_t i = 1; i < index.dim(); ++i) {
+    const bool same = index.stride(i) == 0 || (index.stride(i) == 1 && index.size(i) <= 1);
+    if (!same || index.size(i) != source.size(i)) return false;
+  }
+  return index.numel() / index.size(0) >= kLeastWidth;
+}
+
+// In reduced precision sums are fp32: a row of them for each thread, which another operator makes, or all.
+Tensor& scatter_add_to(Tensor& self, int64_t dim, const Tensor& index, const Tensor& source) {
+  if (index.numel() == 0 || !at::isReducedFloatingType(self.scalar_type())) return self;
+  if (sums_rows(self, at::maybe_wrap_dim(dim, self.dim()), index, source)) {
+    at::zeros({at::get_num_threads(), index.numel() / index.size(0)}, self.options().dtype(at::kFloat));
+  } else if (!scratch_is_measured()) {
+    make(self, self.sizes(), at::kFloat);
+  }
+  return self;
+}
+
+Tensor& index_add_to(Tensor& self, int64_t dim, const Tensor& index, const Tensor& source,
+                     const at::Scalar& alpha) {
+  const Tensor in_order = index.contiguous();
+  if (self.dim() < 2 || index.numel() == 0 || self.numel() == 0) return self;
+  dim = at::maybe_wrap_dim(dim, self.dim());
+  const bool at_an_end = dim == 0 || dim == self.dim() - 1;
+  if (!at_an_end || !alpha.equal(1.0) || index.scalar_type() != at::kLong) return self;
+  at::DimVector sizes(self.sizes()), strides(self.sizes().size(), 0);
+  sizes[static_cast<size_t>(dim)] = index.numel();
+  strides[static_cast<size_t>(dim)] = 1;
+  if (source.sizes().equals(sizes)) self.scatter_add_(dim, in_order.as_strided(sizes, strides), source);
+  return self;
 }
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
@@ -154,6 +192,8 @@ void add_cpu_kernels(CpuKernels& kernels) {
   add("_scaled_dot_product_flash_attention_for_cpu", &flash);
   add("_scaled_dot_product_flash_attention_for_cpu_backward", &flash_backward);
   add("embedding_dense_backward", &embedding_backward);
+  add("scatter_add_", &scatter_add_to);
+  add("index_add_", &index_add_to);
   add("where.self", &where);
   add("mean.dim", &mean);
   add("mse_loss", &mse_loss);

@@ -5,10 +5,13 @@
 #include <ATen/Parallel.h>
 #include <ATen/ScalarOps.h>
 #include <ATen/WrapDimUtilsMulti.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/ReduceOpsUtils.h>
 
 #include <algorithm>
 #include <array>
+#include <string>
+#include <string_view>
 #include <tuple>
 
 #include "call_scratch.h"
@@ -142,6 +145,20 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   return out;
 }
 
+// ---- comparisons with a number: BinaryOps.cpp
+
+// The number becomes a tensor, which lives until the call is over.
+void compare_with_number(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  std::string overload = op.operator_name().overload_name;
+  overload.replace(0, std::string_view("Scalar").size(), "Tensor");
+  c10::IValue& other = torch::jit::peek(*stack, 1, op.schema().arguments().size());
+  const Tensor number = at::native::wrapped_scalar_tensor(other.toScalar());
+  other = number;
+  c10::Dispatcher::singleton()
+      .findSchemaOrThrow(op.operator_name().name.c_str(), overload.c_str())
+      .callBoxed(stack);
+}
+
 // ---- reductions and powers: ReduceOps.cpp, Pow.cpp
 
 Tensor mean(const Tensor& x, at::OptionalIntArrayRef dims, bool keep, std::optional<at::ScalarType> dtype) {
@@ -195,6 +212,12 @@ void add_cpu_kernels(CpuKernels& kernels) {
   add("scatter_add_", &scatter_add_to);
   add("index_add_", &index_add_to);
   add("where.self", &where);
+  for (const std::string name : {"eq", "ne", "lt", "le", "gt", "ge"}) {
+    for (const char* overload : {".Scalar", ".Scalar_out", "_.Scalar"}) {
+      kernels.emplace("aten::" + name + overload,
+                      CpuKernel{c10::KernelFunction::makeFromBoxedFunction<&compare_with_number>()});
+    }
+  }
   add("mean.dim", &mean);
   add("mse_loss", &mse_loss);
   add("smooth_l1_loss", &smooth_l1_loss);

@@ -225,6 +225,21 @@ TEST_CASE("gradients of what was gathered make the storages and take the scratch
   }
 }
 
+TEST_CASE("what is repeated makes the storages that a plan says") {
+  const at::DimVector sizes = GENERATE(at::DimVector{6}, at::DimVector{3, 5}, at::DimVector{});
+  for (const at::DimVector& repeats :
+       {at::DimVector{4, 2}, at::DimVector{4, 1, 3}, at::DimVector{1, 1}, at::DimVector{0, 2}}) {
+    const Seen result = look_at([&] {
+      const at::Tensor x = at::randn(sizes).requires_grad_();
+      const at::Tensor y = x.repeat(repeats);
+      torch::autograd::backward({y}, {at::ones_like(y)});
+    });
+    CAPTURE(sizes, repeats);
+    CHECK(differences(result) == "");
+    CHECK(result.operators.count("aten::repeat") == 1);
+  }
+}
+
 // `plain`: without policies, and in fp32.
 static Seen training_run(const std::string& objective, bool plain) {
   test::World world;

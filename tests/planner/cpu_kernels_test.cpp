@@ -2,8 +2,10 @@
 // outlive the call and those of other operators that the kernel keeps until it ends. A job's peak may fall
 // within any of them.
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/ConvUtils.h>
+#include <dtk/policies/guards.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/library.h>
 
@@ -175,6 +177,67 @@ TEST_CASE("relu makes the storages that a plan says, in place too") {
   });
   CHECK(differences(result) == "");
   CHECK(result.operators.count("aten::threshold_backward") == 1);
+}
+
+namespace {
+
+// Backward of rows or columns of x, some of them twice; `in_order`: with a contiguous gradient.
+Seen gradient_of_selected(at::IntArrayRef sizes, at::ScalarType type, int64_t dim, bool in_order) {
+  return look_at([&] {
+    const at::Tensor x = at::randn(sizes).to(type).requires_grad_();
+    const at::Tensor y = at::index_select(x, dim, at::arange(5).remainder(2));
+    at::Tensor grad = at::randn(y.sizes()).to(type);
+    if (!in_order) grad = grad.transpose(0, -1).contiguous().transpose(0, -1);
+    torch::autograd::backward({y}, {grad});
+  });
+}
+
+Seen gradient_of_gathered(int64_t width, at::ScalarType type, bool by_rows) {
+  return look_at([&] {
+    const at::Tensor x = at::randn({7, width}).to(type).requires_grad_();
+    at::Tensor index = at::arange(5).remainder(2).unsqueeze(1).expand({5, width});
+    if (!by_rows) index = index.contiguous();
+    const at::Tensor y = at::gather(x, 0, index);
+    torch::autograd::backward({y}, {at::randn(y.sizes()).to(type)});
+  });
+}
+
+}  // namespace
+
+TEST_CASE("gradients of what was gathered make the storages and take the scratch that a plan says") {
+  const policies::ThreadCountGuard threads(GENERATE(1, 2));
+  const at::ScalarType type = GENERATE(at::kBFloat16, at::kHalf, at::kFloat);
+  const bool in_order = GENERATE(true, false);
+  for (const at::DimVector& sizes :
+       {at::DimVector{7, 16}, at::DimVector{7, 15}, at::DimVector{7, 2, 32}, at::DimVector{7}}) {
+    for (int64_t dim = 0; dim < static_cast<int64_t>(sizes.size()); ++dim) {
+      const Seen result = gradient_of_selected(sizes, type, dim, in_order);
+      CAPTURE(at::get_num_threads(), type, in_order, sizes, dim);
+      CHECK(differences(result) == "");
+      CHECK(result.operators.count("aten::index_add_") == 1);
+    }
+  }
+  for (const int64_t width : {15, 16}) {
+    const Seen result = gradient_of_gathered(width, type, in_order);
+    CAPTURE(at::get_num_threads(), type, in_order, width);
+    CHECK(differences(result) == "");
+    CHECK(result.operators.count("aten::scatter_add_") == 1);
+  }
+}
+
+TEST_CASE("what is repeated makes the storages that a plan says") {
+  const at::DimVector sizes = GENERATE(at::DimVector{6}, at::DimVector{3, 5}, at::DimVector{});
+  for (const at::DimVector& repeats :
+       {at::DimVector{4, 2}, at::DimVector{4, 1, 3}, at::DimVector{1, 1}, at::DimVector{0, 2}}) {
+    const Seen result = look_at([&] {
+      const at::Tensor x = at::randn(sizes).requires_grad_();
+      const at::Tensor y = x.repeat(repeats);
+      torch::autograd::backward({y}, {at::ones_like(y)});
+    });
+    CAPTURE(sizes, repeats);
+    CHECK(differences(result) == "");
+    CHECK(result.operators.count("aten::repeat") == 1);
+  }
 }
 
 // `plain`: without policies, and in fp32.

@@ -1,5 +1,5 @@
-// Batch normalisation on the simulated device: by cuDNN where LibTorch gives it to cuDNN, else by its own
-// kernels. What each makes is stated here from LibTorch's sources; no device has confirmed it.
+// Batch and instance normalisation on the simulated device: by cuDNN where LibTorch gives it to cuDNN, else
+// by its own kernels. What each makes is stated here from LibTorch's sources; no device has confirmed it.
 #include <ATen/ATen.h>
 #include <dtk/planner/rehearse.h>
 #include <dtk/policies/counted_blocks.h>
@@ -98,6 +98,25 @@ TEST_CASE("without parameters, and of lines of one element, batch normalisation 
     const at::Tensor grad = at::ones_like(y);
     const Bytes backward = made_by([&] { torch::autograd::backward({y}, {grad}); });
     CHECK(backward == Bytes{{"aten::native_batch_norm_backward", 4 * kBatch * kChannels}});
+  };
+  planner::rehearse(kCuda, job);
+}
+
+TEST_CASE("instance normalisation repeats its parameters for each sample, and sums their gradients") {
+  const auto job = [](const planner::EndOfPlan&) {
+    const Norm norm(at::kFloat);
+    at::Tensor y;
+    const Bytes forward = made_by([&] {
+      y = at::instance_norm(norm.x, norm.weight, norm.bias, {}, {}, /*use_input_stats=*/true, 0.1, 1e-5,
+                            /*cudnn_enabled=*/true);
+    });
+    // The repeated bias is not needed for backward.
+    CHECK(forward == Bytes{{"aten::cudnn_batch_norm", 4 * kElements + 2 * 4 * kBatch * kChannels},
+                           {"aten::repeat", 4 * kBatch * kChannels}});
+    const at::Tensor grad = at::ones_like(y);
+    const Bytes backward = made_by([&] { torch::autograd::backward({y}, {grad}); });
+    CHECK(backward ==
+          Bytes{{"aten::cudnn_batch_norm_backward", 4 * kElements}, {"aten::sum", 2 * 4 * kChannels}});
   };
   planner::rehearse(kCuda, job);
 }

@@ -1,5 +1,7 @@
 // The whole of run_training() on the simulated device: every CUDA path of trainer, loader, policies,
-// checkpoints and sampling runs, and nothing it does is out of order. Values are not proved: there are none.
+// checkpoints and sampling runs, and nothing it does is out of order; what it saves is resumed, sampled from
+// and begun with. Bytes, order, lifetimes, files and how many numbers are drawn are proved. Values are not:
+// there are none, so a checkpoint's tensors hold whatever lay in memory, and its hashes are not compared.
 #include <ATen/ATen.h>
 #include <dtk/planner/plan_error.h>
 #include <dtk/planner/rehearse.h>
@@ -7,8 +9,11 @@
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/run.h>
+#include <dtk/toolkit/safetensors.h>
+#include <dtk/toolkit/sample_command.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "support/catch.h"
@@ -65,11 +70,49 @@ struct Rehearsal {
   explicit Rehearsal(const LoadedConfig& loaded) : Rehearsal(loaded, [this] { return seen.ended; }) {}
 
   Rehearsal(const LoadedConfig& loaded, const std::function<bool()>& stop_requested) {
+    run(loaded, "", stop_requested);
+  }
+
+  // With the files that `before` left; `resume`: as dit-train's.
+  Rehearsal(const LoadedConfig& loaded, const Rehearsal& before, const std::string& resume = "")
+      : files(before.files) {
+    run(loaded, resume, [this] { return seen.ended; });
+  }
+
+ private:
+  void run(const LoadedConfig& loaded, const std::string& resume,
+           const std::function<bool()>& stop_requested) {
     plan = planner::rehearse(kCuda, [&](const planner::EndOfPlan&) {
-      result = run_training(loaded, kCuda, {}, test::tiny_data(), {files, clock, seen, stop_requested});
+      const auto from =
+          resume.empty() ? std::filesystem::path() : find_checkpoint(files, resume, loaded.config.train.out);
+      result = run_training(loaded, kCuda, from, test::tiny_data(), {files, clock, seen, stop_requested});
     });
   }
 };
+
+LoadedConfig of_steps(int64_t steps) {
+  LoadedConfig loaded = whole_run();
+  loaded.config.train.steps = steps;
+  return loaded;
+}
+
+std::map<std::string, int64_t> by_owner(const MemorySums& sums) {
+  std::map<std::string, int64_t> owners;
+  for (const auto& [category, labels] : sums.items()) {
+    for (const auto& [label, bytes] : labels) owners[policies::name_of(category) + (" " + label)] = bytes;
+  }
+  return owners;
+}
+
+// Peaks of the phases of a step after the first.
+std::map<std::string, int64_t> step_peaks(const Rehearsal& run) {
+  std::map<std::string, int64_t> peaks;
+  for (const PhasePeak& phase : run.seen.books) {
+    for (const char* name : {"forward", "backward", "optimizer", "ema", "validate", "save", "sample"})
+      if (phase.name == name) peaks[name] = phase.peak.bytes;
+  }
+  return peaks;
+}
 
 bool heard(const Seen& seen, const std::string& text) {
   return std::any_of(seen.messages.begin(), seen.messages.end(),
@@ -142,6 +185,68 @@ TEST_CASE("the run's own report and the books agree on each phase's peak, to the
     CAPTURE(name);
     CHECK(names.count(name) == 1);
   }
+}
+
+TEST_CASE("a run on cuda:0 that is resumed goes on as if it had not stopped: bytes, draws and files") {
+  const Rehearsal whole(of_steps(4)), before(of_steps(2));
+  REQUIRE(before.seen.result.step == 2);
+  const Rehearsal resumed(of_steps(4), before, "latest");
+  CHECK(heard(resumed.seen, "resumed from out/checkpoints/step-00000002 at step 2"));
+  CHECK(resumed.seen.result.step == 4);
+  CHECK(resumed.seen.result.trained_steps == 2);
+  CHECK(by_owner(resumed.seen.live) == by_owner(whole.seen.live));
+  CHECK(step_peaks(resumed) == step_peaks(whole));
+  CHECK(step_peaks(resumed).size() == 7);
+  auto files = resumed.files, files_of_whole = whole.files;
+  const std::filesystem::path folder = "out/checkpoints/step-00000004";
+  const std::vector<std::string> names = files_of_whole.list(folder);
+  CHECK(files.list(folder) == names);
+  CHECK(names.size() == 7);
+  for (const std::string& name : names) {
+    if (!name.ends_with(".safetensors")) continue;  // seconds are written with as many digits as they have
+    CAPTURE(name);
+    CHECK(files.size(folder / name) == files_of_whole.size(folder / name));
+  }
+  // The generators came as far.
+  CHECK(files.read(folder / "random.safetensors") == files_of_whole.read(folder / "random.safetensors"));
+  CHECK(policies::device_accounts().live_bytes() == 0);
+}
+
+TEST_CASE("a run on cuda:0 begins with the weights of another, and keeps nothing of what it read") {
+  const Rehearsal plain(of_steps(2));
+  LoadedConfig loaded = of_steps(2);
+  loaded.config.train.out = "second";
+  loaded.config.train.init_from = "out";
+  const Rehearsal begun(loaded, plain);
+  CHECK(heard(begun.seen, "begins with the EMA weights of out/checkpoints/step-00000002"));
+  CHECK(begun.seen.result.step == 2);
+  CHECK(by_owner(begun.seen.live) == by_owner(plain.seen.live));
+  CHECK(step_peaks(begun) == step_peaks(plain));
+  CHECK(policies::device_accounts().live_bytes() == 0);
+}
+
+TEST_CASE("samples are drawn on cuda:0 from a checkpoint that was written there, with its weights alone") {
+  const Rehearsal run(of_steps(2));
+  auto files = run.files;
+  SampleArguments arguments;
+  arguments.checkpoint = "out";
+  arguments.classes = {0, 2};
+  arguments.per_class = 3;
+  arguments.out = "out/drawn.safetensors";
+  const planner::Rehearsed plan = planner::rehearse(kCuda, [&](const planner::EndOfPlan&) {
+    const SampleSource source = open_sample_source(files, arguments);
+    const std::vector<int64_t> labels = sample_labels(source.config, arguments);
+    const at::Tensor samples = draw_samples(source, sample_options(source.config, arguments), labels, kCuda);
+    write_samples(files, arguments, samples, labels);
+  });
+  const std::vector<NamedTensor> drawn = read_safetensors(files, "out/drawn.safetensors").tensors;
+  REQUIRE(drawn.size() == 2);
+  CHECK(drawn[0].tensor.numel() + drawn[1].tensor.numel() == 6 * 8 * 8 + 6);
+  const MemorySums peak = policies::highest(plan.device).peak;
+  CHECK(peak.bytes > run.seen.live.of(Category::parameters));
+  for (const Category none : {Category::gradients, Category::optimizer, Category::ema, Category::saved})
+    CHECK(peak.of(none) == 0);
+  CHECK(policies::device_accounts().live_bytes() == 0);
 }
 
 TEST_CASE("between steps a device holds weights, moments and a few scalars, and nothing without an owner") {

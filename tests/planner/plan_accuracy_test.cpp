@@ -11,6 +11,7 @@
 #include <chrono>
 #include <functional>
 #include <map>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -271,4 +272,38 @@ TEST_CASE("a statement less in a model changes plan and run alike, and not unnot
   REQUIRE(!found.empty());
   CHECK(found.front().what == "peak");
   CHECK(found.front().measured > found.front().predicted);
+}
+
+namespace {
+
+// Of each type, into a new tensor, one that is given and the argument itself. What an owner is given is no
+// temporary, so no part of it is scratch.
+void compare_with_numbers(bool owned) {
+  const policies::PhaseScope phase("compare");
+  std::optional<policies::OwnerScope> owner;
+  if (owned) owner.emplace(policies::Category::data, "masks");
+  for (const at::ScalarType type : {at::kLong, at::kInt, at::kFloat, at::kDouble, at::kBFloat16, at::kBool}) {
+    const at::Tensor values = at::zeros({5}, type);
+    for (const at::Scalar& number : {at::Scalar(1), at::Scalar(0.5)}) {
+      at::Tensor mask = at::eq(values, number);
+      at::lt_out(mask, values, number);
+    }
+    values.ge_(1);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("comparisons with a number are planned to the byte, also where an owner is given what is made") {
+  for (const bool owned : {true, false}) {
+    const auto plan = logged([&] {
+      planner::rehearse(c10::kCPU, [&](const planner::EndOfPlan&) { compare_with_numbers(owned); });
+    });
+    const auto run = logged([&] { compare_with_numbers(owned); });
+    CAPTURE(owned);
+    CHECK(described(differences(plan, run, /*births=*/true)) == "");
+    REQUIRE(plan.size() == run.size());
+    CHECK(plan.back().with_scratch == run.back().with_scratch);
+    CHECK(plan.back().scratch == run.back().scratch);
+  }
 }

@@ -60,6 +60,15 @@ const std::vector<Subject>& subjects() {
        },
        image},
       {"InstanceNorm2d", [] { return images(AnyModule(InstanceNorm2d(kChannels))); }, image},
+      {"InstanceNorm2d with parameters",
+       [] { return images(AnyModule(InstanceNorm2d(InstanceNorm2dOptions(kChannels).affine(true)))); },
+       image},
+      {"InstanceNorm2d with parameters and statistics",
+       [] {
+         return images(AnyModule(
+             InstanceNorm2d(InstanceNorm2dOptions(kChannels).affine(true).track_running_stats(true))));
+       },
+       image},
       {"GroupNorm", [] { return images(AnyModule(GroupNorm(GroupNormOptions(2, kChannels)))); }, image},
       {"LayerNorm",
        [] {

@@ -5,10 +5,13 @@
 #include <ATen/Parallel.h>
 #include <ATen/ScalarOps.h>
 #include <ATen/WrapDimUtilsMulti.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/ReduceOpsUtils.h>
 
 #include <algorithm>
 #include <array>
+#include <string>
+#include <string_view>
 #include <tuple>
 
 #include "call_scratch.h"
@@ -89,11 +92,49 @@ std::tuple<Tensor, Tensor, Tensor> flash_backward(const Tensor& grad, const Tens
   return grads;
 }
 
-// ---- gathers: Embedding.cpp, TensorCompare.cpp
+// ---- gathers: Embedding.cpp, TensorAdvancedIndexing.cpp, cpu/ScatterGatherKernel.cpp, TensorCompare.cpp
 
 Tensor embedding_backward(const Tensor& grad, const Tensor& indices, c10::SymInt rows, c10::SymInt, bool) {
   const Tensor by_index = indices.contiguous(), values = grad.contiguous();
   return at::zeros({rows.expect_int(), grad.size(-1)}, grad.options());
+}
+
+// Whole rows are summed, each by one thread: in order, under an index that names rows alone.
+bool sums_rows(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& source) {
+  constexpr int64_t kLeastWidth = 16;
+  if (dim != 0 || self.numel() == 0 || source.numel() == 0 || self.dim() == 0 || index.dim() == 0)
+    return false;
+  if (!self.is_contiguous() || !source.is_contiguous() || index.stride(0) != 1) return false;
+  for (int64_t i = 1; i < index.dim(); ++i) {
+    const bool same = index.stride(i) == 0 || (index.stride(i) == 1 && index.size(i) <= 1);
+    if (!same || index.size(i) != source.size(i)) return false;
+  }
+  return index.numel() / index.size(0) >= kLeastWidth;
+}
+
+// In reduced precision sums are fp32: a row of them for each thread, which another operator makes, or all.
+Tensor& scatter_add_to(Tensor& self, int64_t dim, const Tensor& index, const Tensor& source) {
+  if (index.numel() == 0 || !at::isReducedFloatingType(self.scalar_type())) return self;
+  if (sums_rows(self, at::maybe_wrap_dim(dim, self.dim()), index, source)) {
+    at::zeros({at::get_num_threads(), index.numel() / index.size(0)}, self.options().dtype(at::kFloat));
+  } else if (!scratch_is_measured()) {
+    make(self, self.sizes(), at::kFloat);
+  }
+  return self;
+}
+
+Tensor& index_add_to(Tensor& self, int64_t dim, const Tensor& index, const Tensor& source,
+                     const at::Scalar& alpha) {
+  const Tensor in_order = index.contiguous();
+  if (self.dim() < 2 || index.numel() == 0 || self.numel() == 0) return self;
+  dim = at::maybe_wrap_dim(dim, self.dim());
+  const bool at_an_end = dim == 0 || dim == self.dim() - 1;
+  if (!at_an_end || !alpha.equal(1.0) || index.scalar_type() != at::kLong) return self;
+  at::DimVector sizes(self.sizes()), strides(self.sizes().size(), 0);
+  sizes[static_cast<size_t>(dim)] = index.numel();
+  strides[static_cast<size_t>(dim)] = 1;
+  if (source.sizes().equals(sizes)) self.scatter_add_(dim, in_order.as_strided(sizes, strides), source);
+  return self;
 }
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
@@ -102,6 +143,20 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   const Tensor out = make(condition, sizes, type);
   const Tensor first = a.to(type), second = b.to(type);
   return out;
+}
+
+// ---- comparisons with a number: BinaryOps.cpp
+
+// The number becomes a tensor, which lives until the call is over.
+void compare_with_number(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  std::string overload = op.operator_name().overload_name;
+  overload.replace(0, std::string_view("Scalar").size(), "Tensor");
+  c10::IValue& other = torch::jit::peek(*stack, 1, op.schema().arguments().size());
+  const Tensor number = at::native::wrapped_scalar_tensor(other.toScalar());
+  other = number;
+  c10::Dispatcher::singleton()
+      .findSchemaOrThrow(op.operator_name().name.c_str(), overload.c_str())
+      .callBoxed(stack);
 }
 
 // ---- reductions and powers: ReduceOps.cpp, Pow.cpp
@@ -151,7 +206,15 @@ void add_cpu_kernels(CpuKernels& kernels) {
   add("_scaled_dot_product_flash_attention_for_cpu", &flash);
   add("_scaled_dot_product_flash_attention_for_cpu_backward", &flash_backward);
   add("embedding_dense_backward", &embedding_backward);
+  add("scatter_add_", &scatter_add_to);
+  add("index_add_", &index_add_to);
   add("where.self", &where);
+  for (const std::string name : {"eq", "ne", "lt", "le", "gt", "ge"}) {
+    for (const char* overload : {".Scalar", ".Scalar_out", "_.Scalar"}) {
+      kernels.emplace("aten::" + name + overload,
+                      CpuKernel{c10::KernelFunction::makeFromBoxedFunction<&compare_with_number>()});
+    }
+  }
   add("mean.dim", &mean);
   add("mse_loss", &mse_loss);
   add("smooth_l1_loss", &smooth_l1_loss);

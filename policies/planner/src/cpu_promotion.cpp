@@ -1,6 +1,5 @@
 #include "cpu_promotion.h"
 
-#include <ATen/ScalarOps.h>
 #include <ATen/native/TypeProperties.h>
 #include <ATen/ops/empty_like.h>
 #include <c10/core/ScalarType.h>
@@ -60,17 +59,14 @@ struct Arguments {
   Tensor output;  // given by the caller: self of an operator in place, or out
 };
 
-Arguments arguments_of(const c10::OperatorHandle& op, const torch::jit::Stack& stack, Family family) {
+Arguments tensors_of(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   Arguments result;
   const auto& arguments = op.schema().arguments();
   const auto values = torch::jit::last(stack, arguments.size());
   for (size_t i = 0; i < arguments.size(); ++i) {
-    if (values[i].isTensor() && values[i].toTensor().defined()) {
-      if (is_written(arguments[i])) result.output = values[i].toTensor();
-      if (arguments[i].name() != "out") result.inputs.push_back(values[i].toTensor());
-    } else if (family == Family::comparison && values[i].isScalar() && arguments[i].name() == "other") {
-      result.inputs.push_back(at::native::wrapped_scalar_tensor(values[i].toScalar()));
-    }
+    if (!values[i].isTensor() || !values[i].toTensor().defined()) continue;
+    if (is_written(arguments[i])) result.output = values[i].toTensor();
+    if (arguments[i].name() != "out") result.inputs.push_back(values[i].toTensor());
   }
   return result;
 }
@@ -101,7 +97,7 @@ at::ScalarType summed_type(const c10::OperatorHandle& op, const torch::jit::Stac
 std::vector<Tensor> copies_in_common_type(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   const Family family = family_of(op);
   if (family == Family::none) return {};
-  const Arguments arguments = arguments_of(op, stack, family);
+  const Arguments arguments = tensors_of(op, stack);
   if (arguments.inputs.empty()) return {};
   const at::ScalarType type = family == Family::sum ? summed_type(op, stack, arguments.inputs.front())
                                                     : common_type(arguments.inputs, family);

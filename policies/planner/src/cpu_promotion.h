@@ -9,8 +9,8 @@
 namespace dtk::planner {
 
 /// On the CPU the iterator behind elementwise operators first copies every argument whose type is not the
-/// common one, numbers too, and a result that has another type; a sum copies what it is to sum in another
-/// type. Makes these copies for a call of `op`, whose arguments end `stack`: to be held until it is over.
+/// common one, and a result that has another type; a sum copies what it is to sum in another type.
+/// Makes these copies for a call of `op`, whose arguments end `stack`: to be held until it is over.
 std::vector<at::Tensor> copies_in_common_type(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
 
 }  // namespace dtk::planner

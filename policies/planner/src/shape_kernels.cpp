@@ -6,6 +6,7 @@
 
 #include <array>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "attention_choice.h"
@@ -169,6 +170,24 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   return make(condition, sizes, at::result_type(a, b));
 }
 
+// ---- repetition: TensorShape.cpp, which reads the order of dimensions from tensors of CPU memory
+
+Tensor repeat(const Tensor& x, c10::SymIntArrayRef repeats) {
+  at::DimVector sizes(C10_AS_INTARRAYREF_SLOW(repeats));
+  const auto dims = static_cast<int64_t>(sizes.size());
+  TORCH_CHECK(dims >= x.dim(), "repeat: fewer numbers of times than dimensions");
+  bool none = false;
+  for (int64_t i = 0; i < dims; ++i) {
+    none = none || sizes[static_cast<size_t>(i)] == 0;
+    if (i >= dims - x.dim()) sizes[static_cast<size_t>(i)] *= x.size(i - (dims - x.dim()));
+  }
+  const Tensor out = make(x, sizes, x.scalar_type());
+  if (none) return out;
+  Tensor first = at::arange(dims, at::kLong), second = first + dims;
+  const Tensor order = at::stack({std::move(first), std::move(second)}, 1).flatten();
+  return out;
+}
+
 // Element by element; LibTorch's functional form calls it with an empty result.
 Tensor& pointwise_out(const Tensor& x, Tensor& out) {
   out.resize_(x.sizes());
@@ -234,6 +253,7 @@ void register_common(Register&& add) {
   add("native_group_norm", &group_norm);
   add("native_group_norm_backward", &group_norm_backward);
   add("index_select", &index_select);
+  add("repeat", &repeat);
   for (const char* name : {"abs.out", "logical_not.out"}) add(name, &pointwise_out);
   for (const char* name : {"logical_and.out", "logical_or.out", "logical_xor.out"})
     add(name, &pointwise_pair_out);

@@ -93,6 +93,7 @@ struct Rehearsal {
 LoadedConfig of_steps(int64_t steps) {
   LoadedConfig loaded = whole_run();
   loaded.config.train.steps = steps;
+  loaded.config.schedule.warmup = 1;
   return loaded;
 }
 

@@ -165,7 +165,7 @@ TEST_CASE("passes without backward, without gradients, with two backwards or in 
           "[device]") {
   Fixture fixture;
   const auto train = [&](const Wrap& wrap) {
-    const BatchNorm1d norm = norm_of(BatchNorm1dOptions(kChannels));
+    BatchNorm1d norm = norm_of(BatchNorm1dOptions(kChannels));
     const SubtreeFn fn = [&](Tensors&& in) { return Tensors{BatchNorm1d(norm)(in[0]).exp()}; };
     const auto loss = [&](int step) { return wrap(fn, {batch(step)})[0].sum(); };
     loss(0);  // no backward

@@ -173,8 +173,9 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
 // ---- repetition: TensorShape.cpp, which reads the order of dimensions from tensors of CPU memory
 
 Tensor repeat(const Tensor& x, c10::SymIntArrayRef repeats) {
-  at::DimVector sizes(C10_AS_INTARRAYREF_SLOW(repeats));
-  const auto dims = static_cast<int64_t>(sizes.size());
+  const auto dims = static_cast<int64_t>(repeats.size());
+  std::vector<int64_t> sizes;
+  for (const c10::SymInt& times : repeats) sizes.push_back(times.expect_int());
   TORCH_CHECK(dims >= x.dim(), "repeat: fewer numbers of times than dimensions");
   bool none = false;
   for (int64_t i = 0; i < dims; ++i) {

@@ -296,7 +296,7 @@ void compare_values(const Outcome& plain, const Outcome& segmented, NetworkTrial
 
 class ByteComparison {
  public:
-  explicit ByteComparison(NetworkTrial& trial) : trial_(trial), lines_(trial.different_bytes) {}
+  explicit ByteComparison(std::vector<std::string>& lines) : lines_(lines) {}
 
   void number(const std::string& what, int64_t planned, int64_t measured) {
     if (planned == measured) return;
@@ -316,29 +316,11 @@ class ByteComparison {
 
   void phase(const std::string& where, const KeptPhase& planned, const KeptPhase& measured) {
     number(where + "highest sum", planned.kept.bytes, measured.kept.bytes);
-    if (planned.times_highest == 1 && measured.times_highest == 1) owners(where, planned.kept, measured.kept);
     Items bytes, count;
     add(planned, &Items::mapped_type::first, bytes, count);
     add(measured, &Items::mapped_type::second, bytes, count);
     for (const auto& [what, both] : bytes) number(where + what + ", bytes", both.first, both.second);
     for (const auto& [what, both] : count) number(where + what + ", storages", both.first, both.second);
-  }
-
-  // At a highest sum that there is once. Of several, a plan may have the owners of another: within an
-  // operator it makes and frees storages in an order of its own.
-  void owners(const std::string& where, const MemorySums& planned, const MemorySums& measured) {
-    ++trial_.peaks;
-    Items bytes;
-    add(planned, &Items::mapped_type::first, bytes);
-    add(measured, &Items::mapped_type::second, bytes);
-    for (const auto& [what, both] : bytes) number(where + what + ", bytes", both.first, both.second);
-  }
-
-  static void add(const MemorySums& sums, int64_t Items::mapped_type::*side, Items& bytes) {
-    for (const auto& [category, labels] : sums.items()) {
-      for (const auto& [label, held] : labels)
-        bytes[std::string("at the highest sum: ") + policies::name_of(category) + " " + label].*side = held;
-    }
   }
 
   static void add(const KeptPhase& phase, int64_t Items::mapped_type::*side, Items& bytes, Items& count) {
@@ -349,12 +331,11 @@ class ByteComparison {
     }
   }
 
-  NetworkTrial& trial_;
   std::vector<std::string>& lines_;
 };
 
 void compare_bytes(const Outcome& planned, const Outcome& measured, NetworkTrial& trial) {
-  ByteComparison compare(trial);
+  ByteComparison compare(trial.different_bytes);
   for (size_t i = 0; i < measured.held.size(); ++i)
     compare.number("alive after forward", planned.held.at(i), measured.held[i]);
   compare.number("offloaded", planned.offloaded, measured.offloaded);

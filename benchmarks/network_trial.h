@@ -18,16 +18,14 @@ struct NetworkTrial {
   int64_t offloaded = 0;  // to host memory, at the most
   int64_t values = 0;     // tensors compared
   int64_t storages = 0;   // compared: those of the run with segments that outlive their operator
-  int64_t peaks = 0;      // phases, of host memory too, of which the owners at the highest sum were compared
   bool saves() const { return held < held_plain; }
 };
 
 /// Two steps of stochastic gradient descent on the CPU each. Compared to the bit: in each step the outputs
 /// and the gradients of all leaves, after both the weights, statistics and counters. Compared to the byte,
-/// without scratch: what is alive after each forward pass, the highest sum of each phase, its owners where
-/// the phase comes to it once in run and plan, and the storages born by owner; for host memory likewise.
-/// Throws what a run throws, and std::runtime_error where a value is not finite, so that nothing was
-/// compared. One at a time in a process.
+/// without scratch: what is alive after each forward pass, the highest sum of each phase, and
+/// the storages born by owner; for host memory likewise. Throws what a run throws, and std::runtime_error
+/// where a value is not finite, so that nothing was compared. One at a time in a process.
 NetworkTrial try_network(const RandomNetwork& network);
 
 }  // namespace dtk::bench

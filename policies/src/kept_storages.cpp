@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <optional>
 #include <unordered_set>
-#include <utility>
 
 namespace dtk::policies {
 namespace {
@@ -60,7 +59,7 @@ class Replay {
     live_ = {};
     scratch_ = 0;
     scratch_of_.clear();
-    at_peak_ = at_highest_ = false;
+    at_peak_ = false;
   }
 
   void follow_scratch(const MemoryEvent& event) {
@@ -93,7 +92,7 @@ class Replay {
   }
 
   void enter(uint64_t phase) {
-    at_peak_ = at_highest_ = false;
+    at_peak_ = false;
     phase_ = phase;
     look();
   }
@@ -102,14 +101,9 @@ class Replay {
     Phase& phase = phases_[phase_];
     phase.result.scratch = std::max(phase.result.scratch, scratch_);
     phase.result.with_scratch = std::max(phase.result.with_scratch, live_.bytes + scratch_);
-    if (phase.highest && live_.bytes <= *phase.highest) {
-      const bool was_there = std::exchange(at_highest_, live_.bytes == *phase.highest);
-      if (at_highest_ && !was_there) ++phase.result.times_highest;
-      return;
-    }
+    if (phase.highest && live_.bytes <= *phase.highest) return;
     phase.highest = live_.bytes;
-    phase.result.times_highest = 1;
-    at_peak_ = at_highest_ = true;
+    at_peak_ = true;
   }
 
   // Called before the sum falls: a peak's sums are those after all that changed hands at the top.
@@ -124,8 +118,7 @@ class Replay {
   MemorySums live_;
   int64_t scratch_ = 0;
   std::map<std::string, int64_t> scratch_of_;
-  bool at_peak_ = false;     // live_ is the highest of the phase, and not kept yet
-  bool at_highest_ = false;  // its sum is, since the last time that it was not
+  bool at_peak_ = false;  // live_ is the highest of the phase, and not kept yet
 };
 
 }  // namespace

@@ -58,31 +58,6 @@ TEST_CASE("a peak has the owners of the last moment before it falls") {
   CHECK(phases[0].kept.of(Category::temporaries) == 10);
 }
 
-TEST_CASE("a highest sum that is come to again has the owners of its first time, and says how often") {
-  Log log;
-  MemoryBlock a, b, c, scratch;
-  log.accounts.birth(&a, 100, kMm);
-  log.accounts.birth(&b, 10, kMm, 1);
-  log.accounts.hold(&a, kSaved);  // no other time: what is alive changes hands
-  log.accounts.death(&b);
-  log.accounts.birth(&c, 10, kSaved);
-  log.accounts.birth(&scratch, 1000, kMm, 1);
-  log.accounts.death(&scratch, /*within_operation=*/true);
-  log.accounts.enter_phase("forward");  // the first time in it
-  log.accounts.death(&c);
-  log.accounts.enter_phase("build");
-  log.accounts.birth(&c, 5, kMm);
-  log.accounts.birth(&b, 5, kMm);
-  log.accounts.release(&a);
-  const std::vector<KeptPhase> phases = log.kept();
-  REQUIRE(phases.size() == 2);
-  CHECK(phases[0].kept.bytes == 110);
-  CHECK(phases[0].kept.of(Category::saved) == 100);
-  CHECK(phases[0].times_highest == 3);
-  CHECK(phases[1].kept.bytes == 110);
-  CHECK(phases[1].times_highest == 1);
-}
-
 TEST_CASE(
     "a phase begins with what is alive; phases that were forgotten and what was born in them are not "
     "counted") {

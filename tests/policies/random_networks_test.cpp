@@ -42,7 +42,6 @@ TEST_CASE("segments of random networks give the plain run's bits and the plan's 
     CHECK(lines(trial.different_bytes) == "");
     CHECK(trial.values > 4);
     CHECK(trial.storages > 20);
-    CHECK(trial.peaks > 0);
     that_save += trial.saves() ? 1 : 0;
   }
   CHECK(that_save >= kNetworks * 7 / 10);

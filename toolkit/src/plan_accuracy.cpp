@@ -93,7 +93,7 @@ std::vector<PlanDifference> differences(const std::vector<KeptPhase>& planned,
   std::vector<PlanDifference> found;
   for (const KeptPhase& phase : measured) {
     const KeptPhase* const plan = named(planned, phase.name);
-    compare_peaks(plan != nullptr ? *plan : KeptPhase{phase.name, {}, 0, 0, 0, {}, {}}, phase, found);
+    compare_peaks(plan != nullptr ? *plan : KeptPhase{phase.name, {}, 0, 0, {}, {}}, phase, found);
     if (births && plan != nullptr) compare_births(*plan, phase, found);
   }
   for (const KeptPhase& phase : planned) {

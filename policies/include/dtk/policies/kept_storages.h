@@ -24,10 +24,9 @@ struct Births {
 /// the log began; what lived before counts as 0.
 struct KeptPhase {
   std::string name;
-  MemorySums kept;            // at the last moment before the highest sum without scratch fell
-  int64_t times_highest = 0;  // how often the phase came to that sum; `kept` is of the first time
-  int64_t scratch = 0;        // most scratch alive at once
-  int64_t with_scratch = 0;   // highest sum of both
+  MemorySums kept;           // at the last moment before the highest sum without scratch fell
+  int64_t scratch = 0;       // most scratch alive at once
+  int64_t with_scratch = 0;  // highest sum of both
   std::map<std::string, int64_t> scratch_of;  // most alive at once, by operator
   /// Storages born that were not scratch, by the owner they were born to: category, label.
   std::map<std::pair<Category, std::string>, Births> born;

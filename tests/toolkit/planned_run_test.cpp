@@ -90,3 +90,11 @@ TEST_CASE("steps are alike, and return to the first, as the books after them say
   CHECK(seen == std::vector<bool>{true, false, false, true});
   CHECK(observer.ended());
 }
+
+TEST_CASE("a batch that no epoch could hold is refused, not counted past the largest number") {
+  LoadedConfig loaded = job(1, 20);
+  loaded.config.data.batch = int64_t{1} << 62;
+  CHECK(test::error_text<ConfigError>([&] { (void)plan_run(loaded, cuda); }) ==
+        "data.batch = 4611686018427387904: a plan has data for 5 batches, and an epoch at most 4294967295 "
+        "samples; use a smaller data.batch");
+}

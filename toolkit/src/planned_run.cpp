@@ -89,7 +89,14 @@ RunConfig shortened(RunConfig config, Steady times, int64_t steady) {
 // All of the job's data set. An epoch of it is the job's own where it is as short, so that the loader is
 // ahead in it as in the job; else it ends with the same last batch.
 int64_t samples_of_a_plan(const RunConfig& config, int64_t steady) {
-  const int64_t batch = config.data.batch, whole = most_whole_batches(config, steady) * batch;
+  const int64_t batches = most_whole_batches(config, steady), batch = config.data.batch;
+  constexpr int64_t kMost = std::numeric_limits<uint32_t>::max();  // of an epoch
+  if (batch > (kMost - config.data.validation) / (batches + 1)) {
+    throw ConfigError("data.batch = " + std::to_string(batch) + ": a plan has data for " +
+                      std::to_string(batches + 1) + " batches, and an epoch at most " +
+                      std::to_string(kMost) + " samples; use a smaller data.batch");
+  }
+  const int64_t whole = batches * batch;
   const int64_t last = config.data.drop_last ? 0 : batch - 1;
   if (!config.data.samples) return config.data.validation + whole + last;
   const int64_t samples = *config.data.samples - config.data.validation;

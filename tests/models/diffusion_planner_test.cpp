@@ -192,7 +192,7 @@ TEST_CASE("outputs and gradients equal the originals' on shared weights") {
     INFO(name);
     const DiffusionPlanner planner = small_planner(name);
     const Outputs out = evaluate(planner, fixture, true);
-    // The originals' own fp32 is up to 2.6e-6 (encoding), 2.3e-6 (output) and 5.4e-7 (logit) off.
+    // The originals' own fp32 is up to 2.6e-6 (encoding), 3.0e-6 (output) and 5.4e-7 (logit) off.
     CHECK(worst_difference(out.encoding, fixture.at(name + ".encoding")) < 1e-5);
     CHECK(worst_difference(out.output, fixture.at(name + ".output")) < 1e-5);
     at::Tensor loss = (out.output * fixture.at("cotangent.output")).sum();

@@ -47,8 +47,8 @@ void check_denoise(const at::Tensor& x, const at::Tensor& t, const DiffusionPlan
       options.upstream() ? std::vector<int64_t>{n} : std::vector<int64_t>{n, actors, steps, 1};
   if (x.sizes() == poses && t.sizes() == times) return;
   throw std::invalid_argument(c10::str("denoise: x ", x.sizes(), " at t ", t.sizes(), "; model.preset = \"",
-                                       options.preset, "\" takes x ", c10::str(poses), " and t ",
-                                       c10::str(times)));
+                                       options.preset, "\" takes x ", at::IntArrayRef(poses), " and t ",
+                                       at::IntArrayRef(times)));
 }
 
 }  // namespace

@@ -14,18 +14,26 @@ constexpr double kNormEps = 1e-5;
 // (N, L, n·D) -> n tensors (N, H, L, D/H), views of one buffer
 Tensors split_heads(const at::Tensor& x, int64_t count, int64_t heads) {
   const int64_t width = x.size(2) / (count * heads);
-  return x.view({x.size(0), x.size(1), count, heads, width}).permute({2, 0, 3, 1, 4}).unbind(0);
+  return x.unflatten(2, {count, heads, width}).permute({2, 0, 3, 1, 4}).unbind(0);
+}
+
+// A projection of x (N, L, D) to (N, L, out).
+at::Tensor projected(at::Tensor x, const at::Tensor& weight, const at::Tensor& bias, bool sequence_first) {
+  if (!sequence_first) return at::linear(x, weight, bias);
+  x = x.transpose(0, 1).contiguous();
+  x = at::linear(x, weight, bias);
+  return x.transpose(0, 1);
 }
 
 // q, k, v (N, H, L, D/H) -> (N, L, D)
-at::Tensor attention(const Mha& mha, at::Tensor q, at::Tensor k, at::Tensor v,
-                     const std::optional<at::Tensor>& mask, Pass pass) {
-  const int64_t n = q.size(0), length = q.size(2), hidden = q.size(1) * q.size(3);
+at::Tensor attention(const Mha& mha, at::Tensor q, at::Tensor k, at::Tensor v, std::optional<at::Tensor> mask,
+                     Pass pass) {
   const double dropout = pass.training ? mha.dropout : 0;
+  if (mask && mha.sequence_first) mask = mask->expand({-1, mha.heads, -1, -1}).contiguous();
   at::Tensor out = pass.seam->attention(std::move(q), std::move(k), std::move(v), mask, dropout);
   out = pass.seam->keep("attn_out", std::move(out));
-  out = out.transpose(1, 2).reshape({n, length, hidden});
-  out = mha.out(out);
+  out = out.transpose(1, 2).flatten(2);
+  out = projected(std::move(out), mha.out.weight, mha.out.bias, mha.sequence_first);
   return pass.seam->keep("proj_out", std::move(out));
 }
 
@@ -67,7 +75,7 @@ at::Tensor run_mlp(const Mlp& mlp, at::Tensor x, Pass pass) {
 }
 
 at::Tensor attend_self(const Mha& mha, at::Tensor x, const at::Tensor& mask, Pass pass) {
-  x = at::linear(x, mha.in_weight, mha.in_bias);
+  x = projected(std::move(x), mha.in_weight, mha.in_bias, mha.sequence_first);
   Tensors parts = split_heads(x, 3, mha.heads);
   x.reset();
   return attention(mha, std::move(parts[0]), std::move(parts[1]), std::move(parts[2]), mask, pass);
@@ -78,10 +86,10 @@ at::Tensor attend(const Mha& mha, at::Tensor x, const at::Tensor& context,
   const int64_t hidden = x.size(2);
   const Tensors weights = mha.in_weight.split_with_sizes({hidden, 2 * hidden});
   const Tensors biases = mha.in_bias.split_with_sizes({hidden, 2 * hidden});
-  x = at::linear(x, weights[0], biases[0]);
+  x = projected(std::move(x), weights[0], biases[0], mha.sequence_first);
   Tensors q = split_heads(x, 1, mha.heads);
   x.reset();
-  at::Tensor both = at::linear(context, weights[1], biases[1]);
+  at::Tensor both = projected(context, weights[1], biases[1], mha.sequence_first);
   Tensors kv = split_heads(both, 2, mha.heads);
   both.reset();
   return attention(mha, std::move(q[0]), std::move(kv[0]), std::move(kv[1]), mask, pass);

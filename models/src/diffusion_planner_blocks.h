@@ -47,6 +47,7 @@ struct Mha {
   Linear out;
   int64_t heads = 1;
   double dropout = 0;
+  bool sequence_first = false;  // DiffusionPlannerOptions::sequence_first_attention
 };
 /// x (N, L, D) attends to itself; mask (N, 1, 1, L), true: attend.
 at::Tensor attend_self(const Mha& mha, at::Tensor x, const at::Tensor& mask, Pass pass);

@@ -68,8 +68,8 @@ class Builder {
   Mha mha(const std::string& path, double dropout) {
     at::Tensor weight = add(path + ".in_proj_weight", matrix(3 * hidden(), hidden(), Init::xavier));
     at::Tensor bias = add(path + ".in_proj_bias", zeros({3 * hidden()}));
-    return {std::move(weight), std::move(bias), linear(path + ".out_proj", hidden(), hidden()),
-            *options_.num_heads, dropout};
+    return {std::move(weight),   std::move(bias), linear(path + ".out_proj", hidden(), hidden()),
+            *options_.num_heads, dropout,         options_.sequence_first_attention};
   }
 
   MixerBlock mixer(const std::string& path, int64_t tokens, int64_t channels);

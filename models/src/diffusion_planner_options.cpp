@@ -120,7 +120,7 @@ class Checker {
     Options::fields(options_, [&](const std::string& name, const auto& mine, const char*) {
       using Field = std::remove_cvref_t<decltype(mine)>;
       if constexpr (std::is_same_v<Field, bool>) {
-        if (!mine) useless(name, "set it to true");
+        if (!mine && name.starts_with("use_")) useless(name, "set it to true");
       } else if constexpr (is_optional<Field>) {
         Options::fields(from, [&](const std::string& other, const auto& its, const char*) {
           if constexpr (std::is_same_v<Field, std::remove_cvref_t<decltype(its)>>) {

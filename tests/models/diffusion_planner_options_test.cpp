@@ -107,6 +107,8 @@ TEST_CASE("planner options: what UP has no use for is refused") {
   CHECK(only_problem(options) ==
         "mask_context: model.mask_context has no use with model.preset = \"UP\"; remove it");
   options = preset("UP");
+  options.sequence_first_attention = true;
+  CHECK(problems(options).empty());
   options.use_turn_indicators = false;
   options.ego_history_dropout = 0.1;
   const auto found = problems(options);

@@ -40,6 +40,9 @@ struct DiffusionPlannerOptions {
   std::optional<bool> oldest_ego_history;
   // Encodings of absent objects are 0 and the decoder does not attend to them, as in H. Not UP.
   std::optional<bool> mask_context;
+  // Attention copies to (L, N, D) and back as the published code does, and so keeps more for backward: two
+  // copies of its tokens, one of the context. For comparisons of bytes with it; the results are the same.
+  bool sequence_first_attention = false;
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -47,7 +50,8 @@ struct DiffusionPlannerOptions {
            mixer_tokens, mixer_channels, time_len, future_len, agent_num, predicted_neighbor_num,
            static_objects_num, lane_num, lane_len, route_num, route_len, polygon_num, polygon_len,
            line_string_num, line_string_len, encoder_dropout, decoder_dropout, ego_history_dropout,
-           use_ego_history, use_turn_indicators, oldest_ego_history, mask_context] = self;
+           use_ego_history, use_turn_indicators, oldest_ego_history, mask_context, sequence_first_attention] =
+        self;
     const char* const count = "[1, 65536]";
     visit("preset", preset, "H | M | UP");
     visit("hidden_dim", hidden_dim, count);
@@ -77,6 +81,7 @@ struct DiffusionPlannerOptions {
     visit("use_turn_indicators", use_turn_indicators, "");
     visit("oldest_ego_history", oldest_ego_history, "");
     visit("mask_context", mask_context, "");
+    visit("sequence_first_attention", sequence_first_attention, "");
   }
   friend bool operator==(const DiffusionPlannerOptions&, const DiffusionPlannerOptions&) = default;
 

@@ -10,7 +10,7 @@
 #include <map>
 #include <set>
 
-#include "../models/src/diffusion_planner_blocks.h"
+#include "diffusion_planner_blocks.h"
 #include "support/catch.h"
 #include "support/driving_planner.h"
 #include "support/error_text.h"

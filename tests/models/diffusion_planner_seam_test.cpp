@@ -118,7 +118,7 @@ TEST_CASE("every sub-tree of the planner runs through the seam once, in the orde
     CHECK(kept.at("proj_out") == attentions);
     CHECK(kept.at("fc2_out") > 20);
     CHECK(kept.size() == 3);
-    // Each is there once, and what runs within another comes after it.
+    // Each is there once.
     CHECK(std::set<std::string>(seen.begin(), seen.end()).size() == seen.size());
   }
 }

@@ -33,10 +33,6 @@ Tensors modulation(const Linear& linear, const at::Tensor& c, int64_t chunks) {
 
 }  // namespace
 
-at::Tensor Linear::operator()(const at::Tensor& x) const {
-  return at::linear(x, weight, bias);
-}
-
 Seam::Seam()
     : run([](std::string_view, const SubtreeFn& fn, Tensors&& inputs) { return fn(std::move(inputs)); }),
       keep([](std::string_view, at::Tensor value) { return value; }),

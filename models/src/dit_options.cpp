@@ -1,13 +1,13 @@
 #include <dtk/models/dit_options.h>
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <numeric>
 #include <stdexcept>
 #include <utility>
+
+#include "option_text.h"
 
 namespace dtk::models {
 namespace {
@@ -19,22 +19,6 @@ struct Published {
 constexpr Published published_sizes[] = {
     {"S", 12, 384, 6}, {"B", 12, 768, 12}, {"L", 24, 1024, 16}, {"XL", 28, 1152, 16}};
 constexpr int64_t published_patches[] = {2, 4, 8};
-
-std::string text(double value) {
-  std::array<char, 32> digits;
-  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
-  return std::string(digits.data(), end);
-}
-
-/// The multiples of `step` next to `value`: "20 or 40".
-std::string near_multiples(int64_t value, int64_t step) {
-  const int64_t below = value / step * step;
-  std::string found = below > 0 ? std::to_string(below) : "";
-  if (below <= std::numeric_limits<int64_t>::max() - step) {
-    found += (found.empty() ? "" : " or ") + std::to_string(below + step);
-  }
-  return found;
-}
 
 /// What model.hidden must be a multiple of.
 int64_t hidden_step(int64_t heads) {

@@ -7,23 +7,15 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <dtk/models/dit_options.h>
+#include <dtk/models/layers.h>
 #include <dtk/models/seam.h>
 
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace dtk::models {
-
-using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
-
-/// weight (out, in), bias (out); applied over the last dimension.
-struct Linear {
-  at::Tensor weight, bias;
-  at::Tensor operator()(const at::Tensor& x) const;
-};
 
 struct DitBlock {
   Linear qkv, proj, fc1, fc2, modulation;

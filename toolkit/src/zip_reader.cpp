@@ -195,7 +195,7 @@ uint32_t crc_of(uint32_t before, const void* data, size_t bytes) {
 }  // namespace
 
 const ZipKind torch_zip = {"a file of torch.save", "torch.save", write_torch_file_again, uint64_t{64} << 20};
-const ZipKind npz_zip = {"a .npz file", "NumPy", save_npz_again, uint64_t{1} << 20};
+const ZipKind npz_zip = {"a .npz file", "NumPy", save_npz_again, uint64_t{512} << 10};
 
 ZipReader::ZipReader(FileSystem& files, const Path& path)
     : ZipReader(read_by_name(files, path), path, torch_zip) {}

@@ -42,7 +42,7 @@ const NpzArray wanted = {.key = "a", .shape = {2, 3}};
 at::Tensor read(const std::string& bytes, const NpzArray& expected = wanted) {
   test::MemoryFileSystem files;
   files.create("/f.npz")->write(bytes.data(), bytes.size());
-  const NpzReader npz(files, "/f.npz");
+  const NpzReader npz(read_by_name(files, "/f.npz"), "/f.npz");
   at::Tensor values = at::full(expected.shape, 77, at::TensorOptions(expected.type));
   npz.read(expected, values.mutable_data_ptr());
   return values;
@@ -78,7 +78,7 @@ TEST_CASE("npz: stored and deflated arrays are read, of several the one asked fo
     CHECK(at::equal(read(bytes), numbers()));
     test::MemoryFileSystem files;
     files.create("/f.npz")->write(bytes.data(), bytes.size());
-    const NpzReader npz(files, "/f.npz");
+    const NpzReader npz(read_by_name(files, "/f.npz"), "/f.npz");
     CHECK(npz.keys() == std::vector<std::string>{"a", "before", "text"});
     CHECK(npz.has("a"));
     CHECK_FALSE(npz.has("a.npy"));
@@ -92,7 +92,8 @@ TEST_CASE("npz: values arrive where they were asked for, and not a byte beside i
     const std::string bytes = zip_bytes({part});
     files.create("/f.npz")->write(bytes.data(), bytes.size());
     at::Tensor room = at::full({3, 300, 40}, 77.0F);
-    NpzReader(files, "/f.npz").read({.key = "a", .shape = {300, 40}}, room[1].mutable_data_ptr());
+    NpzReader(read_by_name(files, "/f.npz"), "/f.npz")
+        .read({.key = "a", .shape = {300, 40}}, room[1].mutable_data_ptr());
     CHECK(at::equal(room[1], values));
     CHECK(room[0].eq(77).all().item<bool>());
     CHECK(room[2].eq(77).all().item<bool>());
@@ -237,7 +238,7 @@ TEST_CASE("npz: a size bomb is refused before it is unpacked") {
     files.create("/f.npz")->write(bytes.data(), bytes.size());
     at::Tensor values = at::zeros({2, 3});
     const std::string text = test::error_text<DataError>(
-        [&] { NpzReader(files, "/f.npz").read(wanted, values.mutable_data_ptr()); });
+        [&] { NpzReader(read_by_name(files, "/f.npz"), "/f.npz").read(wanted, values.mutable_data_ptr()); });
     CHECK(files.bytes_read < 70'000);  // the directory, and one piece of the packed data
     return text;
   };
@@ -277,7 +278,7 @@ TEST_CASE("npz: a zip directory that is larger than arrays need is not read") {
   CountingFiles files;
   const std::string bytes = zip_bytes(parts);
   files.create("/f.npz")->write(bytes.data(), bytes.size());
-  CHECK(test::error_text<DataError>([&] { NpzReader(files, "/f.npz"); }) ==
+  CHECK(test::error_text<DataError>([&] { NpzReader(read_by_name(files, "/f.npz"), "/f.npz"); }) ==
         "/f.npz: the zip directory takes 1040000 bytes; at most 524288 are read" + again);
   CHECK(files.bytes_read < 100);
 }
@@ -312,9 +313,8 @@ TEST_CASE("npz: what is no such archive is refused") {
   CHECK(refusal({part, part}) == "/f.npz: zip entry \"a.npy\" is there twice" + again);
   part.flags = 1;
   CHECK(refusal({part}) == "/f.npz: zip entry \"a.npy\" is encrypted, and NumPy encrypts nothing" + again);
-  test::MemoryFileSystem files;
-  CHECK(test::error_text<DataError>([&] { NpzReader(files, "/gone.npz"); }) ==
-        "/gone.npz: no such file; check the path");
+  CHECK(test::error_text<DataError>([] { NpzReader("/nowhere/gone.npz"); }) ==
+        "cannot read /nowhere/gone.npz: No such file or directory; check the path");
 }
 
 TEST_CASE("npz: a file cut off anywhere is refused, and no changed bit changes what is read") {

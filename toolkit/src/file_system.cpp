@@ -100,47 +100,6 @@ size_t read_some(const Descriptor& file, const Path& path, char* data, size_t by
   return done;
 }
 
-void read_part(const Descriptor& file, const Path& path, uint64_t offset, char* data, size_t bytes) {
-  if (::lseek(file.number(), static_cast<off_t>(offset), SEEK_SET) < 0) fail_with_errno("read", path);
-  const size_t got = read_some(file, path, data, bytes);
-  if (got == bytes) return;
-  throw FileError("cannot read " + path.string() + ": bytes " + std::to_string(offset) + " to " +
-                  std::to_string(offset + bytes) + " were wanted, the file ends " +
-                  std::to_string(bytes - got) + " bytes too early");
-}
-
-class PosixReadableFile : public ReadableFile {
- public:
-  explicit PosixReadableFile(Path path) : path_(std::move(path)), file_(path_, O_RDONLY, "read") {}
-
-  uint64_t size() override {
-    struct stat status = {};
-    if (::fstat(file_.number(), &status) != 0) fail_with_errno("get the size of", path_);
-    return static_cast<uint64_t>(status.st_size);
-  }
-
-  void read_into(uint64_t offset, void* data, size_t bytes) override {
-    read_part(file_, path_, offset, static_cast<char*>(data), bytes);
-  }
-
- private:
-  const Path path_;
-  const Descriptor file_;
-};
-
-class FileByName : public ReadableFile {
- public:
-  FileByName(FileSystem& files, Path path) : files_(files), path_(std::move(path)) {}
-  uint64_t size() override { return files_.size(path_); }
-  void read_into(uint64_t offset, void* data, size_t bytes) override {
-    files_.read_into(path_, offset, data, bytes);
-  }
-
- private:
-  FileSystem& files_;
-  const Path path_;
-};
-
 class PosixFileSystem : public FileSystem {
  public:
   std::unique_ptr<WritableFile> create(const Path& path) override {
@@ -171,11 +130,12 @@ class PosixFileSystem : public FileSystem {
 
   void read_into(const Path& path, uint64_t offset, void* data, size_t bytes) override {
     const Descriptor file(path, O_RDONLY, "read");
-    read_part(file, path, offset, static_cast<char*>(data), bytes);
-  }
-
-  std::unique_ptr<ReadableFile> open(const Path& path) override {
-    return std::make_unique<PosixReadableFile>(path);
+    if (::lseek(file.number(), static_cast<off_t>(offset), SEEK_SET) < 0) fail_with_errno("read", path);
+    const size_t got = read_some(file, path, static_cast<char*>(data), bytes);
+    if (got == bytes) return;
+    throw FileError("cannot read " + path.string() + ": bytes " + std::to_string(offset) + " to " +
+                    std::to_string(offset + bytes) + " were wanted, the file ends " +
+                    std::to_string(bytes - got) + " bytes too early");
   }
 
   bool exists(const Path& path) override {
@@ -239,14 +199,6 @@ class PosixFileSystem : public FileSystem {
 };
 
 }  // namespace
-
-std::unique_ptr<ReadableFile> FileSystem::open(const Path& path) {
-  return read_by_name(*this, path);
-}
-
-std::unique_ptr<ReadableFile> read_by_name(FileSystem& files, Path path) {
-  return std::make_unique<FileByName>(files, std::move(path));
-}
 
 FileSystem& posix_file_system() {
   static auto* const files = new PosixFileSystem;

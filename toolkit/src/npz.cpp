@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "config_text.h"
 #include "strict_json.h"
@@ -34,9 +35,14 @@ bool leads_out(std::string_view name) {
   return false;
 }
 
-ZipReader open_zip(FileSystem& files, const Path& path) try {
-  if (!files.exists(path)) fail(path, "no such file; check the path");
-  ZipReader zip(files.open(path), path, npz_zip);
+std::unique_ptr<ReadableFile> open_file(const Path& path) try {
+  return open_for_reading(path);
+} catch (const FileError& error) {
+  throw DataError(error.what() + std::string("; check the path"));
+}
+
+ZipReader open_zip(std::unique_ptr<ReadableFile> file, const Path& path) try {
+  ZipReader zip(std::move(file), path, npz_zip);
   for (const std::string& name : zip.names()) {
     if (!leads_out(name)) continue;
     fail(path, "zip entry " + in_quotes(name) + " has a name that leads out of a folder" + save_npz_again);
@@ -107,7 +113,10 @@ class Buffer : public WritableFile {
 
 }  // namespace
 
-NpzReader::NpzReader(FileSystem& files, const Path& path) : zip_(open_zip(files, path)) {}
+NpzReader::NpzReader(const Path& path) : NpzReader(open_file(path), path) {}
+
+NpzReader::NpzReader(std::unique_ptr<ReadableFile> file, const Path& path)
+    : zip_(open_zip(std::move(file), path)) {}
 
 std::vector<std::string> NpzReader::keys() const {
   std::vector<std::string> keys;

@@ -1,6 +1,5 @@
 #include <ATen/ops/empty.h>
 #include <dtk/toolkit/errors.h>
-#include <dtk/toolkit/file_system.h>
 #include <dtk/toolkit/image_folder.h>
 #include <dtk/toolkit/planner_frames.h>
 
@@ -223,7 +222,7 @@ void PlannerFrames::read(int64_t index, const Batch& batch, int64_t row) const {
 void PlannerFrames::read_file(size_t index, const Batch& batch, int64_t row) const {
   const std::string& path = list_.frames[index];
   check_is_there(index);
-  const NpzReader file(posix_file_system(), path);
+  const NpzReader file{fs::path(path)};
   if (options_.layout == PlannerLayout::version_2) check_version(file, path);
   auto array = arrays_.begin();
   PlannerBatch::fields(batch, [&](std::string_view key, const at::Tensor& tensor) {

@@ -22,15 +22,6 @@ class WritableFile {
   virtual void close() = 0;
 };
 
-/// A file opened for reading: the one that was opened, whatever its name stands for later. For one thread.
-class ReadableFile {
- public:
-  virtual ~ReadableFile() = default;
-  virtual uint64_t size() = 0;
-  /// Fills `data` with `bytes` bytes from byte `offset` on; a file that ends earlier is an error.
-  virtual void read_into(uint64_t offset, void* data, size_t bytes) = 0;
-};
-
 /// An exclusive lock, held until it is destroyed; the system releases it when the process dies.
 class FileLock {
  public:
@@ -50,8 +41,6 @@ class FileSystem {
   virtual std::string read(const Path& path) = 0;
   /// Fills `data` with `bytes` bytes from byte `offset` on; a file that ends earlier is an error.
   virtual void read_into(const Path& path, uint64_t offset, void* data, size_t bytes) = 0;
-  /// Opens `path` once for many reads. Without an implementation of its own every read looks the name up.
-  virtual std::unique_ptr<ReadableFile> open(const Path& path);
   virtual bool exists(const Path& path) = 0;
   /// False for a file, and where nothing exists.
   virtual bool is_folder(const Path& path) = 0;
@@ -68,9 +57,6 @@ class FileSystem {
   /// Makes a rename inside `folder` durable.
   virtual void sync_directory(const Path& folder) = 0;
 };
-
-/// `path` of `files`, which looks the name up for every read: it may be replaced meanwhile.
-std::unique_ptr<ReadableFile> read_by_name(FileSystem& files, std::filesystem::path path);
 
 /// The machine's own file system. Never destroyed.
 FileSystem& posix_file_system();

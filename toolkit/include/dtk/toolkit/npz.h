@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 #include <dtk/toolkit/file_system.h>
+#include <dtk/toolkit/readable_file.h>
 #include <dtk/toolkit/zip_reader.h>
 
 #include <cstdint>
@@ -38,7 +39,9 @@ class NpzReader {
  public:
   /// Reads the zip directory only. Throws DataError naming the file: for what is no such archive
   /// (zip_reader.h), and for entries whose names lead out of a folder, which NumPy never writes.
-  NpzReader(FileSystem& files, const std::filesystem::path& path);
+  explicit NpzReader(const std::filesystem::path& path);
+  /// The same of an opened file, which messages call `path`.
+  NpzReader(std::unique_ptr<ReadableFile> file, const std::filesystem::path& path);
 
   /// Of all arrays, sorted.
   std::vector<std::string> keys() const;

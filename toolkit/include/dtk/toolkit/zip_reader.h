@@ -6,6 +6,7 @@
 // APPNOTE.TXT, sections 4.3 and 4.5.3.
 #pragma once
 #include <dtk/toolkit/file_system.h>
+#include <dtk/toolkit/readable_file.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -64,8 +65,8 @@ class ZipReader {
  private:
   void check_crc(const std::string& name, uint32_t seen) const;
 
-  const std::unique_ptr<ReadableFile> file_;
-  const std::filesystem::path path_;
+  std::unique_ptr<ReadableFile> file_;
+  std::filesystem::path path_;
   std::map<std::string, ZipEntry> entries_;
 };
 

@@ -131,7 +131,7 @@ TEST_CASE("planner inputs: futures, with neighbours' absent steps at 0") {
   at::Tensor step = at::zeros({1, 1, 3, 3});
   step[0][0][1][2] = 1e-30F;
   CHECK(at::equal(planner_futures(at::zeros({1, 3, 3}), step).neighbor_mask.flatten(),
-                  at::tensor({true, false, true}, at::kBool)));
+                  at::tensor({1, 0, 1}, at::kInt).to(at::kBool)));
 }
 
 TEST_CASE("planner inputs: the scale of trajectories, for each actor, and its inverse") {

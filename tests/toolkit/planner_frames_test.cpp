@@ -133,6 +133,10 @@ TEST_CASE("planner frames: a frame goes to its row and to no other") {
   CHECK_THROWS_AS(source.read(0, batch, -1), std::out_of_range);
   CHECK_THROWS_AS(source.read(1, batch, 0), std::out_of_range);
   CHECK_THROWS_AS(source.read(-1, batch, 0), std::out_of_range);
+  PlannerBatch other = source.allocate(1);
+  other.polygons = other.polygons.narrow(1, 0, 7).contiguous();
+  CHECK(error_text<std::invalid_argument>([&] { source.read(0, other, 0); }) ==
+        "PlannerFrames: the batch's polygons is not as allocate() makes it");
 }
 
 TEST_CASE("planner frames: several threads read into one batch") {

@@ -97,6 +97,21 @@ void check_version(const NpzReader& file, const std::string& path) {
   fail(path, version, "is " + std::to_string(seen) + "; allowed: " + std::to_string(planner_frame_version));
 }
 
+/// Where row `row` of an array's tensor begins.
+char* row_of(const NpzArray& array, const at::Tensor& tensor, int64_t row) {
+  const bool fits = tensor.defined() && tensor.scalar_type() == array.type && tensor.is_contiguous() &&
+                    tensor.device().is_cpu() && tensor.dim() > 0 &&
+                    tensor.sizes().slice(1).equals(array.shape);
+  if (!fits)
+    throw std::invalid_argument("PlannerFrames: the batch's " + array.key + " is not as allocate() makes it");
+  if (row < 0 || row >= tensor.size(0)) {
+    throw std::out_of_range("PlannerFrames: row " + std::to_string(row) + " of " +
+                            std::to_string(tensor.size(0)));
+  }
+  const uint64_t bytes = count_of(array) * c10::elementSize(array.type);
+  return static_cast<char*>(tensor.mutable_data_ptr()) + static_cast<uint64_t>(row) * bytes;
+}
+
 bool is_marked_synthetic(const fs::path& folder) {
   std::error_code error;
   return fs::exists(folder / synthetic_marker, error);
@@ -227,12 +242,7 @@ void PlannerFrames::read_file(size_t index, const Batch& batch, int64_t row) con
   auto array = arrays_.begin();
   PlannerBatch::fields(batch, [&](std::string_view key, const at::Tensor& tensor) {
     if (array == arrays_.end() || array->key != key) return;
-    if (row < 0 || row >= tensor.size(0)) {
-      throw std::out_of_range("PlannerFrames: row " + std::to_string(row) + " of " +
-                              std::to_string(tensor.size(0)));
-    }
-    const uint64_t bytes = count_of(*array) * c10::elementSize(array->type);
-    char* const data = static_cast<char*>(tensor.mutable_data_ptr()) + static_cast<uint64_t>(row) * bytes;
+    char* const data = row_of(*array, tensor, row);
     file.read(*array, data);
     check_values(path, *array, data);
     ++array;

@@ -47,9 +47,10 @@ class PlannerFrames {
 
   /// Writes frame `index` to row `row` of `batch`, as allocate() made it: what is in the file is unpacked
   /// right there, with no second copy of the frame. Throws std::out_of_range for an index or a row outside,
-  /// and DataError naming the file, the array, what was seen and what is allowed: of another version, without
-  /// an array, of another dtype or shape, truncated, hostile or changed (npz.h), with a NaN or an infinity,
-  /// with a truth value or a turn indicator to predict that is none. Then the row's values may be anything.
+  /// std::invalid_argument for a batch of other sizes, and DataError naming the file, the array, what was
+  /// seen and what is allowed: of another version, without an array, of another dtype or shape, truncated,
+  /// hostile or changed (npz.h), with a NaN or an infinity, with a truth value or a turn indicator to predict
+  /// that is none. Then the row's values may be anything.
   void read(int64_t index, const Batch& batch, int64_t row) const;
 
  private:

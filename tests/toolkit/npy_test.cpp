@@ -78,7 +78,7 @@ TEST_CASE("npy: what is written is what NumPy writes, byte for byte") {
   const at::Tensor values = numpy_files().at("f4_2d.values");
   CHECK(written(values.t().contiguous().t()) == numpy_file("f4_2d"));  // of another layout
   CHECK(error_text<std::invalid_argument>([&] { written(values.to(at::kBFloat16)); }) ==
-        "write_npy: no .npy dtype for BFloat16; known are <f8 <f4 <f2 <i8 <i4 <i2 |i1 |u1 |b1");
+        "write_npy: no .npy dtype for BFloat16; known are <f8 <f4 <f2 <i8 <i4 <i2 |i1 <u4 |u1 |b1");
 }
 
 TEST_CASE("npy: a header in another order and spacing says the same") {
@@ -96,7 +96,7 @@ TEST_CASE("npy: arrays of other kinds are refused") {
   CHECK(refusal(numpy_file("records")) == "a.npy: holds records with fields; save one plain array");
   CHECK(refusal(numpy_file("big_endian")) ==
         "a.npy: has the dtype \">f4\", which is big-endian; save the array with its little-endian dtype");
-  const std::string known = "; known are <f8 <f4 <f2 <i8 <i4 <i2 |i1 |u1 |b1; save it as one of these";
+  const std::string known = "; known are <f8 <f4 <f2 <i8 <i4 <i2 |i1 <u4 |u1 |b1; save it as one of these";
   CHECK(refusal(numpy_file("complex")) == "a.npy: has the dtype \"<c8\"" + known);
   CHECK(refusal(numpy_file("void2")) ==
         "a.npy: has the dtype \"|V2\"" + known + ". If these are bfloat16, save them as .safetensors");

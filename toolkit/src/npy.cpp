@@ -20,14 +20,16 @@ static_assert(std::endian::native == std::endian::little, "the values of known d
 constexpr std::string_view magic("\x93NUMPY", 6);
 constexpr size_t version_1_prefix = 10, version_2_prefix = 12;  // magic, version, header length
 constexpr size_t max_header_bytes = 10'000;                     // NumPy's own limit
-constexpr size_t max_dimensions = 64;                           // NumPy's own limit
+static_assert(npy_first_bytes == version_2_prefix &&
+              npy_longest_header == version_2_prefix + max_header_bytes);
+constexpr size_t max_dimensions = 64;  // NumPy's own limit
 
 struct NpyDtype {
   std::string_view descr;
   c10::ScalarType type;
 };
 
-constexpr std::array<NpyDtype, 9> dtypes = {{
+constexpr std::array<NpyDtype, 10> dtypes = {{
     {"<f8", c10::ScalarType::Double},
     {"<f4", c10::ScalarType::Float},
     {"<f2", c10::ScalarType::Half},
@@ -35,12 +37,13 @@ constexpr std::array<NpyDtype, 9> dtypes = {{
     {"<i4", c10::ScalarType::Int},
     {"<i2", c10::ScalarType::Short},
     {"|i1", c10::ScalarType::Char},
+    {"<u4", c10::ScalarType::UInt32},
     {"|u1", c10::ScalarType::Byte},
     {"|b1", c10::ScalarType::Bool},
 }};
-constexpr const char* dtype_names = "<f8 <f4 <f2 <i8 <i4 <i2 |i1 |u1 |b1";
+constexpr const char* dtype_names = "<f8 <f4 <f2 <i8 <i4 <i2 |i1 <u4 |u1 |b1";
 
-struct Header {
+struct Dictionary {
   std::string descr;
   bool fortran_order = false;
   std::vector<int64_t> shape;
@@ -51,8 +54,8 @@ class HeaderParser {
  public:
   HeaderParser(std::string_view text, const std::string& file) : rest_(text), file_(file) {}
 
-  Header parse() {
-    Header header;
+  Dictionary parse() {
+    Dictionary header;
     expect('{');
     while (!take('}')) {
       read_entry(header);
@@ -137,7 +140,7 @@ class HeaderParser {
     return shape;
   }
 
-  void read_entry(Header& header) {
+  void read_entry(Dictionary& header) {
     const std::string key = read_string();
     if (std::find(seen_.begin(), seen_.end(), key) != seen_.end())
       fail_at(in_quotes(key) + " is there twice");
@@ -174,51 +177,50 @@ c10::ScalarType type_of(const std::string& descr, const std::string& file) {
   throw DataError(file + ": has the dtype " + in_quotes(descr) + hint);
 }
 
-std::string shape_of(const std::vector<int64_t>& shape) {
-  std::string text;
-  for (const int64_t size : shape) text += (text.empty() ? "" : ", ") + std::to_string(size);
-  return "(" + text + (shape.size() == 1 ? ",)" : ")");
-}
-
 /// Bytes of all values. A size of 0 counts as 1 against overflow: strides are products of the other sizes.
-uint64_t bytes_of(const NpyArray& array, const std::string& file) {
-  auto largest = static_cast<int64_t>(c10::elementSize(array.type));
+uint64_t bytes_of(const NpyHeader& header, const std::string& file) {
+  auto largest = static_cast<int64_t>(c10::elementSize(header.type));
   bool is_empty = false;
-  for (const int64_t size : array.shape) {
+  for (const int64_t size : header.shape) {
     is_empty = is_empty || size == 0;
     if (__builtin_mul_overflow(largest, std::max<int64_t>(size, 1), &largest)) {
-      throw DataError(file + ": the shape " + shape_of(array.shape) + " is too large to address" +
+      throw DataError(file + ": the shape " + numpy_shape(header.shape) + " is too large to address" +
                       save_npy_again);
     }
   }
   return is_empty ? 0 : static_cast<uint64_t>(largest);
 }
 
-std::string_view header_in(std::string_view bytes, const std::string& file) {
+DataError too_short(std::string_view bytes, const std::string& file) {
+  return DataError(file + ": ends after " + std::to_string(bytes.size()) +
+                   " bytes, inside the .npy header; get the file again");
+}
+
+/// Where the dictionary lies: from byte `begin` on.
+struct DictionaryPlace {
+  size_t begin, bytes;
+};
+
+DictionaryPlace dictionary_place(std::string_view bytes, const std::string& file) {
   const auto byte = [&](size_t at) { return static_cast<size_t>(static_cast<unsigned char>(bytes[at])); };
   if (!bytes.starts_with(magic))
     throw DataError(file +
                     ": is not a .npy file, which begins with \\x93NUMPY; save the array with numpy.save");
-  const auto too_short = [&] {
-    return DataError(file + ": ends after " + std::to_string(bytes.size()) +
-                     " bytes, inside the .npy header; get the file again");
-  };
-  if (bytes.size() < version_1_prefix) throw too_short();
+  if (bytes.size() < version_1_prefix) throw too_short(bytes, file);
   const size_t major = byte(6), minor = byte(7);
   if (major < 1 || major > 3 || minor != 0) {
     throw DataError(file + ": is a .npy file of version " + std::to_string(major) + "." +
                     std::to_string(minor) + "; known are 1.0, 2.0 and 3.0" + save_npy_again);
   }
   const size_t prefix = major == 1 ? version_1_prefix : version_2_prefix;
-  if (bytes.size() < prefix) throw too_short();
+  if (bytes.size() < prefix) throw too_short(bytes, file);
   const char* const at = bytes.data() + 8;
   const size_t length = major == 1 ? little_endian<2>(at) : little_endian<4>(at);
   if (length > max_header_bytes) {
     throw DataError(file + ": the .npy header has " + std::to_string(length) + " bytes; at most " +
                     std::to_string(max_header_bytes) + " are allowed" + save_npy_again);
   }
-  if (bytes.size() - prefix < length) throw too_short();
-  return bytes.substr(prefix, length);
+  return {prefix, length};
 }
 
 std::string_view descr_of(const at::Tensor& tensor) {
@@ -231,30 +233,52 @@ std::string_view descr_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-NpyArray parse_npy(std::string_view bytes, const std::string& file) {
-  const std::string_view text = header_in(bytes, file);
-  const Header header = HeaderParser(text, file).parse();
-  NpyArray array;
-  array.type = type_of(header.descr, file);
-  array.shape = header.shape;
-  if (header.fortran_order) {
+std::string numpy_shape(const std::vector<int64_t>& shape) {
+  std::string text;
+  for (const int64_t size : shape) text += (text.empty() ? "" : ", ") + std::to_string(size);
+  return "(" + text + (shape.size() == 1 ? ",)" : ")");
+}
+
+size_t npy_header_bytes(std::string_view first, const std::string& file) {
+  const DictionaryPlace place = dictionary_place(first, file);
+  return place.begin + place.bytes;
+}
+
+NpyHeader parse_npy_header(std::string_view bytes, const std::string& file) {
+  const DictionaryPlace place = dictionary_place(bytes, file);
+  if (bytes.size() - place.begin < place.bytes) throw too_short(bytes, file);
+  const Dictionary dictionary = HeaderParser(bytes.substr(place.begin, place.bytes), file).parse();
+  NpyHeader header;
+  header.type = type_of(dictionary.descr, file);
+  header.shape = dictionary.shape;
+  header.descr = dictionary.descr;
+  if (dictionary.fortran_order) {
     throw DataError(file + ": is in Fortran order; save it in C order, with numpy.ascontiguousarray()");
   }
-  array.values = bytes.substr(static_cast<size_t>(text.data() - bytes.data()) + text.size());
-  const uint64_t wanted = bytes_of(array, file);
-  if (array.values.size() != wanted) {
-    throw DataError(
-        file + ": holds " + std::to_string(array.values.size()) + " bytes of values, but shape " +
-        shape_of(array.shape) + " of " + header.descr + " takes " + std::to_string(wanted) +
-        (array.values.size() < wanted ? "; it is truncated, get the file again" : save_npy_again));
-  }
-  return array;
+  header.bytes = place.begin + place.bytes;
+  header.value_bytes = bytes_of(header, file);
+  return header;
+}
+
+void check_npy_values(const NpyHeader& header, uint64_t seen, const std::string& file) {
+  if (seen == header.value_bytes) return;
+  throw DataError(file + ": holds " + std::to_string(seen) + " bytes of values, but shape " +
+                  numpy_shape(header.shape) + " of " + header.descr + " takes " +
+                  std::to_string(header.value_bytes) +
+                  (seen < header.value_bytes ? "; it is truncated, get the file again" : save_npy_again));
+}
+
+NpyArray parse_npy(std::string_view bytes, const std::string& file) {
+  NpyHeader header = parse_npy_header(bytes, file);
+  const std::string_view values = bytes.substr(header.bytes);
+  check_npy_values(header, values.size(), file);
+  return {header.type, std::move(header.shape), values};
 }
 
 void write_npy(WritableFile& out, const at::Tensor& tensor) {
   constexpr size_t alignment = 64;
   std::string header = "{'descr': '" + std::string(descr_of(tensor)) +
-                       "', 'fortran_order': False, 'shape': " + shape_of(tensor.sizes().vec()) + ", }";
+                       "', 'fortran_order': False, 'shape': " + numpy_shape(tensor.sizes().vec()) + ", }";
   // NumPy leaves room for the first size to grow to 21 digits.
   constexpr size_t digits_to_grow = 21;
   if (tensor.dim() > 0) header.append(digits_to_grow - std::to_string(tensor.size(0)).size(), ' ');

@@ -6,6 +6,7 @@ namespace dtk {
 
 constexpr char write_torch_file_again[] = "; get the file again, or write it again with torch.save";
 constexpr char write_safetensors_again[] = "; get the file again, or write it again";
+constexpr char save_npz_again[] = "; get the file again, or save it again with numpy.savez_compressed";
 constexpr char save_npy_again[] = "; save it again with numpy.save";
 
 }  // namespace dtk

@@ -15,7 +15,6 @@ namespace {
 
 using Path = std::filesystem::path;
 
-constexpr uint64_t most_directory_bytes = uint64_t{64} << 20;
 constexpr uint16_t encrypted_flag = 1;
 
 /// Where the central directory lies and how many entries it has.
@@ -29,16 +28,13 @@ struct Extent {
   std::string name;
 };
 
-struct Entries {
-  std::map<std::string, ZipEntry> stored;
-  std::set<std::string> compressed;
-};
+using Entries = std::map<std::string, ZipEntry>;
 
 /// Reads the directory of one archive; every message begins with the file.
 class DirectoryReader {
  public:
-  DirectoryReader(FileSystem& files, const Path& path)
-      : files_(files), path_(path), file_bytes_(files.size(path)) {}
+  DirectoryReader(ReadableFile& file, const Path& path, const ZipKind& kind)
+      : file_(file), path_(path), kind_(kind), file_bytes_(file.size()) {}
 
   Entries read() {
     const Directory directory = find_directory();
@@ -55,19 +51,19 @@ class DirectoryReader {
 
  private:
   [[noreturn]] void fail(const std::string& what) const {
-    throw FileError(path_.string() + ": " + what + write_torch_file_again);
+    throw FileError(path_.string() + ": " + what + kind_.again);
   }
 
   std::string bytes_at(uint64_t offset, uint64_t bytes) const {
     std::string text(bytes, '\0');
-    if (bytes > 0) files_.read_into(path_, offset, text.data(), text.size());
+    if (bytes > 0) file_.read_into(offset, text.data(), text.size());
     return text;
   }
 
-  /// The end record is the file's last bytes: torch.save writes no comment behind it.
+  /// The end record is the file's last bytes: torch.save and NumPy write no comment behind it.
   Directory find_directory() const {
     const std::string no_end =
-        "no zip directory at the end of the file, so it is cut off, or not a file of torch.save";
+        std::string("no zip directory at the end of the file, so it is cut off, or not ") + kind_.file;
     if (file_bytes_ < zip_end_bytes) fail(no_end);
     const uint64_t end_at = file_bytes_ - zip_end_bytes;
     const std::string end = bytes_at(end_at, zip_end_bytes);
@@ -82,9 +78,9 @@ class DirectoryReader {
     if (directory.offset > directory_end || directory.bytes != directory_end - directory.offset) {
       fail("the zip directory does not lie where the end of the file says");
     }
-    if (directory.bytes > most_directory_bytes) {
+    if (directory.bytes > kind_.most_directory_bytes) {
       fail("the zip directory takes " + std::to_string(directory.bytes) + " bytes; at most " +
-           std::to_string(most_directory_bytes) + " are read");
+           std::to_string(kind_.most_directory_bytes) + " are read");
     }
     if (directory.entries > directory.bytes / zip_central_bytes) {
       fail("the zip directory has no room for its " + std::to_string(directory.entries) + " entries");
@@ -125,20 +121,18 @@ class DirectoryReader {
     if (zip_u32(fields) != zip_central_signature || text.size() - at < all) fail(damaged);
     const std::string name(fields + zip_central_bytes, name_bytes);
     const std::string where = "zip entry " + in_quotes(name);
-    if (zip_u16(fields + 8) & encrypted_flag) fail(where + " is encrypted, and torch.save encrypts nothing");
-    const bool compressed = zip_u16(fields + 10) != 0;
+    if (zip_u16(fields + 8) & encrypted_flag) {
+      fail(where + " is encrypted, and " + kind_.writer + " encrypts nothing");
+    }
+    const uint16_t method = zip_u16(fields + 10);
     uint64_t packed = zip_u32(fields + 20), bytes = zip_u32(fields + 24), header_at = zip_u32(fields + 42);
     read_zip64_extra(std::string_view(fields + zip_central_bytes + name_bytes, extra_bytes), where,
                      {&bytes, &packed, &header_at});
-    if (!compressed && packed != bytes) fail(where + " has two sizes");
+    if (method == 0 && packed != bytes) fail(where + " has two sizes");
     const uint64_t begin = data_offset(name, where, header_at, directory.offset);
     if (packed > directory.offset - begin) fail(where + " reaches beyond the data of the file");
-    if (entries.stored.count(name) + entries.compressed.count(name) > 0) fail(where + " is there twice");
-    if (compressed) {
-      entries.compressed.insert(name);
-    } else {
-      entries.stored[name] = {begin, bytes, zip_u32(fields + 16)};
-    }
+    const ZipEntry entry = {begin, bytes, zip_u32(fields + 16), packed, method};
+    if (!entries.emplace(name, entry).second) fail(where + " is there twice");
     extents.push_back({header_at, begin + packed, name});
     return all;
   }
@@ -188,8 +182,9 @@ class DirectoryReader {
     }
   }
 
-  FileSystem& files_;
+  ReadableFile& file_;
   const Path& path_;
+  const ZipKind& kind_;
   const uint64_t file_bytes_;
 };
 
@@ -199,38 +194,47 @@ uint32_t crc_of(uint32_t before, const void* data, size_t bytes) {
 
 }  // namespace
 
-ZipReader::ZipReader(FileSystem& files, Path path) : files_(files), path_(std::move(path)) {
-  Entries found = DirectoryReader(files_, path_).read();
-  entries_ = std::move(found.stored);
-  compressed_ = std::move(found.compressed);
-}
+const ZipKind torch_zip = {"a file of torch.save", "torch.save", write_torch_file_again, uint64_t{64} << 20};
+const ZipKind npz_zip = {"a .npz file", "NumPy", save_npz_again, uint64_t{512} << 10};
+
+ZipReader::ZipReader(FileSystem& files, const Path& path)
+    : ZipReader(read_by_name(files, path), path, torch_zip) {}
+
+ZipReader::ZipReader(std::unique_ptr<ReadableFile> file, Path path, const ZipKind& kind)
+    : file_(std::move(file)), path_(std::move(path)), entries_(DirectoryReader(*file_, path_, kind).read()) {}
 
 std::vector<std::string> ZipReader::names() const {
-  std::vector<std::string> all(compressed_.begin(), compressed_.end());
+  std::vector<std::string> all;
   for (const auto& [name, entry] : entries_) all.push_back(name);
-  std::sort(all.begin(), all.end());
   return all;
 }
 
-const ZipEntry* ZipReader::find(const std::string& name) const {
-  if (compressed_.count(name) > 0) {
-    throw FileError(
-        path_.string() + ": zip entry " + in_quotes(name) +
-        " is compressed, and torch.save stores its entries as they are; unpack the archive and pack "
-        "it again with zip -0, or save it again with torch.save");
-  }
+const ZipEntry* ZipReader::find_any(const std::string& name) const {
   const auto found = entries_.find(name);
   return found == entries_.end() ? nullptr : &found->second;
 }
 
+const ZipEntry* ZipReader::find(const std::string& name) const {
+  const ZipEntry* const entry = find_any(name);
+  if (entry == nullptr || entry->method == 0) return entry;
+  throw FileError(
+      path_.string() + ": zip entry " + in_quotes(name) +
+      " is compressed, and torch.save stores its entries as they are; unpack the archive and pack "
+      "it again with zip -0, or save it again with torch.save");
+}
+
 void ZipReader::read_all(const std::string& name, void* data) const {
   const ZipEntry& entry = entries_.at(name);
-  if (entry.bytes > 0) files_.read_into(path_, entry.offset, data, entry.bytes);
+  read_packed(entry, 0, data, entry.bytes);
   check_crc(name, crc_of(0, data, entry.bytes));
 }
 
 void ZipReader::read_part(const std::string& name, uint64_t begin, void* data, size_t bytes) const {
-  if (bytes > 0) files_.read_into(path_, entries_.at(name).offset + begin, data, bytes);
+  read_packed(entries_.at(name), begin, data, bytes);
+}
+
+void ZipReader::read_packed(const ZipEntry& entry, uint64_t begin, void* data, size_t bytes) const {
+  if (bytes > 0) file_->read_into(entry.offset + begin, data, bytes);
 }
 
 void ZipReader::verify(const std::string& name) const {

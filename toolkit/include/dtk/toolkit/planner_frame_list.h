@@ -1,0 +1,28 @@
+// Which files the samples of the driving planner are in.
+#pragma once
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace dtk {
+
+/// Paths as texts: std::filesystem::path takes several times the memory, and there may be millions.
+struct PlannerFrameList {
+  std::vector<std::string> frames;
+  std::filesystem::path list;  // empty for a folder
+
+  /// Where frame `index` was named, for the beginning of a message: "list.json: entry 3: ", or nothing.
+  std::string place(size_t index) const {
+    return list.empty() ? "" : list.string() + ": entry " + std::to_string(index) + ": ";
+  }
+};
+
+/// The .npz files of the folder `path`, sorted by name (byte order; names that start with a dot are passed
+/// over), or the entries of the JSON list `path` in their order, relative to the folder that the list is in.
+/// Whether an entry exists is not looked at.
+///
+/// Throws DataError naming the folder or the list: nothing there, a folder without .npz files, a file that is
+/// no JSON list of texts, an empty list, an entry that is no path.
+PlannerFrameList planner_frame_list(const std::filesystem::path& path);
+
+}  // namespace dtk

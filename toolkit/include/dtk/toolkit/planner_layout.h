@@ -1,0 +1,42 @@
+// Which arrays a file of one sample of the driving planner holds, and of which shapes.
+#pragma once
+#include <dtk/toolkit/npz.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dtk {
+
+/// Counts of one sample. Defaults: preset "H".
+struct PlannerSizes {
+  int64_t past = 31;    // steps, with the current one
+  int64_t future = 80;  // steps
+  int64_t neighbors = 320;
+  int64_t predicted_neighbors = 320;  // the first ones, whose futures are learnt; at most `neighbors`
+  int64_t static_objects = 5;
+  int64_t lanes = 140, route_lanes = 25, lane_points = 20, lane_features = 33;
+  int64_t polygons = 10, polygon_points = 40;
+  int64_t line_strings = 60, line_string_points = 20;
+
+  friend bool operator==(const PlannerSizes&, const PlannerSizes&) = default;
+};
+
+/// Sizes of the presets "H", "M" and "UP"; nothing for any other name.
+std::optional<PlannerSizes> planner_sizes(const std::string& preset);
+
+enum class PlannerLayout {
+  version_2,  // with ego past, polygons, line strings, goal, turn indicators and ego shape, and "version",
+              // which is 2
+  upstream,   // without these; float64 is taken for float32, and there may be more neighbours than are read
+};
+
+inline constexpr uint32_t planner_frame_version = 2;
+
+/// The arrays of a file in the order of PlannerBatch::fields(), without "version". Shapes are those of one
+/// sample in a batch. Throws std::invalid_argument for a size below 1 or more predicted neighbours than
+/// neighbours.
+std::vector<NpzArray> planner_arrays(PlannerLayout layout, const PlannerSizes& sizes);
+
+}  // namespace dtk

@@ -255,18 +255,10 @@ Outcome logged(const std::function<Outcome()>& job) {
   MemoryAccounts &cpu = cpu_accounts(), &host = host_accounts();
   cpu.reset_phases("build");
   host.reset_phases("build");
-  cpu.start_event_log();
-  host.start_event_log();
   Outcome outcome;
-  try {
-    outcome = job();
-  } catch (...) {
-    cpu.stop_event_log();
-    host.stop_event_log();
-    throw;
-  }
-  outcome.device = kept_storages(cpu.stop_event_log(), cpu.phase_names());
-  outcome.host = kept_storages(host.stop_event_log(), host.phase_names());
+  std::vector<KeptPhase> of_host;
+  outcome.device = kept_storages_of(cpu, [&] { of_host = kept_storages_of(host, [&] { outcome = job(); }); });
+  outcome.host = std::move(of_host);
   return outcome;
 }
 

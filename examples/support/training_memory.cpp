@@ -74,17 +74,8 @@ SavedBytesScope::SavedBytesScope()
     : saved_(std::make_shared<SavedBytes>()), ledger_(saved_tensor_ledger()), counted_(saved_) {}
 
 std::vector<PhasePeak> peaks_of(const std::function<void()>& job) {
-  MemoryAccounts& accounts = cpu_accounts();
-  accounts.start_event_log();
-  try {
-    job();
-  } catch (...) {
-    accounts.stop_event_log();
-    throw;
-  }
-  const std::vector<MemoryEvent> events = accounts.stop_event_log();
   std::vector<PhasePeak> peaks;
-  for (KeptPhase& phase : kept_storages(events, accounts.phase_names())) {
+  for (KeptPhase& phase : kept_storages_of(cpu_accounts(), job)) {
     peaks.push_back({std::move(phase.name), std::move(phase.kept)});
   }
   return peaks;

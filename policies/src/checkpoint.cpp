@@ -54,41 +54,31 @@ struct FirstRunScope {
 
 }  // namespace
 
-// Counts what autograd wants to save and keeps none of it.
-class CheckpointChain::DropLayer final : public SavedTensorLayer {
+// A tensor of forward that is not kept.
+class CheckpointChain::Frame::Dropped final : public SavedTensor {
  public:
-  explicit DropLayer(std::shared_ptr<Frame> frame) : frame_(std::move(frame)) {}
-  bool keeps() const override { return false; }
-  bool only_looks() const override { return true; }
-
-  std::unique_ptr<SavedTensor> pack(const at::Tensor& tensor, const SavedTensorStack&) override {
+  Dropped(std::shared_ptr<Frame> frame, size_t index) : frame_(std::move(frame)), index_(index) {}
+  ~Dropped() override {
     std::lock_guard lock(frame_->mutex);
-    frame_->nodes_at_last_slot = at::sequence_number::peek();
-    frame_->slots.push_back({TensorForm(tensor), frame_->calls.size() - 1, frame_->nodes_of_call(),
-                             tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr,
-                             version_of(tensor), saving_weight()});
-    if (frame_->count != nullptr && !saving_weight()) frame_->count->saved(tensor);
-    ++checkpoint_counters().dropped;
-    return std::make_unique<Dropped>(frame_, frame_->slots.size() - 1);
+    frame_->slots[index_].needed = false;
+    frame_->slots[index_].value.reset();
   }
+  at::Tensor unpack() override { return frame_->take(index_); }
 
  private:
-  class Dropped final : public SavedTensor {
-   public:
-    Dropped(std::shared_ptr<Frame> frame, size_t index) : frame_(std::move(frame)), index_(index) {}
-    ~Dropped() override {
-      std::lock_guard lock(frame_->mutex);
-      frame_->slots[index_].needed = false;
-      frame_->slots[index_].value.reset();
-    }
-    at::Tensor unpack() override { return frame_->take(index_); }
-
-   private:
-    const std::shared_ptr<Frame> frame_;
-    const size_t index_;
-  };
   const std::shared_ptr<Frame> frame_;
+  const size_t index_;
 };
+
+std::unique_ptr<SavedTensor> CheckpointChain::Frame::pack(const at::Tensor& tensor, const SavedTensorStack&) {
+  std::lock_guard lock(mutex);
+  nodes_at_last_slot = at::sequence_number::peek();
+  slots.push_back({TensorForm(tensor), calls.size() - 1, nodes_of_call(),
+                   tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr,
+                   version_of(tensor), saving_weight()});
+  if (count != nullptr && !saving_weight()) count->saved(tensor);
+  return std::make_unique<Dropped>(shared_from_this(), slots.size() - 1);
+}
 
 CheckpointCounters& checkpoint_counters() {
   static CheckpointCounters counters;
@@ -133,7 +123,7 @@ Tensors CheckpointChain::append(std::string_view path, const SubtreeFn& fn, Tens
   Tensors outputs;
   KeptOperators kept;
   {
-    const SavedTensorScope scope(std::make_shared<DropLayer>(frame_));
+    const SavedTensorScope scope(frame_);
     const FirstRunScope first(frame_->in_forward);
     const auto count = [this](const at::Tensor& one) {
       if (frame_->count != nullptr) frame_->count->input(one);
@@ -150,6 +140,7 @@ Tensors CheckpointChain::append(std::string_view path, const SubtreeFn& fn, Tens
   if (!random.still_so()) call.random = std::make_unique<const RandomStates>(random);
   call.state = state.lasting(outputs);
   call.kept = std::move(kept);
+  checkpoint_counters().dropped += static_cast<int64_t>(frame_->slots.size() - first_slot);
   frame_->forget_versions(first_slot, before);
   frame_->end_call(before, outputs);
   return outputs;

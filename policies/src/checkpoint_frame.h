@@ -36,8 +36,11 @@ struct TensorForm {
   std::string text() const;
 };
 
-/// Shared by the chain while forward runs and by every tensor that autograd saved in it.
-struct CheckpointChain::Frame {
+/// Shared by the chain while forward runs and by every tensor that autograd saved in it. As a layer it takes
+/// down what forward saves and keeps none of it.
+struct CheckpointChain::Frame final : SavedTensorLayer, std::enable_shared_from_this<Frame> {
+  class Dropped;
+
   // An input of a call: number `index` of what call `call` returned, or of the segment's own inputs.
   struct Source {
     static constexpr size_t kOutside = SIZE_MAX;
@@ -102,6 +105,9 @@ struct CheckpointChain::Frame {
   using InputsBefore = c10::SmallVector<InputBefore, 4>;
 
   // Forward.
+  std::unique_ptr<SavedTensor> pack(const at::Tensor& tensor, const SavedTensorStack& under) override;
+  bool keeps() const override { return false; }
+  bool only_looks() const override { return true; }
   InputsBefore begin_call(std::string_view path, const SubtreeFn& fn, const Tensors& inputs);
   void end_call(const InputsBefore& before, const Tensors& outputs);
   Source source_of(const std::string& path, const at::Tensor& input);
@@ -112,7 +118,8 @@ struct CheckpointChain::Frame {
   at::Tensor take(size_t index);
   void recompute();
   void recompute_into(const std::shared_ptr<CollectLayer>& collector);
-  void run_calls(const Tensors& outside);
+  using OutsideTensors = c10::SmallVector<at::Tensor, 4>;  // as Frame::inputs
+  void run_calls(const OutsideTensors& outside);
   void check_outputs(const Call& call, const Tensors& outputs) const;
   void collect(size_t index, const at::Tensor& tensor, const SavedTensorStack& keep_by);
   void check_same(size_t index, const at::Tensor& tensor) const;

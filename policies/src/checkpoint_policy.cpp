@@ -43,16 +43,12 @@ std::string counted(size_t count, const char* thing) {
   return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
 }
 
-bool is_word(const std::string& keep) {
-  return keep == "all" || keep == "auto" || keep == "block" || keep == "offload";
-}
-
 void check_results(const std::vector<std::string>& results) {
   const std::string key = "policies.checkpoint.keep";
   std::set<std::string> seen;
   for (const std::string& one : results) {
     if (one.empty()) throw PolicyError(key + " holds an empty name; take it out");
-    if (is_word(one))
+    if (SegmentKeeps::is_word(one))
       throw PolicyError(key + ": \"" + one + "\" is not the name of a result; write it alone: " + key +
                         " = \"" + one + "\"");
     if (!seen.insert(one).second) throw PolicyError(key + " holds \"" + one + "\" twice; take one out");
@@ -67,7 +63,7 @@ void check_keep(const SegmentKeeps& keep) {
         "under memory.budget; give the policy what was chosen: keep = \"block\" with the sub-trees to "
         "compute again as targets, or keep = \"all\"");
   }
-  if (!keep.results.empty() || is_word(keep.word)) return;
+  if (!keep.results.empty() || SegmentKeeps::is_word(keep.word)) return;
   if (keep.word.empty()) {
     throw PolicyError(
         "policies.checkpoint.keep is an empty list; name results, such as [\"fc2_out\"] or "

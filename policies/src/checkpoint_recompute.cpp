@@ -92,8 +92,7 @@ void CheckpointChain::Frame::recompute() {
 }
 
 void CheckpointChain::Frame::recompute_into(const std::shared_ptr<CollectLayer>& collector) {
-  Tensors outside;
-  outside.reserve(inputs.size());
+  OutsideTensors outside;
   for (const Input& input : inputs) {
     outside.push_back(input.tensor == nullptr ? at::Tensor() : input.tensor->unpack().tensor_data());
     if (input.requires_grad) outside.back().requires_grad_(true);
@@ -114,9 +113,8 @@ void CheckpointChain::Frame::recompute_into(const std::shared_ptr<CollectLayer>&
   }
 }
 
-void CheckpointChain::Frame::run_calls(const Tensors& outside) {
-  std::vector<Tensors> results;
-  results.reserve(calls.size());
+void CheckpointChain::Frame::run_calls(const OutsideTensors& outside) {
+  c10::SmallVector<Tensors, 1> results;
   for (const Call& call : calls) {
     Tensors in;
     in.reserve(call.sources.size());

@@ -130,4 +130,15 @@ std::vector<KeptPhase> kept_storages(const std::vector<MemoryEvent>& events,
   return replay.result(names);
 }
 
+std::vector<KeptPhase> kept_storages_of(MemoryAccounts& accounts, const std::function<void()>& job) {
+  accounts.start_event_log();
+  try {
+    job();
+  } catch (...) {
+    accounts.stop_event_log();
+    throw;
+  }
+  return kept_storages(accounts.stop_event_log(), accounts.phase_names());
+}
+
 }  // namespace dtk::policies

@@ -121,7 +121,8 @@ void free_counted(void* pointer) {
   MemoryBlock* block = header_of(pointer);
   const auto size = static_cast<size_t>(block->bytes) + sizeof(MemoryBlock);
   book_death(accounts_of(block->tier), block);
-  if (size < kLeastReserved || !release_if_reserved(block)) c10::free_cpu(block);
+  if (block->reserved) return release_memory(block, size);
+  c10::free_cpu(block);
 }
 
 // A backward node knows no module path, but the saved tensor that this thread unpacked last does.
@@ -156,10 +157,10 @@ std::string refusal_text(const std::string& what, const RefusedAllocation& refus
   throw AllocationRefused({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, text, std::move(refused));
 }
 
-// With room for the block's header. What a plan's large tensors hold is hardly ever read.
-void* memory_for(size_t bytes) {
+// With room for the block's header.
+void* memory_for(size_t bytes, bool reserved) {
   const size_t size = bytes + sizeof(MemoryBlock);
-  if (size >= kLeastReserved && rehearsing()) {
+  if (reserved) {
     if (void* const memory = reserve_memory(size)) return memory;
     throw_out_of_memory("out of address space, which ulimit -v may limit", bytes);
   }
@@ -180,8 +181,11 @@ class CountingAllocator final : public c10::Allocator {
     if (!budget_exempt && !accounts.has_room(static_cast<int64_t>(bytes))) {
       throw_out_of_memory(c10::str("memory budget of ", accounts.limit(), " bytes exceeded"), bytes);
     }
-    auto* block = static_cast<MemoryBlock*>(memory_for(bytes));
+    // What a plan's large tensors hold is hardly ever read.
+    const bool reserved = bytes + sizeof(MemoryBlock) >= kLeastReserved && rehearsing();
+    auto* block = static_cast<MemoryBlock*>(memory_for(bytes, reserved));
     book_birth(accounts, block, static_cast<int64_t>(bytes));
+    block->reserved = reserved;
     return {block + 1, block + 1, &free_counted, cpu};
   }
   at::DeleterFnPtr raw_deleter() const override { return &free_counted; }

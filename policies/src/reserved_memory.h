@@ -13,8 +13,7 @@ inline constexpr size_t kLeastReserved = size_t{32} << 20;
 /// no more addresses, which a process's limit (ulimit -v) or the kernel's rules decide. Thread-safe.
 void* reserve_memory(size_t bytes);
 
-/// Gives back what reserve_memory() returned and says so; false for any other pointer, which it leaves alone.
-/// Thread-safe, and without a lock where nothing is reserved.
-bool release_if_reserved(void* memory);
+/// Gives back what reserve_memory(bytes) returned. Thread-safe.
+void release_memory(void* memory, size_t bytes);
 
 }  // namespace dtk::policies

@@ -14,10 +14,10 @@ namespace dtk::policies {
 // Lives in LibTorch's thread-local debug information: of all the thread-local state, that is what the
 // engine copies to its worker threads and what a library may add to.
 struct SavedTensorStack::Node final : c10::DebugInfoBase, std::enable_shared_from_this<Node> {
-  Node(std::shared_ptr<SavedTensorLayer> own, std::shared_ptr<const Node> under)
+  Node(std::shared_ptr<SavedTensorLayer> own, SavedTensorStack under)
       : layer(std::move(own)), below(std::move(under)) {}
-  std::shared_ptr<SavedTensorLayer> layer;  // null: the stack was emptied on purpose
-  std::shared_ptr<const Node> below;
+  const std::shared_ptr<SavedTensorLayer> layer;  // null: the stack was emptied on purpose
+  const SavedTensorStack below;
 };
 
 int64_t version_of(const at::Tensor& tensor) {
@@ -82,8 +82,11 @@ struct SavingScope {
   ~SavingScope() { saving = Saved::activation; }  // packing may throw: checkpointing stops so
 };
 
+bool is_leaf(const at::TensorBase& tensor) {
+  return tensor.is_leaf() && tensor.requires_grad();
+}
+
 bool is_weight(const at::Tensor& tensor) {
-  const auto is_leaf = [](const at::TensorBase& one) { return one.is_leaf() && one.requires_grad(); };
   return is_leaf(tensor) || (tensor.is_view() && is_leaf(tensor._base()));
 }
 
@@ -104,17 +107,23 @@ bool is_weight_cast(const at::Tensor& tensor) {
   return false;
 }
 
+// `top` is alive throughout.
+std::unique_ptr<SavedTensor> pack_by(const SavedTensorStack::Node* top, const at::Tensor& tensor) {
+  if (top == nullptr || top->layer == nullptr) return std::make_unique<KeptTensor>(tensor);
+  return top->layer->pack(tensor, top->below);
+}
+
 class EngineHook final : public torch::autograd::SavedVariableHooks {
  public:
   void call_pack_hook(const at::Tensor& tensor) override {
     // Without its node: an operator's output itself would make a cycle output -> node -> hook -> output. As
-    // detach(), which costs a microsecond more. A layer that only looks needs neither.
+    // detach(), which costs a microsecond more. A leaf has no node, a layer that only looks keeps nothing.
     const SavingScope scope(is_weight(tensor)        ? Saved::weight
                             : is_weight_cast(tensor) ? Saved::weight_cast
                                                      : Saved::activation);
-    const SavedTensorStack stack = SavedTensorStack::current();
-    const bool looked_at = stack.top() != nullptr && stack.top()->only_looks();
-    saved_ = stack.pack(looked_at ? tensor : tensor.tensor_data());
+    const SavedTensorStack::Node* const top = current_node();
+    const bool only_looks = top != nullptr && top->layer != nullptr && top->layer->only_looks();
+    saved_ = pack_by(top, only_looks || is_leaf(tensor) ? tensor : tensor.tensor_data());
   }
   at::Tensor call_unpack_hook() override { return saved_->unpack(); }
 
@@ -174,8 +183,7 @@ bool saving_weight_cast() {
 }
 
 std::unique_ptr<SavedTensor> SavedTensorStack::pack(const at::Tensor& tensor) const {
-  if (top_ == nullptr) return std::make_unique<KeptTensor>(tensor);
-  return top_->layer->pack(tensor, SavedTensorStack(top_->below));
+  return pack_by(top_.get(), tensor);
 }
 
 const SavedTensorLayer* SavedTensorStack::top() const {
@@ -183,7 +191,7 @@ const SavedTensorLayer* SavedTensorStack::top() const {
 }
 
 bool SavedTensorStack::lets_go() const {
-  for (const Node* node = top_.get(); node != nullptr; node = node->below.get()) {
+  for (const Node* node = top_.get(); node != nullptr; node = node->below.top_.get()) {
     if (!node->layer->keeps()) return true;
   }
   return false;
@@ -191,20 +199,20 @@ bool SavedTensorStack::lets_go() const {
 
 SavedTensorStack SavedTensorStack::keepers() const {
   if (top_ == nullptr) return *this;
-  const SavedTensorStack under = SavedTensorStack(top_->below).keepers();
+  SavedTensorStack under = top_->below.keepers();
   if (!top_->layer->keeps()) return under;
-  return SavedTensorStack(std::make_shared<Node>(top_->layer, under.top_));
+  return SavedTensorStack(std::make_shared<Node>(top_->layer, std::move(under)));
 }
 
 SavedTensorScope::SavedTensorScope(std::shared_ptr<SavedTensorLayer> layer)
     : SavedTensorScope(std::move(layer), SavedTensorStack::current()) {}
 
 SavedTensorScope::SavedTensorScope(std::shared_ptr<SavedTensorLayer> layer, const SavedTensorStack& under)
-    : guard_(kKind, std::make_shared<SavedTensorStack::Node>(std::move(layer), under.top_)) {}
+    : guard_(kKind, std::make_shared<SavedTensorStack::Node>(std::move(layer), under)) {}
 
 SavedTensorScope::SavedTensorScope(const SavedTensorStack& stack)
     : guard_(kKind, stack.empty()
-                        ? std::make_shared<SavedTensorStack::Node>(nullptr, nullptr)
+                        ? std::make_shared<SavedTensorStack::Node>(nullptr, stack)
                         : std::make_shared<SavedTensorStack::Node>(stack.top_->layer, stack.top_->below)) {}
 
 SavedTensorScope::~SavedTensorScope() = default;

@@ -6,6 +6,7 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
+#include <dtk/policies/guards.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -80,12 +81,6 @@ void check(const Shape& shape, const Call& call) {
   for (const std::string& name : kOperators) CHECK(seen.operators.count(name) == 1);
 }
 
-struct Threads {
-  explicit Threads(int count) { at::set_num_threads(count); }
-  ~Threads() { at::set_num_threads(before); }
-  const int before = at::get_num_threads();
-};
-
 }  // namespace
 
 TEST_CASE("batch normalisation makes the storages, results and scratch that a plan says") {
@@ -118,7 +113,7 @@ TEST_CASE("batch normalisation of bf16 with fp32 parameters, and without any") {
 }
 
 TEST_CASE("the scratch of batch normalisation goes by threads") {
-  const Threads two(2);
+  const policies::ThreadCountGuard two(2);
   check({{2, 5}}, {});  // no more rows than threads
   for (const Shape& shape : kShapes) {
     for (const bool train : {true, false}) {

@@ -12,6 +12,7 @@
 #include <map>
 
 #include "support/catch.h"
+#include "support/one_line.h"
 
 using namespace dtk;
 using namespace dtk::policies;
@@ -96,16 +97,6 @@ std::map<std::string, SegmentGain> by_path(const Explanation& why) {
   return map;
 }
 
-/// As one line.
-std::string flat(const std::string& text) {
-  std::string line;
-  for (const char c : text) {
-    const bool space = c == ' ' || c == '\n';
-    if (!space || (!line.empty() && line.back() != ' ')) line += space ? ' ' : c;
-  }
-  return line;
-}
-
 const c10::Device cpu(c10::kCPU), cuda("cuda:0");
 
 }  // namespace
@@ -177,7 +168,7 @@ TEST_CASE("explain: the peak's place, the largest parameter and the temporaries 
   CHECK(alive.category == Category::temporaries);
   CHECK(alive.operation == "aten::mm");
   CHECK(alive.bytes == kWeight + kActivation);
-  const std::string text = flat(planner::text_of(why));
+  const std::string text = test::one_line(planner::text_of(why));
   CHECK_THAT(text,
              Catch::Contains("peak 24,584 bytes in phase backward, in the backward of blend, at aten::mm; "
                              "alive there, the most of one operator: aten::mm, 5,120 bytes (temporaries) "
@@ -205,7 +196,7 @@ TEST_CASE("explain: without grad mode nothing is saved, and that is all that is 
   CHECK(why.plain.saved == 0);
   CHECK(by_path(why).at("blend") ==
         SegmentGain{"blend", 0, 0, 0, "no forward pass that backward followed ran it"});
-  const std::string text = flat(planner::text_of(why));
+  const std::string text = test::one_line(planner::text_of(why));
   CHECK_THAT(
       text,
       Catch::Contains("no effect nothing is saved for backward: the forward passes ran without grad mode, or "
@@ -220,7 +211,7 @@ TEST_CASE("explain: saved and never asked for is no use of checkpointing either"
   CHECK(why.plain.with_gradients);
   CHECK_FALSE((why.plain.backward || why.recomputed));
   CHECK_THAT(
-      flat(planner::text_of(why)),
+      test::one_line(planner::text_of(why)),
       Catch::Contains("no effect no backward pass asks for what the forward passes save; run them without "
                       "grad mode. Checkpointing has no effect here peak "));
 }

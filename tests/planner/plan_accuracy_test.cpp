@@ -247,11 +247,8 @@ void two_layers(bool with_gelu) {
 
 std::vector<policies::KeptPhase> logged(const std::function<void()>& job) {
   const policies::CountingAllocatorGuard counting;
-  policies::MemoryAccounts& accounts = policies::cpu_accounts();
-  accounts.reset_phases("build");
-  accounts.start_event_log();
-  job();
-  return policies::kept_storages(accounts.stop_event_log(), accounts.phase_names());
+  policies::cpu_accounts().reset_phases("build");
+  return policies::kept_storages_of(policies::cpu_accounts(), job);
 }
 
 std::vector<policies::KeptPhase> planned(bool with_gelu) {

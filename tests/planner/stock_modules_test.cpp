@@ -90,16 +90,8 @@ void train(const Subject& subject) {
 }
 
 std::vector<KeptPhase> storages(const std::function<void()>& job) {
-  MemoryAccounts& accounts = cpu_accounts();
-  accounts.reset_phases("build");
-  accounts.start_event_log();
-  try {
-    job();
-  } catch (...) {
-    accounts.stop_event_log();
-    throw;
-  }
-  return kept_storages(accounts.stop_event_log(), accounts.phase_names());
+  cpu_accounts().reset_phases("build");
+  return kept_storages_of(cpu_accounts(), job);
 }
 
 std::string described(const std::vector<PlanDifference>& differences) {

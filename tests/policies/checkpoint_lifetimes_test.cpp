@@ -74,6 +74,40 @@ TEST_CASE("what is made again is freed as backward goes on, at the same steps as
   }
 }
 
+TEST_CASE("a segment's input is let go when its backward is done, not at the end of the pass", "[device]") {
+  Fixture fixture;
+  constexpr size_t kSegments = 5;
+  const at::Tensor x = leaf({32, 32});
+  const int64_t each = x.numel() * 4;
+  const SubtreeFn fn = [](Tensors&& in) { return Tensors{in[0].tanh()}; };
+  // Bytes alive when the gradient of each segment's input is there, the last segment's first.
+  const auto live_over_segments = [&](bool retain_graph) {
+    std::vector<int64_t> live;
+    at::Tensor h = x * 2;  // keeps nothing
+    for (size_t i = 0; i < kSegments; ++i) {
+      h.register_hook([&live](const at::Tensor&) { live.push_back(DeviceMemory::live()); });
+      h = checkpoint("net", fn, {std::move(h)})[0];
+    }
+    at::Tensor loss = h.sum();
+    h.reset();
+    torch::autograd::backward({loss}, {}, retain_graph);
+    x.mutable_grad().reset();
+    return live;
+  };
+  live_over_segments(false);  // what libraries take at their first call
+  const int64_t before = settled_live();
+  const std::vector<int64_t> retained = live_over_segments(true);
+  CHECK(settled_live() == before);
+  const std::vector<int64_t> live = live_over_segments(false);
+  REQUIRE(retained.size() == kSegments);
+  REQUIRE(live.size() == kSegments);
+  for (size_t i = 1; i < kSegments; ++i) {
+    CAPTURE(i);
+    CHECK(retained[i] == retained[i - 1]);
+    CHECK(live[i] == live[i - 1] - each);
+  }
+}
+
 TEST_CASE("the recomputation stops at the last tensor that backward can still ask for") {
   Fixture fixture;
   const at::Tensor x = leaf({4});

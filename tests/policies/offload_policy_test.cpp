@@ -51,10 +51,7 @@ Step step(const CheckpointOptions& options, const Combination& other = {false, t
   PolicySet policies(all, {test_device(), dit.parameters(), dit.paths()}, seam);
   dit.seam.run = seam.run;
   dit.seam.attention = seam.attention;
-  at::manual_seed(5);
-  const at::Tensor x = at::randn({N, 1, 8, 8}).to(test_device()),
-                   t = (at::rand({N}) * 1000).to(test_device()), y = (at::arange(N) % 4).to(test_device());
-  for (const at::Tensor& tensor : {x, t, y}) claim(tensor, Category::data, "batch");
+  const auto [x, t, y] = batch_of(N);
   const SavedTensorScope ledger(saved_tensor_ledger());
   const int64_t before = DeviceMemory::live();
   at::Tensor loss;

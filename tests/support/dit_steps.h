@@ -83,6 +83,19 @@ inline int64_t host_bytes() {
   return on_cpu() ? policies::host_accounts().live_bytes() : policies::cpu_accounts().live_bytes();
 }
 
+/// What make_dit()'s models are trained with, (N, 1, 8, 8); owned as a batch is.
+struct Batch {
+  at::Tensor x, t, y;
+};
+inline Batch batch_of(int64_t N) {
+  at::manual_seed(5);
+  Batch batch{at::randn({N, 1, 8, 8}).to(test_device()), (at::rand({N}) * 1000).to(test_device()),
+              (at::arange(N) % 4).to(test_device())};
+  for (const at::Tensor& tensor : {batch.x, batch.t, batch.y})
+    policies::claim(tensor, policies::Category::data, "batch");
+  return batch;
+}
+
 /// A CountingAllocatorGuard and a SavedTensorEngineGuard must be alive.
 inline Outcome train(const Combination& on, int64_t N = 3, int64_t depth = kDepth) {
   using namespace policies;
@@ -95,10 +108,7 @@ inline Outcome train(const Combination& on, int64_t N = 3, int64_t depth = kDept
   PolicySet policies(options_of(on), {test_device(), dit.parameters(), dit.paths()}, seam, std::move(engine));
   dit.seam.run = seam.run;
   dit.seam.attention = seam.attention;
-  at::manual_seed(5);
-  const at::Tensor x = at::randn({N, 1, 8, 8}).to(test_device()),
-                   t = (at::rand({N}) * 1000).to(test_device()), y = (at::arange(N) % 4).to(test_device());
-  for (const at::Tensor& tensor : {x, t, y}) claim(tensor, Category::data, "batch");
+  const auto [x, t, y] = batch_of(N);
   Outcome outcome;
   DeviceMemory::restart();
   {

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "support/catch.h"
+#include "support/one_line.h"
 #include "support/tiny_run.h"
 
 using namespace dtk;
@@ -34,16 +35,6 @@ LoadedConfig tiny(CheckpointOptions checkpoint = {}) {
 
 planner::Explanation explained(const Plan& plan, c10::Device device) {
   return explain_segments(plan, {}, device);
-}
-
-/// As one line.
-std::string flat(const std::string& text) {
-  std::string line;
-  for (const char c : text) {
-    const bool space = c == ' ' || c == '\n';
-    if (!space || (!line.empty() && line.back() != ' ')) line += space ? ' ' : c;
-  }
-  return line;
 }
 
 std::map<std::string, CheckpointChoice> by_name(const CheckpointChoices& found) {
@@ -89,7 +80,7 @@ TEST_CASE("what an offloading job holds again was fetched, not made") {
                                     [](const auto& one) { return one.path == "blocks.0"; });
     REQUIRE(block != segments.end());
     CHECK(why.recomputed->fetched.bytes == block->saves - 4 * 20 * 16);
-    const std::string text = planner::text_of(why), line = flat(text);
+    const std::string text = planner::text_of(why), line = test::one_line(text);
     const std::string bytes = device.is_cuda() ? "125,456" : "136,320";
     CHECK_THAT(line, Catch::Contains(bytes + " fewer fetched backward holds at most " + bytes +
                                      " bytes that it fetched from host memory, in blocks.0 peak "));
@@ -122,7 +113,7 @@ TEST_CASE("the peak is said with what is alive there, not only with what came la
   CHECK(json.at("operation") == largest.operation);
   CHECK(json.at("category") == policies::name_of(largest.category));
   CHECK(json.at("bytes") == largest.bytes);
-  CHECK_THAT(flat(planner::text_of(why)),
+  CHECK_THAT(test::one_line(planner::text_of(why)),
              Catch::Contains("; alive there, the most of one operator: " + largest.operation + ", "));
 }
 

@@ -120,8 +120,7 @@ void assign(policies::SegmentKeeps& member, const Entry& entry, const std::strin
     return;
   }
   const std::string& word = value_as<std::string>(entry, wanted(member, allowed));
-  const std::string words = allowed.substr(0, allowed.rfind(" | "));  // before the list
-  if (!is_choice(words, word)) not_allowed(entry, "not a choice", allowed);
+  if (!policies::SegmentKeeps::is_word(word)) not_allowed(entry, "not a choice", allowed);
   member = word.c_str();
 }
 

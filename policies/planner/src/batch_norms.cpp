@@ -202,10 +202,7 @@ Three cudnn_batch_norm_backward(const Tensor& x, const Tensor& grad, const Tenso
 }  // namespace
 
 void add_cpu_batch_norms(CpuKernels& kernels) {
-  const auto add = [&](const char* name, auto* kernel) {
-    kernels.emplace(std::string("aten::") + name,
-                    CpuKernel{c10::KernelFunction::makeFromUnboxedRuntimeFunction(kernel)});
-  };
+  const auto add = adding_to(kernels);
   add("native_batch_norm", &cpu_batch_norm);
   add("native_batch_norm_backward", &cpu_batch_norm_backward);
 }

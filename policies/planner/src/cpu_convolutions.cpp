@@ -140,10 +140,7 @@ bool onednn_backward_is_known(c10::ArrayRef<c10::IValue> arguments) {
 }  // namespace
 
 void add_cpu_convolutions(CpuKernels& kernels) {
-  const auto add = [&](const char* name, auto* kernel, CpuKernel::Takes takes = nullptr) {
-    kernels.emplace(std::string("aten::") + name,
-                    CpuKernel{c10::KernelFunction::makeFromUnboxedRuntimeFunction(kernel), takes});
-  };
+  const auto add = adding_to(kernels);
   add("_slow_conv2d_forward", &slow_convolution);
   add("_slow_conv2d_backward.output_mask", &slow_convolution_backward);
   add("mkldnn_convolution", &onednn_convolution);

@@ -145,10 +145,7 @@ Tensor mse_loss_backward(const Tensor&, const Tensor& x, const Tensor&, int64_t)
 }  // namespace
 
 void add_cpu_kernels(CpuKernels& kernels) {
-  const auto add = [&](const char* name, auto* kernel) {
-    kernels.emplace(std::string("aten::") + name,
-                    CpuKernel{c10::KernelFunction::makeFromUnboxedRuntimeFunction(kernel)});
-  };
+  const auto add = adding_to(kernels);
   add("native_layer_norm", &layer_norm);
   add("native_layer_norm_backward", &layer_norm_backward);
   add("_scaled_dot_product_flash_attention_for_cpu", &flash);

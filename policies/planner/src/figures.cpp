@@ -26,6 +26,7 @@ bool is_state(policies::Category category) {
   switch (category) {
     case Category::casts:
     case Category::saved:
+    case Category::offloaded:
     case Category::data:
     case Category::temporaries:
     case Category::scratch:

@@ -42,15 +42,7 @@ ScratchBytes scratch_of_one(const NotedCall& call) {
   std::vector<IValue> arguments;  // alive until the end, as the call's own would be a gap in its books
   for (const IValue& argument : call.arguments) arguments.push_back(map_tensors(argument, with_memory));
   Stack stack = arguments;
-  policies::MemoryAccounts& accounts = policies::cpu_accounts();
-  accounts.start_event_log();
-  try {
-    call.op.callBoxed(stack);
-  } catch (...) {
-    accounts.stop_event_log();
-    throw;
-  }
-  const auto phases = policies::kept_storages(accounts.stop_event_log(), accounts.phase_names());
+  const auto phases = policies::kept_storages_of(policies::cpu_accounts(), [&] { call.op.callBoxed(stack); });
   return phases.empty() ? ScratchBytes() : scratch_of(phases.front());
 }
 

@@ -87,7 +87,7 @@ Rehearsed rehearse(c10::Device device, const std::function<void(const EndOfPlan&
     result.device = (on_cpu ? policies::cpu_accounts() : policies::device_accounts()).phases();
     result.steps = flops.steps();
     const auto recomputed = flops.recomputed();
-    if (!recomputed.empty()) result.recomputed = recomputed[recomputed.size() > 1 ? 1 : 0];
+    if (!recomputed.empty()) result.recomputed = recomputed.at(result.steady_number());
     result.host = (on_cpu ? policies::host_accounts() : policies::cpu_accounts()).phases();
     result.scratch = ScratchBook::instance().planned();
     result.scratch.source = options.scratch_source;

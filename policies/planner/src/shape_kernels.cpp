@@ -243,10 +243,7 @@ void register_common(Register&& add) {
 
 CpuKernels cpu_shape_kernels() {
   CpuKernels kernels;
-  const auto add = [&](const char* name, auto* kernel) {
-    kernels.emplace(std::string("aten::") + name,
-                    CpuKernel{c10::KernelFunction::makeFromUnboxedRuntimeFunction(kernel)});
-  };
+  const auto add = adding_to(kernels);
   register_common(add);
   add_cpu_kernels(kernels);
   add_cpu_convolutions(kernels);

@@ -22,6 +22,13 @@ struct CpuKernel {
 };
 /// By operator name, "aten::native_layer_norm"; for tensors on the CPU.
 using CpuKernels = std::map<std::string, CpuKernel>;
+/// Adds to them: add("native_layer_norm", &function), and what it takes.
+inline auto adding_to(CpuKernels& kernels) {
+  return [&kernels](const char* name, auto* function, CpuKernel::Takes takes = nullptr) {
+    kernels.emplace(std::string("aten::") + name,
+                    CpuKernel{c10::KernelFunction::makeFromUnboxedRuntimeFunction(function), takes});
+  };
+}
 
 CpuKernels cpu_shape_kernels();
 /// Adds those that differ from what a device does (cpu_kernels.cpp).

@@ -82,7 +82,6 @@ class CheckpointChain {
 
  private:
   struct Frame;
-  class DropLayer;
   class CollectLayer;
   friend struct Frame;
   const bool counted_;

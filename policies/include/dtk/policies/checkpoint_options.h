@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,9 @@ struct SegmentKeeps {
   // "block" and results something is computed again. "auto": a planner has yet to choose the targets that
   // keep nothing; the policy itself refuses it.
   std::string word = "block";
+  static bool is_word(std::string_view one) {
+    return one == "all" || one == "auto" || one == "block" || one == "offload";
+  }
   std::vector<std::string> results;  // names, such as "fc2_out", and operators, such as "aten::addmm"
 
   SegmentKeeps() = default;

@@ -6,6 +6,7 @@
 #include <dtk/policies/memory_accounts.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -35,5 +36,8 @@ struct KeptPhase {
 /// forgotten, as if it had lived before the log. `names`: phase_names() at the end.
 std::vector<KeptPhase> kept_storages(const std::vector<MemoryEvent>& events,
                                      const std::vector<std::string>& names);
+
+/// What `job` does to `accounts`, whose event log it takes meanwhile. What the job throws passes on.
+std::vector<KeptPhase> kept_storages_of(MemoryAccounts& accounts, const std::function<void()>& job);
 
 }  // namespace dtk::policies

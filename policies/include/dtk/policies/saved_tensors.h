@@ -36,8 +36,9 @@ class SavedTensorStack;
 class SavedTensorLayer {
  public:
   virtual ~SavedTensorLayer() = default;
-  /// `tensor` is detached and shares the storage and version counter of the original. Keep it by
-  /// below.pack(tensor), or return an object that can make it again. Runs without grad mode.
+  /// `tensor` is a leaf that needs a gradient or detached; it shares the original's storage and version
+  /// counter. Keep it by below.pack(tensor), or return an object that can make it again. Runs without grad
+  /// mode.
   virtual std::unique_ptr<SavedTensor> pack(const at::Tensor& tensor, const SavedTensorStack& below) = 0;
   /// False for a layer that lets tensors go and makes them again, such as checkpointing, or has them
   /// elsewhere meanwhile.

@@ -37,8 +37,10 @@ struct Rehearsed {
   std::vector<Flops> steps;
   std::map<std::string, int64_t> recomputed;  // Flops::recomputed of a steady step, by sub-tree
 
-  /// Of a steady step; of the only one where there is one. Throws std::out_of_range if no step ended.
-  const Flops& steady_step() const { return steps.at(steps.size() > 1 ? 1 : 0); }
+  /// The number of a steady step; of the only one where there is one.
+  size_t steady_number() const { return steps.size() > 1 ? 1 : 0; }
+  /// Throws std::out_of_range if no step ended.
+  const Flops& steady_step() const { return steps.at(steady_number()); }
   double seconds = 0;
 };
 

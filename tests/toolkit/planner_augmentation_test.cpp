@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <stdexcept>
+#include <string>
 
 #include "support/error_text.h"
 #include "support/planner_golden.h"

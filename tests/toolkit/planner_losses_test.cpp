@@ -1,11 +1,16 @@
 // The driving planner's loss terms and their gradients against the original's, term by term.
 #include <ATen/ATen.h>
+#include <dtk/policies/memory_ledger.h>
 #include <dtk/toolkit/planner_losses.h>
 #include <dtk/toolkit/planner_noise.h>
 #include <dtk/toolkit/planner_penalties.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <array>
+#include <cmath>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "support/error_text.h"
 #include "support/planner_golden.h"
@@ -168,21 +173,25 @@ TEST_CASE("planner_losses: defaults are the original's weights") {
   const PlannerGolden golden;
   const auto& defaults = golden.notes()["losses"]["defaults"];
   const PlannerLossOptions loss;
-  CHECK(loss.ego == defaults["alpha_planning_loss"]);
-  CHECK(loss.neighbor == defaults["alpha_neighbor_loss"]);
-  CHECK(loss.road_border == defaults["coeff_road_border_loss"]);
-  CHECK(loss.collision == defaults["coeff_neighbor_collision_loss"]);
-  CHECK(loss.lateral == defaults["coeff_position_lat_loss"]);
-  CHECK(loss.longitudinal == defaults["coeff_position_lon_loss"]);
-  CHECK(loss.heading == defaults["coeff_heading_l2_loss"]);
-  CHECK(loss.speed_weight == defaults["coeff_velocity"]);
-  CHECK(loss.border_margin == defaults["road_border_margin"]);
-  CHECK(loss.border_points == defaults["road_border_n_interp"]);
-  CHECK(loss.vehicle_margin == defaults["neighbor_collision_margin_vehicle"]);
-  CHECK(loss.pedestrian_margin == defaults["neighbor_collision_margin_pedestrian"]);
-  CHECK(loss.bicycle_margin == defaults["neighbor_collision_margin_bicycle"]);
-  CHECK(loss.integrated == defaults["hybrid_loss_omega"]);
-  CHECK(loss.integrated_window == defaults["hybrid_loss_window"]);
+  const auto same = [&](auto value, const char* key) {
+    INFO(key);
+    CHECK(value == defaults[key].get<decltype(value)>());
+  };
+  same(loss.ego, "alpha_planning_loss");
+  same(loss.neighbor, "alpha_neighbor_loss");
+  same(loss.road_border, "coeff_road_border_loss");
+  same(loss.collision, "coeff_neighbor_collision_loss");
+  same(loss.lateral, "coeff_position_lat_loss");
+  same(loss.longitudinal, "coeff_position_lon_loss");
+  same(loss.heading, "coeff_heading_l2_loss");
+  same(loss.speed_weight, "coeff_velocity");
+  same(loss.border_margin, "road_border_margin");
+  same(loss.border_points, "road_border_n_interp");
+  same(loss.vehicle_margin, "neighbor_collision_margin_vehicle");
+  same(loss.pedestrian_margin, "neighbor_collision_margin_pedestrian");
+  same(loss.bicycle_margin, "neighbor_collision_margin_bicycle");
+  same(loss.integrated, "hybrid_loss_omega");
+  same(loss.integrated_window, "hybrid_loss_window");
   CHECK(loss.time_weights == std::array<double, 4>{1, 1, 1, 1});
 }
 
@@ -242,6 +251,29 @@ TEST_CASE("planner_losses: an exploding heading gradient is tamed, and nothing e
   border.loss.exploding_heading_gradient = false;
   CHECK(at::equal(gradient(border.losses().road_border, border.trajectories), original));
   CHECK_FALSE(PlannerLossOptions().exploding_heading_gradient);
+}
+
+TEST_CASE("planner_losses: what a sample of preset H keeps until backward") {
+  const policies::CountingAllocatorGuard counting;
+  const PlannerGolden golden;
+  Case one(golden, "border", at::kFloat);
+  const auto wider = [](const at::Tensor& three) {
+    return three.repeat({1, 107, 1, 1}).narrow(1, 0, 320).contiguous();
+  };
+  PlannerSupervision& given = one.supervision;
+  given.neighbor_agents_past = wider(given.neighbor_agents_past);
+  given.neighbors_future = wider(given.neighbors_future);
+  given.absent = wider(given.absent.unsqueeze(-1)).squeeze(-1);
+  given.targets = at::cat({given.targets.narrow(1, 0, 1), wider(given.targets.narrow(1, 1, 3))}, 1);
+  given.line_strings = given.line_strings.repeat({1, 20, 1, 1});
+  one.trajectories = given.targets.clone().requires_grad_(true);
+  one.loss = {};
+  const int64_t before = policies::cpu_accounts().live_bytes();
+  const at::Tensor total = one.losses().total(one.loss);
+  const int64_t kept = (policies::cpu_accounts().live_bytes() - before) / 3;
+  INFO(kept << " bytes a sample");
+  // Deviations across, along (4 bytes for each pose) and of the heading (8), and the border's few.
+  CHECK(kept < 16 * 321 * 80 + 32'000);
 }
 
 TEST_CASE("planner_losses: of integrated velocities only the last ten learn") {

@@ -2,6 +2,9 @@
 #include <ATen/ATen.h>
 #include <dtk/toolkit/planner_metrics.h>
 
+#include <string>
+#include <vector>
+
 #include "support/planner_golden.h"
 
 using namespace dtk;
@@ -63,7 +66,7 @@ TEST_CASE("planner_metrics: the scores of a run are the original's, however it i
     const Stored stored(golden, type);
     const auto& metrics = all[type == at::kDouble ? "metrics_fp64" : "metrics"];
     const double epsilon = type == at::kDouble ? 1e-9 : 2e-6;
-    for (const std::vector<int64_t>& batches : {std::vector<int64_t>{3, 2}, {5}, {1, 4}}) {
+    for (const auto& batches : std::vector<std::vector<int64_t>>{{3, 2}, {5}, {1, 4}}) {
       const PlannerScores scores = stored.scores(batches);
       const auto close = [&](double value, const nlohmann::json& wanted) {
         CHECK(value == Approx(wanted.get<double>()).epsilon(epsilon).margin(1e-8));
@@ -81,7 +84,7 @@ TEST_CASE("planner_metrics: the scores of a run are the original's, however it i
       close(scores.neighbor, metrics["avg_loss_neighbor"]);
       close(scores.turn_accuracy, metrics["turn_indicator_accuracy"]);
       close(scores.turn_change_accuracy, metrics["turn_indicator_change_accuracy"]);
-      CHECK(scores.turn_changes == metrics["turn_indicator_change_total"]);
+      CHECK(scores.turn_changes == metrics["turn_indicator_change_total"].get<int64_t>());
       CHECK(scores.samples == 5);
     }
   }

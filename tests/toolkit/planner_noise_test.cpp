@@ -4,6 +4,7 @@
 #include <dtk/toolkit/planner_noise.h>
 
 #include <stdexcept>
+#include <string>
 
 #include "support/error_text.h"
 #include "support/planner_golden.h"

@@ -9,6 +9,8 @@
 #include <dtk/toolkit/planner_noise.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <cmath>
+
 #include "support/catch.h"
 #include "support/test_device.h"
 
@@ -19,25 +21,26 @@ namespace {
 
 constexpr int64_t kBatch = 2, kNeighbors = 3, kSteps = 80;
 
-at::Tensor random(at::IntArrayRef sizes) {
-  static const at::Generator generator = policies::make_generator(test_device(), 3);
-  return at::randn(sizes, generator, at::TensorOptions().device(test_device()));
+at::Tensor noise(at::IntArrayRef sizes) {
+  static uint64_t seed = 0;
+  return at::randn(sizes, policies::make_generator(test_device(), ++seed),
+                   at::TensorOptions().device(test_device()));
 }
 
 PlannerScene scene() {
   PlannerScene made;
-  made.ego_agent_past = random({kBatch, 31, 4});
-  made.ego_current_state = random({kBatch, 10}) + 5;
-  made.ego_agent_future = random({kBatch, kSteps, 3});
-  made.neighbor_agents_past = random({kBatch, kNeighbors, 31, 11});
-  made.neighbor_agents_future = random({kBatch, kNeighbors, kSteps, 3});
-  made.static_objects = random({kBatch, 5, 10});
-  made.lanes = random({kBatch, 6, 20, 33});
-  made.route_lanes = random({kBatch, 2, 20, 33});
-  made.polygons = random({kBatch, 2, 40, 3});
-  made.line_strings = random({kBatch, 4, 20, 4});
-  made.goal_pose = random({kBatch, 4});
-  made.ego_shape = random({kBatch, 3}).abs();
+  made.ego_agent_past = noise({kBatch, 31, 4});
+  made.ego_current_state = noise({kBatch, 10}) + 5;
+  made.ego_agent_future = noise({kBatch, kSteps, 3});
+  made.neighbor_agents_past = noise({kBatch, kNeighbors, 31, 11});
+  made.neighbor_agents_future = noise({kBatch, kNeighbors, kSteps, 3});
+  made.static_objects = noise({kBatch, 5, 10});
+  made.lanes = noise({kBatch, 6, 20, 33});
+  made.route_lanes = noise({kBatch, 2, 20, 33});
+  made.polygons = noise({kBatch, 2, 40, 3});
+  made.line_strings = noise({kBatch, 4, 20, 4});
+  made.goal_pose = noise({kBatch, 4});
+  made.ego_shape = noise({kBatch, 3}).abs();
   return made;
 }
 
@@ -76,7 +79,7 @@ TEST_CASE("planner_objective: augmentation, noise, every loss term and its gradi
     const PlannerDraws draws = draw_planner_noise(given.targets, process, generator);
     const PlannerSample sample = planner_sample(given.targets, draws, process);
     at::Tensor prediction = sample.x.detach().clone().requires_grad_(true);
-    at::Tensor logits = random({kBatch, 5}).requires_grad_(true);
+    at::Tensor logits = noise({kBatch, 5}).requires_grad_(true);
     const PlannerLossOptions options = {
         .collision = 0.5, .time_weights = {1, 2, 3, 4}, .border_chunk = 50'000};
     const PlannerLosses losses = planner_losses(prediction, logits, given, process, options);
@@ -91,7 +94,7 @@ TEST_CASE("planner_objective: augmentation, noise, every loss term and its gradi
 
 TEST_CASE("planner_objective: sampling and metrics read no value until they are asked for scores",
           "[device]") {
-  const at::Tensor current = random({kBatch, 1 + kNeighbors, 4});
+  const at::Tensor current = noise({kBatch, 1 + kNeighbors, 4});
   const at::Tensor start = at::zeros({kBatch, 1 + kNeighbors, 1 + kSteps, 4}, current.options());
   int evaluations = 0;
   const PlannerNetwork network = [&](const at::Tensor& x, const at::Tensor& t) {
@@ -109,8 +112,8 @@ TEST_CASE("planner_objective: sampling and metrics read no value until they are 
                                   frames.ego_shape,
                                   frames.line_strings,
                                   frames.neighbor_agents_past.select(2, 30)};
-  metrics.add(planner_poses(drawn, {}), random({kBatch, 5}), outcome);
-  metrics.add(planner_poses(drawn, {}), random({kBatch, 5}), outcome);
+  metrics.add(planner_poses(drawn, {}), noise({kBatch, 5}), outcome);
+  metrics.add(planner_poses(drawn, {}), noise({kBatch, 5}), outcome);
   CHECK_VALUES(std::isfinite(metrics.scores_sync().ego_lateral));
   CHECK_VALUES(metrics.scores_sync().samples == 2 * kBatch);
 }

@@ -6,6 +6,9 @@
 #include <dtk/toolkit/planner_schedule.h>
 
 #include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "support/error_text.h"
 #include "support/planner_golden.h"

@@ -42,8 +42,9 @@ at::Tensor of_velocities(const at::Tensor& predicted, const at::Tensor& truth,
 
 at::Tensor of_poses(const at::Tensor& predicted, const at::Tensor& truth, const at::Tensor& speed,
                     const PlannerLossOptions& options) {
-  const at::Tensor error = predicted - truth;
-  const at::Tensor dx = error.select(3, 0), dy = error.select(3, 1);
+  // Each part of the error on its own: what is kept for backward keeps no others with it.
+  const auto error = [&](int64_t channel) { return predicted.select(3, channel) - truth.select(3, channel); };
+  const at::Tensor dx = error(0), dy = error(1);
   const at::Tensor cosine = truth.select(3, 2), sine = truth.select(3, 3);
   at::Tensor along = dx * cosine;
   along = along + dy * sine;
@@ -53,7 +54,8 @@ at::Tensor of_poses(const at::Tensor& predicted, const at::Tensor& truth, const 
   at::Tensor across = dy * cosine;
   across = across - dx * sine;
   all = at::add(all, across.abs(), options.lateral);
-  return at::add(all, error.narrow(3, 2, 2).square().sum(-1), options.heading);
+  const at::Tensor turn = predicted.narrow(3, 2, 2) - truth.narrow(3, 2, 2);
+  return at::add(all, turn.square().sum(-1), options.heading);
 }
 
 at::Tensor turn_indicator_loss(const at::Tensor& logits, const at::Tensor& indicators, at::ScalarType type,

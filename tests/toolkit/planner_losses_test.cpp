@@ -158,8 +158,8 @@ TEST_CASE("planner_losses: the total is the sum of the terms by their weights, w
   const auto& values = one.notes()["values_fp64"];
   const auto value = [&](const char* term) { return values[term].get<double>(); };
   const auto total = [&] { return one.losses().total(one.loss).item<double>(); };
-  double sum = 0.7 * value("ego_planning_loss") + 0.3 * value("neighbor_prediction_loss") +
-               0.2 * value("turn_indicator_loss") + 5 * value("road_border_loss");
+  const double sum = 0.7 * value("ego_planning_loss") + 0.3 * value("neighbor_prediction_loss") +
+                     0.2 * value("turn_indicator_loss") + 5 * value("road_border_loss");
   CHECK(total() == Approx(sum + 11 * value("neighbor_collision_loss")).epsilon(1e-9));
   one.loss.collision = 0;
   CHECK(total() == Approx(sum).epsilon(1e-9));

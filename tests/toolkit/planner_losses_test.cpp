@@ -282,7 +282,7 @@ TEST_CASE("planner_losses: of integrated velocities only the last ten learn") {
   one.loss.integrated = 1;
   at::Tensor whole = planner_pose_errors(one.trajectories, one.supervision, one.process, one.loss);
   const at::Tensor slope = gradient(whole.select(1, 0).select(1, 50).sum(), one.trajectories).select(1, 0);
-  const at::Tensor reached = slope.narrow(2, 0, 2).abs().sum({0, 2});  // (81)
+  const at::Tensor reached = slope.narrow(2, 0, 2).abs().sum(2).sum(0);  // (81)
   for (int64_t step = 0; step < 81; ++step) {
     INFO(step);
     CHECK((reached[step].item<double>() > 0) == (step >= 42 && step <= 51));

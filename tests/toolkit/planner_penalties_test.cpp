@@ -20,7 +20,7 @@ struct Road {
 
   explicit Road(int64_t batch, at::ScalarType type = at::kFloat) {
     const at::Generator generator = policies::make_generator(at::kCPU, 11);
-    const at::Tensor time = at::arange(80, type).unsqueeze(0);
+    const at::Tensor time = at::arange(80, type).expand({batch, 80});
     const at::Tensor heading = 0.02 * time + 0.3 * at::randn({batch, 80}, generator, type);
     poses = at::stack(
         {time * 0.9, 1.5 * at::randn({batch, 80}, generator, type), heading.cos(), heading.sin()}, -1);

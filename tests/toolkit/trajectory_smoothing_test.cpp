@@ -37,11 +37,11 @@ at::Tensor driven(double v0, double acceleration, double curvature) {
 
 TEST_CASE("trajectory_smoothing: path and actions are the original's in float64") {
   const PlannerGolden golden;
-  // The speed is stored in fp32 only.
+  // The speed is stored in fp32 only: 2e-7 m/s at the begin are 4e-6 m/s² over the first step.
   const auto fit = smoother().fit(golden.at("aug.plain.ego_future.fp64", at::kDouble), speed_of(golden));
   const at::Tensor error = fit.future - golden.at("aug.smooth.ego_future.fp64", at::kDouble);
   CHECK(largest(error) < 1e-6);
-  CHECK(largest(fit.actions - golden.at("aug.smooth.actions.fp64", at::kDouble)) < 1e-6);
+  CHECK(largest(fit.actions - golden.at("aug.smooth.actions.fp64", at::kDouble)) < 1e-5);
   // Whereas the original's own fp32 is off by centimetres.
   const at::Tensor of_original = golden.at("aug.smooth.fp32_error_per_sample_m", at::kDouble);
   CHECK(of_original.min().item<double>() > 1e-3);

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "running_sum.h"
+
 namespace dtk {
 namespace {
 
@@ -25,7 +27,7 @@ at::Tensor time_weights(const PlannerLossOptions& options, int64_t steps, const 
 // Where ways (B, P, T, 2) lead to, with a gradient for the last `window` of them only.
 at::Tensor windowed_sum(const at::Tensor& ways, int64_t window) {
   const int64_t steps = ways.size(2);
-  at::Tensor sum = ways.cumsum(2);
+  const at::Tensor sum = running_sum(ways);
   if (window >= steps) return sum;
   const at::Tensor early = sum.narrow(2, 0, steps - window);
   const at::Tensor later = sum.narrow(2, window, steps - window) - (early - early.detach());

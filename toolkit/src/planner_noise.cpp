@@ -3,6 +3,8 @@
 
 #include <stdexcept>
 
+#include "running_sum.h"
+
 namespace dtk {
 
 void refuse_other_predictions(const PlannerProcessOptions& process) {
@@ -58,7 +60,7 @@ at::Tensor planner_poses(const at::Tensor& trajectories, const PlannerProcessOpt
   const at::Tensor future = trajectories.narrow(2, 1, trajectories.size(2) - 1);
   if (!process.velocity) return planner_metres(future);
   const at::Tensor now = trajectories.narrow(2, 0, 1).narrow(3, 0, 2);
-  const at::Tensor places = future.narrow(3, 0, 2).cumsum(2) + now;
+  const at::Tensor places = running_sum(future.narrow(3, 0, 2)) + now;
   return at::cat({places, future.narrow(3, 2, 2)}, 3);
 }
 

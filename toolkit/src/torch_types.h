@@ -31,7 +31,8 @@ inline constexpr std::string_view torch_type_names =
 
 /// "float32"
 inline std::string dtype_name(c10::ScalarType type) {
-  if (type == c10::ScalarType::UInt32) return "uint32";  // of NumPy's files: torch.save's old storages have none
+  if (type == c10::ScalarType::UInt32)
+    return "uint32";  // of NumPy's files: torch.save's old storages have none
   for (const TorchType& known : torch_types) {
     if (known.type == type) return std::string(known.dtype.substr(known.dtype.find('.') + 1));
   }

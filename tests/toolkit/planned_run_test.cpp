@@ -95,6 +95,6 @@ TEST_CASE("a batch that no epoch could hold is refused, not counted past the lar
   LoadedConfig loaded = job(1, 20);
   loaded.config.data.batch = int64_t{1} << 62;
   CHECK(test::error_text<ConfigError>([&] { (void)plan_run(loaded, cuda); }) ==
-        "data.batch = 4611686018427387904: a plan has data for 5 batches, and an epoch at most 4294967295 "
+        "data.batch = 4611686018427387904: a plan has data for 3 batches, and an epoch at most 4294967295 "
         "samples; use a smaller data.batch");
 }

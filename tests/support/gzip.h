@@ -1,4 +1,4 @@
-// Gzip and IDX bytes for tests.
+// Gzip, deflated and IDX bytes for tests.
 #pragma once
 #include <zlib.h>
 
@@ -9,10 +9,10 @@
 
 namespace dtk::test {
 
-/// One gzip member.
-inline std::string gzip(const std::string& plain) {
+/// `window_bits` as zlib's deflateInit2() takes them: they choose the header around the deflated bytes.
+inline std::string packed_by_zlib(const std::string& plain, int window_bits) {
   z_stream stream{};
-  if (deflateInit2(&stream, Z_BEST_COMPRESSION, Z_DEFLATED, 15 + 16, 9, Z_DEFAULT_STRATEGY) != Z_OK) {
+  if (deflateInit2(&stream, Z_BEST_COMPRESSION, Z_DEFLATED, window_bits, 9, Z_DEFAULT_STRATEGY) != Z_OK) {
     throw std::runtime_error("deflateInit2 failed");
   }
   std::string packed(deflateBound(&stream, plain.size()), '\0');
@@ -25,6 +25,16 @@ inline std::string gzip(const std::string& plain) {
   deflateEnd(&stream);
   if (status != Z_STREAM_END) throw std::runtime_error("deflate failed");
   return packed;
+}
+
+/// One gzip member.
+inline std::string gzip(const std::string& plain) {
+  return packed_by_zlib(plain, 15 + 16);
+}
+
+/// Deflated without a header around it, as zip archives have it.
+inline std::string deflated(const std::string& plain) {
+  return packed_by_zlib(plain, -15);
 }
 
 /// Big-endian 32-bit numbers: an IDX header.

@@ -1,6 +1,7 @@
 // What the checkpointing engine costs a segment beyond the segment's own work: a chain of segments of one
-// scalar multiplication each, minus the same chain without the engine. The recomputation's own multiplication
-// counts as cost. One side of checkpoint_overhead.py: a line "round" makes one round of both chains.
+// scalar multiplication each, minus the same chain without the engine; likewise of a multiplication and a
+// tanh, whose result has to be made again: what is run again counts as cost. One side of
+// checkpoint_overhead.py: a line "round" or "again" makes one round of both chains.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <dtk/policies/checkpoint.h>
@@ -26,8 +27,15 @@ struct Micros {
   double forward = 0, backward = 0;  // of a segment
 };
 
-Micros pass(int64_t segments, bool checkpointed, const at::Tensor& x, const at::Tensor& w) {
-  const SubtreeFn body = [w](Tensors&& in) { return Tensors{in[0] * w}; };
+SubtreeFn product(const at::Tensor& w) {
+  return [w](Tensors&& in) { return Tensors{in[0] * w}; };
+}
+
+SubtreeFn tanh_of_product(const at::Tensor& w) {
+  return [w](Tensors&& in) { return Tensors{(in[0] * w).tanh()}; };
+}
+
+Micros pass(int64_t segments, bool checkpointed, const SubtreeFn& body, const at::Tensor& x) {
   // Of the processor: other processes are no matter.
   const auto micros_since = [segments](std::clock_t begin) {
     return 1e6 / CLOCKS_PER_SEC * static_cast<double>(std::clock() - begin) / static_cast<double>(segments);
@@ -54,10 +62,11 @@ void serve(int64_t segments) {
   std::fflush(stdout);
   Micros over;
   for (std::string request; std::getline(std::cin, request);) {
-    if (request == "round") {
-      const Micros with = pass(segments, true, x, w), without = pass(segments, false, x, w);
+    if (request == "round" || request == "again") {
+      const SubtreeFn body = request == "round" ? product(w) : tanh_of_product(w);
+      const Micros with = pass(segments, true, body, x), without = pass(segments, false, body, x);
       over = {with.forward - without.forward, with.backward - without.backward};
-      std::printf("round %.4f\n", over.forward + over.backward);
+      std::printf("%s %.4f\n", request.c_str(), over.forward + over.backward);
     } else {
       std::printf("forward %.4f\n", over.forward);  // of the latest round
     }
@@ -69,7 +78,7 @@ void serve(int64_t segments) {
 
 int main(int argc, char** argv) {
   cxxopts::Options options("checkpoint-overhead",
-                           "Answers 'round' and 'forward' with microseconds a segment");
+                           "Answers 'round', 'again' and 'forward' with microseconds a segment");
   options.add_options()("segments", "of a chain", cxxopts::value<int64_t>()->default_value("10000"));
   return dtk::bench::main_of(
       "checkpoint-overhead", options, argc, argv,

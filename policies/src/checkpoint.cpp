@@ -46,10 +46,12 @@ Devices devices_of(const Tensors& inputs) {
   return devices;
 }
 
-struct FirstRunScope {
-  explicit FirstRunScope(bool& in_forward) : flag(in_forward) { flag = true; }
-  ~FirstRunScope() { flag = false; }
-  bool& flag;
+// Lets `where` point to `value` while it lives.
+template <class T>
+struct PointScope {
+  PointScope(const T*& where, const T& value) : pointer(where) { pointer = &value; }
+  ~PointScope() { pointer = nullptr; }
+  const T*& pointer;
 };
 
 }  // namespace
@@ -70,6 +72,49 @@ class CheckpointChain::Frame::Dropped final : public SavedTensor {
   const size_t index_;
 };
 
+// One of the segment's inputs, which it keeps in any case. Not where a layer below would have to make it
+// again, or to fetch it, once more than the recomputation does.
+class CheckpointChain::Frame::AnInput final : public SavedTensor {
+ public:
+  AnInput(std::shared_ptr<Frame> frame, size_t index) : frame_(std::move(frame)), index_(index) {}
+  at::Tensor unpack() override { return frame_->inputs[index_].tensor->unpack(); }
+
+ private:
+  const std::shared_ptr<Frame> frame_;
+  const size_t index_;
+};
+
+// A parameter or a view of one, which the model keeps in any case: no layer below need know of it.
+class CheckpointChain::Frame::AWeight final : public SavedTensor {
+ public:
+  AWeight(std::string path, const at::Tensor& weight)
+      : path_(std::move(path)),
+        weight_(is_parameter(weight) ? weight : weight.tensor_data()),
+        version_(version_of(weight)) {}
+  at::Tensor unpack() override {
+    check_read(path_, /*weight=*/true, weight_, version_);
+    return weight_;
+  }
+
+ private:
+  const std::string path_;
+  const at::Tensor weight_;
+  const int64_t version_;
+};
+
+// What backward can have without running the segment again; null for all else.
+std::unique_ptr<SavedTensor> CheckpointChain::Frame::at_hand(const at::Tensor& tensor) {
+  const Call& call = calls.back();
+  if (saving_weight()) return std::make_unique<AWeight>(call.path, tensor);
+  if (in_forward == nullptr || below.lets_go()) return nullptr;
+  for (size_t i = 0; i < in_forward->size(); ++i) {
+    const bool is_it = (*in_forward)[i].tensor._unsafe_get_target() == tensor.unsafeGetTensorImpl();
+    if (is_it && call.sources[i].call == Source::kOutside)
+      return std::make_unique<AnInput>(shared_from_this(), call.sources[i].index);
+  }
+  return nullptr;
+}
+
 std::unique_ptr<SavedTensor> CheckpointChain::Frame::pack(const at::Tensor& tensor, const SavedTensorStack&) {
   std::lock_guard lock(mutex);
   nodes_at_last_slot = at::sequence_number::peek();
@@ -77,6 +122,11 @@ std::unique_ptr<SavedTensor> CheckpointChain::Frame::pack(const at::Tensor& tens
                    tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr,
                    version_of(tensor), saving_weight()});
   if (count != nullptr && !saving_weight()) count->saved(tensor);
+  if (std::unique_ptr<SavedTensor> kept = at_hand(tensor)) {
+    slots.back().needed = false;
+    return kept;
+  }
+  ++checkpoint_counters().dropped;
   return std::make_unique<Dropped>(shared_from_this(), slots.size() - 1);
 }
 
@@ -124,7 +174,7 @@ Tensors CheckpointChain::append(std::string_view path, const SubtreeFn& fn, Tens
   KeptOperators kept;
   {
     const SavedTensorScope scope(frame_);
-    const FirstRunScope first(frame_->in_forward);
+    const PointScope first(frame_->in_forward, before);
     const auto count = [this](const at::Tensor& one) {
       if (frame_->count != nullptr) frame_->count->input(one);
     };
@@ -140,7 +190,6 @@ Tensors CheckpointChain::append(std::string_view path, const SubtreeFn& fn, Tens
   if (!random.still_so()) call.random = std::make_unique<const RandomStates>(random);
   call.state = state.lasting(outputs);
   call.kept = std::move(kept);
-  checkpoint_counters().dropped += static_cast<int64_t>(frame_->slots.size() - first_slot);
   frame_->forget_versions(first_slot, before);
   frame_->end_call(before, outputs);
   return outputs;

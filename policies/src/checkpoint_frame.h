@@ -36,10 +36,16 @@ struct TensorForm {
   std::string text() const;
 };
 
+/// Throws c10::Error if a tensor that the segment `path` reads, a parameter or another, is no longer at
+/// version `then`.
+void check_read(const std::string& path, bool weight, const at::Tensor& tensor, int64_t then);
+
 /// Shared by the chain while forward runs and by every tensor that autograd saved in it. As a layer it takes
 /// down what forward saves and keeps none of it.
 struct CheckpointChain::Frame final : SavedTensorLayer, std::enable_shared_from_this<Frame> {
   class Dropped;
+  class AnInput;
+  class AWeight;
 
   // An input of a call: number `index` of what call `call` returned, or of the segment's own inputs.
   struct Source {
@@ -76,7 +82,7 @@ struct CheckpointChain::Frame final : SavedTensorLayer, std::enable_shared_from_
     const void* storage;             // only to compare with others while forward runs
     std::optional<int64_t> version;  // none: an input's, which is compared itself, or changing state's
     bool weight;                     // a parameter
-    bool needed = true;              // autograd still holds it
+    bool needed = true;              // autograd holds it and only a recomputation can give it
     std::unique_ptr<SavedTensor> value = nullptr;  // between recomputation and use
   };
 
@@ -109,6 +115,7 @@ struct CheckpointChain::Frame final : SavedTensorLayer, std::enable_shared_from_
   bool keeps() const override { return false; }
   bool only_looks() const override { return true; }
   InputsBefore begin_call(std::string_view path, const SubtreeFn& fn, const Tensors& inputs);
+  std::unique_ptr<SavedTensor> at_hand(const at::Tensor& tensor);
   void end_call(const InputsBefore& before, const Tensors& outputs);
   Source source_of(const std::string& path, const at::Tensor& input);
   template <class Visit>
@@ -137,7 +144,7 @@ struct CheckpointChain::Frame final : SavedTensorLayer, std::enable_shared_from_
   c10::SmallVector<Call, 1> calls;
   c10::SmallVector<Input, 2> inputs;
   c10::SmallVector<Slot, 2> slots;
-  bool in_forward = false;     // a call runs for the first time
+  const InputsBefore* in_forward = nullptr;  // of the call that runs for the first time
   bool short_tail = false;     // what follows the last slot costs less than the exception that would stop it
   bool runs_to_end = false;    // no early stop: somebody else holds an output, perhaps a cache that grows
   std::recursive_mutex mutex;  // backward may unpack on several threads; nested segments on one

@@ -42,6 +42,14 @@ std::string TensorForm::text() const {
   return c10::str(at::IntArrayRef(sizes), " ", dtype, " on ", device);
 }
 
+void check_read(const std::string& path, bool weight, const at::Tensor& tensor, int64_t then) {
+  const int64_t now = version_of(tensor);
+  TORCH_CHECK(now == then, "checkpoint ", path, ": ", weight ? "its parameter " : "a tensor that it reads, ",
+              TensorForm(tensor).text(), weight ? "" : ",",
+              " was changed in place between forward and backward (version ", then, " then, ", now,
+              " now), so the recomputation would not give what forward gave; change it after backward");
+}
+
 // Keeps what is still needed, in the order of forward.
 class CheckpointChain::CollectLayer final : public SavedTensorLayer {
  public:
@@ -73,7 +81,7 @@ class CheckpointChain::CollectLayer final : public SavedTensorLayer {
 at::Tensor CheckpointChain::Frame::take(size_t index) {
   std::lock_guard lock(mutex);
   TORCH_CHECK(
-      !in_forward, "checkpoint ", calls.back().path,
+      in_forward == nullptr, "checkpoint ", calls.back().path,
       ": backward ran inside the segment, whose forward pass has not ended; take gradients outside of "
       "segments, or leave this sub-tree out of them");
   if (slots[index].value == nullptr) recompute();
@@ -194,11 +202,7 @@ void CheckpointChain::Frame::check_same(size_t index, const at::Tensor& tensor) 
                                slot.nodes),
              kCountCause);
   }
-  TORCH_CHECK(version_of(tensor) == *slot.version, "checkpoint ", call.path, ": ",
-              slot.weight ? "its parameter " : "a tensor that it reads, ", slot.form.text(),
-              slot.weight ? "" : ",", " was changed in place between forward and backward (version ",
-              *slot.version, " then, ", version_of(tensor),
-              " now), so the recomputation would not give what forward gave; change it after backward");
+  check_read(call.path, slot.weight, tensor, *slot.version);
 }
 
 void CheckpointChain::Frame::mismatch(const std::string& path, const std::string& what,

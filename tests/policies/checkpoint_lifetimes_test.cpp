@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "support/catch.h"
@@ -106,6 +107,62 @@ TEST_CASE("a segment's input is let go when its backward is done, not at the end
     CHECK(retained[i] == retained[i - 1]);
     CHECK(live[i] == live[i - 1] - each);
   }
+}
+
+TEST_CASE("a segment of whose tensors backward needs inputs and parameters alone is not run again",
+          "[device]") {
+  Fixture fixture;
+  const at::Tensor x = leaf({16, 8}), w = leaf({8, 8});
+  int runs = 0;
+  const SubtreeFn linear = [&](Tensors&& in) {
+    ++runs;
+    return Tensors{at::matmul(in[0], w.t())};
+  };
+  const auto train = [&](bool segments, const SubtreeFn& last) {
+    const SavedTensorScope ledger(saved_tensor_ledger());
+    at::Tensor h = x * 2;
+    for (const SubtreeFn* fn : {&linear, &linear, &last})
+      h = segments ? checkpoint("net", *fn, {std::move(h)})[0] : (*fn)({std::move(h)})[0];
+    return torch::autograd::grad({h.sum()}, {x, w});
+  };
+  const int64_t before = checkpoint_counts().recomputes, dropped = checkpoint_counts().dropped;
+  const auto plain = train(false, linear);
+  runs = 0;
+  const auto segments = train(true, linear);
+  CHECK_VALUES(same_bits(plain[0], segments[0]));
+  CHECK_VALUES(same_bits(plain[1], segments[1]));
+  CHECK(runs == 3);
+  CHECK(checkpoint_counts().recomputes == before);
+  CHECK(checkpoint_counts().dropped == dropped);
+
+  const SubtreeFn with_result = [&](Tensors&& in) { return Tensors{at::matmul(in[0], w.t()).exp()}; };
+  CHECK_VALUES(same_bits(train(false, with_result)[1], train(true, with_result)[1]));
+  CHECK(checkpoint_counts().recomputes == before + 1);  // exp's result
+  CHECK(checkpoint_counts().dropped == dropped + 1);
+}
+
+TEST_CASE("inputs and parameters that backward takes as they are must be unchanged") {
+  Fixture fixture;
+  const at::Tensor x = leaf({4, 4}), w = leaf({4, 4});
+  const SubtreeFn linear = [&](Tensors&& in) { return Tensors{at::matmul(in[0], w)}; };
+  const auto after_change_of = [&](bool weight) {
+    at::Tensor h = x * 2;
+    const at::Tensor out = checkpoint("net", linear, {h})[0];
+    {
+      const at::NoGradGuard no_grad;
+      (weight ? w : h).mul_(2);
+    }
+    torch::autograd::backward({out.sum()}, {});
+  };
+  const std::string parameter = c10::str(
+      "checkpoint net: its parameter [4, 4] Float on cpu was changed in place between forward and "
+      "backward (version ",
+      w._version(), " then, ", w._version() + 1, " now)");
+  CHECK_THROWS_WITH(after_change_of(true), Catch::StartsWith(parameter));
+  CHECK_THROWS_WITH(
+      after_change_of(false),
+      Catch::StartsWith("a tensor [4, 4] saved for backward in net was changed in place afterwards "
+                        "(version 0 when saved, 1 now), so its gradient would be wrong"));
 }
 
 TEST_CASE("the recomputation stops at the last tensor that backward can still ask for") {

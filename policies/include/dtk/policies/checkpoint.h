@@ -1,9 +1,11 @@
 // Activation checkpointing: a segment keeps its inputs only, and backward computes the rest again.
 //
 // Non-reentrant, on the stack of saved-tensor layers (saved_tensors.h): forward builds the ordinary graph,
-// whose saved tensors are dropped; the first of them that backward asks for runs the segment once more and
-// collects them all. So parameters need not be listed, gradients flow through one real graph, segments nest,
-// and the recomputation stops at the last tensor that is needed. Needs a SavedTensorEngineGuard.
+// whose saved tensors are dropped but for inputs and parameters, which are there in any case; the first of
+// the others that backward asks for runs the segment once more and collects them all. So parameters need not
+// be listed, gradients flow through one real graph, segments nest, a segment of which backward needs inputs
+// and parameters alone is not run again, and the recomputation stops at the last tensor that is needed. Needs
+// a SavedTensorEngineGuard.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <dtk/policies/kept_results.h>

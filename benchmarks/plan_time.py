@@ -9,6 +9,7 @@ import os
 import statistics
 import subprocess
 import time
+from pathlib import Path
 
 
 def run(command: list[str]) -> tuple[float, float, float]:
@@ -35,7 +36,7 @@ def main() -> None:
         for name, command in commands.items():
             seen[name].append(run(command))
     empty = [statistics.median(column) for column in zip(*seen["empty process"], strict=True)]
-    print(f"{arguments.config}, {arguments.runs} runs of each in turns, medians\n")
+    print(f"{Path(arguments.config).name}, {arguments.runs} runs of each in turns, medians\n")
     print("| | wall s | above empty | processor s | above empty | largest MiB |\n|---|---:|---:|---:|---:|---:|")
     for name, runs in seen.items():
         wall, processor, memory = (statistics.median(column) for column in zip(*runs, strict=True))

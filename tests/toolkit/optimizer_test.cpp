@@ -87,7 +87,7 @@ TEST_CASE("the global norm has the same bits whatever the number of threads") {
     INFO(count << " threads");
     const auto norm = adamw.gradient_norm().item<float>();
     CHECK(norm == first.value_or(norm));
-    CHECK(norm == Approx(std::sqrt(squares)).epsilon(1e-6));
+    CHECK(norm == Approx(std::sqrt(squares)).epsilon(1e-5));  // LibTorch adds up in fp32
     first = norm;
   }
   at::set_num_threads(threads);

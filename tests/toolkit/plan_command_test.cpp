@@ -150,7 +150,7 @@ TEST_CASE("a policy's effect is the difference of two plans, and 0 bytes name wh
   CHECK(peak(*effects[2].switched) == peak(make_plan(without, cuda)));
   CHECK(effects[2].switched->memory.host.peak.bytes < plan.memory.host.peak.bytes);
   const std::string text = explain_text(plan, effects);
-  CHECK_THAT(text, Catch::Contains("  ema        on   switched off, the peak rises by "));
+  CHECK_THAT(text, Catch::Contains("  ema        on   on the training device, the peak rises by "));
   CHECK_THAT(text, Catch::Contains("; host memory"));
 }
 

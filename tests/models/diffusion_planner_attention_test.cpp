@@ -1,5 +1,7 @@
 // The driving planner's attention has dropout and masks of absent objects: fused all the same by CUDA's
 // rules, materialised on the CPU, whose report says where and with how many bytes.
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <map>
 #include <set>

@@ -1,5 +1,6 @@
 // What checkpointing does for the driving planner at full size, planned by CUDA's rules: which blocks, how
 // many bytes fewer, at what arithmetic.
+#include <ATen/ATen.h>
 #include <dtk/policies/globs.h>
 #include <dtk/toolkit/placement_search.h>
 
@@ -106,8 +107,8 @@ TEST_CASE("with the policies on their defaults the planner keeps a tenth, and co
   const planner::Flops step = planned_training(all, cuda).steady_step();
   const planner::Flops step_without = planned_training(plain, cuda).steady_step();
   CAPTURE(none, kept, step.forward, step.backward, step.recomputed, step.attention_again);
-  CHECK(none == 0);
-  CHECK(kept == 0);
+  CHECK(none == 1'166'402'892);
+  CHECK(kept == 99'744'635);
   CHECK(10 * kept <= none);
   CHECK(step.recomputed > 0);
   CHECK(3 * step.recomputed <= step_flops(step));

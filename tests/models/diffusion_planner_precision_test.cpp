@@ -1,5 +1,6 @@
 // What bf16 costs the driving planner's trajectories, with and without fp32 where poses and times enter the
-// DiT and where trajectories leave it.
+// DiT and where trajectories leave it. Measured up to 92 m from the ego, against fp32: 0.091 m in the mean
+// and 0.40 m at most become 0.073 and 0.25 m; at the end of a draw 0.099 and 0.41 m become 0.089 and 0.33 m.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <dtk/policies/guards.h>
@@ -119,6 +120,8 @@ TEST_CASE("bf16 moves the planner's trajectories less where its ends stay fp32")
   CAPTURE(of_all.mean, of_all.largest, of_ends.mean, of_ends.largest);
   CAPTURE(of_all_drawn.mean, of_all_drawn.largest, of_ends_drawn.mean, of_ends_drawn.largest);
   CHECK(farthest > 60);
-  CHECK(of_ends.mean < of_all.mean);
+  CHECK(of_all.mean > 0.01);  // there is something to mend
+  CHECK(of_ends.mean < 0.9 * of_all.mean);
+  CHECK(of_ends.largest < of_all.largest);
   CHECK(of_ends_drawn.mean < of_all_drawn.mean);
 }

@@ -9,6 +9,10 @@
 #include <dtk/toolkit/planner_noise.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "support/catch.h"
 #include "support/driving_planner.h"
 #include "support/driving_planner_policies.h"

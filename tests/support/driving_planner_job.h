@@ -15,8 +15,9 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "driving_planner.h"
 #include "driving_planner_policies.h"

@@ -3,7 +3,6 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <dtk/policies/checkpoint.h>
 #include <dtk/policies/guards.h>
-#include <dtk/policies/policy_set.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "diffusion_planner_blocks.h"
 #include "support/catch.h"
 #include "support/driving_planner.h"
+#include "support/driving_planner_policies.h"
 #include "support/error_text.h"
 #include "support/same_bits.h"
 #include "support/test_device.h"
@@ -50,16 +50,6 @@ DiffusionPlanner dropping_planner(const std::string& preset, c10::Device device)
   DiffusionPlanner planner(options, device);
   set_weights(planner.parameters());
   return planner;
-}
-
-policies::PolicySet put_in(const policies::PolicyOptions& options, DiffusionPlanner& planner) {
-  policies::Seam seam;
-  policies::PolicySet set(
-      options, {planner.parameters().front().second.device(), planner.parameters(), planner.paths()}, seam);
-  planner.seam.run = std::move(seam.run);
-  planner.seam.keep = std::move(seam.keep);
-  planner.seam.attention = std::move(seam.attention);
-  return set;
 }
 
 // Gradients of one step of training under the policies.

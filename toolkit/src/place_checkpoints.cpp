@@ -1,42 +1,17 @@
-// The search behind keep = "auto". place_segments() chooses by a model of the peak: what the sub-trees keep
-// and work with, beside `base` bytes that no choice changes. What the model leaves out is found by planning
-// its choice, and `base` is corrected by the difference until the model is right about its choice.
-#include <dtk/planner/explain.h>
-#include <dtk/planner/placement.h>
-#include <dtk/planner/rehearse.h>
 #include <dtk/policies/globs.h>
 #include <dtk/toolkit/checkpoint_placement.h>
+#include <dtk/toolkit/placement_search.h>
 #include <dtk/toolkit/planned_run.h>
 #include <dtk/toolkit/policy_places.h>
 #include <dtk/toolkit/precision_choice.h>
 
-#include <algorithm>
-#include <limits>
-#include <map>
-#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace dtk {
 namespace {
 
-using planner::SegmentChoices;
-using Levels = std::vector<size_t>;  // by target: 0 keeps all, 1 is computed again
-
-constexpr size_t kKept = 0, kRecomputed = 1;
-constexpr int64_t kMostCorrections = 16;
-
-struct PlannedChoice {
-  Levels levels;
-  int64_t bytes = 0;  // of memory.budget
-  int64_t flops = 0;  // computed again
-};
-
-// What counts against memory.budget, as Plan::bytes_in(Room::allocator).
-int64_t bytes_of(const planner::Rehearsed& plan) {
-  return policies::highest(plan.device).peak.bytes + planner::allocated_beside(plan.terms);
-}
+using Paths = std::vector<std::string>;
 
 LoadedConfig without_budget(LoadedConfig loaded, c10::Device device) {
   loaded.config.memory.budget.reset();  // a plan says by how much it is exceeded
@@ -44,160 +19,31 @@ LoadedConfig without_budget(LoadedConfig loaded, c10::Device device) {
   return loaded;
 }
 
-class Search {
- public:
-  Search(const LoadedConfig& loaded, c10::Device device, const planner::RehearsalOptions& options)
-      : job_(without_budget(loaded, device)),
-        device_(device),
-        options_(options),
-        budget_(loaded.config.memory.budget.value().bytes) {}
+LoadedConfig with_recomputed(LoadedConfig job, const Paths& recomputed) {
+  policies::CheckpointOptions& checkpoint = job.config.policies.checkpoint;
+  checkpoint.targets = recomputed;
+  checkpoint.keep = "block";
+  if (recomputed.empty()) checkpoint.enabled = policies::Enabled::off;
+  return job;
+}
 
-  CheckpointPlacement run() {
-    const PlannedChoice plain = plan_plain();
-    if (plain.bytes > budget_ && has_gain()) {
-      const PlannedChoice all = plan_all();
-      base_ = std::min(plain.bytes - modelled(plain.levels), all.bytes - modelled(all.levels));
-      // The last target runs backward first: what it would compute again is there either way.
-      if (all.bytes > budget_) plan(without_last(all.levels));
-      correct();
-    }
-    return placement();
-  }
-
- private:
-  // Nothing computed again, and watched: fills targets_ and chain_.
-  PlannedChoice plan_plain() {
-    LoadedConfig plain = job_;
-    plain.config.policies.checkpoint.enabled = policies::Enabled::off;
-    const planner::Observed seen =
-        planner::observe(device_, [&] { return plan_run(plain, device_, options_).memory; });
-    std::vector<std::string> paths;
-    for (const planner::SegmentGain& segment : seen.segments) paths.push_back(segment.path);
-    targets_ = matching_targets(paths);
-    for (const planner::SegmentGain& segment : seen.segments) {
-      if (std::find(targets_.begin(), targets_.end(), segment.path) == targets_.end()) continue;
-      SegmentChoices choices{.levels = {{.kept_bytes = segment.saves}}};
-      if (segment.gain > 0)
-        choices.levels.push_back({.kept_bytes = segment.saves - segment.gain, .working_bytes = segment.gain});
-      chain_.push_back(std::move(choices));
-    }
-    return note({Levels(chain_.size(), kKept), bytes_of(seen.plan), seen.plan.steady_step().recomputed});
-  }
-
-  std::vector<std::string> matching_targets(const std::vector<std::string>& paths) const try {
-    return policies::matching_paths(job_.config.policies.checkpoint.targets, paths,
-                                    "policies.checkpoint.targets");
-  } catch (const policies::PolicyError& error) {
-    throw with_place(error, job_.places);
-  }
-
-  bool has_gain() const {
-    return std::any_of(chain_.begin(), chain_.end(),
-                       [](const SegmentChoices& one) { return one.levels.size() > kRecomputed; });
-  }
-
-  // Each target that saves anything by it computed again; fills the FLOPs of chain_.
-  PlannedChoice plan_all() {
-    Levels levels;
-    for (const SegmentChoices& one : chain_) levels.push_back(one.levels.size() - 1);
-    planner::Rehearsed rehearsed;
-    const PlannedChoice all = plan(levels, &rehearsed);
-    most_flops_ = all.flops;
-    for (size_t i = 0; i < chain_.size(); ++i) {
-      if (levels[i] == kKept) continue;
-      int64_t flops = 0;
-      for (const auto& [path, again] : rehearsed.recomputed) {
-        if (path == targets_[i] || path.starts_with(targets_[i] + ".")) flops += again;
-      }
-      // Some always: of two that cost no product, computing one again is less than both.
-      chain_[i].levels[kRecomputed].flops = std::max<int64_t>(1, flops);
-    }
-    return all;
-  }
-
-  static Levels without_last(Levels levels) {
-    for (size_t i = levels.size(); i > 0; --i) {
-      if (std::exchange(levels[i - 1], kKept) == kRecomputed) break;
-    }
-    return levels;
-  }
-
-  PlannedChoice plan(const Levels& levels, planner::Rehearsed* rehearsed = nullptr) {
-    const auto seen = planned_.find(levels);
-    if (seen != planned_.end()) return seen->second;
-    LoadedConfig job = job_;
-    policies::CheckpointOptions& checkpoint = job.config.policies.checkpoint;
-    checkpoint.targets = recomputed(levels);
-    checkpoint.keep = "block";
-    if (checkpoint.targets.empty()) checkpoint.enabled = policies::Enabled::off;
-    planner::Rehearsed memory = plan_run(job, device_, options_).memory;
-    const PlannedChoice choice = note({levels, bytes_of(memory), memory.steady_step().recomputed});
-    if (rehearsed != nullptr) *rehearsed = std::move(memory);
-    return choice;
-  }
-
-  PlannedChoice note(PlannedChoice choice) { return planned_[choice.levels] = std::move(choice); }
-
-  // What was planned already corrects, too: the model may choose what does not fit.
-  void correct() {
-    for (int64_t i = 0; i < kMostCorrections; ++i) {
-      const auto chosen = planner::place_segments(chain_, budget_ - base_);
-      if (!chosen) return;
-      const int64_t base = plan(chosen->levels).bytes - chosen->peak_bytes;
-      if (std::exchange(base_, base) == base) return;
-    }
-  }
-
-  // The model's peak of a choice, without base_.
-  int64_t modelled(const Levels& levels) const {
-    std::vector<SegmentChoices> one;
-    for (size_t i = 0; i < chain_.size(); ++i) one.push_back({.levels = {chain_[i].levels[levels[i]]}});
-    return planner::place_segments(one, std::numeric_limits<int64_t>::max())->peak_bytes;
-  }
-
-  std::vector<std::string> recomputed(const Levels& levels) const {
-    std::vector<std::string> paths;
-    for (size_t i = 0; i < levels.size(); ++i) {
-      if (levels[i] == kRecomputed) paths.push_back(targets_[i]);
-    }
-    return paths;
-  }
-
-  // The fewest FLOPs of those that fit, or the fewest bytes if none does.
-  CheckpointPlacement placement() const {
-    const auto better = [&](const auto& a, const auto& b) {
-      const PlannedChoice &one = a.second, &other = b.second;
-      const bool fits = one.bytes <= budget_, other_fits = other.bytes <= budget_;
-      if (fits != other_fits) return fits;
-      return fits ? std::pair(one.flops, one.bytes) < std::pair(other.flops, other.bytes)
-                  : std::pair(one.bytes, one.flops) < std::pair(other.bytes, other.flops);
-    };
-    const PlannedChoice& best = std::min_element(planned_.begin(), planned_.end(), better)->second;
-    return {.recomputed = recomputed(best.levels),
-            .targets = static_cast<int64_t>(targets_.size()),
-            .flops = best.flops,
-            .most_flops = most_flops_,
-            .planned_bytes = best.bytes,
-            .budget_bytes = budget_,
-            .plans = static_cast<int64_t>(planned_.size())};
-  }
-
-  const LoadedConfig job_;
-  const c10::Device device_;
-  const planner::RehearsalOptions& options_;
-  const int64_t budget_;
-  std::vector<std::string> targets_;
-  std::vector<SegmentChoices> chain_;  // of targets_
-  int64_t base_ = 0;
-  std::optional<int64_t> most_flops_;
-  std::map<Levels, PlannedChoice> planned_;
-};
+Paths targets_among(const Paths& paths, const LoadedConfig& job) try {
+  return policies::matching_paths(job.config.policies.checkpoint.targets, paths,
+                                  "policies.checkpoint.targets");
+} catch (const policies::PolicyError& error) {
+  throw with_place(error, job.places);
+}
 
 }  // namespace
 
 CheckpointPlacement place_checkpoints(LoadedConfig& loaded, c10::Device device,
                                       const planner::RehearsalOptions& options) {
-  CheckpointPlacement placement = Search(loaded, device, options).run();
+  const LoadedConfig job = without_budget(loaded, device);
+  const PlacedJob placed = {[&](const Paths& recomputed) {
+                              return plan_run(with_recomputed(job, recomputed), device, options).memory;
+                            },
+                            [&](const Paths& paths) { return targets_among(paths, job); }};
+  CheckpointPlacement placement = search_placement(placed, device, loaded.config.memory.budget.value().bytes);
   adopt_placement(loaded, placement);
   return placement;
 }

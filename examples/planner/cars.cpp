@@ -211,14 +211,14 @@ void Cars::forget_past() {
 }
 
 void Cars::leave(std::vector<Track>& done) {
-  std::erase_if(cars_, [&](Car& car) {
-    if (car.leg + 1 < car.track.route.size() ||
-        car.along + car.track.shape.front() < lane_of(car).path.length()) {
-      return false;
-    }
-    done.push_back(std::move(car.track));
-    return true;
-  });
+  const auto is_through = [&](const Car& car) {
+    return car.leg + 1 == car.track.route.size() &&
+           car.along + car.track.shape.front() >= lane_of(car).path.length();
+  };
+  for (Car& car : cars_) {
+    if (is_through(car)) done.push_back(car.track);
+  }
+  std::erase_if(cars_, is_through);
 }
 
 void Cars::leave_all(std::vector<Track>& done) {

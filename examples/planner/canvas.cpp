@@ -71,8 +71,8 @@ void Canvas::stroke(const std::vector<Point>& points, double wide, Color color, 
       for (int column = x.begin; column < x.end; ++column) {
         const double away = distance_to_segment({column + 0.5, row + 0.5}, a, b);
         const auto covered = static_cast<float>(std::clamp(half + 0.5 - away, 0.0, 1.0));
-        float& there = coverage_[static_cast<size_t>(row) * static_cast<size_t>(width_) +
-                                 static_cast<size_t>(column)];
+        float& there =
+            coverage_[static_cast<size_t>(row) * static_cast<size_t>(width_) + static_cast<size_t>(column)];
         there = std::max(there, covered);
       }
     }

@@ -1,5 +1,5 @@
-// draw-scenes: frames of the driving planner from drawn worlds, for dit-train, for machines without recordings
-// of their own. The same arguments draw the same frames.
+// draw-scenes: frames of the driving planner from drawn worlds, for dit-train, for machines without
+// recordings of their own. The same arguments draw the same frames.
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/file_system.h>
 #include <dtk/toolkit/image_folder.h>
@@ -80,19 +80,20 @@ void draw_all(const Arguments& given) {
   draw_part(partial, "train", given.set, given.frames, 0);
   draw_part(partial, "held_out", held_out, given.held_out, given.pictures);
   fs::rename(partial, out);
-  std::cout << "drew " << given.frames << " frames and " << given.held_out << " held-out ones of other worlds in "
-            << out.string() << " (train.json, held_out.json)\n";
+  std::cout << "drew " << given.frames << " frames and " << given.held_out
+            << " held-out ones of other worlds in " << out.string() << " (train.json, held_out.json)\n";
 }
 
 int64_t in_range(const cxxopts::ParseResult& given, const std::string& name, int64_t low, int64_t high) {
   const auto value = given[name].as<int64_t>();
   if (value >= low && value <= high) return value;
-  throw dtk::ConfigError("--" + name + ": " + std::to_string(value) + " is out of range; allowed: " +
-                         std::to_string(low) + " to " + std::to_string(high));
+  throw dtk::ConfigError("--" + name + ": " + std::to_string(value) +
+                         " is out of range; allowed: " + std::to_string(low) + " to " + std::to_string(high));
 }
 
 cxxopts::Options make_options() {
-  cxxopts::Options options("draw-scenes", "Makes up worlds with traffic, and frames of the driving planner in them.");
+  cxxopts::Options options("draw-scenes",
+                           "Makes up worlds with traffic, and frames of the driving planner in them.");
   auto add = options.add_options();
   const auto number = [](const char* standard) { return cxxopts::value<int64_t>()->default_value(standard); };
   add("out", "folder to create", cxxopts::value<std::string>());
@@ -100,7 +101,8 @@ cxxopts::Options make_options() {
   add("held-out", "frames of other worlds", number("60"), "N");
   add("pictures", "draw the first held-out frames as PNG, too", number("8"), "N");
   add("seed", "of all worlds", number("1"), "S");
-  add("preset", "sizes: reduced, H, M or UP", cxxopts::value<std::string>()->default_value("reduced"), "NAME");
+  add("preset", "sizes: reduced, H, M or UP", cxxopts::value<std::string>()->default_value("reduced"),
+      "NAME");
   for (const SizeOption& one : size_options) {
     add(one.name, "other than the preset's", cxxopts::value<int64_t>(), "N");
   }
@@ -129,8 +131,8 @@ Arguments arguments_of(const cxxopts::ParseResult& given) {
     sizes.predicted_neighbors = std::min(sizes.predicted_neighbors, sizes.neighbors);
   }
   if (sizes.predicted_neighbors > sizes.neighbors) {
-    throw dtk::ConfigError("--predicted-neighbors: " + std::to_string(sizes.predicted_neighbors) +
-                           " of " + std::to_string(sizes.neighbors) + " neighbours; give as many at most");
+    throw dtk::ConfigError("--predicted-neighbors: " + std::to_string(sizes.predicted_neighbors) + " of " +
+                           std::to_string(sizes.neighbors) + " neighbours; give as many at most");
   }
   if (const std::string wrong = scenes::wrong_sizes(sizes); !wrong.empty()) throw dtk::ConfigError(wrong);
   return arguments;

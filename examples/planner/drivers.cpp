@@ -37,9 +37,10 @@ double view(const Shape& shape, double speed) {
 Motion driven(const Motion& before, const Shape& shape, double acceleration, Point target) {
   constexpr double jerk_up = 0.5, jerk_down = 1, most_steering = 0.6, most_turned = 0.08;  // each per step
   Motion after;
-  const double changed = std::clamp(acceleration, before.acceleration - jerk_down,
-                                    before.acceleration + jerk_up);
-  after.speed = std::max(0.0, before.speed + time_step * std::clamp(changed, -hardest_braking, hardest_start));
+  const double changed =
+      std::clamp(acceleration, before.acceleration - jerk_down, before.acceleration + jerk_up);
+  after.speed =
+      std::max(0.0, before.speed + time_step * std::clamp(changed, -hardest_braking, hardest_start));
   after.acceleration = (after.speed - before.speed) / time_step;
   const Point seen = before.pose.sees(target);
   const double wanted = std::atan(2 * shape.wheelbase * seen.y / std::max(dot(seen, seen), 0.5));

@@ -4,7 +4,7 @@
 
 namespace scenes {
 
-inline constexpr double time_step = 0.1;  // s
+inline constexpr double time_step = 0.1;                           // s
 inline constexpr double hardest_braking = 6, hardest_start = 2.5;  // m/s²
 
 /// Of a vehicle or a bicycle, as long before its front axle as behind its rear one.

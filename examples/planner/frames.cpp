@@ -169,7 +169,8 @@ dtk::PlannerBatch empty_frames(dtk::PlannerLayout layout, const dtk::PlannerSize
   return batch;
 }
 
-void put_frame(const Recording& recording, const Moment& moment, const dtk::PlannerBatch& batch, int64_t row) {
+void put_frame(const Recording& recording, const Moment& moment, const dtk::PlannerBatch& batch,
+               int64_t row) {
   const Track& track = recording.tracks[moment.ego];
   const State& now = *track.at(moment.step);
   const Pose& ego = now.motion.pose;

@@ -250,8 +250,8 @@ std::vector<Pose> beginnings(size_t arms, double from_middle, Random& random) {
   const double turned = random.between(-std::numbers::pi, std::numbers::pi);
   std::vector<Pose> poses;
   for (size_t i = 0; i < arms; ++i) {
-    const double even = arms == 2 ? static_cast<double>(i) * std::numbers::pi
-                                  : static_cast<double>(i) * std::numbers::pi / 2;
+    const double even =
+        arms == 2 ? static_cast<double>(i) * std::numbers::pi : static_cast<double>(i) * std::numbers::pi / 2;
     const double heading = turned + even + random.between(-1, 1) * (arms == 2 ? 0.35 : 0.12);
     poses.push_back({direction(heading) * from_middle, heading});
   }

@@ -48,7 +48,7 @@ struct Crossing {
 };
 
 struct Arm {
-  Path middle;                         // from the crossing outwards
+  Path middle;                           // from the crossing outwards
   double left_edge = 0, right_edge = 0;  // of the road, from `middle`, both above 0
   bool left_parking = false, right_parking = false;
 };

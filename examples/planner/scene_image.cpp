@@ -134,8 +134,8 @@ void paint_zebra(Painter& painter, const std::vector<Point>& outline) {
   for (const Point place : outline) wide = std::max(wide, std::abs(dot(place - middle, side)));
   for (double at = -half + 0.3; at + 0.5 < half; at += 1) {
     const Point a = middle + unit * at, b = middle + unit * (at + 0.5);
-    painter.canvas.fill(
-        painter.seen({a + side * wide, b + side * wide, b - side * wide, a - side * wide}), paint, 0.9);
+    painter.canvas.fill(painter.seen({a + side * wide, b + side * wide, b - side * wide, a - side * wide}),
+                        paint, 0.9);
   }
 }
 
@@ -184,10 +184,10 @@ void paint_traffic(Painter& painter, const dtk::PlannerBatch& batch, int64_t row
     const int64_t now = i * past.size(1) + past.size(1) - 1;
     if (!past.is_there(now)) continue;
     const float* const v = past.at(now);
-    const Color color = v[9] == 1               ? on_foot
-                        : v[10] == 1            ? cycling
+    const Color color = v[9] == 1                       ? on_foot
+                        : v[10] == 1                    ? cycling
                         : std::hypot(v[4], v[5]) > 0.3F ? moving
-                                                : resting;
+                                                        : resting;
     std::vector<Point> way = {point(v)};
     for (int64_t k = 0; i < future.size(0) && k < future.size(1); ++k) {
       if (!future.is_there(i * future.size(1) + k)) break;
@@ -280,7 +280,8 @@ dtk::Image draw_scene(const dtk::PlannerBatch& batch, int64_t row, const at::Ten
   const Rows paths(predicted.defined() ? predicted.unsqueeze(0) : at::Tensor(), 0);
   double reach = options.reach;
   if (reach <= 0) {
-    reach = std::max(farthest(future, future.size(0)), paths.size(0) > 0 ? farthest(paths, paths.size(1)) : 0);
+    reach =
+        std::max(farthest(future, future.size(0)), paths.size(0) > 0 ? farthest(paths, paths.size(1)) : 0);
     reach = std::clamp(reach + 12, 40.0, 130.0);
   }
   Painter painter(static_cast<int>(options.pixels), reach);

@@ -20,7 +20,8 @@ struct SceneSet {
   dtk::PlannerSizes sizes;
 };
 
-/// For trying out and for short runs: a few neighbours, lanes and line strings, past and future of preset "H".
+/// For trying out and for short runs: a few neighbours, lanes and line strings, past and future of preset
+/// "H".
 dtk::PlannerSizes reduced_sizes();
 /// Of "reduced", "H", "M" and "UP"; nothing for any other name.
 std::optional<SceneSet> scene_set(const std::string& preset);

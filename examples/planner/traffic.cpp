@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <numbers>
 
 #include "cars.h"
 #include "walkers.h"
@@ -103,7 +103,8 @@ void park(Recording& recording, Random& random) {
     for (const bool left : {true, false}) {
       if (!(left ? arm.left_parking : arm.right_parking)) continue;
       const double share = random.between(0.2, 0.9);
-      for (double out = random.between(12, 18); out < arm.middle.length() - 8; out += random.between(6.3, 8)) {
+      for (double out = random.between(12, 18); out < arm.middle.length() - 8;
+           out += random.between(6.3, 8)) {
         if (!random.chance(share) || near_crossing(recording.roads, static_cast<int>(i), out)) continue;
         const double off = (left ? arm.left_edge : arm.right_edge) - 1.3 + random.between(-0.15, 0.15);
         Track track;
@@ -111,8 +112,9 @@ void park(Recording& recording, Random& random) {
         track.parked = true;
         State state;
         const Pose beside = arm.middle.at(out);
-        state.motion.pose = {beside.ahead(0, left ? off : -off),
-                             wrapped(beside.heading + (left ? 3.14159265 : 0) + random.between(-0.03, 0.03))};
+        state.motion.pose = {
+            beside.ahead(0, left ? off : -off),
+            wrapped(beside.heading + (left ? std::numbers::pi : 0) + random.between(-0.03, 0.03))};
         state.motion.pose.at = state.motion.pose.ahead(-track.shape.wheelbase / 2);
         track.states.assign(static_cast<size_t>(recording.steps), state);
         recording.tracks.push_back(std::move(track));

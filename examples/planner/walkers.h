@@ -11,7 +11,7 @@ struct Walker {
   Track track;
   Path path;
   double pace = 1.3, along = 0;
-  int crossing = -1;             // of Roads, or none
+  int crossing = -1;              // of Roads, or none
   double curb = 0, far_side = 0;  // of the path: where the road begins and ends
 
   bool on_road() const { return crossing >= 0 && along > curb && along < far_side; }

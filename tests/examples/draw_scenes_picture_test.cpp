@@ -32,7 +32,7 @@ int64_t count(const dtk::Image& image, Color color) {
   return found;
 }
 
-Color at(const dtk::Image& image, int64_t x, int64_t y) {
+Color pixel(const dtk::Image& image, int64_t x, int64_t y) {
   const auto i = static_cast<size_t>(3 * (y * image.width + x));
   return {image.pixels[i], image.pixels[i + 1], image.pixels[i + 2]};
 }
@@ -80,7 +80,7 @@ TEST_CASE("scene image: the ego vehicle in the middle, the true path ahead, pred
   const dtk::PlannerBatch batch = frame();
   const dtk::Image plain = draw_scene(batch, 0, {}, {.pixels = 600, .reach = 40});
   CHECK((plain.width == 600 && plain.height == 600 && plain.channels == 3));
-  const auto rear = at(plain, 300, 300 + 2);
+  const auto rear = pixel(plain, 300, 300 + 2);
   CHECK((rear.red == ego.red && rear.green == ego.green && rear.blue == ego.blue));
   CHECK(count(plain, predicted) == 0);
   // Straight ahead for 20 m and to the left for the others.
@@ -91,7 +91,7 @@ TEST_CASE("scene image: the ego vehicle in the middle, the true path ahead, pred
   CHECK(count(both, predicted) > 200);
   CHECK(count(both, predicted) >
         count(draw_scene(batch, 0, paths * 0, {.pixels = 600, .reach = 40}), predicted));
-  const auto dot = at(both, 300, static_cast<int64_t>(300 - 20 * 7.5));
+  const auto dot = pixel(both, 300, static_cast<int64_t>(300 - 20 * 7.5));
   CHECK((dot.red == predicted.red && dot.blue == predicted.blue));
   CHECK(draw_scene(batch, 0, paths.narrow(2, 0, 3), {.pixels = 600, .reach = 40}).pixels == both.pixels);
   CHECK(count(draw_scene(batch, 0), truth) > 50);

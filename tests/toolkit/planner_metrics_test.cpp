@@ -1,5 +1,6 @@
 // The driving planner's validation against the original's, in its batches and in others.
 #include <ATen/ATen.h>
+#include <dtk/toolkit/planner_inputs.h>
 #include <dtk/toolkit/planner_metrics.h>
 
 #include <string>
@@ -17,10 +18,10 @@ struct Stored {
     const auto raw = [&](const char* name) { return golden.at(std::string("valid.raw.") + name, type); };
     prediction = golden.at("valid.prediction", type);
     logits = golden.at("valid.turn_indicator_logit", type);
-    outcome.ego_future = test::with_cosines(raw("ego_agent_future"));
-    outcome.absent = raw("neighbor_agents_future").eq(0).all(-1);
-    outcome.neighbors_future =
-        test::with_cosines(raw("neighbor_agents_future")).masked_fill(outcome.absent.unsqueeze(-1), 0);
+    const PlannerFutures futures = planner_futures(raw("ego_agent_future"), raw("neighbor_agents_future"));
+    outcome.ego_future = futures.ego;
+    outcome.neighbors_future = futures.neighbors;
+    outcome.absent = futures.neighbor_mask;
     outcome.turn_indicators = raw("turn_indicators");
     outcome.ego_shape = raw("ego_shape");
     outcome.line_strings = raw("line_strings");

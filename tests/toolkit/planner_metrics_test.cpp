@@ -102,3 +102,30 @@ TEST_CASE("planner_metrics: of nothing, the scores are 0") {
   CHECK(stored.scores({5}).neighbor == 0);
   CHECK(stored.scores({5}).turn_change_accuracy == 0);
 }
+
+TEST_CASE("planner_metrics: what upstream's data and model lack is not measured, all else is as with it") {
+  const PlannerGolden golden;
+  Stored stored(golden, at::kDouble);
+  const PlannerScores whole = stored.scores({3, 2});
+  PlannerOutcome& outcome = stored.outcome;
+  const auto score = [&] {
+    PlannerMetrics metrics{PlannerLossOptions()};
+    metrics.add(stored.prediction, stored.logits, outcome);
+    return metrics.scores_sync();
+  };
+  outcome.line_strings.reset();
+  CHECK(score().ego_road_border == 0);
+  CHECK(score().ego_neighbor_margin == Approx(whole.ego_neighbor_margin));
+  REQUIRE(whole.ego_road_border > 0);
+  REQUIRE(whole.ego_neighbor_margin > 0);
+  outcome.ego_shape.reset();
+  outcome.turn_indicators.reset();
+  stored.logits.reset();
+  const PlannerScores less = score();
+  CHECK(less.ego_neighbor_margin == 0);
+  CHECK(less.turn_accuracy == 0);
+  CHECK(less.turn_changes == 0);
+  CHECK(less.ego_lateral == Approx(whole.ego_lateral));
+  CHECK(less.neighbor == Approx(whole.neighbor));
+  CHECK(less.samples == whole.samples);
+}

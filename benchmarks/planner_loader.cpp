@@ -5,7 +5,6 @@
 #include <dtk/toolkit/clock.h>
 #include <dtk/toolkit/planner_frame_writer.h>
 #include <dtk/toolkit/planner_frames.h>
-#include <stdlib.h>
 
 #include <cstdio>
 #include <cxxopts.hpp>
@@ -15,6 +14,7 @@
 #include <utility>
 
 #include "bench_setup.h"
+#include "support/temporary_folder.h"
 
 namespace {
 
@@ -76,18 +76,8 @@ PlannerBatch made_up_frame(PlannerBatch frame, const at::Generator& generator) {
   return frame;
 }
 
-struct Made {
-  PlannerLayout layout = PlannerLayout::version_2;
-  PlannerSizes sizes = {};
-};
-
-Made made_of(const std::string& preset) {
-  const auto sizes = planner_sizes(preset);
-  if (!sizes) throw std::invalid_argument("--preset: " + preset + "; allowed: H, M, UP");
-  return {preset == "UP" ? PlannerLayout::upstream : PlannerLayout::version_2, *sizes};
-}
-
-void write_frames(const fs::path& folder, int64_t count, Made made, NpzWriter::Packing packing) {
+void write_frames(const fs::path& folder, int64_t count, PlannerFrameOptions made,
+                  NpzWriter::Packing packing) {
   fs::create_directories(folder);
   made.sizes.predicted_neighbors = made.sizes.neighbors;  // a file has the futures of all
   const std::vector<NpzArray> arrays = planner_arrays(made.layout, made.sizes);
@@ -136,29 +126,10 @@ void measure(const std::string& name, const PlannerFrames& frames, int64_t batch
   std::fflush(stdout);
 }
 
-/// A folder of this process, gone at the end.
-class OwnFolder {
- public:
-  OwnFolder() {
-    std::string name = (fs::temp_directory_path() / "planner-loader-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot create " + name);
-    path_ = name;
-  }
-  ~OwnFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  OwnFolder(const OwnFolder&) = delete;
-  OwnFolder& operator=(const OwnFolder&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
-
 void run(const cxxopts::ParseResult& parsed) {
-  const Made made = made_of(parsed["preset"].as<std::string>());
-  const PlannerFrameOptions options = {.layout = made.layout, .sizes = made.sizes};
+  models::DiffusionPlannerOptions model;
+  model.preset = parsed["preset"].as<std::string>();
+  const PlannerFrameOptions options = {.layout = planner_layout(model), .sizes = planner_sizes(model)};
   const auto count = parsed["count"].as<int64_t>(), batch = parsed["batch"].as<int64_t>();
   const auto seconds = parsed["seconds"].as<double>();
   if (count < 1 || batch < 1 || !(seconds > 0))
@@ -169,13 +140,13 @@ void run(const cxxopts::ParseResult& parsed) {
     measure(fs::path(given).filename().string(), frames, batch, seconds);
     return;
   }
-  const OwnFolder own;
+  const test::TemporaryFolder own;
   const auto keep = parsed["keep"].as<std::string>();
   const fs::path folder = keep.empty() ? own.path() : fs::path(keep);
   bool first = true;
   for (const auto& [name, packing] : {std::pair("deflated", NpzWriter::Packing::deflated),
                                       std::pair("stored", NpzWriter::Packing::stored)}) {
-    write_frames(folder / name, count, made, packing);
+    write_frames(folder / name, count, options, packing);
     const PlannerFrames frames(folder / name, options);
     if (std::exchange(first, false)) print_head(frames, batch);
     measure(name, frames, batch, seconds);

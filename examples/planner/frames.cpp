@@ -121,7 +121,7 @@ std::string wrong_sizes(const dtk::PlannerSizes& sizes) {
   if (sizes.lane_features != 33 && sizes.lane_features != 12) {
     return std::to_string(sizes.lane_features) + " features of a lane's point; allowed: 33, upstream's 12";
   }
-  if (std::min({sizes.lane_points, sizes.polygon_points, sizes.line_string_points}) < 2) {
+  if (std::min({sizes.lane_points, sizes.route_points, sizes.polygon_points, sizes.line_string_points}) < 2) {
     return "a lane, polygon or line string of fewer than 2 points";
   }
   return "";

@@ -1,5 +1,6 @@
 #include "scene_set.h"
 
+#include <dtk/models/diffusion_planner_options.h>
 #include <dtk/toolkit/mix64.h>
 
 #include <algorithm>
@@ -25,10 +26,11 @@ std::optional<SceneSet> scene_set(const std::string& preset) {
   SceneSet set;
   set.sizes = reduced_sizes();
   if (preset == "reduced") return set;
-  const auto sizes = dtk::planner_sizes(preset);
-  if (!sizes) return std::nullopt;
-  set.sizes = *sizes;
-  if (preset == "UP") set.layout = dtk::PlannerLayout::upstream;
+  if (preset != "H" && preset != "M" && preset != "UP") return std::nullopt;
+  dtk::models::DiffusionPlannerOptions model;
+  model.preset = preset;
+  set.sizes = dtk::planner_sizes(model);
+  set.layout = dtk::planner_layout(model);
   return set;
 }
 

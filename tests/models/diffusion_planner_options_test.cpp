@@ -5,17 +5,13 @@
 
 #include "support/catch.h"
 #include "support/error_text.h"
+#include "support/planner_preset.h"
 
 using namespace dtk::models;
 using dtk::test::error_text;
+using dtk::test::planner_preset;
 
 namespace {
-
-DiffusionPlannerOptions preset(const std::string& name) {
-  DiffusionPlannerOptions options;
-  options.preset = name;
-  return options;
-}
 
 /// "field: message" of the only broken rule.
 std::string only_problem(const DiffusionPlannerOptions& options) {
@@ -27,8 +23,8 @@ std::string only_problem(const DiffusionPlannerOptions& options) {
 }  // namespace
 
 TEST_CASE("planner options: presets fill in what is not given") {
-  const DiffusionPlannerOptions h = resolved(preset("H")), m = resolved(preset("M")),
-                                up = resolved(preset("UP"));
+  const DiffusionPlannerOptions h = resolved(planner_preset("H")), m = resolved(planner_preset("M")),
+                                up = resolved(planner_preset("UP"));
   CHECK(h.agent_num == 320);
   CHECK(h.predicted_neighbor_num == 320);
   CHECK(h.ego_history_dropout == 0.4);
@@ -44,7 +40,7 @@ TEST_CASE("planner options: presets fill in what is not given") {
   CHECK_FALSE(up.mask_context);
   for (const DiffusionPlannerOptions& all : {h, m, up}) CHECK(resolved(all) == all);
 
-  DiffusionPlannerOptions small = preset("M");
+  DiffusionPlannerOptions small = planner_preset("M");
   small.hidden_dim = 64;
   small.lane_num = 7;
   CHECK(resolved(small).hidden_dim == 64);
@@ -53,7 +49,7 @@ TEST_CASE("planner options: presets fill in what is not given") {
 }
 
 TEST_CASE("planner options: shapes of a scene are those of the data on disk") {
-  const SceneShapes h = scene_shapes(preset("H")), up = scene_shapes(preset("UP"));
+  const SceneShapes h = scene_shapes(planner_preset("H")), up = scene_shapes(planner_preset("UP"));
   CHECK(h.size() == 14);
   CHECK(h[0] == std::pair<std::string, std::vector<int64_t>>{"neighbor_agents_past", {320, 31, 11}});
   CHECK(h[2] == std::pair<std::string, std::vector<int64_t>>{"lanes", {140, 20, 33}});
@@ -62,35 +58,35 @@ TEST_CASE("planner options: shapes of a scene are those of the data on disk") {
 }
 
 TEST_CASE("planner options: every broken rule says what to do") {
-  CHECK(only_problem(preset("H2")) ==
+  CHECK(only_problem(planner_preset("H2")) ==
         "preset: model.preset = \"H2\" is not a known model; allowed: H | M | UP");
-  DiffusionPlannerOptions options = preset("H");
+  DiffusionPlannerOptions options = planner_preset("H");
   options.num_heads = 7;
   CHECK(only_problem(options) ==
         "hidden_dim: model.hidden_dim = 256 is not divisible by model.num_heads = 7; set model.hidden_dim = "
         "252 or 259, or model.num_heads to a divisor of 256");
-  options = preset("M");
+  options = planner_preset("M");
   options.future_len = 85;
   CHECK(only_problem(options) ==
         "future_len: model.future_len = 85 is not divisible by 10, which the turn indicator's head needs; "
         "set model.future_len = 80 or 90");
-  options = preset("UP");
+  options = planner_preset("UP");
   options.future_len = 85;
   CHECK(problems(options).empty());
   options.predicted_neighbor_num = 33;
   CHECK(only_problem(options) ==
         "predicted_neighbor_num: model.predicted_neighbor_num = 33 is more than model.agent_num = 32, the "
         "neighbours that are seen; set it to at most 32, or model.agent_num to at least 33");
-  options = preset("H");
+  options = planner_preset("H");
   options.time_len = 1;
   CHECK(only_problem(options) == "time_len: model.time_len = 1 must be in [2, 65536]");
-  options = preset("H");
+  options = planner_preset("H");
   options.mixer_tokens = 0;
   CHECK(only_problem(options) == "mixer_tokens: model.mixer_tokens = 0 must be in [1, 65536]");
-  options = preset("H");
+  options = planner_preset("H");
   options.ego_history_dropout = 1;
   CHECK(only_problem(options) == "ego_history_dropout: model.ego_history_dropout = 1 must be in [0, 1)");
-  options = preset("H");
+  options = planner_preset("H");
   options.encoder_dropout = std::numeric_limits<double>::quiet_NaN();
   CHECK(only_problem(options) == "encoder_dropout: model.encoder_dropout = nan must be in [0, 1)");
   CHECK(error_text<std::invalid_argument>([&] { resolved(options); }) ==
@@ -98,15 +94,15 @@ TEST_CASE("planner options: every broken rule says what to do") {
 }
 
 TEST_CASE("planner options: what UP has no use for is refused") {
-  DiffusionPlannerOptions options = preset("UP");
+  DiffusionPlannerOptions options = planner_preset("UP");
   options.polygon_num = 10;
   CHECK(only_problem(options) ==
         "polygon_num: model.polygon_num has no use with model.preset = \"UP\"; remove it");
-  options = preset("UP");
+  options = planner_preset("UP");
   options.mask_context = false;
   CHECK(only_problem(options) ==
         "mask_context: model.mask_context has no use with model.preset = \"UP\"; remove it");
-  options = preset("UP");
+  options = planner_preset("UP");
   options.sequence_first_attention = true;
   CHECK(problems(options).empty());
   options.use_turn_indicators = false;

@@ -6,6 +6,7 @@
 #include <dtk/policies/guards.h>
 #include <dtk/toolkit/dpm_solver.h>
 #include <dtk/toolkit/optimizer.h>
+#include <dtk/toolkit/planner_inputs.h>
 #include <dtk/toolkit/planner_noise.h>
 #include <torch/csrc/autograd/autograd.h>
 

@@ -14,17 +14,12 @@
 
 #include "support/catch.h"
 #include "support/driving_planner.h"
+#include "support/planner_preset.h"
 
 using namespace dtk::models;
 using namespace dtk::test;
 
 namespace {
-
-DiffusionPlannerOptions preset(const std::string& name) {
-  DiffusionPlannerOptions options;
-  options.preset = name;
-  return options;
-}
 
 int64_t count(const NamedTensors& parameters, const std::string& prefix = "") {
   int64_t total = 0;
@@ -98,11 +93,11 @@ TEST_CASE("every preset has the published number of parameters, tensors and toke
        {Row{"H", 14545305, 7419648, 7125657, 740, 564, 321},
         Row{"M", 14545305, 7419648, 7125657, 740, 276, 33}, Row{"UP", 6042628, 0, 0, 276, 107, 11}}) {
     INFO(row.name);
-    const DiffusionPlanner planner(preset(row.name), at::kMeta);
+    const DiffusionPlanner planner(planner_preset(row.name), at::kMeta);
     CHECK(count(planner.parameters()) == row.parameters);
     CHECK(planner.parameters().size() == row.tensors);
-    CHECK(preset(row.name).encoder_tokens() == row.encoder_tokens);
-    CHECK(preset(row.name).decoder_tokens() == row.decoder_tokens);
+    CHECK(planner_preset(row.name).encoder_tokens() == row.encoder_tokens);
+    CHECK(planner_preset(row.name).decoder_tokens() == row.decoder_tokens);
     if (row.encoder == 0) continue;
     CHECK(count(planner.parameters(), "encoder.") == row.encoder);
     CHECK(count(planner.parameters(), "decoder.") == row.decoder);
@@ -134,9 +129,9 @@ TEST_CASE("every preset has the published number of parameters, tensors and toke
 TEST_CASE("names, shapes and order of the parameters are those of the published state dicts") {
   REQUIRE(published_keys("H").size() == 740);
   REQUIRE(published_keys("UP").size() == 276);
-  CHECK(keys(DiffusionPlanner(preset("H"), at::kMeta).parameters()) == published_keys("H"));
-  CHECK(keys(DiffusionPlanner(preset("M"), at::kMeta).parameters()) == published_keys("H"));
-  CHECK(keys(DiffusionPlanner(preset("UP"), at::kMeta).parameters()) == published_keys("UP"));
+  CHECK(keys(DiffusionPlanner(planner_preset("H"), at::kMeta).parameters()) == published_keys("H"));
+  CHECK(keys(DiffusionPlanner(planner_preset("M"), at::kMeta).parameters()) == published_keys("H"));
+  CHECK(keys(DiffusionPlanner(planner_preset("UP"), at::kMeta).parameters()) == published_keys("UP"));
 }
 
 TEST_CASE("initial values are drawn as published and the first output is exactly zero") {

@@ -1,7 +1,6 @@
 // The original driving planner's numbers, and how far from them an implementation may be.
 #pragma once
 #include <ATen/ATen.h>
-#include <dtk/toolkit/planner_noise.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -60,11 +59,5 @@ class PlannerGolden {
   nlohmann::json notes_;
   mutable int checked_ = 0;
 };
-
-/// x, y, heading as x, y, cos, sin.
-inline at::Tensor with_cosines(const at::Tensor& poses) {
-  const at::Tensor heading = poses.narrow(-1, 2, 1);
-  return at::cat({poses.narrow(-1, 0, 2), heading.cos(), heading.sin()}, -1);
-}
 
 }  // namespace dtk::test

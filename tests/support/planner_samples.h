@@ -31,6 +31,7 @@ inline PlannerSizes tiny_sizes() {
   sizes.lanes = 6;
   sizes.route_lanes = 1;
   sizes.lane_points = 7;
+  sizes.route_points = 13;
   sizes.lane_features = 12;
   sizes.polygons = 8;
   sizes.polygon_points = 9;

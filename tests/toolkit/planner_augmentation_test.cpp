@@ -16,10 +16,10 @@ using test::PlannerGolden;
 
 namespace {
 
-PlannerScene scene_of(const PlannerGolden& golden, const std::string& prefix, at::ScalarType type) {
+PlannerBatch scene_of(const PlannerGolden& golden, const std::string& prefix, at::ScalarType type) {
   const auto entry = [&](const char* name) { return golden.at(prefix + name, type); };
   const bool input = prefix == "aug.in.";
-  PlannerScene scene;
+  PlannerBatch scene;
   scene.ego_agent_past = entry("ego_agent_past");
   scene.ego_current_state = entry("ego_current_state");
   scene.ego_agent_future = golden.at(input ? "aug.in.ego_agent_future" : "aug.plain.ego_future", type);
@@ -46,7 +46,7 @@ PlannerShiftDraws draws_of(const PlannerGolden& golden, at::ScalarType type) {
   return {golden.at("aug.draw.coin", type), golden.at("aug.draw.uniform", type), scale};
 }
 
-PlannerScene augmented(const PlannerAugmentationOptions& options, const PlannerScene& scene,
+PlannerBatch augmented(const PlannerAugmentationOptions& options, const PlannerBatch& scene,
                        const PlannerShiftDraws& draws) {
   return PlannerAugmentation(options, scene.ego_agent_future.size(1), at::kCPU).apply(scene, draws);
 }
@@ -56,7 +56,7 @@ PlannerScene augmented(const PlannerAugmentationOptions& options, const PlannerS
 TEST_CASE("planner_augmentation: shift, rejection and the way back are the original's") {
   const PlannerGolden golden;
   for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
-    const PlannerScene scene = scene_of(golden, "aug.in.", type);
+    const PlannerBatch scene = scene_of(golden, "aug.in.", type);
     const PlannerShiftDraws draws = draws_of(golden, type);
     const at::Tensor state = shifted_state(scene, draws.uniform, original());
     golden.check("aug.state_before_reject", state);
@@ -69,8 +69,8 @@ TEST_CASE("planner_augmentation: shift, rejection and the way back are the origi
 TEST_CASE("planner_augmentation: all of a scene in its new frame is the original's") {
   const PlannerGolden golden;
   for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
-    const PlannerScene scene = scene_of(golden, "aug.in.", type);
-    const PlannerScene seen = augmented(original(), scene, draws_of(golden, type));
+    const PlannerBatch scene = scene_of(golden, "aug.in.", type);
+    const PlannerBatch seen = augmented(original(), scene, draws_of(golden, type));
     golden.check("aug.plain.ego_future", seen.ego_agent_future);
     golden.check("aug.plain.neighbors_future", seen.neighbor_agents_future);
     golden.check("aug.plain.out.ego_agent_past", seen.ego_agent_past);
@@ -91,7 +91,7 @@ TEST_CASE("planner_augmentation: smoothed as the original's in float64, and noth
   PlannerAugmentationOptions options = original();
   options.smooth = true;
   for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
-    const PlannerScene seen = augmented(options, scene_of(golden, "aug.in.", type), draws_of(golden, type));
+    const PlannerBatch seen = augmented(options, scene_of(golden, "aug.in.", type), draws_of(golden, type));
     CHECK(seen.ego_agent_future.scalar_type() == type);
     const at::Tensor wanted = golden.at("aug.smooth.ego_future.fp64", at::kDouble);
     CHECK(largest(seen.ego_agent_future.to(at::kDouble) - wanted) <= (type == at::kDouble ? 1e-6 : 1e-4));
@@ -101,7 +101,7 @@ TEST_CASE("planner_augmentation: smoothed as the original's in float64, and noth
 
 TEST_CASE("planner_augmentation: one shared number shifts all nine, else each has its own") {
   const PlannerGolden golden;
-  const PlannerScene scene = scene_of(golden, "aug.in.", at::kDouble);
+  const PlannerBatch scene = scene_of(golden, "aug.in.", at::kDouble);
   PlannerAugmentationOptions options;
   const auto drawn = [&] {
     return draw_planner_shift(scene, options, policies::make_generator(at::kCPU, 5)).uniform;
@@ -125,7 +125,7 @@ TEST_CASE("planner_augmentation: one shared number shifts all nine, else each ha
 
 TEST_CASE("planner_augmentation: draws follow the generator in their order") {
   const PlannerGolden golden;
-  const PlannerScene scene = scene_of(golden, "aug.in.", at::kFloat);
+  const PlannerBatch scene = scene_of(golden, "aug.in.", at::kFloat);
   const PlannerShiftDraws draws = draw_planner_shift(scene, {}, policies::make_generator(at::kCPU, 5));
   const at::Generator same = policies::make_generator(at::kCPU, 5);
   CHECK(at::equal(draws.coin, at::rand({8}, same)));
@@ -135,12 +135,12 @@ TEST_CASE("planner_augmentation: draws follow the generator in their order") {
 
 TEST_CASE("planner_augmentation: goal and past move with the frame unless they are left as in the original") {
   const PlannerGolden golden;
-  const PlannerScene scene = scene_of(golden, "aug.in.", at::kDouble);
+  const PlannerBatch scene = scene_of(golden, "aug.in.", at::kDouble);
   PlannerAugmentationOptions options = original();
-  const PlannerScene left = augmented(options, scene, draws_of(golden, at::kDouble));
+  const PlannerBatch left = augmented(options, scene, draws_of(golden, at::kDouble));
   CHECK(at::equal(left.goal_pose, scene.goal_pose));
   options.unmoved_goal_and_past = false;
-  const PlannerScene moved = augmented(options, scene, draws_of(golden, at::kDouble));
+  const PlannerBatch moved = augmented(options, scene, draws_of(golden, at::kDouble));
   // Sample 1: seen back from the new frame, the goal is where it was, as the last pose of the past is.
   const at::Tensor state = golden.at("aug.state", at::kDouble)[1];
   const double cosine = state[2].item<double>(), sine = state[3].item<double>();
@@ -160,7 +160,7 @@ TEST_CASE("planner_augmentation: goal and past move with the frame unless they a
 
 TEST_CASE("planner_augmentation: an ego that drives backwards is left alone unless as in the original") {
   const PlannerGolden golden;
-  const PlannerScene scene = scene_of(golden, "aug.in.", at::kDouble);
+  const PlannerBatch scene = scene_of(golden, "aug.in.", at::kDouble);
   const PlannerShiftDraws draws = draws_of(golden, at::kDouble);
   PlannerAugmentationOptions options = original();
   const at::Tensor state = shifted_state(scene, draws.uniform, options);
@@ -170,19 +170,19 @@ TEST_CASE("planner_augmentation: an ego that drives backwards is left alone unle
   CHECK(with[7].item<bool>());
   CHECK_FALSE(without[7].item<bool>());
   CHECK(at::equal(with.narrow(0, 0, 7), without.narrow(0, 0, 7)));
-  const PlannerScene seen = augmented(options, scene, draws);
+  const PlannerBatch seen = augmented(options, scene, draws);
   CHECK(largest(seen.ego_agent_future[7] - scene.ego_agent_future[7]) < 1e-6);
 }
 
 TEST_CASE("planner_augmentation: what upstream's frames lack stays undefined") {
   const PlannerGolden golden;
-  PlannerScene scene = scene_of(golden, "aug.in.", at::kFloat);
-  const PlannerScene whole = augmented({}, scene, draws_of(golden, at::kFloat));
+  PlannerBatch scene = scene_of(golden, "aug.in.", at::kFloat);
+  const PlannerBatch whole = augmented({}, scene, draws_of(golden, at::kFloat));
   for (at::Tensor* missing : {&scene.ego_agent_past, &scene.static_objects, &scene.route_lanes,
                               &scene.polygons, &scene.line_strings, &scene.goal_pose}) {
     missing->reset();
   }
-  const PlannerScene seen = augmented({}, scene, draws_of(golden, at::kFloat));
+  const PlannerBatch seen = augmented({}, scene, draws_of(golden, at::kFloat));
   CHECK_FALSE(seen.goal_pose.defined());
   CHECK_FALSE(seen.line_strings.defined());
   CHECK(at::equal(seen.ego_agent_future, whole.ego_agent_future));
@@ -190,7 +190,7 @@ TEST_CASE("planner_augmentation: what upstream's frames lack stays undefined") {
 
 TEST_CASE("planner_augmentation: the way back ends in its future") {
   const PlannerGolden golden;
-  const PlannerScene scene = scene_of(golden, "aug.in.", at::kFloat);
+  const PlannerBatch scene = scene_of(golden, "aug.in.", at::kFloat);
   CHECK(test::error_text<std::invalid_argument>([&] {
           rebuilt_future(scene.ego_agent_future, scene.ego_current_state, {.rebuilt = 80});
         }) == "augmentation.rebuilt = 80 with futures of 80 steps: allowed are 2 to 79");

@@ -340,27 +340,6 @@ TEST_CASE("planner frames: the description counts them and says whether they are
   CHECK(PlannerFrames(list, options_of()).remarks().synthetic);
 }
 
-TEST_CASE("planner frames: presets") {
-  CHECK(planner_sizes("H")->neighbors == 320);
-  CHECK(planner_sizes("H") == PlannerSizes{});
-  CHECK(planner_sizes("M")->neighbors == 32);
-  CHECK(planner_sizes("M")->predicted_neighbors == 32);
-  CHECK(planner_sizes("M")->lanes == 140);
-  CHECK(planner_sizes("UP")->past == 21);
-  CHECK(planner_sizes("UP")->predicted_neighbors == 10);
-  CHECK(planner_sizes("UP")->lanes == 70);
-  CHECK(planner_sizes("UP")->lane_features == 12);
-  CHECK_FALSE(planner_sizes("h").has_value());
-  PlannerSizes sizes;
-  sizes.lanes = 0;
-  CHECK(error_text<std::invalid_argument>([&] { planner_arrays(PlannerLayout::version_2, sizes); }) ==
-        "PlannerSizes: a size is 0; allowed: from 1");
-  sizes = {};
-  sizes.predicted_neighbors = 321;
-  CHECK(error_text<std::invalid_argument>([&] { planner_arrays(PlannerLayout::version_2, sizes); }) ==
-        "PlannerSizes: predicted_neighbors is 321; allowed: up to neighbors, 320");
-}
-
 TEST_CASE("planner frames: only whole samples are written") {
   const TemporaryFolder folder;
   const auto refused = [&](const std::function<void(PlannerBatch&)>& change, int64_t row = 0) {

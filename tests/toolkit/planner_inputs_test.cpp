@@ -1,15 +1,11 @@
-// From frames on disk to the model's inputs, against what the original makes of the same files
-// (tests/fixtures/planner_loader.*, cut from the golden values of the original's functions).
+// From frames on disk to the model's inputs, against what the original makes of the same files.
 #include <ATen/ATen.h>
 #include <dtk/toolkit/planner_frames.h>
 #include <dtk/toolkit/planner_inputs.h>
 
-#include <fstream>
-#include <nlohmann/json.hpp>
-
 #include "support/catch.h"
 #include "support/error_text.h"
-#include "support/fixture.h"
+#include "support/planner_golden.h"
 #include "support/planner_samples.h"
 
 namespace dtk {
@@ -17,14 +13,14 @@ namespace {
 
 const std::string frames = std::string(DTK_FIXTURES) + "/planner_frames";
 
-const test::Fixture& golden() {
-  static const test::Fixture fixture = test::read_fixture("planner_loader");
-  return fixture;
+const test::PlannerGolden& golden() {
+  static const test::PlannerGolden golden;
+  return golden;
 }
 
-nlohmann::json description() {
-  std::ifstream file(std::string(DTK_FIXTURES) + "/planner_loader.json");
-  return nlohmann::json::parse(file);
+/// As the original has it, in fp32 or in its own type.
+at::Tensor original(const std::string& name) {
+  return golden().at("loader." + name, at::kFloat);
 }
 
 /// Frames a, b and c in one batch.
@@ -55,22 +51,21 @@ TEST_CASE("planner inputs: three frames are collated as the original collates th
   int arrays = 0;
   PlannerBatch::fields(batch, [&](std::string_view key, const at::Tensor& tensor) {
     INFO(key);
-    const at::Tensor& expected = golden().at("loader.batch." + std::string(key));
+    const at::Tensor expected = original("batch." + std::string(key));
     CHECK(tensor.scalar_type() == expected.scalar_type());
     CHECK(at::equal(tensor, expected));
     ++arrays;
   });
   CHECK(arrays == 17);
   // The eighteenth key is the same in all frames, and each reading checks it.
-  CHECK(
-      golden().at("loader.batch.version").eq(static_cast<int64_t>(planner_frame_version)).all().item<bool>());
+  CHECK(original("batch.version").eq(static_cast<int64_t>(planner_frame_version)).all().item<bool>());
 }
 
 TEST_CASE("planner inputs: every array of a frame of preset H has the original's checksums") {
   const PlannerFrames source(frames + "/frame_full.json", {});
   const PlannerBatch batch = source.allocate(1);
   source.read(0, batch, 0);
-  const nlohmann::json known = description()["loader"]["frame_full_checksums"]["keys"];
+  const nlohmann::json known = golden().notes()["loader"]["frame_full_checksums"]["keys"];
   PlannerBatch::fields(batch, [&](std::string_view key, const at::Tensor& tensor) {
     INFO(key);
     const nlohmann::json& expected = known.at(std::string(key));
@@ -96,7 +91,7 @@ TEST_CASE(
   PlannerNormalizer(planner_scales(33), at::kCPU).normalize(batch);
   PlannerBatch::fields(batch, [&](std::string_view key, const at::Tensor& tensor) {
     INFO(key);
-    check_close(tensor, golden().at("loader.norm." + std::string(key)));
+    check_close(tensor, original("norm." + std::string(key)));
   });
   // Frame c stands at the origin: its past of zeros is a past.
   CHECK(at::equal(batch.ego_agent_past[2][0], at::tensor({-0.5F, 0.0F, 1.0F, 0.0F})));
@@ -106,25 +101,21 @@ TEST_CASE("planner inputs: normalised values are restored, and what is not there
   const PlannerNormalizer normalizer(planner_scales(33), at::kCPU);
   for (const std::string key : {"neighbor_agents_past", "lanes", "line_strings"}) {
     INFO(key);
-    const at::Tensor restored = normalizer.restored(key, golden().at("loader.norm." + key));
-    check_close(restored, golden().at("loader.denorm." + key));
-    const at::Tensor absent = golden().at("loader.batch." + key).eq(0).all(-1);
+    const at::Tensor restored = normalizer.restored(key, original("norm." + key));
+    check_close(restored, original("denorm." + key));
+    const at::Tensor absent = original("batch." + key).eq(0).all(-1);
     REQUIRE(absent.any().item<bool>());
     CHECK(restored.index({absent}).eq(0).all().item<bool>());
-    CHECK(normalizer.normalized(key, golden().at("loader.batch." + key))
-              .index({absent})
-              .eq(0)
-              .all()
-              .item<bool>());
+    CHECK(normalizer.normalized(key, original("batch." + key)).index({absent}).eq(0).all().item<bool>());
   }
 }
 
 TEST_CASE("planner inputs: futures, with neighbours' absent steps at 0") {
   const PlannerBatch batch = three_frames();
   const PlannerFutures futures = planner_futures(batch.ego_agent_future, batch.neighbor_agents_future);
-  check_close(futures.ego, golden().at("loader.fut.ego_future"));
-  check_close(futures.neighbors, golden().at("loader.fut.neighbors_future"));
-  CHECK(at::equal(futures.neighbor_mask, golden().at("loader.fut.neighbor_future_mask")));
+  check_close(futures.ego, original("fut.ego_future"));
+  check_close(futures.neighbors, original("fut.neighbors_future"));
+  CHECK(at::equal(futures.neighbor_mask, original("fut.neighbor_future_mask")));
   REQUIRE(futures.neighbor_mask.any().item<bool>());
   CHECK(futures.neighbors.index({futures.neighbor_mask}).eq(0).all().item<bool>());
   // One feature that is not 0 makes a step.
@@ -134,17 +125,18 @@ TEST_CASE("planner inputs: futures, with neighbours' absent steps at 0") {
                   at::tensor({1, 0, 1}, at::kInt).to(at::kBool)));
 }
 
-TEST_CASE("planner inputs: the scale of trajectories, for each actor, and its inverse") {
+TEST_CASE("planner inputs: the scale of trajectories, and its inverse") {
   const PlannerBatch batch = three_frames();
   const PlannerFutures futures = planner_futures(batch.ego_agent_future, batch.neighbor_agents_future);
   const at::Tensor two = at::cat({futures.ego.unsqueeze(1), futures.neighbors.narrow(1, 0, 1)}, 1);
-  const PlannerStateNormalizer normalizer(1, at::kCPU);
-  const at::Tensor normalized = normalizer.normalized(two);
-  check_close(normalized, golden().at("loader.state_norm.ego_future"));
-  check_close(normalizer.restored(normalized), two);
-  const PlannerStateNormalizer different({planner_pose_scale(), {{1, 2, 3, 4}, {2, 2, 2, 2}}}, at::kCPU);
-  CHECK(at::equal(different.normalized(at::ones({1, 2, 3, 4}))[0][1][2],
-                  at::tensor({0.0F, -0.5F, -1.0F, -1.5F})));
+  const at::Tensor units = planner_units(two);
+  check_close(units, original("state_norm.ego_future"));
+  check_close(planner_metres(units), two);
+  // Zeros are a place, and the numbers are those that a file of scales has.
+  const PlannerScale scale = planner_pose_scale();
+  const at::Tensor mean = at::tensor(scale.mean), deviation = at::tensor(scale.std);
+  CHECK(at::equal(planner_units(at::zeros({4})), -mean / deviation));
+  CHECK(at::equal(planner_metres(at::ones({4})), deviation + mean));
 }
 
 TEST_CASE("planner inputs: a scale that is none is refused") {
@@ -155,9 +147,6 @@ TEST_CASE("planner inputs: a scale that is none is refused") {
   CHECK(refused({{1, 2}, {1}}) == "the scale of lanes has 2 means and 1" + allowed);
   CHECK(refused({{}, {}}) == "the scale of lanes has 0 means and 0" + allowed);
   CHECK(refused({{1, 2}, {1, 0}}) == "the scale of lanes has 2 means and 2" + allowed);
-  CHECK(test::error_text<std::invalid_argument>([] {
-          PlannerStateNormalizer({{{1}, {1}}}, at::kCPU);
-        }) == "the scale of actor 0 has 1 features; allowed: 4 (x, y, cos, sin)");
 }
 
 TEST_CASE("planner inputs: upstream's batches have no ego past and no goal") {

@@ -1,5 +1,6 @@
 // The driving planner's validation against the original's, in its batches and in others.
 #include <ATen/ATen.h>
+#include <dtk/toolkit/planner_inputs.h>
 #include <dtk/toolkit/planner_metrics.h>
 
 #include <string>
@@ -17,10 +18,10 @@ struct Stored {
     const auto raw = [&](const char* name) { return golden.at(std::string("valid.raw.") + name, type); };
     prediction = golden.at("valid.prediction", type);
     logits = golden.at("valid.turn_indicator_logit", type);
-    outcome.ego_future = test::with_cosines(raw("ego_agent_future"));
-    outcome.absent = raw("neighbor_agents_future").eq(0).all(-1);
-    outcome.neighbors_future =
-        test::with_cosines(raw("neighbor_agents_future")).masked_fill(outcome.absent.unsqueeze(-1), 0);
+    const PlannerFutures futures = planner_futures(raw("ego_agent_future"), raw("neighbor_agents_future"));
+    outcome.ego_future = futures.ego;
+    outcome.neighbors_future = futures.neighbors;
+    outcome.absent = futures.neighbor_mask;
     outcome.turn_indicators = raw("turn_indicators");
     outcome.ego_shape = raw("ego_shape");
     outcome.line_strings = raw("line_strings");
@@ -100,4 +101,31 @@ TEST_CASE("planner_metrics: of nothing, the scores are 0") {
   stored.outcome.turn_indicators = at::zeros_like(stored.outcome.turn_indicators);
   CHECK(stored.scores({5}).neighbor == 0);
   CHECK(stored.scores({5}).turn_change_accuracy == 0);
+}
+
+TEST_CASE("planner_metrics: what upstream's data and model lack is not measured, all else is as with it") {
+  const PlannerGolden golden;
+  Stored stored(golden, at::kDouble);
+  const PlannerScores whole = stored.scores({3, 2});
+  PlannerOutcome& outcome = stored.outcome;
+  const auto score = [&] {
+    PlannerMetrics metrics{PlannerLossOptions()};
+    metrics.add(stored.prediction, stored.logits, outcome);
+    return metrics.scores_sync();
+  };
+  outcome.line_strings.reset();
+  CHECK(score().ego_road_border == 0);
+  CHECK(score().ego_neighbor_margin == Approx(whole.ego_neighbor_margin));
+  REQUIRE(whole.ego_road_border > 0);
+  REQUIRE(whole.ego_neighbor_margin > 0);
+  outcome.ego_shape.reset();
+  outcome.turn_indicators.reset();
+  stored.logits.reset();
+  const PlannerScores less = score();
+  CHECK(less.ego_neighbor_margin == 0);
+  CHECK(less.turn_accuracy == 0);
+  CHECK(less.turn_changes == 0);
+  CHECK(less.ego_lateral == Approx(whole.ego_lateral));
+  CHECK(less.neighbor == Approx(whole.neighbor));
+  CHECK(less.samples == whole.samples);
 }

@@ -4,6 +4,7 @@
 #include <dtk/policies/guards.h>
 #include <dtk/toolkit/dpm_solver.h>
 #include <dtk/toolkit/planner_augmentation.h>
+#include <dtk/toolkit/planner_inputs.h>
 #include <dtk/toolkit/planner_losses.h>
 #include <dtk/toolkit/planner_metrics.h>
 #include <dtk/toolkit/planner_noise.h>
@@ -27,8 +28,8 @@ at::Tensor noise(at::IntArrayRef sizes) {
                    at::TensorOptions().device(test_device()));
 }
 
-PlannerScene scene() {
-  PlannerScene made;
+PlannerBatch scene() {
+  PlannerBatch made;
   made.ego_agent_past = noise({kBatch, 31, 4});
   made.ego_current_state = noise({kBatch, 10}) + 5;
   made.ego_agent_future = noise({kBatch, kSteps, 3});
@@ -44,11 +45,6 @@ PlannerScene scene() {
   return made;
 }
 
-at::Tensor poses(const at::Tensor& future) {
-  const at::Tensor heading = future.narrow(-1, 2, 1);
-  return at::cat({future.narrow(-1, 0, 2), heading.cos(), heading.sin()}, -1);
-}
-
 bool finite(const at::Tensor& tensor) {
   return tensor.isfinite().all().item<bool>();
 }
@@ -59,7 +55,7 @@ TEST_CASE("planner_objective: augmentation, noise, every loss term and its gradi
           "[device]") {
   const at::Generator generator = policies::make_generator(test_device(), 4);
   const PlannerAugmentationOptions augmentation;
-  PlannerScene frames = scene();
+  PlannerBatch frames = scene();
   const PlannerShiftDraws shift = draw_planner_shift(frames, augmentation, generator);
   frames = PlannerAugmentation(augmentation, kSteps, test_device()).apply(frames, shift);
   CHECK_VALUES(finite(frames.ego_agent_future));
@@ -68,13 +64,14 @@ TEST_CASE("planner_objective: augmentation, noise, every loss term and its gradi
     PlannerSupervision given;
     given.ego_current_state = frames.ego_current_state;
     given.neighbor_agents_past = frames.neighbor_agents_past;
-    given.neighbors_future = poses(frames.neighbor_agents_future);
-    given.absent = frames.neighbor_agents_future.eq(0).all(-1);
+    const PlannerFutures futures = planner_futures(frames.ego_agent_future, frames.neighbor_agents_future);
+    given.neighbors_future = futures.neighbors;
+    given.absent = futures.neighbor_mask;
     given.line_strings = frames.line_strings;
     given.ego_shape = frames.ego_shape;
     given.turn_indicators = at::zeros({kBatch, 31}, given.absent.options().dtype(at::kInt));
-    given.targets = planner_targets({given.ego_current_state, given.neighbor_agents_past,
-                                     poses(frames.ego_agent_future), given.neighbors_future, given.absent},
+    given.targets = planner_targets({given.ego_current_state, given.neighbor_agents_past, futures.ego,
+                                     given.neighbors_future, given.absent},
                                     process);
     const PlannerDraws draws = draw_planner_noise(given.targets, process, generator);
     const PlannerSample sample = planner_sample(given.targets, draws, process);
@@ -103,11 +100,12 @@ TEST_CASE("planner_objective: sampling and metrics read no value until they are 
   };
   const at::Tensor drawn = planner_trajectories(network, current, start);
   CHECK(evaluations == 11);
-  const PlannerScene frames = scene();
+  const PlannerBatch frames = scene();
   PlannerMetrics metrics{PlannerLossOptions()};
-  const PlannerOutcome outcome = {poses(frames.ego_agent_future),
-                                  poses(frames.neighbor_agents_future),
-                                  frames.neighbor_agents_future.eq(0).all(-1),
+  const PlannerFutures futures = planner_futures(frames.ego_agent_future, frames.neighbor_agents_future);
+  const PlannerOutcome outcome = {futures.ego,
+                                  futures.neighbors,
+                                  futures.neighbor_mask,
                                   at::zeros({kBatch, 31}, current.options().dtype(at::kInt)),
                                   frames.ego_shape,
                                   frames.line_strings,

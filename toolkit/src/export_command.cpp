@@ -4,7 +4,7 @@
 #include <dtk/toolkit/sample_command.h>
 #include <dtk/toolkit/torch_file.h>
 
-#include <map>
+#include "weights_fit.h"
 
 namespace dtk {
 namespace {
@@ -25,15 +25,9 @@ ExportedWeights weights_to_export(FileSystem& files, const ExportArguments& argu
       arguments.config);
   const models::Dit model(source.config.model, at::kMeta);  // names and shapes only
   check_fit(source.weights, model);
-  std::map<std::string, const StoredTensor*> stored;
-  for (const StoredTensor& tensor : source.weights.tensors) stored[tensor.name] = &tensor;
-  ExportedWeights weights{source.weights.name, conversion_note(source.weights), {}};
-  for (const auto& [name, parameter] : model.parameters()) {
-    const auto found = stored.find(name);
-    weights.tensors.push_back({name, found != stored.end() ? found->second->read().to(at::kFloat)
-                                                           : fixed_parameter(name, model.options())});
-  }
-  return weights;
+  const auto fixed = [&](const std::string& name) { return fixed_parameter(name, model.options()); };
+  return {source.weights.name, conversion_note(source.weights),
+          in_order(source.weights, model.parameters(), fixed)};
 }
 
 void write_export(FileSystem& files, const ExportArguments& arguments,

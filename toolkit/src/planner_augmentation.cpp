@@ -66,7 +66,7 @@ void change_if_there(at::Tensor& tensor, Change&& change) {
 
 }  // namespace
 
-PlannerShiftDraws draw_planner_shift(const PlannerScene& scene, const PlannerAugmentationOptions& options,
+PlannerShiftDraws draw_planner_shift(const PlannerBatch& scene, const PlannerAugmentationOptions& options,
                                      const at::Generator& generator) {
   const at::Tensor& state = scene.ego_current_state;
   const int64_t batch = state.size(0);
@@ -77,7 +77,7 @@ PlannerShiftDraws draw_planner_shift(const PlannerScene& scene, const PlannerAug
   return draws;
 }
 
-PlannerScene seen_from_present(PlannerScene scene, const PlannerAugmentationOptions& options) {
+PlannerBatch seen_from_present(PlannerBatch scene, const PlannerAugmentationOptions& options) {
   const at::Tensor present = scene.ego_current_state;
   const Frame frame(present);
   scene.ego_agent_future = future_seen(frame, scene.ego_agent_future);
@@ -111,7 +111,7 @@ PlannerAugmentation::PlannerAugmentation(const PlannerAugmentationOptions& optio
   if (options.smooth) smoother_.emplace(future_steps, device);
 }
 
-PlannerScene PlannerAugmentation::apply(PlannerScene scene, const PlannerShiftDraws& draws) const {
+PlannerBatch PlannerAugmentation::apply(PlannerBatch scene, const PlannerShiftDraws& draws) const {
   const at::Tensor shifted = shifted_state(scene, draws.uniform, options_);
   const at::Tensor accepted = accepted_shifts(scene, shifted, draws.coin, options_);
   scene.ego_agent_future =

@@ -9,22 +9,21 @@
 namespace dtk {
 namespace {
 
-constexpr float metres_ahead = 10,
-                metres = 20;  // mean of x, and std of positions; also of velocities, in m/s
+constexpr auto ahead = static_cast<float>(kPlannerForward), length = static_cast<float>(kPlannerLength);
 
 /// x, y, then `scaled` - 2 features divided as positions are, then features as they are.
 PlannerScale scale_of(int64_t features, int64_t scaled, float mean_x) {
   PlannerScale scale{std::vector<float>(static_cast<size_t>(features), 0.0F),
                      std::vector<float>(static_cast<size_t>(features), 1.0F)};
   scale.mean[0] = mean_x;
-  std::fill_n(scale.std.begin(), scaled, metres);
+  std::fill_n(scale.std.begin(), scaled, length);
   return scale;
 }
 
 /// x, y, cos, sin, then as many features that are divided as positions are, up to `features`.
 PlannerScale state_scale(int64_t features, int64_t scaled) {
-  PlannerScale scale = scale_of(features, 2, metres_ahead);
-  std::fill_n(scale.std.begin() + 4, scaled, metres);
+  PlannerScale scale = scale_of(features, 2, ahead);
+  std::fill_n(scale.std.begin() + 4, scaled, length);
   return scale;
 }
 
@@ -73,7 +72,7 @@ PlannerFutures planner_futures(const at::Tensor& ego_future, const at::Tensor& n
 }
 
 std::map<std::string, PlannerScale> planner_scales(int64_t lane_features) {
-  const PlannerScale lanes = scale_of(lane_features, 8, metres_ahead), limit = scale_of(1, 1, 0);
+  const PlannerScale lanes = scale_of(lane_features, 8, ahead), limit = scale_of(1, 1, 0);
   return {{"ego_agent_past", planner_pose_scale()},
           {"ego_current_state", state_scale(10, 4)},
           {"neighbor_agents_past", state_scale(11, 4)},
@@ -82,13 +81,13 @@ std::map<std::string, PlannerScale> planner_scales(int64_t lane_features) {
           {"lanes_speed_limit", limit},
           {"route_lanes", lanes},
           {"route_lanes_speed_limit", limit},
-          {"polygons", scale_of(3, 2, metres_ahead)},
-          {"line_strings", scale_of(4, 2, metres_ahead)},
+          {"polygons", scale_of(3, 2, ahead)},
+          {"line_strings", scale_of(4, 2, ahead)},
           {"goal_pose", planner_pose_scale()}};
 }
 
 PlannerScale planner_pose_scale() {
-  return scale_of(4, 2, metres_ahead);
+  return scale_of(4, 2, ahead);
 }
 
 PlannerNormalizer::PlannerNormalizer(const std::map<std::string, PlannerScale>& scales, c10::Device device) {
@@ -125,35 +124,17 @@ void PlannerNormalizer::normalize(PlannerBatch& batch) const {
   });
 }
 
-PlannerStateNormalizer::PlannerStateNormalizer(const std::vector<PlannerScale>& scales, c10::Device device) {
-  std::vector<float> means, stds;
-  for (size_t actor = 0; actor < scales.size(); ++actor) {
-    const PlannerScale& scale = scales[actor];
-    check(scale, "actor " + std::to_string(actor));
-    if (scale.mean.size() != 4) {
-      throw std::invalid_argument("the scale of actor " + std::to_string(actor) + " has " +
-                                  std::to_string(scale.mean.size()) +
-                                  " features; allowed: 4 (x, y, cos, sin)");
-    }
-    means.insert(means.end(), scale.mean.begin(), scale.mean.end());
-    stds.insert(stds.end(), scale.std.begin(), scale.std.end());
-  }
-  mean_ = on_device(means, device).view({-1, 1, 4});
-  std_ = on_device(stds, device).view({-1, 1, 4});
+// x alone is shifted: no tensor of four shifts is copied from the host.
+at::Tensor planner_units(const at::Tensor& metres) {
+  const at::Tensor x = (metres.narrow(-1, 0, 1) - kPlannerForward) / kPlannerLength;
+  const at::Tensor y = metres.narrow(-1, 1, 1) / kPlannerLength;
+  return at::cat({x, y, metres.narrow(-1, 2, 2)}, -1);
 }
 
-PlannerStateNormalizer::PlannerStateNormalizer(int64_t neighbors, c10::Device device)
-    : PlannerStateNormalizer(
-          std::vector<PlannerScale>(static_cast<size_t>(neighbors) + 1, planner_pose_scale()), device) {}
-
-at::Tensor PlannerStateNormalizer::normalized(const at::Tensor& states) const {
-  const at::Tensor centred = states - mean_;
-  return centred / std_;
-}
-
-at::Tensor PlannerStateNormalizer::restored(const at::Tensor& states) const {
-  const at::Tensor scaled = states * std_;
-  return scaled + mean_;
+at::Tensor planner_metres(const at::Tensor& units) {
+  const at::Tensor x = units.narrow(-1, 0, 1) * kPlannerLength + kPlannerForward;
+  const at::Tensor y = units.narrow(-1, 1, 1) * kPlannerLength;
+  return at::cat({x, y, units.narrow(-1, 2, 2)}, -1);
 }
 
 }  // namespace dtk

@@ -13,8 +13,8 @@ constexpr int64_t most_stored_neighbors =
 void check(const PlannerSizes& sizes) {
   for (const int64_t size :
        {sizes.past, sizes.future, sizes.neighbors, sizes.predicted_neighbors, sizes.static_objects,
-        sizes.lanes, sizes.route_lanes, sizes.lane_points, sizes.lane_features, sizes.polygons,
-        sizes.polygon_points, sizes.line_strings, sizes.line_string_points}) {
+        sizes.lanes, sizes.lane_points, sizes.route_lanes, sizes.route_points, sizes.lane_features,
+        sizes.polygons, sizes.polygon_points, sizes.line_strings, sizes.line_string_points}) {
     if (size < 1) {
       throw std::invalid_argument("PlannerSizes: a size is " + std::to_string(size) + "; allowed: from 1");
     }
@@ -28,17 +28,31 @@ void check(const PlannerSizes& sizes) {
 
 }  // namespace
 
-std::optional<PlannerSizes> planner_sizes(const std::string& preset) {
+PlannerSizes planner_sizes(const models::DiffusionPlannerOptions& model) {
+  const models::DiffusionPlannerOptions all = models::resolved(model);
   PlannerSizes sizes;
-  if (preset == "H") return sizes;
-  sizes.neighbors = sizes.predicted_neighbors = 32;
-  if (preset == "M") return sizes;
-  if (preset != "UP") return std::nullopt;
-  sizes.past = 21;
-  sizes.predicted_neighbors = 10;
-  sizes.lanes = 70;
-  sizes.lane_features = 12;
+  sizes.past = *all.time_len;
+  sizes.future = *all.future_len;
+  sizes.neighbors = *all.agent_num;
+  sizes.predicted_neighbors = *all.predicted_neighbor_num;
+  sizes.static_objects = *all.static_objects_num;
+  sizes.lanes = *all.lane_num;
+  sizes.lane_points = *all.lane_len;
+  sizes.route_lanes = *all.route_num;
+  sizes.route_points = *all.route_len;
+  for (const auto& [key, shape] : models::scene_shapes(all)) {
+    if (key == "lanes") sizes.lane_features = shape.back();
+  }
+  if (all.upstream()) return sizes;
+  sizes.polygons = *all.polygon_num;
+  sizes.polygon_points = *all.polygon_len;
+  sizes.line_strings = *all.line_string_num;
+  sizes.line_string_points = *all.line_string_len;
   return sizes;
+}
+
+PlannerLayout planner_layout(const models::DiffusionPlannerOptions& model) {
+  return models::resolved(model).upstream() ? PlannerLayout::upstream : PlannerLayout::version_2;
 }
 
 std::vector<NpzArray> planner_arrays(PlannerLayout layout, const PlannerSizes& sizes) {
@@ -69,7 +83,7 @@ std::vector<NpzArray> planner_arrays(PlannerLayout layout, const PlannerSizes& s
   add("lanes", {lanes, sizes.lane_points, sizes.lane_features});
   add("lanes_speed_limit", {lanes, 1});
   add("lanes_has_speed_limit", {lanes, 1}, ScalarType::Bool);
-  add("route_lanes", {routes, sizes.lane_points, sizes.lane_features});
+  add("route_lanes", {routes, sizes.route_points, sizes.lane_features});
   add("route_lanes_speed_limit", {routes, 1});
   add("route_lanes_has_speed_limit", {routes, 1}, ScalarType::Bool);
   if (upstream) return arrays;

@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <dtk/toolkit/planner_inputs.h>
 #include <dtk/toolkit/planner_losses.h>
 #include <dtk/toolkit/planner_noise.h>
 #include <dtk/toolkit/planner_penalties.h>

@@ -21,27 +21,38 @@ PlannerEgoMetrics planner_ego_metrics(const at::Tensor& prediction, const Planne
   metrics.lateral = (dy * cosine - dx * sine).abs();
   metrics.longitudinal = (dx * cosine + dy * sine).abs();
   metrics.cosine_similarity = 1 - (ego.narrow(2, 2, 2) * outcome.ego_future.narrow(2, 2, 2)).sum(-1);
+  if (!outcome.ego_shape.defined()) return metrics;
   const PlannerTraffic traffic =
       planner_traffic(outcome.neighbors_now, 1, outcome.neighbors_future, outcome.absent);
   metrics.neighbor_margin = collision_penalty(ego, outcome.ego_shape, traffic, loss);
-  metrics.road_border = road_border_penalty(ego, outcome.ego_shape, outcome.line_strings, loss);
+  if (outcome.line_strings.defined()) {
+    metrics.road_border = road_border_penalty(ego, outcome.ego_shape, outcome.line_strings, loss);
+  }
   return metrics;
 }
 
 void PlannerMetrics::add(const at::Tensor& prediction, const at::Tensor& logits,
                          const PlannerOutcome& outcome) {
   const at::NoGradGuard no_grad;
+  const at::Tensor nothing = at::zeros({}, prediction.options().dtype(at::kDouble));
   std::vector<at::Tensor> sums;
-  const auto sum = [&](const at::Tensor& values) { sums.push_back(values.to(at::kDouble).sum()); };
+  const auto sum = [&](const at::Tensor& values) {
+    sums.push_back(values.defined() ? values.to(at::kDouble).sum() : nothing);
+  };
   const PlannerEgoMetrics ego = planner_ego_metrics(prediction, outcome, loss_);
   PlannerEgoMetrics::fields(ego, [&](const char*, const at::Tensor& values) { sum(values); });
   const at::Tensor neighbors = prediction.narrow(1, 1, prediction.size(1) - 1);
   sum((neighbors - outcome.neighbors_future).square().masked_fill(outcome.absent.unsqueeze(-1), 0));
   sum(outcome.absent.logical_not());
-  const TurnLabels labels = turn_labels(outcome.turn_indicators);
-  const at::Tensor correct = logits.argmax(-1).eq(labels.label);
+  TurnLabels labels;
+  at::Tensor correct, correct_change;
+  if (logits.defined() && outcome.turn_indicators.defined()) {
+    labels = turn_labels(outcome.turn_indicators);
+    correct = logits.argmax(-1).eq(labels.label);
+    correct_change = correct & labels.changed;
+  }
   sum(correct);
-  sum(correct & labels.changed);
+  sum(correct_change);
   sum(labels.changed);
   const at::Tensor all = at::stack(sums);
   sums_ = sums_.defined() ? sums_ + all : all;

@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <dtk/toolkit/planner_inputs.h>
 #include <dtk/toolkit/planner_noise.h>
 
 #include <stdexcept>
@@ -13,19 +14,6 @@ void refuse_other_predictions(const PlannerProcessOptions& process) {
       "diffusion.prediction = \"" + process.prediction +
       "\": the driving planner predicts x_start only; flow_matching and score are not "
       "there (the former cannot run in the original); set it to \"x_start\"");
-}
-
-// x alone is shifted: no tensor of four shifts is copied from the host.
-at::Tensor planner_units(const at::Tensor& metres) {
-  const at::Tensor x = (metres.narrow(-1, 0, 1) - kPlannerForward) / kPlannerLength;
-  const at::Tensor y = metres.narrow(-1, 1, 1) / kPlannerLength;
-  return at::cat({x, y, metres.narrow(-1, 2, 2)}, -1);
-}
-
-at::Tensor planner_metres(const at::Tensor& units) {
-  const at::Tensor x = units.narrow(-1, 0, 1) * kPlannerLength + kPlannerForward;
-  const at::Tensor y = units.narrow(-1, 1, 1) * kPlannerLength;
-  return at::cat({x, y, units.narrow(-1, 2, 2)}, -1);
 }
 
 at::Tensor planner_current_states(const PlannerTruth& truth) {

@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
-#include <dtk/toolkit/planner_noise.h>
+#include <dtk/toolkit/planner_inputs.h>
 #include <dtk/toolkit/planner_penalties.h>
 
 #include <algorithm>

@@ -133,7 +133,7 @@ at::Tensor on_quintics(const at::Tensor& begin, const at::Tensor& end, int64_t s
 
 }  // namespace
 
-at::Tensor shifted_state(const PlannerScene& scene, const at::Tensor& uniform,
+at::Tensor shifted_state(const PlannerBatch& scene, const at::Tensor& uniform,
                          const PlannerAugmentationOptions& options) {
   const at::Tensor& state = scene.ego_current_state;
   const std::array<double, 9> largest = {0, options.lateral, options.yaw, 1, 0.5, 0.2, 0.1, 0, 0};
@@ -156,7 +156,7 @@ at::Tensor shifted_state(const PlannerScene& scene, const at::Tensor& uniform,
                    1);
 }
 
-at::Tensor meets_something(const PlannerScene& scene, const at::Tensor& state) {
+at::Tensor meets_something(const PlannerBatch& scene, const at::Tensor& state) {
   const at::Tensor heading = state.narrow(1, 2, 2);
   const at::Tensor box = planner_boxes::corners(state.narrow(1, 0, 2), heading, column(scene.ego_shape, 1),
                                                 column(scene.ego_shape, 2));
@@ -166,7 +166,7 @@ at::Tensor meets_something(const PlannerScene& scene, const at::Tensor& state) {
   return met | meets_boundary(box, heading, scene.lanes, 6);
 }
 
-at::Tensor accepted_shifts(const PlannerScene& scene, const at::Tensor& state, const at::Tensor& coin,
+at::Tensor accepted_shifts(const PlannerBatch& scene, const at::Tensor& state, const at::Tensor& coin,
                            const PlannerAugmentationOptions& options) {
   at::Tensor speed = column(scene.ego_current_state, 4);
   if (options.shifted_reversing) speed = speed.abs();

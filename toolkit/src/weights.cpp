@@ -1,6 +1,4 @@
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/aminmax.h>
-#include <dtk/policies/memory_ledger.h>
 #include <dtk/toolkit/checkpoint_store.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/find_checkpoint.h>
@@ -16,6 +14,7 @@
 #include "config_text.h"
 #include "strict_json.h"
 #include "torch_types.h"
+#include "weights_fit.h"
 
 namespace dtk {
 namespace {
@@ -197,14 +196,7 @@ std::optional<Weights> initial_weights(FileSystem& files, const LoadedConfig& lo
 
 void load_weights(const Weights& weights, const models::Dit& model) {
   check_fit(weights, model);
-  std::map<std::string, const StoredTensor*> stored;
-  for (const StoredTensor& tensor : weights.tensors) stored[tensor.name] = &tensor;
-  const policies::OwnerScope owner(policies::Category::data, "weights being read");
-  const at::NoGradGuard no_grad;
-  for (const auto& [name, parameter] : model.parameters()) {
-    const auto found = stored.find(name);
-    if (found != stored.end()) parameter.detach().copy_(found->second->read());
-  }
+  copy_weights(weights, model.parameters());
 }
 
 std::string conversion_note(const Weights& weights) {

@@ -1,19 +1,18 @@
 // Whether weights are those of a model, and what to set where they are not.
+#include "weights_fit.h"
+
+#include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
+#include <dtk/policies/memory_ledger.h>
 #include <dtk/toolkit/errors.h>
-#include <dtk/toolkit/weights.h>
 
 #include <cmath>
-#include <map>
 #include <set>
 
 #include "strict_json.h"
 
 namespace dtk {
 namespace {
-
-using Shape = std::vector<int64_t>;
-using Shapes = std::map<std::string, Shape>;
 
 constexpr char class_table[] = "y_embedder.embedding_table.weight";
 
@@ -41,13 +40,8 @@ class Hints {
   std::string text() const { return classes() + positions() + size() + variance(); }
 
  private:
-  /// The shapes of one name in file and model; false unless both have it, with `dimensions` dimensions.
   bool both(const std::string& name, size_t dimensions, Shape& in_file, Shape& in_model) const {
-    const auto a = file_.find(name), b = model_.find(name);
-    if (a == file_.end() || b == model_.end()) return false;
-    in_file = a->second;
-    in_model = b->second;
-    return in_file.size() == dimensions && in_model.size() == dimensions;
+    return in_both(file_, model_, name, dimensions, in_file, in_model);
   }
 
   std::string classes() const {
@@ -78,21 +72,10 @@ class Hints {
     return text + "both as the weights were trained";
   }
 
-  int64_t blocks(const Shapes& shapes) const {
-    std::set<std::string> numbers;
-    const std::string prefix = "blocks.";
-    for (const auto& [name, shape] : shapes) {
-      if (name.starts_with(prefix)) {
-        numbers.insert(name.substr(prefix.size(), name.find('.', prefix.size()) - prefix.size()));
-      }
-    }
-    return static_cast<int64_t>(numbers.size());
-  }
-
   std::string size() const {
     Shape file, model;
     if (!both("x_embedder.proj.weight", 4, file, model)) return "";
-    const int64_t in_file = blocks(file_), in_model = blocks(model_);
+    const int64_t in_file = count_parts(file_, "blocks."), in_model = count_parts(model_, "blocks.");
     if (file[0] == model[0] && in_file == in_model) return "";
     return c10::str("\n  The weights have ", in_file, " blocks of ", file[0], " channels, this model ",
                     in_model, " of ", model[0], "; set model.depth and model.hidden, or model.name");
@@ -112,13 +95,41 @@ class Hints {
   const models::DitOptions& options_;
 };
 
+using ByName = std::map<std::string, const StoredTensor*>;
+
+ByName by_name(const Weights& weights) {
+  ByName stored;
+  for (const StoredTensor& tensor : weights.tensors) stored[tensor.name] = &tensor;
+  return stored;
+}
+
 }  // namespace
 
-void check_fit(const Weights& weights, const models::Dit& model) {
+bool in_both(const Shapes& file, const Shapes& model, const std::string& name, size_t dimensions,
+             Shape& in_file, Shape& in_model) {
+  const auto a = file.find(name), b = model.find(name);
+  if (a == file.end() || b == model.end()) return false;
+  in_file = a->second;
+  in_model = b->second;
+  return in_file.size() == dimensions && in_model.size() == dimensions;
+}
+
+int64_t count_parts(const Shapes& shapes, const std::string& prefix) {
+  std::set<std::string> parts;
+  for (const auto& [name, shape] : shapes) {
+    if (name.starts_with(prefix)) {
+      parts.insert(name.substr(prefix.size(), name.find('.', prefix.size()) - prefix.size()));
+    }
+  }
+  return static_cast<int64_t>(parts.size());
+}
+
+void check_fit(const Weights& weights, const models::NamedTensors& parameters, const FitHints& hints,
+               int64_t heads, const std::string& heads_option) {
   Shapes in_file, in_model;
   std::vector<std::string> missing, unknown, misshapen, mistyped;
   std::set<std::string> trained;
-  for (const auto& [name, parameter] : model.parameters()) {
+  for (const auto& [name, parameter] : parameters) {
     in_model[name] = parameter.sizes().vec();
     if (parameter.requires_grad()) trained.insert(name);
   }
@@ -134,24 +145,51 @@ void check_fit(const Weights& weights, const models::Dit& model) {
       mistyped.push_back(tensor.name + " holds " + c10::toString(tensor.type));
     }
   }
-  for (const auto& [name, parameter] : model.parameters()) {
+  for (const auto& [name, parameter] : parameters) {
     if (in_file.count(name) > 0 || trained.count(name) == 0) continue;
     missing.push_back(name + " " + shape_text(in_model[name]));
   }
   const std::string begin = (weights.place.empty() ? "" : weights.place + ": ") + weights.name;
   if (missing.empty() && unknown.empty() && misshapen.empty() && mistyped.empty()) {
-    const int64_t heads = model.options().heads.value();
     if (!weights.heads || *weights.heads == heads) return;
-    throw ConfigError(c10::str(begin, " were trained with model.heads = ", *weights.heads,
-                               ", and this model has ", heads,
-                               ", whose attention is another; set model.heads = ", *weights.heads));
+    throw ConfigError(c10::str(begin, " were trained with ", heads_option, " = ", *weights.heads,
+                               ", and this model has ", heads, ", whose attention is another; set ",
+                               heads_option, " = ", *weights.heads));
   }
   throw ConfigError(begin + " are not those of this model" + list_line("missing", missing) +
                     list_line("unknown", unknown) + list_line("of another shape", misshapen) +
                     list_line("not floating-point", mistyped) +
                     "\n  Allowed are the parameters of this model, all that are trained and no others, in "
                     "floating point; name such weights, or set [model] as these were trained" +
-                    Hints(in_file, in_model, model.options()).text());
+                    hints(in_file, in_model));
+}
+
+void check_fit(const Weights& weights, const models::Dit& model) {
+  const auto hints = [&](const Shapes& file, const Shapes& own) {
+    return Hints(file, own, model.options()).text();
+  };
+  check_fit(weights, model.parameters(), hints, model.options().heads.value(), "model.heads");
+}
+
+void copy_weights(const Weights& weights, const models::NamedTensors& parameters) {
+  const ByName stored = by_name(weights);
+  const policies::OwnerScope owner(policies::Category::data, "weights being read");
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, parameter] : parameters) {
+    const auto found = stored.find(name);
+    if (found != stored.end()) parameter.detach().copy_(found->second->read());
+  }
+}
+
+std::vector<NamedTensor> in_order(const Weights& weights, const models::NamedTensors& parameters,
+                                  const std::function<at::Tensor(const std::string& name)>& missing) {
+  const ByName stored = by_name(weights);
+  std::vector<NamedTensor> tensors;
+  for (const auto& [name, parameter] : parameters) {
+    const auto found = stored.find(name);
+    tensors.push_back({name, found != stored.end() ? found->second->read().to(at::kFloat) : missing(name)});
+  }
+  return tensors;
 }
 
 }  // namespace dtk

@@ -21,7 +21,7 @@ struct PlannerBatch {
   at::Tensor lanes;                        // (N, lanes, lane_points, lane_features)
   at::Tensor lanes_speed_limit;            // (N, lanes, 1) m/s
   at::Tensor lanes_has_speed_limit;        // (N, lanes, 1), bool
-  at::Tensor route_lanes;                  // (N, route_lanes, lane_points, lane_features)
+  at::Tensor route_lanes;                  // (N, route_lanes, route_points, lane_features)
   at::Tensor route_lanes_speed_limit;      // (N, route_lanes, 1) m/s
   at::Tensor route_lanes_has_speed_limit;  // (N, route_lanes, 1), bool
   at::Tensor polygons;                     // (N, polygons, polygon_points, 3) x, y, type

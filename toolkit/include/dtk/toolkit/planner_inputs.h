@@ -38,7 +38,7 @@ struct PlannerScale {
 /// Those of the published models: of all arrays of PlannerBatch that are normalised, by key, poses with
 /// cosine and sine. `lane_features` as in PlannerSizes.
 std::map<std::string, PlannerScale> planner_scales(int64_t lane_features);
-/// The same of one pose of a trajectory that is learnt: x, y, cos, sin.
+/// The same of one pose of a trajectory that is learnt, x, y, cos, sin: that of planner_units().
 PlannerScale planner_pose_scale();
 
 /// Of what the model sees. A row (the last dimension) of zeros is something that is not there and stays 0.
@@ -63,20 +63,12 @@ class PlannerNormalizer {
   std::map<std::string, Scale> scales_;
 };
 
-/// Of what the model predicts: poses (..., actors, steps, 4) with a scale for each actor. Zeros are values
-/// like others.
-class PlannerStateNormalizer {
- public:
-  /// One scale for each actor, the ego vehicle first. Throws as PlannerNormalizer.
-  PlannerStateNormalizer(const std::vector<PlannerScale>& scales, c10::Device device);
-  /// planner_pose_scale() for the ego vehicle and `neighbors` others.
-  PlannerStateNormalizer(int64_t neighbors, c10::Device device);
-
-  at::Tensor normalized(const at::Tensor& states) const;
-  at::Tensor restored(const at::Tensor& states) const;
-
- private:
-  at::Tensor mean_, std_;  // (actors, 1, 4)
-};
+/// What the model predicts: poses (..., 4) of x, y (m), cos, sin as it sees them, (x - 10 m) / 20 m and
+/// y / 20 m; and back. Zeros are values like others. Of every actor, in training and in sampling: the losses
+/// count on this unit.
+at::Tensor planner_units(const at::Tensor& metres);
+at::Tensor planner_metres(const at::Tensor& units);
+inline constexpr double kPlannerLength = 20;   // m, and m/s
+inline constexpr double kPlannerForward = 10;  // m
 
 }  // namespace dtk

@@ -1,10 +1,9 @@
 // Which arrays a file of one sample of the driving planner holds, and of which shapes.
 #pragma once
+#include <dtk/models/diffusion_planner_options.h>
 #include <dtk/toolkit/npz.h>
 
 #include <cstdint>
-#include <optional>
-#include <string>
 #include <vector>
 
 namespace dtk {
@@ -16,15 +15,14 @@ struct PlannerSizes {
   int64_t neighbors = 320;
   int64_t predicted_neighbors = 320;  // the first ones, whose futures are learnt; at most `neighbors`
   int64_t static_objects = 5;
-  int64_t lanes = 140, route_lanes = 25, lane_points = 20, lane_features = 33;
+  int64_t lanes = 140, lane_points = 20;
+  int64_t route_lanes = 25, route_points = 20;
+  int64_t lane_features = 33;  // of a point of either
   int64_t polygons = 10, polygon_points = 40;
   int64_t line_strings = 60, line_string_points = 20;
 
   friend bool operator==(const PlannerSizes&, const PlannerSizes&) = default;
 };
-
-/// Sizes of the presets "H", "M" and "UP"; nothing for any other name.
-std::optional<PlannerSizes> planner_sizes(const std::string& preset);
 
 enum class PlannerLayout {
   version_2,  // with ego past, polygons, line strings, goal, turn indicators and ego shape, and "version",
@@ -33,6 +31,11 @@ enum class PlannerLayout {
 };
 
 inline constexpr uint32_t planner_frame_version = 2;
+
+/// What the model of these options reads: its sizes, and the layout that its preset was trained from. Sizes
+/// of arrays that the layout has not stay as they are by default. Throws as models::resolved().
+PlannerSizes planner_sizes(const models::DiffusionPlannerOptions& model);
+PlannerLayout planner_layout(const models::DiffusionPlannerOptions& model);
 
 /// The arrays of a file in the order of PlannerBatch::fields(), without "version". Shapes are those of one
 /// sample in a batch. Throws std::invalid_argument for a size below 1 or more predicted neighbours than

@@ -8,18 +8,19 @@
 
 namespace dtk {
 
-/// What happened.
+/// What happened. Those marked * are undefined with upstream's data, and what needs them is not measured
+/// then.
 struct PlannerOutcome {
   at::Tensor ego_future;        // (B, T, 4)
   at::Tensor neighbors_future;  // (B, P-1, T, 4)
   at::Tensor absent;            // (B, P-1, T), bool
-  at::Tensor turn_indicators;   // (B, V)
-  at::Tensor ego_shape;         // (B, 3)
-  at::Tensor line_strings;      // (B, M, L, 4); rows of zeros are absent
+  at::Tensor turn_indicators;   // * (B, V)
+  at::Tensor ego_shape;         // * (B, 3)
+  at::Tensor line_strings;      // * (B, M, L, 4); rows of zeros are absent
   at::Tensor neighbors_now;     // (B, P-1, 11)
 };
 
-/// Of the ego, each (B, T).
+/// Of the ego, each (B, T); the penalties are undefined where the outcome has not what they need.
 struct PlannerEgoMetrics {
   at::Tensor simple_l2;    // mean squared error of the four channels
   at::Tensor position_l2;  // squared distance
@@ -45,7 +46,7 @@ struct PlannerEgoMetrics {
 PlannerEgoMetrics planner_ego_metrics(const at::Tensor& prediction, const PlannerOutcome& outcome,
                                       const PlannerLossOptions& loss);
 
-/// Means over samples and steps. A mean over nothing is 0.
+/// Means over samples and steps. A mean over nothing is 0, so is one that is not measured.
 struct PlannerScores {
   double ego_simple_l2 = 0, ego_position_l2 = 0, ego_heading_l2 = 0;
   double ego_lateral = 0;  // by which the original chooses among checkpoints
@@ -61,7 +62,8 @@ class PlannerMetrics {
  public:
   explicit PlannerMetrics(const PlannerLossOptions& loss) : loss_(loss) {}
 
-  /// `prediction` (B, P, T, 4), `logits` of the turn indicator (B, 5). Reads no value on the host.
+  /// `prediction` (B, P, T, 4), `logits` of the turn indicator (B, 5; undefined for a model that has none).
+  /// Reads no value on the host.
   void add(const at::Tensor& prediction, const at::Tensor& logits, const PlannerOutcome& outcome);
   /// Waits for the device once.
   PlannerScores scores_sync() const;

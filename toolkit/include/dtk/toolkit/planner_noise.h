@@ -10,12 +10,6 @@
 
 namespace dtk {
 
-/// Poses (..., 4) of x, y (m), cos, sin, as the network sees them: (x - 10 m) / 20 m, y / 20 m; and back.
-at::Tensor planner_units(const at::Tensor& metres);
-at::Tensor planner_metres(const at::Tensor& units);
-inline constexpr double kPlannerLength = 20;   // m, and m/s
-inline constexpr double kPlannerForward = 10;  // m
-
 /// What there is of a batch before noise. States are in the network's units, futures in metres.
 struct PlannerTruth {
   at::Tensor ego_current_state;     // (B, at least 4): x, y, cos, sin

@@ -1,0 +1,15 @@
+// The driving planner of a published preset.
+#pragma once
+#include <dtk/models/diffusion_planner_options.h>
+
+#include <string>
+
+namespace dtk::test {
+
+inline models::DiffusionPlannerOptions planner_preset(const std::string& name) {
+  models::DiffusionPlannerOptions options;
+  options.preset = name;
+  return options;
+}
+
+}  // namespace dtk::test

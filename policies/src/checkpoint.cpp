@@ -77,7 +77,10 @@ class CheckpointChain::Frame::Dropped final : public SavedTensor {
 class CheckpointChain::Frame::AnInput final : public SavedTensor {
  public:
   AnInput(std::shared_ptr<Frame> frame, size_t index) : frame_(std::move(frame)), index_(index) {}
-  at::Tensor unpack() override { return frame_->inputs[index_].tensor->unpack(); }
+  at::Tensor unpack() override {
+    frame_->check_forward_ended();
+    return frame_->inputs[index_].tensor->unpack();
+  }
 
  private:
   const std::shared_ptr<Frame> frame_;
@@ -87,16 +90,19 @@ class CheckpointChain::Frame::AnInput final : public SavedTensor {
 // A parameter or a view of one, which the model keeps in any case: no layer below need know of it.
 class CheckpointChain::Frame::AWeight final : public SavedTensor {
  public:
-  AWeight(std::string path, const at::Tensor& weight)
-      : path_(std::move(path)),
+  AWeight(std::weak_ptr<Frame> frame, std::string path, const at::Tensor& weight)
+      : frame_(std::move(frame)),
+        path_(std::move(path)),
         weight_(is_parameter(weight) ? weight : weight.tensor_data()),
         version_(version_of(weight)) {}
   at::Tensor unpack() override {
+    if (const std::shared_ptr<Frame> frame = frame_.lock()) frame->check_forward_ended();
     check_read(path_, /*weight=*/true, weight_, version_);
     return weight_;
   }
 
  private:
+  const std::weak_ptr<Frame> frame_;  // whose inputs are let go when all else of it is
   const std::string path_;
   const at::Tensor weight_;
   const int64_t version_;
@@ -105,14 +111,13 @@ class CheckpointChain::Frame::AWeight final : public SavedTensor {
 // What backward can have without running the segment again; null for all else.
 std::unique_ptr<SavedTensor> CheckpointChain::Frame::at_hand(const at::Tensor& tensor) {
   const Call& call = calls.back();
-  if (saving_weight()) return std::make_unique<AWeight>(call.path, tensor);
-  if (in_forward == nullptr || below.lets_go()) return nullptr;
-  for (size_t i = 0; i < in_forward->size(); ++i) {
+  const size_t inputs_of_call = in_forward == nullptr || below.lets_go() ? 0 : in_forward->size();
+  for (size_t i = 0; i < inputs_of_call; ++i) {
     const bool is_it = (*in_forward)[i].tensor._unsafe_get_target() == tensor.unsafeGetTensorImpl();
     if (is_it && call.sources[i].call == Source::kOutside)
       return std::make_unique<AnInput>(shared_from_this(), call.sources[i].index);
   }
-  return nullptr;
+  return saving_weight() ? std::make_unique<AWeight>(weak_from_this(), call.path, tensor) : nullptr;
 }
 
 std::unique_ptr<SavedTensor> CheckpointChain::Frame::pack(const at::Tensor& tensor, const SavedTensorStack&) {

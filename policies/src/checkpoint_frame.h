@@ -122,6 +122,7 @@ struct CheckpointChain::Frame final : SavedTensorLayer, std::enable_shared_from_
   void each_output(Visit visit);
 
   // Backward.
+  void check_forward_ended() const;
   at::Tensor take(size_t index);
   void recompute();
   void recompute_into(const std::shared_ptr<CollectLayer>& collector);

@@ -47,7 +47,7 @@ void check_read(const std::string& path, bool weight, const at::Tensor& tensor, 
   TORCH_CHECK(now == then, "checkpoint ", path, ": ", weight ? "its parameter " : "a tensor that it reads, ",
               TensorForm(tensor).text(), weight ? "" : ",",
               " was changed in place between forward and backward (version ", then, " then, ", now,
-              " now), so the recomputation would not give what forward gave; change it after backward");
+              " now), so backward would not compute with what forward did; change it after backward");
 }
 
 // Keeps what is still needed, in the order of forward.
@@ -78,12 +78,16 @@ class CheckpointChain::CollectLayer final : public SavedTensorLayer {
   size_t seen_ = 0;
 };
 
-at::Tensor CheckpointChain::Frame::take(size_t index) {
-  std::lock_guard lock(mutex);
+void CheckpointChain::Frame::check_forward_ended() const {
   TORCH_CHECK(
       in_forward == nullptr, "checkpoint ", calls.back().path,
       ": backward ran inside the segment, whose forward pass has not ended; take gradients outside of "
       "segments, or leave this sub-tree out of them");
+}
+
+at::Tensor CheckpointChain::Frame::take(size_t index) {
+  std::lock_guard lock(mutex);
+  check_forward_ended();
   if (slots[index].value == nullptr) recompute();
   const std::unique_ptr<SavedTensor> value = std::move(slots[index].value);
   return value->unpack();

@@ -229,7 +229,7 @@ TEST_CASE("an input or a parameter that is changed in place before backward is r
   CHECK(error_of([&] { torch::autograd::backward({second[0].sum()}, {}); }) ==
         "checkpoint blocks.3: its parameter [4] " + on("Float") +
             " was changed in place between forward and backward "
-            "(version 1 then, 2 now), so the recomputation would not give what forward gave; change it after "
+            "(version 1 then, 2 now), so backward would not compute with what forward did; change it after "
             "backward");
 }
 
@@ -239,7 +239,7 @@ TEST_CASE("what a segment reads beside inputs and parameters, changed in place b
   const auto changed = [](const at::Tensor& tensor) {
     return c10::str(" was changed in place between forward and backward (version ", tensor._version(),
                     " then, ", tensor._version() + 1,
-                    " now), so the recomputation would not give what forward gave; change it after backward");
+                    " now), so backward would not compute with what forward did; change it after backward");
   };
   const at::Tensor frozen = at::ones({4}, test_device());
   const at::Tensor mask = at::ones({4}, at::device(test_device()).dtype(at::kBool));
@@ -320,11 +320,19 @@ TEST_CASE("inputs on two devices are refused, numbers on the cpu are not") {
 
 TEST_CASE("backward within a segment's forward pass is refused", "[device]") {
   Fixture fixture;
-  const SubtreeFn fn = [](Tensors&& in) {
-    const at::Tensor h = in[0].exp();
-    return Tensors{torch::autograd::grad({h.sum()}, {in[0]})[0] * h};
-  };
-  CHECK(error_of([&] { checkpoint("blocks.3", fn, {ones({4})}); }) ==
-        "checkpoint blocks.3: backward ran inside the segment, whose forward pass has not ended; take "
-        "gradients outside of segments, or leave this sub-tree out of them");
+  const at::Tensor w = ones({4});
+  const std::vector<std::function<at::Tensor(const at::Tensor&)>> operations = {
+      [](const at::Tensor& x) { return x.exp(); },           // backward needs the result,
+      [](const at::Tensor& x) { return x.sin(); },           // the input,
+      [&](const at::Tensor& x) { return w * x.detach(); }};  // or a parameter beside it
+  for (const auto& operation : operations) {
+    const SubtreeFn fn = [&](Tensors&& in) {
+      const at::Tensor h = operation(in[0]);
+      const at::Tensor of = in[0].requires_grad() && &operation != &operations.back() ? in[0] : w;
+      return Tensors{torch::autograd::grad({h.sum()}, {of})[0] * h};
+    };
+    CHECK(error_of([&] { checkpoint("blocks.3", fn, {ones({4})}); }) ==
+          "checkpoint blocks.3: backward ran inside the segment, whose forward pass has not ended; take "
+          "gradients outside of segments, or leave this sub-tree out of them");
+  }
 }

@@ -5,11 +5,8 @@
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/optimizer.h>
 #include <dtk/toolkit/schedule.h>
-#include <torch/csrc/autograd/autograd.h>
 
-#include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include "support/catch.h"
 
@@ -66,94 +63,28 @@ TEST_CASE("updates follow AdamW's formula, with the global norm clipped") {
   CHECK(adamw.stopped().item<float>() == 0);
 }
 
-TEST_CASE("the global norm has the same bits whatever the number of threads") {
+TEST_CASE("the global norm has the bits of one thread's, whatever the number of threads") {
   at::manual_seed(1);
   std::vector<std::pair<std::string, at::Tensor>> parameters;
-  double squares = 0;
-  for (int64_t size : {1, 7, 300, 40'000, 600'001, 5}) {  // one is taken in parts
+  std::vector<at::Tensor> norms;
+  for (int64_t size : {1, 7, 300, 40'000, 90'001, 5}) {
     const at::Tensor parameter = at::zeros({size}).requires_grad_(true);
     parameter.mutable_grad() = at::randn({size});
-    squares += parameter.grad().to(at::kDouble).square().sum().item<double>();
+    norms.push_back(parameter.grad().norm());
     parameters.emplace_back("p" + std::to_string(size), parameter);
   }
+  const float expected = at::stack(norms).norm().item<float>();
   OptimizerOptions options;
   options.clip = 0;  // clipping would change the gradients
   const int threads = at::get_num_threads();
-  std::optional<float> first;
   for (const int count : {1, 2, 5, 16}) {
     at::set_num_threads(count);
     AdamW adamw(options, parameters);
     adamw.step(0.1);
     INFO(count << " threads");
-    const auto norm = adamw.gradient_norm().item<float>();
-    CHECK(norm == first.value_or(norm));
-    CHECK(norm == Approx(std::sqrt(squares)).epsilon(1e-5));  // LibTorch adds up in fp32
-    first = norm;
+    CHECK(adamw.gradient_norm().item<float>() == expected);
   }
   at::set_num_threads(threads);
-}
-
-namespace {
-
-void backward_of_ones(const at::Tensor& parameter, const at::Tensor& factor) {
-  torch::autograd::backward({(parameter * factor).sum()}, {});
-}
-
-float norm_in_step(AdamW& adamw) {
-  adamw.step(0.1);
-  adamw.release_gradients();
-  return adamw.gradient_norm().item<float>();
-}
-
-}  // namespace
-
-TEST_CASE("a gradient's norm is taken as backward writes it, and again if it changed since") {
-  OptimizerOptions options;
-  options.clip = 0;
-  const at::Tensor parameter = at::zeros({4, 4}).requires_grad_(true);
-  AdamW adamw(options, {{"p", parameter}});
-  const at::Tensor ones = at::ones({4, 4});
-  backward_of_ones(parameter, ones);
-  // Unseen by autograd, so that only a second look would find it.
-  std::fill_n(static_cast<float*>(parameter.mutable_grad().data_ptr()), 16, 100.0f);
-  CHECK(norm_in_step(adamw) == 4);
-
-  backward_of_ones(parameter, ones);
-  parameter.mutable_grad().mul_(2);
-  CHECK(norm_in_step(adamw) == 8);
-
-  backward_of_ones(parameter, ones);  // of two micro-batches
-  backward_of_ones(parameter, 2 * ones);
-  CHECK(norm_in_step(adamw) == 12);
-
-  backward_of_ones(parameter, ones);
-  parameter.mutable_grad() = 5 * ones;  // another tensor
-  CHECK(norm_in_step(adamw) == 20);
-
-  parameter.mutable_grad() = ones.clone();  // without backward
-  CHECK(norm_in_step(adamw) == 4);
-}
-
-TEST_CASE("norms of gradients that do not lie row by row") {
-  OptimizerOptions options;
-  options.clip = 0;
-  const at::Tensor by_columns = at::zeros({3, 5}).t().requires_grad_(true);
-  const at::Tensor spread = at::zeros({4}).requires_grad_(true);
-  AdamW adamw(options, {{"by_columns", by_columns}, {"spread", spread}});
-  backward_of_ones(by_columns, 2 * at::ones({3, 5}).t());
-  REQUIRE_FALSE(by_columns.grad().is_contiguous());
-  const at::Tensor every_other =
-      at::tensor({1.0f, 9.0f, 1.0f, 9.0f, 1.0f, 9.0f, 1.0f, 9.0f}).slice(0, 0, 8, 2);
-  spread.mutable_grad() = every_other;
-  CHECK(norm_in_step(adamw) == 8);  // 15 times 2 and 4 times 1: the root of 64
-}
-
-TEST_CASE("an optimizer that is gone leaves no hook behind") {
-  const at::Tensor parameter = at::zeros({2}).requires_grad_(true);
-  { const AdamW gone({}, {{"p", parameter}}); }
-  backward_of_ones(parameter, at::ones({2}));
-  AdamW adamw({}, {{"p", parameter}});
-  CHECK(norm_in_step(adamw) == Approx(std::sqrt(2.0)));
 }
 
 TEST_CASE("a non-finite gradient in any one tensor stops the update") {

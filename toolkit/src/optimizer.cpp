@@ -1,6 +1,10 @@
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/ThreadLocalState.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/linalg_vector_norm.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/optimizer.h>
@@ -8,12 +12,33 @@
 #include <map>
 #include <stdexcept>
 
-#include "gradient_norms.h"
-
 namespace dtk {
 
 using policies::Category;
 using policies::OwnerScope;
+
+namespace {
+
+// The L2 norm of each of P tensors of one dtype, as (P). The CPU's kernel takes a whole norm on one thread
+// and waits for memory, so the threads share the tensors out: the bits are the same for any number of
+// threads.
+at::Tensor norms_of(const std::vector<at::Tensor>& tensors) {
+  const at::Tensor& first = tensors.front();
+  if (!first.is_cpu()) return at::stack(at::_foreach_norm(tensors, 2));
+  const at::Tensor norms = at::empty({static_cast<int64_t>(tensors.size())}, first.options());
+  const std::vector<at::Tensor> each = norms.unbind();
+  const at::ThreadLocalState caller;  // grad mode, and whether anything is computed at all
+  at::parallel_for(0, norms.numel(), /*grain_size=*/1, [&](int64_t begin, int64_t end) {
+    const at::ThreadLocalStateGuard as_caller(caller);
+    for (int64_t i = begin; i < end; ++i) {
+      at::Tensor norm = each[static_cast<size_t>(i)];
+      at::linalg_vector_norm_out(norm, tensors[static_cast<size_t>(i)], 2);
+    }
+  });
+  return norms;
+}
+
+}  // namespace
 
 AdamW::AdamW(const OptimizerOptions& options,
              const std::vector<std::pair<std::string, at::Tensor>>& parameters)
@@ -33,10 +58,7 @@ AdamW::AdamW(const OptimizerOptions& options,
   step_ = at::zeros({}, scalar);
   gradient_norm_ = at::zeros({}, scalar);
   stopped_ = at::zeros({}, scalar);
-  norms_ = std::make_unique<GradientNorms>(parameters_);
 }
-
-AdamW::~AdamW() = default;
 
 std::vector<at::Tensor> AdamW::gradients() const {
   std::vector<at::Tensor> result;
@@ -53,7 +75,7 @@ std::vector<at::Tensor> AdamW::gradients() const {
 void AdamW::step(double lr) {
   at::NoGradGuard no_grad;
   const std::vector<at::Tensor> grads = gradients();
-  const at::Tensor norm = norms_->global(grads);
+  const at::Tensor norm = at::linalg_vector_norm(norms_of(grads), 2);
   gradient_norm_.copy_(norm);
   const at::Tensor finite = norm.isfinite();
   stopped_.copy_(stopped_.logical_or(finite.logical_not()));

@@ -1,11 +1,12 @@
 // Activation checkpointing: a segment keeps its inputs only, and backward computes the rest again.
 //
 // Non-reentrant, on the stack of saved-tensor layers (saved_tensors.h): forward builds the ordinary graph,
-// whose saved tensors are dropped but for inputs and parameters, which are there in any case; the first of
-// the others that backward asks for runs the segment once more and collects them all. So parameters need not
-// be listed, gradients flow through one real graph, segments nest, a segment of which backward needs inputs
-// and parameters alone is not run again, and the recomputation stops at the last tensor that is needed. Needs
-// a SavedTensorEngineGuard.
+// whose saved tensors are dropped; the first of them that backward asks for runs the segment once more and
+// collects them all. So parameters need not be listed, gradients flow through one real graph, segments nest,
+// and the recomputation stops at the last tensor that is needed. Not dropped are the segment's inputs
+// themselves, unless a layer below lets those go, and leaves that need a gradient, such as parameters, with
+// their views: they are there in any case, and a segment of which backward needs nothing else is not run
+// again. Needs a SavedTensorEngineGuard.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <dtk/policies/kept_results.h>
@@ -42,8 +43,8 @@ bool recomputing();
 /// grad mode this is fn(inputs). `path` names the segment in errors.
 ///
 /// Segments nest. autograd::grad, retain_graph and create_graph (double backward) work; each backward pass
-/// recomputes. Nothing is traversed beyond the graph of forward. What is made again is freed when its node's
-/// backward is done; the inputs, when the whole segment's is.
+/// recomputes what it needs. Nothing is traversed beyond the graph of forward. What is made again is freed
+/// when its node's backward is done; the inputs, when the whole segment's is.
 ///
 /// Autocast's casts of weights are freed at the segment's end, not at the end of the forward pass: a weight
 /// that is read again after it is cast again. Its gradient is then the sum of its uses in fp32, no longer in
@@ -52,11 +53,12 @@ bool recomputing();
 /// Throws c10::Error when inputs lie on two devices (but numbers without dimensions on the CPU), when fn
 /// changes an input in place, and when it returns its inputs unchanged. Also without a
 /// SavedTensorEngineGuard. Backward throws it when an input, a parameter or another tensor that fn reads and
-/// autograd saves was changed in place since, when it runs within a segment's forward pass, and when the
-/// recomputation saves or returns other tensors than forward did: the message names the segment, both forms
-/// and the likely cause. What fn throws while it is recomputed passes unchanged; then, too, nothing of the
-/// recomputation stays. While a segment is recomputed nothing else may draw from the default generators of
-/// its devices; where flags or backends have changed since forward, nothing else may compute.
+/// autograd saves was changed in place since and it needs that tensor or a recomputation, when it runs within
+/// a segment's forward pass, and when the recomputation saves or returns other tensors than forward did: the
+/// message names the segment, both forms and the likely cause. What fn throws while it is recomputed passes
+/// unchanged; then, too, nothing of the recomputation stays. While a segment is recomputed nothing else may
+/// draw from the default generators of its devices; where flags or backends have changed since forward,
+/// nothing else may compute.
 ///
 /// `keep`: results that are kept too; the operators that made them are not run again, and draw the random
 /// numbers that they drew. All others up to the last tensor that backward needs are, also those that only led

@@ -5,24 +5,17 @@
 #include <dtk/toolkit/config.h>
 #include <dtk/toolkit/stored_tensor.h>
 
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace dtk {
 
-class GradientNorms;
-
 class AdamW {
  public:
   /// Allocates both moments now (8 bytes per parameter), fp32, on the parameters' device. Parameters that
-  /// need no gradient are left alone. On the CPU the others get a hook that takes their gradients' norms as
-  /// backward writes them.
+  /// need no gradient are left alone.
   AdamW(const OptimizerOptions& options, const std::vector<std::pair<std::string, at::Tensor>>& parameters);
-  ~AdamW();
-  AdamW(const AdamW&) = delete;
-  AdamW& operator=(const AdamW&) = delete;
 
   /// One update with the parameters' gradients at rate `lr`. Reads no value on the host: once a gradient was
   /// not finite, a flag on the device makes this and all later updates do nothing. Throws std::logic_error
@@ -50,7 +43,6 @@ class AdamW {
   std::vector<at::Tensor> parameters_, exp_avg_, exp_avg_sq_;
   at::Tensor step_;  // one count shared by all parameters: they are always updated together
   at::Tensor gradient_norm_, stopped_;
-  std::unique_ptr<GradientNorms> norms_;
 };
 
 }  // namespace dtk

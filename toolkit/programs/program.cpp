@@ -18,9 +18,11 @@ namespace {
 
 volatile std::sig_atomic_t stop_signal = 0;
 
+// The next one, of either kind, ends the process.
 extern "C" void on_stop_signal(int number) {
   stop_signal = number;
-  std::signal(number, SIG_DFL);
+  std::signal(SIGINT, SIG_DFL);
+  std::signal(SIGTERM, SIG_DFL);
 }
 
 int fail(const char* name, ExitCode code, const std::string& message) {

@@ -11,6 +11,7 @@
 
 #include "config_text.h"
 #include "interval.h"
+#include "near_names.h"
 
 namespace dtk {
 namespace {
@@ -360,6 +361,7 @@ std::string useless_because(const RunConfig& config, const std::string& key) {
   const auto setting = [](const char* name, const std::string& value) {
     return name + (" = " + toml_text(value));
   };
+  if (switched_off(config, parent_of(key))) return "";  // a single switch is to be enough
   const std::string& objective = config.diffusion.objective;
   const std::string& sampler = config.sample.sampler;
   const bool of_flow = key == "diffusion.time",

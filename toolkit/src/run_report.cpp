@@ -281,9 +281,9 @@ class Page {
     const std::string policies = policies_table(memory.policies);
     if (!policies.empty()) {
       text +=
-          "<h2>What each policy saves</h2><p>Bytes by which it lowers the peak of a step, measured by "
-          "leaving "
-          "it out at the end of the run.</p><div class=\"scroll\">" +
+          "<h2>What each policy saves</h2><p>Bytes by which it lowers the peak of forward and backward, "
+          "measured "
+          "by leaving it out at the end of the run; the EMA by its size.</p><div class=\"scroll\">" +
           policies + "</div>";
     }
     return text;

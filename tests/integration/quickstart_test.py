@@ -31,7 +31,7 @@ def check_output(output: str, out: Path) -> Path:
 def check_policy_lines(output: str, memory: dict) -> None:
     """The last lines before the two of the run folder name each policy: on or off, its bytes and why; memory.json
     holds the same."""
-    title = r"(?m)^.*by how much each .*lowers the peak of forward and backward \(measured by leaving it out; the EMA by its size\)\n"
+    title = r"(?m)^.*by how much each .*lowers the peak of forward and backward\n"
     block = re.search(title + r"((?:  .*\n)+)(?:SYNTHETIC: .*\n)?Run folder: ", output)
     require(block is not None, "before the run folder there is no table of what each policy saved")
     lines = re.sub(r"\n {10,}", " ", block[1]).splitlines()  # a long reason goes on below itself

@@ -81,7 +81,7 @@ class DoneRun(ProgramTest):
     def test_ends_with_what_each_policy_saved(self):
         self.assertRegex(
             self.output,
-            r"\nby how much each policy lowers the peak of forward and backward \(measured by leaving it out; the EMA by its size\)\n"
+            r"\nby how much each policy lowers the peak of forward and backward\n"
             r"  precision   off           -   fp32: .*\n( {32}.*\n)*"
             r"  attention   on  +-?\d+(\.\d [KM]i| )B   (raises the peak here; )?fused kernels, .*\n( {32}.*\n)*"
             r"  ema         on          0 B   training device is the CPU, nothing to move;\n( {32}.*\n)*"

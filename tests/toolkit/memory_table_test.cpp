@@ -115,8 +115,7 @@ TEST_CASE("savings table: long reasons break before 80 columns") {
   const std::string table = savings_table(
       {{{"ema", true, reason}, 0, ""}, {{"checkpoint", true, std::string(90, 'x')}, -2048, "a note"}});
   CHECK(table ==
-        "by how much each policy lowers the peak of forward and backward (measured by leaving it out; the "
-        "EMA by its size)\n"
+        "by how much each policy lowers the peak of forward and backward\n"
         "  ema         on          0 B   training device is the CPU, nothing to move;\n"
         "                                fp32 average of 51 tensors on cpu, decay 0.995\n"
         "                                with warm-up\n"

@@ -237,8 +237,7 @@ TEST_CASE("savings: the table") {
                      {{"checkpoint", true, "recomputes 2 sub-trees in 2 segments, from blocks.0 to blocks.1"},
                       std::nullopt,
                       "a step without it does not fit"}}) ==
-      "by how much each policy lowers the peak of forward and backward (measured by leaving it out; the EMA "
-      "by its size)\n"
+      "by how much each policy lowers the peak of forward and backward\n"
       "  precision   on      1.5 KiB   bf16 autocast, asked for\n"
       "  attention   on     -2.0 KiB   raises the peak here; fused kernels, no weights\n"
       "                                are stored\n"

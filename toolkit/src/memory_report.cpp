@@ -167,10 +167,7 @@ std::string memory_json(const MemoryReport& report) {
 
 std::string savings_table(const std::vector<PolicySaving>& savings) {
   constexpr size_t reason_column = 32;
-  std::string text =
-      "by how much each policy lowers the peak of forward and backward (measured by leaving it out; the EMA "
-      "by "
-      "its size)\n";
+  std::string text = "by how much each policy lowers the peak of forward and backward\n";
   for (const PolicySaving& saving : savings) {
     const bool raises = saving.bytes.value_or(0) < 0;
     const std::string unknown = saving.report.active ? "?" : "-";

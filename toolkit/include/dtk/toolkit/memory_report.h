@@ -9,8 +9,8 @@
 // `categories` maps category to bytes at the instant of that peak and sums to it; `items` maps category to
 // {label: bytes} (module path, operator). Device and host are counted apart: on the CPU the device is the
 // CPU and the host part is empty. `policies` is there when a run came to its end: the bytes by which each
-// lowers the peak of forward and backward, negative where it raises it, null where it is off, and null with a note where
-// that was not measured. Statistics of a GPU allocator know no owners: categories are empty there.
+// lowers the peak of forward and backward, negative where it raises it, null where it is off, and null with a
+// note where that was not measured. Statistics of a GPU allocator know no owners: categories are empty there.
 #pragma once
 #include <c10/core/Device.h>
 #include <dtk/policies/memory_accounts.h>

@@ -12,6 +12,7 @@ import struct
 import subprocess
 import termios
 import time
+import unittest.mock
 from pathlib import Path
 
 from programs import CLASSES, LAST, SAMPLE_STEPS, SIDE, STEPS, ProgramTest, execute, finished_run, settings
@@ -276,6 +277,19 @@ class Signals(ProgramTest):
         self.assert_done(result)
         self.assertIn(f"\nresumed from {path} at step {int(path[-8:])}\n", result.stdout)
 
+    def test_a_second_signal_ends_it_within_a_step(self):
+        large = {"model__depth": 6, "model__hidden": 384, "model__heads": 6, "model__patch": 1}
+        long_steps = settings({**large, "data__batch": 100, "policies__precision__enabled": "false"})
+        for second in (signal.SIGINT, signal.SIGTERM):
+            shutil.rmtree(self.folder / "run", ignore_errors=True)
+            process = self.start(*ENDLESS, *long_steps)
+            self.wait_for(process, "run/log.jsonl", '"event":"start"')
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.1)  # two of the same kind at once are one
+            process.send_signal(second)
+            process.communicate(timeout=30)
+            self.assertEqual(process.returncode, -second)
+            self.assertEqual(self.checkpoints(), [])
 
     def test_a_signal_while_sampling_keeps_the_checkpoint(self):
         process = self.start("--set", "sample.steps=10000", "--set", "sample.per_class=64")
@@ -293,6 +307,26 @@ class Signals(ProgramTest):
         command = output.rstrip("\n").split(" dit-sample ")[1].split(" ")
         self.assert_done(self.sample(*command, "--steps", "1"))
         self.assertEqual(os.listdir(self.folder / "run/samples"), [f"step-{STEPS:08}.png"])
+
+
+class ProcessSettings(ProgramTest):
+    def environment_of_a_run(self, **given: str) -> dict[str, str]:
+        before = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "GLIBC_TUNABLES")}
+        with unittest.mock.patch.dict(os.environ, before | given, clear=True):
+            process = self.start(*ENDLESS)
+        self.wait_for_step(process)
+        pairs = Path(f"/proc/{process.pid}/environ").read_bytes().decode().split("\0")
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+        shutil.rmtree(self.folder / "run")
+        return dict(pair.split("=", 1) for pair in pairs if pair)
+
+    def test_are_its_own_unless_the_user_has_some(self):
+        own = self.environment_of_a_run()
+        self.assertEqual((own["GLIBC_TUNABLES"], own["GOMP_SPINCOUNT"]), ("glibc.malloc.hugetlb=1", "2000"))
+        users = self.environment_of_a_run(GLIBC_TUNABLES="glibc.malloc.arena_max=4", OMP_WAIT_POLICY="active")
+        self.assertEqual(users["GLIBC_TUNABLES"], "glibc.malloc.arena_max=4")
+        self.assertNotIn("GOMP_SPINCOUNT", users)
 
 
 class Precision(ProgramTest):

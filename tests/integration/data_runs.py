@@ -34,7 +34,7 @@ class Latents(ProgramTest):
         self.assert_done(result)
         self.assertIn("\ndata: 40 latents 4x8x8, 4 classes (float32, latents.npy)\n", result.stdout)
         self.assertIn(f"\nsampling {2 * CLASSES} latents in {SAMPLE_STEPS} steps\n", result.stdout)
-        self.assertIn("channels are latents, not images: written to run/samples/", result.stdout)
+        self.assertIn("channels, not images: written to run/samples/", result.stdout)
         arguments = ("--checkpoint", "run", "--classes", "0,1", "--per-class", "3", "--out")
         self.assert_done(self.sample(*arguments, "out.npy"))
         self.assert_done(self.sample(*arguments, "out.safetensors"))

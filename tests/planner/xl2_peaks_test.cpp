@@ -89,7 +89,7 @@ planner::Rehearsed plan(const Row& row, int64_t batch) {
         OptimizerOptions adamw;
         adamw.clip = 0.0;
         AdamW optimizer(adamw, dit.parameters());
-        policies::PolicySet set = put_policies_in(options_of(row), dit);
+        policies::PolicySet set = put_policies_in(options_of(row), dit.seam, dit.parameters(), dit.paths());
         for (int i = 0; i < 2; ++i) step(dit, set, optimizer, batch);
         end();
       },

@@ -111,7 +111,7 @@ TEST_CASE("samples that are not images are kept as latents") {
   CHECK(result.samples == "out/samples/step-00000020.safetensors");
   CHECK(world.listener.heard("sampling 6 latents in 2 steps"));
   CHECK(
-      world.listener.heard("samples of 4 channels are latents, not images: written to "
+      world.listener.heard("the samples are latents of 4 channels, not images: written to "
                            "out/samples/step-00000020.safetensors"));
   const SafetensorsFile file = read_safetensors(world.files, result.samples);
   REQUIRE(file.tensors.size() == 2);

@@ -1,19 +1,22 @@
 #include <dtk/toolkit/model_policies.h>
 
+#include <utility>
+
 namespace dtk {
 
-policies::PolicySet put_policies_in(const policies::PolicyOptions& options, models::Dit& model) {
-  policies::Seam seam;
-  seam.run = model.seam.run;
-  seam.keep = model.seam.keep;
-  seam.attention = model.seam.attention;
-  seam.policies = model.seam.policies;
-  const c10::Device device = model.parameters().front().second.device();
-  policies::PolicySet set(options, {device, model.parameters(), model.paths()}, seam);
-  model.seam.run = std::move(seam.run);
-  model.seam.keep = std::move(seam.keep);
-  model.seam.attention = std::move(seam.attention);
-  model.seam.policies = std::move(seam.policies);
+policies::PolicySet put_policies_in(const policies::PolicyOptions& options, models::Seam& seam,
+                                    const models::NamedTensors& parameters,
+                                    const std::vector<std::string>& paths) {
+  policies::Seam own;
+  own.run = seam.run;
+  own.keep = seam.keep;
+  own.attention = seam.attention;
+  own.policies = seam.policies;
+  policies::PolicySet set(options, {parameters.front().second.device(), parameters, paths}, own);
+  seam.run = std::move(own.run);
+  seam.keep = std::move(own.keep);
+  seam.attention = std::move(own.attention);
+  seam.policies = std::move(own.policies);
   return set;
 }
 

@@ -1,7 +1,7 @@
 #include "out_of_memory.h"
 
-#include <dtk/models/dit.h>
 #include <dtk/policies/rehearsal.h>
+#include <dtk/toolkit/trainable_model.h>
 
 #include <vector>
 
@@ -17,10 +17,10 @@ struct Counts {
 };
 
 Counts count_parameters(const RunConfig& config) {
-  const policies::BudgetExemption exempt;            // there may be no room even for the table of positions
-  const models::Dit model(config.model, at::kMeta);  // names and shapes only
+  const policies::BudgetExemption exempt;             // there may be no room even for the table of positions
+  const auto model = make_model(config, at::kMeta);  // names and shapes only
   Counts counts;
-  for (const auto& [name, parameter] : model.parameters()) {
+  for (const auto& [name, parameter] : model->parameters()) {
     counts.all += parameter.numel();
     if (parameter.requires_grad()) counts.trained += parameter.numel();
   }

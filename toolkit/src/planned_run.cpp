@@ -30,8 +30,8 @@ struct Policies {
 };
 
 Policies policies_of(const RunConfig& config, c10::Device device) {
-  models::Dit model(config.model, device, policies::make_generator(device, 0));
-  const policies::PolicySet set = put_policies_in(config.policies, model);
+  const auto model = make_model(config, device, policies::make_generator(device, 0));
+  const policies::PolicySet set = put_policies_in(config.policies, *model);
   return {set.period(), set.reports()};
 }
 
@@ -118,7 +118,7 @@ struct Shown {
   std::vector<policies::PolicyReport> policies;
 };
 
-// The job of a plan; `end` is called at its end. `Data`: of its samples, by the model and their number.
+// The job of a plan; `end` is called at its end. `Data`: of its samples, by configuration and number.
 template <class Data>
 void run_job(const LoadedConfig& loaded, c10::Device device, Steps how, const Data& data_of,
              const std::function<void(const Shown&)>& end) {
@@ -133,7 +133,7 @@ void run_job(const LoadedConfig& loaded, c10::Device device, Steps how, const Da
   const bool shorter_period = may_shorten && !whole;
   if (shorter_period) job.config.policies.ema.every = period;  // the one policy that has a period
   const std::shared_ptr<const DataSource> data =
-      data_of(job.config.model, samples_of_a_plan(loaded.config, steady));
+      data_of(job.config, samples_of_a_plan(loaded.config, steady));
   NoFiles files;
   StandingClock clock;
   PlanObserver observer([&](const PlanObserver& seen, const RunResult& result) {
@@ -147,11 +147,12 @@ void run_job(const LoadedConfig& loaded, c10::Device device, Steps how, const Da
   run_training(job, device, {}, data, {files, clock, observer, [&] { return observer.ended(); }});
 }
 
-std::shared_ptr<const DataSource> no_values(const models::DitOptions& model, int64_t samples) {
-  return std::make_shared<PlannedData>(model, samples);
+std::shared_ptr<const DataSource> no_values(const RunConfig& config, int64_t samples) {
+  return std::make_shared<PlannedImages>(config.model, samples);
 }
 
-std::shared_ptr<const DataSource> made_up(const models::DitOptions& model, int64_t samples) {
+std::shared_ptr<const DataSource> made_up(const RunConfig& config, int64_t samples) {
+  const models::DitOptions& model = config.model;
   return std::make_shared<SyntheticSource>(
       SyntheticSource::Shape{samples, model.channels, model.image_size, model.image_size, model.classes});
 }

@@ -59,7 +59,7 @@ class Trials {
     trainer_.wait_for_data();  // a batch that comes during a step would be in its peak
     policies::MemoryAccounts& accounts = policies::cpu_accounts();
     std::optional<policies::MemoryBudgetGuard> limit;
-    const bool on_cpu = trainer_.model().parameters().front().second.is_cpu();
+    const bool on_cpu = trainer_.model().device().is_cpu();
     if (const auto available = on_cpu && limits_.available ? limits_.available() : std::nullopt)
       limit.emplace(accounts, std::min(accounts.limit(), accounts.live_bytes() + *available / 2));
     const policies::PhaseScope scope(phase);

@@ -18,11 +18,6 @@ constexpr double kSeconds = 5;
 // Enough rows for the products to be as efficient as in the run, and little memory beside it.
 constexpr int64_t kMostSamples = 16;
 
-models::Dit build_model(const RunConfig& config, c10::Device device) {
-  const policies::OwnerScope owner(policies::Category::parameters, "model");
-  return {config.model, device, policies::make_generator(device, stream_seed(config.train.seed, "probe"))};
-}
-
 struct Choice {
   std::string taken, why;
   bool unclear = false;  // fp32, although the fastest step was one in bf16
@@ -62,14 +57,15 @@ Choice measure(const RunConfig& config, c10::Device device, Clock& clock,
   std::optional<policies::MemoryBudgetGuard> budget;
   if (config.memory.ledger) counting.emplace();
   if (config.memory.budget) budget.emplace(policies::cpu_accounts(), config.memory.budget->bytes);
-  const models::Dit model = build_model(config, device);
+  const std::unique_ptr<TrainableModel> model =
+      make_model(config, device, policies::make_generator(device, stream_seed(config.train.seed, "probe")));
   RunConfig quiet = config;
   quiet.memory.ledger = false;
   const int64_t batch = std::min(kMostSamples, config.data.batch / config.train.accumulate);
   policies::PolicyOptions fp32 = config.policies, bf16 = config.policies;
   fp32.precision.enabled = policies::Enabled::off;
   bf16.precision.enabled = policies::Enabled::on;
-  TrialStep exact(quiet, model, fp32, batch), fast(quiet, model, bf16, batch);
+  TrialStep exact(quiet, *model, fp32, batch), fast(quiet, *model, bf16, batch);
   if (budget) {
     if (const auto only = by_budget(exact, fast)) return *only;
   }

@@ -6,11 +6,10 @@
 #include <dtk/toolkit/device.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/held_out.h>
-#include <dtk/toolkit/image.h>
 #include <dtk/toolkit/memory_meters.h>
+#include <dtk/toolkit/model_facts.h>
 #include <dtk/toolkit/policy_places.h>
 #include <dtk/toolkit/run.h>
-#include <dtk/toolkit/sampling.h>
 #include <dtk/toolkit/schedule.h>
 #include <dtk/toolkit/streams.h>
 #include <dtk/toolkit/trainer.h>
@@ -45,7 +44,7 @@ class Run {
         data_(data),
         split_(split),
         trainer_(config_, device, split_.training, world.clock,
-                 [&](const models::Dit& model) {
+                 [&](const TrainableModel& model) {
                    if (initial) load_weights(*initial, model);
                  }),
         store_(world.files, out_ / checkpoints_folder, config_.train.keep_checkpoints),
@@ -246,8 +245,8 @@ class Run {
     const bool stopped = result.stopped;
     if (stopped) {
       result.next_step = "continue with --resume latest";
-    } else if (config_.sample.per_class > 0) {
-      try_sample_grid(result);
+    } else if (!drawn_text(config_).empty()) {
+      try_sample(result);
     }
     result.memory = meters_.report();
     if (result.memory) result.memory->refused = refused_;
@@ -256,9 +255,9 @@ class Run {
   }
 
   // The training is complete and saved: that its samples do not fit takes nothing of the report away.
-  void try_sample_grid(RunResult& result) {
+  void try_sample(RunResult& result) {
     try {
-      sample_grid(result);
+      sample(result);
     } catch (const c10::OutOfMemoryError& error) {
       throw_if_of_a_plan(error, config_);
       result.out_of_memory = first_line(error.what_without_backtrace());
@@ -270,9 +269,9 @@ class Run {
     }
   }
 
-  void sample_grid(RunResult& result) {
-    const at::Tensor samples = draw();
-    if (!samples.defined()) {
+  void sample(RunResult& result) {
+    const std::vector<NamedTensor> samples = draw();
+    if (samples.empty()) {
       result.stopped = true;
       result.next_step = "the training is complete, its samples were not made; make them with " +
                          sample_command(last_checkpoint_, config_, record_->samples_path(trainer_.steps()));
@@ -283,8 +282,8 @@ class Run {
 
   // A stop while they are drawn is heeded by the loop of the training.
   void sample_on_the_way() try {
-    const at::Tensor samples = draw();
-    if (samples.defined()) keep(samples);
+    const std::vector<NamedTensor> samples = draw();
+    if (!samples.empty()) keep(samples);
   } catch (const c10::OutOfMemoryError& error) {
     give_up(error, "the samples of step " + std::to_string(trainer_.steps()) +
                        " do not fit beside the training; " + last_checkpoint_text() +
@@ -303,25 +302,24 @@ class Run {
     });
   }
 
-  at::Tensor draw() {
+  // None if a stop is requested.
+  std::vector<NamedTensor> draw() {
     const PhaseScope phase("sample");
     record_->prepare_samples();
-    world_.observer.message("sampling " + std::to_string(grid_classes(config_) * config_.sample.per_class) +
-                            (are_images(config_.model.channels) ? " images in " : " latents in ") +
-                            std::to_string(config_.sample.steps) + " steps");
-    return trainer_.sample_grid([this](int64_t done, int64_t steps) {
+    world_.observer.message("sampling " + drawn_text(config_));
+    return trainer_.sample([this](int64_t done, int64_t steps) {
       if (stop_requested()) return false;
       world_.observer.sampling(done + 1, steps);
       return true;
     });
   }
 
-  std::filesystem::path keep(const at::Tensor& samples) {
+  std::filesystem::path keep(const std::vector<NamedTensor>& samples) {
     const PhaseScope phase("sample");
     const std::filesystem::path path = record_->samples(trainer_.steps(), samples);
-    if (!are_images(config_.model.channels)) {
-      world_.observer.message("samples of " + std::to_string(config_.model.channels) +
-                              " channels are latents, not images: written to " + path.string());
+    if (!draws_pictures(config_)) {
+      world_.observer.message("the samples are " + tensors_text(config_) + ", not images: written to " +
+                              path.string());
     }
     meters_.check_budget();
     return path;

@@ -1,12 +1,10 @@
 #include "run_record.h"
 
-#include <ATen/ATen.h>
 #include <dtk/policies/rehearsal.h>
 #include <dtk/toolkit/errors.h>
-#include <dtk/toolkit/image.h>
+#include <dtk/toolkit/model_facts.h>
 #include <dtk/toolkit/model_flops.h>
 #include <dtk/toolkit/safetensors.h>
-#include <dtk/toolkit/sampling.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -58,7 +56,7 @@ RunRecord::RunRecord(const RunConfig& config, const RunFacts& facts, const RunWo
       files_(world.files),
       clock_(world.clock),
       folder_(config.train.out),
-      flops_per_image_(static_cast<double>(training_flops_per_image(config.model))),
+      flops_per_image_(training_flops_per_sample(config)),
       peak_flops_(peak_flops(config, facts)),
       history_(history_of(files_, folder_ / log_name)),
       log_(files_, folder_ / log_name),
@@ -78,7 +76,7 @@ void RunRecord::log_start(bool resumed, int64_t step) {
                            {"device", facts_.device},
                            {"threads", facts_.threads},
                            {"parameters", facts_.parameters},
-                           {"tokens_per_image", models::resolved(config_.model).tokens()},
+                           {"tokens_per_image", tokens_per_sample(config_)},
                            {"flops_per_image", flops_per_image_},
                            {"data", facts_.data},
                            {"samples", facts_.samples},
@@ -142,7 +140,7 @@ void RunRecord::checkpoint(int64_t step, const std::filesystem::path& path,
 
 std::filesystem::path RunRecord::samples_path(int64_t step) const {
   return folder_ / "samples" /
-         (step_name(step) + (are_images(config_.model.channels) ? ".png" : ".safetensors"));
+         (step_name(step) + (draws_pictures(config_) ? ".png" : ".safetensors"));
 }
 
 void RunRecord::prepare_samples() {
@@ -150,20 +148,17 @@ void RunRecord::prepare_samples() {
   files_.sync_directory(folder_);
 }
 
-std::filesystem::path RunRecord::samples(int64_t step, const at::Tensor& samples) {
+std::filesystem::path RunRecord::samples(int64_t step, const std::vector<NamedTensor>& samples) {
   const std::filesystem::path path = samples_path(step);
-  if (are_images(config_.model.channels)) {
-    const Image image = image_grid(samples, config_.sample.per_class, /*padding=*/2, /*scale=*/2);
+  if (draws_pictures(config_)) {
+    const Image image = picture_of(config_, samples);
     const std::string png = png_of(image);
     write_file_atomically(files_, path, png);
     if (events_) {
       events_->image(step, clock_.unix_seconds(), "samples", image.height, image.width, image.channels, png);
     }
   } else {
-    const at::Tensor labels = at::tensor(grid_labels(config_), at::kLong);
-    write_file_atomically(files_, path, [&](WritableFile& file) {
-      write_safetensors(file, {{"samples", samples}, {"labels", labels}});
-    });
+    write_file_atomically(files_, path, [&](WritableFile& file) { write_safetensors(file, samples); });
   }
   log("sample", {{"step", step}, {"path", path.string()}});
   return path;
@@ -211,7 +206,7 @@ void RunRecord::write_report(const std::optional<MemoryReport>& memory) {
   RunReport report;
   report.folder = folder_.lexically_normal().string();
   report.state = state_;
-  report.model = model();
+  report.model = model_text(config_, facts_.parameters);
   report.data = facts_.data;
   if (!facts_.unlearnt_classes.empty()) report.data_note = "No samples: " + facts_.unlearnt_classes + ".";
   report.device = facts_.device + (facts_.device_name.empty() ? "" : ", " + facts_.device_name) + ", " +
@@ -237,9 +232,9 @@ void RunRecord::add_samples(RunReport& report) const {
     if (files_.exists(samples_path(samples.step))) there.push_back(samples.step);
   }
   if (there.empty()) return;
-  if (!are_images(config_.model.channels)) {
-    report.samples_note = "The samples are latents of " + std::to_string(config_.model.channels) +
-                          " channels, not images: " + std::to_string(there.size()) +
+  if (!draws_pictures(config_)) {
+    report.samples_note = "The samples are " + tensors_text(config_) + ", not images: " +
+                          std::to_string(there.size()) +
                           (there.size() == 1 ? " file" : " files") + " in " + (folder_ / "samples").string();
     return;
   }
@@ -254,18 +249,6 @@ void RunRecord::add_samples(RunReport& report) const {
     report.samples_note += " " + std::to_string(shown) + " of " + std::to_string(there.size()) +
                            " grids; all are in " + (folder_ / "samples").string() + ".";
   }
-}
-
-std::string RunRecord::model() const {
-  const models::DitOptions model = models::resolved(config_.model);
-  char parameters[32];
-  std::snprintf(parameters, sizeof parameters, "%.4g", static_cast<double>(facts_.parameters) / 1e6);
-  const std::string name = model.name == "custom" ? "DiT" : model.name;
-  return name + ", " + parameters + " M parameters: depth " + std::to_string(*model.depth) + ", width " +
-         std::to_string(*model.hidden) + ", " + std::to_string(*model.heads) + " heads, patch " +
-         std::to_string(*model.patch) + ", " + std::to_string(model.tokens()) + " tokens; " +
-         std::to_string(model.channels) + "x" + std::to_string(model.image_size) + "x" +
-         std::to_string(model.image_size) + ", " + std::to_string(model.classes) + " classes";
 }
 
 }  // namespace dtk

@@ -1,11 +1,11 @@
 // What a run leaves in its folder beside configuration and checkpoints: log.jsonl, tensorboard/, samples/,
 // memory.json and report.html.
 #pragma once
-#include <ATen/core/Tensor.h>
 #include <dtk/toolkit/clock.h>
 #include <dtk/toolkit/data_source.h>
 #include <dtk/toolkit/event_file.h>
 #include <dtk/toolkit/memory_report.h>
+#include <dtk/toolkit/named_tensor.h>
 #include <dtk/toolkit/run.h>
 #include <dtk/toolkit/run_history.h>
 #include <dtk/toolkit/run_log.h>
@@ -61,9 +61,8 @@ class RunRecord {
   void validation(int64_t step, double loss);
   /// Writes the report too, with the memory so far.
   void checkpoint(int64_t step, const std::filesystem::path& path, const std::optional<MemoryReport>& memory);
-  /// A grid of `samples` (N, C, S, S), sample.per_class of each class: a PNG, or safetensors with "samples"
-  /// and "labels" where the channels are not those of an image. Returns the file.
-  std::filesystem::path samples(int64_t step, const at::Tensor& samples);
+  /// The run's samples as a picture, or as safetensors where they are none (model_facts.h). Returns the file.
+  std::filesystem::path samples(int64_t step, const std::vector<NamedTensor>& samples);
   /// The last event. `stopped`: the training was, not only the drawing of samples.
   void end(bool stopped, const RunResult& result);
   /// The last event of a run that did not fit, after `step` steps. Writes memory.json and the report with
@@ -84,7 +83,6 @@ class RunRecord {
   void log_start(bool resumed, int64_t step);
   void write_report(const std::optional<MemoryReport>& memory);
   void add_samples(RunReport& report) const;
-  std::string model() const;
 
   const RunConfig& config_;
   const RunFacts facts_;

@@ -14,6 +14,7 @@
 #include <dtk/toolkit/safetensors.h>
 #include <dtk/toolkit/sample_command.h>
 #include <dtk/toolkit/streams.h>
+#include <dtk/toolkit/trainable_dit.h>
 
 #include <algorithm>
 #include <stdexcept>
@@ -185,14 +186,14 @@ void check_out(FileSystem& files, const SampleArguments& arguments, const RunCon
 
 at::Tensor draw_samples(const SampleSource& source, const SampleOptions& options,
                         const std::vector<int64_t>& labels, c10::Device device, const GoOn& go_on) try {
-  models::Dit model(source.config.model, device);
+  TrainableDit model(source.config, device);
   load_weights(source.weights, model);
   policies::PolicyOptions forward_only = source.config.policies;
   forward_only.ema.enabled = forward_only.checkpoint.enabled = policies::Enabled::off;
   policies::PolicySet policies = put_policies_in(forward_only, model);
   const auto scope = policies.forward_scope();
   const RunConfig& config = source.config;
-  return sample(model, config.diffusion, options, labels, config.data.batch / config.train.accumulate, go_on);
+  return sample(model.dit(), config.diffusion, options, labels, config.data.batch / config.train.accumulate, go_on);
 } catch (const policies::PolicyError& error) {
   throw with_place(error, source.places);
 }

@@ -1,5 +1,5 @@
-#include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/job_watch.h>
 #include <dtk/policies/memory_ledger.h>
@@ -20,22 +20,21 @@ using policies::PhaseScope;
 
 namespace {
 
-models::Dit build_model(const RunConfig& config, c10::Device device,
-                        const std::function<void(const models::Dit&)>& initialise) {
-  OwnerScope owner(Category::parameters, "model");
-  models::Dit model(config.model, device,
-                    policies::make_generator(device, stream_seed(config.train.seed, "init")));
-  for (const auto& [name, parameter] : model.parameters()) {
+std::unique_ptr<TrainableModel> build_model(const RunConfig& config, c10::Device device,
+                                            const std::function<void(const TrainableModel&)>& initialise) {
+  auto model =
+      make_model(config, device, policies::make_generator(device, stream_seed(config.train.seed, "init")));
+  for (const auto& [name, parameter] : model->parameters()) {
     // "blocks.3.attn.qkv.weight" is reported under "blocks.3", "final_layer.linear.bias" under "final_layer".
     std::string label = name;
-    for (const std::string& path : model.paths()) {
+    for (const std::string& path : model->paths()) {
       if (name.starts_with(path + ".")) label = path;
     }
     policies::claim(parameter, Category::parameters, label);
     policies::claim_gradient_when_written(parameter, label);
     policies::name_parameter(parameter, name);
   }
-  if (initialise) initialise(model);
+  if (initialise) initialise(*model);
   return model;
 }
 
@@ -56,15 +55,14 @@ class GradientGuard {
 }  // namespace
 
 Trainer::Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<const DataSource> data,
-                 Clock& clock, const std::function<void(const models::Dit&)>& initialise)
+                 Clock& clock, const std::function<void(const TrainableModel&)>& initialise)
     : config_(config),
       device_(device),
       data_(std::move(data)),
       clock_(clock),
       model_(build_model(config, device, initialise)),
-      optimizer_(config.optimizer, model_.parameters()),
-      policies_(put_policies_in(config.policies, model_)),
-      objective_(make_objective(config.diffusion, config.model.learn_sigma, device)),
+      optimizer_(config.optimizer, model_->parameters()),
+      policies_(put_policies_in(config.policies, *model_)),
       noise_(policies::make_generator(device, stream_seed(config.train.seed, "noise"))),
       saved_ledger_(config.memory.ledger ? policies::saved_tensor_ledger() : nullptr) {
   state_.default_generator =
@@ -140,7 +138,7 @@ int64_t Trainer::forward_backward(int64_t step_samples) {
   {
     PhaseScope phase_scope(phase("forward"));
     Batch batch = loader_->next();
-    samples = batch.labels.size(0);
+    samples = batch.samples();
     loss = loss_of(std::move(batch));
     add_to_mean(loss, samples);
     if (samples < step_samples)
@@ -163,13 +161,7 @@ at::Tensor Trainer::loss_of(Batch batch) {
   if (saved_ledger_) ledger.emplace(saved_ledger_);
   policies::ModulePathScope path("loss");
   const auto policy_scope = policies_.forward_scope();
-  at::Tensor images = batch.images.to(device_, /*non_blocking=*/true);
-  at::Tensor labels = batch.labels.to(device_, /*non_blocking=*/true);
-  batch = {};
-  const Denoiser denoiser = [this](at::Tensor x, at::Tensor t, at::Tensor y) {
-    return model_.forward(std::move(x), std::move(t), std::move(y), /*training=*/true);
-  };
-  return objective_->loss(denoiser, std::move(images), std::move(labels), noise_);
+  return model_->loss(std::move(batch), noise_, /*training=*/true);
 }
 
 StepScalars Trainer::read_scalars_sync() {
@@ -199,7 +191,7 @@ bool Trainer::done() const {
 
 int64_t Trainer::parameter_count() const {
   int64_t count = 0;
-  for (const auto& [name, parameter] : model_.parameters()) {
+  for (const auto& [name, parameter] : model_->parameters()) {
     if (parameter.requires_grad()) count += parameter.numel();
   }
   return count;
@@ -210,13 +202,12 @@ Trainer::ClockStop::~ClockStop() {
   trainer_.started_ += trainer_.clock_.seconds() - begun_;
 }
 
-at::Tensor Trainer::sample_grid(const GoOn& go_on) {
+std::vector<NamedTensor> Trainer::sample(const GoOn& go_on) {
   const ClockStop clock(*this);
   const PhaseScope phase_scope("sample");
   const auto exchange = config_.sample.ema ? policies_.sampling_weights() : nullptr;
   const auto policy_scope = policies_.forward_scope();  // after the exchange: casts are of the new weights
-  return sample(model_, config_.diffusion, config_.sample, grid_labels(config_),
-                config_.data.batch / config_.train.accumulate, go_on);
+  return model_->sample(*data_, go_on);
 }
 
 TrainingState Trainer::state() const {

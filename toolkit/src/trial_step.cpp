@@ -1,5 +1,3 @@
-#include <ATen/ops/rand.h>
-#include <ATen/ops/zeros.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>
@@ -12,14 +10,8 @@
 namespace dtk {
 namespace {
 
-models::Dit with_own_seam(const models::Dit& model) {
-  models::Dit copy = model;
-  copy.seam = models::Seam();
-  return copy;
-}
-
 struct GradientRelease {
-  const models::Dit& model;
+  const TrainableModel& model;
   ~GradientRelease() {
     for (const auto& [name, parameter] : model.parameters()) parameter.mutable_grad().reset();
   }
@@ -32,40 +24,31 @@ policies::PolicyOptions without_ema(policies::PolicyOptions options) {
 
 }  // namespace
 
-TrialStep::TrialStep(const RunConfig& config, const models::Dit& model,
+TrialStep::TrialStep(const RunConfig& config, const TrainableModel& model,
                      const policies::PolicyOptions& options, int64_t batch)
     : config_(config),
       batch_(batch),
-      model_(with_own_seam(model)),
-      policies_(put_policies_in(without_ema(options), model_)),
-      objective_(make_objective(config.diffusion, config.model.learn_sigma,
-                                model.parameters().front().second.device())),
-      noise_(policies::make_generator(model.parameters().front().second.device(),
-                                      stream_seed(config.train.seed, "trial"))) {}
+      model_(model.with_own_seam()),
+      policies_(put_policies_in(without_ema(options), *model_)),
+      noise_(policies::make_generator(model.device(), stream_seed(config.train.seed, "trial"))) {}
 
 void TrialStep::run() {
-  const models::DitOptions& shape = model_.options();
-  const c10::Device device = model_.parameters().front().second.device();
+  const c10::Device device = model_->device();
   std::string random = policies::generator_state(at::globalContext().defaultGenerator(device));
   const policies::DefaultGeneratorScope generator(device, random);
-  const GradientRelease release{model_};
+  const GradientRelease release{*model_};
   at::Tensor loss;
   {
     std::optional<policies::SavedTensorScope> ledger;
     if (config_.memory.ledger) ledger.emplace(policies::saved_tensor_ledger());
     const policies::ModulePathScope path("loss");
     const auto scope = policies_.forward_scope();
-    at::Tensor images, labels;
+    Batch batch;
     {
       const policies::OwnerScope owner(policies::Category::data, "trial");
-      const auto on_device = at::TensorOptions().device(device);
-      images = at::rand({batch_, shape.channels, shape.image_size, shape.image_size}, noise_, on_device);
-      labels = at::zeros({batch_}, on_device.dtype(at::kLong));
+      batch = model_->made_up_batch(batch_, noise_);
     }
-    const Denoiser denoiser = [this](at::Tensor x, at::Tensor t, at::Tensor y) {
-      return model_.forward(std::move(x), std::move(t), std::move(y), /*training=*/true);
-    };
-    loss = objective_->loss(denoiser, std::move(images), std::move(labels), noise_);
+    loss = model_->loss(std::move(batch), noise_, /*training=*/true);
   }
   torch::autograd::backward({loss}, {});
 }

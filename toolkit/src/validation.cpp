@@ -1,12 +1,10 @@
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>
 #include <dtk/policies/rehearsal.h>
 #include <dtk/toolkit/errors.h>
-#include <dtk/toolkit/loader.h>
 #include <dtk/toolkit/streams.h>
 #include <dtk/toolkit/validation.h>
 
@@ -18,14 +16,8 @@ namespace {
 
 Batch read_batch(const DataSource& source, int64_t first, int64_t count) {
   const policies::OwnerScope owner(policies::Category::data, "validation");
-  Batch batch;
-  batch.images = at::empty({count, source.channels(), source.height(), source.width()}, at::kFloat);
-  batch.labels = at::empty({count}, at::kLong);
-  const int64_t values_per_sample = source.channels() * source.height() * source.width();
-  for (int64_t i = 0; i < count; ++i) {
-    batch.labels.mutable_data_ptr<int64_t>()[i] =
-        source.read(first + i, batch.images.mutable_data_ptr<float>() + i * values_per_sample);
-  }
+  Batch batch = source.allocate(count, /*pinned=*/false);
+  for (int64_t i = 0; i < count; ++i) source.read(first + i, /*epoch=*/0, batch, i);
   return batch;
 }
 
@@ -50,9 +42,6 @@ std::optional<double> Validation::loss_sync(Trainer& trainer, const std::functio
   }
   const auto scope = policies.forward_scope();  // after the exchange: casts are of the new weights
   at::Generator noise = policies::make_generator(device, stream_seed(config_.train.seed, "validate"));
-  const Denoiser denoiser = [&](at::Tensor x, at::Tensor t, at::Tensor y) {
-    return trainer.model().forward(std::move(x), std::move(t), std::move(y), /*training=*/false);
-  };
   at::Tensor sum = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device));
   const int64_t micro_batch = config_.data.batch / config_.train.accumulate;
   policies::Passes passes("validation", (samples() + micro_batch - 1) / micro_batch);
@@ -60,9 +49,8 @@ std::optional<double> Validation::loss_sync(Trainer& trainer, const std::functio
     if (go_on && !go_on()) return std::nullopt;
     const int64_t first = *pass * micro_batch;
     const int64_t count = std::min(micro_batch, samples() - first);
-    Batch batch = read_batch(*held_out_, first, count);
     const at::Tensor loss =
-        trainer.objective().loss(denoiser, batch.images.to(device), batch.labels.to(device), noise);
+        trainer.model().loss(read_batch(*held_out_, first, count), noise, /*training=*/false);
     sum.add_(loss, static_cast<double>(count));
   }
   const double loss = policies::values_sync(sum).front() / static_cast<double>(samples());

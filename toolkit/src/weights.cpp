@@ -5,6 +5,7 @@
 #include <dtk/toolkit/safetensors.h>
 #include <dtk/toolkit/torch_file.h>
 #include <dtk/toolkit/training_files.h>
+#include <dtk/toolkit/trainable_model.h>
 #include <dtk/toolkit/weights.h>
 
 #include <algorithm>
@@ -187,7 +188,7 @@ std::optional<Weights> initial_weights(FileSystem& files, const LoadedConfig& lo
   try {
     Weights weights = open_weights(files, {train.init_from, train.init_key, path_place,
                                            place("train.init_key", train.init_key), "train.init_key"});
-    check_fit(weights, models::Dit(loaded.config.model, at::kMeta));
+    make_model(loaded.config, at::kMeta)->check_fit(weights);
     return weights;
   } catch (const FileError& error) {  // a checkpoint that is damaged
     throw FileError(path_place + ": " + error.what());

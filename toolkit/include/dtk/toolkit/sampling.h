@@ -3,14 +3,11 @@
 #include <ATen/core/Tensor.h>
 #include <dtk/models/dit.h>
 #include <dtk/toolkit/config.h>
+#include <dtk/toolkit/trainable_model.h>
 
-#include <functional>
 #include <vector>
 
 namespace dtk {
-
-/// Asked before each step of the sampler with how many of all steps are done; false gives up.
-using GoOn = std::function<bool(int64_t done, int64_t steps)>;
 
 /// Rows of a run's sample grid: sample.classes, or all of the model's classes up to 20.
 int64_t grid_classes(const RunConfig& config);

@@ -1,4 +1,4 @@
-// Trains a DiT: one optimizer step at a time.
+// Trains a model: one optimizer step at a time.
 //
 // Everything a step needs from outside (data, clock) comes through interfaces, and nothing in a step depends
 // on the value of a tensor, so the same code can run where nothing is computed.
@@ -6,16 +6,14 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
-#include <dtk/models/dit.h>
 #include <dtk/policies/policy_set.h>
 #include <dtk/policies/saved_tensors.h>
 #include <dtk/toolkit/clock.h>
 #include <dtk/toolkit/config.h>
 #include <dtk/toolkit/data_source.h>
 #include <dtk/toolkit/loader.h>
-#include <dtk/toolkit/objective.h>
 #include <dtk/toolkit/optimizer.h>
-#include <dtk/toolkit/sampling.h>
+#include <dtk/toolkit/trainable_model.h>
 
 #include <functional>
 #include <memory>
@@ -48,7 +46,7 @@ class Trainer {
   /// `initialise`, if given, may change the new model's parameters before the policies see them: an EMA
   /// begins as a copy of what it leaves. train.init_from is the caller's to read.
   Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<const DataSource> data, Clock& clock,
-          const std::function<void(const models::Dit&)>& initialise = {});
+          const std::function<void(const TrainableModel&)>& initialise = {});
   ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
@@ -77,10 +75,9 @@ class Trainer {
   double exposed_wait_seconds() const { return loader_->exposed_wait_seconds(); }
   int64_t parameter_count() const;  ///< trainable
 
-  /// Samples (N, C, S, S) on the CPU for labels 0 .. grid_classes() - 1, per_class of each, class by class,
-  /// with the [sample] options. Draws come from sample.seed: neither the run's streams nor its weights
-  /// change, and the time it takes is none of the training's. Undefined if `go_on` gave up.
-  at::Tensor sample_grid(const GoOn& go_on = {});
+  /// The model's samples (TrainableModel::sample), drawn with the averages where sample.ema says so. Neither
+  /// the run's streams nor its weights change, and the time it takes is none of the training's.
+  std::vector<NamedTensor> sample(const GoOn& go_on = {});
 
   /// While it lives, no training time passes: neither for train.seconds nor for any figure of speed.
   class ClockStop {
@@ -95,8 +92,7 @@ class Trainer {
     const double begun_;
   };
 
-  const models::Dit& model() const { return model_; }
-  const Objective& objective() const { return *objective_; }
+  const TrainableModel& model() const { return *model_; }
   c10::Device device() const { return device_; }
   const AdamW& optimizer() const { return optimizer_; }
   const policies::PolicySet& policies() const { return policies_; }
@@ -105,7 +101,7 @@ class Trainer {
   TrainingState state() const;
   /// Continues from `state`; model, optimizer and policies are restored by their owner (training_files.h).
   void restore(const TrainingState& state);
-  models::Dit& model() { return model_; }
+  TrainableModel& model() { return *model_; }
   AdamW& optimizer() { return optimizer_; }
 
  private:
@@ -121,10 +117,9 @@ class Trainer {
   Clock& clock_;
   double started_ = 0;  // when training began, by the clock
 
-  models::Dit model_;
+  const std::unique_ptr<TrainableModel> model_;
   AdamW optimizer_;
   policies::PolicySet policies_;
-  const std::unique_ptr<const Objective> objective_;
   at::Generator noise_;
   std::shared_ptr<policies::SavedTensorLayer> saved_ledger_;
 

@@ -1,10 +1,11 @@
 // Trial steps: what a choice of policies costs, measured on the run's own model before or after training.
 #pragma once
 #include <ATen/core/Generator.h>
-#include <dtk/models/dit.h>
 #include <dtk/policies/policy_set.h>
 #include <dtk/toolkit/config.h>
-#include <dtk/toolkit/objective.h>
+#include <dtk/toolkit/trainable_model.h>
+
+#include <memory>
 
 namespace dtk {
 
@@ -15,16 +16,15 @@ class TrialStep {
  public:
   /// Shares the parameters of `model`, whose gradients must be released. `batch`: samples of a pass. Throws
   /// policies::PolicyError as PolicySet does. policies.ema has no part in it.
-  TrialStep(const RunConfig& config, const models::Dit& model, const policies::PolicyOptions& options,
+  TrialStep(const RunConfig& config, const TrainableModel& model, const policies::PolicyOptions& options,
             int64_t batch);
   void run();
 
  private:
   const RunConfig& config_;
   const int64_t batch_;
-  models::Dit model_;
+  const std::unique_ptr<TrainableModel> model_;
   policies::PolicySet policies_;
-  const std::unique_ptr<const Objective> objective_;
   at::Generator noise_;
 };
 

@@ -1,0 +1,30 @@
+// What a run says of its model and of its samples, known from the configuration alone.
+#pragma once
+#include <dtk/toolkit/config.h>
+#include <dtk/toolkit/image.h>
+#include <dtk/toolkit/named_tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dtk {
+
+/// "DiT-S/4, 32.58 M parameters: depth 12, width 384, ...".
+std::string model_text(const RunConfig& config, int64_t parameters);
+/// Of one sample.
+int64_t tokens_per_sample(const RunConfig& config);
+/// Floating-point operations of a training step, a sample (model_flops.h).
+double training_flops_per_sample(const RunConfig& config);
+
+/// "80 images in 25 steps": what the run draws when it samples; "" if it draws nothing.
+std::string drawn_text(const RunConfig& config);
+/// Whether its samples are kept as pictures; else as tensors.
+bool draws_pictures(const RunConfig& config);
+/// A picture of such samples: one row a class.
+Image picture_of(const RunConfig& config, const std::vector<NamedTensor>& samples);
+/// "latents of 4 channels": what samples that are no pictures are.
+std::string tensors_text(const RunConfig& config);
+
+}  // namespace dtk

@@ -3,7 +3,7 @@
 #pragma once
 #include <ATen/ATen.h>
 #include <dtk/models/dit.h>
-#include <dtk/toolkit/loader.h>
+#include <dtk/toolkit/batch.h>
 
 #include <vector>
 
@@ -14,12 +14,12 @@ struct FlowBatch {
 
   /// Adds the loader's next micro-batch, with logit-normal times.
   void add(const Batch& batch, at::Generator& noise) {
-    const auto& x0 = batch.images;
+    const auto& x0 = batch.tensors[0];
     t.push_back(at::randn({x0.size(0)}, noise, x0.options()).sigmoid_());
     const at::Tensor drawn = at::randn(x0.sizes(), noise, x0.options());
     x.push_back(at::lerp(x0, drawn, t.back().view({-1, 1, 1, 1})));
     target.push_back(drawn - x0);
-    y.push_back(batch.labels);
+    y.push_back(batch.tensors[1]);
   }
 
   /// Adds the gradient of the mean loss over all samples.

@@ -132,7 +132,7 @@ void run_job(const LoadedConfig& loaded, c10::Device device, Steps how, const Da
   const bool whole = is_short(loaded.config, *job.config.train.steps);
   const bool shorter_period = may_shorten && !whole;
   if (shorter_period) job.config.policies.ema.every = period;  // the one policy that has a period
-  const std::shared_ptr<const DataSource> data =
+  const std::shared_ptr<const ImageSource> data =
       data_of(job.config.model, samples_of_a_plan(loaded.config, steady));
   NoFiles files;
   StandingClock clock;
@@ -147,11 +147,11 @@ void run_job(const LoadedConfig& loaded, c10::Device device, Steps how, const Da
   run_training(job, device, {}, data, {files, clock, observer, [&] { return observer.ended(); }});
 }
 
-std::shared_ptr<const DataSource> no_values(const models::DitOptions& model, int64_t samples) {
+std::shared_ptr<const ImageSource> no_values(const models::DitOptions& model, int64_t samples) {
   return std::make_shared<PlannedData>(model, samples);
 }
 
-std::shared_ptr<const DataSource> made_up(const models::DitOptions& model, int64_t samples) {
+std::shared_ptr<const ImageSource> made_up(const models::DitOptions& model, int64_t samples) {
   return std::make_shared<SyntheticSource>(
       SyntheticSource::Shape{samples, model.channels, model.image_size, model.image_size, model.classes});
 }

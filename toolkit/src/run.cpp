@@ -5,6 +5,7 @@
 #include <dtk/toolkit/checkpoint_store.h>
 #include <dtk/toolkit/device.h>
 #include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/flipped_source.h>
 #include <dtk/toolkit/held_out.h>
 #include <dtk/toolkit/image.h>
 #include <dtk/toolkit/memory_meters.h>
@@ -35,8 +36,8 @@ namespace {
 class Run {
  public:
   Run(const LoadedConfig& loaded, c10::Device device, std::shared_ptr<const DataSource> data,
-      const DataSplit& split, const RunWorld& world, const std::optional<Weights>& initial,
-      const MemoryMeters& meters)
+      const DataSplit& split, ClassCounts classes, const RunWorld& world,
+      const std::optional<Weights>& initial, const MemoryMeters& meters)
       : loaded_(loaded),
         config_(loaded.config),
         world_(world),
@@ -44,6 +45,7 @@ class Run {
         meters_(meters),
         data_(data),
         split_(split),
+        classes_(classes),
         trainer_(config_, device, split_.training, world.clock,
                  [&](const models::Dit& model) {
                    if (initial) load_weights(*initial, model);
@@ -106,7 +108,7 @@ class Run {
     }
     RunResult result;
     result.synthetic = data_->remarks().synthetic;
-    result.unlearnt_classes = unlearnt_classes(*data_, config_.model.classes);
+    result.unlearnt_classes = unlearnt_classes(classes_);
     while (!trainer_.done()) {
       if (stop_requested()) {
         result.stopped = true;
@@ -149,13 +151,12 @@ class Run {
   }
 
   void announce(bool resumed, const std::vector<std::string>& notes) {
-    RunFacts facts = run_facts(loaded_, device_, *data_, split_);
+    RunFacts facts = run_facts(loaded_, device_, *data_, split_, classes_);
     facts.parameters = trainer_.parameter_count();
     facts.policies = trainer_.policies().reports();
     record_.emplace(config_, facts, world_, resumed, trainer_.steps());
     world_.observer.message(print_config(loaded_));
-    for (const std::string& line : data_lines(*data_, split_, config_.model.classes))
-      world_.observer.message(line);
+    for (const std::string& line : data_lines(*data_, split_, classes_)) world_.observer.message(line);
     world_.observer.message("device: " + device_.str());
     for (const std::string& note : notes) world_.observer.message(note);
     if (resumed) {
@@ -334,6 +335,7 @@ class Run {
   const MemoryMeters& meters_;
   const std::shared_ptr<const DataSource> data_;
   const DataSplit& split_;
+  const ClassCounts classes_;
   Trainer trainer_;
   CheckpointStore store_;
   std::optional<Validation> validation_;
@@ -349,7 +351,7 @@ class Run {
 }  // namespace
 
 RunResult run_training(const LoadedConfig& loaded, c10::Device device, const std::filesystem::path& resume,
-                       std::shared_ptr<const DataSource> data, const RunWorld& world) {
+                       std::shared_ptr<const ImageSource> data, const RunWorld& world) {
   return run_training(
       loaded, device, resume, [&] { return data; }, world);
 }
@@ -369,9 +371,11 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
   const StartPlans plans = plan_start(world, loaded, device);
   const LoadedConfig asked = loaded;
   refuse_if_none_can_run(plans, loaded, device, resumed);
-  const std::shared_ptr<const DataSource> data = open();
-  const DataSplit split =
+  const std::shared_ptr<const ImageSource> data = open();
+  const ImageSplit images =
       hold_out(data, loaded.config.data.validation, stream_seed(loaded.config.train.seed, "validation"));
+  const DataSplit split = {with_flips(loaded.config, images.training), images.held_out};
+  const ClassCounts classes = {data->classes(), loaded.config.model.classes};
   check_fills_a_batch(*split.training, loaded.config.data.batch / loaded.config.train.accumulate);
   if (!resumed) decision = decide(loaded, device, resume, world);  // last, as it takes longest
   const StartPlan plan = plan_of(plans, asked, loaded);
@@ -384,12 +388,12 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
   }
   std::optional<Run> run;
   try {
-    run.emplace(loaded, device, data, split, world, initial, meters);
+    run.emplace(loaded, device, data, split, classes, world, initial, meters);
     if (resumed) run->load(resume);
   } catch (const c10::OutOfMemoryError& error) {
     run.reset();
-    refuse_build(error, loaded, device, run_facts(loaded, device, *data, split), resumed ? nullptr : &folder,
-                 meters, world);
+    refuse_build(error, loaded, device, run_facts(loaded, device, *data, split, classes),
+                 resumed ? nullptr : &folder, meters, world);
   }
   for (std::string& note : folder.claim()) notes.push_back(std::move(note));
   if (!decision.empty()) notes.push_back(decision);

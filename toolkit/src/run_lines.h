@@ -10,12 +10,18 @@
 
 namespace dtk {
 
-/// What is trained on: the description, that it was made up, what was left out, what is held out, and which
-/// of the model's `classes` no sample has.
-std::vector<std::string> data_lines(const DataSource& data, const DataSplit& split, int64_t classes);
+/// Labels are 0 .. count - 1.
+struct ClassCounts {
+  int64_t data = 0;
+  int64_t model = 0;
+};
 
-/// "class 4 is never learnt": those of the model's `classes` above all labels; "" if there are none.
-std::string unlearnt_classes(const DataSource& data, int64_t classes);
+/// What is trained on: the description, that it was made up, what was left out, what is held out, and which
+/// of the model's classes no sample has.
+std::vector<std::string> data_lines(const DataSource& data, const DataSplit& split, ClassCounts classes);
+
+/// "class 4 is never learnt": those of the model's classes above all labels; "" if there are none.
+std::string unlearnt_classes(ClassCounts classes);
 
 std::string validation_line(int64_t step, double loss, int64_t samples, bool ema);
 

@@ -10,7 +10,6 @@
 #include <algorithm>
 
 #include "out_of_memory.h"
-#include "run_lines.h"
 
 namespace dtk {
 
@@ -152,7 +151,7 @@ std::vector<std::string> notes_on_plan(const StartPlan& plan, const RunConfig& c
 }
 
 RunFacts run_facts(const LoadedConfig& loaded, c10::Device device, const DataSource& data,
-                   const DataSplit& split) {
+                   const DataSplit& split, ClassCounts classes) {
   return {.config = print_config(loaded),
           .data = data.description(),
           .device = device.str(),
@@ -163,7 +162,7 @@ RunFacts run_facts(const LoadedConfig& loaded, c10::Device device, const DataSou
           .samples = split.training->size(),
           .held_out = loaded.config.data.validation,
           .remarks = data.remarks(),
-          .unlearnt_classes = unlearnt_classes(data, loaded.config.model.classes)};
+          .unlearnt_classes = unlearnt_classes(classes)};
 }
 
 void refuse_build(const c10::OutOfMemoryError& error, const LoadedConfig& loaded, c10::Device device,

@@ -86,7 +86,6 @@ void Trainer::start_loader() {
   LoaderOptions options;
   options.seed = stream_seed(config_.train.seed, "data");
   options.drop_last = config_.data.drop_last;
-  if (config_.data.flip) options.flip_seed = stream_seed(config_.train.seed, "flip");
   options.batch = config_.data.batch / config_.train.accumulate;
   options.prefetch = config_.data.prefetch;
   options.start = state_.samples;
@@ -140,7 +139,7 @@ int64_t Trainer::forward_backward(int64_t step_samples) {
   {
     PhaseScope phase_scope(phase("forward"));
     Batch batch = loader_->next();
-    samples = batch.labels.size(0);
+    samples = batch.samples();
     loss = loss_of(std::move(batch));
     add_to_mean(loss, samples);
     if (samples < step_samples)
@@ -163,8 +162,8 @@ at::Tensor Trainer::loss_of(Batch batch) {
   if (saved_ledger_) ledger.emplace(saved_ledger_);
   policies::ModulePathScope path("loss");
   const auto policy_scope = policies_.forward_scope();
-  at::Tensor images = batch.images.to(device_, /*non_blocking=*/true);
-  at::Tensor labels = batch.labels.to(device_, /*non_blocking=*/true);
+  at::Tensor images = batch.tensors[0].to(device_, /*non_blocking=*/true);
+  at::Tensor labels = batch.tensors[1].to(device_, /*non_blocking=*/true);
   batch = {};
   const Denoiser denoiser = [this](at::Tensor x, at::Tensor t, at::Tensor y) {
     return model_.forward(std::move(x), std::move(t), std::move(y), /*training=*/true);

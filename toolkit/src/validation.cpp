@@ -1,12 +1,10 @@
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>
 #include <dtk/policies/rehearsal.h>
 #include <dtk/toolkit/errors.h>
-#include <dtk/toolkit/loader.h>
 #include <dtk/toolkit/streams.h>
 #include <dtk/toolkit/validation.h>
 
@@ -18,14 +16,8 @@ namespace {
 
 Batch read_batch(const DataSource& source, int64_t first, int64_t count) {
   const policies::OwnerScope owner(policies::Category::data, "validation");
-  Batch batch;
-  batch.images = at::empty({count, source.channels(), source.height(), source.width()}, at::kFloat);
-  batch.labels = at::empty({count}, at::kLong);
-  const int64_t values_per_sample = source.channels() * source.height() * source.width();
-  for (int64_t i = 0; i < count; ++i) {
-    batch.labels.mutable_data_ptr<int64_t>()[i] =
-        source.read(first + i, batch.images.mutable_data_ptr<float>() + i * values_per_sample);
-  }
+  Batch batch = source.allocate(count, /*pinned=*/false);
+  for (int64_t row = 0; row < count; ++row) source.read(first + row, /*epoch=*/0, batch, row);
   return batch;
 }
 
@@ -62,7 +54,7 @@ std::optional<double> Validation::loss_sync(Trainer& trainer, const std::functio
     const int64_t count = std::min(micro_batch, samples() - first);
     Batch batch = read_batch(*held_out_, first, count);
     const at::Tensor loss =
-        trainer.objective().loss(denoiser, batch.images.to(device), batch.labels.to(device), noise);
+        trainer.objective().loss(denoiser, batch.tensors[0].to(device), batch.tensors[1].to(device), noise);
     sum.add_(loss, static_cast<double>(count));
   }
   const double loss = policies::values_sync(sum).front() / static_cast<double>(samples());

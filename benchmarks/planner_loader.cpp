@@ -1,14 +1,18 @@
-// How many frames of the driving planner one thread reads into batches a second. The files are read again and
-// again, so they come from the page cache: what is measured is unpacking and checking, not a disk.
+// How many frames of the driving planner the training's loader, which has one thread, gives out a second. The
+// files are read again and again, so they come from the page cache: what is measured is unpacking and
+// checking, not a disk.
 #include <ATen/ATen.h>
 #include <dtk/policies/guards.h>
 #include <dtk/toolkit/clock.h>
+#include <dtk/toolkit/loader.h>
+#include <dtk/toolkit/planner_frame_source.h>
 #include <dtk/toolkit/planner_frame_writer.h>
-#include <dtk/toolkit/planner_frames.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cxxopts.hpp>
 #include <filesystem>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -99,27 +103,27 @@ void write_frames(const fs::path& folder, int64_t count, PlannerFrameOptions mad
 }
 
 void print_head(const PlannerFrames& frames, int64_t batch) {
-  std::printf("%lld frames of %.2f MB each, read again and again into batches of %lld by one thread\n\n",
-              static_cast<long long>(frames.size()), static_cast<double>(frames.bytes_per_frame()) / 1e6,
-              static_cast<long long>(batch));
+  std::printf(
+      "%lld frames of %.2f MB each, read again and again into batches of %lld by the loader's thread\n\n",
+      static_cast<long long>(frames.size()), static_cast<double>(frames.bytes_per_frame()) / 1e6,
+      static_cast<long long>(batch));
   std::printf("| frames | bytes a file | frames/s | MB/s |\n|---|---:|---:|---:|\n");
 }
 
-void measure(const std::string& name, const PlannerFrames& frames, int64_t batch, double seconds) {
-  const PlannerBatch rows = frames.allocate(batch);
+/// Batches of `batch` frames, or of all where there are fewer.
+void measure(const std::string& name, const std::shared_ptr<const PlannerFrameSource>& source, int64_t batch,
+             double seconds) {
+  const PlannerFrames& frames = source->frames();
   uint64_t file_bytes = 0;
-  for (int64_t i = 0; i < frames.size(); ++i) {
-    file_bytes += fs::file_size(frames.path(i));
-    frames.read(i, rows, i % batch);
-  }
+  for (int64_t i = 0; i < frames.size(); ++i) file_bytes += fs::file_size(frames.path(i));
+  Loader loader(source, {.seed = 1, .batch = std::min(batch, frames.size()), .drop_last = false});
+  while (loader.consumed() < frames.size()) loader.next();  // from now on in the page cache
   SteadyClock clock;
+  const int64_t first = loader.consumed();
   const double begin = clock.seconds();
   double now = begin;
-  int64_t read = 0;
-  for (; now - begin < seconds; ++read, now = clock.seconds()) {
-    frames.read(read % frames.size(), rows, read % batch);
-  }
-  const double rate = static_cast<double>(read) / (now - begin);
+  for (; now - begin < seconds; now = clock.seconds()) loader.next();
+  const double rate = static_cast<double>(loader.consumed() - first) / (now - begin);
   std::printf("| %s | %llu | %.1f | %.1f |\n", name.c_str(),
               static_cast<unsigned long long>(file_bytes / static_cast<uint64_t>(frames.size())), rate,
               rate * static_cast<double>(frames.bytes_per_frame()) / 1e6);
@@ -135,9 +139,9 @@ void run(const cxxopts::ParseResult& parsed) {
   if (count < 1 || batch < 1 || !(seconds > 0))
     throw std::invalid_argument("--count, --batch and --seconds: from 1");
   if (const auto given = parsed["frames"].as<std::string>(); !given.empty()) {
-    const PlannerFrames frames(given, options);
-    print_head(frames, batch);
-    measure(fs::path(given).filename().string(), frames, batch, seconds);
+    const auto source = std::make_shared<PlannerFrameSource>(given, options);
+    print_head(source->frames(), batch);
+    measure(fs::path(given).filename().string(), source, batch, seconds);
     return;
   }
   const test::TemporaryFolder own;
@@ -147,16 +151,17 @@ void run(const cxxopts::ParseResult& parsed) {
   for (const auto& [name, packing] : {std::pair("deflated", NpzWriter::Packing::deflated),
                                       std::pair("stored", NpzWriter::Packing::stored)}) {
     write_frames(folder / name, count, options, packing);
-    const PlannerFrames frames(folder / name, options);
-    if (std::exchange(first, false)) print_head(frames, batch);
-    measure(name, frames, batch, seconds);
+    const auto source = std::make_shared<PlannerFrameSource>(folder / name, options);
+    if (std::exchange(first, false)) print_head(source->frames(), batch);
+    measure(name, source, batch, seconds);
   }
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  cxxopts::Options options("planner-loader", "Reads frames of the driving planner with one thread");
+  cxxopts::Options options("planner-loader",
+                           "Reads frames of the driving planner with the training's loader");
   options.add_options()("preset", "H | M | UP", cxxopts::value<std::string>()->default_value("H"))(
       "frames", "folder or JSON list; default: made up ones",
       cxxopts::value<std::string>()->default_value(""))("count", "frames to make up",

@@ -13,6 +13,7 @@
 #include <dtk/toolkit/memory_meters.h>
 #include <dtk/toolkit/model_flops.h>
 #include <dtk/toolkit/safetensors.h>
+#include <dtk/toolkit/trainable_dit.h>
 #include <dtk/toolkit/trainer.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -30,7 +31,7 @@ namespace {
 using namespace dtk;
 
 // adaLN-zero makes the output of a fresh model 0 whatever its blocks do: a comparison would prove nothing.
-void fill_zeros(const models::Dit& model, const at::Generator& generator) {
+void fill_zeros(const TrainableModel& model, const at::Generator& generator) {
   const at::NoGradGuard no_grad;
   for (const auto& [name, parameter] : model.parameters()) {
     if (!parameter.requires_grad() || parameter.any().item<bool>()) continue;
@@ -126,7 +127,7 @@ void run(const cxxopts::ParseResult& parsed) {
   Trainer trainer(config, device, bench::latent_data(config, 4096), clock);
   fill_zeros(trainer.model(), policies::make_generator(device, 2));
   if (const auto path = parsed["reference"].as<std::string>(); !path.empty())
-    write_reference(path, trainer.model(), config.data.batch, device);
+    write_reference(path, dynamic_cast<const TrainableDit&>(trainer.model()).dit(), config.data.batch, device);
   std::printf("ready %d\n", at::get_num_threads());
   std::fflush(stdout);
   serve(trainer, meters, device, images_at_peak(config, device, bf16));

@@ -24,8 +24,8 @@ constexpr SetFiles test_files = {"t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-
   throw DataError(path.string() + ": " + what);
 }
 
-std::shared_ptr<const DataSource> open_set(const Path& folder, const SetFiles& names) {
-  std::shared_ptr<const DataSource> source = open_idx(folder / names.images, folder / names.labels);
+std::shared_ptr<const ImageSource> open_set(const Path& folder, const SetFiles& names) {
+  std::shared_ptr<const ImageSource> source = open_idx(folder / names.images, folder / names.labels);
   if (source->channels() != 1 || source->height() != image_side || source->width() != image_side ||
       source->classes() != class_count) {
     refuse(folder / names.images,
@@ -66,7 +66,7 @@ void check_labels(const at::Tensor& labels, int64_t samples, const Path& path) {
 
 }  // namespace
 
-LabelledImages read_all(const DataSource& source) {
+LabelledImages read_all(const ImageSource& source) {
   const int64_t count = source.size();
   const int64_t pixels = source.channels() * source.height() * source.width();
   LabelledImages all;
@@ -74,7 +74,7 @@ LabelledImages read_all(const DataSource& source) {
   all.labels = at::empty({count}, at::kLong);
   auto* values = all.images.mutable_data_ptr<float>();
   auto* labels = all.labels.mutable_data_ptr<int64_t>();
-  for (int64_t i = 0; i < count; ++i) labels[i] = source.read(i, values + i * pixels);
+  for (int64_t i = 0; i < count; ++i) labels[i] = source.read_image(i, values + i * pixels);
   return all;
 }
 
@@ -94,11 +94,11 @@ double share_out_of_range(const LabelledImages& samples) {
   return samples.images.abs().gt(1).to(at::kDouble).mean().item<double>();
 }
 
-std::shared_ptr<const DataSource> open_training_set(const Path& folder) {
+std::shared_ptr<const ImageSource> open_training_set(const Path& folder) {
   return open_set(folder, training_files);
 }
 
-std::shared_ptr<const DataSource> open_test_set(const Path& folder) {
+std::shared_ptr<const ImageSource> open_test_set(const Path& folder) {
   return open_set(folder, test_files);
 }
 

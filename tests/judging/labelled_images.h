@@ -1,8 +1,8 @@
 // Images with the class each shows, or was asked to show.
 #pragma once
 #include <ATen/core/Tensor.h>
-#include <dtk/toolkit/data_source.h>
 #include <dtk/toolkit/file_system.h>
+#include <dtk/toolkit/image_source.h>
 
 #include <filesystem>
 #include <memory>
@@ -16,7 +16,7 @@ struct LabelledImages {
 };
 
 /// All samples of a source, in its order.
-LabelledImages read_all(const DataSource& source);
+LabelledImages read_all(const ImageSource& source);
 
 /// Samples first .. first + count - 1, as views.
 LabelledImages part(const LabelledImages& all, int64_t first, int64_t count);
@@ -29,8 +29,8 @@ LabelledImages read_samples(FileSystem& files, const std::filesystem::path& path
 double share_out_of_range(const LabelledImages& samples);
 
 /// The four files of Fashion-MNIST. Throw DataError for files that are missing or damaged.
-std::shared_ptr<const DataSource> open_training_set(const std::filesystem::path& folder);
-std::shared_ptr<const DataSource> open_test_set(const std::filesystem::path& folder);
+std::shared_ptr<const ImageSource> open_training_set(const std::filesystem::path& folder);
+std::shared_ptr<const ImageSource> open_test_set(const std::filesystem::path& folder);
 
 /// "" if all four files are in `folder`, else a sentence that names the missing one and what to do.
 std::string missing_dataset(FileSystem& files, const std::filesystem::path& folder);

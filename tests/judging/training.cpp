@@ -41,8 +41,8 @@ JudgeNet train_judge(const std::shared_ptr<const DataSource>& source, const Epoc
   double loss_sum = 0;
   for (int64_t step = 0; step < steps; ++step) {
     const Batch samples = loader.next();
-    const JudgeOutput output = net.forward(samples.images, /*training=*/true);
-    const at::Tensor loss = at::cross_entropy_loss(output.logits, samples.labels);
+    const JudgeOutput output = net.forward(samples.tensors[0], /*training=*/true);
+    const at::Tensor loss = at::cross_entropy_loss(output.logits, samples.tensors[1]);
     loss.backward();
     const double progress = static_cast<double>(step) / static_cast<double>(steps);
     adamw.step(learning_rate(optimizer, schedule, step, progress));

@@ -56,7 +56,7 @@ struct World {
   SteppingClock clock{0.001};
   Listener listener;
   std::function<bool()> stop = [] { return false; };
-  std::shared_ptr<const DataSource> data = tiny_data();
+  std::shared_ptr<const ImageSource> data = tiny_data();
 };
 
 }  // namespace dtk::test

@@ -22,7 +22,7 @@ class SteppingClock final : public dtk::Clock {
   double now_ = 0;
 };
 
-inline std::shared_ptr<const dtk::DataSource> tiny_data(int64_t count = 64, int64_t channels = 1) {
+inline std::shared_ptr<const dtk::ImageSource> tiny_data(int64_t count = 64, int64_t channels = 1) {
   dtk::PixelData data;
   data.channels = channels;
   data.height = data.width = 8;

@@ -47,15 +47,15 @@ TEST_CASE("idx: values, labels and shape, gzip and plain") {
   CHECK(source->description() == "2 images 1x2x3, 5 classes (IDX, images.idx)");
 
   std::vector<float> values(6);
-  CHECK(source->read(0, values.data()) == 4);
+  CHECK(source->read_image(0, values.data()) == 4);
   const std::vector<float> expected = {
       -1.0F, 1.0F / 127.5F - 1.0F, 2.0F / 127.5F - 1.0F, 127.0F / 127.5F - 1.0F, 128.0F / 127.5F - 1.0F,
       1.0F};
   CHECK(values == expected);
-  CHECK(source->read(1, values.data()) == 1);
+  CHECK(source->read_image(1, values.data()) == 1);
   CHECK(values[5] == 15.0F / 127.5F - 1.0F);
-  CHECK_THROWS_AS(source->read(2, values.data()), std::out_of_range);
-  CHECK_THROWS_AS(source->read(-1, values.data()), std::out_of_range);
+  CHECK_THROWS_AS(source->read_image(2, values.data()), std::out_of_range);
+  CHECK_THROWS_AS(source->read_image(-1, values.data()), std::out_of_range);
 }
 
 TEST_CASE("idx: a missing file is named") {
@@ -158,13 +158,13 @@ TEST_CASE("idx: Fashion-MNIST as its Debian package ships it") {
   CHECK(source->description() == "60000 images 1x28x28, 10 classes (IDX, train-images-idx3-ubyte.gz)");
   std::vector<float> values(28 * 28);
   std::vector<int64_t> first_labels;
-  for (int64_t i = 0; i < 5; ++i) first_labels.push_back(source->read(i, values.data()));
+  for (int64_t i = 0; i < 5; ++i) first_labels.push_back(source->read_image(i, values.data()));
   CHECK(first_labels == std::vector<int64_t>{9, 0, 0, 3, 0});
 
   // Pixels of the whole set have the mean 0.2860 in [0, 1], as published for it.
   double sum = 0;
   for (int64_t i = 0; i < source->size(); ++i) {
-    source->read(i, values.data());
+    source->read_image(i, values.data());
     for (const float value : values) sum += value;
   }
   CHECK(sum / (60000.0 * 28 * 28) == Approx(2 * 0.2860 - 1).margin(1e-4));

@@ -25,9 +25,9 @@ std::string png(int64_t channels, int64_t height, int64_t width, uint8_t first) 
   return dtk::encode_png(image);
 }
 
-std::vector<float> values_of(const dtk::DataSource& source, int64_t index) {
+std::vector<float> values_of(const dtk::ImageSource& source, int64_t index) {
   std::vector<float> values(static_cast<size_t>(source.channels() * source.height() * source.width()));
-  source.read(index, values.data());
+  source.read_image(index, values.data());
   return values;
 }
 
@@ -57,7 +57,7 @@ TEST_CASE("image folder: classes and files in sorted order") {
   std::vector<int64_t> labels;
   std::vector<float> first_values;
   for (int64_t i = 0; i < 3; ++i) {
-    labels.push_back(source->read(i, values.data()));
+    labels.push_back(source->read_image(i, values.data()));
     first_values.push_back(values[0]);
   }
   CHECK(labels == std::vector<int64_t>{0, 1, 1});
@@ -70,7 +70,7 @@ TEST_CASE("image folder: colours come as (C, H, W)") {
   folder.write("a/1.png", png(3, 1, 2, 0));  // (H, W, C): 0 1 2, 3 4 5
   const auto source = open_image_folder(folder.path(), {.channels = 3, .height = 1, .width = 2});
   std::vector<float> values(6);
-  source->read(0, values.data());
+  source->read_image(0, values.data());
   std::vector<int> bytes;
   for (const float value : values) bytes.push_back(static_cast<int>((value + 1) * 127.5F + 0.5F));
   CHECK(bytes == std::vector<int>{0, 3, 1, 4, 2, 5});
@@ -189,7 +189,7 @@ TEST_CASE("image folder: corrupt files may be skipped, and are told of") {
   CHECK(values_of(*source, 0)[0] == 50.0F / 127.5F - 1.0F);
   CHECK(values_of(*source, 1)[0] == 60.0F / 127.5F - 1.0F);
   std::vector<float> out(6);
-  CHECK(source->read(1, out.data()) == 1);
+  CHECK(source->read_image(1, out.data()) == 1);
   const dtk::DataRemarks remarks = source->remarks();
   CHECK(remarks.skipped == 4);
   CHECK(remarks.reasons ==

@@ -50,7 +50,7 @@ RunConfig all_policies(int64_t budget) {
   return config;
 }
 
-std::shared_ptr<const DataSource> samples(int64_t size) {
+std::shared_ptr<const ImageSource> samples(int64_t size) {
   return std::make_shared<SyntheticSource>(
       SyntheticSource::Shape{.size = size, .channels = 4, .height = 16, .width = 16, .classes = 10});
 }
@@ -135,18 +135,18 @@ TEST_CASE("largest batch: neither an earlier search nor what the program holds c
 }
 
 TEST_CASE("largest batch: batches prepared ahead count, however slowly they are read") {
-  struct Slow final : DataSource {
+  struct Slow final : ImageSource {
     int64_t size() const override { return inner->size(); }
     int64_t channels() const override { return inner->channels(); }
     int64_t height() const override { return inner->height(); }
     int64_t width() const override { return inner->width(); }
     int64_t classes() const override { return inner->classes(); }
     std::string description() const override { return inner->description(); }
-    int64_t read(int64_t index, float* values) const override {
+    int64_t read_image(int64_t index, float* values) const override {
       std::this_thread::sleep_for(std::chrono::microseconds(300));
-      return inner->read(index, values);
+      return inner->read_image(index, values);
     }
-    const std::shared_ptr<const DataSource> inner = samples(4096);
+    const std::shared_ptr<const ImageSource> inner = samples(4096);
   };
   RunConfig config = all_policies(kBudget);
   const int64_t few_ahead = search(config).found.batch;

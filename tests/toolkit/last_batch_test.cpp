@@ -5,6 +5,7 @@
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/toolkit/checkpoint_store.h>
 #include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/flipped_source.h>
 #include <dtk/toolkit/streams.h>
 #include <dtk/toolkit/training_files.h>
 
@@ -31,7 +32,7 @@ RunConfig with_last_batch() {
 }
 
 std::unique_ptr<Trainer> trainer_of(const RunConfig& config, Clock& clock, int64_t count = samples) {
-  return std::make_unique<Trainer>(config, at::kCPU, test::tiny_data(count), clock);
+  return std::make_unique<Trainer>(config, at::kCPU, with_flips(config, test::tiny_data(count)), clock);
 }
 
 }  // namespace

@@ -72,7 +72,7 @@ TEST_CASE("latents: float32, float16 and bfloat16 come as float32, times the sca
     CHECK(source->description() == "3 latents 2x2x2, 3 classes (" + kind + ")");
     at::Tensor values = at::empty({3, 2, 2, 2});
     std::vector<int64_t> seen;
-    for (int64_t i = 0; i < 3; ++i) seen.push_back(source->read(i, values.data_ptr<float>() + 8 * i));
+    for (int64_t i = 0; i < 3; ++i) seen.push_back(source->read_image(i, values.data_ptr<float>() + 8 * i));
     CHECK(at::equal(values, numbers() * 2));
     CHECK(seen == std::vector<int64_t>{1, 0, 2});
   }
@@ -104,19 +104,19 @@ TEST_CASE("latents: a value that is not finite is never given out") {
       const auto path = save_npy(folder, "bad.npy", values.to(type));
       const auto source = open_latents({path, label_file});
       std::vector<float> out(8);
-      CHECK(source->read(0, out.data()) == 1);
-      CHECK(error_text<DataError>([&] { source->read(1, out.data()); }) ==
+      CHECK(source->read_image(0, out.data()) == 1);
+      CHECK(error_text<DataError>([&] { source->read_image(1, out.data()); }) ==
             path.string() +
                 ": sample 1 holds a value that is not finite (NaN or infinite); make its latents "
                 "again, or take the sample out");
-      CHECK(source->read(2, out.data()) == 2);
+      CHECK(source->read_image(2, out.data()) == 2);
     }
   }
   // Also one that only the scale makes infinite.
   const auto path = save_npy(folder, "large.npy", at::full({1, 1, 1, 1}, 3e38));
   const auto one = save_npy(folder, "one.npy", at::zeros({1}, at::kLong));
   std::vector<float> out(1);
-  CHECK_THROWS_AS(open_latents({path, one, 10.0})->read(0, out.data()), DataError);
+  CHECK_THROWS_AS(open_latents({path, one, 10.0})->read_image(0, out.data()), DataError);
 }
 
 TEST_CASE("latents: other dtypes and shapes are refused") {

@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 #include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/flipped_source.h>
 #include <dtk/toolkit/loader.h>
 #include <dtk/toolkit/mix64.h>
 
@@ -23,7 +24,7 @@ namespace {
 using Milliseconds = std::chrono::milliseconds;
 
 /// Sample i is the value i with label i mod 10; `before_read` may wait or throw.
-class CountingSource final : public dtk::DataSource {
+class CountingSource final : public dtk::ImageSource {
  public:
   explicit CountingSource(int64_t size, std::function<void(int64_t)> before_read = {})
       : size_(size), before_read_(std::move(before_read)) {}
@@ -34,7 +35,7 @@ class CountingSource final : public dtk::DataSource {
   int64_t width() const override { return 2; }
   int64_t classes() const override { return 10; }
   std::string description() const override { return "numbers"; }
-  int64_t read(int64_t index, float* values) const override {
+  int64_t read_image(int64_t index, float* values) const override {
     if (before_read_) before_read_(index);
     values[0] = static_cast<float>(index);
     values[1] = -values[0];
@@ -46,14 +47,14 @@ class CountingSource final : public dtk::DataSource {
   std::function<void(int64_t)> before_read_;
 };
 
-std::shared_ptr<const dtk::DataSource> numbers(int64_t size, std::function<void(int64_t)> before_read = {}) {
+std::shared_ptr<const dtk::ImageSource> numbers(int64_t size, std::function<void(int64_t)> before_read = {}) {
   return std::make_shared<CountingSource>(size, std::move(before_read));
 }
 
 std::vector<int64_t> indices(const Batch& batch) {
   std::vector<int64_t> result;
-  for (int64_t i = 0; i < batch.labels.size(0); ++i) {
-    result.push_back(batch.images[i][0][0][0].item<int64_t>());
+  for (int64_t i = 0; i < batch.tensors[1].size(0); ++i) {
+    result.push_back(batch.tensors[0][i][0][0][0].item<int64_t>());
   }
   return result;
 }
@@ -96,16 +97,16 @@ TEST_CASE("data order: every sample is equally likely at every place") {
 TEST_CASE("loader: batches have shape, values and labels of the samples") {
   Loader loader(numbers(20), {.seed = 1, .batch = 4});
   const Batch batch = loader.next();
-  CHECK(batch.images.sizes() == at::IntArrayRef{4, 1, 1, 2});
-  CHECK(batch.images.scalar_type() == at::kFloat);
-  CHECK(batch.labels.sizes() == at::IntArrayRef{4});
-  CHECK(batch.labels.scalar_type() == at::kLong);
+  CHECK(batch.tensors[0].sizes() == at::IntArrayRef{4, 1, 1, 2});
+  CHECK(batch.tensors[0].scalar_type() == at::kFloat);
+  CHECK(batch.tensors[1].sizes() == at::IntArrayRef{4});
+  CHECK(batch.tensors[1].scalar_type() == at::kLong);
   const auto order = dtk::epoch_order(1, 0, 20);
   for (int64_t i = 0; i < 4; ++i) {
     const auto index = static_cast<int64_t>(order[static_cast<size_t>(i)]);
-    CHECK(batch.images[i][0][0][0].item<int64_t>() == index);
-    CHECK(batch.images[i][0][0][1].item<int64_t>() == -index);
-    CHECK(batch.labels[i].item<int64_t>() == index % 10);
+    CHECK(batch.tensors[0][i][0][0][0].item<int64_t>() == index);
+    CHECK(batch.tensors[0][i][0][0][1].item<int64_t>() == -index);
+    CHECK(batch.tensors[1][i].item<int64_t>() == index % 10);
   }
 }
 
@@ -152,7 +153,7 @@ TEST_CASE("loader: without drop_last an epoch ends with a shorter batch, and eve
     std::vector<int64_t> seen;
     for (const int64_t size : {4, 4, 4, 4, 4, 3}) {
       const Batch batch = loader.next();
-      CHECK(batch.labels.size(0) == size);
+      CHECK(batch.tensors[1].size(0) == size);
       for (const int64_t index : indices(batch)) seen.push_back(index);
     }
     CHECK(seen == std::vector<int64_t>(order.begin(), order.end()));
@@ -192,20 +193,21 @@ TEST_CASE("loader: without drop_last, too, it continues where an earlier one sto
 
 TEST_CASE("loader: flips are drawn by seed, epoch and sample") {
   constexpr uint64_t flip_seed = 11;
-  const LoaderOptions options{.seed = 7, .batch = 4, .flip_seed = flip_seed};
+  const LoaderOptions options{.seed = 7, .batch = 4};
   LoaderOptions deep = options;
   deep.prefetch = 8;
   LoaderOptions late = options;
   late.start = 12;
-  Loader loader(numbers(20), options), ahead(numbers(20), deep), resumed(numbers(20), late);
+  const auto source = std::make_shared<dtk::FlippedSource>(numbers(20), flip_seed);
+  Loader loader(source, options), ahead(source, deep), resumed(source, late);
   for (int i = 0; i < 20; ++i) {
     const Batch batch = loader.next();
-    CHECK(at::equal(batch.images, ahead.next().images));
-    if (i >= 3) CHECK(at::equal(batch.images, resumed.next().images));
+    CHECK(at::equal(batch.tensors[0], ahead.next().tensors[0]));
+    if (i >= 3) CHECK(at::equal(batch.tensors[0], resumed.next().tensors[0]));
     for (int64_t k = 0; k < 4; ++k) {
       // The sample `index` is (index, -index); mirrored it is (-index, index).
-      const auto left = batch.images[k][0][0][0].item<int64_t>();
-      const auto right = batch.images[k][0][0][1].item<int64_t>();
+      const auto left = batch.tensors[0][k][0][0][0].item<int64_t>();
+      const auto right = batch.tensors[0][k][0][0][1].item<int64_t>();
       CHECK(left == -right);
       const bool flipped =
           dtk::is_flipped(flip_seed, static_cast<uint64_t>(i / 5), static_cast<uint64_t>(std::abs(left)));
@@ -320,6 +322,80 @@ TEST_CASE("loader: tensors are allocated inside the hook, on the loader's thread
   Loader lazy(numbers(20), {.batch = 4}, [](const std::function<void()>&) {});
   CHECK(error_text<std::logic_error>([&] { lazy.next(); }) ==
         "Loader: around_allocation did not call its argument");
+}
+
+namespace {
+
+/// Two arrays of unlike types and shapes, and one that is not there: (index, epoch) and the index' bytes.
+struct TwoArrays final : dtk::DataSource {
+  int64_t size() const override { return 10; }
+  std::string description() const override { return "10 pairs"; }
+  Batch allocate(int64_t count, bool pinned) const override {
+    pinned_seen = pinned;
+    return {{at::Tensor(), at::empty({count + surplus, 2}, at::kLong), at::empty({count, 3, 1}, at::kByte)}};
+  }
+  void read(int64_t index, uint64_t epoch, const Batch& batch, int64_t row) const override {
+    batch.tensors[1][row].copy_(at::tensor({index, static_cast<int64_t>(epoch)}));
+    batch.tensors[2][row].fill_(index);
+  }
+  int64_t surplus = 0;
+  mutable std::atomic<bool> pinned_seen = true;
+};
+
+}  // namespace
+
+TEST_CASE("loader: it fills whatever a source allocates, and tells it the epoch") {
+  const auto source = std::make_shared<TwoArrays>();
+  Loader loader(source, {.seed = 3, .batch = 4, .drop_last = false});
+  for (uint64_t epoch = 0; epoch < 3; ++epoch) {
+    const auto order = dtk::epoch_order(3, epoch, 10);
+    std::vector<int64_t> expected, seen;
+    for (const uint32_t index : order) {
+      expected.push_back(index);
+      expected.push_back(static_cast<int64_t>(epoch));
+    }
+    for (const int64_t count : {4, 4, 2}) {
+      const Batch batch = loader.next();
+      REQUIRE(batch.tensors.size() == 3);
+      CHECK_FALSE(batch.tensors[0].defined());
+      CHECK(batch.samples() == count);
+      const auto* pairs = batch.tensors[1].const_data_ptr<int64_t>();
+      seen.insert(seen.end(), pairs, pairs + 2 * count);
+      CHECK(at::equal(batch.tensors[2],
+                      batch.tensors[1].select(1, 0).to(at::kByte).view({-1, 1, 1}).expand({-1, 3, 1})));
+    }
+    CHECK(seen == expected);
+    CHECK(loader.consumed() == 10 * static_cast<int64_t>(epoch + 1));
+  }
+  CHECK_FALSE(source->pinned_seen);
+  const auto wrong = std::make_shared<TwoArrays>();
+  wrong->surplus = 1;
+  Loader refusing(wrong, {.batch = 4});
+  CHECK(error_text<std::logic_error>([&] { refusing.next(); }) ==
+        "Loader: 10 pairs: asked to allocate a batch of 4, the source made one of 5");
+}
+
+TEST_CASE("images: a batch that another source made is refused, and a row outside") {
+  const auto source = numbers(3);
+  const Batch batch = source->allocate(2, false);
+  source->read(2, 0, batch, 1);
+  CHECK(batch.tensors[0][1].flatten()[1].item<float>() == -2);
+  CHECK(batch.tensors[1][1].item<int64_t>() == 2);
+  CHECK(error_text<std::out_of_range>([&] { source->read(2, 0, batch, 2); }) == "ImageSource: row 2 of 2");
+  CHECK_THROWS_AS(source->read(2, 0, batch, -1), std::out_of_range);
+  const at::Tensor images = batch.tensors[0], labels = batch.tensors[1];
+  const std::vector<Batch> others = {{},
+                                     {{images}},
+                                     {{images, at::Tensor()}},
+                                     {{images, labels.to(at::kInt)}},
+                                     {{images, labels.narrow(0, 0, 1)}},
+                                     {{images.view({2, 1, 2, 1}), labels}},
+                                     {{at::zeros({}), labels}},
+                                     {{at::zeros({2, 2, 1, 2}).narrow(1, 0, 1), labels}}};
+  for (const Batch& other : others) {
+    CHECK(error_text<std::invalid_argument>([&] { source->read(0, 0, other, 0); }) ==
+          "ImageSource: the batch is not as allocate() makes it");
+  }
 }
 
 TEST_CASE("loader: bad options") {

@@ -128,7 +128,7 @@ TEST_CASE("open_data: latents, and hints for those that do not fit") {
   data.latent_scale = 0.25;
   const auto source = open_data(loaded_from(data, model_of(8, 4, 4)));
   std::vector<float> values(8 * 4 * 4);
-  CHECK(source->read(1, values.data()) == 3);
+  CHECK(source->read_image(1, values.data()) == 3);
   CHECK(values == std::vector<float>(8 * 4 * 4, 0.25F));
   const std::string unfit =
       "data: samples are 8x4x4, model.channels and model.image_size say 4x4x4; set model.channels = 8 and "

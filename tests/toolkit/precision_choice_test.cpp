@@ -201,8 +201,8 @@ int64_t peak_of(Enabled bf16) {
   policies::PolicyOptions options = config.policies;
   options.precision.enabled = bf16;
   policies::cpu_accounts().reset_phases("build");
-  const models::Dit model(config.model, at::kCPU, policies::make_generator(at::kCPU, 1));
-  TrialStep(config, model, options, config.data.batch / config.train.accumulate).run();
+  const auto model = make_model(config, at::kCPU, policies::make_generator(at::kCPU, 1));
+  TrialStep(config, *model, options, config.data.batch / config.train.accumulate).run();
   return policies::highest(policies::cpu_accounts().phases()).peak.bytes;
 }
 

@@ -23,14 +23,14 @@ using test::check_equal, test::everything, test::make_trainer, test::run;
 
 namespace {
 
-struct NotFinite final : DataSource {
+struct NotFinite final : ImageSource {
   int64_t size() const override { return 64; }
   int64_t channels() const override { return 1; }
   int64_t height() const override { return 8; }
   int64_t width() const override { return 8; }
   int64_t classes() const override { return 4; }
   std::string description() const override { return "one NaN per image after the first 16 images read"; }
-  int64_t read(int64_t, float* values) const override {
+  int64_t read_image(int64_t, float* values) const override {
     std::fill(values, values + 64, 0.5f);
     if (++reads > 16) values[3] = std::numeric_limits<float>::quiet_NaN();
     return 1;
@@ -132,7 +132,7 @@ TEST_CASE("two trainers in one process do not disturb each other") {
   for (int i = 0; i < 6; ++i) {
     a->step();
     b->step();
-    if (i == 3) b->sample_grid();
+    if (i == 3) b->sample();
   }
   check_equal(*alone, *a);
   check_equal(*other_alone, *b);
@@ -323,10 +323,10 @@ TEST_CASE("sampling leaves weights and streams as they were") {
   const auto sampled = make_trainer(config, clock), plain = make_trainer(config, clock);
   run(*sampled, 4);
   run(*plain, 4);
-  const at::Tensor grid = sampled->sample_grid();
+  const at::Tensor grid = sampled->sample().front().tensor;
   CHECK(grid.sizes() == at::IntArrayRef({4, 1, 8, 8}));
   CHECK(grid.isfinite().all().item<bool>());
-  CHECK(at::equal(grid, plain->sample_grid()));
+  CHECK(at::equal(grid, plain->sample().front().tensor));
   run(*sampled, 2);
   run(*plain, 2);
   check_equal(*sampled, *plain);

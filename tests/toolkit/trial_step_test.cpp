@@ -3,6 +3,7 @@
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/saved_tensors.h>
+#include <dtk/toolkit/trainable_dit.h>
 #include <dtk/toolkit/trial_step.h>
 
 #include "support/catch.h"
@@ -12,8 +13,8 @@ using namespace dtk;
 
 namespace {
 
-models::Dit tiny_model(const RunConfig& config = test::tiny_config()) {
-  return models::Dit(config.model, at::kCPU, policies::make_generator(at::kCPU, 3));
+TrainableDit tiny_model(const RunConfig& config = test::tiny_config()) {
+  return TrainableDit(config, at::kCPU, policies::make_generator(at::kCPU, 3));
 }
 
 std::string random_state() {
@@ -28,9 +29,9 @@ TEST_CASE("trial step: weights, gradients, the model's seam, random state and li
   const std::string objective = GENERATE("rectified_flow", "epsilon", "v", "x0");
   CAPTURE(objective);
   const RunConfig config = test::tiny_config(objective);
-  models::Dit model = tiny_model(config);
+  TrainableDit model = tiny_model(config);
   int own_runs = 0;
-  model.seam.run = [&own_runs](std::string_view, const models::SubtreeFn& fn, models::Tensors&& inputs) {
+  model.seam().run = [&own_runs](std::string_view, const models::SubtreeFn& fn, models::Tensors&& inputs) {
     ++own_runs;
     return fn(std::move(inputs));
   };
@@ -47,7 +48,7 @@ TEST_CASE("trial step: weights, gradients, the model's seam, random state and li
   CHECK(policies::cpu_accounts().live_bytes() == bytes);
   CHECK(random_state() == random);
   CHECK(own_runs == 0);
-  CHECK(model.seam.policies.empty());
+  CHECK(model.seam().policies.empty());
   for (size_t i = 0; i < before.size(); ++i) {
     const auto& [name, parameter] = model.parameters()[i];
     INFO(name);
@@ -60,7 +61,7 @@ TEST_CASE("trial step: it runs under the policies that it was given, not those o
   const policies::SavedTensorEngineGuard engine;
   RunConfig config = test::tiny_config();
   config.policies.precision.fp32 = {"no such end"};
-  const models::Dit model = tiny_model();
+  const TrainableDit model = tiny_model();
   CHECK_THROWS_AS(TrialStep(config, model, config.policies, 4), policies::PolicyError);
   CHECK_NOTHROW(TrialStep(config, model, {}, 4).run());
   config.policies = {};
@@ -72,7 +73,7 @@ TEST_CASE("trial step: every micro-batch size has its own peak") {
   const policies::CountingAllocatorGuard counting;
   const policies::SavedTensorEngineGuard engine;
   const RunConfig config = test::tiny_config();
-  const models::Dit model = tiny_model();
+  const TrainableDit model = tiny_model();
   const auto peak = [&](int64_t batch) {
     policies::cpu_accounts().reset_phases("trial");
     TrialStep(config, model, config.policies, batch).run();

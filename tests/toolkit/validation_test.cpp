@@ -8,6 +8,7 @@
 #include <dtk/toolkit/objective.h>
 #include <dtk/toolkit/streams.h>
 #include <dtk/toolkit/synthetic_source.h>
+#include <dtk/toolkit/trainable_dit.h>
 #include <dtk/toolkit/validation.h>
 
 #include "support/catch.h"
@@ -20,12 +21,13 @@ using test::check_equal, test::make_trainer, test::run;
 namespace {
 
 // 10 samples: two whole micro-batches of 4 and a short one.
-std::shared_ptr<const DataSource> held_out() {
+std::shared_ptr<const ImageSource> held_out() {
   return hold_out(test::tiny_data(), 10, 1).held_out;
 }
 
 // The loss by hand: each batch, weighted with its samples.
-double expected_loss(const RunConfig& config, const models::Dit& model) {
+double expected_loss(const RunConfig& config, const TrainableModel& trained) {
+  const models::Dit& model = dynamic_cast<const TrainableDit&>(trained).dit();
   const at::NoGradGuard no_grad;
   const auto source = held_out();
   const auto objective = make_objective(config.diffusion, config.model.learn_sigma, at::kCPU);
@@ -35,7 +37,7 @@ double expected_loss(const RunConfig& config, const models::Dit& model) {
     const int64_t count = std::min<int64_t>(4, 10 - first);
     at::Tensor images = at::empty({count, 1, 8, 8}), labels = at::empty({count}, at::kLong);
     for (int64_t i = 0; i < count; ++i) {
-      labels[i] = source->read(first + i, images[i].data_ptr<float>());
+      labels[i] = source->read_image(first + i, images[i].data_ptr<float>());
     }
     const Denoiser denoiser = [&](at::Tensor x, at::Tensor t, at::Tensor y) {
       return model.forward(std::move(x), std::move(t), std::move(y), /*training=*/false);

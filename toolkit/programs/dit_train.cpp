@@ -4,7 +4,6 @@
 #include <dtk/toolkit/device.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/find_checkpoint.h>
-#include <dtk/toolkit/open_data.h>
 #include <dtk/toolkit/planned_memory.h>
 #include <dtk/toolkit/run.h>
 
@@ -95,7 +94,7 @@ ExitCode train(int argc, const char* const* argv) {
   SteadyClock clock;
   TrainObserver observer;
   catch_stop_signals();
-  const RunResult result = run_training(loaded, device, checkpoint, [&] { return open_data(loaded); },
+  const RunResult result = run_training(loaded, device, checkpoint, [&] { return open_run_data(loaded); },
                                         {files, clock, observer, &stop_requested, &plan_in_child});
   if (!result.savings.empty()) std::printf("\n%s", savings_table(result.savings).c_str());
   if (!result.out_of_memory.empty()) {

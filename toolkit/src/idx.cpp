@@ -123,8 +123,8 @@ IdxFile read_idx(const std::filesystem::path& path, uint32_t magic) {
 
 }  // namespace
 
-std::unique_ptr<DataSource> open_idx(const std::filesystem::path& images,
-                                     const std::filesystem::path& labels) {
+std::unique_ptr<ImageSource> open_idx(const std::filesystem::path& images,
+                                      const std::filesystem::path& labels) {
   const IdxFile label_file = read_idx(labels, label_magic);
   IdxFile image_file = read_idx(images, image_magic);
   if (image_file.sizes[0] != label_file.sizes[0]) {

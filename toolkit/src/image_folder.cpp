@@ -235,8 +235,8 @@ std::string folder_name(const fs::path& folder) {
 
 }  // namespace
 
-std::unique_ptr<DataSource> open_image_folder(const fs::path& folder, const ImageSize& size,
-                                              const ImageFolderOptions& options) {
+std::unique_ptr<ImageSource> open_image_folder(const fs::path& folder, const ImageSize& size,
+                                               const ImageFolderOptions& options) {
   const std::vector<fs::path> folders = class_folders(folder);
   const std::vector<Entry> entries = list_images(folders);
   PixelData data;

@@ -115,7 +115,7 @@ void convert(const char* stored, int64_t count, float scale, float* values) {
   }
 }
 
-class LatentSource final : public DataSource {
+class LatentSource final : public ImageSource {
  public:
   LatentSource(std::unique_ptr<MappedFile> file, fs::path path, Stored latents, std::vector<int64_t> labels,
                double scale)
@@ -139,7 +139,7 @@ class LatentSource final : public DataSource {
            path_.filename().string() + ")";
   }
 
-  int64_t read(int64_t index, float* values) const override {
+  int64_t read_image(int64_t index, float* values) const override {
     const int64_t label = labels_.at(static_cast<size_t>(index));
     const int64_t bytes = sample_values_ * static_cast<int64_t>(c10::elementSize(latents_.type));
     const char* stored = latents_.values + index * bytes;
@@ -178,7 +178,7 @@ std::vector<int64_t> labels_of_npy(const fs::path& path, int64_t samples) {
 
 }  // namespace
 
-std::unique_ptr<DataSource> open_latents(const LatentFiles& files) {
+std::unique_ptr<ImageSource> open_latents(const LatentFiles& files) {
   const fs::path& path = files.latents;
   const std::string extension = path.extension().string();
   if (extension != ".npy" && extension != ".safetensors") {

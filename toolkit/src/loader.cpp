@@ -1,4 +1,3 @@
-#include <ATen/ATen.h>
 #include <dtk/policies/rehearsal.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/loader.h>
@@ -34,10 +33,6 @@ int64_t samples_per_epoch(const DataSource& source, const LoaderOptions& options
   return samples;
 }
 
-void mirror(float* values, int64_t rows, int64_t width) {
-  for (float* row = values; row != values + rows * width; row += width) std::reverse(row, row + width);
-}
-
 }  // namespace
 
 std::vector<uint32_t> epoch_order(uint64_t seed, uint64_t epoch, uint64_t size) {
@@ -50,10 +45,6 @@ std::vector<uint32_t> epoch_order(uint64_t seed, uint64_t epoch, uint64_t size) 
   const uint64_t key = draw64(seed, epoch);
   for (uint64_t i = size; i-- > 1;) std::swap(order[i], order[draw64(key, i) % (i + 1)]);
   return order;
-}
-
-bool is_flipped(uint64_t flip_seed, uint64_t epoch, uint64_t index) {
-  return draw64(draw64(flip_seed, epoch), index) >> 63 != 0;
 }
 
 Loader::Loader(std::shared_ptr<const DataSource> source, const LoaderOptions& options,
@@ -87,7 +78,7 @@ Batch Loader::next() {
   if (ready_.empty()) std::rethrow_exception(error_);
   Batch batch = std::move(ready_.front());
   ready_.pop_front();
-  consumed_ += batch.labels.size(0);
+  consumed_ += batch.samples();
   lock.unlock();
   changed_.notify_all();
   if (policies::rehearsing()) wait_for_the_rest();
@@ -148,41 +139,33 @@ int64_t Loader::available(int64_t wanted) const {
 /// The batch of `count` samples that starts `first` samples into the run; false if the loader is being
 /// destroyed.
 bool Loader::make_batch(int64_t first, int64_t count, Batch& batch) {
-  const DataSource& source = *source_;
-  const auto layout = at::TensorOptions().pinned_memory(options_.pinned);
-  const auto allocate = [&] {
-    batch.images =
-        at::empty({count, source.channels(), source.height(), source.width()}, layout.dtype(at::kFloat));
-    batch.labels = at::empty({count}, layout.dtype(at::kLong));
-  };
+  const auto allocate = [&] { batch = source_->allocate(count, options_.pinned); };
   if (around_allocation_) {
     around_allocation_(allocate);
   } else {
     allocate();
   }
-  if (!batch.labels.defined()) throw std::logic_error("Loader: around_allocation did not call its argument");
-  const int64_t values_per_sample = source.channels() * source.height() * source.width();
-  float* values = batch.images.mutable_data_ptr<float>();
-  int64_t* labels = batch.labels.mutable_data_ptr<int64_t>();
-  for (int64_t i = 0; i < count; ++i) {
+  if (batch.tensors.empty()) throw std::logic_error("Loader: around_allocation did not call its argument");
+  if (batch.samples() != count) {
+    throw std::logic_error("Loader: " + source_->description() + ": asked to allocate a batch of " +
+                           std::to_string(count) + ", the source made one of " +
+                           std::to_string(batch.samples()));
+  }
+  for (int64_t row = 0; row < count; ++row) {
     if (stopping()) return false;
-    labels[i] = read_sample(first + i, values + i * values_per_sample);
+    read_sample(first + row, batch, row);
   }
   return true;
 }
 
-int64_t Loader::read_sample(int64_t consumed, float* values) {
+void Loader::read_sample(int64_t consumed, const Batch& batch, int64_t row) {
   const int64_t epoch = consumed / samples_per_epoch_;
   if (epoch != order_epoch_) {
     order_ = epoch_order(options_.seed, static_cast<uint64_t>(epoch), static_cast<uint64_t>(source_->size()));
     order_epoch_ = epoch;
   }
   const uint32_t index = order_[static_cast<size_t>(consumed % samples_per_epoch_)];
-  const int64_t label = source_->read(index, values);
-  if (options_.flip_seed && is_flipped(*options_.flip_seed, static_cast<uint64_t>(epoch), index)) {
-    mirror(values, source_->channels() * source_->height(), source_->width());
-  }
-  return label;
+  source_->read(index, static_cast<uint64_t>(epoch), batch, row);
 }
 
 }  // namespace dtk

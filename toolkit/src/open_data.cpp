@@ -26,7 +26,7 @@ void check_is_set(const LoadedConfig& loaded, const std::string& key, bool is_se
                     "\" needs it; set it, or change data.kind");
 }
 
-void check_shape(const LoadedConfig& loaded, const DataSource& source, const std::string& data_key) {
+void check_shape(const LoadedConfig& loaded, const ImageSource& source, const std::string& data_key) {
   const models::DitOptions& model = loaded.config.model;
   const std::string seen = shape_text(source.channels(), source.height(), source.width());
   if (source.height() != source.width()) {
@@ -47,7 +47,7 @@ void check_shape(const LoadedConfig& loaded, const DataSource& source, const std
                      : ""));
 }
 
-void check_classes(const LoadedConfig& loaded, const DataSource& source) {
+void check_classes(const LoadedConfig& loaded, const ImageSource& source) {
   const int64_t classes = loaded.config.model.classes;
   if (source.classes() <= classes) return;
   throw ConfigError(place_of(loaded, "model.classes") + "data: samples have " +
@@ -55,7 +55,7 @@ void check_classes(const LoadedConfig& loaded, const DataSource& source) {
                     std::to_string(classes) + "; set model.classes = " + std::to_string(source.classes()));
 }
 
-void check_count(const LoadedConfig& loaded, const DataSource& source) {
+void check_count(const LoadedConfig& loaded, const ImageSource& source) {
   const DataOptions& data = loaded.config.data;
   const std::string size = std::to_string(source.size());
   if (data.samples && *data.samples != source.size()) {
@@ -89,7 +89,7 @@ int decoding_threads(const TrainOptions& train) {
   return static_cast<int>(train.threads.value_or(cores));
 }
 
-std::shared_ptr<const DataSource> open_files(const LoadedConfig& loaded) try {
+std::shared_ptr<const ImageSource> open_files(const LoadedConfig& loaded) try {
   const DataOptions& data = loaded.config.data;
   const models::DitOptions& model = loaded.config.model;
   if (data.kind == "idx") return open_idx(data.images, data.labels);
@@ -112,7 +112,7 @@ std::shared_ptr<const DataSource> open_files(const LoadedConfig& loaded) try {
 
 }  // namespace
 
-std::shared_ptr<const DataSource> open_data(const LoadedConfig& loaded) {
+std::shared_ptr<const ImageSource> open_data(const LoadedConfig& loaded) {
   const DataOptions& data = loaded.config.data;
   if (data.kind == "idx") {
     check_is_set(loaded, "data.images", !data.images.empty());
@@ -124,7 +124,7 @@ std::shared_ptr<const DataSource> open_data(const LoadedConfig& loaded) {
   } else {
     check_is_set(loaded, "data.samples", data.samples.has_value());
   }
-  const std::shared_ptr<const DataSource> source = open_files(loaded);
+  const std::shared_ptr<const ImageSource> source = open_files(loaded);
   check_shape(loaded, *source, main_key(data));
   check_classes(loaded, *source);
   check_count(loaded, *source);

@@ -14,7 +14,7 @@ PixelSource::PixelSource(PixelData data)
   }
 }
 
-int64_t PixelSource::read(int64_t index, float* values) const {
+int64_t PixelSource::read_image(int64_t index, float* values) const {
   const int64_t label = data_.labels.at(static_cast<size_t>(index));
   const uint8_t* pixels = data_.pixels.data() + static_cast<size_t>(index) * sample_bytes_;
   for (size_t i = 0; i < sample_bytes_; ++i) values[i] = static_cast<float>(pixels[i]) / 127.5F - 1.0F;

@@ -132,8 +132,6 @@ void run_job(const LoadedConfig& loaded, c10::Device device, Steps how, const Da
   const bool whole = is_short(loaded.config, *job.config.train.steps);
   const bool shorter_period = may_shorten && !whole;
   if (shorter_period) job.config.policies.ema.every = period;  // the one policy that has a period
-  const std::shared_ptr<const DataSource> data =
-      data_of(job.config, samples_of_a_plan(loaded.config, steady));
   NoFiles files;
   StandingClock clock;
   PlanObserver observer([&](const PlanObserver& seen, const RunResult& result) {
@@ -144,14 +142,14 @@ void run_job(const LoadedConfig& loaded, c10::Device device, Steps how, const Da
     if (shorter_period) name_own_period(shown.policies, own);
     end(shown);
   });
-  run_training(job, device, {}, data, {files, clock, observer, [&] { return observer.ended(); }});
+  run_training(job, device, {}, data_of(job.config, samples_of_a_plan(loaded.config, steady)), {files, clock, observer, [&] { return observer.ended(); }});
 }
 
-std::shared_ptr<const DataSource> no_values(const RunConfig& config, int64_t samples) {
+std::shared_ptr<const ImageSource> no_values(const RunConfig& config, int64_t samples) {
   return std::make_shared<PlannedImages>(config.model, samples);
 }
 
-std::shared_ptr<const DataSource> made_up(const RunConfig& config, int64_t samples) {
+std::shared_ptr<const ImageSource> made_up(const RunConfig& config, int64_t samples) {
   const models::DitOptions& model = config.model;
   return std::make_shared<SyntheticSource>(
       SyntheticSource::Shape{samples, model.channels, model.image_size, model.image_size, model.classes});

@@ -2,7 +2,6 @@
 #pragma once
 #include <dtk/planner/books.h>
 #include <dtk/toolkit/clock.h>
-#include <dtk/toolkit/data_source.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/file_system.h>
 #include <dtk/toolkit/run.h>
@@ -17,17 +16,17 @@
 
 namespace dtk {
 
-/// Samples of the model's shape; read() writes nothing.
-class PlannedData final : public DataSource {
+/// Samples of the model's shape; read_image() writes nothing.
+class PlannedImages final : public ImageSource {
  public:
-  PlannedData(const models::DitOptions& model, int64_t samples) : model_(model), samples_(samples) {}
+  PlannedImages(const models::DitOptions& model, int64_t samples) : model_(model), samples_(samples) {}
   int64_t size() const override { return samples_; }
   int64_t channels() const override { return model_.channels; }
   int64_t height() const override { return model_.image_size; }
   int64_t width() const override { return model_.image_size; }
   int64_t classes() const override { return model_.classes; }
   std::string description() const override { return std::to_string(samples_) + " planned samples"; }
-  int64_t read(int64_t, float*) const override { return 0; }
+  int64_t read_image(int64_t, float*) const override { return 0; }
 
  private:
   const models::DitOptions model_;

@@ -5,13 +5,11 @@
 #include <dtk/toolkit/checkpoint_store.h>
 #include <dtk/toolkit/device.h>
 #include <dtk/toolkit/errors.h>
-#include <dtk/toolkit/held_out.h>
 #include <dtk/toolkit/memory_meters.h>
 #include <dtk/toolkit/model_facts.h>
 #include <dtk/toolkit/policy_places.h>
 #include <dtk/toolkit/run.h>
 #include <dtk/toolkit/schedule.h>
-#include <dtk/toolkit/streams.h>
 #include <dtk/toolkit/trainer.h>
 #include <dtk/toolkit/training_files.h>
 #include <dtk/toolkit/validation.h>
@@ -33,23 +31,21 @@ namespace {
 // One run; its members are what the steps of the run share.
 class Run {
  public:
-  Run(const LoadedConfig& loaded, c10::Device device, std::shared_ptr<const DataSource> data,
-      const DataSplit& split, const RunWorld& world, const std::optional<Weights>& initial,
-      const MemoryMeters& meters)
+  Run(const LoadedConfig& loaded, c10::Device device, const RunData& data, const RunWorld& world,
+      const std::optional<Weights>& initial, const MemoryMeters& meters)
       : loaded_(loaded),
         config_(loaded.config),
         world_(world),
         out_(config_.train.out),
         meters_(meters),
         data_(data),
-        split_(split),
-        trainer_(config_, device, split_.training, world.clock,
+        trainer_(config_, device, data.split.training, world.clock,
                  [&](const TrainableModel& model) {
                    if (initial) load_weights(*initial, model);
                  }),
         store_(world.files, out_ / checkpoints_folder, config_.train.keep_checkpoints),
         device_(device) {
-    if (split_.held_out) validation_.emplace(config_, split_.held_out);
+    if (data.split.held_out) validation_.emplace(config_, data.split.held_out);
   }
 
   void load(const std::filesystem::path& folder) {
@@ -104,8 +100,8 @@ class Run {
       if (resumed) return nothing_trained();
     }
     RunResult result;
-    result.synthetic = data_->remarks().synthetic;
-    result.unlearnt_classes = unlearnt_classes(*data_, config_.model.classes);
+    result.synthetic = data_.all->remarks().synthetic;
+    result.unlearnt_classes = unlearnt_classes(data_.classes);
     while (!trainer_.done()) {
       if (stop_requested()) {
         result.stopped = true;
@@ -148,13 +144,12 @@ class Run {
   }
 
   void announce(bool resumed, const std::vector<std::string>& notes) {
-    RunFacts facts = run_facts(loaded_, device_, *data_, split_);
+    RunFacts facts = run_facts(loaded_, device_, data_);
     facts.parameters = trainer_.parameter_count();
     facts.policies = trainer_.policies().reports();
     record_.emplace(config_, facts, world_, resumed, trainer_.steps());
     world_.observer.message(print_config(loaded_));
-    for (const std::string& line : data_lines(*data_, split_, config_.model.classes))
-      world_.observer.message(line);
+    for (const std::string& line : data_lines(data_)) world_.observer.message(line);
     world_.observer.message("device: " + device_.str());
     for (const std::string& note : notes) world_.observer.message(note);
     if (resumed) {
@@ -330,8 +325,7 @@ class Run {
   const RunWorld& world_;
   const std::filesystem::path out_;
   const MemoryMeters& meters_;
-  const std::shared_ptr<const DataSource> data_;
-  const DataSplit& split_;
+  const RunData& data_;
   Trainer trainer_;
   CheckpointStore store_;
   std::optional<Validation> validation_;
@@ -347,9 +341,9 @@ class Run {
 }  // namespace
 
 RunResult run_training(const LoadedConfig& loaded, c10::Device device, const std::filesystem::path& resume,
-                       std::shared_ptr<const DataSource> data, const RunWorld& world) {
+                       std::shared_ptr<const ImageSource> data, const RunWorld& world) {
   return run_training(
-      loaded, device, resume, [&] { return data; }, world);
+      loaded, device, resume, [&] { return image_data(loaded.config, std::move(data)); }, world);
 }
 
 RunResult run_training(const LoadedConfig& given, c10::Device device, const std::filesystem::path& resume,
@@ -367,10 +361,8 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
   const StartPlans plans = plan_start(world, loaded, device);
   const LoadedConfig asked = loaded;
   refuse_if_none_can_run(plans, loaded, device, resumed);
-  const std::shared_ptr<const DataSource> data = open();
-  const DataSplit split =
-      hold_out(data, loaded.config.data.validation, stream_seed(loaded.config.train.seed, "validation"));
-  check_fills_a_batch(*split.training, loaded.config.data.batch / loaded.config.train.accumulate);
+  const RunData data = open();
+  check_fills_a_batch(*data.split.training, loaded.config.data.batch / loaded.config.train.accumulate);
   if (!resumed) decision = decide(loaded, device, resume, world);  // last, as it takes longest
   const StartPlan plan = plan_of(plans, asked, loaded);
   std::vector<std::string> notes = notes_on_plan(plan, loaded.config, device, resumed);
@@ -382,12 +374,12 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
   }
   std::optional<Run> run;
   try {
-    run.emplace(loaded, device, data, split, world, initial, meters);
+    run.emplace(loaded, device, data, world, initial, meters);
     if (resumed) run->load(resume);
   } catch (const c10::OutOfMemoryError& error) {
     run.reset();
-    refuse_build(error, loaded, device, run_facts(loaded, device, *data, split), resumed ? nullptr : &folder,
-                 meters, world);
+    refuse_build(error, loaded, device, run_facts(loaded, device, data), resumed ? nullptr : &folder, meters,
+                 world);
   }
   for (std::string& note : folder.claim()) notes.push_back(std::move(note));
   if (!decision.empty()) notes.push_back(decision);

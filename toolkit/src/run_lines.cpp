@@ -7,9 +7,9 @@
 
 namespace dtk {
 
-std::vector<std::string> data_lines(const DataSource& data, const DataSplit& split, int64_t classes) {
-  std::vector<std::string> lines = {"data: " + data.description()};
-  const DataRemarks remarks = data.remarks();
+std::vector<std::string> data_lines(const RunData& data) {
+  std::vector<std::string> lines = {"data: " + data.all->description()};
+  const DataRemarks remarks = data.all->remarks();
   if (remarks.synthetic) lines.push_back("SYNTHETIC: the samples were made up by a program");
   if (remarks.skipped > 0) {
     lines.push_back(remarks.skipped == 1
@@ -17,23 +17,24 @@ std::vector<std::string> data_lines(const DataSource& data, const DataSplit& spl
                         : "skipped " + std::to_string(remarks.skipped) + " corrupt files, among them:");
     for (const std::string& reason : remarks.reasons) lines.push_back("  " + reason);
   }
-  if (split.held_out) {
-    lines.push_back("validation: " + std::to_string(split.held_out->size()) + " samples are held out, " +
-                    std::to_string(split.training->size()) + " are trained on");
+  const auto& [training, held_out] = data.split;
+  if (held_out) {
+    lines.push_back("validation: " + std::to_string(held_out->size()) + " samples are held out, " +
+                    std::to_string(training->size()) + " are trained on");
   }
-  const std::string unlearnt = unlearnt_classes(data, classes);
+  const std::string unlearnt = unlearnt_classes(data.classes);
   if (!unlearnt.empty()) {
-    lines.push_back("model.classes = " + std::to_string(classes) + ", but labels of the data go to " +
-                    std::to_string(data.classes() - 1) + ": " + unlearnt);
+    lines.push_back("model.classes = " + std::to_string(data.classes.model) + ", but labels of the data go to " +
+                    std::to_string(data.classes.data - 1) + ": " + unlearnt);
   }
   return lines;
 }
 
-std::string unlearnt_classes(const DataSource& data, int64_t classes) {
-  const int64_t seen = data.classes();
-  if (seen >= classes) return "";
-  if (seen + 1 == classes) return "class " + std::to_string(seen) + " is never learnt";
-  return "classes " + std::to_string(seen) + " to " + std::to_string(classes - 1) + " are never learnt";
+std::string unlearnt_classes(ClassCounts classes) {
+  const auto [seen, all] = classes;
+  if (seen >= all) return "";
+  if (seen + 1 == all) return "class " + std::to_string(seen) + " is never learnt";
+  return "classes " + std::to_string(seen) + " to " + std::to_string(all - 1) + " are never learnt";
 }
 
 std::string validation_line(int64_t step, double loss, int64_t samples, bool ema) {

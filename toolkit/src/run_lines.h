@@ -1,8 +1,7 @@
 // Lines that a run says to its user.
 #pragma once
 #include <dtk/toolkit/config.h>
-#include <dtk/toolkit/data_source.h>
-#include <dtk/toolkit/held_out.h>
+#include <dtk/toolkit/run_data.h>
 
 #include <filesystem>
 #include <string>
@@ -11,11 +10,11 @@
 namespace dtk {
 
 /// What is trained on: the description, that it was made up, what was left out, what is held out, and which
-/// of the model's `classes` no sample has.
-std::vector<std::string> data_lines(const DataSource& data, const DataSplit& split, int64_t classes);
+/// of the model's classes no sample has.
+std::vector<std::string> data_lines(const RunData& data);
 
-/// "class 4 is never learnt": those of the model's `classes` above all labels; "" if there are none.
-std::string unlearnt_classes(const DataSource& data, int64_t classes);
+/// "class 4 is never learnt": those of the model's classes above all labels; "" if there are none.
+std::string unlearnt_classes(ClassCounts classes);
 
 std::string validation_line(int64_t step, double loss, int64_t samples, bool ema);
 

@@ -10,7 +10,6 @@
 #include <algorithm>
 
 #include "out_of_memory.h"
-#include "run_lines.h"
 
 namespace dtk {
 
@@ -151,19 +150,18 @@ std::vector<std::string> notes_on_plan(const StartPlan& plan, const RunConfig& c
   return notes;
 }
 
-RunFacts run_facts(const LoadedConfig& loaded, c10::Device device, const DataSource& data,
-                   const DataSplit& split) {
+RunFacts run_facts(const LoadedConfig& loaded, c10::Device device, const RunData& data) {
   return {.config = print_config(loaded),
-          .data = data.description(),
+          .data = data.all->description(),
           .device = device.str(),
           .device_name = device_name(device),
           .threads = *loaded.config.train.threads,
           .parameters = 0,
           .policies = {},
-          .samples = split.training->size(),
-          .held_out = loaded.config.data.validation,
-          .remarks = data.remarks(),
-          .unlearnt_classes = unlearnt_classes(data, loaded.config.model.classes)};
+          .samples = data.split.training->size(),
+          .held_out = data.split.held_out ? data.split.held_out->size() : 0,
+          .remarks = data.all->remarks(),
+          .unlearnt_classes = unlearnt_classes(data.classes)};
 }
 
 void refuse_build(const c10::OutOfMemoryError& error, const LoadedConfig& loaded, c10::Device device,

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "run_folder.h"
+#include "run_lines.h"
 #include "run_record.h"
 
 namespace dtk {
@@ -42,8 +43,7 @@ std::vector<std::string> notes_on_plan(const StartPlan& plan, const RunConfig& c
                                        bool resumed);
 
 /// All but the parameters and the policies.
-RunFacts run_facts(const LoadedConfig& loaded, c10::Device device, const DataSource& data,
-                   const DataSplit& split);
+RunFacts run_facts(const LoadedConfig& loaded, c10::Device device, const RunData& data);
 
 /// Throws the error of a run that cannot be built, exit code 3. A new one leaves what is known of it in its
 /// `folder`; null: a resumed one, whose folder keeps the figures of what was trained.

@@ -10,7 +10,7 @@ std::string SyntheticSource::description() const {
          " classes (SYNTHETIC)";
 }
 
-int64_t SyntheticSource::read(int64_t index, float* values) const {
+int64_t SyntheticSource::read_image(int64_t index, float* values) const {
   const int64_t count = shape_.channels * shape_.height * shape_.width;
   const auto key = static_cast<uint64_t>(index);
   for (int64_t i = 0; i < count; ++i) {

@@ -84,7 +84,6 @@ void Trainer::start_loader() {
   LoaderOptions options;
   options.seed = stream_seed(config_.train.seed, "data");
   options.drop_last = config_.data.drop_last;
-  if (config_.data.flip) options.flip_seed = stream_seed(config_.train.seed, "flip");
   options.batch = config_.data.batch / config_.train.accumulate;
   options.prefetch = config_.data.prefetch;
   options.start = state_.samples;

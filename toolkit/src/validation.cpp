@@ -17,7 +17,7 @@ namespace {
 Batch read_batch(const DataSource& source, int64_t first, int64_t count) {
   const policies::OwnerScope owner(policies::Category::data, "validation");
   Batch batch = source.allocate(count, /*pinned=*/false);
-  for (int64_t i = 0; i < count; ++i) source.read(first + i, /*epoch=*/0, batch, i);
+  for (int64_t row = 0; row < count; ++row) source.read(first + row, /*epoch=*/0, batch, row);
   return batch;
 }
 

@@ -1,4 +1,4 @@
-// What a step is given: some samples, as the tensors of their source and of the model that reads them.
+// What a training step reads at once.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -7,12 +7,12 @@
 
 namespace dtk {
 
-/// Each defined tensor is (N, ...), a row a sample; what they are, and in which order, is their source's to
-/// say (image_source.h, planner_frame_source.h).
+/// B samples, one behind the other in each tensor (B, ...) on the CPU. Which tensors there are, and in which
+/// order, is their source's to say; one that its samples have not is undefined.
 struct Batch {
   std::vector<at::Tensor> tensors;
 
-  /// N; 0 of an empty batch.
+  /// B, by the first tensor that is defined; 0 without one.
   int64_t samples() const {
     for (const at::Tensor& tensor : tensors) {
       if (tensor.defined()) return tensor.size(0);

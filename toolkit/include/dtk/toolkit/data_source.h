@@ -1,9 +1,8 @@
-// Where training samples come from. The trainer sees this interface only.
+// Where training samples come from. The loader and the training see this interface only.
 #pragma once
-#include <ATen/core/Tensor.h>
+#include <dtk/toolkit/batch.h>
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,24 +15,26 @@ struct DataRemarks {
   std::vector<std::string> reasons;  // of the first few of them, each with its path
 };
 
-/// Samples of one shape with a class each. Implementations are immutable after construction; read() may be
-/// called from several threads at once.
+/// Samples that are alike in shape and type. Implementations are immutable after construction; read() may be
+/// called from several threads at once, for different rows.
 class DataSource {
  public:
   virtual ~DataSource() = default;
 
-  virtual int64_t size() const = 0;      ///< number of samples
-  virtual int64_t channels() const = 0;  ///< C
-  virtual int64_t height() const = 0;    ///< H
-  virtual int64_t width() const = 0;     ///< W
-  virtual int64_t classes() const = 0;   ///< labels are 0 .. classes() - 1
+  virtual int64_t size() const = 0;  ///< number of samples
   /// One line for reports that begins with the number of samples, e.g. "60000 images 1x28x28, 10 classes
   /// (IDX, train-images-idx3-ubyte.gz)".
   virtual std::string description() const = 0;
   virtual DataRemarks remarks() const { return {}; }
 
-  /// Writes sample `index` to `values` (C·H·W floats, in [-1, 1] for images) and returns its class.
-  virtual int64_t read(int64_t index, float* values) const = 0;
+  /// A batch of `count` samples, not filled; `pinned`: page-locked, which a device copies without stopping
+  /// its stream.
+  virtual Batch allocate(int64_t count, bool pinned) const = 0;
+  /// Writes sample `index` to row `row` of `batch`, as allocate() made it. What is changed at random is a
+  /// pure function of (seed, epoch, index), so that neither prefetching nor resuming changes it. Throws
+  /// std::out_of_range for an index or a row outside, std::invalid_argument for another batch, DataError for
+  /// a sample that cannot be read; its row may then hold anything.
+  virtual void read(int64_t index, uint64_t epoch, const Batch& batch, int64_t row) const = 0;
 };
 
 }  // namespace dtk

@@ -1,6 +1,6 @@
 // MNIST-style IDX files.
 #pragma once
-#include <dtk/toolkit/data_source.h>
+#include <dtk/toolkit/image_source.h>
 
 #include <filesystem>
 #include <memory>
@@ -14,7 +14,7 @@ namespace dtk {
 /// Throws DataError naming the file when one is missing, damaged, not IDX, empty, shorter or longer than its
 /// header says, or when the two do not belong together. Reading stops at the first byte beyond what the
 /// header says, and memory grows with what the file holds, not with what its header claims.
-std::unique_ptr<DataSource> open_idx(const std::filesystem::path& images,
-                                     const std::filesystem::path& labels);
+std::unique_ptr<ImageSource> open_idx(const std::filesystem::path& images,
+                                      const std::filesystem::path& labels);
 
 }  // namespace dtk

@@ -1,7 +1,7 @@
 // A folder of images, one sub-folder per class.
 #pragma once
-#include <dtk/toolkit/data_source.h>
 #include <dtk/toolkit/image.h>
+#include <dtk/toolkit/image_source.h>
 
 #include <filesystem>
 #include <memory>
@@ -28,7 +28,7 @@ struct ImageFolderOptions {
 /// damaged (with skip_corrupt only if no image of a class is left), a single pixel, 16 bits per channel,
 /// CMYK, other channels than `size`; Error with ExitCode::memory if the bytes exceed the memory that is
 /// available.
-std::unique_ptr<DataSource> open_image_folder(const std::filesystem::path& folder, const ImageSize& size,
-                                              const ImageFolderOptions& options = {});
+std::unique_ptr<ImageSource> open_image_folder(const std::filesystem::path& folder, const ImageSize& size,
+                                               const ImageFolderOptions& options = {});
 
 }  // namespace dtk

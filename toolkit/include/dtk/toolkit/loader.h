@@ -1,6 +1,5 @@
 // Shuffled batches, prepared ahead by a thread of their own.
 #pragma once
-#include <ATen/core/Tensor.h>
 #include <dtk/toolkit/data_source.h>
 
 #include <condition_variable>
@@ -10,7 +9,6 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <vector>
 
@@ -22,24 +20,14 @@ namespace dtk {
 /// a size beyond 32 bits.
 std::vector<uint32_t> epoch_order(uint64_t seed, uint64_t epoch, uint64_t size);
 
-struct Batch {
-  at::Tensor images;  // (B, C, H, W), float32, CPU
-  at::Tensor labels;  // (B), int64, CPU
-};
-
 struct LoaderOptions {
   uint64_t seed = 0;
   int64_t batch = 1;      // samples per batch given out (the micro-batch), at least 1
-  int64_t prefetch = 2;   // batches prepared ahead, at least 1; each costs B·(4·C·H·W + 8) bytes
+  int64_t prefetch = 2;   // batches prepared ahead, at least 1
   bool pinned = false;    // page-locked tensors, which a device copies without stopping its stream
   int64_t start = 0;      // samples already consumed: what consumed() of an earlier loader said
   bool drop_last = true;  // false: also the last samples of an epoch, in a shorter batch
-  std::optional<uint64_t> flip_seed = {};  // mirror samples left to right, each with probability 1/2
 };
-
-/// Whether sample `index` is mirrored in `epoch`: a pure function, so that neither prefetching nor resuming
-/// changes it.
-bool is_flipped(uint64_t flip_seed, uint64_t epoch, uint64_t index);
 
 /// Called on the loader's thread for each batch; must call its argument, which allocates the batch's tensors.
 using AroundAllocation = std::function<void(const std::function<void()>& allocate)>;
@@ -47,10 +35,10 @@ using AroundAllocation = std::function<void(const std::function<void()>& allocat
 /// Throws DataError if `source` has fewer samples than a micro-batch of `batch`.
 void check_fills_a_batch(const DataSource& source, int64_t batch);
 
-/// Endless batches, epoch after epoch. The order is a pure function of (seed, epoch, position in the epoch),
-/// so it does not depend on `prefetch` and continues exactly at `start`. With drop_last only whole batches
-/// are given out: the samples at the end of an epoch's order that do not fill one are dropped in that epoch.
-/// Without, they make one shorter batch, and no batch holds samples of two epochs.
+/// Endless batches of any source, epoch after epoch. The order is a pure function of (seed, epoch, position
+/// in the epoch), so it does not depend on `prefetch` and continues exactly at `start`. With drop_last only
+/// whole batches are given out: the samples at the end of an epoch's order that do not fill one are dropped
+/// in that epoch. Without, they make one shorter batch, and no batch holds samples of two epochs.
 ///
 /// One background thread reads the source; it uses no intra-op threads of LibTorch. The members are for one
 /// consuming thread. The destructor waits for at most the one sample being read.
@@ -87,7 +75,7 @@ class Loader {
   void wait_for_the_rest();
   int64_t batch_at(int64_t consumed) const;
   bool make_batch(int64_t first, int64_t count, Batch& batch);
-  int64_t read_sample(int64_t consumed, float* values);
+  void read_sample(int64_t consumed, const Batch& batch, int64_t row);
   bool stopping();
 
   const std::shared_ptr<const DataSource> source_;

@@ -1,7 +1,7 @@
 // From the [data] table to a data source that fits the model.
 #pragma once
 #include <dtk/toolkit/config_io.h>
-#include <dtk/toolkit/data_source.h>
+#include <dtk/toolkit/image_source.h>
 
 #include <memory>
 
@@ -12,6 +12,6 @@ namespace dtk {
 /// Images are decoded by train.threads threads. Throws ConfigError for keys that are missing or do not fit
 /// the samples, DataError for the files; each starts with the place of the key, where the user wrote it.
 /// Error with ExitCode::memory for more images than the memory holds.
-std::shared_ptr<const DataSource> open_data(const LoadedConfig& loaded);
+std::shared_ptr<const ImageSource> open_data(const LoadedConfig& loaded);
 
 }  // namespace dtk

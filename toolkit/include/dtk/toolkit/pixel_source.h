@@ -1,6 +1,6 @@
 // Images held in memory as bytes: what every reader of image files ends up with.
 #pragma once
-#include <dtk/toolkit/data_source.h>
+#include <dtk/toolkit/image_source.h>
 
 #include <string>
 #include <vector>
@@ -19,8 +19,8 @@ struct PixelData {
   DataRemarks remarks;
 };
 
-/// read() maps a byte v to v / 127.5 - 1, so 0 .. 255 becomes -1 .. 1.
-class PixelSource final : public DataSource {
+/// read_image() maps a byte v to v / 127.5 - 1, so 0 .. 255 becomes -1 .. 1.
+class PixelSource final : public ImageSource {
  public:
   /// Throws std::invalid_argument when pixels and labels do not match the shape.
   explicit PixelSource(PixelData data);
@@ -33,7 +33,7 @@ class PixelSource final : public DataSource {
   std::string description() const override { return data_.description; }
   DataRemarks remarks() const override { return data_.remarks; }
   /// Throws std::out_of_range for an index outside [0, size()).
-  int64_t read(int64_t index, float* values) const override;
+  int64_t read_image(int64_t index, float* values) const override;
 
  private:
   const PixelData data_;

@@ -13,11 +13,11 @@
 #include <dtk/toolkit/checkpoint_placement.h>
 #include <dtk/toolkit/clock.h>
 #include <dtk/toolkit/config_io.h>
-#include <dtk/toolkit/data_source.h>
 #include <dtk/toolkit/file_system.h>
 #include <dtk/toolkit/memory_report.h>
 #include <dtk/toolkit/planned_memory.h>
 #include <dtk/toolkit/policy_savings.h>
+#include <dtk/toolkit/run_data.h>
 
 #include <filesystem>
 #include <functional>
@@ -101,7 +101,7 @@ struct RunResult {
 };
 
 /// Opens the data of a run; called once nothing else speaks against it.
-using OpenData = std::function<std::shared_ptr<const DataSource>()>;
+using OpenData = std::function<RunData()>;
 
 /// Trains, saves, samples and reports. `resume`: a checkpoint to continue from; empty: a new run, whose
 /// folder must not hold a run yet. config.train.threads must be set (resolve_threads). All that can be
@@ -109,9 +109,9 @@ using OpenData = std::function<std::shared_ptr<const DataSource>()>;
 /// Error.
 RunResult run_training(const LoadedConfig& loaded, c10::Device device, const std::filesystem::path& resume,
                        const OpenData& open, const RunWorld& world);
-/// The same with data that are open.
+/// The same with images that are open.
 RunResult run_training(const LoadedConfig& loaded, c10::Device device, const std::filesystem::path& resume,
-                       std::shared_ptr<const DataSource> data, const RunWorld& world);
+                       std::shared_ptr<const ImageSource> data, const RunWorld& world);
 
 /// Sets train.threads to the machine's number if it is absent.
 void resolve_threads(LoadedConfig& loaded);

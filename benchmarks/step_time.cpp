@@ -127,7 +127,8 @@ void run(const cxxopts::ParseResult& parsed) {
   Trainer trainer(config, device, bench::latent_data(config, 4096), clock);
   fill_zeros(trainer.model(), policies::make_generator(device, 2));
   if (const auto path = parsed["reference"].as<std::string>(); !path.empty())
-    write_reference(path, dynamic_cast<const TrainableDit&>(trainer.model()).dit(), config.data.batch, device);
+    write_reference(path, dynamic_cast<const TrainableDit&>(trainer.model()).dit(), config.data.batch,
+                    device);
   std::printf("ready %d\n", at::get_num_threads());
   std::fflush(stdout);
   serve(trainer, meters, device, images_at_peak(config, device, bf16));

@@ -1,6 +1,8 @@
 #include "config_defaults.h"
 
+#include <dtk/models/diffusion_planner_sub_trees.h>
 #include <dtk/toolkit/diffusion_choices.h>
+#include <dtk/toolkit/dpm_solver.h>
 #include <dtk/toolkit/respacing.h>
 
 #include <stdexcept>
@@ -52,7 +54,36 @@ void settle_steps(LoadedConfig& loaded) {
 
 }  // namespace
 
+namespace {
+
+// What the published planner of this preset was trained with, and the policies' places in it.
+void settle_planner(LoadedConfig& loaded) {
+  const models::DiffusionPlannerOptions& model = loaded.config.planner;
+  PlannerTrainingOptions& training = loaded.config.planner_training;
+  const std::string of_preset = "as preset " + model.preset;
+  const bool upstream = model.upstream();
+  settle(loaded, "data.kind", loaded.config.data.kind, std::string("frames"), "of the driving planner");
+  settle(loaded, "planner.process.prefix", training.process.prefix, !upstream, of_preset);
+  settle(loaded, "planner.loss.squared_error", training.loss.squared_error, upstream, of_preset);
+  settle(loaded, "planner.loss.neighbor", training.loss.neighbor, upstream ? 1.0 : 0.1, of_preset);
+  settle(loaded, "planner.augmentation.probability", training.augmentation.probability, upstream ? 0.0 : 0.5,
+         upstream ? "upstream's frames do not tell the ego's shape" : of_preset);
+  settle(loaded, "planner.augmentation.smooth", training.augmentation.smooth, !upstream, of_preset);
+  settle(loaded, "sample.steps", loaded.config.sample.steps, DpmSolverOptions().steps, "as published");
+  policies::PolicyOptions& policies = loaded.config.policies;
+  settle(loaded, "policies.ema.decay", policies.ema.decay, 0.999, "as published");
+  settle(loaded, "policies.ema.warmup", policies.ema.warmup, false, "as published");
+  if (!models::problems(model).empty()) return;  // check_rules() says what is wrong
+  settle(loaded, "policies.checkpoint.targets", policies.checkpoint.targets,
+         models::checkpoint_targets(model), "the planner's blocks");
+  settle(loaded, "policies.precision.fp32", policies.precision.fp32, models::fp32_ends(model),
+         "where poses and times enter and leave");
+}
+
+}  // namespace
+
 void settle_defaults(LoadedConfig& loaded) {
+  if (loaded.config.drives()) return settle_planner(loaded);
   settle_learn_sigma(loaded);
   settle_sampler(loaded);
   settle_steps(loaded);

@@ -26,7 +26,22 @@ std::string key_part(std::string_view part) {
   return bare ? std::string(part) : toml_text(std::string(part));
 }
 
+// Whole numbers and others.
+std::optional<std::vector<double>> numbers_in(const toml::array& array) {
+  std::vector<double> numbers;
+  for (const toml::node& element : array) {
+    const auto number = element.is_number() ? element.value<double>() : std::nullopt;
+    if (!number) return std::nullopt;
+    numbers.push_back(*number);
+  }
+  return numbers;
+}
+
 ConfigValue list_of(const toml::array& array) {
+  if (!array.empty() && array.front().is_number()) {
+    const auto numbers = numbers_in(array);
+    return numbers ? ConfigValue(*numbers) : ConfigValue(OtherValue{"an array"});
+  }
   std::vector<std::string> list;
   for (const toml::node& element : array) {
     if (!element.is_string()) return OtherValue{"an array"};

@@ -11,7 +11,8 @@ namespace dtk {
 struct OtherValue {
   const char* kind;
 };
-using ConfigValue = std::variant<OtherValue, bool, int64_t, double, std::string, std::vector<std::string>>;
+using ConfigValue = std::variant<OtherValue, bool, int64_t, double, std::string, std::vector<std::string>,
+                                 std::vector<double>>;
 
 /// Line and column in the document, from 1; columns count code points.
 struct Position {

@@ -2,6 +2,7 @@
 #pragma once
 #include <dtk/toolkit/config.h>
 
+#include <array>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -45,6 +46,7 @@ std::string wanted(const double&, const std::string& allowed);
 std::string wanted(const std::string&, const std::string& allowed);
 std::string wanted(const policies::Enabled&, const std::string& allowed);
 std::string wanted(const std::vector<std::string>&, const std::string& allowed);
+std::string wanted(const std::array<double, 4>&, const std::string& allowed);
 std::string wanted(const policies::SegmentKeeps&, const std::string& allowed);
 std::string wanted(const policies::ByteCount&, const std::string& allowed);
 std::string wanted(const ByteSize&, const std::string& allowed);

@@ -38,6 +38,7 @@ std::string written_value(const ConfigValue& value) {
   if (const auto* number = std::get_if<double>(&value)) return toml_text(*number);
   if (const auto* string = std::get_if<std::string>(&value)) return toml_text(*string);
   if (const auto* list = std::get_if<std::vector<std::string>>(&value)) return toml_text(*list);
+  if (const auto* list = std::get_if<std::vector<double>>(&value)) return toml_text(*list);
   return "";
 }
 
@@ -47,6 +48,7 @@ std::string type_of(const ConfigValue& value) {
   if (std::holds_alternative<double>(value)) return "a float";
   if (std::holds_alternative<std::string>(value)) return "a string";
   if (std::holds_alternative<std::vector<std::string>>(value)) return "an array";
+  if (std::holds_alternative<std::vector<double>>(value)) return "an array of numbers";
   return std::get<OtherValue>(value).kind;
 }
 
@@ -111,6 +113,13 @@ void assign(policies::Enabled& member, const Entry& entry, const std::string& al
 
 void assign(std::vector<std::string>& member, const Entry& entry, const std::string& allowed) {
   member = value_as<std::vector<std::string>>(entry, wanted(member, allowed));
+}
+
+void assign(std::array<double, 4>& member, const Entry& entry, const std::string& allowed) {
+  const auto& list = value_as<std::vector<double>>(entry, wanted(member, allowed));
+  if (list.size() != member.size()) not_allowed(entry, "of another length", wanted(member, allowed));
+  for (const double value : list) check_range(entry, value, allowed);
+  std::copy(list.begin(), list.end(), member.begin());
 }
 
 void assign(policies::SegmentKeeps& member, const Entry& entry, const std::string& allowed) {

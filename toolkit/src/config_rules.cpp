@@ -30,13 +30,16 @@ class Rules {
       : config_(loaded.config), places_(loaded.places), file_name_(file_name) {}
 
   void check() const {
-    check_model();
+    check_family();
+    if (config_.drives()) {
+      check_planner();
+    } else {
+      check_model();
+    }
     check_length();
     check_data();
-    check_diffusion();
-    check_sampling();
-    check_sampler_steps();
-    check_grids();
+    check_average();
+    if (!config_.drives()) check_images();
     check_use();
   }
 
@@ -74,6 +77,37 @@ class Rules {
     fail(keys.front(), listed(keys, " and ") + is_or_are(keys) +
                            "fixed by model.name = " + toml_text(config_.model.name) + "; " + removal(keys) +
                            ", or use model.name = \"custom\"");
+  }
+
+  // Of another family nothing may be written: its rules would speak of what the run has not.
+  void check_family() const {
+    for (const auto& [key, place] : places_) {
+      if (!is_of_another_model(config_, key)) continue;
+      fail(key, key + " has no use with train.model = " + toml_text(config_.train.model) + "; " +
+                    removal({key}) + ", or change train.model");
+    }
+    if ((config_.data.kind == "frames") == config_.drives()) return;
+    fail("data.kind", "data.kind = " + toml_text(config_.data.kind) + " is not what train.model = " +
+                          toml_text(config_.train.model) + " is trained on; allowed: " +
+                          (config_.drives() ? "frames" : "idx | images | latents | synthetic"));
+  }
+
+  void check_planner() const {
+    const auto found = models::problems(config_.planner);
+    if (!found.empty()) fail("planner." + found.front().field, found.front().message);
+    const bool prefix = config_.planner_training.process.prefix, upstream = config_.planner.upstream();
+    if (prefix == !upstream) return;
+    fail("planner.process.prefix", "planner.process.prefix = " + toml_text(prefix) +
+                                       " does not go with planner.preset = " +
+                                       toml_text(config_.planner.preset) + "; set planner.process.prefix = " +
+                                       toml_text(!upstream));
+  }
+
+  void check_images() const {
+    check_diffusion();
+    check_sampling();
+    check_sampler_steps();
+    check_grids();
   }
 
   void check_model() const {
@@ -158,7 +192,7 @@ class Rules {
       fail(key, key + " has no use with " + because + "; " + removal({key}) + ", or change " +
                     because.substr(0, because.find(' ')));
     }
-    if (config_.sample.cfg_channels != 0 && config_.sample.guidance == 1.0) {
+    if (!config_.drives() && config_.sample.cfg_channels != 0 && config_.sample.guidance == 1.0) {
       fail("sample.cfg_channels",
            "sample.cfg_channels has no use with sample.guidance = 1, which guides nothing; " +
                removal({"sample.cfg_channels"}) + ", or raise sample.guidance");
@@ -236,18 +270,20 @@ class Rules {
       no_use("data.flip", "true", ", as a mirrored latent is not the latent of the mirrored image");
     }
     if (data.flip && data.kind == "synthetic") no_use("data.flip", "true", "");
-    if (data.on_corrupt != "error" && data.kind != "images") {
+    if (data.on_corrupt != "error" && data.kind != "images" && data.kind != "frames") {
       no_use("data.on_corrupt", toml_text(data.on_corrupt), "");
     }
   }
 
   void check_validation() const {
     const TrainOptions& train = config_.train;
+    const bool drives = config_.drives();
     const auto needs_samples = [&](const std::string& key, const std::string& value) {
-      fail(key, key + " = " + value + " needs held-out samples, and data.validation = 0 holds none out; " +
-                    removal({key}) + ", or set data.validation");
+      fail(key, key + " = " + value + " needs held-out samples, and " +
+                    (drives ? "data.held_out is not set; " : "data.validation = 0 holds none out; ") +
+                    removal({key}) + ", or set " + (drives ? "data.held_out" : "data.validation"));
     };
-    if (config_.data.validation == 0) {
+    if (drives ? config_.data.held_out.empty() : config_.data.validation == 0) {
       if (train.validate_every > 0) needs_samples("train.validate_every", toml_text(train.validate_every));
       if (train.validate_ema) needs_samples("train.validate_ema", "true");
     }
@@ -324,8 +360,11 @@ class Rules {
                                       " is more than the model has; allowed: [0, " + channels +
                                       "] with model.channels = " + channels + " (0 guides all)");
     }
+  }
+
+  void check_average() const {
     const bool no_ema = config_.policies.ema.enabled == policies::Enabled::off;
-    if (sample.ema && no_ema && written("sample.ema")) {
+    if (config_.sample.ema && no_ema && written("sample.ema")) {
       fail(
           "sample.ema",
           "sample.ema = true needs EMA weights, and policies.ema.enabled = false; set sample.ema = false, or "
@@ -355,46 +394,6 @@ void check_new_run(const LoadedConfig& loaded) {
       "remove it" +
       (in_file ? " (what a file sets is taken back with --set " + key + "=default)" : "") +
       ", or continue a run with --resume");
-}
-
-std::string useless_because(const RunConfig& config, const std::string& key) {
-  const auto setting = [](const char* name, const std::string& value) {
-    return name + (" = " + toml_text(value));
-  };
-  if (switched_off(config, parent_of(key))) return "";  // a single switch is to be enough
-  const std::string& objective = config.diffusion.objective;
-  const std::string& sampler = config.sample.sampler;
-  const bool of_flow = key == "diffusion.time",
-             of_gaussian = key == "diffusion.steps" || key == "diffusion.betas";
-  if (is_gaussian(objective) ? of_flow : of_gaussian) return setting("diffusion.objective", objective);
-  const bool of_steps = key == "sample.respacing" || key == "sample.clip_x0";
-  if ((of_steps && !has_diffusion_steps(sampler)) || (key == "sample.eta" && sampler != "ddim")) {
-    return setting("sample.sampler", sampler);
-  }
-  const policies::SegmentKeeps& keep = config.policies.checkpoint.keep;
-  if (key == "policies.checkpoint.offload_min_bytes" && keep.word != "offload") {
-    return "policies.checkpoint.keep = " + toml_text(keep);
-  }
-  // Each target is a choice of its own.
-  if ((key == "policies.checkpoint.every" || key == "policies.checkpoint.segment") && keep.word == "auto") {
-    return "policies.checkpoint.keep = " + toml_text(keep);
-  }
-  if (key == "schedule.final" && config.schedule.kind == "constant") {
-    return setting("schedule.kind", config.schedule.kind);
-  }
-  return "";
-}
-
-bool sample_ema_is_moot(const LoadedConfig& loaded) {
-  return loaded.config.sample.ema && loaded.config.policies.ema.enabled == policies::Enabled::off;
-}
-
-bool switched_off(const RunConfig& config, const std::string& table) {
-  bool off = false;
-  policies::PolicyOptions::tables(config.policies, [&](const std::string& name, const auto& policy) {
-    if (table == "policies." + name) off = policy.enabled == policies::Enabled::off;
-  });
-  return off;
 }
 
 }  // namespace dtk

@@ -13,6 +13,9 @@ void check_rules(const LoadedConfig& loaded, const std::string& file_name);
 /// Throws ConfigError for what was written and only a run that is resumed has a use for.
 void check_new_run(const LoadedConfig& loaded);
 
+/// Whether `key` is of a model that train.model does not name: such keys are not printed.
+bool is_of_another_model(const RunConfig& config, const std::string& key);
+
 /// What leaves `key` without use in this configuration, as TOML: `schedule.kind = "constant"`; "" if nothing
 /// does. check_rules() refuses such a key where it was written. It must not be saved as a key either: read
 /// back, it would count as written.

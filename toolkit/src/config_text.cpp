@@ -46,6 +46,16 @@ std::string toml_text(const std::vector<std::string>& value) {
   return "[" + text + "]";
 }
 
+std::string toml_text(const std::vector<double>& value) {
+  std::string text;
+  for (const double number : value) text += (text.empty() ? "" : ", ") + toml_text(number);
+  return "[" + text + "]";
+}
+
+std::string toml_text(const std::array<double, 4>& value) {
+  return toml_text(std::vector<double>(value.begin(), value.end()));
+}
+
 std::string toml_text(const policies::SegmentKeeps& value) {
   return value.results.empty() ? toml_text(value.word) : toml_text(value.results);
 }

@@ -3,6 +3,7 @@
 #include <dtk/policies/enabled.h>
 #include <dtk/toolkit/config.h>
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -18,6 +19,8 @@ std::string toml_text(double value);
 std::string toml_text(const std::string& value);
 std::string toml_text(policies::Enabled value);  ///< "default" with its quotes, true or false
 std::string toml_text(const std::vector<std::string>& value);
+std::string toml_text(const std::vector<double>& value);
+std::string toml_text(const std::array<double, 4>& value);
 std::string toml_text(const policies::SegmentKeeps& value);  ///< a string, or a list
 std::string toml_text(const policies::ByteCount& value);     ///< an integer
 std::string toml_text(const ByteSize& value);                ///< an integer, or "80%" with its quotes

@@ -19,6 +19,19 @@ bool is_set(const std::optional<T>& value) {
   return value.has_value();
 }
 
+// "# hidden_dim = 256 (H)" for what a preset says; "" for any other key.
+std::string size_of_preset(const models::DiffusionPlannerOptions& planner, const std::string& key) {
+  std::string line;
+  if (!models::problems(planner).empty()) return line;
+  models::DiffusionPlannerOptions sizes = models::resolved(planner);
+  models::DiffusionPlannerOptions::fields(
+      sizes, [&](const std::string& name, const auto& value, const std::string&) {
+        if (key == "planner." + name && is_set(value))
+          line = "# " + name + " = " + toml_text(value) + " (" + planner.preset + ")";
+      });
+  return line;
+}
+
 /// "# hidden = 384 (DiT-S/4)" for what a published name fixes; "" for any other key.
 std::string derived_size(const models::DitOptions& model, const std::string& key) {
   const auto size = models::published_size(model.name);
@@ -49,7 +62,8 @@ std::string line_for(const LoadedConfig& loaded, const std::string& table, const
                      const T& value) {
   const std::string key = table + "." + name;
   if (!is_set(value)) {
-    const std::string derived = derived_size(loaded.config.model, key);
+    const std::string derived = loaded.config.drives() ? size_of_preset(loaded.config.planner, key)
+                                                       : derived_size(loaded.config.model, key);
     if (!derived.empty()) return derived;
     const auto origin = loaded.origins.find(key);
     const bool taken_back = origin != loaded.origins.end() && origin->second == "--set";
@@ -108,6 +122,7 @@ std::string print_config(const LoadedConfig& loaded) {
   std::string open_table;
   visit_keys(loaded.config,
              [&](const std::string& table, const std::string& name, const auto& value, const std::string&) {
+               if (is_of_another_model(loaded.config, table + "." + name)) return;
                if (table != open_table) {
                  text += (text.empty() ? "[" : "\n[") + table + "]\n";
                  open_table = table;

@@ -1,5 +1,6 @@
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/export_command.h>
+#include <dtk/toolkit/planner_weights.h>
 #include <dtk/toolkit/safetensors.h>
 #include <dtk/toolkit/sample_command.h>
 #include <dtk/toolkit/torch_file.h>
@@ -23,6 +24,10 @@ ExportedWeights weights_to_export(FileSystem& files, const ExportArguments& argu
       files,
       {arguments.checkpoint, arguments.key, "--checkpoint " + arguments.checkpoint, key_place, "--key"},
       arguments.config);
+  if (source.config.drives()) {
+    const models::DiffusionPlanner planner(source.config.planner, at::kMeta);
+    return {source.weights.name, conversion_note(source.weights), weights_to_export(source.weights, planner)};
+  }
   const models::Dit model(source.config.model, at::kMeta);  // names and shapes only
   check_fit(source.weights, model);
   const auto fixed = [&](const std::string& name) { return fixed_parameter(name, model.options()); };

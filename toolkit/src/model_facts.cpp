@@ -6,12 +6,29 @@
 
 namespace dtk {
 
+namespace {
+
+std::string in_millions(int64_t count) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.4g M", static_cast<double>(count) / 1e6);
+  return text;
+}
+
+std::string planner_text(const models::DiffusionPlannerOptions& given, int64_t parameters) {
+  const models::DiffusionPlannerOptions model = models::resolved(given);
+  return "Diffusion-Planner " + model.preset + ", " + in_millions(parameters) + " parameters: width " +
+         std::to_string(*model.hidden_dim) + ", " + std::to_string(*model.num_heads) + " heads; " +
+         std::to_string(model.encoder_tokens()) + " objects, " + std::to_string(model.decoder_tokens()) +
+         " trajectories of " + std::to_string(*model.future_len) + " steps";
+}
+
+}  // namespace
+
 std::string model_text(const RunConfig& config, int64_t parameters) {
+  if (config.drives()) return planner_text(config.planner, parameters);
   const models::DitOptions model = models::resolved(config.model);
-  char millions[32];
-  std::snprintf(millions, sizeof millions, "%.4g", static_cast<double>(parameters) / 1e6);
   const std::string name = model.name == "custom" ? "DiT" : model.name;
-  return name + ", " + millions + " M parameters: depth " + std::to_string(*model.depth) + ", width " +
+  return name + ", " + in_millions(parameters) + " parameters: depth " + std::to_string(*model.depth) + ", width " +
          std::to_string(*model.hidden) + ", " + std::to_string(*model.heads) + " heads, patch " +
          std::to_string(*model.patch) + ", " + std::to_string(model.tokens()) + " tokens; " +
          std::to_string(model.channels) + "x" + std::to_string(model.image_size) + "x" +
@@ -19,14 +36,21 @@ std::string model_text(const RunConfig& config, int64_t parameters) {
 }
 
 int64_t tokens_per_sample(const RunConfig& config) {
+  if (config.drives()) return config.planner.encoder_tokens() + config.planner.decoder_tokens();
   return models::resolved(config.model).tokens();
 }
 
 double training_flops_per_sample(const RunConfig& config) {
+  if (config.drives()) return 0;
   return static_cast<double>(training_flops_per_image(config.model));
 }
 
 std::string drawn_text(const RunConfig& config) {
+  if (config.drives()) {
+    return config.sample.frames == 0 ? ""
+                                     : "trajectories of up to " + std::to_string(config.sample.frames) +
+                                           " frames in " + std::to_string(config.sample.steps) + " steps";
+  }
   if (config.sample.per_class == 0) return "";
   return std::to_string(grid_classes(config) * config.sample.per_class) +
          (draws_pictures(config) ? " images in " : " latents in ") + std::to_string(config.sample.steps) +
@@ -34,7 +58,7 @@ std::string drawn_text(const RunConfig& config) {
 }
 
 bool draws_pictures(const RunConfig& config) {
-  return are_images(config.model.channels);
+  return !config.drives() && are_images(config.model.channels);
 }
 
 Image picture_of(const RunConfig& config, const std::vector<NamedTensor>& samples) {
@@ -42,6 +66,7 @@ Image picture_of(const RunConfig& config, const std::vector<NamedTensor>& sample
 }
 
 std::string tensors_text(const RunConfig& config) {
+  if (config.drives()) return "trajectories";
   return "latents of " + std::to_string(config.model.channels) + " channels";
 }
 

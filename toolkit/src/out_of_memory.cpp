@@ -17,7 +17,7 @@ struct Counts {
 };
 
 Counts count_parameters(const RunConfig& config) {
-  const policies::BudgetExemption exempt;             // there may be no room even for the table of positions
+  const policies::BudgetExemption exempt;            // there may be no room even for the table of positions
   const auto model = make_model(config, at::kMeta);  // names and shapes only
   Counts counts;
   for (const auto& [name, parameter] : model->parameters()) {

@@ -142,17 +142,30 @@ void run_job(const LoadedConfig& loaded, c10::Device device, Steps how, const Da
     if (shorter_period) name_own_period(shown.policies, own);
     end(shown);
   });
-  run_training(job, device, {}, data_of(job.config, samples_of_a_plan(loaded.config, steady)), {files, clock, observer, [&] { return observer.ended(); }});
+  const RunData data = data_of(job.config, samples_of_a_plan(loaded.config, steady));
+  run_training(
+      job, device, {}, [&] { return data; }, {files, clock, observer, [&] { return observer.ended(); }});
 }
 
-std::shared_ptr<const ImageSource> no_values(const RunConfig& config, int64_t samples) {
-  return std::make_shared<PlannedImages>(config.model, samples);
+// Of the frames that are held out nobody knows the number; a batch shows what all of them take.
+RunData planned_frames(const RunConfig& config, int64_t samples, bool with_zeros) {
+  const auto frames = [&](int64_t count) {
+    return std::make_shared<PlannedFrames>(config.planner, count, with_zeros);
+  };
+  const bool validates = !config.data.held_out.empty();
+  return {frames(samples), {frames(samples), validates ? frames(config.data.batch) : nullptr}};
 }
 
-std::shared_ptr<const ImageSource> made_up(const RunConfig& config, int64_t samples) {
+RunData no_values(const RunConfig& config, int64_t samples) {
+  if (config.drives()) return planned_frames(config, samples, /*with_zeros=*/false);
+  return image_data(config, std::make_shared<PlannedImages>(config.model, samples));
+}
+
+RunData made_up(const RunConfig& config, int64_t samples) {
+  if (config.drives()) return planned_frames(config, samples, /*with_zeros=*/true);
   const models::DitOptions& model = config.model;
-  return std::make_shared<SyntheticSource>(
-      SyntheticSource::Shape{samples, model.channels, model.image_size, model.image_size, model.classes});
+  return image_data(config, std::make_shared<SyntheticSource>(SyntheticSource::Shape{
+                                samples, model.channels, model.image_size, model.image_size, model.classes}));
 }
 
 // As many rehearsals as it takes. Left out like passes of a loop are a second pass through the period of the

@@ -4,10 +4,12 @@
 #include <dtk/toolkit/clock.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/file_system.h>
+#include <dtk/toolkit/planner_frame_source.h>
 #include <dtk/toolkit/run.h>
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
@@ -31,6 +33,28 @@ class PlannedImages final : public ImageSource {
  private:
   const models::DitOptions model_;
   const int64_t samples_;
+};
+
+/// Frames of the model's shapes; read() writes nothing, so their values are zeros or anything.
+class PlannedFrames final : public DataSource {
+ public:
+  PlannedFrames(const models::DiffusionPlannerOptions& model, int64_t samples, bool zeros)
+      : arrays_(planner_arrays(planner_layout(model), planner_sizes(model))), samples_(samples), zeros_(zeros) {}
+  int64_t size() const override { return samples_; }
+  std::string description() const override { return std::to_string(samples_) + " planned frames"; }
+  Batch allocate(int64_t count, bool pinned) const override {
+    Batch batch = batch_of(allocate_frames(arrays_, count, at::TensorOptions().pinned_memory(pinned)));
+    for (at::Tensor& tensor : batch.tensors) {
+      if (zeros_ && tensor.defined()) std::memset(tensor.mutable_data_ptr(), 0, tensor.nbytes());
+    }
+    return batch;
+  }
+  void read(int64_t, uint64_t, const Batch&, int64_t) const override {}
+
+ private:
+  const std::vector<NpzArray> arrays_;
+  const int64_t samples_;
+  const bool zeros_;
 };
 
 /// Nothing exists and all that is written is forgotten.

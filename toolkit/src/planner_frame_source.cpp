@@ -10,15 +10,18 @@ PlannerFrameSource::PlannerFrameSource(const std::filesystem::path& folder_or_li
     : frames_(folder_or_list, std::move(options)) {}
 
 Batch PlannerFrameSource::allocate(int64_t count, bool pinned) const {
-  PlannerBatch frames = frames_.allocate(count, pinned);
-  Batch batch;
-  PlannerBatch::fields(
-      frames, [&](std::string_view, at::Tensor& tensor) { batch.tensors.push_back(std::move(tensor)); });
-  return batch;
+  return batch_of(frames_.allocate(count, pinned));
 }
 
 void PlannerFrameSource::read(int64_t index, uint64_t, const Batch& batch, int64_t row) const {
   frames_.read(index, planner_batch(batch), row);
+}
+
+Batch batch_of(PlannerBatch frames) {
+  Batch batch;
+  PlannerBatch::fields(
+      frames, [&](std::string_view, at::Tensor& tensor) { batch.tensors.push_back(std::move(tensor)); });
+  return batch;
 }
 
 PlannerBatch planner_batch(Batch batch) {

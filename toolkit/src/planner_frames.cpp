@@ -212,18 +212,21 @@ int64_t PlannerFrames::bytes_per_frame() const {
   return static_cast<int64_t>(bytes);
 }
 
-PlannerBatch PlannerFrames::allocate(int64_t count, bool pinned) const {
+PlannerBatch allocate_frames(const std::vector<NpzArray>& arrays, int64_t count, at::TensorOptions where) {
   PlannerBatch batch;
-  const auto layout = at::TensorOptions().pinned_memory(pinned);
   PlannerBatch::fields(batch, [&](std::string_view key, at::Tensor& tensor) {
     const auto array =
-        std::find_if(arrays_.begin(), arrays_.end(), [&](const NpzArray& known) { return known.key == key; });
-    if (array == arrays_.end()) return;
+        std::find_if(arrays.begin(), arrays.end(), [&](const NpzArray& known) { return known.key == key; });
+    if (array == arrays.end()) return;
     std::vector<int64_t> shape = {count};
     shape.insert(shape.end(), array->shape.begin(), array->shape.end());
-    tensor = at::empty(shape, layout.dtype(array->type));
+    tensor = at::empty(shape, where.dtype(array->type));
   });
   return batch;
+}
+
+PlannerBatch PlannerFrames::allocate(int64_t count, bool pinned) const {
+  return allocate_frames(arrays_, count, at::TensorOptions().pinned_memory(pinned));
 }
 
 void PlannerFrames::read(int64_t index, const Batch& batch, int64_t row) const {

@@ -302,11 +302,12 @@ class Run {
     const PhaseScope phase("sample");
     record_->prepare_samples();
     world_.observer.message("sampling " + drawn_text(config_));
-    return trainer_.sample([this](int64_t done, int64_t steps) {
+    const auto go_on = [this](int64_t done, int64_t steps) {
       if (stop_requested()) return false;
       world_.observer.sampling(done + 1, steps);
       return true;
-    });
+    };
+    return trainer_.sample(go_on, data_.split.held_out.get());
   }
 
   std::filesystem::path keep(const std::vector<NamedTensor>& samples) {

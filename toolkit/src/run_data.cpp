@@ -1,11 +1,50 @@
+#include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/flipped_source.h>
 #include <dtk/toolkit/open_data.h>
+#include <dtk/toolkit/planner_frame_source.h>
 #include <dtk/toolkit/run_data.h>
 #include <dtk/toolkit/streams.h>
 
+#include <algorithm>
+#include <thread>
 #include <utility>
 
 namespace dtk {
+namespace {
+
+std::string place_of(const LoadedConfig& loaded, const std::string& key) {
+  const auto place = loaded.places.find(key);
+  return place == loaded.places.end() ? "" : place->second + ": ";
+}
+
+std::shared_ptr<const DataSource> frames_of(const LoadedConfig& loaded, const std::string& key,
+                                            const std::string& path) try {
+  const RunConfig& config = loaded.config;
+  const int64_t cores = std::max(1U, std::thread::hardware_concurrency());
+  return std::make_shared<PlannerFrameSource>(
+      path, PlannerFrameOptions{.layout = planner_layout(config.planner),
+                                .sizes = planner_sizes(config.planner),
+                                .skip_corrupt = config.data.on_corrupt == "skip",
+                                .threads = static_cast<int>(config.train.threads.value_or(cores))});
+} catch (const DataError& error) {
+  throw DataError(place_of(loaded, key) + error.what());
+}
+
+RunData open_frames(const LoadedConfig& loaded) {
+  const DataOptions& data = loaded.config.data;
+  if (data.frames.empty()) {
+    throw ConfigError(
+        place_of(loaded, "train.model") +
+        "data.frames is not set; train.model = \"diffusion_planner\" needs it: a folder of .npz "
+        "frames, or a JSON list of their paths");
+  }
+  RunData opened;
+  opened.all = opened.split.training = frames_of(loaded, "data.frames", data.frames);
+  if (!data.held_out.empty()) opened.split.held_out = frames_of(loaded, "data.held_out", data.held_out);
+  return opened;
+}
+
+}  // namespace
 
 RunData image_data(const RunConfig& config, std::shared_ptr<const ImageSource> images) {
   const ImageSplit split =
@@ -15,6 +54,7 @@ RunData image_data(const RunConfig& config, std::shared_ptr<const ImageSource> i
 }
 
 RunData open_run_data(const LoadedConfig& loaded) {
+  if (loaded.config.drives()) return open_frames(loaded);
   return image_data(loaded.config, open_data(loaded));
 }
 

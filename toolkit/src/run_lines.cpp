@@ -24,8 +24,9 @@ std::vector<std::string> data_lines(const RunData& data) {
   }
   const std::string unlearnt = unlearnt_classes(data.classes);
   if (!unlearnt.empty()) {
-    lines.push_back("model.classes = " + std::to_string(data.classes.model) + ", but labels of the data go to " +
-                    std::to_string(data.classes.data - 1) + ": " + unlearnt);
+    lines.push_back("model.classes = " + std::to_string(data.classes.model) +
+                    ", but labels of the data go to " + std::to_string(data.classes.data - 1) + ": " +
+                    unlearnt);
   }
   return lines;
 }
@@ -46,6 +47,11 @@ std::string validation_line(int64_t step, double loss, int64_t samples, bool ema
 
 std::string sample_command(const std::filesystem::path& checkpoint, const RunConfig& config,
                            const std::filesystem::path& out) {
+  if (config.drives()) {
+    const std::string& frames = config.data.held_out.empty() ? config.data.frames : config.data.held_out;
+    return "dit-sample --checkpoint " + checkpoint.string() + " --frames " + frames +
+           (config.sample.ema ? "" : " --raw") + " --out " + out.parent_path().string();
+  }
   std::string classes;
   for (int64_t label = 0; label < grid_classes(config); ++label) {
     classes += (label > 0 ? "," : "") + std::to_string(label);

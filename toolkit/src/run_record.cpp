@@ -92,7 +92,7 @@ void RunRecord::log_start(bool resumed, int64_t step) {
 }
 
 std::optional<double> RunRecord::mfu(double images_per_second) const {
-  if (!peak_flops_) return std::nullopt;
+  if (!peak_flops_ || flops_per_image_ == 0) return std::nullopt;
   return images_per_second * flops_per_image_ / *peak_flops_;
 }
 
@@ -139,8 +139,7 @@ void RunRecord::checkpoint(int64_t step, const std::filesystem::path& path,
 }
 
 std::filesystem::path RunRecord::samples_path(int64_t step) const {
-  return folder_ / "samples" /
-         (step_name(step) + (draws_pictures(config_) ? ".png" : ".safetensors"));
+  return folder_ / "samples" / (step_name(step) + (draws_pictures(config_) ? ".png" : ".safetensors"));
 }
 
 void RunRecord::prepare_samples() {
@@ -233,8 +232,8 @@ void RunRecord::add_samples(RunReport& report) const {
   }
   if (there.empty()) return;
   if (!draws_pictures(config_)) {
-    report.samples_note = "The samples are " + tensors_text(config_) + ", not images: " +
-                          std::to_string(there.size()) +
+    report.samples_note = "The samples are " + tensors_text(config_) +
+                          ", not images: " + std::to_string(there.size()) +
                           (there.size() == 1 ? " file" : " files") + " in " + (folder_ / "samples").string();
     return;
   }

@@ -193,7 +193,8 @@ at::Tensor draw_samples(const SampleSource& source, const SampleOptions& options
   policies::PolicySet policies = put_policies_in(forward_only, model);
   const auto scope = policies.forward_scope();
   const RunConfig& config = source.config;
-  return sample(model.dit(), config.diffusion, options, labels, config.data.batch / config.train.accumulate, go_on);
+  return sample(model.dit(), config.diffusion, options, labels, config.data.batch / config.train.accumulate,
+                go_on);
 } catch (const policies::PolicyError& error) {
   throw with_place(error, source.places);
 }

@@ -201,12 +201,12 @@ Trainer::ClockStop::~ClockStop() {
   trainer_.started_ += trainer_.clock_.seconds() - begun_;
 }
 
-std::vector<NamedTensor> Trainer::sample(const GoOn& go_on) {
+std::vector<NamedTensor> Trainer::sample(const GoOn& go_on, const DataSource* shown) {
   const ClockStop clock(*this);
   const PhaseScope phase_scope("sample");
   const auto exchange = config_.sample.ema ? policies_.sampling_weights() : nullptr;
   const auto policy_scope = policies_.forward_scope();  // after the exchange: casts are of the new weights
-  return model_->sample(*data_, go_on);
+  return model_->sample(shown != nullptr ? *shown : *data_, go_on);
 }
 
 TrainingState Trainer::state() const {

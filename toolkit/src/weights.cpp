@@ -4,8 +4,8 @@
 #include <dtk/toolkit/find_checkpoint.h>
 #include <dtk/toolkit/safetensors.h>
 #include <dtk/toolkit/torch_file.h>
-#include <dtk/toolkit/training_files.h>
 #include <dtk/toolkit/trainable_model.h>
+#include <dtk/toolkit/training_files.h>
 #include <dtk/toolkit/weights.h>
 
 #include <algorithm>
@@ -59,7 +59,8 @@ Weights from_checkpoint(FileSystem& files, const WeightsRequest& request, const 
   Weights weights{std::string("the ") + (ema ? "EMA" : "raw") + " weights of " + name,
                   sampling_weights(checkpoint, ema)};
   const RunConfig config = parse_config(checkpoint.text("config.toml"), name + "/config.toml", {}).config;
-  weights.heads = models::resolved(config.model).heads;
+  weights.heads = config.drives() ? models::resolved(config.planner).num_heads
+                                 : models::resolved(config.model).heads;
   return weights;
 }
 

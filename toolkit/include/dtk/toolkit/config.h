@@ -5,8 +5,10 @@
 // "[0, 1)"), a choice for strings ("uniform | logit_normal") or "" for anything; messages quote it as is.
 // An std::optional member that is not set is printed as a comment, not as a key.
 #pragma once
+#include <dtk/models/diffusion_planner_options.h>
 #include <dtk/models/dit_options.h>
 #include <dtk/policies/policy_options.h>
+#include <dtk/toolkit/planner_objective_options.h>
 
 #include <cstdint>
 #include <optional>
@@ -24,6 +26,9 @@ struct ByteSize {
 };
 
 struct TrainOptions {
+  // What is trained, and so which tables have a use: dit, over images or latents, has [model] and
+  // [diffusion]; diffusion_planner, over frames of driving, has [planner] and its sub-tables.
+  std::string model = "dit";
   std::string out = "runs/run";      // run folder; a folder that already holds a run is refused
   int64_t seed = 0;                  // one seed; every random stream derives from it by name
   std::optional<int64_t> threads;    // CPU threads; absent: all cores the process may use
@@ -43,8 +48,9 @@ struct TrainOptions {
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    auto& [out, seed, threads, steps, seconds, accumulate, log_every, checkpoint_every, sample_every,
+    auto& [model, out, seed, threads, steps, seconds, accumulate, log_every, checkpoint_every, sample_every,
            keep_checkpoints, validate_every, validate_ema, allow_thread_change, init_from, init_key] = self;
+    visit("model", model, "dit | diffusion_planner");
     visit("out", out, "");
     visit("seed", seed, "[0, inf)");
     visit("threads", threads, "[1, 1024]");
@@ -66,15 +72,19 @@ struct TrainOptions {
 
 struct DataOptions {
   std::string kind = "idx";          // idx: MNIST-style files; images: a folder per class; latents: of an
-                                     // autoencoder; synthetic: made-up samples of the model's shape
+                                     // autoencoder; synthetic: made-up samples of the model's shape;
+                                     // frames: of driving, for train.model = "diffusion_planner"
   std::string images;                // idx: image file, .gz or plain
   std::string labels;                // idx: label file, .gz or plain; latents: .npy file of int64
   std::string folder;                // images: folder with one sub-folder per class
   std::string latents;               // latents: .npy, or .safetensors with tensors "latents" and "labels"
+  std::string frames;                // frames: folder of .npz files, or a JSON list of their paths
+  std::string held_out;              // frames: the same of frames that are never trained on
+  std::string normalization;         // frames: scales of the inputs (.json); "": the published ones
   double latent_scale = 1.0;         // latents: factor, e.g. 0.18215 for raw ones of Stable Diffusion's VAE
   std::optional<int64_t> samples;    // synthetic: how many; others: how many there must be
   bool flip = false;                 // idx, images: mirror left to right with probability 1/2
-  std::string on_corrupt = "error";  // images: a file that cannot be decoded ends the start, or is left out
+  std::string on_corrupt = "error";  // images, frames: a file that cannot be decoded ends the start, or is left out
   int64_t validation = 0;            // samples held out, never trained on
   int64_t batch = 16;                // samples per optimizer step
   bool drop_last = true;             // false: also the last samples of an epoch, in a shorter batch
@@ -82,13 +92,16 @@ struct DataOptions {
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    auto& [kind, images, labels, folder, latents, latent_scale, samples, flip, on_corrupt, validation, batch,
-           drop_last, prefetch] = self;
-    visit("kind", kind, "idx | images | latents | synthetic");
+    auto& [kind, images, labels, folder, latents, frames, held_out, normalization, latent_scale, samples,
+           flip, on_corrupt, validation, batch, drop_last, prefetch] = self;
+    visit("kind", kind, "idx | images | latents | synthetic | frames");
     visit("images", images, "");
     visit("labels", labels, "");
     visit("folder", folder, "");
     visit("latents", latents, "");
+    visit("frames", frames, "");
+    visit("held_out", held_out, "");
+    visit("normalization", normalization, "");
     visit("latent_scale", latent_scale, "(0, inf)");
     visit("samples", samples, "[1, inf)");
     visit("flip", flip, "");
@@ -165,13 +178,15 @@ struct SampleOptions {
   // Rows of a grid, classes 0 .. classes - 1; absent: all of the model's, but no more than 20.
   std::optional<int64_t> classes = std::nullopt;
   int64_t per_class = 8;  // images per class in a grid; 0: no grids
+  int64_t frames = 8;     // diffusion_planner: frames whose trajectories are drawn, held-out ones if there
+                          // are some; 0: none
   int64_t seed = 0;       // noise of a grid, the same for all grids of a run
   bool ema = true;        // sample with the EMA weights
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    auto& [sampler, steps, respacing, eta, clip_x0, guidance, cfg_channels, classes, per_class, seed, ema] =
-        self;
+    auto& [sampler, steps, respacing, eta, clip_x0, guidance, cfg_channels, classes, per_class, frames, seed,
+           ema] = self;
     visit("sampler", sampler, "euler | heun | ddpm | ddim");
     visit("steps", steps, "[1, 10000]");
     visit("respacing", respacing, "");
@@ -181,6 +196,7 @@ struct SampleOptions {
     visit("cfg_channels", cfg_channels, "[0, inf)");
     visit("classes", classes, "[1, inf)");
     visit("per_class", per_class, "[0, 64]");
+    visit("frames", frames, "[0, 65536]");
     visit("seed", seed, "[0, inf)");
     visit("ema", ema, "");
   }
@@ -221,9 +237,27 @@ struct LogOptions {
   friend bool operator==(const LogOptions&, const LogOptions&) = default;
 };
 
+/// The tables [planner.process], [planner.loss] and [planner.augmentation].
+struct PlannerTrainingOptions {
+  PlannerProcessOptions process;
+  PlannerLossOptions loss;
+  PlannerAugmentationOptions augmentation;
+
+  template <class Self, class Visit>
+  static void tables(Self& self, Visit&& visit) {
+    auto& [process, loss, augmentation] = self;
+    visit("process", process);
+    visit("loss", loss);
+    visit("augmentation", augmentation);
+  }
+  friend bool operator==(const PlannerTrainingOptions&, const PlannerTrainingOptions&) = default;
+};
+
 struct RunConfig {
   TrainOptions train;
   models::DitOptions model;
+  models::DiffusionPlannerOptions planner;
+  PlannerTrainingOptions planner_training;
   DataOptions data;
   DiffusionOptions diffusion;
   OptimizerOptions optimizer;
@@ -236,9 +270,14 @@ struct RunConfig {
   /// Visits every table in the order it is printed: visit(table name, struct).
   template <class Self, class Visit>
   static void tables(Self& self, Visit&& visit) {
-    auto& [train, model, data, diffusion, optimizer, schedule, sample, memory, log, policy_options] = self;
+    auto& [train, model, planner, planner_training, data, diffusion, optimizer, schedule, sample, memory, log,
+           policy_options] = self;
     visit("train", train);
     visit("model", model);
+    visit("planner", planner);
+    PlannerTrainingOptions::tables(planner_training, [&](const char* name, auto& options) {
+      visit(std::string("planner.") + name, options);
+    });
     visit("data", data);
     visit("diffusion", diffusion);
     visit("optimizer", optimizer);
@@ -251,6 +290,8 @@ struct RunConfig {
     });
   }
   friend bool operator==(const RunConfig&, const RunConfig&) = default;
+
+  bool drives() const { return train.model == "diffusion_planner"; }
 };
 
 }  // namespace dtk

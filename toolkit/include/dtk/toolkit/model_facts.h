@@ -15,7 +15,7 @@ namespace dtk {
 std::string model_text(const RunConfig& config, int64_t parameters);
 /// Of one sample.
 int64_t tokens_per_sample(const RunConfig& config);
-/// Floating-point operations of a training step, a sample (model_flops.h).
+/// Floating-point operations of a training step, a sample (model_flops.h); 0 where no formula is known.
 double training_flops_per_sample(const RunConfig& config);
 
 /// "80 images in 25 steps": what the run draws when it samples; "" if it draws nothing.

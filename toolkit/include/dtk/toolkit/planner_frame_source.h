@@ -27,6 +27,9 @@ class PlannerFrameSource final : public DataSource {
   const PlannerFrames frames_;
 };
 
+/// `frames` as a batch of such a source.
+Batch batch_of(PlannerBatch frames);
+
 /// The tensors of `batch` by their names. Throws std::invalid_argument for another number of them than
 /// PlannerBatch has.
 PlannerBatch planner_batch(Batch batch);

@@ -1,0 +1,85 @@
+#include <dtk/toolkit/diffusion_choices.h>
+
+#include <algorithm>
+#include <initializer_list>
+
+#include "config_rules.h"
+#include "config_text.h"
+#include "near_names.h"
+
+namespace dtk {
+namespace {
+
+bool is_one_of(const std::string& key, std::initializer_list<const char*> keys) {
+  return std::any_of(keys.begin(), keys.end(), [&](const char* one) { return key == one; });
+}
+
+bool of_images(const std::string& key) {
+  return key.starts_with("model.") || key.starts_with("diffusion.") ||
+         is_one_of(key, {"data.images", "data.labels", "data.folder", "data.latents", "data.latent_scale",
+                         "data.samples", "data.flip", "data.validation", "sample.sampler", "sample.respacing",
+                         "sample.eta", "sample.clip_x0", "sample.guidance", "sample.cfg_channels",
+                         "sample.classes", "sample.per_class", "sample.seed"});
+}
+
+bool of_driving(const std::string& key) {
+  return key.starts_with("planner.") ||
+         is_one_of(key, {"data.frames", "data.held_out", "data.normalization", "sample.frames"});
+}
+
+std::string setting(const char* name, const std::string& value) {
+  return name + (" = " + toml_text(value));
+}
+
+std::string useless_of_dit(const RunConfig& config, const std::string& key) {
+  const std::string& objective = config.diffusion.objective;
+  const std::string& sampler = config.sample.sampler;
+  const bool of_flow = key == "diffusion.time",
+             of_gaussian = key == "diffusion.steps" || key == "diffusion.betas";
+  if (is_gaussian(objective) ? of_flow : of_gaussian) return setting("diffusion.objective", objective);
+  const bool of_steps = key == "sample.respacing" || key == "sample.clip_x0";
+  if ((of_steps && !has_diffusion_steps(sampler)) || (key == "sample.eta" && sampler != "ddim")) {
+    return setting("sample.sampler", sampler);
+  }
+  return "";
+}
+
+}  // namespace
+
+bool is_of_another_model(const RunConfig& config, const std::string& key) {
+  return config.drives() ? of_images(key) : of_driving(key);
+}
+
+std::string useless_because(const RunConfig& config, const std::string& key) {
+  if (is_of_another_model(config, key)) return setting("train.model", config.train.model);
+  if (switched_off(config, parent_of(key))) return "";  // a single switch is to be enough
+  if (!config.drives()) {
+    if (const std::string because = useless_of_dit(config, key); !because.empty()) return because;
+  }
+  const policies::SegmentKeeps& keep = config.policies.checkpoint.keep;
+  if (key == "policies.checkpoint.offload_min_bytes" && keep.word != "offload") {
+    return "policies.checkpoint.keep = " + toml_text(keep);
+  }
+  // Each target is a choice of its own.
+  if ((key == "policies.checkpoint.every" || key == "policies.checkpoint.segment") && keep.word == "auto") {
+    return "policies.checkpoint.keep = " + toml_text(keep);
+  }
+  if (key == "schedule.final" && config.schedule.kind == "constant") {
+    return setting("schedule.kind", config.schedule.kind);
+  }
+  return "";
+}
+
+bool sample_ema_is_moot(const LoadedConfig& loaded) {
+  return loaded.config.sample.ema && loaded.config.policies.ema.enabled == policies::Enabled::off;
+}
+
+bool switched_off(const RunConfig& config, const std::string& table) {
+  bool off = false;
+  policies::PolicyOptions::tables(config.policies, [&](const std::string& name, const auto& policy) {
+    if (table == "policies." + name) off = policy.enabled == policies::Enabled::off;
+  });
+  return off;
+}
+
+}  // namespace dtk

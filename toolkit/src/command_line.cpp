@@ -56,7 +56,7 @@ const std::vector<Option>& sample_options() {
       {"raw", Option::flag},         {"out", Option::value},          {"device", Option::value},
       {"threads", Option::value},    {"help", Option::flag},          {"version", Option::flag},
       {"key", Option::value},        {"sampler", Option::value},      {"respacing", Option::value},
-      {"eta", Option::value},        {"clip-x0", Option::value},
+      {"eta", Option::value},        {"clip-x0", Option::value},      {"frames", Option::value},
   };
   return options;
 }
@@ -83,7 +83,31 @@ void check_sources(const Given& given) {
     fail_argument("--key",
                   "has no effect with --checkpoint; --raw takes its raw weights instead of the EMA's");
   }
-  if (!given.has("classes")) fail_argument("--classes LIST is missing", "write for example --classes 0,1,2");
+}
+
+// Which of the two the model draws from is known once its configuration is read.
+void check_classes_or_frames(const Given& given) {
+  if (given.has("classes") != given.has("frames")) return;
+  const std::string seen = given.has("frames") ? "both are" : "neither is";
+  throw ConfigError(
+      "give exactly one of --classes LIST, for images and latents, and --frames LIST, for the driving "
+      "planner; " +
+      seen + " given");
+}
+
+void check_frames(const Given& given) {
+  for (const char* const name :
+       {"per-class", "guidance", "cfg-channels", "sampler", "respacing", "eta", "clip-x0", "seed"}) {
+    if (!given.has(name)) continue;
+    fail_argument(
+        given.place(name),
+        "has no use with --frames, whose trajectories are drawn without classes, guidance or noise; "
+        "remove it");
+  }
+  if (!given.has("out")) fail_argument("--out FOLDER is missing", "write for example --out drawn");
+}
+
+void check_image_file(const Given& given) {
   if (!given.has("out")) fail_argument("--out FILE is missing", "write for example --out grid.png");
   const std::string out = given.text("out");
   if (!ends_in(out, ".png") && !ends_in(out, ".safetensors") && !ends_in(out, ".npy")) {
@@ -111,11 +135,18 @@ SampleArguments parse_sample_arguments(int argc, const char* const* argv) {
   SampleArguments arguments;
   if (wants_text_only(given, arguments)) return arguments;
   check_sources(given);
+  check_classes_or_frames(given);
+  arguments.frames = given.text("frames");
+  if (given.has("frames")) {
+    check_frames(given);
+  } else {
+    check_image_file(given);
+    arguments.classes = parse_classes(given);
+  }
   arguments.checkpoint = given.text("checkpoint");
   arguments.weights = given.text("weights");
   arguments.key = given.text("key");
   arguments.config = given.text("config");
-  arguments.classes = parse_classes(given);
   arguments.guidance = given.number<double>("guidance", allowed_for("sample.guidance"));
   arguments.cfg_channels = given.number<int64_t>("cfg-channels", allowed_for("sample.cfg_channels"));
   arguments.sampler = given.choice("sampler", allowed_for("sample.sampler"));
@@ -183,14 +214,16 @@ std::string sample_help() {
   return R"(dit-sample: draws samples from a trained diffusion transformer.
 
 Usage: dit-sample --checkpoint DIR --classes LIST --out FILE [options]
+       dit-sample --checkpoint DIR --frames LIST --out FOLDER [options]
 
   --checkpoint DIR      a checkpoint's folder, or a run's for its newest one
   --weights FILE        a safetensors or torch.save file, not --checkpoint
   --key KEY             of the weights in FILE; default: ema, if it is there
   --config FILE         configuration; default: the one saved with the weights
-  --classes LIST        classes, one row each: 0,1,2
+  --classes LIST        one row each: 0,1,2;  --per-class K  samples each, or 1
   --out FILE            images as a grid (.png), or samples (.safetensors, .npy)
-  --per-class K         samples per class; default 1
+  --frames LIST         for a driving planner: folder or JSON list of its frames
+  --out FOLDER          for trajectories.safetensors, and for frames.json
   --raw                 the checkpoint's raw weights instead of its EMA
   --device DEVICE       auto (default), cpu, cuda or cuda:INDEX
 Not given, these are the run's, so that its own samples come out again:
@@ -200,9 +233,7 @@ Not given, these are the run's, so that its own samples come out again:
   --guidance SCALE      1 is off;  --cfg-channels N  channels guided, 0 is all
   --seed S              seed of the noise;  --threads N  CPU threads
   --version, -h, --help prints the version or this text, and ends
-
-Exit codes: 0 done, 1 failure, 2 configuration or usage, 3 memory, 4 data,
-5 stopped by a signal.
+Exit codes: 0 done, 1 failure, 2 usage, 3 memory, 4 data, 5 stopped by a signal.
 Example: dit-sample --checkpoint runs/mine --classes 0,1,2 --out grid.png
 )";
 }

@@ -131,21 +131,32 @@ bool NpzReader::has(const std::string& key) const {
   return zip_.find_any(key + std::string(extension)) != nullptr;
 }
 
-void NpzReader::read(const NpzArray& expected, void* data) const try {
-  const ZipEntry* const entry = zip_.find_any(expected.key + std::string(extension));
-  if (entry == nullptr) {
-    std::vector<std::string> all = keys();
-    constexpr size_t most_shown = 20;
-    if (all.size() > most_shown) {
-      all.resize(most_shown);
-      all.push_back("...");
-    }
-    fail(zip_.path(), "has no array " + in_quotes(expected.key) + "; it holds " +
-                          (all.empty() ? "none" : listed(all, ", ")) + "; store the array under that name");
-  }
-  read_entry(expected, *entry, data);
+std::vector<int64_t> NpzReader::shape(const std::string& key) const try {
+  const ZipEntry& entry = entry_of(key);
+  const std::string name = "array " + in_quotes(key);
+  ZipEntryReader reader(zip_, entry, name);
+  return read_header(reader, entry.bytes, zip_.path().string() + ": " + name).shape;
 } catch (const FileError& error) {
   throw DataError(error.what());  // it names the file
+}
+
+void NpzReader::read(const NpzArray& expected, void* data) const try {
+  read_entry(expected, entry_of(expected.key), data);
+} catch (const FileError& error) {
+  throw DataError(error.what());  // it names the file
+}
+
+const ZipEntry& NpzReader::entry_of(const std::string& key) const {
+  const ZipEntry* const entry = zip_.find_any(key + std::string(extension));
+  if (entry != nullptr) return *entry;
+  std::vector<std::string> all = keys();
+  constexpr size_t most_shown = 20;
+  if (all.size() > most_shown) {
+    all.resize(most_shown);
+    all.push_back("...");
+  }
+  fail(zip_.path(), "has no array " + in_quotes(key) + "; it holds " +
+                        (all.empty() ? "none" : listed(all, ", ")) + "; store the array under that name");
 }
 
 void NpzReader::read_entry(const NpzArray& expected, const ZipEntry& entry, void* data) const {

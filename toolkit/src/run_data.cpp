@@ -19,13 +19,7 @@ std::string place_of(const LoadedConfig& loaded, const std::string& key) {
 
 std::shared_ptr<const DataSource> frames_of(const LoadedConfig& loaded, const std::string& key,
                                             const std::string& path) try {
-  const RunConfig& config = loaded.config;
-  const int64_t cores = std::max(1U, std::thread::hardware_concurrency());
-  return std::make_shared<PlannerFrameSource>(
-      path, PlannerFrameOptions{.layout = planner_layout(config.planner),
-                                .sizes = planner_sizes(config.planner),
-                                .skip_corrupt = config.data.on_corrupt == "skip",
-                                .threads = static_cast<int>(config.train.threads.value_or(cores))});
+  return std::make_shared<PlannerFrameSource>(path, planner_frame_options(loaded.config));
 } catch (const DataError& error) {
   throw DataError(place_of(loaded, key) + error.what());
 }
@@ -51,6 +45,14 @@ RunData image_data(const RunConfig& config, std::shared_ptr<const ImageSource> i
       hold_out(images, config.data.validation, stream_seed(config.train.seed, "validation"));
   const ClassCounts classes = {images->classes(), config.model.classes};
   return {std::move(images), {with_flips(config, split.training), split.held_out}, classes};
+}
+
+PlannerFrameOptions planner_frame_options(const RunConfig& config) {
+  const int64_t cores = std::max(1U, std::thread::hardware_concurrency());
+  return {.layout = planner_layout(config.planner),
+          .sizes = planner_sizes(config.planner),
+          .skip_corrupt = config.data.on_corrupt == "skip",
+          .threads = static_cast<int>(config.train.threads.value_or(cores))};
 }
 
 RunData open_run_data(const LoadedConfig& loaded) {

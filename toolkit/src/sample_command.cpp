@@ -7,9 +7,7 @@
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/find_checkpoint.h>
 #include <dtk/toolkit/image.h>
-#include <dtk/toolkit/model_policies.h>
 #include <dtk/toolkit/npy.h>
-#include <dtk/toolkit/policy_places.h>
 #include <dtk/toolkit/respacing.h>
 #include <dtk/toolkit/safetensors.h>
 #include <dtk/toolkit/sample_command.h>
@@ -20,6 +18,7 @@
 #include <stdexcept>
 
 #include "config_text.h"
+#include "with_trained.h"
 
 namespace dtk {
 namespace {
@@ -185,18 +184,12 @@ void check_out(FileSystem& files, const SampleArguments& arguments, const RunCon
 }
 
 at::Tensor draw_samples(const SampleSource& source, const SampleOptions& options,
-                        const std::vector<int64_t>& labels, c10::Device device, const GoOn& go_on) try {
-  TrainableDit model(source.config, device);
-  load_weights(source.weights, model);
-  policies::PolicyOptions forward_only = source.config.policies;
-  forward_only.ema.enabled = forward_only.checkpoint.enabled = policies::Enabled::off;
-  policies::PolicySet policies = put_policies_in(forward_only, model);
-  const auto scope = policies.forward_scope();
+                        const std::vector<int64_t>& labels, c10::Device device, const GoOn& go_on) {
   const RunConfig& config = source.config;
-  return sample(model.dit(), config.diffusion, options, labels, config.data.batch / config.train.accumulate,
-                go_on);
-} catch (const policies::PolicyError& error) {
-  throw with_place(error, source.places);
+  return with_trained<TrainableDit>(source, config, device, [&](const TrainableDit& model) {
+    return sample(model.dit(), config.diffusion, options, labels, config.data.batch / config.train.accumulate,
+                  go_on);
+  });
 }
 
 void write_samples(FileSystem& files, const SampleArguments& arguments, const at::Tensor& samples,

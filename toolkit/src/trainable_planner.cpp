@@ -93,8 +93,12 @@ Batch TrainablePlanner::made_up_batch(int64_t samples, const at::Generator& gene
 }
 
 std::vector<NamedTensor> TrainablePlanner::sample(const DataSource& data, const GoOn& go_on) const {
+  return trajectories(data, std::min(config_.sample.frames, data.size()), go_on);
+}
+
+std::vector<NamedTensor> TrainablePlanner::trajectories(const DataSource& data, int64_t all,
+                                                        const GoOn& go_on) const {
   const at::NoGradGuard no_grad;
-  const int64_t all = std::min(config_.sample.frames, data.size());
   const int64_t micro_batch = config_.data.batch / config_.train.accumulate;
   const int64_t batches = (all + micro_batch - 1) / micro_batch;
   std::vector<NamedTensor> samples;

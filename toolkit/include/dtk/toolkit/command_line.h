@@ -29,7 +29,8 @@ struct SampleArguments {
   std::string weights;                   // and a file of weights is given
   std::string key;                       // of the set of weights in that file; "": ema where there is one
   std::string config;                    // file; "": the one saved with the run
-  std::vector<int64_t> classes;          // one row of samples each, repetitions allowed
+  std::vector<int64_t> classes;          // one row of samples each, repetitions allowed; or
+  std::string frames;                    // a folder or a JSON list, for the driving planner; "": classes
   std::optional<double> guidance;        // classifier-free guidance scale; 1: off
   std::optional<int64_t> cfg_channels;   // channels guided; 0: all
   std::optional<std::string> sampler;    // euler, heun, ddpm or ddim
@@ -40,7 +41,7 @@ struct SampleArguments {
   std::optional<int64_t> seed;           // of the noise
   int64_t per_class = 1;
   bool raw = false;  // the checkpoint's raw weights instead of its EMA
-  std::string out;   // ends in .png, .safetensors or .npy
+  std::string out;   // ends in .png, .safetensors or .npy; with frames a folder
   std::string device = "auto";
   std::optional<int64_t> threads;
   bool help = false;     // nothing else was checked

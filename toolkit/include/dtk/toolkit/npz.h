@@ -46,6 +46,9 @@ class NpzReader {
   /// Of all arrays, sorted.
   std::vector<std::string> keys() const;
   bool has(const std::string& key) const;
+  /// What the file says of the array `key`; nothing of it is compared with the values. Throws DataError as
+  /// read(), for a file whose header cannot be read.
+  std::vector<int64_t> shape(const std::string& key) const;
 
   /// Fills `data`, which has room for expected.shape, with the array's values, in C order. Deflated values
   /// are unpacked right there, and stored ones read right there. Throws DataError naming file and key if the
@@ -55,6 +58,7 @@ class NpzReader {
   void read(const NpzArray& expected, void* data) const;
 
  private:
+  const ZipEntry& entry_of(const std::string& key) const;
   void read_entry(const NpzArray& expected, const ZipEntry& entry, void* data) const;
 
   ZipReader zip_;

@@ -3,6 +3,7 @@
 #include <dtk/toolkit/config_io.h>
 #include <dtk/toolkit/held_out.h>
 #include <dtk/toolkit/image_source.h>
+#include <dtk/toolkit/planner_frames.h>
 
 #include <cstdint>
 #include <memory>
@@ -24,6 +25,9 @@ struct RunData {
 
 /// `images` as `config` trains on them: data.validation of them held out, the others mirrored with data.flip.
 RunData image_data(const RunConfig& config, std::shared_ptr<const ImageSource> images);
+
+/// How the driving planner of `config` reads its frames.
+PlannerFrameOptions planner_frame_options(const RunConfig& config);
 
 /// Opens what [data] names (open_data.h). Throws ConfigError and DataError.
 RunData open_run_data(const LoadedConfig& loaded);

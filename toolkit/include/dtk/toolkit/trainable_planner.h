@@ -10,9 +10,8 @@ namespace dtk {
 /// PlannerObjective, DataError for a file of scales that cannot be used.
 PlannerObjectiveOptions planner_objective_options(const RunConfig& config);
 
-/// Batches are those of a PlannerFrameSource. Its samples are the trajectories of the first sample.frames
-/// frames: "trajectories" (N, P, T, 4), "ego_future" (N, T, 4), which is what happened, both x, y (m), cos,
-/// sin, and, of a model with that head, "turn_indicator" (N, 5), logits.
+/// Batches are those of a PlannerFrameSource. Its samples are trajectories() of the first sample.frames
+/// frames.
 class TrainablePlanner final : public TrainableModel {
  public:
   /// As make_model().
@@ -27,6 +26,12 @@ class TrainablePlanner final : public TrainableModel {
   Batch made_up_batch(int64_t samples, const at::Generator& generator) const override;
   std::vector<NamedTensor> sample(const DataSource& data, const GoOn& go_on) const override;
   void check_fit(const Weights& weights) const override;
+
+  /// Of the first `count` frames, as many at a time as the run's micro-batch, on the CPU: "trajectories"
+  /// (N, P, T, 4), "ego_future" (N, T, 4), which is what happened, both x, y (m), cos, sin, and, of a model
+  /// with that head, "turn_indicator" (N, 5), logits. Drawn in sample.steps steps without noise. `go_on` is
+  /// asked before each batch; empty if it gave up. Throws as DataSource::read().
+  std::vector<NamedTensor> trajectories(const DataSource& frames, int64_t count, const GoOn& go_on) const;
 
  private:
   TrainablePlanner(const RunConfig& config, models::DiffusionPlanner planner);

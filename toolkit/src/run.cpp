@@ -185,7 +185,7 @@ class Run {
     scalars_ = trainer_.read_scalars_sync();
     if (!scalars_.finite) stop_at_non_finite();
     Progress progress;
-    progress.samples = sample_name(config_);
+    progress.sample_name = sample_name(config_);
     progress.step = trainer_.steps();
     progress.elapsed_seconds = trainer_.elapsed_seconds();
     progress.fraction = run_progress(config_.train, progress.step, progress.elapsed_seconds);

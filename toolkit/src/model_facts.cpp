@@ -28,11 +28,15 @@ std::string model_text(const RunConfig& config, int64_t parameters) {
   if (config.drives()) return planner_text(config.planner, parameters);
   const models::DitOptions model = models::resolved(config.model);
   const std::string name = model.name == "custom" ? "DiT" : model.name;
-  return name + ", " + in_millions(parameters) + " parameters: depth " + std::to_string(*model.depth) + ", width " +
-         std::to_string(*model.hidden) + ", " + std::to_string(*model.heads) + " heads, patch " +
+  return name + ", " + in_millions(parameters) + " parameters: depth " + std::to_string(*model.depth) +
+         ", width " + std::to_string(*model.hidden) + ", " + std::to_string(*model.heads) + " heads, patch " +
          std::to_string(*model.patch) + ", " + std::to_string(model.tokens()) + " tokens; " +
          std::to_string(model.channels) + "x" + std::to_string(model.image_size) + "x" +
          std::to_string(model.image_size) + ", " + std::to_string(model.classes) + " classes";
+}
+
+std::string sample_name(const RunConfig& config) {
+  return config.drives() ? "frames" : "images";
 }
 
 int64_t tokens_per_sample(const RunConfig& config) {

@@ -121,6 +121,7 @@ class Run {
     result.step = trainer_.steps();
     result.trained_steps = result.step - first_step;
     result.loss = scalars_.loss;
+    result.sample_name = sample_name(config_);
     result.seconds = seconds;
     result.run_seconds = first_second + seconds;
     if (seconds > 0) {
@@ -184,6 +185,7 @@ class Run {
     scalars_ = trainer_.read_scalars_sync();
     if (!scalars_.finite) stop_at_non_finite();
     Progress progress;
+    progress.sample_name = sample_name(config_);
     progress.step = trainer_.steps();
     progress.elapsed_seconds = trainer_.elapsed_seconds();
     progress.fraction = run_progress(config_.train, progress.step, progress.elapsed_seconds);

@@ -207,6 +207,7 @@ void RunRecord::write_report(const std::optional<MemoryReport>& memory) {
   report.state = state_;
   report.model = model_text(config_, facts_.parameters);
   report.data = facts_.data;
+  report.sample_name = sample_name(config_);
   if (!facts_.unlearnt_classes.empty()) report.data_note = "No samples: " + facts_.unlearnt_classes + ".";
   report.device = facts_.device + (facts_.device_name.empty() ? "" : ", " + facts_.device_name) + ", " +
                   std::to_string(facts_.threads) + (facts_.threads == 1 ? " CPU thread" : " CPU threads");

@@ -176,7 +176,8 @@ class Page {
                        "at step " + with_separators(validation.step));
       }
       const double speed = mean_speed(history_.steps());
-      text += figure("speed", "images/s", speed, format("%.4g", speed), "mean of the training");
+      text +=
+          figure("speed", report_.sample_name + "/s", speed, format("%.4g", speed), "mean of the training");
       if (last.mfu) {
         std::vector<double> mfu;
         for (const LoggedStep& step : history_.steps()) {
@@ -211,9 +212,9 @@ class Page {
                         .curves = {curve("learning rate", bold, steps,
                                          [](const LoggedStep& s) { return s.learning_rate; })}});
     text += line_chart({.id = "speed",
-                        .title = "images/s",
+                        .title = report_.sample_name + "/s",
                         .from_zero = true,
-                        .curves = {curve("images/s", bold, steps,
+                        .curves = {curve(report_.sample_name + "/s", bold, steps,
                                          [](const LoggedStep& s) { return s.images_per_second; })}});
     text += line_chart({.id = "gradient_norm",
                         .title = "gradient norm, before clipping",

@@ -13,6 +13,8 @@ namespace dtk {
 
 /// "DiT-S/4, 32.58 M parameters: depth 12, width 384, ...".
 std::string model_text(const RunConfig& config, int64_t parameters);
+/// What its samples are called: "images" or "frames".
+std::string sample_name(const RunConfig& config);
 /// Of one sample.
 int64_t tokens_per_sample(const RunConfig& config);
 /// Floating-point operations of a training step, a sample (model_flops.h); 0 where no formula is known.

@@ -34,6 +34,7 @@ struct Progress {
   double fraction = 0;  // of the run, in [0, 1]
   double loss = 0;
   double images_per_second = 0;
+  std::string sample_name = "images";  // what samples are called: frames, of the driving planner
   std::optional<int64_t> peak_bytes;  // absent without memory.ledger
   double elapsed_seconds = 0, remaining_seconds = 0;
 };
@@ -83,6 +84,7 @@ struct RunResult {
   int64_t trained_steps = 0;              // of this process; with 0 there is no loss and no speed
   double loss = 0;                        // mean over the last log interval
   double images_per_second = 0;           // of this process, training time only
+  std::string sample_name = "images";     // what they are called
   double exposed_wait_fraction = 0;       // of the training time: waiting for the loader
   double seconds = 0;                     // of training, of this process
   double run_seconds = 0;                 // of all processes of the run, as train.seconds counts

@@ -21,6 +21,7 @@ struct RunReport {
   std::string folder;               // train.out
   std::string state;                // "finished", "stopped", "at the checkpoint of step 500"
   std::string model, data, device;  // one line each
+  std::string sample_name = "images";
   std::string data_note;            // what is amiss with the data; "" if nothing is
   std::string config;               // the text of print_config()
   RunHistory history;

@@ -1,0 +1,194 @@
+// Whole runs of the driving planner, on frames of the fixture.
+#include <ATen/ATen.h>
+#include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/plan_accuracy.h>
+#include <dtk/toolkit/run.h>
+#include <dtk/toolkit/safetensors.h>
+
+#include "support/catch.h"
+#include "support/error_text.h"
+#include "support/run_world.h"
+
+namespace dtk {
+namespace {
+
+using test::error_text;
+
+const std::string list = std::string(DTK_FIXTURES) + "/planner_frames/list.json";
+
+// All kinds of encoders and blocks, each as small as it can be, for the frames of the fixture.
+const std::string tiny_planner = R"(
+[train]
+model = "diffusion_planner"
+out = "out"
+steps = 6
+threads = 1
+checkpoint_every = 3
+log_every = 1
+[planner]
+hidden_dim = 16
+num_heads = 2
+encoder_mixer_depth = 1
+encoder_fusion_depth = 1
+decoder_depth = 1
+mixer_tokens = 8
+mixer_channels = 8
+agent_num = 8
+predicted_neighbor_num = 8
+static_objects_num = 3
+lane_num = 6
+route_num = 3
+polygon_num = 2
+line_string_num = 4
+[data]
+frames = ")" + list + R"("
+batch = 2
+[optimizer]
+lr = 1e-3
+clip = 5.0
+[policies.precision]
+cpu = "fp32"
+)";
+
+LoadedConfig loaded_with(const std::vector<std::string>& overrides = {}) {
+  return parse_config(tiny_planner, "tiny.toml", overrides);
+}
+
+struct DrivingWorld : test::World {
+  RunResult run(const LoadedConfig& loaded, const std::string& resume = "") {
+    const auto from =
+        resume.empty() ? std::filesystem::path() : find_checkpoint(files, resume, loaded.config.train.out);
+    return run_training(loaded, at::kCPU, from, [&] { return open_run_data(loaded); },
+                        {files, clock, listener, stop});
+  }
+};
+
+}  // namespace
+
+TEST_CASE("planner run: it trains, validates, saves, and draws trajectories of held-out frames") {
+  DrivingWorld world;
+  const RunResult result = world.run(loaded_with({"data.held_out=" + list, "train.validate_every=3"}));
+  CHECK(result.step == 6);
+  CHECK(std::isfinite(result.loss));
+  CHECK(result.held_out == 3);
+  REQUIRE(result.validation_loss);
+  CHECK(std::isfinite(*result.validation_loss));
+  CHECK(result.sample_name == "frames");
+  CHECK(world.listener.heard("sampling trajectories of up to 8 frames in 10 steps"));
+  CHECK(result.samples == "out/samples/step-00000006.safetensors");
+  const SafetensorsFile file = read_safetensors(world.files, result.samples);
+  REQUIRE(file.tensors.size() == 3);
+  for (const NamedTensor& entry : file.tensors) {
+    INFO(entry.name);
+    CHECK(entry.tensor.isfinite().all().item<bool>());
+    if (entry.name == "trajectories") CHECK(entry.tensor.sizes() == at::IntArrayRef({3, 9, 80, 4}));
+    if (entry.name == "ego_future") CHECK(entry.tensor.sizes() == at::IntArrayRef({3, 80, 4}));
+    if (entry.name == "turn_indicator") CHECK(entry.tensor.sizes() == at::IntArrayRef({3, 5}));
+  }
+  const std::string report = world.files.read("out/report.html");
+  CHECK(report.find("Diffusion-Planner H") != std::string::npos);
+  CHECK(report.find("frames/s") != std::string::npos);
+  CHECK(report.find("images/s") == std::string::npos);
+}
+
+TEST_CASE("planner run: a run that is resumed ends with the bits of one that was not") {
+  DrivingWorld whole, parts;
+  whole.run(loaded_with());
+  parts.run(loaded_with({"train.steps=3", "schedule.kind=constant"}));
+  const LoadedConfig constant = loaded_with({"schedule.kind=constant"});
+  parts.run(constant, "latest");
+  DrivingWorld again;
+  again.run(constant);
+  for (const char* name : {"model.safetensors", "optimizer.safetensors", "ema.safetensors"}) {
+    const std::string path = std::string("out/checkpoints/step-00000006/") + name;
+    CHECK(parts.files.read(path) == again.files.read(path));
+    CHECK(parts.files.read(path) != whole.files.read(path));  // of another schedule
+  }
+}
+
+TEST_CASE("planner run: checkpointing changes no bit, and lowers the peak") {
+  DrivingWorld with, without;
+  const RunResult on = with.run(loaded_with());
+  const RunResult off = without.run(loaded_with({"policies.checkpoint.enabled=false"}));
+  const std::string model = "out/checkpoints/step-00000006/model.safetensors";
+  CHECK(with.files.read(model) == without.files.read(model));
+  CHECK(on.memory->peak().peak.bytes < off.memory->peak().peak.bytes);
+}
+
+TEST_CASE("planner run: its defaults are the published recipe's, and places of the policies the model's") {
+  const LoadedConfig h = loaded_with(), up = parse_config(R"(
+[train]
+model = "diffusion_planner"
+steps = 1
+[planner]
+preset = "UP"
+)",
+                                                          "up.toml", {});
+  CHECK(h.config.data.kind == "frames");
+  CHECK(h.config.planner_training.process.prefix);
+  CHECK_FALSE(up.config.planner_training.process.prefix);
+  CHECK(up.config.planner_training.loss.squared_error);
+  CHECK(h.config.planner_training.loss.neighbor == 0.1);
+  CHECK(up.config.planner_training.loss.neighbor == 1.0);
+  CHECK(up.config.planner_training.augmentation.probability == 0);
+  CHECK(h.config.policies.ema.decay == 0.999);
+  CHECK_FALSE(h.config.policies.ema.warmup);
+  const std::vector<std::string>& targets = h.config.policies.checkpoint.targets;
+  CHECK(std::any_of(targets.begin(), targets.end(),
+                    [](const std::string& one) { return one.find("lane_encoder") != std::string::npos; }));
+  CHECK(h.config.policies.precision.fp32.size() == 3);
+  const std::string text = print_config(h);
+  CHECK(text.find("[model]") == std::string::npos);
+  CHECK(text.find("guidance") == std::string::npos);
+  CHECK(text.find("# time_len = 31 (H)\n") != std::string::npos);
+  CHECK(text.find("\ntime_weights = [1.0, 1.0, 1.0, 1.0]  # default\n") != std::string::npos);
+  CHECK(parse_config(text, "saved.toml", {}).config == h.config);
+}
+
+TEST_CASE("planner run: what belongs to another model is refused where it was written") {
+  const auto refusal = [](const std::string& setting) {
+    return error_text<ConfigError>([&] { loaded_with({setting}); });
+  };
+  CHECK(refusal("model.depth=3") ==
+        "--set model.depth=3: model.depth has no use with train.model = \"diffusion_planner\"; remove it, or "
+        "change train.model");
+  CHECK(refusal("sample.guidance=2") ==
+        "--set sample.guidance=2: sample.guidance has no use with train.model = \"diffusion_planner\"; "
+        "remove it, or change train.model");
+  CHECK(refusal("data.kind=idx") ==
+        "--set data.kind=idx: data.kind = \"idx\" is not what train.model = \"diffusion_planner\" is trained "
+        "on; allowed: frames");
+  CHECK(refusal("planner.process.prefix=false") ==
+        "--set planner.process.prefix=false: planner.process.prefix = false does not go with planner.preset "
+        "= \"H\"; set planner.process.prefix = true");
+  CHECK(refusal("planner.loss.time_weights=[1, 2]") ==
+        "--set planner.loss.time_weights=[1, 2]: planner.loss.time_weights = [1.0, 2.0] is of another "
+        "length; allowed: a list of four numbers, each in [0, inf)");
+  CHECK(refusal("train.validate_every=2") ==
+        "--set train.validate_every=2: train.validate_every = 2 needs held-out samples, and data.held_out is "
+        "not set; remove it, or set data.held_out");
+  const std::string dit = "[train]\nsteps = 1\n";
+  CHECK(error_text<ConfigError>([&] { parse_config(dit, "a.toml", {"planner.preset=UP"}); }) ==
+        "--set planner.preset=UP: planner.preset has no use with train.model = \"dit\"; remove it, or change "
+        "train.model");
+}
+
+TEST_CASE("planner run: frames that are not named, and lists that are not there, are refused") {
+  DrivingWorld world;
+  CHECK(error_text<ConfigError>([&] { world.run(loaded_with({"data.frames=default"})); })
+            .ends_with("data.frames is not set; train.model = \"diffusion_planner\" needs it: a folder of "
+                       ".npz frames, or a JSON list of their paths"));
+  CHECK(error_text<DataError>([&] {
+          world.run(loaded_with({"data.frames=nowhere.json"}));
+        }).starts_with("--set data.frames=nowhere.json: nowhere.json: "));
+}
+
+TEST_CASE("planner run: its plan says to the byte what each phase takes on the CPU") {
+  const PlanAccuracy compared = plan_accuracy(
+      loaded_with({"data.held_out=" + list, "policies.precision.enabled=false", "train.validate_every=3"}),
+      {});
+  CHECK(compared.storages > 1000);
+  CHECK(compared.differences.empty());
+}
+
+}  // namespace dtk

@@ -1,4 +1,4 @@
-"""examples/quickstart and tests/run, with stub programs; nothing is installed, built or trained."""
+"""The quickstarts and tests/run, with stub programs; nothing is installed, built or trained."""
 
 import os
 import subprocess
@@ -111,6 +111,63 @@ class Quickstart(StubTreeTest):
             self.assertEqual(self.calls.read_text(), "")
 
 
+class PlannerQuickstart(StubTreeTest):
+    def quickstart(self, *arguments: str, **options):
+        return self.run_command(str(self.tree / "examples/planner_quickstart"), *arguments, **options)
+
+    def test_arguments_are_refused_as_the_other_quickstart_does(self):
+        (self.top / "file").touch()
+        for arguments, message in (
+            (["--fast"], "unknown argument: --fast"),
+            (["--seconds", "0"], "--seconds 0: give a number of seconds above 0"),
+            (["--out", "file"], "--out file: not a folder; name a new one"),
+        ):
+            result = self.quickstart(*arguments, cwd=self.top)
+            self.assertEqual(result.returncode, 2)
+            said = f"examples/planner_quickstart: {message}\n\nUsage: examples/planner_quickstart "
+            self.assertTrue(result.stderr.startswith(said), result.stderr)
+            self.assertEqual(self.calls.read_text(), "")
+        self.assertTrue(self.quickstart("--help").stdout.startswith("Usage: examples/planner_quickstart "))
+
+    def test_draws_worlds_once_trains_samples_and_shows(self):
+        for number in (1, 2):
+            result = self.quickstart("--seconds", "9", cwd=self.top)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            out, scenes = f"TREE/runs/SYNTHETIC-planner-{number}", "TREE/runs/SYNTHETIC-scenes"
+            drawn = [f"draw-scenes --out {scenes} --frames 2000"] if number == 1 else []
+            calls = [
+                line.replace(str(self.tree), "TREE")
+                for program in ("draw-scenes", "dit-sample", "show-trajectories")
+                for line in self.called(program)
+            ]
+            self.assertEqual(
+                calls,
+                [
+                    *drawn,
+                    f"dit-sample --checkpoint {out} --frames {scenes}/held_out.json --out {out}/trajectories",
+                    f"show-trajectories --frames {scenes}/held_out.json "
+                    f"--trajectories {out}/trajectories/trajectories.safetensors --out {out}/pictures",
+                ],
+            )
+            self.assertEqual(
+                (self.top / "arguments").read_text().replace(str(self.tree), "TREE"),
+                "[--config][TREE/configs/planner_quickstart.toml][--set][train.seconds=9]"
+                f"[--set][train.out={out}][--set][data.frames={scenes}/train.json]"
+                f"[--set][data.held_out={scenes}/held_out.json]",
+            )
+            self.assertEqual(
+                result.stdout.replace(str(self.tree), "TREE").split("\n")[-3:-1],
+                [f"Run folder: {out}", f"Pictures:   {out}/pictures"],
+            )
+        self.assertTrue(
+            self.called("ninja")[0].endswith(" dit-train dit-sample draw-scenes show-trajectories")
+        )
+
+    def test_nothing_is_sampled_of_a_run_that_failed(self):
+        self.assertEqual(self.quickstart("--out", "mine", cwd=self.top, TRAIN_EXIT="5").returncode, 5)
+        self.assertEqual(self.called("dit-sample"), [])
+
+
 class TestsRun(StubTreeTest):
     def command(self, *arguments: str, **environment: str):
         return self.run_command(str(self.tree / "tests/run"), *arguments, cwd=self.top, **environment)
@@ -167,7 +224,8 @@ class TestsRun(StubTreeTest):
 
 class Scripts(unittest.TestCase):
     def test_bash_reads_them(self):
-        for path in ("cmake/setup.sh", "cmake/build.sh", "examples/quickstart", "tests/run", ".ci/run"):
+        examples = ("examples/support/quickstart.sh", "examples/quickstart", "examples/planner_quickstart")
+        for path in ("cmake/setup.sh", "cmake/build.sh", *examples, "tests/run", ".ci/run"):
             subprocess.run(["bash", "-n", str(ROOT / path)], check=True, env=os.environ)
 
 

@@ -13,7 +13,9 @@ COPIED = (
     "cmake/setup.sh",
     "cmake/build.sh",
     "cmake/wheels.py",
+    "examples/planner_quickstart",
     "examples/quickstart",
+    "examples/support/quickstart.sh",
     "tests/run",
     "tests/house/skips.py",
 )
@@ -68,7 +70,7 @@ library=${library##*=}
 } >build/release/CMakeCache.txt
 """
 
-# ninja "builds" the programs; dit-train leaves a grid behind.
+# ninja "builds" the programs; dit-train leaves a grid behind, those around the driving planner how they were called.
 NINJA = LOG + r"""
 cat >"$2/dit-train" <<'END'
 #!/usr/bin/env bash
@@ -80,6 +82,17 @@ exit "${TRAIN_EXIT:-0}"
 END
 printf '#!/usr/bin/env bash\nmkdir -p "$1" && touch "$1/drawn"\n' >"$2/draw-garments"
 chmod +x "$2/dit-train" "$2/draw-garments"
+for program in draw-scenes dit-sample show-trajectories; do
+  cat >"$2/$program" <<'END'
+#!/usr/bin/env bash
+name=${0##*/}
+printf '%s %s\n' "$name" "$*" >>"$CALLS"
+while [[ $# -gt 1 && $1 != --out ]]; do shift; done
+mkdir -p "$2"
+touch "$2/$name"
+END
+  chmod +x "$2/$program"
+done
 """
 
 

@@ -130,7 +130,11 @@ class Refusals(SampleTest):
     def test_usage(self):
         for arguments, message in (
             (["--classes", "0"], "give exactly one of --checkpoint DIR and --weights FILE; neither is given"),
-            (["--checkpoint", "run"], "--classes LIST is missing: write for example --classes 0,1,2"),
+            (
+                ["--checkpoint", "run"],
+                "give exactly one of --classes LIST, for images and latents, and --frames LIST, for the driving "
+                "planner; neither is given",
+            ),
             (
                 ["--chekpoint", "run", "--classes", "0"],
                 "--chekpoint: unknown option; did you mean --checkpoint?",
@@ -160,6 +164,13 @@ class Refusals(SampleTest):
             ),
         ):
             self.assert_refused(CONFIGURATION, message, *arguments)
+
+    def test_frames_of_a_model_of_images(self):
+        message = "--frames list.json: the model of run is no driving planner; draw samples of its classes with "
+        message += "--classes LIST --out FILE"
+        arguments = ("--checkpoint", "run", "--frames", "list.json", "--out", "drawn")
+        self.assert_fails(self.sample(*arguments), CONFIGURATION, message)
+        self.assertFalse((self.folder / "drawn").exists())
 
     def test_out(self):
         run = ("--checkpoint", "run")

@@ -169,8 +169,11 @@ TEST_CASE("dit-sample: what must be given") {
         "give exactly one of --checkpoint DIR and --weights FILE; neither is given");
   CHECK(sample_error({"--weights", "w"}) ==
         "give exactly one of --checkpoint DIR and --weights FILE; both are given");
-  CHECK(error({"--checkpoint", "c", "--out", "a.png"}) ==
-        "--classes LIST is missing: write for example --classes 0,1,2");
+  const std::string of_two =
+      "give exactly one of --classes LIST, for images and latents, and --frames LIST, for the driving "
+      "planner; ";
+  CHECK(error({"--checkpoint", "c", "--out", "a.png"}) == of_two + "neither is given");
+  CHECK(sample_error({"--frames", "f"}) == of_two + "both are given");
   CHECK(error({"--checkpoint", "c", "--classes", "0"}) ==
         "--out FILE is missing: write for example --out grid.png");
   CHECK(error({"--weights", "w", "--classes", "0", "--out", "a.png", "--raw"}) ==
@@ -181,6 +184,35 @@ TEST_CASE("dit-sample: what must be given") {
   for (const std::string out : {"a.jpg", ".png", "png"}) {
     CHECK(error({"--checkpoint", "c", "--classes", "0", "--out", out.c_str()}) ==
           "--out " + out + ": unknown kind of file; allowed: a name that ends in .png, .safetensors or .npy");
+  }
+}
+
+TEST_CASE("dit-sample: frames of the driving planner") {
+  const SampleArguments all = sample({"--checkpoint", "c", "--frames", "list.json", "--out", "drawn", "--raw",
+                                      "--steps", "5", "--threads", "2", "--device", "cpu"});
+  CHECK(all.frames == "list.json");
+  CHECK(all.classes.empty());
+  CHECK(all.out == "drawn");
+  CHECK(all.raw);
+  CHECK(all.steps == 5);
+  CHECK(all.threads == 2);
+  CHECK(sample({"--weights", "w", "--frames", "f", "--out", "a.png", "--key", "k"}).key == "k");
+
+  const auto error = [](const Words& more) {
+    Words words = {"--checkpoint", "c", "--frames", "f"};
+    words.insert(words.end(), more.begin(), more.end());
+    return error_text<ConfigError>([&] { sample(words); });
+  };
+  CHECK(error({}) == "--out FOLDER is missing: write for example --out drawn");
+  CHECK(error({"--out="}) == "--out: needs a value");
+  const std::vector<Words> useless = {{"--per-class", "2"},  {"--guidance", "2"},  {"--cfg-channels", "3"},
+                                      {"--sampler", "ddim"}, {"--respacing", "5"}, {"--eta", "0.5"},
+                                      {"--clip-x0", "true"}, {"--seed", "1"}};
+  for (const Words& option : useless) {
+    CHECK(error({"--out", "drawn", option[0], option[1]}) ==
+          std::string(option[0]) + " " + option[1] +
+              ": has no use with --frames, whose trajectories are drawn without classes, guidance or noise; "
+              "remove it");
   }
 }
 

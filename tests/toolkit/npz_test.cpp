@@ -85,6 +85,22 @@ TEST_CASE("npz: stored and deflated arrays are read, of several the one asked fo
   }
 }
 
+TEST_CASE("npz: an array's shape is told by its header alone") {
+  const auto shape = [](const std::string& bytes) {
+    test::MemoryFileSystem files;
+    files.create("/f.npz")->write(bytes.data(), bytes.size());
+    return NpzReader(read_by_name(files, "/f.npz"), "/f.npz").shape("a");
+  };
+  for (const ZipPart& part : both(npy_bytes(numbers()))) {
+    CHECK(shape(zip_bytes({part})) == std::vector<int64_t>{2, 3});
+  }
+  CHECK(shape(zip_bytes({stored_array("a", npy_of_shape("()", "1234"))})).empty());
+  CHECK(shape(zip_bytes({stored_array("a", npy_of_shape("(1000000, 7)", "no such values"))})) ==
+        std::vector<int64_t>{1000000, 7});
+  CHECK(test::error_text<DataError>([&] { shape(zip_bytes({stored_array("b", "x")})); }) ==
+        "/f.npz: has no array \"a\"; it holds b; store the array under that name");
+}
+
 TEST_CASE("npz: values arrive where they were asked for, and not a byte beside it") {
   const at::Tensor values = at::randn({300, 40});
   for (const ZipPart& part : both(npy_bytes(values))) {

@@ -64,8 +64,8 @@ void check_out_for_frames(FileSystem& files, const std::string& out) {
       throw ConfigError("--out " + out + ": holds " + file + " already; name another folder");
   }
   fs::path there = without_slash(out);
-  while (!files.exists(there)) there = parent_of(there);
-  if (files.is_folder(there)) return;
+  while (!files.exists(there) && parent_of(there) != there) there = parent_of(there);
+  if (!files.exists(there) || files.is_folder(there)) return;
   throw ConfigError("--out " + out + ": " + there.string() + " is not a folder; name another one");
 }
 

@@ -22,7 +22,7 @@ FrameKind frame_kind(const std::filesystem::path& file) {
   FrameKind kind;
   if (!npz.has("version")) kind.layout = dtk::PlannerLayout::upstream;
   dtk::PlannerSizes& sizes = kind.sizes;
-  // The first sizes of an array; null: one that is looked at elsewhere.
+  // The first sizes of an array.
   const auto take = [&](const char* key, size_t dimensions, const std::vector<int64_t*>& out) {
     const std::vector<int64_t> shape = npz.shape(key);
     const bool fits = shape.size() == dimensions && std::all_of(shape.begin(), shape.end(), [](int64_t size) {
@@ -33,9 +33,7 @@ FrameKind frame_kind(const std::filesystem::path& file) {
                            dtk::numpy_shape(shape) + "; allowed: " + std::to_string(dimensions) +
                            " sizes from 1 to " + std::to_string(most) + "; make the frame again");
     }
-    for (size_t i = 0; i < out.size(); ++i) {
-      if (out[i] != nullptr) *out[i] = shape[i];
-    }
+    for (size_t i = 0; i < out.size(); ++i) *out[i] = shape[i];
   };
   take("ego_agent_future", 2, {&sizes.future});
   take("neighbor_agents_past", 3, {&sizes.neighbors, &sizes.past});

@@ -351,10 +351,16 @@ TEST_CASE("policy set: an exception in the thread that copies for the average le
     (in_begin ? copies->fail_begin : copies->fail_wait) = 3;
     Net net(options, std::move(copies));
     CHECK(Surroundings().host_bytes > before.host_bytes);
+    std::string random;
     const auto steps = [&] {
-      for (int i = 0; i < 3; ++i) net.step();
+      for (int i = 0; i < 3; ++i) {
+        torch::autograd::backward({net.forward()}, {});
+        random = random_state();
+        net.update();
+      }
     };
     CHECK_THROWS_WITH(steps(), in_begin ? "the copy cannot begin" : "the copy does not arrive");
+    CHECK(random_state() == random);
     CHECK_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
     CHECK(at::GradMode::is_enabled());
   }

@@ -12,6 +12,7 @@
 #include <dtk/toolkit/file_system.h>
 #include <dtk/toolkit/memory_meters.h>
 #include <dtk/toolkit/model_flops.h>
+#include <dtk/toolkit/run_log.h>
 #include <dtk/toolkit/safetensors.h>
 #include <dtk/toolkit/trainable_dit.h>
 #include <dtk/toolkit/trainer.h>
@@ -102,7 +103,8 @@ void serve(Trainer& trainer, const MemoryMeters& meters, c10::Device device, dou
       print_operators(trainer);
     } else if (line == "step") {
       const double begin = clock.seconds();
-      trainer.step();
+      // As a run makes it, which reads the norm of the gradients where it logs one.
+      trainer.step(/*measured=*/is_log_step(trainer.steps() + 1, TrainOptions().log_every));
       if (!device.is_cpu()) guard.synchronizeDevice(device.index());
       std::printf("ms %.4f\n", 1000 * (clock.seconds() - begin));
     } else {

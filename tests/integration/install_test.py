@@ -1,6 +1,6 @@
 """install_test.py BUILD COMPILER LAUNCHER LIBTORCH: the installed package, as a stranger's project meets it.
 
-Installs BUILD into a prefix below BUILD/tests/install_test and builds examples/own_network and own_plan there
+Installs BUILD into a prefix below BUILD/tests/install_test and builds examples/own_network, own_model and own_plan there
 against it, without a build type: neither optimised nor with NDEBUG, as a stranger may.
 """
 
@@ -20,6 +20,7 @@ import linked_libraries  # noqa: E402
 
 EXAMPLE = ROOT / "examples/own_network"
 PLAN = ROOT / "tests/integration/own_plan"
+MODEL = ROOT / "tests/integration/own_model"
 MOST_LINES = 12
 LIBRARIES = {"libdtk_policies.a", "libdtk_planner.a", "libdtk_models.a"}
 BUILD = COMPILER = LAUNCHER = LIBTORCH = ""
@@ -192,6 +193,18 @@ class OwnNetwork(unittest.TestCase):
         needed = linked_libraries.needed(own_network() / "own_network")
         self.assertIn("libtorch_cpu.so", needed)
         self.assertFalse([name for name in needed if linked_libraries.FORBIDDEN.match(name)])
+
+
+class OwnModel(unittest.TestCase):
+    def test_an_installed_model_trains_under_the_policies(self):
+        result = run(built(MODEL) / "own_model")
+        print(result.stdout)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        loss, gradients, trained = re.search(r"^loss (\S+), (\d+) gradients of (\d+) ", result.stdout).groups()
+        self.assertEqual(float(loss), 1.0)  # a new DiT's output is 0
+        self.assertEqual(gradients, trained)
+        self.assertGreater(int(trained), 20)
+        self.assertIn("checkpoint on: recomputes 2 sub-trees in 2 segments, from blocks.0 to blocks.1\n", result.stdout)
 
 
 class OwnPlan(unittest.TestCase):

@@ -267,7 +267,10 @@ class Failures(ProgramTest):
             "checkpoint continues with its own only"
         )
         good = "run/checkpoints/step-00000001"
-        message = "the loss or a gradient became infinite or NaN in {}; the weights were not changed by it. "
+        message = (
+            "the loss or a gradient became infinite or NaN in {}; with optimizer.clip = 0 it is looked for where a line "
+            "is logged or a checkpoint made, and nothing of it was saved. "
+        )
         self.assert_fails(
             self.train(**values),
             FAILURE,
@@ -287,6 +290,11 @@ class Failures(ProgramTest):
             FAILURE,
             message.format("one of the steps 3 to 5") + f"Last good checkpoint: none. {advice}",
         )
+
+        # With clipping every step is looked at.
+        clipped = self.train(**{**values, **later, "train__out": "clipped", "optimizer__lr": "1e30", "optimizer__clip": 1e30})
+        self.assertEqual(clipped.returncode, FAILURE)
+        self.assertIn("; the weights were not changed by it. Last good checkpoint: none. ", clipped.stderr)
 
     def test_a_checkpoint_that_cannot_be_written(self):
         self.copy_finished_run()

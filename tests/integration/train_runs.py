@@ -311,7 +311,7 @@ class Signals(ProgramTest):
 
 class ProcessSettings(ProgramTest):
     def environment_of_a_run(self, **given: str) -> dict[str, str]:
-        before = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "GLIBC_TUNABLES")}
+        before = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
         with unittest.mock.patch.dict(os.environ, before | given, clear=True):
             process = self.start(*ENDLESS)
         self.wait_for_step(process)
@@ -321,12 +321,10 @@ class ProcessSettings(ProgramTest):
         shutil.rmtree(self.folder / "run")
         return dict(pair.split("=", 1) for pair in pairs if pair)
 
-    def test_are_its_own_unless_the_user_has_some(self):
-        own = self.environment_of_a_run()
-        self.assertEqual((own["GLIBC_TUNABLES"], own["GOMP_SPINCOUNT"]), ("glibc.malloc.hugetlb=1", "2000"))
-        users = self.environment_of_a_run(GLIBC_TUNABLES="glibc.malloc.arena_max=4", OMP_WAIT_POLICY="active")
-        self.assertEqual(users["GLIBC_TUNABLES"], "glibc.malloc.arena_max=4")
-        self.assertNotIn("GOMP_SPINCOUNT", users)
+    def test_threads_that_wait_yield_unless_the_user_says_otherwise(self):
+        self.assertEqual(self.environment_of_a_run()["GOMP_SPINCOUNT"], "2000")
+        self.assertEqual(self.environment_of_a_run(GOMP_SPINCOUNT="7")["GOMP_SPINCOUNT"], "7")
+        self.assertNotIn("GOMP_SPINCOUNT", self.environment_of_a_run(OMP_WAIT_POLICY="active"))
 
 
 class Precision(ProgramTest):

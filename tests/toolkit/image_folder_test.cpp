@@ -207,6 +207,21 @@ TEST_CASE("image folder: corrupt files may be skipped, and are told of") {
                                            ": the image has 3 channels; allowed: 1, as model.channels says; "
                                            "convert it, or set model.channels = 3");
   std::filesystem::remove(folder / "b/4.png");
+  const dtk::test::Fixture files = dtk::test::read_fixture("encoded_images");
+  const auto refused = [&](const std::string& name, const std::string& file) {
+    const at::Tensor bytes = files.at(file);
+    const auto path = folder.write(name, {static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes()});
+    const std::string text = error_text<DataError>(open);
+    std::filesystem::remove(path);
+    return text;
+  };
+  CHECK(refused("b/4.png", "grey16.png") ==
+        (folder / "b/4.png").string() +
+            ": has 16 bits per channel; allowed: 8; convert it to 8 bits per channel");
+  CHECK(refused("b/4.jpg", "cmyk.jpg") ==
+        (folder / "b/4.jpg").string() +
+            ": is a JPEG of 4 components (CMYK); allowed: 1 (grey) or 3 (colour); convert it to RGB");
+  CHECK_NOTHROW(open());
   std::filesystem::remove(folder / "b/3.png");
   CHECK(error_text<DataError>(open) ==
         (folder / "b").string() +

@@ -105,6 +105,56 @@ TEST_CASE("a non-finite gradient in any one tensor stops the update") {
   }
 }
 
+TEST_CASE("without clipping a step that is not measured updates alike and leaves the norm") {
+  OptimizerOptions options;
+  options.clip = 0;
+  const auto parameters = two_parameters(), others = two_parameters();
+  AdamW measured(options, parameters), unmeasured(options, others);
+  for (const float scale : {1.0f, 0.5f, 3.0f}) {
+    set_gradients(parameters, scale);
+    set_gradients(others, scale);
+    measured.step(0.1);
+    unmeasured.step(0.1, /*measured=*/scale == 0.5f);
+  }
+  for (size_t i = 0; i < parameters.size(); ++i)
+    CHECK(at::equal(parameters[i].second.detach(), others[i].second.detach()));
+  CHECK(measured.gradient_norm().item<float>() == 15);
+  CHECK(unmeasured.gradient_norm().item<float>() == 2.5);
+  unmeasured.look_back();
+  CHECK(unmeasured.stopped().item<float>() == 0);
+}
+
+TEST_CASE("what is not finite in a step that was not measured is seen by looking back, however late") {
+  for (const double beta1 : {0.0, 0.9}) {
+    for (const float bad : {NAN, INFINITY, -INFINITY}) {
+      OptimizerOptions options;
+      options.clip = 0;
+      options.beta1 = beta1;
+      const auto parameters = two_parameters();
+      AdamW adamw(options, parameters);
+      CAPTURE(beta1, bad);
+      set_gradients(parameters, bad);
+      adamw.step(0.1, /*measured=*/false);
+      for (int i = 0; i < 50; ++i) {
+        set_gradients(parameters, 1.0f);
+        adamw.step(0.1, /*measured=*/false);
+      }
+      CHECK(adamw.stopped().item<float>() == 0);
+      adamw.look_back();
+      CHECK(adamw.stopped().item<float>() == 1);
+    }
+  }
+}
+
+TEST_CASE("with clipping every step is measured") {
+  const auto parameters = two_parameters();
+  AdamW adamw({}, parameters);
+  set_gradients(parameters, NAN);
+  adamw.step(0.1, /*measured=*/false);
+  CHECK(adamw.stopped().item<float>() == 1);
+  CHECK(at::equal(parameters[0].second.detach(), at::tensor({1.0f, -2.0f})));
+}
+
 TEST_CASE("a non-finite gradient stops this and every later update") {
   const auto parameters = two_parameters();
   AdamW adamw({}, parameters);

@@ -12,29 +12,12 @@
 namespace dtk {
 namespace {
 
-// OpenMP and glibc read their environment when a program is loaded: it has to start again with what it wants.
-//
 // OpenMP threads that wait for each other spin for milliseconds by default: with one other busy process on
-// the machine a step then takes ten times as long. glibc's heap lies on pages of 4 KiB where the system
-// leaves it the choice: an optimizer's pass over gigabytes then spends a good part of its time on finding
-// them, on virtual machines most of all.
-bool set_environment() {
-  bool changed = false;
-  const auto set = [&](const char* name, const char* value) {
-    changed = true;
-    setenv(name, value, 1);
-  };
-  if (std::getenv("GOMP_SPINCOUNT") == nullptr && std::getenv("OMP_WAIT_POLICY") == nullptr)
-    set("GOMP_SPINCOUNT", "2000");
-#ifdef __GLIBC__
-  if (std::getenv("GLIBC_TUNABLES") == nullptr) set("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
-#endif
-  return changed;
-}
-
-void start_again_with_environment() {
+// the machine a step then takes ten times as long. OpenMP reads its environment when the program is loaded,
+// so the program starts again with it; a setting of the user's own stays.
+void let_waiting_threads_yield() {
 #ifdef __linux__
-  if (!set_environment()) return;
+  if (std::getenv("GOMP_SPINCOUNT") != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   const std::string line((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   std::vector<char*> arguments;
@@ -44,6 +27,7 @@ void start_again_with_environment() {
   }
   if (arguments.empty()) return;
   arguments.push_back(nullptr);
+  setenv("GOMP_SPINCOUNT", "2000", 0);
   execv("/proc/self/exe", arguments.data());  // returns only if it failed: then the program is just slower
 #endif
 }
@@ -61,7 +45,7 @@ void keep_freed_memory() {
 }
 
 void apply_process_settings() {
-  start_again_with_environment();
+  let_waiting_threads_yield();
   keep_freed_memory();
 }
 

@@ -52,10 +52,6 @@ void settle_steps(LoadedConfig& loaded) {
   }
 }
 
-}  // namespace
-
-namespace {
-
 // What the published planner of this preset was trained with, and the policies' places in it.
 void settle_planner(LoadedConfig& loaded) {
   const models::DiffusionPlannerOptions& model = loaded.config.planner;

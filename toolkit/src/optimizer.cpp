@@ -72,20 +72,33 @@ std::vector<at::Tensor> AdamW::gradients() const {
   return result;
 }
 
-void AdamW::step(double lr) {
+void AdamW::step(double lr, bool measured) {
   at::NoGradGuard no_grad;
   const std::vector<at::Tensor> grads = gradients();
-  const at::Tensor norm = at::linalg_vector_norm(norms_of(grads), 2);
-  gradient_norm_.copy_(norm);
-  const at::Tensor finite = norm.isfinite();
-  stopped_.copy_(stopped_.logical_or(finite.logical_not()));
-  step_.add_(1 - stopped_);
   std::optional<at::Tensor> divisor;  // the fused operator divides gradients by it: clipping without a pass
-  if (options_.clip > 0) divisor = ((norm + 1e-6) / options_.clip).clamp_min_(1.0);
+  if (measured || options_.clip > 0) {
+    gradient_norm_.copy_(at::linalg_vector_norm(norms_of(grads), 2));
+    stop_unless_finite(gradient_norm_);
+    if (options_.clip > 0) divisor = ((gradient_norm_ + 1e-6) / options_.clip).clamp_min_(1.0);
+  } else {
+    looks_back_ = true;
+  }
+  step_.add_(1 - stopped_);
   const std::vector<at::Tensor> steps(parameters_.size(), step_);
   at::_fused_adamw_(parameters_, grads, exp_avg_, exp_avg_sq_, {}, steps, lr, options_.beta1, options_.beta2,
                     options_.weight_decay, options_.eps, /*amsgrad=*/false, /*maximize=*/false, divisor,
                     stopped_);
+}
+
+void AdamW::look_back() {
+  if (!looks_back_) return;
+  at::NoGradGuard no_grad;
+  stop_unless_finite(at::linalg_vector_norm(norms_of(exp_avg_), 2));
+  looks_back_ = false;
+}
+
+void AdamW::stop_unless_finite(const at::Tensor& norm) {
+  stopped_.copy_(stopped_.logical_or(norm.isfinite().logical_not()));
 }
 
 void AdamW::release_gradients() {

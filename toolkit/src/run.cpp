@@ -107,7 +107,7 @@ class Run {
         result.stopped = true;
         break;
       }
-      trainer_.step();
+      trainer_.step(/*measured=*/is_read_at(trainer_.steps() + 1));
       meters_.check_budget();
       if (is_log_step(trainer_.steps(), config_.train.log_every)) read_and_log();
       if (is_due(config_.train.validate_every)) validate(result);
@@ -134,7 +134,14 @@ class Run {
     return result;
   }
 
-  bool is_due(int64_t every) const { return every > 0 && trainer_.steps() % every == 0; }
+  bool is_due(int64_t every) const { return is_due(every, trainer_.steps()); }
+  static bool is_due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
+  // Whether the scalars of this step are read once it is done, as far as the configuration tells.
+  bool is_read_at(int64_t step) const {
+    const TrainOptions& train = config_.train;
+    return is_log_step(step, train.log_every) || is_due(train.validate_every, step) ||
+           is_due(train.checkpoint_every, step) || step == train.steps;
+  }
   bool stop_requested() const { return world_.stop_requested && world_.stop_requested(); }
 
   RunResult nothing_trained() const {
@@ -175,7 +182,10 @@ class Run {
                                                     : "step " + std::to_string(last);
     throw Error(ExitCode::failure,
                 "the loss or a gradient became infinite or NaN in " + steps +
-                    "; the weights were not changed by it. Last good checkpoint: " +
+                    (config_.optimizer.clip > 0
+                         ? "; the weights were not changed by it. Last good checkpoint: "
+                         : "; with optimizer.clip = 0 it is looked for where a line is logged or a "
+                           "checkpoint made, and nothing of it was saved. Last good checkpoint: ") +
                     (last_checkpoint_.empty() ? "none" : last_checkpoint_.string()) +
                     ". Start another run with a lower optimizer.lr, a longer schedule.warmup or a smaller "
                     "optimizer.clip: a checkpoint continues with its own only");

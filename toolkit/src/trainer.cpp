@@ -99,12 +99,12 @@ const char* Trainer::phase(const char* name) const {
   return short_step_ ? "last_batch" : name;
 }
 
-void Trainer::step() {
+void Trainer::step(bool measured) {
   short_step_ = loader_->available(config_.data.batch) < config_.data.batch;
   // For whatever happens between the named phases below: gradients may be alive then, as in backward.
   PhaseScope between(phase("backward"));
   accumulate_gradients();
-  update();
+  update(measured);
 }
 
 void Trainer::accumulate_gradients() {
@@ -117,12 +117,12 @@ void Trainer::accumulate_gradients() {
   gradients.keep();
 }
 
-void Trainer::update() {
+void Trainer::update(bool measured) {
   {
     PhaseScope phase_scope(phase("optimizer"));
     const GradientGuard gradients(optimizer_);
     policies_.before_step();
-    optimizer_.step(learning_rate());
+    optimizer_.step(learning_rate(), measured);
   }
   policies_.after_step();
   ++state_.step;
@@ -164,6 +164,7 @@ at::Tensor Trainer::loss_of(Batch batch) {
 }
 
 StepScalars Trainer::read_scalars_sync() {
+  optimizer_.look_back();
   const std::vector<double> values =
       policies::values_sync(at::stack({loss_sum_, optimizer_.gradient_norm(), optimizer_.stopped()}));
   StepScalars scalars;

@@ -137,7 +137,8 @@ struct OptimizerOptions {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0.0;
-  double clip = 1.0;  // largest global gradient norm; 0: no clipping
+  double clip =
+      1.0;  // largest global gradient norm; 0: no clipping, and gradients are looked at in logged steps
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {

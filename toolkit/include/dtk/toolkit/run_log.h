@@ -12,7 +12,8 @@
 //  "wait_per_step", "peak_bytes", "mfu"}
 //      every train.log_every steps, at steps 1, 2, 5, 10, 20, 50 ... below that (is_log_step), and before a
 //      checkpoint and a validation. loss: mean since the line before; lr: of the
-//      next step; gradient_norm: of the last step, before clipping; images_per_second: since the line before;
+//      next step; gradient_norm: of the last step, before clipping (where train.seconds or a signal ended the
+//      training and optimizer.clip is 0: of an earlier one); images_per_second: since the line before;
 //      seconds: training time so far, of all processes; wait_seconds: of this process's, spent waiting for
 //      the loader; wait_per_step: the same in seconds a step since the line before; peak_bytes: of tensors on
 //      the training device in this process so far, not with memory.ledger = false; mfu: model FLOPs

@@ -26,8 +26,9 @@ namespace dtk {
 /// What the last steps did, read from the device in one copy.
 struct StepScalars {
   double loss = 0;           // mean over the steps since the scalars were last read
-  double gradient_norm = 0;  // of the last step, before clipping
-  bool finite = true;        // false: some gradient was not finite; weights have not changed since then
+  double gradient_norm = 0;  // of the last step that was measured, before clipping
+  bool finite = true;        // false: some gradient was not finite; measured steps have not changed weights
+                             // since then
 };
 
 /// What makes a run continue bit for bit on the same number of CPU threads.
@@ -55,11 +56,12 @@ class Trainer {
   /// One optimizer step over data.batch samples, or the fewer that are left of an epoch without
   /// data.drop_last: gradients of their mean loss, then update. Throws what the data source throws; no
   /// gradient then stays behind that the next step would add to.
-  void step();
+  /// `measured` = false where nobody will read this step's gradient norm: AdamW::step().
+  void step(bool measured = true);
   /// The first half of a step: adds the gradients of its samples to those of the parameters.
   void accumulate_gradients();
   /// The second half: changes the weights and lets the gradients go.
-  void update();
+  void update(bool measured = true);
 
   /// The one place that waits for the device and reads values.
   StepScalars read_scalars_sync();

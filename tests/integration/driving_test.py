@@ -1,5 +1,5 @@
 """driving_test.py DIT_TRAIN DIT_SAMPLE DRAW_SCENES SHOW_TRAJECTORIES: the driving planner from drawn worlds to pictures
-and figures, with a model as small as it can be."""
+and figures, with a model as small as it can be, and of each shipped configuration a narrower one."""
 
 import functools
 import io
@@ -274,6 +274,26 @@ class Driving(unittest.TestCase):
             4,
             f'--trajectories {weights}: has no tensor "trajectories"; give a file that dit-sample --frames wrote',
         )
+
+    def test_shipped_configurations_train_narrower_on_frames_of_their_sizes(self):
+        narrow = ["hidden_dim=16", "num_heads=2", "encoder_mixer_depth=1", "encoder_fusion_depth=1", "decoder_depth=1"]
+        narrow = [f"planner.{setting}" for setting in narrow]
+        narrow += ["train.out=run", "train.threads=1", "data.batch=2", "policies.precision.cpu=fp32"]
+        narrow += [f"train.{key}=default" for key in ("seconds", "checkpoint_every", "validate_every")]
+        narrow += ["train.steps=2", "schedule.warmup=1", "sample.frames=1"]
+        paths = sorted((Path(__file__).parents[2] / "configs").glob("planner_*.toml"))
+        self.assertEqual(len(paths), 4)
+        for path in paths:
+            with self.subTest(path.name), tempfile.TemporaryDirectory() as name:
+                folder = Path(name)
+                sizes = path.stem.removeprefix("planner_").upper().replace("QUICKSTART", "reduced")
+                drawn = ("--out", "scenes", "--preset", sizes, "--frames", 2, "--held-out", 1, "--pictures", 0)
+                done(execute(DRAW, folder, *drawn))
+                data = [f"data.frames={folder}/scenes/train.json", f"data.held_out={folder}/scenes/held_out.json"]
+                words = [word for setting in narrow + data for word in ("--set", setting)]
+                output = done(execute(TRAIN, folder, "--config", path, "--device", "cpu", *words))
+                self.assertIn(" after 2 steps, ", output)
+                self.assertTrue(list((folder / "run/samples").glob("*.safetensors")))
 
     def test_what_dit_sample_refuses(self):
         run = ("--checkpoint", "run")

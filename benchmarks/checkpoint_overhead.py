@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from statistics import median
 
-from step_time import Side, spread
+from step_pairs import Side, spread
 
 EAGER = Path(__file__).with_name("eager_checkpoint.py")
 

@@ -2,10 +2,7 @@
 "step" comes in: the other side of benchmarks/step_time.py."""
 
 import argparse
-import json
 import math
-import sys
-import time
 import warnings
 
 warnings.filterwarnings("ignore", message="Failed to initialize NumPy")  # not needed, so not installed
@@ -13,6 +10,8 @@ warnings.filterwarnings("ignore", message="Failed to initialize NumPy")  # not n
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+from eager_side import check_gradients, part, read_safetensors, serve
 
 SIZES = {"S": (12, 384, 6), "B": (12, 768, 12), "L": (24, 1024, 16), "XL": (28, 1152, 16)}
 CHANNELS, SIDE, CLASSES, DROPOUT = 4, 32, 1000, 0.1
@@ -129,39 +128,13 @@ class DiT(nn.Module):
         return x.reshape(n, side, side, p, p, CHANNELS).permute(0, 5, 1, 3, 2, 4).reshape(n, CHANNELS, SIDE, SIDE)
 
 
-def read_safetensors(path: str) -> dict[str, torch.Tensor]:
-    """A file that our own program has just written: nothing in it is checked."""
-    dtypes = {"F32": torch.float32, "I64": torch.int64}
-    with open(path, "rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(length))
-        data = bytearray(file.read())
-    tensors = {}
-    for name, entry in header.items():
-        if name == "__metadata__":
-            continue
-        begin, end = entry["data_offsets"]
-        flat = torch.frombuffer(data, dtype=dtypes[entry["dtype"]], count=math.prod(entry["shape"]), offset=begin)
-        tensors[name] = flat.reshape(entry["shape"]).clone()
-    return tensors
-
-
-def part(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-
-
 def check_same_function(model: DiT, reference: dict[str, torch.Tensor], norms: dict, device: str) -> None:
     """Output and gradients of the same weights and batch are those of the other side, up to rounding."""
     model.eval()
     out = model(*(reference[name].to(device) for name in ("x", "t", "y")))
     torch.testing.assert_close(out.cpu(), reference["out"], rtol=1e-4, atol=1e-5)
     out.square().mean().backward()
-    for name, parameter in model.named_parameters():
-        if not parameter.requires_grad:
-            continue
-        seen, wanted = parameter.grad.norm().item(), norms[name].item()
-        assert math.isclose(seen, wanted, rel_tol=1e-3), f"gradient of {name}: norm {seen}, not {wanted}"
-    model.zero_grad(set_to_none=True)
+    check_gradients(model, norms)
     model.train()
 
 
@@ -191,32 +164,6 @@ class Training:
         self.loss_sum += loss.detach()
 
 
-def print_operators(training: Training) -> None:
-    """Calls of each operator in one step, as the other side's program prints them."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        training.step()
-    for entry in profile.key_averages():
-        if entry.key.startswith("aten::"):
-            print(entry.key, entry.count)
-    print("end 0", flush=True)
-
-
-def serve(training: Training) -> None:
-    cuda = training.device != "cpu"
-    for line in sys.stdin:
-        if line.strip() == "peak":
-            print("peak", torch.cuda.max_memory_allocated() if cuda else 0, flush=True)
-            continue
-        if line.strip() == "operators":
-            print_operators(training)
-            continue
-        begin = time.perf_counter()
-        training.step()
-        if cuda:
-            torch.cuda.synchronize()
-        print(f"ms {1e3 * (time.perf_counter() - begin):.4f}", flush=True)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", default="DiT-S/4")
@@ -236,8 +183,7 @@ def main() -> None:
         check_same_function(model, reference, norms, arguments.device)
     trained = torch.compile(model) if arguments.compile else model
     training = Training(trained, arguments.batch, arguments.device, arguments.bf16)
-    print("ready", torch.get_num_threads(), flush=True)
-    serve(training)
+    serve(training.step, arguments.device)
 
 
 if __name__ == "__main__":

@@ -82,6 +82,22 @@ class Benchmarks(unittest.TestCase):
             self.assertEqual(row[unknown], "-")
         self.assertIn("start of the process to the end of the first step", output)
 
+    def test_planner_step_says_how_to_get_the_original(self):
+        def ends(*arguments: str) -> tuple[int, str, str]:
+            command = [STEP_TIME.with_name("planner_step"), *arguments]
+            result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+            return result.returncode, result.stdout, result.stderr
+
+        code, usage, errors = ends("--help")
+        self.assertEqual((code, errors), (0, ""))
+        self.assertIn("git clone https://github.com/tier4/Diffusion-Planner FOLDER\n", usage)
+        self.assertIn("git -C FOLDER checkout 8314659a\n", usage)
+        self.assertEqual(ends(), (2, "", usage))
+        self.assertEqual(ends("--pairs", "21"), (2, "", usage))
+        missing = "benchmarks/planner_step: /nowhere: no checkout of the original Diffusion-Planner\n\n"
+        self.assertEqual(ends("--pairs", "21", "--original", "/nowhere"), (2, "", missing + usage))
+        self.assertEqual(ends("--original=/nowhere"), (2, "", missing + usage))
+
     def test_checkpoint_overhead_against_pytorch(self):
         self.need_torch()
         output = run(sys.executable, STEP_TIME.with_name("checkpoint_overhead.py"), FOLDER / "checkpoint-overhead",

@@ -122,7 +122,8 @@ PlannerObjective::PlannerObjective(const DiffusionPlannerOptions& model,
   if (options.augmentation) augmentation_.emplace(*options.augmentation, *model_.future_len, device);
   if (!options.ego_shape) return;
   const policies::OwnerScope owner(policies::Category::parameters, "ego shape");
-  ego_shape_ = at::tensor(*options.ego_shape, at::kFloat).to(device);
+  const std::vector<double> shape(options.ego_shape->begin(), options.ego_shape->end());
+  ego_shape_ = at::tensor(shape, at::kFloat).to(device);
 }
 
 at::Tensor PlannerObjective::loss(const models::DiffusionPlanner& model, PlannerBatch batch,
@@ -148,14 +149,16 @@ PlannerLosses PlannerObjective::losses(const models::DiffusionPlanner& model, Pl
   if (augments(training)) batch = augmentation_->apply(std::move(batch), draws.shift);
   draws.shift = {};
   PlannerFutures futures = planner_futures(batch.ego_agent_future, batch.neighbor_agents_future);
-  batch.ego_agent_future.reset(), batch.neighbor_agents_future.reset();
+  batch.ego_agent_future.reset();
+  batch.neighbor_agents_future.reset();
   normalizer_.normalize(batch);
   PlannerSupervision given = supervision(batch, futures);
   futures = {};
   models::DrivingScene scene = driving_scene(batch);
   batch = {};
   PlannerSample sample = planner_sample(given.targets, draws.noise, options_.process);
-  draws.noise = {}, sample.prefix.reset();
+  draws.noise = {};
+  sample.prefix.reset();
 
   const models::DrivingContext context = model.encode(scene, training);
   scene = {};
@@ -171,7 +174,8 @@ PlannerObjective::Prediction PlannerObjective::predict(const models::DiffusionPl
                                                        PlannerBatch batch, at::Tensor initial) const {
   const at::NoGradGuard no_grad;
   check(batch, /*with_futures=*/false);
-  batch.ego_agent_future.reset(), batch.neighbor_agents_future.reset();
+  batch.ego_agent_future.reset();
+  batch.neighbor_agents_future.reset();
   headings_to_cos_sin(batch);
   normalizer_.normalize(batch);
   PlannerTruth truth;

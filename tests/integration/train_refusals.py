@@ -291,6 +291,11 @@ class Failures(ProgramTest):
             message.format("one of the steps 3 to 5") + f"Last good checkpoint: none. {advice}",
         )
 
+        # Nothing is drawn with weights that are not finite.
+        drawn = self.train(**{**values, **later, "train__out": "drawn", "train__sample_every": 4, "optimizer__lr": "1e30"})
+        self.assertEqual(drawn.returncode, FAILURE)
+        self.assertIn("the loss or a gradient became infinite or NaN", drawn.stderr)
+        self.assertFalse((self.folder / "drawn/samples").exists())
         # With clipping every step is looked at.
         clipped = self.train(**{**values, **later, "train__out": "clipped", "optimizer__lr": "1e30", "optimizer__clip": 1e30})
         self.assertEqual(clipped.returncode, FAILURE)

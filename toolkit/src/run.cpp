@@ -140,7 +140,7 @@ class Run {
   bool is_read_at(int64_t step) const {
     const TrainOptions& train = config_.train;
     return is_log_step(step, train.log_every) || is_due(train.validate_every, step) ||
-           is_due(train.checkpoint_every, step) || step == train.steps;
+           is_due(train.checkpoint_every, step) || is_due(train.sample_every, step) || step == train.steps;
   }
   bool stop_requested() const { return world_.stop_requested && world_.stop_requested(); }
 
@@ -289,6 +289,8 @@ class Run {
 
   // A stop while they are drawn is heeded by the loop of the training.
   void sample_on_the_way() try {
+    // Only finite weights are drawn with; with clipping they always are.
+    if (config_.optimizer.clip == 0 && trainer_.samples() != mark_.samples) read_and_log();
     const std::vector<NamedTensor> samples = draw();
     if (!samples.empty()) keep(samples);
   } catch (const c10::OutOfMemoryError& error) {

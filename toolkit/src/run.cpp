@@ -115,7 +115,7 @@ class Run {
       if (is_due(config_.train.checkpoint_every)) save();
       if (is_due(config_.train.sample_every)) sample_on_the_way();
     }
-    if (trainer_.samples() != mark_.samples) read_and_log();
+    read_if_behind();
     const double seconds = trainer_.elapsed_seconds() - first_second;
     if (!result.stopped && validated_step_ != trainer_.steps()) validate(result);
     result.step = trainer_.steps();
@@ -191,6 +191,11 @@ class Run {
                     "optimizer.clip: a checkpoint continues with its own only");
   }
 
+  // Unless nothing was trained since the scalars were last read.
+  void read_if_behind() {
+    if (trainer_.samples() != mark_.samples) read_and_log();
+  }
+
   void read_and_log() {
     scalars_ = trainer_.read_scalars_sync();
     if (!scalars_.finite) stop_at_non_finite();
@@ -223,7 +228,7 @@ class Run {
   // Only finite weights are looked at: the scalars are read first.
   void validate(RunResult& result) {
     if (!validation_) return;
-    if (trainer_.samples() != mark_.samples) read_and_log();
+    read_if_behind();
     const auto measured = validation_->loss_sync(trainer_, [this] { return !stop_requested(); });
     if (!measured) return;
     const double loss = *measured;
@@ -238,7 +243,7 @@ class Run {
 
   // Only finite states are saved: the scalars are read first.
   void save() {
-    if (trainer_.samples() != mark_.samples) read_and_log();
+    read_if_behind();
     PhaseScope phase("save");
     last_checkpoint_ =
         save_training(store_, trainer_, print_config(loaded_), static_cast<int>(*config_.train.threads));
@@ -290,7 +295,7 @@ class Run {
   // A stop while they are drawn is heeded by the loop of the training.
   void sample_on_the_way() try {
     // Only finite weights are drawn with; with clipping they always are.
-    if (config_.optimizer.clip == 0 && trainer_.samples() != mark_.samples) read_and_log();
+    if (config_.optimizer.clip == 0) read_if_behind();
     const std::vector<NamedTensor> samples = draw();
     if (!samples.empty()) keep(samples);
   } catch (const c10::OutOfMemoryError& error) {

@@ -1,3 +1,4 @@
+#include <ATen/Context.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>

@@ -124,8 +124,7 @@ struct OptimizerOptions {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0.0;
-  double clip =
-      1.0;  // largest global gradient norm; 0: no clipping, and gradients are looked at in logged steps
+  double clip = 1.0;  // largest global gradient norm; 0: none, and gradients are checked when logged or saved
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {

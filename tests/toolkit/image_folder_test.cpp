@@ -2,6 +2,7 @@
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/image_folder.h>
 #include <dtk/toolkit/resample.h>
+#include <sys/stat.h>
 
 #include "support/catch.h"
 #include "support/error_text.h"
@@ -134,6 +135,17 @@ TEST_CASE("image folder: unfit files are named") {
   CHECK(folder_error(folder.path()) ==
         (folder / "a/deeper.png").string() +
             ": not an image; a class folder may hold only .png, .jpg, .jpeg and .bmp files");
+  std::filesystem::remove(folder / "a/deeper.png");
+  const auto link = folder / "a/moved.png";
+  std::filesystem::create_symlink(folder / "elsewhere.png", link);
+  CHECK(folder_error(folder.path()) ==
+        link.string() + ": a link to a file that is not there; restore the file, or remove the link");
+  folder.write("elsewhere.png", png(1, 2, 3, 0));
+  CHECK(open_image_folder(folder.path(), grey_2x3)->size() == 2);
+  std::filesystem::remove(link);
+  REQUIRE(::mkfifo(link.c_str(), 0600) == 0);
+  CHECK(folder_error(folder.path()) ==
+        link.string() + ": not a file that can be read as a whole; a class folder may hold only images");
 }
 
 TEST_CASE("image folder: images of other sizes are resized and cropped, those that fit are not touched") {

@@ -4,6 +4,7 @@
 #include <dtk/toolkit/npy.h>
 #include <dtk/toolkit/safetensors.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "support/catch.h"
@@ -111,12 +112,42 @@ TEST_CASE("latents: a value that is not finite is never given out") {
                 "again, or take the sample out");
       CHECK(source->read_image(2, out.data()) == 2);
     }
+    for (const auto type : {at::kFloat, at::kHalf, at::kBFloat16}) {
+      at::Tensor values = numbers();
+      values[2][0][1][0] = bad;
+      const auto path =
+          save_safetensors(folder, "bad.safetensors", {{"latents", values.to(type)}, {"labels", labels()}});
+      const auto source = open_latents({path, ""});
+      std::vector<float> out(8);
+      CHECK(source->read(1, out.data()) == 0);
+      CHECK(error_text<DataError>([&] { source->read(2, out.data()); }) ==
+            path.string() +
+                ": sample 2 holds a value that is not finite (NaN or infinite); make its latents "
+                "again, or take the sample out");
+    }
   }
   // Also one that only the scale makes infinite.
   const auto path = save_npy(folder, "large.npy", at::full({1, 1, 1, 1}, 3e38));
   const auto one = save_npy(folder, "one.npy", at::zeros({1}, at::kLong));
   std::vector<float> out(1);
   CHECK_THROWS_AS(open_latents({path, one, 10.0})->read_image(0, out.data()), DataError);
+}
+
+TEST_CASE("latents: a file larger than the machine's memory is never read as a whole") {
+  const TemporaryFolder folder;
+  constexpr int64_t samples = 16'384, values = 4 * 1024 * 1024;  // 256 GiB, all of it a hole
+  const auto label_file = save_npy(folder, "labels.npy", at::arange(samples, at::kLong).remainder(10));
+  std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': (16384, 4, 1024, 1024), }";
+  header.resize(117, ' ');
+  header = std::string("\x93NUMPY\x01\x00\x76\x00", 10) + header + "\n";
+  const auto path = folder.write("hole.npy", header);
+  std::filesystem::resize_file(path, header.size() + samples * values * sizeof(float));
+
+  const auto source = open_latents({path, label_file});
+  CHECK(source->size() == samples);
+  std::vector<float> last(values, 1.0F);
+  CHECK(source->read(samples - 1, last.data()) == (samples - 1) % 10);
+  CHECK(std::count(last.begin(), last.end(), 0.0F) == values);
 }
 
 TEST_CASE("latents: other dtypes and shapes are refused") {

@@ -59,8 +59,14 @@ void check_is_image(const fs::path& path) {
   for (char& c : extension) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   std::error_code error;
   const bool known = std::find(allowed.begin(), allowed.end(), extension) != allowed.end();
-  if (!known || !fs::is_regular_file(path, error)) {
+  if (!known || fs::is_directory(path, error)) {
     fail(path, "not an image; a class folder may hold only .png, .jpg, .jpeg and .bmp files");
+  }
+  if (!fs::exists(path, error)) {
+    fail(path, "a link to a file that is not there; restore the file, or remove the link");
+  }
+  if (!fs::is_regular_file(path, error)) {
+    fail(path, "not a file that can be read as a whole; a class folder may hold only images");
   }
 }
 

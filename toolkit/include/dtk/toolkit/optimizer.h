@@ -34,8 +34,8 @@ class AdamW {
   /// Global norm of the gradients of the last step that was measured, before clipping: a scalar on the
   /// device.
   const at::Tensor& gradient_norm() const { return gradient_norm_; }
-  /// 1 if any gradient norm so far was not finite, else 0: a scalar on the device. After look_back() of all
-  /// steps.
+  /// 1 if a gradient of a measured step, or by look_back() of any step before it, was not finite, else 0: a
+  /// scalar on the device.
   const at::Tensor& stopped() const { return stopped_; }
 
   /// Moments and step count, live tensors, named "exp_avg.<parameter>", "exp_avg_sq.<parameter>", "step".

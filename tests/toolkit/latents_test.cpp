@@ -119,8 +119,8 @@ TEST_CASE("latents: a value that is not finite is never given out") {
           save_safetensors(folder, "bad.safetensors", {{"latents", values.to(type)}, {"labels", labels()}});
       const auto source = open_latents({path, ""});
       std::vector<float> out(8);
-      CHECK(source->read(1, out.data()) == 0);
-      CHECK(error_text<DataError>([&] { source->read(2, out.data()); }) ==
+      CHECK(source->read_image(1, out.data()) == 0);
+      CHECK(error_text<DataError>([&] { source->read_image(2, out.data()); }) ==
             path.string() +
                 ": sample 2 holds a value that is not finite (NaN or infinite); make its latents "
                 "again, or take the sample out");
@@ -146,7 +146,7 @@ TEST_CASE("latents: a file larger than the machine's memory is never read as a w
   const auto source = open_latents({path, label_file});
   CHECK(source->size() == samples);
   std::vector<float> last(values, 1.0F);
-  CHECK(source->read(samples - 1, last.data()) == (samples - 1) % 10);
+  CHECK(source->read_image(samples - 1, last.data()) == (samples - 1) % 10);
   CHECK(std::count(last.begin(), last.end(), 0.0F) == values);
 }
 

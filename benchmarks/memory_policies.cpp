@@ -16,13 +16,11 @@
 #include <dtk/toolkit/trainer.h>
 
 #include <bit>
-#include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <cxxopts.hpp>
-#include <limits>
 
 #include "bench_setup.h"
+#include "compared_gradients.h"
 
 namespace {
 
@@ -35,7 +33,8 @@ struct Arguments {
   bool bytes;  // print plain bytes, for programs
 };
 
-using Gradients = std::vector<std::vector<float>>;  // of the first step, by parameter
+using bench::compared;
+using bench::Gradients;  // of the first step
 
 struct Row {
   int64_t peak = 0, saved = 0, host = 0;  // bytes
@@ -123,40 +122,6 @@ Row measure(const RunConfig& config, c10::Device device, const std::shared_ptr<c
     if (policy.policy == "ema") row.ema = policy;
   }
   return row;
-}
-
-// Floats from one to the other.
-int64_t ulps(float a, float b) {
-  const auto place = [](float value) -> int64_t {
-    const auto bits = std::bit_cast<int32_t>(value);
-    return bits >= 0 ? bits : int64_t{std::numeric_limits<int32_t>::min()} - bits;
-  };
-  return std::abs(place(a) - place(b));
-}
-
-// Three outcomes: the same bits; so near that rounding explains it; or other numerics.
-std::string compared(const Gradients& seen, const Gradients& reference) {
-  constexpr int64_t near = 4096;
-  bool equal = true;
-  int64_t most = 0;
-  double largest = 0;  // over the tensors: L2 norm of the difference by that of the reference
-  for (size_t i = 0; i < reference.size(); ++i) {
-    const std::vector<float>&a = seen[i], &b = reference[i];
-    equal = equal && std::memcmp(a.data(), b.data(), b.size() * sizeof(float)) == 0;
-    double difference = 0, norm = 0;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const double x = a[j], y = b[j];
-      most = std::max(most, ulps(a[j], b[j]));
-      difference += (x - y) * (x - y);
-      norm += y * y;
-    }
-    if (norm > 0) largest = std::max(largest, std::sqrt(difference / norm));
-  }
-  if (equal) return "bit-equal";
-  if (most <= near) return "within " + std::to_string(most) + " ulp";
-  char text[64];
-  std::snprintf(text, sizeof text, "numerics changed, max relative error %.1e", largest);
-  return text;
 }
 
 // Of all bits of the gradients, for programs that compare rows with each other (FNV-1a).

@@ -21,7 +21,7 @@ read_options() {
     esac
   done
   [[ $seconds =~ ^[0-9]+([.][0-9]+)?$ && $seconds =~ [1-9] ]] ||
-    usage_error "--seconds $seconds: give a number of seconds above 0"
+    usage_error "--seconds $seconds: give seconds above 0 in digits, such as 300"
   [[ -z $out ]] || check_out "$out"
 }
 

@@ -20,9 +20,9 @@ class Quickstart(StubTreeTest):
             (["runs"], "unknown argument: runs"),
             (["--seconds"], "--seconds needs a value"),
             (["--out"], "--out needs a value"),
-            (["--seconds", "0"], "--seconds 0: give a number of seconds above 0"),
-            (["--seconds", "-1"], "--seconds -1: give a number of seconds above 0"),
-            (["--seconds", "1m"], "--seconds 1m: give a number of seconds above 0"),
+            (["--seconds", "0"], "--seconds 0: give seconds above 0 in digits, such as 300"),
+            (["--seconds", "-1"], "--seconds -1: give seconds above 0 in digits, such as 300"),
+            (["--seconds", "1m"], "--seconds 1m: give seconds above 0 in digits, such as 300"),
         ):
             result = self.quickstart(*arguments)
             self.assertEqual(result.returncode, 2)
@@ -119,7 +119,7 @@ class PlannerQuickstart(StubTreeTest):
         (self.top / "file").touch()
         for arguments, message in (
             (["--fast"], "unknown argument: --fast"),
-            (["--seconds", "0"], "--seconds 0: give a number of seconds above 0"),
+            (["--seconds", "0"], "--seconds 0: give seconds above 0 in digits, such as 300"),
             (["--out", "file"], "--out file: not a folder; name a new one"),
         ):
             result = self.quickstart(*arguments, cwd=self.top)

@@ -74,6 +74,8 @@ class Latents(ProgramTest):
             "latents.npy: sample 17 holds a value that is not finite (NaN or infinite); make its latents again, "
             "or take the sample out",
         )
+        self.assertEqual(self.log()[-1]["event"], "failed")
+        self.assertTrue((self.folder / "run/memory.json").exists())
 
     def test_what_is_refused(self):
         whole = (self.folder / "latents.npy").read_bytes()

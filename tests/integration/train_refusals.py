@@ -1,6 +1,7 @@
 """dit-train: what it refuses and how it fails, each with its exit code and its whole message."""
 
 import gzip
+import json
 import resource
 import signal
 
@@ -277,7 +278,12 @@ class Failures(ProgramTest):
             message.format("step 2") + f"Last good checkpoint: {good}. {advice}",
         )
         self.assertEqual(self.checkpoints(), ["step-00000001"])
-        self.assertEqual(self.log()[-1]["event"], "checkpoint")
+        said = message.format("step 2") + f"Last good checkpoint: {good}. {advice}"
+        self.assertEqual([line["event"] for line in self.log()[-2:]], ["checkpoint", "failed"])
+        self.assertEqual({"step": 2, "reason": said}, {key: self.log()[-1][key] for key in ("step", "reason")})
+        memory = json.loads((self.folder / "run/memory.json").read_text())
+        self.assertIn("backward", [phase["name"] for phase in memory["phases"]])
+        self.assertIn("failed after step 2: the loss or a gradient", (self.folder / "run/report.html").read_text())
         again = self.train("--resume", good, **values)
         self.assertIn(f"\nresumed from {good} at step 1\n", again.stdout)
         self.assert_fails(

@@ -30,7 +30,8 @@ std::string error_of_set(const std::string& override) {
 }
 
 const std::string all_tables =
-    "[train], [model], [data], [diffusion], [optimizer], [schedule], [sample], [memory], [log], "
+    "[train], [model], [planner], [planner.process], [planner.loss], [planner.augmentation], [data], "
+    "[diffusion], [optimizer], [schedule], [sample], [memory], [log], "
     "[policies.precision], [policies.attention], [policies.ema], [policies.checkpoint]";
 
 }  // namespace
@@ -190,14 +191,15 @@ TEST_CASE("config reader: unknown keys name the nearest known one") {
   CHECK(error_in("wavelength = 1") == "base.toml:1:1: unknown key wavelength; known tables: " + all_tables);
   CHECK(error_in("data.\"batch size\" = 1") ==
         "base.toml:1:6: unknown key data.\"batch size\"; known keys of [data]: kind, images, labels, folder, "
-        "latents, latent_scale, samples, flip, on_corrupt, validation, batch, drop_last, prefetch");
+        "latents, frames, held_out, normalization, latent_scale, samples, flip, on_corrupt, validation, "
+        "batch, drop_last, prefetch");
   CHECK(error_in("\"data.batch\" = 1") ==
         "base.toml:1:1: unknown key \"data.batch\"; did you mean data.batch?");
-  CHECK(
-      error_in("[train.schedule]\nwarmup = 1") ==
-      "base.toml:1:8: unknown key train.schedule; known keys of [train]: out, seed, threads, steps, seconds, "
-      "accumulate, log_every, checkpoint_every, sample_every, keep_checkpoints, validate_every, "
-      "validate_ema, allow_thread_change, init_from, init_key");
+  CHECK(error_in("[train.schedule]\nwarmup = 1") ==
+        "base.toml:1:8: unknown key train.schedule; known keys of [train]: model, out, seed, threads, steps, "
+        "seconds, "
+        "accumulate, log_every, checkpoint_every, sample_every, keep_checkpoints, validate_every, "
+        "validate_ema, allow_thread_change, init_from, init_key");
 }
 
 TEST_CASE("config reader: unknown tables, policies that do not exist among them") {
@@ -220,7 +222,7 @@ TEST_CASE("config reader: wrong types say what was seen and what is wanted") {
   CHECK(error_in("[data]\nbatch = true") ==
         "base.toml:2:9: data.batch = true is a boolean; wanted: an integer in [1, inf)");
   CHECK(error_in("[data]\nbatch = [16, 32]") ==
-        "base.toml:2:9: data.batch is an array; wanted: an integer in [1, inf)");
+        "base.toml:2:9: data.batch = [16, 32] is an array; wanted: an integer in [1, inf)");
   CHECK(error_in("[train]\nseconds = 07:32:00") ==
         "base.toml:2:11: train.seconds is a date or time; wanted: a number in (0, inf)");
   CHECK(error_in("[train]\nout = 3") == "base.toml:2:7: train.out = 3 is an integer; wanted: a string");
@@ -258,6 +260,14 @@ TEST_CASE("config reader: ranges and choices") {
         "base.toml:2:6: optimizer.lr = inf is out of range; allowed: (0, inf)");
   CHECK(error_in("[schedule]\nfinal = -inf") ==
         "base.toml:2:9: schedule.final = -inf is out of range; allowed: [0, 1]");
+  CHECK(error_in("[policies.ema]\ndecay = -0.1") ==
+        "base.toml:2:9: policies.ema.decay = -0.1 is out of range; allowed: [0, 1)");
+  CHECK(error_in("[policies.ema]\ndecay = 1") ==
+        "base.toml:2:9: policies.ema.decay = 1 is out of range; allowed: [0, 1)");
+  CHECK(error_in("[policies.ema]\ndecay = nan") ==
+        "base.toml:2:9: policies.ema.decay = nan is out of range; allowed: [0, 1)");
+  CHECK(error_in("[policies.checkpoint]\nevery = 0") ==
+        "base.toml:2:9: policies.checkpoint.every = 0 is out of range; allowed: [1, inf)");
   CHECK(error_in("[diffusion]\ntime = \"normal\"") ==
         "base.toml:2:8: diffusion.time = \"normal\" is not a choice; allowed: uniform | logit_normal");
   CHECK(error_in("[diffusion]\ntime = \"uniform | logit_normal\"") ==
@@ -374,11 +384,12 @@ TEST_CASE("config reader: wrong overrides") {
   CHECK(error_of_set("model.learn_sigma=True") ==
         "--set model.learn_sigma=True: True is not a TOML value; wanted: true or false");
   CHECK(error_of_set("train.out=\"a") == "--set train.out=\"a: \"a is not a TOML value; wanted: a string");
-  CHECK(error_of_set("train.out=[7]") == "--set train.out=[7]: train.out is an array; wanted: a string");
+  CHECK(error_of_set("train.out=[7]") ==
+        "--set train.out=[7]: train.out = [7] is an array; wanted: a string");
   CHECK(error_of_set("train.out=\xff") == "--set train.out=\xff: \xff is not a TOML value; wanted: a string");
   CHECK(error_of_set("data.kind=mnist") ==
         "--set data.kind=mnist: data.kind = \"mnist\" is not a choice; allowed: idx | images | latents | "
-        "synthetic");
+        "synthetic | frames");
   CHECK(error_of_set("train=3") ==
         "--set train=3: train = 3 is an integer; wanted: a table, written [train]");
   CHECK(error_of_set("policies.ema=on") == "--set policies.ema=on: on is not a TOML value; wanted: a table");

@@ -50,6 +50,7 @@ TEST_CASE("resume: which keys may change") {
                                  "sample.cfg_channels",
                                  "sample.classes",
                                  "sample.per_class",
+                                 "sample.frames",
                                  "sample.seed",
                                  "sample.ema",
                                  "memory.ledger",

@@ -76,7 +76,7 @@ TEST_CASE("config rules: the run must end, and warm up before it does") {
         "ends");
   CHECK(error_in(runnable + "schedule.warmup = 101") ==
         "base.toml:3:19: schedule.warmup = 101 is longer than the run; allowed: [0, 100] with train.steps = "
-        "100");
+        "100; for a short trial set schedule.warmup = 0");
   CHECK(error_in(runnable + "policies.ema.every = 101") ==
         "base.toml:3:22: policies.ema.every = 101 is longer than the run, whose average would never begin; "
         "allowed: "

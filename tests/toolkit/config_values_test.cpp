@@ -67,7 +67,7 @@ TEST_CASE("config values: what is not a list of strings is refused") {
   const std::string place = "base.toml:3:31: policies.checkpoint.targets";
   CHECK(targets_error("\"blocks.*\"") == place + " = \"blocks.*\" is a string; wanted: " + a_list);
   CHECK(targets_error("3") == place + " = 3 is an integer; wanted: " + a_list);
-  CHECK(targets_error("[1, 2]") == place + " is an array; wanted: " + a_list);
+  CHECK(targets_error("[1, 2]") == place + " = [1, 2] is an array; wanted: " + a_list);
   CHECK(targets_error("[\"blocks.0\", 2]") == place + " is an array; wanted: " + a_list);
   CHECK(targets_error("[[\"blocks.0\"]]") == place + " is an array; wanted: " + a_list);
   CHECK(targets_error("[\"blocks.0\", []]") == place + " is an array; wanted: " + a_list);
@@ -90,7 +90,7 @@ TEST_CASE("config values: a list where one value is wanted is shown as it was wr
         "base.toml:3:14: data.batch = [] is an array; wanted: an integer in [1, inf)");
   CHECK(error_in(runnable + "data.kind = [\"idx\", \"images\"]") ==
         "base.toml:3:13: data.kind = [\"idx\", \"images\"] is an array; wanted: one of idx | images | "
-        "latents | synthetic");
+        "latents | synthetic | frames");
 }
 
 TEST_CASE("config values: a printed list reads back equal, whatever its strings hold") {
@@ -213,7 +213,7 @@ TEST_CASE("config values: what is given without quotes for a text is one, whatev
   }
   CHECK(error_in(runnable, {"data.kind=7"}) ==
         "--set data.kind=7: data.kind = 7 is an integer; wanted: one of idx | "
-        "images | latents | synthetic");
+        "images | latents | synthetic | frames");
 }
 
 TEST_CASE("config reader: offload_min_bytes is a size, and refused where nothing is offloaded") {

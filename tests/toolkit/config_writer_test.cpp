@@ -132,6 +132,53 @@ RunConfig original_objective() {
   return config;
 }
 
+/// Each key of a table away from its default.
+struct Changed {
+  void operator()(const std::string&, bool& value, const std::string&) const { value = !value; }
+  void operator()(const std::string&, int64_t& value, const std::string&) const { value = 2 * value + 1; }
+  void operator()(const std::string&, double& value, const std::string&) const {
+    value = 0.5 * value + 0.0625;
+  }
+  void operator()(const std::string&, std::array<double, 4>& value, const std::string&) const {
+    value = {0.0, 0.5, 1e-30, 2.0};
+  }
+  void operator()(const std::string&, std::optional<int64_t>& value, const std::string&) const { value = 20; }
+  void operator()(const std::string&, std::optional<double>& value, const std::string&) const { value = 0.7; }
+  void operator()(const std::string&, std::optional<bool>& value, const std::string&) const { value = true; }
+  void operator()(const std::string&, std::string&, const std::string&) const {}  // there is one choice only
+};
+
+RunConfig driving() {
+  RunConfig config;
+  config.train.model = "diffusion_planner";
+  config.train.steps = 1;
+  dtk::models::DiffusionPlannerOptions::fields(config.planner, Changed());
+  dtk::PlannerTrainingOptions::tables(config.planner_training, [](const char*, auto& options) {
+    std::remove_reference_t<decltype(options)>::fields(options, Changed());
+  });
+  config.planner_training.process.prefix = true;  // the only one for this preset
+  config.data.kind = "frames";
+  config.data.frames = "frames";
+  config.data.held_out = "held \"out\".json";
+  config.data.normalization = "scales.json";
+  config.sample.frames = 3;
+  config.policies.checkpoint.targets = {"decoder.*"};
+  config.policies.precision.fp32 = {"decoder"};
+  return config;
+}
+
+/// What the published planner of this preset has otherwise.
+RunConfig upstream_driving() {
+  RunConfig config;
+  config.train.model = "diffusion_planner";
+  config.train.steps = 1;
+  config.planner.preset = "UP";
+  config.planner_training.process.prefix = false;
+  config.planner_training.augmentation.probability = 0;
+  config.data.kind = "frames";
+  return config;
+}
+
 RunConfig read_back(const std::string& text) {
   return parse_config(text, "config.toml", {}).config;
 }
@@ -154,8 +201,9 @@ bool has_line(const std::string& text, const std::string& line) {
 }  // namespace
 
 TEST_CASE("config writer: what is printed reads back equal") {
-  for (const RunConfig& config : {smallest(), custom_from_folder(), custom_from_latents(),
-                                  published_from_idx(), original_objective()}) {
+  for (const RunConfig& config :
+       {smallest(), custom_from_folder(), custom_from_latents(), published_from_idx(), original_objective(),
+        driving(), upstream_driving()}) {
     const std::string text = print_config({config, {}});
     INFO(text);
     CHECK(read_back(text) == config);
@@ -165,15 +213,17 @@ TEST_CASE("config writer: what is printed reads back equal") {
 
 TEST_CASE("config writer: the round trip above covers every field off its default") {
   std::set<std::string> covered;
-  for (const RunConfig& config :
-       {custom_from_folder(), custom_from_latents(), published_from_idx(), original_objective()}) {
+  for (const RunConfig& config : {custom_from_folder(), custom_from_latents(), published_from_idx(),
+                                  original_objective(), driving(), upstream_driving()}) {
     for (const auto& difference : differences(RunConfig(), config)) covered.insert(difference.key);
   }
-  std::vector<std::string> missing;
-  for (const auto& [key, origin] : parse_config(print_config({smallest(), {}}), "c", {}).origins) {
-    if (covered.count(key) == 0) missing.push_back(key);
+  std::set<std::string> missing;
+  for (const RunConfig& config : {smallest(), driving()}) {
+    for (const auto& [key, origin] : parse_config(print_config({config, {}}), "c", {}).origins) {
+      if (covered.count(key) == 0) missing.insert(key);
+    }
   }
-  CHECK(missing == std::vector<std::string>{});
+  CHECK(missing == std::set<std::string>{"planner.process.prediction"});  // which has one choice only
 }
 
 TEST_CASE("config writer: the whole text") {
@@ -186,6 +236,7 @@ TEST_CASE("config writer: the whole text") {
       "eps = 1e-8\n",
       "configs/base.toml", {"data.batch=32"});
   CHECK(print_config(loaded) == R"([train]
+model = "dit"  # default
 out = "runs/run"  # default
 seed = 0  # default
 # threads is not set

@@ -105,6 +105,29 @@ TEST_CASE("a learned variance adds the variational term to the loss") {
   CHECK(loss(true).item<double>() > loss(false).item<double>() + 1e-4);
 }
 
+TEST_CASE("losses are fp32, also of an output that autocast left in bf16") {
+  const at::Tensor x0 = at::randn({4, 2, 4, 4}), y = at::zeros({4}, at::kLong);
+  const policies::AutocastGuard autocast(at::kCPU, /*enabled=*/true);
+  for (const std::string objective : {"rectified_flow", "epsilon", "v", "x0"}) {
+    for (const bool learn_sigma : {false, true}) {
+      if (learn_sigma && objective != "epsilon") continue;
+      INFO(objective << ", learn_sigma = " << learn_sigma);
+      const auto loss = [&](bool cast_beforehand) {
+        const auto model = [&](const at::Tensor& x, const at::Tensor&, const at::Tensor&) {
+          const at::Tensor output =
+              at::sin(learn_sigma ? at::cat({x, x * 0.7}, 1) : x * 1.3).to(at::kBFloat16);
+          return cast_beforehand ? output.to(at::kFloat) : output;
+        };
+        return make_objective({.objective = objective}, learn_sigma, at::kCPU)
+            ->loss(model, x0, y, policies::make_generator(at::kCPU, 3));
+      };
+      const at::Tensor seen = loss(false);
+      CHECK(seen.scalar_type() == at::kFloat);
+      CHECK(at::equal(seen, loss(true)));
+    }
+  }
+}
+
 TEST_CASE("the tables of a diffusion are counted under their own name") {
   const policies::CountingAllocatorGuard counting;
   const auto bytes = [] {

@@ -32,13 +32,25 @@ struct Entry {
   throw ConfigError(place + ": " + message);
 }
 
+// Whole numbers as such: which of them were written as floats is no longer known.
+std::string written_list(const std::vector<double>& list) {
+  constexpr double exact = 1e15;
+  std::string text;
+  for (const double number : list) {
+    const bool whole = number == std::trunc(number) && std::abs(number) < exact;
+    text +=
+        (text.empty() ? "" : ", ") + (whole ? toml_text(static_cast<int64_t>(number)) : toml_text(number));
+  }
+  return "[" + text + "]";
+}
+
 std::string written_value(const ConfigValue& value) {
   if (const auto* boolean = std::get_if<bool>(&value)) return toml_text(*boolean);
   if (const auto* integer = std::get_if<int64_t>(&value)) return toml_text(*integer);
   if (const auto* number = std::get_if<double>(&value)) return toml_text(*number);
   if (const auto* string = std::get_if<std::string>(&value)) return toml_text(*string);
   if (const auto* list = std::get_if<std::vector<std::string>>(&value)) return toml_text(*list);
-  if (const auto* list = std::get_if<std::vector<double>>(&value)) return toml_text(*list);
+  if (const auto* list = std::get_if<std::vector<double>>(&value)) return written_list(*list);
   return "";
 }
 
@@ -48,7 +60,7 @@ std::string type_of(const ConfigValue& value) {
   if (std::holds_alternative<double>(value)) return "a float";
   if (std::holds_alternative<std::string>(value)) return "a string";
   if (std::holds_alternative<std::vector<std::string>>(value)) return "an array";
-  if (std::holds_alternative<std::vector<double>>(value)) return "an array of numbers";
+  if (std::holds_alternative<std::vector<double>>(value)) return "an array";
   return std::get<OtherValue>(value).kind;
 }
 

@@ -136,7 +136,8 @@ class Rules {
       const std::string steps = toml_text(*train.steps);
       fail("schedule.warmup", "schedule.warmup = " + toml_text(warmup) +
                                   " is longer than the run; allowed: [0, " + steps +
-                                  "] with train.steps = " + steps);
+                                  "] with train.steps = " + steps +
+                                  "; for a short trial set schedule.warmup = 0");
     }
     const policies::EmaOptions& ema = config_.policies.ema;
     if (train.steps && ema.enabled != policies::Enabled::off && ema.every > *train.steps) {

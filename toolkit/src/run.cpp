@@ -63,6 +63,9 @@ class Run {
       give_up(error, last_checkpoint_text() +
                          out_of_memory_advice(config_, device_,
                                               shortage_of(error, config_, /*in_build=*/false, resumed)));
+    } catch (const Error& error) {
+      record_failure(error);
+      throw;
     }
   }
 
@@ -314,6 +317,14 @@ class Run {
     throw out_of_memory(error, advice, [&] {
       record_->out_of_memory(trainer_.steps(), report_with_refusal(meters_, error));
     });
+  }
+
+  void record_failure(const Error& error) {
+    if (error.code == ExitCode::memory) return;  // give_up() has said more
+    try {
+      record_->failed(trainer_.steps(), error.what(), meters_.report());
+    } catch (const FileError&) {  // a full disk, say, which may be the error itself
+    }
   }
 
   // None if a stop is requested.

@@ -187,6 +187,16 @@ void RunRecord::out_of_memory(int64_t step, const std::optional<MemoryReport>& m
         ", in phase " + refused.phase + (refused.module_path.empty() ? "" : " at " + refused.module_path);
   }
   log("out_of_memory", fields);
+  write_last(memory);
+}
+
+void RunRecord::failed(int64_t step, const std::string& reason, const std::optional<MemoryReport>& memory) {
+  state_ = "failed after step " + std::to_string(step) + ": " + reason;
+  log("failed", {{"step", step}, {"reason", reason}});
+  write_last(memory);
+}
+
+void RunRecord::write_last(const std::optional<MemoryReport>& memory) {
   if (memory) write_file_atomically(files_, folder_ / "memory.json", memory_json(*memory));
   write_report(memory);
 }

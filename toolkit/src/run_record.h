@@ -68,6 +68,8 @@ class RunRecord {
   /// The last event of a run that did not fit, after `step` steps. Writes memory.json and the report with
   /// `memory`, the peaks so far.
   void out_of_memory(int64_t step, const std::optional<MemoryReport>& memory);
+  /// The last event of a run that `reason` ended, after `step` steps; writes as out_of_memory().
+  void failed(int64_t step, const std::string& reason, const std::optional<MemoryReport>& memory);
   /// Again, once it says what the policies saved.
   void memory(const MemoryReport& report);
 
@@ -81,6 +83,7 @@ class RunRecord {
  private:
   void log(const std::string& event, const RunLog::Fields& fields);
   void log_start(bool resumed, int64_t step);
+  void write_last(const std::optional<MemoryReport>& memory);
   void write_report(const std::optional<MemoryReport>& memory);
   void add_samples(RunReport& report) const;
 

@@ -1,7 +1,6 @@
 #include <ATen/ops/rand.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
-#include <dtk/policies/memory_ledger.h>
 #include <dtk/toolkit/sampling.h>
 #include <dtk/toolkit/trainable_dit.h>
 #include <dtk/toolkit/weights.h>
@@ -10,12 +9,6 @@
 
 namespace dtk {
 namespace {
-
-models::Dit built(const models::DitOptions& options, c10::Device device,
-                  std::optional<at::Generator> generator) {
-  const policies::OwnerScope owner(policies::Category::parameters, "model");
-  return {options, device, std::move(generator)};
-}
 
 models::Dit with_empty_seam(models::Dit dit) {
   dit.seam = models::Seam();
@@ -26,7 +19,7 @@ models::Dit with_empty_seam(models::Dit dit) {
 
 TrainableDit::TrainableDit(const RunConfig& config, c10::Device device,
                            std::optional<at::Generator> generator)
-    : TrainableDit(config, built(config.model, device, std::move(generator))) {}
+    : TrainableDit(config, models::Dit(config.model, device, std::move(generator))) {}
 
 TrainableDit::TrainableDit(const RunConfig& config, models::Dit dit)
     : config_(config),

@@ -16,12 +16,6 @@
 namespace dtk {
 namespace {
 
-models::DiffusionPlanner built(const models::DiffusionPlannerOptions& options, c10::Device device,
-                               std::optional<at::Generator> generator) {
-  const policies::OwnerScope owner(policies::Category::parameters, "model");
-  return {options, device, std::move(generator)};
-}
-
 models::DiffusionPlanner with_empty_seam(models::DiffusionPlanner planner) {
   planner.seam = models::Seam();
   return planner;
@@ -56,7 +50,7 @@ PlannerObjectiveOptions planner_objective_options(const RunConfig& config) {
 
 TrainablePlanner::TrainablePlanner(const RunConfig& config, c10::Device device,
                                    std::optional<at::Generator> generator)
-    : TrainablePlanner(config, built(config.planner, device, std::move(generator))) {}
+    : TrainablePlanner(config, models::DiffusionPlanner(config.planner, device, std::move(generator))) {}
 
 TrainablePlanner::TrainablePlanner(const RunConfig& config, models::DiffusionPlanner planner)
     : config_(config), planner_(std::move(planner)) {

@@ -23,6 +23,7 @@ namespace {
 
 std::unique_ptr<TrainableModel> build_model(const RunConfig& config, c10::Device device,
                                             const std::function<void(const TrainableModel&)>& initialise) {
+  const OwnerScope owner(Category::parameters, "model");
   auto model =
       make_model(config, device, policies::make_generator(device, stream_seed(config.train.seed, "init")));
   for (const auto& [name, parameter] : model->parameters()) {

@@ -27,6 +27,8 @@
 // {"event": "out_of_memory", "step", "bytes", "asked_by", "phase", "module_path", "alive_bytes"}
 //      the run does not fit; the ledger refused `bytes` asked for by this operator or owner, with so many
 //      alive; without the ledger's word only "step"
+// {"event": "failed", "step", "reason"}
+//      an error ended the run after `step` steps: what dit-train then printed
 //
 // A crash may leave a last line without its end; whoever appends then begins a new line.
 #pragma once

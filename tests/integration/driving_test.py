@@ -148,6 +148,9 @@ class Driving(unittest.TestCase):
                 "turn_indicator": [HELD_OUT, 5],
             },
         )
+        # The run drew of the same frames, as it ended.
+        of_run = self.folder / f"run/samples/step-{STEPS:08}.safetensors"
+        self.assertEqual(read_safetensors(of_run)["ego_future"], read_safetensors(file)["ego_future"])
         frames = json.loads((self.folder / "drawn/frames.json").read_text())
         listed = json.loads((self.folder / "scenes/held_out.json").read_text())
         self.assertEqual(frames, [str(self.folder / "scenes" / frame) for frame in listed])

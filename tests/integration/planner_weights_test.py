@@ -140,7 +140,7 @@ class PlannerWeightsTest(unittest.TestCase):
         self.assertEqual(result.returncode, 2)
         self.assertIn("\n  missing (740): encoder.route_position_embedding [1, 25, 256], ", result.stderr)
         self.assertIn("\n  unknown (276): ", result.stderr)
-        self.assertTrue(result.stderr.endswith('of another preset; set model.preset = "UP"\n'), result.stderr)
+        self.assertTrue(result.stderr.endswith('of another preset; set planner.preset = "UP"\n'), result.stderr)
 
 
 if __name__ == "__main__":

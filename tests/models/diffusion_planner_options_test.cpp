@@ -59,49 +59,51 @@ TEST_CASE("planner options: shapes of a scene are those of the data on disk") {
 
 TEST_CASE("planner options: every broken rule says what to do") {
   CHECK(only_problem(planner_preset("H2")) ==
-        "preset: model.preset = \"H2\" is not a known model; allowed: H | M | UP");
+        "preset: planner.preset = \"H2\" is not a known model; allowed: H | M | UP");
   DiffusionPlannerOptions options = planner_preset("H");
   options.num_heads = 7;
   CHECK(only_problem(options) ==
-        "hidden_dim: model.hidden_dim = 256 is not divisible by model.num_heads = 7; set model.hidden_dim = "
-        "252 or 259, or model.num_heads to a divisor of 256");
+        "hidden_dim: planner.hidden_dim = 256 is not divisible by planner.num_heads = 7; set "
+        "planner.hidden_dim = "
+        "252 or 259, or planner.num_heads to a divisor of 256");
   options = planner_preset("M");
   options.future_len = 85;
   CHECK(only_problem(options) ==
-        "future_len: model.future_len = 85 is not divisible by 10, which the turn indicator's head needs; "
-        "set model.future_len = 80 or 90");
+        "future_len: planner.future_len = 85 is not divisible by 10, which the turn indicator's head needs; "
+        "set planner.future_len = 80 or 90");
   options = planner_preset("UP");
   options.future_len = 85;
   CHECK(problems(options).empty());
   options.predicted_neighbor_num = 33;
-  CHECK(only_problem(options) ==
-        "predicted_neighbor_num: model.predicted_neighbor_num = 33 is more than model.agent_num = 32, the "
-        "neighbours that are seen; set it to at most 32, or model.agent_num to at least 33");
+  CHECK(
+      only_problem(options) ==
+      "predicted_neighbor_num: planner.predicted_neighbor_num = 33 is more than planner.agent_num = 32, the "
+      "neighbours that are seen; set it to at most 32, or planner.agent_num to at least 33");
   options = planner_preset("H");
   options.time_len = 1;
-  CHECK(only_problem(options) == "time_len: model.time_len = 1 must be in [2, 65536]");
+  CHECK(only_problem(options) == "time_len: planner.time_len = 1 must be in [2, 65536]");
   options = planner_preset("H");
   options.mixer_tokens = 0;
-  CHECK(only_problem(options) == "mixer_tokens: model.mixer_tokens = 0 must be in [1, 65536]");
+  CHECK(only_problem(options) == "mixer_tokens: planner.mixer_tokens = 0 must be in [1, 65536]");
   options = planner_preset("H");
   options.ego_history_dropout = 1;
-  CHECK(only_problem(options) == "ego_history_dropout: model.ego_history_dropout = 1 must be in [0, 1)");
+  CHECK(only_problem(options) == "ego_history_dropout: planner.ego_history_dropout = 1 must be in [0, 1)");
   options = planner_preset("H");
   options.encoder_dropout = std::numeric_limits<double>::quiet_NaN();
-  CHECK(only_problem(options) == "encoder_dropout: model.encoder_dropout = nan must be in [0, 1)");
+  CHECK(only_problem(options) == "encoder_dropout: planner.encoder_dropout = nan must be in [0, 1)");
   CHECK(error_text<std::invalid_argument>([&] { resolved(options); }) ==
-        "model.encoder_dropout = nan must be in [0, 1)");
+        "planner.encoder_dropout = nan must be in [0, 1)");
 }
 
 TEST_CASE("planner options: what UP has no use for is refused") {
   DiffusionPlannerOptions options = planner_preset("UP");
   options.polygon_num = 10;
   CHECK(only_problem(options) ==
-        "polygon_num: model.polygon_num has no use with model.preset = \"UP\"; remove it");
+        "polygon_num: planner.polygon_num has no use with planner.preset = \"UP\"; remove it");
   options = planner_preset("UP");
   options.mask_context = false;
   CHECK(only_problem(options) ==
-        "mask_context: model.mask_context has no use with model.preset = \"UP\"; remove it");
+        "mask_context: planner.mask_context has no use with planner.preset = \"UP\"; remove it");
   options = planner_preset("UP");
   options.sequence_first_attention = true;
   CHECK(problems(options).empty());
@@ -111,5 +113,5 @@ TEST_CASE("planner options: what UP has no use for is refused") {
   REQUIRE(found.size() == 2);
   CHECK(found[0].field == "ego_history_dropout");
   CHECK(found[1].message ==
-        "model.use_turn_indicators has no use with model.preset = \"UP\"; set it to true");
+        "planner.use_turn_indicators has no use with planner.preset = \"UP\"; set it to true");
 }

@@ -286,21 +286,22 @@ TEST_CASE("tensors of other shapes are refused by name") {
   DrivingScene scene = fixture_scene("H");
   scene.lanes = scene.lanes.narrow(1, 0, 5);
   CHECK(error_text<std::invalid_argument>([&] { planner.encode(scene, false); }) ==
-        "scene.lanes: [3, 5, 20, 33]; model.preset = \"H\" reads the shape [N, 7, 20, 33], with the N >= 1 "
+        "scene.lanes: [3, 5, 20, 33]; planner.preset = \"H\" reads the shape [N, 7, 20, 33], with the N >= 1 "
         "of neighbor_agents_past (3); build the batch with the model's sizes, or the model with those of the "
         "data");
   scene = fixture_scene("H");
   scene.ego_shape.reset();
   CHECK(error_text<std::invalid_argument>([&] { planner.encode(scene, false); }) ==
-        "scene.ego_shape: undefined; model.preset = \"H\" reads the shape [N, 3], with the N >= 1 of "
+        "scene.ego_shape: undefined; planner.preset = \"H\" reads the shape [N, 3], with the N >= 1 of "
         "neighbor_agents_past (3); build the batch with the model's sizes, or the model with those of the "
         "data");
   scene = fixture_scene("H");
   const DrivingContext context = planner.encode(scene, false);
-  CHECK(error_text<std::invalid_argument>([&] {
-          planner.denoise(at::zeros({3, 5, 80, 4}), at::zeros({3}), context, false);
-        }) ==
-        "denoise: x [3, 5, 80, 4] at t [3]; model.preset = \"H\" takes x [3, 5, 81, 4] and t [3, 5, 81, 1]");
+  CHECK(
+      error_text<std::invalid_argument>([&] {
+        planner.denoise(at::zeros({3, 5, 80, 4}), at::zeros({3}), context, false);
+      }) ==
+      "denoise: x [3, 5, 80, 4] at t [3]; planner.preset = \"H\" takes x [3, 5, 81, 4] and t [3, 5, 81, 1]");
   CHECK_THROWS_WITH(small_planner("UP").turn_indicator(at::zeros({3, 81, 4}), at::zeros({3, 16, 64})),
-                    "model.preset = \"UP\" has no turn indicator; use \"H\" or \"M\"");
+                    "planner.preset = \"UP\" has no turn indicator; use \"H\" or \"M\"");
 }

@@ -156,7 +156,14 @@ RunConfig driving() {
   dtk::PlannerTrainingOptions::tables(config.planner_training, [](const char*, auto& options) {
     std::remove_reference_t<decltype(options)>::fields(options, Changed());
   });
-  config.planner_training.process.prefix = true;  // the only one for this preset
+  // The only ones that go with the others.
+  config.planner.use_ego_history = true;
+  config.planner_training.process.prefix = true;
+  config.planner_training.process.velocity = false;
+  config.planner_training.loss.squared_error = false;
+  config.planner_training.loss.integrated = dtk::PlannerLossOptions().integrated;
+  config.planner_training.loss.integrated_window = dtk::PlannerLossOptions().integrated_window;
+  config.planner_training.augmentation.rebuilt = 11;
   config.data.kind = "frames";
   config.data.frames = "frames";
   config.data.held_out = "held \"out\".json";
@@ -167,6 +174,19 @@ RunConfig driving() {
   return config;
 }
 
+/// The fields that driving() has to leave alone.
+RunConfig driving_by_velocities() {
+  RunConfig config;
+  config.train.model = "diffusion_planner";
+  config.train.steps = 1;
+  config.planner.use_ego_history = false;
+  config.planner_training.process.velocity = true;
+  config.planner_training.loss.integrated = 0.3;
+  config.planner_training.loss.integrated_window = 7;
+  config.data.kind = "frames";
+  return config;
+}
+
 /// What the published planner of this preset has otherwise.
 RunConfig upstream_driving() {
   RunConfig config;
@@ -174,7 +194,9 @@ RunConfig upstream_driving() {
   config.train.steps = 1;
   config.planner.preset = "UP";
   config.planner_training.process.prefix = false;
+  config.planner_training.loss.squared_error = true;
   config.planner_training.augmentation.probability = 0;
+  config.planner_training.augmentation.smooth = false;
   config.data.kind = "frames";
   return config;
 }
@@ -203,7 +225,7 @@ bool has_line(const std::string& text, const std::string& line) {
 TEST_CASE("config writer: what is printed reads back equal") {
   for (const RunConfig& config :
        {smallest(), custom_from_folder(), custom_from_latents(), published_from_idx(), original_objective(),
-        driving(), upstream_driving()}) {
+        driving(), driving_by_velocities(), upstream_driving()}) {
     const std::string text = print_config({config, {}});
     INFO(text);
     CHECK(read_back(text) == config);
@@ -213,8 +235,9 @@ TEST_CASE("config writer: what is printed reads back equal") {
 
 TEST_CASE("config writer: the round trip above covers every field off its default") {
   std::set<std::string> covered;
-  for (const RunConfig& config : {custom_from_folder(), custom_from_latents(), published_from_idx(),
-                                  original_objective(), driving(), upstream_driving()}) {
+  for (const RunConfig& config :
+       {custom_from_folder(), custom_from_latents(), published_from_idx(), original_objective(), driving(),
+        driving_by_velocities(), upstream_driving()}) {
     for (const auto& difference : differences(RunConfig(), config)) covered.insert(difference.key);
   }
   std::set<std::string> missing;

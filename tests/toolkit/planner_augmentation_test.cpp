@@ -193,7 +193,7 @@ TEST_CASE("planner_augmentation: the way back ends in its future") {
   const PlannerBatch scene = scene_of(golden, "aug.in.", at::kFloat);
   CHECK(test::error_text<std::invalid_argument>([&] {
           rebuilt_future(scene.ego_agent_future, scene.ego_current_state, {.rebuilt = 80});
-        }) == "augmentation.rebuilt = 80 with futures of 80 steps: allowed are 2 to 79");
+        }) == "planner.augmentation.rebuilt = 80 with futures of 80 steps: allowed are 2 to 79");
   // From where the path begins it is led back onto itself.
   const at::Tensor t = at::arange(1, 81, at::kDouble) / 10;
   const at::Tensor straight = at::stack({8 * t, at::zeros_like(t), at::zeros_like(t)}, -1).unsqueeze(0);

@@ -26,7 +26,7 @@ TEST_CASE("planner layout: sizes and layout are those of a model") {
   upstream.lane_features = 12;
   CHECK(of("UP") == upstream);
   CHECK(error_text<std::invalid_argument>([&] { of("h"); }) ==
-        "model.preset = \"h\" is not a known model; allowed: H | M | UP");
+        "planner.preset = \"h\" is not a known model; allowed: H | M | UP");
   CHECK(planner_layout(test::planner_preset("H")) == PlannerLayout::version_2);
   CHECK(planner_layout(test::planner_preset("M")) == PlannerLayout::version_2);
   CHECK(planner_layout(test::planner_preset("UP")) == PlannerLayout::upstream);

@@ -105,7 +105,8 @@ TEST_CASE("planner_noise: upstream has one time a sample, and only the present i
 TEST_CASE("planner_noise: flow matching, which cannot run in the original, is refused by name") {
   CHECK(test::error_text<std::invalid_argument>(
             [] { refuse_other_predictions({.prediction = "flow_matching"}); }) ==
-        "diffusion.prediction = \"flow_matching\": the driving planner predicts x_start only; flow_matching "
+        "planner.process.prediction = \"flow_matching\": the driving planner predicts x_start only; "
+        "flow_matching "
         "and "
         "score are not there (the former cannot run in the original); set it to \"x_start\"");
   CHECK_NOTHROW(refuse_other_predictions({}));

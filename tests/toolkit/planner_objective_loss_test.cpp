@@ -232,36 +232,40 @@ TEST_CASE("planner_objective: what cannot be learnt is refused before a step") {
   PlannerObjectiveOptions options = planner_objective_of(up);
   options.process.prefix = true;
   CHECK(refusal(up, options) ==
-        "diffusion.prefix = true: model.preset = \"UP\" takes one time a sample and no prefix; set it to "
+        "planner.process.prefix = true: planner.preset = \"UP\" takes one time a sample and no prefix; set "
+        "it to "
         "false");
   options = planner_objective_of(h);
   options.process.prefix = false;
   CHECK(refusal(h, options) ==
-        "diffusion.prefix = false: model.preset = \"H\" takes a time for each pose; set it to true");
+        "planner.process.prefix = false: planner.preset = \"H\" takes a time for each pose; set it to true");
   options = planner_objective_of(h);
   options.process.prediction = "score";
-  CHECK(refusal(h, options).starts_with("diffusion.prediction = \"score\": "));
+  CHECK(refusal(h, options).starts_with("planner.process.prediction = \"score\": "));
   options = planner_objective_of(h);
   options.scales.erase("polygons");
   CHECK(refusal(h, options) ==
-        "the driving planner's objective: polygons has no scale; model.preset = \"H\" needs one of 3; take "
+        "the driving planner's objective: polygons has no scale; planner.preset = \"H\" needs one of 3; take "
         "planner_scales(), or a file of this model's (read_planner_normalization())");
   options = planner_objective_of(up);
   options.scales = planner_scales(33);
-  CHECK(refusal(up, options) ==
-        "the driving planner's objective: lanes has a scale of 33 features; model.preset = \"UP\" needs one "
-        "of 12; take planner_scales(), or a file of this model's (read_planner_normalization())");
+  CHECK(
+      refusal(up, options) ==
+      "the driving planner's objective: lanes has a scale of 33 features; planner.preset = \"UP\" needs one "
+      "of 12; take planner_scales(), or a file of this model's (read_planner_normalization())");
   options = planner_objective_of(up);
   options.augmentation.emplace();
-  CHECK(refusal(up, options) ==
-        "the driving planner's objective: frames of model.preset = \"UP\" do not tell the ego's shape, which "
-        "the augmentation needs; give one (ego_shape: wheelbase, length, width in m), or leave the "
-        "augmentation out");
+  CHECK(
+      refusal(up, options) ==
+      "the driving planner's objective: frames of planner.preset = \"UP\" do not tell the ego's shape, which "
+      "the augmentation needs; give one (ego_shape: wheelbase, length, width in m), or leave the "
+      "augmentation out");
   options = planner_objective_of(h);
   options.ego_shape = {2.8, 4.6, 1.9};
-  CHECK(refusal(h, options) ==
-        "the driving planner's objective: frames of model.preset = \"H\" have an ego_shape of their own; do "
-        "not give another one");
+  CHECK(
+      refusal(h, options) ==
+      "the driving planner's objective: frames of planner.preset = \"H\" have an ego_shape of their own; do "
+      "not give another one");
 }
 
 TEST_CASE("planner_objective: frames of another size, or without an array, are told by key") {
@@ -277,9 +281,9 @@ TEST_CASE("planner_objective: frames of another size, or without an array, are t
       "planner_layout() of the model's options";
   const std::string where = "a batch of the driving planner's frames: ";
   CHECK(refusal([](PlannerBatch& frames) { frames.lanes = frames.lanes.narrow(1, 0, 5); }) ==
-        where + "lanes is [3, 5, 20, 33]; model.preset = \"H\" reads the shape [N, 6, 20, 33" + advice);
+        where + "lanes is [3, 5, 20, 33]; planner.preset = \"H\" reads the shape [N, 6, 20, 33" + advice);
   CHECK(refusal([](PlannerBatch& frames) { frames.ego_agent_future.reset(); }) ==
-        where + "ego_agent_future is undefined; model.preset = \"H\" reads the shape [N, 80, 3" + advice);
+        where + "ego_agent_future is undefined; planner.preset = \"H\" reads the shape [N, 80, 3" + advice);
   CHECK(refusal([](PlannerBatch& frames) { frames.goal_pose = frames.goal_pose.narrow(0, 0, 2); }) ==
-        where + "goal_pose is [2, 3]; model.preset = \"H\" reads the shape [N, 3" + advice);
+        where + "goal_pose is [2, 3]; planner.preset = \"H\" reads the shape [N, 3" + advice);
 }

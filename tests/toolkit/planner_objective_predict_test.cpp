@@ -95,7 +95,7 @@ TEST_CASE("planner_objective: what is drawn from zeros is the same each time, fr
   CHECK(test::error_text<std::invalid_argument>([&] {
           drawn(at::zeros({3, 9, 80, 4}));
         }) ==
-        "denoise: x [3, 9, 80, 4] at t [3, 9, 80, 1]; model.preset = \"H\" takes x [3, 9, 81, 4] and t [3, "
+        "denoise: x [3, 9, 80, 4] at t [3, 9, 80, 1]; planner.preset = \"H\" takes x [3, 9, 81, 4] and t [3, "
         "9, 81, 1]");
 }
 

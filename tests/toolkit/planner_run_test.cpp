@@ -8,13 +8,15 @@
 #include "support/catch.h"
 #include "support/error_text.h"
 #include "support/run_world.h"
+#include "support/temporary_folder.h"
 
 namespace dtk {
 namespace {
 
 using test::error_text;
 
-const std::string list = std::string(DTK_FIXTURES) + "/planner_frames/list.json";
+const std::string frames = std::string(DTK_FIXTURES) + "/planner_frames/";
+const std::string list = frames + "list.json";
 
 // All kinds of encoders and blocks, each as small as it can be, for the frames of the fixture.
 const std::string tiny_planner = R"(
@@ -50,6 +52,21 @@ clip = 5.0
 cpu = "fp32"
 )";
 
+/// Lists of frames that are not trained on.
+struct HeldOut {
+  test::TemporaryFolder folder;
+  std::string bad = folder.write("bad.npz", "no archive").string();
+  std::string one = write("one.json", {frames + "frame_b.npz"});
+  std::string one_and_bad = write("bad.json", {frames + "frame_b.npz", bad});
+
+ private:
+  std::string write(const std::string& name, const std::vector<std::string>& paths) const {
+    std::string json;
+    for (const std::string& path : paths) json += (json.empty() ? "[\"" : ", \"") + path + "\"";
+    return folder.write(name, json + "]").string();
+  }
+};
+
 LoadedConfig loaded_with(const std::vector<std::string>& overrides = {}) {
   return parse_config(tiny_planner, "tiny.toml", overrides);
 }
@@ -67,10 +84,12 @@ struct DrivingWorld : test::World {
 
 TEST_CASE("planner run: it trains, validates, saves, and draws trajectories of held-out frames") {
   DrivingWorld world;
-  const RunResult result = world.run(loaded_with({"data.held_out=" + list, "train.validate_every=3"}));
+  const HeldOut held_out;
+  const RunResult result =
+      world.run(loaded_with({"data.held_out=" + held_out.one, "train.validate_every=3"}));
   CHECK(result.step == 6);
   CHECK(std::isfinite(result.loss));
-  CHECK(result.held_out == 3);
+  CHECK(result.held_out == 1);
   REQUIRE(result.validation_loss);
   CHECK(std::isfinite(*result.validation_loss));
   CHECK(result.sample_name == "frames");
@@ -81,9 +100,9 @@ TEST_CASE("planner run: it trains, validates, saves, and draws trajectories of h
   for (const NamedTensor& entry : file.tensors) {
     INFO(entry.name);
     CHECK(entry.tensor.isfinite().all().item<bool>());
-    if (entry.name == "trajectories") CHECK(entry.tensor.sizes() == at::IntArrayRef({3, 9, 80, 4}));
-    if (entry.name == "ego_future") CHECK(entry.tensor.sizes() == at::IntArrayRef({3, 80, 4}));
-    if (entry.name == "turn_indicator") CHECK(entry.tensor.sizes() == at::IntArrayRef({3, 5}));
+    if (entry.name == "trajectories") CHECK(entry.tensor.sizes() == at::IntArrayRef({1, 9, 80, 4}));
+    if (entry.name == "ego_future") CHECK(entry.tensor.sizes() == at::IntArrayRef({1, 80, 4}));
+    if (entry.name == "turn_indicator") CHECK(entry.tensor.sizes() == at::IntArrayRef({1, 5}));
   }
   const std::string report = world.files.read("out/report.html");
   CHECK(report.find("Diffusion-Planner H") != std::string::npos);
@@ -171,6 +190,99 @@ TEST_CASE("planner run: what belongs to another model is refused where it was wr
   CHECK(error_text<ConfigError>([&] { parse_config(dit, "a.toml", {"planner.preset=UP"}); }) ==
         "--set planner.preset=UP: planner.preset has no use with train.model = \"dit\"; remove it, or change "
         "train.model");
+}
+
+TEST_CASE("planner run: what has no use beside other keys, or does not go with them, is refused") {
+  const auto refusal = [](const std::vector<std::string>& settings) {
+    return error_text<ConfigError>([&] { loaded_with(settings); });
+  };
+  const auto no_use = [&](const std::string& key, const std::string& value, const std::string& because) {
+    const std::string setting = key + "=" + value, reason = because.substr(0, because.find(' '));
+    std::string other = because;
+    other.erase(std::remove(other.begin(), other.end(), ' '), other.end());
+    other.erase(std::remove(other.begin(), other.end(), '"'), other.end());
+    CHECK(refusal({setting, other}) == "--set " + setting + ": " + key + " has no use with " + because +
+                                           "; remove it, or change " + reason);
+  };
+  const std::string loss = "planner.loss.", augmentation = "planner.augmentation.";
+  for (const char* const name : {"lateral", "longitudinal", "heading", "speed_weight"}) {
+    no_use(loss + name, "2", "planner.loss.squared_error = true");
+    no_use(loss + name, "2", "planner.process.velocity = true");
+  }
+  no_use(loss + "time_weights", "[1, 2, 3, 4]", "planner.loss.squared_error = true");
+  no_use(loss + "integrated", "2", "planner.process.velocity = false");
+  no_use(loss + "integrated_window", "2", "planner.process.velocity = false");
+  no_use(loss + "border_margin", "2", "planner.loss.road_border = 0.0");
+  no_use(loss + "vehicle_margin", "2", "planner.loss.collision = 0.0");
+  no_use(loss + "exploding_heading_gradient", "true", "planner.loss.road_border = 0.0");
+  no_use(loss + "unchanged_turn", "0.5", "planner.loss.turn_indicator = 0.0");
+  no_use(loss + "ego_horizon", "8", "planner.loss.ego = 0.0");
+  no_use(augmentation + "yaw", "0.1", "planner.augmentation.probability = 0.0");
+  no_use("planner.oldest_ego_history", "true", "planner.use_ego_history = false");
+  CHECK_NOTHROW(loaded_with({augmentation + "rebuilt=10", augmentation + "probability=0"}));  // smoothed
+
+  CHECK(refusal({"planner.hidden_dim=17"})
+            .starts_with("--set planner.hidden_dim=17: planner.hidden_dim = 17 is not divisible by "
+                         "planner.num_heads = 2; set planner.hidden_dim = "));
+  CHECK(refusal({augmentation + "rebuilt=80"}) ==
+        "--set planner.augmentation.rebuilt=80: planner.augmentation.rebuilt = 80 is not within the future; "
+        "allowed: [2, 79] with planner.future_len = 80");
+  CHECK(
+      refusal({"planner.process.max_delay=80"}) ==
+      "--set planner.process.max_delay=80: planner.process.max_delay = 80 may give the ego's whole future as "
+      "truth; allowed: [0, 79] with planner.future_len = 80");
+  CHECK(refusal({loss + "ego=0", loss + "neighbor=0", loss + "turn_indicator=0", loss + "road_border=0"}) ==
+        "--set planner.loss.ego=0: every term of [planner.loss] has weight 0; set planner.loss.ego above 0, "
+        "which is the usual one");
+  CHECK(
+      refusal({"train.sample_every=2", "sample.frames=0"}) ==
+      "--set train.sample_every=2: train.sample_every = 2 has no use with sample.frames = 0, which draws no "
+      "samples; remove it, or raise sample.frames");
+  CHECK(
+      refusal({"sample.ema=false", "sample.frames=0"}) ==
+      "--set sample.ema=false: sample.ema = false has no use with sample.frames = 0, which draws no samples; "
+      "remove it, or raise sample.frames");
+  const std::string up = "[train]\nmodel = \"diffusion_planner\"\nsteps = 1\n[planner]\npreset = \"UP\"\n";
+  const auto up_refusal = [&](const std::string& setting) {
+    return error_text<ConfigError>([&] { parse_config(up, "up.toml", {setting}); });
+  };
+  CHECK(up_refusal("planner.augmentation.smooth=true") ==
+        "--set planner.augmentation.smooth=true: frames of planner.preset = \"UP\" do not tell the ego's "
+        "shape, "
+        "which the augmentation needs; set planner.augmentation.probability = 0.0 and "
+        "planner.augmentation.smooth = false");
+  CHECK(up_refusal("planner.loss.collision=1") ==
+        "--set planner.loss.collision=1: planner.loss.collision has no use with planner.preset = \"UP\"; "
+        "remove "
+        "it, or change planner.preset");
+  CHECK(up_refusal("planner.process.max_delay=3").find("has no use with planner.process.prefix = false") !=
+        std::string::npos);
+}
+
+TEST_CASE("planner run: held-out frames that cannot be read are told of, and lose no training") {
+  const HeldOut held_out;
+  DrivingWorld skipping, ending;
+  const RunResult result =
+      skipping.run(loaded_with({"data.held_out=" + held_out.one_and_bad, "data.on_corrupt=skip"}));
+  CHECK(result.held_out == 1);
+  CHECK(skipping.listener.heard("skipped 1 corrupt file:"));
+  CHECK(std::any_of(skipping.listener.messages.begin(), skipping.listener.messages.end(),
+                    [&](const std::string& line) { return line.starts_with("  " + held_out.bad + ": "); }));
+  CHECK(skipping.files.read("out/log.jsonl").find("\"skipped\":1") != std::string::npos);
+
+  const std::string error =
+      error_text<DataError>([&] { ending.run(loaded_with({"data.held_out=" + held_out.one_and_bad})); });
+  CHECK(error.starts_with(held_out.bad + ": "));
+  CHECK(error.ends_with("; the training is complete and saved as out/checkpoints/step-00000006"));
+  CHECK(ending.files.exists("out/checkpoints/step-00000006/manifest.json"));
+  const std::string log = ending.files.read("out/log.jsonl");
+  CHECK(log.substr(log.rfind("{")).find("\"failed\"") != std::string::npos);
+  CHECK(ending.files.exists("out/memory.json"));
+
+  CHECK(error_text<ConfigError>([&] { ending.run(loaded_with({"data.held_out=" + list})); }) ==
+        "--set data.held_out=" + list + ": data.held_out = " + list +
+            " names the frames that data.frames does, and is to be of others; hold some out, or leave "
+            "data.held_out out");
 }
 
 TEST_CASE("planner run: frames that are not named, and lists that are not there, are refused") {

@@ -125,24 +125,24 @@ TEST_CASE("planner weights: what to set where they are those of another preset o
     return text.substr(at + what_to_do.size());
   };
   const models::DiffusionPlannerOptions h = small_planner_options("H"), up = small_planner_options("UP");
-  CHECK(hint(up, h) == "\n  The weights are those of another preset; set model.preset = \"UP\"");
-  CHECK(hint(h, up) == "\n  The weights are those of another preset; set model.preset = \"H\" or \"M\"");
+  CHECK(hint(up, h) == "\n  The weights are those of another preset; set planner.preset = \"UP\"");
+  CHECK(hint(h, up) == "\n  The weights are those of another preset; set planner.preset = \"H\" or \"M\"");
   models::DiffusionPlannerOptions other = h;
   other.hidden_dim = 32;
   other.encoder_mixer_depth = 3;
   other.encoder_fusion_depth = 1;
   other.decoder_depth = 1;
   CHECK(hint(other, h) ==
-        "\n  The weights are of another size; set model.hidden_dim = 32, model.encoder_mixer_depth = 3, "
-        "model.encoder_fusion_depth = 1 and model.decoder_depth = 1");
+        "\n  The weights are of another size; set planner.hidden_dim = 32, planner.encoder_mixer_depth = 3, "
+        "planner.encoder_fusion_depth = 1 and planner.decoder_depth = 1");
   other = h;
   other.mixer_tokens = 32;
   other.mixer_channels = 16;
   other.time_len = 21;
   other.future_len = 40;
   CHECK(hint(other, h) ==
-        "\n  The weights are of another size; set model.mixer_tokens = 32, model.mixer_channels = 16, "
-        "model.time_len = 21 and model.future_len = 40");
+        "\n  The weights are of another size; set planner.mixer_tokens = 32, planner.mixer_channels = 16, "
+        "planner.time_len = 21 and planner.future_len = 40");
   other = h;
   other.lane_len = 10;
   other.route_len = 11;
@@ -150,13 +150,14 @@ TEST_CASE("planner weights: what to set where they are those of another preset o
   other.polygon_len = 13;
   other.line_string_len = 14;
   CHECK(hint(other, h) ==
-        "\n  The weights are of another size; set model.lane_len = 10, model.route_len = 11, model.route_num "
-        "= 12, model.polygon_len = 13 and model.line_string_len = 14");
+        "\n  The weights are of another size; set planner.lane_len = 10, planner.route_len = 11, "
+        "planner.route_num "
+        "= 12, planner.polygon_len = 13 and planner.line_string_len = 14");
   other = up;
   other.decoder_depth = 3;
   other.time_len = 11;
   CHECK(hint(other, up) ==
-        "\n  The weights are of another size; set model.decoder_depth = 3 and model.time_len = 11");
+        "\n  The weights are of another size; set planner.decoder_depth = 3 and planner.time_len = 11");
   // A DiT's weights are of no preset.
   const std::string text = misfit(changed_parameters(tiny_model()), h);
   CHECK(text.ends_with(what_to_do));
@@ -168,10 +169,10 @@ TEST_CASE("planner weights: heads, which no shape tells, must be those of the we
   write_torch_file(*world.files.create("/w.pth"), random_weights(shapes_of(options)));
   Weights weights = open_weights(world.files, request("/w.pth"));
   weights.heads = 8;
-  CHECK(
-      error_text<ConfigError>([&] { check_fit(weights, shapes_of(options)); }) ==
-      "--weights /w.pth: the weights of /w.pth were trained with model.num_heads = 8, and this model has 4, "
-      "whose attention is another; set model.num_heads = 8");
+  CHECK(error_text<ConfigError>([&] { check_fit(weights, shapes_of(options)); }) ==
+        "--weights /w.pth: the weights of /w.pth were trained with planner.num_heads = 8, and this model has "
+        "4, "
+        "whose attention is another; set planner.num_heads = 8");
   weights.heads = 4;
   CHECK_NOTHROW(check_fit(weights, shapes_of(options)));
 }

@@ -89,18 +89,23 @@ class Rules {
     if ((config_.data.kind == "frames") == config_.drives()) return;
     fail("data.kind", "data.kind = " + toml_text(config_.data.kind) + " is not what train.model = " +
                           toml_text(config_.train.model) + " is trained on; allowed: " +
-                          (config_.drives() ? "frames" : "idx | images | latents | synthetic"));
+                          (config_.drives() ? "frames"
+                                            : "idx | images | latents | synthetic; frames are read with "
+                                              "train.model = \"diffusion_planner\""));
   }
 
   void check_planner() const {
-    const auto found = models::problems(config_.planner);
-    if (!found.empty()) fail("planner." + found.front().field, found.front().message);
-    const bool prefix = config_.planner_training.process.prefix, upstream = config_.planner.upstream();
-    if (prefix == !upstream) return;
-    fail("planner.process.prefix", "planner.process.prefix = " + toml_text(prefix) +
-                                       " does not go with planner.preset = " +
-                                       toml_text(config_.planner.preset) + "; set planner.process.prefix = " +
-                                       toml_text(!upstream));
+    if (const auto problem = problem_of_planner(config_)) fail(problem->key, problem->message);
+    const int64_t every = config_.train.sample_every;
+    if (config_.sample.frames > 0) return;
+    const std::string none = " has no use with sample.frames = 0, which draws no samples; ";
+    if (every > 0) {
+      fail("train.sample_every", "train.sample_every = " + toml_text(every) + none +
+                                     removal({"train.sample_every"}) + ", or raise sample.frames");
+    }
+    if (!config_.sample.ema) {
+      fail("sample.ema", "sample.ema = false" + none + removal({"sample.ema"}) + ", or raise sample.frames");
+    }
   }
 
   void check_images() const {
@@ -134,10 +139,9 @@ class Rules {
     const int64_t warmup = config_.schedule.warmup;
     if (train.steps && warmup > *train.steps) {
       const std::string steps = toml_text(*train.steps);
-      fail("schedule.warmup", "schedule.warmup = " + toml_text(warmup) +
-                                  " is longer than the run; allowed: [0, " + steps +
-                                  "] with train.steps = " + steps +
-                                  "; for a short trial set schedule.warmup = 0");
+      fail("schedule.warmup",
+           "schedule.warmup = " + toml_text(warmup) + " is longer than the run; allowed: [0, " + steps +
+               "] with train.steps = " + steps + "; for a short trial set schedule.warmup = 0");
     }
     const policies::EmaOptions& ema = config_.policies.ema;
     if (train.steps && ema.enabled != policies::Enabled::off && ema.every > *train.steps) {

@@ -53,9 +53,8 @@ bool is_of_another_model(const RunConfig& config, const std::string& key) {
 std::string useless_because(const RunConfig& config, const std::string& key) {
   if (is_of_another_model(config, key)) return setting("train.model", config.train.model);
   if (switched_off(config, parent_of(key))) return "";  // a single switch is to be enough
-  if (!config.drives()) {
-    if (const std::string because = useless_of_dit(config, key); !because.empty()) return because;
-  }
+  const std::string because = config.drives() ? useless_of_planner(config, key) : useless_of_dit(config, key);
+  if (!because.empty()) return because;
   const policies::SegmentKeeps& keep = config.policies.checkpoint.keep;
   if (key == "policies.checkpoint.offload_min_bytes" && keep.word != "offload") {
     return "policies.checkpoint.keep = " + toml_text(keep);

@@ -61,6 +61,10 @@ std::string drawn_text(const RunConfig& config) {
          " steps";
 }
 
+std::string samples_key(const RunConfig& config) {
+  return config.drives() ? "sample.frames" : "sample.per_class";
+}
+
 bool draws_pictures(const RunConfig& config) {
   return !config.drives() && are_images(config.model.channels);
 }

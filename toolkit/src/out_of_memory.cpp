@@ -52,11 +52,13 @@ std::string raise_budget(const Shortage& shortage) {
                          : "raise memory.budget (dit-plan says what the whole run takes)";
 }
 
-std::string state_advice(const Shortage& shortage, const StateBytes& state) {
+std::string state_advice(const RunConfig& config, const Shortage& shortage, const StateBytes& state) {
   const bool resumed = shortage.resumed;
   std::vector<std::string> ways;
   if (shortage.by_budget) ways.push_back(raise_budget(shortage));
-  if (!resumed) ways.emplace_back("use a smaller model (model.name, or model.depth and model.hidden)");
+  if (!resumed)
+    ways.emplace_back(config.drives() ? "use a smaller model (planner.hidden_dim and its depths)"
+                                      : "use a smaller model (model.name, or model.depth and model.hidden)");
   const bool fits_without_average = shortage.limit && state.total() - state.average <= *shortage.limit;
   if (!resumed && state.average > 0 && fits_without_average) {
     ways.emplace_back("do without the EMA (policies.ema.enabled = false)");
@@ -118,7 +120,7 @@ Shortage shortage_of(const c10::OutOfMemoryError& error, const RunConfig& config
 std::string out_of_memory_advice(const RunConfig& config, c10::Device device, const Shortage& shortage) {
   const StateBytes state = state_bytes(config, device);
   const bool state_is_too_large = shortage.limit ? state.total() > *shortage.limit : shortage.in_build;
-  return (state_is_too_large ? state_advice(shortage, state) : step_advice(config, shortage, state)) +
+  return (state_is_too_large ? state_advice(config, shortage, state) : step_advice(config, shortage, state)) +
          unit_hint(config.memory.budget);
 }
 

@@ -8,6 +8,7 @@
 #include <dtk/toolkit/run.h>
 #include <dtk/toolkit/synthetic_source.h>
 
+#include <algorithm>
 #include <limits>
 #include <vector>
 
@@ -143,17 +144,20 @@ void run_job(const LoadedConfig& loaded, c10::Device device, Steps how, const Da
     end(shown);
   });
   const RunData data = data_of(job.config, samples_of_a_plan(loaded.config, steady));
-  run_training(
-      job, device, {}, [&] { return data; }, {files, clock, observer, [&] { return observer.ended(); }});
+  run_training(job, device, {}, [&] { return data; },
+               {files, clock, observer, [&] { return observer.ended(); }});
 }
 
-// Of the frames that are held out nobody knows the number; a batch shows what all of them take.
+// How many frames are held out nobody knows: a batch shows what all of them take, and as many as are to be
+// drawn what their trajectories do.
 RunData planned_frames(const RunConfig& config, int64_t samples, bool with_zeros) {
   const auto frames = [&](int64_t count) {
     return std::make_shared<PlannedFrames>(config.planner, count, with_zeros);
   };
-  const bool validates = !config.data.held_out.empty();
-  return {frames(samples), {frames(samples), validates ? frames(config.data.batch) : nullptr}};
+  const int64_t shown = std::max(config.data.batch, config.sample.frames);
+  if (!config.data.held_out.empty()) return {frames(samples), {frames(samples), frames(shown)}};
+  const auto trained = frames(std::max(samples, shown));
+  return {trained, {trained, nullptr}};
 }
 
 RunData no_values(const RunConfig& config, int64_t samples) {

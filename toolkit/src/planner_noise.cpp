@@ -11,7 +11,7 @@ namespace dtk {
 void refuse_other_predictions(const PlannerProcessOptions& process) {
   if (process.prediction == "x_start") return;
   throw std::invalid_argument(
-      "diffusion.prediction = \"" + process.prediction +
+      "planner.process.prediction = \"" + process.prediction +
       "\": the driving planner predicts x_start only; flow_matching and score are not "
       "there (the former cannot run in the original); set it to \"x_start\"");
 }

@@ -24,8 +24,8 @@ void check_process(const DiffusionPlannerOptions& model, const PlannerProcessOpt
   refuse_other_predictions(process);
   if (process.prefix != model.upstream()) return;
   throw std::invalid_argument(c10::str(
-      "diffusion.prefix = ", process.prefix ? "true" : "false", ": model.preset = \"", model.preset, "\" ",
-      model.upstream() ? "takes one time a sample and no prefix" : "takes a time for each pose",
+      "planner.process.prefix = ", process.prefix ? "true" : "false", ": planner.preset = \"", model.preset,
+      "\" ", model.upstream() ? "takes one time a sample and no prefix" : "takes a time for each pose",
       "; set it to ", model.upstream() ? "false" : "true"));
 }
 
@@ -41,15 +41,15 @@ void check_scales(const DiffusionPlannerOptions& model, const std::map<std::stri
         c10::str("the driving planner's objective: ", array.key, " has ",
                  given == scales.end() ? std::string("no scale")
                                        : c10::str("a scale of ", given->second.mean.size(), " features"),
-                 "; model.preset = \"", model.preset, "\" needs one of ", wanted,
+                 "; planner.preset = \"", model.preset, "\" needs one of ", wanted,
                  "; take planner_scales(), or a file ", "of this model's (read_planner_normalization())"));
   }
 }
 
 void check_shape(const DiffusionPlannerOptions& model, const PlannerObjectiveOptions& options) {
   const auto fail = [&](const char* what) {
-    throw std::invalid_argument(
-        c10::str("the driving planner's objective: frames of model.preset = \"", model.preset, "\" ", what));
+    throw std::invalid_argument(c10::str("the driving planner's objective: frames of planner.preset = \"",
+                                         model.preset, "\" ", what));
   };
   if (model.upstream() && options.augmentation && !options.ego_shape) {
     fail(
@@ -217,7 +217,7 @@ void PlannerObjective::check(const PlannerBatch& batch, bool with_futures) const
     if (count > 0 && tensor.defined() && tensor.sizes() == wanted) return;
     throw std::invalid_argument(c10::str(
         "a batch of the driving planner's frames: ", key, " is ",
-        tensor.defined() ? c10::str(tensor.sizes()) : "undefined", "; model.preset = \"", model_.preset,
+        tensor.defined() ? c10::str(tensor.sizes()) : "undefined", "; planner.preset = \"", model_.preset,
         "\" reads the shape [N, ", c10::Join(", ", array->shape), "], with the N >= 1 of ego_current_state (",
         count, "); read the frames with planner_sizes() and planner_layout() of the model's options"));
   });

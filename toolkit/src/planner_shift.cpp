@@ -178,8 +178,9 @@ at::Tensor rebuilt_future(const at::Tensor& future, const at::Tensor& state,
                           const PlannerAugmentationOptions& options) {
   const int64_t steps = options.rebuilt, all = future.size(1);
   if (steps < 2 || steps >= all) {
-    throw std::invalid_argument("augmentation.rebuilt = " + std::to_string(steps) + " with futures of " +
-                                std::to_string(all) + " steps: allowed are 2 to " + std::to_string(all - 1));
+    throw std::invalid_argument("planner.augmentation.rebuilt = " + std::to_string(steps) +
+                                " with futures of " + std::to_string(all) + " steps: allowed are 2 to " +
+                                std::to_string(all - 1));
   }
   const Boundary begin = boundary(motion_of_state(state, future, steps / 2));
   const Boundary end = boundary(motion_at(future, steps));

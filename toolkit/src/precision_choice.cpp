@@ -57,6 +57,7 @@ Choice measure(const RunConfig& config, c10::Device device, Clock& clock,
   std::optional<policies::MemoryBudgetGuard> budget;
   if (config.memory.ledger) counting.emplace();
   if (config.memory.budget) budget.emplace(policies::cpu_accounts(), config.memory.budget->bytes);
+  const policies::OwnerScope owner(policies::Category::parameters, "model");
   const std::unique_ptr<TrainableModel> model =
       make_model(config, device, policies::make_generator(device, stream_seed(config.train.seed, "probe")));
   RunConfig quiet = config;

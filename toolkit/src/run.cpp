@@ -1,6 +1,7 @@
 #include <c10/util/Exception.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/rehearsal.h>
 #include <dtk/policies/saved_tensors.h>
 #include <dtk/toolkit/checkpoint_store.h>
 #include <dtk/toolkit/device.h>
@@ -64,7 +65,11 @@ class Run {
                          out_of_memory_advice(config_, device_,
                                               shortage_of(error, config_, /*in_build=*/false, resumed)));
     } catch (const Error& error) {
-      record_failure(error);
+      // What did not fit has been recorded, with more.
+      if (error.code != ExitCode::memory) record_failure(error.what());
+      throw;
+    } catch (const std::exception& error) {
+      record_failure(first_line(error.what()));
       throw;
     }
   }
@@ -103,7 +108,7 @@ class Run {
       if (resumed) return nothing_trained();
     }
     RunResult result;
-    result.synthetic = data_.all->remarks().synthetic;
+    result.synthetic = data_.remarks.synthetic;
     result.unlearnt_classes = unlearnt_classes(data_.classes);
     while (!trainer_.done()) {
       if (stop_requested()) {
@@ -120,7 +125,7 @@ class Run {
     }
     read_if_behind();
     const double seconds = trainer_.elapsed_seconds() - first_second;
-    if (!result.stopped && validated_step_ != trainer_.steps()) validate(result);
+    if (!result.stopped && validated_step_ != trainer_.steps()) validate_at_end(result);
     result.step = trainer_.steps();
     result.trained_steps = result.step - first_step;
     result.loss = scalars_.loss;
@@ -244,6 +249,17 @@ class Run {
     validated_step_ = step;
   }
 
+  // Held-out samples may be read only now: one that cannot be read takes nothing of the training away.
+  void validate_at_end(RunResult& result) {
+    try {
+      validate(result);
+    } catch (const DataError& error) {
+      save();
+      throw DataError(std::string(error.what()) + "; the training is complete and saved as " +
+                      last_checkpoint_.string());
+    }
+  }
+
   // Only finite states are saved: the scalars are read first.
   void save() {
     read_if_behind();
@@ -277,10 +293,13 @@ class Run {
       throw_if_of_a_plan(error, config_);
       result.out_of_memory = first_line(error.what_without_backtrace());
       refused_ = refused_by(error);
-      result.next_step =
-          "the training is complete and saved, its samples were not made; lower "
-          "sample.per_class, raise memory.budget if it is set, or make fewer at a time with " +
-          sample_command(last_checkpoint_, config_, record_->samples_path(trainer_.steps()));
+      result.next_step = "the training is complete and saved, its samples were not made; lower " +
+                         samples_key(config_) + ", raise memory.budget if it is set, or make " +
+                         (config_.drives() ? "them of a shorter list with " : "fewer at a time with ") +
+                         sample_command(last_checkpoint_, config_, record_->samples_path(trainer_.steps()));
+    } catch (const DataError& error) {
+      throw DataError(std::string(error.what()) + "; the training is complete and saved as " +
+                      last_checkpoint_.string() + ", its samples were not made");
     }
   }
 
@@ -303,8 +322,9 @@ class Run {
     if (!samples.empty()) keep(samples);
   } catch (const c10::OutOfMemoryError& error) {
     give_up(error, "the samples of step " + std::to_string(trainer_.steps()) +
-                       " do not fit beside the training; " + last_checkpoint_text() +
-                       "lower sample.per_class or sample.classes, raise memory.budget if it is set, or set "
+                       " do not fit beside the training; " + last_checkpoint_text() + "lower " +
+                       samples_key(config_) + (config_.drives() ? "" : " or sample.classes") +
+                       ", raise memory.budget if it is set, or set "
                        "train.sample_every = 0");
   }
 
@@ -319,10 +339,10 @@ class Run {
     });
   }
 
-  void record_failure(const Error& error) {
-    if (error.code == ExitCode::memory) return;  // give_up() has said more
+  void record_failure(const std::string& reason) {
+    if (policies::rehearsing()) return;  // a plan may end by an exception
     try {
-      record_->failed(trainer_.steps(), error.what(), meters_.report());
+      record_->failed(trainer_.steps(), reason, meters_.report());
     } catch (const FileError&) {  // a full disk, say, which may be the error itself
     }
   }

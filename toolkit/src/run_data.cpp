@@ -6,6 +6,7 @@
 #include <dtk/toolkit/streams.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <thread>
 #include <utility>
 
@@ -24,6 +25,12 @@ std::shared_ptr<const DataSource> frames_of(const LoadedConfig& loaded, const st
   throw DataError(place_of(loaded, key) + error.what());
 }
 
+void add(const DataRemarks& more, DataRemarks& remarks) {
+  remarks.synthetic = remarks.synthetic || more.synthetic;
+  remarks.skipped += more.skipped;
+  remarks.reasons.insert(remarks.reasons.end(), more.reasons.begin(), more.reasons.end());
+}
+
 RunData open_frames(const LoadedConfig& loaded) {
   const DataOptions& data = loaded.config.data;
   if (data.frames.empty()) {
@@ -34,7 +41,17 @@ RunData open_frames(const LoadedConfig& loaded) {
   }
   RunData opened;
   opened.all = opened.split.training = frames_of(loaded, "data.frames", data.frames);
-  if (!data.held_out.empty()) opened.split.held_out = frames_of(loaded, "data.held_out", data.held_out);
+  if (!data.held_out.empty()) {
+    std::error_code none;
+    if (std::filesystem::equivalent(data.held_out, data.frames, none)) {
+      throw ConfigError(place_of(loaded, "data.held_out") + "data.held_out = " + data.held_out +
+                        " names the frames that data.frames does, and is to be of others; hold some out, or "
+                        "leave data.held_out out");
+    }
+    opened.split.held_out = frames_of(loaded, "data.held_out", data.held_out);
+  }
+  opened.remarks = opened.all->remarks();
+  if (opened.split.held_out) add(opened.split.held_out->remarks(), opened.remarks);
   return opened;
 }
 
@@ -44,7 +61,8 @@ RunData image_data(const RunConfig& config, std::shared_ptr<const ImageSource> i
   const ImageSplit split =
       hold_out(images, config.data.validation, stream_seed(config.train.seed, "validation"));
   const ClassCounts classes = {images->classes(), config.model.classes};
-  return {std::move(images), {with_flips(config, split.training), split.held_out}, classes};
+  const DataRemarks remarks = images->remarks();
+  return {std::move(images), {with_flips(config, split.training), split.held_out}, classes, remarks};
 }
 
 PlannerFrameOptions planner_frame_options(const RunConfig& config) {

@@ -9,7 +9,7 @@ namespace dtk {
 
 std::vector<std::string> data_lines(const RunData& data) {
   std::vector<std::string> lines = {"data: " + data.all->description()};
-  const DataRemarks remarks = data.all->remarks();
+  const DataRemarks& remarks = data.remarks;
   if (remarks.synthetic) lines.push_back("SYNTHETIC: the samples were made up by a program");
   if (remarks.skipped > 0) {
     lines.push_back(remarks.skipped == 1

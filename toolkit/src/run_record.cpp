@@ -77,10 +77,10 @@ void RunRecord::log_start(bool resumed, int64_t step) {
                            {"threads", facts_.threads},
                            {"parameters", facts_.parameters},
                            {"tokens_per_image", tokens_per_sample(config_)},
-                           {"flops_per_image", flops_per_image_},
                            {"data", facts_.data},
                            {"samples", facts_.samples},
                            {"held_out", facts_.held_out}};
+  if (flops_per_image_ > 0) fields.emplace_back("flops_per_image", flops_per_image_);
   if (facts_.remarks.synthetic) fields.emplace_back("synthetic", int64_t{1});
   if (facts_.remarks.skipped > 0) {
     fields.emplace_back("skipped", facts_.remarks.skipped);
@@ -164,13 +164,12 @@ std::filesystem::path RunRecord::samples(int64_t step, const std::vector<NamedTe
 }
 
 void RunRecord::end(bool stopped, const RunResult& result) {
+  state_ = std::string(stopped ? "stopped" : "finished") + " at step " + std::to_string(result.step);
+  write_last(result.memory);
   log(stopped ? "stopped" : "end", {{"step", result.step},
                                     {"seconds", result.seconds},
                                     {"run_seconds", result.run_seconds},
                                     {"images_per_second", result.images_per_second}});
-  state_ = std::string(stopped ? "stopped" : "finished") + " at step " + std::to_string(result.step);
-  if (result.memory) write_file_atomically(files_, folder_ / "memory.json", memory_json(*result.memory));
-  write_report(result.memory);
 }
 
 void RunRecord::out_of_memory(int64_t step, const std::optional<MemoryReport>& memory) {

@@ -160,7 +160,7 @@ RunFacts run_facts(const LoadedConfig& loaded, c10::Device device, const RunData
           .policies = {},
           .samples = data.split.training->size(),
           .held_out = data.split.held_out ? data.split.held_out->size() : 0,
-          .remarks = data.all->remarks(),
+          .remarks = data.remarks,
           .unlearnt_classes = unlearnt_classes(data.classes)};
 }
 

@@ -22,6 +22,8 @@ double training_flops_per_sample(const RunConfig& config);
 
 /// "80 images in 25 steps": what the run draws when it samples; "" if it draws nothing.
 std::string drawn_text(const RunConfig& config);
+/// The key that says how many samples a run draws.
+std::string samples_key(const RunConfig& config);
 /// Whether its samples are kept as pictures; else as tensors.
 bool draws_pictures(const RunConfig& config);
 /// A picture of such samples: one row a class.

@@ -21,6 +21,7 @@ struct RunData {
   std::shared_ptr<const DataSource> all;  // for what is said of them
   DataSplit split;
   ClassCounts classes = {};  // of data and models that have some
+  DataRemarks remarks = {};  // of all that was opened
 };
 
 /// `images` as `config` trains on them: data.validation of them held out, the others mirrored with data.flip.

@@ -3,8 +3,8 @@
 // {"event": "start" | "resume", "step", "device", "threads", "parameters", "tokens_per_image",
 //  "flops_per_image", "peak_flops", "time", "data", "samples", "held_out"}
 //      of a process that trains from `step` on. "resume" at step S takes back what the lines before say of
-//      later steps. parameters: trainable; flops_per_image: of a training step (model_flops.h); peak_flops:
-//      of the device, per second, where it is known or given (log.peak_tflops); time: seconds since 1970;
+//      later steps. parameters: trainable; flops_per_image: of a training step, where known (model_flops.h);
+//      peak_flops: of the device, per second, where known or given (log.peak_tflops); time: seconds since 1970;
 //      data: their description; samples: those trained on; held_out: those of validation. With "synthetic": 1
 //      for made-up samples, and with "skipped", "skipped_first" (paths and reasons) where corrupt files were
 //      left out
@@ -19,7 +19,7 @@
 //      the training device in this process so far, not with memory.ledger = false; mfu: model FLOPs
 //      utilisation in [0, 1], where peak_flops is known
 // {"event": "validate", "step", "loss"}       mean over the held-out samples
-// {"event": "sample", "step", "path"}         a grid of samples, as a PNG, or latents, as safetensors
+// {"event": "sample", "step", "path"}         a grid as a PNG, or latents or trajectories, as safetensors
 // {"event": "checkpoint", "step", "path"}
 // {"event": "end" | "stopped", "step", "seconds", "run_seconds", "images_per_second"}
 //      seconds: of training, of this process; run_seconds: of all processes of the run,

@@ -1,5 +1,5 @@
-// What a run trains: a model with its loss and its samples. All that differs from one family of models to
-// another is behind this interface; the trainer, validation, plans and policies know no more.
+// What a run trains: a model with its loss and its samples. The trainer, validation, trial steps and policies
+// know no more of it; what a run says of it is in model_facts.h, its data in run_data.h.
 #pragma once
 #include <ATen/core/Generator.h>
 #include <c10/core/Device.h>
@@ -37,7 +37,8 @@ class TrainableModel {
   /// The same parameters behind a seam of its own, into which nothing is put.
   virtual std::unique_ptr<TrainableModel> with_own_seam() const = 0;
 
-  /// The mean loss over the samples of `batch`, which lie on any device: a scalar, fp32. In training dropout
+  /// The loss of `batch`, which lies on any device: a scalar, fp32; a mean over its samples, for the driving
+  /// planner also over what is there in them (planner_losses.h), so that micro-batches count alike. In training dropout
   /// and augmentation act, with draws from the device's default generator and from `noise`, a generator of
   /// the device. Reads no tensor's value on the host.
   virtual at::Tensor loss(Batch batch, const at::Generator& noise, bool training) const = 0;

@@ -108,8 +108,9 @@ std::string picture_name(int64_t number) {
   return name;
 }
 
-void check_out(const Arguments& given) {
-  for (int64_t i = 0; i < given.pictures; ++i) {
+void check_out(const Arguments& given, int64_t frames) {
+  const int64_t pictures = std::min(given.pictures, frames);
+  for (int64_t i = 0; i < pictures; ++i) {
     if (!fs::exists(given.out / picture_name(i))) continue;
     throw dtk::ConfigError("--out " + given.out.string() + ": holds " + picture_name(i) +
                            " already; name another folder");
@@ -131,7 +132,7 @@ dtk::ExitCode show(const Arguments& given) {
   const Drawn drawn = read_drawn(given.trajectories);
   const dtk::PlannerFrames frames = open_frames(given.frames);
   check_same_frames(given, drawn, frames);
-  check_out(given);
+  check_out(given, frames.size());
   dtk::FileSystem& files = dtk::posix_file_system();
   if (given.pictures > 0) files.create_directories(given.out);
   const int64_t steps = drawn.trajectories.size(2);

@@ -14,6 +14,9 @@ void check_rules(const LoadedConfig& loaded, const std::string& file_name);
 /// Throws ConfigError for what was written and only a run that is resumed has a use for.
 void check_new_run(const LoadedConfig& loaded);
 
+/// Where the user wrote `key`, for the beginning of a message: "base.toml:3:9: "; "" if nobody did.
+std::string place_of(const LoadedConfig& loaded, const std::string& key);
+
 /// Whether `key` is of a model that train.model does not name: such keys are not printed.
 bool is_of_another_model(const RunConfig& config, const std::string& key);
 

@@ -46,6 +46,11 @@ std::string useless_of_dit(const RunConfig& config, const std::string& key) {
 
 }  // namespace
 
+std::string place_of(const LoadedConfig& loaded, const std::string& key) {
+  const auto place = loaded.places.find(key);
+  return place == loaded.places.end() ? "" : place->second + ": ";
+}
+
 bool is_of_another_model(const RunConfig& config, const std::string& key) {
   return config.drives() ? of_images(key) : of_driving(key);
 }

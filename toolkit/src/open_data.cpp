@@ -9,14 +9,10 @@
 #include <algorithm>
 #include <thread>
 
+#include "config_rules.h"
+
 namespace dtk {
 namespace {
-
-// Where the user wrote `key`, for the beginning of a message.
-std::string place_of(const LoadedConfig& loaded, const std::string& key) {
-  const auto place = loaded.places.find(key);
-  return place == loaded.places.end() ? "" : place->second + ": ";
-}
 
 void check_is_set(const LoadedConfig& loaded, const std::string& key, bool is_set) {
   if (is_set) return;

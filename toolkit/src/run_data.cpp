@@ -10,13 +10,10 @@
 #include <thread>
 #include <utility>
 
+#include "config_rules.h"
+
 namespace dtk {
 namespace {
-
-std::string place_of(const LoadedConfig& loaded, const std::string& key) {
-  const auto place = loaded.places.find(key);
-  return place == loaded.places.end() ? "" : place->second + ": ";
-}
 
 std::shared_ptr<const DataSource> frames_of(const LoadedConfig& loaded, const std::string& key,
                                             const std::string& path) try {

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "config_rules.h"
 #include "out_of_memory.h"
 
 namespace dtk {
@@ -67,10 +68,9 @@ static void adopt_first(const StartPlans& plans, LoadedConfig& loaded) {
   if (!placement_is_open(loaded.config)) return;
   if (!plans.empty() && plans.front().placement) return adopt_placement(loaded, *plans.front().placement);
   const std::string key = "policies.checkpoint.keep";
-  const auto place = loaded.places.find(key);
   std::string why = "nobody plans this run";
   if (!plans.empty()) why = plans.front().problem + plans.front().refusal;  // one of them
-  throw ConfigError((place == loaded.places.end() ? "" : place->second + ": ") + key +
+  throw ConfigError(place_of(loaded, key) + key +
                     " = \"auto\" is chosen by the run's plan, and there is none: " + why +
                     "; use keep = \"block\", or targets of your own");
 }

@@ -21,13 +21,6 @@ models::DiffusionPlanner with_empty_seam(models::DiffusionPlanner planner) {
   return planner;
 }
 
-Batch read_first(const DataSource& source, int64_t first, int64_t count) {
-  const policies::OwnerScope owner(policies::Category::data, "frames to sample");
-  Batch batch = source.allocate(count, /*pinned=*/false);
-  for (int64_t row = 0; row < count; ++row) source.read(first + row, /*epoch=*/0, batch, row);
-  return batch;
-}
-
 }  // namespace
 
 PlannerObjectiveOptions planner_objective_options(const RunConfig& config) {
@@ -100,7 +93,11 @@ std::vector<NamedTensor> TrainablePlanner::trajectories(const DataSource& data, 
   while (const auto pass = passes.next()) {
     if (go_on && !go_on(*pass, batches)) return {};
     const int64_t first = *pass * micro_batch, count = std::min(micro_batch, all - first);
-    const PlannerBatch frames = on_device(read_first(data, first, count));
+    const auto read = [&] {
+      const policies::OwnerScope owner(policies::Category::data, "frames to sample");
+      return read_batch(data, first, count);
+    };
+    const PlannerBatch frames = on_device(read());
     const PlannerObjective::Prediction drawn = objective_->predict(planner_, frames);
     const auto keep = [&](const char* name, const at::Tensor& part) {
       if (!part.defined()) return;

@@ -12,16 +12,6 @@
 #include <cmath>
 
 namespace dtk {
-namespace {
-
-Batch read_batch(const DataSource& source, int64_t first, int64_t count) {
-  const policies::OwnerScope owner(policies::Category::data, "validation");
-  Batch batch = source.allocate(count, /*pinned=*/false);
-  for (int64_t row = 0; row < count; ++row) source.read(first + row, /*epoch=*/0, batch, row);
-  return batch;
-}
-
-}  // namespace
 
 Validation::Validation(const RunConfig& config, std::shared_ptr<const DataSource> held_out)
     : config_(config), held_out_(std::move(held_out)) {}
@@ -49,8 +39,11 @@ std::optional<double> Validation::loss_sync(Trainer& trainer, const std::functio
     if (go_on && !go_on()) return std::nullopt;
     const int64_t first = *pass * micro_batch;
     const int64_t count = std::min(micro_batch, samples() - first);
-    const at::Tensor loss =
-        trainer.model().loss(read_batch(*held_out_, first, count), noise, /*training=*/false);
+    const auto read = [&] {
+      const policies::OwnerScope owner(policies::Category::data, "validation");
+      return read_batch(*held_out_, first, count);
+    };
+    const at::Tensor loss = trainer.model().loss(read(), noise, /*training=*/false);
     sum.add_(loss, static_cast<double>(count));
   }
   const double loss = policies::values_sync(sum).front() / static_cast<double>(samples());

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <map>
 
+#include "config_rules.h"
 #include "config_text.h"
 #include "strict_json.h"
 #include "torch_types.h"
@@ -181,9 +182,7 @@ std::optional<Weights> initial_weights(FileSystem& files, const LoadedConfig& lo
   const TrainOptions& train = loaded.config.train;
   if (train.init_from.empty()) return std::nullopt;
   const auto place = [&](const std::string& key, const std::string& value) {
-    const auto written = loaded.places.find(key);
-    const std::string text = key + " = " + toml_text(value);
-    return written == loaded.places.end() ? text : written->second + ": " + text;
+    return place_of(loaded, key) + key + " = " + toml_text(value);
   };
   const std::string path_place = place("train.init_from", train.init_from);
   try {

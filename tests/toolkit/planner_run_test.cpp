@@ -261,7 +261,7 @@ TEST_CASE("planner run: what has no use beside other keys, or does not go with t
 
 TEST_CASE("planner run: held-out frames that cannot be read are told of, and lose no training") {
   const HeldOut held_out;
-  DrivingWorld skipping, ending;
+  DrivingWorld skipping, ending, refusing;
   const RunResult result =
       skipping.run(loaded_with({"data.held_out=" + held_out.one_and_bad, "data.on_corrupt=skip"}));
   CHECK(result.held_out == 1);
@@ -279,7 +279,7 @@ TEST_CASE("planner run: held-out frames that cannot be read are told of, and los
   CHECK(log.substr(log.rfind("{")).find("\"failed\"") != std::string::npos);
   CHECK(ending.files.exists("out/memory.json"));
 
-  CHECK(error_text<ConfigError>([&] { ending.run(loaded_with({"data.held_out=" + list})); }) ==
+  CHECK(error_text<ConfigError>([&] { refusing.run(loaded_with({"data.held_out=" + list})); }) ==
         "--set data.held_out=" + list + ": data.held_out = " + list +
             " names the frames that data.frames does, and is to be of others; hold some out, or leave "
             "data.held_out out");

@@ -273,7 +273,8 @@ TEST_CASE("planner run: held-out frames that cannot be read are told of, and los
   const std::string error =
       error_text<DataError>([&] { ending.run(loaded_with({"data.held_out=" + held_out.one_and_bad})); });
   CHECK(error.starts_with(held_out.bad + ": "));
-  CHECK(error.ends_with("; the training is complete and saved as out/checkpoints/step-00000006"));
+  CHECK(error.ends_with(
+      "; what was trained is saved as out/checkpoints/step-00000006, its validation was not measured"));
   CHECK(ending.files.exists("out/checkpoints/step-00000006/manifest.json"));
   const std::string log = ending.files.read("out/log.jsonl");
   CHECK(log.substr(log.rfind("{")).find("\"failed\"") != std::string::npos);

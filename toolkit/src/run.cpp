@@ -118,14 +118,14 @@ class Run {
       trainer_.step(/*measured=*/is_read_at(trainer_.steps() + 1));
       meters_.check_budget();
       if (is_log_step(trainer_.steps(), config_.train.log_every)) read_and_log();
-      if (is_due(config_.train.validate_every)) validate(result);
+      if (is_due(config_.train.validate_every)) validate_or_save(result);
       if (trainer_.done()) break;
       if (is_due(config_.train.checkpoint_every)) save();
       if (is_due(config_.train.sample_every)) sample_on_the_way();
     }
     read_if_behind();
     const double seconds = trainer_.elapsed_seconds() - first_second;
-    if (!result.stopped && validated_step_ != trainer_.steps()) validate_at_end(result);
+    if (!result.stopped && validated_step_ != trainer_.steps()) validate_or_save(result);
     result.step = trainer_.steps();
     result.trained_steps = result.step - first_step;
     result.loss = scalars_.loss;
@@ -250,13 +250,13 @@ class Run {
   }
 
   // Held-out samples may be read only now: one that cannot be read takes nothing of the training away.
-  void validate_at_end(RunResult& result) {
+  void validate_or_save(RunResult& result) {
     try {
       validate(result);
     } catch (const DataError& error) {
       save();
-      throw DataError(std::string(error.what()) + "; the training is complete and saved as " +
-                      last_checkpoint_.string());
+      throw DataError(std::string(error.what()) + "; what was trained is saved as " +
+                      last_checkpoint_.string() + ", its validation was not measured");
     }
   }
 

@@ -40,7 +40,7 @@ std::shared_ptr<const PlannerFrameSource> open_sample_frames(const SampleSource&
 }
 
 std::vector<std::string> sample_frames_lines(const std::shared_ptr<const PlannerFrameSource>& frames) {
-  return data_lines({.all = frames, .split = {frames, nullptr}});
+  return data_lines({.all = frames, .split = {frames, nullptr}, .classes = {}, .remarks = frames->remarks()});
 }
 
 std::string sample_frames_list(const PlannerFrameSource& source) {

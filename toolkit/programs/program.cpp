@@ -35,8 +35,8 @@ std::string status(const Progress& p) {
   const std::string peak = p.peak_bytes ? "  peak " + readable_bytes(*p.peak_bytes) : "";
   char text[200];
   std::snprintf(text, sizeof text, "step %lld  loss %.4f  %.0f %s/s%s  %s elapsed, %s left",
-                static_cast<long long>(p.step), p.loss, p.images_per_second, p.sample_name.c_str(), peak.c_str(),
-                duration(p.elapsed_seconds).c_str(), duration(p.remaining_seconds).c_str());
+                static_cast<long long>(p.step), p.loss, p.images_per_second, p.sample_name.c_str(),
+                peak.c_str(), duration(p.elapsed_seconds).c_str(), duration(p.remaining_seconds).c_str());
   return text;
 }
 

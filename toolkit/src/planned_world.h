@@ -39,7 +39,9 @@ class PlannedImages final : public ImageSource {
 class PlannedFrames final : public DataSource {
  public:
   PlannedFrames(const models::DiffusionPlannerOptions& model, int64_t samples, bool zeros)
-      : arrays_(planner_arrays(planner_layout(model), planner_sizes(model))), samples_(samples), zeros_(zeros) {}
+      : arrays_(planner_arrays(planner_layout(model), planner_sizes(model))),
+        samples_(samples),
+        zeros_(zeros) {}
   int64_t size() const override { return samples_; }
   std::string description() const override { return std::to_string(samples_) + " planned frames"; }
   Batch allocate(int64_t count, bool pinned) const override {

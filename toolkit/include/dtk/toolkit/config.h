@@ -84,7 +84,7 @@ struct DataOptions {
   double latent_scale = 1.0;         // latents: factor, e.g. 0.18215 for raw ones of Stable Diffusion's VAE
   std::optional<int64_t> samples;    // synthetic: how many; others: how many there must be
   bool flip = false;                 // idx, images: mirror left to right with probability 1/2
-  std::string on_corrupt = "error";  // images, frames: a file that cannot be decoded ends the start, or is left out
+  std::string on_corrupt = "error";  // images, frames: a file that cannot be decoded; skip: left out
   int64_t validation = 0;            // samples held out, never trained on
   int64_t batch = 16;                // samples per optimizer step
   bool drop_last = true;             // false: also the last samples of an epoch, in a shorter batch
@@ -137,8 +137,7 @@ struct OptimizerOptions {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0.0;
-  double clip =
-      1.0;  // largest global gradient norm; 0: no clipping, and gradients are looked at in logged steps
+  double clip = 1.0;  // largest global gradient norm; 0: none, and gradients are checked when logged or saved
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {

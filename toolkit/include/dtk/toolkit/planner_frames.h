@@ -21,7 +21,8 @@ struct PlannerFrameOptions {
 
 /// A batch of `count` frames of these arrays (planner_arrays()), on the device and in the memory of `where`,
 /// not filled.
-PlannerBatch allocate_frames(const std::vector<NpzArray>& arrays, int64_t count, at::TensorOptions where = {});
+PlannerBatch allocate_frames(const std::vector<NpzArray>& arrays, int64_t count,
+                             at::TensorOptions where = {});
 
 /// The frames of a folder or a JSON list (planner_frame_list.h). Immutable after construction; read() may be
 /// called from several threads at once. Memory: the list of the paths.

@@ -35,7 +35,7 @@ struct Progress {
   double loss = 0;
   double images_per_second = 0;
   std::string sample_name = "images";  // what samples are called: frames, of the driving planner
-  std::optional<int64_t> peak_bytes;  // absent without memory.ledger
+  std::optional<int64_t> peak_bytes;   // absent without memory.ledger
   double elapsed_seconds = 0, remaining_seconds = 0;
 };
 

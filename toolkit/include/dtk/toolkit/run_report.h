@@ -22,8 +22,8 @@ struct RunReport {
   std::string state;                // "finished", "stopped", "at the checkpoint of step 500"
   std::string model, data, device;  // one line each
   std::string sample_name = "images";
-  std::string data_note;            // what is amiss with the data; "" if nothing is
-  std::string config;               // the text of print_config()
+  std::string data_note;  // what is amiss with the data; "" if nothing is
+  std::string config;     // the text of print_config()
   RunHistory history;
   std::optional<MemoryReport> memory;  // of this process; absent with memory.ledger = false
   std::vector<ReportImage> samples;    // in the order of their steps

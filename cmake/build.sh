@@ -28,16 +28,12 @@ build_jobs() {
 
 # build_release TARGET...; "all" is one.
 build_release() {
-  local build_lock
-  if command -v flock >/dev/null; then  # two at once would write the same files
-    mkdir -p "$root/build"
-    exec {build_lock}>"$root/build/lock"
-    flock -n "$build_lock" || { say "waiting for another build of this checkout" && flock "$build_lock"; }
-  fi
+  mkdir -p "$root/build"
+  hold_lock "$root/build/lock" build  # two at once would write the same files
   configure_release
   [[ -e $build/.ninja_log ]] || say "building $* (the first time this takes minutes, with few cores many)"
   # Nothing is written outside the checkout; what is compiled serves other checkouts too.
   export CCACHE_DIR=${CCACHE_DIR:-$deps/ccache} CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=true
   ninja -C "$build" -j "$(build_jobs)" "$@"
-  if [[ -n ${build_lock:-} ]]; then exec {build_lock}>&-; fi
+  release_lock
 }

@@ -38,6 +38,19 @@ die() {
   exit 1
 }
 
+# hold_lock FILE WHAT: waits until no other command of this checkout holds FILE. Where there is no flock, nothing
+# is waited for.
+hold_lock() {
+  command -v flock >/dev/null || return 0
+  exec {lock}>"$1"
+  flock -n "$lock" || { say "waiting for another $2 of this checkout" && flock "$lock"; }
+}
+
+release_lock() {
+  if [[ -n ${lock:-} ]]; then exec {lock}>&-; fi
+  lock=
+}
+
 # --- system packages ------------------------------------------------------------------------------------
 
 # missing_packages NAME...: prints those that are not installed, one a line.
@@ -248,16 +261,12 @@ setup_test_packages() {
 setup() {  # LEVEL
   [[ ${1:-} == runtime || ${1:-} == full ]] || die "usage: setup runtime|full"
   mkdir -p "$deps"
-  # Two commands started together must not install into the same folder.
-  if command -v flock >/dev/null; then
-    exec {setup_lock}>"$deps/lock"
-    flock -n "$setup_lock" || { say "waiting for another set-up of this checkout" && flock "$setup_lock"; }
-  fi
+  hold_lock "$deps/lock" set-up  # two commands started together must not install into the same folder
   setup_system_packages
   find_python
   setup_torch "$1"
   [[ $1 == runtime ]] || setup_test_packages
-  if [[ -n ${setup_lock:-} ]]; then exec {setup_lock}>&-; fi
+  release_lock
 }
 
 if [[ ${BASH_SOURCE[0]} == "$0" ]]; then setup "$@"; fi

@@ -4,12 +4,12 @@
 #include <dtk/toolkit/image_folder.h>
 
 #include <cstdio>
-#include <cxxopts.hpp>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 
 #include "garment_shapes.h"
+#include "support/arguments.h"
 
 namespace {
 
@@ -62,41 +62,26 @@ cxxopts::Options make_options() {
   cxxopts::Options options("draw-garments",
                            "Draws a synthetic image folder of ten kinds of garment, 28x28, grey.");
   options.add_options()("out", "folder to create", cxxopts::value<std::string>())(
-      "per-class", "images per class", cxxopts::value<int64_t>()->default_value("400"), "N")("help",
+      "per-class", "images per class", cxxopts::value<int64_t>()->default_value("400"), "N")("h,help",
                                                                                              "this text");
   options.parse_positional("out");
   options.positional_help("OUT_FOLDER");
   return options;
 }
 
-int run_command_line(int argc, char** argv) {
-  cxxopts::Options options = make_options();
-  const cxxopts::ParseResult arguments = options.parse(argc, argv);
+void run_command_line(int argc, char** argv) {
+  const cxxopts::Options options = make_options();
+  const cxxopts::ParseResult arguments = examples::parsed(options, argc, argv);
   if (arguments.count("help") != 0) {
     std::cout << options.help();
-    return 0;
-  }
-  if (!arguments.unmatched().empty()) {
-    throw dtk::ConfigError("unexpected argument \"" + arguments.unmatched().front() + "\"; see --help");
+    return;
   }
   if (arguments.count("out") == 0) throw dtk::ConfigError("OUT_FOLDER is missing; see --help");
   run(arguments["out"].as<std::string>(), arguments["per-class"].as<int64_t>());
-  return 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run_command_line(argc, argv);
-  } catch (const dtk::Error& error) {
-    std::cerr << "draw-garments: " << error.what() << "\n";
-    return static_cast<int>(error.code);
-  } catch (const cxxopts::exceptions::exception& error) {
-    std::cerr << "draw-garments: " << error.what() << "\n";
-    return static_cast<int>(dtk::ExitCode::configuration);
-  } catch (const std::exception& error) {
-    std::cerr << "draw-garments: " << error.what() << "\n";
-    return static_cast<int>(dtk::ExitCode::failure);
-  }
+  return examples::exit_code_of("draw-garments", [&] { run_command_line(argc, argv); });
 }

@@ -106,7 +106,7 @@ cxxopts::Options make_options() {
   for (const SizeOption& one : size_options) {
     add(one.name, "other than the preset's", cxxopts::value<int64_t>(), "N");
   }
-  add("help", "this text");
+  add("h,help", "this text");
   return options;
 }
 
@@ -138,7 +138,7 @@ Arguments arguments_of(const cxxopts::ParseResult& given) {
   return arguments;
 }
 
-dtk::ExitCode run(int argc, char** argv) {
+void run(int argc, char** argv) {
   const cxxopts::Options options = make_options();
   const cxxopts::ParseResult given = examples::parsed(options, argc, argv);
   if (given.count("help") > 0) {
@@ -146,19 +146,10 @@ dtk::ExitCode run(int argc, char** argv) {
   } else {
     draw_all(arguments_of(given));
   }
-  return dtk::ExitCode::done;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return static_cast<int>(run(argc, argv));
-  } catch (const dtk::Error& error) {
-    std::cerr << "draw-scenes: " << error.what() << "\n";
-    return static_cast<int>(error.code);
-  } catch (const std::exception& error) {
-    std::cerr << "draw-scenes: " << error.what() << "\n";
-    return static_cast<int>(dtk::ExitCode::failure);
-  }
+  return examples::exit_code_of("draw-scenes", [&] { run(argc, argv); });
 }

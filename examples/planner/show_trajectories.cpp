@@ -53,6 +53,10 @@ const at::Tensor& tensor_of(const dtk::SafetensorsFile& file, const std::string&
 }
 
 Drawn read_drawn(const std::string& path) {
+  if (!fs::is_regular_file(path)) {
+    throw dtk::ConfigError("--trajectories " + path +
+                           ": is no file; give the trajectories.safetensors that dit-sample wrote");
+  }
   const dtk::SafetensorsFile file = dtk::read_safetensors(dtk::posix_file_system(), path);
   Drawn drawn{tensor_of(file, path, "trajectories", 4), tensor_of(file, path, "ego_future", 3)};
   if (drawn.trajectories.size(0) == drawn.ego_future.size(0) &&
@@ -128,7 +132,7 @@ void print(const scenes::PathError& model, const scenes::PathError& baseline, in
   row("constant velocity", baseline);
 }
 
-dtk::ExitCode show(const Arguments& given) {
+void show(const Arguments& given) {
   const Drawn drawn = read_drawn(given.trajectories);
   const dtk::PlannerFrames frames = open_frames(given.frames);
   check_same_frames(given, drawn, frames);
@@ -153,7 +157,7 @@ dtk::ExitCode show(const Arguments& given) {
                                dtk::encode_png(scenes::draw_scene(frame, 0, of_those_there(paths, frame))));
   }
   print(model, baseline, steps);
-  if (!given.require_better || model.average() < baseline.average()) return dtk::ExitCode::done;
+  if (!given.require_better || model.average() < baseline.average()) return;
   throw dtk::Error(dtk::ExitCode::failure, "the model's ADE is not below that of constant velocity");
 }
 
@@ -167,7 +171,7 @@ cxxopts::Options make_options() {
   add("out", "folder for pictures", text(), "FOLDER");
   add("pictures", "draw the first frames as PNG", cxxopts::value<int64_t>()->default_value("8"), "N");
   add("require-better", "exit code 1 unless the model's ADE is below constant velocity's");
-  add("help", "this text");
+  add("h,help", "this text");
   return options;
 }
 
@@ -189,24 +193,15 @@ Arguments arguments_of(const cxxopts::ParseResult& given) {
   return arguments;
 }
 
-dtk::ExitCode run(int argc, char** argv) {
+void run(int argc, char** argv) {
   const cxxopts::Options options = make_options();
   const cxxopts::ParseResult given = examples::parsed(options, argc, argv);
   if (given.count("help") == 0) return show(arguments_of(given));
   std::cout << options.help();
-  return dtk::ExitCode::done;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return static_cast<int>(run(argc, argv));
-  } catch (const dtk::Error& error) {
-    std::cerr << "show-trajectories: " << error.what() << "\n";
-    return static_cast<int>(error.code);
-  } catch (const std::exception& error) {
-    std::cerr << "show-trajectories: " << error.what() << "\n";
-    return static_cast<int>(dtk::ExitCode::failure);
-  }
+  return examples::exit_code_of("show-trajectories", [&] { run(argc, argv); });
 }

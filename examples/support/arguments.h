@@ -1,9 +1,10 @@
-// Command lines of the examples, and what their users are told.
+// Command lines of the examples that are programs of their own, and what their users are told.
 #pragma once
 #include <c10/util/Exception.h>
 #include <dtk/toolkit/errors.h>
 
 #include <cxxopts.hpp>
+#include <iostream>
 #include <string>
 
 namespace examples {
@@ -36,6 +37,23 @@ void of_planned(const Act& act) {
     throw dtk::Error(dtk::ExitCode::memory, std::string("this machine cannot hold the plan itself: ") +
                                                 error.what_without_backtrace() +
                                                 "; raise that limit, or give smaller sizes");
+  }
+}
+
+/// What main() of program `name` returns: `run`'s exit code, or that of its error, which is told.
+template <class Run>
+int exit_code_of(const char* name, const Run& run) {
+  const auto told = [&](const std::exception& error, dtk::ExitCode code) {
+    std::cerr << name << ": " << error.what() << "\n";
+    return static_cast<int>(code);
+  };
+  try {
+    run();
+    return static_cast<int>(dtk::ExitCode::done);
+  } catch (const dtk::Error& error) {
+    return told(error, error.code);
+  } catch (const std::exception& error) {
+    return told(error, dtk::ExitCode::failure);
   }
 }
 

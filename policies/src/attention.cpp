@@ -247,8 +247,11 @@ PolicyReport AttentionPolicy::report() const {
   if (options_.enabled == Enabled::off) {
     return {name(), false, "weights are stored: policies.attention.enabled = false"};
   }
-  PolicyReport report{name(), true, "fused kernels, no weights are stored"};
   const Findings& found = *findings_;
+  if (!found.watched && !found.stepped && !found.called) {  // what the model calls is not known yet
+    return {name(), true, "fused kernels; calls that have none are listed once they ran"};
+  }
+  PolicyReport report{name(), true, "fused kernels, no weights are stored"};
   if (found.fused < found.calls) {
     report.active = found.fused > 0;
     report.reason = c10::str("fused kernels in ", found.fused, " of ", found.calls, " calls");

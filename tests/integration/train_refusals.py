@@ -194,7 +194,8 @@ class Policies(ProgramTest):
     def test_what_can_act_is_accepted(self):
         result = self.train("--set", "policies.attention.enabled=true")
         self.assert_done(result)
-        self.assertIn("\npolicy attention: on, fused kernels, no weights are stored\n", result.stdout)
+        line = "policy attention: on, fused kernels; calls that have none are listed once they ran"
+        self.assertIn(f"\n{line}\n", result.stdout)
 
     def assert_refusal(self, result, message: str) -> None:
         if "near: " in message:  # then come all the other sub-trees

@@ -141,7 +141,7 @@ TEST_CASE("by default attention without a kernel runs and is listed with its byt
         {net.q, net.k, net.v});
   };
   CHECK(set.reports()[1].active);
-  CHECK(set.reports()[1].reason == "fused kernels, no weights are stored");
+  CHECK(set.reports()[1].reason == "fused kernels; calls that have none are listed once they ran");
   const std::string stored =
       "; not in attn: 393216 bytes of weights are stored, no fused kernel (q [2, 4, 64, 8] Float on cpu, "
       "dropout 0.1)";

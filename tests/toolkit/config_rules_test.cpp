@@ -330,6 +330,21 @@ TEST_CASE("config rules: without grids, raw weights for them are not asked for, 
   CHECK(again.sample.seed == 7);
 }
 
+TEST_CASE("config rules: no result of fused attention is kept where attention is materialised") {
+  const std::string keep =
+      runnable +
+      "policies.checkpoint.keep = [\"fc2_out\", \"aten::_scaled_dot_product_flash_attention_for_cpu\"]\n";
+  CHECK(
+      error_in(keep, {"policies.attention.enabled=false"}) ==
+      "base.toml:3:28: policies.checkpoint.keep names \"aten::_scaled_dot_product_flash_attention_for_cpu\", "
+      "an operator of fused attention, and policies.attention.enabled = false calls none; take it out of the "
+      "list, or set policies.attention.enabled = \"default\"");
+  CHECK_NOTHROW(read(keep));
+  CHECK_NOTHROW(read(keep, {"policies.attention.enabled=false", "policies.checkpoint.enabled=false"}));
+  CHECK_NOTHROW(
+      read(runnable + "policies.checkpoint.keep = [\"fc2_out\"]\npolicies.attention.enabled = false"));
+}
+
 TEST_CASE("config rules: pinned copies of an average that is never copied are not asked for") {
   const std::string no_use =
       "policies.ema.pinned = false has no use with policies.ema.device = \"same\", which copies nothing; "

@@ -97,33 +97,27 @@ TEST_CASE("latents: labels of a safetensors file may lie in a file of their own"
 TEST_CASE("latents: a value that is not finite is never given out") {
   const TemporaryFolder folder;
   const auto label_file = save_npy(folder, "labels.npy", labels());
+  // Of the three samples that are labelled 1, 0, 2, the second is bad.
+  const auto check = [](const LatentFiles& files) {
+    const auto source = open_latents(files);
+    std::vector<float> out(8);
+    CHECK(source->read_image(0, out.data()) == 1);
+    CHECK(error_text<DataError>([&] { source->read_image(1, out.data()); }) ==
+          files.latents.string() +
+              ": sample 1 holds a value that is not finite (NaN or infinite); make its latents "
+              "again, or take the sample out");
+    CHECK(source->read_image(2, out.data()) == 2);
+  };
   for (const double bad :
        {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
-    for (const auto type : {at::kFloat, at::kHalf}) {
-      at::Tensor values = numbers();
-      values[1][1][1][1] = bad;
-      const auto path = save_npy(folder, "bad.npy", values.to(type));
-      const auto source = open_latents({path, label_file});
-      std::vector<float> out(8);
-      CHECK(source->read_image(0, out.data()) == 1);
-      CHECK(error_text<DataError>([&] { source->read_image(1, out.data()); }) ==
-            path.string() +
-                ": sample 1 holds a value that is not finite (NaN or infinite); make its latents "
-                "again, or take the sample out");
-      CHECK(source->read_image(2, out.data()) == 2);
-    }
+    at::Tensor values = numbers();
+    values[1][1][1][1] = bad;
+    for (const auto type : {at::kFloat, at::kHalf})
+      check({save_npy(folder, "bad.npy", values.to(type)), label_file});
     for (const auto type : {at::kFloat, at::kHalf, at::kBFloat16}) {
-      at::Tensor values = numbers();
-      values[2][0][1][0] = bad;
-      const auto path =
-          save_safetensors(folder, "bad.safetensors", {{"latents", values.to(type)}, {"labels", labels()}});
-      const auto source = open_latents({path, ""});
-      std::vector<float> out(8);
-      CHECK(source->read_image(1, out.data()) == 0);
-      CHECK(error_text<DataError>([&] { source->read_image(2, out.data()); }) ==
-            path.string() +
-                ": sample 2 holds a value that is not finite (NaN or infinite); make its latents "
-                "again, or take the sample out");
+      check(
+          {save_safetensors(folder, "bad.safetensors", {{"latents", values.to(type)}, {"labels", labels()}}),
+           ""});
     }
   }
   // Also one that only the scale makes infinite.

@@ -43,7 +43,7 @@ void print_summary(const RunResult& result) {
                                      duration(result.seconds) + " of training");
     }
     const double waiting = 100 * result.exposed_wait_fraction;
-    print_line("speed", formatted("%.0f ", result.images_per_second) + result.sample_name + "/s" +
+    print_line("speed", rate(result.images_per_second) + " " + result.sample_name + "/s" +
                             formatted(" (%.2f %% of the time waiting for data)", waiting) +
                             (result.mfu ? formatted(", MFU %.3g %%", 100 * *result.mfu) : ""));
   }

@@ -34,9 +34,10 @@ int fail(const char* name, ExitCode code, const std::string& message) {
 std::string status(const Progress& p) {
   const std::string peak = p.peak_bytes ? "  peak " + readable_bytes(*p.peak_bytes) : "";
   char text[200];
-  std::snprintf(text, sizeof text, "step %lld  loss %.4f  %.0f %s/s%s  %s elapsed, %s left",
-                static_cast<long long>(p.step), p.loss, p.images_per_second, p.sample_name.c_str(),
-                peak.c_str(), duration(p.elapsed_seconds).c_str(), duration(p.remaining_seconds).c_str());
+  std::snprintf(text, sizeof text, "step %lld  loss %.4f  %s %s/s%s  %s elapsed, %s left",
+                static_cast<long long>(p.step), p.loss, rate(p.images_per_second).c_str(),
+                p.sample_name.c_str(), peak.c_str(), duration(p.elapsed_seconds).c_str(),
+                duration(p.remaining_seconds).c_str());
   return text;
 }
 
@@ -89,6 +90,12 @@ int run_program(const char* name, const char* when_out_of_memory, const std::fun
   } catch (const std::exception& error) {
     return fail(name, ExitCode::failure, error.what());
   }
+}
+
+std::string rate(double per_second) {
+  char text[32];
+  std::snprintf(text, sizeof text, per_second < 10 ? "%.2g" : "%.0f", per_second);
+  return text;
 }
 
 std::string duration(double seconds) {

@@ -17,6 +17,8 @@ ExitCode print_version(const char* name);
 
 /// "1:05" (minutes and seconds), "2h07m".
 std::string duration(double seconds);
+/// "1234", below ten with two digits: "0.035".
+std::string rate(double per_second);
 
 /// From now on SIGINT and SIGTERM ask for a stop instead of ending the process; a second one ends it.
 void catch_stop_signals();

@@ -1,21 +1,9 @@
 // The rules of [planner] and its sub-tables.
-#include <algorithm>
-#include <initializer_list>
-
 #include "config_rules.h"
 #include "config_text.h"
 
 namespace dtk {
 namespace {
-
-bool is_one_of(const std::string& name, std::initializer_list<const char*> names) {
-  return std::any_of(names.begin(), names.end(), [&](const char* one) { return name == one; });
-}
-
-template <class T>
-std::string setting(const std::string& key, const T& value) {
-  return key + " = " + toml_text(value);
-}
 
 const std::string of_loss = "planner.loss.", of_process = "planner.process.",
                   of_augmentation = "planner.augmentation.";

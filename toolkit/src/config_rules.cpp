@@ -96,16 +96,7 @@ class Rules {
 
   void check_planner() const {
     if (const auto problem = problem_of_planner(config_)) fail(problem->key, problem->message);
-    const int64_t every = config_.train.sample_every;
-    if (config_.sample.frames > 0) return;
-    const std::string none = " has no use with sample.frames = 0, which draws no samples; ";
-    if (every > 0) {
-      fail("train.sample_every", "train.sample_every = " + toml_text(every) + none +
-                                     removal({"train.sample_every"}) + ", or raise sample.frames");
-    }
-    if (!config_.sample.ema) {
-      fail("sample.ema", "sample.ema = false" + none + removal({"sample.ema"}) + ", or raise sample.frames");
-    }
+    check_drawn("sample.frames", config_.sample.frames);
   }
 
   void check_images() const {
@@ -181,12 +172,27 @@ class Rules {
           "here; " +
               removal({"policies.precision.cpu"}) + ", or set policies.precision.enabled = \"default\"");
     }
+    check_kept_attention();
     const policies::EmaOptions& ema = config_.policies.ema;
     if (!ema.pinned && ema.device == "same" && ema.enabled != policies::Enabled::off) {
       fail("policies.ema.pinned",
            "policies.ema.pinned = false has no use with policies.ema.device = \"same\", which copies "
            "nothing; " +
                removal({"policies.ema.pinned"}) + ", or change policies.ema.device");
+    }
+  }
+
+  // The models attend through the seam only, which calls no such operator then.
+  void check_kept_attention() const {
+    const policies::CheckpointOptions& checkpoint = config_.policies.checkpoint;
+    if (config_.policies.attention.enabled != policies::Enabled::off) return;
+    if (checkpoint.enabled == policies::Enabled::off) return;
+    for (const std::string& kept : checkpoint.keep.results) {
+      if (kept.find("scaled_dot_product") == std::string::npos) continue;
+      fail("policies.checkpoint.keep",
+           "policies.checkpoint.keep names " + toml_text(kept) +
+               ", an operator of fused attention, and policies.attention.enabled = false calls none; take it "
+               "out of the list, or set policies.attention.enabled = \"default\"");
     }
   }
 
@@ -204,23 +210,29 @@ class Rules {
     }
   }
 
+  // Keys of samples that were written for a run that draws none: `key` = 0 says so. The other keys of
+  // [sample] are those with which dit-sample draws from the run's checkpoints.
+  void check_drawn(const std::string& key, int64_t samples) const {
+    if (samples > 0) return;
+    const std::string none = " has no use with " + key + " = 0, which draws no samples; ";
+    const std::string raise = ", or raise " + key;
+    if (const int64_t every = config_.train.sample_every; every > 0) {
+      fail("train.sample_every",
+           setting("train.sample_every", every) + none + removal({"train.sample_every"}) + raise);
+    }
+    if (!config_.sample.ema) {
+      fail("sample.ema", "sample.ema = false" + none + removal({"sample.ema"}) + raise +
+                             " (dit-sample --raw draws with the raw weights)");
+    }
+  }
+
   // Keys of grids that were written for a run that draws none, or fewer classes than asked for.
   void check_grids() const {
     const SampleOptions& sample = config_.sample;
-    if (config_.train.sample_every > 0 && sample.per_class == 0) {
-      fail("train.sample_every", "train.sample_every = " + toml_text(config_.train.sample_every) +
-                                     " has no use with sample.per_class = 0, which draws no samples; " +
-                                     removal({"train.sample_every"}) + ", or raise sample.per_class");
-    }
+    check_drawn("sample.per_class", sample.per_class);
     if (sample.classes && sample.per_class == 0) {
       fail("sample.classes", "sample.classes has no use with sample.per_class = 0, which draws no samples; " +
                                  removal({"sample.classes"}) + ", or raise sample.per_class");
-    }
-    // The other keys of [sample] are those with which dit-sample draws from the run's checkpoints.
-    if (!sample.ema && sample.per_class == 0) {
-      fail("sample.ema", "sample.ema = false has no use with sample.per_class = 0, which draws no samples; " +
-                             removal({"sample.ema"}) +
-                             ", or raise sample.per_class (dit-sample --raw draws with the raw weights)");
     }
     if (sample.classes && *sample.classes > config_.model.classes) {
       const std::string classes = toml_text(config_.model.classes);

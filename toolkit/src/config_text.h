@@ -3,8 +3,10 @@
 #include <dtk/policies/enabled.h>
 #include <dtk/toolkit/config.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,6 +32,16 @@ std::string toml_text(const char*) = delete;                 // would become a b
 template <class T>
 std::string toml_text(const std::optional<T>& value) {
   return value ? toml_text(*value) : "not set";
+}
+
+/// "key = value", as the file would have it.
+template <class T>
+std::string setting(const std::string& key, const T& value) {
+  return key + " = " + toml_text(value);
+}
+
+inline bool is_one_of(const std::string& name, std::initializer_list<const char*> names) {
+  return std::any_of(names.begin(), names.end(), [&](const char* one) { return name == one; });
 }
 
 /// `text` with control characters, quotes and backslashes escaped as in a TOML string, without the quotes.

@@ -1,18 +1,11 @@
 #include <dtk/toolkit/diffusion_choices.h>
 
-#include <algorithm>
-#include <initializer_list>
-
 #include "config_rules.h"
 #include "config_text.h"
 #include "near_names.h"
 
 namespace dtk {
 namespace {
-
-bool is_one_of(const std::string& key, std::initializer_list<const char*> keys) {
-  return std::any_of(keys.begin(), keys.end(), [&](const char* one) { return key == one; });
-}
 
 bool of_images(const std::string& key) {
   return key.starts_with("model.") || key.starts_with("diffusion.") ||
@@ -25,10 +18,6 @@ bool of_images(const std::string& key) {
 bool of_driving(const std::string& key) {
   return key.starts_with("planner.") ||
          is_one_of(key, {"data.frames", "data.held_out", "data.normalization", "sample.frames"});
-}
-
-std::string setting(const char* name, const std::string& value) {
-  return name + (" = " + toml_text(value));
 }
 
 std::string useless_of_dit(const RunConfig& config, const std::string& key) {

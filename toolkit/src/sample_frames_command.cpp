@@ -63,6 +63,12 @@ void check_out_for_frames(FileSystem& files, const std::string& out) {
     if (files.exists(fs::path(out) / file))
       throw ConfigError("--out " + out + ": holds " + file + " already; name another folder");
   }
+  const std::string ending = fs::path(out).extension().string();
+  if ((ending == ".png" || ending == ".npy" || ending == ".safetensors") && !files.is_folder(out)) {
+    throw ConfigError("--out " + out +
+                      ": is a file's name, and trajectories are written to a folder, with the "
+                      "list of their frames; name a folder");
+  }
   fs::path there = without_slash(out);
   while (!files.exists(there) && parent_of(there) != there) there = parent_of(there);
   if (!files.exists(there) || files.is_folder(there)) return;

@@ -93,11 +93,7 @@ std::vector<NamedTensor> TrainablePlanner::trajectories(const DataSource& data, 
   while (const auto pass = passes.next()) {
     if (go_on && !go_on(*pass, batches)) return {};
     const int64_t first = *pass * micro_batch, count = std::min(micro_batch, all - first);
-    const auto read = [&] {
-      const policies::OwnerScope owner(policies::Category::data, "frames to sample");
-      return read_batch(data, first, count);
-    };
-    const PlannerBatch frames = on_device(read());
+    const PlannerBatch frames = on_device(read_batch(data, first, count, "frames to sample"));
     const PlannerObjective::Prediction drawn = objective_->predict(planner_, frames);
     const auto keep = [&](const char* name, const at::Tensor& part) {
       if (!part.defined()) return;

@@ -37,7 +37,8 @@ class DataSource {
   virtual void read(int64_t index, uint64_t epoch, const Batch& batch, int64_t row) const = 0;
 };
 
-/// Samples `first`, `first` + 1, ... of the first epoch, not pinned. Throws as DataSource::read().
-Batch read_batch(const DataSource& source, int64_t first, int64_t count);
+/// Samples `first`, `first` + 1, ... of the first epoch, not pinned, which the ledger counts as data of
+/// `owner`. Throws as DataSource::read().
+Batch read_batch(const DataSource& source, int64_t first, int64_t count, const char* owner);
 
 }  // namespace dtk

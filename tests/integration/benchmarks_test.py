@@ -46,6 +46,23 @@ class Benchmarks(unittest.TestCase):
                 self.assertGreater(float(row[column]), 0)
         self.assertRegex(output, r"hook stack: -?\d+\.\d\d microseconds a saved tensor")
 
+    def test_planner_bytes(self):
+        """Preset UP, whose bytes are in diffusion_planner_bytes_test: both tables, ranked, and their sums."""
+        output = run(FOLDER / "planner-bytes", "--preset", "UP")
+        first, second = (rows(table) for table in output.split("\n\n")[1:])
+        kept = [float(row["CUDA fp32"]) for row in first]
+        self.assertEqual(first[-1]["sub-module"], "all")
+        self.assertEqual(kept[:-1], sorted(kept[:-1], reverse=True))
+        self.assertAlmostEqual(kept[-1], 107.32, delta=0.01)
+        self.assertAlmostEqual(sum(kept[:-1]), kept[-1], delta=0.05)
+        self.assertTrue(first[0]["sub-module"].endswith("_encoder.blocks`"), output)
+        self.assertEqual(second[0]["CUDA fp32"], first[-1]["CUDA fp32"])
+        again = [float(row["CUDA fp32"]) for row in second]
+        self.assertEqual(again, sorted(again, reverse=True))
+        self.assertEqual(second[0]["of a step's operations"], "0.0 %")
+        for row in second[1:]:
+            self.assertGreater(float(row["of a step's operations"].split()[0]), 0)
+
     def test_the_bound_of_a_median(self):
         """By the binomial distribution: the rank is the smallest k with P(B(n, 1/2) >= k) <= 0.05."""
         sys.path.insert(0, str(STEP_TIME.parent))

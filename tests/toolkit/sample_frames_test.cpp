@@ -103,10 +103,10 @@ TEST_CASE("dit-sample: the folder of trajectories is a new or another one") {
         "--out /there/a/b/: holds trajectories.safetensors already; name another folder");
   files.remove_all("/there/a/b/trajectories.safetensors");
   CHECK(refusal("/there/a/b") == "--out /there/a/b: holds frames.json already; name another folder");
-  for (const std::string file : {"/there/drawn.png", "drawn.npy", "/drawn.safetensors"}) {
-    CHECK(refusal(file) == "--out " + file +
-                               ": is a file's name, and trajectories are written to a folder, with the list "
-                               "of their frames; name a folder");
+  for (const std::string one : {"/there/drawn.png", "drawn.npy", "/drawn.safetensors"}) {
+    CHECK(refusal(one) == "--out " + one +
+                              ": is a file's name, and trajectories are written to a folder, with the list "
+                              "of their frames; name a folder");
   }
   files.create_directories("/old.png");
   CHECK_NOTHROW(check_out_for_frames(files, "/old.png"));

@@ -248,7 +248,8 @@ PolicyReport AttentionPolicy::report() const {
     return {name(), false, "weights are stored: policies.attention.enabled = false"};
   }
   const Findings& found = *findings_;
-  if (!found.watched && !found.stepped && !found.called) {  // what the model calls is not known yet
+  const bool ran = found.watched || found.stepped || found.called || !found.direct.empty();
+  if (!ran) {
     return {name(), true, "fused kernels; calls that have none are listed once they ran"};
   }
   PolicyReport report{name(), true, "fused kernels, no weights are stored"};

@@ -9,7 +9,7 @@ from pathlib import Path
 
 POLICIES = ("precision", "attention", "ema", "checkpoint")
 PNG = b"\x89PNG\r\n\x1a\n"
-LEAST_STEPS = 200
+LEAST_STEPS = 400
 
 
 def require(condition: bool, message: str) -> None:

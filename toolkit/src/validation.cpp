@@ -39,8 +39,8 @@ std::optional<double> Validation::loss_sync(Trainer& trainer, const std::functio
     if (go_on && !go_on()) return std::nullopt;
     const int64_t first = *pass * micro_batch;
     const int64_t count = std::min(micro_batch, samples() - first);
-    const Batch batch = read_batch(*held_out_, first, count, "validation");
-    const at::Tensor loss = trainer.model().loss(batch, noise, /*training=*/false);
+    const at::Tensor loss = trainer.model().loss(read_batch(*held_out_, first, count, "validation"), noise,
+                                                 /*training=*/false);
     sum.add_(loss, static_cast<double>(count));
   }
   const double loss = policies::values_sync(sum).front() / static_cast<double>(samples());

@@ -25,7 +25,7 @@ import torch
 from eager_side import check_gradients, part, read_safetensors, serve
 
 # What the original's modules import and no step of a training needs.
-UNNEEDED = ("cv2", "matplotlib", "mmengine", "PIL", "shapely", "torchvision", "tqdm", "wandb")
+UNNEEDED = ("cv2", "matplotlib", "mmengine", "PIL", "scipy", "shapely", "torchvision", "tqdm", "wandb")
 # The original's names of what preset H is.
 PRESET_H = {
     "hidden_dim": 256, "num_heads": 8, "encoder_mixer_depth": 6, "encoder_fusion_depth": 6, "decoder_depth": 3,
@@ -78,6 +78,7 @@ class Original:
     def __init__(self, checkout: str):
         self.root = Path(checkout).resolve() / "diffusion_planner"
         sys.path.insert(0, str(self.root))
+        sys.path.append(str(self.root.parent))  # planner_metrics
         sys.meta_path.append(Unneeded())
         only_layers_of_timm()
 
@@ -108,13 +109,16 @@ class Training:
             self.batches.append(batch)
         self.augment = None
         if augmentation:
-            self.augment = original.utils__data_augmentation.StatePerturbation(augment_prob=0.5, device="cpu")
+            self.augment = original.utils__data_augmentation.StatePerturbation(
+                augment_prob=0.5, num_refine=20, device="cpu", ego_past_noise_std=0.1,
+                use_smoothing_future_trajectory=True)  # fmt: skip
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
         self.steps = 0
 
     def loss(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         with_cos_sin = self.original.train_epoch.heading_to_cos_sin
-        inputs = dict(batch)
+        # The augmentation writes to them.
+        inputs = dict(batch) if self.augment is None else {key: value.clone() for key, value in batch.items()}
         for key in ("ego_agent_past", "goal_pose"):
             inputs[key] = with_cos_sin(inputs[key])
         ego, neighbors = inputs["ego_agent_future"], inputs["neighbor_agents_future"]

@@ -1,7 +1,7 @@
-"""plan_time.py DIT_PLAN CONFIG [--runs N]: time and memory of one plan and of all 16 combinations.
+"""plan_time.py EMPTY DIT_PLAN CONFIG [--runs N]: time and memory of one plan and of all 16 combinations.
 
-Each run is a process of its own. An empty process, which loads LibTorch and ends, is run in turns with them, so that
-what slows the machine meets all three alike. Prints medians; wall time, processor time and the largest memory.
+Each run is a process of its own. EMPTY, a program that loads LibTorch and returns, is run in turns with them, so that
+what slows the machine meets all three alike. Its end, with LibTorch's destructors, counts; dit-plan leaves without. Prints medians; wall time, processor time and the largest memory.
 """
 
 import argparse
@@ -25,12 +25,13 @@ def run(command: list[str]) -> tuple[float, float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("empty")
     parser.add_argument("plan")
     parser.add_argument("config")
     parser.add_argument("--runs", type=int, default=20, help="of each; default 20")
     arguments = parser.parse_args()
     job = [arguments.plan, "--config", arguments.config]
-    commands = {"empty process": [arguments.plan, "--version"], "one plan": job, "all 16": [*job, "--table"]}
+    commands = {"empty process": [arguments.empty], "one plan": job, "all 16": [*job, "--table"]}
     seen = {name: [] for name in commands}
     for _ in range(arguments.runs):
         for name, command in commands.items():

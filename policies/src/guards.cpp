@@ -4,6 +4,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/empty.h>
 #include <dtk/policies/guards.h>
+#include <dtk/policies/rehearsal.h>
 #include <dtk/policies/memory_ledger.h>
 
 #include <cstring>
@@ -11,11 +12,14 @@
 
 namespace dtk::policies {
 
-ThreadCountGuard::ThreadCountGuard(int threads) : previous_(at::get_num_threads()) {
-  at::set_num_threads(threads);
+// LibTorch starts XNNPACK's pool with each call, whose threads then spin: a tenth of a plan's time. A count
+// that stays is set all the same for a job that computes, as MKL follows it only once it was set.
+ThreadCountGuard::ThreadCountGuard(int threads)
+    : previous_(at::get_num_threads()), sets_(threads != previous_ || !rehearsing()) {
+  if (sets_) at::set_num_threads(threads);
 }
 ThreadCountGuard::~ThreadCountGuard() {
-  at::set_num_threads(previous_);
+  if (sets_) at::set_num_threads(previous_);
 }
 
 namespace {

@@ -5,6 +5,12 @@
 #include <ATen/core/grad_mode.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/rehearsal.h>
+
+#include <filesystem>
+#include <iterator>
+#include <memory>
+#include <stdexcept>
 
 #include "support/catch.h"
 
@@ -22,6 +28,27 @@ void throw_inside(Body&& body) {
 }
 
 }  // namespace
+
+// First: the threads that it looks for stay once they are there.
+TEST_CASE("a rehearsal that keeps the thread count starts no threads") {
+  const auto threads = [] {
+    return std::distance(begin(std::filesystem::directory_iterator("/proc/self/task")),
+                         std::filesystem::directory_iterator());
+  };
+  const int count = at::get_num_threads();
+  if (count < 2) return;  // LibTorch's pool is then the calling thread
+  const auto before = threads();
+  {
+    class : public Rehearsal {
+      std::unique_ptr<PassFold> fold(std::string_view) override { return nullptr; }
+    } rehearsal;
+    const RehearsalGuard rehearsing(rehearsal);
+    const ThreadCountGuard guard(count);
+    CHECK(threads() == before);
+  }
+  const ThreadCountGuard guard(count);
+  CHECK(threads() > before);
+}
 
 TEST_CASE("the thread count comes back") {
   const int before = at::get_num_threads();

@@ -4,11 +4,14 @@
 #include <dtk/toolkit/plan_report.h>
 #include <poll.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <new>
 #include <set>
 #include <stdexcept>
 #include <thread>
@@ -56,6 +59,36 @@ TEST_CASE("pieces of work come back in order, from other processes") {
   }
   CHECK(processes.size() > 1);
   CHECK(processes.count(std::to_string(getpid())) == 0);
+}
+
+// The process that was started first holds its first piece back until the other has delivered more than a
+// pipe holds and begun the last.
+TEST_CASE("no process waits until another's results were read") {
+  if (!has_several_processors()) return;
+  struct Shared {
+    std::atomic<pid_t> first[2];  // who has pieces 0 and 1
+    std::atomic<bool> last_begun;
+  };
+  void* const memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(memory != MAP_FAILED);
+  Shared& shared = *new (memory) Shared{};
+  const auto wait_for = [](const auto& value) {
+    for (int left = 60'000; left > 0 && !value; --left) usleep(1000);
+    if (!value) throw std::runtime_error("waited for a minute");
+  };
+  constexpr size_t pieces = 6;
+  const std::string large(300'000, 'x');
+  const auto results = side_by_side(pieces, [&](size_t i) {
+    if (i == pieces - 1) shared.last_begun = true;
+    if (i < 2) {
+      shared.first[i] = getpid();
+      wait_for(shared.first[1 - i]);
+      if (getpid() < shared.first[1 - i]) wait_for(shared.last_begun);
+    }
+    return large;
+  });
+  munmap(memory, sizeof(Shared));
+  for (const auto& result : results) CHECK((result == large));  // too long to be shown
 }
 
 TEST_CASE("what a copy did not deliver is left to the caller") {

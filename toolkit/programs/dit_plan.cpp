@@ -32,6 +32,7 @@ ExitCode plan(int argc, const char* const* argv) {
 
 int main(int argc, char** argv) {
   dtk::keep_freed_memory();
-  return dtk::run_program("dit-plan", "this machine cannot hold the plan itself",
-                          [&] { return plan(argc, argv); });
+  const int code = dtk::run_program("dit-plan", "this machine cannot hold the plan itself",
+                                    [&] { return plan(argc, argv); });
+  dtk::leave(code);
 }

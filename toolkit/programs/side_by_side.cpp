@@ -1,6 +1,7 @@
 #include "side_by_side.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include <exception>
 #include <filesystem>
 #include <iterator>
+#include <utility>
 
 namespace dtk {
 namespace {
@@ -100,16 +102,38 @@ std::optional<Copy> start(int queue, const std::function<std::string(size_t)>& w
   return std::nullopt;
 }
 
-void collect(const Copy& copy, std::vector<std::optional<std::string>>& results) {
+// Whether there was one more.
+bool take_result(const Copy& copy, std::vector<std::optional<std::string>>& results) {
   std::array<uint64_t, 2> head;
-  while (read_all(copy.results, head.data(), sizeof head)) {
-    std::string text(head[1], '\0');
-    if (!read_all(copy.results, text.data(), text.size())) break;
-    results.at(head[0]) = std::move(text);
-  }
+  if (!read_all(copy.results, head.data(), sizeof head)) return false;
+  std::string text(head[1], '\0');
+  if (!read_all(copy.results, text.data(), text.size())) return false;
+  results.at(head[0]) = std::move(text);
+  return true;
+}
+
+void finish(const Copy& copy) {
   close(copy.results);
   while (waitpid(copy.process, nullptr, 0) < 0 && errno == EINTR) {
   }
+}
+
+// From whichever has one: a pipe holds few results, and a copy whose pipe is full stands still.
+void collect(std::vector<Copy> copies, std::vector<std::optional<std::string>>& results) {
+  while (!copies.empty()) {
+    std::vector<pollfd> waiting;
+    for (const Copy& copy : copies) waiting.push_back({copy.results, POLLIN, 0});
+    if (poll(waiting.data(), waiting.size(), -1) < 0) {
+      if (errno == EINTR) continue;
+      break;
+    }
+    for (size_t i = copies.size(); i-- > 0;) {
+      if (waiting[i].revents == 0 || take_result(copies[i], results)) continue;
+      finish(copies[i]);
+      copies.erase(copies.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
+  for (const Copy& copy : copies) finish(copy);
 }
 
 }  // namespace
@@ -126,7 +150,7 @@ std::vector<std::optional<std::string>> side_by_side(size_t count,
     if (const auto copy = start(*queue, work)) started.push_back(*copy);
   }
   close(*queue);
-  for (const Copy& copy : started) collect(copy, results);
+  collect(std::move(started), results);
   return results;
 }
 

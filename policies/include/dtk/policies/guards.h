@@ -22,7 +22,8 @@ class ThreadCountGuard {
   ThreadCountGuard& operator=(const ThreadCountGuard&) = delete;
 
  private:
-  int previous_;
+  const int previous_;
+  const bool sets_;
 };
 
 /// Which attention kernels scaled_dot_product_attention may choose (process-wide).

@@ -112,7 +112,10 @@ class Budget(ProgramTest):
         r"the run needs at least (\d+) bytes \([\d.]+ KiB\) of tensors on cpu in phase (\w+), and memory\.budget is "
         r"{} \({}\)" + NOT_KNOWN + "; "
     )
-    RAISE = r"raise memory\.budget to (\d+) bytes or more"
+    RAISE = (
+        r"raise memory\.budget to (\d+) bytes or more, with room for scratch of \d+ operators \(dit-plan --calibrate "
+        r"measures it\)"
+    )
     STEP = (
         r"the state takes [\d.]+ KiB, the rest is a step's: lower data\.batch or raise train\.accumulate \(a pass "
         r"takes 8 samples at a time\), {} or use a smaller model"
@@ -150,6 +153,24 @@ class Budget(ProgramTest):
         self.assert_done(result)
         peak = json.loads((self.folder / "run/memory.json").read_text())["peak"]
         self.assertEqual((int(refused[1]), refused[2]), (peak["bytes"], peak["phase"]))
+
+    def test_a_precision_that_alone_fits_by_its_plan_is_taken_without_a_trial_step(self):
+        values = {"policies__precision__cpu": "probe"}
+        refused = self.train(memory__budget="220 kB", **values)
+        self.assertEqual(refused.returncode, MEMORY, refused.stderr)
+        smaller = re.search(self.RAISE, refused.stderr)[1]
+        result = self.train(memory__budget=smaller, **values)  # up to scratch that no plan knows
+        chosen = re.search(
+            r"^precision on this CPU, (planned: (\w+) needs (\d+) of (\d+) bytes); taken: (\w+)$", result.stdout, re.M
+        )
+        self.assertIsNotNone(chosen, result.stdout)
+        self.assertEqual({chosen[2], chosen[5]}, {"fp32", "bf16"})
+        self.assertGreater(int(chosen[3]), int(chosen[4]))
+        self.assertEqual(chosen[4], smaller)
+        saved = (self.folder / "run/config.toml").read_text()
+        self.assertIn(f'\ncpu = "{chosen[5]}"  # {chosen[1]}\n', saved)
+        result = self.train(memory__budget=chosen[3], train__out="both", **values)  # has room for both
+        self.assertIn("\nprecision on this CPU, measured: ", result.stdout)
 
     def test_a_larger_budget_is_no_advice_where_the_machine_has_not_as_much(self):
         large = {"model__hidden": 16384, "model__depth": 64, "model__heads": 64}  # 3 TB with gradients and moments

@@ -48,8 +48,11 @@ std::string unit_hint(const std::optional<ByteSize>& budget) {
 
 // The state is no figure to raise the budget to: a step takes more.
 std::string raise_budget(const Shortage& shortage) {
-  return shortage.needed ? "raise memory.budget to " + std::to_string(*shortage.needed) + " bytes or more"
-                         : "raise memory.budget (dit-plan says what the whole run takes)";
+  if (!shortage.needed) return "raise memory.budget (dit-plan says what the whole run takes)";
+  return "raise memory.budget to " + std::to_string(*shortage.needed) + " bytes or more" +
+         (shortage.not_known.empty()
+              ? ""
+              : ", with room for " + shortage.not_known + " (dit-plan --calibrate measures it)");
 }
 
 std::string state_advice(const RunConfig& config, const Shortage& shortage, const StateBytes& state) {

@@ -33,6 +33,7 @@ struct Shortage {
   bool by_budget = false;              // a higher memory.budget would end it
   std::optional<int64_t> limit = {};   // bytes, where it is known
   std::optional<int64_t> needed = {};  // bytes of the whole run, by its plan
+  std::string not_known = {};          // what the plan counts as 0 bytes, as PlanBeside has it
 };
 
 /// Of a refusal while the run was built or trained.

@@ -81,7 +81,7 @@ Choice measure(const RunConfig& config, c10::Device device, Clock& clock,
           !bf16_is_faster && times.bf16_ms < times.fp32_ms};
 }
 
-constexpr char kMeasured[] = "measured: ";
+constexpr char kMeasured[] = "measured: ", kPlanned[] = "planned: ";
 
 // A run that goes on by its own saved configuration, which holds the decision, keeps the figures behind it.
 void keep_figures(LoadedConfig& loaded, const LoadedConfig* resumed) {
@@ -91,9 +91,11 @@ void keep_figures(LoadedConfig& loaded, const LoadedConfig* resumed) {
   const auto here = loaded.origins.find(key);
   const auto there = resumed->origins.find(key);
   if (here == loaded.origins.end() || here->second.starts_with("--set")) return;
-  if (there == resumed->origins.end() || !there->second.starts_with(kMeasured)) return;
+  if (there == resumed->origins.end()) return;
+  const bool measured = there->second.starts_with(kMeasured);
+  if (!measured && !there->second.starts_with(kPlanned)) return;
   here->second = there->second;
-  precision.cpu_measured = there->second.substr(sizeof kMeasured - 1);
+  if (measured) precision.cpu_measured = there->second.substr(sizeof kMeasured - 1);
 }
 
 }  // namespace
@@ -101,6 +103,12 @@ void keep_figures(LoadedConfig& loaded, const LoadedConfig* resumed) {
 bool precision_is_open(const RunConfig& config, c10::Device device) {
   const policies::PrecisionOptions& precision = config.policies.precision;
   return device.is_cpu() && precision.enabled == policies::Enabled::by_default && precision.cpu == "probe";
+}
+
+std::string take_planned_precision(LoadedConfig& loaded, const std::string& taken, const std::string& why) {
+  loaded.config.policies.precision.cpu = taken;
+  loaded.origins["policies.precision.cpu"] = kPlanned + why;
+  return "precision on this CPU, " + (kPlanned + why) + "; taken: " + taken;
 }
 
 std::string decide_precision(LoadedConfig& loaded, c10::Device device, Clock& clock,

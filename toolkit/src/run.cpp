@@ -412,9 +412,11 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
   const StartPlans plans = plan_start(world, loaded, device);
   const LoadedConfig asked = loaded;
   refuse_if_none_can_run(plans, loaded, device, resumed);
+  if (!resumed) decision = take_the_one_that_fits(plans, loaded, device);
   const RunData data = open();
   check_fills_a_batch(*data.split.training, loaded.config.data.batch / loaded.config.train.accumulate);
-  if (!resumed) decision = decide(loaded, device, resume, world);  // last, as it takes longest
+  // Last, as it takes longest.
+  if (!resumed && decision.empty()) decision = decide(loaded, device, resume, world);
   const StartPlan plan = plan_of(plans, asked, loaded);
   std::vector<std::string> notes = notes_on_plan(plan, loaded.config, device, resumed);
   const MemoryMeters meters(loaded.config.memory, device);  // counts the run's tensors from the first

@@ -91,6 +91,25 @@ void refuse_if_none_can_run(const StartPlans& plans, LoadedConfig& loaded, c10::
   if (smallest != nullptr) notes_on_plan(*smallest, loaded.config, device, resumed);
 }
 
+std::string take_the_one_that_fits(const StartPlans& plans, LoadedConfig& loaded, c10::Device device) {
+  if (plans.size() < 2 || loaded.config.memory.on_over_budget != "refuse") return "";
+  const StartPlan* fitting = nullptr;
+  std::string others;
+  for (const StartPlan& plan : plans) {
+    if (!plan.memory) return "";
+    const auto problem = too_large(*plan.memory, plan.beside, loaded.config.memory, available_bytes(device));
+    if (problem) {
+      others = plan.precision + " needs " + std::to_string(problem->needed) + " of " +
+               std::to_string(problem->limit) + " bytes";
+    } else if (fitting != nullptr) {
+      return "";
+    } else {
+      fitting = &plan;
+    }
+  }
+  return fitting == nullptr ? "" : take_planned_precision(loaded, fitting->precision, others);
+}
+
 static void adopt_instead(const CheckpointPlacement& placement, const LoadedConfig& asked,
                           LoadedConfig& loaded) {
   loaded.config.policies.checkpoint = asked.config.policies.checkpoint;
@@ -140,7 +159,8 @@ std::vector<std::string> notes_on_plan(const StartPlan& plan, const RunConfig& c
                                                    {.resumed = resumed,
                                                     .by_budget = problem->budget_is_the_limit,
                                                     .limit = problem->limit,
-                                                    .needed = problem->needed});
+                                                    .needed = problem->needed,
+                                                    .not_known = plan.beside.not_known});
   if (config.memory.on_over_budget == "refuse") {
     throw Error(ExitCode::memory, message +
                                       "; dit-plan --explain says what each policy would change, "

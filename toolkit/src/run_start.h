@@ -33,6 +33,9 @@ StartPlans plan_start(const RunWorld& world, LoadedConfig loaded, c10::Device de
 /// As notes_on_plan() of the one that takes least, or of the first if all are refused. keep = "auto" is
 /// replaced by the first's choice; throws ConfigError if it has none.
 void refuse_if_none_can_run(const StartPlans& plans, LoadedConfig& loaded, c10::Device device, bool resumed);
+/// Settles an open precision if only one fits into the memory that there is, and memory.on_over_budget =
+/// "refuse". Returns a line to print, or "".
+std::string take_the_one_that_fits(const StartPlans& plans, LoadedConfig& loaded, c10::Device device);
 /// The one for the precision that was decided on. What it chose for keep = "auto" of `asked`, which is
 /// `loaded` before the above, becomes `loaded`'s.
 StartPlan plan_of(const StartPlans& plans, const LoadedConfig& asked, LoadedConfig& loaded);

@@ -22,4 +22,8 @@ bool precision_is_open(const RunConfig& config, c10::Device device);
 std::string decide_precision(LoadedConfig& loaded, c10::Device device, Clock& clock,
                              const LoadedConfig* resumed, const std::function<bool()>& stop_requested = {});
 
+/// Settles an open precision without a trial step, where only plans of `taken` fit; `why` is saved with it.
+/// Returns a line to print.
+std::string take_planned_precision(LoadedConfig& loaded, const std::string& taken, const std::string& why);
+
 }  // namespace dtk

@@ -256,7 +256,7 @@ void Ema::restore(const StoredPolicyState& state) {
     kept.push_back(&*found);
   }
   at::NoGradGuard no_grad;
-  for (size_t i = 0; i < names_.size(); ++i) averages_[i].copy_(kept[i]->read());
+  for (size_t i = 0; i < names_.size(); ++i) kept[i]->read_into(averages_[i]);
   updates_ = updates->second;
 }
 

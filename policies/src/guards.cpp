@@ -2,12 +2,11 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
-#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <dtk/policies/guards.h>
-#include <dtk/policies/rehearsal.h>
 #include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/rehearsal.h>
 
-#include <cstring>
 #include <mutex>
 
 namespace dtk::policies {
@@ -72,11 +71,9 @@ std::string generator_state(const at::Generator& generator) {
 }
 
 void set_generator_state(const at::Generator& generator, const std::string& state) {
-  const BudgetExemption exempt;
-  const OwnerScope owner(Category::temporaries, "random state");
   at::Generator own = generator;
-  at::Tensor bytes = at::empty({static_cast<int64_t>(state.size())}, at::kByte);
-  std::memcpy(bytes.mutable_data_ptr(), state.data(), state.size());
+  std::string copy = state;
+  const at::Tensor bytes = at::from_blob(copy.data(), {static_cast<int64_t>(copy.size())}, at::kByte);
   std::lock_guard lock(own.mutex());
   own.set_state(bytes);
 }

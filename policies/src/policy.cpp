@@ -22,7 +22,8 @@ at::Tensor Seam::subtree(std::string_view path, const std::function<at::Tensor(a
 
 StoredPolicyState::StoredPolicyState(const PolicyState& state) : counters(state.counters) {
   for (const auto& [name, tensor] : state.tensors) {
-    tensors.push_back({name, tensor.sizes().vec(), [kept = tensor] { return kept; }});
+    tensors.push_back(
+        {name, tensor.sizes().vec(), [kept = tensor](const at::Tensor& into) { into.copy_(kept); }});
   }
 }
 

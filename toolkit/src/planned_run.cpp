@@ -77,7 +77,7 @@ int64_t most_whole_batches(const RunConfig& config, int64_t steady) {
 RunConfig shortened(RunConfig config, Steady times, int64_t steady) {
   const int64_t steps = most_whole_batches(config, steady) + (config.data.drop_last ? 0 : 1);
   config.train.log_every = 1;
-  config.train.init_from.clear();  // weights of a file take no more than drawn ones
+  config.train.init_from.clear();  // weights of a file are read into their places
   if (is_short(config, steps)) return config;
   config.train.steps = steps;
   config.train.seconds.reset();

@@ -102,11 +102,16 @@ void check_bools(const at::Tensor& tensor, const std::string& name, const std::s
                   write_safetensors_again);
 }
 
+void read_into(const at::Tensor& tensor, const ReadRange& read, uint64_t data_start, const TensorEntry& entry,
+               const std::string& file) {
+  if (tensor.nbytes() > 0) read(data_start + entry.begin, tensor.mutable_data_ptr(), tensor.nbytes());
+  if (entry.type == at::kBool) check_bools(tensor, entry.name, file);
+}
+
 at::Tensor read_tensor(const ReadRange& read, uint64_t data_start, const TensorEntry& entry,
                        const std::string& file) {
   at::Tensor tensor = at::empty(entry.shape, at::TensorOptions().dtype(entry.type));
-  if (tensor.nbytes() > 0) read(data_start + entry.begin, tensor.mutable_data_ptr(), tensor.nbytes());
-  if (entry.type == at::kBool) check_bools(tensor, entry.name, file);
+  read_into(tensor, read, data_start, entry, file);
   return tensor;
 }
 
@@ -149,11 +154,13 @@ std::vector<StoredTensor> open_safetensors(FileSystem& files, const std::filesys
   const ReadRange read = reader_of(files, path);
   const SafetensorsHeader header = read_safetensors_header(read, files.size(path), path.string());
   std::vector<StoredTensor> tensors;
+  const uint64_t start = header.data_start;
   for (const TensorEntry& entry : header.tensors) {
-    tensors.push_back(
-        {entry.name, entry.type, entry.shape, [read, data_start = header.data_start, entry, path] {
-           return read_tensor(read, data_start, entry, path.string());
-         }});
+    tensors.push_back({entry.name, entry.type, entry.shape,
+                       [read, start, entry, path] { return read_tensor(read, start, entry, path.string()); },
+                       [read, start, entry, path](const at::Tensor& into) {
+                         read_into(into, read, start, entry, path.string());
+                       }});
   }
   return tensors;
 }

@@ -25,6 +25,17 @@ std::vector<StoredTensor> as_stored(const std::vector<NamedTensor>& tensors) {
   return stored;
 }
 
+void copy_stored(const StoredTensor& from, const at::Tensor& into) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor target = into.detach();
+  const bool as_stored = target.is_cpu() && target.is_contiguous() && target.scalar_type() == from.type;
+  if (as_stored && from.read_into) {
+    from.read_into(target);
+  } else {
+    target.copy_(from.read());
+  }
+}
+
 void copy_by_name(const std::vector<StoredTensor>& from, const std::vector<NamedTensor>& into,
                   const std::string& what) {
   std::map<std::string, const StoredTensor*> sources;
@@ -51,8 +62,7 @@ void copy_by_name(const std::vector<StoredTensor>& from, const std::vector<Named
     list(message, "unknown", unknown);
     throw FileError(message);
   }
-  at::NoGradGuard no_grad;
-  for (auto& [name, target] : targets) target.detach().copy_(sources[name]->read());
+  for (const auto& [name, target] : targets) copy_stored(*sources[name], target);
 }
 
 void strip_wrappers(std::vector<StoredTensor>& tensors) {

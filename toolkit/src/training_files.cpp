@@ -1,4 +1,6 @@
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/util/accumulate.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/training_files.h>
@@ -46,12 +48,14 @@ T field(const Checkpoint& checkpoint, const Json& state, const std::string& name
   }
 }
 
-std::string stream(const Checkpoint& checkpoint, const std::vector<NamedTensor>& streams,
+std::string stream(const Checkpoint& checkpoint, const std::vector<StoredTensor>& streams,
                    const std::string& name) {
-  for (const NamedTensor& entry : streams) {
-    if (entry.name != name) continue;
-    const at::Tensor bytes = entry.tensor.contiguous();
-    return {static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes()};
+  for (const StoredTensor& entry : streams) {
+    if (entry.name != name || entry.type != at::kByte) continue;
+    std::string bytes(static_cast<size_t>(c10::multiply_integers(entry.shape)), '\0');
+    // Not of LibTorch's allocator: in a run that is resumed no byte more is counted than in a new one.
+    copy_stored(entry, at::from_blob(bytes.data(), entry.shape, at::kByte));
+    return bytes;
   }
   throw FileError((checkpoint.folder() / kRandom).string() + ": no random stream \"" + name + "\"");
 }
@@ -62,8 +66,9 @@ void restore_policies(const Checkpoint& checkpoint, const Json& json, Trainer& t
     policies::StoredPolicyState state;
     const std::string file = policy->name() + ".safetensors";
     if (checkpoint.has(file)) {
-      for (StoredTensor& entry : checkpoint.stored_tensors(file)) {
-        state.tensors.push_back({std::move(entry.name), std::move(entry.shape), std::move(entry.read)});
+      for (const StoredTensor& entry : checkpoint.stored_tensors(file)) {
+        state.tensors.push_back(
+            {entry.name, entry.shape, [entry](const at::Tensor& into) { copy_stored(entry, into); }});
       }
     }
     // A policy that was off when the checkpoint was made has no entry; one that needs its state says so.
@@ -74,8 +79,7 @@ void restore_policies(const Checkpoint& checkpoint, const Json& json, Trainer& t
 }
 
 TrainingState training_state(const Checkpoint& checkpoint, const Json& json) {
-  const policies::OwnerScope owner(policies::Category::data, "checkpoint being read");
-  const std::vector<NamedTensor> streams = checkpoint.tensors(kRandom);
+  const std::vector<StoredTensor> streams = checkpoint.stored_tensors(kRandom);
   TrainingState state;
   state.step = field<int64_t>(checkpoint, json, "step");
   state.samples = field<int64_t>(checkpoint, json, "samples");
@@ -117,7 +121,8 @@ int threads_of(const Checkpoint& checkpoint) {
 void load_training(const Checkpoint& checkpoint, Trainer& trainer) {
   const Json json = read_state(checkpoint);
   {
-    // Of what is read, one tensor is alive at a time; they die here, before the first step.
+    // Of what is read for another device, one tensor is alive at a time; they die here, before the first
+    // step.
     const policies::OwnerScope owner(policies::Category::data, "checkpoint being read");
     copy_by_name(checkpoint.stored_tensors(kModel), named(trainer.model().parameters()),
                  (checkpoint.folder() / kModel).string());

@@ -155,6 +155,12 @@ Weights open_file(FileSystem& files, const WeightsRequest& request) {
       check_finite(values, place, name);
       return values;
     };
+    if (!tensor.read_into) continue;
+    tensor.read_into = [place = request.path_place, name = tensor.name,
+                        read = std::move(tensor.read_into)](const at::Tensor& into) {
+      at_place(place, [&] { read(into); });
+      check_finite(into, place, name);
+    };
   }
   return weights;
 }

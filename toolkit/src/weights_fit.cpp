@@ -174,10 +174,9 @@ void check_fit(const Weights& weights, const models::Dit& model) {
 void copy_weights(const Weights& weights, const models::NamedTensors& parameters) {
   const ByName stored = by_name(weights);
   const policies::OwnerScope owner(policies::Category::data, "weights being read");
-  const at::NoGradGuard no_grad;
   for (const auto& [name, parameter] : parameters) {
     const auto found = stored.find(name);
-    if (found != stored.end()) parameter.detach().copy_(found->second->read());
+    if (found != stored.end()) copy_stored(*found->second, parameter);
   }
 }
 

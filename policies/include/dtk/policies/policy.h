@@ -28,7 +28,7 @@ struct StoredPolicyState {
   struct Entry {
     std::string name;
     std::vector<int64_t> shape;
-    std::function<at::Tensor()> read;  // on the CPU or the training device
+    std::function<void(const at::Tensor& into)> read_into;  // into one of that shape, on any device
   };
   StoredPolicyState() = default;
   StoredPolicyState(const PolicyState& state);  ///< of tensors that are in memory, which it shares

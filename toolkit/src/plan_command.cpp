@@ -247,18 +247,18 @@ LargestPlannedBatch largest_planned_batch(const LoadedConfig& loaded, c10::Devic
   LargestPlannedBatch found;
   found.all_recomputed = placement_is_open(loaded.config);
   const int64_t unit = loaded.config.train.accumulate;
-  const auto fits = [&](int64_t units) {
+  const auto bytes_of = [&](int64_t units) {
     LoadedConfig one = loaded;
     if (found.all_recomputed) one.config.policies.checkpoint.keep = "block";
     one.config.data.batch = units * unit;
     Plan plan = make_plan(std::move(one), device, options);
     ++found.planned;
-    const bool within = plan.bytes_in(kMaxBatch) <= bytes;
-    (within ? found.largest : found.next) = std::move(plan);
-    return within;
+    const int64_t taken = plan.bytes_in(kMaxBatch);
+    (taken <= bytes ? found.largest : found.next) = std::move(plan);
+    return taken;
   };
   // The last that fits and the last that does not are neighbours at the end.
-  largest_fit(std::max<int64_t>(1, most_samples(loaded.config.data) / unit), fits);
+  largest_within(std::max<int64_t>(1, most_samples(loaded.config.data) / unit), bytes, bytes_of);
   return found;
 }
 

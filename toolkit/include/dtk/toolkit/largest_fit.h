@@ -14,4 +14,8 @@ struct LargestFit {
 /// larger than a number that does not fit must not fit either.
 LargestFit largest_fit(int64_t most, const std::function<bool(int64_t)>& fits);
 
+/// The same where what a number takes is known also if it is too much: goes where a straight line through the
+/// last two numbers meets `limit`, every third time halfway. `bytes_of` must not fall.
+LargestFit largest_within(int64_t most, int64_t limit, const std::function<int64_t(int64_t)>& bytes_of);
+
 }  // namespace dtk

@@ -280,7 +280,11 @@ PolicyReport CheckpointPolicy::report() const {
     return {name(), false, "without effect: " + no_effect()};
   }
   PolicyReport report{name(), !segments_.empty(), reason_};
-  if (store_ != nullptr) report.host_bytes = store_->counts().most_host_bytes;
+  if (store_ != nullptr) {
+    const OffloadCounts counts = store_->counts();
+    report.host_bytes = counts.most_host_bytes;
+    if (counts.from_host) report.reason += "; the training device is the CPU: it is the same memory";
+  }
   return report;
 }
 

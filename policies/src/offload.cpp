@@ -210,6 +210,7 @@ std::shared_ptr<OffloadStore::Moved> OffloadStore::move_out(const at::Tensor& te
     moved->copy = copies(moved->device).begin(bytes_of(moved->here), moved->host);
     ++counts_.copied_out;
     counts_.copied_out_bytes += moved->bytes;
+    if (moved->device.is_cpu()) counts_.from_host = true;
     by_storage_[storage] = moved;
   }
   std::vector<std::weak_ptr<Moved>>& saved = segments_[segment].moved;

@@ -33,6 +33,7 @@ struct OffloadCounts {
   int64_t fetched = 0;          // storages copied back; those that were still on the device are not
   int64_t host_bytes = 0;       // in host memory now
   int64_t most_host_bytes = 0;  // at once
+  bool from_host = false;       // a storage that went out lay in host memory already: nothing is gained
 };
 
 class OffloadStore;

@@ -171,13 +171,21 @@ class Case {
     const Text word =
         in_blocks && chance(3) ? "results" : one_of({"block", "block", "all", "offload", "offload"});
     if (word == "results") {
+      if (chance(3)) {
+        min_bytes();
+        return set("policies.checkpoint.keep",
+                   one_of({"[\"offload\"]", "[\"fc2_out\",\"offload\"]", "[\"offload\",\"aten::addmm\"]"}));
+      }
       return set("policies.checkpoint.keep",
                  one_of({"[\"attn_out\"]", "[\"fc2_out\"]", "[\"proj_out\",\"fc2_out\"]", "[\"aten::addmm\"]",
                          "[\"aten::gelu\",\"aten::native_layer_norm\"]", "[\"attn_out\",\"aten::gelu\"]"}));
     }
     set("policies.checkpoint.keep", word);
-    if (word == "offload")
-      set("policies.checkpoint.offload_min_bytes", one_of<int64_t>({0, 1, 512, 20'000, 1 << 20}));
+    if (word == "offload") min_bytes();
+  }
+
+  void min_bytes() {
+    set("policies.checkpoint.offload_min_bytes", one_of<int64_t>({0, 1, 512, 20'000, 1 << 20}));
   }
 
   const uint64_t key_;

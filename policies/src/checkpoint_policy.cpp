@@ -3,7 +3,9 @@
 #include <dtk/policies/globs.h>
 #include <dtk/policies/offload.h>
 
+#include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <map>
 #include <set>
 #include <utility>
@@ -48,7 +50,7 @@ void check_results(const std::vector<std::string>& results) {
   std::set<std::string> seen;
   for (const std::string& one : results) {
     if (one.empty()) throw PolicyError(key + " holds an empty name; take it out");
-    if (SegmentKeeps::is_word(one))
+    if (SegmentKeeps::is_word(one) && one != "offload")
       throw PolicyError(key + ": \"" + one + "\" is not the name of a result; write it alone: " + key +
                         " = \"" + one + "\"");
     if (!seen.insert(one).second) throw PolicyError(key + " holds \"" + one + "\" twice; take one out");
@@ -73,10 +75,21 @@ void check_keep(const SegmentKeeps& keep) {
                     "\" is not a choice; allowed: all | block | offload | a list of names and operators");
 }
 
-std::string kept_text(const std::vector<std::string>& results) {
+// What a list names beside "offload".
+std::vector<std::string> names_of(const SegmentKeeps& keep) {
+  std::vector<std::string> names;
+  std::copy_if(keep.results.begin(), keep.results.end(), std::back_inserter(names),
+               [](const std::string& one) { return one != "offload"; });
+  return names;
+}
+
+std::string kept_text(const CheckpointOptions& options) {
   std::string text;
-  for (const std::string& one : results) text += (text.empty() ? ", keeping " : ", ") + one;
-  return text;
+  for (const std::string& one : names_of(options.keep)) text += (text.empty() ? ", keeping " : ", ") + one;
+  if (!options.keep.offloads()) return text;
+  if (options.keep.recomputes())
+    text += text.empty() ? ", inputs in host memory" : ", these and inputs in host memory";
+  return text + ": storages of at least " + text_of(options.offload_min_bytes);
 }
 
 // A sub-tree and one within it both run as segments where each is its own; as members of one they cannot.
@@ -131,9 +144,8 @@ CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::
         "policies.checkpoint.offload_min_bytes = " + std::to_string(options.offload_min_bytes.bytes) +
         " is out of range; allowed: [0, inf)");
   }
-  if (options.keep.word == "offload")
-    store_ = std::make_shared<OffloadStore>(options.offload_min_bytes.bytes);
-  if (!options.keep.results.empty()) keep_ = std::make_shared<KeptResults>(options.keep.results);
+  if (options.keep.offloads()) store_ = std::make_shared<OffloadStore>(options.offload_min_bytes.bytes);
+  if (const auto names = names_of(options.keep); !names.empty()) keep_ = std::make_shared<KeptResults>(names);
   const bool asked = options.enabled == Enabled::on;
   if (options.keep.word == "all" && asked) {
     throw PolicyError(
@@ -170,10 +182,9 @@ CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::
         " no two of the chosen sub-trees follow each other; " +
         (options.every > 1 ? "set one of the two to 1" : "set segment to 1, or choose sub-trees that do"));
   }
-  reason_ = (store_ != nullptr ? "offloads " : "recomputes ") + counted(chosen.size(), "sub-tree") + " in " +
-            counted(segments_.size(), "segment") + ", from " + segments_.front().front() + " to " +
-            segments_.back().back() + kept_text(options.keep.results);
-  if (store_ != nullptr) reason_ += ": storages of at least " + text_of(options.offload_min_bytes);
+  reason_ = (options.keep.recomputes() ? "recomputes " : "offloads ") + counted(chosen.size(), "sub-tree") +
+            " in " + counted(segments_.size(), "segment") + ", from " + segments_.front().front() + " to " +
+            segments_.back().back() + kept_text(options);
 }
 
 // Which segment a path belongs to, and whether it begins or ends it.
@@ -191,14 +202,14 @@ void CheckpointPolicy::put_in(Seam& seam) {
       (*places)[path] = {s, path == segments_[s].front(), path == segments_[s].back()};
     }
   }
-  if (store_ != nullptr) return put_in_offload(seam, std::move(places));
+  if (!options_.keep.recomputes()) return put_in_offload(seam, std::move(places));
   if (keep_ != nullptr) {
     seam.keep = [inner = std::move(seam.keep)](std::string_view name, at::Tensor value) {
       return named(name, inner(name, std::move(value)));
     };
   }
-  seam.run = [inner = std::move(seam.run), places, open = open_, effect = effect_, keep = keep_](
-                 std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
+  seam.run = [inner = std::move(seam.run), places, open = open_, effect = effect_, keep = keep_,
+              store = store_](std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
     const auto place = places->find(path);
     if (place == places->end()) return inner(path, fn, std::move(inputs));
     // Ours while it runs, so that what throws leaves none open.
@@ -216,7 +227,9 @@ void CheckpointPolicy::put_in(Seam& seam) {
       return inner(where, fn, std::move(in));
     };
     const int64_t before = mine.chain->most_saved();
-    Tensors outputs = mine.chain->append(path, nested, std::move(inputs));
+    const SubtreeFn segment = [&](Tensors&& in) { return mine.chain->append(path, nested, std::move(in)); };
+    Tensors outputs = store == nullptr ? segment(std::move(inputs))
+                                       : offload(path, segment, std::move(inputs), store, goes_on);
     effect->saved += mine.chain->most_saved() - before;
     if (!place->second.last) *open = std::move(mine);
     return outputs;
@@ -249,12 +262,17 @@ std::unique_ptr<PolicyScope> CheckpointPolicy::forward_scope() {
   return segments_.empty() ? nullptr : std::make_unique<Scope>(open_);
 }
 
+// Of both, where both were asked for: so much of what the user chose does something.
 bool CheckpointPolicy::has_effect() const {
-  return store_ != nullptr ? store_->counts().copied_out > 0 : effect_->saved > 0;
+  return (!options_.keep.recomputes() || effect_->saved > 0) && moves_or_need_not();
+}
+
+bool CheckpointPolicy::moves_or_need_not() const {
+  return store_ == nullptr || store_->counts().copied_out > 0;
 }
 
 std::string CheckpointPolicy::no_effect() const {
-  if (store_ == nullptr) return std::string("no forward pass has ") + kNoEffect;
+  if (moves_or_need_not()) return std::string("no forward pass has ") + kNoEffect;
   return "no forward pass has saved a storage of at least " + text_of(options_.offload_min_bytes) +
          " in a chosen sub-tree";
 }
@@ -265,7 +283,7 @@ void CheckpointPolicy::before_step() {
   if (options_.enabled != Enabled::on || has_effect()) return;
   const std::string what =
       "policies.checkpoint.enabled = true, but " + no_effect() + ", so it has no effect; ";
-  if (store_ != nullptr) {
+  if (!moves_or_need_not()) {
     throw PolicyError(what +
                       "lower policies.checkpoint.offload_min_bytes, or set policies.checkpoint.enabled = "
                       "\"default\"");
@@ -276,10 +294,11 @@ void CheckpointPolicy::before_step() {
 }
 
 PolicyReport CheckpointPolicy::report() const {
-  if (!segments_.empty() && effect_->stepped && !has_effect()) {
-    return {name(), false, "without effect: " + no_effect()};
-  }
+  const bool without = !segments_.empty() && effect_->stepped && !has_effect();
+  const bool recomputed = options_.keep.recomputes() && effect_->saved > 0;
+  if (without && !recomputed) return {name(), false, "without effect: " + no_effect()};
   PolicyReport report{name(), !segments_.empty(), reason_};
+  if (without) report.reason += "; nothing waits there: " + no_effect();
   if (store_ != nullptr) {
     const OffloadCounts counts = store_->counts();
     report.host_bytes = counts.most_host_bytes;

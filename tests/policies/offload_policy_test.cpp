@@ -3,6 +3,7 @@
 //
 // The rules by which a block keeps tensors are those of savings_test.cpp.
 #include <ATen/ATen.h>
+#include <dtk/policies/checkpoint.h>
 #include <dtk/policies/checkpoint_policy.h>
 #include <dtk/policies/module_path.h>
 #include <dtk/policies/offload.h>
@@ -56,6 +57,7 @@ Step step(const CheckpointOptions& options, const Combination& other = {false, t
   PolicySet policies(all, {test_device(), dit.parameters(), dit.paths()}, seam);
   dit.seam.run = seam.run;
   dit.seam.attention = seam.attention;
+  dit.seam.keep = seam.keep;
   const auto [x, t, y] = batch_of(N);
   const SavedTensorScope ledger(saved_tensor_ledger());
   const int64_t before = DeviceMemory::live();
@@ -143,6 +145,54 @@ TEST_CASE("two blocks a segment: two stay on the device after forward", "[device
         "offloads 4 sub-trees in 2 segments, from blocks.0 to blocks.3: storages of at least 24576 bytes" +
             same_memory());
   CHECK(plain.kept - moved.kept == 2 * N * T * 80 * D);
+}
+
+// A block of whose tensors only the input, and where it is named fc2_out, is kept: (N, T, D) each.
+TEST_CASE("with recomputation, inputs and kept results wait in host memory", "[device]") {
+  Fixture fixture;
+  constexpr int64_t one = N * T * D * 4;
+  const bool with_result = GENERATE(false, true);
+  CAPTURE(with_result);
+  CheckpointOptions stays, goes = offload_from(one);
+  stays.enabled = Enabled::on;
+  goes.keep = std::vector<std::string>{"offload"};
+  if (with_result) {
+    stays.keep = std::vector<std::string>{"fc2_out"};
+    goes.keep = std::vector<std::string>{"fc2_out", "offload"};
+  }
+  const CheckpointCounts before = checkpoint_counts();
+  const Step plain = step(all_kept()), kept = step(stays);
+  const int64_t recomputes = checkpoint_counts().recomputes - before.recomputes;
+  const Step moved = step(goes);
+  check_equal(plain, moved);
+  CHECK(recomputes == 4);
+  CHECK(checkpoint_counts().recomputes - before.recomputes == 2 * recomputes);
+  const int64_t of_block = with_result ? 2 * one : one;
+  CHECK(plain.kept - kept.kept > 3 * of_block);  // the baseline recomputes
+  CHECK(kept.kept - moved.kept == 3 * of_block);
+  CHECK(moved.report.host_bytes == 4 * of_block);
+  CHECK(moved.report.active);
+  CHECK(moved.report.reason ==
+        std::string("recomputes 4 sub-trees in 4 segments, from blocks.0 to blocks.3") +
+            (with_result ? ", keeping fc2_out, these and" : ",") +
+            " inputs in host memory: storages of at least 24576 bytes" + same_memory());
+}
+
+TEST_CASE("with recomputation, where nothing is large enough to move, only that has no effect") {
+  Fixture fixture;
+  CheckpointOptions goes = offload_from(1 << 30);
+  goes.keep = std::vector<std::string>{"offload"};
+  CHECK(error_text<PolicyError>([&] { step(goes); }) ==
+        "policies.checkpoint.enabled = true, but no forward pass has saved a storage of at least 1073741824 "
+        "bytes in a chosen sub-tree, so it has no effect; lower policies.checkpoint.offload_min_bytes, or "
+        "set policies.checkpoint.enabled = \"default\"");
+  goes.enabled = Enabled::by_default;
+  const PolicyReport report = step(goes).report;
+  CHECK(report.active);
+  CHECK(report.reason ==
+        "recomputes 4 sub-trees in 4 segments, from blocks.0 to blocks.3, inputs in host memory: storages of "
+        "at least 1073741824 bytes; nothing waits there: no forward pass has saved a storage of at least "
+        "1073741824 bytes in a chosen sub-tree");
 }
 
 TEST_CASE("where nothing is large enough, what was asked for is refused, a default reports it") {

@@ -121,7 +121,7 @@ TEST_CASE("other choices for policies.checkpoint are what plans with them say, t
   for (const c10::Device device : {cuda, cpu}) {
     const Plan plan = make_plan(tiny(), device);
     const CheckpointChoices found = choices_for(plan, device);
-    CHECK(found.planned == 6);
+    CHECK(found.planned == 7);
     CHECK(found.seconds > 0);
     const auto named = by_name(found);
     for (const char* result : models::kept_results) {
@@ -148,9 +148,16 @@ TEST_CASE("other choices for policies.checkpoint are what plans with them say, t
 TEST_CASE("offloading is told with the host memory that it takes") {
   CheckpointOptions block;
   block.offload_min_bytes = {1};
-  const Plan plan = make_plan(tiny(block), cuda);
-  const CheckpointChoice offload = by_name(choices_for(plan, cuda)).at("keep = \"offload\"");
-  CHECK(offload.host.peak.bytes > plan.memory.host.peak.bytes);
+  LoadedConfig deep = tiny(block);  // more blocks than the two that are on the device at once
+  deep.config.model.depth = 8;
+  deep.config.data.batch = 64;
+  const Plan plan = make_plan(deep, cuda);
+  const auto named = by_name(choices_for(plan, cuda));
+  const CheckpointChoice offload = named.at("keep = \"offload\""), inputs = named.at("keep = [\"offload\"]");
+  CHECK(offload.host.peak.bytes > inputs.host.peak.bytes);
+  CHECK(inputs.host.peak.bytes > plan.memory.host.peak.bytes);
+  CHECK(inputs.peak.peak.bytes < plan.memory.peak().peak.bytes);
+  CHECK(inputs.recomputed == plan.step.recomputed);
 }
 
 TEST_CASE("no choice is told that is so already, does nothing, or is refused") {
@@ -189,12 +196,12 @@ TEST_CASE("the choices as text and as JSON") {
   CheckpointChoices found = choices_for(plan, cuda);
   found.seconds = 0.125;
   const std::string text = checkpoint_choices_text(plan, found);
-  CHECK_THAT(text, Catch::StartsWith("other choices for policies.checkpoint (6 planned, in 0.12 s)\n"));
+  CHECK_THAT(text, Catch::StartsWith("other choices for policies.checkpoint (7 planned, in 0.12 s)\n"));
   CHECK_THAT(text, Catch::Contains("\nas configured ") && Catch::Contains("\nkeep = [\"fc2_out\"] "));
   const Json json = Json::parse(checkpoint_choices_json(found));
   REQUIRE(json.at("choices").size() == found.choices.size());
   const Json& first = json.at("choices")[0];
-  CHECK(json.at("planned") == 6);
+  CHECK(json.at("planned") == 7);
   CHECK(first.at("set") == "policies.checkpoint." + found.choices[0].key + "=" + found.choices[0].value);
   CHECK(first.at("peak_bytes") == found.choices[0].peak.peak.bytes);
   CHECK(first.at("phase") == found.choices[0].peak.name);

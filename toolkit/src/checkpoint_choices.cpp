@@ -46,7 +46,8 @@ Candidate keeping_all(const CheckpointOptions& now) {
 
 std::vector<Candidate> candidates_of(CheckpointOptions now) {
   if (now.enabled == Enabled::off) now.enabled = Enabled::by_default;
-  std::vector<Candidate> all = {keeping_all(now), with_keep(now, "block"), with_keep(now, "offload")};
+  std::vector<Candidate> all = {keeping_all(now), with_keep(now, "block"), with_keep(now, "offload"),
+                                with_keep(now, std::vector<std::string>{"offload"})};
   for (const char* result : models::kept_results)
     all.push_back(with_keep(now, std::vector<std::string>{result}));
   if (now.keep == "auto") return all;

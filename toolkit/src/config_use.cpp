@@ -50,7 +50,7 @@ std::string useless_because(const RunConfig& config, const std::string& key) {
   const std::string because = config.drives() ? useless_of_planner(config, key) : useless_of_dit(config, key);
   if (!because.empty()) return because;
   const policies::SegmentKeeps& keep = config.policies.checkpoint.keep;
-  if (key == "policies.checkpoint.offload_min_bytes" && keep.word != "offload") {
+  if (key == "policies.checkpoint.offload_min_bytes" && !keep.offloads()) {
     return "policies.checkpoint.keep = " + toml_text(keep);
   }
   // Each target is a choice of its own.

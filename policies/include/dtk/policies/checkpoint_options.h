@@ -2,6 +2,7 @@
 #pragma once
 #include <dtk/policies/enabled.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -10,7 +11,8 @@
 
 namespace dtk::policies {
 
-/// What a segment keeps besides its inputs: a word, or a list of results as KeptResults has them.
+/// What a segment keeps besides its inputs: a word, or a list of results as KeptResults has them. With
+/// "offload" in the list what is kept, inputs and results, waits in host memory.
 struct SegmentKeeps {
   // "block" nothing, "all" everything, "offload" everything, in host memory; "" with results. Only with
   // "block" and results something is computed again. "auto": a planner has yet to choose the targets that
@@ -19,7 +21,13 @@ struct SegmentKeeps {
   static bool is_word(std::string_view one) {
     return one == "all" || one == "auto" || one == "block" || one == "offload";
   }
-  std::vector<std::string> results;  // names, such as "fc2_out", and operators, such as "aten::addmm"
+  // Names, such as "fc2_out", operators, such as "aten::addmm", and "offload".
+  std::vector<std::string> results;
+
+  bool offloads() const {
+    return word == "offload" || std::find(results.begin(), results.end(), "offload") != results.end();
+  }
+  bool recomputes() const { return word == "block" || !results.empty(); }
 
   SegmentKeeps() = default;
   SegmentKeeps(const char* one) : word(one) {}
@@ -45,7 +53,7 @@ struct CheckpointOptions {
   int64_t segment = 1;
   // Kept results cost their bytes in every segment and save running again the operators that made them.
   SegmentKeeps keep = "block";
-  // With keep = "offload": what lies in smaller storages stays on the device, as a copy costs more than it
+  // Where keep offloads: what lies in smaller storages stays on the device, as a copy costs more than it
   // frees.
   ByteCount offload_min_bytes = {1 << 20};
 

@@ -1,5 +1,5 @@
-// The activation checkpointing policy: which of a model's sub-trees are segments of checkpoint.h, or with
-// keep = "offload" of offload.h.
+// The activation checkpointing policy: which of a model's sub-trees are segments of checkpoint.h, with
+// keep = "offload" of offload.h, and with "offload" in a list of both.
 #pragma once
 #include <dtk/policies/checkpoint_options.h>
 #include <dtk/policies/kept_results.h>
@@ -51,7 +51,8 @@ class CheckpointPolicy final : public Policy {
   class Within;
   void put_in_offload(Seam& seam, std::shared_ptr<const Places> places) const;
   bool has_effect() const;
-  std::string no_effect() const;  // why there is none
+  bool moves_or_need_not() const;  // to host memory
+  std::string no_effect() const;   // why there is none
   CheckpointOptions options_;
   std::vector<std::vector<std::string>> segments_;
   std::string reason_;

@@ -155,6 +155,35 @@ TEST_CASE("autograd::grad takes gradients of chosen tensors, again with retain_g
   check_same(gradients(kPlain), gradients(kSegment));
 }
 
+// What backward takes as it is, a segment's input and views of its parameters, is of forward's graph: a
+// second derivative goes through it.
+TEST_CASE("inputs and parameters that backward takes as they are have gradients of gradients", "[device]") {
+  Fixture fixture;
+  const bool frozen = GENERATE(false, true), nested = GENERATE(false, true);
+  CAPTURE(frozen, nested);
+  const at::Tensor x = leaf({2, 5, 8}), w = leaf({8, 8}), bias = leaf({8}), v = leaf({8, 8});
+  v.requires_grad_(!frozen);
+  const auto gradients = [&](const Wrap& wrap) {
+    const SubtreeFn inner = [&](Tensors&& in) { return Tensors{at::linear(in[0], v)}; };
+    const SubtreeFn fn = [&](Tensors&& in) {
+      const at::Tensor h = nested ? wrap(inner, {in[0]})[0] : in[0];
+      return Tensors{at::linear(h, w, bias)};
+    };
+    const at::Tensor loss = wrap(inner, {wrap(fn, {x * 2})[0]})[0].pow(2).sum();
+    Tensors of = {x, w, bias};
+    if (!frozen) of.push_back(v);
+    Tensors all = torch::autograd::grad({loss}, of, {}, true, /*create_graph=*/true);
+    at::Tensor squares = all[0].pow(2).sum();
+    for (const at::Tensor& one : all) squares = squares + one.pow(2).sum();
+    for (const at::Tensor& one : torch::autograd::grad({squares}, of)) all.push_back(one);
+    return all;
+  };
+  const Tensors plain = gradients(kPlain);
+  const CheckpointCounts before = checkpoint_counts();
+  check_same(plain, gradients(kSegment));
+  CHECK(checkpoint_counts().segments > before.segments);
+}
+
 TEST_CASE("the recomputation has grad mode wherever backward is called, and leaves it as it was",
           "[device]") {
   Fixture fixture;

@@ -20,6 +20,7 @@
 #include <optional>
 #include <utility>
 
+#include "host_heap.h"
 #include "reserved_memory.h"
 
 namespace dtk::policies {
@@ -122,7 +123,7 @@ void free_counted(void* pointer) {
   const auto size = static_cast<size_t>(block->bytes) + sizeof(MemoryBlock);
   book_death(accounts_of(block->tier), block);
   if (block->reserved) return release_memory(block, size);
-  c10::free_cpu(block);
+  free_host_block(block);
 }
 
 // A backward node knows no module path, but the saved tensor that this thread unpacked last does.
@@ -165,7 +166,7 @@ void* memory_for(size_t bytes, bool reserved) {
     throw_out_of_memory("out of address space, which ulimit -v may limit", bytes);
   }
   try {
-    return c10::alloc_cpu(size);
+    return rehearsing() ? c10::alloc_cpu(size) : allocate_host_block(size);
   } catch (const c10::Error&) {
     throw_out_of_memory("out of CPU memory", bytes);
   }

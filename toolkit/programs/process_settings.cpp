@@ -1,5 +1,6 @@
 #include "process_settings.h"
 
+#include <dtk/policies/host_memory.h>
 #include <malloc.h>
 #include <unistd.h>
 
@@ -57,6 +58,7 @@ void leave(int code) {
 void apply_process_settings() {
   let_waiting_threads_yield();
   keep_freed_memory();
+  policies::use_host_heap();
 }
 
 }  // namespace dtk

@@ -3,7 +3,7 @@
 
 namespace dtk {
 
-/// Keeps freed memory in the process, and lets OpenMP threads that wait give up their core. To be called
+/// Keeps freed memory in the process, large CPU tensors in a heap of their own (host_memory.h), and lets OpenMP threads that wait give up their core. To be called
 /// first in main(): OpenMP reads its environment when a program is loaded, so the program may start again,
 /// once. A GOMP_SPINCOUNT or OMP_WAIT_POLICY of the user's own stays.
 void apply_process_settings();

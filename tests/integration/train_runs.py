@@ -239,7 +239,7 @@ class Resume(ProgramTest):
         result = self.train("--resume", "latest")
         self.assert_done(result)
         self.assertIn(
-            f"\nnothing left to train at step {STEPS}; to go on, raise train.steps or train.seconds\n",
+            f"\nnothing left to train at step {STEPS}; to go on, raise what ended it, train.steps, train.epochs or train.seconds\n",
             result.stdout,
         )
         self.assertNotIn("final loss", result.stdout)

@@ -15,17 +15,13 @@ constexpr uint64_t seed = 1;
 constexpr int64_t epochs = 5;
 constexpr int64_t batch = 128;
 
-OptimizerOptions optimizer_options() {
-  OptimizerOptions options;
-  options.lr = 4e-3;
-  options.weight_decay = 1e-2;
-  return options;
-}
-
-ScheduleOptions schedule_options() {
-  ScheduleOptions options;
-  options.warmup = 100;
-  return options;
+RunConfig recipe(int64_t steps) {
+  RunConfig config;
+  config.train.steps = steps;
+  config.optimizer.lr = 4e-3;
+  config.optimizer.weight_decay = 1e-2;
+  config.schedule.warmup = 100;
+  return config;
 }
 
 }  // namespace
@@ -33,19 +29,17 @@ ScheduleOptions schedule_options() {
 JudgeNet train_judge(const std::shared_ptr<const DataSource>& source, const EpochReport& report) {
   JudgeNet net(seed);
   Loader loader(source, {.seed = seed, .batch = batch});
-  const OptimizerOptions optimizer = optimizer_options();
-  const ScheduleOptions schedule = schedule_options();
-  AdamW adamw(optimizer, net.parameters());
   const int64_t steps_per_epoch = loader.samples_per_epoch() / batch;
   const int64_t steps = epochs * steps_per_epoch;
+  const RunConfig config = recipe(steps);
+  AdamW adamw(config.optimizer, net.parameters());
   double loss_sum = 0;
   for (int64_t step = 0; step < steps; ++step) {
     const Batch samples = loader.next();
     const JudgeOutput output = net.forward(samples.tensors[0], /*training=*/true);
     const at::Tensor loss = at::cross_entropy_loss(output.logits, samples.tensors[1]);
     loss.backward();
-    const double progress = static_cast<double>(step) / static_cast<double>(steps);
-    adamw.step(learning_rate(optimizer, schedule, step, progress));
+    adamw.step(learning_rate(config, {.step = step}));
     adamw.release_gradients();
     loss_sum += loss.item<double>();
     if ((step + 1) % steps_per_epoch != 0) continue;

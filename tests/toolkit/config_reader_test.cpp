@@ -31,7 +31,7 @@ std::string error_of_set(const std::string& override) {
 
 const std::string all_tables =
     "[train], [model], [planner], [planner.process], [planner.loss], [planner.augmentation], [data], "
-    "[diffusion], [optimizer], [schedule], [sample], [memory], [log], "
+    "[diffusion], [optimizer], [schedule], [schedule.epochs], [sample], [memory], [log], "
     "[policies.precision], [policies.attention], [policies.ema], [policies.checkpoint]";
 
 }  // namespace
@@ -187,7 +187,8 @@ TEST_CASE("config reader: unknown keys name the nearest known one") {
   CHECK(error_in("policies.decay = 1") ==
         "base.toml:1:10: unknown key policies.decay; did you mean policies.ema.decay?");
   CHECK(error_in("[schedule]\nwavelength = 1") ==
-        "base.toml:2:1: unknown key schedule.wavelength; known keys of [schedule]: kind, warmup, final");
+        "base.toml:2:1: unknown key schedule.wavelength; known keys of [schedule]: kind, warmup, final, "
+        "epochs");
   CHECK(error_in("wavelength = 1") == "base.toml:1:1: unknown key wavelength; known tables: " + all_tables);
   CHECK(error_in("data.\"batch size\" = 1") ==
         "base.toml:1:6: unknown key data.\"batch size\"; known keys of [data]: kind, images, labels, folder, "
@@ -197,7 +198,7 @@ TEST_CASE("config reader: unknown keys name the nearest known one") {
         "base.toml:1:1: unknown key \"data.batch\"; did you mean data.batch?");
   CHECK(error_in("[train.schedule]\nwarmup = 1") ==
         "base.toml:1:8: unknown key train.schedule; known keys of [train]: model, out, seed, threads, steps, "
-        "seconds, "
+        "epochs, seconds, "
         "accumulate, log_every, checkpoint_every, sample_every, keep_checkpoints, validate_every, "
         "validate_ema, allow_thread_change, init_from, init_key");
 }
@@ -229,7 +230,7 @@ TEST_CASE("config reader: wrong types say what was seen and what is wanted") {
   CHECK(error_in("[train]\nallow_thread_change = 1") ==
         "base.toml:2:23: train.allow_thread_change = 1 is an integer; wanted: true or false");
   CHECK(error_in("[schedule]\nkind = 3") ==
-        "base.toml:2:8: schedule.kind = 3 is an integer; wanted: one of cosine | constant");
+        "base.toml:2:8: schedule.kind = 3 is an integer; wanted: one of cosine | constant | epochs");
 }
 
 TEST_CASE("config reader: a table where a value is wanted, and the reverse") {
@@ -351,7 +352,8 @@ TEST_CASE("config reader: the bare word default takes back what the file says of
     }
   }
   CHECK(error_in(runnable, {"train.steps=default"}) ==
-        "base.toml: neither train.steps nor train.seconds is set; set at least one of them, so that the run "
+        "base.toml: none of train.steps, train.epochs and train.seconds is set; set at least one of them, so "
+        "that the run "
         "ends");
   CHECK(error_in(runnable, {"data.batch=default", "data.batch=8"}) ==
         "--set data.batch=8: data.batch is also given by --set data.batch=default; give it once");

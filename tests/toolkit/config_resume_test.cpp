@@ -32,6 +32,7 @@ TEST_CASE("resume: which keys may change") {
         std::vector<std::string>{"train.out",
                                  "train.threads",
                                  "train.steps",
+                                 "train.epochs",
                                  "train.seconds",
                                  "train.log_every",
                                  "train.checkpoint_every",

@@ -72,8 +72,22 @@ TEST_CASE("config rules: keep = auto needs a budget, and segments of one sub-tre
 
 TEST_CASE("config rules: the run must end, and warm up before it does") {
   CHECK(error_in("model.name = \"DiT-S/4\"") ==
-        "base.toml: neither train.steps nor train.seconds is set; set at least one of them, so that the run "
+        "base.toml: none of train.steps, train.epochs and train.seconds is set; set at least one of them, so "
+        "that the run "
         "ends");
+  CHECK(
+      error_in(runnable + "schedule.kind = \"epochs\"") ==
+      "base.toml:3:17: schedule.kind = \"epochs\" needs train.epochs, which is not set: the rate of an epoch "
+      "depends on how many there are; set it, or use schedule.kind = \"constant\"");
+  const std::string by_epochs = "train.epochs = 7\nschedule.kind = \"epochs\"\nmodel.name = \"DiT-S/4\"\n";
+  CHECK(read(by_epochs).config.train.epochs == 7);
+  CHECK(
+      error_in(by_epochs + "schedule.warmup = 3") ==
+      "base.toml:4:19: schedule.warmup has no use with schedule.kind = \"epochs\"; remove it (what base.toml "
+      "sets is taken back with --set schedule.warmup=default), or change schedule.kind");
+  CHECK(error_in(runnable + "schedule.epochs.warmup = 3") ==
+        "base.toml:3:26: schedule.epochs.warmup has no use with schedule.kind = \"cosine\"; remove it (what "
+        "base.toml sets is taken back with --set schedule.epochs.warmup=default), or change schedule.kind");
   CHECK(error_in(runnable + "schedule.warmup = 101") ==
         "base.toml:3:19: schedule.warmup = 101 is longer than the run; allowed: [0, 100] with train.steps = "
         "100; for a short trial set schedule.warmup = 0");

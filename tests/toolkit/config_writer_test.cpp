@@ -23,6 +23,7 @@ RunConfig custom_from_folder() {
                   .seed = 9223372036854775807,
                   .threads = 3,
                   .steps = 1000,
+                  .epochs = 9,
                   .seconds = 0.1,
                   .accumulate = 4,
                   .log_every = 7,
@@ -111,7 +112,9 @@ RunConfig published_from_idx() {
   RunConfig config = smallest();
   config.data.images = "images.gz";
   config.data.labels = "labels.gz";
-  config.schedule.kind = "constant";  // leaves schedule.final without use
+  config.train.epochs = 20;
+  config.schedule.kind = "epochs";  // leaves schedule.final without use
+  config.epoch_schedule = {.warmup = 2, .lowered = true, .overshooting_resume = true};
   config.memory.budget = dtk::ByteSize{9223372036854775807};
   config.memory.on_over_budget = "warn";
   config.policies.precision.cpu = "bf16";

@@ -7,6 +7,7 @@
 #include <dtk/toolkit/schedule.h>
 
 #include <cmath>
+#include <numbers>
 
 #include "support/catch.h"
 
@@ -186,25 +187,31 @@ TEST_CASE("a missing gradient and a foreign state are refused") {
 }
 
 TEST_CASE("the learning rate warms up linearly and ends at the final fraction") {
-  OptimizerOptions optimizer;
-  optimizer.lr = 2.0;
-  ScheduleOptions schedule;
-  schedule.warmup = 4;
-  schedule.final = 0.1;
-  CHECK(learning_rate(optimizer, schedule, 0, 0.0) == Approx(0.5));
-  CHECK(learning_rate(optimizer, schedule, 3, 0.0) == Approx(2.0));
-  CHECK(learning_rate(optimizer, schedule, 50, 0.5) == Approx(2.0 * (0.1 + 0.9 * 0.5)));
-  CHECK(learning_rate(optimizer, schedule, 100, 1.0) == Approx(0.2));
-  schedule.kind = "constant";
-  CHECK(learning_rate(optimizer, schedule, 100, 1.0) == 2.0);
+  RunConfig config;
+  config.train.steps = 100;
+  config.optimizer.lr = 2.0;
+  config.schedule.warmup = 4;
+  config.schedule.final = 0.1;
+  CHECK(learning_rate(config, {.step = 0}) == Approx(0.5));
+  CHECK(learning_rate(config, {.step = 3}) ==
+        Approx(2.0 * (0.1 + 0.9 * 0.5 * (1 + std::cos(std::numbers::pi * 0.03)))));
+  CHECK(learning_rate(config, {.step = 50}) == Approx(2.0 * (0.1 + 0.9 * 0.5)));
+  CHECK(learning_rate(config, {.step = 100}) == Approx(0.2));
+  config.schedule.kind = "constant";
+  CHECK(learning_rate(config, {.step = 100}) == 2.0);
+  CHECK(learning_rate(config, {.step = 1}) == 1.0);
 }
 
-TEST_CASE("progress is the larger of steps and seconds, never beyond one") {
+TEST_CASE("progress is the largest of steps, epochs and seconds, never beyond one") {
   TrainOptions train;
   train.steps = 100;
-  CHECK(run_progress(train, 25, 1e9) == 0.25);
+  CHECK(run_progress(train, {.step = 25, .samples = 1000, .samples_per_epoch = 10, .seconds = 1e9}) == 0.25);
   train.seconds = 10.0;
-  CHECK(run_progress(train, 25, 5.0) == 0.5);
-  CHECK(run_progress(train, 75, 5.0) == 0.75);
-  CHECK(run_progress(train, 101, 5.0) == 1.0);
+  CHECK(run_progress(train, {.step = 25, .seconds = 5.0}) == 0.5);
+  CHECK(run_progress(train, {.step = 75, .seconds = 5.0}) == 0.75);
+  CHECK(run_progress(train, {.step = 101, .seconds = 5.0}) == 1.0);
+  train.epochs = 4;
+  CHECK(run_progress(train, {.step = 75, .samples = 36, .samples_per_epoch = 10, .seconds = 5.0}) == 0.9);
+  CHECK(run_progress(train, {.step = 75, .samples = 10, .samples_per_epoch = 10, .seconds = 5.0}) == 0.75);
+  CHECK(run_progress(train, {.step = 75, .samples = 44, .samples_per_epoch = 10, .seconds = 5.0}) == 1.0);
 }

@@ -2,7 +2,9 @@
 #include <ATen/ATen.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/plan_accuracy.h>
+#include <dtk/toolkit/planner_metrics.h>
 #include <dtk/toolkit/run.h>
+#include <dtk/toolkit/run_history.h>
 #include <dtk/toolkit/safetensors.h>
 
 #include "support/catch.h"
@@ -86,24 +88,37 @@ TEST_CASE("planner run: it trains, validates, saves, and draws trajectories of h
   DrivingWorld world;
   const HeldOut held_out;
   const RunResult result =
-      world.run(loaded_with({"data.held_out=" + held_out.one, "train.validate_every=3"}));
+      world.run(loaded_with({"data.held_out=" + held_out.one, "train.validate_every=3", "train.validate_ema=true"}));
   CHECK(result.step == 6);
   CHECK(std::isfinite(result.loss));
   CHECK(result.held_out == 1);
   REQUIRE(result.validation_loss);
   CHECK(std::isfinite(*result.validation_loss));
+  const RunHistory history(world.files.read("out/log.jsonl"));
+  REQUIRE(history.validations().size() == 2);
+  const std::map<std::string, double>& scores = history.validations().back().scores;
+  CHECK(scores.size() >= 10);
+  CHECK(world.listener.heard(", ego_lateral "));
   CHECK(result.sample_name == "frames");
   CHECK(world.listener.heard("sampling trajectories of up to 8 frames in 10 steps"));
   CHECK(result.samples == "out/samples/step-00000006.safetensors");
   const SafetensorsFile file = read_safetensors(world.files, result.samples);
   REQUIRE(file.tensors.size() == 3);
+  at::Tensor drawn;
+  PlannerOutcome happened;
   for (const NamedTensor& entry : file.tensors) {
     INFO(entry.name);
     CHECK(entry.tensor.isfinite().all().item<bool>());
+    if (entry.name == "trajectories") drawn = entry.tensor;
+    if (entry.name == "ego_future") happened.ego_future = entry.tensor;
     if (entry.name == "trajectories") CHECK(entry.tensor.sizes() == at::IntArrayRef({1, 9, 80, 4}));
     if (entry.name == "ego_future") CHECK(entry.tensor.sizes() == at::IntArrayRef({1, 80, 4}));
     if (entry.name == "turn_indicator") CHECK(entry.tensor.sizes() == at::IntArrayRef({1, 5}));
   }
+  // The samples at the end are of the frames and the weights of the last validation.
+  const PlannerEgoMetrics metrics = planner_ego_metrics(drawn, happened, PlannerLossOptions());
+  CHECK(scores.at("ego_lateral") == Approx(metrics.lateral.mean().item<double>()).epsilon(1e-5));
+  CHECK(scores.at("ego_longitudinal") == Approx(metrics.longitudinal.mean().item<double>()).epsilon(1e-5));
   const std::string report = world.files.read("out/report.html");
   CHECK(report.find("Diffusion-Planner H") != std::string::npos);
   CHECK(report.find("frames/s") != std::string::npos);

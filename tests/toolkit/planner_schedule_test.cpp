@@ -3,7 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <dtk/policies/ema.h>
 #include <dtk/toolkit/optimizer.h>
-#include <dtk/toolkit/planner_schedule.h>
+#include <dtk/toolkit/schedule.h>
 
 #include <stdexcept>
 #include <string>
@@ -19,44 +19,56 @@ using test::PlannerGolden;
 
 namespace {
 
-void check_rates(const PlannerGolden& golden, const std::string& run, const PlannerScheduleOptions& schedule,
-                 int64_t resumed = 0) {
+// A run of 3 batches of 4 samples an epoch, as the trainer asks for its rates.
+void check_rates(const PlannerGolden& golden, const std::string& run, int64_t epochs,
+                 const EpochScheduleOptions& schedule, int64_t resumed = 0) {
   INFO(run);
   const at::Tensor wanted = golden.at("lr." + run, at::kDouble);
-  REQUIRE(wanted.numel() == schedule.epochs - resumed);
-  for (int64_t i = 0; i < wanted.numel(); ++i) {
-    CHECK(planner_learning_rate(schedule, 1e-4, resumed + i, resumed) ==
-          Approx(wanted[i].item<double>()).epsilon(1e-12));
+  REQUIRE(wanted.numel() == epochs - resumed);
+  RunConfig config;
+  config.optimizer.lr = 1e-4;
+  config.train.epochs = epochs;
+  config.schedule.kind = "epochs";
+  config.epoch_schedule = schedule;
+  for (int64_t sample = 12 * resumed; sample < 12 * epochs; sample += 4) {
+    const RunPosition at = {.samples = sample, .samples_per_epoch = 12, .resumed = resumed};
+    const double rate = wanted[sample / 12 - resumed].item<double>();
+    CHECK(learning_rate(config, at) == Approx(rate).epsilon(1e-12));
+    CHECK(run_progress(config.train, at) < 1.0);
   }
+  const RunPosition end = {.samples = 12 * epochs, .samples_per_epoch = 12, .resumed = resumed};
+  CHECK(run_progress(config.train, end) == 1.0);
+  CHECK(learning_rate(config, end) == Approx(wanted[-1].item<double>()).epsilon(1e-12));
 }
 
 }  // namespace
 
 TEST_CASE("planner_schedule: the rates of whole runs are the original's") {
   const PlannerGolden golden;
-  check_rates(golden, "epochs10_warmup5", {.epochs = 10});
-  check_rates(golden, "epochs12_warmup5", {.epochs = 12});
-  check_rates(golden, "epochs20_warmup5", {.epochs = 20});
+  check_rates(golden, "epochs10_warmup5", 10, {.lowered = true});
+  check_rates(golden, "epochs12_warmup5", 12, {.lowered = true});
+  check_rates(golden, "epochs20_warmup5", 20, {.lowered = true});
 }
 
 TEST_CASE("planner_schedule: a resumed run has the rates of one that was not, unless as in the original") {
   const PlannerGolden golden;
-  check_rates(golden, "resume_after2of20_warmup5", {.epochs = 20, .overshooting_resume = true}, 2);
-  const PlannerScheduleOptions schedule = {.epochs = 20};
+  check_rates(golden, "resume_after2of20_warmup5", 20, {.lowered = true, .overshooting_resume = true}, 2);
+  const EpochScheduleOptions schedule = {.lowered = true};
   for (int64_t epoch = 2; epoch < 20; ++epoch) {
-    CHECK(planner_learning_rate(schedule, 1e-4, epoch, 2) == planner_learning_rate(schedule, 1e-4, epoch));
+    CHECK(epoch_learning_rate(schedule, 1e-4, 20, epoch, 2) ==
+          epoch_learning_rate(schedule, 1e-4, 20, epoch));
   }
 }
 
 TEST_CASE("planner_schedule: upstream's rate is not lowered; an epoch outside of the run is an error") {
-  PlannerScheduleOptions schedule = {.epochs = 500, .lowered = false};
-  CHECK(planner_learning_rate(schedule, 5e-4, 499) == 5e-4);
-  CHECK(planner_learning_rate(schedule, 5e-4, 2) == Approx(5e-4 * 0.55));
+  EpochScheduleOptions schedule;
+  CHECK(epoch_learning_rate(schedule, 5e-4, 500, 499) == 5e-4);
+  CHECK(epoch_learning_rate(schedule, 5e-4, 500, 2) == Approx(5e-4 * 0.55));
   schedule.warmup = 1;
-  CHECK(planner_learning_rate(schedule, 5e-4, 0) == 5e-4);
-  CHECK(test::error_text<std::invalid_argument>([&] { planner_learning_rate(schedule, 1, 500); }) ==
-        "planner_learning_rate: epoch 500 of a run of 500 resumed before epoch 0");
-  CHECK_THROWS_AS(planner_learning_rate(schedule, 1, 2, 3), std::invalid_argument);
+  CHECK(epoch_learning_rate(schedule, 5e-4, 500, 0) == 5e-4);
+  CHECK(test::error_text<std::invalid_argument>([&] { epoch_learning_rate(schedule, 1, 500, 500); }) ==
+        "epoch_learning_rate: epoch 500 of a run of 500 resumed in epoch 0");
+  CHECK_THROWS_AS(epoch_learning_rate(schedule, 1, 500, 2, 3), std::invalid_argument);
 }
 
 TEST_CASE("planner_schedule: AdamW with clipping makes the original's four steps") {

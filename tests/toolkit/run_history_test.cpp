@@ -31,7 +31,8 @@ std::vector<int64_t> steps_of(const RunHistory& history) {
 
 TEST_CASE("a history has what the log says") {
   const RunHistory history("{\"event\":\"start\",\"step\":0,\"time\":1700000000.5}\n" + step_line(5, 0.25) +
-                           "{\"event\":\"validate\",\"step\":5,\"loss\":0.75}\n{\"event\":\"sample\","
+                           "{\"event\":\"validate\",\"step\":5,\"loss\":0.75,\"ego_lateral\":0.5}\n"
+                           "{\"event\":\"sample\","
                            "\"step\":5,\"path\":\"a.png\"}\n"
                            "{\"event\":\"something new\"}\n\n");
   REQUIRE(history.starts().size() == 1);
@@ -43,6 +44,7 @@ TEST_CASE("a history has what the log says") {
          step.images_per_second == 30 && step.seconds == 4 && !step.mfu));
   REQUIRE(history.validations().size() == 1);
   CHECK(history.validations()[0].loss == 0.75);
+  CHECK(history.validations()[0].scores == std::map<std::string, double>{{"ego_lateral", 0.5}});
   REQUIRE(history.samples().size() == 1);
   CHECK(history.samples()[0].path == "a.png");
   CHECK(history.unreadable_lines() == 0);

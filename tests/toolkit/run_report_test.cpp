@@ -73,7 +73,8 @@ TEST_CASE("validation, MFU and torn lines are shown where there are any") {
   RunReport report = small();
   report.peak_flops = 312e12;
   report.history = RunHistory(step_line(1, "0.5", ",\"mfu\":0.4") +
-                              "{\"event\":\"validate\",\"step\":1,\"loss\":0.75}\n{\"event\"\n");
+                              "{\"event\":\"validate\",\"step\":1,\"loss\":0.75,\"ego_lateral\":0.5}\n"
+                              "{\"event\"\n");
   const std::string page = report_html(report);
   CHECK(has(page, "<data id=\"validation\" value=\"0.75\">0.7500</data><small>at step 1</small>"));
   CHECK(
@@ -81,6 +82,8 @@ TEST_CASE("validation, MFU and torn lines are shown where there are any") {
           "<data id=\"mfu\" value=\"0.40000000000000002\">40 %</data><small>of 312 TFLOP/s, median</small>"));
   CHECK(has(page, "data-chart=\"mfu\""));
   CHECK(has(page, "class=\"dots\" data-points=\"1\""));
+  CHECK(has(page, "data-chart=\"ego_lateral\""));
+  CHECK(has(page, "validation: ego_lateral"));
   CHECK(has(page, "1 lines of log.jsonl could not be read"));
 }
 

@@ -56,11 +56,11 @@ TEST_CASE("validation: the mean of the objective over the held-out samples, with
   run(*trainer, 3);
   const Validation validation(config, held_out());
   CHECK(validation.samples() == 10);
-  const double loss = validation.loss_sync(*trainer).value();
+  const double loss = validation.measure_sync(*trainer).value().loss;
   CHECK(loss == Approx(expected_loss(config, trainer->model())).epsilon(1e-12));
-  CHECK(loss == validation.loss_sync(*trainer));
+  CHECK(loss == validation.measure_sync(*trainer).value().loss);
   run(*trainer, 1);
-  CHECK(loss != validation.loss_sync(*trainer));
+  CHECK(loss != validation.measure_sync(*trainer).value().loss);
 }
 
 TEST_CASE("validation: it can be given up between micro-batches") {
@@ -69,9 +69,10 @@ TEST_CASE("validation: it can be given up between micro-batches") {
   const auto trainer = make_trainer(config, clock);
   const Validation validation(config, held_out());
   int asked = 0;
-  CHECK_FALSE(validation.loss_sync(*trainer, [&] { return ++asked < 3; }));
+  CHECK_FALSE(validation.measure_sync(*trainer, [&] { return ++asked < 3; }));
   CHECK(asked == 3);
-  CHECK(validation.loss_sync(*trainer, [] { return true; }) == validation.loss_sync(*trainer));
+  CHECK(validation.measure_sync(*trainer, [] { return true; }).value().loss ==
+        validation.measure_sync(*trainer).value().loss);
 }
 
 TEST_CASE("validation: with the EMA weights if asked for") {
@@ -87,7 +88,7 @@ TEST_CASE("validation: with the EMA weights if asked for") {
     averaged = expected_loss(config, trainer->model());
   }
   REQUIRE(raw != averaged);
-  const double loss = Validation(config, held_out()).loss_sync(*trainer).value();
+  const double loss = Validation(config, held_out()).measure_sync(*trainer).value().loss;
   CHECK(loss == Approx(averaged).epsilon(1e-12));
 }
 
@@ -97,7 +98,7 @@ TEST_CASE("validation: with EMA weights that there are not is an error") {
   config.train.validate_ema = true;
   config.policies.ema.enabled = policies::Enabled::off;
   const auto trainer = make_trainer(config, clock);
-  CHECK(test::error_text<ConfigError>([&] { Validation(config, held_out()).loss_sync(*trainer); }) ==
+  CHECK(test::error_text<ConfigError>([&] { Validation(config, held_out()).measure_sync(*trainer); }) ==
         "train.validate_ema = true, but this run has no EMA weights, as its policies say; set "
         "train.validate_ema "
         "= false");
@@ -116,7 +117,7 @@ TEST_CASE("validation: training is bit-equal with and without it") {
   for (int i = 0; i < 6; ++i) {
     with->step();
     without->step();
-    validation.loss_sync(*with);
+    validation.measure_sync(*with);
   }
   check_equal(*with, *without);
 }
@@ -131,7 +132,7 @@ TEST_CASE("validation: its memory is that of phase \"validate\", and all of it h
   run(*trainer, 2);
   trainer->wait_for_data();
   const int64_t before = policies::cpu_accounts().live_bytes();
-  Validation(config, held_out()).loss_sync(*trainer);
+  Validation(config, held_out()).measure_sync(*trainer);
   CHECK(policies::cpu_accounts().live_bytes() == before);
   const auto phases = policies::cpu_accounts().phases();
   const auto phase = std::find_if(phases.begin(), phases.end(),
@@ -152,7 +153,7 @@ TEST_CASE("validation: no training time passes") {
   const Validation validation(config, held_out());
   const double before = trainer->elapsed_seconds();
   int asked = 0;
-  validation.loss_sync(*trainer, [&] {
+  validation.measure_sync(*trainer, [&] {
     for (int i = 0; i < 10000; ++i) clock.seconds();  // 10 seconds
     ++asked;
     return true;

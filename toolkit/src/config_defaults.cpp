@@ -65,6 +65,8 @@ void settle_planner(LoadedConfig& loaded) {
   settle(loaded, "planner.augmentation.probability", training.augmentation.probability, upstream ? 0.0 : 0.5,
          upstream ? "upstream's frames do not tell the ego's shape" : of_preset);
   settle(loaded, "planner.augmentation.smooth", training.augmentation.smooth, !upstream, of_preset);
+  if (loaded.config.schedule.kind == "epochs")
+    settle(loaded, "schedule.epochs.lowered", loaded.config.epoch_schedule.lowered, !upstream, of_preset);
   settle(loaded, "sample.steps", loaded.config.sample.steps, DpmSolverOptions().steps, "as published");
   policies::PolicyOptions& policies = loaded.config.policies;
   settle(loaded, "policies.ema.decay", policies.ema.decay, 0.999, "as published");

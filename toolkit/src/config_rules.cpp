@@ -123,9 +123,16 @@ class Rules {
     if (train.out.empty()) {
       fail("train.out", "train.out is empty; name a folder of its own for the run, e.g. \"runs/mine\"");
     }
-    if (!train.steps && !train.seconds) {
-      fail("train.steps",
-           "neither train.steps nor train.seconds is set; set at least one of them, so that the run ends");
+    if (!train.steps && !train.epochs && !train.seconds) {
+      fail(
+          "train.steps",
+          "none of train.steps, train.epochs and train.seconds is set; set at least one of them, so that the "
+          "run ends");
+    }
+    if (config_.schedule.kind == "epochs" && !train.epochs) {
+      fail("schedule.kind",
+           "schedule.kind = \"epochs\" needs train.epochs, which is not set: the rate of an epoch depends on "
+           "how many there are; set it, or use schedule.kind = \"constant\"");
     }
     const int64_t warmup = config_.schedule.warmup;
     if (train.steps && warmup > *train.steps) {

@@ -57,8 +57,11 @@ std::string useless_because(const RunConfig& config, const std::string& key) {
   if ((key == "policies.checkpoint.every" || key == "policies.checkpoint.segment") && keep.word == "auto") {
     return "policies.checkpoint.keep = " + toml_text(keep);
   }
-  if (key == "schedule.final" && config.schedule.kind == "constant") {
-    return setting("schedule.kind", config.schedule.kind);
+  const std::string& schedule = config.schedule.kind;
+  const bool by_epochs = schedule == "epochs";
+  if ((key == "schedule.final" && schedule != "cosine") || (key == "schedule.warmup" && by_epochs) ||
+      (key.starts_with("schedule.epochs.") && !by_epochs)) {
+    return setting("schedule.kind", schedule);
   }
   return "";
 }

@@ -90,6 +90,7 @@ std::vector<std::string> collect_changeable_keys() {
       "train.out",
       "train.threads",
       "train.steps",
+      "train.epochs",
       "train.seconds",
       "train.log_every",
       "train.checkpoint_every",
@@ -123,6 +124,7 @@ std::string print_config(const LoadedConfig& loaded) {
   visit_keys(loaded.config,
              [&](const std::string& table, const std::string& name, const auto& value, const std::string&) {
                if (is_of_another_model(loaded.config, table + "." + name)) return;
+               if (table == "schedule.epochs" && loaded.config.schedule.kind != "epochs") return;
                if (table != open_table) {
                  text += (text.empty() ? "[" : "\n[") + table + "]\n";
                  open_table = table;

@@ -58,9 +58,21 @@ void name_own_period(std::vector<policies::PolicyReport>& planned, const Policie
 // How often the job of a plan runs the period of the policies after its first step.
 enum class Steady { once, twice };
 
+// Steps of the epochs that the job has; none where that is not known before its data are.
+std::optional<int64_t> steps_of_epochs(const RunConfig& config) {
+  if (!config.train.epochs || !config.data.samples) return std::nullopt;
+  const int64_t samples = *config.data.samples - config.data.validation, batch = config.data.batch;
+  const int64_t epochs = *config.train.epochs;
+  if (!config.data.drop_last) return epochs * ((samples + batch - 1) / batch);
+  const int64_t micro = batch / config.train.accumulate;
+  return (epochs * (samples / micro) + config.train.accumulate - 1) / config.train.accumulate;
+}
+
 // A job as short as that already stays as it is.
 bool is_short(const RunConfig& config, int64_t steps) {
-  return config.train.steps && *config.train.steps <= steps && !config.train.seconds;
+  if (config.train.seconds) return false;
+  const std::optional<int64_t> by_epochs = steps_of_epochs(config);
+  return (config.train.steps && *config.train.steps <= steps) || (by_epochs && *by_epochs <= steps);
 }
 
 int64_t twice(int64_t steps) {
@@ -74,13 +86,19 @@ int64_t most_whole_batches(const RunConfig& config, int64_t steady) {
   return 1 + steady + (config.data.drop_last ? 0 : (config.data.prefetch + micro - 1) / micro);
 }
 
+int64_t steps_of_a_plan(const RunConfig& config, int64_t steady) {
+  return most_whole_batches(config, steady) + (config.data.drop_last ? 0 : 1);
+}
+
 RunConfig shortened(RunConfig config, Steady times, int64_t steady) {
-  const int64_t steps = most_whole_batches(config, steady) + (config.data.drop_last ? 0 : 1);
+  const int64_t steps = steps_of_a_plan(config, steady);
   config.train.log_every = 1;
   config.train.init_from.clear();  // weights of a file are read into their places
   if (is_short(config, steps)) return config;
   config.train.steps = steps;
   config.train.seconds.reset();
+  // The plan's epochs are shorter ones.
+  if (config.train.epochs) config.train.epochs = std::max<int64_t>(*config.train.epochs, 2);
   for (int64_t* every :
        {&config.train.checkpoint_every, &config.train.sample_every, &config.train.validate_every})
     if (*every > 0) *every = times == Steady::once ? steps : steady;
@@ -130,7 +148,7 @@ void run_job(const LoadedConfig& loaded, c10::Device device, Steps how, const Da
   const int64_t period = may_shorten ? kShortPeriod : own.period;
   const int64_t steady = period * (how.times == Steady::once ? 1 : 2);
   job.config = shortened(loaded.config, how.times, steady);
-  const bool whole = is_short(loaded.config, *job.config.train.steps);
+  const bool whole = is_short(loaded.config, steps_of_a_plan(loaded.config, steady));
   const bool shorter_period = may_shorten && !whole;
   if (shorter_period) job.config.policies.ema.every = period;  // the one policy that has a period
   NoFiles files;

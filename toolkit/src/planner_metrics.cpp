@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <dtk/policies/rehearsal.h>
 #include <dtk/toolkit/planner_losses.h>
 #include <dtk/toolkit/planner_metrics.h>
 #include <dtk/toolkit/planner_penalties.h>
@@ -63,8 +64,8 @@ void PlannerMetrics::add(const at::Tensor& prediction, const at::Tensor& logits,
 PlannerScores PlannerMetrics::scores_sync() const {
   PlannerScores scores;
   if (!sums_.defined()) return scores;
-  const at::Tensor host = sums_.cpu();
-  const double* next = host.const_data_ptr<double>();
+  const std::vector<double> sums = policies::values_sync(sums_);
+  const double* next = sums.data();
   const auto mean = [](double sum, double count) { return count > 0 ? sum / count : 0.0; };
   for (double* score : {&scores.ego_simple_l2, &scores.ego_position_l2, &scores.ego_heading_l2,
                         &scores.ego_lateral, &scores.ego_longitudinal, &scores.ego_cosine_similarity,

@@ -10,7 +10,6 @@
 #include <dtk/toolkit/model_facts.h>
 #include <dtk/toolkit/policy_places.h>
 #include <dtk/toolkit/run.h>
-#include <dtk/toolkit/schedule.h>
 #include <dtk/toolkit/trainer.h>
 #include <dtk/toolkit/training_files.h>
 #include <dtk/toolkit/validation.h>
@@ -103,7 +102,7 @@ class Run {
     const int64_t first_step = trainer_.steps();
     if (trainer_.done()) {
       world_.observer.message("nothing left to train at step " + std::to_string(first_step) +
-                              "; to go on, raise train.steps or train.seconds");
+                              "; to go on, raise what ended it, train.steps, train.epochs or train.seconds");
       // The checkpoint, the samples and the memory report of a finished run stay what they are.
       if (resumed) return nothing_trained();
     }
@@ -211,7 +210,7 @@ class Run {
     progress.sample_name = sample_name(config_);
     progress.step = trainer_.steps();
     progress.elapsed_seconds = trainer_.elapsed_seconds();
-    progress.fraction = run_progress(config_.train, progress.step, progress.elapsed_seconds);
+    progress.fraction = trainer_.progress();
     progress.loss = scalars_.loss;
     const double interval = progress.elapsed_seconds - mark_.seconds;
     if (interval > 0) {
@@ -237,14 +236,14 @@ class Run {
   void validate(RunResult& result) {
     if (!validation_) return;
     read_if_behind();
-    const auto measured = validation_->loss_sync(trainer_, [this] { return !stop_requested(); });
-    if (!measured) return;
-    const double loss = *measured;
+    const auto validated = validation_->measure_sync(trainer_, [this] { return !stop_requested(); });
+    if (!validated) return;
     meters_.check_budget();
     const int64_t step = trainer_.steps();
-    record_->validation(step, loss);
-    world_.observer.message(validation_line(step, loss, validation_->samples(), config_.train.validate_ema));
-    result.validation_loss = loss;
+    record_->validation(step, *validated);
+    world_.observer.message(
+        validation_line(step, *validated, validation_->samples(), config_.train.validate_ema));
+    result.validation_loss = validated->loss;
     result.held_out = validation_->samples();
     validated_step_ = step;
   }

@@ -20,6 +20,14 @@ LoggedStep logged_step(const Json& line) {
   return step;
 }
 
+LoggedValidation logged_validation(const Json& line) {
+  LoggedValidation validation = {line.at("step"), line.at("loss")};
+  for (const auto& [name, value] : line.items()) {
+    if (value.is_number() && name != "step" && name != "loss") validation.scores[name] = value;
+  }
+  return validation;
+}
+
 template <class Entry>
 void remove_after(std::vector<Entry>& entries, int64_t step) {
   std::erase_if(entries, [step](const Entry& entry) { return entry.step > step; });
@@ -45,7 +53,7 @@ void RunHistory::add(std::string_view line) try {
   } else if (event == "step") {
     steps_.push_back(logged_step(json));
   } else if (event == "validate") {
-    validations_.push_back({json.at("step"), json.at("loss")});
+    validations_.push_back(logged_validation(json));
   } else if (event == "sample") {
     samples_.push_back({json.at("step"), json.at("path")});
   }

@@ -38,11 +38,15 @@ std::string unlearnt_classes(ClassCounts classes) {
   return "classes " + std::to_string(seen) + " to " + std::to_string(all - 1) + " are never learnt";
 }
 
-std::string validation_line(int64_t step, double loss, int64_t samples, bool ema) {
-  char digits[32];
-  std::snprintf(digits, sizeof digits, "%.4f", loss);
-  return "validation at step " + std::to_string(step) + ": loss " + digits + " (" + std::to_string(samples) +
-         (ema ? " samples, EMA weights)" : " samples)");
+std::string validation_line(int64_t step, const Validated& validated, int64_t samples, bool ema) {
+  const auto named = [](const std::string& name, double value) {
+    char digits[32];
+    std::snprintf(digits, sizeof digits, " %.4f", value);
+    return name + digits;
+  };
+  std::string text = "validation at step " + std::to_string(step) + ": " + named("loss", validated.loss);
+  for (const Score& score : validated.scores) text += ", " + named(score.name, score.value);
+  return text + " (" + std::to_string(samples) + (ema ? " samples, EMA weights)" : " samples)");
 }
 
 std::string sample_command(const std::filesystem::path& checkpoint, const RunConfig& config,

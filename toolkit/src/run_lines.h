@@ -2,6 +2,7 @@
 #pragma once
 #include <dtk/toolkit/config.h>
 #include <dtk/toolkit/run_data.h>
+#include <dtk/toolkit/validation.h>
 
 #include <filesystem>
 #include <string>
@@ -16,7 +17,7 @@ std::vector<std::string> data_lines(const RunData& data);
 /// "class 4 is never learnt": those of the model's classes above all labels; "" if there are none.
 std::string unlearnt_classes(ClassCounts classes);
 
-std::string validation_line(int64_t step, double loss, int64_t samples, bool ema);
+std::string validation_line(int64_t step, const Validated& validated, int64_t samples, bool ema);
 
 /// The command that draws the grid of a run as it would have been.
 std::string sample_command(const std::filesystem::path& checkpoint, const RunConfig& config,

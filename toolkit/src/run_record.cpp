@@ -126,9 +126,15 @@ void RunRecord::step(const StepRecord& record) {
   last_wait_ = record.wait_seconds;
 }
 
-void RunRecord::validation(int64_t step, double loss) {
-  log("validate", {{"step", step}, {"loss", loss}});
-  if (events_) events_->scalars(step, clock_.unix_seconds(), {{"validation/loss", loss}});
+void RunRecord::validation(int64_t step, const Validated& validated) {
+  RunLog::Fields fields = {{"step", step}, {"loss", validated.loss}};
+  EventFile::Scalars scalars = {{"validation/loss", validated.loss}};
+  for (const Score& score : validated.scores) {
+    fields.emplace_back(score.name, score.value);
+    scalars.emplace_back("validation/" + score.name, score.value);
+  }
+  log("validate", fields);
+  if (events_) events_->scalars(step, clock_.unix_seconds(), scalars);
 }
 
 void RunRecord::checkpoint(int64_t step, const std::filesystem::path& path,

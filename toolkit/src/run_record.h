@@ -10,6 +10,7 @@
 #include <dtk/toolkit/run_history.h>
 #include <dtk/toolkit/run_log.h>
 #include <dtk/toolkit/run_report.h>
+#include <dtk/toolkit/validation.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -57,8 +58,8 @@ class RunRecord {
   std::optional<double> mfu(double images_per_second) const;
 
   void step(const StepRecord& record);
-  /// The loss on the validation set after `step` steps.
-  void validation(int64_t step, double loss);
+  /// After `step` steps.
+  void validation(int64_t step, const Validated& validated);
   /// Writes the report too, with the memory so far.
   void checkpoint(int64_t step, const std::filesystem::path& path, const std::optional<MemoryReport>& memory);
   /// The run's samples as a picture, or as safetensors where they are none (model_facts.h). Returns the file.

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
+#include <set>
 
 #include "memory_chart.h"
 #include "report_style.h"
@@ -221,7 +222,26 @@ class Page {
                         .curves = {curve("gradient norm", bold, steps,
                                          [](const LoggedStep& s) { return s.gradient_norm; })}});
     if (report_.peak_flops) text += mfu_chart();
+    for (const std::string& name : scores()) text += score_chart(name);
     return text + "</div>";
+  }
+
+  // Names of what the validations measured beside the loss.
+  std::set<std::string> scores() const {
+    std::set<std::string> names;
+    for (const LoggedValidation& entry : history_.validations()) {
+      for (const auto& [name, value] : entry.scores) names.insert(name);
+    }
+    return names;
+  }
+
+  std::string score_chart(const std::string& name) const {
+    Curve curve{name, {}, Curve::Look::dots};
+    for (const LoggedValidation& entry : history_.validations()) {
+      const auto score = entry.scores.find(name);
+      if (score != entry.scores.end()) curve.points.emplace_back(entry.step, score->second);
+    }
+    return line_chart({.id = name, .title = "validation: " + name, .from_zero = true, .curves = {curve}});
   }
 
   std::string loss_chart() const {

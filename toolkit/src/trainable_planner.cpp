@@ -11,6 +11,7 @@
 #include <dtk/toolkit/trainable_planner.h>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 namespace dtk {
@@ -20,6 +21,48 @@ models::DiffusionPlanner with_empty_seam(models::DiffusionPlanner planner) {
   planner.seam = models::Seam();
   return planner;
 }
+
+class PlannerSampleScores final : public SampleScores {
+ public:
+  using Predict = std::function<PlannerObjective::Prediction(const PlannerBatch&)>;
+  using OnDevice = std::function<PlannerBatch(Batch)>;
+
+  PlannerSampleScores(const PlannerLossOptions& loss, bool upstream, OnDevice on_device, Predict predict)
+      : metrics_(loss),
+        upstream_(upstream),
+        on_device_(std::move(on_device)),
+        predict_(std::move(predict)) {}
+
+  void add(Batch batch) override {
+    const at::NoGradGuard no_grad;
+    const PlannerBatch frames = on_device_(std::move(batch));
+    const PlannerObjective::Prediction drawn = predict_(frames);
+    metrics_.add(drawn.trajectories, drawn.logits, planner_outcome(frames));
+  }
+
+  std::vector<Score> read_sync() const override {
+    const PlannerScores of = metrics_.scores_sync();
+    std::vector<Score> scores = {{"ego_lateral", of.ego_lateral},
+                                 {"ego_longitudinal", of.ego_longitudinal},
+                                 {"ego_simple_l2", of.ego_simple_l2},
+                                 {"ego_position_l2", of.ego_position_l2},
+                                 {"ego_heading_l2", of.ego_heading_l2},
+                                 {"ego_cosine_similarity", of.ego_cosine_similarity},
+                                 {"neighbor", of.neighbor}};
+    if (upstream_) return scores;
+    scores.insert(scores.end(), {{"ego_road_border", of.ego_road_border},
+                                 {"ego_neighbor_margin", of.ego_neighbor_margin},
+                                 {"turn_accuracy", of.turn_accuracy}});
+    if (of.turn_changes > 0) scores.push_back({"turn_change_accuracy", of.turn_change_accuracy});
+    return scores;
+  }
+
+ private:
+  PlannerMetrics metrics_;
+  const bool upstream_;
+  const OnDevice on_device_;
+  const Predict predict_;
+};
 
 }  // namespace
 
@@ -113,6 +156,13 @@ std::vector<NamedTensor> TrainablePlanner::trajectories(const DataSource& data, 
   }
   for (const NamedTensor& one : samples) policies::zero_if_rehearsing(one.tensor);
   return samples;
+}
+
+std::unique_ptr<SampleScores> TrainablePlanner::scores() const {
+  return std::make_unique<PlannerSampleScores>(
+      config_.planner_training.loss, config_.planner.upstream(),
+      [this](Batch batch) { return on_device(std::move(batch)); },
+      [this](const PlannerBatch& frames) { return objective_->predict(planner_, frames); });
 }
 
 void TrainablePlanner::check_fit(const Weights& weights) const {

@@ -8,7 +8,6 @@
 #include <dtk/policies/rehearsal.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/model_policies.h>
-#include <dtk/toolkit/schedule.h>
 #include <dtk/toolkit/streams.h>
 #include <dtk/toolkit/trainer.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -128,6 +127,7 @@ void Trainer::update(bool measured) {
   }
   policies_.after_step();
   ++state_.step;
+  state_.samples = loader_->consumed();
   // Whatever an operator made in this step and nobody claimed should be dead by now.
   if (config_.memory.ledger) policies::cpu_accounts().disown_temporaries();
 }
@@ -182,13 +182,20 @@ double Trainer::elapsed_seconds() const {
   return state_.seconds + clock_.seconds() - started_;
 }
 
-double Trainer::learning_rate() const {
-  const double progress = run_progress(config_.train, state_.step, elapsed_seconds());
-  return dtk::learning_rate(config_.optimizer, config_.schedule, state_.step, progress);
+RunPosition Trainer::position() const {
+  return {.step = state_.step,
+          .samples = state_.samples,
+          .samples_per_epoch = loader_->samples_per_epoch(),
+          .seconds = elapsed_seconds(),
+          .resumed = resumed_epoch_};
 }
 
-bool Trainer::done() const {
-  return run_progress(config_.train, state_.step, elapsed_seconds()) >= 1.0;
+double Trainer::learning_rate() const {
+  return dtk::learning_rate(config_, position());
+}
+
+double Trainer::progress() const {
+  return run_progress(config_.train, position());
 }
 
 int64_t Trainer::parameter_count() const {
@@ -214,7 +221,6 @@ std::vector<NamedTensor> Trainer::sample(const GoOn& go_on, const DataSource* sh
 
 TrainingState Trainer::state() const {
   TrainingState state = state_;
-  state.samples = loader_->consumed();
   state.seconds = elapsed_seconds();
   state.noise_generator = policies::generator_state(noise_);
   return state;
@@ -225,6 +231,7 @@ void Trainer::restore(const TrainingState& state) {
   policies::set_generator_state(noise_, state.noise_generator);
   loader_.reset();  // its batches are not held beside those of the next
   start_loader();
+  resumed_epoch_ = state.samples / loader_->samples_per_epoch();
   started_ = clock_.seconds();
 }
 

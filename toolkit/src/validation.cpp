@@ -16,7 +16,8 @@ namespace dtk {
 Validation::Validation(const RunConfig& config, std::shared_ptr<const DataSource> held_out)
     : config_(config), held_out_(std::move(held_out)) {}
 
-std::optional<double> Validation::loss_sync(Trainer& trainer, const std::function<bool()>& go_on) const {
+std::optional<Validated> Validation::measure_sync(Trainer& trainer,
+                                                  const std::function<bool()>& go_on) const {
   const Trainer::ClockStop clock(trainer);
   policies::PolicySet& policies = trainer.policies();
   const c10::Device device = trainer.device();
@@ -33,18 +34,22 @@ std::optional<double> Validation::loss_sync(Trainer& trainer, const std::functio
   const auto scope = policies.forward_scope();  // after the exchange: casts are of the new weights
   at::Generator noise = policies::make_generator(device, stream_seed(config_.train.seed, "validate"));
   at::Tensor sum = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device));
+  const std::unique_ptr<SampleScores> scores = trainer.model().scores();
   const int64_t micro_batch = config_.data.batch / config_.train.accumulate;
   policies::Passes passes("validation", (samples() + micro_batch - 1) / micro_batch);
   while (const auto pass = passes.next()) {
     if (go_on && !go_on()) return std::nullopt;
     const int64_t first = *pass * micro_batch;
     const int64_t count = std::min(micro_batch, samples() - first);
-    const at::Tensor loss = trainer.model().loss(read_batch(*held_out_, first, count, "validation"), noise,
-                                                 /*training=*/false);
+    Batch batch = read_batch(*held_out_, first, count, "validation");
+    if (scores) scores->add(batch);
+    const at::Tensor loss = trainer.model().loss(std::move(batch), noise, /*training=*/false);
     sum.add_(loss, static_cast<double>(count));
   }
-  const double loss = policies::values_sync(sum).front() / static_cast<double>(samples());
-  if (std::isfinite(loss)) return loss;
+  Validated validated;
+  validated.loss = policies::values_sync(sum).front() / static_cast<double>(samples());
+  if (scores) validated.scores = scores->read_sync();
+  if (std::isfinite(validated.loss)) return validated;
   throw Error(ExitCode::failure,
               "the validation loss is infinite or NaN, and its samples are finite; train in fp32 "
               "(policies.precision.enabled = false) or with a lower optimizer.lr");

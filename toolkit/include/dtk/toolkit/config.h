@@ -29,11 +29,13 @@ struct TrainOptions {
   // What is trained, and so which tables have a use: dit, over images or latents, has [model] and
   // [diffusion]; diffusion_planner, over frames of driving, has [planner] and its sub-tables.
   std::string model = "dit";
-  std::string out = "runs/run";      // run folder; a folder that already holds a run is refused
-  int64_t seed = 0;                  // one seed; every random stream derives from it by name
-  std::optional<int64_t> threads;    // CPU threads; absent: all cores the process may use
-  std::optional<int64_t> steps;      // optimizer steps; the run ends at whichever of steps
-  std::optional<double> seconds;     // and seconds (of training, wall clock) comes first
+  std::string out = "runs/run";    // run folder; a folder that already holds a run is refused
+  int64_t seed = 0;                // one seed; every random stream derives from it by name
+  std::optional<int64_t> threads;  // CPU threads; absent: all cores the process may use
+  // The run ends at whichever of those that are set comes first.
+  std::optional<int64_t> steps;      // optimizer steps
+  std::optional<int64_t> epochs;     // passes through the training data
+  std::optional<double> seconds;     // of training, wall clock
   int64_t accumulate = 1;            // micro-batches per optimizer step; data.batch must be divisible
   int64_t log_every = 10;            // steps between log lines; the step's scalars are read only then, and
                                      // at steps 1, 2, 5, 10, 20, 50 ... below it
@@ -48,13 +50,15 @@ struct TrainOptions {
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    auto& [model, out, seed, threads, steps, seconds, accumulate, log_every, checkpoint_every, sample_every,
-           keep_checkpoints, validate_every, validate_ema, allow_thread_change, init_from, init_key] = self;
+    auto& [model, out, seed, threads, steps, epochs, seconds, accumulate, log_every, checkpoint_every,
+           sample_every, keep_checkpoints, validate_every, validate_ema, allow_thread_change, init_from,
+           init_key] = self;
     visit("model", model, "dit | diffusion_planner");
     visit("out", out, "");
     visit("seed", seed, "[0, inf)");
     visit("threads", threads, "[1, 1024]");
     visit("steps", steps, "[1, inf)");
+    visit("epochs", epochs, "[1, 1000000]");
     visit("seconds", seconds, "(0, inf)");
     visit("accumulate", accumulate, "[1, inf)");
     visit("log_every", log_every, "[1, inf)");
@@ -152,15 +156,35 @@ struct OptimizerOptions {
   friend bool operator==(const OptimizerOptions&, const OptimizerOptions&) = default;
 };
 
+/// The rate with schedule.kind = "epochs", the same within an epoch of train.epochs (schedule.h).
+struct EpochScheduleOptions {
+  int64_t warmup = 5;    // epochs: from a tenth of the rate in the first to all of it in the last
+  bool lowered = false;  // a tenth in the last 10 epochs, a hundredth in the last 5
+
+  // As the original driving planner does it: a run that is resumed within the warm-up begins at the whole
+  // rate and then exceeds it.
+  bool overshooting_resume = false;
+
+  template <class Self, class Visit>
+  static void fields(Self& self, Visit&& visit) {
+    auto& [warmup, lowered, overshooting_resume] = self;
+    visit("warmup", warmup, "[1, inf)");
+    visit("lowered", lowered, "");
+    visit("overshooting_resume", overshooting_resume, "");
+  }
+  friend bool operator==(const EpochScheduleOptions&, const EpochScheduleOptions&) = default;
+};
+
 struct ScheduleOptions {
-  std::string kind = "cosine";  // after warm-up: cosine to `final` over the run, or constant
-  int64_t warmup = 0;           // steps of linear warm-up
+  std::string kind = "cosine";  // after warm-up: cosine to `final` over the run, or constant; epochs: by
+                                // whole epochs, as [schedule.epochs] says
+  int64_t warmup = 0;           // cosine, constant: steps of linear warm-up
   double final = 0.01;          // cosine: last rate as a fraction of optimizer.lr
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [kind, warmup, final_fraction] = self;
-    visit("kind", kind, "cosine | constant");
+    visit("kind", kind, "cosine | constant | epochs");
     visit("warmup", warmup, "[0, inf)");
     visit("final", final_fraction, "[0, 1]");
   }
@@ -262,6 +286,7 @@ struct RunConfig {
   DiffusionOptions diffusion;
   OptimizerOptions optimizer;
   ScheduleOptions schedule;
+  EpochScheduleOptions epoch_schedule;
   SampleOptions sample;
   MemoryOptions memory;
   LogOptions log;
@@ -270,8 +295,8 @@ struct RunConfig {
   /// Visits every table in the order it is printed: visit(table name, struct).
   template <class Self, class Visit>
   static void tables(Self& self, Visit&& visit) {
-    auto& [train, model, planner, planner_training, data, diffusion, optimizer, schedule, sample, memory, log,
-           policy_options] = self;
+    auto& [train, model, planner, planner_training, data, diffusion, optimizer, schedule, epoch_schedule,
+           sample, memory, log, policy_options] = self;
     visit("train", train);
     visit("model", model);
     visit("planner", planner);
@@ -282,6 +307,7 @@ struct RunConfig {
     visit("diffusion", diffusion);
     visit("optimizer", optimizer);
     visit("schedule", schedule);
+    visit("schedule.epochs", epoch_schedule);
     visit("sample", sample);
     visit("memory", memory);
     visit("log", log);

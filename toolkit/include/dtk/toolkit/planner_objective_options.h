@@ -144,24 +144,4 @@ struct PlannerAugmentationOptions {
   friend bool operator==(const PlannerAugmentationOptions&, const PlannerAugmentationOptions&) = default;
 };
 
-/// The learning rate by epochs (planner_schedule.h).
-struct PlannerScheduleOptions {
-  int64_t epochs = 100;
-  int64_t warmup = 5;   // epochs: from a tenth of the rate in the first to all of it in the last
-  bool lowered = true;  // a tenth in the last 10 epochs, a hundredth in the last 5
-
-  // A run that the original resumes within the warm-up begins at the whole rate and then exceeds it.
-  bool overshooting_resume = false;
-
-  template <class Self, class Visit>
-  static void fields(Self& self, Visit&& visit) {
-    auto& [epochs, warmup, lowered, overshooting_resume] = self;
-    visit("epochs", epochs, "[1, inf)");
-    visit("warmup", warmup, "[1, inf)");
-    visit("lowered", lowered, "");
-    visit("overshooting_resume", overshooting_resume, "");
-  }
-  friend bool operator==(const PlannerScheduleOptions&, const PlannerScheduleOptions&) = default;
-};
-
 }  // namespace dtk

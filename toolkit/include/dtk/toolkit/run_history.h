@@ -2,6 +2,7 @@
 // folder.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,6 +20,7 @@ struct LoggedStep {
 struct LoggedValidation {
   int64_t step = 0;
   double loss = 0;
+  std::map<std::string, double> scores = {};  // all other numbers of the line, by name
 };
 
 struct LoggedSamples {

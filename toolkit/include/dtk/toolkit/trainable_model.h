@@ -24,6 +24,22 @@ struct Weights;
 /// Asked before each step of a sampler with how many of all steps are done; false gives up.
 using GoOn = std::function<bool(int64_t done, int64_t steps)>;
 
+/// How far a model's samples are from what happened, of a model whose samples continue what they are shown.
+struct Score {
+  std::string name;
+  double value = 0;
+};
+
+/// Scores of one model, over batches of any size.
+class SampleScores {
+ public:
+  virtual ~SampleScores() = default;
+  /// Draws what continues `batch`, which lies on any device, without gradients. Reads no value on the host.
+  virtual void add(Batch batch) = 0;
+  /// Means over all batches, the one to choose a model by first. Waits for the device once.
+  virtual std::vector<Score> read_sync() const = 0;
+};
+
 class TrainableModel {
  public:
   virtual ~TrainableModel() = default;
@@ -49,6 +65,9 @@ class TrainableModel {
   /// The samples that the run's configuration asks for, on the CPU; empty if `go_on` gave up. Draws come from
   /// sample.seed alone. `data`: of the run, for models whose samples continue what they are shown.
   virtual std::vector<NamedTensor> sample(const DataSource& data, const GoOn& go_on) const = 0;
+
+  /// For validation; null for a model whose samples continue nothing. Must not outlive the model.
+  virtual std::unique_ptr<SampleScores> scores() const { return nullptr; }
 
   /// Throws ConfigError unless `weights` are all trained parameters of this model and no others. The model
   /// may be on the meta device.

@@ -25,6 +25,8 @@ class TrainablePlanner final : public TrainableModel {
   at::Tensor loss(Batch batch, const at::Generator& noise, bool training) const override;
   Batch made_up_batch(int64_t samples, const at::Generator& generator) const override;
   std::vector<NamedTensor> sample(const DataSource& data, const GoOn& go_on) const override;
+  /// Those of PlannerScores that the frames have what they need for.
+  std::unique_ptr<SampleScores> scores() const override;
   void check_fit(const Weights& weights) const override;
 
   /// Of the first `count` frames, as many at a time as the run's micro-batch, on the CPU: "trajectories"

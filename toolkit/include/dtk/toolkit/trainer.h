@@ -13,6 +13,7 @@
 #include <dtk/toolkit/data_source.h>
 #include <dtk/toolkit/loader.h>
 #include <dtk/toolkit/optimizer.h>
+#include <dtk/toolkit/schedule.h>
 #include <dtk/toolkit/trainable_model.h>
 
 #include <functional>
@@ -34,7 +35,7 @@ struct StepScalars {
 /// What makes a run continue bit for bit on the same number of CPU threads.
 struct TrainingState {
   int64_t step = 0;
-  int64_t samples = 0;                             // samples consumed by the loader
+  int64_t samples = 0;                             // trained on: given out by the loader
   double seconds = 0;                              // training time so far
   std::string default_generator, noise_generator;  // states as bytes
 };
@@ -66,13 +67,15 @@ class Trainer {
   /// The one place that waits for the device and reads values.
   StepScalars read_scalars_sync();
 
-  /// True once train.steps or train.seconds is reached.
-  bool done() const;
+  /// How much of the run is over, in [0, 1]: run_progress().
+  double progress() const;
+  /// True once train.steps, train.epochs or train.seconds is reached.
+  bool done() const { return progress() >= 1.0; }
   /// Until the loader has prepared all that it may; for exact figures of memory. Throws as step().
   void wait_for_data() const { loader_->wait_until_full(); }
 
   int64_t steps() const { return state_.step; }
-  int64_t samples() const { return loader_->consumed(); }
+  int64_t samples() const { return state_.samples; }  ///< of all steps
   double elapsed_seconds() const;
   double learning_rate() const;  ///< of the next step
   double exposed_wait_seconds() const { return loader_->exposed_wait_seconds(); }
@@ -114,6 +117,7 @@ class Trainer {
   int64_t forward_backward(int64_t step_samples);
   void start_loader();
   const char* phase(const char* name) const;
+  RunPosition position() const;
 
   const RunConfig config_;
   const c10::Device device_;
@@ -128,6 +132,7 @@ class Trainer {
   std::shared_ptr<policies::SavedTensorLayer> saved_ledger_;
 
   TrainingState state_;
+  int64_t resumed_epoch_ = 0;       // number of the epoch in which restore() went on
   at::Tensor loss_sum_;             // scalar on the device
   double losses_in_sum_ = 0;        // micro-batches; a short one counts as a part of one
   bool short_step_ = false;         // the running step is the last and shorter one of an epoch

@@ -87,8 +87,8 @@ struct DrivingWorld : test::World {
 TEST_CASE("planner run: it trains, validates, saves, and draws trajectories of held-out frames") {
   DrivingWorld world;
   const HeldOut held_out;
-  const RunResult result =
-      world.run(loaded_with({"data.held_out=" + held_out.one, "train.validate_every=3", "train.validate_ema=true"}));
+  const RunResult result = world.run(
+      loaded_with({"data.held_out=" + held_out.one, "train.validate_every=3", "train.validate_ema=true"}));
   CHECK(result.step == 6);
   CHECK(std::isfinite(result.loss));
   CHECK(result.held_out == 1);

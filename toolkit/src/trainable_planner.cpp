@@ -28,10 +28,7 @@ class PlannerSampleScores final : public SampleScores {
   using OnDevice = std::function<PlannerBatch(Batch)>;
 
   PlannerSampleScores(const PlannerLossOptions& loss, bool upstream, OnDevice on_device, Predict predict)
-      : metrics_(loss),
-        upstream_(upstream),
-        on_device_(std::move(on_device)),
-        predict_(std::move(predict)) {}
+      : metrics_(loss), upstream_(upstream), on_device_(std::move(on_device)), predict_(std::move(predict)) {}
 
   void add(Batch batch) override {
     const at::NoGradGuard no_grad;

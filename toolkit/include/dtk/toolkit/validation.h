@@ -23,8 +23,8 @@ class Validation {
 
   int64_t samples() const { return held_out_->size(); }
 
-  /// Mean of the trainer's objective over all samples and the scores of what the model draws for them, with its
-  /// weights or, with train.validate_ema, their averages; read on the host. No training time passes. No
+  /// Mean of the trainer's objective over all samples and the scores of what the model draws for them, with
+  /// its weights or, with train.validate_ema, their averages; read on the host. No training time passes. No
   /// gradients, no dropped labels, no dropout.
   /// Times and noise are the same at every call, from a stream of their own, so losses compare between steps
   /// of a run; they change with the micro-batch. Weights, generators and the order of the training data stay

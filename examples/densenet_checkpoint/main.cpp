@@ -105,17 +105,17 @@ dtk::ExitCode run(int argc, const char* const* argv) {
   const Settings settings{.depth = in_range(given, "depth", deepest),
                           .batch = in_range(given, "batch", most_images),
                           .rounds = in_range(given, "rounds", most_rounds)};
-  if (given.count("explain") != 0) {
+  if (given["explain"].as<bool>()) {
     if (given.count("rounds") != 0)
       throw ConfigError("--rounds and --explain: what is explained is planned, not timed; give one of them");
-    const bool json = given.count("json") != 0;
+    const bool json = given["json"].as<bool>();
     dtk::planner::Explanation why;
     of_planned([&] { why = of_known_depth([&] { return explain(settings); }); });
     std::printf("%s", (json ? dtk::explanation_json(why) : dtk::planner::text_of(why)).c_str());
     return dtk::ExitCode::done;
   }
   const Comparison comparison = of_known_depth([&] { return compare(settings); });
-  (given.count("json") != 0 ? print_json : print_table)(settings, comparison);
+  (given["json"].as<bool>() ? print_json : print_table)(settings, comparison);
   return dtk::ExitCode::done;
 }
 

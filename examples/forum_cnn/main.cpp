@@ -120,12 +120,12 @@ Arguments read(const cxxopts::ParseResult& given) {
   shape.head = head;
   arguments.job.variant = choice("variant", arguments.variant, kVariants);
   arguments.job.optimizer = choice("optimizer", arguments.optimizer, kOptimizers);
-  arguments.explain = given.count("explain") != 0;
+  arguments.explain = given["explain"].as<bool>();
   const bool planned = full || arguments.explain;
   arguments.plan = choice("measure", text("measure", planned ? "plan" : "run"), kMeasures);
   if (arguments.explain && !arguments.plan)
     throw ConfigError("--measure run and --explain: what is explained is planned; give one of them");
-  arguments.json = given.count("json") != 0;
+  arguments.json = given["json"].as<bool>();
   return arguments;
 }
 

@@ -170,6 +170,10 @@ Tensors CheckpointChain::append(std::string_view path, const SubtreeFn& fn, Tens
     frame_ = std::make_shared<Frame>(SavedTensorStack::current(), counted_);
     ++checkpoint_counters().segments;
   }
+  TORCH_CHECK(
+      !frame_->open, "checkpoint ", path,
+      ": continues a segment in which a sub-tree threw, or still runs; begin another CheckpointChain");
+  frame_->open = true;
   frame_->each_output([](Frame::Output& output, int64_t now) { output.changed |= now != output.version; });
   const Frame::InputsBefore before = frame_->begin_call(path, fn, inputs);
   const RandomStates random(frame_->calls.back().devices);
@@ -197,6 +201,7 @@ Tensors CheckpointChain::append(std::string_view path, const SubtreeFn& fn, Tens
   call.kept = std::move(kept);
   frame_->forget_versions(first_slot, before);
   frame_->end_call(before, outputs);
+  frame_->open = false;
   return outputs;
 }
 
@@ -257,7 +262,7 @@ void CheckpointChain::Frame::end_call(const InputsBefore& before, const Tensors&
   each_output([](Output& output, int64_t now) {
     if (!output.changed) output.version = now;
   });
-  size_t returned = 0, number = 0;
+  size_t defined = 0, returned = 0, number = 0;
   bool with_gradient = false;
   constexpr int64_t kFewElements = 1024;
   short_tail = at::sequence_number::peek() == nodes_at_last_slot;
@@ -267,6 +272,7 @@ void CheckpointChain::Frame::end_call(const InputsBefore& before, const Tensors&
     });
     call.outputs.push_back({decltype(Output::tensor)(output.getIntrusivePtr()), std::nullopt, 0});
     if (!output.defined()) continue;
+    ++defined;
     call.outputs.back().form.emplace(output);
     call.outputs.back().version = version_of(output);
     with_gradient |= output.requires_grad();
@@ -279,8 +285,8 @@ void CheckpointChain::Frame::end_call(const InputsBefore& before, const Tensors&
     }
   }
   TORCH_CHECK(
-      !with_gradient || returned < outputs.size(), "checkpoint ", call.path, ": returns its input ", number,
-      ", ", before[number].form->text(),
+      !with_gradient || returned < defined, "checkpoint ", call.path, ": returns its input ", number, ", ",
+      before[number].form->text(),
       ", unchanged, so there is nothing to compute again; leave this sub-tree out of the segments, or "
       "skip it where it is called");
 }

@@ -141,6 +141,7 @@ struct CheckpointChain::Frame final : SavedTensorLayer, std::enable_shared_from_
   uint64_t nodes_before_call = 0;           // the thread's, in the run that goes on
   uint64_t nodes_at_last_slot = 0;          // of autograd, that the thread had made
   const std::unique_ptr<SavedCount> count;  // null: nobody asks
+  bool open = false;  // a call has begun and not ended; for the thread of the forward pass
   // Most segments are one call of few tensors: they lie in the frame's own block of memory.
   c10::SmallVector<Call, 1> calls;
   c10::SmallVector<Input, 2> inputs;

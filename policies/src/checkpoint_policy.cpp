@@ -39,8 +39,6 @@ std::string text_of(ByteCount count) {
   return std::to_string(count.bytes) + " bytes";
 }
 
-constexpr const char* kNoEffect = "run a chosen sub-tree that keeps more for backward than its inputs";
-
 std::string counted(size_t count, const char* thing) {
   return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
 }
@@ -115,6 +113,7 @@ struct CheckpointPolicy::OpenSegment {
 };
 
 struct CheckpointPolicy::Effect {
+  std::atomic<bool> ran{false};   // a chosen sub-tree
   std::atomic<int64_t> saved{0};  // at most; see CheckpointChain::most_saved()
   bool stepped = false;           // a training step is behind us, so there should be some
 };
@@ -212,6 +211,7 @@ void CheckpointPolicy::put_in(Seam& seam) {
               store = store_](std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
     const auto place = places->find(path);
     if (place == places->end()) return inner(path, fn, std::move(inputs));
+    effect->ran = true;
     // Ours while it runs, so that what throws leaves none open.
     OpenSegment mine = std::exchange(*open, {});
     const bool goes_on =
@@ -272,7 +272,12 @@ bool CheckpointPolicy::moves_or_need_not() const {
 }
 
 std::string CheckpointPolicy::no_effect() const {
-  if (moves_or_need_not()) return std::string("no forward pass has ") + kNoEffect;
+  const std::string& first = segments_.front().front();
+  const std::string& last = segments_.back().back();
+  const std::string chosen = first == last ? first : first + " to " + last;
+  if (moves_or_need_not() && !effect_->ran) return "no forward pass has run " + chosen + " through the seam";
+  if (moves_or_need_not())
+    return "backward needs no more of " + chosen + " than what is there anyway: inputs and parameters";
   return "no forward pass has saved a storage of at least " + text_of(options_.offload_min_bytes) +
          " in a chosen sub-tree";
 }
@@ -288,8 +293,8 @@ void CheckpointPolicy::before_step() {
                       "lower policies.checkpoint.offload_min_bytes, or set policies.checkpoint.enabled = "
                       "\"default\"");
   }
-  throw PolicyError(what + "run the sub-trees of " + segments_.front().front() +
-                    " and so on through the seam, name others in policies.checkpoint.targets, or set "
+  throw PolicyError(what +
+                    "name other sub-trees in policies.checkpoint.targets, or set "
                     "policies.checkpoint.enabled = \"default\"");
 }
 

@@ -1,4 +1,5 @@
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <dtk/policies/edit_distance.h>
 #include <dtk/policies/globs.h>
 #include <dtk/policies/kept_results.h>
 #include <dtk/policies/report.h>
@@ -26,7 +27,11 @@ void check_operator(const std::string& name) {
   }
   const std::string where = "policies.checkpoint.keep: \"" + name + "\" ";
   if (!known) {
-    throw PolicyError(where + "is no operator of LibTorch; near: " + nearest_paths(name, all_operators()));
+    const std::string base = name.substr(0, name.find('.'));
+    const bool overload = base != name && c10::Dispatcher::singleton().findSchema({base, ""});
+    throw PolicyError(
+        where + "is no operator of LibTorch; near: " +
+        (overload ? base + ", which means all of its overloads" : nearest_paths(name, all_operators())));
   }
   if (made_of_others) {
     throw PolicyError(where +
@@ -35,6 +40,17 @@ void check_operator(const std::string& name) {
   }
   throw PolicyError(where +
                     "returns no new tensor that autograd knows, or a cast, so there is nothing to keep");
+}
+
+// What somebody who wrote `entry` for the name of a result may have meant: an operator, or a word that stands
+// alone.
+std::string meant_by(const std::string& entry) {
+  if (entry.find("::") != std::string::npos) return "";
+  if (c10::Dispatcher::singleton().findSchema({"aten::" + entry, ""})) return "aten::" + entry;
+  for (const char* word : {"all", "auto", "block", "offload"}) {
+    if (edit_distance(entry, word) <= 1) return word;
+  }
+  return "";
 }
 
 }  // namespace
@@ -66,9 +82,11 @@ void KeptResults::check_met(const std::string& key) {
   const auto check = [&](const Texts& wanted, const Texts& met, const char* what) {
     for (const std::string& entry : wanted) {
       if (met.count(entry) > 0) continue;
-      throw PolicyError(
-          key + ": \"" + entry + "\" is " + what + " the segments' forward passes; " +
-          (met.empty() ? "there are none" : "near: " + nearest_paths(entry, {met.begin(), met.end()})));
+      const std::string meant = meant_by(entry);
+      throw PolicyError(key + ": \"" + entry + "\" is " + what + " the segments' forward passes; " +
+                        (!meant.empty() ? "near: " + meant
+                         : met.empty()  ? "there are none"
+                                        : "near: " + nearest_paths(entry, {met.begin(), met.end()})));
     }
   };
   check(names_, met_names_, "no name of a result in");

@@ -307,6 +307,11 @@ TEST_CASE("entries that occur nowhere are refused with near ones") {
   CHECK(stepped("fc1_out") ==
         "policies.checkpoint.keep: \"fc1_out\" is no name of a result in the segments' forward passes; near: "
         "fc2_out, attn_out, proj_out");
+  CHECK_THAT(stepped("addmm"), Catch::EndsWith("the segments' forward passes; near: aten::addmm"));
+  CHECK_THAT(stepped("Offload"), Catch::EndsWith("the segments' forward passes; near: offload"));
+  CHECK(made({"aten::addmm.default"}) ==
+        "policies.checkpoint.keep: \"aten::addmm.default\" is no operator of LibTorch; near: aten::addmm, "
+        "which means all of its overloads");
   CHECK_THAT(stepped("aten::bmm"),
              Catch::StartsWith("policies.checkpoint.keep: \"aten::bmm\" is an operator that does not run in "
                                "the segments' forward passes; near: aten::"));

@@ -292,6 +292,9 @@ TEST_CASE("a segment that returns its input unchanged is refused, one that passe
         "checkpoint blocks.3: returns its input 0, [4] " + on("Float") +
             ", unchanged, so there is nothing to compute "
             "again; leave this sub-tree out of the segments, or skip it where it is called");
+  const SubtreeFn and_nothing = [](Tensors&& in) { return Tensors{in[0], at::Tensor()}; };
+  CHECK(error_of([&] { checkpoint("blocks.3", and_nothing, {ones({4})}); }).find("returns its input 0") !=
+        std::string::npos);
   const at::Tensor x = ones({4}), c = ones({4});
   const SubtreeFn passes_on = [](Tensors&& in) { return Tensors{(in[0] * in[1]).exp(), in[1]}; };
   CheckpointChain chain;
@@ -303,6 +306,17 @@ TEST_CASE("a segment that returns its input unchanged is refused, one that passe
   CHECK_VALUES(at::equal(gradients[1], plain[1]));
   const at::NoGradGuard evaluation;
   CHECK_NOTHROW(checkpoint("blocks.3", identity, {ones({4})}));
+}
+
+TEST_CASE("a chain in which a sub-tree threw takes no other") {
+  Fixture fixture;
+  CheckpointChain chain;
+  const SubtreeFn fails = [](Tensors&&) -> Tensors { throw std::runtime_error("of the user's own"); };
+  CHECK_THROWS_AS(chain.append("blocks.0", fails, {ones({4})}), std::runtime_error);
+  const SubtreeFn fine = [](Tensors&& in) { return Tensors{in[0].exp()}; };
+  CHECK(error_of([&] { chain.append("blocks.1", fine, {ones({4})}); }) ==
+        "checkpoint blocks.1: continues a segment in which a sub-tree threw, or still runs; begin another "
+        "CheckpointChain");
 }
 
 TEST_CASE("inputs on two devices are refused, numbers on the cpu are not") {

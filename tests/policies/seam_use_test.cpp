@@ -68,17 +68,15 @@ TEST_CASE("a policy that was asked for and met nothing in the forward pass is re
     auto scope = policies.forward_scope();
     const at::Tensor x = at::ones({2}).requires_grad_(true);
     if (in_scope) seam.run("blocks.0", [](Tensors&& in) { return Tensors{in[0] + 1}; }, {x});
-    const char* const text =
-        "policies.checkpoint.enabled = true, but no forward pass has run a chosen sub-tree that keeps more "
-        "for "
-        "backward than its inputs, so it has no effect; run the sub-trees of blocks.0 and so on through the "
-        "seam, name "
-        "others in policies.checkpoint.targets, or set policies.checkpoint.enabled = \"default\"";
-    CHECK(error_text<PolicyError>([&] { policies.before_step(); }) == text);
+    const std::string why = in_scope ? "backward needs no more of blocks.0 to blocks.1 than what is there "
+                                       "anyway: inputs and parameters"
+                                     : "no forward pass has run blocks.0 to blocks.1 through the seam";
+    CHECK(error_text<PolicyError>([&] { policies.before_step(); }) ==
+          "policies.checkpoint.enabled = true, but " + why +
+              ", so it has no effect; name other sub-trees in policies.checkpoint.targets, or set "
+              "policies.checkpoint.enabled = \"default\"");
     CHECK_FALSE(policies.reports()[3].active);
-    CHECK(policies.reports()[3].reason ==
-          "without effect: no forward pass has run a chosen sub-tree that keeps more for backward than its "
-          "inputs");
+    CHECK(policies.reports()[3].reason == "without effect: " + why);
     // What it keeps instead: the input of a lookup, and a weight that is there anyway.
     const at::Tensor weight = at::ones({3, 2}).requires_grad_(true);
     seam.run("blocks.0", [&](Tensors&& in) { return Tensors{at::embedding(weight, in[0] + 1)}; },

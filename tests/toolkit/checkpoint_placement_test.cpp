@@ -291,3 +291,83 @@ TEST_CASE(
       printed(2 * least, arguments).text,
       Catch::Contains("placement  keep = \"auto\" planned as \"block\": every target computed again\n"));
 }
+
+namespace {
+
+// Sub-trees that differ: mixers of several widths, a fusion and a decoder.
+constexpr char driving_toml[] = R"(policies.precision.cpu = "fp32"
+[train]
+model = "diffusion_planner"
+steps = 20
+threads = 1
+[planner]
+hidden_dim = 32
+num_heads = 2
+encoder_mixer_depth = 1
+encoder_fusion_depth = 1
+decoder_depth = 1
+mixer_tokens = 8
+mixer_channels = 16
+agent_num = 24
+predicted_neighbor_num = 12
+static_objects_num = 2
+lane_num = 16
+route_num = 4
+polygon_num = 2
+line_string_num = 6
+[data]
+frames = "train.json"
+batch = 2
+[sample]
+frames = 1
+)";
+
+LoadedConfig driving(const Paths& targets) {
+  LoadedConfig loaded = parse_config(driving_toml, "a.toml", {});
+  loaded.config.policies.checkpoint.targets = targets;
+  loaded.config.policies.checkpoint.enabled = targets.empty() ? Enabled::off : Enabled::by_default;
+  return loaded;
+}
+
+}  // namespace
+
+TEST_CASE("keep = auto: the best of all choices also where sub-trees differ") {
+  const c10::Device device = GENERATE(cpu, cuda);
+  const Paths targets = {"encoder.neighbor_encoder.blocks.0", "encoder.lane_encoder.blocks.0",
+                         "encoder.fusion.blocks.0", "decoder.dit.blocks.0"};
+  std::vector<Choice> choices;
+  for (size_t mask = 0; mask < size_t{1} << targets.size(); ++mask) {
+    Paths recomputed;
+    for (size_t i = 0; i < targets.size(); ++i) {
+      if (mask >> i & 1) recomputed.push_back(targets[i]);
+    }
+    const Plan plan = make_plan(driving(recomputed), device);
+    choices.push_back({recomputed, plan.bytes_in(Room::allocator), plan.step.recomputed});
+  }
+  std::set<int64_t> budgets, costs;
+  for (const Choice& one : choices) budgets.insert(one.bytes), costs.insert(one.flops);
+  REQUIRE(budgets.size() > 5);
+  REQUIRE(costs.size() == choices.size());
+  budgets.insert(*budgets.begin() - 1);  // nothing fits: of those with the lowest peak, the cheapest
+  for (const int64_t budget : budgets) {
+    LoadedConfig loaded = automatic(budget, driving(targets));
+    const CheckpointPlacement placement = place_checkpoints(loaded, device, {});
+    CAPTURE(device, budget, placement.recomputed, placement.plans);
+    int64_t least = INT64_MAX;
+    for (const Choice& one : choices) {
+      if (one.bytes <= std::max(budget, *std::next(budgets.begin()))) least = std::min(least, one.flops);
+    }
+    CHECK(placement.fits() == (budget != *budgets.begin()));
+    CHECK(placement.flops == least);
+  }
+}
+
+TEST_CASE("keep = auto: a sub-tree within another has no choice of its own") {
+  LoadedConfig loaded =
+      automatic(1 << 30, driving({"encoder.lane_encoder", "encoder.lane_encoder.blocks.*"}));
+  CHECK(
+      test::error_text<ConfigError>([&] { place_checkpoints(loaded, cpu, {}); }) ==
+      "policies.checkpoint.targets means encoder.lane_encoder and, within it, encoder.lane_encoder.blocks.0; "
+      "policies.checkpoint.keep = \"auto\" chooses for each sub-tree whether it is computed again: name one "
+      "of the two, or use keep = \"block\"");
+}

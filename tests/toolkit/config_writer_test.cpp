@@ -267,6 +267,7 @@ out = "runs/run"  # default
 seed = 0  # default
 # threads is not set
 # steps is not set
+# epochs is not set
 seconds = 300.0  # configs/base.toml:2
 accumulate = 1  # default
 log_every = 10  # default

@@ -7,6 +7,8 @@
 #include <dtk/toolkit/run_history.h>
 #include <dtk/toolkit/safetensors.h>
 
+#include <algorithm>
+
 #include "support/catch.h"
 #include "support/error_text.h"
 #include "support/run_world.h"
@@ -98,7 +100,11 @@ TEST_CASE("planner run: it trains, validates, saves, and draws trajectories of h
   REQUIRE(history.validations().size() == 2);
   const std::map<std::string, double>& scores = history.validations().back().scores;
   CHECK(scores.size() >= 10);
-  CHECK(world.listener.heard(", ego_lateral "));
+  CHECK(std::any_of(world.listener.messages.begin(), world.listener.messages.end(), [](const auto& message) {
+    return message.starts_with("validation at step 6: loss ") &&
+           message.find(", ego_lateral ") != std::string::npos &&
+           message.ends_with(" (1 samples, EMA weights)");
+  }));
   CHECK(result.sample_name == "frames");
   CHECK(world.listener.heard("sampling trajectories of up to 8 frames in 10 steps"));
   CHECK(result.samples == "out/samples/step-00000006.safetensors");

@@ -27,9 +27,24 @@ LoadedConfig with_recomputed(LoadedConfig job, const Paths& recomputed) {
   return job;
 }
 
+// A sub-tree within another has no choice of its own.
+void check_apart(const Paths& targets) {
+  const std::string key = "policies.checkpoint.targets";
+  for (const std::string& outer : targets) {
+    for (const std::string& inner : targets) {
+      if (!inner.starts_with(outer + ".")) continue;
+      throw policies::PolicyError(key + " means " + outer + " and, within it, " + inner +
+                                  "; policies.checkpoint.keep = \"auto\" chooses for each sub-tree whether "
+                                  "it is computed again: name one of the two, or use keep = \"block\"");
+    }
+  }
+}
+
 Paths targets_among(const Paths& paths, const LoadedConfig& job) try {
-  return policies::matching_paths(job.config.policies.checkpoint.targets, paths,
-                                  "policies.checkpoint.targets");
+  Paths targets =
+      policies::matching_paths(job.config.policies.checkpoint.targets, paths, "policies.checkpoint.targets");
+  check_apart(targets);
+  return targets;
 } catch (const policies::PolicyError& error) {
   throw with_place(error, job.places);
 }

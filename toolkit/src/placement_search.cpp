@@ -1,6 +1,7 @@
 // place_segments() chooses by a model of the peak: what the sub-trees keep and work with, beside `base` bytes
 // that no choice changes. What the model leaves out is found by planning its choice, and `base` is corrected
-// by the difference until the model is right about its choice.
+// by the difference until the model is right about its choice. Where sub-trees differ, one number for all of
+// them may not do: at the end, choices that differ from the best one in one sub-tree or two are planned too.
 #include <dtk/planner/explain.h>
 #include <dtk/planner/placement.h>
 #include <dtk/toolkit/placement_search.h>
@@ -21,6 +22,7 @@ using Levels = std::vector<size_t>;  // by target: 0 keeps all, 1 is computed ag
 
 constexpr size_t kKept = 0, kRecomputed = 1;
 constexpr int64_t kMostCorrections = 16;
+constexpr size_t kMostRefinements = 48;  // plans
 
 struct PlannedChoice {
   Levels levels;
@@ -36,7 +38,7 @@ int64_t bytes_of(const planner::Rehearsed& plan) {
 class Search {
  public:
   Search(const PlacedJob& job, c10::Device device, int64_t budget)
-      : job_(job), device_(device), budget_(budget) {}
+      : job_(job), device_(device), budget_(budget), limit_(budget) {}
 
   CheckpointPlacement run() {
     const PlannedChoice plain = plan_plain();
@@ -46,6 +48,10 @@ class Search {
       // The last target runs backward first: what it would compute again is there either way.
       if (all.bytes > budget_) plan(without_last(all.levels));
       correct();
+      // Nothing fits: as few bytes as there can be, but not at any price.
+      limit_ = std::max(budget_, best().bytes);
+      if (limit_ > budget_) correct();
+      refine();
     }
     return placement();
   }
@@ -112,11 +118,57 @@ class Search {
   // What was planned already corrects, too: the model may choose what does not fit.
   void correct() {
     for (int64_t i = 0; i < kMostCorrections; ++i) {
-      const auto chosen = planner::place_segments(chain_, budget_ - base_);
+      const auto chosen = planner::place_segments(chain_, limit_ - base_);
       if (!chosen) return;
       const int64_t base = plan(chosen->levels).bytes - chosen->peak_bytes;
       if (std::exchange(base_, base) == base) return;
     }
+  }
+
+  // From the best choice to a neighbour that fits and computes less again, until there is none.
+  void refine() {
+    const size_t most = planned_.size() + kMostRefinements;
+    for (bool better = true; better;) {
+      better = false;
+      const PlannedChoice from = best();
+      for (const Levels& levels : cheaper_neighbours(from.levels)) {
+        if (planned_.size() >= most) return;
+        const PlannedChoice tried = plan(levels);
+        better = tried.bytes <= limit_ && tried.flops < from.flops;
+        if (better) break;
+      }
+    }
+  }
+
+  // Without one that is computed again, or with another one in its place that costs less; the cheapest first.
+  // Of sub-trees alike, the last is let off and the first taken: what an early one keeps is there all through
+  // backward.
+  std::vector<Levels> cheaper_neighbours(const Levels& levels) const {
+    const auto flops = [&](size_t i) { return chain_[i].levels[kRecomputed].flops; };
+    std::map<std::pair<int64_t, int64_t>, size_t> again, kept;  // by what one costs and keeps
+    for (size_t i = 0; i < chain_.size(); ++i) {
+      if (chain_[i].levels.size() <= kRecomputed) continue;
+      const std::pair key(flops(i), chain_[i].levels[kRecomputed].working_bytes);
+      if (levels[i] == kRecomputed) again[key] = i;
+      if (levels[i] == kKept) kept.emplace(key, i);
+    }
+    std::vector<std::pair<int64_t, Levels>> found;  // with the FLOPs that are saved, negative
+    for (const auto& [costs, off] : again) {
+      Levels without = levels;
+      without[off] = kKept;
+      found.emplace_back(-flops(off), without);
+      for (const auto& [fewer, on] : kept) {
+        if (flops(on) >= flops(off)) continue;
+        Levels other = without;
+        other[on] = kRecomputed;
+        found.emplace_back(flops(on) - flops(off), std::move(other));
+      }
+    }
+    std::stable_sort(found.begin(), found.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::vector<Levels> neighbours;
+    for (auto& [saved, one] : found) neighbours.push_back(std::move(one));
+    return neighbours;
   }
 
   // The model's peak of a choice, without base_.
@@ -135,15 +187,19 @@ class Search {
   }
 
   // The fewest FLOPs of those that fit, or the fewest bytes if none does.
-  CheckpointPlacement placement() const {
+  const PlannedChoice& best() const {
     const auto better = [&](const auto& a, const auto& b) {
       const PlannedChoice &one = a.second, &other = b.second;
-      const bool fits = one.bytes <= budget_, other_fits = other.bytes <= budget_;
+      const bool fits = one.bytes <= limit_, other_fits = other.bytes <= limit_;
       if (fits != other_fits) return fits;
       return fits ? std::pair(one.flops, one.bytes) < std::pair(other.flops, other.bytes)
                   : std::pair(one.bytes, one.flops) < std::pair(other.bytes, other.flops);
     };
-    const PlannedChoice& best = std::min_element(planned_.begin(), planned_.end(), better)->second;
+    return std::min_element(planned_.begin(), planned_.end(), better)->second;
+  }
+
+  CheckpointPlacement placement() const {
+    const PlannedChoice& best = this->best();
     return {.recomputed = recomputed(best.levels),
             .targets = static_cast<int64_t>(targets_.size()),
             .flops = best.flops,
@@ -156,6 +212,7 @@ class Search {
   const PlacedJob& job_;
   const c10::Device device_;
   const int64_t budget_;
+  int64_t limit_ = 0;  // the budget, or what is least where nothing fits it
   std::vector<std::string> targets_;
   std::vector<SegmentChoices> chain_;  // of targets_
   int64_t base_ = 0;

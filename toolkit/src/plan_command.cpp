@@ -162,7 +162,9 @@ void report_plan(const Job& job) {
 int64_t Plan::bytes_in(Room room) const {
   const int64_t beside =
       room == Room::device ? planner::bytes_beside(terms) : planner::allocated_beside(terms);
-  return memory.peak().peak.bytes + beside;
+  // Host memory is the CPU's own. How much of it is taken at the peak is not known: at most all of it.
+  const bool same_memory = room == Room::device && memory.device == "cpu";
+  return memory.peak().peak.bytes + beside + (same_memory ? memory.host.peak.bytes : 0);
 }
 
 std::optional<policies::PhasePeak> Plan::runner_up() const {

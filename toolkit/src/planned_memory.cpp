@@ -111,9 +111,12 @@ PlanBeside read_beside(std::string_view text) {
 std::optional<TooLarge> too_large(const MemoryReport& plan, const PlanBeside& beside,
                                   const MemoryOptions& options, std::optional<int64_t> available) {
   const PhasePeak peak = plan.peak();
-  const int64_t needed = peak.peak.bytes + beside.bytes;
-  const bool over_budget = options.budget && needed > options.budget->bytes;
-  const bool over_available = available && needed > *available;
+  // Host memory is the CPU's own, and in no budget.
+  const int64_t host = plan.device == "cpu" ? plan.host.peak.bytes : 0;
+  const int64_t counted = peak.peak.bytes + beside.bytes;
+  const bool over_budget = options.budget && counted > options.budget->bytes;
+  const bool over_available = available && counted + host > *available;
+  const int64_t needed = counted + (over_available ? host : 0);
   std::vector<std::string> limits;
   TooLarge found{.needed = needed, .limit = INT64_MAX, .budget_is_the_limit = !over_available, .message = ""};
   const auto beyond = [&](int64_t limit, const std::string& what) {
@@ -129,6 +132,7 @@ std::optional<TooLarge> too_large(const MemoryReport& plan, const PlanBeside& be
                   (beside.bytes > 0 ? ": " + std::to_string(peak.peak.bytes) + tensors + " and " +
                                           std::to_string(beside.bytes) + " beside them"
                                     : tensors) +
+                  (over_available && host > 0 ? " and " + std::to_string(host) + " in host memory" : "") +
                   ", and " + listed(limits, " and ") + not_known_words(beside);
   return found;
 }

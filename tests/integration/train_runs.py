@@ -64,6 +64,7 @@ class DoneRun(ProgramTest):
             rf"\nfinal loss    {last['loss']:.4f} after {STEPS} steps, \d+:\d\d of training\n"
             r"speed         \d+ images/s \(\d+\.\d\d % of the time waiting for data\)\n"
             r"peak memory   \d+\.\d KiB in phase (first_step|backward|sample)\n"
+            r"process       \d+\.\d MiB of the machine's memory at most, tensors and all else\n"
             rf"checkpoint    {LAST}\n"
             rf"samples       run/samples/step-{STEPS:08}\.png\n"
             r"report        run/report\.html\n\nby how much each policy",

@@ -6,6 +6,7 @@
 #include <dtk/toolkit/find_checkpoint.h>
 #include <dtk/toolkit/planned_memory.h>
 #include <dtk/toolkit/run.h>
+#include <sys/resource.h>
 
 #include <cstdio>
 
@@ -25,6 +26,14 @@ std::string formatted(const char* pattern, double value) {
   char text[64];
   std::snprintf(text, sizeof text, pattern, value);
   return text;
+}
+
+// Of the system's memory: code, libraries and what kernels take for themselves beside tensors.
+std::string most_of_process() {
+  rusage use{};
+  if (getrusage(RUSAGE_SELF, &use) != 0) return "";
+  return readable_bytes(int64_t{use.ru_maxrss} * 1024) +
+         " of the machine's memory at most, tensors and all else";
 }
 
 void print_summary(const RunResult& result) {
@@ -57,6 +66,7 @@ void print_summary(const RunResult& result) {
   } else if (result.trained_steps > 0) {
     print_line("memory", "bytes were not counted, no memory.json: memory.ledger = false");
   }
+  if (result.trained_steps > 0) print_line("process", most_of_process());
   print_line("checkpoint", result.checkpoint.string());
   print_line("samples", result.samples.string());
   print_line("report", result.report.string());

@@ -7,23 +7,27 @@
 #include <atomic>
 #include <iterator>
 #include <map>
-#include <set>
+#include <optional>
 #include <utility>
+
+#include "segment_choices.h"
 
 namespace dtk::policies {
 namespace {
 
-// Splits the chosen paths into segments of consecutive sub-trees: neighbours in `paths`, at most `length`.
+// Splits the chosen paths into segments of consecutive sub-trees with one choice: neighbours in `paths`, at
+// most `length`.
 std::vector<std::vector<std::string>> make_segments(const std::vector<std::string>& chosen,
+                                                    const std::vector<SegmentChoice>& choices,
                                                     const std::vector<std::string>& paths, int64_t length) {
   std::map<std::string, size_t> position;
   for (size_t i = 0; i < paths.size(); ++i) position[paths[i]] = i;
   std::vector<std::vector<std::string>> segments;
-  for (const std::string& path : chosen) {
+  for (size_t i = 0; i < chosen.size(); ++i) {
     const bool fits = !segments.empty() && static_cast<int64_t>(segments.back().size()) < length &&
-                      position[segments.back().back()] + 1 == position[path];
+                      position[chosen[i - 1]] + 1 == position[chosen[i]] && choices[i - 1] == choices[i];
     if (!fits) segments.emplace_back();
-    segments.back().push_back(path);
+    segments.back().push_back(chosen[i]);
   }
   return segments;
 }
@@ -39,53 +43,30 @@ std::string text_of(ByteCount count) {
   return std::to_string(count.bytes) + " bytes";
 }
 
+// Without those sub-trees that keep everything, on the device.
+void leave_out_kept(std::vector<std::string>& chosen, std::vector<SegmentChoice>& choices) {
+  size_t left = 0;
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    if (choices[i].all && !choices[i].offload) continue;
+    std::swap(chosen[left], chosen[i]);
+    std::swap(choices[left++], choices[i]);
+  }
+  chosen.resize(left);
+  choices.resize(left);
+}
+
 std::string counted(size_t count, const char* thing) {
   return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
 }
 
-void check_results(const std::vector<std::string>& results) {
-  const std::string key = "policies.checkpoint.keep";
-  std::set<std::string> seen;
-  for (const std::string& one : results) {
-    if (one.empty()) throw PolicyError(key + " holds an empty name; take it out");
-    if (SegmentKeeps::is_word(one) && one != "offload")
-      throw PolicyError(key + ": \"" + one + "\" is not the name of a result; write it alone: " + key +
-                        " = \"" + one + "\"");
-    if (!seen.insert(one).second) throw PolicyError(key + " holds \"" + one + "\" twice; take one out");
-  }
-}
-
-void check_keep(const SegmentKeeps& keep) {
-  check_results(keep.results);
-  if (keep.word == "auto") {
-    throw PolicyError(
-        "policies.checkpoint.keep = \"auto\" leaves the choice to a planner, as dit-plan and dit-train do "
-        "under memory.budget; give the policy what was chosen: keep = \"block\" with the sub-trees to "
-        "compute again as targets, or keep = \"all\"");
-  }
-  if (!keep.results.empty() || SegmentKeeps::is_word(keep.word)) return;
-  if (keep.word.empty()) {
-    throw PolicyError(
-        "policies.checkpoint.keep is an empty list; name results, such as [\"fc2_out\"] or "
-        "[\"aten::addmm\"], or set policies.checkpoint.keep = \"block\"");
-  }
-  throw PolicyError("policies.checkpoint.keep = \"" + keep.word +
-                    "\" is not a choice; allowed: all | block | offload | a list of names and operators");
-}
-
-// What a list names beside "offload".
-std::vector<std::string> names_of(const SegmentKeeps& keep) {
-  std::vector<std::string> names;
-  std::copy_if(keep.results.begin(), keep.results.end(), std::back_inserter(names),
-               [](const std::string& one) { return one != "offload"; });
-  return names;
-}
-
+// As the list has them, but "offload" without a pattern.
 std::string kept_text(const CheckpointOptions& options) {
   std::string text;
-  for (const std::string& one : names_of(options.keep)) text += (text.empty() ? ", keeping " : ", ") + one;
+  for (const std::string& one : options.keep.results) {
+    if (one != "offload") text += (text.empty() ? ", keeping " : ", ") + one;
+  }
   if (!options.keep.offloads()) return text;
-  if (options.keep.recomputes())
+  if (options.keep.offloads_all() && options.keep.recomputes())
     text += text.empty() ? ", inputs in host memory" : ", these and inputs in host memory";
   return text + ": storages of at least " + text_of(options.offload_min_bytes);
 }
@@ -107,9 +88,8 @@ void check_overlap(const std::vector<std::string>& matches, int64_t segment) {
 
 // The segment that the latest sub-tree belongs to, while more of it may follow.
 struct CheckpointPolicy::OpenSegment {
-  size_t number = 0;
-  std::unique_ptr<CheckpointChain> chain;  // null: there is none, or it is offloaded
-  bool offloaded = false;
+  std::optional<size_t> number;            // none is open
+  std::unique_ptr<CheckpointChain> chain;  // null: nothing of it is computed again
 };
 
 struct CheckpointPolicy::Effect {
@@ -137,14 +117,11 @@ class CheckpointPolicy::Within {
 
 CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::vector<std::string>& paths)
     : options_(options), open_(std::make_shared<OpenSegment>()), effect_(std::make_shared<Effect>()) {
-  check_keep(options.keep);
   if (options.offload_min_bytes.bytes < 0) {
     throw PolicyError(
         "policies.checkpoint.offload_min_bytes = " + std::to_string(options.offload_min_bytes.bytes) +
         " is out of range; allowed: [0, inf)");
   }
-  if (options.keep.offloads()) store_ = std::make_shared<OffloadStore>(options.offload_min_bytes.bytes);
-  if (const auto names = names_of(options.keep); !names.empty()) keep_ = std::make_shared<KeptResults>(names);
   const bool asked = options.enabled == Enabled::on;
   if (options.keep.word == "all" && asked) {
     throw PolicyError(
@@ -173,7 +150,21 @@ CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::
   std::vector<std::string> chosen;
   for (size_t i = 0; i < matches.size(); i += static_cast<size_t>(options.every))
     chosen.push_back(matches[i]);
-  segments_ = make_segments(chosen, paths, options.segment);
+  std::vector<SegmentChoice> choices = choices_of(options.keep, chosen);
+  leave_out_kept(chosen, choices);
+  if (chosen.empty() && asked) {
+    throw PolicyError(
+        "policies.checkpoint: asked for, but policies.checkpoint.keep keeps every tensor of each chosen "
+        "sub-tree, so it has no effect; keep less, or set enabled = false");
+  }
+  if (chosen.empty()) {
+    reason_ = "policies.checkpoint.keep keeps every tensor of each chosen sub-tree";
+    return;
+  }
+  segments_ = make_segments(chosen, choices, paths, options.segment);
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    if (kept_.size() < segments_.size() && segments_[kept_.size()].front() == chosen[i]) add_kept(choices[i]);
+  }
   if (options.segment > 1 && segments_.size() == chosen.size()) {
     throw PolicyError(
         "policies.checkpoint.segment = " + std::to_string(options.segment) +
@@ -181,9 +172,29 @@ CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::
         " no two of the chosen sub-trees follow each other; " +
         (options.every > 1 ? "set one of the two to 1" : "set segment to 1, or choose sub-trees that do"));
   }
-  reason_ = (options.keep.recomputes() ? "recomputes " : "offloads ") + counted(chosen.size(), "sub-tree") +
-            " in " + counted(segments_.size(), "segment") + ", from " + segments_.front().front() + " to " +
-            segments_.back().back() + kept_text(options);
+  const auto again = std::count_if(choices.begin(), choices.end(), [](const auto& one) { return !one.all; });
+  const size_t moved = chosen.size() - static_cast<size_t>(again);
+  reason_ =
+      (again == 0   ? "offloads " + counted(moved, "sub-tree")
+       : moved == 0 ? "recomputes " + counted(chosen.size(), "sub-tree")
+                    : "recomputes " + std::to_string(again) + " and offloads " + counted(moved, "sub-tree")) +
+      " in " + counted(segments_.size(), "segment") + ", from " + segments_.front().front() + " to " +
+      segments_.back().back() + kept_text(options);
+}
+
+// What the next segment keeps; those that keep the same results count them together.
+void CheckpointPolicy::add_kept(const SegmentChoice& choice) {
+  Kept kept;
+  kept.recomputes = !choice.all;
+  if (choice.offload && store_ == nullptr)
+    store_ = std::make_shared<OffloadStore>(options_.offload_min_bytes.bytes);
+  if (choice.offload) kept.store = store_;
+  if (!choice.names.empty()) {
+    std::shared_ptr<KeptResults>& results = results_[choice.names];
+    if (results == nullptr) results = std::make_shared<KeptResults>(choice.names);
+    kept.results = results;
+  }
+  kept_.push_back(std::move(kept));
 }
 
 // Which segment a path belongs to, and whether it begins or ends it.
@@ -201,51 +212,40 @@ void CheckpointPolicy::put_in(Seam& seam) {
       (*places)[path] = {s, path == segments_[s].front(), path == segments_[s].back()};
     }
   }
-  if (!options_.keep.recomputes()) return put_in_offload(seam, std::move(places));
-  if (keep_ != nullptr) {
+  if (!results_.empty()) {
     seam.keep = [inner = std::move(seam.keep)](std::string_view name, at::Tensor value) {
       return named(name, inner(name, std::move(value)));
     };
   }
-  seam.run = [inner = std::move(seam.run), places, open = open_, effect = effect_, keep = keep_,
-              store = store_](std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
-    const auto place = places->find(path);
-    if (place == places->end()) return inner(path, fn, std::move(inputs));
+  seam.run = [inner = std::move(seam.run), places = std::move(places), open = open_, effect = effect_,
+              all_kept = kept_](std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
+    const auto found = places->find(path);
+    if (found == places->end()) return inner(path, fn, std::move(inputs));
+    const Place& place = found->second;
+    const Kept& kept = all_kept[place.segment];
     effect->ran = true;
     // Ours while it runs, so that what throws leaves none open.
     OpenSegment mine = std::exchange(*open, {});
-    const bool goes_on =
-        mine.chain != nullptr && mine.number == place->second.segment && !place->second.first;
-    if (!goes_on) {
-      const bool unproved = !effect->stepped || effect->saved <= 0;
-      mine = {place->second.segment, std::make_unique<CheckpointChain>(unproved, keep)};
-    }
+    const bool goes_on = mine.number == place.segment && !place.first;
     // Weak: the open segment holds this function.
-    const SubtreeFn nested = [inner, where = std::string(path), fn,
-                              weak = std::weak_ptr(open)](Tensors&& in) {
+    SubtreeFn body = [inner, where = std::string(path), fn, weak = std::weak_ptr(open)](Tensors&& in) {
       const Within within(weak.lock());
       return inner(where, fn, std::move(in));
     };
-    const int64_t before = mine.chain->most_saved();
-    const SubtreeFn segment = [&](Tensors&& in) { return mine.chain->append(path, nested, std::move(in)); };
-    Tensors outputs = store == nullptr ? segment(std::move(inputs))
-                                       : offload(path, segment, std::move(inputs), store, goes_on);
-    effect->saved += mine.chain->most_saved() - before;
-    if (!place->second.last) *open = std::move(mine);
-    return outputs;
-  };
-}
-
-void CheckpointPolicy::put_in_offload(Seam& seam, std::shared_ptr<const Places> places) const {
-  seam.run = [inner = std::move(seam.run), places = std::move(places), open = open_, store = store_](
-                 std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
-    const auto place = places->find(path);
-    if (place == places->end()) return inner(path, fn, std::move(inputs));
-    const OpenSegment before = std::exchange(*open, {});
-    const bool goes_on = before.offloaded && before.number == place->second.segment && !place->second.first;
-    const SubtreeFn nested = [&](Tensors&& in) { return inner(path, fn, std::move(in)); };
-    Tensors outputs = offload(path, nested, std::move(inputs), store, goes_on);
-    if (!place->second.last) *open = {place->second.segment, nullptr, true};
+    int64_t before = 0;
+    if (!goes_on) mine = {place.segment, nullptr};
+    if (kept.recomputes) {
+      const bool unproved = !effect->stepped || effect->saved <= 0;
+      if (!goes_on) mine.chain = std::make_unique<CheckpointChain>(unproved, kept.results);
+      before = mine.chain->most_saved();
+      body = [&chain = *mine.chain, path, nested = std::move(body)](Tensors&& in) {
+        return chain.append(path, nested, std::move(in));
+      };
+    }
+    Tensors outputs = kept.store == nullptr ? body(std::move(inputs))
+                                            : offload(path, body, std::move(inputs), kept.store, goes_on);
+    if (kept.recomputes) effect->saved += mine.chain->most_saved() - before;
+    if (!place.last) *open = std::move(mine);
     return outputs;
   };
 }
@@ -264,7 +264,11 @@ std::unique_ptr<PolicyScope> CheckpointPolicy::forward_scope() {
 
 // Of both, where both were asked for: so much of what the user chose does something.
 bool CheckpointPolicy::has_effect() const {
-  return (!options_.keep.recomputes() || effect_->saved > 0) && moves_or_need_not();
+  return (!recomputes() || effect_->saved > 0) && moves_or_need_not();
+}
+
+bool CheckpointPolicy::recomputes() const {
+  return std::any_of(kept_.begin(), kept_.end(), [](const Kept& one) { return one.recomputes; });
 }
 
 bool CheckpointPolicy::moves_or_need_not() const {
@@ -284,7 +288,7 @@ std::string CheckpointPolicy::no_effect() const {
 
 void CheckpointPolicy::before_step() {
   effect_->stepped = true;
-  if (keep_ != nullptr) keep_->check_met("policies.checkpoint.keep");
+  for (const auto& [names, results] : results_) results->check_met("policies.checkpoint.keep");
   if (options_.enabled != Enabled::on || has_effect()) return;
   const std::string what =
       "policies.checkpoint.enabled = true, but " + no_effect() + ", so it has no effect; ";
@@ -300,7 +304,7 @@ void CheckpointPolicy::before_step() {
 
 PolicyReport CheckpointPolicy::report() const {
   const bool without = !segments_.empty() && effect_->stepped && !has_effect();
-  const bool recomputed = options_.keep.recomputes() && effect_->saved > 0;
+  const bool recomputed = recomputes() && effect_->saved > 0;
   if (without && !recomputed) return {name(), false, "without effect: " + no_effect()};
   PolicyReport report{name(), !segments_.empty(), reason_};
   if (without) report.reason += "; nothing waits there: " + no_effect();

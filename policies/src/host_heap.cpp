@@ -1,9 +1,9 @@
 #include "host_heap.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
+#include <iterator>
+
+#include "reserved_memory.h"
 
 namespace dtk::policies {
 namespace {
@@ -12,11 +12,6 @@ constexpr size_t kGrowth = size_t{64} << 20;
 
 size_t rounded_up(size_t bytes, size_t to) {
   return (bytes + to - 1) / to * to;
-}
-
-size_t page_size() {
-  static const auto size = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  return size;
 }
 
 }  // namespace
@@ -64,18 +59,13 @@ std::pair<size_t, size_t> HostHeap::FreeRanges::largest() const {
   return {by_size_.rbegin()->second, by_size_.rbegin()->first};
 }
 
-HostHeap::HostHeap(size_t address_space) : address_space_(address_space) {
-  void* const memory = mmap(nullptr, address_space, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                            /*fd=*/-1, /*offset=*/0);
-  if (memory == MAP_FAILED) {  // ulimit -v, say: whoever asks gets null
-    address_space_ = 0;
-  } else {
-    base_ = static_cast<char*>(memory);
-  }
+HostHeap::HostHeap(size_t address_space)
+    : base_(static_cast<char*>(reserve_addresses(address_space))), address_space_(address_space) {
+  if (base_ == nullptr) address_space_ = 0;  // ulimit -v, say: whoever asks gets null
 }
 
 HostHeap::~HostHeap() {
-  if (base_ != nullptr) munmap(base_, address_space_);
+  if (base_ != nullptr) release_memory(base_, address_space_);
 }
 
 void* HostHeap::allocate(size_t bytes) {
@@ -117,7 +107,7 @@ bool HostHeap::take_unused(size_t size, size_t& offset) {
   const size_t needed = rounded_up(top_ + size, kGrowth);
   const size_t writable = std::min(needed, address_space_);
   if (writable > writable_) {
-    if (mprotect(base_ + writable_, writable - writable_, PROT_READ | PROT_WRITE) != 0) return false;
+    if (!make_writable(base_ + writable_, writable - writable_)) return false;
     writable_ = writable;
   }
   offset = top_;
@@ -133,7 +123,7 @@ void HostHeap::let_go(size_t excess) {
     const size_t end = (offset + size) / page_size() * page_size();
     if (end <= first) return;  // less than a page each
     const size_t begin = end - std::min(end - first, rounded_up(excess, page_size()));
-    madvise(base_ + begin, end - begin, MADV_DONTNEED);
+    give_back_pages(base_ + begin, end - begin);
     kept_.remove(offset);
     if (begin > offset) kept_.add(offset, begin - offset);
     if (offset + size > end) kept_.add(end, offset + size - end);

@@ -2,19 +2,18 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
 #include <dtk/policies/host_memory.h>
-#include <unistd.h>
 
 #include <algorithm>
 
 #include "host_heap.h"
+#include "reserved_memory.h"
 
 namespace dtk::policies {
 namespace {
 
 // Addresses are plenty: so many that ranges without memory need never be searched for a better fit.
 size_t addresses_of_the_process() {
-  const auto pages = static_cast<size_t>(sysconf(_SC_PHYS_PAGES));
-  return std::max(8 * pages * static_cast<size_t>(sysconf(_SC_PAGESIZE)), size_t{1} << 38);
+  return std::max(8 * memory_of_machine(), size_t{1} << 38);
 }
 
 }  // namespace

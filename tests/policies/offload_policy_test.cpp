@@ -178,6 +178,62 @@ TEST_CASE("with recomputation, inputs and kept results wait in host memory", "[d
             " inputs in host memory: storages of at least 24576 bytes" + same_memory());
 }
 
+TEST_CASE("each sub-tree keeps what the entries for it say", "[device]") {
+  Fixture fixture;
+  constexpr int64_t one = N * T * D * 4;
+  CheckpointOptions moves = offload_from(one), computes = offload_from(one), mixed = offload_from(one);
+  moves.targets = {"blocks.0", "blocks.1"};
+  computes.targets = {"blocks.2"};
+  computes.keep = std::vector<std::string>{"fc2_out"};
+  mixed.keep = std::vector<std::string>{"blocks.0: all",     "blocks.0: offload", "blocks.1: all",
+                                        "blocks.1: offload", "blocks.2: fc2_out", "blocks.3: all"};
+  const Step plain = step(all_kept()), moved = step(moves), computed = step(computes);
+  const CheckpointCounts before = checkpoint_counts();
+  const Step all = step(mixed);
+  CHECK(checkpoint_counts().recomputes - before.recomputes == 1);
+  check_equal(plain, all);
+  const int64_t off_device = plain.kept - moved.kept, not_kept = plain.kept - computed.kept;
+  CHECK(off_device == N * T * 80 * D);  // of two blocks, one
+  CHECK(not_kept > 10 * one);
+  CHECK(plain.kept - all.kept == off_device + not_kept);
+  CHECK(all.report.host_bytes == 2 * N * T * 80 * D);
+  CHECK(all.report.reason ==
+        "recomputes 1 and offloads 2 sub-trees in 3 segments, from blocks.0 to blocks.2, keeping "
+        "blocks.0: all, blocks.0: offload, blocks.1: all, blocks.1: offload, blocks.2: fc2_out, blocks.3: "
+        "all: storages of at least 24576 bytes" +
+            same_memory());
+}
+
+TEST_CASE(
+    "entries for some sub-trees join in segments what keeps alike, and are refused where they mean none") {
+  const std::vector<std::string> paths = {"blocks.0", "blocks.1", "blocks.2", "blocks.3"};
+  CheckpointOptions options;
+  const auto segments = [&](std::vector<std::string> keep, int64_t length) {
+    options.keep = std::move(keep);
+    options.segment = length;
+    return CheckpointPolicy(options, paths).segments();
+  };
+  using Segments = std::vector<std::vector<std::string>>;
+  CHECK(segments({"blocks.2: fc2_out", "blocks.3: fc2_out"}, 4) ==
+        Segments{{"blocks.0", "blocks.1"}, {"blocks.2", "blocks.3"}});
+  CHECK(segments({"blocks.1: all"}, 2) == Segments{{"blocks.0"}, {"blocks.2", "blocks.3"}});
+  CHECK(segments({"blocks.*: all"}, 1).empty());
+  const auto refusal = [&](std::vector<std::string> keep) {
+    return error_text<PolicyError>([&] { segments(std::move(keep), 1); });
+  };
+  CHECK(refusal({"blocks.9: offload"}) ==
+        "policies.checkpoint.keep: \"blocks.9\" of \"blocks.9: offload\" matches none of the chosen "
+        "sub-trees; near: blocks.0, blocks.1, blocks.2");
+  CHECK(refusal({"blocks.0: block"}) ==
+        "policies.checkpoint.keep: \"blocks.0: block\" is not the name of a result; allowed for some "
+        "sub-trees: all, offload, names and operators");
+  CHECK(refusal({"blocks.0: "}) == "policies.checkpoint.keep holds an empty name; take it out");
+  options.enabled = Enabled::on;
+  CHECK(refusal({"blocks.*: all"}) ==
+        "policies.checkpoint: asked for, but policies.checkpoint.keep keeps every tensor of each chosen "
+        "sub-tree, so it has no effect; keep less, or set enabled = false");
+}
+
 TEST_CASE("with recomputation, where nothing is large enough to move, only that has no effect") {
   Fixture fixture;
   CheckpointOptions goes = offload_from(1 << 30);

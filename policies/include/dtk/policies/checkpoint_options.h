@@ -12,7 +12,9 @@
 namespace dtk::policies {
 
 /// What a segment keeps besides its inputs: a word, or a list of results as KeptResults has them. With
-/// "offload" in the list what is kept, inputs and results, waits in host memory.
+/// "offload" in the list what is kept, inputs and results, waits in host memory. An entry such as
+/// "blocks.0: offload" is for the sub-trees that match the glob before the colon, one without for all;
+/// "blocks.0: all" keeps everything there, with "blocks.0: offload" beside it in host memory.
 struct SegmentKeeps {
   // "block" nothing, "all" everything, "offload" everything, in host memory; "" with results. Only with
   // "block" and results something is computed again. "auto": a planner has yet to choose the targets that
@@ -21,11 +23,15 @@ struct SegmentKeeps {
   static bool is_word(std::string_view one) {
     return one == "all" || one == "auto" || one == "block" || one == "offload";
   }
-  // Names, such as "fc2_out", operators, such as "aten::addmm", and "offload".
+  // Names, such as "fc2_out", operators, such as "aten::addmm", and "offload"; for some sub-trees also "all".
   std::vector<std::string> results;
 
-  bool offloads() const {
+  bool offloads_all() const {
     return word == "offload" || std::find(results.begin(), results.end(), "offload") != results.end();
+  }
+  bool offloads() const {
+    return offloads_all() || std::any_of(results.begin(), results.end(),
+                                         [](std::string_view one) { return one.ends_with(": offload"); });
   }
   bool recomputes() const { return word == "block" || !results.empty(); }
 

@@ -16,16 +16,18 @@
 namespace dtk::policies {
 
 class OffloadStore;
+struct SegmentChoice;
 
 /// Sub-trees within a chosen one may be chosen too: then segments nest.
 class CheckpointPolicy final : public Policy {
  public:
   /// `paths`: the model's sub-trees in order of execution. Throws PolicyError when a target matches nothing
   /// (the default's may, then the policy is inactive unless it was asked for), when `every` or `segment` is
-  /// out of range or exceeds the number of matches, when `keep` is no choice, "auto", an empty list or has an
-  /// operator that cannot be kept (KeptResults), when `offload_min_bytes` is negative, when no two matches
-  /// that `every` leaves are neighbours and `segment` asks for more than one, when `segment` would join a
-  /// sub-tree and one within it, and when keep = "all" makes a policy that was asked for keep everything.
+  /// out of range or exceeds the number of matches, when `keep` is no choice, "auto", an empty list, or has a
+  /// pattern that no chosen sub-tree matches or an operator that cannot be kept (KeptResults), when
+  /// `offload_min_bytes` is negative, when no two matches that `every` leaves are neighbours and `segment`
+  /// asks for more than one, when `segment` would join a sub-tree and one within it, and when keep = "all"
+  /// makes a policy that was asked for keep everything.
   CheckpointPolicy(const CheckpointOptions& options, const std::vector<std::string>& paths);
 
   std::string name() const override { return "checkpoint"; }
@@ -49,15 +51,22 @@ class CheckpointPolicy final : public Policy {
   struct Place;
   using Places = std::map<std::string, Place, std::less<>>;
   class Within;
-  void put_in_offload(Seam& seam, std::shared_ptr<const Places> places) const;
+  struct Kept {  // by the sub-trees of a segment
+    bool recomputes = false;
+    std::shared_ptr<KeptResults> results;  // null: none
+    std::shared_ptr<OffloadStore> store;   // null: on the device
+  };
+  void add_kept(const SegmentChoice& choice);
+  bool recomputes() const;  // some of them
   bool has_effect() const;
   bool moves_or_need_not() const;  // to host memory
   std::string no_effect() const;   // why there is none
   CheckpointOptions options_;
   std::vector<std::vector<std::string>> segments_;
   std::string reason_;
-  std::shared_ptr<KeptResults> keep_;        // null: none
-  std::shared_ptr<OffloadStore> store_;      // null: segments are computed again
+  std::vector<Kept> kept_;                                                    // by segment
+  std::map<std::vector<std::string>, std::shared_ptr<KeptResults>> results_;  // by what they name
+  std::shared_ptr<OffloadStore> store_;      // null: nothing waits in host memory
   const std::shared_ptr<OpenSegment> open_;  // shared with the seam
   const std::shared_ptr<Effect> effect_;     // likewise
 };

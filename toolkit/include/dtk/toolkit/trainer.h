@@ -75,7 +75,7 @@ class Trainer {
   void wait_for_data() const { loader_->wait_until_full(); }
 
   int64_t steps() const { return state_.step; }
-  int64_t samples() const { return state_.samples; }  ///< of all steps
+  int64_t samples() const { return loader_->consumed(); }
   double elapsed_seconds() const;
   double learning_rate() const;  ///< of the next step
   double exposed_wait_seconds() const { return loader_->exposed_wait_seconds(); }

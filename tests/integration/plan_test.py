@@ -118,12 +118,11 @@ class Plans(unittest.TestCase):
         text, errors = plan(*BASE, *settings(memory__budget="90MB"), code=3)
         self.assertTrue(text.startswith("configs/base.toml on cuda:0"), text)
         self.assertRegex(errors, r"^dit-plan: does not fit into memory\.budget: the peak of .* exceeds 85\.8 MiB "
-                                 r"\(90000000 bytes\); --max-batch finds the largest batch that fits, --table the "
-                                 r"policies that make it fit\n$")
+                                 r"\(90000000 bytes\); data\.batch = 1 does not fit either and takes [0-9.]+ MiB "
+                                 r"\(\d+ bytes\); --table says what other policies take, else use a larger budget or "
+                                 r"a smaller model\n$")
         errors = plan(*BASE, *settings(memory__budget="20MB"), code=3)[1]
-        self.assertRegex(errors, r"exceeds 19\.1 MiB \(20000000 bytes\); the parameters, the optimizer's state and "
-                                 r"what the device adds take [0-9.]+ MiB \(\d+ bytes\) at any batch; use a larger "
-                                 r"budget or a smaller model\n$")
+        self.assertRegex(errors, r"exceeds 19\.1 MiB \(20000000 bytes\); data\.batch = 1 does not fit either ")
         errors = plan(*XL2, *settings(memory__budget="2GB"), code=3)[1]
         self.assertRegex(errors, r"^dit-plan: does not fit into memory\.budget: the parameters alone take 2\.5\d GiB ")
         text, errors = plan(*BASE, "--max-batch", "1MB", code=3)
@@ -399,11 +398,13 @@ class Plans(unittest.TestCase):
         errors = plan(*BASE, "--set", "memory.budget=1MB", code=3)[1]
         self.assertIn("the parameters alone take ", errors)
         self.assertNotIn("--max-batch", errors)
-        # Less than the weights, the moments and what the device adds.
+        # What the message says of other batches is so.
         errors = plan(*BASE, "--set", "memory.budget=70MB", code=3)[1]
         self.assertNotIn("--max-batch", errors)
-        errors = plan(*BASE, "--set", "memory.budget=88MB", code=3)[1]
-        self.assertIn("; --max-batch finds the largest batch that fits", errors)
+        plan(*BASE, "--set", "memory.budget=70MB", "--set", "data.batch=1", code=3)
+        larger = ("--set", "memory.budget=200MB", "--set", "data.batch=4096")
+        self.assertIn("; --max-batch finds the largest batch that fits", plan(*BASE, *larger, code=3)[1])
+        plan(*BASE, *larger, "--set", "data.batch=1", code=0)
 
     def test_a_report_that_cannot_be_written_is_an_error(self):
         with open("/dev/full", "w") as full:

@@ -60,8 +60,9 @@ int64_t peak_bytes(const Plan& plan) {
 
 constexpr Room kBudget = Room::allocator, kMaxBatch = Room::device;
 
-// Every larger batch is taken to be more than any device holds.
-constexpr int64_t kMostSamples = int64_t{1} << 32;
+// An epoch holds 2^32 - 1 samples at most, and a plan's has a few batches: a larger one is no question of
+// memory.
+constexpr int64_t kMostSamples = int64_t{1} << 28;
 
 int64_t most_samples(const DataOptions& data) {
   return data.samples ? *data.samples - data.validation : kMostSamples;
@@ -85,23 +86,6 @@ std::string excess(const Plan& plan, int64_t budget, Room room) {
          exact_bytes(budget);
 }
 
-void check_budget(const Plan& plan, std::optional<int64_t> budget) {
-  if (!budget || plan.bytes_in(kBudget) <= *budget) return;
-  // What no batch and no policy takes away.
-  const policies::MemorySums held = plan.memory.peak().peak;
-  const int64_t state = held.of(policies::Category::parameters) + held.of(policies::Category::optimizer) +
-                        plan.bytes_in(kBudget) - held.bytes;
-  std::string advice;
-  if (state <= *budget) {
-    advice = "; --max-batch finds the largest batch that fits, --table the policies that make it fit";
-  } else if (held.of(policies::Category::parameters) <= *budget) {
-    advice = "; the parameters, the optimizer's state and what the device adds take " + exact_bytes(state) +
-             " at any batch; use a larger budget or a smaller model";
-  }
-  throw Error(ExitCode::memory,
-              "does not fit into memory.budget: " + excess(plan, *budget, kBudget) + advice);
-}
-
 struct Job {
   const PlanArguments& arguments;
   const LoadedConfig loaded;
@@ -113,6 +97,26 @@ struct Job {
   const std::optional<CheckpointPlacement> placement;  // of `loaded`
   const policies::CheckpointOptions written;           // before that
 };
+
+// The plan of the smallest batch tells whether another batch helps.
+std::string advice_of(const Job& job, const Plan& plan) {
+  if (!job.arguments.max_batch.empty()) return "; give --max-batch no more than that";
+  if (plan.memory.peak().peak.of(policies::Category::parameters) > *job.budget) return "";
+  LoadedConfig smallest = job.loaded;
+  smallest.config.data.batch = smallest.config.train.accumulate;
+  const int64_t least = make_plan(std::move(smallest), job.device, job.options).bytes_in(kBudget);
+  if (least <= *job.budget)
+    return "; --max-batch finds the largest batch that fits, --table says what other policies take";
+  return "; data.batch = " + std::to_string(job.loaded.config.train.accumulate) +
+         " does not fit either and takes " + exact_bytes(least) +
+         "; --table says what other policies take, else use a larger budget or a smaller model";
+}
+
+void check_budget(const Job& job, const Plan& plan) {
+  if (!job.budget || plan.bytes_in(kBudget) <= *job.budget) return;
+  throw Error(ExitCode::memory, "does not fit into memory.budget: " + excess(plan, *job.budget, kBudget) +
+                                    advice_of(job, plan));
+}
 
 void report_table(const Job& job) {
   SteadyClock clock;
@@ -137,7 +141,7 @@ void report_largest(const Job& job, int64_t bytes) {
   }
   job.print(job.arguments.json ? largest_batch_json(found, bytes)
                                : largest_batch_text(job.arguments.config, found, bytes));
-  check_budget(*found.largest, job.budget);
+  check_budget(job, *found.largest);
 }
 
 void report_plan(const Job& job) {
@@ -154,7 +158,7 @@ void report_plan(const Job& job) {
   } else {
     job.print(job.arguments.json ? plan_json(plan) : plan_text(job.arguments.config, plan));
   }
-  check_budget(plan, job.budget);
+  check_budget(job, plan);
 }
 
 }  // namespace

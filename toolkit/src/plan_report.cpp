@@ -224,7 +224,9 @@ std::string largest_batch_text(const std::string& name, const LargestPlannedBatc
   };
   std::string text = line("largest", row(*found.largest) + ", which fits into " + exact_bytes(bytes));
   text += line("next", found.next ? row(*found.next) + ", which does not"
-                                  : std::string("none: data.samples leaves no more to train on"));
+                       : found.largest->loaded.config.data.samples
+                           ? std::string("none: data.samples leaves no more to train on")
+                           : std::string("none: larger batches are not planned"));
   if (found.all_recomputed)
     text += line("placement", "keep = \"auto\" planned as \"block\": every target computed again");
   text += line("planned", std::to_string(found.planned) + " batches" +

@@ -166,7 +166,9 @@ std::vector<std::string> notes_on_plan(const StartPlan& plan, const RunConfig& c
                                       "; dit-plan --explain says what each policy would change, "
                                       "memory.on_over_budget = \"warn\" starts the run all the same");
   }
-  notes.push_back("warning: " + message);
+  notes.push_back(
+      "warning: " + message +
+      (problem->budget_is_the_limit ? "; the run begins, and ends where a tensor would exceed it" : ""));
   return notes;
 }
 

@@ -51,7 +51,7 @@ struct Plan {
   /// The peak with the terms that take room of it.
   int64_t bytes_in(Room room) const;
 
-  /// The phase with the highest peak among those whose peak is another instant than the highest of all, which
+  /// The phase with the highest peak among those whose peak holds something else than the highest of all, which
   /// is: holds other tensors. Nothing if there is no such phase.
   std::optional<policies::PhasePeak> runner_up() const;
 };

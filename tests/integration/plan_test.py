@@ -102,6 +102,9 @@ class Plans(unittest.TestCase):
                        policies__ema__device="same", policies__checkpoint__enabled="false")
         self.assertEqual(on[(False,) * 4], self.peak(*BASE, *off))
 
+    def test_says_what_a_step_computes(self):
+        self.assertIn("\na step     60.73 TFLOP forward, 118.6 GMAC a sample; 121.5 TFLOP backward;", plan(*XL2)[0])
+
     def test_the_largest_batch_fits_and_the_next_does_not(self):
         report = json.loads(plan(*BASE, "--max-batch", "700MB", "--json")[0])["largest_batch"]
         self.assertEqual(report["next_batch"], report["batch"] + 1)
@@ -113,6 +116,9 @@ class Plans(unittest.TestCase):
         self.assertGreater(report["device_bytes"], peaks[0])
         text = plan(*BASE, "--max-batch", "700e6")[0]
         self.assertTrue(text.startswith(f"largest    data.batch = {report['batch']} takes "), text)
+        # The patches' convolution: its workspace only a GPU tells.
+        self.assertEqual(report["not_counted"], ["convolution_workspaces"])
+        self.assertIn("counted: convolution_workspaces\nnext ", text)
 
     def test_what_does_not_fit_ends_with_3_after_the_report(self):
         text, errors = plan(*BASE, *settings(memory__budget="90MB"), code=3)

@@ -293,6 +293,8 @@ TEST_CASE("without folding every pass is planned, and the peaks are the same") {
   CHECK(peak(folded) == peak(whole));
   CHECK_THAT(plan_text("a.toml", whole), Catch::Contains("\nplanned    every pass of every loop, in "));
   CHECK_THAT(plan_text("a.toml", folded), Catch::Contains("\nplanned    all but "));
+  CHECK_THAT(plan_text("a.toml", folded),
+             Catch::Contains(" GMAC a sample; ") && Catch::Contains(" recomputed\n"));
 }
 
 TEST_CASE("memory.budget: the report is printed, then the error says what is exceeded") {

@@ -99,6 +99,7 @@ std::string largest_batch_json(const LargestPlannedBatch& found, int64_t bytes) 
   batch["next_device_bytes"] = found.next ? Json(found.next->bytes_in(Room::device)) : Json();
   batch["planned"] = found.planned;
   batch["all_recomputed"] = found.all_recomputed;
+  batch["not_counted"] = not_counted(*found.largest);
   return json.dump(1) + "\n";
 }
 

@@ -147,7 +147,28 @@ std::string terms_table(const std::vector<planner::DeviceTerm>& terms) {
   return text.empty() ? "" : "\nwhat a device adds\n" + text;
 }
 
+// Of a steady step.
+std::string step_flops_text(const Plan& plan) {
+  char per_sample[48];
+  std::snprintf(
+      per_sample, sizeof per_sample, "%.4g GMAC a sample",
+      static_cast<double>(plan.step.forward) / 2e9 / static_cast<double>(plan.loaded.config.data.batch));
+  return flops_text(plan.step.forward) + " forward, " + per_sample + "; " + flops_text(plan.step.backward) +
+         " backward; " + recomputed_text(plan) + " recomputed";
+}
+
 }  // namespace
+
+std::vector<std::string> not_counted(const Plan& plan) {
+  std::vector<std::string> names;
+  if (const size_t operators = plan.scratch.not_known.size(); operators > 0)
+    names.push_back("scratch of " + std::to_string(operators) +
+                    (operators == 1 ? " operator" : " operators"));
+  for (const planner::DeviceTerm& term : plan.terms) {
+    if (!term.known) names.push_back(term.name);
+  }
+  return names;
+}
 
 std::string plan_text(const std::string& name, const Plan& plan) {
   const PhasePeak peak = plan.memory.peak();
@@ -161,6 +182,7 @@ std::string plan_text(const std::string& name, const Plan& plan) {
   if (plan.memory.device == "cpu") text += scratch_text(plan.scratch);
   if (!plan.precisions.empty()) text += line("precision", precisions_text(plan.precisions));
   if (plan.placement) text += line("placement", placement_text(*plan.placement));
+  text += line("a step", step_flops_text(plan));
   text += line("planned", folded_text(plan.folded) + ", in " + seconds_text(plan.seconds));
   const DataOptions& data = plan.loaded.config.data;
   if (!data.drop_last && !data.samples && data.batch > 1) {
@@ -222,7 +244,11 @@ std::string largest_batch_text(const std::string& name, const LargestPlannedBatc
            exact_bytes(peak.peak.bytes) + " in phase " + peak.name +
            (beside > 0 ? ", with what a device adds " + exact_bytes(peak.peak.bytes + beside) : "");
   };
-  std::string text = line("largest", row(*found.largest) + ", which fits into " + exact_bytes(bytes));
+  const std::vector<std::string> not_known = not_counted(*found.largest);
+  std::string text =
+      line("largest",
+           row(*found.largest) + ", which fits into " + exact_bytes(bytes) +
+               (not_known.empty() ? "" : "; not known, and not counted: " + listed(not_known, " and ")));
   text += line("next", found.next ? row(*found.next) + ", which does not"
                        : found.largest->loaded.config.data.samples
                            ? std::string("none: data.samples leaves no more to train on")

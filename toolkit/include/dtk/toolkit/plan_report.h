@@ -17,8 +17,9 @@
 // 16 of these, the lowest peak first. --explain adds "why" (explanation_json.h) and "checkpoint_choices"
 // (checkpoint_choices.h). --max-batch adds
 // "largest_batch": {"budget_bytes", "batch", "peak_bytes", "device_bytes", "next_batch", "next_peak_bytes",
-// "next_device_bytes", "planned", "all_recomputed"}, with null for what the data ended. Of a job with
-// policies.checkpoint.keep = "auto" "placement" is what was chosen and planned (placement_json()).
+// "next_device_bytes", "planned", "all_recomputed", "not_counted": [what a plan does not know]}, with null
+// for what the data ended. Of a job with policies.checkpoint.keep = "auto" "placement" is what was chosen and
+// planned (placement_json()).
 #pragma once
 #include <dtk/toolkit/checkpoint_choices.h>
 #include <dtk/toolkit/plan_command.h>
@@ -29,6 +30,10 @@
 #include <vector>
 
 namespace dtk {
+
+/// What the plan's bytes leave out, because only a measurement tells it: "scratch of 5 operators" of the
+/// CPU's, names of what a device adds.
+std::vector<std::string> not_counted(const Plan& plan);
 
 /// `name`: of the configuration, for the first line.
 std::string plan_text(const std::string& name, const Plan& plan);

@@ -46,6 +46,16 @@ class Benchmarks(unittest.TestCase):
                 self.assertGreater(float(row[column]), 0)
         self.assertRegex(output, r"hook stack: -?\d+\.\d\d microseconds a saved tensor")
 
+    def test_device_accuracy_on_the_cpu(self):
+        """The same comparison as on a GPU: whole runs, whose peaks are those of their plans."""
+        programs = (FOLDER.parent / "dit-plan", FOLDER.parent / "dit-train", STEP_TIME.parent.parent / "configs")
+        output = run(sys.executable, "-B", STEP_TIME.parent / "device_accuracy.py", *programs, "--device", "cpu", "--first", 2)
+        table = rows(output)
+        self.assertEqual([row["job"] for row in table], ["base, nothing recomputed", "base, bf16"])
+        for row in table:
+            self.assertEqual(row["planned peak, bytes"], row["measured"])
+            self.assertGreater(int(row["measured"]), 20_000_000)
+
     def test_planner_bytes(self):
         """Preset UP, whose bytes are in diffusion_planner_bytes_test: both tables, ranked, and their sums."""
         output = run(FOLDER / "planner-bytes", "--preset", "UP")

@@ -116,9 +116,9 @@ class Plans(unittest.TestCase):
         self.assertGreater(report["device_bytes"], peaks[0])
         text = plan(*BASE, "--max-batch", "700e6")[0]
         self.assertTrue(text.startswith(f"largest    data.batch = {report['batch']} takes "), text)
-        # The patches' convolution: its workspace only a GPU tells.
-        self.assertEqual(report["not_counted"], ["convolution_workspaces"])
-        self.assertIn("counted: convolution_workspaces\nnext ", text)
+        # The patches' convolution and sums across blocks of threads: what they take only a GPU tells.
+        self.assertEqual(report["not_counted"], ["convolution_workspaces", "kernel_scratch"])
+        self.assertIn("counted: convolution_workspaces and kernel_scratch\nnext ", text)
 
     def test_what_does_not_fit_ends_with_3_after_the_report(self):
         text, errors = plan(*BASE, *settings(memory__budget="90MB"), code=3)
@@ -277,7 +277,8 @@ class Plans(unittest.TestCase):
         text = plan(*XL2, "--explain")[0]
         terms = json.loads(plan(*XL2, "--json")[0])["plan"]["device_terms"]
         names = [term["name"] for term in terms]
-        self.assertEqual(names, ["rounding", "attention_scratch", "workspaces", "convolution_workspaces", "context", "pinned"])
+        self.assertEqual(names, ["rounding", "attention_scratch", "workspaces", "convolution_workspaces", "kernel_scratch", "context",
+                                 "pinned"])
         for name in names:
             self.assertRegex(text, rf"(?m)^  {name}: .*\n    formula  (.*\n)+?    source   (.*\n)+?    off      --no-term {name}\n")
             left = json.loads(plan(*XL2, "--json", "--no-term", name)[0])["plan"]["device_terms"]
@@ -335,6 +336,36 @@ class Plans(unittest.TestCase):
             exact = ("optimizer", "save") if job["train__steps"] < 20 else ("optimizer",)
             with self.subTest(job):
                 self.check_run(settings(**job), exact)
+
+    def test_a_budget_of_the_exact_plan_holds_a_run_with_the_scratch_of_its_kernels(self):
+        for threads in (1, 2):
+            with self.subTest(threads=threads), tempfile.TemporaryDirectory() as folder:
+                job = settings(data__kind="synthetic", data__images="default", data__labels="default", data__samples=64,
+                               train__seconds="default", train__steps=2, train__threads=threads, schedule__warmup=1,
+                               sample__steps=3, sample__per_class=1, policies__precision__cpu="bf16")
+                cpu = [*BASE, "--device", "cpu", *job]
+                without = self.peak(*cpu)
+                budget = self.peak(*cpu, "--calibration", "here")
+                self.assertLess(without, budget)
+                run = [str(TRAIN), *cpu, "--set", f"train.out={folder}/run", "--set"]
+                less = subprocess.run([*run, f"memory.budget={budget - 1}"], cwd=SOURCE, capture_output=True, text=True)
+                self.assertEqual(less.returncode, 3, less.stderr)
+                self.assertIn(f"the run needs {budget} bytes", less.stderr)
+                self.assertIn(f"raise memory.budget to {budget} bytes or more", less.stderr)
+                self.assertFalse(Path(folder, "run").exists())
+                subprocess.run([*run, f"memory.budget={budget}"], cwd=SOURCE, check=True, capture_output=True, timeout=120)
+                measured = json.loads(Path(folder, "run/memory.json").read_text())["peak"]["bytes"]
+                self.assertLess(without, measured)
+                self.assertEqual(measured, budget) if threads == 1 else self.assertLessEqual(measured, budget)
+
+    def test_the_largest_batch_with_scratch_is_measured_batch_by_batch(self):
+        cpu = [*BASE, "--device", "cpu", *settings(policies__precision__cpu="bf16", train__threads=1)]
+        here = ["--calibration", "here"]
+        report = json.loads(plan(*cpu, *here, "--max-batch", "40MB", "--json")[0])
+        self.assertEqual(report["plan"]["scratch"]["not_known"], [])
+        batch = report["largest_batch"]["batch"]
+        self.assertLessEqual(self.peak(*cpu, *here, *settings(data__batch=batch)), 40_000_000)
+        self.assertGreater(self.peak(*cpu, *here, *settings(data__batch=batch + 1)), 40_000_000)
 
     def check_run(self, job: list[str], exact: tuple[str, ...]) -> None:
         small = job + settings(data__kind="synthetic", data__images="default", data__labels="default",

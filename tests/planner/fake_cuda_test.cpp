@@ -167,7 +167,7 @@ TEST_CASE("the terms of a device are exact sums of what the job asked for, and e
   };
   dtk::planner::RehearsalOptions options;
   const Rehearsed plan = dtk::planner::rehearse(kCuda, job, options);
-  CHECK(plan.terms.size() == 5);
+  CHECK(plan.terms.size() == 6);
   CHECK(term(plan, "pinned").bytes == 12);
   CHECK(term(plan, "pinned").on_host);
   // The training thread multiplies with the bias, the engine's without.
@@ -185,6 +185,7 @@ TEST_CASE("the terms of a device are exact sums of what the job asked for, and e
   options.terms = {.rounding = false,
                    .attention_scratch = false,
                    .workspaces = true,
+                   .kernel_scratch = false,
                    .context = false,
                    .pinned = false,
                    .compute_capability = 80};
@@ -207,6 +208,44 @@ TEST_CASE("what cuDNN takes for a convolution is said not to be known") {
   CHECK(one.formula.starts_with("none: for each convolution, of 2 different sizes here,"));
   options.terms.convolution_workspaces = false;
   CHECK(dtk::planner::rehearse(kCuda, job, options).terms.size() == plan.terms.size() - 1);
+}
+
+TEST_CASE(
+    "what a CUDA kernel may take for itself is named by operator, and element-wise kernels take nothing") {
+  dtk::planner::RehearsalOptions options;
+  const auto job = [](bool sums) {
+    return [sums](const dtk::planner::EndOfPlan&) {
+      const at::Tensor x = at::ones({8, 64}, kCuda);
+      const at::Tensor y = at::softmax(at::gelu(x + x), 1);
+      if (sums) at::softmax(y.sum(0, true).t(), 0);
+      if (sums) at::softmax(y.t(), 1);
+    };
+  };
+  for (const DeviceTerm& one : dtk::planner::rehearse(kCuda, job(false), options).terms)
+    CHECK(one.name != "kernel_scratch");
+  const Rehearsed plan = dtk::planner::rehearse(kCuda, job(true), options);
+  const DeviceTerm& one = term(plan, "kernel_scratch");
+  CHECK_FALSE(one.known);
+  CHECK(one.bytes == 0);
+  CHECK(one.formula.ends_with("for a copy in another layout: aten::_softmax, aten::sum"));
+  options.terms.kernel_scratch = false;
+  CHECK(dtk::planner::rehearse(kCuda, job(true), options).terms.size() == plan.terms.size() - 1);
+}
+
+TEST_CASE("a layer norm of another layout is copied for the length of its call") {
+  constexpr int64_t kBytes = 4 * 32 * 64;
+  const auto peak = [](bool contiguous) {
+    const Rehearsed plan = dtk::planner::rehearse(
+        kCuda,
+        [&](const dtk::planner::EndOfPlan&) {
+          const at::Tensor x = contiguous ? at::ones({32, 64}, kCuda) : at::ones({64, 32}, kCuda).t();
+          at::layer_norm(x, {64});
+        },
+        {});
+    return highest(plan.device).peak.bytes;
+  };
+  CHECK(peak(true) == 2 * kBytes + 2 * 4 * 32);
+  CHECK(peak(false) == 3 * kBytes + 2 * 4 * 32);
 }
 
 TEST_CASE("attention's backward takes fp32 sums for itself, booked as scratch") {

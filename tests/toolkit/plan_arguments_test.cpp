@@ -42,6 +42,7 @@ TEST_CASE("dit-plan: every option") {
   CHECK(plan({"--config", "a.toml", "--table"}).table);
   CHECK(plan({"--config", "a.toml", "--explain"}).explain);
   CHECK(plan({"--config", "a.toml", "--calibration", "b.json"}).calibration == "b.json");
+  CHECK(measures_here(plan({"--config", "a.toml", "--device", "cpu", "--calibration", "here"})));
   CHECK(plan({"--config", "a.toml", "--device", "cpu", "--calibrate", "b.json"}).calibrate == "b.json");
   CHECK(plan({"--calibrate", "b.json"}).config.empty());
   CHECK(plan({"--config", "a.toml", "--no-term", "context", "--no-term", "pinned"}).without ==
@@ -72,9 +73,13 @@ TEST_CASE("dit-plan: what is wrong is said with what is allowed") {
         "--calibrate and --json: measuring is no report; give one of them");
   CHECK(plan_error({"--config", "a", "--calibrate", "b.json", "--calibration", "c.json"}) ==
         "--calibrate and --calibration: measuring is no report; give one of them");
+  CHECK(
+      plan_error({"--config", "a", "--calibration", "here"}) ==
+      "--calibration here: measures the scratch of the CPU's kernels; use it with --device cpu, or give the "
+      "file that dit-plan --calibrate FILE wrote on the GPU");
   CHECK(plan_error({"--config", "a", "--no-term", "luck"}) ==
         "--no-term luck: no term that a device adds; allowed: rounding, attention_scratch, workspaces, "
-        "convolution_workspaces, context and pinned");
+        "convolution_workspaces, kernel_scratch, context and pinned");
   CHECK(plan_error({"--config", "a", "--device", "cpu", "--no-term", "context"}) ==
         "--no-term context: nothing is added on the CPU; use it with --device cuda");
   CHECK(plan_error({"--config", "a", "--tabel"}) == "--tabel: unknown option; did you mean --table?");

@@ -116,6 +116,11 @@ Answer run(const std::vector<std::string>& command) {
   return answer;
 }
 
+bool is_planned(const Answer& answer) {
+  return answer.exit_code == static_cast<int>(ExitCode::done) ||
+         answer.exit_code == static_cast<int>(ExitCode::memory);
+}
+
 }  // namespace
 
 StartPlan plan_in_child(const LoadedConfig& loaded, c10::Device device) try {
@@ -123,11 +128,20 @@ StartPlan plan_in_child(const LoadedConfig& loaded, c10::Device device) try {
       std::filesystem::read_symlink("/proc/self/exe").parent_path() / "dit-plan";
   const Descriptor config = file_with(print_config(loaded));
   const std::string name = "/proc/self/fd/" + std::to_string(config.number());
-  const Answer answer =
-      run({program.string(), "--config", name, "--device", device.is_cpu() ? "cpu" : "cuda", "--json"});
-  const bool planned = answer.exit_code == static_cast<int>(ExitCode::done) ||
-                       answer.exit_code == static_cast<int>(ExitCode::memory);
-  if (planned) {
+  const std::vector<std::string> command = {
+      program.string(), "--config", name, "--device", device.is_cpu() ? "cpu" : "cuda", "--json"};
+  Answer answer;
+  // A budget of the CPU counts the scratch of its kernels too, which only a measurement tells. Without one
+  // the plan is still worth having.
+  if (device.is_cpu() && loaded.config.memory.budget) {
+    std::vector<std::string> measured = command;
+    measured.insert(measured.end(), {"--calibration", "here"});
+    answer = run(measured);
+    if (!is_planned(answer)) answer = run(command);
+  } else {
+    answer = run(command);
+  }
+  if (is_planned(answer)) {
     StartPlan plan{.memory = read_memory_json(answer.out, program.string())};
     plan.beside = read_beside(answer.out);
     plan.placement = read_placement(answer.out);

@@ -59,11 +59,14 @@ std::string summary(const Calibration& calibration, const std::string& file) {
 
 }  // namespace
 
-Calibration calibrate_cpu(const LoadedConfig& loaded) {
+Calibration calibrate_cpu(LoadedConfig loaded, std::optional<int64_t> limit) {
   const auto threads = static_cast<int>(loaded.config.train.threads.value());
+  // Whatever is computed again calls the kernels of the forward pass.
+  if (placement_is_open(loaded.config)) loaded.config.policies.checkpoint.keep = "block";
   Calibration calibration = calibration_of_this_cpu(threads);
   for (const LoadedConfig& one : possible(loaded)) {
     const Plan plan = make_plan(one, c10::kCPU, {.note_calls = true});
+    if (limit && plan.bytes_in(Room::allocator) > *limit) continue;
     at::set_num_threads(threads);
     calibration.scratch.merge(planner::measure_scratch(*plan.scratch.calls));
   }
@@ -89,9 +92,7 @@ void run_calibration(const PlanArguments& arguments, FileSystem& files,
   if (arguments.device == "cpu") {
     LoadedConfig loaded = load_config(files, arguments.config, arguments.set);
     resolve_threads(loaded);
-    // Whatever is computed again calls the kernels of the forward pass.
-    if (placement_is_open(loaded.config)) loaded.config.policies.checkpoint.keep = "block";
-    calibration = calibrate_cpu(loaded);
+    calibration = calibrate_cpu(std::move(loaded));
   } else {
     calibration = calibrate_cuda();
   }
@@ -104,6 +105,13 @@ std::optional<Calibration> calibration_for(const PlanArguments& arguments, FileS
   const std::string& file = arguments.calibration;
   if (file.empty()) return std::nullopt;
   const std::string place = "--calibration " + file;
+  if (measures_here(arguments)) {
+    // With --max-batch each batch has calls of its own.
+    if (!arguments.max_batch.empty()) return std::nullopt;
+    std::optional<int64_t> limit;
+    if (loaded.config.memory.budget) limit = loaded.config.memory.budget->bytes;
+    return calibrate_cpu(loaded, limit);
+  }
   if (!files.exists(file))
     throw ConfigError(place + ": no such file; dit-plan --calibrate " + file + " writes it");
   if (files.is_folder(file))
@@ -125,19 +133,23 @@ planner::RehearsalOptions options_of(const PlanArguments& arguments,
       {"attention_scratch", &planner::DeviceTermOptions::attention_scratch},
       {"workspaces", &planner::DeviceTermOptions::workspaces},
       {"convolution_workspaces", &planner::DeviceTermOptions::convolution_workspaces},
+      {"kernel_scratch", &planner::DeviceTermOptions::kernel_scratch},
       {"context", &planner::DeviceTermOptions::context},
       {"pinned", &planner::DeviceTermOptions::pinned}};
   for (const auto& [name, member] : switches) {
     const auto& without = arguments.without;
     if (std::find(without.begin(), without.end(), name) != without.end()) options.terms.*member = false;
   }
-  if (!measured) return options;
-  if (measured->device == "cpu") {
-    options.scratch = &measured->scratch;
-    options.scratch_source = calibration_text(*measured);
+  return measured ? with_calibration(options, *measured) : options;
+}
+
+planner::RehearsalOptions with_calibration(planner::RehearsalOptions options, const Calibration& measured) {
+  if (measured.device == "cpu") {
+    options.scratch = &measured.scratch;
+    options.scratch_source = calibration_text(measured);
   } else {
-    options.terms.measured = measured->terms;
-    options.terms.measured_on = measured->machine + ", " + measured->date;
+    options.terms.measured = measured.terms;
+    options.terms.measured_on = measured.machine + ", " + measured.date;
   }
   return options;
 }

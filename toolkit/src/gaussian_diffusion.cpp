@@ -1,5 +1,4 @@
 #include <ATen/ATen.h>
-#include <dtk/policies/memory_ledger.h>
 #include <dtk/toolkit/gaussian_diffusion.h>
 
 #include <algorithm>
@@ -158,7 +157,6 @@ GaussianDiffusion::GaussianDiffusion(const GaussianTables& tables, Prediction pr
     row[kLogVarianceHigh] = std::log(tables.betas[t]);
     row[kLogVarianceFixed] = t > 0 ? std::log(tables.betas[t]) : tables.posterior_log_variance_clipped[0];
   }
-  const policies::OwnerScope owner(policies::Category::parameters, "diffusion tables");
   rows_ = at::tensor(rows, at::kDouble).view({-1, kColumns}).to(device);
 }
 

@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <dtk/policies/memory_ledger.h>
 #include <dtk/toolkit/diffusion_choices.h>
 #include <dtk/toolkit/gaussian_diffusion.h>
 #include <dtk/toolkit/objective.h>
@@ -44,6 +45,7 @@ class Gaussian final : public Objective {
 std::unique_ptr<const Objective> make_objective(const DiffusionOptions& options, bool learn_sigma,
                                                 c10::Device device) {
   if (!is_gaussian(options.objective)) return std::make_unique<RectifiedFlow>(flow_time(options.time));
+  const policies::OwnerScope owner(policies::Category::parameters, "diffusion tables");
   return std::make_unique<Gaussian>(GaussianDiffusion(training_process(options.betas, options.steps),
                                                       prediction_of(options.objective), learn_sigma, device));
 }

@@ -93,6 +93,16 @@ std::string step_advice(const RunConfig& config, const Shortage& shortage, const
 
 }  // namespace
 
+StateBytes state_bytes(const MemoryReport& plan) {
+  const policies::PhasePeak* const complete = policies::phase_named(plan.phases, "optimizer");
+  const policies::PhasePeak phase = complete != nullptr ? *complete : plan.peak();
+  using policies::Category;
+  return {.parameters = phase.peak.of(Category::parameters),
+          .gradients = phase.peak.of(Category::gradients),
+          .moments = phase.peak.of(Category::optimizer),
+          .average = phase.peak.of(Category::ema)};
+}
+
 StateBytes state_bytes(const RunConfig& config, c10::Device device) {
   const Counts counts = count_parameters(config);
   const policies::EmaOptions& ema = config.policies.ema;
@@ -107,9 +117,10 @@ int64_t trainable_parameters(const RunConfig& config) {
   return count_parameters(config).trained;
 }
 
-Shortage shortage_of(const c10::OutOfMemoryError& error, const RunConfig& config, bool in_build,
-                     bool resumed) {
+Shortage shortage_of(const c10::OutOfMemoryError& error, const RunConfig& config,
+                     const std::optional<MemoryReport>& plan, bool in_build, bool resumed) {
   Shortage shortage{.resumed = resumed, .in_build = in_build};
+  if (plan) shortage.state = state_bytes(*plan);
   if (!config.memory.budget) return shortage;
   const int64_t budget = config.memory.budget->bytes;
   const std::optional<policies::RefusedAllocation> refused = refused_by(error);
@@ -121,7 +132,7 @@ Shortage shortage_of(const c10::OutOfMemoryError& error, const RunConfig& config
 }
 
 std::string out_of_memory_advice(const RunConfig& config, c10::Device device, const Shortage& shortage) {
-  const StateBytes state = state_bytes(config, device);
+  const StateBytes state = shortage.state ? *shortage.state : state_bytes(config, device);
   const bool state_is_too_large = shortage.limit ? state.total() > *shortage.limit : shortage.in_build;
   return (state_is_too_large ? state_advice(config, shortage, state) : step_advice(config, shortage, state)) +
          unit_hint(config.memory.budget);

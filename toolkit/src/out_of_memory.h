@@ -15,12 +15,16 @@ namespace dtk {
 
 /// Bytes on the training device that no batch size changes, all alive when a step's gradients are complete.
 struct StateBytes {
-  int64_t parameters = 0, gradients = 0;
-  int64_t moments = 0;  // both of AdamW
-  int64_t average = 0;  // of the EMA; 0 where it lives in host memory or is off
+  int64_t parameters = 0,
+          gradients = 0;  // those with what lies beside them, such as tables, where it is known
+  int64_t moments = 0;    // both of AdamW
+  int64_t average = 0;    // of the EMA; 0 where it lives in host memory or is off
   int64_t total() const { return parameters + gradients + moments + average; }
 };
 
+/// By the plan of a run.
+StateBytes state_bytes(const MemoryReport& plan);
+/// Where there is none: by the number of parameters, each of them and of what belongs to it a float.
 StateBytes state_bytes(const RunConfig& config, c10::Device device);
 
 /// Trainable parameters.
@@ -28,17 +32,18 @@ int64_t trainable_parameters(const RunConfig& config);
 
 /// What is known of a run that does not fit.
 struct Shortage {
-  bool resumed = false;                // model and batch are the checkpoint's
-  bool in_build = false;               // it was refused before the first step
-  bool by_budget = false;              // a higher memory.budget would end it
-  std::optional<int64_t> limit = {};   // bytes, where it is known
-  std::optional<int64_t> needed = {};  // bytes of the whole run, by its plan
-  std::string not_known = {};          // what the plan counts as 0 bytes, as PlanBeside has it
+  bool resumed = false;                  // model and batch are the checkpoint's
+  bool in_build = false;                 // it was refused before the first step
+  bool by_budget = false;                // a higher memory.budget would end it
+  std::optional<int64_t> limit = {};     // bytes, where it is known
+  std::optional<int64_t> needed = {};    // bytes of the whole run, by its plan
+  std::optional<StateBytes> state = {};  // by its plan
+  std::string not_known = {};            // what the plan counts as 0 bytes, as PlanBeside has it
 };
 
-/// Of a refusal while the run was built or trained.
-Shortage shortage_of(const c10::OutOfMemoryError& error, const RunConfig& config, bool in_build,
-                     bool resumed);
+/// Of a refusal while the run was built or trained. `plan`: of the run, where there is one.
+Shortage shortage_of(const c10::OutOfMemoryError& error, const RunConfig& config,
+                     const std::optional<MemoryReport>& plan, bool in_build, bool resumed);
 
 /// What to do about it, by the cause: the state alone, or what a step adds to it.
 std::string out_of_memory_advice(const RunConfig& config, c10::Device device, const Shortage& shortage);

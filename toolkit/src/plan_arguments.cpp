@@ -34,7 +34,8 @@ void check_one_question(const Given& given) {
 
 std::vector<std::string> terms_left_out(const Given& given) {
   const std::vector<std::string> known = {
-      "rounding", "attention_scratch", "workspaces", "convolution_workspaces", "context", "pinned"};
+      "rounding",       "attention_scratch", "workspaces", "convolution_workspaces",
+      "kernel_scratch", "context",           "pinned"};
   const std::vector<std::string> names = given.all("no-term");
   for (const std::string& name : names) {
     if (std::find(known.begin(), known.end(), name) == known.end())
@@ -83,6 +84,11 @@ PlanArguments parse_plan_arguments(int argc, const char* const* argv) {
   }
   arguments.calibrate = given.text("calibrate");
   arguments.calibration = given.text("calibration");
+  if (measures_here(arguments) && arguments.device != "cpu")
+    fail_argument(
+        "--calibration here",
+        "measures the scratch of the CPU's kernels; use it with --device cpu, or give the file that "
+        "dit-plan --calibrate FILE wrote on the GPU");
   arguments.without = terms_left_out(given);
   if (arguments.device == "cpu" && !arguments.without.empty())
     fail_argument("--no-term " + arguments.without.front(),
@@ -110,7 +116,8 @@ Instead of the plain report, one of:
 With any of them:
   --json                as memory.json; with --table an array of 16
   --no-term NAME        leaves out one of what a device adds; may be repeated
-  --calibration FILE    takes what only a measurement tells from FILE
+  --calibration FILE    takes what only a measurement tells from FILE; with
+                        "here" the job's CPU kernels are measured now
   --no-fold             plans every pass of a loop, also those that repeat
   --calibrate FILE      only measures, for it: the CPU's kernels, or the GPU
   --version, -h, --help prints the version, or this text, and ends

@@ -133,7 +133,8 @@ void report_table(const Job& job) {
 }
 
 void report_largest(const Job& job, int64_t bytes) {
-  const LargestPlannedBatch found = largest_planned_batch(job.loaded, job.device, bytes, job.options);
+  const LargestPlannedBatch found =
+      largest_planned_batch(job.loaded, job.device, bytes, job.options, measures_here(job.arguments));
   if (!found.largest) {
     const std::string batch = std::to_string(found.next->loaded.config.data.batch);
     throw Error(ExitCode::memory, "--max-batch " + job.arguments.max_batch + ": not even data.batch = " +
@@ -249,7 +250,7 @@ std::vector<PolicyEffect> explain_policies(const Plan& plan, c10::Device device,
 }
 
 LargestPlannedBatch largest_planned_batch(const LoadedConfig& loaded, c10::Device device, int64_t bytes,
-                                          const planner::RehearsalOptions& options) {
+                                          const planner::RehearsalOptions& options, bool measured) {
   LargestPlannedBatch found;
   found.all_recomputed = placement_is_open(loaded.config);
   const int64_t unit = loaded.config.train.accumulate;
@@ -257,7 +258,11 @@ LargestPlannedBatch largest_planned_batch(const LoadedConfig& loaded, c10::Devic
     LoadedConfig one = loaded;
     if (found.all_recomputed) one.config.policies.checkpoint.keep = "block";
     one.config.data.batch = units * unit;
-    Plan plan = make_plan(std::move(one), device, options);
+    Plan plan = make_plan(one, device, options);
+    if (measured && plan.bytes_in(kMaxBatch) <= bytes) {
+      const Calibration scratch = calibrate_cpu(one);
+      plan = make_plan(std::move(one), device, with_calibration(options, scratch));
+    }
     ++found.planned;
     const int64_t taken = plan.bytes_in(kMaxBatch);
     (taken <= bytes ? found.largest : found.next) = std::move(plan);

@@ -53,16 +53,17 @@ class Run {
     last_checkpoint_ = folder;
   }
 
-  // `notes`: of the run folder, which is this run's by now.
-  RunResult train(bool resumed, const std::vector<std::string>& notes) {
+  // `notes`: of the run folder, which is this run's by now. `plan`: of this run, where there is one.
+  RunResult train(bool resumed, const std::vector<std::string>& notes,
+                  const std::optional<MemoryReport>& plan) {
     const PhaseScope built("forward");  // what happens from here on is no longer the build
     announce(resumed, notes);
     try {
       return train_to_end(resumed);
     } catch (const c10::OutOfMemoryError& error) {
-      give_up(error, last_checkpoint_text() +
-                         out_of_memory_advice(config_, device_,
-                                              shortage_of(error, config_, /*in_build=*/false, resumed)));
+      give_up(error, last_checkpoint_text() + out_of_memory_advice(config_, device_,
+                                                                   shortage_of(error, config_, plan,
+                                                                               /*in_build=*/false, resumed)));
     } catch (const Error& error) {
       // What did not fit has been recorded, with more.
       if (error.code != ExitCode::memory) record_failure(error.what());
@@ -430,13 +431,13 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
     if (resumed) run->load(resume);
   } catch (const c10::OutOfMemoryError& error) {
     run.reset();
-    refuse_build(error, loaded, device, run_facts(loaded, device, data), resumed ? nullptr : &folder, meters,
-                 world);
+    refuse_build(error, loaded, device, plan.memory, run_facts(loaded, device, data),
+                 resumed ? nullptr : &folder, meters, world);
   }
   for (std::string& note : folder.claim()) notes.push_back(std::move(note));
   if (!decision.empty()) notes.push_back(decision);
   for (std::string& note : notes_on_start(loaded, initial)) notes.push_back(std::move(note));
-  RunResult result = run->train(resumed, notes);
+  RunResult result = run->train(resumed, notes, plan.memory);
   result.planned = plan.memory;
   world.observer.finished(result);
   result.savings = run->savings(result);

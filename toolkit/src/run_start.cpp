@@ -160,6 +160,7 @@ std::vector<std::string> notes_on_plan(const StartPlan& plan, const RunConfig& c
                                                     .by_budget = problem->budget_is_the_limit,
                                                     .limit = problem->limit,
                                                     .needed = problem->needed,
+                                                    .state = state_bytes(*plan.memory),
                                                     .not_known = plan.beside.not_known});
   if (config.memory.on_over_budget == "refuse") {
     throw Error(ExitCode::memory, message +
@@ -187,10 +188,11 @@ RunFacts run_facts(const LoadedConfig& loaded, c10::Device device, const RunData
 }
 
 void refuse_build(const c10::OutOfMemoryError& error, const LoadedConfig& loaded, c10::Device device,
-                  RunFacts facts, RunFolder* folder, const MemoryMeters& meters, const RunWorld& world) {
+                  const std::optional<MemoryReport>& plan, RunFacts facts, RunFolder* folder,
+                  const MemoryMeters& meters, const RunWorld& world) {
   const std::string advice = out_of_memory_advice(
       loaded.config, device,
-      shortage_of(error, loaded.config, /*in_build=*/true, /*resumed=*/folder == nullptr));
+      shortage_of(error, loaded.config, plan, /*in_build=*/true, /*resumed=*/folder == nullptr));
   throw_if_of_a_plan(error, loaded.config);
   throw out_of_memory(error, advice, [&] {
     if (folder == nullptr) return;

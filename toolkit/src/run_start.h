@@ -51,7 +51,7 @@ RunFacts run_facts(const LoadedConfig& loaded, c10::Device device, const RunData
 /// Throws the error of a run that cannot be built, exit code 3. A new one leaves what is known of it in its
 /// `folder`; null: a resumed one, whose folder keeps the figures of what was trained.
 [[noreturn]] void refuse_build(const c10::OutOfMemoryError& error, const LoadedConfig& loaded,
-                               c10::Device device, RunFacts facts, RunFolder* folder,
-                               const MemoryMeters& meters, const RunWorld& world);
+                               c10::Device device, const std::optional<MemoryReport>& plan, RunFacts facts,
+                               RunFolder* folder, const MemoryMeters& meters, const RunWorld& world);
 
 }  // namespace dtk

@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <dtk/policies/memory_ledger.h>
 #include <dtk/toolkit/diffusion_choices.h>
 #include <dtk/toolkit/gaussian_diffusion.h>
 #include <dtk/toolkit/rectified_flow.h>
@@ -87,6 +88,7 @@ std::unique_ptr<const Sampler> make_sampler(const DiffusionOptions& diffusion, c
   std::vector<int64_t> kept = sample.respacing ? respaced_steps(*sample.respacing, diffusion.steps)
                                                : respaced_steps(sample.steps, diffusion.steps);
   const GaussianTables tables(diffusion_betas(diffusion.betas, diffusion.steps));
+  const policies::OwnerScope owner(policies::Category::data, "sampler tables");
   GaussianDiffusion process(respaced(tables, kept), prediction_of(diffusion.objective), learn_sigma, device);
   const auto eta = sample.sampler == "ddim" ? std::optional(sample.eta) : std::nullopt;
   return std::make_unique<Gaussian>(std::move(process), std::move(kept), eta, sample.clip_x0);

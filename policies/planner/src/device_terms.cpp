@@ -71,6 +71,20 @@ DeviceTerm cudnn(size_t convolutions, size_t batch_norms) {
           .source = "aten/src/ATen/native/cudnn/Conv_v8.cpp, BatchNorm.cpp"};
 }
 
+DeviceTerm kernel_scratch(const std::set<std::string>& operators) {
+  std::string names;
+  for (const std::string& name : operators) names += (names.empty() ? "" : ", ") + name;
+  return {.name = "kernel_scratch",
+          .known = false,
+          .formula =
+              "none: a call of these may take memory for itself and free it, to sum across blocks of "
+              "threads, to sort, or for a copy in another layout: " +
+              names,
+          .source =
+              "aten/src/ATen/native/cuda/Reduce.cuh: gpu_reduce_kernel(), layer_norm_kernel.cu, "
+              "EmbeddingBackwardKernel.cu"};
+}
+
 DeviceTerm context() {
   return {.name = kContextName,
           .bytes = kEstimatedContext,
@@ -106,6 +120,7 @@ void KernelNeeds::begin(const DeviceTermOptions& options) {
   convolutions_.clear();
   batch_norms_.clear();
   attention_scratch_ = 0;
+  unknown_scratch_.clear();
   FakeMemory::instance().reset_peaks();
   PinnedMemory::instance().reset_peaks();
 }
@@ -130,6 +145,11 @@ void KernelNeeds::batch_norm(c10::ArrayRef<int64_t> input) {
 void KernelNeeds::attention_scratch(int64_t bytes) {
   const std::lock_guard lock(mutex_);
   attention_scratch_ = std::max(attention_scratch_, bytes);
+}
+
+void KernelNeeds::unknown_scratch(const std::string& operation) {
+  const std::lock_guard lock(mutex_);
+  unknown_scratch_.insert(operation);
 }
 
 std::vector<DeviceTerm> KernelNeeds::terms() {
@@ -165,6 +185,7 @@ std::vector<DeviceTerm> KernelNeeds::terms() {
   }
   if (options_.convolution_workspaces && convolutions_.size() + batch_norms_.size() > 0)
     terms.push_back(cudnn(convolutions_.size(), batch_norms_.size()));
+  if (options_.kernel_scratch && !unknown_scratch_.empty()) terms.push_back(kernel_scratch(unknown_scratch_));
   if (options_.context) terms.push_back(context());
   if (options_.pinned) terms.push_back(pinned());
   for (DeviceTerm& term : terms) add_measured(term, options_);

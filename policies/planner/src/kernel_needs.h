@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -41,6 +42,9 @@ class KernelNeeds {
   /// One call of attention's backward takes `bytes` for itself and frees them.
   void attention_scratch(int64_t bytes);
 
+  /// A kernel may take memory for itself and free it, how much nobody here knows.
+  void unknown_scratch(const std::string& operation);
+
   /// Of all calls since begin().
   std::vector<DeviceTerm> terms();
 
@@ -51,6 +55,7 @@ class KernelNeeds {
   std::set<std::vector<int64_t>> convolutions_;                         // sizes of input and weight
   std::set<std::vector<int64_t>> batch_norms_;                          // sizes of inputs
   int64_t attention_scratch_ = 0;
+  std::set<std::string> unknown_scratch_;  // operators
 };
 
 }  // namespace dtk::planner

@@ -21,15 +21,19 @@ using OptionalTensor = std::optional<Tensor>;
 
 // ---- normalisation: aten/src/ATen/native/cuda/layer_norm_kernel.cu
 
-std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor& x, at::IntArrayRef normalized,
+std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor& input, at::IntArrayRef normalized,
                                               const OptionalTensor&, const OptionalTensor&, double) {
+  const Tensor x = input.contiguous();
   return layer_norm_results(x, normalized, x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
 }
 
-std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor&, const Tensor& x, at::IntArrayRef,
-                                                       const Tensor&, const Tensor&,
+std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor& grad, const Tensor& input,
+                                                       at::IntArrayRef, const Tensor&, const Tensor&,
                                                        const OptionalTensor& weight,
                                                        const OptionalTensor& bias, std::array<bool, 3> mask) {
+  // The sums over rows are made in parts, as many as the device has room for.
+  if (mask[1] || mask[2]) KernelNeeds::instance().unknown_scratch("aten::native_layer_norm_backward");
+  const Tensor dy = grad.contiguous(), x = input.contiguous();
   return layer_norm_gradients(x, weight, bias, mask);
 }
 
@@ -156,6 +160,8 @@ Tensor glu_backward(const Tensor&, const Tensor& x, int64_t) {
 // ---- gathers
 
 Tensor embedding_backward(const Tensor& grad, const Tensor&, c10::SymInt rows, c10::SymInt, bool) {
+  // Beyond some thousand indices they are sorted, and rows summed in parts.
+  KernelNeeds::instance().unknown_scratch("aten::embedding_dense_backward");
   return make(grad, {rows.expect_int(), grad.size(-1)}, grad.scalar_type());
 }
 

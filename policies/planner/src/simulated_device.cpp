@@ -14,6 +14,7 @@
 #include <torch/library.h>
 
 #include <string>
+#include <unordered_set>
 
 #include "attention_choice.h"
 #include "by_shapes.h"
@@ -58,15 +59,44 @@ void note_uses(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   }
 }
 
+bool all_contiguous(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  bool contiguous = true;
+  for (const c10::IValue& argument : arguments_of(op, stack)) {
+    map_tensors(argument, [&](const Tensor& tensor) {
+      contiguous = contiguous && (!tensor.defined() || tensor.is_contiguous());
+      return tensor;
+    });
+  }
+  return contiguous;
+}
+
+// By the sources of its kernel on CUDA a call takes nothing for itself.
+bool takes_nothing(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  static const std::unordered_set<std::string> in_any_layout = {
+      "aten::gelu",    "aten::gelu_backward", "aten::threshold_backward",
+      "aten::fill_",   "aten::zero_",         "aten::masked_fill_",
+      "aten::normal_", "aten::uniform_",      "aten::random_",
+      "aten::arange",  "aten::bernoulli_",    "aten::gather",
+      "aten::cat"};
+  static const std::unordered_set<std::string> if_contiguous = {
+      "aten::index_select", "aten::_softmax",      "aten::_softmax_backward_data",
+      "aten::_log_softmax", "aten::_fused_adamw_", "aten::_log_softmax_backward_data"};
+  const std::string& name = op.operator_name().name;
+  if (op.hasTag(at::Tag::pointwise) || in_any_layout.count(name) > 0) return true;
+  return if_contiguous.count(name) > 0 && all_contiguous(op, stack);
+}
+
 void by_shapes(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   note_uses(op, *stack);
+  if (!takes_nothing(op, *stack)) KernelNeeds::instance().unknown_scratch(op.operator_name().name);
   run_by_shapes(op, stack, kDevice);
 }
 
 void product(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const bool adds = op.operator_name().name == "aten::addmm";
   KernelNeeds::instance().product(current_stream(), adds);
-  by_shapes(op, stack);
+  note_uses(op, *stack);
+  run_by_shapes(op, stack, kDevice);
 }
 
 Tensor empty(at::IntArrayRef sizes, std::optional<at::ScalarType> type, std::optional<at::Layout>,

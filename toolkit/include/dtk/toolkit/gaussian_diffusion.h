@@ -44,7 +44,7 @@ GaussianTables training_process(const std::string& kind, int64_t steps);
 /// a tensor's value on the host. Calls may come from several threads at once.
 class GaussianDiffusion {
  public:
-  /// The tables take 80 bytes a step on `device` (float64), owned by (parameters, "diffusion tables"). With
+  /// The tables take 80 bytes a step on `device` (float64). With
   /// `learn_sigma` a model's output has 2C channels; without, the variance is β (at t = 0 the posterior's of
   /// t = 1). Throws std::invalid_argument for Prediction::velocity.
   GaussianDiffusion(const GaussianTables& tables, Prediction prediction, bool learn_sigma,

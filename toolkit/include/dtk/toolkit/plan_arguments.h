@@ -14,7 +14,7 @@ struct PlanArguments {
   std::string device = "cuda";       // cuda or cpu; neither is needed
   std::string max_batch;             // "": not asked for; else a size, as it was written
   std::string calibrate;             // "": not asked for; else the file to write. `config` is "" with cuda
-  std::string calibration;           // "" or a file that was written so
+  std::string calibration;           // "", a file that was written so, or "here"
   std::vector<std::string> without;  // names of device terms to leave out
   bool table = false;                // at most one of table, explain and max_batch is given
   bool explain = false;
@@ -23,6 +23,11 @@ struct PlanArguments {
   bool help = false;     // nothing else was checked
   bool version = false;  // likewise
 };
+
+/// --calibration here: the scratch of the job's kernels is measured before it is planned.
+inline bool measures_here(const PlanArguments& arguments) {
+  return arguments.calibration == "here";
+}
 
 /// `argv[0]` is the program's name, as in main.
 PlanArguments parse_plan_arguments(int argc, const char* const* argv);

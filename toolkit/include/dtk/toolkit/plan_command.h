@@ -51,8 +51,8 @@ struct Plan {
   /// The peak with the terms that take room of it.
   int64_t bytes_in(Room room) const;
 
-  /// The phase with the highest peak among those whose peak holds something else than the highest of all, which
-  /// is: holds other tensors. Nothing if there is no such phase.
+  /// The phase with the highest peak among those whose peak holds something else than the highest of all,
+  /// which is: holds other tensors. Nothing if there is no such phase.
   std::optional<policies::PhasePeak> runner_up() const;
 };
 
@@ -101,13 +101,16 @@ struct LargestPlannedBatch {
 };
 /// The largest data.batch whose plan stays within `bytes` of a device, at most all samples that data.samples
 /// leaves to train on. Each candidate is planned; keep = "auto" as "block": what "auto" chooses for a
-/// batch may be a little lower still.
+/// batch may be a little lower still. `measured`: with the scratch of its CPU kernels, which is measured for
+/// each candidate that fits without it.
 LargestPlannedBatch largest_planned_batch(const LoadedConfig& loaded, c10::Device device, int64_t bytes,
-                                          const planner::RehearsalOptions& options = {});
+                                          const planner::RehearsalOptions& options = {},
+                                          bool measured = false);
 
 /// Measures the scratch of the kernels that the plan of `loaded` for the CPU calls, with train.threads
-/// threads, which must be set. Where the precision is open, of both.
-Calibration calibrate_cpu(const LoadedConfig& loaded);
+/// threads, which must be set. Where the precision is open, of both; what exceeds `limit` bytes without
+/// scratch is not run. Throws planner::PlanError where this machine cannot make a call.
+Calibration calibrate_cpu(LoadedConfig loaded, std::optional<int64_t> limit = std::nullopt);
 /// Measures what cuda:0 adds. Throws ConfigError without one.
 Calibration calibrate_cuda();
 

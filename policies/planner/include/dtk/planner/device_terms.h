@@ -26,6 +26,7 @@ struct DeviceTermOptions {
   bool attention_scratch = true;  // the only one that is booked, as category scratch: it comes and goes
   bool workspaces = true;
   bool convolution_workspaces = true;
+  bool kernel_scratch = true;
   bool context = true;
   bool pinned = true;
   /// Of the device to plan for, major * 10 + minor: 90 is Hopper's. Decides on the workspaces.

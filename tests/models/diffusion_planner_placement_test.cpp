@@ -130,17 +130,19 @@ TEST_CASE("with the policies on their defaults the planner keeps a tenth, and co
 TEST_CASE("keep = auto: the planner's mixers are computed again before any transformer block is") {
   const DrivingJob job;
   const Paths mixers = models::mixer_blocks(job.model), transformers = models::transformer_blocks(job.model);
-  const PlacedJob placed = {
-      [&](const Paths& recomputed) { return planned_training(with_targets(job, recomputed), cuda); },
-      [&](const Paths& paths) {
-        return policies::matching_paths(models::checkpoint_targets(job.model), paths, "targets");
-      }};
+  const PlacedJob placed = {[&](const Paths& recomputed, const KeptResults&) {
+                              return planned_training(with_targets(job, recomputed), cuda);
+                            },
+                            [&](const Paths& paths) {
+                              return policies::matching_paths(models::checkpoint_targets(job.model), paths,
+                                                              "targets");
+                            }};
+  const auto with = [&](const Paths& recomputed) { return placed.plan(recomputed, {}); };
   const auto bytes_of = [](const planner::Rehearsed& plan) {
     return policies::highest(plan.device).peak.bytes + planner::allocated_beside(plan.terms);
   };
-  const planner::Rehearsed plain = placed.plan({}), published = placed.plan(transformers),
-                           ours = placed.plan(mixers);
-  const planner::Rehearsed most = placed.plan(models::checkpoint_targets(job.model));
+  const planner::Rehearsed plain = with({}), published = with(transformers), ours = with(mixers);
+  const planner::Rehearsed most = with(models::checkpoint_targets(job.model));
 
   // What the published choice needs: some of the mixers do for it.
   const CheckpointPlacement as_published = search_placement(placed, cuda, bytes_of(published));

@@ -2,10 +2,13 @@
 // and what dit-plan says of it.
 #include <dtk/toolkit/checkpoint_placement.h>
 #include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/placement_search.h>
 #include <dtk/toolkit/plan_accuracy.h>
 #include <dtk/toolkit/plan_command.h>
+#include <dtk/toolkit/planned_run.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -23,13 +26,13 @@ namespace {
 
 const c10::Device cpu(c10::kCPU), cuda("cuda:0");
 
-/// Four blocks over 64 tokens, whose activations are most of the job.
-LoadedConfig blocks() {
+/// Blocks over 64 tokens, whose activations are most of the job.
+LoadedConfig blocks(int64_t depth = 4) {
   LoadedConfig loaded;
   loaded.config = test::tiny_config();
   loaded.config.train.accumulate = 1;
   loaded.config.data.batch = 16;
-  loaded.config.model.depth = 4;
+  loaded.config.model.depth = depth;
   loaded.config.model.hidden = 32;
   loaded.config.model.patch = 1;
   loaded.config.policies.precision.cpu = "fp32";
@@ -45,27 +48,101 @@ LoadedConfig automatic(int64_t budget, LoadedConfig loaded = blocks()) {
 
 struct Choice {
   Paths recomputed;
+  KeptResults keeps;
   int64_t bytes = 0, flops = 0;
 };
 
-Choice planned(const Paths& recomputed, c10::Device device) {
-  LoadedConfig loaded = blocks();
-  loaded.config.policies.checkpoint.targets = recomputed;
+LoadedConfig configured(LoadedConfig loaded, const Paths& recomputed, const KeptResults& keeps) {
+  recompute(loaded.config.policies.checkpoint, recomputed, keeps);
   if (recomputed.empty()) loaded.config.policies.checkpoint.enabled = Enabled::off;
-  const Plan plan = make_plan(loaded, device);
-  return {recomputed, plan.bytes_in(Room::allocator), plan.step.recomputed};
+  return loaded;
 }
 
-std::vector<Choice> all_choices(c10::Device device) {
+Choice planned(const LoadedConfig& loaded, c10::Device device, const Paths& recomputed,
+               const KeptResults& keeps = {}) {
+  const Plan plan = make_plan(configured(loaded, recomputed, keeps), device);
+  return {recomputed, keeps, plan.bytes_in(Room::allocator), plan.step.recomputed};
+}
+
+/// What one of the sub-trees of all_choices() keeps: all, its inputs, or some results too.
+struct Level {
+  bool all = false;
+  Paths names = {};
+};
+
+std::vector<Level> levels_of(bool with_results) {
+  if (!with_results) return {{true}, {false}};
+  return {{true},
+          {false},
+          {false, {"attn_out"}},
+          {false, {"proj_out"}},
+          {false, {"fc2_out"}},
+          {false, {"attn_out", "proj_out"}},
+          {false, {"attn_out", "fc2_out"}},
+          {false, {"proj_out", "fc2_out"}},
+          {false, {"attn_out", "proj_out", "fc2_out"}},
+          {false, {"aten::addmm"}},
+          {false, {"attn_out", "aten::addmm"}}};
+}
+
+/// Every level of every sub-tree; those of `blocks` offer results.
+std::vector<Choice> all_choices(const LoadedConfig& job, c10::Device device, const Paths& targets,
+                                const std::set<std::string>& blocks) {
+  std::vector<std::vector<Level>> levels;
+  for (const std::string& path : targets) levels.push_back(levels_of(blocks.count(path) > 0));
   std::vector<Choice> all;
-  for (int mask = 0; mask < 16; ++mask) {
+  std::vector<size_t> at(targets.size(), 0);
+  for (;;) {
     Paths recomputed;
-    for (int block = 0; block < 4; ++block) {
-      if (mask >> block & 1) recomputed.push_back("blocks." + std::to_string(block));
+    KeptResults keeps;
+    for (size_t i = 0; i < targets.size(); ++i) {
+      const Level& level = levels[i][at[i]];
+      if (level.all) continue;
+      recomputed.push_back(targets[i]);
+      if (!level.names.empty()) keeps[targets[i]] = level.names;
     }
-    all.push_back(planned(recomputed, device));
+    try {
+      all.push_back(planned(job, device, recomputed, keeps));
+    } catch (const ConfigError&) {
+      // None of them offers one of the results.
+    }
+    size_t i = 0;
+    while (i < at.size() && ++at[i] == levels[i].size()) at[i++] = 0;
+    if (i == at.size()) return all;
   }
-  return all;
+}
+
+const std::vector<Choice>& choices_of_blocks(c10::Device device) {
+  static std::map<std::string, std::vector<Choice>> known;
+  std::vector<Choice>& choices = known[device.str()];
+  const Paths targets = {"blocks.0", "blocks.1"};
+  if (choices.empty()) choices = all_choices(blocks(2), device, targets, {targets.begin(), targets.end()});
+  return choices;
+}
+
+int64_t fewest_flops(const std::vector<Choice>& choices, int64_t budget) {
+  int64_t least = INT64_MAX;
+  for (const Choice& one : choices) {
+    if (one.bytes <= budget) least = std::min(least, one.flops);
+  }
+  return least;
+}
+
+int64_t lowest_peak(const std::vector<Choice>& choices) {
+  int64_t lowest = INT64_MAX;
+  for (const Choice& one : choices) lowest = std::min(lowest, one.bytes);
+  return lowest;
+}
+
+/// Some of the peaks, with the lowest and the highest.
+std::vector<int64_t> some_budgets(const std::vector<Choice>& choices, size_t count) {
+  std::set<int64_t> all;
+  for (const Choice& one : choices) all.insert(one.bytes);
+  const std::vector<int64_t> sorted(all.begin(), all.end());
+  REQUIRE(sorted.size() > count);
+  std::vector<int64_t> some;
+  for (size_t i = 0; i < count; ++i) some.push_back(sorted[i * (sorted.size() - 1) / (count - 1)]);
+  return some;
 }
 
 constexpr char blocks_toml[] = R"(policies.precision.cpu = "fp32"
@@ -122,46 +199,62 @@ int64_t peak_of_toml(const std::string& word) {
 
 TEST_CASE("keep = auto: of all choices that stay within a budget, one that computes least again") {
   const c10::Device device = GENERATE(cpu, cuda);
-  const std::vector<Choice> choices = all_choices(device);
-  std::set<int64_t> budgets;
-  for (const Choice& one : choices) budgets.insert(one.bytes);
-  REQUIRE(budgets.size() > 4);
-  for (const int64_t budget : budgets) {
-    LoadedConfig loaded = automatic(budget);
+  const std::vector<Choice>& choices = choices_of_blocks(device);
+  bool kept_some = false;
+  for (const int64_t budget : some_budgets(choices, 10)) {
+    LoadedConfig loaded = automatic(budget, blocks(2));
     const CheckpointPlacement placement = place_checkpoints(loaded, device, {});
-    CAPTURE(device, budget, placement.recomputed, placement.plans);
-    int64_t least = INT64_MAX;
-    for (const Choice& one : choices) {
-      if (one.bytes <= budget) least = std::min(least, one.flops);
-    }
+    CAPTURE(device, budget, placement.recomputed, placement.keeps, placement.plans);
     CHECK(placement.fits());
-    CHECK(placement.flops == least);
-    CHECK(placement.targets == 4);
-    const auto same = std::find_if(choices.begin(), choices.end(),
-                                   [&](const Choice& one) { return one.recomputed == placement.recomputed; });
+    CHECK(placement.flops == fewest_flops(choices, budget));
+    CHECK(placement.targets == 2);
+    const auto same = std::find_if(choices.begin(), choices.end(), [&](const Choice& one) {
+      return one.recomputed == placement.recomputed && one.keeps == placement.keeps;
+    });
     REQUIRE(same != choices.end());
     CHECK(placement.planned_bytes == same->bytes);
     CHECK(placement.flops == same->flops);
+    kept_some |= !placement.keeps.empty();
   }
+  CHECK(kept_some);
 }
 
-TEST_CASE("keep = auto: the job of the choice has its targets, and says where they come from") {
-  const Choice two = planned({"blocks.0", "blocks.1"}, cpu), all = planned({"blocks.*"}, cpu);
+TEST_CASE("keep = auto: the job of the choice has its targets and results, and says where they come from") {
+  const Choice two = planned(blocks(), cpu, {"blocks.0", "blocks.1"}),
+               all = planned(blocks(), cpu, {"blocks.*"});
   LoadedConfig loaded = automatic(two.bytes);
   CHECK(placement_is_open(loaded.config));
   const CheckpointPlacement placement = place_checkpoints(loaded, cpu, {});
-  // The last blocks keep all: their bytes are let go of before the others are computed again.
-  CHECK(placement.recomputed == Paths{"blocks.0", "blocks.1"});
+  // Keeping results of more blocks beats keeping all of some.
+  CHECK(placement.flops < two.flops);
+  REQUIRE_FALSE(placement.keeps.empty());
   CHECK(placement.most_flops == all.flops);
-  CHECK(placement.flops * 2 == all.flops);
   CHECK_FALSE(placement_is_open(loaded.config));
-  CHECK(loaded.config.policies.checkpoint.keep == "block");
+  policies::CheckpointOptions expected;
+  recompute(expected, placement.recomputed, placement.keeps);
+  CHECK(loaded.config.policies.checkpoint.keep == expected.keep);
   CHECK(loaded.config.policies.checkpoint.targets == placement.recomputed);
   const std::string chosen = "chosen by keep = auto under memory.budget = " + std::to_string(two.bytes);
   CHECK(loaded.origins.at("policies.checkpoint.keep") == chosen);
   CHECK(loaded.origins.at("policies.checkpoint.targets") == chosen);
   CHECK(loaded.config.memory.budget->bytes == two.bytes);
-  CHECK(make_plan(loaded, cpu).bytes_in(Room::allocator) == placement.planned_bytes);
+  const Plan plan = make_plan(loaded, cpu);
+  CHECK(plan.bytes_in(Room::allocator) == placement.planned_bytes);
+  CHECK(plan.step.recomputed == placement.flops);
+}
+
+TEST_CASE("what sub-trees keep, as policies.checkpoint has it") {
+  policies::CheckpointOptions options;
+  const Paths two = {"blocks.0", "blocks.1"};
+  recompute(options, two, {});
+  CHECK(options.targets == two);
+  CHECK(options.keep == "block");
+  recompute(options, two, {{"blocks.0", {"fc2_out"}}, {"blocks.1", {"fc2_out"}}});
+  CHECK(options.keep == policies::SegmentKeeps(Paths{"fc2_out"}));
+  recompute(options, two, {{"blocks.1", {"attn_out", "fc2_out"}}});
+  CHECK(options.keep == policies::SegmentKeeps(Paths{"blocks.1: attn_out", "blocks.1: fc2_out"}));
+  recompute(options, two, {{"blocks.0", {"attn_out"}}, {"blocks.1", {"fc2_out"}}});
+  CHECK(options.keep == policies::SegmentKeeps(Paths{"blocks.0: attn_out", "blocks.1: fc2_out"}));
 }
 
 TEST_CASE("keep = auto of a policy that is off: the rows of a table that switch it on compute all again") {
@@ -174,9 +267,9 @@ TEST_CASE("keep = auto of a policy that is off: the rows of a table that switch 
 }
 
 TEST_CASE("keep = auto: a run takes what was planned, to the byte") {
-  LoadedConfig loaded = automatic(planned({"blocks.0", "blocks.1"}, cpu).bytes);
+  LoadedConfig loaded = automatic(planned(blocks(), cpu, {"blocks.0", "blocks.1"}).bytes);
   const CheckpointPlacement placement = place_checkpoints(loaded, cpu, {});
-  REQUIRE(placement.recomputed.size() == 2);
+  REQUIRE_FALSE(placement.keeps.empty());
   loaded.config.memory.budget.reset();  // what kernels take for themselves counts against it
   const PlanAccuracy accuracy = plan_accuracy(loaded);
   CHECK(accuracy.differences.empty());
@@ -186,7 +279,7 @@ TEST_CASE("keep = auto: a run takes what was planned, to the byte") {
 }
 
 TEST_CASE("keep = auto: a budget that everything fits, by one plan") {
-  const int64_t all_kept = planned({}, cpu).bytes;
+  const int64_t all_kept = planned(blocks(), cpu, {}).bytes;
   LoadedConfig loaded = automatic(all_kept);
   loaded.config.policies.checkpoint.enabled = Enabled::on;
   const CheckpointPlacement placement = place_checkpoints(loaded, cpu, {});
@@ -204,10 +297,8 @@ TEST_CASE("keep = auto: a budget that everything fits, by one plan") {
 
 TEST_CASE("keep = auto: where nothing fits, the lowest peak is chosen and says that it does not fit") {
   const c10::Device device = GENERATE(cpu, cuda);
-  const std::vector<Choice> choices = all_choices(device);
-  int64_t lowest = INT64_MAX;
-  for (const Choice& one : choices) lowest = std::min(lowest, one.bytes);
-  LoadedConfig loaded = automatic(lowest - 1);
+  const int64_t lowest = lowest_peak(choices_of_blocks(device));
+  LoadedConfig loaded = automatic(lowest - 1, blocks(2));
   const CheckpointPlacement placement = place_checkpoints(loaded, device, {});
   CAPTURE(device, placement.recomputed);
   CHECK_FALSE(placement.fits());
@@ -240,7 +331,8 @@ TEST_CASE("keep = auto: a target that saves nothing is never computed again") {
 }
 
 TEST_CASE("keep = auto: a choice survives its JSON") {
-  CheckpointPlacement placement{{"blocks.0", "blocks.2"}, 4, 12, 24, 1000, 2000, 5};
+  CheckpointPlacement placement{
+      {"blocks.0", "blocks.2"}, {{"blocks.2", {"attn_out", "fc2_out"}}}, 4, 12, 24, 1000, 2000, 5};
   const auto through = [](const CheckpointPlacement& one) {
     return read_placement("{\"placement\": " + placement_json(one) + "}");
   };
@@ -317,54 +409,53 @@ polygon_num = 2
 line_string_num = 6
 [data]
 frames = "train.json"
-batch = 2
+batch = 16
 [sample]
 frames = 1
 )";
 
-LoadedConfig driving(const Paths& targets) {
-  LoadedConfig loaded = parse_config(driving_toml, "a.toml", {});
-  loaded.config.policies.checkpoint.targets = targets;
-  loaded.config.policies.checkpoint.enabled = targets.empty() ? Enabled::off : Enabled::by_default;
-  return loaded;
+LoadedConfig driving() {
+  return parse_config(driving_toml, "a.toml", {});
 }
 
 }  // namespace
 
-TEST_CASE("keep = auto: the best of all choices also where sub-trees differ") {
+TEST_CASE(
+    "keep = auto: the best of all choices also where sub-trees differ, and results that they keep are "
+    "better") {
   const c10::Device device = GENERATE(cpu, cuda);
   const Paths targets = {"encoder.neighbor_encoder.blocks.0", "encoder.lane_encoder.blocks.0",
                          "encoder.fusion.blocks.0", "decoder.dit.blocks.0"};
-  std::vector<Choice> choices;
-  for (size_t mask = 0; mask < size_t{1} << targets.size(); ++mask) {
-    Paths recomputed;
-    for (size_t i = 0; i < targets.size(); ++i) {
-      if (mask >> i & 1) recomputed.push_back(targets[i]);
-    }
-    const Plan plan = make_plan(driving(recomputed), device);
-    choices.push_back({recomputed, plan.bytes_in(Room::allocator), plan.step.recomputed});
-  }
-  std::set<int64_t> budgets, costs;
-  for (const Choice& one : choices) budgets.insert(one.bytes), costs.insert(one.flops);
-  REQUIRE(budgets.size() > 5);
-  REQUIRE(costs.size() == choices.size());
-  budgets.insert(*budgets.begin() - 1);  // nothing fits: of those with the lowest peak, the cheapest
+  const std::vector<Choice> choices = all_choices(driving(), device, targets, {});
+  const PlacedJob without_results = {
+      .plan =
+          [&](const Paths& recomputed, const KeptResults& keeps) {
+            return plan_run(configured(driving(), recomputed, keeps), device).memory;
+          },
+      .targets = [&](const Paths&) { return targets; }};
+  std::vector<int64_t> budgets = some_budgets(choices, 5);
+  const int64_t lowest = budgets.front();
+  for (size_t i = 4; i > 0; --i) budgets.push_back((budgets[i - 1] + budgets[i]) / 2);  // room for results
+  budgets.push_back(lowest - 1);  // nothing fits: of those with the lowest peak, the cheapest
+  bool better = false;
   for (const int64_t budget : budgets) {
-    LoadedConfig loaded = automatic(budget, driving(targets));
-    const CheckpointPlacement placement = place_checkpoints(loaded, device, {});
+    const CheckpointPlacement placement = search_placement(without_results, device, budget);
     CAPTURE(device, budget, placement.recomputed, placement.plans);
-    int64_t least = INT64_MAX;
-    for (const Choice& one : choices) {
-      if (one.bytes <= std::max(budget, *std::next(budgets.begin()))) least = std::min(least, one.flops);
-    }
-    CHECK(placement.fits() == (budget != *budgets.begin()));
-    CHECK(placement.flops == least);
+    CHECK(placement.fits() == (budget >= lowest));
+    CHECK(placement.flops == fewest_flops(choices, std::max(budget, lowest)));
+    LoadedConfig loaded = automatic(budget, driving());
+    loaded.config.policies.checkpoint.targets = targets;
+    const CheckpointPlacement with_results = place_checkpoints(loaded, device, {});
+    CHECK(with_results.planned_bytes <= std::max(budget, placement.planned_bytes));
+    CHECK(with_results.flops <= placement.flops);
+    better |= with_results.flops < placement.flops;
   }
+  CHECK(better);
 }
 
 TEST_CASE("keep = auto: a sub-tree within another has no choice of its own") {
-  LoadedConfig loaded =
-      automatic(1 << 30, driving({"encoder.lane_encoder", "encoder.lane_encoder.blocks.*"}));
+  LoadedConfig loaded = automatic(1 << 30, driving());
+  loaded.config.policies.checkpoint.targets = {"encoder.lane_encoder", "encoder.lane_encoder.blocks.*"};
   CHECK(
       test::error_text<ConfigError>([&] { place_checkpoints(loaded, cpu, {}); }) ==
       "policies.checkpoint.targets means encoder.lane_encoder and, within it, encoder.lane_encoder.blocks.0; "

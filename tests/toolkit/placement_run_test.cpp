@@ -27,7 +27,7 @@ LoadedConfig automatic() {
 /// Of a plan that was made elsewhere: it recomputes `paths`.
 StartPlan plan_with(const Paths& paths) {
   StartPlan plan;
-  plan.placement = CheckpointPlacement{paths, 2, 7, 14, 1000, kBudget, 3};
+  plan.placement = CheckpointPlacement{paths, {}, 2, 7, 14, 1000, kBudget, 3};
   plan.memory = MemoryReport{};
   plan.memory->device = "cpu";
   plan.memory->phases = {{"backward", {}}};

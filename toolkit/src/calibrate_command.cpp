@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <dtk/toolkit/device.h>
 #include <dtk/toolkit/errors.h>
+#include <dtk/toolkit/memory_meters.h>
 #include <dtk/toolkit/precision_choice.h>
 #include <dtk/toolkit/run.h>
 
@@ -108,9 +109,7 @@ std::optional<Calibration> calibration_for(const PlanArguments& arguments, FileS
   if (measures_here(arguments)) {
     // With --max-batch each batch has calls of its own.
     if (!arguments.max_batch.empty()) return std::nullopt;
-    std::optional<int64_t> limit;
-    if (loaded.config.memory.budget) limit = loaded.config.memory.budget->bytes;
-    return calibrate_cpu(loaded, limit);
+    return calibrate_cpu(loaded, available_bytes());
   }
   if (!files.exists(file))
     throw ConfigError(place + ": no such file; dit-plan --calibrate " + file + " writes it");

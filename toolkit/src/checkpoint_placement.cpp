@@ -1,8 +1,10 @@
 #include <dtk/toolkit/checkpoint_placement.h>
 #include <dtk/toolkit/memory_report.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "config_text.h"
 #include "plan_words.h"
 
 namespace dtk {
@@ -18,6 +20,16 @@ std::string ends_of(const std::vector<std::string>& paths) {
   return paths.size() == 1 ? paths.front() : "the first " + paths.front() + ", the last " + paths.back();
 }
 
+// ", of which 2 keep fc2_out and 1 keeps attn_out and fc2_out"
+std::string keeps_text(const KeptResults& keeps) {
+  std::map<std::string, int64_t> counts;
+  for (const auto& [path, names] : keeps) ++counts[listed(names, " and ")];
+  std::vector<std::string> parts;
+  for (const auto& [names, count] : counts)
+    parts.push_back(std::to_string(count) + (count == 1 ? " keeps " : " keep ") + names);
+  return parts.empty() ? "" : ", of which " + listed(parts, " and ");
+}
+
 std::string cost_text(const CheckpointPlacement& placement) {
   const std::string cost = flops_text(placement.flops);
   if (!placement.most_flops || *placement.most_flops == placement.flops) return cost + " a step";
@@ -31,14 +43,33 @@ bool placement_is_open(const RunConfig& config) {
   return checkpoint.enabled != policies::Enabled::off && checkpoint.keep.word == "auto";
 }
 
+void recompute(policies::CheckpointOptions& checkpoint, const std::vector<std::string>& recomputed,
+               const KeptResults& keeps) {
+  checkpoint.targets = recomputed;
+  checkpoint.keep = "block";
+  if (keeps.empty()) return;
+  const std::vector<std::string>& first = keeps.begin()->second;
+  const auto as_first = [&](const auto& one) { return one.second == first; };
+  if (keeps.size() == recomputed.size() && std::all_of(keeps.begin(), keeps.end(), as_first)) {
+    checkpoint.keep = first;
+    return;
+  }
+  std::vector<std::string> entries;
+  for (const std::string& path : recomputed) {
+    const auto names = keeps.find(path);
+    if (names == keeps.end()) continue;
+    for (const std::string& name : names->second) entries.push_back(path + ": " + name);
+  }
+  checkpoint.keep = entries;
+}
+
 void adopt_placement(LoadedConfig& loaded, const CheckpointPlacement& placement) {
   policies::CheckpointOptions& checkpoint = loaded.config.policies.checkpoint;
   const std::string table = "policies.checkpoint.";
   const std::string chosen = "chosen by keep = auto under " + budget_text(placement);
   loaded.origins[table + "keep"] = chosen;
   if (!placement.recomputed.empty()) {
-    checkpoint.keep = "block";
-    checkpoint.targets = placement.recomputed;
+    recompute(checkpoint, placement.recomputed, placement.keeps);
     loaded.origins[table + "targets"] = chosen;
     return;
   }
@@ -60,12 +91,13 @@ std::string placement_text(const CheckpointPlacement& placement) {
   if (placement.recomputed.empty()) return "keep = \"auto\": all of " + targets + " are kept; " + peak;
   const auto count = static_cast<int64_t>(placement.recomputed.size());
   return "keep = \"auto\": " + std::to_string(count) + " of " + targets + (count == 1 ? " is" : " are") +
-         " computed again in backward, " + ends_of(placement.recomputed) + "; " + cost_text(placement) +
-         "; " + peak;
+         " computed again in backward, " + ends_of(placement.recomputed) + keeps_text(placement.keeps) +
+         "; " + cost_text(placement) + "; " + peak;
 }
 
 std::string placement_json(const CheckpointPlacement& placement) {
   const Json json = {{"recomputed", placement.recomputed},
+                     {"keeps", Json(placement.keeps)},
                      {"targets", placement.targets},
                      {"flops", placement.flops},
                      {"most_flops", placement.most_flops ? Json(*placement.most_flops) : Json()},
@@ -81,6 +113,7 @@ std::optional<CheckpointPlacement> read_placement(std::string_view plan_json) {
   const Json& read = json.at("placement");
   CheckpointPlacement placement;
   placement.recomputed = read.at("recomputed").get<std::vector<std::string>>();
+  placement.keeps = read.at("keeps").get<KeptResults>();
   placement.targets = read.at("targets");
   placement.flops = read.at("flops");
   if (!read.at("most_flops").is_null()) placement.most_flops = read.at("most_flops").get<int64_t>();

@@ -1,3 +1,4 @@
+#include <dtk/models/dit_results.h>
 #include <dtk/policies/globs.h>
 #include <dtk/toolkit/checkpoint_placement.h>
 #include <dtk/toolkit/placement_search.h>
@@ -19,12 +20,28 @@ LoadedConfig without_budget(LoadedConfig loaded, c10::Device device) {
   return loaded;
 }
 
-LoadedConfig with_recomputed(LoadedConfig job, const Paths& recomputed) {
+LoadedConfig with_recomputed(LoadedConfig job, const Paths& recomputed, const KeptResults& keeps) {
   policies::CheckpointOptions& checkpoint = job.config.policies.checkpoint;
-  checkpoint.targets = recomputed;
-  checkpoint.keep = "block";
+  recompute(checkpoint, recomputed, keeps);
   if (recomputed.empty()) checkpoint.enabled = policies::Enabled::off;
   return job;
+}
+
+// Some or all of the results that a block offers, and its products.
+std::vector<Paths> kept_results() {
+  std::vector<Paths> all;
+  constexpr size_t kSets = size_t{1} << models::kept_results.size();
+  for (size_t set = 1; set < kSets; ++set) {
+    Paths names;
+    for (size_t i = 0; i < models::kept_results.size(); ++i)
+      if ((set >> i & 1) != 0) names.emplace_back(models::kept_results.at(i));
+    all.push_back(std::move(names));
+  }
+  // All that costs much; what is left is element-wise, and without attention's result that.
+  const std::string products = "aten::addmm";
+  all.push_back({products});
+  all.push_back({models::kept_results.front(), products});
+  return all;
 }
 
 // A sub-tree within another has no choice of its own.
@@ -54,10 +71,13 @@ Paths targets_among(const Paths& paths, const LoadedConfig& job) try {
 CheckpointPlacement place_checkpoints(LoadedConfig& loaded, c10::Device device,
                                       const planner::RehearsalOptions& options) {
   const LoadedConfig job = without_budget(loaded, device);
-  const PlacedJob placed = {[&](const Paths& recomputed) {
-                              return plan_run(with_recomputed(job, recomputed), device, options).memory;
-                            },
-                            [&](const Paths& paths) { return targets_among(paths, job); }};
+  const PlacedJob placed = {
+      .plan =
+          [&](const Paths& recomputed, const KeptResults& keeps) {
+            return plan_run(with_recomputed(job, recomputed, keeps), device, options).memory;
+          },
+      .targets = [&](const Paths& paths) { return targets_among(paths, job); },
+      .keeps = kept_results()};
   CheckpointPlacement placement = search_placement(placed, device, loaded.config.memory.budget.value().bytes);
   adopt_placement(loaded, placement);
   return placement;

@@ -4,6 +4,7 @@
 #include <dtk/toolkit/device.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/largest_fit.h>
+#include <dtk/toolkit/memory_meters.h>
 #include <dtk/toolkit/plan_command.h>
 #include <dtk/toolkit/plan_report.h>
 #include <dtk/toolkit/planned_run.h>
@@ -260,7 +261,7 @@ LargestPlannedBatch largest_planned_batch(const LoadedConfig& loaded, c10::Devic
     one.config.data.batch = units * unit;
     Plan plan = make_plan(one, device, options);
     if (measured && plan.bytes_in(kMaxBatch) <= bytes) {
-      const Calibration scratch = calibrate_cpu(one);
+      const Calibration scratch = calibrate_cpu(one, available_bytes());
       plan = make_plan(std::move(one), device, with_calibration(options, scratch));
     }
     ++found.planned;

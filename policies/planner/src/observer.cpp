@@ -83,6 +83,10 @@ void Observer::kept(uint64_t id, const at::Tensor& tensor) {
   InBackward& now = offloads_ && block->operation == 0 ? fetched_ : made_again_;
   entry->second.again = &now;
   now.bytes += block->bytes;
+  if (&now == &made_again_) {
+    int64_t& most = made_again_by_[holder.path];
+    most = std::max(most, now.bytes);
+  }
   if (now.bytes > now.most.bytes) now.most = {now.bytes, holder.path};
 }
 
@@ -166,6 +170,7 @@ void Observer::report(Observed& observed) {
   }
   observed.made_again = made_again_.most;
   observed.fetched = fetched_.most;
+  observed.made_again_by = made_again_by_;
   for (const auto& [phase, peak] : peaks_) observed.places[phase] = peak.place;
 }
 

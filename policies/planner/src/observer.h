@@ -65,8 +65,9 @@ class Observer final : public policies::JobWatch {
   std::vector<std::string> order_;
   bool saved_any_ = false, backward_ = false;
   InBackward made_again_, fetched_;
-  std::map<uint64_t, std::string> names_;  // of parameters
-  std::map<std::string, Peak> peaks_;      // by phase
+  std::map<std::string, int64_t> made_again_by_;  // by path
+  std::map<uint64_t, std::string> names_;         // of parameters
+  std::map<std::string, Peak> peaks_;             // by phase
 };
 
 }  // namespace dtk::planner

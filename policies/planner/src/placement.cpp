@@ -1,6 +1,7 @@
 #include <dtk/planner/placement.h>
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 #include <string>
 
@@ -16,7 +17,7 @@ struct Partial {
 };
 using Front = std::vector<Partial>;  // kept bytes ascend, FLOPs descend: none is better than another in both
 
-constexpr size_t kMostPartials = 1'000'000;
+constexpr size_t kMostPartials = 20'000;
 
 void check(const std::vector<SegmentChoices>& chain) {
   for (size_t i = 0; i < chain.size(); ++i) {
@@ -29,6 +30,24 @@ void check(const std::vector<SegmentChoices>& chain) {
   }
 }
 
+// As many as can be kept, evenly by kept bytes: of each equal part of their range the one that computes least
+// again, and the first of all, which keeps least.
+Front thinned(Front front) {
+  if (front.size() <= kMostPartials) return front;
+  const auto parts = static_cast<double>(kMostPartials - 1);
+  const int64_t least = front.front().kept_bytes;
+  const auto range = static_cast<double>(front.back().kept_bytes - least);
+  const auto part_of = [&](const Partial& one) {
+    return std::floor(static_cast<double>(one.kept_bytes - least) / range * parts);
+  };
+  Front fewer = {front.front()};
+  for (size_t i = 1; i < front.size(); ++i) {
+    const bool last_of_part = i + 1 == front.size() || part_of(front[i]) < part_of(front[i + 1]);
+    if (last_of_part) fewer.push_back(front[i]);
+  }
+  return fewer;
+}
+
 Front without_worse(Front all) {
   // Stable: of equals the one that computes again earlier in the chain.
   std::stable_sort(all.begin(), all.end(), [](const Partial& a, const Partial& b) {
@@ -38,10 +57,7 @@ Front without_worse(Front all) {
   for (const Partial& one : all) {
     if (front.empty() || one.flops < front.back().flops) front.push_back(one);
   }
-  if (front.size() > kMostPartials)
-    throw std::invalid_argument("place_segments: the segments differ too much, more than " +
-                                std::to_string(kMostPartials) + " choices are worth keeping");
-  return front;
+  return thinned(std::move(front));
 }
 
 Front extended(const Front& before, const SegmentChoices& segment, int64_t budget) {

@@ -1,5 +1,7 @@
-// policies.checkpoint.keep = "auto": which sub-trees are computed again in backward, so that a job stays
-// within memory.budget and computes as little as possible again.
+// policies.checkpoint.keep = "auto": which sub-trees are computed again in backward, and which of their
+// results they keep, so that a job stays within memory.budget and computes as little as possible again.
+//
+// Host memory is no choice: what its copies cost is time on a link, which no count of FLOPs tells.
 //
 // Chosen before the run, by plans of the job itself: what each sub-tree keeps and costs is counted in them,
 // and the peak of the choice is that of its own plan. Optimal by the model of planner/placement.h.
@@ -8,6 +10,7 @@
 #include <dtk/toolkit/config_io.h>
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,8 +22,12 @@ namespace planner {
 struct RehearsalOptions;
 }
 
+/// Names of results, by sub-tree.
+using KeptResults = std::map<std::string, std::vector<std::string>>;
+
 struct CheckpointPlacement {
   std::vector<std::string> recomputed = {};  // sub-trees, in the order in which they run; none: all is kept
+  KeptResults keeps = {};                    // what those of them keep that keep more than their inputs
   int64_t targets = 0;                       // sub-trees that policies.checkpoint.targets means
   int64_t flops = 0;                         // that a steady step computes again (planner::Flops::recomputed)
   std::optional<int64_t> most_flops = {};    // with every target recomputed; nothing: that was not planned
@@ -41,14 +48,20 @@ bool placement_is_open(const RunConfig& config);
 CheckpointPlacement place_checkpoints(LoadedConfig& loaded, c10::Device device,
                                       const planner::RehearsalOptions& options);
 
-/// Replaces keep = "auto" by the choice: keep = "block" with its sub-trees as targets, or keep = "all".
+/// Makes `checkpoint` compute the sub-trees `recomputed` again, all but what `keeps` has: keep = "block", or
+/// a list of names, of some sub-trees where they differ.
+void recompute(policies::CheckpointOptions& checkpoint, const std::vector<std::string>& recomputed,
+               const KeptResults& keeps);
+
+/// Replaces keep = "auto" by the choice, as recompute(), or by keep = "all".
 void adopt_placement(LoadedConfig& loaded, const CheckpointPlacement& placement);
 
-/// "3 of 6 sub-trees are computed again in backward, blocks.0 to blocks.2, ..."
+/// "3 of 6 sub-trees are computed again in backward, the first blocks.0, the last blocks.2, of which 2 keep
+/// fc2_out; ..."
 std::string placement_text(const CheckpointPlacement& placement);
 
-/// {"recomputed": [path], "targets", "flops", "most_flops": number or null, "planned_bytes", "budget_bytes",
-/// "plans"}
+/// {"recomputed": [path], "keeps": {path: [name]}, "targets", "flops", "most_flops": number or null,
+/// "planned_bytes", "budget_bytes", "plans"}
 std::string placement_json(const CheckpointPlacement& placement);
 /// Of what dit-plan --json printed; nothing if it does not say.
 std::optional<CheckpointPlacement> read_placement(std::string_view plan_json);

@@ -77,6 +77,8 @@ struct Observed {
   std::vector<SegmentGain> segments;  // in the order in which they ran first
   HeldAgain made_again;               // by recomputed segments
   HeldAgain fetched;                  // from host memory
+  /// As made_again, of the instants at which a sub-tree of that path had just made something again.
+  std::map<std::string, int64_t> made_again_by;
   LargestParameter largest;
   std::map<std::string, PeakPlace> places;  // by phase
 

@@ -101,6 +101,28 @@ std::vector<int64_t> sizes(const std::string& option, const std::string& given, 
   return values;
 }
 
+// All tensors of a step together stay below what 64 bits count; a plan of that size is still one.
+void check_bytes(const NetworkShape& shape) {
+  constexpr double most = 1e18;
+  const auto [n, c, h, w] = shape.input;
+  const auto pixels = static_cast<double>(h) * static_cast<double>(w);
+  double from = static_cast<double>(c), weights = 0, activations = from;
+  for (const int64_t channels : shape.channels) {
+    const auto to = static_cast<double>(channels);
+    weights += 9 * from * to;
+    activations += 2 * to;
+    from = to;
+  }
+  const auto outputs = static_cast<double>(shape.outputs) * (shape.head == Head::one ? 1 : 3);
+  weights += from * pixels * outputs;
+  const double bytes = 4 * (4 * weights + static_cast<double>(n) * (2 * activations * pixels + outputs));
+  if (bytes <= most) return;
+  throw ConfigError(
+      "--input, --channels and --outputs: a step of this network would take more than 1e18 bytes; give "
+      "smaller "
+      "sizes");
+}
+
 Arguments read(const cxxopts::ParseResult& given) {
   const auto text = [&](const char* option, const char* otherwise) {
     return given.count(option) != 0 ? given[option].as<std::string>() : std::string(otherwise);
@@ -118,6 +140,7 @@ Arguments read(const cxxopts::ParseResult& given) {
   std::copy(channels.begin(), channels.end(), shape.channels.begin());
   shape.outputs = sizes("outputs", text("outputs", full ? "29913" : "3258"), "N").front();
   shape.head = head;
+  check_bytes(shape);
   arguments.job.variant = choice("variant", arguments.variant, kVariants);
   arguments.job.optimizer = choice("optimizer", arguments.optimizer, kOptimizers);
   arguments.explain = given["explain"].as<bool>();

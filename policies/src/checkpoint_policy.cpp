@@ -172,14 +172,15 @@ CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::
         " no two of the chosen sub-trees follow each other; " +
         (options.every > 1 ? "set one of the two to 1" : "set segment to 1, or choose sub-trees that do"));
   }
+  const std::string &first = segments_.front().front(), &last = segments_.back().back();
   const auto again = std::count_if(choices.begin(), choices.end(), [](const auto& one) { return !one.all; });
   const size_t moved = chosen.size() - static_cast<size_t>(again);
   reason_ =
       (again == 0   ? "offloads " + counted(moved, "sub-tree")
        : moved == 0 ? "recomputes " + counted(chosen.size(), "sub-tree")
                     : "recomputes " + std::to_string(again) + " and offloads " + counted(moved, "sub-tree")) +
-      " in " + counted(segments_.size(), "segment") + ", from " + segments_.front().front() + " to " +
-      segments_.back().back() + kept_text(options);
+      " in " + counted(segments_.size(), "segment") + ", " +
+      (first == last ? first : "from " + first + " to " + last) + kept_text(options);
 }
 
 // What the next segment keeps; those that keep the same results count them together.

@@ -53,14 +53,6 @@ void hand_out(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::St
   }
 }
 
-void register_watch() {
-  [[maybe_unused]] static auto* const all = [] {
-    auto* library = new torch::Library(torch::Library::IMPL, "_", kWatched, __FILE__, __LINE__);
-    library->fallback(torch::CppFunction::makeFromBoxedFunction<&watch>());
-    return library;
-  }();
-}
-
 // A kernel of its own for each operator, made when it is first kept: kernels for all backends come before a
 // fallback.
 void register_kept(const c10::OperatorHandle& op) {
@@ -79,6 +71,14 @@ void register_kept(const c10::OperatorHandle& op) {
 }
 
 }  // namespace
+
+void register_operator_watch() {
+  [[maybe_unused]] static auto* const all = [] {
+    auto* library = new torch::Library(torch::Library::IMPL, "_", kWatched, __FILE__, __LINE__);
+    library->fallback(torch::CppFunction::makeFromBoxedFunction<&watch>());
+    return library;
+  }();
+}
 
 bool can_be_kept(const c10::OperatorHandle& op) {
   const c10::FunctionSchema& schema = op.schema();
@@ -106,7 +106,6 @@ at::Tensor named(std::string_view name, at::Tensor value) {
 OperatorScope::OperatorScope(bool watch_operators)
     : outer_(std::exchange(innermost, watch_operators ? this : nullptr)) {
   if (!watch_operators) return;
-  register_watch();
   watched_.emplace(kWatched);
 }
 

@@ -39,6 +39,10 @@ using KeptOperators = std::vector<KeptOperator>;
 /// Autograd knows it, and its results are new tensors.
 bool can_be_kept(const c10::OperatorHandle& op);
 
+/// The kernel that OperatorScope needs, for all operators; later calls do nothing. LibTorch's tables have no
+/// lock for readers, so SavedTensorEngineGuard does this once, before other threads run operators.
+void register_operator_watch();
+
 /// What sees the operators of this thread; the innermost one does.
 class OperatorScope {
  public:

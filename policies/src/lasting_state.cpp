@@ -66,7 +66,9 @@ at::Tensor& add_number(at::Tensor& self, const at::Scalar& other, const at::Scal
   return self.add_(other, alpha);
 }
 
-void register_kernels() {
+}  // namespace
+
+void register_state_watch() {
   [[maybe_unused]] static auto* const others = [] {
     auto* library = new torch::Library(torch::Library::IMPL, "_", kWatched, __FILE__, __LINE__);
     library->fallback(torch::CppFunction::makeFallthrough());
@@ -84,10 +86,7 @@ void register_kernels() {
   }();
 }
 
-}  // namespace
-
 StateWatch::StateWatch() : outer_(std::exchange(innermost_watch, this)), watched_(kWatched) {
-  register_kernels();
 }
 
 StateWatch::~StateWatch() {

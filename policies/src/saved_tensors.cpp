@@ -9,6 +9,9 @@
 #include <typeinfo>
 #include <utility>
 
+#include "kept_scopes.h"
+#include "lasting_state.h"
+
 namespace dtk::policies {
 
 // Lives in LibTorch's thread-local debug information: of all the thread-local state, that is what the
@@ -224,6 +227,8 @@ void check_engine(const char* what, std::string_view path) {
 }
 
 SavedTensorEngineGuard::SavedTensorEngineGuard() {
+  register_operator_watch();
+  register_state_watch();
   if (engine_guards++ == 0) torch::autograd::set_default_engine_stub(&stack_engine);
 }
 

@@ -328,6 +328,8 @@ class Errors(unittest.TestCase):
     def test_wrong_arguments(self):
         numbers = "allowed are whole numbers from 1 to 1073741824"
         for arguments, message in (
+            (["--channels", "1000000000,1000000000,10", "--measure", "plan"],
+             "--input, --channels and --outputs: a step of this network would take more than 1e18 bytes; give smaller sizes"),
             (["--input", "1,2,3"], f'--input: "1,2,3" is not B,C,H,W; {numbers}'),
             (["--input", "1,2,3,0"], f'--input: "1,2,3,0" is not B,C,H,W; {numbers}'),
             (["--channels", "1,2,3,"], f'--channels: "1,2,3," is not C1,C2,C3; {numbers}'),

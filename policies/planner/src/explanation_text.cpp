@@ -223,19 +223,23 @@ std::string saved_remedy(const Explanation& why, const PhasePeak& peak) {
     const std::vector<std::string> more = more_segments(why.job(), peak);
     if (!more.empty()) ways.push_back("checkpointing more, such as " + more.front());
   }
-  if (!waits_in_host_memory(why.job())) ways.emplace_back("host memory");
+  // The CPU's own memory is the host's.
+  const Observed& job = why.job();
+  if (!job.plan.on_cpu && !waits_in_host_memory(job)) ways.emplace_back("host memory");
   ways.emplace_back("a smaller batch");
   return listed(ways, " or ");
 }
 
 std::string remedy(const Explanation& why, const PhasePeak& peak, Category category) {
+  const bool on_cpu = why.job().plan.on_cpu;
   switch (category) {
     case Category::parameters:
       return "fewer bits, or a smaller, shared or low-rank " + why.job().largest.name;
     case Category::gradients:
       return "an optimizer step within backward, which frees each gradient at once";
     case Category::optimizer:
-      return "moments in host memory, in fewer bits or factored, or an optimizer without";
+      return std::string("moments ") + (on_cpu ? "" : "in host memory, ") +
+             "in fewer bits or factored, or an optimizer without";
     case Category::casts:
       return why.recomputes ? "weights that are stored in fewer bits"
                             : "checkpointing, which makes them again segment by segment";
@@ -247,7 +251,7 @@ std::string remedy(const Explanation& why, const PhasePeak& peak, Category categ
     case Category::scratch:
       return temporaries_words(peak);
     default:
-      return "host memory for it";
+      return on_cpu ? "doing without it" : "host memory for it";
   }
 }
 

@@ -84,6 +84,7 @@ Rehearsed rehearse(c10::Device device, const std::function<void(const EndOfPlan&
     if (ended) return;
     ended = true;
     const bool on_cpu = device.is_cpu();
+    result.on_cpu = on_cpu;
     result.device = (on_cpu ? policies::cpu_accounts() : policies::device_accounts()).phases();
     result.steps = flops.steps();
     const auto recomputed = flops.recomputed();

@@ -27,6 +27,7 @@ struct RehearsalOptions {
 
 /// What a job would take. Peaks are bytes asked for, without what a device adds to a storage.
 struct Rehearsed {
+  bool on_cpu = false;                      // not on a simulated device
   std::vector<policies::PhasePeak> device;  // of the training device, by phase
   std::vector<policies::PhasePeak> host;    // of CPU memory; for a job on the CPU, of what it keeps apart
   std::vector<DeviceTerm> terms;            // what a device adds to that; none on the CPU

@@ -116,7 +116,7 @@ Instead of the plain report, one of:
 With any of them:
   --json                as memory.json; with --table an array of 16
   --no-term NAME        leaves out one of what a device adds; may be repeated
-  --calibration FILE    what only a measurement tells; "here" (CPU): measured now
+  --calibration FILE    what only a measurement tells; "here": measured now
   --no-fold             plans every pass of a loop, also those that repeat
   --calibrate FILE      only measures, for it: the CPU's kernels, or the GPU
   --version, -h, --help prints the version, or this text, and ends

@@ -358,6 +358,14 @@ class Plans(unittest.TestCase):
                 self.assertLess(without, measured)
                 self.assertEqual(measured, budget) if threads == 1 else self.assertLessEqual(measured, budget)
 
+    def test_a_job_that_the_machine_cannot_hold_is_not_measured(self):
+        huge = settings(model__hidden=16384, model__depth=64, model__heads=64)
+        self.assertEqual(
+            plan(*BASE, "--device", "cpu", *huge, "--calibration", "here", code=2)[1],
+            "dit-plan: --calibration here: the job is larger than the memory that is free on this machine, so its kernels "
+            "cannot be run here; leave it out, or measure a smaller data.batch\n",
+        )
+
     def test_the_largest_batch_with_scratch_is_measured_batch_by_batch(self):
         cpu = [*BASE, "--device", "cpu", *settings(policies__precision__cpu="bf16", train__threads=1)]
         here = ["--calibration", "here"]

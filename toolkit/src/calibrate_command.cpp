@@ -109,7 +109,13 @@ std::optional<Calibration> calibration_for(const PlanArguments& arguments, FileS
   if (measures_here(arguments)) {
     // With --max-batch each batch has calls of its own.
     if (!arguments.max_batch.empty()) return std::nullopt;
-    return calibrate_cpu(loaded, available_bytes());
+    Calibration calibration = calibrate_cpu(loaded, available_bytes());
+    if (calibration.scratch.empty())
+      throw ConfigError(
+          place +
+          ": the job is larger than the memory that is free on this machine, so its kernels cannot "
+          "be run here; leave it out, or measure a smaller data.batch");
+    return calibration;
   }
   if (!files.exists(file))
     throw ConfigError(place + ": no such file; dit-plan --calibrate " + file + " writes it");

@@ -179,16 +179,16 @@ Tensors CheckpointChain::append(std::string_view path, const SubtreeFn& fn, Tens
   const RandomStates random(frame_->calls.back().devices);
   const StateWatch state;
   const size_t first_slot = frame_->slots.size();
+  const auto count_kept = [this](const at::Tensor& one) {
+    if (frame_->count != nullptr) frame_->count->input(one);
+  };
   Tensors outputs;
   KeptOperators kept;
   {
     const SavedTensorScope scope(frame_);
     const PointScope first(frame_->in_forward, before);
-    const auto count = [this](const at::Tensor& one) {
-      if (frame_->count != nullptr) frame_->count->input(one);
-    };
     const Frame::Call& call = frame_->calls.back();
-    KeepScope keep(keep_.get(), frame_->below, call.devices, call.path, count);
+    KeepScope keep(keep_.get(), frame_->below, call.devices, call.path, count_kept);
     outputs = fn(std::move(inputs));
     kept = keep.take();
   }
@@ -198,6 +198,10 @@ Tensors CheckpointChain::append(std::string_view path, const SubtreeFn& fn, Tens
   Frame::Call& call = frame_->calls.back();
   if (!random.still_so()) call.random = std::make_unique<const RandomStates>(random);
   call.state = state.lasting(outputs);
+  call.statistics = state.statistics();
+  for (const BatchStatistics& one : call.statistics) {
+    for (const at::Tensor& kept_one : {one.mean, one.invstd}) count_kept(kept_one);
+  }
   call.kept = std::move(kept);
   frame_->forget_versions(first_slot, before);
   frame_->end_call(before, outputs);
@@ -210,7 +214,7 @@ CheckpointChain::Frame::InputsBefore CheckpointChain::Frame::begin_call(std::str
                                                                         const Tensors& given) {
   check_one_device(path, given);
   const Devices devices = devices_of(given);
-  Call call{std::string(path), fn, {}, devices, Surroundings(devices), {}, {}, {}, {}};
+  Call call{std::string(path), fn, {}, devices, Surroundings(devices), {}, {}, {}, {}, {}};
   InputsBefore before;
   const ModulePathScope within(path);  // what is kept for this sub-tree is counted as its own
   for (const at::Tensor& input : given) {

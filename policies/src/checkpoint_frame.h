@@ -71,6 +71,7 @@ struct CheckpointChain::Frame final : SavedTensorLayer, std::enable_shared_from_
     Surroundings surroundings;
     std::unique_ptr<const RandomStates> random;  // before the call; null if it drew nothing
     LastingState state;
+    StatisticsOfCalls statistics;
     KeptOperators kept;
     c10::SmallVector<Output, 1> outputs;
   };

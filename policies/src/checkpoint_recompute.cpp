@@ -135,7 +135,7 @@ void CheckpointChain::Frame::run_calls(const OutsideTensors& outside) {
                                                    : results[source.call][source.index]);
     }
     const SurroundingsScope surroundings(call.surroundings);
-    const StateKeptScope state(call.state);
+    const StateKeptScope state(call.state, call.statistics);
     std::optional<RandomStatesScope> random;
     if (call.random != nullptr) random.emplace(*call.random, call.devices);
     const ReplayScope kept(call.kept, call.path);

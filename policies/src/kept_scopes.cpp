@@ -11,6 +11,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "lasting_state.h"
+
 namespace dtk::policies {
 namespace {
 
@@ -221,6 +223,7 @@ void ReplayScope::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, t
               ": the recomputation runs ", op.operator_name(), " where forward ran ", kept.op.operator_name(),
               ", whose result is kept; a segment must compute the same again: look for a branch on a flag, "
               "such as training mode, and for work done in the first call only");
+  pass_over(op, *stack);
   const KeptOperator* const before = std::exchange(handed_out, &kept);
   try {
     if (keys.has_any(c10::autograd_dispatch_keyset)) {

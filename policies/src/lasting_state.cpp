@@ -16,14 +16,15 @@ namespace {
 constexpr c10::DispatchKey kWatched = c10::DispatchKey::DeferredInit;
 
 thread_local StateWatch* innermost_watch = nullptr;
-thread_local const StateKeptScope* innermost_kept = nullptr;
+thread_local StateKeptScope* innermost_kept = nullptr;
 
 bool is_kept(const at::Tensor& tensor) {
   return innermost_kept != nullptr && innermost_kept->keeps(tensor);
 }
 
-void note(const at::Tensor& changed) {
-  if (innermost_watch != nullptr) innermost_watch->note(changed);
+template <class Seen>
+void note(const Seen& seen) {
+  if (innermost_watch != nullptr) innermost_watch->note(seen);
 }
 
 bool updates_statistics(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments) {
@@ -34,8 +35,7 @@ bool updates_statistics(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IV
 }
 
 // The normalizations, all with arguments named running_mean and running_var.
-void normalize(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const c10::impl::ExcludeDispatchKeyGuard inner_calls_are_part_of_it(kWatched);
+void keep_or_note_running(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
   const size_t begin = stack->size() - schema.arguments().size();
   if (updates_statistics(schema, c10::ArrayRef<c10::IValue>(*stack).slice(begin))) {
@@ -53,7 +53,37 @@ void normalize(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       }
     }
   }
+}
+
+void normalize(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const c10::impl::ExcludeDispatchKeyGuard inner_calls_are_part_of_it(kWatched);
+  keep_or_note_running(op, stack);
   op.callBoxed(stack);
+}
+
+// What a segment changes of its own must change again.
+bool has_running_of_its_own(const torch::jit::Stack& stack) {
+  const auto running = running_statistics(stack);
+  return std::any_of(running.begin(), running.end(),
+                     [](const at::Tensor& one) { return one.defined() && !is_kept(one); });
+}
+
+void normalize_batch(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const c10::impl::ExcludeDispatchKeyGuard inner_calls_are_part_of_it(kWatched);
+  if (!keeps_statistics(*stack)) {
+    keep_or_note_running(op, stack);
+    return op.callBoxed(stack);
+  }
+  const at::Tensor weight = weight_of_norm(*stack);
+  const BatchStatistics* const known =
+      innermost_kept == nullptr ? nullptr : innermost_kept->next_statistics();
+  if (known != nullptr && fit(*known, *stack) && !has_running_of_its_own(*stack)) {
+    normalize_by(*known, op, keys, stack);
+  } else {
+    keep_or_note_running(op, stack);
+    op.callBoxed(stack);
+  }
+  note(statistics_of(weight, *stack));
 }
 
 // A counter's `n += 1`.
@@ -69,6 +99,7 @@ at::Tensor& add_number(at::Tensor& self, const at::Scalar& other, const at::Scal
 }  // namespace
 
 void register_state_watch() {
+  register_known_statistics();
   [[maybe_unused]] static auto* const others = [] {
     auto* library = new torch::Library(torch::Library::IMPL, "_", kWatched, __FILE__, __LINE__);
     library->fallback(torch::CppFunction::makeFallthrough());
@@ -76,18 +107,18 @@ void register_state_watch() {
   }();
   [[maybe_unused]] static auto* const watched = [] {
     auto* library = new torch::Library(torch::Library::IMPL, "aten", kWatched, __FILE__, __LINE__);
-    for (const char* name :
-         {"batch_norm", "_batch_norm_impl_index", "native_batch_norm", "_native_batch_norm_legit",
-          "_batch_norm_with_update", "cudnn_batch_norm", "miopen_batch_norm", "instance_norm"}) {
+    // batch_norm calls one of these. So does instance_norm, but with copies of its statistics.
+    for (const char* name : {"_native_batch_norm_legit", "_batch_norm_with_update", "cudnn_batch_norm",
+                             "miopen_batch_norm", "instance_norm"}) {
       library->impl(name, torch::CppFunction::makeFromBoxedFunction<&normalize>());
     }
+    library->impl("native_batch_norm", torch::CppFunction::makeFromBoxedFunction<&normalize_batch>());
     library->impl("add_.Scalar", TORCH_FN(add_number));
     return library;
   }();
 }
 
-StateWatch::StateWatch() : outer_(std::exchange(innermost_watch, this)), watched_(kWatched) {
-}
+StateWatch::StateWatch() : outer_(std::exchange(innermost_watch, this)), watched_(kWatched) {}
 
 StateWatch::~StateWatch() {
   innermost_watch = outer_;
@@ -97,6 +128,11 @@ void StateWatch::note(const at::Tensor& changed) {
   for (StateWatch* watch = this; watch != nullptr && changed.has_storage(); watch = watch->outer_) {
     watch->changed_.push_back(changed.storage().getWeakStorageImpl());
   }
+}
+
+void StateWatch::note(const BatchStatistics& statistics) {
+  for (StateWatch* watch = this; watch != nullptr; watch = watch->outer_)
+    watch->statistics_.push_back(statistics);
 }
 
 LastingState StateWatch::lasting(const Tensors& outputs) const {
@@ -111,8 +147,11 @@ LastingState StateWatch::lasting(const Tensors& outputs) const {
   return lasting;
 }
 
-StateKeptScope::StateKeptScope(const LastingState& state)
-    : state_(state), outer_(std::exchange(innermost_kept, this)), watched_(kWatched) {}
+StateKeptScope::StateKeptScope(const LastingState& state, const StatisticsOfCalls& statistics)
+    : state_(state),
+      statistics_(statistics),
+      outer_(std::exchange(innermost_kept, this)),
+      watched_(kWatched) {}
 
 StateKeptScope::~StateKeptScope() {
   innermost_kept = outer_;
@@ -124,6 +163,16 @@ bool StateKeptScope::keeps(const at::Tensor& tensor) const {
     return storage._unsafe_get_target() == tensor.storage().unsafeGetStorageImpl();
   };
   return std::any_of(state_.begin(), state_.end(), is_it) || (outer_ != nullptr && outer_->keeps(tensor));
+}
+
+const BatchStatistics* StateKeptScope::next_statistics() {
+  return next_ < statistics_.size() ? &statistics_[next_++] : nullptr;
+}
+
+void pass_over(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  const bool is_batch_norm = op.operator_name().name == "aten::native_batch_norm";
+  if (is_batch_norm && innermost_kept != nullptr && keeps_statistics(stack))
+    innermost_kept->next_statistics();
 }
 
 }  // namespace dtk::policies

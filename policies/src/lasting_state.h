@@ -5,13 +5,15 @@
 // its modules, and a recomputation leaves that alone: normalizations get copies of their statistics, and
 // counters stay. Found by storage, so that no module must be known or say anything. The watch costs other
 // operators nothing: those watched have kernels on a dispatch key of their own, through which all others
-// fall.
+// fall. Batch norms are seen here, so here the recomputation gets their batch's statistics too.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <dtk/policies/seam.h>
 
 #include <vector>
+
+#include "batch_statistics.h"
 
 namespace dtk::policies {
 
@@ -31,28 +33,40 @@ class StateWatch {
 
   /// What was changed, is still alive and not among `outputs`.
   LastingState lasting(const Tensors& outputs) const;
+  /// Of batch norms, in the order of their calls.
+  const StatisticsOfCalls& statistics() const { return statistics_; }
   void note(const at::Tensor& changed);
+  void note(const BatchStatistics& statistics);
 
  private:
   StateWatch* const outer_;
   LastingState changed_;
+  StatisticsOfCalls statistics_;
   const c10::impl::IncludeDispatchKeyGuard watched_;
 };
 
-/// While alive, operators of this thread leave `state` as it is. Refers to it.
+/// While alive, operators of this thread leave `state` as it is, and batch norms take `statistics` in turn
+/// for those of their inputs. Refers to both.
 class StateKeptScope {
  public:
-  [[nodiscard]] explicit StateKeptScope(const LastingState& state);
+  [[nodiscard]] StateKeptScope(const LastingState& state, const StatisticsOfCalls& statistics);
   ~StateKeptScope();
   StateKeptScope(const StateKeptScope&) = delete;
   StateKeptScope& operator=(const StateKeptScope&) = delete;
 
   bool keeps(const at::Tensor& tensor) const;
+  /// Of the next batch norm that keeps its statistics; null: none was seen.
+  const BatchStatistics* next_statistics();
 
  private:
   const LastingState& state_;
-  const StateKeptScope* const outer_;
+  const StatisticsOfCalls& statistics_;
+  size_t next_ = 0;  // of statistics_
+  StateKeptScope* const outer_;
   const c10::impl::IncludeDispatchKeyGuard watched_;
 };
+
+/// To be called in the place of an operator whose results are taken from elsewhere; arguments on `stack`.
+void pass_over(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
 
 }  // namespace dtk::policies

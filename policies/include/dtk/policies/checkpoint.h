@@ -46,6 +46,10 @@ bool recomputing();
 /// recomputes what it needs. Nothing is traversed beyond the graph of forward. What is made again is freed
 /// when its node's backward is done; the inputs, when the whole segment's is.
 ///
+/// A batch norm in training on the CPU computes its batch's statistics in forward only: they, 2 numbers a
+/// channel, are kept (in fp32 and fp64; elsewhere a recomputation takes them again). Values are the same
+/// bits.
+///
 /// Autocast's casts of weights are freed at the segment's end, not at the end of the forward pass: a weight
 /// that is read again after it is cast again. Its gradient is then the sum of its uses in fp32, no longer in
 /// bf16.

@@ -3,6 +3,7 @@
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/plan_accuracy.h>
 #include <dtk/toolkit/planner_metrics.h>
+#include <dtk/toolkit/planner_normalization.h>
 #include <dtk/toolkit/run.h>
 #include <dtk/toolkit/run_history.h>
 #include <dtk/toolkit/safetensors.h>
@@ -76,11 +77,21 @@ LoadedConfig loaded_with(const std::vector<std::string>& overrides = {}) {
 }
 
 struct DrivingWorld : test::World {
+  int64_t forward_flops = 0;  // that a plan says
+
   RunResult run(const LoadedConfig& loaded, const std::string& resume = "") {
     const auto from =
         resume.empty() ? std::filesystem::path() : find_checkpoint(files, resume, loaded.config.train.out);
-    return run_training(loaded, at::kCPU, from, [&] { return open_run_data(loaded); },
-                        {files, clock, listener, stop});
+    RunWorld of_run{files, clock, listener, stop};
+    if (forward_flops > 0) {
+      of_run.plan = [this](const LoadedConfig&, c10::Device) {
+        StartPlan plan;
+        plan.forward_flops = forward_flops;
+        return plan;
+      };
+    }
+    return run_training(
+        loaded, at::kCPU, from, [&] { return open_run_data(loaded); }, of_run);
   }
 };
 
@@ -144,6 +155,50 @@ TEST_CASE("planner run: a run that is resumed ends with the bits of one that was
     CHECK(parts.files.read(path) == again.files.read(path));
     CHECK(parts.files.read(path) != whole.files.read(path));  // of another schedule
   }
+}
+
+TEST_CASE("planner run: checkpoints hold the scales of the inputs, which a resumed run must have again") {
+  constexpr int64_t kLaneFeatures = 33;
+  auto scales = planner_scales(kLaneFeatures);
+  DrivingWorld published;
+  published.run(loaded_with({"train.steps=3"}));
+  const std::string name = "out/checkpoints/step-00000003/normalization.json";
+  CHECK(published.files.read(name) == planner_normalization_text(scales));
+
+  const test::TemporaryFolder folder;
+  scales.at("lanes").mean.front() += 1;
+  const std::string file = folder.write("scales.json", planner_normalization_text(scales)).string();
+  const auto loaded = [&](int steps) {
+    return loaded_with(
+        {"data.normalization=" + file, "schedule.kind=constant", "train.steps=" + std::to_string(steps)});
+  };
+  DrivingWorld own;
+  own.run(loaded(3));
+  CHECK(own.files.read(name) == planner_normalization_text(scales));
+  CHECK(own.files.read("out/checkpoints/step-00000003/model.safetensors") !=
+        published.files.read("out/checkpoints/step-00000003/model.safetensors"));
+  const std::string before = own.files.read(name);
+  scales.at("lanes").mean.front() += 1;
+  folder.write("scales.json", planner_normalization_text(scales));
+  CHECK(error_text<ConfigError>([&] { own.run(loaded(6), "latest"); }) ==
+        name +
+            ": the run was trained with other numbers than this configuration names; give it the file of "
+            "these, or begin a new run");
+  folder.write("scales.json", before);
+  CHECK(own.run(loaded(6), "latest").step == 6);
+}
+
+TEST_CASE("planner run: MFU is by the arithmetic that the plan at the start counted") {
+  DrivingWorld world;
+  world.forward_flops = 4'000'000;
+  const LoadedConfig loaded = loaded_with({"log.peak_tflops=0.001"});
+  const RunResult result = world.run(loaded);
+  constexpr double kAFrame = 3 * 4e6 / 2;  // of two in a batch; backward counts as two forward passes
+  REQUIRE(result.mfu);
+  CHECK(*result.mfu == Approx(result.images_per_second * kAFrame / 1e9));
+  CHECK(world.files.read("out/log.jsonl").find("\"flops_per_image\":6000000") != std::string::npos);
+  DrivingWorld without_plan;
+  CHECK_FALSE(without_plan.run(loaded).mfu);
 }
 
 TEST_CASE("planner run: checkpointing changes no bit, and lowers the peak") {

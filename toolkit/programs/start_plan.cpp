@@ -144,6 +144,7 @@ StartPlan plan_in_child(const LoadedConfig& loaded, c10::Device device) try {
   if (is_planned(answer)) {
     StartPlan plan{.memory = read_memory_json(answer.out, program.string())};
     plan.beside = read_beside(answer.out);
+    plan.forward_flops = read_forward_flops(answer.out);
     plan.placement = read_placement(answer.out);
     return plan;
   }

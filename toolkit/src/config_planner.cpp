@@ -51,8 +51,6 @@ std::string useless_of_planner(const RunConfig& config, const std::string& key) 
   if (key.starts_with(of_loss)) return useless_in_loss(config, key.substr(of_loss.size()));
   if (key.starts_with(of_augmentation))
     return useless_in_augmentation(training.augmentation, key.substr(of_augmentation.size()));
-  // Its operations are not counted, so there is no utilisation.
-  if (key == "log.peak_tflops") return setting("train.model", config.train.model);
   if (key == of_process + "max_delay" && !training.process.prefix)
     return setting(of_process + "prefix", training.process.prefix);
   if (key == "planner.oldest_ego_history" && !config.planner.use_ego_history)

@@ -44,8 +44,10 @@ int64_t tokens_per_sample(const RunConfig& config) {
   return models::resolved(config.model).tokens();
 }
 
-double training_flops_per_sample(const RunConfig& config) {
-  if (config.drives()) return 0;
+double training_flops_per_sample(const RunConfig& config, int64_t planned_forward) {
+  constexpr double kPasses = 3;  // forward, and backward as two
+  if (config.drives())
+    return kPasses * static_cast<double>(planned_forward) / static_cast<double>(config.data.batch);
   return static_cast<double>(training_flops_per_image(config.model));
 }
 

@@ -108,6 +108,11 @@ PlanBeside read_beside(std::string_view text) {
   return {json.value("/plan/beside/allocator"_json_pointer, int64_t{0}), listed(not_known, " and ")};
 }
 
+int64_t read_forward_flops(std::string_view text) {
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return json.is_object() ? json.value("/plan/step_flops/forward"_json_pointer, int64_t{0}) : 0;
+}
+
 std::optional<TooLarge> too_large(const MemoryReport& plan, const PlanBeside& beside,
                                   const MemoryOptions& options, std::optional<int64_t> available) {
   const PhasePeak peak = plan.peak();

@@ -53,16 +53,15 @@ class Run {
     last_checkpoint_ = folder;
   }
 
-  // `notes`: of the run folder, which is this run's by now. `plan`: of this run, where there is one.
-  RunResult train(bool resumed, const std::vector<std::string>& notes,
-                  const std::optional<MemoryReport>& plan) {
+  // `notes`: of the run folder, which is this run's by now. `plan`: of this run.
+  RunResult train(bool resumed, const std::vector<std::string>& notes, const StartPlan& plan) {
     const PhaseScope built("forward");  // what happens from here on is no longer the build
-    announce(resumed, notes);
+    announce(resumed, notes, plan);
     try {
       return train_to_end(resumed);
     } catch (const c10::OutOfMemoryError& error) {
       give_up(error, last_checkpoint_text() + out_of_memory_advice(config_, device_,
-                                                                   shortage_of(error, config_, plan,
+                                                                   shortage_of(error, config_, plan.memory,
                                                                                /*in_build=*/false, resumed)));
     } catch (const Error& error) {
       // What did not fit has been recorded, with more.
@@ -159,8 +158,8 @@ class Run {
     return result;
   }
 
-  void announce(bool resumed, const std::vector<std::string>& notes) {
-    RunFacts facts = run_facts(loaded_, device_, data_);
+  void announce(bool resumed, const std::vector<std::string>& notes, const StartPlan& plan) {
+    RunFacts facts = run_facts(loaded_, device_, data_, plan);
     facts.parameters = trainer_.parameter_count();
     facts.policies = trainer_.policies().reports();
     record_.emplace(config_, facts, world_, resumed, trainer_.steps());
@@ -431,13 +430,13 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
     if (resumed) run->load(resume);
   } catch (const c10::OutOfMemoryError& error) {
     run.reset();
-    refuse_build(error, loaded, device, plan.memory, run_facts(loaded, device, data),
+    refuse_build(error, loaded, device, plan.memory, run_facts(loaded, device, data, plan),
                  resumed ? nullptr : &folder, meters, world);
   }
   for (std::string& note : folder.claim()) notes.push_back(std::move(note));
   if (!decision.empty()) notes.push_back(decision);
   for (std::string& note : notes_on_start(loaded, initial)) notes.push_back(std::move(note));
-  RunResult result = run->train(resumed, notes, plan.memory);
+  RunResult result = run->train(resumed, notes, plan);
   result.planned = plan.memory;
   world.observer.finished(result);
   result.savings = run->savings(result);

@@ -56,7 +56,6 @@ RunRecord::RunRecord(const RunConfig& config, const RunFacts& facts, const RunWo
       files_(world.files),
       clock_(world.clock),
       folder_(config.train.out),
-      flops_per_image_(training_flops_per_sample(config)),
       peak_flops_(peak_flops(config, facts)),
       history_(history_of(files_, folder_ / log_name)),
       log_(files_, folder_ / log_name),
@@ -80,7 +79,7 @@ void RunRecord::log_start(bool resumed, int64_t step) {
                            {"data", facts_.data},
                            {"samples", facts_.samples},
                            {"held_out", facts_.held_out}};
-  if (flops_per_image_ > 0) fields.emplace_back("flops_per_image", flops_per_image_);
+  if (facts_.flops_per_sample > 0) fields.emplace_back("flops_per_image", facts_.flops_per_sample);
   if (facts_.remarks.synthetic) fields.emplace_back("synthetic", int64_t{1});
   if (facts_.remarks.skipped > 0) {
     fields.emplace_back("skipped", facts_.remarks.skipped);
@@ -92,8 +91,8 @@ void RunRecord::log_start(bool resumed, int64_t step) {
 }
 
 std::optional<double> RunRecord::mfu(double images_per_second) const {
-  if (!peak_flops_ || flops_per_image_ == 0) return std::nullopt;
-  return images_per_second * flops_per_image_ / *peak_flops_;
+  if (!peak_flops_ || facts_.flops_per_sample == 0) return std::nullopt;
+  return images_per_second * facts_.flops_per_sample / *peak_flops_;
 }
 
 void RunRecord::step(const StepRecord& record) {

@@ -26,7 +26,8 @@ struct RunFacts {
   std::string data;    // one line
   std::string device, device_name;
   int64_t threads = 0;
-  int64_t parameters = 0;  // trainable
+  int64_t parameters = 0;       // trainable
+  double flops_per_sample = 0;  // of a training step; 0: not known
   std::vector<policies::PolicyReport> policies;
   int64_t samples = 0;   // trained on
   int64_t held_out = 0;  // for validation
@@ -93,7 +94,6 @@ class RunRecord {
   FileSystem& files_;
   Clock& clock_;
   const std::filesystem::path folder_;
-  const double flops_per_image_;
   const std::optional<double> peak_flops_;
   RunHistory history_;  // of all processes, before log_: it reads the file
   RunLog log_;

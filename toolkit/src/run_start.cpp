@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <dtk/toolkit/checkpoint_store.h>
 #include <dtk/toolkit/device.h>
+#include <dtk/toolkit/model_facts.h>
 #include <dtk/toolkit/plan_command.h>
 #include <dtk/toolkit/planned_memory.h>
 #include <dtk/toolkit/precision_choice.h>
@@ -173,13 +174,15 @@ std::vector<std::string> notes_on_plan(const StartPlan& plan, const RunConfig& c
   return notes;
 }
 
-RunFacts run_facts(const LoadedConfig& loaded, c10::Device device, const RunData& data) {
+RunFacts run_facts(const LoadedConfig& loaded, c10::Device device, const RunData& data,
+                   const StartPlan& plan) {
   return {.config = print_config(loaded),
           .data = data.all->description(),
           .device = device.str(),
           .device_name = device_name(device),
           .threads = *loaded.config.train.threads,
           .parameters = 0,
+          .flops_per_sample = training_flops_per_sample(loaded.config, plan.forward_flops),
           .policies = {},
           .samples = data.split.training->size(),
           .held_out = data.split.held_out ? data.split.held_out->size() : 0,

@@ -46,7 +46,8 @@ std::vector<std::string> notes_on_plan(const StartPlan& plan, const RunConfig& c
                                        bool resumed);
 
 /// All but the parameters and the policies.
-RunFacts run_facts(const LoadedConfig& loaded, c10::Device device, const RunData& data);
+RunFacts run_facts(const LoadedConfig& loaded, c10::Device device, const RunData& data,
+                   const StartPlan& plan);
 
 /// Throws the error of a run that cannot be built, exit code 3. A new one leaves what is known of it in its
 /// `folder`; null: a resumed one, whose folder keeps the figures of what was trained.

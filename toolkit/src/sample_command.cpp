@@ -13,6 +13,7 @@
 #include <dtk/toolkit/sample_command.h>
 #include <dtk/toolkit/streams.h>
 #include <dtk/toolkit/trainable_dit.h>
+#include <dtk/toolkit/trainable_planner.h>
 
 #include <algorithm>
 #include <stdexcept>
@@ -36,6 +37,14 @@ LoadedConfig config_beside(FileSystem& files, const WeightsRequest& request) {
   return load_config(files, config, {});
 }
 
+// Weights go with the scales that they were trained with, unless a configuration of the user's names others.
+void take_scales(FileSystem& files, const std::filesystem::path& weights, bool users_config,
+                 RunConfig& config) {
+  if (!config.drives() || (users_config && !config.data.normalization.empty())) return;
+  const std::filesystem::path folder = files.is_folder(weights) ? weights : weights.parent_path();
+  if (files.exists(folder / kPlannerScales)) config.data.normalization = (folder / kPlannerScales).string();
+}
+
 }  // namespace
 
 SampleSource open_source(FileSystem& files, const WeightsRequest& request, const std::string& config_file) {
@@ -53,6 +62,7 @@ SampleSource open_source(FileSystem& files, const WeightsRequest& request, const
     loaded = config_beside(files, request);
   }
   source.config = std::move(loaded.config);
+  take_scales(files, std::filesystem::path(found.path), !config_file.empty(), source.config);
   source.places = std::move(loaded.places);
   return source;
 }

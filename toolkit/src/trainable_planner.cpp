@@ -162,6 +162,11 @@ std::unique_ptr<SampleScores> TrainablePlanner::scores() const {
       [this](const PlannerBatch& frames) { return objective_->predict(planner_, frames); });
 }
 
+std::map<std::string, std::string> TrainablePlanner::files() const {
+  if (!objective_) return {};
+  return {{kPlannerScales, planner_normalization_text(objective_->options().scales)}};
+}
+
 void TrainablePlanner::check_fit(const Weights& weights) const {
   dtk::check_fit(weights, planner_);
 }

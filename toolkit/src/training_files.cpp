@@ -78,6 +78,15 @@ void restore_policies(const Checkpoint& checkpoint, const Json& json, Trainer& t
   }
 }
 
+void check_files(const Checkpoint& checkpoint, const TrainableModel& model) {
+  for (const auto& [name, text] : model.files()) {
+    if (checkpoint.text(name) == text) continue;
+    throw ConfigError((checkpoint.folder() / name).string() +
+                      ": the run was trained with other numbers than this configuration names; give it the "
+                      "file of these, or begin a new run");
+  }
+}
+
 TrainingState training_state(const Checkpoint& checkpoint, const Json& json) {
   const std::vector<StoredTensor> streams = checkpoint.stored_tensors(kRandom);
   TrainingState state;
@@ -111,7 +120,10 @@ std::filesystem::path save_training(CheckpointStore& store, const Trainer& train
     json["policies"][policy->name()] = policy_state.counters;
     if (!policy_state.tensors.empty()) files[policy->name() + ".safetensors"] = named(policy_state.tensors);
   }
-  return store.save(state.step, files, {{kState, json.dump(1) + "\n"}, {"config.toml", config_text}});
+  CheckpointStore::TextFiles texts = trainer.model().files();
+  texts[kState] = json.dump(1) + "\n";
+  texts["config.toml"] = config_text;
+  return store.save(state.step, files, texts);
 }
 
 int threads_of(const Checkpoint& checkpoint) {
@@ -120,6 +132,7 @@ int threads_of(const Checkpoint& checkpoint) {
 
 void load_training(const Checkpoint& checkpoint, Trainer& trainer) {
   const Json json = read_state(checkpoint);
+  check_files(checkpoint, trainer.model());
   {
     // Of what is read for another device, one tensor is alive at a time; they die here, before the first
     // step.

@@ -17,8 +17,9 @@ std::string model_text(const RunConfig& config, int64_t parameters);
 std::string sample_name(const RunConfig& config);
 /// Of one sample.
 int64_t tokens_per_sample(const RunConfig& config);
-/// Floating-point operations of a training step, a sample (model_flops.h); 0 where no formula is known.
-double training_flops_per_sample(const RunConfig& config);
+/// Floating-point operations of a training step, a sample (model_flops.h). Of a model without a formula by
+/// `planned_forward`, a plan's for the forward passes of a step; 0 where that is 0.
+double training_flops_per_sample(const RunConfig& config, int64_t planned_forward);
 
 /// "80 images in 25 steps": what the run draws when it samples; "" if it draws nothing.
 std::string drawn_text(const RunConfig& config);

@@ -19,6 +19,8 @@ struct PlanBeside {
 };
 /// Of what dit-plan --json printed; nothing beside if it does not say.
 PlanBeside read_beside(std::string_view json);
+/// FLOPs of a step's forward passes, of what dit-plan --json printed; 0 if it does not say.
+int64_t read_forward_flops(std::string_view json);
 
 /// "planned peak 33.2 MiB in first_step on cpu; 20.1 GiB available; not known, and counted as 0: scratch of 6
 /// operators (dit-plan says more)". `available`: bytes that the device can give.

@@ -62,6 +62,7 @@ struct StartPlan {
       {};  // there is none, as this configuration cannot run: what is wrong with it, and where
   std::string precision = {};  // policies.precision.cpu of it, where that is not decided yet; else ""
   PlanBeside beside = {};
+  int64_t forward_flops = 0;                          // of a step; 0: not known
   std::optional<CheckpointPlacement> placement = {};  // of policies.checkpoint.keep = "auto"
 };
 

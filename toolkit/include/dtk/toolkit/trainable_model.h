@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -68,6 +69,10 @@ class TrainableModel {
 
   /// For validation; null for a model whose samples continue nothing. Must not outlive the model.
   virtual std::unique_ptr<SampleScores> scores() const { return nullptr; }
+
+  /// Name and content of the text files that its checkpoints hold beside the weights: what else it computes
+  /// with. A resumed run's are the same.
+  virtual std::map<std::string, std::string> files() const { return {}; }
 
   /// Throws ConfigError unless `weights` are all trained parameters of this model and no others. The model
   /// may be on the meta device.

@@ -10,6 +10,10 @@ namespace dtk {
 /// PlannerObjective, DataError for a file of scales that cannot be used.
 PlannerObjectiveOptions planner_objective_options(const RunConfig& config);
 
+/// In a checkpoint: the scales of its inputs (planner_normalization.h), also where they are the published
+/// ones.
+constexpr char kPlannerScales[] = "normalization.json";
+
 /// Batches are those of a PlannerFrameSource. Its samples are trajectories() of the first sample.frames
 /// frames.
 class TrainablePlanner final : public TrainableModel {
@@ -27,6 +31,8 @@ class TrainablePlanner final : public TrainableModel {
   std::vector<NamedTensor> sample(const DataSource& data, const GoOn& go_on) const override;
   /// Those of PlannerScores that the frames have what they need for.
   std::unique_ptr<SampleScores> scores() const override;
+  /// kPlannerScales; none on the meta device, where no file is read.
+  std::map<std::string, std::string> files() const override;
   void check_fit(const Weights& weights) const override;
 
   /// Of the first `count` frames, as many at a time as the run's micro-batch, on the CPU: "trajectories"

@@ -1,6 +1,6 @@
 // What a checkpoint of a training run holds: model.safetensors, optimizer.safetensors, one
 // <policy>.safetensors per policy with tensors, random.safetensors (states of the random streams),
-// state.json (step, samples, seconds, threads, counters) and config.toml.
+// state.json (step, samples, seconds, threads, counters), config.toml and what TrainableModel::files() gives.
 #pragma once
 #include <dtk/toolkit/checkpoint_store.h>
 #include <dtk/toolkit/trainer.h>
@@ -19,7 +19,8 @@ int threads_of(const Checkpoint& checkpoint);
 
 /// Puts the checkpoint's weights, moments, averages, streams and position into `trainer`, one tensor at a
 /// time: it takes no more memory than the run that wrote it. Throws FileError
-/// or PolicyError for parts that are missing or do not fit. A policy that was off when the checkpoint was
+/// or PolicyError for parts that are missing or do not fit, ConfigError where a file of the model's
+/// (TrainableModel::files()) differs. A policy that was off when the checkpoint was
 /// made begins anew if it needs no state.
 void load_training(const Checkpoint& checkpoint, Trainer& trainer);
 

@@ -1,4 +1,4 @@
-// How many frames of the driving planner the training's loader, which has one thread, gives out a second. The
+// How many frames of the driving planner the training's loader gives out a second, by its threads. The
 // files are read again and again, so they come from the page cache: what is measured is unpacking and
 // checking, not a disk.
 #include <ATen/ATen.h>
@@ -15,7 +15,9 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "bench_setup.h"
 #include "support/temporary_folder.h"
@@ -104,19 +106,20 @@ void write_frames(const fs::path& folder, int64_t count, PlannerFrameOptions mad
 
 void print_head(const PlannerFrames& frames, int64_t batch) {
   std::printf(
-      "%lld frames of %.2f MB each, read again and again into batches of %lld by the loader's thread\n\n",
+      "%lld frames of %.2f MB each, read again and again into batches of %lld by the training's loader\n\n",
       static_cast<long long>(frames.size()), static_cast<double>(frames.bytes_per_frame()) / 1e6,
       static_cast<long long>(batch));
-  std::printf("| frames | bytes a file | frames/s | MB/s |\n|---|---:|---:|---:|\n");
+  std::printf("| frames | bytes a file | threads | frames/s | MB/s |\n|---|---:|---:|---:|---:|\n");
 }
 
 /// Batches of `batch` frames, or of all where there are fewer.
 void measure(const std::string& name, const std::shared_ptr<const PlannerFrameSource>& source, int64_t batch,
-             double seconds) {
+             int64_t threads, double seconds) {
   const PlannerFrames& frames = source->frames();
   uint64_t file_bytes = 0;
   for (int64_t i = 0; i < frames.size(); ++i) file_bytes += fs::file_size(frames.path(i));
-  Loader loader(source, {.seed = 1, .batch = std::min(batch, frames.size()), .drop_last = false});
+  Loader loader(source,
+                {.seed = 1, .batch = std::min(batch, frames.size()), .threads = threads, .drop_last = false});
   while (loader.consumed() < frames.size()) loader.next();  // from now on in the page cache
   SteadyClock clock;
   const int64_t first = loader.consumed();
@@ -124,10 +127,19 @@ void measure(const std::string& name, const std::shared_ptr<const PlannerFrameSo
   double now = begin;
   for (; now - begin < seconds; now = clock.seconds()) loader.next();
   const double rate = static_cast<double>(loader.consumed() - first) / (now - begin);
-  std::printf("| %s | %llu | %.1f | %.1f |\n", name.c_str(),
-              static_cast<unsigned long long>(file_bytes / static_cast<uint64_t>(frames.size())), rate,
+  std::printf("| %s | %llu | %lld | %.1f | %.1f |\n", name.c_str(),
+              static_cast<unsigned long long>(file_bytes / static_cast<uint64_t>(frames.size())),
+              static_cast<long long>(threads), rate,
               rate * static_cast<double>(frames.bytes_per_frame()) / 1e6);
   std::fflush(stdout);
+}
+
+// 1, 2, 4 ... up to the cores of this machine.
+std::vector<int64_t> thread_counts() {
+  std::vector<int64_t> counts;
+  const int64_t cores = std::max(1U, std::thread::hardware_concurrency());
+  for (int64_t count = 1; count <= cores; count *= 2) counts.push_back(count);
+  return counts;
 }
 
 void run(const cxxopts::ParseResult& parsed) {
@@ -141,7 +153,8 @@ void run(const cxxopts::ParseResult& parsed) {
   if (const auto given = parsed["frames"].as<std::string>(); !given.empty()) {
     const auto source = std::make_shared<PlannerFrameSource>(given, options);
     print_head(source->frames(), batch);
-    measure(fs::path(given).filename().string(), source, batch, seconds);
+    for (const int64_t threads : thread_counts())
+      measure(fs::path(given).filename().string(), source, batch, threads, seconds);
     return;
   }
   const test::TemporaryFolder own;
@@ -153,7 +166,7 @@ void run(const cxxopts::ParseResult& parsed) {
     write_frames(folder / name, count, options, packing);
     const auto source = std::make_shared<PlannerFrameSource>(folder / name, options);
     if (std::exchange(first, false)) print_head(source->frames(), batch);
-    measure(name, source, batch, seconds);
+    for (const int64_t threads : thread_counts()) measure(name, source, batch, threads, seconds);
   }
 }
 

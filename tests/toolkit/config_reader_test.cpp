@@ -192,7 +192,7 @@ TEST_CASE("config reader: unknown keys name the nearest known one") {
   CHECK(error_in("data.\"batch size\" = 1") ==
         "base.toml:1:6: unknown key data.\"batch size\"; known keys of [data]: kind, images, labels, folder, "
         "latents, frames, held_out, normalization, latent_scale, samples, flip, on_corrupt, validation, "
-        "batch, drop_last, prefetch");
+        "batch, drop_last, prefetch, threads");
   CHECK(error_in("\"data.batch\" = 1") ==
         "base.toml:1:1: unknown key \"data.batch\"; did you mean data.batch?");
   CHECK(error_in("[train.schedule]\nwarmup = 1") ==

@@ -42,6 +42,7 @@ TEST_CASE("resume: which keys may change") {
                                  "train.validate_ema",
                                  "train.allow_thread_change",
                                  "data.prefetch",
+                                 "data.threads",
                                  "sample.sampler",
                                  "sample.steps",
                                  "sample.respacing",

@@ -62,7 +62,8 @@ RunConfig custom_from_folder() {
                  .validation = 77,
                  .batch = 32,
                  .drop_last = false,
-                 .prefetch = 3};
+                 .prefetch = 3,
+                 .threads = 5};
   config.diffusion.time = "uniform";
   config.optimizer = {
       .lr = 3e-3, .beta1 = 0.8, .beta2 = 0.99, .eps = 1e-10, .weight_decay = 1e22, .clip = 0.0};
@@ -308,6 +309,7 @@ validation = 0  # default
 batch = 32  # --set
 drop_last = true  # default
 prefetch = 2  # default
+# threads is not set
 
 [diffusion]
 objective = "rectified_flow"  # default

@@ -8,7 +8,10 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <mutex>
+#include <optional>
 #include <set>
+#include <thread>
 
 #include "support/catch.h"
 #include "support/error_text.h"
@@ -221,6 +224,38 @@ TEST_CASE("loader: flips are drawn by seed, epoch and sample") {
   CHECK(std::abs(flips - 5000) < 5 * 50);  // five standard deviations
 }
 
+TEST_CASE("loader: the order does not depend on how many threads read") {
+  std::mutex mutex;
+  std::set<std::thread::id> readers;
+  const auto slow = [&](int64_t index) {
+    std::this_thread::sleep_for(Milliseconds(1 + index % 3));
+    const std::lock_guard lock(mutex);
+    readers.insert(std::this_thread::get_id());
+  };
+  Loader one(numbers(50), {.seed = 7, .batch = 12, .drop_last = false});
+  std::optional<Loader> three(std::in_place, numbers(50, slow),
+                              LoaderOptions{.seed = 7, .batch = 12, .threads = 3, .drop_last = false});
+  CHECK(take(one, 11) == take(*three, 11));
+  three.reset();
+  CHECK(readers.size() == 3);
+}
+
+TEST_CASE("loader: of several samples that cannot be read the first is told of, whatever thread read it") {
+  const auto order = dtk::epoch_order(0, 0, 64);
+  const std::set<int64_t> bad{order[33], order[41], order[62]};
+  for (int again = 0; again < 20; ++again) {
+    Loader loader(numbers(64,
+                          [&](int64_t index) {
+                            if (index == order[33]) std::this_thread::sleep_for(Milliseconds(5));
+                            if (bad.count(index) > 0)
+                              throw DataError("sample " + std::to_string(index) + " is bad");
+                          }),
+                  {.seed = 0, .batch = 32, .threads = 4});
+    CHECK(take(loader, 1).size() == 32);
+    CHECK(error_text<DataError>([&] { loader.next(); }) == "sample " + std::to_string(order[33]) + " is bad");
+  }
+}
+
 TEST_CASE("loader: an error of the source comes after the batches before it, and stays") {
   const auto order = dtk::epoch_order(0, 0, 12);
   const int64_t bad = order[9];  // in the third batch of four
@@ -404,6 +439,7 @@ TEST_CASE("loader: bad options") {
         "train.accumulate");
   CHECK_THROWS_AS(Loader(numbers(7), {.batch = 0}), std::invalid_argument);
   CHECK_THROWS_AS(Loader(numbers(7), {.batch = 1, .prefetch = 0}), std::invalid_argument);
+  CHECK_THROWS_AS(Loader(numbers(7), {.batch = 1, .threads = 0}), std::invalid_argument);
   CHECK_THROWS_AS(Loader(numbers(7), {.batch = 1, .start = -1}), std::invalid_argument);
   CHECK(error_text<std::invalid_argument>([] { Loader(numbers(7), {.batch = 2, .start = 3}); }) ==
         "Loader: no batch of 2 begins at start 3");

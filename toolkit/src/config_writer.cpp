@@ -101,6 +101,7 @@ std::vector<std::string> collect_changeable_keys() {
       "train.validate_ema",
       "train.allow_thread_change",
       "data.prefetch",
+      "data.threads",
       // Where the average lives, not what it is: to the bit on the CPU, and no weight ever depends on it.
       "policies.ema.device",
       "policies.ema.pinned",

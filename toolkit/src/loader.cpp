@@ -4,6 +4,7 @@
 #include <dtk/toolkit/mix64.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <limits>
 #include <numeric>
@@ -21,8 +22,8 @@ void check_fills_a_batch(const DataSource& source, int64_t batch) {
 namespace {
 
 int64_t samples_per_epoch(const DataSource& source, const LoaderOptions& options) {
-  if (options.batch < 1 || options.prefetch < 1 || options.start < 0) {
-    throw std::invalid_argument("Loader: batch and prefetch must be at least 1 and start at least 0");
+  if (options.batch < 1 || options.prefetch < 1 || options.threads < 1 || options.start < 0) {
+    throw std::invalid_argument("Loader: batch, prefetch and threads must be at least 1, start at least 0");
   }
   check_fills_a_batch(source, options.batch);
   const int64_t samples = options.drop_last ? source.size() / options.batch * options.batch : source.size();
@@ -54,6 +55,7 @@ Loader::Loader(std::shared_ptr<const DataSource> source, const LoaderOptions& op
       around_allocation_(std::move(around_allocation)),
       samples_per_epoch_(dtk::samples_per_epoch(*source_, options)),
       consumed_(options.start),
+      readers_(policies::rehearsing() ? 1 : options.threads),
       thread_([this] { run(); }) {
   if (policies::rehearsing()) wait_for_the_rest();
 }
@@ -151,26 +153,29 @@ bool Loader::make_batch(int64_t first, int64_t count, Batch& batch) {
                            std::to_string(count) + ", the source made one of " +
                            std::to_string(batch.samples()));
   }
-  for (int64_t row = 0; row < count; ++row) {
-    if (!policies::rehearsing() && stopping()) return false;  // nothing takes long there
-    read_sample(first + row, batch, row);
-  }
-  return true;
+  order_epoch_of(first);
+  std::atomic<bool> stopped = false;
+  readers_.run(count, [&](int64_t row) {
+    // Nothing takes long in a rehearsal.
+    stopped = stopped || (!policies::rehearsing() && stopping());
+    if (!stopped) read_sample(first + row, batch, row);
+  });
+  return !stopped;
 }
 
-void Loader::read_sample(int64_t consumed, const Batch& batch, int64_t row) {
+// No batch holds samples of two epochs. A rehearsal reads no values: which sample is where does not matter,
+// and the order of a large batch takes seconds.
+void Loader::order_epoch_of(int64_t consumed) {
   const int64_t epoch = consumed / samples_per_epoch_;
-  // A rehearsal reads no values: which sample is where does not matter, and the order of a large batch takes
-  // seconds.
-  if (policies::rehearsing()) {
-    const auto index = static_cast<size_t>(consumed % samples_per_epoch_);
-    return source_->read(index, static_cast<uint64_t>(epoch), batch, row);
-  }
-  if (epoch != order_epoch_) {
-    order_ = epoch_order(options_.seed, static_cast<uint64_t>(epoch), static_cast<uint64_t>(source_->size()));
-    order_epoch_ = epoch;
-  }
-  const uint32_t index = order_[static_cast<size_t>(consumed % samples_per_epoch_)];
+  if (policies::rehearsing() || epoch == order_epoch_) return;
+  order_ = epoch_order(options_.seed, static_cast<uint64_t>(epoch), static_cast<uint64_t>(source_->size()));
+  order_epoch_ = epoch;
+}
+
+void Loader::read_sample(int64_t consumed, const Batch& batch, int64_t row) const {
+  const int64_t epoch = consumed / samples_per_epoch_;
+  const auto place = static_cast<size_t>(consumed % samples_per_epoch_);
+  const auto index = policies::rehearsing() ? static_cast<int64_t>(place) : int64_t{order_[place]};
   source_->read(index, static_cast<uint64_t>(epoch), batch, row);
 }
 

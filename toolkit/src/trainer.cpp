@@ -53,6 +53,12 @@ class GradientGuard {
   bool kept_ = false;
 };
 
+// A CPU that trains has no core to spare; one beside a device has all of them.
+int64_t reading_threads(const TrainOptions& train, c10::Device device) {
+  constexpr int64_t kMost = 16;
+  return device.is_cpu() ? 1 : std::clamp<int64_t>(train.threads.value_or(1), 1, kMost);
+}
+
 }  // namespace
 
 Trainer::Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<const DataSource> data,
@@ -87,6 +93,7 @@ void Trainer::start_loader() {
   options.drop_last = config_.data.drop_last;
   options.batch = config_.data.batch / config_.train.accumulate;
   options.prefetch = config_.data.prefetch;
+  options.threads = config_.data.threads.value_or(reading_threads(config_.train, device_));
   options.start = state_.samples;
   options.pinned = !device_.is_cpu();
   loader_ = std::make_unique<Loader>(data_, options, [](const std::function<void()>& allocate) {

@@ -92,12 +92,14 @@ struct DataOptions {
   int64_t validation = 0;            // samples held out, never trained on
   int64_t batch = 16;                // samples per optimizer step
   bool drop_last = true;             // false: also the last samples of an epoch, in a shorter batch
-  int64_t prefetch = 2;              // micro-batches prepared ahead by the loader's thread
+  int64_t prefetch = 2;              // micro-batches prepared ahead by the loader
+  // That read samples; absent: 1 where the CPU trains, else train.threads, at most 16.
+  std::optional<int64_t> threads;
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [kind, images, labels, folder, latents, frames, held_out, normalization, latent_scale, samples,
-           flip, on_corrupt, validation, batch, drop_last, prefetch] = self;
+           flip, on_corrupt, validation, batch, drop_last, prefetch, threads] = self;
     visit("kind", kind, "idx | images | latents | synthetic | frames");
     visit("images", images, "");
     visit("labels", labels, "");
@@ -114,6 +116,7 @@ struct DataOptions {
     visit("batch", batch, "[1, inf)");
     visit("drop_last", drop_last, "");
     visit("prefetch", prefetch, "[1, 64]");
+    visit("threads", threads, "[1, 256]");
   }
   friend bool operator==(const DataOptions&, const DataOptions&) = default;
 };

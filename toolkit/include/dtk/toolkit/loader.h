@@ -1,6 +1,7 @@
-// Shuffled batches, prepared ahead by a thread of their own.
+// Shuffled batches, prepared ahead by threads of their own.
 #pragma once
 #include <dtk/toolkit/data_source.h>
+#include <dtk/toolkit/thread_team.h>
 
 #include <condition_variable>
 #include <cstdint>
@@ -24,6 +25,7 @@ struct LoaderOptions {
   uint64_t seed = 0;
   int64_t batch = 1;      // samples per batch given out (the micro-batch), at least 1
   int64_t prefetch = 2;   // batches prepared ahead, at least 1
+  int64_t threads = 1;    // that read the samples of a batch, at least 1
   bool pinned = false;    // page-locked tensors, which a device copies without stopping its stream
   int64_t start = 0;      // samples already consumed: what consumed() of an earlier loader said
   bool drop_last = true;  // false: also the last samples of an epoch, in a shorter batch
@@ -36,12 +38,14 @@ using AroundAllocation = std::function<void(const std::function<void()>& allocat
 void check_fills_a_batch(const DataSource& source, int64_t batch);
 
 /// Endless batches of any source, epoch after epoch. The order is a pure function of (seed, epoch, position
-/// in the epoch), so it does not depend on `prefetch` and continues exactly at `start`. With drop_last only
-/// whole batches are given out: the samples at the end of an epoch's order that do not fill one are dropped
-/// in that epoch. Without, they make one shorter batch, and no batch holds samples of two epochs.
+/// in the epoch), so it does not depend on `prefetch` or `threads` and continues exactly at `start`. With
+/// drop_last only whole batches are given out: the samples at the end of an epoch's order that do not fill
+/// one are dropped in that epoch. Without, they make one shorter batch, and no batch holds samples of two
+/// epochs.
 ///
-/// One background thread reads the source; it uses no intra-op threads of LibTorch. The members are for one
-/// consuming thread. The destructor waits for at most the one sample being read.
+/// One background thread makes the batches, and options.threads - 1 others help it to read them; they use no
+/// intra-op threads of LibTorch. The members are for one consuming thread. The destructor waits for the
+/// samples that are being read, one a thread.
 class Loader {
  public:
   /// Throws DataError if the source holds less than one batch, std::invalid_argument for options out of range
@@ -75,7 +79,8 @@ class Loader {
   void wait_for_the_rest();
   int64_t batch_at(int64_t consumed) const;
   bool make_batch(int64_t first, int64_t count, Batch& batch);
-  void read_sample(int64_t consumed, const Batch& batch, int64_t row);
+  void order_epoch_of(int64_t consumed);
+  void read_sample(int64_t consumed, const Batch& batch, int64_t row) const;
   bool stopping();
 
   const std::shared_ptr<const DataSource> source_;
@@ -87,7 +92,8 @@ class Loader {
   int64_t consumed_;
   double exposed_wait_seconds_ = 0;
 
-  // For the loader's thread only.
+  // For the loader's thread; the others read the order.
+  ThreadTeam readers_;
   std::vector<uint32_t> order_;
   int64_t order_epoch_ = -1;
 

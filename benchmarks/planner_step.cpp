@@ -7,6 +7,7 @@
 #include <dtk/policies/module_path.h>
 #include <dtk/policies/policy_set.h>
 #include <dtk/policies/saved_tensors.h>
+#include <dtk/toolkit/dropout_masks.h>
 #include <dtk/toolkit/memory_meters.h>
 #include <dtk/toolkit/optimizer.h>
 #include <dtk/toolkit/planner_frames.h>
@@ -96,6 +97,7 @@ class Training {
 
   void step() {
     {
+      const DropoutMaskScope masks;
       const PhaseScope phase("forward");
       at::Tensor loss = forward();
       const PhaseScope backward("backward");

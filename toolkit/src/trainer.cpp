@@ -6,6 +6,7 @@
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>
 #include <dtk/policies/rehearsal.h>
+#include <dtk/toolkit/dropout_masks.h>
 #include <dtk/toolkit/errors.h>
 #include <dtk/toolkit/model_policies.h>
 #include <dtk/toolkit/streams.h>
@@ -76,6 +77,7 @@ Trainer::Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<co
       policies::generator_state(policies::make_generator(device, stream_seed(config.train.seed, "dropout")));
   OwnerScope owner(Category::optimizer, "scalars");
   loss_sum_ = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device));
+  register_dropout_masks();
   start_loader();
   started_ = clock_.seconds();  // building is not training
 }
@@ -120,6 +122,7 @@ void Trainer::accumulate_gradients() {
   short_step_ = samples < config_.data.batch;
   PhaseScope between(phase("backward"));
   policies::DefaultGeneratorScope random(device_, state_.default_generator);
+  const DropoutMaskScope masks;
   GradientGuard gradients(optimizer_);
   for (int64_t left = samples; left > 0;) left -= forward_backward(samples);
   gradients.keep();

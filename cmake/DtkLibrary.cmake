@@ -1,4 +1,5 @@
-# Every library of the project has one include root, so an arrow in the wrong direction does not compile.
+# A library consists of rooms: folders with a CMakeLists.txt that calls dtk_room(). Which rooms may include which is
+# checked by tests/house; that no library reaches one above it is up to the include roots set here.
 set(DTK_WARNINGS -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wpedantic)
 
 function(dtk_configure_target target)
@@ -14,15 +15,38 @@ function(dtk_configure_target target)
   endif()
 endfunction()
 
-# dtk_library(<name> SOURCES <files> DEPENDS <targets>): static library dtk_<name>, alias dtk::<name>.
+# dtk_library(<name> ROOMS <folders> DEPENDS <targets> [PRIVATE_DEPENDS <targets>] [PUBLIC_ROOT <folder>]
+#             [PRIVATE_ROOT <folder>]): static library dtk_<name>, alias dtk::<name>, of the rooms. Others include its
+# headers from PUBLIC_ROOT (include/ unless given), it includes its own from PRIVATE_ROOT too (its folder).
 function(dtk_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;PRIVATE_DEPENDS" ${ARGN})
-  add_library(dtk_${name} STATIC ${ARG_SOURCES})
+  cmake_parse_arguments(ARG "" "PUBLIC_ROOT;PRIVATE_ROOT" "ROOMS;DEPENDS;PRIVATE_DEPENDS" ${ARGN})
+  if(NOT ARG_PUBLIC_ROOT)
+    set(ARG_PUBLIC_ROOT "${CMAKE_CURRENT_SOURCE_DIR}/include")
+  endif()
+  add_library(dtk_${name} STATIC)
   add_library(dtk::${name} ALIAS dtk_${name})
-  target_include_directories(dtk_${name} PUBLIC
-    "$<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include>")
+  set_target_properties(dtk_${name} PROPERTIES LINKER_LANGUAGE CXX)
+  target_include_directories(dtk_${name} PUBLIC "$<BUILD_INTERFACE:${ARG_PUBLIC_ROOT}>")
   target_link_libraries(dtk_${name} PUBLIC ${ARG_DEPENDS} PRIVATE ${ARG_PRIVATE_DEPENDS})
   dtk_configure_target(dtk_${name})
+
+  set(DTK_ROOM_LIBRARY ${name})
+  set(DTK_ROOM_ROOTS "${ARG_PUBLIC_ROOT}" "${CMAKE_CURRENT_SOURCE_DIR}")
+  set(DTK_ROOM_DEPENDS ${ARG_DEPENDS} ${ARG_PRIVATE_DEPENDS})
+  foreach(room IN LISTS ARG_ROOMS)
+    add_subdirectory(${room})
+  endforeach()
+endfunction()
+
+# dtk_room(<files>): the folder's part of the library. Target <library>_<room> compiles it alone.
+function(dtk_room)
+  file(RELATIVE_PATH room "${CMAKE_SOURCE_DIR}" "${CMAKE_CURRENT_SOURCE_DIR}")
+  string(REPLACE "/" "_" room "${room}")
+  add_library(${room} OBJECT ${ARGN})
+  target_include_directories(${room} PRIVATE ${DTK_ROOM_ROOTS})
+  target_link_libraries(${room} PRIVATE ${DTK_ROOM_DEPENDS})
+  dtk_configure_target(${room})
+  target_sources(dtk_${DTK_ROOM_LIBRARY} PRIVATE $<TARGET_OBJECTS:${room}>)
 endfunction()
 
 # dtk_program(<name> SOURCES <files> DEPENDS <targets>): executable <name> in the build folder's root.

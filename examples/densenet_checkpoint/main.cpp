@@ -1,8 +1,5 @@
 // densenet_checkpoint: memory-efficient DenseNet-BC trained plainly, under dtk::policies::checkpoint() and in
 // the form of 2018, side by side: bytes kept for backward, peak, time, running statistics and gradients.
-#include <dtk/toolkit/errors.h>
-#include <dtk/toolkit/explanation_json.h>
-
 #include <cstdio>
 #include <cxxopts.hpp>
 #include <nlohmann/json.hpp>
@@ -11,9 +8,11 @@
 
 #include "densenet_checkpoint/comparison.h"
 #include "densenet_checkpoint/explained.h"
-#include "process_settings.h"
-#include "program.h"
 #include "support/arguments.h"
+#include "toolkit/core/errors.h"
+#include "toolkit/plan/explanation_json.h"
+#include "toolkit/programs/process_settings.h"
+#include "toolkit/programs/terminal.h"
 
 namespace {
 

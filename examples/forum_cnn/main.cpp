@@ -1,9 +1,5 @@
 // forum_cnn: what checkpointing does for a network whose memory is its weights. Trains it, or plans it where
 // it is too large, in one of the ways that were tried, and prints what was kept for backward and the peak.
-#include <dtk/toolkit/errors.h>
-#include <dtk/toolkit/explanation_json.h>
-#include <dtk/toolkit/memory_report.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -16,8 +12,11 @@
 #include <vector>
 
 #include "forum_cnn/training.h"
-#include "program.h"
 #include "support/arguments.h"
+#include "toolkit/core/errors.h"
+#include "toolkit/plan/explanation_json.h"
+#include "toolkit/programs/terminal.h"
+#include "toolkit/report/memory_report.h"
 
 namespace {
 

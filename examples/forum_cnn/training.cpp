@@ -5,7 +5,7 @@
 #include <ATen/ops/mse_loss.h>
 #include <ATen/ops/randn.h>
 #include <dtk/planner/explain.h>
-#include <dtk/planner/rehearse.h>
+#include <dtk/planner/simulate.h>
 #include <dtk/policies/checkpoint.h>
 #include <dtk/policies/memory_ledger.h>
 #include <torch/csrc/autograd/autograd.h>

@@ -1,11 +1,12 @@
 // Command lines of the examples that are programs of their own, and what their users are told.
 #pragma once
 #include <c10/util/Exception.h>
-#include <dtk/toolkit/errors.h>
 
 #include <cxxopts.hpp>
 #include <iostream>
 #include <string>
+
+#include "toolkit/core/errors.h"
 
 namespace examples {
 

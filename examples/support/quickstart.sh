@@ -1,9 +1,9 @@
 # What the quickstarts share: their options, and the folder of their run. Sourced by a command that has a function
-# usage and says what `seconds` is by default.
-# shellcheck shell=bash disable=SC2154  # root comes from cmake/setup.sh
+# usage and says what `command` it is and what `seconds` is by default.
+# shellcheck shell=bash disable=SC2154  # command comes from the sourcing file, root from cmake/setup.sh
 
 usage_error() {
-  printf 'examples/%s: %s\n\n' "${0##*/}" "$1" >&2
+  printf '%s: %s\n\n' "$command" "$1" >&2
   usage >&2
   exit 2
 }

@@ -1,7 +1,7 @@
 #include "support/training_memory.h"
 
 #include <ATen/core/Tensor.h>
-#include <dtk/policies/kept_storages.h>
+#include <dtk/policies/internal/event_log.h>
 #include <dtk/policies/memory_ledger.h>
 
 #include <map>

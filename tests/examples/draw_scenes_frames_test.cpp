@@ -1,20 +1,20 @@
 // Frames of drawn worlds: what the files hold, and that there is something to learn in them.
 #include <ATen/ATen.h>
-#include <dtk/toolkit/file_system.h>
-#include <dtk/toolkit/planner_frame_writer.h>
-#include <dtk/toolkit/planner_frames.h>
-#include <dtk/toolkit/planner_inputs.h>
-#include <dtk/toolkit/planner_metrics.h>
 
 #include <cmath>
 #include <set>
 
-#include "planner/frames.h"
-#include "planner/scene_set.h"
+#include "diffusion_planner/frames.h"
+#include "diffusion_planner/scene_set.h"
 #include "support/catch.h"
+#include "support/diffusion_planner/samples.h"
 #include "support/error_text.h"
-#include "support/planner_samples.h"
-#include "support/temporary_folder.h"
+#include "support/files/temporary_folder.h"
+#include "toolkit/families/diffusion_planner/frame_writer.h"
+#include "toolkit/families/diffusion_planner/frames.h"
+#include "toolkit/families/diffusion_planner/inputs.h"
+#include "toolkit/families/diffusion_planner/metrics.h"
+#include "toolkit/io/file_system.h"
 
 namespace {
 

@@ -3,9 +3,9 @@
 
 #include <cmath>
 
-#include "planner/canvas.h"
-#include "planner/scene_image.h"
-#include "planner/scene_set.h"
+#include "diffusion_planner/canvas.h"
+#include "diffusion_planner/scene_image.h"
+#include "diffusion_planner/scene_set.h"
 #include "support/catch.h"
 #include "support/error_text.h"
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <set>
 
-#include "planner/traffic.h"
+#include "diffusion_planner/traffic.h"
 #include "support/catch.h"
 
 namespace {

@@ -1,16 +1,16 @@
 // What show-trajectories measures by, and what it reads off a frame.
 #include <ATen/ATen.h>
-#include <dtk/toolkit/errors.h>
-#include <dtk/toolkit/file_system.h>
-#include <dtk/toolkit/planner_frame_writer.h>
 
-#include "planner/frame_kind.h"
-#include "planner/frames.h"
-#include "planner/path_error.h"
-#include "planner/scene_set.h"
+#include "diffusion_planner/frame_kind.h"
+#include "diffusion_planner/frames.h"
+#include "diffusion_planner/path_error.h"
+#include "diffusion_planner/scene_set.h"
 #include "support/catch.h"
 #include "support/error_text.h"
-#include "support/temporary_folder.h"
+#include "support/files/temporary_folder.h"
+#include "toolkit/core/errors.h"
+#include "toolkit/families/diffusion_planner/frame_writer.h"
+#include "toolkit/io/file_system.h"
 
 namespace {
 

@@ -113,7 +113,7 @@ class Quickstart(StubTreeTest):
 
 class PlannerQuickstart(StubTreeTest):
     def quickstart(self, *arguments: str, **options):
-        return self.run_command(str(self.tree / "examples/planner_quickstart"), *arguments, **options)
+        return self.run_command(str(self.tree / "examples/diffusion_planner/quickstart"), *arguments, **options)
 
     def test_arguments_are_refused_as_the_other_quickstart_does(self):
         (self.top / "file").touch()
@@ -124,10 +124,10 @@ class PlannerQuickstart(StubTreeTest):
         ):
             result = self.quickstart(*arguments, cwd=self.top)
             self.assertEqual(result.returncode, 2)
-            said = f"examples/planner_quickstart: {message}\n\nUsage: examples/planner_quickstart "
+            said = f"examples/diffusion_planner/quickstart: {message}\n\nUsage: examples/diffusion_planner/quickstart "
             self.assertTrue(result.stderr.startswith(said), result.stderr)
             self.assertEqual(self.calls.read_text(), "")
-        self.assertTrue(self.quickstart("--help").stdout.startswith("Usage: examples/planner_quickstart "))
+        self.assertTrue(self.quickstart("--help").stdout.startswith("Usage: examples/diffusion_planner/quickstart "))
 
     def test_draws_worlds_once_trains_samples_and_shows(self):
         for number in (1, 2):
@@ -151,7 +151,7 @@ class PlannerQuickstart(StubTreeTest):
             )
             self.assertEqual(
                 (self.top / "arguments").read_text().replace(str(self.tree), "TREE"),
-                "[--config][TREE/configs/planner_quickstart.toml][--set][train.seconds=9]"
+                "[--config][TREE/configs/diffusion_planner_quickstart.toml][--set][train.seconds=9]"
                 f"[--set][train.out={out}][--set][data.frames={scenes}/train.json]"
                 f"[--set][data.held_out={scenes}/held_out.json]",
             )
@@ -224,7 +224,7 @@ class TestsRun(StubTreeTest):
 
 class Scripts(unittest.TestCase):
     def test_bash_reads_them(self):
-        examples = ("examples/support/quickstart.sh", "examples/quickstart", "examples/planner_quickstart")
+        examples = ("examples/support/quickstart.sh", "examples/quickstart", "examples/diffusion_planner/quickstart")
         for path in ("cmake/setup.sh", "cmake/build.sh", *examples, "tests/run", ".ci/run"):
             subprocess.run(["bash", "-n", str(ROOT / path)], check=True, env=os.environ)
 

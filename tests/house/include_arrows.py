@@ -1,18 +1,46 @@
-"""policies/ and models/ know only the standard library and LibTorch; only programs know toolkit/.
+"""Includes run one way: between the libraries, and between the rooms of one.
 
-policies/planner/ is a library of its own above policies/, which does not know it."""
+policies/ and models/ know only the standard library and LibTorch, policies/planner/ policies/ too; toolkit/ knows the
+public headers of all three, and only programs, tests, benchmarks and examples know toolkit/. Within a library rooms.py
+says which room may include which.
+"""
 
 import re
 from pathlib import Path
 
+import rooms
 import tree
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 LIBTORCH = ("ATen/", "c10/", "caffe2/", "torch/")
-LIBRARIES = ("policies", "models")
+LIBRARIES = ("policies", "models", "toolkit")
 PLANNER = Path("policies", "planner")
 # The system's own headers, by the one file that wraps them: no library reserves addresses without memory.
-SYSTEM = {Path("policies", "src", "reserved_memory.cpp"): ("sys/mman.h", "unistd.h")}
+SYSTEM = {Path("policies", "memory", "virtual_memory.cpp"): ("sys/mman.h", "unistd.h")}
+# Includes that still run upwards, each to be cut by moving the symbol.
+TO_CUT = {
+    ("models/diffusion_planner/decoder.cpp", "dtk/models/dit.h"),
+    ("policies/attention/attention.cpp", "dtk/policies/checkpoint.h"),
+    ("policies/hooks/recomputing.cpp", "dtk/policies/checkpoint.h"),
+    ("policies/hooks/saved_tensors.cpp", "activations/mutated_buffers.h"),
+    ("policies/hooks/saved_tensors.cpp", "activations/selective.h"),
+    ("policies/include/dtk/policies/memory_ledger.h", "dtk/policies/saved_tensors.h"),
+    ("toolkit/checkpoint/weights.cpp", "toolkit/train/save_load.h"),
+    ("toolkit/checkpoint/weights.cpp", "toolkit/train/trainable_model.h"),
+    ("toolkit/config/config.h", "toolkit/families/diffusion_planner/objective_options.h"),
+    ("toolkit/config/defaults.cpp", "toolkit/diffusion/dpm_solver.h"),
+    ("toolkit/config/rules.cpp", "toolkit/report/placement.h"),
+    ("toolkit/data/image_folder.cpp", "toolkit/run/memory_meters.h"),
+    ("toolkit/diffusion/dpm_solver.h", "toolkit/families/diffusion_planner/objective_options.h"),
+    ("toolkit/diffusion/sampling.h", "toolkit/train/trainable_model.h"),
+    ("toolkit/io/npz.cpp", "toolkit/config/toml_text.h"),
+    ("toolkit/io/torch_file.cpp", "toolkit/config/toml_text.h"),
+    ("toolkit/plan/plan.h", "toolkit/commands/plan_arguments.h"),
+    ("toolkit/report/placement.cpp", "toolkit/plan/phrases.h"),
+    ("toolkit/run/start.cpp", "toolkit/plan/plan.h"),
+    ("toolkit/train/trainable_model.cpp", "toolkit/families/diffusion_planner/trainable.h"),
+    ("toolkit/train/trainable_model.cpp", "toolkit/families/dit/trainable.h"),
+}
 MAY_USE_TOOLKIT = ("toolkit", "tests", "benchmarks", "examples")
 
 
@@ -20,34 +48,58 @@ def is_standard(name: str) -> bool:
     return re.fullmatch(r"[a-z_0-9]+", name) is not None
 
 
-def is_own(root: Path, library: str, path: Path, name: str) -> bool:
-    if name.startswith(f"dtk/{library}/"):
-        return True
-    target = (path.parent / name).resolve()
-    return target.is_file() and (root / library) in target.parents
+def target(root: Path, path: Path, name: str) -> str | None:
+    """The file of a library that a file of one includes, relative to the root: by the library's include roots."""
+    public = name.split("/")
+    if name.startswith("dtk/") and public[1] in rooms.PUBLIC:
+        return f"{rooms.PUBLIC[public[1]]}/include/{name}"
+    inside = path.relative_to(root)
+    own = PLANNER if PLANNER in inside.parents else Path(inside.parts[0])
+    for folder in (root, root / own, path.parent):
+        found = (folder / name).resolve()
+        if found.is_file() and root in found.parents:
+            return found.relative_to(root).as_posix()
+    return None
 
 
-def library_offences(root: Path, library: str) -> list[str]:
+def library_of(path: str) -> str:
+    return "policies/planner" if path.startswith("policies/planner/") else path.split("/")[0]
+
+
+def wrong(root: Path, path: Path, quoted: bool, name: str) -> str | None:
+    """What is wrong with an include of a library's file."""
+    inside = path.relative_to(root)
+    library, other = library_of(inside.as_posix()), target(root, path, name)
+    if other is None:
+        if library == "toolkit" or is_standard(name) or name.startswith(LIBTORCH) or name in SYSTEM.get(inside, ()):
+            return None
+        return f"{inside.parts[0]}/ may include the standard library, LibTorch and dtk/{inside.parts[0]}/ only"
+    below = {"policies": [], "policies/planner": ["policies"], "models": []}
+    if library_of(other) != library:
+        public = "/include/dtk/" in other
+        if public and library_of(other) in below.get(library, ["policies", "policies/planner", "models"]):
+            return None if library == "toolkit" else room_offence(root, inside.as_posix(), other)
+        return f"{library}/ may not include {other}"
+    return room_offence(root, inside.as_posix(), other)
+
+
+def room_offence(root: Path, path: str, other: str) -> str | None:
+    here, there = rooms.room_of(root, path), rooms.room_of(root, other)
+    if here is None or there is None:
+        return f"{other if here else path} stands in no room of tests/house/rooms.py"
+    if rooms.may_include(here, there):
+        return None
+    return f"{here}/ may not include {there}/ (tests/house/rooms.py)"
+
+
+def include_offences(root: Path, library: str) -> list[str]:
     found = []
     for path in tree.code(root, library):
-        own = (f"dtk/{library}/",)
-        if PLANNER in path.relative_to(root).parents:
-            own += ("dtk/planner/",)
         for number, line in enumerate(tree.read_code(path, strings=True), 1):
             match = INCLUDE.match(line)
-            if not match:
-                continue
-            quoted, name = match.group(1) == '"', match.group(2)
-            if is_standard(name) or name.startswith(LIBTORCH + own):
-                continue
-            if quoted and is_own(root, library, path, name):
-                continue
-            if name in SYSTEM.get(path.relative_to(root), ()):
-                continue
-            found.append(
-                f"{tree.place(root, path, number)}: includes {name}; {library}/ may include the standard "
-                f"library, LibTorch and dtk/{library}/ only"
-            )
+            why = match and wrong(root, path, match.group(1) == '"', match.group(2))
+            if why and (path.relative_to(root).as_posix(), match.group(2)) not in TO_CUT:
+                found.append(f"{tree.place(root, path, number)}: includes {match.group(2)}; {why}")
     return found
 
 
@@ -66,12 +118,11 @@ def link_offences(root: Path, library: str) -> list[str]:
 def toolkit_offences(root: Path) -> list[str]:
     found = []
     for path in tree.code(root):
-        top = path.relative_to(root).parts[0]
-        if top in MAY_USE_TOOLKIT or top in LIBRARIES:
+        if path.relative_to(root).parts[0] in (*MAY_USE_TOOLKIT, *LIBRARIES):
             continue
         for number, line in enumerate(tree.read_code(path, strings=True), 1):
             match = INCLUDE.match(line)
-            if match and match.group(2).startswith("dtk/toolkit/"):
+            if match and match.group(2).startswith("toolkit/"):
                 found.append(
                     f"{tree.place(root, path, number)}: toolkit/ headers are for "
                     f"{', '.join(MAY_USE_TOOLKIT)} only"
@@ -79,11 +130,20 @@ def toolkit_offences(root: Path) -> list[str]:
     return found
 
 
-def check(root: Path) -> list[str]:
-    found = toolkit_offences(root)
-    for library in LIBRARIES:
-        found += library_offences(root, library) + link_offences(root, library)
+def crowded_rooms(root: Path) -> list[str]:
+    found = []
+    for folder in sorted({path.parent.relative_to(root).as_posix() for path in tree.code(root, *LIBRARIES)}):
+        count = len(rooms.modules(root, folder)) if rooms.row_of(folder) in rooms.ROOMS else 0
+        if count > rooms.LARGEST:
+            found.append(f"{folder}/: {count} modules; a room holds at most {rooms.LARGEST}")
     return found
+
+
+def check(root: Path) -> list[str]:
+    found = toolkit_offences(root) + crowded_rooms(root)
+    for library in LIBRARIES:
+        found += include_offences(root, library)
+    return found + link_offences(root, "policies") + link_offences(root, "models")
 
 
 if __name__ == "__main__":

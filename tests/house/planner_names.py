@@ -13,7 +13,7 @@ import tree
 PLANNER = "policies/planner"
 OF_LIBTORCH = {"attention"}
 NO_POLICY = {"policy"}  # the options of all of them
-INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]dtk/(policies|models)/(\w+)\.h[>"]')
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]dtk/(policies|models)/(?:internal/)?(\w+)\.h[>"]')
 WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 STRING = re.compile(r'"((?:\\.|[^"\\])*)"')
 

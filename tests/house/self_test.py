@@ -22,13 +22,13 @@ COMPILER = "c++"
 
 CLEAN = {
     "policies/include/dtk/policies/ema.h": "#include <ATen/core/Tensor.h>\n#include <vector>\n",
-    "policies/src/ema.cpp": '#include <dtk/policies/ema.h>\n#include "own.h"\n// std::cout << "a comment";\n',
-    "policies/src/own.h": "// #include <dtk/toolkit/errors.h>\nint a = 1'000;\n",
+    "policies/ema/ema.cpp": '#include <dtk/policies/ema.h>\n#include "ema/own.h"\n// std::cout << "a comment";\n',
+    "policies/ema/own.h": "// #include <toolkit/core/errors.h>\nint a = 1'000;\n",
     "policies/CMakeLists.txt": "dtk_library(policies DEPENDS dtk::torch)  # never dtk::models\n",
-    "models/src/dit.cpp": '#include <dtk/models/dit.h>\nauto s = "puts(1); exit(1)";\nvoid f() { a.abort(); }\n',
-    "toolkit/src/trainer.cpp": "#include <dtk/policies/ema.h>\nint n = std::snprintf(b, 1, f);\n",
+    "models/dit/dit.cpp": '#include <dtk/models/dit.h>\nauto s = "puts(1); exit(1)";\nvoid f() { a.abort(); }\n',
+    "toolkit/train/trainer.cpp": "#include <dtk/policies/ema.h>\nint n = std::snprintf(b, 1, f);\n",
     "toolkit/programs/dit_train.cpp": "#include <iostream>\nint main() { std::cout << 1; std::exit(1); }\n",
-    "tests/toolkit/trainer_test.cpp": "#include <dtk/toolkit/trainer.h>\n",
+    "tests/toolkit/train/trainer_test.cpp": "#include <dtk/toolkit/trainer.h>\n",
     "tests/run": "#!/bin/sh\n",
     "examples/quickstart": "#!/bin/sh\n",
     "configs/base.toml": "",
@@ -76,22 +76,21 @@ class TreeTest(unittest.TestCase):
 class IncludeArrows(TreeTest):
     def test_library_includes(self):
         for text in (
-            "#include <dtk/toolkit/errors.h>",
             "#include <dtk/models/dit.h>",
             "#include <toml++/toml.h>",
-            '# include "../../models/src/dit.cpp"',
-            '#include "dtk/toolkit/errors.h"',
+            '# include "../../models/dit/dit.cpp"',
+            '#include "toolkit/core/errors.h"',
             "#include <unistd.h>",
             "/* a */ #include <dtk/models/dit.h>",
         ):
             self.assert_finds(
-                include_arrows, "policies/src/bad.cpp", f"int a;\n{text}\n", "bad.cpp:2: includes"
+                include_arrows, "policies/ema/bad.cpp", f"int a;\n{text}\n", "bad.cpp:2: includes"
             )
         self.assert_finds(
             include_arrows,
             "models/include/dtk/models/bad.h",
             "#include <dtk/policies/ema.h>\n",
-            "models/ may include",
+            "models/ may not include",
         )
 
     def test_library_links(self):
@@ -110,7 +109,7 @@ class IncludeArrows(TreeTest):
 
     def test_policies_do_not_know_the_planner(self):
         self.write("policies/planner/CMakeLists.txt", "dtk_library(planner DEPENDS dtk::policies)\n")
-        self.write("policies/planner/src/a.cpp", "#include <dtk/planner/rehearse.h>\n")
+        self.write("policies/planner/simulate/simulate.cpp", "#include <dtk/planner/simulate.h>\n")
         self.assert_finds(
             include_arrows,
             "policies/CMakeLists.txt",
@@ -118,12 +117,12 @@ class IncludeArrows(TreeTest):
             "policies/ must not link dtk::planner",
         )
         self.assert_finds(
-            include_arrows, "policies/src/bad.cpp", "#include <dtk/planner/rehearse.h>\n", "bad.cpp:1: includes"
+            include_arrows, "policies/ema/bad.cpp", "#include <dtk/planner/simulate.h>\n", "bad.cpp:1: includes"
         )
 
     def test_toolkit_from_elsewhere(self):
         self.assert_finds(
-            include_arrows, "cmake/probe.cpp", "#include <dtk/toolkit/errors.h>\n", "toolkit/ headers"
+            include_arrows, "cmake/probe.cpp", '#include "toolkit/core/errors.h"\n', "toolkit/ headers"
         )
 
 
@@ -133,7 +132,7 @@ class PlannerNames(TreeTest):
         for name in ("ema", "attention", "policy"):
             self.write(f"policies/include/dtk/policies/{name}_options.h", "")
         self.write(
-            "policies/planner/src/good.cpp",
+            "policies/planner/core/good.cpp",
             "#include <dtk/policies/memory_ledger.h>\n"
             "#include <dtk/policies/policy_set.h>\n"
             'auto op = "aten::_scaled_dot_product_attention";\nint attention(int remainder);\nint edit;  // not ema\n',
@@ -148,7 +147,7 @@ class PlannerNames(TreeTest):
             'if (name == "attention") return;',
         ):
             self.assert_finds(
-                planner_names, "policies/planner/src/bad.cpp", f"int a;\n{text}\n", "knows no model and no policy"
+                planner_names, "policies/planner/core/bad.cpp", f"int a;\n{text}\n", "knows no model and no policy"
             )
 
 
@@ -192,28 +191,28 @@ class QuietLibraries(TreeTest):
             "std::quick_exit(0);",
         ):
             for path in (
-                "policies/src/bad.cpp",
-                "models/src/bad.cpp",
-                "toolkit/src/bad.cpp",
-                "toolkit/include/dtk/toolkit/bad.h",
+                "policies/ema/bad.cpp",
+                "models/dit/bad.cpp",
+                "toolkit/core/bad.cpp",
+                "toolkit/io/bad.h",
             ):
                 self.assert_finds(quiet_libraries, path, f"\n{text}\n", "bad.")
 
     def test_code_after_a_literal_is_seen(self):
         self.assert_finds(
-            quiet_libraries, "models/src/bad.cpp", "char c = '\"'; abort(); // \"\n", "ends the process"
+            quiet_libraries, "models/dit/bad.cpp", "char c = '\"'; abort(); // \"\n", "ends the process"
         )
 
 
 class FileSizes(TreeTest):
     def test_limits(self):
-        self.assert_finds(file_sizes, "toolkit/src/long.cpp", "int a;\n" * 601, "601 lines")
+        self.assert_finds(file_sizes, "toolkit/core/long.cpp", "int a;\n" * 601, "601 lines")
         self.assert_finds(file_sizes, "tests/long_script", "#\n" * 700, "700 lines")
-        self.write("toolkit/src/medium.cpp", "int a;\n" * 401)
+        self.write("toolkit/core/medium.cpp", "int a;\n" * 401)
         self.write("tests/fixtures/numbers.txt", "1\n" * 5000)
-        self.assertEqual(file_sizes.above_soft(self.root), ["toolkit/src/medium.cpp: 401 lines, aim for 400"])
-        self.write("toolkit/src/medium.cpp", "int a;\n" * 600)
-        self.assertEqual(file_sizes.lengths(self.root)["toolkit/src/medium.cpp"], 600)
+        self.assertEqual(file_sizes.above_soft(self.root), ["toolkit/core/medium.cpp: 401 lines, aim for 400"])
+        self.write("toolkit/core/medium.cpp", "int a;\n" * 600)
+        self.assertEqual(file_sizes.lengths(self.root)["toolkit/core/medium.cpp"], 600)
         self.assertEqual(file_sizes.check(self.root), [])
 
 
@@ -226,7 +225,7 @@ class TorchUse(TreeTest):
             "at::_native_multi_head_attention(q);",
             "F::multi_head_attention_forward(q);",
         ):
-            self.assert_finds(torch_use, "tests/models/bad_test.cpp", f"{text}\n", "bad_test.cpp:1: ")
+            self.assert_finds(torch_use, "tests/models/dit/bad_test.cpp", f"{text}\n", "bad_test.cpp:1: ")
 
     def test_the_one_file_that_shows_why(self):
         self.write(torch_use.MAY_NAME, "torch::nn::MultiheadAttention a;\n")

@@ -13,7 +13,7 @@ COPIED = (
     "cmake/setup.sh",
     "cmake/build.sh",
     "cmake/wheels.py",
-    "examples/planner_quickstart",
+    "examples/diffusion_planner/quickstart",
     "examples/quickstart",
     "examples/support/quickstart.sh",
     "tests/run",

@@ -17,7 +17,7 @@ IN_NAMES = [  # a message may well say what not to use
         "LibTorch's multi-head attention keeps the attention weights; use at::scaled_dot_product_attention",
     ),
 ]
-MAY_NAME = "tests/policies/stock_attention_test.cpp"  # shows that the attention policy finds it
+MAY_NAME = "tests/policies/attention/stock_attention_test.cpp"  # shows that the attention policy finds it
 IN_CMAKE = [
     (re.compile(r"\b(?:torch_cuda|c10_cuda)\b"), "libtorch_cuda is loaded with dlopen, never linked"),
     (

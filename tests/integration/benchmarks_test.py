@@ -1,6 +1,6 @@
 """benchmarks_test.py FOLDER STEP_TIME: the benchmarks of time run, and print what README shows of them.
 
-FOLDER holds the programs; STEP_TIME is benchmarks/step_time.py, run by this Python, which needs torch for it. The sizes
+FOLDER holds the programs; STEP_TIME is benchmarks/step_time/step_time.py, run by this Python, which needs torch for it. The sizes
 are small: what is checked is the form of the output and what holds at any size, never a time.
 """
 
@@ -58,7 +58,7 @@ class Benchmarks(unittest.TestCase):
 
     def test_planner_bytes(self):
         """Preset UP, whose bytes are in diffusion_planner_bytes_test: both tables, ranked, and their sums."""
-        output = run(FOLDER / "planner-bytes", "--preset", "UP")
+        output = run(FOLDER / "diffusion-planner-bytes", "--preset", "UP")
         first, second = (rows(table) for table in output.split("\n\n")[1:])
         kept = [float(row["CUDA fp32"]) for row in first]
         self.assertEqual(first[-1]["sub-module"], "all")
@@ -111,7 +111,7 @@ class Benchmarks(unittest.TestCase):
 
     def test_planner_step_says_how_to_get_the_original(self):
         def ends(*arguments: str) -> tuple[int, str, str]:
-            command = [STEP_TIME.with_name("planner_step"), *arguments]
+            command = [STEP_TIME.parents[1] / "diffusion_planner/step", *arguments]
             result = subprocess.run(command, capture_output=True, text=True, timeout=60)
             return result.returncode, result.stdout, result.stderr
 
@@ -121,13 +121,13 @@ class Benchmarks(unittest.TestCase):
         self.assertIn("git -C FOLDER checkout 8314659a\n", usage)
         self.assertEqual(ends(), (2, "", usage))
         self.assertEqual(ends("--pairs", "21"), (2, "", usage))
-        missing = "benchmarks/planner_step: /nowhere: no checkout of the original Diffusion-Planner\n\n"
+        missing = "benchmarks/diffusion_planner/step: /nowhere: no checkout of the original Diffusion-Planner\n\n"
         self.assertEqual(ends("--pairs", "21", "--original", "/nowhere"), (2, "", missing + usage))
         self.assertEqual(ends("--original=/nowhere"), (2, "", missing + usage))
 
     def test_checkpoint_overhead_against_pytorch(self):
         self.need_torch()
-        output = run(sys.executable, STEP_TIME.with_name("checkpoint_overhead.py"), FOLDER / "checkpoint-overhead",
+        output = run(sys.executable, STEP_TIME.parents[1] / "policies/checkpoint_overhead.py", FOLDER / "checkpoint-overhead",
                      "--segments", "200", "--rounds", "3")  # fmt: skip
         sides = rows(output)
         bodies = ("multiplication", "multiplication, tanh")

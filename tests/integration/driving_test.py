@@ -284,7 +284,7 @@ class Driving(unittest.TestCase):
         narrow = [f"planner.{setting}" for setting in narrow]
         narrow += ["train.out=run", "train.threads=1", "data.batch=2", "policies.precision.cpu=fp32"]
         narrow += ["train.steps=2", "sample.frames=1"]
-        paths = sorted((Path(__file__).parents[2] / "configs").glob("planner_*.toml"))
+        paths = sorted((Path(__file__).parents[2] / "configs").glob("diffusion_planner_*.toml"))
         self.assertEqual(len(paths), 4)
         for path in paths:
             with self.subTest(path.name), tempfile.TemporaryDirectory() as name:

@@ -83,7 +83,7 @@ class Frames(unittest.TestCase):
             path = self.folder / "frame.npz"
             numpy.savez_compressed(path, **{**arrays, key: array})
             error = run("--preset", "M", "--frames", self.folder, code=1).stderr
-            prefix = f"planner-loader: {path}: "
+            prefix = f"diffusion-planner-loader: {path}: "
             self.assertTrue(error.startswith(prefix), error)
             return error.removeprefix(prefix).strip()
 

@@ -2,7 +2,8 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
-#include <dtk/toolkit/loader.h>
+
+#include "toolkit/data/loader.h"
 
 namespace dtk::judging {
 namespace {

@@ -1,13 +1,14 @@
 // A small convolutional classifier of Fashion-MNIST images.
 #pragma once
 #include <ATen/core/Tensor.h>
-#include <dtk/toolkit/named_tensor.h>
 
 #include <array>
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "toolkit/core/named_tensor.h"
 
 namespace dtk::judging {
 

@@ -1,7 +1,5 @@
 // judge-samples: trains a small classifier on the real Fashion-MNIST and lets it judge samples.
 #include <c10/util/Exception.h>
-#include <dtk/toolkit/clock.h>
-#include <dtk/toolkit/errors.h>
 #include <malloc.h>
 
 #include <climits>
@@ -10,6 +8,8 @@
 
 #include "controls.h"
 #include "judging.h"
+#include "toolkit/core/clock.h"
+#include "toolkit/core/errors.h"
 #include "training.h"
 
 namespace {

@@ -1,15 +1,15 @@
 #include "judging/judging.h"
 
 #include <ATen/ATen.h>
-#include <dtk/toolkit/errors.h>
-#include <dtk/toolkit/safetensors.h>
 
 #include <limits>
 
 #include "judging/training.h"
 #include "support/catch.h"
 #include "support/error_text.h"
-#include "support/temporary_folder.h"
+#include "support/files/temporary_folder.h"
+#include "toolkit/core/errors.h"
+#include "toolkit/io/safetensors.h"
 
 using namespace dtk;
 using namespace dtk::judging;

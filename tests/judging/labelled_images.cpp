@@ -2,11 +2,11 @@
 
 #include <ATen/ATen.h>
 #include <c10/util/StringUtil.h>
-#include <dtk/toolkit/errors.h>
-#include <dtk/toolkit/idx.h>
-#include <dtk/toolkit/safetensors.h>
 
 #include "judge_net.h"
+#include "toolkit/core/errors.h"
+#include "toolkit/data/idx.h"
+#include "toolkit/io/safetensors.h"
 
 namespace dtk::judging {
 namespace {

@@ -1,12 +1,13 @@
 // Images with the class each shows, or was asked to show.
 #pragma once
 #include <ATen/core/Tensor.h>
-#include <dtk/toolkit/file_system.h>
-#include <dtk/toolkit/image_source.h>
 
 #include <filesystem>
 #include <memory>
 #include <string>
+
+#include "toolkit/data/image_source.h"
+#include "toolkit/io/file_system.h"
 
 namespace dtk::judging {
 

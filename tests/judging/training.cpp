@@ -1,12 +1,13 @@
 #include "training.h"
 
 #include <ATen/ATen.h>
-#include <dtk/toolkit/loader.h>
-#include <dtk/toolkit/optimizer.h>
-#include <dtk/toolkit/safetensors.h>
-#include <dtk/toolkit/schedule.h>
 
 #include <string>
+
+#include "toolkit/data/loader.h"
+#include "toolkit/io/safetensors.h"
+#include "toolkit/train/lr_schedule.h"
+#include "toolkit/train/optimizer.h"
 
 namespace dtk::judging {
 namespace {

@@ -1,13 +1,12 @@
 // How the judge is trained and kept.
 #pragma once
-#include <dtk/toolkit/file_system.h>
-
 #include <filesystem>
 #include <functional>
 #include <memory>
 
 #include "judge_net.h"
 #include "labelled_images.h"
+#include "toolkit/io/file_system.h"
 
 namespace dtk::judging {
 

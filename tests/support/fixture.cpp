@@ -1,10 +1,11 @@
 #include "support/fixture.h"
 
 #include <ATen/core/grad_mode.h>
-#include <dtk/toolkit/file_system.h>
-#include <dtk/toolkit/safetensors.h>
 
 #include <stdexcept>
+
+#include "toolkit/io/file_system.h"
+#include "toolkit/io/safetensors.h"
 
 namespace dtk::test {
 

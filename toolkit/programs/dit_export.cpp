@@ -1,11 +1,10 @@
 // dit-export: writes a model's weights for other programs.
-#include <dtk/toolkit/command_line.h>
-#include <dtk/toolkit/export_command.h>
-
 #include <cstdio>
 
 #include "process_settings.h"
-#include "program.h"
+#include "toolkit/commands/arguments.h"
+#include "toolkit/commands/export.h"
+#include "toolkit/programs/terminal.h"
 
 namespace {
 

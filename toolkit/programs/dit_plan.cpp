@@ -1,13 +1,12 @@
 // dit-plan: the memory that a configured training job takes, before it is run.
-#include <dtk/toolkit/file_system.h>
-#include <dtk/toolkit/plan_arguments.h>
-#include <dtk/toolkit/plan_command.h>
-
 #include <cstdio>
 
 #include "process_settings.h"
-#include "program.h"
-#include "side_by_side.h"
+#include "toolkit/commands/plan_arguments.h"
+#include "toolkit/io/file_system.h"
+#include "toolkit/plan/plan.h"
+#include "toolkit/programs/fork_workers.h"
+#include "toolkit/programs/terminal.h"
 
 namespace {
 

@@ -1,16 +1,16 @@
 // dit-sample: images from a trained diffusion transformer, trajectories from a trained driving planner.
 #include <dtk/policies/guards.h>
-#include <dtk/toolkit/command_line.h>
-#include <dtk/toolkit/device.h>
-#include <dtk/toolkit/sample_command.h>
-#include <dtk/toolkit/sample_frames_command.h>
 
 #include <cstdio>
 #include <optional>
 #include <string>
 
 #include "process_settings.h"
-#include "program.h"
+#include "toolkit/commands/arguments.h"
+#include "toolkit/commands/sample.h"
+#include "toolkit/commands/sample_frames.h"
+#include "toolkit/device/device.h"
+#include "toolkit/programs/terminal.h"
 
 namespace {
 

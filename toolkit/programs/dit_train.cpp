@@ -1,18 +1,18 @@
 // dit-train: trains a diffusion transformer as a configuration file says.
-#include <dtk/toolkit/command_line.h>
-#include <dtk/toolkit/config_io.h>
-#include <dtk/toolkit/device.h>
-#include <dtk/toolkit/errors.h>
-#include <dtk/toolkit/find_checkpoint.h>
-#include <dtk/toolkit/planned_memory.h>
-#include <dtk/toolkit/run.h>
 #include <sys/resource.h>
 
 #include <cstdio>
 
 #include "process_settings.h"
-#include "program.h"
-#include "start_plan.h"
+#include "toolkit/checkpoint/find.h"
+#include "toolkit/commands/arguments.h"
+#include "toolkit/config/config_io.h"
+#include "toolkit/core/errors.h"
+#include "toolkit/device/device.h"
+#include "toolkit/programs/plan_child.h"
+#include "toolkit/programs/terminal.h"
+#include "toolkit/report/plan_summary.h"
+#include "toolkit/run/run.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 #include "process_settings.h"
 
-#include <dtk/policies/host_memory.h>
+#include <dtk/policies/internal/host_memory.h>
 #include <malloc.h>
 #include <unistd.h>
 

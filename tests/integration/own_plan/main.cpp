@@ -2,7 +2,7 @@
 // compared byte by byte. Prints for each phase of the job, without and with the policy:
 //   PHASE: planned BYTES, measured BYTES
 #include <ATen/ATen.h>
-#include <dtk/planner/rehearse.h>
+#include <dtk/planner/simulate.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/phase_meter.h>
 #include <dtk/policies/policy.h>

@@ -8,7 +8,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <dtk/policies/ema_options.h>
-#include <dtk/policies/host_average.h>
+#include <dtk/policies/internal/host_ema.h>
 #include <dtk/policies/policy.h>
 
 #include <cstdint>

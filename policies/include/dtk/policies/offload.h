@@ -10,8 +10,8 @@
 // A layer of saved_tensors.h, so it needs a SavedTensorEngineGuard.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <dtk/policies/internal/async_copies.h>
 #include <dtk/policies/seam.h>
-#include <dtk/policies/side_copies.h>
 
 #include <cstddef>
 #include <cstdint>

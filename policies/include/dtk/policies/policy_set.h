@@ -7,7 +7,7 @@
 //   for (const PolicyReport& report : policies.reports()) print(report);
 #pragma once
 #include <c10/core/Device.h>
-#include <dtk/policies/chunk_ring.h>
+#include <dtk/policies/internal/staging_ring.h>
 #include <dtk/policies/policy.h>
 #include <dtk/policies/policy_options.h>
 #include <dtk/policies/saved_tensors.h>

@@ -13,7 +13,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
-#include <dtk/planner/rehearse.h>
+#include <dtk/planner/simulate.h>
 #include <dtk/policies/seam.h>
 
 #include <cstdint>

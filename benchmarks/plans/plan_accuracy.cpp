@@ -1,0 +1,207 @@
+// Plans and runs random jobs on the CPU and compares every storage: how exact plans are.
+#include "support/plans/plan_accuracy.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "support/bench_setup.h"
+#include "support/plans/plan_cases.h"
+#include "toolkit/config/config_io.h"
+
+namespace {
+
+using namespace dtk;
+
+struct Worst {
+  int64_t cases = 0;  // in which the phase was reached
+  int64_t storages = 0;
+  int64_t difference = 0;  // predicted - measured of the peak, the farthest from 0
+  uint64_t index = 0;      // the case that it is of
+  int64_t scratch = 0;     // most alive at once
+  double share = 0;        // of scratch in the peak with it, at most
+};
+
+// A phase's highest sum with scratch, where plan and run are the farthest apart for its size.
+struct WorstTotal {
+  int64_t planned = 0, measured = 0;  // bytes
+  uint64_t index = 0;                 // the case
+  std::string cause = "-";            // the operator whose scratch differs the most in it
+  double share() const {
+    return static_cast<double>(planned - measured) / static_cast<double>(std::max<int64_t>(1, measured));
+  }
+};
+
+// Most alive at once in one phase of one case.
+struct Scratch {
+  int64_t planned = 0, measured = 0;
+  int64_t unequal = 0;  // phases of cases in which the two differ
+};
+
+struct Summary {
+  std::map<std::string, Worst> phases;
+  std::map<std::string, WorstTotal> totals;  // by phase
+  std::map<std::string, Scratch> scratch;    // by operator
+  std::vector<uint64_t> wrong;
+  int64_t storages = 0;
+  std::vector<double> plan_seconds, run_seconds;
+};
+
+std::string command(uint64_t seed, uint64_t index) {
+  return "benchmarks/plans/plan_accuracy --seed " + std::to_string(seed) + " --case " + std::to_string(index);
+}
+
+void add_scratch(Summary& summary, const PlanAccuracy& accuracy) {
+  std::map<std::string, std::map<std::string, std::pair<int64_t, int64_t>>> bytes;
+  for (const auto& phase : accuracy.planned) {
+    for (const auto& [label, most] : phase.scratch_of) bytes[label][phase.name].first = most;
+  }
+  for (const auto& phase : accuracy.measured) {
+    for (const auto& [label, most] : phase.scratch_of) bytes[label][phase.name].second = most;
+  }
+  for (const auto& [label, phases] : bytes) {
+    Scratch& scratch = summary.scratch[label];
+    for (const auto& [name, most] : phases) {
+      scratch.planned = std::max(scratch.planned, most.first);
+      scratch.measured = std::max(scratch.measured, most.second);
+      if (most.first != most.second) ++scratch.unequal;
+    }
+  }
+}
+
+std::string most_different(const policies::KeptPhase& planned, const policies::KeptPhase& measured) {
+  std::map<std::string, int64_t> differences;
+  for (const auto& [label, most] : planned.scratch_of) differences[label] += most;
+  for (const auto& [label, most] : measured.scratch_of) differences[label] -= most;
+  const auto worst =
+      std::max_element(differences.begin(), differences.end(),
+                       [](const auto& a, const auto& b) { return std::abs(a.second) < std::abs(b.second); });
+  return worst == differences.end() ? "-" : worst->first;
+}
+
+void add_totals(Summary& summary, uint64_t index, const PlanAccuracy& accuracy) {
+  for (const policies::KeptPhase& planned : accuracy.planned) {
+    for (const policies::KeptPhase& measured : accuracy.measured) {
+      if (measured.name != planned.name) continue;
+      const WorstTotal total{planned.with_scratch, measured.with_scratch, index,
+                             most_different(planned, measured)};
+      WorstTotal& worst = summary.totals[planned.name];
+      if (std::abs(total.share()) > std::abs(worst.share())) worst = total;
+    }
+  }
+}
+
+void add(Summary& summary, uint64_t index, const PlanAccuracy& accuracy) {
+  add_scratch(summary, accuracy);
+  add_totals(summary, index, accuracy);
+  for (const policies::KeptPhase& phase : accuracy.measured) {
+    Worst& worst = summary.phases[phase.name];
+    ++worst.cases;
+    for (const auto& [owner, born] : phase.born) worst.storages += born.count;
+    worst.scratch = std::max(worst.scratch, phase.scratch);
+    const int64_t beside = phase.with_scratch - phase.kept.bytes;
+    worst.share =
+        std::max(worst.share, static_cast<double>(beside) / static_cast<double>(phase.with_scratch));
+  }
+  for (const PlanDifference& difference : accuracy.differences) {
+    if (difference.what != "peak") continue;
+    Worst& worst = summary.phases[difference.phase];
+    const int64_t bytes = difference.predicted - difference.measured;
+    if (std::abs(bytes) <= std::abs(worst.difference)) continue;
+    worst.difference = bytes;
+    worst.index = index;
+  }
+  if (!accuracy.differences.empty()) summary.wrong.push_back(index);
+  summary.storages += accuracy.storages;
+  summary.plan_seconds.push_back(accuracy.plan_seconds);
+  summary.run_seconds.push_back(accuracy.run_seconds);
+}
+
+void print_differences(uint64_t seed, uint64_t index, const PlanAccuracy& accuracy) {
+  constexpr size_t kMost = 12;
+  std::printf("\ncase %llu differs: %s\n ", static_cast<unsigned long long>(index),
+              command(seed, index).c_str());
+  for (const std::string& setting : bench::plan_case(seed, index)) std::printf(" %s", setting.c_str());
+  std::printf("\n");
+  for (size_t i = 0; i < std::min(kMost, accuracy.differences.size()); ++i) {
+    const PlanDifference& one = accuracy.differences[i];
+    std::printf("  %s, %s: predicted %lld, measured %lld bytes\n", one.phase.c_str(), one.what.c_str(),
+                static_cast<long long>(one.predicted), static_cast<long long>(one.measured));
+  }
+  if (accuracy.differences.size() > kMost)
+    std::printf("  and %zu more\n", accuracy.differences.size() - kMost);
+  std::fflush(stdout);
+}
+
+void print(const Summary& summary, uint64_t seed) {
+  const size_t cases = summary.plan_seconds.size();
+  std::printf("\n%zu cases, %lld storages that outlive their operator; cases that differ: %zu\n\n", cases,
+              static_cast<long long>(summary.storages), summary.wrong.size());
+  std::printf(
+      "| phase | cases | storages | predicted - measured peak, at worst | scratch alive at once, at most | "
+      "what scratch adds to the peak, at most |\n|---|---:|---:|---:|---:|---:|\n");
+  for (const auto& [name, worst] : summary.phases) {
+    const std::string where = worst.difference != 0 ? " (case " + std::to_string(worst.index) + ")" : "";
+    std::printf("| %s | %lld | %lld | %lld bytes%s | %lld bytes | %.1f %% |\n", name.c_str(),
+                static_cast<long long>(worst.cases), static_cast<long long>(worst.storages),
+                static_cast<long long>(worst.difference), where.c_str(),
+                static_cast<long long>(worst.scratch), 100 * worst.share);
+  }
+  std::printf("\n| with scratch, at worst, in | planned | measured | difference | case | mostly of |\n");
+  std::printf("|---|---:|---:|---:|---:|---|\n");
+  for (const auto& [name, total] : summary.totals) {
+    if (total.planned == total.measured) continue;
+    std::printf("| %s | %lld bytes | %lld bytes | %+.1f %% | %llu | %s |\n", name.c_str(),
+                static_cast<long long>(total.planned), static_cast<long long>(total.measured),
+                100 * total.share(), static_cast<unsigned long long>(total.index), total.cause.c_str());
+  }
+  std::printf("\n| scratch of | planned, at most | measured, at most | phases in which they differ |\n");
+  std::printf("|---|---:|---:|---:|\n");
+  for (const auto& [label, scratch] : summary.scratch) {
+    std::printf("| %s | %lld bytes | %lld bytes | %lld |\n", label.c_str(),
+                static_cast<long long>(scratch.planned), static_cast<long long>(scratch.measured),
+                static_cast<long long>(scratch.unequal));
+  }
+  std::printf("\na plan takes %.3f s (median; at most %.3f), the job it is of %.3f s\n",
+              bench::median(summary.plan_seconds),
+              *std::max_element(summary.plan_seconds.begin(), summary.plan_seconds.end()),
+              bench::median(summary.run_seconds));
+  for (const uint64_t index : summary.wrong) std::printf("%s\n", command(seed, index).c_str());
+}
+
+void compare(uint64_t seed, uint64_t first, uint64_t end) {
+  Summary summary;
+  for (uint64_t index = first; index < end; ++index) {
+    const std::string name = "case " + std::to_string(index);
+    const LoadedConfig loaded = parse_config("", name, bench::plan_case(seed, index));
+    const PlanAccuracy accuracy = plan_accuracy(loaded);
+    add(summary, index, accuracy);
+    if (!accuracy.differences.empty()) print_differences(seed, index, accuracy);
+  }
+  print(summary, seed);
+  if (!summary.wrong.empty())
+    throw std::runtime_error(std::to_string(summary.wrong.size()) + " plans differ from what was measured");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  cxxopts::Options options(
+      "plan-accuracy",
+      "Random small jobs, each planned and run on the CPU; exit code 1 if the plan of any "
+      "storage that outlives its operator is off by a byte");
+  options.add_options()("cases", "how many", cxxopts::value<uint64_t>()->default_value("200"))(
+      "seed", "of the cases", cxxopts::value<uint64_t>()->default_value("1"))("case", "only this one",
+                                                                              cxxopts::value<uint64_t>());
+  return bench::main_of("plan-accuracy", options, argc, argv, [](const cxxopts::ParseResult& parsed) {
+    const auto seed = parsed["seed"].as<uint64_t>();
+    if (parsed.count("case") > 0) {
+      const auto index = parsed["case"].as<uint64_t>();
+      return compare(seed, index, index + 1);
+    }
+    compare(seed, 0, parsed["cases"].as<uint64_t>());
+  });
+}

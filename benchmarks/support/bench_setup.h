@@ -1,0 +1,89 @@
+// What the benchmarks share: a model on made-up latents, and the two ends of every policy.
+#pragma once
+#include <algorithm>
+#include <cstdio>
+#include <cxxopts.hpp>
+#include <exception>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "toolkit/config/config.h"
+#include "toolkit/data/synthetic_source.h"
+#include "toolkit/programs/process_settings.h"
+
+namespace dtk::bench {
+
+/// A published DiT on 4 x 32 x 32 latents, AdamW, no clipping, no sampling.
+inline RunConfig latent_config(const std::string& model, int64_t batch, int64_t threads) {
+  RunConfig config;
+  config.model.name = model;
+  config.model.learn_sigma = false;  // rectified flow predicts no variance
+  config.train.threads = threads;
+  config.train.steps = 1'000'000;
+  config.data.batch = batch;
+  config.schedule.kind = "constant";
+  return config;
+}
+
+/// As many blocks instead of the published number; the width and the rest stay.
+inline void set_depth(models::DitOptions& model, int64_t depth) {
+  const auto size = models::published_size(model.name);
+  if (!size) throw std::invalid_argument("--depth: " + model.name + " is no published size");
+  model.name = "custom";
+  model.depth = depth;
+  model.hidden = size->hidden;
+  model.heads = size->heads;
+  model.patch = size->patch;
+}
+
+inline std::shared_ptr<const DataSource> latent_data(const RunConfig& config, int64_t samples) {
+  const models::DitOptions& model = config.model;
+  return std::make_shared<SyntheticSource>(
+      SyntheticSource::Shape{samples, model.channels, model.image_size, model.image_size, model.classes});
+}
+
+/// Which of the four policies are on; on means its default.
+struct Combination {
+  bool precision = false, attention = false, ema = false, checkpoint = false;
+};
+
+/// Off means fp32, materialised attention, the EMA on the training device, no recomputation.
+inline policies::PolicyOptions options_of(const Combination& on, policies::PolicyOptions options = {}) {
+  using policies::Enabled;
+  const auto state = [](bool is_on) { return is_on ? Enabled::by_default : Enabled::off; };
+  options.precision.enabled = state(on.precision);
+  options.attention.enabled = state(on.attention);
+  options.ema.device = on.ema ? "cpu" : "same";
+  options.checkpoint.enabled = state(on.checkpoint);
+  return options;
+}
+
+/// A benchmark's main(): sets the process up as dit-train does, parses, answers --help, and says what went
+/// wrong, exit code 1.
+template <class Run>
+int main_of(const char* name, cxxopts::Options& options, int argc, char** argv, const Run& run) {
+  apply_process_settings();
+  options.add_options()("help", "this text");
+  try {
+    const auto parsed = options.parse(argc, argv);
+    if (parsed.count("help") > 0) {
+      std::printf("%s", options.help().c_str());
+    } else {
+      run(parsed);
+    }
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: %s\n", name, error.what());
+    return 1;
+  }
+  return 0;
+}
+
+/// Middle of the sorted values; of an even number the upper middle.
+inline double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.at(values.size() / 2);
+}
+
+}  // namespace dtk::bench

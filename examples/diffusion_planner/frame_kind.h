@@ -1,0 +1,18 @@
+// What a file of the driving planner says of its own sizes.
+#pragma once
+#include <filesystem>
+
+#include "toolkit/families/diffusion_planner/layout.h"
+
+namespace scenes {
+
+struct FrameKind {
+  dtk::PlannerLayout layout = dtk::PlannerLayout::version_2;
+  dtk::PlannerSizes sizes;
+};
+
+/// Of the frame in `file`, by the shapes in its headers; its values are not read. Throws dtk::DataError as
+/// dtk::NpzReader, and for a shape that no frame has.
+FrameKind frame_kind(const std::filesystem::path& file);
+
+}  // namespace scenes

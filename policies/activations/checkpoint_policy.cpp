@@ -1,0 +1,320 @@
+#include <dtk/policies/checkpoint.h>
+#include <dtk/policies/internal/checkpoint_policy.h>
+#include <dtk/policies/internal/path_globs.h>
+#include <dtk/policies/offload.h>
+
+#include <algorithm>
+#include <atomic>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "activations/keep_spec.h"
+
+namespace dtk::policies {
+namespace {
+
+// Splits the chosen paths into segments of consecutive sub-trees with one choice: neighbours in `paths`, at
+// most `length`.
+std::vector<std::vector<std::string>> make_segments(const std::vector<std::string>& chosen,
+                                                    const std::vector<SegmentChoice>& choices,
+                                                    const std::vector<std::string>& paths, int64_t length) {
+  std::map<std::string, size_t> position;
+  for (size_t i = 0; i < paths.size(); ++i) position[paths[i]] = i;
+  std::vector<std::vector<std::string>> segments;
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    const bool fits = !segments.empty() && static_cast<int64_t>(segments.back().size()) < length &&
+                      position[chosen[i - 1]] + 1 == position[chosen[i]] && choices[i - 1] == choices[i];
+    if (!fits) segments.emplace_back();
+    segments.back().push_back(chosen[i]);
+  }
+  return segments;
+}
+
+void check_count(const char* name, int64_t value, size_t matches) {
+  if (value >= 1 && value <= static_cast<int64_t>(matches)) return;
+  throw PolicyError("policies.checkpoint." + std::string(name) + " = " + std::to_string(value) +
+                    " is out of range for " + std::to_string(matches) + " matching sub-trees; allowed: [1, " +
+                    std::to_string(matches) + "]");
+}
+
+std::string text_of(ByteCount count) {
+  return std::to_string(count.bytes) + " bytes";
+}
+
+// Without those sub-trees that keep everything, on the device.
+void leave_out_kept(std::vector<std::string>& chosen, std::vector<SegmentChoice>& choices) {
+  size_t left = 0;
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    if (choices[i].all && !choices[i].offload) continue;
+    std::swap(chosen[left], chosen[i]);
+    std::swap(choices[left++], choices[i]);
+  }
+  chosen.resize(left);
+  choices.resize(left);
+}
+
+std::string counted(size_t count, const char* thing) {
+  return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
+}
+
+// As the list has them, but "offload" without a pattern.
+std::string kept_text(const CheckpointOptions& options) {
+  std::string text;
+  for (const std::string& one : options.keep.results) {
+    if (one != "offload") text += (text.empty() ? ", keeping " : ", ") + one;
+  }
+  if (!options.keep.offloads()) return text;
+  if (options.keep.offloads_all() && options.keep.recomputes())
+    text += text.empty() ? ", inputs in host memory" : ", these and inputs in host memory";
+  return text + ": storages of at least " + text_of(options.offload_min_bytes);
+}
+
+// A sub-tree and one within it both run as segments where each is its own; as members of one they cannot.
+void check_overlap(const std::vector<std::string>& matches, int64_t segment) {
+  for (const std::string& outer : matches) {
+    for (const std::string& inner : matches) {
+      if (segment == 1 || !inner.starts_with(outer + ".")) continue;
+      throw PolicyError("policies.checkpoint.targets overlap: " + inner + " runs within " + outer +
+                        ", so policies.checkpoint.segment = " + std::to_string(segment) +
+                        " cannot join them in one segment; name sub-trees of one level, or set "
+                        "policies.checkpoint.segment = 1, which nests them");
+    }
+  }
+}
+
+}  // namespace
+
+// The segment that the latest sub-tree belongs to, while more of it may follow.
+struct CheckpointPolicy::OpenSegment {
+  std::optional<size_t> number;            // none is open
+  std::unique_ptr<CheckpointChain> chain;  // null: nothing of it is computed again
+};
+
+struct CheckpointPolicy::Effect {
+  std::atomic<bool> ran{false};   // a chosen sub-tree
+  std::atomic<int64_t> saved{0};  // at most; see CheckpointChain::most_saved()
+  bool stepped = false;           // a training step is behind us, so there should be some
+};
+
+// Sub-trees within a sub-tree may be segments too; they end with it, also when it is run again.
+class CheckpointPolicy::Within {
+ public:
+  explicit Within(std::shared_ptr<OpenSegment> open) : open_(std::move(open)) {
+    if (open_ != nullptr) outer_ = std::exchange(*open_, {});
+  }
+  ~Within() {
+    if (open_ != nullptr) *open_ = std::move(outer_);
+  }
+  Within(const Within&) = delete;
+  Within& operator=(const Within&) = delete;
+
+ private:
+  const std::shared_ptr<OpenSegment> open_;
+  OpenSegment outer_;
+};
+
+CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::vector<std::string>& paths)
+    : options_(options), open_(std::make_shared<OpenSegment>()), effect_(std::make_shared<Effect>()) {
+  if (options.offload_min_bytes.bytes < 0) {
+    throw PolicyError(
+        "policies.checkpoint.offload_min_bytes = " + std::to_string(options.offload_min_bytes.bytes) +
+        " is out of range; allowed: [0, inf)");
+  }
+  const bool asked = options.enabled == Enabled::on;
+  if (options.keep.word == "all" && asked) {
+    throw PolicyError(
+        "policies.checkpoint: asked for, but keep = \"all\" keeps every tensor, so it has no effect; "
+        "use keep = \"block\", or enabled = false");
+  }
+  const bool default_targets = options.targets == CheckpointOptions{}.targets;
+  if (default_targets && !asked && !matches_any(options.targets.front(), paths)) {
+    reason_ = "no sub-tree matches the default targets, " + options.targets.front();
+    return;
+  }
+  if (options.targets.empty()) {
+    throw PolicyError(
+        "policies.checkpoint.targets is empty; name sub-trees, such as [\"blocks.*\"], or set "
+        "policies.checkpoint.enabled = false");
+  }
+  const std::vector<std::string> matches =
+      matching_paths(options.targets, paths, "policies.checkpoint.targets");
+  check_count("every", options.every, matches.size());
+  check_count("segment", options.segment, matches.size());
+  check_overlap(matches, options.segment);
+  if (options.keep.word == "all") {
+    reason_ = "keep = \"all\": every tensor is kept";
+    return;
+  }
+  std::vector<std::string> chosen;
+  for (size_t i = 0; i < matches.size(); i += static_cast<size_t>(options.every))
+    chosen.push_back(matches[i]);
+  std::vector<SegmentChoice> choices = choices_of(options.keep, chosen);
+  leave_out_kept(chosen, choices);
+  if (chosen.empty() && asked) {
+    throw PolicyError(
+        "policies.checkpoint: asked for, but policies.checkpoint.keep keeps every tensor of each chosen "
+        "sub-tree, so it has no effect; keep less, or set enabled = false");
+  }
+  if (chosen.empty()) {
+    reason_ = "policies.checkpoint.keep keeps every tensor of each chosen sub-tree";
+    return;
+  }
+  segments_ = make_segments(chosen, choices, paths, options.segment);
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    if (kept_.size() < segments_.size() && segments_[kept_.size()].front() == chosen[i]) add_kept(choices[i]);
+  }
+  if (options.segment > 1 && segments_.size() == chosen.size()) {
+    throw PolicyError(
+        "policies.checkpoint.segment = " + std::to_string(options.segment) +
+        " has no effect: with policies.checkpoint.every = " + std::to_string(options.every) +
+        " no two of the chosen sub-trees follow each other; " +
+        (options.every > 1 ? "set one of the two to 1" : "set segment to 1, or choose sub-trees that do"));
+  }
+  const std::string &first = segments_.front().front(), &last = segments_.back().back();
+  const auto again = std::count_if(choices.begin(), choices.end(), [](const auto& one) { return !one.all; });
+  const size_t moved = chosen.size() - static_cast<size_t>(again);
+  reason_ =
+      (again == 0   ? "offloads " + counted(moved, "sub-tree")
+       : moved == 0 ? "recomputes " + counted(chosen.size(), "sub-tree")
+                    : "recomputes " + std::to_string(again) + " and offloads " + counted(moved, "sub-tree")) +
+      " in " + counted(segments_.size(), "segment") + ", " +
+      (first == last ? first : "from " + first + " to " + last) + kept_text(options);
+}
+
+// What the next segment keeps; those that keep the same results count them together.
+void CheckpointPolicy::add_kept(const SegmentChoice& choice) {
+  Kept kept;
+  kept.recomputes = !choice.all;
+  if (choice.offload && store_ == nullptr)
+    store_ = std::make_shared<OffloadStore>(options_.offload_min_bytes.bytes);
+  if (choice.offload) kept.store = store_;
+  if (!choice.names.empty()) {
+    std::shared_ptr<KeptResults>& results = results_[choice.names];
+    if (results == nullptr) results = std::make_shared<KeptResults>(choice.names);
+    kept.results = results;
+  }
+  kept_.push_back(std::move(kept));
+}
+
+// Which segment a path belongs to, and whether it begins or ends it.
+struct CheckpointPolicy::Place {
+  size_t segment;
+  bool first;
+  bool last;
+};
+
+void CheckpointPolicy::put_in(Seam& seam) {
+  if (segments_.empty()) return;
+  auto places = std::make_shared<Places>();
+  for (size_t s = 0; s < segments_.size(); ++s) {
+    for (const std::string& path : segments_[s]) {
+      (*places)[path] = {s, path == segments_[s].front(), path == segments_[s].back()};
+    }
+  }
+  if (!results_.empty()) {
+    seam.keep = [inner = std::move(seam.keep)](std::string_view name, at::Tensor value) {
+      return named(name, inner(name, std::move(value)));
+    };
+  }
+  seam.run = [inner = std::move(seam.run), places = std::move(places), open = open_, effect = effect_,
+              all_kept = kept_](std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
+    const auto found = places->find(path);
+    if (found == places->end()) return inner(path, fn, std::move(inputs));
+    const Place& place = found->second;
+    const Kept& kept = all_kept[place.segment];
+    effect->ran = true;
+    // Ours while it runs, so that what throws leaves none open.
+    OpenSegment mine = std::exchange(*open, {});
+    const bool goes_on = mine.number == place.segment && !place.first;
+    // Weak: the open segment holds this function.
+    SubtreeFn body = [inner, where = std::string(path), fn, weak = std::weak_ptr(open)](Tensors&& in) {
+      const Within within(weak.lock());
+      return inner(where, fn, std::move(in));
+    };
+    int64_t before = 0;
+    if (!goes_on) mine = {place.segment, nullptr};
+    if (kept.recomputes) {
+      const bool unproved = !effect->stepped || effect->saved <= 0;
+      if (!goes_on) mine.chain = std::make_unique<CheckpointChain>(unproved, kept.results);
+      before = mine.chain->most_saved();
+      body = [&chain = *mine.chain, path, nested = std::move(body)](Tensors&& in) {
+        return chain.append(path, nested, std::move(in));
+      };
+    }
+    Tensors outputs = kept.store == nullptr ? body(std::move(inputs))
+                                            : offload(path, body, std::move(inputs), kept.store, goes_on);
+    if (kept.recomputes) effect->saved += mine.chain->most_saved() - before;
+    if (!place.last) *open = std::move(mine);
+    return outputs;
+  };
+}
+
+std::unique_ptr<PolicyScope> CheckpointPolicy::forward_scope() {
+  class Scope final : public PolicyScope {
+   public:
+    explicit Scope(std::shared_ptr<OpenSegment> open) : open_(std::move(open)) {}
+    ~Scope() override { *open_ = {}; }
+
+   private:
+    const std::shared_ptr<OpenSegment> open_;
+  };
+  return segments_.empty() ? nullptr : std::make_unique<Scope>(open_);
+}
+
+// Of both, where both were asked for: so much of what the user chose does something.
+bool CheckpointPolicy::has_effect() const {
+  return (!recomputes() || effect_->saved > 0) && moves_or_need_not();
+}
+
+bool CheckpointPolicy::recomputes() const {
+  return std::any_of(kept_.begin(), kept_.end(), [](const Kept& one) { return one.recomputes; });
+}
+
+bool CheckpointPolicy::moves_or_need_not() const {
+  return store_ == nullptr || store_->counts().copied_out > 0;
+}
+
+std::string CheckpointPolicy::no_effect() const {
+  const std::string& first = segments_.front().front();
+  const std::string& last = segments_.back().back();
+  const std::string chosen = first == last ? first : first + " to " + last;
+  if (moves_or_need_not() && !effect_->ran) return "no forward pass has run " + chosen + " through the seam";
+  if (moves_or_need_not())
+    return "backward needs no more of " + chosen + " than what is there anyway: inputs and parameters";
+  return "no forward pass has saved a storage of at least " + text_of(options_.offload_min_bytes) +
+         " in a chosen sub-tree";
+}
+
+void CheckpointPolicy::before_step() {
+  effect_->stepped = true;
+  for (const auto& [names, results] : results_) results->check_met("policies.checkpoint.keep");
+  if (options_.enabled != Enabled::on || has_effect()) return;
+  const std::string what =
+      "policies.checkpoint.enabled = true, but " + no_effect() + ", so it has no effect; ";
+  if (!moves_or_need_not()) {
+    throw PolicyError(what +
+                      "lower policies.checkpoint.offload_min_bytes, or set policies.checkpoint.enabled = "
+                      "\"default\"");
+  }
+  throw PolicyError(what +
+                    "name other sub-trees in policies.checkpoint.targets, or set "
+                    "policies.checkpoint.enabled = \"default\"");
+}
+
+PolicyReport CheckpointPolicy::report() const {
+  const bool without = !segments_.empty() && effect_->stepped && !has_effect();
+  const bool recomputed = recomputes() && effect_->saved > 0;
+  if (without && !recomputed) return {name(), false, "without effect: " + no_effect()};
+  PolicyReport report{name(), !segments_.empty(), reason_};
+  if (without) report.reason += "; nothing waits there: " + no_effect();
+  if (store_ != nullptr) {
+    const OffloadCounts counts = store_->counts();
+    report.host_bytes = counts.most_host_bytes;
+    if (counts.from_host) report.reason += "; the training device is the CPU: it is the same memory";
+  }
+  return report;
+}
+
+}  // namespace dtk::policies

@@ -1,0 +1,95 @@
+#include "activations/keep_spec.h"
+
+#include <dtk/policies/internal/path_globs.h>
+#include <dtk/policies/policy.h>
+
+#include <algorithm>
+#include <set>
+
+namespace dtk::policies {
+namespace {
+
+const std::string kKey = "policies.checkpoint.keep";
+
+// "blocks.0: offload" is for the sub-trees that match blocks.0; an entry without a pattern for all.
+struct Entry {
+  std::string pattern, what;
+
+  explicit Entry(const std::string& text) : what(text) {
+    const size_t colon = text.find(": ");
+    if (colon == std::string::npos) return;
+    pattern = text.substr(0, colon);
+    what = text.substr(colon + 2);
+  }
+  bool is_for(const std::string& path) const { return pattern.empty() || glob_matches(pattern, path); }
+};
+
+void check_entries(const std::vector<std::string>& entries, const std::vector<std::string>& paths) {
+  std::set<std::string> seen;
+  for (const std::string& text : entries) {
+    const Entry entry(text);
+    if (entry.what.empty()) throw PolicyError(kKey + " holds an empty name; take it out");
+    const bool may_stand = entry.what == "offload" || (entry.what == "all" && !entry.pattern.empty());
+    if (SegmentKeeps::is_word(entry.what) && !may_stand) {
+      throw PolicyError(kKey + ": \"" + text + "\" is not the name of a result; " +
+                        (entry.pattern.empty()
+                             ? "write it alone: " + kKey + " = \"" + text + "\""
+                             : "allowed for some sub-trees: all, offload, names and operators"));
+    }
+    if (!seen.insert(text).second) throw PolicyError(kKey + " holds \"" + text + "\" twice; take one out");
+    if (std::none_of(paths.begin(), paths.end(), [&](const auto& path) { return entry.is_for(path); })) {
+      throw PolicyError(
+          kKey + ": \"" + entry.pattern + "\" of \"" + text +
+          "\" matches none of the chosen sub-trees; near: " + nearest_paths(entry.pattern, paths));
+    }
+  }
+}
+
+SegmentChoice choice_of(const std::vector<std::string>& entries, const std::string& path) {
+  SegmentChoice choice;
+  for (const std::string& text : entries) {
+    Entry entry(text);
+    if (!entry.is_for(path)) continue;
+    if (entry.what == "all") {
+      choice.all = true;
+    } else if (entry.what == "offload") {
+      choice.offload = true;
+    } else if (std::find(choice.names.begin(), choice.names.end(), entry.what) == choice.names.end()) {
+      choice.names.push_back(std::move(entry.what));
+    }
+  }
+  if (choice.all) choice.names.clear();  // they are kept, too
+  return choice;
+}
+
+}  // namespace
+
+std::vector<SegmentChoice> choices_of(const SegmentKeeps& keep, const std::vector<std::string>& paths) {
+  if (keep.word == "auto") {
+    throw PolicyError(
+        kKey +
+        " = \"auto\" leaves the choice to a planner, as dit-plan and dit-train do "
+        "under memory.budget; give the policy what was chosen: keep = \"block\" with the sub-trees to "
+        "compute again as targets, or keep = \"all\"");
+  }
+  if (keep.results.empty() && keep.word.empty()) {
+    throw PolicyError(kKey +
+                      " is an empty list; name results, such as [\"fc2_out\"] or "
+                      "[\"aten::addmm\"], or set policies.checkpoint.keep = \"block\"");
+  }
+  if (keep.results.empty() && !SegmentKeeps::is_word(keep.word)) {
+    throw PolicyError(kKey + " = \"" + keep.word +
+                      "\" is not a choice; allowed: all | block | offload | a list of names and operators");
+  }
+  check_entries(keep.results, paths);
+  std::vector<SegmentChoice> choices;
+  for (const std::string& path : paths) {
+    const bool offload = keep.word == "offload";
+    choices.push_back(keep.word.empty()
+                          ? choice_of(keep.results, path)
+                          : SegmentChoice{.all = offload || keep.word == "all", .offload = offload});
+  }
+  return choices;
+}
+
+}  // namespace dtk::policies

@@ -1,0 +1,242 @@
+#include "activations/selective.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/as_strided.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <mutex>
+#include <set>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+
+#include "activations/mutated_buffers.h"
+
+namespace dtk::policies {
+namespace {
+
+// Above autograd and autocast; no released LibTorch uses it.
+constexpr c10::DispatchKey kWatched = c10::DispatchKey::TESTING_ONLY_GenericMode;
+// A backend that is none: there lie the kernels that hand out kept results, under autograd's.
+constexpr c10::DispatchKey kKept = c10::DispatchKey::PrivateUse2;
+constexpr c10::DispatchKeySet kAutogradOfKept({c10::DispatchKey::AutogradPrivateUse2, kKept});
+
+thread_local OperatorScope* innermost = nullptr;
+thread_local const KeptOperator* handed_out = nullptr;
+
+bool kept_kind(const c10::OperatorHandle& op) {
+  thread_local std::unordered_map<const void*, bool> known;
+  const auto [found, is_new] = known.try_emplace(&op.schema(), false);
+  if (is_new) found->second = can_be_kept(op);
+  return found->second;
+}
+
+void watch(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const c10::DispatchKeySet below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kWatched);
+  // Both come here again: autocast with what it calls, an operator made of others with those.
+  const bool calls_others = below.has_any(c10::autocast_dispatch_keyset) ||
+                            op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+  if (innermost == nullptr || calls_others) return op.redispatchBoxed(below, stack);
+  const c10::impl::ExcludeDispatchKeyGuard inner_calls_are_part_of_it(kWatched);
+  if (kept_kind(op)) return innermost->run(op, below, stack);
+  op.redispatchBoxed(below, stack);
+}
+
+void hand_out(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  torch::jit::drop(*stack, op.schema().arguments().size());
+  for (const KeptOperator::Result& result : handed_out->results) {
+    // A tensor of its own, since autograd ties it to a node.
+    if (result.tensor == nullptr) {
+      stack->push_back(result.other);
+    } else {
+      stack->emplace_back(result.tensor->unpack().tensor_data());
+    }
+  }
+}
+
+// A kernel of its own for each operator, made when it is first kept: kernels for all backends come before a
+// fallback.
+void register_kept(const c10::OperatorHandle& op) {
+  static std::mutex mutex;
+  static auto* const registered =
+      new std::set<c10::OperatorName, bool (*)(const c10::OperatorName&, const c10::OperatorName&)>(
+          [](const c10::OperatorName& a, const c10::OperatorName& b) {
+            return std::tie(a.name, a.overload_name) < std::tie(b.name, b.overload_name);
+          });
+  const std::lock_guard lock(mutex);
+  if (!registered->insert(op.operator_name()).second) return;
+  const std::string space(*op.operator_name().getNamespace());
+  auto* library = new torch::Library(torch::Library::IMPL, space, kKept, __FILE__, __LINE__);
+  library->impl(c10::toString(op.operator_name()).c_str(),
+                torch::CppFunction::makeFromBoxedFunction<&hand_out>());
+}
+
+}  // namespace
+
+void register_operator_watch() {
+  [[maybe_unused]] static auto* const all = [] {
+    auto* library = new torch::Library(torch::Library::IMPL, "_", kWatched, __FILE__, __LINE__);
+    library->fallback(torch::CppFunction::makeFromBoxedFunction<&watch>());
+    return library;
+  }();
+}
+
+bool can_be_kept(const c10::OperatorHandle& op) {
+  const c10::FunctionSchema& schema = op.schema();
+  const auto is_alias = [](const c10::Argument& one) { return one.alias_info() != nullptr; };
+  const auto is_list = [](const c10::Argument& one) {
+    return one.type()->kind() == c10::TypeKind::ListType || one.type()->kind() == c10::TypeKind::OptionalType;
+  };
+  const auto& returns = schema.returns();
+  const auto& arguments = schema.arguments();
+  // How many casts autocast makes depends on those of weights that it has already.
+  const bool is_cast = op.operator_name().name == "aten::_to_copy";
+  return !is_cast && !returns.empty() && returns[0].type()->kind() == c10::TypeKind::TensorType &&
+         std::none_of(returns.begin(), returns.end(), is_alias) &&
+         std::none_of(returns.begin(), returns.end(), is_list) &&
+         std::none_of(arguments.begin(), arguments.end(), is_alias) &&
+         op.hasKernelForDispatchKey(c10::DispatchKey::Autograd) &&
+         !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+}
+
+at::Tensor named(std::string_view name, at::Tensor value) {
+  if (innermost != nullptr) innermost->mark(name, value);
+  return value;
+}
+
+OperatorScope::OperatorScope(bool watch_operators)
+    : outer_(std::exchange(innermost, watch_operators ? this : nullptr)) {
+  if (!watch_operators) return;
+  watched_.emplace(kWatched);
+}
+
+OperatorScope::~OperatorScope() {
+  innermost = outer_;
+}
+
+NotOfTheSegment::NotOfTheSegment() : unwatched_(kWatched) {}
+
+KeepScope::KeepScope(KeptResults* keep, const SavedTensorStack& below, const Devices& devices,
+                     const std::string& path, OnKept on_kept)
+    : OperatorScope(keep != nullptr),
+      keep_(keep),
+      path_(path),
+      below_(below),
+      devices_(devices),
+      on_kept_(std::move(on_kept)) {}
+
+void KeepScope::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  several_.clear();
+  const std::string& name = op.operator_name().name;
+  keep_->met_operator(name);
+  const RandomStates before(devices_);
+  op.redispatchBoxed(keys, stack);
+  if (!before.still_so()) random_[number_] = std::make_unique<const RandomStates>(devices_);
+  const size_t count = op.schema().returns().size();
+  const auto results = c10::ArrayRef<c10::IValue>(*stack).slice(stack->size() - count);
+  if (keep_->keeps_operator(name)) keep(number_, op, results);
+  if (keep_->has_names()) note(op, results);
+  ++number_;
+}
+
+void KeepScope::note(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> results) {
+  if (results.size() > 1) several_.assign(results.begin(), results.end());
+  for (const c10::IValue& result : results) {
+    if (!result.isTensor() || !result.toTensor().defined() || !result.toTensor().has_storage()) continue;
+    const at::Tensor& tensor = result.toTensor();
+    made_.push_back({number_, op, tensor.storage().getWeakStorageImpl(), tensor.sizes().vec(),
+                     tensor.strides().vec(), tensor.storage_offset(), version_of(tensor),
+                     results.size() > 1});
+  }
+}
+
+void KeepScope::keep(size_t number, const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> results) {
+  register_kept(op);
+  KeptOperator kept{number, op, {}, nullptr};
+  for (const c10::IValue& result : results) {
+    const bool tensor = result.isTensor() && result.toTensor().defined();
+    kept.results.push_back(
+        {tensor ? below_.pack(result.toTensor().tensor_data()) : nullptr, tensor ? c10::IValue() : result});
+    if (tensor) on_kept_(result.toTensor());
+  }
+  const auto drew = random_.find(number);
+  if (drew != random_.end()) kept.random_after = std::move(drew->second);
+  kept_.push_back(std::move(kept));
+}
+
+void KeepScope::mark(std::string_view name, const at::Tensor& value) {
+  keep_->met_name(name);
+  if (!keep_->keeps_name(name)) return;
+  const Made& made = maker_of(name, value);
+  const bool kept_already = std::any_of(kept_.begin(), kept_.end(),
+                                        [&](const KeptOperator& one) { return one.number == made.number; });
+  if (kept_already) return;
+  const NotOfTheSegment unwatched;
+  const at::NoGradGuard no_grad;
+  if (made.one_of_several) {
+    keep(made.number, made.op, several_);
+    return;
+  }
+  const c10::IValue whole(value.tensor_data().as_strided(made.sizes, made.strides, made.offset));
+  keep(made.number, made.op, whole);
+}
+
+const KeepScope::Made& KeepScope::maker_of(std::string_view name, const at::Tensor& value) const {
+  const std::string where =
+      c10::str("checkpoint ", path_, ": the result \"", name, "\" ", value.sizes(), " ");
+  const auto made = std::find_if(made_.rbegin(), made_.rend(), [&](const Made& one) {
+    return value.has_storage() && one.storage._unsafe_get_target() == value.storage().unsafeGetStorageImpl();
+  });
+  TORCH_CHECK(made != made_.rend(), where,
+              "is not made by an operator of this segment (but an input, a parameter or a cast), so there is "
+              "nothing to keep; name what the segment computes, or leave the name out of what is kept");
+  TORCH_CHECK(version_of(value) == made->version, where, "was changed in place after ",
+              made->op.operator_name().name,
+              " made it, so the recomputation could not take it; make that change out of place (relu, not "
+              "relu_) or name the result before it");
+  const auto is_value = [&](const c10::IValue& one) {
+    return one.isTensor() && one.toTensor().defined() &&
+           one.toTensor().storage().unsafeGetStorageImpl() == value.storage().unsafeGetStorageImpl();
+  };
+  TORCH_CHECK(!made->one_of_several || std::any_of(several_.begin(), several_.end(), is_value), where,
+              "is one of several that ", made->op.operator_name().name,
+              " returned, and others ran since; name it at once, or keep \"", made->op.operator_name().name,
+              "\" instead");
+  return *made;
+}
+
+KeptOperators KeepScope::take() {
+  std::sort(kept_.begin(), kept_.end(),
+            [](const KeptOperator& a, const KeptOperator& b) { return a.number < b.number; });
+  return std::move(kept_);
+}
+
+ReplayScope::ReplayScope(const KeptOperators& kept, const std::string& path)
+    : OperatorScope(!kept.empty()), kept_(kept), path_(path) {}
+
+void ReplayScope::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const size_t number = number_++;
+  if (next_ == kept_.size() || kept_[next_].number != number) return op.redispatchBoxed(keys, stack);
+  const KeptOperator& kept = kept_[next_++];
+  TORCH_CHECK(op.operator_name() == kept.op.operator_name(), "checkpoint ", path_,
+              ": the recomputation runs ", op.operator_name(), " where forward ran ", kept.op.operator_name(),
+              ", whose result is kept; a segment must compute the same again: look for a branch on a flag, "
+              "such as training mode, and for work done in the first call only");
+  pass_over(op, *stack);
+  const KeptOperator* const before = std::exchange(handed_out, &kept);
+  try {
+    if (keys.has_any(c10::autograd_dispatch_keyset)) {
+      op.redispatchBoxed(kAutogradOfKept, stack);
+    } else {
+      hand_out(op, keys, stack);
+    }
+  } catch (...) {
+    handed_out = before;
+    throw;
+  }
+  handed_out = before;
+  if (kept.random_after != nullptr) kept.random_after->restore();
+}
+
+}  // namespace dtk::policies

@@ -1,0 +1,122 @@
+// The two runs of a segment that keeps results: forward takes them down, a recomputation puts them in the
+// place of the operators that made them.
+//
+// Operators are watched on a dispatch key above autograd, and numbered: those that autograd knows and that
+// return new tensors, as deep as autograd sees. So autograd makes the same nodes in both runs, and a kept
+// operator's kernel alone is left out.
+#pragma once
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <dtk/policies/kept_results.h>
+#include <dtk/policies/saved_tensors.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "activations/ambient_state.h"
+
+namespace dtk::policies {
+
+/// What one operator of a call returned.
+struct KeptOperator {
+  struct Result {
+    std::unique_ptr<SavedTensor> tensor;  // null: `other` is it
+    c10::IValue other;
+  };
+  size_t number;
+  c10::OperatorHandle op;
+  std::vector<Result> results;
+  std::unique_ptr<const RandomStates> random_after;  // null if it drew nothing
+};
+/// In order of their numbers.
+using KeptOperators = std::vector<KeptOperator>;
+
+/// Autograd knows it, and its results are new tensors.
+bool can_be_kept(const c10::OperatorHandle& op);
+
+/// The kernel that OperatorScope needs, for all operators; later calls do nothing. LibTorch's tables have no
+/// lock for readers, so SavedTensorEngineGuard does this once, before other threads run operators.
+void register_operator_watch();
+
+/// What sees the operators of this thread; the innermost one does.
+class OperatorScope {
+ public:
+  virtual ~OperatorScope();
+  OperatorScope(const OperatorScope&) = delete;
+  OperatorScope& operator=(const OperatorScope&) = delete;
+
+  /// Runs the operator, or takes its results from elsewhere.
+  virtual void run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) = 0;
+  virtual void mark(std::string_view, const at::Tensor&) {}
+
+ protected:
+  explicit OperatorScope(bool watch);
+
+ private:
+  OperatorScope* const outer_;
+  std::optional<c10::impl::IncludeDispatchKeyGuard> watched_;
+};
+
+/// While alive, what this thread runs is the engine's own: no operator of a segment, and not numbered.
+class NotOfTheSegment {
+ public:
+  [[nodiscard]] NotOfTheSegment();
+
+ private:
+  c10::impl::ExcludeDispatchKeyGuard unwatched_;
+};
+
+/// Forward. Keeps by `below`; `keep` may be null: then nothing is kept, nor by a segment around this one.
+class KeepScope final : public OperatorScope {
+ public:
+  using OnKept = std::function<void(const at::Tensor&)>;
+  [[nodiscard]] KeepScope(KeptResults* keep, const SavedTensorStack& below, const Devices& devices,
+                          const std::string& path, OnKept on_kept);
+  void run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) override;
+  void mark(std::string_view name, const at::Tensor& value) override;
+  KeptOperators take();
+
+ private:
+  // An operator that may have made what is marked next.
+  struct Made {
+    size_t number;
+    c10::OperatorHandle op;
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+    std::vector<int64_t> sizes, strides;
+    int64_t offset, version;
+    bool one_of_several;
+  };
+  void note(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> results);
+  void keep(size_t number, const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> results);
+  const Made& maker_of(std::string_view name, const at::Tensor& value) const;
+
+  KeptResults* const keep_;
+  const std::string& path_;
+  const SavedTensorStack& below_;
+  const Devices& devices_;
+  const OnKept on_kept_;
+  size_t number_ = 0;
+  KeptOperators kept_;
+  std::vector<Made> made_;
+  std::vector<c10::IValue> several_;  // the latest operator's results, if it has several
+  std::map<size_t, std::unique_ptr<const RandomStates>> random_;  // after those that drew
+};
+
+/// A recomputation.
+class ReplayScope final : public OperatorScope {
+ public:
+  ReplayScope(const KeptOperators& kept, const std::string& path);
+  void run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) override;
+
+ private:
+  const KeptOperators& kept_;
+  const std::string& path_;
+  size_t number_ = 0, next_ = 0;
+};
+
+}  // namespace dtk::policies

@@ -1,0 +1,50 @@
+#include <c10/util/Exception.h>
+#include <dtk/policies/internal/job_observer.h>
+#include <dtk/policies/memory_ledger.h>
+
+#include <atomic>
+#include <utility>
+
+namespace dtk::policies {
+namespace {
+
+std::atomic<JobWatch*> current{nullptr};
+
+}  // namespace
+
+JobWatchGuard::JobWatchGuard(JobWatch& watch) {
+  JobWatch* none = nullptr;
+  TORCH_CHECK(current.compare_exchange_strong(none, &watch), "a job is watched already");
+}
+
+JobWatchGuard::~JobWatchGuard() {
+  current = nullptr;
+}
+
+JobWatch* job_watch() {
+  return current;
+}
+
+Run run_watched(Run inner) {
+  return [inner = std::move(inner)](std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
+    JobWatch* const watch = job_watch();
+    if (watch == nullptr) return inner(path, fn, std::move(inputs));
+    watch->enter(path, inputs);
+    try {
+      Tensors outputs = inner(path, fn, std::move(inputs));
+      watch->leave(&outputs);
+      return outputs;
+    } catch (...) {
+      watch->leave(nullptr);
+      throw;
+    }
+  };
+}
+
+void name_parameter(const at::Tensor& parameter, std::string_view name) {
+  JobWatch* const watch = job_watch();
+  const MemoryBlock* const block = watch != nullptr ? counted_block(parameter) : nullptr;
+  if (block != nullptr) watch->parameter(*block, name);
+}
+
+}  // namespace dtk::policies

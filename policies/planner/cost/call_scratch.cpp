@@ -1,0 +1,178 @@
+#include "cost/call_scratch.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/ops/empty.h>
+
+#include <array>
+#include <optional>
+#include <sstream>
+#include <unordered_set>
+#include <utility>
+
+#include "core/by_shapes.h"
+
+namespace dtk::planner {
+namespace {
+
+using c10::IValue;
+using torch::jit::Stack;
+
+thread_local bool measured_here = false;
+
+std::string text(const at::Tensor& tensor) {
+  if (!tensor.defined()) return "none";
+  std::ostringstream line;
+  const auto list = [&](at::IntArrayRef values) {
+    for (size_t i = 0; i < values.size(); ++i) line << (i > 0 ? "," : "") << values[i];
+  };
+  line << tensor.scalar_type() << "[";
+  list(tensor.sizes());
+  line << "]";
+  if (tensor.is_contiguous()) return line.str();
+  line << ":";
+  list(tensor.strides());
+  return line.str();
+}
+
+std::string text(const IValue& value) {
+  if (value.isTensor()) return text(value.toTensor());
+  std::string list;
+  if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorVector()) list += (list.empty() ? "" : ", ") + text(tensor);
+    return "(" + list + ")";
+  }
+  if (value.isOptionalTensorList()) {
+    for (const auto& tensor : value.toOptionalTensorVector())
+      list += (list.empty() ? "" : ", ") + text(tensor.value_or(at::Tensor()));
+    return "(" + list + ")";
+  }
+  if (value.isGenerator()) return "generator";
+  std::ostringstream line;
+  line << value;
+  return line.str();
+}
+
+at::Tensor on_meta(const at::Tensor& tensor) {
+  if (!tensor.defined()) return tensor;
+  return at::detail::empty_strided_meta(tensor.sizes(), tensor.strides(), tensor.scalar_type());
+}
+
+OperatorCall call_of(const c10::OperatorHandle& op, c10::ArrayRef<IValue> arguments) {
+  OperatorCall call{name_of(op), ""};
+  for (const IValue& argument : arguments)
+    call.arguments += (call.arguments.empty() ? "" : ", ") + text(argument);
+  return call;
+}
+
+// For these arguments an operator of kind `open` has a formula, or takes nothing.
+bool has_formula(const c10::OperatorHandle& op, const Stack& stack) {
+  const std::string& name = op.operator_name().name;
+  const c10::ArrayRef<IValue> arguments = arguments_of(op, stack);
+  if (name == "aten::_scaled_dot_product_flash_attention_for_cpu_backward") {
+    const at::ScalarType type = arguments[1].toTensor().scalar_type();
+    return type == at::kFloat || type == at::kDouble;  // else oneDNN multiplies, with packed operands
+  }
+  if (name == "aten::native_layer_norm_backward") {
+    const auto mask = arguments.back().toBoolList();
+    return !mask[1] && !mask[2];
+  }
+  return false;
+}
+
+}  // namespace
+
+// Not element-wise, and seen to take none: cpu_kernels_test looks at every call of real jobs.
+const std::unordered_set<std::string>& operators_without_scratch() {
+  static const auto* const names = new std::unordered_set<std::string>{
+      "aten::_fused_sdp_choice", "aten::copy_",
+      "aten::fill_.Scalar",      "aten::zero_",
+      "aten::arange.start_out",  "aten::cat",
+      "aten::index_select",      "aten::normal_",
+      "aten::uniform_",          "aten::random_.from",
+      "aten::native_layer_norm", "aten::_fused_adamw_",
+      "aten::_softmax",          "aten::_softmax_backward_data",
+  };
+  return *names;
+}
+
+ScratchKind scratch_kind(const c10::OperatorHandle& op, bool own) {
+  static const std::unordered_set<std::string> open = {
+      "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
+      "aten::native_layer_norm_backward",
+      "aten::_slow_conv2d_forward",
+      "aten::_slow_conv2d_backward",
+      "aten::mkldnn_convolution",
+      "aten::convolution_backward"};
+  if (op.hasTag(at::Tag::pointwise) || operators_without_scratch().count(name_of(op)) > 0)
+    return ScratchKind::none;
+  return own && open.count(op.operator_name().name) == 0 ? ScratchKind::formula : ScratchKind::open;
+}
+
+ScratchBook& ScratchBook::instance() {
+  static auto* const book = new ScratchBook;
+  return *book;
+}
+
+void ScratchBook::begin(const MeasuredScratch* measured, bool keep_calls) {
+  const std::lock_guard lock(mutex_);
+  measured_ = measured;
+  calls_ = keep_calls ? std::make_shared<NotedCalls>() : nullptr;
+  planned_ = {};
+  taken_.clear();
+}
+
+PlannedScratch ScratchBook::planned() const {
+  const std::lock_guard lock(mutex_);
+  PlannedScratch planned = planned_;
+  planned.measured_calls = static_cast<int64_t>(taken_.size());
+  planned.calls = calls_;
+  return planned;
+}
+
+std::optional<ScratchBytes> ScratchBook::note(const c10::OperatorHandle& op, const Stack& stack, bool known) {
+  const std::lock_guard lock(mutex_);
+  const auto bytes = measured_ != nullptr || calls_ != nullptr ? measured(op, stack) : std::nullopt;
+  if (!bytes && !known) planned_.not_known.insert(op.operator_name().name);
+  return bytes;
+}
+
+std::optional<ScratchBytes> ScratchBook::measured(const c10::OperatorHandle& op, const Stack& stack) {
+  const c10::ArrayRef<IValue> arguments = arguments_of(op, stack);
+  OperatorCall call = call_of(op, arguments);
+  if (calls_ != nullptr) {
+    const auto [noted, is_new] = calls_->by_call.try_emplace(call, NotedCall{op, {}});
+    if (is_new) {
+      for (const IValue& argument : arguments)
+        noted->second.arguments.push_back(map_tensors(argument, on_meta));
+    }
+  }
+  if (measured_ == nullptr) return std::nullopt;
+  const auto found = measured_->find(call);
+  if (found == measured_->end()) return std::nullopt;
+  planned_.largest = std::max(planned_.largest, found->second.most);
+  taken_.insert(std::move(call));
+  return found->second;
+}
+
+CallScratch::CallScratch(ScratchKind kind, const c10::OperatorHandle& op, const Stack& stack)
+    : outer_(measured_here) {
+  if (kind == ScratchKind::none || outer_) return;
+  const bool known = kind == ScratchKind::formula || has_formula(op, stack);
+  const auto bytes = ScratchBook::instance().note(op, stack, known);
+  if (!bytes) return;
+  measured_here = true;
+  const auto book = [](int64_t size) { return size > 0 ? at::empty({size}, at::kByte) : at::Tensor(); };
+  if (bytes->most > bytes->beside_results) bytes_ = book(bytes->most);
+  bytes_.reset();
+  bytes_ = book(bytes->beside_results);
+}
+
+CallScratch::~CallScratch() {
+  measured_here = outer_;
+}
+
+bool scratch_is_measured() {
+  return measured_here;
+}
+
+}  // namespace dtk::planner

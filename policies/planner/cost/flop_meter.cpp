@@ -1,0 +1,70 @@
+#include "cost/flop_meter.h"
+
+#include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
+#include <dtk/policies/module_path.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <atomic>
+#include <utility>
+
+namespace dtk::planner {
+namespace {
+
+std::atomic<FlopMeter*> alive{nullptr};
+thread_local bool within_counted = false;
+
+}  // namespace
+
+FlopMeter::FlopMeter() {
+  TORCH_CHECK(alive.exchange(this) == nullptr, "FLOPs are being counted already");
+}
+
+FlopMeter::~FlopMeter() {
+  alive = nullptr;
+}
+
+void FlopMeter::step_done() {
+  const std::lock_guard lock(mutex_);
+  steps_.push_back(std::exchange(current_, {}));
+  recomputed_.push_back(std::exchange(current_recomputed_, {}));
+}
+
+std::vector<Flops> FlopMeter::steps() const {
+  const std::lock_guard lock(mutex_);
+  return steps_;
+}
+
+std::vector<std::map<std::string, int64_t>> FlopMeter::recomputed() const {
+  const std::lock_guard lock(mutex_);
+  return recomputed_;
+}
+
+void FlopMeter::count(const OperatorFlops& flops) {
+  if (FlopMeter* const meter = alive) meter->add(flops);
+}
+
+void FlopMeter::add(const OperatorFlops& flops) {
+  const bool in_backward = torch::autograd::get_current_node() != nullptr;
+  const bool graph = at::GradMode::is_enabled();
+  const bool recomputed = in_backward && graph;
+  std::string path = recomputed ? policies::module_path() : "";
+  if (recomputed && path.empty()) path = policies::backward_place().path;
+  const std::lock_guard lock(mutex_);
+  current_.attention_again += flops.again;
+  if (recomputed && flops.asked > 0) current_recomputed_[path] += flops.asked;
+  int64_t& pass = in_backward ? (graph ? current_.recomputed : current_.backward)
+                              : (graph ? current_.forward : current_.without_grad);
+  pass += flops.asked;
+}
+
+CountedOperatorScope::CountedOperatorScope(FlopRule rule, c10::ArrayRef<c10::IValue> arguments)
+    : outer_(std::exchange(within_counted, true)) {
+  if (!outer_) FlopMeter::count(rule(arguments));
+}
+
+CountedOperatorScope::~CountedOperatorScope() {
+  within_counted = outer_;
+}
+
+}  // namespace dtk::planner

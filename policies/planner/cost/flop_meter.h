@@ -1,0 +1,54 @@
+// Adds up the FLOPs of a rehearsal, by pass and by optimizer step.
+#pragma once
+#include <dtk/planner/flops.h>
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cost/operator_flops.h"
+
+namespace dtk::planner {
+
+/// Counts every operator call of the process while alive; one at a time. Thread-safe.
+class FlopMeter {
+ public:
+  [[nodiscard]] FlopMeter();
+  ~FlopMeter();
+  FlopMeter(const FlopMeter&) = delete;
+  FlopMeter& operator=(const FlopMeter&) = delete;
+
+  /// Ends the current step.
+  void step_done();
+  /// Of each step that ended.
+  std::vector<Flops> steps() const;
+  /// Flops::recomputed of each by the sub-tree that runs again; "" outside of all.
+  std::vector<std::map<std::string, int64_t>> recomputed() const;
+
+  /// For the calling thread's pass, in the meter that is alive.
+  static void count(const OperatorFlops& flops);
+
+ private:
+  void add(const OperatorFlops& flops);
+  mutable std::mutex mutex_;
+  Flops current_;
+  std::map<std::string, int64_t> current_recomputed_;
+  std::vector<Flops> steps_;
+  std::vector<std::map<std::string, int64_t>> recomputed_;
+};
+
+/// While alive, what this thread's operators call in turn is not counted again.
+class CountedOperatorScope {
+ public:
+  [[nodiscard]] CountedOperatorScope(FlopRule rule, c10::ArrayRef<c10::IValue> arguments);
+  ~CountedOperatorScope();
+  CountedOperatorScope(const CountedOperatorScope&) = delete;
+  CountedOperatorScope& operator=(const CountedOperatorScope&) = delete;
+
+ private:
+  const bool outer_;
+};
+
+}  // namespace dtk::planner

@@ -1,0 +1,121 @@
+#include "device/device_memory.h"
+
+#include <dtk/planner/plan_error.h>
+#include <dtk/policies/internal/counted_blocks.h>
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+
+#include "device/device_runtime.h"
+
+namespace dtk::planner {
+namespace {
+
+// Not canonical on x86-64 and not mapped anywhere else: an access faults at once. Never given twice.
+constexpr uint64_t kFirstAddress = 0xA000'0000'0000'0000;
+
+int64_t rounded(int64_t bytes) {
+  return (bytes + FakeMemory::kRounding - 1) / FakeMemory::kRounding * FakeMemory::kRounding;
+}
+
+}  // namespace
+
+FakeMemory::FakeMemory() : next_(kFirstAddress) {
+  policies::count_storages_freed_by(&FakeMemory::release);
+}
+
+FakeMemory& FakeMemory::instance() {
+  static auto* memory = new FakeMemory;
+  return *memory;
+}
+
+at::DataPtr FakeMemory::allocate(size_t bytes) {
+  const c10::Device device(c10::kCUDA, 0);
+  if (bytes == 0) return {nullptr, nullptr, &c10::detail::deleteNothing, device};
+  const auto asked = static_cast<int64_t>(bytes);
+  auto* block = new Block;
+  block->use.bytes = asked;
+  block->use.stream = current_stream();
+  block->use.written = StreamOrder::instance().born(current_stream());
+  policies::book_birth(policies::device_accounts(), block, asked);
+  {
+    const std::lock_guard lock(mutex_);
+    block->address = next_;
+    next_ += static_cast<uint64_t>(rounded(asked));
+    live_.emplace_hint(live_.end(), block->address, block);
+    count(asked, true);
+  }
+  return {reinterpret_cast<void*>(block->address), static_cast<policies::MemoryBlock*>(block),
+          &FakeMemory::release, device};
+}
+
+void FakeMemory::release(void* context) {
+  auto* block = static_cast<Block*>(static_cast<policies::MemoryBlock*>(context));
+  {
+    FakeMemory& memory = instance();
+    const std::lock_guard lock(memory.mutex_);
+    memory.live_.erase(block->address);
+    memory.count(block->use.bytes, false);
+  }
+  StreamOrder::instance().freed(block->use);
+  policies::book_death(policies::device_accounts(), block);
+  delete block;
+}
+
+void FakeMemory::count(int64_t bytes, bool born) {
+  const auto change = [born](c10::CachingDeviceAllocator::StatArray& stat, int64_t by) {
+    if (born) stat[0].increase(static_cast<size_t>(by));
+    if (!born) stat[0].decrease(static_cast<size_t>(by));
+  };
+  change(stats_.requested_bytes, bytes);
+  change(stats_.allocated_bytes, rounded(bytes));
+  change(stats_.reserved_bytes, rounded(bytes));
+  most_.asked = std::max(most_.asked, stats_.requested_bytes[0].current);
+  most_.rounded = std::max(most_.rounded, stats_.allocated_bytes[0].current);
+}
+
+FakeMemory::Peaks FakeMemory::peaks() {
+  const std::lock_guard lock(mutex_);
+  return most_;
+}
+
+void FakeMemory::reset_peaks() {
+  const std::lock_guard lock(mutex_);
+  most_ = {stats_.requested_bytes[0].current, stats_.allocated_bytes[0].current};
+}
+
+MemoryUse& FakeMemory::use_of(const c10::TensorImpl& tensor) {
+  const at::DataPtr& pointer = tensor.unsafe_storage().data_ptr();
+  if (pointer.get_deleter() == &FakeMemory::release)
+    return static_cast<Block*>(static_cast<policies::MemoryBlock*>(pointer.get_context()))->use;
+  const auto wanted = reinterpret_cast<uint64_t>(pointer.get());
+  const std::lock_guard lock(mutex_);
+  const auto after = live_.upper_bound(wanted);
+  Block* const block = after == live_.begin() ? nullptr : std::prev(after)->second;
+  if (block == nullptr || wanted >= block->address + static_cast<uint64_t>(block->use.bytes)) {
+    throw PlanError(
+        operator_here("a tensor made of a pointer") +
+        ": no storage of the device is alive at its address; what it was made of must outlive it");
+  }
+  return block->use;
+}
+
+c10::CachingDeviceAllocator::DeviceStats FakeMemory::getDeviceStats(c10::DeviceIndex) {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+void FakeMemory::resetPeakStats(c10::DeviceIndex) {
+  const std::lock_guard lock(mutex_);
+  for (auto* stat : {&stats_.requested_bytes, &stats_.allocated_bytes, &stats_.reserved_bytes})
+    (*stat)[0].reset_peak();
+}
+
+// A device without limits: what fits is the planner's caller's to say.
+std::pair<size_t, size_t> FakeMemory::getMemoryInfo(c10::DeviceIndex) {
+  constexpr size_t all = std::numeric_limits<int64_t>::max();
+  return {all, all};
+}
+
+}  // namespace dtk::planner

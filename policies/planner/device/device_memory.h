@@ -1,0 +1,66 @@
+// The memory of the simulated device: addresses that nothing can be read from, every storage in the books.
+#pragma once
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/TensorImpl.h>
+#include <dtk/policies/memory_accounts.h>
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+
+#include "core/stream_order.h"
+
+namespace dtk::planner {
+
+/// Thread-safe. Statistics: requested_bytes are those of device_accounts(), to the byte; allocated_bytes and
+/// reserved_bytes are the same storages rounded up as CUDA's caching allocator rounds each. Nothing is cached
+/// or fragmented.
+class FakeMemory final : public c10::DeviceAllocator {
+ public:
+  /// To which CUDA's caching allocator rounds up: kMinBlockSize of c10/core/AllocatorConfig.h.
+  static constexpr int64_t kRounding = 512;
+
+  /// The process's one. Never destroyed.
+  static FakeMemory& instance();
+
+  at::DataPtr allocate(size_t bytes) override;
+  at::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  void copy_data(void*, const void*, size_t) const override {}
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t) override {}
+  void recordStream(const at::DataPtr&, c10::Stream) override {}
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex) override;
+  void resetAccumulatedStats(c10::DeviceIndex) override {}
+  void resetPeakStats(c10::DeviceIndex) override;
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex) override;
+
+  struct Peaks {
+    int64_t asked = 0;
+    int64_t rounded = 0;
+  };
+  /// The most that was alive at once since the process began or reset_peaks(), whoever resets the statistics.
+  Peaks peaks();
+  void reset_peaks();
+
+  /// What is known of the storage under a tensor of the device, also if the tensor was made of a plain
+  /// pointer into it. Throws PlanError if there is none at that address (any more).
+  MemoryUse& use_of(const c10::TensorImpl& tensor);
+
+ private:
+  struct Block : policies::MemoryBlock {
+    uint64_t address = 0;
+    MemoryUse use;
+  };
+
+  FakeMemory();
+  static void release(void* context);
+  void count(int64_t bytes, bool born);
+
+  std::mutex mutex_;  // guards everything below
+  std::map<uint64_t, Block*> live_;
+  uint64_t next_;
+  c10::CachingDeviceAllocator::DeviceStats stats_;
+  Peaks most_;
+};
+
+}  // namespace dtk::planner

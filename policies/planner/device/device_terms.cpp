@@ -1,0 +1,195 @@
+#include <dtk/planner/device_terms.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "cost/kernel_needs.h"
+#include "device/device_memory.h"
+#include "device/pinned_memory.h"
+
+namespace dtk::planner {
+namespace {
+
+constexpr int64_t kKiB = 1024;
+constexpr char kContextName[] = "context";
+
+// What was measured of the term, and in place of what is an estimate.
+void add_measured(DeviceTerm& term, const DeviceTermOptions& options) {
+  for (const MeasuredTerm& one : options.measured) {
+    if (one.name != term.name) continue;
+    if (term.name == kContextName) term.bytes = one.bytes;
+    const std::string text = one.what + ": " + std::to_string(one.bytes) + " bytes, by the formula " +
+                             std::to_string(one.by_formula);
+    term.measured = (term.measured == "never" ? options.measured_on : term.measured) + "; " + text;
+  }
+}
+
+}  // namespace
+
+// Both as in parseChosenWorkspaceSize() and parseCUDABlasLtWorkspaceSize() of
+// aten/src/ATen/cuda/CublasHandlePool.cpp, where no environment variable says otherwise.
+int64_t cublas_workspace(int compute_capability) {
+  constexpr int kHopper = 90;
+  return compute_capability == kHopper ? 8 * 4096 * kKiB : 2 * 4096 * kKiB + 8 * 16 * kKiB;
+}
+namespace {
+
+DeviceTerm rounding() {
+  const FakeMemory::Peaks peaks = FakeMemory::instance().peaks();
+  return {
+      .name = "rounding",
+      .bytes = peaks.rounded - peaks.asked,
+      .formula = "the highest sum of storages, each rounded up to 512 bytes, less the highest sum of them",
+      .source = "c10/core/AllocatorConfig.h: kMinBlockSize"};
+}
+
+DeviceTerm pinned() {
+  const PinnedMemory::Peaks peaks = PinnedMemory::instance().peaks();
+  return {.name = "pinned",
+          .bytes = peaks.rounded - peaks.asked,
+          .on_host = true,
+          .formula =
+              "the highest sum of page-locked blocks, each rounded up to a power of two, less the highest "
+              "sum of them",
+          .source = "ATen/core/CachingHostAllocator.h: allocate()"};
+}
+
+std::string of_sizes(const std::string& what, size_t sizes) {
+  return what + ", of " + std::to_string(sizes) + " different sizes here";
+}
+
+DeviceTerm cudnn(size_t convolutions, size_t batch_norms) {
+  std::string calls;
+  if (convolutions > 0) calls = of_sizes("for each convolution", convolutions);
+  if (batch_norms > 0)
+    calls += (calls.empty() ? "" : ", and ") + of_sizes("for each batch norm in training", batch_norms);
+  return {.name = "convolution_workspaces",
+          .known = false,
+          .formula = "none: " + calls +
+                     ", cuDNN chooses a kernel, and with it the workspace that a call takes and frees" +
+                     (batch_norms > 0 ? ", and what a batch norm reserves for its backward pass" : ""),
+          .source = "aten/src/ATen/native/cudnn/Conv_v8.cpp, BatchNorm.cpp"};
+}
+
+DeviceTerm kernel_scratch(const std::set<std::string>& operators) {
+  std::string names;
+  for (const std::string& name : operators) names += (names.empty() ? "" : ", ") + name;
+  return {.name = "kernel_scratch",
+          .known = false,
+          .formula =
+              "none: a call of these may take memory for itself and free it, to sum across blocks of "
+              "threads, to sort, or for a copy in another layout: " +
+              names,
+          .source =
+              "aten/src/ATen/native/cuda/Reduce.cuh: gpu_reduce_kernel(), layer_norm_kernel.cu, "
+              "EmbeddingBackwardKernel.cu"};
+}
+
+DeviceTerm context() {
+  return {.name = kContextName,
+          .bytes = kEstimatedContext,
+          .allocated = false,
+          .formula = "a fixed 0.5 GB for the CUDA context and the code of loaded kernels",
+          .source = "an estimate, not a formula: it depends on device, driver and the kernels used"};
+}
+
+}  // namespace
+
+int64_t bytes_beside(const std::vector<DeviceTerm>& terms) {
+  int64_t bytes = 0;
+  for (const DeviceTerm& term : terms) bytes += term.on_host || term.booked ? 0 : term.bytes;
+  return bytes;
+}
+
+int64_t allocated_beside(const std::vector<DeviceTerm>& terms) {
+  int64_t bytes = bytes_beside(terms);
+  for (const DeviceTerm& term : terms)
+    bytes -= term.allocated || term.on_host || term.booked ? 0 : term.bytes;
+  return bytes;
+}
+
+KernelNeeds& KernelNeeds::instance() {
+  static auto* const needs = new KernelNeeds;
+  return *needs;
+}
+
+void KernelNeeds::begin(const DeviceTermOptions& options) {
+  const std::lock_guard lock(mutex_);
+  options_ = options;
+  products_.clear();
+  convolutions_.clear();
+  batch_norms_.clear();
+  attention_scratch_ = 0;
+  unknown_scratch_.clear();
+  FakeMemory::instance().reset_peaks();
+  PinnedMemory::instance().reset_peaks();
+}
+
+void KernelNeeds::product(c10::StreamId stream, bool fused) {
+  const std::lock_guard lock(mutex_);
+  products_[{std::this_thread::get_id(), stream}] |= fused;
+}
+
+void KernelNeeds::convolution(c10::ArrayRef<int64_t> input, c10::ArrayRef<int64_t> weight) {
+  std::vector<int64_t> sizes = input.vec();
+  sizes.insert(sizes.end(), weight.begin(), weight.end());
+  const std::lock_guard lock(mutex_);
+  convolutions_.insert(std::move(sizes));
+}
+
+void KernelNeeds::batch_norm(c10::ArrayRef<int64_t> input) {
+  const std::lock_guard lock(mutex_);
+  batch_norms_.insert(input.vec());
+}
+
+void KernelNeeds::attention_scratch(int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  attention_scratch_ = std::max(attention_scratch_, bytes);
+}
+
+void KernelNeeds::unknown_scratch(const std::string& operation) {
+  const std::lock_guard lock(mutex_);
+  unknown_scratch_.insert(operation);
+}
+
+std::vector<DeviceTerm> KernelNeeds::terms() {
+  const std::lock_guard lock(mutex_);
+  std::vector<DeviceTerm> terms;
+  if (options_.rounding) terms.push_back(rounding());
+  if (options_.attention_scratch) {
+    terms.push_back(
+        {.name = "attention_scratch",
+         .bytes = attention_scratch_,
+         .booked = true,
+         .formula = "of the largest backward call of attention: flash, fp32 accumulator of dq (N, T "
+                    "to 128, H, D to 32, beyond 128 to 64) and row sums (N, H, T to 128); "
+                    "memory-efficient, row sums, in fp32 also the product they are of; not that of cuDNN's "
+                    "attention, which LibTorch prefers from compute capability 9.0 on",
+         .source = "aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp: mha_bwd(); "
+                   "cuda/attention_backward.cu"});
+  }
+  if (options_.workspaces) {
+    int64_t bytes = 0;
+    for (const auto& [user, fused] : products_)
+      bytes += cublas_workspace(options_.compute_capability) + (fused ? kCublasLtWorkspace : 0);
+    terms.push_back(
+        {.name = "workspaces",
+         .bytes = bytes,
+         .formula = "for each pair of thread and stream that multiplies matrices, " +
+                    std::to_string(products_.size()) +
+                    " here: " + std::to_string(cublas_workspace(options_.compute_capability) / kKiB) +
+                    " KiB for cuBLAS (32 MiB at compute capability 9.0, else 8320 KiB), and 1024 "
+                    "KiB for cuBLASLt if it multiplies with a bias; unless CUBLAS_WORKSPACE_CONFIG "
+                    "or CUBLASLT_WORKSPACE_SIZE says otherwise",
+         .source = "aten/src/ATen/cuda/CublasHandlePool.cpp"});
+  }
+  if (options_.convolution_workspaces && convolutions_.size() + batch_norms_.size() > 0)
+    terms.push_back(cudnn(convolutions_.size(), batch_norms_.size()));
+  if (options_.kernel_scratch && !unknown_scratch_.empty()) terms.push_back(kernel_scratch(unknown_scratch_));
+  if (options_.context) terms.push_back(context());
+  if (options_.pinned) terms.push_back(pinned());
+  for (DeviceTerm& term : terms) add_measured(term, options_);
+  return terms;
+}
+
+}  // namespace dtk::planner

@@ -1,0 +1,116 @@
+#include "kernels/cpu_promotion.h"
+
+#include <ATen/native/TypeProperties.h>
+#include <ATen/ops/empty_like.h>
+#include <c10/core/ScalarType.h>
+
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "core/by_shapes.h"
+
+namespace dtk::planner {
+namespace {
+
+using at::Tensor;
+using Names = std::unordered_set<std::string_view>;
+
+// By the configurations of aten/src/ATen/TensorIterator.cpp that the operators are built with.
+enum class Family { none, arithmetic, division, comparison, float_function, sum };
+
+Family family_named(std::string_view name) {
+  static const auto* const arithmetic =
+      new Names{"add",     "sub",         "mul",          "remainder",   "fmod",        "maximum",
+                "minimum", "fmax",        "fmin",         "bitwise_and", "bitwise_or",  "hypot",
+                "pow",     "bitwise_xor", "logical_or",   "logical_and", "logical_xor", "addcmul",
+                "addcdiv", "rsub",        "floor_divide", "copysign",    "nextafter"};
+  static const auto* const comparison = new Names{"eq", "ne", "lt", "le", "gt", "ge"};
+  static const auto* const functions = new Names{
+      "sin",  "cos",   "tan",     "exp",  "exp2", "expm1", "log",  "log2",       "log10",  "log1p",
+      "sqrt", "rsqrt", "sigmoid", "tanh", "erf",  "sinh",  "cosh", "reciprocal", "lgamma", "special_erf"};
+  if (name == "div" || name == "atan2" || name == "true_divide") return Family::division;
+  if (name == "sum") return Family::sum;
+  if (arithmetic->count(name) > 0) return Family::arithmetic;
+  if (comparison->count(name) > 0) return Family::comparison;
+  return functions->count(name) > 0 ? Family::float_function : Family::none;
+}
+
+Family family_of(const c10::OperatorHandle& op) {
+  thread_local std::unordered_map<c10::OperatorHandle, Family> cache;
+  const auto found = cache.find(op);
+  if (found != cache.end()) return found->second;
+  std::string_view name = op.operator_name().name;
+  Family family = Family::none;
+  if (name.starts_with("aten::")) {
+    name.remove_prefix(6);
+    if (name.ends_with("_")) name.remove_suffix(1);
+    family = family_named(name);
+    // div.Tensor_mode rounds, and keeps integers.
+    if (family == Family::division && op.operator_name().overload_name.find("mode") != std::string::npos)
+      family = Family::arithmetic;
+  }
+  return cache.emplace(op, family).first->second;
+}
+
+struct Arguments {
+  std::vector<Tensor> inputs;
+  Tensor output;  // given by the caller: self of an operator in place, or out
+};
+
+Arguments tensors_of(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  Arguments result;
+  const auto& arguments = op.schema().arguments();
+  const auto values = torch::jit::last(stack, arguments.size());
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!values[i].isTensor() || !values[i].toTensor().defined()) continue;
+    if (is_written(arguments[i])) result.output = values[i].toTensor();
+    if (arguments[i].name() != "out") result.inputs.push_back(values[i].toTensor());
+  }
+  return result;
+}
+
+at::ScalarType common_type(const std::vector<Tensor>& inputs, Family family) {
+  at::native::ResultTypeState state = {};
+  for (const Tensor& input : inputs) state = at::native::update_result_type_state(input, state);
+  const at::ScalarType type = at::native::result_type(state);
+  const bool to_float = family == Family::division || family == Family::float_function;
+  return to_float && c10::isIntegralType(type, /*includeBool=*/true) ? c10::get_default_dtype_as_scalartype()
+                                                                     : type;
+}
+
+// aten/src/ATen/native/ReduceOpsUtils.h, make_reduction()
+at::ScalarType summed_type(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
+                           const Tensor& self) {
+  const auto& arguments = op.schema().arguments();
+  const auto values = torch::jit::last(stack, arguments.size());
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].name() == "dtype" && !values[i].isNone()) return values[i].toScalarType();
+  }
+  const bool integral = c10::isIntegralType(self.scalar_type(), /*includeBool=*/true);
+  return integral ? at::kLong : self.scalar_type();
+}
+
+}  // namespace
+
+std::vector<Tensor> copies_in_common_type(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  const Family family = family_of(op);
+  if (family == Family::none) return {};
+  const Arguments arguments = tensors_of(op, stack);
+  if (arguments.inputs.empty()) return {};
+  const at::ScalarType type = family == Family::sum ? summed_type(op, stack, arguments.inputs.front())
+                                                    : common_type(arguments.inputs, family);
+  if (type == at::ScalarType::Undefined) return {};
+  std::vector<Tensor> copies;
+  const bool casts_result = family != Family::comparison && family != Family::sum;
+  if (casts_result && arguments.output.defined() && arguments.output.numel() > 0 &&
+      arguments.output.scalar_type() != type)
+    copies.push_back(at::empty_like(arguments.output, arguments.output.options().dtype(type)));
+  for (const Tensor& input : arguments.inputs) {
+    if (input.scalar_type() != type) copies.push_back(input.to(type));
+  }
+  return copies;
+}
+
+}  // namespace dtk::planner

@@ -1,0 +1,116 @@
+#include <ATen/DeviceAccelerator.h>
+#include <ATen/core/CachingHostAllocator.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_backward.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <dtk/planner/device_terms.h>
+
+#include <stdexcept>
+
+#include "cost/kernel_needs.h"
+
+namespace dtk::planner {
+namespace {
+
+using at::Tensor;
+
+class DeviceBytes {
+ public:
+  explicit DeviceBytes(c10::Device device)
+      : device_(device), allocator_(*c10::getDeviceAllocator(device.type())) {}
+
+  int64_t rounded() const { return stats().allocated_bytes[0].current; }
+  int64_t asked() const { return stats().requested_bytes[0].current; }
+  int64_t reserved() const { return stats().reserved_bytes[0].current; }
+  int64_t most_rounded() const { return stats().allocated_bytes[0].peak; }
+  int64_t most_asked() const { return stats().requested_bytes[0].peak; }
+  void forget_peaks() { allocator_.resetPeakStats(device_.index()); }
+  // Of all processes.
+  int64_t taken() {
+    at::accelerator::synchronizeDevice(device_.index());
+    const auto [free, total] = allocator_.getMemoryInfo(device_.index());
+    return static_cast<int64_t>(total - free);
+  }
+
+ private:
+  c10::CachingDeviceAllocator::DeviceStats stats() const {
+    return allocator_.getDeviceStats(device_.index());
+  }
+
+  const c10::Device device_;
+  c10::DeviceAllocator& allocator_;
+};
+
+MeasuredTerm rounding(DeviceBytes& bytes, const at::TensorOptions& on_device) {
+  const int64_t before = bytes.rounded();
+  const Tensor one = at::empty({1}, on_device.dtype(at::kByte));
+  return {"rounding", "a storage of 1 byte", bytes.rounded() - before, 512};
+}
+
+MeasuredTerm product(DeviceBytes& bytes, const at::TensorOptions& bf16, int capability) {
+  const Tensor a = at::zeros({256, 256}, bf16);
+  const int64_t before = bytes.rounded();
+  const Tensor result = at::mm(a, a);
+  return {"workspaces", "the first product", bytes.rounded() - before - static_cast<int64_t>(result.nbytes()),
+          cublas_workspace(capability)};
+}
+
+MeasuredTerm fused_product(DeviceBytes& bytes, const at::TensorOptions& bf16) {
+  const Tensor a = at::zeros({256, 256}, bf16), bias = at::zeros({256}, bf16);
+  const int64_t before = bytes.rounded();
+  bytes.forget_peaks();
+  const Tensor result = at::addmm(bias, a, a);
+  return {"workspaces", "a product with a bias",
+          bytes.most_rounded() - before - static_cast<int64_t>(result.nbytes()), kCublasLtWorkspace};
+}
+
+// The sizes are multiples of what the kernel rounds them up to, but for the width.
+MeasuredTerm attention(DeviceBytes& bytes, const at::TensorOptions& bf16) {
+  constexpr int64_t n = 2, heads = 16, tokens = 256, width = 72, rounded_width = 96;
+  const Tensor q = at::zeros({n, heads, tokens, width}, bf16);
+  const auto [out, sums, rows_q, rows_k, most_q, most_k, seed, offset, unused] =
+      at::_scaled_dot_product_flash_attention(q, q, q, 0.0, false, false);
+  const int64_t before = bytes.asked();
+  bytes.forget_peaks();
+  const auto gradients = at::_scaled_dot_product_flash_attention_backward_symint(
+      q, q, q, q, out, sums, rows_q, rows_k, most_q, most_k, 0.0, false, seed, offset);
+  const int64_t kept = bytes.asked() - before;
+  constexpr int64_t by_formula = 4 * (n * tokens * heads * rounded_width + n * heads * tokens);
+  return {"attention_scratch", "flash backward of (2, 16, 256, 72) in bf16",
+          bytes.most_asked() - before - kept, by_formula};
+}
+
+MeasuredTerm pinned() {
+  at::HostAllocator& allocator = *at::getHostAllocator(at::kCUDA);
+  const int64_t before = allocator.get_stats().active_bytes.current;
+  const Tensor block = at::empty({5000}, at::TensorOptions(at::kByte).pinned_memory(true));
+  return {"pinned", "a page-locked storage of 5000 bytes",
+          allocator.get_stats().active_bytes.current - before, 8192};
+}
+
+}  // namespace
+
+std::vector<MeasuredTerm> measure_device_terms(c10::Device device, int compute_capability) {
+  if (!device.is_cuda() || !device.has_index())
+    throw std::invalid_argument("measure_device_terms: device " + device.str() +
+                                "; wanted: cuda with an index");
+  DeviceBytes bytes(device);
+  const auto on_device = at::TensorOptions().device(device);
+  const auto bf16 = on_device.dtype(at::kBFloat16);
+  std::vector<MeasuredTerm> terms;
+  terms.push_back(rounding(bytes, on_device));
+  terms.push_back(product(bytes, bf16, compute_capability));
+  terms.push_back(fused_product(bytes, bf16));
+  terms.push_back(attention(bytes, bf16));
+  terms.push_back(pinned());
+  // After all kernels are loaded.
+  terms.push_back({"context", "what the device holds beside LibTorch's reserved memory",
+                   bytes.taken() - bytes.reserved(), kEstimatedContext});
+  return terms;
+}
+
+}  // namespace dtk::planner

@@ -1,0 +1,106 @@
+#include <dtk/planner/ledger_snapshot.h>
+#include <dtk/planner/simulate.h>
+#include <dtk/planner/simulated_device.h>
+#include <dtk/policies/internal/counted_blocks.h>
+#include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/module_path.h>
+#include <dtk/policies/saved_tensors.h>
+#include <dtk/policies/simulation.h>
+
+#include <chrono>
+#include <optional>
+#include <stdexcept>
+
+#include "cost/call_scratch.h"
+#include "cost/flop_meter.h"
+#include "cost/kernel_needs.h"
+
+namespace dtk::planner {
+namespace {
+
+using policies::MemoryAccounts;
+
+class Folding final : public policies::Rehearsal {
+ public:
+  Folding(std::map<std::string, int64_t>& folded, FlopMeter& flops, bool fold)
+      : folded_(folded), flops_(flops), fold_(fold) {}
+
+  std::unique_ptr<policies::PassFold> fold(std::string_view what) override {
+    return fold_ ? std::make_unique<Fold>(folded_, what) : nullptr;
+  }
+  void step_done() override { flops_.step_done(); }
+
+ private:
+  class Fold final : public policies::PassFold {
+   public:
+    Fold(std::map<std::string, int64_t>& folded, std::string_view what) : folded_(folded), what_(what) {}
+
+    int64_t after(int64_t done, int64_t count) override {
+      Books books;
+      const bool repeats = before_ && before_->equal(books);
+      before_ = std::move(books);
+      const int64_t next = done + 1, last = count - 1;
+      if (!repeats || next >= last) return next;
+      folded_[what_] += last - next;
+      return last;
+    }
+
+   private:
+    std::map<std::string, int64_t>& folded_;
+    const std::string what_;
+    std::optional<Books> before_;  // at the end of the pass before
+  };
+
+  std::map<std::string, int64_t>& folded_;
+  FlopMeter& flops_;
+  const bool fold_;
+};
+
+}  // namespace
+
+Rehearsed rehearse(c10::Device device, const std::function<void(const EndOfPlan&)>& job,
+                   const RehearsalOptions& options) {
+  if (!device.is_cpu() && device != c10::Device(c10::kCUDA, 0)) {
+    throw std::invalid_argument("rehearse: device " + device.str() + "; allowed: cpu, cuda:0");
+  }
+  register_simulated_devices();
+  Rehearsed result;
+  const auto begin = std::chrono::steady_clock::now();
+  FlopMeter flops;
+  Folding folding(result.folded, flops, options.fold);
+  const policies::RehearsalGuard guard(folding);
+  const policies::NodePathsGuard paths;  // for errors
+  // For jobs that bring none too: the threads of a device serve the engine that a process uses first only.
+  const policies::SavedTensorEngineGuard engine;
+  const policies::CountingAllocatorGuard counting;
+  const policies::PhaseMeterRegistration device_meter(policies::device_accounts());
+  for (MemoryAccounts* accounts :
+       {&policies::device_accounts(), &policies::cpu_accounts(), &policies::host_accounts()})
+    accounts->reset_phases("build");
+  KernelNeeds::instance().begin(options.terms);
+  ScratchBook::instance().begin(options.scratch, options.note_calls);
+  bool ended = false;
+  const EndOfPlan end = [&] {
+    if (ended) return;
+    ended = true;
+    const bool on_cpu = device.is_cpu();
+    result.on_cpu = on_cpu;
+    result.device = (on_cpu ? policies::cpu_accounts() : policies::device_accounts()).phases();
+    result.steps = flops.steps();
+    const auto recomputed = flops.recomputed();
+    if (!recomputed.empty()) result.recomputed = recomputed.at(result.steady_number());
+    result.host = (on_cpu ? policies::host_accounts() : policies::cpu_accounts()).phases();
+    result.scratch = ScratchBook::instance().planned();
+    result.scratch.source = options.scratch_source;
+    if (!on_cpu) result.terms = KernelNeeds::instance().terms();
+  };
+  {
+    const ShapesOnlyScope shapes;
+    job(end);
+  }
+  end();
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return result;
+}
+
+}  // namespace dtk::planner

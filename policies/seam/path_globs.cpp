@@ -1,0 +1,64 @@
+#include <dtk/policies/internal/edit_distance.h>
+#include <dtk/policies/internal/path_globs.h>
+#include <dtk/policies/report.h>
+
+#include <algorithm>
+
+namespace dtk::policies {
+namespace {
+
+// The next component of `path`, removed from it.
+std::string_view take_component(std::string_view& path) {
+  const size_t dot = path.find('.');
+  const std::string_view first = path.substr(0, dot);
+  path = dot == std::string_view::npos ? std::string_view() : path.substr(dot + 1);
+  return first;
+}
+
+size_t components(std::string_view path) {
+  return static_cast<size_t>(std::count(path.begin(), path.end(), '.')) + 1;
+}
+
+}  // namespace
+
+bool glob_matches(std::string_view pattern, std::string_view path) {
+  if (components(pattern) != components(path)) return false;
+  for (size_t left = components(pattern); left > 0; --left) {
+    const std::string_view wanted = take_component(pattern), seen = take_component(path);
+    if (wanted != "*" && wanted != seen) return false;
+  }
+  return true;
+}
+
+bool matches_any(std::string_view pattern, const std::vector<std::string>& paths) {
+  return std::any_of(paths.begin(), paths.end(),
+                     [&](const std::string& path) { return glob_matches(pattern, path); });
+}
+
+std::string nearest_paths(std::string_view name, std::vector<std::string> paths) {
+  std::stable_sort(paths.begin(), paths.end(), [&](const std::string& a, const std::string& b) {
+    return edit_distance(name, a) < edit_distance(name, b);
+  });
+  std::string list;
+  for (size_t i = 0; i < std::min<size_t>(3, paths.size()); ++i) list += (i > 0 ? ", " : "") + paths[i];
+  return list;
+}
+
+std::vector<std::string> matching_paths(const std::vector<std::string>& patterns,
+                                        const std::vector<std::string>& paths, const std::string& key) {
+  for (const std::string& pattern : patterns) {
+    if (!matches_any(pattern, paths)) {
+      throw PolicyError(key + ": \"" + pattern +
+                        "\" matches no sub-tree of this model; near: " + nearest_paths(pattern, paths));
+    }
+  }
+  std::vector<std::string> result;
+  for (const std::string& path : paths) {
+    const bool wanted = std::any_of(patterns.begin(), patterns.end(),
+                                    [&](const std::string& pattern) { return glob_matches(pattern, path); });
+    if (wanted) result.push_back(path);
+  }
+  return result;
+}
+
+}  // namespace dtk::policies

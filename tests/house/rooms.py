@@ -1,0 +1,173 @@
+"""The rooms of the house, and which may include which: the one table.
+
+A room is a folder of a library. CONTRIBUTING prints this table (`rooms.py ROOT --write` renews it there), and
+include_arrows.py breaks on an include that it does not allow. Besides, policies and models include the standard library
+and LibTorch, the planner's rooms policies', and toolkit's all public headers of the three.
+"""
+
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Room:
+    path: str
+    holds: str
+    may: frozenset[str]  # paths of other rooms
+
+
+def rows(library: str, table: list[tuple[str, str, str]], also: str = "") -> list[Room]:
+    """Rooms of one library. The third column names others of it; "*" is all above."""
+    found: list[Room] = []
+    for name, holds, may in table:
+        above = [room.path for room in found]
+        own = above if may == "*" else [f"{library}/{other}" for other in may.split()]
+        found.append(Room(f"{library}/{name}", holds, frozenset([*own, *also.split()])))
+    return found
+
+
+POLICIES = rows(
+    "policies",
+    [
+        ("seam", "what models and policies agree on: seam, policy, report, module path, simulation flag", ""),
+        ("memory", "pages and heap of CPU tensors, staging rings, copies beside a device's work", "seam"),
+        ("ledger", "the memory ledger: accounts, owners, phases, event log", "seam memory"),
+        ("hooks", "LibTorch's autograd engine: saved tensors, guards, recomputing", "seam ledger"),
+        ("activations", "checkpointing and offload", "seam memory ledger hooks"),
+        ("ema", "the average of the weights", "seam memory ledger"),
+        ("precision", "autocast, and which precision is faster", "seam hooks"),
+        ("attention", "fused attention", "seam hooks"),
+        ("set", "all policies as one, and their options", "*"),
+    ],
+)
+PLANNER = rows(
+    "policies/planner",
+    [
+        ("core", "plan errors, shapes, stream order, placement of storages, figures", ""),
+        ("cost", "FLOPs and what a kernel takes beside its results", "core"),
+        ("kernels", "what operators return where nothing is computed", "core cost"),
+        ("device", "the simulated CUDA device", "core cost kernels"),
+        ("simulate", "running a job where nothing is computed, and measuring what it can not know", "*"),
+        ("explain", "who holds the bytes of a peak", "*"),
+    ],
+    also="policies/seam policies/ledger policies/hooks",
+)
+MODELS = rows(
+    "models",
+    [
+        ("seam", "what all models share: seam, layers", ""),
+        ("dit", "the diffusion transformer DiT", "seam"),
+        ("diffusion_planner", "the driving model Diffusion-Planner", "seam"),
+    ],
+)
+TOOLKIT = rows(
+    "toolkit",
+    [
+        ("core", "errors, text, numbers, clock, random streams, threads", ""),
+        ("io", "files, and formats that know no model", "core"),
+        ("config", "a run's options: structs, strict reading, rules, printing", "core io"),
+        ("device", "which device, and how much memory it and the machine have", "core config"),
+        ("data", "sources of samples, and the loader", "core io config device"),
+        ("diffusion", "objectives, processes, samplers", "core config"),
+        ("checkpoint", "saved training state, and weights", "core io config"),
+        ("report", "what is said of a run or a plan: tables, charts, page", "core io config"),
+        ("train", "trainer, optimizer, validation, trial steps", "*"),
+        ("families", "a folder each: all of a model family but its network; none includes another", "*"),
+        ("run", "one run, from its configuration to its folder", "*"),
+        ("plan", "what a run would take: dit-plan's library", "*"),
+        ("commands", "arguments and steps of the four programs", "*"),
+        ("programs", "main() of each, terminal, processes", "*"),
+    ],
+)
+ROOMS = {room.path: room for room in POLICIES + PLANNER + MODELS + TOOLKIT}
+LARGEST = 25  # modules
+
+# Public headers that neither lie beside a source of their name nor carry their room's.
+HEADERS = {
+    "policies": {
+        "report": "seam", "enabled": "seam", "counted_blocks": "ledger", "checkpoint_options": "activations",
+        "policy_options": "set",
+    },
+    "policies/planner": {"flops": "cost", "scratch": "cost", "device_terms": "cost", "explained_state": "explain"},
+}  # fmt: skip
+PUBLIC = {"policies": "policies", "planner": "policies/planner", "models": "models", "toolkit": "toolkit"}
+
+
+def may_include(room: str, other: str) -> bool:
+    return room == other or row_of(other) in ROOMS[row_of(room)].may
+
+
+def modules(root: Path, room: str) -> set[str]:
+    """Names of a room's headers and sources; public headers of no source of their own are not counted."""
+    return {path.stem for path in (root / room).iterdir() if path.suffix in (".h", ".cpp", ".cu", ".cuh")}
+
+
+def room_of_header(root: Path, include: str) -> str | None:
+    """Of "dtk/<library>/..."; None if no room claims it."""
+    library = PUBLIC.get(include.split("/")[1])
+    stem = include.split("/")[-1].removesuffix(".h")
+    if library is None:
+        return None
+    if stem in HEADERS.get(library, {}):
+        return f"{library}/{HEADERS[library][stem]}"
+    rooms = [room for room in ROOMS if room.rpartition("/")[0] == library]
+    beside = [room for room in rooms if (root / room / f"{stem}.cpp").is_file()]
+    named = [room for room in rooms if re.match(rf"{room.rpartition('/')[2]}(_|$)", stem)]
+    return (beside + named + [None])[0]
+
+
+def room_of(root: Path, path: str) -> str | None:
+    """The room of a file of the tree; None outside of all rooms, such as a library's CMakeLists.txt."""
+    public = re.search(r"/include/(dtk/.*)", path)
+    if public:
+        return room_of_header(root, public[1])
+    folder = path.rpartition("/")[0]
+    return folder if row_of(folder) in ROOMS else None
+
+
+def row_of(room: str) -> str:
+    """The table's row: one for all families."""
+    return re.sub(r"^(toolkit/families)/.*", r"\1", room)
+
+
+def table() -> str:
+    def others(room: Room) -> str:
+        order = [other for other in ROOMS if other in room.may]
+        return ", ".join(f"`{other}`" for other in shorter(room.path, order)) or "none"
+
+    lines = ["| room | holds | may include, of the rooms |", "|---|---|---|"]
+    return "\n".join(lines + [f"| `{room.path}/` | {room.holds} | {others(room)} |" for room in ROOMS.values()])
+
+
+def shorter(own: str, others: list[str]) -> list[str]:
+    """Names without the library that a room shares with the others."""
+    library = next(name for name in ("policies/planner", "policies", "models", "toolkit") if own.startswith(name + "/"))
+    above = [room for room in ROOMS if room.startswith(library + "/")]
+    above = above[: above.index(own)]
+    if len(above) > 4 and set(above) <= set(others):
+        return ["all above of " + library, *[other for other in others if other not in above]]
+    return [other.removeprefix(library + "/") for other in others]
+
+
+PRINTED = re.compile(r"(?<=<!-- rooms -->\n).*?(?=<!-- /rooms -->)", re.DOTALL)
+
+
+def check_printed(root: Path) -> list[str]:
+    """CONTRIBUTING's copy of the table."""
+    printed = PRINTED.search((root / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    if printed and printed[0] == table() + "\n":
+        return []
+    return ["CONTRIBUTING.md: its table of rooms is not tests/house/rooms.py's; renew it: tests/house/rooms.py . --write"]
+
+
+def write_printed(root: Path) -> None:
+    path = root / "CONTRIBUTING.md"
+    path.write_text(PRINTED.sub(lambda _: table() + "\n", path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3 or sys.argv[2] != "--write":
+        sys.exit("usage: rooms.py ROOT --write")
+    write_printed(Path(sys.argv[1]))

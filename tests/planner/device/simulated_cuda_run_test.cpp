@@ -1,0 +1,283 @@
+// The whole of run_training() on the simulated device: every CUDA path of trainer, loader, policies,
+// checkpoints and sampling runs, and nothing it does is out of order; what it saves is resumed, sampled from
+// and begun with. Bytes, order, lifetimes, files and how many numbers are drawn are proved. Values are not:
+// there are none, so a checkpoint's tensors hold whatever lay in memory, and its hashes are not compared.
+#include <ATen/ATen.h>
+#include <dtk/planner/plan_error.h>
+#include <dtk/planner/simulate.h>
+#include <dtk/policies/internal/counted_blocks.h>
+#include <dtk/policies/memory_ledger.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "support/catch.h"
+#include "support/runs/run_world.h"
+#include "toolkit/commands/sample.h"
+#include "toolkit/core/errors.h"
+#include "toolkit/io/safetensors.h"
+#include "toolkit/run/run.h"
+
+using namespace dtk;
+using policies::Category;
+using policies::MemorySums;
+using policies::PhasePeak;
+
+namespace {
+
+const c10::Device kCuda(c10::kCUDA, 0);
+
+// Every policy that can be on is on, as on a GPU by default; validation, samples and checkpoints on the way.
+LoadedConfig whole_run() {
+  LoadedConfig loaded = test::tiny("out");
+  RunConfig& config = loaded.config;
+  config.train.steps = 6;
+  config.train.log_every = 1;
+  config.train.checkpoint_every = 2;
+  config.train.sample_every = 3;
+  config.train.validate_every = 2;
+  config.data.validation = 9;
+  config.model.hidden = 32;
+  return loaded;
+}
+
+struct Seen final : RunObserver {
+  void message(const std::string& text) override { messages.push_back(text); }
+  void progress(const Progress&) override {}
+  void sampling(int64_t, int64_t) override {}
+  void finished(const RunResult& finished) override {
+    result = finished;
+    books = policies::device_accounts().phases();
+    live = policies::device_accounts().live();
+    ended = true;
+  }
+  std::vector<std::string> messages;
+  RunResult result;
+  std::vector<PhasePeak> books;  // when the run had left all that it leaves
+  MemorySums live;
+  bool ended = false;
+};
+
+struct Rehearsal {
+  test::MemoryFileSystem files;
+  test::SteppingClock clock{0.001};
+  Seen seen;
+  RunResult result;
+  planner::Rehearsed plan;
+
+  // What comes behind the end of training, steps without each policy, is left out.
+  explicit Rehearsal(const LoadedConfig& loaded) : Rehearsal(loaded, [this] { return seen.ended; }) {}
+
+  Rehearsal(const LoadedConfig& loaded, const std::function<bool()>& stop_requested) {
+    run(loaded, "", stop_requested);
+  }
+
+  // With the files that `before` left; `resume`: as dit-train's.
+  Rehearsal(const LoadedConfig& loaded, const Rehearsal& before, const std::string& resume = "")
+      : files(before.files) {
+    run(loaded, resume, [this] { return seen.ended; });
+  }
+
+ private:
+  void run(const LoadedConfig& loaded, const std::string& resume,
+           const std::function<bool()>& stop_requested) {
+    plan = planner::rehearse(kCuda, [&](const planner::EndOfPlan&) {
+      const auto from =
+          resume.empty() ? std::filesystem::path() : find_checkpoint(files, resume, loaded.config.train.out);
+      result = run_training(loaded, kCuda, from, test::tiny_data(), {files, clock, seen, stop_requested});
+    });
+  }
+};
+
+LoadedConfig of_steps(int64_t steps) {
+  LoadedConfig loaded = whole_run();
+  loaded.config.train.steps = steps;
+  loaded.config.schedule.warmup = 1;
+  return loaded;
+}
+
+std::map<std::string, int64_t> by_owner(const MemorySums& sums) {
+  std::map<std::string, int64_t> owners;
+  for (const auto& [category, labels] : sums.items()) {
+    for (const auto& [label, bytes] : labels) owners[policies::name_of(category) + (" " + label)] = bytes;
+  }
+  return owners;
+}
+
+// Peaks of the phases of a step after the first.
+std::map<std::string, int64_t> step_peaks(const Rehearsal& run) {
+  std::map<std::string, int64_t> peaks;
+  for (const PhasePeak& phase : run.seen.books) {
+    for (const char* name : {"forward", "backward", "optimizer", "ema", "validate", "save", "sample"})
+      if (phase.name == name) peaks[name] = phase.peak.bytes;
+  }
+  return peaks;
+}
+
+bool heard(const Seen& seen, const std::string& text) {
+  return std::any_of(seen.messages.begin(), seen.messages.end(),
+                     [&](const std::string& one) { return one.find(text) != std::string::npos; });
+}
+
+}  // namespace
+
+TEST_CASE("a whole run on cuda:0 ends, with every policy on and a complete folder") {
+  const Rehearsal run(whole_run());
+  CHECK(run.seen.result.step == 6);
+  CHECK_FALSE(run.seen.result.stopped);
+  CHECK(heard(run.seen, "device: cuda:0"));
+  CHECK(heard(run.seen, "policy precision: on, bf16 autocast, which cuda:0 supports"));
+  CHECK(heard(run.seen, "policy attention: on, "));
+  CHECK(heard(run.seen, "policy ema: on, fp32 average of 31 tensors in host memory"));
+  CHECK(heard(run.seen, "policy checkpoint: on, recomputes 2 sub-trees in 2 segments"));
+  auto files = run.files;
+  CHECK(files.list("out/checkpoints") == std::vector<std::string>{"step-00000004", "step-00000006"});
+  CHECK(files.list("out/samples") == std::vector<std::string>{"step-00000003.png", "step-00000006.png"});
+  CHECK(policies::device_accounts().live_bytes() == 0);  // nothing outlives the run
+}
+
+TEST_CASE(
+    "a whole run whose blocks are offloaded is in order, and what waits in host memory is counted there") {
+  LoadedConfig loaded = whole_run();
+  loaded.config.policies.checkpoint.keep = "offload";
+  loaded.config.policies.checkpoint.offload_min_bytes = {0};
+  const Rehearsal run(loaded);
+  CHECK(run.seen.result.step == 6);
+  CHECK(heard(run.seen, "policy checkpoint: on, offloads 2 sub-trees in 2 segments"));
+  CHECK(run.seen.live.of(Category::saved) == 0);
+  for (const PhasePeak& phase : run.plan.host) {
+    CAPTURE(phase.name);
+    const bool within_step = phase.name == "forward" || phase.name == "first_step";
+    if (within_step) CHECK(phase.peak.of(Category::offloaded) > 0);
+    if (phase.name == "validate") CHECK(phase.peak.of(Category::offloaded) == 0);
+  }
+  CHECK(policies::device_accounts().live_bytes() == 0);
+}
+
+TEST_CASE("the end of a run on cuda:0 measures what each policy saves, by leaving it out") {
+  const Rehearsal run(whole_run(), [] { return false; });
+  std::map<std::string, int64_t> savings;
+  for (const PolicySaving& saving : run.result.savings) {
+    CAPTURE(saving.report.policy, saving.note);
+    REQUIRE(saving.bytes);
+    savings[saving.report.policy] = *saving.bytes;
+  }
+  CHECK(savings.size() == 4);
+  // What the average of the trained weights would take on the device.
+  CHECK(savings["ema"] > 0);
+  CHECK(savings["ema"] <= run.seen.live.of(Category::parameters));
+  CHECK(policies::device_accounts().live_bytes() == 0);
+}
+
+TEST_CASE("the run's own report and the books agree on each phase's peak, to the byte") {
+  const Rehearsal run(whole_run());
+  REQUIRE(run.seen.result.memory);
+  std::map<std::string, int64_t> books;
+  for (const PhasePeak& phase : run.seen.books) books[phase.name] = phase.peak.bytes;
+  std::set<std::string> names;
+  for (const PhasePeak& phase : run.seen.result.memory->phases) {
+    CAPTURE(phase.name);
+    CHECK(phase.peak.bytes == books.at(phase.name));
+    names.insert(phase.name);
+  }
+  for (const char* name :
+       {"build", "first_step", "forward", "backward", "optimizer", "ema", "validate", "save", "sample"}) {
+    CAPTURE(name);
+    CHECK(names.count(name) == 1);
+  }
+}
+
+TEST_CASE("a run on cuda:0 that is resumed goes on as if it had not stopped: bytes, draws and files") {
+  const Rehearsal whole(of_steps(4)), before(of_steps(2));
+  REQUIRE(before.seen.result.step == 2);
+  const Rehearsal resumed(of_steps(4), before, "latest");
+  CHECK(heard(resumed.seen, "resumed from out/checkpoints/step-00000002 at step 2"));
+  CHECK(resumed.seen.result.step == 4);
+  CHECK(resumed.seen.result.trained_steps == 2);
+  CHECK(by_owner(resumed.seen.live) == by_owner(whole.seen.live));
+  CHECK(step_peaks(resumed) == step_peaks(whole));
+  CHECK(step_peaks(resumed).size() == 7);
+  auto files = resumed.files, files_of_whole = whole.files;
+  const std::filesystem::path folder = "out/checkpoints/step-00000004";
+  const std::vector<std::string> names = files_of_whole.list(folder);
+  CHECK(files.list(folder) == names);
+  CHECK(names.size() == 7);
+  for (const std::string& name : names) {
+    if (!name.ends_with(".safetensors")) continue;  // seconds are written with as many digits as they have
+    CAPTURE(name);
+    CHECK(files.size(folder / name) == files_of_whole.size(folder / name));
+  }
+  // The generators came as far.
+  CHECK(files.read(folder / "random.safetensors") == files_of_whole.read(folder / "random.safetensors"));
+  CHECK(policies::device_accounts().live_bytes() == 0);
+}
+
+TEST_CASE("a run on cuda:0 begins with the weights of another, and keeps nothing of what it read") {
+  const Rehearsal plain(of_steps(2));
+  LoadedConfig loaded = of_steps(2);
+  loaded.config.train.out = "second";
+  loaded.config.train.init_from = "out";
+  const Rehearsal begun(loaded, plain);
+  CHECK(heard(begun.seen, "begins with the EMA weights of out/checkpoints/step-00000002"));
+  CHECK(begun.seen.result.step == 2);
+  CHECK(by_owner(begun.seen.live) == by_owner(plain.seen.live));
+  CHECK(step_peaks(begun) == step_peaks(plain));
+  CHECK(policies::device_accounts().live_bytes() == 0);
+}
+
+TEST_CASE("samples are drawn on cuda:0 from a checkpoint that was written there, with its weights alone") {
+  const Rehearsal run(of_steps(2));
+  auto files = run.files;
+  SampleArguments arguments;
+  arguments.checkpoint = "out";
+  arguments.classes = {0, 2};
+  arguments.per_class = 3;
+  arguments.out = "out/drawn.safetensors";
+  const planner::Rehearsed plan = planner::rehearse(kCuda, [&](const planner::EndOfPlan&) {
+    const SampleSource source = open_sample_source(files, arguments);
+    const std::vector<int64_t> labels = sample_labels(source.config, arguments);
+    const at::Tensor samples = draw_samples(source, sample_options(source.config, arguments), labels, kCuda);
+    write_samples(files, arguments, samples, labels);
+  });
+  const std::vector<NamedTensor> drawn = read_safetensors(files, "out/drawn.safetensors").tensors;
+  REQUIRE(drawn.size() == 2);
+  CHECK(drawn[0].tensor.numel() + drawn[1].tensor.numel() == 6 * 8 * 8 + 6);
+  const MemorySums peak = policies::highest(plan.device).peak;
+  CHECK(peak.bytes > run.seen.live.of(Category::parameters));
+  for (const Category none : {Category::gradients, Category::optimizer, Category::ema, Category::saved})
+    CHECK(peak.of(none) == 0);
+  CHECK(policies::device_accounts().live_bytes() == 0);
+}
+
+TEST_CASE("between steps a device holds weights, moments and a few scalars, and nothing without an owner") {
+  const Rehearsal run(whole_run());
+  const auto items = run.seen.live.items();
+  CHECK(run.seen.live.of(Category::other) == 0);
+  CHECK(run.seen.live.of(Category::saved) == 0);
+  CHECK(run.seen.live.of(Category::gradients) == 0);
+  CHECK(run.seen.live.of(Category::ema) == 0);  // it is the host's
+  const int64_t weights = run.seen.live.of(Category::parameters);
+  CHECK(weights > 0);
+  CHECK(run.seen.live.of(Category::optimizer) <= 2 * weights + 64);
+}
+
+TEST_CASE("memory.budget ends a run on cuda with the phase and both figures") {
+  LoadedConfig loaded = whole_run();
+  loaded.config.memory.budget = ByteSize{1000};
+  try {
+    const Rehearsal run(loaded);
+    FAIL("1000 bytes were enough");
+  } catch (const Error& error) {
+    CHECK(error.code == ExitCode::memory);
+    CHECK_THAT(error.what(),
+               Catch::StartsWith("memory budget of 1000 bytes exceeded: 987728 bytes alive on "
+                                 "cuda:0 in phase first_step; the state alone takes 788.8 KiB "));
+  }
+  const Rehearsal fits(whole_run());
+  const int64_t peak = policies::highest(fits.seen.books).peak.bytes;
+  loaded.config.memory.budget = ByteSize{peak};
+  CHECK(Rehearsal(loaded).seen.result.step == 6);
+  loaded.config.memory.budget = ByteSize{peak - 1};
+  CHECK_THROWS_AS(Rehearsal(loaded), Error);
+}

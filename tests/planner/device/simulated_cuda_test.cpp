@@ -1,0 +1,274 @@
+// CUDA's own paths of the policies on the simulated device: autocast's lists, the backward pass on a thread
+// of the engine, page-locked memory, random state, statistics. Values are not proved: there are none.
+#include <ATen/ATen.h>
+#include <ATen/DeviceAccelerator.h>
+#include <ATen/autocast_mode.h>
+#include <dtk/planner/device_terms.h>
+#include <dtk/planner/simulate.h>
+#include <dtk/policies/checkpoint.h>
+#include <dtk/policies/guards.h>
+#include <dtk/policies/internal/counted_blocks.h>
+#include <dtk/policies/internal/device_statistics.h>
+#include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/module_path.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <set>
+#include <thread>
+
+#include "support/catch.h"
+#include "support/device/test_device.h"
+
+using namespace dtk::policies;
+using dtk::planner::DeviceTerm;
+using dtk::planner::Rehearsed;
+
+namespace {
+
+const c10::Device kCuda(c10::kCUDA, 0);
+
+const DeviceTerm& term(const Rehearsed& plan, const std::string& name) {
+  const auto found = std::find_if(plan.terms.begin(), plan.terms.end(),
+                                  [&](const DeviceTerm& one) { return one.name == name; });
+  REQUIRE(found != plan.terms.end());
+  return *found;
+}
+
+}  // namespace
+
+TEST_CASE("autocast follows CUDA's lists: products in bf16, norms, softmax and losses in fp32") {
+  const at::Tensor x = at::ones({2, 8}, kCuda).requires_grad_(true),
+                   w = at::ones({8, 8}, kCuda).requires_grad_(true);
+  const AutocastGuard bf16(c10::kCUDA, true);
+  const at::Tensor product = at::linear(x, w);
+  CHECK(product.scalar_type() == at::kBFloat16);
+  CHECK(at::softmax(product, -1).scalar_type() == at::kFloat);  // bf16 on the CPU
+  CHECK(at::layer_norm(product, {8}).scalar_type() == at::kFloat);
+  CHECK(at::gelu(product).scalar_type() == at::kBFloat16);
+  const at::Tensor loss = at::mse_loss(product, at::ones({2, 8}, kCuda));
+  CHECK(loss.scalar_type() == at::kFloat);
+  torch::autograd::backward({loss}, {});
+  CHECK(w.grad().scalar_type() == at::kFloat);
+  CHECK(w.grad().device() == kCuda);
+}
+
+TEST_CASE(
+    "a backward pass runs on the device before, within and after the engine of the saved-tensor stack") {
+  const auto backward_thread = [] {
+    std::thread::id thread;
+    const at::Tensor w = at::ones({4}, kCuda).requires_grad_(true);
+    w.register_hook([&](const at::Tensor&) { thread = std::this_thread::get_id(); });
+    torch::autograd::backward({w.mul(2).sum()}, {});
+    return thread;
+  };
+  CHECK(backward_thread() != std::thread::id());
+  {
+    const SavedTensorEngineGuard engine;
+    CHECK(backward_thread() != std::thread::id());
+  }
+  CHECK(backward_thread() != std::thread::id());
+}
+
+TEST_CASE("backward recomputes on a thread of the engine, within the casts and the module path of forward") {
+  CountingAllocatorGuard counting;
+  SavedTensorEngineGuard engine;
+  struct Run {
+    std::thread::id thread;
+    bool bf16;
+    std::string path;
+    bool again;
+  };
+  std::vector<Run> runs;
+  const at::Tensor w = at::ones({8, 8}, kCuda).requires_grad_(true);
+  const SubtreeFn block = [&](Tensors&& in) {
+    runs.push_back({std::this_thread::get_id(), at::autocast::is_autocast_enabled(c10::kCUDA), module_path(),
+                    recomputing()});
+    at::Tensor h = at::linear(in[0], w);
+    return Tensors{at::gelu(h)};
+  };
+  at::Tensor loss;
+  {
+    const SavedTensorScope ledger(saved_tensor_ledger());
+    const AutocastGuard bf16(c10::kCUDA, true);
+    const ModulePathScope path("blocks.7");
+    loss = checkpoint("blocks.7", block, {at::ones({2, 8}, kCuda)})[0].sum();
+  }
+  torch::autograd::backward({loss}, {});
+  REQUIRE(runs.size() == 2);
+  CHECK(runs[0].thread == std::this_thread::get_id());
+  CHECK(runs[1].thread != std::this_thread::get_id());
+  CHECK(runs[0].bf16);
+  CHECK(runs[1].bf16);
+  CHECK(runs[0].path == runs[1].path);
+  CHECK_FALSE(runs[0].again);
+  CHECK(runs[1].again);
+}
+
+TEST_CASE("the allocator's statistics and the books give the same peak of each phase") {
+  CountingAllocatorGuard counting;
+  SavedTensorEngineGuard engine;
+  DeviceStatistics statistics(kCuda);
+  const PhaseMeterRegistration meter(statistics), books(device_accounts());
+  device_accounts().reset_phases("build");
+  const at::Tensor w = at::ones({64, 64}, kCuda).requires_grad_(true);
+  for (int step = 0; step < 2; ++step) {
+    at::Tensor loss;
+    {
+      const PhaseScope phase("forward");
+      loss = at::linear(at::ones({3, 64}, kCuda), w).pow(2).sum();
+    }
+    const PhaseScope phase("backward");
+    torch::autograd::backward({loss}, {});
+  }
+  const auto by_statistics = statistics.phases(), by_books = device_accounts().phases();
+  REQUIRE(by_statistics.size() == by_books.size());
+  for (size_t i = 0; i < by_books.size(); ++i) {
+    CAPTURE(by_books[i].name);
+    CHECK(by_statistics[i].name == by_books[i].name);
+    CHECK(by_statistics[i].peak.bytes == by_books[i].peak.bytes);
+    CHECK(by_books[i].peak.bytes > 0);
+  }
+}
+
+TEST_CASE("page-locked memory is the host's, can be read, and is known by its address") {
+  const at::Tensor pinned = at::empty({3}, at::TensorOptions().pinned_memory(true)), plain = at::empty({3});
+  CHECK(pinned.is_cpu());
+  CHECK(pinned.is_pinned());
+  CHECK(pinned.narrow(0, 2, 1).is_pinned());
+  CHECK_FALSE(plain.is_pinned());
+  pinned.mutable_data_ptr<float>()[2] = 5.0f;
+  CHECK(pinned.const_data_ptr<float>()[2] == 5.0f);
+}
+
+TEST_CASE("the device's random state is saved, put back and set by a seed") {
+  const at::Generator& generator = at::globalContext().defaultGenerator(kCuda);
+  CHECK(generator.device() == kCuda);
+  at::manual_seed(5);
+  const std::string five = generator_state(generator);
+  at::manual_seed(6);
+  const std::string six = generator_state(generator);
+  CHECK(five != six);
+  std::string state = five;
+  {
+    const DefaultGeneratorScope scope(kCuda, state);
+    CHECK(generator_state(generator) == five);
+  }
+  CHECK(generator_state(generator) == six);
+  CHECK(generator_state(make_generator(kCuda, 5)) == five);
+}
+
+TEST_CASE("the terms of a device are exact sums of what the job asked for, and each can be left out") {
+  const auto job = [](const dtk::planner::EndOfPlan&) {
+    const at::Tensor a = at::empty({3}, kCuda), b = at::empty({129}, kCuda);  // 12 of 512, 516 of 1024 bytes
+    const at::Tensor pinned = at::empty({5}, at::TensorOptions().pinned_memory(true));  // 20 of 32 bytes
+    const at::Tensor w = at::ones({8, 8}, kCuda).requires_grad_(true), bias = at::ones({8}, kCuda);
+    torch::autograd::backward({at::linear(at::ones({2, 8}, kCuda), w, bias).sum()}, {});
+  };
+  dtk::planner::RehearsalOptions options;
+  const Rehearsed plan = dtk::planner::rehearse(kCuda, job, options);
+  CHECK(plan.terms.size() == 6);
+  CHECK(term(plan, "pinned").bytes == 12);
+  CHECK(term(plan, "pinned").on_host);
+  // The training thread multiplies with the bias, the engine's without.
+  CHECK(term(plan, "workspaces").bytes == 2 * (32 << 20) + (1 << 20));
+  CHECK(term(plan, "context").bytes == 500'000'000);
+  CHECK(term(plan, "attention_scratch").bytes == 0);
+  CHECK(term(plan, "rounding").bytes > 500 + 508);
+  CHECK(bytes_beside(plan.terms) ==
+        term(plan, "rounding").bytes + term(plan, "workspaces").bytes + term(plan, "context").bytes);
+  for (const DeviceTerm& one : plan.terms) {
+    CHECK(one.measured == "never");
+    CHECK_FALSE(one.formula.empty());
+    CHECK_FALSE(one.source.empty());
+  }
+  options.terms = {.rounding = false,
+                   .attention_scratch = false,
+                   .workspaces = true,
+                   .kernel_scratch = false,
+                   .context = false,
+                   .pinned = false,
+                   .compute_capability = 80};
+  const Rehearsed less = dtk::planner::rehearse(kCuda, job, options);
+  REQUIRE(less.terms.size() == 1);
+  CHECK(term(less, "workspaces").bytes == 2 * 8320 * 1024 + (1 << 20));
+  CHECK(highest(less.device).peak.bytes == highest(plan.device).peak.bytes);
+}
+
+TEST_CASE("what cuDNN takes for a convolution is said not to be known") {
+  dtk::planner::RehearsalOptions options;
+  const auto job = [](const dtk::planner::EndOfPlan&) {
+    const at::Tensor w = at::ones({4, 3, 2, 2}, kCuda);
+    for (const int64_t n : {1, 2, 2}) at::conv2d(at::ones({n, 3, 8, 8}, kCuda), w, {}, 2);
+  };
+  const Rehearsed plan = dtk::planner::rehearse(kCuda, job, options);
+  const DeviceTerm& one = term(plan, "convolution_workspaces");
+  CHECK_FALSE(one.known);
+  CHECK(one.bytes == 0);
+  CHECK(one.formula.starts_with("none: for each convolution, of 2 different sizes here,"));
+  options.terms.convolution_workspaces = false;
+  CHECK(dtk::planner::rehearse(kCuda, job, options).terms.size() == plan.terms.size() - 1);
+}
+
+TEST_CASE(
+    "what a CUDA kernel may take for itself is named by operator, and element-wise kernels take nothing") {
+  dtk::planner::RehearsalOptions options;
+  const auto job = [](bool sums) {
+    return [sums](const dtk::planner::EndOfPlan&) {
+      const at::Tensor x = at::ones({8, 64}, kCuda);
+      const at::Tensor y = at::softmax(at::gelu(x + x), 1);
+      if (sums) at::softmax(y.sum(0, true).t(), 0);
+      if (sums) at::softmax(y.t(), 1);
+    };
+  };
+  for (const DeviceTerm& one : dtk::planner::rehearse(kCuda, job(false), options).terms)
+    CHECK(one.name != "kernel_scratch");
+  const Rehearsed plan = dtk::planner::rehearse(kCuda, job(true), options);
+  const DeviceTerm& one = term(plan, "kernel_scratch");
+  CHECK_FALSE(one.known);
+  CHECK(one.bytes == 0);
+  CHECK(one.formula.ends_with("for a copy in another layout: aten::_softmax, aten::sum"));
+  options.terms.kernel_scratch = false;
+  CHECK(dtk::planner::rehearse(kCuda, job(true), options).terms.size() == plan.terms.size() - 1);
+}
+
+TEST_CASE("a layer norm of another layout is copied for the length of its call") {
+  constexpr int64_t kBytes = 4 * 32 * 64;
+  const auto peak = [](bool contiguous) {
+    const Rehearsed plan = dtk::planner::rehearse(
+        kCuda,
+        [&](const dtk::planner::EndOfPlan&) {
+          const at::Tensor x = contiguous ? at::ones({32, 64}, kCuda) : at::ones({64, 32}, kCuda).t();
+          at::layer_norm(x, {64});
+        },
+        {});
+    return highest(plan.device).peak.bytes;
+  };
+  CHECK(peak(true) == 2 * kBytes + 2 * 4 * 32);
+  CHECK(peak(false) == 3 * kBytes + 2 * 4 * 32);
+}
+
+TEST_CASE("attention's backward takes fp32 sums for itself, booked as scratch") {
+  constexpr int64_t N = 2, H = 3, T = 200, D = 72;
+  const auto job = [](at::ScalarType type) {
+    return [type](const dtk::planner::EndOfPlan&) {
+      const SavedTensorEngineGuard engine;
+      const auto options = at::TensorOptions().device(kCuda).dtype(type);
+      const at::Tensor q = at::ones({N, H, T, D}, options).requires_grad_(true);
+      torch::autograd::backward({at::scaled_dot_product_attention(q, q, q).sum()}, {});
+    };
+  };
+  const auto scratch = [](const Rehearsed& plan) {
+    int64_t most = 0;
+    for (const PhasePeak& phase : plan.device) most = std::max(most, phase.peak.of(Category::scratch));
+    return most;
+  };
+  const Rehearsed flash = dtk::planner::rehearse(kCuda, job(at::kBFloat16));
+  CHECK(term(flash, "attention_scratch").bytes == N * 256 * H * 96 * 4 + N * H * 256 * 4);
+  CHECK(scratch(flash) == term(flash, "attention_scratch").bytes);
+  const Rehearsed efficient = dtk::planner::rehearse(kCuda, job(at::kFloat));
+  CHECK(term(efficient, "attention_scratch").bytes == N * T * H * D * 4 + 2 * N * H * T * 4);
+  dtk::planner::RehearsalOptions without;
+  without.terms.attention_scratch = false;
+  CHECK(scratch(dtk::planner::rehearse(kCuda, job(at::kBFloat16), without)) == 0);
+}

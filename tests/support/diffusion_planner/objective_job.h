@@ -1,0 +1,64 @@
+// The driving planner and frames of the sizes in tests/fixtures/diffusion_planner/frames, for tests of its objective.
+#pragma once
+#include <ATen/ATen.h>
+
+#include <string>
+
+#include "support/diffusion_planner/model.h"
+#include "support/diffusion_planner/samples.h"
+#include "toolkit/families/diffusion_planner/frames.h"
+#include "toolkit/families/diffusion_planner/layout.h"
+
+namespace dtk::test {
+
+inline models::DiffusionPlannerOptions frame_planner_options(const std::string& preset) {
+  models::DiffusionPlannerOptions options = small_planner_options(preset);
+  options.agent_num = options.predicted_neighbor_num = 8;
+  options.lane_num = 6;
+  return options;
+}
+
+/// Dropout is off, so that only the objective draws numbers.
+inline models::DiffusionPlanner frame_planner(const std::string& preset, c10::Device device = at::kCPU) {
+  models::DiffusionPlanner planner(frame_planner_options(preset), device);
+  set_weights(planner.parameters());
+  return planner;
+}
+
+/// What is there in the frames of preset "UP": the last 21 past steps, 12 features of lanes, fewer arrays.
+inline PlannerBatch upstream_frames(const PlannerBatch& frames) {
+  PlannerBatch batch;
+  batch.ego_current_state = frames.ego_current_state;
+  batch.ego_agent_future = frames.ego_agent_future;
+  batch.neighbor_agents_past = frames.neighbor_agents_past.narrow(2, 10, 21);
+  batch.neighbor_agents_future = frames.neighbor_agents_future;
+  batch.static_objects = frames.static_objects;
+  batch.lanes = frames.lanes.narrow(3, 0, 12);
+  batch.lanes_speed_limit = frames.lanes_speed_limit;
+  batch.lanes_has_speed_limit = frames.lanes_has_speed_limit;
+  batch.route_lanes = frames.route_lanes.narrow(3, 0, 12);
+  batch.route_lanes_speed_limit = frames.route_lanes_speed_limit;
+  batch.route_lanes_has_speed_limit = frames.route_lanes_has_speed_limit;
+  return batch;
+}
+
+/// frame_a, frame_b and frame_c as they are stored.
+inline PlannerBatch golden_frames(const std::string& preset) {
+  const PlannerFrames frames(std::string(DTK_FIXTURES) + "/diffusion_planner/frames/list.json",
+                             {.sizes = reduced_sizes()});
+  const PlannerBatch batch = frames.allocate(frames.size());
+  for (int64_t i = 0; i < frames.size(); ++i) frames.read(i, batch, i);
+  return preset == "UP" ? upstream_frames(batch) : batch;
+}
+
+/// Random numbers in frames of any model, on any device.
+inline PlannerBatch random_frames(const models::DiffusionPlannerOptions& model, int64_t count,
+                                  c10::Device device) {
+  PlannerBatch batch = random_samples(planner_layout(model), planner_sizes(model), count);
+  PlannerBatch::fields(batch, [&](std::string_view, at::Tensor& tensor) {
+    if (tensor.defined()) tensor = tensor.to(device);
+  });
+  return batch;
+}
+
+}  // namespace dtk::test

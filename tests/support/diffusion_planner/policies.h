@@ -1,0 +1,37 @@
+// Policies in the driving planner.
+#pragma once
+#include <dtk/models/diffusion_planner.h>
+#include <dtk/models/diffusion_planner_modules.h>
+#include <dtk/policies/policy_set.h>
+
+#include <utility>
+
+namespace dtk::test {
+
+/// Puts the policies of `options` into the model's seam. Throws policies::PolicyError as PolicySet does.
+inline policies::PolicySet put_in(const policies::PolicyOptions& options, models::DiffusionPlanner& planner) {
+  policies::Seam seam;
+  policies::PolicySet set(
+      options, {planner.parameters().front().second.device(), planner.parameters(), planner.paths()}, seam);
+  planner.seam.run = std::move(seam.run);
+  planner.seam.keep = std::move(seam.keep);
+  planner.seam.attention = std::move(seam.attention);
+  return set;
+}
+
+/// None, but that attention is fused where there is a kernel for it: what the published code trains with.
+inline policies::PolicyOptions no_policies() {
+  policies::PolicyOptions options = policies::PolicyOptions::all_off();
+  options.attention.enabled = policies::Enabled::by_default;
+  return options;
+}
+
+/// All on their defaults for this model.
+inline policies::PolicyOptions default_policies(const models::DiffusionPlannerOptions& model) {
+  policies::PolicyOptions options;
+  options.checkpoint.targets = models::checkpoint_targets(model);
+  options.precision.fp32 = models::fp32_ends(model);
+  return options;
+}
+
+}  // namespace dtk::test

@@ -1,0 +1,205 @@
+#include "support/plans/plan_cases.h"
+
+#include <algorithm>
+#include <initializer_list>
+
+#include "toolkit/config/diffusion_names.h"
+#include "toolkit/core/mix64.h"
+
+namespace dtk::bench {
+namespace {
+
+using Text = std::string;
+
+class Case {
+ public:
+  Case(uint64_t seed, uint64_t index) : key_(draw64(seed, index)) {}
+
+  std::vector<Text> settings() {
+    model();
+    data();
+    diffusion();
+    training();
+    sampling();
+    precision();
+    attention_and_ema();
+    checkpoint();
+    return std::move(settings_);
+  }
+
+ private:
+  template <class T>
+  T one_of(std::initializer_list<T> choices) {
+    return *(choices.begin() + static_cast<std::ptrdiff_t>(draw(choices.size())));
+  }
+  Text one_of(std::initializer_list<const char*> choices) { return one_of<const char*>(choices); }
+  uint64_t draw(uint64_t choices) { return draw64(key_, drawn_++) % choices; }
+  int64_t between(int64_t least, int64_t most) {
+    return least + static_cast<int64_t>(draw(static_cast<uint64_t>(most - least + 1)));
+  }
+  bool chance(uint64_t one_in) { return draw(one_in) == 0; }
+
+  void set(const char* name, const Text& value) { settings_.push_back(Text(name) + "=" + value); }
+  void set(const char* name, const char* value) { set(name, Text(value)); }
+  void set(const char* name, int64_t value) { set(name, std::to_string(value)); }
+  void set(const char* name, bool value) { set(name, Text(value ? "true" : "false")); }
+
+  void model() {
+    const auto width = one_of<int64_t>({8, 12, 16, 32, 36, 64, 72});
+    const int64_t heads = between(1, width > 32 ? 3 : 5);
+    const auto patch = one_of<int64_t>({1, 2, 4});
+    depth_ = between(1, 4);
+    channels_ = one_of<int64_t>({1, 3, 4});
+    classes_ = one_of<int64_t>({2, 7, 100});
+    has_null_ = !chance(4);
+    set("model.depth", depth_);
+    set("model.hidden", width * heads);
+    set("model.heads", heads);
+    set("model.patch", patch);
+    set("model.image_size", patch * between(1, 7));
+    set("model.channels", channels_);
+    set("model.classes", classes_);
+    set("model.class_dropout", has_null_ ? "0.1" : "0.0");
+    set("model.mlp_ratio", one_of({"4.0", "2.0", "1.5"}));
+    set("model.mlp_dropout", one_of({"0.0", "0.1", "0.5"}));
+  }
+
+  void data() {
+    const int64_t accumulate = between(1, 3);
+    const int64_t batch = accumulate * between(1, 6);
+    validation_ = chance(2) ? between(1, 9) : 0;
+    set("data.kind", "synthetic");
+    set("data.batch", batch);
+    set("train.accumulate", accumulate);
+    set("data.prefetch", between(1, 4));
+    set("data.drop_last", chance(2));
+    set("data.samples", validation_ + batch * between(1, 6) + between(0, batch - 1));
+    if (validation_ > 0) set("data.validation", validation_);
+  }
+
+  void diffusion() {
+    objective_ = one_of({"rectified_flow", "epsilon", "v", "x0"});
+    set("diffusion.objective", objective_);
+    if (!is_gaussian(objective_)) return set("diffusion.time", one_of({"uniform", "logit_normal"}));
+    set("diffusion.steps", one_of<int64_t>({100, 1000}));
+    set("diffusion.betas", one_of({"linear", "cosine"}));
+    set("model.learn_sigma", chance(2));
+  }
+
+  void training() {
+    set("train.threads", int64_t{chance(5) ? 2 : 1});
+    set("train.steps", int64_t{50});
+    set("train.out", "runs/plan-case");
+    set("train.checkpoint_every", int64_t{chance(2) ? 10 : 0});
+    if (chance(2)) set("train.keep_checkpoints", between(1, 3));
+    if (validation_ > 0) set("train.validate_every", int64_t{chance(2) ? 10 : 0});
+    set("optimizer.clip", one_of({"0.0", "1.0"}));
+    set("optimizer.weight_decay", one_of({"0.0", "0.1"}));
+    set("log.tensorboard", chance(2));
+    set("log.report", chance(2));
+  }
+
+  void sampling() {
+    per_class_ = between(0, 3);
+    set("sample.per_class", per_class_);
+    if (per_class_ > 0) {
+      set("train.sample_every", int64_t{chance(2) ? 10 : 0});
+      set("sample.classes", std::min(classes_, between(1, 3)));
+    }
+    const auto& samplers = samplers_for(objective_);
+    const Text sampler = samplers[draw(samplers.size())];
+    set("sample.sampler", sampler);
+    if (has_diffusion_steps(sampler) && chance(4)) {
+      set("sample.respacing", one_of({"\"2,3\"", "\"5\"", "\"ddim5\""}));
+    } else {
+      set("sample.steps", between(2, 6));
+    }
+    if (sampler == "ddim") set("sample.eta", one_of({"0.0", "0.5"}));
+    if (has_diffusion_steps(sampler)) set("sample.clip_x0", chance(2));
+    const bool guided = has_null_ && !chance(3);
+    set("sample.guidance", guided ? "2.5" : "1.0");
+    if (guided) set("sample.cfg_channels", between(0, channels_));
+  }
+
+  void precision() {
+    switch (draw(4)) {
+      case 0:
+        return set("policies.precision.enabled", false);
+      case 1:
+        return set("policies.precision.cpu", "fp32");
+      case 2:
+        set("policies.precision.cpu", "bf16");
+        break;
+      default:
+        set("policies.precision.enabled", true);
+    }
+    set("policies.precision.fp32", one_of({"[\"final_layer\"]", "[]", "[\"blocks.0\",\"final_layer\"]",
+                                           "[\"t_embedder\",\"x_embedder\"]"}));
+  }
+
+  void attention_and_ema() {
+    if (chance(3)) set("policies.attention.enabled", false);
+    const bool ema = !chance(4);
+    if (ema) {
+      set("policies.ema.every", between(1, 3));
+      set("policies.ema.device", one_of({"cpu", "same"}));
+      set("policies.ema.warmup", chance(2));
+      const bool of_average = chance(2);
+      if (per_class_ > 0) set("sample.ema", of_average);
+      if (validation_ > 0) set("train.validate_ema", chance(2));
+    } else {
+      set("policies.ema.enabled", false);
+    }
+  }
+
+  void checkpoint() {
+    if (chance(3)) return set("policies.checkpoint.enabled", false);
+    const Text targets =
+        one_of({"[\"blocks.*\"]", "[\"blocks.*\",\"final_layer\"]", "[\"blocks.0\"]", "[\"x_embedder\"]"});
+    set("policies.checkpoint.targets", targets);
+    const int64_t matches = targets.find('*') == Text::npos ? 1 : depth_ + (targets.find(',') != Text::npos);
+    if (matches > 1 && chance(3)) {
+      set("policies.checkpoint.every", between(2, matches));
+    } else if (matches > 1 && chance(3)) {
+      set("policies.checkpoint.segment", between(2, matches));
+    }
+    keep(/*in_blocks=*/targets.find("blocks") != Text::npos);
+  }
+
+  // Results have names in blocks only.
+  void keep(bool in_blocks) {
+    const Text word =
+        in_blocks && chance(3) ? "results" : one_of({"block", "block", "all", "offload", "offload"});
+    if (word == "results") {
+      if (chance(3)) {
+        min_bytes();
+        return set("policies.checkpoint.keep",
+                   one_of({"[\"offload\"]", "[\"fc2_out\",\"offload\"]", "[\"offload\",\"aten::addmm\"]"}));
+      }
+      return set("policies.checkpoint.keep",
+                 one_of({"[\"attn_out\"]", "[\"fc2_out\"]", "[\"proj_out\",\"fc2_out\"]", "[\"aten::addmm\"]",
+                         "[\"aten::gelu\",\"aten::native_layer_norm\"]", "[\"attn_out\",\"aten::gelu\"]"}));
+    }
+    set("policies.checkpoint.keep", word);
+    if (word == "offload") min_bytes();
+  }
+
+  void min_bytes() {
+    set("policies.checkpoint.offload_min_bytes", one_of<int64_t>({0, 1, 512, 20'000, 1 << 20}));
+  }
+
+  const uint64_t key_;
+  uint64_t drawn_ = 0;
+  std::vector<Text> settings_;
+  int64_t depth_ = 0, channels_ = 0, classes_ = 0, validation_ = 0, per_class_ = 0;
+  bool has_null_ = true;
+  Text objective_;
+};
+
+}  // namespace
+
+std::vector<std::string> plan_case(uint64_t seed, uint64_t index) {
+  return Case(seed, index).settings();
+}
+
+}  // namespace dtk::bench

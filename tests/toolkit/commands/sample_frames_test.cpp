@@ -1,0 +1,121 @@
+// dit-sample for the driving planner: what it refuses, with its exact message, and what it writes.
+#include "toolkit/commands/sample_frames.h"
+
+#include <ATen/ATen.h>
+
+#include <nlohmann/json.hpp>
+
+#include "support/catch.h"
+#include "support/error_text.h"
+#include "support/files/memory_file_system.h"
+#include "support/files/temporary_folder.h"
+#include "toolkit/config/config_io.h"
+#include "toolkit/core/errors.h"
+#include "toolkit/io/safetensors.h"
+
+namespace dtk {
+namespace {
+
+using test::error_text;
+
+const std::string folder = std::string(DTK_FIXTURES) + "/diffusion_planner/frames";
+
+SampleSource source_of(const std::string& model) {
+  SampleSource source;
+  source.config.train.model = model;
+  return source;
+}
+
+/// A planner that reads the frames of the fixture.
+SampleSource planner() {
+  SampleSource source = source_of("diffusion_planner");
+  models::DiffusionPlannerOptions& sizes = source.config.planner;
+  sizes.agent_num = sizes.predicted_neighbor_num = 8;
+  sizes.static_objects_num = 3;
+  sizes.lane_num = 6;
+  sizes.route_num = 3;
+  sizes.polygon_num = 2;
+  sizes.line_string_num = 4;
+  return source;
+}
+
+std::shared_ptr<const PlannerFrameSource> frames_in(const std::string& list) {
+  SampleArguments arguments;
+  arguments.frames = list;
+  return open_sample_frames(planner(), arguments);
+}
+
+}  // namespace
+
+TEST_CASE("dit-sample: classes are for images, frames for the driving planner") {
+  SampleArguments classes, frames;
+  classes.checkpoint = frames.weights = "runs/mine";
+  classes.classes = {0};
+  frames.frames = "list.json";
+  check_classes_or_frames(source_of("dit"), classes);
+  check_classes_or_frames(source_of("diffusion_planner"), frames);
+  CHECK(error_text<ConfigError>([&] { check_classes_or_frames(source_of("diffusion_planner"), classes); }) ==
+        "--classes: the model of runs/mine is a driving planner, which has none; draw the trajectories of "
+        "frames with --frames LIST --out FOLDER");
+  CHECK(error_text<ConfigError>([&] { check_classes_or_frames(source_of("dit"), frames); }) ==
+        "--frames list.json: the model of runs/mine is no driving planner; draw samples of its classes with "
+        "--classes LIST --out FILE");
+}
+
+TEST_CASE("dit-sample: frames are those of the model, and listed by paths that are read again") {
+  const auto frames = frames_in(folder + "/list.json");
+  CHECK(sample_frames_lines(frames) ==
+        std::vector<std::string>{"data: 3 frames, 8 neighbours, 6 lanes (list.json)"});
+  const test::TemporaryFolder other;
+  const auto again = frames_in(other.write("frames.json", sample_frames_list(*frames)).string());
+  REQUIRE(again->size() == frames->size());
+  for (int64_t i = 0; i < frames->size(); ++i) {
+    CHECK(std::filesystem::equivalent(again->frames().path(i), frames->frames().path(i)));
+  }
+  CHECK(error_text<DataError>([&] { frames_in("gone"); }) ==
+        "--frames: gone: no such file or folder; give the folder of the frames, or a JSON list of them");
+
+  const test::TemporaryFolder odd;
+  std::filesystem::copy(folder + "/frame_a.npz", odd / "a\xff.npz");
+  CHECK(error_text<DataError>([&] {
+          sample_frames_list(*frames_in(odd.path().string()));
+        }).ends_with(" is not UTF-8, and frames.json can not hold it; rename the file or its folders"));
+}
+
+TEST_CASE("dit-sample: the folder of trajectories is a new or another one") {
+  test::MemoryFileSystem files;
+  check_out_for_frames(files, "/new/folder/");
+  files.create_directories("/there");
+  files.create("/there/notes.txt");
+  check_out_for_frames(files, "/there");
+  const std::vector<NamedTensor> drawn = {{"trajectories", at::rand({2, 3, 4, 4})},
+                                          {"ego_future", at::rand({2, 4, 4})}};
+  write_trajectories(files, "/there/a/b", drawn, "[\"x.npz\"]\n");
+  CHECK(files.read("/there/a/b/frames.json") == "[\"x.npz\"]\n");
+  const SafetensorsFile file = read_safetensors(files, "/there/a/b/trajectories.safetensors");
+  REQUIRE(file.tensors.size() == 2);
+  for (const NamedTensor& one : file.tensors) {
+    CHECK(one.tensor.equal(one.name == "trajectories" ? drawn[0].tensor : drawn[1].tensor));
+  }
+  const auto refusal = [&](const std::string& out) {
+    return error_text<ConfigError>([&] { check_out_for_frames(files, out); });
+  };
+  CHECK(refusal("/there/a/b/") ==
+        "--out /there/a/b/: holds trajectories.safetensors already; name another folder");
+  files.remove_all("/there/a/b/trajectories.safetensors");
+  CHECK(refusal("/there/a/b") == "--out /there/a/b: holds frames.json already; name another folder");
+  for (const std::string one : {"/there/drawn.png", "drawn.npy", "/drawn.safetensors"}) {
+    CHECK(refusal(one) == "--out " + one +
+                              ": is a file's name, and trajectories are written to a folder, with the list "
+                              "of their frames; name a folder");
+  }
+  files.create_directories("/old.png");
+  CHECK_NOTHROW(check_out_for_frames(files, "/old.png"));
+  CHECK_NOTHROW(check_out_for_frames(files, "/there/run.2"));
+  CHECK(refusal("/there/notes.txt") ==
+        "--out /there/notes.txt: /there/notes.txt is not a folder; name another one");
+  CHECK(refusal("/there/notes.txt/drawn") ==
+        "--out /there/notes.txt/drawn: /there/notes.txt is not a folder; name another one");
+}
+
+}  // namespace dtk

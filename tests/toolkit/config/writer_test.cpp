@@ -1,0 +1,454 @@
+#include <algorithm>
+#include <set>
+
+#include "support/catch.h"
+#include "support/runs/smallest_config.h"
+#include "toolkit/config/config_io.h"
+
+using dtk::LoadedConfig;
+using dtk::parse_config;
+using dtk::print_config;
+using dtk::RunConfig;
+using dtk::policies::Enabled;
+using dtk::test::smallest;
+
+namespace {
+
+/// Every field that the rules let be off its default together with the others, at values that only an exact
+/// text brings back.
+RunConfig custom_from_folder() {
+  RunConfig config;
+  config.train = {.out = "runs/\"a\" \\ b\tc\n\x7f ü #",
+                  .seed = 9223372036854775807,
+                  .threads = 3,
+                  .steps = 1000,
+                  .epochs = 9,
+                  .seconds = 0.1,
+                  .accumulate = 4,
+                  .log_every = 7,
+                  .checkpoint_every = 11,
+                  .sample_every = 13,
+                  .keep_checkpoints = 5,
+                  .validate_every = 17,
+                  .validate_ema = false,  // no EMA below
+                  .allow_thread_change = true,
+                  .init_from = "weights \"a\".pt",
+                  .init_key = "model"};
+  config.model = {.name = "custom",
+                  .depth = 2,
+                  .hidden = 24,
+                  .heads = 3,
+                  .patch = 2,
+                  .image_size = 28,
+                  .channels = 5,
+                  .classes = 10,
+                  .class_dropout = 1.0 / 3,
+                  .learn_sigma = false,
+                  .mlp_ratio = 2.5,
+                  .mlp_dropout = 1e-300};
+  config.data = {.kind = "images",
+                 .images = "",
+                 .labels = "",
+                 .folder = "set",
+                 .latents = "",
+                 .frames = "",
+                 .held_out = "",
+                 .normalization = "",
+                 .latent_scale = 1.0,
+                 .samples = 12345,
+                 .flip = true,
+                 .on_corrupt = "skip",
+                 .validation = 77,
+                 .batch = 32,
+                 .drop_last = false,
+                 .prefetch = 3,
+                 .threads = 5};
+  config.diffusion.time = "uniform";
+  config.optimizer = {
+      .lr = 3e-3, .beta1 = 0.8, .beta2 = 0.99, .eps = 1e-10, .weight_decay = 1e22, .clip = 0.0};
+  config.schedule = {.kind = "cosine", .warmup = 20, .final = 0.5};
+  config.sample = {.sampler = "heun",
+                   .steps = 10,
+                   .guidance = 2.0,
+                   .cfg_channels = 3,
+                   .classes = 7,
+                   .per_class = 2,
+                   .seed = 5,
+                   .ema = false};
+  config.memory.ledger = false;
+  config.log = {.tensorboard = false, .report = false, .peak_tflops = 312.5};
+  config.policies.precision = {
+      .enabled = Enabled::off, .cpu = "probe", .fp32 = {"final_layer", "a\"b\\c, d] # e", "x\n"}};
+  config.policies.attention.enabled = Enabled::off;
+  config.policies.ema = {.enabled = Enabled::off,
+                         .decay = 0.995,
+                         .warmup = false,
+                         .every = 5,
+                         .device = "same",
+                         .pinned = false};
+  config.policies.checkpoint = {.enabled = Enabled::on,
+                                .targets = {},
+                                .every = 2,
+                                .segment = 3,
+                                .keep = "offload",
+                                .offload_min_bytes = {4096}};
+  return config;
+}
+
+/// The fields that the two others have to leave alone.
+RunConfig custom_from_latents() {
+  RunConfig config = smallest();
+  config.data.kind = "latents";
+  config.data.latents = "latents.npy";
+  config.data.labels = "labels.npy";
+  config.data.latent_scale = 0.18215;
+  config.data.validation = 5;
+  config.train.validate_ema = true;
+  return config;
+}
+
+/// The fields that custom_from_folder() had to leave alone.
+RunConfig published_from_idx() {
+  RunConfig config = smallest();
+  config.data.images = "images.gz";
+  config.data.labels = "labels.gz";
+  config.train.epochs = 20;
+  config.schedule.kind = "epochs";  // leaves schedule.final without use
+  config.epoch_schedule = {.warmup = 2, .lowered = true, .overshooting_resume = true};
+  config.memory.budget = dtk::ByteSize{9223372036854775807};
+  config.memory.on_over_budget = "warn";
+  config.policies.precision.cpu = "bf16";
+  config.policies.checkpoint.keep = std::vector<std::string>{"fc2_out", "aten::mm"};
+  config.policies.ema.enabled = Enabled::on;
+  return config;
+}
+
+/// The fields that mean something for other objectives only.
+RunConfig original_objective() {
+  RunConfig config = smallest();
+  config.diffusion = {.objective = "epsilon", .steps = 400, .betas = "cosine"};
+  config.sample.sampler = "ddim";
+  config.sample.steps = 30;
+  config.sample.respacing = "10,20";
+  config.sample.eta = 0.1;
+  config.sample.clip_x0 = true;
+  return config;
+}
+
+/// Each key of a table away from its default.
+struct Changed {
+  void operator()(const std::string&, bool& value, const std::string&) const { value = !value; }
+  void operator()(const std::string&, int64_t& value, const std::string&) const { value = 2 * value + 1; }
+  void operator()(const std::string&, double& value, const std::string&) const {
+    value = 0.5 * value + 0.0625;
+  }
+  void operator()(const std::string&, std::array<double, 4>& value, const std::string&) const {
+    value = {0.0, 0.5, 1e-30, 2.0};
+  }
+  void operator()(const std::string&, std::optional<int64_t>& value, const std::string&) const { value = 20; }
+  void operator()(const std::string&, std::optional<double>& value, const std::string&) const { value = 0.7; }
+  void operator()(const std::string&, std::optional<bool>& value, const std::string&) const { value = true; }
+  void operator()(const std::string&, std::string&, const std::string&) const {}  // there is one choice only
+};
+
+RunConfig driving() {
+  RunConfig config;
+  config.train.model = "diffusion_planner";
+  config.train.steps = 1;
+  dtk::models::DiffusionPlannerOptions::fields(config.planner, Changed());
+  dtk::PlannerTrainingOptions::tables(config.planner_training, [](const char*, auto& options) {
+    std::remove_reference_t<decltype(options)>::fields(options, Changed());
+  });
+  // The only ones that go with the others.
+  config.planner.use_ego_history = true;
+  config.planner_training.process.prefix = true;
+  config.planner_training.process.velocity = false;
+  config.planner_training.loss.squared_error = false;
+  config.planner_training.loss.integrated = dtk::PlannerLossOptions().integrated;
+  config.planner_training.loss.integrated_window = dtk::PlannerLossOptions().integrated_window;
+  config.planner_training.augmentation.rebuilt = 11;
+  config.data.kind = "frames";
+  config.data.frames = "frames";
+  config.data.held_out = "held \"out\".json";
+  config.data.normalization = "scales.json";
+  config.sample.frames = 3;
+  config.policies.checkpoint.targets = {"decoder.*"};
+  config.policies.precision.fp32 = {"decoder"};
+  return config;
+}
+
+/// The fields that driving() has to leave alone.
+RunConfig driving_by_velocities() {
+  RunConfig config;
+  config.train.model = "diffusion_planner";
+  config.train.steps = 1;
+  config.planner.use_ego_history = false;
+  config.planner_training.process.velocity = true;
+  config.planner_training.loss.integrated = 0.3;
+  config.planner_training.loss.integrated_window = 7;
+  config.data.kind = "frames";
+  return config;
+}
+
+/// What the published planner of this preset has otherwise.
+RunConfig upstream_driving() {
+  RunConfig config;
+  config.train.model = "diffusion_planner";
+  config.train.steps = 1;
+  config.planner.preset = "UP";
+  config.planner_training.process.prefix = false;
+  config.planner_training.loss.squared_error = true;
+  config.planner_training.augmentation.probability = 0;
+  config.planner_training.augmentation.smooth = false;
+  config.data.kind = "frames";
+  return config;
+}
+
+RunConfig read_back(const std::string& text) {
+  return parse_config(text, "config.toml", {}).config;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = text.find('\n', begin);
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+bool has_line(const std::string& text, const std::string& line) {
+  const auto lines = lines_of(text);
+  return std::find(lines.begin(), lines.end(), line) != lines.end();
+}
+
+}  // namespace
+
+TEST_CASE("config writer: what is printed reads back equal") {
+  for (const RunConfig& config :
+       {smallest(), custom_from_folder(), custom_from_latents(), published_from_idx(), original_objective(),
+        driving(), driving_by_velocities(), upstream_driving()}) {
+    const std::string text = print_config({config, {}});
+    INFO(text);
+    CHECK(read_back(text) == config);
+    CHECK(print_config({read_back(text), {}}) == text);
+  }
+}
+
+TEST_CASE("config writer: the round trip above covers every field off its default") {
+  std::set<std::string> covered;
+  for (const RunConfig& config :
+       {custom_from_folder(), custom_from_latents(), published_from_idx(), original_objective(), driving(),
+        driving_by_velocities(), upstream_driving()}) {
+    for (const auto& difference : differences(RunConfig(), config)) covered.insert(difference.key);
+  }
+  std::set<std::string> missing;
+  for (const RunConfig& config : {smallest(), driving()}) {
+    for (const auto& [key, origin] : parse_config(print_config({config, {}}), "c", {}).origins) {
+      if (covered.count(key) == 0) missing.insert(key);
+    }
+  }
+  CHECK(missing == std::set<std::string>{"planner.process.prediction"});  // which has one choice only
+}
+
+TEST_CASE("config writer: the whole text") {
+  const LoadedConfig loaded = parse_config(
+      "[train]\n"
+      "seconds = 300\n"
+      "[model]\n"
+      "name = \"DiT-S/4\"\n"
+      "[optimizer]\n"
+      "eps = 1e-8\n",
+      "configs/base.toml", {"data.batch=32"});
+  CHECK(print_config(loaded) == R"([train]
+model = "dit"  # default
+out = "runs/run"  # default
+seed = 0  # default
+# threads is not set
+# steps is not set
+# epochs is not set
+seconds = 300.0  # configs/base.toml:2
+accumulate = 1  # default
+log_every = 10  # default
+checkpoint_every = 0  # default
+sample_every = 0  # default
+keep_checkpoints = 2  # default
+validate_every = 0  # default
+validate_ema = false  # default
+allow_thread_change = false  # default
+init_from = ""  # default
+init_key = ""  # default
+
+[model]
+name = "DiT-S/4"  # configs/base.toml:4
+# depth = 12 (DiT-S/4)
+# hidden = 384 (DiT-S/4)
+# heads = 6 (DiT-S/4)
+# patch = 4 (DiT-S/4)
+image_size = 32  # default
+channels = 4  # default
+classes = 1000  # default
+class_dropout = 0.1  # default
+learn_sigma = false  # default: rectified flow predicts no variance
+mlp_ratio = 4.0  # default
+mlp_dropout = 0.0  # default
+
+[data]
+kind = "idx"  # default
+images = ""  # default
+labels = ""  # default
+folder = ""  # default
+latents = ""  # default
+latent_scale = 1.0  # default
+# samples is not set
+flip = false  # default
+on_corrupt = "error"  # default
+validation = 0  # default
+batch = 32  # --set
+drop_last = true  # default
+prefetch = 2  # default
+# threads is not set
+
+[diffusion]
+objective = "rectified_flow"  # default
+time = "logit_normal"  # default
+# steps has no effect: diffusion.objective = "rectified_flow"
+# betas has no effect: diffusion.objective = "rectified_flow"
+
+[optimizer]
+lr = 1e-04  # default
+beta1 = 0.9  # default
+beta2 = 0.999  # default
+eps = 1e-08  # configs/base.toml:6
+weight_decay = 0.0  # default
+clip = 1.0  # default
+
+[schedule]
+kind = "cosine"  # default
+warmup = 0  # default
+final = 0.01  # default
+
+[sample]
+sampler = "euler"  # default: usual with objective rectified_flow
+steps = 25  # default: usual with euler
+# respacing is not set
+# eta has no effect: sample.sampler = "euler"
+# clip_x0 has no effect: sample.sampler = "euler"
+guidance = 4.0  # default
+cfg_channels = 0  # default
+# classes is not set
+per_class = 8  # default
+seed = 0  # default
+ema = true  # default
+
+[memory]
+ledger = true  # default
+# budget is not set
+on_over_budget = "refuse"  # default
+
+[log]
+tensorboard = true  # default
+report = true  # default
+# peak_tflops is not set
+
+[policies.precision]
+enabled = "default"  # default
+cpu = "probe"  # default
+fp32 = ["final_layer"]  # default
+
+[policies.attention]
+enabled = "default"  # default
+
+[policies.ema]
+enabled = "default"  # default
+decay = 0.9999  # default
+warmup = true  # default
+every = 1  # default
+device = "cpu"  # default
+pinned = true  # default
+
+[policies.checkpoint]
+enabled = "default"  # default
+targets = ["blocks.*"]  # default
+every = 1  # default
+segment = 1  # default
+keep = "block"  # default
+# offload_min_bytes has no effect: policies.checkpoint.keep = "block"
+)");
+}
+
+TEST_CASE("config writer: what follows from the objective says so, and reads back equal") {
+  const LoadedConfig loaded = parse_config("train.steps = 1\nmodel.name = \"DiT-S/4\"\n", "base.toml",
+                                           {"diffusion.objective=epsilon", "sample.respacing=10,15,20"});
+  const std::string printed = print_config(loaded);
+  for (const std::string line :
+       {"learn_sigma = true  # default: as the original DiT", "objective = \"epsilon\"  # --set",
+        "# time has no effect: diffusion.objective = \"epsilon\"", "steps = 1000  # default",
+        "betas = \"linear\"  # default", "sampler = \"ddpm\"  # default: usual with objective epsilon",
+        "steps = 45  # default: what sample.respacing = \\\"10,15,20\\\" gives",
+        "respacing = \"10,15,20\"  # --set", "# eta has no effect: sample.sampler = \"ddpm\"",
+        "clip_x0 = false  # default"}) {
+    INFO(line);
+    CHECK(has_line(printed, line));
+  }
+  CHECK(read_back(printed) == loaded.config);
+}
+
+TEST_CASE("config writer: a default without effect does not become a request") {
+  const std::string text = "train.steps = 1\nmodel.name = \"DiT-S/4\"\npolicies.ema.enabled = false\n";
+  const LoadedConfig loaded = parse_config(text, "base.toml", {});
+  const std::string printed = print_config(loaded);
+  CHECK(has_line(printed, "# ema = true has no effect: policies.ema.enabled = false"));
+  CHECK(read_back(printed) == loaded.config);
+}
+
+TEST_CASE("config writer: what is said of a policy that is switched off stays, and has no effect") {
+  const std::string text =
+      "train.steps = 1\nmodel.name = \"DiT-S/4\"\npolicies.ema.decay = 0.995\npolicies.ema.every = 1\n"
+      "policies.precision.cpu = \"bf16\"\n";
+  const LoadedConfig loaded =
+      parse_config(text, "base.toml", {"policies.ema.enabled=false", "policies.precision.enabled=false"});
+  const std::string printed = print_config(loaded);
+  CHECK(has_line(printed, "decay = 0.995  # base.toml:3; no effect: policies.ema.enabled = false"));
+  CHECK(has_line(printed, "every = 1  # base.toml:4"));
+  CHECK(has_line(printed, "cpu = \"bf16\"  # base.toml:5; no effect: policies.precision.enabled = false"));
+  CHECK(read_back(printed) == loaded.config);
+  CHECK_THAT(print_config(parse_config(text, "base.toml", {})), !Catch::Contains("; no effect: policies."));
+}
+
+TEST_CASE("config writer: an origin is found again where it was printed") {
+  const LoadedConfig loaded =
+      parse_config("train.steps = 1\nmodel.name = \"DiT-S/4\"\ndata.batch = 8\n", "base.toml", {});
+  const std::string printed = print_config(loaded);
+  CHECK(dtk::printed_origin(printed, "data", "batch") == "base.toml:3");
+  CHECK(dtk::printed_origin(printed, "policies.precision", "cpu") == "default");
+  CHECK(dtk::printed_origin(printed, "policies.ema", "cpu") == "");
+  CHECK(dtk::printed_origin(printed, "policies.emu", "decay") == "");
+  CHECK(dtk::printed_origin("[a]\nb = 1\n", "a", "b") == "");
+}
+
+TEST_CASE("config writer: a policy that nobody asked for stays at its default when read back") {
+  const std::string text = "train.steps = 1\nmodel.name = \"DiT-S/4\"\n";
+  LoadedConfig loaded = parse_config(text, "base.toml", {});
+  const std::string printed = print_config(loaded);
+  for (const std::string policy : {"precision", "attention", "ema", "checkpoint"}) {
+    INFO(policy);
+    CHECK_THAT(printed, Catch::Contains("\n[policies." + policy + "]\nenabled = \"default\"  # default\n"));
+  }
+  CHECK(read_back(printed) == loaded.config);
+
+  loaded.config.policies.precision.cpu = "bf16";
+  loaded.origins["policies.precision.cpu"] = "measured: bf16 12.1 ms, fp32 20.3 ms a step (fastest of 7)";
+  const std::string decided = print_config(loaded);
+  CHECK(has_line(decided, "cpu = \"bf16\"  # measured: bf16 12.1 ms, fp32 20.3 ms a step (fastest of 7)"));
+  CHECK_THAT(decided, Catch::Contains("[policies.precision]\nenabled = \"default\"  # default\n"));
+  CHECK(read_back(decided) == loaded.config);
+}
+
+TEST_CASE("config writer: a file name cannot break the text") {
+  const std::string text = "train.steps = 1\nmodel.name = \"DiT-S/4\"\n";
+  const LoadedConfig loaded = parse_config(text, "a\n[b", {});
+  CHECK(has_line(print_config(loaded), "steps = 1  # a\\n[b:1"));
+  CHECK(read_back(print_config(loaded)) == loaded.config);
+}

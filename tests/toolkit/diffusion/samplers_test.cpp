@@ -1,0 +1,202 @@
+// Samplers on models whose answer is known.
+#include "toolkit/diffusion/samplers.h"
+
+#include <ATen/ATen.h>
+#include <dtk/policies/guards.h>
+
+#include <cmath>
+#include <stdexcept>
+
+#include "support/catch.h"
+#include "toolkit/config/respacing.h"
+#include "toolkit/diffusion/gaussian_diffusion.h"
+
+using namespace dtk;
+
+namespace {
+
+at::Tensor no_noise() {
+  throw std::logic_error("this sampler draws nothing");
+}
+
+DrawNoise noise_of(const at::Generator& generator, const at::Tensor& like) {
+  return [generator, like] { return at::randn(like.sizes(), generator, like.options()); };
+}
+
+SampleOptions steps_of(const std::string& sampler, int64_t steps, double eta = 0) {
+  SampleOptions options;
+  options.sampler = sampler;
+  options.steps = steps;
+  options.eta = eta;
+  return options;
+}
+
+at::Tensor draw(const DiffusionOptions& diffusion, const SampleOptions& options, const Denoiser& model,
+                at::Tensor x, const DrawNoise& noise = no_noise, bool learn_sigma = false) {
+  const auto sampler = make_sampler(diffusion, options, learn_sigma, at::kCPU);
+  for (int64_t i = 0; i < sampler->steps(); ++i) x = sampler->step(i, model, x, at::Tensor(), noise);
+  return x;
+}
+
+at::Tensor flow(const std::string& sampler, int64_t steps, const Denoiser& model, const at::Tensor& noise) {
+  return draw({}, steps_of(sampler, steps), model, noise);
+}
+
+/// What a model of images N(0, deviation²) outputs at its best; with deviation 0 all images are `image`.
+class BestModel {
+ public:
+  BestModel(const DiffusionOptions& options, at::Tensor image, double deviation)
+      : objective_(options.objective), image_(std::move(image)), variance_(deviation * deviation) {
+    alphas_ = GaussianTables(diffusion_betas(options.betas, options.steps)).alphas_cumprod;
+  }
+
+  at::Tensor operator()(const at::Tensor& x, const at::Tensor& t, const at::Tensor&) {
+    times.push_back(t[0].item<double>());
+    const double alpha = alphas_.at(static_cast<size_t>(times.back()));
+    // The mean of x_0 given x_t.
+    const double gain = std::sqrt(alpha) * variance_ / (alpha * variance_ + 1 - alpha);
+    const at::Tensor x0 = image_ + gain * (x - std::sqrt(alpha) * image_);
+    if (objective_ == "x0") return x0;
+    const at::Tensor epsilon = (x - std::sqrt(alpha) * x0) / std::sqrt(1 - alpha);
+    return objective_ == "epsilon" ? epsilon : std::sqrt(alpha) * epsilon - std::sqrt(1 - alpha) * x0;
+  }
+
+  std::vector<double> times;
+
+ private:
+  const std::string objective_;
+  const at::Tensor image_;
+  const double variance_;
+  std::vector<double> alphas_;
+};
+
+}  // namespace
+
+TEST_CASE("euler follows dx/dt = v from t = 1 to t = 0 in equal steps") {
+  const at::Tensor noise = at::randn({2, 1, 2, 2}), target = at::randn({2, 1, 2, 2});
+  std::vector<double> times;
+  const auto straight = [&](at::Tensor, at::Tensor t, at::Tensor) {
+    times.push_back(t[0].item<double>());
+    return noise - target;
+  };
+  CHECK(at::allclose(flow("euler", 5, straight, noise), target, 1e-5, 1e-6));
+  REQUIRE(times.size() == 5);
+  for (size_t i = 0; i < 5; ++i) CHECK(times[i] == Approx(1000.0 - 200.0 * static_cast<double>(i)));
+}
+
+TEST_CASE("heun evaluates both ends of a step, but not t = 0") {
+  const at::Tensor noise = at::randn({2, 1, 2, 2}), target = at::randn({2, 1, 2, 2});
+  std::vector<double> times;
+  const auto straight = [&](at::Tensor, at::Tensor t, at::Tensor) {
+    times.push_back(std::round(t[0].item<double>()));
+    return noise - target;
+  };
+  CHECK(at::allclose(flow("heun", 4, straight, noise), target, 1e-5, 1e-6));
+  CHECK(times == std::vector<double>{1000, 750, 750, 500, 500, 250, 250});
+}
+
+TEST_CASE("the error of euler falls with the step, that of heun with its square") {
+  // dx/dt = cos(3t)·x has the solution x(0) = x(1)·exp(-sin(3)/3).
+  const at::Tensor noise = at::randn({2, 1, 2, 2}, at::kDouble);
+  const auto growth = [](at::Tensor x, at::Tensor t, at::Tensor) {
+    return at::cos(3 * t / 1000).view({-1, 1, 1, 1}) * x;
+  };
+  const at::Tensor exact = noise * std::exp(-std::sin(3.0) / 3);
+  const auto error = [&](const std::string& sampler, int64_t steps) {
+    return (flow(sampler, steps, growth, noise) - exact).abs().max().item<double>();
+  };
+  for (const int64_t steps : {40, 80, 160}) {
+    INFO(steps);
+    CHECK(error("euler", steps) / error("euler", 2 * steps) == Approx(2).epsilon(0.05));
+    CHECK(error("heun", steps) / error("heun", 2 * steps) == Approx(4).epsilon(0.05));
+  }
+  CHECK(error("heun", 20) < error("euler", 640));  // 39 evaluations against 640
+}
+
+TEST_CASE("ddpm and ddim come to the image of a model that knows one, from any noise and in any steps") {
+  const at::Tensor image = at::randn({1, 2, 3, 3}), noise = at::randn({4, 2, 3, 3});
+  for (const std::string objective : {"epsilon", "v", "x0"}) {
+    for (const std::string betas : {"linear", "cosine"}) {
+      const DiffusionOptions diffusion = {.objective = objective, .betas = betas};
+      for (const SampleOptions& options :
+           {steps_of("ddpm", 20), steps_of("ddim", 20), steps_of("ddim", 20, 1.0)}) {
+        INFO(objective << ", " << betas << ", " << options.sampler << ", " << options.eta);
+        BestModel model(diffusion, image, 0.0);
+        const at::Tensor x = draw(diffusion, options, std::ref(model), noise,
+                                  noise_of(policies::make_generator(at::kCPU, 2), noise));
+        CHECK((x - image).abs().max().item<double>() < 2e-3);  // ε of fp32 is multiplied by 1/√ᾱ
+      }
+    }
+  }
+}
+
+TEST_CASE("the model is given the original steps, from the last to the first") {
+  const at::Tensor noise = at::randn({2, 1, 2, 2});
+  for (const std::string respacing : {"", "10,15,20", "ddim50"}) {
+    INFO(respacing);
+    const DiffusionOptions diffusion = {.objective = "v"};
+    SampleOptions options = steps_of("ddim", 30);
+    if (!respacing.empty()) options.respacing = respacing;
+    BestModel model(diffusion, at::zeros({1, 1, 2, 2}), 1.0);
+    draw(diffusion, options, std::ref(model), noise);
+    const auto kept = respaced_steps(respacing.empty() ? "30" : respacing, 1000);
+    CHECK(model.times == std::vector<double>(kept.rbegin(), kept.rend()));
+  }
+}
+
+TEST_CASE("ddpm and ddim draw the deviation of the images that the model knows") {
+  const at::Tensor noise = at::randn({20000, 1, 1, 1}, policies::make_generator(at::kCPU, 8));
+  const DiffusionOptions diffusion = {.objective = "epsilon"};
+  for (const SampleOptions& options :
+       {steps_of("ddpm", 1000), steps_of("ddim", 1000), steps_of("ddim", 1000, 1.0)}) {
+    INFO(options.sampler << ", " << options.eta);
+    BestModel model(diffusion, at::zeros({1, 1, 1, 1}), 0.5);
+    const at::Tensor x = draw(diffusion, options, std::ref(model), noise,
+                              noise_of(policies::make_generator(at::kCPU, 2), noise));
+    CHECK(x.std().item<double>() == Approx(0.5).epsilon(0.03));
+    CHECK(x.mean().item<double>() == Approx(0).margin(0.02));
+  }
+}
+
+TEST_CASE("a learned variance decides how much noise ddpm adds") {
+  const at::Tensor noise = at::randn({20000, 1, 1, 1}, policies::make_generator(at::kCPU, 8));
+  const DiffusionOptions diffusion = {.objective = "x0"};
+  // One step from the end: the spread of x is what the variance of that step says.
+  const auto spread = [&](double says) {
+    const auto model = [&](const at::Tensor& x, const at::Tensor&, const at::Tensor&) {
+      return at::cat({at::zeros_like(x), at::full_like(x, says)}, 1);
+    };
+    const auto sampler = make_sampler(diffusion, steps_of("ddpm", 2), true, at::kCPU);
+    const at::Tensor x = sampler->step(0, model, at::zeros_like(noise), {}, [&] { return noise; });
+    return x.std().item<double>();
+  };
+  const GaussianTables tables =
+      respaced(GaussianTables(diffusion_betas("linear", 1000)), respaced_steps(2, 1000));
+  CHECK(spread(1.0) == Approx(std::sqrt(tables.betas[1])).epsilon(0.02));
+  CHECK(spread(-1.0) == Approx(std::sqrt(tables.posterior_variance[1])).epsilon(0.02));
+}
+
+TEST_CASE("clip_x0 limits what a step rests on") {
+  const at::Tensor noise = at::randn({4, 1, 2, 2});
+  const DiffusionOptions diffusion = {.objective = "x0"};
+  const auto far = [](const at::Tensor& x, const at::Tensor&, const at::Tensor&) {
+    return at::full_like(x, 3.0);
+  };
+  for (const std::string sampler : {"ddpm", "ddim"}) {
+    SampleOptions options = steps_of(sampler, 5);
+    const auto drawn = [&] {
+      return draw(diffusion, options, far, noise, noise_of(policies::make_generator(at::kCPU, 2), noise));
+    };
+    CHECK(at::allclose(drawn(), at::full_like(noise, 3.0), 1e-3, 1e-3));
+    options.clip_x0 = true;
+    CHECK(at::allclose(drawn(), at::full_like(noise, 1.0), 1e-3, 1e-3));
+  }
+}
+
+TEST_CASE("names and steps that no sampler has") {
+  CHECK_THROWS_WITH(make_sampler({}, steps_of("rk4", 25), false, at::kCPU), "\"rk4\" is no sample.sampler");
+  CHECK_THROWS_WITH(make_sampler({.objective = "v"}, steps_of("ddim", 2000), false, at::kCPU),
+                    "the diffusion has 1000 steps, fewer than the 2000 asked of it");
+  CHECK_THROWS_WITH(make_sampler({}, steps_of("ddim", 25), false, at::kCPU),
+                    "a Gaussian diffusion predicts no velocity");
+}

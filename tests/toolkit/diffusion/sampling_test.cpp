@@ -1,0 +1,127 @@
+// Drawing from a DiT: what depends on the seed, and what does not depend on how many are drawn at a time.
+#include "toolkit/diffusion/sampling.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <dtk/policies/guards.h>
+#include <dtk/policies/memory_ledger.h>
+
+#include "support/catch.h"
+
+using namespace dtk;
+
+namespace {
+
+models::Dit model_of(bool learn_sigma) {
+  models::DitOptions options;
+  options.depth = 1;
+  options.hidden = 16;
+  options.heads = 2;
+  options.patch = 4;
+  options.image_size = 8;
+  options.channels = 2;
+  options.classes = 4;
+  options.learn_sigma = learn_sigma;
+  models::Dit dit(options, at::kCPU, policies::make_generator(at::kCPU, 3));
+  at::NoGradGuard no_grad;
+  const at::Generator generator = policies::make_generator(at::kCPU, 4);
+  for (const auto& [name, parameter] : dit.parameters()) {
+    if (parameter.requires_grad()) parameter.detach().normal_(0.0, 0.1, generator);
+  }
+  return dit;
+}
+
+const std::vector<int64_t> labels = {0, 1, 2, 3, 0, 1, 2};
+
+struct Case {
+  const char* objective;
+  const char* sampler;
+  double eta;
+  bool learn_sigma, random;
+};
+const Case cases[] = {{"rectified_flow", "euler", 0, false, false},
+                      {"rectified_flow", "heun", 0, false, false},
+                      {"epsilon", "ddpm", 0, true, true},
+                      {"epsilon", "ddim", 0, true, false},
+                      {"v", "ddim", 0.5, false, true},
+                      {"x0", "ddpm", 0, false, true}};
+
+SampleOptions steps_of(const std::string& sampler, int64_t steps) {
+  SampleOptions options;
+  options.sampler = sampler;
+  options.steps = steps;
+  return options;
+}
+
+at::Tensor drawn(const Case& one, int64_t batch, double guidance = 2.0, int64_t seed = 5, int64_t steps = 6) {
+  SampleOptions options = steps_of(one.sampler, steps);
+  options.eta = one.eta;
+  options.guidance = guidance;
+  options.seed = seed;
+  return sample(model_of(one.learn_sigma), {.objective = one.objective}, options, labels, batch);
+}
+
+}  // namespace
+
+TEST_CASE("samples do not depend on how many are drawn at a time, for every sampler") {
+  for (const Case& one : cases) {
+    INFO(one.objective << ", " << one.sampler);
+    const at::Tensor whole = drawn(one, 7);
+    CHECK(whole.sizes() == at::IntArrayRef({7, 2, 8, 8}));
+    CHECK(whole.isfinite().all().item<bool>());
+    CHECK(at::equal(drawn(one, 7), whole));
+    for (const int64_t batch : {1, 3}) {
+      CHECK((drawn(one, batch) - whole).abs().max().item<double>() < 1e-4 * whole.abs().max().item<double>());
+    }
+    CHECK_FALSE(at::allclose(drawn(one, 7, 2.0, 6), whole, 0.1, 0.1));  // another seed
+    CHECK_FALSE(at::allclose(drawn(one, 7, 1.0), whole, 0.01, 0.01));   // no guidance
+  }
+}
+
+TEST_CASE("samples of one class differ, and noise of steps is drawn where the sampler has any") {
+  for (const Case& one : cases) {
+    INFO(one.objective << ", " << one.sampler);
+    const at::Tensor x = drawn(one, 7);
+    CHECK_FALSE(at::allclose(x[0], x[4], 0.1, 0.1));
+    Case deterministic = one;
+    if (!one.random) continue;
+    deterministic.sampler = "ddim", deterministic.eta = 0;
+    CHECK_FALSE(at::allclose(drawn(deterministic, 7), x, 0.01, 0.01));
+  }
+}
+
+TEST_CASE("sampling touches no default generator") {
+  at::manual_seed(3);
+  const auto state = [] { return policies::generator_state(at::globalContext().defaultGenerator(at::kCPU)); };
+  const std::string before = state();
+  for (const Case& one : cases) drawn(one, 3);
+  CHECK(state() == before);
+}
+
+TEST_CASE("the noise of one step is held at a time") {
+  const policies::CountingAllocatorGuard counting;
+  const models::Dit dit = model_of(false);
+  const std::vector<int64_t> many(64, 1);
+  const auto peak = [&](int64_t steps) {
+    policies::cpu_accounts().reset_phases("sample");
+    const SampleOptions options = steps_of("ddpm", steps);
+    sample(dit, {.objective = "epsilon"}, options, many, 64);
+    return policies::highest(policies::cpu_accounts().phases()).peak.bytes;
+  };
+  const int64_t one_step = 64 * 2 * 8 * 8 * 4, few = peak(5), many_steps = peak(25);
+  CHECK(many_steps - few < one_step);
+  CHECK(many_steps - few == 20 * 80);  // the tables of as many more steps
+}
+
+TEST_CASE("drawing gives up between two steps") {
+  const SampleOptions options = steps_of("ddpm", 6);
+  std::vector<int64_t> done;
+  const at::Tensor x =
+      sample(model_of(false), {.objective = "v"}, options, labels, 3, [&](int64_t steps_done, int64_t steps) {
+        CHECK(steps == 18);  // three micro-batches
+        done.push_back(steps_done);
+        return steps_done < 8;
+      });
+  CHECK_FALSE(x.defined());
+  CHECK(done == std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8});
+}

@@ -1,0 +1,353 @@
+#include "toolkit/checkpoint/store.h"
+
+#include <dtk/policies/simulation.h>
+
+#include <algorithm>
+#include <charconv>
+#include <functional>
+#include <stdexcept>
+
+#include "toolkit/checkpoint/manifest.h"
+#include "toolkit/checkpoint/retention.h"
+#include "toolkit/io/json.h"
+#include "toolkit/io/safetensors.h"
+#include "toolkit/io/sha256.h"
+
+namespace dtk {
+namespace {
+
+using Path = std::filesystem::path;
+
+constexpr std::string_view name_prefix = "step-";
+constexpr std::string_view partial_suffix = ".partial";    // being written, or being removed
+constexpr std::string_view replaced_suffix = ".replaced";  // in the way of a new one of the same step
+constexpr std::string_view damaged_suffix = ".damaged";    // set aside
+
+std::string checkpoint_name(int64_t step, std::string_view suffix = "") {
+  constexpr size_t least_digits = 8;
+  std::string digits = std::to_string(step);
+  if (digits.size() < least_digits) digits.insert(0, least_digits - digits.size(), '0');
+  return std::string(name_prefix) + digits + std::string(suffix);
+}
+
+/// The step of a folder name that checkpoint_name() gives for `suffix`; empty for any other name.
+std::optional<int64_t> step_of(const std::string& name, std::string_view suffix = "") {
+  if (name.rfind(name_prefix, 0) != 0) return std::nullopt;
+  int64_t step = 0;
+  const char* first = name.data() + name_prefix.size();
+  std::from_chars(first, name.data() + name.size(), step);
+  // Comparing the whole name refuses signs, missing zeros and foreign suffixes at once.
+  if (step < 0 || name != checkpoint_name(step, suffix)) return std::nullopt;
+  return step;
+}
+
+/// Hashes what passes on the way to the file.
+class HashingFile : public WritableFile {
+ public:
+  explicit HashingFile(std::unique_ptr<WritableFile> file) : file_(std::move(file)) {}
+
+  void write(const void* data, size_t bytes) override {
+    file_->write(data, bytes);
+    if (!policies::rehearsing()) hash_.update(data, bytes);  // values that are not there need no hash
+    bytes_ += bytes;
+  }
+  void sync() override { file_->sync(); }
+  void close() override { file_->close(); }
+
+  ManifestFile entry(const std::string& name) { return {name, bytes_, hash_.hex_digest()}; }
+
+ private:
+  std::unique_ptr<WritableFile> file_;
+  Sha256 hash_;
+  uint64_t bytes_ = 0;
+};
+
+using WriteContent = std::function<void(WritableFile&)>;
+
+ManifestFile write_durably(FileSystem& files, const Path& folder, const std::string& name,
+                           const WriteContent& write_content) {
+  HashingFile file(files.create(folder / name));
+  write_content(file);
+  file.sync();
+  file.close();
+  return file.entry(name);
+}
+
+void check_arguments(int64_t step, const CheckpointStore::TensorFiles& tensor_files,
+                     const CheckpointStore::TextFiles& text_files) {
+  if (step < 0) throw std::invalid_argument("a checkpoint's step is at least 0, not " + std::to_string(step));
+  const auto check_name = [](const std::string& name) {
+    if (!is_plain_file_name(name)) {
+      throw std::invalid_argument(in_quotes(name) + " cannot be the name of a file in a checkpoint");
+    }
+  };
+  for (const auto& [name, tensors] : tensor_files) check_name(name);
+  for (const auto& [name, text] : text_files) {
+    check_name(name);
+    if (tensor_files.count(name)) throw std::invalid_argument("two files have the name " + in_quotes(name));
+  }
+}
+
+std::string hash_of_file(FileSystem& files, const Path& path, uint64_t bytes) {
+  constexpr uint64_t chunk_bytes = uint64_t{1} << 20;
+  Sha256 hash;
+  std::string chunk(std::min(bytes, chunk_bytes), '\0');
+  for (uint64_t offset = 0; offset < bytes; offset += chunk_bytes) {
+    const size_t taken = std::min(chunk_bytes, bytes - offset);
+    files.read_into(path, offset, chunk.data(), taken);
+    hash.update(chunk.data(), taken);
+  }
+  return hash.hex_digest();
+}
+
+/// What is wrong with a file of a checkpoint, or nothing.
+std::string problem_with(FileSystem& files, const Path& folder, const ManifestFile& file) try {
+  const Path path = folder / file.name;
+  if (!files.exists(path)) return file.name + " is missing";
+  const uint64_t bytes = files.size(path);
+  if (bytes != file.bytes) {
+    return file.name + " has " + std::to_string(bytes) + " bytes instead of " + std::to_string(file.bytes);
+  }
+  // One that was written in a rehearsal has no hash of its content.
+  if (!policies::rehearsing() && hash_of_file(files, path, bytes) != file.sha256) {
+    return file.name + " has changed since it was saved (its SHA-256 differs)";
+  }
+  return "";
+} catch (const FileError& error) {
+  return error.what();
+}
+
+struct Inspection {
+  CheckpointManifest manifest;
+  std::vector<std::string> problems;
+};
+
+/// Throws FileError for a manifest of a newer version.
+Inspection inspect(FileSystem& files, const Path& folder) {
+  const Path path = folder / manifest_name;
+  if (!files.exists(path)) return {{}, {std::string(manifest_name) + " is missing"}};
+  std::string text;
+  try {
+    text = files.read(path);
+  } catch (const FileError& error) {
+    return {{}, {error.what()}};
+  }
+  Inspection found;
+  try {
+    found.manifest = parse_manifest(text, path.string());
+  } catch (const DamagedManifest& error) {
+    return {{}, {error.what()}};
+  }
+  for (const ManifestFile& file : found.manifest.files) {
+    const std::string problem = problem_with(files, folder, file);
+    if (!problem.empty()) found.problems.push_back(problem);
+  }
+  return found;
+}
+
+bool is_whole(FileSystem& files, const Path& folder) {
+  try {
+    return inspect(files, folder).problems.empty();
+  } catch (const FileError&) {
+    return false;
+  }
+}
+
+/// What to do about the damaged checkpoint `folder`.
+std::string way_out(FileSystem& files, const Path& folder) {
+  const auto beside = checkpoints_by_step(files, parent_of(folder));
+  bool is_older = !has_checkpoint_name(folder);
+  for (auto candidate = beside.rbegin(); candidate != beside.rend(); ++candidate) {
+    if (is_older && is_whole(files, candidate->second)) {
+      return "Name the older " + candidate->second.string() + " instead, which is whole";
+    }
+    is_older = is_older || candidate->second.filename() == folder.filename();
+  }
+  return "No older checkpoint beside it is whole; bring this one back from a copy, or train anew";
+}
+
+bool can_be_loaded(FileSystem& files, const Path& folder) {
+  try {
+    return is_complete_checkpoint(files, folder);
+  } catch (const FileError&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+CheckpointStore::CheckpointStore(FileSystem& files, Path folder, int64_t keep)
+    : files_(files), folder_(std::move(folder)), keep_(keep) {
+  if (keep < 1) {
+    throw std::invalid_argument("at least 1 checkpoint must be kept, not " + std::to_string(keep));
+  }
+}
+
+CheckpointStore::Path CheckpointStore::save(int64_t step, const TensorFiles& tensor_files,
+                                            const TextFiles& text_files) {
+  check_arguments(step, tensor_files, text_files);
+  try {
+    create_folder();
+    undo_interrupted_saves();
+    write_partial(step, tensor_files, text_files);
+    publish(step);
+    remove_old(step);
+  } catch (...) {
+    // A full disk should not stay full of a checkpoint that cannot be used. If even this fails, the next save
+    // does it; the first error is the one to report.
+    try {
+      undo_interrupted_saves();
+    } catch (const FileError&) {
+    }
+    throw;
+  }
+  return folder_ / checkpoint_name(step);
+}
+
+void CheckpointStore::create_folder() {
+  if (files_.exists(folder_)) return;
+  files_.create_directories(folder_);
+  files_.sync_directory(folder_.parent_path());
+}
+
+void CheckpointStore::undo_interrupted_saves() {
+  for (const std::string& name : files_.list(folder_)) {
+    if (step_of(name, partial_suffix)) files_.remove_all(folder_ / name);
+    const auto step = step_of(name, replaced_suffix);
+    if (!step) continue;
+    const Path target = folder_ / checkpoint_name(*step);
+    if (files_.exists(target)) {
+      files_.sync_directory(folder_);  // the new one must be durable before the old one goes
+      files_.remove_all(folder_ / name);
+    } else {
+      files_.rename(folder_ / name, target);
+    }
+  }
+}
+
+void CheckpointStore::write_partial(int64_t step, const TensorFiles& tensor_files,
+                                    const TextFiles& text_files) {
+  const Path partial = folder_ / checkpoint_name(step, partial_suffix);
+  files_.create_directories(partial);
+  CheckpointManifest manifest{step, {}};
+  for (const auto& [name, tensors] : tensor_files) {
+    manifest.files.push_back(write_durably(files_, partial, name, [&list = tensors](WritableFile& file) {
+      write_safetensors(file, list, {{"format", "pt"}});
+    }));
+  }
+  for (const auto& [name, text] : text_files) {
+    manifest.files.push_back(write_durably(files_, partial, name, [&content = text](WritableFile& file) {
+      file.write(content.data(), content.size());
+    }));
+  }
+  const std::string text = manifest_text(manifest);
+  write_durably(files_, partial, std::string(manifest_name),
+                [&text](WritableFile& file) { file.write(text.data(), text.size()); });
+  files_.sync_directory(partial);
+}
+
+void CheckpointStore::publish(int64_t step) {
+  const Path target = folder_ / checkpoint_name(step);
+  const Path replaced = folder_ / checkpoint_name(step, replaced_suffix);
+  const bool replaces = files_.exists(target);
+  if (replaces) {
+    files_.rename(target, replaced);
+    files_.sync_directory(folder_);
+  }
+  files_.rename(folder_ / checkpoint_name(step, partial_suffix), target);
+  files_.sync_directory(folder_);
+  if (replaces) files_.remove_all(replaced);
+}
+
+void CheckpointStore::remove_old(int64_t saved_step) {
+  std::vector<StepState> states;
+  for (const auto& [step, path] : checkpoints_by_step(files_, folder_)) {
+    states.push_back({step, can_be_loaded(files_, path)});
+  }
+  for (const int64_t step : steps_to_remove(states, keep_)) {
+    // A run that went back to an earlier step saves below checkpoints of its first try.
+    if (step == saved_step) continue;
+    // Renamed first: a process killed here leaves no half-removed folder that looks like a checkpoint.
+    const Path partial = folder_ / checkpoint_name(step, partial_suffix);
+    files_.rename(folder_ / checkpoint_name(step), partial);
+    files_.remove_all(partial);
+  }
+}
+
+Checkpoint open_checkpoint(FileSystem& files, const Path& folder) {
+  if (!files.exists(folder)) throw FileError(folder.string() + " does not exist; no checkpoint to open");
+  const Inspection found = inspect(files, folder);
+  if (!found.problems.empty()) {
+    std::string problems;
+    for (const std::string& problem : found.problems) problems += "\n  " + problem;
+    throw FileError(folder.string() + " is a damaged checkpoint:" + problems + "\n" + way_out(files, folder));
+  }
+  Checkpoint checkpoint(files, folder);
+  checkpoint.step_ = found.manifest.step;
+  for (const ManifestFile& file : found.manifest.files) checkpoint.names_.insert(file.name);
+  return checkpoint;
+}
+
+std::vector<std::string> damage_of(FileSystem& files, const Path& folder) {
+  return inspect(files, folder).problems;
+}
+
+Path Checkpoint::path_of(const std::string& file) const {
+  if (has(file)) return folder_ / file;
+  std::string known;
+  for (const std::string& name : names_) known += (known.empty() ? "" : ", ") + name;
+  throw FileError("checkpoint " + folder_.string() + " has no file " + in_quotes(file) +
+                  "; it has: " + known);
+}
+
+std::vector<NamedTensor> Checkpoint::tensors(const std::string& file) const {
+  return read_safetensors(*files_, path_of(file)).tensors;
+}
+
+std::vector<StoredTensor> Checkpoint::stored_tensors(const std::string& file) const {
+  return open_safetensors(*files_, path_of(file));
+}
+
+std::string Checkpoint::text(const std::string& file) const {
+  return files_->read(path_of(file));
+}
+
+std::map<int64_t, Path> checkpoints_by_step(FileSystem& files, const Path& folder) {
+  std::map<int64_t, Path> found;
+  for (const std::string& name : files.list(folder)) {
+    if (const auto step = step_of(name)) found[*step] = folder / name;
+    if (const auto step = step_of(name, replaced_suffix)) found.emplace(*step, folder / name);
+  }
+  return found;
+}
+
+std::optional<Path> latest_checkpoint(FileSystem& files, const Path& folder) {
+  const std::map<int64_t, Path> found = checkpoints_by_step(files, folder);
+  if (found.empty()) return std::nullopt;
+  return found.rbegin()->second;
+}
+
+bool has_checkpoint_name(const Path& folder) {
+  const std::string name = folder.filename().string();
+  return step_of(name) || step_of(name, replaced_suffix);
+}
+
+std::optional<int64_t> step_named(const std::string& name) {
+  if (!name.starts_with(name_prefix)) return std::nullopt;
+  int64_t step = 0;
+  const char* const first = name.data() + name_prefix.size();
+  const char* const last = name.data() + name.size();
+  const auto [rest, error] = std::from_chars(first, last, step);
+  return error == std::errc() && rest == last && step >= 0 ? std::optional(step) : std::nullopt;
+}
+
+Path set_aside(FileSystem& files, const Path& folder) {
+  const std::string name = folder.string() + std::string(damaged_suffix);
+  Path target = name;
+  for (int number = 2; files.exists(target); ++number) target = name + "-" + std::to_string(number);
+  files.rename(folder, target);
+  files.sync_directory(folder.parent_path());
+  return target;
+}
+
+}  // namespace dtk

@@ -1,0 +1,223 @@
+#include "toolkit/checkpoint/weights.h"
+
+#include <ATen/ops/aminmax.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "toolkit/checkpoint/find.h"
+#include "toolkit/checkpoint/store.h"
+#include "toolkit/checkpoint/weights_fit.h"
+#include "toolkit/config/rules.h"
+#include "toolkit/config/toml_text.h"
+#include "toolkit/core/errors.h"
+#include "toolkit/io/json.h"
+#include "toolkit/io/safetensors.h"
+#include "toolkit/io/torch_file.h"
+#include "toolkit/io/torch_types.h"
+#include "toolkit/train/save_load.h"
+#include "toolkit/train/trainable_model.h"
+
+namespace dtk {
+namespace {
+
+using Path = std::filesystem::path;
+
+const std::string allowed =
+    "allowed: a safetensors file, a file of torch.save, or the folder of a checkpoint or a run";
+
+/// What is wrong with a file begins with the option or the key that named it.
+template <class Read>
+auto at_place(const std::string& place, const Read& read) {
+  try {
+    return read();
+  } catch (const FileError& error) {
+    throw DataError(place + ": " + error.what());
+  }
+}
+
+std::vector<std::string> quoted(const std::vector<std::string>& keys) {
+  std::vector<std::string> texts;
+  for (const std::string& key : keys) {
+    if (!key.empty()) texts.push_back(in_quotes(key));
+  }
+  return texts;
+}
+
+Weights from_checkpoint(FileSystem& files, const WeightsRequest& request, const Path& folder) {
+  const Checkpoint checkpoint = open_checkpoint(files, folder);
+  const std::string name = checkpoint.folder().string();
+  const bool has_ema = has_averages(checkpoint);
+  if (request.key == "ema" && !has_ema) {
+    throw ConfigError(request.key_place + ": " + name +
+                      " has no EMA weights, its run had no EMA; its raw weights have the key \"model\"");
+  }
+  if (!request.key.empty() && request.key != "ema" && request.key != "model") {
+    throw ConfigError(request.key_place + ": no weights in " + name +
+                      " have this key; allowed: \"ema\" and \"model\", its raw weights");
+  }
+  const bool ema = has_ema && request.key != "model";
+  Weights weights{std::string("the ") + (ema ? "EMA" : "raw") + " weights of " + name,
+                  sampling_weights(checkpoint, ema)};
+  const RunConfig config = parse_config(checkpoint.text("config.toml"), name + "/config.toml", {}).config;
+  weights.heads =
+      config.drives() ? models::resolved(config.planner).num_heads : models::resolved(config.model).heads;
+  return weights;
+}
+
+Weights from_safetensors(FileSystem& files, const WeightsRequest& request) {
+  if (!request.key.empty()) {
+    throw ConfigError(request.key_place + ": " + request.path +
+                      " is a safetensors file, which holds one set of weights without a key; remove it");
+  }
+  Weights weights{"the weights of " + request.path, open_safetensors(files, request.path)};
+  strip_wrappers(weights.tensors);
+  return weights;
+}
+
+std::string chosen_key(const TorchFile& file, const WeightsRequest& request) {
+  const std::vector<std::string>& keys = file.keys();
+  const auto has = [&](const std::string& key) { return std::count(keys.begin(), keys.end(), key) > 0; };
+  if (keys.empty()) {
+    throw DataError(
+        request.path_place + ": it holds no named tensors but " + file.content() +
+        "; allowed: a state dict, or a dict of state dicts such as {\"model\": ..., \"ema\": ...}; "
+        "write it so with torch.save");
+  }
+  if (!request.key.empty()) {
+    if (has(request.key)) return request.key;
+    const bool only_itself = keys.size() == 1 && keys.front().empty();
+    throw ConfigError(request.key_place + ": " + request.path +
+                      (only_itself
+                           ? " is one set of weights without a key; remove it"
+                           : " has no weights under this key; allowed: " + listed(quoted(keys), " or ")));
+  }
+  for (const char* usual : {"ema", "model", "state_dict"}) {
+    if (has(usual)) return usual;
+  }
+  if (keys.size() == 1 || has("")) return keys.front();  // "" is the first
+  throw ConfigError(request.path_place + ": it holds several sets of weights: " +
+                    listed(quoted(keys), " and ") + "; choose one with " + request.key_option);
+}
+
+Weights from_torch_file(FileSystem& files, const WeightsRequest& request) {
+  const TorchFile file(files, request.path);
+  const std::string key = chosen_key(file, request);
+  return {"the " + (key.empty() ? "" : in_quotes(key) + " ") + "weights of " + request.path,
+          file.tensors(key)};
+}
+
+// A safetensors file begins with 8 bytes of header length and the header, a JSON object without blanks before
+// it. Whether the length can be right is for its reader to say.
+bool begins_as_safetensors(FileSystem& files, const Path& path) {
+  constexpr uint64_t brace_at = 8;
+  if (files.size(path) <= brace_at) return false;
+  char byte = 0;
+  files.read_into(path, brace_at, &byte, 1);
+  return byte == '{';
+}
+
+/// For a file that begins as none that can be read does: its name may say that it once was one.
+[[noreturn]] void refuse_other_file(const WeightsRequest& request) {
+  const std::string extension = Path(request.path).extension().string();
+  const bool torch = extension == ".pt" || extension == ".pth" || extension == ".ckpt" || extension == ".bin";
+  if (torch || extension == ".safetensors") {
+    throw DataError(request.path_place + ": it does not begin as a " +
+                    (torch ? "file of torch.save" : "safetensors file") + " does, so it is damaged; " +
+                    allowed + "; get the file again, or name another");
+  }
+  throw DataError(request.path_place + ": no file of weights; " + allowed + "; name one of these");
+}
+
+// As float32, which the model has. Both bounds are NaN where any value is, and nothing large is stored for
+// it.
+void check_finite(const at::Tensor& values, const std::string& place, const std::string& name) {
+  if (!values.is_floating_point() || values.numel() == 0) return;
+  const auto [least, most] = at::aminmax(values);
+  const auto finite = [](const at::Tensor& bound) {
+    return std::isfinite(static_cast<float>(bound.item<double>()));
+  };
+  if (finite(least) && finite(most)) return;
+  throw DataError(place + ": tensor " + in_quotes(name) +
+                  " holds a value that is not finite in float32 (NaN, infinite or too large), as a run "
+                  "writes that diverged; name weights of an earlier step");
+}
+
+Weights open_file(FileSystem& files, const WeightsRequest& request) {
+  Weights weights = at_place(request.path_place, [&] {
+    if (is_torch_file(files, request.path)) return from_torch_file(files, request);
+    if (!begins_as_safetensors(files, request.path)) refuse_other_file(request);
+    return from_safetensors(files, request);
+  });
+  for (StoredTensor& tensor : weights.tensors) {
+    tensor.read = [place = request.path_place, name = tensor.name, read = std::move(tensor.read)] {
+      at::Tensor values = at_place(place, read);
+      check_finite(values, place, name);
+      return values;
+    };
+    if (!tensor.read_into) continue;
+    tensor.read_into = [place = request.path_place, name = tensor.name,
+                        read = std::move(tensor.read_into)](const at::Tensor& into) {
+      at_place(place, [&] { read(into); });
+      check_finite(into, place, name);
+    };
+  }
+  return weights;
+}
+
+}  // namespace
+
+Weights open_weights(FileSystem& files, const WeightsRequest& request) {
+  const Path path = request.path;
+  Weights weights;
+  if (const auto folder = checkpoint_in(files, path)) {
+    weights = from_checkpoint(files, request, *folder);
+  } else if (files.exists(path) && !files.is_folder(path)) {
+    weights = open_file(files, request);
+  } else if (!files.exists(path) && !step_named(without_slash(path).filename().string())) {
+    throw ConfigError(request.path_place + ": no such file or folder; " + allowed);
+  } else {
+    throw ConfigError(request.path_place + ": " + why_no_checkpoint(files, path) +
+                      "; name a checkpoint's folder, or a run folder to use its latest");
+  }
+  weights.place = request.path_place;
+  return weights;
+}
+
+std::optional<Weights> initial_weights(FileSystem& files, const LoadedConfig& loaded) {
+  const TrainOptions& train = loaded.config.train;
+  if (train.init_from.empty()) return std::nullopt;
+  const auto place = [&](const std::string& key, const std::string& value) {
+    return place_of(loaded, key) + key + " = " + toml_text(value);
+  };
+  const std::string path_place = place("train.init_from", train.init_from);
+  try {
+    Weights weights = open_weights(files, {train.init_from, train.init_key, path_place,
+                                           place("train.init_key", train.init_key), "train.init_key"});
+    make_model(loaded.config, at::kMeta)->check_fit(weights);
+    return weights;
+  } catch (const FileError& error) {  // a checkpoint that is damaged
+    throw FileError(path_place + ": " + error.what());
+  }
+}
+
+void load_weights(const Weights& weights, const models::Dit& model) {
+  check_fit(weights, model);
+  copy_weights(weights, model.parameters());
+}
+
+std::string conversion_note(const Weights& weights) {
+  std::map<std::string, int64_t> counts;
+  for (const StoredTensor& tensor : weights.tensors) {
+    if (tensor.type != at::kFloat) ++counts[dtype_name(tensor.type)];
+  }
+  std::string note;
+  for (const auto& [type, count] : counts) {
+    note += (note.empty() ? "" : "; ") + std::to_string(count) + (count == 1 ? " tensor" : " tensors") +
+            " converted from " + type + " to float32";
+  }
+  return note;
+}
+
+}  // namespace dtk

@@ -1,0 +1,57 @@
+// Trained weights, wherever they are kept: a checkpoint of ours, a safetensors file, a file of torch.save.
+#pragma once
+#include <dtk/models/dit.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "toolkit/config/config_io.h"
+#include "toolkit/io/file_system.h"
+#include "toolkit/io/stored_tensor.h"
+
+namespace dtk {
+
+/// One set of weights, read one tensor at a time: a model and its file are never both in memory.
+struct Weights {
+  std::string name;  // for messages: "the EMA weights of runs/a/checkpoints/step-00001000"
+  std::vector<StoredTensor> tensors;
+  std::string place = {};  // a message about the choice of these weights begins with it: "--weights a.pt"
+  // Of the model that was trained, where that is known, as of a checkpoint: no shape tells it.
+  std::optional<int64_t> heads = {};
+};
+
+/// Which weights are wanted, and what messages call the options that say so.
+struct WeightsRequest {
+  std::string path;        // a file, a checkpoint's folder, or a run's for its latest
+  std::string key;         // of the set in it; "": "ema" where there is one
+  std::string path_place;  // a message about the path begins with it: "--weights a.pt"
+  std::string key_place;   // likewise: "--key ema"
+  std::string key_option;  // "--key"
+};
+
+/// A checkpoint has the keys "ema" (where the run had an EMA) and "model", its raw weights; a file of
+/// torch.save those of the dicts in it; a safetensors file has none. Without a key, "ema", "model" and
+/// "state_dict" are looked for, in this order, then the file itself as a set, then the only set there is.
+/// Data are not read yet; `files` must outlive the result. Throws ConfigError for a path or a key that is not
+/// there, DataError, from the path's place on, for a file that is none of weights, damaged or of a kind that
+/// is not read (so do its tensors' read()), FileError for a checkpoint that is damaged.
+Weights open_weights(FileSystem& files, const WeightsRequest& request);
+
+/// What train.init_from and train.init_key of a new run mean, checked against its model; nothing if they are
+/// not set. Throws as open_weights() and check_fit(); a ConfigError begins with the key's place.
+std::optional<Weights> initial_weights(FileSystem& files, const LoadedConfig& loaded);
+
+/// Throws ConfigError, from the weights' place on, if the weights are not those of this model (which may be
+/// on the meta device): all names that are missing, unknown, or of another shape or type, the first few of
+/// each written out, and what to set where classes, position table, size or learn_sigma differ. Parameters
+/// that are not trained, such as pos_embed, may be missing; the model makes its own.
+void check_fit(const Weights& weights, const models::Dit& model);
+
+/// Checks the fit, then copies the weights into the model's parameters, in their dtype and on their device.
+void load_weights(const Weights& weights, const models::Dit& model);
+
+/// "292 tensors converted from float16 to float32", or "" if all are float32.
+std::string conversion_note(const Weights& weights);
+
+}  // namespace dtk

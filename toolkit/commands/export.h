@@ -1,0 +1,28 @@
+// The steps of dit-export: a model's weights as other programs read them.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "toolkit/commands/arguments.h"
+#include "toolkit/core/named_tensor.h"
+#include "toolkit/io/file_system.h"
+
+namespace dtk {
+
+struct ExportedWeights {
+  std::string name;        // for messages: "the EMA weights of runs/mine/checkpoints/step-00001000"
+  std::string conversion;  // conversion_note()
+  std::vector<NamedTensor>
+      tensors;  // float32 on the CPU, in the order and with the names of the original DiT
+};
+
+/// Reads the weights that --checkpoint, --key and --raw name, checked against their model. pos_embed is there
+/// also where the source has it not: it is fixed. Throws ConfigError or FileError.
+ExportedWeights weights_to_export(FileSystem& files, const ExportArguments& arguments);
+
+/// Writes --out, a safetensors file or one of torch.save. Throws ConfigError for a folder that does not
+/// exist, FileError; the file then is what it was.
+void write_export(FileSystem& files, const ExportArguments& arguments,
+                  const std::vector<NamedTensor>& tensors);
+
+}  // namespace dtk

@@ -1,0 +1,164 @@
+// Arguments of a program as text, and the checks that all programs share.
+#pragma once
+#include "toolkit/core/errors.h"
+
+#define CXXOPTS_NO_REGEX true  // std::regex would double the time a file takes to compile
+#include <charconv>
+#include <cxxopts.hpp>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "toolkit/config/keys.h"
+#include "toolkit/config/toml_text.h"
+#include "toolkit/core/range.h"
+#include "toolkit/core/suggestions.h"
+
+namespace dtk {
+
+[[noreturn]] inline void fail_argument(const std::string& place, const std::string& message) {
+  throw ConfigError(place + ": " + message);
+}
+
+struct Option {
+  const char* name;
+  enum Kind { flag, value, repeated } kind;
+};
+
+/// What was given, as text: checking stays here because cxxopts' messages name neither what is allowed nor
+/// the nearest option, and it lets a repeated option's last value win.
+class Given {
+ public:
+  Given(const char* program, const std::vector<Option>& known, int argc, const char* const* argv) {
+    cxxopts::Options options(program);
+    for (const Option& option : known) add(options, option);
+    options.allow_unrecognised_options();
+    const cxxopts::ParseResult result = parse(options, argc, argv);
+    for (const auto& argument : result.arguments()) values_[argument.key()].push_back(argument.value());
+    if (has("help") || has("version")) return;
+    for (const Option& option : known) check_counts(option);
+    refuse_leftovers(program, known, result.unmatched());
+  }
+
+  bool has(const std::string& name) const { return values_.count(name) > 0; }
+
+  std::vector<std::string> all(const std::string& name) const {
+    return has(name) ? values_.at(name) : std::vector<std::string>();
+  }
+
+  std::string text(const std::string& name, const std::string& otherwise = "") const {
+    return has(name) ? values_.at(name).front() : otherwise;
+  }
+
+  /// A number within the limits of the configuration's field of the same meaning.
+  template <class Number>
+  std::optional<Number> number(const std::string& name, const std::string& allowed) const {
+    if (!has(name)) return std::nullopt;
+    return parse_number<Number>(place(name), text(name), allowed);
+  }
+
+  template <class Number>
+  static Number parse_number(const std::string& place, const std::string& text, const std::string& allowed) {
+    Number number{};
+    const char* const end = text.data() + text.size();
+    const auto result = std::from_chars(text.data(), end, number);
+    const bool is_number = result.ec == std::errc() && result.ptr == end;
+    if (!is_number || !parse_interval(allowed).contains(static_cast<double>(number))) {
+      not_allowed(place, text, wanted(number, allowed));
+    }
+    return number;
+  }
+
+  /// One of the words that the configuration's field of the same meaning allows.
+  std::optional<std::string> choice(const std::string& name, const std::string& allowed) const {
+    if (!has(name)) return std::nullopt;
+    const std::string word = text(name);
+    if (!is_choice(allowed, word)) not_allowed(place(name), word, wanted(word, allowed));
+    return word;
+  }
+
+  std::optional<bool> boolean(const std::string& name) const {
+    if (!has(name)) return std::nullopt;
+    const std::string word = text(name);
+    if (word != "true" && word != "false") not_allowed(place(name), word, wanted(true, ""));
+    return word == "true";
+  }
+
+  std::string place(const std::string& name) const { return "--" + name + " " + text(name); }
+
+ private:
+  [[noreturn]] static void not_allowed(const std::string& place, const std::string& text,
+                                       const std::string& what_is) {
+    fail_argument(place, "\"" + text + "\" is not allowed; wanted: " + what_is);
+  }
+
+  static void add(cxxopts::Options& options, const Option& option) {
+    const auto value = cxxopts::value<std::string>();
+    if (option.kind == Option::flag) value->implicit_value("true");
+    const std::string name = option.name;
+    options.add_options()(name == "help" ? "h,help" : name, "", value);
+  }
+
+  static cxxopts::ParseResult parse(cxxopts::Options& options, int argc, const char* const* argv) {
+    try {
+      return options.parse(argc, argv);
+    } catch (const cxxopts::exceptions::missing_argument&) {
+      fail_argument(argv[argc - 1], "needs a value");
+    } catch (const cxxopts::exceptions::exception& error) {
+      throw ConfigError(error.what());
+    }
+  }
+
+  static void refuse_leftovers(const std::string& program, const std::vector<Option>& known,
+                               const std::vector<std::string>& leftovers) {
+    if (leftovers.empty()) return;
+    const std::string& first = leftovers.front();
+    if (first.compare(0, 1, "-") != 0) {
+      fail_argument(first, "an argument that belongs to no option; see " + program + " --help");
+    }
+    const size_t dashes = first.find_first_not_of('-');
+    const std::string name =
+        dashes == std::string::npos ? "" : first.substr(dashes, first.find('=') - dashes);
+    std::vector<std::string> names;
+    for (const Option& option : known) names.push_back(option.name);
+    std::vector<std::string> near = near_names(name, names);
+    for (std::string& candidate : near) candidate = "--" + candidate;
+    const std::string hint =
+        near.empty() ? "see " + program + " --help" : "did you mean " + listed(near, " or ") + "?";
+    fail_argument(first, "unknown option; " + hint);
+  }
+
+  void check_counts(const Option& option) const {
+    const std::vector<std::string> seen = all(option.name);
+    const std::string name = std::string("--") + option.name;
+    if (option.kind != Option::repeated && seen.size() > 1) {
+      fail_argument(name, "given " + std::to_string(seen.size()) + " times; give it once");
+    }
+    for (const std::string& value : seen) {
+      if (option.kind == Option::flag && value != "true") fail_argument(name + "=" + value, "takes no value");
+      if (option.kind != Option::flag && (value.empty() || value.compare(0, 2, "--") == 0)) {
+        fail_argument(name, "needs a value" + (value.empty() ? "" : "; seen: " + value));
+      }
+    }
+  }
+
+  std::map<std::string, std::vector<std::string>> values_;
+};
+
+/// Whether --help or --version is given; nothing else is read or checked then.
+template <class Arguments>
+bool wants_text_only(const Given& given, Arguments& arguments) {
+  arguments.help = given.has("help");
+  arguments.version = given.has("version");
+  return arguments.help || arguments.version;
+}
+
+inline std::string required_config(const Given& given, const std::string& program) {
+  if (!given.has("config")) {
+    fail_argument("--config FILE is missing", "write for example " + program + " --config configs/base.toml");
+  }
+  return given.text("config");
+}
+
+}  // namespace dtk

@@ -1,0 +1,327 @@
+// The configuration of a run: plain structs, one per table of the TOML file.
+//
+// Each struct has one list of its fields, `fields(self, visit)`; reading, printing, comparing and checking
+// all walk it. An entry is visit(name, member, allowed): `allowed` is an interval for numbers ("[1, inf)",
+// "[0, 1)"), a choice for strings ("uniform | logit_normal") or "" for anything; messages quote it as is.
+// An std::optional member that is not set is printed as a comment, not as a key.
+#pragma once
+#include <dtk/models/diffusion_planner_options.h>
+#include <dtk/models/dit_options.h>
+#include <dtk/policies/policy_options.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "toolkit/families/diffusion_planner/objective_options.h"
+
+namespace dtk {
+
+/// A number of bytes, in TOML a whole number or a text such as "24GB", "1.5 GiB" or "24e9"; or "80%" of the
+/// memory of the device that a run trains on, which resolve_budget() turns into bytes.
+struct ByteSize {
+  int64_t bytes = 0;
+  double percent = 0;  // in (0, 100] while `bytes` is not known; else 0
+  friend bool operator==(const ByteSize&, const ByteSize&) = default;
+};
+
+struct TrainOptions {
+  // What is trained, and so which tables have a use: dit, over images or latents, has [model] and
+  // [diffusion]; diffusion_planner, over frames of driving, has [planner] and its sub-tables.
+  std::string model = "dit";
+  std::string out = "runs/run";    // run folder; a folder that already holds a run is refused
+  int64_t seed = 0;                // one seed; every random stream derives from it by name
+  std::optional<int64_t> threads;  // CPU threads; absent: all cores the process may use
+  // The run ends at whichever of those that are set comes first.
+  std::optional<int64_t> steps;      // optimizer steps
+  std::optional<int64_t> epochs;     // passes through the training data
+  std::optional<double> seconds;     // of training, wall clock
+  int64_t accumulate = 1;            // micro-batches per optimizer step; data.batch must be divisible
+  int64_t log_every = 10;            // steps between log lines; the step's scalars are read only then, and
+                                     // at steps 1, 2, 5, 10, 20, 50 ... below it
+  int64_t checkpoint_every = 0;      // steps between checkpoints; 0: only at the end and when stopped
+  int64_t sample_every = 0;          // steps between sample grids; 0: only at the end
+  int64_t keep_checkpoints = 2;      // complete checkpoints kept, newest first
+  int64_t validate_every = 0;        // steps between validations; 0: only at the end; needs data.validation
+  bool validate_ema = false;         // validate with the EMA weights instead of those that are trained
+  bool allow_thread_change = false;  // resume with another thread count: no longer bit-equal
+  std::string init_from;  // weights a new run begins with: a file, a checkpoint or a run folder; "": drawn
+  std::string init_key;   // which of the sets in it; "": ema where there is one (weights.h)
+
+  template <class Self, class Visit>
+  static void fields(Self& self, Visit&& visit) {
+    auto& [model, out, seed, threads, steps, epochs, seconds, accumulate, log_every, checkpoint_every,
+           sample_every, keep_checkpoints, validate_every, validate_ema, allow_thread_change, init_from,
+           init_key] = self;
+    visit("model", model, "dit | diffusion_planner");
+    visit("out", out, "");
+    visit("seed", seed, "[0, inf)");
+    visit("threads", threads, "[1, 1024]");
+    visit("steps", steps, "[1, inf)");
+    visit("epochs", epochs, "[1, 1000000]");
+    visit("seconds", seconds, "(0, inf)");
+    visit("accumulate", accumulate, "[1, inf)");
+    visit("log_every", log_every, "[1, inf)");
+    visit("checkpoint_every", checkpoint_every, "[0, inf)");
+    visit("sample_every", sample_every, "[0, inf)");
+    visit("keep_checkpoints", keep_checkpoints, "[1, inf)");
+    visit("validate_every", validate_every, "[0, inf)");
+    visit("validate_ema", validate_ema, "");
+    visit("allow_thread_change", allow_thread_change, "");
+    visit("init_from", init_from, "");
+    visit("init_key", init_key, "");
+  }
+  friend bool operator==(const TrainOptions&, const TrainOptions&) = default;
+};
+
+struct DataOptions {
+  std::string kind = "idx";          // idx: MNIST-style files; images: a folder per class; latents: of an
+                                     // autoencoder; synthetic: made-up samples of the model's shape;
+                                     // frames: of driving, for train.model = "diffusion_planner"
+  std::string images;                // idx: image file, .gz or plain
+  std::string labels;                // idx: label file, .gz or plain; latents: .npy file of int64
+  std::string folder;                // images: folder with one sub-folder per class
+  std::string latents;               // latents: .npy, or .safetensors with tensors "latents" and "labels"
+  std::string frames;                // frames: folder of .npz files, or a JSON list of their paths
+  std::string held_out;              // frames: the same of frames that are never trained on
+  std::string normalization;         // frames: scales of the inputs (.json); "": the published ones
+  double latent_scale = 1.0;         // latents: factor, e.g. 0.18215 for raw ones of Stable Diffusion's VAE
+  std::optional<int64_t> samples;    // synthetic: how many; others: how many there must be
+  bool flip = false;                 // idx, images: mirror left to right with probability 1/2
+  std::string on_corrupt = "error";  // images, frames: a file that cannot be decoded; skip: left out
+  int64_t validation = 0;            // samples held out, never trained on
+  int64_t batch = 16;                // samples per optimizer step
+  bool drop_last = true;             // false: also the last samples of an epoch, in a shorter batch
+  int64_t prefetch = 2;              // micro-batches prepared ahead by the loader
+  // That read samples; absent: 1 where the CPU trains, else train.threads, at most 16.
+  std::optional<int64_t> threads;
+
+  template <class Self, class Visit>
+  static void fields(Self& self, Visit&& visit) {
+    auto& [kind, images, labels, folder, latents, frames, held_out, normalization, latent_scale, samples,
+           flip, on_corrupt, validation, batch, drop_last, prefetch, threads] = self;
+    visit("kind", kind, "idx | images | latents | synthetic | frames");
+    visit("images", images, "");
+    visit("labels", labels, "");
+    visit("folder", folder, "");
+    visit("latents", latents, "");
+    visit("frames", frames, "");
+    visit("held_out", held_out, "");
+    visit("normalization", normalization, "");
+    visit("latent_scale", latent_scale, "(0, inf)");
+    visit("samples", samples, "[1, inf)");
+    visit("flip", flip, "");
+    visit("on_corrupt", on_corrupt, "error | skip");
+    visit("validation", validation, "[0, inf)");
+    visit("batch", batch, "[1, inf)");
+    visit("drop_last", drop_last, "");
+    visit("prefetch", prefetch, "[1, 64]");
+    visit("threads", threads, "[1, 256]");
+  }
+  friend bool operator==(const DataOptions&, const DataOptions&) = default;
+};
+
+struct DiffusionOptions {
+  std::string objective = "rectified_flow";  // what the model predicts; epsilon: as the original DiT
+  std::string time = "logit_normal";         // rectified flow: distribution of the training time t in (0, 1)
+  int64_t steps = 1000;                      // the others: steps of the process
+  std::string betas = "linear";              // the others: variance that each step adds
+
+  template <class Self, class Visit>
+  static void fields(Self& self, Visit&& visit) {
+    auto& [objective, time, steps, betas] = self;
+    visit("objective", objective, "rectified_flow | epsilon | v | x0");
+    visit("time", time, "uniform | logit_normal");
+    visit("steps", steps, "[2, 100000]");
+    visit("betas", betas, "linear | cosine");
+  }
+  friend bool operator==(const DiffusionOptions&, const DiffusionOptions&) = default;
+};
+
+struct OptimizerOptions {
+  double lr = 1e-4;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0.0;
+  double clip = 1.0;  // largest global gradient norm; 0: none, and gradients are checked when logged or saved
+
+  template <class Self, class Visit>
+  static void fields(Self& self, Visit&& visit) {
+    auto& [lr, beta1, beta2, eps, weight_decay, clip] = self;
+    visit("lr", lr, "(0, inf)");
+    visit("beta1", beta1, "[0, 1)");
+    visit("beta2", beta2, "[0, 1)");
+    visit("eps", eps, "(0, inf)");
+    visit("weight_decay", weight_decay, "[0, inf)");
+    visit("clip", clip, "[0, inf)");
+  }
+  friend bool operator==(const OptimizerOptions&, const OptimizerOptions&) = default;
+};
+
+/// The rate with schedule.kind = "epochs", the same within an epoch of train.epochs (schedule.h).
+struct EpochScheduleOptions {
+  int64_t warmup = 5;    // epochs: from a tenth of the rate in the first to all of it in the last
+  bool lowered = false;  // a tenth in the last 10 epochs, a hundredth in the last 5
+
+  // As the original driving planner does it: a run that is resumed within the warm-up begins at the whole
+  // rate and then exceeds it.
+  bool overshooting_resume = false;
+
+  template <class Self, class Visit>
+  static void fields(Self& self, Visit&& visit) {
+    auto& [warmup, lowered, overshooting_resume] = self;
+    visit("warmup", warmup, "[1, inf)");
+    visit("lowered", lowered, "");
+    visit("overshooting_resume", overshooting_resume, "");
+  }
+  friend bool operator==(const EpochScheduleOptions&, const EpochScheduleOptions&) = default;
+};
+
+struct ScheduleOptions {
+  std::string kind = "cosine";  // after warm-up: cosine to `final` over the run, or constant; epochs: by
+                                // whole epochs, as [schedule.epochs] says
+  int64_t warmup = 0;           // cosine, constant: steps of linear warm-up
+  double final = 0.01;          // cosine: last rate as a fraction of optimizer.lr
+
+  template <class Self, class Visit>
+  static void fields(Self& self, Visit&& visit) {
+    auto& [kind, warmup, final_fraction] = self;
+    visit("kind", kind, "cosine | constant | epochs");
+    visit("warmup", warmup, "[0, inf)");
+    visit("final", final_fraction, "[0, 1]");
+  }
+  friend bool operator==(const ScheduleOptions&, const ScheduleOptions&) = default;
+};
+
+struct SampleOptions {
+  std::string sampler = "euler";                        // absent: what suits the objective (samplers.h)
+  int64_t steps = 25;                                   // sampler steps; absent: 250 with ddpm, 50 with ddim
+  std::optional<std::string> respacing = std::nullopt;  // ddpm, ddim: which steps (respacing.h)
+  double eta = 0.0;                                     // ddim: share of ddpm's noise
+  bool clip_x0 = false;                                 // ddpm, ddim: predicted images are limited to [-1, 1]
+  double guidance = 4.0;                                // classifier-free guidance scale; 1: off
+  int64_t cfg_channels = 0;  // channels guided; 0: all; 3: as the released DiT code
+  // Rows of a grid, classes 0 .. classes - 1; absent: all of the model's, but no more than 20.
+  std::optional<int64_t> classes = std::nullopt;
+  int64_t per_class = 8;  // images per class in a grid; 0: no grids
+  int64_t frames = 8;     // diffusion_planner: frames whose trajectories are drawn, held-out ones if there
+                          // are some; 0: none
+  int64_t seed = 0;       // noise of a grid, the same for all grids of a run
+  bool ema = true;        // sample with the EMA weights
+
+  template <class Self, class Visit>
+  static void fields(Self& self, Visit&& visit) {
+    auto& [sampler, steps, respacing, eta, clip_x0, guidance, cfg_channels, classes, per_class, frames, seed,
+           ema] = self;
+    visit("sampler", sampler, "euler | heun | ddpm | ddim");
+    visit("steps", steps, "[1, 10000]");
+    visit("respacing", respacing, "");
+    visit("eta", eta, "[0, 1]");
+    visit("clip_x0", clip_x0, "");
+    visit("guidance", guidance, "[1, 100]");
+    visit("cfg_channels", cfg_channels, "[0, inf)");
+    visit("classes", classes, "[1, inf)");
+    visit("per_class", per_class, "[0, 64]");
+    visit("frames", frames, "[0, 65536]");
+    visit("seed", seed, "[0, inf)");
+    visit("ema", ema, "");
+  }
+  friend bool operator==(const SampleOptions&, const SampleOptions&) = default;
+};
+
+struct MemoryOptions {
+  bool ledger = true;  // account for every byte by owner and phase; off: memory.json is not written
+  std::optional<ByteSize> budget;  // bytes of tensors on the training device; one more ends the run, exit 3
+  // What happens to a run that by its plan needs more than the budget or the device has: it is refused before
+  // it reads data, exit 3; or warned, and begins.
+  std::string on_over_budget = "refuse";
+
+  template <class Self, class Visit>
+  static void fields(Self& self, Visit&& visit) {
+    auto& [ledger, budget, on_over_budget] = self;
+    visit("ledger", ledger, "");
+    visit("budget", budget, "(0, inf)");
+    visit("on_over_budget", on_over_budget, "refuse | warn");
+  }
+  friend bool operator==(const MemoryOptions&, const MemoryOptions&) = default;
+};
+
+struct LogOptions {
+  bool tensorboard =
+      true;            // event files in <train.out>/tensorboard: some 100 bytes a log line, and the grids
+  bool report = true;  // report.html, written at the end and at each checkpoint
+  // Dense peak of the device in TFLOP/s, what MFU is a part of; absent: known for some GPUs (model_flops.h).
+  std::optional<double> peak_tflops;
+
+  template <class Self, class Visit>
+  static void fields(Self& self, Visit&& visit) {
+    auto& [tensorboard, report, peak_tflops] = self;
+    visit("tensorboard", tensorboard, "");
+    visit("report", report, "");
+    visit("peak_tflops", peak_tflops, "(0, inf)");
+  }
+  friend bool operator==(const LogOptions&, const LogOptions&) = default;
+};
+
+/// The tables [planner.process], [planner.loss] and [planner.augmentation].
+struct PlannerTrainingOptions {
+  PlannerProcessOptions process;
+  PlannerLossOptions loss;
+  PlannerAugmentationOptions augmentation;
+
+  template <class Self, class Visit>
+  static void tables(Self& self, Visit&& visit) {
+    auto& [process, loss, augmentation] = self;
+    visit("process", process);
+    visit("loss", loss);
+    visit("augmentation", augmentation);
+  }
+  friend bool operator==(const PlannerTrainingOptions&, const PlannerTrainingOptions&) = default;
+};
+
+struct RunConfig {
+  TrainOptions train;
+  models::DitOptions model;
+  models::DiffusionPlannerOptions planner;
+  PlannerTrainingOptions planner_training;
+  DataOptions data;
+  DiffusionOptions diffusion;
+  OptimizerOptions optimizer;
+  ScheduleOptions schedule;
+  EpochScheduleOptions epoch_schedule;
+  SampleOptions sample;
+  MemoryOptions memory;
+  LogOptions log;
+  policies::PolicyOptions policies;
+
+  /// Visits every table in the order it is printed: visit(table name, struct).
+  template <class Self, class Visit>
+  static void tables(Self& self, Visit&& visit) {
+    auto& [train, model, planner, planner_training, data, diffusion, optimizer, schedule, epoch_schedule,
+           sample, memory, log, policy_options] = self;
+    visit("train", train);
+    visit("model", model);
+    visit("planner", planner);
+    PlannerTrainingOptions::tables(planner_training, [&](const char* name, auto& options) {
+      visit(std::string("planner.") + name, options);
+    });
+    visit("data", data);
+    visit("diffusion", diffusion);
+    visit("optimizer", optimizer);
+    visit("schedule", schedule);
+    visit("schedule.epochs", epoch_schedule);
+    visit("sample", sample);
+    visit("memory", memory);
+    visit("log", log);
+    policies::PolicyOptions::tables(policy_options, [&](const char* name, auto& options) {
+      visit(std::string("policies.") + name, options);
+    });
+  }
+  friend bool operator==(const RunConfig&, const RunConfig&) = default;
+
+  bool drives() const { return train.model == "diffusion_planner"; }
+};
+
+}  // namespace dtk

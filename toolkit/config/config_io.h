@@ -1,0 +1,60 @@
+// Reading, printing and comparing run configurations.
+#pragma once
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "toolkit/config/config.h"
+
+namespace dtk {
+
+class FileSystem;
+
+/// A configuration and where each value came from.
+struct LoadedConfig {
+  RunConfig config;
+  /// By full key ("data.batch"): "default", "configs/base.toml:12" or "--set". Empty for a configuration
+  /// that was made in code.
+  std::map<std::string, std::string> origins;
+  /// What messages about a key start with, by full key, for the keys that the user wrote:
+  /// "configs/base.toml:12:9" or "--set data.batch=16".
+  std::map<std::string, std::string> places = {};
+};
+
+/// Reads `file` and applies `overrides`, each "data.batch=16": the value is TOML, and a bare word is accepted
+/// where a string is wanted; the bare word default takes back what the file says of any key. Everything that
+/// is wrong in either is a ConfigError that starts with "file:line:column: " or "--set key=value: ": syntax,
+/// an unknown table or key, a wrong type, a value out of range, two overrides of one key, and rules across
+/// fields (a run without an end, a model that cannot be built).
+LoadedConfig load_config(FileSystem& files, const std::filesystem::path& file,
+                         const std::vector<std::string>& overrides);
+
+/// As load_config; `file_name` only appears in messages and origins.
+LoadedConfig parse_config(const std::string& text, const std::string& file_name,
+                          const std::vector<std::string>& overrides);
+
+/// The effective configuration as TOML, each key with its origin as a comment. Options that are not set are
+/// comment lines. Reading the text back gives an equal RunConfig.
+std::string print_config(const LoadedConfig& loaded);
+
+/// The origin that print_config() wrote beside `name` of `table` into `text`; "" if there is none.
+std::string printed_origin(const std::string& text, const std::string& table, const std::string& name);
+
+struct ConfigDifference {
+  std::string key;
+  std::string a, b;  ///< as TOML, or "not set"
+};
+/// The keys whose values differ, in the order they are printed.
+std::vector<ConfigDifference> differences(const RunConfig& a, const RunConfig& b);
+
+/// Full keys in printing order. A change of train.threads is judged by the trainer, which knows how many
+/// threads each run had in effect.
+const std::vector<std::string>& keys_that_may_change_on_resume();
+
+/// Why a run configured as `now` cannot continue from `checkpoint` (its name, for the message), written by a
+/// run configured as `written` and saved in `config_file`; "" if it can.
+std::string resume_problem(const std::string& checkpoint, const std::string& config_file,
+                           const RunConfig& written, const RunConfig& now);
+
+}  // namespace dtk

@@ -1,0 +1,99 @@
+#include "toolkit/config/keys.h"
+
+#include <algorithm>
+
+namespace dtk {
+namespace {
+
+std::string with_limits(const std::string& type, const std::string& joint, const std::string& allowed) {
+  return allowed.empty() ? type : type + joint + allowed;
+}
+
+std::vector<KeyInfo> collect_keys() {
+  std::vector<KeyInfo> keys;
+  RunConfig config;
+  visit_keys(config, [&](const std::string& table, const std::string& name, auto& member,
+                         const std::string& allowed) {
+    using Member = std::decay_t<decltype(member)>;
+    constexpr bool string =
+        std::is_same_v<Member, std::string> || std::is_same_v<Member, std::optional<std::string>>;
+    constexpr bool text = string || std::is_same_v<Member, policies::Enabled> ||
+                          std::is_same_v<Member, policies::SegmentKeeps> ||
+                          std::is_same_v<Member, policies::ByteCount> ||
+                          std::is_same_v<Member, std::optional<ByteSize>>;
+    keys.push_back(
+        {table + "." + name, table, allowed, wanted(member, allowed), text, string && allowed.empty()});
+  });
+  return keys;
+}
+
+std::vector<std::string> collect_tables() {
+  std::vector<std::string> tables;
+  RunConfig config;
+  RunConfig::tables(config, [&](const std::string& table, auto&) { tables.push_back(table); });
+  return tables;
+}
+
+}  // namespace
+
+const std::vector<KeyInfo>& all_keys() {
+  static const std::vector<KeyInfo> keys = collect_keys();
+  return keys;
+}
+
+const KeyInfo* find_key(const std::string& key) {
+  for (const KeyInfo& info : all_keys()) {
+    if (info.key == key) return &info;
+  }
+  return nullptr;
+}
+
+const std::vector<std::string>& all_tables() {
+  static const std::vector<std::string> tables = collect_tables();
+  return tables;
+}
+
+bool has_keys(const std::string& table) {
+  const std::vector<std::string>& tables = all_tables();
+  return std::find(tables.begin(), tables.end(), table) != tables.end();
+}
+
+bool is_table(const std::string& key) {
+  const auto is_or_holds = [&](const std::string& table) {
+    return table == key || table.compare(0, key.size() + 1, key + ".") == 0;
+  };
+  return std::any_of(all_tables().begin(), all_tables().end(), is_or_holds);
+}
+
+std::string wanted(const bool&, const std::string&) {
+  return "true or false";
+}
+std::string wanted(const int64_t&, const std::string& allowed) {
+  return with_limits("an integer", " in ", allowed);
+}
+std::string wanted(const double&, const std::string& allowed) {
+  return with_limits("a number", " in ", allowed);
+}
+std::string wanted(const std::string&, const std::string& allowed) {
+  return allowed.empty() ? "a string" : "one of " + allowed;
+}
+std::string wanted(const policies::Enabled&, const std::string& allowed) {
+  return "one of " + allowed;
+}
+std::string wanted(const std::vector<std::string>&, const std::string&) {
+  return "a list of strings, such as [\"blocks.*\"]";
+}
+std::string wanted(const std::array<double, 4>&, const std::string& allowed) {
+  return with_limits("a list of four numbers", ", each in ", allowed);
+}
+std::string wanted(const policies::SegmentKeeps&, const std::string& allowed) {
+  return "one of " + allowed;
+}
+std::string wanted(const policies::ByteCount&, const std::string&) {
+  return "a number of bytes, such as \"1MiB\", \"4kB\" or 1048576";
+}
+std::string wanted(const ByteSize&, const std::string&) {
+  return "a number of bytes, such as \"24GB\", \"24GiB\" or \"24e9\", or \"80%\" of the device present";
+}
+
+}  // namespace dtk

@@ -1,0 +1,58 @@
+// All keys of a run configuration, and walks over them.
+#pragma once
+#include <array>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "toolkit/config/config.h"
+
+namespace dtk {
+
+/// Calls visit(table, name, member, allowed) for every field of every table, in printing order.
+template <class Config, class Visit>
+void visit_keys(Config& config, Visit&& visit) {
+  RunConfig::tables(config, [&](const std::string& table, auto& options) {
+    std::decay_t<decltype(options)>::fields(
+        options, [&](const std::string& name, auto& member, const std::string& allowed) {
+          visit(table, name, member, allowed);
+        });
+  });
+}
+
+struct KeyInfo {
+  std::string key;      // "data.batch"
+  std::string table;    // "data"
+  std::string allowed;  // "[1, inf)"
+  std::string wanted;   // "an integer in [1, inf)"
+  bool is_text;         // a bare word can be meant as its value
+  bool is_any_text;     // and whatever it reads like, it is a text: a path, a name
+};
+
+const std::vector<KeyInfo>& all_keys();
+const KeyInfo* find_key(const std::string& key);  ///< null if unknown
+
+/// Tables in printing order: "train", ..., "policies.ema".
+const std::vector<std::string>& all_tables();
+/// Also true for a table of tables: "policies".
+bool is_table(const std::string& key);
+/// A table with keys, not one of tables.
+bool has_keys(const std::string& table);
+
+/// What a field of this type and limits accepts, for messages.
+std::string wanted(const bool&, const std::string& allowed);
+std::string wanted(const int64_t&, const std::string& allowed);
+std::string wanted(const double&, const std::string& allowed);
+std::string wanted(const std::string&, const std::string& allowed);
+std::string wanted(const policies::Enabled&, const std::string& allowed);
+std::string wanted(const std::vector<std::string>&, const std::string& allowed);
+std::string wanted(const std::array<double, 4>&, const std::string& allowed);
+std::string wanted(const policies::SegmentKeeps&, const std::string& allowed);
+std::string wanted(const policies::ByteCount&, const std::string& allowed);
+std::string wanted(const ByteSize&, const std::string& allowed);
+template <class T>
+std::string wanted(const std::optional<T>&, const std::string& allowed) {
+  return wanted(T{}, allowed);
+}
+
+}  // namespace dtk

@@ -1,0 +1,22 @@
+// Where the user wrote what is refused.
+#pragma once
+#include <dtk/policies/report.h>
+
+#include <map>
+#include <string>
+
+#include "toolkit/config/config_io.h"
+#include "toolkit/core/errors.h"
+
+namespace dtk {
+
+/// `error` as a ConfigError. Where its text starts with a key ("policies.checkpoint.targets: ...") that
+/// `places` (LoadedConfig) knows, the place comes first; a table stands for its key `enabled`, which is what
+/// asks for a policy.
+ConfigError with_place(const policies::PolicyError& error, const std::map<std::string, std::string>& places);
+
+/// `message`, which another process says of print_config(`loaded`) as the file `name`, with the place where
+/// the user wrote the key in front; without a place where no user did.
+std::string with_users_place(const std::string& message, const std::string& name, const LoadedConfig& loaded);
+
+}  // namespace dtk

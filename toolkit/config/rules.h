@@ -1,0 +1,46 @@
+// Rules that span several fields of a configuration.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "toolkit/config/config_io.h"
+
+namespace dtk {
+
+/// Throws ConfigError for the first broken rule, at the place of the offending key or at `file_name` if the
+/// user did not write that key.
+void check_rules(const LoadedConfig& loaded, const std::string& file_name);
+
+/// Throws ConfigError for what was written and only a run that is resumed has a use for.
+void check_new_run(const LoadedConfig& loaded);
+
+/// Where the user wrote `key`, for the beginning of a message: "base.toml:3:9: "; "" if nobody did.
+std::string place_of(const LoadedConfig& loaded, const std::string& key);
+
+/// Whether `key` is of a model that train.model does not name: such keys are not printed.
+bool is_of_another_model(const RunConfig& config, const std::string& key);
+
+/// What leaves `key` without use in this configuration, as TOML: `schedule.kind = "constant"`; "" if nothing
+/// does. check_rules() refuses such a key where it was written. It must not be saved as a key either: read
+/// back, it would count as written.
+std::string useless_because(const RunConfig& config, const std::string& key);
+
+/// useless_because() of the driving planner's own keys.
+std::string useless_of_planner(const RunConfig& config, const std::string& key);
+
+/// Of several keys, at `key`.
+struct ConfigProblem {
+  std::string key, message;
+};
+/// The first rule that [planner] and its sub-tables break, if any.
+std::optional<ConfigProblem> problem_of_planner(const RunConfig& config);
+
+/// sample.ema where there is no EMA, which check_rules() refuses if somebody asked for it. It must not be
+/// saved as a key: read back, it would count as asked for.
+bool sample_ema_is_moot(const LoadedConfig& loaded);
+
+/// Whether `table` is that of a policy with enabled = false. One key switches a policy off: what a file says
+/// of it besides has no effect, and the printed configuration says so.
+bool switched_off(const RunConfig& config, const std::string& table);
+
+}  // namespace dtk

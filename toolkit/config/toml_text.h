@@ -1,0 +1,62 @@
+// Values of a configuration as TOML text, for files and for messages.
+#pragma once
+#include <dtk/policies/enabled.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "toolkit/config/config.h"
+
+namespace dtk {
+
+std::string toml_text(bool value);
+std::string toml_text(int64_t value);
+/// Shortest text that reads back as the same double, always recognisable as a float: "1.0", "1e-08", "nan".
+std::string toml_text(double value);
+/// Quoted, with control characters escaped.
+std::string toml_text(const std::string& value);
+std::string toml_text(policies::Enabled value);  ///< "default" with its quotes, true or false
+std::string toml_text(const std::vector<std::string>& value);
+std::string toml_text(const std::vector<double>& value);
+std::string toml_text(const std::array<double, 4>& value);
+std::string toml_text(const policies::SegmentKeeps& value);  ///< a string, or a list
+std::string toml_text(const policies::ByteCount& value);     ///< an integer
+std::string toml_text(const ByteSize& value);                ///< an integer, or "80%" with its quotes
+std::string toml_text(const char*) = delete;                 // would become a bool
+
+/// "not set" for an empty optional, which TOML cannot say.
+template <class T>
+std::string toml_text(const std::optional<T>& value) {
+  return value ? toml_text(*value) : "not set";
+}
+
+/// "key = value", as the file would have it.
+template <class T>
+std::string setting(const std::string& key, const T& value) {
+  return key + " = " + toml_text(value);
+}
+
+inline bool is_one_of(const std::string& name, std::initializer_list<const char*> names) {
+  return std::any_of(names.begin(), names.end(), [&](const char* one) { return name == one; });
+}
+
+/// `text` with control characters, quotes and backslashes escaped as in a TOML string, without the quotes.
+std::string escaped(const std::string& text);
+
+/// "a", "a or b", "a, b or c".
+template <class Strings>
+std::string listed(const Strings& items, const char* last_separator) {
+  std::string text;
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (i > 0) text += i + 1 == items.size() ? last_separator : ", ";
+    text += items[i];
+  }
+  return text;
+}
+
+}  // namespace dtk

@@ -1,0 +1,180 @@
+#include <algorithm>
+#include <map>
+
+#include "toolkit/config/config_io.h"
+#include "toolkit/config/keys.h"
+#include "toolkit/config/rules.h"
+#include "toolkit/config/toml_text.h"
+
+namespace dtk {
+namespace {
+
+template <class T>
+bool is_set(const T&) {
+  return true;
+}
+template <class T>
+bool is_set(const std::optional<T>& value) {
+  return value.has_value();
+}
+
+// "# hidden_dim = 256 (H)" for what a preset says; "" for any other key.
+std::string size_of_preset(const models::DiffusionPlannerOptions& planner, const std::string& key) {
+  std::string line;
+  if (!models::problems(planner).empty()) return line;
+  models::DiffusionPlannerOptions sizes = models::resolved(planner);
+  models::DiffusionPlannerOptions::fields(
+      sizes, [&](const std::string& name, const auto& value, const std::string&) {
+        if (key == "planner." + name && is_set(value))
+          line = "# " + name + " = " + toml_text(value) + " (" + planner.preset + ")";
+      });
+  return line;
+}
+
+/// "# hidden = 384 (DiT-S/4)" for what a published name fixes; "" for any other key.
+std::string derived_size(const models::DitOptions& model, const std::string& key) {
+  const auto size = models::published_size(model.name);
+  if (!size) return "";
+  const auto line = [&](const char* name, int64_t value) {
+    return key == std::string("model.") + name
+               ? std::string("# ") + name + " = " + toml_text(value) + " (" + model.name + ")"
+               : std::string();
+  };
+  return line("depth", size->depth) + line("hidden", size->hidden) + line("heads", size->heads) +
+         line("patch", size->patch);
+}
+
+/// Whether `value`, as TOML, is what `key` has where nobody sets it.
+bool is_default(const std::string& key, const std::string& value) {
+  static const std::map<std::string, std::string> defaults = [] {
+    std::map<std::string, std::string> all;
+    const RunConfig unset{};
+    visit_keys(unset, [&](const std::string& table, const std::string& name, const auto& member,
+                          const std::string&) { all[table + "." + name] = toml_text(member); });
+    return all;
+  }();
+  return defaults.at(key) == value;
+}
+
+template <class T>
+std::string line_for(const LoadedConfig& loaded, const std::string& table, const std::string& name,
+                     const T& value) {
+  const std::string key = table + "." + name;
+  if (!is_set(value)) {
+    const std::string derived = loaded.config.drives() ? size_of_preset(loaded.config.planner, key)
+                                                       : derived_size(loaded.config.model, key);
+    if (!derived.empty()) return derived;
+    const auto origin = loaded.origins.find(key);
+    const bool taken_back = origin != loaded.origins.end() && origin->second == "--set";
+    return "# " + name + " is not set" + (taken_back ? "  # --set" : "");
+  }
+  if (key == "sample.ema" && sample_ema_is_moot(loaded)) {
+    return "# ema = true has no effect: policies.ema.enabled = false";
+  }
+  if (const std::string because = useless_because(loaded.config, key); !because.empty()) {
+    return "# " + name + " has no effect: " + because;
+  }
+  std::string line = name + " = " + toml_text(value);
+  const auto origin = loaded.origins.find(key);
+  if (origin != loaded.origins.end()) line += "  # " + escaped(origin->second);
+  if (name != "enabled" && switched_off(loaded.config, table) && !is_default(key, toml_text(value))) {
+    line += std::string(origin != loaded.origins.end() ? ";" : "  #") + " no effect: " + table +
+            ".enabled = false";
+  }
+  return line;
+}
+
+std::vector<std::string> collect_changeable_keys() {
+  const std::vector<std::string> keys = {
+      "train.out",
+      "train.threads",
+      "train.steps",
+      "train.epochs",
+      "train.seconds",
+      "train.log_every",
+      "train.checkpoint_every",
+      "train.sample_every",
+      "train.keep_checkpoints",
+      // Validation changes no weight; data.validation, which takes samples away, may not change.
+      "train.validate_every",
+      "train.validate_ema",
+      "train.allow_thread_change",
+      "data.prefetch",
+      "data.threads",
+      // Where the average lives, not what it is: to the bit on the CPU, and no weight ever depends on it.
+      "policies.ema.device",
+      "policies.ema.pinned",
+  };
+  std::vector<std::string> found;
+  for (const KeyInfo& info : all_keys()) {
+    const bool named = std::find(keys.begin(), keys.end(), info.key) != keys.end();
+    // Checkpointing changes no bit of the result.
+    const bool free = info.table == "memory" || info.table == "sample" || info.table == "log" ||
+                      info.table == "policies.checkpoint";
+    if (named || free) found.push_back(info.key);
+  }
+  return found;
+}
+
+}  // namespace
+
+std::string print_config(const LoadedConfig& loaded) {
+  std::string text;
+  std::string open_table;
+  visit_keys(loaded.config,
+             [&](const std::string& table, const std::string& name, const auto& value, const std::string&) {
+               if (is_of_another_model(loaded.config, table + "." + name)) return;
+               if (table == "schedule.epochs" && loaded.config.schedule.kind != "epochs") return;
+               if (table != open_table) {
+                 text += (text.empty() ? "[" : "\n[") + table + "]\n";
+                 open_table = table;
+               }
+               text += line_for(loaded, table, name, value) + "\n";
+             });
+  return text;
+}
+
+std::string printed_origin(const std::string& text, const std::string& table, const std::string& name) {
+  const size_t begin = text.find("[" + table + "]\n");
+  if (begin == std::string::npos) return "";
+  const size_t end = text.find("\n[", begin), key = text.find("\n" + name + " = ", begin);
+  if (key >= end) return "";
+  const std::string line = text.substr(key + 1, text.find('\n', key + 1) - key - 1);
+  const size_t comment = line.rfind("  # ");
+  return comment == std::string::npos ? "" : line.substr(comment + 4);
+}
+
+std::vector<ConfigDifference> differences(const RunConfig& a, const RunConfig& b) {
+  std::vector<ConfigDifference> all;
+  visit_keys(a,
+             [&](const std::string& table, const std::string& name, const auto& value, const std::string&) {
+               all.push_back({table + "." + name, toml_text(value), ""});
+             });
+  size_t next = 0;
+  visit_keys(b, [&](const std::string&, const std::string&, const auto& value, const std::string&) {
+    all[next++].b = toml_text(value);
+  });
+  all.erase(std::remove_if(all.begin(), all.end(), [](const ConfigDifference& d) { return d.a == d.b; }),
+            all.end());
+  return all;
+}
+
+const std::vector<std::string>& keys_that_may_change_on_resume() {
+  static const std::vector<std::string> keys = collect_changeable_keys();
+  return keys;
+}
+
+std::string resume_problem(const std::string& checkpoint, const std::string& config_file,
+                           const RunConfig& written, const RunConfig& now) {
+  const std::vector<std::string>& changeable = keys_that_may_change_on_resume();
+  std::string lines;
+  for (const ConfigDifference& difference : differences(written, now)) {
+    if (std::find(changeable.begin(), changeable.end(), difference.key) != changeable.end()) continue;
+    lines += "  " + difference.key + ": " + difference.a + " in the checkpoint, " + difference.b + " now\n";
+  }
+  if (lines.empty()) return "";
+  return "checkpoint " + checkpoint + " was written with another configuration:\n" + lines +
+         "use the checkpoint's configuration (" + config_file + ") or start a new run in another train.out";
+}
+
+}  // namespace dtk

@@ -1,0 +1,44 @@
+// Where training samples come from. The loader and the training see this interface only.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "toolkit/data/batch.h"
+
+namespace dtk {
+
+/// What a run says of its data besides their description.
+struct DataRemarks {
+  bool synthetic = false;            // made up by a program: no result of such a run is one of real data
+  int64_t skipped = 0;               // files left out because they are corrupt
+  std::vector<std::string> reasons;  // of the first few of them, each with its path
+};
+
+/// Samples that are alike in shape and type. Implementations are immutable after construction; read() may be
+/// called from several threads at once, for different rows.
+class DataSource {
+ public:
+  virtual ~DataSource() = default;
+
+  virtual int64_t size() const = 0;  ///< number of samples
+  /// One line for reports that begins with the number of samples, e.g. "60000 images 1x28x28, 10 classes
+  /// (IDX, train-images-idx3-ubyte.gz)".
+  virtual std::string description() const = 0;
+  virtual DataRemarks remarks() const { return {}; }
+
+  /// A batch of `count` samples, not filled; `pinned`: page-locked, which a device copies without stopping
+  /// its stream.
+  virtual Batch allocate(int64_t count, bool pinned) const = 0;
+  /// Writes sample `index` to row `row` of `batch`, as allocate() made it. What is changed at random is a
+  /// pure function of (seed, epoch, index), so that neither prefetching nor resuming changes it. Throws
+  /// std::out_of_range for an index or a row outside, std::invalid_argument for another batch, DataError for
+  /// a sample that cannot be read; its row may then hold anything.
+  virtual void read(int64_t index, uint64_t epoch, const Batch& batch, int64_t row) const = 0;
+};
+
+/// Samples `first`, `first` + 1, ... of the first epoch, not pinned, which the ledger counts as data of
+/// `owner`. Throws as DataSource::read().
+Batch read_batch(const DataSource& source, int64_t first, int64_t count, const char* owner);
+
+}  // namespace dtk

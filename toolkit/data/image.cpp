@@ -1,0 +1,220 @@
+#include "toolkit/data/image.h"
+
+#include <ATen/ATen.h>
+#include <dtk/policies/simulation.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <memory>
+#include <stdexcept>
+
+#include "toolkit/core/errors.h"
+
+// The project's one instance of stb's code. Static, so that a program may bring its own copy.
+#define STB_IMAGE_STATIC
+#define STB_IMAGE_IMPLEMENTATION
+#define STBI_NO_STDIO
+#define STBI_ONLY_PNG
+#define STBI_ONLY_JPEG
+#define STBI_ONLY_BMP
+#include <stb/stb_image.h>
+#define STB_IMAGE_WRITE_STATIC
+#define STB_IMAGE_WRITE_IMPLEMENTATION
+#define STBI_WRITE_NO_STDIO
+#include <stb/stb_image_write.h>
+
+#include "toolkit/data/image_damage.h"
+#include "toolkit/data/jpeg_segments.h"
+
+namespace dtk {
+namespace {
+
+constexpr int64_t int_max = std::numeric_limits<int>::max();
+
+[[noreturn]] void fail_decoding(const std::string& name, const std::string& reason) {
+  throw CorruptImage(name + ": cannot be decoded (" + reason +
+                     "); allowed: PNG, JPEG and BMP; replace or remove it");
+}
+
+const stbi_uc* encoded_bytes(std::string_view encoded, const std::string& name) {
+  if (encoded.empty()) fail_decoding(name, "the file is empty");
+  if (encoded.size() > static_cast<size_t>(int_max)) fail_decoding(name, "larger than 2 GiB");
+  return reinterpret_cast<const stbi_uc*>(encoded.data());
+}
+
+void append_to_string(void* target, void* data, int bytes) {
+  static_cast<std::string*>(target)->append(static_cast<const char*>(data), static_cast<size_t>(bytes));
+}
+
+/// Whether rows of the file are columns of the picture.
+bool swaps_sides(int orientation) {
+  return orientation >= 5;
+}
+
+/// The picture as it is to be seen. Orientations by where the file's first row and first column are seen:
+/// 1 top, left; 2 top, right; 3 bottom, right; 4 bottom, left; 5 left, top; 6 right, top; 7 right, bottom;
+/// 8 left, bottom.
+Image upright(Image stored, int orientation) {
+  if (orientation == 1) return stored;
+  const bool swaps = swaps_sides(orientation);
+  const bool from_last_row = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
+  const bool from_last_column = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
+  Image seen{.height = swaps ? stored.width : stored.height,
+             .width = swaps ? stored.height : stored.width,
+             .channels = stored.channels,
+             .pixels = {}};
+  seen.pixels.reserve(stored.pixels.size());
+  for (int64_t y = 0; y < seen.height; ++y) {
+    for (int64_t x = 0; x < seen.width; ++x) {
+      const int64_t row = swaps ? x : y, column = swaps ? y : x;
+      const int64_t from_row = from_last_row ? stored.height - 1 - row : row;
+      const int64_t from_column = from_last_column ? stored.width - 1 - column : column;
+      const auto pixel = stored.pixels.begin() + (from_row * stored.width + from_column) * stored.channels;
+      seen.pixels.insert(seen.pixels.end(), pixel, pixel + stored.channels);
+    }
+  }
+  return seen;
+}
+
+uint8_t to_byte(float value, int64_t sample) {
+  if (!std::isfinite(value)) {
+    throw DataError(
+        "image grid: sample " + std::to_string(sample) +
+        " holds a value that is not finite (NaN or infinite), so it is no image; sample from other "
+        "weights");
+  }
+  return static_cast<uint8_t>(std::lround((std::clamp(value, -1.0F, 1.0F) + 1.0F) * 127.5F));
+}
+
+void check_grid(const at::Tensor& samples, int64_t columns, int64_t padding, int64_t scale) {
+  if (samples.dim() != 4 || samples.numel() == 0) {
+    throw std::invalid_argument("image grid: expected samples (N, C, H, W) with at least one value");
+  }
+  if (!are_images(samples.size(1))) {
+    throw DataError("image grid: samples have " + std::to_string(samples.size(1)) +
+                    " channels; allowed: 1 (grey) or 3 (RGB); decode latents to images first");
+  }
+  if (columns < 1 || padding < 0 || scale < 1) {
+    throw std::invalid_argument("image grid: columns and scale must be at least 1 and padding at least 0");
+  }
+}
+
+/// Where and how large the cells of a grid are, in pixels of the grid.
+struct GridLayout {
+  int64_t columns, padding, scale;
+
+  int64_t start(int64_t cell, int64_t side) const { return padding + cell * (side * scale + padding); }
+  int64_t extent(int64_t cells, int64_t side) const { return start(cells, side); }
+};
+
+/// Copies one sample (C, H, W) into its cell.
+void paste(Image& grid, const float* values, int64_t height, int64_t width, int64_t sample,
+           const GridLayout& layout) {
+  const int64_t top = layout.start(sample / layout.columns, height);
+  const int64_t left = layout.start(sample % layout.columns, width);
+  for (int64_t y = 0; y < height * layout.scale; ++y) {
+    for (int64_t x = 0; x < width * layout.scale; ++x) {
+      const int64_t source = y / layout.scale * width + x / layout.scale;
+      uint8_t* pixel = grid.pixels.data() + ((top + y) * grid.width + left + x) * grid.channels;
+      for (int64_t c = 0; c < grid.channels; ++c) {
+        pixel[c] = to_byte(values[c * height * width + source], sample);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+bool fits_png(int64_t height, int64_t width, int64_t channels) {
+  return height >= 1 && width >= 1 && channels >= 1 && channels <= 4 && height <= int_max &&
+         width <= int_max / 4 && width * channels + 1 <= int_max / height;
+}
+
+std::string encode_png(const Image& image) {
+  const auto [height, width, channels, pixels] =
+      std::tie(image.height, image.width, image.channels, image.pixels);
+  if (!fits_png(height, width, channels) || pixels.size() != static_cast<size_t>(height * width * channels)) {
+    throw std::invalid_argument("encode_png: " + std::to_string(pixels.size()) +
+                                " bytes cannot be an image of " + std::to_string(height) + " x " +
+                                std::to_string(width) + " pixels with " + std::to_string(channels) +
+                                " channels");
+  }
+  std::string encoded;
+  const int written =
+      stbi_write_png_to_func(append_to_string, &encoded, static_cast<int>(width), static_cast<int>(height),
+                             static_cast<int>(channels), pixels.data(), static_cast<int>(width * channels));
+  if (written == 0) throw std::bad_alloc();
+  return encoded;
+}
+
+ImageSize encoded_image_size(std::string_view encoded, const std::string& name) {
+  const stbi_uc* bytes = encoded_bytes(encoded, name);
+  const int count = static_cast<int>(encoded.size());
+  int width = 0;
+  int height = 0;
+  int channels = 0;
+  if (stbi_info_from_memory(bytes, count, &width, &height, &channels) == 0) {
+    fail_decoding(name, stbi_failure_reason());
+  }
+  // The decoder lets a BMP say anything; in one whose rows go down the height is negative.
+  const int64_t rows = std::abs(static_cast<int64_t>(height));
+  if (width < 1 || rows < 1) {
+    fail_decoding(name,
+                  "its header says " + std::to_string(rows) + " x " + std::to_string(width) + " pixels");
+  }
+  if (stbi_is_16_bit_from_memory(bytes, count) != 0) {
+    throw DataError(name + ": has 16 bits per channel; allowed: 8; convert it to 8 bits per channel");
+  }
+  const int components = jpeg_components(encoded);
+  if (components > 3) {  // the decoder would turn it into RGB, by guesses about its inks
+    throw DataError(name + ": is a JPEG of " + std::to_string(components) +
+                    " components (CMYK); allowed: 1 (grey) or 3 (colour); convert it to RGB");
+  }
+  if (swaps_sides(jpeg_orientation(encoded))) return {.channels = channels, .height = width, .width = rows};
+  return {.channels = channels, .height = rows, .width = width};
+}
+
+Image decode_image(std::string_view encoded, const std::string& name) {
+  encoded_image_size(encoded, name);
+  const std::string damage = image_damage(encoded);
+  if (!damage.empty()) fail_decoding(name, damage);
+  int width = 0;
+  int height = 0;
+  int channels = 0;
+  const std::unique_ptr<stbi_uc, void (*)(void*)> decoded(
+      stbi_load_from_memory(encoded_bytes(encoded, name), static_cast<int>(encoded.size()), &width, &height,
+                            &channels, 0),
+      stbi_image_free);
+  if (decoded == nullptr) fail_decoding(name, stbi_failure_reason());
+  const size_t bytes =
+      static_cast<size_t>(width) * static_cast<size_t>(height) * static_cast<size_t>(channels);
+  return upright({.height = height,
+                  .width = width,
+                  .channels = channels,
+                  .pixels = std::vector<uint8_t>(decoded.get(), decoded.get() + bytes)},
+                 jpeg_orientation(encoded));
+}
+
+Image image_grid(const at::Tensor& samples, int64_t columns, int64_t padding, int64_t scale) {
+  check_grid(samples, columns, padding, scale);
+  const at::Tensor values = samples.detach().to(at::kCPU, at::kFloat).contiguous();
+  const int64_t count = values.size(0);
+  const int64_t height = values.size(2);
+  const int64_t width = values.size(3);
+  const GridLayout layout{.columns = columns, .padding = padding, .scale = scale};
+  Image grid;
+  grid.channels = values.size(1);
+  grid.height = layout.extent((count + columns - 1) / columns, height);
+  grid.width = layout.extent(columns, width);
+  if (policies::rehearsing()) return grid;
+  grid.pixels.assign(static_cast<size_t>(grid.height * grid.width * grid.channels), 255);
+  const float* sample = values.const_data_ptr<float>();
+  for (int64_t i = 0; i < count; ++i, sample += grid.channels * height * width) {
+    paste(grid, sample, height, width, i, layout);
+  }
+  return grid;
+}
+
+}  // namespace dtk

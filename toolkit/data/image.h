@@ -1,0 +1,63 @@
+// Byte images: PNG out, PNG, JPEG and BMP in, and grids of samples.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "toolkit/core/errors.h"
+
+namespace dtk {
+
+struct ImageSize {
+  int64_t channels = 0;
+  int64_t height = 0;
+  int64_t width = 0;
+  friend bool operator==(const ImageSize&, const ImageSize&) = default;
+};
+
+/// A file that is no image, or a damaged one; a whole image of a kind that is not allowed is another
+/// DataError.
+struct CorruptImage : DataError {
+  using DataError::DataError;
+};
+
+struct Image {
+  int64_t height = 0;
+  int64_t width = 0;
+  int64_t channels = 0;         // 1 grey, 2 grey and alpha, 3 RGB, 4 RGBA
+  std::vector<uint8_t> pixels;  // (height, width, channels)
+};
+
+/// Whether encode_png() takes an image of so many pixels and channels.
+bool fits_png(int64_t height, int64_t width, int64_t channels);
+
+/// The PNG file's bytes. Throws std::invalid_argument if sizes and pixels disagree.
+std::string encode_png(const Image& image);
+
+/// What the headers of an encoded image say, at their cost only; sides are those of decode_image(). `name`
+/// stands in messages. Throws CorruptImage if `encoded` is no PNG, JPEG or BMP, DataError for 16 bits per
+/// channel or a CMYK JPEG.
+ImageSize encoded_image_size(std::string_view encoded, const std::string& name);
+
+/// Decodes with the channels the file has; nothing is converted. A JPEG is turned as its Exif block says, one
+/// without a readable one is as it is stored. Memory is what the image's header says, so
+/// check encoded_image_size() first where files are not trusted. Throws as encoded_image_size(), CorruptImage
+/// also for a file that ends too early or, if it is a PNG, has a wrong checksum.
+Image decode_image(std::string_view encoded, const std::string& name);
+
+/// Whether samples of so many channels are images; others are latents.
+constexpr bool are_images(int64_t channels) {
+  return channels == 1 || channels == 3;
+}
+
+/// Lays out `samples` (N, C, H, W), floats in [-1, 1] on any device, row by row in `columns` columns with
+/// `padding` white pixels around each; missing samples of the last row stay white. Each sample is enlarged
+/// `scale` times by repeating pixels. -1 .. 1 becomes 0 .. 255, rounded; values beyond take the nearest end.
+/// A rehearsal gets no pixels, but what they are made from is on the CPU as in the job.
+/// Throws DataError if C is neither 1 nor 3 or a value is not finite, std::invalid_argument otherwise.
+Image image_grid(const at::Tensor& samples, int64_t columns, int64_t padding, int64_t scale);
+
+}  // namespace dtk

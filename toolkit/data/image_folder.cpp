@@ -1,0 +1,266 @@
+#include "toolkit/data/image_folder.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cctype>
+#include <cstring>
+#include <exception>
+#include <fstream>
+#include <iterator>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+
+#include "toolkit/core/errors.h"
+#include "toolkit/data/pixel_source.h"
+#include "toolkit/data/resample.h"
+#include "toolkit/run/memory_meters.h"
+
+namespace dtk {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void fail(const fs::path& path, const std::string& what) {
+  throw DataError(path.string() + ": " + what);
+}
+
+bool is_hidden(const fs::path& path) {
+  return path.filename().string().starts_with('.');
+}
+
+std::vector<fs::path> visible_entries(const fs::path& folder) {
+  std::vector<fs::path> entries;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    if (!is_hidden(it->path())) entries.push_back(it->path());
+  }
+  if (error) fail(folder, "cannot be listed: " + error.message() + "; check its permissions");
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
+std::vector<fs::path> class_folders(const fs::path& folder) {
+  std::error_code error;
+  if (!fs::exists(folder, error)) fail(folder, "no such folder; check data.folder");
+  if (!fs::is_directory(folder, error))
+    fail(folder, "not a folder; data.folder must hold one folder per class");
+  std::vector<fs::path> folders;
+  for (const fs::path& entry : visible_entries(folder)) {
+    if (fs::is_directory(entry, error)) folders.push_back(entry);
+  }
+  if (folders.empty()) fail(folder, "has no class folders; images must lie in one folder per class");
+  return folders;
+}
+
+void check_is_image(const fs::path& path) {
+  constexpr std::array<const char*, 4> allowed = {".png", ".jpg", ".jpeg", ".bmp"};
+  std::string extension = path.extension().string();
+  for (char& c : extension) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  std::error_code error;
+  const bool known = std::find(allowed.begin(), allowed.end(), extension) != allowed.end();
+  if (!known || fs::is_directory(path, error)) {
+    fail(path, "not an image; a class folder may hold only .png, .jpg, .jpeg and .bmp files");
+  }
+  if (!fs::exists(path, error)) {
+    fail(path, "a link to a file that is not there; restore the file, or remove the link");
+  }
+  if (!fs::is_regular_file(path, error)) {
+    fail(path, "not a file that can be read as a whole; a class folder may hold only images");
+  }
+}
+
+std::string read_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) fail(path, "cannot be opened; check its permissions");
+  std::string content{std::istreambuf_iterator<char>(file), {}};
+  if (file.bad()) fail(path, "reading failed; get the file again");
+  return content;
+}
+
+struct Entry {
+  fs::path path;
+  int64_t label;
+};
+
+/// Looked at before anything is decoded, which takes longer.
+std::vector<Entry> list_images(const std::vector<fs::path>& folders) {
+  std::vector<Entry> entries;
+  for (size_t label = 0; label < folders.size(); ++label) {
+    const std::vector<fs::path> files = visible_entries(folders[label]);
+    if (files.empty()) fail(folders[label], "the class folder is empty; add images or remove it");
+    for (const fs::path& file : files) {
+      check_is_image(file);
+      entries.push_back({file, static_cast<int64_t>(label)});
+    }
+  }
+  return entries;
+}
+
+void check_seen(const fs::path& path, const ImageSize& seen, const ImageSize& wanted) {
+  if (seen.channels != wanted.channels) {
+    fail(path,
+         "the image has " + std::to_string(seen.channels) + (seen.channels == 1 ? " channel" : " channels") +
+             "; allowed: " + std::to_string(wanted.channels) + ", as model.channels says; convert it" +
+             (are_images(seen.channels) ? ", or set model.channels = " + std::to_string(seen.channels) : ""));
+  }
+  if (seen == wanted) return;
+  constexpr int64_t most_pixels = 100'000'000;  // decoded, an image is as large as its header says
+  if (seen.height > most_pixels / seen.width) {
+    fail(path, "the image has " + std::to_string(seen.height) + " x " + std::to_string(seen.width) +
+                   " pixels; allowed: up to " + std::to_string(most_pixels) + "; make it smaller");
+  }
+  if (seen.height == 1 && seen.width == 1) {
+    throw CorruptImage(path.string() +
+                       ": the image is a single pixel, which stands for no picture; remove it");
+  }
+  if (wanted.height != wanted.width) {
+    throw std::invalid_argument(
+        "open_image_folder: only images of exactly the size can be other than square");
+  }
+}
+
+/// Writes the image as (C, H, W).
+void decode_into(const fs::path& path, const ImageSize& size, uint8_t* pixels) {
+  const std::string encoded = read_file(path);
+  check_seen(path, encoded_image_size(encoded, path.string()), size);
+  Image image = decode_image(encoded, path.string());
+  check_seen(path, {.channels = image.channels, .height = image.height, .width = image.width}, size);
+  if (image.height != size.height || image.width != size.width) image = resize_and_crop(image, size.height);
+  const auto channels = static_cast<size_t>(size.channels);
+  for (size_t c = 0; c < channels; ++c) {
+    for (size_t i = c; i < image.pixels.size(); i += channels) *pixels++ = image.pixels[i];
+  }
+}
+
+/// Decodes the images of a folder with several threads. The outcome does not depend on how many there are: of
+/// several errors the one of the first file counts.
+class Decoder {
+ public:
+  Decoder(const std::vector<Entry>& entries, const ImageSize& size, const ImageFolderOptions& options)
+      : entries_(entries),
+        size_(size),
+        options_(options),
+        image_bytes_(static_cast<size_t>(size.channels * size.height * size.width)),
+        reasons_(entries.size()) {
+    check_memory();
+    pixels_.resize(entries.size() * image_bytes_);
+  }
+
+  void run() {
+    std::vector<std::jthread> others;
+    const size_t threads = std::min(static_cast<size_t>(options_.threads), entries_.size());
+    while (others.size() + 1 < threads) others.emplace_back([this] { work(); });
+    work();
+    others.clear();  // waits for them
+    if (error_ != nullptr) std::rethrow_exception(error_);
+  }
+
+  /// Moves the images that are whole together, with their labels.
+  void take(PixelData& data) {
+    for (size_t i = 0; i < entries_.size(); ++i) {
+      if (!reasons_[i].empty()) {
+        constexpr size_t most = 3;
+        ++data.remarks.skipped;
+        if (data.remarks.reasons.size() < most) data.remarks.reasons.push_back(reasons_[i]);
+        continue;
+      }
+      const size_t to = data.labels.size() * image_bytes_, from = i * image_bytes_;
+      if (to != from) std::memmove(pixels_.data() + to, pixels_.data() + from, image_bytes_);
+      data.labels.push_back(entries_[i].label);
+    }
+    pixels_.resize(data.labels.size() * image_bytes_);
+    data.pixels = std::move(pixels_);
+  }
+
+ private:
+  void check_memory() const {
+    const auto needed = static_cast<int64_t>(entries_.size() * image_bytes_);
+    const auto available = available_bytes();
+    if (!available || needed <= *available) return;
+    throw Error(
+        ExitCode::memory,
+        std::to_string(entries_.size()) + " images " + shape_text(size_.channels, size_.height, size_.width) +
+            " take " + readable_bytes(needed) + " of memory, and " + readable_bytes(*available) +
+            " are available; train on fewer or smaller images, or on latents (data.kind = \"latents\"), "
+            "which stay in their file");
+  }
+
+  // Indices are handed out in ascending order, so when one fails all before it are in somebody's hands.
+  void work() {
+    while (!failed_) {
+      const size_t i = next_++;
+      if (i >= entries_.size()) return;
+      try {
+        decode_into(entries_[i].path, size_, pixels_.data() + i * image_bytes_);
+      } catch (const CorruptImage& corrupt) {
+        if (options_.skip_corrupt) {
+          reasons_[i] = corrupt.what();
+        } else {
+          remember(i, std::current_exception());
+        }
+      } catch (...) {
+        remember(i, std::current_exception());
+      }
+    }
+  }
+
+  void remember(size_t index, std::exception_ptr error) {
+    const std::lock_guard lock(mutex_);
+    failed_ = true;
+    if (error_ != nullptr && index > error_index_) return;
+    error_ = std::move(error);
+    error_index_ = index;
+  }
+
+  const std::vector<Entry>& entries_;
+  const ImageSize& size_;
+  const ImageFolderOptions& options_;
+  const size_t image_bytes_;
+  std::vector<uint8_t> pixels_;
+  std::vector<std::string> reasons_;  // why an image is left out; each is written by one thread
+  std::atomic<size_t> next_ = 0;
+  std::atomic<bool> failed_ = false;
+  std::mutex mutex_;
+  std::exception_ptr error_;  // protected by mutex_, as the next
+  size_t error_index_ = 0;
+};
+
+/// Corrupt files may go, classes may not: the others would be renumbered. `labels` ascend.
+void check_classes_left(const std::vector<fs::path>& folders, const std::vector<int64_t>& labels) {
+  for (size_t label = 0; label < folders.size(); ++label) {
+    if (std::binary_search(labels.begin(), labels.end(), static_cast<int64_t>(label))) continue;
+    fail(folders[label], "no image of this class folder can be decoded; replace them or remove the folder");
+  }
+}
+
+std::string folder_name(const fs::path& folder) {
+  const fs::path normal = (folder / "").lexically_normal();
+  return normal.parent_path().filename().string();
+}
+
+}  // namespace
+
+std::unique_ptr<ImageSource> open_image_folder(const fs::path& folder, const ImageSize& size,
+                                               const ImageFolderOptions& options) {
+  const std::vector<fs::path> folders = class_folders(folder);
+  const std::vector<Entry> entries = list_images(folders);
+  PixelData data;
+  data.channels = size.channels;
+  data.height = size.height;
+  data.width = size.width;
+  data.classes = static_cast<int64_t>(folders.size());
+  Decoder decoder(entries, size, options);
+  decoder.run();
+  decoder.take(data);
+  check_classes_left(folders, data.labels);
+  std::error_code error;
+  data.remarks.synthetic = fs::exists(folder / synthetic_marker, error);
+  data.description = std::to_string(data.labels.size()) + (data.remarks.synthetic ? " synthetic" : "") +
+                     " images " + shape_text(data.channels, data.height, data.width) + ", " +
+                     std::to_string(data.classes) + " classes (image folder, " + folder_name(folder) + ")";
+  return std::make_unique<PixelSource>(std::move(data));
+}
+
+}  // namespace dtk

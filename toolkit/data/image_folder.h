@@ -1,0 +1,34 @@
+// A folder of images, one sub-folder per class.
+#pragma once
+#include <filesystem>
+#include <memory>
+
+#include "toolkit/data/image.h"
+#include "toolkit/data/image_source.h"
+
+namespace dtk {
+
+/// Name of the file that marks an image folder as drawn by a program; description() then says "synthetic".
+inline constexpr const char* synthetic_marker = "SYNTHETIC.txt";
+
+struct ImageFolderOptions {
+  bool skip_corrupt =
+      false;        // leave out files that cannot be decoded, and tell of them (DataSource::remarks)
+  int threads = 1;  // that decode
+};
+
+/// Opens `folder`/<class>/<image>.png|jpg|jpeg|bmp. Class folders sorted by name (byte order: "10" comes
+/// before "2") are classes 0, 1, ...; samples are sorted by class, then by file name. An image of exactly
+/// `size` is taken as it is; another is resized and cropped to it (resample.h), which needs a square `size`.
+/// Channels are never converted. Values are scaled to [-1, 1]. Images are decoded here, once, and stay in
+/// memory as bytes: C·H·W for each. Plain files beside the class folders and names that start with a dot are
+/// passed over; any other file among the images is an error.
+///
+/// Throws DataError naming the folder or the first file: a class without images, a file that is no image or
+/// damaged (with skip_corrupt only if no image of a class is left), a single pixel, 16 bits per channel,
+/// CMYK, other channels than `size`; Error with ExitCode::memory if the bytes exceed the memory that is
+/// available.
+std::unique_ptr<ImageSource> open_image_folder(const std::filesystem::path& folder, const ImageSize& size,
+                                               const ImageFolderOptions& options = {});
+
+}  // namespace dtk

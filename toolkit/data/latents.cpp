@@ -1,0 +1,218 @@
+#include "toolkit/data/latents.h"
+
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <optional>
+
+#include "toolkit/core/errors.h"
+#include "toolkit/data/pixel_source.h"
+#include "toolkit/io/mapped_file.h"
+#include "toolkit/io/npy.h"
+#include "toolkit/io/safetensors_header.h"
+#include "toolkit/io/torch_types.h"
+
+namespace dtk {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void fail(const fs::path& path, const std::string& what) {
+  throw DataError(path.string() + ": " + what);
+}
+
+/// Numbers in a mapped file.
+struct Stored {
+  c10::ScalarType type;
+  std::vector<int64_t> shape;
+  const char* values;  // may be unaligned
+};
+
+std::string shape_in_brackets(const std::vector<int64_t>& shape) {
+  std::string text;
+  for (const int64_t size : shape) text += (text.empty() ? "" : ", ") + std::to_string(size);
+  return "(" + text + ")";
+}
+
+Stored stored_npy(const MappedFile& file, const fs::path& path) {
+  NpyArray array = parse_npy(file.bytes(), path.string());
+  return {array.type, std::move(array.shape), array.values.data()};
+}
+
+/// The tensors of a safetensors file.
+struct Safetensors {
+  SafetensorsHeader header;
+  const char* data;
+
+  Safetensors(const MappedFile& file, const fs::path& path) try
+      : header(read_safetensors_header(reader_of_bytes(file.bytes()), file.bytes().size(), path.string())),
+        data(file.bytes().data() + header.data_start) {
+  } catch (const FileError& error) {
+    throw DataError(error.what());  // it starts with the path
+  }
+
+  std::optional<Stored> find(const std::string& name) const {
+    for (const TensorEntry& entry : header.tensors) {
+      if (entry.name == name) return Stored{entry.type, entry.shape, data + entry.begin};
+    }
+    return std::nullopt;
+  }
+
+  std::string names() const {
+    std::string text;
+    for (const TensorEntry& entry : header.tensors) text += (text.empty() ? "" : ", ") + entry.name;
+    return text.empty() ? "nothing" : text;
+  }
+};
+
+void check_latents(const Stored& latents, const fs::path& path) {
+  const bool known = latents.type == c10::ScalarType::Float || latents.type == c10::ScalarType::Half ||
+                     latents.type == c10::ScalarType::BFloat16;
+  if (!known) {
+    fail(path, "latents are " + dtype_name(latents.type) +
+                   "; allowed: float32, float16 or bfloat16; save them as one of these");
+  }
+  const bool four = latents.shape.size() == 4;
+  if (!four || std::count(latents.shape.begin() + 1, latents.shape.end(), 0) > 0) {
+    fail(path, "latents have the shape " + shape_in_brackets(latents.shape) +
+                   "; allowed: (samples, channels, height, width), none of them 0; save them so");
+  }
+  if (latents.shape[0] == 0) {
+    fail(path, "holds no latents: their shape is " + shape_in_brackets(latents.shape) +
+                   "; allowed: at least one sample; make the file again, or name another");
+  }
+}
+
+std::vector<int64_t> read_labels(const Stored& stored, int64_t samples, const fs::path& path) {
+  if (stored.type != c10::ScalarType::Long) {
+    fail(path, "labels are " + dtype_name(stored.type) + "; allowed: int64; save them as int64");
+  }
+  if (stored.shape != std::vector<int64_t>{samples}) {
+    fail(path, "labels have the shape " + shape_in_brackets(stored.shape) + "; allowed: (" +
+                   std::to_string(samples) +
+                   "), one for each sample of the latents; give the labels of these latents");
+  }
+  std::vector<int64_t> labels(static_cast<size_t>(samples));
+  std::memcpy(labels.data(), stored.values, labels.size() * sizeof(int64_t));
+  constexpr int64_t most = 999'999'999;  // as model.classes allows
+  const auto wrong =
+      std::find_if(labels.begin(), labels.end(), [](int64_t label) { return label < 0 || label > most; });
+  if (wrong != labels.end()) {
+    fail(path, "label " + std::to_string(wrong - labels.begin()) + " is " + std::to_string(*wrong) +
+                   "; allowed: classes from 0 to " + std::to_string(most) + "; number the classes from 0");
+  }
+  return labels;
+}
+
+template <class Number>
+void convert(const char* stored, int64_t count, float scale, float* values) {
+  for (int64_t i = 0; i < count; ++i) {
+    Number number;
+    std::memcpy(&number, stored + static_cast<size_t>(i) * sizeof(Number), sizeof(Number));
+    values[i] = static_cast<float>(number) * scale;
+  }
+}
+
+class LatentSource final : public ImageSource {
+ public:
+  LatentSource(std::unique_ptr<MappedFile> file, fs::path path, Stored latents, std::vector<int64_t> labels,
+               double scale)
+      : file_(std::move(file)),
+        path_(std::move(path)),
+        latents_(std::move(latents)),
+        labels_(std::move(labels)),
+        scale_(static_cast<float>(scale)),
+        sample_values_(latents_.shape[1] * latents_.shape[2] * latents_.shape[3]),
+        classes_(*std::max_element(labels_.begin(), labels_.end()) + 1) {}
+
+  int64_t size() const override { return latents_.shape[0]; }
+  int64_t channels() const override { return latents_.shape[1]; }
+  int64_t height() const override { return latents_.shape[2]; }
+  int64_t width() const override { return latents_.shape[3]; }
+  int64_t classes() const override { return classes_; }
+
+  std::string description() const override {
+    return std::to_string(size()) + " latents " + shape_text(channels(), height(), width()) + ", " +
+           std::to_string(classes_) + " classes (" + dtype_name(latents_.type) + ", " +
+           path_.filename().string() + ")";
+  }
+
+  int64_t read_image(int64_t index, float* values) const override {
+    const int64_t label = labels_.at(static_cast<size_t>(index));
+    const int64_t bytes = sample_values_ * static_cast<int64_t>(c10::elementSize(latents_.type));
+    const char* stored = latents_.values + index * bytes;
+    if (latents_.type == c10::ScalarType::Float) {
+      convert<float>(stored, sample_values_, scale_, values);
+    } else if (latents_.type == c10::ScalarType::Half) {
+      convert<c10::Half>(stored, sample_values_, scale_, values);
+    } else {
+      convert<c10::BFloat16>(stored, sample_values_, scale_, values);
+    }
+    const bool finite =
+        std::all_of(values, values + sample_values_, [](float v) { return std::isfinite(v); });
+    if (!finite) {
+      fail(path_,
+           "sample " + std::to_string(index) +
+               " holds a value that is not finite (NaN or infinite); make its latents again, or take the "
+               "sample out");
+    }
+    return label;
+  }
+
+ private:
+  const std::unique_ptr<MappedFile> file_;
+  const fs::path path_;
+  const Stored latents_;
+  const std::vector<int64_t> labels_;
+  const float scale_;
+  const int64_t sample_values_;
+  const int64_t classes_;
+};
+
+std::vector<int64_t> labels_of_npy(const fs::path& path, int64_t samples) {
+  const MappedFile file(path);
+  return read_labels(stored_npy(file, path), samples, path);
+}
+
+}  // namespace
+
+std::unique_ptr<ImageSource> open_latents(const LatentFiles& files) {
+  const fs::path& path = files.latents;
+  const std::string extension = path.extension().string();
+  if (extension != ".npy" && extension != ".safetensors") {
+    fail(path,
+         "unknown kind of file; allowed: a name that ends in .npy or .safetensors; save the latents as one "
+         "of these");
+  }
+  auto file = std::make_unique<MappedFile>(path);
+  std::optional<Stored> latents, labels;
+  if (extension == ".npy") {
+    latents = stored_npy(*file, path);
+    if (files.labels.empty())
+      fail(path, "a .npy file holds no labels; give data.labels, a .npy file of int64");
+  } else {
+    const Safetensors content(*file, path);
+    latents = content.find("latents");
+    labels = content.find("labels");
+    if (!latents)
+      fail(path,
+           "has no tensor \"latents\"; it holds " + content.names() + "; store the latents under that name");
+    if (labels && !files.labels.empty()) {
+      fail(path, "holds labels, and data.labels names others; remove one of them");
+    }
+    if (!labels && files.labels.empty()) {
+      fail(path, "has no tensor \"labels\"; add it, or give data.labels, a .npy file of int64");
+    }
+  }
+  check_latents(*latents, path);
+  const int64_t samples = latents->shape[0];
+  std::vector<int64_t> all =
+      labels ? read_labels(*labels, samples, path) : labels_of_npy(files.labels, samples);
+  return std::make_unique<LatentSource>(std::move(file), path, std::move(*latents), std::move(all),
+                                        files.scale);
+}
+
+}  // namespace dtk

@@ -1,0 +1,184 @@
+#include "toolkit/data/loader.h"
+
+#include <dtk/policies/simulation.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <limits>
+#include <numeric>
+#include <stdexcept>
+
+#include "toolkit/core/errors.h"
+#include "toolkit/core/mix64.h"
+
+namespace dtk {
+
+void check_fills_a_batch(const DataSource& source, int64_t batch) {
+  if (source.size() >= batch) return;
+  throw DataError("data: " + source.description() + " are fewer than one micro-batch of " +
+                  std::to_string(batch) + "; set data.batch to at most " + std::to_string(source.size()) +
+                  " times train.accumulate");
+}
+
+namespace {
+
+int64_t samples_per_epoch(const DataSource& source, const LoaderOptions& options) {
+  if (options.batch < 1 || options.prefetch < 1 || options.threads < 1 || options.start < 0) {
+    throw std::invalid_argument("Loader: batch, prefetch and threads must be at least 1, start at least 0");
+  }
+  check_fills_a_batch(source, options.batch);
+  const int64_t samples = options.drop_last ? source.size() / options.batch * options.batch : source.size();
+  if (options.start % samples % options.batch != 0) {
+    throw std::invalid_argument("Loader: no batch of " + std::to_string(options.batch) + " begins at start " +
+                                std::to_string(options.start));
+  }
+  return samples;
+}
+
+}  // namespace
+
+std::vector<uint32_t> epoch_order(uint64_t seed, uint64_t epoch, uint64_t size) {
+  if (size > std::numeric_limits<uint32_t>::max()) {
+    throw std::invalid_argument("epoch_order: " + std::to_string(size) +
+                                " samples; allowed: up to 4294967295");
+  }
+  std::vector<uint32_t> order(size);
+  std::iota(order.begin(), order.end(), 0U);
+  const uint64_t key = draw64(seed, epoch);
+  for (uint64_t i = size; i-- > 1;) std::swap(order[i], order[draw64(key, i) % (i + 1)]);
+  return order;
+}
+
+Loader::Loader(std::shared_ptr<const DataSource> source, const LoaderOptions& options,
+               AroundAllocation around_allocation)
+    : source_(std::move(source)),
+      options_(options),
+      around_allocation_(std::move(around_allocation)),
+      samples_per_epoch_(dtk::samples_per_epoch(*source_, options)),
+      consumed_(options.start),
+      readers_(policies::rehearsing() ? 1 : options.threads),
+      thread_([this] { run(); }) {
+  if (policies::rehearsing()) wait_for_the_rest();
+}
+
+Loader::~Loader() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+Batch Loader::next() {
+  std::unique_lock lock(mutex_);
+  const auto is_ready = [this] { return !ready_.empty() || error_ != nullptr; };
+  if (!is_ready()) {
+    const auto begin = std::chrono::steady_clock::now();
+    changed_.wait(lock, is_ready);
+    exposed_wait_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+  if (ready_.empty()) std::rethrow_exception(error_);
+  Batch batch = std::move(ready_.front());
+  ready_.pop_front();
+  consumed_ += batch.samples();
+  lock.unlock();
+  changed_.notify_all();
+  if (policies::rehearsing()) wait_for_the_rest();
+  return batch;
+}
+
+void Loader::wait_until_full() {
+  wait_for_the_rest();
+  const std::lock_guard lock(mutex_);
+  if (error_ != nullptr) std::rethrow_exception(error_);
+}
+
+// In a rehearsal: so much is taken at most, whatever the threads' luck.
+void Loader::wait_for_the_rest() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(
+      lock, [this] { return ready_.size() >= static_cast<size_t>(options_.prefetch) || error_ != nullptr; });
+}
+
+void Loader::run() {
+  try {
+    int64_t count = 0;
+    for (int64_t first = options_.start; wait_for_room(); first += count) {
+      Batch batch;
+      count = batch_at(first);
+      if (!make_batch(first, count, batch)) return;
+      const std::lock_guard lock(mutex_);
+      ready_.push_back(std::move(batch));
+      changed_.notify_all();
+    }
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    error_ = std::current_exception();
+    changed_.notify_all();
+  }
+}
+
+bool Loader::wait_for_room() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return stop_ || ready_.size() < static_cast<size_t>(options_.prefetch); });
+  return !stop_;
+}
+
+bool Loader::stopping() {
+  const std::lock_guard lock(mutex_);
+  return stop_;
+}
+
+int64_t Loader::batch_at(int64_t consumed) const {
+  return std::min(options_.batch, samples_per_epoch_ - consumed % samples_per_epoch_);
+}
+
+int64_t Loader::available(int64_t wanted) const {
+  if (options_.drop_last) return wanted;
+  return std::min(wanted, samples_per_epoch_ - consumed_ % samples_per_epoch_);
+}
+
+/// The batch of `count` samples that starts `first` samples into the run; false if the loader is being
+/// destroyed.
+bool Loader::make_batch(int64_t first, int64_t count, Batch& batch) {
+  const auto allocate = [&] { batch = source_->allocate(count, options_.pinned); };
+  if (around_allocation_) {
+    around_allocation_(allocate);
+  } else {
+    allocate();
+  }
+  if (batch.tensors.empty()) throw std::logic_error("Loader: around_allocation did not call its argument");
+  if (batch.samples() != count) {
+    throw std::logic_error("Loader: " + source_->description() + ": asked to allocate a batch of " +
+                           std::to_string(count) + ", the source made one of " +
+                           std::to_string(batch.samples()));
+  }
+  order_epoch_of(first);
+  std::atomic<bool> stopped = false;
+  readers_.run(count, [&](int64_t row) {
+    // Nothing takes long in a rehearsal.
+    stopped = stopped || (!policies::rehearsing() && stopping());
+    if (!stopped) read_sample(first + row, batch, row);
+  });
+  return !stopped;
+}
+
+// No batch holds samples of two epochs. A rehearsal reads no values: which sample is where does not matter,
+// and the order of a large batch takes seconds.
+void Loader::order_epoch_of(int64_t consumed) {
+  const int64_t epoch = consumed / samples_per_epoch_;
+  if (policies::rehearsing() || epoch == order_epoch_) return;
+  order_ = epoch_order(options_.seed, static_cast<uint64_t>(epoch), static_cast<uint64_t>(source_->size()));
+  order_epoch_ = epoch;
+}
+
+void Loader::read_sample(int64_t consumed, const Batch& batch, int64_t row) const {
+  const int64_t epoch = consumed / samples_per_epoch_;
+  const auto place = static_cast<size_t>(consumed % samples_per_epoch_);
+  const auto index = policies::rehearsing() ? static_cast<int64_t>(place) : int64_t{order_[place]};
+  source_->read(index, static_cast<uint64_t>(epoch), batch, row);
+}
+
+}  // namespace dtk

@@ -1,0 +1,109 @@
+// Shuffled batches, prepared ahead by threads of their own.
+#pragma once
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "toolkit/core/thread_team.h"
+#include "toolkit/data/data_source.h"
+
+namespace dtk {
+
+/// The order in which an epoch visits samples 0 .. size - 1: a permutation that depends on nothing but the
+/// arguments, on any machine and with any standard library. For i = size - 1 down to 1, element i is swapped
+/// with element draw64(key, i) mod (i + 1), where key = draw64(seed, epoch). Throws std::invalid_argument for
+/// a size beyond 32 bits.
+std::vector<uint32_t> epoch_order(uint64_t seed, uint64_t epoch, uint64_t size);
+
+struct LoaderOptions {
+  uint64_t seed = 0;
+  int64_t batch = 1;      // samples per batch given out (the micro-batch), at least 1
+  int64_t prefetch = 2;   // batches prepared ahead, at least 1
+  int64_t threads = 1;    // that read the samples of a batch, at least 1
+  bool pinned = false;    // page-locked tensors, which a device copies without stopping its stream
+  int64_t start = 0;      // samples already consumed: what consumed() of an earlier loader said
+  bool drop_last = true;  // false: also the last samples of an epoch, in a shorter batch
+};
+
+/// Called on the loader's thread for each batch; must call its argument, which allocates the batch's tensors.
+using AroundAllocation = std::function<void(const std::function<void()>& allocate)>;
+
+/// Throws DataError if `source` has fewer samples than a micro-batch of `batch`.
+void check_fills_a_batch(const DataSource& source, int64_t batch);
+
+/// Endless batches of any source, epoch after epoch. The order is a pure function of (seed, epoch, position
+/// in the epoch), so it does not depend on `prefetch` or `threads` and continues exactly at `start`. With
+/// drop_last only whole batches are given out: the samples at the end of an epoch's order that do not fill
+/// one are dropped in that epoch. Without, they make one shorter batch, and no batch holds samples of two
+/// epochs.
+///
+/// One background thread makes the batches, and options.threads - 1 others help it to read them; they use no
+/// intra-op threads of LibTorch. The members are for one consuming thread. The destructor waits for the
+/// samples that are being read, one a thread.
+class Loader {
+ public:
+  /// Throws DataError if the source holds less than one batch, std::invalid_argument for options out of range
+  /// or a start that is not where a batch begins.
+  Loader(std::shared_ptr<const DataSource> source, const LoaderOptions& options,
+         AroundAllocation around_allocation = {});
+  ~Loader();
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  /// The next batch. What the source (or the allocation) threw comes out here after the batches before it,
+  /// and again at every later call.
+  Batch next();
+  /// Waits until all that may be prepared ahead is ready, so that no memory is taken any more until next().
+  /// Throws what the source or the allocation threw.
+  void wait_until_full();
+
+  /// Samples given out, counted from the start of the run (it begins at options.start).
+  int64_t consumed() const { return consumed_; }
+  /// Samples given out per epoch: size(), with drop_last rounded down to whole batches.
+  int64_t samples_per_epoch() const { return samples_per_epoch_; }
+  /// Samples that the next batches hold together, up to `wanted` (a multiple of options.batch): fewer where,
+  /// without drop_last, the epoch ends before.
+  int64_t available(int64_t wanted) const;
+  /// Seconds that next() had to wait for a batch that was not ready, in total.
+  double exposed_wait_seconds() const { return exposed_wait_seconds_; }
+
+ private:
+  void run();
+  bool wait_for_room();
+  void wait_for_the_rest();
+  int64_t batch_at(int64_t consumed) const;
+  bool make_batch(int64_t first, int64_t count, Batch& batch);
+  void order_epoch_of(int64_t consumed);
+  void read_sample(int64_t consumed, const Batch& batch, int64_t row) const;
+  bool stopping();
+
+  const std::shared_ptr<const DataSource> source_;
+  const LoaderOptions options_;
+  const AroundAllocation around_allocation_;
+  const int64_t samples_per_epoch_;
+
+  // For the consuming thread only.
+  int64_t consumed_;
+  double exposed_wait_seconds_ = 0;
+
+  // For the loader's thread; the others read the order.
+  ThreadTeam readers_;
+  std::vector<uint32_t> order_;
+  int64_t order_epoch_ = -1;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Batch> ready_;   // protected by mutex_
+  std::exception_ptr error_;  // protected by mutex_
+  bool stop_ = false;         // protected by mutex_
+
+  std::thread thread_;  // last: starts when all else is built
+};
+
+}  // namespace dtk

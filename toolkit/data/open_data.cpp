@@ -1,0 +1,130 @@
+#include "toolkit/data/open_data.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "toolkit/config/rules.h"
+#include "toolkit/core/errors.h"
+#include "toolkit/data/idx.h"
+#include "toolkit/data/image_folder.h"
+#include "toolkit/data/latents.h"
+#include "toolkit/data/pixel_source.h"
+#include "toolkit/data/synthetic_source.h"
+
+namespace dtk {
+namespace {
+
+void check_is_set(const LoadedConfig& loaded, const std::string& key, bool is_set) {
+  if (is_set) return;
+  const std::string place = place_of(loaded, key);
+  throw ConfigError((place.empty() ? place_of(loaded, "data.kind") : place) + key +
+                    " is not set; data.kind = \"" + loaded.config.data.kind +
+                    "\" needs it; set it, or change data.kind");
+}
+
+void check_shape(const LoadedConfig& loaded, const ImageSource& source, const std::string& data_key) {
+  const models::DitOptions& model = loaded.config.model;
+  const std::string seen = shape_text(source.channels(), source.height(), source.width());
+  if (source.height() != source.width()) {
+    throw ConfigError(place_of(loaded, data_key) + "data: samples are " + seen +
+                      " (channels x height x width); allowed: square samples, as model.image_size is both "
+                      "sides; crop or pad them");
+  }
+  if (source.channels() == model.channels && source.height() == model.image_size) return;
+  const std::string key = source.channels() == model.channels ? "model.image_size" : "model.channels";
+  const bool maybe_moments = loaded.config.data.kind == "latents" && source.channels() == 2 * model.channels;
+  throw ConfigError(
+      place_of(loaded, key) + "data: samples are " + seen + ", model.channels and model.image_size say " +
+      shape_text(model.channels, model.image_size, model.image_size) + "; set model.channels = " +
+      std::to_string(source.channels()) + " and model.image_size = " + std::to_string(source.height()) +
+      (maybe_moments ? ". If these are means and deviations of an autoencoder, store a sample or "
+                       "the mean of each, " +
+                           std::to_string(model.channels) + " channels"
+                     : ""));
+}
+
+void check_classes(const LoadedConfig& loaded, const ImageSource& source) {
+  const int64_t classes = loaded.config.model.classes;
+  if (source.classes() <= classes) return;
+  throw ConfigError(place_of(loaded, "model.classes") + "data: samples have " +
+                    std::to_string(source.classes()) + " classes, model.classes says " +
+                    std::to_string(classes) + "; set model.classes = " + std::to_string(source.classes()));
+}
+
+void check_count(const LoadedConfig& loaded, const ImageSource& source) {
+  const DataOptions& data = loaded.config.data;
+  const std::string size = std::to_string(source.size());
+  if (data.samples && *data.samples != source.size()) {
+    throw ConfigError(place_of(loaded, "data.samples") + "data.samples = " + std::to_string(*data.samples) +
+                      ", but there are " + size + ": " + source.description() +
+                      "; give the files that were meant, or set data.samples = " + size);
+  }
+  if (data.validation >= source.size()) {
+    throw ConfigError(place_of(loaded, "data.validation") +
+                      "data.validation = " + std::to_string(data.validation) +
+                      " leaves nothing to train on: " + source.description() + "; allowed: [0, " +
+                      std::to_string(source.size() - 1) + "]");
+  }
+}
+
+// The key that names the samples themselves.
+std::string main_key(const DataOptions& data) {
+  if (data.kind == "images") return "data.folder";
+  if (data.kind == "latents") return "data.latents";
+  return data.kind == "idx" ? "data.images" : "data.samples";
+}
+
+// Messages about a file start with its path.
+std::string key_of_file(const DataOptions& data, const std::string& message) {
+  const bool of_labels = !data.labels.empty() && message.starts_with(data.labels + ":");
+  return of_labels ? "data.labels" : main_key(data);
+}
+
+int decoding_threads(const TrainOptions& train) {
+  const int64_t cores = std::max(1U, std::thread::hardware_concurrency());
+  return static_cast<int>(train.threads.value_or(cores));
+}
+
+std::shared_ptr<const ImageSource> open_files(const LoadedConfig& loaded) try {
+  const DataOptions& data = loaded.config.data;
+  const models::DitOptions& model = loaded.config.model;
+  if (data.kind == "idx") return open_idx(data.images, data.labels);
+  if (data.kind == "latents") {
+    return open_latents({.latents = data.latents, .labels = data.labels, .scale = data.latent_scale});
+  }
+  if (data.kind == "synthetic") {
+    return std::make_shared<SyntheticSource>(SyntheticSource::Shape{.size = *data.samples,
+                                                                    .channels = model.channels,
+                                                                    .height = model.image_size,
+                                                                    .width = model.image_size,
+                                                                    .classes = model.classes});
+  }
+  return open_image_folder(
+      data.folder, {.channels = model.channels, .height = model.image_size, .width = model.image_size},
+      {.skip_corrupt = data.on_corrupt == "skip", .threads = decoding_threads(loaded.config.train)});
+} catch (const DataError& error) {
+  throw DataError(place_of(loaded, key_of_file(loaded.config.data, error.what())) + error.what());
+}
+
+}  // namespace
+
+std::shared_ptr<const ImageSource> open_data(const LoadedConfig& loaded) {
+  const DataOptions& data = loaded.config.data;
+  if (data.kind == "idx") {
+    check_is_set(loaded, "data.images", !data.images.empty());
+    check_is_set(loaded, "data.labels", !data.labels.empty());
+  } else if (data.kind == "images") {
+    check_is_set(loaded, "data.folder", !data.folder.empty());
+  } else if (data.kind == "latents") {
+    check_is_set(loaded, "data.latents", !data.latents.empty());
+  } else {
+    check_is_set(loaded, "data.samples", data.samples.has_value());
+  }
+  const std::shared_ptr<const ImageSource> source = open_files(loaded);
+  check_shape(loaded, *source, main_key(data));
+  check_classes(loaded, *source);
+  check_count(loaded, *source);
+  return source;
+}
+
+}  // namespace dtk

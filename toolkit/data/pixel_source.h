@@ -1,0 +1,46 @@
+// Images held in memory as bytes: what every reader of image files ends up with.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "toolkit/data/image_source.h"
+
+namespace dtk {
+
+/// Byte images of one shape with a class each; costs C·H·W + 8 bytes a sample.
+struct PixelData {
+  int64_t channels = 0;
+  int64_t height = 0;
+  int64_t width = 0;
+  int64_t classes = 0;
+  std::vector<uint8_t> pixels;  // (N, C, H, W)
+  std::vector<int64_t> labels;  // (N), each in [0, classes)
+  std::string description;
+  DataRemarks remarks;
+};
+
+/// read_image() maps a byte v to v / 127.5 - 1, so 0 .. 255 becomes -1 .. 1.
+class PixelSource final : public ImageSource {
+ public:
+  /// Throws std::invalid_argument when pixels and labels do not match the shape.
+  explicit PixelSource(PixelData data);
+
+  int64_t size() const override { return static_cast<int64_t>(data_.labels.size()); }
+  int64_t channels() const override { return data_.channels; }
+  int64_t height() const override { return data_.height; }
+  int64_t width() const override { return data_.width; }
+  int64_t classes() const override { return data_.classes; }
+  std::string description() const override { return data_.description; }
+  DataRemarks remarks() const override { return data_.remarks; }
+  /// Throws std::out_of_range for an index outside [0, size()).
+  int64_t read_image(int64_t index, float* values) const override;
+
+ private:
+  const PixelData data_;
+  const size_t sample_bytes_;
+};
+
+/// "1x28x28": channels, height, width.
+std::string shape_text(int64_t channels, int64_t height, int64_t width);
+
+}  // namespace dtk

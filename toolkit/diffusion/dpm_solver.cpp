@@ -1,0 +1,83 @@
+#include "toolkit/diffusion/dpm_solver.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <cmath>
+#include <stdexcept>
+#include <utility>
+
+namespace dtk {
+
+std::vector<double> dpm_solver_times(const DpmSolverOptions& options, const VpSde& sde) {
+  if (options.steps < 1 || !(0 < options.last && options.last < options.first && options.first <= 1)) {
+    throw std::invalid_argument("DPM-Solver++ from time " + std::to_string(options.first) + " to " +
+                                std::to_string(options.last) + " in " + std::to_string(options.steps) +
+                                " steps: it needs a step and 0 < last < first <= 1");
+  }
+  const double begin = sde.lambda(options.first), end = sde.lambda(options.last);
+  std::vector<double> times = {options.first};
+  for (int64_t i = 1; i < options.steps; ++i) {
+    const double part = static_cast<double>(i) / static_cast<double>(options.steps);
+    times.push_back(sde.time(begin + (end - begin) * part));
+  }
+  times.push_back(options.last);
+  return times;
+}
+
+at::Tensor dpm_solve(const PredictData& predict, const Constrain& constrain, at::Tensor x,
+                     const DpmSolverOptions& options, const VpSde& sde) {
+  const std::vector<double> times = dpm_solver_times(options, sde);
+  x = constrain(std::move(x));
+  at::Tensor data = predict(x, times[0]), before;  // of this time, and of the one before
+  for (size_t i = 1; i < times.size(); ++i) {
+    const double from = times[i - 1], to = times[i];
+    const double h = sde.lambda(to) - sde.lambda(from);
+    const double share = -sde.alpha(to) * std::expm1(-h);  // of the data
+    x = x * (sde.sigma(to) / sde.sigma(from));
+    x = at::add(x, data, share);
+    if (before.defined()) {
+      const double ratio = (sde.lambda(from) - sde.lambda(times[i - 2])) / h;
+      x = at::add(x, data - before, 0.5 * share / ratio);
+    }
+    x = constrain(std::move(x));
+    if (i + 1 == times.size()) break;
+    before = std::move(data);
+    data = predict(x, to);
+  }
+  data.reset();
+  before.reset();
+  return constrain(predict(x, options.last));
+}
+
+// The noise of data D is (x - α D)/σ; less scale · σ · ∇E it is that of D + scale · σ²/α · ∇E.
+PredictData guided(PredictData predict, Energy energy, double scale, const VpSde& sde) {
+  return
+      [predict = std::move(predict), energy = std::move(energy), scale, sde](const at::Tensor& x, double t) {
+        at::Tensor gradient;
+        {
+          const at::AutoGradMode grad(true);
+          const at::Tensor leaf = x.detach().requires_grad_(true);
+          gradient = torch::autograd::grad({energy(leaf, t)}, {leaf}).front();
+        }
+        const double sigma = sde.sigma(t);
+        return at::add(predict(x, t), gradient, scale * sigma * sigma / sde.alpha(t));
+      };
+}
+
+at::Tensor planner_trajectories(const PlannerNetwork& network, const at::Tensor& current, at::Tensor initial,
+                                const PlannerProcessOptions& process, const DpmSolverOptions& options,
+                                const VpSde& sde) {
+  refuse_other_predictions(process);
+  const at::Tensor now = current.unsqueeze(2);
+  const PredictData predict = [&](const at::Tensor& x, double t) {
+    std::vector<int64_t> times = {x.size(0)};
+    if (process.prefix) times = {x.size(0), x.size(1), x.size(2), 1};
+    return network(x, at::full(times, t, x.options())).to(x.scalar_type());
+  };
+  const Constrain begin_now = [&](at::Tensor x) { return at::cat({now, x.narrow(2, 1, x.size(2) - 1)}, 2); };
+  return dpm_solve(predict, begin_now, std::move(initial), options, sde);
+}
+
+}  // namespace dtk

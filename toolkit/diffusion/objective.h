@@ -1,0 +1,28 @@
+// What a model is trained to predict, and how far off it is.
+#pragma once
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <memory>
+
+#include "toolkit/config/config.h"
+#include "toolkit/diffusion/denoiser.h"
+
+namespace dtk {
+
+class Objective {
+ public:
+  virtual ~Objective() = default;
+  /// The mean loss over x0 (N, C, S, S) with labels y (N): a scalar, fp32. Times and noise come from
+  /// `generator`, which must belong to x0's device. Reads no tensor's value on the host; calls with
+  /// different generators may come from several threads at once.
+  virtual at::Tensor loss(const Denoiser& model, at::Tensor x0, at::Tensor y,
+                          const at::Generator& generator) const = 0;
+};
+
+/// The one that [diffusion] names, for a model on `device`; see rectified_flow.h and gaussian_diffusion.h.
+std::unique_ptr<const Objective> make_objective(const DiffusionOptions& options, bool learn_sigma,
+                                                c10::Device device);
+
+}  // namespace dtk

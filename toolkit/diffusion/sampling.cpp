@@ -1,0 +1,94 @@
+#include "toolkit/diffusion/sampling.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <dtk/policies/guards.h>
+#include <dtk/policies/simulation.h>
+
+#include <algorithm>
+
+#include "toolkit/core/mix64.h"
+#include "toolkit/core/random_streams.h"
+#include "toolkit/diffusion/samplers.h"
+
+namespace dtk {
+namespace {
+
+// A stream for each sample: what one is given depends neither on how many are drawn at a time nor on how many
+// there are, and only one step's noise is ever held.
+class StepNoise {
+ public:
+  StepNoise(int64_t seed, int64_t first, int64_t count) {
+    const uint64_t key = stream_seed(seed, "sample steps");
+    for (int64_t i = first; i < first + count; ++i) {
+      streams_.push_back(policies::make_generator(at::kCPU, draw64(key, static_cast<uint64_t>(i))));
+    }
+  }
+
+  // The next step's, for samples of the shape and on the device of `like`.
+  at::Tensor draw(const at::Tensor& like) {
+    const at::Tensor noise = at::empty(like.sizes(), at::kFloat);
+    for (size_t i = 0; i < streams_.size(); ++i)
+      noise[static_cast<int64_t>(i)].normal_(0.0, 1.0, streams_[i]);
+    return noise.to(like.device());
+  }
+
+ private:
+  std::vector<at::Generator> streams_;
+};
+
+}  // namespace
+
+int64_t grid_classes(const RunConfig& config) {
+  constexpr int64_t most = 20;  // of a thousand classes nobody wants a grid
+  return config.sample.classes.value_or(std::min(most, config.model.classes));
+}
+
+std::vector<int64_t> grid_labels(const RunConfig& config) {
+  std::vector<int64_t> labels;
+  for (int64_t label = 0; label < grid_classes(config); ++label) {
+    labels.insert(labels.end(), static_cast<size_t>(config.sample.per_class), label);
+  }
+  return labels;
+}
+
+at::Tensor sample(const models::Dit& model, const DiffusionOptions& diffusion, const SampleOptions& options,
+                  const std::vector<int64_t>& labels, int64_t batch, const GoOn& go_on) {
+  at::NoGradGuard no_grad;
+  const models::DitOptions& shape = model.options();
+  const auto count = static_cast<int64_t>(labels.size());
+  const c10::Device device = model.parameters().front().second.device();
+  const auto sampler = make_sampler(diffusion, options, shape.learn_sigma, device);
+  const at::Generator generator = policies::make_generator(at::kCPU, stream_seed(options.seed, "sample"));
+  const at::Tensor start =
+      at::randn({count, shape.channels, shape.image_size, shape.image_size}, generator, at::kFloat);
+  const at::Tensor y = at::tensor(labels, at::kLong);
+  const Denoiser denoiser = [&](at::Tensor x, at::Tensor t, at::Tensor label) {
+    if (options.guidance != 1.0) {
+      return model.forward_guided(x, t, label, options.guidance, options.cfg_channels);
+    }
+    return model.forward(std::move(x), std::move(t), std::move(label), /*training=*/false);
+  };
+  at::Tensor samples = at::empty_like(start);
+  const int64_t batches = (count + batch - 1) / batch;
+  const int64_t all_steps = batches * sampler->steps();
+  policies::Passes passes("batches of samples", batches);
+  while (const auto batch_index = passes.next()) {
+    const int64_t first = *batch_index * batch;
+    const int64_t length = std::min(batch, count - first);
+    at::Tensor x = start.narrow(0, first, length).to(device);
+    const at::Tensor label = y.narrow(0, first, length).to(device);
+    StepNoise noise(options.seed, first, length);
+    policies::Passes steps("sampler steps", sampler->steps());
+    while (const auto step = steps.next()) {
+      if (go_on && !go_on(*batch_index * sampler->steps() + *step, all_steps)) return {};
+      x = sampler->step(*step, denoiser, x, label, [&] { return noise.draw(x); });
+    }
+    const policies::HostCopyScope copy;
+    samples.narrow(0, first, length).copy_(x);
+  }
+  policies::zero_if_rehearsing(samples);
+  return samples;
+}
+
+}  // namespace dtk

@@ -1,0 +1,29 @@
+// Images from a DiT.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <dtk/models/dit.h>
+
+#include <vector>
+
+#include "toolkit/config/config.h"
+#include "toolkit/train/trainable_model.h"
+
+namespace dtk {
+
+/// Rows of a run's sample grid: sample.classes, or all of the model's classes up to 20.
+int64_t grid_classes(const RunConfig& config);
+
+/// The label of each sample of that grid: sample.per_class of each class, class by class.
+std::vector<int64_t> grid_labels(const RunConfig& config);
+
+/// Samples (N, C, S, S), fp32 on the CPU, one for each entry of `labels`, from a model trained as `diffusion`
+/// says, with sampler, steps, guidance and seed of `options`. Runs at most `batch` samples at a time
+/// (guidance doubles that inside), which does not change the result beyond rounding: noise is drawn on the
+/// CPU, that of the start at once and that of each step from a stream of each sample's own. Runs without
+/// gradients and touches no default generator. An undefined tensor if `go_on` gave up. Throws
+/// std::invalid_argument for guidance that the model cannot give, and for a sampler or steps that `diffusion`
+/// has not.
+at::Tensor sample(const models::Dit& model, const DiffusionOptions& diffusion, const SampleOptions& options,
+                  const std::vector<int64_t>& labels, int64_t batch, const GoOn& go_on = {});
+
+}  // namespace dtk

@@ -1,0 +1,74 @@
+#include "toolkit/families/diffusion_planner/frame_list.h"
+
+#include <algorithm>
+
+#include "toolkit/core/errors.h"
+#include "toolkit/io/file_system.h"
+#include "toolkit/io/json.h"
+
+namespace dtk {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr const char* wanted = "; wanted: a JSON list of paths of .npz files, as [\"a.npz\", \"b.npz\"]";
+
+[[noreturn]] void fail(const fs::path& path, const std::string& what) {
+  throw DataError(path.string() + ": " + what);
+}
+
+PlannerFrameList frames_of_folder(const fs::path& folder) {
+  PlannerFrameList found;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    const bool hidden = it->path().filename().string().starts_with('.');
+    if (!hidden && it->path().extension() == ".npz") found.frames.push_back(it->path().string());
+  }
+  if (error) fail(folder, "cannot be listed: " + error.message() + "; check its permissions");
+  if (found.frames.empty())
+    fail(folder, "holds no .npz file; give the folder of the frames, or a JSON list of them");
+  std::sort(found.frames.begin(), found.frames.end());
+  return found;
+}
+
+Json read_json(const fs::path& list) try {
+  constexpr int max_depth = 8;  // a list of lists is to be told from a list with damage
+  return parse_strict_json(posix_file_system().read(list), list.string(), max_depth);
+} catch (const FileError& error) {
+  throw DataError(error.what() + std::string(wanted));
+}
+
+PlannerFrameList frames_of_list(const fs::path& list) {
+  const Json entries = read_json(list);
+  if (!entries.is_array())
+    fail(list, std::string("holds no list but one JSON ") + entries.type_name() + wanted);
+  if (entries.empty()) fail(list, "the list is empty; give at least one frame");
+  PlannerFrameList found;
+  found.list = list;
+  found.frames.reserve(entries.size());
+  const fs::path folder = list.parent_path();
+  for (size_t i = 0; i < entries.size(); ++i) {
+    if (!entries[i].is_string()) {
+      throw DataError(found.place(i) + "no text but one JSON " + entries[i].type_name() + wanted);
+    }
+    const auto& text = entries[i].get_ref<const std::string&>();
+    if (text.empty() || text.find('\0') != text.npos) {
+      throw DataError(found.place(i) + in_quotes(text) + " is no path" + wanted);
+    }
+    found.frames.push_back((folder / text).string());
+  }
+  return found;
+}
+
+}  // namespace
+
+PlannerFrameList planner_frame_list(const fs::path& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (!fs::exists(status))
+    fail(path, "no such file or folder; give the folder of the frames, or a JSON list of them");
+  return fs::is_directory(status) ? frames_of_folder(path) : frames_of_list(path);
+}
+
+}  // namespace dtk

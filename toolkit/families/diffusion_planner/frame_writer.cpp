@@ -1,0 +1,54 @@
+#include "toolkit/families/diffusion_planner/frame_writer.h"
+
+#include <ATen/ops/full.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include "toolkit/io/torch_types.h"
+
+namespace dtk {
+namespace {
+
+void check(const NpzArray& array, const at::Tensor& tensor, int64_t row) {
+  const std::string name = "write_planner_frame: " + array.key;
+  if (!tensor.defined()) throw std::invalid_argument(name + " is missing");
+  const auto dimensions = static_cast<int64_t>(array.shape.size()) + 1;
+  if (tensor.scalar_type() != array.type || tensor.dim() != dimensions) {
+    throw std::invalid_argument(
+        name + " is " + dtype_name(tensor.scalar_type()) + " of " + std::to_string(tensor.dim()) +
+        " dimensions; allowed: " + dtype_name(array.type) + " of " + std::to_string(dimensions));
+  }
+  if (row < 0 || row >= tensor.size(0)) {
+    throw std::out_of_range(name + ": row " + std::to_string(row) + " of " + std::to_string(tensor.size(0)));
+  }
+}
+
+}  // namespace
+
+void write_planner_frame(FileSystem& files, const std::filesystem::path& path, const PlannerBatch& batch,
+                         int64_t row, const PlannerFrameWriting& writing) {
+  const std::vector<NpzArray> arrays = planner_arrays(writing.layout, {});  // for keys, dtypes and dimensions
+  const auto visit_arrays = [&](const auto& use) {
+    auto array = arrays.begin();
+    PlannerBatch::fields(batch, [&](std::string_view key, const at::Tensor& tensor) {
+      if (array == arrays.end() || array->key != key) return;
+      use(*array, tensor);
+      ++array;
+    });
+  };
+  visit_arrays([&](const NpzArray& array, const at::Tensor& tensor) { check(array, tensor, row); });
+  const std::unique_ptr<WritableFile> file = files.create(path);
+  NpzWriter npz(*file, writing.packing);
+  if (writing.layout == PlannerLayout::version_2) {
+    npz.add("version", at::full({1}, static_cast<int64_t>(planner_frame_version), at::kLong).to(at::kUInt32));
+  }
+  visit_arrays(
+      [&](const NpzArray& array, const at::Tensor& tensor) { npz.add(array.key, tensor.select(0, row)); });
+  npz.finish();
+  file->close();
+}
+
+}  // namespace dtk

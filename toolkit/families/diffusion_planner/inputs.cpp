@@ -1,0 +1,141 @@
+#include "toolkit/families/diffusion_planner/inputs.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <string_view>
+#include <utility>
+
+namespace dtk {
+namespace {
+
+constexpr auto ahead = static_cast<float>(kPlannerForward), length = static_cast<float>(kPlannerLength);
+
+/// x, y, then `scaled` - 2 features divided as positions are, then features as they are.
+PlannerScale scale_of(int64_t features, int64_t scaled, float mean_x) {
+  PlannerScale scale{std::vector<float>(static_cast<size_t>(features), 0.0F),
+                     std::vector<float>(static_cast<size_t>(features), 1.0F)};
+  scale.mean[0] = mean_x;
+  std::fill_n(scale.std.begin(), scaled, length);
+  return scale;
+}
+
+/// x, y, cos, sin, then as many features that are divided as positions are, up to `features`.
+PlannerScale state_scale(int64_t features, int64_t scaled) {
+  PlannerScale scale = scale_of(features, 2, ahead);
+  std::fill_n(scale.std.begin() + 4, scaled, length);
+  return scale;
+}
+
+void check(const PlannerScale& scale, const std::string& name) {
+  const bool usable = scale.mean.size() == scale.std.size() && !scale.std.empty() &&
+                      std::find(scale.std.begin(), scale.std.end(), 0.0F) == scale.std.end();
+  if (usable) return;
+  throw std::invalid_argument("the scale of " + name + " has " + std::to_string(scale.mean.size()) +
+                              " means and " + std::to_string(scale.std.size()) +
+                              " deviations; allowed: as many of both, at least one, and no deviation of 0");
+}
+
+at::Tensor on_device(const std::vector<float>& values, c10::Device device) {
+  return at::tensor(values, at::kFloat).to(device);
+}
+
+/// True where all features of a row are 0: (..., 1).
+at::Tensor absent_rows(const at::Tensor& values) {
+  const at::Tensor zero = values.eq(0);
+  return zero.all(-1, /*keepdim=*/true);
+}
+
+}  // namespace
+
+at::Tensor with_cos_sin(const at::Tensor& poses) {
+  const at::Tensor heading = poses.narrow(-1, 2, 1);
+  const at::Tensor cosine = heading.cos();
+  const at::Tensor sine = heading.sin();
+  return at::cat({poses.narrow(-1, 0, 2), cosine, sine}, -1);
+}
+
+void headings_to_cos_sin(PlannerBatch& batch) {
+  for (at::Tensor* poses : {&batch.ego_agent_past, &batch.goal_pose}) {
+    if (poses->defined()) *poses = with_cos_sin(*poses);
+  }
+}
+
+PlannerFutures planner_futures(const at::Tensor& ego_future, const at::Tensor& neighbors_future) {
+  PlannerFutures futures;
+  futures.ego = with_cos_sin(ego_future);
+  const at::Tensor absent = absent_rows(neighbors_future);
+  futures.neighbors = with_cos_sin(neighbors_future);
+  futures.neighbors.masked_fill_(absent, 0);
+  futures.neighbor_mask = absent.squeeze(-1);
+  return futures;
+}
+
+std::map<std::string, PlannerScale> planner_scales(int64_t lane_features) {
+  const PlannerScale lanes = scale_of(lane_features, 8, ahead), limit = scale_of(1, 1, 0);
+  return {{"ego_agent_past", planner_pose_scale()},
+          {"ego_current_state", state_scale(10, 4)},
+          {"neighbor_agents_past", state_scale(11, 4)},
+          {"static_objects", state_scale(10, 2)},
+          {"lanes", lanes},
+          {"lanes_speed_limit", limit},
+          {"route_lanes", lanes},
+          {"route_lanes_speed_limit", limit},
+          {"polygons", scale_of(3, 2, ahead)},
+          {"line_strings", scale_of(4, 2, ahead)},
+          {"goal_pose", planner_pose_scale()}};
+}
+
+PlannerScale planner_pose_scale() {
+  return scale_of(4, 2, ahead);
+}
+
+PlannerNormalizer::PlannerNormalizer(const std::map<std::string, PlannerScale>& scales, c10::Device device) {
+  for (const auto& [key, scale] : scales) {
+    check(scale, key);
+    scales_[key] = {on_device(scale.mean, device), on_device(scale.std, device)};
+  }
+}
+
+at::Tensor PlannerNormalizer::normalized(const std::string& key, at::Tensor values) const {
+  const Scale& scale = scales_.at(key);
+  const at::Tensor absent = absent_rows(values);
+  at::Tensor result = values - scale.mean;
+  values.reset();
+  result.div_(scale.std);
+  result.masked_fill_(absent, 0);
+  return result;
+}
+
+at::Tensor PlannerNormalizer::restored(const std::string& key, at::Tensor values) const {
+  const Scale& scale = scales_.at(key);
+  const at::Tensor absent = absent_rows(values);
+  at::Tensor result = values * scale.std;
+  values.reset();
+  result.add_(scale.mean);
+  result.masked_fill_(absent, 0);
+  return result;
+}
+
+void PlannerNormalizer::normalize(PlannerBatch& batch) const {
+  PlannerBatch::fields(batch, [&](std::string_view key, at::Tensor& tensor) {
+    const std::string name(key);
+    if (tensor.defined() && scales_.count(name) > 0) tensor = normalized(name, std::move(tensor));
+  });
+}
+
+// x alone is shifted: no tensor of four shifts is copied from the host.
+at::Tensor planner_units(const at::Tensor& metres) {
+  const at::Tensor x = (metres.narrow(-1, 0, 1) - kPlannerForward) / kPlannerLength;
+  const at::Tensor y = metres.narrow(-1, 1, 1) / kPlannerLength;
+  return at::cat({x, y, metres.narrow(-1, 2, 2)}, -1);
+}
+
+at::Tensor planner_metres(const at::Tensor& units) {
+  const at::Tensor x = units.narrow(-1, 0, 1) * kPlannerLength + kPlannerForward;
+  const at::Tensor y = units.narrow(-1, 1, 1) * kPlannerLength;
+  return at::cat({x, y, units.narrow(-1, 2, 2)}, -1);
+}
+
+}  // namespace dtk

@@ -1,0 +1,85 @@
+#include "toolkit/families/diffusion_planner/metrics.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <dtk/policies/simulation.h>
+
+#include <vector>
+
+#include "toolkit/families/diffusion_planner/losses.h"
+#include "toolkit/families/diffusion_planner/penalties.h"
+
+namespace dtk {
+
+PlannerEgoMetrics planner_ego_metrics(const at::Tensor& prediction, const PlannerOutcome& outcome,
+                                      const PlannerLossOptions& loss) {
+  const at::Tensor ego = prediction.select(1, 0), error = ego - outcome.ego_future;
+  const at::Tensor square = error.square();
+  const at::Tensor cosine = outcome.ego_future.select(2, 2), sine = outcome.ego_future.select(2, 3);
+  const at::Tensor dx = error.select(2, 0), dy = error.select(2, 1);
+  PlannerEgoMetrics metrics;
+  metrics.simple_l2 = square.mean(-1);
+  metrics.position_l2 = square.narrow(2, 0, 2).sum(-1);
+  metrics.heading_l2 = square.narrow(2, 2, 2).sum(-1);
+  metrics.lateral = (dy * cosine - dx * sine).abs();
+  metrics.longitudinal = (dx * cosine + dy * sine).abs();
+  metrics.cosine_similarity = 1 - (ego.narrow(2, 2, 2) * outcome.ego_future.narrow(2, 2, 2)).sum(-1);
+  if (!outcome.ego_shape.defined()) return metrics;
+  const PlannerTraffic traffic =
+      planner_traffic(outcome.neighbors_now, 1, outcome.neighbors_future, outcome.absent);
+  metrics.neighbor_margin = collision_penalty(ego, outcome.ego_shape, traffic, loss);
+  if (outcome.line_strings.defined()) {
+    metrics.road_border = road_border_penalty(ego, outcome.ego_shape, outcome.line_strings, loss);
+  }
+  return metrics;
+}
+
+void PlannerMetrics::add(const at::Tensor& prediction, const at::Tensor& logits,
+                         const PlannerOutcome& outcome) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor nothing = at::zeros({}, prediction.options().dtype(at::kDouble));
+  std::vector<at::Tensor> sums;
+  const auto sum = [&](const at::Tensor& values) {
+    sums.push_back(values.defined() ? values.to(at::kDouble).sum() : nothing);
+  };
+  const PlannerEgoMetrics ego = planner_ego_metrics(prediction, outcome, loss_);
+  PlannerEgoMetrics::fields(ego, [&](const char*, const at::Tensor& values) { sum(values); });
+  const at::Tensor neighbors = prediction.narrow(1, 1, prediction.size(1) - 1);
+  sum((neighbors - outcome.neighbors_future).square().masked_fill(outcome.absent.unsqueeze(-1), 0));
+  sum(outcome.absent.logical_not());
+  TurnLabels labels;
+  at::Tensor correct, correct_change;
+  if (logits.defined() && outcome.turn_indicators.defined()) {
+    labels = turn_labels(outcome.turn_indicators);
+    correct = logits.argmax(-1).eq(labels.label);
+    correct_change = correct & labels.changed;
+  }
+  sum(correct);
+  sum(correct_change);
+  sum(labels.changed);
+  const at::Tensor all = at::stack(sums);
+  sums_ = sums_.defined() ? sums_ + all : all;
+  samples_ += prediction.size(0);
+  ego_rows_ += prediction.size(0) * prediction.size(2);
+}
+
+PlannerScores PlannerMetrics::scores_sync() const {
+  PlannerScores scores;
+  if (!sums_.defined()) return scores;
+  const std::vector<double> sums = policies::values_sync(sums_);
+  const double* next = sums.data();
+  const auto mean = [](double sum, double count) { return count > 0 ? sum / count : 0.0; };
+  for (double* score : {&scores.ego_simple_l2, &scores.ego_position_l2, &scores.ego_heading_l2,
+                        &scores.ego_lateral, &scores.ego_longitudinal, &scores.ego_cosine_similarity,
+                        &scores.ego_neighbor_margin, &scores.ego_road_border}) {
+    *score = mean(*next++, static_cast<double>(ego_rows_));
+  }
+  scores.neighbor = mean(next[0], 4 * next[1]);
+  scores.samples = samples_;
+  scores.turn_changes = static_cast<int64_t>(next[4]);
+  scores.turn_accuracy = mean(next[2], static_cast<double>(samples_));
+  scores.turn_change_accuracy = mean(next[3], next[4]);
+  return scores;
+}
+
+}  // namespace dtk

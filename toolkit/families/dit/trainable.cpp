@@ -1,0 +1,64 @@
+#include "toolkit/families/dit/trainable.h"
+
+#include <ATen/ops/rand.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include <utility>
+
+#include "toolkit/checkpoint/weights.h"
+#include "toolkit/diffusion/sampling.h"
+
+namespace dtk {
+namespace {
+
+models::Dit with_empty_seam(models::Dit dit) {
+  dit.seam = models::Seam();
+  return dit;
+}
+
+}  // namespace
+
+TrainableDit::TrainableDit(const RunConfig& config, c10::Device device,
+                           std::optional<at::Generator> generator)
+    : TrainableDit(config, models::Dit(config.model, device, std::move(generator))) {}
+
+TrainableDit::TrainableDit(const RunConfig& config, models::Dit dit)
+    : config_(config),
+      dit_(std::move(dit)),
+      objective_(make_objective(config.diffusion, config.model.learn_sigma, device())) {}
+
+std::unique_ptr<TrainableModel> TrainableDit::with_own_seam() const {
+  return std::unique_ptr<TrainableModel>(new TrainableDit(config_, with_empty_seam(dit_)));
+}
+
+at::Tensor TrainableDit::loss(Batch batch, const at::Generator& noise, bool training) const {
+  at::Tensor images = batch.tensors.at(0).to(device(), /*non_blocking=*/true);
+  at::Tensor labels = batch.tensors.at(1).to(device(), /*non_blocking=*/true);
+  batch = {};
+  const Denoiser denoiser = [this, training](at::Tensor x, at::Tensor t, at::Tensor y) {
+    return dit_.forward(std::move(x), std::move(t), std::move(y), training);
+  };
+  return objective_->loss(denoiser, std::move(images), std::move(labels), noise);
+}
+
+Batch TrainableDit::made_up_batch(int64_t samples, const at::Generator& generator) const {
+  const models::DitOptions& shape = dit_.options();
+  const auto on_device = at::TensorOptions().device(device());
+  return {{at::rand({samples, shape.channels, shape.image_size, shape.image_size}, generator, on_device),
+           at::zeros({samples}, on_device.dtype(at::kLong))}};
+}
+
+std::vector<NamedTensor> TrainableDit::sample(const DataSource&, const GoOn& go_on) const {
+  const std::vector<int64_t> labels = grid_labels(config_);
+  at::Tensor samples = dtk::sample(dit_, config_.diffusion, config_.sample, labels,
+                                   config_.data.batch / config_.train.accumulate, go_on);
+  if (!samples.defined()) return {};
+  return {{"samples", std::move(samples)}, {"labels", at::tensor(labels, at::kLong)}};
+}
+
+void TrainableDit::check_fit(const Weights& weights) const {
+  dtk::check_fit(weights, dit_);
+}
+
+}  // namespace dtk

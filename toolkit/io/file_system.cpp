@@ -1,0 +1,233 @@
+#include "toolkit/io/file_system.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "toolkit/core/errors.h"
+
+namespace dtk {
+namespace {
+
+using Path = std::filesystem::path;
+
+[[noreturn]] void fail(const std::string& operation, const Path& path, std::error_code reason) {
+  throw FileError("cannot " + operation + " " + path.string() + ": " + reason.message());
+}
+
+[[noreturn]] void fail_with_errno(const std::string& operation, const Path& path) {
+  fail(operation, path, std::error_code(errno, std::generic_category()));
+}
+
+class Descriptor {
+ public:
+  Descriptor(const Path& path, int flags, const std::string& operation)
+      : number_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {
+    if (number_ < 0) fail_with_errno(operation, path);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (number_ >= 0) ::close(number_);
+  }
+  int number() const { return number_; }
+  int release() { return std::exchange(number_, -1); }
+
+ private:
+  int number_;
+};
+
+class PosixFile : public WritableFile {
+ public:
+  PosixFile(Path path, int flags, const std::string& operation)
+      : path_(std::move(path)), descriptor_(path_, flags | O_WRONLY | O_CREAT, operation) {}
+
+  void write(const void* data, size_t bytes) override {
+    const char* next = static_cast<const char*>(data);
+    while (bytes > 0) {
+      const ssize_t written = ::write(descriptor_.number(), next, bytes);
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) fail_with_errno("write", path_);
+      next += written;
+      bytes -= static_cast<size_t>(written);
+    }
+  }
+
+  void sync() override {
+    if (::fsync(descriptor_.number()) != 0) fail_with_errno("sync", path_);
+  }
+
+  void close() override {
+    if (::close(descriptor_.release()) != 0) fail_with_errno("close", path_);
+  }
+
+ private:
+  const Path path_;
+  Descriptor descriptor_;
+};
+
+/// Two descriptors of one process exclude each other as those of two processes do.
+class PosixLock : public FileLock {
+ public:
+  explicit PosixLock(const Path& path) : descriptor_(path, O_RDWR | O_CREAT, "open") {}
+
+  bool try_take(const Path& path) {
+    while (::flock(descriptor_.number(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno == EWOULDBLOCK) return false;
+      if (errno != EINTR) fail_with_errno("lock", path);
+    }
+    return true;
+  }
+
+ private:
+  Descriptor descriptor_;
+};
+
+/// Reads from the current position; fewer than `bytes` bytes only at the end of the file.
+size_t read_some(const Descriptor& file, const Path& path, char* data, size_t bytes) {
+  size_t done = 0;
+  while (done < bytes) {
+    const ssize_t got = ::read(file.number(), data + done, bytes - done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail_with_errno("read", path);
+    if (got == 0) break;
+    done += static_cast<size_t>(got);
+  }
+  return done;
+}
+
+class PosixFileSystem : public FileSystem {
+ public:
+  std::unique_ptr<WritableFile> create(const Path& path) override {
+    return std::make_unique<PosixFile>(path, O_TRUNC, "create");
+  }
+
+  std::unique_ptr<WritableFile> append(const Path& path) override {
+    return std::make_unique<PosixFile>(path, O_APPEND, "open");
+  }
+
+  std::string read(const Path& path) override {
+    constexpr size_t least_chunk = size_t{1} << 16;
+    const Descriptor file(path, O_RDONLY, "read");
+    struct stat status = {};
+    if (::fstat(file.number(), &status) != 0) fail_with_errno("read", path);
+    // One byte more than the size shows the end at once; pipes and /proc report 0 and take further rounds.
+    size_t chunk = std::max(least_chunk, static_cast<size_t>(status.st_size) + 1);
+    std::string content;
+    for (;;) {
+      const size_t start = content.size();
+      content.resize(start + chunk);
+      const size_t got = read_some(file, path, content.data() + start, chunk);
+      content.resize(start + got);
+      if (got < chunk) return content;
+      chunk = least_chunk;
+    }
+  }
+
+  void read_into(const Path& path, uint64_t offset, void* data, size_t bytes) override {
+    const Descriptor file(path, O_RDONLY, "read");
+    if (::lseek(file.number(), static_cast<off_t>(offset), SEEK_SET) < 0) fail_with_errno("read", path);
+    const size_t got = read_some(file, path, static_cast<char*>(data), bytes);
+    if (got == bytes) return;
+    throw FileError("cannot read " + path.string() + ": bytes " + std::to_string(offset) + " to " +
+                    std::to_string(offset + bytes) + " were wanted, the file ends " +
+                    std::to_string(bytes - got) + " bytes too early");
+  }
+
+  bool exists(const Path& path) override {
+    struct stat status = {};
+    if (::stat(path.c_str(), &status) == 0) return true;
+    if (errno != ENOENT && errno != ENOTDIR) fail_with_errno("look up", path);
+    return false;
+  }
+
+  bool is_folder(const Path& path) override {
+    struct stat status = {};
+    return exists(path) && ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+  }
+
+  uint64_t size(const Path& path) override {
+    std::error_code error;
+    const uint64_t bytes = std::filesystem::file_size(path, error);
+    if (error) fail("get the size of", path, error);
+    return bytes;
+  }
+
+  std::vector<std::string> list(const Path& folder) override {
+    std::vector<std::string> names;
+    std::error_code error;
+    std::filesystem::directory_iterator entry(folder, error);
+    for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+      names.push_back(entry->path().filename().string());
+    }
+    if (error && error != std::errc::no_such_file_or_directory) fail("list", folder, error);
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  void create_directories(const Path& folder) override {
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    if (error) fail("create the folder", folder, error);
+  }
+
+  void rename(const Path& from, const Path& to) override {
+    if (::rename(from.c_str(), to.c_str()) != 0) fail_with_errno("rename " + from.string() + " to", to);
+  }
+
+  void remove_all(const Path& path) override {
+    std::error_code error;
+    std::filesystem::remove_all(path, error);
+    if (error) fail("remove", path, error);
+  }
+
+  std::unique_ptr<FileLock> try_lock(const Path& path) override {
+    auto lock = std::make_unique<PosixLock>(path);
+    if (!lock->try_take(path)) return nullptr;
+    return lock;
+  }
+
+  void sync_directory(const Path& folder) override {
+    const Path opened = folder.empty() ? Path(".") : folder;
+    const Descriptor directory(opened, O_RDONLY | O_DIRECTORY, "sync the folder");
+    if (::fsync(directory.number()) != 0) fail_with_errno("sync the folder", opened);
+  }
+};
+
+}  // namespace
+
+FileSystem& posix_file_system() {
+  static auto* const files = new PosixFileSystem;
+  return *files;
+}
+
+Path without_slash(const Path& folder) {
+  return folder.has_filename() ? folder : folder.parent_path();
+}
+
+Path parent_of(const Path& path) {
+  return path.has_parent_path() ? path.parent_path() : Path(".");
+}
+
+void write_file_atomically(FileSystem& files, const Path& path, std::string_view content) {
+  write_file_atomically(files, path, [&](WritableFile& file) { file.write(content.data(), content.size()); });
+}
+
+void write_file_atomically(FileSystem& files, const Path& path,
+                           const std::function<void(WritableFile&)>& write_content) {
+  const Path temporary = path.string() + ".tmp";
+  const std::unique_ptr<WritableFile> file = files.create(temporary);
+  write_content(*file);
+  file->sync();
+  file->close();
+  files.rename(temporary, path);
+  files.sync_directory(path.parent_path());
+}
+
+}  // namespace dtk

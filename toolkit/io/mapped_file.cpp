@@ -1,0 +1,51 @@
+#include "toolkit/io/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+
+#include "toolkit/core/errors.h"
+
+namespace dtk {
+namespace {
+
+[[noreturn]] void fail(const std::filesystem::path& path, const std::string& what) {
+  throw DataError(path.string() + ": " + what);
+}
+
+std::string reason() {
+  return std::error_code(errno, std::generic_category()).message();
+}
+
+struct Descriptor {
+  const int number;
+  ~Descriptor() {
+    if (number >= 0) ::close(number);
+  }
+};
+
+}  // namespace
+
+MappedFile::MappedFile(const std::filesystem::path& path) {
+  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  if (file.number < 0 && errno == ENOENT) fail(path, "no such file; check the path");
+  if (file.number < 0) fail(path, "cannot be opened: " + reason());
+  struct stat status = {};
+  if (::fstat(file.number, &status) != 0) fail(path, "cannot be read: " + reason());
+  if (!S_ISREG(status.st_mode)) fail(path, "not a regular file; give the path of a data file");
+  size_ = static_cast<size_t>(status.st_size);
+  if (size_ == 0) return;  // nothing can be mapped, and there is nothing to read
+  void* const start = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.number, 0);
+  if (start == MAP_FAILED) fail(path, "cannot be mapped: " + reason());
+  start_ = start;
+}
+
+MappedFile::~MappedFile() {
+  if (start_ != nullptr) ::munmap(start_, size_);
+}
+
+}  // namespace dtk

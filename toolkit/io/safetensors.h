@@ -1,0 +1,42 @@
+// Files of named tensors in the safetensors format: 8 bytes of header length (little-endian), a JSON header
+// {"name": {"dtype", "shape", "data_offsets": [begin, end]}, ..., "__metadata__": {string: string}}, data.
+//
+// Known dtypes: F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL. A file is data from outside: whatever it claims is
+// checked before memory is reserved for it.
+#pragma once
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "toolkit/core/named_tensor.h"
+#include "toolkit/io/file_system.h"
+#include "toolkit/io/stored_tensor.h"
+
+namespace dtk {
+
+struct SafetensorsFile {
+  std::vector<NamedTensor> tensors;  // in the order of their data in the file; on the CPU, own memory
+  std::map<std::string, std::string> metadata;
+};
+
+/// Writes tensors of any device and layout, one at a time: at most one tensor is held as a copy, and only if
+/// it is not contiguous on the CPU. Wider dtypes come first (which aligns all data to its element size),
+/// names ascend within a width, so equal states give equal bytes whatever their order. Does not sync or
+/// close. Throws std::invalid_argument for a name given twice or reserved, a dtype that is not known, a name
+/// that is not UTF-8; FileError from `out`.
+void write_safetensors(WritableFile& out, const std::vector<NamedTensor>& tensors,
+                       const std::map<std::string, std::string>& metadata = {});
+
+/// Reads all tensors straight into their memory. Throws FileError naming the file and what is wrong with it.
+SafetensorsFile read_safetensors(FileSystem& files, const std::filesystem::path& path);
+
+/// The tensors of a file, to be read one at a time; the header is checked as a whole. `files` must outlive
+/// their readers. Throws as read_safetensors().
+std::vector<StoredTensor> open_safetensors(FileSystem& files, const std::filesystem::path& path);
+
+/// As read_safetensors() for a file's content; messages call it `name_for_messages`.
+SafetensorsFile read_safetensors_bytes(std::string_view bytes, std::string_view name_for_messages);
+
+}  // namespace dtk

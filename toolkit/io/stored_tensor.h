@@ -1,0 +1,44 @@
+// A tensor in a file: what it is called and how large it is, without its data.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "toolkit/core/named_tensor.h"
+
+namespace dtk {
+
+struct StoredTensor {
+  std::string name;
+  c10::ScalarType type;
+  std::vector<int64_t> shape;
+  /// Reads the data: on the CPU, contiguous, in memory of its own. Throws FileError. Needs the FileSystem
+  /// that the file was opened with; not for two threads at once.
+  std::function<at::Tensor()> read;
+  /// The same into a contiguous CPU tensor of this type and shape, with no memory beside it; empty where the
+  /// file holds the values otherwise.
+  std::function<void(const at::Tensor&)> read_into = {};
+};
+
+/// Fills `into`, which has the shape, on any device and of any type. Throws as `from.read`.
+void copy_stored(const StoredTensor& from, const at::Tensor& into);
+
+/// Tensors that are in memory, which the result shares.
+std::vector<StoredTensor> as_stored(const std::vector<NamedTensor>& tensors);
+
+/// Takes off each prefix "module." or "_orig_mod." that all names share: wrappers of models in Python add it,
+/// the model itself has not.
+void strip_wrappers(std::vector<StoredTensor>& tensors);
+
+/// Reads each tensor of `from` into the tensor of `into` that has its name, across devices, one after the
+/// other: beside `into` no more than one is in memory, and none where a file holds what `into` does. Throws
+/// FileError that calls the whole `what` and lists all names that are missing, unknown or of another shape,
+/// before anything is read; and what reading throws.
+void copy_by_name(const std::vector<StoredTensor>& from, const std::vector<NamedTensor>& into,
+                  const std::string& what);
+
+}  // namespace dtk

@@ -1,0 +1,145 @@
+#include "toolkit/plan/alternatives.h"
+
+#include <c10/util/Exception.h>
+#include <dtk/models/dit_results.h>
+#include <dtk/planner/plan_error.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "toolkit/config/toml_text.h"
+#include "toolkit/core/byte_size.h"
+#include "toolkit/core/clock.h"
+#include "toolkit/core/errors.h"
+#include "toolkit/core/text_table.h"
+#include "toolkit/plan/phrases.h"
+
+namespace dtk {
+namespace {
+
+using policies::CheckpointOptions;
+using policies::Enabled;
+
+struct Candidate {
+  std::string key, value;
+  CheckpointOptions options;
+};
+
+Candidate with_keep(CheckpointOptions options, const policies::SegmentKeeps& keep) {
+  options.keep = keep;
+  return {"keep", toml_text(keep), std::move(options)};
+}
+
+Candidate with_segment(CheckpointOptions options, int64_t segment) {
+  options.segment = segment;
+  return {"segment", toml_text(segment), std::move(options)};
+}
+
+// Keeping all is what the policy refuses where it is asked for by name; leaving it out is the same.
+Candidate keeping_all(const CheckpointOptions& now) {
+  if (now.enabled != Enabled::on) return with_keep(now, "all");
+  CheckpointOptions off = now;
+  off.enabled = Enabled::off;
+  return {"enabled", "false", std::move(off)};
+}
+
+std::vector<Candidate> candidates_of(CheckpointOptions now) {
+  if (now.enabled == Enabled::off) now.enabled = Enabled::by_default;
+  std::vector<Candidate> all = {keeping_all(now), with_keep(now, "block"), with_keep(now, "offload"),
+                                with_keep(now, std::vector<std::string>{"offload"})};
+  for (const char* result : models::kept_results)
+    all.push_back(with_keep(now, std::vector<std::string>{result}));
+  if (now.keep == "auto") return all;
+  for (const int64_t segment : {1, 2}) {
+    if (now.segment != segment) all.push_back(with_segment(now, segment));
+  }
+  return all;
+}
+
+bool is_off(const CheckpointOptions& options) {
+  return options.enabled == Enabled::off || options.keep == "all";
+}
+
+bool is_now(const CheckpointOptions& now, const CheckpointOptions& other) {
+  return now == other || (is_off(now) && is_off(other));
+}
+
+std::vector<std::string> row(const std::string& name, const policies::PhasePeak& peak,
+                             const policies::PhasePeak& host, int64_t recomputed) {
+  return {name, readable_bytes(peak.peak.bytes), peak.name,
+          host.peak.bytes > 0 ? readable_bytes(host.peak.bytes) : "-",
+          recomputed > 0 ? flops_text(recomputed) : "-"};
+}
+
+}  // namespace
+
+CheckpointChoices checkpoint_choices(const Plan& plan, const CheckpointOptions& written, c10::Device device,
+                                     const planner::RehearsalOptions& options) {
+  SteadyClock clock;
+  const double begin = clock.seconds();
+  const int64_t peak = plan.memory.peak().peak.bytes;
+  CheckpointChoices found;
+  for (Candidate& candidate : candidates_of(written)) {
+    LoadedConfig other = plan.loaded;
+    if (is_now(other.config.policies.checkpoint, candidate.options)) continue;
+    other.config.policies.checkpoint = candidate.options;
+    try {
+      const Plan planned = make_plan(std::move(other), device, options);
+      ++found.planned;
+      const policies::PhasePeak highest = planned.memory.peak();
+      if (highest.peak.bytes >= peak && planned.step.recomputed >= plan.step.recomputed) continue;
+      found.choices.push_back(
+          {candidate.key, candidate.value, highest, planned.memory.host, planned.step.recomputed});
+    } catch (const ConfigError&) {
+      // Refused, so nobody can choose it.
+    } catch (const planner::PlanError&) {
+      // The job's own plan stands.
+    } catch (const c10::OutOfMemoryError&) {
+      // More addresses than the machine gives.
+    }
+  }
+  std::stable_sort(
+      found.choices.begin(), found.choices.end(), [](const CheckpointChoice& a, const CheckpointChoice& b) {
+        return std::pair(a.peak.peak.bytes, a.recomputed) < std::pair(b.peak.peak.bytes, b.recomputed);
+      });
+  found.seconds = clock.seconds() - begin;
+  return found;
+}
+
+std::string checkpoint_choices_text(const Plan& plan, const CheckpointChoices& found) {
+  const bool off = plan.loaded.config.policies.checkpoint.enabled == Enabled::off;
+  char seconds[32];
+  std::snprintf(seconds, sizeof seconds, "%.2f s", found.seconds);
+  std::string text = std::string(off ? "choices for policies.checkpoint, were it on"
+                                     : "other choices for policies.checkpoint") +
+                     " (" + std::to_string(found.planned) + " planned, in " + seconds + ")\n";
+  if (found.choices.empty()) return text + "none lowers the peak or computes less again\n";
+  const policies::PhasePeak peak = plan.memory.peak();
+  std::vector<std::vector<std::string>> rows;
+  const auto now = row("as configured", peak, plan.memory.host, plan.step.recomputed);
+  bool placed = false;
+  for (const CheckpointChoice& one : found.choices) {
+    if (!placed && one.peak.peak.bytes > peak.peak.bytes) rows.push_back(now), placed = true;
+    rows.push_back(row(one.key + " = " + one.value, one.peak, one.host, one.recomputed));
+  }
+  if (!placed) rows.push_back(now);
+  rows.insert(rows.begin(), {"", "peak", "phase", "host", "recomputed"});
+  return text + aligned(rows);
+}
+
+std::string checkpoint_choices_json(const CheckpointChoices& found) {
+  nlohmann::ordered_json json = {{"planned", found.planned}, {"seconds", found.seconds}};
+  json["choices"] = nlohmann::ordered_json::array();
+  for (const CheckpointChoice& one : found.choices) {
+    json["choices"].push_back({{"set", "policies.checkpoint." + one.key + "=" + one.value},
+                               {"peak_bytes", one.peak.peak.bytes},
+                               {"phase", one.peak.name},
+                               {"host_bytes", one.host.peak.bytes},
+                               {"recomputed_flops", one.recomputed}});
+  }
+  return json.dump(1) + "\n";
+}
+
+}  // namespace dtk

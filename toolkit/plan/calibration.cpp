@@ -1,0 +1,190 @@
+#include "toolkit/plan/calibration.h"
+
+#include <ATen/Version.h>
+#include <ATen/cpu/Utils.h>
+#include <torch/version.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include "toolkit/config/toml_text.h"
+#include "toolkit/core/errors.h"
+#include "toolkit/io/json.h"
+
+namespace dtk {
+namespace {
+
+using Json = nlohmann::ordered_json;
+constexpr char kKind[] = "dit_plan_calibration";
+constexpr int64_t kVersion = 1;
+constexpr char kAgain[] = "; measure again with dit-plan --calibrate";
+
+std::string today() {
+  const std::chrono::year_month_day date(
+      std::chrono::floor<std::chrono::days>(std::chrono::system_clock::now()));
+  char text[32];
+  std::snprintf(text, sizeof text, "%04d-%02u-%02u", static_cast<int>(date.year()),
+                static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()));
+  return text;
+}
+
+std::string instructions() {
+  const auto has = at::cpu::get_cpu_capabilities();
+  std::string text = at::get_cpu_capability();
+  for (const char* name : {"avx512_bf16", "avx512_fp16", "amx_bf16", "amx_fp16", "amx_int8"}) {
+    const auto found = has.find(name);
+    if (found != has.end() && found->second.toBool()) text += std::string(", ") + name;
+  }
+  const char* const most = std::getenv("ONEDNN_MAX_CPU_ISA");
+  return most != nullptr ? text + ", ONEDNN_MAX_CPU_ISA=" + most : text;
+}
+
+std::string processor() {
+  const auto has = at::cpu::get_cpu_capabilities();
+  const auto name = has.find("cpu_name");
+  std::string text = name != has.end() ? name->second.toStringRef() : "unknown CPU";
+  for (const auto& [key, level] : {std::pair("l1d_cache_size", "L1"), std::pair("l2_cache_size", "L2")}) {
+    const auto size = has.find(key);
+    if (size != has.end()) text += ", " + std::to_string(size->second.toInt() / 1024) + " KiB " + level;
+  }
+  return text;
+}
+
+nlohmann::json parse(std::string_view text, const std::string& name) try {
+  constexpr int kDepth = 3;
+  return parse_strict_json(text, name, kDepth);
+} catch (const FileError& error) {
+  throw FileError(std::string(error.what()) + kAgain);
+}
+
+template <class Value>
+Value member(const nlohmann::json& json, const char* key, const std::string& name) try {
+  return json.at(key).get<Value>();
+} catch (const nlohmann::json::exception&) {
+  throw FileError(name + ": \"" + key + "\" is missing or of another type" + kAgain);
+}
+
+int64_t bytes_of(const nlohmann::json& row, const char* key, const std::string& name) {
+  const auto bytes = member<int64_t>(row, key, name);
+  if (bytes >= 0 && row.at(key).is_number_integer()) return bytes;
+  throw FileError(name + ": \"" + key + "\" is no number of bytes" + kAgain);
+}
+
+void read_cpu(const nlohmann::json& json, const std::string& name, Calibration& calibration) {
+  calibration.instruction_set = member<std::string>(json, "instruction_set", name);
+  calibration.threads = member<int64_t>(json, "threads", name);
+  for (const auto& row : member<std::vector<nlohmann::json>>(json, "calls", name)) {
+    const planner::OperatorCall call{member<std::string>(row, "operator", name),
+                                     member<std::string>(row, "arguments", name)};
+    const planner::ScratchBytes bytes{bytes_of(row, "scratch_bytes", name),
+                                      bytes_of(row, "beside_results_bytes", name)};
+    if (!calibration.scratch.emplace(call, bytes).second) {
+      throw FileError(name + ": " + call.operation + "(" + call.arguments + ") is there twice" + kAgain);
+    }
+  }
+}
+
+void read_terms(const nlohmann::json& json, const std::string& name, Calibration& calibration) {
+  for (const auto& row : member<std::vector<nlohmann::json>>(json, "terms", name)) {
+    calibration.terms.push_back({member<std::string>(row, "name", name),
+                                 member<std::string>(row, "what", name), bytes_of(row, "bytes", name),
+                                 bytes_of(row, "by_formula", name)});
+  }
+}
+
+}  // namespace
+
+Calibration calibration_of_this_cpu(int64_t threads) {
+  Calibration here;
+  here.machine = processor();
+  here.instruction_set = instructions();
+  here.threads = threads;
+  here.libtorch = TORCH_VERSION;
+  here.date = today();
+  return here;
+}
+
+Calibration calibration_of_cuda(const std::string& name) {
+  Calibration here;
+  here.device = "cuda";
+  here.machine = name;
+  here.libtorch = TORCH_VERSION;
+  here.date = today();
+  return here;
+}
+
+std::string calibration_json(const Calibration& calibration) {
+  Json json;
+  json[kKind] = kVersion;
+  json["device"] = calibration.device;
+  json["machine"] = calibration.machine;
+  const bool on_cpu = calibration.device == "cpu";
+  if (on_cpu) json["instruction_set"] = calibration.instruction_set;
+  if (on_cpu) json["threads"] = calibration.threads;
+  json["libtorch"] = calibration.libtorch;
+  json["date"] = calibration.date;
+  Json& rows = json[on_cpu ? "calls" : "terms"] = Json::array();
+  for (const auto& [call, bytes] : calibration.scratch)
+    rows.push_back({{"operator", call.operation},
+                    {"arguments", call.arguments},
+                    {"scratch_bytes", bytes.most},
+                    {"beside_results_bytes", bytes.beside_results}});
+  for (const planner::MeasuredTerm& term : calibration.terms) {
+    rows.push_back(
+        {{"name", term.name}, {"what", term.what}, {"bytes", term.bytes}, {"by_formula", term.by_formula}});
+  }
+  return json.dump(1) + "\n";
+}
+
+Calibration parse_calibration(std::string_view text, const std::string& name) {
+  const ConfigError none(name + ": no calibration (\"" + kKind +
+                         "\" is missing); dit-plan --calibrate FILE writes one");
+  if (text.find(kKind) == std::string_view::npos) throw none;  // whatever it is, it need not be JSON
+  const nlohmann::json json = parse(text, name);
+  if (!json.is_object() || !json.contains(kKind)) throw none;
+  const auto version = member<int64_t>(json, kKind, name);
+  if (version != kVersion) {
+    throw FileError(name + ": a calibration of version " + std::to_string(version) + "; read is version " +
+                    std::to_string(kVersion) + kAgain);
+  }
+  Calibration calibration;
+  calibration.device = member<std::string>(json, "device", name);
+  calibration.machine = member<std::string>(json, "machine", name);
+  calibration.libtorch = member<std::string>(json, "libtorch", name);
+  calibration.date = member<std::string>(json, "date", name);
+  if (calibration.device == "cpu") {
+    read_cpu(json, name, calibration);
+  } else if (calibration.device == "cuda") {
+    read_terms(json, name, calibration);
+  } else {
+    throw FileError(name + ": \"device\" is " + in_quotes(calibration.device) +
+                    "; allowed: \"cpu\", \"cuda\"" + kAgain);
+  }
+  return calibration;
+}
+
+void check_calibration(const Calibration& calibration, const Calibration& here, const std::string& name) {
+  const auto refuse = [&](const std::string& what, const std::string& was, const std::string& is) {
+    throw ConfigError(name + ": measured " + what + was + ", and this plan is " + what + is + kAgain);
+  };
+  if (calibration.device != here.device) refuse("for --device ", calibration.device, here.device);
+  if (calibration.libtorch != here.libtorch) refuse("with LibTorch ", calibration.libtorch, here.libtorch);
+  if (calibration.device != "cpu") return;
+  if (calibration.instruction_set != here.instruction_set)
+    refuse("with the instructions ", calibration.instruction_set, here.instruction_set);
+  if (calibration.threads != here.threads)
+    refuse("for train.threads = ", std::to_string(calibration.threads), std::to_string(here.threads));
+  if (calibration.machine != here.machine) refuse("on the processor ", calibration.machine, here.machine);
+}
+
+std::string calibration_text(const Calibration& calibration) {
+  if (calibration.device != "cpu")
+    return "calibration (" + calibration.machine + "; " + calibration.date + ")";
+  return "calibration (" + calibration.instruction_set + ", " + std::to_string(calibration.threads) +
+         (calibration.threads == 1 ? " thread; " : " threads; ") + calibration.machine + "; " +
+         calibration.date + ")";
+}
+
+}  // namespace dtk

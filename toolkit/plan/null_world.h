@@ -1,0 +1,128 @@
+// The world of a planned run: data that nobody reads, files that nobody keeps, a clock that stands still.
+#pragma once
+#include <dtk/planner/ledger_snapshot.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "toolkit/core/clock.h"
+#include "toolkit/core/errors.h"
+#include "toolkit/families/diffusion_planner/frame_source.h"
+#include "toolkit/io/file_system.h"
+#include "toolkit/run/run.h"
+
+namespace dtk {
+
+/// Samples of the model's shape; read_image() writes nothing.
+class PlannedImages final : public ImageSource {
+ public:
+  PlannedImages(const models::DitOptions& model, int64_t samples) : model_(model), samples_(samples) {}
+  int64_t size() const override { return samples_; }
+  int64_t channels() const override { return model_.channels; }
+  int64_t height() const override { return model_.image_size; }
+  int64_t width() const override { return model_.image_size; }
+  int64_t classes() const override { return model_.classes; }
+  std::string description() const override { return std::to_string(samples_) + " planned samples"; }
+  int64_t read_image(int64_t, float*) const override { return 0; }
+
+ private:
+  const models::DitOptions model_;
+  const int64_t samples_;
+};
+
+/// Frames of the model's shapes; read() writes nothing, so their values are zeros or anything.
+class PlannedFrames final : public DataSource {
+ public:
+  PlannedFrames(const models::DiffusionPlannerOptions& model, int64_t samples, bool zeros)
+      : arrays_(planner_arrays(planner_layout(model), planner_sizes(model))),
+        samples_(samples),
+        zeros_(zeros) {}
+  int64_t size() const override { return samples_; }
+  std::string description() const override { return std::to_string(samples_) + " planned frames"; }
+  Batch allocate(int64_t count, bool pinned) const override {
+    Batch batch = batch_of(allocate_frames(arrays_, count, at::TensorOptions().pinned_memory(pinned)));
+    for (at::Tensor& tensor : batch.tensors) {
+      if (zeros_ && tensor.defined()) std::memset(tensor.mutable_data_ptr(), 0, tensor.nbytes());
+    }
+    return batch;
+  }
+  void read(int64_t, uint64_t, const Batch&, int64_t) const override {}
+
+ private:
+  const std::vector<NpzArray> arrays_;
+  const int64_t samples_;
+  const bool zeros_;
+};
+
+/// Nothing exists and all that is written is forgotten.
+class NoFiles final : public FileSystem {
+ public:
+  std::unique_ptr<WritableFile> create(const Path&) override { return std::make_unique<File>(); }
+  std::unique_ptr<WritableFile> append(const Path&) override { return std::make_unique<File>(); }
+  std::string read(const Path& path) override { throw FileError(path.string() + ": a plan reads no files"); }
+  void read_into(const Path& path, uint64_t, void*, size_t) override { read(path); }
+  bool exists(const Path&) override { return false; }
+  bool is_folder(const Path&) override { return false; }
+  uint64_t size(const Path& path) override { return read(path).size(); }
+  std::vector<std::string> list(const Path&) override { return {}; }
+  void create_directories(const Path&) override {}
+  void rename(const Path&, const Path&) override {}
+  void remove_all(const Path&) override {}
+  std::unique_ptr<FileLock> try_lock(const Path&) override { return std::make_unique<FileLock>(); }
+  void sync_directory(const Path&) override {}
+
+ private:
+  class File final : public WritableFile {
+    void write(const void*, size_t) override {}
+    void sync() override {}
+    void close() override {}
+  };
+};
+
+class StandingClock final : public Clock {
+  double seconds() override { return 0; }
+};
+
+/// Ends the plan where the run has left all that it leaves, and knows the books after each step. The run must
+/// log each step.
+class PlanObserver final : public RunObserver {
+ public:
+  using End = std::function<void(const PlanObserver&, const RunResult&)>;
+  explicit PlanObserver(End end) : end_(std::move(end)) {}
+  void message(const std::string&) override {}
+  void progress(const Progress&) override { after_steps_.emplace_back(); }
+  void sampling(int64_t, int64_t) override {}
+  void finished(const RunResult& result) override {
+    end_(*this, result);
+    ended_ = true;
+  }
+  bool ended() const { return ended_; }
+
+  /// Whether the books after the last step and now are those after the first step: then more steps, and what
+  /// is done between them, would show nothing new.
+  bool returns_to_first() const {
+    if (after_steps_.size() < 2) return false;
+    const planner::Books& first = after_steps_.front();
+    return first.equal(after_steps_.back()) && first.equal(planner::Books());
+  }
+
+  /// Whether the first `steps` steps ended with equal books.
+  bool alike(int64_t steps) const {
+    const auto count = std::min(after_steps_.size(), static_cast<size_t>(steps));
+    return std::all_of(after_steps_.begin(), after_steps_.begin() + static_cast<std::ptrdiff_t>(count),
+                       [&](const planner::Books& books) { return books.equal(after_steps_.front()); });
+  }
+
+ private:
+  const End end_;
+  std::vector<planner::Books> after_steps_;
+  bool ended_ = false;
+};
+
+}  // namespace dtk

@@ -1,0 +1,87 @@
+#include <dtk/models/dit_results.h>
+#include <dtk/policies/internal/path_globs.h>
+
+#include <string>
+#include <vector>
+
+#include "toolkit/config/locations.h"
+#include "toolkit/plan/placement_search.h"
+#include "toolkit/plan/planned_run.h"
+#include "toolkit/report/placement.h"
+#include "toolkit/train/precision_choice.h"
+
+namespace dtk {
+namespace {
+
+using Paths = std::vector<std::string>;
+
+LoadedConfig without_budget(LoadedConfig loaded, c10::Device device) {
+  loaded.config.memory.budget.reset();  // a plan says by how much it is exceeded
+  if (precision_is_open(loaded.config, device)) loaded.config.policies.precision.cpu = "fp32";
+  return loaded;
+}
+
+LoadedConfig with_recomputed(LoadedConfig job, const Paths& recomputed, const KeptResults& keeps) {
+  policies::CheckpointOptions& checkpoint = job.config.policies.checkpoint;
+  recompute(checkpoint, recomputed, keeps);
+  if (recomputed.empty()) checkpoint.enabled = policies::Enabled::off;
+  return job;
+}
+
+// Some or all of the results that a block offers, and its products.
+std::vector<Paths> kept_results() {
+  std::vector<Paths> all;
+  constexpr size_t kSets = size_t{1} << models::kept_results.size();
+  for (size_t set = 1; set < kSets; ++set) {
+    Paths names;
+    for (size_t i = 0; i < models::kept_results.size(); ++i)
+      if ((set >> i & 1) != 0) names.emplace_back(models::kept_results.at(i));
+    all.push_back(std::move(names));
+  }
+  // All that costs much; what is left is element-wise, and without attention's result that.
+  const std::string products = "aten::addmm";
+  all.push_back({products});
+  all.push_back({models::kept_results.front(), products});
+  return all;
+}
+
+// A sub-tree within another has no choice of its own.
+void check_apart(const Paths& targets) {
+  const std::string key = "policies.checkpoint.targets";
+  for (const std::string& outer : targets) {
+    for (const std::string& inner : targets) {
+      if (!inner.starts_with(outer + ".")) continue;
+      throw policies::PolicyError(key + " means " + outer + " and, within it, " + inner +
+                                  "; policies.checkpoint.keep = \"auto\" chooses for each sub-tree whether "
+                                  "it is computed again: name one of the two, or use keep = \"block\"");
+    }
+  }
+}
+
+Paths targets_among(const Paths& paths, const LoadedConfig& job) try {
+  Paths targets =
+      policies::matching_paths(job.config.policies.checkpoint.targets, paths, "policies.checkpoint.targets");
+  check_apart(targets);
+  return targets;
+} catch (const policies::PolicyError& error) {
+  throw with_place(error, job.places);
+}
+
+}  // namespace
+
+CheckpointPlacement place_checkpoints(LoadedConfig& loaded, c10::Device device,
+                                      const planner::RehearsalOptions& options) {
+  const LoadedConfig job = without_budget(loaded, device);
+  const PlacedJob placed = {
+      .plan =
+          [&](const Paths& recomputed, const KeptResults& keeps) {
+            return plan_run(with_recomputed(job, recomputed, keeps), device, options).memory;
+          },
+      .targets = [&](const Paths& paths) { return targets_among(paths, job); },
+      .keeps = kept_results()};
+  CheckpointPlacement placement = search_placement(placed, device, loaded.config.memory.budget.value().bytes);
+  adopt_placement(loaded, placement);
+  return placement;
+}
+
+}  // namespace dtk

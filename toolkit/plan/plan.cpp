@@ -1,0 +1,302 @@
+#include "toolkit/plan/plan.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "toolkit/config/policy_switches.h"
+#include "toolkit/core/byte_size.h"
+#include "toolkit/core/clock.h"
+#include "toolkit/core/errors.h"
+#include "toolkit/device/device.h"
+#include "toolkit/plan/alternatives.h"
+#include "toolkit/plan/calibrate.h"
+#include "toolkit/plan/largest_fit.h"
+#include "toolkit/plan/plan_record.h"
+#include "toolkit/plan/plan_text.h"
+#include "toolkit/plan/planned_run.h"
+#include "toolkit/run/memory_meters.h"
+#include "toolkit/run/run.h"
+#include "toolkit/train/precision_choice.h"
+
+namespace dtk {
+namespace {
+
+Error too_small_a_machine(const std::string& what) {
+  return {ExitCode::failure, kMachineTooSmall + what};
+}
+
+// No budget limits a plan, so what is refused in it is memory of this machine.
+PlannedRun planned_here(const LoadedConfig& loaded, c10::Device device,
+                        const planner::RehearsalOptions& options) try {
+  return plan_run(loaded, device, options);
+} catch (const c10::OutOfMemoryError& error) {
+  throw too_small_a_machine(first_line(error.what_without_backtrace()));
+} catch (const std::bad_alloc&) {
+  throw too_small_a_machine("out of host memory");
+}
+
+Plan plan_decided(LoadedConfig loaded, c10::Device device, const planner::RehearsalOptions& options) {
+  loaded.config.memory.budget.reset();  // the plan shall say by how much it is exceeded
+  PlannedRun run = planned_here(loaded, device, options);
+  const planner::Rehearsed& rehearsed = run.memory;
+  Plan plan;
+  plan.policies = std::move(run.policies);
+  plan.memory.device = device.str();
+  plan.memory.phases = rehearsed.device;
+  plan.memory.host = policies::highest(rehearsed.host);
+  plan.terms = rehearsed.terms;
+  plan.scratch = rehearsed.scratch;
+  plan.folded = rehearsed.folded;
+  plan.step = rehearsed.steady_step();
+  plan.seconds = rehearsed.seconds;
+  plan.loaded = std::move(loaded);
+  return plan;
+}
+
+int64_t peak_bytes(const Plan& plan) {
+  return plan.memory.peak().peak.bytes;
+}
+
+constexpr Room kBudget = Room::allocator, kMaxBatch = Room::device;
+
+// An epoch holds 2^32 - 1 samples at most, and a plan's has a few batches: a larger one is no question of
+// memory.
+constexpr int64_t kMostSamples = int64_t{1} << 28;
+
+int64_t most_samples(const DataOptions& data) {
+  return data.samples ? *data.samples - data.validation : kMostSamples;
+}
+
+// A number without a unit, which somebody may have meant as gigabytes.
+constexpr int64_t kSuspicious = 100'000;
+
+std::string excess(const Plan& plan, int64_t budget, Room room) {
+  const policies::PhasePeak peak = plan.memory.peak();
+  const int64_t parameters = peak.peak.of(policies::Category::parameters);
+  if (parameters > budget) {
+    return "the parameters alone take " + exact_bytes(parameters) + ", more than " + exact_bytes(budget) +
+           "; use a smaller model or a larger device" +
+           (budget < kSuspicious ? "; a number alone is bytes, larger sizes have a unit such as \"24GB\""
+                                 : "");
+  }
+  const int64_t beside = plan.bytes_in(room) - peak.peak.bytes;
+  return "the peak of " + exact_bytes(peak.peak.bytes) + ", in phase " + peak.name +
+         (beside > 0 ? ", with " + exact_bytes(beside) + " that the device adds," : ",") + " exceeds " +
+         exact_bytes(budget);
+}
+
+struct Job {
+  const PlanArguments& arguments;
+  const LoadedConfig loaded;
+  const c10::Device device;
+  const std::optional<int64_t> budget;
+  const planner::RehearsalOptions options;
+  const std::function<void(const std::string&)>& print;
+  const SideBySide& side_by_side;
+  const std::optional<CheckpointPlacement> placement;  // of `loaded`
+  const policies::CheckpointOptions written;           // before that
+};
+
+// The plan of the smallest batch tells whether another batch helps.
+std::string advice_of(const Job& job, const Plan& plan) {
+  if (!job.arguments.max_batch.empty()) return "; give --max-batch no more than that";
+  if (plan.memory.peak().peak.of(policies::Category::parameters) > *job.budget) return "";
+  LoadedConfig smallest = job.loaded;
+  smallest.config.data.batch = smallest.config.train.accumulate;
+  const int64_t least = make_plan(std::move(smallest), job.device, job.options).bytes_in(kBudget);
+  if (least <= *job.budget)
+    return "; --max-batch finds the largest batch that fits, --table says what other policies take";
+  return "; data.batch = " + std::to_string(job.loaded.config.train.accumulate) +
+         " does not fit either and takes " + exact_bytes(least) +
+         "; --table says what other policies take, else use a larger budget or a smaller model";
+}
+
+void check_budget(const Job& job, const Plan& plan) {
+  if (!job.budget || plan.bytes_in(kBudget) <= *job.budget) return;
+  throw Error(ExitCode::memory, "does not fit into memory.budget: " + excess(plan, *job.budget, kBudget) +
+                                    advice_of(job, plan));
+}
+
+void report_table(const Job& job) {
+  SteadyClock clock;
+  const double begin = clock.seconds();
+  std::vector<PlanRow> rows = plan_table(job.loaded, job.device, job.options, job.side_by_side);
+  for (PlanRow& row : rows) row.plan.placement = job.placement;
+  job.print(job.arguments.json
+                ? plan_table_json(rows)
+                : plan_table_text(job.arguments.config, rows, job.budget, clock.seconds() - begin));
+  if (!job.budget || rows.front().plan.bytes_in(kBudget) <= *job.budget) return;
+  throw Error(ExitCode::memory,
+              "none of the 16 combinations fits into memory.budget: with the lowest peak, " +
+                  excess(rows.front().plan, *job.budget, kBudget));
+}
+
+void report_largest(const Job& job, int64_t bytes) {
+  const LargestPlannedBatch found =
+      largest_planned_batch(job.loaded, job.device, bytes, job.options, measures_here(job.arguments));
+  if (!found.largest) {
+    const std::string batch = std::to_string(found.next->loaded.config.data.batch);
+    throw Error(ExitCode::memory, "--max-batch " + job.arguments.max_batch + ": not even data.batch = " +
+                                      batch + " fits: " + excess(*found.next, bytes, kMaxBatch));
+  }
+  job.print(job.arguments.json ? largest_batch_json(found, bytes)
+                               : largest_batch_text(job.arguments.config, found, bytes));
+  check_budget(job, *found.largest);
+}
+
+void report_plan(const Job& job) {
+  Plan plan = make_plan(job.loaded, job.device, job.options);
+  plan.placement = job.placement;
+  if (job.arguments.explain) {
+    const auto effects = explain_policies(plan, job.device, job.options);
+    const planner::Explanation why = explain_segments(plan, effects, job.device, job.options);
+    const CheckpointChoices others = checkpoint_choices(plan, job.written, job.device, job.options);
+    job.print(job.arguments.json
+                  ? plan_json(plan, effects, &why, &others)
+                  : plan_text(job.arguments.config, plan) + "\n" + explain_text(plan, effects) + "\n" +
+                        planner::text_of(why) + "\n" + checkpoint_choices_text(plan, others));
+  } else {
+    job.print(job.arguments.json ? plan_json(plan) : plan_text(job.arguments.config, plan));
+  }
+  check_budget(job, plan);
+}
+
+}  // namespace
+
+int64_t Plan::bytes_in(Room room) const {
+  const int64_t beside =
+      room == Room::device ? planner::bytes_beside(terms) : planner::allocated_beside(terms);
+  // Host memory is the CPU's own. How much of it is taken at the peak is not known: at most all of it.
+  const bool same_memory = room == Room::device && memory.device == "cpu";
+  return memory.peak().peak.bytes + beside + (same_memory ? memory.host.peak.bytes : 0);
+}
+
+std::optional<policies::PhasePeak> Plan::runner_up() const {
+  const auto highest = memory.peak().peak.items();
+  std::vector<policies::PhasePeak> others;
+  for (const policies::PhasePeak& phase : memory.phases) {
+    if (phase.peak.items() != highest) others.push_back(phase);
+  }
+  if (others.empty()) return std::nullopt;
+  return policies::highest(others);
+}
+
+Plan make_plan(LoadedConfig loaded, c10::Device device, const planner::RehearsalOptions& options) {
+  if (!precision_is_open(loaded.config, device)) return plan_decided(std::move(loaded), device, options);
+  std::vector<Plan> plans;
+  std::vector<PossiblePrecision> precisions;
+  for (const char* name : {"bf16", "fp32"}) {
+    LoadedConfig one = loaded;
+    one.config.policies.precision.cpu = name;
+    plans.push_back(plan_decided(std::move(one), device, options));
+    const policies::PhasePeak peak = plans.back().memory.peak();
+    precisions.push_back({name, peak.peak.bytes, peak.name});
+  }
+  const double seconds = plans[0].seconds + plans[1].seconds;
+  Plan plan = std::move(plans[peak_bytes(plans[0]) > peak_bytes(plans[1]) ? 0 : 1]);
+  plan.seconds = seconds;
+  plan.precisions = std::move(precisions);
+  return plan;
+}
+
+std::vector<PlanRow> plan_table(const LoadedConfig& loaded, c10::Device device,
+                                const planner::RehearsalOptions& options, const SideBySide& side_by_side) {
+  std::vector<PlanRow> rows(16);
+  std::vector<LoadedConfig> jobs(rows.size(), loaded);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const PolicySwitches on = {(i & 8) != 0, (i & 4) != 0, (i & 2) != 0, (i & 1) != 0};
+    RunConfig& config = jobs[i].config;
+    // A switched precision is decided: on is bf16, off is fp32.
+    if (precision_is_open(config, device)) config.policies.precision.cpu = on[0] ? "bf16" : "fp32";
+    config = with_switches(config, device, on);
+    rows[i].on = on;
+  }
+  std::vector<std::optional<std::string>> records(rows.size());
+  if (side_by_side) {
+    records = side_by_side(rows.size(),
+                           [&](size_t i) { return plan_record(plan_decided(jobs[i], device, options)); });
+  }
+  for (size_t i = 0; i < rows.size(); ++i) {
+    rows[i].plan = records[i] ? read_plan_record(*records[i], std::move(jobs[i]))
+                              : plan_decided(std::move(jobs[i]), device, options);
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const PlanRow& a, const PlanRow& b) {
+    return peak_bytes(a.plan) < peak_bytes(b.plan);
+  });
+  return rows;
+}
+
+std::vector<PolicyEffect> explain_policies(const Plan& plan, c10::Device device,
+                                           const planner::RehearsalOptions& options) {
+  const PolicySwitches on = switches_of(plan.loaded.config, device);
+  std::vector<PolicyEffect> effects;
+  for (size_t i = 0; i < on.size(); ++i) {
+    PolicyEffect effect;
+    effect.policy = switched_policies[i];
+    effect.on = on[i];
+    PolicySwitches other = on;
+    other[i] = !on[i];
+    LoadedConfig switched = plan.loaded;
+    switched.config = with_switches(switched.config, device, other);
+    try {
+      effect.switched = plan_decided(std::move(switched), device, options);
+    } catch (const ConfigError& error) {
+      effect.problem = error.what();
+    }
+    effects.push_back(std::move(effect));
+  }
+  return effects;
+}
+
+LargestPlannedBatch largest_planned_batch(const LoadedConfig& loaded, c10::Device device, int64_t bytes,
+                                          const planner::RehearsalOptions& options, bool measured) {
+  LargestPlannedBatch found;
+  found.all_recomputed = placement_is_open(loaded.config);
+  const int64_t unit = loaded.config.train.accumulate;
+  const auto bytes_of = [&](int64_t units) {
+    LoadedConfig one = loaded;
+    if (found.all_recomputed) one.config.policies.checkpoint.keep = "block";
+    one.config.data.batch = units * unit;
+    Plan plan = make_plan(one, device, options);
+    if (measured && plan.bytes_in(kMaxBatch) <= bytes) {
+      const Calibration scratch = calibrate_cpu(one, available_bytes());
+      plan = make_plan(std::move(one), device, with_calibration(options, scratch));
+    }
+    ++found.planned;
+    const int64_t taken = plan.bytes_in(kMaxBatch);
+    (taken <= bytes ? found.largest : found.next) = std::move(plan);
+    return taken;
+  };
+  // The last that fits and the last that does not are neighbours at the end.
+  largest_within(std::max<int64_t>(1, most_samples(loaded.config.data) / unit), bytes, bytes_of);
+  return found;
+}
+
+void run_plan(const PlanArguments& arguments, FileSystem& files,
+              const std::function<void(const std::string&)>& print, const SideBySide& side_by_side) {
+  if (!arguments.calibrate.empty()) return run_calibration(arguments, files, print);
+  const c10::Device device(arguments.device == "cpu" ? "cpu" : "cuda:0");
+  LoadedConfig loaded = load_config(files, arguments.config, arguments.set);
+  resolve_threads(loaded);
+  resolve_budget(loaded, device);
+  const std::optional<Calibration> measured = calibration_for(arguments, files, loaded, device);
+  std::optional<int64_t> budget;
+  if (loaded.config.memory.budget) budget = loaded.config.memory.budget->bytes;
+  const planner::RehearsalOptions options = options_of(arguments, measured);
+  const policies::CheckpointOptions written = loaded.config.policies.checkpoint;
+  std::optional<CheckpointPlacement> placement;
+  if (placement_is_open(loaded.config) && arguments.max_batch.empty())
+    placement = place_checkpoints(loaded, device, options);
+  const Job job{arguments, std::move(loaded), device,    budget, options,
+                print,     side_by_side,      placement, written};
+  if (arguments.table) return report_table(job);
+  if (arguments.max_batch.empty()) return report_plan(job);
+  const auto percent = parse_percent(arguments.max_batch);
+  const std::string place = "--max-batch " + arguments.max_batch;
+  report_largest(job, percent ? part_of_device(*percent, device, place) : *parse_bytes(arguments.max_batch));
+}
+
+}  // namespace dtk

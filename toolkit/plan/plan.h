@@ -1,0 +1,128 @@
+// dit-plan: the memory that a configured training job takes, from its configuration alone.
+//
+// Everything here is found by planning (planned_run.h): no figure comes from a formula. Nothing is printed.
+#pragma once
+#include <c10/core/Device.h>
+#include <dtk/planner/device_terms.h>
+#include <dtk/planner/explain.h>
+#include <dtk/planner/flops.h>
+#include <dtk/planner/simulate.h>
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "toolkit/commands/plan_arguments.h"
+#include "toolkit/config/config_io.h"
+#include "toolkit/io/file_system.h"
+#include "toolkit/plan/calibration.h"
+#include "toolkit/report/memory_report.h"
+#include "toolkit/report/placement.h"
+
+namespace dtk {
+
+/// What has to hold a job: LibTorch's allocator, which memory.budget limits, or a whole device, whose context
+/// lies beside. The same on the CPU.
+enum class Room { allocator, device };
+
+/// A precision that a measurement may choose when the training begins.
+struct PossiblePrecision {
+  std::string name;  // "bf16" or "fp32"
+  int64_t peak_bytes = 0;
+  std::string phase;
+};
+
+struct Plan {
+  LoadedConfig loaded;                           // of what was planned: policies.precision.cpu is decided
+  MemoryReport memory;                           // bytes asked for, by phase
+  std::vector<planner::DeviceTerm> terms;        // what a device adds to those bytes; none on the CPU
+  planner::PlannedScratch scratch;               // of CPU kernels
+  std::map<std::string, int64_t> folded;         // passes left out because they repeat, by loop
+  planner::Flops step;                           // of a steady optimizer step
+  std::vector<policies::PolicyReport> policies;  // of the planned run
+  double seconds = 0;                            // that planning took
+  // Both, where the CPU's precision is not known before training: `memory` is then of the larger peak.
+  std::vector<PossiblePrecision> precisions;
+  std::optional<CheckpointPlacement> placement;  // that keep = "auto" was replaced by before it was planned
+
+  /// The peak with the terms that take room of it.
+  int64_t bytes_in(Room room) const;
+
+  /// The phase with the highest peak among those whose peak holds something else than the highest of all,
+  /// which is: holds other tensors. Nothing if there is no such phase.
+  std::optional<policies::PhasePeak> runner_up() const;
+};
+
+/// Plans `loaded` on a simulated cuda:0 or on a CPU of shapes, memory.budget left aside. With the CPU and
+/// policies.precision.cpu = "probe" both outcomes are planned. Throws ConfigError and planner::PlanError.
+Plan make_plan(LoadedConfig loaded, c10::Device device, const planner::RehearsalOptions& options = {});
+
+/// Does independent pieces of work elsewhere and returns what `work(i)` returns for each i below `count`;
+/// nothing for a piece that the caller shall do itself. A process plans one job at a time, so a program that
+/// may copy itself gives one of these.
+using SideBySide = std::function<std::vector<std::optional<std::string>>(
+    size_t count, const std::function<std::string(size_t)>& work)>;
+
+/// One of the 16 combinations of precision, attention, ema and checkpoint.
+struct PlanRow {
+  std::array<bool, 4> on{};
+  Plan plan;
+};
+/// All of them, the lowest peak first, equal ones in the order of their switches; planned `side_by_side`
+/// where that is given.
+std::vector<PlanRow> plan_table(const LoadedConfig& loaded, c10::Device device,
+                                const planner::RehearsalOptions& options = {},
+                                const SideBySide& side_by_side = nullptr);
+
+/// What one policy does for a job: the job with its switch in the other position.
+struct PolicyEffect {
+  std::string policy;
+  bool on = false;               // in the job
+  std::optional<Plan> switched;  // nothing where it cannot be switched
+  std::string problem;           // why
+};
+std::vector<PolicyEffect> explain_policies(const Plan& plan, c10::Device device,
+                                           const planner::RehearsalOptions& options = {});
+
+/// What each sub-tree of the model keeps for backward, and what policies.checkpoint makes of it: the job
+/// without that policy, and with it as configured, or by default where it is off. `effects` are the
+/// alternatives.
+planner::Explanation explain_segments(const Plan& plan, const std::vector<PolicyEffect>& effects,
+                                      c10::Device device, const planner::RehearsalOptions& options = {});
+
+struct LargestPlannedBatch {
+  std::optional<Plan> largest;  // nothing: not even one batch of train.accumulate samples fits
+  std::optional<Plan> next;     // the next larger one, which exceeds the budget; nothing: the data ended it
+  int64_t planned = 0;          // candidates
+  bool all_recomputed = false;  // policies.checkpoint.keep is "auto"
+};
+/// The largest data.batch whose plan stays within `bytes` of a device, at most all samples that data.samples
+/// leaves to train on. Each candidate is planned; keep = "auto" as "block": what "auto" chooses for a
+/// batch may be a little lower still. `measured`: with the scratch of its CPU kernels, which is measured for
+/// each candidate that fits without it.
+LargestPlannedBatch largest_planned_batch(const LoadedConfig& loaded, c10::Device device, int64_t bytes,
+                                          const planner::RehearsalOptions& options = {},
+                                          bool measured = false);
+
+/// Measures the scratch of the kernels that the plan of `loaded` for the CPU calls, with train.threads
+/// threads, which must be set. Where the precision is open, of both; what exceeds `limit` bytes without
+/// scratch is not run. Throws planner::PlanError where this machine cannot make a call.
+Calibration calibrate_cpu(LoadedConfig loaded, std::optional<int64_t> limit = std::nullopt);
+/// Measures what cuda:0 adds. Throws ConfigError without one.
+Calibration calibrate_cuda();
+
+/// How the error begins where a plan needs more memory than the machine gives.
+inline constexpr char kMachineTooSmall[] = "this machine cannot hold the plan itself: ";
+
+/// dit-plan: reads the configuration, plans what is asked for, and hands the report to `print`, before any
+/// error about it. Of a job with keep = "auto" the choice is planned (checkpoint_placement.h). Throws
+/// ConfigError, planner::PlanError, and Error with ExitCode::memory for a job that exceeds memory.budget,
+/// where not one of a table fits it, or for --max-batch that fits none.
+void run_plan(const PlanArguments& arguments, FileSystem& files,
+              const std::function<void(const std::string&)>& print, const SideBySide& side_by_side = nullptr);
+
+}  // namespace dtk

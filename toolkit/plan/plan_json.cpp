@@ -1,0 +1,105 @@
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "toolkit/config/policy_switches.h"
+#include "toolkit/plan/explanation_json.h"
+#include "toolkit/plan/plan_text.h"
+
+namespace dtk {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json json_of(const Plan& plan, const std::vector<PolicySaving>& policies = {}) {
+  MemoryReport memory = plan.memory;
+  memory.policies = policies;
+  Json json = Json::parse(memory_json(memory));
+  Json& more = json["plan"];
+  more["batch"] = plan.loaded.config.data.batch;
+  more["host_phase"] = plan.memory.host.name;
+  more["runner_up"] = nullptr;
+  if (const auto second = plan.runner_up())
+    more["runner_up"] = {{"phase", second->name}, {"bytes", second->peak.bytes}};
+  const policies::PhasePeak peak = plan.memory.peak();
+  more["saved_by_operator"] = peak.peak.by_operator(policies::Category::saved);
+  more["folded"] = plan.folded;
+  more["step_flops"] = {{"forward", plan.step.forward},
+                        {"backward", plan.step.backward},
+                        {"recomputed", plan.step.recomputed},
+                        {"attention_again", plan.step.attention_again}};
+  more["seconds"] = plan.seconds;
+  more["beside"] = {{"device", planner::bytes_beside(plan.terms)},
+                    {"allocator", planner::allocated_beside(plan.terms)}};
+  more["device_terms"] = Json::array();
+  for (const planner::DeviceTerm& term : plan.terms) {
+    more["device_terms"].push_back({{"name", term.name},
+                                    {"bytes", term.bytes},
+                                    {"on_host", term.on_host},
+                                    {"in_the_peaks", term.booked},
+                                    {"known", term.known},
+                                    {"formula", term.formula},
+                                    {"source", term.source},
+                                    {"measured", term.measured}});
+  }
+  more["scratch"] = {{"source", plan.scratch.source},
+                     {"measured_calls", plan.scratch.measured_calls},
+                     {"largest", plan.scratch.largest},
+                     {"not_known", plan.scratch.not_known}};
+  more["precisions"] = Json::array();
+  for (const PossiblePrecision& one : plan.precisions)
+    more["precisions"].push_back({{"cpu", one.name}, {"peak_bytes", one.peak_bytes}, {"phase", one.phase}});
+  if (plan.placement) json["placement"] = Json::parse(placement_json(*plan.placement));
+  return json;
+}
+
+std::vector<PolicySaving> savings_of(const Plan& plan, const std::vector<PolicyEffect>& effects) {
+  std::vector<PolicySaving> savings;
+  for (const PolicyEffect& effect : effects) {
+    PolicySaving saving{{effect.policy, effect.on, effect.on ? "on" : "off"}, std::nullopt, effect.problem};
+    if (effect.switched) {
+      const int64_t other = effect.switched->memory.peak().peak.bytes, now = plan.memory.peak().peak.bytes;
+      saving.bytes = effect.on ? other - now : now - other;
+    }
+    savings.push_back(std::move(saving));
+  }
+  return savings;
+}
+
+}  // namespace
+
+std::string plan_json(const Plan& plan, const std::vector<PolicyEffect>& effects,
+                      const planner::Explanation* why, const CheckpointChoices* others) {
+  Json json = json_of(plan, savings_of(plan, effects));
+  if (why != nullptr) json["why"] = Json::parse(explanation_json(*why));
+  if (others != nullptr) json["checkpoint_choices"] = Json::parse(checkpoint_choices_json(*others));
+  return json.dump(1) + "\n";
+}
+
+std::string plan_table_json(const std::vector<PlanRow>& rows) {
+  Json array = Json::array();
+  for (const PlanRow& row : rows) {
+    std::vector<PolicySaving> policies;
+    for (size_t i = 0; i < row.on.size(); ++i)
+      policies.push_back({{switched_policies[i], row.on[i], row.on[i] ? "on" : "off"}, std::nullopt, ""});
+    array.push_back(json_of(row.plan, policies));
+  }
+  return array.dump(1) + "\n";
+}
+
+std::string largest_batch_json(const LargestPlannedBatch& found, int64_t bytes) {
+  Json json = json_of(*found.largest);
+  Json& batch = json["largest_batch"];
+  batch["budget_bytes"] = bytes;
+  batch["batch"] = found.largest->loaded.config.data.batch;
+  batch["peak_bytes"] = found.largest->memory.peak().peak.bytes;
+  batch["device_bytes"] = found.largest->bytes_in(Room::device);
+  batch["next_batch"] = found.next ? Json(found.next->loaded.config.data.batch) : Json();
+  batch["next_peak_bytes"] = found.next ? Json(found.next->memory.peak().peak.bytes) : Json();
+  batch["next_device_bytes"] = found.next ? Json(found.next->bytes_in(Room::device)) : Json();
+  batch["planned"] = found.planned;
+  batch["all_recomputed"] = found.all_recomputed;
+  batch["not_counted"] = not_counted(*found.largest);
+  return json.dump(1) + "\n";
+}
+
+}  // namespace dtk

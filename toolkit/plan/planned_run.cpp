@@ -1,0 +1,257 @@
+#include "toolkit/plan/planned_run.h"
+
+#include <dtk/policies/guards.h>
+#include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/simulation.h>
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "toolkit/config/locations.h"
+#include "toolkit/core/errors.h"
+#include "toolkit/data/synthetic_source.h"
+#include "toolkit/plan/null_world.h"
+#include "toolkit/run/run.h"
+#include "toolkit/train/apply_policies.h"
+
+namespace dtk {
+namespace {
+
+// A longer period of the policies is planned as one of four steps: one in which a policy acts, and those
+// between two such steps, of which three show whether they are alike.
+constexpr int64_t kLongPeriod = 100;
+constexpr int64_t kShortPeriod = 4;
+// More steps than these, twice, would take longer than a plan should.
+constexpr int64_t kMostPeriod = 1000;
+
+// What the policies of a job are before its first step.
+struct Policies {
+  int64_t period = 1;  // steps that show once what they do
+  std::vector<policies::PolicyReport> reports;
+};
+
+Policies policies_of(const RunConfig& config, c10::Device device) {
+  const auto model = make_model(config, device, policies::make_generator(device, 0));
+  const policies::PolicySet set = put_policies_in(config.policies, *model);
+  return {set.period(), set.reports()};
+}
+
+void refuse_long(int64_t period, bool fold) {
+  if (period <= kMostPeriod) return;
+  throw Error(ExitCode::failure, "the policies repeat their work after " + std::to_string(period) +
+                                     " steps; a plan that leaves none out runs at most " +
+                                     std::to_string(kMostPeriod) + " of them, twice; plan " +
+                                     (fold ? "" : "without --no-fold, or ") +
+                                     "with --set "
+                                     "policies.ema.every=" +
+                                     std::to_string(kMostPeriod) + " or less");
+}
+
+// A report of the job, whose period was another one in the plan.
+void name_own_period(std::vector<policies::PolicyReport>& planned, const Policies& own) {
+  for (policies::PolicyReport& report : planned) {
+    for (const policies::PolicyReport& before : own.reports)
+      if (report.policy == "ema" && before.policy == "ema") report.reason = before.reason;
+  }
+}
+
+// How often the job of a plan runs the period of the policies after its first step.
+enum class Steady { once, twice };
+
+// Steps of the epochs that the job has; none where that is not known before its data are.
+std::optional<int64_t> steps_of_epochs(const RunConfig& config) {
+  if (!config.train.epochs || !config.data.samples) return std::nullopt;
+  const int64_t samples = *config.data.samples - config.data.validation, batch = config.data.batch;
+  const int64_t epochs = *config.train.epochs;
+  if (!config.data.drop_last) return epochs * ((samples + batch - 1) / batch);
+  const int64_t micro = batch / config.train.accumulate;
+  return (epochs * (samples / micro) + config.train.accumulate - 1) / config.train.accumulate;
+}
+
+// A job as short as that already stays as it is.
+bool is_short(const RunConfig& config, int64_t steps) {
+  if (config.train.seconds) return false;
+  const std::optional<int64_t> by_epochs = steps_of_epochs(config);
+  return (config.train.steps && *config.train.steps <= steps) || (by_epochs && *by_epochs <= steps);
+}
+
+int64_t twice(int64_t steps) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  return steps > kMost / 2 ? kMost : 2 * steps;
+}
+
+// Whole batches that show an epoch: with the loader full of whole ones in the first and all steady steps.
+int64_t most_whole_batches(const RunConfig& config, int64_t steady) {
+  const int64_t micro = config.train.accumulate;
+  return 1 + steady + (config.data.drop_last ? 0 : (config.data.prefetch + micro - 1) / micro);
+}
+
+int64_t steps_of_a_plan(const RunConfig& config, int64_t steady) {
+  return most_whole_batches(config, steady) + (config.data.drop_last ? 0 : 1);
+}
+
+RunConfig shortened(RunConfig config, Steady times, int64_t steady) {
+  const int64_t steps = steps_of_a_plan(config, steady);
+  config.train.log_every = 1;
+  config.train.init_from.clear();  // weights of a file are read into their places
+  if (is_short(config, steps)) return config;
+  config.train.steps = steps;
+  config.train.seconds.reset();
+  // The plan's epochs are shorter ones.
+  if (config.train.epochs) config.train.epochs = std::max<int64_t>(*config.train.epochs, 2);
+  for (int64_t* every :
+       {&config.train.checkpoint_every, &config.train.sample_every, &config.train.validate_every})
+    if (*every > 0) *every = times == Steady::once ? steps : steady;
+  return config;
+}
+
+// All of the job's data set. An epoch of it is the job's own where it is as short, so that the loader is
+// ahead in it as in the job; else it ends with the same last batch.
+int64_t samples_of_a_plan(const RunConfig& config, int64_t steady) {
+  const int64_t batches = most_whole_batches(config, steady), batch = config.data.batch;
+  constexpr int64_t kMost = std::numeric_limits<uint32_t>::max();  // of an epoch
+  if (batch > (kMost - config.data.validation) / (batches + 1)) {
+    throw ConfigError("data.batch = " + std::to_string(batch) + ": a plan has data for " +
+                      std::to_string(batches + 1) + " batches, and an epoch at most " +
+                      std::to_string(kMost) + " samples; use a smaller data.batch");
+  }
+  const int64_t whole = batches * batch;
+  const int64_t last = config.data.drop_last ? 0 : batch - 1;
+  if (!config.data.samples) return config.data.validation + whole + last;
+  const int64_t samples = *config.data.samples - config.data.validation;
+  return samples < whole + batch ? *config.data.samples : config.data.validation + whole + samples % batch;
+}
+
+// How much of the steady steps is run.
+struct Steps {
+  Steady times = Steady::twice;
+  bool whole_period = true;  // also a long one
+  bool fold = true;          // as was asked for
+};
+
+// What a plan has shown when its job is at its end.
+struct Shown {
+  bool repeats = false;  // more steady steps would only repeat it, or there are none
+  bool alike = true;     // so would those that a shortened period leaves out
+  int64_t left_out = 0;  // steady steps, of two periods
+  std::vector<policies::PolicyReport> policies;
+};
+
+// The job of a plan; `end` is called at its end. `Data`: of its samples, by configuration and number.
+template <class Data>
+void run_job(const LoadedConfig& loaded, c10::Device device, Steps how, const Data& data_of,
+             const std::function<void(const Shown&)>& end) {
+  LoadedConfig job = loaded;
+  const Policies own = policies_of(loaded.config, device);
+  const bool may_shorten = own.period > kLongPeriod && !how.whole_period;
+  if (!may_shorten) refuse_long(own.period, how.fold);
+  const int64_t period = may_shorten ? kShortPeriod : own.period;
+  const int64_t steady = period * (how.times == Steady::once ? 1 : 2);
+  job.config = shortened(loaded.config, how.times, steady);
+  const bool whole = is_short(loaded.config, steps_of_a_plan(loaded.config, steady));
+  const bool shorter_period = may_shorten && !whole;
+  if (shorter_period) job.config.policies.ema.every = period;  // the one policy that has a period
+  NoFiles files;
+  StandingClock clock;
+  PlanObserver observer([&](const PlanObserver& seen, const RunResult& result) {
+    Shown shown{.repeats = whole || how.times == Steady::twice || seen.returns_to_first(),
+                .alike = !shorter_period || !loaded.config.data.drop_last || seen.alike(period - 1),
+                .left_out = whole ? 0 : twice(own.period) - steady,
+                .policies = result.policies};
+    if (shorter_period) name_own_period(shown.policies, own);
+    end(shown);
+  });
+  const RunData data = data_of(job.config, samples_of_a_plan(loaded.config, steady));
+  run_training(job, device, {}, [&] { return data; },
+               {files, clock, observer, [&] { return observer.ended(); }});
+}
+
+// How many frames are held out nobody knows: a batch shows what all of them take, and as many as are to be
+// drawn what their trajectories do.
+RunData planned_frames(const RunConfig& config, int64_t samples, bool with_zeros) {
+  const auto frames = [&](int64_t count) {
+    return std::make_shared<PlannedFrames>(config.planner, count, with_zeros);
+  };
+  const int64_t shown = std::max(config.data.batch, config.sample.frames);
+  if (!config.data.held_out.empty()) return {frames(samples), {frames(samples), frames(shown)}};
+  const auto trained = frames(std::max(samples, shown));
+  return {trained, {trained, nullptr}};
+}
+
+RunData no_values(const RunConfig& config, int64_t samples) {
+  if (config.drives()) return planned_frames(config, samples, /*with_zeros=*/false);
+  return image_data(config, std::make_shared<PlannedImages>(config.model, samples));
+}
+
+RunData made_up(const RunConfig& config, int64_t samples) {
+  if (config.drives()) return planned_frames(config, samples, /*with_zeros=*/true);
+  const models::DitOptions& model = config.model;
+  return image_data(config, std::make_shared<SyntheticSource>(SyntheticSource::Shape{
+                                samples, model.channels, model.image_size, model.image_size, model.classes}));
+}
+
+// As many rehearsals as it takes. Left out like passes of a loop are a second pass through the period of the
+// policies, if the first one, and what comes after the last step, ended with the books it began with, and
+// most of a long period, if the steps before a policy acts end with equal books. The books of a job whose
+// last batch is shorter depend on what the loader has ready, so it passes twice and nothing is compared.
+PlannedRun rehearse_job(const LoadedConfig& loaded, c10::Device device,
+                        const planner::RehearsalOptions& options, const std::function<void()>& at_end) {
+  Steps how{.times = options.fold && loaded.config.data.drop_last ? Steady::once : Steady::twice,
+            .whole_period = !options.fold,
+            .fold = options.fold};
+  double seconds = 0;
+  while (true) {
+    Shown shown;
+    PlannedRun planned;
+    planned.memory = planner::rehearse(
+        device,
+        [&](const planner::EndOfPlan& end) {
+          run_job(loaded, device, how, no_values, [&](const Shown& seen) {
+            shown = seen;
+            if (shown.repeats && shown.alike) at_end();
+            end();
+          });
+        },
+        options);
+    planned.memory.seconds = seconds += planned.memory.seconds;
+    planned.policies = shown.policies;
+    if (shown.repeats && shown.alike) {
+      if (options.fold && shown.left_out > 0) planned.memory.folded["steady steps"] = shown.left_out;
+      return planned;
+    }
+    if (!shown.alike) {
+      how.whole_period = true;
+    } else {
+      how.times = Steady::twice;
+    }
+  }
+}
+
+// Computes, and waits for threads as a plan does.
+class WholeJob final : public policies::Rehearsal {
+  std::unique_ptr<policies::PassFold> fold(std::string_view) override { return nullptr; }
+};
+
+}  // namespace
+
+PlannedRun plan_run(const LoadedConfig& loaded, c10::Device device,
+                    const planner::RehearsalOptions& options) try {
+  return rehearse_job(loaded, device, options, [] {});
+} catch (const policies::PolicyError& error) {
+  throw with_place(error, loaded.places);
+}
+
+planner::Rehearsed rehearse_what_is_planned(const LoadedConfig& loaded, const std::function<void()>& at_end,
+                                            const planner::RehearsalOptions& options) {
+  return rehearse_job(loaded, c10::kCPU, options, at_end).memory;
+}
+
+void run_what_is_planned(const LoadedConfig& loaded, const std::function<void()>& at_end) {
+  WholeJob whole;
+  const policies::RehearsalGuard guard(whole);
+  const policies::CountingAllocatorGuard counting;
+  run_job(loaded, c10::kCPU, {}, made_up, [&](const Shown&) { at_end(); });
+}
+
+}  // namespace dtk

@@ -1,0 +1,175 @@
+#include "toolkit/programs/terminal.h"
+
+#include <c10/util/Exception.h>
+#include <dtk/policies/report.h>
+#include <sys/ioctl.h>
+#include <torch/version.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <new>
+#include <string>
+
+namespace dtk {
+namespace {
+
+volatile std::sig_atomic_t stop_signal = 0;
+
+// The next one, of either kind, ends the process.
+extern "C" void on_stop_signal(int number) {
+  stop_signal = number;
+  std::signal(SIGINT, SIG_DFL);
+  std::signal(SIGTERM, SIG_DFL);
+}
+
+int fail(const char* name, ExitCode code, const std::string& message) {
+  std::fflush(stdout);  // where both go to one file, the error is the last line
+  std::fprintf(stderr, "%s: %s\n", name, message.c_str());
+  return static_cast<int>(code);
+}
+
+std::string status(const Progress& p) {
+  const std::string peak = p.peak_bytes ? "  peak " + readable_bytes(*p.peak_bytes) : "";
+  char text[200];
+  std::snprintf(text, sizeof text, "step %lld  loss %.4f  %s %s/s%s  %s elapsed, %s left",
+                static_cast<long long>(p.step), p.loss, rate(p.images_per_second).c_str(),
+                p.sample_name.c_str(), peak.c_str(), duration(p.elapsed_seconds).c_str(),
+                duration(p.remaining_seconds).c_str());
+  return text;
+}
+
+constexpr double kSecondsBetweenLines = 10;
+
+size_t terminal_columns() {
+  winsize size = {};
+  const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? size.ws_col : 80;
+}
+
+// Shorter than the terminal is wide: a line that wraps cannot be redrawn and scrolls instead.
+std::string bar_line(const std::string& text, double fraction, size_t columns) {
+  constexpr size_t least = 5, most = 20, frame = sizeof "[] " - 1;
+  const size_t taken = text.size() + frame + 1;
+  if (columns < taken + least) return text.substr(0, columns - 1);
+  const size_t width = std::min(most, columns - taken);
+  const auto filled = static_cast<size_t>(std::clamp(fraction, 0.0, 1.0) * static_cast<double>(width));
+  return "[" + std::string(filled, '#') + std::string(width - filled, '.') + "] " + text;
+}
+
+// LibTorch's own CPU allocator reports what it cannot give as a plain error.
+constexpr char kAllocatorRefusal[] = "DefaultCPUAllocator: ";
+
+int fail_with_torch_error(const char* name, const char* when_out_of_memory, const c10::Error& error) {
+  const std::string line = first_line(error.what_without_backtrace());
+  const size_t refusal = line.find(kAllocatorRefusal);
+  if (refusal == std::string::npos) return fail(name, ExitCode::failure, line);
+  return fail(name, ExitCode::memory,
+              "out of CPU memory: " + line.substr(refusal + sizeof kAllocatorRefusal - 1) + "; " +
+                  when_out_of_memory);
+}
+
+}  // namespace
+
+int run_program(const char* name, const char* when_out_of_memory, const std::function<ExitCode()>& body) {
+  try {
+    return static_cast<int>(body());
+  } catch (const Error& error) {
+    return fail(name, error.code, error.what());
+  } catch (const policies::PolicyError& error) {
+    return fail(name, ExitCode::configuration, error.what());
+  } catch (const c10::OutOfMemoryError& error) {
+    return fail(name, ExitCode::memory,
+                std::string(error.what_without_backtrace()) + "; " + when_out_of_memory);
+  } catch (const std::bad_alloc&) {
+    return fail(name, ExitCode::memory, std::string("out of host memory; ") + when_out_of_memory);
+  } catch (const c10::Error& error) {
+    return fail_with_torch_error(name, when_out_of_memory, error);
+  } catch (const std::exception& error) {
+    return fail(name, ExitCode::failure, error.what());
+  }
+}
+
+std::string rate(double per_second) {
+  char text[32];
+  std::snprintf(text, sizeof text, per_second < 10 ? "%.2g" : "%.0f", per_second);
+  return text;
+}
+
+std::string duration(double seconds) {
+  const auto whole = static_cast<long>(seconds + 0.5);
+  char text[32];
+  if (whole >= 3600) {
+    std::snprintf(text, sizeof text, "%ldh%02ldm", whole / 3600, whole / 60 % 60);
+  } else {
+    std::snprintf(text, sizeof text, "%ld:%02ld", whole / 60, whole % 60);
+  }
+  return text;
+}
+
+ExitCode print_version(const char* name) {
+  std::printf("%s %s (LibTorch %s)\n", name, DTK_VERSION, TORCH_VERSION);
+  return ExitCode::done;
+}
+
+void catch_stop_signals() {
+  std::signal(SIGINT, on_stop_signal);
+  std::signal(SIGTERM, on_stop_signal);
+}
+
+bool stop_requested() {
+  return stop_signal != 0;
+}
+
+TerminalObserver::TerminalObserver() : terminal_(isatty(STDOUT_FILENO) != 0) {}
+TerminalObserver::~TerminalObserver() {
+  end_bar();
+}
+
+void TerminalObserver::end_bar() {
+  if (bar_shown_) std::printf("\n");
+  bar_shown_ = false;
+}
+
+void TerminalObserver::clear_bar() {
+  if (bar_shown_) std::printf("\r\033[K");
+  bar_shown_ = false;
+}
+
+void TerminalObserver::show_bar(const std::string& text, double fraction) {
+  std::printf("\r\033[K%s", bar_line(text, fraction, terminal_columns()).c_str());
+  bar_shown_ = true;
+}
+
+void TerminalObserver::message(const std::string& text) {
+  clear_bar();
+  std::printf("%s\n", text.c_str());
+  std::fflush(stdout);
+}
+
+void TerminalObserver::progress(const Progress& progress) {
+  if (terminal_) {
+    show_bar(status(progress), progress.fraction);
+  } else if (progress.elapsed_seconds - last_line_ >= kSecondsBetweenLines || progress.fraction >= 1) {
+    last_line_ = progress.elapsed_seconds;
+    std::printf("%s\n", status(progress).c_str());
+  }
+  std::fflush(stdout);
+}
+
+void TerminalObserver::sampling(int64_t step, int64_t steps) {
+  const std::string text = "sampling step " + std::to_string(step) + "/" + std::to_string(steps);
+  const double now = clock_.seconds();
+  if (step == 1) last_sampling_ = now;
+  if (terminal_) {
+    show_bar(text, static_cast<double>(step) / static_cast<double>(steps));
+  } else if (now - last_sampling_ >= kSecondsBetweenLines) {
+    last_sampling_ = now;
+    std::printf("%s\n", text.c_str());
+  }
+  std::fflush(stdout);
+}
+
+}  // namespace dtk

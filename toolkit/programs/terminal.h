@@ -1,0 +1,49 @@
+// What the programs share: exit codes, signals, the terminal.
+#pragma once
+#include <functional>
+#include <string>
+
+#include "toolkit/core/errors.h"
+#include "toolkit/run/run.h"
+
+namespace dtk {
+
+/// Runs `body`; prints what it throws to standard error as "<name>: <message>". `when_out_of_memory` is the
+/// advice that such a message ends with. Returns the exit code.
+int run_program(const char* name, const char* when_out_of_memory, const std::function<ExitCode()>& body);
+
+/// "dit-train 0.1.0 (LibTorch 2.11.0)"
+ExitCode print_version(const char* name);
+
+/// "1:05" (minutes and seconds), "2h07m".
+std::string duration(double seconds);
+/// "1234", below ten with two digits: "0.035".
+std::string rate(double per_second);
+
+/// From now on SIGINT and SIGTERM ask for a stop instead of ending the process; a second one ends it.
+void catch_stop_signals();
+bool stop_requested();
+
+/// Messages as lines; progress as a bar that redraws itself on a terminal, as a line now and then elsewhere.
+class TerminalObserver : public RunObserver {
+ public:
+  TerminalObserver();
+  ~TerminalObserver() override;
+  void message(const std::string& text) override;
+  void progress(const Progress& progress) override;
+  void sampling(int64_t step, int64_t steps) override;
+
+  /// What is printed from now on goes below the bar.
+  void end_bar();
+
+ private:
+  void show_bar(const std::string& text, double fraction);
+  void clear_bar();
+  const bool terminal_;
+  bool bar_shown_ = false;
+  double last_line_ = -1e9;     // elapsed seconds at the last plain line
+  double last_sampling_ = 0.0;  // by clock_, likewise
+  SteadyClock clock_;
+};
+
+}  // namespace dtk

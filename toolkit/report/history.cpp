@@ -1,0 +1,70 @@
+#include "toolkit/report/history.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace dtk {
+namespace {
+
+using Json = nlohmann::json;
+
+LoggedStep logged_step(const Json& line) {
+  LoggedStep step;
+  step.step = line.at("step");
+  step.loss = line.at("loss");
+  step.learning_rate = line.at("lr");
+  step.gradient_norm = line.at("gradient_norm");
+  step.images_per_second = line.at("images_per_second");
+  step.seconds = line.at("seconds");
+  if (line.contains("mfu")) step.mfu = line["mfu"].get<double>();
+  return step;
+}
+
+LoggedValidation logged_validation(const Json& line) {
+  LoggedValidation validation = {line.at("step"), line.at("loss")};
+  for (const auto& [name, value] : line.items()) {
+    if (value.is_number() && name != "step" && name != "loss") validation.scores[name] = value;
+  }
+  return validation;
+}
+
+template <class Entry>
+void remove_after(std::vector<Entry>& entries, int64_t step) {
+  std::erase_if(entries, [step](const Entry& entry) { return entry.step > step; });
+}
+
+}  // namespace
+
+RunHistory::RunHistory(std::string_view log) {
+  while (!log.empty()) {
+    const size_t end = std::min(log.find('\n'), log.size());
+    add(log.substr(0, end));
+    log.remove_prefix(std::min(end + 1, log.size()));
+  }
+}
+
+void RunHistory::add(std::string_view line) try {
+  if (line.empty()) return;
+  const Json json = Json::parse(line);
+  const std::string event = json.at("event");
+  if (event == "start" || event == "resume") {
+    starts_.push_back({json.at("step"), event == "resume", json.value("time", 0.0)});
+    take_back_after(starts_.back().step);
+  } else if (event == "step") {
+    steps_.push_back(logged_step(json));
+  } else if (event == "validate") {
+    validations_.push_back(logged_validation(json));
+  } else if (event == "sample") {
+    samples_.push_back({json.at("step"), json.at("path")});
+  }
+} catch (const Json::exception&) {
+  ++unreadable_;
+}
+
+void RunHistory::take_back_after(int64_t step) {
+  remove_after(steps_, step);
+  remove_after(validations_, step);
+  remove_after(samples_, step);
+}
+
+}  // namespace dtk

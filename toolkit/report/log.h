@@ -1,0 +1,68 @@
+// log.jsonl: one JSON object a line, written through to the file as it happens.
+//
+// {"event": "start" | "resume", "step", "device", "threads", "parameters", "tokens_per_image",
+//  "flops_per_image", "peak_flops", "time", "data", "samples", "held_out"}
+//      of a process that trains from `step` on. "resume" at step S takes back what the lines before say of
+//      later steps. parameters: trainable; flops_per_image: of a training step, where known (model_flops.h;
+//      of a planner by the plan at the start); peak_flops: of the device, per second, where known or given
+//      (log.peak_tflops); time: seconds since 1970; data: their description; samples: those trained on;
+//      held_out: those of validation. With "synthetic": 1 for made-up samples, and with "skipped",
+//      "skipped_first" (paths and reasons) where corrupt files were left out
+// {"event": "step", "step", "loss", "lr", "gradient_norm", "images_per_second", "seconds", "wait_seconds",
+//  "wait_per_step", "peak_bytes", "mfu"}
+//      every train.log_every steps, at steps 1, 2, 5, 10, 20, 50 ... below that (is_log_step), and before a
+//      checkpoint and a validation. loss: mean since the line before; lr: of the
+//      next step; gradient_norm: of the last step, before clipping (where train.seconds or a signal ended the
+//      training and optimizer.clip is 0: of an earlier one); images_per_second: since the line before;
+//      seconds: training time so far, of all processes; wait_seconds: of this process's, spent waiting for
+//      the loader; wait_per_step: the same in seconds a step since the line before; peak_bytes: of tensors on
+//      the training device in this process so far, not with memory.ledger = false; mfu: model FLOPs
+//      utilisation in [0, 1], where peak_flops is known
+// {"event": "validate", "step", "loss"}       mean over the held-out samples; of the driving planner also
+//      "ego_lateral", "ego_longitudinal" ...: the scores of the trajectories it draws for them
+//      (planner_metrics.h), in m and m^2
+// {"event": "sample", "step", "path"}         a grid as a PNG, or latents or trajectories, as safetensors
+// {"event": "checkpoint", "step", "path"}
+// {"event": "end" | "stopped", "step", "seconds", "run_seconds", "images_per_second"}
+//      seconds: of training, of this process; run_seconds: of all processes of the run,
+//      as train.seconds counts them; images_per_second: of this process
+// {"event": "out_of_memory", "step", "bytes", "asked_by", "phase", "module_path", "alive_bytes"}
+//      the run does not fit; the ledger refused `bytes` asked for by this operator or owner, with so many
+//      alive; without the ledger's word only "step"
+// {"event": "failed", "step", "reason"}
+//      an error ended the run after `step` steps: what dit-train then printed
+//
+// A crash may leave a last line without its end; whoever appends then begins a new line.
+#pragma once
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "toolkit/io/file_system.h"
+
+namespace dtk {
+
+/// Whether step `step` >= 1 is logged: every `every` steps, and before the first of those at 1, 2 and 5 times
+/// the powers of ten, where the loss falls fastest and a short run would have no curve.
+bool is_log_step(int64_t step, int64_t every);
+
+class RunLog {
+ public:
+  using Value = std::variant<int64_t, double, std::string>;
+  using Fields = std::vector<std::pair<std::string, Value>>;
+
+  /// Appends to `path`, on a line of its own.
+  RunLog(FileSystem& files, const std::filesystem::path& path);
+  ~RunLog();
+  /// Returns the line, without its end.
+  std::string write(const std::string& event, const Fields& fields);
+
+ private:
+  std::unique_ptr<WritableFile> file_;
+};
+
+}  // namespace dtk

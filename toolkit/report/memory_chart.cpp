@@ -1,0 +1,188 @@
+#include "toolkit/report/memory_chart.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <tuple>
+
+#include "toolkit/report/line_chart.h"
+
+namespace dtk {
+namespace {
+
+using policies::Category;
+using policies::PhasePeak;
+
+std::string percent(double part) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3f", 100 * part);
+  return text;
+}
+
+struct Unit {
+  const char* name;
+  double bytes;
+};
+
+// In which `bytes` is at least 2.
+Unit unit_of(int64_t bytes) {
+  constexpr double kibi = 1024;
+  const auto value = static_cast<double>(bytes);
+  if (value >= 2 * kibi * kibi * kibi) return {"GiB", kibi * kibi * kibi};
+  if (value >= 2 * kibi * kibi) return {"MiB", kibi * kibi};
+  if (value >= 2 * kibi) return {"KiB", kibi};
+  return {"bytes", 1};
+}
+
+std::string exact(int64_t bytes) {
+  return with_separators(bytes) + (std::abs(bytes) == 1 ? " byte" : " bytes");
+}
+
+// The categories of one phase side by side; `whole` bytes are the full width.
+std::string bar(const PhasePeak& phase, const std::vector<Category>& categories, double whole) {
+  std::string text;
+  int64_t before = 0;
+  const auto piece = [&](const std::string& style, const std::string& name, int64_t bytes) {
+    if (bytes == 0) return;
+    text += "<rect class=\"" + style + "\" x=\"" + percent(static_cast<double>(before) / whole) +
+            "\" y=\"0\" width=\"" + percent(static_cast<double>(bytes) / whole) +
+            "\" height=\"10\" data-bytes=\"" + std::to_string(bytes) + "\"><title>" +
+            html_escaped(phase.name) + ", " + name + ": " + readable_bytes(bytes) + " (" + exact(bytes) +
+            ")</title></rect>";
+    before += bytes;
+  };
+  for (const Category category : categories) {
+    const std::string name = policies::name_of(category);
+    piece("c-" + name, name, phase.peak.of(category));
+  }
+  piece("c-whole", "all tensors", phase.peak.bytes - before);  // a device's statistics know no owners
+  return text;
+}
+
+std::string bar_row(const PhasePeak& phase, bool is_peak, const std::vector<Category>& categories,
+                    double whole) {
+  const std::string name = html_escaped(phase.name);
+  return "<div class=\"bar" + std::string(is_peak ? " peak" : "") + "\"><span class=\"phase\">" + name +
+         "</span><svg viewBox=\"0 0 100 10\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"" + name +
+         "\" data-phase=\"" + name + "\">" + bar(phase, categories, whole) + "</svg><span class=\"size\">" +
+         readable_bytes(phase.peak.bytes) + (is_peak ? " <em>peak</em>" : "") + "</span></div>";
+}
+
+std::string bar_axis(const std::vector<double>& ticks, const Unit& unit) {
+  std::string text = "<div class=\"bar-axis\"><div>";
+  const std::vector<std::string> labels = tick_labels(ticks);
+  for (size_t i = 0; i < ticks.size(); ++i) {
+    const bool last = i + 1 == ticks.size();
+    text += "<span style=\"left:" + percent(ticks[i] / ticks.back()) + "%\"" +
+            (last ? " class=\"last\">" : ">") + labels[i] + (last ? std::string(" ") + unit.name : "") +
+            "</span>";
+  }
+  return text + "</div></div>";
+}
+
+std::string legend(const std::vector<Category>& categories) {
+  std::string text = "<p class=\"legend\">";
+  for (const Category category : categories) {
+    const std::string name = policies::name_of(category);
+    text += "<span class=\"key\"><i class=\"b-" + name + "\"></i>" + name + "</span>";
+  }
+  return text + "</p>";
+}
+
+std::string bytes_cell(int64_t bytes) {
+  return "<td class=\"number\" data-bytes=\"" + std::to_string(bytes) + "\">" +
+         (bytes == 0 ? "<span class=\"none\">0</span>" : with_separators(bytes)) + "</td>";
+}
+
+std::string bytes_row(const PhasePeak& phase, const std::vector<Category>& categories, bool is_peak) {
+  std::string text = std::string("<tr") + (is_peak ? " class=\"peak\"" : "") + "><th scope=\"row\">" +
+                     html_escaped(phase.name) + "</th>" + bytes_cell(phase.peak.bytes);
+  for (const Category category : categories) text += bytes_cell(phase.peak.of(category));
+  return text + "</tr>";
+}
+
+std::string saving_cell(const PolicySaving& saving) {
+  if (!saving.bytes) {
+    const std::string why = saving.report.active ? "not measured" : "-";
+    return "<td class=\"number\"><span class=\"none\">" + why + "</span></td>";
+  }
+  const std::string sign = *saving.bytes < 0 ? "-" : "";
+  return "<td class=\"number\" data-bytes=\"" + std::to_string(*saving.bytes) + "\" title=\"" +
+         exact(*saving.bytes) + "\">" + sign + readable_bytes(std::abs(*saving.bytes)) + "</td>";
+}
+
+}  // namespace
+
+std::string memory_bars(const MemoryReport& report) {
+  const std::vector<Category> categories = used_categories(report.phases);
+  const PhasePeak peak = report.peak();
+  const Unit unit = unit_of(peak.peak.bytes);
+  const std::vector<double> ticks =
+      round_ticks(0, std::max<double>(1, static_cast<double>(peak.peak.bytes)) / unit.bytes, 6);
+  std::string text = "<figure class=\"bars\">" + legend(categories);
+  for (const PhasePeak& phase : report.phases) {
+    text += bar_row(phase, phase.name == peak.name, categories, ticks.back() * unit.bytes);
+  }
+  return text + bar_axis(ticks, unit) + "</figure>";
+}
+
+std::string memory_bytes_table(const MemoryReport& report) {
+  const std::vector<Category> categories = used_categories(report.phases);
+  const PhasePeak peak = report.peak();
+  std::string text =
+      "<table class=\"bytes\" data-table=\"memory\"><thead><tr><th>phase</th><th class=\"number\">peak</th>";
+  for (const Category category : categories) {
+    text += std::string("<th class=\"number\">") + policies::name_of(category) + "</th>";
+  }
+  text += "</tr></thead><tbody>";
+  for (const PhasePeak& phase : report.phases) text += bytes_row(phase, categories, phase.name == peak.name);
+  text += "</tbody></table>";
+  if (report.host.peak.bytes > 0) {
+    text += "<p>Host memory: at most <data value=\"" + std::to_string(report.host.peak.bytes) + "\">" +
+            exact(report.host.peak.bytes) + "</data> of CPU tensors, in phase " +
+            html_escaped(report.host.name) + ".</p>";
+  }
+  return text;
+}
+
+std::string peak_owners_table(const MemoryReport& report) {
+  constexpr size_t most = 12;
+  std::vector<std::tuple<int64_t, std::string, std::string>> owners;
+  for (const auto& [category, labels] : report.peak().peak.items()) {
+    for (const auto& [label, bytes] : labels) owners.emplace_back(-bytes, policies::name_of(category), label);
+  }
+  if (owners.empty()) return "";
+  std::sort(owners.begin(), owners.end());
+  std::string text =
+      "<table class=\"bytes\" data-table=\"owners\"><thead><tr><th>owner</th><th>of</th><th class=\"number\">"
+      "bytes at the peak</th></tr></thead><tbody>";
+  for (size_t i = 0; i < std::min(most, owners.size()); ++i) {
+    const auto& [bytes, category, label] = owners[i];
+    text += "<tr><th scope=\"row\"><i class=\"b-" + category + "\"></i>" + category + "</th><td>" +
+            html_escaped(label) + "</td>" + bytes_cell(-bytes) + "</tr>";
+  }
+  text += "</tbody></table>";
+  if (owners.size() > most) {
+    text +=
+        "<p class=\"note\">and " + std::to_string(owners.size() - most) + " smaller ones, in memory.json</p>";
+  }
+  return text;
+}
+
+std::string policies_table(const std::vector<PolicySaving>& savings) {
+  if (savings.empty()) return "";
+  std::string text =
+      "<table data-table=\"policies\"><thead><tr><th>policy</th><th>state</th><th class=\"number\">lowers "
+      "the peak "
+      "by</th><th>what it does</th></tr></thead><tbody>";
+  for (const PolicySaving& saving : savings) {
+    text += "<tr><th scope=\"row\">" + html_escaped(saving.report.policy) + "</th><td>" +
+            (saving.report.active ? "on" : "off") + "</td>" + saving_cell(saving) + "<td>" +
+            html_escaped(saving.report.reason) +
+            (saving.note.empty() ? "" : "<br/><small>" + html_escaped(saving.note) + "</small>") +
+            "</td></tr>";
+  }
+  return text + "</tbody></table>";
+}
+
+}  // namespace dtk

@@ -1,0 +1,126 @@
+#include "toolkit/report/placement.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "toolkit/config/toml_text.h"
+#include "toolkit/plan/phrases.h"
+#include "toolkit/report/memory_report.h"
+
+namespace dtk {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string budget_text(const CheckpointPlacement& placement) {
+  return "memory.budget = " + std::to_string(placement.budget_bytes);
+}
+
+std::string ends_of(const std::vector<std::string>& paths) {
+  return paths.size() == 1 ? paths.front() : "the first " + paths.front() + ", the last " + paths.back();
+}
+
+// ", of which 2 keep fc2_out and 1 keeps attn_out and fc2_out"
+std::string keeps_text(const KeptResults& keeps) {
+  std::map<std::string, int64_t> counts;
+  for (const auto& [path, names] : keeps) ++counts[listed(names, " and ")];
+  std::vector<std::string> parts;
+  for (const auto& [names, count] : counts)
+    parts.push_back(std::to_string(count) + (count == 1 ? " keeps " : " keep ") + names);
+  return parts.empty() ? "" : ", of which " + listed(parts, " and ");
+}
+
+std::string cost_text(const CheckpointPlacement& placement) {
+  const std::string cost = flops_text(placement.flops);
+  if (!placement.most_flops || *placement.most_flops == placement.flops) return cost + " a step";
+  return cost + " a step instead of " + flops_text(*placement.most_flops);
+}
+
+}  // namespace
+
+bool placement_is_open(const RunConfig& config) {
+  const policies::CheckpointOptions& checkpoint = config.policies.checkpoint;
+  return checkpoint.enabled != policies::Enabled::off && checkpoint.keep.word == "auto";
+}
+
+void recompute(policies::CheckpointOptions& checkpoint, const std::vector<std::string>& recomputed,
+               const KeptResults& keeps) {
+  checkpoint.targets = recomputed;
+  checkpoint.keep = "block";
+  if (keeps.empty()) return;
+  const std::vector<std::string>& first = keeps.begin()->second;
+  const auto as_first = [&](const auto& one) { return one.second == first; };
+  if (keeps.size() == recomputed.size() && std::all_of(keeps.begin(), keeps.end(), as_first)) {
+    checkpoint.keep = first;
+    return;
+  }
+  std::vector<std::string> entries;
+  for (const std::string& path : recomputed) {
+    const auto names = keeps.find(path);
+    if (names == keeps.end()) continue;
+    for (const std::string& name : names->second) entries.push_back(path + ": " + name);
+  }
+  checkpoint.keep = entries;
+}
+
+void adopt_placement(LoadedConfig& loaded, const CheckpointPlacement& placement) {
+  policies::CheckpointOptions& checkpoint = loaded.config.policies.checkpoint;
+  const std::string table = "policies.checkpoint.";
+  const std::string chosen = "chosen by keep = auto under " + budget_text(placement);
+  loaded.origins[table + "keep"] = chosen;
+  if (!placement.recomputed.empty()) {
+    recompute(checkpoint, placement.recomputed, placement.keeps);
+    loaded.origins[table + "targets"] = chosen;
+    return;
+  }
+  checkpoint.keep = "all";
+  // Asked for, a policy that keeps everything would be refused.
+  if (checkpoint.enabled != policies::Enabled::on) return;
+  checkpoint.enabled = policies::Enabled::by_default;
+  loaded.origins[table + "enabled"] = chosen;
+}
+
+std::string placement_text(const CheckpointPlacement& placement) {
+  const std::string targets =
+      std::to_string(placement.targets) + (placement.targets == 1 ? " sub-tree" : " sub-trees");
+  const std::string plans =
+      std::to_string(placement.plans) + (placement.plans == 1 ? " plan" : " plans") + " made";
+  const std::string peak = "its plan takes " + exact_bytes(placement.planned_bytes) +
+                           (placement.fits() ? " of " : ", more than ") + budget_text(placement) + "; " +
+                           plans;
+  if (placement.recomputed.empty()) return "keep = \"auto\": all of " + targets + " are kept; " + peak;
+  const auto count = static_cast<int64_t>(placement.recomputed.size());
+  return "keep = \"auto\": " + std::to_string(count) + " of " + targets + (count == 1 ? " is" : " are") +
+         " computed again in backward, " + ends_of(placement.recomputed) + keeps_text(placement.keeps) +
+         "; " + cost_text(placement) + "; " + peak;
+}
+
+std::string placement_json(const CheckpointPlacement& placement) {
+  const Json json = {{"recomputed", placement.recomputed},
+                     {"keeps", Json(placement.keeps)},
+                     {"targets", placement.targets},
+                     {"flops", placement.flops},
+                     {"most_flops", placement.most_flops ? Json(*placement.most_flops) : Json()},
+                     {"planned_bytes", placement.planned_bytes},
+                     {"budget_bytes", placement.budget_bytes},
+                     {"plans", placement.plans}};
+  return json.dump();
+}
+
+std::optional<CheckpointPlacement> read_placement(std::string_view plan_json) {
+  const Json json = Json::parse(plan_json, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("placement")) return std::nullopt;
+  const Json& read = json.at("placement");
+  CheckpointPlacement placement;
+  placement.recomputed = read.at("recomputed").get<std::vector<std::string>>();
+  placement.keeps = read.at("keeps").get<KeptResults>();
+  placement.targets = read.at("targets");
+  placement.flops = read.at("flops");
+  if (!read.at("most_flops").is_null()) placement.most_flops = read.at("most_flops").get<int64_t>();
+  placement.planned_bytes = read.at("planned_bytes");
+  placement.budget_bytes = read.at("budget_bytes");
+  placement.plans = read.at("plans");
+  return placement;
+}
+
+}  // namespace dtk

@@ -1,0 +1,70 @@
+// policies.checkpoint.keep = "auto": which sub-trees are computed again in backward, and which of their
+// results they keep, so that a job stays within memory.budget and computes as little as possible again.
+//
+// Host memory is no choice: what its copies cost is time on a link, which no count of FLOPs tells.
+//
+// Chosen before the run, by plans of the job itself: what each sub-tree keeps and costs is counted in them,
+// and the peak of the choice is that of its own plan. Optimal by the model of planner/placement.h.
+#pragma once
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "toolkit/config/config_io.h"
+
+namespace dtk {
+
+namespace planner {
+struct RehearsalOptions;
+}
+
+/// Names of results, by sub-tree.
+using KeptResults = std::map<std::string, std::vector<std::string>>;
+
+struct CheckpointPlacement {
+  std::vector<std::string> recomputed = {};  // sub-trees, in the order in which they run; none: all is kept
+  KeptResults keeps = {};                    // what those of them keep that keep more than their inputs
+  int64_t targets = 0;                       // sub-trees that policies.checkpoint.targets means
+  int64_t flops = 0;                         // that a steady step computes again (planner::Flops::recomputed)
+  std::optional<int64_t> most_flops = {};    // with every target recomputed; nothing: that was not planned
+  int64_t planned_bytes = 0;                 // of memory.budget, by the plan of this choice
+  int64_t budget_bytes = 0;
+  int64_t plans = 0;  // made to find it
+
+  bool fits() const { return planned_bytes <= budget_bytes; }
+  friend bool operator==(const CheckpointPlacement&, const CheckpointPlacement&) = default;
+};
+
+/// Whether a plan has to choose: keep = "auto" of a policy that is not switched off.
+bool placement_is_open(const RunConfig& config);
+
+/// Chooses, and makes `loaded` the job of the choice. If nothing that was planned fits memory.budget, the
+/// choice is the lowest of that. A CPU precision that is not known yet is taken to be fp32. memory.budget
+/// must be set, in bytes. Throws as make_plan().
+CheckpointPlacement place_checkpoints(LoadedConfig& loaded, c10::Device device,
+                                      const planner::RehearsalOptions& options);
+
+/// Makes `checkpoint` compute the sub-trees `recomputed` again, all but what `keeps` has: keep = "block", or
+/// a list of names, of some sub-trees where they differ.
+void recompute(policies::CheckpointOptions& checkpoint, const std::vector<std::string>& recomputed,
+               const KeptResults& keeps);
+
+/// Replaces keep = "auto" by the choice, as recompute(), or by keep = "all".
+void adopt_placement(LoadedConfig& loaded, const CheckpointPlacement& placement);
+
+/// "3 of 6 sub-trees are computed again in backward, the first blocks.0, the last blocks.2, of which 2 keep
+/// fc2_out; ..."
+std::string placement_text(const CheckpointPlacement& placement);
+
+/// {"recomputed": [path], "keeps": {path: [name]}, "targets", "flops", "most_flops": number or null,
+/// "planned_bytes", "budget_bytes", "plans"}
+std::string placement_json(const CheckpointPlacement& placement);
+/// Of what dit-plan --json printed; nothing if it does not say.
+std::optional<CheckpointPlacement> read_placement(std::string_view plan_json);
+
+}  // namespace dtk

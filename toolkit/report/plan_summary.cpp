@@ -1,0 +1,172 @@
+#include "toolkit/report/plan_summary.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "toolkit/config/toml_text.h"
+#include "toolkit/core/errors.h"
+#include "toolkit/core/text_table.h"
+
+namespace dtk {
+namespace {
+
+using policies::Category;
+using policies::MemorySums;
+using policies::PhasePeak;
+using Json = nlohmann::json;
+
+Category category_named(const std::string& name) {
+  for (int i = 0; i < policies::kCategories; ++i) {
+    if (name == policies::name_of(static_cast<Category>(i))) return static_cast<Category>(i);
+  }
+  throw Json::other_error::create(500, "\"" + name + "\" is no category", nullptr);
+}
+
+MemorySums read_sums(const Json& json, int64_t bytes) {
+  MemorySums sums;
+  sums.bytes = bytes;
+  for (const auto& [category, labels] : json.at("items").items()) {
+    for (const auto& [label, held] : labels.items()) {
+      const policies::OwnerId owner = policies::owner_id(category_named(category), label);
+      if (sums.by_owner.size() <= owner.index) sums.by_owner.resize(owner.index + 1, 0);
+      sums.by_owner[owner.index] = held.get<int64_t>();
+    }
+  }
+  return sums;
+}
+
+// "1,234,567"
+std::string with_commas(int64_t bytes) {
+  const std::string digits = std::to_string(std::abs(bytes));
+  std::string text = bytes < 0 ? "-" : "";
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
+  }
+  return text;
+}
+
+std::string signed_bytes(int64_t bytes) {
+  return bytes > 0 ? "+" + with_commas(bytes) : with_commas(bytes);
+}
+
+std::vector<std::string> row(const std::string& name, int64_t planned, int64_t measured) {
+  return {name, with_commas(planned), with_commas(measured), signed_bytes(measured - planned)};
+}
+
+// "3020 (2.9 KiB)"
+std::string exact(int64_t bytes) {
+  return std::to_string(bytes) + " (" + readable_bytes(bytes) + ")";
+}
+
+std::string not_known_words(const PlanBeside& beside) {
+  if (beside.not_known.empty()) return "";
+  return "; not known, and counted as 0: " + beside.not_known + " (dit-plan says more)";
+}
+
+}  // namespace
+
+MemoryReport read_memory_json(std::string_view text, const std::string& name) {
+  try {
+    const Json json = Json::parse(text);
+    MemoryReport report;
+    report.device = json.at("device").get<std::string>();
+    for (const Json& phase : json.at("phases")) {
+      report.phases.push_back(
+          {phase.at("name").get<std::string>(), read_sums(phase, phase.at("peak_bytes").get<int64_t>())});
+    }
+    const Json& host = json.at("host");
+    report.host = {"host", read_sums(host, host.at("peak_bytes").get<int64_t>())};
+    return report;
+  } catch (const Json::exception& error) {
+    throw FileError(name + ": not a memory report: " + error.what());
+  }
+}
+
+std::string plan_line(const MemoryReport& plan, const PlanBeside& beside, std::optional<int64_t> available) {
+  const PhasePeak peak = plan.peak();
+  return "planned peak " + readable_bytes(peak.peak.bytes) + " in " + peak.name + " on " + plan.device +
+         (beside.bytes > 0 ? ", beside it " + readable_bytes(beside.bytes) : "") +
+         (available ? "; " + readable_bytes(*available) + " available" : "") + not_known_words(beside);
+}
+
+PlanBeside read_beside(std::string_view text) {
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("plan")) return {};
+  std::vector<std::string> not_known;
+  if (json.value("device", "") == "cpu") {
+    const size_t operators = json.value("/plan/scratch/not_known"_json_pointer, Json::array()).size();
+    if (operators > 0)
+      not_known.push_back("scratch of " + std::to_string(operators) +
+                          (operators == 1 ? " operator" : " operators"));
+  }
+  for (const Json& term : json.value("/plan/device_terms"_json_pointer, Json::array())) {
+    if (!term.value("known", true)) not_known.push_back(term.value("name", ""));
+  }
+  return {json.value("/plan/beside/allocator"_json_pointer, int64_t{0}), listed(not_known, " and ")};
+}
+
+int64_t read_forward_flops(std::string_view text) {
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return json.is_object() ? json.value("/plan/step_flops/forward"_json_pointer, int64_t{0}) : 0;
+}
+
+std::optional<TooLarge> too_large(const MemoryReport& plan, const PlanBeside& beside,
+                                  const MemoryOptions& options, std::optional<int64_t> available) {
+  const PhasePeak peak = plan.peak();
+  // Host memory is the CPU's own, and in no budget.
+  const int64_t host = plan.device == "cpu" ? plan.host.peak.bytes : 0;
+  const int64_t counted = peak.peak.bytes + beside.bytes;
+  const bool over_budget = options.budget && counted > options.budget->bytes;
+  const bool over_available = available && counted + host > *available;
+  const int64_t needed = counted + (over_available ? host : 0);
+  std::vector<std::string> limits;
+  TooLarge found{.needed = needed, .limit = INT64_MAX, .budget_is_the_limit = !over_available, .message = ""};
+  const auto beyond = [&](int64_t limit, const std::string& what) {
+    found.limit = std::min(found.limit, limit);
+    limits.push_back(what + " is " + exact(limit));
+  };
+  if (over_budget) beyond(options.budget->bytes, "memory.budget");
+  if (over_available) beyond(*available, "what is available");
+  if (limits.empty()) return std::nullopt;
+  const std::string tensors = " of tensors on " + plan.device + " in phase " + peak.name;
+  found.message = std::string("the run needs ") + (beside.not_known.empty() ? "" : "at least ") +
+                  std::to_string(needed) + " bytes (" + readable_bytes(needed) + ")" +
+                  (beside.bytes > 0 ? ": " + std::to_string(peak.peak.bytes) + tensors + " and " +
+                                          std::to_string(beside.bytes) + " beside them"
+                                    : tensors) +
+                  (over_available && host > 0 ? " and " + std::to_string(host) + " in host memory" : "") +
+                  ", and " + listed(limits, " and ") + not_known_words(beside);
+  return found;
+}
+
+std::string planned_against_measured(const MemoryReport& plan, const MemoryReport& measured) {
+  std::vector<std::vector<std::string>> rows = {{"phase", "planned", "measured", "difference"}};
+  const std::string highest = measured.phases.empty() ? "" : measured.peak().name;
+  for (const PhasePeak& phase : measured.phases) {
+    const PhasePeak* const planned = policies::phase_named(plan.phases, phase.name);
+    if (planned == nullptr) {
+      rows.push_back({phase.name, "-", with_commas(phase.peak.bytes), ""});
+      continue;
+    }
+    rows.push_back(row(phase.name, planned->peak.bytes, phase.peak.bytes));
+    const bool by_category = !phase.peak.items().empty();  // a device's own statistics know none
+    if (!by_category && phase.name != highest) continue;
+    for (const Category category : used_categories({*planned, phase})) {
+      const int64_t a = planned->peak.of(category), b = phase.peak.of(category);
+      const std::string name = std::string("  ") + policies::name_of(category);
+      if (!by_category) {
+        rows.push_back({name, with_commas(a), "-", ""});
+      } else if (a != b) {
+        rows.push_back(row(name, a, b));
+      }
+    }
+  }
+  if (plan.host.peak.bytes > 0 || measured.host.peak.bytes > 0)
+    rows.push_back(row("host memory", plan.host.peak.bytes, measured.host.peak.bytes));
+  return "planned against measured, bytes of tensors on " + measured.device + "\n" + aligned(rows);
+}
+
+}  // namespace dtk

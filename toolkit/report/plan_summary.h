@@ -1,0 +1,44 @@
+// A plan beside a run: whether it fits before it starts, and how it compares with what was measured.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "toolkit/config/config.h"
+#include "toolkit/report/memory_report.h"
+
+namespace dtk {
+
+/// Reads what memory_json() wrote; of `host` its highest peak. Throws FileError beginning with `name`.
+MemoryReport read_memory_json(std::string_view json, const std::string& name);
+/// What a plan's peaks do not have.
+struct PlanBeside {
+  int64_t bytes = 0;           // that LibTorch's allocator gives out beside the tensors
+  std::string not_known = {};  // "scratch of 6 operators", "convolution_workspaces": counted as 0 bytes
+};
+/// Of what dit-plan --json printed; nothing beside if it does not say.
+PlanBeside read_beside(std::string_view json);
+/// FLOPs of a step's forward passes, of what dit-plan --json printed; 0 if it does not say.
+int64_t read_forward_flops(std::string_view json);
+
+/// "planned peak 33.2 MiB in first_step on cpu; 20.1 GiB available; not known, and counted as 0: scratch of 6
+/// operators (dit-plan says more)". `available`: bytes that the device can give.
+std::string plan_line(const MemoryReport& plan, const PlanBeside& beside, std::optional<int64_t> available);
+
+struct TooLarge {
+  int64_t needed = 0, limit = 0;     // bytes, of LibTorch's allocator
+  bool budget_is_the_limit = false;  // and what is available would do
+  std::string message;
+};
+
+/// Why the run cannot fit memory.budget or the device; nothing if it fits.
+std::optional<TooLarge> too_large(const MemoryReport& plan, const PlanBeside& beside,
+                                  const MemoryOptions& options, std::optional<int64_t> available);
+
+/// A table for a terminal of 80 columns: bytes by phase, and below a phase the categories that differ; a
+/// device's own statistics know none, so there the plan's stand below the highest phase. Then the host's
+/// peak, where the device is not the CPU. What kernels take for themselves (scratch) is measured only.
+std::string planned_against_measured(const MemoryReport& plan, const MemoryReport& measured);
+
+}  // namespace dtk

@@ -1,0 +1,172 @@
+#include "toolkit/run/folder.h"
+
+#include <algorithm>
+
+#include "toolkit/checkpoint/store.h"
+#include "toolkit/core/errors.h"
+#include "toolkit/train/save_load.h"
+
+namespace dtk {
+namespace {
+
+using Path = std::filesystem::path;
+
+constexpr char config_name[] = "config.toml";
+constexpr char log_name[] = "log.jsonl";
+constexpr char lock_name[] = "lock";
+constexpr char events_name[] = "tensorboard";
+constexpr const char* records[] = {"memory.json", "report.html"};
+
+bool is_checkpoint_of(const Path& run, const Path& checkpoint) {
+  return std::filesystem::weakly_canonical(checkpoint).parent_path() ==
+         std::filesystem::weakly_canonical(run / checkpoints_folder);
+}
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// "a, b, c and 2 more"
+std::string some_of(const std::vector<std::string>& names) {
+  constexpr size_t shown = 3;
+  std::string text;
+  for (size_t i = 0; i < std::min(shown, names.size()); ++i) text += (i > 0 ? ", " : "") + names[i];
+  return names.size() > shown ? text + " and " + std::to_string(names.size() - shown) + " more" : text;
+}
+
+// The damage of a checkpoint on one line; "" if it is whole, or of a newer version, which is no damage.
+std::string damage_in(FileSystem& files, const Path& checkpoint) {
+  std::string text;
+  try {
+    for (const std::string& problem : damage_of(files, checkpoint))
+      text += (text.empty() ? "" : "; ") + problem;
+  } catch (const FileError&) {
+  }
+  return text;
+}
+
+}  // namespace
+
+RunFolder::RunFolder(const LoadedConfig& loaded, const Path& resume, const RunWorld& world)
+    : loaded_(loaded),
+      files_(world.files),
+      out_(without_slash(loaded.config.train.out)),
+      resume_(resume),
+      continued_(!resume.empty() && is_checkpoint_of(out_, resume)) {
+  if (continued_ || files_.exists(out_ / lock_name)) take_lock();
+  if (!continued_) check_free();
+  if (!resume_.empty()) check_resume();
+}
+
+std::vector<std::string> RunFolder::claim() {
+  if (!lock_) {
+    files_.create_directories(out_);
+    take_lock();
+    check_free();  // again: another process may have come first
+  }
+  std::vector<std::string> notes;
+  if (!continued_ && files_.exists(out_ / config_name)) {
+    notes.push_back(out_.string() + " holds an earlier start that came to no step; this run takes its place");
+    files_.remove_all(out_ / log_name);
+    files_.remove_all(out_ / events_name);
+    for (const char* record : records) files_.remove_all(out_ / record);
+  }
+  for (const PassedOver& entry : passed_over_) {
+    const Path aside = set_aside(files_, entry.folder);
+    notes.push_back("passed over " + entry.folder.string() + ", which is damaged: " + entry.damage +
+                    ". It is now called " + aside.string() + "; remove it once it is of no use");
+  }
+  files_.create_directories(out_ / checkpoints_folder);
+  files_.sync_directory(out_);
+  if (out_.has_parent_path()) files_.sync_directory(out_.parent_path());  // out's own entry
+  write_file_atomically(files_, out_ / config_name, print_config(loaded_));
+  return notes;
+}
+
+std::string RunFolder::elsewhere() const {
+  return "name another folder: --set train.out=" + out_.string() + "-2";
+}
+
+void RunFolder::take_lock() {
+  lock_ = files_.try_lock(out_ / lock_name);
+  if (lock_) return;
+  throw ConfigError(out_.string() + ": another process is training into this folder; wait until it has " +
+                    "ended, or " + elsewhere());
+}
+
+// A process that ended before its first checkpoint and its first line of the log, killed or out of memory,
+// leaves nothing worth keeping. Only a folder with a lock was made by a run: a config.toml alone may be the
+// user's own.
+bool RunFolder::was_started_in_vain() const {
+  std::vector<std::string> own = {lock_name, config_name, std::string(config_name) + ".tmp",
+                                  log_name,  events_name, checkpoints_folder};
+  for (const char* record : records) own.insert(own.end(), {record, std::string(record) + ".tmp"});
+  const std::vector<std::string> names = files_.list(out_);
+  const bool only_own =
+      std::all_of(names.begin(), names.end(), [&](const std::string& name) { return contains(own, name); });
+  if (!only_own || !contains(names, lock_name)) return false;
+  if (latest_checkpoint(files_, out_ / checkpoints_folder)) return false;
+  return !contains(names, log_name) ||
+         files_.read(out_ / log_name).find("\"event\":\"step\"") == std::string::npos;
+}
+
+std::vector<std::string> RunFolder::names_in_it() const try {
+  return files_.list(out_);
+} catch (const FileError& error) {
+  throw ConfigError("train.out = \"" + out_.string() + "\": " + error.what() + "; " + elsewhere());
+}
+
+void RunFolder::check_free() const {
+  const std::vector<std::string> names = names_in_it();
+  if (names.empty() || was_started_in_vain()) return;
+  const bool is_run =
+      contains(names, config_name) &&
+      (contains(names, lock_name) || contains(names, log_name) || contains(names, checkpoints_folder));
+  if (!is_run) {
+    throw ConfigError("train.out = \"" + out_.string() +
+                      "\" is a folder that holds other things than a run: " + some_of(names) +
+                      "; allowed: a new or an empty folder; " + elsewhere());
+  }
+  const bool resumable = latest_checkpoint(files_, out_ / checkpoints_folder).has_value();
+  throw ConfigError(out_.string() + " already holds a run" +
+                    (resumable ? "; continue it with --resume latest"
+                               : " that has no checkpoint; remove the folder if nothing in it is of use") +
+                    ", or " + elsewhere());
+}
+
+// A run goes on from the end of its folder: continued from an older checkpoint, the newer ones of the
+// abandoned branch would still be "latest" and outlive what is trained now. Damaged ones are in nobody's way:
+// that they are may be why an older one is wanted.
+void RunFolder::check_branch(int64_t step) {
+  const auto all = checkpoints_by_step(files_, out_ / checkpoints_folder);
+  for (auto newer = all.rbegin(); newer != all.rend() && newer->first > step; ++newer) {
+    const std::string damage = damage_in(files_, newer->second);
+    if (damage.empty()) {
+      throw ConfigError("--resume " + resume_.string() + ": " + out_.string() + " holds the newer " +
+                        newer->second.string() + "; continue that with --resume " +
+                        (passed_over_.empty() ? "latest" : newer->second.string()) +
+                        ", or start a branch in another folder: --set train.out=" + out_.string() + "-2");
+    }
+    passed_over_.push_back({newer->second, damage});
+  }
+}
+
+void RunFolder::check_resume() {
+  const Checkpoint checkpoint = open_checkpoint(files_, resume_);
+  if (continued_) check_branch(checkpoint.step());
+  const std::string config_file = (resume_ / config_name).string();
+  RunConfig written = parse_config(checkpoint.text(config_name), config_file, {}).config;
+  std::string& choice = written.policies.precision.cpu;
+  if (choice == "probe") choice = loaded_.config.policies.precision.cpu;  // a device leaves it open
+  const std::string problem = resume_problem(resume_.string(), config_file, written, loaded_.config);
+  if (!problem.empty()) throw ConfigError(problem);
+  const int threads = threads_of(checkpoint);
+  if (threads != *loaded_.config.train.threads && !loaded_.config.train.allow_thread_change) {
+    throw ConfigError(resume_.string() + " was written with train.threads = " + std::to_string(threads) +
+                      ", this run has " + std::to_string(*loaded_.config.train.threads) +
+                      ", and results depend on it; use --set train.threads=" + std::to_string(threads) +
+                      ", or accept other rounding with --set train.allow_thread_change=true");
+  }
+}
+
+}  // namespace dtk

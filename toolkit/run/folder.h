@@ -1,0 +1,47 @@
+// Who may train into a run's folder, and from which checkpoint.
+#pragma once
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "toolkit/checkpoint/find.h"
+#include "toolkit/run/run.h"
+
+namespace dtk {
+
+/// The folder train.out for one run. Nothing is created in it before claim(), so that a start that is refused
+/// is not in the way of the next; a folder that is in use already is locked from the beginning.
+class RunFolder {
+ public:
+  /// `resume`: the checkpoint to continue from, or empty. All must outlive this. Throws ConfigError if
+  /// another process trains into the folder, if it is not free for this run or if `resume` does not fit it,
+  /// FileError for a damaged `resume`.
+  RunFolder(const LoadedConfig& loaded, const std::filesystem::path& resume, const RunWorld& world);
+
+  /// Makes the folder this run's, which writes config.toml. Returns what the user should hear about it.
+  std::vector<std::string> claim();
+
+ private:
+  struct PassedOver {
+    std::filesystem::path folder;
+    std::string damage;
+  };
+
+  void take_lock();
+  void check_free() const;
+  void check_resume();
+  void check_branch(int64_t step);
+  bool was_started_in_vain() const;
+  std::vector<std::string> names_in_it() const;
+  std::string elsewhere() const;
+
+  const LoadedConfig& loaded_;
+  FileSystem& files_;
+  const std::filesystem::path out_, resume_;
+  const bool continued_;  // goes on in the folder that holds `resume`
+  std::unique_ptr<FileLock> lock_;
+  std::vector<PassedOver> passed_over_;
+};
+
+}  // namespace dtk

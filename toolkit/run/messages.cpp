@@ -1,0 +1,68 @@
+#include "toolkit/run/messages.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "toolkit/diffusion/sampling.h"
+
+namespace dtk {
+
+std::vector<std::string> data_lines(const RunData& data) {
+  std::vector<std::string> lines = {"data: " + data.all->description()};
+  const DataRemarks& remarks = data.remarks;
+  if (remarks.synthetic) lines.push_back("SYNTHETIC: the samples were made up by a program");
+  if (remarks.skipped > 0) {
+    lines.push_back(remarks.skipped == 1
+                        ? "skipped 1 corrupt file:"
+                        : "skipped " + std::to_string(remarks.skipped) + " corrupt files, among them:");
+    for (const std::string& reason : remarks.reasons) lines.push_back("  " + reason);
+  }
+  const auto& [training, held_out] = data.split;
+  if (held_out) {
+    lines.push_back("validation: " + std::to_string(held_out->size()) + " samples are held out, " +
+                    std::to_string(training->size()) + " are trained on");
+  }
+  const std::string unlearnt = unlearnt_classes(data.classes);
+  if (!unlearnt.empty()) {
+    lines.push_back("model.classes = " + std::to_string(data.classes.model) +
+                    ", but labels of the data go to " + std::to_string(data.classes.data - 1) + ": " +
+                    unlearnt);
+  }
+  return lines;
+}
+
+std::string unlearnt_classes(ClassCounts classes) {
+  const auto [seen, all] = classes;
+  if (seen >= all) return "";
+  if (seen + 1 == all) return "class " + std::to_string(seen) + " is never learnt";
+  return "classes " + std::to_string(seen) + " to " + std::to_string(all - 1) + " are never learnt";
+}
+
+std::string validation_line(int64_t step, const Validated& validated, int64_t samples, bool ema) {
+  const auto named = [](const std::string& name, double value) {
+    char digits[32];
+    std::snprintf(digits, sizeof digits, " %.4f", value);
+    return name + digits;
+  };
+  std::string text = "validation at step " + std::to_string(step) + ": " + named("loss", validated.loss);
+  for (const Score& score : validated.scores) text += ", " + named(score.name, score.value);
+  return text + " (" + std::to_string(samples) + (ema ? " samples, EMA weights)" : " samples)");
+}
+
+std::string sample_command(const std::filesystem::path& checkpoint, const RunConfig& config,
+                           const std::filesystem::path& out) {
+  if (config.drives()) {
+    const std::string& frames = config.data.held_out.empty() ? config.data.frames : config.data.held_out;
+    return "dit-sample --checkpoint " + checkpoint.string() + " --frames " + frames +
+           (config.sample.ema ? "" : " --raw") + " --out " + out.parent_path().string();
+  }
+  std::string classes;
+  for (int64_t label = 0; label < grid_classes(config); ++label) {
+    classes += (label > 0 ? "," : "") + std::to_string(label);
+  }
+  return "dit-sample --checkpoint " + checkpoint.string() + " --classes " + classes + " --per-class " +
+         std::to_string(config.sample.per_class) + (config.sample.ema ? "" : " --raw") + " --out " +
+         out.string();
+}
+
+}  // namespace dtk

@@ -1,0 +1,26 @@
+// Lines that a run says to its user.
+#pragma once
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "toolkit/config/config.h"
+#include "toolkit/run/data.h"
+#include "toolkit/train/validation.h"
+
+namespace dtk {
+
+/// What is trained on: the description, that it was made up, what was left out, what is held out, and which
+/// of the model's classes no sample has.
+std::vector<std::string> data_lines(const RunData& data);
+
+/// "class 4 is never learnt": those of the model's classes above all labels; "" if there are none.
+std::string unlearnt_classes(ClassCounts classes);
+
+std::string validation_line(int64_t step, const Validated& validated, int64_t samples, bool ema);
+
+/// The command that draws the grid of a run as it would have been.
+std::string sample_command(const std::filesystem::path& checkpoint, const RunConfig& config,
+                           const std::filesystem::path& out);
+
+}  // namespace dtk

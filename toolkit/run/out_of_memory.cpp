@@ -1,0 +1,169 @@
+#include "toolkit/run/out_of_memory.h"
+
+#include <dtk/policies/simulation.h>
+
+#include <vector>
+
+#include "toolkit/config/toml_text.h"
+#include "toolkit/train/trainable_model.h"
+
+namespace dtk {
+namespace {
+
+constexpr int64_t kFloatBytes = 4;
+
+struct Counts {
+  int64_t all = 0, trained = 0;
+};
+
+Counts count_parameters(const RunConfig& config) {
+  const policies::BudgetExemption exempt;            // there may be no room even for the table of positions
+  const auto model = make_model(config, at::kMeta);  // names and shapes only
+  Counts counts;
+  for (const auto& [name, parameter] : model->parameters()) {
+    counts.all += parameter.numel();
+    if (parameter.requires_grad()) counts.trained += parameter.numel();
+  }
+  return counts;
+}
+
+std::string state_text(const StateBytes& state) {
+  std::vector<std::string> parts = {"parameters " + readable_bytes(state.parameters),
+                                    "gradients " + readable_bytes(state.gradients),
+                                    "both Adam moments " + readable_bytes(state.moments)};
+  if (state.average > 0) parts.push_back("EMA " + readable_bytes(state.average));
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
+  return "the state alone takes " + readable_bytes(state.total()) + " (" + text + ")";
+}
+
+// A number without a unit is bytes, which somebody who means gigabytes may not know.
+std::string unit_hint(const std::optional<ByteSize>& budget) {
+  constexpr int64_t kSuspicious = 100'000;
+  if (!budget || budget->bytes >= kSuspicious) return "";
+  return "; memory.budget = " + std::to_string(budget->bytes) + " means " + std::to_string(budget->bytes) +
+         (budget->bytes == 1 ? " byte" : " bytes") +
+         ": larger sizes have a unit, such as \"2GB\" or \"1.5 GiB\"";
+}
+
+// The state is no figure to raise the budget to: a step takes more.
+std::string raise_budget(const Shortage& shortage) {
+  if (!shortage.needed) return "raise memory.budget (dit-plan says what the whole run takes)";
+  return "raise memory.budget to " + std::to_string(*shortage.needed) + " bytes or more" +
+         (shortage.not_known.empty()
+              ? ""
+              : ", with room for " + shortage.not_known + " (dit-plan --calibrate measures it)");
+}
+
+std::string state_advice(const RunConfig& config, const Shortage& shortage, const StateBytes& state) {
+  const bool resumed = shortage.resumed;
+  std::vector<std::string> ways;
+  if (shortage.by_budget) ways.push_back(raise_budget(shortage));
+  if (!resumed)
+    ways.emplace_back(config.drives() ? "use a smaller model (planner.hidden_dim and its depths)"
+                                      : "use a smaller model (model.name, or model.depth and model.hidden)");
+  const bool fits_without_average = shortage.limit && state.total() - state.average <= *shortage.limit;
+  if (!resumed && state.average > 0 && fits_without_average) {
+    ways.emplace_back("do without the EMA (policies.ema.enabled = false)");
+  }
+  if (ways.empty()) ways.emplace_back("continue on a device with more memory");
+  return state_text(state) + ", whatever the batch: " + listed(ways, " or ");
+}
+
+std::string step_advice(const RunConfig& config, const Shortage& shortage, const StateBytes& state) {
+  using policies::Enabled;
+  const bool resumed = shortage.resumed;
+  std::vector<std::string> ways;
+  const int64_t samples = config.data.batch / config.train.accumulate;
+  if (!resumed && samples > 1) {
+    ways.push_back("lower data.batch or raise train.accumulate (a pass takes " + std::to_string(samples) +
+                   " samples at a time)");
+  }
+  if (config.policies.checkpoint.enabled == Enabled::off) ways.emplace_back("switch on policies.checkpoint");
+  if (!resumed && config.policies.attention.enabled == Enabled::off)
+    ways.emplace_back("switch on policies.attention");
+  if (!resumed && config.policies.precision.enabled == Enabled::off)
+    ways.emplace_back("switch on policies.precision");
+  if (shortage.by_budget) ways.push_back(raise_budget(shortage));
+  if (!resumed) ways.emplace_back("use a smaller model");
+  if (ways.empty()) ways.emplace_back("continue on a device with more memory");
+  return "the state takes " + readable_bytes(state.total()) +
+         ", the rest is a step's: " + listed(ways, " or ");
+}
+
+}  // namespace
+
+StateBytes state_bytes(const MemoryReport& plan) {
+  const policies::PhasePeak* const complete = policies::phase_named(plan.phases, "optimizer");
+  const policies::PhasePeak phase = complete != nullptr ? *complete : plan.peak();
+  using policies::Category;
+  return {.parameters = phase.peak.of(Category::parameters),
+          .gradients = phase.peak.of(Category::gradients),
+          .moments = phase.peak.of(Category::optimizer),
+          .average = phase.peak.of(Category::ema)};
+}
+
+StateBytes state_bytes(const RunConfig& config, c10::Device device) {
+  const Counts counts = count_parameters(config);
+  const policies::EmaOptions& ema = config.policies.ema;
+  const bool on_device = ema.enabled != policies::Enabled::off && (device.is_cpu() || ema.device == "same");
+  return {.parameters = kFloatBytes * counts.all,
+          .gradients = kFloatBytes * counts.trained,
+          .moments = 2 * kFloatBytes * counts.trained,
+          .average = on_device ? kFloatBytes * counts.trained : 0};
+}
+
+int64_t trainable_parameters(const RunConfig& config) {
+  return count_parameters(config).trained;
+}
+
+Shortage shortage_of(const c10::OutOfMemoryError& error, const RunConfig& config,
+                     const std::optional<MemoryReport>& plan, bool in_build, bool resumed) {
+  Shortage shortage{.resumed = resumed, .in_build = in_build};
+  if (plan) shortage.state = state_bytes(*plan);
+  if (!config.memory.budget) return shortage;
+  const int64_t budget = config.memory.budget->bytes;
+  const std::optional<policies::RefusedAllocation> refused = refused_by(error);
+  // The machine may have less than the budget; of a device's own allocator only the limit set for it is
+  // known.
+  shortage.by_budget = !refused || refused->bytes > budget - refused->live.bytes;
+  if (shortage.by_budget) shortage.limit = budget;
+  return shortage;
+}
+
+std::string out_of_memory_advice(const RunConfig& config, c10::Device device, const Shortage& shortage) {
+  const StateBytes state = shortage.state ? *shortage.state : state_bytes(config, device);
+  const bool state_is_too_large = shortage.limit ? state.total() > *shortage.limit : shortage.in_build;
+  return (state_is_too_large ? state_advice(config, shortage, state) : step_advice(config, shortage, state)) +
+         unit_hint(config.memory.budget);
+}
+
+void throw_if_of_a_plan(const c10::OutOfMemoryError& error, const RunConfig& config) {
+  if (policies::rehearsing() && !config.memory.budget) throw error;
+}
+
+std::optional<policies::RefusedAllocation> refused_by(const c10::OutOfMemoryError& error) {
+  const auto* by_ledger = dynamic_cast<const policies::AllocationRefused*>(&error);
+  if (by_ledger == nullptr) return std::nullopt;
+  return by_ledger->refused;
+}
+
+std::optional<MemoryReport> report_with_refusal(const MemoryMeters& meters,
+                                                const c10::OutOfMemoryError& error) {
+  std::optional<MemoryReport> report = meters.report();
+  if (report) report->refused = refused_by(error);
+  return report;
+}
+
+Error out_of_memory(const c10::OutOfMemoryError& error, const std::string& advice,
+                    const std::function<void()>& write) {
+  std::string text = first_line(error.what_without_backtrace()) + "; " + advice;
+  try {
+    write();
+  } catch (const std::exception& problem) {
+    text += "; memory.json or report.html could not be written: " + first_line(problem.what());
+  }
+  return {ExitCode::memory, text};
+}
+
+}  // namespace dtk

@@ -1,0 +1,269 @@
+#include "toolkit/run/record.h"
+
+#include <dtk/policies/simulation.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "toolkit/core/errors.h"
+#include "toolkit/io/safetensors.h"
+#include "toolkit/train/model_facts.h"
+#include "toolkit/train/model_flops.h"
+
+namespace dtk {
+namespace {
+
+constexpr char log_name[] = "log.jsonl";
+constexpr char report_name[] = "report.html";
+constexpr size_t most_grids = 12;  // in a report: the first, the last, and some between
+
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += (text.empty() ? "" : "; ") + line;
+  return text;
+}
+
+std::string step_name(int64_t step) {
+  char text[32];
+  std::snprintf(text, sizeof text, "step-%08lld", static_cast<long long>(step));
+  return text;
+}
+
+RunHistory history_of(FileSystem& files, const std::filesystem::path& log) {
+  return files.exists(log) ? RunHistory(files.read(log)) : RunHistory();
+}
+
+std::optional<double> peak_flops(const RunConfig& config, const RunFacts& facts) {
+  if (config.log.peak_tflops) return *config.log.peak_tflops * 1e12;
+  return peak_flops_of(facts.device_name);
+}
+
+// A rehearsal encodes nothing, but says before the training what would stop it later.
+std::string png_of(const Image& image) {
+  if (!policies::rehearsing()) return encode_png(image);
+  if (fits_png(image.height, image.width, image.channels)) return "";
+  throw ConfigError(
+      "the sample grid would have " + std::to_string(image.height) + " x " + std::to_string(image.width) +
+      " pixels, more than a PNG file is written with; lower sample.per_class, sample.classes or "
+      "model.image_size");
+}
+
+}  // namespace
+
+RunRecord::RunRecord(const RunConfig& config, const RunFacts& facts, const RunWorld& world, bool resumed,
+                     int64_t step)
+    : config_(config),
+      facts_(facts),
+      files_(world.files),
+      clock_(world.clock),
+      folder_(config.train.out),
+      peak_flops_(peak_flops(config, facts)),
+      history_(history_of(files_, folder_ / log_name)),
+      log_(files_, folder_ / log_name),
+      last_step_(step) {
+  log_start(resumed, step);
+  if (config_.log.tensorboard) {
+    events_.emplace(files_, folder_ / "tensorboard", clock_.unix_seconds(), step + 1);
+  }
+}
+
+void RunRecord::log(const std::string& event, const RunLog::Fields& fields) {
+  history_.add(log_.write(event, fields));
+}
+
+void RunRecord::log_start(bool resumed, int64_t step) {
+  RunLog::Fields fields = {{"step", step},
+                           {"device", facts_.device},
+                           {"threads", facts_.threads},
+                           {"parameters", facts_.parameters},
+                           {"tokens_per_image", tokens_per_sample(config_)},
+                           {"data", facts_.data},
+                           {"samples", facts_.samples},
+                           {"held_out", facts_.held_out}};
+  if (facts_.flops_per_sample > 0) fields.emplace_back("flops_per_image", facts_.flops_per_sample);
+  if (facts_.remarks.synthetic) fields.emplace_back("synthetic", int64_t{1});
+  if (facts_.remarks.skipped > 0) {
+    fields.emplace_back("skipped", facts_.remarks.skipped);
+    fields.emplace_back("skipped_first", joined(facts_.remarks.reasons));
+  }
+  if (peak_flops_) fields.emplace_back("peak_flops", *peak_flops_);
+  fields.emplace_back("time", clock_.unix_seconds());
+  log(resumed ? "resume" : "start", fields);
+}
+
+std::optional<double> RunRecord::mfu(double images_per_second) const {
+  if (!peak_flops_ || facts_.flops_per_sample == 0) return std::nullopt;
+  return images_per_second * facts_.flops_per_sample / *peak_flops_;
+}
+
+void RunRecord::step(const StepRecord& record) {
+  const auto steps = static_cast<double>(std::max<int64_t>(1, record.step - last_step_));
+  const double wait_per_step = (record.wait_seconds - last_wait_) / steps;
+  RunLog::Fields fields = {{"step", record.step},
+                           {"loss", record.loss},
+                           {"lr", record.learning_rate},
+                           {"gradient_norm", record.gradient_norm},
+                           {"images_per_second", record.images_per_second},
+                           {"seconds", record.seconds},
+                           {"wait_seconds", record.wait_seconds},
+                           {"wait_per_step", wait_per_step}};
+  EventFile::Scalars scalars = {{"train/loss", record.loss},
+                                {"train/learning_rate", record.learning_rate},
+                                {"train/gradient_norm", record.gradient_norm},
+                                {"speed/images_per_second", record.images_per_second},
+                                {"speed/wait_seconds_per_step", wait_per_step}};
+  if (record.peak_bytes) {
+    fields.emplace_back("peak_bytes", *record.peak_bytes);
+    scalars.emplace_back("memory/peak_bytes", static_cast<double>(*record.peak_bytes));
+  }
+  if (const auto used = mfu(record.images_per_second)) {
+    fields.emplace_back("mfu", *used);
+    scalars.emplace_back("speed/mfu", *used);
+  }
+  log("step", fields);
+  if (events_) events_->scalars(record.step, clock_.unix_seconds(), scalars);
+  last_step_ = record.step;
+  last_wait_ = record.wait_seconds;
+}
+
+void RunRecord::validation(int64_t step, const Validated& validated) {
+  RunLog::Fields fields = {{"step", step}, {"loss", validated.loss}};
+  EventFile::Scalars scalars = {{"validation/loss", validated.loss}};
+  for (const Score& score : validated.scores) {
+    fields.emplace_back(score.name, score.value);
+    scalars.emplace_back("validation/" + score.name, score.value);
+  }
+  log("validate", fields);
+  if (events_) events_->scalars(step, clock_.unix_seconds(), scalars);
+}
+
+void RunRecord::checkpoint(int64_t step, const std::filesystem::path& path,
+                           const std::optional<MemoryReport>& memory) {
+  log("checkpoint", {{"step", step}, {"path", path.string()}});
+  state_ = "training, at the checkpoint of step " + std::to_string(step);
+  write_report(memory);
+}
+
+std::filesystem::path RunRecord::samples_path(int64_t step) const {
+  return folder_ / "samples" / (step_name(step) + (draws_pictures(config_) ? ".png" : ".safetensors"));
+}
+
+void RunRecord::prepare_samples() {
+  files_.create_directories(folder_ / "samples");
+  files_.sync_directory(folder_);
+}
+
+std::filesystem::path RunRecord::samples(int64_t step, const std::vector<NamedTensor>& samples) {
+  const std::filesystem::path path = samples_path(step);
+  if (draws_pictures(config_)) {
+    const Image image = picture_of(config_, samples);
+    const std::string png = png_of(image);
+    write_file_atomically(files_, path, png);
+    if (events_) {
+      events_->image(step, clock_.unix_seconds(), "samples", image.height, image.width, image.channels, png);
+    }
+  } else {
+    write_file_atomically(files_, path, [&](WritableFile& file) { write_safetensors(file, samples); });
+  }
+  log("sample", {{"step", step}, {"path", path.string()}});
+  return path;
+}
+
+void RunRecord::end(bool stopped, const RunResult& result) {
+  state_ = std::string(stopped ? "stopped" : "finished") + " at step " + std::to_string(result.step);
+  write_last(result.memory);
+  log(stopped ? "stopped" : "end", {{"step", result.step},
+                                    {"seconds", result.seconds},
+                                    {"run_seconds", result.run_seconds},
+                                    {"images_per_second", result.images_per_second}});
+}
+
+void RunRecord::out_of_memory(int64_t step, const std::optional<MemoryReport>& memory) {
+  RunLog::Fields fields = {{"step", step}};
+  state_ = "out of memory after step " + std::to_string(step);
+  if (memory && memory->refused) {
+    const policies::RefusedAllocation& refused = *memory->refused;
+    fields.insert(fields.end(), {{"bytes", refused.bytes},
+                                 {"asked_by", refused.asked_by},
+                                 {"phase", refused.phase},
+                                 {"module_path", refused.module_path},
+                                 {"alive_bytes", refused.live.bytes}});
+    state_ +=
+        ", in phase " + refused.phase + (refused.module_path.empty() ? "" : " at " + refused.module_path);
+  }
+  log("out_of_memory", fields);
+  write_last(memory);
+}
+
+void RunRecord::failed(int64_t step, const std::string& reason, const std::optional<MemoryReport>& memory) {
+  state_ = "failed after step " + std::to_string(step) + ": " + reason;
+  log("failed", {{"step", step}, {"reason", reason}});
+  write_last(memory);
+}
+
+void RunRecord::write_last(const std::optional<MemoryReport>& memory) {
+  if (memory) write_file_atomically(files_, folder_ / "memory.json", memory_json(*memory));
+  write_report(memory);
+}
+
+void RunRecord::memory(const MemoryReport& report) {
+  write_file_atomically(files_, folder_ / "memory.json", memory_json(report));
+  write_report(report);
+}
+
+std::filesystem::path RunRecord::report_path() const {
+  return config_.log.report ? folder_ / report_name : std::filesystem::path();
+}
+
+void RunRecord::write_report(const std::optional<MemoryReport>& memory) {
+  if (!config_.log.report) return;
+  RunReport report;
+  report.folder = folder_.lexically_normal().string();
+  report.state = state_;
+  report.model = model_text(config_, facts_.parameters);
+  report.data = facts_.data;
+  report.sample_name = sample_name(config_);
+  if (!facts_.unlearnt_classes.empty()) report.data_note = "No samples: " + facts_.unlearnt_classes + ".";
+  report.device = facts_.device + (facts_.device_name.empty() ? "" : ", " + facts_.device_name) + ", " +
+                  std::to_string(facts_.threads) + (facts_.threads == 1 ? " CPU thread" : " CPU threads");
+  report.config = facts_.config;
+  report.history = history_;
+  report.memory = memory;
+  report.peak_flops = peak_flops_;
+  if (report.memory && report.memory->policies.empty()) {
+    for (const policies::PolicyReport& policy : facts_.policies) {
+      report.memory->policies.push_back({policy, std::nullopt, ""});
+    }
+  }
+  add_samples(report);
+  write_file_atomically(files_, report_path(), report_html(report));
+}
+
+// Evenly over the run; what was removed since is left out.
+void RunRecord::add_samples(RunReport& report) const {
+  std::vector<int64_t> there;
+  for (const LoggedSamples& samples : history_.samples()) {
+    if (!there.empty() && there.back() == samples.step) continue;
+    if (files_.exists(samples_path(samples.step))) there.push_back(samples.step);
+  }
+  if (there.empty()) return;
+  if (!draws_pictures(config_)) {
+    report.samples_note = "The samples are " + tensors_text(config_) +
+                          ", not images: " + std::to_string(there.size()) +
+                          (there.size() == 1 ? " file" : " files") + " in " + (folder_ / "samples").string();
+    return;
+  }
+  const size_t shown = std::min(most_grids, there.size());
+  for (size_t i = 0; i < shown; ++i) {
+    const int64_t step = there[shown == 1 ? 0 : i * (there.size() - 1) / (shown - 1)];
+    report.samples.push_back({step, files_.read(samples_path(step))});
+  }
+  report.samples_note = "One row a class, " + std::to_string(config_.sample.per_class) +
+                        " samples each; the noise is the same in all grids.";
+  if (shown < there.size()) {
+    report.samples_note += " " + std::to_string(shown) + " of " + std::to_string(there.size()) +
+                           " grids; all are in " + (folder_ / "samples").string() + ".";
+  }
+}
+
+}  // namespace dtk

@@ -1,0 +1,106 @@
+// What a run leaves in its folder beside configuration and checkpoints: log.jsonl, tensorboard/, samples/,
+// memory.json and report.html.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "toolkit/core/clock.h"
+#include "toolkit/core/named_tensor.h"
+#include "toolkit/data/data_source.h"
+#include "toolkit/report/event_file.h"
+#include "toolkit/report/history.h"
+#include "toolkit/report/log.h"
+#include "toolkit/report/memory_report.h"
+#include "toolkit/report/page.h"
+#include "toolkit/run/run.h"
+#include "toolkit/train/validation.h"
+
+namespace dtk {
+
+/// What does not change while a run trains.
+struct RunFacts {
+  std::string config;  // the text of print_config()
+  std::string data;    // one line
+  std::string device, device_name;
+  int64_t threads = 0;
+  int64_t parameters = 0;       // trainable
+  double flops_per_sample = 0;  // of a training step; 0: not known
+  std::vector<policies::PolicyReport> policies;
+  int64_t samples = 0;   // trained on
+  int64_t held_out = 0;  // for validation
+  DataRemarks remarks = {};
+  std::string unlearnt_classes = {};  // as RunResult says them
+};
+
+/// One reading of the training's scalars; the line "step" of log.jsonl (run_log.h says what each is).
+struct StepRecord {
+  int64_t step = 0;
+  double loss = 0;
+  double learning_rate = 0;
+  double gradient_norm = 0;
+  double images_per_second = 0;
+  double seconds = 0;
+  double wait_seconds = 0;
+  std::optional<int64_t> peak_bytes;
+};
+
+/// Used by the thread that trains. Throws FileError.
+class RunRecord {
+ public:
+  /// Opens the files of the folder, which must be this run's by now, and says that training begins at `step`.
+  /// All that is given by reference must outlive this.
+  RunRecord(const RunConfig& config, const RunFacts& facts, const RunWorld& world, bool resumed,
+            int64_t step);
+
+  /// Model FLOPs utilisation at this speed, where the device's peak is known.
+  std::optional<double> mfu(double images_per_second) const;
+
+  void step(const StepRecord& record);
+  /// After `step` steps.
+  void validation(int64_t step, const Validated& validated);
+  /// Writes the report too, with the memory so far.
+  void checkpoint(int64_t step, const std::filesystem::path& path, const std::optional<MemoryReport>& memory);
+  /// The run's samples as a picture, or as safetensors where they are none (model_facts.h). Returns the file.
+  std::filesystem::path samples(int64_t step, const std::vector<NamedTensor>& samples);
+  /// The last event. `stopped`: the training was, not only the drawing of samples.
+  void end(bool stopped, const RunResult& result);
+  /// The last event of a run that did not fit, after `step` steps. Writes memory.json and the report with
+  /// `memory`, the peaks so far.
+  void out_of_memory(int64_t step, const std::optional<MemoryReport>& memory);
+  /// The last event of a run that `reason` ended, after `step` steps; writes as out_of_memory().
+  void failed(int64_t step, const std::string& reason, const std::optional<MemoryReport>& memory);
+  /// Again, once it says what the policies saved.
+  void memory(const MemoryReport& report);
+
+  /// Where samples() will put those of `step`.
+  std::filesystem::path samples_path(int64_t step) const;
+  /// Makes the folder for samples.
+  void prepare_samples();
+  /// report.html, or "" with log.report = false.
+  std::filesystem::path report_path() const;
+
+ private:
+  void log(const std::string& event, const RunLog::Fields& fields);
+  void log_start(bool resumed, int64_t step);
+  void write_last(const std::optional<MemoryReport>& memory);
+  void write_report(const std::optional<MemoryReport>& memory);
+  void add_samples(RunReport& report) const;
+
+  const RunConfig& config_;
+  const RunFacts facts_;
+  FileSystem& files_;
+  Clock& clock_;
+  const std::filesystem::path folder_;
+  const std::optional<double> peak_flops_;
+  RunHistory history_;  // of all processes, before log_: it reads the file
+  RunLog log_;
+  std::optional<EventFile> events_;
+  std::string state_;  // what the run came to, for the report
+  int64_t last_step_ = 0;
+  double last_wait_ = 0;
+};
+
+}  // namespace dtk

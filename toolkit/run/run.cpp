@@ -1,0 +1,449 @@
+#include "toolkit/run/run.h"
+
+#include <c10/util/Exception.h>
+#include <dtk/policies/guards.h>
+#include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/saved_tensors.h>
+#include <dtk/policies/simulation.h>
+
+#include "toolkit/checkpoint/store.h"
+#include "toolkit/checkpoint/weights.h"
+#include "toolkit/config/locations.h"
+#include "toolkit/config/rules.h"
+#include "toolkit/core/errors.h"
+#include "toolkit/device/device.h"
+#include "toolkit/run/folder.h"
+#include "toolkit/run/memory_meters.h"
+#include "toolkit/run/messages.h"
+#include "toolkit/run/out_of_memory.h"
+#include "toolkit/run/record.h"
+#include "toolkit/run/start.h"
+#include "toolkit/train/model_facts.h"
+#include "toolkit/train/save_load.h"
+#include "toolkit/train/trainer.h"
+#include "toolkit/train/validation.h"
+
+namespace dtk {
+
+using policies::PhaseScope;
+
+namespace {
+
+// One run; its members are what the steps of the run share.
+class Run {
+ public:
+  Run(const LoadedConfig& loaded, c10::Device device, const RunData& data, const RunWorld& world,
+      const std::optional<Weights>& initial, const MemoryMeters& meters)
+      : loaded_(loaded),
+        config_(loaded.config),
+        world_(world),
+        out_(config_.train.out),
+        meters_(meters),
+        data_(data),
+        trainer_(config_, device, data.split.training, world.clock,
+                 [&](const TrainableModel& model) {
+                   if (initial) load_weights(*initial, model);
+                 }),
+        store_(world.files, out_ / checkpoints_folder, config_.train.keep_checkpoints),
+        device_(device) {
+    if (data.split.held_out) validation_.emplace(config_, data.split.held_out);
+  }
+
+  void load(const std::filesystem::path& folder) {
+    load_training(open_checkpoint(world_.files, folder), trainer_);
+    last_checkpoint_ = folder;
+  }
+
+  // `notes`: of the run folder, which is this run's by now. `plan`: of this run.
+  RunResult train(bool resumed, const std::vector<std::string>& notes, const StartPlan& plan) {
+    const PhaseScope built("forward");  // what happens from here on is no longer the build
+    announce(resumed, notes, plan);
+    try {
+      return train_to_end(resumed);
+    } catch (const c10::OutOfMemoryError& error) {
+      give_up(error, last_checkpoint_text() + out_of_memory_advice(config_, device_,
+                                                                   shortage_of(error, config_, plan.memory,
+                                                                               /*in_build=*/false, resumed)));
+    } catch (const Error& error) {
+      // What did not fit has been recorded, with more.
+      if (error.code != ExitCode::memory) record_failure(error.what());
+      throw;
+    } catch (const std::exception& error) {
+      record_failure(first_line(error.what()));
+      throw;
+    }
+  }
+
+  /// Of a run that came to its end, with the ledger on.
+  std::vector<PolicySaving> savings(const RunResult& result) {
+    if (result.stopped || !result.memory || !result.out_of_memory.empty()) return {};
+    MemoryReport report = *result.memory;
+    report.policies = measure_savings(trainer_, config_, meters_.device(),
+                                      {[] { return available_bytes(); }, world_.stop_requested});
+    try {
+      record_->memory(report);
+    } catch (const FileError& error) {  // the one without savings is still there
+      world_.observer.message("memory.json or report.html stays without what the policies saved: " +
+                              std::string(error.what()));
+    }
+    return report.policies;
+  }
+
+ private:
+  struct Mark {
+    int64_t step = 0;
+    int64_t samples = 0;
+    double seconds = 0;
+  };
+
+  RunResult train_to_end(bool resumed) {
+    const int64_t first_sample = trainer_.samples();
+    const double first_second = trainer_.elapsed_seconds();
+    mark_ = {trainer_.steps(), trainer_.samples(), first_second};
+    const int64_t first_step = trainer_.steps();
+    if (trainer_.done()) {
+      world_.observer.message("nothing left to train at step " + std::to_string(first_step) +
+                              "; to go on, raise what ended it, train.steps, train.epochs or train.seconds");
+      // The checkpoint, the samples and the memory report of a finished run stay what they are.
+      if (resumed) return nothing_trained();
+    }
+    RunResult result;
+    result.synthetic = data_.remarks.synthetic;
+    result.unlearnt_classes = unlearnt_classes(data_.classes);
+    while (!trainer_.done()) {
+      if (stop_requested()) {
+        result.stopped = true;
+        break;
+      }
+      trainer_.step(/*measured=*/is_read_at(trainer_.steps() + 1));
+      meters_.check_budget();
+      if (is_log_step(trainer_.steps(), config_.train.log_every)) read_and_log();
+      if (is_due(config_.train.validate_every)) validate_or_save(result);
+      if (trainer_.done()) break;
+      if (is_due(config_.train.checkpoint_every)) save();
+      if (is_due(config_.train.sample_every)) sample_on_the_way();
+    }
+    read_if_behind();
+    const double seconds = trainer_.elapsed_seconds() - first_second;
+    if (!result.stopped && validated_step_ != trainer_.steps()) validate_or_save(result);
+    result.step = trainer_.steps();
+    result.trained_steps = result.step - first_step;
+    result.loss = scalars_.loss;
+    result.sample_name = sample_name(config_);
+    result.seconds = seconds;
+    result.run_seconds = first_second + seconds;
+    if (seconds > 0) {
+      result.images_per_second = static_cast<double>(trainer_.samples() - first_sample) / seconds;
+      result.exposed_wait_fraction = trainer_.exposed_wait_seconds() / seconds;
+      result.mfu = record_->mfu(result.images_per_second);
+    }
+    result.policies = trainer_.policies().reports();
+    finish(result);
+    return result;
+  }
+
+  bool is_due(int64_t every) const { return is_due(every, trainer_.steps()); }
+  static bool is_due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
+  // Whether the scalars of this step are read once it is done, as far as the configuration tells.
+  bool is_read_at(int64_t step) const {
+    const TrainOptions& train = config_.train;
+    return is_log_step(step, train.log_every) || is_due(train.validate_every, step) ||
+           is_due(train.checkpoint_every, step) || is_due(train.sample_every, step) || step == train.steps;
+  }
+  bool stop_requested() const { return world_.stop_requested && world_.stop_requested(); }
+
+  RunResult nothing_trained() const {
+    RunResult result;
+    result.step = trainer_.steps();
+    result.checkpoint = last_checkpoint_;
+    return result;
+  }
+
+  void announce(bool resumed, const std::vector<std::string>& notes, const StartPlan& plan) {
+    RunFacts facts = run_facts(loaded_, device_, data_, plan);
+    facts.parameters = trainer_.parameter_count();
+    facts.policies = trainer_.policies().reports();
+    record_.emplace(config_, facts, world_, resumed, trainer_.steps());
+    world_.observer.message(print_config(loaded_));
+    for (const std::string& line : data_lines(data_)) world_.observer.message(line);
+    world_.observer.message("device: " + device_.str());
+    for (const std::string& note : notes) world_.observer.message(note);
+    if (resumed) {
+      world_.observer.message(
+          "resumed from " + last_checkpoint_.string() + " at step " + std::to_string(trainer_.steps()) +
+          (config_.train.seconds
+               ? "; train.seconds is set, so the clock decides when the run ends and the result "
+                 "is not bit-equal to an uninterrupted run"
+               : ""));
+    }
+    for (const auto& report : trainer_.policies().reports()) {
+      const int64_t held = report.device_bytes + report.host_bytes;
+      world_.observer.message("policy " + report.policy + ": " + (report.active ? "on" : "off") + ", " +
+                              report.reason + (held > 0 ? " (holds " + readable_bytes(held) + ")" : ""));
+    }
+  }
+
+  [[noreturn]] void stop_at_non_finite() const {
+    const int64_t last = trainer_.steps();
+    const std::string steps = mark_.step + 1 < last ? "one of the steps " + std::to_string(mark_.step + 1) +
+                                                          " to " + std::to_string(last)
+                                                    : "step " + std::to_string(last);
+    throw Error(ExitCode::failure,
+                "the loss or a gradient became infinite or NaN in " + steps +
+                    (config_.optimizer.clip > 0
+                         ? "; the weights were not changed by it. Last good checkpoint: "
+                         : "; with optimizer.clip = 0 it is looked for where a line is logged or a "
+                           "checkpoint made, and nothing of it was saved. Last good checkpoint: ") +
+                    (last_checkpoint_.empty() ? "none" : last_checkpoint_.string()) +
+                    ". Start another run with a lower optimizer.lr, a longer schedule.warmup or a smaller "
+                    "optimizer.clip: a checkpoint continues with its own only");
+  }
+
+  // Unless nothing was trained since the scalars were last read.
+  void read_if_behind() {
+    if (trainer_.samples() != mark_.samples) read_and_log();
+  }
+
+  void read_and_log() {
+    scalars_ = trainer_.read_scalars_sync();
+    if (!scalars_.finite) stop_at_non_finite();
+    Progress progress;
+    progress.sample_name = sample_name(config_);
+    progress.step = trainer_.steps();
+    progress.elapsed_seconds = trainer_.elapsed_seconds();
+    progress.fraction = trainer_.progress();
+    progress.loss = scalars_.loss;
+    const double interval = progress.elapsed_seconds - mark_.seconds;
+    if (interval > 0) {
+      progress.images_per_second = static_cast<double>(trainer_.samples() - mark_.samples) / interval;
+    }
+    if (progress.fraction > 0) {
+      progress.remaining_seconds = progress.elapsed_seconds * (1.0 / progress.fraction - 1.0);
+    }
+    if (const auto memory = meters_.report()) progress.peak_bytes = memory->peak().peak.bytes;
+    record_->step({.step = progress.step,
+                   .loss = scalars_.loss,
+                   .learning_rate = trainer_.learning_rate(),
+                   .gradient_norm = scalars_.gradient_norm,
+                   .images_per_second = progress.images_per_second,
+                   .seconds = progress.elapsed_seconds,
+                   .wait_seconds = trainer_.exposed_wait_seconds(),
+                   .peak_bytes = progress.peak_bytes});
+    world_.observer.progress(progress);
+    mark_ = {trainer_.steps(), trainer_.samples(), progress.elapsed_seconds};
+  }
+
+  // Only finite weights are looked at: the scalars are read first.
+  void validate(RunResult& result) {
+    if (!validation_) return;
+    read_if_behind();
+    const auto validated = validation_->measure_sync(trainer_, [this] { return !stop_requested(); });
+    if (!validated) return;
+    meters_.check_budget();
+    const int64_t step = trainer_.steps();
+    record_->validation(step, *validated);
+    world_.observer.message(
+        validation_line(step, *validated, validation_->samples(), config_.train.validate_ema));
+    result.validation_loss = validated->loss;
+    result.held_out = validation_->samples();
+    validated_step_ = step;
+  }
+
+  // Held-out samples may be read only now: one that cannot be read takes nothing of the training away.
+  void validate_or_save(RunResult& result) {
+    try {
+      validate(result);
+    } catch (const DataError& error) {
+      save();
+      throw DataError(std::string(error.what()) + "; what was trained is saved as " +
+                      last_checkpoint_.string() + ", its validation was not measured");
+    }
+  }
+
+  // Only finite states are saved: the scalars are read first.
+  void save() {
+    read_if_behind();
+    PhaseScope phase("save");
+    last_checkpoint_ =
+        save_training(store_, trainer_, print_config(loaded_), static_cast<int>(*config_.train.threads));
+    record_->checkpoint(trainer_.steps(), last_checkpoint_, meters_.report());
+    meters_.check_budget();
+  }
+
+  void finish(RunResult& result) {
+    save();
+    result.checkpoint = last_checkpoint_;
+    const bool stopped = result.stopped;
+    if (stopped) {
+      result.next_step = "continue with --resume latest";
+    } else if (!drawn_text(config_).empty()) {
+      try_sample(result);
+    }
+    result.memory = meters_.report();
+    if (result.memory) result.memory->refused = refused_;
+    result.report = record_->report_path();
+    record_->end(stopped, result);
+  }
+
+  // The training is complete and saved: that its samples do not fit takes nothing of the report away.
+  void try_sample(RunResult& result) {
+    try {
+      sample(result);
+    } catch (const c10::OutOfMemoryError& error) {
+      throw_if_of_a_plan(error, config_);
+      result.out_of_memory = first_line(error.what_without_backtrace());
+      refused_ = refused_by(error);
+      result.next_step = "the training is complete and saved, its samples were not made; lower " +
+                         samples_key(config_) + ", raise memory.budget if it is set, or make " +
+                         (config_.drives() ? "them of a shorter list with " : "fewer at a time with ") +
+                         sample_command(last_checkpoint_, config_, record_->samples_path(trainer_.steps()));
+    } catch (const DataError& error) {
+      throw DataError(std::string(error.what()) + "; the training is complete and saved as " +
+                      last_checkpoint_.string() + ", its samples were not made");
+    }
+  }
+
+  void sample(RunResult& result) {
+    const std::vector<NamedTensor> samples = draw();
+    if (samples.empty()) {
+      result.stopped = true;
+      result.next_step = "the training is complete, its samples were not made; make them with " +
+                         sample_command(last_checkpoint_, config_, record_->samples_path(trainer_.steps()));
+      return;
+    }
+    result.samples = keep(samples);
+  }
+
+  // A stop while they are drawn is heeded by the loop of the training.
+  void sample_on_the_way() try {
+    // Only finite weights are drawn with; with clipping they always are.
+    if (config_.optimizer.clip == 0) read_if_behind();
+    const std::vector<NamedTensor> samples = draw();
+    if (!samples.empty()) keep(samples);
+  } catch (const c10::OutOfMemoryError& error) {
+    give_up(error, "the samples of step " + std::to_string(trainer_.steps()) +
+                       " do not fit beside the training; " + last_checkpoint_text() + "lower " +
+                       samples_key(config_) + (config_.drives() ? "" : " or sample.classes") +
+                       ", raise memory.budget if it is set, or set "
+                       "train.sample_every = 0");
+  }
+
+  std::string last_checkpoint_text() const {
+    return last_checkpoint_.empty() ? "" : "last checkpoint: " + last_checkpoint_.string() + "; ";
+  }
+
+  [[noreturn]] void give_up(const c10::OutOfMemoryError& error, const std::string& advice) {
+    throw_if_of_a_plan(error, config_);
+    throw out_of_memory(error, advice, [&] {
+      record_->out_of_memory(trainer_.steps(), report_with_refusal(meters_, error));
+    });
+  }
+
+  void record_failure(const std::string& reason) {
+    if (policies::rehearsing()) return;  // a plan may end by an exception
+    try {
+      record_->failed(trainer_.steps(), reason, meters_.report());
+    } catch (const FileError&) {  // a full disk, say, which may be the error itself
+    }
+  }
+
+  // None if a stop is requested.
+  std::vector<NamedTensor> draw() {
+    const PhaseScope phase("sample");
+    record_->prepare_samples();
+    world_.observer.message("sampling " + drawn_text(config_));
+    const auto go_on = [this](int64_t done, int64_t steps) {
+      if (stop_requested()) return false;
+      world_.observer.sampling(done + 1, steps);
+      return true;
+    };
+    return trainer_.sample(go_on, data_.split.held_out.get());
+  }
+
+  std::filesystem::path keep(const std::vector<NamedTensor>& samples) {
+    const PhaseScope phase("sample");
+    const std::filesystem::path path = record_->samples(trainer_.steps(), samples);
+    if (!draws_pictures(config_)) {
+      world_.observer.message("the samples are " + tensors_text(config_) + ", not images: written to " +
+                              path.string());
+    }
+    meters_.check_budget();
+    return path;
+  }
+
+  const LoadedConfig& loaded_;
+  const RunConfig& config_;
+  const RunWorld& world_;
+  const std::filesystem::path out_;
+  const MemoryMeters& meters_;
+  const RunData& data_;
+  Trainer trainer_;
+  CheckpointStore store_;
+  std::optional<Validation> validation_;
+  std::optional<RunRecord> record_;  // once the folder is this run's
+  const c10::Device device_;
+  std::filesystem::path last_checkpoint_;
+  StepScalars scalars_;
+  Mark mark_;                                           // when the scalars were last read
+  int64_t validated_step_ = -1;                         // the last one
+  std::optional<policies::RefusedAllocation> refused_;  // of the samples at the end
+};
+
+}  // namespace
+
+RunResult run_training(const LoadedConfig& loaded, c10::Device device, const std::filesystem::path& resume,
+                       std::shared_ptr<const ImageSource> data, const RunWorld& world) {
+  return run_training(
+      loaded, device, resume, [&] { return image_data(loaded.config, std::move(data)); }, world);
+}
+
+RunResult run_training(const LoadedConfig& given, c10::Device device, const std::filesystem::path& resume,
+                       const OpenData& open, const RunWorld& world) try {
+  const policies::ThreadCountGuard threads(static_cast<int>(*given.config.train.threads));
+  const policies::SavedTensorEngineGuard engine;  // without it no policy that keeps or drops tensors works
+  const bool resumed = !resume.empty();
+  if (!resumed) check_new_run(given);
+  LoadedConfig loaded = given;
+  resolve_budget(loaded, device);
+  std::string decision;
+  if (resumed) decision = decide(loaded, device, resume, world);  // the checkpoint's, which is compared below
+  RunFolder folder(loaded, resume, world);
+  const std::optional<Weights> initial = resumed ? std::nullopt : initial_weights(world.files, loaded);
+  const StartPlans plans = plan_start(world, loaded, device);
+  const LoadedConfig asked = loaded;
+  refuse_if_none_can_run(plans, loaded, device, resumed);
+  if (!resumed) decision = take_the_one_that_fits(plans, loaded, device);
+  const RunData data = open();
+  check_fills_a_batch(*data.split.training, loaded.config.data.batch / loaded.config.train.accumulate);
+  // Last, as it takes longest.
+  if (!resumed && decision.empty()) decision = decide(loaded, device, resume, world);
+  const StartPlan plan = plan_of(plans, asked, loaded);
+  std::vector<std::string> notes = notes_on_plan(plan, loaded.config, device, resumed);
+  const MemoryMeters meters(loaded.config.memory, device);  // counts the run's tensors from the first
+  constexpr int64_t kSlowToBuild = 100'000'000;
+  if (const int64_t parameters = trainable_parameters(loaded.config); parameters >= kSlowToBuild) {
+    world.observer.message("building the model of " + std::to_string(parameters) +
+                           " parameters; a signal is heeded after it, a second one ends at once");
+  }
+  std::optional<Run> run;
+  try {
+    run.emplace(loaded, device, data, world, initial, meters);
+    if (resumed) run->load(resume);
+  } catch (const c10::OutOfMemoryError& error) {
+    run.reset();
+    refuse_build(error, loaded, device, plan.memory, run_facts(loaded, device, data, plan),
+                 resumed ? nullptr : &folder, meters, world);
+  }
+  for (std::string& note : folder.claim()) notes.push_back(std::move(note));
+  if (!decision.empty()) notes.push_back(decision);
+  for (std::string& note : notes_on_start(loaded, initial)) notes.push_back(std::move(note));
+  RunResult result = run->train(resumed, notes, plan);
+  result.planned = plan.memory;
+  world.observer.finished(result);
+  result.savings = run->savings(result);
+  return result;
+} catch (const policies::PolicyError& error) {
+  throw with_place(error, given.places);
+}
+
+}  // namespace dtk

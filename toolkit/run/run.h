@@ -1,0 +1,123 @@
+// One training run from a configuration to a finished run folder:
+//
+//   <train.out>/config.toml      the effective configuration with the origin of each value
+//   <train.out>/log.jsonl        one JSON object a line (run_log.h)
+//   <train.out>/checkpoints/     step-00001234/ ...
+//   <train.out>/tensorboard/     event files (event_file.h); not with log.tensorboard = false
+//   <train.out>/samples/         step-00001234.png, .safetensors where samples are not images
+//   <train.out>/memory.json      peak memory by phase and category (memory_report.h)
+//   <train.out>/report.html      all of it on one page (run_report.h); not with log.report = false
+//   <train.out>/lock             locked while a process trains into the folder
+#pragma once
+#include <c10/core/Device.h>
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "toolkit/config/config_io.h"
+#include "toolkit/core/clock.h"
+#include "toolkit/io/file_system.h"
+#include "toolkit/report/memory_report.h"
+#include "toolkit/report/placement.h"
+#include "toolkit/report/plan_summary.h"
+#include "toolkit/run/data.h"
+#include "toolkit/train/policy_savings.h"
+
+namespace dtk {
+
+/// Where a run is, for a progress display.
+struct Progress {
+  int64_t step = 0;
+  double fraction = 0;  // of the run, in [0, 1]
+  double loss = 0;
+  double images_per_second = 0;
+  std::string sample_name = "images";  // what samples are called: frames, of the driving planner
+  std::optional<int64_t> peak_bytes;   // absent without memory.ledger
+  double elapsed_seconds = 0, remaining_seconds = 0;
+};
+
+struct RunResult;
+
+/// Told what happens; prints or does not.
+class RunObserver {
+ public:
+  virtual ~RunObserver() = default;
+  virtual void message(const std::string& text) = 0;
+  virtual void progress(const Progress& progress) = 0;
+  /// Samples: step `step` of `steps`, from 1, begins.
+  virtual void sampling(int64_t step, int64_t steps) = 0;
+  /// All that the run leaves is in its folder. What comes after is the measuring of `savings`, which whoever
+  /// does not want to wait may interrupt.
+  virtual void finished(const RunResult&) {}
+};
+
+/// What dit-plan said of a run before it began.
+struct StartPlan {
+  std::optional<MemoryReport> memory;
+  std::string problem = {};  // why there is none
+  std::string refusal =
+      {};  // there is none, as this configuration cannot run: what is wrong with it, and where
+  std::string precision = {};  // policies.precision.cpu of it, where that is not decided yet; else ""
+  PlanBeside beside = {};
+  int64_t forward_flops = 0;                          // of a step; 0: not known
+  std::optional<CheckpointPlacement> placement = {};  // of policies.checkpoint.keep = "auto"
+};
+
+/// The world of a run. All must outlive it.
+struct RunWorld {
+  FileSystem& files;
+  Clock& clock;
+  RunObserver& observer;
+  std::function<bool()> stop_requested;  // asked between steps of the training and of the sampler
+  // Asked before data are opened and before anything is measured; empty: the run is not planned, and keep =
+  // "auto" is refused.
+  std::function<StartPlan(const LoadedConfig&, c10::Device)> plan = {};
+};
+
+struct RunResult {
+  bool stopped = false;       // by request, with a complete checkpoint
+  std::string next_step;      // when stopped or out of memory: how to get what is missing
+  std::string out_of_memory;  // the samples did not fit; the training is complete
+  int64_t step = 0;
+  int64_t trained_steps = 0;              // of this process; with 0 there is no loss and no speed
+  double loss = 0;                        // mean over the last log interval
+  double images_per_second = 0;           // of this process, training time only
+  std::string sample_name = "images";     // what they are called
+  double exposed_wait_fraction = 0;       // of the training time: waiting for the loader
+  double seconds = 0;                     // of training, of this process
+  double run_seconds = 0;                 // of all processes of the run, as train.seconds counts
+  std::optional<double> mfu;              // model FLOPs utilisation, where the device's peak is known
+  std::optional<double> validation_loss;  // after the last step; absent without held-out samples
+  int64_t held_out = 0;                   // samples that it is of
+  bool synthetic = false;                 // the data were made up
+  std::string unlearnt_classes;           // "class 4 is never learnt", as the start said; or ""
+  std::filesystem::path checkpoint;
+  std::filesystem::path samples;  // the last ones; empty if none were made
+  std::filesystem::path report;   // empty with log.report = false
+  std::optional<MemoryReport> memory;
+  std::optional<MemoryReport> planned;  // before the run began
+  std::vector<PolicySaving> savings;    // of a run that came to its end, with the ledger on
+  std::vector<policies::PolicyReport> policies;
+};
+
+/// Opens the data of a run; called once nothing else speaks against it.
+using OpenData = std::function<RunData()>;
+
+/// Trains, saves, samples and reports. `resume`: a checkpoint to continue from; empty: a new run, whose
+/// folder must not hold a run yet. config.train.threads must be set (resolve_threads). All that can be
+/// refused is refused before the folder is touched and before the observer hears the configuration. Throws
+/// Error.
+RunResult run_training(const LoadedConfig& loaded, c10::Device device, const std::filesystem::path& resume,
+                       const OpenData& open, const RunWorld& world);
+/// The same with images that are open.
+RunResult run_training(const LoadedConfig& loaded, c10::Device device, const std::filesystem::path& resume,
+                       std::shared_ptr<const ImageSource> data, const RunWorld& world);
+
+/// Sets train.threads to the machine's number if it is absent.
+void resolve_threads(LoadedConfig& loaded);
+
+}  // namespace dtk

@@ -1,0 +1,215 @@
+#include "toolkit/run/start.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+
+#include "toolkit/checkpoint/store.h"
+#include "toolkit/config/rules.h"
+#include "toolkit/device/device.h"
+#include "toolkit/plan/plan.h"
+#include "toolkit/report/plan_summary.h"
+#include "toolkit/run/out_of_memory.h"
+#include "toolkit/train/model_facts.h"
+#include "toolkit/train/precision_choice.h"
+
+namespace dtk {
+
+std::string decide(LoadedConfig& loaded, c10::Device device, const std::filesystem::path& resume,
+                   const RunWorld& world) {
+  std::optional<LoadedConfig> written;
+  if (!resume.empty()) {
+    const std::string text = open_checkpoint(world.files, resume).text("config.toml");
+    written = parse_config(text, resume.string(), {});
+    for (auto& [key, origin] : written->origins) {
+      const size_t dot = key.rfind('.');
+      origin = printed_origin(text, key.substr(0, dot), key.substr(dot + 1));
+    }
+  }
+  if (written && placement_is_open(loaded.config)) {
+    loaded.config.policies.checkpoint = written->config.policies.checkpoint;
+    for (const char* key : {"enabled", "targets", "every", "segment", "keep", "offload_min_bytes"})
+      loaded.origins[std::string("policies.checkpoint.") + key] = "the checkpoint's";
+  }
+  return decide_precision(loaded, device, world.clock, written ? &*written : nullptr, world.stop_requested);
+}
+
+std::vector<std::string> notes_on_start(const LoadedConfig& loaded, const std::optional<Weights>& initial) {
+  std::vector<std::string> notes;
+  if (initial) {
+    notes.push_back("begins with " + initial->name);
+    const std::string conversion = conversion_note(*initial);
+    if (!conversion.empty()) notes.push_back(conversion);
+  } else if (!loaded.config.train.init_from.empty()) {
+    notes.push_back("train.init_from is where this run once began; it goes on from its checkpoint");
+  }
+  return notes;
+}
+
+static bool is_refused(const StartPlan& plan) {
+  return !plan.refusal.empty();
+}
+
+StartPlans plan_start(const RunWorld& world, LoadedConfig loaded, c10::Device device) {
+  if (!world.plan) return {};
+  loaded.config.train.allow_thread_change = false;  // a plan is of a new run, where it has no use
+  if (!precision_is_open(loaded.config, device)) return {world.plan(loaded, device)};
+  StartPlans plans;
+  for (const char* precision : {"fp32", "bf16"}) {
+    LoadedConfig one = loaded;
+    one.config.policies.precision.cpu = precision;
+    plans.push_back(world.plan(one, device));
+    plans.back().precision = precision;
+  }
+  return plans;
+}
+
+// The trial steps of a precision that is open yet run by the first plan's choice, too.
+static void adopt_first(const StartPlans& plans, LoadedConfig& loaded) {
+  if (!placement_is_open(loaded.config)) return;
+  if (!plans.empty() && plans.front().placement) return adopt_placement(loaded, *plans.front().placement);
+  const std::string key = "policies.checkpoint.keep";
+  std::string why = "nobody plans this run";
+  if (!plans.empty()) why = plans.front().problem + plans.front().refusal;  // one of them
+  throw ConfigError(place_of(loaded, key) + key +
+                    " = \"auto\" is chosen by the run's plan, and there is none: " + why +
+                    "; use keep = \"block\", or targets of your own");
+}
+
+void refuse_if_none_can_run(const StartPlans& plans, LoadedConfig& loaded, c10::Device device, bool resumed) {
+  if (!plans.empty() && std::all_of(plans.begin(), plans.end(), is_refused))
+    throw ConfigError(plans.front().refusal);
+  const auto without_plan = [](const StartPlan& one) { return !one.memory; };
+  if (!plans.empty() && std::all_of(plans.begin(), plans.end(), without_plan))
+    notes_on_plan(plans.front(), loaded.config, device, resumed);
+  adopt_first(plans, loaded);
+  if (std::any_of(plans.begin(), plans.end(), without_plan)) return;
+  const StartPlan* smallest = nullptr;
+  for (const StartPlan& plan : plans) {
+    if (smallest == nullptr || plan.memory->peak().peak.bytes < smallest->memory->peak().peak.bytes)
+      smallest = &plan;
+  }
+  if (smallest != nullptr) notes_on_plan(*smallest, loaded.config, device, resumed);
+}
+
+std::string take_the_one_that_fits(const StartPlans& plans, LoadedConfig& loaded, c10::Device device) {
+  if (plans.size() < 2 || loaded.config.memory.on_over_budget != "refuse") return "";
+  const StartPlan* fitting = nullptr;
+  std::string others;
+  for (const StartPlan& plan : plans) {
+    if (!plan.memory) return "";
+    const auto problem = too_large(*plan.memory, plan.beside, loaded.config.memory, available_bytes(device));
+    if (problem) {
+      others = plan.precision + " needs " + std::to_string(problem->needed) + " of " +
+               std::to_string(problem->limit) + " bytes";
+    } else if (fitting != nullptr) {
+      return "";
+    } else {
+      fitting = &plan;
+    }
+  }
+  return fitting == nullptr ? "" : take_planned_precision(loaded, fitting->precision, others);
+}
+
+static void adopt_instead(const CheckpointPlacement& placement, const LoadedConfig& asked,
+                          LoadedConfig& loaded) {
+  loaded.config.policies.checkpoint = asked.config.policies.checkpoint;
+  for (const char* key : {"enabled", "targets", "keep"}) {
+    const std::string name = std::string("policies.checkpoint.") + key;
+    const auto origin = asked.origins.find(name);
+    if (origin == asked.origins.end()) {
+      loaded.origins.erase(name);
+    } else {
+      loaded.origins[name] = origin->second;
+    }
+  }
+  adopt_placement(loaded, placement);
+}
+
+StartPlan plan_of(const StartPlans& plans, const LoadedConfig& asked, LoadedConfig& loaded) {
+  for (const StartPlan& plan : plans) {
+    if (!plan.precision.empty() && plan.precision != loaded.config.policies.precision.cpu) continue;
+    if (plan.placement) adopt_instead(*plan.placement, asked, loaded);
+    return plan;
+  }
+  return {};
+}
+
+std::vector<std::string> notes_on_plan(const StartPlan& plan, const RunConfig& config, c10::Device device,
+                                       bool resumed) {
+  if (is_refused(plan)) throw ConfigError(plan.refusal);
+  if (!plan.problem.empty()) {
+    // A plan asks for no more than the run and uses none of it.
+    const bool too_large = device.is_cpu() && plan.problem.find(kMachineTooSmall) != std::string::npos;
+    if (too_large && config.memory.on_over_budget == "refuse") {
+      throw Error(ExitCode::memory, plan.problem +
+                                        ", so it cannot hold the run; use a smaller model or data.batch, or "
+                                        "memory.on_over_budget = \"warn\" to start it all the same");
+    }
+    return {"not planned: " + plan.problem};
+  }
+  if (!plan.memory) return {};
+  const std::optional<int64_t> available = available_bytes(device);
+  const std::string line = plan_line(*plan.memory, plan.beside, available);
+  const auto problem = too_large(*plan.memory, plan.beside, config.memory, available);
+  std::vector<std::string> notes = {line};
+  if (plan.placement) notes.push_back(placement_text(*plan.placement));
+  if (!problem) return notes;
+  const std::string message = problem->message + "; " +
+                              out_of_memory_advice(config, device,
+                                                   {.resumed = resumed,
+                                                    .by_budget = problem->budget_is_the_limit,
+                                                    .limit = problem->limit,
+                                                    .needed = problem->needed,
+                                                    .state = state_bytes(*plan.memory),
+                                                    .not_known = plan.beside.not_known});
+  if (config.memory.on_over_budget == "refuse") {
+    throw Error(ExitCode::memory, message +
+                                      "; dit-plan --explain says what each policy would change, "
+                                      "memory.on_over_budget = \"warn\" starts the run all the same");
+  }
+  notes.push_back(
+      "warning: " + message +
+      (problem->budget_is_the_limit ? "; the run begins, and ends where a tensor would exceed it" : ""));
+  return notes;
+}
+
+RunFacts run_facts(const LoadedConfig& loaded, c10::Device device, const RunData& data,
+                   const StartPlan& plan) {
+  return {.config = print_config(loaded),
+          .data = data.all->description(),
+          .device = device.str(),
+          .device_name = device_name(device),
+          .threads = *loaded.config.train.threads,
+          .parameters = 0,
+          .flops_per_sample = training_flops_per_sample(loaded.config, plan.forward_flops),
+          .policies = {},
+          .samples = data.split.training->size(),
+          .held_out = data.split.held_out ? data.split.held_out->size() : 0,
+          .remarks = data.remarks,
+          .unlearnt_classes = unlearnt_classes(data.classes)};
+}
+
+void refuse_build(const c10::OutOfMemoryError& error, const LoadedConfig& loaded, c10::Device device,
+                  const std::optional<MemoryReport>& plan, RunFacts facts, RunFolder* folder,
+                  const MemoryMeters& meters, const RunWorld& world) {
+  const std::string advice = out_of_memory_advice(
+      loaded.config, device,
+      shortage_of(error, loaded.config, plan, /*in_build=*/true, /*resumed=*/folder == nullptr));
+  throw_if_of_a_plan(error, loaded.config);
+  throw out_of_memory(error, advice, [&] {
+    if (folder == nullptr) return;
+    for (const std::string& note : folder->claim()) world.observer.message(note);
+    facts.parameters = trainable_parameters(loaded.config);
+    RunRecord record(loaded.config, facts, world, /*resumed=*/false, 0);
+    record.out_of_memory(0, report_with_refusal(meters, error));
+  });
+}
+
+void resolve_threads(LoadedConfig& loaded) {
+  if (loaded.config.train.threads) return;
+  loaded.config.train.threads = at::get_num_threads();
+  loaded.origins["train.threads"] = "default: the cores of this machine";
+}
+
+}  // namespace dtk

@@ -1,0 +1,58 @@
+// What is settled and said before a run's first step.
+#pragma once
+#include <c10/core/Device.h>
+#include <c10/util/Exception.h>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "toolkit/checkpoint/weights.h"
+#include "toolkit/config/config_io.h"
+#include "toolkit/data/held_out.h"
+#include "toolkit/run/folder.h"
+#include "toolkit/run/memory_meters.h"
+#include "toolkit/run/messages.h"
+#include "toolkit/run/record.h"
+#include "toolkit/run/run.h"
+
+namespace dtk {
+
+/// Settles what `loaded` leaves to a measurement; of a run that is resumed also keep = "auto", by what its
+/// checkpoint has. Returns what was measured, or "".
+std::string decide(LoadedConfig& loaded, c10::Device device, const std::filesystem::path& resume,
+                   const RunWorld& world);
+
+/// What the user should hear about the weights that a run begins with.
+std::vector<std::string> notes_on_start(const LoadedConfig& loaded, const std::optional<Weights>& initial);
+
+/// One plan, or one for each precision where a measurement will decide; none where nobody plans.
+using StartPlans = std::vector<StartPlan>;
+StartPlans plan_start(const RunWorld& world, LoadedConfig loaded, c10::Device device);
+/// As notes_on_plan() of the one that takes least, or of the first if all are refused. keep = "auto" is
+/// replaced by the first's choice; throws ConfigError if it has none.
+void refuse_if_none_can_run(const StartPlans& plans, LoadedConfig& loaded, c10::Device device, bool resumed);
+/// Settles an open precision if only one fits into the memory that there is, and memory.on_over_budget =
+/// "refuse". Returns a line to print, or "".
+std::string take_the_one_that_fits(const StartPlans& plans, LoadedConfig& loaded, c10::Device device);
+/// The one for the precision that was decided on. What it chose for keep = "auto" of `asked`, which is
+/// `loaded` before the above, becomes `loaded`'s.
+StartPlan plan_of(const StartPlans& plans, const LoadedConfig& asked, LoadedConfig& loaded);
+
+/// What the user should hear of the plan. Throws ConfigError if the configuration cannot run; Error, exit
+/// code 3, if it does not fit and memory.on_over_budget says to refuse that.
+std::vector<std::string> notes_on_plan(const StartPlan& plan, const RunConfig& config, c10::Device device,
+                                       bool resumed);
+
+/// All but the parameters and the policies.
+RunFacts run_facts(const LoadedConfig& loaded, c10::Device device, const RunData& data,
+                   const StartPlan& plan);
+
+/// Throws the error of a run that cannot be built, exit code 3. A new one leaves what is known of it in its
+/// `folder`; null: a resumed one, whose folder keeps the figures of what was trained.
+[[noreturn]] void refuse_build(const c10::OutOfMemoryError& error, const LoadedConfig& loaded,
+                               c10::Device device, const std::optional<MemoryReport>& plan, RunFacts facts,
+                               RunFolder* folder, const MemoryMeters& meters, const RunWorld& world);
+
+}  // namespace dtk

@@ -1,0 +1,23 @@
+#include "toolkit/train/apply_policies.h"
+
+#include <utility>
+
+namespace dtk {
+
+policies::PolicySet put_policies_in(const policies::PolicyOptions& options, models::Seam& seam,
+                                    const models::NamedTensors& parameters,
+                                    const std::vector<std::string>& paths) {
+  policies::Seam own;
+  own.run = seam.run;
+  own.keep = seam.keep;
+  own.attention = seam.attention;
+  own.policies = seam.policies;
+  policies::PolicySet set(options, {parameters.front().second.device(), parameters, paths}, own);
+  seam.run = std::move(own.run);
+  seam.keep = std::move(own.keep);
+  seam.attention = std::move(own.attention);
+  seam.policies = std::move(own.policies);
+  return set;
+}
+
+}  // namespace dtk

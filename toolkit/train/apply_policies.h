@@ -1,0 +1,24 @@
+// Policies meet the model: models/ and policies/ know nothing of each other.
+#pragma once
+#include <dtk/models/layers.h>
+#include <dtk/models/seam.h>
+#include <dtk/policies/policy_set.h>
+
+#include <string>
+#include <vector>
+
+#include "toolkit/train/trainable_model.h"
+
+namespace dtk {
+
+/// Puts the policies of `options` into the seam of a model with these parameters and paths. Throws
+/// policies::PolicyError as PolicySet does.
+policies::PolicySet put_policies_in(const policies::PolicyOptions& options, models::Seam& seam,
+                                    const models::NamedTensors& parameters,
+                                    const std::vector<std::string>& paths);
+
+inline policies::PolicySet put_policies_in(const policies::PolicyOptions& options, TrainableModel& model) {
+  return put_policies_in(options, model.seam(), model.parameters(), model.paths());
+}
+
+}  // namespace dtk

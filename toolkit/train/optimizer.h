@@ -1,0 +1,59 @@
+// AdamW through LibTorch's fused operator, with clipping and the check for non-finite gradients on the
+// device.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "toolkit/config/config.h"
+#include "toolkit/io/stored_tensor.h"
+
+namespace dtk {
+
+class AdamW {
+ public:
+  /// Allocates both moments now (8 bytes per parameter), fp32, on the parameters' device. Parameters that
+  /// need no gradient are left alone.
+  AdamW(const OptimizerOptions& options, const std::vector<std::pair<std::string, at::Tensor>>& parameters);
+
+  /// One update with the parameters' gradients at rate `lr`. Reads no value on the host: once a gradient was
+  /// not finite, a flag on the device makes this and all later updates do nothing. Without clipping nothing
+  /// in an update needs the gradients' norm; `measured` = false then spares the reading of all of them, and
+  /// what is not finite reaches weights and moments, which look_back() notices. Throws std::logic_error
+  /// naming a parameter without gradient.
+  void step(double lr, bool measured = true);
+
+  /// Raises the flag if a gradient of a step that was not measured was not finite: the first moments keep
+  /// that for good. Reads them all; nothing to do if every step was measured.
+  void look_back();
+
+  /// Frees all gradients.
+  void release_gradients();
+
+  /// Global norm of the gradients of the last step that was measured, before clipping: a scalar on the
+  /// device.
+  const at::Tensor& gradient_norm() const { return gradient_norm_; }
+  /// 1 if a gradient of a measured step, or by look_back() of any step before it, was not finite, else 0: a
+  /// scalar on the device.
+  const at::Tensor& stopped() const { return stopped_; }
+
+  /// Moments and step count, live tensors, named "exp_avg.<parameter>", "exp_avg_sq.<parameter>", "step".
+  std::vector<NamedTensor> state() const;
+  /// Reads one tensor at a time. Throws FileError listing what is missing, misshapen or unknown.
+  void restore(const std::vector<StoredTensor>& state);
+
+ private:
+  std::vector<at::Tensor> gradients() const;
+  void stop_unless_finite(const at::Tensor& norm);
+
+  const OptimizerOptions options_;
+  std::vector<std::string> names_;
+  std::vector<at::Tensor> parameters_, exp_avg_, exp_avg_sq_;
+  at::Tensor step_;  // one count shared by all parameters: they are always updated together
+  at::Tensor gradient_norm_, stopped_;
+  bool looks_back_ = false;  // steps were not measured since look_back()
+};
+
+}  // namespace dtk

@@ -1,0 +1,101 @@
+#include "toolkit/train/policy_savings.h"
+
+#include <c10/util/Exception.h>
+#include <dtk/policies/memory_ledger.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+
+#include "toolkit/core/errors.h"
+#include "toolkit/train/trial_step.h"
+
+namespace dtk {
+namespace {
+
+policies::PolicyOptions without(policies::PolicyOptions options, const std::string& policy) {
+  policies::PolicyOptions::tables(options, [&](const char* name, auto& one) {
+    if (name == policy) one.enabled = policies::Enabled::off;
+  });
+  return options;
+}
+
+class Trials {
+ public:
+  Trials(const Trainer& trainer, const RunConfig& config, const policies::PhaseMeter& meter,
+         const TrialLimits& limits)
+      : trainer_(trainer), config_(config), meter_(meter), limits_(limits) {}
+
+  void measure(PolicySaving& saving) {
+    const std::string& policy = saving.report.policy;
+    try {
+      if (limits_.stop_requested && limits_.stop_requested()) {
+        saving.note = "not measured: stopped by a signal";
+        return;
+      }
+      if (!with_all_) with_all_ = peak("trial", config_.policies);
+      saving.bytes = peak("trial without " + policy, without(config_.policies, policy)) - *with_all_;
+      if (policy == "checkpoint" && config_.policies.checkpoint.segment > 1) compare_segments(saving);
+    } catch (const c10::OutOfMemoryError&) {
+      saving.note = with_all_ ? "a step without it does not fit" : "no room left for a trial step";
+    } catch (const std::bad_alloc&) {
+      saving.note = "no room left for a trial step";
+    } catch (const std::exception& error) {
+      saving.note = "not measured: " + first_line(error.what());
+    }
+  }
+
+ private:
+  // A longer segment keeps fewer inputs and recomputes more at once: which of the two counts is measured.
+  void compare_segments(PolicySaving& saving) {
+    policies::PolicyOptions shortest = config_.policies;
+    shortest.checkpoint.segment = 1;
+    const int64_t more = *with_all_ - peak("trial with segment 1", shortest);
+    saving.note = "segment = " + std::to_string(config_.policies.checkpoint.segment) +
+                  (more == 0 ? " has the same peak as segment = 1"
+                             : (more > 0 ? " raises the peak by " : " lowers the peak by ") +
+                                   readable_bytes(std::abs(more)) + " against segment = 1");
+  }
+
+  int64_t peak(const std::string& phase, const policies::PolicyOptions& options) {
+    trainer_.wait_for_data();  // a batch that comes during a step would be in its peak
+    policies::MemoryAccounts& accounts = policies::cpu_accounts();
+    std::optional<policies::MemoryBudgetGuard> limit;
+    const bool on_cpu = trainer_.model().device().is_cpu();
+    if (const auto available = on_cpu && limits_.available ? limits_.available() : std::nullopt)
+      limit.emplace(accounts, std::min(accounts.limit(), accounts.live_bytes() + *available / 2));
+    const policies::PhaseScope scope(phase);
+    TrialStep(config_, trainer_.model(), options, config_.data.batch / config_.train.accumulate).run();
+    const std::vector<policies::PhasePeak> phases = meter_.phases();
+    const policies::PhasePeak* const measured = policies::phase_named(phases, phase);
+    return measured != nullptr ? measured->peak.bytes : 0;
+  }
+
+  const Trainer& trainer_;
+  const RunConfig& config_;
+  const policies::PhaseMeter& meter_;
+  const TrialLimits& limits_;
+  std::optional<int64_t> with_all_;
+};
+
+}  // namespace
+
+std::vector<PolicySaving> measure_savings(const Trainer& trainer, const RunConfig& config,
+                                          const policies::PhaseMeter& meter, const TrialLimits& limits) {
+  Trials trials(trainer, config, meter, limits);
+  std::vector<PolicySaving> savings;
+  for (const policies::PolicyReport& report : trainer.policies().reports()) {
+    PolicySaving saving{report, std::nullopt, ""};
+    if (report.active) {
+      if (report.saved_bytes) {
+        saving.bytes = report.saved_bytes;
+      } else {
+        trials.measure(saving);
+      }
+    }
+    savings.push_back(std::move(saving));
+  }
+  return savings;
+}
+
+}  // namespace dtk

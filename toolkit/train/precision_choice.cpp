@@ -1,0 +1,140 @@
+#include "toolkit/train/precision_choice.h"
+
+#include <c10/util/Exception.h>
+#include <dtk/policies/guards.h>
+#include <dtk/policies/internal/precision_probe.h>
+#include <dtk/policies/memory_ledger.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "toolkit/core/errors.h"
+#include "toolkit/core/random_streams.h"
+#include "toolkit/train/trial_step.h"
+
+namespace dtk {
+namespace {
+
+constexpr int64_t kPairs = 15;
+constexpr double kSeconds = 5;
+// Enough rows for the products to be as efficient as in the run, and little memory beside it.
+constexpr int64_t kMostSamples = 16;
+
+struct Choice {
+  std::string taken, why;
+  bool unclear = false;  // fp32, although the fastest step was one in bf16
+};
+
+bool fits(TrialStep& step) {
+  try {
+    step.run();
+    return true;
+  } catch (const c10::OutOfMemoryError&) {
+    return false;
+  }
+}
+
+// The one that fits; nothing if both do, and then their times decide. If none fits, the run will say so.
+std::optional<Choice> by_budget(TrialStep& exact, TrialStep& fast) {
+  const bool fp32_fits = fits(exact), bf16_fits = fits(fast);
+  if (fp32_fits && bf16_fits) return std::nullopt;
+  if (bf16_fits) return Choice{"bf16", "a step in fp32 does not fit memory.budget", false};
+  return Choice{"fp32",
+                fp32_fits ? "a step in bf16 does not fit memory.budget"
+                          : "a step fits memory.budget in neither bf16 nor fp32",
+                false};
+}
+
+void heed(const std::function<bool()>& stop_requested) {
+  if (!stop_requested || !stop_requested()) return;
+  throw Error(
+      ExitCode::stopped,
+      "stopped by a signal while the precision was chosen, before the first step; nothing was written");
+}
+
+Choice measure(const RunConfig& config, c10::Device device, Clock& clock,
+               const std::function<bool()>& stop_requested) {
+  // A model that does not fit does so here first, and the ledger says more about it.
+  std::optional<policies::CountingAllocatorGuard> counting;
+  std::optional<policies::MemoryBudgetGuard> budget;
+  if (config.memory.ledger) counting.emplace();
+  if (config.memory.budget) budget.emplace(policies::cpu_accounts(), config.memory.budget->bytes);
+  const policies::OwnerScope owner(policies::Category::parameters, "model");
+  const std::unique_ptr<TrainableModel> model =
+      make_model(config, device, policies::make_generator(device, stream_seed(config.train.seed, "probe")));
+  RunConfig quiet = config;
+  quiet.memory.ledger = false;
+  const int64_t batch = std::min(kMostSamples, config.data.batch / config.train.accumulate);
+  policies::PolicyOptions fp32 = config.policies, bf16 = config.policies;
+  fp32.precision.enabled = policies::Enabled::off;
+  bf16.precision.enabled = policies::Enabled::on;
+  TrialStep exact(quiet, *model, fp32, batch), fast(quiet, *model, bf16, batch);
+  if (budget) {
+    if (const auto only = by_budget(exact, fast)) return *only;
+  }
+  const auto step = [&](bool is_bf16) {
+    heed(stop_requested);
+    (is_bf16 ? fast : exact).run();
+  };
+  const policies::PrecisionTimes times =
+      policies::probe_precision(step, kPairs, kSeconds, [&] { return clock.seconds(); });
+  const bool bf16_is_faster = policies::bf16_is_faster(times);
+  return {bf16_is_faster ? "bf16" : "fp32", policies::describe(times),
+          !bf16_is_faster && times.bf16_ms < times.fp32_ms};
+}
+
+constexpr char kMeasured[] = "measured: ", kPlanned[] = "planned: ";
+
+// A run that goes on by its own saved configuration, which holds the decision, keeps the figures behind it.
+void keep_figures(LoadedConfig& loaded, const LoadedConfig* resumed) {
+  const std::string key = "policies.precision.cpu";
+  auto& precision = loaded.config.policies.precision;
+  if (resumed == nullptr || precision.cpu != resumed->config.policies.precision.cpu) return;
+  const auto here = loaded.origins.find(key);
+  const auto there = resumed->origins.find(key);
+  if (here == loaded.origins.end() || here->second.starts_with("--set")) return;
+  if (there == resumed->origins.end()) return;
+  const bool measured = there->second.starts_with(kMeasured);
+  if (!measured && !there->second.starts_with(kPlanned)) return;
+  here->second = there->second;
+  if (measured) precision.cpu_measured = there->second.substr(sizeof kMeasured - 1);
+}
+
+}  // namespace
+
+bool precision_is_open(const RunConfig& config, c10::Device device) {
+  const policies::PrecisionOptions& precision = config.policies.precision;
+  return device.is_cpu() && precision.enabled == policies::Enabled::by_default && precision.cpu == "probe";
+}
+
+std::string take_planned_precision(LoadedConfig& loaded, const std::string& taken, const std::string& why) {
+  loaded.config.policies.precision.cpu = taken;
+  loaded.origins["policies.precision.cpu"] = kPlanned + why;
+  return "precision on this CPU, " + (kPlanned + why) + "; taken: " + taken;
+}
+
+std::string decide_precision(LoadedConfig& loaded, c10::Device device, Clock& clock,
+                             const LoadedConfig* resumed, const std::function<bool()>& stop_requested) {
+  auto& precision = loaded.config.policies.precision;
+  const std::string key = "policies.precision.cpu";
+  const bool open = precision.enabled == policies::Enabled::by_default && precision.cpu == "probe";
+  if (open && resumed != nullptr && resumed->config.policies.precision.cpu != "probe") {
+    precision.cpu = resumed->config.policies.precision.cpu;
+    loaded.origins[key] = "the checkpoint's";
+  }
+  keep_figures(loaded, resumed);
+  if (!precision_is_open(loaded.config, device)) return "";
+  Choice choice{"fp32", "not even the model fits", false};  // the run itself says so, with the whole story
+  try {
+    choice = measure(loaded.config, device, clock, stop_requested);
+  } catch (const c10::OutOfMemoryError&) {
+  }
+  precision.cpu = choice.taken;
+  precision.cpu_measured = choice.why;
+  loaded.origins[key] = kMeasured + choice.why;
+  return "precision on this CPU, " + (kMeasured + choice.why) + "; taken: " + choice.taken +
+         (choice.unclear ? ", as bf16 has to be a twentieth faster and ahead in three fifths of the pairs"
+                         : "");
+}
+
+}  // namespace dtk

@@ -1,0 +1,34 @@
+// What a checkpoint of a training run holds: model.safetensors, optimizer.safetensors, one
+// <policy>.safetensors per policy with tensors, random.safetensors (states of the random streams),
+// state.json (step, samples, seconds, threads, counters), config.toml and what TrainableModel::files() gives.
+#pragma once
+#include <string>
+
+#include "toolkit/checkpoint/store.h"
+#include "toolkit/train/trainer.h"
+
+namespace dtk {
+
+/// Writes one and returns its folder. `config_text` is kept as it is. Throws FileError; the previous
+/// checkpoint is then still whole.
+std::filesystem::path save_training(CheckpointStore& store, const Trainer& trainer,
+                                    const std::string& config_text, int threads);
+
+/// CPU threads of the run that wrote the checkpoint.
+int threads_of(const Checkpoint& checkpoint);
+
+/// Puts the checkpoint's weights, moments, averages, streams and position into `trainer`, one tensor at a
+/// time: it takes no more memory than the run that wrote it. Throws FileError
+/// or PolicyError for parts that are missing or do not fit, ConfigError where a file of the model's
+/// (TrainableModel::files()) differs. A policy that was off when the checkpoint was
+/// made begins anew if it needs no state.
+void load_training(const Checkpoint& checkpoint, Trainer& trainer);
+
+/// Whether the run that wrote the checkpoint kept an EMA.
+bool has_averages(const Checkpoint& checkpoint);
+
+/// Weights of a checkpoint to sample with, read one tensor at a time: the EMA's if `ema` and there are any,
+/// else the model's own.
+std::vector<StoredTensor> sampling_weights(const Checkpoint& checkpoint, bool ema);
+
+}  // namespace dtk

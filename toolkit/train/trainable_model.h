@@ -1,0 +1,92 @@
+// What a run trains: a model with its loss and its samples. The trainer, validation, trial steps and policies
+// know no more of it; what a run says of it is in model_facts.h, its data in run_data.h.
+#pragma once
+#include <ATen/core/Generator.h>
+#include <c10/core/Device.h>
+#include <dtk/models/layers.h>
+#include <dtk/models/seam.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "toolkit/config/config.h"
+#include "toolkit/core/named_tensor.h"
+#include "toolkit/data/batch.h"
+
+namespace dtk {
+
+class DataSource;
+struct Weights;
+
+/// Asked before each step of a sampler with how many of all steps are done; false gives up.
+using GoOn = std::function<bool(int64_t done, int64_t steps)>;
+
+/// How far a model's samples are from what happened, of a model whose samples continue what they are shown.
+struct Score {
+  std::string name;
+  double value = 0;
+};
+
+/// Scores of one model, over batches of any size.
+class SampleScores {
+ public:
+  virtual ~SampleScores() = default;
+  /// Draws what continues `batch`, which lies on any device, without gradients. Reads no value on the host.
+  virtual void add(Batch batch) = 0;
+  /// Means over all batches, the one to choose a model by first. Waits for the device once.
+  virtual std::vector<Score> read_sync() const = 0;
+};
+
+class TrainableModel {
+ public:
+  virtual ~TrainableModel() = default;
+
+  /// All parameters in a fixed order, under the names they are saved with.
+  virtual const models::NamedTensors& parameters() const = 0;
+  /// Sub-trees that run through the seam, in order of execution, each before those within it.
+  virtual const std::vector<std::string>& paths() const = 0;
+  virtual models::Seam& seam() = 0;
+  c10::Device device() const { return parameters().front().second.device(); }
+  /// The same parameters behind a seam of its own, into which nothing is put.
+  virtual std::unique_ptr<TrainableModel> with_own_seam() const = 0;
+
+  /// The loss of `batch`, which lies on any device: a scalar, fp32; a mean over its samples, for the driving
+  /// planner also over what is there in them (planner_losses.h), so that micro-batches count alike. In
+  /// training dropout and augmentation act, with draws from the device's default generator and from `noise`,
+  /// a generator of the device. Reads no tensor's value on the host.
+  virtual at::Tensor loss(Batch batch, const at::Generator& noise, bool training) const = 0;
+
+  /// A batch of made-up samples on the device, of the shapes that the run's own have.
+  virtual Batch made_up_batch(int64_t samples, const at::Generator& generator) const = 0;
+
+  /// The samples that the run's configuration asks for, on the CPU; empty if `go_on` gave up. Draws come from
+  /// sample.seed alone. `data`: of the run, for models whose samples continue what they are shown.
+  virtual std::vector<NamedTensor> sample(const DataSource& data, const GoOn& go_on) const = 0;
+
+  /// For validation; null for a model whose samples continue nothing. Must not outlive the model.
+  virtual std::unique_ptr<SampleScores> scores() const { return nullptr; }
+
+  /// Name and content of the text files that its checkpoints hold beside the weights: what else it computes
+  /// with. A resumed run's are the same.
+  virtual std::map<std::string, std::string> files() const { return {}; }
+
+  /// Throws ConfigError unless `weights` are all trained parameters of this model and no others. The model
+  /// may be on the meta device.
+  virtual void check_fit(const Weights& weights) const = 0;
+};
+
+/// The model that `config` names, on `device`, initialised with draws from `generator` (absent: the device's
+/// default generator). Throws std::invalid_argument for options of which no model can be built. `config` is
+/// copied.
+std::unique_ptr<TrainableModel> make_model(const RunConfig& config, c10::Device device,
+                                           std::optional<at::Generator> generator = std::nullopt);
+
+/// Checks the fit, then copies the weights into the model's parameters, in their dtype and on their device.
+void load_weights(const Weights& weights, const TrainableModel& model);
+
+}  // namespace dtk

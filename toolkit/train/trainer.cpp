@@ -1,0 +1,250 @@
+#include "toolkit/train/trainer.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <dtk/policies/guards.h>
+#include <dtk/policies/internal/job_observer.h>
+#include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/module_path.h>
+#include <dtk/policies/simulation.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "toolkit/core/errors.h"
+#include "toolkit/core/random_streams.h"
+#include "toolkit/train/apply_policies.h"
+#include "toolkit/train/dropout_masks.h"
+
+namespace dtk {
+
+using policies::Category;
+using policies::OwnerScope;
+using policies::PhaseScope;
+
+namespace {
+
+std::unique_ptr<TrainableModel> build_model(const RunConfig& config, c10::Device device,
+                                            const std::function<void(const TrainableModel&)>& initialise) {
+  const OwnerScope owner(Category::parameters, "model");
+  auto model =
+      make_model(config, device, policies::make_generator(device, stream_seed(config.train.seed, "init")));
+  for (const auto& [name, parameter] : model->parameters()) {
+    // "blocks.3.attn.qkv.weight" is reported under "blocks.3", "final_layer.linear.bias" under "final_layer".
+    std::string label = name;
+    for (const std::string& path : model->paths()) {
+      if (name.starts_with(path + ".")) label = path;
+    }
+    policies::claim(parameter, Category::parameters, label);
+    policies::claim_gradient_when_written(parameter, label);
+    policies::name_parameter(parameter, name);
+  }
+  if (initialise) initialise(*model);
+  return model;
+}
+
+// Lets the gradients go unless all went well.
+class GradientGuard {
+ public:
+  explicit GradientGuard(AdamW& optimizer) : optimizer_(optimizer) {}
+  ~GradientGuard() {
+    if (!kept_) optimizer_.release_gradients();
+  }
+  void keep() { kept_ = true; }
+
+ private:
+  AdamW& optimizer_;
+  bool kept_ = false;
+};
+
+// A CPU that trains has no core to spare; one beside a device has all of them.
+int64_t reading_threads(const TrainOptions& train, c10::Device device) {
+  constexpr int64_t kMost = 16;
+  return device.is_cpu() ? 1 : std::clamp<int64_t>(train.threads.value_or(1), 1, kMost);
+}
+
+}  // namespace
+
+Trainer::Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<const DataSource> data,
+                 Clock& clock, const std::function<void(const TrainableModel&)>& initialise)
+    : config_(config),
+      device_(device),
+      data_(std::move(data)),
+      clock_(clock),
+      model_(build_model(config, device, initialise)),
+      optimizer_(config.optimizer, model_->parameters()),
+      policies_(put_policies_in(config.policies, *model_)),
+      noise_(policies::make_generator(device, stream_seed(config.train.seed, "noise"))),
+      saved_ledger_(config.memory.ledger ? policies::saved_tensor_ledger() : nullptr) {
+  state_.default_generator =
+      policies::generator_state(policies::make_generator(device, stream_seed(config.train.seed, "dropout")));
+  OwnerScope owner(Category::optimizer, "scalars");
+  loss_sum_ = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device));
+  register_dropout_masks();
+  start_loader();
+  started_ = clock_.seconds();  // building is not training
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::start_loader() {
+  if (!config_.data.drop_last && data_->size() < config_.data.batch) {
+    throw DataError("data: " + data_->description() +
+                    " are fewer than data.batch = " + std::to_string(config_.data.batch) +
+                    ", so that every batch would be a short one; lower data.batch");
+  }
+  LoaderOptions options;
+  options.seed = stream_seed(config_.train.seed, "data");
+  options.drop_last = config_.data.drop_last;
+  options.batch = config_.data.batch / config_.train.accumulate;
+  options.prefetch = config_.data.prefetch;
+  options.threads = config_.data.threads.value_or(reading_threads(config_.train, device_));
+  options.start = state_.samples;
+  options.pinned = !device_.is_cpu();
+  loader_ = std::make_unique<Loader>(data_, options, [](const std::function<void()>& allocate) {
+    OwnerScope owner(Category::data, "batches");
+    allocate();
+  });
+}
+
+const char* Trainer::phase(const char* name) const {
+  if (state_.step == 0) return "first_step";
+  return short_step_ ? "last_batch" : name;
+}
+
+void Trainer::step(bool measured) {
+  short_step_ = loader_->available(config_.data.batch) < config_.data.batch;
+  // For whatever happens between the named phases below: gradients may be alive then, as in backward.
+  PhaseScope between(phase("backward"));
+  accumulate_gradients();
+  update(measured);
+}
+
+void Trainer::accumulate_gradients() {
+  const int64_t samples = loader_->available(config_.data.batch);
+  short_step_ = samples < config_.data.batch;
+  PhaseScope between(phase("backward"));
+  policies::DefaultGeneratorScope random(device_, state_.default_generator);
+  const DropoutMaskScope masks;
+  GradientGuard gradients(optimizer_);
+  for (int64_t left = samples; left > 0;) left -= forward_backward(samples);
+  gradients.keep();
+}
+
+void Trainer::update(bool measured) {
+  {
+    PhaseScope phase_scope(phase("optimizer"));
+    const GradientGuard gradients(optimizer_);
+    policies_.before_step();
+    optimizer_.step(learning_rate(), measured);
+  }
+  policies_.after_step();
+  ++state_.step;
+  state_.samples = loader_->consumed();
+  // Whatever an operator made in this step and nobody claimed should be dead by now.
+  if (config_.memory.ledger) policies::cpu_accounts().disown_temporaries();
+}
+
+// The gradient of one micro-batch's part of the mean over `step_samples`; returns the micro-batch's samples.
+int64_t Trainer::forward_backward(int64_t step_samples) {
+  at::Tensor loss;
+  int64_t samples = 0;
+  {
+    PhaseScope phase_scope(phase("forward"));
+    Batch batch = loader_->next();
+    samples = batch.samples();
+    loss = loss_of(std::move(batch));
+    add_to_mean(loss, samples);
+    if (samples < step_samples)
+      loss = loss / (static_cast<double>(step_samples) / static_cast<double>(samples));
+  }
+  PhaseScope phase_scope(phase("backward"));
+  torch::autograd::backward({loss}, {});
+  return samples;
+}
+
+void Trainer::add_to_mean(const at::Tensor& loss, int64_t samples) {
+  const double part =
+      static_cast<double>(samples * config_.train.accumulate) / static_cast<double>(config_.data.batch);
+  loss_sum_.add_(loss.detach(), part);
+  losses_in_sum_ += part;
+}
+
+at::Tensor Trainer::loss_of(Batch batch) {
+  std::optional<policies::SavedTensorScope> ledger;
+  if (saved_ledger_) ledger.emplace(saved_ledger_);
+  policies::ModulePathScope path("loss");
+  const auto policy_scope = policies_.forward_scope();
+  return model_->loss(std::move(batch), noise_, /*training=*/true);
+}
+
+StepScalars Trainer::read_scalars_sync() {
+  optimizer_.look_back();
+  const std::vector<double> values =
+      policies::values_sync(at::stack({loss_sum_, optimizer_.gradient_norm(), optimizer_.stopped()}));
+  StepScalars scalars;
+  scalars.loss = values[0] / (losses_in_sum_ > 0 ? losses_in_sum_ : 1.0);
+  scalars.gradient_norm = values[1];
+  scalars.finite = values[2] == 0.0;
+  loss_sum_.zero_();
+  losses_in_sum_ = 0;
+  return scalars;
+}
+
+double Trainer::elapsed_seconds() const {
+  return state_.seconds + clock_.seconds() - started_;
+}
+
+RunPosition Trainer::position() const {
+  return {.step = state_.step,
+          .samples = state_.samples,
+          .samples_per_epoch = loader_->samples_per_epoch(),
+          .seconds = elapsed_seconds(),
+          .resumed = resumed_epoch_};
+}
+
+double Trainer::learning_rate() const {
+  return dtk::learning_rate(config_, position());
+}
+
+double Trainer::progress() const {
+  return run_progress(config_.train, position());
+}
+
+int64_t Trainer::parameter_count() const {
+  int64_t count = 0;
+  for (const auto& [name, parameter] : model_->parameters()) {
+    if (parameter.requires_grad()) count += parameter.numel();
+  }
+  return count;
+}
+
+Trainer::ClockStop::ClockStop(Trainer& trainer) : trainer_(trainer), begun_(trainer.clock_.seconds()) {}
+Trainer::ClockStop::~ClockStop() {
+  trainer_.started_ += trainer_.clock_.seconds() - begun_;
+}
+
+std::vector<NamedTensor> Trainer::sample(const GoOn& go_on, const DataSource* shown) {
+  const ClockStop clock(*this);
+  const PhaseScope phase_scope("sample");
+  const auto exchange = config_.sample.ema ? policies_.sampling_weights() : nullptr;
+  const auto policy_scope = policies_.forward_scope();  // after the exchange: casts are of the new weights
+  return model_->sample(shown != nullptr ? *shown : *data_, go_on);
+}
+
+TrainingState Trainer::state() const {
+  TrainingState state = state_;
+  state.seconds = elapsed_seconds();
+  state.noise_generator = policies::generator_state(noise_);
+  return state;
+}
+
+void Trainer::restore(const TrainingState& state) {
+  state_ = state;
+  policies::set_generator_state(noise_, state.noise_generator);
+  loader_.reset();  // its batches are not held beside those of the next
+  start_loader();
+  resumed_epoch_ = state.samples / loader_->samples_per_epoch();
+  started_ = clock_.seconds();
+}
+
+}  // namespace dtk

@@ -1,0 +1,143 @@
+// Trains a model: one optimizer step at a time.
+//
+// Everything a step needs from outside (data, clock) comes through interfaces, and nothing in a step depends
+// on the value of a tensor, so the same code can run where nothing is computed.
+#pragma once
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <dtk/policies/policy_set.h>
+#include <dtk/policies/saved_tensors.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "toolkit/config/config.h"
+#include "toolkit/core/clock.h"
+#include "toolkit/data/data_source.h"
+#include "toolkit/data/loader.h"
+#include "toolkit/train/lr_schedule.h"
+#include "toolkit/train/optimizer.h"
+#include "toolkit/train/trainable_model.h"
+
+namespace dtk {
+
+/// What the last steps did, read from the device in one copy.
+struct StepScalars {
+  double loss = 0;           // mean over the steps since the scalars were last read
+  double gradient_norm = 0;  // of the last step that was measured, before clipping
+  bool finite = true;        // false: some gradient was not finite; measured steps have not changed weights
+                             // since then
+};
+
+/// What makes a run continue bit for bit on the same number of CPU threads.
+struct TrainingState {
+  int64_t step = 0;
+  int64_t samples = 0;                             // trained on: given out by the loader
+  double seconds = 0;                              // training time so far
+  std::string default_generator, noise_generator;  // states as bytes
+};
+
+class Trainer {
+ public:
+  /// Builds model, optimizer and the configured policies on `device`, from train.seed alone. The clock must
+  /// outlive the trainer. Throws std::invalid_argument for an impossible model, PolicyError for a policy,
+  /// DataError for data of less than one batch.
+  /// `data`: as they are trained on; what augments them, such as with_flips(), is the caller's.
+  /// `initialise`, if given, may change the new model's parameters before the policies see them: an EMA
+  /// begins as a copy of what it leaves. train.init_from is the caller's to read.
+  Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<const DataSource> data, Clock& clock,
+          const std::function<void(const TrainableModel&)>& initialise = {});
+  ~Trainer();
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
+  /// One optimizer step over data.batch samples, or the fewer that are left of an epoch without
+  /// data.drop_last: gradients of their mean loss, then update. Throws what the data source throws; no
+  /// gradient then stays behind that the next step would add to.
+  /// `measured` = false where nobody will read this step's gradient norm: AdamW::step().
+  void step(bool measured = true);
+  /// The first half of a step: adds the gradients of its samples to those of the parameters.
+  void accumulate_gradients();
+  /// The second half: changes the weights and lets the gradients go.
+  void update(bool measured = true);
+
+  /// The one place that waits for the device and reads values.
+  StepScalars read_scalars_sync();
+
+  /// How much of the run is over, in [0, 1]: run_progress().
+  double progress() const;
+  /// True once train.steps, train.epochs or train.seconds is reached.
+  bool done() const { return progress() >= 1.0; }
+  /// Until the loader has prepared all that it may; for exact figures of memory. Throws as step().
+  void wait_for_data() const { loader_->wait_until_full(); }
+
+  int64_t steps() const { return state_.step; }
+  int64_t samples() const { return loader_->consumed(); }
+  double elapsed_seconds() const;
+  double learning_rate() const;  ///< of the next step
+  double exposed_wait_seconds() const { return loader_->exposed_wait_seconds(); }
+  int64_t parameter_count() const;  ///< trainable
+
+  /// The model's samples (TrainableModel::sample), drawn with the averages where sample.ema says so. Neither
+  /// the run's streams nor its weights change, and the time it takes is none of the training's.
+  /// `shown`: in place of the training data, for models whose samples continue what they are shown.
+  std::vector<NamedTensor> sample(const GoOn& go_on = {}, const DataSource* shown = nullptr);
+
+  /// While it lives, no training time passes: neither for train.seconds nor for any figure of speed.
+  class ClockStop {
+   public:
+    [[nodiscard]] explicit ClockStop(Trainer& trainer);
+    ~ClockStop();
+    ClockStop(const ClockStop&) = delete;
+    ClockStop& operator=(const ClockStop&) = delete;
+
+   private:
+    Trainer& trainer_;
+    const double begun_;
+  };
+
+  const TrainableModel& model() const { return *model_; }
+  c10::Device device() const { return device_; }
+  const AdamW& optimizer() const { return optimizer_; }
+  const policies::PolicySet& policies() const { return policies_; }
+  policies::PolicySet& policies() { return policies_; }
+
+  TrainingState state() const;
+  /// Continues from `state`; model, optimizer and policies are restored by their owner (training_files.h).
+  void restore(const TrainingState& state);
+  TrainableModel& model() { return *model_; }
+  AdamW& optimizer() { return optimizer_; }
+
+ private:
+  at::Tensor loss_of(Batch batch);
+  void add_to_mean(const at::Tensor& loss, int64_t samples);
+  int64_t forward_backward(int64_t step_samples);
+  void start_loader();
+  const char* phase(const char* name) const;
+  RunPosition position() const;
+
+  const RunConfig config_;
+  const c10::Device device_;
+  const std::shared_ptr<const DataSource> data_;
+  Clock& clock_;
+  double started_ = 0;  // when training began, by the clock
+
+  const std::unique_ptr<TrainableModel> model_;
+  AdamW optimizer_;
+  policies::PolicySet policies_;
+  at::Generator noise_;
+  std::shared_ptr<policies::SavedTensorLayer> saved_ledger_;
+
+  TrainingState state_;
+  int64_t resumed_epoch_ = 0;       // number of the epoch in which restore() went on
+  at::Tensor loss_sum_;             // scalar on the device
+  double losses_in_sum_ = 0;        // micro-batches; a short one counts as a part of one
+  bool short_step_ = false;         // the running step is the last and shorter one of an epoch
+  std::unique_ptr<Loader> loader_;  // last: its thread starts when all else is built
+};
+
+}  // namespace dtk

@@ -13,8 +13,7 @@ namespace {
 using Options = DiffusionPlannerOptions;
 
 constexpr double kEmbeddingStd = 0.02;
-constexpr int64_t kProjection = 512;    // between a trajectory or its times and D
-constexpr int64_t kTimeFeatures = 256;  // of UP
+constexpr int64_t kProjection = 512;  // between a trajectory or its times and D
 constexpr int64_t kTurnClasses = 5;
 constexpr int64_t kMlpRatio = 4;
 constexpr int64_t kRouteTokens = 32, kRouteChannels = 64;  // of UP's route in the decoder

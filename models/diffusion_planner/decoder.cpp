@@ -1,5 +1,5 @@
 #include <ATen/ATen.h>
-#include <dtk/models/dit.h>
+#include <dtk/models/layers.h>
 
 #include <utility>
 

@@ -12,7 +12,6 @@ namespace dtk::models {
 namespace {
 
 constexpr double kNormEps = 1e-6;
-constexpr int64_t kTimeFeatures = 256;
 constexpr double kEmbeddingStd = 0.02;
 
 // (x̂ · (1 + scale) + shift) with x̂ = LN(x); x (N, T, D), shift and scale (N, D).
@@ -33,12 +32,6 @@ Tensors modulation(const Linear& linear, const at::Tensor& c, int64_t chunks) {
 
 }  // namespace
 
-Seam::Seam()
-    : run([](std::string_view, const SubtreeFn& fn, Tensors&& inputs) { return fn(std::move(inputs)); }),
-      keep([](std::string_view, at::Tensor value) { return value; }),
-      attention([](at::Tensor q, at::Tensor k, at::Tensor v, const std::optional<at::Tensor>& mask,
-                   double dropout) { return at::scaled_dot_product_attention(q, k, v, mask, dropout); }) {}
-
 at::Tensor position_table(int64_t hidden, int64_t grid) {
   const int64_t quarter = hidden / 4;
   const auto f64 = at::TensorOptions().dtype(at::kDouble);
@@ -50,15 +43,6 @@ at::Tensor position_table(int64_t hidden, int64_t grid) {
   const at::Tensor rows = line.unsqueeze(1).expand({grid, grid, 2 * quarter});
   const at::Tensor table = at::cat({columns, rows}, 2).reshape({1, grid * grid, hidden});
   return table.to(at::kFloat);
-}
-
-at::Tensor time_features(const at::Tensor& t) {
-  constexpr int64_t half = kTimeFeatures / 2;
-  at::Tensor frequency = at::arange(half, t.options().dtype(at::kFloat));
-  frequency = frequency * (-std::log(10000.0) / half);
-  frequency = frequency.exp();
-  at::Tensor angle = t.to(at::kFloat).unsqueeze(1) * frequency.unsqueeze(0);  // (N, 128)
-  return at::cat({angle.cos(), angle.sin()}, 1);
 }
 
 // ---- parameters ----

@@ -7,13 +7,12 @@
 #include <c10/util/SmallVector.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/module_path.h>
+#include <dtk/policies/recomputing.h>
 
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
-
-#include "hooks/recomputing.h"
 
 namespace dtk::policies {
 

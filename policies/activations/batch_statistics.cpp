@@ -9,6 +9,8 @@
 #include <tuple>
 #include <utility>
 
+#include "hooks/engine_kernels.h"
+
 namespace dtk::policies {
 namespace {
 
@@ -52,6 +54,13 @@ ThreeTensors normalize(const at::Tensor& x, const OptionalTensor& weight, const 
                                                      /*training=*/false, /*momentum=*/0, /*eps=*/0));
   return {std::move(out), mean.tensor_data(), invstd.tensor_data()};
 }
+
+void register_known_statistics() {
+  auto* const library = new torch::Library(torch::Library::IMPL, "aten", kKnown, __FILE__, __LINE__);
+  library->impl("native_batch_norm", TORCH_FN(normalize));
+}
+
+const EngineKernels known_statistics(&register_known_statistics);
 
 }  // namespace
 
@@ -102,14 +111,6 @@ void normalize_by(const BatchStatistics& known, const c10::OperatorHandle& op, c
     throw;
   }
   known_of_call = before;
-}
-
-void register_known_statistics() {
-  [[maybe_unused]] static auto* const registered = [] {
-    auto* library = new torch::Library(torch::Library::IMPL, "aten", kKnown, __FILE__, __LINE__);
-    library->impl("native_batch_norm", TORCH_FN(normalize));
-    return library;
-  }();
 }
 
 }  // namespace dtk::policies

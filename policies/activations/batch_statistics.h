@@ -36,8 +36,4 @@ bool fit(const BatchStatistics& known, const torch::jit::Stack& stack);
 void normalize_by(const BatchStatistics& known, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                   torch::jit::Stack* stack);
 
-/// The kernel that normalize_by() needs; later calls do nothing. LibTorch's tables have no lock for readers:
-/// before other threads run operators.
-void register_known_statistics();
-
 }  // namespace dtk::policies

@@ -7,7 +7,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "activations/selective.h"
+#include "hooks/engine_kernels.h"
+#include "hooks/operator_watch.h"
 
 namespace dtk::policies {
 namespace {
@@ -96,27 +97,22 @@ at::Tensor& add_number(at::Tensor& self, const at::Scalar& other, const at::Scal
   return self.add_(other, alpha);
 }
 
-}  // namespace
-
 void register_state_watch() {
-  register_known_statistics();
-  [[maybe_unused]] static auto* const others = [] {
-    auto* library = new torch::Library(torch::Library::IMPL, "_", kWatched, __FILE__, __LINE__);
-    library->fallback(torch::CppFunction::makeFallthrough());
-    return library;
-  }();
-  [[maybe_unused]] static auto* const watched = [] {
-    auto* library = new torch::Library(torch::Library::IMPL, "aten", kWatched, __FILE__, __LINE__);
-    // batch_norm calls one of these. So does instance_norm, but with copies of its statistics.
-    for (const char* name : {"_native_batch_norm_legit", "_batch_norm_with_update", "cudnn_batch_norm",
-                             "miopen_batch_norm", "instance_norm"}) {
-      library->impl(name, torch::CppFunction::makeFromBoxedFunction<&normalize>());
-    }
-    library->impl("native_batch_norm", torch::CppFunction::makeFromBoxedFunction<&normalize_batch>());
-    library->impl("add_.Scalar", TORCH_FN(add_number));
-    return library;
-  }();
+  auto* const others = new torch::Library(torch::Library::IMPL, "_", kWatched, __FILE__, __LINE__);
+  others->fallback(torch::CppFunction::makeFallthrough());
+  auto* const watched = new torch::Library(torch::Library::IMPL, "aten", kWatched, __FILE__, __LINE__);
+  // batch_norm calls one of these. So does instance_norm, but with copies of its statistics.
+  for (const char* name : {"_native_batch_norm_legit", "_batch_norm_with_update", "cudnn_batch_norm",
+                           "miopen_batch_norm", "instance_norm"}) {
+    watched->impl(name, torch::CppFunction::makeFromBoxedFunction<&normalize>());
+  }
+  watched->impl("native_batch_norm", torch::CppFunction::makeFromBoxedFunction<&normalize_batch>());
+  watched->impl("add_.Scalar", TORCH_FN(add_number));
 }
+
+const EngineKernels state_watch(&register_state_watch);
+
+}  // namespace
 
 StateWatch::StateWatch() : outer_(std::exchange(innermost_watch, this)), watched_(kWatched) {}
 

@@ -20,9 +20,6 @@ namespace dtk::policies {
 /// Storages that a segment changed and that were not its own. Does not keep them alive.
 using LastingState = std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>>;
 
-/// The kernels that StateWatch needs, as register_operator_watch() has its own.
-void register_state_watch();
-
 /// While alive, changes of state by operators of this thread are noted. Watches nest; all of them note.
 class StateWatch {
  public:

@@ -16,32 +16,11 @@
 namespace dtk::policies {
 namespace {
 
-// Above autograd and autocast; no released LibTorch uses it.
-constexpr c10::DispatchKey kWatched = c10::DispatchKey::TESTING_ONLY_GenericMode;
 // A backend that is none: there lie the kernels that hand out kept results, under autograd's.
 constexpr c10::DispatchKey kKept = c10::DispatchKey::PrivateUse2;
 constexpr c10::DispatchKeySet kAutogradOfKept({c10::DispatchKey::AutogradPrivateUse2, kKept});
 
-thread_local OperatorScope* innermost = nullptr;
 thread_local const KeptOperator* handed_out = nullptr;
-
-bool kept_kind(const c10::OperatorHandle& op) {
-  thread_local std::unordered_map<const void*, bool> known;
-  const auto [found, is_new] = known.try_emplace(&op.schema(), false);
-  if (is_new) found->second = can_be_kept(op);
-  return found->second;
-}
-
-void watch(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  const c10::DispatchKeySet below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kWatched);
-  // Both come here again: autocast with what it calls, an operator made of others with those.
-  const bool calls_others = below.has_any(c10::autocast_dispatch_keyset) ||
-                            op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
-  if (innermost == nullptr || calls_others) return op.redispatchBoxed(below, stack);
-  const c10::impl::ExcludeDispatchKeyGuard inner_calls_are_part_of_it(kWatched);
-  if (kept_kind(op)) return innermost->run(op, below, stack);
-  op.redispatchBoxed(below, stack);
-}
 
 void hand_out(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   torch::jit::drop(*stack, op.schema().arguments().size());
@@ -74,48 +53,10 @@ void register_kept(const c10::OperatorHandle& op) {
 
 }  // namespace
 
-void register_operator_watch() {
-  [[maybe_unused]] static auto* const all = [] {
-    auto* library = new torch::Library(torch::Library::IMPL, "_", kWatched, __FILE__, __LINE__);
-    library->fallback(torch::CppFunction::makeFromBoxedFunction<&watch>());
-    return library;
-  }();
-}
-
-bool can_be_kept(const c10::OperatorHandle& op) {
-  const c10::FunctionSchema& schema = op.schema();
-  const auto is_alias = [](const c10::Argument& one) { return one.alias_info() != nullptr; };
-  const auto is_list = [](const c10::Argument& one) {
-    return one.type()->kind() == c10::TypeKind::ListType || one.type()->kind() == c10::TypeKind::OptionalType;
-  };
-  const auto& returns = schema.returns();
-  const auto& arguments = schema.arguments();
-  // How many casts autocast makes depends on those of weights that it has already.
-  const bool is_cast = op.operator_name().name == "aten::_to_copy";
-  return !is_cast && !returns.empty() && returns[0].type()->kind() == c10::TypeKind::TensorType &&
-         std::none_of(returns.begin(), returns.end(), is_alias) &&
-         std::none_of(returns.begin(), returns.end(), is_list) &&
-         std::none_of(arguments.begin(), arguments.end(), is_alias) &&
-         op.hasKernelForDispatchKey(c10::DispatchKey::Autograd) &&
-         !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
-}
-
 at::Tensor named(std::string_view name, at::Tensor value) {
-  if (innermost != nullptr) innermost->mark(name, value);
+  if (OperatorScope* const scope = OperatorScope::innermost()) scope->mark(name, value);
   return value;
 }
-
-OperatorScope::OperatorScope(bool watch_operators)
-    : outer_(std::exchange(innermost, watch_operators ? this : nullptr)) {
-  if (!watch_operators) return;
-  watched_.emplace(kWatched);
-}
-
-OperatorScope::~OperatorScope() {
-  innermost = outer_;
-}
-
-NotOfTheSegment::NotOfTheSegment() : unwatched_(kWatched) {}
 
 KeepScope::KeepScope(KeptResults* keep, const SavedTensorStack& below, const Devices& devices,
                      const std::string& path, OnKept on_kept)

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "activations/ambient_state.h"
+#include "hooks/operator_watch.h"
 
 namespace dtk::policies {
 
@@ -35,41 +36,6 @@ struct KeptOperator {
 };
 /// In order of their numbers.
 using KeptOperators = std::vector<KeptOperator>;
-
-/// Autograd knows it, and its results are new tensors.
-bool can_be_kept(const c10::OperatorHandle& op);
-
-/// The kernel that OperatorScope needs, for all operators; later calls do nothing. LibTorch's tables have no
-/// lock for readers, so SavedTensorEngineGuard does this once, before other threads run operators.
-void register_operator_watch();
-
-/// What sees the operators of this thread; the innermost one does.
-class OperatorScope {
- public:
-  virtual ~OperatorScope();
-  OperatorScope(const OperatorScope&) = delete;
-  OperatorScope& operator=(const OperatorScope&) = delete;
-
-  /// Runs the operator, or takes its results from elsewhere.
-  virtual void run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) = 0;
-  virtual void mark(std::string_view, const at::Tensor&) {}
-
- protected:
-  explicit OperatorScope(bool watch);
-
- private:
-  OperatorScope* const outer_;
-  std::optional<c10::impl::IncludeDispatchKeyGuard> watched_;
-};
-
-/// While alive, what this thread runs is the engine's own: no operator of a segment, and not numbered.
-class NotOfTheSegment {
- public:
-  [[nodiscard]] NotOfTheSegment();
-
- private:
-  c10::impl::ExcludeDispatchKeyGuard unwatched_;
-};
 
 /// Forward. Keeps by `below`; `keep` may be null: then nothing is kept, nor by a segment around this one.
 class KeepScope final : public OperatorScope {

@@ -10,8 +10,8 @@
 #include <ATen/record_function.h>
 #include <c10/util/StringUtil.h>
 #include <dtk/policies/attention.h>
-#include <dtk/policies/checkpoint.h>
 #include <dtk/policies/module_path.h>
+#include <dtk/policies/recomputing.h>
 
 #include <algorithm>
 #include <cmath>

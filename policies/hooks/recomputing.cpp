@@ -1,6 +1,4 @@
-#include "hooks/recomputing.h"
-
-#include <dtk/policies/checkpoint.h>
+#include <dtk/policies/recomputing.h>
 
 #include <utility>
 

@@ -9,8 +9,8 @@
 #include <typeinfo>
 #include <utility>
 
-#include "activations/mutated_buffers.h"
-#include "activations/selective.h"
+#include "hooks/engine_kernels.h"
+#include "hooks/operator_watch.h"
 
 namespace dtk::policies {
 
@@ -228,7 +228,7 @@ void check_engine(const char* what, std::string_view path) {
 
 SavedTensorEngineGuard::SavedTensorEngineGuard() {
   register_operator_watch();
-  register_state_watch();
+  register_engine_kernels();
   if (engine_guards++ == 0) torch::autograd::set_default_engine_stub(&stack_engine);
 }
 

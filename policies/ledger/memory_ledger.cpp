@@ -1,4 +1,3 @@
-#include <ATen/Parallel.h>
 #include <ATen/record_function.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
@@ -13,105 +12,20 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <algorithm>
-#include <array>
-#include <atomic>
-#include <cstring>
 #include <optional>
 #include <utility>
 
+#include "ledger/owners.h"
 #include "memory/host_heap.h"
 #include "memory/virtual_memory.h"
 
 namespace dtk::policies {
 namespace {
 
-// ---- who allocates ----
-
-thread_local std::optional<OwnerId> scope_owner;
 thread_local MemoryTier scope_tier = MemoryTier::cpu;
 thread_local bool budget_exempt = false;
 
-MemoryAccounts& accounts_of(MemoryTier tier) {
-  switch (tier) {
-    case MemoryTier::host:
-      return host_accounts();
-    case MemoryTier::device:
-      return device_accounts();
-    default:
-      return cpu_accounts();
-  }
-}
-
 c10::DeleterFnPtr device_deleter = nullptr;
-
-// Names of the operators this thread is inside of. Names outlive their RecordFunction, which outlives the
-// entry. Deeper calls than the array holds are attributed to the deepest entry.
-struct OperatorStack {
-  struct Call {
-    const char* name;
-    uint64_t id;  // unique in the process
-  };
-  std::array<Call, 128> calls;
-  size_t depth = 0;
-};
-thread_local OperatorStack operators;
-std::atomic<uint64_t> operator_calls{0};
-
-std::unique_ptr<at::ObserverContext> enter_operator(const at::RecordFunction& fn) {
-  auto& stack = operators;
-  if (stack.depth < stack.calls.size()) stack.calls[stack.depth] = {fn.name(), ++operator_calls};
-  ++stack.depth;
-  return nullptr;
-}
-
-void leave_operator(const at::RecordFunction&, at::ObserverContext*) {
-  // An operator entered before the tracker was installed leaves without an entry.
-  if (operators.depth > 0) --operators.depth;
-}
-
-bool is_factory(const char* name) {
-  constexpr char kEmpty[] = "aten::empty";
-  constexpr char kResize[] = "aten::resize";
-  return std::strncmp(name, kEmpty, sizeof kEmpty - 1) == 0 ||
-         std::strncmp(name, kResize, sizeof kResize - 1) == 0;
-}
-
-bool is_operator(const char* name) {
-  return std::strncmp(name, "aten::", 6) == 0;
-}
-
-struct Birthplace {
-  OwnerId owner;
-  uint64_t operation;
-};
-
-// The innermost operator that is not a mere allocation: "aten::empty" says nothing about why.
-Birthplace birthplace() {
-  const auto& stack = operators;
-  const size_t depth = std::min(stack.depth, stack.calls.size());
-  for (size_t i = depth; i > 0; --i) {
-    const auto& call = stack.calls[i - 1];
-    if (is_factory(call.name)) continue;
-    // The engine's own entries ("autograd::engine::…") are no operators: what dies in them is no kernel's
-    // scratch.
-    return {owner_id(Category::temporaries, call.name), is_operator(call.name) ? call.id : 0};
-  }
-  // A thread that works for an operator of another one: what it allocates dies before the loop ends.
-  if (at::in_parallel_region()) return {owner_id(Category::scratch, "threads of an operator"), 0};
-  if (depth > 0) return {owner_id(Category::temporaries, stack.calls[0].name), 0};
-  return {owner_id(Category::other, "outside any operator"), 0};
-}
-
-bool is_running(uint64_t operation) {
-  const auto& stack = operators;
-  for (size_t i = 0; operation != 0 && i < std::min(stack.depth, stack.calls.size()); ++i) {
-    if (stack.calls[i].id == operation) return true;
-  }
-  return false;
-}
-
-// ---- the allocator ----
 
 MemoryBlock* header_of(void* pointer) {
   return static_cast<MemoryBlock*>(pointer) - 1;
@@ -126,13 +40,10 @@ void free_counted(void* pointer) {
   free_host_block(block);
 }
 
-// A backward node knows no module path, but the saved tensor that this thread unpacked last does.
-thread_local std::optional<OwnerId> last_unpacked;
-
 std::string path_of_allocation() {
   if (!module_path().empty()) return module_path();
-  if (!last_unpacked || torch::autograd::get_current_node() == nullptr) return "";
-  return owner_of(*last_unpacked).label;
+  if (!last_unpacked() || torch::autograd::get_current_node() == nullptr) return "";
+  return owner_of(*last_unpacked()).label;
 }
 
 std::string refusal_text(const std::string& what, const RefusedAllocation& refused) {
@@ -150,7 +61,7 @@ std::string refusal_text(const std::string& what, const RefusedAllocation& refus
   const MemoryAccounts& accounts = accounts_of(scope_tier);
   RefusedAllocation refused;
   refused.bytes = static_cast<int64_t>(bytes);
-  refused.asked_by = owner_of(scope_owner.value_or(birthplace().owner)).label;
+  refused.asked_by = owner_of(birthplace().owner).label;
   refused.phase = accounts.phase();
   refused.module_path = path_of_allocation();
   refused.live = accounts.live();
@@ -200,42 +111,6 @@ constexpr uint8_t kPriority = 1;  // above the stock allocator's 0; a later call
 int tracker_guards = 0;
 at::CallbackHandle tracker = 0;
 
-// ---- saved tensors ----
-
-class LedgeredTensor final : public SavedTensor {
- public:
-  LedgeredTensor(std::unique_ptr<SavedTensor> kept, const at::Tensor& tensor, OwnerId owner)
-      : kept_(std::move(kept)), block_(counted_block(tensor)), owner_(owner) {
-    if (block_ != nullptr) accounts_of(block_->tier).hold(block_, owner);
-  }
-  ~LedgeredTensor() override {
-    if (block_ != nullptr) accounts_of(block_->tier).release(block_);
-  }
-  at::Tensor unpack() override {
-    last_unpacked = owner_;
-    return kept_->unpack();
-  }
-
- private:
-  const std::unique_ptr<SavedTensor> kept_;  // keeps the block alive longer than block_ is used
-  MemoryBlock* const block_;
-  const OwnerId owner_;
-};
-
-class SavedTensorLedger final : public SavedTensorLayer {
- public:
-  std::unique_ptr<SavedTensor> pack(const at::Tensor& tensor, const SavedTensorStack& below) override {
-    if (dynamic_cast<const SavedTensorLedger*>(below.top()) != nullptr) return below.pack(tensor);
-    // A layer below could let the block go, and the books would refer to freed memory.
-    TORCH_CHECK(below.empty(),
-                "memory ledger: it must be the lowest layer of the saved-tensor stack; put its "
-                "SavedTensorScope around those of all other layers");
-    return std::make_unique<LedgeredTensor>(
-        below.pack(tensor), tensor,
-        owner_id(saving_weight_cast() ? Category::casts : Category::saved, module_path()));
-  }
-};
-
 class ClaimGradient final : public torch::autograd::PostAccumulateGradHook {
  public:
   explicit ClaimGradient(std::string_view label) : owner_(owner_id(Category::gradients, label)) {}
@@ -269,12 +144,23 @@ MemoryAccounts& device_accounts() {
   return *accounts;
 }
 
+MemoryAccounts& accounts_of(MemoryTier tier) {
+  switch (tier) {
+    case MemoryTier::host:
+      return host_accounts();
+    case MemoryTier::device:
+      return device_accounts();
+    default:
+      return cpu_accounts();
+  }
+}
+
 void count_storages_freed_by(c10::DeleterFnPtr deleter) {
   device_deleter = deleter;
 }
 
 void book_birth(MemoryAccounts& accounts, MemoryBlock* block, int64_t bytes) {
-  const Birthplace place = scope_owner ? Birthplace{*scope_owner, 0} : birthplace();
+  const Birthplace place = birthplace();
   accounts.birth(block, bytes, place.owner, place.operation);
   if (JobWatch* const watch = job_watch()) watch->born(*block);
 }
@@ -288,27 +174,13 @@ CountingAllocatorGuard::CountingAllocatorGuard()
   static auto* allocator = new CountingAllocator;  // leaked for the same reason
   c10::SetCPUAllocator(allocator, kPriority);
   if (tracker_guards++ == 0) {
-    tracker = at::addGlobalCallback(
-        at::RecordFunctionCallback(&enter_operator, &leave_operator).scopes({at::RecordScope::FUNCTION}));
+    tracker = track_operators();
   }
 }
 
 CountingAllocatorGuard::~CountingAllocatorGuard() {
   if (--tracker_guards == 0) at::removeCallback(tracker);
   c10::SetCPUAllocator(static_cast<c10::Allocator*>(previous_), kPriority);
-}
-
-OwnerScope::OwnerScope(Category category, std::string_view label) : had_previous_(scope_owner.has_value()) {
-  if (had_previous_) previous_ = *scope_owner;
-  scope_owner = owner_id(category, label);
-}
-
-OwnerScope::~OwnerScope() {
-  if (had_previous_) {
-    scope_owner = previous_;
-  } else {
-    scope_owner.reset();
-  }
 }
 
 MemoryBudgetGuard::MemoryBudgetGuard(MemoryAccounts& accounts, int64_t bytes)
@@ -347,10 +219,6 @@ void claim(const at::Tensor& tensor, Category category, std::string_view label) 
 void claim_gradient_when_written(const at::Tensor& parameter, std::string_view label) {
   if (!parameter.requires_grad()) return;
   torch::autograd::impl::set_post_acc_grad_hooks(parameter, std::make_unique<ClaimGradient>(label));
-}
-
-std::shared_ptr<SavedTensorLayer> saved_tensor_ledger() {
-  return std::make_shared<SavedTensorLedger>();
 }
 
 }  // namespace dtk::policies

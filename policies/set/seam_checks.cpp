@@ -1,8 +1,8 @@
 #include "set/seam_checks.h"
 
 #include <ATen/core/grad_mode.h>
-#include <dtk/policies/checkpoint.h>
 #include <dtk/policies/internal/path_globs.h>
+#include <dtk/policies/recomputing.h>
 #include <dtk/policies/report.h>
 
 #include <utility>

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 
+#include "toolkit/checkpoint/contents.h"
 #include "toolkit/checkpoint/find.h"
 #include "toolkit/checkpoint/store.h"
 #include "toolkit/checkpoint/weights_fit.h"
@@ -16,8 +17,6 @@
 #include "toolkit/io/safetensors.h"
 #include "toolkit/io/torch_file.h"
 #include "toolkit/io/torch_types.h"
-#include "toolkit/train/save_load.h"
-#include "toolkit/train/trainable_model.h"
 
 namespace dtk {
 namespace {
@@ -183,23 +182,6 @@ Weights open_weights(FileSystem& files, const WeightsRequest& request) {
   }
   weights.place = request.path_place;
   return weights;
-}
-
-std::optional<Weights> initial_weights(FileSystem& files, const LoadedConfig& loaded) {
-  const TrainOptions& train = loaded.config.train;
-  if (train.init_from.empty()) return std::nullopt;
-  const auto place = [&](const std::string& key, const std::string& value) {
-    return place_of(loaded, key) + key + " = " + toml_text(value);
-  };
-  const std::string path_place = place("train.init_from", train.init_from);
-  try {
-    Weights weights = open_weights(files, {train.init_from, train.init_key, path_place,
-                                           place("train.init_key", train.init_key), "train.init_key"});
-    make_model(loaded.config, at::kMeta)->check_fit(weights);
-    return weights;
-  } catch (const FileError& error) {  // a checkpoint that is damaged
-    throw FileError(path_place + ": " + error.what());
-  }
 }
 
 void load_weights(const Weights& weights, const models::Dit& model) {

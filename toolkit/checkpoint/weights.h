@@ -38,10 +38,6 @@ struct WeightsRequest {
 /// is not read (so do its tensors' read()), FileError for a checkpoint that is damaged.
 Weights open_weights(FileSystem& files, const WeightsRequest& request);
 
-/// What train.init_from and train.init_key of a new run mean, checked against its model; nothing if they are
-/// not set. Throws as open_weights() and check_fit(); a ConfigError begins with the key's place.
-std::optional<Weights> initial_weights(FileSystem& files, const LoadedConfig& loaded);
-
 /// Throws ConfigError, from the weights' place on, if the weights are not those of this model (which may be
 /// on the meta device): all names that are missing, unknown, or of another shape or type, the first few of
 /// each written out, and what to set where classes, position table, size or learn_sigma differ. Parameters

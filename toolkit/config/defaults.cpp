@@ -5,9 +5,9 @@
 #include <stdexcept>
 
 #include "toolkit/config/diffusion_names.h"
+#include "toolkit/config/dpm_solver_options.h"
 #include "toolkit/config/respacing.h"
 #include "toolkit/config/toml_text.h"
-#include "toolkit/diffusion/dpm_solver.h"
 
 namespace dtk {
 namespace {

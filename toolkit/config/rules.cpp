@@ -10,7 +10,6 @@
 #include "toolkit/core/errors.h"
 #include "toolkit/core/range.h"
 #include "toolkit/core/suggestions.h"
-#include "toolkit/report/placement.h"
 
 namespace dtk {
 namespace {
@@ -417,6 +416,11 @@ void check_new_run(const LoadedConfig& loaded) {
       "remove it" +
       (in_file ? " (what a file sets is taken back with --set " + key + "=default)" : "") +
       ", or continue a run with --resume");
+}
+
+bool placement_is_open(const RunConfig& config) {
+  const policies::CheckpointOptions& checkpoint = config.policies.checkpoint;
+  return checkpoint.enabled != policies::Enabled::off && checkpoint.keep.word == "auto";
 }
 
 }  // namespace dtk

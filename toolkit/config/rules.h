@@ -43,4 +43,7 @@ bool sample_ema_is_moot(const LoadedConfig& loaded);
 /// of it besides has no effect, and the printed configuration says so.
 bool switched_off(const RunConfig& config, const std::string& table);
 
+/// Whether a plan has to choose what is recomputed: keep = "auto" of a policy that is not switched off.
+bool placement_is_open(const RunConfig& config);
+
 }  // namespace dtk

@@ -71,27 +71,4 @@ std::string toml_text(const ByteSize& value) {
   return '"' + std::string(digits.data(), end) + "%\"";
 }
 
-std::string escaped(const std::string& text) {
-  constexpr char hex[] = "0123456789ABCDEF";
-  std::string result;
-  for (const char c : text) {
-    const auto code = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      result += '\\';
-      result += c;
-    } else if (c == '\n') {
-      result += "\\n";
-    } else if (c == '\t') {
-      result += "\\t";
-    } else if (code < 0x20 || code == 0x7f) {
-      result += "\\u00";
-      result += hex[code >> 4];
-      result += hex[code & 15];
-    } else {
-      result += c;
-    }
-  }
-  return result;
-}
-
 }  // namespace dtk

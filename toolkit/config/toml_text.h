@@ -2,15 +2,14 @@
 #pragma once
 #include <dtk/policies/enabled.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
-#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "toolkit/config/config.h"
+#include "toolkit/core/text.h"
 
 namespace dtk {
 
@@ -39,24 +38,6 @@ std::string toml_text(const std::optional<T>& value) {
 template <class T>
 std::string setting(const std::string& key, const T& value) {
   return key + " = " + toml_text(value);
-}
-
-inline bool is_one_of(const std::string& name, std::initializer_list<const char*> names) {
-  return std::any_of(names.begin(), names.end(), [&](const char* one) { return name == one; });
-}
-
-/// `text` with control characters, quotes and backslashes escaped as in a TOML string, without the quotes.
-std::string escaped(const std::string& text);
-
-/// "a", "a or b", "a, b or c".
-template <class Strings>
-std::string listed(const Strings& items, const char* last_separator) {
-  std::string text;
-  for (size_t i = 0; i < items.size(); ++i) {
-    if (i > 0) text += i + 1 == items.size() ? last_separator : ", ";
-    text += items[i];
-  }
-  return text;
 }
 
 }  // namespace dtk

@@ -15,7 +15,7 @@
 #include "toolkit/core/errors.h"
 #include "toolkit/data/pixel_source.h"
 #include "toolkit/data/resample.h"
-#include "toolkit/run/memory_meters.h"
+#include "toolkit/device/device_memory.h"
 
 namespace dtk {
 namespace {

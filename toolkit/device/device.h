@@ -26,14 +26,4 @@ std::string with_limit(const std::string& settings, const ByteSize& budget, int6
 /// What the driver calls a CUDA device ("NVIDIA H200"); "" for any other, and if it does not say.
 std::string device_name(c10::Device device);
 
-/// Bytes of memory of a device that is present: of a CUDA device by its driver, of the CPU by Linux; nothing
-/// where there is none. Usable without LibTorch's CUDA.
-std::optional<int64_t> device_memory(c10::Device device);
-
-/// `percent` of it. Throws ConfigError beginning with `place` if there is no such device.
-int64_t part_of_device(double percent, c10::Device device, const std::string& place);
-
-/// Replaces memory.budget = "80%" by bytes of `device`. Throws as part_of_device().
-void resolve_budget(LoadedConfig& loaded, c10::Device device);
-
 }  // namespace dtk

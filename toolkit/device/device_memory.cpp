@@ -1,11 +1,15 @@
+#include "toolkit/device/device_memory.h"
+
+#include <c10/core/CachingDeviceAllocator.h>
 #include <unistd.h>
 
 #include <cmath>
+#include <fstream>
+#include <limits>
 
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/device/cuda_driver.h"
-#include "toolkit/device/device.h"
 
 namespace dtk {
 namespace {
@@ -48,6 +52,29 @@ void resolve_budget(LoadedConfig& loaded, c10::Device device) {
   budget = ByteSize{part_of_device(budget->percent, device,
                                    place != loaded.places.end() ? place->second : key + " = " + written)};
   loaded.origins[key] = "measured: " + written.substr(1, written.size() - 2) + " of this " + device.str();
+}
+
+std::optional<int64_t> available_bytes(std::istream& meminfo) {
+  for (std::string name; meminfo >> name; meminfo.ignore(std::numeric_limits<std::streamsize>::max(), '\n')) {
+    if (name != "MemAvailable:") continue;
+    int64_t kibibytes = 0;
+    if (!(meminfo >> kibibytes) || kibibytes < 0) return std::nullopt;
+    return kibibytes * 1024;
+  }
+  return std::nullopt;
+}
+
+std::optional<int64_t> available_bytes() {
+  std::ifstream meminfo("/proc/meminfo");
+  return available_bytes(meminfo);
+}
+
+std::optional<int64_t> available_bytes(c10::Device device) {
+  if (device.is_cpu()) return available_bytes();
+  c10::DeviceAllocator* const allocator = c10::getDeviceAllocator(device.type());
+  const auto stats = allocator->getDeviceStats(device.index());
+  const size_t free = allocator->getMemoryInfo(device.index()).first;
+  return static_cast<int64_t>(free) + stats.reserved_bytes[0].current - stats.allocated_bytes[0].current;
 }
 
 }  // namespace dtk

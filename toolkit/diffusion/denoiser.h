@@ -2,6 +2,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <functional>
 
 namespace dtk {
@@ -10,5 +11,8 @@ namespace dtk {
 /// (N, 2C, S, S), whose second half is about the variance. The time is 1000 times that of a rectified flow,
 /// or a step of a diffusion.
 using Denoiser = std::function<at::Tensor(at::Tensor x, at::Tensor t, at::Tensor y)>;
+
+/// Asked before each step of a sampler with how many of all steps are done; false gives up.
+using GoOn = std::function<bool(int64_t done, int64_t steps)>;
 
 }  // namespace dtk

@@ -66,18 +66,4 @@ PredictData guided(PredictData predict, Energy energy, double scale, const VpSde
       };
 }
 
-at::Tensor planner_trajectories(const PlannerNetwork& network, const at::Tensor& current, at::Tensor initial,
-                                const PlannerProcessOptions& process, const DpmSolverOptions& options,
-                                const VpSde& sde) {
-  refuse_other_predictions(process);
-  const at::Tensor now = current.unsqueeze(2);
-  const PredictData predict = [&](const at::Tensor& x, double t) {
-    std::vector<int64_t> times = {x.size(0)};
-    if (process.prefix) times = {x.size(0), x.size(1), x.size(2), 1};
-    return network(x, at::full(times, t, x.options())).to(x.scalar_type());
-  };
-  const Constrain begin_now = [&](at::Tensor x) { return at::cat({now, x.narrow(2, 1, x.size(2) - 1)}, 2); };
-  return dpm_solve(predict, begin_now, std::move(initial), options, sde);
-}
-
 }  // namespace dtk

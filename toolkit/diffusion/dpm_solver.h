@@ -1,5 +1,4 @@
-// DPM-Solver++ (Lu et al. 2022): the multistep solver of second order for a network that predicts clean data,
-// and the trajectories that the driving planner draws with it.
+// DPM-Solver++ (Lu et al. 2022): the multistep solver of second order for a network that predicts clean data.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -7,18 +6,10 @@
 #include <functional>
 #include <vector>
 
+#include "toolkit/config/dpm_solver_options.h"
 #include "toolkit/diffusion/vp_sde.h"
-#include "toolkit/families/diffusion_planner/objective_options.h"
 
 namespace dtk {
-
-struct DpmSolverOptions {
-  int64_t steps = 10;
-  double first = 1.0;  // time that x is taken to be at
-  double last = 1e-3;  // time of the result, before it is denoised
-
-  friend bool operator==(const DpmSolverOptions&, const DpmSolverOptions&) = default;
-};
 
 /// steps + 1 times from first to last, in equal steps of λ. Throws std::invalid_argument unless steps >= 1
 /// and 0 < last < first <= 1.
@@ -40,15 +31,5 @@ at::Tensor dpm_solve(const PredictData& predict, const Constrain& constrain, at:
 using Energy = std::function<at::Tensor(const at::Tensor& x, double t)>;
 /// `predict` led there: its noise less scale · σ · ∇ energy, as clean data.
 PredictData guided(PredictData predict, Energy energy, double scale, const VpSde& sde = {});
-
-/// The driving planner's network for one batch: x (B, P, 1 + T, 4), times as in PlannerSample.
-using PlannerNetwork = std::function<at::Tensor(at::Tensor x, at::Tensor t)>;
-
-/// Trajectories (B, P, 1 + T, 4) in the network's units, beginning at `current` (B, P, 4): after every step,
-/// and in the result, index 0 is the present. `initial` (B, P, 1 + T, 4) is the noise, zeros for the
-/// deterministic draw of validation. planner_poses() makes metres of it.
-at::Tensor planner_trajectories(const PlannerNetwork& network, const at::Tensor& current, at::Tensor initial,
-                                const PlannerProcessOptions& process = {},
-                                const DpmSolverOptions& options = {}, const VpSde& sde = {});
 
 }  // namespace dtk

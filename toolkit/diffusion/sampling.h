@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "toolkit/config/config.h"
-#include "toolkit/train/trainable_model.h"
+#include "toolkit/diffusion/denoiser.h"
 
 namespace dtk {
 

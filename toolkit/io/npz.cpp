@@ -4,8 +4,8 @@
 #include <string_view>
 #include <utility>
 
-#include "toolkit/config/toml_text.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/core/text.h"
 #include "toolkit/io/advice.h"
 #include "toolkit/io/json.h"
 #include "toolkit/io/npy.h"

@@ -9,8 +9,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "toolkit/config/toml_text.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/core/text.h"
 #include "toolkit/io/advice.h"
 #include "toolkit/io/json.h"
 #include "toolkit/io/pickle.h"

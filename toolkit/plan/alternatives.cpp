@@ -13,6 +13,7 @@
 #include "toolkit/core/byte_size.h"
 #include "toolkit/core/clock.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/core/numbers.h"
 #include "toolkit/core/text_table.h"
 #include "toolkit/plan/phrases.h"
 

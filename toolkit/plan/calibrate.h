@@ -1,28 +1,15 @@
-// dit-plan --calibrate and --calibration.
+// Measuring what a plan can not know.
 #pragma once
 #include <c10/core/Device.h>
 #include <dtk/planner/simulate.h>
 
-#include <functional>
 #include <optional>
-#include <string>
 
 #include "toolkit/plan/plan.h"
 
 namespace dtk {
 
-/// Measures and writes arguments.calibrate.
-void run_calibration(const PlanArguments& arguments, FileSystem& files,
-                     const std::function<void(const std::string&)>& print);
-
-/// What arguments.calibration holds, if it is asked for and was measured as `loaded` will run on `device`;
-/// for "here" it is measured now. Nothing then for --max-batch, whose candidates are each measured.
-std::optional<Calibration> calibration_for(const PlanArguments& arguments, FileSystem& files,
-                                           const LoadedConfig& loaded, c10::Device device);
-
 /// `measured` must live as long as the result is used.
-planner::RehearsalOptions options_of(const PlanArguments& arguments,
-                                     const std::optional<Calibration>& measured);
 planner::RehearsalOptions with_calibration(planner::RehearsalOptions options, const Calibration& measured);
 
 }  // namespace dtk

@@ -16,7 +16,6 @@
 #include <string>
 #include <vector>
 
-#include "toolkit/commands/plan_arguments.h"
 #include "toolkit/config/config_io.h"
 #include "toolkit/io/file_system.h"
 #include "toolkit/plan/calibration.h"
@@ -114,15 +113,5 @@ LargestPlannedBatch largest_planned_batch(const LoadedConfig& loaded, c10::Devic
 Calibration calibrate_cpu(LoadedConfig loaded, std::optional<int64_t> limit = std::nullopt);
 /// Measures what cuda:0 adds. Throws ConfigError without one.
 Calibration calibrate_cuda();
-
-/// How the error begins where a plan needs more memory than the machine gives.
-inline constexpr char kMachineTooSmall[] = "this machine cannot hold the plan itself: ";
-
-/// dit-plan: reads the configuration, plans what is asked for, and hands the report to `print`, before any
-/// error about it. Of a job with keep = "auto" the choice is planned (checkpoint_placement.h). Throws
-/// ConfigError, planner::PlanError, and Error with ExitCode::memory for a job that exceeds memory.budget,
-/// where not one of a table fits it, or for --max-batch that fits none.
-void run_plan(const PlanArguments& arguments, FileSystem& files,
-              const std::function<void(const std::string&)>& print, const SideBySide& side_by_side = nullptr);
 
 }  // namespace dtk

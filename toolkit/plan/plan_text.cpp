@@ -6,6 +6,7 @@
 
 #include "toolkit/config/policy_switches.h"
 #include "toolkit/config/toml_text.h"
+#include "toolkit/core/numbers.h"
 #include "toolkit/core/text_table.h"
 #include "toolkit/plan/phrases.h"
 #include "toolkit/report/phase_table.h"

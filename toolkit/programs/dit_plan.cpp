@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "process_settings.h"
+#include "toolkit/commands/plan.h"
 #include "toolkit/commands/plan_arguments.h"
 #include "toolkit/io/file_system.h"
 #include "toolkit/plan/plan.h"

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "toolkit/config/toml_text.h"
-#include "toolkit/plan/phrases.h"
+#include "toolkit/core/numbers.h"
+#include "toolkit/core/text.h"
 #include "toolkit/report/memory_report.h"
 
 namespace dtk {
@@ -37,11 +37,6 @@ std::string cost_text(const CheckpointPlacement& placement) {
 }
 
 }  // namespace
-
-bool placement_is_open(const RunConfig& config) {
-  const policies::CheckpointOptions& checkpoint = config.policies.checkpoint;
-  return checkpoint.enabled != policies::Enabled::off && checkpoint.keep.word == "auto";
-}
 
 void recompute(policies::CheckpointOptions& checkpoint, const std::vector<std::string>& recomputed,
                const KeptResults& keeps) {

@@ -40,9 +40,6 @@ struct CheckpointPlacement {
   friend bool operator==(const CheckpointPlacement&, const CheckpointPlacement&) = default;
 };
 
-/// Whether a plan has to choose: keep = "auto" of a policy that is not switched off.
-bool placement_is_open(const RunConfig& config);
-
 /// Chooses, and makes `loaded` the job of the choice. If nothing that was planned fits memory.budget, the
 /// choice is the lowest of that. A CPU precision that is not known yet is taken to be fp32. memory.budget
 /// must be set, in bytes. Throws as make_plan().

@@ -1,36 +1,10 @@
 #include "toolkit/run/memory_meters.h"
 
-#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/util/Exception.h>
 
-#include <fstream>
-#include <limits>
 #include <string>
 
 namespace dtk {
-
-std::optional<int64_t> available_bytes(std::istream& meminfo) {
-  for (std::string name; meminfo >> name; meminfo.ignore(std::numeric_limits<std::streamsize>::max(), '\n')) {
-    if (name != "MemAvailable:") continue;
-    int64_t kibibytes = 0;
-    if (!(meminfo >> kibibytes) || kibibytes < 0) return std::nullopt;
-    return kibibytes * 1024;
-  }
-  return std::nullopt;
-}
-
-std::optional<int64_t> available_bytes() {
-  std::ifstream meminfo("/proc/meminfo");
-  return available_bytes(meminfo);
-}
-
-std::optional<int64_t> available_bytes(c10::Device device) {
-  if (device.is_cpu()) return available_bytes();
-  c10::DeviceAllocator* const allocator = c10::getDeviceAllocator(device.type());
-  const auto stats = allocator->getDeviceStats(device.index());
-  const size_t free = allocator->getMemoryInfo(device.index()).first;
-  return static_cast<int64_t>(free) + stats.reserved_bytes[0].current - stats.allocated_bytes[0].current;
-}
 
 MemoryMeters::MemoryMeters(const MemoryOptions& options, c10::Device device)
     : device_(device), budget_(options.budget) {

@@ -5,22 +5,12 @@
 #include <dtk/policies/memory_ledger.h>
 
 #include <cstdint>
-#include <iosfwd>
 #include <optional>
 
 #include "toolkit/config/config.h"
 #include "toolkit/report/memory_report.h"
 
 namespace dtk {
-
-/// Bytes that Linux can still give without swapping, by the text of /proc/meminfo; nothing if it does not
-/// say.
-std::optional<int64_t> available_bytes(std::istream& meminfo);
-/// Of this machine, now.
-std::optional<int64_t> available_bytes();
-/// That tensors on `device` can take now: of this machine's memory, or what the device's driver calls free
-/// with what LibTorch's allocator holds unused.
-std::optional<int64_t> available_bytes(c10::Device device);
 
 /// Installs the ledger, on a device its statistics, and memory.budget. Make it before the tensors of
 /// interest, from the thread that trains; one at a time. With options.ledger = false it measures nothing.

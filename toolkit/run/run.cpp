@@ -12,6 +12,7 @@
 #include "toolkit/config/rules.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/device/device.h"
+#include "toolkit/device/device_memory.h"
 #include "toolkit/run/folder.h"
 #include "toolkit/run/memory_meters.h"
 #include "toolkit/run/messages.h"

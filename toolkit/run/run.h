@@ -67,6 +67,9 @@ struct StartPlan {
   std::optional<CheckpointPlacement> placement = {};  // of policies.checkpoint.keep = "auto"
 };
 
+/// How the error begins where a plan needs more memory than the machine gives.
+inline constexpr char kMachineTooSmall[] = "this machine cannot hold the plan itself: ";
+
 /// The world of a run. All must outlive it.
 struct RunWorld {
   FileSystem& files;

@@ -7,7 +7,7 @@
 #include "toolkit/checkpoint/store.h"
 #include "toolkit/config/rules.h"
 #include "toolkit/device/device.h"
-#include "toolkit/plan/plan.h"
+#include "toolkit/device/device_memory.h"
 #include "toolkit/report/plan_summary.h"
 #include "toolkit/run/out_of_memory.h"
 #include "toolkit/train/model_facts.h"
@@ -32,6 +32,23 @@ std::string decide(LoadedConfig& loaded, c10::Device device, const std::filesyst
       loaded.origins[std::string("policies.checkpoint.") + key] = "the checkpoint's";
   }
   return decide_precision(loaded, device, world.clock, written ? &*written : nullptr, world.stop_requested);
+}
+
+std::optional<Weights> initial_weights(FileSystem& files, const LoadedConfig& loaded) {
+  const TrainOptions& train = loaded.config.train;
+  if (train.init_from.empty()) return std::nullopt;
+  const auto place = [&](const std::string& key, const std::string& value) {
+    return place_of(loaded, key) + key + " = " + toml_text(value);
+  };
+  const std::string path_place = place("train.init_from", train.init_from);
+  try {
+    Weights weights = open_weights(files, {train.init_from, train.init_key, path_place,
+                                           place("train.init_key", train.init_key), "train.init_key"});
+    make_model(loaded.config, at::kMeta)->check_fit(weights);
+    return weights;
+  } catch (const FileError& error) {  // a checkpoint that is damaged
+    throw FileError(path_place + ": " + error.what());
+  }
 }
 
 std::vector<std::string> notes_on_start(const LoadedConfig& loaded, const std::optional<Weights>& initial) {

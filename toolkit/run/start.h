@@ -24,6 +24,10 @@ namespace dtk {
 std::string decide(LoadedConfig& loaded, c10::Device device, const std::filesystem::path& resume,
                    const RunWorld& world);
 
+/// What train.init_from and train.init_key of a new run mean, checked against its model; nothing if they are
+/// not set. Throws as open_weights() and check_fit(); a ConfigError begins with the key's place.
+std::optional<Weights> initial_weights(FileSystem& files, const LoadedConfig& loaded);
+
 /// What the user should hear about the weights that a run begins with.
 std::vector<std::string> notes_on_start(const LoadedConfig& loaded, const std::optional<Weights>& initial);
 

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "toolkit/checkpoint/contents.h"
 #include "toolkit/core/errors.h"
 
 namespace dtk {
@@ -15,9 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr char kModel[] = "model.safetensors";
 constexpr char kOptimizer[] = "optimizer.safetensors";
-constexpr char kAverages[] = "ema.safetensors";
 constexpr char kRandom[] = "random.safetensors";
 constexpr char kState[] = "state.json";
 
@@ -106,7 +105,7 @@ std::filesystem::path save_training(CheckpointStore& store, const Trainer& train
                                     const std::string& config_text, int threads) {
   const TrainingState state = trainer.state();
   CheckpointStore::TensorFiles files;
-  files[kModel] = named(trainer.model().parameters());
+  files[kModelFile] = named(trainer.model().parameters());
   files[kOptimizer] = trainer.optimizer().state();
   files[kRandom] = {{"default", bytes_tensor(state.default_generator)},
                     {"noise", bytes_tensor(state.noise_generator)}};
@@ -139,29 +138,12 @@ void load_training(const Checkpoint& checkpoint, Trainer& trainer) {
     // Of what is read for another device, one tensor is alive at a time; they die here, before the first
     // step.
     const policies::OwnerScope owner(policies::Category::data, "checkpoint being read");
-    copy_by_name(checkpoint.stored_tensors(kModel), named(trainer.model().parameters()),
-                 (checkpoint.folder() / kModel).string());
+    copy_by_name(checkpoint.stored_tensors(kModelFile), named(trainer.model().parameters()),
+                 (checkpoint.folder() / kModelFile).string());
     trainer.optimizer().restore(checkpoint.stored_tensors(kOptimizer));
     restore_policies(checkpoint, json, trainer);
   }
   trainer.restore(training_state(checkpoint, json));
-}
-
-bool has_averages(const Checkpoint& checkpoint) {
-  return checkpoint.has(kAverages);
-}
-
-std::vector<StoredTensor> sampling_weights(const Checkpoint& checkpoint, bool ema) {
-  std::vector<StoredTensor> weights = checkpoint.stored_tensors(kModel);
-  if (!ema || !has_averages(checkpoint)) return weights;
-  // The averages cover the trainable parameters; fixed ones come from the model.
-  std::map<std::string, StoredTensor> averages;
-  for (StoredTensor& entry : checkpoint.stored_tensors(kAverages)) averages[entry.name] = std::move(entry);
-  for (StoredTensor& entry : weights) {
-    const auto average = averages.find(entry.name);
-    if (average != averages.end()) entry = average->second;
-  }
-  return weights;
 }
 
 }  // namespace dtk

@@ -24,11 +24,4 @@ int threads_of(const Checkpoint& checkpoint);
 /// made begins anew if it needs no state.
 void load_training(const Checkpoint& checkpoint, Trainer& trainer);
 
-/// Whether the run that wrote the checkpoint kept an EMA.
-bool has_averages(const Checkpoint& checkpoint);
-
-/// Weights of a checkpoint to sample with, read one tensor at a time: the EMA's if `ema` and there are any,
-/// else the model's own.
-std::vector<StoredTensor> sampling_weights(const Checkpoint& checkpoint, bool ema);
-
 }  // namespace dtk

@@ -17,14 +17,12 @@
 #include "toolkit/config/config.h"
 #include "toolkit/core/named_tensor.h"
 #include "toolkit/data/batch.h"
+#include "toolkit/diffusion/denoiser.h"
 
 namespace dtk {
 
 class DataSource;
 struct Weights;
-
-/// Asked before each step of a sampler with how many of all steps are done; false gives up.
-using GoOn = std::function<bool(int64_t done, int64_t steps)>;
 
 /// How far a model's samples are from what happened, of a model whose samples continue what they are shown.
 struct Score {

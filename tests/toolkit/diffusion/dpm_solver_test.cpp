@@ -12,6 +12,7 @@
 #include "support/diffusion_planner/golden.h"
 #include "support/error_text.h"
 #include "toolkit/families/diffusion_planner/noise.h"
+#include "toolkit/families/diffusion_planner/trajectories.h"
 
 using namespace dtk;
 using test::PlannerGolden;

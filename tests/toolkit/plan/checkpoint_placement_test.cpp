@@ -10,6 +10,7 @@
 #include "support/files/memory_file_system.h"
 #include "support/plans/plan_accuracy.h"
 #include "support/runs/tiny_run.h"
+#include "toolkit/commands/plan.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/plan/placement_search.h"
 #include "toolkit/plan/plan.h"

@@ -1,5 +1,5 @@
 // Reports of dit-plan on small jobs: which plan is reported, and that what is said of it holds.
-#include "toolkit/plan/plan.h"
+#include "toolkit/commands/plan.h"
 
 #include <map>
 #include <nlohmann/json.hpp>
@@ -11,6 +11,8 @@
 #include "support/runs/tiny_run.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/device/device.h"
+#include "toolkit/device/device_memory.h"
+#include "toolkit/plan/plan.h"
 #include "toolkit/plan/plan_text.h"
 
 using namespace dtk;

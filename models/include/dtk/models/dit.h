@@ -77,7 +77,4 @@ class Dit {
 /// the column, the second the row; in each half sines, then cosines.
 at::Tensor position_table(int64_t hidden, int64_t grid);
 
-/// Sinusoidal features (N, 256) of t (N): cosines first.
-at::Tensor time_features(const at::Tensor& t);
-
 }  // namespace dtk::models

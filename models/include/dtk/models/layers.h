@@ -2,6 +2,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,5 +16,10 @@ struct Linear {
   at::Tensor weight, bias;
   at::Tensor operator()(const at::Tensor& x) const;
 };
+
+inline constexpr int64_t kTimeFeatures = 256;
+
+/// Sinusoidal features (N, 256) of t (N): cosines first.
+at::Tensor time_features(const at::Tensor& t);
 
 }  // namespace dtk::models

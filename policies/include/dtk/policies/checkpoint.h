@@ -10,6 +10,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <dtk/policies/kept_results.h>
+#include <dtk/policies/recomputing.h>
 #include <dtk/policies/seam.h>
 
 #include <cstdint>
@@ -27,13 +28,6 @@ struct CheckpointCounts {
   int64_t dropped = 0;      // tensors that forward did not keep
 };
 CheckpointCounts checkpoint_counts();
-
-/// True while the calling thread runs a segment again. Batch and instance norms need not ask: the engine
-/// finds the running statistics and integer counters (`n += 1`) that a segment changes and leaves them alone
-/// when it runs again. Other state that a forward pass changes would change twice, with no error: averages of
-/// one's own, quantizers' ranges. A module with such state in a segment must ask, and leave it as it is when
-/// this is true; it must still save the same tensors.
-bool recomputing();
 
 /// Runs fn(inputs) as one segment and returns its outputs; inputs and outputs may be undefined, and need a
 /// gradient or not. In backward fn runs again on the same inputs, on the thread that needs it, with grad mode

@@ -5,7 +5,7 @@
 // one. In your own program:
 //
 //   CountingAllocatorGuard counting;                  // before the model is built
-//   SavedTensorEngineGuard engine;                    // for bytes saved for backward
+//   SavedTensorEngineGuard engine;                    // for bytes saved for backward: saved_tensors.h
 //   { OwnerScope owner(Category::parameters, "net"); build(); }
 //   { PhaseScope phase("forward"); SavedTensorScope saved(saved_tensor_ledger()); loss = forward(); }
 //   { PhaseScope phase("backward"); loss.backward(); }
@@ -16,7 +16,6 @@
 #include <c10/util/Exception.h>
 #include <dtk/policies/memory_accounts.h>
 #include <dtk/policies/phase_meter.h>
-#include <dtk/policies/saved_tensors.h>
 
 #include <memory>
 #include <string>
@@ -121,10 +120,5 @@ MemoryBlock* counted_block(const at::Tensor& tensor);
 /// Gives each parameter's gradient to (gradients, label) at the instant autograd writes it. Uses the one
 /// post-accumulate hook that LibTorch keeps per parameter. No effect on a parameter that needs no gradient.
 void claim_gradient_when_written(const at::Tensor& parameter, std::string_view label);
-
-/// Layer for the saved-tensor stack: tensors saved for backward belong to (saved, module path) while
-/// autograd holds them. Must be the lowest layer, where tensors really are kept, or right above another
-/// ledger, which then does it all; throws c10::Error elsewhere.
-std::shared_ptr<SavedTensorLayer> saved_tensor_ledger();
 
 }  // namespace dtk::policies

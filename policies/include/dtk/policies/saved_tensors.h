@@ -109,4 +109,9 @@ class SavedTensorEngineGuard {
 /// Throws c10::Error if no guard is alive: `what` of the sub-tree `path` would have no effect.
 void check_engine(const char* what, std::string_view path);
 
+/// Layer for the saved-tensor stack: tensors saved for backward belong to (saved, module path) while
+/// autograd holds them. Must be the lowest layer, where tensors really are kept, or right above another
+/// ledger, which then does it all; throws c10::Error elsewhere.
+std::shared_ptr<SavedTensorLayer> saved_tensor_ledger();
+
 }  // namespace dtk::policies

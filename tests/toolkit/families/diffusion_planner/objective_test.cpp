@@ -14,6 +14,7 @@
 #include "toolkit/families/diffusion_planner/losses.h"
 #include "toolkit/families/diffusion_planner/metrics.h"
 #include "toolkit/families/diffusion_planner/noise.h"
+#include "toolkit/families/diffusion_planner/trajectories.h"
 
 using namespace dtk;
 using test::test_device;

@@ -1,0 +1,14 @@
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <dtk/models/seam.h>
+
+#include <utility>
+
+namespace dtk::models {
+
+Seam::Seam()
+    : run([](std::string_view, const SubtreeFn& fn, Tensors&& inputs) { return fn(std::move(inputs)); }),
+      keep([](std::string_view, at::Tensor value) { return value; }),
+      attention([](at::Tensor q, at::Tensor k, at::Tensor v, const std::optional<at::Tensor>& mask,
+                   double dropout) { return at::scaled_dot_product_attention(q, k, v, mask, dropout); }) {}
+
+}  // namespace dtk::models

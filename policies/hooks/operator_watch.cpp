@@ -1,0 +1,78 @@
+#include "hooks/operator_watch.h"
+
+#include <torch/library.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+namespace dtk::policies {
+namespace {
+
+// Above autograd and autocast; no released LibTorch uses it.
+constexpr c10::DispatchKey kWatched = c10::DispatchKey::TESTING_ONLY_GenericMode;
+thread_local OperatorScope* innermost_scope = nullptr;
+
+bool kept_kind(const c10::OperatorHandle& op) {
+  thread_local std::unordered_map<const void*, bool> known;
+  const auto [found, is_new] = known.try_emplace(&op.schema(), false);
+  if (is_new) found->second = can_be_kept(op);
+  return found->second;
+}
+
+void watch(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const c10::DispatchKeySet below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kWatched);
+  // Both come here again: autocast with what it calls, an operator made of others with those.
+  const bool calls_others = below.has_any(c10::autocast_dispatch_keyset) ||
+                            op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+  if (innermost_scope == nullptr || calls_others) return op.redispatchBoxed(below, stack);
+  const c10::impl::ExcludeDispatchKeyGuard inner_calls_are_part_of_it(kWatched);
+  if (kept_kind(op)) return innermost_scope->run(op, below, stack);
+  op.redispatchBoxed(below, stack);
+}
+
+}  // namespace
+
+void register_operator_watch() {
+  [[maybe_unused]] static auto* const all = [] {
+    auto* library = new torch::Library(torch::Library::IMPL, "_", kWatched, __FILE__, __LINE__);
+    library->fallback(torch::CppFunction::makeFromBoxedFunction<&watch>());
+    return library;
+  }();
+}
+
+bool can_be_kept(const c10::OperatorHandle& op) {
+  const c10::FunctionSchema& schema = op.schema();
+  const auto is_alias = [](const c10::Argument& one) { return one.alias_info() != nullptr; };
+  const auto is_list = [](const c10::Argument& one) {
+    return one.type()->kind() == c10::TypeKind::ListType || one.type()->kind() == c10::TypeKind::OptionalType;
+  };
+  const auto& returns = schema.returns();
+  const auto& arguments = schema.arguments();
+  // How many casts autocast makes depends on those of weights that it has already.
+  const bool is_cast = op.operator_name().name == "aten::_to_copy";
+  return !is_cast && !returns.empty() && returns[0].type()->kind() == c10::TypeKind::TensorType &&
+         std::none_of(returns.begin(), returns.end(), is_alias) &&
+         std::none_of(returns.begin(), returns.end(), is_list) &&
+         std::none_of(arguments.begin(), arguments.end(), is_alias) &&
+         op.hasKernelForDispatchKey(c10::DispatchKey::Autograd) &&
+         !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+}
+
+OperatorScope::OperatorScope(bool watch_operators)
+    : outer_(std::exchange(innermost_scope, watch_operators ? this : nullptr)) {
+  if (!watch_operators) return;
+  watched_.emplace(kWatched);
+}
+
+OperatorScope::~OperatorScope() {
+  innermost_scope = outer_;
+}
+
+OperatorScope* OperatorScope::innermost() {
+  return innermost_scope;
+}
+
+NotOfTheSegment::NotOfTheSegment() : unwatched_(kWatched) {}
+
+}  // namespace dtk::policies

@@ -1,0 +1,143 @@
+#include "toolkit/commands/plan.h"
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "toolkit/commands/calibrate.h"
+#include "toolkit/config/rules.h"
+#include "toolkit/core/byte_size.h"
+#include "toolkit/core/clock.h"
+#include "toolkit/core/errors.h"
+#include "toolkit/device/device_memory.h"
+#include "toolkit/plan/alternatives.h"
+#include "toolkit/plan/plan_text.h"
+#include "toolkit/run/run.h"
+
+namespace dtk {
+
+namespace {
+
+constexpr Room kBudget = Room::allocator, kMaxBatch = Room::device;
+
+// A number without a unit, which somebody may have meant as gigabytes.
+constexpr int64_t kSuspicious = 100'000;
+
+std::string excess(const Plan& plan, int64_t budget, Room room) {
+  const policies::PhasePeak peak = plan.memory.peak();
+  const int64_t parameters = peak.peak.of(policies::Category::parameters);
+  if (parameters > budget) {
+    return "the parameters alone take " + exact_bytes(parameters) + ", more than " + exact_bytes(budget) +
+           "; use a smaller model or a larger device" +
+           (budget < kSuspicious ? "; a number alone is bytes, larger sizes have a unit such as \"24GB\""
+                                 : "");
+  }
+  const int64_t beside = plan.bytes_in(room) - peak.peak.bytes;
+  return "the peak of " + exact_bytes(peak.peak.bytes) + ", in phase " + peak.name +
+         (beside > 0 ? ", with " + exact_bytes(beside) + " that the device adds," : ",") + " exceeds " +
+         exact_bytes(budget);
+}
+
+struct Job {
+  const PlanArguments& arguments;
+  const LoadedConfig loaded;
+  const c10::Device device;
+  const std::optional<int64_t> budget;
+  const planner::RehearsalOptions options;
+  const std::function<void(const std::string&)>& print;
+  const SideBySide& side_by_side;
+  const std::optional<CheckpointPlacement> placement;  // of `loaded`
+  const policies::CheckpointOptions written;           // before that
+};
+
+// The plan of the smallest batch tells whether another batch helps.
+std::string advice_of(const Job& job, const Plan& plan) {
+  if (!job.arguments.max_batch.empty()) return "; give --max-batch no more than that";
+  if (plan.memory.peak().peak.of(policies::Category::parameters) > *job.budget) return "";
+  LoadedConfig smallest = job.loaded;
+  smallest.config.data.batch = smallest.config.train.accumulate;
+  const int64_t least = make_plan(std::move(smallest), job.device, job.options).bytes_in(kBudget);
+  if (least <= *job.budget)
+    return "; --max-batch finds the largest batch that fits, --table says what other policies take";
+  return "; data.batch = " + std::to_string(job.loaded.config.train.accumulate) +
+         " does not fit either and takes " + exact_bytes(least) +
+         "; --table says what other policies take, else use a larger budget or a smaller model";
+}
+
+void check_budget(const Job& job, const Plan& plan) {
+  if (!job.budget || plan.bytes_in(kBudget) <= *job.budget) return;
+  throw Error(ExitCode::memory, "does not fit into memory.budget: " + excess(plan, *job.budget, kBudget) +
+                                    advice_of(job, plan));
+}
+
+void report_table(const Job& job) {
+  SteadyClock clock;
+  const double begin = clock.seconds();
+  std::vector<PlanRow> rows = plan_table(job.loaded, job.device, job.options, job.side_by_side);
+  for (PlanRow& row : rows) row.plan.placement = job.placement;
+  job.print(job.arguments.json
+                ? plan_table_json(rows)
+                : plan_table_text(job.arguments.config, rows, job.budget, clock.seconds() - begin));
+  if (!job.budget || rows.front().plan.bytes_in(kBudget) <= *job.budget) return;
+  throw Error(ExitCode::memory,
+              "none of the 16 combinations fits into memory.budget: with the lowest peak, " +
+                  excess(rows.front().plan, *job.budget, kBudget));
+}
+
+void report_largest(const Job& job, int64_t bytes) {
+  const LargestPlannedBatch found =
+      largest_planned_batch(job.loaded, job.device, bytes, job.options, measures_here(job.arguments));
+  if (!found.largest) {
+    const std::string batch = std::to_string(found.next->loaded.config.data.batch);
+    throw Error(ExitCode::memory, "--max-batch " + job.arguments.max_batch + ": not even data.batch = " +
+                                      batch + " fits: " + excess(*found.next, bytes, kMaxBatch));
+  }
+  job.print(job.arguments.json ? largest_batch_json(found, bytes)
+                               : largest_batch_text(job.arguments.config, found, bytes));
+  check_budget(job, *found.largest);
+}
+
+void report_plan(const Job& job) {
+  Plan plan = make_plan(job.loaded, job.device, job.options);
+  plan.placement = job.placement;
+  if (job.arguments.explain) {
+    const auto effects = explain_policies(plan, job.device, job.options);
+    const planner::Explanation why = explain_segments(plan, effects, job.device, job.options);
+    const CheckpointChoices others = checkpoint_choices(plan, job.written, job.device, job.options);
+    job.print(job.arguments.json
+                  ? plan_json(plan, effects, &why, &others)
+                  : plan_text(job.arguments.config, plan) + "\n" + explain_text(plan, effects) + "\n" +
+                        planner::text_of(why) + "\n" + checkpoint_choices_text(plan, others));
+  } else {
+    job.print(job.arguments.json ? plan_json(plan) : plan_text(job.arguments.config, plan));
+  }
+  check_budget(job, plan);
+}
+
+}  // namespace
+
+void run_plan(const PlanArguments& arguments, FileSystem& files,
+              const std::function<void(const std::string&)>& print, const SideBySide& side_by_side) {
+  if (!arguments.calibrate.empty()) return run_calibration(arguments, files, print);
+  const c10::Device device(arguments.device == "cpu" ? "cpu" : "cuda:0");
+  LoadedConfig loaded = load_config(files, arguments.config, arguments.set);
+  resolve_threads(loaded);
+  resolve_budget(loaded, device);
+  const std::optional<Calibration> measured = calibration_for(arguments, files, loaded, device);
+  std::optional<int64_t> budget;
+  if (loaded.config.memory.budget) budget = loaded.config.memory.budget->bytes;
+  const planner::RehearsalOptions options = options_of(arguments, measured);
+  const policies::CheckpointOptions written = loaded.config.policies.checkpoint;
+  std::optional<CheckpointPlacement> placement;
+  if (placement_is_open(loaded.config) && arguments.max_batch.empty())
+    placement = place_checkpoints(loaded, device, options);
+  const Job job{arguments, std::move(loaded), device,    budget, options,
+                print,     side_by_side,      placement, written};
+  if (arguments.table) return report_table(job);
+  if (arguments.max_batch.empty()) return report_plan(job);
+  const auto percent = parse_percent(arguments.max_batch);
+  const std::string place = "--max-batch " + arguments.max_batch;
+  report_largest(job, percent ? part_of_device(*percent, device, place) : *parse_bytes(arguments.max_batch));
+}
+
+}  // namespace dtk

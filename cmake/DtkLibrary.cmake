@@ -15,23 +15,24 @@ function(dtk_configure_target target)
   endif()
 endfunction()
 
-# dtk_library(<name> ROOMS <folders> DEPENDS <targets> [PRIVATE_DEPENDS <targets>] [PUBLIC_ROOT <folder>]
-#             [PRIVATE_ROOT <folder>]): static library dtk_<name>, alias dtk::<name>, of the rooms. Others include its
-# headers from PUBLIC_ROOT (include/ unless given), it includes its own from PRIVATE_ROOT too (its folder).
+# dtk_library(<name> ROOMS <folders> DEPENDS <targets> [PRIVATE_DEPENDS <targets>] [ROOT <folder>]): static library
+# dtk_<name>, alias dtk::<name>, of the rooms. All include its headers from ROOT; without one, others from its include/,
+# itself from its folder too.
 function(dtk_library name)
-  cmake_parse_arguments(ARG "" "PUBLIC_ROOT;PRIVATE_ROOT" "ROOMS;DEPENDS;PRIVATE_DEPENDS" ${ARGN})
-  if(NOT ARG_PUBLIC_ROOT)
-    set(ARG_PUBLIC_ROOT "${CMAKE_CURRENT_SOURCE_DIR}/include")
+  cmake_parse_arguments(ARG "" "ROOT" "ROOMS;DEPENDS;PRIVATE_DEPENDS" ${ARGN})
+  set(DTK_ROOM_ROOTS "${ARG_ROOT}")
+  if(NOT ARG_ROOT)
+    set(ARG_ROOT "${CMAKE_CURRENT_SOURCE_DIR}/include")
+    set(DTK_ROOM_ROOTS "${ARG_ROOT}" "${CMAKE_CURRENT_SOURCE_DIR}")
   endif()
   add_library(dtk_${name} STATIC)
   add_library(dtk::${name} ALIAS dtk_${name})
   set_target_properties(dtk_${name} PROPERTIES LINKER_LANGUAGE CXX)
-  target_include_directories(dtk_${name} PUBLIC "$<BUILD_INTERFACE:${ARG_PUBLIC_ROOT}>")
+  target_include_directories(dtk_${name} PUBLIC "$<BUILD_INTERFACE:${ARG_ROOT}>")
   target_link_libraries(dtk_${name} PUBLIC ${ARG_DEPENDS} PRIVATE ${ARG_PRIVATE_DEPENDS})
   dtk_configure_target(dtk_${name})
 
   set(DTK_ROOM_LIBRARY ${name})
-  set(DTK_ROOM_ROOTS "${ARG_PUBLIC_ROOT}" "${CMAKE_CURRENT_SOURCE_DIR}")
   set(DTK_ROOM_DEPENDS ${ARG_DEPENDS} ${ARG_PRIVATE_DEPENDS})
   foreach(room IN LISTS ARG_ROOMS)
     add_subdirectory(${room})

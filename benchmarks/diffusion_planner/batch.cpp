@@ -10,6 +10,7 @@
 
 #include "support/bench_setup.h"
 #include "support/runs/largest_batch.h"
+#include "toolkit/core/numbers.h"
 #include "toolkit/io/file_system.h"
 #include "toolkit/report/memory_report.h"
 #include "toolkit/run/data.h"
@@ -20,7 +21,7 @@ namespace {
 
 using namespace dtk;
 
-constexpr double kLeastRatio = 5, kMostTime = 1.35;
+constexpr double kMinRatio = 5, kMaxTime = 1.35;
 
 LoadedConfig job_of(const std::string& config, const std::string& frames) {
   LoadedConfig loaded = load_config(
@@ -100,7 +101,7 @@ void run(const std::string& config, const std::string& folder, int64_t budget, i
       "\nbatch %.1f times as large, at %.3f times the time a sample (median of %lld pairs, %.3f to %.3f)\n",
       batches, times, static_cast<long long>(pairs), *std::min_element(ratios.begin(), ratios.end()),
       *std::max_element(ratios.begin(), ratios.end()));
-  if (batches < kLeastRatio || times > kMostTime)
+  if (batches < kMinRatio || times > kMaxTime)
     throw std::runtime_error("wanted: a batch 5 times as large, at 1.35 times the time a sample or less");
 }
 

@@ -26,6 +26,7 @@
 namespace {
 
 using namespace dtk;
+using namespace dtk::diffusion_planner;
 namespace fs = std::filesystem;
 
 /// Smooth paths: rows (count, steps, 3) of x, y, heading.
@@ -44,8 +45,8 @@ void fill_first(at::Tensor& objects, int64_t used, const at::Tensor& values) {
 }
 
 /// As full as frames of traffic in a town are: some twenty neighbours, most lanes, half a hundred borders.
-PlannerBatch made_up_frame(PlannerBatch frame, const at::Generator& generator) {
-  PlannerBatch::fields(frame, [](std::string_view, at::Tensor& tensor) {
+FrameBatch made_up_frame(FrameBatch frame, const at::Generator& generator) {
+  FrameBatch::fields(frame, [](std::string_view, at::Tensor& tensor) {
     if (tensor.defined()) tensor.zero_();
   });
   const auto row = [](at::Tensor& tensor) { return tensor.select(0, 0); };
@@ -83,14 +84,13 @@ PlannerBatch made_up_frame(PlannerBatch frame, const at::Generator& generator) {
   return frame;
 }
 
-void write_frames(const fs::path& folder, int64_t count, PlannerFrameOptions made,
-                  NpzWriter::Packing packing) {
+void write_frames(const fs::path& folder, int64_t count, FrameOptions made, NpzWriter::Packing packing) {
   fs::create_directories(folder);
   made.sizes.predicted_neighbors = made.sizes.neighbors;  // a file has the futures of all
-  const std::vector<NpzArray> arrays = planner_arrays(made.layout, made.sizes);
+  const std::vector<NpzArray> arrays = frame_arrays(made.layout, made.sizes);
   const at::Generator generator = policies::make_generator(at::kCPU, 1);
-  PlannerBatch frame;
-  PlannerBatch::fields(frame, [&](std::string_view key, at::Tensor& tensor) {
+  FrameBatch frame;
+  FrameBatch::fields(frame, [&](std::string_view key, at::Tensor& tensor) {
     for (const NpzArray& array : arrays) {
       if (array.key != key) continue;
       std::vector<int64_t> shape = {1};
@@ -101,11 +101,11 @@ void write_frames(const fs::path& folder, int64_t count, PlannerFrameOptions mad
   for (int64_t i = 0; i < count; ++i) {
     frame = made_up_frame(std::move(frame), generator);
     const fs::path path = folder / ("frame_" + std::to_string(i) + ".npz");
-    write_planner_frame(posix_file_system(), path, frame, 0, {made.layout, packing});
+    write_frame(posix_file_system(), path, frame, 0, {made.layout, packing});
   }
 }
 
-void print_head(const PlannerFrames& frames, int64_t batch) {
+void print_head(const Frames& frames, int64_t batch) {
   std::printf(
       "%lld frames of %.2f MB each, read again and again into batches of %lld by the training's loader\n\n",
       static_cast<long long>(frames.size()), static_cast<double>(frames.bytes_per_frame()) / 1e6,
@@ -114,9 +114,9 @@ void print_head(const PlannerFrames& frames, int64_t batch) {
 }
 
 /// Batches of `batch` frames, or of all where there are fewer.
-void measure(const std::string& name, const std::shared_ptr<const PlannerFrameSource>& source, int64_t batch,
+void measure(const std::string& name, const std::shared_ptr<const FrameSource>& source, int64_t batch,
              int64_t threads, double seconds) {
-  const PlannerFrames& frames = source->frames();
+  const Frames& frames = source->frames();
   uint64_t file_bytes = 0;
   for (int64_t i = 0; i < frames.size(); ++i) file_bytes += fs::file_size(frames.path(i));
   Loader loader(source,
@@ -146,13 +146,13 @@ std::vector<int64_t> thread_counts() {
 void run(const cxxopts::ParseResult& parsed) {
   models::DiffusionPlannerOptions model;
   model.preset = parsed["preset"].as<std::string>();
-  const PlannerFrameOptions options = {.layout = planner_layout(model), .sizes = planner_sizes(model)};
+  const FrameOptions options = {.layout = layout_of(model), .sizes = sizes_of(model)};
   const auto count = parsed["count"].as<int64_t>(), batch = parsed["batch"].as<int64_t>();
   const auto seconds = parsed["seconds"].as<double>();
   if (count < 1 || batch < 1 || !(seconds > 0))
     throw std::invalid_argument("--count, --batch and --seconds: from 1");
   if (const auto given = parsed["frames"].as<std::string>(); !given.empty()) {
-    const auto source = std::make_shared<PlannerFrameSource>(given, options);
+    const auto source = std::make_shared<FrameSource>(given, options);
     print_head(source->frames(), batch);
     for (const int64_t threads : thread_counts())
       measure(fs::path(given).filename().string(), source, batch, threads, seconds);
@@ -165,7 +165,7 @@ void run(const cxxopts::ParseResult& parsed) {
   for (const auto& [name, packing] : {std::pair("deflated", NpzWriter::Packing::deflated),
                                       std::pair("stored", NpzWriter::Packing::stored)}) {
     write_frames(folder / name, count, options, packing);
-    const auto source = std::make_shared<PlannerFrameSource>(folder / name, options);
+    const auto source = std::make_shared<FrameSource>(folder / name, options);
     if (std::exchange(first, false)) print_head(source->frames(), batch);
     for (const int64_t threads : thread_counts()) measure(name, source, batch, threads, seconds);
   }

@@ -28,36 +28,37 @@
 namespace {
 
 using namespace dtk;
+using namespace dtk::diffusion_planner;
 using policies::Category;
 using policies::OwnerScope;
 using policies::PhaseScope;
 
 models::DiffusionPlanner built(const models::DiffusionPlannerOptions& options) {
   const OwnerScope owner(Category::parameters, "model");
-  models::DiffusionPlanner planner(options, at::kCPU, policies::make_generator(at::kCPU, 1));
-  bench::fill_zeros(planner.parameters(), policies::make_generator(at::kCPU, 2));
-  for (const auto& [name, parameter] : planner.parameters())
+  models::DiffusionPlanner model(options, at::kCPU, policies::make_generator(at::kCPU, 1));
+  bench::fill_zeros(model.parameters(), policies::make_generator(at::kCPU, 2));
+  for (const auto& [name, parameter] : model.parameters())
     policies::claim_gradient_when_written(parameter, name);
-  return planner;
+  return model;
 }
 
 // Of the policies, fused attention alone.
-policies::PolicySet put_in(models::DiffusionPlanner& planner) {
+policies::PolicySet put_in(models::DiffusionPlanner& model) {
   policies::PolicyOptions options = policies::PolicyOptions::all_off();
   options.attention = {};
   policies::Seam seam;
-  policies::PolicySet set(options, {at::kCPU, planner.parameters(), planner.paths()}, seam);
-  planner.seam.run = std::move(seam.run);
-  planner.seam.keep = std::move(seam.keep);
-  planner.seam.attention = std::move(seam.attention);
+  policies::PolicySet set(options, {at::kCPU, model.parameters(), model.paths()}, seam);
+  model.seam.run = std::move(seam.run);
+  model.seam.keep = std::move(seam.keep);
+  model.seam.attention = std::move(seam.attention);
   return set;
 }
 
-std::vector<PlannerBatch> read_batches(const std::string& path, const models::DiffusionPlannerOptions& model,
-                                       int64_t batch) {
+std::vector<FrameBatch> read_batches(const std::string& path, const models::DiffusionPlannerOptions& model,
+                                     int64_t batch) {
   const OwnerScope owner(Category::data, "frames");
-  const PlannerFrames frames(path, {.layout = planner_layout(model), .sizes = planner_sizes(model)});
-  std::vector<PlannerBatch> batches;
+  const Frames frames(path, {.layout = layout_of(model), .sizes = sizes_of(model)});
+  std::vector<FrameBatch> batches;
   for (int64_t first = 0; first + batch <= frames.size(); first += batch) {
     batches.push_back(frames.allocate(batch));
     for (int64_t i = 0; i < batch; ++i) frames.read(first + i, batches.back(), i);
@@ -70,8 +71,8 @@ std::vector<PlannerBatch> read_batches(const std::string& path, const models::Di
 }
 
 // The original's: it divides headings by 1e-6 at least, which the comparison of gradients sees.
-PlannerObjectiveOptions objective_options(const models::DiffusionPlannerOptions& model, bool augmented) {
-  PlannerObjectiveOptions options = planner_objective_of(model);
+TrajectoryObjectiveOptions objective_options(const models::DiffusionPlannerOptions& model, bool augmented) {
+  TrajectoryObjectiveOptions options = objective_options_of(model);
   options.loss.exploding_heading_gradient = true;
   if (!augmented) options.augmentation.reset();
   return options;
@@ -86,7 +87,7 @@ OptimizerOptions optimizer_options() {
 
 class Training {
  public:
-  Training(const models::DiffusionPlannerOptions& model, std::vector<PlannerBatch> batches, bool augmented)
+  Training(const models::DiffusionPlannerOptions& model, std::vector<FrameBatch> batches, bool augmented)
       : planner_(built(model)),
         optimizer_(optimizer_options(), planner_.parameters()),
         policies_(put_in(planner_)),
@@ -117,11 +118,11 @@ class Training {
   void write_reference(const std::string& path) {
     std::vector<NamedTensor> tensors;
     for (size_t i = 0; i < batches_.size(); ++i) {
-      PlannerBatch::fields(batches_[i], [&](const char* key, const at::Tensor& tensor) {
+      FrameBatch::fields(batches_[i], [&](const char* key, const at::Tensor& tensor) {
         tensors.push_back({"frames." + std::to_string(i) + "." + key, tensor});
       });
     }
-    const PlannerObjective::Draws draws = objective_.draw(batches_[0], noise_, /*training=*/false);
+    const TrajectoryObjective::Draws draws = objective_.draw(batches_[0], noise_, /*training=*/false);
     const at::Tensor loss =
         objective_.losses(planner_, batches_[0], draws, /*training=*/false).total(objective_.options().loss);
     torch::autograd::backward({loss}, {});
@@ -145,10 +146,10 @@ class Training {
   models::DiffusionPlanner planner_;
   AdamW optimizer_;
   policies::PolicySet policies_;
-  const PlannerObjective objective_;
+  const TrajectoryObjective objective_;
   const at::Generator noise_;
   const std::shared_ptr<policies::SavedTensorLayer> ledger_;
-  const std::vector<PlannerBatch> batches_;
+  const std::vector<FrameBatch> batches_;
   size_t steps_ = 0;
 };
 

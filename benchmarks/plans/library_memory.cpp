@@ -34,7 +34,7 @@ Taken multiply(const at::Tensor& a, const at::Tensor& b) {
   const int64_t before = heap_bytes();
   const at::Tensor result = at::mm(a, b);
   const int64_t after = heap_bytes();
-  const auto phases = policies::kept_storages(accounts.stop_event_log(), accounts.phase_names());
+  const auto phases = policies::event_log(accounts.stop_event_log(), accounts.phase_names());
   return {phases.front().scratch, after - before - static_cast<int64_t>(result.nbytes())};
 }
 

@@ -72,7 +72,7 @@ void add_scratch(Summary& summary, const PlanAccuracy& accuracy) {
   }
 }
 
-std::string most_different(const policies::KeptPhase& planned, const policies::KeptPhase& measured) {
+std::string max_different(const policies::LoggedPhase& planned, const policies::LoggedPhase& measured) {
   std::map<std::string, int64_t> differences;
   for (const auto& [label, most] : planned.scratch_of) differences[label] += most;
   for (const auto& [label, most] : measured.scratch_of) differences[label] -= most;
@@ -83,11 +83,11 @@ std::string most_different(const policies::KeptPhase& planned, const policies::K
 }
 
 void add_totals(Summary& summary, uint64_t index, const PlanAccuracy& accuracy) {
-  for (const policies::KeptPhase& planned : accuracy.planned) {
-    for (const policies::KeptPhase& measured : accuracy.measured) {
+  for (const policies::LoggedPhase& planned : accuracy.planned) {
+    for (const policies::LoggedPhase& measured : accuracy.measured) {
       if (measured.name != planned.name) continue;
       const WorstTotal total{planned.with_scratch, measured.with_scratch, index,
-                             most_different(planned, measured)};
+                             max_different(planned, measured)};
       WorstTotal& worst = summary.totals[planned.name];
       if (std::abs(total.share()) > std::abs(worst.share())) worst = total;
     }
@@ -97,7 +97,7 @@ void add_totals(Summary& summary, uint64_t index, const PlanAccuracy& accuracy) 
 void add(Summary& summary, uint64_t index, const PlanAccuracy& accuracy) {
   add_scratch(summary, accuracy);
   add_totals(summary, index, accuracy);
-  for (const policies::KeptPhase& phase : accuracy.measured) {
+  for (const policies::LoggedPhase& phase : accuracy.measured) {
     Worst& worst = summary.phases[phase.name];
     ++worst.cases;
     for (const auto& [owner, born] : phase.born) worst.storages += born.count;
@@ -121,18 +121,17 @@ void add(Summary& summary, uint64_t index, const PlanAccuracy& accuracy) {
 }
 
 void print_differences(uint64_t seed, uint64_t index, const PlanAccuracy& accuracy) {
-  constexpr size_t kMost = 12;
+  constexpr size_t kMax = 12;
   std::printf("\ncase %llu differs: %s\n ", static_cast<unsigned long long>(index),
               command(seed, index).c_str());
   for (const std::string& setting : bench::plan_case(seed, index)) std::printf(" %s", setting.c_str());
   std::printf("\n");
-  for (size_t i = 0; i < std::min(kMost, accuracy.differences.size()); ++i) {
+  for (size_t i = 0; i < std::min(kMax, accuracy.differences.size()); ++i) {
     const PlanDifference& one = accuracy.differences[i];
     std::printf("  %s, %s: predicted %lld, measured %lld bytes\n", one.phase.c_str(), one.what.c_str(),
                 static_cast<long long>(one.predicted), static_cast<long long>(one.measured));
   }
-  if (accuracy.differences.size() > kMost)
-    std::printf("  and %zu more\n", accuracy.differences.size() - kMost);
+  if (accuracy.differences.size() > kMax) std::printf("  and %zu more\n", accuracy.differences.size() - kMax);
   std::fflush(stdout);
 }
 

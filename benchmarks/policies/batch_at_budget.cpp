@@ -8,6 +8,7 @@
 
 #include "support/bench_setup.h"
 #include "support/runs/largest_batch.h"
+#include "toolkit/core/numbers.h"
 #include "toolkit/report/memory_report.h"
 #include "toolkit/train/precision_choice.h"
 
@@ -32,11 +33,11 @@ std::string next_text(const LargestBatch& found) {
 }
 
 // What the four policies are worth at the least: the bound that this benchmark checks.
-struct LeastRatio {
+struct MinRatio {
   const char* model;
   double ratio;
 };
-constexpr LeastRatio kLeast{"DiT-S/2", 4};
+constexpr MinRatio kMin{"DiT-S/2", 4};
 
 void run(const std::vector<std::string>& models, const std::vector<int64_t>& gigabytes, bool verbose) {
   bool enough = true;
@@ -65,12 +66,12 @@ void run(const std::vector<std::string>& models, const std::vector<int64_t>& gig
                   static_cast<long long>(all.batch), readable_bytes(all.peak_bytes).c_str(),
                   next_text(all).c_str(), ratio);
       std::fflush(stdout);
-      enough = enough && (model != kLeast.model || (none.batch > 0 && ratio >= kLeast.ratio));
+      enough = enough && (model != kMin.model || (none.batch > 0 && ratio >= kMin.ratio));
     }
   }
   if (!enough)
-    throw std::runtime_error(std::string(kLeast.model) + ": a ratio above is below " +
-                             std::to_string(kLeast.ratio));
+    throw std::runtime_error(std::string(kMin.model) + ": a ratio above is below " +
+                             std::to_string(kMin.ratio));
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace {
 
 using namespace dtk;
 
-constexpr double kLeastShare = 0.7;  // of networks whose segments save
+constexpr double kMinShare = 0.7;  // of networks whose segments save
 
 struct Summary {
   int64_t networks = 0, that_save = 0, values = 0, storages = 0;
@@ -31,11 +31,11 @@ std::string command(uint64_t seed, uint64_t index) {
 }
 
 void print_wrong(uint64_t seed, uint64_t index, const std::vector<std::string>& lines) {
-  constexpr size_t kMost = 12;
+  constexpr size_t kMax = 12;
   std::printf("\n%s\n%s\n", command(seed, index).c_str(),
               text_of(bench::random_network(seed, index)).c_str());
-  for (size_t i = 0; i < std::min(kMost, lines.size()); ++i) std::printf("  %s\n", lines[i].c_str());
-  if (lines.size() > kMost) std::printf("  and %zu more\n", lines.size() - kMost);
+  for (size_t i = 0; i < std::min(kMax, lines.size()); ++i) std::printf("  %s\n", lines[i].c_str());
+  if (lines.size() > kMax) std::printf("  and %zu more\n", lines.size() - kMax);
   std::fflush(stdout);
 }
 
@@ -91,7 +91,7 @@ void compare(uint64_t seed, uint64_t first, uint64_t end) {
   for (const uint64_t index : summary.wrong) std::printf("%s\n", command(seed, index).c_str());
   if (!summary.wrong.empty())
     throw std::runtime_error(std::to_string(summary.wrong.size()) + " networks are not exact");
-  if (end - first > 1 && summary.share() < kLeastShare)
+  if (end - first > 1 && summary.share() < kMinShare)
     throw std::runtime_error("segments save in fewer than 70 % of the networks");
 }
 

@@ -20,22 +20,22 @@
 namespace {
 
 using dtk::policies::checkpoint;
-using dtk::policies::SubtreeFn;
+using dtk::policies::ModuleFn;
 using dtk::policies::Tensors;
 
 struct Micros {
   double forward = 0, backward = 0;  // of a segment
 };
 
-SubtreeFn product(const at::Tensor& w) {
+ModuleFn product(const at::Tensor& w) {
   return [w](Tensors&& in) { return Tensors{in[0] * w}; };
 }
 
-SubtreeFn tanh_of_product(const at::Tensor& w) {
+ModuleFn tanh_of_product(const at::Tensor& w) {
   return [w](Tensors&& in) { return Tensors{(in[0] * w).tanh()}; };
 }
 
-Micros pass(int64_t segments, bool checkpointed, const SubtreeFn& body, const at::Tensor& x) {
+Micros pass(int64_t segments, bool checkpointed, const ModuleFn& body, const at::Tensor& x) {
   // Of the processor: other processes are no matter.
   const auto micros_since = [segments](std::clock_t begin) {
     return 1e6 / CLOCKS_PER_SEC * static_cast<double>(std::clock() - begin) / static_cast<double>(segments);
@@ -63,7 +63,7 @@ void serve(int64_t segments) {
   Micros over;
   for (std::string request; std::getline(std::cin, request);) {
     if (request == "round" || request == "again") {
-      const SubtreeFn body = request == "round" ? product(w) : tanh_of_product(w);
+      const ModuleFn body = request == "round" ? product(w) : tanh_of_product(w);
       const Micros with = pass(segments, true, body, x), without = pass(segments, false, body, x);
       over = {with.forward - without.forward, with.backward - without.backward};
       std::printf("%s %.4f\n", request.c_str(), over.forward + over.backward);

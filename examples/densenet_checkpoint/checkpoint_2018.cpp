@@ -14,7 +14,7 @@ using dtk::policies::Tensors;
 using torch::autograd::AutogradContext;
 
 struct Segment final : torch::CustomClassHolder {
-  dtk::policies::SubtreeFn fn;
+  dtk::policies::ModuleFn fn;
   Tensors inputs, parameters;
   std::vector<std::unique_ptr<SavedBytes::Holding>> held;
 };
@@ -47,7 +47,7 @@ struct Checkpoint2018 final : torch::autograd::Function<Checkpoint2018> {
 
 }  // namespace
 
-Tensors checkpoint_2018(const dtk::policies::SubtreeFn& fn, const Tensors& inputs, const Tensors& parameters,
+Tensors checkpoint_2018(const dtk::policies::ModuleFn& fn, const Tensors& inputs, const Tensors& parameters,
                         SavedBytes& saved) {
   auto segment = c10::make_intrusive<Segment>();
   segment->fn = fn;

@@ -14,7 +14,7 @@ namespace examples {
 /// Runs fn(inputs). All inputs and outputs must need a gradient, and every parameter that fn uses must be in
 /// `parameters`: one that is not gets no gradient, and nobody says so. Inputs are kept where no saved-tensor
 /// hook sees them, until the whole graph dies; `saved` is told.
-dtk::policies::Tensors checkpoint_2018(const dtk::policies::SubtreeFn& fn,
+dtk::policies::Tensors checkpoint_2018(const dtk::policies::ModuleFn& fn,
                                        const dtk::policies::Tensors& inputs,
                                        const dtk::policies::Tensors& parameters, SavedBytes& saved);
 

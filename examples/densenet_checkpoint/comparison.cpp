@@ -35,11 +35,11 @@ Batch make_batch(int64_t count, int64_t classes) {
 RunSegment run_of(Form form, std::shared_ptr<SavedBytes> saved) {
   if (form == Form::plain) return &run_segment_plainly;
   if (form == Form::checkpointed) {
-    return [](const std::string& path, const SubtreeFn& fn, Tensors&& inputs, const Tensors&) {
+    return [](const std::string& path, const ModuleFn& fn, Tensors&& inputs, const Tensors&) {
       return checkpoint(path, fn, std::move(inputs));
     };
   }
-  return [saved = std::move(saved)](const std::string&, const SubtreeFn& fn, Tensors&& inputs,
+  return [saved = std::move(saved)](const std::string&, const ModuleFn& fn, Tensors&& inputs,
                                     const Tensors& parameters) {
     return checkpoint_2018(fn, inputs, parameters, *saved);
   };

@@ -51,7 +51,7 @@ at::Tensor BatchNorm::forward(const at::Tensor& x) {
                         options.eps(), /*cudnn_enabled=*/false);
 }
 
-Tensors run_segment_plainly(const std::string&, const dtk::policies::SubtreeFn& fn, Tensors&& inputs,
+Tensors run_segment_plainly(const std::string&, const dtk::policies::ModuleFn& fn, Tensors&& inputs,
                             const Tensors&) {
   return fn(std::move(inputs));
 }

@@ -46,11 +46,11 @@ class BatchNorm : public torch::nn::BatchNorm2dImpl {
 
 /// Runs fn(inputs), perhaps as a checkpointed segment. `parameters`: those that fn uses.
 using RunSegment = std::function<dtk::policies::Tensors(
-    const std::string& path, const dtk::policies::SubtreeFn& fn, dtk::policies::Tensors&& inputs,
+    const std::string& path, const dtk::policies::ModuleFn& fn, dtk::policies::Tensors&& inputs,
     const dtk::policies::Tensors& parameters)>;
 
 /// Runs fn and keeps all that it saves.
-dtk::policies::Tensors run_segment_plainly(const std::string& path, const dtk::policies::SubtreeFn& fn,
+dtk::policies::Tensors run_segment_plainly(const std::string& path, const dtk::policies::ModuleFn& fn,
                                            dtk::policies::Tensors&& inputs,
                                            const dtk::policies::Tensors& parameters);
 

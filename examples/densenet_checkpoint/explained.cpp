@@ -25,7 +25,7 @@ void claim_momentum(const torch::optim::SGD& optimizer) {
 }
 
 void train(const DenseNetOptions& options, const Settings& settings, const Run& run) {
-  const RunSegment segments = [&run](const std::string& path, const SubtreeFn& fn, Tensors&& inputs,
+  const RunSegment segments = [&run](const std::string& path, const ModuleFn& fn, Tensors&& inputs,
                                      const Tensors&) { return run(path, fn, std::move(inputs)); };
   DenseNet net(options, StatisticsRule::every_pass, segments);
   dtk::planner::claim_state(net.named_parameters().pairs(), net.named_buffers().pairs());
@@ -55,7 +55,7 @@ dtk::planner::Explanation explain(const Settings& settings) {
   const DenseNetOptions options = DenseNetOptions::of_depth(settings.depth);
   dtk::planner::ExplainOptions how;
   how.recomputes = true;
-  how.recompute = [](std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
+  how.recompute = [](std::string_view path, const ModuleFn& fn, Tensors&& inputs) {
     return checkpoint(path, fn, std::move(inputs));
   };
   return dtk::planner::explain(

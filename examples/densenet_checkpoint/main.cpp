@@ -100,10 +100,10 @@ dtk::ExitCode run(int argc, const char* const* argv) {
     std::printf("%s", make_options().help().c_str());
     return dtk::ExitCode::done;
   }
-  constexpr int64_t most_images = 1 << 20, most_rounds = 1000, deepest = 1000;
+  constexpr int64_t max_images = 1 << 20, max_rounds = 1000, deepest = 1000;
   const Settings settings{.depth = in_range(given, "depth", deepest),
-                          .batch = in_range(given, "batch", most_images),
-                          .rounds = in_range(given, "rounds", most_rounds)};
+                          .batch = in_range(given, "batch", max_images),
+                          .rounds = in_range(given, "rounds", max_rounds)};
   if (given["explain"].as<bool>()) {
     if (given.count("rounds") != 0)
       throw ConfigError("--rounds and --explain: what is explained is planned, not timed; give one of them");

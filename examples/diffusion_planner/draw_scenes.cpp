@@ -18,7 +18,7 @@
 namespace {
 
 namespace fs = std::filesystem;
-using Sizes = dtk::PlannerSizes;
+using Sizes = dtk::diffusion_planner::FrameSizes;
 
 struct SizeOption {
   const char* name;
@@ -55,9 +55,9 @@ void draw_part(const fs::path& out, const std::string& name, const scenes::Scene
                              "draw-scenes made up these frames; nobody drove there.\n");
   if (pictures > 0) files.create_directories(out / "pictures");
   std::string list;
-  scenes::for_each_frame(set, count, [&](const dtk::PlannerBatch& frame, int64_t number) {
+  scenes::for_each_frame(set, count, [&](const dtk::diffusion_planner::FrameBatch& frame, int64_t number) {
     const std::string file = name + "/" + number_name(number, ".npz");
-    dtk::write_planner_frame(files, out / file, frame, 0, {.layout = set.layout});
+    dtk::diffusion_planner::write_frame(files, out / file, frame, 0, {.layout = set.layout});
     list += (list.empty() ? "[\"" : ",\n \"") + file + "\"";
     if (number >= pictures) return;
     dtk::write_file_atomically(files, out / "pictures" / number_name(number, ".png"),

@@ -35,7 +35,7 @@ double view(const Shape& shape, double speed) {
 }
 
 Motion driven(const Motion& before, const Shape& shape, double acceleration, Point target) {
-  constexpr double jerk_up = 0.5, jerk_down = 1, most_steering = 0.6, most_turned = 0.08;  // each per step
+  constexpr double jerk_up = 0.5, jerk_down = 1, max_steering = 0.6, max_turned = 0.08;  // each per step
   Motion after;
   const double changed =
       std::clamp(acceleration, before.acceleration - jerk_down, before.acceleration + jerk_up);
@@ -44,8 +44,8 @@ Motion driven(const Motion& before, const Shape& shape, double acceleration, Poi
   after.acceleration = (after.speed - before.speed) / time_step;
   const Point seen = before.pose.sees(target);
   const double wanted = std::atan(2 * shape.wheelbase * seen.y / std::max(dot(seen, seen), 0.5));
-  const double rate = before.speed > 0.1 ? most_turned : 0;  // nobody turns the wheel of a standing car
-  after.steering = std::clamp(std::clamp(wanted, -most_steering, most_steering), before.steering - rate,
+  const double rate = before.speed > 0.1 ? max_turned : 0;  // nobody turns the wheel of a standing car
+  after.steering = std::clamp(std::clamp(wanted, -max_steering, max_steering), before.steering - rate,
                               before.steering + rate);
   const double way = time_step * (before.speed + after.speed) / 2;
   const double turned = way * std::tan(after.steering) / shape.wheelbase;

@@ -20,8 +20,8 @@ constexpr int64_t most = 4096;
 FrameKind frame_kind(const std::filesystem::path& file) {
   const dtk::NpzReader npz(file);
   FrameKind kind;
-  if (!npz.has("version")) kind.layout = dtk::PlannerLayout::upstream;
-  dtk::PlannerSizes& sizes = kind.sizes;
+  if (!npz.has("version")) kind.layout = dtk::diffusion_planner::FrameLayout::upstream;
+  dtk::diffusion_planner::FrameSizes& sizes = kind.sizes;
   // The first sizes of an array.
   const auto take = [&](const char* key, size_t dimensions, const std::vector<int64_t*>& out) {
     const std::vector<int64_t> shape = npz.shape(key);
@@ -41,7 +41,7 @@ FrameKind frame_kind(const std::filesystem::path& file) {
   take("static_objects", 2, {&sizes.static_objects});
   take("lanes", 3, {&sizes.lanes, &sizes.lane_points, &sizes.lane_features});
   take("route_lanes", 3, {&sizes.route_lanes, &sizes.route_points});
-  if (kind.layout == dtk::PlannerLayout::upstream) return kind;
+  if (kind.layout == dtk::diffusion_planner::FrameLayout::upstream) return kind;
   take("polygons", 3, {&sizes.polygons, &sizes.polygon_points});
   take("line_strings", 3, {&sizes.line_strings, &sizes.line_string_points});
   return kind;

@@ -7,8 +7,8 @@
 namespace scenes {
 
 struct FrameKind {
-  dtk::PlannerLayout layout = dtk::PlannerLayout::version_2;
-  dtk::PlannerSizes sizes;
+  dtk::diffusion_planner::FrameLayout layout = dtk::diffusion_planner::FrameLayout::version_2;
+  dtk::diffusion_planner::FrameSizes sizes;
 };
 
 /// Of the frame in `file`, by the shapes in its headers; its values are not read. Throws dtk::DataError as

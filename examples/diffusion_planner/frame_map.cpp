@@ -195,7 +195,7 @@ float* values_of(const at::Tensor& tensor, int64_t row) {
 }
 
 void put_map(const Recording& recording, double seconds, const Pose& ego, const Track& track,
-             const State& state, const dtk::PlannerBatch& batch, int64_t row) {
+             const State& state, const dtk::diffusion_planner::FrameBatch& batch, int64_t row) {
   const Roads& roads = recording.roads;
   put_lanes(roads, seconds, ego, lanes_around(roads, ego, batch.lanes.size(1)),
             {batch.lanes, batch.lanes_speed_limit, batch.lanes_has_speed_limit}, row);

@@ -11,6 +11,6 @@ float* values_of(const at::Tensor& tensor, int64_t row);
 /// Lanes, route, polygons, line strings and static objects around `ego`, the nearest ones first (but the
 /// route in its order), to row `row`. The route begins with the lane that `state` is on.
 void put_map(const Recording& recording, double seconds, const Pose& ego, const Track& track,
-             const State& state, const dtk::PlannerBatch& batch, int64_t row);
+             const State& state, const dtk::diffusion_planner::FrameBatch& batch, int64_t row);
 
 }  // namespace scenes

@@ -24,7 +24,7 @@ void put_pose(float* to, const Pose& ego, const Pose& pose) {
   to[2] = static_cast<float>(wrapped(pose.heading - ego.heading));
 }
 
-void put_ego(const Recording& recording, const Moment& moment, const dtk::PlannerBatch& batch, int64_t row) {
+void put_ego(const Recording& recording, const Moment& moment, const dtk::diffusion_planner::FrameBatch& batch, int64_t row) {
   const Track& track = recording.tracks[moment.ego];
   const State& now = *track.at(moment.step);
   const Motion& motion = now.motion;
@@ -65,7 +65,7 @@ Pose goal(const Recording& recording, const Track& track, const State& now) {
   }
 }
 
-void put_neighbor(const Track& track, int step, const Pose& ego, const dtk::PlannerBatch& batch, int64_t row,
+void put_neighbor(const Track& track, int step, const Pose& ego, const dtk::diffusion_planner::FrameBatch& batch, int64_t row,
                   int64_t place) {
   const int64_t past = batch.neighbor_agents_past.size(2), features = batch.neighbor_agents_past.size(3);
   float* to = values_of(batch.neighbor_agents_past, row) + place * past * features;
@@ -90,7 +90,7 @@ void put_neighbor(const Track& track, int step, const Pose& ego, const dtk::Plan
 }
 
 void put_neighbors(const Recording& recording, const Moment& moment, const Pose& ego,
-                   const dtk::PlannerBatch& batch, int64_t row) {
+                   const dtk::diffusion_planner::FrameBatch& batch, int64_t row) {
   struct Seen {
     double distance = 0;
     const Track* track = nullptr;
@@ -113,10 +113,10 @@ void put_neighbors(const Recording& recording, const Moment& moment, const Pose&
 
 }  // namespace
 
-std::string wrong_sizes(const dtk::PlannerSizes& sizes) {
-  if (sizes.past < 2 || sizes.future < 2 || sizes.past + sizes.future > most_steps) {
+std::string wrong_sizes(const dtk::diffusion_planner::FrameSizes& sizes) {
+  if (sizes.past < 2 || sizes.future < 2 || sizes.past + sizes.future > max_steps) {
     return "past " + std::to_string(sizes.past) + " and future " + std::to_string(sizes.future) +
-           " steps; allowed: 2 each at least, " + std::to_string(most_steps) + " together at most";
+           " steps; allowed: 2 each at least, " + std::to_string(max_steps) + " together at most";
   }
   if (sizes.lane_features != 33 && sizes.lane_features != 12) {
     return std::to_string(sizes.lane_features) + " features of a lane's point; allowed: 33, upstream's 12";
@@ -127,7 +127,7 @@ std::string wrong_sizes(const dtk::PlannerSizes& sizes) {
   return "";
 }
 
-std::vector<Moment> choose_moments(const Recording& recording, const dtk::PlannerSizes& sizes, size_t count,
+std::vector<Moment> choose_moments(const Recording& recording, const dtk::diffusion_planner::FrameSizes& sizes, size_t count,
                                    uint64_t seed) {
   const auto past = static_cast<int>(sizes.past), future = static_cast<int>(sizes.future);
   std::vector<Moment> all, chosen;
@@ -155,10 +155,10 @@ std::vector<Moment> choose_moments(const Recording& recording, const dtk::Planne
   return chosen;
 }
 
-dtk::PlannerBatch empty_frames(dtk::PlannerLayout layout, const dtk::PlannerSizes& sizes, int64_t count) {
-  const std::vector<dtk::NpzArray> arrays = dtk::planner_arrays(layout, sizes);
-  dtk::PlannerBatch batch;
-  dtk::PlannerBatch::fields(batch, [&](std::string_view key, at::Tensor& tensor) {
+dtk::diffusion_planner::FrameBatch empty_frames(dtk::diffusion_planner::FrameLayout layout, const dtk::diffusion_planner::FrameSizes& sizes, int64_t count) {
+  const std::vector<dtk::NpzArray> arrays = dtk::diffusion_planner::frame_arrays(layout, sizes);
+  dtk::diffusion_planner::FrameBatch batch;
+  dtk::diffusion_planner::FrameBatch::fields(batch, [&](std::string_view key, at::Tensor& tensor) {
     for (const dtk::NpzArray& array : arrays) {
       if (array.key != key) continue;
       std::vector<int64_t> shape = {count};
@@ -169,8 +169,7 @@ dtk::PlannerBatch empty_frames(dtk::PlannerLayout layout, const dtk::PlannerSize
   return batch;
 }
 
-void put_frame(const Recording& recording, const Moment& moment, const dtk::PlannerBatch& batch,
-               int64_t row) {
+void put_frame(const Recording& recording, const Moment& moment, const dtk::diffusion_planner::FrameBatch& batch, int64_t row) {
   const Track& track = recording.tracks[moment.ego];
   const State& now = *track.at(moment.step);
   const Pose& ego = now.motion.pose;

@@ -156,7 +156,7 @@ void paint_zebra(Painter& painter, const std::vector<Point>& outline) {
   }
 }
 
-void paint_map(Painter& painter, const dtk::PlannerBatch& batch, int64_t row) {
+void paint_map(Painter& painter, const dtk::diffusion_planner::FrameBatch& batch, int64_t row) {
   const Rows lanes(batch.lanes, row), route(batch.route_lanes, row), polygons(batch.polygons, row),
       lines(batch.line_strings, row);
   const auto is_there = [](const Rows& rows, int64_t i) { return rows.is_there(i * rows.size(1)); };
@@ -189,7 +189,7 @@ void paint_vehicle(Painter& painter, const Box& box, Color color) {
                       paint, 0.85);
 }
 
-void paint_traffic(Painter& painter, const dtk::PlannerBatch& batch, int64_t row) {
+void paint_traffic(Painter& painter, const dtk::diffusion_planner::FrameBatch& batch, int64_t row) {
   const Rows things(batch.static_objects, row), past(batch.neighbor_agents_past, row),
       future(batch.neighbor_agents_future, row);
   for (int64_t i = 0; i < things.size(0); ++i) {
@@ -231,7 +231,7 @@ void paint_path(Painter& painter, const Rows& path, int64_t begin, int64_t count
   }
 }
 
-void paint_ego(Painter& painter, const dtk::PlannerBatch& batch, int64_t row) {
+void paint_ego(Painter& painter, const dtk::diffusion_planner::FrameBatch& batch, int64_t row) {
   const Rows past(batch.ego_agent_past, row), shape(batch.ego_shape, row);
   std::vector<Point> way;
   for (int64_t i = 0; i < past.size(0); ++i) way.push_back(point(past.at(i)));
@@ -243,7 +243,7 @@ void paint_ego(Painter& painter, const dtk::PlannerBatch& batch, int64_t row) {
   paint_vehicle(painter, {{{wheelbase / 2, 0}, 0}, length, width}, ego_color);
 }
 
-void paint_goal(Painter& painter, const dtk::PlannerBatch& batch, int64_t row) {
+void paint_goal(Painter& painter, const dtk::diffusion_planner::FrameBatch& batch, int64_t row) {
   if (!batch.goal_pose.defined()) return;
   const Rows goal(batch.goal_pose, row);
   const Point at = painter.seen(point(goal.at(0)));
@@ -281,7 +281,7 @@ double farthest(const Rows& path, int64_t count) {
 
 }  // namespace
 
-dtk::Image draw_scene(const dtk::PlannerBatch& batch, int64_t row, const at::Tensor& predicted,
+dtk::Image draw_scene(const dtk::diffusion_planner::FrameBatch& batch, int64_t row, const at::Tensor& predicted,
                       const SceneImageOptions& options) {
   if (row < 0 || row >= batch.lanes.size(0)) {
     throw std::out_of_range("draw_scene: row " + std::to_string(row) + " of " +

@@ -21,7 +21,7 @@ struct SceneImageOptions {
 /// Asphalt are the lanes, blue the route; lines across a junction have the colours of their lights. On the
 /// paths each second has a dot. Throws std::invalid_argument for a prediction of another shape,
 /// std::out_of_range for the row.
-dtk::Image draw_scene(const dtk::PlannerBatch& batch, int64_t row, const at::Tensor& predicted = {},
+dtk::Image draw_scene(const dtk::diffusion_planner::FrameBatch& batch, int64_t row, const at::Tensor& predicted = {},
                       const SceneImageOptions& options = {});
 
 }  // namespace scenes

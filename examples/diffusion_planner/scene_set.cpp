@@ -10,8 +10,8 @@
 
 namespace scenes {
 
-dtk::PlannerSizes reduced_sizes() {
-  dtk::PlannerSizes sizes;
+dtk::diffusion_planner::FrameSizes reduced_sizes() {
+  dtk::diffusion_planner::FrameSizes sizes;
   sizes.neighbors = 16;
   sizes.predicted_neighbors = 8;
   sizes.static_objects = 3;
@@ -29,8 +29,8 @@ std::optional<SceneSet> scene_set(const std::string& preset) {
   if (preset != "H" && preset != "M" && preset != "UP") return std::nullopt;
   dtk::models::DiffusionPlannerOptions model;
   model.preset = preset;
-  set.sizes = dtk::planner_sizes(model);
-  set.layout = dtk::planner_layout(model);
+  set.sizes = dtk::diffusion_planner::sizes_of(model);
+  set.layout = dtk::diffusion_planner::layout_of(model);
   return set;
 }
 
@@ -39,8 +39,8 @@ uint64_t world_seed(const SceneSet& set, uint64_t number) {
 }
 
 void for_each_frame(const SceneSet& set, int64_t count,
-                    const std::function<void(const dtk::PlannerBatch&, int64_t)>& use) {
-  constexpr int64_t most_of_a_world = 6;
+                    const std::function<void(const dtk::diffusion_planner::FrameBatch&, int64_t)>& use) {
+  constexpr int64_t max_of_a_world = 6;
   if (const std::string wrong = wrong_sizes(set.sizes); !wrong.empty()) {
     throw std::invalid_argument("for_each_frame: " + wrong);
   }
@@ -48,9 +48,9 @@ void for_each_frame(const SceneSet& set, int64_t count,
   for (uint64_t world = 0; done < count; ++world) {
     const uint64_t seed = world_seed(set, world);
     const Recording recording = record(seed, recorded_steps);
-    const auto wanted = static_cast<size_t>(std::min(most_of_a_world, count - done));
+    const auto wanted = static_cast<size_t>(std::min(max_of_a_world, count - done));
     for (const Moment& moment : choose_moments(recording, set.sizes, wanted, seed)) {
-      const dtk::PlannerBatch frame = empty_frames(set.layout, set.sizes, 1);
+      const dtk::diffusion_planner::FrameBatch frame = empty_frames(set.layout, set.sizes, 1);
       put_frame(recording, moment, frame, 0);
       use(frame, done++);
     }

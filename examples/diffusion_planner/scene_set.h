@@ -16,13 +16,13 @@ enum class Part { training, held_out };
 struct SceneSet {
   uint64_t seed = 1;
   Part part = Part::training;
-  dtk::PlannerLayout layout = dtk::PlannerLayout::version_2;
-  dtk::PlannerSizes sizes;
+  dtk::diffusion_planner::FrameLayout layout = dtk::diffusion_planner::FrameLayout::version_2;
+  dtk::diffusion_planner::FrameSizes sizes;
 };
 
 /// For trying out and for short runs: a few neighbours, lanes and line strings, past and future of preset
 /// "H".
-dtk::PlannerSizes reduced_sizes();
+dtk::diffusion_planner::FrameSizes reduced_sizes();
 /// Of "reduced", "H", "M" and "UP"; nothing for any other name.
 std::optional<SceneSet> scene_set(const std::string& preset);
 
@@ -32,6 +32,6 @@ uint64_t world_seed(const SceneSet& set, uint64_t number);
 /// Calls use(batch of one frame, its number) for `count` frames, always the same ones in the same order for
 /// a set. Throws std::invalid_argument for sizes that cannot be drawn (wrong_sizes()).
 void for_each_frame(const SceneSet& set, int64_t count,
-                    const std::function<void(const dtk::PlannerBatch&, int64_t)>& use);
+                    const std::function<void(const dtk::diffusion_planner::FrameBatch&, int64_t)>& use);
 
 }  // namespace scenes

@@ -68,8 +68,8 @@ Drawn read_drawn(const std::string& path) {
                        "dit-sample --frames wrote");
 }
 
-dtk::PlannerFrames open_frames(const std::string& list) {
-  const scenes::FrameKind kind = scenes::frame_kind(dtk::planner_frame_list(list).frames.front());
+dtk::diffusion_planner::Frames open_frames(const std::string& list) {
+  const scenes::FrameKind kind = scenes::frame_kind(dtk::diffusion_planner::read_frame_list(list).frames.front());
   return {list, {.layout = kind.layout, .sizes = kind.sizes}};
 }
 
@@ -79,10 +79,10 @@ dtk::PlannerFrames open_frames(const std::string& list) {
                        given.trajectories);
 }
 
-void check_same_frames(const Arguments& given, const Drawn& drawn, const dtk::PlannerFrames& frames) {
+void check_same_frames(const Arguments& given, const Drawn& drawn, const dtk::diffusion_planner::Frames& frames) {
   const auto text = [](int64_t number) { return std::to_string(number); };
   const int64_t count = drawn.trajectories.size(0), steps = drawn.trajectories.size(2);
-  const dtk::PlannerSizes& sizes = frames.options().sizes;
+  const dtk::diffusion_planner::FrameSizes& sizes = frames.options().sizes;
   if (frames.size() != count) {
     refuse_other_frames(given, text(frames.size()) + " frames, and " + text(count) + " have trajectories");
   }
@@ -96,7 +96,7 @@ void check_same_frames(const Arguments& given, const Drawn& drawn, const dtk::Pl
 }
 
 /// Trajectories (P, T, 4) of the ego vehicle and of those neighbours that are there.
-at::Tensor of_those_there(const at::Tensor& trajectories, const dtk::PlannerBatch& frame) {
+at::Tensor of_those_there(const at::Tensor& trajectories, const dtk::diffusion_planner::FrameBatch& frame) {
   const at::Tensor& past = frame.neighbor_agents_past;
   std::vector<int64_t> there = {0};
   for (int64_t i = 1; i < trajectories.size(0); ++i) {
@@ -134,14 +134,14 @@ void print(const scenes::PathError& model, const scenes::PathError& baseline, in
 
 void show(const Arguments& given) {
   const Drawn drawn = read_drawn(given.trajectories);
-  const dtk::PlannerFrames frames = open_frames(given.frames);
+  const dtk::diffusion_planner::Frames frames = open_frames(given.frames);
   check_same_frames(given, drawn, frames);
   check_out(given, frames.size());
   dtk::FileSystem& files = dtk::posix_file_system();
   if (given.pictures > 0) files.create_directories(given.out);
   const int64_t steps = drawn.trajectories.size(2);
   scenes::PathError model, baseline;
-  const dtk::PlannerBatch frame = frames.allocate(1);
+  const dtk::diffusion_planner::FrameBatch frame = frames.allocate(1);
   for (int64_t i = 0; i < frames.size(); ++i) {
     frames.read(i, frame, 0);
     const at::Tensor& truth = frame.ego_agent_future;

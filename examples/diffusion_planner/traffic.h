@@ -9,7 +9,7 @@
 namespace scenes {
 
 enum class Kind { vehicle, pedestrian, bicycle };
-enum class Indicator { off = 1, left = 2, right = 3 };  // as in PlannerBatch
+enum class Indicator { off = 1, left = 2, right = 3 };  // as in FrameBatch
 
 struct State {
   Motion motion;

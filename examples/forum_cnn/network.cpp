@@ -42,11 +42,11 @@ std::string segment_name(size_t begin, size_t end) {
   return end % 2 == 0 ? "conv" + number(begin) + "..relu" + number(end - 1) : "head";
 }
 
-Tensors run_plainly(std::string_view, const SubtreeFn& fn, Tensors&& inputs) {
+Tensors run_plainly(std::string_view, const ModuleFn& fn, Tensors&& inputs) {
   return fn(std::move(inputs));
 }
 
-Tensors run_checkpointed(std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
+Tensors run_checkpointed(std::string_view path, const ModuleFn& fn, Tensors&& inputs) {
   return checkpoint(path, fn, std::move(inputs));
 }
 
@@ -54,7 +54,7 @@ Tensors run_checkpointed(std::string_view path, const SubtreeFn& fn, Tensors&& i
 at::Tensor one_tensor(const Run& run, const std::string& name,
                       const std::function<at::Tensor(at::Tensor)>& fn, at::Tensor x) {
   const ModulePathScope within(name);
-  const SubtreeFn of_list = [fn](Tensors&& inputs) { return Tensors{fn(std::move(inputs.front()))}; };
+  const ModuleFn of_list = [fn](Tensors&& inputs) { return Tensors{fn(std::move(inputs.front()))}; };
   Tensors inputs;
   inputs.push_back(std::move(x));
   return run(name, of_list, std::move(inputs)).front();
@@ -137,7 +137,7 @@ at::Tensor ForumNet::head(at::Tensor x, const Run& run_operator) {
   parts.push_back(one_tensor(run_operator, "fc2", forward_of(linear_[1]), flat));
   parts.push_back(one_tensor(run_operator, "fc3", forward_of(linear_[2]), flat));
   const ModulePathScope within("cat");
-  const SubtreeFn cat = [](Tensors&& inputs) { return Tensors{at::cat(inputs, 1)}; };
+  const ModuleFn cat = [](Tensors&& inputs) { return Tensors{at::cat(inputs, 1)}; };
   return run_operator("cat", cat, std::move(parts)).front();
 }
 

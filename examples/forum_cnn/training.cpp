@@ -119,7 +119,7 @@ Outcome measure(const Job& job) {
 
 Outcome plan(const Job& job) {
   std::optional<Outcome> outcome;
-  dtk::planner::rehearse(at::kCPU, [&](const auto&) { outcome = run(job, /*read_loss=*/false); });
+  dtk::planner::simulate(at::kCPU, [&](const auto&) { outcome = run(job, /*read_loss=*/false); });
   return *outcome;
 }
 
@@ -129,7 +129,7 @@ dtk::planner::Explanation explain(const Job& job, const std::vector<std::pair<st
     train(one, outcome, /*read_loss=*/false, segments);
   };
   dtk::planner::ExplainOptions options;
-  options.recompute = [](std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
+  options.recompute = [](std::string_view path, const ModuleFn& fn, Tensors&& inputs) {
     return checkpoint(path, fn, std::move(inputs));
   };
   options.recomputes = job.variant != Variant::plain;

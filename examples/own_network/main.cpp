@@ -67,7 +67,7 @@ struct Net : nn::Module {
 
   at::Tensor forward(at::Tensor x) {
     x = stem(x);
-    for (size_t i = 0; i < blocks.size(); ++i) x = seam.subtree(paths[i], blocks[i], std::move(x));
+    for (size_t i = 0; i < blocks.size(); ++i) x = seam.module(paths[i], blocks[i], std::move(x));
     return head(at::adaptive_avg_pool2d(x, {2, 2}).flatten(1));
   }
 };

@@ -12,7 +12,7 @@ namespace examples {
 
 using namespace dtk::policies;
 
-struct SavedBytes::Books {
+struct SavedBytes::LedgerSnapshot {
   struct Entry {
     int64_t bytes = 0;
     int64_t holders = 0;
@@ -37,10 +37,10 @@ class Counted final : public SavedTensor {
 
 }  // namespace
 
-SavedBytes::Holding::Holding(std::shared_ptr<Books> books, const at::Tensor& tensor)
+SavedBytes::Holding::Holding(std::shared_ptr<LedgerSnapshot> books, const at::Tensor& tensor)
     : books_(std::move(books)), storage_(tensor.storage().unsafeGetStorageImpl()) {
   const std::lock_guard lock(books_->mutex);
-  Books::Entry& entry = books_->storages[storage_];
+  LedgerSnapshot::Entry& entry = books_->storages[storage_];
   if (entry.holders++ > 0) return;
   entry.bytes = static_cast<int64_t>(tensor.storage().nbytes());
   books_->bytes += entry.bytes;
@@ -54,7 +54,7 @@ SavedBytes::Holding::~Holding() {
   books_->storages.erase(entry);
 }
 
-SavedBytes::SavedBytes() : books_(std::make_shared<Books>()) {}
+SavedBytes::SavedBytes() : books_(std::make_shared<LedgerSnapshot>()) {}
 
 std::unique_ptr<SavedTensor> SavedBytes::pack(const at::Tensor& tensor, const SavedTensorStack& below) {
   if (saving_weight() || !tensor.has_storage()) return below.pack(tensor);
@@ -75,7 +75,7 @@ SavedBytesScope::SavedBytesScope()
 
 std::vector<PhasePeak> peaks_of(const std::function<void()>& job) {
   std::vector<PhasePeak> peaks;
-  for (KeptPhase& phase : kept_storages_of(cpu_accounts(), job)) {
+  for (LoggedPhase& phase : event_log_of(cpu_accounts(), job)) {
     peaks.push_back({std::move(phase.name), std::move(phase.kept)});
   }
   return peaks;

@@ -14,17 +14,17 @@ namespace examples {
 /// ledger (saved_tensor_ledger()), below whatever drops tensors, such as a checkpointed segment.
 class SavedBytes final : public dtk::policies::SavedTensorLayer {
  public:
-  struct Books;
+  struct LedgerSnapshot;
   /// One tensor that is kept; counted until the object dies.
   class Holding {
    public:
-    Holding(std::shared_ptr<Books> books, const at::Tensor& tensor);
+    Holding(std::shared_ptr<LedgerSnapshot> books, const at::Tensor& tensor);
     ~Holding();
     Holding(const Holding&) = delete;
     Holding& operator=(const Holding&) = delete;
 
    private:
-    const std::shared_ptr<Books> books_;
+    const std::shared_ptr<LedgerSnapshot> books_;
     const void* const storage_;
   };
 
@@ -37,7 +37,7 @@ class SavedBytes final : public dtk::policies::SavedTensorLayer {
   int64_t bytes() const;
 
  private:
-  const std::shared_ptr<Books> books_;  // outlives the layer: autograd may hold tensors longer
+  const std::shared_ptr<LedgerSnapshot> books_;  // outlives the layer: autograd may hold tensors longer
 };
 
 /// While alive, this thread's forward passes are counted: the engine, the memory ledger and SavedBytes above

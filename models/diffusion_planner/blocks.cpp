@@ -39,7 +39,7 @@ at::Tensor attention(const Mha& mha, at::Tensor q, at::Tensor k, at::Tensor v, s
 
 }  // namespace
 
-at::Tensor Pass::run(std::string_view path, const SubtreeFn& fn, Tensors&& inputs) const {
+at::Tensor Pass::run(std::string_view path, const ModuleFn& fn, Tensors&& inputs) const {
   return std::move(seam->run(path, fn, std::move(inputs)).front());
 }
 

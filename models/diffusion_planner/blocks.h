@@ -13,13 +13,13 @@
 
 namespace dtk::models::diffusion_planner {
 
-/// One forward pass. Captured by value in what runs inside a sub-tree, which may run again in backward.
+/// One forward pass. Captured by value in what runs inside a module, which may run again in backward.
 struct Pass {
   const Seam* seam;
   bool training;
 
-  /// A sub-tree of one result.
-  at::Tensor run(std::string_view path, const SubtreeFn& fn, Tensors&& inputs) const;
+  /// A module of one result.
+  at::Tensor run(std::string_view path, const ModuleFn& fn, Tensors&& inputs) const;
   at::Tensor dropout(at::Tensor x, double probability) const;
   /// Whole samples are dropped, the others divided by the probability to stay.
   at::Tensor drop_path(at::Tensor x, double probability) const;
@@ -37,7 +37,7 @@ struct Mlp {
   Linear fc1, fc2;
   Gelu gelu = Gelu::erf;
   double dropout = 0;  // after GELU and after fc2
-  std::string first;   // path of fc1 where it is a sub-tree of its own
+  std::string first;   // path of fc1 where it is a module of its own
 };
 at::Tensor run_mlp(const Mlp& mlp, at::Tensor x, Pass pass);
 

@@ -256,7 +256,7 @@ Decoder Builder::decoder(const std::string& path) {
   return made;
 }
 
-// ---- the order in which sub-trees run ----
+// ---- the order in which modules run ----
 
 using Paths = std::vector<std::string>;
 

@@ -4,7 +4,7 @@
 
 #include "diffusion_planner/parts.h"
 
-// What an object is made of, whether it is present and where it is, is worked out before its sub-tree runs:
+// What an object is made of, whether it is present and where it is, is worked out before its module runs:
 // small tensors without gradients. No shape depends on how many objects are present.
 
 namespace dtk::models::diffusion_planner {

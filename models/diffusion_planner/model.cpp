@@ -33,8 +33,8 @@ void check(const DrivingScene& scene, const DiffusionPlannerOptions& options) {
     if (tensor.defined() && n > 0 && tensor.sizes() == wanted) continue;
     throw std::invalid_argument(
         c10::str("scene.", key, ": ", tensor.defined() ? c10::str(tensor.sizes()) : "undefined",
-                 "; planner.preset = \"", options.preset, "\" reads the shape [N, ", c10::Join(", ", shape),
-                 "], with the N >= 1 of neighbor_agents_past (", n,
+                 "; diffusion_planner.preset = \"", options.preset, "\" reads the shape [N, ",
+                 c10::Join(", ", shape), "], with the N >= 1 of neighbor_agents_past (", n,
                  "); build the batch with the model's sizes, or the model with those of the data"));
   }
 }
@@ -46,9 +46,9 @@ void check_denoise(const at::Tensor& x, const at::Tensor& t, const DiffusionPlan
   const std::vector<int64_t> times =
       options.upstream() ? std::vector<int64_t>{n} : std::vector<int64_t>{n, actors, steps, 1};
   if (x.sizes() == poses && t.sizes() == times) return;
-  throw std::invalid_argument(c10::str("denoise: x ", x.sizes(), " at t ", t.sizes(), "; planner.preset = \"",
-                                       options.preset, "\" takes x ", at::IntArrayRef(poses), " and t ",
-                                       at::IntArrayRef(times)));
+  throw std::invalid_argument(c10::str("denoise: x ", x.sizes(), " at t ", t.sizes(),
+                                       "; diffusion_planner.preset = \"", options.preset, "\" takes x ",
+                                       at::IntArrayRef(poses), " and t ", at::IntArrayRef(times)));
 }
 
 }  // namespace
@@ -86,7 +86,7 @@ at::Tensor DiffusionPlanner::denoise(at::Tensor x, at::Tensor t, const DrivingCo
 
 at::Tensor DiffusionPlanner::turn_indicator(const at::Tensor& ego, const at::Tensor& encoding) const {
   if (options_.upstream()) {
-    throw std::logic_error("planner.preset = \"UP\" has no turn indicator; use \"H\" or \"M\"");
+    throw std::logic_error("diffusion_planner.preset = \"UP\" has no turn indicator; use \"H\" or \"M\"");
   }
   return diffusion_planner::turn_indicator(parts_->decoder, ego, encoding, {&seam, false});
 }

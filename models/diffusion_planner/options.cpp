@@ -8,7 +8,7 @@
 namespace dtk::models {
 namespace {
 
-constexpr int64_t kMostCount = 65536;
+constexpr int64_t kMaxCount = 65536;
 constexpr int64_t kTurnStep = 10;  // the turn indicator's head looks at every tenth step of the future
 
 using Options = DiffusionPlannerOptions;
@@ -99,7 +99,8 @@ class Checker {
   std::vector<DiffusionPlannerProblem> run() {
     const std::optional<Options> from = preset(options_.preset);
     if (!from) {
-      add("preset", "planner.preset = \"" + options_.preset + "\" is not a known model; allowed: H | M | UP");
+      add("preset",
+          "diffusion_planner.preset = \"" + options_.preset + "\" is not a known model; allowed: H | M | UP");
       return std::move(found_);
     }
     if (options_.upstream()) check_use(*from);
@@ -115,7 +116,8 @@ class Checker {
   // What the preset leaves open, and the two switches of what it does not read.
   void check_use(const Options& from) {
     const auto useless = [&](const std::string& field, const std::string& remedy) {
-      add(field, "planner." + field + " has no use with planner.preset = \"UP\"; " + remedy);
+      add(field,
+          "diffusion_planner." + field + " has no use with diffusion_planner.preset = \"UP\"; " + remedy);
     };
     Options::fields(options_, [&](const std::string& name, const auto& mine, const char*) {
       using Field = std::remove_cvref_t<decltype(mine)>;
@@ -148,38 +150,38 @@ class Checker {
 
   void check_count(const std::string& field, int64_t value) {
     const int64_t least = field == "time_len" ? 2 : 1;
-    if (value >= least && value <= kMostCount) return;
-    add(field, "planner." + field + " = " + std::to_string(value) + " must be in [" + std::to_string(least) +
-                   ", " + std::to_string(kMostCount) + "]");
+    if (value >= least && value <= kMaxCount) return;
+    add(field, "diffusion_planner." + field + " = " + std::to_string(value) + " must be in [" +
+                   std::to_string(least) + ", " + std::to_string(kMaxCount) + "]");
   }
 
   void check_probability(const std::string& field, double value) {
     if (value >= 0 && value < 1) return;
-    add(field, "planner." + field + " = " + text(value) + " must be in [0, 1)");
+    add(field, "diffusion_planner." + field + " = " + text(value) + " must be in [0, 1)");
   }
 
   void check_relations() {
     const int64_t hidden = *options_.hidden_dim, heads = *options_.num_heads;
     if (hidden % heads != 0) {
-      add("hidden_dim", "planner.hidden_dim = " + std::to_string(hidden) +
-                            " is not divisible by planner.num_heads = " + std::to_string(heads) +
-                            "; set planner.hidden_dim = " + near_multiples(hidden, heads) +
-                            ", or planner.num_heads to a divisor of " + std::to_string(hidden));
+      add("hidden_dim", "diffusion_planner.hidden_dim = " + std::to_string(hidden) +
+                            " is not divisible by diffusion_planner.num_heads = " + std::to_string(heads) +
+                            "; set diffusion_planner.hidden_dim = " + near_multiples(hidden, heads) +
+                            ", or diffusion_planner.num_heads to a divisor of " + std::to_string(hidden));
     }
     const int64_t future = *options_.future_len;
     if (!options_.upstream() && future % kTurnStep != 0) {
-      add("future_len", "planner.future_len = " + std::to_string(future) +
+      add("future_len", "diffusion_planner.future_len = " + std::to_string(future) +
                             " is not divisible by 10, which the turn indicator's head needs; set "
-                            "planner.future_len = " +
+                            "diffusion_planner.future_len = " +
                             near_multiples(future, kTurnStep));
     }
     const int64_t predicted = *options_.predicted_neighbor_num, seen = *options_.agent_num;
     if (predicted > seen) {
-      add("predicted_neighbor_num", "planner.predicted_neighbor_num = " + std::to_string(predicted) +
-                                        " is more than planner.agent_num = " + std::to_string(seen) +
-                                        ", the neighbours that are seen; " + "set it to at most " +
-                                        std::to_string(seen) + ", or planner.agent_num to at least " +
-                                        std::to_string(predicted));
+      add("predicted_neighbor_num",
+          "diffusion_planner.predicted_neighbor_num = " + std::to_string(predicted) +
+              " is more than diffusion_planner.agent_num = " + std::to_string(seen) +
+              ", the neighbours that are seen; " + "set it to at most " + std::to_string(seen) +
+              ", or diffusion_planner.agent_num to at least " + std::to_string(predicted));
     }
   }
 

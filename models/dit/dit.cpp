@@ -119,7 +119,7 @@ Dit::Dit(const DitOptions& options, c10::Device device, std::optional<at::Genera
 
 // ---- forward ----
 
-// What runs inside a sub-tree captures the model and plain values only: a policy may run it again in the
+// What runs inside a module captures the model and plain values only: a policy may run it again in the
 // backward pass, when everything else of this call is gone.
 at::Tensor Dit::forward(at::Tensor x, at::Tensor t, at::Tensor y, bool training,
                         const std::optional<at::Tensor>& drop) const {
@@ -154,7 +154,7 @@ at::Tensor Dit::forward(at::Tensor x, at::Tensor t, at::Tensor y, bool training,
   return unpatchify(std::move(x));
 }
 
-at::Tensor Dit::run(std::string_view path, const SubtreeFn& fn, Tensors&& inputs) const {
+at::Tensor Dit::run(std::string_view path, const ModuleFn& fn, Tensors&& inputs) const {
   return std::move(seam.run(path, fn, std::move(inputs)).front());
 }
 

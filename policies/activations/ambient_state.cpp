@@ -57,7 +57,7 @@ static void set_autocast_scopes(int from, int to) {
   for (; from > to; --from) at::autocast::decrement_nesting();
 }
 
-Surroundings::Surroundings(const Devices& devices)
+AmbientState::AmbientState(const Devices& devices)
     : cache(at::autocast::is_autocast_cache_enabled()),
       within_scope(autocast_scopes() > 0),
       flags(KernelFlags::now()),
@@ -69,12 +69,12 @@ Surroundings::Surroundings(const Devices& devices)
   }
 }
 
-bool Surroundings::may_find_casts() const {
+bool AmbientState::may_find_casts() const {
   return within_scope ||
          std::any_of(autocast.begin(), autocast.end(), [](const Autocast& one) { return one.enabled; });
 }
 
-void SurroundingsScope::set(const c10::SmallVector<Surroundings::Autocast, 2>& autocast) {
+void AmbientStateGuard::set(const c10::SmallVector<AmbientState::Autocast, 2>& autocast) {
   for (const auto& [device, enabled, dtype] : autocast) {
     if (at::autocast::is_autocast_enabled(device) != enabled)
       at::autocast::set_autocast_enabled(device, enabled);
@@ -82,7 +82,7 @@ void SurroundingsScope::set(const c10::SmallVector<Surroundings::Autocast, 2>& a
   }
 }
 
-SurroundingsScope::SurroundingsScope(const Surroundings& surroundings)
+AmbientStateGuard::AmbientStateGuard(const AmbientState& surroundings)
     : cache_(at::autocast::is_autocast_cache_enabled()),
       scopes_(autocast_scopes()),
       wanted_scopes_(surroundings.within_scope ? 1 : 0),
@@ -101,7 +101,7 @@ SurroundingsScope::SurroundingsScope(const Surroundings& surroundings)
   if (!(flags_ == wanted_)) wanted_.apply();
 }
 
-SurroundingsScope::~SurroundingsScope() {
+AmbientStateGuard::~AmbientStateGuard() {
   if (!(flags_ == wanted_)) flags_.apply();
   set_autocast_scopes(wanted_scopes_, scopes_);
   at::autocast::clear_cache();

@@ -29,8 +29,8 @@ struct KernelFlags {
 };
 
 /// Autocast, kernel flags and module path of the calling thread, now.
-struct Surroundings {
-  explicit Surroundings(const Devices& devices);
+struct AmbientState {
+  explicit AmbientState(const Devices& devices);
 
   struct Autocast {
     c10::DeviceType device;
@@ -50,20 +50,20 @@ struct Surroundings {
 /// Has them again, with grad mode and recomputing(). At the end everything is as before, and autocast's casts
 /// of weights since are freed, which would otherwise outlive the next optimizer step and be stale then; also
 /// within an autocast scope that lives on.
-class SurroundingsScope {
+class AmbientStateGuard {
  public:
-  [[nodiscard]] explicit SurroundingsScope(const Surroundings& surroundings);
-  ~SurroundingsScope();
-  SurroundingsScope(const SurroundingsScope&) = delete;
-  SurroundingsScope& operator=(const SurroundingsScope&) = delete;
+  [[nodiscard]] explicit AmbientStateGuard(const AmbientState& surroundings);
+  ~AmbientStateGuard();
+  AmbientStateGuard(const AmbientStateGuard&) = delete;
+  AmbientStateGuard& operator=(const AmbientStateGuard&) = delete;
 
  private:
-  static void set(const c10::SmallVector<Surroundings::Autocast, 2>& autocast);
+  static void set(const c10::SmallVector<AmbientState::Autocast, 2>& autocast);
 
   const bool cache_;
   const int scopes_, wanted_scopes_;
   const KernelFlags flags_, wanted_;
-  c10::SmallVector<Surroundings::Autocast, 2> autocast_;
+  c10::SmallVector<AmbientState::Autocast, 2> autocast_;
   const ModulePathScope path_;
   const at::AutoGradMode grad_;
   const RecomputingScope recomputing_;

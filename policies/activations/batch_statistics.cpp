@@ -17,7 +17,7 @@ namespace {
 using OptionalTensor = std::optional<at::Tensor>;
 using ThreeTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
-// A backend that is none: there lies the kernel for known statistics, under autograd's. kept_scopes.cpp has
+// A backend that is none: there lies the kernel for known statistics, under autograd's. selective.cpp has
 // another one.
 constexpr c10::DispatchKey kKnown = c10::DispatchKey::PrivateUse3;
 constexpr c10::DispatchKeySet kAutogradOfKnown({c10::DispatchKey::AutogradPrivateUse3, kKnown});

@@ -57,7 +57,7 @@ struct PointScope {
 }  // namespace
 
 // A tensor of forward that is not kept.
-class CheckpointChain::Frame::Dropped final : public SavedTensor {
+class CheckpointSegment::Frame::Dropped final : public SavedTensor {
  public:
   Dropped(std::shared_ptr<Frame> frame, size_t index) : frame_(std::move(frame)), index_(index) {}
   ~Dropped() override {
@@ -74,7 +74,7 @@ class CheckpointChain::Frame::Dropped final : public SavedTensor {
 
 // One of the segment's inputs, which it keeps in any case. Not where a layer below would have to make it
 // again, or to fetch it, once more than the recomputation does.
-class CheckpointChain::Frame::AnInput final : public SavedTensor {
+class CheckpointSegment::Frame::AnInput final : public SavedTensor {
  public:
   AnInput(std::shared_ptr<Frame> frame, size_t index) : frame_(std::move(frame)), index_(index) {}
   at::Tensor unpack() override {
@@ -88,7 +88,7 @@ class CheckpointChain::Frame::AnInput final : public SavedTensor {
 };
 
 // A parameter or a view of one, which the model keeps in any case: no layer below need know of it.
-class CheckpointChain::Frame::AWeight final : public SavedTensor {
+class CheckpointSegment::Frame::AWeight final : public SavedTensor {
  public:
   AWeight(std::weak_ptr<Frame> frame, std::string path, const at::Tensor& weight)
       : frame_(std::move(frame)),
@@ -109,7 +109,7 @@ class CheckpointChain::Frame::AWeight final : public SavedTensor {
 };
 
 // What backward can have without running the segment again; null for all else.
-std::unique_ptr<SavedTensor> CheckpointChain::Frame::at_hand(const at::Tensor& tensor) {
+std::unique_ptr<SavedTensor> CheckpointSegment::Frame::at_hand(const at::Tensor& tensor) {
   const Call& call = calls.back();
   const size_t inputs_of_call = in_forward == nullptr || below.lets_go() ? 0 : in_forward->size();
   for (size_t i = 0; i < inputs_of_call; ++i) {
@@ -120,7 +120,8 @@ std::unique_ptr<SavedTensor> CheckpointChain::Frame::at_hand(const at::Tensor& t
   return saving_weight() ? std::make_unique<AWeight>(weak_from_this(), call.path, tensor) : nullptr;
 }
 
-std::unique_ptr<SavedTensor> CheckpointChain::Frame::pack(const at::Tensor& tensor, const SavedTensorStack&) {
+std::unique_ptr<SavedTensor> CheckpointSegment::Frame::pack(const at::Tensor& tensor,
+                                                            const SavedTensorStack&) {
   std::lock_guard lock(mutex);
   nodes_at_last_slot = at::sequence_number::peek();
   slots.push_back({TensorForm(tensor), calls.size() - 1, nodes_of_call(),
@@ -145,11 +146,11 @@ CheckpointCounts checkpoint_counts() {
   return {counters.segments, counters.recomputes, counters.early_stops, counters.dropped};
 }
 
-CheckpointChain::CheckpointChain(bool counted, std::shared_ptr<KeptResults> keep)
+CheckpointSegment::CheckpointSegment(bool counted, std::shared_ptr<KeptResults> keep)
     : counted_(counted), keep_(std::move(keep)) {}
-CheckpointChain::~CheckpointChain() = default;
+CheckpointSegment::~CheckpointSegment() = default;
 
-int64_t CheckpointChain::most_saved() const {
+int64_t CheckpointSegment::max_saved() const {
   if (frame_ == nullptr || frame_->count == nullptr) return 0;
   std::lock_guard lock(frame_->mutex);
   int64_t bytes = frame_->count->let_go;
@@ -157,13 +158,13 @@ int64_t CheckpointChain::most_saved() const {
   return bytes;
 }
 
-Tensors checkpoint(std::string_view path, const SubtreeFn& fn, Tensors&& inputs,
+Tensors checkpoint(std::string_view path, const ModuleFn& fn, Tensors&& inputs,
                    std::shared_ptr<KeptResults> keep) {
-  CheckpointChain chain(/*counted=*/false, std::move(keep));
+  CheckpointSegment chain(/*counted=*/false, std::move(keep));
   return chain.append(path, fn, std::move(inputs));
 }
 
-Tensors CheckpointChain::append(std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
+Tensors CheckpointSegment::append(std::string_view path, const ModuleFn& fn, Tensors&& inputs) {
   if (!at::GradMode::is_enabled()) return fn(std::move(inputs));
   check_engine("checkpoint", path);
   if (frame_ == nullptr) {
@@ -177,18 +178,18 @@ Tensors CheckpointChain::append(std::string_view path, const SubtreeFn& fn, Tens
   frame_->each_output([](Frame::Output& output, int64_t now) { output.changed |= now != output.version; });
   const Frame::InputsBefore before = frame_->begin_call(path, fn, inputs);
   const RandomStates random(frame_->calls.back().devices);
-  const StateWatch state;
+  const MutationRecorder state;
   const size_t first_slot = frame_->slots.size();
   const auto count_kept = [this](const at::Tensor& one) {
     if (frame_->count != nullptr) frame_->count->input(one);
   };
   Tensors outputs;
-  KeptOperators kept;
+  SavedOperators kept;
   {
     const SavedTensorScope scope(frame_);
     const PointScope first(frame_->in_forward, before);
     const Frame::Call& call = frame_->calls.back();
-    KeepScope keep(keep_.get(), frame_->below, call.devices, call.path, count_kept);
+    SaveScope keep(keep_.get(), frame_->below, call.devices, call.path, count_kept);
     outputs = fn(std::move(inputs));
     kept = keep.take();
   }
@@ -197,7 +198,7 @@ Tensors CheckpointChain::append(std::string_view path, const SubtreeFn& fn, Tens
   at::autocast::clear_cache();
   Frame::Call& call = frame_->calls.back();
   if (!random.still_so()) call.random = std::make_unique<const RandomStates>(random);
-  call.state = state.lasting(outputs);
+  call.state = state.mutated(outputs);
   call.statistics = state.statistics();
   for (const BatchStatistics& one : call.statistics) {
     for (const at::Tensor& kept_one : {one.mean, one.invstd}) count_kept(kept_one);
@@ -209,14 +210,14 @@ Tensors CheckpointChain::append(std::string_view path, const SubtreeFn& fn, Tens
   return outputs;
 }
 
-CheckpointChain::Frame::InputsBefore CheckpointChain::Frame::begin_call(std::string_view path,
-                                                                        const SubtreeFn& fn,
-                                                                        const Tensors& given) {
+CheckpointSegment::Frame::InputsBefore CheckpointSegment::Frame::begin_call(std::string_view path,
+                                                                            const ModuleFn& fn,
+                                                                            const Tensors& given) {
   check_one_device(path, given);
   const Devices devices = devices_of(given);
-  Call call{std::string(path), fn, {}, devices, Surroundings(devices), {}, {}, {}, {}, {}};
+  Call call{std::string(path), fn, {}, devices, AmbientState(devices), {}, {}, {}, {}, {}};
   InputsBefore before;
-  const ModulePathScope within(path);  // what is kept for this sub-tree is counted as its own
+  const ModulePathScope within(path);  // what is kept for this module is counted as its own
   for (const at::Tensor& input : given) {
     call.sources.push_back(source_of(call.path, input));
     const bool outside = call.sources.back().call == Source::kOutside;
@@ -233,14 +234,14 @@ CheckpointChain::Frame::InputsBefore CheckpointChain::Frame::begin_call(std::str
   return before;
 }
 
-uint64_t CheckpointChain::Frame::nodes_of_call() const {
+uint64_t CheckpointSegment::Frame::nodes_of_call() const {
   return at::sequence_number::peek() - nodes_before_call;
 }
 
-// What a recomputation has in the place of inputs and of lasting state are other tensors, with versions of
+// What a recomputation has in the place of inputs and of mutated buffers are other tensors, with versions of
 // their own.
-void CheckpointChain::Frame::forget_versions(size_t first_slot, const InputsBefore& before) {
-  const LastingState& state = calls.back().state;
+void CheckpointSegment::Frame::forget_versions(size_t first_slot, const InputsBefore& before) {
+  const MutatedBuffers& state = calls.back().state;
   for (size_t i = first_slot; i < slots.size(); ++i) {
     const void* const storage = slots[i].storage;
     const bool is_input = std::any_of(before.begin(), before.end(), [&](const InputBefore& input) {
@@ -252,7 +253,7 @@ void CheckpointChain::Frame::forget_versions(size_t first_slot, const InputsBefo
   }
 }
 
-void CheckpointChain::Frame::end_call(const InputsBefore& before, const Tensors& outputs) {
+void CheckpointSegment::Frame::end_call(const InputsBefore& before, const Tensors& outputs) {
   Call& call = calls.back();
   for (size_t i = 0; i < before.size(); ++i) {
     const InputBefore& input = before[i];
@@ -296,7 +297,7 @@ void CheckpointChain::Frame::end_call(const InputsBefore& before, const Tensors&
 }
 
 template <class Visit>
-void CheckpointChain::Frame::each_output(Visit visit) {
+void CheckpointSegment::Frame::each_output(Visit visit) {
   for (Call& call : calls) {
     for (Output& output : call.outputs) {
       const at::Tensor tensor(output.tensor.lock());
@@ -305,7 +306,7 @@ void CheckpointChain::Frame::each_output(Visit visit) {
   }
 }
 
-void CheckpointChain::Frame::SavedCount::saved(const at::Tensor& tensor) {
+void CheckpointSegment::Frame::SavedCount::saved(const at::Tensor& tensor) {
   if (!tensor.has_storage()) return;
   const void* const storage = tensor.storage().unsafeGetStorageImpl();
   if (kept_anyway.count(storage) > 0) return;
@@ -316,14 +317,14 @@ void CheckpointChain::Frame::SavedCount::saved(const at::Tensor& tensor) {
   }
 }
 
-void CheckpointChain::Frame::SavedCount::input(const at::Tensor& tensor) {
+void CheckpointSegment::Frame::SavedCount::input(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage() || is_parameter(tensor)) return;
   const void* const storage = tensor.storage().unsafeGetStorageImpl();
   if (kept_anyway.count(storage) == 0) kept[storage] = static_cast<int64_t>(tensor.storage().nbytes());
 }
 
-CheckpointChain::Frame::Source CheckpointChain::Frame::source_of(const std::string& path,
-                                                                 const at::Tensor& input) {
+CheckpointSegment::Frame::Source CheckpointSegment::Frame::source_of(const std::string& path,
+                                                                     const at::Tensor& input) {
   for (size_t c = 0; input.defined() && c < calls.size(); ++c) {
     for (size_t i = 0; i < calls[c].outputs.size(); ++i) {
       const Output& output = calls[c].outputs[i];

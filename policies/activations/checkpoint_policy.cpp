@@ -15,7 +15,7 @@
 namespace dtk::policies {
 namespace {
 
-// Splits the chosen paths into segments of consecutive sub-trees with one choice: neighbours in `paths`, at
+// Splits the chosen paths into segments of consecutive modules with one choice: neighbours in `paths`, at
 // most `length`.
 std::vector<std::vector<std::string>> make_segments(const std::vector<std::string>& chosen,
                                                     const std::vector<SegmentChoice>& choices,
@@ -43,7 +43,7 @@ std::string text_of(ByteCount count) {
   return std::to_string(count.bytes) + " bytes";
 }
 
-// Without those sub-trees that keep everything, on the device.
+// Without those modules that keep everything, on the device.
 void leave_out_kept(std::vector<std::string>& chosen, std::vector<SegmentChoice>& choices) {
   size_t left = 0;
   for (size_t i = 0; i < chosen.size(); ++i) {
@@ -71,7 +71,7 @@ std::string kept_text(const CheckpointOptions& options) {
   return text + ": storages of at least " + text_of(options.offload_min_bytes);
 }
 
-// A sub-tree and one within it both run as segments where each is its own; as members of one they cannot.
+// A module and one within it both run as segments where each is its own; as members of one they cannot.
 void check_overlap(const std::vector<std::string>& matches, int64_t segment) {
   for (const std::string& outer : matches) {
     for (const std::string& inner : matches) {
@@ -86,19 +86,19 @@ void check_overlap(const std::vector<std::string>& matches, int64_t segment) {
 
 }  // namespace
 
-// The segment that the latest sub-tree belongs to, while more of it may follow.
+// The segment that the latest module belongs to, while more of it may follow.
 struct CheckpointPolicy::OpenSegment {
-  std::optional<size_t> number;            // none is open
-  std::unique_ptr<CheckpointChain> chain;  // null: nothing of it is computed again
+  std::optional<size_t> number;              // none is open
+  std::unique_ptr<CheckpointSegment> chain;  // null: nothing of it is computed again
 };
 
 struct CheckpointPolicy::Effect {
-  std::atomic<bool> ran{false};   // a chosen sub-tree
-  std::atomic<int64_t> saved{0};  // at most; see CheckpointChain::most_saved()
+  std::atomic<bool> ran{false};   // a chosen module
+  std::atomic<int64_t> saved{0};  // at most; see CheckpointSegment::max_saved()
   bool stepped = false;           // a training step is behind us, so there should be some
 };
 
-// Sub-trees within a sub-tree may be segments too; they end with it, also when it is run again.
+// Modules within a module may be segments too; they end with it, also when it is run again.
 class CheckpointPolicy::Within {
  public:
   explicit Within(std::shared_ptr<OpenSegment> open) : open_(std::move(open)) {
@@ -219,7 +219,7 @@ void CheckpointPolicy::put_in(Seam& seam) {
     };
   }
   seam.run = [inner = std::move(seam.run), places = std::move(places), open = open_, effect = effect_,
-              all_kept = kept_](std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
+              all_kept = kept_](std::string_view path, const ModuleFn& fn, Tensors&& inputs) {
     const auto found = places->find(path);
     if (found == places->end()) return inner(path, fn, std::move(inputs));
     const Place& place = found->second;
@@ -229,7 +229,7 @@ void CheckpointPolicy::put_in(Seam& seam) {
     OpenSegment mine = std::exchange(*open, {});
     const bool goes_on = mine.number == place.segment && !place.first;
     // Weak: the open segment holds this function.
-    SubtreeFn body = [inner, where = std::string(path), fn, weak = std::weak_ptr(open)](Tensors&& in) {
+    ModuleFn body = [inner, where = std::string(path), fn, weak = std::weak_ptr(open)](Tensors&& in) {
       const Within within(weak.lock());
       return inner(where, fn, std::move(in));
     };
@@ -237,15 +237,15 @@ void CheckpointPolicy::put_in(Seam& seam) {
     if (!goes_on) mine = {place.segment, nullptr};
     if (kept.recomputes) {
       const bool unproved = !effect->stepped || effect->saved <= 0;
-      if (!goes_on) mine.chain = std::make_unique<CheckpointChain>(unproved, kept.results);
-      before = mine.chain->most_saved();
+      if (!goes_on) mine.chain = std::make_unique<CheckpointSegment>(unproved, kept.results);
+      before = mine.chain->max_saved();
       body = [&chain = *mine.chain, path, nested = std::move(body)](Tensors&& in) {
         return chain.append(path, nested, std::move(in));
       };
     }
     Tensors outputs = kept.store == nullptr ? body(std::move(inputs))
                                             : offload(path, body, std::move(inputs), kept.store, goes_on);
-    if (kept.recomputes) effect->saved += mine.chain->most_saved() - before;
+    if (kept.recomputes) effect->saved += mine.chain->max_saved() - before;
     if (!place.last) *open = std::move(mine);
     return outputs;
   };
@@ -311,7 +311,7 @@ PolicyReport CheckpointPolicy::report() const {
   if (without) report.reason += "; nothing waits there: " + no_effect();
   if (store_ != nullptr) {
     const OffloadCounts counts = store_->counts();
-    report.host_bytes = counts.most_host_bytes;
+    report.host_bytes = counts.max_host_bytes;
     if (counts.from_host) report.reason += "; the training device is the CPU: it is the same memory";
   }
   return report;

@@ -11,7 +11,7 @@ namespace {
 
 const std::string kKey = "policies.checkpoint.keep";
 
-// "blocks.0: offload" is for the sub-trees that match blocks.0; an entry without a pattern for all.
+// "blocks.0: offload" is for the modules that match blocks.0; an entry without a pattern for all.
 struct Entry {
   std::string pattern, what;
 

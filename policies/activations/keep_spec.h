@@ -1,4 +1,4 @@
-// What each chosen sub-tree keeps for backward, by policies.checkpoint.keep.
+// What each chosen module keeps for backward, by policies.checkpoint.keep.
 #pragma once
 #include <dtk/policies/checkpoint_options.h>
 

@@ -16,8 +16,8 @@ namespace {
 // Above autograd and autocast; no released LibTorch uses it.
 constexpr c10::DispatchKey kWatched = c10::DispatchKey::DeferredInit;
 
-thread_local StateWatch* innermost_watch = nullptr;
-thread_local StateKeptScope* innermost_kept = nullptr;
+thread_local MutationRecorder* innermost_recorder = nullptr;
+thread_local MutationGuard* innermost_kept = nullptr;
 
 bool is_kept(const at::Tensor& tensor) {
   return innermost_kept != nullptr && innermost_kept->keeps(tensor);
@@ -25,7 +25,7 @@ bool is_kept(const at::Tensor& tensor) {
 
 template <class Seen>
 void note(const Seen& seen) {
-  if (innermost_watch != nullptr) innermost_watch->note(seen);
+  if (innermost_recorder != nullptr) innermost_recorder->note(seen);
 }
 
 bool updates_statistics(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments) {
@@ -46,7 +46,7 @@ void keep_or_note_running(const c10::OperatorHandle& op, torch::jit::Stack* stac
       c10::IValue& statistic = (*stack)[begin + static_cast<size_t>(*index)];
       if (!statistic.isTensor() || !statistic.toTensor().defined()) continue;
       if (is_kept(statistic.toTensor())) {
-        const NotOfTheSegment unwatched;
+        const UnwatchedScope unwatched;
         const at::NoGradGuard no_grad;
         statistic = statistic.toTensor().clone();
       } else {
@@ -97,7 +97,7 @@ at::Tensor& add_number(at::Tensor& self, const at::Scalar& other, const at::Scal
   return self.add_(other, alpha);
 }
 
-void register_state_watch() {
+void register_mutation_recorder() {
   auto* const others = new torch::Library(torch::Library::IMPL, "_", kWatched, __FILE__, __LINE__);
   others->fallback(torch::CppFunction::makeFallthrough());
   auto* const watched = new torch::Library(torch::Library::IMPL, "aten", kWatched, __FILE__, __LINE__);
@@ -110,50 +110,50 @@ void register_state_watch() {
   watched->impl("add_.Scalar", TORCH_FN(add_number));
 }
 
-const EngineKernels state_watch(&register_state_watch);
+const EngineKernels mutation_recorder(&register_mutation_recorder);
 
 }  // namespace
 
-StateWatch::StateWatch() : outer_(std::exchange(innermost_watch, this)), watched_(kWatched) {}
+MutationRecorder::MutationRecorder() : outer_(std::exchange(innermost_recorder, this)), watched_(kWatched) {}
 
-StateWatch::~StateWatch() {
-  innermost_watch = outer_;
+MutationRecorder::~MutationRecorder() {
+  innermost_recorder = outer_;
 }
 
-void StateWatch::note(const at::Tensor& changed) {
-  for (StateWatch* watch = this; watch != nullptr && changed.has_storage(); watch = watch->outer_) {
+void MutationRecorder::note(const at::Tensor& changed) {
+  for (MutationRecorder* watch = this; watch != nullptr && changed.has_storage(); watch = watch->outer_) {
     watch->changed_.push_back(changed.storage().getWeakStorageImpl());
   }
 }
 
-void StateWatch::note(const BatchStatistics& statistics) {
-  for (StateWatch* watch = this; watch != nullptr; watch = watch->outer_)
+void MutationRecorder::note(const BatchStatistics& statistics) {
+  for (MutationRecorder* watch = this; watch != nullptr; watch = watch->outer_)
     watch->statistics_.push_back(statistics);
 }
 
-LastingState StateWatch::lasting(const Tensors& outputs) const {
-  LastingState lasting;
+MutatedBuffers MutationRecorder::mutated(const Tensors& outputs) const {
+  MutatedBuffers mutated;
   for (const auto& storage : changed_) {
     const auto is_it = [&](const at::Tensor& output) {
       return output.defined() && output.has_storage() &&
              output.storage().unsafeGetStorageImpl() == storage._unsafe_get_target();
     };
-    if (!storage.expired() && std::none_of(outputs.begin(), outputs.end(), is_it)) lasting.push_back(storage);
+    if (!storage.expired() && std::none_of(outputs.begin(), outputs.end(), is_it)) mutated.push_back(storage);
   }
-  return lasting;
+  return mutated;
 }
 
-StateKeptScope::StateKeptScope(const LastingState& state, const StatisticsOfCalls& statistics)
+MutationGuard::MutationGuard(const MutatedBuffers& state, const StatisticsOfCalls& statistics)
     : state_(state),
       statistics_(statistics),
       outer_(std::exchange(innermost_kept, this)),
       watched_(kWatched) {}
 
-StateKeptScope::~StateKeptScope() {
+MutationGuard::~MutationGuard() {
   innermost_kept = outer_;
 }
 
-bool StateKeptScope::keeps(const at::Tensor& tensor) const {
+bool MutationGuard::keeps(const at::Tensor& tensor) const {
   if (!tensor.has_storage()) return false;
   const auto is_it = [&](const auto& storage) {
     return storage._unsafe_get_target() == tensor.storage().unsafeGetStorageImpl();
@@ -161,7 +161,7 @@ bool StateKeptScope::keeps(const at::Tensor& tensor) const {
   return std::any_of(state_.begin(), state_.end(), is_it) || (outer_ != nullptr && outer_->keeps(tensor));
 }
 
-const BatchStatistics* StateKeptScope::next_statistics() {
+const BatchStatistics* MutationGuard::next_statistics() {
   return next_ < statistics_.size() ? &statistics_[next_++] : nullptr;
 }
 

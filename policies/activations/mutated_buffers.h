@@ -18,48 +18,48 @@
 namespace dtk::policies {
 
 /// Storages that a segment changed and that were not its own. Does not keep them alive.
-using LastingState = std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>>;
+using MutatedBuffers = std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>>;
 
 /// While alive, changes of state by operators of this thread are noted. Watches nest; all of them note.
-class StateWatch {
+class MutationRecorder {
  public:
-  [[nodiscard]] StateWatch();
-  ~StateWatch();
-  StateWatch(const StateWatch&) = delete;
-  StateWatch& operator=(const StateWatch&) = delete;
+  [[nodiscard]] MutationRecorder();
+  ~MutationRecorder();
+  MutationRecorder(const MutationRecorder&) = delete;
+  MutationRecorder& operator=(const MutationRecorder&) = delete;
 
   /// What was changed, is still alive and not among `outputs`.
-  LastingState lasting(const Tensors& outputs) const;
+  MutatedBuffers mutated(const Tensors& outputs) const;
   /// Of batch norms, in the order of their calls.
   const StatisticsOfCalls& statistics() const { return statistics_; }
   void note(const at::Tensor& changed);
   void note(const BatchStatistics& statistics);
 
  private:
-  StateWatch* const outer_;
-  LastingState changed_;
+  MutationRecorder* const outer_;
+  MutatedBuffers changed_;
   StatisticsOfCalls statistics_;
   const c10::impl::IncludeDispatchKeyGuard watched_;
 };
 
 /// While alive, operators of this thread leave `state` as it is, and batch norms take `statistics` in turn
 /// for those of their inputs. Refers to both.
-class StateKeptScope {
+class MutationGuard {
  public:
-  [[nodiscard]] StateKeptScope(const LastingState& state, const StatisticsOfCalls& statistics);
-  ~StateKeptScope();
-  StateKeptScope(const StateKeptScope&) = delete;
-  StateKeptScope& operator=(const StateKeptScope&) = delete;
+  [[nodiscard]] MutationGuard(const MutatedBuffers& state, const StatisticsOfCalls& statistics);
+  ~MutationGuard();
+  MutationGuard(const MutationGuard&) = delete;
+  MutationGuard& operator=(const MutationGuard&) = delete;
 
   bool keeps(const at::Tensor& tensor) const;
   /// Of the next batch norm that keeps its statistics; null: none was seen.
   const BatchStatistics* next_statistics();
 
  private:
-  const LastingState& state_;
+  const MutatedBuffers& state_;
   const StatisticsOfCalls& statistics_;
   size_t next_ = 0;  // of statistics_
-  StateKeptScope* const outer_;
+  MutationGuard* const outer_;
   const c10::impl::IncludeDispatchKeyGuard watched_;
 };
 

@@ -71,7 +71,7 @@ struct OffloadStore::Moved {
   at::Tensor host;
   c10::Storage here;                  // on the device; empty if it is not there
   std::unique_ptr<SavedTensor> kept;  // `here`, kept by `below`
-  std::unique_ptr<SideCopy> copy;     // of `here`, in either direction, not waited for yet
+  std::unique_ptr<AsyncCopy> copy;    // of `here`, in either direction, not waited for yet
   bool arriving = false;              // it writes to `here`
 };
 
@@ -139,7 +139,7 @@ class OffloadStore::Layer final : public SavedTensorLayer {
   const bool cpu_trains_;
 };
 
-Tensors offload(std::string_view path, const SubtreeFn& fn, Tensors&& inputs,
+Tensors offload(std::string_view path, const ModuleFn& fn, Tensors&& inputs,
                 const std::shared_ptr<OffloadStore>& store, bool goes_on) {
   const SavedTensorStack outer = SavedTensorStack::current();
   if (!at::GradMode::is_enabled() || recomputing() || outer.lets_go()) return fn(std::move(inputs));
@@ -203,7 +203,7 @@ std::shared_ptr<OffloadStore::Moved> OffloadStore::move_out(const at::Tensor& te
     moved = std::make_shared<Moved>(*this, tensor, below, where.empty() ? std::string(path) : where);
     moved->host = host_memory(moved->bytes, moved->device, moved->path);
     counts_.host_bytes += moved->bytes;
-    counts_.most_host_bytes = std::max(counts_.most_host_bytes, counts_.host_bytes);
+    counts_.max_host_bytes = std::max(counts_.max_host_bytes, counts_.host_bytes);
     moved->kept = below.pack(tensor);
     moved->here = tensor.storage();
     here_.insert(moved.get());
@@ -282,8 +282,8 @@ void OffloadStore::let_go(Moved& moved) {
   here_.erase(&moved);
 }
 
-SideCopies& OffloadStore::copies(c10::Device device) {
-  std::unique_ptr<SideCopies>& found = copies_[device];
+AsyncCopies& OffloadStore::copies(c10::Device device) {
+  std::unique_ptr<AsyncCopies>& found = copies_[device];
   if (found == nullptr) found = make_copies_(device);
   return *found;
 }

@@ -51,7 +51,7 @@ void check_read(const std::string& path, bool weight, const at::Tensor& tensor, 
 }
 
 // Keeps what is still needed, in the order of forward.
-class CheckpointChain::CollectLayer final : public SavedTensorLayer {
+class CheckpointSegment::CollectLayer final : public SavedTensorLayer {
  public:
   explicit CollectLayer(Frame& frame) : frame_(frame), end_(frame.slots.size()) {
     while (end_ > 0 && !frame.slots[end_ - 1].needed) --end_;
@@ -78,14 +78,14 @@ class CheckpointChain::CollectLayer final : public SavedTensorLayer {
   size_t seen_ = 0;
 };
 
-void CheckpointChain::Frame::check_forward_ended() const {
+void CheckpointSegment::Frame::check_forward_ended() const {
   TORCH_CHECK(
       in_forward == nullptr, "checkpoint ", calls.back().path,
       ": backward ran inside the segment, whose forward pass has not ended; take gradients outside of "
       "segments, or leave this sub-tree out of them");
 }
 
-at::Tensor CheckpointChain::Frame::take(size_t index) {
+at::Tensor CheckpointSegment::Frame::take(size_t index) {
   std::lock_guard lock(mutex);
   check_forward_ended();
   if (slots[index].value == nullptr) recompute();
@@ -93,7 +93,7 @@ at::Tensor CheckpointChain::Frame::take(size_t index) {
   return value->unpack();
 }
 
-void CheckpointChain::Frame::recompute() {
+void CheckpointSegment::Frame::recompute() {
   ++checkpoint_counters().recomputes;
   try {
     recompute_into(std::make_shared<CollectLayer>(*this));
@@ -103,7 +103,7 @@ void CheckpointChain::Frame::recompute() {
   }
 }
 
-void CheckpointChain::Frame::recompute_into(const std::shared_ptr<CollectLayer>& collector) {
+void CheckpointSegment::Frame::recompute_into(const std::shared_ptr<CollectLayer>& collector) {
   OutsideTensors outside;
   for (const Input& input : inputs) {
     outside.push_back(input.tensor == nullptr ? at::Tensor() : input.tensor->unpack().tensor_data());
@@ -125,7 +125,7 @@ void CheckpointChain::Frame::recompute_into(const std::shared_ptr<CollectLayer>&
   }
 }
 
-void CheckpointChain::Frame::run_calls(const OutsideTensors& outside) {
+void CheckpointSegment::Frame::run_calls(const OutsideTensors& outside) {
   c10::SmallVector<Tensors, 1> results;
   for (const Call& call : calls) {
     Tensors in;
@@ -134,8 +134,8 @@ void CheckpointChain::Frame::run_calls(const OutsideTensors& outside) {
       in.push_back(source.call == Source::kOutside ? outside[source.index]
                                                    : results[source.call][source.index]);
     }
-    const SurroundingsScope surroundings(call.surroundings);
-    const StateKeptScope state(call.state, call.statistics);
+    const AmbientStateGuard surroundings(call.surroundings);
+    const MutationGuard state(call.state, call.statistics);
     std::optional<RandomStatesScope> random;
     if (call.random != nullptr) random.emplace(*call.random, call.devices);
     const ReplayScope kept(call.kept, call.path);
@@ -145,7 +145,7 @@ void CheckpointChain::Frame::run_calls(const OutsideTensors& outside) {
   }
 }
 
-void CheckpointChain::Frame::check_outputs(const Call& call, const Tensors& outputs) const {
+void CheckpointSegment::Frame::check_outputs(const Call& call, const Tensors& outputs) const {
   if (outputs.size() != call.outputs.size()) {
     mismatch(call.path,
              c10::str("returned ", outputs.size(), " tensors, forward returned ", call.outputs.size()),
@@ -168,8 +168,8 @@ void CheckpointChain::Frame::check_outputs(const Call& call, const Tensors& outp
   }
 }
 
-void CheckpointChain::Frame::collect(size_t index, const at::Tensor& tensor,
-                                     const SavedTensorStack& keep_by) {
+void CheckpointSegment::Frame::collect(size_t index, const at::Tensor& tensor,
+                                       const SavedTensorStack& keep_by) {
   if (index >= slots.size()) {
     mismatch(calls.back().path, c10::str("saves more than the ", slots.size(), " tensors of forward"),
              kCountCause);
@@ -187,10 +187,10 @@ void CheckpointChain::Frame::collect(size_t index, const at::Tensor& tensor,
   if (slot.needed) slot.value = keep_by.pack(tensor);
 }
 
-// Neither an input nor lasting state. Equal forms may be of other operators: those are told by the nodes made
-// before them. Not within a scope of autocast around the segment: it makes one for a cast only where it has
-// none in its cache, and forward may have found some there.
-void CheckpointChain::Frame::check_same(size_t index, const at::Tensor& tensor) const {
+// Neither an input nor mutated buffers. Equal forms may be of other operators: those are told by the nodes
+// made before them. Not within a scope of autocast around the segment: it makes one for a cast only where it
+// has none in its cache, and forward may have found some there.
+void CheckpointSegment::Frame::check_same(size_t index, const at::Tensor& tensor) const {
   const Slot& slot = slots[index];
   const Call& call = calls[slot.call];
   const auto what = [&] { return c10::str("saved tensor number ", index, ", ", slot.form.text(), ", "); };
@@ -209,8 +209,8 @@ void CheckpointChain::Frame::check_same(size_t index, const at::Tensor& tensor) 
   check_read(call.path, slot.weight, tensor, *slot.version);
 }
 
-void CheckpointChain::Frame::mismatch(const std::string& path, const std::string& what,
-                                      const std::string& cause) const {
+void CheckpointSegment::Frame::mismatch(const std::string& path, const std::string& what,
+                                        const std::string& cause) const {
   TORCH_CHECK(false, "checkpoint ", path, ": the recomputation ", what,
               "; a segment must compute the same again: ", cause);
 }

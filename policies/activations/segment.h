@@ -42,7 +42,7 @@ void check_read(const std::string& path, bool weight, const at::Tensor& tensor, 
 
 /// Shared by the chain while forward runs and by every tensor that autograd saved in it. As a layer it takes
 /// down what forward saves and keeps none of it.
-struct CheckpointChain::Frame final : SavedTensorLayer, std::enable_shared_from_this<Frame> {
+struct CheckpointSegment::Frame final : SavedTensorLayer, std::enable_shared_from_this<Frame> {
   class Dropped;
   class AnInput;
   class AWeight;
@@ -65,14 +65,14 @@ struct CheckpointChain::Frame final : SavedTensorLayer, std::enable_shared_from_
   };
   struct Call {
     std::string path;
-    SubtreeFn fn;
+    ModuleFn fn;
     c10::SmallVector<Source, 2> sources;
     Devices devices;
-    Surroundings surroundings;
+    AmbientState surroundings;
     std::unique_ptr<const RandomStates> random;  // before the call; null if it drew nothing
-    LastingState state;
+    MutatedBuffers state;
     StatisticsOfCalls statistics;
-    KeptOperators kept;
+    SavedOperators kept;
     c10::SmallVector<Output, 1> outputs;
   };
   // One tensor that forward saved.
@@ -87,7 +87,7 @@ struct CheckpointChain::Frame final : SavedTensorLayer, std::enable_shared_from_
     std::unique_ptr<SavedTensor> value = nullptr;  // between recomputation and use
   };
 
-  // Behind most_saved().
+  // Behind max_saved().
   struct SavedCount {
     int64_t let_go = 0;                   // bytes of saved tensors that are neither inputs nor parameters
     std::map<const void*, int64_t> kept;  // inputs by storage that no plain pass would have kept so far
@@ -115,7 +115,7 @@ struct CheckpointChain::Frame final : SavedTensorLayer, std::enable_shared_from_
   std::unique_ptr<SavedTensor> pack(const at::Tensor& tensor, const SavedTensorStack& under) override;
   bool keeps() const override { return false; }
   bool only_looks() const override { return true; }
-  InputsBefore begin_call(std::string_view path, const SubtreeFn& fn, const Tensors& inputs);
+  InputsBefore begin_call(std::string_view path, const ModuleFn& fn, const Tensors& inputs);
   std::unique_ptr<SavedTensor> at_hand(const at::Tensor& tensor);
   void end_call(const InputsBefore& before, const Tensors& outputs);
   Source source_of(const std::string& path, const at::Tensor& input);

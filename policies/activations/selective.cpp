@@ -20,11 +20,11 @@ namespace {
 constexpr c10::DispatchKey kKept = c10::DispatchKey::PrivateUse2;
 constexpr c10::DispatchKeySet kAutogradOfKept({c10::DispatchKey::AutogradPrivateUse2, kKept});
 
-thread_local const KeptOperator* handed_out = nullptr;
+thread_local const SavedOperator* handed_out = nullptr;
 
 void hand_out(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   torch::jit::drop(*stack, op.schema().arguments().size());
-  for (const KeptOperator::Result& result : handed_out->results) {
+  for (const SavedOperator::Result& result : handed_out->results) {
     // A tensor of its own, since autograd ties it to a node.
     if (result.tensor == nullptr) {
       stack->push_back(result.other);
@@ -58,7 +58,7 @@ at::Tensor named(std::string_view name, at::Tensor value) {
   return value;
 }
 
-KeepScope::KeepScope(KeptResults* keep, const SavedTensorStack& below, const Devices& devices,
+SaveScope::SaveScope(KeptResults* keep, const SavedTensorStack& below, const Devices& devices,
                      const std::string& path, OnKept on_kept)
     : OperatorScope(keep != nullptr),
       keep_(keep),
@@ -67,7 +67,7 @@ KeepScope::KeepScope(KeptResults* keep, const SavedTensorStack& below, const Dev
       devices_(devices),
       on_kept_(std::move(on_kept)) {}
 
-void KeepScope::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+void SaveScope::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   several_.clear();
   const std::string& name = op.operator_name().name;
   keep_->met_operator(name);
@@ -81,7 +81,7 @@ void KeepScope::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, tor
   ++number_;
 }
 
-void KeepScope::note(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> results) {
+void SaveScope::note(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> results) {
   if (results.size() > 1) several_.assign(results.begin(), results.end());
   for (const c10::IValue& result : results) {
     if (!result.isTensor() || !result.toTensor().defined() || !result.toTensor().has_storage()) continue;
@@ -92,9 +92,9 @@ void KeepScope::note(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> r
   }
 }
 
-void KeepScope::keep(size_t number, const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> results) {
+void SaveScope::keep(size_t number, const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> results) {
   register_kept(op);
-  KeptOperator kept{number, op, {}, nullptr};
+  SavedOperator kept{number, op, {}, nullptr};
   for (const c10::IValue& result : results) {
     const bool tensor = result.isTensor() && result.toTensor().defined();
     kept.results.push_back(
@@ -106,14 +106,14 @@ void KeepScope::keep(size_t number, const c10::OperatorHandle& op, c10::ArrayRef
   kept_.push_back(std::move(kept));
 }
 
-void KeepScope::mark(std::string_view name, const at::Tensor& value) {
+void SaveScope::mark(std::string_view name, const at::Tensor& value) {
   keep_->met_name(name);
   if (!keep_->keeps_name(name)) return;
   const Made& made = maker_of(name, value);
   const bool kept_already = std::any_of(kept_.begin(), kept_.end(),
-                                        [&](const KeptOperator& one) { return one.number == made.number; });
+                                        [&](const SavedOperator& one) { return one.number == made.number; });
   if (kept_already) return;
-  const NotOfTheSegment unwatched;
+  const UnwatchedScope unwatched;
   const at::NoGradGuard no_grad;
   if (made.one_of_several) {
     keep(made.number, made.op, several_);
@@ -123,7 +123,7 @@ void KeepScope::mark(std::string_view name, const at::Tensor& value) {
   keep(made.number, made.op, whole);
 }
 
-const KeepScope::Made& KeepScope::maker_of(std::string_view name, const at::Tensor& value) const {
+const SaveScope::Made& SaveScope::maker_of(std::string_view name, const at::Tensor& value) const {
   const std::string where =
       c10::str("checkpoint ", path_, ": the result \"", name, "\" ", value.sizes(), " ");
   const auto made = std::find_if(made_.rbegin(), made_.rend(), [&](const Made& one) {
@@ -147,25 +147,25 @@ const KeepScope::Made& KeepScope::maker_of(std::string_view name, const at::Tens
   return *made;
 }
 
-KeptOperators KeepScope::take() {
+SavedOperators SaveScope::take() {
   std::sort(kept_.begin(), kept_.end(),
-            [](const KeptOperator& a, const KeptOperator& b) { return a.number < b.number; });
+            [](const SavedOperator& a, const SavedOperator& b) { return a.number < b.number; });
   return std::move(kept_);
 }
 
-ReplayScope::ReplayScope(const KeptOperators& kept, const std::string& path)
+ReplayScope::ReplayScope(const SavedOperators& kept, const std::string& path)
     : OperatorScope(!kept.empty()), kept_(kept), path_(path) {}
 
 void ReplayScope::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const size_t number = number_++;
   if (next_ == kept_.size() || kept_[next_].number != number) return op.redispatchBoxed(keys, stack);
-  const KeptOperator& kept = kept_[next_++];
+  const SavedOperator& kept = kept_[next_++];
   TORCH_CHECK(op.operator_name() == kept.op.operator_name(), "checkpoint ", path_,
               ": the recomputation runs ", op.operator_name(), " where forward ran ", kept.op.operator_name(),
               ", whose result is kept; a segment must compute the same again: look for a branch on a flag, "
               "such as training mode, and for work done in the first call only");
   pass_over(op, *stack);
-  const KeptOperator* const before = std::exchange(handed_out, &kept);
+  const SavedOperator* const before = std::exchange(handed_out, &kept);
   try {
     if (keys.has_any(c10::autograd_dispatch_keyset)) {
       op.redispatchBoxed(kAutogradOfKept, stack);

@@ -24,7 +24,7 @@
 namespace dtk::policies {
 
 /// What one operator of a call returned.
-struct KeptOperator {
+struct SavedOperator {
   struct Result {
     std::unique_ptr<SavedTensor> tensor;  // null: `other` is it
     c10::IValue other;
@@ -35,17 +35,17 @@ struct KeptOperator {
   std::unique_ptr<const RandomStates> random_after;  // null if it drew nothing
 };
 /// In order of their numbers.
-using KeptOperators = std::vector<KeptOperator>;
+using SavedOperators = std::vector<SavedOperator>;
 
 /// Forward. Keeps by `below`; `keep` may be null: then nothing is kept, nor by a segment around this one.
-class KeepScope final : public OperatorScope {
+class SaveScope final : public OperatorScope {
  public:
   using OnKept = std::function<void(const at::Tensor&)>;
-  [[nodiscard]] KeepScope(KeptResults* keep, const SavedTensorStack& below, const Devices& devices,
+  [[nodiscard]] SaveScope(KeptResults* keep, const SavedTensorStack& below, const Devices& devices,
                           const std::string& path, OnKept on_kept);
   void run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) override;
   void mark(std::string_view name, const at::Tensor& value) override;
-  KeptOperators take();
+  SavedOperators take();
 
  private:
   // An operator that may have made what is marked next.
@@ -67,7 +67,7 @@ class KeepScope final : public OperatorScope {
   const Devices& devices_;
   const OnKept on_kept_;
   size_t number_ = 0;
-  KeptOperators kept_;
+  SavedOperators kept_;
   std::vector<Made> made_;
   std::vector<c10::IValue> several_;  // the latest operator's results, if it has several
   std::map<size_t, std::unique_ptr<const RandomStates>> random_;  // after those that drew
@@ -76,11 +76,11 @@ class KeepScope final : public OperatorScope {
 /// A recomputation.
 class ReplayScope final : public OperatorScope {
  public:
-  ReplayScope(const KeptOperators& kept, const std::string& path);
+  ReplayScope(const SavedOperators& kept, const std::string& path);
   void run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) override;
 
  private:
-  const KeptOperators& kept_;
+  const SavedOperators& kept_;
   const std::string& path_;
   size_t number_ = 0, next_ = 0;
 };

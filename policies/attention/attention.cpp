@@ -38,7 +38,7 @@ at::Tensor materialised_attention(const at::Tensor& q, const at::Tensor& k, cons
   return at::matmul(weights, v);
 }
 
-// What ran materialised, by sub-tree.
+// What ran materialised, by module.
 struct AttentionPolicy::Findings {
   struct Entry {
     int64_t calls = 0;
@@ -221,7 +221,7 @@ void AttentionPolicy::put_in(Seam& seam) {
     return at::scaled_dot_product_attention(q, k, v, mask, dropout);
   };
   if (!asked) return;
-  seam.run = [inner = std::move(seam.run), findings = findings_](std::string_view path, const SubtreeFn& fn,
+  seam.run = [inner = std::move(seam.run), findings = findings_](std::string_view path, const ModuleFn& fn,
                                                                  Tensors&& inputs) {
     Tensors outputs = inner(path, fn, std::move(inputs));
     if (!findings->direct.empty()) refuse_direct(std::string(path), findings->direct.begin()->second.what);

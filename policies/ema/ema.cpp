@@ -75,7 +75,7 @@ double ema_decay(const EmaOptions& options, int64_t n) {
   return std::min(options.decay, (1.0 + count) / (10.0 + count));
 }
 
-Ema::Ema(const EmaOptions& options, const NamedTensors& parameters, std::unique_ptr<CopyEngine> engine)
+Ema::Ema(const EmaOptions& options, const NamedTensors& parameters, std::unique_ptr<StagingCopies> engine)
     : options_(options) {
   check_options(options);
   for (const auto& [name, parameter] : parameters) {
@@ -118,9 +118,9 @@ Ema::Ema(const EmaOptions& options, const NamedTensors& parameters, std::unique_
     }
   }
   if (!in_host_memory) return;
-  if (engine == nullptr) engine = make_device_copy_engine(device);
-  host_ = std::make_unique<HostAverage>(parameters_, averages_, std::move(engine),
-                                        options.pinned && !device.is_cpu());
+  if (engine == nullptr) engine = make_device_staging_copies(device);
+  host_ = std::make_unique<HostEma>(parameters_, averages_, std::move(engine),
+                                    options.pinned && !device.is_cpu());
 }
 
 // While they are, the parameters are not the weights and the averages not the averages.
@@ -273,7 +273,7 @@ PolicyReport Ema::report() const {
                             host_ != nullptr ? "in host memory" : "on " + device.str(), ", decay ",
                             options_.decay, options_.warmup ? " with warm-up" : "");
   if (options_.every > 1) report.reason += c10::str(", one update every ", options_.every, " steps");
-  if (updates_ > 0 && updates_ < options_.every && !rehearsing()) {
+  if (updates_ > 0 && updates_ < options_.every && !simulating()) {
     report.reason +=
         c10::str(": none yet in ", updates_, updates_ == 1 ? " step" : " steps",
                  ", so it is still the weights that the run began with; lower policies.ema.every");
@@ -283,7 +283,7 @@ PolicyReport Ema::report() const {
   if (host_ == nullptr) return report;
   report.host_bytes += host_->slot_bytes();
   report.reason += "; saves " + one_decimal(1e-6 * static_cast<double>(shadow)) + " MB on " + device.str();
-  if (host_->updates() == 0 || rehearsing()) return report;
+  if (host_->updates() == 0 || simulating()) return report;
   const double per_update = 1e3 / static_cast<double>(host_->updates());
   report.reason += ", " + one_decimal(per_update * host_->ring().hidden_seconds()) + " ms hidden and " +
                    one_decimal(per_update * host_->ring().exposed_seconds()) +

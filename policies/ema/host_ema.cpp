@@ -25,8 +25,8 @@ int64_t slot_floats(const std::vector<at::Tensor>& weights, int64_t largest_slot
 
 }  // namespace
 
-HostAverage::HostAverage(std::vector<at::Tensor> weights, std::vector<at::Tensor> averages,
-                         std::unique_ptr<CopyEngine> engine, bool pinned, int64_t largest_slot)
+HostEma::HostEma(std::vector<at::Tensor> weights, std::vector<at::Tensor> averages,
+                 std::unique_ptr<StagingCopies> engine, bool pinned, int64_t largest_slot)
     : weights_(std::move(weights)), averages_(std::move(averages)), engine_(std::move(engine)) {
   const int64_t floats = slot_floats(weights_, largest_slot);
   for (size_t i = 0; i < weights_.size(); ++i) {
@@ -45,16 +45,16 @@ HostAverage::HostAverage(std::vector<at::Tensor> weights, std::vector<at::Tensor
       memory.push_back(slots_.back().mutable_data_ptr());
     }
   }
-  ring_ = std::make_unique<ChunkRing>(
+  ring_ = std::make_unique<StagingRing>(
       *engine_, memory,
       [this](const Chunk& chunk, const void* contents, double weight) { blend(chunk, contents, weight); });
 }
 
-at::Tensor HostAverage::slice(const at::Tensor& tensor, const Piece& piece) {
+at::Tensor HostEma::slice(const at::Tensor& tensor, const Piece& piece) {
   return tensor.detach().as_strided({piece.floats}, {1}, tensor.storage_offset() + piece.begin);
 }
 
-void HostAverage::post(double decay) {
+void HostEma::post(double decay) {
   std::vector<Chunk> round;
   round.reserve(pieces_.size());
   for (size_t i = 0; i < pieces_.size(); ++i) {
@@ -68,7 +68,7 @@ void HostAverage::post(double decay) {
 
 // On the ring's thread. LibTorch's lerp rounds every element alike wherever a slice begins or ends, so the
 // pieces give the bits of the whole tensor.
-void HostAverage::blend(const Chunk& chunk, const void* contents, double weight) {
+void HostEma::blend(const Chunk& chunk, const void* contents, double weight) {
   const at::ThreadLocalStateGuard as_on_training_thread(thread_state_);
   const at::NoGradGuard no_grad;
   const Piece& piece = pieces_[chunk.index];
@@ -76,7 +76,7 @@ void HostAverage::blend(const Chunk& chunk, const void* contents, double weight)
   slice(averages_[piece.tensor], piece).lerp_(weights, weight);
 }
 
-void HostAverage::exchange(size_t index) {
+void HostEma::exchange(size_t index) {
   const at::NoGradGuard no_grad;
   const HostCopyScope copy;
   const Piece& piece = pieces_.at(index);
@@ -88,7 +88,7 @@ void HostAverage::exchange(size_t index) {
   averages.copy_(stash);
 }
 
-int64_t HostAverage::slot_bytes() const {
+int64_t HostEma::slot_bytes() const {
   int64_t bytes = 0;
   for (const at::Tensor& slot : slots_) bytes += static_cast<int64_t>(slot.nbytes());
   return bytes;

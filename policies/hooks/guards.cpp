@@ -14,7 +14,7 @@ namespace dtk::policies {
 // LibTorch starts XNNPACK's pool with each call, whose threads then spin: a tenth of a plan's time. A count
 // that stays is set all the same for a job that computes, as MKL follows it only once it was set.
 ThreadCountGuard::ThreadCountGuard(int threads)
-    : previous_(at::get_num_threads()), sets_(threads != previous_ || !rehearsing()) {
+    : previous_(at::get_num_threads()), sets_(threads != previous_ || !simulating()) {
   if (sets_) at::set_num_threads(threads);
 }
 ThreadCountGuard::~ThreadCountGuard() {

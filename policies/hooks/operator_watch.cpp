@@ -73,6 +73,6 @@ OperatorScope* OperatorScope::innermost() {
   return innermost_scope;
 }
 
-NotOfTheSegment::NotOfTheSegment() : unwatched_(kWatched) {}
+UnwatchedScope::UnwatchedScope() : unwatched_(kWatched) {}
 
 }  // namespace dtk::policies

@@ -38,9 +38,9 @@ class OperatorScope {
 };
 
 /// While alive, what this thread runs is the engine's own: no operator of a segment, and not numbered.
-class NotOfTheSegment {
+class UnwatchedScope {
  public:
-  [[nodiscard]] NotOfTheSegment();
+  [[nodiscard]] UnwatchedScope();
 
  private:
   c10::impl::ExcludeDispatchKeyGuard unwatched_;

@@ -41,10 +41,10 @@ const SavedTensorStack::Node* current_node() {
   return static_cast<const SavedTensorStack::Node*>(c10::ThreadLocalDebugInfo::get(kKind));
 }
 
-// Numbers the tensor and tells the job's watch of it; 0 without one.
+// Numbers the tensor and tells the job's observer of it; 0 without one.
 uint64_t watched(const at::Tensor& tensor) {
   static std::atomic<uint64_t> number{0};
-  JobWatch* const watch = job_watch();
+  JobObserver* const watch = job_observer();
   if (watch == nullptr) return 0;
   const uint64_t id = ++number;
   watch->kept(id, tensor);
@@ -57,14 +57,14 @@ class KeptTensor final : public SavedTensor {
   explicit KeptTensor(const at::Tensor& tensor)
       : tensor_(tensor), version_(version_of(tensor)), path_(module_path()), watched_(watched(tensor)) {}
   ~KeptTensor() override {
-    JobWatch* const watch = watched_ != 0 ? job_watch() : nullptr;
+    JobObserver* const watch = watched_ != 0 ? job_observer() : nullptr;
     if (watch != nullptr) watch->let_go(watched_);
   }
   KeptTensor(const KeptTensor&) = delete;
   KeptTensor& operator=(const KeptTensor&) = delete;
 
   at::Tensor unpack() override {
-    JobWatch* const watch = watched_ != 0 ? job_watch() : nullptr;
+    JobObserver* const watch = watched_ != 0 ? job_observer() : nullptr;
     if (watch != nullptr) watch->asked_for(watched_);
     check_unchanged(tensor_.sizes(), path_, version_, version_of(tensor_));
     return tensor_;
@@ -139,7 +139,7 @@ class StackEngine final : public torch::autograd::Engine {
   std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
     const auto* node = current_node();
     const bool empty = node == nullptr || node->layer == nullptr;
-    if (empty && job_watch() == nullptr) return nullptr;
+    if (empty && job_observer() == nullptr) return nullptr;
     return std::make_unique<EngineHook>();
   }
 

@@ -37,9 +37,9 @@ class Replay {
     }
   }
 
-  std::vector<KeptPhase> result(const std::vector<std::string>& names) {
+  std::vector<LoggedPhase> result(const std::vector<std::string>& names) {
     keep_peak();
-    std::vector<KeptPhase> phases;
+    std::vector<LoggedPhase> phases;
     for (auto& [index, phase] : phases_) {
       phase.result.name = names.at(index);
       phases.push_back(std::move(phase.result));
@@ -49,7 +49,7 @@ class Replay {
 
  private:
   struct Phase {
-    KeptPhase result;
+    LoggedPhase result;
     std::optional<int64_t> highest;
   };
 
@@ -123,14 +123,14 @@ class Replay {
 
 }  // namespace
 
-std::vector<KeptPhase> kept_storages(const std::vector<MemoryEvent>& events,
-                                     const std::vector<std::string>& names) {
+std::vector<LoggedPhase> event_log(const std::vector<MemoryEvent>& events,
+                                   const std::vector<std::string>& names) {
   Replay replay(events);
   for (const MemoryEvent& event : events) replay.follow(event);
   return replay.result(names);
 }
 
-std::vector<KeptPhase> kept_storages_of(MemoryAccounts& accounts, const std::function<void()>& job) {
+std::vector<LoggedPhase> event_log_of(MemoryAccounts& accounts, const std::function<void()>& job) {
   accounts.start_event_log();
   try {
     job();
@@ -138,7 +138,7 @@ std::vector<KeptPhase> kept_storages_of(MemoryAccounts& accounts, const std::fun
     accounts.stop_event_log();
     throw;
   }
-  return kept_storages(accounts.stop_event_log(), accounts.phase_names());
+  return event_log(accounts.stop_event_log(), accounts.phase_names());
 }
 
 }  // namespace dtk::policies

@@ -8,26 +8,26 @@
 namespace dtk::policies {
 namespace {
 
-std::atomic<JobWatch*> current{nullptr};
+std::atomic<JobObserver*> current{nullptr};
 
 }  // namespace
 
-JobWatchGuard::JobWatchGuard(JobWatch& watch) {
-  JobWatch* none = nullptr;
+JobObserverGuard::JobObserverGuard(JobObserver& watch) {
+  JobObserver* none = nullptr;
   TORCH_CHECK(current.compare_exchange_strong(none, &watch), "a job is watched already");
 }
 
-JobWatchGuard::~JobWatchGuard() {
+JobObserverGuard::~JobObserverGuard() {
   current = nullptr;
 }
 
-JobWatch* job_watch() {
+JobObserver* job_observer() {
   return current;
 }
 
-Run run_watched(Run inner) {
-  return [inner = std::move(inner)](std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
-    JobWatch* const watch = job_watch();
+Run run_observed(Run inner) {
+  return [inner = std::move(inner)](std::string_view path, const ModuleFn& fn, Tensors&& inputs) {
+    JobObserver* const watch = job_observer();
     if (watch == nullptr) return inner(path, fn, std::move(inputs));
     watch->enter(path, inputs);
     try {
@@ -42,7 +42,7 @@ Run run_watched(Run inner) {
 }
 
 void name_parameter(const at::Tensor& parameter, std::string_view name) {
-  JobWatch* const watch = job_watch();
+  JobObserver* const watch = job_observer();
   const MemoryBlock* const block = watch != nullptr ? counted_block(parameter) : nullptr;
   if (block != nullptr) watch->parameter(*block, name);
 }

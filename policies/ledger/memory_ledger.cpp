@@ -77,7 +77,7 @@ void* memory_for(size_t bytes, bool reserved) {
     throw_out_of_memory("out of address space, which ulimit -v may limit", bytes);
   }
   try {
-    return rehearsing() ? c10::alloc_cpu(size) : allocate_host_block(size);
+    return simulating() ? c10::alloc_cpu(size) : allocate_host_block(size);
   } catch (const c10::Error&) {
     throw_out_of_memory("out of CPU memory", bytes);
   }
@@ -94,7 +94,7 @@ class CountingAllocator final : public c10::Allocator {
       throw_out_of_memory(c10::str("memory budget of ", accounts.limit(), " bytes exceeded"), bytes);
     }
     // What a plan's large tensors hold is hardly ever read.
-    const bool reserved = bytes + sizeof(MemoryBlock) >= kLeastReserved && rehearsing();
+    const bool reserved = bytes + sizeof(MemoryBlock) >= kMinReserved && simulating();
     auto* block = static_cast<MemoryBlock*>(memory_for(bytes, reserved));
     book_birth(accounts, block, static_cast<int64_t>(bytes));
     block->reserved = reserved;
@@ -162,7 +162,7 @@ void count_storages_freed_by(c10::DeleterFnPtr deleter) {
 void book_birth(MemoryAccounts& accounts, MemoryBlock* block, int64_t bytes) {
   const Birthplace place = birthplace();
   accounts.birth(block, bytes, place.owner, place.operation);
-  if (JobWatch* const watch = job_watch()) watch->born(*block);
+  if (JobObserver* const watch = job_observer()) watch->born(*block);
 }
 
 void book_death(MemoryAccounts& accounts, MemoryBlock* block) {

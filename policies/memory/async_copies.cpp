@@ -8,10 +8,10 @@
 namespace dtk::policies {
 namespace {
 
-class CopiesAtOnce final : public SideCopies {
+class CopiesAtOnce final : public AsyncCopies {
  public:
-  std::unique_ptr<SideCopy> begin(const at::Tensor& from, const at::Tensor& to) override {
-    class Done final : public SideCopy {
+  std::unique_ptr<AsyncCopy> begin(const at::Tensor& from, const at::Tensor& to) override {
+    class Done final : public AsyncCopy {
       void wait() override {}
     };
     const at::NoGradGuard no_grad;
@@ -21,7 +21,7 @@ class CopiesAtOnce final : public SideCopies {
 };
 
 // The side stream works in order, so an event recorded on it stands for all copies begun before.
-class CopiesOnStream final : public SideCopies {
+class CopiesOnStream final : public AsyncCopies {
  public:
   explicit CopiesOnStream(c10::Device device)
       : impl_(device.type()), device_(device), side_(impl_.getStreamFromGlobalPool(device)) {}
@@ -34,7 +34,7 @@ class CopiesOnStream final : public SideCopies {
     }
   }
 
-  std::unique_ptr<SideCopy> begin(const at::Tensor& from, const at::Tensor& to) override {
+  std::unique_ptr<AsyncCopy> begin(const at::Tensor& from, const at::Tensor& to) override {
     c10::Event given(device_.type());
     given.record(impl_.getStream(device_));
     given.block(side_);
@@ -48,7 +48,7 @@ class CopiesOnStream final : public SideCopies {
   }
 
  private:
-  class Begun final : public SideCopy {
+  class Begun final : public AsyncCopy {
    public:
     explicit Begun(c10::Device device) : end(device.type()), device_(device) {}
     void wait() override { end.block(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_)); }
@@ -65,7 +65,7 @@ class CopiesOnStream final : public SideCopies {
 
 }  // namespace
 
-std::unique_ptr<SideCopies> make_side_copies(c10::Device device) {
+std::unique_ptr<AsyncCopies> make_async_copies(c10::Device device) {
   if (device.is_cpu()) return std::make_unique<CopiesAtOnce>();
   return std::make_unique<CopiesOnStream>(device);
 }

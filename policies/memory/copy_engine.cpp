@@ -11,16 +11,16 @@ namespace {
 
 // The side stream works in order, so its wait for the mark precedes all copies begun later, and an event
 // recorded on it stands for all copies begun before. Each event belongs to one of the two threads.
-class DeviceCopyEngine final : public CopyEngine {
+class DeviceStagingCopies final : public StagingCopies {
  public:
-  explicit DeviceCopyEngine(c10::Device device)
+  explicit DeviceStagingCopies(c10::Device device)
       : impl_(device.type()),
         device_(device),
         side_(impl_.getStreamFromGlobalPool(device)),
         marked_(device.type()),
         held_(device.type()) {}
 
-  ~DeviceCopyEngine() override {
+  ~DeviceStagingCopies() override {
     try {
       impl_.synchronizeStream(side_);
     } catch (const c10::Error&) {
@@ -65,8 +65,8 @@ class DeviceCopyEngine final : public CopyEngine {
 
 }  // namespace
 
-std::unique_ptr<CopyEngine> make_device_copy_engine(c10::Device device) {
-  return std::make_unique<DeviceCopyEngine>(device);
+std::unique_ptr<StagingCopies> make_device_staging_copies(c10::Device device) {
+  return std::make_unique<DeviceStagingCopies>(device);
 }
 
 }  // namespace dtk::policies

@@ -75,9 +75,9 @@ void* HostHeap::allocate(size_t bytes) {
   if (size < bytes || (!kept_.take(size, offset) && !take_unused(size, offset))) return nullptr;
   live_.emplace(offset, size);
   use_.live += size;
-  use_.most_live = std::max(use_.most_live, use_.live);
+  use_.max_live = std::max(use_.max_live, use_.live);
   // What a fresh block takes more, free ranges that did not fit give up.
-  const size_t resident = use_.live + kept_.bytes(), most = most_resident(use_.most_live);
+  const size_t resident = use_.live + kept_.bytes(), most = max_resident(use_.max_live);
   if (resident > most) let_go(resident - most);
   return base_ + offset;
 }

@@ -30,14 +30,14 @@ class HostHeap {
   bool free(void* block);
 
   struct Use {
-    size_t live = 0;       // bytes of blocks
-    size_t most_live = 0;  // so far
+    size_t live = 0;      // bytes of blocks
+    size_t max_live = 0;  // so far
     size_t resident = 0;  // at most so many are memory of the process: live ones, and free ones that are kept
   };
   Use use() const;
-  /// `resident` never exceeds what this says of `most_live`, but for what less than a page of lies free
+  /// `resident` never exceeds what this says of `max_live`, but for what less than a page of lies free
   /// between two blocks.
-  static size_t most_resident(size_t most_live) { return most_live + most_live / 8 + kAlwaysKept; }
+  static size_t max_resident(size_t max_live) { return max_live + max_live / 8 + kAlwaysKept; }
 
   static constexpr size_t kAlignment = 64;
 
@@ -75,9 +75,9 @@ class HostHeap {
   Use use_;
 };
 
-/// That of the process. Never destroyed. Smaller blocks than kLeastOfHeap are better served elsewhere.
+/// That of the process. Never destroyed. Smaller blocks than kMinOfHeap are better served elsewhere.
 HostHeap& host_heap();
-inline constexpr size_t kLeastOfHeap = size_t{64} << 10;
+inline constexpr size_t kMinOfHeap = size_t{64} << 10;
 
 /// Of the heap or of LibTorch, as the size says; null only if neither has any. Under a sanitizer, which wants
 /// to see each block, of LibTorch. Throws c10::Error as c10::alloc_cpu().

@@ -25,7 +25,7 @@ HostHeap& host_heap() {
 
 void* allocate_host_block(size_t bytes) {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-  if (bytes >= kLeastOfHeap) {
+  if (bytes >= kMinOfHeap) {
     if (void* const block = host_heap().allocate(bytes)) return block;
   }
 #endif

@@ -6,13 +6,13 @@
 
 namespace dtk::policies {
 
-ChunkRing::ChunkRing(CopyEngine& engine, std::vector<void*> slots, Consume consume)
+StagingRing::StagingRing(StagingCopies& engine, std::vector<void*> slots, Consume consume)
     : engine_(engine), slots_(std::move(slots)), consume_(std::move(consume)) {
   if (slots_.empty()) throw std::invalid_argument("chunk ring: 0 slots; at least 1 is needed");
   thread_ = std::thread([this] { work(); });
 }
 
-ChunkRing::~ChunkRing() {
+StagingRing::~StagingRing() {
   {
     std::lock_guard lock(mutex_);
     stop_ = true;
@@ -22,7 +22,7 @@ ChunkRing::~ChunkRing() {
 }
 
 // Keeps as many copies in flight as there are slots, else consumes the oldest.
-void ChunkRing::work() {
+void StagingRing::work() {
   try {
     std::unique_lock lock(mutex_);
     while (true) {
@@ -42,7 +42,7 @@ void ChunkRing::work() {
   }
 }
 
-void ChunkRing::begin_next(std::unique_lock<std::mutex>& lock) {
+void StagingRing::begin_next(std::unique_lock<std::mutex>& lock) {
   const Chunk chunk = items_[flying_].chunk;
   const size_t slot = begun_ % slots_.size();
   lock.unlock();
@@ -52,7 +52,7 @@ void ChunkRing::begin_next(std::unique_lock<std::mutex>& lock) {
   ++flying_;
 }
 
-void ChunkRing::consume_oldest(std::unique_lock<std::mutex>& lock) {
+void StagingRing::consume_oldest(std::unique_lock<std::mutex>& lock) {
   const Item item = items_.front();
   const size_t slot = (begun_ - flying_) % slots_.size();
   lock.unlock();
@@ -67,12 +67,12 @@ void ChunkRing::consume_oldest(std::unique_lock<std::mutex>& lock) {
 }
 
 template <class Condition>
-void ChunkRing::wait_until(std::unique_lock<std::mutex>& lock, Condition condition) {
+void StagingRing::wait_until(std::unique_lock<std::mutex>& lock, Condition condition) {
   changed_.wait(lock, [&] { return error_ != nullptr || condition(); });
   if (error_ != nullptr) std::rethrow_exception(error_);
 }
 
-void ChunkRing::post(const std::vector<Chunk>& round, double argument) {
+void StagingRing::post(const std::vector<Chunk>& round, double argument) {
   {
     std::unique_lock lock(mutex_);
     wait_until(lock, [] { return true; });
@@ -86,7 +86,7 @@ void ChunkRing::post(const std::vector<Chunk>& round, double argument) {
   changed_.notify_all();
 }
 
-void ChunkRing::wait_copied() {
+void StagingRing::wait_copied() {
   const Clock::time_point start = Clock::now();
   {
     std::unique_lock lock(mutex_);
@@ -97,16 +97,16 @@ void ChunkRing::wait_copied() {
   exposed_ += Clock::now() - start;
 }
 
-void ChunkRing::flush() {
+void StagingRing::flush() {
   std::unique_lock lock(mutex_);
   wait_until(lock, [&] { return items_.empty(); });
 }
 
-double ChunkRing::exposed_seconds() const {
+double StagingRing::exposed_seconds() const {
   return std::chrono::duration<double>(exposed_).count();
 }
 
-double ChunkRing::hidden_seconds() const {
+double StagingRing::hidden_seconds() const {
   std::lock_guard lock(mutex_);
   return std::max(0.0, std::chrono::duration<double>(consumed_ - exposed_).count());
 }

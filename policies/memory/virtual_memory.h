@@ -7,7 +7,7 @@ namespace dtk::policies {
 
 /// Smaller blocks come from LibTorch's allocator: the C library keeps and reuses what it maps once, and calls
 /// of the system for each of them would take longer than the plan.
-inline constexpr size_t kLeastReserved = size_t{32} << 20;
+inline constexpr size_t kMinReserved = size_t{32} << 20;
 
 /// Zeros, from a page's beginning; pages take memory when they are written to. Null where the system gives
 /// no more addresses, which a process's limit (ulimit -v) or the kernel's rules decide. Thread-safe.

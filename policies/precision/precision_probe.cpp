@@ -4,7 +4,7 @@
 #include <cstdio>
 
 namespace dtk::policies {
-PrecisionTimes probe_precision(const std::function<void(bool bf16)>& step, int64_t most_pairs, double seconds,
+PrecisionTimes probe_precision(const std::function<void(bool bf16)>& step, int64_t max_pairs, double seconds,
                                const std::function<double()>& now) {
   const double begin = now();
   const auto timed = [&](bool bf16) {
@@ -21,7 +21,7 @@ PrecisionTimes probe_precision(const std::function<void(bool bf16)>& step, int64
     times.bf16_ms = times.pairs == 0 ? bf16 : std::min(times.bf16_ms, bf16);
     times.bf16_ahead += bf16 < fp32 ? 1 : 0;
     ++times.pairs;
-  } while (times.pairs < most_pairs && now() - begin < seconds);
+  } while (times.pairs < max_pairs && now() - begin < seconds);
   return times;
 }
 

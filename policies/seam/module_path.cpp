@@ -84,7 +84,7 @@ BackwardPlace backward_place() {
 }
 
 Run run_with_module_path() {
-  return [](std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
+  return [](std::string_view path, const ModuleFn& fn, Tensors&& inputs) {
     ModulePathScope scope(path);
     return fn(std::move(inputs));
   };

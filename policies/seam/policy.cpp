@@ -7,14 +7,14 @@
 namespace dtk::policies {
 
 Seam::Seam()
-    : run([](std::string_view, const SubtreeFn& fn, Tensors&& inputs) { return fn(std::move(inputs)); }),
+    : run([](std::string_view, const ModuleFn& fn, Tensors&& inputs) { return fn(std::move(inputs)); }),
       keep([](std::string_view, at::Tensor value) { return value; }),
       attention([](at::Tensor q, at::Tensor k, at::Tensor v, const std::optional<at::Tensor>& mask,
                    double dropout) { return at::scaled_dot_product_attention(q, k, v, mask, dropout); }) {}
 
-at::Tensor Seam::subtree(std::string_view path, const std::function<at::Tensor(at::Tensor)>& module,
-                         at::Tensor input) const {
-  const SubtreeFn fn = [module](Tensors&& inputs) { return Tensors{module(std::move(inputs.front()))}; };
+at::Tensor Seam::module(std::string_view path, const std::function<at::Tensor(at::Tensor)>& module,
+                        at::Tensor input) const {
+  const ModuleFn fn = [module](Tensors&& inputs) { return Tensors{module(std::move(inputs.front()))}; };
   Tensors inputs;
   inputs.push_back(std::move(input));
   return std::move(run(path, fn, std::move(inputs)).front());

@@ -38,13 +38,13 @@ class Scopes final : public PolicyScope {
 // The order of the seam's layers, from the inside out: a segment that checkpointing runs again must meet the
 // casts and the attention of its first run.
 PolicySet::PolicySet(const PolicyOptions& options, const Subject& subject, Seam& seam,
-                     std::unique_ptr<CopyEngine> engine)
+                     std::unique_ptr<StagingCopies> engine)
     : engine_(std::make_unique<SavedTensorEngineGuard>()), use_(std::make_shared<SeamUse>()) {
   use_->paths.insert(subject.paths.begin(), subject.paths.end());
   Seam changed = seam;  // what is refused leaves the seam as it was
   changed.run = [inner = std::move(changed.run), named = run_with_module_path()](
-                    std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
-    const SubtreeFn within = [&](Tensors&& in) { return inner(path, fn, std::move(in)); };
+                    std::string_view path, const ModuleFn& fn, Tensors&& inputs) {
+    const ModuleFn within = [&](Tensors&& in) { return inner(path, fn, std::move(in)); };
     return named(path, within, std::move(inputs));
   };
   const auto add = [&](const auto& one, const char* name, auto make) {
@@ -66,7 +66,7 @@ PolicySet::PolicySet(const PolicyOptions& options, const Subject& subject, Seam&
     policy->apply(changed);
     if (policy->needs_forward_scope() && use_->needs_scope.empty()) use_->needs_scope = policy->name();
   }
-  changed.run = run_watched(run_checked(use_, std::move(changed.run)));
+  changed.run = run_observed(run_checked(use_, std::move(changed.run)));
   seam = std::move(changed);
 }
 

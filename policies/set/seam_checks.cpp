@@ -25,7 +25,7 @@ void SeamUse::check(std::string_view path) const {
 }
 
 Run run_checked(std::shared_ptr<const SeamUse> use, Run inner) {
-  return [use = std::move(use), inner = std::move(inner)](std::string_view path, const SubtreeFn& fn,
+  return [use = std::move(use), inner = std::move(inner)](std::string_view path, const ModuleFn& fn,
                                                           Tensors&& inputs) {
     use->check(path);
     return inner(path, fn, std::move(inputs));

@@ -19,15 +19,16 @@
 namespace {
 
 using namespace dtk;
+using namespace dtk::diffusion_planner;
 
 /// `count` frames of a set, one behind the other.
-PlannerBatch frames_of(const scenes::SceneSet& set, int64_t count) {
-  const PlannerBatch all = scenes::empty_frames(set.layout, set.sizes, count);
-  scenes::for_each_frame(set, count, [&](const PlannerBatch& frame, int64_t number) {
+FrameBatch frames_of(const scenes::SceneSet& set, int64_t count) {
+  const FrameBatch all = scenes::empty_frames(set.layout, set.sizes, count);
+  scenes::for_each_frame(set, count, [&](const FrameBatch& frame, int64_t number) {
     std::vector<at::Tensor> to;
-    PlannerBatch::fields(all, [&](std::string_view, const at::Tensor& tensor) { to.push_back(tensor); });
+    FrameBatch::fields(all, [&](std::string_view, const at::Tensor& tensor) { to.push_back(tensor); });
     auto next = to.begin();
-    PlannerBatch::fields(frame, [&](std::string_view, const at::Tensor& tensor) {
+    FrameBatch::fields(frame, [&](std::string_view, const at::Tensor& tensor) {
       if (tensor.defined()) next->select(0, number).copy_(tensor[0]);
       ++next;
     });
@@ -40,8 +41,8 @@ scenes::SceneSet preset(const std::string& name) {
 }
 
 /// Frames of preset "H": everything around fits in.
-const PlannerBatch& wide_frames() {
-  static const PlannerBatch frames = frames_of(preset("H"), 60);
+const FrameBatch& wide_frames() {
+  static const FrameBatch frames = frames_of(preset("H"), 60);
   return frames;
 }
 
@@ -50,12 +51,12 @@ double largest(const at::Tensor& tensor) {
 }
 
 /// (N, neighbours), bool: those that are there now.
-at::Tensor present(const PlannerBatch& frames) {
+at::Tensor present(const FrameBatch& frames) {
   return frames.neighbor_agents_past.select(2, -1).ne(0).any(-1);
 }
 
 /// From each point (N, T, 2) to the nearest of the route's centre lines, (N, T).
-at::Tensor from_route(const PlannerBatch& frames, const at::Tensor& points) {
+at::Tensor from_route(const FrameBatch& frames, const at::Tensor& points) {
   const at::Tensor lanes = frames.route_lanes;
   const at::Tensor is_there = lanes.narrow(3, 0, 8).ne(0).any(-1).any(-1);  // (N, R)
   const at::Tensor begin = lanes.narrow(2, 0, lanes.size(2) - 1).narrow(3, 0, 2).flatten(1, 2).unsqueeze(1);
@@ -68,8 +69,8 @@ at::Tensor from_route(const PlannerBatch& frames, const at::Tensor& points) {
   return away.masked_fill(there.logical_not().unsqueeze(1), 1e9).amin(-1);
 }
 
-PlannerOutcome outcome_of(const PlannerBatch& frames) {
-  const PlannerFutures futures = planner_futures(frames.ego_agent_future, frames.neighbor_agents_future);
+Outcome outcome_of(const FrameBatch& frames) {
+  const Futures futures = futures_of(frames.ego_agent_future, frames.neighbor_agents_future);
   return {futures.ego,
           futures.neighbors,
           futures.neighbor_mask,
@@ -85,18 +86,18 @@ scenes::Box box(const at::Tensor& x, const at::Tensor& y, double heading, double
 
 }  // namespace
 
-TEST_CASE("drawn frames: PlannerFrames reads back what was written, in each preset's sizes") {
+TEST_CASE("drawn frames: Frames reads back what was written, in each preset's sizes") {
   for (const std::string name : {"reduced", "H", "M", "UP"}) {
     INFO(name);
     const test::TemporaryFolder folder;
     const scenes::SceneSet set = preset(name);
-    const PlannerBatch frames = frames_of(set, 3);
+    const FrameBatch frames = frames_of(set, 3);
     for (int64_t i = 0; i < 3; ++i) {
-      write_planner_frame(posix_file_system(), folder / (std::to_string(i) + ".npz"), frames, i,
-                          {.layout = set.layout});
+      write_frame(posix_file_system(), folder / (std::to_string(i) + ".npz"), frames, i,
+                  {.layout = set.layout});
     }
-    const PlannerFrames source(folder.path(), {.layout = set.layout, .sizes = set.sizes});
-    const PlannerBatch read = source.allocate(3);
+    const Frames source(folder.path(), {.layout = set.layout, .sizes = set.sizes});
+    const FrameBatch read = source.allocate(3);
     for (int64_t i = 0; i < 3; ++i) source.read(i, read, i);
     CHECK(test::same_samples(read, frames));
     CHECK(largest(read.ego_agent_future) > 1);
@@ -108,7 +109,7 @@ TEST_CASE("drawn frames: a seed always gives the same ones, and held-out ones ar
   scenes::SceneSet set = preset("reduced"), held_out = set, other = set;
   held_out.part = scenes::Part::held_out;
   other.seed = 2;
-  const PlannerBatch frames = frames_of(set, 30);
+  const FrameBatch frames = frames_of(set, 30);
   CHECK(test::same_samples(frames, frames_of(set, 30)));
   CHECK_FALSE(test::same_samples(frames, frames_of(other, 30)));
   const at::Tensor futures = frames.ego_agent_future, others = frames_of(held_out, 30).ego_agent_future;
@@ -118,12 +119,12 @@ TEST_CASE("drawn frames: a seed always gives the same ones, and held-out ones ar
     for (const scenes::SceneSet& one : {set, held_out, other}) worlds.insert(scenes::world_seed(one, i));
   }
   CHECK(worlds.size() == 3000);
-  const PlannerBatch first = frames_of(set, 5);
+  const FrameBatch first = frames_of(set, 5);
   CHECK(at::equal(first.lanes, frames.lanes.narrow(0, 0, 5)));
 }
 
 TEST_CASE("drawn frames: the ego vehicle is at the origin, and goes on from its past as its state says") {
-  const PlannerBatch& frames = wide_frames();
+  const FrameBatch& frames = wide_frames();
   CHECK(largest(frames.ego_agent_past.select(1, -1)) == 0);
   const at::Tensor state = frames.ego_current_state;
   CHECK(largest(state.narrow(1, 0, 4) - at::tensor({0.0F, 0.0F, 1.0F, 0.0F})) == 0);
@@ -149,7 +150,7 @@ TEST_CASE("drawn frames: the ego vehicle is at the origin, and goes on from its 
 }
 
 TEST_CASE("drawn frames: neighbours by their distance, then nothing; absent steps are zeros") {
-  for (const PlannerBatch& frames : {wide_frames(), frames_of(preset("reduced"), 30)}) {
+  for (const FrameBatch& frames : {wide_frames(), frames_of(preset("reduced"), 30)}) {
     const at::Tensor there = present(frames), past = frames.neighbor_agents_past;
     const at::Tensor counts = there.sum(1);
     const at::Tensor ranks = at::arange(there.size(1)).unsqueeze(0);
@@ -178,7 +179,7 @@ TEST_CASE("drawn frames: neighbours by their distance, then nothing; absent step
 }
 
 TEST_CASE("drawn frames: a neighbour's next place is where its velocity leads") {
-  const PlannerBatch& frames = wide_frames();
+  const FrameBatch& frames = wide_frames();
   const at::Tensor now = frames.neighbor_agents_past.select(2, -1),
                    before = frames.neighbor_agents_past.select(2, -2),
                    next = frames.neighbor_agents_future.select(2, 0);
@@ -199,7 +200,7 @@ TEST_CASE("drawn frames: a neighbour's next place is where its velocity leads") 
 }
 
 TEST_CASE("drawn frames: nobody overlaps at the current time") {
-  const PlannerBatch& frames = wide_frames();
+  const FrameBatch& frames = wide_frames();
   int64_t pairs = 0, overlapping = 0;
   for (int64_t n = 0; n < frames.lanes.size(0); ++n) {
     const at::Tensor shape = frames.ego_shape[n];
@@ -224,23 +225,22 @@ TEST_CASE("drawn frames: nobody overlaps at the current time") {
 }
 
 TEST_CASE("drawn frames: the ego vehicle keeps to its route, clear of borders and of others") {
-  const PlannerBatch& frames = wide_frames();
+  const FrameBatch& frames = wide_frames();
   const at::Tensor path = frames.ego_agent_future.narrow(2, 0, 2);
   CHECK(largest(from_route(frames, path)) < 0.6);
   CHECK(largest(from_route(frames, path + 3)) > 1.5);  // beside it
-  const PlannerOutcome outcome = outcome_of(frames);
+  const Outcome outcome = outcome_of(frames);
   const at::Tensor own = outcome.ego_future.unsqueeze(1);
-  const PlannerEgoMetrics metrics = planner_ego_metrics(own, outcome, {});
+  const EgoMetrics metrics = ego_metrics(own, outcome, {});
   CHECK(largest(metrics.road_border) == 0);
   CHECK(largest(metrics.lateral) < 1e-5);
   CHECK(metrics.neighbor_margin.gt(0).sum().item<int64_t>() == 0);
-  const PlannerEgoMetrics beside =
-      planner_ego_metrics(own + at::tensor({0.0F, 4.0F, 0.0F, 0.0F}), outcome, {});
+  const EgoMetrics beside = ego_metrics(own + at::tensor({0.0F, 4.0F, 0.0F, 0.0F}), outcome, {});
   CHECK(beside.neighbor_margin.gt(0).sum().item<int64_t>() > 0);
 }
 
 TEST_CASE("drawn frames: the map around") {
-  const PlannerBatch& frames = wide_frames();
+  const FrameBatch& frames = wide_frames();
   for (const at::Tensor& lanes : {frames.lanes, frames.route_lanes}) {
     const at::Tensor there = lanes.ne(0).any(-1).any(-1);
     const at::Tensor counts = there.sum(1).unsqueeze(1);
@@ -278,12 +278,12 @@ TEST_CASE("drawn frames: the map around") {
 }
 
 TEST_CASE("drawn frames: going straight on at the same speed is far from what happens") {
-  const PlannerBatch frames = frames_of(preset("reduced"), 120);
-  const PlannerOutcome outcome = outcome_of(frames);
+  const FrameBatch frames = frames_of(preset("reduced"), 120);
+  const Outcome outcome = outcome_of(frames);
   const at::Tensor velocity = frames.ego_current_state.narrow(1, 4, 2).unsqueeze(1);  // (N, 1, 2)
   const at::Tensor seconds = at::arange(1, 81, at::kFloat).view({1, -1, 1}) * 0.1;
   const at::Tensor guess = at::cat({velocity * seconds, at::ones({120, 80, 1}), at::zeros({120, 80, 1})}, 2);
-  const PlannerEgoMetrics metrics = planner_ego_metrics(guess.unsqueeze(1), outcome, {});
+  const EgoMetrics metrics = ego_metrics(guess.unsqueeze(1), outcome, {});
   const at::Tensor distance = metrics.position_l2.sqrt();  // (N, T)
   const at::Tensor final = distance.select(1, -1), lateral = metrics.lateral.select(1, -1);
   const double ade = distance.mean().item<double>(), fde = final.mean().item<double>();
@@ -309,7 +309,7 @@ TEST_CASE("drawn frames: sizes that cannot be drawn are refused") {
   scenes::SceneSet set = preset("reduced");
   const auto text = [&] {
     return test::error_text<std::invalid_argument>(
-        [&] { scenes::for_each_frame(set, 1, [](const PlannerBatch&, int64_t) {}); });
+        [&] { scenes::for_each_frame(set, 1, [](const FrameBatch&, int64_t) {}); });
   };
   set.sizes.future = 270;
   CHECK(text() ==

@@ -37,10 +37,9 @@ Color pixel(const dtk::Image& image, int64_t x, int64_t y) {
   return {image.pixels[i], image.pixels[i + 1], image.pixels[i + 2]};
 }
 
-dtk::PlannerBatch frame() {
-  dtk::PlannerBatch drawn;
-  for_each_frame(scene_set("reduced").value(), 1,
-                 [&](const dtk::PlannerBatch& one, int64_t) { drawn = one; });
+dtk::diffusion_planner::FrameBatch frame() {
+  dtk::diffusion_planner::FrameBatch drawn;
+  for_each_frame(scene_set("reduced").value(), 1, [&](const dtk::diffusion_planner::FrameBatch& one, int64_t) { drawn = one; });
   return drawn;
 }
 
@@ -77,7 +76,7 @@ TEST_CASE("canvas: a line that comes over itself is as dark as one that does not
 
 TEST_CASE("scene image: the ego vehicle in the middle, the true path ahead, predictions where given") {
   constexpr Color ego = {200, 30, 40}, truth = {20, 140, 60}, predicted = {214, 20, 160};
-  const dtk::PlannerBatch batch = frame();
+  const dtk::diffusion_planner::FrameBatch batch = frame();
   const dtk::Image plain = draw_scene(batch, 0, {}, {.pixels = 600, .reach = 40});
   CHECK((plain.width == 600 && plain.height == 600 && plain.channels == 3));
   const auto rear = pixel(plain, 300, 300 + 2);
@@ -98,13 +97,13 @@ TEST_CASE("scene image: the ego vehicle in the middle, the true path ahead, pred
 }
 
 TEST_CASE("scene image: upstream's frames have fewer arrays") {
-  for_each_frame(scene_set("UP").value(), 1, [&](const dtk::PlannerBatch& one, int64_t) {
+  for_each_frame(scene_set("UP").value(), 1, [&](const dtk::diffusion_planner::FrameBatch& one, int64_t) {
     CHECK(count(draw_scene(one, 0), {200, 30, 40}) > 20);
   });
 }
 
 TEST_CASE("scene image: what cannot be drawn is refused") {
-  const dtk::PlannerBatch batch = frame();
+  const dtk::diffusion_planner::FrameBatch batch = frame();
   CHECK_THROWS_AS(draw_scene(batch, 1), std::out_of_range);
   const std::string refused =
       "draw_scene: predicted has to be (trajectories, steps, 3 or 4), and a side 200 pixels at least";

@@ -15,12 +15,13 @@
 namespace {
 
 using namespace dtk;
+using namespace dtk::diffusion_planner;
 
 /// A file with a frame of zeros.
 std::filesystem::path zeros(const test::TemporaryFolder& folder, const scenes::SceneSet& set) {
   const std::filesystem::path file = folder / "frame.npz";
-  write_planner_frame(posix_file_system(), file, scenes::empty_frames(set.layout, set.sizes, 1), 0,
-                      {.layout = set.layout});
+  write_frame(posix_file_system(), file, scenes::empty_frames(set.layout, set.sizes, 1), 0,
+              {.layout = set.layout});
   return file;
 }
 

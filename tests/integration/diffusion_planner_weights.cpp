@@ -11,6 +11,7 @@
 namespace {
 
 using namespace dtk;
+using namespace dtk::diffusion_planner;
 
 void run(const std::vector<std::string>& arguments) {
   const std::string &in = arguments.at(1), key = arguments.size() > 3 ? arguments[3] : "";

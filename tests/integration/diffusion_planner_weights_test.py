@@ -73,7 +73,7 @@ def as_the_original_saves(raw: dict[str, torch.Tensor], average: dict[str, torch
     }
 
 
-class PlannerWeightsTest(unittest.TestCase):
+class DiffusionPlannerWeightsTest(unittest.TestCase):
     maxDiff = None
 
     def setUp(self):
@@ -140,7 +140,7 @@ class PlannerWeightsTest(unittest.TestCase):
         self.assertEqual(result.returncode, 2)
         self.assertIn("\n  missing (740): encoder.route_position_embedding [1, 25, 256], ", result.stderr)
         self.assertIn("\n  unknown (276): ", result.stderr)
-        self.assertTrue(result.stderr.endswith('of another preset; set planner.preset = "UP"\n'), result.stderr)
+        self.assertTrue(result.stderr.endswith('of another preset; set diffusion_planner.preset = "UP"\n'), result.stderr)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ out = "run"
 steps = {STEPS}
 threads = 1
 checkpoint_every = 3
-[planner]
+[diffusion_planner]
 hidden_dim = 16
 num_heads = 2
 encoder_mixer_depth = 1
@@ -49,7 +49,7 @@ lane_num = {SIZES["lanes"]}
 route_num = {SIZES["route-lanes"]}
 polygon_num = {SIZES["polygons"]}
 line_string_num = {SIZES["line-strings"]}
-[planner.loss]
+[diffusion_planner.loss]
 ego_horizon = {FUTURE}
 [data]
 frames = "scenes/train.json"
@@ -281,7 +281,7 @@ class Driving(unittest.TestCase):
 
     def test_shipped_configurations_train_narrower_on_frames_of_their_sizes(self):
         narrow = ["hidden_dim=16", "num_heads=2", "encoder_mixer_depth=1", "encoder_fusion_depth=1", "decoder_depth=1"]
-        narrow = [f"planner.{setting}" for setting in narrow]
+        narrow = [f"diffusion_planner.{setting}" for setting in narrow]
         narrow += ["train.out=run", "train.threads=1", "data.batch=2", "policies.precision.cpu=fp32"]
         narrow += ["train.steps=2", "sample.frames=1"]
         paths = sorted((Path(__file__).parents[2] / "configs").glob("diffusion_planner_*.toml"))

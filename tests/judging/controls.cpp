@@ -9,9 +9,9 @@ namespace dtk::judging {
 namespace {
 
 constexpr uint64_t seed = 2;
-constexpr int64_t count = 500;          // images of noise, and blurred
-constexpr int64_t blur_side = 11;       // pixels: the mean over this square leaves a blob
-constexpr double least_distance = 100;  // real images score below 3, good samples 10 to 20
+constexpr int64_t count = 500;        // images of noise, and blurred
+constexpr int64_t blur_side = 11;     // pixels: the mean over this square leaves a blob
+constexpr double min_distance = 100;  // real images score below 3, good samples 10 to 20
 
 LabelledImages with_shuffled_labels(const LabelledImages& real) {
   const std::vector<uint32_t> order = epoch_order(seed, 0, static_cast<uint64_t>(real.labels.size(0)));
@@ -35,7 +35,7 @@ LabelledImages blurred(const LabelledImages& real) {
 }
 
 Control far_from_real(const std::string& name, const Judge::Score& score) {
-  return {name, score, score.distance > least_distance, "fd above 100"};
+  return {name, score, score.distance > min_distance, "fd above 100"};
 }
 
 }  // namespace

@@ -24,9 +24,9 @@ constexpr std::string_view replaced_suffix = ".replaced";  // in the way of a ne
 constexpr std::string_view damaged_suffix = ".damaged";    // set aside
 
 std::string checkpoint_name(int64_t step, std::string_view suffix = "") {
-  constexpr size_t least_digits = 8;
+  constexpr size_t min_digits = 8;
   std::string digits = std::to_string(step);
-  if (digits.size() < least_digits) digits.insert(0, least_digits - digits.size(), '0');
+  if (digits.size() < min_digits) digits.insert(0, min_digits - digits.size(), '0');
   return std::string(name_prefix) + digits + std::string(suffix);
 }
 
@@ -48,7 +48,7 @@ class HashingFile : public WritableFile {
 
   void write(const void* data, size_t bytes) override {
     file_->write(data, bytes);
-    if (!policies::rehearsing()) hash_.update(data, bytes);  // values that are not there need no hash
+    if (!policies::simulating()) hash_.update(data, bytes);  // values that are not there need no hash
     bytes_ += bytes;
   }
   void sync() override { file_->sync(); }
@@ -108,8 +108,8 @@ std::string problem_with(FileSystem& files, const Path& folder, const ManifestFi
   if (bytes != file.bytes) {
     return file.name + " has " + std::to_string(bytes) + " bytes instead of " + std::to_string(file.bytes);
   }
-  // One that was written in a rehearsal has no hash of its content.
-  if (!policies::rehearsing() && hash_of_file(files, path, bytes) != file.sha256) {
+  // One that was written in a simulation has no hash of its content.
+  if (!policies::simulating() && hash_of_file(files, path, bytes) != file.sha256) {
     return file.name + " has changed since it was saved (its SHA-256 differs)";
   }
   return "";

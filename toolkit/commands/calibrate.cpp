@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "toolkit/core/errors.h"
+#include "toolkit/core/numbers.h"
 #include "toolkit/device/device_memory.h"
 #include "toolkit/plan/calibrate.h"
 #include "toolkit/run/run.h"
@@ -75,9 +76,9 @@ std::optional<Calibration> calibration_for(const PlanArguments& arguments, FileS
   return calibration;
 }
 
-planner::RehearsalOptions options_of(const PlanArguments& arguments,
-                                     const std::optional<Calibration>& measured) {
-  planner::RehearsalOptions options;
+planner::SimulationOptions options_of(const PlanArguments& arguments,
+                                      const std::optional<Calibration>& measured) {
+  planner::SimulationOptions options;
   options.fold = arguments.fold;
   const std::pair<const char*, bool planner::DeviceTermOptions::*> switches[] = {
       {"rounding", &planner::DeviceTermOptions::rounding},

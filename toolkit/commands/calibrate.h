@@ -8,6 +8,7 @@
 #include <string>
 
 #include "toolkit/commands/plan_arguments.h"
+#include "toolkit/config/config_io.h"
 #include "toolkit/io/file_system.h"
 #include "toolkit/plan/calibration.h"
 
@@ -23,7 +24,7 @@ std::optional<Calibration> calibration_for(const PlanArguments& arguments, FileS
                                            const LoadedConfig& loaded, c10::Device device);
 
 /// `measured` must live as long as the result is used.
-planner::RehearsalOptions options_of(const PlanArguments& arguments,
-                                     const std::optional<Calibration>& measured);
+planner::SimulationOptions options_of(const PlanArguments& arguments,
+                                      const std::optional<Calibration>& measured);
 
 }  // namespace dtk

@@ -25,7 +25,7 @@ ExportedWeights weights_to_export(FileSystem& files, const ExportArguments& argu
       {arguments.checkpoint, arguments.key, "--checkpoint " + arguments.checkpoint, key_place, "--key"},
       arguments.config);
   if (source.config.drives()) {
-    const models::DiffusionPlanner planner(source.config.planner, at::kMeta);
+    const models::DiffusionPlanner planner(source.config.diffusion_planner, at::kMeta);
     return {source.weights.name, conversion_note(source.weights), weights_to_export(source.weights, planner)};
   }
   const models::Dit model(source.config.model, at::kMeta);  // names and shapes only

@@ -9,6 +9,7 @@
 #include "toolkit/core/byte_size.h"
 #include "toolkit/core/clock.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/core/numbers.h"
 #include "toolkit/device/device_memory.h"
 #include "toolkit/plan/alternatives.h"
 #include "toolkit/plan/plan_text.h"
@@ -18,12 +19,12 @@ namespace dtk {
 
 namespace {
 
-constexpr Room kBudget = Room::allocator, kMaxBatch = Room::device;
+constexpr Capacity kBudget = Capacity::allocator, kMaxBatch = Capacity::device;
 
 // A number without a unit, which somebody may have meant as gigabytes.
 constexpr int64_t kSuspicious = 100'000;
 
-std::string excess(const Plan& plan, int64_t budget, Room room) {
+std::string excess(const Plan& plan, int64_t budget, Capacity room) {
   const policies::PhasePeak peak = plan.memory.peak();
   const int64_t parameters = peak.peak.of(policies::Category::parameters);
   if (parameters > budget) {
@@ -43,7 +44,7 @@ struct Job {
   const LoadedConfig loaded;
   const c10::Device device;
   const std::optional<int64_t> budget;
-  const planner::RehearsalOptions options;
+  const planner::SimulationOptions options;
   const std::function<void(const std::string&)>& print;
   const SideBySide& side_by_side;
   const std::optional<CheckpointPlacement> placement;  // of `loaded`
@@ -126,7 +127,7 @@ void run_plan(const PlanArguments& arguments, FileSystem& files,
   const std::optional<Calibration> measured = calibration_for(arguments, files, loaded, device);
   std::optional<int64_t> budget;
   if (loaded.config.memory.budget) budget = loaded.config.memory.budget->bytes;
-  const planner::RehearsalOptions options = options_of(arguments, measured);
+  const planner::SimulationOptions options = options_of(arguments, measured);
   const policies::CheckpointOptions written = loaded.config.policies.checkpoint;
   std::optional<CheckpointPlacement> placement;
   if (placement_is_open(loaded.config) && arguments.max_batch.empty())

@@ -43,7 +43,7 @@ void take_scales(FileSystem& files, const std::filesystem::path& weights, bool u
                  RunConfig& config) {
   if (!config.drives() || (users_config && !config.data.normalization.empty())) return;
   const std::filesystem::path folder = files.is_folder(weights) ? weights : weights.parent_path();
-  if (files.exists(folder / kPlannerScales)) config.data.normalization = (folder / kPlannerScales).string();
+  if (files.exists(folder / diffusion_planner::kScalesFile)) config.data.normalization = (folder / diffusion_planner::kScalesFile).string();
 }
 
 }  // namespace
@@ -64,7 +64,7 @@ SampleSource open_source(FileSystem& files, const WeightsRequest& request, const
   }
   source.config = std::move(loaded.config);
   take_scales(files, std::filesystem::path(found.path), !config_file.empty(), source.config);
-  source.places = std::move(loaded.places);
+  source.locations = std::move(loaded.locations);
   return source;
 }
 
@@ -120,10 +120,10 @@ void choose_steps(SampleOptions& options, const RunConfig& config, const SampleA
                         *arguments.respacing + ", which gives " + std::to_string(options.steps) +
                         " steps; remove one of them");
     }
-  } else if (arguments.steps && (options.steps < kLeastDiffusionSteps || options.steps > all)) {
+  } else if (arguments.steps && (options.steps < kMinDiffusionSteps || options.steps > all)) {
     throw ConfigError("--steps " + std::to_string(options.steps) + ": " + options.sampler +
-                      " goes through steps of the diffusion; allowed: " +
-                      std::to_string(kLeastDiffusionSteps) + " to " + std::to_string(all));
+                      " goes through steps of the diffusion; allowed: " + std::to_string(kMinDiffusionSteps) +
+                      " to " + std::to_string(all));
   }
 }
 
@@ -195,11 +195,11 @@ void check_out(FileSystem& files, const SampleArguments& arguments, const RunCon
 }
 
 at::Tensor draw_samples(const SampleSource& source, const SampleOptions& options,
-                        const std::vector<int64_t>& labels, c10::Device device, const GoOn& go_on) {
+                        const std::vector<int64_t>& labels, c10::Device device, const KeepGoing& keep_going) {
   const RunConfig& config = source.config;
   return with_trained<TrainableDit>(source, config, device, [&](const TrainableDit& model) {
     return sample(model.dit(), config.diffusion, options, labels, config.data.batch / config.train.accumulate,
-                  go_on);
+                  keep_going);
   });
 }
 

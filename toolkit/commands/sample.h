@@ -17,7 +17,7 @@ namespace dtk {
 /// A trained model: its configuration, and its weights, which are still in their file.
 struct SampleSource {
   RunConfig config;
-  std::map<std::string, std::string> places;  // LoadedConfig's
+  std::map<std::string, std::string> locations;  // LoadedConfig's
   Weights weights;
 };
 
@@ -42,11 +42,12 @@ void check_out_folder(FileSystem& files, const std::string& out);
 /// are drawn.
 void check_out(FileSystem& files, const SampleArguments& arguments, const RunConfig& config);
 
-/// Samples (N, C, S, S) on the CPU, in [-1, 1] for image models; undefined if `go_on` gave up. As many at a
-/// time as the run's micro-batch, so that its own grid can be drawn again to the bit. Throws ConfigError for
-/// a policy that the configuration asks for and that cannot act.
+/// Samples (N, C, S, S) on the CPU, in [-1, 1] for image models; undefined if `keep_going` gave up. As many
+/// at a time as the run's micro-batch, so that its own grid can be drawn again to the bit. Throws ConfigError
+/// for a policy that the configuration asks for and that cannot act.
 at::Tensor draw_samples(const SampleSource& source, const SampleOptions& options,
-                        const std::vector<int64_t>& labels, c10::Device device, const GoOn& go_on = {});
+                        const std::vector<int64_t>& labels, c10::Device device,
+                        const KeepGoing& keep_going = {});
 
 /// Writes --out: a PNG grid with one row per class, a .safetensors file with "samples" (N, C, S, S) and
 /// "labels" (N), or a .npy file of the samples. Throws FileError; the file then is what it was.

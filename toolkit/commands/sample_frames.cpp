@@ -32,19 +32,19 @@ void check_classes_or_frames(const SampleSource& source, const SampleArguments& 
                     " is no driving planner; draw samples of its classes with --classes LIST --out FILE");
 }
 
-std::shared_ptr<const PlannerFrameSource> open_sample_frames(const SampleSource& source,
-                                                             const SampleArguments& arguments) try {
-  return std::make_shared<PlannerFrameSource>(arguments.frames, planner_frame_options(source.config));
+std::shared_ptr<const diffusion_planner::FrameSource> open_sample_frames(const SampleSource& source,
+                                                      const SampleArguments& arguments) try {
+  return std::make_shared<diffusion_planner::FrameSource>(arguments.frames, frame_options_of(source.config));
 } catch (const DataError& error) {
   throw DataError(std::string("--frames: ") + error.what());
 }
 
-std::vector<std::string> sample_frames_lines(const std::shared_ptr<const PlannerFrameSource>& frames) {
+std::vector<std::string> sample_frames_lines(const std::shared_ptr<const diffusion_planner::FrameSource>& frames) {
   return data_lines({.all = frames, .split = {frames, nullptr}, .classes = {}, .remarks = frames->remarks()});
 }
 
-std::string sample_frames_list(const PlannerFrameSource& source) {
-  const PlannerFrames& frames = source.frames();
+std::string sample_frames_list(const diffusion_planner::FrameSource& source) {
+  const diffusion_planner::Frames& frames = source.frames();
   std::string list;
   for (int64_t i = 0; i < frames.size(); ++i) {
     const std::string path = fs::absolute(frames.path(i)).lexically_normal().string();
@@ -76,13 +76,14 @@ void check_out_for_frames(FileSystem& files, const std::string& out) {
 }
 
 std::vector<NamedTensor> draw_trajectories(const SampleSource& source, const SampleArguments& arguments,
-                                           const PlannerFrameSource& frames, c10::Device device,
-                                           const GoOn& go_on) {
+                                           const diffusion_planner::FrameSource& frames, c10::Device device,
+                                           const KeepGoing& keep_going) {
   RunConfig config = source.config;
   if (arguments.steps) config.sample.steps = *arguments.steps;
-  return with_trained<TrainablePlanner>(source, config, device, [&](const TrainablePlanner& model) {
-    return model.trajectories(frames, frames.size(), go_on);
-  });
+  return with_trained<diffusion_planner::TrainableDiffusionPlanner>(
+      source, config, device, [&](const diffusion_planner::TrainableDiffusionPlanner& model) {
+        return model.trajectories(frames, frames.size(), keep_going);
+      });
 }
 
 void write_trajectories(FileSystem& files, const std::string& out,

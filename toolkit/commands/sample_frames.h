@@ -18,24 +18,24 @@ namespace dtk {
 /// planner.
 void check_classes_or_frames(const SampleSource& source, const SampleArguments& arguments);
 
-/// --frames, opened as the model of `source` reads them. Throws DataError as PlannerFrameSource.
-std::shared_ptr<const PlannerFrameSource> open_sample_frames(const SampleSource& source,
-                                                             const SampleArguments& arguments);
+/// --frames, opened as the model of `source` reads them. Throws DataError as FrameSource.
+std::shared_ptr<const diffusion_planner::FrameSource> open_sample_frames(const SampleSource& source,
+                                                      const SampleArguments& arguments);
 /// What dit-sample says of them: the description, that they were made up, what was left out.
-std::vector<std::string> sample_frames_lines(const std::shared_ptr<const PlannerFrameSource>& frames);
+std::vector<std::string> sample_frames_lines(const std::shared_ptr<const diffusion_planner::FrameSource>& frames);
 
 /// Of frames.json: a JSON list of the frames' absolute paths, which --frames reads again. Throws DataError
 /// for a path that is not UTF-8.
-std::string sample_frames_list(const PlannerFrameSource& frames);
+std::string sample_frames_list(const diffusion_planner::FrameSource& frames);
 
 /// Throws ConfigError if --out cannot be the folder of trajectories, or holds some already.
 void check_out_for_frames(FileSystem& files, const std::string& out);
 
-/// TrainablePlanner::trajectories() of all frames, in --steps or the run's steps. Throws as draw_samples()
-/// and PlannerFrames::read().
+/// TrainableDiffusionPlanner::trajectories() of all frames, in --steps or the run's steps. Throws as
+/// draw_samples() and Frames::read().
 std::vector<NamedTensor> draw_trajectories(const SampleSource& source, const SampleArguments& arguments,
-                                           const PlannerFrameSource& frames, c10::Device device,
-                                           const GoOn& go_on = {});
+                                           const diffusion_planner::FrameSource& frames, c10::Device device,
+                                           const KeepGoing& keep_going = {});
 
 /// Creates the folder --out if need be, and writes `trajectories` to its trajectories.safetensors and `list`
 /// to its frames.json. Throws FileError.

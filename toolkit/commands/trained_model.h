@@ -20,7 +20,7 @@ auto with_trained(const SampleSource& source, const RunConfig& config, c10::Devi
   const auto scope = policies.forward_scope();
   return act(model);
 } catch (const policies::PolicyError& error) {
-  throw with_place(error, source.places);
+  throw located(error, source.locations);
 }
 
 }  // namespace dtk

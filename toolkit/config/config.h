@@ -28,7 +28,7 @@ struct ByteSize {
 
 struct TrainOptions {
   // What is trained, and so which tables have a use: dit, over images or latents, has [model] and
-  // [diffusion]; diffusion_planner, over frames of driving, has [planner] and its sub-tables.
+  // [diffusion]; diffusion_planner, over frames of driving, has [diffusion_planner] and its sub-tables.
   std::string model = "dit";
   std::string out = "runs/run";    // run folder; a folder that already holds a run is refused
   int64_t seed = 0;                // one seed; every random stream derives from it by name
@@ -265,11 +265,11 @@ struct LogOptions {
   friend bool operator==(const LogOptions&, const LogOptions&) = default;
 };
 
-/// The tables [planner.process], [planner.loss] and [planner.augmentation].
-struct PlannerTrainingOptions {
-  PlannerProcessOptions process;
-  PlannerLossOptions loss;
-  PlannerAugmentationOptions augmentation;
+/// The tables [diffusion_planner.process], [diffusion_planner.loss] and [diffusion_planner.augmentation].
+struct TrainingOptions {
+  diffusion_planner::ProcessOptions process;
+  diffusion_planner::LossOptions loss;
+  diffusion_planner::AugmentationOptions augmentation;
 
   template <class Self, class Visit>
   static void tables(Self& self, Visit&& visit) {
@@ -278,14 +278,14 @@ struct PlannerTrainingOptions {
     visit("loss", loss);
     visit("augmentation", augmentation);
   }
-  friend bool operator==(const PlannerTrainingOptions&, const PlannerTrainingOptions&) = default;
+  friend bool operator==(const TrainingOptions&, const TrainingOptions&) = default;
 };
 
 struct RunConfig {
   TrainOptions train;
   models::DitOptions model;
-  models::DiffusionPlannerOptions planner;
-  PlannerTrainingOptions planner_training;
+  models::DiffusionPlannerOptions diffusion_planner;
+  TrainingOptions diffusion_planner_training;
   DataOptions data;
   DiffusionOptions diffusion;
   OptimizerOptions optimizer;
@@ -299,13 +299,13 @@ struct RunConfig {
   /// Visits every table in the order it is printed: visit(table name, struct).
   template <class Self, class Visit>
   static void tables(Self& self, Visit&& visit) {
-    auto& [train, model, planner, planner_training, data, diffusion, optimizer, schedule, epoch_schedule,
-           sample, memory, log, policy_options] = self;
+    auto& [train, model, diffusion_planner, diffusion_planner_training, data, diffusion, optimizer, schedule,
+           epoch_schedule, sample, memory, log, policy_options] = self;
     visit("train", train);
     visit("model", model);
-    visit("planner", planner);
-    PlannerTrainingOptions::tables(planner_training, [&](const char* name, auto& options) {
-      visit(std::string("planner.") + name, options);
+    visit("diffusion_planner", diffusion_planner);
+    TrainingOptions::tables(diffusion_planner_training, [&](const char* name, auto& options) {
+      visit(std::string("diffusion_planner.") + name, options);
     });
     visit("data", data);
     visit("diffusion", diffusion);

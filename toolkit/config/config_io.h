@@ -19,7 +19,7 @@ struct LoadedConfig {
   std::map<std::string, std::string> origins;
   /// What messages about a key start with, by full key, for the keys that the user wrote:
   /// "configs/base.toml:12:9" or "--set data.batch=16".
-  std::map<std::string, std::string> places = {};
+  std::map<std::string, std::string> locations = {};
 };
 
 /// Reads `file` and applies `overrides`, each "data.batch=16": the value is TOML, and a bare word is accepted

@@ -15,7 +15,7 @@ namespace {
 template <class T>
 void settle(LoadedConfig& loaded, const std::string& key, T& member, const T& value,
             const std::string& reason) {
-  if (loaded.places.count(key) > 0) return;
+  if (loaded.locations.count(key) > 0) return;
   member = value;
   loaded.origins[key] = "default: " + reason;
 }
@@ -52,19 +52,19 @@ void settle_steps(LoadedConfig& loaded) {
   }
 }
 
-// What the published planner of this preset was trained with, and the policies' places in it.
-void settle_planner(LoadedConfig& loaded) {
-  const models::DiffusionPlannerOptions& model = loaded.config.planner;
-  PlannerTrainingOptions& training = loaded.config.planner_training;
+// What the published planner of this preset was trained with, and the policies' locations in it.
+void settle_diffusion_planner(LoadedConfig& loaded) {
+  const models::DiffusionPlannerOptions& model = loaded.config.diffusion_planner;
+  TrainingOptions& training = loaded.config.diffusion_planner_training;
   const std::string of_preset = "as preset " + model.preset;
   const bool upstream = model.upstream();
   settle(loaded, "data.kind", loaded.config.data.kind, std::string("frames"), "of the driving planner");
-  settle(loaded, "planner.process.prefix", training.process.prefix, !upstream, of_preset);
-  settle(loaded, "planner.loss.squared_error", training.loss.squared_error, upstream, of_preset);
-  settle(loaded, "planner.loss.neighbor", training.loss.neighbor, upstream ? 1.0 : 0.1, of_preset);
-  settle(loaded, "planner.augmentation.probability", training.augmentation.probability, upstream ? 0.0 : 0.5,
-         upstream ? "upstream's frames do not tell the ego's shape" : of_preset);
-  settle(loaded, "planner.augmentation.smooth", training.augmentation.smooth, !upstream, of_preset);
+  settle(loaded, "diffusion_planner.process.prefix", training.process.prefix, !upstream, of_preset);
+  settle(loaded, "diffusion_planner.loss.squared_error", training.loss.squared_error, upstream, of_preset);
+  settle(loaded, "diffusion_planner.loss.neighbor", training.loss.neighbor, upstream ? 1.0 : 0.1, of_preset);
+  settle(loaded, "diffusion_planner.augmentation.probability", training.augmentation.probability,
+         upstream ? 0.0 : 0.5, upstream ? "upstream's frames do not tell the ego's shape" : of_preset);
+  settle(loaded, "diffusion_planner.augmentation.smooth", training.augmentation.smooth, !upstream, of_preset);
   if (loaded.config.schedule.kind == "epochs")
     settle(loaded, "schedule.epochs.lowered", loaded.config.epoch_schedule.lowered, !upstream, of_preset);
   settle(loaded, "sample.steps", loaded.config.sample.steps, DpmSolverOptions().steps, "as published");
@@ -81,7 +81,7 @@ void settle_planner(LoadedConfig& loaded) {
 }  // namespace
 
 void settle_defaults(LoadedConfig& loaded) {
-  if (loaded.config.drives()) return settle_planner(loaded);
+  if (loaded.config.drives()) return settle_diffusion_planner(loaded);
   settle_learn_sigma(loaded);
   settle_sampler(loaded);
   settle_steps(loaded);

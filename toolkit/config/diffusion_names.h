@@ -26,8 +26,8 @@ bool has_diffusion_steps(const std::string& sampler);
 /// sample.steps where nobody sets it: 250 for ddpm, as in the original DiT, 50 for ddim, 25 for the others.
 int64_t default_steps(const std::string& sampler);
 /// The linear β of fewer steps reach 1.
-inline constexpr int64_t kLeastLinearSteps = 21;
+inline constexpr int64_t kMinLinearSteps = 21;
 /// A process of one step has no posterior variance of its own.
-inline constexpr int64_t kLeastDiffusionSteps = 2;
+inline constexpr int64_t kMinDiffusionSteps = 2;
 
 }  // namespace dtk

@@ -11,12 +11,13 @@
 namespace dtk {
 
 /// `error` as a ConfigError. Where its text starts with a key ("policies.checkpoint.targets: ...") that
-/// `places` (LoadedConfig) knows, the place comes first; a table stands for its key `enabled`, which is what
-/// asks for a policy.
-ConfigError with_place(const policies::PolicyError& error, const std::map<std::string, std::string>& places);
+/// `locations` (LoadedConfig) knows, the place comes first; a table stands for its key `enabled`, which is
+/// what asks for a policy.
+ConfigError located(const policies::PolicyError& error, const std::map<std::string, std::string>& locations);
 
 /// `message`, which another process says of print_config(`loaded`) as the file `name`, with the place where
 /// the user wrote the key in front; without a place where no user did.
-std::string with_users_place(const std::string& message, const std::string& name, const LoadedConfig& loaded);
+std::string with_users_location(const std::string& message, const std::string& name,
+                                const LoadedConfig& loaded);
 
 }  // namespace dtk

@@ -17,7 +17,7 @@
 namespace dtk {
 namespace {
 
-/// A key as the user wrote it, with the places that messages start with.
+/// A key as the user wrote it, with the locations that messages start with.
 struct Entry {
   std::string key;
   ConfigValue value;
@@ -335,7 +335,7 @@ class Reader {
       if (entry.key == table + "." + name) assign(member, entry, allowed);
     });
     loaded_.origins[entry.key] = entry.origin;
-    loaded_.places[entry.key] = entry.value_place;
+    loaded_.locations[entry.key] = entry.value_place;
   }
 
   LoadedConfig checked() {
@@ -370,7 +370,7 @@ class Reader {
                  if (is_it(table, name)) member = std::any_cast<std::decay_t<decltype(member)>>(value);
                });
     loaded_.origins[entry.key] = entry.origin;
-    loaded_.places.erase(entry.key);
+    loaded_.locations.erase(entry.key);
   }
 
   std::string file_name_;

@@ -87,7 +87,7 @@ std::vector<int64_t> respaced_steps(const std::string& text, int64_t steps) {
   const bool ddim = text.starts_with("ddim");
   std::vector<int64_t> kept =
       ddim ? strided(parse_count(text.substr(4)), steps) : in_sections(parse_counts(text), steps);
-  if (static_cast<int64_t>(kept.size()) < kLeastDiffusionSteps) {
+  if (static_cast<int64_t>(kept.size()) < kMinDiffusionSteps) {
     throw std::invalid_argument("that is one step, and a process needs at least two");
   }
   return kept;

@@ -25,12 +25,12 @@ std::string near_batches(int64_t batch, int64_t accumulate) {
 class Rules {
  public:
   Rules(const LoadedConfig& loaded, const std::string& file_name)
-      : config_(loaded.config), places_(loaded.places), file_name_(file_name) {}
+      : config_(loaded.config), locations_(loaded.locations), file_name_(file_name) {}
 
   void check() const {
     check_family();
     if (config_.drives()) {
-      check_planner();
+      check_diffusion_planner();
     } else {
       check_model();
     }
@@ -42,17 +42,17 @@ class Rules {
   }
 
  private:
-  bool written(const std::string& key) const { return places_.count(key) > 0; }
+  bool written(const std::string& key) const { return locations_.count(key) > 0; }
 
   [[noreturn]] void fail(const std::string& key, const std::string& message) const {
-    throw ConfigError((written(key) ? places_.at(key) : file_name_) + ": " + message);
+    throw ConfigError((written(key) ? locations_.at(key) : file_name_) + ": " + message);
   }
 
   // "remove it", and how to do that without touching a file that other runs share.
   std::string removal(const std::vector<std::string>& keys) const {
     std::string resets;
     for (const std::string& key : keys) {
-      if (written(key) && !places_.at(key).starts_with("--set ")) resets += " --set " + key + "=default";
+      if (written(key) && !locations_.at(key).starts_with("--set ")) resets += " --set " + key + "=default";
     }
     const std::string text = keys.size() == 1 ? "remove it" : "remove them";
     return resets.empty() ? text : text + " (what " + file_name_ + " sets is taken back with" + resets + ")";
@@ -79,7 +79,7 @@ class Rules {
 
   // Of another family nothing may be written: its rules would speak of what the run has not.
   void check_family() const {
-    for (const auto& [key, place] : places_) {
+    for (const auto& [key, place] : locations_) {
       if (!is_of_another_model(config_, key)) continue;
       fail(key, key + " has no use with train.model = " + toml_text(config_.train.model) + "; " +
                     removal({key}) + ", or change train.model");
@@ -92,8 +92,8 @@ class Rules {
                                               "train.model = \"diffusion_planner\""));
   }
 
-  void check_planner() const {
-    if (const auto problem = problem_of_planner(config_)) fail(problem->key, problem->message);
+  void check_diffusion_planner() const {
+    if (const auto problem = problem_of_diffusion_planner(config_)) fail(problem->key, problem->message);
     check_drawn("sample.frames", config_.sample.frames);
   }
 
@@ -202,7 +202,7 @@ class Rules {
   }
 
   void check_written() const {
-    for (const auto& [key, place] : places_) {
+    for (const auto& [key, place] : locations_) {
       const std::string because = useless_because(config_, key);
       if (because.empty()) continue;
       fail(key, key + " has no use with " + because + "; " + removal({key}) + ", or change " +
@@ -325,12 +325,12 @@ class Rules {
   void check_diffusion() const {
     const DiffusionOptions& diffusion = config_.diffusion;
     if (is_gaussian(diffusion.objective) && diffusion.betas == "linear" &&
-        diffusion.steps < kLeastLinearSteps) {
+        diffusion.steps < kMinLinearSteps) {
       fail("diffusion.steps",
            "diffusion.steps = " + toml_text(diffusion.steps) +
                " is too few for diffusion.betas = \"linear\", the last of which would reach "
                "1; allowed: at least " +
-               std::to_string(kLeastLinearSteps) + ", or diffusion.betas = \"cosine\"");
+               std::to_string(kMinLinearSteps) + ", or diffusion.betas = \"cosine\"");
     }
     const std::string& sampler = config_.sample.sampler;
     const std::vector<std::string>& allowed = samplers_for(diffusion.objective);
@@ -346,11 +346,11 @@ class Rules {
     const int64_t all = config_.diffusion.steps;
     if (!has_diffusion_steps(sample.sampler)) return;
     if (sample.respacing) return check_respacing(*sample.respacing, all);
-    if (sample.steps >= kLeastDiffusionSteps && sample.steps <= all) return;
+    if (sample.steps >= kMinDiffusionSteps && sample.steps <= all) return;
     fail("sample.steps", "sample.steps = " + toml_text(sample.steps) +
                              " is out of range with sample.sampler = " + toml_text(sample.sampler) +
                              ", which goes through steps of the diffusion; allowed: [" +
-                             std::to_string(kLeastDiffusionSteps) + ", " + std::to_string(all) +
+                             std::to_string(kMinDiffusionSteps) + ", " + std::to_string(all) +
                              "] with diffusion.steps = " + toml_text(all));
   }
 
@@ -395,7 +395,7 @@ class Rules {
   }
 
   const RunConfig& config_;
-  const std::map<std::string, std::string>& places_;
+  const std::map<std::string, std::string>& locations_;
   const std::string& file_name_;
 };
 
@@ -407,8 +407,8 @@ void check_rules(const LoadedConfig& loaded, const std::string& file_name) {
 
 void check_new_run(const LoadedConfig& loaded) {
   const std::string key = "train.allow_thread_change";
-  const auto place = loaded.places.find(key);
-  if (!loaded.config.train.allow_thread_change || place == loaded.places.end()) return;
+  const auto place = loaded.locations.find(key);
+  if (!loaded.config.train.allow_thread_change || place == loaded.locations.end()) return;
   const bool in_file = !place->second.starts_with("--set ");
   throw ConfigError(
       place->second + ": " + key +

@@ -15,7 +15,7 @@ void check_rules(const LoadedConfig& loaded, const std::string& file_name);
 void check_new_run(const LoadedConfig& loaded);
 
 /// Where the user wrote `key`, for the beginning of a message: "base.toml:3:9: "; "" if nobody did.
-std::string place_of(const LoadedConfig& loaded, const std::string& key);
+std::string location_of(const LoadedConfig& loaded, const std::string& key);
 
 /// Whether `key` is of a model that train.model does not name: such keys are not printed.
 bool is_of_another_model(const RunConfig& config, const std::string& key);
@@ -26,14 +26,14 @@ bool is_of_another_model(const RunConfig& config, const std::string& key);
 std::string useless_because(const RunConfig& config, const std::string& key);
 
 /// useless_because() of the driving planner's own keys.
-std::string useless_of_planner(const RunConfig& config, const std::string& key);
+std::string useless_of_diffusion_planner(const RunConfig& config, const std::string& key);
 
 /// Of several keys, at `key`.
 struct ConfigProblem {
   std::string key, message;
 };
-/// The first rule that [planner] and its sub-tables break, if any.
-std::optional<ConfigProblem> problem_of_planner(const RunConfig& config);
+/// The first rule that [diffusion_planner] and its sub-tables break, if any.
+std::optional<ConfigProblem> problem_of_diffusion_planner(const RunConfig& config);
 
 /// sample.ema where there is no EMA, which check_rules() refuses if somebody asked for it. It must not be
 /// saved as a key: read back, it would count as asked for.

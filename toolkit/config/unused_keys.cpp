@@ -15,7 +15,7 @@ bool of_images(const std::string& key) {
 }
 
 bool of_driving(const std::string& key) {
-  return key.starts_with("planner.") ||
+  return key.starts_with("diffusion_planner.") ||
          is_one_of(key, {"data.frames", "data.held_out", "data.normalization", "sample.frames"});
 }
 
@@ -34,9 +34,9 @@ std::string useless_of_dit(const RunConfig& config, const std::string& key) {
 
 }  // namespace
 
-std::string place_of(const LoadedConfig& loaded, const std::string& key) {
-  const auto place = loaded.places.find(key);
-  return place == loaded.places.end() ? "" : place->second + ": ";
+std::string location_of(const LoadedConfig& loaded, const std::string& key) {
+  const auto place = loaded.locations.find(key);
+  return place == loaded.locations.end() ? "" : place->second + ": ";
 }
 
 bool is_of_another_model(const RunConfig& config, const std::string& key) {
@@ -46,7 +46,8 @@ bool is_of_another_model(const RunConfig& config, const std::string& key) {
 std::string useless_because(const RunConfig& config, const std::string& key) {
   if (is_of_another_model(config, key)) return setting("train.model", config.train.model);
   if (switched_off(config, parent_of(key))) return "";  // a single switch is to be enough
-  const std::string because = config.drives() ? useless_of_planner(config, key) : useless_of_dit(config, key);
+  const std::string because =
+      config.drives() ? useless_of_diffusion_planner(config, key) : useless_of_dit(config, key);
   if (!because.empty()) return because;
   const policies::SegmentKeeps& keep = config.policies.checkpoint.keep;
   if (key == "policies.checkpoint.offload_min_bytes" && !keep.offloads()) {

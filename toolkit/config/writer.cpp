@@ -25,7 +25,7 @@ std::string size_of_preset(const models::DiffusionPlannerOptions& planner, const
   models::DiffusionPlannerOptions sizes = models::resolved(planner);
   models::DiffusionPlannerOptions::fields(
       sizes, [&](const std::string& name, const auto& value, const std::string&) {
-        if (key == "planner." + name && is_set(value))
+        if (key == "diffusion_planner." + name && is_set(value))
           line = "# " + name + " = " + toml_text(value) + " (" + planner.preset + ")";
       });
   return line;
@@ -61,7 +61,7 @@ std::string line_for(const LoadedConfig& loaded, const std::string& table, const
                      const T& value) {
   const std::string key = table + "." + name;
   if (!is_set(value)) {
-    const std::string derived = loaded.config.drives() ? size_of_preset(loaded.config.planner, key)
+    const std::string derived = loaded.config.drives() ? size_of_preset(loaded.config.diffusion_planner, key)
                                                        : derived_size(loaded.config.model, key);
     if (!derived.empty()) return derived;
     const auto origin = loaded.origins.find(key);

@@ -3,6 +3,15 @@
 #include <cstdio>
 
 namespace dtk {
+namespace {
+
+std::string formatted(const char* pattern, double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, pattern, value);
+  return text;
+}
+
+}  // namespace
 
 std::string percent_text(int64_t part, int64_t whole) {
   if (whole == 0) return "0 %";
@@ -16,6 +25,18 @@ std::string flops_text(int64_t count) {
   std::snprintf(text, sizeof text, "%.4g %s", flops / (flops < 1e12 ? 1e9 : 1e12),
                 flops < 1e12 ? "GFLOP" : "TFLOP");
   return text;
+}
+
+std::string readable_bytes(int64_t bytes) {
+  const auto value = static_cast<double>(bytes);
+  if (bytes < 1024) return std::to_string(bytes) + " B";
+  if (bytes < 1024 * 1024) return formatted("%.1f KiB", value / 1024);
+  if (bytes < 1024 * 1024 * 1024) return formatted("%.1f MiB", value / (1024 * 1024));
+  return formatted("%.2f GiB", value / (1024.0 * 1024 * 1024));
+}
+
+std::string exact_bytes(int64_t bytes) {
+  return readable_bytes(bytes) + " (" + std::to_string(bytes) + " bytes)";
 }
 
 }  // namespace dtk

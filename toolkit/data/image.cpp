@@ -208,7 +208,7 @@ Image image_grid(const at::Tensor& samples, int64_t columns, int64_t padding, in
   grid.channels = values.size(1);
   grid.height = layout.extent((count + columns - 1) / columns, height);
   grid.width = layout.extent(columns, width);
-  if (policies::rehearsing()) return grid;
+  if (policies::simulating()) return grid;
   grid.pixels.assign(static_cast<size_t>(grid.height * grid.width * grid.channels), 255);
   const float* sample = values.const_data_ptr<float>();
   for (int64_t i = 0; i < count; ++i, sample += grid.channels * height * width) {

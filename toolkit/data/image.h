@@ -56,7 +56,7 @@ constexpr bool are_images(int64_t channels) {
 /// Lays out `samples` (N, C, H, W), floats in [-1, 1] on any device, row by row in `columns` columns with
 /// `padding` white pixels around each; missing samples of the last row stay white. Each sample is enlarged
 /// `scale` times by repeating pixels. -1 .. 1 becomes 0 .. 255, rounded; values beyond take the nearest end.
-/// A rehearsal gets no pixels, but what they are made from is on the CPU as in the job.
+/// A simulation gets no pixels, but what they are made from is on the CPU as in the job.
 /// Throws DataError if C is neither 1 nor 3 or a value is not finite, std::invalid_argument otherwise.
 Image image_grid(const at::Tensor& samples, int64_t columns, int64_t padding, int64_t scale);
 

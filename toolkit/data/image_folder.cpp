@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "toolkit/core/errors.h"
+#include "toolkit/core/numbers.h"
 #include "toolkit/data/pixel_source.h"
 #include "toolkit/data/resample.h"
 #include "toolkit/device/device_memory.h"
@@ -106,10 +107,10 @@ void check_seen(const fs::path& path, const ImageSize& seen, const ImageSize& wa
              (are_images(seen.channels) ? ", or set model.channels = " + std::to_string(seen.channels) : ""));
   }
   if (seen == wanted) return;
-  constexpr int64_t most_pixels = 100'000'000;  // decoded, an image is as large as its header says
-  if (seen.height > most_pixels / seen.width) {
+  constexpr int64_t max_pixels = 100'000'000;  // decoded, an image is as large as its header says
+  if (seen.height > max_pixels / seen.width) {
     fail(path, "the image has " + std::to_string(seen.height) + " x " + std::to_string(seen.width) +
-                   " pixels; allowed: up to " + std::to_string(most_pixels) + "; make it smaller");
+                   " pixels; allowed: up to " + std::to_string(max_pixels) + "; make it smaller");
   }
   if (seen.height == 1 && seen.width == 1) {
     throw CorruptImage(path.string() +

@@ -57,9 +57,9 @@ Loader::Loader(std::shared_ptr<const DataSource> source, const LoaderOptions& op
       around_allocation_(std::move(around_allocation)),
       samples_per_epoch_(dtk::samples_per_epoch(*source_, options)),
       consumed_(options.start),
-      readers_(policies::rehearsing() ? 1 : options.threads),
+      readers_(policies::simulating() ? 1 : options.threads),
       thread_([this] { run(); }) {
-  if (policies::rehearsing()) wait_for_the_rest();
+  if (policies::simulating()) wait_for_the_rest();
 }
 
 Loader::~Loader() {
@@ -85,7 +85,7 @@ Batch Loader::next() {
   consumed_ += batch.samples();
   lock.unlock();
   changed_.notify_all();
-  if (policies::rehearsing()) wait_for_the_rest();
+  if (policies::simulating()) wait_for_the_rest();
   return batch;
 }
 
@@ -95,7 +95,7 @@ void Loader::wait_until_full() {
   if (error_ != nullptr) std::rethrow_exception(error_);
 }
 
-// In a rehearsal: so much is taken at most, whatever the threads' luck.
+// In a simulation: so much is taken at most, whatever the threads' luck.
 void Loader::wait_for_the_rest() {
   std::unique_lock lock(mutex_);
   changed_.wait(
@@ -158,18 +158,18 @@ bool Loader::make_batch(int64_t first, int64_t count, Batch& batch) {
   order_epoch_of(first);
   std::atomic<bool> stopped = false;
   readers_.run(count, [&](int64_t row) {
-    // Nothing takes long in a rehearsal.
-    stopped = stopped || (!policies::rehearsing() && stopping());
+    // Nothing takes long in a simulation.
+    stopped = stopped || (!policies::simulating() && stopping());
     if (!stopped) read_sample(first + row, batch, row);
   });
   return !stopped;
 }
 
-// No batch holds samples of two epochs. A rehearsal reads no values: which sample is where does not matter,
+// No batch holds samples of two epochs. A simulation reads no values: which sample is where does not matter,
 // and the order of a large batch takes seconds.
 void Loader::order_epoch_of(int64_t consumed) {
   const int64_t epoch = consumed / samples_per_epoch_;
-  if (policies::rehearsing() || epoch == order_epoch_) return;
+  if (policies::simulating() || epoch == order_epoch_) return;
   order_ = epoch_order(options_.seed, static_cast<uint64_t>(epoch), static_cast<uint64_t>(source_->size()));
   order_epoch_ = epoch;
 }
@@ -177,7 +177,7 @@ void Loader::order_epoch_of(int64_t consumed) {
 void Loader::read_sample(int64_t consumed, const Batch& batch, int64_t row) const {
   const int64_t epoch = consumed / samples_per_epoch_;
   const auto place = static_cast<size_t>(consumed % samples_per_epoch_);
-  const auto index = policies::rehearsing() ? static_cast<int64_t>(place) : int64_t{order_[place]};
+  const auto index = policies::simulating() ? static_cast<int64_t>(place) : int64_t{order_[place]};
   source_->read(index, static_cast<uint64_t>(epoch), batch, row);
 }
 

@@ -16,8 +16,8 @@ namespace {
 
 void check_is_set(const LoadedConfig& loaded, const std::string& key, bool is_set) {
   if (is_set) return;
-  const std::string place = place_of(loaded, key);
-  throw ConfigError((place.empty() ? place_of(loaded, "data.kind") : place) + key +
+  const std::string place = location_of(loaded, key);
+  throw ConfigError((place.empty() ? location_of(loaded, "data.kind") : place) + key +
                     " is not set; data.kind = \"" + loaded.config.data.kind +
                     "\" needs it; set it, or change data.kind");
 }
@@ -26,7 +26,7 @@ void check_shape(const LoadedConfig& loaded, const ImageSource& source, const st
   const models::DitOptions& model = loaded.config.model;
   const std::string seen = shape_text(source.channels(), source.height(), source.width());
   if (source.height() != source.width()) {
-    throw ConfigError(place_of(loaded, data_key) + "data: samples are " + seen +
+    throw ConfigError(location_of(loaded, data_key) + "data: samples are " + seen +
                       " (channels x height x width); allowed: square samples, as model.image_size is both "
                       "sides; crop or pad them");
   }
@@ -34,7 +34,7 @@ void check_shape(const LoadedConfig& loaded, const ImageSource& source, const st
   const std::string key = source.channels() == model.channels ? "model.image_size" : "model.channels";
   const bool maybe_moments = loaded.config.data.kind == "latents" && source.channels() == 2 * model.channels;
   throw ConfigError(
-      place_of(loaded, key) + "data: samples are " + seen + ", model.channels and model.image_size say " +
+      location_of(loaded, key) + "data: samples are " + seen + ", model.channels and model.image_size say " +
       shape_text(model.channels, model.image_size, model.image_size) + "; set model.channels = " +
       std::to_string(source.channels()) + " and model.image_size = " + std::to_string(source.height()) +
       (maybe_moments ? ". If these are means and deviations of an autoencoder, store a sample or "
@@ -46,7 +46,7 @@ void check_shape(const LoadedConfig& loaded, const ImageSource& source, const st
 void check_classes(const LoadedConfig& loaded, const ImageSource& source) {
   const int64_t classes = loaded.config.model.classes;
   if (source.classes() <= classes) return;
-  throw ConfigError(place_of(loaded, "model.classes") + "data: samples have " +
+  throw ConfigError(location_of(loaded, "model.classes") + "data: samples have " +
                     std::to_string(source.classes()) + " classes, model.classes says " +
                     std::to_string(classes) + "; set model.classes = " + std::to_string(source.classes()));
 }
@@ -55,12 +55,13 @@ void check_count(const LoadedConfig& loaded, const ImageSource& source) {
   const DataOptions& data = loaded.config.data;
   const std::string size = std::to_string(source.size());
   if (data.samples && *data.samples != source.size()) {
-    throw ConfigError(place_of(loaded, "data.samples") + "data.samples = " + std::to_string(*data.samples) +
-                      ", but there are " + size + ": " + source.description() +
+    throw ConfigError(location_of(loaded, "data.samples") +
+                      "data.samples = " + std::to_string(*data.samples) + ", but there are " + size + ": " +
+                      source.description() +
                       "; give the files that were meant, or set data.samples = " + size);
   }
   if (data.validation >= source.size()) {
-    throw ConfigError(place_of(loaded, "data.validation") +
+    throw ConfigError(location_of(loaded, "data.validation") +
                       "data.validation = " + std::to_string(data.validation) +
                       " leaves nothing to train on: " + source.description() + "; allowed: [0, " +
                       std::to_string(source.size() - 1) + "]");
@@ -103,7 +104,7 @@ std::shared_ptr<const ImageSource> open_files(const LoadedConfig& loaded) try {
       data.folder, {.channels = model.channels, .height = model.image_size, .width = model.image_size},
       {.skip_corrupt = data.on_corrupt == "skip", .threads = decoding_threads(loaded.config.train)});
 } catch (const DataError& error) {
-  throw DataError(place_of(loaded, key_of_file(loaded.config.data, error.what())) + error.what());
+  throw DataError(location_of(loaded, key_of_file(loaded.config.data, error.what())) + error.what());
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "toolkit/core/errors.h"
 #include "toolkit/device/cuda_driver.h"
+#include "toolkit/device/device_memory.h"
 
 namespace dtk {
 namespace {

@@ -48,9 +48,9 @@ void resolve_budget(LoadedConfig& loaded, c10::Device device) {
   auto& budget = loaded.config.memory.budget;
   if (!budget || budget->percent == 0) return;
   const std::string key = "memory.budget", written = toml_text(*budget);
-  const auto place = loaded.places.find(key);
+  const auto place = loaded.locations.find(key);
   budget = ByteSize{part_of_device(budget->percent, device,
-                                   place != loaded.places.end() ? place->second : key + " = " + written)};
+                                   place != loaded.locations.end() ? place->second : key + " = " + written)};
   loaded.origins[key] = "measured: " + written.substr(1, written.size() - 2) + " of this " + device.str();
 }
 

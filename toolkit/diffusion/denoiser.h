@@ -13,6 +13,6 @@ namespace dtk {
 using Denoiser = std::function<at::Tensor(at::Tensor x, at::Tensor t, at::Tensor y)>;
 
 /// Asked before each step of a sampler with how many of all steps are done; false gives up.
-using GoOn = std::function<bool(int64_t done, int64_t steps)>;
+using KeepGoing = std::function<bool(int64_t done, int64_t steps)>;
 
 }  // namespace dtk

@@ -78,7 +78,7 @@ std::vector<double> diffusion_betas(const std::string& kind, int64_t steps) {
 }
 
 GaussianTables::GaussianTables(std::vector<double> given) : betas(std::move(given)) {
-  if (static_cast<int64_t>(betas.size()) < kLeastDiffusionSteps) {
+  if (static_cast<int64_t>(betas.size()) < kMinDiffusionSteps) {
     throw std::invalid_argument("a diffusion process needs at least two steps");
   }
   double product = 1;

@@ -15,7 +15,7 @@
 namespace dtk {
 
 /// β_t of a process of `steps` steps: "linear" from 0.1/steps to 20/steps (1e-4 to 0.02 for 1000), which
-/// needs kLeastLinearSteps; "cosine" by ᾱ(s) = cos²((s + 0.008)/1.008 · π/2), at most 0.999. Throws
+/// needs kMinLinearSteps; "cosine" by ᾱ(s) = cos²((s + 0.008)/1.008 · π/2), at most 0.999. Throws
 /// std::invalid_argument for another kind.
 std::vector<double> diffusion_betas(const std::string& kind, int64_t steps);
 

@@ -53,7 +53,7 @@ std::vector<int64_t> grid_labels(const RunConfig& config) {
 }
 
 at::Tensor sample(const models::Dit& model, const DiffusionOptions& diffusion, const SampleOptions& options,
-                  const std::vector<int64_t>& labels, int64_t batch, const GoOn& go_on) {
+                  const std::vector<int64_t>& labels, int64_t batch, const KeepGoing& keep_going) {
   at::NoGradGuard no_grad;
   const models::DitOptions& shape = model.options();
   const auto count = static_cast<int64_t>(labels.size());
@@ -72,22 +72,22 @@ at::Tensor sample(const models::Dit& model, const DiffusionOptions& diffusion, c
   at::Tensor samples = at::empty_like(start);
   const int64_t batches = (count + batch - 1) / batch;
   const int64_t all_steps = batches * sampler->steps();
-  policies::Passes passes("batches of samples", batches);
+  policies::FoldableLoop passes("batches of samples", batches);
   while (const auto batch_index = passes.next()) {
     const int64_t first = *batch_index * batch;
     const int64_t length = std::min(batch, count - first);
     at::Tensor x = start.narrow(0, first, length).to(device);
     const at::Tensor label = y.narrow(0, first, length).to(device);
     StepNoise noise(options.seed, first, length);
-    policies::Passes steps("sampler steps", sampler->steps());
+    policies::FoldableLoop steps("sampler steps", sampler->steps());
     while (const auto step = steps.next()) {
-      if (go_on && !go_on(*batch_index * sampler->steps() + *step, all_steps)) return {};
+      if (keep_going && !keep_going(*batch_index * sampler->steps() + *step, all_steps)) return {};
       x = sampler->step(*step, denoiser, x, label, [&] { return noise.draw(x); });
     }
     const policies::HostCopyScope copy;
     samples.narrow(0, first, length).copy_(x);
   }
-  policies::zero_if_rehearsing(samples);
+  policies::zero_if_simulating(samples);
   return samples;
 }
 

@@ -20,10 +20,10 @@ std::vector<int64_t> grid_labels(const RunConfig& config);
 /// says, with sampler, steps, guidance and seed of `options`. Runs at most `batch` samples at a time
 /// (guidance doubles that inside), which does not change the result beyond rounding: noise is drawn on the
 /// CPU, that of the start at once and that of each step from a stream of each sample's own. Runs without
-/// gradients and touches no default generator. An undefined tensor if `go_on` gave up. Throws
+/// gradients and touches no default generator. An undefined tensor if `keep_going` gave up. Throws
 /// std::invalid_argument for guidance that the model cannot give, and for a sampler or steps that `diffusion`
 /// has not.
 at::Tensor sample(const models::Dit& model, const DiffusionOptions& diffusion, const SampleOptions& options,
-                  const std::vector<int64_t>& labels, int64_t batch, const GoOn& go_on = {});
+                  const std::vector<int64_t>& labels, int64_t batch, const KeepGoing& keep_going = {});
 
 }  // namespace dtk

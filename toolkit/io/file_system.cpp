@@ -113,12 +113,12 @@ class PosixFileSystem : public FileSystem {
   }
 
   std::string read(const Path& path) override {
-    constexpr size_t least_chunk = size_t{1} << 16;
+    constexpr size_t min_chunk = size_t{1} << 16;
     const Descriptor file(path, O_RDONLY, "read");
     struct stat status = {};
     if (::fstat(file.number(), &status) != 0) fail_with_errno("read", path);
     // One byte more than the size shows the end at once; pipes and /proc report 0 and take further rounds.
-    size_t chunk = std::max(least_chunk, static_cast<size_t>(status.st_size) + 1);
+    size_t chunk = std::max(min_chunk, static_cast<size_t>(status.st_size) + 1);
     std::string content;
     for (;;) {
       const size_t start = content.size();
@@ -126,7 +126,7 @@ class PosixFileSystem : public FileSystem {
       const size_t got = read_some(file, path, content.data() + start, chunk);
       content.resize(start + got);
       if (got < chunk) return content;
-      chunk = least_chunk;
+      chunk = min_chunk;
     }
   }
 

@@ -62,12 +62,12 @@ void check_type(const NpzArray& expected, const NpyHeader& seen, const Path& pat
 
 void check_shape(const NpzArray& expected, const NpyHeader& seen, const Path& path, const std::string& name) {
   std::vector<int64_t> wanted = expected.shape;
-  const bool more_rows = expected.most_rows && !seen.shape.empty() && seen.shape[0] >= wanted[0] &&
-                         seen.shape[0] <= *expected.most_rows;
+  const bool more_rows = expected.max_rows && !seen.shape.empty() && seen.shape[0] >= wanted[0] &&
+                         seen.shape[0] <= *expected.max_rows;
   if (more_rows) wanted[0] = seen.shape[0];
   if (seen.shape == wanted) return;
   std::string allowed = numpy_shape(expected.shape);
-  if (expected.most_rows) allowed += " with up to " + std::to_string(*expected.most_rows) + " rows";
+  if (expected.max_rows) allowed += " with up to " + std::to_string(*expected.max_rows) + " rows";
   fail(path, name + " has the shape " + numpy_shape(seen.shape) + "; allowed: " + allowed + "; " +
                  expected.other_shape_advice);
 }
@@ -150,9 +150,9 @@ const ZipEntry& NpzReader::entry_of(const std::string& key) const {
   const ZipEntry* const entry = zip_.find_any(key + std::string(extension));
   if (entry != nullptr) return *entry;
   std::vector<std::string> all = keys();
-  constexpr size_t most_shown = 20;
-  if (all.size() > most_shown) {
-    all.resize(most_shown);
+  constexpr size_t max_shown = 20;
+  if (all.size() > max_shown) {
+    all.resize(max_shown);
     all.push_back("...");
   }
   fail(zip_.path(), "has no array " + in_quotes(key) + "; it holds " +

@@ -30,7 +30,7 @@ struct NpzArray {
   std::vector<int64_t> shape;
   /// The file may hold up to so many rows (the first size of the shape); shape[0] of them are read, the first
   /// ones.
-  std::optional<int64_t> most_rows = {};
+  std::optional<int64_t> max_rows = {};
   bool or_double = false;  // of a float array: the file may hold float64, which is rounded
   std::string other_shape_advice = "save it in that shape";
 };

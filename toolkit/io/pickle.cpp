@@ -15,8 +15,8 @@ namespace {
 
 using Kind = PickleValue::Kind;
 
-constexpr size_t most_values = 1'000'000;  // twenty times what the largest DiT takes with its optimizer
-constexpr PickleRef mark = UINT32_MAX;     // on the stack: where a sequence begins
+constexpr size_t max_values = 1'000'000;  // twenty times what the largest DiT takes with its optimizer
+constexpr PickleRef mark = UINT32_MAX;    // on the stack: where a sequence begins
 
 class Machine {
  public:
@@ -67,8 +67,8 @@ class Machine {
   // ---- stack ----
 
   PickleRef push(PickleValue value) {
-    if (pickle_.values.size() == most_values) {
-      fail("the pickle holds more than " + std::to_string(most_values) + " values");
+    if (pickle_.values.size() == max_values) {
+      fail("the pickle holds more than " + std::to_string(max_values) + " values");
     }
     pickle_.values.push_back(std::move(value));
     stack_.push_back(static_cast<PickleRef>(pickle_.values.size() - 1));
@@ -243,8 +243,8 @@ class Machine {
   }
 
   void store(uint64_t index) {
-    if (memo_.size() == most_values)
-      fail("the pickle stores more than " + std::to_string(most_values) + " values");
+    if (memo_.size() == max_values)
+      fail("the pickle stores more than " + std::to_string(max_values) + " values");
     memo_[index] = top();
   }
 

@@ -40,7 +40,7 @@ using Kind = PickleValue::Kind;
 using Path = std::filesystem::path;
 
 constexpr char pickle_name[] = "data.pkl";
-constexpr uint64_t most_pickle_bytes = uint64_t{64} << 20;
+constexpr uint64_t max_pickle_bytes = uint64_t{64} << 20;
 
 // The pickled number that files began with before PyTorch 1.6, and with _use_new_zipfile_serialization=False.
 constexpr std::string_view old_format = "\x80\x02\x8a\x0al\xfc\x9c\x46\xf9 j\xa8P\x19.";
@@ -173,9 +173,9 @@ TorchFile::TorchFile(FileSystem& files, const Path& path) {
   }
   check_byte_order(*archive_);
   const std::string name = archive_->folder + pickle_name;
-  if (archive_->zip.find(name)->bytes > most_pickle_bytes) {
+  if (archive_->zip.find(name)->bytes > max_pickle_bytes) {
     fail(path, "data.pkl takes " + std::to_string(archive_->zip.find(name)->bytes) + " bytes; at most " +
-                   std::to_string(most_pickle_bytes) + " are read; save the model's state_dict() alone");
+                   std::to_string(max_pickle_bytes) + " are read; save the model's state_dict() alone");
   }
   archive_->pickle = read_pickle(text_of(archive_->zip, name), path.string() + ": " + pickle_name);
   const Pickle& pickle = archive_->pickle;

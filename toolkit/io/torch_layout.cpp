@@ -12,7 +12,7 @@ namespace {
 
 using Kind = PickleValue::Kind;
 
-constexpr size_t most_dimensions = 64;  // LibTorch's operators take no more
+constexpr size_t max_dimensions = 64;  // LibTorch's operators take no more
 
 bool is_call_of(const Pickle& pickle, const PickleValue& value, std::string_view function) {
   if (value.kind != Kind::call) return false;
@@ -125,9 +125,9 @@ class LayoutReader {
 
   std::vector<int64_t> whole_numbers(const PickleValue& value, const std::string& what) const {
     if (value.kind != Kind::tuple) fail("its " + what + " is not a tuple");
-    if (value.items.size() > most_dimensions) {
+    if (value.items.size() > max_dimensions) {
       fail("it has " + std::to_string(value.items.size()) + " dimensions; at most " +
-           std::to_string(most_dimensions) + " are allowed");
+           std::to_string(max_dimensions) + " are allowed");
     }
     std::vector<int64_t> numbers;
     for (const PickleRef ref : value.items) numbers.push_back(whole_number(pickle_.at(ref), what));

@@ -79,9 +79,9 @@ class DirectoryReader {
     if (directory.offset > directory_end || directory.bytes != directory_end - directory.offset) {
       fail("the zip directory does not lie where the end of the file says");
     }
-    if (directory.bytes > kind_.most_directory_bytes) {
+    if (directory.bytes > kind_.max_directory_bytes) {
       fail("the zip directory takes " + std::to_string(directory.bytes) + " bytes; at most " +
-           std::to_string(kind_.most_directory_bytes) + " are read");
+           std::to_string(kind_.max_directory_bytes) + " are read");
     }
     if (directory.entries > directory.bytes / zip_central_bytes) {
       fail("the zip directory has no room for its " + std::to_string(directory.entries) + " entries");

@@ -27,10 +27,10 @@ struct ZipEntry {
 
 /// What an archive of one kind may be, and what messages say of it.
 struct ZipKind {
-  const char* file;               // "... so it is cut off, or not <file>"
-  const char* writer;             // "... is encrypted, and <writer> encrypts nothing"
-  const char* again;              // the end of the message
-  uint64_t most_directory_bytes;  // a larger directory is refused before it is read
+  const char* file;              // "... so it is cut off, or not <file>"
+  const char* writer;            // "... is encrypted, and <writer> encrypts nothing"
+  const char* again;             // the end of the message
+  uint64_t max_directory_bytes;  // a larger directory is refused before it is read
 };
 extern const ZipKind torch_zip, npz_zip;
 

@@ -77,7 +77,7 @@ std::vector<std::string> row(const std::string& name, const policies::PhasePeak&
 }  // namespace
 
 CheckpointChoices checkpoint_choices(const Plan& plan, const CheckpointOptions& written, c10::Device device,
-                                     const planner::RehearsalOptions& options) {
+                                     const planner::SimulationOptions& options) {
   SteadyClock clock;
   const double begin = clock.seconds();
   const int64_t peak = plan.memory.peak().peak.bytes;

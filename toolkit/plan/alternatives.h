@@ -30,7 +30,7 @@ struct CheckpointChoices {
 /// Of the job that `plan` is of. `written`: its policies.checkpoint, before keep = "auto" was replaced by
 /// what was chosen. Where that is switched off, the choices are with it on. Throws planner::PlanError.
 CheckpointChoices checkpoint_choices(const Plan& plan, const policies::CheckpointOptions& written,
-                                     c10::Device device, const planner::RehearsalOptions& options = {});
+                                     c10::Device device, const planner::SimulationOptions& options = {});
 
 /// A table for a terminal of 80 columns, with the job itself as a row.
 std::string checkpoint_choices_text(const Plan& plan, const CheckpointChoices& found);

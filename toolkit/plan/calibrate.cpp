@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "toolkit/config/rules.h"
 #include "toolkit/core/byte_size.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/device/cuda_driver.h"
@@ -49,7 +50,7 @@ Calibration calibrate_cpu(LoadedConfig loaded, std::optional<int64_t> limit) {
   Calibration calibration = calibration_of_this_cpu(threads);
   for (const LoadedConfig& one : possible(loaded)) {
     const Plan plan = make_plan(one, c10::kCPU, {.note_calls = true});
-    if (limit && plan.bytes_in(Room::allocator) > *limit) continue;
+    if (limit && plan.bytes_in(Capacity::allocator) > *limit) continue;
     at::set_num_threads(threads);
     calibration.scratch.merge(planner::measure_scratch(*plan.scratch.calls));
   }
@@ -69,7 +70,7 @@ Calibration calibrate_cuda() {
   return calibration;
 }
 
-planner::RehearsalOptions with_calibration(planner::RehearsalOptions options, const Calibration& measured) {
+planner::SimulationOptions with_calibration(planner::SimulationOptions options, const Calibration& measured) {
   if (measured.device == "cpu") {
     options.scratch = &measured.scratch;
     options.scratch_source = calibration_text(measured);

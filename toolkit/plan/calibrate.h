@@ -10,6 +10,6 @@
 namespace dtk {
 
 /// `measured` must live as long as the result is used.
-planner::RehearsalOptions with_calibration(planner::RehearsalOptions options, const Calibration& measured);
+planner::SimulationOptions with_calibration(planner::SimulationOptions options, const Calibration& measured);
 
 }  // namespace dtk

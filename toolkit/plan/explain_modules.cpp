@@ -42,7 +42,7 @@ std::vector<planner::Alternative> alternatives_of(const std::vector<PolicyEffect
 }  // namespace
 
 planner::Explanation explain_segments(const Plan& plan, const std::vector<PolicyEffect>& effects,
-                                      c10::Device device, const planner::RehearsalOptions& options) {
+                                      c10::Device device, const planner::SimulationOptions& options) {
   const auto observed = [&](bool on, std::vector<policies::PolicyReport>& reports) {
     return planner::observe(device, [&] {
       PlannedRun run = plan_run(with_checkpoint(plan, device, on), device, options);

@@ -57,7 +57,7 @@ std::string explanation_json(const planner::Explanation& why) {
   json["saved"] = plain.saved;
   json["outside"] = plain.outside;
   json["entering"] = plain.entering;
-  json["most_gain"] = plain.most_gain();
+  json["most_gain"] = plain.max_gain();
   json["segments"] = segments_json(plain);
   json["peak"] = peak_json(plain);
   const planner::LargestParameter& largest = plain.largest;

@@ -37,7 +37,7 @@ LargestFit largest_fit(int64_t most, const std::function<bool(int64_t)>& fits) {
 }
 
 LargestFit largest_within(int64_t most, int64_t limit, const std::function<int64_t(int64_t)>& bytes_of) {
-  constexpr int64_t kMostGrowth = 64;  // what does not grow at first says little of what follows
+  constexpr int64_t kMaxGrowth = 64;  // what does not grow at first says little of what follows
   std::optional<Point> before, good, bad;
   for (int64_t next = 1, step = 1;; ++step) {
     const Point seen = {next, bytes_of(next)};
@@ -52,7 +52,7 @@ LargestFit largest_within(int64_t most, int64_t limit, const std::function<int64
     if (good->number == last) return {last, bad ? bad->number : 0};
     const int64_t least = good->number + 1;
     if (!bad) {
-      const int64_t furthest = good->number > last / kMostGrowth ? last : kMostGrowth * good->number;
+      const int64_t furthest = good->number > last / kMaxGrowth ? last : kMaxGrowth * good->number;
       next = before ? where_it_meets(limit, *before, *good, least, furthest) : least;
     } else if (step % 3 == 0) {
       next = good->number + (bad->number - good->number) / 2;

@@ -40,13 +40,11 @@ class PlannedImages final : public ImageSource {
 class PlannedFrames final : public DataSource {
  public:
   PlannedFrames(const models::DiffusionPlannerOptions& model, int64_t samples, bool zeros)
-      : arrays_(planner_arrays(planner_layout(model), planner_sizes(model))),
-        samples_(samples),
-        zeros_(zeros) {}
+      : arrays_(diffusion_planner::frame_arrays(diffusion_planner::layout_of(model), diffusion_planner::sizes_of(model))), samples_(samples), zeros_(zeros) {}
   int64_t size() const override { return samples_; }
   std::string description() const override { return std::to_string(samples_) + " planned frames"; }
   Batch allocate(int64_t count, bool pinned) const override {
-    Batch batch = batch_of(allocate_frames(arrays_, count, at::TensorOptions().pinned_memory(pinned)));
+    Batch batch = diffusion_planner::batch_of(diffusion_planner::allocate_frames(arrays_, count, at::TensorOptions().pinned_memory(pinned)));
     for (at::Tensor& tensor : batch.tensors) {
       if (zeros_ && tensor.defined()) std::memset(tensor.mutable_data_ptr(), 0, tensor.nbytes());
     }
@@ -108,20 +106,21 @@ class PlanObserver final : public RunObserver {
   /// is done between them, would show nothing new.
   bool returns_to_first() const {
     if (after_steps_.size() < 2) return false;
-    const planner::Books& first = after_steps_.front();
-    return first.equal(after_steps_.back()) && first.equal(planner::Books());
+    const planner::LedgerSnapshot& first = after_steps_.front();
+    return first.equal(after_steps_.back()) && first.equal(planner::LedgerSnapshot());
   }
 
   /// Whether the first `steps` steps ended with equal books.
   bool alike(int64_t steps) const {
     const auto count = std::min(after_steps_.size(), static_cast<size_t>(steps));
-    return std::all_of(after_steps_.begin(), after_steps_.begin() + static_cast<std::ptrdiff_t>(count),
-                       [&](const planner::Books& books) { return books.equal(after_steps_.front()); });
+    return std::all_of(
+        after_steps_.begin(), after_steps_.begin() + static_cast<std::ptrdiff_t>(count),
+        [&](const planner::LedgerSnapshot& books) { return books.equal(after_steps_.front()); });
   }
 
  private:
   const End end_;
-  std::vector<planner::Books> after_steps_;
+  std::vector<planner::LedgerSnapshot> after_steps_;
   bool ended_ = false;
 };
 

@@ -21,7 +21,7 @@ LoadedConfig without_budget(LoadedConfig loaded, c10::Device device) {
   return loaded;
 }
 
-LoadedConfig with_recomputed(LoadedConfig job, const Paths& recomputed, const KeptResults& keeps) {
+LoadedConfig with_recomputed(LoadedConfig job, const Paths& recomputed, const ResultsByModule& keeps) {
   policies::CheckpointOptions& checkpoint = job.config.policies.checkpoint;
   recompute(checkpoint, recomputed, keeps);
   if (recomputed.empty()) checkpoint.enabled = policies::Enabled::off;
@@ -45,7 +45,7 @@ std::vector<Paths> kept_results() {
   return all;
 }
 
-// A sub-tree within another has no choice of its own.
+// A module within another has no choice of its own.
 void check_apart(const Paths& targets) {
   const std::string key = "policies.checkpoint.targets";
   for (const std::string& outer : targets) {
@@ -64,17 +64,17 @@ Paths targets_among(const Paths& paths, const LoadedConfig& job) try {
   check_apart(targets);
   return targets;
 } catch (const policies::PolicyError& error) {
-  throw with_place(error, job.places);
+  throw located(error, job.locations);
 }
 
 }  // namespace
 
 CheckpointPlacement place_checkpoints(LoadedConfig& loaded, c10::Device device,
-                                      const planner::RehearsalOptions& options) {
+                                      const planner::SimulationOptions& options) {
   const LoadedConfig job = without_budget(loaded, device);
   const PlacedJob placed = {
       .plan =
-          [&](const Paths& recomputed, const KeptResults& keeps) {
+          [&](const Paths& recomputed, const ResultsByModule& keeps) {
             return plan_run(with_recomputed(job, recomputed, keeps), device, options).memory;
           },
       .targets = [&](const Paths& paths) { return targets_among(paths, job); },

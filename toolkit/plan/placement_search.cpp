@@ -1,4 +1,4 @@
-// place_segments() chooses by a model of the peak: what the sub-trees keep and work with, beside `base` bytes
+// place_segments() chooses by a model of the peak: what the modules keep and work with, beside `base` bytes
 // that no choice changes. What the model leaves out is found by planning its choice, and `base` is corrected
 // by the difference until the model is right about its choice. One number for all choices may not do: at the
 // end, choices that the model takes to be a little too large are planned too.
@@ -27,8 +27,8 @@ using planner::SegmentLevel;
 using Levels = std::vector<size_t>;
 
 constexpr size_t kAllKept = 0, kRecomputed = 1, kFirstNamed = 2;
-constexpr int64_t kMostCorrections = 16;
-constexpr size_t kMostRefinements = 48;  // plans
+constexpr int64_t kMaxCorrections = 16;
+constexpr size_t kMaxRefinements = 48;  // plans
 constexpr size_t kFewChoices = 4096;
 constexpr int64_t kFewBeyond = 4;
 
@@ -38,7 +38,7 @@ struct PlannedChoice {
   int64_t flops = 0;  // computed again
 };
 
-// A sub-tree that may be computed again, by level.
+// A module that may be computed again, by level.
 struct Target {
   std::string path;
   std::map<size_t, SegmentLevel> levels;
@@ -47,29 +47,29 @@ struct Target {
   bool has_gain() const { return levels.size() > 1; }
 };
 
-// What counts against memory.budget, as Plan::bytes_in(Room::allocator).
-int64_t bytes_of(const planner::Rehearsed& plan) {
+// What counts against memory.budget, as Plan::bytes_in(Capacity::allocator).
+int64_t bytes_of(const planner::SimulationResult& plan) {
   return policies::highest(plan.device).peak.bytes + planner::allocated_beside(plan.terms);
 }
 
-bool is_within(const std::string& path, const std::string& sub_tree) {
-  return path == sub_tree || path.starts_with(sub_tree + ".");
+bool is_within(const std::string& path, const std::string& module) {
+  return path == module || path.starts_with(module + ".");
 }
 
-// FLOPs that a steady step computes again of a sub-tree. Some always: of two that cost no product, computing
+// FLOPs that a steady step computes again of a module. Some always: of two that cost no product, computing
 // one again is less than both.
-int64_t flops_of(const planner::Rehearsed& plan, const std::string& sub_tree) {
+int64_t flops_of(const planner::SimulationResult& plan, const std::string& module) {
   int64_t flops = 0;
   for (const auto& [path, again] : plan.recomputed) {
-    if (is_within(path, sub_tree)) flops += again;
+    if (is_within(path, module)) flops += again;
   }
   return std::max<int64_t>(1, flops);
 }
 
-int64_t made_again_by(const planner::Observed& seen, const std::string& sub_tree) {
+int64_t made_again_by(const planner::Observed& seen, const std::string& module) {
   int64_t most = 0;
   for (const auto& [path, bytes] : seen.made_again_by) {
-    if (is_within(path, sub_tree)) most = std::max(most, bytes);
+    if (is_within(path, module)) most = std::max(most, bytes);
   }
   return most;
 }
@@ -150,7 +150,7 @@ class Search {
     const Levels levels = all_at(kRecomputed);
     planner::Observed seen;
     const PlannedChoice all = plan(levels, &seen);
-    most_flops_ = all.flops;
+    max_flops_ = all.flops;
     for (Target& target : targets_) {
       if (!target.has_gain()) continue;
       SegmentLevel& level = target.levels[kRecomputed];
@@ -177,7 +177,7 @@ class Search {
     for (Target& target : targets_) target.choices = worth_choosing(target.levels);
   }
 
-  // Bytes are those that a sub-tree keeps more than without results.
+  // Bytes are those that a module keeps more than without results.
   void add_named(size_t level, const planner::Observed& recomputed) {
     planner::Observed seen;
     try {
@@ -218,14 +218,14 @@ class Search {
     return note(levels, seen->plan);
   }
 
-  PlannedChoice note(const Levels& levels, const planner::Rehearsed& plan) {
+  PlannedChoice note(const Levels& levels, const planner::SimulationResult& plan) {
     return note({levels, bytes_of(plan), plan.steady_step().recomputed});
   }
   PlannedChoice note(PlannedChoice choice) { return planned_[choice.levels] = std::move(choice); }
 
   // What was planned already corrects, too: the model may choose what does not fit.
   void correct() {
-    for (int64_t i = 0; i < kMostCorrections; ++i) {
+    for (int64_t i = 0; i < kMaxCorrections; ++i) {
       const auto chosen = planner::place_segments(chain(), limit_ - base_);
       if (!chosen) return;
       const int64_t base = plan(levels_of(*chosen)).bytes - chosen->peak_bytes;
@@ -235,9 +235,9 @@ class Search {
 
   // What computes less again than the best choice does not fit by the model. That need not be so: what
   // exceeds the limit least by the model is planned too, as far as the model was seen to exceed a plan, and a
-  // few beyond. Of few choices all are looked at, else those that are the best one but for a sub-tree or two.
+  // few beyond. Of few choices all are looked at, else those that are the best one but for a module or two.
   void refine() {
-    const size_t most = planned_.size() + kMostRefinements;
+    const size_t most = planned_.size() + kMaxRefinements;
     for (bool better = true; better;) {
       better = false;
       const PlannedChoice from = best();
@@ -245,7 +245,7 @@ class Search {
       for (const auto& [peak, levels] :
            by_peak(few_choices() ? cheaper_choices(from.flops) : cheaper_neighbours(from.levels))) {
         if (planned_.count(levels) > 0) continue;
-        if (peak + base_ > limit_ + most_overestimated() && ++beyond > kFewBeyond) break;
+        if (peak + base_ > limit_ + max_overestimated() && ++beyond > kFewBeyond) break;
         if (planned_.size() >= most) return;
         const PlannedChoice tried = plan(levels);
         better = tried.bytes <= limit_ && tried.flops < from.flops;
@@ -254,7 +254,7 @@ class Search {
     }
   }
 
-  int64_t most_overestimated() const {
+  int64_t max_overestimated() const {
     int64_t most = 0;
     for (const auto& [levels, choice] : planned_)
       most = std::max(most, modelled(levels) + base_ - choice.bytes);
@@ -297,13 +297,13 @@ class Search {
     return found;
   }
 
-  // One sub-tree at another level, as the others change it.
+  // One module at another level, as the others change it.
   struct Move {
     size_t target = 0, level = 0;
     int64_t flops = 0;  // more
   };
 
-  // Those of `levels` that are unlike. Of sub-trees alike the last one computes less again, or the first one
+  // Those of `levels` that are unlike. Of modules alike the last one computes less again, or the first one
   // more: what an early one keeps is there all through backward.
   std::vector<Move> moves(const Levels& levels) const {
     using Key =
@@ -375,8 +375,8 @@ class Search {
     return paths;
   }
 
-  KeptResults kept(const Levels& levels) const {
-    KeptResults keeps;
+  ResultsByModule kept(const Levels& levels) const {
+    ResultsByModule keeps;
     for (size_t i = 0; i < levels.size(); ++i) {
       if (levels[i] >= kFirstNamed) keeps[targets_[i].path] = job_.keeps[levels[i] - kFirstNamed];
     }
@@ -401,7 +401,7 @@ class Search {
             .keeps = kept(best.levels),
             .targets = number_of_targets_,
             .flops = best.flops,
-            .most_flops = most_flops_,
+            .max_flops = max_flops_,
             .planned_bytes = best.bytes,
             .budget_bytes = budget_,
             .plans = static_cast<int64_t>(planned_.size())};
@@ -414,7 +414,7 @@ class Search {
   int64_t number_of_targets_ = 0;
   std::vector<Target> targets_;
   int64_t base_ = 0;
-  std::optional<int64_t> most_flops_;
+  std::optional<int64_t> max_flops_;
   std::map<Levels, PlannedChoice> planned_;
 };
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "toolkit/config/policy_switches.h"
+#include "toolkit/config/rules.h"
 #include "toolkit/core/byte_size.h"
 #include "toolkit/core/clock.h"
 #include "toolkit/core/errors.h"
@@ -31,7 +32,7 @@ Error too_small_a_machine(const std::string& what) {
 
 // No budget limits a plan, so what is refused in it is memory of this machine.
 PlannedRun planned_here(const LoadedConfig& loaded, c10::Device device,
-                        const planner::RehearsalOptions& options) try {
+                        const planner::SimulationOptions& options) try {
   return plan_run(loaded, device, options);
 } catch (const c10::OutOfMemoryError& error) {
   throw too_small_a_machine(first_line(error.what_without_backtrace()));
@@ -39,20 +40,20 @@ PlannedRun planned_here(const LoadedConfig& loaded, c10::Device device,
   throw too_small_a_machine("out of host memory");
 }
 
-Plan plan_decided(LoadedConfig loaded, c10::Device device, const planner::RehearsalOptions& options) {
+Plan plan_decided(LoadedConfig loaded, c10::Device device, const planner::SimulationOptions& options) {
   loaded.config.memory.budget.reset();  // the plan shall say by how much it is exceeded
   PlannedRun run = planned_here(loaded, device, options);
-  const planner::Rehearsed& rehearsed = run.memory;
+  const planner::SimulationResult& simulated = run.memory;
   Plan plan;
   plan.policies = std::move(run.policies);
   plan.memory.device = device.str();
-  plan.memory.phases = rehearsed.device;
-  plan.memory.host = policies::highest(rehearsed.host);
-  plan.terms = rehearsed.terms;
-  plan.scratch = rehearsed.scratch;
-  plan.folded = rehearsed.folded;
-  plan.step = rehearsed.steady_step();
-  plan.seconds = rehearsed.seconds;
+  plan.memory.phases = simulated.device;
+  plan.memory.host = policies::highest(simulated.host);
+  plan.terms = simulated.terms;
+  plan.scratch = simulated.scratch;
+  plan.folded = simulated.folded;
+  plan.step = simulated.steady_step();
+  plan.seconds = simulated.seconds;
   plan.loaded = std::move(loaded);
   return plan;
 }
@@ -63,19 +64,19 @@ int64_t peak_bytes(const Plan& plan) {
 
 // An epoch holds 2^32 - 1 samples at most, and a plan's has a few batches: a larger one is no question of
 // memory.
-constexpr int64_t kMostSamples = int64_t{1} << 28;
+constexpr int64_t kMaxSamples = int64_t{1} << 28;
 
-int64_t most_samples(const DataOptions& data) {
-  return data.samples ? *data.samples - data.validation : kMostSamples;
+int64_t max_samples(const DataOptions& data) {
+  return data.samples ? *data.samples - data.validation : kMaxSamples;
 }
 
 }  // namespace
 
-int64_t Plan::bytes_in(Room room) const {
+int64_t Plan::bytes_in(Capacity room) const {
   const int64_t beside =
-      room == Room::device ? planner::bytes_beside(terms) : planner::allocated_beside(terms);
+      room == Capacity::device ? planner::bytes_beside(terms) : planner::allocated_beside(terms);
   // Host memory is the CPU's own. How much of it is taken at the peak is not known: at most all of it.
-  const bool same_memory = room == Room::device && memory.device == "cpu";
+  const bool same_memory = room == Capacity::device && memory.device == "cpu";
   return memory.peak().peak.bytes + beside + (same_memory ? memory.host.peak.bytes : 0);
 }
 
@@ -89,7 +90,7 @@ std::optional<policies::PhasePeak> Plan::runner_up() const {
   return policies::highest(others);
 }
 
-Plan make_plan(LoadedConfig loaded, c10::Device device, const planner::RehearsalOptions& options) {
+Plan make_plan(LoadedConfig loaded, c10::Device device, const planner::SimulationOptions& options) {
   if (!precision_is_open(loaded.config, device)) return plan_decided(std::move(loaded), device, options);
   std::vector<Plan> plans;
   std::vector<PossiblePrecision> precisions;
@@ -108,7 +109,7 @@ Plan make_plan(LoadedConfig loaded, c10::Device device, const planner::Rehearsal
 }
 
 std::vector<PlanRow> plan_table(const LoadedConfig& loaded, c10::Device device,
-                                const planner::RehearsalOptions& options, const SideBySide& side_by_side) {
+                                const planner::SimulationOptions& options, const SideBySide& side_by_side) {
   std::vector<PlanRow> rows(16);
   std::vector<LoadedConfig> jobs(rows.size(), loaded);
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -135,7 +136,7 @@ std::vector<PlanRow> plan_table(const LoadedConfig& loaded, c10::Device device,
 }
 
 std::vector<PolicyEffect> explain_policies(const Plan& plan, c10::Device device,
-                                           const planner::RehearsalOptions& options) {
+                                           const planner::SimulationOptions& options) {
   const PolicySwitches on = switches_of(plan.loaded.config, device);
   std::vector<PolicyEffect> effects;
   for (size_t i = 0; i < on.size(); ++i) {
@@ -157,7 +158,7 @@ std::vector<PolicyEffect> explain_policies(const Plan& plan, c10::Device device,
 }
 
 LargestPlannedBatch largest_planned_batch(const LoadedConfig& loaded, c10::Device device, int64_t bytes,
-                                          const planner::RehearsalOptions& options, bool measured) {
+                                          const planner::SimulationOptions& options, bool measured) {
   LargestPlannedBatch found;
   found.all_recomputed = placement_is_open(loaded.config);
   const int64_t unit = loaded.config.train.accumulate;
@@ -166,17 +167,17 @@ LargestPlannedBatch largest_planned_batch(const LoadedConfig& loaded, c10::Devic
     if (found.all_recomputed) one.config.policies.checkpoint.keep = "block";
     one.config.data.batch = units * unit;
     Plan plan = make_plan(one, device, options);
-    if (measured && plan.bytes_in(Room::device) <= bytes) {
+    if (measured && plan.bytes_in(Capacity::device) <= bytes) {
       const Calibration scratch = calibrate_cpu(one, available_bytes());
       plan = make_plan(std::move(one), device, with_calibration(options, scratch));
     }
     ++found.planned;
-    const int64_t taken = plan.bytes_in(Room::device);
+    const int64_t taken = plan.bytes_in(Capacity::device);
     (taken <= bytes ? found.largest : found.next) = std::move(plan);
     return taken;
   };
   // The last that fits and the last that does not are neighbours at the end.
-  largest_within(std::max<int64_t>(1, most_samples(loaded.config.data) / unit), bytes, bytes_of);
+  largest_within(std::max<int64_t>(1, max_samples(loaded.config.data) / unit), bytes, bytes_of);
   return found;
 }
 

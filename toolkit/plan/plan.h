@@ -26,7 +26,7 @@ namespace dtk {
 
 /// What has to hold a job: LibTorch's allocator, which memory.budget limits, or a whole device, whose context
 /// lies beside. The same on the CPU.
-enum class Room { allocator, device };
+enum class Capacity { allocator, device };
 
 /// A precision that a measurement may choose when the training begins.
 struct PossiblePrecision {
@@ -49,7 +49,7 @@ struct Plan {
   std::optional<CheckpointPlacement> placement;  // that keep = "auto" was replaced by before it was planned
 
   /// The peak with the terms that take room of it.
-  int64_t bytes_in(Room room) const;
+  int64_t bytes_in(Capacity room) const;
 
   /// The phase with the highest peak among those whose peak holds something else than the highest of all,
   /// which is: holds other tensors. Nothing if there is no such phase.
@@ -58,7 +58,7 @@ struct Plan {
 
 /// Plans `loaded` on a simulated cuda:0 or on a CPU of shapes, memory.budget left aside. With the CPU and
 /// policies.precision.cpu = "probe" both outcomes are planned. Throws ConfigError and planner::PlanError.
-Plan make_plan(LoadedConfig loaded, c10::Device device, const planner::RehearsalOptions& options = {});
+Plan make_plan(LoadedConfig loaded, c10::Device device, const planner::SimulationOptions& options = {});
 
 /// Does independent pieces of work elsewhere and returns what `work(i)` returns for each i below `count`;
 /// nothing for a piece that the caller shall do itself. A process plans one job at a time, so a program that
@@ -74,7 +74,7 @@ struct PlanRow {
 /// All of them, the lowest peak first, equal ones in the order of their switches; planned `side_by_side`
 /// where that is given.
 std::vector<PlanRow> plan_table(const LoadedConfig& loaded, c10::Device device,
-                                const planner::RehearsalOptions& options = {},
+                                const planner::SimulationOptions& options = {},
                                 const SideBySide& side_by_side = nullptr);
 
 /// What one policy does for a job: the job with its switch in the other position.
@@ -85,13 +85,13 @@ struct PolicyEffect {
   std::string problem;           // why
 };
 std::vector<PolicyEffect> explain_policies(const Plan& plan, c10::Device device,
-                                           const planner::RehearsalOptions& options = {});
+                                           const planner::SimulationOptions& options = {});
 
-/// What each sub-tree of the model keeps for backward, and what policies.checkpoint makes of it: the job
+/// What each module of the model keeps for backward, and what policies.checkpoint makes of it: the job
 /// without that policy, and with it as configured, or by default where it is off. `effects` are the
 /// alternatives.
 planner::Explanation explain_segments(const Plan& plan, const std::vector<PolicyEffect>& effects,
-                                      c10::Device device, const planner::RehearsalOptions& options = {});
+                                      c10::Device device, const planner::SimulationOptions& options = {});
 
 struct LargestPlannedBatch {
   std::optional<Plan> largest;  // nothing: not even one batch of train.accumulate samples fits
@@ -104,7 +104,7 @@ struct LargestPlannedBatch {
 /// batch may be a little lower still. `measured`: with the scratch of its CPU kernels, which is measured for
 /// each candidate that fits without it.
 LargestPlannedBatch largest_planned_batch(const LoadedConfig& loaded, c10::Device device, int64_t bytes,
-                                          const planner::RehearsalOptions& options = {},
+                                          const planner::SimulationOptions& options = {},
                                           bool measured = false);
 
 /// Measures the scratch of the kernels that the plan of `loaded` for the CPU calls, with train.threads

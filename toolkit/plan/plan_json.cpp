@@ -92,10 +92,10 @@ std::string largest_batch_json(const LargestPlannedBatch& found, int64_t bytes) 
   batch["budget_bytes"] = bytes;
   batch["batch"] = found.largest->loaded.config.data.batch;
   batch["peak_bytes"] = found.largest->memory.peak().peak.bytes;
-  batch["device_bytes"] = found.largest->bytes_in(Room::device);
+  batch["device_bytes"] = found.largest->bytes_in(Capacity::device);
   batch["next_batch"] = found.next ? Json(found.next->loaded.config.data.batch) : Json();
   batch["next_peak_bytes"] = found.next ? Json(found.next->memory.peak().peak.bytes) : Json();
-  batch["next_device_bytes"] = found.next ? Json(found.next->bytes_in(Room::device)) : Json();
+  batch["next_device_bytes"] = found.next ? Json(found.next->bytes_in(Capacity::device)) : Json();
   batch["planned"] = found.planned;
   batch["all_recomputed"] = found.all_recomputed;
   batch["not_counted"] = not_counted(*found.largest);

@@ -207,7 +207,7 @@ std::string plan_table_text(const std::string& name, const std::vector<PlanRow>&
     const int64_t host = row.plan.memory.host.peak.bytes;
     line.insert(line.end(), {readable_bytes(peak.peak.bytes), peak.name,
                              host > 0 ? readable_bytes(host) : "-", recomputed_text(row.plan)});
-    if (budget) line.push_back(row.plan.bytes_in(Room::allocator) <= *budget ? "yes" : "no");
+    if (budget) line.push_back(row.plan.bytes_in(Capacity::allocator) <= *budget ? "yes" : "no");
     cells.push_back(std::move(line));
   }
   const std::optional<CheckpointPlacement>& placement = rows.front().plan.placement;
@@ -240,7 +240,7 @@ std::string explain_text(const Plan& plan, const std::vector<PolicyEffect>& effe
 std::string largest_batch_text(const std::string& name, const LargestPlannedBatch& found, int64_t bytes) {
   const auto row = [](const Plan& plan) {
     const PhasePeak peak = plan.memory.peak();
-    const int64_t beside = plan.bytes_in(Room::device) - peak.peak.bytes;
+    const int64_t beside = plan.bytes_in(Capacity::device) - peak.peak.bytes;
     return "data.batch = " + std::to_string(plan.loaded.config.data.batch) + " takes " +
            exact_bytes(peak.peak.bytes) + " in phase " + peak.name +
            (beside > 0 ? ", with what a device adds " + exact_bytes(peak.peak.bytes + beside) : "");

@@ -23,7 +23,7 @@ namespace {
 constexpr int64_t kLongPeriod = 100;
 constexpr int64_t kShortPeriod = 4;
 // More steps than these, twice, would take longer than a plan should.
-constexpr int64_t kMostPeriod = 1000;
+constexpr int64_t kMaxPeriod = 1000;
 
 // What the policies of a job are before its first step.
 struct Policies {
@@ -38,14 +38,14 @@ Policies policies_of(const RunConfig& config, c10::Device device) {
 }
 
 void refuse_long(int64_t period, bool fold) {
-  if (period <= kMostPeriod) return;
+  if (period <= kMaxPeriod) return;
   throw Error(ExitCode::failure, "the policies repeat their work after " + std::to_string(period) +
                                      " steps; a plan that leaves none out runs at most " +
-                                     std::to_string(kMostPeriod) + " of them, twice; plan " +
+                                     std::to_string(kMaxPeriod) + " of them, twice; plan " +
                                      (fold ? "" : "without --no-fold, or ") +
                                      "with --set "
                                      "policies.ema.every=" +
-                                     std::to_string(kMostPeriod) + " or less");
+                                     std::to_string(kMaxPeriod) + " or less");
 }
 
 // A report of the job, whose period was another one in the plan.
@@ -77,18 +77,18 @@ bool is_short(const RunConfig& config, int64_t steps) {
 }
 
 int64_t twice(int64_t steps) {
-  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-  return steps > kMost / 2 ? kMost : 2 * steps;
+  constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+  return steps > kMax / 2 ? kMax : 2 * steps;
 }
 
 // Whole batches that show an epoch: with the loader full of whole ones in the first and all steady steps.
-int64_t most_whole_batches(const RunConfig& config, int64_t steady) {
+int64_t max_whole_batches(const RunConfig& config, int64_t steady) {
   const int64_t micro = config.train.accumulate;
   return 1 + steady + (config.data.drop_last ? 0 : (config.data.prefetch + micro - 1) / micro);
 }
 
 int64_t steps_of_a_plan(const RunConfig& config, int64_t steady) {
-  return most_whole_batches(config, steady) + (config.data.drop_last ? 0 : 1);
+  return max_whole_batches(config, steady) + (config.data.drop_last ? 0 : 1);
 }
 
 RunConfig shortened(RunConfig config, Steady times, int64_t steady) {
@@ -109,12 +109,12 @@ RunConfig shortened(RunConfig config, Steady times, int64_t steady) {
 // All of the job's data set. An epoch of it is the job's own where it is as short, so that the loader is
 // ahead in it as in the job; else it ends with the same last batch.
 int64_t samples_of_a_plan(const RunConfig& config, int64_t steady) {
-  const int64_t batches = most_whole_batches(config, steady), batch = config.data.batch;
-  constexpr int64_t kMost = std::numeric_limits<uint32_t>::max();  // of an epoch
-  if (batch > (kMost - config.data.validation) / (batches + 1)) {
+  const int64_t batches = max_whole_batches(config, steady), batch = config.data.batch;
+  constexpr int64_t kMax = std::numeric_limits<uint32_t>::max();  // of an epoch
+  if (batch > (kMax - config.data.validation) / (batches + 1)) {
     throw ConfigError("data.batch = " + std::to_string(batch) + ": a plan has data for " +
-                      std::to_string(batches + 1) + " batches, and an epoch at most " +
-                      std::to_string(kMost) + " samples; use a smaller data.batch");
+                      std::to_string(batches + 1) + " batches, and an epoch at most " + std::to_string(kMax) +
+                      " samples; use a smaller data.batch");
   }
   const int64_t whole = batches * batch;
   const int64_t last = config.data.drop_last ? 0 : batch - 1;
@@ -171,7 +171,7 @@ void run_job(const LoadedConfig& loaded, c10::Device device, Steps how, const Da
 // drawn what their trajectories do.
 RunData planned_frames(const RunConfig& config, int64_t samples, bool with_zeros) {
   const auto frames = [&](int64_t count) {
-    return std::make_shared<PlannedFrames>(config.planner, count, with_zeros);
+    return std::make_shared<PlannedFrames>(config.diffusion_planner, count, with_zeros);
   };
   const int64_t shown = std::max(config.data.batch, config.sample.frames);
   if (!config.data.held_out.empty()) return {frames(samples), {frames(samples), frames(shown)}};
@@ -191,12 +191,12 @@ RunData made_up(const RunConfig& config, int64_t samples) {
                                 samples, model.channels, model.image_size, model.image_size, model.classes}));
 }
 
-// As many rehearsals as it takes. Left out like passes of a loop are a second pass through the period of the
+// As many simulations as it takes. Left out like passes of a loop are a second pass through the period of the
 // policies, if the first one, and what comes after the last step, ended with the books it began with, and
 // most of a long period, if the steps before a policy acts end with equal books. The books of a job whose
 // last batch is shorter depend on what the loader has ready, so it passes twice and nothing is compared.
-PlannedRun rehearse_job(const LoadedConfig& loaded, c10::Device device,
-                        const planner::RehearsalOptions& options, const std::function<void()>& at_end) {
+PlannedRun simulate_job(const LoadedConfig& loaded, c10::Device device,
+                        const planner::SimulationOptions& options, const std::function<void()>& at_end) {
   Steps how{.times = options.fold && loaded.config.data.drop_last ? Steady::once : Steady::twice,
             .whole_period = !options.fold,
             .fold = options.fold};
@@ -204,7 +204,7 @@ PlannedRun rehearse_job(const LoadedConfig& loaded, c10::Device device,
   while (true) {
     Shown shown;
     PlannedRun planned;
-    planned.memory = planner::rehearse(
+    planned.memory = planner::simulate(
         device,
         [&](const planner::EndOfPlan& end) {
           run_job(loaded, device, how, no_values, [&](const Shown& seen) {
@@ -229,27 +229,28 @@ PlannedRun rehearse_job(const LoadedConfig& loaded, c10::Device device,
 }
 
 // Computes, and waits for threads as a plan does.
-class WholeJob final : public policies::Rehearsal {
-  std::unique_ptr<policies::PassFold> fold(std::string_view) override { return nullptr; }
+class WholeJob final : public policies::Simulation {
+  std::unique_ptr<policies::LoopFold> fold(std::string_view) override { return nullptr; }
 };
 
 }  // namespace
 
 PlannedRun plan_run(const LoadedConfig& loaded, c10::Device device,
-                    const planner::RehearsalOptions& options) try {
-  return rehearse_job(loaded, device, options, [] {});
+                    const planner::SimulationOptions& options) try {
+  return simulate_job(loaded, device, options, [] {});
 } catch (const policies::PolicyError& error) {
-  throw with_place(error, loaded.places);
+  throw located(error, loaded.locations);
 }
 
-planner::Rehearsed rehearse_what_is_planned(const LoadedConfig& loaded, const std::function<void()>& at_end,
-                                            const planner::RehearsalOptions& options) {
-  return rehearse_job(loaded, c10::kCPU, options, at_end).memory;
+planner::SimulationResult simulate_what_is_planned(const LoadedConfig& loaded,
+                                                   const std::function<void()>& at_end,
+                                                   const planner::SimulationOptions& options) {
+  return simulate_job(loaded, c10::kCPU, options, at_end).memory;
 }
 
 void run_what_is_planned(const LoadedConfig& loaded, const std::function<void()>& at_end) {
   WholeJob whole;
-  const policies::RehearsalGuard guard(whole);
+  const policies::SimulationGuard guard(whole);
   const policies::CountingAllocatorGuard counting;
   run_job(loaded, c10::kCPU, {}, made_up, [&](const Shown&) { at_end(); });
 }

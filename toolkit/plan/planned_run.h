@@ -13,28 +13,29 @@
 namespace dtk {
 
 struct PlannedRun {
-  planner::Rehearsed memory;
+  planner::SimulationResult memory;
   std::vector<policies::PolicyReport> policies;  // what they said at the end of the run
 };
 
-/// Rehearses run_training() of `loaded` with as few steps as show everything a long run does: the first step,
+/// Simulates run_training() of `loaded` with as few steps as show everything a long run does: the first step,
 /// steady ones, the shorter last batch of an epoch, validation, logging, saving and sampling. Steady steps
 /// are run for two periods of the policies; with `fold` for one, if the books after it, and at the job's end,
 /// are those after the first step, and of a period of more than 100 steps for four, if those before a policy
 /// acts end with equal books, which is not asked where an epoch ends with a shorter batch ("steady steps" of
-/// Rehearsed::folded: of two periods, those left out). Whether
+/// SimulationResult::folded: of two periods, those left out). Whether
 /// an epoch ends with a shorter batch is known from data.samples; without that key it is taken to. Throws as
-/// run_training() and planner::rehearse().
+/// run_training() and planner::simulate().
 PlannedRun plan_run(const LoadedConfig& loaded, c10::Device device,
-                    const planner::RehearsalOptions& options = {});
+                    const planner::SimulationOptions& options = {});
 
-/// Runs the job that plan_run() rehearses where kernels do compute: on the CPU, with made-up samples. What a
+/// Runs the job that plan_run() simulates where kernels do compute: on the CPU, with made-up samples. What a
 /// plan is compared with. As in a plan nothing depends on the luck of threads: the loader is always as far
 /// ahead as it can be. `at_end` is called at the instant at which a plan ends. Throws as run_training().
 void run_what_is_planned(const LoadedConfig& loaded, const std::function<void()>& at_end);
 
-/// The same job rehearsed for the CPU; `at_end` as above.
-planner::Rehearsed rehearse_what_is_planned(const LoadedConfig& loaded, const std::function<void()>& at_end,
-                                            const planner::RehearsalOptions& options);
+/// The same job simulated for the CPU; `at_end` as above.
+planner::SimulationResult simulate_what_is_planned(const LoadedConfig& loaded,
+                                                   const std::function<void()>& at_end,
+                                                   const planner::SimulationOptions& options);
 
 }  // namespace dtk

@@ -16,7 +16,7 @@ namespace {
 
 using namespace dtk;
 
-GoOn until_stopped(RunObserver& observer) {
+KeepGoing until_stopped(RunObserver& observer) {
   return [&observer](int64_t done, int64_t steps) {
     if (stop_requested()) return false;
     observer.sampling(done + 1, steps);

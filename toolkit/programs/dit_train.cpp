@@ -8,6 +8,7 @@
 #include "toolkit/commands/arguments.h"
 #include "toolkit/config/config_io.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/core/numbers.h"
 #include "toolkit/device/device.h"
 #include "toolkit/programs/plan_child.h"
 #include "toolkit/programs/terminal.h"
@@ -29,7 +30,7 @@ std::string formatted(const char* pattern, double value) {
 }
 
 // Of the system's memory: code, libraries and what kernels take for themselves beside tensors.
-std::string most_of_process() {
+std::string max_of_process() {
   rusage use{};
   if (getrusage(RUSAGE_SELF, &use) != 0) return "";
   return readable_bytes(int64_t{use.ru_maxrss} * 1024) +
@@ -66,12 +67,12 @@ void print_summary(const RunResult& result) {
   } else if (result.trained_steps > 0) {
     print_line("memory", "bytes were not counted, no memory.json: memory.ledger = false");
   }
-  if (result.trained_steps > 0) print_line("process", most_of_process());
+  if (result.trained_steps > 0) print_line("process", max_of_process());
   print_line("checkpoint", result.checkpoint.string());
   print_line("samples", result.samples.string());
   print_line("report", result.report.string());
   if (result.synthetic) print_line("data", "SYNTHETIC: the samples were made up by a program");
-  if (!result.unlearnt_classes.empty()) print_line("classes", result.unlearnt_classes + ": no samples");
+  if (!result.unseen_classes.empty()) print_line("classes", result.unseen_classes + ": no samples");
   std::fflush(stdout);
 }
 

@@ -18,7 +18,7 @@
 namespace dtk {
 namespace {
 
-constexpr size_t kMostCopies = 4;
+constexpr size_t kMaxCopies = 4;
 
 bool is_only_thread() {
   std::error_code error;
@@ -141,7 +141,7 @@ void collect(std::vector<Copy> copies, std::vector<std::optional<std::string>>& 
 std::vector<std::optional<std::string>> side_by_side(size_t count,
                                                      const std::function<std::string(size_t)>& work) {
   std::vector<std::optional<std::string>> results(count);
-  const size_t copies = std::min({count, processors(), kMostCopies});
+  const size_t copies = std::min({count, processors(), kMaxCopies});
   if (copies < 2 || !is_only_thread()) return results;
   const auto queue = queue_of(count);
   if (!queue) return results;

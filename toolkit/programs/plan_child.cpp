@@ -154,7 +154,7 @@ StartPlan plan_in_child(const LoadedConfig& loaded, c10::Device device) try {
     const std::string said = first_line(answer.error);
     const size_t begin = said.rfind(kProgram, 0) == 0 ? kProgram.size() : 0;
     StartPlan plan;
-    plan.refusal = with_users_place(said.substr(begin), name, loaded);
+    plan.refusal = with_users_location(said.substr(begin), name, loaded);
     return plan;
   }
   return {std::nullopt, answer.error.empty()

@@ -13,6 +13,8 @@
 #include <new>
 #include <string>
 
+#include "toolkit/core/numbers.h"
+
 namespace dtk {
 namespace {
 

@@ -20,7 +20,7 @@
 //      utilisation in [0, 1], where peak_flops is known
 // {"event": "validate", "step", "loss"}       mean over the held-out samples; of the driving planner also
 //      "ego_lateral", "ego_longitudinal" ...: the scores of the trajectories it draws for them
-//      (planner_metrics.h), in m and m^2
+//      (metrics.h), in m and m^2
 // {"event": "sample", "step", "path"}         a grid as a PNG, or latents or trajectories, as safetensors
 // {"event": "checkpoint", "step", "path"}
 // {"event": "end" | "stopped", "step", "seconds", "run_seconds", "images_per_second"}

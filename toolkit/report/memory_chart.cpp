@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <tuple>
 
+#include "toolkit/core/numbers.h"
 #include "toolkit/report/line_chart.h"
 
 namespace dtk {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "toolkit/core/numbers.h"
 #include "toolkit/core/text_table.h"
 #include "toolkit/report/phase_table.h"
 
@@ -112,18 +113,6 @@ std::vector<Category> used_categories(const std::vector<PhasePeak>& phases) {
     if (std::any_of(phases.begin(), phases.end(), holds)) used.push_back(category);
   }
   return used;
-}
-
-std::string readable_bytes(int64_t bytes) {
-  const auto value = static_cast<double>(bytes);
-  if (bytes < 1024) return std::to_string(bytes) + " B";
-  if (bytes < 1024 * 1024) return format("%.1f KiB", value / 1024);
-  if (bytes < 1024 * 1024 * 1024) return format("%.1f MiB", value / (1024 * 1024));
-  return format("%.2f GiB", value / (1024.0 * 1024 * 1024));
-}
-
-std::string exact_bytes(int64_t bytes) {
-  return readable_bytes(bytes) + " (" + std::to_string(bytes) + " bytes)";
 }
 
 std::string memory_json(const MemoryReport& report) {

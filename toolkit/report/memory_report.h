@@ -57,10 +57,4 @@ std::string memory_json(const MemoryReport& report);
 /// temporaries at the highest peak.
 std::string memory_table(const MemoryReport& report);
 
-/// "12.3 MiB", "1.45 GiB".
-std::string readable_bytes(int64_t bytes);
-
-/// "1.45 GiB (1556925645 bytes)"
-std::string exact_bytes(int64_t bytes);
-
 }  // namespace dtk

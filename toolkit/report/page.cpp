@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <set>
 
+#include "toolkit/core/numbers.h"
 #include "toolkit/report/line_chart.h"
 #include "toolkit/report/memory_chart.h"
 #include "toolkit/report/style.h"

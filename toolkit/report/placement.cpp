@@ -21,7 +21,7 @@ std::string ends_of(const std::vector<std::string>& paths) {
 }
 
 // ", of which 2 keep fc2_out and 1 keeps attn_out and fc2_out"
-std::string keeps_text(const KeptResults& keeps) {
+std::string keeps_text(const ResultsByModule& keeps) {
   std::map<std::string, int64_t> counts;
   for (const auto& [path, names] : keeps) ++counts[listed(names, " and ")];
   std::vector<std::string> parts;
@@ -32,14 +32,14 @@ std::string keeps_text(const KeptResults& keeps) {
 
 std::string cost_text(const CheckpointPlacement& placement) {
   const std::string cost = flops_text(placement.flops);
-  if (!placement.most_flops || *placement.most_flops == placement.flops) return cost + " a step";
-  return cost + " a step instead of " + flops_text(*placement.most_flops);
+  if (!placement.max_flops || *placement.max_flops == placement.flops) return cost + " a step";
+  return cost + " a step instead of " + flops_text(*placement.max_flops);
 }
 
 }  // namespace
 
 void recompute(policies::CheckpointOptions& checkpoint, const std::vector<std::string>& recomputed,
-               const KeptResults& keeps) {
+               const ResultsByModule& keeps) {
   checkpoint.targets = recomputed;
   checkpoint.keep = "block";
   if (keeps.empty()) return;
@@ -95,7 +95,7 @@ std::string placement_json(const CheckpointPlacement& placement) {
                      {"keeps", Json(placement.keeps)},
                      {"targets", placement.targets},
                      {"flops", placement.flops},
-                     {"most_flops", placement.most_flops ? Json(*placement.most_flops) : Json()},
+                     {"most_flops", placement.max_flops ? Json(*placement.max_flops) : Json()},
                      {"planned_bytes", placement.planned_bytes},
                      {"budget_bytes", placement.budget_bytes},
                      {"plans", placement.plans}};
@@ -108,10 +108,10 @@ std::optional<CheckpointPlacement> read_placement(std::string_view plan_json) {
   const Json& read = json.at("placement");
   CheckpointPlacement placement;
   placement.recomputed = read.at("recomputed").get<std::vector<std::string>>();
-  placement.keeps = read.at("keeps").get<KeptResults>();
+  placement.keeps = read.at("keeps").get<ResultsByModule>();
   placement.targets = read.at("targets");
   placement.flops = read.at("flops");
-  if (!read.at("most_flops").is_null()) placement.most_flops = read.at("most_flops").get<int64_t>();
+  if (!read.at("most_flops").is_null()) placement.max_flops = read.at("most_flops").get<int64_t>();
   placement.planned_bytes = read.at("planned_bytes");
   placement.budget_bytes = read.at("budget_bytes");
   placement.plans = read.at("plans");

@@ -1,9 +1,9 @@
-// policies.checkpoint.keep = "auto": which sub-trees are computed again in backward, and which of their
+// policies.checkpoint.keep = "auto": which modules are computed again in backward, and which of their
 // results they keep, so that a job stays within memory.budget and computes as little as possible again.
 //
 // Host memory is no choice: what its copies cost is time on a link, which no count of FLOPs tells.
 //
-// Chosen before the run, by plans of the job itself: what each sub-tree keeps and costs is counted in them,
+// Chosen before the run, by plans of the job itself: what each module keeps and costs is counted in them,
 // and the peak of the choice is that of its own plan. Optimal by the model of planner/placement.h.
 #pragma once
 #include <c10/core/Device.h>
@@ -20,18 +20,18 @@
 namespace dtk {
 
 namespace planner {
-struct RehearsalOptions;
+struct SimulationOptions;
 }
 
-/// Names of results, by sub-tree.
-using KeptResults = std::map<std::string, std::vector<std::string>>;
+/// Names of results, by module.
+using ResultsByModule = std::map<std::string, std::vector<std::string>>;
 
 struct CheckpointPlacement {
-  std::vector<std::string> recomputed = {};  // sub-trees, in the order in which they run; none: all is kept
-  KeptResults keeps = {};                    // what those of them keep that keep more than their inputs
-  int64_t targets = 0;                       // sub-trees that policies.checkpoint.targets means
+  std::vector<std::string> recomputed = {};  // modules, in the order in which they run; none: all is kept
+  ResultsByModule keeps = {};                // what those of them keep that keep more than their inputs
+  int64_t targets = 0;                       // modules that policies.checkpoint.targets means
   int64_t flops = 0;                         // that a steady step computes again (planner::Flops::recomputed)
-  std::optional<int64_t> most_flops = {};    // with every target recomputed; nothing: that was not planned
+  std::optional<int64_t> max_flops = {};     // with every target recomputed; nothing: that was not planned
   int64_t planned_bytes = 0;                 // of memory.budget, by the plan of this choice
   int64_t budget_bytes = 0;
   int64_t plans = 0;  // made to find it
@@ -44,17 +44,17 @@ struct CheckpointPlacement {
 /// choice is the lowest of that. A CPU precision that is not known yet is taken to be fp32. memory.budget
 /// must be set, in bytes. Throws as make_plan().
 CheckpointPlacement place_checkpoints(LoadedConfig& loaded, c10::Device device,
-                                      const planner::RehearsalOptions& options);
+                                      const planner::SimulationOptions& options);
 
-/// Makes `checkpoint` compute the sub-trees `recomputed` again, all but what `keeps` has: keep = "block", or
-/// a list of names, of some sub-trees where they differ.
+/// Makes `checkpoint` compute the modules `recomputed` again, all but what `keeps` has: keep = "block", or
+/// a list of names, of some modules where they differ.
 void recompute(policies::CheckpointOptions& checkpoint, const std::vector<std::string>& recomputed,
-               const KeptResults& keeps);
+               const ResultsByModule& keeps);
 
 /// Replaces keep = "auto" by the choice, as recompute(), or by keep = "all".
 void adopt_placement(LoadedConfig& loaded, const CheckpointPlacement& placement);
 
-/// "3 of 6 sub-trees are computed again in backward, the first blocks.0, the last blocks.2, of which 2 keep
+/// "3 of 6 modules are computed again in backward, the first blocks.0, the last blocks.2, of which 2 keep
 /// fc2_out; ..."
 std::string placement_text(const CheckpointPlacement& placement);
 

@@ -7,6 +7,7 @@
 
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/core/numbers.h"
 #include "toolkit/core/text_table.h"
 
 namespace dtk {
@@ -61,7 +62,7 @@ std::string exact(int64_t bytes) {
   return std::to_string(bytes) + " (" + readable_bytes(bytes) + ")";
 }
 
-std::string not_known_words(const PlanBeside& beside) {
+std::string not_known_words(const DeviceOverhead& beside) {
   if (beside.not_known.empty()) return "";
   return "; not known, and counted as 0: " + beside.not_known + " (dit-plan says more)";
 }
@@ -85,14 +86,15 @@ MemoryReport read_memory_json(std::string_view text, const std::string& name) {
   }
 }
 
-std::string plan_line(const MemoryReport& plan, const PlanBeside& beside, std::optional<int64_t> available) {
+std::string plan_line(const MemoryReport& plan, const DeviceOverhead& beside,
+                      std::optional<int64_t> available) {
   const PhasePeak peak = plan.peak();
   return "planned peak " + readable_bytes(peak.peak.bytes) + " in " + peak.name + " on " + plan.device +
          (beside.bytes > 0 ? ", beside it " + readable_bytes(beside.bytes) : "") +
          (available ? "; " + readable_bytes(*available) + " available" : "") + not_known_words(beside);
 }
 
-PlanBeside read_beside(std::string_view text) {
+DeviceOverhead read_beside(std::string_view text) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("plan")) return {};
   std::vector<std::string> not_known;
@@ -113,7 +115,7 @@ int64_t read_forward_flops(std::string_view text) {
   return json.is_object() ? json.value("/plan/step_flops/forward"_json_pointer, int64_t{0}) : 0;
 }
 
-std::optional<TooLarge> too_large(const MemoryReport& plan, const PlanBeside& beside,
+std::optional<TooLarge> too_large(const MemoryReport& plan, const DeviceOverhead& beside,
                                   const MemoryOptions& options, std::optional<int64_t> available) {
   const PhasePeak peak = plan.peak();
   // Host memory is the CPU's own, and in no budget.

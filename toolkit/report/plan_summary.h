@@ -13,18 +13,19 @@ namespace dtk {
 /// Reads what memory_json() wrote; of `host` its highest peak. Throws FileError beginning with `name`.
 MemoryReport read_memory_json(std::string_view json, const std::string& name);
 /// What a plan's peaks do not have.
-struct PlanBeside {
+struct DeviceOverhead {
   int64_t bytes = 0;           // that LibTorch's allocator gives out beside the tensors
   std::string not_known = {};  // "scratch of 6 operators", "convolution_workspaces": counted as 0 bytes
 };
 /// Of what dit-plan --json printed; nothing beside if it does not say.
-PlanBeside read_beside(std::string_view json);
+DeviceOverhead read_beside(std::string_view json);
 /// FLOPs of a step's forward passes, of what dit-plan --json printed; 0 if it does not say.
 int64_t read_forward_flops(std::string_view json);
 
 /// "planned peak 33.2 MiB in first_step on cpu; 20.1 GiB available; not known, and counted as 0: scratch of 6
 /// operators (dit-plan says more)". `available`: bytes that the device can give.
-std::string plan_line(const MemoryReport& plan, const PlanBeside& beside, std::optional<int64_t> available);
+std::string plan_line(const MemoryReport& plan, const DeviceOverhead& beside,
+                      std::optional<int64_t> available);
 
 struct TooLarge {
   int64_t needed = 0, limit = 0;     // bytes, of LibTorch's allocator
@@ -33,7 +34,7 @@ struct TooLarge {
 };
 
 /// Why the run cannot fit memory.budget or the device; nothing if it fits.
-std::optional<TooLarge> too_large(const MemoryReport& plan, const PlanBeside& beside,
+std::optional<TooLarge> too_large(const MemoryReport& plan, const DeviceOverhead& beside,
                                   const MemoryOptions& options, std::optional<int64_t> available);
 
 /// A table for a terminal of 80 columns: bytes by phase, and below a phase the categories that differ; a

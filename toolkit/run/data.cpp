@@ -17,9 +17,9 @@ namespace {
 
 std::shared_ptr<const DataSource> frames_of(const LoadedConfig& loaded, const std::string& key,
                                             const std::string& path) try {
-  return std::make_shared<PlannerFrameSource>(path, planner_frame_options(loaded.config));
+  return std::make_shared<diffusion_planner::FrameSource>(path, frame_options_of(loaded.config));
 } catch (const DataError& error) {
-  throw DataError(place_of(loaded, key) + error.what());
+  throw DataError(location_of(loaded, key) + error.what());
 }
 
 void add(const DataRemarks& more, DataRemarks& remarks) {
@@ -32,7 +32,7 @@ RunData open_frames(const LoadedConfig& loaded) {
   const DataOptions& data = loaded.config.data;
   if (data.frames.empty()) {
     throw ConfigError(
-        place_of(loaded, "train.model") +
+        location_of(loaded, "train.model") +
         "data.frames is not set; train.model = \"diffusion_planner\" needs it: a folder of .npz "
         "frames, or a JSON list of their paths");
   }
@@ -41,7 +41,7 @@ RunData open_frames(const LoadedConfig& loaded) {
   if (!data.held_out.empty()) {
     std::error_code none;
     if (std::filesystem::equivalent(data.held_out, data.frames, none)) {
-      throw ConfigError(place_of(loaded, "data.held_out") + "data.held_out = " + data.held_out +
+      throw ConfigError(location_of(loaded, "data.held_out") + "data.held_out = " + data.held_out +
                         " names the frames that data.frames does, and is to be of others; hold some out, or "
                         "leave data.held_out out");
     }
@@ -62,10 +62,10 @@ RunData image_data(const RunConfig& config, std::shared_ptr<const ImageSource> i
   return {std::move(images), {with_flips(config, split.training), split.held_out}, classes, remarks};
 }
 
-PlannerFrameOptions planner_frame_options(const RunConfig& config) {
+diffusion_planner::FrameOptions frame_options_of(const RunConfig& config) {
   const int64_t cores = std::max(1U, std::thread::hardware_concurrency());
-  return {.layout = planner_layout(config.planner),
-          .sizes = planner_sizes(config.planner),
+  return {.layout = diffusion_planner::layout_of(config.diffusion_planner),
+          .sizes = diffusion_planner::sizes_of(config.diffusion_planner),
           .skip_corrupt = config.data.on_corrupt == "skip",
           .threads = static_cast<int>(config.train.threads.value_or(cores))};
 }

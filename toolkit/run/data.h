@@ -28,7 +28,7 @@ struct RunData {
 RunData image_data(const RunConfig& config, std::shared_ptr<const ImageSource> images);
 
 /// How the driving planner of `config` reads its frames.
-PlannerFrameOptions planner_frame_options(const RunConfig& config);
+diffusion_planner::FrameOptions frame_options_of(const RunConfig& config);
 
 /// Opens what [data] names (open_data.h). Throws ConfigError and DataError.
 RunData open_run_data(const LoadedConfig& loaded);

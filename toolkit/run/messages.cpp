@@ -22,16 +22,16 @@ std::vector<std::string> data_lines(const RunData& data) {
     lines.push_back("validation: " + std::to_string(held_out->size()) + " samples are held out, " +
                     std::to_string(training->size()) + " are trained on");
   }
-  const std::string unlearnt = unlearnt_classes(data.classes);
-  if (!unlearnt.empty()) {
+  const std::string unseen = unseen_classes(data.classes);
+  if (!unseen.empty()) {
     lines.push_back("model.classes = " + std::to_string(data.classes.model) +
                     ", but labels of the data go to " + std::to_string(data.classes.data - 1) + ": " +
-                    unlearnt);
+                    unseen);
   }
   return lines;
 }
 
-std::string unlearnt_classes(ClassCounts classes) {
+std::string unseen_classes(ClassCounts classes) {
   const auto [seen, all] = classes;
   if (seen >= all) return "";
   if (seen + 1 == all) return "class " + std::to_string(seen) + " is never learnt";

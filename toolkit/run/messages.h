@@ -15,7 +15,7 @@ namespace dtk {
 std::vector<std::string> data_lines(const RunData& data);
 
 /// "class 4 is never learnt": those of the model's classes above all labels; "" if there are none.
-std::string unlearnt_classes(ClassCounts classes);
+std::string unseen_classes(ClassCounts classes);
 
 std::string validation_line(int64_t step, const Validated& validated, int64_t samples, bool ema);
 

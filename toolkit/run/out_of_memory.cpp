@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "toolkit/config/toml_text.h"
+#include "toolkit/core/numbers.h"
 #include "toolkit/train/trainable_model.h"
 
 namespace dtk {
@@ -60,7 +61,7 @@ std::string state_advice(const RunConfig& config, const Shortage& shortage, cons
   std::vector<std::string> ways;
   if (shortage.by_budget) ways.push_back(raise_budget(shortage));
   if (!resumed)
-    ways.emplace_back(config.drives() ? "use a smaller model (planner.hidden_dim and its depths)"
+    ways.emplace_back(config.drives() ? "use a smaller model (diffusion_planner.hidden_dim and its depths)"
                                       : "use a smaller model (model.name, or model.depth and model.hidden)");
   const bool fits_without_average = shortage.limit && state.total() - state.average <= *shortage.limit;
   if (!resumed && state.average > 0 && fits_without_average) {
@@ -139,7 +140,7 @@ std::string out_of_memory_advice(const RunConfig& config, c10::Device device, co
 }
 
 void throw_if_of_a_plan(const c10::OutOfMemoryError& error, const RunConfig& config) {
-  if (policies::rehearsing() && !config.memory.budget) throw error;
+  if (policies::simulating() && !config.memory.budget) throw error;
 }
 
 std::optional<policies::RefusedAllocation> refused_by(const c10::OutOfMemoryError& error) {

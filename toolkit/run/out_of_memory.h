@@ -39,7 +39,7 @@ struct Shortage {
   std::optional<int64_t> limit = {};     // bytes, where it is known
   std::optional<int64_t> needed = {};    // bytes of the whole run, by its plan
   std::optional<StateBytes> state = {};  // by its plan
-  std::string not_known = {};            // what the plan counts as 0 bytes, as PlanBeside has it
+  std::string not_known = {};            // what the plan counts as 0 bytes, as DeviceOverhead has it
 };
 
 /// Of a refusal while the run was built or trained. `plan`: of the run, where there is one.
@@ -49,8 +49,8 @@ Shortage shortage_of(const c10::OutOfMemoryError& error, const RunConfig& config
 /// What to do about it, by the cause: the state alone, or what a step adds to it.
 std::string out_of_memory_advice(const RunConfig& config, c10::Device device, const Shortage& shortage);
 
-/// Throws `error` in a rehearsal without memory.budget: there only the machine that plans is too small, which
-/// says nothing of the run.
+/// Throws `error` in a simulation without memory.budget: there only the machine that plans is too small,
+/// which says nothing of the run.
 void throw_if_of_a_plan(const c10::OutOfMemoryError& error, const RunConfig& config);
 
 /// What was refused, where the ledger refused it.

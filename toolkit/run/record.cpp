@@ -15,7 +15,7 @@ namespace {
 
 constexpr char log_name[] = "log.jsonl";
 constexpr char report_name[] = "report.html";
-constexpr size_t most_grids = 12;  // in a report: the first, the last, and some between
+constexpr size_t max_grids = 12;  // in a report: the first, the last, and some between
 
 std::string joined(const std::vector<std::string>& lines) {
   std::string text;
@@ -38,9 +38,9 @@ std::optional<double> peak_flops(const RunConfig& config, const RunFacts& facts)
   return peak_flops_of(facts.device_name);
 }
 
-// A rehearsal encodes nothing, but says before the training what would stop it later.
+// A simulation encodes nothing, but says before the training what would stop it later.
 std::string png_of(const Image& image) {
-  if (!policies::rehearsing()) return encode_png(image);
+  if (!policies::simulating()) return encode_png(image);
   if (fits_png(image.height, image.width, image.channels)) return "";
   throw ConfigError(
       "the sample grid would have " + std::to_string(image.height) + " x " + std::to_string(image.width) +
@@ -223,7 +223,7 @@ void RunRecord::write_report(const std::optional<MemoryReport>& memory) {
   report.model = model_text(config_, facts_.parameters);
   report.data = facts_.data;
   report.sample_name = sample_name(config_);
-  if (!facts_.unlearnt_classes.empty()) report.data_note = "No samples: " + facts_.unlearnt_classes + ".";
+  if (!facts_.unseen_classes.empty()) report.data_note = "No samples: " + facts_.unseen_classes + ".";
   report.device = facts_.device + (facts_.device_name.empty() ? "" : ", " + facts_.device_name) + ", " +
                   std::to_string(facts_.threads) + (facts_.threads == 1 ? " CPU thread" : " CPU threads");
   report.config = facts_.config;
@@ -253,7 +253,7 @@ void RunRecord::add_samples(RunReport& report) const {
                           (there.size() == 1 ? " file" : " files") + " in " + (folder_ / "samples").string();
     return;
   }
-  const size_t shown = std::min(most_grids, there.size());
+  const size_t shown = std::min(max_grids, there.size());
   for (size_t i = 0; i < shown; ++i) {
     const int64_t step = there[shown == 1 ? 0 : i * (there.size() - 1) / (shown - 1)];
     report.samples.push_back({step, files_.read(samples_path(step))});

@@ -32,7 +32,7 @@ struct RunFacts {
   int64_t samples = 0;   // trained on
   int64_t held_out = 0;  // for validation
   DataRemarks remarks = {};
-  std::string unlearnt_classes = {};  // as RunResult says them
+  std::string unseen_classes = {};  // as RunResult says them
 };
 
 /// One reading of the training's scalars; the line "step" of log.jsonl (run_log.h says what each is).

@@ -11,6 +11,7 @@
 #include "toolkit/config/locations.h"
 #include "toolkit/config/rules.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/core/numbers.h"
 #include "toolkit/device/device.h"
 #include "toolkit/device/device_memory.h"
 #include "toolkit/run/folder.h"
@@ -110,7 +111,7 @@ class Run {
     }
     RunResult result;
     result.synthetic = data_.remarks.synthetic;
-    result.unlearnt_classes = unlearnt_classes(data_.classes);
+    result.unseen_classes = unseen_classes(data_.classes);
     while (!trainer_.done()) {
       if (stop_requested()) {
         result.stopped = true;
@@ -341,7 +342,7 @@ class Run {
   }
 
   void record_failure(const std::string& reason) {
-    if (policies::rehearsing()) return;  // a plan may end by an exception
+    if (policies::simulating()) return;  // a plan may end by an exception
     try {
       record_->failed(trainer_.steps(), reason, meters_.report());
     } catch (const FileError&) {  // a full disk, say, which may be the error itself
@@ -353,12 +354,12 @@ class Run {
     const PhaseScope phase("sample");
     record_->prepare_samples();
     world_.observer.message("sampling " + drawn_text(config_));
-    const auto go_on = [this](int64_t done, int64_t steps) {
+    const auto keep_going = [this](int64_t done, int64_t steps) {
       if (stop_requested()) return false;
       world_.observer.sampling(done + 1, steps);
       return true;
     };
-    return trainer_.sample(go_on, data_.split.held_out.get());
+    return trainer_.sample(keep_going, data_.split.held_out.get());
   }
 
   std::filesystem::path keep(const std::vector<NamedTensor>& samples) {
@@ -444,7 +445,7 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
   result.savings = run->savings(result);
   return result;
 } catch (const policies::PolicyError& error) {
-  throw with_place(error, given.places);
+  throw located(error, given.locations);
 }
 
 }  // namespace dtk

@@ -62,7 +62,7 @@ struct StartPlan {
   std::string refusal =
       {};  // there is none, as this configuration cannot run: what is wrong with it, and where
   std::string precision = {};  // policies.precision.cpu of it, where that is not decided yet; else ""
-  PlanBeside beside = {};
+  DeviceOverhead beside = {};
   int64_t forward_flops = 0;                          // of a step; 0: not known
   std::optional<CheckpointPlacement> placement = {};  // of policies.checkpoint.keep = "auto"
 };
@@ -97,7 +97,7 @@ struct RunResult {
   std::optional<double> validation_loss;  // after the last step; absent without held-out samples
   int64_t held_out = 0;                   // samples that it is of
   bool synthetic = false;                 // the data were made up
-  std::string unlearnt_classes;           // "class 4 is never learnt", as the start said; or ""
+  std::string unseen_classes;             // "class 4 is never learnt", as the start said; or ""
   std::filesystem::path checkpoint;
   std::filesystem::path samples;  // the last ones; empty if none were made
   std::filesystem::path report;   // empty with log.report = false

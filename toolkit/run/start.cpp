@@ -6,6 +6,7 @@
 
 #include "toolkit/checkpoint/store.h"
 #include "toolkit/config/rules.h"
+#include "toolkit/config/toml_text.h"
 #include "toolkit/device/device.h"
 #include "toolkit/device/device_memory.h"
 #include "toolkit/report/plan_summary.h"
@@ -38,7 +39,7 @@ std::optional<Weights> initial_weights(FileSystem& files, const LoadedConfig& lo
   const TrainOptions& train = loaded.config.train;
   if (train.init_from.empty()) return std::nullopt;
   const auto place = [&](const std::string& key, const std::string& value) {
-    return place_of(loaded, key) + key + " = " + toml_text(value);
+    return location_of(loaded, key) + key + " = " + toml_text(value);
   };
   const std::string path_place = place("train.init_from", train.init_from);
   try {
@@ -88,7 +89,7 @@ static void adopt_first(const StartPlans& plans, LoadedConfig& loaded) {
   const std::string key = "policies.checkpoint.keep";
   std::string why = "nobody plans this run";
   if (!plans.empty()) why = plans.front().problem + plans.front().refusal;  // one of them
-  throw ConfigError(place_of(loaded, key) + key +
+  throw ConfigError(location_of(loaded, key) + key +
                     " = \"auto\" is chosen by the run's plan, and there is none: " + why +
                     "; use keep = \"block\", or targets of your own");
 }
@@ -204,7 +205,7 @@ RunFacts run_facts(const LoadedConfig& loaded, c10::Device device, const RunData
           .samples = data.split.training->size(),
           .held_out = data.split.held_out ? data.split.held_out->size() : 0,
           .remarks = data.remarks,
-          .unlearnt_classes = unlearnt_classes(data.classes)};
+          .unseen_classes = unseen_classes(data.classes)};
 }
 
 void refuse_build(const c10::OutOfMemoryError& error, const LoadedConfig& loaded, c10::Device device,

@@ -22,7 +22,7 @@ constexpr c10::DispatchKey kDrawn = c10::DispatchKey::TESTING_ONLY_GenericWrappe
 bool is_drawn_here(const at::Tensor& mask) {
   const bool known = mask.scalar_type() == at::kFloat || mask.scalar_type() == at::kBFloat16;
   return known && mask.is_cpu() && mask.is_non_overlapping_and_dense() && !mask.requires_grad() &&
-         !policies::rehearsing();
+         !policies::simulating();
 }
 
 uint64_t draw_key(const std::optional<at::Generator>& given) {

@@ -15,7 +15,7 @@ std::string in_millions(int64_t count) {
   return text;
 }
 
-std::string planner_text(const models::DiffusionPlannerOptions& given, int64_t parameters) {
+std::string diffusion_planner_text(const models::DiffusionPlannerOptions& given, int64_t parameters) {
   const models::DiffusionPlannerOptions model = models::resolved(given);
   return "Diffusion-Planner " + model.preset + ", " + in_millions(parameters) + " parameters: width " +
          std::to_string(*model.hidden_dim) + ", " + std::to_string(*model.num_heads) + " heads; " +
@@ -26,7 +26,7 @@ std::string planner_text(const models::DiffusionPlannerOptions& given, int64_t p
 }  // namespace
 
 std::string model_text(const RunConfig& config, int64_t parameters) {
-  if (config.drives()) return planner_text(config.planner, parameters);
+  if (config.drives()) return diffusion_planner_text(config.diffusion_planner, parameters);
   const models::DitOptions model = models::resolved(config.model);
   const std::string name = model.name == "custom" ? "DiT" : model.name;
   return name + ", " + in_millions(parameters) + " parameters: depth " + std::to_string(*model.depth) +
@@ -41,7 +41,8 @@ std::string sample_name(const RunConfig& config) {
 }
 
 int64_t tokens_per_sample(const RunConfig& config) {
-  if (config.drives()) return config.planner.encoder_tokens() + config.planner.decoder_tokens();
+  if (config.drives())
+    return config.diffusion_planner.encoder_tokens() + config.diffusion_planner.decoder_tokens();
   return models::resolved(config.model).tokens();
 }
 

@@ -8,6 +8,7 @@
 #include <new>
 
 #include "toolkit/core/errors.h"
+#include "toolkit/core/numbers.h"
 #include "toolkit/train/trial_step.h"
 
 namespace dtk {

@@ -11,7 +11,8 @@ namespace dtk {
 
 std::unique_ptr<TrainableModel> make_model(const RunConfig& config, c10::Device device,
                                            std::optional<at::Generator> generator) {
-  if (config.drives()) return std::make_unique<TrainablePlanner>(config, device, std::move(generator));
+  if (config.drives())
+    return std::make_unique<diffusion_planner::TrainableDiffusionPlanner>(config, device, std::move(generator));
   return std::make_unique<TrainableDit>(config, device, std::move(generator));
 }
 

@@ -46,7 +46,7 @@ class TrainableModel {
 
   /// All parameters in a fixed order, under the names they are saved with.
   virtual const models::NamedTensors& parameters() const = 0;
-  /// Sub-trees that run through the seam, in order of execution, each before those within it.
+  /// Modules that run through the seam, in order of execution, each before those within it.
   virtual const std::vector<std::string>& paths() const = 0;
   virtual models::Seam& seam() = 0;
   c10::Device device() const { return parameters().front().second.device(); }
@@ -54,7 +54,7 @@ class TrainableModel {
   virtual std::unique_ptr<TrainableModel> with_own_seam() const = 0;
 
   /// The loss of `batch`, which lies on any device: a scalar, fp32; a mean over its samples, for the driving
-  /// planner also over what is there in them (planner_losses.h), so that micro-batches count alike. In
+  /// planner also over what is there in them (losses_of.h), so that micro-batches count alike. In
   /// training dropout and augmentation act, with draws from the device's default generator and from `noise`,
   /// a generator of the device. Reads no tensor's value on the host.
   virtual at::Tensor loss(Batch batch, const at::Generator& noise, bool training) const = 0;
@@ -62,9 +62,9 @@ class TrainableModel {
   /// A batch of made-up samples on the device, of the shapes that the run's own have.
   virtual Batch made_up_batch(int64_t samples, const at::Generator& generator) const = 0;
 
-  /// The samples that the run's configuration asks for, on the CPU; empty if `go_on` gave up. Draws come from
-  /// sample.seed alone. `data`: of the run, for models whose samples continue what they are shown.
-  virtual std::vector<NamedTensor> sample(const DataSource& data, const GoOn& go_on) const = 0;
+  /// The samples that the run's configuration asks for, on the CPU; empty if `keep_going` gave up. Draws come
+  /// from sample.seed alone. `data`: of the run, for models whose samples continue what they are shown.
+  virtual std::vector<NamedTensor> sample(const DataSource& data, const KeepGoing& keep_going) const = 0;
 
   /// For validation; null for a model whose samples continue nothing. Must not outlive the model.
   virtual std::unique_ptr<SampleScores> scores() const { return nullptr; }

@@ -58,8 +58,8 @@ class GradientGuard {
 
 // A CPU that trains has no core to spare; one beside a device has all of them.
 int64_t reading_threads(const TrainOptions& train, c10::Device device) {
-  constexpr int64_t kMost = 16;
-  return device.is_cpu() ? 1 : std::clamp<int64_t>(train.threads.value_or(1), 1, kMost);
+  constexpr int64_t kMax = 16;
+  return device.is_cpu() ? 1 : std::clamp<int64_t>(train.threads.value_or(1), 1, kMax);
 }
 
 }  // namespace
@@ -223,12 +223,12 @@ Trainer::ClockStop::~ClockStop() {
   trainer_.started_ += trainer_.clock_.seconds() - begun_;
 }
 
-std::vector<NamedTensor> Trainer::sample(const GoOn& go_on, const DataSource* shown) {
+std::vector<NamedTensor> Trainer::sample(const KeepGoing& keep_going, const DataSource* shown) {
   const ClockStop clock(*this);
   const PhaseScope phase_scope("sample");
   const auto exchange = config_.sample.ema ? policies_.sampling_weights() : nullptr;
   const auto policy_scope = policies_.forward_scope();  // after the exchange: casts are of the new weights
-  return model_->sample(shown != nullptr ? *shown : *data_, go_on);
+  return model_->sample(shown != nullptr ? *shown : *data_, keep_going);
 }
 
 TrainingState Trainer::state() const {

@@ -19,7 +19,7 @@ Validation::Validation(const RunConfig& config, std::shared_ptr<const DataSource
     : config_(config), held_out_(std::move(held_out)) {}
 
 std::optional<Validated> Validation::measure_sync(Trainer& trainer,
-                                                  const std::function<bool()>& go_on) const {
+                                                  const std::function<bool()>& keep_going) const {
   const Trainer::ClockStop clock(trainer);
   policies::PolicySet& policies = trainer.policies();
   const c10::Device device = trainer.device();
@@ -38,9 +38,9 @@ std::optional<Validated> Validation::measure_sync(Trainer& trainer,
   at::Tensor sum = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device));
   const std::unique_ptr<SampleScores> scores = trainer.model().scores();
   const int64_t micro_batch = config_.data.batch / config_.train.accumulate;
-  policies::Passes passes("validation", (samples() + micro_batch - 1) / micro_batch);
+  policies::FoldableLoop passes("validation", (samples() + micro_batch - 1) / micro_batch);
   while (const auto pass = passes.next()) {
-    if (go_on && !go_on()) return std::nullopt;
+    if (keep_going && !keep_going()) return std::nullopt;
     const int64_t first = *pass * micro_batch;
     const int64_t count = std::min(micro_batch, samples() - first);
     Batch batch = read_batch(*held_out_, first, count, "validation");

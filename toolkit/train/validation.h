@@ -28,10 +28,10 @@ class Validation {
   /// gradients, no dropped labels, no dropout.
   /// Times and noise are the same at every call, from a stream of their own, so losses compare between steps
   /// of a run; they change with the micro-batch. Weights, generators and the order of the training data stay
-  /// what they are. In memory phase "validate". Nothing if `go_on`, asked before each micro-batch, gave up.
-  /// Throws what the data source throws; ConfigError for train.validate_ema without an EMA, Error for a loss
-  /// that is not finite.
-  std::optional<Validated> measure_sync(Trainer& trainer, const std::function<bool()>& go_on = {}) const;
+  /// what they are. In memory phase "validate". Nothing if `keep_going`, asked before each micro-batch, gave
+  /// up. Throws what the data source throws; ConfigError for train.validate_ema without an EMA, Error for a
+  /// loss that is not finite.
+  std::optional<Validated> measure_sync(Trainer& trainer, const std::function<bool()>& keep_going = {}) const;
 
  private:
   const RunConfig config_;

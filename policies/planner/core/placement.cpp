@@ -17,7 +17,7 @@ struct Partial {
 };
 using Front = std::vector<Partial>;  // kept bytes ascend, FLOPs descend: none is better than another in both
 
-constexpr size_t kMostPartials = 20'000;
+constexpr size_t kMaxPartials = 20'000;
 
 void check(const std::vector<SegmentChoices>& chain) {
   for (size_t i = 0; i < chain.size(); ++i) {
@@ -33,8 +33,8 @@ void check(const std::vector<SegmentChoices>& chain) {
 // As many as can be kept, evenly by kept bytes: of each equal part of their range the one that computes least
 // again, and the first of all, which keeps least.
 Front thinned(Front front) {
-  if (front.size() <= kMostPartials) return front;
-  const auto parts = static_cast<double>(kMostPartials - 1);
+  if (front.size() <= kMaxPartials) return front;
+  const auto parts = static_cast<double>(kMaxPartials - 1);
   const int64_t least = front.front().kept_bytes;
   const auto range = static_cast<double>(front.back().kept_bytes - least);
   const auto part_of = [&](const Partial& one) {

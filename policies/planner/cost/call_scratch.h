@@ -1,4 +1,4 @@
-// Books the scratch of a call that is planned for the CPU.
+// LedgerSnapshot the scratch of a call that is planned for the CPU.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>

@@ -1,4 +1,4 @@
-// Adds up the FLOPs of a rehearsal, by pass and by optimizer step.
+// Adds up the FLOPs of a simulation, by pass and by optimizer step.
 #pragma once
 #include <dtk/planner/flops.h>
 
@@ -24,7 +24,7 @@ class FlopMeter {
   void step_done();
   /// Of each step that ended.
   std::vector<Flops> steps() const;
-  /// Flops::recomputed of each by the sub-tree that runs again; "" outside of all.
+  /// Flops::recomputed of each by the module that runs again; "" outside of all.
   std::vector<std::map<std::string, int64_t>> recomputed() const;
 
   /// For the calling thread's pass, in the meter that is alive.

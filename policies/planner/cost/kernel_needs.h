@@ -29,7 +29,7 @@ class KernelNeeds {
   /// The process's one. Never destroyed.
   static KernelNeeds& instance();
 
-  /// Forgets all calls, and the peaks of FakeMemory and PinnedMemory with them.
+  /// Forgets all calls, and the peaks of SimulatedMemory and PinnedMemory with them.
   void begin(const DeviceTermOptions& options);
   const DeviceTermOptions& options() const { return options_; }
 

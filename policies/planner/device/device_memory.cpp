@@ -16,21 +16,21 @@ namespace {
 constexpr uint64_t kFirstAddress = 0xA000'0000'0000'0000;
 
 int64_t rounded(int64_t bytes) {
-  return (bytes + FakeMemory::kRounding - 1) / FakeMemory::kRounding * FakeMemory::kRounding;
+  return (bytes + SimulatedMemory::kRounding - 1) / SimulatedMemory::kRounding * SimulatedMemory::kRounding;
 }
 
 }  // namespace
 
-FakeMemory::FakeMemory() : next_(kFirstAddress) {
-  policies::count_storages_freed_by(&FakeMemory::release);
+SimulatedMemory::SimulatedMemory() : next_(kFirstAddress) {
+  policies::count_storages_freed_by(&SimulatedMemory::release);
 }
 
-FakeMemory& FakeMemory::instance() {
-  static auto* memory = new FakeMemory;
+SimulatedMemory& SimulatedMemory::instance() {
+  static auto* memory = new SimulatedMemory;
   return *memory;
 }
 
-at::DataPtr FakeMemory::allocate(size_t bytes) {
+at::DataPtr SimulatedMemory::allocate(size_t bytes) {
   const c10::Device device(c10::kCUDA, 0);
   if (bytes == 0) return {nullptr, nullptr, &c10::detail::deleteNothing, device};
   const auto asked = static_cast<int64_t>(bytes);
@@ -47,13 +47,13 @@ at::DataPtr FakeMemory::allocate(size_t bytes) {
     count(asked, true);
   }
   return {reinterpret_cast<void*>(block->address), static_cast<policies::MemoryBlock*>(block),
-          &FakeMemory::release, device};
+          &SimulatedMemory::release, device};
 }
 
-void FakeMemory::release(void* context) {
+void SimulatedMemory::release(void* context) {
   auto* block = static_cast<Block*>(static_cast<policies::MemoryBlock*>(context));
   {
-    FakeMemory& memory = instance();
+    SimulatedMemory& memory = instance();
     const std::lock_guard lock(memory.mutex_);
     memory.live_.erase(block->address);
     memory.count(block->use.bytes, false);
@@ -63,7 +63,7 @@ void FakeMemory::release(void* context) {
   delete block;
 }
 
-void FakeMemory::count(int64_t bytes, bool born) {
+void SimulatedMemory::count(int64_t bytes, bool born) {
   const auto change = [born](c10::CachingDeviceAllocator::StatArray& stat, int64_t by) {
     if (born) stat[0].increase(static_cast<size_t>(by));
     if (!born) stat[0].decrease(static_cast<size_t>(by));
@@ -75,19 +75,19 @@ void FakeMemory::count(int64_t bytes, bool born) {
   most_.rounded = std::max(most_.rounded, stats_.allocated_bytes[0].current);
 }
 
-FakeMemory::Peaks FakeMemory::peaks() {
+SimulatedMemory::Peaks SimulatedMemory::peaks() {
   const std::lock_guard lock(mutex_);
   return most_;
 }
 
-void FakeMemory::reset_peaks() {
+void SimulatedMemory::reset_peaks() {
   const std::lock_guard lock(mutex_);
   most_ = {stats_.requested_bytes[0].current, stats_.allocated_bytes[0].current};
 }
 
-MemoryUse& FakeMemory::use_of(const c10::TensorImpl& tensor) {
+MemoryUse& SimulatedMemory::use_of(const c10::TensorImpl& tensor) {
   const at::DataPtr& pointer = tensor.unsafe_storage().data_ptr();
-  if (pointer.get_deleter() == &FakeMemory::release)
+  if (pointer.get_deleter() == &SimulatedMemory::release)
     return static_cast<Block*>(static_cast<policies::MemoryBlock*>(pointer.get_context()))->use;
   const auto wanted = reinterpret_cast<uint64_t>(pointer.get());
   const std::lock_guard lock(mutex_);
@@ -101,19 +101,19 @@ MemoryUse& FakeMemory::use_of(const c10::TensorImpl& tensor) {
   return block->use;
 }
 
-c10::CachingDeviceAllocator::DeviceStats FakeMemory::getDeviceStats(c10::DeviceIndex) {
+c10::CachingDeviceAllocator::DeviceStats SimulatedMemory::getDeviceStats(c10::DeviceIndex) {
   const std::lock_guard lock(mutex_);
   return stats_;
 }
 
-void FakeMemory::resetPeakStats(c10::DeviceIndex) {
+void SimulatedMemory::resetPeakStats(c10::DeviceIndex) {
   const std::lock_guard lock(mutex_);
   for (auto* stat : {&stats_.requested_bytes, &stats_.allocated_bytes, &stats_.reserved_bytes})
     (*stat)[0].reset_peak();
 }
 
 // A device without limits: what fits is the planner's caller's to say.
-std::pair<size_t, size_t> FakeMemory::getMemoryInfo(c10::DeviceIndex) {
+std::pair<size_t, size_t> SimulatedMemory::getMemoryInfo(c10::DeviceIndex) {
   constexpr size_t all = std::numeric_limits<int64_t>::max();
   return {all, all};
 }

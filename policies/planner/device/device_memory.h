@@ -15,13 +15,13 @@ namespace dtk::planner {
 /// Thread-safe. Statistics: requested_bytes are those of device_accounts(), to the byte; allocated_bytes and
 /// reserved_bytes are the same storages rounded up as CUDA's caching allocator rounds each. Nothing is cached
 /// or fragmented.
-class FakeMemory final : public c10::DeviceAllocator {
+class SimulatedMemory final : public c10::DeviceAllocator {
  public:
   /// To which CUDA's caching allocator rounds up: kMinBlockSize of c10/core/AllocatorConfig.h.
   static constexpr int64_t kRounding = 512;
 
   /// The process's one. Never destroyed.
-  static FakeMemory& instance();
+  static SimulatedMemory& instance();
 
   at::DataPtr allocate(size_t bytes) override;
   at::DeleterFnPtr raw_deleter() const override { return nullptr; }
@@ -52,7 +52,7 @@ class FakeMemory final : public c10::DeviceAllocator {
     MemoryUse use;
   };
 
-  FakeMemory();
+  SimulatedMemory();
   static void release(void* context);
   void count(int64_t bytes, bool born);
 

@@ -109,7 +109,7 @@ class Hooks final : public at::CUDAHooksInterface {
   long versionCuDNN() const override { return 91900; }
   double batchnormMinEpsilonCuDNN() const override { return 0; }
   at::Allocator* getPinnedMemoryAllocator() const override { return &PinnedMemory::instance(); }
-  at::Allocator* getCUDADeviceAllocator() const override { return &FakeMemory::instance(); }
+  at::Allocator* getCUDADeviceAllocator() const override { return &SimulatedMemory::instance(); }
   bool isPinnedPtr(const void* address) const override { return PinnedMemory::instance().holds(address); }
 };
 
@@ -119,8 +119,8 @@ c10::StreamId current_stream() {
   return stream_of_thread;
 }
 
-void register_fake_runtime() {
-  c10::SetAllocator(kType, &FakeMemory::instance(), 1);
+void register_simulated_runtime() {
+  c10::SetAllocator(kType, &SimulatedMemory::instance(), 1);
   static const c10::impl::DeviceGuardImplRegistrar guard(kType, new Guard);
   at::CUDAHooksRegistry()->Register(
       "CUDAHooks", [](at::CUDAHooksArgs) { return std::unique_ptr<at::CUDAHooksInterface>(new Hooks); });

@@ -35,7 +35,7 @@ int64_t cublas_workspace(int compute_capability) {
 namespace {
 
 DeviceTerm rounding() {
-  const FakeMemory::Peaks peaks = FakeMemory::instance().peaks();
+  const SimulatedMemory::Peaks peaks = SimulatedMemory::instance().peaks();
   return {
       .name = "rounding",
       .bytes = peaks.rounded - peaks.asked,
@@ -121,7 +121,7 @@ void KernelNeeds::begin(const DeviceTermOptions& options) {
   batch_norms_.clear();
   attention_scratch_ = 0;
   unknown_scratch_.clear();
-  FakeMemory::instance().reset_peaks();
+  SimulatedMemory::instance().reset_peaks();
   PinnedMemory::instance().reset_peaks();
 }
 

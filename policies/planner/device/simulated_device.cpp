@@ -38,7 +38,7 @@ constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::CUDA);
 // Tells the order of streams what the operator does with one of its arguments.
 void note_use(const Tensor& tensor, bool written, const char* what) {
   if (!tensor.defined() || !tensor.is_cuda() || tensor.numel() == 0) return;
-  MemoryUse& use = FakeMemory::instance().use_of(*tensor.unsafeGetTensorImpl());
+  MemoryUse& use = SimulatedMemory::instance().use_of(*tensor.unsafeGetTensorImpl());
   StreamOrder& order = StreamOrder::instance();
   written ? order.writes(use, current_stream(), what) : order.reads(use, current_stream(), what);
 }
@@ -101,13 +101,13 @@ void product(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 Tensor empty(at::IntArrayRef sizes, std::optional<at::ScalarType> type, std::optional<at::Layout>,
              std::optional<at::Device>, std::optional<bool>, std::optional<at::MemoryFormat> format) {
-  return at::detail::empty_generic(sizes, &FakeMemory::instance(), kKeys, c10::dtype_or_default(type),
+  return at::detail::empty_generic(sizes, &SimulatedMemory::instance(), kKeys, c10::dtype_or_default(type),
                                    format);
 }
 
 Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, std::optional<at::ScalarType> type,
                      std::optional<at::Layout>, std::optional<at::Device>, std::optional<bool>) {
-  return at::detail::empty_strided_generic(sizes, strides, &FakeMemory::instance(), kKeys,
+  return at::detail::empty_strided_generic(sizes, strides, &SimulatedMemory::instance(), kKeys,
                                            c10::dtype_or_default(type));
 }
 
@@ -159,7 +159,7 @@ const Tensor& resize(const Tensor& self, at::IntArrayRef sizes, std::optional<at
   const auto needed = static_cast<size_t>(tensor->storage_offset() + tensor->numel()) * tensor->itemsize();
   c10::StorageImpl* const storage = tensor->unsafe_storage().unsafeGetStorageImpl();
   if (needed > storage->nbytes()) {
-    storage->set_data_ptr_noswap(FakeMemory::instance().allocate(needed));
+    storage->set_data_ptr_noswap(SimulatedMemory::instance().allocate(needed));
     storage->set_nbytes(needed);
   }
   return self;
@@ -222,7 +222,7 @@ void register_simulated_devices() {
           "libtorch_cuda is loaded in this process, so no CUDA device can be simulated in it; plan in a "
           "process that does not load it");
     }
-    register_fake_runtime();
+    register_simulated_runtime();
     register_kernels();
     register_attention_choice();
     register_cpu_shapes();

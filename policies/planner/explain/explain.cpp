@@ -3,6 +3,7 @@
 #include <dtk/policies/internal/counted_blocks.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>
+#include <dtk/policies/saved_tensors.h>
 
 #include <algorithm>
 
@@ -29,8 +30,8 @@ class EventLog {
 
 // Within its module path, so that what it allocates and saves is known as its own.
 policies::Run run_by(const policies::Run& way) {
-  return policies::run_watched(
-      [way](std::string_view path, const policies::SubtreeFn& fn, policies::Tensors&& inputs) {
+  return policies::run_observed(
+      [way](std::string_view path, const policies::ModuleFn& fn, policies::Tensors&& inputs) {
         const policies::ModulePathScope within(path);
         return way != nullptr ? way(path, fn, std::move(inputs)) : fn(std::move(inputs));
       });
@@ -38,12 +39,12 @@ policies::Run run_by(const policies::Run& way) {
 
 }  // namespace
 
-Observed observe(c10::Device device, const std::function<Rehearsed()>& plan) {
+Observed observe(c10::Device device, const std::function<SimulationResult()>& plan) {
   MemoryAccounts& accounts = device.is_cpu() ? policies::cpu_accounts() : policies::device_accounts();
   Observer observer(accounts, device.is_cpu() ? policies::MemoryTier::cpu : policies::MemoryTier::device);
   Observed observed;
   {
-    const policies::JobWatchGuard watch(observer);
+    const policies::JobObserverGuard watch(observer);
     const EventLog log(accounts);
     observed.plan = plan();
     observed.largest = largest_parameter(accounts.stop_event_log(), accounts.phase_names(), observer.names());
@@ -54,13 +55,13 @@ Observed observe(c10::Device device, const std::function<Rehearsed()>& plan) {
 
 Explanation explain(c10::Device device, const ExplainedJob& job, const ExplainOptions& options) {
   const auto planned = [&](const std::function<void()>& act) {
-    return rehearse(
+    return simulate(
         device,
         [&](const EndOfPlan&) {
           const policies::SavedTensorScope ledger(policies::saved_tensor_ledger());
           act();
         },
-        options.rehearsal);
+        options.simulation);
   };
   const auto observed = [&](const policies::Run& way) {
     return observe(device, [&] { return planned([&] { job(run_by(way)); }); });

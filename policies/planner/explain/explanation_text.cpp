@@ -46,9 +46,9 @@ std::string state_line(const Observed& plain) {
 
 std::string bound_line(const Observed& plain) {
   const int64_t peak = policies::highest(plain.plan.device).peak.bytes;
-  return line("bound", "at most " + bytes_text(plain.most_gain()) +
+  return line("bound", "at most " + bytes_text(plain.max_gain()) +
                            " fewer by any choice of these sub-trees, " +
-                           percent_text(plain.most_gain(), peak) + " of the peak: what is saved, less " +
+                           percent_text(plain.max_gain(), peak) + " of the peak: what is saved, less " +
                            digits(plain.entering) + " that come in from outside of all sub-trees and " +
                            digits(plain.outside) + " that are saved there");
 }
@@ -198,7 +198,7 @@ std::string temporaries_words(const PhasePeak& peak) {
   return "instead of " + listed(names, " and ") + ", what works in place or on smaller pieces";
 }
 
-// Sub-trees whose saved bytes are a visible part of the peak and would be fewer in a segment of its own.
+// Modules whose saved bytes are a visible part of the peak and would be fewer in a segment of its own.
 std::vector<std::string> more_segments(const Observed& job, const PhasePeak& peak) {
   std::vector<std::string> paths;
   const auto items = peak.peak.items();
@@ -218,7 +218,7 @@ bool waits_in_host_memory(const Observed& job) {
 // Nothing that the job does already.
 std::string saved_remedy(const Explanation& why, const PhasePeak& peak) {
   std::vector<std::string> ways;
-  if (!why.recomputes && why.plain.most_gain() > 0) ways.emplace_back("checkpointing");
+  if (!why.recomputes && why.plain.max_gain() > 0) ways.emplace_back("checkpointing");
   if (why.recomputes) {
     const std::vector<std::string> more = more_segments(why.job(), peak);
     if (!more.empty()) ways.push_back("checkpointing more, such as " + more.front());

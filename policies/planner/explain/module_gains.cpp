@@ -1,4 +1,4 @@
-// What a sub-tree lets go of as a segment is what only its own operators hold, but for its inputs; what it
+// What a module lets go of as a segment is what only its own operators hold, but for its inputs; what it
 // keeps besides are inputs that nobody holds. The reasons are those two sets in words.
 #include <algorithm>
 #include <set>

@@ -14,7 +14,7 @@ namespace {
 using policies::Category;
 using policies::MemoryBlock;
 
-constexpr int kWithoutGrad = -2;  // of the stack: a sub-tree that runs without grad mode
+constexpr int kWithoutGrad = -2;  // of the stack: a module that runs without grad mode
 
 thread_local std::vector<int> stack;  // instances that this thread is in, the innermost last
 

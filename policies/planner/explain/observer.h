@@ -1,4 +1,4 @@
-// Follows a planned job: which sub-tree holds which storage for backward, and where the sums rise to a peak.
+// Follows a planned job: which module holds which storage for backward, and where the sums rise to a peak.
 #pragma once
 #include <dtk/planner/explain.h>
 #include <dtk/policies/internal/job_observer.h>
@@ -14,7 +14,7 @@
 
 namespace dtk::planner {
 
-class Observer final : public policies::JobWatch {
+class Observer final : public policies::JobObserver {
  public:
   /// Storages of other tiers are passed over.
   Observer(const policies::MemoryAccounts& accounts, policies::MemoryTier tier)
@@ -61,7 +61,7 @@ class Observer final : public policies::JobWatch {
   std::map<Snapshot::Storage, Live> live_;
   std::map<uint64_t, Snapshot::Storage> storages_;  // by id
   Snapshot best_;
-  std::set<std::string> ran_;  // sub-trees, with or without grad mode
+  std::set<std::string> ran_;  // modules, with or without grad mode
   std::vector<std::string> order_;
   bool saved_any_ = false, backward_ = false;
   InBackward made_again_, fetched_;

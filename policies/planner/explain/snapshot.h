@@ -1,4 +1,4 @@
-// Which storages autograd holds at the end of a forward pass, for whom, and what each sub-tree was given.
+// Which storages autograd holds at the end of a forward pass, for whom, and what each module was given.
 #pragma once
 #include <dtk/planner/explain.h>
 
@@ -13,7 +13,7 @@ struct Snapshot {
   static constexpr int kOutside = -1;
   using Storage = uint64_t;  // MemoryBlock::serial
 
-  /// One run of a sub-tree. Parameters are in none of these.
+  /// One run of a module. Parameters are in none of these.
   struct Instance {
     std::string path;
     int parent = kOutside;

@@ -101,7 +101,7 @@ Tensor embedding_backward(const Tensor& grad, const Tensor& indices, c10::SymInt
 
 // Whole rows are summed, each by one thread: in order, under an index that names rows alone.
 bool sums_rows(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& source) {
-  constexpr int64_t kLeastWidth = 16;
+  constexpr int64_t kMinWidth = 16;
   if (dim != 0 || self.numel() == 0 || source.numel() == 0 || self.dim() == 0 || index.dim() == 0)
     return false;
   if (!self.is_contiguous() || !source.is_contiguous() || index.stride(0) != 1) return false;
@@ -109,7 +109,7 @@ bool sums_rows(const Tensor& self, int64_t dim, const Tensor& index, const Tenso
     const bool same = index.stride(i) == 0 || (index.stride(i) == 1 && index.size(i) <= 1);
     if (!same || index.size(i) != source.size(i)) return false;
   }
-  return index.numel() / index.size(0) >= kLeastWidth;
+  return index.numel() / index.size(0) >= kMinWidth;
 }
 
 // In reduced precision sums are fp32: a row of them for each thread, which another operator makes, or all.

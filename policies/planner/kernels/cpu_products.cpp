@@ -54,9 +54,9 @@ bool onednn_takes(const Tensor& t) {
 }
 
 void copy_for_batches(const Tensor& a, const Tensor& b, Copies& copies) {
-  constexpr int64_t kLeast = 16 * 16 * 16;  // multiplications, for which oneDNN is asked
+  constexpr int64_t kMin = 16 * 16 * 16;  // multiplications, for which oneDNN is asked
   const bool onednn = a.scalar_type() == at::kBFloat16 && b.scalar_type() == at::kBFloat16 &&
-                      a.numel() * b.size(2) > kLeast && onednn_multiplies_bf16();
+                      a.numel() * b.size(2) > kMin && onednn_multiplies_bf16();
   if (!onednn) return;
   for (const Tensor& t : {a, b}) {
     if (!onednn_takes(t)) copies.push_back(t.contiguous());

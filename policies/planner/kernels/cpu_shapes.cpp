@@ -81,7 +81,7 @@ void visit(const at::Tensor& tensor, Where& where) {
   if (where == Where::nowhere) where = Where::cpu;
 }
 
-Where place_of(const c10::OperatorHandle& op, const Stack& stack) {
+Where location_of(const c10::OperatorHandle& op, const Stack& stack) {
   Where where = Where::nowhere;
   for (const c10::IValue& value : arguments_of(op, stack)) {
     if (value.isTensor()) visit(value.toTensor(), where);
@@ -142,7 +142,7 @@ void on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack*
   const Known& what = known(op);
   std::optional<CountedOperatorScope> counted;
   if (what.flops != nullptr) counted.emplace(what.flops, arguments_of(op, *stack));
-  if (place_of(op, *stack) != Where::cpu || names_other_device(op, *stack)) {
+  if (location_of(op, *stack) != Where::cpu || names_other_device(op, *stack)) {
     op.redispatchBoxed(keys & kBelow, stack);
   } else {
     do_it(what, op, keys, stack);

@@ -23,12 +23,12 @@ bool equal_sums(const MemorySums& a, const MemorySums& b) {
 
 }  // namespace
 
-Books::Books()
+LedgerSnapshot::LedgerSnapshot()
     : device_(policies::device_accounts().live()),
       cpu_(policies::cpu_accounts().live()),
       host_(policies::host_accounts().live()) {}
 
-bool Books::equal(const Books& other) const {
+bool LedgerSnapshot::equal(const LedgerSnapshot& other) const {
   return equal_sums(device_, other.device_) && equal_sums(cpu_, other.cpu_) && equal_sums(host_, other.host_);
 }
 

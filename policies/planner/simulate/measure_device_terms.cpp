@@ -26,8 +26,8 @@ class DeviceBytes {
   int64_t rounded() const { return stats().allocated_bytes[0].current; }
   int64_t asked() const { return stats().requested_bytes[0].current; }
   int64_t reserved() const { return stats().reserved_bytes[0].current; }
-  int64_t most_rounded() const { return stats().allocated_bytes[0].peak; }
-  int64_t most_asked() const { return stats().requested_bytes[0].peak; }
+  int64_t max_rounded() const { return stats().allocated_bytes[0].peak; }
+  int64_t max_asked() const { return stats().requested_bytes[0].peak; }
   void forget_peaks() { allocator_.resetPeakStats(device_.index()); }
   // Of all processes.
   int64_t taken() {
@@ -65,23 +65,23 @@ MeasuredTerm fused_product(DeviceBytes& bytes, const at::TensorOptions& bf16) {
   bytes.forget_peaks();
   const Tensor result = at::addmm(bias, a, a);
   return {"workspaces", "a product with a bias",
-          bytes.most_rounded() - before - static_cast<int64_t>(result.nbytes()), kCublasLtWorkspace};
+          bytes.max_rounded() - before - static_cast<int64_t>(result.nbytes()), kCublasLtWorkspace};
 }
 
 // The sizes are multiples of what the kernel rounds them up to, but for the width.
 MeasuredTerm attention(DeviceBytes& bytes, const at::TensorOptions& bf16) {
   constexpr int64_t n = 2, heads = 16, tokens = 256, width = 72, rounded_width = 96;
   const Tensor q = at::zeros({n, heads, tokens, width}, bf16);
-  const auto [out, sums, rows_q, rows_k, most_q, most_k, seed, offset, unused] =
+  const auto [out, sums, rows_q, rows_k, max_q, max_k, seed, offset, unused] =
       at::_scaled_dot_product_flash_attention(q, q, q, 0.0, false, false);
   const int64_t before = bytes.asked();
   bytes.forget_peaks();
   const auto gradients = at::_scaled_dot_product_flash_attention_backward_symint(
-      q, q, q, q, out, sums, rows_q, rows_k, most_q, most_k, 0.0, false, seed, offset);
+      q, q, q, q, out, sums, rows_q, rows_k, max_q, max_k, 0.0, false, seed, offset);
   const int64_t kept = bytes.asked() - before;
   constexpr int64_t by_formula = 4 * (n * tokens * heads * rounded_width + n * heads * tokens);
   return {"attention_scratch", "flash backward of (2, 16, 256, 72) in bf16",
-          bytes.most_asked() - before - kept, by_formula};
+          bytes.max_asked() - before - kept, by_formula};
 }
 
 MeasuredTerm pinned() {

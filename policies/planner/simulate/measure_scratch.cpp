@@ -30,7 +30,7 @@ at::Tensor with_memory(const at::Tensor& meta) {
 
 // Threads of an operator overlap by luck: what each group of them takes at the most is added up. One thread's
 // scratch, also of operators within operators, is what was alive at once.
-ScratchBytes scratch_of(const policies::KeptPhase& call) {
+ScratchBytes scratch_of(const policies::LoggedPhase& call) {
   if (at::get_num_threads() == 1 || call.scratch_of.size() == 1)
     return {call.scratch, call.with_scratch - call.kept.bytes};
   int64_t bytes = 0;
@@ -42,7 +42,7 @@ ScratchBytes scratch_of_one(const NotedCall& call) {
   std::vector<IValue> arguments;  // alive until the end, as the call's own would be a gap in its books
   for (const IValue& argument : call.arguments) arguments.push_back(map_tensors(argument, with_memory));
   Stack stack = arguments;
-  const auto phases = policies::kept_storages_of(policies::cpu_accounts(), [&] { call.op.callBoxed(stack); });
+  const auto phases = policies::event_log_of(policies::cpu_accounts(), [&] { call.op.callBoxed(stack); });
   return phases.empty() ? ScratchBytes() : scratch_of(phases.front());
 }
 

@@ -20,23 +20,23 @@ namespace {
 
 using policies::MemoryAccounts;
 
-class Folding final : public policies::Rehearsal {
+class Folding final : public policies::Simulation {
  public:
   Folding(std::map<std::string, int64_t>& folded, FlopMeter& flops, bool fold)
       : folded_(folded), flops_(flops), fold_(fold) {}
 
-  std::unique_ptr<policies::PassFold> fold(std::string_view what) override {
+  std::unique_ptr<policies::LoopFold> fold(std::string_view what) override {
     return fold_ ? std::make_unique<Fold>(folded_, what) : nullptr;
   }
   void step_done() override { flops_.step_done(); }
 
  private:
-  class Fold final : public policies::PassFold {
+  class Fold final : public policies::LoopFold {
    public:
     Fold(std::map<std::string, int64_t>& folded, std::string_view what) : folded_(folded), what_(what) {}
 
     int64_t after(int64_t done, int64_t count) override {
-      Books books;
+      LedgerSnapshot books;
       const bool repeats = before_ && before_->equal(books);
       before_ = std::move(books);
       const int64_t next = done + 1, last = count - 1;
@@ -48,7 +48,7 @@ class Folding final : public policies::Rehearsal {
    private:
     std::map<std::string, int64_t>& folded_;
     const std::string what_;
-    std::optional<Books> before_;  // at the end of the pass before
+    std::optional<LedgerSnapshot> before_;  // at the end of the pass before
   };
 
   std::map<std::string, int64_t>& folded_;
@@ -58,17 +58,17 @@ class Folding final : public policies::Rehearsal {
 
 }  // namespace
 
-Rehearsed rehearse(c10::Device device, const std::function<void(const EndOfPlan&)>& job,
-                   const RehearsalOptions& options) {
+SimulationResult simulate(c10::Device device, const std::function<void(const EndOfPlan&)>& job,
+                          const SimulationOptions& options) {
   if (!device.is_cpu() && device != c10::Device(c10::kCUDA, 0)) {
     throw std::invalid_argument("rehearse: device " + device.str() + "; allowed: cpu, cuda:0");
   }
   register_simulated_devices();
-  Rehearsed result;
+  SimulationResult result;
   const auto begin = std::chrono::steady_clock::now();
   FlopMeter flops;
   Folding folding(result.folded, flops, options.fold);
-  const policies::RehearsalGuard guard(folding);
+  const policies::SimulationGuard guard(folding);
   const policies::NodePathsGuard paths;  // for errors
   // For jobs that bring none too: the threads of a device serve the engine that a process uses first only.
   const policies::SavedTensorEngineGuard engine;

@@ -44,7 +44,7 @@ class HalvedSaves final : public Policy {
 
   void put_in(Seam& seam) override {
     seam.run = [inner = seam.run, layer = std::make_shared<Layer>()](std::string_view path,
-                                                                     const SubtreeFn& fn, Tensors&& inputs) {
+                                                                     const ModuleFn& fn, Tensors&& inputs) {
       const SavedTensorScope scope(layer);
       return inner(path, fn, std::move(inputs));
     };
@@ -73,7 +73,7 @@ struct Net : nn::Module {
         const at::Tensor mixed = mix[i](norm[i](in).transpose(1, 2)).transpose(1, 2);
         return in + at::glu(gate[i](at::gelu(mixed)));
       };
-      x = seam.subtree("blocks." + std::to_string(i), block, std::move(x));
+      x = seam.module("blocks." + std::to_string(i), block, std::move(x));
     }
     return head(x.mean(1));
   }
@@ -137,7 +137,7 @@ Peaks measured(bool with_policy) {
 
 Peaks planned(bool with_policy) {
   Peaks peaks;
-  dtk::planner::rehearse(at::kCPU, [&](const auto&) { peaks = watch(with_policy); });
+  dtk::planner::simulate(at::kCPU, [&](const auto&) { peaks = watch(with_policy); });
   return peaks;
 }
 

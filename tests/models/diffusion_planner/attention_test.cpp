@@ -22,7 +22,7 @@ using Made = std::map<std::string, std::set<int64_t>>;
 Made made_in_step(const DrivingJob& job) {
   const c10::Device cuda("cuda:0");
   std::vector<MemoryEvent> events;
-  planner::rehearse(cuda, [&](const auto&) {
+  planner::simulate(cuda, [&](const auto&) {
     DrivingTraining training(job, cuda);
     policies::device_accounts().start_event_log();
     training.step();
@@ -70,13 +70,13 @@ TEST_CASE("the planner's attention with dropout and masks stays fused by CUDA's 
     CHECK(makers_of_weights(fused, job) == std::set<std::string>{});
     // Nor do the kernels make anything nearly as large for themselves.
     const int64_t actors = job.model.decoder_tokens();
-    const int64_t least_weights = job.batch * 8 * actors * actors * 2;
+    const int64_t min_weights = job.batch * 8 * actors * actors * 2;
     int kernels = 0;
     for (const auto& [operation, bytes] : fused) {
       if (operation.find("attention") == std::string::npos) continue;
       ++kernels;
       CAPTURE(operation);
-      CHECK(*bytes.rbegin() < least_weights);
+      CHECK(*bytes.rbegin() < min_weights);
     }
     CHECK(kernels >= 2);
     job.policies.attention.enabled = Enabled::off;
@@ -87,7 +87,7 @@ TEST_CASE("the planner's attention with dropout and masks stays fused by CUDA's 
 TEST_CASE("on the CPU the attention policy's report lists what of the planner runs materialised") {
   const policies::CountingAllocatorGuard counting;
   DrivingJob job;
-  job.model = small_planner_options("H");
+  job.model = small_diffusion_planner_options("H");
   job.model.encoder_dropout = job.model.decoder_dropout = 0.1;
   DrivingTraining training(job, at::kCPU);
   policies::cpu_accounts().start_event_log();

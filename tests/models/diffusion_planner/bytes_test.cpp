@@ -1,4 +1,4 @@
-// What the driving planner keeps for backward, by sub-tree: planned by CUDA's rules, and by the ledger on the
+// What the driving planner keeps for backward, by module: planned by CUDA's rules, and by the ledger on the
 // CPU, against what was measured of the published code in PyTorch 2.11.
 //
 // A mixer block works on 64 x 128 elements a sequence and keeps of each 8 fp32 copies and 4 masks, and mean
@@ -23,7 +23,7 @@ namespace {
 
 const c10::Device cpu(c10::kCPU), cuda("cuda:0");
 
-/// Notes each storage that autograd saves, once, for the sub-tree that saved it first. Weights do not count.
+/// Notes each storage that autograd saves, once, for the module that saved it first. Weights do not count.
 class Saved final : public policies::SavedTensorLayer {
  public:
   std::unique_ptr<policies::SavedTensor> pack(const at::Tensor& tensor,
@@ -40,13 +40,13 @@ class Saved final : public policies::SavedTensorLayer {
   std::set<const c10::StorageImpl*> seen_;  // none dies while the graph lives
 };
 
-Bytes saved_on_test_device(DiffusionPlanner& planner, int64_t n) {
+Bytes saved_on_test_device(DiffusionPlanner& model, int64_t n) {
   const c10::Device device = test_device();
-  const DrivingScene scene = full_scene(planner.options(), n, device);
-  planner.seam.run = policies::run_with_module_path();
+  const DrivingScene scene = full_scene(model.options(), n, device);
+  model.seam.run = policies::run_with_module_path();
   const auto layer = std::make_shared<Saved>();
   const policies::SavedTensorScope scope(layer);
-  const DrivingContext context = planner.encode(scene, true);
+  const DrivingContext context = model.encode(scene, true);
   return layer->bytes;
 }
 
@@ -68,11 +68,11 @@ void check_measured(const Bytes& parts, const std::string& part, double megabyte
 
 TEST_CASE("a mixer block keeps exactly what its operators keep, in every encoder of sequences", "[device]") {
   policies::SavedTensorEngineGuard engine;
-  DiffusionPlannerOptions options = small_planner_options("H");
+  DiffusionPlannerOptions options = small_diffusion_planner_options("H");
   options.encoder_dropout = options.decoder_dropout = 0.1;
-  DiffusionPlanner planner(options, test_device());
-  Bytes bytes = saved_on_test_device(planner, 3);
-  for (const auto& [path, two] : saved_on_test_device(planner, 2)) bytes[path] -= two;
+  DiffusionPlanner model(options, test_device());
+  Bytes bytes = saved_on_test_device(model, 3);
+  for (const auto& [path, two] : saved_on_test_device(model, 2)) bytes[path] -= two;
   const int64_t block = 64 * 128 * (on_cpu() ? 48 : 36) + 1024;
   for (const auto& [encoder, sequences] : std::map<std::string, int64_t>{
            {"ego", 1}, {"neighbor", 6}, {"lane", 7}, {"route", 3}, {"polygon", 2}, {"line_string", 4}}) {

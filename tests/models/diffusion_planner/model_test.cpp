@@ -1,8 +1,8 @@
 // The driving planner against its originals: sizes, names, initial values, outputs and gradients.
 //
-// diffusion_planner/model.safetensors holds what the three originals (named in its .json) returned for the weights of
-// support/driving_planner.h and the scenes in the file: outputs, and the gradients of
-// sum(output · cotangent.output) + sum(logit · cotangent.logit), all computed in float64.
+// diffusion_planner/model.safetensors holds what the three originals (named in its .json) returned for the
+// weights of support/diffusion_planner.h and the scenes in the file: outputs, and the gradients of sum(output
+// · cotangent.output) + sum(logit · cotangent.logit), all computed in float64.
 #include "support/diffusion_planner/model.h"
 
 #include <ATen/ATen.h>
@@ -58,8 +58,8 @@ double worst_difference(const at::Tensor& a, const at::Tensor& b) {
   return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
 }
 
-const at::Tensor& parameter(const DiffusionPlanner& planner, const std::string& name) {
-  for (const auto& [key, tensor] : planner.parameters()) {
+const at::Tensor& parameter(const DiffusionPlanner& model, const std::string& name) {
+  for (const auto& [key, tensor] : model.parameters()) {
     if (key == name) return tensor;
   }
   throw std::out_of_range("the model has no parameter " + name);
@@ -69,15 +69,15 @@ struct Outputs {
   at::Tensor encoding, output, logit;
 };
 
-Outputs evaluate(const DiffusionPlanner& planner, const Fixture& fixture, bool training) {
-  const bool upstream = planner.options().upstream();
+Outputs evaluate(const DiffusionPlanner& model, const Fixture& fixture, bool training) {
+  const bool upstream = model.options().upstream();
   at::Tensor t = fixture.at("t");
   if (upstream) t = t.select(1, 1).select(1, 40).squeeze(-1);
-  const DrivingContext context = planner.encode(small_scene(fixture, upstream), training);
+  const DrivingContext context = model.encode(small_scene(fixture, upstream), training);
   Outputs out;
   out.encoding = context.encoding;
-  out.output = planner.denoise(fixture.at("x"), t, context, training);
-  if (!upstream) out.logit = planner.turn_indicator(fixture.at("ego"), context.encoding);
+  out.output = model.denoise(fixture.at("x"), t, context, training);
+  if (!upstream) out.logit = model.turn_indicator(fixture.at("ego"), context.encoding);
   return out;
 }
 
@@ -94,14 +94,14 @@ TEST_CASE("every preset has the published number of parameters, tensors and toke
        {Row{"H", 14545305, 7419648, 7125657, 740, 564, 321},
         Row{"M", 14545305, 7419648, 7125657, 740, 276, 33}, Row{"UP", 6042628, 0, 0, 276, 107, 11}}) {
     INFO(row.name);
-    const DiffusionPlanner planner(planner_preset(row.name), at::kMeta);
-    CHECK(count(planner.parameters()) == row.parameters);
-    CHECK(planner.parameters().size() == row.tensors);
-    CHECK(planner_preset(row.name).encoder_tokens() == row.encoder_tokens);
-    CHECK(planner_preset(row.name).decoder_tokens() == row.decoder_tokens);
+    const DiffusionPlanner model(diffusion_planner_preset(row.name), at::kMeta);
+    CHECK(count(model.parameters()) == row.parameters);
+    CHECK(model.parameters().size() == row.tensors);
+    CHECK(diffusion_planner_preset(row.name).encoder_tokens() == row.encoder_tokens);
+    CHECK(diffusion_planner_preset(row.name).decoder_tokens() == row.decoder_tokens);
     if (row.encoder == 0) continue;
-    CHECK(count(planner.parameters(), "encoder.") == row.encoder);
-    CHECK(count(planner.parameters(), "decoder.") == row.decoder);
+    CHECK(count(model.parameters(), "encoder.") == row.encoder);
+    CHECK(count(model.parameters(), "decoder.") == row.decoder);
     for (const auto& [prefix, wanted] :
          std::map<std::string, int64_t>{{"encoder.ego_encoder.", 373568},
                                         {"encoder.neighbor_encoder.", 374720},
@@ -122,7 +122,7 @@ TEST_CASE("every preset has the published number of parameters, tensors and toke
                                         {"decoder.dit.final_layer.", 729924},
                                         {"decoder.turn_indicator_predictor.", 1365}}) {
       INFO(prefix);
-      CHECK(count(planner.parameters(), prefix) == wanted);
+      CHECK(count(model.parameters(), prefix) == wanted);
     }
   }
 }
@@ -130,9 +130,10 @@ TEST_CASE("every preset has the published number of parameters, tensors and toke
 TEST_CASE("names, shapes and order of the parameters are those of the published state dicts") {
   REQUIRE(published_keys("H").size() == 740);
   REQUIRE(published_keys("UP").size() == 276);
-  CHECK(keys(DiffusionPlanner(planner_preset("H"), at::kMeta).parameters()) == published_keys("H"));
-  CHECK(keys(DiffusionPlanner(planner_preset("M"), at::kMeta).parameters()) == published_keys("H"));
-  CHECK(keys(DiffusionPlanner(planner_preset("UP"), at::kMeta).parameters()) == published_keys("UP"));
+  CHECK(keys(DiffusionPlanner(diffusion_planner_preset("H"), at::kMeta).parameters()) == published_keys("H"));
+  CHECK(keys(DiffusionPlanner(diffusion_planner_preset("M"), at::kMeta).parameters()) == published_keys("H"));
+  CHECK(keys(DiffusionPlanner(diffusion_planner_preset("UP"), at::kMeta).parameters()) ==
+        published_keys("UP"));
 }
 
 TEST_CASE("initial values are drawn as published and the first output is exactly zero") {
@@ -142,18 +143,17 @@ TEST_CASE("initial values are drawn as published and the first output is exactly
     const bool upstream = std::string(name) == "UP";
     const std::string encoder = upstream ? "encoder.encoder." : "encoder.";
     const std::string dit = upstream ? "decoder.decoder.dit." : "decoder.dit.";
-    const DiffusionPlanner planner(small_planner_options(name), at::kCPU, at::detail::createCPUGenerator(7));
+    const DiffusionPlanner model(small_diffusion_planner_options(name), at::kCPU,
+                                 at::detail::createCPUGenerator(7));
     at::NoGradGuard no_grad;
-    const Outputs out = evaluate(planner, fixture, false);
+    const Outputs out = evaluate(model, fixture, false);
     CHECK(at::equal(out.output, at::zeros_like(out.output)));
     CHECK_FALSE(at::equal(out.encoding, at::zeros_like(out.encoding)));
 
     const auto largest = [&](const std::string& key) {
-      return parameter(planner, key).abs().max().item<double>();
+      return parameter(model, key).abs().max().item<double>();
     };
-    const auto deviation = [&](const std::string& key) {
-      return parameter(planner, key).std().item<double>();
-    };
+    const auto deviation = [&](const std::string& key) { return parameter(model, key).std().item<double>(); };
     const double attention = std::sqrt(6.0 / (4 * 64)), mixer = std::sqrt(6.0 / 128);
     CHECK(largest(encoder + "fusion.blocks.0.attn.in_proj_weight") == Approx(attention).epsilon(0.01));
     CHECK(largest(encoder + "lane_encoder.blocks.0.tokens_mlp.fc1.weight") == Approx(mixer).epsilon(0.01));
@@ -166,7 +166,7 @@ TEST_CASE("initial values are drawn as published and the first output is exactly
     CHECK(deviation(dit + "agent_embedding.weight") == Approx(0.02).epsilon(0.25));
     CHECK(largest(dit + "final_layer.proj.4.weight") == 0);
     CHECK(largest(encoder + "fusion.blocks.0.attn.in_proj_bias") == 0);
-    CHECK(at::equal(parameter(planner, encoder + "fusion.norm.weight"), at::ones(64)));
+    CHECK(at::equal(parameter(model, encoder + "fusion.norm.weight"), at::ones(64)));
     // Modulations start at zero in UP only.
     CHECK((largest(dit + "blocks.1.adaLN_modulation.1.weight") == 0) == upstream);
     CHECK((largest(dit + "final_layer.adaLN_modulation.1.weight") == 0) == upstream);
@@ -187,8 +187,8 @@ TEST_CASE("outputs and gradients equal the originals' on shared weights") {
   const Fixture fixture = read_fixture("diffusion_planner/model");
   for (const std::string name : {"H", "M", "UP"}) {
     INFO(name);
-    const DiffusionPlanner planner = small_planner(name);
-    const Outputs out = evaluate(planner, fixture, true);
+    const DiffusionPlanner model = small_diffusion_planner(name);
+    const Outputs out = evaluate(model, fixture, true);
     // The originals' own fp32 is up to 2.6e-6 (encoding), 3.0e-6 (output) and 5.4e-7 (logit) off.
     CHECK(worst_difference(out.encoding, fixture.at(name + ".encoding")) < 1e-5);
     CHECK(worst_difference(out.output, fixture.at(name + ".output")) < 1e-5);
@@ -200,7 +200,7 @@ TEST_CASE("outputs and gradients equal the originals' on shared weights") {
     torch::autograd::backward({loss}, {});
 
     std::map<std::string, at::Tensor> gradients;
-    for (const auto& [key, tensor] : planner.parameters()) gradients[key] = tensor.grad();
+    for (const auto& [key, tensor] : model.parameters()) gradients[key] = tensor.grad();
     const at::Tensor norms = fixture.at(name + ".grad_norms_sorted_by_name");
     REQUIRE(norms.size(0) == static_cast<int64_t>(gradients.size()));
     int64_t index = 0, full = 0;

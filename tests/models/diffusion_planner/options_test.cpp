@@ -8,8 +8,8 @@
 #include "support/error_text.h"
 
 using namespace dtk::models;
+using dtk::test::diffusion_planner_preset;
 using dtk::test::error_text;
-using dtk::test::planner_preset;
 
 namespace {
 
@@ -22,9 +22,10 @@ std::string only_problem(const DiffusionPlannerOptions& options) {
 
 }  // namespace
 
-TEST_CASE("planner options: presets fill in what is not given") {
-  const DiffusionPlannerOptions h = resolved(planner_preset("H")), m = resolved(planner_preset("M")),
-                                up = resolved(planner_preset("UP"));
+TEST_CASE("diffusion_planner options: presets fill in what is not given") {
+  const DiffusionPlannerOptions h = resolved(diffusion_planner_preset("H")),
+                                m = resolved(diffusion_planner_preset("M")),
+                                up = resolved(diffusion_planner_preset("UP"));
   CHECK(h.agent_num == 320);
   CHECK(h.predicted_neighbor_num == 320);
   CHECK(h.ego_history_dropout == 0.4);
@@ -40,7 +41,7 @@ TEST_CASE("planner options: presets fill in what is not given") {
   CHECK_FALSE(up.mask_context);
   for (const DiffusionPlannerOptions& all : {h, m, up}) CHECK(resolved(all) == all);
 
-  DiffusionPlannerOptions small = planner_preset("M");
+  DiffusionPlannerOptions small = diffusion_planner_preset("M");
   small.hidden_dim = 64;
   small.lane_num = 7;
   CHECK(resolved(small).hidden_dim == 64);
@@ -48,8 +49,9 @@ TEST_CASE("planner options: presets fill in what is not given") {
   CHECK(small.encoder_tokens() == 276 - 140 + 7);
 }
 
-TEST_CASE("planner options: shapes of a scene are those of the data on disk") {
-  const SceneShapes h = scene_shapes(planner_preset("H")), up = scene_shapes(planner_preset("UP"));
+TEST_CASE("diffusion_planner options: shapes of a scene are those of the data on disk") {
+  const SceneShapes h = scene_shapes(diffusion_planner_preset("H")),
+                    up = scene_shapes(diffusion_planner_preset("UP"));
   CHECK(h.size() == 14);
   CHECK(h[0] == std::pair<std::string, std::vector<int64_t>>{"neighbor_agents_past", {320, 31, 11}});
   CHECK(h[2] == std::pair<std::string, std::vector<int64_t>>{"lanes", {140, 20, 33}});
@@ -57,54 +59,60 @@ TEST_CASE("planner options: shapes of a scene are those of the data on disk") {
   CHECK(up[2] == std::pair<std::string, std::vector<int64_t>>{"lanes", {70, 20, 12}});
 }
 
-TEST_CASE("planner options: every broken rule says what to do") {
-  CHECK(only_problem(planner_preset("H2")) ==
-        "preset: planner.preset = \"H2\" is not a known model; allowed: H | M | UP");
-  DiffusionPlannerOptions options = planner_preset("H");
+TEST_CASE("diffusion_planner options: every broken rule says what to do") {
+  CHECK(only_problem(diffusion_planner_preset("H2")) ==
+        "preset: diffusion_planner.preset = \"H2\" is not a known model; allowed: H | M | UP");
+  DiffusionPlannerOptions options = diffusion_planner_preset("H");
   options.num_heads = 7;
   CHECK(only_problem(options) ==
-        "hidden_dim: planner.hidden_dim = 256 is not divisible by planner.num_heads = 7; set "
-        "planner.hidden_dim = "
-        "252 or 259, or planner.num_heads to a divisor of 256");
-  options = planner_preset("M");
+        "hidden_dim: diffusion_planner.hidden_dim = 256 is not divisible by diffusion_planner.num_heads = 7; "
+        "set "
+        "diffusion_planner.hidden_dim = "
+        "252 or 259, or diffusion_planner.num_heads to a divisor of 256");
+  options = diffusion_planner_preset("M");
   options.future_len = 85;
   CHECK(only_problem(options) ==
-        "future_len: planner.future_len = 85 is not divisible by 10, which the turn indicator's head needs; "
-        "set planner.future_len = 80 or 90");
-  options = planner_preset("UP");
+        "future_len: diffusion_planner.future_len = 85 is not divisible by 10, which the turn indicator's "
+        "head needs; "
+        "set diffusion_planner.future_len = 80 or 90");
+  options = diffusion_planner_preset("UP");
   options.future_len = 85;
   CHECK(problems(options).empty());
   options.predicted_neighbor_num = 33;
-  CHECK(
-      only_problem(options) ==
-      "predicted_neighbor_num: planner.predicted_neighbor_num = 33 is more than planner.agent_num = 32, the "
-      "neighbours that are seen; set it to at most 32, or planner.agent_num to at least 33");
-  options = planner_preset("H");
+  CHECK(only_problem(options) ==
+        "predicted_neighbor_num: diffusion_planner.predicted_neighbor_num = 33 is more than "
+        "diffusion_planner.agent_num = 32, the "
+        "neighbours that are seen; set it to at most 32, or diffusion_planner.agent_num to at least 33");
+  options = diffusion_planner_preset("H");
   options.time_len = 1;
-  CHECK(only_problem(options) == "time_len: planner.time_len = 1 must be in [2, 65536]");
-  options = planner_preset("H");
+  CHECK(only_problem(options) == "time_len: diffusion_planner.time_len = 1 must be in [2, 65536]");
+  options = diffusion_planner_preset("H");
   options.mixer_tokens = 0;
-  CHECK(only_problem(options) == "mixer_tokens: planner.mixer_tokens = 0 must be in [1, 65536]");
-  options = planner_preset("H");
+  CHECK(only_problem(options) == "mixer_tokens: diffusion_planner.mixer_tokens = 0 must be in [1, 65536]");
+  options = diffusion_planner_preset("H");
   options.ego_history_dropout = 1;
-  CHECK(only_problem(options) == "ego_history_dropout: planner.ego_history_dropout = 1 must be in [0, 1)");
-  options = planner_preset("H");
+  CHECK(only_problem(options) ==
+        "ego_history_dropout: diffusion_planner.ego_history_dropout = 1 must be in [0, 1)");
+  options = diffusion_planner_preset("H");
   options.encoder_dropout = std::numeric_limits<double>::quiet_NaN();
-  CHECK(only_problem(options) == "encoder_dropout: planner.encoder_dropout = nan must be in [0, 1)");
+  CHECK(only_problem(options) ==
+        "encoder_dropout: diffusion_planner.encoder_dropout = nan must be in [0, 1)");
   CHECK(error_text<std::invalid_argument>([&] { resolved(options); }) ==
-        "planner.encoder_dropout = nan must be in [0, 1)");
+        "diffusion_planner.encoder_dropout = nan must be in [0, 1)");
 }
 
-TEST_CASE("planner options: what UP has no use for is refused") {
-  DiffusionPlannerOptions options = planner_preset("UP");
+TEST_CASE("diffusion_planner options: what UP has no use for is refused") {
+  DiffusionPlannerOptions options = diffusion_planner_preset("UP");
   options.polygon_num = 10;
   CHECK(only_problem(options) ==
-        "polygon_num: planner.polygon_num has no use with planner.preset = \"UP\"; remove it");
-  options = planner_preset("UP");
+        "polygon_num: diffusion_planner.polygon_num has no use with diffusion_planner.preset = \"UP\"; "
+        "remove it");
+  options = diffusion_planner_preset("UP");
   options.mask_context = false;
   CHECK(only_problem(options) ==
-        "mask_context: planner.mask_context has no use with planner.preset = \"UP\"; remove it");
-  options = planner_preset("UP");
+        "mask_context: diffusion_planner.mask_context has no use with diffusion_planner.preset = \"UP\"; "
+        "remove it");
+  options = diffusion_planner_preset("UP");
   options.sequence_first_attention = true;
   CHECK(problems(options).empty());
   options.use_turn_indicators = false;
@@ -113,5 +121,6 @@ TEST_CASE("planner options: what UP has no use for is refused") {
   REQUIRE(found.size() == 2);
   CHECK(found[0].field == "ego_history_dropout");
   CHECK(found[1].message ==
-        "planner.use_turn_indicators has no use with planner.preset = \"UP\"; set it to true");
+        "diffusion_planner.use_turn_indicators has no use with diffusion_planner.preset = \"UP\"; set it to "
+        "true");
 }

@@ -138,11 +138,11 @@ TEST_CASE("keep = auto: the planner's mixers are computed again before any trans
                                                               "targets");
                             }};
   const auto with = [&](const Paths& recomputed) { return placed.plan(recomputed, {}); };
-  const auto bytes_of = [](const planner::Rehearsed& plan) {
+  const auto bytes_of = [](const planner::SimulationResult& plan) {
     return policies::highest(plan.device).peak.bytes + planner::allocated_beside(plan.terms);
   };
-  const planner::Rehearsed plain = with({}), published = with(transformers), ours = with(mixers);
-  const planner::Rehearsed most = with(models::checkpoint_targets(job.model));
+  const planner::SimulationResult plain = with({}), published = with(transformers), ours = with(mixers);
+  const planner::SimulationResult most = with(models::checkpoint_targets(job.model));
 
   // What the published choice needs: some of the mixers do for it.
   const CheckpointPlacement as_published = search_placement(placed, cuda, bytes_of(published));

@@ -20,6 +20,7 @@
 #include "toolkit/train/optimizer.h"
 
 using namespace dtk;
+using namespace dtk::diffusion_planner;
 using namespace dtk::test;
 
 namespace {
@@ -40,22 +41,22 @@ at::Tensor straight_drives(const models::DiffusionPlannerOptions& options, const
 
 /// The decoder has learnt for a moment to denoise such drives; scenes are all alike.
 struct Trained {
-  Trained() : planner(small_planner("H")), generator(policies::make_generator(at::kCPU, 11)) {
+  Trained() : model(small_diffusion_planner("H")), generator(policies::make_generator(at::kCPU, 11)) {
     {
       const at::NoGradGuard no_grad;
-      context = planner.encode(full_scene(planner.options(), kDrives, at::kCPU), false);
+      context = model.encode(full_scene(model.options(), kDrives, at::kCPU), false);
     }
     NamedTensors decoder;
-    for (const auto& [name, tensor] : planner.parameters()) {
+    for (const auto& [name, tensor] : model.parameters()) {
       if (name.starts_with("decoder.dit.")) decoder.emplace_back(name, tensor);
     }
     OptimizerOptions options;
     options.lr = 3e-3;
     AdamW optimizer(options, decoder);
     for (int64_t i = 0; i < kTrainingSteps; ++i) {
-      const at::Tensor truth = planner_units(straight_drives(planner.options(), generator));
-      PlannerSample sample = planner_sample(truth, draw_planner_noise(truth, {}, generator), {});
-      const at::Tensor out = planner.denoise(std::move(sample.x), std::move(sample.t), context, true);
+      const at::Tensor truth = to_units(straight_drives(model.options(), generator));
+      NoisedSample sample = noised_sample(truth, draw_noise(truth, {}, generator), {});
+      const at::Tensor out = model.denoise(std::move(sample.x), std::move(sample.t), context, true);
       at::Tensor loss = (out - truth).square().mean();
       last_loss = loss.item<double>();
       torch::autograd::backward({std::exchange(loss, {})}, {});
@@ -65,7 +66,7 @@ struct Trained {
   }
 
   using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
-  models::DiffusionPlanner planner;
+  models::DiffusionPlanner model;
   at::Generator generator;
   models::DrivingContext context;
   double last_loss = 0;
@@ -78,25 +79,25 @@ struct Drawn {
 
 Drawn draw(Trained& trained, const policies::PrecisionOptions& precision) {
   const at::NoGradGuard no_grad;
-  models::DiffusionPlanner& planner = trained.planner;
-  const models::Seam stock = planner.seam;
+  models::DiffusionPlanner& model = trained.model;
+  const models::Seam stock = model.seam;
   policies::PolicyOptions options = policies::PolicyOptions::all_off();
   options.precision = precision;
-  policies::PolicySet set = put_in(options, planner);
+  policies::PolicySet set = put_in(options, model);
   const at::Generator generator = policies::make_generator(at::kCPU, 12);
-  const at::Tensor truth = planner_units(straight_drives(planner.options(), generator));
-  PlannerSample sample = planner_sample(truth, draw_planner_noise(truth, {}, generator), {});
+  const at::Tensor truth = to_units(straight_drives(model.options(), generator));
+  NoisedSample sample = noised_sample(truth, draw_noise(truth, {}, generator), {});
   const auto positions = [](const at::Tensor& trajectories) {
-    return planner_poses(trajectories.to(at::kFloat), {}).narrow(-1, 0, 2);
+    return poses_of(trajectories.to(at::kFloat), {}).narrow(-1, 0, 2);
   };
-  const PlannerNetwork network = [&](at::Tensor x, at::Tensor t) {
+  const TrajectoryNetwork network = [&](at::Tensor x, at::Tensor t) {
     const auto scope = set.forward_scope();
-    return planner.denoise(std::move(x), std::move(t), trained.context, false).to(at::kFloat);
+    return model.denoise(std::move(x), std::move(t), trained.context, false).to(at::kFloat);
   };
   Drawn drawn;
   drawn.evaluated = positions(network(sample.x, sample.t));
-  drawn.sampled = positions(planner_trajectories(network, truth.select(2, 0), at::zeros_like(truth)));
-  planner.seam = stock;
+  drawn.sampled = positions(solve_trajectories(network, truth.select(2, 0), at::zeros_like(truth)));
+  model.seam = stock;
   return drawn;
 }
 
@@ -116,7 +117,7 @@ TEST_CASE("bf16 moves the planner's trajectories less where its ends stay fp32")
   const Drawn exact = draw(trained, {.enabled = policies::Enabled::off});
   const Drawn all = draw(trained, {.enabled = policies::Enabled::on, .fp32 = {}});
   const Drawn ends =
-      draw(trained, {.enabled = policies::Enabled::on, .fp32 = models::fp32_ends(trained.planner.options())});
+      draw(trained, {.enabled = policies::Enabled::on, .fp32 = models::fp32_ends(trained.model.options())});
   const double farthest = exact.evaluated.abs().max().item<double>();
   const Error of_all = error(all.evaluated, exact.evaluated),
               of_ends = error(ends.evaluated, exact.evaluated);

@@ -11,16 +11,16 @@ using namespace dtk::test;
 
 namespace {
 
-// Inputs of sub-trees by path, of one encoding.
-std::map<std::string, Tensors> inputs_of(DiffusionPlanner& planner, const DrivingScene& scene) {
+// Inputs of modules by path, of one encoding.
+std::map<std::string, Tensors> inputs_of(DiffusionPlanner& model, const DrivingScene& scene) {
   at::NoGradGuard no_grad;
   std::map<std::string, Tensors> seen;
-  planner.seam.run = [&](std::string_view path, const SubtreeFn& fn, Tensors&& in) {
+  model.seam.run = [&](std::string_view path, const ModuleFn& fn, Tensors&& in) {
     seen[std::string(path)] = in;
     return fn(std::move(in));
   };
-  planner.encode(scene, false);
-  planner.seam.run = Seam().run;
+  model.encode(scene, false);
+  model.seam.run = Seam().run;
   return seen;
 }
 
@@ -35,15 +35,15 @@ bool same(const at::Tensor& a, const at::Tensor& b) {
   return at::equal(a, b);
 }
 
-at::Tensor encoding(const DiffusionPlanner& planner, const DrivingScene& scene) {
+at::Tensor encoding(const DiffusionPlanner& model, const DrivingScene& scene) {
   at::NoGradGuard no_grad;
-  return planner.encode(scene, false).encoding;
+  return model.encode(scene, false).encoding;
 }
 
 }  // namespace
 
 TEST_CASE("headings of polygons and lines come from type flags and the step in x") {
-  DiffusionPlanner planner = small_planner("H");
+  DiffusionPlanner model = small_diffusion_planner("H");
   DrivingScene changed = scene("H");
   changed.polygons.zero_();
   changed.line_strings.zero_();
@@ -54,25 +54,25 @@ TEST_CASE("headings of polygons and lines come from type flags and the step in x
   polygon.select(0, 21).copy_(at::tensor({4.0f, 5.0f, 4.0f}));
   line.copy_(at::tensor({1.0f, 1.0f, 0.8f, 0.6f}).expand({20, 4}));
   line.select(0, 11).copy_(at::tensor({4.0f, 5.0f, 0.8f, 0.6f}));
-  const at::Tensor places = inputs_of(planner, changed).at("encoder.pos_emb")[0][0];  // (29, 14)
+  const at::Tensor places = inputs_of(model, changed).at("encoder.pos_emb")[0][0];  // (29, 14)
   // A polygon's features are x, y, flag, dx, dy: atan2(dx, flag). A line's x, y, two flags, dx, dy.
   CHECK(at::allclose(places[kFirstPolygon].narrow(0, 0, 4), at::tensor({1.0f, 1.0f, 0.8f, 0.6f})));
   CHECK(at::allclose(places[kFirstLine].narrow(0, 0, 4), at::tensor({1.0f, 1.0f, 0.8f, 0.6f})));
   // The step in y is no part of either.
   polygon.select(0, 21).select(0, 1).fill_(9);
   line.select(0, 11).fill_(7);
-  const at::Tensor again = inputs_of(planner, changed).at("encoder.pos_emb")[0][0];
+  const at::Tensor again = inputs_of(model, changed).at("encoder.pos_emb")[0][0];
   CHECK(same(again[kFirstPolygon], places[kFirstPolygon]));
   CHECK(same(again[kFirstLine], places[kFirstLine]));
   // Of a lane the direction is what it says.
   changed.lanes.select(2, 10).narrow(2, 2, 2).copy_(at::tensor({3.0f, 4.0f}).expand({3, 7, 2}));
-  const at::Tensor lane = inputs_of(planner, changed).at("encoder.pos_emb")[0][0][10];
+  const at::Tensor lane = inputs_of(model, changed).at("encoder.pos_emb")[0][0][10];
   CHECK(at::allclose(lane.narrow(0, 2, 2), at::tensor({0.6f, 0.8f})));
 }
 
 TEST_CASE("the turn indicator's token has the class of the ego shape, and the tenth class is unused") {
-  DiffusionPlanner planner = small_planner("H");
-  const at::Tensor places = inputs_of(planner, scene("H")).at("encoder.pos_emb")[0];  // (3, 29, 14)
+  DiffusionPlanner model = small_diffusion_planner("H");
+  const at::Tensor places = inputs_of(model, scene("H")).at("encoder.pos_emb")[0];  // (3, 29, 14)
   const at::Tensor kinds = places.narrow(2, 4, 10);
   CHECK(same(kinds.sum(-1), at::ones({3, 29})));
   const at::Tensor kind = kinds.argmax(-1)[0];
@@ -87,22 +87,22 @@ TEST_CASE("the turn indicator's token has the class of the ego shape, and the te
 }
 
 TEST_CASE("in the fusion only queries are normalised") {
-  DiffusionPlanner planner = small_planner("H");
+  DiffusionPlanner model = small_diffusion_planner("H");
   at::NoGradGuard no_grad;
   at::Tensor x, q, k, v;
-  planner.seam.run = [&](std::string_view path, const SubtreeFn& fn, Tensors&& in) {
+  model.seam.run = [&](std::string_view path, const ModuleFn& fn, Tensors&& in) {
     if (path == "encoder.fusion.blocks.0") x = in[0];
     return fn(std::move(in));
   };
-  const Attention stock = planner.seam.attention;
-  planner.seam.attention = [&](at::Tensor a, at::Tensor b, at::Tensor c,
-                               const std::optional<at::Tensor>& mask, double dropout) {
+  const Attention stock = model.seam.attention;
+  model.seam.attention = [&](at::Tensor a, at::Tensor b, at::Tensor c, const std::optional<at::Tensor>& mask,
+                             double dropout) {
     if (!q.defined()) q = a, k = b, v = c;
     return stock(std::move(a), std::move(b), std::move(c), mask, dropout);
   };
-  planner.encode(scene("H"), false);
+  model.encode(scene("H"), false);
   std::map<std::string, at::Tensor> w;
-  for (const auto& [name, tensor] : planner.parameters()) w[name] = tensor;
+  for (const auto& [name, tensor] : model.parameters()) w[name] = tensor;
   const std::string block = "encoder.fusion.blocks.0.";
   const at::Tensor normed =
       at::layer_norm(x, {64}, w.at(block + "norm1.weight"), w.at(block + "norm1.bias"), 1e-5);
@@ -121,21 +121,21 @@ TEST_CASE("of the ego's past H sees the six latest steps and M the six oldest, w
   for (const std::string preset : {"H", "M"}) {
     INFO(preset);
     const bool oldest = preset == "M";
-    DiffusionPlanner planner = small_planner(preset);
+    DiffusionPlanner model = small_diffusion_planner(preset);
     const DrivingScene scene = ::scene(preset);
     const at::Tensor before = scene.ego_agent_past.clone();
     const at::Tensor neighbors = scene.neighbor_agents_past.clone();
-    const at::Tensor plain = encoding(planner, scene);
+    const at::Tensor plain = encoding(model, scene);
     for (int64_t step = 0; step < 31; ++step) {
       INFO(step);
       DrivingScene moved = scene;
       moved.ego_agent_past = scene.ego_agent_past.clone();
       moved.ego_agent_past.select(1, step).add_(0.5);
       const bool seen = oldest ? step < 6 : step >= 25;
-      CHECK(same(encoding(planner, moved), plain) != seen);
+      CHECK(same(encoding(model, moved), plain) != seen);
     }
     // The ego's place is that of the last row: 0 where the current step is dropped.
-    const at::Tensor place = inputs_of(planner, scene).at("encoder.pos_emb")[0].select(1, 0).narrow(1, 0, 4);
+    const at::Tensor place = inputs_of(model, scene).at("encoder.pos_emb")[0].select(1, 0).narrow(1, 0, 4);
     CHECK(same(place, oldest ? at::zeros({3, 4}) : scene.ego_agent_past.select(1, 30)));
     // The published code of M zeroes the steps in the batch itself; here a batch stays as it is.
     CHECK(same(scene.ego_agent_past, before));
@@ -147,15 +147,15 @@ TEST_CASE("of a neighbour's past the tier4 presets see the six latest steps, wit
   for (const std::string preset : {"H", "M", "UP"}) {
     INFO(preset);
     const bool all = preset == "UP";
-    DiffusionPlanner planner = small_planner(preset);
+    DiffusionPlanner model = small_diffusion_planner(preset);
     const DrivingScene scene = ::scene(preset);
-    const at::Tensor plain = encoding(planner, scene);
+    const at::Tensor plain = encoding(model, scene);
     const int64_t steps = scene.neighbor_agents_past.size(2);
     const auto changes = [&](int64_t step, int64_t feature) {
       DrivingScene moved = scene;
       moved.neighbor_agents_past = scene.neighbor_agents_past.clone();
       moved.neighbor_agents_past.select(2, step).select(2, feature).mul_(1.5);  // absent ones stay 0
-      return !same(encoding(planner, moved), plain);
+      return !same(encoding(model, moved), plain);
     };
     CHECK(changes(steps - 1, 0));
     CHECK(changes(steps - 6, 0));
@@ -167,7 +167,7 @@ TEST_CASE("of a neighbour's past the tier4 presets see the six latest steps, wit
 }
 
 TEST_CASE("an object whose tested features are exactly 0 is absent, whatever else it has") {
-  DiffusionPlanner planner = small_planner("H");
+  DiffusionPlanner model = small_diffusion_planner("H");
   DrivingScene scene = ::scene("H");
   scene.lanes = scene.lanes.clone();
   scene.lanes.select(1, 0).zero_();
@@ -177,7 +177,7 @@ TEST_CASE("an object whose tested features are exactly 0 is absent, whatever els
   scene.neighbor_agents_past.select(1, 0).narrow(2, 8, 3).fill_(1);  // nor does a type a neighbour
   scene.neighbor_agents_past.select(1, 1).fill_(0.25);
   scene.neighbor_agents_past.select(1, 1).select(1, 30).narrow(1, 0, 4).zero_();  // at the origin now
-  const DrivingContext context = planner.encode(scene, false);
+  const DrivingContext context = model.encode(scene, false);
   const auto absent = [&](int64_t token) {
     const at::Tensor attend = context.attend_context.select(3, token);
     CHECK(same(attend, at::zeros_like(attend)) ==
@@ -199,16 +199,16 @@ TEST_CASE("an object whose tested features are exactly 0 is absent, whatever els
 TEST_CASE("H masks absent objects for the decoder, M and UP do not") {
   for (const std::string preset : {"H", "M", "UP"}) {
     INFO(preset);
-    DiffusionPlanner planner = small_planner(preset);
+    DiffusionPlanner model = small_diffusion_planner(preset);
     DrivingScene scene = ::scene(preset);
     scene.lanes = at::zeros_like(scene.lanes);
-    const DrivingContext context = planner.encode(scene, false);
+    const DrivingContext context = model.encode(scene, false);
     CHECK(context.attend_context.defined() == (preset == "H"));
     const at::Tensor token = context.encoding.select(1, preset == "UP" ? 9 : 10);
     CHECK(same(token, at::zeros_like(token)) == (preset == "H"));
     // Absent objects are no keys of the fusion in any.
     DrivingScene other = scene;
     other.lanes_speed_limit = scene.lanes_speed_limit + 1;
-    CHECK(same(encoding(planner, other), context.encoding));
+    CHECK(same(encoding(model, other), context.encoding));
   }
 }

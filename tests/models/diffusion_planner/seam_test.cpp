@@ -1,4 +1,4 @@
-// How the driving planner runs: its sub-trees through the seam, dropout, and what it refuses.
+// How the driving planner runs: its modules through the seam, dropout, and what it refuses.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <dtk/policies/checkpoint.h>
@@ -27,14 +27,14 @@ struct Evaluation {
   at::Tensor encoding, output, logit;
 };
 
-Evaluation evaluate(const DiffusionPlanner& planner, const DrivingScene& scene, bool training) {
+Evaluation evaluate(const DiffusionPlanner& model, const DrivingScene& scene, bool training) {
   const c10::Device device = scene.lanes.device();
-  const auto [x, t] = noise_at_half(planner.options(), scene.lanes.size(0), device);
+  const auto [x, t] = noise_at_half(model.options(), scene.lanes.size(0), device);
   Evaluation all;
-  const DrivingContext context = planner.encode(scene, training);
+  const DrivingContext context = model.encode(scene, training);
   all.encoding = context.encoding;
-  all.output = planner.denoise(x, t, context, training);
-  if (!planner.options().upstream()) all.logit = planner.turn_indicator(x.select(1, 0), context.encoding);
+  all.output = model.denoise(x, t, context, training);
+  if (!model.options().upstream()) all.logit = model.turn_indicator(x.select(1, 0), context.encoding);
   return all;
 }
 
@@ -43,25 +43,25 @@ DrivingScene fixture_scene(const std::string& preset) {
 }
 
 /// With dropout everywhere.
-DiffusionPlanner dropping_planner(const std::string& preset, c10::Device device) {
-  DiffusionPlannerOptions options = small_planner_options(preset);
+DiffusionPlanner dropping_diffusion_planner(const std::string& preset, c10::Device device) {
+  DiffusionPlannerOptions options = small_diffusion_planner_options(preset);
   options.encoder_dropout = options.decoder_dropout = 0.1;
   if (!options.upstream()) options.ego_history_dropout = 0.4;
-  DiffusionPlanner planner(options, device);
-  set_weights(planner.parameters());
-  return planner;
+  DiffusionPlanner model(options, device);
+  set_weights(model.parameters());
+  return model;
 }
 
 // Gradients of one step of training under the policies.
 std::vector<at::Tensor> train(const policies::PolicyOptions& options, const std::string& preset,
                               const DrivingScene& scene) {
-  DiffusionPlanner planner = dropping_planner(preset, scene.lanes.device());
-  policies::PolicySet set = put_in(options, planner);
+  DiffusionPlanner model = dropping_diffusion_planner(preset, scene.lanes.device());
+  policies::PolicySet set = put_in(options, model);
   at::manual_seed(21);
   at::Tensor loss;
   {
     const auto scope = set.forward_scope();
-    const Evaluation all = evaluate(planner, scene, true);
+    const Evaluation all = evaluate(model, scene, true);
     loss = all.output.square().mean();
     if (all.logit.defined()) loss = loss + all.logit.square().mean();
   }
@@ -69,7 +69,7 @@ std::vector<at::Tensor> train(const policies::PolicyOptions& options, const std:
   set.before_step();
   set.after_step();
   std::vector<at::Tensor> gradients;
-  for (const auto& [name, tensor] : planner.parameters()) {
+  for (const auto& [name, tensor] : model.parameters()) {
     INFO(name);
     REQUIRE(tensor.grad().defined());
     gradients.push_back(tensor.grad());
@@ -82,27 +82,27 @@ std::vector<at::Tensor> train(const policies::PolicyOptions& options, const std:
 TEST_CASE("every sub-tree of the planner runs through the seam once, in the order of paths()") {
   for (const std::string preset : {"H", "M", "UP"}) {
     INFO(preset);
-    DiffusionPlanner planner = small_planner(preset);
+    DiffusionPlanner model = small_diffusion_planner(preset);
     std::vector<std::string> seen;
     std::map<std::string, int> kept;
     int attentions = 0;
-    planner.seam.run = [&](std::string_view path, const SubtreeFn& fn, Tensors&& in) {
+    model.seam.run = [&](std::string_view path, const ModuleFn& fn, Tensors&& in) {
       seen.emplace_back(path);
       return fn(std::move(in));
     };
-    planner.seam.keep = [&](std::string_view name, at::Tensor value) {
+    model.seam.keep = [&](std::string_view name, at::Tensor value) {
       ++kept[std::string(name)];
       return value;
     };
-    const Attention stock = planner.seam.attention;
-    planner.seam.attention = [&](at::Tensor q, at::Tensor k, at::Tensor v,
-                                 const std::optional<at::Tensor>& mask, double dropout) {
+    const Attention stock = model.seam.attention;
+    model.seam.attention = [&](at::Tensor q, at::Tensor k, at::Tensor v,
+                               const std::optional<at::Tensor>& mask, double dropout) {
       ++attentions;
       return stock(std::move(q), std::move(k), std::move(v), mask, dropout);
     };
     at::NoGradGuard no_grad;
-    evaluate(planner, fixture_scene(preset), true);
-    CHECK(seen == planner.paths());
+    evaluate(model, fixture_scene(preset), true);
+    CHECK(seen == model.paths());
     CHECK(attentions == 2 + 2 * 2);
     CHECK(kept.at("attn_out") == attentions);
     CHECK(kept.at("proj_out") == attentions);
@@ -140,14 +140,14 @@ TEST_CASE("paths name what targets and fp32 ends are chosen by") {
 
 TEST_CASE("a sub-tree of the planner may run again after its forward pass is over") {
   for (const std::string preset : {"H", "UP"}) {
-    DiffusionPlanner planner = small_planner(preset);
+    DiffusionPlanner model = small_diffusion_planner(preset);
     struct Call {
       std::string path;
-      SubtreeFn fn;
+      ModuleFn fn;
       Tensors in, out;
     };
     std::vector<Call> calls;
-    planner.seam.run = [&](std::string_view path, const SubtreeFn& fn, Tensors&& in) {
+    model.seam.run = [&](std::string_view path, const ModuleFn& fn, Tensors&& in) {
       Call call{std::string(path), fn, in, {}};
       Tensors out = fn(std::move(in));
       call.out = out;
@@ -155,9 +155,9 @@ TEST_CASE("a sub-tree of the planner may run again after its forward pass is ove
       return out;
     };
     at::NoGradGuard no_grad;
-    evaluate(planner, fixture_scene(preset), false);
-    planner.seam.run = Seam().run;
-    REQUIRE(calls.size() == planner.paths().size());
+    evaluate(model, fixture_scene(preset), false);
+    model.seam.run = Seam().run;
+    REQUIRE(calls.size() == model.paths().size());
     for (Call& call : calls) {
       INFO(call.path);
       CHECK(at::equal(call.fn(Tensors(call.in))[0], call.out[0]));
@@ -175,7 +175,7 @@ TEST_CASE("with every sub-tree computed again, nested, gradients with dropout ar
     const auto again = train(plain, preset, scene);
     policies::PolicyOptions options = plain;
     options.checkpoint.enabled = policies::Enabled::on;
-    options.checkpoint.targets = small_planner(preset).paths();
+    options.checkpoint.targets = small_diffusion_planner(preset).paths();
     const auto before = policies::checkpoint_counts();
     const auto recomputed = train(options, preset, scene);
     CHECK(policies::checkpoint_counts().segments - before.segments >=
@@ -191,7 +191,7 @@ TEST_CASE("with every sub-tree computed again, nested, gradients with dropout ar
 TEST_CASE("a training step of the planner reads no value, in fp32 and in bf16 with fp32 ends", "[device]") {
   for (const std::string preset : {"H", "M", "UP"}) {
     INFO(preset);
-    const DrivingScene scene = full_scene(small_planner_options(preset), 2, test_device());
+    const DrivingScene scene = full_scene(small_diffusion_planner_options(preset), 2, test_device());
     policies::PolicyOptions options = policies::PolicyOptions::all_off();
     CHECK_NOTHROW(train(options, preset, scene));
     options.precision.enabled = policies::Enabled::on;
@@ -205,20 +205,20 @@ TEST_CASE("a training step of the planner reads no value, in fp32 and in bf16 wi
 }
 
 TEST_CASE("the ends of the planner's trajectories stay fp32 under bf16 where it is asked for") {
-  DiffusionPlanner planner = small_planner("H");
+  DiffusionPlanner model = small_diffusion_planner("H");
   policies::PolicyOptions options = policies::PolicyOptions::all_off();
   options.precision.enabled = policies::Enabled::on;
   options.precision.fp32 = {"decoder.dit.preproj.fc1", "decoder.dit.final_layer.proj.4"};
-  policies::PolicySet set = put_in(options, planner);
+  policies::PolicySet set = put_in(options, model);
   std::map<std::string, at::ScalarType> results;
-  planner.seam.run = [&, inner = planner.seam.run](std::string_view path, const SubtreeFn& fn, Tensors&& in) {
+  model.seam.run = [&, inner = model.seam.run](std::string_view path, const ModuleFn& fn, Tensors&& in) {
     Tensors out = inner(path, fn, std::move(in));
     results.emplace(path, out[0].scalar_type());
     return out;
   };
   at::NoGradGuard no_grad;
   const auto scope = set.forward_scope();
-  evaluate(planner, fixture_scene("H"), false);
+  evaluate(model, fixture_scene("H"), false);
   CHECK(results.at("decoder.dit.preproj.fc1") == at::kFloat);
   CHECK(results.at("decoder.dit.preproj") == at::kBFloat16);
   CHECK(results.at("decoder.dit.final_layer.proj.4") == at::kFloat);
@@ -229,25 +229,25 @@ TEST_CASE("the ends of the planner's trajectories stay fp32 under bf16 where it 
 TEST_CASE("the planner's dropout acts in training only") {
   for (const std::string preset : {"H", "UP"}) {
     INFO(preset);
-    const DiffusionPlanner planner = dropping_planner(preset, at::kCPU);
+    const DiffusionPlanner model = dropping_diffusion_planner(preset, at::kCPU);
     const DrivingScene scene = fixture_scene(preset);
     at::NoGradGuard no_grad;
-    const Evaluation a = evaluate(planner, scene, false), b = evaluate(planner, scene, false);
+    const Evaluation a = evaluate(model, scene, false), b = evaluate(model, scene, false);
     CHECK(at::equal(a.output, b.output));
-    CHECK_FALSE(at::equal(evaluate(planner, scene, true).encoding, evaluate(planner, scene, true).encoding));
-    const DrivingContext context = planner.encode(scene, false);
-    const auto [x, t] = noise_at_half(planner.options(), 3, at::kCPU);
-    CHECK_FALSE(at::equal(planner.denoise(x, t, context, true), planner.denoise(x, t, context, true)));
+    CHECK_FALSE(at::equal(evaluate(model, scene, true).encoding, evaluate(model, scene, true).encoding));
+    const DrivingContext context = model.encode(scene, false);
+    const auto [x, t] = noise_at_half(model.options(), 3, at::kCPU);
+    CHECK_FALSE(at::equal(model.denoise(x, t, context, true), model.denoise(x, t, context, true)));
   }
 }
 
 TEST_CASE("the history dropout takes channels of the ego's token and nothing else") {
-  DiffusionPlannerOptions options = small_planner_options("H");
+  DiffusionPlannerOptions options = small_diffusion_planner_options("H");
   options.ego_history_dropout = 0.4;
-  DiffusionPlanner planner(options, at::kCPU);
-  set_weights(planner.parameters());
+  DiffusionPlanner model(options, at::kCPU);
+  set_weights(model.parameters());
   at::Tensor places, tokens;
-  planner.seam.run = [&](std::string_view path, const SubtreeFn& fn, Tensors&& in) {
+  model.seam.run = [&](std::string_view path, const ModuleFn& fn, Tensors&& in) {
     if (path == "encoder.fusion.blocks.0") tokens = in[0];
     Tensors out = fn(std::move(in));
     if (path == "encoder.pos_emb") places = out[0];
@@ -256,9 +256,9 @@ TEST_CASE("the history dropout takes channels of the ego's token and nothing els
   at::NoGradGuard no_grad;
   at::manual_seed(3);
   const DrivingScene scene = full_scene(options, 200, at::kCPU);
-  planner.encode(scene, false);
+  model.encode(scene, false);
   const at::Tensor whole = tokens.clone(), ego = whole.select(1, 0) - places.select(1, 0);
-  planner.encode(scene, true);
+  model.encode(scene, true);
   CHECK(at::equal(tokens.narrow(1, 1, 28), whole.narrow(1, 1, 28)));
   const at::Tensor dropped = tokens.select(1, 0) - places.select(1, 0);
   const at::Tensor gone = dropped.abs() < 1e-6;
@@ -281,27 +281,30 @@ TEST_CASE("drop path takes whole samples and divides the others by the probabili
 }
 
 TEST_CASE("tensors of other shapes are refused by name") {
-  const DiffusionPlanner planner = small_planner("H");
+  const DiffusionPlanner model = small_diffusion_planner("H");
   at::NoGradGuard no_grad;
   DrivingScene scene = fixture_scene("H");
   scene.lanes = scene.lanes.narrow(1, 0, 5);
-  CHECK(error_text<std::invalid_argument>([&] { planner.encode(scene, false); }) ==
-        "scene.lanes: [3, 5, 20, 33]; planner.preset = \"H\" reads the shape [N, 7, 20, 33], with the N >= 1 "
+  CHECK(error_text<std::invalid_argument>([&] { model.encode(scene, false); }) ==
+        "scene.lanes: [3, 5, 20, 33]; diffusion_planner.preset = \"H\" reads the shape [N, 7, 20, 33], with "
+        "the N >= 1 "
         "of neighbor_agents_past (3); build the batch with the model's sizes, or the model with those of the "
         "data");
   scene = fixture_scene("H");
   scene.ego_shape.reset();
-  CHECK(error_text<std::invalid_argument>([&] { planner.encode(scene, false); }) ==
-        "scene.ego_shape: undefined; planner.preset = \"H\" reads the shape [N, 3], with the N >= 1 of "
+  CHECK(error_text<std::invalid_argument>([&] { model.encode(scene, false); }) ==
+        "scene.ego_shape: undefined; diffusion_planner.preset = \"H\" reads the shape [N, 3], with the N >= "
+        "1 of "
         "neighbor_agents_past (3); build the batch with the model's sizes, or the model with those of the "
         "data");
   scene = fixture_scene("H");
-  const DrivingContext context = planner.encode(scene, false);
-  CHECK(
-      error_text<std::invalid_argument>([&] {
-        planner.denoise(at::zeros({3, 5, 80, 4}), at::zeros({3}), context, false);
-      }) ==
-      "denoise: x [3, 5, 80, 4] at t [3]; planner.preset = \"H\" takes x [3, 5, 81, 4] and t [3, 5, 81, 1]");
-  CHECK_THROWS_WITH(small_planner("UP").turn_indicator(at::zeros({3, 81, 4}), at::zeros({3, 16, 64})),
-                    "planner.preset = \"UP\" has no turn indicator; use \"H\" or \"M\"");
+  const DrivingContext context = model.encode(scene, false);
+  CHECK(error_text<std::invalid_argument>([&] {
+          model.denoise(at::zeros({3, 5, 80, 4}), at::zeros({3}), context, false);
+        }) ==
+        "denoise: x [3, 5, 80, 4] at t [3]; diffusion_planner.preset = \"H\" takes x [3, 5, 81, 4] and t [3, "
+        "5, 81, 1]");
+  CHECK_THROWS_WITH(
+      small_diffusion_planner("UP").turn_indicator(at::zeros({3, 81, 4}), at::zeros({3, 16, 64})),
+      "diffusion_planner.preset = \"UP\" has no turn indicator; use \"H\" or \"M\"");
 }

@@ -82,7 +82,7 @@ TEST_CASE("a new DiT outputs exactly zero and its blocks are the identity") {
   Dit dit(tiny_options(), at::kCPU, generator(3));
   at::NoGradGuard no_grad;
   Tensors block_inputs, block_outputs;
-  dit.seam.run = [&](std::string_view path, const dtk::models::SubtreeFn& fn, Tensors&& in) {
+  dit.seam.run = [&](std::string_view path, const dtk::models::ModuleFn& fn, Tensors&& in) {
     const bool block = path.substr(0, 7) == "blocks.";
     if (block) block_inputs.push_back(in[0]);
     Tensors out = fn(std::move(in));
@@ -177,7 +177,7 @@ TEST_CASE("forced label drop equals the original's") {
   Dit dit = tiny_with_weights(weights);
   at::NoGradGuard no_grad;
   at::Tensor embedding;
-  dit.seam.run = [&](std::string_view path, const dtk::models::SubtreeFn& fn, Tensors&& in) {
+  dit.seam.run = [&](std::string_view path, const dtk::models::ModuleFn& fn, Tensors&& in) {
     Tensors out = fn(std::move(in));
     if (path == "y_embedder") embedding = out[0];
     return out;
@@ -199,7 +199,7 @@ TEST_CASE("labels are dropped at the given rate in training only") {
   int64_t dropped = 0;
   const at::Tensor null_row = dit.parameters()[7].second[10];
   REQUIRE(dit.parameters()[7].first == "y_embedder.embedding_table.weight");
-  dit.seam.run = [&](std::string_view path, const dtk::models::SubtreeFn& fn, Tensors&& in) {
+  dit.seam.run = [&](std::string_view path, const dtk::models::ModuleFn& fn, Tensors&& in) {
     Tensors out = fn(std::move(in));
     if (path == "y_embedder") dropped = (out[0] == null_row).all(1).sum().item<int64_t>();
     return out;
@@ -221,7 +221,7 @@ TEST_CASE("every sub-tree runs through the seam once, in the order of paths()") 
   std::map<std::string, int> kept;
   int attentions = 0;
   size_t offered = 0;
-  dit.seam.run = [&](std::string_view path, const dtk::models::SubtreeFn& fn, Tensors&& in) {
+  dit.seam.run = [&](std::string_view path, const dtk::models::ModuleFn& fn, Tensors&& in) {
     seen.emplace_back(path);
     return fn(std::move(in));
   };
@@ -250,11 +250,11 @@ TEST_CASE("a sub-tree may run again after forward has returned") {
   const dtk::test::Fixture fixture = dtk::test::read_fixture("dit_tiny");
   Dit dit = tiny_with_weights(fixture);
   struct Call {
-    dtk::models::SubtreeFn fn;
+    dtk::models::ModuleFn fn;
     Tensors in, out;
   };
   std::map<std::string, Call> calls;
-  dit.seam.run = [&](std::string_view path, const dtk::models::SubtreeFn& fn, Tensors&& in) {
+  dit.seam.run = [&](std::string_view path, const dtk::models::ModuleFn& fn, Tensors&& in) {
     Call& call = calls[std::string(path)];
     call.fn = fn;
     call.in = in;

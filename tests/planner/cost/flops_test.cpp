@@ -50,7 +50,7 @@ int64_t gradients_of_inputs(const models::DitOptions& given) {
 }
 
 Flops flops_of(c10::Device device, const std::function<void()>& job) {
-  return planner::rehearse(device,
+  return planner::simulate(device,
                            [&](const planner::EndOfPlan&) {
                              job();
                              policies::step_done();
@@ -78,7 +78,7 @@ TEST_CASE("what is computed again is known by sub-tree") {
   const c10::Device device = GENERATE(kCuda, kCpu);
   LoadedConfig loaded = config("base.toml", {"policies.precision.cpu=fp32", "train.threads=1",
                                              "policies.checkpoint.targets=[\"blocks.1\", \"blocks.3\"]"});
-  const planner::Rehearsed plan = plan_run(loaded, device).memory;
+  const planner::SimulationResult plan = plan_run(loaded, device).memory;
   const int64_t once = 16 * block_flops(loaded.config.model);
   CHECK(plan.recomputed == std::map<std::string, int64_t>{{"blocks.1", once}, {"blocks.3", once}});
   CHECK(plan.steady_step().recomputed == 2 * once);

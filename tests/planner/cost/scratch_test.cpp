@@ -15,7 +15,7 @@
 
 using namespace dtk;
 using planner::MeasuredScratch;
-using policies::KeptPhase;
+using policies::LoggedPhase;
 
 namespace {
 
@@ -45,7 +45,7 @@ Compared compared(const PlanAccuracy& accuracy) {
   REQUIRE(accuracy.planned.size() == accuracy.measured.size());
   Compared result;
   for (size_t i = 0; i < accuracy.planned.size(); ++i) {
-    const KeptPhase &planned = accuracy.planned[i], &measured = accuracy.measured[i];
+    const LoggedPhase &planned = accuracy.planned[i], &measured = accuracy.measured[i];
     REQUIRE(planned.name == measured.name);
     result.equal &= planned.with_scratch == measured.with_scratch && planned.scratch == measured.scratch;
     result.below |= planned.with_scratch < measured.with_scratch;
@@ -67,8 +67,8 @@ void affine_layer_norm_backward(int64_t rows, int64_t width) {
 
 TEST_CASE("what a call was seen to take is what its kernel says in LibTorch's source") {
   const auto job = [](const planner::EndOfPlan&) { affine_layer_norm_backward(32, 48); };
-  CHECK(planner::rehearse(c10::kCPU, job).scratch.calls == nullptr);
-  const planner::Rehearsed plan = planner::rehearse(c10::kCPU, job, {.note_calls = true});
+  CHECK(planner::simulate(c10::kCPU, job).scratch.calls == nullptr);
+  const planner::SimulationResult plan = planner::simulate(c10::kCPU, job, {.note_calls = true});
   CHECK(plan.scratch.not_known == std::set<std::string>{"aten::native_layer_norm_backward"});
   for (const int threads : {1, 2}) {
     at::set_num_threads(threads);
@@ -91,7 +91,7 @@ TEST_CASE("a measurement is taken by calls of its shapes, types and strides alon
   };
   const MeasuredScratch one = {{{"aten::mm", "Float[32,64], Float[64,64]"}, {3000, 1000}}};
   const auto plan = [&](const auto& multiplied) {
-    return planner::rehearse(c10::kCPU, multiplied, {.scratch = &one, .scratch_source = "a test"});
+    return planner::simulate(c10::kCPU, multiplied, {.scratch = &one, .scratch_source = "a test"});
   };
   const auto taken = plan(multiply(32, at::kFloat, false));
   CHECK(taken.scratch.measured_calls == 1);
@@ -141,13 +141,13 @@ TEST_CASE("the terms of a loss, which its kernel makes twice, are planned withou
   const PlanAccuracy accuracy = plan_accuracy(loaded);
   const Compared plain = compared(accuracy);
   INFO(plain.text);
-  const auto forward = [](const std::vector<KeptPhase>& phases) {
+  const auto forward = [](const std::vector<LoggedPhase>& phases) {
     const auto found = std::find_if(phases.begin(), phases.end(),
-                                    [](const KeptPhase& one) { return one.name == "forward"; });
+                                    [](const LoggedPhase& one) { return one.name == "forward"; });
     REQUIRE(found != phases.end());
     return *found;
   };
-  const KeptPhase planned = forward(accuracy.planned), measured = forward(accuracy.measured);
+  const LoggedPhase planned = forward(accuracy.planned), measured = forward(accuracy.measured);
   constexpr int64_t kScratch = 4LL * 32 * 4 * 64 * 64 + 8;  // with the number that the mean is divided by
   CHECK(measured.scratch == kScratch);
   CHECK(measured.with_scratch == measured.kept.bytes + kScratch);

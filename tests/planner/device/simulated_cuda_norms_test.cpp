@@ -58,7 +58,7 @@ Made norm_and_gradients(at::ScalarType type, bool train) {
     const at::Tensor grad = at::ones_like(y);
     made.backward = made_by([&] { torch::autograd::backward({y}, {grad}); });
   };
-  planner::rehearse(kCuda, job);
+  planner::simulate(kCuda, job);
   return made;
 }
 
@@ -99,7 +99,7 @@ TEST_CASE("without parameters, and of lines of one element, batch normalisation 
     const Bytes backward = made_by([&] { torch::autograd::backward({y}, {grad}); });
     CHECK(backward == Bytes{{"aten::native_batch_norm_backward", 4 * kBatch * kChannels}});
   };
-  planner::rehearse(kCuda, job);
+  planner::simulate(kCuda, job);
 }
 
 TEST_CASE("instance normalisation repeats its parameters for each sample, and sums their gradients") {
@@ -118,7 +118,7 @@ TEST_CASE("instance normalisation repeats its parameters for each sample, and su
     CHECK(backward ==
           Bytes{{"aten::cudnn_batch_norm_backward", 4 * kElements}, {"aten::sum", 2 * 4 * kChannels}});
   };
-  planner::rehearse(kCuda, job);
+  planner::simulate(kCuda, job);
 }
 
 TEST_CASE("a gradient in another memory format is copied by cuDNN's path, and the copy is counted") {
@@ -132,7 +132,7 @@ TEST_CASE("a gradient in another memory format is copied by cuDNN's path, and th
     const auto peak = policies::highest(policies::device_accounts().phases()).peak.bytes;
     CHECK(peak - before == 2 * 4 * kElements + 2 * 4 * kChannels);
   };
-  planner::rehearse(kCuda, job);
+  planner::simulate(kCuda, job);
 }
 
 TEST_CASE("what cuDNN takes and reserves for a batch norm is said not to be known") {
@@ -142,7 +142,7 @@ TEST_CASE("what cuDNN takes and reserves for a batch norm is said not to be know
       at::Tensor y = norm(train);
       if (convolve) y = at::conv2d(y, at::ones({4, kChannels, 3, 3}, kCuda));
     };
-    for (const planner::DeviceTerm& term : planner::rehearse(kCuda, job).terms) {
+    for (const planner::DeviceTerm& term : planner::simulate(kCuda, job).terms) {
       if (term.name == "convolution_workspaces") return term.known ? "known" : term.formula;
     }
     return std::string("none");

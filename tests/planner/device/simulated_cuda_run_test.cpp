@@ -59,22 +59,22 @@ struct Seen final : RunObserver {
   bool ended = false;
 };
 
-struct Rehearsal {
+struct Simulation {
   test::MemoryFileSystem files;
   test::SteppingClock clock{0.001};
   Seen seen;
   RunResult result;
-  planner::Rehearsed plan;
+  planner::SimulationResult plan;
 
   // What comes behind the end of training, steps without each policy, is left out.
-  explicit Rehearsal(const LoadedConfig& loaded) : Rehearsal(loaded, [this] { return seen.ended; }) {}
+  explicit Simulation(const LoadedConfig& loaded) : Simulation(loaded, [this] { return seen.ended; }) {}
 
-  Rehearsal(const LoadedConfig& loaded, const std::function<bool()>& stop_requested) {
+  Simulation(const LoadedConfig& loaded, const std::function<bool()>& stop_requested) {
     run(loaded, "", stop_requested);
   }
 
   // With the files that `before` left; `resume`: as dit-train's.
-  Rehearsal(const LoadedConfig& loaded, const Rehearsal& before, const std::string& resume = "")
+  Simulation(const LoadedConfig& loaded, const Simulation& before, const std::string& resume = "")
       : files(before.files) {
     run(loaded, resume, [this] { return seen.ended; });
   }
@@ -82,7 +82,7 @@ struct Rehearsal {
  private:
   void run(const LoadedConfig& loaded, const std::string& resume,
            const std::function<bool()>& stop_requested) {
-    plan = planner::rehearse(kCuda, [&](const planner::EndOfPlan&) {
+    plan = planner::simulate(kCuda, [&](const planner::EndOfPlan&) {
       const auto from =
           resume.empty() ? std::filesystem::path() : find_checkpoint(files, resume, loaded.config.train.out);
       result = run_training(loaded, kCuda, from, test::tiny_data(), {files, clock, seen, stop_requested});
@@ -106,7 +106,7 @@ std::map<std::string, int64_t> by_owner(const MemorySums& sums) {
 }
 
 // Peaks of the phases of a step after the first.
-std::map<std::string, int64_t> step_peaks(const Rehearsal& run) {
+std::map<std::string, int64_t> step_peaks(const Simulation& run) {
   std::map<std::string, int64_t> peaks;
   for (const PhasePeak& phase : run.seen.books) {
     for (const char* name : {"forward", "backward", "optimizer", "ema", "validate", "save", "sample"})
@@ -123,7 +123,7 @@ bool heard(const Seen& seen, const std::string& text) {
 }  // namespace
 
 TEST_CASE("a whole run on cuda:0 ends, with every policy on and a complete folder") {
-  const Rehearsal run(whole_run());
+  const Simulation run(whole_run());
   CHECK(run.seen.result.step == 6);
   CHECK_FALSE(run.seen.result.stopped);
   CHECK(heard(run.seen, "device: cuda:0"));
@@ -142,7 +142,7 @@ TEST_CASE(
   LoadedConfig loaded = whole_run();
   loaded.config.policies.checkpoint.keep = "offload";
   loaded.config.policies.checkpoint.offload_min_bytes = {0};
-  const Rehearsal run(loaded);
+  const Simulation run(loaded);
   CHECK(run.seen.result.step == 6);
   CHECK(heard(run.seen, "policy checkpoint: on, offloads 2 sub-trees in 2 segments"));
   CHECK(run.seen.live.of(Category::saved) == 0);
@@ -156,7 +156,7 @@ TEST_CASE(
 }
 
 TEST_CASE("the end of a run on cuda:0 measures what each policy saves, by leaving it out") {
-  const Rehearsal run(whole_run(), [] { return false; });
+  const Simulation run(whole_run(), [] { return false; });
   std::map<std::string, int64_t> savings;
   for (const PolicySaving& saving : run.result.savings) {
     CAPTURE(saving.report.policy, saving.note);
@@ -171,7 +171,7 @@ TEST_CASE("the end of a run on cuda:0 measures what each policy saves, by leavin
 }
 
 TEST_CASE("the run's own report and the books agree on each phase's peak, to the byte") {
-  const Rehearsal run(whole_run());
+  const Simulation run(whole_run());
   REQUIRE(run.seen.result.memory);
   std::map<std::string, int64_t> books;
   for (const PhasePeak& phase : run.seen.books) books[phase.name] = phase.peak.bytes;
@@ -189,9 +189,9 @@ TEST_CASE("the run's own report and the books agree on each phase's peak, to the
 }
 
 TEST_CASE("a run on cuda:0 that is resumed goes on as if it had not stopped: bytes, draws and files") {
-  const Rehearsal whole(of_steps(4)), before(of_steps(2));
+  const Simulation whole(of_steps(4)), before(of_steps(2));
   REQUIRE(before.seen.result.step == 2);
-  const Rehearsal resumed(of_steps(4), before, "latest");
+  const Simulation resumed(of_steps(4), before, "latest");
   CHECK(heard(resumed.seen, "resumed from out/checkpoints/step-00000002 at step 2"));
   CHECK(resumed.seen.result.step == 4);
   CHECK(resumed.seen.result.trained_steps == 2);
@@ -214,11 +214,11 @@ TEST_CASE("a run on cuda:0 that is resumed goes on as if it had not stopped: byt
 }
 
 TEST_CASE("a run on cuda:0 begins with the weights of another, and keeps nothing of what it read") {
-  const Rehearsal plain(of_steps(2));
+  const Simulation plain(of_steps(2));
   LoadedConfig loaded = of_steps(2);
   loaded.config.train.out = "second";
   loaded.config.train.init_from = "out";
-  const Rehearsal begun(loaded, plain);
+  const Simulation begun(loaded, plain);
   CHECK(heard(begun.seen, "begins with the EMA weights of out/checkpoints/step-00000002"));
   CHECK(begun.seen.result.step == 2);
   CHECK(by_owner(begun.seen.live) == by_owner(plain.seen.live));
@@ -227,14 +227,14 @@ TEST_CASE("a run on cuda:0 begins with the weights of another, and keeps nothing
 }
 
 TEST_CASE("samples are drawn on cuda:0 from a checkpoint that was written there, with its weights alone") {
-  const Rehearsal run(of_steps(2));
+  const Simulation run(of_steps(2));
   auto files = run.files;
   SampleArguments arguments;
   arguments.checkpoint = "out";
   arguments.classes = {0, 2};
   arguments.per_class = 3;
   arguments.out = "out/drawn.safetensors";
-  const planner::Rehearsed plan = planner::rehearse(kCuda, [&](const planner::EndOfPlan&) {
+  const planner::SimulationResult plan = planner::simulate(kCuda, [&](const planner::EndOfPlan&) {
     const SampleSource source = open_sample_source(files, arguments);
     const std::vector<int64_t> labels = sample_labels(source.config, arguments);
     const at::Tensor samples = draw_samples(source, sample_options(source.config, arguments), labels, kCuda);
@@ -251,7 +251,7 @@ TEST_CASE("samples are drawn on cuda:0 from a checkpoint that was written there,
 }
 
 TEST_CASE("between steps a device holds weights, moments and a few scalars, and nothing without an owner") {
-  const Rehearsal run(whole_run());
+  const Simulation run(whole_run());
   const auto items = run.seen.live.items();
   CHECK(run.seen.live.of(Category::other) == 0);
   CHECK(run.seen.live.of(Category::saved) == 0);
@@ -266,7 +266,7 @@ TEST_CASE("memory.budget ends a run on cuda with the phase and both figures") {
   LoadedConfig loaded = whole_run();
   loaded.config.memory.budget = ByteSize{1000};
   try {
-    const Rehearsal run(loaded);
+    const Simulation run(loaded);
     FAIL("1000 bytes were enough");
   } catch (const Error& error) {
     CHECK(error.code == ExitCode::memory);
@@ -274,10 +274,10 @@ TEST_CASE("memory.budget ends a run on cuda with the phase and both figures") {
                Catch::StartsWith("memory budget of 1000 bytes exceeded: 987728 bytes alive on "
                                  "cuda:0 in phase first_step; the state alone takes 788.8 KiB "));
   }
-  const Rehearsal fits(whole_run());
+  const Simulation fits(whole_run());
   const int64_t peak = policies::highest(fits.seen.books).peak.bytes;
   loaded.config.memory.budget = ByteSize{peak};
-  CHECK(Rehearsal(loaded).seen.result.step == 6);
+  CHECK(Simulation(loaded).seen.result.step == 6);
   loaded.config.memory.budget = ByteSize{peak - 1};
-  CHECK_THROWS_AS(Rehearsal(loaded), Error);
+  CHECK_THROWS_AS(Simulation(loaded), Error);
 }

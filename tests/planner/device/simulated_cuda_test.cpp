@@ -22,13 +22,13 @@
 
 using namespace dtk::policies;
 using dtk::planner::DeviceTerm;
-using dtk::planner::Rehearsed;
+using dtk::planner::SimulationResult;
 
 namespace {
 
 const c10::Device kCuda(c10::kCUDA, 0);
 
-const DeviceTerm& term(const Rehearsed& plan, const std::string& name) {
+const DeviceTerm& term(const SimulationResult& plan, const std::string& name) {
   const auto found = std::find_if(plan.terms.begin(), plan.terms.end(),
                                   [&](const DeviceTerm& one) { return one.name == name; });
   REQUIRE(found != plan.terms.end());
@@ -81,7 +81,7 @@ TEST_CASE("backward recomputes on a thread of the engine, within the casts and t
   };
   std::vector<Run> runs;
   const at::Tensor w = at::ones({8, 8}, kCuda).requires_grad_(true);
-  const SubtreeFn block = [&](Tensors&& in) {
+  const ModuleFn block = [&](Tensors&& in) {
     runs.push_back({std::this_thread::get_id(), at::autocast::is_autocast_enabled(c10::kCUDA), module_path(),
                     recomputing()});
     at::Tensor h = at::linear(in[0], w);
@@ -165,8 +165,8 @@ TEST_CASE("the terms of a device are exact sums of what the job asked for, and e
     const at::Tensor w = at::ones({8, 8}, kCuda).requires_grad_(true), bias = at::ones({8}, kCuda);
     torch::autograd::backward({at::linear(at::ones({2, 8}, kCuda), w, bias).sum()}, {});
   };
-  dtk::planner::RehearsalOptions options;
-  const Rehearsed plan = dtk::planner::rehearse(kCuda, job, options);
+  dtk::planner::SimulationOptions options;
+  const SimulationResult plan = dtk::planner::simulate(kCuda, job, options);
   CHECK(plan.terms.size() == 6);
   CHECK(term(plan, "pinned").bytes == 12);
   CHECK(term(plan, "pinned").on_host);
@@ -189,30 +189,30 @@ TEST_CASE("the terms of a device are exact sums of what the job asked for, and e
                    .context = false,
                    .pinned = false,
                    .compute_capability = 80};
-  const Rehearsed less = dtk::planner::rehearse(kCuda, job, options);
+  const SimulationResult less = dtk::planner::simulate(kCuda, job, options);
   REQUIRE(less.terms.size() == 1);
   CHECK(term(less, "workspaces").bytes == 2 * 8320 * 1024 + (1 << 20));
   CHECK(highest(less.device).peak.bytes == highest(plan.device).peak.bytes);
 }
 
 TEST_CASE("what cuDNN takes for a convolution is said not to be known") {
-  dtk::planner::RehearsalOptions options;
+  dtk::planner::SimulationOptions options;
   const auto job = [](const dtk::planner::EndOfPlan&) {
     const at::Tensor w = at::ones({4, 3, 2, 2}, kCuda);
     for (const int64_t n : {1, 2, 2}) at::conv2d(at::ones({n, 3, 8, 8}, kCuda), w, {}, 2);
   };
-  const Rehearsed plan = dtk::planner::rehearse(kCuda, job, options);
+  const SimulationResult plan = dtk::planner::simulate(kCuda, job, options);
   const DeviceTerm& one = term(plan, "convolution_workspaces");
   CHECK_FALSE(one.known);
   CHECK(one.bytes == 0);
   CHECK(one.formula.starts_with("none: for each convolution, of 2 different sizes here,"));
   options.terms.convolution_workspaces = false;
-  CHECK(dtk::planner::rehearse(kCuda, job, options).terms.size() == plan.terms.size() - 1);
+  CHECK(dtk::planner::simulate(kCuda, job, options).terms.size() == plan.terms.size() - 1);
 }
 
 TEST_CASE(
     "what a CUDA kernel may take for itself is named by operator, and element-wise kernels take nothing") {
-  dtk::planner::RehearsalOptions options;
+  dtk::planner::SimulationOptions options;
   const auto job = [](bool sums) {
     return [sums](const dtk::planner::EndOfPlan&) {
       const at::Tensor x = at::ones({8, 64}, kCuda);
@@ -221,21 +221,21 @@ TEST_CASE(
       if (sums) at::softmax(y.t(), 1);
     };
   };
-  for (const DeviceTerm& one : dtk::planner::rehearse(kCuda, job(false), options).terms)
+  for (const DeviceTerm& one : dtk::planner::simulate(kCuda, job(false), options).terms)
     CHECK(one.name != "kernel_scratch");
-  const Rehearsed plan = dtk::planner::rehearse(kCuda, job(true), options);
+  const SimulationResult plan = dtk::planner::simulate(kCuda, job(true), options);
   const DeviceTerm& one = term(plan, "kernel_scratch");
   CHECK_FALSE(one.known);
   CHECK(one.bytes == 0);
   CHECK(one.formula.ends_with("for a copy in another layout: aten::_softmax, aten::sum"));
   options.terms.kernel_scratch = false;
-  CHECK(dtk::planner::rehearse(kCuda, job(true), options).terms.size() == plan.terms.size() - 1);
+  CHECK(dtk::planner::simulate(kCuda, job(true), options).terms.size() == plan.terms.size() - 1);
 }
 
 TEST_CASE("a layer norm of another layout is copied for the length of its call") {
   constexpr int64_t kBytes = 4 * 32 * 64;
   const auto peak = [](bool contiguous) {
-    const Rehearsed plan = dtk::planner::rehearse(
+    const SimulationResult plan = dtk::planner::simulate(
         kCuda,
         [&](const dtk::planner::EndOfPlan&) {
           const at::Tensor x = contiguous ? at::ones({32, 64}, kCuda) : at::ones({64, 32}, kCuda).t();
@@ -258,17 +258,17 @@ TEST_CASE("attention's backward takes fp32 sums for itself, booked as scratch") 
       torch::autograd::backward({at::scaled_dot_product_attention(q, q, q).sum()}, {});
     };
   };
-  const auto scratch = [](const Rehearsed& plan) {
+  const auto scratch = [](const SimulationResult& plan) {
     int64_t most = 0;
     for (const PhasePeak& phase : plan.device) most = std::max(most, phase.peak.of(Category::scratch));
     return most;
   };
-  const Rehearsed flash = dtk::planner::rehearse(kCuda, job(at::kBFloat16));
+  const SimulationResult flash = dtk::planner::simulate(kCuda, job(at::kBFloat16));
   CHECK(term(flash, "attention_scratch").bytes == N * 256 * H * 96 * 4 + N * H * 256 * 4);
   CHECK(scratch(flash) == term(flash, "attention_scratch").bytes);
-  const Rehearsed efficient = dtk::planner::rehearse(kCuda, job(at::kFloat));
+  const SimulationResult efficient = dtk::planner::simulate(kCuda, job(at::kFloat));
   CHECK(term(efficient, "attention_scratch").bytes == N * T * H * D * 4 + 2 * N * H * T * 4);
-  dtk::planner::RehearsalOptions without;
+  dtk::planner::SimulationOptions without;
   without.terms.attention_scratch = false;
-  CHECK(scratch(dtk::planner::rehearse(kCuda, job(at::kBFloat16), without)) == 0);
+  CHECK(scratch(dtk::planner::simulate(kCuda, job(at::kBFloat16), without)) == 0);
 }

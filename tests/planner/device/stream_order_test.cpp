@@ -13,9 +13,9 @@
 #include "support/device/test_device.h"
 
 using dtk::planner::PlanError;
-using dtk::policies::CopyEngine;
 using dtk::policies::HostCopyScope;
-using dtk::policies::make_device_copy_engine;
+using dtk::policies::make_device_staging_copies;
+using dtk::policies::StagingCopies;
 
 namespace {
 
@@ -27,7 +27,7 @@ constexpr size_t kBytes = kFloats * sizeof(float);
 struct Copies {
   at::Tensor weights = at::ones({kFloats}, kCuda);
   at::Tensor slot = at::empty({kFloats}, at::TensorOptions().pinned_memory(true));
-  std::unique_ptr<CopyEngine> engine = make_device_copy_engine(kCuda);
+  std::unique_ptr<StagingCopies> engine = make_device_staging_copies(kCuda);
 
   void begin() { engine->begin(0, weights.const_data_ptr(), slot.mutable_data_ptr(), kBytes); }
 };

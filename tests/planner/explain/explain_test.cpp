@@ -25,7 +25,7 @@ constexpr int64_t kBatch = 8, kWidth = 32, kActivation = 4 * kBatch * kWidth, kW
 
 at::Tensor run_one(const Run& run, const char* path, const std::function<at::Tensor(at::Tensor)>& fn,
                    at::Tensor x) {
-  const SubtreeFn of_list = [fn](Tensors&& in) { return Tensors{fn(std::move(in.front()))}; };
+  const ModuleFn of_list = [fn](Tensors&& in) { return Tensors{fn(std::move(in.front()))}; };
   Tensors inputs;
   inputs.push_back(std::move(x));
   return run(path, of_list, std::move(inputs)).front();
@@ -81,7 +81,7 @@ struct Job {
   bool grad_mode = true, with_backward = true;
 };
 
-Tensors recompute(std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
+Tensors recompute(std::string_view path, const ModuleFn& fn, Tensors&& inputs) {
   return checkpoint(path, fn, std::move(inputs));
 }
 
@@ -110,7 +110,7 @@ TEST_CASE("explain: what each sub-tree saves, its inputs and its gain, to the by
     CHECK(why.plain.saved == 5 * kActivation);
     CHECK(why.plain.entering == kActivation);
     CHECK(why.plain.outside == kActivation);
-    CHECK(why.plain.most_gain() == 3 * kActivation);
+    CHECK(why.plain.max_gain() == 3 * kActivation);
     const auto segments = by_path(why);
     REQUIRE(segments.size() == 4);
     CHECK(segments.at("mix") == SegmentGain{"mix", kActivation, kActivation, 0,
@@ -130,7 +130,7 @@ TEST_CASE("explain: a sub-tree's gain is what a plan with it as the only segment
   for (const c10::Device device : {cpu, cuda}) {
     const Job job(device);
     for (const SegmentGain& one : explained(job, nullptr).plain.segments) {
-      const Explanation alone = explained(job, [&](std::string_view path, const SubtreeFn& fn, Tensors&& in) {
+      const Explanation alone = explained(job, [&](std::string_view path, const ModuleFn& fn, Tensors&& in) {
         return path == one.path ? checkpoint(path, fn, std::move(in)) : fn(std::move(in));
       });
       REQUIRE(alone.recomputed);
@@ -226,7 +226,7 @@ TEST_CASE("explain: alternatives by their peaks, against the job in question") {
   planner::ExplainOptions options;
   options.recompute = recompute;
   options.recomputes = true;
-  const auto plainly = [](std::string_view, const SubtreeFn& fn, Tensors&& in) { return fn(std::move(in)); };
+  const auto plainly = [](std::string_view, const ModuleFn& fn, Tensors&& in) { return fn(std::move(in)); };
   options.alternatives = {{"plain", [&] { job(plainly); }}, {"idle", [&] { idle(plainly); }}};
   const Explanation why = planner::explain(cpu, job, options);
   CHECK(&why.job() == &*why.recomputed);
@@ -275,12 +275,12 @@ TEST_CASE("explain: an exception leaves no watch behind") {
     run("bad", [](Tensors&&) -> Tensors { throw std::runtime_error("as it should"); }, {at::ones({2})});
   };
   CHECK_THROWS_WITH(planner::explain(cpu, throws, options), "as it should");
-  CHECK(job_watch() == nullptr);
+  CHECK(job_observer() == nullptr);
   CHECK(explained(Job(cpu)).plain.saved == 5 * kActivation);
 }
 
 TEST_CASE("a second watch of a job is refused, and the first stays") {
-  struct Silent final : JobWatch {
+  struct Silent final : JobObserver {
     void enter(std::string_view, const Tensors&) override {}
     void leave(const Tensors*) override {}
     void kept(uint64_t, const at::Tensor&) override {}
@@ -291,9 +291,9 @@ TEST_CASE("a second watch of a job is refused, and the first stays") {
   };
   Silent first, second;
   {
-    const JobWatchGuard guard(first);
-    CHECK_THROWS_AS(JobWatchGuard(second), c10::Error);
-    CHECK(job_watch() == &first);
+    const JobObserverGuard guard(first);
+    CHECK_THROWS_AS(JobObserverGuard(second), c10::Error);
+    CHECK(job_observer() == &first);
   }
-  CHECK(job_watch() == nullptr);
+  CHECK(job_observer() == nullptr);
 }

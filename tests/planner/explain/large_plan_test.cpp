@@ -46,7 +46,7 @@ TEST_CASE("a step of matrices of 68.7 GB is planned in addresses, and they are g
     within = PageCounts();
     torch::autograd::backward({loss}, {});
   };
-  const planner::Rehearsed plan = planner::rehearse(at::kCPU, job);
+  const planner::SimulationResult plan = planner::simulate(at::kCPU, job);
   const PageCounts after;
   CHECK(policies::highest(plan.device).peak.bytes >= 4 * kMatrix);
   CHECK(within.addresses - before.addresses >= 3 * kMatrix);
@@ -57,7 +57,7 @@ TEST_CASE("a step of matrices of 68.7 GB is planned in addresses, and they are g
 TEST_CASE("a tensor of a plan may outlive it, and is real memory of zeros") {
   at::Tensor kept;
   constexpr int64_t last = 16 * kMega - 1;
-  planner::rehearse(at::kCPU, [&](const planner::EndOfPlan&) { kept = at::empty({last + 1}); });
+  planner::simulate(at::kCPU, [&](const planner::EndOfPlan&) { kept = at::empty({last + 1}); });
   CHECK(kept.const_data_ptr<float>()[last] == 0);
   kept.mutable_data_ptr<float>()[last] = 3;
   CHECK(kept[last].item<float>() == 3);
@@ -73,7 +73,7 @@ TEST_CASE("where not even the addresses are given, that is said, with who asked 
   rlimit little = before;
   little.rlim_cur = static_cast<rlim_t>(now.addresses + 1000 * kMega);
   std::string message;
-  planner::rehearse(at::kCPU, [&](const planner::EndOfPlan&) {
+  planner::simulate(at::kCPU, [&](const planner::EndOfPlan&) {
     REQUIRE(setrlimit(RLIMIT_AS, &little) == 0);
     try {
       at::empty({kSide, kSide});

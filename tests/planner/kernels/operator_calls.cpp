@@ -55,7 +55,7 @@ std::string text(const Storages& storages) {
 
 // The most alive at once.
 int64_t scratch_in(const std::vector<MemoryEvent>& events) {
-  const auto phases = policies::kept_storages(events, policies::cpu_accounts().phase_names());
+  const auto phases = policies::event_log(events, policies::cpu_accounts().phase_names());
   return phases.empty() ? 0 : phases.front().scratch;
 }
 

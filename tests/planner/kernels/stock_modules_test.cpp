@@ -98,9 +98,9 @@ void train(const Subject& subject) {
   net->forward(x);
 }
 
-std::vector<KeptPhase> storages(const std::function<void()>& job) {
+std::vector<LoggedPhase> storages(const std::function<void()>& job) {
   cpu_accounts().reset_phases("build");
-  return kept_storages_of(cpu_accounts(), job);
+  return event_log_of(cpu_accounts(), job);
 }
 
 std::string described(const std::vector<PlanDifference>& differences) {
@@ -114,8 +114,8 @@ std::string described(const std::vector<PlanDifference>& differences) {
 
 TEST_CASE("plans of LibTorch's own norms are exact: training with Adam, and evaluation") {
   for (const Subject& subject : subjects()) {
-    std::vector<KeptPhase> planned, measured;
-    planner::rehearse(at::kCPU,
+    std::vector<LoggedPhase> planned, measured;
+    planner::simulate(at::kCPU,
                       [&](const planner::EndOfPlan&) { planned = storages([&] { train(subject); }); });
     {
       const CountingAllocatorGuard counting;
@@ -142,7 +142,7 @@ TEST_CASE("explain: a network of convolutions and stock batch norms, on the CPU 
         planner::claim_state(module->named_parameters().pairs(), module->named_buffers().pairs());
       }
       const auto part = [&run](const char* path, auto& module, at::Tensor x) {
-        const SubtreeFn fn = [&module](Tensors&& in) { return Tensors{module->forward(in[0])}; };
+        const ModuleFn fn = [&module](Tensors&& in) { return Tensors{module->forward(in[0])}; };
         return run(path, fn, {std::move(x)}).front();
       };
       const at::Tensor x = at::randn({batch, 3, kSide, kSide}, device);
@@ -152,7 +152,7 @@ TEST_CASE("explain: a network of convolutions and stock batch norms, on the CPU 
       torch::autograd::backward({std::exchange(loss, {})}, {});
     };
     planner::ExplainOptions options;
-    options.recompute = [](std::string_view path, const SubtreeFn& fn, Tensors&& in) {
+    options.recompute = [](std::string_view path, const ModuleFn& fn, Tensors&& in) {
       return checkpoint(path, fn, std::move(in));
     };
     const planner::Explanation why = planner::explain(device, job, options);

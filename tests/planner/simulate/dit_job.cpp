@@ -14,7 +14,7 @@ namespace {
 using namespace dtk;
 using Json = nlohmann::ordered_json;
 
-Json peak(const policies::KeptPhase& phase) {
+Json peak(const policies::LoggedPhase& phase) {
   Json categories = Json::object();
   for (int i = 0; i < policies::kCategories; ++i) {
     const auto category = static_cast<policies::Category>(i);
@@ -27,7 +27,7 @@ Json peak(const policies::KeptPhase& phase) {
 
 Json measured(const PlanAccuracy& accuracy) {
   Json phases = Json::object();
-  for (const policies::KeptPhase& phase : accuracy.measured) {
+  for (const policies::LoggedPhase& phase : accuracy.measured) {
     Json born = Json::object();
     for (const auto& [owner, births] : phase.born) {
       born[policies::name_of(owner.first) + (" " + owner.second)] = {{"count", births.count},

@@ -78,8 +78,8 @@ bool equal(const std::vector<policies::PhasePeak>& a, const std::vector<policies
 }
 
 void check_folding(const LoadedConfig& loaded, const std::vector<std::string>& folded) {
-  const planner::Rehearsed short_plan = plan_run(loaded, c10::kCPU, {.fold = true}).memory;
-  const planner::Rehearsed whole = plan_run(loaded, c10::kCPU, {.fold = false}).memory;
+  const planner::SimulationResult short_plan = plan_run(loaded, c10::kCPU, {.fold = true}).memory;
+  const planner::SimulationResult whole = plan_run(loaded, c10::kCPU, {.fold = false}).memory;
   CHECK(whole.folded.empty());
   for (const std::string& loop : folded) {
     INFO(loop);
@@ -203,7 +203,7 @@ TEST_CASE("a long period is planned by four of its steps, and is exact") {
   for (const char* steps : {"train.steps=150", "train.steps=160", "train.steps=500"}) {
     const std::vector<std::string> job = rare({steps});
     check_exact(job);
-    const planner::Rehearsed plan = plan_run(parse_config("", "job", job), c10::kCPU).memory;
+    const planner::SimulationResult plan = plan_run(parse_config("", "job", job), c10::kCPU).memory;
     CHECK(plan.steps.size() == 5);
     CHECK(plan.folded.at("steady steps") == 2 * 150 - 4);
   }
@@ -218,14 +218,14 @@ TEST_CASE("books are equal if every owner holds the same") {
     return at::empty({10});
   };
   at::Tensor tensor = held_by("first");
-  const planner::Books before;
-  CHECK(before.equal(planner::Books()));
+  const planner::LedgerSnapshot before;
+  CHECK(before.equal(planner::LedgerSnapshot()));
   policies::claim(tensor, policies::Category::data, "second");
-  CHECK_FALSE(before.equal(planner::Books()));
+  CHECK_FALSE(before.equal(planner::LedgerSnapshot()));
   tensor = at::Tensor();
-  CHECK_FALSE(before.equal(planner::Books()));
+  CHECK_FALSE(before.equal(planner::LedgerSnapshot()));
   tensor = held_by("first");
-  CHECK(before.equal(planner::Books()));
+  CHECK(before.equal(planner::LedgerSnapshot()));
 }
 
 namespace {
@@ -247,15 +247,15 @@ void two_layers(bool with_gelu) {
   torch::autograd::backward({h}, {});
 }
 
-std::vector<policies::KeptPhase> logged(const std::function<void()>& job) {
+std::vector<policies::LoggedPhase> logged(const std::function<void()>& job) {
   const policies::CountingAllocatorGuard counting;
   policies::cpu_accounts().reset_phases("build");
-  return policies::kept_storages_of(policies::cpu_accounts(), job);
+  return policies::event_log_of(policies::cpu_accounts(), job);
 }
 
-std::vector<policies::KeptPhase> planned(bool with_gelu) {
+std::vector<policies::LoggedPhase> planned(bool with_gelu) {
   return logged(
-      [&] { planner::rehearse(c10::kCPU, [&](const planner::EndOfPlan&) { two_layers(with_gelu); }); });
+      [&] { planner::simulate(c10::kCPU, [&](const planner::EndOfPlan&) { two_layers(with_gelu); }); });
 }
 
 }  // namespace
@@ -298,7 +298,7 @@ void compare_with_numbers(bool owned) {
 TEST_CASE("comparisons with a number are planned to the byte, also where an owner is given what is made") {
   for (const bool owned : {true, false}) {
     const auto plan = logged([&] {
-      planner::rehearse(c10::kCPU, [&](const planner::EndOfPlan&) { compare_with_numbers(owned); });
+      planner::simulate(c10::kCPU, [&](const planner::EndOfPlan&) { compare_with_numbers(owned); });
     });
     const auto run = logged([&] { compare_with_numbers(owned); });
     CAPTURE(owned);

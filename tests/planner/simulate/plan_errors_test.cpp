@@ -33,14 +33,14 @@ const char* const kShapeOfValues =
 
 std::string error_of(c10::Device device, const std::function<void()>& job) {
   try {
-    planner::rehearse(device, [&](const planner::EndOfPlan&) { job(); });
+    planner::simulate(device, [&](const planner::EndOfPlan&) { job(); });
   } catch (const planner::PlanError& error) {
     return error.what();
   }
   return "no error";
 }
 
-// `use` as a model's sub-tree would.
+// `use` as a model's module would.
 std::string error_in_model(c10::Device device, const std::function<void(const at::Tensor&)>& use) {
   return error_of(device, [&] {
     const at::Tensor x = at::ones({4, 3}, device);
@@ -206,7 +206,7 @@ TEST_CASE("an error in what backward computes again names the module and says so
 }
 
 TEST_CASE("an operator that CUDA has a kernel for is not taken apart into others") {
-  planner::Rehearsed plan = planner::rehearse(kCuda, [](const planner::EndOfPlan&) {
+  planner::SimulationResult plan = planner::simulate(kCuda, [](const planner::EndOfPlan&) {
     const at::Tensor x = at::ones({2, 8, 4, 4}, kCuda), weight = at::ones({8}, kCuda);
     const policies::PhaseScope phase("norm");
     const auto results = at::native_group_norm(x, weight, weight, 2, 8, 16, 4, 1e-5);

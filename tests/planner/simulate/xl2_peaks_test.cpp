@@ -73,10 +73,10 @@ void step(const models::Dit& dit, policies::PolicySet& set, AdamW& optimizer, in
   set.after_step();
 }
 
-planner::Rehearsed plan(const Row& row, int64_t batch) {
-  planner::RehearsalOptions options;
+planner::SimulationResult plan(const Row& row, int64_t batch) {
+  planner::SimulationOptions options;
   options.terms.attention_scratch = false;
-  return planner::rehearse(
+  return planner::simulate(
       kCuda,
       [&](const planner::EndOfPlan& end) {
         models::DitOptions model;
@@ -106,7 +106,7 @@ struct Figure {
 }  // namespace
 
 TEST_CASE("a checkpointed forward pass of DiT-XL/2 holds the casts of one block, not of all 28") {
-  const planner::Rehearsed planned = plan(kBlockInput, 32);
+  const planner::SimulationResult planned = plan(kBlockInput, 32);
   int64_t forward = 0;
   for (const policies::PhasePeak& phase : planned.device)
     forward = phase.name == "forward" ? phase.peak.bytes : forward;
@@ -133,7 +133,7 @@ TEST_CASE("DiT-XL/2's step on CUDA takes what it took, and no more than an indep
       {kBlockInput, 256, 20'879'927'848, 20.9},
   }));
   CAPTURE(figure.row.name, figure.batch);
-  const planner::Rehearsed planned = plan(figure.row, figure.batch);
+  const planner::SimulationResult planned = plan(figure.row, figure.batch);
   const policies::PhasePeak peak = policies::highest(planned.device);
   CHECK(peak.peak.bytes == figure.ours);
   CHECK(static_cast<double>(peak.peak.bytes) < (figure.theirs + 0.05) * 1e9);

@@ -63,7 +63,7 @@ struct Outcome {
 };
 
 // One step of fn, which uses `norms`, as one segment or plainly.
-Outcome step(bool segment, const SubtreeFn& fn, const at::Tensor& x, const std::vector<Norm>& norms,
+Outcome step(bool segment, const ModuleFn& fn, const at::Tensor& x, const std::vector<Norm>& norms,
              const std::shared_ptr<KeptResults>& keep = nullptr) {
   Outcome outcome;
   Tensors leaves{x};
@@ -115,7 +115,7 @@ TEST_CASE("a recomputation takes a batch norm's statistics from forward, bit for
   if (form == 3) norm = {{}, {}, {}, {}};
   const at::Tensor x =
       (at::randn({8, kChannels, 9, 7}) * 3 + 1).to(type).contiguous(format).requires_grad_(true);
-  const SubtreeFn fn = [&](Tensors&& in) { return Tensors{norm(in[0]).exp().tanh()}; };
+  const ModuleFn fn = [&](Tensors&& in) { return Tensors{norm(in[0]).exp().tanh()}; };
   const Outcome plain = step(false, fn, x, {norm}), segment = step(true, fn, x, {norm});
   CHECK(plain.known == 0);
   CHECK(segment.known == known);
@@ -127,7 +127,7 @@ TEST_CASE("what is kept of a batch norm are 2 numbers a channel") {
   constexpr int64_t kRows = 1000, kChannels = 16;
   const Norm norm = norm_of(kChannels);
   const at::Tensor x = at::randn({kRows, kChannels}).requires_grad_(true);
-  const SubtreeFn fn = [&](Tensors&& in) { return Tensors{norm(in[0]).exp().sum()}; };
+  const ModuleFn fn = [&](Tensors&& in) { return Tensors{norm(in[0]).exp().sum()}; };
   const auto kept = [&](bool segment) {
     const int64_t before = settled_live();
     const Tensors out = segment ? checkpoint("net", fn, {x}) : fn({x});
@@ -145,10 +145,10 @@ TEST_CASE("each of several norms gets its own statistics, nested, shared or amon
   const std::vector<Norm> norms{norm_of(kChannels), norm_of(kChannels)};
   const at::Tensor x = at::randn({11, kChannels}).requires_grad_(true);
   const auto nested = [&](Tensors&& in) {
-    const SubtreeFn inner = [&](Tensors&& h) { return Tensors{norms[1](norms[0](h[0]).sin()).exp()}; };
+    const ModuleFn inner = [&](Tensors&& h) { return Tensors{norms[1](norms[0](h[0]).sin()).exp()}; };
     return checkpoint("net.inner", inner, {norms[0](in[0]).tanh()})[0];
   };
-  const SubtreeFn chained = [&](Tensors&& in) {
+  const ModuleFn chained = [&](Tensors&& in) {
     const at::Tensor first = named("first", norms[0](in[0]));
     const at::Tensor again = norms[0](first.sin());
     return Tensors{norms[1](again.tanh()).exp().sin()};
@@ -165,7 +165,7 @@ TEST_CASE("each of several norms gets its own statistics, nested, shared or amon
   CHECK(none.known == 0);
   for (const Outcome& one : {all, without_first, none}) check_same(plain, one);
 
-  const SubtreeFn outer = [&](Tensors&& in) { return Tensors{nested(std::move(in)).sin()}; };
+  const ModuleFn outer = [&](Tensors&& in) { return Tensors{nested(std::move(in)).sin()}; };
   const Outcome plain_nested = step(false, outer, x, norms), twice = step(true, outer, x, norms);
   CHECK(plain_nested.known == 2);  // the inner segment's own recomputation
   CHECK(twice.known == 1 + 2 + 2);
@@ -178,11 +178,11 @@ TEST_CASE("a recomputation that runs its norms in another order takes their stat
   constexpr int64_t kChannels = 4;
   const std::vector<Norm> norms{norm_of(kChannels), norm_of(kChannels)};
   const at::Tensor x = at::randn({6, kChannels}).requires_grad_(true);
-  const SubtreeFn swapped = [&](Tensors&& in) {
+  const ModuleFn swapped = [&](Tensors&& in) {
     const size_t first = recomputing() ? 1 : 0;
     return Tensors{norms[1 - first](norms[first](in[0]).sin()).exp()};
   };
-  const SubtreeFn shared = [&](Tensors&& in) { return Tensors{norms[0](norms[0](in[0]).sin()).exp()}; };
+  const ModuleFn shared = [&](Tensors&& in) { return Tensors{norms[0](norms[0](in[0]).sin()).exp()}; };
   CHECK(step(true, shared, x, {norms[0]}).known == 2);
   const Tensors out = checkpoint("net", swapped, {x});
   const NormCount count;
@@ -195,7 +195,7 @@ TEST_CASE("norms of statistics that change with the segment compute them again")
   at::manual_seed(6);
   constexpr int64_t kChannels = 3;
   const at::Tensor x = at::randn({9, kChannels}).requires_grad_(true);
-  const SubtreeFn fn = [](Tensors&& in) {
+  const ModuleFn fn = [](Tensors&& in) {
     const Norm own{{}, {}, at::zeros({kChannels}), at::ones({kChannels})};
     const at::Tensor h = own(in[0]).exp();
     return Tensors{(h * own.mean * own.variance).sin()};

@@ -39,7 +39,7 @@ struct Net {
   at::Tensor x = leaf({kRows, kWidth}), w1 = leaf({kInner, kWidth}), w2 = leaf({kWidth, kInner}),
              gate = leaf({kWidth}), bias = leaf({kWidth});
 
-  SubtreeFn segment() const {
+  ModuleFn segment() const {
     return [net = *this](Tensors&& in) {
       at::Tensor h = named("wide", at::linear(in[0], net.w1));
       h = at::gelu(h, "tanh");
@@ -59,7 +59,7 @@ struct Outcome {
   int64_t saved = 0;
 };
 
-Outcome train(const Net& net, const std::function<Tensors(const SubtreeFn&, Tensors&&)>& run) {
+Outcome train(const Net& net, const std::function<Tensors(const ModuleFn&, Tensors&&)>& run) {
   for (const at::Tensor& one : net.leaves()) one.mutable_grad().reset();
   at::manual_seed(3);
   Outcome outcome;
@@ -74,7 +74,7 @@ Outcome train(const Net& net, const std::function<Tensors(const SubtreeFn&, Tens
 
 Outcome train(const Net& net, const Choice& kept) {
   return train(net,
-               [&](const SubtreeFn& fn, Tensors&& in) { return checkpoint("net", fn, std::move(in), kept); });
+               [&](const ModuleFn& fn, Tensors&& in) { return checkpoint("net", fn, std::move(in), kept); });
 }
 
 void check_equal(const Outcome& a, const Outcome& b) {
@@ -91,7 +91,7 @@ TEST_CASE("a segment keeps its input and the named results, to the byte; gradien
           "[device]") {
   Fixture fixture;
   const Net net;
-  const Outcome plain = train(net, [](const SubtreeFn& fn, Tensors&& in) { return fn(std::move(in)); });
+  const Outcome plain = train(net, [](const ModuleFn& fn, Tensors&& in) { return fn(std::move(in)); });
   using Case = std::pair<std::vector<std::string>, int64_t>;
   const Case named_ones = GENERATE(Case{{}, 0}, Case{{"wide"}, kWide}, Case{{"dropped"}, kWide},
                                    Case{{"narrow"}, kNarrow}, Case{{"wide", "narrow"}, kWide + kNarrow},
@@ -108,7 +108,7 @@ TEST_CASE("the kernel that made a kept result does not run again") {
   Fixture fixture;
   // Allocations tell: what runs again allocates its result, of a size that nothing else here has.
   const at::Tensor x = leaf({6, 16}), w = leaf({16, 48}), v = leaf({48});
-  const SubtreeFn fn = [&](Tensors&& in) {
+  const ModuleFn fn = [&](Tensors&& in) {
     at::Tensor h = named("product", at::mm(in[0], w));
     return Tensors{(h * v).sin()};
   };
@@ -129,7 +129,7 @@ TEST_CASE("the kernel that made a kept result does not run again") {
 TEST_CASE("results of a chosen operator are kept, with all its overloads and uses", "[device]") {
   Fixture fixture;
   const Net net;
-  const Outcome plain = train(net, [](const SubtreeFn& fn, Tensors&& in) { return fn(std::move(in)); });
+  const Outcome plain = train(net, [](const ModuleFn& fn, Tensors&& in) { return fn(std::move(in)); });
   const Outcome mm = train(net, keep({"aten::mm"})), addmm = train(net, keep({"aten::addmm"})),
                 both = train(net, keep({"aten::mm", "aten::addmm", "aten::gelu", "wide", "narrow"}));
   if (dtk::test::on_cpu()) {
@@ -146,7 +146,7 @@ TEST_CASE("a kept operator that draws random numbers leaves the rest of them as 
   const auto run = [&](bool checkpointed, const Choice& kept) {
     w.mutable_grad().reset();
     at::manual_seed(11);
-    const SubtreeFn fn = [&](Tensors&& in) {
+    const ModuleFn fn = [&](Tensors&& in) {
       const auto [first, mask] = at::native_dropout(in[0] * w, 0.3, true);
       return Tensors{(at::dropout(first * w, 0.4, true) * w).sin()};
     };
@@ -166,7 +166,7 @@ TEST_CASE("fused attention that is named or chosen keeps its log-sum-exp beside 
   const at::Tensor w = leaf({N, H, T, d});
   const auto run = [&](bool checkpointed, const Choice& kept) {
     w.mutable_grad().reset();
-    const SubtreeFn fn = [&](Tensors&& in) {
+    const ModuleFn fn = [&](Tensors&& in) {
       const at::Tensor q = in[0] * w;
       at::Tensor o = named("attn_out", at::scaled_dot_product_attention(q, q, in[0]));
       return Tensors{o.transpose(1, 2).sin()};
@@ -195,9 +195,9 @@ TEST_CASE("kept results under autocast, nested segments, grad and a second backw
   const Choice kept = keep({"wide", "aten::addmm"});
   for (const bool bf16 : {false, true}) {
     const AutocastGuard autocast(at::kCPU, bf16, at::kBFloat16);
-    const Outcome plain = train(net, [](const SubtreeFn& fn, Tensors&& in) { return fn(std::move(in)); });
-    const auto twice = [&](const SubtreeFn& fn, Tensors&& in) {
-      const SubtreeFn inner = [&, fn](Tensors&& deep) {
+    const Outcome plain = train(net, [](const ModuleFn& fn, Tensors&& in) { return fn(std::move(in)); });
+    const auto twice = [&](const ModuleFn& fn, Tensors&& in) {
+      const ModuleFn inner = [&, fn](Tensors&& deep) {
         return checkpoint("net.inner", fn, std::move(deep), kept);
       };
       return checkpoint("net", inner, std::move(in), keep({"narrow"}));
@@ -230,7 +230,7 @@ TEST_CASE("nothing of kept results stays after the graph is gone, and named() do
 TEST_CASE("names that cannot be kept are refused with what to change") {
   Fixture fixture;
   const at::Tensor w = leaf({4});
-  const auto error = [&](const SubtreeFn& fn) {
+  const auto error = [&](const ModuleFn& fn) {
     return error_text<c10::Error>([&] { checkpoint("blocks.1", fn, {at::ones({4}) * w}, keep({"h"})); });
   };
   CHECK_THAT(error([](Tensors&& in) { return Tensors{named("h", in[0]).sin()}; }),

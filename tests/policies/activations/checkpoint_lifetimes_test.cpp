@@ -38,7 +38,7 @@ namespace {
 std::vector<int64_t> live_over_backward(const at::Tensor& x, int length, bool segment) {
   std::vector<int64_t> live;
   const int64_t before = settled_live();
-  const SubtreeFn fn = [&live, before, length](Tensors&& in) {
+  const ModuleFn fn = [&live, before, length](Tensors&& in) {
     at::Tensor h = std::move(in[0]);
     for (int i = 0; i < length; ++i) {
       h = h.exp();
@@ -80,7 +80,7 @@ TEST_CASE("a segment's input is let go when its backward is done, not at the end
   constexpr size_t kSegments = 5;
   const at::Tensor x = leaf({32, 32});
   const int64_t each = x.numel() * 4;
-  const SubtreeFn fn = [](Tensors&& in) { return Tensors{in[0].tanh()}; };
+  const ModuleFn fn = [](Tensors&& in) { return Tensors{in[0].tanh()}; };
   // Bytes alive when the gradient of each segment's input is there, the last segment's first.
   const auto live_over_segments = [&](bool retain_graph) {
     std::vector<int64_t> live;
@@ -114,14 +114,14 @@ TEST_CASE("a segment of whose tensors backward needs inputs and parameters alone
   Fixture fixture;
   const at::Tensor x = leaf({16, 8}), w = leaf({8, 8});
   int runs = 0;
-  const SubtreeFn linear = [&](Tensors&& in) {
+  const ModuleFn linear = [&](Tensors&& in) {
     ++runs;
     return Tensors{at::matmul(in[0], w.t())};
   };
-  const auto train = [&](bool segments, const SubtreeFn& last) {
+  const auto train = [&](bool segments, const ModuleFn& last) {
     const SavedTensorScope ledger(saved_tensor_ledger());
     at::Tensor h = x * 2;
-    for (const SubtreeFn* fn : {&linear, &linear, &last})
+    for (const ModuleFn* fn : {&linear, &linear, &last})
       h = segments ? checkpoint("net", *fn, {std::move(h)})[0] : (*fn)({std::move(h)})[0];
     return torch::autograd::grad({h.sum()}, {x, w});
   };
@@ -135,7 +135,7 @@ TEST_CASE("a segment of whose tensors backward needs inputs and parameters alone
   CHECK(checkpoint_counts().recomputes == before);
   CHECK(checkpoint_counts().dropped == dropped);
 
-  const SubtreeFn with_result = [&](Tensors&& in) { return Tensors{at::matmul(in[0], w.t()).exp()}; };
+  const ModuleFn with_result = [&](Tensors&& in) { return Tensors{at::matmul(in[0], w.t()).exp()}; };
   const auto plain_result = train(false, with_result), segments_result = train(true, with_result);
   CHECK_VALUES(same_bits(plain_result[1], segments_result[1]));
   CHECK(checkpoint_counts().recomputes == before + 1);  // exp's result
@@ -145,7 +145,7 @@ TEST_CASE("a segment of whose tensors backward needs inputs and parameters alone
 TEST_CASE("inputs and parameters that backward takes as they are must be unchanged") {
   Fixture fixture;
   const at::Tensor x = leaf({4, 4}), w = leaf({4, 4});
-  const SubtreeFn linear = [&](Tensors&& in) { return Tensors{at::matmul(in[0], w)}; };
+  const ModuleFn linear = [&](Tensors&& in) { return Tensors{at::matmul(in[0], w)}; };
   const auto after_change_of = [&](bool weight) {
     at::Tensor h = x * 2;
     const at::Tensor out = checkpoint("net", linear, {h})[0];
@@ -170,7 +170,7 @@ TEST_CASE("the recomputation stops at the last tensor that backward can still as
   Fixture fixture;
   const at::Tensor x = leaf({4});
   int tails = 0;
-  const SubtreeFn fn = [&](Tensors&& in) {
+  const ModuleFn fn = [&](Tensors&& in) {
     Tensors out{in[0].exp()};
     out.push_back(in[0].sin());  // saves its input
     ++tails;
@@ -191,11 +191,11 @@ TEST_CASE("a thousand steps leave nothing behind: nested, dropped, thrown away h
   const at::Tensor x = leaf({4, 8}), w = leaf({8, 8});
   const at::Tensor count = at::zeros({}, at::kLong);
   bool fails = false;
-  const SubtreeFn inner = [&](Tensors&& in) {
+  const ModuleFn inner = [&](Tensors&& in) {
     if (fails && recomputing()) throw std::runtime_error("in the recomputation");
     return Tensors{at::dropout(at::matmul(in[0], w), 0.1, true).tanh()};
   };
-  const SubtreeFn outer = [&](Tensors&& in) {
+  const ModuleFn outer = [&](Tensors&& in) {
     count.add_(1);
     return Tensors{checkpoint("outer.inner", inner, {at::matmul(in[0], w).exp()})[0].sin()};
   };
@@ -214,17 +214,17 @@ TEST_CASE("a thousand steps leave nothing behind: nested, dropped, thrown away h
   for (int i = 0; i < 50; ++i) step(i);
   const int64_t tensors = settled_live(), cpu = cpu_accounts().live_bytes();
   constexpr int64_t kNoObjects = 32 * 200;  // an object in each step that throws would be as much
-  int64_t least_growth = INT64_MAX;  // of the heap: the engine's threads fill caches of their own at times
+  int64_t min_growth = INT64_MAX;  // of the heap: the engine's threads fill caches of their own at times
   int thousands = 0;
-  while (thousands < 3 || (least_growth >= kNoObjects && thousands < 10)) {
+  while (thousands < 3 || (min_growth >= kNoObjects && thousands < 10)) {
     ++thousands;
     const size_t heap = mallinfo2().uordblks;
     for (int i = 0; i < 1000; ++i) step(i);
-    least_growth = std::min(least_growth, static_cast<int64_t>(mallinfo2().uordblks - heap));
+    min_growth = std::min(min_growth, static_cast<int64_t>(mallinfo2().uordblks - heap));
     CHECK(settled_live() == tensors);
     CHECK(cpu_accounts().live_bytes() == cpu);
   }
-  CHECK(least_growth < kNoObjects);
+  CHECK(min_growth < kNoObjects);
   CHECK_VALUES(count.item<int64_t>() == 1000 * thousands + 50);
 }
 
@@ -233,7 +233,7 @@ TEST_CASE("an exception in the recomputation leaves nothing behind, and backward
   Fixture fixture;
   const at::Tensor x = leaf({16}), w = leaf({16});
   int run = 0;
-  const SubtreeFn fn = [&](Tensors&& in) {
+  const ModuleFn fn = [&](Tensors&& in) {
     at::Tensor h = at::dropout(in[0] * w, 0.5, true).exp();
     h = h.sin();
     if (run++ == 1) throw std::runtime_error("in the recomputation");

@@ -1,4 +1,4 @@
-// The checkpointing policy: which sub-trees become segments, and what that does to a DiT. Tests tagged
+// The checkpointing policy: which modules become segments, and what that does to a DiT. Tests tagged
 // [device] run on any; the ledger, which knows the module path of every byte, sees the CPU only.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -235,7 +235,7 @@ TEST_CASE("in a segment of two a change in place between its blocks is refused w
     Seam seam;
     policy.apply(seam);
     const at::Tensor w = at::full({4}, 0.5).requires_grad_(true);
-    const SubtreeFn block = [w](Tensors&& in) { return Tensors{in[0] * w}; };
+    const ModuleFn block = [w](Tensors&& in) { return Tensors{in[0] * w}; };
     Tensors x = seam.run("blocks.0", block, {at::ones({4})});
     if (change) x[0].add_(1);
     x = seam.run("blocks.1", block, std::move(x));
@@ -273,11 +273,11 @@ TEST_CASE("blocks of a segment that are left out, run twice or hold segments cha
     Seam seam;
     if (apply) policy.apply(seam);
     w.mutable_grad().reset();
-    const SubtreeFn mlp = [&](Tensors&& in) { return Tensors{(in[0] * w).sin()}; };
+    const ModuleFn mlp = [&](Tensors&& in) { return Tensors{(in[0] * w).sin()}; };
     Tensors x{at::ones({4})};
     const auto scope = policy.forward_scope();
     for (const std::string& path : order) {
-      const SubtreeFn block = [&, path](Tensors&& in) {
+      const ModuleFn block = [&, path](Tensors&& in) {
         if (path != "blocks.0") return mlp(std::move(in));
         return seam.run("blocks.0.mlp", mlp, {in[0] * w});
       };
@@ -296,12 +296,12 @@ TEST_CASE("an unfinished segment is let go at the end of the forward pass") {
   Seam seam;
   policy.apply(seam);
   const at::Tensor w = at::full({64}, 0.5).requires_grad_(true);
-  const SubtreeFn block = [w](Tensors&& in) { return Tensors{in[0] * w}; };
+  const ModuleFn block = [w](Tensors&& in) { return Tensors{in[0] * w}; };
   const int64_t before = cpu_accounts().live_bytes();
   {
     const auto scope = policy.forward_scope();
     seam.run("blocks.0", block, {at::ones({64})});
-    CHECK(cpu_accounts().live_bytes() > before);  // its input is kept for a second sub-tree
+    CHECK(cpu_accounts().live_bytes() > before);  // its input is kept for a second module
   }
   CHECK(cpu_accounts().live_bytes() == before);
 }

@@ -27,9 +27,9 @@ using dtk::test::test_device;
 namespace {
 
 /// fn as one segment, or as it is.
-using Wrap = std::function<Tensors(const SubtreeFn& fn, Tensors&& inputs)>;
-const Wrap kPlain = [](const SubtreeFn& fn, Tensors&& in) { return fn(std::move(in)); };
-const Wrap kSegment = [](const SubtreeFn& fn, Tensors&& in) { return checkpoint("net", fn, std::move(in)); };
+using Wrap = std::function<Tensors(const ModuleFn& fn, Tensors&& inputs)>;
+const Wrap kPlain = [](const ModuleFn& fn, Tensors&& in) { return fn(std::move(in)); };
+const Wrap kSegment = [](const ModuleFn& fn, Tensors&& in) { return checkpoint("net", fn, std::move(in)); };
 
 void check_same(const Tensors& a, const Tensors& b) {
   REQUIRE(a.size() == b.size());
@@ -49,10 +49,10 @@ TEST_CASE("memory that is NaN once it is freed changes no bit: nobody reads what
   const at::Tensor x = leaf({16, 8}), w = leaf({8, 8});
   const auto gradients = [&](const Wrap& wrap) {
     at::manual_seed(7);
-    const SubtreeFn inner = [&](Tensors&& in) {
+    const ModuleFn inner = [&](Tensors&& in) {
       return Tensors{at::dropout(at::matmul(in[0], w), 0.5, true).tanh()};
     };
-    const SubtreeFn outer = [&](Tensors&& in) {
+    const ModuleFn outer = [&](Tensors&& in) {
       return Tensors{wrap(inner, {at::matmul(in[0], w).sigmoid()})[0].sin()};
     };
     at::Tensor h = wrap(outer, {x * 2})[0];
@@ -71,7 +71,7 @@ TEST_CASE("masks, indices, times and absent inputs need no gradient", "[device]"
                    time = at::full({1}, 0.5, test_device());
   const at::Tensor mask = at::ones({3, 4}, at::kBool).to(test_device());
   const auto gradients = [&](const Wrap& wrap) {
-    const SubtreeFn fn = [&](Tensors&& in) {
+    const ModuleFn fn = [&](Tensors&& in) {
       CHECK_FALSE(in[4].defined());
       at::Tensor h = at::matmul(in[0].index_select(0, in[1]), w).tanh();
       return Tensors{(h * in[2]).masked_fill(in[3], 0.25) * h};
@@ -88,7 +88,7 @@ TEST_CASE("of several outputs some may be absent, without gradient or unused", "
   Fixture fixture;
   const at::Tensor x = leaf({8});
   const auto gradients = [&](const Wrap& wrap, bool both) {
-    const SubtreeFn fn = [](Tensors&& in) {
+    const ModuleFn fn = [](Tensors&& in) {
       return Tensors{in[0].exp(), at::Tensor(), in[0].detach() * 2, in[0].sin()};
     };
     const Tensors out = wrap(fn, {x});
@@ -105,9 +105,9 @@ TEST_CASE("of several outputs some may be absent, without gradient or unused", "
 TEST_CASE("an absent output of one sub-tree is an absent input of the next in the segment", "[device]") {
   Fixture fixture;
   const at::Tensor x = leaf({8});
-  CheckpointChain chain;
-  const SubtreeFn first = [](Tensors&& in) { return Tensors{at::Tensor(), in[0].exp()}; };
-  const SubtreeFn second = [](Tensors&& in) { return Tensors{(in[0].defined() ? in[0] : in[1]).sin()}; };
+  CheckpointSegment chain;
+  const ModuleFn first = [](Tensors&& in) { return Tensors{at::Tensor(), in[0].exp()}; };
+  const ModuleFn second = [](Tensors&& in) { return Tensors{(in[0].defined() ? in[0] : in[1]).sin()}; };
   const Tensors out = chain.append("second", second, chain.append("first", first, {x}));
   const Tensors gradient = torch::autograd::grad({out[0].sum()}, {x});
   check_same(gradient, torch::autograd::grad({x.exp().sin().sum()}, {x}));
@@ -138,8 +138,8 @@ TEST_CASE("autograd::grad takes gradients of chosen tensors, again with retain_g
   Fixture fixture;
   const at::Tensor x = leaf({5, 4}), w = leaf({4, 4}), v = leaf({4, 4});
   const auto gradients = [&](const Wrap& wrap) {
-    const SubtreeFn inner = [&](Tensors&& in) { return Tensors{at::matmul(in[0], v).sigmoid()}; };
-    const SubtreeFn fn = [&](Tensors&& in) {
+    const ModuleFn inner = [&](Tensors&& in) { return Tensors{at::matmul(in[0], v).sigmoid()}; };
+    const ModuleFn fn = [&](Tensors&& in) {
       const at::Tensor h = at::matmul(in[0], w).tanh();
       return Tensors{wrap(inner, {h})[0] * h};
     };
@@ -164,8 +164,8 @@ TEST_CASE("inputs and parameters that backward takes as they are have gradients 
   const at::Tensor x = leaf({2, 5, 8}), w = leaf({8, 8}), bias = leaf({8}), v = leaf({8, 8});
   v.requires_grad_(!frozen);
   const auto gradients = [&](const Wrap& wrap) {
-    const SubtreeFn inner = [&](Tensors&& in) { return Tensors{at::linear(in[0], v)}; };
-    const SubtreeFn fn = [&](Tensors&& in) {
+    const ModuleFn inner = [&](Tensors&& in) { return Tensors{at::linear(in[0], v)}; };
+    const ModuleFn fn = [&](Tensors&& in) {
       const at::Tensor h = nested ? wrap(inner, {in[0]})[0] : in[0];
       return Tensors{at::linear(h, w, bias)};
     };
@@ -189,7 +189,7 @@ TEST_CASE("the recomputation has grad mode wherever backward is called, and leav
   Fixture fixture;
   const at::Tensor x = leaf({4});
   std::vector<bool> seen;
-  const SubtreeFn fn = [&](Tensors&& in) {
+  const ModuleFn fn = [&](Tensors&& in) {
     seen.push_back(at::GradMode::is_enabled());
     at::Tensor factor;
     {
@@ -211,7 +211,7 @@ TEST_CASE("the recomputation draws what forward drew, and the generator goes on 
   Fixture fixture;
   const auto state = [] { return generator_state(at::globalContext().defaultGenerator(test_device())); };
   std::vector<std::string> at_run;
-  const SubtreeFn fn = [&](Tensors&& in) {
+  const ModuleFn fn = [&](Tensors&& in) {
     at_run.push_back(state());
     return Tensors{(in[0].exp() * at::rand({4, 8}, test_device())).sin()};
   };
@@ -236,7 +236,7 @@ TEST_CASE("the recomputation has forward's deterministic flags and attention bac
     bool operator==(const Seen&) const = default;
   };
   std::vector<Seen> seen;
-  const SubtreeFn fn = [&](Tensors&& in) {
+  const ModuleFn fn = [&](Tensors&& in) {
     seen.push_back({context.deterministicAlgorithms(), context.deterministicAlgorithmsWarnOnly(),
                     context.deterministicCuDNN(), context.userEnabledFlashSDP()});
     return Tensors{in[0].exp()};
@@ -290,7 +290,7 @@ TEST_CASE(
     const auto replicas = Broadcast::apply(a, b);
     Tensors h{x};
     for (const at::Tensor& w : {replicas[0], replicas[1], replicas[0]}) {
-      const SubtreeFn fn = [w, &shared](Tensors&& in) {
+      const ModuleFn fn = [w, &shared](Tensors&& in) {
         return Tensors{at::matmul(at::matmul(in[0], w).tanh(), shared).sigmoid()};
       };
       h = wrap(fn, std::move(h));

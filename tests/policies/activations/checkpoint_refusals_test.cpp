@@ -41,7 +41,7 @@ std::string on(const char* dtype) {
 }
 
 // Of backward through `fn` as a segment.
-std::string backward_error(const SubtreeFn& fn, Tensors&& inputs) {
+std::string backward_error(const ModuleFn& fn, Tensors&& inputs) {
   const Tensors out = checkpoint("blocks.3", fn, std::move(inputs));
   return error_of([&] { torch::autograd::backward({out[0].sum()}, {}); });
 }
@@ -53,7 +53,7 @@ TEST_CASE("a recomputation of another form is refused with both forms and the li
   const std::string same = "; a segment must compute the same again: ";
   int run = 0;
   SECTION("a tensor of another size") {
-    const SubtreeFn grows = [&](Tensors&& in) {
+    const ModuleFn grows = [&](Tensors&& in) {
       const at::Tensor h = in[0].narrow(0, 0, ++run).exp();
       return Tensors{h * h};
     };
@@ -66,7 +66,7 @@ TEST_CASE("a recomputation of another form is refused with both forms and the li
               "training, or leave this sub-tree out of the segments; else look for a counter or a flag that "
               "changed between forward and backward");
     run = 2;
-    const SubtreeFn shrinks = [&](Tensors&& in) { return Tensors{in[0].narrow(0, 0, run--).exp()}; };
+    const ModuleFn shrinks = [&](Tensors&& in) { return Tensors{in[0].narrow(0, 0, run--).exp()}; };
     CHECK(backward_error(shrinks, {ones({4})}) ==
           "checkpoint blocks.3: the recomputation saved tensor number 0 as [1] " + on("Float") +
               ", forward saved "
@@ -76,7 +76,7 @@ TEST_CASE("a recomputation of another form is refused with both forms and the li
               "backward, and for branches on it");
   }
   SECTION("of another dtype") {
-    const SubtreeFn casts = [&](Tensors&& in) {
+    const ModuleFn casts = [&](Tensors&& in) {
       return Tensors{in[0].exp().to(run++ == 0 ? at::kFloat : at::kDouble).sin()};
     };
     CHECK(backward_error(casts, {ones({4})}) ==
@@ -90,7 +90,7 @@ TEST_CASE("a recomputation of another form is refused with both forms and the li
       "look for a branch on a flag, such as training mode, and for work done in the first call only";
   const std::string other = "checkpoint blocks.3: the recomputation saved tensor number ";
   SECTION("fewer tensors") {
-    const SubtreeFn fewer = [&](Tensors&& in) {
+    const ModuleFn fewer = [&](Tensors&& in) {
       return Tensors{run++ == 0 ? in[0].exp().exp() : in[0].exp()};
     };
     CHECK(
@@ -100,9 +100,9 @@ TEST_CASE("a recomputation of another form is refused with both forms and the li
             on("Float") + same + branch);
   }
   SECTION("fewer tensors in the second of three sub-trees") {
-    CheckpointChain chain;
-    const SubtreeFn wave = [](Tensors&& in) { return Tensors{in[0].sin()}; };
-    const SubtreeFn fewer = [&](Tensors&& in) {
+    CheckpointSegment chain;
+    const ModuleFn wave = [](Tensors&& in) { return Tensors{in[0].sin()}; };
+    const ModuleFn fewer = [&](Tensors&& in) {
       return Tensors{run++ == 0 ? in[0].exp().view({2, 2}) : in[0].view({2, 2})};
     };
     const Tensors out = chain.append(
@@ -114,7 +114,7 @@ TEST_CASE("a recomputation of another form is refused with both forms and the li
               "backward, and for branches on it");
   }
   SECTION("more tensors") {
-    const SubtreeFn more = [&](Tensors&& in) {
+    const ModuleFn more = [&](Tensors&& in) {
       const at::Tensor h = in[0].sin();
       return Tensors{run++ == 0 ? h.exp() : h.sin().exp()};
     };
@@ -122,7 +122,7 @@ TEST_CASE("a recomputation of another form is refused with both forms and the li
           "checkpoint blocks.3: the recomputation saves more than the 2 tensors of forward" + same + branch);
   }
   SECTION("other tensors of the same form, by as many operators") {
-    const SubtreeFn later = [&](Tensors&& in) {
+    const ModuleFn later = [&](Tensors&& in) {
       return Tensors{run++ == 0 ? (in[0] * 2).sin() * 2 : (in[0] * 2 * 2).sin()};
     };
     CHECK(backward_error(later, {ones({4})}) ==
@@ -131,7 +131,7 @@ TEST_CASE("a recomputation of another form is refused with both forms and the li
   }
   SECTION("a parameter in the place of a result") {
     const at::Tensor w = ones({4});
-    const SubtreeFn parameter = [&](Tensors&& in) {
+    const ModuleFn parameter = [&](Tensors&& in) {
       const at::Tensor h = in[0] * 2;
       return Tensors{run++ == 0 ? h.exp() : w.sin() + h};
     };
@@ -140,15 +140,15 @@ TEST_CASE("a recomputation of another form is refused with both forms and the li
   }
   SECTION("a result that only one of the two has") {
     const bool first = GENERATE(true, false);
-    const SubtreeFn maybe = [&](Tensors&& in) {
+    const ModuleFn maybe = [&](Tensors&& in) {
       const bool has = (run++ == 0) == first;
       const at::Tensor h = in[0].exp();
       return Tensors{h, has ? h.detach() + 1 : at::Tensor()};
     };
-    const SubtreeFn takes = [](Tensors&& in) {
+    const ModuleFn takes = [](Tensors&& in) {
       return Tensors{in[1].defined() ? in[0].exp() * in[1] : in[0].exp()};
     };
-    CheckpointChain chain;
+    CheckpointSegment chain;
     const Tensors out = chain.append("blocks.4", takes, chain.append("blocks.3", maybe, {ones({4})}));
     const std::string tensor = "[4] " + on("Float");
     CHECK(error_of([&] { torch::autograd::backward({out[0].sum()}, {}); }) ==
@@ -158,13 +158,13 @@ TEST_CASE("a recomputation of another form is refused with both forms and the li
               same + branch);
   }
   SECTION("fewer results, which a later sub-tree of the segment takes") {
-    CheckpointChain chain;
-    const SubtreeFn first = [&](Tensors&& in) {
+    CheckpointSegment chain;
+    const ModuleFn first = [&](Tensors&& in) {
       Tensors out{in[0] * 2};
       if (run++ == 0) out.push_back(in[0] * 3);
       return out;
     };
-    const SubtreeFn second = [](Tensors&& in) { return Tensors{(in[0] + in[1]).exp()}; };
+    const ModuleFn second = [](Tensors&& in) { return Tensors{(in[0] + in[1]).exp()}; };
     const Tensors out = chain.append("blocks.4", second, chain.append("blocks.3", first, {ones({4})}));
     CHECK(error_of([&] { torch::autograd::backward({out[0].sum()}, {}); }) ==
           "checkpoint blocks.3: the recomputation returned 1 tensors, forward returned 2" + same + branch);
@@ -176,7 +176,7 @@ TEST_CASE("a layer that returns a growing cache is refused, also where backward 
   Fixture fixture;
   at::Tensor cache = at::zeros({0, 4}, test_device());
   const bool in_graph = GENERATE(true, false);
-  const SubtreeFn layer = [&](Tensors&& in) {
+  const ModuleFn layer = [&](Tensors&& in) {
     const at::Tensor h = in[0].exp();
     cache = at::cat({cache, h.detach()});
     return Tensors{in_graph ? h * cache.pow(2).sum(0) : h * 2, cache};
@@ -196,7 +196,7 @@ TEST_CASE("a layer that returns a growing cache is refused, also where backward 
 TEST_CASE("a segment that changes its input in place is refused in forward", "[device]") {
   Fixture fixture;
   const at::Tensor x = at::ones({2, 3}, test_device());
-  const SubtreeFn in_place = [](Tensors&& in) {
+  const ModuleFn in_place = [](Tensors&& in) {
     at::Tensor h = std::move(in[1]);
     return Tensors{h.relu_() * in[0]};
   };
@@ -214,7 +214,7 @@ TEST_CASE("a segment that changes its input in place is refused in forward", "[d
 TEST_CASE("an input or a parameter that is changed in place before backward is refused", "[device]") {
   Fixture fixture;
   const at::Tensor w = ones({4}), x = at::ones({4}, test_device());
-  const SubtreeFn fn = [&](Tensors&& in) { return Tensors{in[0] * w}; };
+  const ModuleFn fn = [&](Tensors&& in) { return Tensors{in[0] * w}; };
   const Tensors first = checkpoint("blocks.3", fn, {x});
   x.add_(1);
   CHECK(
@@ -245,21 +245,21 @@ TEST_CASE("what a segment reads beside inputs and parameters, changed in place b
   const at::Tensor mask = at::ones({4}, at::device(test_device()).dtype(at::kBool));
   const std::string message = changed(frozen);  // mask is as old
   SECTION("a frozen weight") {
-    const SubtreeFn fn = [&](Tensors&& in) { return Tensors{(in[0] * 2) * frozen}; };
+    const ModuleFn fn = [&](Tensors&& in) { return Tensors{(in[0] * 2) * frozen}; };
     const Tensors out = checkpoint("blocks.3", fn, {ones({4})});
     frozen.mul_(2);
     CHECK(error_of([&] { torch::autograd::backward({out[0].sum()}, {}); }) ==
           "checkpoint blocks.3: a tensor that it reads, [4] " + on("Float") + "," + message);
   }
   SECTION("a mask") {
-    const SubtreeFn fn = [&](Tensors&& in) { return Tensors{(in[0] * 2).masked_fill(mask, 0)}; };
+    const ModuleFn fn = [&](Tensors&& in) { return Tensors{(in[0] * 2).masked_fill(mask, 0)}; };
     const Tensors out = checkpoint("blocks.3", fn, {ones({4})});
     mask.logical_not_();
     CHECK(error_of([&] { torch::autograd::backward({out[0].sum()}, {}); }) ==
           "checkpoint blocks.3: a tensor that it reads, [4] " + on("Bool") + "," + message);
   }
   SECTION("what the segment itself changes is not") {
-    const SubtreeFn fn = [&](Tensors&& in) {
+    const ModuleFn fn = [&](Tensors&& in) {
       at::Tensor h = in[0] * 2;
       h.mul_(3);
       return Tensors{h.exp_() * h};
@@ -272,7 +272,7 @@ TEST_CASE("what a segment reads beside inputs and parameters, changed in place b
 }
 
 TEST_CASE("without the engine that asks for the layers a segment is refused") {
-  const SubtreeFn fn = [](Tensors&& in) { return Tensors{in[0].exp()}; };
+  const ModuleFn fn = [](Tensors&& in) { return Tensors{in[0].exp()}; };
   const at::Tensor x = at::ones({4}).requires_grad_(true);
   const std::string without =
       ": no SavedTensorEngineGuard is alive, so autograd would keep every tensor; let one "
@@ -287,17 +287,17 @@ TEST_CASE("without the engine that asks for the layers a segment is refused") {
 TEST_CASE("a segment that returns its input unchanged is refused, one that passes an input on is not",
           "[device]") {
   Fixture fixture;
-  const SubtreeFn identity = [](Tensors&& in) { return std::move(in); };
+  const ModuleFn identity = [](Tensors&& in) { return std::move(in); };
   CHECK(error_of([&] { checkpoint("blocks.3", identity, {ones({4})}); }) ==
         "checkpoint blocks.3: returns its input 0, [4] " + on("Float") +
             ", unchanged, so there is nothing to compute "
             "again; leave this sub-tree out of the segments, or skip it where it is called");
-  const SubtreeFn and_nothing = [](Tensors&& in) { return Tensors{in[0], at::Tensor()}; };
+  const ModuleFn and_nothing = [](Tensors&& in) { return Tensors{in[0], at::Tensor()}; };
   CHECK(error_of([&] { checkpoint("blocks.3", and_nothing, {ones({4})}); }).find("returns its input 0") !=
         std::string::npos);
   const at::Tensor x = ones({4}), c = ones({4});
-  const SubtreeFn passes_on = [](Tensors&& in) { return Tensors{(in[0] * in[1]).exp(), in[1]}; };
-  CheckpointChain chain;
+  const ModuleFn passes_on = [](Tensors&& in) { return Tensors{(in[0] * in[1]).exp(), in[1]}; };
+  CheckpointSegment chain;
   const Tensors out = chain.append("blocks.1", passes_on, chain.append("blocks.0", passes_on, {x, c}));
   CHECK(out[1].is_same(c));
   const Tensors gradients = torch::autograd::grad({out[0].sum()}, {x, c});
@@ -310,10 +310,10 @@ TEST_CASE("a segment that returns its input unchanged is refused, one that passe
 
 TEST_CASE("a chain in which a sub-tree threw takes no other") {
   Fixture fixture;
-  CheckpointChain chain;
-  const SubtreeFn fails = [](Tensors&&) -> Tensors { throw std::runtime_error("of the user's own"); };
+  CheckpointSegment chain;
+  const ModuleFn fails = [](Tensors&&) -> Tensors { throw std::runtime_error("of the user's own"); };
   CHECK_THROWS_AS(chain.append("blocks.0", fails, {ones({4})}), std::runtime_error);
-  const SubtreeFn fine = [](Tensors&& in) { return Tensors{in[0].exp()}; };
+  const ModuleFn fine = [](Tensors&& in) { return Tensors{in[0].exp()}; };
   CHECK(error_of([&] { chain.append("blocks.1", fine, {ones({4})}); }) ==
         "checkpoint blocks.1: continues a segment in which a sub-tree threw, or still runs; begin another "
         "CheckpointChain");
@@ -322,7 +322,7 @@ TEST_CASE("a chain in which a sub-tree threw takes no other") {
 TEST_CASE("inputs on two devices are refused, numbers on the cpu are not") {
   Fixture fixture;
   const at::Tensor there = at::ones({2}, at::TensorOptions().device(at::kMeta));
-  const SubtreeFn fn = [](Tensors&& in) { return Tensors{in[0] * 2}; };
+  const ModuleFn fn = [](Tensors&& in) { return Tensors{in[0] * 2}; };
   CHECK(
       error_of([&] {
         checkpoint("blocks.3", fn, {there, at::Tensor(), at::ones({3})});
@@ -340,7 +340,7 @@ TEST_CASE("backward within a segment's forward pass is refused", "[device]") {
       [](const at::Tensor& x) { return x.sin(); },           // the input,
       [&](const at::Tensor& x) { return w * x.detach(); }};  // or a parameter beside it
   for (const auto& operation : operations) {
-    const SubtreeFn fn = [&](Tensors&& in) {
+    const ModuleFn fn = [&](Tensors&& in) {
       const at::Tensor h = operation(in[0]);
       const at::Tensor of = in[0].requires_grad() && &operation != &operations.back() ? in[0] : w;
       return Tensors{torch::autograd::grad({h.sum()}, {of})[0] * h};

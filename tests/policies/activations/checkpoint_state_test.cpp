@@ -48,17 +48,17 @@ at::Tensor weights() {
 }
 
 /// fn as one segment, or as it is.
-using Wrap = std::function<Tensors(const SubtreeFn& fn, Tensors&& inputs)>;
-const Wrap kPlain = [](const SubtreeFn& fn, Tensors&& in) { return fn(std::move(in)); };
-const Wrap kSegment = [](const SubtreeFn& fn, Tensors&& in) { return checkpoint("net", fn, std::move(in)); };
-const Wrap kNested = [](const SubtreeFn& fn, Tensors&& in) {
-  const SubtreeFn outer = [fn](Tensors&& x) {
+using Wrap = std::function<Tensors(const ModuleFn& fn, Tensors&& inputs)>;
+const Wrap kPlain = [](const ModuleFn& fn, Tensors&& in) { return fn(std::move(in)); };
+const Wrap kSegment = [](const ModuleFn& fn, Tensors&& in) { return checkpoint("net", fn, std::move(in)); };
+const Wrap kNested = [](const ModuleFn& fn, Tensors&& in) {
+  const ModuleFn outer = [fn](Tensors&& x) {
     Tensors h = checkpoint("net.inner", fn, std::move(x));
     return Tensors{h[0].sin()};
   };
   return checkpoint("net", outer, std::move(in));
 };
-const Wrap kPlainNested = [](const SubtreeFn& fn, Tensors&& in) {
+const Wrap kPlainNested = [](const ModuleFn& fn, Tensors&& in) {
   return Tensors{fn(std::move(in))[0].sin()};
 };
 
@@ -106,7 +106,7 @@ TEST_CASE("after any number of steps a batch norm's statistics and counter are t
     const at::Tensor w = weights();
     const int64_t before = version_of(norm->num_batches_tracked);
     for (int step = 0; step < 7; ++step) {
-      const SubtreeFn fn = [&](Tensors&& in) { return Tensors{BatchNorm1d(norm)(in[0] * w).tanh()}; };
+      const ModuleFn fn = [&](Tensors&& in) { return Tensors{BatchNorm1d(norm)(in[0] * w).tanh()}; };
       torch::autograd::backward({wrap(fn, {batch(step)})[0].pow(2).sum()}, {});
     }
     CHECK(version_of(norm->num_batches_tracked) == before + 7);
@@ -123,14 +123,14 @@ TEST_CASE("a batch norm in a segment that keeps results") {
   Fixture fixture;
   const std::string entry = GENERATE("result", "aten::tanh", "aten::native_batch_norm");
   CAPTURE(entry);
-  const Wrap keeping = [&](const SubtreeFn& fn, Tensors&& in) {
+  const Wrap keeping = [&](const ModuleFn& fn, Tensors&& in) {
     return checkpoint("net", fn, std::move(in), std::make_shared<KeptResults>(std::vector{entry}));
   };
   const auto train = [&](const Wrap& wrap) {
     const BatchNorm1d norm = norm_of(BatchNorm1dOptions(kChannels));
     const at::Tensor w = weights();
     for (int step = 0; step < 3; ++step) {
-      const SubtreeFn fn = [&](Tensors&& in) {
+      const ModuleFn fn = [&](Tensors&& in) {
         const at::Tensor h = named("result", (BatchNorm1d(norm)(in[0] * w) * w).tanh());
         return Tensors{h.exp() * w};
       };
@@ -151,7 +151,7 @@ TEST_CASE("a batch norm whose input needs no gradient is updated once a step too
     const BatchNorm1d norm = norm_of(BatchNorm1dOptions(kChannels).affine(affine));
     const at::Tensor w = weights();
     for (int step = 0; step < 3; ++step) {
-      const SubtreeFn fn = [&](Tensors&& in) { return Tensors{(BatchNorm1d(norm)(in[0]) * w).exp()}; };
+      const ModuleFn fn = [&](Tensors&& in) { return Tensors{(BatchNorm1d(norm)(in[0]) * w).exp()}; };
       torch::autograd::backward({wrap(fn, {batch(step)})[0].sum()}, {});
     }
     return Outcome{state_of(norm), {w.grad()}};
@@ -166,7 +166,7 @@ TEST_CASE("passes without backward, without gradients, with two backwards or in 
   Fixture fixture;
   const auto train = [&](const Wrap& wrap) {
     BatchNorm1d norm = norm_of(BatchNorm1dOptions(kChannels));
-    const SubtreeFn fn = [&](Tensors&& in) { return Tensors{BatchNorm1d(norm)(in[0]).exp()}; };
+    const ModuleFn fn = [&](Tensors&& in) { return Tensors{BatchNorm1d(norm)(in[0]).exp()}; };
     const auto loss = [&](int step) { return wrap(fn, {batch(step)})[0].sum(); };
     loss(0);  // no backward
     {
@@ -195,7 +195,7 @@ TEST_CASE("a batch that is not finite leaves the same statistics as in a plain r
     const BatchNorm1d norm(kChannels);
     at::Tensor x = batch(0);
     x[0][0].fill_(std::numeric_limits<float>::infinity());
-    const SubtreeFn fn = [&](Tensors&& in) { return Tensors{BatchNorm1d(norm)(in[0]).exp()}; };
+    const ModuleFn fn = [&](Tensors&& in) { return Tensors{BatchNorm1d(norm)(in[0]).exp()}; };
     torch::autograd::backward({wrap(fn, {x})[0].sum()}, {});
     return state_of(norm);
   };
@@ -208,9 +208,7 @@ TEST_CASE("an instance norm's statistics are updated once, though it changes cop
     const torch::nn::InstanceNorm1d norm(
         torch::nn::InstanceNorm1dOptions(kChannels).affine(true).track_running_stats(true));
     for (int step = 0; step < 3; ++step) {
-      const SubtreeFn fn = [&](Tensors&& in) {
-        return Tensors{torch::nn::InstanceNorm1d(norm)(in[0]).exp()};
-      };
+      const ModuleFn fn = [&](Tensors&& in) { return Tensors{torch::nn::InstanceNorm1d(norm)(in[0]).exp()}; };
       at::manual_seed(step);
       torch::autograd::backward({wrap(fn, {at::randn({5, kChannels, 7})})[0].sum()}, {});
     }
@@ -227,7 +225,7 @@ TEST_CASE("counters and statistics of the segment's own are made again as in for
   const at::Tensor lasting = at::zeros({2}, at::kLong), x = batch(0).requires_grad_(true);
   const auto gradient = [&](const Wrap& wrap) {
     lasting.zero_();
-    const SubtreeFn fn = [&](Tensors&& in) {
+    const ModuleFn fn = [&](Tensors&& in) {
       lasting.add_(3);
       at::Tensor own = at::zeros({}, at::kLong);
       own += 2;
@@ -255,9 +253,7 @@ TEST_CASE("the checkpointing policy takes stock batch norms") {
     for (int step = 0; step < 3; ++step) {
       Tensors h{batch(step)};
       for (const int i : {0, 1}) {
-        const SubtreeFn fn = [&norms, i](Tensors&& in) {
-          return Tensors{BatchNorm1d(norms[i])(in[0]).exp()};
-        };
+        const ModuleFn fn = [&norms, i](Tensors&& in) { return Tensors{BatchNorm1d(norms[i])(in[0]).exp()}; };
         h = seam.run("blocks." + std::to_string(i), fn, std::move(h));
       }
       torch::autograd::backward({h[0].sum()}, {});

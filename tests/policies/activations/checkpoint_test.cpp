@@ -170,10 +170,10 @@ TEST_CASE("two blocks in one segment keep one input", "[device]") {
   Fixture fixture;
   const Net net(4);
   const Outcome plain = train(net, kPlain);
-  std::unique_ptr<CheckpointChain> chain;
+  std::unique_ptr<CheckpointSegment> chain;
   int calls = 0;
   const Outcome chained = train(net, [&](const Block& block, Tensors&& in) {
-    if (calls++ % 2 == 0) chain = std::make_unique<CheckpointChain>();
+    if (calls++ % 2 == 0) chain = std::make_unique<CheckpointSegment>();
     return chain->append("block", block, std::move(in));
   });
   if (on_cpu()) CHECK(chained.saved_after_forward == 2 * kInputBytes + kInputBytes);
@@ -267,7 +267,7 @@ TEST_CASE("scopes of autocast within a segment cast a weight as often in the rec
   Fixture fixture;
   const at::Tensor w = at::randn({kWidth, kWidth}).to(test_device()).requires_grad_(true);
   const at::Tensor x = at::randn({kRows, kWidth}).to(test_device()).requires_grad_(true);
-  const SubtreeFn twice = [&](Tensors&& in) {
+  const ModuleFn twice = [&](Tensors&& in) {
     at::Tensor h = std::move(in[0]);
     for (int i = 0; i < 2; ++i) {
       const AutocastGuard bf16(test_device().type(), true);
@@ -302,7 +302,7 @@ TEST_CASE("casts of a recomputation are freed also within a scope of autocast th
   const SavedTensorEngineGuard engine;
   const at::Tensor x = at::ones({2, 8}).set_requires_grad(true), w = at::ones({8, 8}).set_requires_grad(true);
   const AutocastGuard bf16(at::kCPU, true, at::kBFloat16);
-  const SubtreeFn fn = [&](Tensors&& in) { return Tensors{at::linear(in[0], w).pow(2)}; };
+  const ModuleFn fn = [&](Tensors&& in) { return Tensors{at::linear(in[0], w).pow(2)}; };
   at::Tensor loss = checkpoint("block", fn, {x})[0].sum();
   at::autocast::clear_cache();  // of forward's cast
   torch::autograd::backward({loss}, {});
@@ -319,7 +319,7 @@ TEST_CASE("autocast's cache is on or off in the recomputation as it was in forwa
   const at::Tensor w = at::ones({4, 4}).requires_grad_(true);
   const bool cached = GENERATE(true, false);
   std::vector<bool> seen;
-  const SubtreeFn fn = [&](Tensors&& in) {
+  const ModuleFn fn = [&](Tensors&& in) {
     seen.push_back(at::autocast::is_autocast_cache_enabled());
     return Tensors{at::linear(in[0], w).sin()};
   };

@@ -27,16 +27,16 @@ TEST_CASE("a change in place between two sub-trees of one segment is refused, wi
   Fixture fixture;
   const at::Tensor w = at::full({4}, 0.5, test_device()).requires_grad_(true);
   const at::Tensor ones = at::ones({4}, test_device());
-  const SubtreeFn times = [&](Tensors&& in) { return Tensors{in[0] * w}; };
-  const SubtreeFn inside = [&](Tensors&& in) {
+  const ModuleFn times = [&](Tensors&& in) { return Tensors{in[0] * w}; };
+  const ModuleFn inside = [&](Tensors&& in) {
     in[0].add_(1);
     return Tensors{in[0] * w};
   };
-  const auto gradient = [&](const SubtreeFn& second, bool one_segment) {
+  const auto gradient = [&](const ModuleFn& second, bool one_segment) {
     w.mutable_grad().reset();
-    std::optional<CheckpointChain> chain(std::in_place);
+    std::optional<CheckpointSegment> chain(std::in_place);
     Tensors first = chain->append("blocks.0", times, Tensors{ones});
-    const at::Tensor also = first[0];  // the same tensor, which the second sub-tree may change
+    const at::Tensor also = first[0];  // the same tensor, which the second module may change
     if (!one_segment) chain.emplace();
     Tensors out = chain->append("blocks.1", second, std::move(first));
     out = chain->append("blocks.2", times, Tensors{out[0], also});
@@ -48,7 +48,7 @@ TEST_CASE("a change in place between two sub-trees of one segment is refused, wi
   const at::Tensor changed = gradient(inside, true);
   CHECK_VALUES(at::equal(changed, at::full({4}, 3 * 0.25 + 2 * 0.5, test_device())));  // of w^3 + w^2
 
-  CheckpointChain chain;
+  CheckpointSegment chain;
   Tensors between = chain.append("blocks.0", times, Tensors{ones});
   const bool at_once = GENERATE(true, false);
   between[0].add_(1);
@@ -68,7 +68,7 @@ TEST_CASE("running statistics are updated once, whether a module asks if it is r
     mean = at::zeros({3}), variance = at::ones({3});
     w.mutable_grad().reset();
     seen.clear();
-    const SubtreeFn norm = [&](Tensors&& in) {
+    const ModuleFn norm = [&](Tensors&& in) {
       seen.push_back(recomputing());
       const double momentum = asks && recomputing() ? 0.0 : 0.1;
       return Tensors{at::batch_norm(in[0].mul(w), {}, {}, mean, variance, true, momentum, 1e-5, false).exp()};
@@ -94,11 +94,11 @@ TEST_CASE("an exception in forward or in the recomputation passes and leaves not
   Fixture fixture;
   const at::Tensor w = at::ones({4}, test_device()).requires_grad_(true);
   const int64_t before = settled_live(), cpu = cpu_accounts().live_bytes();
-  const SubtreeFn always = [](Tensors&&) -> Tensors { throw std::runtime_error("in forward"); };
+  const ModuleFn always = [](Tensors&&) -> Tensors { throw std::runtime_error("in forward"); };
   CHECK_THROWS_WITH(checkpoint("a", always, Tensors{w}), "in forward");
   CHECK(SavedTensorStack::current().empty());
   int run = 0;
-  const SubtreeFn later = [&](Tensors&& in) {
+  const ModuleFn later = [&](Tensors&& in) {
     if (run++ == 1) throw std::runtime_error("in the recomputation");
     return Tensors{in[0].exp()};
   };

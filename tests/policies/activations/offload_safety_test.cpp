@@ -21,7 +21,7 @@ TEST_CASE("late copies and memory that is NaN once it is freed change no bit") {
   const Tensors wanted = net.gradients(plain);
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     CAPTURE(seed);
-    const auto late = [&](c10::Device) { return std::make_unique<dtk::test::DelayedSideCopies>(seed); };
+    const auto late = [&](c10::Device) { return std::make_unique<dtk::test::DelayedAsyncCopies>(seed); };
     const auto store = std::make_shared<OffloadStore>(0, late);
     check_equal(wanted, net.gradients(offloaded(store)));
     // Dropped while copies are on their way, in either direction.
@@ -40,7 +40,7 @@ TEST_CASE("a storage that is changed between two savings has a copy for each") {
   const at::Tensor w = leaf({kRows, kWidth});
   const Store store = store_of();
   Tensors graphs;
-  const SubtreeFn fn = [&](Tensors&& in) {
+  const ModuleFn fn = [&](Tensors&& in) {
     at::Tensor h = in[0] * w;
     graphs.push_back(h.sin());
     h.add_(1);
@@ -61,7 +61,7 @@ TEST_CASE("a change in place after a segment is found, as in a plain run", "[dev
   const at::Tensor w = leaf({kRows, kWidth});
   const Store store = store_of();
   Tensors held;
-  const SubtreeFn fn = [&](Tensors&& in) {
+  const ModuleFn fn = [&](Tensors&& in) {
     held.push_back(in[0] * w);
     return Tensors{held[0].sin()};
   };
@@ -115,14 +115,14 @@ TEST_CASE("two graphs at once, in either order of their backward passes", "[devi
 TEST_CASE("an exception in forward, in a copy or in backward leaves nothing behind", "[device]") {
   Fixture fixture;
   const Net net;
-  struct Broken final : SideCopies {
+  struct Broken final : AsyncCopies {
     explicit Broken(int64_t& left) : calls_left(left) {}
-    std::unique_ptr<SideCopy> begin(const at::Tensor& from, const at::Tensor& to) override {
+    std::unique_ptr<AsyncCopy> begin(const at::Tensor& from, const at::Tensor& to) override {
       if (calls_left-- <= 0) throw std::runtime_error("the copy cannot begin");
       return works->begin(from, to);
     }
     int64_t& calls_left;
-    std::unique_ptr<SideCopies> works = make_side_copies(test_device());
+    std::unique_ptr<AsyncCopies> works = make_async_copies(test_device());
   };
   int64_t calls_left = INT64_MAX;
   const auto store =
@@ -137,8 +137,8 @@ TEST_CASE("an exception in forward, in a copy or in backward leaves nothing behi
     CHECK(store->counts().host_bytes == 0);
     if (ledger_sees()) CHECK(offloaded_on_host() == 0);
   };
-  CHECK_THROWS_WITH(net.forward([&](int i, const SubtreeFn& fn, Tensors&& in) {
-    const SubtreeFn fails = [&, i](Tensors&& x) {
+  CHECK_THROWS_WITH(net.forward([&](int i, const ModuleFn& fn, Tensors&& in) {
+    const ModuleFn fails = [&, i](Tensors&& x) {
       Tensors out = fn(std::move(x));
       if (i == 2) throw std::runtime_error("the model fails");
       return out;

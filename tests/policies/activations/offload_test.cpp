@@ -27,7 +27,7 @@ TEST_CASE("after forward the device holds what the last segment saved, host memo
   CHECK(grown(plain) == kDepth * kSegment);
   CHECK(grown(offloaded(store)) == kSegment);
   CHECK(store->counts().host_bytes == 0);  // the graph is gone
-  CHECK(store->counts().most_host_bytes == kDepth * kSegment);
+  CHECK(store->counts().max_host_bytes == kDepth * kSegment);
   CHECK(store->counts().copied_out == kDepth * 4);
   CHECK(store->counts().copied_out_bytes == kDepth * kSegment);
 
@@ -57,8 +57,8 @@ TEST_CASE("while backward runs, the device holds one segment between two, and tw
   const Store store = store_of();
   const SavedTensorScope ledger(saved_tensor_ledger());
   std::vector<int64_t> between, within, host;
-  const RunSegment watched = [&](int i, const SubtreeFn& fn, Tensors&& in) {
-    const SubtreeFn probed = [&, fn](Tensors&& deep) {
+  const RunSegment watched = [&](int i, const ModuleFn& fn, Tensors&& in) {
+    const ModuleFn probed = [&, fn](Tensors&& deep) {
       const at::Tensor y = fn(std::move(deep))[0];
       y.register_hook([&](const at::Tensor&) { between.push_back(saved_on_device()); });
       return Tensors{y};
@@ -107,7 +107,7 @@ TEST_CASE("a storage that several tensors lie in or several segments save is cop
           "[device]") {
   Fixture fixture;
   const at::Tensor w = leaf({3, kRows, kWidth}), shared = leaf({kRows, kWidth});
-  const SubtreeFn fn = [&](Tensors&& in) {
+  const ModuleFn fn = [&](Tensors&& in) {
     const at::Tensor all = w * in[0];  // saves in[0] and a parameter
     const Tensors parts = all.unbind(0);
     return Tensors{(parts[0] * parts[1] * parts[2]).sin() *
@@ -138,8 +138,8 @@ TEST_CASE("a segment that recomputes within one that offloads has its inputs and
   const Store store = store_of();
   const auto kept = std::make_shared<KeptResults>(std::vector<std::string>{"aten::gelu"});
   const auto run = [&](const std::shared_ptr<KeptResults>& results) -> RunSegment {
-    return [&, results](int i, const SubtreeFn& fn, Tensors&& in) {
-      const SubtreeFn recomputed = [&, results](Tensors&& deep) {
+    return [&, results](int i, const ModuleFn& fn, Tensors&& in) {
+      const ModuleFn recomputed = [&, results](Tensors&& deep) {
         return checkpoint("net.inner", fn, std::move(deep), results);
       };
       return offload("net." + std::to_string(i), recomputed, std::move(in), store);
@@ -169,11 +169,11 @@ TEST_CASE(
     const at::NoGradGuard no_grad;
     x.mul_(2);
   }
-  const SubtreeFn fn = [&](Tensors&& in) { return Tensors{at::matmul(in[0], w).sin() * in[0]}; };
+  const ModuleFn fn = [&](Tensors&& in) { return Tensors{at::matmul(in[0], w).sin() * in[0]}; };
   const auto run = [&](const RunSegment& how) { return how(0, fn, {x})[0].sum(); };
   const Store store = store_of();
-  const RunSegment both = [&](int, const SubtreeFn& inner, Tensors&& in) {
-    const SubtreeFn recomputed = [&](Tensors&& deep) { return checkpoint("inner", inner, std::move(deep)); };
+  const RunSegment both = [&](int, const ModuleFn& inner, Tensors&& in) {
+    const ModuleFn recomputed = [&](Tensors&& deep) { return checkpoint("inner", inner, std::move(deep)); };
     return offload("outer", recomputed, std::move(in), store);
   };
   check_equal(torch::autograd::grad({run(plain)}, {x, w}), torch::autograd::grad({run(both)}, {x, w}));
@@ -189,14 +189,14 @@ TEST_CASE("within a segment of either kind, and without grad mode, the outer one
   const Net net;
   const Tensors wanted = net.gradients(plain);
   const Store outer = store_of(), inner = store_of();
-  check_equal(wanted, net.gradients([&](int, const SubtreeFn& fn, Tensors&& in) {
-    const SubtreeFn deep = [&](Tensors&& x) { return offload("inner", fn, std::move(x), inner); };
+  check_equal(wanted, net.gradients([&](int, const ModuleFn& fn, Tensors&& in) {
+    const ModuleFn deep = [&](Tensors&& x) { return offload("inner", fn, std::move(x), inner); };
     return offload("outer", deep, std::move(in), outer);
   }));
   CHECK(outer->counts().copied_out == kDepth * 4);
   CHECK(inner->counts().copied_out == 0);
-  check_equal(wanted, net.gradients([&](int, const SubtreeFn& fn, Tensors&& in) {
-    const SubtreeFn deep = [&, fn](Tensors&& x) { return offload("inner", fn, std::move(x), inner); };
+  check_equal(wanted, net.gradients([&](int, const ModuleFn& fn, Tensors&& in) {
+    const ModuleFn deep = [&, fn](Tensors&& x) { return offload("inner", fn, std::move(x), inner); };
     return checkpoint("outer", deep, std::move(in));
   }));
   CHECK(inner->counts().copied_out == 0);
@@ -224,7 +224,7 @@ TEST_CASE("calls that go on are one segment", "[device]") {
   const Net net;
   const Store store = store_of();
   const Tensors wanted = net.gradients(plain);
-  const RunSegment pairs = [&](int i, const SubtreeFn& fn, Tensors&& in) {
+  const RunSegment pairs = [&](int i, const ModuleFn& fn, Tensors&& in) {
     return offload("net." + std::to_string(i), fn, std::move(in), store, /*goes_on=*/i % 2 == 1);
   };
   check_equal(wanted, net.gradients(pairs));

@@ -27,7 +27,7 @@ at::Tensor random(at::IntArrayRef shape, uint64_t seed) {
   return at::randn(shape, make_generator(at::kCPU, seed), at::kFloat).set_requires_grad(true);
 }
 
-// A sub-tree "attn" that calls the seam, or what `direct` does instead.
+// A module "attn" that calls the seam, or what `direct` does instead.
 struct Net {
   explicit Net(AttentionOptions options) : policy(options) { policy.apply(seam); }
 
@@ -248,7 +248,7 @@ TEST_CASE("attention past the seam is found: LibTorch's fallback and attention b
   CHECK(net.policy.report().reason ==
         "no forward pass has called the seam's attention; not in the model: at least 131072 bytes of weights "
         "are stored past the seam (softmax of [2, 4, 64, 64] after a batched product)");
-  // Outside of every sub-tree it is found before the weights change.
+  // Outside of every module it is found before the weights change.
   Net outside(with(Enabled::on));
   {
     const auto scope = outside.policy.forward_scope();

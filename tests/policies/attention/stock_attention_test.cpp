@@ -16,7 +16,7 @@ TEST_CASE("the stock multi-head attention is refused where the policy was asked 
     Seam seam;
     policy.apply(seam);
     const auto scope = policy.forward_scope();
-    const SubtreeFn fn = [&](Tensors&& in) {
+    const ModuleFn fn = [&](Tensors&& in) {
       return Tensors{std::get<0>(stock->forward(in[0], in[0], in[0], {}, /*need_weights=*/false))};
     };
     seam.run("attn", fn, {x});

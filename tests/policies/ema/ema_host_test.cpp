@@ -14,7 +14,7 @@
 #include "support/same_bits.h"
 
 using namespace dtk::policies;
-using dtk::test::DelayedCopyEngine;
+using dtk::test::DelayedStagingCopies;
 using std::chrono::microseconds;
 
 namespace {
@@ -42,8 +42,8 @@ std::vector<at::Tensor> random_values() {
   return {at::randn({3, 5}), at::randn({131}), at::randn({})};
 }
 
-std::unique_ptr<DelayedCopyEngine> engine(int64_t longest_microseconds = 100) {
-  return std::make_unique<DelayedCopyEngine>(microseconds(longest_microseconds));
+std::unique_ptr<DelayedStagingCopies> engine(int64_t longest_microseconds = 100) {
+  return std::make_unique<DelayedStagingCopies>(microseconds(longest_microseconds));
 }
 
 EmaOptions options(double decay, bool warmup, int64_t every = 1) {
@@ -98,7 +98,7 @@ TEST_CASE(
   Weights weights;
   const EmaOptions chosen = options(0.9, false);
   auto owned = engine(0);
-  DelayedCopyEngine& copies = *owned;
+  DelayedStagingCopies& copies = *owned;
   Ema host(chosen, weights.list(), std::move(owned)), device(on_device(chosen), weights.list());
   const bool waits = GENERATE(true, false);
   copies.close();  // no copy begins before it is waited for

@@ -93,7 +93,7 @@ TEST_CASE(
     CHECK(on_device.report().host_bytes == 0);
   }
   CHECK(DeviceMemory::live() == before);
-  if (on_cpu()) return;  // ema_host_test.cpp, through a copy engine
+  if (on_cpu()) return;  // ema_host_test.cpp, through a staging copies
   const int64_t host_before = cpu_accounts().live_bytes();
   const Ema in_host_memory(options(0.9, true), weights.list());
   CHECK(DeviceMemory::live() == before);

@@ -8,7 +8,7 @@
 #include "support/device/delayed_copy_engine.h"
 
 using namespace dtk::policies;
-using dtk::test::DelayedCopyEngine;
+using dtk::test::DelayedStagingCopies;
 using std::chrono::microseconds;
 
 TEST_CASE("host average: slices give the bits of LibTorch's update of the whole") {
@@ -17,8 +17,8 @@ TEST_CASE("host average: slices give the bits of LibTorch's update of the whole"
   const at::Tensor a = at::randn({37, 29}), b = at::randn({5});
   at::Tensor average_a = at::randn({37, 29}), average_b = at::randn({5});
   at::Tensor expected_a = average_a.clone(), expected_b = average_b.clone();
-  HostAverage average({a, b}, {average_a, average_b}, std::make_unique<DelayedCopyEngine>(microseconds(0)),
-                      /*pinned=*/false, slot);
+  HostEma average({a, b}, {average_a, average_b}, std::make_unique<DelayedStagingCopies>(microseconds(0)),
+                  /*pinned=*/false, slot);
   for (const double decay : {0.1, 0.45, 0.55, 0.9, 0.9999}) {
     average.wait_copied();
     a.normal_();
@@ -37,7 +37,7 @@ TEST_CASE("host average: slots are powers of two, at most 32 MiB, and no more th
     std::vector<at::Tensor> weights, averages;
     for (const int64_t size : sizes)
       weights.push_back(at::empty({size})), averages.push_back(at::empty({size}));
-    return HostAverage(weights, averages, std::make_unique<DelayedCopyEngine>(microseconds(0)), false)
+    return HostEma(weights, averages, std::make_unique<DelayedStagingCopies>(microseconds(0)), false)
         .slot_bytes();
   };
   CHECK(slot_bytes({100}) == 1 * 4 * 128);
@@ -53,8 +53,8 @@ TEST_CASE("host average: the slots are in the host's books only where the CPU st
   CAPTURE(device);
   const at::Tensor weights = at::empty({64}, at::device(device)), averages = at::empty({64});
   const int64_t cpu = cpu_accounts().live_bytes(), host = host_accounts().live_bytes();
-  const HostAverage average({weights}, {averages}, std::make_unique<DelayedCopyEngine>(microseconds(0)),
-                            /*pinned=*/false);
+  const HostEma average({weights}, {averages}, std::make_unique<DelayedStagingCopies>(microseconds(0)),
+                        /*pinned=*/false);
   CHECK(cpu_accounts().live_bytes() - cpu == (device == at::kCPU ? 0 : average.slot_bytes()));
   CHECK(host_accounts().live_bytes() - host == (device == at::kCPU ? average.slot_bytes() : 0));
 }
@@ -62,8 +62,8 @@ TEST_CASE("host average: the slots are in the host's books only where the CPU st
 TEST_CASE("host average: a full ring exposes the wait for the update") {
   at::NoGradGuard no_grad;
   const at::Tensor weights = at::zeros({64});
-  HostAverage average({weights}, {at::zeros({64})}, std::make_unique<DelayedCopyEngine>(microseconds(2000)),
-                      /*pinned=*/false, /*largest_slot=*/16);
+  HostEma average({weights}, {at::zeros({64})}, std::make_unique<DelayedStagingCopies>(microseconds(2000)),
+                  /*pinned=*/false, /*largest_slot=*/16);
   average.post(0.5);  // 16 pieces in 3 slots, each copy takes 1 ms in the mean
   average.wait_copied();
   CHECK(average.ring().exposed_seconds() > 0.002);

@@ -39,10 +39,10 @@ TEST_CASE("a rehearsal that keeps the thread count starts no threads") {
   if (count < 2) return;  // LibTorch's pool is then the calling thread
   const auto before = threads();
   {
-    class : public Rehearsal {
-      std::unique_ptr<PassFold> fold(std::string_view) override { return nullptr; }
-    } rehearsal;
-    const RehearsalGuard rehearsing(rehearsal);
+    class : public Simulation {
+      std::unique_ptr<LoopFold> fold(std::string_view) override { return nullptr; }
+    } simulation;
+    const SimulationGuard simulating(simulation);
     const ThreadCountGuard guard(count);
     CHECK(threads() == before);
   }

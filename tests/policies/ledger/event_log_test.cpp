@@ -15,7 +15,7 @@ struct Log {
     accounts.reset_phases("build");
     accounts.start_event_log();
   }
-  std::vector<KeptPhase> kept() { return kept_storages(accounts.stop_event_log(), accounts.phase_names()); }
+  std::vector<LoggedPhase> kept() { return event_log(accounts.stop_event_log(), accounts.phase_names()); }
   MemoryAccounts accounts;
 };
 
@@ -30,7 +30,7 @@ TEST_CASE("scratch moves neither the peak nor its instant") {
   log.accounts.birth(&later, 50, kSaved);
   log.accounts.death(&later);
   log.accounts.death(&kept);
-  const std::vector<KeptPhase> phases = log.kept();
+  const std::vector<LoggedPhase> phases = log.kept();
   REQUIRE(phases.size() == 1);
   CHECK(phases[0].name == "build");
   CHECK(phases[0].kept.bytes == 150);
@@ -52,7 +52,7 @@ TEST_CASE("a peak has the owners of the last moment before it falls") {
   log.accounts.death(&b);
   log.accounts.release(&a);
   log.accounts.death(&a);
-  const std::vector<KeptPhase> phases = log.kept();
+  const std::vector<LoggedPhase> phases = log.kept();
   REQUIRE(phases.size() == 1);
   CHECK(phases[0].kept.of(Category::saved) == 100);
   CHECK(phases[0].kept.of(Category::temporaries) == 10);
@@ -72,7 +72,7 @@ TEST_CASE(
   log.accounts.death(&b);
   log.accounts.enter_phase("build");
   log.accounts.death(&a);
-  const std::vector<KeptPhase> phases = log.kept();
+  const std::vector<LoggedPhase> phases = log.kept();
   REQUIRE(phases.size() == 2);
   CHECK(phases[0].name == "build");
   CHECK(phases[0].kept.bytes == 100);

@@ -69,7 +69,7 @@ TEST_CASE("host heap: blocks are aligned, apart, and hold what was written") {
     }
     REQUIRE(heap.use().live == live);
   }
-  CHECK(heap.use().most_live == most);
+  CHECK(heap.use().max_live == most);
   for (const Block& block : blocks) {
     CHECK(block.whole());
     CHECK(heap.free(block.begin));
@@ -98,7 +98,7 @@ TEST_CASE("host heap: the process keeps 9/8 of what was alive and 64 MiB, howeve
   const auto check = [&] {
     const HostHeap::Use use = heap.use();
     const size_t crumbs = pins.size() * 2 * 4096;  // less than a page each, on both sides of a pin
-    REQUIRE(use.resident <= HostHeap::most_resident(use.most_live) + crumbs);
+    REQUIRE(use.resident <= HostHeap::max_resident(use.max_live) + crumbs);
     REQUIRE(resident_bytes() < before + use.resident + 8 * MiB);
   };
   for (int i = 0; i < 400; ++i) {

@@ -7,8 +7,8 @@
 #include "support/device/delayed_copy_engine.h"
 
 using dtk::policies::Chunk;
-using dtk::policies::ChunkRing;
-using dtk::test::DelayedCopyEngine;
+using dtk::policies::StagingRing;
+using dtk::test::DelayedStagingCopies;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
@@ -36,9 +36,9 @@ struct Seen {
 
 TEST_CASE("chunk ring: every chunk arrives once, in order, with its round's argument") {
   Memory memory(5, GENERATE(1u, 2u, 3u, 8u));
-  DelayedCopyEngine engine(microseconds(200));
+  DelayedStagingCopies engine(microseconds(200));
   std::vector<Seen> seen, expected;
-  ChunkRing ring(engine, memory.pointers, [&](const Chunk& chunk, const void* contents, double argument) {
+  StagingRing ring(engine, memory.pointers, [&](const Chunk& chunk, const void* contents, double argument) {
     seen.push_back({chunk.index, *static_cast<const float*>(contents), argument});
   });
   for (int n = 0; n < 20; ++n) {
@@ -57,10 +57,10 @@ TEST_CASE("chunk ring: every chunk arrives once, in order, with its round's argu
 
 TEST_CASE("chunk ring: wait_copied waits for the copies, not for the consumer") {
   Memory memory(2);
-  DelayedCopyEngine engine(microseconds(0));
+  DelayedStagingCopies engine(microseconds(0));
   std::mutex consumer;
-  ChunkRing ring(engine, memory.pointers,
-                 [&](const Chunk&, const void*, double) { std::lock_guard wait(consumer); });
+  StagingRing ring(engine, memory.pointers,
+                   [&](const Chunk&, const void*, double) { std::lock_guard wait(consumer); });
   {
     std::lock_guard stuck(consumer);
     ring.post(memory.round, 0.0);
@@ -72,9 +72,9 @@ TEST_CASE("chunk ring: wait_copied waits for the copies, not for the consumer") 
 
 TEST_CASE("chunk ring: with all slots taken the wait for the consumer is exposed, otherwise hidden") {
   Memory memory(6);
-  DelayedCopyEngine engine(microseconds(0));
-  ChunkRing ring(engine, memory.pointers,
-                 [](const Chunk&, const void*, double) { std::this_thread::sleep_for(milliseconds(10)); });
+  DelayedStagingCopies engine(microseconds(0));
+  StagingRing ring(engine, memory.pointers,
+                   [](const Chunk&, const void*, double) { std::this_thread::sleep_for(milliseconds(10)); });
   ring.post({memory.round[0], memory.round[1]}, 0.0);
   ring.flush();
   CHECK(ring.exposed_seconds() == 0.0);
@@ -86,8 +86,8 @@ TEST_CASE("chunk ring: with all slots taken the wait for the consumer is exposed
 
 TEST_CASE("chunk ring: waiting for copies is not hidden work") {
   Memory memory(20);
-  DelayedCopyEngine engine(milliseconds(4));
-  ChunkRing ring(engine, memory.pointers, [](const Chunk&, const void*, double) {});
+  DelayedStagingCopies engine(milliseconds(4));
+  StagingRing ring(engine, memory.pointers, [](const Chunk&, const void*, double) {});
   const auto start = std::chrono::steady_clock::now();
   ring.post(memory.round, 0.0);
   ring.flush();
@@ -98,7 +98,7 @@ TEST_CASE("chunk ring: waiting for copies is not hidden work") {
 
 TEST_CASE("chunk ring: what the consumer or the engine throws reaches every later call") {
   Memory memory(5);
-  DelayedCopyEngine engine(microseconds(50));
+  DelayedStagingCopies engine(microseconds(50));
   std::string message;
   SECTION("consumer") {
     message = "the consumer fails";
@@ -111,7 +111,7 @@ TEST_CASE("chunk ring: what the consumer or the engine throws reaches every late
     message = "the copy does not arrive";
     engine.fail_wait = 1;
   }
-  ChunkRing ring(engine, memory.pointers, [&](const Chunk& chunk, const void*, double) {
+  StagingRing ring(engine, memory.pointers, [&](const Chunk& chunk, const void*, double) {
     if (chunk.index == 2) throw std::runtime_error("the consumer fails");
   });
   ring.post(memory.round, 0.0);
@@ -123,16 +123,16 @@ TEST_CASE("chunk ring: what the consumer or the engine throws reaches every late
 
 TEST_CASE("chunk ring: an end with work left drops it") {
   Memory memory(50);
-  DelayedCopyEngine engine(milliseconds(2));
+  DelayedStagingCopies engine(milliseconds(2));
   std::atomic<int> consumed{0};
   {
-    ChunkRing ring(engine, memory.pointers, [&](const Chunk&, const void*, double) { ++consumed; });
+    StagingRing ring(engine, memory.pointers, [&](const Chunk&, const void*, double) { ++consumed; });
     ring.post(memory.round, 0.0);
   }
   CHECK(consumed < 50);
 }
 
 TEST_CASE("chunk ring: without a slot there is no ring") {
-  DelayedCopyEngine engine(microseconds(0));
-  CHECK_THROWS_WITH(ChunkRing(engine, {}, {}), "chunk ring: 0 slots; at least 1 is needed");
+  DelayedStagingCopies engine(microseconds(0));
+  CHECK_THROWS_WITH(StagingRing(engine, {}, {}), "chunk ring: 0 slots; at least 1 is needed");
 }

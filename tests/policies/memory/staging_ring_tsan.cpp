@@ -8,8 +8,8 @@
 #include "support/device/delayed_copy_engine.h"
 
 using dtk::policies::Chunk;
-using dtk::policies::ChunkRing;
-using dtk::test::DelayedCopyEngine;
+using dtk::policies::StagingRing;
+using dtk::test::DelayedStagingCopies;
 using std::chrono::microseconds;
 
 namespace {
@@ -45,8 +45,8 @@ struct Slots {
 bool equals_one_thread(size_t slot_count, int rounds, microseconds copy, microseconds consume) {
   Values weights = values(0.0f), averages = values(0.0f), expected = values(0.0f);
   Slots slots(slot_count);
-  DelayedCopyEngine engine(copy, slot_count);
-  ChunkRing ring(engine, slots.pointers(), [&](const Chunk& chunk, const void* contents, double weight) {
+  DelayedStagingCopies engine(copy, slot_count);
+  StagingRing ring(engine, slots.pointers(), [&](const Chunk& chunk, const void* contents, double weight) {
     std::this_thread::sleep_for(consume);
     average(averages[chunk.index].data(), static_cast<const float*>(contents), weight);
   });
@@ -70,8 +70,8 @@ bool ends_with_work_left() {
   const Values weights = values(1.0f);
   for (int i = 0; i < 20; ++i) {
     Slots slots(2);
-    DelayedCopyEngine engine(microseconds(300), static_cast<uint64_t>(i));
-    ChunkRing ring(engine, slots.pointers(), [](const Chunk&, const void*, double) {});
+    DelayedStagingCopies engine(microseconds(300), static_cast<uint64_t>(i));
+    StagingRing ring(engine, slots.pointers(), [](const Chunk&, const void*, double) {});
     ring.post(chunks_of(weights), 0.1);
     if (i % 2 == 0) ring.wait_copied();
   }
@@ -83,10 +83,10 @@ bool throws_what_the_worker_threw() {
   int thrown = 0;
   for (int fault = 0; fault < 3; ++fault) {
     Slots slots(2);
-    DelayedCopyEngine engine(microseconds(50));
+    DelayedStagingCopies engine(microseconds(50));
     if (fault == 0) engine.fail_begin = 3;
     if (fault == 1) engine.fail_wait = 3;
-    ChunkRing ring(engine, slots.pointers(), [&](const Chunk& chunk, const void*, double) {
+    StagingRing ring(engine, slots.pointers(), [&](const Chunk& chunk, const void*, double) {
       if (fault == 2 && chunk.index == 3) throw std::runtime_error("the consumer fails");
     });
     ring.post(chunks_of(weights), 0.1);

@@ -63,7 +63,7 @@ TEST_CASE("named ends run in fp32, also when a segment is run again") {
   policy.apply(seam);
   const at::Tensor w = at::ones({4, 4}).set_requires_grad(true);
   std::vector<at::ScalarType> seen;
-  const SubtreeFn fn = [&](Tensors&& in) {
+  const ModuleFn fn = [&](Tensors&& in) {
     seen.push_back(in[0].scalar_type());
     in[0] = at::linear(in[0], w);
     seen.push_back(in[0].scalar_type());
@@ -71,7 +71,7 @@ TEST_CASE("named ends run in fp32, also when a segment is run again") {
     return std::move(in);
   };
   const auto segment = [&](const char* path, Tensors&& in) {
-    const SubtreeFn within = [&, path](Tensors&& inputs) { return seam.run(path, fn, std::move(inputs)); };
+    const ModuleFn within = [&, path](Tensors&& inputs) { return seam.run(path, fn, std::move(inputs)); };
     return checkpoint(path, within, std::move(in));
   };
   using Types = std::vector<at::ScalarType>;
@@ -162,7 +162,7 @@ TEST_CASE("casts made while a segment runs again are gone after it") {
   Precision policy(asked(), at::kCPU, kPaths);
   const at::Tensor x = at::ones({2, 64}).set_requires_grad(true);
   const at::Tensor w = at::ones({64, 64}).set_requires_grad(true);
-  const SubtreeFn fn = [&](Tensors&& in) {
+  const ModuleFn fn = [&](Tensors&& in) {
     in[0] = at::linear(in[0], w).pow(2);
     return std::move(in);
   };

@@ -15,14 +15,14 @@ struct CountingOptimizer {
   void step() { ++steps; }
 };
 
-// Two sub-trees that multiply by the one parameter.
+// Two modules that multiply by the one parameter.
 struct Net {
   at::Tensor weight = at::ones({4}).requires_grad_();
   Seam seam;
 
   at::Tensor forward(at::Tensor x) const {
     const auto block = [this](at::Tensor in) { return (in * weight).sin(); };
-    for (const char* path : {"blocks.0", "blocks.1"}) x = seam.subtree(path, block, std::move(x));
+    for (const char* path : {"blocks.0", "blocks.1"}) x = seam.module(path, block, std::move(x));
     return x.sum();
   }
 };
@@ -36,12 +36,12 @@ Subject subject(const Net& net) {
 TEST_CASE("a sub-tree of one tensor runs through the seam and is handed the last reference to its input") {
   Seam seam;
   std::vector<std::string> seen;
-  seam.run = [&seen, inner = seam.run](std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
+  seam.run = [&seen, inner = seam.run](std::string_view path, const ModuleFn& fn, Tensors&& inputs) {
     seen.emplace_back(path);
     CHECK(inputs.size() == 1);
     return inner(path, fn, std::move(inputs));
   };
-  const at::Tensor result = seam.subtree(
+  const at::Tensor result = seam.module(
       "a.b",
       [](at::Tensor x) {
         CHECK(x.use_count() == 1);

@@ -24,7 +24,7 @@
 using namespace dtk::policies;
 using dtk::models::Dit;
 using dtk::test::all_on;
-using dtk::test::DelayedCopyEngine;
+using dtk::test::DelayedStagingCopies;
 using dtk::test::error_text;
 using dtk::test::kPaths;
 using dtk::test::small_subject;
@@ -40,12 +40,12 @@ Dit make_dit() {
 }
 
 /// A DiT with policies, and a training step as a program makes it. What is set here runs in the midst of a
-/// sub-tree: after its attention, with tensors saved and the path set.
+/// module: after its attention, with tensors saved and the path set.
 class Net {
  public:
-  explicit Net(const PolicyOptions& options, std::unique_ptr<CopyEngine> engine = nullptr)
+  explicit Net(const PolicyOptions& options, std::unique_ptr<StagingCopies> engine = nullptr)
       : policies_(options, subject(), seam_, std::move(engine)) {
-    dit_.seam.run = [this, run = seam_.run](std::string_view path, const SubtreeFn& fn, Tensors&& inputs) {
+    dit_.seam.run = [this, run = seam_.run](std::string_view path, const ModuleFn& fn, Tensors&& inputs) {
       Tensors outputs = run(path, fn, std::move(inputs));
       if (on_output && path == "blocks.0") on_output(outputs[0]);
       return outputs;
@@ -120,7 +120,7 @@ std::string random_state() {
 }
 
 /// The state of thread and process that policies change for a while, without random state.
-struct Surroundings {
+struct AmbientState {
   bool autocast = at::autocast::is_autocast_enabled(at::kCPU);
   at::ScalarType dtype = at::autocast::get_autocast_dtype(at::kCPU);
   bool grad = at::GradMode::is_enabled();
@@ -129,7 +129,7 @@ struct Surroundings {
   std::string path = module_path();
   int64_t bytes = cpu_accounts().live_bytes();
   int64_t host_bytes = host_accounts().live_bytes();
-  friend bool operator==(const Surroundings&, const Surroundings&) = default;
+  friend bool operator==(const AmbientState&, const AmbientState&) = default;
 };
 
 }  // namespace
@@ -181,7 +181,7 @@ TEST_CASE("policy set: the scope that began last ends first") {
 }
 
 TEST_CASE("policy set: a forward pass that throws puts everything back") {
-  const Surroundings before;
+  const AmbientState before;
   Seam seam;
   PolicySet policies(all_on(), small_subject(), seam);
   try {
@@ -191,7 +191,7 @@ TEST_CASE("policy set: a forward pass that throws puts everything back") {
     seam.run("blocks.0", [](Tensors&&) -> Tensors { throw Thrown(); }, {at::ones({2})});
   } catch (const Thrown&) {
   }
-  CHECK((Surroundings() == before));
+  CHECK((AmbientState() == before));
 }
 
 TEST_CASE("policy set: a seam that holds policies is refused and left as it was") {
@@ -216,12 +216,12 @@ TEST_CASE(
   const SavedTensorEngineGuard engine;
   std::vector<std::string> within, outside;
   Seam seam;
-  seam.run = [&](std::string_view, const SubtreeFn& fn, Tensors&& inputs) {
+  seam.run = [&](std::string_view, const ModuleFn& fn, Tensors&& inputs) {
     outside.push_back(module_path());
     return fn(std::move(inputs));
   };
   PolicySet policies(all_on(), small_subject(), seam);
-  const SubtreeFn fn = [&](Tensors&& in) {
+  const ModuleFn fn = [&](Tensors&& in) {
     within.push_back(module_path());
     in[0] = in[0].exp().sin();
     return std::move(in);
@@ -267,7 +267,7 @@ TEST_CASE("policy set: 1,000 steps with all policies on leave the live bytes as 
   PolicyOptions options = all_on();
   if (in_host_memory) options.ema.device = "cpu";
   Net net(options,
-          in_host_memory ? std::make_unique<DelayedCopyEngine>(std::chrono::microseconds(0)) : nullptr);
+          in_host_memory ? std::make_unique<DelayedStagingCopies>(std::chrono::microseconds(0)) : nullptr);
   const CheckpointCounts counts = checkpoint_counts();
   const auto live = [&] {
     net.reports();
@@ -291,7 +291,7 @@ TEST_CASE("policy set: an exception leaves no state and no byte behind, and the 
   const bool is_first_step = GENERATE(true, false);  // the first one is watched for stored attention
   CAPTURE(is_first_step);
   if (!is_first_step) net.step();
-  const Surroundings before;
+  const AmbientState before;
   SECTION("in forward") {
     std::string random;
     net.in_attention = [&] {
@@ -327,7 +327,7 @@ TEST_CASE("policy set: an exception leaves no state and no byte behind, and the 
   net.in_attention = nullptr;
   net.on_output = nullptr;
   net.release_gradients();
-  CHECK((Surroundings() == before));
+  CHECK((AmbientState() == before));
   Net untouched(all_on());
   if (!is_first_step) {
     at::NoGradGuard no_grad;
@@ -345,12 +345,12 @@ TEST_CASE("policy set: an exception in the thread that copies for the average le
   const bool in_begin = GENERATE(true, false);
   CAPTURE(in_begin);
   const std::vector<at::Tensor> gradients = Net(all_on()).gradients();
-  const Surroundings before;
+  const AmbientState before;
   {
-    auto copies = std::make_unique<DelayedCopyEngine>(std::chrono::microseconds(100));
+    auto copies = std::make_unique<DelayedStagingCopies>(std::chrono::microseconds(100));
     (in_begin ? copies->fail_begin : copies->fail_wait) = 3;
     Net net(options, std::move(copies));
-    CHECK(Surroundings().host_bytes > before.host_bytes);
+    CHECK(AmbientState().host_bytes > before.host_bytes);
     std::string random;
     const auto steps = [&] {
       for (int i = 0; i < 3; ++i) {
@@ -364,6 +364,6 @@ TEST_CASE("policy set: an exception in the thread that copies for the average le
     CHECK_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
     CHECK(at::GradMode::is_enabled());
   }
-  CHECK((Surroundings() == before));
+  CHECK((AmbientState() == before));
   CHECK(equal(Net(all_on()).gradients(), gradients));
 }

@@ -94,7 +94,7 @@ TEST_CASE("a sub-tree that the policies were not told of is refused") {
   Seam seam, seam_without_paths;
   PolicySet policies(all_on(), small_subject(), seam);
   const auto scope = policies.forward_scope();
-  const SubtreeFn fn = [](Tensors&& in) { return std::move(in); };
+  const ModuleFn fn = [](Tensors&& in) { return std::move(in); };
   CHECK(error_text<PolicyError>([&] { seam.run("block.1", fn, {at::ones({2})}); }) ==
         "the sub-tree block.1 runs through the seam, but the policies were not told of it; add it to "
         "Subject.paths (near: blocks.1, blocks.0, final_layer)");

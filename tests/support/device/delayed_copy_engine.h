@@ -1,5 +1,5 @@
-// A copy engine within the host's memory: a thread of its own copies after a random delay, and a slot holds
-// NaN until its copy has arrived, so that a missing wait shows.
+// A staging copies within the host's memory: a thread of its own copies after a random delay, and a slot
+// holds NaN until its copy has arrived, so that a missing wait shows.
 #pragma once
 #include <dtk/policies/internal/staging_ring.h>
 
@@ -13,11 +13,11 @@
 
 namespace dtk::test {
 
-class DelayedCopyEngine final : public policies::CopyEngine {
+class DelayedStagingCopies final : public policies::StagingCopies {
  public:
-  explicit DelayedCopyEngine(std::chrono::microseconds longest, uint64_t seed = 1)
+  explicit DelayedStagingCopies(std::chrono::microseconds longest, uint64_t seed = 1)
       : random_(seed), delay_(0, longest.count()), thread_([this] { work(); }) {}
-  ~DelayedCopyEngine() override {
+  ~DelayedStagingCopies() override {
     {
       std::lock_guard lock(mutex_);
       stop_ = true;

@@ -15,9 +15,9 @@ inline double largest(const at::Tensor& tensor) {
   return tensor.numel() == 0 ? 0.0 : tensor.abs().max().item<double>();
 }
 
-class PlannerGolden {
+class OriginalNumbers {
  public:
-  PlannerGolden() : tensors_(read_fixture("diffusion_planner/golden")) {
+  OriginalNumbers() : tensors_(read_fixture("diffusion_planner/golden")) {
     std::ifstream(std::string(DTK_FIXTURES) + "/diffusion_planner/golden.json") >> notes_;
   }
 

@@ -55,8 +55,8 @@ class DrivingTraining {
     const policies::SavedTensorScope ledger(ledger_);
     const policies::ModulePathScope path("loss");
     const auto scope = policies_.forward_scope();
-    PlannerSupervision given;
-    given.targets = planner_targets(truth_, process_);
+    diffusion_planner::Supervision given;
+    given.targets = diffusion_planner::targets_of(truth_, process_);
     given.ego_current_state = truth_.ego_current_state;
     given.neighbor_agents_past = truth_.neighbor_agents_past;
     given.neighbors_future = truth_.neighbors_future;
@@ -64,14 +64,13 @@ class DrivingTraining {
     given.line_strings = scene_.line_strings;
     given.ego_shape = scene_.ego_shape;
     given.turn_indicators = scene_.turn_indicators;
-    PlannerSample sample =
-        planner_sample(given.targets, draw_planner_noise(given.targets, process_, noise_), process_);
+    diffusion_planner::NoisedSample sample = diffusion_planner::noised_sample(given.targets, diffusion_planner::draw_noise(given.targets, process_, noise_), process_);
     const models::DrivingContext context = planner_.encode(scene_, true);
     const at::Tensor predicted =
         planner_.denoise(std::move(sample.x), std::move(sample.t), context, /*training=*/true);
     at::Tensor logits;
     if (process_.prefix) logits = planner_.turn_indicator(given.targets.select(1, 0), context.encoding);
-    return planner_losses(predicted, logits, given, process_, losses_).total(losses_);
+    return diffusion_planner::losses_of(predicted, logits, given, process_, losses_).total(losses_);
   }
 
   void step() {
@@ -89,14 +88,14 @@ class DrivingTraining {
   }
 
   policies::PolicySet& policies() { return policies_; }
-  models::DiffusionPlanner& planner() { return planner_; }
+  models::DiffusionPlanner& model() { return planner_; }
 
  private:
   static models::DiffusionPlanner built(const models::DiffusionPlannerOptions& options, c10::Device device) {
     const policies::OwnerScope owner(policies::Category::parameters, "model");
-    models::DiffusionPlanner planner(options, device);
-    planner::claim_state(planner.parameters());
-    return planner;
+    models::DiffusionPlanner model(options, device);
+    planner::claim_state(model.parameters());
+    return model;
   }
 
   models::DiffusionPlanner planner_;
@@ -105,14 +104,14 @@ class DrivingTraining {
   const std::shared_ptr<policies::SavedTensorLayer> ledger_;
   at::Generator noise_;
   models::DrivingScene scene_;
-  PlannerTruth truth_;
-  PlannerProcessOptions process_;
-  PlannerLossOptions losses_;
+  diffusion_planner::TruePaths truth_;
+  diffusion_planner::ProcessOptions process_;
+  diffusion_planner::LossOptions losses_;
 };
 
 using Bytes = std::map<std::string, int64_t>;
 
-/// What one forward pass keeps for backward, by sub-tree: each storage once, without parameters and their
+/// What one forward pass keeps for backward, by module: each storage once, without parameters and their
 /// casts. Of the accounts of `device`, which must be counted.
 inline Bytes kept_by_forward(const DrivingJob& job, c10::Device device) {
   DrivingTraining training(job, device);
@@ -124,7 +123,7 @@ inline Bytes kept_by_forward(const DrivingJob& job, c10::Device device) {
 
 inline Bytes planned_kept(const DrivingJob& job, c10::Device device) {
   Bytes kept;
-  planner::rehearse(device, [&](const auto&) { kept = kept_by_forward(job, device); });
+  planner::simulate(device, [&](const auto&) { kept = kept_by_forward(job, device); });
   return kept;
 }
 
@@ -151,8 +150,8 @@ inline Bytes by_part(const Bytes& bytes) {
 }
 
 /// Two steps, the second a steady one.
-inline planner::Rehearsed planned_training(const DrivingJob& job, c10::Device device) {
-  return planner::rehearse(device, [&](const auto&) {
+inline planner::SimulationResult planned_training(const DrivingJob& job, c10::Device device) {
+  return planner::simulate(device, [&](const auto&) {
     DrivingTraining training(job, device);
     for (int i = 0; i < 2; ++i) training.step();
   });

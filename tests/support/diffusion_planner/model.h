@@ -1,5 +1,5 @@
-// The driving planner Diffusion-Planner at the size of tests/fixtures/diffusion_planner/model.safetensors, with the
-// weights that the original had when it made that file.
+// The driving planner Diffusion-Planner at the size of tests/fixtures/diffusion_planner/model.safetensors,
+// with the weights that the original had when it made that file.
 #pragma once
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -12,7 +12,7 @@
 
 namespace dtk::test {
 
-inline models::DiffusionPlannerOptions small_planner_options(const std::string& preset) {
+inline models::DiffusionPlannerOptions small_diffusion_planner_options(const std::string& preset) {
   models::DiffusionPlannerOptions options;
   options.preset = preset;
   options.hidden_dim = 64;
@@ -50,10 +50,10 @@ inline void set_weights(const models::NamedTensors& parameters) {
   }
 }
 
-inline models::DiffusionPlanner small_planner(const std::string& preset) {
-  models::DiffusionPlanner planner(small_planner_options(preset), at::kCPU);
-  set_weights(planner.parameters());
-  return planner;
+inline models::DiffusionPlanner small_diffusion_planner(const std::string& preset) {
+  models::DiffusionPlanner model(small_diffusion_planner_options(preset), at::kCPU);
+  set_weights(model.parameters());
+  return model;
 }
 
 /// The three scenes of the file. Of what a preset has less, the last steps and the first features.

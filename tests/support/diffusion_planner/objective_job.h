@@ -1,4 +1,5 @@
-// The driving planner and frames of the sizes in tests/fixtures/diffusion_planner/frames, for tests of its objective.
+// The driving planner and frames of the sizes in tests/fixtures/diffusion_planner/frames, for tests of its
+// objective.
 #pragma once
 #include <ATen/ATen.h>
 
@@ -11,23 +12,24 @@
 
 namespace dtk::test {
 
-inline models::DiffusionPlannerOptions frame_planner_options(const std::string& preset) {
-  models::DiffusionPlannerOptions options = small_planner_options(preset);
+inline models::DiffusionPlannerOptions frame_diffusion_planner_options(const std::string& preset) {
+  models::DiffusionPlannerOptions options = small_diffusion_planner_options(preset);
   options.agent_num = options.predicted_neighbor_num = 8;
   options.lane_num = 6;
   return options;
 }
 
 /// Dropout is off, so that only the objective draws numbers.
-inline models::DiffusionPlanner frame_planner(const std::string& preset, c10::Device device = at::kCPU) {
-  models::DiffusionPlanner planner(frame_planner_options(preset), device);
-  set_weights(planner.parameters());
-  return planner;
+inline models::DiffusionPlanner frame_diffusion_planner(const std::string& preset,
+                                                        c10::Device device = at::kCPU) {
+  models::DiffusionPlanner model(frame_diffusion_planner_options(preset), device);
+  set_weights(model.parameters());
+  return model;
 }
 
 /// What is there in the frames of preset "UP": the last 21 past steps, 12 features of lanes, fewer arrays.
-inline PlannerBatch upstream_frames(const PlannerBatch& frames) {
-  PlannerBatch batch;
+inline diffusion_planner::FrameBatch upstream_frames(const diffusion_planner::FrameBatch& frames) {
+  diffusion_planner::FrameBatch batch;
   batch.ego_current_state = frames.ego_current_state;
   batch.ego_agent_future = frames.ego_agent_future;
   batch.neighbor_agents_past = frames.neighbor_agents_past.narrow(2, 10, 21);
@@ -43,19 +45,19 @@ inline PlannerBatch upstream_frames(const PlannerBatch& frames) {
 }
 
 /// frame_a, frame_b and frame_c as they are stored.
-inline PlannerBatch golden_frames(const std::string& preset) {
-  const PlannerFrames frames(std::string(DTK_FIXTURES) + "/diffusion_planner/frames/list.json",
-                             {.sizes = reduced_sizes()});
-  const PlannerBatch batch = frames.allocate(frames.size());
+inline diffusion_planner::FrameBatch golden_frames(const std::string& preset) {
+  const diffusion_planner::Frames frames(std::string(DTK_FIXTURES) + "/diffusion_planner/frames/list.json",
+                      {.sizes = reduced_sizes()});
+  const diffusion_planner::FrameBatch batch = frames.allocate(frames.size());
   for (int64_t i = 0; i < frames.size(); ++i) frames.read(i, batch, i);
   return preset == "UP" ? upstream_frames(batch) : batch;
 }
 
 /// Random numbers in frames of any model, on any device.
-inline PlannerBatch random_frames(const models::DiffusionPlannerOptions& model, int64_t count,
-                                  c10::Device device) {
-  PlannerBatch batch = random_samples(planner_layout(model), planner_sizes(model), count);
-  PlannerBatch::fields(batch, [&](std::string_view, at::Tensor& tensor) {
+inline diffusion_planner::FrameBatch random_frames(const models::DiffusionPlannerOptions& model, int64_t count,
+                                c10::Device device) {
+  diffusion_planner::FrameBatch batch = random_samples(diffusion_planner::layout_of(model), diffusion_planner::sizes_of(model), count);
+  diffusion_planner::FrameBatch::fields(batch, [&](std::string_view, at::Tensor& tensor) {
     if (tensor.defined()) tensor = tensor.to(device);
   });
   return batch;

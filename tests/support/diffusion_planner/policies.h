@@ -9,13 +9,13 @@
 namespace dtk::test {
 
 /// Puts the policies of `options` into the model's seam. Throws policies::PolicyError as PolicySet does.
-inline policies::PolicySet put_in(const policies::PolicyOptions& options, models::DiffusionPlanner& planner) {
+inline policies::PolicySet put_in(const policies::PolicyOptions& options, models::DiffusionPlanner& model) {
   policies::Seam seam;
   policies::PolicySet set(
-      options, {planner.parameters().front().second.device(), planner.parameters(), planner.paths()}, seam);
-  planner.seam.run = std::move(seam.run);
-  planner.seam.keep = std::move(seam.keep);
-  planner.seam.attention = std::move(seam.attention);
+      options, {model.parameters().front().second.device(), model.parameters(), model.paths()}, seam);
+  model.seam.run = std::move(seam.run);
+  model.seam.keep = std::move(seam.keep);
+  model.seam.attention = std::move(seam.attention);
   return set;
 }
 

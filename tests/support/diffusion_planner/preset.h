@@ -6,7 +6,7 @@
 
 namespace dtk::test {
 
-inline models::DiffusionPlannerOptions planner_preset(const std::string& name) {
+inline models::DiffusionPlannerOptions diffusion_planner_preset(const std::string& name) {
   models::DiffusionPlannerOptions options;
   options.preset = name;
   return options;

@@ -11,8 +11,8 @@
 namespace dtk::test {
 
 /// Of frame_a, frame_b and frame_c in tests/fixtures/diffusion_planner/frames.
-inline PlannerSizes reduced_sizes() {
-  PlannerSizes sizes;
+inline diffusion_planner::FrameSizes reduced_sizes() {
+  diffusion_planner::FrameSizes sizes;
   sizes.neighbors = sizes.predicted_neighbors = 8;
   sizes.lanes = 6;
   sizes.route_lanes = 3;
@@ -23,8 +23,8 @@ inline PlannerSizes reduced_sizes() {
 }
 
 /// Small ones, all different.
-inline PlannerSizes tiny_sizes() {
-  PlannerSizes sizes;
+inline diffusion_planner::FrameSizes tiny_sizes() {
+  diffusion_planner::FrameSizes sizes;
   sizes.past = 4;
   sizes.future = 5;
   sizes.neighbors = sizes.predicted_neighbors = 3;
@@ -42,10 +42,10 @@ inline PlannerSizes tiny_sizes() {
 }
 
 /// `count` samples of random numbers in every array of the layout.
-inline PlannerBatch random_samples(PlannerLayout layout, const PlannerSizes& sizes, int64_t count) {
-  const std::vector<NpzArray> arrays = planner_arrays(layout, sizes);
-  PlannerBatch batch;
-  PlannerBatch::fields(batch, [&](std::string_view key, at::Tensor& tensor) {
+inline diffusion_planner::FrameBatch random_samples(diffusion_planner::FrameLayout layout, const diffusion_planner::FrameSizes& sizes, int64_t count) {
+  const std::vector<NpzArray> arrays = diffusion_planner::frame_arrays(layout, sizes);
+  diffusion_planner::FrameBatch batch;
+  diffusion_planner::FrameBatch::fields(batch, [&](std::string_view key, at::Tensor& tensor) {
     const auto array =
         std::find_if(arrays.begin(), arrays.end(), [&](const NpzArray& known) { return known.key == key; });
     if (array == arrays.end()) return;
@@ -58,10 +58,10 @@ inline PlannerBatch random_samples(PlannerLayout layout, const PlannerSizes& siz
 }
 
 /// Both have the same arrays, equal but for NaNs, which are no value of a sample.
-inline bool same_samples(const PlannerBatch& a, const PlannerBatch& b) {
+inline bool same_samples(const diffusion_planner::FrameBatch& a, const diffusion_planner::FrameBatch& b) {
   std::vector<at::Tensor> of_a, of_b;
-  PlannerBatch::fields(a, [&](std::string_view, const at::Tensor& tensor) { of_a.push_back(tensor); });
-  PlannerBatch::fields(b, [&](std::string_view, const at::Tensor& tensor) { of_b.push_back(tensor); });
+  diffusion_planner::FrameBatch::fields(a, [&](std::string_view, const at::Tensor& tensor) { of_a.push_back(tensor); });
+  diffusion_planner::FrameBatch::fields(b, [&](std::string_view, const at::Tensor& tensor) { of_b.push_back(tensor); });
   return std::equal(of_a.begin(), of_a.end(), of_b.begin(), of_b.end(),
                     [](const at::Tensor& x, const at::Tensor& y) {
                       return x.defined() == y.defined() &&

@@ -14,16 +14,16 @@ namespace {
 
 using policies::Births;
 using policies::Category;
-using policies::KeptPhase;
+using policies::LoggedPhase;
 
 // What `job`, which calls its argument at its end, does to the books of CPU memory, and to those of what it
 // keeps apart as a host's: these are phases of their own, where there is any.
-std::vector<KeptPhase> logged(const std::function<void(const std::function<void()>&)>& job) {
+std::vector<LoggedPhase> logged(const std::function<void(const std::function<void()>&)>& job) {
   policies::MemoryAccounts &cpu = policies::cpu_accounts(), &host = policies::host_accounts();
-  std::vector<KeptPhase> phases;
+  std::vector<LoggedPhase> phases;
   const auto stop = [&] {
-    phases = policies::kept_storages(cpu.stop_event_log(), cpu.phase_names());
-    for (KeptPhase& phase : policies::kept_storages(host.stop_event_log(), host.phase_names())) {
+    phases = policies::event_log(cpu.stop_event_log(), cpu.phase_names());
+    for (LoggedPhase& phase : policies::event_log(host.stop_event_log(), host.phase_names())) {
       if (phase.kept.bytes == 0 && phase.born.empty()) continue;
       phase.name = "host memory in " + phase.name;
       phases.push_back(std::move(phase));
@@ -47,13 +47,14 @@ double timed(const std::function<void()>& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-const KeptPhase* named(const std::vector<KeptPhase>& phases, const std::string& name) {
-  const auto found =
-      std::find_if(phases.begin(), phases.end(), [&](const KeptPhase& phase) { return phase.name == name; });
+const LoggedPhase* named(const std::vector<LoggedPhase>& phases, const std::string& name) {
+  const auto found = std::find_if(phases.begin(), phases.end(),
+                                  [&](const LoggedPhase& phase) { return phase.name == name; });
   return found != phases.end() ? &*found : nullptr;
 }
 
-void compare_peaks(const KeptPhase& planned, const KeptPhase& measured, std::vector<PlanDifference>& found) {
+void compare_peaks(const LoggedPhase& planned, const LoggedPhase& measured,
+                   std::vector<PlanDifference>& found) {
   const auto compare = [&](const std::string& what, int64_t a, int64_t b) {
     if (a != b) found.push_back({measured.name, what, a, b});
   };
@@ -71,10 +72,11 @@ void compare_peaks(const KeptPhase& planned, const KeptPhase& measured, std::vec
   }
 }
 
-void compare_births(const KeptPhase& planned, const KeptPhase& measured, std::vector<PlanDifference>& found) {
+void compare_births(const LoggedPhase& planned, const LoggedPhase& measured,
+                    std::vector<PlanDifference>& found) {
   auto owners = planned.born;
   owners.insert(measured.born.begin(), measured.born.end());
-  const auto of = [](const KeptPhase& phase, const auto& owner) {
+  const auto of = [](const LoggedPhase& phase, const auto& owner) {
     const auto born = phase.born.find(owner);
     return born != phase.born.end() ? born->second : Births{};
   };
@@ -90,40 +92,40 @@ void compare_births(const KeptPhase& planned, const KeptPhase& measured, std::ve
 
 }  // namespace
 
-std::vector<PlanDifference> differences(const std::vector<KeptPhase>& planned,
-                                        const std::vector<KeptPhase>& measured, bool births) {
+std::vector<PlanDifference> differences(const std::vector<LoggedPhase>& planned,
+                                        const std::vector<LoggedPhase>& measured, bool births) {
   std::vector<PlanDifference> found;
-  for (const KeptPhase& phase : measured) {
-    const KeptPhase* const plan = named(planned, phase.name);
-    compare_peaks(plan != nullptr ? *plan : KeptPhase{phase.name, {}, 0, 0, {}, {}}, phase, found);
+  for (const LoggedPhase& phase : measured) {
+    const LoggedPhase* const plan = named(planned, phase.name);
+    compare_peaks(plan != nullptr ? *plan : LoggedPhase{phase.name, {}, 0, 0, {}, {}}, phase, found);
     if (births && plan != nullptr) compare_births(*plan, phase, found);
   }
-  for (const KeptPhase& phase : planned) {
+  for (const LoggedPhase& phase : planned) {
     if (named(measured, phase.name) == nullptr) found.push_back({phase.name, "phase", phase.kept.bytes, 0});
   }
   return found;
 }
 
-std::vector<KeptPhase> planned_storages(const LoadedConfig& loaded, bool fold) {
+std::vector<LoggedPhase> planned_storages(const LoadedConfig& loaded, bool fold) {
   return logged(
-      [&](const std::function<void()>& end) { rehearse_what_is_planned(loaded, end, {.fold = fold}); });
+      [&](const std::function<void()>& end) { simulate_what_is_planned(loaded, end, {.fold = fold}); });
 }
 
-PlanAccuracy plan_accuracy(const LoadedConfig& loaded, const planner::RehearsalOptions& options) {
+PlanAccuracy plan_accuracy(const LoadedConfig& loaded, const planner::SimulationOptions& options) {
   PlanAccuracy result;
   result.plan_seconds = timed([&] {
     result.planned =
-        logged([&](const std::function<void()>& end) { rehearse_what_is_planned(loaded, end, options); });
+        logged([&](const std::function<void()>& end) { simulate_what_is_planned(loaded, end, options); });
   });
   result.run_seconds = timed([&] {
     result.measured = logged([&](const std::function<void()>& end) { run_what_is_planned(loaded, end); });
   });
   result.differences = differences(result.planned, result.measured, /*births=*/false);
-  // Passes that a folded plan leaves out give birth to nothing in it.
+  // FoldableLoop that a folded plan leaves out give birth to nothing in it.
   const std::vector<PlanDifference> births =
       differences(planned_storages(loaded, /*fold=*/false), result.measured, /*births=*/true);
   result.differences.insert(result.differences.end(), births.begin(), births.end());
-  for (const KeptPhase& phase : result.measured) {
+  for (const LoggedPhase& phase : result.measured) {
     for (const auto& [owner, born] : phase.born) result.storages += born.count;
   }
   return result;

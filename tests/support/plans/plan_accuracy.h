@@ -19,7 +19,7 @@ struct PlanDifference {
 };
 
 struct PlanAccuracy {
-  std::vector<policies::KeptPhase> planned, measured;
+  std::vector<policies::LoggedPhase> planned, measured;
   std::vector<PlanDifference> differences;  // the first is of the peak, if that differs
   int64_t storages = 0;                     // born in the measured job, without scratch
   double plan_seconds = 0, run_seconds = 0;
@@ -28,16 +28,16 @@ struct PlanAccuracy {
 /// Plans `loaded` under CPU rules and runs the same shortened job on the CPU. Compared per phase: the peak
 /// without scratch, its categories and their items, and the number and bytes of storages born, by owner; for
 /// what the job keeps apart as a host's memory likewise, as phases of their own.
-/// Throws as run_training() and planner::rehearse(). One at a time in a process; config.train.threads must be
+/// Throws as run_training() and planner::simulate(). One at a time in a process; config.train.threads must be
 /// set. `options`: of the plan, which is folded.
-PlanAccuracy plan_accuracy(const LoadedConfig& loaded, const planner::RehearsalOptions& options = {});
+PlanAccuracy plan_accuracy(const LoadedConfig& loaded, const planner::SimulationOptions& options = {});
 
 /// As above for two logs of one job, e.g. a folded and an unfolded plan. `births`: whether storages born are
 /// compared beside the peaks.
-std::vector<PlanDifference> differences(const std::vector<policies::KeptPhase>& planned,
-                                        const std::vector<policies::KeptPhase>& measured, bool births);
+std::vector<PlanDifference> differences(const std::vector<policies::LoggedPhase>& planned,
+                                        const std::vector<policies::LoggedPhase>& measured, bool births);
 
 /// The storages of the plan of `loaded` under CPU rules, with and without folding.
-std::vector<policies::KeptPhase> planned_storages(const LoadedConfig& loaded, bool fold);
+std::vector<policies::LoggedPhase> planned_storages(const LoadedConfig& loaded, bool fold);
 
 }  // namespace dtk

@@ -103,8 +103,8 @@ inline Outcome train(const Combination& on, int64_t N = 3, int64_t depth = kDept
   models::Dit dit = make_dit(depth);
   Seam seam;
   // The CPU may stand for the training device; then the host's copy of the weights needs an engine.
-  std::unique_ptr<CopyEngine> engine;
-  if (on.host_ema && on_cpu()) engine = std::make_unique<DelayedCopyEngine>(std::chrono::microseconds(50));
+  std::unique_ptr<StagingCopies> engine;
+  if (on.host_ema && on_cpu()) engine = std::make_unique<DelayedStagingCopies>(std::chrono::microseconds(50));
   PolicySet policies(options_of(on), {test_device(), dit.parameters(), dit.paths()}, seam, std::move(engine));
   dit.seam.run = seam.run;
   dit.seam.attention = seam.attention;

@@ -45,13 +45,13 @@ std::string text_of(const RandomNetwork& network, const Step& step) {
   return text;
 }
 
-std::string text_of(const RandomNetwork& network, const Subtree& tree) {
+std::string text_of(const RandomNetwork& network, const RandomModule& tree) {
   std::string text = name_of(tree.segment);
   if (tree.autocast != Autocast::none) text += tree.autocast == Autocast::around ? " in bf16" : " of bf16";
   if (!tree.keep.empty()) text += " keep " + list_of(tree.keep, " ");
   text += " {";
   for (const Step& step : tree.steps) {
-    const bool child = step.operation == Operation::subtree;
+    const bool child = step.operation == Operation::module;
     text += "\n" + std::string(2 * (1 + std::count(tree.path.begin(), tree.path.end(), '.')), ' ');
     text += list_of(step.writes, " ") + " = ";
     text += child ? text_of(network, tree.children[step.child]) : text_of(network, step);

@@ -36,7 +36,7 @@ class Network {
 
   Tensors forward(Tensors&& inputs) const { return run(network_.root, std::move(inputs), nullptr); }
   const Tensors& weights() const { return weights_; }
-  int64_t offloaded() const { return store_->counts().most_host_bytes; }
+  int64_t offloaded() const { return store_->counts().max_host_bytes; }
 
  private:
   static at::Tensor made(const NetworkWeight& weight) {
@@ -57,11 +57,11 @@ class Network {
   }
 
   // As its segment, where there are any; `chain`: the segment that it is a part of.
-  Tensors run(const Subtree& tree, Tensors&& in, CheckpointChain* chain) const {
+  Tensors run(const RandomModule& tree, Tensors&& in, CheckpointSegment* chain) const {
     const ModulePathScope path(tree.path);
     std::optional<AutocastGuard> around;
     if (tree.autocast == Autocast::around) around.emplace(at::kCPU, true);
-    const SubtreeFn fn = [this, &tree](Tensors&& values) { return compute(tree, std::move(values)); };
+    const ModuleFn fn = [this, &tree](Tensors&& values) { return compute(tree, std::move(values)); };
     if (!with_segments_) return fn(std::move(in));
     if (chain != nullptr) return chain->append(tree.path, fn, std::move(in));
     switch (tree.segment) {
@@ -77,10 +77,10 @@ class Network {
     }
   }
 
-  Tensors compute(const Subtree& tree, Tensors&& values) const {
+  Tensors compute(const RandomModule& tree, Tensors&& values) const {
     std::optional<AutocastGuard> within;
     if (tree.autocast == Autocast::within) within.emplace(at::kCPU, true);
-    std::optional<CheckpointChain> chain;
+    std::optional<CheckpointSegment> chain;
     if (with_segments_ && tree.segment == Segment::chained) chain.emplace();
     for (const Step& step : tree.steps) {
       const auto read = [&](size_t i) {
@@ -89,7 +89,7 @@ class Network {
         return last ? std::move(values[slot]) : values[slot];
       };
       Tensors made;
-      if (step.operation == Operation::subtree) {
+      if (step.operation == Operation::module) {
         for (size_t i = 0; i < step.reads.size(); ++i) made.push_back(read(i));
         made = run(tree.children[step.child], std::move(made), chain ? &*chain : nullptr);
       } else {
@@ -155,7 +155,7 @@ class Network {
         return at::index_select(x, 0, other);
       case Operation::flatten:
         return x.flatten(1);
-      case Operation::subtree:
+      case Operation::module:
         break;
     }
     throw std::logic_error("a sub-tree is no operator");
@@ -172,7 +172,7 @@ struct Outcome {
   std::vector<std::pair<std::string, at::Tensor>> values;
   std::vector<int64_t> held;  // after each step's forward pass
   int64_t offloaded = 0;
-  std::vector<KeptPhase> device, host;
+  std::vector<LoggedPhase> device, host;
 };
 
 constexpr int kSteps = 2;
@@ -256,8 +256,8 @@ Outcome logged(const std::function<Outcome()>& job) {
   cpu.reset_phases("build");
   host.reset_phases("build");
   Outcome outcome;
-  std::vector<KeptPhase> of_host;
-  outcome.device = kept_storages_of(cpu, [&] { of_host = kept_storages_of(host, [&] { outcome = job(); }); });
+  std::vector<LoggedPhase> of_host;
+  outcome.device = event_log_of(cpu, [&] { of_host = event_log_of(host, [&] { outcome = job(); }); });
   outcome.host = std::move(of_host);
   return outcome;
 }
@@ -269,7 +269,7 @@ Outcome run(const RandomNetwork& network, bool with_segments) {
 
 Outcome plan(const RandomNetwork& network) {
   Outcome outcome;
-  planner::rehearse(at::kCPU, [&](const planner::EndOfPlan&) {
+  planner::simulate(at::kCPU, [&](const planner::EndOfPlan&) {
     outcome = logged([&] { return train(network, /*with_segments=*/true); });
     outcome.values.clear();
   });
@@ -304,8 +304,8 @@ class ByteComparison {
                      std::to_string(measured));
   }
 
-  void phases(const std::string& where, const std::vector<KeptPhase>& planned,
-              const std::vector<KeptPhase>& measured) {
+  void phases(const std::string& where, const std::vector<LoggedPhase>& planned,
+              const std::vector<LoggedPhase>& measured) {
     number(where + "phases", static_cast<int64_t>(planned.size()), static_cast<int64_t>(measured.size()));
     for (size_t i = 0; i < std::min(planned.size(), measured.size()); ++i)
       phase(where + measured[i].name + ", ", planned[i], measured[i]);
@@ -314,7 +314,7 @@ class ByteComparison {
  private:
   using Items = std::map<std::string, std::pair<int64_t, int64_t>>;
 
-  void phase(const std::string& where, const KeptPhase& planned, const KeptPhase& measured) {
+  void phase(const std::string& where, const LoggedPhase& planned, const LoggedPhase& measured) {
     number(where + "highest sum", planned.kept.bytes, measured.kept.bytes);
     Items bytes, count;
     add(planned, &Items::mapped_type::first, bytes, count);
@@ -323,7 +323,7 @@ class ByteComparison {
     for (const auto& [what, both] : count) number(where + what + ", storages", both.first, both.second);
   }
 
-  static void add(const KeptPhase& phase, int64_t Items::mapped_type::*side, Items& bytes, Items& count) {
+  static void add(const LoggedPhase& phase, int64_t Items::mapped_type::*side, Items& bytes, Items& count) {
     for (const auto& [owner, born] : phase.born) {
       const std::string what = std::string("born: ") + policies::name_of(owner.first) + " " + owner.second;
       bytes[what].*side = born.bytes;
@@ -341,7 +341,7 @@ void compare_bytes(const Outcome& planned, const Outcome& measured, NetworkTrial
   compare.number("offloaded", planned.offloaded, measured.offloaded);
   compare.phases("", planned.device, measured.device);
   compare.phases("host, ", planned.host, measured.host);
-  for (const KeptPhase& phase : measured.device) {
+  for (const LoggedPhase& phase : measured.device) {
     for (const auto& [owner, born] : phase.born) trial.storages += born.count;
   }
 }

@@ -17,11 +17,11 @@
 
 namespace dtk::test {
 
+using policies::ModuleFn;
 using policies::OffloadStore;
-using policies::SubtreeFn;
 using policies::Tensors;
 using Store = std::shared_ptr<OffloadStore>;
-using RunSegment = std::function<Tensors(int, const SubtreeFn&, Tensors&&)>;
+using RunSegment = std::function<Tensors(int, const ModuleFn&, Tensors&&)>;
 
 inline constexpr int64_t kRows = 8, kWidth = 16, kInner = 32, kDepth = 4;
 inline constexpr int64_t kNarrow = kRows * kWidth * 4, kWide = kRows * kInner * 4;
@@ -41,7 +41,7 @@ struct Net {
     }
     for (const at::Tensor& one : leaves()) policies::claim(one, policies::Category::parameters, "net");
   }
-  SubtreeFn segment(size_t i) const {
+  ModuleFn segment(size_t i) const {
     return [up = up[i], down = down[i]](Tensors&& in) {
       at::Tensor h = at::linear(in[0], up);
       in.clear();
@@ -70,12 +70,12 @@ struct Net {
   }
 };
 
-inline Tensors plain(int, const SubtreeFn& fn, Tensors&& in) {
+inline Tensors plain(int, const ModuleFn& fn, Tensors&& in) {
   return fn(std::move(in));
 }
 
 inline RunSegment offloaded(const Store& store) {
-  return [store](int i, const SubtreeFn& fn, Tensors&& in) {
+  return [store](int i, const ModuleFn& fn, Tensors&& in) {
     return policies::offload("net." + std::to_string(i), fn, std::move(in), store);
   };
 }

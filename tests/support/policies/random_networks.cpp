@@ -21,15 +21,15 @@ struct Slot {
   bool may_change = false;
 };
 
-// What a sub-tree lies in.
-struct Surroundings {
+// What a module lies in.
+struct AmbientState {
   int depth = 0;
   bool recomputed = false, offloaded = false, autocast = false;
   std::vector<std::string> keep = {};  // of the innermost segment
 };
 
 struct Made {
-  Subtree tree;
+  RandomModule tree;
   std::vector<Slot> outputs;
 };
 
@@ -64,13 +64,13 @@ class Maker {
   int64_t width() { return widths_[draw(2)]; }
   void feature(const std::string& name) { network_.features.insert(name); }
 
-  // ---- sub-trees
+  // ---- modules
 
-  // A sub-tree in the making.
+  // A module in the making.
   struct Making {
-    Subtree tree;
+    RandomModule tree;
     std::vector<Slot> slots;
-    Surroundings within;
+    AmbientState within;
     size_t main = 0;  // the slot to go on with
   };
 
@@ -91,7 +91,7 @@ class Maker {
     network_.root = std::move(root.tree);
   }
 
-  Made subtree(const std::string& path, const Surroundings& outer, bool chained, std::vector<Slot> inputs) {
+  Made module(const std::string& path, const AmbientState& outer, bool chained, std::vector<Slot> inputs) {
     const size_t given = inputs.size();
     Making making{{path}, std::move(inputs), outer};
     ++making.within.depth;
@@ -110,7 +110,7 @@ class Maker {
   }
 
   Made finish(Making& making, size_t given) {
-    Subtree& tree = making.tree;
+    RandomModule& tree = making.tree;
     tree.outputs = {making.main};
     if (chance(4)) {
       const auto other = other_value(making);
@@ -132,7 +132,7 @@ class Maker {
   }
 
   void choose_segment(Making& making) {
-    Surroundings& within = making.within;
+    AmbientState& within = making.within;
     const uint64_t kind = draw(20);
     if (kind < 3) return;
     Segment& segment = making.tree.segment;
@@ -176,7 +176,7 @@ class Maker {
   }
 
   void child(Making& making, bool chained = false) {
-    Step step{Operation::subtree, {making.main}};
+    Step step{Operation::module, {making.main}};
     for (size_t i = 0; i < making.slots.size(); ++i) {
       const Slot::Kind kind = making.slots[i].kind;
       const bool value = kind == Slot::Kind::value;
@@ -194,7 +194,7 @@ class Maker {
     const std::string path = making.tree.path + "." + std::to_string(step.child);
     const bool gradient =
         std::any_of(inputs.begin(), inputs.end(), [](const Slot& one) { return one.gradient; });
-    Made made = subtree(path, making.within, chained, std::move(inputs));
+    Made made = module(path, making.within, chained, std::move(inputs));
     if (!gradient && made.tree.segment != Segment::none) feature("segment of inputs without gradient");
     for (size_t i = 0; i < made.outputs.size(); ++i) {
       Slot& output = made.outputs[i];
@@ -207,7 +207,7 @@ class Maker {
     making.tree.steps.push_back(std::move(step));
   }
 
-  static size_t first_defined(const Subtree& tree) { return tree.outputs.front() ? 0 : 1; }
+  static size_t first_defined(const RandomModule& tree) { return tree.outputs.front() ? 0 : 1; }
 
   // ---- operators
 

@@ -1,6 +1,6 @@
 // Random small networks of which parts run as segments: for trying segments against a plain run.
 //
-// A network is a tree of sub-trees. Each computes in slots: numbered values, its inputs first. What a step
+// A network is a tree of modules. Each computes in slots: numbered values, its inputs first. What a step
 // reads for the last time is let go of there, as well written code does it.
 #pragma once
 #include <cstddef>
@@ -29,10 +29,10 @@ enum class Operation {
   masked_fill,   // a value and a mask of samples
   index_select,  // a value and indices of samples
   flatten,       // (N, C, H, W) to (N, C * H * W)
-  subtree
+  module
 };
 
-/// One operator, or a sub-tree's call.
+/// One operator, or a module's call.
 struct Step {
   Operation operation;
   std::vector<size_t> reads, writes = {};  // slots; may have none to write to: the result is not used
@@ -40,10 +40,10 @@ struct Step {
   std::vector<size_t> dead = {};           // slots that nothing reads from here on
   double number = 0;                       // of dropout: its probability
   std::string name = "";                   // under which the result may be kept
-  size_t child = 0;                        // of a sub-tree: into Subtree::children
+  size_t child = 0;                        // of a module: into RandomModule::children
 };
 
-/// How a sub-tree runs where the network is not run plainly.
+/// How a module runs where the network is not run plainly.
 enum class Segment {
   none,
   recomputed,
@@ -52,17 +52,17 @@ enum class Segment {
   offloaded_on,  // joins the latest offloaded segment
 };
 
-/// bf16 autocast of a sub-tree; what it returns is fp32.
+/// bf16 autocast of a module; what it returns is fp32.
 enum class Autocast { none, around, within };  // its segment
 
-struct Subtree {
+struct RandomModule {
   std::string path;
   Segment segment = Segment::none;
   std::vector<std::string> keep = {};  // names and operators, of a recomputed one
   Autocast autocast = Autocast::none;
   std::vector<Step> steps = {};
   std::vector<std::optional<size_t>> outputs = {};  // slots; nothing: undefined
-  std::vector<Subtree> children = {};
+  std::vector<RandomModule> children = {};
 };
 
 struct NetworkWeight {
@@ -77,7 +77,7 @@ struct RandomNetwork {
   bool input_gradient = false;
   int64_t offload_min_bytes = 0;
   std::vector<NetworkWeight> weights;
-  Subtree root;                    // of slots 0 to 2
+  RandomModule root;               // of slots 0 to 2
   std::set<std::string> features;  // what it has, for counting
 };
 

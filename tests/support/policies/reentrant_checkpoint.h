@@ -14,7 +14,7 @@
 namespace dtk::test {
 
 struct ReentrantSegment final : torch::CustomClassHolder {
-  policies::SubtreeFn fn;
+  policies::ModuleFn fn;
   size_t inputs = 0;
   std::string random;
 };
@@ -53,7 +53,7 @@ struct ReentrantFunction final : torch::autograd::Function<ReentrantFunction> {
   }
 };
 
-inline policies::Tensors reentrant_checkpoint(const policies::SubtreeFn& fn, const policies::Tensors& inputs,
+inline policies::Tensors reentrant_checkpoint(const policies::ModuleFn& fn, const policies::Tensors& inputs,
                                               const policies::Tensors& parameters) {
   auto segment = c10::make_intrusive<ReentrantSegment>();
   segment->fn = fn;

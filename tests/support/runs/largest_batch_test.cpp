@@ -96,16 +96,16 @@ TEST_CASE("largest batch: the next one exceeds the budget, and with all policies
 namespace {
 
 struct Wide {
-  int64_t blocks, budget, least_ratio;
+  int64_t blocks, budget, min_ratio;
 };
 
 }  // namespace
 
 // Checkpointing recomputes one block at a time: the more blocks there are, the more it frees. Of two blocks
-// one is always alive, so that four times as many do not fit; benchmarks/policies/batch_at_budget asks for that of
-// all 12.
+// one is always alive, so that four times as many do not fit; benchmarks/policies/batch_at_budget asks for
+// that of all 12.
 TEST_CASE("largest batch: of blocks of DiT-S/2 on 256 tokens several times as many fit") {
-  const auto [blocks, budget, least_ratio] =
+  const auto [blocks, budget, min_ratio] =
       GENERATE(Wide{2, 200'000'000, 3} /* 14 and 4 */, Wide{4, 300'000'000, 4} /* 13 and 2 */);
   const auto wide = [count = blocks](RunConfig config) {
     config.model.hidden = 384;
@@ -122,7 +122,7 @@ TEST_CASE("largest batch: of blocks of DiT-S/2 on 256 tokens several times as ma
   CHECK(none.next_batch == none.batch + 1);
   CHECK(all.next_batch == all.batch + 1);
   REQUIRE(none.batch > 0);
-  CHECK(all.batch >= least_ratio * none.batch);
+  CHECK(all.batch >= min_ratio * none.batch);
 }
 
 TEST_CASE("largest batch: neither an earlier search nor what the program holds changes it") {

@@ -83,7 +83,7 @@ TEST_CASE("weights: what does not fit is refused before the folder is touched") 
   CHECK_THROWS_AS(world.run(started_from("/w.pt", "new")), ConfigError);
   CHECK_FALSE(world.files.exists("new"));
   LoadedConfig gone = started_from("/gone.pt", "new");
-  gone.places["train.init_from"] = "a.toml:3:9";
+  gone.locations["train.init_from"] = "a.toml:3:9";
   CHECK_THROWS_WITH(
       world.run(gone),
       "a.toml:3:9: train.init_from = \"/gone.pt\": no such file or folder; allowed: a safetensors "
@@ -96,7 +96,7 @@ TEST_CASE("weights: a bad file to begin with is a data error that names the key 
   const auto refused = [&](const std::string& path, const std::string& bytes) {
     world.write(path, bytes);
     LoadedConfig loaded = started_from(path, "new");
-    loaded.places["train.init_from"] = "a.toml:3:9";
+    loaded.locations["train.init_from"] = "a.toml:3:9";
     const std::string text = error_text<DataError>([&] { world.run(loaded); });
     CHECK_FALSE(world.files.exists("new"));
     return text;
@@ -120,7 +120,7 @@ TEST_CASE("weights: a damaged checkpoint to begin with is told with the key that
   world.run(tiny("old"));
   world.write("old" + last + "model.safetensors", "");
   LoadedConfig loaded = started_from("old/checkpoints/step-00000004", "new");
-  loaded.places["train.init_from"] = "a.toml:3:9";
+  loaded.locations["train.init_from"] = "a.toml:3:9";
   CHECK_THAT(error_text<FileError>([&] { world.run(loaded); }),
              Catch::StartsWith("a.toml:3:9: train.init_from = \"old/checkpoints/step-00000004\": "
                                "old/checkpoints/step-00000004 is a damaged checkpoint:\n  model.safetensors "

@@ -27,9 +27,9 @@ SampleSource source_of(const std::string& model) {
 }
 
 /// A planner that reads the frames of the fixture.
-SampleSource planner() {
+SampleSource model() {
   SampleSource source = source_of("diffusion_planner");
-  models::DiffusionPlannerOptions& sizes = source.config.planner;
+  models::DiffusionPlannerOptions& sizes = source.config.diffusion_planner;
   sizes.agent_num = sizes.predicted_neighbor_num = 8;
   sizes.static_objects_num = 3;
   sizes.lane_num = 6;
@@ -39,10 +39,10 @@ SampleSource planner() {
   return source;
 }
 
-std::shared_ptr<const PlannerFrameSource> frames_in(const std::string& list) {
+std::shared_ptr<const FrameSource> frames_in(const std::string& list) {
   SampleArguments arguments;
   arguments.frames = list;
-  return open_sample_frames(planner(), arguments);
+  return open_sample_frames(model(), arguments);
 }
 
 }  // namespace

@@ -29,7 +29,8 @@ std::string error_of_set(const std::string& override) {
 }
 
 const std::string all_tables =
-    "[train], [model], [planner], [planner.process], [planner.loss], [planner.augmentation], [data], "
+    "[train], [model], [diffusion_planner], [diffusion_planner.process], [diffusion_planner.loss], "
+    "[diffusion_planner.augmentation], [data], "
     "[diffusion], [optimizer], [schedule], [schedule.epochs], [sample], [memory], [log], "
     "[policies.precision], [policies.attention], [policies.ema], [policies.checkpoint]";
 
@@ -334,8 +335,8 @@ TEST_CASE("config reader: the bare word default takes back what the file says of
   CHECK(loaded.config.data.batch == defaults.data.batch);
   CHECK(loaded.config.policies.ema.enabled == Enabled::by_default);
   CHECK(loaded.origins.at("data.batch") == "--set");
-  CHECK(loaded.places.count("data.batch") == 0);
-  CHECK(loaded.places.at("train.steps") == "--set train.steps=7");
+  CHECK(loaded.locations.count("data.batch") == 0);
+  CHECK(loaded.locations.at("train.steps") == "--set train.steps=7");
   const std::string printed = print_config(loaded);
   CHECK(printed.find("\nbatch = 16  # --set\n") != std::string::npos);
   CHECK(printed.find("\n# seconds is not set  # --set\n") != std::string::npos);

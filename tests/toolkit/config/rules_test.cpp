@@ -431,7 +431,7 @@ TEST_CASE("config rules: what a policy refuses has the place of the key it names
       {"policies.ema.enabled", "--set policies.ema.enabled=true"},
       {"policies.ema.decay", "base.toml:14:9"}};
   const auto placed = [&](const std::string& text) {
-    return std::string(dtk::with_place(dtk::policies::PolicyError(text), places).what());
+    return std::string(dtk::located(dtk::policies::PolicyError(text), places).what());
   };
   CHECK(placed("policies.checkpoint.targets: no match") ==
         "base.toml:12:5: policies.checkpoint.targets: no match");

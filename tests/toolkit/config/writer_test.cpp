@@ -155,18 +155,18 @@ RunConfig driving() {
   RunConfig config;
   config.train.model = "diffusion_planner";
   config.train.steps = 1;
-  dtk::models::DiffusionPlannerOptions::fields(config.planner, Changed());
-  dtk::PlannerTrainingOptions::tables(config.planner_training, [](const char*, auto& options) {
+  dtk::models::DiffusionPlannerOptions::fields(config.diffusion_planner, Changed());
+  dtk::TrainingOptions::tables(config.diffusion_planner_training, [](const char*, auto& options) {
     std::remove_reference_t<decltype(options)>::fields(options, Changed());
   });
   // The only ones that go with the others.
-  config.planner.use_ego_history = true;
-  config.planner_training.process.prefix = true;
-  config.planner_training.process.velocity = false;
-  config.planner_training.loss.squared_error = false;
-  config.planner_training.loss.integrated = dtk::PlannerLossOptions().integrated;
-  config.planner_training.loss.integrated_window = dtk::PlannerLossOptions().integrated_window;
-  config.planner_training.augmentation.rebuilt = 11;
+  config.diffusion_planner.use_ego_history = true;
+  config.diffusion_planner_training.process.prefix = true;
+  config.diffusion_planner_training.process.velocity = false;
+  config.diffusion_planner_training.loss.squared_error = false;
+  config.diffusion_planner_training.loss.integrated = dtk::diffusion_planner::LossOptions().integrated;
+  config.diffusion_planner_training.loss.integrated_window = dtk::diffusion_planner::LossOptions().integrated_window;
+  config.diffusion_planner_training.augmentation.rebuilt = 11;
   config.data.kind = "frames";
   config.data.frames = "frames";
   config.data.held_out = "held \"out\".json";
@@ -182,10 +182,10 @@ RunConfig driving_by_velocities() {
   RunConfig config;
   config.train.model = "diffusion_planner";
   config.train.steps = 1;
-  config.planner.use_ego_history = false;
-  config.planner_training.process.velocity = true;
-  config.planner_training.loss.integrated = 0.3;
-  config.planner_training.loss.integrated_window = 7;
+  config.diffusion_planner.use_ego_history = false;
+  config.diffusion_planner_training.process.velocity = true;
+  config.diffusion_planner_training.loss.integrated = 0.3;
+  config.diffusion_planner_training.loss.integrated_window = 7;
   config.data.kind = "frames";
   return config;
 }
@@ -195,11 +195,11 @@ RunConfig upstream_driving() {
   RunConfig config;
   config.train.model = "diffusion_planner";
   config.train.steps = 1;
-  config.planner.preset = "UP";
-  config.planner_training.process.prefix = false;
-  config.planner_training.loss.squared_error = true;
-  config.planner_training.augmentation.probability = 0;
-  config.planner_training.augmentation.smooth = false;
+  config.diffusion_planner.preset = "UP";
+  config.diffusion_planner_training.process.prefix = false;
+  config.diffusion_planner_training.loss.squared_error = true;
+  config.diffusion_planner_training.augmentation.probability = 0;
+  config.diffusion_planner_training.augmentation.smooth = false;
   config.data.kind = "frames";
   return config;
 }
@@ -249,7 +249,8 @@ TEST_CASE("config writer: the round trip above covers every field off its defaul
       if (covered.count(key) == 0) missing.insert(key);
     }
   }
-  CHECK(missing == std::set<std::string>{"planner.process.prediction"});  // which has one choice only
+  CHECK(missing ==
+        std::set<std::string>{"diffusion_planner.process.prediction"});  // which has one choice only
 }
 
 TEST_CASE("config writer: the whole text") {

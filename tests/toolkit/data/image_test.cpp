@@ -53,17 +53,17 @@ TEST_CASE("image: which sizes a PNG is written with") {
 }
 
 TEST_CASE("image: a rehearsed grid has its size and no pixels") {
-  struct NoFolds : dtk::policies::Rehearsal {
-    std::unique_ptr<dtk::policies::PassFold> fold(std::string_view) override { return nullptr; }
-  } rehearsal;
+  struct NoFolds : dtk::policies::Simulation {
+    std::unique_ptr<dtk::policies::LoopFold> fold(std::string_view) override { return nullptr; }
+  } simulation;
   const at::Tensor samples = at::zeros({3, 1, 4, 5});
   const Image real = image_grid(samples, 2, 1, 2);
-  const dtk::policies::RehearsalGuard guard(rehearsal);
-  const Image rehearsed = image_grid(samples, 2, 1, 2);
-  CHECK(rehearsed.height == real.height);
-  CHECK(rehearsed.width == real.width);
-  CHECK(rehearsed.channels == real.channels);
-  CHECK(rehearsed.pixels.empty());
+  const dtk::policies::SimulationGuard guard(simulation);
+  const Image simulated = image_grid(samples, 2, 1, 2);
+  CHECK(simulated.height == real.height);
+  CHECK(simulated.width == real.width);
+  CHECK(simulated.channels == real.channels);
+  CHECK(simulated.pixels.empty());
   CHECK_FALSE(real.pixels.empty());
 }
 

@@ -15,13 +15,14 @@
 #include "toolkit/families/diffusion_planner/trajectories.h"
 
 using namespace dtk;
-using test::PlannerGolden;
+using namespace dtk::diffusion_planner;
+using test::OriginalNumbers;
 
 namespace {
 
 struct Toy {
   const char* name;
-  PlannerNetwork network;
+  TrajectoryNetwork network;
 };
 
 std::vector<Toy> toys() {
@@ -32,7 +33,7 @@ std::vector<Toy> toys() {
 }
 
 // The head on what the solver returned: ego places at steps 1, 11 .. 71 and the mean token.
-at::Tensor turn_logits(const PlannerGolden& golden, const at::Tensor& trajectories) {
+at::Tensor turn_logits(const OriginalNumbers& golden, const at::Tensor& trajectories) {
   const at::ScalarType type = trajectories.scalar_type();
   std::vector<at::Tensor> parts;
   for (int64_t step = 1; step <= 71; step += 10) {
@@ -46,7 +47,7 @@ at::Tensor turn_logits(const PlannerGolden& golden, const at::Tensor& trajectori
 }  // namespace
 
 TEST_CASE("dpm_solver: times are the original's, in equal steps of λ") {
-  const PlannerGolden golden;
+  const OriginalNumbers golden;
   const std::vector<double> times = dpm_solver_times({});
   golden.check("solver.times", at::tensor(times, at::kDouble));
   std::vector<double> lambdas;
@@ -55,7 +56,7 @@ TEST_CASE("dpm_solver: times are the original's, in equal steps of λ") {
 }
 
 TEST_CASE("dpm_solver: the eleven evaluations, the trajectories and what the head makes of them") {
-  const PlannerGolden golden;
+  const OriginalNumbers golden;
   for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
     const at::Tensor ego = golden.at("solver.in.ego_current_state", type).narrow(1, 0, 4).unsqueeze(1);
     const at::Tensor others = golden.at("solver.in.neighbor_agents_past_last", type).narrow(2, 0, 4);
@@ -63,7 +64,7 @@ TEST_CASE("dpm_solver: the eleven evaluations, the trajectories and what the hea
     for (const Toy& toy : toys()) {
       const std::string prefix = std::string("solver.") + toy.name + ".";
       std::vector<at::Tensor> seen, times, outputs;
-      const PlannerNetwork watched = [&](const at::Tensor& x, const at::Tensor& t) {
+      const TrajectoryNetwork watched = [&](const at::Tensor& x, const at::Tensor& t) {
         CHECK(t.sizes() == at::IntArrayRef({2, 3, 81, 1}));
         CHECK(at::equal(t, t.select(1, 0).select(1, 0).select(1, 0)[0].expand_as(t)));
         seen.push_back(x), times.push_back(t.flatten()[0]);
@@ -72,7 +73,7 @@ TEST_CASE("dpm_solver: the eleven evaluations, the trajectories and what the hea
       };
       at::Tensor initial = golden.at("solver.in.x_init", type);
       if (prefix == "solver.sin_zeros.") initial = at::zeros_like(initial);
-      const at::Tensor drawn = planner_trajectories(watched, current, initial);
+      const at::Tensor drawn = solve_trajectories(watched, current, initial);
       REQUIRE(seen.size() == 11);
       golden.check(prefix + "eval_x", at::stack(seen));
       const auto& errors = golden.notes()["tolerance"]["err_fp32_vs_fp64"];
@@ -83,18 +84,18 @@ TEST_CASE("dpm_solver: the eleven evaluations, the trajectories and what the hea
         golden.check(prefix + "eval_out", at::stack(outputs), golden.at(prefix + "eval_out", type), error);
       }
       CHECK(at::equal(drawn.select(2, 0), current));
-      golden.check(prefix + "prediction", planner_poses(drawn, {}));
+      golden.check(prefix + "prediction", poses_of(drawn, {}));
       golden.check(prefix + "turn_indicator_logit", turn_logits(golden, drawn));
     }
   }
 }
 
 TEST_CASE("dpm_solver: upstream's network gets one time a sample") {
-  const PlannerNetwork network = [](const at::Tensor& x, const at::Tensor& t) {
+  const TrajectoryNetwork network = [](const at::Tensor& x, const at::Tensor& t) {
     CHECK(t.sizes() == at::IntArrayRef({2}));
     return at::zeros_like(x);
   };
-  planner_trajectories(network, at::zeros({2, 3, 4}), at::zeros({2, 3, 5, 4}), {.prefix = false});
+  solve_trajectories(network, at::zeros({2, 3, 4}), at::zeros({2, 3, 5, 4}), {.prefix = false});
 }
 
 namespace {

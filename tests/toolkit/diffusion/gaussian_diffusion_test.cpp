@@ -115,8 +115,8 @@ TEST_CASE("tables: cosine betas follow the squared cosine until they are limited
 }
 
 TEST_CASE("tables: fewest steps, and what no process can have") {
-  CHECK(GaussianTables(diffusion_betas("linear", kLeastLinearSteps)).betas.back() < 1);
-  CHECK_THROWS_WITH(GaussianTables(diffusion_betas("linear", kLeastLinearSteps - 1)),
+  CHECK(GaussianTables(diffusion_betas("linear", kMinLinearSteps)).betas.back() < 1);
+  CHECK_THROWS_WITH(GaussianTables(diffusion_betas("linear", kMinLinearSteps - 1)),
                     "a β of a diffusion process is outside of (0, 1)");
   CHECK_NOTHROW(GaussianTables(diffusion_betas("cosine", 2)));
   CHECK_THROWS_WITH(GaussianTables({0.5}), "a diffusion process needs at least two steps");

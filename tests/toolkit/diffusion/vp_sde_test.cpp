@@ -6,10 +6,10 @@
 #include "support/diffusion_planner/golden.h"
 
 using namespace dtk;
-using test::PlannerGolden;
+using test::OriginalNumbers;
 
 TEST_CASE("vp_sde: α, σ, λ and the way back are the original's, in fp32 within its own error") {
-  const PlannerGolden golden;
+  const OriginalNumbers golden;
   const VpSde sde;
   for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
     const at::Tensor t = golden.at("schedule.t", type);
@@ -24,7 +24,7 @@ TEST_CASE("vp_sde: α, σ, λ and the way back are the original's, in fp32 withi
 }
 
 TEST_CASE("vp_sde: in fp32 nothing cancels where almost no noise is added") {
-  const PlannerGolden golden;
+  const OriginalNumbers golden;
   const at::Tensor t = golden.at("schedule.t", at::kFloat);
   const at::Tensor error =
       VpSde().sigma(t).to(at::kDouble) / golden.at("schedule.sigma.fp64", at::kDouble) - 1;

@@ -119,14 +119,14 @@ TEST_CASE("npz: values arrive where they were asked for, and not a byte beside i
 
 TEST_CASE("npz: of arrays that may have more rows the first ones are read, and all are checked") {
   const at::Tensor values = at::randn({5000, 3});
-  NpzArray expected = {.key = "a", .shape = {2, 3}, .most_rows = 5000};
+  NpzArray expected = {.key = "a", .shape = {2, 3}, .max_rows = 5000};
   for (ZipPart part : both(npy_bytes(values))) {
     CHECK(at::equal(read(zip_bytes({part}), expected), values.narrow(0, 0, 2)));
     part.crc = 7;
     CHECK(refusal({part}, expected) ==
           "/f.npz: array \"a\" has changed since it was written (its CRC-32 differs)" + again);
   }
-  expected.most_rows = 4999;
+  expected.max_rows = 4999;
   CHECK(refusal({stored_array("a", npy_bytes(values))}, expected) ==
         "/f.npz: array \"a\" has the shape (5000, 3); allowed: (2, 3) with up to 4999 rows; save it in that "
         "shape");
@@ -137,7 +137,7 @@ TEST_CASE("npz: of arrays that may have more rows the first ones are read, and a
 
 TEST_CASE("npz: float64 is rounded where it is allowed") {
   const at::Tensor values = at::randn({100, 200}, at::kDouble);
-  const NpzArray expected = {.key = "a", .shape = {90, 200}, .most_rows = 100, .or_double = true};
+  const NpzArray expected = {.key = "a", .shape = {90, 200}, .max_rows = 100, .or_double = true};
   for (const ZipPart& part : both(npy_bytes(values)))
     CHECK(at::equal(read(zip_bytes({part}), expected), values.narrow(0, 0, 90).to(at::kFloat)));
   CHECK(refusal({stored_array("a", npy_bytes(numbers().to(at::kDouble)))}) ==
@@ -167,7 +167,7 @@ TEST_CASE("npz: an array that is missing or of another kind is named, with what 
   CHECK(refusal({stored_array("a", npy)}, other) ==
         "/f.npz: array \"a\" has the shape (2, 3); allowed: (6,); make it again");
   CHECK(refusal({stored_array("a", npy_bytes(at::scalar_tensor(1.0F)))},
-                {.key = "a", .shape = {1}, .most_rows = 9}) ==
+                {.key = "a", .shape = {1}, .max_rows = 9}) ==
         "/f.npz: array \"a\" has the shape (); allowed: (1,) with up to 9 rows; save it in that shape");
   other.type = c10::ScalarType::UInt32;
   CHECK(refusal({stored_array("a", npy)}, other) ==

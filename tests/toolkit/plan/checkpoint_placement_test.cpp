@@ -12,6 +12,7 @@
 #include "support/runs/tiny_run.h"
 #include "toolkit/commands/plan.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/core/numbers.h"
 #include "toolkit/plan/placement_search.h"
 #include "toolkit/plan/plan.h"
 #include "toolkit/plan/planned_run.h"
@@ -48,23 +49,23 @@ LoadedConfig automatic(int64_t budget, LoadedConfig loaded = blocks()) {
 
 struct Choice {
   Paths recomputed;
-  KeptResults keeps;
+  ResultsByModule keeps;
   int64_t bytes = 0, flops = 0;
 };
 
-LoadedConfig configured(LoadedConfig loaded, const Paths& recomputed, const KeptResults& keeps) {
+LoadedConfig configured(LoadedConfig loaded, const Paths& recomputed, const ResultsByModule& keeps) {
   recompute(loaded.config.policies.checkpoint, recomputed, keeps);
   if (recomputed.empty()) loaded.config.policies.checkpoint.enabled = Enabled::off;
   return loaded;
 }
 
 Choice planned(const LoadedConfig& loaded, c10::Device device, const Paths& recomputed,
-               const KeptResults& keeps = {}) {
+               const ResultsByModule& keeps = {}) {
   const Plan plan = make_plan(configured(loaded, recomputed, keeps), device);
-  return {recomputed, keeps, plan.bytes_in(Room::allocator), plan.step.recomputed};
+  return {recomputed, keeps, plan.bytes_in(Capacity::allocator), plan.step.recomputed};
 }
 
-/// What one of the sub-trees of all_choices() keeps: all, its inputs, or some results too.
+/// What one of the modules of all_choices() keeps: all, its inputs, or some results too.
 struct Level {
   bool all = false;
   Paths names = {};
@@ -85,7 +86,7 @@ std::vector<Level> levels_of(bool with_results) {
           {false, {"attn_out", "aten::addmm"}}};
 }
 
-/// Every level of every sub-tree; those of `blocks` offer results.
+/// Every level of every module; those of `blocks` offer results.
 std::vector<Choice> all_choices(const LoadedConfig& job, c10::Device device, const Paths& targets,
                                 const std::set<std::string>& blocks) {
   std::vector<std::vector<Level>> levels;
@@ -94,7 +95,7 @@ std::vector<Choice> all_choices(const LoadedConfig& job, c10::Device device, con
   std::vector<size_t> at(targets.size(), 0);
   for (;;) {
     Paths recomputed;
-    KeptResults keeps;
+    ResultsByModule keeps;
     for (size_t i = 0; i < targets.size(); ++i) {
       const Level& level = levels[i][at[i]];
       if (level.all) continue;
@@ -192,7 +193,7 @@ Printed printed(int64_t budget, PlanArguments arguments = {}) {
 /// Peak of the job of blocks_toml with all blocks recomputed (word "block") or none ("all").
 int64_t peak_of_toml(const std::string& word) {
   LoadedConfig loaded = parse_config(blocks_toml, "a.toml", {"policies.checkpoint.keep=" + word});
-  return make_plan(loaded, cpu).bytes_in(Room::allocator);
+  return make_plan(loaded, cpu).bytes_in(Capacity::allocator);
 }
 
 }  // namespace
@@ -228,7 +229,7 @@ TEST_CASE("keep = auto: the job of the choice has its targets and results, and s
   // Keeping results of more blocks beats keeping all of some.
   CHECK(placement.flops < two.flops);
   REQUIRE_FALSE(placement.keeps.empty());
-  CHECK(placement.most_flops == all.flops);
+  CHECK(placement.max_flops == all.flops);
   CHECK_FALSE(placement_is_open(loaded.config));
   policies::CheckpointOptions expected;
   recompute(expected, placement.recomputed, placement.keeps);
@@ -239,7 +240,7 @@ TEST_CASE("keep = auto: the job of the choice has its targets and results, and s
   CHECK(loaded.origins.at("policies.checkpoint.targets") == chosen);
   CHECK(loaded.config.memory.budget->bytes == two.bytes);
   const Plan plan = make_plan(loaded, cpu);
-  CHECK(plan.bytes_in(Room::allocator) == placement.planned_bytes);
+  CHECK(plan.bytes_in(Capacity::allocator) == placement.planned_bytes);
   CHECK(plan.step.recomputed == placement.flops);
 }
 
@@ -274,7 +275,8 @@ TEST_CASE("keep = auto: a run takes what was planned, to the byte") {
   const PlanAccuracy accuracy = plan_accuracy(loaded);
   CHECK(accuracy.differences.empty());
   int64_t measured = 0;
-  for (const policies::KeptPhase& phase : accuracy.measured) measured = std::max(measured, phase.kept.bytes);
+  for (const policies::LoggedPhase& phase : accuracy.measured)
+    measured = std::max(measured, phase.kept.bytes);
   CHECK(measured == placement.planned_bytes);
 }
 
@@ -289,7 +291,7 @@ TEST_CASE("keep = auto: a budget that everything fits, by one plan") {
   CHECK(loaded.config.policies.checkpoint.targets == Paths{"blocks.*"});
   // Asked for, keep = "all" would be refused.
   CHECK(loaded.config.policies.checkpoint.enabled == Enabled::by_default);
-  CHECK(make_plan(loaded, cpu).bytes_in(Room::allocator) == all_kept);
+  CHECK(make_plan(loaded, cpu).bytes_in(Capacity::allocator) == all_kept);
   CHECK(placement_text(placement) == "keep = \"auto\": all of 4 sub-trees are kept; its plan takes " +
                                          exact_bytes(all_kept) +
                                          " of memory.budget = " + std::to_string(all_kept) + "; 1 plan made");
@@ -315,7 +317,7 @@ TEST_CASE("keep = auto: chooses among the targets only") {
   CHECK(placement.targets == 2);
   for (const std::string& path : placement.recomputed) CHECK((path == "blocks.2" || path == "blocks.3"));
   given.config.policies.checkpoint.targets = {"block.*"};
-  given.places["policies.checkpoint.targets"] = "a.toml:3:11";
+  given.locations["policies.checkpoint.targets"] = "a.toml:3:11";
   LoadedConfig wrong = automatic(1000, given);
   CHECK_THAT(test::error_text<ConfigError>([&] { place_checkpoints(wrong, cpu, {}); }),
              Catch::StartsWith("a.toml:3:11: policies.checkpoint.targets"));
@@ -337,7 +339,7 @@ TEST_CASE("keep = auto: a choice survives its JSON") {
     return read_placement("{\"placement\": " + placement_json(one) + "}");
   };
   CHECK(through(placement) == placement);
-  placement.most_flops.reset();
+  placement.max_flops.reset();
   CHECK(through(placement) == placement);
   CHECK(read_placement("{\"device\": \"cpu\"}") == std::nullopt);
   CHECK(read_placement("dit-plan: no") == std::nullopt);
@@ -357,7 +359,7 @@ TEST_CASE("dit-plan says what keep = auto became, in text and JSON") {
   CHECK(placement->planned_bytes == report.at("peak").at("bytes").get<int64_t>());
   CHECK(placement->planned_bytes <= budget);
   CHECK(placement->flops == report.at("plan").at("step_flops").at("recomputed").get<int64_t>());
-  CHECK(placement->flops < placement->most_flops);
+  CHECK(placement->flops < placement->max_flops);
   CHECK(placement->recomputed.size() < 4);
   arguments.table = true;
   CHECK(read_placement(Json::parse(printed(budget, arguments).text).at(0).dump()) == placement);
@@ -386,13 +388,13 @@ TEST_CASE(
 
 namespace {
 
-// Sub-trees that differ: mixers of several widths, a fusion and a decoder.
+// Modules that differ: mixers of several widths, a fusion and a decoder.
 constexpr char driving_toml[] = R"(policies.precision.cpu = "fp32"
 [train]
 model = "diffusion_planner"
 steps = 20
 threads = 1
-[planner]
+[diffusion_planner]
 hidden_dim = 32
 num_heads = 2
 encoder_mixer_depth = 1
@@ -429,7 +431,7 @@ TEST_CASE(
   const std::vector<Choice> choices = all_choices(driving(), device, targets, {});
   const PlacedJob without_results = {
       .plan =
-          [&](const Paths& recomputed, const KeptResults& keeps) {
+          [&](const Paths& recomputed, const ResultsByModule& keeps) {
             return plan_run(configured(driving(), recomputed, keeps), device).memory;
           },
       .targets = [&](const Paths&) { return targets; }};

@@ -146,7 +146,7 @@ TEST_CASE("a run with keep = auto is refused without a plan, which says why ther
       test::error_text<ConfigError>([&] { unplanned.run(loaded); }) ==
       "policies.checkpoint.keep = \"auto\" is chosen by the run's plan, and there is none: nobody plans this "
       "run; use keep = \"block\", or targets of your own");
-  loaded.places["policies.checkpoint.keep"] = "a.toml:3:4";
+  loaded.locations["policies.checkpoint.keep"] = "a.toml:3:4";
   PlannedWorld world;
   world.plan = [](const LoadedConfig&) {
     StartPlan plan;

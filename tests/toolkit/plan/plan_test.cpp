@@ -10,6 +10,7 @@
 #include "support/files/memory_file_system.h"
 #include "support/runs/tiny_run.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/core/numbers.h"
 #include "toolkit/device/device.h"
 #include "toolkit/device/device_memory.h"
 #include "toolkit/plan/plan.h"
@@ -39,7 +40,7 @@ int64_t peak(const Plan& plan) {
 /// Bytes of a device that holds this batch.
 int64_t device_for(LoadedConfig loaded, int64_t batch, c10::Device device) {
   loaded.config.data.batch = batch;
-  return make_plan(loaded, device).bytes_in(Room::device);
+  return make_plan(loaded, device).bytes_in(Capacity::device);
 }
 
 constexpr char tiny_toml[] = R"([train]
@@ -173,7 +174,7 @@ TEST_CASE("what a block gains as a segment is what policies.checkpoint with it a
     CHECK(segments.at("blocks.0").gain > 0);
     CHECK(segments.at("x_embedder").gain <= 0);
     CHECK_FALSE(segments.at("x_embedder").reason.empty());
-    CHECK(why.plain.most_gain() < why.plain.saved);
+    CHECK(why.plain.max_gain() < why.plain.saved);
     CHECK(why.recomputed->made_again.path == "blocks.0");
     CHECK(why.alternatives.size() == 4);
   }
@@ -202,21 +203,22 @@ TEST_CASE("the largest batch fits and the next does not") {
     CHECK(found.next->loaded.config.data.batch == batch + 2);
     CHECK(device_for(loaded, batch, device) <= budget);
     CHECK(device_for(loaded, batch + 2, device) > budget);
-    CHECK(found.largest->bytes_in(Room::device) == device_for(loaded, batch, device));
-    CHECK(found.next->bytes_in(Room::device) == device_for(loaded, batch + 2, device));
+    CHECK(found.largest->bytes_in(Capacity::device) == device_for(loaded, batch, device));
+    CHECK(found.next->bytes_in(Capacity::device) == device_for(loaded, batch + 2, device));
   }
 }
 
 TEST_CASE("what a device adds takes room: all of it on a device, without the context in a budget") {
   const Plan on_cuda = make_plan(tiny(), cuda), on_cpu = make_plan(tiny(), cpu);
-  CHECK(on_cpu.bytes_in(Room::device) == peak(on_cpu));
-  CHECK(on_cpu.bytes_in(Room::allocator) == peak(on_cpu));
+  CHECK(on_cpu.bytes_in(Capacity::device) == peak(on_cpu));
+  CHECK(on_cpu.bytes_in(Capacity::allocator) == peak(on_cpu));
   std::map<std::string, int64_t> terms;
   for (const planner::DeviceTerm& term : on_cuda.terms) terms[term.name] = term.bytes;
   REQUIRE(terms.at("workspaces") > 0);
   REQUIRE(terms.at("context") > 0);
-  CHECK(on_cuda.bytes_in(Room::allocator) == peak(on_cuda) + terms.at("rounding") + terms.at("workspaces"));
-  CHECK(on_cuda.bytes_in(Room::device) == on_cuda.bytes_in(Room::allocator) + terms.at("context"));
+  CHECK(on_cuda.bytes_in(Capacity::allocator) ==
+        peak(on_cuda) + terms.at("rounding") + terms.at("workspaces"));
+  CHECK(on_cuda.bytes_in(Capacity::device) == on_cuda.bytes_in(Capacity::allocator) + terms.at("context"));
 }
 
 TEST_CASE("0 bytes have a reason: what the peak is, and what the policy reports") {
@@ -307,7 +309,7 @@ TEST_CASE("memory.budget: the report is printed, then the error says what is exc
       }(),
       cuda);
   const policies::PhasePeak highest = plan.memory.peak();
-  const int64_t needed = plan.bytes_in(Room::allocator);
+  const int64_t needed = plan.bytes_in(Capacity::allocator);
   CHECK(memory_error({"memory.budget=" + std::to_string(needed)}) == "(nothing was thrown)");
   CHECK(memory_error({"memory.budget=" + std::to_string(needed - 1)}) ==
         "does not fit into memory.budget: the peak of " + exact_bytes(highest.peak.bytes) + ", in phase " +

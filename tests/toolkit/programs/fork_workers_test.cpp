@@ -141,7 +141,7 @@ TEST_CASE("a plan survives its record") {
       CHECK(read.policies[i].saved_bytes == plan.policies[i].saved_bytes);
     }
     CHECK(read.step == plan.step);
-    CHECK(read.bytes_in(Room::allocator) == plan.bytes_in(Room::allocator));
-    CHECK(read.bytes_in(Room::device) == plan.bytes_in(Room::device));
+    CHECK(read.bytes_in(Capacity::allocator) == plan.bytes_in(Capacity::allocator));
+    CHECK(read.bytes_in(Capacity::device) == plan.bytes_in(Capacity::device));
   }
 }

@@ -33,7 +33,7 @@ PhasePeak phase(const char* name, const std::vector<Entry>& entries) {
   return {name, sums};
 }
 
-// Six sub-trees save for backward; the highest peak is in sampling, where nothing is saved.
+// Six modules save for backward; the highest peak is in sampling, where nothing is saved.
 MemoryReport report() {
   MemoryReport report;
   report.device = "cpu";

@@ -81,7 +81,7 @@ TEST_CASE("a plan fits to the byte, and one byte less is refused with the cause"
 }
 
 TEST_CASE("what a device adds counts against the limit") {
-  const PlanBeside beside{.bytes = 20};
+  const DeviceOverhead beside{.bytes = 20};
   CHECK_FALSE(too_large(report(), beside, budget(3020), 3020));
   const auto over = too_large(report(), beside, budget(3019), std::nullopt);
   REQUIRE(over);
@@ -98,7 +98,7 @@ TEST_CASE("what a device adds counts against the limit") {
 }
 
 TEST_CASE("what a plan does not know is said beside its peak") {
-  const PlanBeside scratch =
+  const DeviceOverhead scratch =
       read_beside(R"({"device": "cpu", "plan": {"scratch": {"not_known": ["aten::mm", "aten::bmm"]}}})");
   CHECK(
       plan_line(report(), scratch, 5000) ==

@@ -155,14 +155,14 @@ TEST_CASE(
   trainer->wait_for_data();
   policies::MemoryAccounts& accounts = policies::cpu_accounts();
   const int64_t before = accounts.live_bytes();
-  const auto most_beside = [&](const std::function<void()>& load) {
+  const auto max_beside = [&](const std::function<void()>& load) {
     accounts.reset_phases("load");
     load();
     trainer->wait_for_data();
     CHECK(accounts.live_bytes() == before);
     return policies::highest(accounts.phases()).peak.bytes - before;
   };
-  CHECK(most_beside([&] { load_training(checkpoint, *trainer); }) == 0);
+  CHECK(max_beside([&] { load_training(checkpoint, *trainer); }) == 0);
 
   std::vector<NamedTensor> parameters;
   int64_t largest = 0;
@@ -172,7 +172,7 @@ TEST_CASE(
   }
   std::vector<StoredTensor> stored = checkpoint.stored_tensors("model.safetensors");
   for (StoredTensor& one : stored) one.read_into = nullptr;  // as for another device
-  CHECK(most_beside([&] { copy_by_name(stored, parameters, "model"); }) == largest);
+  CHECK(max_beside([&] { copy_by_name(stored, parameters, "model"); }) == largest);
 }
 
 TEST_CASE("runs: what a run fits into is enough for its resumption, whose peaks are the same") {

@@ -168,16 +168,16 @@ TEST_CASE("what does not fit together is refused with the way out") {
   const std::string no_use =
       ": train.allow_thread_change = true has no use in a new run: it lets a resumed one go on with another "
       "number of threads; remove it";
-  fresh.places["train.allow_thread_change"] = "a.toml:3:9";
+  fresh.locations["train.allow_thread_change"] = "a.toml:3:9";
   CHECK_THROWS_WITH(world.run(fresh),
                     "a.toml:3:9" + no_use +
                         " (what a file sets is taken back with --set "
                         "train.allow_thread_change=default), or continue a run with --resume");
-  fresh.places["train.allow_thread_change"] = "--set train.allow_thread_change=true";
+  fresh.locations["train.allow_thread_change"] = "--set train.allow_thread_change=true";
   CHECK_THROWS_WITH(world.run(fresh),
                     "--set train.allow_thread_change=true" + no_use + ", or continue a run with --resume");
   CHECK_FALSE(world.files.exists("fresh"));
-  threads.places = fresh.places;  // written or not, a resumed run has a use for it
+  threads.locations = fresh.locations;  // written or not, a resumed run has a use for it
   CHECK(world.run(threads, "latest").step == 22);
   CHECK_THROWS_WITH(
       world.run(tiny("out"), "out/checkpoints/step-00000020"),

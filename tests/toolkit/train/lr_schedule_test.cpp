@@ -16,12 +16,12 @@
 
 using namespace dtk;
 using test::largest;
-using test::PlannerGolden;
+using test::OriginalNumbers;
 
 namespace {
 
 // A run of 3 batches of 4 samples an epoch, as the trainer asks for its rates.
-void check_rates(const PlannerGolden& golden, const std::string& run, int64_t epochs,
+void check_rates(const OriginalNumbers& golden, const std::string& run, int64_t epochs,
                  const EpochScheduleOptions& schedule, int64_t resumed = 0) {
   INFO(run);
   const at::Tensor wanted = golden.at("lr." + run, at::kDouble);
@@ -44,15 +44,17 @@ void check_rates(const PlannerGolden& golden, const std::string& run, int64_t ep
 
 }  // namespace
 
-TEST_CASE("planner_schedule: the rates of whole runs are the original's") {
-  const PlannerGolden golden;
+TEST_CASE("diffusion_planner schedule: the rates of whole runs are the original's") {
+  const OriginalNumbers golden;
   check_rates(golden, "epochs10_warmup5", 10, {.lowered = true});
   check_rates(golden, "epochs12_warmup5", 12, {.lowered = true});
   check_rates(golden, "epochs20_warmup5", 20, {.lowered = true});
 }
 
-TEST_CASE("planner_schedule: a resumed run has the rates of one that was not, unless as in the original") {
-  const PlannerGolden golden;
+TEST_CASE(
+    "diffusion_planner schedule: a resumed run has the rates of one that was not, unless as in the "
+    "original") {
+  const OriginalNumbers golden;
   check_rates(golden, "resume_after2of20_warmup5", 20, {.lowered = true, .overshooting_resume = true}, 2);
   const EpochScheduleOptions schedule = {.lowered = true};
   for (int64_t epoch = 2; epoch < 20; ++epoch) {
@@ -61,7 +63,8 @@ TEST_CASE("planner_schedule: a resumed run has the rates of one that was not, un
   }
 }
 
-TEST_CASE("planner_schedule: upstream's rate is not lowered; an epoch outside of the run is an error") {
+TEST_CASE(
+    "diffusion_planner schedule: upstream's rate is not lowered; an epoch outside of the run is an error") {
   EpochScheduleOptions schedule;
   CHECK(epoch_learning_rate(schedule, 5e-4, 500, 499) == 5e-4);
   CHECK(epoch_learning_rate(schedule, 5e-4, 500, 2) == Approx(5e-4 * 0.55));
@@ -72,8 +75,8 @@ TEST_CASE("planner_schedule: upstream's rate is not lowered; an epoch outside of
   CHECK_THROWS_AS(epoch_learning_rate(schedule, 1, 500, 2, 3), std::invalid_argument);
 }
 
-TEST_CASE("planner_schedule: AdamW with clipping makes the original's four steps") {
-  const PlannerGolden golden;
+TEST_CASE("diffusion_planner schedule: AdamW with clipping makes the original's four steps") {
+  const OriginalNumbers golden;
   OptimizerOptions options;
   options.weight_decay = 0.01, options.clip = 5;
   std::vector<std::pair<std::string, at::Tensor>> parameters;
@@ -105,8 +108,8 @@ TEST_CASE("planner_schedule: AdamW with clipping makes the original's four steps
   }
 }
 
-TEST_CASE("planner_schedule: the average without warm-up is the original's") {
-  const PlannerGolden golden;
+TEST_CASE("diffusion_planner schedule: the average without warm-up is the original's") {
+  const OriginalNumbers golden;
   const at::Tensor weight = golden.at("ema.w0", at::kFloat).clone().requires_grad_(true);
   policies::EmaOptions options;
   options.decay = 0.999, options.warmup = false, options.device = "same";

@@ -75,7 +75,7 @@ std::string decide(LoadedConfig& loaded, Clock& clock, const LoadedConfig* resum
 }
 
 /// All of LibTorch's and this project's state that a step may touch.
-struct Surroundings {
+struct AmbientState {
   std::string random = policies::generator_state(at::globalContext().defaultGenerator(at::kCPU));
   bool grad = at::GradMode::is_enabled();
   bool autocast = at::autocast::is_autocast_enabled(at::kCPU);
@@ -83,7 +83,7 @@ struct Surroundings {
   std::string path = policies::module_path();
   int threads = at::get_num_threads();
   int64_t bytes = policies::cpu_accounts().live_bytes();
-  friend bool operator==(const Surroundings&, const Surroundings&) = default;
+  friend bool operator==(const AmbientState&, const AmbientState&) = default;
 };
 
 }  // namespace
@@ -249,7 +249,7 @@ TEST_CASE("precision choice: random state, gradients and thread state are untouc
   {
     WorkClock clock(0.010, 0.020);
     clock.throw_at = static_cast<int>(throw_at);
-    Surroundings before, after;
+    AmbientState before, after;
     before.bytes -= live_without_batches();
     if (throw_at < 0) {
       decide(loaded, clock);

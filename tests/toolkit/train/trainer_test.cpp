@@ -174,13 +174,13 @@ TEST_CASE("a step that throws leaves no gradient for the next one to add to") {
   const auto trainer = make_trainer(test::tiny_config(), clock);
   trainer->step();
   int block = 0, gradients_then = -1;
-  const auto run_subtree = trainer->model().seam().run;
-  trainer->model().seam().run = [&, run_subtree](std::string_view path, const auto& fn, auto&& inputs) {
+  const auto run_module = trainer->model().seam().run;
+  trainer->model().seam().run = [&, run_module](std::string_view path, const auto& fn, auto&& inputs) {
     if (path == "blocks.1" && ++block == 2) {  // in the second of two micro-batches
       gradients_then = gradients_of(*trainer);
       throw std::runtime_error("no more");
     }
-    return run_subtree(path, fn, std::move(inputs));
+    return run_module(path, fn, std::move(inputs));
   };
   CHECK_THROWS_WITH(trainer->step(), "no more");
   CHECK(gradients_then > 20);

@@ -32,7 +32,7 @@ TEST_CASE("trial step: weights, gradients, the model's seam, random state and li
   const RunConfig config = test::tiny_config(objective);
   TrainableDit model = tiny_model(config);
   int own_runs = 0;
-  model.seam().run = [&own_runs](std::string_view, const models::SubtreeFn& fn, models::Tensors&& inputs) {
+  model.seam().run = [&own_runs](std::string_view, const models::ModuleFn& fn, models::Tensors&& inputs) {
     ++own_runs;
     return fn(std::move(inputs));
   };

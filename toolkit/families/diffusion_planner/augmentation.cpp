@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-namespace dtk {
+namespace dtk::diffusion_planner {
 namespace {
 
 // The frame of a pose (B, at least 4) of x, y, cos, sin.
@@ -67,18 +67,18 @@ void change_if_there(at::Tensor& tensor, Change&& change) {
 
 }  // namespace
 
-PlannerShiftDraws draw_planner_shift(const PlannerBatch& scene, const PlannerAugmentationOptions& options,
-                                     const at::Generator& generator) {
+ShiftDraws draw_shift(const FrameBatch& scene, const AugmentationOptions& options,
+                      const at::Generator& generator) {
   const at::Tensor& state = scene.ego_current_state;
   const int64_t batch = state.size(0);
-  PlannerShiftDraws draws;
+  ShiftDraws draws;
   draws.coin = at::rand({batch}, generator, state.options());
   draws.uniform = at::rand({batch, options.shared_perturbation ? 1 : 9}, generator, state.options());
   draws.scale = at::randn({batch}, generator, state.options()) * options.past_scale + 1;
   return draws;
 }
 
-PlannerBatch seen_from_present(PlannerBatch scene, const PlannerAugmentationOptions& options) {
+FrameBatch seen_from_present(FrameBatch scene, const AugmentationOptions& options) {
   const at::Tensor present = scene.ego_current_state;
   const Frame frame(present);
   scene.ego_agent_future = future_seen(frame, scene.ego_agent_future);
@@ -106,13 +106,12 @@ PlannerBatch seen_from_present(PlannerBatch scene, const PlannerAugmentationOpti
   return scene;
 }
 
-PlannerAugmentation::PlannerAugmentation(const PlannerAugmentationOptions& options, int64_t future_steps,
-                                         c10::Device device)
+Augmentation::Augmentation(const AugmentationOptions& options, int64_t future_steps, c10::Device device)
     : options_(options) {
   if (options.smooth) smoother_.emplace(future_steps, device);
 }
 
-PlannerBatch PlannerAugmentation::apply(PlannerBatch scene, const PlannerShiftDraws& draws) const {
+FrameBatch Augmentation::apply(FrameBatch scene, const ShiftDraws& draws) const {
   const at::Tensor shifted = shifted_state(scene, draws.uniform, options_);
   const at::Tensor accepted = accepted_shifts(scene, shifted, draws.coin, options_);
   scene.ego_agent_future =
@@ -134,4 +133,4 @@ PlannerBatch PlannerAugmentation::apply(PlannerBatch scene, const PlannerShiftDr
   return scene;
 }
 
-}  // namespace dtk
+}  // namespace dtk::diffusion_planner

@@ -2,15 +2,15 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-namespace dtk {
+namespace dtk::diffusion_planner {
 
-/// N samples as they are in their files (planner_layout.h), one behind the other in each tensor. Positions
+/// N samples as they are in their files (layout_of.h), one behind the other in each tensor. Positions
 /// are in metres in the frame of the ego vehicle's current pose, headings in radians, velocities in m/s; time
 /// runs in steps of 0.1 s and the last past step is the current one. A row of zeros is an object or a step
 /// that is not there. Upstream's files have not all of the arrays: the others' tensors are undefined.
 ///
-/// float32 except where a type is given; sizes as in PlannerSizes.
-struct PlannerBatch {
+/// float32 except where a type is given; sizes as in FrameSizes.
+struct FrameBatch {
   at::Tensor ego_agent_past;     // (N, past, 3) x, y, heading
   at::Tensor ego_current_state;  // (N, 10) x, y, cos, sin, vx, vy, ax, ay, steering angle, yaw rate
   at::Tensor ego_agent_future;   // (N, future, 3) x, y, heading
@@ -58,4 +58,4 @@ struct PlannerBatch {
   }
 };
 
-}  // namespace dtk
+}  // namespace dtk::diffusion_planner

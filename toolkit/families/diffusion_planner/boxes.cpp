@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-namespace dtk::planner_boxes {
+namespace dtk::boxes {
 namespace {
 
 at::Tensor left_of(const at::Tensor& heading) {
@@ -38,4 +38,4 @@ at::Tensor depths(const at::Tensor& axes, const at::Tensor& one, const at::Tenso
   return upper - at::maximum(a.amin(-1), b.amin(-1));
 }
 
-}  // namespace dtk::planner_boxes
+}  // namespace dtk::boxes

@@ -2,7 +2,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-namespace dtk::planner_boxes {
+namespace dtk::boxes {
 
 /// Directions (..., 2) divided by their length, or by `least` where they are shorter.
 at::Tensor unit(const at::Tensor& direction, double least);
@@ -19,4 +19,4 @@ at::Tensor corners(const at::Tensor& center, const at::Tensor& heading, const at
 /// axes (..., A, 2): (..., A), below 0 where there is a gap.
 at::Tensor depths(const at::Tensor& axes, const at::Tensor& one, const at::Tensor& other);
 
-}  // namespace dtk::planner_boxes
+}  // namespace dtk::boxes

@@ -6,7 +6,7 @@
 #include "toolkit/io/file_system.h"
 #include "toolkit/io/json.h"
 
-namespace dtk {
+namespace dtk::diffusion_planner {
 namespace {
 
 namespace fs = std::filesystem;
@@ -18,8 +18,8 @@ constexpr const char* wanted = "; wanted: a JSON list of paths of .npz files, as
   throw DataError(path.string() + ": " + what);
 }
 
-PlannerFrameList frames_of_folder(const fs::path& folder) {
-  PlannerFrameList found;
+FrameList frames_of_folder(const fs::path& folder) {
+  FrameList found;
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
     const bool hidden = it->path().filename().string().starts_with('.');
@@ -39,12 +39,12 @@ Json read_json(const fs::path& list) try {
   throw DataError(error.what() + std::string(wanted));
 }
 
-PlannerFrameList frames_of_list(const fs::path& list) {
+FrameList frames_of_list(const fs::path& list) {
   const Json entries = read_json(list);
   if (!entries.is_array())
     fail(list, std::string("holds no list but one JSON ") + entries.type_name() + wanted);
   if (entries.empty()) fail(list, "the list is empty; give at least one frame");
-  PlannerFrameList found;
+  FrameList found;
   found.list = list;
   found.frames.reserve(entries.size());
   const fs::path folder = list.parent_path();
@@ -63,7 +63,7 @@ PlannerFrameList frames_of_list(const fs::path& list) {
 
 }  // namespace
 
-PlannerFrameList planner_frame_list(const fs::path& path) {
+FrameList read_frame_list(const fs::path& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (!fs::exists(status))
@@ -71,4 +71,4 @@ PlannerFrameList planner_frame_list(const fs::path& path) {
   return fs::is_directory(status) ? frames_of_folder(path) : frames_of_list(path);
 }
 
-}  // namespace dtk
+}  // namespace dtk::diffusion_planner

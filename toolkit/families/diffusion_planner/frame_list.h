@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-namespace dtk {
+namespace dtk::diffusion_planner {
 
 /// Paths as texts: std::filesystem::path takes several times the memory, and there may be millions.
-struct PlannerFrameList {
+struct FrameList {
   std::vector<std::string> frames;
   std::filesystem::path list;  // empty for a folder
 
@@ -23,6 +23,6 @@ struct PlannerFrameList {
 ///
 /// Throws DataError naming the folder or the list: nothing there, a folder without .npz files, a file that is
 /// no JSON list of texts, an empty list, an entry that is no path.
-PlannerFrameList planner_frame_list(const std::filesystem::path& path);
+FrameList read_frame_list(const std::filesystem::path& path);
 
-}  // namespace dtk
+}  // namespace dtk::diffusion_planner

@@ -3,37 +3,36 @@
 #include <stdexcept>
 #include <string_view>
 
-namespace dtk {
+namespace dtk::diffusion_planner {
 
-PlannerFrameSource::PlannerFrameSource(const std::filesystem::path& folder_or_list,
-                                       PlannerFrameOptions options)
+FrameSource::FrameSource(const std::filesystem::path& folder_or_list, FrameOptions options)
     : frames_(folder_or_list, std::move(options)) {}
 
-Batch PlannerFrameSource::allocate(int64_t count, bool pinned) const {
+Batch FrameSource::allocate(int64_t count, bool pinned) const {
   return batch_of(frames_.allocate(count, pinned));
 }
 
-void PlannerFrameSource::read(int64_t index, uint64_t, const Batch& batch, int64_t row) const {
-  frames_.read(index, planner_batch(batch), row);
+void FrameSource::read(int64_t index, uint64_t, const Batch& batch, int64_t row) const {
+  frames_.read(index, frame_batch(batch), row);
 }
 
-Batch batch_of(PlannerBatch frames) {
+Batch batch_of(FrameBatch frames) {
   Batch batch;
-  PlannerBatch::fields(
+  FrameBatch::fields(
       frames, [&](std::string_view, at::Tensor& tensor) { batch.tensors.push_back(std::move(tensor)); });
   return batch;
 }
 
-PlannerBatch planner_batch(Batch batch) {
-  PlannerBatch frames;
+FrameBatch frame_batch(Batch batch) {
+  FrameBatch frames;
   size_t taken = 0;
-  PlannerBatch::fields(frames, [&](std::string_view, at::Tensor& tensor) {
+  FrameBatch::fields(frames, [&](std::string_view, at::Tensor& tensor) {
     if (taken < batch.tensors.size()) tensor = std::move(batch.tensors[taken]);
     ++taken;
   });
   if (taken == batch.tensors.size()) return frames;
-  throw std::invalid_argument("planner_batch: " + std::to_string(batch.tensors.size()) +
+  throw std::invalid_argument("diffusion_planner batch: " + std::to_string(batch.tensors.size()) +
                               " tensors; a batch of frames has " + std::to_string(taken));
 }
 
-}  // namespace dtk
+}  // namespace dtk::diffusion_planner

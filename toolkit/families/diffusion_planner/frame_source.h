@@ -5,33 +5,33 @@
 #include "toolkit/data/data_source.h"
 #include "toolkit/families/diffusion_planner/frames.h"
 
-namespace dtk {
+namespace dtk::diffusion_planner {
 
-/// A batch holds the arrays of a PlannerBatch in the order of its fields(); those that the frames' layout
+/// A batch holds the arrays of a FrameBatch in the order of its fields(); those that the frames' layout
 /// has not are undefined. A frame is the same in each epoch.
-class PlannerFrameSource final : public DataSource {
+class FrameSource final : public DataSource {
  public:
-  /// As PlannerFrames opens them; throws the same.
-  PlannerFrameSource(const std::filesystem::path& folder_or_list, PlannerFrameOptions options);
+  /// As Frames opens them; throws the same.
+  FrameSource(const std::filesystem::path& folder_or_list, FrameOptions options);
 
-  const PlannerFrames& frames() const { return frames_; }
+  const Frames& frames() const { return frames_; }
 
   int64_t size() const override { return frames_.size(); }
   std::string description() const override { return frames_.description(); }
   DataRemarks remarks() const override { return frames_.remarks(); }
   Batch allocate(int64_t count, bool pinned) const override;
-  /// Unpacks the file right into the batch, and throws as PlannerFrames::read().
+  /// Unpacks the file right into the batch, and throws as Frames::read().
   void read(int64_t index, uint64_t epoch, const Batch& batch, int64_t row) const override;
 
  private:
-  const PlannerFrames frames_;
+  const Frames frames_;
 };
 
 /// `frames` as a batch of such a source.
-Batch batch_of(PlannerBatch frames);
+Batch batch_of(FrameBatch frames);
 
 /// The tensors of `batch` by their names. Throws std::invalid_argument for another number of them than
-/// PlannerBatch has.
-PlannerBatch planner_batch(Batch batch);
+/// FrameBatch has.
+FrameBatch frame_batch(Batch batch);
 
-}  // namespace dtk
+}  // namespace dtk::diffusion_planner

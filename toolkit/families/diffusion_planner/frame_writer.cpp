@@ -9,11 +9,11 @@
 
 #include "toolkit/io/torch_types.h"
 
-namespace dtk {
+namespace dtk::diffusion_planner {
 namespace {
 
 void check(const NpzArray& array, const at::Tensor& tensor, int64_t row) {
-  const std::string name = "write_planner_frame: " + array.key;
+  const std::string name = "write_frame: " + array.key;
   if (!tensor.defined()) throw std::invalid_argument(name + " is missing");
   const auto dimensions = static_cast<int64_t>(array.shape.size()) + 1;
   if (tensor.scalar_type() != array.type || tensor.dim() != dimensions) {
@@ -28,12 +28,12 @@ void check(const NpzArray& array, const at::Tensor& tensor, int64_t row) {
 
 }  // namespace
 
-void write_planner_frame(FileSystem& files, const std::filesystem::path& path, const PlannerBatch& batch,
-                         int64_t row, const PlannerFrameWriting& writing) {
-  const std::vector<NpzArray> arrays = planner_arrays(writing.layout, {});  // for keys, dtypes and dimensions
+void write_frame(FileSystem& files, const std::filesystem::path& path, const FrameBatch& batch, int64_t row,
+                 const FrameWriting& writing) {
+  const std::vector<NpzArray> arrays = frame_arrays(writing.layout, {});  // for keys, dtypes and dimensions
   const auto visit_arrays = [&](const auto& use) {
     auto array = arrays.begin();
-    PlannerBatch::fields(batch, [&](std::string_view key, const at::Tensor& tensor) {
+    FrameBatch::fields(batch, [&](std::string_view key, const at::Tensor& tensor) {
       if (array == arrays.end() || array->key != key) return;
       use(*array, tensor);
       ++array;
@@ -42,8 +42,8 @@ void write_planner_frame(FileSystem& files, const std::filesystem::path& path, c
   visit_arrays([&](const NpzArray& array, const at::Tensor& tensor) { check(array, tensor, row); });
   const std::unique_ptr<WritableFile> file = files.create(path);
   NpzWriter npz(*file, writing.packing);
-  if (writing.layout == PlannerLayout::version_2) {
-    npz.add("version", at::full({1}, static_cast<int64_t>(planner_frame_version), at::kLong).to(at::kUInt32));
+  if (writing.layout == FrameLayout::version_2) {
+    npz.add("version", at::full({1}, static_cast<int64_t>(kFrameVersion), at::kLong).to(at::kUInt32));
   }
   visit_arrays(
       [&](const NpzArray& array, const at::Tensor& tensor) { npz.add(array.key, tensor.select(0, row)); });
@@ -51,4 +51,4 @@ void write_planner_frame(FileSystem& files, const std::filesystem::path& path, c
   file->close();
 }
 
-}  // namespace dtk
+}  // namespace dtk::diffusion_planner

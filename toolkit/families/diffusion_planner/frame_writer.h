@@ -8,20 +8,20 @@
 #include "toolkit/io/file_system.h"
 #include "toolkit/io/npz.h"
 
-namespace dtk {
+namespace dtk::diffusion_planner {
 
-struct PlannerFrameWriting {
-  PlannerLayout layout = PlannerLayout::version_2;
+struct FrameWriting {
+  FrameLayout layout = FrameLayout::version_2;
   NpzWriter::Packing packing = NpzWriter::Packing::deflated;
 };
 
 /// Writes row `row` of `batch` to `path` as numpy.savez_compressed writes it, the arrays of the layout and,
-/// in version 2, "version". The sizes are those of the tensors; with all of PlannerSizes' neighbours as
+/// in version 2, "version". The sizes are those of the tensors; with all of FrameSizes' neighbours as
 /// predicted ones. Not atomic: a file that is cut off is refused by who reads it.
 ///
 /// Throws std::invalid_argument for a tensor that is missing, of another dtype or number of dimensions than
-/// in PlannerBatch; std::out_of_range for a row; FileError.
-void write_planner_frame(FileSystem& files, const std::filesystem::path& path, const PlannerBatch& batch,
-                         int64_t row, const PlannerFrameWriting& writing = {});
+/// in FrameBatch; std::out_of_range for a row; FileError.
+void write_frame(FileSystem& files, const std::filesystem::path& path, const FrameBatch& batch, int64_t row,
+                 const FrameWriting& writing = {});
 
-}  // namespace dtk
+}  // namespace dtk::diffusion_planner

@@ -16,7 +16,7 @@
 #include "toolkit/core/errors.h"
 #include "toolkit/data/image_folder.h"
 
-namespace dtk {
+namespace dtk::diffusion_planner {
 namespace {
 
 namespace fs = std::filesystem;
@@ -90,13 +90,13 @@ void check_version(const NpzReader& file, const std::string& path) {
   const NpzArray version = {.key = "version", .type = c10::ScalarType::UInt32, .shape = {1}};
   if (!file.has(version.key)) {
     fail(path, version,
-         "is missing; allowed: " + std::to_string(planner_frame_version) +
+         "is missing; allowed: " + std::to_string(kFrameVersion) +
              " (frames of upstream's layout have none: choose the preset \"UP\")");
   }
   uint32_t seen = 0;
   file.read(version, &seen);
-  if (seen == planner_frame_version) return;
-  fail(path, version, "is " + std::to_string(seen) + "; allowed: " + std::to_string(planner_frame_version));
+  if (seen == kFrameVersion) return;
+  fail(path, version, "is " + std::to_string(seen) + "; allowed: " + std::to_string(kFrameVersion));
 }
 
 /// Where row `row` of an array's tensor begins.
@@ -105,10 +105,9 @@ char* row_of(const NpzArray& array, const at::Tensor& tensor, int64_t row) {
                     tensor.device().is_cpu() && tensor.dim() > 0 &&
                     tensor.sizes().slice(1).equals(array.shape);
   if (!fits)
-    throw std::invalid_argument("PlannerFrames: the batch's " + array.key + " is not as allocate() makes it");
+    throw std::invalid_argument("Frames: the batch's " + array.key + " is not as allocate() makes it");
   if (row < 0 || row >= tensor.size(0)) {
-    throw std::out_of_range("PlannerFrames: row " + std::to_string(row) + " of " +
-                            std::to_string(tensor.size(0)));
+    throw std::out_of_range("Frames: row " + std::to_string(row) + " of " + std::to_string(tensor.size(0)));
   }
   const uint64_t bytes = count_of(array) * c10::elementSize(array.type);
   return static_cast<char*>(tensor.mutable_data_ptr()) + static_cast<uint64_t>(row) * bytes;
@@ -133,10 +132,10 @@ void on_threads(int threads, const Work& work) {
 
 }  // namespace
 
-PlannerFrames::PlannerFrames(const fs::path& folder_or_list, PlannerFrameOptions options)
+Frames::Frames(const fs::path& folder_or_list, FrameOptions options)
     : options_(std::move(options)),
-      arrays_(planner_arrays(options_.layout, options_.sizes)),
-      list_(planner_frame_list(folder_or_list)),
+      arrays_(frame_arrays(options_.layout, options_.sizes)),
+      list_(read_frame_list(folder_or_list)),
       name_(file_or_folder_name(folder_or_list)) {
   remarks_.synthetic = is_marked_synthetic(fs::path(list_.frames.front()).parent_path());
   if (options_.skip_corrupt) {
@@ -147,7 +146,7 @@ PlannerFrames::PlannerFrames(const fs::path& folder_or_list, PlannerFrameOptions
 }
 
 /// Opening a pipe would wait for somebody to write to it.
-void PlannerFrames::check_is_there(size_t index) const {
+void Frames::check_is_there(size_t index) const {
   std::error_code error;
   const fs::file_status status = fs::status(list_.frames[index], error);
   if (fs::is_regular_file(status)) return;
@@ -156,13 +155,13 @@ void PlannerFrames::check_is_there(size_t index) const {
                   "; take it out of the list, or put the frame there");
 }
 
-void PlannerFrames::check_files() const {
+void Frames::check_files() const {
   for (size_t i = 0; i < list_.frames.size(); ++i) check_is_there(i);
   const Batch frame = allocate(1);
   read(0, frame, 0);
 }
 
-void PlannerFrames::leave_out_corrupt() {
+void Frames::leave_out_corrupt() {
   std::vector<std::string> reasons(list_.frames.size());  // each is written by one thread
   std::atomic<size_t> next = 0;
   std::mutex mutex;
@@ -201,22 +200,22 @@ void PlannerFrames::leave_out_corrupt() {
   list_ = {std::move(whole), {}};  // the entries' numbers in the list are no longer known
 }
 
-std::string PlannerFrames::description() const {
-  const PlannerSizes& sizes = options_.sizes;
+std::string Frames::description() const {
+  const FrameSizes& sizes = options_.sizes;
   return std::to_string(size()) + (remarks_.synthetic ? " synthetic" : "") + " frames, " +
          std::to_string(sizes.neighbors) + " neighbours, " + std::to_string(sizes.lanes) + " lanes (" +
          name_ + ")";
 }
 
-int64_t PlannerFrames::bytes_per_frame() const {
+int64_t Frames::bytes_per_frame() const {
   uint64_t bytes = 0;
   for (const NpzArray& array : arrays_) bytes += count_of(array) * c10::elementSize(array.type);
   return static_cast<int64_t>(bytes);
 }
 
-PlannerBatch allocate_frames(const std::vector<NpzArray>& arrays, int64_t count, at::TensorOptions where) {
-  PlannerBatch batch;
-  PlannerBatch::fields(batch, [&](std::string_view key, at::Tensor& tensor) {
+FrameBatch allocate_frames(const std::vector<NpzArray>& arrays, int64_t count, at::TensorOptions where) {
+  FrameBatch batch;
+  FrameBatch::fields(batch, [&](std::string_view key, at::Tensor& tensor) {
     const auto array =
         std::find_if(arrays.begin(), arrays.end(), [&](const NpzArray& known) { return known.key == key; });
     if (array == arrays.end()) return;
@@ -227,25 +226,24 @@ PlannerBatch allocate_frames(const std::vector<NpzArray>& arrays, int64_t count,
   return batch;
 }
 
-PlannerBatch PlannerFrames::allocate(int64_t count, bool pinned) const {
+FrameBatch Frames::allocate(int64_t count, bool pinned) const {
   return allocate_frames(arrays_, count, at::TensorOptions().pinned_memory(pinned));
 }
 
-void PlannerFrames::read(int64_t index, const Batch& batch, int64_t row) const {
+void Frames::read(int64_t index, const Batch& batch, int64_t row) const {
   if (index < 0 || index >= size()) {
-    throw std::out_of_range("PlannerFrames: frame " + std::to_string(index) + " of " +
-                            std::to_string(size()));
+    throw std::out_of_range("Frames: frame " + std::to_string(index) + " of " + std::to_string(size()));
   }
   read_file(static_cast<size_t>(index), batch, row);
 }
 
-void PlannerFrames::read_file(size_t index, const Batch& batch, int64_t row) const {
+void Frames::read_file(size_t index, const Batch& batch, int64_t row) const {
   const std::string& path = list_.frames[index];
   check_is_there(index);
   const NpzReader file{fs::path(path)};
-  if (options_.layout == PlannerLayout::version_2) check_version(file, path);
+  if (options_.layout == FrameLayout::version_2) check_version(file, path);
   auto array = arrays_.begin();
-  PlannerBatch::fields(batch, [&](std::string_view key, const at::Tensor& tensor) {
+  FrameBatch::fields(batch, [&](std::string_view key, const at::Tensor& tensor) {
     if (array == arrays_.end() || array->key != key) return;
     char* const data = row_of(*array, tensor, row);
     file.read(*array, data);
@@ -254,4 +252,4 @@ void PlannerFrames::read_file(size_t index, const Batch& batch, int64_t row) con
   });
 }
 
-}  // namespace dtk
+}  // namespace dtk::diffusion_planner

@@ -10,33 +10,32 @@
 #include "toolkit/families/diffusion_planner/frame_list.h"
 #include "toolkit/families/diffusion_planner/layout.h"
 
-namespace dtk {
+namespace dtk::diffusion_planner {
 
-struct PlannerFrameOptions {
-  PlannerLayout layout = PlannerLayout::version_2;
-  PlannerSizes sizes = {};
+struct FrameOptions {
+  FrameLayout layout = FrameLayout::version_2;
+  FrameSizes sizes = {};
   bool skip_corrupt = false;  // leave out frames that cannot be read, and tell of them (remarks())
   int threads = 1;            // that look through the frames at the start, with skip_corrupt
 };
 
-/// A batch of `count` frames of these arrays (planner_arrays()), on the device and in the memory of `where`,
+/// A batch of `count` frames of these arrays (frame_arrays()), on the device and in the memory of `where`,
 /// not filled.
-PlannerBatch allocate_frames(const std::vector<NpzArray>& arrays, int64_t count,
-                             at::TensorOptions where = {});
+FrameBatch allocate_frames(const std::vector<NpzArray>& arrays, int64_t count, at::TensorOptions where = {});
 
-/// The frames of a folder or a JSON list (planner_frame_list.h). Immutable after construction; read() may be
+/// The frames of a folder or a JSON list (read_frame_list.h). Immutable after construction; read() may be
 /// called from several threads at once. Memory: the list of the paths.
-class PlannerFrames {
+class Frames {
  public:
-  using Batch = PlannerBatch;
+  using Batch = FrameBatch;
 
   /// Looks whether every file is there and reads the first one: a wrong preset or list is told before a run
   /// starts. With skip_corrupt every frame is read, once, by `threads` threads: size() has to be known, and
   /// what is left out must not depend on luck.
   ///
-  /// Throws DataError naming list, entry and file: what planner_frame_list() refuses, an entry that is gone
+  /// Throws DataError naming list, entry and file: what read_frame_list() refuses, an entry that is gone
   /// or no regular file, a first frame that read() refuses; with skip_corrupt only if no frame is left.
-  PlannerFrames(const std::filesystem::path& folder_or_list, PlannerFrameOptions options);
+  Frames(const std::filesystem::path& folder_or_list, FrameOptions options);
 
   int64_t size() const { return static_cast<int64_t>(list_.frames.size()); }
   /// One line that begins with the number of frames, e.g. "300 synthetic frames, 320 neighbours, 140 lanes
@@ -44,7 +43,7 @@ class PlannerFrames {
   std::string description() const;
   const DataRemarks& remarks() const { return remarks_; }
   const std::string& path(int64_t index) const { return list_.frames.at(static_cast<size_t>(index)); }
-  const PlannerFrameOptions& options() const { return options_; }
+  const FrameOptions& options() const { return options_; }
 
   int64_t bytes_per_frame() const;  ///< of a batch
   /// A batch of `count` frames on the CPU, not filled; `pinned`: page-locked.
@@ -64,11 +63,11 @@ class PlannerFrames {
   void leave_out_corrupt();
   void read_file(size_t index, const Batch& batch, int64_t row) const;
 
-  const PlannerFrameOptions options_;
+  const FrameOptions options_;
   const std::vector<NpzArray> arrays_;
-  PlannerFrameList list_;
+  FrameList list_;
   DataRemarks remarks_;
   std::string name_;  // of the folder or the list, for description()
 };
 
-}  // namespace dtk
+}  // namespace dtk::diffusion_planner

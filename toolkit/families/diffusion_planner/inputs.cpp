@@ -7,14 +7,14 @@
 #include <string_view>
 #include <utility>
 
-namespace dtk {
+namespace dtk::diffusion_planner {
 namespace {
 
-constexpr auto ahead = static_cast<float>(kPlannerForward), length = static_cast<float>(kPlannerLength);
+constexpr auto ahead = static_cast<float>(kUnitForward), length = static_cast<float>(kUnitLength);
 
 /// x, y, then `scaled` - 2 features divided as positions are, then features as they are.
-PlannerScale scale_of(int64_t features, int64_t scaled, float mean_x) {
-  PlannerScale scale{std::vector<float>(static_cast<size_t>(features), 0.0F),
+FeatureScale scale_of(int64_t features, int64_t scaled, float mean_x) {
+  FeatureScale scale{std::vector<float>(static_cast<size_t>(features), 0.0F),
                      std::vector<float>(static_cast<size_t>(features), 1.0F)};
   scale.mean[0] = mean_x;
   std::fill_n(scale.std.begin(), scaled, length);
@@ -22,13 +22,13 @@ PlannerScale scale_of(int64_t features, int64_t scaled, float mean_x) {
 }
 
 /// x, y, cos, sin, then as many features that are divided as positions are, up to `features`.
-PlannerScale state_scale(int64_t features, int64_t scaled) {
-  PlannerScale scale = scale_of(features, 2, ahead);
+FeatureScale state_scale(int64_t features, int64_t scaled) {
+  FeatureScale scale = scale_of(features, 2, ahead);
   std::fill_n(scale.std.begin() + 4, scaled, length);
   return scale;
 }
 
-void check(const PlannerScale& scale, const std::string& name) {
+void check(const FeatureScale& scale, const std::string& name) {
   const bool usable = scale.mean.size() == scale.std.size() && !scale.std.empty() &&
                       std::find(scale.std.begin(), scale.std.end(), 0.0F) == scale.std.end();
   if (usable) return;
@@ -56,14 +56,14 @@ at::Tensor with_cos_sin(const at::Tensor& poses) {
   return at::cat({poses.narrow(-1, 0, 2), cosine, sine}, -1);
 }
 
-void headings_to_cos_sin(PlannerBatch& batch) {
+void headings_to_cos_sin(FrameBatch& batch) {
   for (at::Tensor* poses : {&batch.ego_agent_past, &batch.goal_pose}) {
     if (poses->defined()) *poses = with_cos_sin(*poses);
   }
 }
 
-PlannerFutures planner_futures(const at::Tensor& ego_future, const at::Tensor& neighbors_future) {
-  PlannerFutures futures;
+Futures futures_of(const at::Tensor& ego_future, const at::Tensor& neighbors_future) {
+  Futures futures;
   futures.ego = with_cos_sin(ego_future);
   const at::Tensor absent = absent_rows(neighbors_future);
   futures.neighbors = with_cos_sin(neighbors_future);
@@ -72,9 +72,9 @@ PlannerFutures planner_futures(const at::Tensor& ego_future, const at::Tensor& n
   return futures;
 }
 
-std::map<std::string, PlannerScale> planner_scales(int64_t lane_features) {
-  const PlannerScale lanes = scale_of(lane_features, 8, ahead), limit = scale_of(1, 1, 0);
-  return {{"ego_agent_past", planner_pose_scale()},
+std::map<std::string, FeatureScale> published_scales(int64_t lane_features) {
+  const FeatureScale lanes = scale_of(lane_features, 8, ahead), limit = scale_of(1, 1, 0);
+  return {{"ego_agent_past", pose_scale()},
           {"ego_current_state", state_scale(10, 4)},
           {"neighbor_agents_past", state_scale(11, 4)},
           {"static_objects", state_scale(10, 2)},
@@ -84,21 +84,21 @@ std::map<std::string, PlannerScale> planner_scales(int64_t lane_features) {
           {"route_lanes_speed_limit", limit},
           {"polygons", scale_of(3, 2, ahead)},
           {"line_strings", scale_of(4, 2, ahead)},
-          {"goal_pose", planner_pose_scale()}};
+          {"goal_pose", pose_scale()}};
 }
 
-PlannerScale planner_pose_scale() {
+FeatureScale pose_scale() {
   return scale_of(4, 2, ahead);
 }
 
-PlannerNormalizer::PlannerNormalizer(const std::map<std::string, PlannerScale>& scales, c10::Device device) {
+Normalizer::Normalizer(const std::map<std::string, FeatureScale>& scales, c10::Device device) {
   for (const auto& [key, scale] : scales) {
     check(scale, key);
     scales_[key] = {on_device(scale.mean, device), on_device(scale.std, device)};
   }
 }
 
-at::Tensor PlannerNormalizer::normalized(const std::string& key, at::Tensor values) const {
+at::Tensor Normalizer::normalized(const std::string& key, at::Tensor values) const {
   const Scale& scale = scales_.at(key);
   const at::Tensor absent = absent_rows(values);
   at::Tensor result = values - scale.mean;
@@ -108,7 +108,7 @@ at::Tensor PlannerNormalizer::normalized(const std::string& key, at::Tensor valu
   return result;
 }
 
-at::Tensor PlannerNormalizer::restored(const std::string& key, at::Tensor values) const {
+at::Tensor Normalizer::restored(const std::string& key, at::Tensor values) const {
   const Scale& scale = scales_.at(key);
   const at::Tensor absent = absent_rows(values);
   at::Tensor result = values * scale.std;
@@ -118,24 +118,24 @@ at::Tensor PlannerNormalizer::restored(const std::string& key, at::Tensor values
   return result;
 }
 
-void PlannerNormalizer::normalize(PlannerBatch& batch) const {
-  PlannerBatch::fields(batch, [&](std::string_view key, at::Tensor& tensor) {
+void Normalizer::normalize(FrameBatch& batch) const {
+  FrameBatch::fields(batch, [&](std::string_view key, at::Tensor& tensor) {
     const std::string name(key);
     if (tensor.defined() && scales_.count(name) > 0) tensor = normalized(name, std::move(tensor));
   });
 }
 
 // x alone is shifted: no tensor of four shifts is copied from the host.
-at::Tensor planner_units(const at::Tensor& metres) {
-  const at::Tensor x = (metres.narrow(-1, 0, 1) - kPlannerForward) / kPlannerLength;
-  const at::Tensor y = metres.narrow(-1, 1, 1) / kPlannerLength;
+at::Tensor to_units(const at::Tensor& metres) {
+  const at::Tensor x = (metres.narrow(-1, 0, 1) - kUnitForward) / kUnitLength;
+  const at::Tensor y = metres.narrow(-1, 1, 1) / kUnitLength;
   return at::cat({x, y, metres.narrow(-1, 2, 2)}, -1);
 }
 
-at::Tensor planner_metres(const at::Tensor& units) {
-  const at::Tensor x = units.narrow(-1, 0, 1) * kPlannerLength + kPlannerForward;
-  const at::Tensor y = units.narrow(-1, 1, 1) * kPlannerLength;
+at::Tensor to_metres(const at::Tensor& units) {
+  const at::Tensor x = units.narrow(-1, 0, 1) * kUnitLength + kUnitForward;
+  const at::Tensor y = units.narrow(-1, 1, 1) * kUnitLength;
   return at::cat({x, y, units.narrow(-1, 2, 2)}, -1);
 }
 
-}  // namespace dtk
+}  // namespace dtk::diffusion_planner

@@ -13,41 +13,41 @@
 
 #include "toolkit/families/diffusion_planner/batch.h"
 
-namespace dtk {
+namespace dtk::diffusion_planner {
 
 /// Poses (..., 3) x, y, heading as (..., 4) x, y, cos, sin.
 at::Tensor with_cos_sin(const at::Tensor& poses);
 
 /// Gives ego_agent_past (N, past, 4) and goal_pose (N, 4), as far as there are some. A row of zeros becomes
 /// 0, 0, 1, 0: it is a pose, and is normalised.
-void headings_to_cos_sin(PlannerBatch& batch);
+void headings_to_cos_sin(FrameBatch& batch);
 
-struct PlannerFutures {
+struct Futures {
   at::Tensor ego;            // (N, future, 4) x, y, cos, sin
   at::Tensor neighbors;      // (N, predicted_neighbors, future, 4); 0 where a step is not there
   at::Tensor neighbor_mask;  // (N, predicted_neighbors, future), bool: true where a step is not there
 };
-/// Of futures (..., 3) as in PlannerBatch. A neighbour's step is not there if x, y and heading are all
+/// Of futures (..., 3) as in FrameBatch. A neighbour's step is not there if x, y and heading are all
 /// exactly 0.
-PlannerFutures planner_futures(const at::Tensor& ego_future, const at::Tensor& neighbors_future);
+Futures futures_of(const at::Tensor& ego_future, const at::Tensor& neighbors_future);
 
 /// (value - mean) / std for each feature, the last dimension.
-struct PlannerScale {
+struct FeatureScale {
   std::vector<float> mean, std;
 };
 
-/// Those of the published models: of all arrays of PlannerBatch that are normalised, by key, poses with
-/// cosine and sine. `lane_features` as in PlannerSizes.
-std::map<std::string, PlannerScale> planner_scales(int64_t lane_features);
-/// The same of one pose of a trajectory that is learnt, x, y, cos, sin: that of planner_units().
-PlannerScale planner_pose_scale();
+/// Those of the published models: of all arrays of FrameBatch that are normalised, by key, poses with
+/// cosine and sine. `lane_features` as in FrameSizes.
+std::map<std::string, FeatureScale> published_scales(int64_t lane_features);
+/// The same of one pose of a trajectory that is learnt, x, y, cos, sin: that of to_units().
+FeatureScale pose_scale();
 
 /// Of what the model sees. A row (the last dimension) of zeros is something that is not there and stays 0.
-class PlannerNormalizer {
+class Normalizer {
  public:
   /// Throws std::invalid_argument for a scale whose mean and std have not the same number of features, or a
   /// std of 0.
-  PlannerNormalizer(const std::map<std::string, PlannerScale>& scales, c10::Device device);
+  Normalizer(const std::map<std::string, FeatureScale>& scales, c10::Device device);
 
   /// `values` (..., features) of the array `key`; throws std::out_of_range for a key without a scale.
   at::Tensor normalized(const std::string& key, at::Tensor values) const;
@@ -55,7 +55,7 @@ class PlannerNormalizer {
   at::Tensor restored(const std::string& key, at::Tensor values) const;
   /// Normalises all arrays of `batch` that have a scale, after headings_to_cos_sin(); one at a time, so
   /// beside the batch one array is in memory.
-  void normalize(PlannerBatch& batch) const;
+  void normalize(FrameBatch& batch) const;
 
  private:
   struct Scale {
@@ -67,9 +67,9 @@ class PlannerNormalizer {
 /// What the model predicts: poses (..., 4) of x, y (m), cos, sin as it sees them, (x - 10 m) / 20 m and
 /// y / 20 m; and back. Zeros are values like others. Of every actor, in training and in sampling: the losses
 /// count on this unit.
-at::Tensor planner_units(const at::Tensor& metres);
-at::Tensor planner_metres(const at::Tensor& units);
-inline constexpr double kPlannerLength = 20;   // m, and m/s
-inline constexpr double kPlannerForward = 10;  // m
+at::Tensor to_units(const at::Tensor& metres);
+at::Tensor to_metres(const at::Tensor& units);
+inline constexpr double kUnitLength = 20;   // m, and m/s
+inline constexpr double kUnitForward = 10;  // m
 
-}  // namespace dtk
+}  // namespace dtk::diffusion_planner

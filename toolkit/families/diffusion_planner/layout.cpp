@@ -2,25 +2,25 @@
 
 #include <stdexcept>
 
-namespace dtk {
+namespace dtk::diffusion_planner {
 namespace {
 
 using c10::ScalarType;
 
-constexpr int64_t most_stored_neighbors =
+constexpr int64_t max_stored_neighbors =
     4096;  // of upstream's files, which hold as many as their writer was told to
 
-void check(const PlannerSizes& sizes) {
+void check(const FrameSizes& sizes) {
   for (const int64_t size :
        {sizes.past, sizes.future, sizes.neighbors, sizes.predicted_neighbors, sizes.static_objects,
         sizes.lanes, sizes.lane_points, sizes.route_lanes, sizes.route_points, sizes.lane_features,
         sizes.polygons, sizes.polygon_points, sizes.line_strings, sizes.line_string_points}) {
     if (size < 1) {
-      throw std::invalid_argument("PlannerSizes: a size is " + std::to_string(size) + "; allowed: from 1");
+      throw std::invalid_argument("FrameSizes: a size is " + std::to_string(size) + "; allowed: from 1");
     }
   }
   if (sizes.predicted_neighbors > sizes.neighbors) {
-    throw std::invalid_argument("PlannerSizes: predicted_neighbors is " +
+    throw std::invalid_argument("FrameSizes: predicted_neighbors is " +
                                 std::to_string(sizes.predicted_neighbors) + "; allowed: up to neighbors, " +
                                 std::to_string(sizes.neighbors));
   }
@@ -28,9 +28,9 @@ void check(const PlannerSizes& sizes) {
 
 }  // namespace
 
-PlannerSizes planner_sizes(const models::DiffusionPlannerOptions& model) {
+FrameSizes sizes_of(const models::DiffusionPlannerOptions& model) {
   const models::DiffusionPlannerOptions all = models::resolved(model);
-  PlannerSizes sizes;
+  FrameSizes sizes;
   sizes.past = *all.time_len;
   sizes.future = *all.future_len;
   sizes.neighbors = *all.agent_num;
@@ -51,19 +51,19 @@ PlannerSizes planner_sizes(const models::DiffusionPlannerOptions& model) {
   return sizes;
 }
 
-PlannerLayout planner_layout(const models::DiffusionPlannerOptions& model) {
-  return models::resolved(model).upstream() ? PlannerLayout::upstream : PlannerLayout::version_2;
+FrameLayout layout_of(const models::DiffusionPlannerOptions& model) {
+  return models::resolved(model).upstream() ? FrameLayout::upstream : FrameLayout::version_2;
 }
 
-std::vector<NpzArray> planner_arrays(PlannerLayout layout, const PlannerSizes& sizes) {
+std::vector<NpzArray> frame_arrays(FrameLayout layout, const FrameSizes& sizes) {
   check(sizes);
-  const bool upstream = layout == PlannerLayout::upstream;
+  const bool upstream = layout == FrameLayout::upstream;
   std::vector<NpzArray> arrays;
   const auto add = [&](const char* key, std::vector<int64_t> shape, ScalarType type = ScalarType::Float) {
     arrays.push_back({.key = key,
                       .type = type,
                       .shape = std::move(shape),
-                      .most_rows = {},
+                      .max_rows = {},
                       .or_double = upstream && type == ScalarType::Float,
                       .other_shape_advice = "make the frame again, or choose the preset that has its sizes"});
   };
@@ -72,12 +72,12 @@ std::vector<NpzArray> planner_arrays(PlannerLayout layout, const PlannerSizes& s
   add("ego_current_state", {10});
   add("ego_agent_future", {sizes.future, 3});
   add("neighbor_agents_past", {neighbors, sizes.past, 11});
-  if (upstream) arrays.back().most_rows = most_stored_neighbors;
+  if (upstream) arrays.back().max_rows = max_stored_neighbors;
   add("neighbor_agents_future", {sizes.predicted_neighbors, sizes.future, 3});
   if (upstream) {
-    arrays.back().most_rows = most_stored_neighbors;
+    arrays.back().max_rows = max_stored_neighbors;
   } else if (sizes.predicted_neighbors < neighbors) {
-    arrays.back().most_rows = neighbors;
+    arrays.back().max_rows = neighbors;
   }
   add("static_objects", {sizes.static_objects, 10});
   add("lanes", {lanes, sizes.lane_points, sizes.lane_features});
@@ -95,4 +95,4 @@ std::vector<NpzArray> planner_arrays(PlannerLayout layout, const PlannerSizes& s
   return arrays;
 }
 
-}  // namespace dtk
+}  // namespace dtk::diffusion_planner

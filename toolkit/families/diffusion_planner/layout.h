@@ -7,10 +7,10 @@
 
 #include "toolkit/io/npz.h"
 
-namespace dtk {
+namespace dtk::diffusion_planner {
 
 /// Counts of one sample. Defaults: preset "H".
-struct PlannerSizes {
+struct FrameSizes {
   int64_t past = 31;    // steps, with the current one
   int64_t future = 80;  // steps
   int64_t neighbors = 320;
@@ -22,25 +22,25 @@ struct PlannerSizes {
   int64_t polygons = 10, polygon_points = 40;
   int64_t line_strings = 60, line_string_points = 20;
 
-  friend bool operator==(const PlannerSizes&, const PlannerSizes&) = default;
+  friend bool operator==(const FrameSizes&, const FrameSizes&) = default;
 };
 
-enum class PlannerLayout {
+enum class FrameLayout {
   version_2,  // with ego past, polygons, line strings, goal, turn indicators and ego shape, and "version",
               // which is 2
   upstream,   // without these; float64 is taken for float32, and there may be more neighbours than are read
 };
 
-inline constexpr uint32_t planner_frame_version = 2;
+inline constexpr uint32_t kFrameVersion = 2;
 
 /// What the model of these options reads: its sizes, and the layout that its preset was trained from. Sizes
 /// of arrays that the layout has not stay as they are by default. Throws as models::resolved().
-PlannerSizes planner_sizes(const models::DiffusionPlannerOptions& model);
-PlannerLayout planner_layout(const models::DiffusionPlannerOptions& model);
+FrameSizes sizes_of(const models::DiffusionPlannerOptions& model);
+FrameLayout layout_of(const models::DiffusionPlannerOptions& model);
 
-/// The arrays of a file in the order of PlannerBatch::fields(), without "version". Shapes are those of one
+/// The arrays of a file in the order of FrameBatch::fields(), without "version". Shapes are those of one
 /// sample in a batch. Throws std::invalid_argument for a size below 1 or more predicted neighbours than
 /// neighbours.
-std::vector<NpzArray> planner_arrays(PlannerLayout layout, const PlannerSizes& sizes);
+std::vector<NpzArray> frame_arrays(FrameLayout layout, const FrameSizes& sizes);
 
-}  // namespace dtk
+}  // namespace dtk::diffusion_planner

@@ -10,11 +10,11 @@
 #include "toolkit/families/diffusion_planner/penalties.h"
 #include "toolkit/families/diffusion_planner/running_sum.h"
 
-namespace dtk {
+namespace dtk::diffusion_planner {
 namespace {
 
 // Weights of the steps (T), or nothing where they are all 1.
-at::Tensor time_weights(const PlannerLossOptions& options, int64_t steps, const at::TensorOptions& type) {
+at::Tensor time_weights(const LossOptions& options, int64_t steps, const at::TensorOptions& type) {
   const auto& weights = options.time_weights;
   if (std::all_of(weights.begin(), weights.end(), [](double weight) { return weight == 1.0; })) return {};
   at::Tensor all = at::empty({steps}, type);
@@ -36,8 +36,7 @@ at::Tensor windowed_sum(const at::Tensor& ways, int64_t window) {
   return at::cat({sum.narrow(2, 0, window), later}, 2);
 }
 
-at::Tensor of_velocities(const at::Tensor& predicted, const at::Tensor& truth,
-                         const PlannerLossOptions& options) {
+at::Tensor of_velocities(const at::Tensor& predicted, const at::Tensor& truth, const LossOptions& options) {
   const at::Tensor error = (predicted - truth).square().sum(-1);
   const at::Tensor reached = windowed_sum(predicted.narrow(3, 0, 2), options.integrated_window);
   const at::Tensor missed = reached - truth.narrow(3, 0, 2).cumsum(2);
@@ -45,7 +44,7 @@ at::Tensor of_velocities(const at::Tensor& predicted, const at::Tensor& truth,
 }
 
 at::Tensor of_poses(const at::Tensor& predicted, const at::Tensor& truth, const at::Tensor& speed,
-                    const PlannerLossOptions& options) {
+                    const LossOptions& options) {
   // Each part of the error on its own: what is kept for backward keeps no others with it.
   const auto error = [&](int64_t channel) { return predicted.select(3, channel) - truth.select(3, channel); };
   const at::Tensor dx = error(0), dy = error(1);
@@ -63,7 +62,7 @@ at::Tensor of_poses(const at::Tensor& predicted, const at::Tensor& truth, const 
 }
 
 at::Tensor turn_indicator_loss(const at::Tensor& logits, const at::Tensor& indicators, at::ScalarType type,
-                               const PlannerLossOptions& options) {
+                               const LossOptions& options) {
   const TurnLabels labels = turn_labels(indicators);
   const at::Tensor each = at::cross_entropy_loss(logits.to(type), labels.label, {}, at::Reduction::None);
   const at::Tensor changed = labels.changed.to(type);
@@ -81,8 +80,8 @@ TurnLabels turn_labels(const at::Tensor& indicators) {
   return labels;
 }
 
-at::Tensor planner_pose_errors(const at::Tensor& trajectories, const PlannerSupervision& supervision,
-                               const PlannerProcessOptions& process, const PlannerLossOptions& options) {
+at::Tensor pose_errors(const at::Tensor& trajectories, const Supervision& supervision,
+                       const ProcessOptions& process, const LossOptions& options) {
   const int64_t steps = supervision.targets.size(2) - 1;
   const at::Tensor predicted = trajectories.narrow(2, 1, steps),
                    truth = supervision.targets.narrow(2, 1, steps);
@@ -94,15 +93,14 @@ at::Tensor planner_pose_errors(const at::Tensor& trajectories, const PlannerSupe
   return weights.defined() ? errors * weights : errors;
 }
 
-PlannerLosses planner_losses(const at::Tensor& trajectories, const at::Tensor& logits,
-                             const PlannerSupervision& supervision, const PlannerProcessOptions& process,
-                             const PlannerLossOptions& options) {
+Losses losses_of(const at::Tensor& trajectories, const at::Tensor& logits, const Supervision& supervision,
+                 const ProcessOptions& process, const LossOptions& options) {
   refuse_other_predictions(process);
   const at::Tensor predicted = trajectories.to(supervision.targets.scalar_type());
   const int64_t actors = predicted.size(1);
-  PlannerLosses losses;
+  Losses losses;
   {
-    const at::Tensor errors = planner_pose_errors(predicted, supervision, process, options);
+    const at::Tensor errors = pose_errors(predicted, supervision, process, options);
     const int64_t horizon = std::min(options.ego_horizon, errors.size(2));
     if (options.ego > 0) losses.ego = errors.select(1, 0).narrow(1, 0, horizon).mean();
     if (options.neighbor > 0) {
@@ -117,7 +115,7 @@ PlannerLosses planner_losses(const at::Tensor& trajectories, const at::Tensor& l
   }
   const bool border = options.road_border > 0 && supervision.line_strings.defined();
   if (!supervision.ego_shape.defined() || !(border || options.collision > 0)) return losses;
-  const at::Tensor poses = planner_poses(predicted.narrow(1, 0, 1), process).squeeze(1);
+  const at::Tensor poses = poses_of(predicted.narrow(1, 0, 1), process).squeeze(1);
   if (border) {
     const at::Tensor lines = line_strings_in_metres(supervision.line_strings);
     losses.road_border = road_border_penalty(poses, supervision.ego_shape, lines, options).mean();
@@ -125,14 +123,13 @@ PlannerLosses planner_losses(const at::Tensor& trajectories, const at::Tensor& l
   if (options.collision > 0) {
     const at::Tensor& past = supervision.neighbor_agents_past;
     const at::Tensor now = past.narrow(1, 0, actors - 1).select(2, past.size(2) - 1);
-    const PlannerTraffic traffic =
-        planner_traffic(now, kPlannerLength, supervision.neighbors_future, supervision.absent);
+    const Traffic traffic = traffic_of(now, kUnitLength, supervision.neighbors_future, supervision.absent);
     losses.collision = collision_penalty(poses, supervision.ego_shape, traffic, options).mean();
   }
   return losses;
 }
 
-at::Tensor PlannerLosses::total(const PlannerLossOptions& options) const {
+at::Tensor Losses::total(const LossOptions& options) const {
   at::Tensor sum;
   const auto add = [&](const at::Tensor& term, double weight) {
     if (term.defined()) sum = sum.defined() ? at::add(sum, term, weight) : term * weight;
@@ -146,4 +143,4 @@ at::Tensor PlannerLosses::total(const PlannerLossOptions& options) const {
   return sum;
 }
 
-}  // namespace dtk
+}  // namespace dtk::diffusion_planner

@@ -9,15 +9,14 @@
 #include "toolkit/families/diffusion_planner/losses.h"
 #include "toolkit/families/diffusion_planner/penalties.h"
 
-namespace dtk {
+namespace dtk::diffusion_planner {
 
-PlannerEgoMetrics planner_ego_metrics(const at::Tensor& prediction, const PlannerOutcome& outcome,
-                                      const PlannerLossOptions& loss) {
+EgoMetrics ego_metrics(const at::Tensor& prediction, const Outcome& outcome, const LossOptions& loss) {
   const at::Tensor ego = prediction.select(1, 0), error = ego - outcome.ego_future;
   const at::Tensor square = error.square();
   const at::Tensor cosine = outcome.ego_future.select(2, 2), sine = outcome.ego_future.select(2, 3);
   const at::Tensor dx = error.select(2, 0), dy = error.select(2, 1);
-  PlannerEgoMetrics metrics;
+  EgoMetrics metrics;
   metrics.simple_l2 = square.mean(-1);
   metrics.position_l2 = square.narrow(2, 0, 2).sum(-1);
   metrics.heading_l2 = square.narrow(2, 2, 2).sum(-1);
@@ -25,8 +24,7 @@ PlannerEgoMetrics planner_ego_metrics(const at::Tensor& prediction, const Planne
   metrics.longitudinal = (dx * cosine + dy * sine).abs();
   metrics.cosine_similarity = 1 - (ego.narrow(2, 2, 2) * outcome.ego_future.narrow(2, 2, 2)).sum(-1);
   if (!outcome.ego_shape.defined()) return metrics;
-  const PlannerTraffic traffic =
-      planner_traffic(outcome.neighbors_now, 1, outcome.neighbors_future, outcome.absent);
+  const Traffic traffic = traffic_of(outcome.neighbors_now, 1, outcome.neighbors_future, outcome.absent);
   metrics.neighbor_margin = collision_penalty(ego, outcome.ego_shape, traffic, loss);
   if (outcome.line_strings.defined()) {
     metrics.road_border = road_border_penalty(ego, outcome.ego_shape, outcome.line_strings, loss);
@@ -34,16 +32,15 @@ PlannerEgoMetrics planner_ego_metrics(const at::Tensor& prediction, const Planne
   return metrics;
 }
 
-void PlannerMetrics::add(const at::Tensor& prediction, const at::Tensor& logits,
-                         const PlannerOutcome& outcome) {
+void PathMetrics::add(const at::Tensor& prediction, const at::Tensor& logits, const Outcome& outcome) {
   const at::NoGradGuard no_grad;
   const at::Tensor nothing = at::zeros({}, prediction.options().dtype(at::kDouble));
   std::vector<at::Tensor> sums;
   const auto sum = [&](const at::Tensor& values) {
     sums.push_back(values.defined() ? values.to(at::kDouble).sum() : nothing);
   };
-  const PlannerEgoMetrics ego = planner_ego_metrics(prediction, outcome, loss_);
-  PlannerEgoMetrics::fields(ego, [&](const char*, const at::Tensor& values) { sum(values); });
+  const EgoMetrics ego = ego_metrics(prediction, outcome, loss_);
+  EgoMetrics::fields(ego, [&](const char*, const at::Tensor& values) { sum(values); });
   const at::Tensor neighbors = prediction.narrow(1, 1, prediction.size(1) - 1);
   sum((neighbors - outcome.neighbors_future).square().masked_fill(outcome.absent.unsqueeze(-1), 0));
   sum(outcome.absent.logical_not());
@@ -63,8 +60,8 @@ void PlannerMetrics::add(const at::Tensor& prediction, const at::Tensor& logits,
   ego_rows_ += prediction.size(0) * prediction.size(2);
 }
 
-PlannerScores PlannerMetrics::scores_sync() const {
-  PlannerScores scores;
+PathScores PathMetrics::scores_sync() const {
+  PathScores scores;
   if (!sums_.defined()) return scores;
   const std::vector<double> sums = policies::values_sync(sums_);
   const double* next = sums.data();
@@ -82,4 +79,4 @@ PlannerScores PlannerMetrics::scores_sync() const {
   return scores;
 }
 
-}  // namespace dtk
+}  // namespace dtk::diffusion_planner

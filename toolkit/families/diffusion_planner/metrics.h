@@ -7,11 +7,11 @@
 
 #include "toolkit/families/diffusion_planner/objective_options.h"
 
-namespace dtk {
+namespace dtk::diffusion_planner {
 
 /// What happened. Those marked * are undefined with upstream's data, and what needs them is not measured
 /// then.
-struct PlannerOutcome {
+struct Outcome {
   at::Tensor ego_future;        // (B, T, 4)
   at::Tensor neighbors_future;  // (B, P-1, T, 4)
   at::Tensor absent;            // (B, P-1, T), bool
@@ -22,13 +22,13 @@ struct PlannerOutcome {
 };
 
 /// Of the ego, each (B, T); the penalties are undefined where the outcome has not what they need.
-struct PlannerEgoMetrics {
+struct EgoMetrics {
   at::Tensor simple_l2;    // mean squared error of the four channels
   at::Tensor position_l2;  // squared distance
   at::Tensor heading_l2;   // squared error of cos and sin
   at::Tensor lateral, longitudinal;
   at::Tensor cosine_similarity;             // 1 - p · g of the headings; below 0 where p is longer than 1
-  at::Tensor neighbor_margin, road_border;  // the two penalties (planner_penalties.h)
+  at::Tensor neighbor_margin, road_border;  // the two penalties (penalties.h)
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
@@ -44,11 +44,10 @@ struct PlannerEgoMetrics {
   }
 };
 /// Of predicted trajectories (B, P, T, 4); margins and the rest are those of `loss`.
-PlannerEgoMetrics planner_ego_metrics(const at::Tensor& prediction, const PlannerOutcome& outcome,
-                                      const PlannerLossOptions& loss);
+EgoMetrics ego_metrics(const at::Tensor& prediction, const Outcome& outcome, const LossOptions& loss);
 
 /// Means over samples and steps. A mean over nothing is 0, so is one that is not measured.
-struct PlannerScores {
+struct PathScores {
   double ego_simple_l2 = 0, ego_position_l2 = 0, ego_heading_l2 = 0;
   double ego_lateral = 0;  // by which the original chooses among checkpoints
   double ego_longitudinal = 0, ego_cosine_similarity = 0, ego_neighbor_margin = 0, ego_road_border = 0;
@@ -59,20 +58,20 @@ struct PlannerScores {
 };
 
 /// Adds up batches of any size on their device. Sums are in float64, each row counts the same in all batches.
-class PlannerMetrics {
+class PathMetrics {
  public:
-  explicit PlannerMetrics(const PlannerLossOptions& loss) : loss_(loss) {}
+  explicit PathMetrics(const LossOptions& loss) : loss_(loss) {}
 
   /// `prediction` (B, P, T, 4), `logits` of the turn indicator (B, 5; undefined for a model that has none).
   /// Reads no value on the host.
-  void add(const at::Tensor& prediction, const at::Tensor& logits, const PlannerOutcome& outcome);
+  void add(const at::Tensor& prediction, const at::Tensor& logits, const Outcome& outcome);
   /// Waits for the device once.
-  PlannerScores scores_sync() const;
+  PathScores scores_sync() const;
 
  private:
-  const PlannerLossOptions loss_;
+  const LossOptions loss_;
   at::Tensor sums_;  // (13) float64, undefined before the first batch
   int64_t samples_ = 0, ego_rows_ = 0;
 };
 
-}  // namespace dtk
+}  // namespace dtk::diffusion_planner

@@ -7,17 +7,17 @@
 #include "toolkit/families/diffusion_planner/inputs.h"
 #include "toolkit/families/diffusion_planner/running_sum.h"
 
-namespace dtk {
+namespace dtk::diffusion_planner {
 
-void refuse_other_predictions(const PlannerProcessOptions& process) {
+void refuse_other_predictions(const ProcessOptions& process) {
   if (process.prediction == "x_start") return;
   throw std::invalid_argument(
-      "planner.process.prediction = \"" + process.prediction +
+      "diffusion_planner.process.prediction = \"" + process.prediction +
       "\": the driving planner predicts x_start only; flow_matching and score are not "
       "there (the former cannot run in the original); set it to \"x_start\"");
 }
 
-at::Tensor planner_current_states(const PlannerTruth& truth) {
+at::Tensor current_states(const TruePaths& truth) {
   const at::Tensor ego = truth.ego_current_state.narrow(1, 0, 4).unsqueeze(1);
   const at::Tensor& past = truth.neighbor_agents_past;
   const int64_t neighbors = truth.neighbors_future.size(1);
@@ -25,9 +25,9 @@ at::Tensor planner_current_states(const PlannerTruth& truth) {
   return at::cat({ego, now}, 1);
 }
 
-at::Tensor planner_targets(const PlannerTruth& truth, const PlannerProcessOptions& process) {
+at::Tensor targets_of(const TruePaths& truth, const ProcessOptions& process) {
   refuse_other_predictions(process);
-  const at::Tensor now = planner_current_states(truth).unsqueeze(2);
+  const at::Tensor now = current_states(truth).unsqueeze(2);
   at::Tensor future = at::cat({truth.ego_future.unsqueeze(1), truth.neighbors_future}, 1);
   if (process.velocity) {
     const int64_t steps = future.size(2);
@@ -35,7 +35,7 @@ at::Tensor planner_targets(const PlannerTruth& truth, const PlannerProcessOption
     const at::Tensor ways = path.narrow(2, 1, steps) - path.narrow(2, 0, steps);
     future = at::cat({ways, future.narrow(3, 2, 2)}, 3);
   } else {
-    future = planner_units(future);
+    future = to_units(future);
   }
   const at::Tensor absent_now = now.narrow(1, 1, now.size(1) - 1).eq(0).all(-1);  // (B, P-1, 1)
   const at::Tensor absent = at::cat({absent_now, truth.absent}, 2).unsqueeze(-1);
@@ -45,18 +45,18 @@ at::Tensor planner_targets(const PlannerTruth& truth, const PlannerProcessOption
   return at::cat({ego, others}, 1);
 }
 
-at::Tensor planner_poses(const at::Tensor& trajectories, const PlannerProcessOptions& process) {
+at::Tensor poses_of(const at::Tensor& trajectories, const ProcessOptions& process) {
   const at::Tensor future = trajectories.narrow(2, 1, trajectories.size(2) - 1);
-  if (!process.velocity) return planner_metres(future);
+  if (!process.velocity) return to_metres(future);
   const at::Tensor now = trajectories.narrow(2, 0, 1).narrow(3, 0, 2);
   const at::Tensor places = running_sum(future.narrow(3, 0, 2)) + now;
   return at::cat({places, future.narrow(3, 2, 2)}, 3);
 }
 
-PlannerDraws draw_planner_noise(const at::Tensor& targets, const PlannerProcessOptions& process,
-                                const at::Generator& generator) {
+NoiseDraws draw_noise(const at::Tensor& targets, const ProcessOptions& process,
+                      const at::Generator& generator) {
   const int64_t batch = targets.size(0);
-  PlannerDraws draws;
+  NoiseDraws draws;
   draws.uniform = at::rand({batch}, generator, targets.options());
   draws.z = at::randn({batch, targets.size(1), targets.size(2) - 1, 4}, generator, targets.options());
   if (!process.prefix) return draws;
@@ -65,21 +65,21 @@ PlannerDraws draw_planner_noise(const at::Tensor& targets, const PlannerProcessO
   return draws;
 }
 
-at::Tensor planner_prefix(const at::Tensor& delay, int64_t actors, int64_t steps) {
+at::Tensor prefix_of(const at::Tensor& delay, int64_t actors, int64_t steps) {
   const at::Tensor index = at::arange(1 + steps, delay.options()).view({1, 1, -1, 1});
   const at::Tensor ego = index.le(delay.view({-1, 1, 1, 1}));
   const at::Tensor others = at::zeros({ego.size(0), actors - 1, 1 + steps, 1}, ego.options());
   return at::cat({ego, others}, 1);
 }
 
-PlannerSample planner_sample(const at::Tensor& targets, const PlannerDraws& draws,
-                             const PlannerProcessOptions& process, const VpSde& sde) {
+NoisedSample noised_sample(const at::Tensor& targets, const NoiseDraws& draws, const ProcessOptions& process,
+                           const VpSde& sde) {
   const int64_t actors = targets.size(1), steps = targets.size(2) - 1;
   const at::Tensor of_samples = draws.uniform * (1 - process.least_time) + process.least_time;
   at::Tensor t = of_samples.view({-1, 1, 1, 1});
-  PlannerSample sample;
+  NoisedSample sample;
   if (process.prefix) {
-    sample.prefix = planner_prefix(draws.delay, actors, steps);
+    sample.prefix = prefix_of(draws.delay, actors, steps);
     const at::Tensor given = (t * draws.shorter).clamp_min(process.least_time);
     t = at::where(sample.prefix, given, t);
     sample.t = t;
@@ -95,4 +95,4 @@ PlannerSample planner_sample(const at::Tensor& targets, const PlannerDraws& draw
   return sample;
 }
 
-}  // namespace dtk
+}  // namespace dtk::diffusion_planner

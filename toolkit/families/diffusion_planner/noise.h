@@ -9,10 +9,10 @@
 #include "toolkit/diffusion/vp_sde.h"
 #include "toolkit/families/diffusion_planner/objective_options.h"
 
-namespace dtk {
+namespace dtk::diffusion_planner {
 
 /// What there is of a batch before noise. States are in the network's units, futures in metres.
-struct PlannerTruth {
+struct TruePaths {
   at::Tensor ego_current_state;     // (B, at least 4): x, y, cos, sin
   at::Tensor neighbor_agents_past;  // (B, at least P-1, V, at least 4), of which the last step counts
   at::Tensor ego_future;            // (B, T, 4)
@@ -21,19 +21,19 @@ struct PlannerTruth {
 };
 
 /// Present poses of all actors (B, P, 4); a neighbour that is not there now has all 0.
-at::Tensor planner_current_states(const PlannerTruth& truth);
+at::Tensor current_states(const TruePaths& truth);
 
 /// (B, P, 1 + T, 4): the present pose, then the future, in the network's units. Entries that are absent are 0
 /// one by one: a neighbour that is not there now may have a future. With process.velocity the future is the
 /// differences of x and y along the poses, in metres, beside the heading at their end; as in the original the
-/// first is the difference of metres to units, which planner_poses() takes back.
-at::Tensor planner_targets(const PlannerTruth& truth, const PlannerProcessOptions& process);
+/// first is the difference of metres to units, which poses_of() takes back.
+at::Tensor targets_of(const TruePaths& truth, const ProcessOptions& process);
 
 /// Poses in metres (B, P, T, 4) of a prediction or of targets (B, P, 1 + T, 4).
-at::Tensor planner_poses(const at::Tensor& trajectories, const PlannerProcessOptions& process);
+at::Tensor poses_of(const at::Tensor& trajectories, const ProcessOptions& process);
 
 /// The random part of a training sample.
-struct PlannerDraws {
+struct NoiseDraws {
   at::Tensor uniform;  // (B) in [0, 1): the times
   at::Tensor z;        // (B, P, T, 4) standard normal
   at::Tensor delay;    // (B) int64 in 0 .. max_delay: the last step that is given as truth
@@ -41,19 +41,19 @@ struct PlannerDraws {
 };
 /// Drawn in this order, of the type and device of `targets` (B, P, 1 + T, 4); delay and shorter are undefined
 /// without a prefix.
-PlannerDraws draw_planner_noise(const at::Tensor& targets, const PlannerProcessOptions& process,
-                                const at::Generator& generator);
+NoiseDraws draw_noise(const at::Tensor& targets, const ProcessOptions& process,
+                      const at::Generator& generator);
 
-struct PlannerSample {
+struct NoisedSample {
   at::Tensor x;       // (B, P, 1 + T, 4): noised, with the present and what is given as they are
   at::Tensor t;       // (B, P, 1 + T, 1), or (B) without a prefix
   at::Tensor prefix;  // (B, P, 1 + T, 1) bool: what is given of the ego; undefined without a prefix
 };
 /// The noised form of `targets`. Reads no value on the host.
-PlannerSample planner_sample(const at::Tensor& targets, const PlannerDraws& draws,
-                             const PlannerProcessOptions& process, const VpSde& sde = {});
+NoisedSample noised_sample(const at::Tensor& targets, const NoiseDraws& draws, const ProcessOptions& process,
+                           const VpSde& sde = {});
 
 /// Which steps of the ego are given: index ≤ delay (B) of (B, actors, 1 + steps, 1).
-at::Tensor planner_prefix(const at::Tensor& delay, int64_t actors, int64_t steps);
+at::Tensor prefix_of(const at::Tensor& delay, int64_t actors, int64_t steps);
 
-}  // namespace dtk
+}  // namespace dtk::diffusion_planner

@@ -9,11 +9,11 @@
 #include "toolkit/core/errors.h"
 #include "toolkit/io/json.h"
 
-namespace dtk {
+namespace dtk::diffusion_planner {
 namespace {
 
 using Json = nlohmann::json;
-using Scales = std::map<std::string, PlannerScale>;
+using Scales = std::map<std::string, FeatureScale>;
 
 constexpr const char* wanted =
     "; wanted: a JSON object such as {\"lanes\": {\"mean\": [10, 0, ...], \"std\": [20, 20, ...]}, ...}";
@@ -23,12 +23,12 @@ constexpr const char* actors[] = {"ego", "neighbor"};
 
 /// All scales that a file may have, with the published numbers.
 Scales published(int64_t lane_features) {
-  Scales scales = planner_scales(lane_features);
-  for (const char* actor : actors) scales[actor] = planner_pose_scale();
+  Scales scales = published_scales(lane_features);
+  for (const char* actor : actors) scales[actor] = pose_scale();
   return scales;
 }
 
-/// Whose units planner_noise.h and planner_losses.h count on.
+/// Whose units noise.h and losses_of.h count on.
 const std::set<std::string> fixed = {"ego", "neighbor", "ego_current_state", "neighbor_agents_past",
                                      "line_strings"};
 
@@ -39,10 +39,10 @@ std::vector<std::string> keys_of(const Scales& scales) {
 }
 
 /// The keys that a file for this layout cannot do without.
-std::vector<std::string> needed_keys(PlannerLayout layout, const PlannerSizes& sizes) {
-  const Scales known = planner_scales(sizes.lane_features);
+std::vector<std::string> needed_keys(FrameLayout layout, const FrameSizes& sizes) {
+  const Scales known = published_scales(sizes.lane_features);
   std::vector<std::string> needed;
-  for (const NpzArray& array : planner_arrays(layout, sizes)) {
+  for (const NpzArray& array : frame_arrays(layout, sizes)) {
     if (known.count(array.key) > 0) needed.push_back(array.key);
   }
   return needed;
@@ -76,7 +76,7 @@ class Reader {
   [[noreturn]] void fail(const std::string& what) const { throw DataError(file_ + ": " + what); }
 
  private:
-  PlannerScale scale(const std::string& key, const Json& entry, const PlannerScale& known) const {
+  FeatureScale scale(const std::string& key, const Json& entry, const FeatureScale& known) const {
     if (!entry.is_object()) fail(in_quotes(key) + ": one JSON " + entry.type_name() + wanted);
     for (const auto& [name, list] : entry.items()) {
       if (name != "mean" && name != "std")
@@ -140,15 +140,15 @@ std::string list_text(const std::vector<float>& values) {
   return "[" + listed(texts, ", ") + "]";
 }
 
-std::string entry_text(const std::string& key, const PlannerScale& scale) {
+std::string entry_text(const std::string& key, const FeatureScale& scale) {
   return "  " + in_quotes(key) + ": {\"mean\": " + list_text(scale.mean) +
          ", \"std\": " + list_text(scale.std) + "}";
 }
 
 }  // namespace
 
-Scales read_planner_normalization(FileSystem& files, const std::filesystem::path& path, PlannerLayout layout,
-                                  const PlannerSizes& sizes) {
+Scales read_normalization(FileSystem& files, const std::filesystem::path& path, FrameLayout layout,
+                          const FrameSizes& sizes) {
   const Reader reader(path.string(), sizes.lane_features);
   if (!files.exists(path) || files.is_folder(path))
     reader.fail("no such file; name the normalization.json that was made with the weights");
@@ -171,12 +171,11 @@ Scales read_planner_normalization(FileSystem& files, const std::filesystem::path
               "; add it, or take the file that was made with the weights");
 }
 
-std::string planner_normalization_text(const Scales& scales) {
+std::string normalization_text(const Scales& scales) {
   std::string text;
-  for (const char* actor : actors)
-    text += (text.empty() ? "{\n" : ",\n") + entry_text(actor, planner_pose_scale());
+  for (const char* actor : actors) text += (text.empty() ? "{\n" : ",\n") + entry_text(actor, pose_scale());
   for (const auto& [key, scale] : scales) text += ",\n" + entry_text(key, scale);
   return text + "\n}\n";
 }
 
-}  // namespace dtk
+}  // namespace dtk::diffusion_planner

@@ -11,28 +11,30 @@
 #include <utility>
 
 #include "toolkit/families/diffusion_planner/layout.h"
+#include "toolkit/families/diffusion_planner/trajectories.h"
 
-namespace dtk {
+namespace dtk::diffusion_planner {
 namespace {
 
 using models::DiffusionPlannerOptions;
 
 std::vector<NpzArray> arrays_of(const DiffusionPlannerOptions& model) {
-  return planner_arrays(planner_layout(model), planner_sizes(model));
+  return frame_arrays(layout_of(model), sizes_of(model));
 }
 
 // The network has one time a sample or one for each pose: the noise must be of the same kind.
-void check_process(const DiffusionPlannerOptions& model, const PlannerProcessOptions& process) {
+void check_process(const DiffusionPlannerOptions& model, const ProcessOptions& process) {
   refuse_other_predictions(process);
   if (process.prefix != model.upstream()) return;
-  throw std::invalid_argument(c10::str(
-      "planner.process.prefix = ", process.prefix ? "true" : "false", ": planner.preset = \"", model.preset,
-      "\" ", model.upstream() ? "takes one time a sample and no prefix" : "takes a time for each pose",
-      "; set it to ", model.upstream() ? "false" : "true"));
+  throw std::invalid_argument(
+      c10::str("diffusion_planner.process.prefix = ", process.prefix ? "true" : "false",
+               ": diffusion_planner.preset = \"", model.preset, "\" ",
+               model.upstream() ? "takes one time a sample and no prefix" : "takes a time for each pose",
+               "; set it to ", model.upstream() ? "false" : "true"));
 }
 
-void check_scales(const DiffusionPlannerOptions& model, const std::map<std::string, PlannerScale>& scales) {
-  const auto known = planner_scales(planner_sizes(model).lane_features);
+void check_scales(const DiffusionPlannerOptions& model, const std::map<std::string, FeatureScale>& scales) {
+  const auto known = published_scales(sizes_of(model).lane_features);
   for (const NpzArray& array : arrays_of(model)) {
     const auto published = known.find(array.key);
     if (published == known.end()) continue;
@@ -43,15 +45,16 @@ void check_scales(const DiffusionPlannerOptions& model, const std::map<std::stri
         c10::str("the driving planner's objective: ", array.key, " has ",
                  given == scales.end() ? std::string("no scale")
                                        : c10::str("a scale of ", given->second.mean.size(), " features"),
-                 "; planner.preset = \"", model.preset, "\" needs one of ", wanted,
-                 "; take planner_scales(), or a file ", "of this model's (read_planner_normalization())"));
+                 "; diffusion_planner.preset = \"", model.preset, "\" needs one of ", wanted,
+                 "; take published_scales(), or a file ", "of this model's (read_normalization())"));
   }
 }
 
-void check_shape(const DiffusionPlannerOptions& model, const PlannerObjectiveOptions& options) {
+void check_shape(const DiffusionPlannerOptions& model, const TrajectoryObjectiveOptions& options) {
   const auto fail = [&](const char* what) {
-    throw std::invalid_argument(c10::str("the driving planner's objective: frames of planner.preset = \"",
-                                         model.preset, "\" ", what));
+    throw std::invalid_argument(
+        c10::str("the driving planner's objective: frames of diffusion_planner.preset = \"", model.preset,
+                 "\" ", what));
   };
   if (model.upstream() && options.augmentation && !options.ego_shape) {
     fail(
@@ -61,13 +64,13 @@ void check_shape(const DiffusionPlannerOptions& model, const PlannerObjectiveOpt
   if (!model.upstream() && options.ego_shape) fail("have an ego_shape of their own; do not give another one");
 }
 
-PlannerNormalizer owned_normalizer(const std::map<std::string, PlannerScale>& scales, c10::Device device) {
+Normalizer owned_normalizer(const std::map<std::string, FeatureScale>& scales, c10::Device device) {
   const policies::OwnerScope owner(policies::Category::parameters, "normalization");
   return {scales, device};
 }
 
-// (B, P, 1 + T, 4) of one number: draw_planner_noise() looks at type and sizes only.
-at::Tensor like_targets(const PlannerBatch& batch) {
+// (B, P, 1 + T, 4) of one number: draw_noise() looks at type and sizes only.
+at::Tensor like_targets(const FrameBatch& batch) {
   const at::Tensor& future = batch.neighbor_agents_future;
   const at::Tensor one = at::empty({1}, batch.ego_current_state.options());
   return one.expand({future.size(0), 1 + future.size(1), 1 + future.size(2), 4});
@@ -75,9 +78,9 @@ at::Tensor like_targets(const PlannerBatch& batch) {
 
 }  // namespace
 
-PlannerObjectiveOptions planner_objective_of(const DiffusionPlannerOptions& model) {
-  PlannerObjectiveOptions options;
-  options.scales = planner_scales(planner_sizes(model).lane_features);
+TrajectoryObjectiveOptions objective_options_of(const DiffusionPlannerOptions& model) {
+  TrajectoryObjectiveOptions options;
+  options.scales = published_scales(sizes_of(model).lane_features);
   if (!model.upstream()) {
     options.augmentation.emplace();
     return options;
@@ -88,20 +91,20 @@ PlannerObjectiveOptions planner_objective_of(const DiffusionPlannerOptions& mode
   return options;
 }
 
-models::DrivingScene driving_scene(const PlannerBatch& normalized) {
+models::DrivingScene driving_scene(const FrameBatch& normalized) {
   models::DrivingScene scene;
   models::DrivingScene::fields(scene, [&](std::string_view key, at::Tensor& read) {
-    PlannerBatch::fields(normalized, [&](std::string_view name, const at::Tensor& tensor) {
+    FrameBatch::fields(normalized, [&](std::string_view name, const at::Tensor& tensor) {
       if (name == key) read = tensor;
     });
   });
   return scene;
 }
 
-PlannerOutcome planner_outcome(const PlannerBatch& batch) {
-  PlannerFutures futures = planner_futures(batch.ego_agent_future, batch.neighbor_agents_future);
+Outcome outcome_of(const FrameBatch& batch) {
+  Futures futures = futures_of(batch.ego_agent_future, batch.neighbor_agents_future);
   const at::Tensor& past = batch.neighbor_agents_past;
-  PlannerOutcome outcome;
+  Outcome outcome;
   outcome.neighbors_now = past.narrow(1, 0, futures.neighbors.size(1)).select(2, past.size(2) - 1);
   outcome.ego_future = std::move(futures.ego);
   outcome.neighbors_future = std::move(futures.neighbors);
@@ -112,8 +115,8 @@ PlannerOutcome planner_outcome(const PlannerBatch& batch) {
   return outcome;
 }
 
-PlannerObjective::PlannerObjective(const DiffusionPlannerOptions& model,
-                                   const PlannerObjectiveOptions& options, c10::Device device)
+TrajectoryObjective::TrajectoryObjective(const DiffusionPlannerOptions& model,
+                                         const TrajectoryObjectiveOptions& options, c10::Device device)
     : model_(models::resolved(model)),
       options_(options),
       arrays_(arrays_of(model_)),
@@ -128,37 +131,37 @@ PlannerObjective::PlannerObjective(const DiffusionPlannerOptions& model,
   ego_shape_ = at::tensor(shape, at::kFloat).to(device);
 }
 
-at::Tensor PlannerObjective::loss(const models::DiffusionPlanner& model, PlannerBatch batch,
-                                  const at::Generator& generator, bool training) const {
+at::Tensor TrajectoryObjective::loss(const models::DiffusionPlanner& model, FrameBatch batch,
+                                     const at::Generator& generator, bool training) const {
   Draws draws = draw(batch, generator, training);
   return losses(model, std::move(batch), std::move(draws), training).total(options_.loss);
 }
 
-PlannerObjective::Draws PlannerObjective::draw(const PlannerBatch& batch, const at::Generator& generator,
-                                               bool training) const {
+TrajectoryObjective::Draws TrajectoryObjective::draw(const FrameBatch& batch, const at::Generator& generator,
+                                                     bool training) const {
   check(batch, /*with_futures=*/true);
   Draws draws;
-  if (augments(training)) draws.shift = draw_planner_shift(batch, *options_.augmentation, generator);
-  draws.noise = draw_planner_noise(like_targets(batch), options_.process, generator);
+  if (augments(training)) draws.shift = draw_shift(batch, *options_.augmentation, generator);
+  draws.noise = draw_noise(like_targets(batch), options_.process, generator);
   return draws;
 }
 
-PlannerLosses PlannerObjective::losses(const models::DiffusionPlanner& model, PlannerBatch batch, Draws draws,
-                                       bool training) const {
+Losses TrajectoryObjective::losses(const models::DiffusionPlanner& model, FrameBatch batch, Draws draws,
+                                   bool training) const {
   check(batch, /*with_futures=*/true);
   give_shape(batch);
   headings_to_cos_sin(batch);
   if (augments(training)) batch = augmentation_->apply(std::move(batch), draws.shift);
   draws.shift = {};
-  PlannerFutures futures = planner_futures(batch.ego_agent_future, batch.neighbor_agents_future);
+  Futures futures = futures_of(batch.ego_agent_future, batch.neighbor_agents_future);
   batch.ego_agent_future.reset();
   batch.neighbor_agents_future.reset();
   normalizer_.normalize(batch);
-  PlannerSupervision given = supervision(batch, futures);
+  Supervision given = supervision(batch, futures);
   futures = {};
   models::DrivingScene scene = driving_scene(batch);
   batch = {};
-  PlannerSample sample = planner_sample(given.targets, draws.noise, options_.process);
+  NoisedSample sample = noised_sample(given.targets, draws.noise, options_.process);
   draws.noise = {};
   sample.prefix.reset();
 
@@ -169,23 +172,23 @@ PlannerLosses PlannerObjective::losses(const models::DiffusionPlanner& model, Pl
   if (!model_.upstream() && options_.loss.turn_indicator > 0) {
     logits = model.turn_indicator(given.targets.select(1, 0), context.encoding);
   }
-  return planner_losses(predicted, logits, given, options_.process, options_.loss);
+  return losses_of(predicted, logits, given, options_.process, options_.loss);
 }
 
-PlannerObjective::Prediction PlannerObjective::predict(const models::DiffusionPlanner& model,
-                                                       PlannerBatch batch, at::Tensor initial) const {
+TrajectoryObjective::Prediction TrajectoryObjective::predict(const models::DiffusionPlanner& model,
+                                                             FrameBatch batch, at::Tensor initial) const {
   const at::NoGradGuard no_grad;
   check(batch, /*with_futures=*/false);
   batch.ego_agent_future.reset();
   batch.neighbor_agents_future.reset();
   headings_to_cos_sin(batch);
   normalizer_.normalize(batch);
-  PlannerTruth truth;
+  TruePaths truth;
   truth.ego_current_state = batch.ego_current_state;
   truth.neighbor_agents_past = batch.neighbor_agents_past;
   // Of the futures their number counts here.
   truth.neighbors_future = batch.neighbor_agents_past.narrow(1, 0, *model_.predicted_neighbor_num);
-  const at::Tensor current = planner_current_states(truth);
+  const at::Tensor current = current_states(truth);
   truth = {};
   models::DrivingScene scene = driving_scene(batch);
   batch = {};
@@ -194,51 +197,51 @@ PlannerObjective::Prediction PlannerObjective::predict(const models::DiffusionPl
   if (!initial.defined()) {
     initial = at::zeros({current.size(0), current.size(1), 1 + *model_.future_len, 4}, current.options());
   }
-  const PlannerNetwork network = [&](at::Tensor x, at::Tensor t) {
+  const TrajectoryNetwork network = [&](at::Tensor x, at::Tensor t) {
     return model.denoise(std::move(x), std::move(t), context, /*training=*/false);
   };
   const at::Tensor drawn =
-      planner_trajectories(network, current, std::move(initial), options_.process, options_.solver);
+      solve_trajectories(network, current, std::move(initial), options_.process, options_.solver);
   Prediction prediction;
-  prediction.trajectories = planner_poses(drawn, options_.process);
+  prediction.trajectories = poses_of(drawn, options_.process);
   if (!model_.upstream()) {
     prediction.logits = model.turn_indicator(drawn.select(1, 0), context.encoding).to(drawn.scalar_type());
   }
   return prediction;
 }
 
-void PlannerObjective::check(const PlannerBatch& batch, bool with_futures) const {
+void TrajectoryObjective::check(const FrameBatch& batch, bool with_futures) const {
   const at::Tensor& state = batch.ego_current_state;
   const int64_t count = state.defined() && state.dim() > 0 ? state.size(0) : 0;
-  PlannerBatch::fields(batch, [&](std::string_view key, const at::Tensor& tensor) {
+  FrameBatch::fields(batch, [&](std::string_view key, const at::Tensor& tensor) {
     const auto array =
         std::find_if(arrays_.begin(), arrays_.end(), [&](const NpzArray& known) { return known.key == key; });
     if (array == arrays_.end() || (!with_futures && key.ends_with("_future"))) return;
     std::vector<int64_t> wanted = {count};
     wanted.insert(wanted.end(), array->shape.begin(), array->shape.end());
     if (count > 0 && tensor.defined() && tensor.sizes() == wanted) return;
-    throw std::invalid_argument(c10::str(
-        "a batch of the driving planner's frames: ", key, " is ",
-        tensor.defined() ? c10::str(tensor.sizes()) : "undefined", "; planner.preset = \"", model_.preset,
-        "\" reads the shape [N, ", c10::Join(", ", array->shape), "], with the N >= 1 of ego_current_state (",
-        count, "); read the frames with planner_sizes() and planner_layout() of the model's options"));
+    throw std::invalid_argument(
+        c10::str("a batch of the driving planner's frames: ", key, " is ",
+                 tensor.defined() ? c10::str(tensor.sizes()) : "undefined", "; diffusion_planner.preset = \"",
+                 model_.preset, "\" reads the shape [N, ", c10::Join(", ", array->shape),
+                 "], with the N >= 1 of ego_current_state (", count,
+                 "); read the frames with sizes_of() and layout_of() of the model's options"));
   });
 }
 
-void PlannerObjective::give_shape(PlannerBatch& batch) const {
+void TrajectoryObjective::give_shape(FrameBatch& batch) const {
   if (!ego_shape_.defined()) return;
   batch.ego_shape = ego_shape_.expand({batch.ego_current_state.size(0), 3});
 }
 
 // Only what some term reads: the rest is let go before the model runs.
-PlannerSupervision PlannerObjective::supervision(const PlannerBatch& normalized,
-                                                 const PlannerFutures& futures) const {
-  const PlannerLossOptions& loss = options_.loss;
+Supervision TrajectoryObjective::supervision(const FrameBatch& normalized, const Futures& futures) const {
+  const LossOptions& loss = options_.loss;
   const at::Tensor& past = normalized.neighbor_agents_past;
-  PlannerSupervision given;
-  given.targets = planner_targets(
-      {normalized.ego_current_state, past, futures.ego, futures.neighbors, futures.neighbor_mask},
-      options_.process);
+  Supervision given;
+  given.targets =
+      targets_of({normalized.ego_current_state, past, futures.ego, futures.neighbors, futures.neighbor_mask},
+                 options_.process);
   given.ego_current_state = normalized.ego_current_state;
   given.absent = futures.neighbor_mask;
   given.turn_indicators = normalized.turn_indicators;
@@ -251,4 +254,4 @@ PlannerSupervision PlannerObjective::supervision(const PlannerBatch& normalized,
   return given;
 }
 
-}  // namespace dtk
+}  // namespace dtk::diffusion_planner

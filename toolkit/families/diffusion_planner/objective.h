@@ -25,14 +25,14 @@
 #include "toolkit/families/diffusion_planner/objective_options.h"
 #include "toolkit/io/npz.h"
 
-namespace dtk {
+namespace dtk::diffusion_planner {
 
-struct PlannerObjectiveOptions {
-  PlannerProcessOptions process;
-  PlannerLossOptions loss;
-  std::optional<PlannerAugmentationOptions> augmentation;  // of training only; absent: frames as they are
-  // Of the arrays that planner_scales() names, as far as the frames have them.
-  std::map<std::string, PlannerScale> scales;
+struct TrajectoryObjectiveOptions {
+  ProcessOptions process;
+  LossOptions loss;
+  std::optional<AugmentationOptions> augmentation;  // of training only; absent: frames as they are
+  // Of the arrays that published_scales() names, as far as the frames have them.
+  std::map<std::string, FeatureScale> scales;
   // Wheelbase, length and width in m for frames that have no ego_shape, which are upstream's: they cannot be
   // augmented without.
   std::optional<std::array<double, 3>> ego_shape;
@@ -42,22 +42,22 @@ struct PlannerObjectiveOptions {
 /// What a preset's model is trained with: H's objective, for "UP" upstream's (one time a sample, squared
 /// errors, neighbours as heavy as the ego; no augmentation, because its frames do not tell the ego's shape).
 /// Throws as models::resolved().
-PlannerObjectiveOptions planner_objective_of(const models::DiffusionPlannerOptions& model);
+TrajectoryObjectiveOptions objective_options_of(const models::DiffusionPlannerOptions& model);
 
-/// What the model reads of frames after PlannerNormalizer::normalize().
-models::DrivingScene driving_scene(const PlannerBatch& normalized);
+/// What the model reads of frames after Normalizer::normalize().
+models::DrivingScene driving_scene(const FrameBatch& normalized);
 
-/// What happened, for PlannerMetrics: of frames as their files hold them.
-PlannerOutcome planner_outcome(const PlannerBatch& batch);
+/// What happened, for PathMetrics: of frames as their files hold them.
+Outcome outcome_of(const FrameBatch& batch);
 
-class PlannerObjective {
+class TrajectoryObjective {
  public:
   /// For models of these options. Throws std::invalid_argument, saying what to change, for a prediction other
   /// than x_start, a prefix with "UP" or none with another preset, an array of the frames without a scale or
   /// with one for another number of features, an augmentation without the ego's shape, and a shape for frames
   /// that have their own; and as models::resolved() and TrajectorySmoother.
-  PlannerObjective(const models::DiffusionPlannerOptions& model, const PlannerObjectiveOptions& options,
-                   c10::Device device);
+  TrajectoryObjective(const models::DiffusionPlannerOptions& model, const TrajectoryObjectiveOptions& options,
+                      c10::Device device);
 
   /// The weighted sum of all terms over the frames in `batch`, metres and headings as in their files: a
   /// scalar, fp32. Draws come from `generator`, of the frames' device; dropout's from that device's default
@@ -66,18 +66,17 @@ class PlannerObjective {
   ///
   /// This and the next three throw std::invalid_argument for frames that lack an array or have one of another
   /// shape than the model, with its key.
-  at::Tensor loss(const models::DiffusionPlanner& model, PlannerBatch batch, const at::Generator& generator,
+  at::Tensor loss(const models::DiffusionPlanner& model, FrameBatch batch, const at::Generator& generator,
                   bool training) const;
 
   /// The random part, in this order; `shift` is undefined where no augmentation acts.
   struct Draws {
-    PlannerShiftDraws shift;
-    PlannerDraws noise;
+    ShiftDraws shift;
+    NoiseDraws noise;
   };
-  Draws draw(const PlannerBatch& batch, const at::Generator& generator, bool training) const;
+  Draws draw(const FrameBatch& batch, const at::Generator& generator, bool training) const;
   /// The terms of the loss one by one, of given draws.
-  PlannerLosses losses(const models::DiffusionPlanner& model, PlannerBatch batch, Draws draws,
-                       bool training) const;
+  Losses losses(const models::DiffusionPlanner& model, FrameBatch batch, Draws draws, bool training) const;
 
   struct Prediction {
     at::Tensor trajectories;  // (B, P, T, 4) x, y (m), cos, sin
@@ -86,23 +85,22 @@ class PlannerObjective {
   /// Draws trajectories in solver.steps + 1 evaluations of the network, without gradients. `initial`
   /// (B, P, 1 + T, 4) is the noise to begin with; undefined: zeros, so that the result is deterministic. The
   /// frames' futures are not read and may be undefined.
-  Prediction predict(const models::DiffusionPlanner& model, PlannerBatch batch,
-                     at::Tensor initial = {}) const;
+  Prediction predict(const models::DiffusionPlanner& model, FrameBatch batch, at::Tensor initial = {}) const;
 
-  const PlannerObjectiveOptions& options() const { return options_; }
+  const TrajectoryObjectiveOptions& options() const { return options_; }
 
  private:
   bool augments(bool training) const { return training && augmentation_.has_value(); }
-  void check(const PlannerBatch& batch, bool with_futures) const;
-  void give_shape(PlannerBatch& batch) const;
-  PlannerSupervision supervision(const PlannerBatch& normalized, const PlannerFutures& futures) const;
+  void check(const FrameBatch& batch, bool with_futures) const;
+  void give_shape(FrameBatch& batch) const;
+  Supervision supervision(const FrameBatch& normalized, const Futures& futures) const;
 
   const models::DiffusionPlannerOptions model_;  // resolved
-  const PlannerObjectiveOptions options_;
+  const TrajectoryObjectiveOptions options_;
   const std::vector<NpzArray> arrays_;
-  const PlannerNormalizer normalizer_;
-  std::optional<PlannerAugmentation> augmentation_;
+  const Normalizer normalizer_;
+  std::optional<Augmentation> augmentation_;
   at::Tensor ego_shape_;  // (3), where it is given
 };
 
-}  // namespace dtk
+}  // namespace dtk::diffusion_planner

@@ -8,10 +8,10 @@
 #include <cstdint>
 #include <string>
 
-namespace dtk {
+namespace dtk::diffusion_planner {
 
 /// What the network predicts, and of which noised trajectories.
-struct PlannerProcessOptions {
+struct ProcessOptions {
   // x_start: the clean trajectory. The original's flow_matching runs neither in training nor in sampling.
   std::string prediction = "x_start";
   // true: what is diffused is the way of each step (x, y) and the heading at its end, not poses.
@@ -31,14 +31,14 @@ struct PlannerProcessOptions {
     visit("max_delay", max_delay, "[0, 1000]");
     visit("least_time", least_time, "(0, 1)");
   }
-  friend bool operator==(const PlannerProcessOptions&, const PlannerProcessOptions&) = default;
+  friend bool operator==(const ProcessOptions&, const ProcessOptions&) = default;
 };
 
 /// Throws std::invalid_argument, saying why, for a prediction other than x_start.
-void refuse_other_predictions(const PlannerProcessOptions& process);
+void refuse_other_predictions(const ProcessOptions& process);
 
-/// Weights of the loss terms (planner_losses.h). A term of weight 0 is not computed.
-struct PlannerLossOptions {
+/// Weights of the loss terms (losses_of.h). A term of weight 0 is not computed.
+struct LossOptions {
   double ego = 1.0;
   double neighbor = 0.1;  // upstream: 1.0
   double turn_indicator = 1.0;
@@ -104,20 +104,20 @@ struct PlannerLossOptions {
     visit("bicycle_margin", bicycle_margin, "[0, inf)");
     visit("exploding_heading_gradient", exploding_heading_gradient, "");
   }
-  friend bool operator==(const PlannerLossOptions&, const PlannerLossOptions&) = default;
+  friend bool operator==(const LossOptions&, const LossOptions&) = default;
 
-  double least_heading() const { return exploding_heading_gradient ? 1e-6 : 1e-2; }
+  double min_heading() const { return exploding_heading_gradient ? 1e-6 : 1e-2; }
 };
 
-/// Shifts the ego's present state and leads it back to its path (planner_augmentation.h).
-struct PlannerAugmentationOptions {
+/// Shifts the ego's present state and leads it back to its path (augmentation.h).
+struct AugmentationOptions {
   double probability = 0.5;
   double least_speed = 2.0;  // m/s forward, below which nothing is shifted
   double lateral = 0.75;     // m to either side
   double yaw = 0.2;          // rad; upstream: 0.35
   int64_t rebuilt = 20;      // steps of 0.1 s that lead back
   double past_scale = 0.1;   // deviation of the factor on the ego's past and speeds, limited to [0.8, 1.2]
-  bool smooth = true;  // fit each ego future, shifted or not, by a drivable one (trajectory_smoothing.h)
+  bool smooth = true;        // fit each ego future, shifted or not, by a drivable one (smoothing.h)
 
   // The original draws one number for all nine perturbations of a sample.
   bool shared_perturbation = false;
@@ -141,7 +141,7 @@ struct PlannerAugmentationOptions {
     visit("unmoved_goal_and_past", unmoved_goal_and_past, "");
     visit("shifted_reversing", shifted_reversing, "");
   }
-  friend bool operator==(const PlannerAugmentationOptions&, const PlannerAugmentationOptions&) = default;
+  friend bool operator==(const AugmentationOptions&, const AugmentationOptions&) = default;
 };
 
-}  // namespace dtk
+}  // namespace dtk::diffusion_planner

@@ -11,10 +11,10 @@
 #include "toolkit/families/diffusion_planner/boxes.h"
 #include "toolkit/families/diffusion_planner/inputs.h"
 
-namespace dtk {
+namespace dtk::diffusion_planner {
 namespace {
 
-constexpr double kLeastSquare = 1e-8;  // m²: roots have a slope, and segments a length
+constexpr double kMinSquare = 1e-8;  // m²: roots have a slope, and segments a length
 
 at::Tensor ego_center(const at::Tensor& poses, const at::Tensor& heading, const at::Tensor& ego_shape) {
   const at::Tensor ahead = (0.5 * ego_shape.narrow(1, 0, 1)).unsqueeze(1);  // (B, 1, 1)
@@ -41,7 +41,7 @@ Segments segments_of(const at::Tensor& line_strings) {
   Segments segments;
   segments.x = plane(begin.select(3, 0)), segments.y = plane(begin.select(3, 1));
   segments.along_x = plane(along.select(3, 0)), segments.along_y = plane(along.select(3, 1));
-  segments.square = plane(along.square().sum(-1)).clamp_min_(kLeastSquare);
+  segments.square = plane(along.square().sum(-1)).clamp_min_(kMinSquare);
   segments.no_border = plane(valid.logical_not());
   return segments;
 }
@@ -59,7 +59,7 @@ at::Tensor all_squares(const at::Tensor& x, const at::Tensor& y, const Segments&
   at::mul_out(other, at_most, s.along_y);
   dy.sub_(other);
   dx.mul_(dx), dy.mul_(dy);
-  return dx.add_(dy).clamp_min_(kLeastSquare);
+  return dx.add_(dy).clamp_min_(kMinSquare);
 }
 
 // The same of one segment for each point, all (B, T): with gradients, so out of place.
@@ -67,7 +67,7 @@ at::Tensor square(const at::Tensor& x, const at::Tensor& y, const Segments& s) {
   const at::Tensor from_x = x - s.x, from_y = y - s.y;
   const at::Tensor part = ((from_x * s.along_x + from_y * s.along_y) / s.square).clamp(0, 1);
   const at::Tensor dx = from_x - part * s.along_x, dy = from_y - part * s.along_y;
-  return (dx * dx + dy * dy).clamp_min(kLeastSquare);
+  return (dx * dx + dy * dy).clamp_min(kMinSquare);
 }
 
 template <class Change>
@@ -102,7 +102,7 @@ at::Tensor nearest_pairs(const at::Tensor& outline, const Segments& segments, in
 }
 
 // (B, N), of the largest kind, the first of equals.
-at::Tensor margins_of(const at::Tensor& kinds, const PlannerLossOptions& loss) {
+at::Tensor margins_of(const at::Tensor& kinds, const LossOptions& loss) {
   const at::Tensor vehicle = kinds.select(2, 0), pedestrian = kinds.select(2, 1),
                    bicycle = kinds.select(2, 2);
   const at::Tensor on_foot = pedestrian.gt(vehicle) & pedestrian.ge(bicycle);
@@ -115,14 +115,14 @@ at::Tensor margins_of(const at::Tensor& kinds, const PlannerLossOptions& loss) {
 
 at::Tensor line_strings_in_metres(const at::Tensor& line_strings) {
   const at::Tensor nothing = line_strings.eq(0).all(-1, /*keepdim=*/true);
-  return planner_metres(line_strings).masked_fill(nothing, 0);
+  return to_metres(line_strings).masked_fill(nothing, 0);
 }
 
-at::Tensor ego_outline(const at::Tensor& poses, const at::Tensor& ego_shape, const PlannerLossOptions& loss) {
-  const at::Tensor heading = planner_boxes::unit(poses.narrow(2, 2, 2), loss.least_heading());
+at::Tensor ego_outline(const at::Tensor& poses, const at::Tensor& ego_shape, const LossOptions& loss) {
+  const at::Tensor heading = boxes::unit(poses.narrow(2, 2, 2), loss.min_heading());
   const at::Tensor corners =
-      planner_boxes::corners(ego_center(poses, heading, ego_shape), heading, ego_shape.narrow(1, 1, 1),
-                             ego_shape.narrow(1, 2, 1));  // (B, T, 4, 2)
+      boxes::corners(ego_center(poses, heading, ego_shape), heading, ego_shape.narrow(1, 1, 1),
+                     ego_shape.narrow(1, 2, 1));  // (B, T, 4, 2)
   const at::Tensor edges = at::cat({corners.narrow(2, 1, 3), corners.narrow(2, 0, 1)}, 2) - corners;
   std::vector<at::Tensor> points = {corners};
   for (int64_t i = 1; i <= loss.border_points; ++i) {
@@ -133,7 +133,7 @@ at::Tensor ego_outline(const at::Tensor& poses, const at::Tensor& ego_shape, con
 }
 
 at::Tensor road_border_penalty(const at::Tensor& poses, const at::Tensor& ego_shape,
-                               const at::Tensor& line_strings, const PlannerLossOptions& loss) {
+                               const at::Tensor& line_strings, const LossOptions& loss) {
   const Segments segments = segments_of(line_strings);
   const int64_t count = segments.x.size(1);
   if (count == 0) return at::zeros({poses.size(0), poses.size(1)}, poses.options());
@@ -153,13 +153,12 @@ at::Tensor road_border_penalty(const at::Tensor& poses, const at::Tensor& ego_sh
   return penalty.masked_fill(chosen.no_border, 0);
 }
 
-PlannerTraffic planner_traffic(const at::Tensor& now, double unit, const at::Tensor& futures,
-                               const at::Tensor& absent) {
+Traffic traffic_of(const at::Tensor& now, double unit, const at::Tensor& futures, const at::Tensor& absent) {
   return {now.select(2, 6) * unit, now.select(2, 7) * unit, now.narrow(2, 8, 3), futures, absent};
 }
 
-at::Tensor collision_penalty(const at::Tensor& poses, const at::Tensor& ego_shape,
-                             const PlannerTraffic& traffic, const PlannerLossOptions& loss) {
+at::Tensor collision_penalty(const at::Tensor& poses, const at::Tensor& ego_shape, const Traffic& traffic,
+                             const LossOptions& loss) {
   const int64_t steps = poses.size(1), neighbors = traffic.futures.size(1);
   if (neighbors == 0) return at::zeros({poses.size(0), steps}, poses.options());
   const std::set<int64_t> looked_at = {0, steps / 4, steps / 2, 3 * steps / 4, steps - 1};
@@ -169,20 +168,20 @@ at::Tensor collision_penalty(const at::Tensor& poses, const at::Tensor& ego_shap
     return at::cat(some, dimension);
   };
   const at::Tensor ego = at_those(poses, 1);  // (B, s, 4)
-  const at::Tensor heading = planner_boxes::unit(ego.narrow(2, 2, 2), loss.least_heading());
-  const at::Tensor ego_box = planner_boxes::corners(ego_center(ego, heading, ego_shape), heading,
-                                                    ego_shape.narrow(1, 1, 1), ego_shape.narrow(1, 2, 1));
+  const at::Tensor heading = boxes::unit(ego.narrow(2, 2, 2), loss.min_heading());
+  const at::Tensor ego_box = boxes::corners(ego_center(ego, heading, ego_shape), heading,
+                                            ego_shape.narrow(1, 1, 1), ego_shape.narrow(1, 2, 1));
 
   const at::Tensor wider = 2 * margins_of(traffic.kinds, loss);
   const auto size = [&](const at::Tensor& own) { return (own.clamp_min(1e-3) + wider).unsqueeze(-1); };
   const at::Tensor futures = at_those(traffic.futures, 2);  // (B, N, s, 4)
-  const at::Tensor other_heading = planner_boxes::unit(futures.narrow(3, 2, 2), 1e-6);
-  const at::Tensor box = planner_boxes::corners(futures.narrow(3, 0, 2), other_heading, size(traffic.length),
-                                                size(traffic.width));
+  const at::Tensor other_heading = boxes::unit(futures.narrow(3, 2, 2), 1e-6);
+  const at::Tensor box =
+      boxes::corners(futures.narrow(3, 0, 2), other_heading, size(traffic.length), size(traffic.width));
 
-  const at::Tensor ego_axes = planner_boxes::axes(heading).unsqueeze(1).expand({-1, neighbors, -1, -1, -1});
-  const at::Tensor axes = at::cat({ego_axes, planner_boxes::axes(other_heading)}, 3);  // (B, N, s, 4, 2)
-  at::Tensor depth = planner_boxes::depths(axes, ego_box.unsqueeze(1), box).amin(-1).clamp_min(0);
+  const at::Tensor ego_axes = boxes::axes(heading).unsqueeze(1).expand({-1, neighbors, -1, -1, -1});
+  const at::Tensor axes = at::cat({ego_axes, boxes::axes(other_heading)}, 3);  // (B, N, s, 4, 2)
+  at::Tensor depth = boxes::depths(axes, ego_box.unsqueeze(1), box).amin(-1).clamp_min(0);
   depth = depth.masked_fill(at_those(traffic.absent, 2), 0);
   const at::Tensor deepest = std::get<0>(depth.max(1));  // (B, s)
 
@@ -197,4 +196,4 @@ at::Tensor collision_penalty(const at::Tensor& poses, const at::Tensor& ego_shap
   return at::cat(all, 1);
 }
 
-}  // namespace dtk
+}  // namespace dtk::diffusion_planner

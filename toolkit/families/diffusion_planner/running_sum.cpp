@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-namespace dtk {
+namespace dtk::diffusion_planner {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -25,4 +25,4 @@ at::Tensor running_sum(const at::Tensor& values) {
   return RunningSum::apply(values);
 }
 
-}  // namespace dtk
+}  // namespace dtk::diffusion_planner

@@ -3,9 +3,9 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-namespace dtk {
+namespace dtk::diffusion_planner {
 
 /// Of values (..., T, F) along T. Keeps nothing for backward.
 at::Tensor running_sum(const at::Tensor& values);
 
-}  // namespace dtk
+}  // namespace dtk::diffusion_planner

@@ -11,13 +11,13 @@
 #include "toolkit/families/diffusion_planner/augmentation.h"
 #include "toolkit/families/diffusion_planner/boxes.h"
 
-namespace dtk {
+namespace dtk::diffusion_planner {
 namespace {
 
 constexpr double kStep = 0.1;             // s
 constexpr double kLargestYawRate = 0.85;  // rad/s
 constexpr double kStandstill = 0.2;       // m/s
-constexpr double kLeastOffset = 0.01;     // m from a lane's centre to its boundary
+constexpr double kMinOffset = 0.01;       // m from a lane's centre to its boundary
 
 at::Tensor column(const at::Tensor& state, int64_t index) {
   return state.select(1, index);
@@ -31,12 +31,11 @@ at::Tensor meet(const at::Tensor& depths) {
 // Ego boxes (B, 4, 2) against boxes of neighbours now (B, N, 11).
 at::Tensor meets_neighbors(const at::Tensor& box, const at::Tensor& heading, const at::Tensor& now) {
   const at::Tensor direction = now.narrow(2, 2, 2);
-  const at::Tensor boxes =
-      planner_boxes::corners(now.narrow(2, 0, 2), direction, now.select(2, 7), now.select(2, 6));
-  const at::Tensor own = planner_boxes::axes(heading).unsqueeze(1).expand({-1, now.size(1), -1, -1});
-  const at::Tensor axes = at::cat({own, planner_boxes::axes(direction)}, 2);
+  const at::Tensor boxes = boxes::corners(now.narrow(2, 0, 2), direction, now.select(2, 7), now.select(2, 6));
+  const at::Tensor own = boxes::axes(heading).unsqueeze(1).expand({-1, now.size(1), -1, -1});
+  const at::Tensor axes = at::cat({own, boxes::axes(direction)}, 2);
   const at::Tensor there = now.narrow(2, 0, 6).ne(0).any(-1);
-  return (meet(planner_boxes::depths(axes, box.unsqueeze(1), boxes)) & there).any(-1);
+  return (meet(boxes::depths(axes, box.unsqueeze(1), boxes)) & there).any(-1);
 }
 
 // The same against the segments of one side of the lanes, whose offset from the centre begins at `feature`.
@@ -45,15 +44,15 @@ at::Tensor meets_boundary(const at::Tensor& box, const at::Tensor& heading, cons
   const int64_t count = lanes.size(2) - 1;
   const at::Tensor offset = lanes.narrow(3, feature, 2);
   const at::Tensor there =
-      lanes.narrow(3, 0, 8).ne(0).any(-1) & at::linalg_vector_norm(offset, 2, {-1}).gt(kLeastOffset);
+      lanes.narrow(3, 0, 8).ne(0).any(-1) & at::linalg_vector_norm(offset, 2, {-1}).gt(kMinOffset);
   const at::Tensor points = lanes.narrow(3, 0, 2) + offset;
   const at::Tensor begin = points.narrow(2, 0, count).flatten(1, 2),
                    end = points.narrow(2, 1, count).flatten(1, 2);
   const at::Tensor along = end - begin;
   const at::Tensor across = at::stack({along.select(2, 1).neg(), along.select(2, 0)}, -1).unsqueeze(2);
-  const at::Tensor own = planner_boxes::axes(heading).unsqueeze(1).expand({-1, begin.size(1), -1, -1});
+  const at::Tensor own = boxes::axes(heading).unsqueeze(1).expand({-1, begin.size(1), -1, -1});
   const at::Tensor depths =
-      planner_boxes::depths(at::cat({own, across}, 2), box.unsqueeze(1), at::stack({begin, end}, 2));
+      boxes::depths(at::cat({own, across}, 2), box.unsqueeze(1), at::stack({begin, end}, 2));
   const at::Tensor valid = (there.narrow(2, 0, count) & there.narrow(2, 1, count)).flatten(1, 2);
   return (meet(depths) & valid).any(-1);
 }
@@ -133,8 +132,8 @@ at::Tensor on_quintics(const at::Tensor& begin, const at::Tensor& end, int64_t s
 
 }  // namespace
 
-at::Tensor shifted_state(const PlannerBatch& scene, const at::Tensor& uniform,
-                         const PlannerAugmentationOptions& options) {
+at::Tensor shifted_state(const FrameBatch& scene, const at::Tensor& uniform,
+                         const AugmentationOptions& options) {
   const at::Tensor& state = scene.ego_current_state;
   const std::array<double, 9> largest = {0, options.lateral, options.yaw, 1, 0.5, 0.2, 0.1, 0, 0};
   const auto shifted = [&](int64_t index, const at::Tensor& value) {
@@ -156,18 +155,18 @@ at::Tensor shifted_state(const PlannerBatch& scene, const at::Tensor& uniform,
                    1);
 }
 
-at::Tensor meets_something(const PlannerBatch& scene, const at::Tensor& state) {
+at::Tensor meets_something(const FrameBatch& scene, const at::Tensor& state) {
   const at::Tensor heading = state.narrow(1, 2, 2);
-  const at::Tensor box = planner_boxes::corners(state.narrow(1, 0, 2), heading, column(scene.ego_shape, 1),
-                                                column(scene.ego_shape, 2));
+  const at::Tensor box =
+      boxes::corners(state.narrow(1, 0, 2), heading, column(scene.ego_shape, 1), column(scene.ego_shape, 2));
   const at::Tensor& past = scene.neighbor_agents_past;
   at::Tensor met = meets_neighbors(box, heading, past.select(2, past.size(2) - 1));
   met = met | meets_boundary(box, heading, scene.lanes, 4);
   return met | meets_boundary(box, heading, scene.lanes, 6);
 }
 
-at::Tensor accepted_shifts(const PlannerBatch& scene, const at::Tensor& state, const at::Tensor& coin,
-                           const PlannerAugmentationOptions& options) {
+at::Tensor accepted_shifts(const FrameBatch& scene, const at::Tensor& state, const at::Tensor& coin,
+                           const AugmentationOptions& options) {
   at::Tensor speed = column(scene.ego_current_state, 4);
   if (options.shifted_reversing) speed = speed.abs();
   const at::Tensor wanted = coin.lt(options.probability) & speed.ge(options.least_speed);
@@ -175,10 +174,10 @@ at::Tensor accepted_shifts(const PlannerBatch& scene, const at::Tensor& state, c
 }
 
 at::Tensor rebuilt_future(const at::Tensor& future, const at::Tensor& state,
-                          const PlannerAugmentationOptions& options) {
+                          const AugmentationOptions& options) {
   const int64_t steps = options.rebuilt, all = future.size(1);
   if (steps < 2 || steps >= all) {
-    throw std::invalid_argument("planner.augmentation.rebuilt = " + std::to_string(steps) +
+    throw std::invalid_argument("diffusion_planner.augmentation.rebuilt = " + std::to_string(steps) +
                                 " with futures of " + std::to_string(all) + " steps: allowed are 2 to " +
                                 std::to_string(all - 1));
   }
@@ -192,4 +191,4 @@ at::Tensor rebuilt_future(const at::Tensor& future, const at::Tensor& state,
   return at::cat({at::stack({x, y, heading}, -1), future.narrow(1, steps, all - steps)}, 1);
 }
 
-}  // namespace dtk
+}  // namespace dtk::diffusion_planner

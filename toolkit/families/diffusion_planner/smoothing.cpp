@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace dtk {
+namespace dtk::diffusion_planner {
 namespace {
 
 constexpr double kStep = 0.1;                                     // s
@@ -109,4 +109,4 @@ TrajectorySmoother::Fit TrajectorySmoother::fit(const at::Tensor& future, const 
   return fit;
 }
 
-}  // namespace dtk
+}  // namespace dtk::diffusion_planner

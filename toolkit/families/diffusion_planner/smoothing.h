@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace dtk {
+namespace dtk::diffusion_planner {
 
 /// For trajectories of N steps of 0.1 s. Solved in float64 whatever the input's type: the condition is near
 /// 6e5, and in fp32 the path is off by centimetres. Calls may come from several threads at once.
@@ -32,4 +32,4 @@ class TrajectorySmoother {
   at::Tensor curvatures_;     // (N, N): likewise
 };
 
-}  // namespace dtk
+}  // namespace dtk::diffusion_planner

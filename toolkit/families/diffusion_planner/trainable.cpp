@@ -16,31 +16,31 @@
 #include "toolkit/families/diffusion_planner/weights.h"
 #include "toolkit/io/file_system.h"
 
-namespace dtk {
+namespace dtk::diffusion_planner {
 namespace {
 
-models::DiffusionPlanner with_empty_seam(models::DiffusionPlanner planner) {
-  planner.seam = models::Seam();
-  return planner;
+models::DiffusionPlanner with_empty_seam(models::DiffusionPlanner model) {
+  model.seam = models::Seam();
+  return model;
 }
 
-class PlannerSampleScores final : public SampleScores {
+class TrajectoryScores final : public SampleScores {
  public:
-  using Predict = std::function<PlannerObjective::Prediction(const PlannerBatch&)>;
-  using OnDevice = std::function<PlannerBatch(Batch)>;
+  using Predict = std::function<TrajectoryObjective::Prediction(const FrameBatch&)>;
+  using OnDevice = std::function<FrameBatch(Batch)>;
 
-  PlannerSampleScores(const PlannerLossOptions& loss, bool upstream, OnDevice on_device, Predict predict)
+  TrajectoryScores(const LossOptions& loss, bool upstream, OnDevice on_device, Predict predict)
       : metrics_(loss), upstream_(upstream), on_device_(std::move(on_device)), predict_(std::move(predict)) {}
 
   void add(Batch batch) override {
     const at::NoGradGuard no_grad;
-    const PlannerBatch frames = on_device_(std::move(batch));
-    const PlannerObjective::Prediction drawn = predict_(frames);
-    metrics_.add(drawn.trajectories, drawn.logits, planner_outcome(frames));
+    const FrameBatch frames = on_device_(std::move(batch));
+    const TrajectoryObjective::Prediction drawn = predict_(frames);
+    metrics_.add(drawn.trajectories, drawn.logits, outcome_of(frames));
   }
 
   std::vector<Score> read_sync() const override {
-    const PlannerScores of = metrics_.scores_sync();
+    const PathScores of = metrics_.scores_sync();
     std::vector<Score> scores = {{"ego_lateral", of.ego_lateral},
                                  {"ego_longitudinal", of.ego_longitudinal},
                                  {"ego_simple_l2", of.ego_simple_l2},
@@ -57,7 +57,7 @@ class PlannerSampleScores final : public SampleScores {
   }
 
  private:
-  PlannerMetrics metrics_;
+  PathMetrics metrics_;
   const bool upstream_;
   const OnDevice on_device_;
   const Predict predict_;
@@ -65,50 +65,52 @@ class PlannerSampleScores final : public SampleScores {
 
 }  // namespace
 
-PlannerObjectiveOptions planner_objective_options(const RunConfig& config) {
-  const PlannerTrainingOptions& training = config.planner_training;
-  PlannerObjectiveOptions options = planner_objective_of(config.planner);
+TrajectoryObjectiveOptions objective_options_for(const RunConfig& config) {
+  const TrainingOptions& training = config.diffusion_planner_training;
+  TrajectoryObjectiveOptions options = objective_options_of(config.diffusion_planner);
   options.process = training.process;
   options.loss = training.loss;
   options.augmentation.reset();
   if (training.augmentation.probability > 0 || training.augmentation.smooth)
     options.augmentation = training.augmentation;
   options.solver.steps = config.sample.steps;
-  // A rehearsal reads no files, and scales change no size.
-  if (!config.data.normalization.empty() && !policies::rehearsing()) {
+  // A simulation reads no files, and scales change no size.
+  if (!config.data.normalization.empty() && !policies::simulating()) {
     options.scales =
-        read_planner_normalization(posix_file_system(), config.data.normalization,
-                                   planner_layout(config.planner), planner_sizes(config.planner));
+        read_normalization(posix_file_system(), config.data.normalization,
+                           layout_of(config.diffusion_planner), sizes_of(config.diffusion_planner));
   }
   return options;
 }
 
-TrainablePlanner::TrainablePlanner(const RunConfig& config, c10::Device device,
-                                   std::optional<at::Generator> generator)
-    : TrainablePlanner(config, models::DiffusionPlanner(config.planner, device, std::move(generator))) {}
+TrainableDiffusionPlanner::TrainableDiffusionPlanner(const RunConfig& config, c10::Device device,
+                                                     std::optional<at::Generator> generator)
+    : TrainableDiffusionPlanner(
+          config, models::DiffusionPlanner(config.diffusion_planner, device, std::move(generator))) {}
 
-TrainablePlanner::TrainablePlanner(const RunConfig& config, models::DiffusionPlanner planner)
-    : config_(config), planner_(std::move(planner)) {
-  if (!device().is_meta()) objective_.emplace(config.planner, planner_objective_options(config), device());
+TrainableDiffusionPlanner::TrainableDiffusionPlanner(const RunConfig& config, models::DiffusionPlanner model)
+    : config_(config), planner_(std::move(model)) {
+  if (!device().is_meta())
+    objective_.emplace(config.diffusion_planner, objective_options_for(config), device());
 }
 
-std::unique_ptr<TrainableModel> TrainablePlanner::with_own_seam() const {
-  return std::unique_ptr<TrainableModel>(new TrainablePlanner(config_, with_empty_seam(planner_)));
+std::unique_ptr<TrainableModel> TrainableDiffusionPlanner::with_own_seam() const {
+  return std::unique_ptr<TrainableModel>(new TrainableDiffusionPlanner(config_, with_empty_seam(planner_)));
 }
 
-PlannerBatch TrainablePlanner::on_device(Batch batch) const {
+FrameBatch TrainableDiffusionPlanner::on_device(Batch batch) const {
   for (at::Tensor& tensor : batch.tensors) {
     if (tensor.defined()) tensor = tensor.to(device(), /*non_blocking=*/true);
   }
-  return planner_batch(std::move(batch));
+  return frame_batch(std::move(batch));
 }
 
-at::Tensor TrainablePlanner::loss(Batch batch, const at::Generator& noise, bool training) const {
+at::Tensor TrainableDiffusionPlanner::loss(Batch batch, const at::Generator& noise, bool training) const {
   return objective_->loss(planner_, on_device(std::move(batch)), noise, training);
 }
 
-Batch TrainablePlanner::made_up_batch(int64_t samples, const at::Generator& generator) const {
-  const auto arrays = planner_arrays(planner_layout(config_.planner), planner_sizes(config_.planner));
+Batch TrainableDiffusionPlanner::made_up_batch(int64_t samples, const at::Generator& generator) const {
+  const auto arrays = frame_arrays(layout_of(config_.diffusion_planner), sizes_of(config_.diffusion_planner));
   Batch batch = batch_of(allocate_frames(arrays, samples, device()));
   for (at::Tensor& tensor : batch.tensors) {
     if (!tensor.defined()) continue;
@@ -121,22 +123,23 @@ Batch TrainablePlanner::made_up_batch(int64_t samples, const at::Generator& gene
   return batch;
 }
 
-std::vector<NamedTensor> TrainablePlanner::sample(const DataSource& data, const GoOn& go_on) const {
-  return trajectories(data, std::min(config_.sample.frames, data.size()), go_on);
+std::vector<NamedTensor> TrainableDiffusionPlanner::sample(const DataSource& data,
+                                                           const KeepGoing& keep_going) const {
+  return trajectories(data, std::min(config_.sample.frames, data.size()), keep_going);
 }
 
-std::vector<NamedTensor> TrainablePlanner::trajectories(const DataSource& data, int64_t all,
-                                                        const GoOn& go_on) const {
+std::vector<NamedTensor> TrainableDiffusionPlanner::trajectories(const DataSource& data, int64_t all,
+                                                                 const KeepGoing& keep_going) const {
   const at::NoGradGuard no_grad;
   const int64_t micro_batch = config_.data.batch / config_.train.accumulate;
   const int64_t batches = (all + micro_batch - 1) / micro_batch;
   std::vector<NamedTensor> samples;
-  policies::Passes passes("batches of samples", batches);
+  policies::FoldableLoop passes("batches of samples", batches);
   while (const auto pass = passes.next()) {
-    if (go_on && !go_on(*pass, batches)) return {};
+    if (keep_going && !keep_going(*pass, batches)) return {};
     const int64_t first = *pass * micro_batch, count = std::min(micro_batch, all - first);
-    const PlannerBatch frames = on_device(read_batch(data, first, count, "frames to sample"));
-    const PlannerObjective::Prediction drawn = objective_->predict(planner_, frames);
+    const FrameBatch frames = on_device(read_batch(data, first, count, "frames to sample"));
+    const TrajectoryObjective::Prediction drawn = objective_->predict(planner_, frames);
     const auto keep = [&](const char* name, const at::Tensor& part) {
       if (!part.defined()) return;
       auto kept = std::find_if(samples.begin(), samples.end(), [&](const auto& s) { return s.name == name; });
@@ -153,24 +156,24 @@ std::vector<NamedTensor> TrainablePlanner::trajectories(const DataSource& data, 
     keep("ego_future", with_cos_sin(frames.ego_agent_future));
     keep("turn_indicator", drawn.logits);
   }
-  for (const NamedTensor& one : samples) policies::zero_if_rehearsing(one.tensor);
+  for (const NamedTensor& one : samples) policies::zero_if_simulating(one.tensor);
   return samples;
 }
 
-std::unique_ptr<SampleScores> TrainablePlanner::scores() const {
-  return std::make_unique<PlannerSampleScores>(
-      config_.planner_training.loss, config_.planner.upstream(),
+std::unique_ptr<SampleScores> TrainableDiffusionPlanner::scores() const {
+  return std::make_unique<TrajectoryScores>(
+      config_.diffusion_planner_training.loss, config_.diffusion_planner.upstream(),
       [this](Batch batch) { return on_device(std::move(batch)); },
-      [this](const PlannerBatch& frames) { return objective_->predict(planner_, frames); });
+      [this](const FrameBatch& frames) { return objective_->predict(planner_, frames); });
 }
 
-std::map<std::string, std::string> TrainablePlanner::files() const {
+std::map<std::string, std::string> TrainableDiffusionPlanner::files() const {
   if (!objective_) return {};
-  return {{kPlannerScales, planner_normalization_text(objective_->options().scales)}};
+  return {{kScalesFile, normalization_text(objective_->options().scales)}};
 }
 
-void TrainablePlanner::check_fit(const Weights& weights) const {
+void TrainableDiffusionPlanner::check_fit(const Weights& weights) const {
   dtk::check_fit(weights, planner_);
 }
 
-}  // namespace dtk
+}  // namespace dtk::diffusion_planner

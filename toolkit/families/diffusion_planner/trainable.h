@@ -5,23 +5,23 @@
 #include "toolkit/families/diffusion_planner/objective.h"
 #include "toolkit/train/trainable_model.h"
 
-namespace dtk {
+namespace dtk::diffusion_planner {
 
-/// What [planner], its sub-tables, sample.steps and data.normalization say. Throws std::invalid_argument as
-/// PlannerObjective, DataError for a file of scales that cannot be used.
-PlannerObjectiveOptions planner_objective_options(const RunConfig& config);
+/// What [diffusion_planner], its sub-tables, sample.steps and data.normalization say. Throws
+/// std::invalid_argument as TrajectoryObjective, DataError for a file of scales that cannot be used.
+TrajectoryObjectiveOptions objective_options_for(const RunConfig& config);
 
-/// In a checkpoint: the scales of its inputs (planner_normalization.h), also where they are the published
+/// In a checkpoint: the scales of its inputs (normalization.h), also where they are the published
 /// ones.
-constexpr char kPlannerScales[] = "normalization.json";
+constexpr char kScalesFile[] = "normalization.json";
 
-/// Batches are those of a PlannerFrameSource. Its samples are trajectories() of the first sample.frames
+/// Batches are those of a FrameSource. Its samples are trajectories() of the first sample.frames
 /// frames.
-class TrainablePlanner final : public TrainableModel {
+class TrainableDiffusionPlanner final : public TrainableModel {
  public:
   /// As make_model().
-  TrainablePlanner(const RunConfig& config, c10::Device device,
-                   std::optional<at::Generator> generator = std::nullopt);
+  TrainableDiffusionPlanner(const RunConfig& config, c10::Device device,
+                            std::optional<at::Generator> generator = std::nullopt);
 
   const models::NamedTensors& parameters() const override { return planner_.parameters(); }
   const std::vector<std::string>& paths() const override { return planner_.paths(); }
@@ -29,26 +29,27 @@ class TrainablePlanner final : public TrainableModel {
   std::unique_ptr<TrainableModel> with_own_seam() const override;
   at::Tensor loss(Batch batch, const at::Generator& noise, bool training) const override;
   Batch made_up_batch(int64_t samples, const at::Generator& generator) const override;
-  std::vector<NamedTensor> sample(const DataSource& data, const GoOn& go_on) const override;
-  /// Those of PlannerScores that the frames have what they need for.
+  std::vector<NamedTensor> sample(const DataSource& data, const KeepGoing& keep_going) const override;
+  /// Those of PathScores that the frames have what they need for.
   std::unique_ptr<SampleScores> scores() const override;
-  /// kPlannerScales; none on the meta device, where no file is read.
+  /// kScalesFile; none on the meta device, where no file is read.
   std::map<std::string, std::string> files() const override;
   void check_fit(const Weights& weights) const override;
 
   /// Of the first `count` frames, as many at a time as the run's micro-batch, on the CPU: "trajectories"
   /// (N, P, T, 4), "ego_future" (N, T, 4), which is what happened, both x, y (m), cos, sin, and, of a model
-  /// with that head, "turn_indicator" (N, 5), logits. Drawn in sample.steps steps without noise. `go_on` is
-  /// asked before each batch; empty if it gave up. Throws as DataSource::read().
-  std::vector<NamedTensor> trajectories(const DataSource& frames, int64_t count, const GoOn& go_on) const;
+  /// with that head, "turn_indicator" (N, 5), logits. Drawn in sample.steps steps without noise. `keep_going`
+  /// is asked before each batch; empty if it gave up. Throws as DataSource::read().
+  std::vector<NamedTensor> trajectories(const DataSource& frames, int64_t count,
+                                        const KeepGoing& keep_going) const;
 
  private:
-  TrainablePlanner(const RunConfig& config, models::DiffusionPlanner planner);
-  PlannerBatch on_device(Batch batch) const;
+  TrainableDiffusionPlanner(const RunConfig& config, models::DiffusionPlanner model);
+  FrameBatch on_device(Batch batch) const;
 
   const RunConfig config_;
   models::DiffusionPlanner planner_;
-  std::optional<const PlannerObjective> objective_;  // none on the meta device, where nothing is computed
+  std::optional<const TrajectoryObjective> objective_;  // none on the meta device, where nothing is computed
 };
 
-}  // namespace dtk
+}  // namespace dtk::diffusion_planner

@@ -5,11 +5,11 @@
 #include <utility>
 #include <vector>
 
-namespace dtk {
+namespace dtk::diffusion_planner {
 
-at::Tensor planner_trajectories(const PlannerNetwork& network, const at::Tensor& current, at::Tensor initial,
-                                const PlannerProcessOptions& process, const DpmSolverOptions& options,
-                                const VpSde& sde) {
+at::Tensor solve_trajectories(const TrajectoryNetwork& network, const at::Tensor& current, at::Tensor initial,
+                              const ProcessOptions& process, const DpmSolverOptions& options,
+                              const VpSde& sde) {
   refuse_other_predictions(process);
   const at::Tensor now = current.unsqueeze(2);
   const PredictData predict = [&](const at::Tensor& x, double t) {
@@ -21,4 +21,4 @@ at::Tensor planner_trajectories(const PlannerNetwork& network, const at::Tensor&
   return dpm_solve(predict, begin_now, std::move(initial), options, sde);
 }
 
-}  // namespace dtk
+}  // namespace dtk::diffusion_planner

@@ -33,8 +33,9 @@ class Hints {
     const bool file_is_upstream = is_upstream(file_);
     const std::string preset = file_is_upstream ? "\"UP\"" : "\"H\" or \"M\"";
     if (file_is_upstream != upstream_) {
-      const bool planner = file_is_upstream || count_parts(file_, "encoder.") > 0;
-      return planner ? "\n  The weights are those of another preset; set planner.preset = " + preset : "";
+      const bool model = file_is_upstream || count_parts(file_, "encoder.") > 0;
+      return model ? "\n  The weights are those of another preset; set diffusion_planner.preset = " + preset
+                   : "";
     }
     dimension("hidden_dim", encoder_ + "fusion.norm.weight", 1, 0);
     blocks("encoder_mixer_depth", encoder_ + "neighbor_encoder.blocks.");
@@ -78,7 +79,7 @@ class Hints {
 
   void add(const std::string& option, int64_t in_file, int64_t in_model) {
     if (in_file != in_model && in_file > 0)
-      settings_.push_back("planner." + option + " = " + std::to_string(in_file));
+      settings_.push_back("diffusion_planner." + option + " = " + std::to_string(in_file));
   }
 
   const Shapes& file_;
@@ -94,7 +95,8 @@ void check_fit(const Weights& weights, const models::DiffusionPlanner& model) {
   const auto hints = [&](const Shapes& file, const Shapes& own) {
     return Hints(file, own, model.options()).text();
   };
-  check_fit(weights, model.parameters(), hints, model.options().num_heads.value(), "planner.num_heads");
+  check_fit(weights, model.parameters(), hints, model.options().num_heads.value(),
+            "diffusion_planner.num_heads");
 }
 
 void load_weights(const Weights& weights, const models::DiffusionPlanner& model) {

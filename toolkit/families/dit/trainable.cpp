@@ -49,10 +49,10 @@ Batch TrainableDit::made_up_batch(int64_t samples, const at::Generator& generato
            at::zeros({samples}, on_device.dtype(at::kLong))}};
 }
 
-std::vector<NamedTensor> TrainableDit::sample(const DataSource&, const GoOn& go_on) const {
+std::vector<NamedTensor> TrainableDit::sample(const DataSource&, const KeepGoing& keep_going) const {
   const std::vector<int64_t> labels = grid_labels(config_);
   at::Tensor samples = dtk::sample(dit_, config_.diffusion, config_.sample, labels,
-                                   config_.data.batch / config_.train.accumulate, go_on);
+                                   config_.data.batch / config_.train.accumulate, keep_going);
   if (!samples.defined()) return {};
   return {{"samples", std::move(samples)}, {"labels", at::tensor(labels, at::kLong)}};
 }

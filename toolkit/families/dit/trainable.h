@@ -21,7 +21,7 @@ class TrainableDit final : public TrainableModel {
   std::unique_ptr<TrainableModel> with_own_seam() const override;
   at::Tensor loss(Batch batch, const at::Generator& noise, bool training) const override;
   Batch made_up_batch(int64_t samples, const at::Generator& generator) const override;
-  std::vector<NamedTensor> sample(const DataSource& data, const GoOn& go_on) const override;
+  std::vector<NamedTensor> sample(const DataSource& data, const KeepGoing& keep_going) const override;
   void check_fit(const Weights& weights) const override;
 
   const models::Dit& dit() const { return dit_; }

@@ -85,7 +85,7 @@ class DiffusionPlanner {
 
   /// All parameters in a fixed order, with the published names.
   const NamedTensors& parameters() const { return parameters_; }
-  /// The named sub-trees that run through the seam, in order of execution, each before those within it.
+  /// The named modules that run through the seam, in order of execution, each before those within it.
   const std::vector<std::string>& paths() const { return paths_; }
   const DiffusionPlannerOptions& options() const { return options_; }
 

@@ -1,4 +1,4 @@
-// Sub-trees of the driving planner by what they are: those that policies begin with, and the parts that its
+// Modules of the driving planner by what they are: those that policies begin with, and the parts that its
 // bytes are summed up by. Free of LibTorch.
 //
 // Lists are globs over DiffusionPlanner::paths(), "*" for one component, as policies take them. All throw
@@ -27,7 +27,7 @@ std::vector<std::string> checkpoint_targets(const DiffusionPlannerOptions& optio
 /// multiples of 0.63 m.
 std::vector<std::string> fp32_ends(const DiffusionPlannerOptions& options);
 
-/// The part of the model that a sub-tree belongs to: "scene encoders", "fusion", "DiT blocks", "DiT
+/// The part of the model that a module belongs to: "scene encoders", "fusion", "DiT blocks", "DiT
 /// projections", "route encoder" (of UP), "turn indicator"; "objective" for what is in none, as ledgers call
 /// the rest of a step.
 std::string_view part_of(std::string_view path);

@@ -42,7 +42,7 @@ class Dit {
 
   /// All parameters in a fixed order, with the published names. pos_embed needs no gradient.
   const NamedTensors& parameters() const { return parameters_; }
-  /// The named sub-trees that run through the seam, in order of execution.
+  /// The named modules that run through the seam, in order of execution.
   const std::vector<std::string>& paths() const { return paths_; }
   const DitOptions& options() const { return options_; }
 
@@ -51,7 +51,7 @@ class Dit {
 
  private:
   struct Builder;
-  at::Tensor run(std::string_view path, const SubtreeFn& fn, Tensors&& inputs) const;
+  at::Tensor run(std::string_view path, const ModuleFn& fn, Tensors&& inputs) const;
   at::Tensor embed_patches(at::Tensor x) const;
   at::Tensor embed_time(const at::Tensor& t) const;
   at::Tensor embed_label(at::Tensor y, bool training, const std::optional<at::Tensor>& drop) const;

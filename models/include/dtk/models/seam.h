@@ -13,13 +13,13 @@
 namespace dtk::models {
 
 using Tensors = std::vector<at::Tensor>;
-using SubtreeFn = std::function<Tensors(Tensors&& inputs)>;
-using Run = std::function<Tensors(std::string_view path, const SubtreeFn& fn, Tensors&& inputs)>;
+using ModuleFn = std::function<Tensors(Tensors&& inputs)>;
+using Run = std::function<Tensors(std::string_view path, const ModuleFn& fn, Tensors&& inputs)>;
 using Keep = std::function<at::Tensor(std::string_view name, at::Tensor value)>;
 using Attention = std::function<at::Tensor(at::Tensor q, at::Tensor k, at::Tensor v,
                                            const std::optional<at::Tensor>& mask, double dropout)>;
 
-/// Every tensor a sub-tree reads is an input, moved in: the seam then owns the last reference and an input
+/// Every tensor a module reads is an input, moved in: the seam then owns the last reference and an input
 /// dies when the policy lets it, not at the caller's semicolon.
 struct Seam {
   Run run;                            // default: calls fn

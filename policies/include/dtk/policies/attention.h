@@ -25,11 +25,11 @@ class AttentionPolicy final : public Policy {
 
   std::string name() const override { return "attention"; }
   /// Watches forward passes, up to the first with gradients, for attention that does not run through the
-  /// seam. Where the policy was asked for, such attention ends in a PolicyError that names its sub-tree.
+  /// seam. Where the policy was asked for, such attention ends in a PolicyError that names its module.
   std::unique_ptr<PolicyScope> forward_scope() override;
   bool needs_forward_scope() const override { return options_.enabled == Enabled::on; }
   /// Where the policy was asked for: throws PolicyError for attention that a watched pass stored
-  /// outside of all sub-trees, and if no forward pass so far has called the seam's attention.
+  /// outside of all modules, and if no forward pass so far has called the seam's attention.
   void before_step() override;
   /// Active until a forward pass shows otherwise: all of its attention was materialised, or none was called.
   PolicyReport report() const override;

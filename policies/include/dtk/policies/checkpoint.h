@@ -61,26 +61,26 @@ CheckpointCounts checkpoint_counts();
 /// `keep`: results that are kept too; the operators that made them are not run again, and draw the random
 /// numbers that they drew. All others up to the last tensor that backward needs are, also those that only led
 /// to a kept result. Costs forward and recomputation about a microsecond for each operator of the segment.
-Tensors checkpoint(std::string_view path, const SubtreeFn& fn, Tensors&& inputs,
+Tensors checkpoint(std::string_view path, const ModuleFn& fn, Tensors&& inputs,
                    std::shared_ptr<KeptResults> keep = nullptr);
 
-/// Several consecutive sub-trees as one segment: begin with the first, append the next ones. Tensors that one
+/// Several consecutive modules as one segment: begin with the first, append the next ones. Tensors that one
 /// call returns and a later one takes are inside the segment and are not kept.
-class CheckpointChain {
+class CheckpointSegment {
  public:
-  /// `counted`: most_saved() is asked for. It costs a look-up for each tensor saved.
-  explicit CheckpointChain(bool counted = false, std::shared_ptr<KeptResults> keep = nullptr);
-  ~CheckpointChain();
-  CheckpointChain(const CheckpointChain&) = delete;
-  CheckpointChain& operator=(const CheckpointChain&) = delete;
+  /// `counted`: max_saved() is asked for. It costs a look-up for each tensor saved.
+  explicit CheckpointSegment(bool counted = false, std::shared_ptr<KeptResults> keep = nullptr);
+  ~CheckpointSegment();
+  CheckpointSegment(const CheckpointSegment&) = delete;
+  CheckpointSegment& operator=(const CheckpointSegment&) = delete;
 
   /// As checkpoint(), as part of this segment. Throws c10::Error when an input that an earlier call returned
   /// was changed in place since: a recomputation would not make that change.
-  Tensors append(std::string_view path, const SubtreeFn& fn, Tensors&& inputs);
+  Tensors append(std::string_view path, const ModuleFn& fn, Tensors&& inputs);
   /// At most so many bytes fewer are kept so far than by a plain forward pass: what was let go, without
   /// parameters, less what is kept of the inputs and results that a plain pass would not keep. 0 or less:
   /// none. 0 where it is not counted.
-  int64_t most_saved() const;
+  int64_t max_saved() const;
 
  private:
   struct Frame;

@@ -13,7 +13,7 @@ namespace dtk::policies {
 
 /// What a segment keeps besides its inputs: a word, or a list of results as KeptResults has them. With
 /// "offload" in the list what is kept, inputs and results, waits in host memory. An entry such as
-/// "blocks.0: offload" is for the sub-trees that match the glob before the colon, one without for all;
+/// "blocks.0: offload" is for the modules that match the glob before the colon, one without for all;
 /// "blocks.0: all" keeps everything there, with "blocks.0: offload" beside it in host memory.
 struct SegmentKeeps {
   // "block" nothing, "all" everything, "offload" everything, in host memory; "" with results. Only with
@@ -23,7 +23,7 @@ struct SegmentKeeps {
   static bool is_word(std::string_view one) {
     return one == "all" || one == "auto" || one == "block" || one == "offload";
   }
-  // Names, such as "fc2_out", operators, such as "aten::addmm", and "offload"; for some sub-trees also "all".
+  // Names, such as "fc2_out", operators, such as "aten::addmm", and "offload"; for some modules also "all".
   std::vector<std::string> results;
 
   bool offloads_all() const {

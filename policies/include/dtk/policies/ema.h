@@ -32,7 +32,7 @@ class Ema final : public Policy {
   /// CPU as training device. Where there can be none (no parameter is trainable, one is not fp32, has gaps or
   /// is on another device), that is an error if it was asked for, else a line in the report.
   Ema(const EmaOptions& options, const NamedTensors& parameters,
-      std::unique_ptr<CopyEngine> engine = nullptr);
+      std::unique_ptr<StagingCopies> engine = nullptr);
 
   std::string name() const override { return "ema"; }
   /// Waits until the weights are copied, not until they are averaged in.
@@ -63,7 +63,7 @@ class Ema final : public Policy {
   std::vector<at::Tensor> parameters_;  // in the order of names_
   std::vector<at::Tensor> averages_;    // likewise
   std::string obstacle_;                // why there is no average; then the policy does nothing
-  std::unique_ptr<HostAverage> host_;   // null where the averages live with the parameters
+  std::unique_ptr<HostEma> host_;       // null where the averages live with the parameters
   int64_t updates_ = 0;                 // steps counted
   bool exchanged_ = false;              // a WeightExchange lives
   std::exception_ptr failure_;          // why raw weights are not back in place

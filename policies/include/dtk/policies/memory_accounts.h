@@ -100,7 +100,7 @@ struct RefusedAllocation {
   int64_t bytes = 0;
   std::string asked_by;  // the operator, or the label of the owner
   std::string phase;
-  std::string module_path;  // "" outside of all sub-trees, or not known
+  std::string module_path;  // "" outside of all modules, or not known
   MemorySums live;
 };
 

@@ -1,4 +1,4 @@
-// Which sub-tree of the model this thread is in, e.g. "blocks.3". The ledger reports by it.
+// Which module of the model this thread is in, e.g. "blocks.3". The ledger reports by it.
 #pragma once
 #include <dtk/policies/seam.h>
 
@@ -38,7 +38,7 @@ struct BackwardPlace {
 };
 BackwardPlace backward_place();
 
-/// A seam function that runs each sub-tree within its ModulePathScope.
+/// A seam function that runs each module within its ModulePathScope.
 Run run_with_module_path();
 
 }  // namespace dtk::policies

@@ -30,10 +30,10 @@ namespace dtk::policies {
 struct OffloadCounts {
   int64_t copied_out = 0;  // storages
   int64_t copied_out_bytes = 0;
-  int64_t fetched = 0;          // storages copied back; those that were still on the device are not
-  int64_t host_bytes = 0;       // in host memory now
-  int64_t most_host_bytes = 0;  // at once
-  bool from_host = false;       // a storage that went out lay in host memory already: nothing is gained
+  int64_t fetched = 0;         // storages copied back; those that were still on the device are not
+  int64_t host_bytes = 0;      // in host memory now
+  int64_t max_host_bytes = 0;  // at once
+  bool from_host = false;      // a storage that went out lay in host memory already: nothing is gained
 };
 
 class OffloadStore;
@@ -56,14 +56,14 @@ class SavedTensorStack;
 /// autograd::grad, retain_graph, create_graph and backward on worker threads work. Backward throws c10::Error
 /// where a saved tensor was changed in place since; c10::OutOfMemoryError is thrown by either pass where
 /// device or host have no room.
-Tensors offload(std::string_view path, const SubtreeFn& fn, Tensors&& inputs,
+Tensors offload(std::string_view path, const ModuleFn& fn, Tensors&& inputs,
                 const std::shared_ptr<OffloadStore>& store, bool goes_on = false);
 
 /// The order of a model's segments, and what they keep in host memory; for any number of steps. Thread-safe.
 class OffloadStore {
  public:
-  using MakeCopies = std::function<std::unique_ptr<SideCopies>(c10::Device)>;
-  explicit OffloadStore(int64_t min_bytes, MakeCopies make_copies = make_side_copies);
+  using MakeCopies = std::function<std::unique_ptr<AsyncCopies>(c10::Device)>;
+  explicit OffloadStore(int64_t min_bytes, MakeCopies make_copies = make_async_copies);
   ~OffloadStore();
   OffloadStore(const OffloadStore&) = delete;
   OffloadStore& operator=(const OffloadStore&) = delete;
@@ -75,7 +75,7 @@ class OffloadStore {
   struct Moved;
   class Layer;
   class Offloaded;
-  friend Tensors offload(std::string_view path, const SubtreeFn& fn, Tensors&& inputs,
+  friend Tensors offload(std::string_view path, const ModuleFn& fn, Tensors&& inputs,
                          const std::shared_ptr<OffloadStore>& store, bool goes_on);
   // What one segment saved and autograd still holds.
   struct Segment {
@@ -92,13 +92,13 @@ class OffloadStore {
   c10::Storage on_device(Moved& moved);
   void fetch(Moved& moved);
   void let_go(Moved& moved);
-  SideCopies& copies(c10::Device device);
+  AsyncCopies& copies(c10::Device device);
 
   const int64_t min_bytes_;
   const MakeCopies make_copies_;
   // Recursive: freeing one thing may free another of the store.
   mutable std::recursive_mutex mutex_;  // guards everything below
-  std::map<c10::Device, std::unique_ptr<SideCopies>, bool (*)(c10::Device, c10::Device)> copies_;
+  std::map<c10::Device, std::unique_ptr<AsyncCopies>, bool (*)(c10::Device, c10::Device)> copies_;
   std::map<const void*, std::weak_ptr<Moved>> by_storage_;  // the latest copy of each
   std::map<uint64_t, Segment> segments_;                    // in the order of forward
   std::set<Moved*> here_;                                   // those whose memory on the device is held

@@ -22,7 +22,7 @@ namespace dtk::policies {
 struct Subject {
   c10::Device device = c10::kCPU;  // where it is trained
   NamedTensors parameters;
-  std::vector<std::string> paths;  // the sub-trees that run through the seam, in order of execution
+  std::vector<std::string> paths;  // the modules that run through the seam, in order of execution
 };
 
 struct SeamUse;
@@ -30,15 +30,15 @@ struct SeamUse;
 class PolicySet {
  public:
   /// Makes each policy that `options` do not switch off and puts it into `seam`; whatever `seam.run` does
-  /// runs within the sub-tree's module path. Throws PolicyError for a policy that was asked for and cannot
+  /// runs within the module's module path. Throws PolicyError for a policy that was asked for and cannot
   /// act, and for a seam that holds policies already. The set must outlive the backward passes: it holds the
   /// engine that checkpointing needs (saved_tensors.h). `engine` brings weights to the EMA in host memory; by
   /// default LibTorch's for a device, none for the CPU.
   PolicySet(const PolicyOptions& options, const Subject& subject, Seam& seam,
-            std::unique_ptr<CopyEngine> engine = nullptr);
+            std::unique_ptr<StagingCopies> engine = nullptr);
 
   /// Around each forward pass, loss included; ends before backward. A training pass outside of it ends in a
-  /// PolicyError where a policy would miss it, as does every sub-tree that is none of Subject.paths.
+  /// PolicyError where a policy would miss it, as does every module that is none of Subject.paths.
   [[nodiscard]] std::unique_ptr<PolicyScope> forward_scope();
   /// Before and after each optimizer step.
   void before_step();

@@ -12,7 +12,7 @@ struct PrecisionOptions {
   // What "default" means on a CPU, where bf16 is fast only with the right instructions: "probe" leaves the
   // choice to a measurement before the run (precision_probe.h), and a saved configuration holds its outcome.
   std::string cpu = "probe";
-  // Sub-trees that run in fp32 although the policy is on; globs as those of checkpointing. Ends whose output
+  // Modules that run in fp32 although the policy is on; globs as those of checkpointing. Ends whose output
   // needs more than the 8 significant bits of bf16 belong here.
   std::vector<std::string> fp32 = {"final_layer"};
   // What `cpu` was chosen by where a measurement chose it, for the report; no key of a configuration.

@@ -62,7 +62,7 @@ class SavedTensorStack {
   /// The calling thread's stack.
   static SavedTensorStack current();
 
-  /// Passes the tensor to the top layer; below the last one it is kept as it is, with its version.
+  /// FoldableLoop the tensor to the top layer; below the last one it is kept as it is, with its version.
   std::unique_ptr<SavedTensor> pack(const at::Tensor& tensor) const;
   bool empty() const { return top_ == nullptr; }
   /// The uppermost layer, or null.
@@ -106,7 +106,7 @@ class SavedTensorEngineGuard {
   SavedTensorEngineGuard& operator=(const SavedTensorEngineGuard&) = delete;
 };
 
-/// Throws c10::Error if no guard is alive: `what` of the sub-tree `path` would have no effect.
+/// Throws c10::Error if no guard is alive: `what` of the module `path` would have no effect.
 void check_engine(const char* what, std::string_view path);
 
 /// Layer for the saved-tensor stack: tensors saved for backward belong to (saved, module path) while

@@ -13,11 +13,11 @@ namespace dtk::policies {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// One named sub-tree's computation. Inputs are moved in, so that whoever runs it holds the last reference.
-using SubtreeFn = std::function<Tensors(Tensors&& inputs)>;
+/// One named module's computation. Inputs are moved in, so that whoever runs it holds the last reference.
+using ModuleFn = std::function<Tensors(Tensors&& inputs)>;
 
-/// Runs a sub-tree: calls fn with the inputs, once or (to recompute) again later.
-using Run = std::function<Tensors(std::string_view path, const SubtreeFn& fn, Tensors&& inputs)>;
+/// Runs a module: calls fn with the inputs, once or (to recompute) again later.
+using Run = std::function<Tensors(std::string_view path, const ModuleFn& fn, Tensors&& inputs)>;
 
 /// Marks a named intermediate result that a policy may keep, at once after the operator that makes it;
 /// returns the value to go on with.
@@ -35,10 +35,10 @@ struct Seam {
   std::vector<std::string> policies;  // names of those put in, so that none is put in twice
   Seam();
 
-  /// run() for a sub-tree of one tensor: module(input). The module is copied, as it may run again in
+  /// run() for a module of one tensor: module(input). The module is copied, as it may run again in
   /// backward; holders of torch::nn share what they hold.
-  at::Tensor subtree(std::string_view path, const std::function<at::Tensor(at::Tensor)>& module,
-                     at::Tensor input) const;
+  at::Tensor module(std::string_view path, const std::function<at::Tensor(at::Tensor)>& module,
+                    at::Tensor input) const;
 };
 
 }  // namespace dtk::policies

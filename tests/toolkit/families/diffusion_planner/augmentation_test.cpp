@@ -12,15 +12,16 @@
 #include "support/error_text.h"
 
 using namespace dtk;
+using namespace dtk::diffusion_planner;
 using test::largest;
-using test::PlannerGolden;
+using test::OriginalNumbers;
 
 namespace {
 
-PlannerBatch scene_of(const PlannerGolden& golden, const std::string& prefix, at::ScalarType type) {
+FrameBatch scene_of(const OriginalNumbers& golden, const std::string& prefix, at::ScalarType type) {
   const auto entry = [&](const char* name) { return golden.at(prefix + name, type); };
   const bool input = prefix == "aug.in.";
-  PlannerBatch scene;
+  FrameBatch scene;
   scene.ego_agent_past = entry("ego_agent_past");
   scene.ego_current_state = entry("ego_current_state");
   scene.ego_agent_future = golden.at(input ? "aug.in.ego_agent_future" : "aug.plain.ego_future", type);
@@ -35,30 +36,29 @@ PlannerBatch scene_of(const PlannerGolden& golden, const std::string& prefix, at
 }
 
 // The original's defects, of which the stored numbers are.
-PlannerAugmentationOptions original() {
+AugmentationOptions original() {
   return {
       .smooth = false, .shared_perturbation = true, .unmoved_goal_and_past = true, .shifted_reversing = true};
 }
 
-PlannerShiftDraws draws_of(const PlannerGolden& golden, at::ScalarType type) {
+ShiftDraws draws_of(const OriginalNumbers& golden, at::ScalarType type) {
   const at::Tensor accepted = golden.at("aug.flag", type);
   at::Tensor scale = at::ones({8}, type);
   scale.index_put_({accepted}, golden.at("aug.draw.scale_normal", type));  // drawn for what is accepted only
   return {golden.at("aug.draw.coin", type), golden.at("aug.draw.uniform", type), scale};
 }
 
-PlannerBatch augmented(const PlannerAugmentationOptions& options, const PlannerBatch& scene,
-                       const PlannerShiftDraws& draws) {
-  return PlannerAugmentation(options, scene.ego_agent_future.size(1), at::kCPU).apply(scene, draws);
+FrameBatch augmented(const AugmentationOptions& options, const FrameBatch& scene, const ShiftDraws& draws) {
+  return Augmentation(options, scene.ego_agent_future.size(1), at::kCPU).apply(scene, draws);
 }
 
 }  // namespace
 
-TEST_CASE("planner_augmentation: shift, rejection and the way back are the original's") {
-  const PlannerGolden golden;
+TEST_CASE("diffusion_planner augmentation: shift, rejection and the way back are the original's") {
+  const OriginalNumbers golden;
   for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
-    const PlannerBatch scene = scene_of(golden, "aug.in.", type);
-    const PlannerShiftDraws draws = draws_of(golden, type);
+    const FrameBatch scene = scene_of(golden, "aug.in.", type);
+    const ShiftDraws draws = draws_of(golden, type);
     const at::Tensor state = shifted_state(scene, draws.uniform, original());
     golden.check("aug.state_before_reject", state);
     CHECK(at::equal(meets_something(scene, state), golden.at("aug.collision", type)));
@@ -67,11 +67,11 @@ TEST_CASE("planner_augmentation: shift, rejection and the way back are the origi
   }
 }
 
-TEST_CASE("planner_augmentation: all of a scene in its new frame is the original's") {
-  const PlannerGolden golden;
+TEST_CASE("diffusion_planner augmentation: all of a scene in its new frame is the original's") {
+  const OriginalNumbers golden;
   for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
-    const PlannerBatch scene = scene_of(golden, "aug.in.", type);
-    const PlannerBatch seen = augmented(original(), scene, draws_of(golden, type));
+    const FrameBatch scene = scene_of(golden, "aug.in.", type);
+    const FrameBatch seen = augmented(original(), scene, draws_of(golden, type));
     golden.check("aug.plain.ego_future", seen.ego_agent_future);
     golden.check("aug.plain.neighbors_future", seen.neighbor_agents_future);
     golden.check("aug.plain.out.ego_agent_past", seen.ego_agent_past);
@@ -87,12 +87,12 @@ TEST_CASE("planner_augmentation: all of a scene in its new frame is the original
   }
 }
 
-TEST_CASE("planner_augmentation: smoothed as the original's in float64, and nothing else is") {
-  const PlannerGolden golden;
-  PlannerAugmentationOptions options = original();
+TEST_CASE("diffusion_planner augmentation: smoothed as the original's in float64, and nothing else is") {
+  const OriginalNumbers golden;
+  AugmentationOptions options = original();
   options.smooth = true;
   for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
-    const PlannerBatch seen = augmented(options, scene_of(golden, "aug.in.", type), draws_of(golden, type));
+    const FrameBatch seen = augmented(options, scene_of(golden, "aug.in.", type), draws_of(golden, type));
     CHECK(seen.ego_agent_future.scalar_type() == type);
     const at::Tensor wanted = golden.at("aug.smooth.ego_future.fp64", at::kDouble);
     CHECK(largest(seen.ego_agent_future.to(at::kDouble) - wanted) <= (type == at::kDouble ? 1e-6 : 1e-4));
@@ -100,12 +100,12 @@ TEST_CASE("planner_augmentation: smoothed as the original's in float64, and noth
   }
 }
 
-TEST_CASE("planner_augmentation: one shared number shifts all nine, else each has its own") {
-  const PlannerGolden golden;
-  const PlannerBatch scene = scene_of(golden, "aug.in.", at::kDouble);
-  PlannerAugmentationOptions options;
+TEST_CASE("diffusion_planner augmentation: one shared number shifts all nine, else each has its own") {
+  const OriginalNumbers golden;
+  const FrameBatch scene = scene_of(golden, "aug.in.", at::kDouble);
+  AugmentationOptions options;
   const auto drawn = [&] {
-    return draw_planner_shift(scene, options, policies::make_generator(at::kCPU, 5)).uniform;
+    return draw_shift(scene, options, policies::make_generator(at::kCPU, 5)).uniform;
   };
   CHECK(drawn().sizes() == at::IntArrayRef({8, 9}));
   at::Tensor uniform = at::full({8, 9}, 0.5, at::kDouble);
@@ -124,24 +124,26 @@ TEST_CASE("planner_augmentation: one shared number shifts all nine, else each ha
   CHECK(shared[0][5].item<double>() == Approx(0.5));
 }
 
-TEST_CASE("planner_augmentation: draws follow the generator in their order") {
-  const PlannerGolden golden;
-  const PlannerBatch scene = scene_of(golden, "aug.in.", at::kFloat);
-  const PlannerShiftDraws draws = draw_planner_shift(scene, {}, policies::make_generator(at::kCPU, 5));
+TEST_CASE("diffusion_planner augmentation: draws follow the generator in their order") {
+  const OriginalNumbers golden;
+  const FrameBatch scene = scene_of(golden, "aug.in.", at::kFloat);
+  const ShiftDraws draws = draw_shift(scene, {}, policies::make_generator(at::kCPU, 5));
   const at::Generator same = policies::make_generator(at::kCPU, 5);
   CHECK(at::equal(draws.coin, at::rand({8}, same)));
   CHECK(at::equal(draws.uniform, at::rand({8, 9}, same)));
   CHECK(at::equal(draws.scale, at::randn({8}, same) * 0.1 + 1));
 }
 
-TEST_CASE("planner_augmentation: goal and past move with the frame unless they are left as in the original") {
-  const PlannerGolden golden;
-  const PlannerBatch scene = scene_of(golden, "aug.in.", at::kDouble);
-  PlannerAugmentationOptions options = original();
-  const PlannerBatch left = augmented(options, scene, draws_of(golden, at::kDouble));
+TEST_CASE(
+    "diffusion_planner augmentation: goal and past move with the frame unless they are left as in the "
+    "original") {
+  const OriginalNumbers golden;
+  const FrameBatch scene = scene_of(golden, "aug.in.", at::kDouble);
+  AugmentationOptions options = original();
+  const FrameBatch left = augmented(options, scene, draws_of(golden, at::kDouble));
   CHECK(at::equal(left.goal_pose, scene.goal_pose));
   options.unmoved_goal_and_past = false;
-  const PlannerBatch moved = augmented(options, scene, draws_of(golden, at::kDouble));
+  const FrameBatch moved = augmented(options, scene, draws_of(golden, at::kDouble));
   // Sample 1: seen back from the new frame, the goal is where it was, as the last pose of the past is.
   const at::Tensor state = golden.at("aug.state", at::kDouble)[1];
   const double cosine = state[2].item<double>(), sine = state[3].item<double>();
@@ -159,11 +161,12 @@ TEST_CASE("planner_augmentation: goal and past move with the frame unless they a
   CHECK(at::equal(moved.goal_pose[5], scene.goal_pose[5]));  // rejected, and already in its own frame
 }
 
-TEST_CASE("planner_augmentation: an ego that drives backwards is left alone unless as in the original") {
-  const PlannerGolden golden;
-  const PlannerBatch scene = scene_of(golden, "aug.in.", at::kDouble);
-  const PlannerShiftDraws draws = draws_of(golden, at::kDouble);
-  PlannerAugmentationOptions options = original();
+TEST_CASE(
+    "diffusion_planner augmentation: an ego that drives backwards is left alone unless as in the original") {
+  const OriginalNumbers golden;
+  const FrameBatch scene = scene_of(golden, "aug.in.", at::kDouble);
+  const ShiftDraws draws = draws_of(golden, at::kDouble);
+  AugmentationOptions options = original();
   const at::Tensor state = shifted_state(scene, draws.uniform, options);
   const at::Tensor with = accepted_shifts(scene, state, draws.coin, options);
   options.shifted_reversing = false;
@@ -171,30 +174,30 @@ TEST_CASE("planner_augmentation: an ego that drives backwards is left alone unle
   CHECK(with[7].item<bool>());
   CHECK_FALSE(without[7].item<bool>());
   CHECK(at::equal(with.narrow(0, 0, 7), without.narrow(0, 0, 7)));
-  const PlannerBatch seen = augmented(options, scene, draws);
+  const FrameBatch seen = augmented(options, scene, draws);
   CHECK(largest(seen.ego_agent_future[7] - scene.ego_agent_future[7]) < 1e-6);
 }
 
-TEST_CASE("planner_augmentation: what upstream's frames lack stays undefined") {
-  const PlannerGolden golden;
-  PlannerBatch scene = scene_of(golden, "aug.in.", at::kFloat);
-  const PlannerBatch whole = augmented({}, scene, draws_of(golden, at::kFloat));
+TEST_CASE("diffusion_planner augmentation: what upstream's frames lack stays undefined") {
+  const OriginalNumbers golden;
+  FrameBatch scene = scene_of(golden, "aug.in.", at::kFloat);
+  const FrameBatch whole = augmented({}, scene, draws_of(golden, at::kFloat));
   for (at::Tensor* missing : {&scene.ego_agent_past, &scene.static_objects, &scene.route_lanes,
                               &scene.polygons, &scene.line_strings, &scene.goal_pose}) {
     missing->reset();
   }
-  const PlannerBatch seen = augmented({}, scene, draws_of(golden, at::kFloat));
+  const FrameBatch seen = augmented({}, scene, draws_of(golden, at::kFloat));
   CHECK_FALSE(seen.goal_pose.defined());
   CHECK_FALSE(seen.line_strings.defined());
   CHECK(at::equal(seen.ego_agent_future, whole.ego_agent_future));
 }
 
-TEST_CASE("planner_augmentation: the way back ends in its future") {
-  const PlannerGolden golden;
-  const PlannerBatch scene = scene_of(golden, "aug.in.", at::kFloat);
+TEST_CASE("diffusion_planner augmentation: the way back ends in its future") {
+  const OriginalNumbers golden;
+  const FrameBatch scene = scene_of(golden, "aug.in.", at::kFloat);
   CHECK(test::error_text<std::invalid_argument>([&] {
           rebuilt_future(scene.ego_agent_future, scene.ego_current_state, {.rebuilt = 80});
-        }) == "planner.augmentation.rebuilt = 80 with futures of 80 steps: allowed are 2 to 79");
+        }) == "diffusion_planner.augmentation.rebuilt = 80 with futures of 80 steps: allowed are 2 to 79");
   // From where the path begins it is led back onto itself.
   const at::Tensor t = at::arange(1, 81, at::kDouble) / 10;
   const at::Tensor straight = at::stack({8 * t, at::zeros_like(t), at::zeros_like(t)}, -1).unsqueeze(0);

@@ -11,23 +11,23 @@ namespace dtk {
 using test::error_text;
 using test::TemporaryFolder;
 
-TEST_CASE("planner frame list: a list keeps its order, and a folder is sorted") {
+TEST_CASE("diffusion_planner frame list: a list keeps its order, and a folder is sorted") {
   const TemporaryFolder folder;
   for (const std::string name : {"b.npz", "a.npz", "10.npz", "2.npz", ".hidden.npz", "notes.txt"})
     folder.write(name, "");
-  CHECK(planner_frame_list(folder.path()).frames ==
+  CHECK(diffusion_planner::read_frame_list(folder.path()).frames ==
         std::vector<std::string>{folder / "10.npz", folder / "2.npz", folder / "a.npz", folder / "b.npz"});
   const auto list = folder.write("lists/l.json", R"(["../b.npz", "/x/a.npz", "../b.npz"])");
-  CHECK(planner_frame_list(list).frames ==
+  CHECK(diffusion_planner::read_frame_list(list).frames ==
         std::vector<std::string>{folder / "lists/../b.npz", "/x/a.npz", folder / "lists/../b.npz"});
 }
 
-TEST_CASE("planner frame list: what is no list is refused") {
+TEST_CASE("diffusion_planner frame list: what is no list is refused") {
   const TemporaryFolder folder;
   const std::string wanted = "; wanted: a JSON list of paths of .npz files, as [\"a.npz\", \"b.npz\"]";
   const auto refused = [&](const std::string& content) {
     const auto list = folder.write("list.json", content);
-    const std::string text = error_text<DataError>([&] { planner_frame_list(list); });
+    const std::string text = error_text<DataError>([&] { diffusion_planner::read_frame_list(list); });
     REQUIRE(text.starts_with(list.string()));
     return text.substr(list.string().size());
   };
@@ -45,10 +45,10 @@ TEST_CASE("planner frame list: what is no list is refused") {
   CHECK(refused(std::string(100'000, '[')) == " nests deeper than 8 levels" + wanted);
 
   const std::string gone = (folder / "gone").string();
-  CHECK(error_text<DataError>([&] { planner_frame_list(gone); }) ==
+  CHECK(error_text<DataError>([&] { diffusion_planner::read_frame_list(gone); }) ==
         gone + ": no such file or folder; give the folder of the frames, or a JSON list of them");
   const TemporaryFolder empty;
-  CHECK(error_text<DataError>([&] { planner_frame_list(empty.path()); }) ==
+  CHECK(error_text<DataError>([&] { diffusion_planner::read_frame_list(empty.path()); }) ==
         empty.path().string() +
             ": holds no .npz file; give the folder of the frames, or a JSON list of them");
 }

@@ -23,28 +23,30 @@ using test::same_samples;
 
 const std::string list = std::string(DTK_FIXTURES) + "/diffusion_planner/frames/list.json";
 
-std::shared_ptr<const PlannerFrameSource> fixture() {
-  return std::make_shared<PlannerFrameSource>(list, PlannerFrameOptions{.sizes = test::reduced_sizes()});
+std::shared_ptr<const diffusion_planner::FrameSource> fixture() {
+  return std::make_shared<diffusion_planner::FrameSource>(list, diffusion_planner::FrameOptions{.sizes = test::reduced_sizes()});
 }
 
 /// The frames of these indices, read without a loader.
-PlannerBatch direct(const PlannerFrames& frames, const std::vector<uint32_t>& indices) {
-  const PlannerBatch batch = frames.allocate(static_cast<int64_t>(indices.size()));
+diffusion_planner::FrameBatch direct(const diffusion_planner::Frames& frames, const std::vector<uint32_t>& indices) {
+  const diffusion_planner::FrameBatch batch = frames.allocate(static_cast<int64_t>(indices.size()));
   for (size_t row = 0; row < indices.size(); ++row)
     frames.read(indices[row], batch, static_cast<int64_t>(row));
   return batch;
 }
 
 /// Frames of upstream's layout, which have not all of the arrays.
-PlannerFrameOptions upstream() {
-  return {.layout = PlannerLayout::upstream, .sizes = test::tiny_sizes()};
+diffusion_planner::FrameOptions upstream() {
+  return {.layout = diffusion_planner::FrameLayout::upstream, .sizes = test::tiny_sizes()};
 }
 
 }  // namespace
 
-TEST_CASE("planner frames: the loader gives each epoch's frames in its order, as they are read directly") {
+TEST_CASE(
+    "diffusion_planner frames: the loader gives each epoch's frames in its order, as they are read "
+    "directly") {
   const auto source = fixture();
-  const PlannerFrames frames(list, {.sizes = test::reduced_sizes()});
+  const diffusion_planner::Frames frames(list, {.sizes = test::reduced_sizes()});
   REQUIRE(source->size() == 3);
   CHECK(source->description() == frames.description());
   Loader loader(source, {.seed = 5, .batch = 2, .prefetch = 3, .drop_last = false});
@@ -57,7 +59,7 @@ TEST_CASE("planner frames: the loader gives each epoch's frames in its order, as
       Batch batch = loader.next();
       CHECK(batch.samples() == static_cast<int64_t>(indices.size()));
       CHECK(batch.tensors.size() == 17);
-      CHECK(same_samples(planner_batch(std::move(batch)), direct(frames, indices)));
+      CHECK(same_samples(diffusion_planner::frame_batch(std::move(batch)), direct(frames, indices)));
     }
   }
   CHECK(orders.size() == 2);  // the epochs are not one another's repetition
@@ -65,12 +67,12 @@ TEST_CASE("planner frames: the loader gives each epoch's frames in its order, as
   CHECK_FALSE(same_samples(direct(frames, {0, 1}), direct(frames, {1, 0})));
 }
 
-TEST_CASE("planner frames: a batch is its tensors by name, without a copy") {
+TEST_CASE("diffusion_planner frames: a batch is its tensors by name, without a copy") {
   const auto source = fixture();
   const Batch batch = source->allocate(2, false);
-  const PlannerBatch frames = planner_batch(batch);
+  const diffusion_planner::FrameBatch frames = diffusion_planner::frame_batch(batch);
   size_t place = 0;
-  PlannerBatch::fields(frames, [&](std::string_view, const at::Tensor& tensor) {
+  diffusion_planner::FrameBatch::fields(frames, [&](std::string_view, const at::Tensor& tensor) {
     CHECK(tensor.is_same(batch.tensors[place++]));
   });
   CHECK(place == 17);
@@ -78,41 +80,44 @@ TEST_CASE("planner frames: a batch is its tensors by name, without a copy") {
   const std::string text = " tensors; a batch of frames has 17";
   Batch other = batch;
   other.tensors.pop_back();
-  CHECK(error_text<std::invalid_argument>([&] { planner_batch(other); }) == "planner_batch: 16" + text);
+  CHECK(error_text<std::invalid_argument>([&] { diffusion_planner::frame_batch(other); }) ==
+        "diffusion_planner batch: 16" + text);
   other.tensors.resize(18);
   CHECK(error_text<std::invalid_argument>([&] { source->read(0, 0, other, 0); }) ==
-        "planner_batch: 18" + text);
+        "diffusion_planner batch: 18" + text);
   CHECK_THROWS_AS(source->read(0, 0, batch, 2), std::out_of_range);
   CHECK_THROWS_AS(source->read(3, 0, batch, 0), std::out_of_range);
 }
 
-TEST_CASE("planner frames: arrays that upstream's files have not stay undefined in the loader's batches") {
+TEST_CASE(
+    "diffusion_planner frames: arrays that upstream's files have not stay undefined in the loader's "
+    "batches") {
   const test::TemporaryFolder folder;
-  const PlannerBatch samples = test::random_samples(PlannerLayout::upstream, test::tiny_sizes(), 4);
+  const diffusion_planner::FrameBatch samples = test::random_samples(diffusion_planner::FrameLayout::upstream, test::tiny_sizes(), 4);
   for (int64_t row = 0; row < 4; ++row) {
-    write_planner_frame(posix_file_system(), folder / (std::to_string(row) + ".npz"), samples, row,
-                        {.layout = PlannerLayout::upstream});
+    diffusion_planner::write_frame(posix_file_system(), folder / (std::to_string(row) + ".npz"), samples, row,
+                {.layout = diffusion_planner::FrameLayout::upstream});
   }
-  const auto source = std::make_shared<PlannerFrameSource>(folder.path(), upstream());
+  const auto source = std::make_shared<diffusion_planner::FrameSource>(folder.path(), upstream());
   Batch batch = Loader(source, {.seed = 1, .batch = 4}).next();
   CHECK_FALSE(batch.tensors.front().defined());
   CHECK(batch.samples() == 4);
-  CHECK(same_samples(planner_batch(std::move(batch)), direct(source->frames(), epoch_order(1, 0, 4))));
+  CHECK(same_samples(diffusion_planner::frame_batch(std::move(batch)), direct(source->frames(), epoch_order(1, 0, 4))));
 }
 
-TEST_CASE("planner frames: some can be held out, and a frame that is gone is told by the loader") {
+TEST_CASE("diffusion_planner frames: some can be held out, and a frame that is gone is told by the loader") {
   const test::TemporaryFolder folder;
-  const PlannerBatch samples = test::random_samples(PlannerLayout::upstream, test::tiny_sizes(), 4);
+  const diffusion_planner::FrameBatch samples = test::random_samples(diffusion_planner::FrameLayout::upstream, test::tiny_sizes(), 4);
   for (int64_t row = 0; row < 4; ++row) {
-    write_planner_frame(posix_file_system(), folder / (std::to_string(row) + ".npz"), samples, row,
-                        {.layout = PlannerLayout::upstream});
+    diffusion_planner::write_frame(posix_file_system(), folder / (std::to_string(row) + ".npz"), samples, row,
+                {.layout = diffusion_planner::FrameLayout::upstream});
   }
-  const auto source = std::make_shared<PlannerFrameSource>(folder.path(), upstream());
+  const auto source = std::make_shared<diffusion_planner::FrameSource>(folder.path(), upstream());
   const DataSplit split = hold_out(source, 1, 7);
   const uint32_t held = epoch_order(7, 0, 4).front();
   const Batch batch = split.held_out->allocate(1, false);
   split.held_out->read(0, 0, batch, 0);
-  CHECK(same_samples(planner_batch(batch), direct(source->frames(), {held})));
+  CHECK(same_samples(diffusion_planner::frame_batch(batch), direct(source->frames(), {held})));
   std::filesystem::remove(source->frames().path(held));
   Loader without(split.training, {.batch = 3}), with(source, {.batch = 4});
   CHECK(without.next().samples() == 3);

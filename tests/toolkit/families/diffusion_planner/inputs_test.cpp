@@ -14,8 +14,8 @@ namespace {
 
 const std::string frames = std::string(DTK_FIXTURES) + "/diffusion_planner/frames";
 
-const test::PlannerGolden& golden() {
-  static const test::PlannerGolden golden;
+const test::OriginalNumbers& golden() {
+  static const test::OriginalNumbers golden;
   return golden;
 }
 
@@ -25,10 +25,10 @@ at::Tensor original(const std::string& name) {
 }
 
 /// Frames a, b and c in one batch.
-PlannerBatch three_frames() {
-  const PlannerFrames source(frames + "/list.json", {.sizes = test::reduced_sizes()});
+diffusion_planner::FrameBatch three_frames() {
+  const diffusion_planner::Frames source(frames + "/list.json", {.sizes = test::reduced_sizes()});
   REQUIRE(source.size() == 3);
-  const PlannerBatch batch = source.allocate(3);
+  const diffusion_planner::FrameBatch batch = source.allocate(3);
   for (int64_t i = 0; i < 3; ++i) source.read(i, batch, i);
   return batch;
 }
@@ -47,10 +47,10 @@ void check_close(const at::Tensor& seen, const at::Tensor& expected) {
 
 }  // namespace
 
-TEST_CASE("planner inputs: three frames are collated as the original collates them, bit for bit") {
-  const PlannerBatch batch = three_frames();
+TEST_CASE("diffusion_planner inputs: three frames are collated as the original collates them, bit for bit") {
+  const diffusion_planner::FrameBatch batch = three_frames();
   int arrays = 0;
-  PlannerBatch::fields(batch, [&](std::string_view key, const at::Tensor& tensor) {
+  diffusion_planner::FrameBatch::fields(batch, [&](std::string_view key, const at::Tensor& tensor) {
     INFO(key);
     const at::Tensor expected = original("batch." + std::string(key));
     CHECK(tensor.scalar_type() == expected.scalar_type());
@@ -59,15 +59,15 @@ TEST_CASE("planner inputs: three frames are collated as the original collates th
   });
   CHECK(arrays == 17);
   // The eighteenth key is the same in all frames, and each reading checks it.
-  CHECK(original("batch.version").eq(static_cast<int64_t>(planner_frame_version)).all().item<bool>());
+  CHECK(original("batch.version").eq(static_cast<int64_t>(diffusion_planner::kFrameVersion)).all().item<bool>());
 }
 
-TEST_CASE("planner inputs: every array of a frame of preset H has the original's checksums") {
-  const PlannerFrames source(frames + "/frame_full.json", {});
-  const PlannerBatch batch = source.allocate(1);
+TEST_CASE("diffusion_planner inputs: every array of a frame of preset H has the original's checksums") {
+  const diffusion_planner::Frames source(frames + "/frame_full.json", {});
+  const diffusion_planner::FrameBatch batch = source.allocate(1);
   source.read(0, batch, 0);
   const nlohmann::json known = golden().notes()["loader"]["frame_full_checksums"]["keys"];
-  PlannerBatch::fields(batch, [&](std::string_view key, const at::Tensor& tensor) {
+  diffusion_planner::FrameBatch::fields(batch, [&](std::string_view key, const at::Tensor& tensor) {
     INFO(key);
     const nlohmann::json& expected = known.at(std::string(key));
     CHECK(tensor.sizes().vec() == expected["batch_shape"].get<std::vector<int64_t>>());
@@ -86,11 +86,12 @@ TEST_CASE("planner inputs: every array of a frame of preset H has the original's
 }
 
 TEST_CASE(
-    "planner inputs: headings become cosine and sine, then values are normalised, as the original does") {
-  PlannerBatch batch = three_frames();
-  headings_to_cos_sin(batch);
-  PlannerNormalizer(planner_scales(33), at::kCPU).normalize(batch);
-  PlannerBatch::fields(batch, [&](std::string_view key, const at::Tensor& tensor) {
+    "diffusion_planner inputs: headings become cosine and sine, then values are normalised, as the original "
+    "does") {
+  diffusion_planner::FrameBatch batch = three_frames();
+  diffusion_planner::headings_to_cos_sin(batch);
+  diffusion_planner::Normalizer(diffusion_planner::published_scales(33), at::kCPU).normalize(batch);
+  diffusion_planner::FrameBatch::fields(batch, [&](std::string_view key, const at::Tensor& tensor) {
     INFO(key);
     check_close(tensor, original("norm." + std::string(key)));
   });
@@ -98,8 +99,8 @@ TEST_CASE(
   CHECK(at::equal(batch.ego_agent_past[2][0], at::tensor({-0.5F, 0.0F, 1.0F, 0.0F})));
 }
 
-TEST_CASE("planner inputs: normalised values are restored, and what is not there stays 0") {
-  const PlannerNormalizer normalizer(planner_scales(33), at::kCPU);
+TEST_CASE("diffusion_planner inputs: normalised values are restored, and what is not there stays 0") {
+  const diffusion_planner::Normalizer normalizer(diffusion_planner::published_scales(33), at::kCPU);
   for (const std::string key : {"neighbor_agents_past", "lanes", "line_strings"}) {
     INFO(key);
     const at::Tensor restored = normalizer.restored(key, original("norm." + key));
@@ -111,9 +112,9 @@ TEST_CASE("planner inputs: normalised values are restored, and what is not there
   }
 }
 
-TEST_CASE("planner inputs: futures, with neighbours' absent steps at 0") {
-  const PlannerBatch batch = three_frames();
-  const PlannerFutures futures = planner_futures(batch.ego_agent_future, batch.neighbor_agents_future);
+TEST_CASE("diffusion_planner inputs: futures, with neighbours' absent steps at 0") {
+  const diffusion_planner::FrameBatch batch = three_frames();
+  const diffusion_planner::Futures futures = diffusion_planner::futures_of(batch.ego_agent_future, batch.neighbor_agents_future);
   check_close(futures.ego, original("fut.ego_future"));
   check_close(futures.neighbors, original("fut.neighbors_future"));
   CHECK(at::equal(futures.neighbor_mask, original("fut.neighbor_future_mask")));
@@ -122,27 +123,27 @@ TEST_CASE("planner inputs: futures, with neighbours' absent steps at 0") {
   // One feature that is not 0 makes a step.
   at::Tensor step = at::zeros({1, 1, 3, 3});
   step[0][0][1][2] = 1e-30F;
-  CHECK(at::equal(planner_futures(at::zeros({1, 3, 3}), step).neighbor_mask.flatten(),
+  CHECK(at::equal(diffusion_planner::futures_of(at::zeros({1, 3, 3}), step).neighbor_mask.flatten(),
                   at::tensor({1, 0, 1}, at::kInt).to(at::kBool)));
 }
 
-TEST_CASE("planner inputs: the scale of trajectories, and its inverse") {
-  const PlannerBatch batch = three_frames();
-  const PlannerFutures futures = planner_futures(batch.ego_agent_future, batch.neighbor_agents_future);
+TEST_CASE("diffusion_planner inputs: the scale of trajectories, and its inverse") {
+  const diffusion_planner::FrameBatch batch = three_frames();
+  const diffusion_planner::Futures futures = diffusion_planner::futures_of(batch.ego_agent_future, batch.neighbor_agents_future);
   const at::Tensor two = at::cat({futures.ego.unsqueeze(1), futures.neighbors.narrow(1, 0, 1)}, 1);
-  const at::Tensor units = planner_units(two);
+  const at::Tensor units = diffusion_planner::to_units(two);
   check_close(units, original("state_norm.ego_future"));
-  check_close(planner_metres(units), two);
+  check_close(diffusion_planner::to_metres(units), two);
   // Zeros are a place, and the numbers are those that a file of scales has.
-  const PlannerScale scale = planner_pose_scale();
+  const diffusion_planner::FeatureScale scale = diffusion_planner::pose_scale();
   const at::Tensor mean = at::tensor(scale.mean), deviation = at::tensor(scale.std);
-  CHECK(at::equal(planner_units(at::zeros({4})), -mean / deviation));
-  CHECK(at::equal(planner_metres(at::ones({4})), deviation + mean));
+  CHECK(at::equal(diffusion_planner::to_units(at::zeros({4})), -mean / deviation));
+  CHECK(at::equal(diffusion_planner::to_metres(at::ones({4})), deviation + mean));
 }
 
-TEST_CASE("planner inputs: a scale that is none is refused") {
-  const auto refused = [](const PlannerScale& scale) {
-    return test::error_text<std::invalid_argument>([&] { PlannerNormalizer({{"lanes", scale}}, at::kCPU); });
+TEST_CASE("diffusion_planner inputs: a scale that is none is refused") {
+  const auto refused = [](const diffusion_planner::FeatureScale& scale) {
+    return test::error_text<std::invalid_argument>([&] { diffusion_planner::Normalizer({{"lanes", scale}}, at::kCPU); });
   };
   const std::string allowed = " deviations; allowed: as many of both, at least one, and no deviation of 0";
   CHECK(refused({{1, 2}, {1}}) == "the scale of lanes has 2 means and 1" + allowed);
@@ -150,13 +151,13 @@ TEST_CASE("planner inputs: a scale that is none is refused") {
   CHECK(refused({{1, 2}, {1, 0}}) == "the scale of lanes has 2 means and 2" + allowed);
 }
 
-TEST_CASE("planner inputs: upstream's batches have no ego past and no goal") {
-  PlannerSizes sizes = test::tiny_sizes();
-  PlannerBatch batch = test::random_samples(PlannerLayout::upstream, sizes, 2);
+TEST_CASE("diffusion_planner inputs: upstream's batches have no ego past and no goal") {
+  diffusion_planner::FrameSizes sizes = test::tiny_sizes();
+  diffusion_planner::FrameBatch batch = test::random_samples(diffusion_planner::FrameLayout::upstream, sizes, 2);
   const at::Tensor lanes = batch.lanes.clone();
-  headings_to_cos_sin(batch);
+  diffusion_planner::headings_to_cos_sin(batch);
   CHECK_FALSE(batch.ego_agent_past.defined());
-  PlannerNormalizer(planner_scales(sizes.lane_features), at::kCPU).normalize(batch);
+  diffusion_planner::Normalizer(diffusion_planner::published_scales(sizes.lane_features), at::kCPU).normalize(batch);
   CHECK_FALSE(batch.polygons.defined());
   check_close(batch.lanes.select(-1, 0), (lanes.select(-1, 0) - 10) / 20);
   check_close(batch.lanes.select(-1, 7), lanes.select(-1, 7) / 20);

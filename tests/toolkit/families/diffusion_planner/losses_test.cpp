@@ -17,14 +17,15 @@
 #include "toolkit/families/diffusion_planner/penalties.h"
 
 using namespace dtk;
+using namespace dtk::diffusion_planner;
 using test::largest;
-using test::PlannerGolden;
+using test::OriginalNumbers;
 
 namespace {
 
 // One stored case: inputs, what the network is taken to have said, and the options it was made with.
 struct Case {
-  Case(const PlannerGolden& the_golden, std::string the_name, at::ScalarType the_type)
+  Case(const OriginalNumbers& the_golden, std::string the_name, at::ScalarType the_type)
       : golden(the_golden), name(std::move(the_name)), type(the_type) {
     const auto& changed = golden.notes()["losses"]["cases"][name]["override"];
     const auto read = [&](const char* key, auto& member) {
@@ -46,10 +47,9 @@ struct Case {
     supervision.line_strings = in("in.line_strings");
     supervision.ego_shape = in("in.ego_shape");
     supervision.turn_indicators = in("in.turn_indicators");
-    supervision.targets =
-        planner_targets({supervision.ego_current_state, supervision.neighbor_agents_past,
-                         in("fut.ego_future"), supervision.neighbors_future, supervision.absent},
-                        process);
+    supervision.targets = targets_of({supervision.ego_current_state, supervision.neighbor_agents_past,
+                                      in("fut.ego_future"), supervision.neighbors_future, supervision.absent},
+                                     process);
     trajectories = in("pred").clone().requires_grad_(true);
     logits = in("logits").clone().requires_grad_(true);
   }
@@ -58,18 +58,18 @@ struct Case {
   bool has(const std::string& entry) const { return golden.has("loss." + name + "." + entry); }
   const nlohmann::json& notes() const { return golden.notes()["losses"]["cases"][name]; }
 
-  PlannerLosses losses() const { return planner_losses(trajectories, logits, supervision, process, loss); }
+  Losses losses() const { return losses_of(trajectories, logits, supervision, process, loss); }
 
-  const PlannerGolden& golden;
+  const OriginalNumbers& golden;
   const std::string name;
   const at::ScalarType type;
-  PlannerLossOptions loss;
-  PlannerProcessOptions process;
-  PlannerSupervision supervision;
+  LossOptions loss;
+  ProcessOptions process;
+  Supervision supervision;
   at::Tensor trajectories, logits;
 };
 
-std::vector<std::string> names(const PlannerGolden& golden) {
+std::vector<std::string> names(const OriginalNumbers& golden) {
   std::vector<std::string> all;
   for (const auto& entry : golden.notes()["losses"]["cases"].items()) all.push_back(entry.key());
   return all;
@@ -103,15 +103,15 @@ void check_term(const Case& one, const std::string& term, const at::Tensor& valu
 
 }  // namespace
 
-TEST_CASE("planner_losses: each term's value and gradient are the original's in every case") {
-  const PlannerGolden golden;
+TEST_CASE("diffusion_planner losses: each term's value and gradient are the original's in every case") {
+  const OriginalNumbers golden;
   CHECK(names(golden).size() == 9);
   for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
     for (const std::string& name : names(golden)) {
       const Case one(golden, name, type);
       const at::Tensor future = one.supervision.targets.narrow(2, 1, 80);
       CHECK(largest(future - one.in("target")) <= 4e-7 * largest(future));
-      const PlannerLosses losses = one.losses();
+      const Losses losses = one.losses();
       check_term(one, "ego_planning_loss", losses.ego, one.trajectories);
       check_term(one, "neighbor_prediction_loss", losses.neighbor, one.trajectories);
       check_term(one, "turn_indicator_loss", losses.turn_indicator, one.logits);
@@ -121,14 +121,13 @@ TEST_CASE("planner_losses: each term's value and gradient are the original's in 
   }
 }
 
-TEST_CASE("planner_losses: both penalties step by step, and the outline, are the original's") {
-  const PlannerGolden golden;
+TEST_CASE("diffusion_planner losses: both penalties step by step, and the outline, are the original's") {
+  const OriginalNumbers golden;
   for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
     for (const std::string& name : names(golden)) {
       const Case one(golden, name, type);
-      const at::Tensor poses =
-          planner_poses(one.trajectories.narrow(1, 0, 1), one.process).squeeze(1).detach();
-      const PlannerSupervision& given = one.supervision;
+      const at::Tensor poses = poses_of(one.trajectories.narrow(1, 0, 1), one.process).squeeze(1).detach();
+      const Supervision& given = one.supervision;
       const auto& errors = one.notes()["penalty_max_err"];
       const auto check = [&](const char* entry, const char* note, const at::Tensor& value) {
         golden.check(name + "." + entry, value, golden.at("loss." + name + "." + entry, at::kFloat),
@@ -140,7 +139,7 @@ TEST_CASE("planner_losses: both penalties step by step, and the outline, are the
       const at::Tensor now = given.neighbor_agents_past.select(2, 0);
       check("penalty.collision", "collision",
             collision_penalty(poses, given.ego_shape,
-                              planner_traffic(now, 20, given.neighbors_future, given.absent), one.loss));
+                              traffic_of(now, 20, given.neighbors_future, given.absent), one.loss));
       if (!one.has("edge_points")) continue;
       const at::Tensor outline = ego_outline(poses, given.ego_shape, one.loss);
       check("edge_points", "edge_points",
@@ -151,8 +150,10 @@ TEST_CASE("planner_losses: both penalties step by step, and the outline, are the
   }
 }
 
-TEST_CASE("planner_losses: the total is the sum of the terms by their weights, without those of weight 0") {
-  const PlannerGolden golden;
+TEST_CASE(
+    "diffusion_planner losses: the total is the sum of the terms by their weights, without those of weight "
+    "0") {
+  const OriginalNumbers golden;
   Case one(golden, "border", at::kDouble);
   one.loss.ego = 0.7, one.loss.neighbor = 0.3, one.loss.turn_indicator = 0.2, one.loss.road_border = 5;
   one.loss.collision = 11;
@@ -170,10 +171,10 @@ TEST_CASE("planner_losses: the total is the sum of the terms by their weights, w
         "the driving planner's loss: every term has weight 0");
 }
 
-TEST_CASE("planner_losses: defaults are the original's weights") {
-  const PlannerGolden golden;
+TEST_CASE("diffusion_planner losses: defaults are the original's weights") {
+  const OriginalNumbers golden;
   const auto& defaults = golden.notes()["losses"]["defaults"];
-  const PlannerLossOptions loss;
+  const LossOptions loss;
   const auto same = [&](auto value, const char* key) {
     INFO(key);
     CHECK(value == defaults[key].get<decltype(value)>());
@@ -196,11 +197,11 @@ TEST_CASE("planner_losses: defaults are the original's weights") {
   CHECK(loss.time_weights == std::array<double, 4>{1, 1, 1, 1});
 }
 
-TEST_CASE("planner_losses: all four weights of the time count, each for its quarter") {
-  const PlannerGolden golden;
+TEST_CASE("diffusion_planner losses: all four weights of the time count, each for its quarter") {
+  const OriginalNumbers golden;
   Case one(golden, "plain_no_border", at::kDouble);
   const auto errors = [&] {
-    return planner_pose_errors(one.trajectories, one.supervision, one.process, one.loss).detach();
+    return pose_errors(one.trajectories, one.supervision, one.process, one.loss).detach();
   };
   const at::Tensor plain = errors();
   for (int64_t quarter = 0; quarter < 4; ++quarter) {
@@ -212,8 +213,8 @@ TEST_CASE("planner_losses: all four weights of the time count, each for its quar
   }
 }
 
-TEST_CASE("planner_losses: the speed weight sees the speed in units of 20 m/s") {
-  const PlannerGolden golden;
+TEST_CASE("diffusion_planner losses: the speed weight sees the speed in units of 20 m/s") {
+  const OriginalNumbers golden;
   Case one(golden, "plain_no_border", at::kDouble);
   const auto along = [&](double metres_per_second) {
     one.loss.lateral = one.loss.heading = 0;
@@ -226,17 +227,17 @@ TEST_CASE("planner_losses: the speed weight sees the speed in units of 20 m/s") 
   CHECK(along(-30) == Approx(along(30)).epsilon(1e-12));
 }
 
-TEST_CASE("planner_losses: upstream's error is the square summed over four channels") {
-  const PlannerGolden golden;
+TEST_CASE("diffusion_planner losses: upstream's error is the square summed over four channels") {
+  const OriginalNumbers golden;
   Case one(golden, "plain_no_border", at::kDouble);
   one.loss.squared_error = true;
   const at::Tensor difference = one.trajectories.detach() - one.supervision.targets;
-  CHECK(at::allclose(planner_pose_errors(one.trajectories, one.supervision, one.process, one.loss),
+  CHECK(at::allclose(pose_errors(one.trajectories, one.supervision, one.process, one.loss),
                      difference.narrow(2, 1, 80).pow(2).sum(-1)));
 }
 
-TEST_CASE("planner_losses: an exploding heading gradient is tamed, and nothing else changes") {
-  const PlannerGolden golden;
+TEST_CASE("diffusion_planner losses: an exploding heading gradient is tamed, and nothing else changes") {
+  const OriginalNumbers golden;
   Case zero(golden, "zero_heading", at::kDouble);
   const auto norm = [](const Case& one) {
     return gradient(one.losses().road_border, one.trajectories).norm().item<double>();
@@ -251,17 +252,17 @@ TEST_CASE("planner_losses: an exploding heading gradient is tamed, and nothing e
   const at::Tensor original = gradient(border.losses().road_border, border.trajectories);
   border.loss.exploding_heading_gradient = false;
   CHECK(at::equal(gradient(border.losses().road_border, border.trajectories), original));
-  CHECK_FALSE(PlannerLossOptions().exploding_heading_gradient);
+  CHECK_FALSE(LossOptions().exploding_heading_gradient);
 }
 
-TEST_CASE("planner_losses: what a sample of preset H keeps until backward") {
+TEST_CASE("diffusion_planner losses: what a sample of preset H keeps until backward") {
   const policies::CountingAllocatorGuard counting;
-  const PlannerGolden golden;
+  const OriginalNumbers golden;
   Case one(golden, "border", at::kFloat);
   const auto wider = [](const at::Tensor& three) {
     return three.repeat({1, 107, 1, 1}).narrow(1, 0, 320).contiguous();
   };
-  PlannerSupervision& given = one.supervision;
+  Supervision& given = one.supervision;
   given.neighbor_agents_past = wider(given.neighbor_agents_past);
   given.neighbors_future = wider(given.neighbors_future);
   given.absent = wider(given.absent.unsqueeze(-1)).squeeze(-1);
@@ -277,11 +278,11 @@ TEST_CASE("planner_losses: what a sample of preset H keeps until backward") {
   CHECK(kept < 16 * 321 * 80 + 32'000);
 }
 
-TEST_CASE("planner_losses: of integrated velocities only the last ten learn") {
-  const PlannerGolden golden;
+TEST_CASE("diffusion_planner losses: of integrated velocities only the last ten learn") {
+  const OriginalNumbers golden;
   Case one(golden, "velocity_mode", at::kDouble);
   one.loss.integrated = 1;
-  at::Tensor whole = planner_pose_errors(one.trajectories, one.supervision, one.process, one.loss);
+  at::Tensor whole = pose_errors(one.trajectories, one.supervision, one.process, one.loss);
   const at::Tensor slope = gradient(whole.select(1, 0).select(1, 50).sum(), one.trajectories).select(1, 0);
   const at::Tensor reached = slope.narrow(2, 0, 2).abs().sum(2).sum(0);  // (81)
   for (int64_t step = 0; step < 81; ++step) {

@@ -10,16 +10,17 @@
 #include "toolkit/families/diffusion_planner/inputs.h"
 
 using namespace dtk;
-using test::PlannerGolden;
+using namespace dtk::diffusion_planner;
+using test::OriginalNumbers;
 
 namespace {
 
 struct Stored {
-  Stored(const PlannerGolden& golden, at::ScalarType type) {
+  Stored(const OriginalNumbers& golden, at::ScalarType type) {
     const auto raw = [&](const char* name) { return golden.at(std::string("valid.raw.") + name, type); };
     prediction = golden.at("valid.prediction", type);
     logits = golden.at("valid.turn_indicator_logit", type);
-    const PlannerFutures futures = planner_futures(raw("ego_agent_future"), raw("neighbor_agents_future"));
+    const Futures futures = futures_of(raw("ego_agent_future"), raw("neighbor_agents_future"));
     outcome.ego_future = futures.ego;
     outcome.neighbors_future = futures.neighbors;
     outcome.absent = futures.neighbor_mask;
@@ -29,8 +30,8 @@ struct Stored {
     outcome.neighbors_now = raw("neighbor_agents_past").select(2, 0);
   }
 
-  PlannerScores scores(const std::vector<int64_t>& batches) const {
-    PlannerMetrics metrics{PlannerLossOptions()};
+  PathScores scores(const std::vector<int64_t>& batches) const {
+    PathMetrics metrics{LossOptions()};
     int64_t first = 0;
     for (const int64_t batch : batches) {
       const auto some = [&](const at::Tensor& all) { return all.narrow(0, first, batch); };
@@ -44,32 +45,33 @@ struct Stored {
   }
 
   at::Tensor prediction, logits;
-  PlannerOutcome outcome;
+  Outcome outcome;
 };
 
 }  // namespace
 
-TEST_CASE("planner_metrics: each metric of each step is the original's") {
-  const PlannerGolden golden;
+TEST_CASE("diffusion_planner metrics: each metric of each step is the original's") {
+  const OriginalNumbers golden;
   for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
     const Stored stored(golden, type);
-    const PlannerEgoMetrics metrics = planner_ego_metrics(stored.prediction, stored.outcome, {});
-    PlannerEgoMetrics::fields(metrics, [&](const char* name, const at::Tensor& values) {
+    const EgoMetrics metrics = ego_metrics(stored.prediction, stored.outcome, {});
+    EgoMetrics::fields(metrics, [&](const char* name, const at::Tensor& values) {
       golden.check(std::string("valid.per_step.") + name, values);
     });
   }
   CHECK(golden.checked() == 2 * 8);
 }
 
-TEST_CASE("planner_metrics: the scores of a run are the original's, however it is cut into batches") {
-  const PlannerGolden golden;
+TEST_CASE(
+    "diffusion_planner metrics: the scores of a run are the original's, however it is cut into batches") {
+  const OriginalNumbers golden;
   const auto& all = golden.notes()["validation"];
   for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
     const Stored stored(golden, type);
     const auto& metrics = all[type == at::kDouble ? "metrics_fp64" : "metrics"];
     const double epsilon = type == at::kDouble ? 1e-9 : 2e-6;
     for (const auto& batches : std::vector<std::vector<int64_t>>{{3, 2}, {5}, {1, 4}}) {
-      const PlannerScores scores = stored.scores(batches);
+      const PathScores scores = stored.scores(batches);
       const auto close = [&](double value, const nlohmann::json& wanted) {
         CHECK(value == Approx(wanted.get<double>()).epsilon(epsilon).margin(1e-8));
       };
@@ -92,11 +94,11 @@ TEST_CASE("planner_metrics: the scores of a run are the original's, however it i
   }
 }
 
-TEST_CASE("planner_metrics: of nothing, the scores are 0") {
-  const PlannerScores scores = PlannerMetrics(PlannerLossOptions()).scores_sync();
+TEST_CASE("diffusion_planner metrics: of nothing, the scores are 0") {
+  const PathScores scores = PathMetrics(LossOptions()).scores_sync();
   CHECK(scores.samples == 0);
   CHECK(scores.ego_lateral == 0);
-  const PlannerGolden golden;
+  const OriginalNumbers golden;
   Stored stored(golden, at::kFloat);
   stored.outcome.absent = at::ones_like(stored.outcome.absent);
   stored.outcome.turn_indicators = at::zeros_like(stored.outcome.turn_indicators);
@@ -104,13 +106,15 @@ TEST_CASE("planner_metrics: of nothing, the scores are 0") {
   CHECK(stored.scores({5}).turn_change_accuracy == 0);
 }
 
-TEST_CASE("planner_metrics: what upstream's data and model lack is not measured, all else is as with it") {
-  const PlannerGolden golden;
+TEST_CASE(
+    "diffusion_planner metrics: what upstream's data and model lack is not measured, all else is as with "
+    "it") {
+  const OriginalNumbers golden;
   Stored stored(golden, at::kDouble);
-  const PlannerScores whole = stored.scores({3, 2});
-  PlannerOutcome& outcome = stored.outcome;
+  const PathScores whole = stored.scores({3, 2});
+  Outcome& outcome = stored.outcome;
   const auto score = [&] {
-    PlannerMetrics metrics{PlannerLossOptions()};
+    PathMetrics metrics{LossOptions()};
     metrics.add(stored.prediction, stored.logits, outcome);
     return metrics.scores_sync();
   };
@@ -122,7 +126,7 @@ TEST_CASE("planner_metrics: what upstream's data and model lack is not measured,
   outcome.ego_shape.reset();
   outcome.turn_indicators.reset();
   stored.logits.reset();
-  const PlannerScores less = score();
+  const PathScores less = score();
   CHECK(less.ego_neighbor_margin == 0);
   CHECK(less.turn_accuracy == 0);
   CHECK(less.turn_changes == 0);

@@ -11,25 +11,26 @@
 #include "support/error_text.h"
 
 using namespace dtk;
-using test::PlannerGolden;
+using namespace dtk::diffusion_planner;
+using test::OriginalNumbers;
 
 namespace {
 
-PlannerTruth truth_of(const PlannerGolden& golden, at::ScalarType type) {
+TruePaths truth_of(const OriginalNumbers& golden, at::ScalarType type) {
   return {golden.at("noise.in.ego_current_state", type), golden.at("noise.in.neighbor_agents_past", type),
           golden.at("noise.fut.ego_future", type), golden.at("noise.fut.neighbors_future", type),
           golden.at("noise.fut.neighbor_future_mask", type)};
 }
 
-PlannerDraws draws_of(const PlannerGolden& golden, at::ScalarType type, double shorter) {
+NoiseDraws draws_of(const OriginalNumbers& golden, at::ScalarType type, double shorter) {
   return {golden.at("noise.draw.uniform", type), golden.at("noise.draw.z", type),
           golden.at("noise.draw.delay", type), at::full({}, shorter, type)};
 }
 
 }  // namespace
 
-TEST_CASE("planner_noise: targets, times, prefix and noised trajectories are the original's") {
-  const PlannerGolden golden;
+TEST_CASE("diffusion_planner noise: targets, times, prefix and noised trajectories are the original's") {
+  const OriginalNumbers golden;
   struct Case {
     const char* name;
     double shorter;
@@ -39,10 +40,10 @@ TEST_CASE("planner_noise: targets, times, prefix and noised trajectories are the
     for (const Case& one :
          {Case{"c0.37", 0.37, false}, Case{"c0.0005", 0.0005, false}, Case{"velocity_c0.37", 0.37, true}}) {
       const std::string prefix = std::string("noise.") + one.name + ".";
-      const PlannerProcessOptions process = {.velocity = one.velocity};
-      const at::Tensor targets = planner_targets(truth_of(golden, type), process);
+      const ProcessOptions process = {.velocity = one.velocity};
+      const at::Tensor targets = targets_of(truth_of(golden, type), process);
       golden.check(prefix + "gt_trajectories", targets);
-      const PlannerSample sample = planner_sample(targets, draws_of(golden, type, one.shorter), process);
+      const NoisedSample sample = noised_sample(targets, draws_of(golden, type, one.shorter), process);
       golden.check(prefix + "diffusion_time", sample.t);
       golden.check(prefix + "sampled_trajectories", sample.x);
       CHECK(at::equal(sample.prefix, golden.at("noise.c0.37.prefix_mask", type)));
@@ -51,31 +52,31 @@ TEST_CASE("planner_noise: targets, times, prefix and noised trajectories are the
   CHECK(golden.checked() == 2 * 3 * 3);
 }
 
-TEST_CASE("planner_noise: a neighbour that is not there now keeps its future as a target") {
-  const PlannerGolden golden;
-  const at::Tensor targets = planner_targets(truth_of(golden, at::kDouble), {});
+TEST_CASE("diffusion_planner noise: a neighbour that is not there now keeps its future as a target") {
+  const OriginalNumbers golden;
+  const at::Tensor targets = targets_of(truth_of(golden, at::kDouble), {});
   const at::Tensor late = targets.select(0, 2).select(0, 2);  // neighbour 1 of sample 2
   CHECK(test::largest(late[0]) == 0);
   CHECK(test::largest(late.narrow(0, 1, 80)) > 0);
 }
 
-TEST_CASE("planner_noise: poses come back from targets, in both representations") {
-  const PlannerGolden golden;
-  const PlannerTruth truth = truth_of(golden, at::kDouble);
+TEST_CASE("diffusion_planner noise: poses come back from targets, in both representations") {
+  const OriginalNumbers golden;
+  const TruePaths truth = truth_of(golden, at::kDouble);
   for (const bool velocity : {false, true}) {
-    const PlannerProcessOptions process = {.velocity = velocity};
-    const at::Tensor poses = planner_poses(planner_targets(truth, process), process);
+    const ProcessOptions process = {.velocity = velocity};
+    const at::Tensor poses = poses_of(targets_of(truth, process), process);
     // The first way, from units to metres, is off scale and cancels.
     CHECK(test::largest(poses.select(1, 0) - truth.ego_future) < 1e-12 * 100);
-    const at::Tensor present = planner_targets(truth, process).select(2, 1).select(1, 0);
+    const at::Tensor present = targets_of(truth, process).select(2, 1).select(1, 0);
     CHECK((test::largest(present.narrow(1, 0, 2)) > 3) == velocity);
   }
 }
 
-TEST_CASE("planner_noise: draws follow the generator in their order, delays reach max_delay") {
+TEST_CASE("diffusion_planner noise: draws follow the generator in their order, delays reach max_delay") {
   const at::Tensor targets = at::zeros({4000, 2, 9, 4});
-  const PlannerProcessOptions process = {.max_delay = 3};
-  const PlannerDraws draws = draw_planner_noise(targets, process, policies::make_generator(at::kCPU, 7));
+  const ProcessOptions process = {.max_delay = 3};
+  const NoiseDraws draws = draw_noise(targets, process, policies::make_generator(at::kCPU, 7));
   const at::Generator same = policies::make_generator(at::kCPU, 7);
   CHECK(at::equal(draws.uniform, at::rand({4000}, same)));
   CHECK(at::equal(draws.z, at::randn({4000, 2, 8, 4}, same)));
@@ -86,13 +87,13 @@ TEST_CASE("planner_noise: draws follow the generator in their order, delays reac
   CHECK(counts.min().item<int64_t>() > 900);
 }
 
-TEST_CASE("planner_noise: upstream has one time a sample, and only the present is given") {
-  const PlannerProcessOptions process = {.prefix = false};
+TEST_CASE("diffusion_planner noise: upstream has one time a sample, and only the present is given") {
+  const ProcessOptions process = {.prefix = false};
   const at::Generator generator = policies::make_generator(at::kCPU, 7);
   const at::Tensor targets = at::randn({3, 2, 9, 4}, generator);
-  const PlannerDraws draws = draw_planner_noise(targets, process, generator);
+  const NoiseDraws draws = draw_noise(targets, process, generator);
   CHECK_FALSE(draws.delay.defined());
-  const PlannerSample sample = planner_sample(targets, draws, process);
+  const NoisedSample sample = noised_sample(targets, draws, process);
   CHECK(sample.t.sizes() == at::IntArrayRef({3}));
   CHECK_FALSE(sample.prefix.defined());
   CHECK(at::equal(sample.x.select(2, 0), targets.select(2, 0)));
@@ -103,12 +104,13 @@ TEST_CASE("planner_noise: upstream has one time a sample, and only the present i
   CHECK(sample.t.min().item<double>() >= 1e-3);
 }
 
-TEST_CASE("planner_noise: flow matching, which cannot run in the original, is refused by name") {
-  CHECK(test::error_text<std::invalid_argument>(
-            [] { refuse_other_predictions({.prediction = "flow_matching"}); }) ==
-        "planner.process.prediction = \"flow_matching\": the driving planner predicts x_start only; "
-        "flow_matching "
-        "and "
-        "score are not there (the former cannot run in the original); set it to \"x_start\"");
+TEST_CASE("diffusion_planner noise: flow matching, which cannot run in the original, is refused by name") {
+  CHECK(
+      test::error_text<std::invalid_argument>(
+          [] { refuse_other_predictions({.prediction = "flow_matching"}); }) ==
+      "diffusion_planner.process.prediction = \"flow_matching\": the driving planner predicts x_start only; "
+      "flow_matching "
+      "and "
+      "score are not there (the former cannot run in the original); set it to \"x_start\"");
   CHECK_NOTHROW(refuse_other_predictions({}));
 }

@@ -16,13 +16,13 @@ namespace dtk {
 namespace {
 
 using Json = nlohmann::json;
-using Scales = std::map<std::string, PlannerScale>;
+using Scales = std::map<std::string, diffusion_planner::FeatureScale>;
 
 constexpr const char* wanted =
     "; wanted: a JSON object such as {\"lanes\": {\"mean\": [10, 0, ...], \"std\": [20, 20, ...]}, ...}";
 constexpr const char* finite = "; allowed: a number that is finite in float32";
 
-Json entry(const PlannerScale& scale) {
+Json entry(const diffusion_planner::FeatureScale& scale) {
   return {{"mean", scale.mean}, {"std", scale.std}};
 }
 
@@ -61,8 +61,8 @@ Json published() {
 Scales read_text(const std::string& text, const char* preset = "H") {
   test::MemoryFileSystem files;
   files.create("/n.json")->write(text.data(), text.size());
-  const models::DiffusionPlannerOptions model = test::planner_preset(preset);
-  return read_planner_normalization(files, "/n.json", planner_layout(model), planner_sizes(model));
+  const models::DiffusionPlannerOptions model = test::diffusion_planner_preset(preset);
+  return diffusion_planner::read_normalization(files, "/n.json", diffusion_planner::layout_of(model), diffusion_planner::sizes_of(model));
 }
 
 std::string refusal_of_text(const std::string& text) {
@@ -87,16 +87,16 @@ bool same(const Scales& a, const Scales& b) {
 
 }  // namespace
 
-TEST_CASE("planner normalization: the original's file has the scales that the library knows") {
+TEST_CASE("diffusion_planner normalization: the original's file has the scales that the library knows") {
   const Scales read = read_text(published().dump(2));
-  CHECK(same(read, planner_scales(33)));
+  CHECK(same(read, diffusion_planner::published_scales(33)));
   CHECK(read.size() == 11);
-  CHECK_NOTHROW(PlannerNormalizer(read, at::kCPU));
+  CHECK_NOTHROW(diffusion_planner::Normalizer(read, at::kCPU));
 }
 
-TEST_CASE("planner normalization: upstream's frames need fewer scales, and more are left out") {
+TEST_CASE("diffusion_planner normalization: upstream's frames need fewer scales, and more are left out") {
   Json json = published();
-  for (const char* key : {"lanes", "route_lanes"}) json[key] = entry(planner_scales(12).at(key));
+  for (const char* key : {"lanes", "route_lanes"}) json[key] = entry(diffusion_planner::published_scales(12).at(key));
   const Scales whole = read_text(json.dump(), "UP");
   CHECK(whole.size() == 7);
   for (const char* key : {"ego_agent_past", "goal_pose", "polygons", "line_strings"}) json.erase(key);
@@ -106,7 +106,8 @@ TEST_CASE("planner normalization: upstream's frames need fewer scales, and more 
         "/n.json: no scale of \"static_objects\"; add it, or take the file that was made with the weights");
 }
 
-TEST_CASE("planner normalization: other scales are taken, where nothing counts on the published ones") {
+TEST_CASE(
+    "diffusion_planner normalization: other scales are taken, where nothing counts on the published ones") {
   Json json = published();
   json["lanes"]["std"][2] = 0.1;
   json["goal_pose"]["mean"][0] = -5;
@@ -121,10 +122,10 @@ TEST_CASE("planner normalization: other scales are taken, where nothing counts o
   }
 }
 
-TEST_CASE("planner normalization: lists of another length, and entries that are no scale") {
+TEST_CASE("diffusion_planner normalization: lists of another length, and entries that are no scale") {
   const std::string what_to_do =
       ", one for each feature; take the file of this model, or choose the preset that it is for";
-  CHECK(refusal("/lanes", entry(planner_scales(12).at("lanes"))) ==
+  CHECK(refusal("/lanes", entry(diffusion_planner::published_scales(12).at("lanes"))) ==
         "\"lanes\": mean has 12 numbers; allowed: 33 numbers" + what_to_do);
   CHECK(refusal("/polygons/std", {20, 20, 1, 1}) ==
         "\"polygons\": std has 4 numbers; allowed: 3 numbers" + what_to_do);
@@ -139,7 +140,8 @@ TEST_CASE("planner normalization: lists of another length, and entries that are 
         "\"goal_pose\": the key \"var\" is unknown; allowed: mean and std; remove it");
 }
 
-TEST_CASE("planner normalization: numbers that are none, and deviations that nothing can be divided by") {
+TEST_CASE(
+    "diffusion_planner normalization: numbers that are none, and deviations that nothing can be divided by") {
   const std::string at = "\"lanes\": std[3] is ";
   CHECK(refusal("/lanes/std/3", "20") == at + "\"20\"" + finite);
   CHECK(refusal("/lanes/std/3", nullptr) == at + "one JSON null" + finite);
@@ -152,7 +154,7 @@ TEST_CASE("planner normalization: numbers that are none, and deviations that not
   CHECK(refusal("/lanes/mean/3", -1e-60) == "(nothing was thrown)");
 }
 
-TEST_CASE("planner normalization: keys that are missing or unknown") {
+TEST_CASE("diffusion_planner normalization: keys that are missing or unknown") {
   Json json = published();
   json.erase("lanes");
   CHECK(refusal_of_text(json.dump()) ==
@@ -168,13 +170,12 @@ TEST_CASE("planner normalization: keys that are missing or unknown") {
         "route_lanes_speed_limit and static_objects; remove it, or correct its name");
 }
 
-TEST_CASE("planner normalization: what is no such file") {
+TEST_CASE("diffusion_planner normalization: what is no such file") {
   test::MemoryFileSystem files;
   files.create_directories("/folder");
   for (const std::string path : {"/gone.json", "/folder"}) {
-    CHECK(test::error_text<DataError>([&] {
-            read_planner_normalization(files, path, PlannerLayout::version_2, {});
-          }) == path + ": no such file; name the normalization.json that was made with the weights");
+    CHECK(test::error_text<DataError>([&] { diffusion_planner::read_normalization(files, path, diffusion_planner::FrameLayout::version_2, {}); }) ==
+          path + ": no such file; name the normalization.json that was made with the weights");
   }
   CHECK(refusal_of_text("[1]") == std::string("one JSON array") + wanted);
   CHECK(refusal_of_text("{\"ego\": ") == std::string("/n.json is not JSON (at byte 9)") + wanted);
@@ -187,19 +188,19 @@ TEST_CASE("planner normalization: what is no such file") {
         std::string("/n.json nests deeper than 8 levels") + wanted);
 }
 
-TEST_CASE("planner normalization: what is written reads back as it was") {
-  const std::string text = planner_normalization_text(planner_scales(33));
+TEST_CASE("diffusion_planner normalization: what is written reads back as it was") {
+  const std::string text = diffusion_planner::normalization_text(diffusion_planner::published_scales(33));
   CHECK(Json::parse(text) == published());
-  CHECK(same(read_text(text), planner_scales(33)));
+  CHECK(same(read_text(text), diffusion_planner::published_scales(33)));
   CHECK(text.starts_with(
       "{\n  \"ego\": {\"mean\": [10, 0, 0, 0], \"std\": [20, 20, 1, 1]},\n  \"neighbor\": "));
-  Scales odd = planner_scales(33);
+  Scales odd = diffusion_planner::published_scales(33);
   odd.at("lanes").mean = std::vector<float>(33, 0.1F);
   odd.at("lanes").mean[1] = -1e-30F;
   odd.at("lanes").mean[2] = 16777217.0F;
   odd.at("lanes").std[5] = std::numeric_limits<float>::max();
   odd.at("lanes").std[6] = std::numeric_limits<float>::denorm_min();
-  CHECK(same(read_text(planner_normalization_text(odd)), odd));
+  CHECK(same(read_text(diffusion_planner::normalization_text(odd)), odd));
 }
 
 }  // namespace dtk

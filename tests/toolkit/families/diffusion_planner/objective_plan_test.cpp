@@ -13,6 +13,7 @@
 #include "toolkit/families/diffusion_planner/objective.h"
 
 using namespace dtk;
+using namespace dtk::diffusion_planner;
 using namespace dtk::test;
 
 namespace {
@@ -51,12 +52,12 @@ class FrameTraining {
  private:
   static models::DiffusionPlanner built(const models::DiffusionPlannerOptions& options, c10::Device device) {
     const policies::OwnerScope owner(policies::Category::parameters, "model");
-    models::DiffusionPlanner planner(options, device, policies::make_generator(device, 3));
-    planner::claim_state(planner.parameters());
-    return planner;
+    models::DiffusionPlanner model(options, device, policies::make_generator(device, 3));
+    planner::claim_state(model.parameters());
+    return model;
   }
-  static PlannerObjectiveOptions options_of(const models::DiffusionPlannerOptions& model) {
-    PlannerObjectiveOptions options = planner_objective_of(model);
+  static TrajectoryObjectiveOptions options_of(const models::DiffusionPlannerOptions& model) {
+    TrajectoryObjectiveOptions options = objective_options_of(model);
     if (model.upstream()) options.ego_shape = {2.8, 4.6, 1.9}, options.augmentation.emplace();
     return options;
   }
@@ -65,12 +66,12 @@ class FrameTraining {
   AdamW optimizer_;
   policies::PolicySet policies_;
   const std::shared_ptr<policies::SavedTensorLayer> ledger_;
-  const PlannerObjective objective_;
+  const TrajectoryObjective objective_;
   at::Generator noise_;
-  PlannerBatch frames_;
+  FrameBatch frames_;
 };
 
-/// By sub-tree.
+/// By module.
 Bytes kept(const models::DiffusionPlannerOptions& model, int64_t batch, c10::Device device) {
   FrameTraining training(model, batch, device);
   const at::Tensor loss = training.loss();
@@ -81,7 +82,7 @@ Bytes kept(const models::DiffusionPlannerOptions& model, int64_t batch, c10::Dev
 
 Bytes planned(const models::DiffusionPlannerOptions& model, int64_t batch, c10::Device device) {
   Bytes bytes;
-  planner::rehearse(device, [&](const auto&) { bytes = kept(model, batch, device); });
+  planner::simulate(device, [&](const auto&) { bytes = kept(model, batch, device); });
   return bytes;
 }
 
@@ -97,10 +98,10 @@ Bytes made_from_frames(const models::DiffusionPlannerOptions& model) {
 
 }  // namespace
 
-TEST_CASE("planner_objective: a plan on CUDA keeps of whole frames what the pieces by hand keep") {
+TEST_CASE("diffusion_planner objective: a plan on CUDA keeps of whole frames what the pieces by hand keep") {
   for (const std::string preset : {"H", "M", "UP"}) {
     INFO(preset);
-    const models::DiffusionPlannerOptions model = planner_preset(preset);
+    const models::DiffusionPlannerOptions model = diffusion_planner_preset(preset);
     Bytes more = planned(model, 3, cuda);
     for (const auto& [path, bytes] : planned(model, 2, cuda)) more[path] -= bytes;
     Bytes wanted = by_part(planned_per_sample({.model = model}, cuda));
@@ -109,11 +110,11 @@ TEST_CASE("planner_objective: a plan on CUDA keeps of whole frames what the piec
   }
 }
 
-TEST_CASE("planner_objective: steps and trajectories of every preset can be planned") {
+TEST_CASE("diffusion_planner objective: steps and trajectories of every preset can be planned") {
   for (const std::string preset : {"H", "M", "UP"}) {
     INFO(preset);
-    const planner::Rehearsed plan = planner::rehearse(cuda, [&](const auto&) {
-      FrameTraining training(planner_preset(preset), 2, cuda);
+    const planner::SimulationResult plan = planner::simulate(cuda, [&](const auto&) {
+      FrameTraining training(diffusion_planner_preset(preset), 2, cuda);
       for (int i = 0; i < 2; ++i) training.step();
       training.predict();
     });
@@ -122,8 +123,8 @@ TEST_CASE("planner_objective: steps and trajectories of every preset can be plan
   }
 }
 
-TEST_CASE("planner_objective: on the CPU a plan keeps to the byte what a run keeps") {
-  const models::DiffusionPlannerOptions model = frame_planner_options("H");
+TEST_CASE("diffusion_planner objective: on the CPU a plan keeps to the byte what a run keeps") {
+  const models::DiffusionPlannerOptions model = frame_diffusion_planner_options("H");
   Bytes counted;
   {
     const policies::CountingAllocatorGuard counting;

@@ -16,37 +16,39 @@
 #include "toolkit/families/diffusion_planner/objective.h"
 
 using namespace dtk;
+using namespace dtk::diffusion_planner;
 using namespace dtk::test;
 using models::DiffusionPlanner;
 
 namespace {
 
-PlannerObjective objective_of(const DiffusionPlanner& planner, c10::Device device = at::kCPU) {
-  return {planner.options(), planner_objective_of(planner.options()), device};
+TrajectoryObjective objective_of(const DiffusionPlanner& model, c10::Device device = at::kCPU) {
+  return {model.options(), objective_options_of(model.options()), device};
 }
 
-at::Tensor noise(const DiffusionPlanner& planner, int64_t count) {
-  const models::DiffusionPlannerOptions& options = planner.options();
+at::Tensor noise(const DiffusionPlanner& model, int64_t count) {
+  const models::DiffusionPlannerOptions& options = model.options();
   return at::randn({count, options.decoder_tokens(), 1 + *options.future_len, 4},
                    policies::make_generator(at::kCPU, 8));
 }
 
 }  // namespace
 
-TEST_CASE("planner_objective: trajectories of every preset, eleven evaluations and one look at the scene",
-          "[device]") {
+TEST_CASE(
+    "diffusion_planner objective: trajectories of every preset, eleven evaluations and one look at the scene",
+    "[device]") {
   for (const std::string preset : {"H", "M", "UP"}) {
     INFO(preset);
-    DiffusionPlanner planner = frame_planner(preset, test_device());
+    DiffusionPlanner model = frame_diffusion_planner(preset, test_device());
     int evaluations = 0, scenes = 0;
-    planner.seam.run = [&](std::string_view path, const models::SubtreeFn& fn, models::Tensors&& in) {
+    model.seam.run = [&](std::string_view path, const models::ModuleFn& fn, models::Tensors&& in) {
       if (path.ends_with("dit.final_layer")) ++evaluations;
       if (path.ends_with("encoder.lane_encoder")) ++scenes;
       return fn(std::move(in));
     };
-    PlannerBatch frames = random_frames(planner.options(), 2, test_device());
+    FrameBatch frames = random_frames(model.options(), 2, test_device());
     frames.ego_agent_future.reset(), frames.neighbor_agents_future.reset();
-    const auto drawn = objective_of(planner, test_device()).predict(planner, frames);
+    const auto drawn = objective_of(model, test_device()).predict(model, frames);
     CHECK(evaluations == 11);
     CHECK(scenes == 1);
     CHECK(drawn.trajectories.sizes() == at::IntArrayRef({2, 9, 80, 4}));
@@ -57,58 +59,60 @@ TEST_CASE("planner_objective: trajectories of every preset, eleven evaluations a
   }
 }
 
-TEST_CASE("planner_objective: a trajectory is the solver's, in metres, and the logits are of it") {
-  const DiffusionPlanner planner = frame_planner("H");
-  const PlannerObjective objective = objective_of(planner);
-  for (const at::Tensor& initial : {at::Tensor(), noise(planner, 3)}) {
+TEST_CASE("diffusion_planner objective: a trajectory is the solver's, in metres, and the logits are of it") {
+  const DiffusionPlanner model = frame_diffusion_planner("H");
+  const TrajectoryObjective objective = objective_of(model);
+  for (const at::Tensor& initial : {at::Tensor(), noise(model, 3)}) {
     INFO((initial.defined() ? "from noise" : "from zeros"));
-    const auto drawn = objective.predict(planner, golden_frames("H"), initial);
+    const auto drawn = objective.predict(model, golden_frames("H"), initial);
 
     const at::NoGradGuard no_grad;
-    PlannerBatch batch = golden_frames("H");
+    FrameBatch batch = golden_frames("H");
     headings_to_cos_sin(batch);
-    PlannerNormalizer(planner_scales(33), at::kCPU).normalize(batch);
+    Normalizer(published_scales(33), at::kCPU).normalize(batch);
     const at::Tensor now = at::cat({batch.ego_current_state.narrow(1, 0, 4).unsqueeze(1),
                                     batch.neighbor_agents_past.select(2, 30).narrow(2, 0, 4)},
                                    1);
-    const models::DrivingContext context = planner.encode(driving_scene(batch), false);
-    const at::Tensor wanted = planner_trajectories(
-        [&](const at::Tensor& x, const at::Tensor& t) { return planner.denoise(x, t, context, false); }, now,
+    const models::DrivingContext context = model.encode(driving_scene(batch), false);
+    const at::Tensor wanted = solve_trajectories(
+        [&](const at::Tensor& x, const at::Tensor& t) { return model.denoise(x, t, context, false); }, now,
         initial.defined() ? initial : at::zeros({3, 9, 81, 4}));
-    CHECK(at::allclose(drawn.trajectories, planner_metres(wanted.narrow(2, 1, 80)), 1e-6, 1e-5));
-    CHECK(at::allclose(drawn.logits, planner.turn_indicator(wanted.select(1, 0), context.encoding), 1e-5,
-                       1e-6));
+    CHECK(at::allclose(drawn.trajectories, to_metres(wanted.narrow(2, 1, 80)), 1e-6, 1e-5));
+    CHECK(
+        at::allclose(drawn.logits, model.turn_indicator(wanted.select(1, 0), context.encoding), 1e-5, 1e-6));
   }
 }
 
-TEST_CASE("planner_objective: what is drawn from zeros is the same each time, from noise another") {
-  const DiffusionPlanner planner = frame_planner("H");
-  const PlannerObjective objective = objective_of(planner);
+TEST_CASE("diffusion_planner objective: what is drawn from zeros is the same each time, from noise another") {
+  const DiffusionPlanner model = frame_diffusion_planner("H");
+  const TrajectoryObjective objective = objective_of(model);
   const auto drawn = [&](const at::Tensor& initial) {
-    return objective.predict(planner, golden_frames("H"), initial).trajectories;
+    return objective.predict(model, golden_frames("H"), initial).trajectories;
   };
   const at::Tensor first = drawn({});
   at::manual_seed(5);
   CHECK(at::equal(drawn({}), first));
   CHECK(at::equal(drawn(at::zeros({3, 9, 81, 4})), first));
-  CHECK_FALSE(at::equal(drawn(noise(planner, 3)), first));
+  CHECK_FALSE(at::equal(drawn(noise(model, 3)), first));
   CHECK(test::error_text<std::invalid_argument>([&] {
           drawn(at::zeros({3, 9, 80, 4}));
         }) ==
-        "denoise: x [3, 9, 80, 4] at t [3, 9, 80, 1]; planner.preset = \"H\" takes x [3, 9, 81, 4] and t [3, "
+        "denoise: x [3, 9, 80, 4] at t [3, 9, 80, 1]; diffusion_planner.preset = \"H\" takes x [3, 9, 81, 4] "
+        "and t [3, "
         "9, 81, 1]");
 }
 
-TEST_CASE("planner_objective: a model that has learnt nothing stands where positions are counted from") {
-  const DiffusionPlanner planner(frame_planner_options("H"), at::kCPU);
-  const at::Tensor drawn = objective_of(planner).predict(planner, golden_frames("H")).trajectories;
+TEST_CASE(
+    "diffusion_planner objective: a model that has learnt nothing stands where positions are counted from") {
+  const DiffusionPlanner model(frame_diffusion_planner_options("H"), at::kCPU);
+  const at::Tensor drawn = objective_of(model).predict(model, golden_frames("H")).trajectories;
   CHECK(at::allclose(drawn, at::tensor({10.0F, 0.0F, 0.0F, 0.0F}).expand({3, 9, 80, 4}), 0, 1e-5));
 }
 
-TEST_CASE("planner_objective: outcomes of stored frames have the original's metrics") {
-  const PlannerGolden golden;
+TEST_CASE("diffusion_planner objective: outcomes of stored frames have the original's metrics") {
+  const OriginalNumbers golden;
   const auto raw = [&](const char* name) { return golden.at(std::string("valid.raw.") + name, at::kFloat); };
-  PlannerBatch frames;
+  FrameBatch frames;
   frames.ego_agent_future = raw("ego_agent_future");
   frames.neighbor_agents_future = raw("neighbor_agents_future");
   // More than are predicted, and a past: neither counts.
@@ -118,10 +122,10 @@ TEST_CASE("planner_objective: outcomes of stored frames have the original's metr
   frames.turn_indicators = raw("turn_indicators");
   frames.ego_shape = raw("ego_shape");
   frames.line_strings = raw("line_strings");
-  PlannerMetrics metrics{PlannerLossOptions()};
+  PathMetrics metrics{LossOptions()};
   metrics.add(golden.at("valid.prediction", at::kFloat), golden.at("valid.turn_indicator_logit", at::kFloat),
-              planner_outcome(frames));
-  const PlannerScores scores = metrics.scores_sync();
+              outcome_of(frames));
+  const PathScores scores = metrics.scores_sync();
   const auto& wanted = golden.notes()["validation"]["metrics"];
   const auto close = [&](double value, const nlohmann::json& number) {
     CHECK(value == Approx(number.get<double>()).epsilon(2e-6).margin(1e-8));
@@ -136,14 +140,14 @@ TEST_CASE("planner_objective: outcomes of stored frames have the original's metr
   close(scores.ego_road_border, ego["ego_road_border_loss"]);
 }
 
-TEST_CASE("planner_objective: a prediction that is what happened scores 0 in every preset") {
+TEST_CASE("diffusion_planner objective: a prediction that is what happened scores 0 in every preset") {
   for (const std::string preset : {"H", "UP"}) {
     INFO(preset);
-    const PlannerOutcome outcome = planner_outcome(golden_frames(preset));
+    const Outcome outcome = outcome_of(golden_frames(preset));
     const at::Tensor truth = at::cat({outcome.ego_future.unsqueeze(1), outcome.neighbors_future}, 1);
-    PlannerMetrics metrics{PlannerLossOptions()};
+    PathMetrics metrics{LossOptions()};
     metrics.add(truth, {}, outcome);
-    const PlannerScores scores = metrics.scores_sync();
+    const PathScores scores = metrics.scores_sync();
     CHECK(scores.samples == 3);
     CHECK(scores.ego_lateral == 0);
     CHECK(scores.neighbor == 0);

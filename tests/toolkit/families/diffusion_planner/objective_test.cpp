@@ -17,6 +17,7 @@
 #include "toolkit/families/diffusion_planner/trajectories.h"
 
 using namespace dtk;
+using namespace dtk::diffusion_planner;
 using test::test_device;
 
 namespace {
@@ -29,8 +30,8 @@ at::Tensor noise(at::IntArrayRef sizes) {
                    at::TensorOptions().device(test_device()));
 }
 
-PlannerBatch scene() {
-  PlannerBatch made;
+FrameBatch scene() {
+  FrameBatch made;
   made.ego_agent_past = noise({kBatch, 31, 4});
   made.ego_current_state = noise({kBatch, 10}) + 5;
   made.ego_agent_future = noise({kBatch, kSteps, 3});
@@ -52,35 +53,34 @@ bool finite(const at::Tensor& tensor) {
 
 }  // namespace
 
-TEST_CASE("planner_objective: augmentation, noise, every loss term and its gradient read no value",
+TEST_CASE("diffusion_planner objective: augmentation, noise, every loss term and its gradient read no value",
           "[device]") {
   const at::Generator generator = policies::make_generator(test_device(), 4);
-  const PlannerAugmentationOptions augmentation;
-  PlannerBatch frames = scene();
-  const PlannerShiftDraws shift = draw_planner_shift(frames, augmentation, generator);
-  frames = PlannerAugmentation(augmentation, kSteps, test_device()).apply(frames, shift);
+  const AugmentationOptions augmentation;
+  FrameBatch frames = scene();
+  const ShiftDraws shift = draw_shift(frames, augmentation, generator);
+  frames = Augmentation(augmentation, kSteps, test_device()).apply(frames, shift);
   CHECK_VALUES(finite(frames.ego_agent_future));
   for (const bool velocity : {false, true}) {
-    const PlannerProcessOptions process = {.velocity = velocity};
-    PlannerSupervision given;
+    const ProcessOptions process = {.velocity = velocity};
+    Supervision given;
     given.ego_current_state = frames.ego_current_state;
     given.neighbor_agents_past = frames.neighbor_agents_past;
-    const PlannerFutures futures = planner_futures(frames.ego_agent_future, frames.neighbor_agents_future);
+    const Futures futures = futures_of(frames.ego_agent_future, frames.neighbor_agents_future);
     given.neighbors_future = futures.neighbors;
     given.absent = futures.neighbor_mask;
     given.line_strings = frames.line_strings;
     given.ego_shape = frames.ego_shape;
     given.turn_indicators = at::zeros({kBatch, 31}, given.absent.options().dtype(at::kInt));
-    given.targets = planner_targets({given.ego_current_state, given.neighbor_agents_past, futures.ego,
-                                     given.neighbors_future, given.absent},
-                                    process);
-    const PlannerDraws draws = draw_planner_noise(given.targets, process, generator);
-    const PlannerSample sample = planner_sample(given.targets, draws, process);
+    given.targets = targets_of({given.ego_current_state, given.neighbor_agents_past, futures.ego,
+                                given.neighbors_future, given.absent},
+                               process);
+    const NoiseDraws draws = draw_noise(given.targets, process, generator);
+    const NoisedSample sample = noised_sample(given.targets, draws, process);
     at::Tensor prediction = sample.x.detach().clone().requires_grad_(true);
     at::Tensor logits = noise({kBatch, 5}).requires_grad_(true);
-    const PlannerLossOptions options = {
-        .collision = 0.5, .time_weights = {1, 2, 3, 4}, .border_chunk = 50'000};
-    const PlannerLosses losses = planner_losses(prediction, logits, given, process, options);
+    const LossOptions options = {.collision = 0.5, .time_weights = {1, 2, 3, 4}, .border_chunk = 50'000};
+    const Losses losses = losses_of(prediction, logits, given, process, options);
     CHECK(losses.collision.defined());
     CHECK(losses.road_border.defined());
     torch::autograd::backward({losses.total(options)}, {});
@@ -90,29 +90,29 @@ TEST_CASE("planner_objective: augmentation, noise, every loss term and its gradi
   }
 }
 
-TEST_CASE("planner_objective: sampling and metrics read no value until they are asked for scores",
+TEST_CASE("diffusion_planner objective: sampling and metrics read no value until they are asked for scores",
           "[device]") {
   const at::Tensor current = noise({kBatch, 1 + kNeighbors, 4});
   const at::Tensor start = at::zeros({kBatch, 1 + kNeighbors, 1 + kSteps, 4}, current.options());
   int evaluations = 0;
-  const PlannerNetwork network = [&](const at::Tensor& x, const at::Tensor& t) {
+  const TrajectoryNetwork network = [&](const at::Tensor& x, const at::Tensor& t) {
     ++evaluations;
     return 0.5 * x + t;
   };
-  const at::Tensor drawn = planner_trajectories(network, current, start);
+  const at::Tensor drawn = solve_trajectories(network, current, start);
   CHECK(evaluations == 11);
-  const PlannerBatch frames = scene();
-  PlannerMetrics metrics{PlannerLossOptions()};
-  const PlannerFutures futures = planner_futures(frames.ego_agent_future, frames.neighbor_agents_future);
-  const PlannerOutcome outcome = {futures.ego,
-                                  futures.neighbors,
-                                  futures.neighbor_mask,
-                                  at::zeros({kBatch, 31}, current.options().dtype(at::kInt)),
-                                  frames.ego_shape,
-                                  frames.line_strings,
-                                  frames.neighbor_agents_past.select(2, 30)};
-  metrics.add(planner_poses(drawn, {}), noise({kBatch, 5}), outcome);
-  metrics.add(planner_poses(drawn, {}), noise({kBatch, 5}), outcome);
+  const FrameBatch frames = scene();
+  PathMetrics metrics{LossOptions()};
+  const Futures futures = futures_of(frames.ego_agent_future, frames.neighbor_agents_future);
+  const Outcome outcome = {futures.ego,
+                           futures.neighbors,
+                           futures.neighbor_mask,
+                           at::zeros({kBatch, 31}, current.options().dtype(at::kInt)),
+                           frames.ego_shape,
+                           frames.line_strings,
+                           frames.neighbor_agents_past.select(2, 30)};
+  metrics.add(poses_of(drawn, {}), noise({kBatch, 5}), outcome);
+  metrics.add(poses_of(drawn, {}), noise({kBatch, 5}), outcome);
   CHECK_VALUES(std::isfinite(metrics.scores_sync().ego_lateral));
   CHECK_VALUES(metrics.scores_sync().samples == 2 * kBatch);
 }

@@ -11,6 +11,7 @@
 #include "support/diffusion_planner/golden.h"
 
 using namespace dtk;
+using namespace dtk::diffusion_planner;
 using test::largest;
 
 namespace {
@@ -37,7 +38,7 @@ struct Road {
 };
 
 // All distances of a sample at once, as one would write it down.
-at::Tensor dense(const Road& road, const at::Tensor& poses, const PlannerLossOptions& loss) {
+at::Tensor dense(const Road& road, const at::Tensor& poses, const LossOptions& loss) {
   const at::Tensor outline = ego_outline(poses, road.shape, loss).unsqueeze(3);  // (B, T, K, 1, 2)
   const at::Tensor points = road.lines.narrow(3, 0, 2);
   const at::Tensor begin = points.narrow(2, 0, 19).flatten(1, 2).unsqueeze(1).unsqueeze(1);
@@ -54,22 +55,23 @@ at::Tensor dense(const Road& road, const at::Tensor& poses, const PlannerLossOpt
   return (loss.border_margin - least.sqrt()).relu();
 }
 
-at::Tensor searched(const Road& road, const at::Tensor& poses, const PlannerLossOptions& loss) {
+at::Tensor searched(const Road& road, const at::Tensor& poses, const LossOptions& loss) {
   return road_border_penalty(poses, road.shape, road.lines, loss);
 }
 
 template <class Form>
-at::Tensor slope(const Road& road, const Form& form, const PlannerLossOptions& loss) {
+at::Tensor slope(const Road& road, const Form& form, const LossOptions& loss) {
   const at::Tensor poses = road.poses.detach().clone().requires_grad_(true);
   return torch::autograd::grad({form(road, poses, loss).square().sum()}, {poses}).front();
 }
 
 }  // namespace
 
-TEST_CASE("planner_penalties: chunks of any size give the bits of the dense form, gradients included") {
+TEST_CASE(
+    "diffusion_planner penalties: chunks of any size give the bits of the dense form, gradients included") {
   for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
     const Road road(3, type);
-    PlannerLossOptions loss;
+    LossOptions loss;
     const at::Tensor expected = dense(road, road.poses, loss), expected_slope = slope(road, dense, loss);
     CHECK(expected.count_nonzero().item<int64_t>() > 40);
     CHECK(largest(expected[1]) == 0);
@@ -85,11 +87,11 @@ TEST_CASE("planner_penalties: chunks of any size give the bits of the dense form
   }
 }
 
-TEST_CASE("planner_penalties: a sample keeps kilobytes instead of megabytes until backward") {
+TEST_CASE("diffusion_planner penalties: a sample keeps kilobytes instead of megabytes until backward") {
   const policies::CountingAllocatorGuard counting;
   const int64_t batch = 2;
   const Road road(batch);
-  const PlannerLossOptions loss;
+  const LossOptions loss;
   const at::Tensor poses = road.poses.detach().clone().requires_grad_(true);
   const auto kept = [&](const auto& form) {
     const int64_t before = policies::cpu_accounts().live_bytes();
@@ -102,10 +104,10 @@ TEST_CASE("planner_penalties: a sample keeps kilobytes instead of megabytes unti
   CHECK(of_search < 32'000);
 }
 
-TEST_CASE("planner_penalties: the search takes 16 bytes and a flag for each pair of a chunk") {
+TEST_CASE("diffusion_planner penalties: the search takes 16 bytes and a flag for each pair of a chunk") {
   const policies::CountingAllocatorGuard counting;
   const Road road(2);
-  PlannerLossOptions loss;
+  LossOptions loss;
   const auto grown = [&](int64_t chunk) {
     loss.border_chunk = chunk;
     policies::cpu_accounts().reset_phases("search");
@@ -118,17 +120,17 @@ TEST_CASE("planner_penalties: the search takes 16 bytes and a flag for each pair
   CHECK(more == Approx(16.0 * 20 * pairs).epsilon(0.01));  // and the points themselves
 }
 
-TEST_CASE("planner_penalties: without line strings or neighbours there is nothing to come near") {
+TEST_CASE("diffusion_planner penalties: without line strings or neighbours there is nothing to come near") {
   const Road road(2);
-  const PlannerLossOptions loss;
+  const LossOptions loss;
   CHECK(largest(road_border_penalty(road.poses, road.shape, at::zeros({2, 0, 20, 4}), loss)) == 0);
   CHECK(largest(road_border_penalty(road.poses, road.shape, at::zeros({2, 3, 20, 4}), loss)) == 0);
-  const PlannerTraffic none =
-      planner_traffic(at::zeros({2, 0, 11}), 1, at::zeros({2, 0, 80, 4}), at::zeros({2, 0, 80}, at::kBool));
+  const Traffic none =
+      traffic_of(at::zeros({2, 0, 11}), 1, at::zeros({2, 0, 80, 4}), at::zeros({2, 0, 80}, at::kBool));
   CHECK(collision_penalty(road.poses, road.shape, none, loss).sizes() == at::IntArrayRef({2, 80}));
 }
 
-TEST_CASE("planner_penalties: a neighbour of no kind has a vehicle's margin") {
+TEST_CASE("diffusion_planner penalties: a neighbour of no kind has a vehicle's margin") {
   const at::Tensor poses = at::tensor({0.0, 0.0, 1.0, 0.0}).view({1, 1, 4}).expand({1, 8, 4});
   const at::Tensor shape = at::tensor({0.0, 4.0, 2.0}).view({1, 3});
   const auto depth = [&](double vehicle, double pedestrian, double bicycle) {
@@ -136,7 +138,7 @@ TEST_CASE("planner_penalties: a neighbour of no kind has a vehicle's margin") {
     now[0][0][6] = 2, now[0][0][7] = 4;
     now[0][0][8] = vehicle, now[0][0][9] = pedestrian, now[0][0][10] = bicycle;
     const at::Tensor beside = at::tensor({0.0, 2.1, 1.0, 0.0}).view({1, 1, 1, 4}).expand({1, 1, 8, 4});
-    const PlannerTraffic traffic = planner_traffic(now, 1, beside, at::zeros({1, 1, 8}, at::kBool));
+    const Traffic traffic = traffic_of(now, 1, beside, at::zeros({1, 1, 8}, at::kBool));
     return collision_penalty(poses, shape, traffic, {}).max().item<double>();
   };
   CHECK(depth(1, 0, 0) == Approx(0.15).epsilon(1e-5));

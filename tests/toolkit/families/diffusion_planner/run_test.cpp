@@ -25,7 +25,7 @@ const std::string frames = std::string(DTK_FIXTURES) + "/diffusion_planner/frame
 const std::string list = frames + "list.json";
 
 // All kinds of encoders and blocks, each as small as it can be, for the frames of the fixture.
-const std::string tiny_planner = R"(
+const std::string tiny_diffusion_planner = R"(
 [train]
 model = "diffusion_planner"
 out = "out"
@@ -33,7 +33,7 @@ steps = 6
 threads = 1
 checkpoint_every = 3
 log_every = 1
-[planner]
+[diffusion_planner]
 hidden_dim = 16
 num_heads = 2
 encoder_mixer_depth = 1
@@ -74,7 +74,7 @@ struct HeldOut {
 };
 
 LoadedConfig loaded_with(const std::vector<std::string>& overrides = {}) {
-  return parse_config(tiny_planner, "tiny.toml", overrides);
+  return parse_config(tiny_diffusion_planner, "tiny.toml", overrides);
 }
 
 struct DrivingWorld : test::World {
@@ -98,7 +98,7 @@ struct DrivingWorld : test::World {
 
 }  // namespace
 
-TEST_CASE("planner run: it trains, validates, saves, and draws trajectories of held-out frames") {
+TEST_CASE("diffusion_planner run: it trains, validates, saves, and draws trajectories of held-out frames") {
   DrivingWorld world;
   const HeldOut held_out;
   const RunResult result = world.run(
@@ -123,7 +123,7 @@ TEST_CASE("planner run: it trains, validates, saves, and draws trajectories of h
   const SafetensorsFile file = read_safetensors(world.files, result.samples);
   REQUIRE(file.tensors.size() == 3);
   at::Tensor drawn;
-  PlannerOutcome happened;
+  diffusion_planner::Outcome happened;
   for (const NamedTensor& entry : file.tensors) {
     INFO(entry.name);
     CHECK(entry.tensor.isfinite().all().item<bool>());
@@ -134,7 +134,7 @@ TEST_CASE("planner run: it trains, validates, saves, and draws trajectories of h
     if (entry.name == "turn_indicator") CHECK(entry.tensor.sizes() == at::IntArrayRef({1, 5}));
   }
   // The samples at the end are of the frames and the weights of the last validation.
-  const PlannerEgoMetrics metrics = planner_ego_metrics(drawn, happened, PlannerLossOptions());
+  const diffusion_planner::EgoMetrics metrics = diffusion_planner::ego_metrics(drawn, happened, diffusion_planner::LossOptions());
   CHECK(scores.at("ego_lateral") == Approx(metrics.lateral.mean().item<double>()).epsilon(1e-5));
   CHECK(scores.at("ego_longitudinal") == Approx(metrics.longitudinal.mean().item<double>()).epsilon(1e-5));
   const std::string report = world.files.read("out/report.html");
@@ -143,7 +143,7 @@ TEST_CASE("planner run: it trains, validates, saves, and draws trajectories of h
   CHECK(report.find("images/s") == std::string::npos);
 }
 
-TEST_CASE("planner run: a run that is resumed ends with the bits of one that was not") {
+TEST_CASE("diffusion_planner run: a run that is resumed ends with the bits of one that was not") {
   DrivingWorld whole, parts;
   whole.run(loaded_with());
   parts.run(loaded_with({"train.steps=3", "schedule.kind=constant"}));
@@ -158,29 +158,30 @@ TEST_CASE("planner run: a run that is resumed ends with the bits of one that was
   }
 }
 
-TEST_CASE("planner run: checkpoints hold the scales of the inputs, which a resumed run must have again") {
+TEST_CASE(
+    "diffusion_planner run: checkpoints hold the scales of the inputs, which a resumed run must have again") {
   constexpr int64_t kLaneFeatures = 33;
-  auto scales = planner_scales(kLaneFeatures);
+  auto scales = diffusion_planner::published_scales(kLaneFeatures);
   DrivingWorld published;
   published.run(loaded_with({"train.steps=3"}));
   const std::string name = "out/checkpoints/step-00000003/normalization.json";
-  CHECK(published.files.read(name) == planner_normalization_text(scales));
+  CHECK(published.files.read(name) == diffusion_planner::normalization_text(scales));
 
   const test::TemporaryFolder folder;
   scales.at("lanes").mean.front() += 1;
-  const std::string file = folder.write("scales.json", planner_normalization_text(scales)).string();
+  const std::string file = folder.write("scales.json", diffusion_planner::normalization_text(scales)).string();
   const auto loaded = [&](int steps) {
     return loaded_with(
         {"data.normalization=" + file, "schedule.kind=constant", "train.steps=" + std::to_string(steps)});
   };
   DrivingWorld own;
   own.run(loaded(3));
-  CHECK(own.files.read(name) == planner_normalization_text(scales));
+  CHECK(own.files.read(name) == diffusion_planner::normalization_text(scales));
   CHECK(own.files.read("out/checkpoints/step-00000003/model.safetensors") !=
         published.files.read("out/checkpoints/step-00000003/model.safetensors"));
   const std::string before = own.files.read(name);
   scales.at("lanes").mean.front() += 1;
-  folder.write("scales.json", planner_normalization_text(scales));
+  folder.write("scales.json", diffusion_planner::normalization_text(scales));
   CHECK(error_text<ConfigError>([&] { own.run(loaded(6), "latest"); }) ==
         name +
             ": the run was trained with other numbers than this configuration names; give it the file of "
@@ -189,7 +190,7 @@ TEST_CASE("planner run: checkpoints hold the scales of the inputs, which a resum
   CHECK(own.run(loaded(6), "latest").step == 6);
 }
 
-TEST_CASE("planner run: MFU is by the arithmetic that the plan at the start counted") {
+TEST_CASE("diffusion_planner run: MFU is by the arithmetic that the plan at the start counted") {
   DrivingWorld world;
   world.forward_flops = 4'000'000;
   const LoadedConfig loaded = loaded_with({"log.peak_tflops=0.001"});
@@ -202,7 +203,7 @@ TEST_CASE("planner run: MFU is by the arithmetic that the plan at the start coun
   CHECK_FALSE(without_plan.run(loaded).mfu);
 }
 
-TEST_CASE("planner run: checkpointing changes no bit, and lowers the peak") {
+TEST_CASE("diffusion_planner run: checkpointing changes no bit, and lowers the peak") {
   DrivingWorld with, without;
   const RunResult on = with.run(loaded_with());
   const RunResult off = without.run(loaded_with({"policies.checkpoint.enabled=false"}));
@@ -211,22 +212,24 @@ TEST_CASE("planner run: checkpointing changes no bit, and lowers the peak") {
   CHECK(on.memory->peak().peak.bytes < off.memory->peak().peak.bytes);
 }
 
-TEST_CASE("planner run: its defaults are the published recipe's, and places of the policies the model's") {
+TEST_CASE(
+    "diffusion_planner run: its defaults are the published recipe's, and places of the policies the "
+    "model's") {
   const LoadedConfig h = loaded_with(), up = parse_config(R"(
 [train]
 model = "diffusion_planner"
 steps = 1
-[planner]
+[diffusion_planner]
 preset = "UP"
 )",
                                                           "up.toml", {});
   CHECK(h.config.data.kind == "frames");
-  CHECK(h.config.planner_training.process.prefix);
-  CHECK_FALSE(up.config.planner_training.process.prefix);
-  CHECK(up.config.planner_training.loss.squared_error);
-  CHECK(h.config.planner_training.loss.neighbor == 0.1);
-  CHECK(up.config.planner_training.loss.neighbor == 1.0);
-  CHECK(up.config.planner_training.augmentation.probability == 0);
+  CHECK(h.config.diffusion_planner_training.process.prefix);
+  CHECK_FALSE(up.config.diffusion_planner_training.process.prefix);
+  CHECK(up.config.diffusion_planner_training.loss.squared_error);
+  CHECK(h.config.diffusion_planner_training.loss.neighbor == 0.1);
+  CHECK(up.config.diffusion_planner_training.loss.neighbor == 1.0);
+  CHECK(up.config.diffusion_planner_training.augmentation.probability == 0);
   CHECK(h.config.policies.ema.decay == 0.999);
   CHECK_FALSE(h.config.policies.ema.warmup);
   const std::vector<std::string>& targets = h.config.policies.checkpoint.targets;
@@ -241,7 +244,7 @@ preset = "UP"
   CHECK(parse_config(text, "saved.toml", {}).config == h.config);
 }
 
-TEST_CASE("planner run: what belongs to another model is refused where it was written") {
+TEST_CASE("diffusion_planner run: what belongs to another model is refused where it was written") {
   const auto refusal = [](const std::string& setting) {
     return error_text<ConfigError>([&] { loaded_with({setting}); });
   };
@@ -254,22 +257,25 @@ TEST_CASE("planner run: what belongs to another model is refused where it was wr
   CHECK(refusal("data.kind=idx") ==
         "--set data.kind=idx: data.kind = \"idx\" is not what train.model = \"diffusion_planner\" is trained "
         "on; allowed: frames");
-  CHECK(refusal("planner.process.prefix=false") ==
-        "--set planner.process.prefix=false: planner.process.prefix = false does not go with planner.preset "
-        "= \"H\"; set planner.process.prefix = true");
-  CHECK(refusal("planner.loss.time_weights=[1, 2]") ==
-        "--set planner.loss.time_weights=[1, 2]: planner.loss.time_weights = [1, 2] is of another "
+  CHECK(refusal("diffusion_planner.process.prefix=false") ==
+        "--set diffusion_planner.process.prefix=false: diffusion_planner.process.prefix = false does not go "
+        "with diffusion_planner.preset "
+        "= \"H\"; set diffusion_planner.process.prefix = true");
+  CHECK(refusal("diffusion_planner.loss.time_weights=[1, 2]") ==
+        "--set diffusion_planner.loss.time_weights=[1, 2]: diffusion_planner.loss.time_weights = [1, 2] is "
+        "of another "
         "length; allowed: a list of four numbers, each in [0, inf)");
   CHECK(refusal("train.validate_every=2") ==
         "--set train.validate_every=2: train.validate_every = 2 needs held-out samples, and data.held_out is "
         "not set; remove it, or set data.held_out");
   const std::string dit = "[train]\nsteps = 1\n";
-  CHECK(error_text<ConfigError>([&] { parse_config(dit, "a.toml", {"planner.preset=UP"}); }) ==
-        "--set planner.preset=UP: planner.preset has no use with train.model = \"dit\"; remove it, or change "
+  CHECK(error_text<ConfigError>([&] { parse_config(dit, "a.toml", {"diffusion_planner.preset=UP"}); }) ==
+        "--set diffusion_planner.preset=UP: diffusion_planner.preset has no use with train.model = \"dit\"; "
+        "remove it, or change "
         "train.model");
 }
 
-TEST_CASE("planner run: what has no use beside other keys, or does not go with them, is refused") {
+TEST_CASE("diffusion_planner run: what has no use beside other keys, or does not go with them, is refused") {
   const auto refusal = [](const std::vector<std::string>& settings) {
     return error_text<ConfigError>([&] { loaded_with(settings); });
   };
@@ -281,35 +287,39 @@ TEST_CASE("planner run: what has no use beside other keys, or does not go with t
     CHECK(refusal({setting, other}) == "--set " + setting + ": " + key + " has no use with " + because +
                                            "; remove it, or change " + reason);
   };
-  const std::string loss = "planner.loss.", augmentation = "planner.augmentation.";
+  const std::string loss = "diffusion_planner.loss.", augmentation = "diffusion_planner.augmentation.";
   for (const char* const name : {"lateral", "longitudinal", "heading", "speed_weight"}) {
-    no_use(loss + name, "2", "planner.loss.squared_error = true");
-    no_use(loss + name, "2", "planner.process.velocity = true");
+    no_use(loss + name, "2", "diffusion_planner.loss.squared_error = true");
+    no_use(loss + name, "2", "diffusion_planner.process.velocity = true");
   }
-  no_use(loss + "time_weights", "[1, 2, 3, 4]", "planner.loss.squared_error = true");
-  no_use(loss + "integrated", "2", "planner.process.velocity = false");
-  no_use(loss + "integrated_window", "2", "planner.process.velocity = false");
-  no_use(loss + "border_margin", "2", "planner.loss.road_border = 0.0");
-  no_use(loss + "vehicle_margin", "2", "planner.loss.collision = 0.0");
-  no_use(loss + "exploding_heading_gradient", "true", "planner.loss.road_border = 0.0");
-  no_use(loss + "unchanged_turn", "0.5", "planner.loss.turn_indicator = 0.0");
-  no_use(loss + "ego_horizon", "8", "planner.loss.ego = 0.0");
-  no_use(augmentation + "yaw", "0.1", "planner.augmentation.probability = 0.0");
-  no_use("planner.oldest_ego_history", "true", "planner.use_ego_history = false");
+  no_use(loss + "time_weights", "[1, 2, 3, 4]", "diffusion_planner.loss.squared_error = true");
+  no_use(loss + "integrated", "2", "diffusion_planner.process.velocity = false");
+  no_use(loss + "integrated_window", "2", "diffusion_planner.process.velocity = false");
+  no_use(loss + "border_margin", "2", "diffusion_planner.loss.road_border = 0.0");
+  no_use(loss + "vehicle_margin", "2", "diffusion_planner.loss.collision = 0.0");
+  no_use(loss + "exploding_heading_gradient", "true", "diffusion_planner.loss.road_border = 0.0");
+  no_use(loss + "unchanged_turn", "0.5", "diffusion_planner.loss.turn_indicator = 0.0");
+  no_use(loss + "ego_horizon", "8", "diffusion_planner.loss.ego = 0.0");
+  no_use(augmentation + "yaw", "0.1", "diffusion_planner.augmentation.probability = 0.0");
+  no_use("diffusion_planner.oldest_ego_history", "true", "diffusion_planner.use_ego_history = false");
   CHECK_NOTHROW(loaded_with({augmentation + "rebuilt=10", augmentation + "probability=0"}));  // smoothed
 
-  CHECK(refusal({"planner.hidden_dim=17"})
-            .starts_with("--set planner.hidden_dim=17: planner.hidden_dim = 17 is not divisible by "
-                         "planner.num_heads = 2; set planner.hidden_dim = "));
-  CHECK(refusal({augmentation + "rebuilt=80"}) ==
-        "--set planner.augmentation.rebuilt=80: planner.augmentation.rebuilt = 80 is not within the future; "
-        "allowed: [2, 79] with planner.future_len = 80");
   CHECK(
-      refusal({"planner.process.max_delay=80"}) ==
-      "--set planner.process.max_delay=80: planner.process.max_delay = 80 may give the ego's whole future as "
-      "truth; allowed: [0, 79] with planner.future_len = 80");
+      refusal({"diffusion_planner.hidden_dim=17"})
+          .starts_with(
+              "--set diffusion_planner.hidden_dim=17: diffusion_planner.hidden_dim = 17 is not divisible by "
+              "diffusion_planner.num_heads = 2; set diffusion_planner.hidden_dim = "));
+  CHECK(refusal({augmentation + "rebuilt=80"}) ==
+        "--set diffusion_planner.augmentation.rebuilt=80: diffusion_planner.augmentation.rebuilt = 80 is not "
+        "within the future; "
+        "allowed: [2, 79] with diffusion_planner.future_len = 80");
+  CHECK(refusal({"diffusion_planner.process.max_delay=80"}) ==
+        "--set diffusion_planner.process.max_delay=80: diffusion_planner.process.max_delay = 80 may give the "
+        "ego's whole future as "
+        "truth; allowed: [0, 79] with diffusion_planner.future_len = 80");
   CHECK(refusal({loss + "ego=0", loss + "neighbor=0", loss + "turn_indicator=0", loss + "road_border=0"}) ==
-        "--set planner.loss.ego=0: every term of [planner.loss] has weight 0; set planner.loss.ego above 0, "
+        "--set diffusion_planner.loss.ego=0: every term of [diffusion_planner.loss] has weight 0; set "
+        "diffusion_planner.loss.ego above 0, "
         "which is the usual one");
   CHECK(
       refusal({"train.sample_every=2", "sample.frames=0"}) ==
@@ -319,24 +329,27 @@ TEST_CASE("planner run: what has no use beside other keys, or does not go with t
       refusal({"sample.ema=false", "sample.frames=0"}) ==
       "--set sample.ema=false: sample.ema = false has no use with sample.frames = 0, which draws no samples; "
       "remove it, or raise sample.frames (dit-sample --raw draws with the raw weights)");
-  const std::string up = "[train]\nmodel = \"diffusion_planner\"\nsteps = 1\n[planner]\npreset = \"UP\"\n";
+  const std::string up =
+      "[train]\nmodel = \"diffusion_planner\"\nsteps = 1\n[diffusion_planner]\npreset = \"UP\"\n";
   const auto up_refusal = [&](const std::string& setting) {
     return error_text<ConfigError>([&] { parse_config(up, "up.toml", {setting}); });
   };
-  CHECK(up_refusal("planner.augmentation.smooth=true") ==
-        "--set planner.augmentation.smooth=true: frames of planner.preset = \"UP\" do not tell the ego's "
+  CHECK(up_refusal("diffusion_planner.augmentation.smooth=true") ==
+        "--set diffusion_planner.augmentation.smooth=true: frames of diffusion_planner.preset = \"UP\" do "
+        "not tell the ego's "
         "shape, "
-        "which the augmentation needs; set planner.augmentation.probability = 0.0 and "
-        "planner.augmentation.smooth = false");
-  CHECK(up_refusal("planner.loss.collision=1") ==
-        "--set planner.loss.collision=1: planner.loss.collision has no use with planner.preset = \"UP\"; "
+        "which the augmentation needs; set diffusion_planner.augmentation.probability = 0.0 and "
+        "diffusion_planner.augmentation.smooth = false");
+  CHECK(up_refusal("diffusion_planner.loss.collision=1") ==
+        "--set diffusion_planner.loss.collision=1: diffusion_planner.loss.collision has no use with "
+        "diffusion_planner.preset = \"UP\"; "
         "remove "
-        "it, or change planner.preset");
-  CHECK(up_refusal("planner.process.max_delay=3").find("has no use with planner.process.prefix = false") !=
-        std::string::npos);
+        "it, or change diffusion_planner.preset");
+  CHECK(up_refusal("diffusion_planner.process.max_delay=3")
+            .find("has no use with diffusion_planner.process.prefix = false") != std::string::npos);
 }
 
-TEST_CASE("planner run: held-out frames that cannot be read are told of, and lose no training") {
+TEST_CASE("diffusion_planner run: held-out frames that cannot be read are told of, and lose no training") {
   const HeldOut held_out;
   DrivingWorld skipping, ending, refusing;
   const RunResult result =
@@ -363,7 +376,7 @@ TEST_CASE("planner run: held-out frames that cannot be read are told of, and los
             "data.held_out out");
 }
 
-TEST_CASE("planner run: frames that are not named, and lists that are not there, are refused") {
+TEST_CASE("diffusion_planner run: frames that are not named, and lists that are not there, are refused") {
   DrivingWorld world;
   CHECK(error_text<ConfigError>([&] { world.run(loaded_with({"data.frames=default"})); })
             .ends_with("data.frames is not set; train.model = \"diffusion_planner\" needs it: a folder of "
@@ -373,7 +386,7 @@ TEST_CASE("planner run: frames that are not named, and lists that are not there,
         }).starts_with("--set data.frames=nowhere.json: nowhere.json: "));
 }
 
-TEST_CASE("planner run: its plan says to the byte what each phase takes on the CPU") {
+TEST_CASE("diffusion_planner run: its plan says to the byte what each phase takes on the CPU") {
   const PlanAccuracy compared = plan_accuracy(
       loaded_with({"data.held_out=" + list, "policies.precision.enabled=false", "train.validate_every=3"}),
       {});
@@ -395,7 +408,7 @@ TEST_CASE("planner run: its plan says to the byte what each phase takes on the C
 
   const PlanAccuracy without =
       plan_accuracy(loaded_with({"data.held_out=" + list, "policies.precision.enabled=false",
-                                 "train.validate_every=3", "planner.augmentation.smooth=false"}),
+                                 "train.validate_every=3", "diffusion_planner.augmentation.smooth=false"}),
                     {});
   for (const PlanDifference& one : without.differences)
     UNSCOPED_INFO(one.phase << ", " << one.what << ": planned " << one.predicted << ", measured "

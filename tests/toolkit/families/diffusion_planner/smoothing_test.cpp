@@ -11,8 +11,9 @@
 #include "support/error_text.h"
 
 using namespace dtk;
+using namespace dtk::diffusion_planner;
 using test::largest;
-using test::PlannerGolden;
+using test::OriginalNumbers;
 
 namespace {
 
@@ -21,7 +22,7 @@ const TrajectorySmoother& smoother() {
   return eighty;
 }
 
-at::Tensor speed_of(const PlannerGolden& golden) {
+at::Tensor speed_of(const OriginalNumbers& golden) {
   return golden.at("aug.plain.out.ego_current_state", at::kDouble).select(1, 4);
 }
 
@@ -37,7 +38,7 @@ at::Tensor driven(double v0, double acceleration, double curvature) {
 }  // namespace
 
 TEST_CASE("trajectory_smoothing: path and actions are the original's in float64") {
-  const PlannerGolden golden;
+  const OriginalNumbers golden;
   // The speed is stored in fp32 only: 2e-7 m/s at the begin are 4e-6 m/s² over the first step.
   const auto fit = smoother().fit(golden.at("aug.plain.ego_future.fp64", at::kDouble), speed_of(golden));
   const at::Tensor error = fit.future - golden.at("aug.smooth.ego_future.fp64", at::kDouble);
@@ -49,7 +50,7 @@ TEST_CASE("trajectory_smoothing: path and actions are the original's in float64"
 }
 
 TEST_CASE("trajectory_smoothing: from what an fp32 change of frame gives, within 1e-4 m") {
-  const PlannerGolden golden;
+  const OriginalNumbers golden;
   const auto fit = smoother().fit(golden.at("aug.plain.ego_future", at::kFloat), speed_of(golden));
   CHECK(fit.future.scalar_type() == at::kDouble);
   CHECK(largest(fit.future - golden.at("aug.smooth.ego_future.fp64", at::kDouble)) < 1e-4);
@@ -77,7 +78,7 @@ TEST_CASE("trajectory_smoothing: headings that jump by whole turns are the same 
 }
 
 TEST_CASE("trajectory_smoothing: samples of a batch do not know each other; other lengths work") {
-  const PlannerGolden golden;
+  const OriginalNumbers golden;
   const at::Tensor future = golden.at("aug.plain.ego_future.fp64", at::kDouble), speed = speed_of(golden);
   const at::Tensor whole = smoother().fit(future, speed).future;
   const at::Tensor alone = smoother().fit(future.narrow(0, 3, 1), speed.narrow(0, 3, 1)).future;

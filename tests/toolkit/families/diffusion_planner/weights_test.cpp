@@ -56,11 +56,13 @@ const std::string what_to_do =
 
 }  // namespace
 
-TEST_CASE("planner weights: bit for bit into a model and out of it, with a wrapper's prefix and without") {
+TEST_CASE(
+    "diffusion_planner weights: bit for bit into a model and out of it, with a wrapper's prefix and "
+    "without") {
   for (const std::string preset : {"H", "UP"}) {
     for (const std::string prefix : {"", "module.", "module._orig_mod."}) {
       INFO(preset << " " << prefix);
-      const models::DiffusionPlanner model = small_planner(preset);
+      const models::DiffusionPlanner model = small_diffusion_planner(preset);
       const Named tensors = random_weights(model);
       World world;
       write_torch_file(*world.files.create("/in.pth"), renamed(tensors, prefix));
@@ -79,8 +81,9 @@ TEST_CASE("planner weights: bit for bit into a model and out of it, with a wrapp
   }
 }
 
-TEST_CASE("planner weights: the order of the file does not matter, and half precision is converted") {
-  const models::DiffusionPlanner model = shapes_of(small_planner_options("M"));
+TEST_CASE(
+    "diffusion_planner weights: the order of the file does not matter, and half precision is converted") {
+  const models::DiffusionPlanner model = shapes_of(small_diffusion_planner_options("M"));
   Named tensors = random_weights(model);
   for (NamedTensor& one : tensors) one.tensor = one.tensor.to(at::kHalf);
   World world;
@@ -92,8 +95,8 @@ TEST_CASE("planner weights: the order of the file does not matter, and half prec
   CHECK(same_in_order(weights_to_export(weights, model), tensors));
 }
 
-TEST_CASE("planner weights: missing, unknown, misshapen and mistyped are listed") {
-  const models::DiffusionPlannerOptions options = small_planner_options("H");
+TEST_CASE("diffusion_planner weights: missing, unknown, misshapen and mistyped are listed") {
+  const models::DiffusionPlannerOptions options = small_diffusion_planner_options("H");
   const Named tensors = random_weights(shapes_of(options));
   CHECK(misfit(tensors, options) == "(nothing was thrown)");
   CHECK(misfit(without(tensors, "encoder.fusion.norm.bias"), options) ==
@@ -108,7 +111,7 @@ TEST_CASE("planner weights: missing, unknown, misshapen and mistyped are listed"
             "of another shape (1): decoder.turn_indicator_predictor.bias is [4], not [5]\n"
             "  not floating-point (1): encoder.fusion.norm.bias holds Long" +
             what_to_do);
-  const models::DiffusionPlanner model = small_planner("H");
+  const models::DiffusionPlanner model = small_diffusion_planner("H");
   const at::Tensor before = model.parameters().front().second.detach().clone();
   World world;
   write_torch_file(*world.files.create("/w.pth"), wrong);
@@ -118,32 +121,36 @@ TEST_CASE("planner weights: missing, unknown, misshapen and mistyped are listed"
   CHECK_THROWS_AS(weights_to_export(weights, model), ConfigError);
 }
 
-TEST_CASE("planner weights: what to set where they are those of another preset or size") {
+TEST_CASE("diffusion_planner weights: what to set where they are those of another preset or size") {
   const auto hint = [](const models::DiffusionPlannerOptions& of, const models::DiffusionPlannerOptions& in) {
     const std::string text = misfit(random_weights(shapes_of(of)), in);
     const size_t at = text.find(what_to_do);
     REQUIRE(at != text.npos);
     return text.substr(at + what_to_do.size());
   };
-  const models::DiffusionPlannerOptions h = small_planner_options("H"), up = small_planner_options("UP");
-  CHECK(hint(up, h) == "\n  The weights are those of another preset; set planner.preset = \"UP\"");
-  CHECK(hint(h, up) == "\n  The weights are those of another preset; set planner.preset = \"H\" or \"M\"");
+  const models::DiffusionPlannerOptions h = small_diffusion_planner_options("H"),
+                                        up = small_diffusion_planner_options("UP");
+  CHECK(hint(up, h) == "\n  The weights are those of another preset; set diffusion_planner.preset = \"UP\"");
+  CHECK(hint(h, up) ==
+        "\n  The weights are those of another preset; set diffusion_planner.preset = \"H\" or \"M\"");
   models::DiffusionPlannerOptions other = h;
   other.hidden_dim = 32;
   other.encoder_mixer_depth = 3;
   other.encoder_fusion_depth = 1;
   other.decoder_depth = 1;
   CHECK(hint(other, h) ==
-        "\n  The weights are of another size; set planner.hidden_dim = 32, planner.encoder_mixer_depth = 3, "
-        "planner.encoder_fusion_depth = 1 and planner.decoder_depth = 1");
+        "\n  The weights are of another size; set diffusion_planner.hidden_dim = 32, "
+        "diffusion_planner.encoder_mixer_depth = 3, "
+        "diffusion_planner.encoder_fusion_depth = 1 and diffusion_planner.decoder_depth = 1");
   other = h;
   other.mixer_tokens = 32;
   other.mixer_channels = 16;
   other.time_len = 21;
   other.future_len = 40;
   CHECK(hint(other, h) ==
-        "\n  The weights are of another size; set planner.mixer_tokens = 32, planner.mixer_channels = 16, "
-        "planner.time_len = 21 and planner.future_len = 40");
+        "\n  The weights are of another size; set diffusion_planner.mixer_tokens = 32, "
+        "diffusion_planner.mixer_channels = 16, "
+        "diffusion_planner.time_len = 21 and diffusion_planner.future_len = 40");
   other = h;
   other.lane_len = 10;
   other.route_len = 11;
@@ -151,29 +158,32 @@ TEST_CASE("planner weights: what to set where they are those of another preset o
   other.polygon_len = 13;
   other.line_string_len = 14;
   CHECK(hint(other, h) ==
-        "\n  The weights are of another size; set planner.lane_len = 10, planner.route_len = 11, "
-        "planner.route_num "
-        "= 12, planner.polygon_len = 13 and planner.line_string_len = 14");
+        "\n  The weights are of another size; set diffusion_planner.lane_len = 10, "
+        "diffusion_planner.route_len = 11, "
+        "diffusion_planner.route_num "
+        "= 12, diffusion_planner.polygon_len = 13 and diffusion_planner.line_string_len = 14");
   other = up;
   other.decoder_depth = 3;
   other.time_len = 11;
   CHECK(hint(other, up) ==
-        "\n  The weights are of another size; set planner.decoder_depth = 3 and planner.time_len = 11");
+        "\n  The weights are of another size; set diffusion_planner.decoder_depth = 3 and "
+        "diffusion_planner.time_len = 11");
   // A DiT's weights are of no preset.
   const std::string text = misfit(changed_parameters(tiny_model()), h);
   CHECK(text.ends_with(what_to_do));
 }
 
-TEST_CASE("planner weights: heads, which no shape tells, must be those of the weights") {
-  const models::DiffusionPlannerOptions options = small_planner_options("H");
+TEST_CASE("diffusion_planner weights: heads, which no shape tells, must be those of the weights") {
+  const models::DiffusionPlannerOptions options = small_diffusion_planner_options("H");
   World world;
   write_torch_file(*world.files.create("/w.pth"), random_weights(shapes_of(options)));
   Weights weights = open_weights(world.files, request("/w.pth"));
   weights.heads = 8;
   CHECK(error_text<ConfigError>([&] { check_fit(weights, shapes_of(options)); }) ==
-        "--weights /w.pth: the weights of /w.pth were trained with planner.num_heads = 8, and this model has "
+        "--weights /w.pth: the weights of /w.pth were trained with diffusion_planner.num_heads = 8, and this "
+        "model has "
         "4, "
-        "whose attention is another; set planner.num_heads = 8");
+        "whose attention is another; set diffusion_planner.num_heads = 8");
   weights.heads = 4;
   CHECK_NOTHROW(check_fit(weights, shapes_of(options)));
 }

@@ -8,25 +8,25 @@
 namespace dtk::policies {
 
 /// A copy that was begun.
-class SideCopy {
+class AsyncCopy {
  public:
-  virtual ~SideCopy() = default;
+  virtual ~AsyncCopy() = default;
   /// Work that the calling thread gives to its current stream from now on waits for the end of this copy and
   /// of all begun before it. The host itself does not wait.
   virtual void wait() = 0;
 };
 
 /// Thread-safe. Copies are made one after the other; the destructor ends those begun.
-class SideCopies {
+class AsyncCopies {
  public:
-  virtual ~SideCopies() = default;
+  virtual ~AsyncCopies() = default;
   /// Begins to copy `from` to `to`, dense tensors of one size and dtype, of which one may be in pinned host
   /// memory. The copy sees `from` as the work left it that the calling thread's current stream was given so
   /// far. Both must live until somebody waited for it.
-  virtual std::unique_ptr<SideCopy> begin(const at::Tensor& from, const at::Tensor& to) = 0;
+  virtual std::unique_ptr<AsyncCopy> begin(const at::Tensor& from, const at::Tensor& to) = 0;
 };
 
 /// On a side stream of `device`; on the CPU, which has none, begin() copies at once.
-std::unique_ptr<SideCopies> make_side_copies(c10::Device device);
+std::unique_ptr<AsyncCopies> make_async_copies(c10::Device device);
 
 }  // namespace dtk::policies

@@ -1,4 +1,4 @@
-// The activation checkpointing policy: which of a model's sub-trees are segments of checkpoint.h, with
+// The activation checkpointing policy: which of a model's modules are segments of checkpoint.h, with
 // keep = "offload" of offload.h, and with "offload" in a list of both.
 #pragma once
 #include <dtk/policies/checkpoint_options.h>
@@ -18,15 +18,15 @@ namespace dtk::policies {
 class OffloadStore;
 struct SegmentChoice;
 
-/// Sub-trees within a chosen one may be chosen too: then segments nest.
+/// Modules within a chosen one may be chosen too: then segments nest.
 class CheckpointPolicy final : public Policy {
  public:
-  /// `paths`: the model's sub-trees in order of execution. Throws PolicyError when a target matches nothing
+  /// `paths`: the model's modules in order of execution. Throws PolicyError when a target matches nothing
   /// (the default's may, then the policy is inactive unless it was asked for), when `every` or `segment` is
   /// out of range or exceeds the number of matches, when `keep` is no choice, "auto", an empty list, or has a
-  /// pattern that no chosen sub-tree matches or an operator that cannot be kept (KeptResults), when
+  /// pattern that no chosen module matches or an operator that cannot be kept (KeptResults), when
   /// `offload_min_bytes` is negative, when no two matches that `every` leaves are neighbours and `segment`
-  /// asks for more than one, when `segment` would join a sub-tree and one within it, and when keep = "all"
+  /// asks for more than one, when `segment` would join a module and one within it, and when keep = "all"
   /// makes a policy that was asked for keep everything.
   CheckpointPolicy(const CheckpointOptions& options, const std::vector<std::string>& paths);
 
@@ -51,7 +51,7 @@ class CheckpointPolicy final : public Policy {
   struct Place;
   using Places = std::map<std::string, Place, std::less<>>;
   class Within;
-  struct Kept {  // by the sub-trees of a segment
+  struct Kept {  // by the modules of a segment
     bool recomputes = false;
     std::shared_ptr<KeptResults> results;  // null: none
     std::shared_ptr<OffloadStore> store;   // null: on the device

@@ -10,6 +10,6 @@ namespace dtk::policies {
 /// An engine that copies on a stream of its own beside the device's current one. Into pinned slots copies run
 /// in the background; into pageable ones begin() may wait for the copy, still on the ring's thread only.
 /// Throws c10::Error if the device has no streams (the CPU).
-std::unique_ptr<CopyEngine> make_device_copy_engine(c10::Device device);
+std::unique_ptr<StagingCopies> make_device_staging_copies(c10::Device device);
 
 }  // namespace dtk::policies

@@ -22,7 +22,7 @@ struct Births {
 
 /// One phase of a logged job, entered any number of times. Bytes are those of storages born or freed since
 /// the log began; what lived before counts as 0.
-struct KeptPhase {
+struct LoggedPhase {
   std::string name;
   MemorySums kept;           // at the last moment before the highest sum without scratch fell
   int64_t scratch = 0;       // most scratch alive at once
@@ -34,10 +34,10 @@ struct KeptPhase {
 
 /// `events`: what MemoryAccounts::stop_event_log() returned. What came before the phases were last reset is
 /// forgotten, as if it had lived before the log. `names`: phase_names() at the end.
-std::vector<KeptPhase> kept_storages(const std::vector<MemoryEvent>& events,
-                                     const std::vector<std::string>& names);
+std::vector<LoggedPhase> event_log(const std::vector<MemoryEvent>& events,
+                                   const std::vector<std::string>& names);
 
 /// What `job` does to `accounts`, whose event log it takes meanwhile. What the job throws passes on.
-std::vector<KeptPhase> kept_storages_of(MemoryAccounts& accounts, const std::function<void()>& job);
+std::vector<LoggedPhase> event_log_of(MemoryAccounts& accounts, const std::function<void()>& job);
 
 }  // namespace dtk::policies

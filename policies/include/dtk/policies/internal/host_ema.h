@@ -14,13 +14,13 @@ namespace dtk::policies {
 
 /// All functions are for the training thread. Errors of the background thread are thrown by post, wait_copied
 /// and flush (chunk_ring.h).
-class HostAverage {
+class HostEma {
  public:
   /// `averages`: in host memory, of the weights' sizes and strides; all tensors fp32 without gaps. Both lists
   /// are kept and weights keep their storages between post() and wait_copied(). `pinned` takes the slots from
   /// the device's allocator for pinned memory. `largest_slot`: bytes, a power of two.
-  HostAverage(std::vector<at::Tensor> weights, std::vector<at::Tensor> averages,
-              std::unique_ptr<CopyEngine> engine, bool pinned, int64_t largest_slot = int64_t{32} << 20);
+  HostEma(std::vector<at::Tensor> weights, std::vector<at::Tensor> averages,
+          std::unique_ptr<StagingCopies> engine, bool pinned, int64_t largest_slot = int64_t{32} << 20);
 
   /// After the weights changed: average <- decay·average + (1 - decay)·weight, in the background.
   void post(double decay);
@@ -37,7 +37,7 @@ class HostAverage {
   /// Bytes of the slots, in host memory.
   int64_t slot_bytes() const;
   int64_t updates() const { return updates_; }
-  const ChunkRing& ring() const { return *ring_; }
+  const StagingRing& ring() const { return *ring_; }
 
  private:
   // What one slot takes: `floats` of a tensor's memory from `begin` on.
@@ -55,8 +55,8 @@ class HostAverage {
   std::vector<Piece> pieces_;
   std::vector<at::Tensor> slots_;
   const at::ThreadLocalState thread_state_;  // of the training thread, for the ring's
-  std::unique_ptr<CopyEngine> engine_;
-  std::unique_ptr<ChunkRing> ring_;
+  std::unique_ptr<StagingCopies> engine_;
+  std::unique_ptr<StagingRing> ring_;
   int64_t updates_ = 0;
 };
 

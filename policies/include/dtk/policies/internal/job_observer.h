@@ -11,10 +11,10 @@ namespace dtk::policies {
 
 /// Calls come from any thread, some of them within LibTorch's allocator: they must not throw, and run no
 /// operator.
-class JobWatch {
+class JobObserver {
  public:
-  virtual ~JobWatch() = default;
-  /// A sub-tree that run_watched() runs begins on this thread, and ends there.
+  virtual ~JobObserver() = default;
+  /// A module that run_observed() runs begins on this thread, and ends there.
   virtual void enter(std::string_view path, const Tensors& inputs) = 0;
   /// `outputs`: null where it threw.
   virtual void leave(const Tensors* outputs) = 0;
@@ -33,21 +33,21 @@ class JobWatch {
 /// Makes `watch` the process's while alive; one at a time, from the thread that runs the job. Without a stack
 /// of layers, too, tensors that autograd saves then pass saved_tensors.h, where a SavedTensorEngineGuard is
 /// alive.
-class JobWatchGuard {
+class JobObserverGuard {
  public:
-  [[nodiscard]] explicit JobWatchGuard(JobWatch& watch);
-  ~JobWatchGuard();
-  JobWatchGuard(const JobWatchGuard&) = delete;
-  JobWatchGuard& operator=(const JobWatchGuard&) = delete;
+  [[nodiscard]] explicit JobObserverGuard(JobObserver& watch);
+  ~JobObserverGuard();
+  JobObserverGuard(const JobObserverGuard&) = delete;
+  JobObserverGuard& operator=(const JobObserverGuard&) = delete;
 };
 
 /// The process's, or null.
-JobWatch* job_watch();
+JobObserver* job_observer();
 
 /// `inner`, of which the watch is told.
-Run run_watched(Run inner);
+Run run_observed(Run inner);
 
-/// Tells the watch, if there is one, what a parameter is called whose owner is a whole sub-tree.
+/// Tells the watch, if there is one, what a parameter is called whose owner is a whole module.
 void name_parameter(const at::Tensor& parameter, std::string_view name);
 
 }  // namespace dtk::policies

@@ -1,4 +1,4 @@
-// Which of a model's sub-trees a pattern means.
+// Which of a model's modules a pattern means.
 #pragma once
 #include <string>
 #include <string_view>

@@ -14,9 +14,9 @@ struct PrecisionTimes {
   int64_t bf16_ahead = 0;  // pairs in which the step in bf16 was the faster one
 };
 
-/// Times step(bf16) for bf16 = false and true in turns, at most `most_pairs` of each after one untimed pair,
+/// Times step(bf16) for bf16 = false and true in turns, at most `max_pairs` of each after one untimed pair,
 /// and stops early, with at least one pair, when `seconds` are over. `now` gives seconds.
-PrecisionTimes probe_precision(const std::function<void(bool bf16)>& step, int64_t most_pairs, double seconds,
+PrecisionTimes probe_precision(const std::function<void(bool bf16)>& step, int64_t max_pairs, double seconds,
                                const std::function<double()>& now);
 
 /// True if bf16 is at least a twentieth faster, and ahead in three fifths of the pairs: less is within what

@@ -1,5 +1,5 @@
 // Copies memory of a training device into the host's in the background, chunk by chunk through a ring of
-// slots, and hands each chunk to a consumer. Free of LibTorch; a CopyEngine knows the device.
+// slots, and hands each chunk to a consumer. Free of LibTorch; a StagingCopies knows the device.
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -15,9 +15,9 @@ namespace dtk::policies {
 
 /// Starts copies and says when they arrived. Two threads call it at the same time, each its own functions.
 /// Its destructor ends all copies begun: none may touch a slot afterwards.
-class CopyEngine {
+class StagingCopies {
  public:
-  virtual ~CopyEngine() = default;
+  virtual ~StagingCopies() = default;
   /// Training thread. Copies begun from now on see the memory as the work given to the device so far leaves
   /// it.
   virtual void mark() = 0;
@@ -39,18 +39,18 @@ struct Chunk {
 /// The public functions are for one thread, the training thread; copies are begun and consumed on a thread of
 /// the ring's own, in the order posted. What engine or consumer throws there ends that thread's work and is
 /// thrown by every later call of post, wait_copied and flush.
-class ChunkRing {
+class StagingRing {
  public:
   /// Called on the ring's thread with the chunk's contents and its round's argument.
   using Consume = std::function<void(const Chunk& chunk, const void* contents, double argument)>;
 
   /// `slots`: host memory, each block large enough for the largest chunk. Engine and slots must outlive the
   /// ring. Throws std::invalid_argument if there is no slot.
-  ChunkRing(CopyEngine& engine, std::vector<void*> slots, Consume consume);
+  StagingRing(StagingCopies& engine, std::vector<void*> slots, Consume consume);
   /// Drops what is not consumed yet; waits for the chunk in hand only, and does not throw.
-  ~ChunkRing();
-  ChunkRing(const ChunkRing&) = delete;
-  ChunkRing& operator=(const ChunkRing&) = delete;
+  ~StagingRing();
+  StagingRing(const StagingRing&) = delete;
+  StagingRing& operator=(const StagingRing&) = delete;
 
   /// Marks the engine and queues a round; returns at once. The memory at `from` must live until
   /// wait_copied().
@@ -79,7 +79,7 @@ class ChunkRing {
   template <class Condition>
   void wait_until(std::unique_lock<std::mutex>& lock, Condition condition);
 
-  CopyEngine& engine_;
+  StagingCopies& engine_;
   const std::vector<void*> slots_;
   const Consume consume_;
   bool hold_needed_ = false;    // training thread only: copies were posted since the last hold_back

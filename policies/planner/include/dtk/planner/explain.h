@@ -1,15 +1,15 @@
-// Why recomputing sub-trees in backward does or does not lower a job's peak: what each of them keeps, what it
+// Why recomputing modules in backward does or does not lower a job's peak: what each of them keeps, what it
 // would keep as a segment, and where the peak lies. Of any model, by counting planned runs.
 //
 //   const Explanation why = explain(at::kCPU, [](const Run& run) {
-//     Net net(run);                                  // sub-trees as run("conv1", fn, {x})
+//     Net net(run);                                  // modules as run("conv1", fn, {x})
 //     claim_state(net.named_parameters());           // once: names what lives from step to step
 //     for (int i = 0; i < 2; ++i) step(net);         // within PhaseScopes: "forward", "backward", ...
 //   }, {.recompute = segment});                      // such as dtk::policies' own
 //   print(text_of(why));
 //
 // Saved bytes are those of storages that autograd holds when backward asks for the first of them, each once,
-// without parameters; of several forward passes, the one that saves most. Peaks are those of rehearse().
+// without parameters; of several forward passes, the one that saves most. Peaks are those of simulate().
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
@@ -26,7 +26,7 @@
 
 namespace dtk::planner {
 
-/// A sub-tree that the job ran, and what it would be as a segment that keeps its inputs only.
+/// A module that the job ran, and what it would be as a segment that keeps its inputs only.
 struct SegmentGain {
   std::string path;
   int64_t saves = 0;   // bytes that its operators save
@@ -39,7 +39,7 @@ struct SegmentGain {
 /// What backward keeps that it did not find kept: the most at once.
 struct HeldAgain {
   int64_t bytes = 0;
-  std::string path;  // sub-tree
+  std::string path;  // module
 };
 
 /// The largest storage of a parameter, and the temporaries of that size.
@@ -54,7 +54,7 @@ struct LargestParameter {
 /// Where the sum rose to a phase's peak.
 struct PeakPlace {
   std::string operation;  // "aten::mm", or the owner's label; "" where nothing was allocated in the phase
-  std::string path;       // sub-tree; "" outside of all
+  std::string path;       // module; "" outside of all
   bool backward = false;  // in its backward pass
 };
 
@@ -68,22 +68,22 @@ LargestAlive largest_alive(const policies::MemorySums& alive);
 
 /// A planned run, and what it kept for backward.
 struct Observed {
-  Rehearsed plan;
+  SimulationResult plan;
   bool with_gradients = false;  // autograd saved something
   bool backward = false;        // and backward asked for it
   int64_t saved = 0;
-  int64_t outside = 0;   // of that, held by operators outside of all sub-trees
-  int64_t entering = 0;  // of that, inputs of sub-trees that none of them made, and not `outside`
+  int64_t outside = 0;                // of that, held by operators outside of all modules
+  int64_t entering = 0;               // of that, inputs of modules that none of them made, and not `outside`
   std::vector<SegmentGain> segments;  // in the order in which they ran first
   HeldAgain made_again;               // by recomputed segments
   HeldAgain fetched;                  // from host memory
-  /// As made_again, of the instants at which a sub-tree of that path had just made something again.
+  /// As made_again, of the instants at which a module of that path had just made something again.
   std::map<std::string, int64_t> made_again_by;
   LargestParameter largest;
   std::map<std::string, PeakPlace> places;  // by phase
 
-  /// No choice of sub-trees to recompute saves more bytes than this.
-  int64_t most_gain() const { return saved - outside - entering; }
+  /// No choice of modules to recompute saves more bytes than this.
+  int64_t max_gain() const { return saved - outside - entering; }
 };
 
 /// A way to run the job otherwise.
@@ -104,27 +104,28 @@ struct Explanation {
   const Observed& job() const { return recomputes && recomputed ? *recomputed : plain; }
 };
 
-/// A job that runs each of its sub-trees, in every step, through the function that it is given.
+/// A job that runs each of its modules, in every step, through the function that it is given.
 using ExplainedJob = std::function<void(const policies::Run& run)>;
 
 struct ExplainOptions {
-  policies::Run recompute;  // runs a sub-tree as a segment; null: the plain plan only
+  policies::Run recompute;  // runs a module as a segment; null: the plain plan only
   bool recomputes = false;  // the job in question does so
   std::vector<std::pair<std::string, std::function<void()>>> alternatives;
-  RehearsalOptions rehearsal = {};
+  SimulationOptions simulation = {};
 };
 
-/// Plans `job` plainly, with each sub-tree a segment, and `options.alternatives`. The saved-tensor ledger is
+/// Plans `job` plainly, with each module a segment, and `options.alternatives`. The saved-tensor ledger is
 /// there already. A job that runs no backward pass is explained as one. Takes the event log of the device's
-/// books. Throws as rehearse().
+/// books. Throws as simulate().
 Explanation explain(c10::Device device, const ExplainedJob& job, const ExplainOptions& options = {});
 
-/// What `plan` does, watched: it calls rehearse() for `device`, and its sub-trees run through
-/// policies::run_watched(), which a PolicySet puts into its seam.
-Observed observe(c10::Device device, const std::function<Rehearsed()>& plan);
+/// What `plan` does, watched: it calls simulate() for `device`, and its modules run through
+/// policies::run_observed(), which a PolicySet puts into its seam.
+Observed observe(c10::Device device, const std::function<SimulationResult()>& plan);
 
-/// Books parameters and their gradients under their names, and buffers under "buffers". Where nobody does,
-/// they are state that is nobody's. What else lives from step to step needs an OwnerScope where it is made.
+/// LedgerSnapshot parameters and their gradients under their names, and buffers under "buffers". Where nobody
+/// does, they are state that is nobody's. What else lives from step to step needs an OwnerScope where it is
+/// made.
 void claim_state(const std::vector<std::pair<std::string, at::Tensor>>& parameters,
                  const std::vector<std::pair<std::string, at::Tensor>>& buffers = {});
 

@@ -34,7 +34,7 @@ using MeasuredScratch = std::map<OperatorCall, ScratchBytes>;
 struct NotedCalls;
 
 struct PlannedScratch {
-  std::string source;          // RehearsalOptions::scratch_source
+  std::string source;          // SimulationOptions::scratch_source
   int64_t measured_calls = 0;  // different ones, booked as they were measured
   int64_t largest = 0;         // bytes, of those
   std::set<std::string>

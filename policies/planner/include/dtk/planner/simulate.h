@@ -1,7 +1,7 @@
 // Counts the bytes of a job by running its own code where nothing is computed.
 //
-//   Rehearsed plan = rehearse(c10::Device("cuda:0"), [](const Report& report) { train(...); report(); });
-//   highest(plan.device).peak.items();
+//   SimulationResult plan = simulate(c10::Device("cuda:0"), [](const Report& report) { train(...); report();
+//   }); highest(plan.device).peak.items();
 #pragma once
 #include <c10/core/Device.h>
 #include <dtk/planner/device_terms.h>
@@ -17,8 +17,9 @@
 
 namespace dtk::planner {
 
-struct RehearsalOptions {
-  bool fold = true;  // leave out passes of a loop (policies::Passes) once two in a row ended with equal books
+struct SimulationOptions {
+  bool fold =
+      true;  // leave out passes of a loop (policies::FoldableLoop) once two in a row ended with equal books
   DeviceTermOptions terms = {};
   const MeasuredScratch* scratch = nullptr;  // of CPU kernels, where it has been measured
   std::string scratch_source = "";           // what reports call that measurement
@@ -26,7 +27,7 @@ struct RehearsalOptions {
 };
 
 /// What a job would take. Peaks are bytes asked for, without what a device adds to a storage.
-struct Rehearsed {
+struct SimulationResult {
   bool on_cpu = false;                      // not on a simulated device
   std::vector<policies::PhasePeak> device;  // of the training device, by phase
   std::vector<policies::PhasePeak> host;    // of CPU memory; for a job on the CPU, of what it keeps apart
@@ -36,7 +37,7 @@ struct Rehearsed {
   // Of each optimizer step that a PolicySet or policies::step_done() ended, in order; the second is a steady
   // one.
   std::vector<Flops> steps;
-  std::map<std::string, int64_t> recomputed;  // Flops::recomputed of a steady step, by sub-tree
+  std::map<std::string, int64_t> recomputed;  // Flops::recomputed of a steady step, by module
 
   /// The number of a steady step; of the only one where there is one.
   size_t steady_number() const { return steps.size() > 1 ? 1 : 0; }
@@ -51,7 +52,7 @@ using EndOfPlan = std::function<void()>;
 /// Runs `job` on `device` ("cuda:0", simulated, or "cpu", shapes only). The first call decides the process:
 /// it can use no real CUDA afterwards. Throws PlanError for what cannot be planned, std::invalid_argument for
 /// another device, and what the job throws. One at a time; the job may use threads of its own.
-Rehearsed rehearse(c10::Device device, const std::function<void(const EndOfPlan&)>& job,
-                   const RehearsalOptions& options = {});
+SimulationResult simulate(c10::Device device, const std::function<void(const EndOfPlan&)>& job,
+                          const SimulationOptions& options = {});
 
 }  // namespace dtk::planner

@@ -1,48 +1,38 @@
-// Bytes of a file that is either gzip or plain, unpacked piece by piece.
+// Bytes of a file that is either gzip or plain, unpacked piece by piece by zlib's reader of files.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <memory>
-#include <vector>
 
-struct z_stream_s;
+struct gzFile_s;
 
 namespace dtk {
 
 /// Reads front to back. A file that starts with the two gzip magic bytes is unpacked (several members in a
-/// row count as one), any other is passed through. The caller states how many bytes it wants, and never more
-/// are unpacked: a file that would unpack to far more than it should costs no memory.
+/// row count as one; anything else behind them is ignored, as gzip does), any other is passed through. The
+/// caller states how many bytes it wants, and no more than zlib's buffer of 16 KiB is unpacked beyond that: a
+/// file that would unpack to far more than it should costs no memory.
 /// All errors are DataError and name the file. Not for use by two threads at once.
 class GzipReader {
  public:
   explicit GzipReader(const std::filesystem::path& path);
-  ~GzipReader();
-  GzipReader(const GzipReader&) = delete;
-  GzipReader& operator=(const GzipReader&) = delete;
 
   /// Writes up to `limit` bytes to `out` and returns how many; fewer than `limit` only at the end of the
-  /// data, which for gzip includes that its checksum was right and that nothing follows it.
+  /// data, which for gzip includes that its checksum was right.
   size_t read(uint8_t* out, size_t limit);
 
-  bool compressed() const { return stream_ != nullptr; }
+  bool compressed() const;
   uint64_t file_bytes() const { return file_bytes_; }
   /// An upper bound of what can be read in total, known before reading.
   uint64_t max_bytes() const;
 
  private:
-  size_t inflate_some(uint8_t* out, size_t limit);
-  void fill_input();
-  void finish_member();
+  void check_end() const;
 
   std::filesystem::path path_;
-  std::ifstream file_;
   uint64_t file_bytes_ = 0;
-  uint64_t input_read_ = 0;  // bytes of the file taken so far
-  std::vector<uint8_t> input_;
-  std::unique_ptr<z_stream_s> stream_;  // null for a plain file
-  bool ended_ = false;
+  std::unique_ptr<gzFile_s, int (*)(gzFile_s*)> file_;
 };
 
 }  // namespace dtk

@@ -4,6 +4,8 @@
 //
 // Known dtypes: <f8 <f4 <f2 <i8 <i4 <i2 |i1 <u4 |u1 |b1, in C order. A file is data from outside: whatever it
 // claims is checked before anything is read by it.
+//
+// Written by hand because cnpy is not in Debian and checks nothing of what a file claims.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>

@@ -3,6 +3,9 @@
 //
 // Protocols 2 to 5, as torch.save writes them. Values refer to each other by index, so a value that holds
 // itself, or a million values in each other, cost what they take in the file and no recursion.
+//
+// Written by hand because torch::jit::Unpickler gives an OrderedDict back as None and fails at a file with an
+// fp8 tensor without naming it.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -3,6 +3,8 @@
 //
 // Known dtypes: F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL. A file is data from outside: whatever it claims is
 // checked before memory is reserved for it.
+//
+// Written by hand because Debian has no C++ library for the format.
 #pragma once
 #include <filesystem>
 #include <map>

@@ -1,4 +1,6 @@
 // The JSON header of a safetensors file, checked as a whole before any tensor is made from it.
+//
+// Written by hand, upon a JSON parser, because Debian has no C++ library for the format.
 #pragma once
 #include <c10/core/ScalarType.h>
 

@@ -4,6 +4,9 @@
 // The archive is data from outside: its directory is checked as a whole before any entry is read, and no
 // entry may share a byte with another or with the directory. Zip64 is read. Source of the layout: PKWARE's
 // APPNOTE.TXT, sections 4.3 and 4.5.3.
+//
+// Written by hand because neither libzip nor PyTorchStreamReader checks the whole directory (overlap, bounds,
+// sizes before memory is taken) before it reads, by pread on one descriptor, a byte of an entry.
 #pragma once
 #include <cstdint>
 #include <filesystem>

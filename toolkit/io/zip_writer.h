@@ -1,4 +1,7 @@
 // Writes zip archives front to back.
+//
+// Written by hand because PyTorchStreamWriter puts records of its own into every archive, which .npz files
+// must not have, and one writer for both kinds of files is less than two.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -150,12 +150,12 @@ class OwnNetwork(unittest.TestCase):
     def test_the_readme_states_the_peaks_that_the_program_prints(self):
         printed = run(own_network() / "own_network", env={**os.environ, "OMP_NUM_THREADS": "1"}).stdout
         peaks = [int(value) for value in re.findall(r"peak: (\d+) bytes", printed)]
-        text = (ROOT / "README.md").read_text()
+        text = (ROOT / "policies/README.md").read_text()
         table = re.search(r"^\| policies, `OMP_NUM_THREADS=1 build/own/own_network` \|.*\n\|.*\n((?:\|.*\n)+)", text, re.M)
-        self.assertIsNotNone(table, "README.md: the table of own_network's peaks")
+        self.assertIsNotNone(table, "policies/README.md: the table of own_network's peaks")
         stated = [int(value.replace(",", "")) for value in re.findall(r"\| ([\d,]+) bytes \|$", table[1], re.M)]
         self.assertEqual(len(stated), 3, table[0])
-        self.assertEqual(stated, peaks, "README.md's table of own_network, and what the program prints")
+        self.assertEqual(stated, peaks, "policies/README.md's table of own_network, and what the program prints")
 
     def test_few_lines_are_there_for_dtk(self):
         """Counted are the lines that a program without dtk does not have, or has otherwise: what puts the
@@ -182,7 +182,7 @@ class OwnNetwork(unittest.TestCase):
         self.assertGreater(len(used), 6)
         self.assertLessEqual(len(used), MOST_LINES, "\n".join(used))
         self.assertEqual(len(cmake), 2)
-        self.assertTrue(f"{len(used)} of its lines" in one_line((ROOT / "README.md").read_text()), counted)
+        self.assertTrue(f"{len(used)} of its lines" in one_line((ROOT / "policies/README.md").read_text()), counted)
         hiding = ("using", "namespace", "define")
         self.assertFalse([text for text in used if any(word in text for word in hiding)])
         self.assertFalse([text for text in used if text.count(";") > 1 and not text.strip().startswith("for (")])

@@ -191,8 +191,8 @@ class Plans(unittest.TestCase):
             self.assertEqual(each, self.peak(*BASE, *settings(policies__ema__device="same", policies__ema__every=steps)))
 
     def test_readme_commands_run(self):
-        readme = (SOURCE / "README.md").read_text(encoding="utf-8")
-        commands = re.findall(r"^build/release/dit-plan (.*)$", readme, re.MULTILINE)
+        readmes = [(SOURCE / name).read_text(encoding="utf-8") for name in ("README.md", "toolkit/plan/README.md")]
+        commands = re.findall(r"^build/release/dit-plan (.*)$", "\n".join(readmes), re.MULTILINE)
         self.assertGreaterEqual(len(commands), 4)
         for command in commands:
             with self.subTest(command):

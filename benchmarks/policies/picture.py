@@ -156,8 +156,8 @@ def batch_rows(results: dict) -> list[str]:
 def batch_words(results: dict) -> list[str]:
     rows = results["batches"]
     equal = all(row["planned"][name] == row["measured"][name] for row in rows for name in ("batch", "next_batch"))
-    return ["Plan and run agree: one sample more exceeds" if equal else "Plan and run differ. One sample more exceeds",
-            "the budget, each time. 1 GB: 10\u2079 bytes."]
+    return ["Plan and run agree on the batch: one sample" if equal else "Plan and run differ. By each, one sample",
+            "more exceeds the budget. 1 GB: 10\u2079 bytes."]
 
 
 def differences(results: dict) -> list[int]:
@@ -165,9 +165,10 @@ def differences(results: dict) -> list[int]:
     return [row["measured"]["bytes"] - row["planned"]["bytes"] for row in results["peaks"]]
 
 
-def is_scratch(results: dict) -> bool:
-    """Whether what the plans missed is what kernels took within one call, as the ledger counted it."""
+def calibrated_too(results: dict) -> bool:
+    """Whether all that the plans missed is scratch of kernels, and plans that have it agree with the run."""
     return all(row["measured"]["categories"].get("scratch", 0) == difference
+               and row.get("calibrated", row["planned"])["bytes"] == row["measured"]["bytes"]
                for row, difference in zip(results["peaks"], differences(results), strict=True))
 
 
@@ -181,10 +182,10 @@ def difference_words(results: dict) -> list[str]:
     worst = max(range(len(found)), key=lambda index: abs(found[index]))
     share = abs(found[worst]) / results["peaks"][worst]["measured"]["bytes"]
     apart = f"{agreed}; in {len(other)} plan and run are up to {abs(found[worst]):,} bytes ({100 * share:.2f} %) apart"
-    if not is_scratch(results):
+    if not calibrated_too(results):
         return [f"{apart}."]
-    return [f"{apart}:",
-            "scratch of kernels, freed within one call, which dit-plan counts as 0 unless --calibrate measured it."]
+    measured_first = "where dit-plan measures that first (--calibration here), all agree to the byte"
+    return [f"{apart},", f"which is scratch of kernels: {measured_first}."]
 
 
 def footnote(results: dict) -> list[str]:
@@ -200,9 +201,9 @@ def heads(results: dict) -> list[str]:
     none, everything = (combination(results, switches)["measured"]["bytes"] for switches in ("0000", "1111"))
     least = min(ratio(rows) for rows in budget_rows(results).values())
     return [text(MARGIN, 22, f"Same training step: {100 * (1 - everything / none):.0f} % less memory", "head"),
-            text(MARGIN, 43, f"Peak of {job['model']}, batch {job['batch']}, by policy", "quiet"),
+            text(MARGIN, 43, f"Peak memory of {job['model']}, batch {job['batch']}, by policy", "quiet"),
             text(RIGHT, 22, f"Same memory: {int(least)} times the batch", "head"),
-            text(RIGHT, 43, f"Most samples a step of {job['model']}", "quiet")]
+            text(RIGHT, 43, f"Largest batch of {job['model']}, by budget", "quiet")]
 
 
 def description(results: dict) -> str:

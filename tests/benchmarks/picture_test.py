@@ -58,7 +58,7 @@ class Picture(unittest.TestCase):
         self.assertEqual(len({tuple(row[name] for name in names) for row in rows}), 16)
         self.assertEqual(len(rows), 16)
         for row in rows:
-            for part in PARTS:
+            for part in (*PARTS, *({"calibrated"} & set(row))):
                 self.assertEqual(sum(row[part]["categories"].values()), row[part]["bytes"], row)
         for name in ("command", "commands", "commit", "date", "hardware"):
             self.assertTrue(self.results[name], name)
@@ -107,7 +107,9 @@ class Picture(unittest.TestCase):
         self.assertIn(f"{differences.count(0)} of all 16 combinations agree to the byte", text)
         if any(differences):
             self.assertIn(f"up to {abs(max(differences, key=abs)):,} bytes (", text)
-            self.assertEqual("scratch of kernels" in text, picture.is_scratch(self.results))
+            agree = all(row.get("calibrated", row["planned"])["bytes"] == row["measured"]["bytes"]
+                        for row in self.results["peaks"])
+            self.assertEqual("(--calibration here), all agree to the byte" in text, agree)
         batches = self.results["batches"]
         equal = all(row["planned"][name] == row["measured"][name]
                     for row in batches for name in ("batch", "next_batch"))

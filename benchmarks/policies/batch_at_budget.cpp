@@ -26,6 +26,10 @@ LargestBatch search(RunConfig config, const bench::Combination& on, int64_t budg
   });
 }
 
+std::string size_text(int64_t bytes, bool plain) {
+  return plain ? std::to_string(bytes) : readable_bytes(bytes);
+}
+
 // What shows that the batch found is the largest.
 std::string next_text(const LargestBatch& found) {
   return found.next_batch > 0 ? std::to_string(found.next_batch) + " exceeds the budget"
@@ -39,7 +43,14 @@ struct MinRatio {
 };
 constexpr MinRatio kMin{"DiT-S/2", 4};
 
-void run(const std::vector<std::string>& models, const std::vector<int64_t>& gigabytes, bool verbose) {
+struct Arguments {
+  std::vector<std::string> models;
+  std::vector<int64_t> gigabytes;
+  std::string precision;
+  bool verbose, bytes;  // print plain bytes, for programs
+};
+
+void run(const Arguments& arguments) {
   bool enough = true;
   const policies::SavedTensorEngineGuard engine;
   std::printf("4x32x32 latents, AdamW and EMA included, cpu, %d threads; GB = 1e9 bytes\n\n",
@@ -48,22 +59,23 @@ void run(const std::vector<std::string>& models, const std::vector<int64_t>& gig
       "| model | budget | no policies: batch, peak | next batch | all policies: batch, peak | next batch | "
       "ratio |\n"
       "|---|---|---:|---|---:|---|---:|\n");
-  for (const std::string& model : models) {
+  for (const std::string& model : arguments.models) {
     LoadedConfig loaded;
     loaded.config = bench::latent_config(model, 4, at::get_num_threads());
+    loaded.config.policies.precision.cpu = arguments.precision;
     SteadyClock clock;
     const std::string decision = decide_precision(loaded, c10::Device(c10::kCPU), clock, nullptr);
-    std::fprintf(stderr, "%s: %s\n", model.c_str(), decision.c_str());
-    for (const int64_t gigabyte : gigabytes) {
+    if (!decision.empty()) std::fprintf(stderr, "%s: %s\n", model.c_str(), decision.c_str());
+    for (const int64_t gigabyte : arguments.gigabytes) {
       const int64_t budget = gigabyte * 1'000'000'000;
-      const LargestBatch none = search(loaded.config, {}, budget, verbose);
-      const LargestBatch all = search(loaded.config, {true, true, true, true}, budget, verbose);
+      const LargestBatch none = search(loaded.config, {}, budget, arguments.verbose);
+      const LargestBatch all = search(loaded.config, {true, true, true, true}, budget, arguments.verbose);
       const double ratio =
           static_cast<double>(all.batch) / static_cast<double>(std::max<int64_t>(none.batch, 1));
       std::printf("| %s | %lld GB | %lld, %s | %s | %lld, %s | %s | %.1f |\n", model.c_str(),
                   static_cast<long long>(gigabyte), static_cast<long long>(none.batch),
-                  readable_bytes(none.peak_bytes).c_str(), next_text(none).c_str(),
-                  static_cast<long long>(all.batch), readable_bytes(all.peak_bytes).c_str(),
+                  size_text(none.peak_bytes, arguments.bytes).c_str(), next_text(none).c_str(),
+                  static_cast<long long>(all.batch), size_text(all.peak_bytes, arguments.bytes).c_str(),
                   next_text(all).c_str(), ratio);
       std::fflush(stdout);
       enough = enough && (model != kMin.model || (none.batch > 0 && ratio >= kMin.ratio));
@@ -82,9 +94,10 @@ int main(int argc, char** argv) {
   options.add_options()("models", "published sizes",
                         cxxopts::value<std::vector<std::string>>()->default_value("DiT-S/2,DiT-S/4"))(
       "gb", "budgets, in 1e9 bytes", cxxopts::value<std::vector<int64_t>>()->default_value("1,2"))(
-      "verbose", "print each candidate");
+      "verbose", "print each candidate")("bytes", "print peaks in plain bytes");
+  bench::add_precision(options);
   return bench::main_of("batch-at-budget", options, argc, argv, [](const cxxopts::ParseResult& parsed) {
-    run(parsed["models"].as<std::vector<std::string>>(), parsed["gb"].as<std::vector<int64_t>>(),
-        parsed.count("verbose") > 0);
+    run({parsed["models"].as<std::vector<std::string>>(), parsed["gb"].as<std::vector<int64_t>>(),
+         bench::precision_of(parsed), parsed.count("verbose") > 0, parsed.count("bytes") > 0});
   });
 }

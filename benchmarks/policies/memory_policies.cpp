@@ -12,6 +12,9 @@
 #include <bit>
 #include <cstdio>
 #include <cxxopts.hpp>
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
 
 #include "support/bench_setup.h"
 #include "support/policies/compared_gradients.h"
@@ -28,17 +31,18 @@ using namespace dtk;
 using bench::Combination;
 
 struct Arguments {
-  std::string model, device;
+  std::string model, device, precision;
   int64_t batch, steps, depth;
-  bool bytes;  // print plain bytes, for programs
+  bool bytes;           // print plain bytes, for programs
+  std::string reports;  // folder for each combination's memory.json; "": none
 };
 
 using bench::compared;
 using bench::Gradients;  // of the first step
 
 struct Row {
-  int64_t peak = 0, saved = 0, host = 0;  // bytes
-  std::string phase;                      // of the peak
+  MemoryReport report;
+  int64_t saved = 0;  // bytes
   std::vector<double> milliseconds;
   Gradients gradients;
   policies::PolicyReport ema;  // after the last step
@@ -113,10 +117,7 @@ Row measure(const RunConfig& config, c10::Device device, const std::shared_ptr<c
     synchronize(device);
     if (step > 0) row.milliseconds.push_back(1000 * (clock.seconds() - begin));  // the first warms up
   }
-  const MemoryReport report = *meters.report();
-  row.peak = report.peak().peak.bytes;
-  row.phase = report.peak().name;
-  row.host = report.host.peak.bytes;
+  row.report = *meters.report();
   row.saved = saved.bytes();
   for (const policies::PolicyReport& policy : trainer.policies().reports()) {
     if (policy.policy == "ema") row.ema = policy;
@@ -146,15 +147,28 @@ void print_row(const Combination& on, const Row& row, const Gradients& reference
                bool plain) {
   const auto word = [](bool is_on) { return is_on ? "on" : "-"; };
   const auto [least, most] = std::minmax_element(row.milliseconds.begin(), row.milliseconds.end());
+  const policies::PhasePeak peak = row.report.peak();
   // A device's allocator knows no owners.
   const std::string saved = device.is_cpu() ? size_text(row.saved, plain) : "not measured";
   std::printf("| %s | %s | %s | %s | %s | %s | %s | %s | %.0f (%.0f-%.0f) | %s |", word(on.precision),
-              word(on.attention), word(on.ema), word(on.checkpoint), size_text(row.peak, plain).c_str(),
-              row.phase.c_str(), saved.c_str(), size_text(row.host, plain).c_str(),
-              bench::median(row.milliseconds), *least, *most, compared(row.gradients, reference).c_str());
+              word(on.attention), word(on.ema), word(on.checkpoint),
+              size_text(peak.peak.bytes, plain).c_str(), peak.name.c_str(), saved.c_str(),
+              size_text(row.report.host.peak.bytes, plain).c_str(), bench::median(row.milliseconds), *least,
+              *most, compared(row.gradients, reference).c_str());
   if (plain) std::printf(" %s |", digest(row.gradients).c_str());
   std::printf("\n");
   std::fflush(stdout);
+}
+
+// As memory.json; "1011.json" has all but attention on.
+void write_report(const std::filesystem::path& folder, const Combination& on, const Row& row) {
+  std::filesystem::create_directories(folder);
+  std::string name;
+  for (const bool is_on : {on.precision, on.attention, on.ema, on.checkpoint}) name += is_on ? '1' : '0';
+  const std::filesystem::path file = folder / (name + ".json");
+  std::ofstream out(file);
+  out << memory_json(row.report);
+  if (!out.flush()) throw std::runtime_error(file.string() + ": cannot be written");
 }
 
 // What moving the average brought: on a device the times that the policy reports.
@@ -169,6 +183,7 @@ void run(const Arguments& arguments) {
   const policies::SavedTensorEngineGuard engine;
   LoadedConfig loaded;
   loaded.config = bench::latent_config(arguments.model, arguments.batch, at::get_num_threads());
+  loaded.config.policies.precision.cpu = arguments.precision;
   if (arguments.depth > 0) bench::set_depth(loaded.config.model, arguments.depth);
   const auto data = bench::latent_data(loaded.config, arguments.batch * (arguments.steps + 1));
   const std::string depth =
@@ -202,6 +217,7 @@ void run(const Arguments& arguments) {
     config.policies = bench::options_of(on, loaded.config.policies);
     const Row row = measure(config, device, data, arguments.steps);
     print_row(on, row, reference, device, arguments.bytes);
+    if (!arguments.reports.empty()) write_report(arguments.reports, on, row);
     if (on.ema) ema = row.ema;
   }
   std::printf("\n%s\n", ema_text(ema, device).c_str());
@@ -217,9 +233,13 @@ int main(int argc, char** argv) {
       "steps", "timed steps of each combination", cxxopts::value<int64_t>()->default_value("5"))(
       "depth", "blocks; 0: the published number", cxxopts::value<int64_t>()->default_value("0"))(
       "bytes", "print bytes instead of MiB, and a digest of the gradients' bits")(
-      "device", "auto, cpu, cuda or cuda:i", cxxopts::value<std::string>()->default_value("auto"));
+      "device", "auto, cpu, cuda or cuda:i", cxxopts::value<std::string>()->default_value("auto"))(
+      "reports", "folder for each combination's memory.json, named by its switches: 1011.json",
+      cxxopts::value<std::string>()->default_value(""));
+  bench::add_precision(options);
   return bench::main_of("memory-policies", options, argc, argv, [](const cxxopts::ParseResult& parsed) {
-    run({parsed["model"].as<std::string>(), parsed["device"].as<std::string>(), parsed["batch"].as<int64_t>(),
-         parsed["steps"].as<int64_t>(), parsed["depth"].as<int64_t>(), parsed.count("bytes") > 0});
+    run({parsed["model"].as<std::string>(), parsed["device"].as<std::string>(), bench::precision_of(parsed),
+         parsed["batch"].as<int64_t>(), parsed["steps"].as<int64_t>(), parsed["depth"].as<int64_t>(),
+         parsed.count("bytes") > 0, parsed["reports"].as<std::string>()});
   });
 }

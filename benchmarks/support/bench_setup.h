@@ -60,6 +60,19 @@ inline policies::PolicyOptions options_of(const Combination& on, policies::Polic
   return options;
 }
 
+/// --precision: what policies.precision takes on a CPU. Bytes are compared at one that is given, as what
+/// trial steps find the faster depends on what else the machine does.
+inline void add_precision(cxxopts::Options& options) {
+  options.add_options()("precision", "on a CPU: probe, bf16 or fp32",
+                        cxxopts::value<std::string>()->default_value("probe"));
+}
+inline std::string precision_of(const cxxopts::ParseResult& parsed) {
+  auto precision = parsed["precision"].as<std::string>();
+  if (precision != "probe" && precision != "bf16" && precision != "fp32")
+    throw std::invalid_argument("--precision " + precision + ": allowed are probe, bf16 and fp32");
+  return precision;
+}
+
 /// A benchmark's main(): sets the process up as dit-train does, parses, answers --help, and says what went
 /// wrong, exit code 1.
 template <class Run>

@@ -1,8 +1,11 @@
 """memory_policies_test.py MEMORY_POLICIES: the table of all combinations of the policies, on the CPU."""
 
+import json
 import re
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 from typing import NamedTuple
 
 # Largest relative error of a gradient against the run without policies, by (precision, attention): measured on CPUs
@@ -56,11 +59,22 @@ def check_errors(on: tuple[bool, ...], row: Row, takes_bf16: bool) -> None:
     assert least <= float(error[1]) <= most, (on, row)
 
 
+def check_reports(folder: str, table: dict[tuple[bool, ...], Row]) -> None:
+    """Each combination's memory.json has the peak that the table says, and all its bytes have an owner."""
+    assert len(list(Path(folder).iterdir())) == len(table), folder
+    for on, row in table.items():
+        peak = json.loads(Path(folder, "".join(str(int(is_on)) for is_on in on) + ".json").read_text())["peak"]
+        assert (peak["bytes"], peak["phase"]) == (row.peak, row.phase), (on, peak)
+        assert sum(peak["categories"].values()) == row.peak, (on, peak)
+
+
 def main(program: str) -> int:
-    command = [program, *MODEL, "--device", "cpu", "--bytes"]
-    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    print(text)
-    table = rows(text)
+    with tempfile.TemporaryDirectory() as folder:
+        command = [program, *MODEL, "--device", "cpu", "--bytes", "--reports", folder]
+        text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        print(text)
+        table = rows(text)
+        check_reports(folder, table)
     assert len(table) == 16, len(table)
     assert trainable(text)[0] > 5_000_000, text
     assert "\nEMA: nothing to move on the CPU: 0 B\n" in text

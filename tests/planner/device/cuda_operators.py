@@ -11,7 +11,7 @@ import unittest
 from collections import Counter
 from pathlib import Path
 
-SOURCE = Path(__file__).resolve().parents[2] / "policies/planner/device/composite_cuda_operators.cpp"
+SOURCE = Path(__file__).resolve().parents[3] / "policies/planner/device/composite_cuda_operators.cpp"
 PROGRAM = ""
 
 HEAD = """\

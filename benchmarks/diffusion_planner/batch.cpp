@@ -34,7 +34,7 @@ LoadedConfig job_of(const std::string& config, const std::string& frames) {
   return loaded;
 }
 
-// Off: fp32, stored attention weights, the average on the training device, nothing computed again.
+// Off: fp32, stored attention weights, the average on the training device, nothing recomputed.
 RunConfig with_policies(RunConfig config, bool on) {
   if (!on) config.policies = bench::options_of({}, config.policies);
   return config;

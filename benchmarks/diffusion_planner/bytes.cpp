@@ -1,5 +1,5 @@
 // What the driving planner keeps of a forward pass for its backward pass: bytes a sample by sub-module,
-// planned by CUDA's rules and counted by the ledger on this CPU; and what choices of blocks to compute again
+// planned by CUDA's rules and counted by the ledger on this CPU; and what choices of blocks to recompute
 // leave.
 #include <dtk/planner/simulate.h>
 #include <dtk/policies/internal/counted_blocks.h>
@@ -115,7 +115,7 @@ void print_tables(const std::string& preset) {
   std::printf("Preset %s, MB (1e6 bytes) a sample kept from forward to backward.\n\n", preset.c_str());
   print_sub_modules(columns);
 
-  std::printf("\n| computed again | CUDA fp32 | fewer | CUDA bf16 | CPU fp32 | of a step's operations |\n");
+  std::printf("\n| recomputed | CUDA fp32 | fewer | CUDA bf16 | CPU fp32 | of a step's operations |\n");
   std::printf("|---|---:|---:|---:|---:|---:|\n");
   const int64_t none = test::sum(columns[0]);
   const auto choice = [&](const char* name, const Paths& targets) {

@@ -88,10 +88,10 @@ OptimizerOptions optimizer_options() {
 class Training {
  public:
   Training(const models::DiffusionPlannerOptions& model, std::vector<FrameBatch> batches, bool augmented)
-      : planner_(built(model)),
-        optimizer_(optimizer_options(), planner_.parameters()),
-        policies_(put_in(planner_)),
-        objective_(planner_.options(), objective_options(planner_.options(), augmented), at::kCPU),
+      : model_(built(model)),
+        optimizer_(optimizer_options(), model_.parameters()),
+        policies_(put_in(model_)),
+        objective_(model_.options(), objective_options(model_.options(), augmented), at::kCPU),
         noise_(policies::make_generator(at::kCPU, 3)),
         ledger_(policies::saved_tensor_ledger()),
         batches_(std::move(batches)) {}
@@ -124,14 +124,14 @@ class Training {
     }
     const TrajectoryObjective::Draws draws = objective_.draw(batches_[0], noise_, /*training=*/false);
     const at::Tensor loss =
-        objective_.losses(planner_, batches_[0], draws, /*training=*/false).total(objective_.options().loss);
+        objective_.losses(model_, batches_[0], draws, /*training=*/false).total(objective_.options().loss);
     torch::autograd::backward({loss}, {});
     tensors.push_back({"reference.uniform", draws.noise.uniform});
     tensors.push_back({"reference.z", draws.noise.z});
     tensors.push_back({"reference.delay", draws.noise.delay});
     tensors.push_back({"reference.shorter", draws.noise.shorter});
     tensors.push_back({"reference.loss", loss.detach()});
-    bench::add_weights_and_gradients(planner_.parameters(), tensors);
+    bench::add_weights_and_gradients(model_.parameters(), tensors);
     bench::write_reference_file(path, tensors);
   }
 
@@ -140,10 +140,10 @@ class Training {
     const policies::SavedTensorScope ledger(ledger_);
     const policies::ModulePathScope path("loss");
     const auto scope = policies_.forward_scope();
-    return objective_.loss(planner_, batches_[steps_ % batches_.size()], noise_, /*training=*/true);
+    return objective_.loss(model_, batches_[steps_ % batches_.size()], noise_, /*training=*/true);
   }
 
-  models::DiffusionPlanner planner_;
+  models::DiffusionPlanner model_;
   AdamW optimizer_;
   policies::PolicySet policies_;
   const TrajectoryObjective objective_;

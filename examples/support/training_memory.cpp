@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <dtk/policies/internal/event_log.h>
 #include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/saved_tensors.h>
 
 #include <map>
 #include <mutex>

@@ -171,9 +171,8 @@ Tensors CheckpointSegment::append(std::string_view path, const ModuleFn& fn, Ten
     frame_ = std::make_shared<Frame>(SavedTensorStack::current(), counted_);
     ++checkpoint_counters().segments;
   }
-  TORCH_CHECK(
-      !frame_->open, "checkpoint ", path,
-      ": continues a segment in which a sub-tree threw, or still runs; begin another CheckpointChain");
+  TORCH_CHECK(!frame_->open, "checkpoint ", path,
+              ": continues a segment in which a module threw, or still runs; begin another CheckpointChain");
   frame_->open = true;
   frame_->each_output([](Frame::Output& output, int64_t now) { output.changed |= now != output.version; });
   const Frame::InputsBefore before = frame_->begin_call(path, fn, inputs);
@@ -261,7 +260,7 @@ void CheckpointSegment::Frame::end_call(const InputsBefore& before, const Tensor
     const int64_t now = input.counter.current_version();
     TORCH_CHECK(now == input.version, "checkpoint ", call.path, ": changes its input ", i, ", ",
                 input.form->text(), ", in place (version ", input.version, " before, ", now,
-                " after), but backward needs it as it was to compute the segment again; make that change out "
+                " after), but backward needs it as it was to recompute the segment; make that change out "
                 "of place (relu, not relu_) or on a copy (tensor.clone())");
   }
   each_output([](Output& output, int64_t now) {
@@ -289,11 +288,10 @@ void CheckpointSegment::Frame::end_call(const InputsBefore& before, const Tensor
       runs_to_end = true;
     }
   }
-  TORCH_CHECK(
-      !with_gradient || returned < defined, "checkpoint ", call.path, ": returns its input ", number, ", ",
-      before[number].form->text(),
-      ", unchanged, so there is nothing to compute again; leave this sub-tree out of the segments, or "
-      "skip it where it is called");
+  TORCH_CHECK(!with_gradient || returned < defined, "checkpoint ", call.path, ": returns its input ", number,
+              ", ", before[number].form->text(),
+              ", unchanged, so there is nothing to recompute; leave this module out of the segments, or "
+              "skip it where it is called");
 }
 
 template <class Visit>
@@ -330,10 +328,10 @@ CheckpointSegment::Frame::Source CheckpointSegment::Frame::source_of(const std::
       const Output& output = calls[c].outputs[i];
       if (output.tensor._unsafe_get_target() != input.unsafeGetTensorImpl()) continue;
       TORCH_CHECK(!output.changed, "checkpoint ", path, ": its input ", input.sizes(), ", which ",
-                  calls[c].path, " returned, was changed in place between sub-trees (version ",
-                  output.version, " then, ", version_of(input),
+                  calls[c].path, " returned, was changed in place between modules (version ", output.version,
+                  " then, ", version_of(input),
                   " now); they are one segment, whose recomputation would leave that change out; make it out "
-                  "of place or within a sub-tree, or let a segment begin with ",
+                  "of place or within a module, or let a segment begin with ",
                   path);
       return {c, i};
     }

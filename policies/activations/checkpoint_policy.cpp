@@ -35,7 +35,7 @@ std::vector<std::vector<std::string>> make_segments(const std::vector<std::strin
 void check_count(const char* name, int64_t value, size_t matches) {
   if (value >= 1 && value <= static_cast<int64_t>(matches)) return;
   throw PolicyError("policies.checkpoint." + std::string(name) + " = " + std::to_string(value) +
-                    " is out of range for " + std::to_string(matches) + " matching sub-trees; allowed: [1, " +
+                    " is out of range for " + std::to_string(matches) + " matching modules; allowed: [1, " +
                     std::to_string(matches) + "]");
 }
 
@@ -78,7 +78,7 @@ void check_overlap(const std::vector<std::string>& matches, int64_t segment) {
       if (segment == 1 || !inner.starts_with(outer + ".")) continue;
       throw PolicyError("policies.checkpoint.targets overlap: " + inner + " runs within " + outer +
                         ", so policies.checkpoint.segment = " + std::to_string(segment) +
-                        " cannot join them in one segment; name sub-trees of one level, or set "
+                        " cannot join them in one segment; name modules of one level, or set "
                         "policies.checkpoint.segment = 1, which nests them");
     }
   }
@@ -89,7 +89,7 @@ void check_overlap(const std::vector<std::string>& matches, int64_t segment) {
 // The segment that the latest module belongs to, while more of it may follow.
 struct CheckpointPolicy::OpenSegment {
   std::optional<size_t> number;              // none is open
-  std::unique_ptr<CheckpointSegment> chain;  // null: nothing of it is computed again
+  std::unique_ptr<CheckpointSegment> chain;  // null: nothing of it is recomputed
 };
 
 struct CheckpointPolicy::Effect {
@@ -130,12 +130,12 @@ CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::
   }
   const bool default_targets = options.targets == CheckpointOptions{}.targets;
   if (default_targets && !asked && !matches_any(options.targets.front(), paths)) {
-    reason_ = "no sub-tree matches the default targets, " + options.targets.front();
+    reason_ = "no module matches the default targets, " + options.targets.front();
     return;
   }
   if (options.targets.empty()) {
     throw PolicyError(
-        "policies.checkpoint.targets is empty; name sub-trees, such as [\"blocks.*\"], or set "
+        "policies.checkpoint.targets is empty; name modules, such as [\"blocks.*\"], or set "
         "policies.checkpoint.enabled = false");
   }
   const std::vector<std::string> matches =
@@ -155,10 +155,10 @@ CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::
   if (chosen.empty() && asked) {
     throw PolicyError(
         "policies.checkpoint: asked for, but policies.checkpoint.keep keeps every tensor of each chosen "
-        "sub-tree, so it has no effect; keep less, or set enabled = false");
+        "module, so it has no effect; keep less, or set enabled = false");
   }
   if (chosen.empty()) {
-    reason_ = "policies.checkpoint.keep keeps every tensor of each chosen sub-tree";
+    reason_ = "policies.checkpoint.keep keeps every tensor of each chosen module";
     return;
   }
   segments_ = make_segments(chosen, choices, paths, options.segment);
@@ -169,16 +169,16 @@ CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::
     throw PolicyError(
         "policies.checkpoint.segment = " + std::to_string(options.segment) +
         " has no effect: with policies.checkpoint.every = " + std::to_string(options.every) +
-        " no two of the chosen sub-trees follow each other; " +
-        (options.every > 1 ? "set one of the two to 1" : "set segment to 1, or choose sub-trees that do"));
+        " no two of the chosen modules follow each other; " +
+        (options.every > 1 ? "set one of the two to 1" : "set segment to 1, or choose modules that do"));
   }
   const std::string &first = segments_.front().front(), &last = segments_.back().back();
   const auto again = std::count_if(choices.begin(), choices.end(), [](const auto& one) { return !one.all; });
   const size_t moved = chosen.size() - static_cast<size_t>(again);
   reason_ =
-      (again == 0   ? "offloads " + counted(moved, "sub-tree")
-       : moved == 0 ? "recomputes " + counted(chosen.size(), "sub-tree")
-                    : "recomputes " + std::to_string(again) + " and offloads " + counted(moved, "sub-tree")) +
+      (again == 0   ? "offloads " + counted(moved, "module")
+       : moved == 0 ? "recomputes " + counted(chosen.size(), "module")
+                    : "recomputes " + std::to_string(again) + " and offloads " + counted(moved, "module")) +
       " in " + counted(segments_.size(), "segment") + ", " +
       (first == last ? first : "from " + first + " to " + last) + kept_text(options);
 }
@@ -284,7 +284,7 @@ std::string CheckpointPolicy::no_effect() const {
   if (moves_or_need_not())
     return "backward needs no more of " + chosen + " than what is there anyway: inputs and parameters";
   return "no forward pass has saved a storage of at least " + text_of(options_.offload_min_bytes) +
-         " in a chosen sub-tree";
+         " in a chosen module";
 }
 
 void CheckpointPolicy::before_step() {
@@ -299,7 +299,7 @@ void CheckpointPolicy::before_step() {
                       "\"default\"");
   }
   throw PolicyError(what +
-                    "name other sub-trees in policies.checkpoint.targets, or set "
+                    "name other modules in policies.checkpoint.targets, or set "
                     "policies.checkpoint.enabled = \"default\"");
 }
 

@@ -34,13 +34,13 @@ void check_entries(const std::vector<std::string>& entries, const std::vector<st
       throw PolicyError(kKey + ": \"" + text + "\" is not the name of a result; " +
                         (entry.pattern.empty()
                              ? "write it alone: " + kKey + " = \"" + text + "\""
-                             : "allowed for some sub-trees: all, offload, names and operators"));
+                             : "allowed for some modules: all, offload, names and operators"));
     }
     if (!seen.insert(text).second) throw PolicyError(kKey + " holds \"" + text + "\" twice; take one out");
     if (std::none_of(paths.begin(), paths.end(), [&](const auto& path) { return entry.is_for(path); })) {
       throw PolicyError(
           kKey + ": \"" + entry.pattern + "\" of \"" + text +
-          "\" matches none of the chosen sub-trees; near: " + nearest_paths(entry.pattern, paths));
+          "\" matches none of the chosen modules; near: " + nearest_paths(entry.pattern, paths));
     }
   }
 }
@@ -69,8 +69,8 @@ std::vector<SegmentChoice> choices_of(const SegmentKeeps& keep, const std::vecto
     throw PolicyError(
         kKey +
         " = \"auto\" leaves the choice to a planner, as dit-plan and dit-train do "
-        "under memory.budget; give the policy what was chosen: keep = \"block\" with the sub-trees to "
-        "compute again as targets, or keep = \"all\"");
+        "under memory.budget; give the policy what was chosen: keep = \"block\" with the modules to "
+        "recompute as targets, or keep = \"all\"");
   }
   if (keep.results.empty() && keep.word.empty()) {
     throw PolicyError(kKey +

@@ -8,7 +8,7 @@
 namespace dtk::policies {
 
 struct SegmentChoice {
-  bool all = false;                     // everything, and nothing is computed again; else inputs and `names`
+  bool all = false;                     // everything, and nothing is recomputed; else inputs and `names`
   bool offload = false;                 // in host memory
   std::vector<std::string> names = {};  // of results, and operators, in the order in which they were written
 

@@ -19,7 +19,7 @@ constexpr const char* kCountCause =
 
 std::string cause_of(const TensorForm& now, const TensorForm& then) {
   const std::string between = " that changed between forward and backward";
-  if (now.device != then.device) return "look for a move of the sub-tree or of its buffers to another device";
+  if (now.device != then.device) return "look for a move of the module or of its buffers to another device";
   if (now.dtype != then.dtype) return "look for a cast by a flag or by a default dtype" + between;
   size_t differing = 0, dimension = 0;
   for (size_t i = 0; i < now.sizes.size() && now.sizes.size() == then.sizes.size(); ++i) {
@@ -30,7 +30,7 @@ std::string cause_of(const TensorForm& now, const TensorForm& then) {
   if (differing == 1 && now.sizes[dimension] > then.sizes[dimension]) {
     return "dimension " + std::to_string(dimension) +
            " grew, as that of a cache which each call appends to: switch such a cache off in training, or "
-           "leave this sub-tree out of the segments; else look for a counter or a flag" +
+           "leave this module out of the segments; else look for a counter or a flag" +
            between;
   }
   return "look for state (a counter, a cache, a flag, a global)" + between + ", and for branches on it";
@@ -82,7 +82,7 @@ void CheckpointSegment::Frame::check_forward_ended() const {
   TORCH_CHECK(
       in_forward == nullptr, "checkpoint ", calls.back().path,
       ": backward ran inside the segment, whose forward pass has not ended; take gradients outside of "
-      "segments, or leave this sub-tree out of them");
+      "segments, or leave this module out of them");
 }
 
 at::Tensor CheckpointSegment::Frame::take(size_t index) {

@@ -136,12 +136,12 @@ Precision::Precision(const PrecisionOptions& options, c10::Device device,
   if (active_ && !paths.empty() && fp32_paths_.size() == paths.size()) {
     if (asked) {
       throw PolicyError(
-          "policies.precision.enabled = true, but policies.precision.fp32 names every sub-tree of the model, "
+          "policies.precision.enabled = true, but policies.precision.fp32 names every module of the model, "
           "so "
           "it has no effect; name fewer there, or set policies.precision.enabled = \"default\"");
     }
     active_ = false;
-    reason_ = "fp32: policies.precision.fp32 names every sub-tree";
+    reason_ = "fp32: policies.precision.fp32 names every module";
   } else if (active_ && !fp32_paths_.empty()) {
     reason_ += "; fp32 in";
     for (const std::string& path : fp32_paths_) reason_ += " " + path;

@@ -49,7 +49,7 @@ std::vector<std::string> matching_paths(const std::vector<std::string>& patterns
   for (const std::string& pattern : patterns) {
     if (!matches_any(pattern, paths)) {
       throw PolicyError(key + ": \"" + pattern +
-                        "\" matches no sub-tree of this model; near: " + nearest_paths(pattern, paths));
+                        "\" matches no module of this model; near: " + nearest_paths(pattern, paths));
     }
   }
   std::vector<std::string> result;

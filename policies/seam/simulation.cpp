@@ -20,7 +20,7 @@ std::unique_ptr<LoopFold> fold_of(std::string_view what) {
 }  // namespace
 
 SimulationGuard::SimulationGuard(Simulation& simulation) {
-  TORCH_CHECK(current.exchange(&simulation) == nullptr, "a rehearsal is going on already");
+  TORCH_CHECK(current.exchange(&simulation) == nullptr, "a simulation is going on already");
 }
 
 SimulationGuard::~SimulationGuard() {

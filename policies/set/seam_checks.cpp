@@ -13,12 +13,12 @@ void SeamUse::check(std::string_view path) const {
   if (paths.find(path) == paths.end()) {
     const std::vector<std::string> known(paths.begin(), paths.end());
     throw PolicyError(
-        "the sub-tree " + std::string(path) +
+        "the module " + std::string(path) +
         " runs through the seam, but the policies were not told of it; add it to Subject.paths" +
         (known.empty() ? ", which is empty" : " (near: " + nearest_paths(path, known) + ")"));
   }
   if (!needs_scope.empty() && scopes_alive == 0 && at::GradMode::is_enabled() && !recomputing()) {
-    throw PolicyError("the sub-tree " + std::string(path) +
+    throw PolicyError("the module " + std::string(path) +
                       " runs outside of PolicySet::forward_scope(), which policies." + needs_scope +
                       " needs; hold the scope during the forward pass, or switch that policy off");
   }

@@ -41,7 +41,7 @@ class Program(unittest.TestCase):
         self.assertEqual(two["saved"] - one["saved"], 3_591_492)
         self.assertEqual(two["recomputed"]["saved"] - one["recomputed"]["saved"], 2_646_084)
         self.assertEqual(len(two["segments"]), 9)
-        # What two sub-trees keep is let go only if both are segments.
+        # What two modules keep is let go only if both are segments.
         alone = sum(segment["gain"] for segment in two["segments"])
         self.assertLess(alone, two["saved"] - two["recomputed"]["saved"])
         self.assertGreater(alone, 0)

@@ -189,7 +189,7 @@ def splits(reader: str, before: str) -> str:
     )
 
 
-# By variant: sub-tree, what it saves, its inputs, what it gains as the only segment, why nothing.
+# By variant: module, what it saves, its inputs, what it gains as the only segment, why nothing.
 SEGMENTS = {
     "plain": [
         ("conv1", 3_344_000, 3_344_000, 0, INPUT_ONLY),
@@ -294,8 +294,8 @@ class Explained(unittest.TestCase):
         for part in (
             "saved 20,162,400 bytes for backward, 8 % of both together",
             "segments all of them: 26,014,400 bytes are saved instead of 20,162,400: 5,852,000 more",
-            "peak 331,903,296 bytes in phase optimizer, outside of all sub-trees, at aten::div, without segments",
-            "with the segments 331,903,296 bytes in phase optimizer, outside of all sub-trees, at aten::div: the same",
+            "peak 331,903,296 bytes in phase optimizer, outside of all modules, at aten::div, without segments",
+            "with the segments 331,903,296 bytes in phase optimizer, outside of all modules, at aten::div: the same",
             "nothing that was saved for backward is alive there, so no segments lower it",
             "! relu2 4,180,000 4,180,000 -4,180,000 " + splits("conv3", "conv2"),
         ):
@@ -318,7 +318,7 @@ class Explained(unittest.TestCase):
             self.assertEqual((peak["operation"], peak["largest"]), ("aten::_to_copy", roots))
         text = " ".join(programs.execute(PROGRAM, *arguments).stdout.split())
         self.assertIn(
-            "peak 34,782,615,144 bytes in phase optimizer, outside of all sub-trees, at aten::_to_copy; alive there, "
+            "peak 34,782,615,144 bytes in phase optimizer, outside of all modules, at aten::_to_copy; alive there, "
             "the most of one operator: aten::sqrt, 6,946,247,896 bytes (temporaries) with the segments ",
             text,
         )

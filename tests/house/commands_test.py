@@ -133,7 +133,7 @@ class PlannerQuickstart(StubTreeTest):
         for number in (1, 2):
             result = self.quickstart("--seconds", "9", cwd=self.top)
             self.assertEqual(result.returncode, 0, result.stderr)
-            out, scenes = f"TREE/runs/SYNTHETIC-planner-{number}", "TREE/runs/SYNTHETIC-scenes"
+            out, scenes = f"TREE/runs/SYNTHETIC-diffusion_planner-{number}", "TREE/runs/SYNTHETIC-scenes"
             drawn = [f"draw-scenes --out {scenes} --frames 2000"] if number == 1 else []
             calls = [
                 line.replace(str(self.tree), "TREE")

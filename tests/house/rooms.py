@@ -1,14 +1,17 @@
 """The rooms of the house, and which may include which: the one table.
 
-A room is a folder of a library. CONTRIBUTING prints this table (`rooms.py ROOT --write` renews it there), and
-include_arrows.py breaks on an include that it does not allow. Besides, policies and models include the standard library
-and LibTorch, the planner's rooms policies', and toolkit's all public headers of the three.
+A room is a folder of a library. CONTRIBUTING prints this table, and each room's list of sources begins with its sentence
+(`rooms.py ROOT --write` renews both); include_arrows.py breaks on an include that it does not allow. Besides, policies
+and models include the standard library and LibTorch, the planner's rooms policies', and toolkit's all public headers of
+the three.
 """
 
 import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+import tree
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ TOOLKIT = rows(
         ("run", "one run, from its configuration to its folder", "*"),
         ("plan", "what a run would take: dit-plan's library", "*"),
         ("commands", "arguments and steps of the four programs", "*"),
-        ("programs", "main() of each, terminal, processes", "*"),
+        ("programs", "the four programs: main(), terminal, processes", "*"),
     ],
 )
 ROOMS = {room.path: room for room in POLICIES + PLANNER + MODELS + TOOLKIT}
@@ -135,7 +138,7 @@ def row_of(room: str) -> str:
 def table() -> str:
     def others(room: Room) -> str:
         order = [other for other in ROOMS if other in room.may]
-        return ", ".join(f"`{other}`" for other in shorter(room.path, order)) or "none"
+        return ", ".join(shorter(room.path, order)) or "none"
 
     lines = ["| room | holds | may include, of the rooms |", "|---|---|---|"]
     return "\n".join(lines + [f"| `{room.path}/` | {room.holds} | {others(room)} |" for room in ROOMS.values()])
@@ -147,8 +150,8 @@ def shorter(own: str, others: list[str]) -> list[str]:
     above = [room for room in ROOMS if room.startswith(library + "/")]
     above = above[: above.index(own)]
     if len(above) > 4 and set(above) <= set(others):
-        return ["all above of " + library, *[other for other in others if other not in above]]
-    return [other.removeprefix(library + "/") for other in others]
+        return ["all above of " + library, *[f"`{other}`" for other in others if other not in above]]
+    return [f"`{other.removeprefix(library + '/')}`" for other in others]
 
 
 PRINTED = re.compile(r"(?<=<!-- rooms -->\n).*?(?=<!-- /rooms -->)", re.DOTALL)
@@ -162,12 +165,39 @@ def check_printed(root: Path) -> list[str]:
     return ["CONTRIBUTING.md: its table of rooms is not tests/house/rooms.py's; renew it: tests/house/rooms.py . --write"]
 
 
-def write_printed(root: Path) -> None:
+def purpose(room: Room) -> str:
+    """The first line of a room's list of sources."""
+    return f"# {room.holds[0].upper()}{room.holds[1:]}."
+
+
+def lists(root: Path) -> list[tuple[Path, Room]]:
+    found = [(root / room.path / "CMakeLists.txt", room) for room in ROOMS.values()]
+    return [(path, room) for path, room in found if path.is_file()]
+
+
+def check_purposes(root: Path) -> list[str]:
+    return [
+        f"{room.path}/CMakeLists.txt: must begin with \"{purpose(room)}\", as tests/house/rooms.py says"
+        for path, room in lists(root)
+        if path.read_text(encoding="utf-8").split("\n")[0] != purpose(room)
+    ]
+
+
+def check(root: Path) -> list[str]:
+    return check_printed(root) + check_purposes(root)
+
+
+def write(root: Path) -> None:
     path = root / "CONTRIBUTING.md"
     path.write_text(PRINTED.sub(lambda _: table() + "\n", path.read_text(encoding="utf-8")), encoding="utf-8")
+    for path, room in lists(root):
+        lines = path.read_text(encoding="utf-8").split("\n")
+        kept = lines[1:] if lines[0].startswith("#") else lines
+        path.write_text("\n".join([purpose(room), *kept]), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3 or sys.argv[2] != "--write":
-        sys.exit("usage: rooms.py ROOT --write")
-    write_printed(Path(sys.argv[1]))
+    if sys.argv[2:] == ["--write"]:
+        write(Path(sys.argv[1]))
+    else:
+        tree.run(check)

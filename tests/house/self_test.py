@@ -16,7 +16,9 @@ import linked_libraries
 import planner_names
 import quiet_libraries
 import readme
+import rooms
 import torch_use
+import words
 
 COMPILER = "c++"
 
@@ -149,6 +151,60 @@ class PlannerNames(TreeTest):
             self.assert_finds(
                 planner_names, "policies/planner/core/bad.cpp", f"int a;\n{text}\n", "knows no model and no policy"
             )
+
+
+class Rooms(TreeTest):
+    def test_an_upward_include(self):
+        self.write("toolkit/core/errors.h", "")
+        self.write("toolkit/run/run.h", "")
+        self.write("toolkit/run/run.cpp", '#include "toolkit/core/errors.h"\n#include <dtk/policies/ema.h>\n')
+        for text in ('#include "toolkit/run/run.h"', "#include <dtk/planner/simulate.h>"):
+            path = "toolkit/core/bad.cpp" if "run.h" in text else "policies/ema/bad.cpp"
+            self.assert_finds(include_arrows, path, f"{text}\n", "may not include")
+        self.write("policies/seam/policy.cpp", "")
+        self.assert_finds(
+            include_arrows, "policies/seam/bad.cpp", "#include <dtk/policies/ema.h>\n", "policies/seam/ may not include"
+        )
+
+    def test_private_headers_of_another_library(self):
+        self.assert_finds(include_arrows, "toolkit/core/bad.cpp", '#include "policies/ema/own.h"\n', "may not include")
+
+    def test_one_family_does_not_know_another(self):
+        self.write("toolkit/families/a/a.h", "")
+        self.write("toolkit/families/b/b.cpp", '#include "toolkit/core/errors.h"\n')
+        self.assert_finds(
+            include_arrows, "toolkit/families/b/bad.cpp", '#include "toolkit/families/a/a.h"\n', "may not include"
+        )
+
+    def test_a_crowded_room(self):
+        for number in range(rooms.LARGEST):
+            self.write(f"toolkit/io/file_{number}.cpp", "")
+        self.write("toolkit/io/one_more.cpp", "")
+        self.assertEqual(
+            include_arrows.check(self.root), ["toolkit/io/: 26 modules; a room holds at most 25"]
+        )
+
+    def test_the_printed_table(self):
+        (self.root / "CONTRIBUTING.md").write_text("a\n<!-- rooms -->\n<!-- /rooms -->\n")
+        self.assertEqual(len(rooms.check_printed(self.root)), 1)
+        self.write("toolkit/io/CMakeLists.txt", "dtk_room(\n  npy.cpp)\n")
+        self.assertEqual(len(rooms.check_purposes(self.root)), 1)
+        rooms.write(self.root)
+        self.assertEqual(rooms.check(self.root), [])
+        self.assertTrue((self.root / "toolkit/io/CMakeLists.txt").read_text().endswith(".\ndtk_room(\n  npy.cpp)\n"))
+
+
+class Words(TreeTest):
+    def test_each_word(self):
+        for text in ("KeptPhase a;", "int most_bytes;", "kLeastWidth", "JobWatch w;", "using PlannerBatch = int;"):
+            self.assert_finds(words, "toolkit/core/bad.cpp", f"{text}\n", "today's word")
+        for text in ("// a sub-tree", 'auto a = "Rehearsal";'):
+            self.assert_finds(words, "policies/ema/bad.cpp", f"{text}\n", "today's word")
+        self.assert_finds(words, "policies/README.md", "label `fake-cuda`\n", "simulated-cuda")
+        self.assert_finds(words, "configs/planner_h.toml", "", "planner is memory planning")
+        self.write("policies/planner/core/good.cpp", "int planner_name, least_time;\n// CopyEngine\n")
+        self.write("configs/diffusion_planner_h.toml", "")
+        self.assertEqual(words.check(self.root), [])
 
 
 class Layout(TreeTest):

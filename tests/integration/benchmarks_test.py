@@ -56,7 +56,7 @@ class Benchmarks(unittest.TestCase):
             self.assertEqual(row["planned peak, bytes"], row["measured"])
             self.assertGreater(int(row["measured"]), 20_000_000)
 
-    def test_planner_bytes(self):
+    def test_diffusion_planner_bytes(self):
         """Preset UP, whose bytes are in diffusion_planner_bytes_test: both tables, ranked, and their sums."""
         output = run(FOLDER / "diffusion-planner-bytes", "--preset", "UP")
         first, second = (rows(table) for table in output.split("\n\n")[1:])
@@ -109,7 +109,7 @@ class Benchmarks(unittest.TestCase):
             self.assertEqual(row[unknown], "-")
         self.assertIn("start of the process to the end of the first step", output)
 
-    def test_planner_step_says_how_to_get_the_original(self):
+    def test_diffusion_planner_step_says_how_to_get_the_original(self):
         def ends(*arguments: str) -> tuple[int, str, str]:
             command = [STEP_TIME.parents[1] / "diffusion_planner/step", *arguments]
             result = subprocess.run(command, capture_output=True, text=True, timeout=60)

@@ -1,4 +1,4 @@
-// planner_weights PRESET IN OUT [KEY]: reads weights of the driving planner into a model of that preset, and
+// diffusion_planner_weights PRESET IN OUT [KEY]: reads weights of the driving planner into a model of that preset, and
 // writes the model's parameters as torch.save does. For planner_weights_test.py.
 #include <cstdio>
 #include <string>

@@ -289,7 +289,7 @@ class Driving(unittest.TestCase):
         for path in paths:
             with self.subTest(path.name), tempfile.TemporaryDirectory() as name:
                 folder = Path(name)
-                sizes = path.stem.removeprefix("planner_").upper().replace("QUICKSTART", "reduced")
+                sizes = path.stem.removeprefix("diffusion_planner_").upper().replace("QUICKSTART", "reduced")
                 drawn = ("--out", "scenes", "--preset", sizes, "--frames", 2, "--held-out", 1, "--pictures", 0)
                 done(execute(DRAW, folder, *drawn))
                 data = [f"data.frames={folder}/scenes/train.json", f"data.held_out={folder}/scenes/held_out.json"]

@@ -101,7 +101,7 @@ class Install(unittest.TestCase):
             for path in (ROOT / library / "include").rglob("*.h")
         }
         self.assertIn("include/dtk/policies/policy_set.h", headers)
-        self.assertIn("include/dtk/planner/rehearse.h", headers)
+        self.assertIn("include/dtk/planner/simulate.h", headers)
         self.assertEqual({name for name in files if name.startswith("include/")}, headers)
         others = {Path(name).name for name in files - headers}
         targets = {name for name in others if re.fullmatch(r"dtkTargets(-\w+)?\.cmake", name)}
@@ -145,7 +145,7 @@ class OwnNetwork(unittest.TestCase):
         self.assertNotIn(" on: ", without)
         self.assertIn("attention on: fused kernels, no weights are stored\n", attention)
         self.assertIn("attention on: fused kernels, no weights are stored\n", defaults)
-        self.assertIn("checkpoint on: recomputes 5 sub-trees in 5 segments, from blocks.0", defaults)
+        self.assertIn("checkpoint on: recomputes 5 modules in 5 segments, from blocks.0", defaults)
 
     def test_the_readme_states_the_peaks_that_the_program_prints(self):
         printed = run(own_network() / "own_network", env={**os.environ, "OMP_NUM_THREADS": "1"}).stdout
@@ -204,7 +204,7 @@ class OwnModel(unittest.TestCase):
         self.assertEqual(float(loss), 1.0)  # a new DiT's output is 0
         self.assertEqual(gradients, trained)
         self.assertGreater(int(trained), 20)
-        self.assertIn("checkpoint on: recomputes 2 sub-trees in 2 segments, from blocks.0 to blocks.1\n", result.stdout)
+        self.assertIn("checkpoint on: recomputes 2 modules in 2 segments, from blocks.0 to blocks.1\n", result.stdout)
 
 
 class OwnPlan(unittest.TestCase):

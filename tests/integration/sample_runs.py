@@ -194,7 +194,7 @@ class Refusals(SampleTest):
         line = 'fp32 = ["last_layer"]'
         text = CONFIG + line + "\n"
         (self.folder / "other.toml").write_text(text)
-        message = 'policies.precision.fp32: "last_layer" matches no sub-tree of this model; near: final_layer'
+        message = 'policies.precision.fp32: "last_layer" matches no module of this model; near: final_layer'
         result = self.sample("--checkpoint", "run", "--config", "other.toml", "--classes", "0", "--out", "o.png")
         self.assertEqual(result.returncode, CONFIGURATION)
         place = f"other.toml:{text.count(chr(10))}:8"

@@ -145,13 +145,13 @@ class Policies(ProgramTest):
         "policies.ema.pinned = false has no use on the CPU, where no average is copied; allowed: true, the default; "
         "remove policies.ema.pinned"
     )
-    TARGETS = 'policies.checkpoint.targets: "block.*" matches no sub-tree of this model; near: blocks.0'
+    TARGETS = 'policies.checkpoint.targets: "block.*" matches no module of this model; near: blocks.0'
     # Only a step tells: the plan's, before anything is read or written.
     KEEP = (
         'policies.checkpoint.keep: "fc1_out" is no name of a result in the segments\' forward passes; near: '
         "fc2_out, attn_out, proj_out"
     )
-    SEGMENT = "policies.checkpoint.segment = 2 is out of range for 1 matching sub-trees; allowed: [1, 1]"
+    SEGMENT = "policies.checkpoint.segment = 2 is out of range for 1 matching modules; allowed: [1, 1]"
 
     def test_in_the_file(self):
         for table, line, value, message in (
@@ -198,7 +198,7 @@ class Policies(ProgramTest):
         self.assertIn(f"\n{line}\n", result.stdout)
 
     def assert_refusal(self, result, message: str) -> None:
-        if "near: " in message:  # then come all the other sub-trees
+        if "near: " in message:  # then come all the other modules
             self.assertEqual(result.returncode, CONFIGURATION)
             self.assertTrue(result.stderr.startswith(f"dit-train: {message}"), result.stderr)
         else:

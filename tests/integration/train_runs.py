@@ -87,7 +87,7 @@ class DoneRun(ProgramTest):
             r"  precision   off           -   fp32: .*\n( {32}.*\n)*"
             r"  attention   on  +-?\d+(\.\d [KM]i| )B   (raises the peak here; )?fused kernels, .*\n( {32}.*\n)*"
             r"  ema         on          0 B   training device is the CPU, nothing to move;\n( {32}.*\n)*"
-            r"  checkpoint  on  +-?\d+(\.\d [KM]i| )B   recomputes 1 sub-tree in 1 segment, .*\n( {32}.*\n)*$",
+            r"  checkpoint  on  +-?\d+(\.\d [KM]i| )B   recomputes 1 module in 1 segment, .*\n( {32}.*\n)*$",
         )
 
     def test_prints_plain_lines_without_a_terminal(self):

@@ -110,7 +110,7 @@ Usage: dit-plan --config FILE [options]
   --device cuda|cpu     device to plan for; default cuda, present or not
 Instead of the plain report, one of:
   --table               all 16 combinations of the four policies, by peak
-  --explain             what each policy and each sub-tree changes, and why
+  --explain             what each policy and each module changes, and why
   --max-batch SIZE      the largest data.batch that fits; 24GB, 24GiB, 24e9, or
                         80% of the device present
 With any of them:

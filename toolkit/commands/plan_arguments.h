@@ -1,4 +1,4 @@
-// The arguments of dit-plan. As command_line.h: what is wrong with them is a ConfigError.
+// The arguments of dit-plan. As arguments.h: what is wrong with them is a ConfigError.
 #pragma once
 #include <optional>
 #include <string>

@@ -41,7 +41,7 @@ RunConfig with_switches(RunConfig config, c10::Device device, const PolicySwitch
   switch_ema(config.policies.ema, device, on[2]);
   policies::CheckpointOptions& checkpoint = config.policies.checkpoint;
   set(checkpoint.enabled, on[3]);
-  // Chosen for a job that recomputes; of one that does not, all there is to compute again.
+  // Chosen for a job that recomputes; of one that does not, all there is to recompute.
   if (on[3] && checkpoint.keep.word == "auto") checkpoint.keep = "block";
   return config;
 }

@@ -1,5 +1,6 @@
-// The four memory policies as switches of a configuration. On and off mean what the table of the README
-// means: off is fp32, stored attention weights, the average on the training device, and all activations kept.
+// The four memory policies as switches of a configuration. On and off mean what the table of
+// policies/README.md means: off is fp32, stored attention weights, the average on the training device, and
+// all activations kept.
 #pragma once
 #include <c10/core/Device.h>
 

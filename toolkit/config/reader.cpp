@@ -188,10 +188,22 @@ std::string table_list() {
   return listed(tables, ", ");
 }
 
+/// [planner] and its sub-tables, of old configurations and checkpoints, by their name of today; "" for others.
+std::string renamed(const std::string& key) {
+  constexpr std::string_view old = "planner";
+  if (key != old && !key.starts_with("planner.")) return "";
+  return "diffusion_planner" + key.substr(old.size());
+}
+
 [[noreturn]] void unknown_table(const Entry& entry) {
+  const std::string now = renamed(entry.key);
   const std::vector<std::string> near = near_keys(entry.key, all_tables());
-  const std::string hint =
-      near.empty() ? "known tables: " + table_list() : "did you mean " + in_brackets(near.front()) + "?";
+  std::string hint = "known tables: " + table_list();
+  if (!now.empty()) {
+    hint = "it is called " + in_brackets(now) + " now";
+  } else if (!near.empty()) {
+    hint = "did you mean " + in_brackets(near.front()) + "?";
+  }
   fail(entry.key_place, "unknown table " + in_brackets(entry.key) + "; " + hint);
 }
 
@@ -204,7 +216,9 @@ std::string table_list() {
   }
   const std::vector<std::string> near = near_keys(entry.key, keys);
   std::string hint = "known tables: " + table_list();
-  if (!near.empty()) {
+  if (const std::string now = renamed(entry.key); !now.empty()) {
+    hint = "it is called " + now + " now";
+  } else if (!near.empty()) {
     hint = "did you mean " + listed(near, " or ") + "?";
   } else if (!names_in_table.empty()) {
     hint = "known keys of " + in_brackets(table) + ": " + listed(names_in_table, ", ");

@@ -45,7 +45,7 @@ int compute_capability(int index) {
 
 Calibration calibrate_cpu(LoadedConfig loaded, std::optional<int64_t> limit) {
   const auto threads = static_cast<int>(loaded.config.train.threads.value());
-  // Whatever is computed again calls the kernels of the forward pass.
+  // Whatever is recomputed calls the kernels of the forward pass.
   if (placement_is_open(loaded.config)) loaded.config.policies.checkpoint.keep = "block";
   Calibration calibration = calibration_of_this_cpu(threads);
   for (const LoadedConfig& one : possible(loaded)) {

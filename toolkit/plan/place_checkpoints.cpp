@@ -52,8 +52,8 @@ void check_apart(const Paths& targets) {
     for (const std::string& inner : targets) {
       if (!inner.starts_with(outer + ".")) continue;
       throw policies::PolicyError(key + " means " + outer + " and, within it, " + inner +
-                                  "; policies.checkpoint.keep = \"auto\" chooses for each sub-tree whether "
-                                  "it is computed again: name one of the two, or use keep = \"block\"");
+                                  "; policies.checkpoint.keep = \"auto\" chooses for each module whether "
+                                  "it is recomputed: name one of the two, or use keep = \"block\"");
     }
   }
 }

@@ -35,10 +35,10 @@ constexpr int64_t kFewBeyond = 4;
 struct PlannedChoice {
   Levels levels;
   int64_t bytes = 0;  // of memory.budget
-  int64_t flops = 0;  // computed again
+  int64_t flops = 0;  // recomputed
 };
 
-// A module that may be computed again, by level.
+// A module that may be recomputed, by level.
 struct Target {
   std::string path;
   std::map<size_t, SegmentLevel> levels;
@@ -114,7 +114,7 @@ class Search {
       const PlannedChoice all = plan_all();
       base_ = all.bytes - modelled(all.levels);
       correct_levels();
-      // The last target runs backward first: what it would compute again is there either way.
+      // The last target runs backward first: what it would recompute is there either way.
       if (all.bytes > budget_) plan(without_last(all.levels));
       correct();
       // Nothing fits: as few bytes as there can be, but not at any price.
@@ -126,7 +126,7 @@ class Search {
   }
 
  private:
-  // Nothing computed again, and watched: fills targets_.
+  // Nothing recomputed, and watched: fills targets_.
   PlannedChoice plan_plain() {
     const planner::Observed seen = planner::observe(device_, [&] { return job_.plan({}, {}); });
     std::vector<std::string> paths;
@@ -144,7 +144,7 @@ class Search {
     return note({Levels(targets_.size(), kAllKept), bytes_of(seen.plan), seen.plan.steady_step().recomputed});
   }
 
-  // Each target that saves anything by it computed again; fills the FLOPs of its level, and adds levels that
+  // Each target that saves anything by it recomputed; fills the FLOPs of its level, and adds levels that
   // keep some results.
   PlannedChoice plan_all() {
     const Levels levels = all_at(kRecomputed);

@@ -12,17 +12,17 @@
 
 namespace dtk {
 
-/// A job in which modules can be computed again in backward. Its modules run through
+/// A job in which modules can be recomputed in backward. Its modules run through
 /// policies::run_observed(), which a PolicySet puts into its seam, and it ends two optimizer steps or more.
 struct PlacedJob {
-  /// Its plan with `recomputed` computed again, all but what `keeps` has; nothing is where that is empty.
+  /// Its plan with `recomputed` recomputed, all but what `keeps` has; nothing is where that is empty.
   /// ConfigError: none of a module's results has one of those names.
   std::function<planner::SimulationResult(const std::vector<std::string>& recomputed,
                                           const ResultsByModule& keeps)>
       plan;
-  /// Those of the modules that it runs, which may be computed again; none within another.
+  /// Those of the modules that it runs, which may be recomputed; none within another.
   std::function<std::vector<std::string>(const std::vector<std::string>& paths)> targets;
-  /// What a module that is computed again may keep beside its inputs, each a choice of its own: names of
+  /// What a module that is recomputed may keep beside its inputs, each a choice of its own: names of
   /// results. Each is planned once for all targets, where it is worth asking.
   std::vector<std::vector<std::string>> keeps = {};
 };

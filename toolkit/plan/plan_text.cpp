@@ -255,7 +255,7 @@ std::string largest_batch_text(const std::string& name, const LargestPlannedBatc
                            ? std::string("none: data.samples leaves no more to train on")
                            : std::string("none: larger batches are not planned"));
   if (found.all_recomputed)
-    text += line("placement", "keep = \"auto\" planned as \"block\": every target computed again");
+    text += line("placement", "keep = \"auto\" planned as \"block\": every target recomputed");
   text += line("planned", std::to_string(found.planned) + " batches" +
                               (found.largest->loaded.config.data.samples
                                    ? ""

@@ -77,7 +77,7 @@ void adopt_placement(LoadedConfig& loaded, const CheckpointPlacement& placement)
 
 std::string placement_text(const CheckpointPlacement& placement) {
   const std::string targets =
-      std::to_string(placement.targets) + (placement.targets == 1 ? " sub-tree" : " sub-trees");
+      std::to_string(placement.targets) + (placement.targets == 1 ? " module" : " modules");
   const std::string plans =
       std::to_string(placement.plans) + (placement.plans == 1 ? " plan" : " plans") + " made";
   const std::string peak = "its plan takes " + exact_bytes(placement.planned_bytes) +
@@ -86,8 +86,8 @@ std::string placement_text(const CheckpointPlacement& placement) {
   if (placement.recomputed.empty()) return "keep = \"auto\": all of " + targets + " are kept; " + peak;
   const auto count = static_cast<int64_t>(placement.recomputed.size());
   return "keep = \"auto\": " + std::to_string(count) + " of " + targets + (count == 1 ? " is" : " are") +
-         " computed again in backward, " + ends_of(placement.recomputed) + keeps_text(placement.keeps) +
-         "; " + cost_text(placement) + "; " + peak;
+         " recomputed in backward, " + ends_of(placement.recomputed) + keeps_text(placement.keeps) + "; " +
+         cost_text(placement) + "; " + peak;
 }
 
 std::string placement_json(const CheckpointPlacement& placement) {

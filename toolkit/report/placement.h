@@ -1,4 +1,4 @@
-// policies.checkpoint.keep = "auto": which modules are computed again in backward, and which of their
+// policies.checkpoint.keep = "auto": which modules are recomputed in backward, and which of their
 // results they keep, so that a job stays within memory.budget and computes as little as possible again.
 //
 // Host memory is no choice: what its copies cost is time on a link, which no count of FLOPs tells.
@@ -54,7 +54,7 @@ void recompute(policies::CheckpointOptions& checkpoint, const std::vector<std::s
 /// Replaces keep = "auto" by the choice, as recompute(), or by keep = "all".
 void adopt_placement(LoadedConfig& loaded, const CheckpointPlacement& placement);
 
-/// "3 of 6 modules are computed again in backward, the first blocks.0, the last blocks.2, of which 2 keep
+/// "3 of 6 modules are recomputed in backward, the first blocks.0, the last blocks.2, of which 2 keep
 /// fc2_out; ..."
 std::string placement_text(const CheckpointPlacement& placement);
 

@@ -7,6 +7,7 @@
 #include <dtk/policies/internal/job_observer.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>
+#include <dtk/policies/saved_tensors.h>
 #include <dtk/policies/simulation.h>
 #include <torch/csrc/autograd/autograd.h>
 

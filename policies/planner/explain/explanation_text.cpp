@@ -46,10 +46,9 @@ std::string state_line(const Observed& plain) {
 
 std::string bound_line(const Observed& plain) {
   const int64_t peak = policies::highest(plain.plan.device).peak.bytes;
-  return line("bound", "at most " + bytes_text(plain.max_gain()) +
-                           " fewer by any choice of these sub-trees, " +
+  return line("bound", "at most " + bytes_text(plain.max_gain()) + " fewer by any choice of these modules, " +
                            percent_text(plain.max_gain(), peak) + " of the peak: what is saved, less " +
-                           digits(plain.entering) + " that come in from outside of all sub-trees and " +
+                           digits(plain.entering) + " that come in from outside of all modules and " +
                            digits(plain.outside) + " that are saved there");
 }
 
@@ -90,7 +89,7 @@ class SegmentTable {
   }
 
   std::string text() const {
-    std::string text = cells("  sub-tree", "saves", "its inputs", "gain");
+    std::string text = cells("  module", "saves", "its inputs", "gain");
     for (const Rows& row : rows_) {
       const bool gains = row.first.gain > 0;
       text += cells((gains ? "  " : "! ") + name_of(row), digits(row.first.saves), digits(row.first.inputs),
@@ -126,7 +125,7 @@ std::string more_or_fewer(int64_t change) {
 std::string held_line(const char* name, const HeldAgain& held, const char* how) {
   if (held.bytes == 0) return "";
   return line(name, "backward holds at most " + bytes_text(held.bytes) + " that it " + how + ", in " +
-                        (held.path.empty() ? "no sub-tree" : held.path));
+                        (held.path.empty() ? "no module" : held.path));
 }
 
 std::string segments_lines(const Explanation& why) {
@@ -135,7 +134,7 @@ std::string segments_lines(const Explanation& why) {
   std::string text =
       line("segments", why.segments + ": " + bytes_text(with.saved) + " are saved instead of " +
                            digits(why.plain.saved) + ": " + more_or_fewer(with.saved - why.plain.saved));
-  return text + held_line("recompute", with.made_again, "made again") +
+  return text + held_line("recompute", with.made_again, "recomputed") +
          held_line("fetched", with.fetched, "fetched from host memory");
 }
 
@@ -145,7 +144,7 @@ std::string place_words(const Observed& observed, const std::string& phase) {
   if (found == observed.places.end() || found->second.operation.empty()) return "in phase " + phase;
   const PeakPlace& place = found->second;
   const std::string where = place.path.empty()
-                                ? "outside of all sub-trees"
+                                ? "outside of all modules"
                                 : (place.backward ? "in the backward of " : "in ") + place.path;
   return "in phase " + phase + ", " + where + ", at " + place.operation;
 }
@@ -310,7 +309,7 @@ std::string text_of(const Explanation& why) {
           largest_line(plain.largest);
   if (!plain.segments.empty()) {
     text +=
-        "\neach sub-tree as the only segment: the bytes that it saves now, those of its\n"
+        "\neach module as the only segment: the bytes that it saves now, those of its\n"
         "inputs, and how many fewer are saved then; ! marks what gains nothing, (n) n\n"
         "neighbours that are alike\n" +
         SegmentTable(plain.segments).text();

@@ -61,7 +61,7 @@ class Folding final : public policies::Simulation {
 SimulationResult simulate(c10::Device device, const std::function<void(const EndOfPlan&)>& job,
                           const SimulationOptions& options) {
   if (!device.is_cpu() && device != c10::Device(c10::kCUDA, 0)) {
-    throw std::invalid_argument("rehearse: device " + device.str() + "; allowed: cpu, cuda:0");
+    throw std::invalid_argument("simulate: device " + device.str() + "; allowed: cpu, cuda:0");
   }
   register_simulated_devices();
   SimulationResult result;

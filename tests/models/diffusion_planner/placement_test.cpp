@@ -57,7 +57,7 @@ bool is_among(const std::string& path, const Paths& globs) {
 
 }  // namespace
 
-TEST_CASE("globs of the planner's blocks and ends mean sub-trees, and parts of all of them have names") {
+TEST_CASE("globs of the planner's blocks and ends mean modules, and parts of all of them have names") {
   for (const std::string preset : {"H", "M", "UP"}) {
     INFO(preset);
     models::DiffusionPlannerOptions options;
@@ -85,7 +85,7 @@ TEST_CASE("globs of the planner's blocks and ends mean sub-trees, and parts of a
   CHECK_THROWS_AS(models::checkpoint_targets(unknown), std::invalid_argument);
 }
 
-// Of the published code 1199.41 MB a sample: 111.70 fewer (9.3 %) with its transformer blocks computed again,
+// Of the published code 1199.41 MB a sample: 111.70 fewer (9.3 %) with its transformer blocks recomputed,
 // as its own change for less memory does, 877.93 (73 %) with its mixers, 989.63 with both. In bf16, without
 // the loss, 764.04: 701.98, 159.39 and 97.33 are left. 21.9 MB of the loss are distances of road borders,
 // which ours does not keep.
@@ -127,10 +127,10 @@ TEST_CASE("with the policies on their defaults the planner keeps a tenth, and co
   CHECK(step.backward == step_without.backward);
 }
 
-TEST_CASE("keep = auto: the planner's mixers are computed again before any transformer block is") {
+TEST_CASE("keep = auto: the planner's mixers are recomputed before any transformer block is") {
   const DrivingJob job;
   const Paths mixers = models::mixer_blocks(job.model), transformers = models::transformer_blocks(job.model);
-  const PlacedJob placed = {[&](const Paths& recomputed, const KeptResults&) {
+  const PlacedJob placed = {[&](const Paths& recomputed, const ResultsByModule&) {
                               return planned_training(with_targets(job, recomputed), cuda);
                             },
                             [&](const Paths& paths) {

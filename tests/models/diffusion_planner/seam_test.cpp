@@ -79,7 +79,7 @@ std::vector<at::Tensor> train(const policies::PolicyOptions& options, const std:
 
 }  // namespace
 
-TEST_CASE("every sub-tree of the planner runs through the seam once, in the order of paths()") {
+TEST_CASE("every module of the planner runs through the seam once, in the order of paths()") {
   for (const std::string preset : {"H", "M", "UP"}) {
     INFO(preset);
     DiffusionPlanner model = small_diffusion_planner(preset);
@@ -138,7 +138,7 @@ TEST_CASE("paths name what targets and fp32 ends are chosen by") {
   }
 }
 
-TEST_CASE("a sub-tree of the planner may run again after its forward pass is over") {
+TEST_CASE("a module of the planner may run again after its forward pass is over") {
   for (const std::string preset : {"H", "UP"}) {
     DiffusionPlanner model = small_diffusion_planner(preset);
     struct Call {
@@ -165,7 +165,7 @@ TEST_CASE("a sub-tree of the planner may run again after its forward pass is ove
   }
 }
 
-TEST_CASE("with every sub-tree computed again, nested, gradients with dropout are bit-equal") {
+TEST_CASE("with every module recomputed, nested, gradients with dropout are bit-equal") {
   policies::PolicyOptions plain = policies::PolicyOptions::all_off();
   plain.attention.enabled = policies::Enabled::by_default;
   for (const std::string preset : {"H", "UP"}) {

@@ -215,7 +215,7 @@ TEST_CASE("labels are dropped at the given rate in training only") {
   CHECK(dropped == 0);
 }
 
-TEST_CASE("every sub-tree runs through the seam once, in the order of paths()") {
+TEST_CASE("every module runs through the seam once, in the order of paths()") {
   Dit dit(tiny_options(), at::kCPU, generator(5));
   std::vector<std::string> seen;
   std::map<std::string, int> kept;
@@ -246,7 +246,7 @@ TEST_CASE("every sub-tree runs through the seam once, in the order of paths()") 
   CHECK(kept == std::map<std::string, int>{{"attn_out", 2}, {"proj_out", 2}, {"fc2_out", 2}});
 }
 
-TEST_CASE("a sub-tree may run again after forward has returned") {
+TEST_CASE("a module may run again after forward has returned") {
   const dtk::test::Fixture fixture = dtk::test::read_fixture("dit_tiny");
   Dit dit = tiny_with_weights(fixture);
   struct Call {

@@ -74,7 +74,7 @@ TEST_CASE("a planned step of DiT-XL/2 has the FLOPs of the published model, pass
   CHECK(step.without_grad == 0);
 }
 
-TEST_CASE("what is computed again is known by sub-tree") {
+TEST_CASE("what is recomputed is known by module") {
   const c10::Device device = GENERATE(kCuda, kCpu);
   LoadedConfig loaded = config("base.toml", {"policies.precision.cpu=fp32", "train.threads=1",
                                              "policies.checkpoint.targets=[\"blocks.1\", \"blocks.3\"]"});
@@ -84,7 +84,7 @@ TEST_CASE("what is computed again is known by sub-tree") {
   CHECK(plan.steady_step().recomputed == 2 * once);
 }
 
-TEST_CASE("without checkpointing and fused attention nothing is computed again, and the rest is as before") {
+TEST_CASE("without checkpointing and fused attention nothing is recomputed, and the rest is as before") {
   const c10::Device device = GENERATE(kCuda, kCpu);
   const std::vector<std::string> plain = {"policies.precision.cpu=fp32"};
   const Flops on = steady_step(config("base.toml", plain), device);

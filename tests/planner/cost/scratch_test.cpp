@@ -124,7 +124,7 @@ TEST_CASE("with a calibration a plan and its run are equal with their scratch") 
   if (precision == "bf16" && packs) {
     CHECK_FALSE(without.equal);
     CHECK(without.below);
-    // README's figures.
+    // The figures of toolkit/plan/README.md.
     CHECK(with.text.find("first_step: 5664068 planned, 5664068 measured; scratch 410752, 410752\n") !=
           std::string::npos);
     CHECK(without.text.find("first_step: 5511364 planned") != std::string::npos);

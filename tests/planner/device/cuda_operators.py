@@ -16,7 +16,7 @@ PROGRAM = ""
 
 HEAD = """\
 // Written by tests/planner/device/cuda_operators.py --write.
-#include "composite_cuda_operators.h"
+#include "device/composite_cuda_operators.h"
 
 namespace dtk::planner {
 

@@ -130,7 +130,7 @@ TEST_CASE("a whole run on cuda:0 ends, with every policy on and a complete folde
   CHECK(heard(run.seen, "policy precision: on, bf16 autocast, which cuda:0 supports"));
   CHECK(heard(run.seen, "policy attention: on, "));
   CHECK(heard(run.seen, "policy ema: on, fp32 average of 31 tensors in host memory"));
-  CHECK(heard(run.seen, "policy checkpoint: on, recomputes 2 sub-trees in 2 segments"));
+  CHECK(heard(run.seen, "policy checkpoint: on, recomputes 2 modules in 2 segments"));
   auto files = run.files;
   CHECK(files.list("out/checkpoints") == std::vector<std::string>{"step-00000004", "step-00000006"});
   CHECK(files.list("out/samples") == std::vector<std::string>{"step-00000003.png", "step-00000006.png"});
@@ -144,7 +144,7 @@ TEST_CASE(
   loaded.config.policies.checkpoint.offload_min_bytes = {0};
   const Simulation run(loaded);
   CHECK(run.seen.result.step == 6);
-  CHECK(heard(run.seen, "policy checkpoint: on, offloads 2 sub-trees in 2 segments"));
+  CHECK(heard(run.seen, "policy checkpoint: on, offloads 2 modules in 2 segments"));
   CHECK(run.seen.live.of(Category::saved) == 0);
   for (const PhasePeak& phase : run.plan.host) {
     CAPTURE(phase.name);

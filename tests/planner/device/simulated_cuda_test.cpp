@@ -11,6 +11,7 @@
 #include <dtk/policies/internal/device_statistics.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>
+#include <dtk/policies/saved_tensors.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>

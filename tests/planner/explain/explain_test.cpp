@@ -101,7 +101,7 @@ const c10::Device cpu(c10::kCPU), cuda("cuda:0");
 
 }  // namespace
 
-TEST_CASE("explain: what each sub-tree saves, its inputs and its gain, to the byte") {
+TEST_CASE("explain: what each module saves, its inputs and its gain, to the byte") {
   for (const c10::Device device : {cpu, cuda}) {
     const Explanation why = explained(Job(device));
     CHECK(why.plain.backward);
@@ -126,7 +126,7 @@ TEST_CASE("explain: what each sub-tree saves, its inputs and its gain, to the by
   }
 }
 
-TEST_CASE("explain: a sub-tree's gain is what a plan with it as the only segment saves less") {
+TEST_CASE("explain: a module's gain is what a plan with it as the only segment saves less") {
   for (const c10::Device device : {cpu, cuda}) {
     const Job job(device);
     for (const SegmentGain& one : explained(job, nullptr).plain.segments) {
@@ -140,7 +140,7 @@ TEST_CASE("explain: a sub-tree's gain is what a plan with it as the only segment
   }
 }
 
-TEST_CASE("explain: all segments together, and what backward makes again") {
+TEST_CASE("explain: all segments together, and what backward recomputes") {
   for (const c10::Device device : {cpu, cuda}) {
     const Explanation why = explained(Job(device));
     REQUIRE(why.recomputed);
@@ -181,10 +181,10 @@ TEST_CASE("explain: the peak's place, the largest parameter and the temporaries 
   CHECK_THAT(text, Catch::Contains(
                        "state 16,384 bytes that no segment changes: parameters 8,192, gradients 8,192 "));
   CHECK_THAT(text, Catch::Contains("saved 5,120 bytes for backward, 24 % of both together "));
-  CHECK_THAT(text, Catch::Contains("bound at most 3,072 bytes fewer by any choice of these sub-trees, "));
+  CHECK_THAT(text, Catch::Contains("bound at most 3,072 bytes fewer by any choice of these modules, "));
   CHECK_THAT(text,
              Catch::Contains("segments all of them: 4,096 bytes are saved instead of 5,120: 1,024 fewer "));
-  CHECK_THAT(text, Catch::Contains("backward holds at most 2,048 bytes that it made again, in blend "));
+  CHECK_THAT(text, Catch::Contains("backward holds at most 2,048 bytes that it recomputed, in blend "));
   CHECK_THAT(text, Catch::Contains("! squash 1,024 1,024 -1,024 its result is blend's input"));
   CHECK_THAT(text, Catch::Contains(" blend 3,072 1,024 2,048 ! shift 0 1,024 0 "));
   CHECK_THAT(text, Catch::Contains("in phase " + peak.name));

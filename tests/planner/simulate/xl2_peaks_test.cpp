@@ -9,6 +9,7 @@
 #include <dtk/planner/simulate.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/saved_tensors.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "support/catch.h"

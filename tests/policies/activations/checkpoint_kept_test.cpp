@@ -342,7 +342,7 @@ TEST_CASE("a DiT whose blocks keep named results: bytes by the rule, gradients b
     if (on) policy.before_step();
     if (options.keep == std::vector<std::string>{"fc2_out", "proj_out"}) {
       CHECK(policy.report().reason ==
-            "recomputes 3 sub-trees in 3 segments, from blocks.0 to blocks.2, keeping fc2_out, proj_out");
+            "recomputes 3 modules in 3 segments, from blocks.0 to blocks.2, keeping fc2_out, proj_out");
     }
     Tensors all;
     for (const auto& [name, parameter] : dit.parameters()) {

@@ -9,6 +9,7 @@
 #include <dtk/policies/internal/path_globs.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>
+#include <dtk/policies/saved_tensors.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "support/catch.h"
@@ -124,20 +125,20 @@ TEST_CASE("what cannot have an effect is refused with what to change") {
   CheckpointOptions options;
   options.targets = {"block.*"};
   CHECK(error(options) ==
-        "policies.checkpoint.targets: \"block.*\" matches no sub-tree of this model; near: blocks.0, "
+        "policies.checkpoint.targets: \"block.*\" matches no module of this model; near: blocks.0, "
         "blocks.1, blocks.2");
   CHECK(error(with(6, 1)) ==
-        "policies.checkpoint.every = 6 is out of range for 5 matching sub-trees; allowed: [1, 5]");
+        "policies.checkpoint.every = 6 is out of range for 5 matching modules; allowed: [1, 5]");
   CHECK(error(with(1, 0)) ==
-        "policies.checkpoint.segment = 0 is out of range for 5 matching sub-trees; allowed: [1, 5]");
+        "policies.checkpoint.segment = 0 is out of range for 5 matching modules; allowed: [1, 5]");
   CHECK(error(with(2, 2)) ==
         "policies.checkpoint.segment = 2 has no effect: with policies.checkpoint.every = 2 no two of the "
-        "chosen sub-trees follow each other; set one of the two to 1");
+        "chosen modules follow each other; set one of the two to 1");
   options = with(1, 2);
   options.targets = {"blocks.0", "blocks.2"};
   CHECK(error(options) ==
         "policies.checkpoint.segment = 2 has no effect: with policies.checkpoint.every = 1 no two of the "
-        "chosen sub-trees follow each other; set segment to 1, or choose sub-trees that do");
+        "chosen modules follow each other; set segment to 1, or choose modules that do");
   const auto kept = [&](std::vector<std::string> results) {
     CheckpointOptions one;
     one.keep = std::move(results);
@@ -150,22 +151,20 @@ TEST_CASE("what cannot have an effect is refused with what to change") {
         "policies.checkpoint.keep = \"block\"");
   options = with(1, 2);
   options.targets = {"blocks.*", "blocks.*.mlp"};
-  CHECK(
-      dtk::test::error_text<PolicyError>([&] {
-        CheckpointPolicy(options, {"blocks.0", "blocks.0.mlp", "blocks.1"});
-      }) ==
-      "policies.checkpoint.targets overlap: blocks.0.mlp runs within blocks.0, so "
-      "policies.checkpoint.segment "
-      "= 2 cannot join them in one segment; name sub-trees of one level, or set policies.checkpoint.segment "
-      "= 1, which nests them");
+  CHECK(dtk::test::error_text<PolicyError>([&] {
+          CheckpointPolicy(options, {"blocks.0", "blocks.0.mlp", "blocks.1"});
+        }) ==
+        "policies.checkpoint.targets overlap: blocks.0.mlp runs within blocks.0, so "
+        "policies.checkpoint.segment "
+        "= 2 cannot join them in one segment; name modules of one level, or set policies.checkpoint.segment "
+        "= 1, which nests them");
   options = {};
   options.keep = "auto";
-  CHECK(
-      error(options) ==
-      "policies.checkpoint.keep = \"auto\" leaves the choice to a planner, as dit-plan and dit-train do "
-      "under "
-      "memory.budget; give the policy what was chosen: keep = \"block\" with the sub-trees to compute again "
-      "as targets, or keep = \"all\"");
+  CHECK(error(options) ==
+        "policies.checkpoint.keep = \"auto\" leaves the choice to a planner, as dit-plan and dit-train do "
+        "under "
+        "memory.budget; give the policy what was chosen: keep = \"block\" with the modules to recompute "
+        "as targets, or keep = \"all\"");
   options.keep = "gates";
   CHECK(error(options) ==
         "policies.checkpoint.keep = \"gates\" is not a choice; allowed: all | block | offload | a list of "
@@ -207,7 +206,7 @@ TEST_CASE("a checkpointed DiT keeps each block's input and the conditioning; gra
   }
   CHECK(plain.kept - saved.kept > 3 * 10 * x);
   CHECK(policy.report().active);
-  CHECK(policy.report().reason == "recomputes 3 sub-trees in 3 segments, from blocks.0 to blocks.2");
+  CHECK(policy.report().reason == "recomputes 3 modules in 3 segments, from blocks.0 to blocks.2");
 }
 
 TEST_CASE("segments of two blocks keep fewer inputs and the same gradients", "[device]") {

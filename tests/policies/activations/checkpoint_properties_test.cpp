@@ -102,7 +102,7 @@ TEST_CASE("of several outputs some may be absent, without gradient or unused", "
   check_same(gradients(kPlain, both), gradients(kSegment, both));
 }
 
-TEST_CASE("an absent output of one sub-tree is an absent input of the next in the segment", "[device]") {
+TEST_CASE("an absent output of one module is an absent input of the next in the segment", "[device]") {
   Fixture fixture;
   const at::Tensor x = leaf({8});
   CheckpointSegment chain;

@@ -63,7 +63,7 @@ TEST_CASE("a recomputation of another form is refused with both forms and the li
               "[1] " +
               on("Float") + same +
               "dimension 0 grew, as that of a cache which each call appends to: switch such a cache off in "
-              "training, or leave this sub-tree out of the segments; else look for a counter or a flag that "
+              "training, or leave this module out of the segments; else look for a counter or a flag that "
               "changed between forward and backward");
     run = 2;
     const ModuleFn shrinks = [&](Tensors&& in) { return Tensors{in[0].narrow(0, 0, run--).exp()}; };
@@ -99,7 +99,7 @@ TEST_CASE("a recomputation of another form is refused with both forms and the li
         "[4] " +
             on("Float") + same + branch);
   }
-  SECTION("fewer tensors in the second of three sub-trees") {
+  SECTION("fewer tensors in the second of three modules") {
     CheckpointSegment chain;
     const ModuleFn wave = [](Tensors&& in) { return Tensors{in[0].sin()}; };
     const ModuleFn fewer = [&](Tensors&& in) {
@@ -157,7 +157,7 @@ TEST_CASE("a recomputation of another form is refused with both forms and the li
                      : "a tensor as number 1, forward returned none") +
               same + branch);
   }
-  SECTION("fewer results, which a later sub-tree of the segment takes") {
+  SECTION("fewer results, which a later module of the segment takes") {
     CheckpointSegment chain;
     const ModuleFn first = [&](Tensors&& in) {
       Tensors out{in[0] * 2};
@@ -184,7 +184,7 @@ TEST_CASE("a layer that returns a growing cache is refused, also where backward 
   checkpoint("blocks.2", layer, {ones({3, 4})});  // of an earlier token
   const std::string cause =
       "; a segment must compute the same again: dimension 0 grew, as that of a cache which each call appends "
-      "to: switch such a cache off in training, or leave this sub-tree out of the segments; else look for a "
+      "to: switch such a cache off in training, or leave this module out of the segments; else look for a "
       "counter or a flag that changed between forward and backward";
   CHECK(backward_error(layer, {ones({3, 4})}) ==
         "checkpoint blocks.3: the recomputation returned tensor number 1 as [9, 4] " + on("Float") +
@@ -205,7 +205,7 @@ TEST_CASE("a segment that changes its input in place is refused in forward", "[d
           checkpoint("blocks.3", in_place, {ones({2, 3}), x});
         }) == "checkpoint blocks.3: changes its input 1, [2, 3] " + on("Float") +
                   ", in place (version 1 before, 2 after), "
-                  "but backward needs it as it was to compute the segment again; make that change out of "
+                  "but backward needs it as it was to recompute the segment; make that change out of "
                   "place (relu, "
                   "not relu_) or on a copy (tensor.clone())");
   CHECK(cpu_accounts().live_bytes() == before);
@@ -290,8 +290,8 @@ TEST_CASE("a segment that returns its input unchanged is refused, one that passe
   const ModuleFn identity = [](Tensors&& in) { return std::move(in); };
   CHECK(error_of([&] { checkpoint("blocks.3", identity, {ones({4})}); }) ==
         "checkpoint blocks.3: returns its input 0, [4] " + on("Float") +
-            ", unchanged, so there is nothing to compute "
-            "again; leave this sub-tree out of the segments, or skip it where it is called");
+            ", unchanged, so there is nothing to recompute; "
+            "leave this module out of the segments, or skip it where it is called");
   const ModuleFn and_nothing = [](Tensors&& in) { return Tensors{in[0], at::Tensor()}; };
   CHECK(error_of([&] { checkpoint("blocks.3", and_nothing, {ones({4})}); }).find("returns its input 0") !=
         std::string::npos);
@@ -308,14 +308,14 @@ TEST_CASE("a segment that returns its input unchanged is refused, one that passe
   CHECK_NOTHROW(checkpoint("blocks.3", identity, {ones({4})}));
 }
 
-TEST_CASE("a chain in which a sub-tree threw takes no other") {
+TEST_CASE("a chain in which a module threw takes no other") {
   Fixture fixture;
   CheckpointSegment chain;
   const ModuleFn fails = [](Tensors&&) -> Tensors { throw std::runtime_error("of the user's own"); };
   CHECK_THROWS_AS(chain.append("blocks.0", fails, {ones({4})}), std::runtime_error);
   const ModuleFn fine = [](Tensors&& in) { return Tensors{in[0].exp()}; };
   CHECK(error_of([&] { chain.append("blocks.1", fine, {ones({4})}); }) ==
-        "checkpoint blocks.1: continues a segment in which a sub-tree threw, or still runs; begin another "
+        "checkpoint blocks.1: continues a segment in which a module threw, or still runs; begin another "
         "CheckpointChain");
 }
 
@@ -347,6 +347,6 @@ TEST_CASE("backward within a segment's forward pass is refused", "[device]") {
     };
     CHECK(error_of([&] { checkpoint("blocks.3", fn, {ones({4})}); }) ==
           "checkpoint blocks.3: backward ran inside the segment, whose forward pass has not ended; take "
-          "gradients outside of segments, or leave this sub-tree out of them");
+          "gradients outside of segments, or leave this module out of them");
   }
 }

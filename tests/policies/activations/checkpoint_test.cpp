@@ -156,7 +156,7 @@ TEST_CASE(
   CHECK(cpu_accounts().live().of(Category::saved) == 0);
 }
 
-TEST_CASE("what is kept for a segment is counted as that sub-tree's, whatever scope it is called from") {
+TEST_CASE("what is kept for a segment is counted as that module's, whatever scope it is called from") {
   Fixture fixture;
   const SavedTensorScope ledger(saved_tensor_ledger());
   const Block block;

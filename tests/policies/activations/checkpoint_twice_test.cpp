@@ -22,7 +22,7 @@ using dtk::test::Fixture;
 using dtk::test::settled_live;
 using dtk::test::test_device;
 
-TEST_CASE("a change in place between two sub-trees of one segment is refused, within one it is made again",
+TEST_CASE("a change in place between two modules of one segment is refused, within one it is made again",
           "[device]") {
   Fixture fixture;
   const at::Tensor w = at::full({4}, 0.5, test_device()).requires_grad_(true);
@@ -56,7 +56,7 @@ TEST_CASE("a change in place between two sub-trees of one segment is refused, wi
   CHECK_THROWS_WITH(
       chain.append("blocks.1", times, std::move(between)),
       Catch::Contains("checkpoint blocks.1: its input [4], which blocks.0 returned, was changed in place "
-                      "between sub-trees (version 0 then, 1 now)"));
+                      "between modules (version 0 then, 1 now)"));
 }
 
 TEST_CASE("running statistics are updated once, whether a module asks if it is recomputed or not") {

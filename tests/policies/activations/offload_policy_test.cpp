@@ -128,7 +128,7 @@ TEST_CASE("large storages go, small ones stay, and the report says so", "[device
   check_equal(plain, moved);
   CHECK(moved.report.active);
   CHECK(moved.report.reason ==
-        "offloads 4 sub-trees in 4 segments, from blocks.0 to blocks.3: storages of at least 24576 bytes" +
+        "offloads 4 modules in 4 segments, from blocks.0 to blocks.3: storages of at least 24576 bytes" +
             same_memory());
   // Of a block: 20 D a token (x, LN, modulated, q k v, attention, ...), all but statistics and modulation.
   CHECK(moved.report.host_bytes == 4 * N * T * 80 * D);
@@ -142,7 +142,7 @@ TEST_CASE("two blocks a segment: two stay on the device after forward", "[device
   const Step plain = step(all_kept()), moved = step(pairs);
   check_equal(plain, moved);
   CHECK(moved.report.reason ==
-        "offloads 4 sub-trees in 2 segments, from blocks.0 to blocks.3: storages of at least 24576 bytes" +
+        "offloads 4 modules in 2 segments, from blocks.0 to blocks.3: storages of at least 24576 bytes" +
             same_memory());
   CHECK(plain.kept - moved.kept == 2 * N * T * 80 * D);
 }
@@ -172,13 +172,13 @@ TEST_CASE("with recomputation, inputs and kept results wait in host memory", "[d
   CHECK(kept.kept - moved.kept == 3 * of_block);
   CHECK(moved.report.host_bytes == 4 * of_block);
   CHECK(moved.report.active);
-  CHECK(moved.report.reason ==
-        std::string("recomputes 4 sub-trees in 4 segments, from blocks.0 to blocks.3") +
-            (with_result ? ", keeping fc2_out, these and" : ",") +
-            " inputs in host memory: storages of at least 24576 bytes" + same_memory());
+  CHECK(moved.report.reason == std::string("recomputes 4 modules in 4 segments, from blocks.0 to blocks.3") +
+                                   (with_result ? ", keeping fc2_out, these and" : ",") +
+                                   " inputs in host memory: storages of at least 24576 bytes" +
+                                   same_memory());
 }
 
-TEST_CASE("each sub-tree keeps what the entries for it say", "[device]") {
+TEST_CASE("each module keeps what the entries for it say", "[device]") {
   Fixture fixture;
   constexpr int64_t one = N * T * D * 4;
   CheckpointOptions moves = offload_from(one), computes = offload_from(one), mixed = offload_from(one);
@@ -198,14 +198,14 @@ TEST_CASE("each sub-tree keeps what the entries for it say", "[device]") {
   CHECK(plain.kept - all.kept == off_device + not_kept);
   CHECK(all.report.host_bytes == 2 * N * T * 80 * D);
   CHECK(all.report.reason ==
-        "recomputes 1 and offloads 2 sub-trees in 3 segments, from blocks.0 to blocks.2, keeping "
+        "recomputes 1 and offloads 2 modules in 3 segments, from blocks.0 to blocks.2, keeping "
         "blocks.0: all, blocks.0: offload, blocks.1: all, blocks.1: offload, blocks.2: fc2_out, blocks.3: "
         "all: storages of at least 24576 bytes" +
             same_memory());
 }
 
 TEST_CASE(
-    "entries for some sub-trees join in segments what keeps alike, and are refused where they mean none") {
+    "entries for some modules join in segments what keeps alike, and are refused where they mean none") {
   const std::vector<std::string> paths = {"blocks.0", "blocks.1", "blocks.2", "blocks.3"};
   CheckpointOptions options;
   const auto segments = [&](std::vector<std::string> keep, int64_t length) {
@@ -223,15 +223,15 @@ TEST_CASE(
   };
   CHECK(refusal({"blocks.9: offload"}) ==
         "policies.checkpoint.keep: \"blocks.9\" of \"blocks.9: offload\" matches none of the chosen "
-        "sub-trees; near: blocks.0, blocks.1, blocks.2");
+        "modules; near: blocks.0, blocks.1, blocks.2");
   CHECK(refusal({"blocks.0: block"}) ==
         "policies.checkpoint.keep: \"blocks.0: block\" is not the name of a result; allowed for some "
-        "sub-trees: all, offload, names and operators");
+        "modules: all, offload, names and operators");
   CHECK(refusal({"blocks.0: "}) == "policies.checkpoint.keep holds an empty name; take it out");
   options.enabled = Enabled::on;
   CHECK(refusal({"blocks.*: all"}) ==
         "policies.checkpoint: asked for, but policies.checkpoint.keep keeps every tensor of each chosen "
-        "sub-tree, so it has no effect; keep less, or set enabled = false");
+        "module, so it has no effect; keep less, or set enabled = false");
 }
 
 TEST_CASE("with recomputation, where nothing is large enough to move, only that has no effect") {
@@ -240,22 +240,22 @@ TEST_CASE("with recomputation, where nothing is large enough to move, only that 
   goes.keep = std::vector<std::string>{"offload"};
   CHECK(error_text<PolicyError>([&] { step(goes); }) ==
         "policies.checkpoint.enabled = true, but no forward pass has saved a storage of at least 1073741824 "
-        "bytes in a chosen sub-tree, so it has no effect; lower policies.checkpoint.offload_min_bytes, or "
+        "bytes in a chosen module, so it has no effect; lower policies.checkpoint.offload_min_bytes, or "
         "set policies.checkpoint.enabled = \"default\"");
   goes.enabled = Enabled::by_default;
   const PolicyReport report = step(goes).report;
   CHECK(report.active);
   CHECK(report.reason ==
-        "recomputes 4 sub-trees in 4 segments, from blocks.0 to blocks.3, inputs in host memory: storages of "
+        "recomputes 4 modules in 4 segments, from blocks.0 to blocks.3, inputs in host memory: storages of "
         "at least 1073741824 bytes; nothing waits there: no forward pass has saved a storage of at least "
-        "1073741824 bytes in a chosen sub-tree");
+        "1073741824 bytes in a chosen module");
 }
 
 TEST_CASE("where nothing is large enough, what was asked for is refused, a default reports it") {
   Fixture fixture;
   CHECK(error_text<PolicyError>([] { step(offload_from(1 << 30)); }) ==
         "policies.checkpoint.enabled = true, but no forward pass has saved a storage of at least 1073741824 "
-        "bytes in a chosen sub-tree, so it has no effect; lower policies.checkpoint.offload_min_bytes, or "
+        "bytes in a chosen module, so it has no effect; lower policies.checkpoint.offload_min_bytes, or "
         "set policies.checkpoint.enabled = \"default\"");
   CheckpointOptions by_default = offload_from(1 << 30);
   by_default.enabled = Enabled::by_default;
@@ -263,7 +263,7 @@ TEST_CASE("where nothing is large enough, what was asked for is refused, a defau
   CHECK_FALSE(report.active);
   CHECK(report.reason ==
         "without effect: no forward pass has saved a storage of at least 1073741824 bytes in a chosen "
-        "sub-tree");
+        "module");
   CHECK(error_text<PolicyError>([] { CheckpointPolicy(offload_from(-1), {"blocks.0"}); }) ==
         "policies.checkpoint.offload_min_bytes = -1 is out of range; allowed: [0, inf)");
 }

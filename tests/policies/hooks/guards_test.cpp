@@ -30,7 +30,7 @@ void throw_inside(Body&& body) {
 }  // namespace
 
 // First: the threads that it looks for stay once they are there.
-TEST_CASE("a rehearsal that keeps the thread count starts no threads") {
+TEST_CASE("a simulation that keeps the thread count starts no threads") {
   const auto threads = [] {
     return std::distance(begin(std::filesystem::directory_iterator("/proc/self/task")),
                          std::filesystem::directory_iterator());

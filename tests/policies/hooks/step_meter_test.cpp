@@ -21,7 +21,7 @@ TEST_CASE("the peak is the highest moment since the meter was made or restarted"
   CHECK(meter.peak_bytes() - before == 4 * 1210);
 }
 
-TEST_CASE("the peak of a step covers its phases, and tensors saved for backward have their sub-tree") {
+TEST_CASE("the peak of a step covers its phases, and tensors saved for backward have their module") {
   StepMeter meter;
   const at::Tensor weight = at::ones({100}).requires_grad_();
   at::Tensor loss;

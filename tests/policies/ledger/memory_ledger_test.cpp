@@ -6,6 +6,7 @@
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>
+#include <dtk/policies/saved_tensors.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cstdint>

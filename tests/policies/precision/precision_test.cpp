@@ -6,6 +6,7 @@
 #include <dtk/policies/internal/precision_probe.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/precision.h>
+#include <dtk/policies/saved_tensors.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "support/catch.h"
@@ -214,18 +215,18 @@ TEST_CASE("a device without bf16 and an end that does not exist are refused") {
   options = asked();
   options.fp32 = {"*", "blocks.*"};
   CHECK(error_of(options, at::kCPU) ==
-        "policies.precision.enabled = true, but policies.precision.fp32 names every sub-tree of the model, "
+        "policies.precision.enabled = true, but policies.precision.fp32 names every module of the model, "
         "so it "
         "has no effect; name fewer there, or set policies.precision.enabled = \"default\"");
   options.enabled = Enabled::by_default;
   options.cpu = "bf16";
   CHECK(Precision(options, at::kCPU, kPaths).report().reason ==
-        "fp32: policies.precision.fp32 names every sub-tree");
+        "fp32: policies.precision.fp32 names every module");
   CHECK_FALSE(Precision(options, at::kCPU, kPaths).report().active);
   options = {};
   options.fp32 = {"final"};
   CHECK(error_of(options, at::kCPU) ==
-        "policies.precision.fp32: \"final\" matches no sub-tree of this model; near: final_layer, blocks.0");
+        "policies.precision.fp32: \"final\" matches no module of this model; near: final_layer, blocks.0");
 }
 
 TEST_CASE("whether a device computes in bf16 is answered for every device, with nothing assumed") {

@@ -33,7 +33,7 @@ Subject subject(const Net& net) {
 
 }  // namespace
 
-TEST_CASE("a sub-tree of one tensor runs through the seam and is handed the last reference to its input") {
+TEST_CASE("a module of one tensor runs through the seam and is handed the last reference to its input") {
   Seam seam;
   std::vector<std::string> seen;
   seam.run = [&seen, inner = seam.run](std::string_view path, const ModuleFn& fn, Tensors&& inputs) {

@@ -211,8 +211,7 @@ TEST_CASE("policy set: a seam that holds policies is refused and left as it was"
   CHECK_NOTHROW(seam.run("blocks.0", [](Tensors&& in) { return std::move(in); }, {at::ones({2})}));
 }
 
-TEST_CASE(
-    "policy set: a sub-tree sees its path, in forward, when it is run again, and in what the seam did") {
+TEST_CASE("policy set: a module sees its path, in forward, when it is run again, and in what the seam did") {
   const SavedTensorEngineGuard engine;
   std::vector<std::string> within, outside;
   Seam seam;

@@ -14,6 +14,7 @@
 #include <dtk/policies/checkpoint.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/policy_set.h>
+#include <dtk/policies/saved_tensors.h>
 
 #include <algorithm>
 #include <bit>

@@ -19,7 +19,7 @@ TEST_CASE("a training pass outside of the forward scope is refused where a polic
   SECTION("bf16 would not be on") {
     PolicySet policies(options, small_subject(), seam);
     CHECK(error_text<PolicyError>(run) ==
-          "the sub-tree blocks.0 runs outside of PolicySet::forward_scope(), which policies.precision needs; "
+          "the module blocks.0 runs outside of PolicySet::forward_scope(), which policies.precision needs; "
           "hold the scope during the forward pass, or switch that policy off");
     auto scope = policies.forward_scope();
     CHECK_NOTHROW(run());
@@ -61,7 +61,7 @@ TEST_CASE("a policy that was asked for and met nothing in the forward pass is re
       CHECK_FALSE(policies.reports()[0].active);
     }
   }
-  SECTION("checkpoint: no sub-tree, or one that keeps nothing") {
+  SECTION("checkpoint: no module, or one that keeps nothing") {
     options.checkpoint.enabled = Enabled::on;
     PolicySet policies(options, small_subject(), seam);
     CHECK(policies.reports()[3].active);
@@ -73,7 +73,7 @@ TEST_CASE("a policy that was asked for and met nothing in the forward pass is re
                                      : "no forward pass has run blocks.0 to blocks.1 through the seam";
     CHECK(error_text<PolicyError>([&] { policies.before_step(); }) ==
           "policies.checkpoint.enabled = true, but " + why +
-              ", so it has no effect; name other sub-trees in policies.checkpoint.targets, or set "
+              ", so it has no effect; name other modules in policies.checkpoint.targets, or set "
               "policies.checkpoint.enabled = \"default\"");
     CHECK_FALSE(policies.reports()[3].active);
     CHECK(policies.reports()[3].reason == "without effect: " + why);
@@ -90,18 +90,18 @@ TEST_CASE("a policy that was asked for and met nothing in the forward pass is re
   }
 }
 
-TEST_CASE("a sub-tree that the policies were not told of is refused") {
+TEST_CASE("a module that the policies were not told of is refused") {
   Seam seam, seam_without_paths;
   PolicySet policies(all_on(), small_subject(), seam);
   const auto scope = policies.forward_scope();
   const ModuleFn fn = [](Tensors&& in) { return std::move(in); };
   CHECK(error_text<PolicyError>([&] { seam.run("block.1", fn, {at::ones({2})}); }) ==
-        "the sub-tree block.1 runs through the seam, but the policies were not told of it; add it to "
+        "the module block.1 runs through the seam, but the policies were not told of it; add it to "
         "Subject.paths (near: blocks.1, blocks.0, final_layer)");
   const PolicySet none(PolicyOptions::all_off(), {at::kCPU, small_subject().parameters, {}},
                        seam_without_paths);
   CHECK(error_text<PolicyError>([&] { seam_without_paths.run("stem", fn, {at::ones({2})}); }) ==
-        "the sub-tree stem runs through the seam, but the policies were not told of it; add it to "
+        "the module stem runs through the seam, but the policies were not told of it; add it to "
         "Subject.paths, which is empty");
 }
 

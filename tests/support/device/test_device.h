@@ -1,6 +1,6 @@
 // The one place that says on which device the tests tagged [device] train: DTK_TEST_DEVICE, "cpu" where it is
 // not set. A program with such tests takes its main() from device_main.cpp; ctest runs it a second time on
-// CUDA, with label gpu, and a third time on dtk::planner's simulated device, with label fake-cuda.
+// CUDA, with label gpu, and a third time on dtk::planner's simulated device, with label simulated-cuda.
 //
 // The simulated device proves what does not depend on values: bytes, lifetimes, order, threads, which path
 // the code takes. It has no values, so they are looked at within CHECK_VALUES and after NEEDS_VALUES only.

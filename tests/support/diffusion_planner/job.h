@@ -8,6 +8,7 @@
 #include <dtk/policies/internal/counted_blocks.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>
+#include <dtk/policies/saved_tensors.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cstdint>
@@ -33,13 +34,13 @@ struct DrivingJob {
 class DrivingTraining {
  public:
   DrivingTraining(const DrivingJob& job, c10::Device device)
-      : planner_(built(job.model, device)),
-        optimizer_({}, planner_.parameters()),
-        policies_(put_in(job.policies, planner_)),
+      : model_(built(job.model, device)),
+        optimizer_({}, model_.parameters()),
+        policies_(put_in(job.policies, model_)),
         ledger_(policies::saved_tensor_ledger()),
         noise_(policies::make_generator(device, 5)) {
     const policies::OwnerScope owner(policies::Category::data, "batch");
-    const models::DiffusionPlannerOptions& options = planner_.options();
+    const models::DiffusionPlannerOptions& options = model_.options();
     const auto fp32 = at::TensorOptions().device(device).dtype(at::kFloat);
     const int64_t others = *options.predicted_neighbor_num, steps = *options.future_len;
     scene_ = full_scene(options, job.batch, device);
@@ -64,12 +65,13 @@ class DrivingTraining {
     given.line_strings = scene_.line_strings;
     given.ego_shape = scene_.ego_shape;
     given.turn_indicators = scene_.turn_indicators;
-    diffusion_planner::NoisedSample sample = diffusion_planner::noised_sample(given.targets, diffusion_planner::draw_noise(given.targets, process_, noise_), process_);
-    const models::DrivingContext context = planner_.encode(scene_, true);
+    diffusion_planner::NoisedSample sample = diffusion_planner::noised_sample(
+        given.targets, diffusion_planner::draw_noise(given.targets, process_, noise_), process_);
+    const models::DrivingContext context = model_.encode(scene_, true);
     const at::Tensor predicted =
-        planner_.denoise(std::move(sample.x), std::move(sample.t), context, /*training=*/true);
+        model_.denoise(std::move(sample.x), std::move(sample.t), context, /*training=*/true);
     at::Tensor logits;
-    if (process_.prefix) logits = planner_.turn_indicator(given.targets.select(1, 0), context.encoding);
+    if (process_.prefix) logits = model_.turn_indicator(given.targets.select(1, 0), context.encoding);
     return diffusion_planner::losses_of(predicted, logits, given, process_, losses_).total(losses_);
   }
 
@@ -88,7 +90,7 @@ class DrivingTraining {
   }
 
   policies::PolicySet& policies() { return policies_; }
-  models::DiffusionPlanner& model() { return planner_; }
+  models::DiffusionPlanner& model() { return model_; }
 
  private:
   static models::DiffusionPlanner built(const models::DiffusionPlannerOptions& options, c10::Device device) {
@@ -98,7 +100,7 @@ class DrivingTraining {
     return model;
   }
 
-  models::DiffusionPlanner planner_;
+  models::DiffusionPlanner model_;
   AdamW optimizer_;
   policies::PolicySet policies_;
   const std::shared_ptr<policies::SavedTensorLayer> ledger_;

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/policy_set.h>
+#include <dtk/policies/saved_tensors.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>

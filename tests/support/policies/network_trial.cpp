@@ -9,6 +9,7 @@
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>
 #include <dtk/policies/offload.h>
+#include <dtk/policies/saved_tensors.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -158,7 +159,7 @@ class Network {
       case Operation::module:
         break;
     }
-    throw std::logic_error("a sub-tree is no operator");
+    throw std::logic_error("a module is no operator");
   }
 
   const RandomNetwork& network_;

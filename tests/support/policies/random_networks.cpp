@@ -181,7 +181,7 @@ class Maker {
       const Slot::Kind kind = making.slots[i].kind;
       const bool value = kind == Slot::Kind::value;
       if (i == making.main || kind == Slot::Kind::gone || !chance(value ? 5 : 2)) continue;
-      if (value) feature("skip into a sub-tree");
+      if (value) feature("skip into a module");
       if (kind == Slot::Kind::absent) feature("undefined input");
       step.reads.push_back(i);
     }

@@ -39,7 +39,7 @@ SampleSource model() {
   return source;
 }
 
-std::shared_ptr<const FrameSource> frames_in(const std::string& list) {
+std::shared_ptr<const diffusion_planner::FrameSource> frames_in(const std::string& list) {
   SampleArguments arguments;
   arguments.frames = list;
   return open_sample_frames(model(), arguments);

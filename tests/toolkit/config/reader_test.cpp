@@ -202,6 +202,17 @@ TEST_CASE("config reader: unknown keys name the nearest known one") {
         "validate_ema, allow_thread_change, init_from, init_key");
 }
 
+TEST_CASE("config reader: a table that had another name is refused with today's") {
+  CHECK(error_in("[train]\nmodel = \"diffusion_planner\"\n[planner]\npreset = \"H\"") ==
+        "base.toml:3:2: unknown table [planner]; it is called [diffusion_planner] now");
+  CHECK(error_in("[planner.loss]\nego = 1") ==
+        "base.toml:1:2: unknown table [planner]; it is called [diffusion_planner] now");
+  CHECK(error_in("planner.preset = \"H\"") ==
+        "base.toml:1:1: unknown table [planner]; it is called [diffusion_planner] now");
+  CHECK(error_of_set("planner.loss.ego=1") ==
+        "--set planner.loss.ego=1: unknown key planner.loss.ego; it is called diffusion_planner.loss.ego now");
+}
+
 TEST_CASE("config reader: unknown tables, policies that do not exist among them") {
   CHECK(error_in("[trian]\nsteps = 1") == "base.toml:1:2: unknown table [trian]; did you mean [train]?");
   CHECK(error_in("[ema]\ndecay = 1") == "base.toml:1:2: unknown table [ema]; did you mean [policies.ema]?");

@@ -48,7 +48,7 @@ TEST_CASE("config rules: the model") {
         "model.image_size = 28 or 32, or use a patch that divides 30");
 }
 
-TEST_CASE("config rules: keep = auto needs a budget, and segments of one sub-tree each") {
+TEST_CASE("config rules: keep = auto needs a budget, and segments of one module each") {
   const std::string keep = runnable + "policies.checkpoint.keep = \"auto\"\n";
   CHECK(
       error_in(keep) ==

@@ -52,7 +52,7 @@ TEST_CASE("image: which sizes a PNG is written with") {
   CHECK_FALSE(dtk::fits_png(0, 1, 1));
 }
 
-TEST_CASE("image: a rehearsed grid has its size and no pixels") {
+TEST_CASE("image: a simulated grid has its size and no pixels") {
   struct NoFolds : dtk::policies::Simulation {
     std::unique_ptr<dtk::policies::LoopFold> fold(std::string_view) override { return nullptr; }
   } simulation;

@@ -11,6 +11,7 @@
 #include "support/plans/plan_accuracy.h"
 #include "support/runs/tiny_run.h"
 #include "toolkit/commands/plan.h"
+#include "toolkit/config/rules.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/plan/placement_search.h"
@@ -244,7 +245,7 @@ TEST_CASE("keep = auto: the job of the choice has its targets and results, and s
   CHECK(plan.step.recomputed == placement.flops);
 }
 
-TEST_CASE("what sub-trees keep, as policies.checkpoint has it") {
+TEST_CASE("what modules keep, as policies.checkpoint has it") {
   policies::CheckpointOptions options;
   const Paths two = {"blocks.0", "blocks.1"};
   recompute(options, two, {});
@@ -292,7 +293,7 @@ TEST_CASE("keep = auto: a budget that everything fits, by one plan") {
   // Asked for, keep = "all" would be refused.
   CHECK(loaded.config.policies.checkpoint.enabled == Enabled::by_default);
   CHECK(make_plan(loaded, cpu).bytes_in(Capacity::allocator) == all_kept);
-  CHECK(placement_text(placement) == "keep = \"auto\": all of 4 sub-trees are kept; its plan takes " +
+  CHECK(placement_text(placement) == "keep = \"auto\": all of 4 modules are kept; its plan takes " +
                                          exact_bytes(all_kept) +
                                          " of memory.budget = " + std::to_string(all_kept) + "; 1 plan made");
 }
@@ -323,7 +324,7 @@ TEST_CASE("keep = auto: chooses among the targets only") {
              Catch::StartsWith("a.toml:3:11: policies.checkpoint.targets"));
 }
 
-TEST_CASE("keep = auto: a target that saves nothing is never computed again") {
+TEST_CASE("keep = auto: a target that saves nothing is never recomputed") {
   LoadedConfig given = blocks();
   given.config.policies.checkpoint.targets = {"blocks.*", "y_embedder"};
   LoadedConfig loaded = automatic(1000, given);
@@ -367,12 +368,11 @@ TEST_CASE("dit-plan says what keep = auto became, in text and JSON") {
   CHECK_THAT(printed(budget, arguments).text, Catch::Contains("\nplacement  keep = \"auto\": "));
 }
 
-TEST_CASE(
-    "dit-plan with keep = auto: exit code 3 where nothing fits, and --max-batch with all computed again") {
+TEST_CASE("dit-plan with keep = auto: exit code 3 where nothing fits, and --max-batch with all recomputed") {
   const int64_t least = peak_of_toml("block");
   const Printed refused = printed(least / 2);
   CHECK_THAT(refused.error, Catch::StartsWith("does not fit into memory.budget: "));
-  CHECK_THAT(refused.text, Catch::Contains(" of 4 sub-trees are computed again"));
+  CHECK_THAT(refused.text, Catch::Contains(" of 4 modules are recomputed"));
   PlanArguments arguments;
   arguments.max_batch = std::to_string(least);
   arguments.json = true;
@@ -381,9 +381,8 @@ TEST_CASE(
   CHECK(found.at("largest_batch").at("all_recomputed").get<bool>());
   CHECK_FALSE(found.contains("placement"));
   arguments.json = false;
-  CHECK_THAT(
-      printed(2 * least, arguments).text,
-      Catch::Contains("placement  keep = \"auto\" planned as \"block\": every target computed again\n"));
+  CHECK_THAT(printed(2 * least, arguments).text,
+             Catch::Contains("placement  keep = \"auto\" planned as \"block\": every target recomputed\n"));
 }
 
 namespace {
@@ -423,7 +422,7 @@ LoadedConfig driving() {
 }  // namespace
 
 TEST_CASE(
-    "keep = auto: the best of all choices also where sub-trees differ, and results that they keep are "
+    "keep = auto: the best of all choices also where modules differ, and results that they keep are "
     "better") {
   const c10::Device device = GENERATE(cpu, cuda);
   const Paths targets = {"encoder.neighbor_encoder.blocks.0", "encoder.lane_encoder.blocks.0",
@@ -455,12 +454,12 @@ TEST_CASE(
   CHECK(better);
 }
 
-TEST_CASE("keep = auto: a sub-tree within another has no choice of its own") {
+TEST_CASE("keep = auto: a module within another has no choice of its own") {
   LoadedConfig loaded = automatic(1 << 30, driving());
   loaded.config.policies.checkpoint.targets = {"encoder.lane_encoder", "encoder.lane_encoder.blocks.*"};
   CHECK(
       test::error_text<ConfigError>([&] { place_checkpoints(loaded, cpu, {}); }) ==
       "policies.checkpoint.targets means encoder.lane_encoder and, within it, encoder.lane_encoder.blocks.0; "
-      "policies.checkpoint.keep = \"auto\" chooses for each sub-tree whether it is computed again: name one "
+      "policies.checkpoint.keep = \"auto\" chooses for each module whether it is recomputed: name one "
       "of the two, or use keep = \"block\"");
 }

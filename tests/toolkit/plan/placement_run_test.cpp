@@ -5,6 +5,7 @@
 #include "support/catch.h"
 #include "support/error_text.h"
 #include "support/runs/run_world.h"
+#include "toolkit/config/rules.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/plan/plan.h"
 #include "toolkit/report/placement.h"
@@ -65,7 +66,7 @@ TEST_CASE("a run with keep = auto trains by its plan's choice, and saves it with
   const RunResult result = world.run(automatic());
   REQUIRE(world.asked.size() == 1);
   CHECK(placement_is_open(world.asked[0].config));
-  CHECK(checkpoint_of(result).reason == "recomputes 1 sub-tree in 1 segment, blocks.0");
+  CHECK(checkpoint_of(result).reason == "recomputes 1 module in 1 segment, blocks.0");
   CHECK(world.listener.heard(placement_text(*plan_with({"blocks.0"}).placement)));
   const std::string chosen = "  # chosen by keep = auto under memory.budget = 1000000000\n";
   CHECK_THAT(world.saved(), Catch::Contains("\ntargets = [\"blocks.0\"]" + chosen) &&
@@ -102,7 +103,7 @@ TEST_CASE("a resumed run has the choice that its checkpoint has, and plans that"
   CHECK(world.asked[1].config.policies.checkpoint.targets == Paths{"blocks.1"});
   CHECK(world.asked[1].config.policies.checkpoint.keep == "block");
   CHECK(world.asked[1].origins.at("policies.checkpoint.targets") == "the checkpoint's");
-  CHECK(checkpoint_of(result).reason == "recomputes 1 sub-tree in 1 segment, blocks.1");
+  CHECK(checkpoint_of(result).reason == "recomputes 1 module in 1 segment, blocks.1");
 }
 
 TEST_CASE("a precision that is open is measured with the first plan's choice, and decides between them") {

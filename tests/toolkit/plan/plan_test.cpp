@@ -166,7 +166,7 @@ TEST_CASE("what a block gains as a segment is what policies.checkpoint with it a
     REQUIRE(why.recomputed);
     CHECK(why.recomputes);
     CHECK(highest(why.recomputed->plan.device).peak.bytes == peak(plan));
-    CHECK(why.segments == "policies.checkpoint, which recomputes 1 sub-tree in 1 segment, blocks.0");
+    CHECK(why.segments == "policies.checkpoint, which recomputes 1 module in 1 segment, blocks.0");
     std::map<std::string, planner::SegmentGain> segments;
     for (const planner::SegmentGain& one : why.plain.segments) segments[one.path] = one;
     CHECK(segments.size() == 3 + static_cast<size_t>(loaded.config.model.depth.value()) + 1);

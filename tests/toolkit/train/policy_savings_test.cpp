@@ -233,19 +233,18 @@ TEST_CASE("savings: what Linux says it can still give") {
 }
 
 TEST_CASE("savings: the table") {
-  CHECK(
-      savings_table({{{"precision", true, "bf16 autocast, asked for"}, 1536, ""},
-                     {{"attention", true, "fused kernels, no weights are stored"}, -2048, ""},
-                     {{"ema", false, "switched off: policies.ema.enabled = false"}, std::nullopt, ""},
-                     {{"checkpoint", true, "recomputes 2 sub-trees in 2 segments, from blocks.0 to blocks.1"},
-                      std::nullopt,
-                      "a step without it does not fit"}}) ==
-      "by how much each policy lowers the peak of forward and backward\n"
-      "  precision   on      1.5 KiB   bf16 autocast, asked for\n"
-      "  attention   on     -2.0 KiB   raises the peak here; fused kernels, no weights\n"
-      "                                are stored\n"
-      "  ema         off           -   switched off: policies.ema.enabled = false\n"
-      "  checkpoint  on            ?   a step without it does not fit; recomputes 2\n"
-      "                                sub-trees in 2 segments, from blocks.0 to\n"
-      "                                blocks.1\n");
+  CHECK(savings_table({{{"precision", true, "bf16 autocast, asked for"}, 1536, ""},
+                       {{"attention", true, "fused kernels, no weights are stored"}, -2048, ""},
+                       {{"ema", false, "switched off: policies.ema.enabled = false"}, std::nullopt, ""},
+                       {{"checkpoint", true, "recomputes 2 modules in 2 segments, from blocks.0 to blocks.1"},
+                        std::nullopt,
+                        "a step without it does not fit"}}) ==
+        "by how much each policy lowers the peak of forward and backward\n"
+        "  precision   on      1.5 KiB   bf16 autocast, asked for\n"
+        "  attention   on     -2.0 KiB   raises the peak here; fused kernels, no weights\n"
+        "                                are stored\n"
+        "  ema         off           -   switched off: policies.ema.enabled = false\n"
+        "  checkpoint  on            ?   a step without it does not fit; recomputes 2\n"
+        "                                modules in 2 segments, from blocks.0 to\n"
+        "                                blocks.1\n");
 }

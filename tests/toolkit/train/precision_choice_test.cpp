@@ -10,6 +10,7 @@
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>
 #include <dtk/policies/report.h>
+#include <dtk/policies/saved_tensors.h>
 
 #include <algorithm>
 
@@ -274,7 +275,7 @@ TEST_CASE("precision choice: an end that does not exist is refused before anythi
   LoadedConfig loaded = tiny();
   loaded.config.policies.precision.fp32 = {"final"};
   CHECK_THROWS_WITH(decide(loaded, clock),
-                    Catch::StartsWith("policies.precision.fp32: \"final\" matches no sub-tree"));
+                    Catch::StartsWith("policies.precision.fp32: \"final\" matches no module"));
   CHECK(clock.looks == 0);
 }
 

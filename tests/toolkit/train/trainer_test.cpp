@@ -6,6 +6,7 @@
 #include <ATen/record_function.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/saved_tensors.h>
 
 #include <cmath>
 #include <limits>

@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/saved_tensors.h>
 
 #include "support/catch.h"
 #include "support/error_text.h"

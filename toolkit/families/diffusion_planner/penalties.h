@@ -19,7 +19,7 @@ at::Tensor ego_outline(const at::Tensor& poses, const at::Tensor& ego_shape, con
 /// is a line string (B, M, L, 4; metres) with its second flag set at any point; segments from or to a row of
 /// zeros do not count. 0 for a sample without borders. Differentiable in `poses`, exactly as the least of all
 /// distances is: they are searched in chunks of which nothing is kept, and of each step only the nearest pair
-/// is computed again with its gradient.
+/// is recomputed with its gradient.
 at::Tensor road_border_penalty(const at::Tensor& poses, const at::Tensor& ego_shape,
                                const at::Tensor& line_strings, const LossOptions& loss);
 

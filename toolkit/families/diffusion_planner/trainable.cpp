@@ -89,13 +89,13 @@ TrainableDiffusionPlanner::TrainableDiffusionPlanner(const RunConfig& config, c1
           config, models::DiffusionPlanner(config.diffusion_planner, device, std::move(generator))) {}
 
 TrainableDiffusionPlanner::TrainableDiffusionPlanner(const RunConfig& config, models::DiffusionPlanner model)
-    : config_(config), planner_(std::move(model)) {
+    : config_(config), model_(std::move(model)) {
   if (!device().is_meta())
     objective_.emplace(config.diffusion_planner, objective_options_for(config), device());
 }
 
 std::unique_ptr<TrainableModel> TrainableDiffusionPlanner::with_own_seam() const {
-  return std::unique_ptr<TrainableModel>(new TrainableDiffusionPlanner(config_, with_empty_seam(planner_)));
+  return std::unique_ptr<TrainableModel>(new TrainableDiffusionPlanner(config_, with_empty_seam(model_)));
 }
 
 FrameBatch TrainableDiffusionPlanner::on_device(Batch batch) const {
@@ -106,7 +106,7 @@ FrameBatch TrainableDiffusionPlanner::on_device(Batch batch) const {
 }
 
 at::Tensor TrainableDiffusionPlanner::loss(Batch batch, const at::Generator& noise, bool training) const {
-  return objective_->loss(planner_, on_device(std::move(batch)), noise, training);
+  return objective_->loss(model_, on_device(std::move(batch)), noise, training);
 }
 
 Batch TrainableDiffusionPlanner::made_up_batch(int64_t samples, const at::Generator& generator) const {
@@ -139,7 +139,7 @@ std::vector<NamedTensor> TrainableDiffusionPlanner::trajectories(const DataSourc
     if (keep_going && !keep_going(*pass, batches)) return {};
     const int64_t first = *pass * micro_batch, count = std::min(micro_batch, all - first);
     const FrameBatch frames = on_device(read_batch(data, first, count, "frames to sample"));
-    const TrajectoryObjective::Prediction drawn = objective_->predict(planner_, frames);
+    const TrajectoryObjective::Prediction drawn = objective_->predict(model_, frames);
     const auto keep = [&](const char* name, const at::Tensor& part) {
       if (!part.defined()) return;
       auto kept = std::find_if(samples.begin(), samples.end(), [&](const auto& s) { return s.name == name; });
@@ -164,7 +164,7 @@ std::unique_ptr<SampleScores> TrainableDiffusionPlanner::scores() const {
   return std::make_unique<TrajectoryScores>(
       config_.diffusion_planner_training.loss, config_.diffusion_planner.upstream(),
       [this](Batch batch) { return on_device(std::move(batch)); },
-      [this](const FrameBatch& frames) { return objective_->predict(planner_, frames); });
+      [this](const FrameBatch& frames) { return objective_->predict(model_, frames); });
 }
 
 std::map<std::string, std::string> TrainableDiffusionPlanner::files() const {
@@ -173,7 +173,7 @@ std::map<std::string, std::string> TrainableDiffusionPlanner::files() const {
 }
 
 void TrainableDiffusionPlanner::check_fit(const Weights& weights) const {
-  dtk::check_fit(weights, planner_);
+  dtk::check_fit(weights, model_);
 }
 
 }  // namespace dtk::diffusion_planner

@@ -23,9 +23,9 @@ class TrainableDiffusionPlanner final : public TrainableModel {
   TrainableDiffusionPlanner(const RunConfig& config, c10::Device device,
                             std::optional<at::Generator> generator = std::nullopt);
 
-  const models::NamedTensors& parameters() const override { return planner_.parameters(); }
-  const std::vector<std::string>& paths() const override { return planner_.paths(); }
-  models::Seam& seam() override { return planner_.seam; }
+  const models::NamedTensors& parameters() const override { return model_.parameters(); }
+  const std::vector<std::string>& paths() const override { return model_.paths(); }
+  models::Seam& seam() override { return model_.seam; }
   std::unique_ptr<TrainableModel> with_own_seam() const override;
   at::Tensor loss(Batch batch, const at::Generator& noise, bool training) const override;
   Batch made_up_batch(int64_t samples, const at::Generator& generator) const override;
@@ -48,7 +48,7 @@ class TrainableDiffusionPlanner final : public TrainableModel {
   FrameBatch on_device(Batch batch) const;
 
   const RunConfig config_;
-  models::DiffusionPlanner planner_;
+  models::DiffusionPlanner model_;
   std::optional<const TrajectoryObjective> objective_;  // none on the meta device, where nothing is computed
 };
 

@@ -17,7 +17,7 @@ namespace dtk::policies {
 /// "blocks.0: all" keeps everything there, with "blocks.0: offload" beside it in host memory.
 struct SegmentKeeps {
   // "block" nothing, "all" everything, "offload" everything, in host memory; "" with results. Only with
-  // "block" and results something is computed again. "auto": a planner has yet to choose the targets that
+  // "block" and results something is recomputed. "auto": a planner has yet to choose the targets that
   // keep nothing; the policy itself refuses it.
   std::string word = "block";
   static bool is_word(std::string_view one) {

@@ -1,7 +1,7 @@
 // Exponential moving average of a model's weights: e <- d·e + (1 - d)·w after every optimizer step, or after
 // every k-th with the product of the k steps' decays.
 //
-// In host memory (host_average.h) it costs nothing on the training device and is updated beside the training,
+// In host memory (host_ema.h) it costs nothing on the training device and is updated beside the training,
 // on a thread of its own. On the training device it costs 4 bytes per parameter there and is updated in the
 // step; so it is, too, when that device is the CPU, where there is nothing to move. On the CPU both forms
 // give the same bits.

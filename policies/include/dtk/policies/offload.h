@@ -1,7 +1,7 @@
-// Activation offload: what a segment saves for backward waits in host memory. Nothing is computed again.
+// Activation offload: what a segment saves for backward waits in host memory. Nothing is recomputed.
 //
 // Each storage that autograd saves within a segment, if it is large enough, is copied to pinned host memory
-// on a stream beside the device's work (side_copies.h). While forward runs, the device holds what the latest
+// on a stream beside the device's work (async_copies.h). While forward runs, the device holds what the latest
 // two segments saved: one is made, the other is being copied; after forward, what the last one saved. While
 // backward runs, it holds the segment at hand and the one before, which is being fetched. On the CPU the same
 // is done in the same order with copies that end at once, and host memory is counted apart

@@ -23,21 +23,21 @@ const c10::Device cpu(c10::kCPU), cuda("cuda:0");
 class FrameTraining {
  public:
   FrameTraining(const models::DiffusionPlannerOptions& model, int64_t batch, c10::Device device)
-      : planner_(built(model, device)),
-        optimizer_({}, planner_.parameters()),
-        policies_(put_in(no_policies(), planner_)),
+      : model_(built(model, device)),
+        optimizer_({}, model_.parameters()),
+        policies_(put_in(no_policies(), model_)),
         ledger_(policies::saved_tensor_ledger()),
-        objective_(planner_.options(), options_of(model), device),
+        objective_(model_.options(), options_of(model), device),
         noise_(policies::make_generator(device, 5)) {
     const policies::OwnerScope owner(policies::Category::data, "frames");
-    frames_ = random_frames(planner_.options(), batch, device);
+    frames_ = random_frames(model_.options(), batch, device);
   }
 
   at::Tensor loss() {
     const policies::SavedTensorScope ledger(ledger_);
     const policies::ModulePathScope path("loss");
     const auto scope = policies_.forward_scope();
-    return objective_.loss(planner_, frames_, noise_, /*training=*/true);
+    return objective_.loss(model_, frames_, noise_, /*training=*/true);
   }
   void step() {
     at::Tensor sum = loss();
@@ -47,7 +47,7 @@ class FrameTraining {
     optimizer_.release_gradients();
     policies_.after_step();
   }
-  void predict() { objective_.predict(planner_, frames_); }
+  void predict() { objective_.predict(model_, frames_); }
 
  private:
   static models::DiffusionPlanner built(const models::DiffusionPlannerOptions& options, c10::Device device) {
@@ -62,7 +62,7 @@ class FrameTraining {
     return options;
   }
 
-  models::DiffusionPlanner planner_;
+  models::DiffusionPlanner model_;
   AdamW optimizer_;
   policies::PolicySet policies_;
   const std::shared_ptr<policies::SavedTensorLayer> ledger_;

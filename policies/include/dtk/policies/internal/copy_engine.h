@@ -1,4 +1,4 @@
-// The copies of chunk_ring.h on a training device, through LibTorch's device-generic calls.
+// The copies of staging_ring.h on a training device, through LibTorch's device-generic calls.
 #pragma once
 #include <c10/core/Device.h>
 #include <dtk/policies/internal/staging_ring.h>

@@ -13,7 +13,7 @@
 namespace dtk::policies {
 
 /// All functions are for the training thread. Errors of the background thread are thrown by post, wait_copied
-/// and flush (chunk_ring.h).
+/// and flush (staging_ring.h).
 class HostEma {
  public:
   /// `averages`: in host memory, of the weights' sizes and strides; all tensors fp32 without gaps. Both lists

@@ -35,7 +35,7 @@ struct Placement {
 
 /// The placement with the fewest FLOPs whose peak is at most `budget_bytes`; among those with the fewest, one
 /// with the lowest sum of kept bytes. Nothing if every one exceeds it. By dynamic programming over what the
-/// segments so far keep and compute again: its time is the number of such pairs of which none is better than
+/// segments so far keep and recompute: its time is the number of such pairs of which none is better than
 /// another in both, few where segments are alike. Exact up to 20,000 pairs; of more, 20,000 go on, evenly by
 /// kept bytes, so that a placement may miss the fewest FLOPs by what a 20,000th of the bytes buys at each
 /// segment. Throws std::invalid_argument for a segment without levels or a negative number.

@@ -1,0 +1,100 @@
+"""One word for one thing: names that were replaced do not come back.
+
+IDENTIFIERS are looked for in code, without comments and texts; PHRASES everywhere, comments and documents too. "planner"
+is memory planning: no file or folder outside of its rooms has it in its name, unless it says diffusion_planner.
+"""
+
+import re
+from pathlib import Path
+
+import tree
+
+# What was said, and the word of today.
+IDENTIFIERS = {
+    r"\w*[Rr]ehears\w*": "simulate, Simulation...",
+    r"FakeMemory|register_fake_runtime|fake_cuda\w*": "SimulatedMemory, simulated_...",
+    r"SubtreeFn|[Ss]ubtree|run_subtree|sub_tree": "module, ModuleFn",
+    r"JobWatch\w*|job_watch|run_watched": "JobObserver, run_observed",
+    r"Books": "LedgerSnapshot",
+    r"kept_storages\w*|KeptPhase": "event_log, LoggedPhase",
+    r"PlanBeside": "DeviceOverhead",
+    r"PassFold|Passes": "LoopFold, FoldableLoop",
+    r"Surroundings\w*": "AmbientState",
+    r"LastingState|StateWatch|StateKeptScope": "MutatedBuffers, MutationRecorder, MutationGuard",
+    r"KeepScope|KeptOperators?": "SaveScope, SavedOperator",
+    r"NotOfTheSegment": "UnwatchedScope",
+    r"CheckpointChain": "CheckpointSegment",
+    r"\w*SideCop(?:y|ies)|\w*CopyEngine": "AsyncCopies, StagingCopies",
+    r"ChunkRing|HostAverage": "StagingRing, HostEma",
+    r"most_\w+|kMost\w*": "max_..., kMax...",
+    r"least_\w+|kLeast\w*": "min_..., kMin...",
+    r"Room": "Capacity",
+    r"GoOn": "KeepGoing",
+    r"unlearnt\w*": "unseen",
+    r"with_place|place_of": "located, location_of",
+}
+OF_THE_TOOLKIT = {r"(?<!policies::)\bKeptResults\b": "ResultsByModule"}
+DRIVING = {r"\bPlanner[A-Z]\w*|\b\w*planner_\w*|\b\w+_planner\b": "diffusion_planner"}
+KEYS = {"least_time", "least_speed"}  # of configurations, which stay as they are
+PHRASES = {r"sub-trees?\b": "module", r"\brehears\w+": "simulate", r"\bfake-cuda\b": "simulated-cuda"}
+
+TEXTS = tree.CODE | {".py", ".md", ".toml", ".txt", ".cmake", ".sh", ""}
+EXEMPT = ("CHANGELOG.md", "LICENSE", "tests/house/words.py", "tests/house/self_test.py")
+PLANNER_ROOMS = ("policies/planner", "tests/planner", "tests/house")
+
+
+def identifier_rules(where: str) -> dict[str, str]:
+    rules = {rf"\b(?:{words})\b": now for words, now in IDENTIFIERS.items()}
+    if where.startswith("toolkit/"):
+        rules |= OF_THE_TOOLKIT
+    return rules if where.startswith(PLANNER_ROOMS) else rules | DRIVING
+
+
+def offences(root: Path, path: Path, lines: list[str], rules: dict[str, str], flags: int = 0) -> list[str]:
+    compiled = [(re.compile(pattern, flags), now) for pattern, now in rules.items()]
+    return [
+        f"{tree.place(root, path, number)}: {match[0]}; today's word: {now}"
+        for number, line in enumerate(lines, 1)
+        for pattern, now in compiled
+        if (match := pattern.search(line)) and match[0] not in KEYS
+    ]
+
+
+def is_read(where: str) -> bool:
+    return where not in EXEMPT and not where.startswith(("tests/fixtures/", "benchmarks/results/"))
+
+
+def identifier_offences(root: Path) -> list[str]:
+    found = []
+    for path in tree.code(root):
+        where = path.relative_to(root).as_posix()
+        if is_read(where):
+            lines = [re.sub("diffusion_planner|DiffusionPlanner", "", line) for line in tree.read_code(path)]
+            found += offences(root, path, lines, identifier_rules(where))
+    return found
+
+
+def phrase_offences(root: Path) -> list[str]:
+    found = []
+    for path in tree.files(root):
+        where = path.relative_to(root).as_posix()
+        if path.suffix in TEXTS and is_read(where):
+            found += offences(root, path, path.read_text(encoding="utf-8").split("\n"), PHRASES, re.IGNORECASE)
+    return found
+
+
+def name_offences(root: Path) -> list[str]:
+    found = []
+    for path in tree.files(root):
+        where = path.relative_to(root).as_posix()
+        if not where.startswith(PLANNER_ROOMS) and "planner" in where.replace("diffusion_planner", ""):
+            found.append(f"{where}: planner is memory planning; the driving model is diffusion_planner")
+    return found
+
+
+def check(root: Path) -> list[str]:
+    return identifier_offences(root) + phrase_offences(root) + name_offences(root)
+
+
+if __name__ == "__main__":
+    tree.run(check)

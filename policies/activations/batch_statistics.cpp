@@ -4,6 +4,7 @@
 #include <ATen/ops/mul.h>
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/ones_like.h>
+#include <dtk/policies/internal/dispatch_keys.h>
 #include <torch/library.h>
 
 #include <tuple>
@@ -17,10 +18,7 @@ namespace {
 using OptionalTensor = std::optional<at::Tensor>;
 using ThreeTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
-// A backend that is none: there lies the kernel for known statistics, under autograd's. selective.cpp has
-// another one.
-constexpr c10::DispatchKey kKnown = c10::DispatchKey::PrivateUse3;
-constexpr c10::DispatchKeySet kAutogradOfKnown({c10::DispatchKey::AutogradPrivateUse3, kKnown});
+constexpr c10::DispatchKeySet kAutogradOfKnown({kKnownStatisticsAutogradKey, kKnownStatisticsKey});
 
 // input, weight, bias, running_mean, running_var, training, momentum, eps -> output, mean, invstd
 constexpr size_t kArguments = 8, kTensors = 5, kTraining = 5, kResults = 3;
@@ -56,7 +54,8 @@ ThreeTensors normalize(const at::Tensor& x, const OptionalTensor& weight, const 
 }
 
 void register_known_statistics() {
-  auto* const library = new torch::Library(torch::Library::IMPL, "aten", kKnown, __FILE__, __LINE__);
+  auto* const library =
+      new torch::Library(torch::Library::IMPL, "aten", kKnownStatisticsKey, __FILE__, __LINE__);
   library->impl("native_batch_norm", TORCH_FN(normalize));
 }
 
@@ -101,8 +100,9 @@ bool fit(const BatchStatistics& known, const torch::jit::Stack& stack) {
 
 void normalize_by(const BatchStatistics& known, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                   torch::jit::Stack* stack) {
-  const c10::DispatchKeySet way =
-      keys.has_any(c10::autograd_dispatch_keyset) ? kAutogradOfKnown : c10::DispatchKeySet(kKnown);
+  const c10::DispatchKeySet way = keys.has_any(c10::autograd_dispatch_keyset)
+                                      ? kAutogradOfKnown
+                                      : c10::DispatchKeySet(kKnownStatisticsKey);
   const BatchStatistics* const before = std::exchange(known_of_call, &known);
   try {
     op.redispatchBoxed(way, stack);

@@ -2,6 +2,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
+#include <dtk/policies/internal/dispatch_keys.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -12,9 +13,6 @@
 
 namespace dtk::policies {
 namespace {
-
-// Above autograd and autocast; no released LibTorch uses it.
-constexpr c10::DispatchKey kWatched = c10::DispatchKey::DeferredInit;
 
 thread_local MutationRecorder* innermost_recorder = nullptr;
 thread_local MutationGuard* innermost_kept = nullptr;
@@ -57,7 +55,7 @@ void keep_or_note_running(const c10::OperatorHandle& op, torch::jit::Stack* stac
 }
 
 void normalize(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const c10::impl::ExcludeDispatchKeyGuard inner_calls_are_part_of_it(kWatched);
+  const c10::impl::ExcludeDispatchKeyGuard inner_calls_are_part_of_it(kMutationKey);
   keep_or_note_running(op, stack);
   op.callBoxed(stack);
 }
@@ -70,7 +68,7 @@ bool has_running_of_its_own(const torch::jit::Stack& stack) {
 }
 
 void normalize_batch(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  const c10::impl::ExcludeDispatchKeyGuard inner_calls_are_part_of_it(kWatched);
+  const c10::impl::ExcludeDispatchKeyGuard inner_calls_are_part_of_it(kMutationKey);
   if (!keeps_statistics(*stack)) {
     keep_or_note_running(op, stack);
     return op.callBoxed(stack);
@@ -89,7 +87,7 @@ void normalize_batch(const c10::OperatorHandle& op, c10::DispatchKeySet keys, to
 
 // A counter's `n += 1`.
 at::Tensor& add_number(at::Tensor& self, const at::Scalar& other, const at::Scalar& alpha) {
-  const c10::impl::ExcludeDispatchKeyGuard inner_calls_are_part_of_it(kWatched);
+  const c10::impl::ExcludeDispatchKeyGuard inner_calls_are_part_of_it(kMutationKey);
   if (c10::isIntegralType(self.scalar_type(), /*includeBool=*/false)) {
     if (is_kept(self)) return self;
     note(self);
@@ -98,9 +96,9 @@ at::Tensor& add_number(at::Tensor& self, const at::Scalar& other, const at::Scal
 }
 
 void register_mutation_recorder() {
-  auto* const others = new torch::Library(torch::Library::IMPL, "_", kWatched, __FILE__, __LINE__);
+  auto* const others = new torch::Library(torch::Library::IMPL, "_", kMutationKey, __FILE__, __LINE__);
   others->fallback(torch::CppFunction::makeFallthrough());
-  auto* const watched = new torch::Library(torch::Library::IMPL, "aten", kWatched, __FILE__, __LINE__);
+  auto* const watched = new torch::Library(torch::Library::IMPL, "aten", kMutationKey, __FILE__, __LINE__);
   // batch_norm calls one of these. So does instance_norm, but with copies of its statistics.
   for (const char* name : {"_native_batch_norm_legit", "_batch_norm_with_update", "cudnn_batch_norm",
                            "miopen_batch_norm", "instance_norm"}) {
@@ -114,7 +112,8 @@ const EngineKernels mutation_recorder(&register_mutation_recorder);
 
 }  // namespace
 
-MutationRecorder::MutationRecorder() : outer_(std::exchange(innermost_recorder, this)), watched_(kWatched) {}
+MutationRecorder::MutationRecorder()
+    : outer_(std::exchange(innermost_recorder, this)), watched_(kMutationKey) {}
 
 MutationRecorder::~MutationRecorder() {
   innermost_recorder = outer_;
@@ -147,7 +146,7 @@ MutationGuard::MutationGuard(const MutatedBuffers& state, const StatisticsOfCall
     : state_(state),
       statistics_(statistics),
       outer_(std::exchange(innermost_kept, this)),
-      watched_(kWatched) {}
+      watched_(kMutationKey) {}
 
 MutationGuard::~MutationGuard() {
   innermost_kept = outer_;

@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/as_strided.h>
+#include <dtk/policies/internal/dispatch_keys.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -16,9 +17,7 @@
 namespace dtk::policies {
 namespace {
 
-// A backend that is none: there lie the kernels that hand out kept results, under autograd's.
-constexpr c10::DispatchKey kKept = c10::DispatchKey::PrivateUse2;
-constexpr c10::DispatchKeySet kAutogradOfKept({c10::DispatchKey::AutogradPrivateUse2, kKept});
+constexpr c10::DispatchKeySet kAutogradOfKept({kKeptResultAutogradKey, kKeptResultKey});
 
 thread_local const SavedOperator* handed_out = nullptr;
 
@@ -46,7 +45,7 @@ void register_kept(const c10::OperatorHandle& op) {
   const std::lock_guard lock(mutex);
   if (!registered->insert(op.operator_name()).second) return;
   const std::string space(*op.operator_name().getNamespace());
-  auto* library = new torch::Library(torch::Library::IMPL, space, kKept, __FILE__, __LINE__);
+  auto* library = new torch::Library(torch::Library::IMPL, space, kKeptResultKey, __FILE__, __LINE__);
   library->impl(c10::toString(op.operator_name()).c_str(),
                 torch::CppFunction::makeFromBoxedFunction<&hand_out>());
 }

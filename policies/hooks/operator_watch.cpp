@@ -1,5 +1,6 @@
 #include "hooks/operator_watch.h"
 
+#include <dtk/policies/internal/dispatch_keys.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -9,8 +10,6 @@
 namespace dtk::policies {
 namespace {
 
-// Above autograd and autocast; no released LibTorch uses it.
-constexpr c10::DispatchKey kWatched = c10::DispatchKey::TESTING_ONLY_GenericMode;
 thread_local OperatorScope* innermost_scope = nullptr;
 
 bool kept_kind(const c10::OperatorHandle& op) {
@@ -21,12 +20,13 @@ bool kept_kind(const c10::OperatorHandle& op) {
 }
 
 void watch(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  const c10::DispatchKeySet below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kWatched);
+  const c10::DispatchKeySet below =
+      keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kOperatorWatchKey);
   // Both come here again: autocast with what it calls, an operator made of others with those.
   const bool calls_others = below.has_any(c10::autocast_dispatch_keyset) ||
                             op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
   if (innermost_scope == nullptr || calls_others) return op.redispatchBoxed(below, stack);
-  const c10::impl::ExcludeDispatchKeyGuard inner_calls_are_part_of_it(kWatched);
+  const c10::impl::ExcludeDispatchKeyGuard inner_calls_are_part_of_it(kOperatorWatchKey);
   if (kept_kind(op)) return innermost_scope->run(op, below, stack);
   op.redispatchBoxed(below, stack);
 }
@@ -35,7 +35,7 @@ void watch(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::
 
 void register_operator_watch() {
   [[maybe_unused]] static auto* const all = [] {
-    auto* library = new torch::Library(torch::Library::IMPL, "_", kWatched, __FILE__, __LINE__);
+    auto* library = new torch::Library(torch::Library::IMPL, "_", kOperatorWatchKey, __FILE__, __LINE__);
     library->fallback(torch::CppFunction::makeFromBoxedFunction<&watch>());
     return library;
   }();
@@ -62,7 +62,7 @@ bool can_be_kept(const c10::OperatorHandle& op) {
 OperatorScope::OperatorScope(bool watch_operators)
     : outer_(std::exchange(innermost_scope, watch_operators ? this : nullptr)) {
   if (!watch_operators) return;
-  watched_.emplace(kWatched);
+  watched_.emplace(kOperatorWatchKey);
 }
 
 OperatorScope::~OperatorScope() {
@@ -73,6 +73,6 @@ OperatorScope* OperatorScope::innermost() {
   return innermost_scope;
 }
 
-UnwatchedScope::UnwatchedScope() : unwatched_(kWatched) {}
+UnwatchedScope::UnwatchedScope() : unwatched_(kOperatorWatchKey) {}
 
 }  // namespace dtk::policies

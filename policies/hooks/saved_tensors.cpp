@@ -1,3 +1,5 @@
+#include <c10/util/Type.h>
+#include <dtk/policies/internal/dispatch_keys.h>
 #include <dtk/policies/internal/job_observer.h>
 #include <dtk/policies/module_path.h>
 #include <dtk/policies/saved_tensors.h>
@@ -35,7 +37,7 @@ void check_unchanged(at::IntArrayRef sizes, const std::string& path, int64_t whe
 
 namespace {
 
-constexpr auto kKind = c10::DebugInfoKind::TEST_INFO_2;  // used by nothing in a released LibTorch
+constexpr auto kKind = kSavedTensorStackInfo;
 
 const SavedTensorStack::Node* current_node() {
   return static_cast<const SavedTensorStack::Node*>(c10::ThreadLocalDebugInfo::get(kKind));
@@ -169,6 +171,26 @@ torch::autograd::Engine& stack_engine() {
 
 std::atomic<int> engine_guards{0};
 
+// Once: later on our own kernels are there.
+void check_dispatch_keys() {
+  static const bool once = [] {
+    const std::string conflict = dispatch_key_conflict(KeyUser::policies);
+    TORCH_CHECK(conflict.empty(), conflict);
+    return true;
+  }();
+  static_cast<void>(once);
+}
+
+// Another's would be taken for a node of the stack.
+void check_debug_info() {
+  const c10::DebugInfoBase* const info = c10::ThreadLocalDebugInfo::get(kKind);
+  if (info == nullptr || dynamic_cast<const SavedTensorStack::Node*>(info) != nullptr) return;
+  TORCH_CHECK(false,
+              "LibTorch's debug information TEST_INFO_2 has two users in this thread: dtk, for the stack of "
+              "saved tensors, and who has put a ",
+              c10::demangle(typeid(*info).name()), " there; only one of them can have it");
+}
+
 }  // namespace
 
 SavedTensorStack SavedTensorStack::current() {
@@ -227,6 +249,8 @@ void check_engine(const char* what, std::string_view path) {
 }
 
 SavedTensorEngineGuard::SavedTensorEngineGuard() {
+  check_dispatch_keys();
+  check_debug_info();
   register_operator_watch();
   register_engine_kernels();
   if (engine_guards++ == 0) torch::autograd::set_default_engine_stub(&stack_engine);

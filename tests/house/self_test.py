@@ -288,6 +288,18 @@ class TorchUse(TreeTest):
         self.assertEqual(torch_use.check(self.root), [])
         self.assert_finds(torch_use, torch_use.MAY_NAME, "#include <torch/torch.h>\n", "torch/torch.h")
 
+    def test_borrowed_slots(self):
+        self.write(
+            torch_use.BORROWED, "constexpr auto kA = c10::DispatchKey::Own;\nauto kB = c10::DebugInfoKind::INFO;\n"
+        )
+        self.write("policies/ema/good.cpp", "auto a = c10::DispatchKey::OwnAndMore;  // DispatchKey::Own\n")
+        for text in (
+            "auto a = c10::DispatchKey::Own;",
+            "c10::DebugInfoGuard guard(c10::DebugInfoKind::INFO, info);",
+            "TORCH_LIBRARY_IMPL(aten, Own, m) {}",
+        ):
+            self.assert_finds(torch_use, "tests/policies/ema/bad_test.cpp", f"{text}\n", "bad_test.cpp:1: ")
+
     def test_cmake(self):
         for text in (
             "target_link_libraries(a torch_cuda)",

@@ -1,4 +1,5 @@
-"""How LibTorch is used: thin headers, our own attention seam, and no link to its CUDA library."""
+"""How LibTorch is used: thin headers, our own attention seam, no link to its CUDA library, and one header that names
+what is borrowed of its process-wide tables."""
 
 import re
 from pathlib import Path
@@ -25,12 +26,25 @@ IN_CMAKE = [
         "this drags libtorch_cuda into every process; link dtk::torch",
     ),
 ]
+BORROWED = "policies/include/dtk/policies/internal/dispatch_keys.h"
+SLOT = re.compile(r"\bc10::(?:DispatchKey|DebugInfoKind)::(\w+)")
+
+
+def borrowed(root: Path) -> list:
+    """A rule by the header's own names of LibTorch's, those in a TORCH_LIBRARY_IMPL too."""
+    header = root / BORROWED
+    lines = tree.read_code(header) if header.is_file() else []
+    names = "|".join(sorted({name for line in lines for name in SLOT.findall(line)}))
+    pattern = rf"\b(?:DispatchKey|DebugInfoKind)::(?:{names})\b|\bTORCH_LIBRARY_IMPL\s*\([^,]*,\s*(?:{names})\b"
+    return [(re.compile(pattern), f"borrowed of LibTorch; use its name in {BORROWED}")] if names else []
 
 
 def check(root: Path) -> list[str]:
     found = []
+    slots = borrowed(root)
     for path in tree.code(root):
-        names = [] if path.relative_to(root).as_posix() == MAY_NAME else IN_NAMES
+        inside = path.relative_to(root).as_posix()
+        names = ([] if inside == MAY_NAME else IN_NAMES) + ([] if inside == BORROWED else slots)
         for rules, strings in ((IN_INCLUDES, True), (names, False)):
             for number, line in enumerate(tree.read_code(path, strings=strings), 1):
                 found += offences(root, path, number, line, rules)

@@ -3,6 +3,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/bernoulli_ops.h>
+#include <dtk/policies/internal/dispatch_keys.h>
 #include <dtk/policies/simulation.h>
 #include <torch/library.h>
 
@@ -15,9 +16,6 @@
 
 namespace dtk {
 namespace {
-
-// Above autograd; no released LibTorch uses it.
-constexpr c10::DispatchKey kDrawn = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
 
 bool is_drawn_here(const at::Tensor& mask) {
   const bool known = mask.scalar_type() == at::kFloat || mask.scalar_type() == at::kBFloat16;
@@ -49,7 +47,7 @@ void fill(Value* values, int64_t count, double p, uint64_t key) {
 at::Tensor& bernoulli(c10::DispatchKeySet keys, at::Tensor& mask, double p,
                       std::optional<at::Generator> generator) {
   if (!is_drawn_here(mask) || !(p >= 0 && p <= 1)) {
-    const auto below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kDrawn);
+    const auto below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, policies::kDropoutMaskKey);
     return at::_ops::bernoulli__float::redispatch(below, mask, p, std::move(generator));
   }
   const uint64_t key = draw_key(generator);
@@ -66,17 +64,21 @@ at::Tensor& bernoulli(c10::DispatchKeySet keys, at::Tensor& mask, double p,
 
 void register_dropout_masks() {
   [[maybe_unused]] static auto* const others = [] {
-    auto* library = new torch::Library(torch::Library::IMPL, "_", kDrawn, __FILE__, __LINE__);
+    const std::string conflict = policies::dispatch_key_conflict(policies::KeyUser::toolkit);
+    TORCH_CHECK(conflict.empty(), conflict);
+    auto* library =
+        new torch::Library(torch::Library::IMPL, "_", policies::kDropoutMaskKey, __FILE__, __LINE__);
     library->fallback(torch::CppFunction::makeFallthrough());
     return library;
   }();
   [[maybe_unused]] static auto* const drawn = [] {
-    auto* library = new torch::Library(torch::Library::IMPL, "aten", kDrawn, __FILE__, __LINE__);
+    auto* library =
+        new torch::Library(torch::Library::IMPL, "aten", policies::kDropoutMaskKey, __FILE__, __LINE__);
     library->impl("bernoulli_.float", TORCH_FN(bernoulli));
     return library;
   }();
 }
 
-DropoutMaskScope::DropoutMaskScope() : drawn_((register_dropout_masks(), kDrawn)) {}
+DropoutMaskScope::DropoutMaskScope() : drawn_((register_dropout_masks(), policies::kDropoutMaskKey)) {}
 
 }  // namespace dtk

@@ -24,7 +24,7 @@ class DropoutMaskScope {
 };
 
 /// The kernel that DropoutMaskScope needs; it does this itself, but LibTorch's tables have no lock for
-/// readers: before other threads run operators. Later calls do nothing.
+/// readers: before other threads run operators. Later calls do nothing. Throws where its key is taken.
 void register_dropout_masks();
 
 }  // namespace dtk

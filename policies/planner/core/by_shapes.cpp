@@ -6,6 +6,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <dtk/planner/plan_error.h>
+#include <dtk/policies/internal/dispatch_keys.h>
 
 #include <map>
 #include <mutex>
@@ -185,7 +186,7 @@ void run_by_shapes(const c10::OperatorHandle& op, Stack* stack, c10::Device devi
   MetaCall call(device);
   for (const IValue& argument : arguments) stack->push_back(call.to_meta(argument));
   try {
-    const c10::impl::ExcludeDispatchKeyGuard shapes_only(c10::DispatchKey::Fake);
+    const c10::impl::ExcludeDispatchKeyGuard shapes_only(policies::kCpuShapesKey);
     op.callBoxedForDispatchKey(*key, *stack);
   } catch (const c10::Error& error) {
     refuse(op, std::string("its shape kernel says: ") + error.what_without_backtrace());

@@ -10,6 +10,7 @@
 #include <ATen/ops/view_native.h>
 #include <dtk/planner/plan_error.h>
 #include <dtk/planner/simulated_device.h>
+#include <dtk/policies/internal/dispatch_keys.h>
 #include <dtk/policies/simulation.h>
 #include <torch/library.h>
 
@@ -222,6 +223,8 @@ void register_simulated_devices() {
           "libtorch_cuda is loaded in this process, so no CUDA device can be simulated in it; plan in a "
           "process that does not load it");
     }
+    const std::string conflict = policies::dispatch_key_conflict(policies::KeyUser::planner);
+    if (!conflict.empty()) throw PlanError(conflict);
     register_simulated_runtime();
     register_kernels();
     register_attention_choice();
@@ -231,7 +234,7 @@ void register_simulated_devices() {
   static_cast<void>(once);
 }
 
-ShapesOnlyScope::ShapesOnlyScope() : guard_(c10::DispatchKey::Fake) {}
+ShapesOnlyScope::ShapesOnlyScope() : guard_(policies::kCpuShapesKey) {}
 ShapesOnlyScope::~ShapesOnlyScope() = default;
 
 }  // namespace dtk::planner

@@ -2,6 +2,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <dtk/planner/plan_error.h>
+#include <dtk/policies/internal/dispatch_keys.h>
 #include <torch/library.h>
 
 #include <memory>
@@ -23,7 +24,7 @@ namespace {
 
 using torch::jit::Stack;
 
-constexpr c10::DispatchKeySet kBelow(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::Fake);
+constexpr c10::DispatchKeySet kBelow(c10::DispatchKeySet::FULL_AFTER, policies::kCpuShapesKey);
 
 struct Known {
   Treatment treatment = Treatment::run;
@@ -161,7 +162,7 @@ void run_on_cpu(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* 
 
 void register_cpu_shapes() {
   static auto* const library =
-      new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::Fake, __FILE__, __LINE__);
+      new torch::Library(torch::Library::IMPL, "_", policies::kCpuShapesKey, __FILE__, __LINE__);
   library->fallback(torch::CppFunction::makeFromBoxedFunction<&on_operator>());
 }
 

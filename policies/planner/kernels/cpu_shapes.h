@@ -1,4 +1,4 @@
-// Operators on CPU tensors by shapes alone, while a thread includes DispatchKey::Fake.
+// Operators on CPU tensors by shapes alone, while a thread includes kCpuShapesKey.
 #pragma once
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>

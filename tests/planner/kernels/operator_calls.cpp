@@ -3,6 +3,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty_like.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <dtk/policies/internal/dispatch_keys.h>
 #include <dtk/policies/internal/event_log.h>
 #include <dtk/policies/memory_ledger.h>
 #include <torch/library.h>
@@ -107,7 +108,7 @@ struct CallScope {
 };
 
 void on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  const auto below = c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::Fake);
+  const auto below = c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, policies::kCpuShapesKey);
   const planner::Treatment treatment = planner::treatment_of(op, *stack);
   if (within_call || (treatment != planner::Treatment::shapes && treatment != planner::Treatment::own)) {
     op.redispatchBoxed(keys & below, stack);
@@ -142,7 +143,7 @@ void on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch:
 
 Seen look_at(const std::function<void()>& job) {
   static auto* const library =
-      new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::Fake, __FILE__, __LINE__);
+      new torch::Library(torch::Library::IMPL, "_", policies::kCpuShapesKey, __FILE__, __LINE__);
   static const bool once = [] {
     library->fallback(torch::CppFunction::makeFromBoxedFunction<&on_operator>());
     return true;
@@ -150,7 +151,7 @@ Seen look_at(const std::function<void()>& job) {
   static_cast<void>(once);
   seen = {};
   const policies::CountingAllocatorGuard counting;
-  const c10::impl::IncludeDispatchKeyGuard recording(c10::DispatchKey::Fake);
+  const c10::impl::IncludeDispatchKeyGuard recording(policies::kCpuShapesKey);
   job();
   return seen;
 }

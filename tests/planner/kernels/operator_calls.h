@@ -1,7 +1,7 @@
 // Runs a job and does first with each of its operators' calls what the planner does with it: both must make
 // the same storages and results.
 //
-// By a fallback of this program on DispatchKey::Fake, in place of the planner's.
+// By a fallback of this program on kCpuShapesKey, in place of the planner's.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -97,7 +97,7 @@ class SavedTensorScope {
 /// Installs the engine that asks the stack, and puts LibTorch's base engine back at the end. Guards may
 /// nest; the engine itself lives for ever, because its worker threads do. Install before the first
 /// backward of the process. Without it all scopes are ignored. The first one also registers the kernels that
-/// watch operators: install it before other threads run operators.
+/// watch operators: install it before other threads run operators. Throws c10::Error if their keys are taken.
 class SavedTensorEngineGuard {
  public:
   [[nodiscard]] SavedTensorEngineGuard();

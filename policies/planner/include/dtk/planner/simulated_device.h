@@ -10,7 +10,7 @@ namespace dtk::planner {
 
 /// Registers the simulated device and the shape-only CPU for the rest of the process; a second call does
 /// nothing. Call before anything asks LibTorch for a CUDA device, its answer is kept. Throws PlanError if
-/// libtorch_cuda is loaded: simulated and real CUDA exclude each other.
+/// libtorch_cuda is loaded (simulated and real CUDA exclude each other) or its dispatch key is taken.
 void register_simulated_devices();
 
 /// While alive, operators on this thread compute nothing, on the CPU too, and neither do those of threads

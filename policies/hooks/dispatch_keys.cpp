@@ -1,0 +1,69 @@
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/DispatchKeySet.h>
+#include <dtk/policies/internal/dispatch_keys.h>
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+namespace dtk::policies {
+namespace {
+
+// Of what LibTorch prints of an operator, the line on `key`, up to `end`; "" without one.
+std::string origin(const std::string& printed, c10::DispatchKey key, std::string_view end) {
+  const std::string begin = c10::str("\n", key, ": ");
+  const size_t at = printed.find(begin);
+  if (at == std::string::npos) return "";
+  const size_t first = at + begin.size();
+  const std::string line = printed.substr(first, printed.find('\n', first) - first);
+  const size_t last = line.find(end);
+  return last == std::string::npos ? "" : line.substr(0, last);
+}
+
+// LibTorch tells where a fallback comes from only by an operator that would use it.
+std::string fallback_on(c10::DispatchKey key) {
+  c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    const auto op = dispatcher.findOp(name);
+    const std::string from = op ? origin(op->dumpComputedTable(), key, " [backend fallback]") : "";
+    if (!from.empty()) return "a fallback, " + from;
+  }
+  return "a fallback";
+}
+
+std::string kernels_on(c10::DispatchKey key, const std::vector<c10::OperatorName>& operators) {
+  const auto by_name = [](const auto& a, const auto& b) { return c10::toString(a) < c10::toString(b); };
+  const auto first = std::min_element(operators.begin(), operators.end(), by_name);
+  const auto op = c10::Dispatcher::singleton().findOp(*first);
+  const size_t more = operators.size() - 1;
+  return c10::str("a kernel of ", *first, more > 0 ? c10::str(" and ", more, " others") : "", ", ",
+                  op ? origin(op->dumpState(), key, " :: ") : "");
+}
+
+// On the keys of autograd LibTorch has fallbacks of its own.
+bool has_fallback(c10::DispatchKey key) {
+  return c10::toFunctionalityKey(key) != c10::DispatchKey::AutogradFunctionality &&
+         c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(key);
+}
+
+std::string others_on(c10::DispatchKey key) {
+  if (has_fallback(key)) return fallback_on(key);
+  const std::vector<c10::OperatorName> operators =
+      c10::Dispatcher::singleton().getRegistrationsForDispatchKey(key);
+  return operators.empty() ? "" : kernels_on(key, operators);
+}
+
+}  // namespace
+
+std::string dispatch_key_conflict(KeyUser user) {
+  for (const BorrowedKey& borrowed : kBorrowedKeys) {
+    const std::string others = borrowed.user == user ? others_on(borrowed.key) : "";
+    if (others.empty()) continue;
+    return c10::str("LibTorch's dispatch key ", borrowed.key, " has two users in this process: dtk, for ",
+                    borrowed.use, ", and what has registered ", others,
+                    "; only one of them can have it, so leave one out of this process");
+  }
+  return "";
+}
+
+}  // namespace dtk::policies

@@ -1,0 +1,62 @@
+// What dtk borrows of LibTorch's process-wide tables: dispatch keys, and a kind of debug information, that no
+// released LibTorch uses. They are named here only.
+#pragma once
+#include <c10/core/DispatchKey.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <array>
+#include <cstddef>
+#include <string>
+
+namespace dtk::policies {
+
+// Above autograd and autocast.
+constexpr c10::DispatchKey kOperatorWatchKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
+constexpr c10::DispatchKey kMutationKey = c10::DispatchKey::DeferredInit;
+constexpr c10::DispatchKey kDropoutMaskKey = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
+// Backends that are none: their kernels lie under autograd's.
+constexpr c10::DispatchKey kKeptResultKey = c10::DispatchKey::PrivateUse2;
+constexpr c10::DispatchKey kKeptResultAutogradKey = c10::DispatchKey::AutogradPrivateUse2;
+constexpr c10::DispatchKey kKnownStatisticsKey = c10::DispatchKey::PrivateUse3;
+constexpr c10::DispatchKey kKnownStatisticsAutogradKey = c10::DispatchKey::AutogradPrivateUse3;
+// Under autograd, above the kernels of devices.
+constexpr c10::DispatchKey kCpuShapesKey = c10::DispatchKey::Fake;
+
+/// The stack of saved tensors.
+constexpr c10::DebugInfoKind kSavedTensorStackInfo = c10::DebugInfoKind::TEST_INFO_2;
+
+/// Who borrows a key, and with it all others of the same.
+enum class KeyUser { policies, planner, toolkit };
+
+struct BorrowedKey {
+  c10::DispatchKey key;
+  KeyUser user;
+  const char* use;  // "dtk uses it for ..."
+};
+
+constexpr std::array<BorrowedKey, 8> kBorrowedKeys{{
+    {kOperatorWatchKey, KeyUser::policies, "watching the operators of a checkpointed segment"},
+    {kMutationKey, KeyUser::policies, "watching what a checkpointed segment changes in place"},
+    {kKeptResultKey, KeyUser::policies, "handing out results that checkpointing keeps"},
+    {kKeptResultAutogradKey, KeyUser::policies, "the gradients of results that checkpointing keeps"},
+    {kKnownStatisticsKey, KeyUser::policies, "recomputing batch norms by known statistics"},
+    {kKnownStatisticsAutogradKey, KeyUser::policies, "the gradients of recomputed batch norms"},
+    {kCpuShapesKey, KeyUser::planner, "planning operators on CPU tensors by their shapes"},
+    {kDropoutMaskKey, KeyUser::toolkit, "drawing dropout masks"},
+}};
+
+constexpr bool each_borrowed_once() {
+  for (size_t i = 0; i < kBorrowedKeys.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (kBorrowedKeys[i].key == kBorrowedKeys[j].key) return false;
+    }
+  }
+  return true;
+}
+static_assert(each_borrowed_once());
+
+/// Says which key of `user` has a fallback or a kernel already, and whose; "" where all are free. Asked
+/// before dtk registers its own, which it does not tell from others.
+std::string dispatch_key_conflict(KeyUser user);
+
+}  // namespace dtk::policies

@@ -130,18 +130,18 @@ AllocationRefused::AllocationRefused(c10::SourceLocation where, const std::strin
     : c10::OutOfMemoryError(where, message), refused(std::move(what)) {}
 
 MemoryAccounts& cpu_accounts() {
-  static auto* accounts = new MemoryAccounts;  // leaked: blocks are freed after static destruction
-  return *accounts;
+  static auto* cpu = new MemoryAccounts;  // leaked: blocks are freed after static destruction
+  return *cpu;
 }
 
 MemoryAccounts& host_accounts() {
-  static auto* accounts = new MemoryAccounts(MemoryTier::host);  // leaked for the same reason
-  return *accounts;
+  static auto* host = new MemoryAccounts(MemoryTier::host);  // leaked for the same reason
+  return *host;
 }
 
 MemoryAccounts& device_accounts() {
-  static auto* accounts = new MemoryAccounts(MemoryTier::device);  // leaked for the same reason
-  return *accounts;
+  static auto* device = new MemoryAccounts(MemoryTier::device);  // leaked for the same reason
+  return *device;
 }
 
 MemoryAccounts& accounts_of(MemoryTier tier) {

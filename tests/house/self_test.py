@@ -14,6 +14,7 @@ import include_arrows
 import layout
 import linked_libraries
 import planner_names
+import process_state
 import quiet_libraries
 import readme
 import rooms
@@ -205,6 +206,30 @@ class Words(TreeTest):
         self.write("policies/planner/core/good.cpp", "int planner_name, least_time;\n// CopyEngine\n")
         self.write("configs/diffusion_planner_h.toml", "")
         self.assertEqual(words.check(self.root), [])
+
+
+class ProcessState(TreeTest):
+    def test_table_and_sources_agree(self):
+        self.write("policies/ema/state.cpp", "thread_local std::map<int, int> known;  // thread_local int not_code;\n")
+        rows = "| what | where |\n|---|---|\n| `known` | `ema/state.cpp` |\n"
+        table = "<!-- process-wide state -->\n{}<!-- /process-wide state -->\n"
+        self.write(process_state.README, table.format(rows))
+        for text in (
+            "thread_local int bad = 0;",
+            "static thread_local Type* bad;",
+            "thread_local std::optional<int> bad{};",
+            "static auto* bad = new Type;",
+            "static const auto* const bad =\n    new Type{1};",
+            'auto* const bad = new torch::Library(kind, "_", key, __FILE__, __LINE__);',
+        ):
+            self.assert_finds(process_state, "policies/ema/bad.cpp", f"{text}\n", "bad.cpp:1: bad is")
+        gone = rows + "| `known`, `gone` | `ema/state.cpp` |\n"
+        self.assert_finds(process_state, process_state.README, table.format(gone), "no gone in policies/ema/state.cpp")
+
+    def test_no_table(self):
+        self.assertEqual(process_state.check(self.root), [])
+        self.write("policies/ema/state.cpp", "thread_local int known;\n")
+        self.assertEqual(process_state.check(self.root), ["policies/README.md: no table of process-wide state"])
 
 
 class Layout(TreeTest):

@@ -1,0 +1,61 @@
+"""policies/README.md's table of process-wide state is that of the sources.
+
+Each thread_local, each static pointer to a leaked object and each torch::Library that registers kernels for good in
+policies/ has a row: its name, and its file.
+"""
+
+import re
+from pathlib import Path
+
+import tree
+
+README = "policies/README.md"
+TABLE = re.compile(r"(?<=<!-- process-wide state -->\n).*?(?=<!-- /process-wide state -->)", re.DOTALL)
+STATE = re.compile(
+    r"\bthread_local\b[^;={(]*?\b(?P<local>\w+)\s*[;={]"
+    r"|\bstatic\s+(?:const\s+)?auto\s*\*\s*(?:const\s+)?(?P<leaked>\w+)\s*="
+    r"|\bauto\s*\*\s*(?:const\s+)?(?P<kernels>\w+)\s*=\s*new\s+torch::Library\b"
+)
+NAME = re.compile(r"`([^`]+)`")
+
+
+def of_sources(root: Path) -> dict[tuple[str, str], str]:
+    """Where each is, by file and name."""
+    found = {}
+    for path in tree.code(root, "policies"):
+        text = tree.without_comments(path.read_text(encoding="utf-8"), strings=False)
+        for match in STATE.finditer(text):
+            line = text.count("\n", 0, match.start()) + 1
+            file = path.relative_to(root / "policies").as_posix()
+            found[file, match["local"] or match["leaked"] or match["kernels"]] = tree.place(root, path, line)
+    return found
+
+
+def of_table(root: Path) -> set[tuple[str, str]] | None:
+    """Files and names of the first two columns; None without a table."""
+    readme = root / README
+    table = TABLE.search(readme.read_text(encoding="utf-8")) if readme.is_file() else None
+    if table is None:
+        return None
+    found = set()
+    for row in table[0].strip().split("\n")[2:]:
+        names, files = row.strip("|").split("|")[:2]
+        found |= {(file, name) for file in NAME.findall(files) for name in NAME.findall(names)}
+    return found
+
+
+def check(root: Path) -> list[str]:
+    sources, table = of_sources(root), of_table(root)
+    if table is None:
+        return [f"{README}: no table of process-wide state"] if sources else []
+    unlisted = [
+        f"{place}: {name} is process-wide or a thread's, and has no row in {README}"
+        for (file, name), place in sources.items()
+        if (file, name) not in table
+    ]
+    gone = [f"{README}: no {name} in policies/{file}" for file, name in sorted(table - sources.keys())]
+    return unlisted + gone
+
+
+if __name__ == "__main__":
+    tree.run(check)

@@ -48,12 +48,7 @@ std::string damage_in(FileSystem& files, const Path& checkpoint) {
 
 ResumePoint open_resume_point(FileSystem& files, const Path& checkpoint) {
   Checkpoint opened = open_checkpoint(files, checkpoint);
-  const std::string text = opened.text(config_name);
-  LoadedConfig written = parse_config(text, (checkpoint / config_name).string(), {});
-  for (auto& [key, origin] : written.origins) {
-    const size_t dot = key.rfind('.');
-    origin = printed_origin(text, key.substr(0, dot), key.substr(dot + 1));
-  }
+  LoadedConfig written = written_config(opened);
   return {std::move(opened), std::move(written)};
 }
 

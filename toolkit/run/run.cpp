@@ -266,8 +266,7 @@ class Run {
   void save() {
     read_if_behind();
     PhaseScope phase("save");
-    last_checkpoint_ =
-        save_training(store_, trainer_, print_config(loaded_), static_cast<int>(*config_.train.threads));
+    last_checkpoint_ = save_training(store_, trainer_, loaded_, static_cast<int>(*config_.train.threads));
     record_->checkpoint(trainer_.steps(), last_checkpoint_, meters_.report());
     meters_.check_budget();
   }

@@ -55,7 +55,7 @@ std::filesystem::path save_after_13(const RunConfig& config, test::MemoryFileSys
   CheckpointStore store(files, "checkpoints", 1);
   const auto first = make_trainer(config, clock);
   run(*first, 13);
-  return save_training(store, *first, "", 1);
+  return save_training(store, *first, {}, 1);
 }
 
 void check_resumed(const RunConfig& before, const RunConfig& after, const RunConfig& uninterrupted) {

@@ -142,13 +142,7 @@ StartPlan plan_in_child(const LoadedConfig& loaded, c10::Device device) try {
   } else {
     answer = run(command);
   }
-  if (is_planned(answer)) {
-    StartPlan plan{.memory = read_memory_json(answer.out, program.string())};
-    plan.beside = read_beside(answer.out);
-    plan.forward_flops = read_forward_flops(answer.out);
-    plan.placement = read_placement(answer.out);
-    return plan;
-  }
+  if (is_planned(answer)) return read_start_plan(answer.out, program.string());
   if (answer.exit_code == static_cast<int>(ExitCode::configuration)) {
     constexpr std::string_view kProgram = "dit-plan: ";
     const std::string said = first_line(answer.error);

@@ -98,6 +98,10 @@ DeviceOverhead read_beside(const Json& json) {
 StartPlan read_start_plan(std::string_view text, const std::string& name) try {
   const Json json = Json::parse(text);
   StartPlan plan;
+  plan.refusal = json.value("refusal", "");
+  plan.problem = json.value("problem", "");
+  plan.machine_too_small = json.value("machine_too_small", false);
+  if (!plan.refusal.empty() || !plan.problem.empty()) return plan;
   plan.memory = read_memory(json);
   plan.beside = read_beside(json);
   plan.forward_flops = json.value("/plan/step_flops/forward"_json_pointer, int64_t{0});

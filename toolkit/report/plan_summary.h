@@ -21,13 +21,14 @@ struct DeviceOverhead {
 struct StartPlan {
   std::optional<MemoryReport> memory;  // of `host` its highest peak
   std::string problem = {};            // why there is none
+  bool machine_too_small = false;      // that is, to make the plan
   std::string refusal = {};    // there is none, as this configuration cannot run: what is wrong, and where
   std::string precision = {};  // policies.precision.cpu of it, where that is not decided yet; else ""
   DeviceOverhead beside = {};
   int64_t forward_flops = 0;                          // of a step; 0: not known
   std::optional<CheckpointPlacement> placement = {};  // of policies.checkpoint.keep = "auto"
 };
-/// Reads what dit-plan --json printed. Throws FileError beginning with `name`.
+/// Reads what dit-plan --json or start_plan_json() printed. Throws FileError beginning with `name`.
 StartPlan read_start_plan(std::string_view json, const std::string& name);
 
 /// "planned peak 33.2 MiB in first_step on cpu; 20.1 GiB available; not known, and counted as 0: scratch of 6

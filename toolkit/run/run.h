@@ -55,9 +55,6 @@ class RunObserver {
   virtual void finished(const RunResult&) {}
 };
 
-/// How the error begins where a plan needs more memory than the machine gives.
-inline constexpr char kMachineTooSmall[] = "this machine cannot hold the plan itself: ";
-
 /// The world of a run. All must outlive it.
 struct RunWorld {
   FileSystem& files;

@@ -148,7 +148,7 @@ std::vector<std::string> notes_on_plan(const StartPlan& plan, const RunConfig& c
   if (is_refused(plan)) throw ConfigError(plan.refusal);
   if (!plan.problem.empty()) {
     // A plan asks for no more than the run and uses none of it.
-    const bool too_large = device.is_cpu() && plan.problem.find(kMachineTooSmall) != std::string::npos;
+    const bool too_large = device.is_cpu() && plan.machine_too_small;
     if (too_large && config.memory.on_over_budget == "refuse") {
       throw Error(ExitCode::memory, plan.problem +
                                         ", so it cannot hold the run; use a smaller model or data.batch, or "

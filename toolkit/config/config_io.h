@@ -38,9 +38,6 @@ LoadedConfig parse_config(const std::string& text, const std::string& file_name,
 /// comment lines. Reading the text back gives an equal RunConfig.
 std::string print_config(const LoadedConfig& loaded);
 
-/// The origin that print_config() wrote beside `name` of `table` into `text`; "" if there is none.
-std::string printed_origin(const std::string& text, const std::string& table, const std::string& name);
-
 struct ConfigDifference {
   std::string key;
   std::string a, b;  ///< as TOML, or "not set"

@@ -12,15 +12,4 @@ ConfigError located(const policies::PolicyError& error, const std::map<std::stri
   return ConfigError(text);
 }
 
-std::string with_users_location(const std::string& message, const std::string& name,
-                                const LoadedConfig& loaded) {
-  for (const auto& [key, printed] : parse_config(print_config(loaded), name, {}).locations) {
-    const std::string begin = printed + ": ";
-    if (message.rfind(begin, 0) != 0) continue;
-    const auto place = loaded.locations.find(key);
-    return (place == loaded.locations.end() ? "" : place->second + ": ") + message.substr(begin.size());
-  }
-  return message;
-}
-
 }  // namespace dtk

@@ -15,9 +15,4 @@ namespace dtk {
 /// what asks for a policy.
 ConfigError located(const policies::PolicyError& error, const std::map<std::string, std::string>& locations);
 
-/// `message`, which another process says of print_config(`loaded`) as the file `name`, with the place where
-/// the user wrote the key in front; without a place where no user did.
-std::string with_users_location(const std::string& message, const std::string& name,
-                                const LoadedConfig& loaded);
-
 }  // namespace dtk

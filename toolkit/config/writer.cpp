@@ -134,16 +134,6 @@ std::string print_config(const LoadedConfig& loaded) {
   return text;
 }
 
-std::string printed_origin(const std::string& text, const std::string& table, const std::string& name) {
-  const size_t begin = text.find("[" + table + "]\n");
-  if (begin == std::string::npos) return "";
-  const size_t end = text.find("\n[", begin), key = text.find("\n" + name + " = ", begin);
-  if (key >= end) return "";
-  const std::string line = text.substr(key + 1, text.find('\n', key + 1) - key - 1);
-  const size_t comment = line.rfind("  # ");
-  return comment == std::string::npos ? "" : line.substr(comment + 4);
-}
-
 std::vector<ConfigDifference> differences(const RunConfig& a, const RunConfig& b) {
   std::vector<ConfigDifference> all;
   visit_keys(a,

@@ -10,7 +10,6 @@
 #include "toolkit/config/rules.h"
 #include "toolkit/core/byte_size.h"
 #include "toolkit/core/clock.h"
-#include "toolkit/core/errors.h"
 #include "toolkit/device/device.h"
 #include "toolkit/device/device_memory.h"
 #include "toolkit/plan/alternatives.h"
@@ -26,18 +25,14 @@
 namespace dtk {
 namespace {
 
-Error too_small_a_machine(const std::string& what) {
-  return {ExitCode::failure, kMachineTooSmall + what};
-}
-
 // No budget limits a plan, so what is refused in it is memory of this machine.
 PlannedRun planned_here(const LoadedConfig& loaded, c10::Device device,
                         const planner::SimulationOptions& options) try {
   return plan_run(loaded, device, options);
 } catch (const c10::OutOfMemoryError& error) {
-  throw too_small_a_machine(first_line(error.what_without_backtrace()));
+  throw MachineTooSmall(first_line(error.what_without_backtrace()));
 } catch (const std::bad_alloc&) {
-  throw too_small_a_machine("out of host memory");
+  throw MachineTooSmall("out of host memory");
 }
 
 Plan plan_decided(LoadedConfig loaded, c10::Device device, const planner::SimulationOptions& options) {
@@ -71,6 +66,9 @@ int64_t max_samples(const DataOptions& data) {
 }
 
 }  // namespace
+
+MachineTooSmall::MachineTooSmall(const std::string& what)
+    : Error(ExitCode::failure, "this machine cannot hold the plan itself: " + what) {}
 
 int64_t Plan::bytes_in(Capacity room) const {
   const int64_t beside =

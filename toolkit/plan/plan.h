@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "toolkit/config/config_io.h"
+#include "toolkit/core/errors.h"
 #include "toolkit/io/file_system.h"
 #include "toolkit/plan/calibration.h"
 #include "toolkit/report/memory_report.h"
@@ -56,8 +57,14 @@ struct Plan {
   std::optional<policies::PhasePeak> runner_up() const;
 };
 
+/// The machine that plans has too little memory for that.
+struct MachineTooSmall : Error {
+  explicit MachineTooSmall(const std::string& what);
+};
+
 /// Plans `loaded` on a simulated cuda:0 or on a CPU of shapes, memory.budget left aside. With the CPU and
-/// policies.precision.cpu = "probe" both outcomes are planned. Throws ConfigError and planner::PlanError.
+/// policies.precision.cpu = "probe" both outcomes are planned. Throws ConfigError, planner::PlanError and
+/// MachineTooSmall.
 Plan make_plan(LoadedConfig loaded, c10::Device device, const planner::SimulationOptions& options = {});
 
 /// Does independent pieces of work elsewhere and returns what `work(i)` returns for each i below `count`;

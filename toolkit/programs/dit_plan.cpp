@@ -1,11 +1,12 @@
 // dit-plan: the memory that a configured training job takes, before it is run.
 #include <cstdio>
+#include <string>
 
 #include "process_settings.h"
 #include "toolkit/commands/plan.h"
 #include "toolkit/commands/plan_arguments.h"
 #include "toolkit/io/file_system.h"
-#include "toolkit/plan/plan.h"
+#include "toolkit/plan/start_plan.h"
 #include "toolkit/programs/fork_workers.h"
 #include "toolkit/programs/terminal.h"
 
@@ -13,16 +14,23 @@ namespace {
 
 using namespace dtk;
 
+void print(const std::string& text) {
+  std::printf("%s", text.c_str());
+}
+
 ExitCode plan(int argc, const char* const* argv) {
+  FileSystem& files = posix_file_system();
+  if (argc == 3 && std::string(argv[1]) == kStartPlanArgument) {
+    print(start_plan_json(files.read(argv[2])));
+    return ExitCode::done;
+  }
   const PlanArguments arguments = parse_plan_arguments(argc, argv);
   if (arguments.help) {
-    std::printf("%s", plan_help().c_str());
+    print(plan_help());
     return ExitCode::done;
   }
   if (arguments.version) return print_version("dit-plan");
-  run_plan(
-      arguments, posix_file_system(), [](const std::string& text) { std::printf("%s", text.c_str()); },
-      side_by_side);
+  run_plan(arguments, files, print, side_by_side);
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
     throw FileError("standard output takes no more, the report is not complete");
   return ExitCode::done;

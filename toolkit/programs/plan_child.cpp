@@ -10,13 +10,12 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
 
-#include "toolkit/config/locations.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/plan/start_plan.h"
 #include "toolkit/report/plan_summary.h"
 
 extern char** environ;
@@ -58,7 +57,7 @@ Pipe make_pipe() {
 
 // A file without a name, which the child opens as /proc/self/fd/<number>.
 Descriptor file_with(const std::string& text) {
-  Descriptor file(memfd_create("config.toml", 0));
+  Descriptor file(memfd_create("request", 0));
   if (file.number() < 0) fail("memfd_create");
   for (size_t done = 0; done < text.size();) {
     const ssize_t count = write(file.number(), text.data() + done, text.size() - done);
@@ -117,49 +116,28 @@ Answer run(const std::vector<std::string>& command) {
   return answer;
 }
 
-bool is_planned(const Answer& answer) {
-  return answer.exit_code == static_cast<int>(ExitCode::done) ||
-         answer.exit_code == static_cast<int>(ExitCode::memory);
+StartPlan ask(const std::string& program, const StartPlanRequest& request) {
+  const Descriptor question = file_with(start_plan_request_json(request));
+  const Answer answer =
+      run({program, kStartPlanArgument, "/proc/self/fd/" + std::to_string(question.number())});
+  if (answer.exit_code == static_cast<int>(ExitCode::done)) return read_start_plan(answer.out, program);
+  return {std::nullopt, answer.error.empty() ? program + " ended with " + std::to_string(answer.exit_code)
+                                             : first_line(answer.error)};
 }
 
 }  // namespace
 
 StartPlan plan_in_child(const LoadedConfig& loaded, c10::Device device) try {
-  const std::filesystem::path program =
-      std::filesystem::read_symlink("/proc/self/exe").parent_path() / "dit-plan";
-  const Descriptor config = file_with(print_config(loaded));
-  const std::string name = "/proc/self/fd/" + std::to_string(config.number());
-  const std::vector<std::string> command = {
-      program.string(), "--config", name, "--device", device.is_cpu() ? "cpu" : "cuda", "--json"};
-  Answer answer;
+  const std::string program =
+      (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "dit-plan").string();
+  StartPlanRequest request{loaded, device.is_cpu() ? "cpu" : "cuda:0"};
   // A budget of the CPU counts the scratch of its kernels too, which only a measurement tells. Without one
   // the plan is still worth having.
-  if (device.is_cpu() && loaded.config.memory.budget) {
-    std::vector<std::string> measured = command;
-    measured.insert(measured.end(), {"--calibration", "here"});
-    answer = run(measured);
-    if (!is_planned(answer)) answer = run(command);
-  } else {
-    answer = run(command);
-  }
-  if (is_planned(answer)) {
-    StartPlan plan{.memory = read_memory_json(answer.out, program.string())};
-    plan.beside = read_beside(answer.out);
-    plan.forward_flops = read_forward_flops(answer.out);
-    plan.placement = read_placement(answer.out);
-    return plan;
-  }
-  if (answer.exit_code == static_cast<int>(ExitCode::configuration)) {
-    constexpr std::string_view kProgram = "dit-plan: ";
-    const std::string said = first_line(answer.error);
-    const size_t begin = said.rfind(kProgram, 0) == 0 ? kProgram.size() : 0;
-    StartPlan plan;
-    plan.refusal = with_users_location(said.substr(begin), name, loaded);
-    return plan;
-  }
-  return {std::nullopt, answer.error.empty()
-                            ? program.string() + " ended with " + std::to_string(answer.exit_code)
-                            : first_line(answer.error)};
+  request.measured = device.is_cpu() && loaded.config.memory.budget;
+  StartPlan plan = ask(program, request);
+  if (plan.memory || !request.measured) return plan;
+  request.measured = false;
+  return ask(program, request);
 } catch (const std::exception& error) {
   return {std::nullopt, error.what()};
 }

@@ -102,19 +102,16 @@ std::string placement_json(const CheckpointPlacement& placement) {
   return json.dump();
 }
 
-std::optional<CheckpointPlacement> read_placement(std::string_view plan_json) {
-  const Json json = Json::parse(plan_json, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("placement")) return std::nullopt;
-  const Json& read = json.at("placement");
+CheckpointPlacement read_placement(const nlohmann::json& json) {
   CheckpointPlacement placement;
-  placement.recomputed = read.at("recomputed").get<std::vector<std::string>>();
-  placement.keeps = read.at("keeps").get<ResultsByModule>();
-  placement.targets = read.at("targets");
-  placement.flops = read.at("flops");
-  if (!read.at("most_flops").is_null()) placement.max_flops = read.at("most_flops").get<int64_t>();
-  placement.planned_bytes = read.at("planned_bytes");
-  placement.budget_bytes = read.at("budget_bytes");
-  placement.plans = read.at("plans");
+  placement.recomputed = json.at("recomputed").get<std::vector<std::string>>();
+  placement.keeps = json.at("keeps").get<ResultsByModule>();
+  placement.targets = json.at("targets");
+  placement.flops = json.at("flops");
+  if (!json.at("most_flops").is_null()) placement.max_flops = json.at("most_flops").get<int64_t>();
+  placement.planned_bytes = json.at("planned_bytes");
+  placement.budget_bytes = json.at("budget_bytes");
+  placement.plans = json.at("plans");
   return placement;
 }
 

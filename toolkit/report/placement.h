@@ -10,9 +10,9 @@
 
 #include <cstdint>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "toolkit/config/config_io.h"
@@ -61,7 +61,7 @@ std::string placement_text(const CheckpointPlacement& placement);
 /// {"recomputed": [path], "keeps": {path: [name]}, "targets", "flops", "most_flops": number or null,
 /// "planned_bytes", "budget_bytes", "plans"}
 std::string placement_json(const CheckpointPlacement& placement);
-/// Of what dit-plan --json printed; nothing if it does not say.
-std::optional<CheckpointPlacement> read_placement(std::string_view plan_json);
+/// What placement_json() wrote.
+CheckpointPlacement read_placement(const nlohmann::json& json);
 
 }  // namespace dtk

@@ -67,38 +67,21 @@ std::string not_known_words(const DeviceOverhead& beside) {
   return "; not known, and counted as 0: " + beside.not_known + " (dit-plan says more)";
 }
 
-}  // namespace
-
-MemoryReport read_memory_json(std::string_view text, const std::string& name) {
-  try {
-    const Json json = Json::parse(text);
-    MemoryReport report;
-    report.device = json.at("device").get<std::string>();
-    for (const Json& phase : json.at("phases")) {
-      report.phases.push_back(
-          {phase.at("name").get<std::string>(), read_sums(phase, phase.at("peak_bytes").get<int64_t>())});
-    }
-    const Json& host = json.at("host");
-    report.host = {"host", read_sums(host, host.at("peak_bytes").get<int64_t>())};
-    return report;
-  } catch (const Json::exception& error) {
-    throw FileError(name + ": not a memory report: " + error.what());
+MemoryReport read_memory(const Json& json) {
+  MemoryReport report;
+  report.device = json.at("device").get<std::string>();
+  for (const Json& phase : json.at("phases")) {
+    report.phases.push_back(
+        {phase.at("name").get<std::string>(), read_sums(phase, phase.at("peak_bytes").get<int64_t>())});
   }
+  const Json& host = json.at("host");
+  report.host = {"host", read_sums(host, host.at("peak_bytes").get<int64_t>())};
+  return report;
 }
 
-std::string plan_line(const MemoryReport& plan, const DeviceOverhead& beside,
-                      std::optional<int64_t> available) {
-  const PhasePeak peak = plan.peak();
-  return "planned peak " + readable_bytes(peak.peak.bytes) + " in " + peak.name + " on " + plan.device +
-         (beside.bytes > 0 ? ", beside it " + readable_bytes(beside.bytes) : "") +
-         (available ? "; " + readable_bytes(*available) + " available" : "") + not_known_words(beside);
-}
-
-DeviceOverhead read_beside(std::string_view text) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("plan")) return {};
+DeviceOverhead read_beside(const Json& json) {
   std::vector<std::string> not_known;
-  if (json.value("device", "") == "cpu") {
+  if (json.at("device") == "cpu") {
     const size_t operators = json.value("/plan/scratch/not_known"_json_pointer, Json::array()).size();
     if (operators > 0)
       not_known.push_back("scratch of " + std::to_string(operators) +
@@ -110,9 +93,30 @@ DeviceOverhead read_beside(std::string_view text) {
   return {json.value("/plan/beside/allocator"_json_pointer, int64_t{0}), listed(not_known, " and ")};
 }
 
-int64_t read_forward_flops(std::string_view text) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  return json.is_object() ? json.value("/plan/step_flops/forward"_json_pointer, int64_t{0}) : 0;
+}  // namespace
+
+StartPlan read_start_plan(std::string_view text, const std::string& name) try {
+  const Json json = Json::parse(text);
+  StartPlan plan;
+  plan.refusal = json.value("refusal", "");
+  plan.problem = json.value("problem", "");
+  plan.machine_too_small = json.value("machine_too_small", false);
+  if (!plan.refusal.empty() || !plan.problem.empty()) return plan;
+  plan.memory = read_memory(json);
+  plan.beside = read_beside(json);
+  plan.forward_flops = json.value("/plan/step_flops/forward"_json_pointer, int64_t{0});
+  if (json.contains("placement")) plan.placement = read_placement(json.at("placement"));
+  return plan;
+} catch (const Json::exception& error) {
+  throw FileError(name + ": not a memory report: " + error.what());
+}
+
+std::string plan_line(const MemoryReport& plan, const DeviceOverhead& beside,
+                      std::optional<int64_t> available) {
+  const PhasePeak peak = plan.peak();
+  return "planned peak " + readable_bytes(peak.peak.bytes) + " in " + peak.name + " on " + plan.device +
+         (beside.bytes > 0 ? ", beside it " + readable_bytes(beside.bytes) : "") +
+         (available ? "; " + readable_bytes(*available) + " available" : "") + not_known_words(beside);
 }
 
 std::optional<TooLarge> too_large(const MemoryReport& plan, const DeviceOverhead& beside,

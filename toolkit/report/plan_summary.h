@@ -7,20 +7,29 @@
 
 #include "toolkit/config/config.h"
 #include "toolkit/report/memory_report.h"
+#include "toolkit/report/placement.h"
 
 namespace dtk {
 
-/// Reads what memory_json() wrote; of `host` its highest peak. Throws FileError beginning with `name`.
-MemoryReport read_memory_json(std::string_view json, const std::string& name);
 /// What a plan's peaks do not have.
 struct DeviceOverhead {
   int64_t bytes = 0;           // that LibTorch's allocator gives out beside the tensors
   std::string not_known = {};  // "scratch of 6 operators", "convolution_workspaces": counted as 0 bytes
 };
-/// Of what dit-plan --json printed; nothing beside if it does not say.
-DeviceOverhead read_beside(std::string_view json);
-/// FLOPs of a step's forward passes, of what dit-plan --json printed; 0 if it does not say.
-int64_t read_forward_flops(std::string_view json);
+
+/// What dit-plan said of a run before it began.
+struct StartPlan {
+  std::optional<MemoryReport> memory;  // of `host` its highest peak
+  std::string problem = {};            // why there is none
+  bool machine_too_small = false;      // that is, to make the plan
+  std::string refusal = {};    // there is none, as this configuration cannot run: what is wrong, and where
+  std::string precision = {};  // policies.precision.cpu of it, where that is not decided yet; else ""
+  DeviceOverhead beside = {};
+  int64_t forward_flops = 0;                          // of a step; 0: not known
+  std::optional<CheckpointPlacement> placement = {};  // of policies.checkpoint.keep = "auto"
+};
+/// Reads what dit-plan --json or start_plan_json() printed. Throws FileError beginning with `name`.
+StartPlan read_start_plan(std::string_view json, const std::string& name);
 
 /// "planned peak 33.2 MiB in first_step on cpu; 20.1 GiB available; not known, and counted as 0: scratch of 6
 /// operators (dit-plan says more)". `available`: bytes that the device can give.

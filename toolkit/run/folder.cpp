@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "toolkit/checkpoint/store.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/train/save_load.h"
 
@@ -47,15 +46,21 @@ std::string damage_in(FileSystem& files, const Path& checkpoint) {
 
 }  // namespace
 
-RunFolder::RunFolder(const LoadedConfig& loaded, const Path& resume, const RunWorld& world)
+ResumePoint open_resume_point(FileSystem& files, const Path& checkpoint) {
+  Checkpoint opened = open_checkpoint(files, checkpoint);
+  LoadedConfig written = written_config(opened);
+  return {std::move(opened), std::move(written)};
+}
+
+RunFolder::RunFolder(const LoadedConfig& loaded, const ResumePoint* resume, const RunWorld& world)
     : loaded_(loaded),
       files_(world.files),
       out_(without_slash(loaded.config.train.out)),
       resume_(resume),
-      continued_(!resume.empty() && is_checkpoint_of(out_, resume)) {
+      continued_(resume != nullptr && is_checkpoint_of(out_, resume->checkpoint.folder())) {
   if (continued_ || files_.exists(out_ / lock_name)) take_lock();
   if (!continued_) check_free();
-  if (!resume_.empty()) check_resume();
+  if (resume_ != nullptr) check_resume();
 }
 
 std::vector<std::string> RunFolder::claim() {
@@ -137,12 +142,13 @@ void RunFolder::check_free() const {
 // A run goes on from the end of its folder: continued from an older checkpoint, the newer ones of the
 // abandoned branch would still be "latest" and outlive what is trained now. Damaged ones are in nobody's way:
 // that they are may be why an older one is wanted.
-void RunFolder::check_branch(int64_t step) {
+void RunFolder::check_branch() {
+  const Checkpoint& resumed = resume_->checkpoint;
   const auto all = checkpoints_by_step(files_, out_ / checkpoints_folder);
-  for (auto newer = all.rbegin(); newer != all.rend() && newer->first > step; ++newer) {
+  for (auto newer = all.rbegin(); newer != all.rend() && newer->first > resumed.step(); ++newer) {
     const std::string damage = damage_in(files_, newer->second);
     if (damage.empty()) {
-      throw ConfigError("--resume " + resume_.string() + ": " + out_.string() + " holds the newer " +
+      throw ConfigError("--resume " + resumed.folder().string() + ": " + out_.string() + " holds the newer " +
                         newer->second.string() + "; continue that with --resume " +
                         (passed_over_.empty() ? "latest" : newer->second.string()) +
                         ", or start a branch in another folder: --set train.out=" + out_.string() + "-2");
@@ -152,17 +158,18 @@ void RunFolder::check_branch(int64_t step) {
 }
 
 void RunFolder::check_resume() {
-  const Checkpoint checkpoint = open_checkpoint(files_, resume_);
-  if (continued_) check_branch(checkpoint.step());
-  const std::string config_file = (resume_ / config_name).string();
-  RunConfig written = parse_config(checkpoint.text(config_name), config_file, {}).config;
+  if (continued_) check_branch();
+  const Checkpoint& checkpoint = resume_->checkpoint;
+  const std::string name = checkpoint.folder().string();
+  RunConfig written = resume_->written.config;
   std::string& choice = written.policies.precision.cpu;
   if (choice == "probe") choice = loaded_.config.policies.precision.cpu;  // a device leaves it open
-  const std::string problem = resume_problem(resume_.string(), config_file, written, loaded_.config);
+  const std::string problem =
+      resume_problem(name, (checkpoint.folder() / config_name).string(), written, loaded_.config);
   if (!problem.empty()) throw ConfigError(problem);
   const int threads = threads_of(checkpoint);
   if (threads != *loaded_.config.train.threads && !loaded_.config.train.allow_thread_change) {
-    throw ConfigError(resume_.string() + " was written with train.threads = " + std::to_string(threads) +
+    throw ConfigError(name + " was written with train.threads = " + std::to_string(threads) +
                       ", this run has " + std::to_string(*loaded_.config.train.threads) +
                       ", and results depend on it; use --set train.threads=" + std::to_string(threads) +
                       ", or accept other rounding with --set train.allow_thread_change=true");

@@ -6,18 +6,27 @@
 #include <vector>
 
 #include "toolkit/checkpoint/find.h"
+#include "toolkit/checkpoint/store.h"
 #include "toolkit/run/run.h"
 
 namespace dtk {
+
+/// What a run goes on from.
+struct ResumePoint {
+  Checkpoint checkpoint;
+  LoadedConfig written;  // of the run that saved it
+};
+/// Reads the checkpoint once, to compare its hashes. Throws FileError if it is damaged. `files` must outlive
+/// the result.
+ResumePoint open_resume_point(FileSystem& files, const std::filesystem::path& checkpoint);
 
 /// The folder train.out for one run. Nothing is created in it before claim(), so that a start that is refused
 /// is not in the way of the next; a folder that is in use already is locked from the beginning.
 class RunFolder {
  public:
-  /// `resume`: the checkpoint to continue from, or empty. All must outlive this. Throws ConfigError if
-  /// another process trains into the folder, if it is not free for this run or if `resume` does not fit it,
-  /// FileError for a damaged `resume`.
-  RunFolder(const LoadedConfig& loaded, const std::filesystem::path& resume, const RunWorld& world);
+  /// `resume`: null for a new run. All must outlive this. Throws ConfigError if another process trains into
+  /// the folder, if it is not free for this run or if `resume` does not fit it.
+  RunFolder(const LoadedConfig& loaded, const ResumePoint* resume, const RunWorld& world);
 
   /// Makes the folder this run's, which writes config.toml. Returns what the user should hear about it.
   std::vector<std::string> claim();
@@ -31,14 +40,15 @@ class RunFolder {
   void take_lock();
   void check_free() const;
   void check_resume();
-  void check_branch(int64_t step);
+  void check_branch();
   bool was_started_in_vain() const;
   std::vector<std::string> names_in_it() const;
   std::string elsewhere() const;
 
   const LoadedConfig& loaded_;
   FileSystem& files_;
-  const std::filesystem::path out_, resume_;
+  const std::filesystem::path out_;
+  const ResumePoint* const resume_;
   const bool continued_;  // goes on in the folder that holds `resume`
   std::unique_ptr<FileLock> lock_;
   std::vector<PassedOver> passed_over_;

@@ -51,9 +51,9 @@ class Run {
     if (data.split.held_out) validation_.emplace(config_, data.split.held_out);
   }
 
-  void load(const std::filesystem::path& folder) {
-    load_training(open_checkpoint(world_.files, folder), trainer_);
-    last_checkpoint_ = folder;
+  void load(const Checkpoint& checkpoint) {
+    load_training(checkpoint, trainer_);
+    last_checkpoint_ = checkpoint.folder();
   }
 
   // `notes`: of the run folder, which is this run's by now. `plan`: of this run.
@@ -266,8 +266,7 @@ class Run {
   void save() {
     read_if_behind();
     PhaseScope phase("save");
-    last_checkpoint_ =
-        save_training(store_, trainer_, print_config(loaded_), static_cast<int>(*config_.train.threads));
+    last_checkpoint_ = save_training(store_, trainer_, loaded_, static_cast<int>(*config_.train.threads));
     record_->checkpoint(trainer_.steps(), last_checkpoint_, meters_.report());
     meters_.check_budget();
   }
@@ -408,8 +407,12 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
   LoadedConfig loaded = given;
   resolve_budget(loaded, device);
   std::string decision;
-  if (resumed) decision = decide(loaded, device, resume, world);  // the checkpoint's, which is compared below
-  RunFolder folder(loaded, resume, world);
+  std::optional<ResumePoint> from;
+  if (resumed) {
+    from = open_resume_point(world.files, resume);
+    decision = decide(loaded, device, &from->written, world);  // the checkpoint's, which is compared below
+  }
+  RunFolder folder(loaded, resumed ? &*from : nullptr, world);
   const std::optional<Weights> initial = resumed ? std::nullopt : initial_weights(world.files, loaded);
   const StartPlans plans = plan_start(world, loaded, device);
   const LoadedConfig asked = loaded;
@@ -418,7 +421,7 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
   const RunData data = open();
   check_fills_a_batch(*data.split.training, loaded.config.data.batch / loaded.config.train.accumulate);
   // Last, as it takes longest.
-  if (!resumed && decision.empty()) decision = decide(loaded, device, resume, world);
+  if (!resumed && decision.empty()) decision = decide(loaded, device, nullptr, world);
   const StartPlan plan = plan_of(plans, asked, loaded);
   std::vector<std::string> notes = notes_on_plan(plan, loaded.config, device, resumed);
   const MemoryMeters meters(loaded.config.memory, device);  // counts the run's tensors from the first
@@ -430,7 +433,7 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
   std::optional<Run> run;
   try {
     run.emplace(loaded, device, data, world, initial, meters);
-    if (resumed) run->load(resume);
+    if (resumed) run->load(from->checkpoint);
   } catch (const c10::OutOfMemoryError& error) {
     run.reset();
     refuse_build(error, loaded, device, plan.memory, run_facts(loaded, device, data, plan),

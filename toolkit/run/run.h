@@ -55,21 +55,6 @@ class RunObserver {
   virtual void finished(const RunResult&) {}
 };
 
-/// What dit-plan said of a run before it began.
-struct StartPlan {
-  std::optional<MemoryReport> memory;
-  std::string problem = {};  // why there is none
-  std::string refusal =
-      {};  // there is none, as this configuration cannot run: what is wrong with it, and where
-  std::string precision = {};  // policies.precision.cpu of it, where that is not decided yet; else ""
-  DeviceOverhead beside = {};
-  int64_t forward_flops = 0;                          // of a step; 0: not known
-  std::optional<CheckpointPlacement> placement = {};  // of policies.checkpoint.keep = "auto"
-};
-
-/// How the error begins where a plan needs more memory than the machine gives.
-inline constexpr char kMachineTooSmall[] = "this machine cannot hold the plan itself: ";
-
 /// The world of a run. All must outlive it.
 struct RunWorld {
   FileSystem& files;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "toolkit/checkpoint/store.h"
 #include "toolkit/config/rules.h"
 #include "toolkit/config/toml_text.h"
 #include "toolkit/device/device.h"
@@ -16,23 +15,14 @@
 
 namespace dtk {
 
-std::string decide(LoadedConfig& loaded, c10::Device device, const std::filesystem::path& resume,
+std::string decide(LoadedConfig& loaded, c10::Device device, const LoadedConfig* written,
                    const RunWorld& world) {
-  std::optional<LoadedConfig> written;
-  if (!resume.empty()) {
-    const std::string text = open_checkpoint(world.files, resume).text("config.toml");
-    written = parse_config(text, resume.string(), {});
-    for (auto& [key, origin] : written->origins) {
-      const size_t dot = key.rfind('.');
-      origin = printed_origin(text, key.substr(0, dot), key.substr(dot + 1));
-    }
-  }
-  if (written && placement_is_open(loaded.config)) {
+  if (written != nullptr && placement_is_open(loaded.config)) {
     loaded.config.policies.checkpoint = written->config.policies.checkpoint;
     for (const char* key : {"enabled", "targets", "every", "segment", "keep", "offload_min_bytes"})
       loaded.origins[std::string("policies.checkpoint.") + key] = "the checkpoint's";
   }
-  return decide_precision(loaded, device, world.clock, written ? &*written : nullptr, world.stop_requested);
+  return decide_precision(loaded, device, world.clock, written, world.stop_requested);
 }
 
 std::optional<Weights> initial_weights(FileSystem& files, const LoadedConfig& loaded) {
@@ -158,7 +148,7 @@ std::vector<std::string> notes_on_plan(const StartPlan& plan, const RunConfig& c
   if (is_refused(plan)) throw ConfigError(plan.refusal);
   if (!plan.problem.empty()) {
     // A plan asks for no more than the run and uses none of it.
-    const bool too_large = device.is_cpu() && plan.problem.find(kMachineTooSmall) != std::string::npos;
+    const bool too_large = device.is_cpu() && plan.machine_too_small;
     if (too_large && config.memory.on_over_budget == "refuse") {
       throw Error(ExitCode::memory, plan.problem +
                                         ", so it cannot hold the run; use a smaller model or data.batch, or "

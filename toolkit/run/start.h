@@ -3,7 +3,6 @@
 #include <c10/core/Device.h>
 #include <c10/util/Exception.h>
 
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,9 +18,9 @@
 
 namespace dtk {
 
-/// Settles what `loaded` leaves to a measurement; of a run that is resumed also keep = "auto", by what its
-/// checkpoint has. Returns what was measured, or "".
-std::string decide(LoadedConfig& loaded, c10::Device device, const std::filesystem::path& resume,
+/// Settles what `loaded` leaves to a measurement. `written`: the configuration of the checkpoint that the run
+/// goes on from, which also settles keep = "auto"; null for a new run. Returns what was measured, or "".
+std::string decide(LoadedConfig& loaded, c10::Device device, const LoadedConfig* written,
                    const RunWorld& world);
 
 /// What train.init_from and train.init_key of a new run mean, checked against its model; nothing if they are

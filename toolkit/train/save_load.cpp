@@ -6,6 +6,7 @@
 #include <dtk/policies/memory_ledger.h>
 
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "toolkit/checkpoint/contents.h"
@@ -18,7 +19,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr char kOptimizer[] = "optimizer.safetensors";
 constexpr char kRandom[] = "random.safetensors";
-constexpr char kState[] = "state.json";
+constexpr char kState[] = "state.json", kConfig[] = "config.toml", kOrigins[] = "origins.json";
 
 at::Tensor bytes_tensor(const std::string& bytes) {
   at::Tensor tensor = at::empty({static_cast<int64_t>(bytes.size())}, at::kByte);
@@ -32,12 +33,17 @@ std::vector<NamedTensor> named(const std::vector<std::pair<std::string, at::Tens
   return list;
 }
 
-Json read_state(const Checkpoint& checkpoint) {
+template <class T>
+T read_json(const Checkpoint& checkpoint, const char* file, const std::string& what) {
   try {
-    return Json::parse(checkpoint.text(kState));
+    return Json::parse(checkpoint.text(file)).get<T>();
   } catch (const Json::exception& error) {
-    throw FileError((checkpoint.folder() / kState).string() + ": not a training state: " + error.what());
+    throw FileError((checkpoint.folder() / file).string() + ": not " + what + ": " + error.what());
   }
+}
+
+Json read_state(const Checkpoint& checkpoint) {
+  return read_json<Json>(checkpoint, kState, "a training state");
 }
 
 template <class T>
@@ -102,7 +108,7 @@ TrainingState training_state(const Checkpoint& checkpoint, const Json& json) {
 }  // namespace
 
 std::filesystem::path save_training(CheckpointStore& store, const Trainer& trainer,
-                                    const std::string& config_text, int threads) {
+                                    const LoadedConfig& loaded, int threads) {
   const TrainingState state = trainer.state();
   CheckpointStore::TensorFiles files;
   files[kModelFile] = named(trainer.model().parameters());
@@ -123,8 +129,16 @@ std::filesystem::path save_training(CheckpointStore& store, const Trainer& train
   }
   CheckpointStore::TextFiles texts = trainer.model().files();
   texts[kState] = json.dump(1) + "\n";
-  texts["config.toml"] = config_text;
+  texts[kConfig] = print_config(loaded);
+  texts[kOrigins] = Json(loaded.origins).dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
   return store.save(state.step, files, texts);
+}
+
+LoadedConfig written_config(const Checkpoint& checkpoint) {
+  LoadedConfig written = parse_config(checkpoint.text(kConfig), (checkpoint.folder() / kConfig).string(), {});
+  if (checkpoint.has(kOrigins))
+    written.origins = read_json<std::map<std::string, std::string>>(checkpoint, kOrigins, "origins by key");
+  return written;
 }
 
 int threads_of(const Checkpoint& checkpoint) {

@@ -1,18 +1,24 @@
 // What a checkpoint of a training run holds: model.safetensors, optimizer.safetensors, one
 // <policy>.safetensors per policy with tensors, random.safetensors (states of the random streams),
-// state.json (step, samples, seconds, threads, counters), config.toml and what TrainableModel::files() gives.
+// state.json (step, samples, seconds, threads, counters), config.toml, origins.json (LoadedConfig::origins)
+// and what TrainableModel::files() gives.
 #pragma once
 #include <string>
 
 #include "toolkit/checkpoint/store.h"
+#include "toolkit/config/config_io.h"
 #include "toolkit/train/trainer.h"
 
 namespace dtk {
 
-/// Writes one and returns its folder. `config_text` is kept as it is. Throws FileError; the previous
-/// checkpoint is then still whole.
+/// Writes one and returns its folder. `loaded`: of the run. Throws FileError; the previous checkpoint is then
+/// still whole.
 std::filesystem::path save_training(CheckpointStore& store, const Trainer& trainer,
-                                    const std::string& config_text, int threads);
+                                    const LoadedConfig& loaded, int threads);
+
+/// The configuration of the run that wrote the checkpoint. One that was written before there was origins.json
+/// has lines of its config.toml as origins. Throws as parse_config(), and FileError.
+LoadedConfig written_config(const Checkpoint& checkpoint);
 
 /// CPU threads of the run that wrote the checkpoint.
 int threads_of(const Checkpoint& checkpoint);

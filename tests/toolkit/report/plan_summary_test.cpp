@@ -1,5 +1,7 @@
 #include "toolkit/report/plan_summary.h"
 
+#include <nlohmann/json.hpp>
+
 #include "support/catch.h"
 #include "support/error_text.h"
 #include "toolkit/core/errors.h"
@@ -30,6 +32,13 @@ MemoryReport report() {
   return report;
 }
 
+/// As dit-plan --json prints it with `more`.
+DeviceOverhead beside_in(const std::string& more) {
+  nlohmann::json json = nlohmann::json::parse(memory_json(report()));
+  json.update(nlohmann::json::parse(more));
+  return read_start_plan(json.dump(), "dit-plan").beside;
+}
+
 MemoryOptions budget(int64_t bytes) {
   MemoryOptions options;
   options.budget = ByteSize{bytes};
@@ -40,15 +49,15 @@ MemoryOptions budget(int64_t bytes) {
 
 TEST_CASE("a memory report reads back as it was written") {
   const MemoryReport written = report();
-  const MemoryReport read = read_memory_json(memory_json(written), "x");
+  const MemoryReport read = read_start_plan(memory_json(written), "x").memory.value();
   CHECK(read.device == "cpu");
   CHECK(memory_json(read) == memory_json(written));
 }
 
 TEST_CASE("what is no memory report is refused by name") {
-  CHECK_THAT(test::error_text<FileError>([] { read_memory_json("{\"device\": 1}", "plan.json"); }),
+  CHECK_THAT(test::error_text<FileError>([] { read_start_plan("{\"device\": 1}", "plan.json"); }),
              Catch::Matchers::StartsWith("plan.json: not a memory report: "));
-  CHECK_THAT(test::error_text<FileError>([] { read_memory_json("dit-plan: no", "plan.json"); }),
+  CHECK_THAT(test::error_text<FileError>([] { read_start_plan("dit-plan: no", "plan.json"); }),
              Catch::Matchers::StartsWith("plan.json: not a memory report: "));
 }
 
@@ -92,14 +101,13 @@ TEST_CASE("what a device adds counts against the limit") {
   CHECK(too_large(report(), beside, {}, 3019));
   CHECK(plan_line(report(), beside, 5000) ==
         "planned peak 2.9 KiB in optimizer on cpu, beside it 20 B; 4.9 KiB available");
-  CHECK(read_beside(R"({"plan": {"beside": {"device": 9, "allocator": 7}}})").bytes == 7);
-  CHECK(read_beside("{}").bytes == 0);
-  CHECK(read_beside("no").bytes == 0);
+  CHECK(beside_in(R"({"plan": {"beside": {"device": 9, "allocator": 7}}})").bytes == 7);
+  CHECK(beside_in("{}").bytes == 0);
 }
 
 TEST_CASE("what a plan does not know is said beside its peak") {
   const DeviceOverhead scratch =
-      read_beside(R"({"device": "cpu", "plan": {"scratch": {"not_known": ["aten::mm", "aten::bmm"]}}})");
+      beside_in(R"({"plan": {"scratch": {"not_known": ["aten::mm", "aten::bmm"]}}})");
   CHECK(
       plan_line(report(), scratch, 5000) ==
       "planned peak 2.9 KiB in optimizer on cpu; 4.9 KiB available; not known, and counted as 0: scratch of "
@@ -108,10 +116,10 @@ TEST_CASE("what a plan does not know is said beside its peak") {
         "the run needs at least 3000 bytes (2.9 KiB) of tensors on cpu in phase optimizer, and memory.budget "
         "is "
         "2999 (2.9 KiB); not known, and counted as 0: scratch of 2 operators (dit-plan says more)");
-  CHECK(read_beside(R"({"device": "cpu", "plan": {"scratch": {"not_known": ["aten::mm"]}}})").not_known ==
+  CHECK(beside_in(R"({"plan": {"scratch": {"not_known": ["aten::mm"]}}})").not_known ==
         "scratch of 1 operator");
   // The scratch of the CPU's kernels is not a device's.
-  CHECK(read_beside(R"({"device": "cuda:0", "plan": {"scratch": {"not_known": ["aten::mm"]},
+  CHECK(beside_in(R"({"device": "cuda:0", "plan": {"scratch": {"not_known": ["aten::mm"]},
         "device_terms": [{"name": "context", "known": true}, {"name": "convolution_workspaces", "known": false}]
         }})")
             .not_known == "convolution_workspaces");

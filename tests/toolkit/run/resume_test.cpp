@@ -8,7 +8,7 @@
 #include <functional>
 
 #include "support/catch.h"
-#include "support/files/memory_file_system.h"
+#include "support/files/counting_file_system.h"
 #include "support/runs/tiny_run.h"
 #include "support/runs/trainer_state.h"
 #include "toolkit/run/run.h"
@@ -55,7 +55,7 @@ std::filesystem::path save_after_13(const RunConfig& config, test::MemoryFileSys
   CheckpointStore store(files, "checkpoints", 1);
   const auto first = make_trainer(config, clock);
   run(*first, 13);
-  return save_training(store, *first, "", 1);
+  return save_training(store, *first, {}, 1);
 }
 
 void check_resumed(const RunConfig& before, const RunConfig& after, const RunConfig& uninterrupted) {
@@ -202,6 +202,24 @@ TEST_CASE("runs: what a run fits into is enough for its resumption, whose peaks 
   REQUIRE(build(whole) != nullptr);
   REQUIRE(build(resumed) != nullptr);
   CHECK(build(resumed)->peak.bytes == build(whole)->peak.bytes);
+}
+
+TEST_CASE("runs: a resumption reads each byte of its checkpoint once to compare hashes and once to load it") {
+  RunConfig config = chosen(plain);
+  config.train.checkpoint_every = 8;
+  config.policies.precision.cpu = "fp32";
+  config.train.out = "whole";
+  test::CountingFileSystem files;
+  run_whole(config, files);
+  config.train.out = "branch";
+  files.start_counting_anew();
+  const std::string checkpoint = "whole/checkpoints/step-00000016";
+  CHECK(run_whole(config, files, checkpoint).step == 20);
+  for (const char* file : {"model", "optimizer", "ema", "random"}) {
+    const std::string name = checkpoint + "/" + file + ".safetensors";
+    INFO(name);
+    CHECK(files.bytes_read(name) == 2 * files.size(name));
+  }
 }
 
 TEST_CASE("runs: --resume with other checkpointing continues bit for bit, in both directions") {

@@ -135,7 +135,7 @@ TEST_CASE("last batch: a resumed run is bit-equal, also right before and after i
     CheckpointStore store(files, "checkpoints", 1);
     const auto first = trainer_of(config, clock);
     run(*first, stop);
-    const auto folder = save_training(store, *first, "", 1);
+    const auto folder = save_training(store, *first, {}, 1);
     const auto second = trainer_of(config, clock);
     load_training(open_checkpoint(files, folder), *second);
     run(*second, 10 - stop);

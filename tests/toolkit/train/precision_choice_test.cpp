@@ -17,6 +17,7 @@
 #include "support/catch.h"
 #include "support/files/memory_file_system.h"
 #include "support/runs/tiny_run.h"
+#include "toolkit/checkpoint/manifest.h"
 #include "toolkit/run/run.h"
 #include "toolkit/train/trainer.h"
 #include "toolkit/train/trial_step.h"
@@ -351,4 +352,25 @@ TEST_CASE("precision choice: the saved configuration of a run holds it, and give
   CHECK_THAT(world.files.read("branch/config.toml"),
              Catch::Contains("\ncpu = \"fp32\"  # measured: bf16 1.0 ms, fp32 1.0 ms a step (fastest of 15; "
                              "bf16 ahead in 0)\n"));
+}
+
+TEST_CASE("precision choice: a checkpoint without origins.json, of an older version, is continued") {
+  World world;
+  LoadedConfig loaded = tiny();
+  loaded.config.train.out = "out";
+  loaded.config.train.checkpoint_every = 8;
+  world.run(loaded);
+  const std::string older = "out/checkpoints/step-00000016", file = older + "/manifest.json";
+  CheckpointManifest manifest = parse_manifest(world.files.read(file), file);
+  REQUIRE(std::erase_if(manifest.files, [](const auto& entry) { return entry.name == "origins.json"; }) == 1);
+  write_file_atomically(world.files, file, manifest_text(manifest));
+  world.files.remove_all(older + "/origins.json");
+
+  loaded.config.train.out = "branch";
+  world.run(loaded, older);
+  CHECK(world.measured() == 0);
+  CHECK_THAT(world.files.read("branch/config.toml"),
+             Catch::Contains("\ncpu = \"fp32\"  # the checkpoint's\n"));
+  const std::string model = "/checkpoints/step-00000020/model.safetensors";
+  CHECK(world.files.read("branch" + model) == world.files.read("out" + model));
 }

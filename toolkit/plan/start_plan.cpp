@@ -1,0 +1,62 @@
+#include "toolkit/plan/start_plan.h"
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "toolkit/config/rules.h"
+#include "toolkit/core/errors.h"
+#include "toolkit/device/device_memory.h"
+#include "toolkit/plan/calibrate.h"
+#include "toolkit/plan/plan.h"
+#include "toolkit/plan/plan_text.h"
+
+namespace dtk {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string text_of(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);  // a file's name may be no UTF-8
+}
+
+StartPlanRequest read_request(const std::string& text) {
+  const Json json = Json::parse(text);
+  StartPlanRequest request{parse_config(json.at("config"), "the run's configuration", {}), json.at("device"),
+                           json.at("measured")};
+  json.at("locations").get_to(request.loaded.locations);
+  return request;
+}
+
+Plan planned(StartPlanRequest request) {
+  LoadedConfig& loaded = request.loaded;
+  const c10::Device device(request.device);
+  planner::SimulationOptions options;
+  std::optional<Calibration> scratch;
+  if (request.measured) scratch = calibrate_cpu(loaded, available_bytes());
+  if (scratch && !scratch->scratch.empty()) options = with_calibration(options, *scratch);
+  std::optional<CheckpointPlacement> placement;
+  if (placement_is_open(loaded.config)) placement = place_checkpoints(loaded, device, options);
+  Plan plan = make_plan(std::move(loaded), device, options);
+  plan.placement = std::move(placement);
+  return plan;
+}
+
+}  // namespace
+
+std::string start_plan_request_json(const StartPlanRequest& request) {
+  return text_of({{"config", print_config(request.loaded)},
+                  {"locations", request.loaded.locations},
+                  {"device", request.device},
+                  {"measured", request.measured}});
+}
+
+std::string start_plan_json(const std::string& request) try {
+  return plan_json(planned(read_request(request)));
+} catch (const MachineTooSmall& error) {
+  return text_of({{"problem", std::string("dit-plan: ") + error.what()}, {"machine_too_small", true}});
+} catch (const ConfigError& error) {
+  return text_of({{"refusal", first_line(error.what())}});
+}
+
+}  // namespace dtk

@@ -1,0 +1,48 @@
+// A program with a model family of its own: the toolkit's sources do not name it.
+#include "toolkit/train/model_family.h"
+
+#include "support/catch.h"
+#include "support/error_text.h"
+#include "support/runs/tiny_run.h"
+
+namespace {
+
+using namespace dtk;
+
+/// DiTs under another name.
+class OwnFamily final : public ModelFamily {
+ public:
+  OwnFamily() { register_family(*this); }
+  std::string name() const override { return "own"; }
+  std::unique_ptr<TrainableModel> make_model(const RunConfig& config, c10::Device device,
+                                             std::optional<at::Generator> generator) const override {
+    RunConfig as_dit = config;
+    as_dit.train.model = "dit";
+    return family_of(as_dit).make_model(as_dit, device, std::move(generator));
+  }
+};
+const OwnFamily own;
+
+TEST_CASE("all model families: the default first, then by name, among them the program's own") {
+  std::vector<std::string> names;
+  for (const ConfiguredFamily* const family : families()) names.push_back(family->name());
+  CHECK(names == std::vector<std::string>{"dit", "diffusion_planner", "own"});
+}
+
+TEST_CASE("a run's model is of the family that it names") {
+  RunConfig config = test::tiny_config();
+  config.train.model = "own";
+  CHECK(&family_of(config) == &own);
+  CHECK_FALSE(make_model(config, at::kMeta)->parameters().empty());
+  config.train.model = "none";
+  CHECK(test::error_text<std::invalid_argument>([&] { family_of(config); }) ==
+        "no model family is called none");
+}
+
+TEST_CASE("a family that is registered too late is an error") {
+  families();
+  CHECK(test::error_text<std::logic_error>([] { register_family(own); }) ==
+        "the model family own is registered after the list was read");
+}
+
+}  // namespace

@@ -1,18 +1,49 @@
 // A model family: all that a run has to know of the models that train.model names.
 #pragma once
 #include "toolkit/config/families.h"
+#include "toolkit/data/image.h"
 #include "toolkit/train/trainable_model.h"
 
 namespace dtk {
+
+/// What a run says of its model and of its samples, known from the configuration alone.
+struct ModelFacts {
+  std::string model = {};        // "DiT-S/4"
+  std::string sizes = {};        // "depth 12, width 384, ..."
+  std::string smaller = {};      // the keys that make it smaller
+  std::string sample_name = {};  // what it is trained on: "images", "frames"
+  int64_t tokens = 0;            // of one sample
+  std::string drawn = {};        // "80 images in 25 steps": what the run draws when it samples; "": nothing
+  std::string count_key = {};    // says how many; 0: none
+  std::string count_keys = {};   // all that do, "sample.per_class or sample.classes"
+  bool pictures = false;         // what is drawn is kept as pictures; else as tensors
+  std::string drawn_note = {};   // what a page says below the pictures
+  std::string tensors = {};      // "latents of 4 channels": what samples that are no pictures are
+  std::string draw_again = {};   // arguments with which dit-sample draws the same
+  bool draws_folder = false;     // dit-sample writes a folder, not a file
+  std::string fewer = {};        // how it draws less at once: "fewer at a time with "
+};
 
 class ModelFamily : public ConfiguredFamily {
  public:
   /// As dtk::make_model().
   virtual std::unique_ptr<TrainableModel> make_model(const RunConfig& config, c10::Device device,
                                                      std::optional<at::Generator> generator) const = 0;
+
+  virtual ModelFacts facts(const RunConfig& config) const = 0;
+  /// Floating-point operations of a training step, a sample; `planned_forward`: a plan's for the forward
+  /// passes of a step. 0 where that is and no formula says them. The step counts as three forward passes
+  /// (peak_flops.h).
+  virtual double training_flops_per_sample(const RunConfig& config, int64_t planned_forward) const;
+  /// Of such samples, of a family whose facts say that they are pictures: one row a class.
+  virtual Image picture_of(const RunConfig& config, const std::vector<NamedTensor>& samples) const;
 };
 
 /// The one that `config` names.
 const ModelFamily& family_of(const RunConfig& config);
+ModelFacts facts_of(const RunConfig& config);
+
+/// "DiT-S/4, 32.58 M parameters: depth 12, width 384, ...".
+std::string model_text(const ModelFacts& facts, int64_t parameters);
 
 }  // namespace dtk

@@ -5,9 +5,9 @@
 #include "support/catch.h"
 #include "support/runs/run_world.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/families/dit/flops.h"
 #include "toolkit/io/safetensors.h"
 #include "toolkit/run/run.h"
-#include "toolkit/train/model_flops.h"
 
 using namespace dtk;
 using test::tiny;

@@ -16,10 +16,12 @@ class OwnFamily final : public ModelFamily {
   std::string name() const override { return "own"; }
   std::unique_ptr<TrainableModel> make_model(const RunConfig& config, c10::Device device,
                                              std::optional<at::Generator> generator) const override {
-    RunConfig as_dit = config;
-    as_dit.train.model = "dit";
-    return family_of(as_dit).make_model(as_dit, device, std::move(generator));
+    return of_dit().make_model(config, device, std::move(generator));
   }
+  ModelFacts facts(const RunConfig& config) const override { return of_dit().facts(config); }
+
+ private:
+  static const ModelFamily& of_dit() { return family_of({}); }
 };
 const OwnFamily own;
 

@@ -1,8 +1,34 @@
+#include "toolkit/diffusion/sampling.h"
+#include "toolkit/families/dit/flops.h"
 #include "toolkit/families/dit/trainable.h"
 #include "toolkit/train/model_family.h"
 
 namespace dtk::dit {
 namespace {
+
+std::string sizes_of(const models::DitOptions& model) {
+  const std::string size = std::to_string(model.image_size);
+  return "depth " + std::to_string(*model.depth) + ", width " + std::to_string(*model.hidden) + ", " +
+         std::to_string(*model.heads) + " heads, patch " + std::to_string(*model.patch) + ", " +
+         std::to_string(model.tokens()) + " tokens; " + std::to_string(model.channels) + "x" + size + "x" +
+         size + ", " + std::to_string(model.classes) + " classes";
+}
+
+std::string drawn_text(const RunConfig& config) {
+  const SampleOptions& sample = config.sample;
+  if (sample.per_class == 0) return "";
+  return std::to_string(grid_classes(config) * sample.per_class) +
+         (are_images(config.model.channels) ? " images in " : " latents in ") + std::to_string(sample.steps) +
+         " steps";
+}
+
+/// Of dit-sample, that draw the grid of a run as it would have been.
+std::string grid_arguments(const RunConfig& config) {
+  std::string classes;
+  for (int64_t label = 0; label < grid_classes(config); ++label)
+    classes += (label > 0 ? "," : "") + std::to_string(label);
+  return "--classes " + classes + " --per-class " + std::to_string(config.sample.per_class);
+}
 
 class Family final : public ModelFamily {
  public:
@@ -11,6 +37,32 @@ class Family final : public ModelFamily {
   std::unique_ptr<TrainableModel> make_model(const RunConfig& config, c10::Device device,
                                              std::optional<at::Generator> generator) const override {
     return std::make_unique<TrainableDit>(config, device, std::move(generator));
+  }
+
+  ModelFacts facts(const RunConfig& config) const override {
+    const models::DitOptions model = models::resolved(config.model);
+    return {.model = model.name == "custom" ? "DiT" : model.name,
+            .sizes = sizes_of(model),
+            .smaller = "model.name, or model.depth and model.hidden",
+            .sample_name = "images",
+            .tokens = model.tokens(),
+            .drawn = drawn_text(config),
+            .count_key = "sample.per_class",
+            .count_keys = "sample.per_class or sample.classes",
+            .pictures = are_images(model.channels),
+            .drawn_note = "One row a class, " + std::to_string(config.sample.per_class) +
+                          " samples each; the noise is the same in all grids.",
+            .tensors = "latents of " + std::to_string(model.channels) + " channels",
+            .draw_again = grid_arguments(config),
+            .fewer = "fewer at a time with "};
+  }
+
+  double training_flops_per_sample(const RunConfig& config, int64_t) const override {
+    return static_cast<double>(training_flops_per_image(config.model));
+  }
+
+  Image picture_of(const RunConfig& config, const std::vector<NamedTensor>& samples) const override {
+    return image_grid(samples.front().tensor, config.sample.per_class, /*padding=*/2, /*scale=*/2);
   }
 };
 

@@ -5,10 +5,10 @@
 
 #include "toolkit/commands/trained_model.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/families/diffusion_planner/data.h"
 #include "toolkit/families/diffusion_planner/trainable.h"
 #include "toolkit/io/json.h"
 #include "toolkit/io/safetensors.h"
-#include "toolkit/run/data.h"
 #include "toolkit/run/messages.h"
 
 namespace dtk {
@@ -32,14 +32,16 @@ void check_classes_or_frames(const SampleSource& source, const SampleArguments& 
                     " is no driving planner; draw samples of its classes with --classes LIST --out FILE");
 }
 
-std::shared_ptr<const diffusion_planner::FrameSource> open_sample_frames(const SampleSource& source,
-                                                      const SampleArguments& arguments) try {
-  return std::make_shared<diffusion_planner::FrameSource>(arguments.frames, frame_options_of(source.config));
+std::shared_ptr<const diffusion_planner::FrameSource> open_sample_frames(
+    const SampleSource& source, const SampleArguments& arguments) try {
+  return std::make_shared<diffusion_planner::FrameSource>(arguments.frames,
+                                                          diffusion_planner::frame_options_of(source.config));
 } catch (const DataError& error) {
   throw DataError(std::string("--frames: ") + error.what());
 }
 
-std::vector<std::string> sample_frames_lines(const std::shared_ptr<const diffusion_planner::FrameSource>& frames) {
+std::vector<std::string> sample_frames_lines(
+    const std::shared_ptr<const diffusion_planner::FrameSource>& frames) {
   return data_lines({.all = frames, .split = {frames, nullptr}, .classes = {}, .remarks = frames->remarks()});
 }
 

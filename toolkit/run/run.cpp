@@ -394,12 +394,6 @@ class Run {
 
 }  // namespace
 
-RunResult run_training(const LoadedConfig& loaded, c10::Device device, const std::filesystem::path& resume,
-                       std::shared_ptr<const ImageSource> data, const RunWorld& world) {
-  return run_training(
-      loaded, device, resume, [&] { return image_data(loaded.config, std::move(data)); }, world);
-}
-
 RunResult run_training(const LoadedConfig& given, c10::Device device, const std::filesystem::path& resume,
                        const OpenData& open, const RunWorld& world) try {
   const policies::ThreadCountGuard threads(static_cast<int>(*given.config.train.threads));

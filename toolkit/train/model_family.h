@@ -1,7 +1,9 @@
 // A model family: all that a run has to know of the models that train.model names.
 #pragma once
+#include "toolkit/config/config_io.h"
 #include "toolkit/config/families.h"
 #include "toolkit/data/image.h"
+#include "toolkit/data/run_data.h"
 #include "toolkit/train/trainable_model.h"
 
 namespace dtk {
@@ -24,11 +26,19 @@ struct ModelFacts {
   std::string fewer = {};        // how it draws less at once: "fewer at a time with "
 };
 
+/// Of the samples of a plan: anything, as nothing is computed with them, or some of the right kind.
+enum class PlannedValues { none, made_up };
+
 class ModelFamily : public ConfiguredFamily {
  public:
   /// As dtk::make_model().
   virtual std::unique_ptr<TrainableModel> make_model(const RunConfig& config, c10::Device device,
                                                      std::optional<at::Generator> generator) const = 0;
+
+  /// Opens what [data] names. Throws ConfigError and DataError.
+  virtual RunData open_data(const LoadedConfig& loaded) const = 0;
+  /// What stands for them in a plan.
+  virtual RunData planned_data(const RunConfig& config, int64_t samples, PlannedValues values) const = 0;
 
   virtual ModelFacts facts(const RunConfig& config) const = 0;
   /// Floating-point operations of a training step, a sample; `planned_forward`: a plan's for the forward

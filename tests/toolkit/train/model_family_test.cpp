@@ -18,6 +18,10 @@ class OwnFamily final : public ModelFamily {
                                              std::optional<at::Generator> generator) const override {
     return of_dit().make_model(config, device, std::move(generator));
   }
+  RunData open_data(const LoadedConfig& loaded) const override { return of_dit().open_data(loaded); }
+  RunData planned_data(const RunConfig& config, int64_t samples, PlannedValues values) const override {
+    return of_dit().planned_data(config, samples, values);
+  }
   ModelFacts facts(const RunConfig& config) const override { return of_dit().facts(config); }
 
  private:

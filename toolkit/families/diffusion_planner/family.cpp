@@ -1,3 +1,4 @@
+#include "toolkit/families/diffusion_planner/data.h"
 #include "toolkit/families/diffusion_planner/trainable.h"
 #include "toolkit/train/model_family.h"
 
@@ -23,6 +24,12 @@ class Family final : public ModelFamily {
   std::unique_ptr<TrainableModel> make_model(const RunConfig& config, c10::Device device,
                                              std::optional<at::Generator> generator) const override {
     return std::make_unique<TrainableDiffusionPlanner>(config, device, std::move(generator));
+  }
+
+  RunData open_data(const LoadedConfig& loaded) const override { return open_frames(loaded); }
+
+  RunData planned_data(const RunConfig& config, int64_t samples, PlannedValues values) const override {
+    return planned_frames(config, samples, /*zeros=*/values == PlannedValues::made_up);
   }
 
   ModelFacts facts(const RunConfig& config) const override {

@@ -1,4 +1,6 @@
+#include "toolkit/data/open_data.h"
 #include "toolkit/diffusion/sampling.h"
+#include "toolkit/families/dit/data.h"
 #include "toolkit/families/dit/flops.h"
 #include "toolkit/families/dit/trainable.h"
 #include "toolkit/train/model_family.h"
@@ -37,6 +39,15 @@ class Family final : public ModelFamily {
   std::unique_ptr<TrainableModel> make_model(const RunConfig& config, c10::Device device,
                                              std::optional<at::Generator> generator) const override {
     return std::make_unique<TrainableDit>(config, device, std::move(generator));
+  }
+
+  RunData open_data(const LoadedConfig& loaded) const override {
+    return image_data(loaded.config, dtk::open_data(loaded));
+  }
+
+  RunData planned_data(const RunConfig& config, int64_t samples, PlannedValues values) const override {
+    const auto& images = values == PlannedValues::none ? planned_images : made_up_images;
+    return image_data(config, images(config.model, samples));
   }
 
   ModelFacts facts(const RunConfig& config) const override {

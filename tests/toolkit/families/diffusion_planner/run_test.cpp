@@ -11,6 +11,7 @@
 #include "support/plans/plan_accuracy.h"
 #include "support/runs/run_world.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/families/diffusion_planner/data.h"
 #include "toolkit/families/diffusion_planner/metrics.h"
 #include "toolkit/families/diffusion_planner/normalization.h"
 #include "toolkit/io/safetensors.h"
@@ -92,7 +93,7 @@ struct DrivingWorld : test::World {
       };
     }
     return run_training(
-        loaded, at::kCPU, from, [&] { return open_run_data(loaded); }, of_run);
+        loaded, at::kCPU, from, [&] { return diffusion_planner::open_frames(loaded); }, of_run);
   }
 };
 
@@ -134,7 +135,8 @@ TEST_CASE("diffusion_planner run: it trains, validates, saves, and draws traject
     if (entry.name == "turn_indicator") CHECK(entry.tensor.sizes() == at::IntArrayRef({1, 5}));
   }
   // The samples at the end are of the frames and the weights of the last validation.
-  const diffusion_planner::EgoMetrics metrics = diffusion_planner::ego_metrics(drawn, happened, diffusion_planner::LossOptions());
+  const diffusion_planner::EgoMetrics metrics =
+      diffusion_planner::ego_metrics(drawn, happened, diffusion_planner::LossOptions());
   CHECK(scores.at("ego_lateral") == Approx(metrics.lateral.mean().item<double>()).epsilon(1e-5));
   CHECK(scores.at("ego_longitudinal") == Approx(metrics.longitudinal.mean().item<double>()).epsilon(1e-5));
   const std::string report = world.files.read("out/report.html");
@@ -169,7 +171,8 @@ TEST_CASE(
 
   const test::TemporaryFolder folder;
   scales.at("lanes").mean.front() += 1;
-  const std::string file = folder.write("scales.json", diffusion_planner::normalization_text(scales)).string();
+  const std::string file =
+      folder.write("scales.json", diffusion_planner::normalization_text(scales)).string();
   const auto loaded = [&](int steps) {
     return loaded_with(
         {"data.normalization=" + file, "schedule.kind=constant", "train.steps=" + std::to_string(steps)});

@@ -1,23 +1,42 @@
-#include "toolkit/run/data.h"
+#include "toolkit/families/diffusion_planner/data.h"
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <thread>
 #include <utility>
 
 #include "toolkit/config/rules.h"
 #include "toolkit/core/errors.h"
-#include "toolkit/core/random_streams.h"
-#include "toolkit/data/flipped_source.h"
-#include "toolkit/data/open_data.h"
 #include "toolkit/families/diffusion_planner/frame_source.h"
 
-namespace dtk {
+namespace dtk::diffusion_planner {
 namespace {
+
+class PlannedFrames final : public DataSource {
+ public:
+  PlannedFrames(const models::DiffusionPlannerOptions& model, int64_t samples, bool zeros)
+      : arrays_(frame_arrays(layout_of(model), sizes_of(model))), samples_(samples), zeros_(zeros) {}
+  int64_t size() const override { return samples_; }
+  std::string description() const override { return std::to_string(samples_) + " planned frames"; }
+  Batch allocate(int64_t count, bool pinned) const override {
+    Batch batch = batch_of(allocate_frames(arrays_, count, at::TensorOptions().pinned_memory(pinned)));
+    for (at::Tensor& tensor : batch.tensors) {
+      if (zeros_ && tensor.defined()) std::memset(tensor.mutable_data_ptr(), 0, tensor.nbytes());
+    }
+    return batch;
+  }
+  void read(int64_t, uint64_t, const Batch&, int64_t) const override {}
+
+ private:
+  const std::vector<NpzArray> arrays_;
+  const int64_t samples_;
+  const bool zeros_;
+};
 
 std::shared_ptr<const DataSource> frames_of(const LoadedConfig& loaded, const std::string& key,
                                             const std::string& path) try {
-  return std::make_shared<diffusion_planner::FrameSource>(path, frame_options_of(loaded.config));
+  return std::make_shared<FrameSource>(path, frame_options_of(loaded.config));
 } catch (const DataError& error) {
   throw DataError(location_of(loaded, key) + error.what());
 }
@@ -27,6 +46,8 @@ void add(const DataRemarks& more, DataRemarks& remarks) {
   remarks.skipped += more.skipped;
   remarks.reasons.insert(remarks.reasons.end(), more.reasons.begin(), more.reasons.end());
 }
+
+}  // namespace
 
 RunData open_frames(const LoadedConfig& loaded) {
   const DataOptions& data = loaded.config.data;
@@ -52,27 +73,22 @@ RunData open_frames(const LoadedConfig& loaded) {
   return opened;
 }
 
-}  // namespace
-
-RunData image_data(const RunConfig& config, std::shared_ptr<const ImageSource> images) {
-  const ImageSplit split =
-      hold_out(images, config.data.validation, stream_seed(config.train.seed, "validation"));
-  const ClassCounts classes = {images->classes(), config.model.classes};
-  const DataRemarks remarks = images->remarks();
-  return {std::move(images), {with_flips(config, split.training), split.held_out}, classes, remarks};
-}
-
-diffusion_planner::FrameOptions frame_options_of(const RunConfig& config) {
+FrameOptions frame_options_of(const RunConfig& config) {
   const int64_t cores = std::max(1U, std::thread::hardware_concurrency());
-  return {.layout = diffusion_planner::layout_of(config.diffusion_planner),
-          .sizes = diffusion_planner::sizes_of(config.diffusion_planner),
+  return {.layout = layout_of(config.diffusion_planner),
+          .sizes = sizes_of(config.diffusion_planner),
           .skip_corrupt = config.data.on_corrupt == "skip",
           .threads = static_cast<int>(config.train.threads.value_or(cores))};
 }
 
-RunData open_run_data(const LoadedConfig& loaded) {
-  if (loaded.config.drives()) return open_frames(loaded);
-  return image_data(loaded.config, open_data(loaded));
+RunData planned_frames(const RunConfig& config, int64_t samples, bool zeros) {
+  const auto frames = [&](int64_t count) {
+    return std::make_shared<PlannedFrames>(config.diffusion_planner, count, zeros);
+  };
+  const int64_t shown = std::max(config.data.batch, config.sample.frames);
+  if (!config.data.held_out.empty()) return {frames(samples), {frames(samples), frames(shown)}};
+  const auto trained = frames(std::max(samples, shown));
+  return {trained, {trained, nullptr}};
 }
 
-}  // namespace dtk
+}  // namespace dtk::diffusion_planner

@@ -11,7 +11,7 @@
 #include "support/bench_setup.h"
 #include "support/runs/largest_batch.h"
 #include "toolkit/core/numbers.h"
-#include "toolkit/families/diffusion_planner/data.h"
+#include "toolkit/families/diffusion_planner/frame_source.h"
 #include "toolkit/io/file_system.h"
 #include "toolkit/report/memory_report.h"
 #include "toolkit/train/precision_choice.h"

@@ -1,9 +1,15 @@
 // A model family: all that a run has to know of the models that train.model names.
 #pragma once
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
 #include "toolkit/config/config_io.h"
 #include "toolkit/config/families.h"
 #include "toolkit/data/image.h"
 #include "toolkit/data/run_data.h"
+#include "toolkit/train/drawing.h"
 #include "toolkit/train/trainable_model.h"
 
 namespace dtk {
@@ -47,6 +53,20 @@ class ModelFamily : public ConfiguredFamily {
   virtual double training_flops_per_sample(const RunConfig& config, int64_t planned_forward) const;
   /// Of such samples, of a family whose facts say that they are pictures: one row a class.
   virtual Image picture_of(const RunConfig& config, const std::vector<NamedTensor>& samples) const;
+
+  /// Throws ConfigError for arguments of dit-sample that are of use to other families only; `weights`: which
+  /// it names.
+  virtual void check_arguments(const SampleArguments& arguments, const std::string& weights) const = 0;
+  /// Throws ConfigError for what cannot be drawn or written: better said before.
+  virtual std::unique_ptr<Drawing> drawing(FileSystem& files, const SampleSource& source,
+                                           const SampleArguments& arguments) const = 0;
+  /// Checks the fit of `weights`, then reads them all: float32 on the CPU, under the published names and in
+  /// their order, with what such files may leave out.
+  virtual std::vector<NamedTensor> to_export(const Weights& weights, const RunConfig& config) const = 0;
+  /// Lets `config` name the files beside weights (TrainableModel::files()) in `folder`; `users`: it is not
+  /// the one that was saved with them.
+  virtual void take_files(FileSystem&, const std::filesystem::path& /*folder*/, bool /*users*/,
+                          RunConfig&) const {}
 };
 
 /// The one that `config` names.

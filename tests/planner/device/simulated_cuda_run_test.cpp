@@ -17,6 +17,7 @@
 #include "support/runs/run_world.h"
 #include "toolkit/commands/sample.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/families/dit/drawing.h"
 #include "toolkit/io/safetensors.h"
 #include "toolkit/run/run.h"
 

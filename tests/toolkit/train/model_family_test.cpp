@@ -23,6 +23,14 @@ class OwnFamily final : public ModelFamily {
     return of_dit().planned_data(config, samples, values);
   }
   ModelFacts facts(const RunConfig& config) const override { return of_dit().facts(config); }
+  void check_arguments(const SampleArguments&, const std::string&) const override {}
+  std::unique_ptr<Drawing> drawing(FileSystem& files, const SampleSource& source,
+                                   const SampleArguments& arguments) const override {
+    return of_dit().drawing(files, source, arguments);
+  }
+  std::vector<NamedTensor> to_export(const Weights& weights, const RunConfig& config) const override {
+    return of_dit().to_export(weights, config);
+  }
 
  private:
   static const ModelFamily& of_dit() { return family_of({}); }

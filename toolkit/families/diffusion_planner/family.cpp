@@ -1,5 +1,8 @@
-#include "toolkit/families/diffusion_planner/data.h"
+#include "toolkit/core/errors.h"
+#include "toolkit/families/diffusion_planner/drawing.h"
+#include "toolkit/families/diffusion_planner/frame_source.h"
 #include "toolkit/families/diffusion_planner/trainable.h"
+#include "toolkit/families/diffusion_planner/weights.h"
 #include "toolkit/train/model_family.h"
 
 namespace dtk::diffusion_planner {
@@ -47,6 +50,30 @@ class Family final : public ModelFamily {
                 "--frames " + (config.data.held_out.empty() ? config.data.frames : config.data.held_out),
             .draws_folder = true,
             .fewer = "them of a shorter list with "};
+  }
+
+  void check_arguments(const SampleArguments& arguments, const std::string& weights) const override {
+    if (!arguments.frames.empty()) return;
+    throw ConfigError("--classes: the model of " + weights +
+                      " is a driving planner, which has none; draw the trajectories of frames with --frames "
+                      "LIST --out FOLDER");
+  }
+
+  std::unique_ptr<Drawing> drawing(FileSystem& files, const SampleSource& source,
+                                   const SampleArguments& arguments) const override {
+    return draw_frames(files, source, arguments);
+  }
+
+  std::vector<NamedTensor> to_export(const Weights& weights, const RunConfig& config) const override {
+    return weights_to_export(weights, models::DiffusionPlanner(config.diffusion_planner, at::kMeta));
+  }
+
+  // Weights go with the scales that they were trained with, unless a configuration of the user's names
+  // others.
+  void take_files(FileSystem& files, const std::filesystem::path& folder, bool users,
+                  RunConfig& config) const override {
+    if (users && !config.data.normalization.empty()) return;
+    if (files.exists(folder / kScalesFile)) config.data.normalization = (folder / kScalesFile).string();
   }
 };
 

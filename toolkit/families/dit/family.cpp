@@ -1,6 +1,9 @@
+#include "toolkit/checkpoint/weights_fit.h"
+#include "toolkit/core/errors.h"
 #include "toolkit/data/open_data.h"
 #include "toolkit/diffusion/sampling.h"
 #include "toolkit/families/dit/data.h"
+#include "toolkit/families/dit/drawing.h"
 #include "toolkit/families/dit/flops.h"
 #include "toolkit/families/dit/trainable.h"
 #include "toolkit/train/model_family.h"
@@ -74,6 +77,29 @@ class Family final : public ModelFamily {
 
   Image picture_of(const RunConfig& config, const std::vector<NamedTensor>& samples) const override {
     return image_grid(samples.front().tensor, config.sample.per_class, /*padding=*/2, /*scale=*/2);
+  }
+
+  void check_arguments(const SampleArguments& arguments, const std::string& weights) const override {
+    if (arguments.frames.empty()) return;
+    throw ConfigError("--frames " + arguments.frames + ": the model of " + weights +
+                      " is no driving planner; draw samples of its classes with --classes LIST --out FILE");
+  }
+
+  std::unique_ptr<Drawing> drawing(FileSystem& files, const SampleSource& source,
+                                   const SampleArguments& arguments) const override {
+    return draw_images(files, source, arguments);
+  }
+
+  std::vector<NamedTensor> to_export(const Weights& weights, const RunConfig& config) const override {
+    const models::Dit model(config.model, at::kMeta);  // names and shapes only
+    check_fit(weights, model);
+    // Every parameter that is missing is one that weights may leave out.
+    const auto fixed = [&](const std::string& name) {
+      if (name != "pos_embed") throw FileError("no weights for " + name);
+      return models::position_table(*model.options().hidden,
+                                    model.options().image_size / *model.options().patch);
+    };
+    return in_order(weights, model.parameters(), fixed);
   }
 };
 

@@ -11,7 +11,7 @@
 #include "support/plans/plan_accuracy.h"
 #include "support/runs/run_world.h"
 #include "toolkit/core/errors.h"
-#include "toolkit/families/diffusion_planner/data.h"
+#include "toolkit/families/diffusion_planner/frame_source.h"
 #include "toolkit/families/diffusion_planner/metrics.h"
 #include "toolkit/families/diffusion_planner/normalization.h"
 #include "toolkit/io/safetensors.h"

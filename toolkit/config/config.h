@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "toolkit/config/families.h"
 #include "toolkit/families/diffusion_planner/objective_options.h"
 
 namespace dtk {
@@ -27,8 +28,9 @@ struct ByteSize {
 };
 
 struct TrainOptions {
-  // What is trained, and so which tables have a use: dit, over images or latents, has [model] and
-  // [diffusion]; diffusion_planner, over frames of driving, has [diffusion_planner] and its sub-tables.
+  // The family of what is trained (families.h), and so which tables have a use: dit, over images or latents,
+  // has [model] and [diffusion]; diffusion_planner, over frames of driving, has [diffusion_planner] and its
+  // sub-tables.
   std::string model = "dit";
   std::string out = "runs/run";    // run folder; a folder that already holds a run is refused
   int64_t seed = 0;                // one seed; every random stream derives from it by name
@@ -54,7 +56,7 @@ struct TrainOptions {
     auto& [model, out, seed, threads, steps, epochs, seconds, accumulate, log_every, checkpoint_every,
            sample_every, keep_checkpoints, validate_every, validate_ema, allow_thread_change, init_from,
            init_key] = self;
-    visit("model", model, "dit | diffusion_planner");
+    visit("model", model, family_choices());
     visit("out", out, "");
     visit("seed", seed, "[0, inf)");
     visit("threads", threads, "[1, 1024]");
@@ -101,7 +103,7 @@ struct DataOptions {
   static void fields(Self& self, Visit&& visit) {
     auto& [kind, images, labels, folder, latents, frames, held_out, normalization, latent_scale, samples,
            flip, on_corrupt, validation, batch, drop_last, prefetch, threads] = self;
-    visit("kind", kind, "idx | images | latents | synthetic | frames");
+    visit("kind", kind, data_kind_choices());
     visit("images", images, "");
     visit("labels", labels, "");
     visit("folder", folder, "");
@@ -252,7 +254,7 @@ struct LogOptions {
   bool tensorboard =
       true;            // event files in <train.out>/tensorboard: some 100 bytes a log line, and the grids
   bool report = true;  // report.html, written at the end and at each checkpoint
-  // Dense peak of the device in TFLOP/s, what MFU is a part of; absent: known for some GPUs (model_flops.h).
+  // Dense peak of the device in TFLOP/s, what MFU is a part of; absent: known for some GPUs (peak_flops.h).
   std::optional<double> peak_tflops;
 
   template <class Self, class Visit>
@@ -320,8 +322,6 @@ struct RunConfig {
     });
   }
   friend bool operator==(const RunConfig&, const RunConfig&) = default;
-
-  bool drives() const { return train.model == "diffusion_planner"; }
 };
 
 }  // namespace dtk

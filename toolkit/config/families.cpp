@@ -1,9 +1,12 @@
 #include "toolkit/config/families.h"
 
 #include <algorithm>
+#include <sstream>
 #include <stdexcept>
+#include <utility>
 
 #include "toolkit/config/config.h"
+#include "toolkit/core/range.h"
 
 namespace dtk {
 namespace {
@@ -34,6 +37,19 @@ std::vector<const ConfiguredFamily*> list_families() {
   return all;
 }
 
+// Each once.
+template <class TextOf>
+std::string choices_of(const TextOf& text_of) {
+  std::string choices;
+  for (const ConfiguredFamily* const family : families()) {
+    std::istringstream words(text_of(*family));
+    for (std::string word; words >> word;) {
+      if (word != "|" && !is_choice(choices, word)) choices += (choices.empty() ? "" : " | ") + word;
+    }
+  }
+  return choices;
+}
+
 }  // namespace
 
 void register_family(const ConfiguredFamily& family) {
@@ -52,6 +68,17 @@ const ConfiguredFamily& family_named(const std::string& name) {
     if (family->name() == name) return *family;
   }
   throw std::invalid_argument("no model family is called " + name);
+}
+
+const std::string& family_choices() {
+  static const std::string choices = choices_of([](const ConfiguredFamily& family) { return family.name(); });
+  return choices;
+}
+
+const std::string& data_kind_choices() {
+  static const std::string choices =
+      choices_of([](const ConfiguredFamily& family) { return family.data_kinds(); });
+  return choices;
 }
 
 }  // namespace dtk

@@ -14,6 +14,10 @@ class OwnFamily final : public ModelFamily {
  public:
   OwnFamily() { register_family(*this); }
   std::string name() const override { return "own"; }
+  bool owns(const std::string& key) const override { return of_dit().owns(key); }
+  std::string data_kinds() const override { return of_dit().data_kinds(); }
+  HeldOut held_out(const RunConfig& config) const override { return of_dit().held_out(config); }
+  std::optional<int64_t> heads(const RunConfig& config) const override { return of_dit().heads(config); }
   std::unique_ptr<TrainableModel> make_model(const RunConfig& config, c10::Device device,
                                              std::optional<at::Generator> generator) const override {
     return of_dit().make_model(config, device, std::move(generator));

@@ -1,9 +1,9 @@
 #include "toolkit/core/errors.h"
+#include "toolkit/families/diffusion_planner/configuration.h"
 #include "toolkit/families/diffusion_planner/drawing.h"
 #include "toolkit/families/diffusion_planner/frame_source.h"
 #include "toolkit/families/diffusion_planner/trainable.h"
 #include "toolkit/families/diffusion_planner/weights.h"
-#include "toolkit/train/model_family.h"
 
 namespace dtk::diffusion_planner {
 namespace {
@@ -20,10 +20,8 @@ std::string drawn_text(const SampleOptions& sample) {
          std::to_string(sample.steps) + " steps";
 }
 
-class Family final : public ModelFamily {
+class Family final : public Configuration {
  public:
-  std::string name() const override { return "diffusion_planner"; }
-
   std::unique_ptr<TrainableModel> make_model(const RunConfig& config, c10::Device device,
                                              std::optional<at::Generator> generator) const override {
     return std::make_unique<TrainableDiffusionPlanner>(config, device, std::move(generator));

@@ -2,11 +2,11 @@
 #include "toolkit/core/errors.h"
 #include "toolkit/data/open_data.h"
 #include "toolkit/diffusion/sampling.h"
+#include "toolkit/families/dit/configuration.h"
 #include "toolkit/families/dit/data.h"
 #include "toolkit/families/dit/drawing.h"
 #include "toolkit/families/dit/flops.h"
 #include "toolkit/families/dit/trainable.h"
-#include "toolkit/train/model_family.h"
 
 namespace dtk::dit {
 namespace {
@@ -35,10 +35,8 @@ std::string grid_arguments(const RunConfig& config) {
   return "--classes " + classes + " --per-class " + std::to_string(config.sample.per_class);
 }
 
-class Family final : public ModelFamily {
+class Family final : public Configuration {
  public:
-  std::string name() const override { return "dit"; }
-
   std::unique_ptr<TrainableModel> make_model(const RunConfig& config, c10::Device device,
                                              std::optional<at::Generator> generator) const override {
     return std::make_unique<TrainableDit>(config, device, std::move(generator));

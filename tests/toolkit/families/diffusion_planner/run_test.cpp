@@ -60,7 +60,7 @@ cpu = "fp32"
 )";
 
 /// Lists of frames that are not trained on.
-struct HeldOut {
+struct HeldOutFrames {
   test::TemporaryFolder folder;
   std::string bad = folder.write("bad.npz", "no archive").string();
   std::string one = write("one.json", {frames + "frame_b.npz"});
@@ -101,7 +101,7 @@ struct DrivingWorld : test::World {
 
 TEST_CASE("diffusion_planner run: it trains, validates, saves, and draws trajectories of held-out frames") {
   DrivingWorld world;
-  const HeldOut held_out;
+  const HeldOutFrames held_out;
   const RunResult result = world.run(
       loaded_with({"data.held_out=" + held_out.one, "train.validate_every=3", "train.validate_ema=true"}));
   CHECK(result.step == 6);
@@ -353,7 +353,7 @@ TEST_CASE("diffusion_planner run: what has no use beside other keys, or does not
 }
 
 TEST_CASE("diffusion_planner run: held-out frames that cannot be read are told of, and lose no training") {
-  const HeldOut held_out;
+  const HeldOutFrames held_out;
   DrivingWorld skipping, ending, refusing;
   const RunResult result =
       skipping.run(loaded_with({"data.held_out=" + held_out.one_and_bad, "data.on_corrupt=skip"}));

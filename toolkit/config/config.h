@@ -5,7 +5,6 @@
 // "[0, 1)"), a choice for strings ("uniform | logit_normal") or "" for anything; messages quote it as is.
 // An std::optional member that is not set is printed as a comment, not as a key.
 #pragma once
-#include <dtk/models/diffusion_planner_options.h>
 #include <dtk/models/dit_options.h>
 #include <dtk/policies/policy_options.h>
 
@@ -15,7 +14,7 @@
 #include <vector>
 
 #include "toolkit/config/families.h"
-#include "toolkit/families/diffusion_planner/objective_options.h"
+#include "toolkit/config/family_options.h"
 
 namespace dtk {
 
@@ -267,27 +266,10 @@ struct LogOptions {
   friend bool operator==(const LogOptions&, const LogOptions&) = default;
 };
 
-/// The tables [diffusion_planner.process], [diffusion_planner.loss] and [diffusion_planner.augmentation].
-struct TrainingOptions {
-  diffusion_planner::ProcessOptions process;
-  diffusion_planner::LossOptions loss;
-  diffusion_planner::AugmentationOptions augmentation;
-
-  template <class Self, class Visit>
-  static void tables(Self& self, Visit&& visit) {
-    auto& [process, loss, augmentation] = self;
-    visit("process", process);
-    visit("loss", loss);
-    visit("augmentation", augmentation);
-  }
-  friend bool operator==(const TrainingOptions&, const TrainingOptions&) = default;
-};
-
 struct RunConfig {
   TrainOptions train;
   models::DitOptions model;
-  models::DiffusionPlannerOptions diffusion_planner;
-  TrainingOptions diffusion_planner_training;
+  FamilyOptions families;
   DataOptions data;
   DiffusionOptions diffusion;
   OptimizerOptions optimizer;
@@ -298,17 +280,15 @@ struct RunConfig {
   LogOptions log;
   policies::PolicyOptions policies;
 
-  /// Visits every table in the order it is printed: visit(table name, struct).
+  /// Visits every table in the order it is printed: visit(table name, struct). `families` stands for its
+  /// tables.
   template <class Self, class Visit>
   static void tables(Self& self, Visit&& visit) {
-    auto& [train, model, diffusion_planner, diffusion_planner_training, data, diffusion, optimizer, schedule,
-           epoch_schedule, sample, memory, log, policy_options] = self;
+    auto& [train, model, families, data, diffusion, optimizer, schedule, epoch_schedule, sample, memory, log,
+           policy_options] = self;
     visit("train", train);
     visit("model", model);
-    visit("diffusion_planner", diffusion_planner);
-    TrainingOptions::tables(diffusion_planner_training, [&](const char* name, auto& options) {
-      visit(std::string("diffusion_planner.") + name, options);
-    });
+    visit("", families);
     visit("data", data);
     visit("diffusion", diffusion);
     visit("optimizer", optimizer);

@@ -1,9 +1,12 @@
 // The model families that a run can train, and what the configuration knows of each.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "toolkit/config/family_options.h"
 
 namespace dtk {
 
@@ -29,6 +32,8 @@ class ConfiguredFamily {
   /// What of data.kind it is trained on: "idx | images".
   virtual std::string data_kinds() const = 0;
   virtual HeldOut held_out(const RunConfig& config) const = 0;
+  /// Its tables in a configuration, at their defaults; null if it has none of its own.
+  virtual std::unique_ptr<OptionTables> new_options() const { return nullptr; }
   /// Of its attention; weights of a run are for as many. Absent for options of which no model can be built.
   virtual std::optional<int64_t> heads(const RunConfig& config) const = 0;
 

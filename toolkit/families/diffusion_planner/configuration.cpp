@@ -7,6 +7,7 @@
 #include "toolkit/config/rule_check.h"
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/text.h"
+#include "toolkit/families/diffusion_planner/options.h"
 
 namespace dtk::diffusion_planner {
 namespace {
@@ -19,8 +20,8 @@ bool augments(const AugmentationOptions& options) {
 }
 
 std::string useless_in_loss(const RunConfig& config, const std::string& name) {
-  const LossOptions& loss = config.diffusion_planner_training.loss;
-  const bool velocity = config.diffusion_planner_training.process.velocity;
+  const LossOptions& loss = options_of(config).loss;
+  const bool velocity = options_of(config).process.velocity;
   const bool of_border = is_one_of(name, {"border_margin", "border_points", "border_chunk"}),
              of_collision = is_one_of(name, {"vehicle_margin", "pedestrian_margin", "bicycle_margin"}),
              of_poses = is_one_of(name, {"lateral", "longitudinal", "heading", "speed_weight"}),
@@ -29,8 +30,8 @@ std::string useless_in_loss(const RunConfig& config, const std::string& name) {
   const bool of_fork = of_border || of_collision ||
                        is_one_of(name, {"road_border", "collision", "turn_indicator", "unchanged_turn",
                                         "exploding_heading_gradient"});
-  if (of_fork && config.diffusion_planner.upstream())
-    return setting("diffusion_planner.preset", config.diffusion_planner.preset);
+  if (of_fork && options_of(config).model.upstream())
+    return setting("diffusion_planner.preset", options_of(config).model.preset);
   if (loss.squared_error && (of_poses || of_velocities || name == "time_weights"))
     return setting(of_loss + "squared_error", true);
   if (velocity ? of_poses : of_velocities) return setting(of_process + "velocity", velocity);
@@ -71,14 +72,18 @@ HeldOut Configuration::held_out(const RunConfig& config) const {
   return {!config.data.held_out.empty(), "data.held_out", "data.held_out is not set"};
 }
 
+std::unique_ptr<OptionTables> Configuration::new_options() const {
+  return std::make_unique<TablesOf<Options>>();
+}
+
 std::optional<int64_t> Configuration::heads(const RunConfig& config) const {
-  return models::resolved(config.diffusion_planner).num_heads;
+  return models::resolved(options_of(config).model).num_heads;
 }
 
 // What the published planner of this preset was trained with, and the policies' locations in it.
 void Configuration::settle_defaults(LoadedConfig& loaded) const {
-  const models::DiffusionPlannerOptions& model = loaded.config.diffusion_planner;
-  TrainingOptions& training = loaded.config.diffusion_planner_training;
+  const models::DiffusionPlannerOptions& model = options_of(loaded.config).model;
+  Options& training = options_of(loaded.config);
   const std::string of_preset = "as preset " + model.preset;
   const bool upstream = model.upstream();
   settle(loaded, "data.kind", loaded.config.data.kind, std::string("frames"), "of the driving planner");
@@ -102,30 +107,30 @@ void Configuration::settle_defaults(LoadedConfig& loaded) const {
 }
 
 std::string Configuration::useless_because(const RunConfig& config, const std::string& key) const {
-  const TrainingOptions& training = config.diffusion_planner_training;
+  const Options& training = options_of(config);
   if (key.starts_with(of_loss)) return useless_in_loss(config, key.substr(of_loss.size()));
   if (key.starts_with(of_augmentation))
     return useless_in_augmentation(training.augmentation, key.substr(of_augmentation.size()));
   if (key == of_process + "max_delay" && !training.process.prefix)
     return setting(of_process + "prefix", training.process.prefix);
-  if (key == "diffusion_planner.oldest_ego_history" && !config.diffusion_planner.use_ego_history)
-    return setting("diffusion_planner.use_ego_history", config.diffusion_planner.use_ego_history);
+  if (key == "diffusion_planner.oldest_ego_history" && !options_of(config).model.use_ego_history)
+    return setting("diffusion_planner.use_ego_history", options_of(config).model.use_ego_history);
   return "";
 }
 
 void Configuration::check_model(const RuleCheck& rules) const {
   const RunConfig& config = rules.config();
-  const auto found = models::problems(config.diffusion_planner);
+  const auto found = models::problems(options_of(config).model);
   if (!found.empty()) rules.fail("diffusion_planner." + found.front().field, found.front().message);
-  const TrainingOptions& training = config.diffusion_planner_training;
-  const bool upstream = config.diffusion_planner.upstream();
-  const std::string preset = setting("diffusion_planner.preset", config.diffusion_planner.preset);
+  const Options& training = options_of(config);
+  const bool upstream = options_of(config).model.upstream();
+  const std::string preset = setting("diffusion_planner.preset", options_of(config).model.preset);
   if (training.process.prefix == upstream) {
     const std::string key = of_process + "prefix";
     rules.fail(key, setting(key, training.process.prefix) + " does not go with " + preset + "; set " +
                         setting(key, !upstream));
   }
-  const int64_t future = *models::resolved(config.diffusion_planner).future_len;
+  const int64_t future = *models::resolved(options_of(config).model).future_len;
   const std::string future_text = setting("diffusion_planner.future_len", future);
   if (training.process.prefix && training.process.max_delay >= future) {
     const std::string key = of_process + "max_delay";
@@ -156,7 +161,7 @@ void Configuration::check_model(const RuleCheck& rules) const {
 
 // Of what a preset says.
 std::string Configuration::derived_line(const RunConfig& config, const std::string& key) const {
-  const models::DiffusionPlannerOptions& planner = config.diffusion_planner;
+  const models::DiffusionPlannerOptions& planner = options_of(config).model;
   std::string line;
   if (!models::problems(planner).empty()) return line;
   models::DiffusionPlannerOptions sizes = models::resolved(planner);

@@ -1,5 +1,6 @@
 // What the configuration knows of Diffusion-Planners; the rest of their family is in family.cpp.
 #pragma once
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -13,6 +14,7 @@ class Configuration : public ModelFamily {
   bool owns(const std::string& key) const override;
   std::string data_kinds() const override { return "frames"; }
   HeldOut held_out(const RunConfig& config) const override;
+  std::unique_ptr<OptionTables> new_options() const override;
   std::optional<int64_t> heads(const RunConfig& config) const override;
   void settle_defaults(LoadedConfig& loaded) const override;
   void check_model(const RuleCheck& rules) const override;

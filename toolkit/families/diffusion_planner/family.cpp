@@ -34,7 +34,7 @@ class Family final : public Configuration {
   }
 
   ModelFacts facts(const RunConfig& config) const override {
-    const models::DiffusionPlannerOptions model = models::resolved(config.diffusion_planner);
+    const models::DiffusionPlannerOptions model = models::resolved(options_of(config).model);
     return {.model = "Diffusion-Planner " + model.preset,
             .sizes = sizes_text(model),
             .smaller = "diffusion_planner.hidden_dim and its depths",
@@ -63,7 +63,7 @@ class Family final : public Configuration {
   }
 
   std::vector<NamedTensor> to_export(const Weights& weights, const RunConfig& config) const override {
-    return weights_to_export(weights, models::DiffusionPlanner(config.diffusion_planner, at::kMeta));
+    return weights_to_export(weights, models::DiffusionPlanner(options_of(config).model, at::kMeta));
   }
 
   // Weights go with the scales that they were trained with, unless a configuration of the user's names

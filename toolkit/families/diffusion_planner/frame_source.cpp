@@ -9,6 +9,7 @@
 
 #include "toolkit/config/rules.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/families/diffusion_planner/options.h"
 
 namespace dtk::diffusion_planner {
 
@@ -106,15 +107,15 @@ RunData open_frames(const LoadedConfig& loaded) {
 
 FrameOptions frame_options_of(const RunConfig& config) {
   const int64_t cores = std::max(1U, std::thread::hardware_concurrency());
-  return {.layout = layout_of(config.diffusion_planner),
-          .sizes = sizes_of(config.diffusion_planner),
+  return {.layout = layout_of(options_of(config).model),
+          .sizes = sizes_of(options_of(config).model),
           .skip_corrupt = config.data.on_corrupt == "skip",
           .threads = static_cast<int>(config.train.threads.value_or(cores))};
 }
 
 RunData planned_frames(const RunConfig& config, int64_t samples, bool zeros) {
   const auto frames = [&](int64_t count) {
-    return std::make_shared<PlannedFrames>(config.diffusion_planner, count, zeros);
+    return std::make_shared<PlannedFrames>(options_of(config).model, count, zeros);
   };
   const int64_t shown = std::max(config.data.batch, config.sample.frames);
   if (!config.data.held_out.empty()) return {frames(samples), {frames(samples), frames(shown)}};

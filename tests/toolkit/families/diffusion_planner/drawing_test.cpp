@@ -11,6 +11,7 @@
 #include "support/files/temporary_folder.h"
 #include "toolkit/config/config_io.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/families/diffusion_planner/options.h"
 #include "toolkit/io/safetensors.h"
 #include "toolkit/run/messages.h"
 #include "toolkit/train/model_family.h"
@@ -31,7 +32,7 @@ SampleSource source_of(const std::string& model) {
 /// A planner that reads the frames of the fixture.
 SampleSource model() {
   SampleSource source = source_of("diffusion_planner");
-  models::DiffusionPlannerOptions& sizes = source.config.diffusion_planner;
+  models::DiffusionPlannerOptions& sizes = options_of(source.config).model;
   sizes.agent_num = sizes.predicted_neighbor_num = 8;
   sizes.static_objects_num = 3;
   sizes.lane_num = 6;

@@ -227,12 +227,12 @@ preset = "UP"
 )",
                                                           "up.toml", {});
   CHECK(h.config.data.kind == "frames");
-  CHECK(h.config.diffusion_planner_training.process.prefix);
-  CHECK_FALSE(up.config.diffusion_planner_training.process.prefix);
-  CHECK(up.config.diffusion_planner_training.loss.squared_error);
-  CHECK(h.config.diffusion_planner_training.loss.neighbor == 0.1);
-  CHECK(up.config.diffusion_planner_training.loss.neighbor == 1.0);
-  CHECK(up.config.diffusion_planner_training.augmentation.probability == 0);
+  CHECK(diffusion_planner::options_of(h.config).process.prefix);
+  CHECK_FALSE(diffusion_planner::options_of(up.config).process.prefix);
+  CHECK(diffusion_planner::options_of(up.config).loss.squared_error);
+  CHECK(diffusion_planner::options_of(h.config).loss.neighbor == 0.1);
+  CHECK(diffusion_planner::options_of(up.config).loss.neighbor == 1.0);
+  CHECK(diffusion_planner::options_of(up.config).augmentation.probability == 0);
   CHECK(h.config.policies.ema.decay == 0.999);
   CHECK_FALSE(h.config.policies.ema.warmup);
   const std::vector<std::string>& targets = h.config.policies.checkpoint.targets;

@@ -11,9 +11,9 @@
 #include "support/bench_setup.h"
 #include "support/runs/largest_batch.h"
 #include "toolkit/core/numbers.h"
+#include "toolkit/families/diffusion_planner/frame_source.h"
 #include "toolkit/io/file_system.h"
 #include "toolkit/report/memory_report.h"
-#include "toolkit/run/data.h"
 #include "toolkit/train/precision_choice.h"
 #include "toolkit/train/trainer.h"
 
@@ -71,7 +71,7 @@ class Training {
 void run(const std::string& config, const std::string& folder, int64_t budget, int64_t pairs) {
   const policies::SavedTensorEngineGuard engine;
   const LoadedConfig loaded = job_of(config, folder);
-  const std::shared_ptr<const DataSource> frames = open_run_data(loaded).all;
+  const std::shared_ptr<const DataSource> frames = diffusion_planner::open_frames(loaded).all;
   const RunConfig off = with_policies(loaded.config, false), on = with_policies(loaded.config, true);
   const LargestBatch none = search(off, frames, budget), all = search(on, frames, budget);
   if (none.batch == 0 || all.next_batch == 0)

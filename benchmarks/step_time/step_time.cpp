@@ -13,10 +13,11 @@
 #include "support/step_reference.h"
 #include "support/step_server.h"
 #include "toolkit/device/device.h"
+#include "toolkit/families/dit/flops.h"
 #include "toolkit/families/dit/trainable.h"
 #include "toolkit/report/log.h"
 #include "toolkit/run/memory_meters.h"
-#include "toolkit/train/model_flops.h"
+#include "toolkit/train/peak_flops.h"
 #include "toolkit/train/trainer.h"
 
 namespace {

@@ -60,8 +60,7 @@ Weights from_checkpoint(FileSystem& files, const WeightsRequest& request, const 
   Weights weights{std::string("the ") + (ema ? "EMA" : "raw") + " weights of " + name,
                   sampling_weights(checkpoint, ema)};
   const RunConfig config = parse_config(checkpoint.text("config.toml"), name + "/config.toml", {}).config;
-  weights.heads = config.drives() ? models::resolved(config.diffusion_planner).num_heads
-                                  : models::resolved(config.model).heads;
+  weights.heads = family_named(config.train.model).heads(config);
   return weights;
 }
 

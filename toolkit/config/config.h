@@ -5,7 +5,6 @@
 // "[0, 1)"), a choice for strings ("uniform | logit_normal") or "" for anything; messages quote it as is.
 // An std::optional member that is not set is printed as a comment, not as a key.
 #pragma once
-#include <dtk/models/diffusion_planner_options.h>
 #include <dtk/models/dit_options.h>
 #include <dtk/policies/policy_options.h>
 
@@ -14,7 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "toolkit/families/diffusion_planner/objective_options.h"
+#include "toolkit/config/families.h"
+#include "toolkit/config/family_options.h"
 
 namespace dtk {
 
@@ -27,8 +27,9 @@ struct ByteSize {
 };
 
 struct TrainOptions {
-  // What is trained, and so which tables have a use: dit, over images or latents, has [model] and
-  // [diffusion]; diffusion_planner, over frames of driving, has [diffusion_planner] and its sub-tables.
+  // The family of what is trained (families.h), and so which tables have a use: dit, over images or latents,
+  // has [model] and [diffusion]; diffusion_planner, over frames of driving, has [diffusion_planner] and its
+  // sub-tables.
   std::string model = "dit";
   std::string out = "runs/run";    // run folder; a folder that already holds a run is refused
   int64_t seed = 0;                // one seed; every random stream derives from it by name
@@ -54,7 +55,7 @@ struct TrainOptions {
     auto& [model, out, seed, threads, steps, epochs, seconds, accumulate, log_every, checkpoint_every,
            sample_every, keep_checkpoints, validate_every, validate_ema, allow_thread_change, init_from,
            init_key] = self;
-    visit("model", model, "dit | diffusion_planner");
+    visit("model", model, family_choices());
     visit("out", out, "");
     visit("seed", seed, "[0, inf)");
     visit("threads", threads, "[1, 1024]");
@@ -101,7 +102,7 @@ struct DataOptions {
   static void fields(Self& self, Visit&& visit) {
     auto& [kind, images, labels, folder, latents, frames, held_out, normalization, latent_scale, samples,
            flip, on_corrupt, validation, batch, drop_last, prefetch, threads] = self;
-    visit("kind", kind, "idx | images | latents | synthetic | frames");
+    visit("kind", kind, data_kind_choices());
     visit("images", images, "");
     visit("labels", labels, "");
     visit("folder", folder, "");
@@ -252,7 +253,7 @@ struct LogOptions {
   bool tensorboard =
       true;            // event files in <train.out>/tensorboard: some 100 bytes a log line, and the grids
   bool report = true;  // report.html, written at the end and at each checkpoint
-  // Dense peak of the device in TFLOP/s, what MFU is a part of; absent: known for some GPUs (model_flops.h).
+  // Dense peak of the device in TFLOP/s, what MFU is a part of; absent: known for some GPUs (peak_flops.h).
   std::optional<double> peak_tflops;
 
   template <class Self, class Visit>
@@ -265,27 +266,10 @@ struct LogOptions {
   friend bool operator==(const LogOptions&, const LogOptions&) = default;
 };
 
-/// The tables [diffusion_planner.process], [diffusion_planner.loss] and [diffusion_planner.augmentation].
-struct TrainingOptions {
-  diffusion_planner::ProcessOptions process;
-  diffusion_planner::LossOptions loss;
-  diffusion_planner::AugmentationOptions augmentation;
-
-  template <class Self, class Visit>
-  static void tables(Self& self, Visit&& visit) {
-    auto& [process, loss, augmentation] = self;
-    visit("process", process);
-    visit("loss", loss);
-    visit("augmentation", augmentation);
-  }
-  friend bool operator==(const TrainingOptions&, const TrainingOptions&) = default;
-};
-
 struct RunConfig {
   TrainOptions train;
   models::DitOptions model;
-  models::DiffusionPlannerOptions diffusion_planner;
-  TrainingOptions diffusion_planner_training;
+  FamilyOptions families;
   DataOptions data;
   DiffusionOptions diffusion;
   OptimizerOptions optimizer;
@@ -296,17 +280,15 @@ struct RunConfig {
   LogOptions log;
   policies::PolicyOptions policies;
 
-  /// Visits every table in the order it is printed: visit(table name, struct).
+  /// Visits every table in the order it is printed: visit(table name, struct). `families` stands for its
+  /// tables.
   template <class Self, class Visit>
   static void tables(Self& self, Visit&& visit) {
-    auto& [train, model, diffusion_planner, diffusion_planner_training, data, diffusion, optimizer, schedule,
-           epoch_schedule, sample, memory, log, policy_options] = self;
+    auto& [train, model, families, data, diffusion, optimizer, schedule, epoch_schedule, sample, memory, log,
+           policy_options] = self;
     visit("train", train);
     visit("model", model);
-    visit("diffusion_planner", diffusion_planner);
-    TrainingOptions::tables(diffusion_planner_training, [&](const char* name, auto& options) {
-      visit(std::string("diffusion_planner.") + name, options);
-    });
+    visit("", families);
     visit("data", data);
     visit("diffusion", diffusion);
     visit("optimizer", optimizer);
@@ -320,8 +302,6 @@ struct RunConfig {
     });
   }
   friend bool operator==(const RunConfig&, const RunConfig&) = default;
-
-  bool drives() const { return train.model == "diffusion_planner"; }
 };
 
 }  // namespace dtk

@@ -1,12 +1,18 @@
 // Defaults that depend on other keys.
 #pragma once
+#include <string>
+
 #include "toolkit/config/config_io.h"
 
 namespace dtk {
 
-/// Gives model.learn_sigma, sample.sampler and sample.steps, where the user wrote none, what suits the
-/// objective, the sampler and sample.respacing, and their origins the reason. Leaves alone what follows from
-/// a value that check_rules() refuses.
-void settle_defaults(LoadedConfig& loaded);
+/// Gives `member`, which is `key`, a value for a reason that its origin says, unless the user wrote one.
+template <class T>
+void settle(LoadedConfig& loaded, const std::string& key, T& member, const T& value,
+            const std::string& reason) {
+  if (loaded.locations.count(key) > 0) return;
+  member = value;
+  loaded.origins[key] = "default: " + reason;
+}
 
 }  // namespace dtk

@@ -29,8 +29,9 @@ std::vector<KeyInfo> collect_keys() {
 
 std::vector<std::string> collect_tables() {
   std::vector<std::string> tables;
-  RunConfig config;
-  RunConfig::tables(config, [&](const std::string& table, auto&) { tables.push_back(table); });
+  for (const KeyInfo& info : all_keys()) {
+    if (tables.empty() || tables.back() != info.table) tables.push_back(info.table);
+  }
   return tables;
 }
 

@@ -13,10 +13,14 @@ namespace dtk {
 template <class Config, class Visit>
 void visit_keys(Config& config, Visit&& visit) {
   RunConfig::tables(config, [&](const std::string& table, auto& options) {
-    std::decay_t<decltype(options)>::fields(
-        options, [&](const std::string& name, auto& member, const std::string& allowed) {
-          visit(table, name, member, allowed);
-        });
+    using Options = std::decay_t<decltype(options)>;
+    if constexpr (std::is_same_v<Options, FamilyOptions>) {
+      Options::fields(options, visit);
+    } else {
+      Options::fields(options, [&](const std::string& name, auto& member, const std::string& allowed) {
+        visit(table, name, member, allowed);
+      });
+    }
   });
 }
 

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "toolkit/config/config_io.h"
-#include "toolkit/config/defaults.h"
 #include "toolkit/config/document.h"
 #include "toolkit/config/keys.h"
 #include "toolkit/config/rules.h"
@@ -188,7 +187,8 @@ std::string table_list() {
   return listed(tables, ", ");
 }
 
-/// [planner] and its sub-tables, of old configurations and checkpoints, by their name of today; "" for others.
+/// [planner] and its sub-tables, of old configurations and checkpoints, by their name of today; "" for
+/// others.
 std::string renamed(const std::string& key) {
   constexpr std::string_view old = "planner";
   if (key != old && !key.starts_with("planner.")) return "";
@@ -353,7 +353,7 @@ class Reader {
   }
 
   LoadedConfig checked() {
-    settle_defaults(loaded_);
+    family_named(loaded_.config.train.model).settle_defaults(loaded_);
     check_rules(loaded_, file_name_);
     return loaded_;
   }

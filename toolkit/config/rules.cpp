@@ -4,8 +4,8 @@
 #include <limits>
 #include <stdexcept>
 
-#include "toolkit/config/diffusion_names.h"
-#include "toolkit/config/respacing.h"
+#include "toolkit/config/families.h"
+#include "toolkit/config/rule_check.h"
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/core/range.h"
@@ -22,61 +22,22 @@ std::string near_batches(int64_t batch, int64_t accumulate) {
   return "data.batch = " + lower + toml_text(below + accumulate) + ", or ";
 }
 
-class Rules {
+class Rules final : public RuleCheck {
  public:
-  Rules(const LoadedConfig& loaded, const std::string& file_name)
-      : config_(loaded.config), locations_(loaded.locations), file_name_(file_name) {}
+  using RuleCheck::RuleCheck;
 
   void check() const {
     check_family();
-    if (config_.drives()) {
-      check_diffusion_planner();
-    } else {
-      check_model();
-    }
+    const ConfiguredFamily& family = family_named(config_.train.model);
+    family.check_model(*this);
     check_length();
     check_data();
     check_average();
-    if (!config_.drives()) check_images();
+    family.check_samples(*this);
     check_use();
   }
 
  private:
-  bool written(const std::string& key) const { return locations_.count(key) > 0; }
-
-  [[noreturn]] void fail(const std::string& key, const std::string& message) const {
-    throw ConfigError((written(key) ? locations_.at(key) : file_name_) + ": " + message);
-  }
-
-  // "remove it", and how to do that without touching a file that other runs share.
-  std::string removal(const std::vector<std::string>& keys) const {
-    std::string resets;
-    for (const std::string& key : keys) {
-      if (written(key) && !locations_.at(key).starts_with("--set ")) resets += " --set " + key + "=default";
-    }
-    const std::string text = keys.size() == 1 ? "remove it" : "remove them";
-    return resets.empty() ? text : text + " (what " + file_name_ + " sets is taken back with" + resets + ")";
-  }
-
-  static const char* is_or_are(const std::vector<std::string>& keys) {
-    return keys.size() == 1 ? " is " : " are ";
-  }
-
-  // All at once: whoever starts from a file with a size of its own has set four.
-  void check_fixed_by_name(const std::vector<models::DitProblem>& found) const {
-    if (!models::published_size(config_.model.name)) return;
-    std::vector<std::string> keys;
-    for (const models::DitProblem& problem : found) {
-      for (const char* field : {"depth", "hidden", "heads", "patch"}) {
-        if (problem.field == field) keys.push_back("model." + problem.field);
-      }
-    }
-    if (keys.empty()) return;
-    fail(keys.front(), listed(keys, " and ") + is_or_are(keys) +
-                           "fixed by model.name = " + toml_text(config_.model.name) + "; " + removal(keys) +
-                           ", or use model.name = \"custom\"");
-  }
-
   // Of another family nothing may be written: its rules would speak of what the run has not.
   void check_family() const {
     for (const auto& [key, place] : locations_) {
@@ -84,36 +45,21 @@ class Rules {
       fail(key, key + " has no use with train.model = " + toml_text(config_.train.model) + "; " +
                     removal({key}) + ", or change train.model");
     }
-    if ((config_.data.kind == "frames") == config_.drives()) return;
-    fail("data.kind", "data.kind = " + toml_text(config_.data.kind) + " is not what train.model = " +
-                          toml_text(config_.train.model) + " is trained on; allowed: " +
-                          (config_.drives() ? "frames"
-                                            : "idx | images | latents | synthetic; frames are read with "
-                                              "train.model = \"diffusion_planner\""));
+    const ConfiguredFamily& own = family_named(config_.train.model);
+    if (is_choice(own.data_kinds(), config_.data.kind)) return;
+    fail("data.kind", setting("data.kind", config_.data.kind) + " is not what " +
+                          setting("train.model", own.name()) +
+                          " is trained on; allowed: " + own.data_kinds() + who_reads(own));
   }
 
-  void check_diffusion_planner() const {
-    if (const auto problem = problem_of_diffusion_planner(config_)) fail(problem->key, problem->message);
-    check_drawn("sample.frames", config_.sample.frames);
-  }
-
-  void check_images() const {
-    check_diffusion();
-    check_sampling();
-    check_sampler_steps();
-    check_grids();
-  }
-
-  void check_model() const {
-    const auto found = models::problems(config_.model);
-    check_fixed_by_name(found);
-    if (!found.empty()) fail("model." + found.front().field, found.front().message);
-    if (config_.model.learn_sigma && config_.diffusion.objective == "rectified_flow") {
-      fail("model.learn_sigma",
-           "model.learn_sigma = true has no use with diffusion.objective = \"rectified_flow\", which "
-           "predicts no "
-           "variance; set model.learn_sigma = false");
+  // Of the default family only: who names another one knows that there are several.
+  std::string who_reads(const ConfiguredFamily& own) const {
+    if (&own != families().front()) return "";
+    for (const ConfiguredFamily* const family : families()) {
+      if (is_choice(family->data_kinds(), config_.data.kind))
+        return "; " + config_.data.kind + " are read with " + setting("train.model", family->name());
     }
+    return "";
   }
 
   void check_length() const {
@@ -208,43 +154,6 @@ class Rules {
       fail(key, key + " has no use with " + because + "; " + removal({key}) + ", or change " +
                     because.substr(0, because.find(' ')));
     }
-    if (!config_.drives() && config_.sample.cfg_channels != 0 && config_.sample.guidance == 1.0) {
-      fail("sample.cfg_channels",
-           "sample.cfg_channels has no use with sample.guidance = 1, which guides nothing; " +
-               removal({"sample.cfg_channels"}) + ", or raise sample.guidance");
-    }
-  }
-
-  // Keys of samples that were written for a run that draws none: `key` = 0 says so. The other keys of
-  // [sample] are those with which dit-sample draws from the run's checkpoints.
-  void check_drawn(const std::string& key, int64_t samples) const {
-    if (samples > 0) return;
-    const std::string none = " has no use with " + key + " = 0, which draws no samples; ";
-    const std::string raise = ", or raise " + key;
-    if (const int64_t every = config_.train.sample_every; every > 0) {
-      fail("train.sample_every",
-           setting("train.sample_every", every) + none + removal({"train.sample_every"}) + raise);
-    }
-    if (!config_.sample.ema) {
-      fail("sample.ema", "sample.ema = false" + none + removal({"sample.ema"}) + raise +
-                             " (dit-sample --raw draws with the raw weights)");
-    }
-  }
-
-  // Keys of grids that were written for a run that draws none, or fewer classes than asked for.
-  void check_grids() const {
-    const SampleOptions& sample = config_.sample;
-    check_drawn("sample.per_class", sample.per_class);
-    if (sample.classes && sample.per_class == 0) {
-      fail("sample.classes", "sample.classes has no use with sample.per_class = 0, which draws no samples; " +
-                                 removal({"sample.classes"}) + ", or raise sample.per_class");
-    }
-    if (sample.classes && *sample.classes > config_.model.classes) {
-      const std::string classes = toml_text(config_.model.classes);
-      fail("sample.classes", "sample.classes = " + toml_text(*sample.classes) +
-                                 " is more than the model has; allowed: [1, " + classes +
-                                 "] with model.classes = " + classes);
-    }
   }
 
   void check_data() const {
@@ -299,13 +208,12 @@ class Rules {
 
   void check_validation() const {
     const TrainOptions& train = config_.train;
-    const bool drives = config_.drives();
+    const HeldOut held_out = family_named(train.model).held_out(config_);
     const auto needs_samples = [&](const std::string& key, const std::string& value) {
-      fail(key, key + " = " + value + " needs held-out samples, and " +
-                    (drives ? "data.held_out is not set; " : "data.validation = 0 holds none out; ") +
-                    removal({key}) + ", or set " + (drives ? "data.held_out" : "data.validation"));
+      fail(key, key + " = " + value + " needs held-out samples, and " + held_out.none + "; " +
+                    removal({key}) + ", or set " + held_out.key);
     };
-    if (drives ? config_.data.held_out.empty() : config_.data.validation == 0) {
+    if (!held_out.some) {
       if (train.validate_every > 0) needs_samples("train.validate_every", toml_text(train.validate_every));
       if (train.validate_ema) needs_samples("train.validate_ema", "true");
     }
@@ -322,68 +230,6 @@ class Rules {
     }
   }
 
-  void check_diffusion() const {
-    const DiffusionOptions& diffusion = config_.diffusion;
-    if (is_gaussian(diffusion.objective) && diffusion.betas == "linear" &&
-        diffusion.steps < kMinLinearSteps) {
-      fail("diffusion.steps",
-           "diffusion.steps = " + toml_text(diffusion.steps) +
-               " is too few for diffusion.betas = \"linear\", the last of which would reach "
-               "1; allowed: at least " +
-               std::to_string(kMinLinearSteps) + ", or diffusion.betas = \"cosine\"");
-    }
-    const std::string& sampler = config_.sample.sampler;
-    const std::vector<std::string>& allowed = samplers_for(diffusion.objective);
-    if (std::find(allowed.begin(), allowed.end(), sampler) != allowed.end()) return;
-    fail("sample.sampler",
-         "sample.sampler = " + toml_text(sampler) + " does not draw from a model of diffusion.objective = " +
-             toml_text(diffusion.objective) + "; allowed: " + listed(allowed, " or ") + "; " +
-             removal({"sample.sampler"}) + " to have the first, or change diffusion.objective");
-  }
-
-  void check_sampler_steps() const {
-    const SampleOptions& sample = config_.sample;
-    const int64_t all = config_.diffusion.steps;
-    if (!has_diffusion_steps(sample.sampler)) return;
-    if (sample.respacing) return check_respacing(*sample.respacing, all);
-    if (sample.steps >= kMinDiffusionSteps && sample.steps <= all) return;
-    fail("sample.steps", "sample.steps = " + toml_text(sample.steps) +
-                             " is out of range with sample.sampler = " + toml_text(sample.sampler) +
-                             ", which goes through steps of the diffusion; allowed: [" +
-                             std::to_string(kMinDiffusionSteps) + ", " + std::to_string(all) +
-                             "] with diffusion.steps = " + toml_text(all));
-  }
-
-  void check_respacing(const std::string& text, int64_t all) const {
-    const std::string seen = "sample.respacing = " + toml_text(text);
-    int64_t kept = 0;
-    try {
-      kept = static_cast<int64_t>(respaced_steps(text, all).size());
-    } catch (const std::invalid_argument& problem) {
-      fail("sample.respacing", seen + ": " + problem.what());
-    }
-    if (kept == config_.sample.steps) return;
-    fail("sample.steps", "sample.steps = " + toml_text(config_.sample.steps) + " does not agree with " +
-                             seen + ", which gives " + std::to_string(kept) + " steps; " +
-                             removal({"sample.steps"}) + ", or change sample.respacing");
-  }
-
-  void check_sampling() const {
-    const SampleOptions& sample = config_.sample;
-    if (sample.guidance > 1 && config_.model.class_dropout == 0) {
-      fail(written("sample.guidance") ? "sample.guidance" : "model.class_dropout",
-           "sample.guidance = " + toml_text(sample.guidance) +
-               " needs a null label, and model.class_dropout = 0 trains none; set sample.guidance = 1, or "
-               "model.class_dropout above 0");
-    }
-    if (sample.cfg_channels > config_.model.channels) {
-      const std::string channels = toml_text(config_.model.channels);
-      fail("sample.cfg_channels", "sample.cfg_channels = " + toml_text(sample.cfg_channels) +
-                                      " is more than the model has; allowed: [0, " + channels +
-                                      "] with model.channels = " + channels + " (0 guides all)");
-    }
-  }
-
   void check_average() const {
     const bool no_ema = config_.policies.ema.enabled == policies::Enabled::off;
     if (config_.sample.ema && no_ema && written("sample.ema")) {
@@ -393,10 +239,6 @@ class Rules {
           "enable the policy");
     }
   }
-
-  const RunConfig& config_;
-  const std::map<std::string, std::string>& locations_;
-  const std::string& file_name_;
 };
 
 }  // namespace

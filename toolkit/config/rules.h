@@ -1,6 +1,5 @@
 // Rules that span several fields of a configuration.
 #pragma once
-#include <optional>
 #include <string>
 
 #include "toolkit/config/config_io.h"
@@ -24,16 +23,6 @@ bool is_of_another_model(const RunConfig& config, const std::string& key);
 /// does. check_rules() refuses such a key where it was written. It must not be saved as a key either: read
 /// back, it would count as written.
 std::string useless_because(const RunConfig& config, const std::string& key);
-
-/// useless_because() of the driving planner's own keys.
-std::string useless_of_diffusion_planner(const RunConfig& config, const std::string& key);
-
-/// Of several keys, at `key`.
-struct ConfigProblem {
-  std::string key, message;
-};
-/// The first rule that [diffusion_planner] and its sub-tables break, if any.
-std::optional<ConfigProblem> problem_of_diffusion_planner(const RunConfig& config);
 
 /// sample.ema where there is no EMA, which check_rules() refuses if somebody asked for it. It must not be
 /// saved as a key: read back, it would count as asked for.

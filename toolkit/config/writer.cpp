@@ -2,6 +2,7 @@
 #include <map>
 
 #include "toolkit/config/config_io.h"
+#include "toolkit/config/families.h"
 #include "toolkit/config/keys.h"
 #include "toolkit/config/rules.h"
 #include "toolkit/config/toml_text.h"
@@ -16,32 +17,6 @@ bool is_set(const T&) {
 template <class T>
 bool is_set(const std::optional<T>& value) {
   return value.has_value();
-}
-
-// "# hidden_dim = 256 (H)" for what a preset says; "" for any other key.
-std::string size_of_preset(const models::DiffusionPlannerOptions& planner, const std::string& key) {
-  std::string line;
-  if (!models::problems(planner).empty()) return line;
-  models::DiffusionPlannerOptions sizes = models::resolved(planner);
-  models::DiffusionPlannerOptions::fields(
-      sizes, [&](const std::string& name, const auto& value, const std::string&) {
-        if (key == "diffusion_planner." + name && is_set(value))
-          line = "# " + name + " = " + toml_text(value) + " (" + planner.preset + ")";
-      });
-  return line;
-}
-
-/// "# hidden = 384 (DiT-S/4)" for what a published name fixes; "" for any other key.
-std::string derived_size(const models::DitOptions& model, const std::string& key) {
-  const auto size = models::published_size(model.name);
-  if (!size) return "";
-  const auto line = [&](const char* name, int64_t value) {
-    return key == std::string("model.") + name
-               ? std::string("# ") + name + " = " + toml_text(value) + " (" + model.name + ")"
-               : std::string();
-  };
-  return line("depth", size->depth) + line("hidden", size->hidden) + line("heads", size->heads) +
-         line("patch", size->patch);
 }
 
 /// Whether `value`, as TOML, is what `key` has where nobody sets it.
@@ -61,8 +36,7 @@ std::string line_for(const LoadedConfig& loaded, const std::string& table, const
                      const T& value) {
   const std::string key = table + "." + name;
   if (!is_set(value)) {
-    const std::string derived = loaded.config.drives() ? size_of_preset(loaded.config.diffusion_planner, key)
-                                                       : derived_size(loaded.config.model, key);
+    const std::string derived = family_named(loaded.config.train.model).derived_line(loaded.config, key);
     if (!derived.empty()) return derived;
     const auto origin = loaded.origins.find(key);
     const bool taken_back = origin != loaded.origins.end() && origin->second == "--set";

@@ -1,10 +1,9 @@
-// The world of a planned run: data that nobody reads, files that nobody keeps, a clock that stands still.
+// The world of a planned run: files that nobody keeps, a clock that stands still.
 #pragma once
 #include <dtk/planner/ledger_snapshot.h>
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
@@ -13,50 +12,10 @@
 
 #include "toolkit/core/clock.h"
 #include "toolkit/core/errors.h"
-#include "toolkit/families/diffusion_planner/frame_source.h"
 #include "toolkit/io/file_system.h"
 #include "toolkit/run/run.h"
 
 namespace dtk {
-
-/// Samples of the model's shape; read_image() writes nothing.
-class PlannedImages final : public ImageSource {
- public:
-  PlannedImages(const models::DitOptions& model, int64_t samples) : model_(model), samples_(samples) {}
-  int64_t size() const override { return samples_; }
-  int64_t channels() const override { return model_.channels; }
-  int64_t height() const override { return model_.image_size; }
-  int64_t width() const override { return model_.image_size; }
-  int64_t classes() const override { return model_.classes; }
-  std::string description() const override { return std::to_string(samples_) + " planned samples"; }
-  int64_t read_image(int64_t, float*) const override { return 0; }
-
- private:
-  const models::DitOptions model_;
-  const int64_t samples_;
-};
-
-/// Frames of the model's shapes; read() writes nothing, so their values are zeros or anything.
-class PlannedFrames final : public DataSource {
- public:
-  PlannedFrames(const models::DiffusionPlannerOptions& model, int64_t samples, bool zeros)
-      : arrays_(diffusion_planner::frame_arrays(diffusion_planner::layout_of(model), diffusion_planner::sizes_of(model))), samples_(samples), zeros_(zeros) {}
-  int64_t size() const override { return samples_; }
-  std::string description() const override { return std::to_string(samples_) + " planned frames"; }
-  Batch allocate(int64_t count, bool pinned) const override {
-    Batch batch = diffusion_planner::batch_of(diffusion_planner::allocate_frames(arrays_, count, at::TensorOptions().pinned_memory(pinned)));
-    for (at::Tensor& tensor : batch.tensors) {
-      if (zeros_ && tensor.defined()) std::memset(tensor.mutable_data_ptr(), 0, tensor.nbytes());
-    }
-    return batch;
-  }
-  void read(int64_t, uint64_t, const Batch&, int64_t) const override {}
-
- private:
-  const std::vector<NpzArray> arrays_;
-  const int64_t samples_;
-  const bool zeros_;
-};
 
 /// Nothing exists and all that is written is forgotten.
 class NoFiles final : public FileSystem {

@@ -10,10 +10,10 @@
 
 #include "toolkit/config/locations.h"
 #include "toolkit/core/errors.h"
-#include "toolkit/data/synthetic_source.h"
 #include "toolkit/plan/null_world.h"
 #include "toolkit/run/run.h"
 #include "toolkit/train/apply_policies.h"
+#include "toolkit/train/model_family.h"
 
 namespace dtk {
 namespace {
@@ -167,28 +167,12 @@ void run_job(const LoadedConfig& loaded, c10::Device device, Steps how, const Da
                {files, clock, observer, [&] { return observer.ended(); }});
 }
 
-// How many frames are held out nobody knows: a batch shows what all of them take, and as many as are to be
-// drawn what their trajectories do.
-RunData planned_frames(const RunConfig& config, int64_t samples, bool with_zeros) {
-  const auto frames = [&](int64_t count) {
-    return std::make_shared<PlannedFrames>(config.diffusion_planner, count, with_zeros);
-  };
-  const int64_t shown = std::max(config.data.batch, config.sample.frames);
-  if (!config.data.held_out.empty()) return {frames(samples), {frames(samples), frames(shown)}};
-  const auto trained = frames(std::max(samples, shown));
-  return {trained, {trained, nullptr}};
-}
-
 RunData no_values(const RunConfig& config, int64_t samples) {
-  if (config.drives()) return planned_frames(config, samples, /*with_zeros=*/false);
-  return image_data(config, std::make_shared<PlannedImages>(config.model, samples));
+  return family_of(config).planned_data(config, samples, PlannedValues::none);
 }
 
 RunData made_up(const RunConfig& config, int64_t samples) {
-  if (config.drives()) return planned_frames(config, samples, /*with_zeros=*/true);
-  const models::DitOptions& model = config.model;
-  return image_data(config, std::make_shared<SyntheticSource>(SyntheticSource::Shape{
-                                samples, model.channels, model.image_size, model.image_size, model.classes}));
+  return family_of(config).planned_data(config, samples, PlannedValues::made_up);
 }
 
 // As many simulations as it takes. Left out like passes of a loop are a second pass through the period of the

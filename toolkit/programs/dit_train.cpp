@@ -14,6 +14,7 @@
 #include "toolkit/programs/terminal.h"
 #include "toolkit/report/plan_summary.h"
 #include "toolkit/run/run.h"
+#include "toolkit/train/model_family.h"
 
 namespace {
 
@@ -105,8 +106,9 @@ ExitCode train(int argc, const char* const* argv) {
   SteadyClock clock;
   TrainObserver observer;
   catch_stop_signals();
-  const RunResult result = run_training(loaded, device, checkpoint, [&] { return open_run_data(loaded); },
-                                        {files, clock, observer, &stop_requested, &plan_in_child});
+  const RunResult result =
+      run_training(loaded, device, checkpoint, [&] { return family_of(loaded.config).open_data(loaded); },
+                   {files, clock, observer, &stop_requested, &plan_in_child});
   if (!result.savings.empty()) std::printf("\n%s", savings_table(result.savings).c_str());
   if (!result.out_of_memory.empty()) {
     throw Error(ExitCode::memory, result.out_of_memory + "; " + result.next_step);

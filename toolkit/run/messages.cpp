@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "toolkit/diffusion/sampling.h"
+#include "toolkit/train/model_family.h"
 
 namespace dtk {
 
@@ -51,18 +51,10 @@ std::string validation_line(int64_t step, const Validated& validated, int64_t sa
 
 std::string sample_command(const std::filesystem::path& checkpoint, const RunConfig& config,
                            const std::filesystem::path& out) {
-  if (config.drives()) {
-    const std::string& frames = config.data.held_out.empty() ? config.data.frames : config.data.held_out;
-    return "dit-sample --checkpoint " + checkpoint.string() + " --frames " + frames +
-           (config.sample.ema ? "" : " --raw") + " --out " + out.parent_path().string();
-  }
-  std::string classes;
-  for (int64_t label = 0; label < grid_classes(config); ++label) {
-    classes += (label > 0 ? "," : "") + std::to_string(label);
-  }
-  return "dit-sample --checkpoint " + checkpoint.string() + " --classes " + classes + " --per-class " +
-         std::to_string(config.sample.per_class) + (config.sample.ema ? "" : " --raw") + " --out " +
-         out.string();
+  const ModelFacts facts = facts_of(config);
+  return "dit-sample --checkpoint " + checkpoint.string() + " " + facts.draw_again +
+         (config.sample.ema ? "" : " --raw") + " --out " +
+         (facts.draws_folder ? out.parent_path() : out).string();
 }
 
 }  // namespace dtk

@@ -6,7 +6,7 @@
 
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/numbers.h"
-#include "toolkit/train/trainable_model.h"
+#include "toolkit/train/model_family.h"
 
 namespace dtk {
 namespace {
@@ -60,9 +60,7 @@ std::string state_advice(const RunConfig& config, const Shortage& shortage, cons
   const bool resumed = shortage.resumed;
   std::vector<std::string> ways;
   if (shortage.by_budget) ways.push_back(raise_budget(shortage));
-  if (!resumed)
-    ways.emplace_back(config.drives() ? "use a smaller model (diffusion_planner.hidden_dim and its depths)"
-                                      : "use a smaller model (model.name, or model.depth and model.hidden)");
+  if (!resumed) ways.push_back("use a smaller model (" + facts_of(config).smaller + ")");
   const bool fits_without_average = shortage.limit && state.total() - state.average <= *shortage.limit;
   if (!resumed && state.average > 0 && fits_without_average) {
     ways.emplace_back("do without the EMA (policies.ema.enabled = false)");

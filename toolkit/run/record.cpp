@@ -7,8 +7,8 @@
 
 #include "toolkit/core/errors.h"
 #include "toolkit/io/safetensors.h"
-#include "toolkit/train/model_facts.h"
-#include "toolkit/train/model_flops.h"
+#include "toolkit/train/model_family.h"
+#include "toolkit/train/peak_flops.h"
 
 namespace dtk {
 namespace {
@@ -54,6 +54,7 @@ RunRecord::RunRecord(const RunConfig& config, const RunFacts& facts, const RunWo
                      int64_t step)
     : config_(config),
       facts_(facts),
+      model_(facts_of(config)),
       files_(world.files),
       clock_(world.clock),
       folder_(config.train.out),
@@ -76,7 +77,7 @@ void RunRecord::log_start(bool resumed, int64_t step) {
                            {"device", facts_.device},
                            {"threads", facts_.threads},
                            {"parameters", facts_.parameters},
-                           {"tokens_per_image", tokens_per_sample(config_)},
+                           {"tokens_per_image", model_.tokens},
                            {"data", facts_.data},
                            {"samples", facts_.samples},
                            {"held_out", facts_.held_out}};
@@ -145,7 +146,7 @@ void RunRecord::checkpoint(int64_t step, const std::filesystem::path& path,
 }
 
 std::filesystem::path RunRecord::samples_path(int64_t step) const {
-  return folder_ / "samples" / (step_name(step) + (draws_pictures(config_) ? ".png" : ".safetensors"));
+  return folder_ / "samples" / (step_name(step) + (model_.pictures ? ".png" : ".safetensors"));
 }
 
 void RunRecord::prepare_samples() {
@@ -155,8 +156,8 @@ void RunRecord::prepare_samples() {
 
 std::filesystem::path RunRecord::samples(int64_t step, const std::vector<NamedTensor>& samples) {
   const std::filesystem::path path = samples_path(step);
-  if (draws_pictures(config_)) {
-    const Image image = picture_of(config_, samples);
+  if (model_.pictures) {
+    const Image image = family_of(config_).picture_of(config_, samples);
     const std::string png = png_of(image);
     write_file_atomically(files_, path, png);
     if (events_) {
@@ -220,9 +221,9 @@ void RunRecord::write_report(const std::optional<MemoryReport>& memory) {
   RunReport report;
   report.folder = folder_.lexically_normal().string();
   report.state = state_;
-  report.model = model_text(config_, facts_.parameters);
+  report.model = model_text(model_, facts_.parameters);
   report.data = facts_.data;
-  report.sample_name = sample_name(config_);
+  report.sample_name = model_.sample_name;
   if (!facts_.unseen_classes.empty()) report.data_note = "No samples: " + facts_.unseen_classes + ".";
   report.device = facts_.device + (facts_.device_name.empty() ? "" : ", " + facts_.device_name) + ", " +
                   std::to_string(facts_.threads) + (facts_.threads == 1 ? " CPU thread" : " CPU threads");
@@ -247,8 +248,8 @@ void RunRecord::add_samples(RunReport& report) const {
     if (files_.exists(samples_path(samples.step))) there.push_back(samples.step);
   }
   if (there.empty()) return;
-  if (!draws_pictures(config_)) {
-    report.samples_note = "The samples are " + tensors_text(config_) +
+  if (!model_.pictures) {
+    report.samples_note = "The samples are " + model_.tensors +
                           ", not images: " + std::to_string(there.size()) +
                           (there.size() == 1 ? " file" : " files") + " in " + (folder_ / "samples").string();
     return;
@@ -258,8 +259,7 @@ void RunRecord::add_samples(RunReport& report) const {
     const int64_t step = there[shown == 1 ? 0 : i * (there.size() - 1) / (shown - 1)];
     report.samples.push_back({step, files_.read(samples_path(step))});
   }
-  report.samples_note = "One row a class, " + std::to_string(config_.sample.per_class) +
-                        " samples each; the noise is the same in all grids.";
+  report.samples_note = model_.drawn_note;
   if (shown < there.size()) {
     report.samples_note += " " + std::to_string(shown) + " of " + std::to_string(there.size()) +
                            " grids; all are in " + (folder_ / "samples").string() + ".";

@@ -16,6 +16,7 @@
 #include "toolkit/report/memory_report.h"
 #include "toolkit/report/page.h"
 #include "toolkit/run/run.h"
+#include "toolkit/train/model_family.h"
 #include "toolkit/train/validation.h"
 
 namespace dtk {
@@ -63,7 +64,7 @@ class RunRecord {
   void validation(int64_t step, const Validated& validated);
   /// Writes the report too, with the memory so far.
   void checkpoint(int64_t step, const std::filesystem::path& path, const std::optional<MemoryReport>& memory);
-  /// The run's samples as a picture, or as safetensors where they are none (model_facts.h). Returns the file.
+  /// The run's samples as a picture, or as safetensors where they are none (ModelFacts). Returns the file.
   std::filesystem::path samples(int64_t step, const std::vector<NamedTensor>& samples);
   /// The last event. `stopped`: the training was, not only the drawing of samples.
   void end(bool stopped, const RunResult& result);
@@ -91,6 +92,7 @@ class RunRecord {
 
   const RunConfig& config_;
   const RunFacts facts_;
+  const ModelFacts model_;
   FileSystem& files_;
   Clock& clock_;
   const std::filesystem::path folder_;

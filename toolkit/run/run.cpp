@@ -20,7 +20,7 @@
 #include "toolkit/run/out_of_memory.h"
 #include "toolkit/run/record.h"
 #include "toolkit/run/start.h"
-#include "toolkit/train/model_facts.h"
+#include "toolkit/train/model_family.h"
 #include "toolkit/train/save_load.h"
 #include "toolkit/train/trainer.h"
 #include "toolkit/train/validation.h"
@@ -38,6 +38,7 @@ class Run {
       const std::optional<Weights>& initial, const MemoryMeters& meters)
       : loaded_(loaded),
         config_(loaded.config),
+        model_(facts_of(loaded.config)),
         world_(world),
         out_(config_.train.out),
         meters_(meters),
@@ -131,7 +132,7 @@ class Run {
     result.step = trainer_.steps();
     result.trained_steps = result.step - first_step;
     result.loss = scalars_.loss;
-    result.sample_name = sample_name(config_);
+    result.sample_name = model_.sample_name;
     result.seconds = seconds;
     result.run_seconds = first_second + seconds;
     if (seconds > 0) {
@@ -210,7 +211,7 @@ class Run {
     scalars_ = trainer_.read_scalars_sync();
     if (!scalars_.finite) stop_at_non_finite();
     Progress progress;
-    progress.sample_name = sample_name(config_);
+    progress.sample_name = model_.sample_name;
     progress.step = trainer_.steps();
     progress.elapsed_seconds = trainer_.elapsed_seconds();
     progress.fraction = trainer_.progress();
@@ -277,7 +278,7 @@ class Run {
     const bool stopped = result.stopped;
     if (stopped) {
       result.next_step = "continue with --resume latest";
-    } else if (!drawn_text(config_).empty()) {
+    } else if (!model_.drawn.empty()) {
       try_sample(result);
     }
     result.memory = meters_.report();
@@ -295,8 +296,7 @@ class Run {
       result.out_of_memory = first_line(error.what_without_backtrace());
       refused_ = refused_by(error);
       result.next_step = "the training is complete and saved, its samples were not made; lower " +
-                         samples_key(config_) + ", raise memory.budget if it is set, or make " +
-                         (config_.drives() ? "them of a shorter list with " : "fewer at a time with ") +
+                         model_.count_key + ", raise memory.budget if it is set, or make " + model_.fewer +
                          sample_command(last_checkpoint_, config_, record_->samples_path(trainer_.steps()));
     } catch (const DataError& error) {
       throw DataError(std::string(error.what()) + "; the training is complete and saved as " +
@@ -324,7 +324,7 @@ class Run {
   } catch (const c10::OutOfMemoryError& error) {
     give_up(error, "the samples of step " + std::to_string(trainer_.steps()) +
                        " do not fit beside the training; " + last_checkpoint_text() + "lower " +
-                       samples_key(config_) + (config_.drives() ? "" : " or sample.classes") +
+                       model_.count_keys +
                        ", raise memory.budget if it is set, or set "
                        "train.sample_every = 0");
   }
@@ -352,7 +352,7 @@ class Run {
   std::vector<NamedTensor> draw() {
     const PhaseScope phase("sample");
     record_->prepare_samples();
-    world_.observer.message("sampling " + drawn_text(config_));
+    world_.observer.message("sampling " + model_.drawn);
     const auto keep_going = [this](int64_t done, int64_t steps) {
       if (stop_requested()) return false;
       world_.observer.sampling(done + 1, steps);
@@ -364,8 +364,8 @@ class Run {
   std::filesystem::path keep(const std::vector<NamedTensor>& samples) {
     const PhaseScope phase("sample");
     const std::filesystem::path path = record_->samples(trainer_.steps(), samples);
-    if (!draws_pictures(config_)) {
-      world_.observer.message("the samples are " + tensors_text(config_) + ", not images: written to " +
+    if (!model_.pictures) {
+      world_.observer.message("the samples are " + model_.tensors + ", not images: written to " +
                               path.string());
     }
     meters_.check_budget();
@@ -374,6 +374,7 @@ class Run {
 
   const LoadedConfig& loaded_;
   const RunConfig& config_;
+  const ModelFacts model_;
   const RunWorld& world_;
   const std::filesystem::path out_;
   const MemoryMeters& meters_;
@@ -391,12 +392,6 @@ class Run {
 };
 
 }  // namespace
-
-RunResult run_training(const LoadedConfig& loaded, c10::Device device, const std::filesystem::path& resume,
-                       std::shared_ptr<const ImageSource> data, const RunWorld& world) {
-  return run_training(
-      loaded, device, resume, [&] { return image_data(loaded.config, std::move(data)); }, world);
-}
 
 RunResult run_training(const LoadedConfig& given, c10::Device device, const std::filesystem::path& resume,
                        const OpenData& open, const RunWorld& world) try {

@@ -20,11 +20,11 @@
 
 #include "toolkit/config/config_io.h"
 #include "toolkit/core/clock.h"
+#include "toolkit/data/run_data.h"
 #include "toolkit/io/file_system.h"
 #include "toolkit/report/memory_report.h"
 #include "toolkit/report/placement.h"
 #include "toolkit/report/plan_summary.h"
-#include "toolkit/run/data.h"
 #include "toolkit/train/policy_savings.h"
 
 namespace dtk {
@@ -101,9 +101,6 @@ using OpenData = std::function<RunData()>;
 /// Error.
 RunResult run_training(const LoadedConfig& loaded, c10::Device device, const std::filesystem::path& resume,
                        const OpenData& open, const RunWorld& world);
-/// The same with images that are open.
-RunResult run_training(const LoadedConfig& loaded, c10::Device device, const std::filesystem::path& resume,
-                       std::shared_ptr<const ImageSource> data, const RunWorld& world);
 
 /// Sets train.threads to the machine's number if it is absent.
 void resolve_threads(LoadedConfig& loaded);

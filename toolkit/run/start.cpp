@@ -10,7 +10,7 @@
 #include "toolkit/device/device_memory.h"
 #include "toolkit/report/plan_summary.h"
 #include "toolkit/run/out_of_memory.h"
-#include "toolkit/train/model_facts.h"
+#include "toolkit/train/model_family.h"
 #include "toolkit/train/precision_choice.h"
 
 namespace dtk {
@@ -190,7 +190,8 @@ RunFacts run_facts(const LoadedConfig& loaded, c10::Device device, const RunData
           .device_name = device_name(device),
           .threads = *loaded.config.train.threads,
           .parameters = 0,
-          .flops_per_sample = training_flops_per_sample(loaded.config, plan.forward_flops),
+          .flops_per_sample =
+              family_of(loaded.config).training_flops_per_sample(loaded.config, plan.forward_flops),
           .policies = {},
           .samples = data.split.training->size(),
           .held_out = data.split.held_out ? data.split.held_out->size() : 0,

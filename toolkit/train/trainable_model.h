@@ -1,5 +1,5 @@
 // What a run trains: a model with its loss and its samples. The trainer, validation, trial steps and policies
-// know no more of it; what a run says of it is in model_facts.h, its data in run/data.h.
+// know no more of it; what a run says of it, and its data, its family knows (model_family.h).
 #pragma once
 #include <ATen/core/Generator.h>
 #include <c10/core/Device.h>

@@ -1,3 +1,5 @@
+#include "toolkit/families/dit/flops.h"
+
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <dtk/planner/simulate.h>
@@ -15,7 +17,6 @@
 #include "toolkit/config/config_io.h"
 #include "toolkit/io/file_system.h"
 #include "toolkit/plan/planned_run.h"
-#include "toolkit/train/model_flops.h"
 
 using namespace dtk;
 using planner::Flops;

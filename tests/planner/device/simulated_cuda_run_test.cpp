@@ -13,9 +13,11 @@
 #include <set>
 
 #include "support/catch.h"
+#include "support/runs/image_run.h"
 #include "support/runs/run_world.h"
 #include "toolkit/commands/sample.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/families/dit/drawing.h"
 #include "toolkit/io/safetensors.h"
 #include "toolkit/run/run.h"
 
@@ -85,7 +87,8 @@ struct Simulation {
     plan = planner::simulate(kCuda, [&](const planner::EndOfPlan&) {
       const auto from =
           resume.empty() ? std::filesystem::path() : find_checkpoint(files, resume, loaded.config.train.out);
-      result = run_training(loaded, kCuda, from, test::tiny_data(), {files, clock, seen, stop_requested});
+      result = run_training(loaded, kCuda, from, test::images_of(loaded, test::tiny_data()),
+                            {files, clock, seen, stop_requested});
     });
   }
 };

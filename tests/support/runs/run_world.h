@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "support/files/memory_file_system.h"
+#include "support/runs/image_run.h"
 #include "support/runs/tiny_run.h"
 #include "toolkit/checkpoint/find.h"
 #include "toolkit/run/run.h"
@@ -49,7 +50,7 @@ struct World {
     FileSystem& disk = other != nullptr ? *other : files;
     const auto from =
         resume.empty() ? std::filesystem::path() : find_checkpoint(disk, resume, loaded.config.train.out);
-    return run_training(loaded, at::kCPU, from, data, {disk, clock, listener, stop});
+    return run_training(loaded, at::kCPU, from, images_of(loaded, data), {disk, clock, listener, stop});
   }
   MemoryFileSystem files;
   SteppingClock clock{0.001};

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "support/files/memory_file_system.h"
+#include "support/runs/image_run.h"
 #include "support/runs/tiny_run.h"
 #include "toolkit/checkpoint/find.h"
 #include "toolkit/checkpoint/weights.h"
@@ -32,7 +33,7 @@ struct World {
     const auto from =
         resume.empty() ? std::filesystem::path() : find_checkpoint(files, resume, loaded.config.train.out);
     observer.messages.clear();
-    return run_training(loaded, at::kCPU, from, tiny_data(), {files, clock, observer, {}});
+    return run_training(loaded, at::kCPU, from, images_of(loaded, tiny_data()), {files, clock, observer, {}});
   }
   void write(const std::string& path, const std::string& bytes) {
     files.create(path)->write(bytes.data(), bytes.size());

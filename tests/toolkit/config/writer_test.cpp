@@ -4,6 +4,7 @@
 #include "support/catch.h"
 #include "support/runs/smallest_config.h"
 #include "toolkit/config/config_io.h"
+#include "toolkit/families/diffusion_planner/options.h"
 
 using dtk::LoadedConfig;
 using dtk::parse_config;
@@ -155,19 +156,20 @@ RunConfig driving() {
   RunConfig config;
   config.train.model = "diffusion_planner";
   config.train.steps = 1;
-  dtk::models::DiffusionPlannerOptions::fields(config.diffusion_planner, Changed());
-  dtk::TrainingOptions::tables(config.diffusion_planner_training, [](const char*, auto& options) {
-    std::remove_reference_t<decltype(options)>::fields(options, Changed());
-  });
+  dtk::diffusion_planner::Options::tables(
+      dtk::diffusion_planner::options_of(config), [](const char*, auto& options) {
+        std::remove_reference_t<decltype(options)>::fields(options, Changed());
+      });
   // The only ones that go with the others.
-  config.diffusion_planner.use_ego_history = true;
-  config.diffusion_planner_training.process.prefix = true;
-  config.diffusion_planner_training.process.velocity = false;
-  config.diffusion_planner_training.loss.squared_error = false;
-  config.diffusion_planner_training.loss.integrated = dtk::diffusion_planner::LossOptions().integrated;
-  config.diffusion_planner_training.loss.integrated_window =
+  dtk::diffusion_planner::options_of(config).model.use_ego_history = true;
+  dtk::diffusion_planner::options_of(config).process.prefix = true;
+  dtk::diffusion_planner::options_of(config).process.velocity = false;
+  dtk::diffusion_planner::options_of(config).loss.squared_error = false;
+  dtk::diffusion_planner::options_of(config).loss.integrated =
+      dtk::diffusion_planner::LossOptions().integrated;
+  dtk::diffusion_planner::options_of(config).loss.integrated_window =
       dtk::diffusion_planner::LossOptions().integrated_window;
-  config.diffusion_planner_training.augmentation.rebuilt = 11;
+  dtk::diffusion_planner::options_of(config).augmentation.rebuilt = 11;
   config.data.kind = "frames";
   config.data.frames = "frames";
   config.data.held_out = "held \"out\".json";
@@ -183,10 +185,10 @@ RunConfig driving_by_velocities() {
   RunConfig config;
   config.train.model = "diffusion_planner";
   config.train.steps = 1;
-  config.diffusion_planner.use_ego_history = false;
-  config.diffusion_planner_training.process.velocity = true;
-  config.diffusion_planner_training.loss.integrated = 0.3;
-  config.diffusion_planner_training.loss.integrated_window = 7;
+  dtk::diffusion_planner::options_of(config).model.use_ego_history = false;
+  dtk::diffusion_planner::options_of(config).process.velocity = true;
+  dtk::diffusion_planner::options_of(config).loss.integrated = 0.3;
+  dtk::diffusion_planner::options_of(config).loss.integrated_window = 7;
   config.data.kind = "frames";
   return config;
 }
@@ -196,11 +198,11 @@ RunConfig upstream_driving() {
   RunConfig config;
   config.train.model = "diffusion_planner";
   config.train.steps = 1;
-  config.diffusion_planner.preset = "UP";
-  config.diffusion_planner_training.process.prefix = false;
-  config.diffusion_planner_training.loss.squared_error = true;
-  config.diffusion_planner_training.augmentation.probability = 0;
-  config.diffusion_planner_training.augmentation.smooth = false;
+  dtk::diffusion_planner::options_of(config).model.preset = "UP";
+  dtk::diffusion_planner::options_of(config).process.prefix = false;
+  dtk::diffusion_planner::options_of(config).loss.squared_error = true;
+  dtk::diffusion_planner::options_of(config).augmentation.probability = 0;
+  dtk::diffusion_planner::options_of(config).augmentation.smooth = false;
   config.data.kind = "frames";
   return config;
 }

@@ -4,6 +4,7 @@
 
 #include "support/catch.h"
 #include "support/error_text.h"
+#include "support/runs/image_run.h"
 #include "support/runs/run_world.h"
 #include "toolkit/config/rules.h"
 #include "toolkit/core/errors.h"
@@ -46,7 +47,8 @@ struct PlannedWorld : test::World {
       asked.push_back(one);
       return plan(one);
     };
-    return run_training(loaded, at::kCPU, from, data, {files, clock, listener, stop, asking});
+    return run_training(loaded, at::kCPU, from, test::images_of(loaded, data),
+                        {files, clock, listener, stop, asking});
   }
   std::string saved() { return files.read("runs/auto/config.toml"); }
 };

@@ -3,11 +3,12 @@
 #include <sstream>
 
 #include "support/catch.h"
+#include "support/runs/image_run.h"
 #include "support/runs/run_world.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/families/dit/flops.h"
 #include "toolkit/io/safetensors.h"
 #include "toolkit/run/run.h"
-#include "toolkit/train/model_flops.h"
 
 using namespace dtk;
 using test::tiny;
@@ -52,8 +53,8 @@ TEST_CASE("the time that grids take is none of the training's") {
     }
     test::SteppingClock& clock;
   } slow(world.clock);
-  const RunResult result =
-      run_training(loaded, at::kCPU, {}, world.data, {world.files, world.clock, slow, world.stop});
+  const RunResult result = run_training(loaded, at::kCPU, {}, test::images_of(loaded, world.data),
+                                        {world.files, world.clock, slow, world.stop});
   CHECK(result.step == 20);
   CHECK(result.seconds < 10);
 }

@@ -9,6 +9,8 @@
 
 #include "support/catch.h"
 #include "support/files/counting_file_system.h"
+#include "support/files/memory_file_system.h"
+#include "support/runs/image_run.h"
 #include "support/runs/tiny_run.h"
 #include "support/runs/trainer_state.h"
 #include "toolkit/run/run.h"
@@ -136,7 +138,8 @@ RunResult run_whole(const RunConfig& config, FileSystem& files, const std::files
   loaded.config.data.images = loaded.config.data.labels = "made up";
   test::SteppingClock clock{0.001};
   Silent silent;
-  return run_training(loaded, at::kCPU, resume, test::tiny_data(), {files, clock, silent, nullptr});
+  return run_training(loaded, at::kCPU, resume, test::images_of(loaded, test::tiny_data()),
+                      {files, clock, silent, nullptr});
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 
 #include "support/catch.h"
 #include "support/files/memory_file_system.h"
+#include "support/runs/image_run.h"
 #include "support/runs/tiny_run.h"
 #include "toolkit/checkpoint/manifest.h"
 #include "toolkit/run/run.h"
@@ -292,7 +293,8 @@ struct Listener final : RunObserver {
 struct World {
   RunResult run(const LoadedConfig& loaded, const std::filesystem::path& resume = {}) {
     listener.messages.clear();
-    return run_training(loaded, at::kCPU, resume, test::tiny_data(), {files, clock, listener, nullptr});
+    return run_training(loaded, at::kCPU, resume, test::images_of(loaded, test::tiny_data()),
+                        {files, clock, listener, nullptr});
   }
   int measured() const {
     return static_cast<int>(std::count_if(

@@ -17,7 +17,7 @@
 #include <optional>
 
 #include "toolkit/families/diffusion_planner/batch.h"
-#include "toolkit/families/diffusion_planner/objective_options.h"
+#include "toolkit/families/diffusion_planner/options.h"
 #include "toolkit/families/diffusion_planner/smoothing.h"
 
 namespace dtk::diffusion_planner {

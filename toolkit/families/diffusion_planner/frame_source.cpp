@@ -1,7 +1,15 @@
 #include "toolkit/families/diffusion_planner/frame_source.h"
 
+#include <algorithm>
+#include <cstring>
 #include <stdexcept>
 #include <string_view>
+#include <thread>
+#include <utility>
+
+#include "toolkit/config/rules.h"
+#include "toolkit/core/errors.h"
+#include "toolkit/families/diffusion_planner/options.h"
 
 namespace dtk::diffusion_planner {
 
@@ -33,6 +41,86 @@ FrameBatch frame_batch(Batch batch) {
   if (taken == batch.tensors.size()) return frames;
   throw std::invalid_argument("diffusion_planner batch: " + std::to_string(batch.tensors.size()) +
                               " tensors; a batch of frames has " + std::to_string(taken));
+}
+
+namespace {
+
+class PlannedFrames final : public DataSource {
+ public:
+  PlannedFrames(const models::DiffusionPlannerOptions& model, int64_t samples, bool zeros)
+      : arrays_(frame_arrays(layout_of(model), sizes_of(model))), samples_(samples), zeros_(zeros) {}
+  int64_t size() const override { return samples_; }
+  std::string description() const override { return std::to_string(samples_) + " planned frames"; }
+  Batch allocate(int64_t count, bool pinned) const override {
+    Batch batch = batch_of(allocate_frames(arrays_, count, at::TensorOptions().pinned_memory(pinned)));
+    for (at::Tensor& tensor : batch.tensors) {
+      if (zeros_ && tensor.defined()) std::memset(tensor.mutable_data_ptr(), 0, tensor.nbytes());
+    }
+    return batch;
+  }
+  void read(int64_t, uint64_t, const Batch&, int64_t) const override {}
+
+ private:
+  const std::vector<NpzArray> arrays_;
+  const int64_t samples_;
+  const bool zeros_;
+};
+
+std::shared_ptr<const DataSource> frames_of(const LoadedConfig& loaded, const std::string& key,
+                                            const std::string& path) try {
+  return std::make_shared<FrameSource>(path, frame_options_of(loaded.config));
+} catch (const DataError& error) {
+  throw DataError(location_of(loaded, key) + error.what());
+}
+
+void add(const DataRemarks& more, DataRemarks& remarks) {
+  remarks.synthetic = remarks.synthetic || more.synthetic;
+  remarks.skipped += more.skipped;
+  remarks.reasons.insert(remarks.reasons.end(), more.reasons.begin(), more.reasons.end());
+}
+
+}  // namespace
+
+RunData open_frames(const LoadedConfig& loaded) {
+  const DataOptions& data = loaded.config.data;
+  if (data.frames.empty()) {
+    throw ConfigError(
+        location_of(loaded, "train.model") +
+        "data.frames is not set; train.model = \"diffusion_planner\" needs it: a folder of .npz "
+        "frames, or a JSON list of their paths");
+  }
+  RunData opened;
+  opened.all = opened.split.training = frames_of(loaded, "data.frames", data.frames);
+  if (!data.held_out.empty()) {
+    std::error_code none;
+    if (std::filesystem::equivalent(data.held_out, data.frames, none)) {
+      throw ConfigError(location_of(loaded, "data.held_out") + "data.held_out = " + data.held_out +
+                        " names the frames that data.frames does, and is to be of others; hold some out, or "
+                        "leave data.held_out out");
+    }
+    opened.split.held_out = frames_of(loaded, "data.held_out", data.held_out);
+  }
+  opened.remarks = opened.all->remarks();
+  if (opened.split.held_out) add(opened.split.held_out->remarks(), opened.remarks);
+  return opened;
+}
+
+FrameOptions frame_options_of(const RunConfig& config) {
+  const int64_t cores = std::max(1U, std::thread::hardware_concurrency());
+  return {.layout = layout_of(options_of(config).model),
+          .sizes = sizes_of(options_of(config).model),
+          .skip_corrupt = config.data.on_corrupt == "skip",
+          .threads = static_cast<int>(config.train.threads.value_or(cores))};
+}
+
+RunData planned_frames(const RunConfig& config, int64_t samples, bool zeros) {
+  const auto frames = [&](int64_t count) {
+    return std::make_shared<PlannedFrames>(options_of(config).model, count, zeros);
+  };
+  const int64_t shown = std::max(config.data.batch, config.sample.frames);
+  if (!config.data.held_out.empty()) return {frames(samples), {frames(samples), frames(shown)}};
+  const auto trained = frames(std::max(samples, shown));
+  return {trained, {trained, nullptr}};
 }
 
 }  // namespace dtk::diffusion_planner

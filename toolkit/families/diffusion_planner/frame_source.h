@@ -1,8 +1,9 @@
-// Frames of the driving planner as batches of a loader.
+// Frames of the driving planner as batches of a loader, and as the data of a run.
 #pragma once
 #include <filesystem>
 
-#include "toolkit/data/data_source.h"
+#include "toolkit/config/config_io.h"
+#include "toolkit/data/run_data.h"
 #include "toolkit/families/diffusion_planner/frames.h"
 
 namespace dtk::diffusion_planner {
@@ -33,5 +34,16 @@ Batch batch_of(FrameBatch frames);
 /// The tensors of `batch` by their names. Throws std::invalid_argument for another number of them than
 /// FrameBatch has.
 FrameBatch frame_batch(Batch batch);
+
+/// How the driving planner of `config` reads its frames.
+FrameOptions frame_options_of(const RunConfig& config);
+
+/// data.frames and data.held_out. Throws ConfigError and DataError.
+RunData open_frames(const LoadedConfig& loaded);
+
+/// Frames of the model's shapes, to which nothing is read: their values are zeros or anything. How many are
+/// held out nobody knows: a batch shows what all of them take, and as many as are to be drawn what their
+/// trajectories do.
+RunData planned_frames(const RunConfig& config, int64_t samples, bool zeros);
 
 }  // namespace dtk::diffusion_planner

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "toolkit/diffusion/vp_sde.h"
-#include "toolkit/families/diffusion_planner/objective_options.h"
+#include "toolkit/families/diffusion_planner/options.h"
 
 namespace dtk::diffusion_planner {
 

@@ -22,7 +22,7 @@
 #include "toolkit/families/diffusion_planner/losses.h"
 #include "toolkit/families/diffusion_planner/metrics.h"
 #include "toolkit/families/diffusion_planner/noise.h"
-#include "toolkit/families/diffusion_planner/objective_options.h"
+#include "toolkit/families/diffusion_planner/options.h"
 #include "toolkit/io/npz.h"
 
 namespace dtk::diffusion_planner {

@@ -2,7 +2,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include "toolkit/families/diffusion_planner/objective_options.h"
+#include "toolkit/families/diffusion_planner/options.h"
 
 namespace dtk::diffusion_planner {
 

@@ -66,8 +66,8 @@ class TrajectoryScores final : public SampleScores {
 }  // namespace
 
 TrajectoryObjectiveOptions objective_options_for(const RunConfig& config) {
-  const TrainingOptions& training = config.diffusion_planner_training;
-  TrajectoryObjectiveOptions options = objective_options_of(config.diffusion_planner);
+  const Options& training = options_of(config);
+  TrajectoryObjectiveOptions options = objective_options_of(options_of(config).model);
   options.process = training.process;
   options.loss = training.loss;
   options.augmentation.reset();
@@ -78,7 +78,7 @@ TrajectoryObjectiveOptions objective_options_for(const RunConfig& config) {
   if (!config.data.normalization.empty() && !policies::simulating()) {
     options.scales =
         read_normalization(posix_file_system(), config.data.normalization,
-                           layout_of(config.diffusion_planner), sizes_of(config.diffusion_planner));
+                           layout_of(options_of(config).model), sizes_of(options_of(config).model));
   }
   return options;
 }
@@ -86,12 +86,12 @@ TrajectoryObjectiveOptions objective_options_for(const RunConfig& config) {
 TrainableDiffusionPlanner::TrainableDiffusionPlanner(const RunConfig& config, c10::Device device,
                                                      std::optional<at::Generator> generator)
     : TrainableDiffusionPlanner(
-          config, models::DiffusionPlanner(config.diffusion_planner, device, std::move(generator))) {}
+          config, models::DiffusionPlanner(options_of(config).model, device, std::move(generator))) {}
 
 TrainableDiffusionPlanner::TrainableDiffusionPlanner(const RunConfig& config, models::DiffusionPlanner model)
     : config_(config), model_(std::move(model)) {
   if (!device().is_meta())
-    objective_.emplace(config.diffusion_planner, objective_options_for(config), device());
+    objective_.emplace(options_of(config).model, objective_options_for(config), device());
 }
 
 std::unique_ptr<TrainableModel> TrainableDiffusionPlanner::with_own_seam() const {
@@ -110,7 +110,7 @@ at::Tensor TrainableDiffusionPlanner::loss(Batch batch, const at::Generator& noi
 }
 
 Batch TrainableDiffusionPlanner::made_up_batch(int64_t samples, const at::Generator& generator) const {
-  const auto arrays = frame_arrays(layout_of(config_.diffusion_planner), sizes_of(config_.diffusion_planner));
+  const auto arrays = frame_arrays(layout_of(options_of(config_).model), sizes_of(options_of(config_).model));
   Batch batch = batch_of(allocate_frames(arrays, samples, device()));
   for (at::Tensor& tensor : batch.tensors) {
     if (!tensor.defined()) continue;
@@ -162,7 +162,7 @@ std::vector<NamedTensor> TrainableDiffusionPlanner::trajectories(const DataSourc
 
 std::unique_ptr<SampleScores> TrainableDiffusionPlanner::scores() const {
   return std::make_unique<TrajectoryScores>(
-      config_.diffusion_planner_training.loss, config_.diffusion_planner.upstream(),
+      options_of(config_).loss, options_of(config_).model.upstream(),
       [this](Batch batch) { return on_device(std::move(batch)); },
       [this](const FrameBatch& frames) { return objective_->predict(model_, frames); });
 }

@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "toolkit/diffusion/dpm_solver.h"
-#include "toolkit/families/diffusion_planner/objective_options.h"
+#include "toolkit/families/diffusion_planner/options.h"
 
 namespace dtk::diffusion_planner {
 

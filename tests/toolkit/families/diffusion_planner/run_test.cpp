@@ -11,6 +11,7 @@
 #include "support/plans/plan_accuracy.h"
 #include "support/runs/run_world.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/families/diffusion_planner/frame_source.h"
 #include "toolkit/families/diffusion_planner/metrics.h"
 #include "toolkit/families/diffusion_planner/normalization.h"
 #include "toolkit/io/safetensors.h"
@@ -59,7 +60,7 @@ cpu = "fp32"
 )";
 
 /// Lists of frames that are not trained on.
-struct HeldOut {
+struct HeldOutFrames {
   test::TemporaryFolder folder;
   std::string bad = folder.write("bad.npz", "no archive").string();
   std::string one = write("one.json", {frames + "frame_b.npz"});
@@ -92,7 +93,7 @@ struct DrivingWorld : test::World {
       };
     }
     return run_training(
-        loaded, at::kCPU, from, [&] { return open_run_data(loaded); }, of_run);
+        loaded, at::kCPU, from, [&] { return diffusion_planner::open_frames(loaded); }, of_run);
   }
 };
 
@@ -100,7 +101,7 @@ struct DrivingWorld : test::World {
 
 TEST_CASE("diffusion_planner run: it trains, validates, saves, and draws trajectories of held-out frames") {
   DrivingWorld world;
-  const HeldOut held_out;
+  const HeldOutFrames held_out;
   const RunResult result = world.run(
       loaded_with({"data.held_out=" + held_out.one, "train.validate_every=3", "train.validate_ema=true"}));
   CHECK(result.step == 6);
@@ -134,7 +135,8 @@ TEST_CASE("diffusion_planner run: it trains, validates, saves, and draws traject
     if (entry.name == "turn_indicator") CHECK(entry.tensor.sizes() == at::IntArrayRef({1, 5}));
   }
   // The samples at the end are of the frames and the weights of the last validation.
-  const diffusion_planner::EgoMetrics metrics = diffusion_planner::ego_metrics(drawn, happened, diffusion_planner::LossOptions());
+  const diffusion_planner::EgoMetrics metrics =
+      diffusion_planner::ego_metrics(drawn, happened, diffusion_planner::LossOptions());
   CHECK(scores.at("ego_lateral") == Approx(metrics.lateral.mean().item<double>()).epsilon(1e-5));
   CHECK(scores.at("ego_longitudinal") == Approx(metrics.longitudinal.mean().item<double>()).epsilon(1e-5));
   const std::string report = world.files.read("out/report.html");
@@ -169,7 +171,8 @@ TEST_CASE(
 
   const test::TemporaryFolder folder;
   scales.at("lanes").mean.front() += 1;
-  const std::string file = folder.write("scales.json", diffusion_planner::normalization_text(scales)).string();
+  const std::string file =
+      folder.write("scales.json", diffusion_planner::normalization_text(scales)).string();
   const auto loaded = [&](int steps) {
     return loaded_with(
         {"data.normalization=" + file, "schedule.kind=constant", "train.steps=" + std::to_string(steps)});
@@ -224,12 +227,12 @@ preset = "UP"
 )",
                                                           "up.toml", {});
   CHECK(h.config.data.kind == "frames");
-  CHECK(h.config.diffusion_planner_training.process.prefix);
-  CHECK_FALSE(up.config.diffusion_planner_training.process.prefix);
-  CHECK(up.config.diffusion_planner_training.loss.squared_error);
-  CHECK(h.config.diffusion_planner_training.loss.neighbor == 0.1);
-  CHECK(up.config.diffusion_planner_training.loss.neighbor == 1.0);
-  CHECK(up.config.diffusion_planner_training.augmentation.probability == 0);
+  CHECK(diffusion_planner::options_of(h.config).process.prefix);
+  CHECK_FALSE(diffusion_planner::options_of(up.config).process.prefix);
+  CHECK(diffusion_planner::options_of(up.config).loss.squared_error);
+  CHECK(diffusion_planner::options_of(h.config).loss.neighbor == 0.1);
+  CHECK(diffusion_planner::options_of(up.config).loss.neighbor == 1.0);
+  CHECK(diffusion_planner::options_of(up.config).augmentation.probability == 0);
   CHECK(h.config.policies.ema.decay == 0.999);
   CHECK_FALSE(h.config.policies.ema.warmup);
   const std::vector<std::string>& targets = h.config.policies.checkpoint.targets;
@@ -350,7 +353,7 @@ TEST_CASE("diffusion_planner run: what has no use beside other keys, or does not
 }
 
 TEST_CASE("diffusion_planner run: held-out frames that cannot be read are told of, and lose no training") {
-  const HeldOut held_out;
+  const HeldOutFrames held_out;
   DrivingWorld skipping, ending, refusing;
   const RunResult result =
       skipping.run(loaded_with({"data.held_out=" + held_out.one_and_bad, "data.on_corrupt=skip"}));

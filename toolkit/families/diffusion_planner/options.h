@@ -4,9 +4,13 @@
 // Defaults are those of preset H. Where the original has a defect that is repaired here, a switch named after
 // it brings the original's behaviour back; each is off unless asked for.
 #pragma once
+#include <dtk/models/diffusion_planner_options.h>
+
 #include <array>
 #include <cstdint>
 #include <string>
+
+#include "toolkit/config/config.h"
 
 namespace dtk::diffusion_planner {
 
@@ -143,5 +147,30 @@ struct AugmentationOptions {
   }
   friend bool operator==(const AugmentationOptions&, const AugmentationOptions&) = default;
 };
+
+/// [diffusion_planner] and its sub-tables.
+struct Options {
+  models::DiffusionPlannerOptions model;
+  ProcessOptions process;
+  LossOptions loss;
+  AugmentationOptions augmentation;
+
+  template <class Self, class Visit>
+  static void tables(Self& self, Visit&& visit) {
+    auto& [model, process, loss, augmentation] = self;
+    visit("diffusion_planner", model);
+    visit("diffusion_planner.process", process);
+    visit("diffusion_planner.loss", loss);
+    visit("diffusion_planner.augmentation", augmentation);
+  }
+  friend bool operator==(const Options&, const Options&) = default;
+};
+
+inline Options& options_of(RunConfig& config) {
+  return config.families.of<Options>();
+}
+inline const Options& options_of(const RunConfig& config) {
+  return config.families.of<Options>();
+}
 
 }  // namespace dtk::diffusion_planner

@@ -1,4 +1,4 @@
-#include "toolkit/train/model_flops.h"
+#include "toolkit/train/peak_flops.h"
 
 #include <array>
 #include <string_view>
@@ -40,23 +40,6 @@ bool has_word(std::string_view name, std::string_view word) {
 }
 
 }  // namespace
-
-int64_t forward_multiply_adds(const models::DitOptions& given) {
-  constexpr int64_t time_features = 256;  // sines and cosines that embed t
-  const models::DitOptions model = models::resolved(given);
-  const int64_t hidden = *model.hidden, tokens = model.tokens();
-  const int64_t square = hidden * hidden, patch = *model.patch * *model.patch;
-  const auto inner = static_cast<int64_t>(static_cast<double>(hidden) * model.mlp_ratio);
-  const int64_t products = 4 * square + 2 * hidden * inner;  // qkv 3, proj 1, fc1 and fc2
-  const int64_t attention = 2 * tokens * tokens * hidden;    // q kᵀ, weights v
-  const int64_t block = tokens * products + attention + 6 * square;
-  const int64_t ends = tokens * hidden * patch * (model.channels + model.out_channels()) + 2 * square;
-  return *model.depth * block + ends + time_features * hidden + square;
-}
-
-int64_t training_flops_per_image(const models::DitOptions& model) {
-  return 3 * 2 * forward_multiply_adds(model);
-}
 
 std::optional<double> peak_flops_of(const std::string& device_name) {
   for (const NamedPeak& peak : peaks) {

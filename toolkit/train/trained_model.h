@@ -1,8 +1,8 @@
 // A trained model to draw from.
 #pragma once
-#include "toolkit/commands/sample.h"
 #include "toolkit/config/locations.h"
 #include "toolkit/train/apply_policies.h"
+#include "toolkit/train/drawing.h"
 
 namespace dtk {
 

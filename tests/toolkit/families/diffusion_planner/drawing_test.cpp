@@ -1,5 +1,5 @@
 // dit-sample for the driving planner: what it refuses, with its exact message, and what it writes.
-#include "toolkit/commands/sample_frames.h"
+#include "toolkit/families/diffusion_planner/drawing.h"
 
 #include <ATen/ATen.h>
 
@@ -11,9 +11,12 @@
 #include "support/files/temporary_folder.h"
 #include "toolkit/config/config_io.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/families/diffusion_planner/options.h"
 #include "toolkit/io/safetensors.h"
+#include "toolkit/run/messages.h"
+#include "toolkit/train/model_family.h"
 
-namespace dtk {
+namespace dtk::diffusion_planner {
 namespace {
 
 using test::error_text;
@@ -29,7 +32,7 @@ SampleSource source_of(const std::string& model) {
 /// A planner that reads the frames of the fixture.
 SampleSource model() {
   SampleSource source = source_of("diffusion_planner");
-  models::DiffusionPlannerOptions& sizes = source.config.diffusion_planner;
+  models::DiffusionPlannerOptions& sizes = options_of(source.config).model;
   sizes.agent_num = sizes.predicted_neighbor_num = 8;
   sizes.static_objects_num = 3;
   sizes.lane_num = 6;
@@ -49,22 +52,24 @@ std::shared_ptr<const diffusion_planner::FrameSource> frames_in(const std::strin
 
 TEST_CASE("dit-sample: classes are for images, frames for the driving planner") {
   SampleArguments classes, frames;
-  classes.checkpoint = frames.weights = "runs/mine";
   classes.classes = {0};
   frames.frames = "list.json";
-  check_classes_or_frames(source_of("dit"), classes);
-  check_classes_or_frames(source_of("diffusion_planner"), frames);
-  CHECK(error_text<ConfigError>([&] { check_classes_or_frames(source_of("diffusion_planner"), classes); }) ==
+  const auto check = [](const std::string& family, const SampleArguments& arguments) {
+    family_of(source_of(family).config).check_arguments(arguments, "runs/mine");
+  };
+  check("dit", classes);
+  check("diffusion_planner", frames);
+  CHECK(error_text<ConfigError>([&] { check("diffusion_planner", classes); }) ==
         "--classes: the model of runs/mine is a driving planner, which has none; draw the trajectories of "
         "frames with --frames LIST --out FOLDER");
-  CHECK(error_text<ConfigError>([&] { check_classes_or_frames(source_of("dit"), frames); }) ==
+  CHECK(error_text<ConfigError>([&] { check("dit", frames); }) ==
         "--frames list.json: the model of runs/mine is no driving planner; draw samples of its classes with "
         "--classes LIST --out FILE");
 }
 
 TEST_CASE("dit-sample: frames are those of the model, and listed by paths that are read again") {
   const auto frames = frames_in(folder + "/list.json");
-  CHECK(sample_frames_lines(frames) ==
+  CHECK(data_lines(drawn_from(frames)) ==
         std::vector<std::string>{"data: 3 frames, 8 neighbours, 6 lanes (list.json)"});
   const test::TemporaryFolder other;
   const auto again = frames_in(other.write("frames.json", sample_frames_list(*frames)).string());
@@ -118,4 +123,4 @@ TEST_CASE("dit-sample: the folder of trajectories is a new or another one") {
         "--out /there/notes.txt/drawn: /there/notes.txt is not a folder; name another one");
 }
 
-}  // namespace dtk
+}  // namespace dtk::diffusion_planner

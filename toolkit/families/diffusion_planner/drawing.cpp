@@ -1,17 +1,16 @@
-#include "toolkit/commands/sample_frames.h"
+#include "toolkit/families/diffusion_planner/drawing.h"
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "toolkit/commands/trained_model.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/families/diffusion_planner/frame_source.h"
 #include "toolkit/families/diffusion_planner/trainable.h"
 #include "toolkit/io/json.h"
 #include "toolkit/io/safetensors.h"
-#include "toolkit/run/data.h"
-#include "toolkit/run/messages.h"
+#include "toolkit/train/trained_model.h"
 
-namespace dtk {
+namespace dtk::diffusion_planner {
 namespace {
 
 namespace fs = std::filesystem;
@@ -20,31 +19,19 @@ constexpr const char *trajectories_file = "trajectories.safetensors", *list_file
 
 }  // namespace
 
-void check_classes_or_frames(const SampleSource& source, const SampleArguments& arguments) {
-  if (source.config.drives() != arguments.frames.empty()) return;
-  const std::string& given = arguments.checkpoint.empty() ? arguments.weights : arguments.checkpoint;
-  if (source.config.drives()) {
-    throw ConfigError("--classes: the model of " + given +
-                      " is a driving planner, which has none; draw the trajectories of frames with --frames "
-                      "LIST --out FOLDER");
-  }
-  throw ConfigError("--frames " + arguments.frames + ": the model of " + given +
-                    " is no driving planner; draw samples of its classes with --classes LIST --out FILE");
-}
-
-std::shared_ptr<const diffusion_planner::FrameSource> open_sample_frames(const SampleSource& source,
+std::shared_ptr<const FrameSource> open_sample_frames(const SampleSource& source,
                                                       const SampleArguments& arguments) try {
-  return std::make_shared<diffusion_planner::FrameSource>(arguments.frames, frame_options_of(source.config));
+  return std::make_shared<FrameSource>(arguments.frames, frame_options_of(source.config));
 } catch (const DataError& error) {
   throw DataError(std::string("--frames: ") + error.what());
 }
 
-std::vector<std::string> sample_frames_lines(const std::shared_ptr<const diffusion_planner::FrameSource>& frames) {
-  return data_lines({.all = frames, .split = {frames, nullptr}, .classes = {}, .remarks = frames->remarks()});
+RunData drawn_from(const std::shared_ptr<const FrameSource>& frames) {
+  return {.all = frames, .split = {frames, nullptr}, .classes = {}, .remarks = frames->remarks()};
 }
 
-std::string sample_frames_list(const diffusion_planner::FrameSource& source) {
-  const diffusion_planner::Frames& frames = source.frames();
+std::string sample_frames_list(const FrameSource& source) {
+  const Frames& frames = source.frames();
   std::string list;
   for (int64_t i = 0; i < frames.size(); ++i) {
     const std::string path = fs::absolute(frames.path(i)).lexically_normal().string();
@@ -76,12 +63,12 @@ void check_out_for_frames(FileSystem& files, const std::string& out) {
 }
 
 std::vector<NamedTensor> draw_trajectories(const SampleSource& source, const SampleArguments& arguments,
-                                           const diffusion_planner::FrameSource& frames, c10::Device device,
+                                           const FrameSource& frames, c10::Device device,
                                            const KeepGoing& keep_going) {
   RunConfig config = source.config;
   if (arguments.steps) config.sample.steps = *arguments.steps;
-  return with_trained<diffusion_planner::TrainableDiffusionPlanner>(
-      source, config, device, [&](const diffusion_planner::TrainableDiffusionPlanner& model) {
+  return with_trained<TrainableDiffusionPlanner>(
+      source, config, device, [&](const TrainableDiffusionPlanner& model) {
         return model.trajectories(frames, frames.size(), keep_going);
       });
 }
@@ -95,4 +82,37 @@ void write_trajectories(FileSystem& files, const std::string& out,
   write_file_atomically(files, folder / list_file, list);
 }
 
-}  // namespace dtk
+namespace {
+
+class DrawnTrajectories final : public Drawing {
+ public:
+  DrawnTrajectories(FileSystem& files, const SampleSource& source, const SampleArguments& arguments)
+      : source_(source), arguments_(arguments) {
+    check_out_for_frames(files, arguments.out);
+    frames_ = open_sample_frames(source, arguments);
+    list_ = sample_frames_list(*frames_);
+  }
+  RunData data() const override { return drawn_from(frames_); }
+  std::string counted() const override { return count_of(frames_->size(), "frame"); }
+  std::vector<NamedTensor> draw(c10::Device device, const KeepGoing& keep_going) const override {
+    return draw_trajectories(source_, arguments_, *frames_, device, keep_going);
+  }
+  void write(FileSystem& files, const std::vector<NamedTensor>& samples) const override {
+    write_trajectories(files, arguments_.out, samples, list_);
+  }
+
+ private:
+  const SampleSource source_;
+  const SampleArguments arguments_;
+  std::shared_ptr<const FrameSource> frames_;
+  std::string list_;
+};
+
+}  // namespace
+
+std::unique_ptr<Drawing> draw_frames(FileSystem& files, const SampleSource& source,
+                                     const SampleArguments& arguments) {
+  return std::make_unique<DrawnTrajectories>(files, source, arguments);
+}
+
+}  // namespace dtk::diffusion_planner

@@ -1,0 +1,72 @@
+// The model families that a run can train, and what the configuration knows of each.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "toolkit/config/family_options.h"
+
+namespace dtk {
+
+class RuleCheck;
+struct LoadedConfig;
+struct RunConfig;
+
+/// Samples that a run does not train on.
+struct HeldOut {
+  bool some = false;
+  std::string key;   // that says which
+  std::string none;  // "data.validation = 0 holds none out": why there are none
+};
+
+/// What the configuration knows of a family. ModelFamily (toolkit/train/model_family.h) is all of it.
+class ConfiguredFamily {
+ public:
+  virtual ~ConfiguredFamily() = default;
+  /// As train.model says it.
+  virtual std::string name() const = 0;
+  /// Whether `key` is of use to some families only, of which this is one.
+  virtual bool owns(const std::string& key) const = 0;
+  /// What of data.kind it is trained on: "idx | images".
+  virtual std::string data_kinds() const = 0;
+  virtual HeldOut held_out(const RunConfig& config) const = 0;
+  /// Its tables in a configuration, at their defaults; null if it has none of its own.
+  virtual std::unique_ptr<OptionTables> new_options() const { return nullptr; }
+  /// Of its attention; weights of a run are for as many. Absent for options of which no model can be built.
+  virtual std::optional<int64_t> heads(const RunConfig& config) const = 0;
+
+  /// Gives keys that the user did not write what suits others (settle()). Leaves alone what follows from a
+  /// value that the rules refuse.
+  virtual void settle_defaults(LoadedConfig&) const {}
+  /// Throws for the first rule that the options of the model break.
+  virtual void check_model(const RuleCheck&) const {}
+  /// The same of what else is its own, once the rules of length and data hold.
+  virtual void check_samples(const RuleCheck&) const {}
+  /// As dtk::useless_because(), of what only this family knows.
+  virtual std::string useless_because(const RunConfig&, const std::string& /*key*/) const { return ""; }
+  /// "# hidden = 384 (DiT-S/4)": what is printed for `key`, which is not set and follows from another; "":
+  /// nothing does.
+  virtual std::string derived_line(const RunConfig&, const std::string& /*key*/) const { return ""; }
+};
+
+/// Of toolkit/families, each of whose folders defines `const ModelFamily& dtk::<folder>::family()`: CMake
+/// writes the list.
+std::vector<const ConfiguredFamily*> built_in_families();
+
+/// Adds a family of a program's own, which must outlive all runs. Throws std::logic_error once families() was
+/// called: call it first in main(), or by a static object.
+void register_family(const ConfiguredFamily& family);
+
+/// The default of train.model first, then by name. Throws std::logic_error if two have the same name.
+const std::vector<const ConfiguredFamily*>& families();
+
+/// Throws std::invalid_argument if there is none.
+const ConfiguredFamily& family_named(const std::string& name);
+
+/// "dit | diffusion_planner", "idx | images | ... | frames": of all families.
+const std::string& family_choices();
+const std::string& data_kind_choices();
+
+}  // namespace dtk

@@ -1,0 +1,105 @@
+// The options of model families in a configuration, which knows none of them: each family has a struct of its
+// tables, and each table one list of its fields (config.h).
+#pragma once
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace dtk {
+
+/// What a key of a family can be.
+using OptionField =
+    std::variant<bool*, int64_t*, double*, std::string*, std::optional<bool>*, std::optional<int64_t>*,
+                 std::optional<double>*, std::vector<std::string>*, std::array<double, 4>*>;
+
+/// The tables of one family.
+class OptionTables {
+ public:
+  using Visit = std::function<void(const std::string& table, const std::string& name, OptionField field,
+                                   const std::string& allowed)>;
+  virtual ~OptionTables() = default;
+  virtual std::unique_ptr<OptionTables> copy() const = 0;
+  virtual bool equals(const OptionTables& other) const = 0;
+  /// All fields in the order in which they are printed.
+  virtual void visit_fields(const Visit& visit) = 0;
+};
+
+/// Those of a struct with tables(self, visit), which calls visit(table name, struct) for each.
+template <class Options>
+class TablesOf final : public OptionTables {
+ public:
+  std::unique_ptr<OptionTables> copy() const override { return std::make_unique<TablesOf>(*this); }
+  bool equals(const OptionTables& other) const override {
+    const auto* const same = dynamic_cast<const TablesOf*>(&other);
+    return same != nullptr && options == same->options;
+  }
+  void visit_fields(const Visit& visit) override {
+    Options::tables(options, [&](const std::string& table, auto& fields) {
+      std::decay_t<decltype(fields)>::fields(
+          fields, [&](const std::string& name, auto& member, const std::string& allowed) {
+            visit(table, name, &member, allowed);
+          });
+    });
+  }
+
+  Options options;
+};
+
+/// Those of all families (families.h), each at its defaults to begin with.
+class FamilyOptions {
+ public:
+  FamilyOptions();
+  FamilyOptions(const FamilyOptions& other);
+  FamilyOptions& operator=(const FamilyOptions& other) {
+    if (this != &other) *this = FamilyOptions(other);
+    return *this;
+  }
+  FamilyOptions(FamilyOptions&&) noexcept = default;
+  FamilyOptions& operator=(FamilyOptions&&) noexcept = default;
+  ~FamilyOptions() = default;
+  friend bool operator==(const FamilyOptions& a, const FamilyOptions& b);
+
+  /// Those of the family that has such. Throws std::logic_error if there is none.
+  template <class Options>
+  Options& of() {
+    return const_cast<Options&>(std::as_const(*this).of<Options>());
+  }
+  template <class Options>
+  const Options& of() const {
+    for (const auto& tables : all_) {
+      if (const auto* const found = dynamic_cast<const TablesOf<Options>*>(tables.get()))
+        return found->options;
+    }
+    throw std::logic_error("no model family has such options");
+  }
+
+  /// visit(table, name, member, allowed) for every field.
+  template <class Self, class Visit>
+  static void fields(Self& self, Visit&& visit) {
+    for (const auto& tables : self.all_) {
+      tables->visit_fields([&](const std::string& table, const std::string& name, OptionField field,
+                               const std::string& allowed) {
+        const auto visit_member = [&](auto* member) {
+          using Member = std::remove_pointer_t<decltype(member)>;
+          visit(table, name,
+                static_cast<std::conditional_t<std::is_const_v<Self>, const Member, Member>&>(*member),
+                allowed);
+        };
+        std::visit(visit_member, field);
+      });
+    }
+  }
+
+ private:
+  std::vector<std::unique_ptr<OptionTables>> all_;
+};
+
+}  // namespace dtk

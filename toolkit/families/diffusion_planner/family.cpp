@@ -1,0 +1,85 @@
+#include "toolkit/core/errors.h"
+#include "toolkit/families/diffusion_planner/configuration.h"
+#include "toolkit/families/diffusion_planner/drawing.h"
+#include "toolkit/families/diffusion_planner/frame_source.h"
+#include "toolkit/families/diffusion_planner/trainable.h"
+#include "toolkit/families/diffusion_planner/weights.h"
+
+namespace dtk::diffusion_planner {
+namespace {
+
+std::string sizes_text(const models::DiffusionPlannerOptions& model) {
+  return "width " + std::to_string(*model.hidden_dim) + ", " + std::to_string(*model.num_heads) + " heads; " +
+         std::to_string(model.encoder_tokens()) + " objects, " + std::to_string(model.decoder_tokens()) +
+         " trajectories of " + std::to_string(*model.future_len) + " steps";
+}
+
+std::string drawn_text(const SampleOptions& sample) {
+  if (sample.frames == 0) return "";
+  return "trajectories of up to " + std::to_string(sample.frames) + " frames in " +
+         std::to_string(sample.steps) + " steps";
+}
+
+class Family final : public Configuration {
+ public:
+  std::unique_ptr<TrainableModel> make_model(const RunConfig& config, c10::Device device,
+                                             std::optional<at::Generator> generator) const override {
+    return std::make_unique<TrainableDiffusionPlanner>(config, device, std::move(generator));
+  }
+
+  RunData open_data(const LoadedConfig& loaded) const override { return open_frames(loaded); }
+
+  RunData planned_data(const RunConfig& config, int64_t samples, PlannedValues values) const override {
+    return planned_frames(config, samples, /*zeros=*/values == PlannedValues::made_up);
+  }
+
+  ModelFacts facts(const RunConfig& config) const override {
+    const models::DiffusionPlannerOptions model = models::resolved(options_of(config).model);
+    return {.model = "Diffusion-Planner " + model.preset,
+            .sizes = sizes_text(model),
+            .smaller = "diffusion_planner.hidden_dim and its depths",
+            .sample_name = "frames",
+            .tokens = model.encoder_tokens() + model.decoder_tokens(),
+            .drawn = drawn_text(config.sample),
+            .count_key = "sample.frames",
+            .count_keys = "sample.frames",
+            .tensors = "trajectories",
+            .draw_again =
+                "--frames " + (config.data.held_out.empty() ? config.data.frames : config.data.held_out),
+            .draws_folder = true,
+            .fewer = "them of a shorter list with "};
+  }
+
+  void check_arguments(const SampleArguments& arguments, const std::string& weights) const override {
+    if (!arguments.frames.empty()) return;
+    throw ConfigError("--classes: the model of " + weights +
+                      " is a driving planner, which has none; draw the trajectories of frames with --frames "
+                      "LIST --out FOLDER");
+  }
+
+  std::unique_ptr<Drawing> drawing(FileSystem& files, const SampleSource& source,
+                                   const SampleArguments& arguments) const override {
+    return draw_frames(files, source, arguments);
+  }
+
+  std::vector<NamedTensor> to_export(const Weights& weights, const RunConfig& config) const override {
+    return weights_to_export(weights, models::DiffusionPlanner(options_of(config).model, at::kMeta));
+  }
+
+  // Weights go with the scales that they were trained with, unless a configuration of the user's names
+  // others.
+  void take_files(FileSystem& files, const std::filesystem::path& folder, bool users,
+                  RunConfig& config) const override {
+    if (users && !config.data.normalization.empty()) return;
+    if (files.exists(folder / kScalesFile)) config.data.normalization = (folder / kScalesFile).string();
+  }
+};
+
+}  // namespace
+
+const ModelFamily& family() {
+  static const Family one;
+  return one;
+}
+
+}  // namespace dtk::diffusion_planner

@@ -1,0 +1,48 @@
+#include "toolkit/families/dit/data.h"
+
+#include <string>
+#include <utility>
+
+#include "toolkit/core/random_streams.h"
+#include "toolkit/data/flipped_source.h"
+#include "toolkit/data/synthetic_source.h"
+
+namespace dtk {
+namespace {
+
+class PlannedImages final : public ImageSource {
+ public:
+  PlannedImages(const models::DitOptions& model, int64_t samples) : model_(model), samples_(samples) {}
+  int64_t size() const override { return samples_; }
+  int64_t channels() const override { return model_.channels; }
+  int64_t height() const override { return model_.image_size; }
+  int64_t width() const override { return model_.image_size; }
+  int64_t classes() const override { return model_.classes; }
+  std::string description() const override { return std::to_string(samples_) + " planned samples"; }
+  int64_t read_image(int64_t, float*) const override { return 0; }
+
+ private:
+  const models::DitOptions model_;
+  const int64_t samples_;
+};
+
+}  // namespace
+
+RunData image_data(const RunConfig& config, std::shared_ptr<const ImageSource> images) {
+  const ImageSplit split =
+      hold_out(images, config.data.validation, stream_seed(config.train.seed, "validation"));
+  const ClassCounts classes = {images->classes(), config.model.classes};
+  const DataRemarks remarks = images->remarks();
+  return {std::move(images), {with_flips(config, split.training), split.held_out}, classes, remarks};
+}
+
+std::shared_ptr<const ImageSource> planned_images(const models::DitOptions& model, int64_t samples) {
+  return std::make_shared<PlannedImages>(model, samples);
+}
+
+std::shared_ptr<const ImageSource> made_up_images(const models::DitOptions& model, int64_t samples) {
+  return std::make_shared<SyntheticSource>(
+      SyntheticSource::Shape{samples, model.channels, model.image_size, model.image_size, model.classes});
+}
+
+}  // namespace dtk

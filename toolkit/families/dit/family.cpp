@@ -1,0 +1,111 @@
+#include "toolkit/checkpoint/weights_fit.h"
+#include "toolkit/core/errors.h"
+#include "toolkit/data/open_data.h"
+#include "toolkit/diffusion/sampling.h"
+#include "toolkit/families/dit/configuration.h"
+#include "toolkit/families/dit/data.h"
+#include "toolkit/families/dit/drawing.h"
+#include "toolkit/families/dit/flops.h"
+#include "toolkit/families/dit/trainable.h"
+
+namespace dtk::dit {
+namespace {
+
+std::string sizes_of(const models::DitOptions& model) {
+  const std::string size = std::to_string(model.image_size);
+  return "depth " + std::to_string(*model.depth) + ", width " + std::to_string(*model.hidden) + ", " +
+         std::to_string(*model.heads) + " heads, patch " + std::to_string(*model.patch) + ", " +
+         std::to_string(model.tokens()) + " tokens; " + std::to_string(model.channels) + "x" + size + "x" +
+         size + ", " + std::to_string(model.classes) + " classes";
+}
+
+std::string drawn_text(const RunConfig& config) {
+  const SampleOptions& sample = config.sample;
+  if (sample.per_class == 0) return "";
+  return std::to_string(grid_classes(config) * sample.per_class) +
+         (are_images(config.model.channels) ? " images in " : " latents in ") + std::to_string(sample.steps) +
+         " steps";
+}
+
+/// Of dit-sample, that draw the grid of a run as it would have been.
+std::string grid_arguments(const RunConfig& config) {
+  std::string classes;
+  for (int64_t label = 0; label < grid_classes(config); ++label)
+    classes += (label > 0 ? "," : "") + std::to_string(label);
+  return "--classes " + classes + " --per-class " + std::to_string(config.sample.per_class);
+}
+
+class Family final : public Configuration {
+ public:
+  std::unique_ptr<TrainableModel> make_model(const RunConfig& config, c10::Device device,
+                                             std::optional<at::Generator> generator) const override {
+    return std::make_unique<TrainableDit>(config, device, std::move(generator));
+  }
+
+  RunData open_data(const LoadedConfig& loaded) const override {
+    return image_data(loaded.config, dtk::open_data(loaded));
+  }
+
+  RunData planned_data(const RunConfig& config, int64_t samples, PlannedValues values) const override {
+    const auto& images = values == PlannedValues::none ? planned_images : made_up_images;
+    return image_data(config, images(config.model, samples));
+  }
+
+  ModelFacts facts(const RunConfig& config) const override {
+    const models::DitOptions model = models::resolved(config.model);
+    return {.model = model.name == "custom" ? "DiT" : model.name,
+            .sizes = sizes_of(model),
+            .smaller = "model.name, or model.depth and model.hidden",
+            .sample_name = "images",
+            .tokens = model.tokens(),
+            .drawn = drawn_text(config),
+            .count_key = "sample.per_class",
+            .count_keys = "sample.per_class or sample.classes",
+            .pictures = are_images(model.channels),
+            .drawn_note = "One row a class, " + std::to_string(config.sample.per_class) +
+                          " samples each; the noise is the same in all grids.",
+            .tensors = "latents of " + std::to_string(model.channels) + " channels",
+            .draw_again = grid_arguments(config),
+            .fewer = "fewer at a time with "};
+  }
+
+  double training_flops_per_sample(const RunConfig& config, int64_t) const override {
+    return static_cast<double>(training_flops_per_image(config.model));
+  }
+
+  Image picture_of(const RunConfig& config, const std::vector<NamedTensor>& samples) const override {
+    return image_grid(samples.front().tensor, config.sample.per_class, /*padding=*/2, /*scale=*/2);
+  }
+
+  void check_arguments(const SampleArguments& arguments, const std::string& weights) const override {
+    if (arguments.frames.empty()) return;
+    throw ConfigError("--frames " + arguments.frames + ": the model of " + weights +
+                      " is no driving planner; draw samples of its classes with --classes LIST --out FILE");
+  }
+
+  std::unique_ptr<Drawing> drawing(FileSystem& files, const SampleSource& source,
+                                   const SampleArguments& arguments) const override {
+    return draw_images(files, source, arguments);
+  }
+
+  std::vector<NamedTensor> to_export(const Weights& weights, const RunConfig& config) const override {
+    const models::Dit model(config.model, at::kMeta);  // names and shapes only
+    check_fit(weights, model);
+    // Every parameter that is missing is one that weights may leave out.
+    const auto fixed = [&](const std::string& name) {
+      if (name != "pos_embed") throw FileError("no weights for " + name);
+      return models::position_table(*model.options().hidden,
+                                    model.options().image_size / *model.options().patch);
+    };
+    return in_order(weights, model.parameters(), fixed);
+  }
+};
+
+}  // namespace
+
+const ModelFamily& family() {
+  static const Family one;
+  return one;
+}
+
+}  // namespace dtk::dit

@@ -1,0 +1,45 @@
+// Samples of a trained model, as dit-sample draws and writes them.
+#pragma once
+#include <c10/core/Device.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "toolkit/checkpoint/weights.h"
+#include "toolkit/config/config.h"
+#include "toolkit/core/named_tensor.h"
+#include "toolkit/data/run_data.h"
+#include "toolkit/diffusion/denoiser.h"
+#include "toolkit/io/file_system.h"
+#include "toolkit/train/sample_arguments.h"
+
+namespace dtk {
+
+/// A trained model: its configuration, and its weights, which are still in their file.
+struct SampleSource {
+  RunConfig config;
+  std::map<std::string, std::string> locations;  // LoadedConfig's
+  Weights weights;
+};
+
+/// What was asked for, once it is known to be possible.
+class Drawing {
+ public:
+  virtual ~Drawing() = default;
+  virtual RunData data() const { return {}; }  ///< which the samples continue; null if they continue nothing
+  virtual std::string counted() const = 0;     ///< "1 sample", "60 frames"
+  /// On the CPU; empty if `keep_going` gave up. Throws ConfigError for weights of another model, and for a
+  /// policy that the configuration asks for and that cannot act.
+  virtual std::vector<NamedTensor> draw(c10::Device device, const KeepGoing& keep_going) const = 0;
+  /// Writes --out. Throws FileError; the file then is what it was.
+  virtual void write(FileSystem& files, const std::vector<NamedTensor>& samples) const = 0;
+};
+
+/// Throws ConfigError if the folder of --out does not exist.
+void check_out_folder(FileSystem& files, const std::string& out);
+
+/// "1 frame", "2 frames".
+std::string count_of(int64_t count, const std::string& one);
+
+}  // namespace dtk

@@ -1,0 +1,31 @@
+#include "toolkit/train/model_family.h"
+
+#include <cstdio>
+#include <stdexcept>
+
+namespace dtk {
+
+const ModelFamily& family_of(const RunConfig& config) {
+  return dynamic_cast<const ModelFamily&>(family_named(config.train.model));
+}
+
+ModelFacts facts_of(const RunConfig& config) {
+  return family_of(config).facts(config);
+}
+
+double ModelFamily::training_flops_per_sample(const RunConfig& config, int64_t planned_forward) const {
+  constexpr double kPasses = 3;  // forward, and backward as two
+  return kPasses * static_cast<double>(planned_forward) / static_cast<double>(config.data.batch);
+}
+
+Image ModelFamily::picture_of(const RunConfig&, const std::vector<NamedTensor>&) const {
+  throw std::logic_error("samples of the model family " + name() + " are no pictures");
+}
+
+std::string model_text(const ModelFacts& facts, int64_t parameters) {
+  char millions[32];
+  std::snprintf(millions, sizeof millions, "%.4g M", static_cast<double>(parameters) / 1e6);
+  return facts.model + ", " + millions + " parameters: " + facts.sizes;
+}
+
+}  // namespace dtk

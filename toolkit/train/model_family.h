@@ -1,0 +1,79 @@
+// A model family: all that a run has to know of the models that train.model names.
+#pragma once
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "toolkit/config/config_io.h"
+#include "toolkit/config/families.h"
+#include "toolkit/data/image.h"
+#include "toolkit/data/run_data.h"
+#include "toolkit/train/drawing.h"
+#include "toolkit/train/trainable_model.h"
+
+namespace dtk {
+
+/// What a run says of its model and of its samples, known from the configuration alone.
+struct ModelFacts {
+  std::string model = {};        // "DiT-S/4"
+  std::string sizes = {};        // "depth 12, width 384, ..."
+  std::string smaller = {};      // the keys that make it smaller
+  std::string sample_name = {};  // what it is trained on: "images", "frames"
+  int64_t tokens = 0;            // of one sample
+  std::string drawn = {};        // "80 images in 25 steps": what the run draws when it samples; "": nothing
+  std::string count_key = {};    // says how many; 0: none
+  std::string count_keys = {};   // all that do, "sample.per_class or sample.classes"
+  bool pictures = false;         // what is drawn is kept as pictures; else as tensors
+  std::string drawn_note = {};   // what a page says below the pictures
+  std::string tensors = {};      // "latents of 4 channels": what samples that are no pictures are
+  std::string draw_again = {};   // arguments with which dit-sample draws the same
+  bool draws_folder = false;     // dit-sample writes a folder, not a file
+  std::string fewer = {};        // how it draws less at once: "fewer at a time with "
+};
+
+/// Of the samples of a plan: anything, as nothing is computed with them, or some of the right kind.
+enum class PlannedValues { none, made_up };
+
+class ModelFamily : public ConfiguredFamily {
+ public:
+  /// As dtk::make_model().
+  virtual std::unique_ptr<TrainableModel> make_model(const RunConfig& config, c10::Device device,
+                                                     std::optional<at::Generator> generator) const = 0;
+
+  /// Opens what [data] names. Throws ConfigError and DataError.
+  virtual RunData open_data(const LoadedConfig& loaded) const = 0;
+  /// What stands for them in a plan.
+  virtual RunData planned_data(const RunConfig& config, int64_t samples, PlannedValues values) const = 0;
+
+  virtual ModelFacts facts(const RunConfig& config) const = 0;
+  /// Floating-point operations of a training step, a sample; `planned_forward`: a plan's for the forward
+  /// passes of a step. 0 where that is and no formula says them. The step counts as three forward passes
+  /// (peak_flops.h).
+  virtual double training_flops_per_sample(const RunConfig& config, int64_t planned_forward) const;
+  /// Of such samples, of a family whose facts say that they are pictures: one row a class.
+  virtual Image picture_of(const RunConfig& config, const std::vector<NamedTensor>& samples) const;
+
+  /// Throws ConfigError for arguments of dit-sample that are of use to other families only; `weights`: which
+  /// it names.
+  virtual void check_arguments(const SampleArguments& arguments, const std::string& weights) const = 0;
+  /// Throws ConfigError for what cannot be drawn or written: better said before.
+  virtual std::unique_ptr<Drawing> drawing(FileSystem& files, const SampleSource& source,
+                                           const SampleArguments& arguments) const = 0;
+  /// Checks the fit of `weights`, then reads them all: float32 on the CPU, under the published names and in
+  /// their order, with what such files may leave out.
+  virtual std::vector<NamedTensor> to_export(const Weights& weights, const RunConfig& config) const = 0;
+  /// Lets `config` name the files beside weights (TrainableModel::files()) in `folder`; `users`: it is not
+  /// the one that was saved with them.
+  virtual void take_files(FileSystem&, const std::filesystem::path& /*folder*/, bool /*users*/,
+                          RunConfig&) const {}
+};
+
+/// The one that `config` names.
+const ModelFamily& family_of(const RunConfig& config);
+ModelFacts facts_of(const RunConfig& config);
+
+/// "DiT-S/4, 32.58 M parameters: depth 12, width 384, ...".
+std::string model_text(const ModelFacts& facts, int64_t parameters);
+
+}  // namespace dtk

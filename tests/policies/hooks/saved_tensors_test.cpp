@@ -16,7 +16,7 @@ using namespace dtk::policies;
 
 namespace {
 
-// FoldableLoop tensors on and writes down who saw how many, and how many are alive.
+// Passes tensors on and writes down who saw how many, and how many are alive.
 class Witness final : public SavedTensorLayer {
  public:
   Witness(std::string name, std::vector<std::string>& log) : name_(std::move(name)), log_(log) {}

@@ -17,7 +17,7 @@ struct Fault {
   bool short_write = false;  // a write that fails has stored the first half of its bytes
 };
 
-/// FoldableLoop everything on to another file system. Changes are create, append, write, sync, close,
+/// Passes everything on to another file system. Changes are create, append, write, sync, close,
 /// create_directories, rename, remove_all, try_lock and sync_directory; reading never fails.
 class FaultyFileSystem : public FileSystem {
  public:

@@ -121,7 +121,7 @@ PlanAccuracy plan_accuracy(const LoadedConfig& loaded, const planner::Simulation
     result.measured = logged([&](const std::function<void()>& end) { run_what_is_planned(loaded, end); });
   });
   result.differences = differences(result.planned, result.measured, /*births=*/false);
-  // FoldableLoop that a folded plan leaves out give birth to nothing in it.
+  // Passes that a folded plan leaves out give birth to nothing in it.
   const std::vector<PlanDifference> births =
       differences(planned_storages(loaded, /*fold=*/false), result.measured, /*births=*/true);
   result.differences.insert(result.differences.end(), births.begin(), births.end());

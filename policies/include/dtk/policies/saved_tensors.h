@@ -62,7 +62,7 @@ class SavedTensorStack {
   /// The calling thread's stack.
   static SavedTensorStack current();
 
-  /// FoldableLoop the tensor to the top layer; below the last one it is kept as it is, with its version.
+  /// Passes the tensor to the top layer; below the last one it is kept as it is, with its version.
   std::unique_ptr<SavedTensor> pack(const at::Tensor& tensor) const;
   bool empty() const { return top_ == nullptr; }
   /// The uppermost layer, or null.

@@ -197,7 +197,7 @@ class Rooms(TreeTest):
 
 class Words(TreeTest):
     def test_each_word(self):
-        for text in ("KeptPhase a;", "int most_bytes;", "kLeastWidth", "JobWatch w;", "using PlannerBatch = int;"):
+        for text in ("KeptPhase a;", "if (config.drives()) {}", "int most_bytes;", "kLeastWidth", "JobWatch w;", "using PlannerBatch = int;"):
             self.assert_finds(words, "toolkit/core/bad.cpp", f"{text}\n", "today's word")
         for text in ("// a sub-tree", 'auto a = "Rehearsal";'):
             self.assert_finds(words, "policies/ema/bad.cpp", f"{text}\n", "today's word")

@@ -30,6 +30,7 @@ IDENTIFIERS = {
     r"least_\w+|kLeast\w*": "min_..., kMin...",
     r"Room": "Capacity",
     r"GoOn": "KeepGoing",
+    r"drives(?=\()": "family_of(config)",
     r"unlearnt\w*": "unseen",
     r"with_place|place_of": "located, location_of",
 }

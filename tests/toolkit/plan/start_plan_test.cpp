@@ -2,6 +2,7 @@
 #include "toolkit/plan/start_plan.h"
 
 #include "support/catch.h"
+#include "support/runs/image_run.h"
 #include "support/runs/run_world.h"
 #include "toolkit/plan/plan.h"
 #include "toolkit/report/plan_summary.h"
@@ -56,8 +57,9 @@ TEST_CASE("runs: a machine that is too small for the plan of a run cannot hold t
     plan.machine_too_small = too_small;
     return plan;
   };
+  const LoadedConfig loaded = test::tiny("out");
   const auto run = [&] {
-    run_training(test::tiny("out"), at::kCPU, {}, world.data,
+    run_training(loaded, at::kCPU, {}, test::images_of(loaded, world.data),
                  {world.files, world.clock, world.listener, world.stop, answer});
   };
   if (too_small) {

@@ -11,7 +11,6 @@
 namespace {
 
 using namespace dtk;
-using namespace dtk::diffusion_planner;
 
 void run(const std::vector<std::string>& arguments) {
   const std::string &in = arguments.at(1), key = arguments.size() > 3 ? arguments[3] : "";

@@ -48,8 +48,8 @@ class Benchmarks(unittest.TestCase):
 
     def test_device_accuracy_on_the_cpu(self):
         """The same comparison as on a GPU: whole runs, whose peaks are those of their plans."""
-        programs = (FOLDER.parent / "dit-plan", FOLDER.parent / "dit-train", STEP_TIME.parent.parent / "configs")
-        output = run(sys.executable, "-B", STEP_TIME.parent / "device_accuracy.py", *programs, "--device", "cpu", "--first", 2)
+        programs = (FOLDER.parent / "dit-plan", FOLDER.parent / "dit-train", STEP_TIME.parents[2] / "configs")
+        output = run(sys.executable, "-B", STEP_TIME.parents[1] / "plans/device_accuracy.py", *programs, "--device", "cpu", "--first", 2)
         table = rows(output)
         self.assertEqual([row["job"] for row in table], ["base, nothing recomputed", "base, bf16"])
         for row in table:

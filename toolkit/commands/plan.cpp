@@ -46,7 +46,6 @@ struct Job {
   const std::optional<int64_t> budget;
   const planner::SimulationOptions options;
   const std::function<void(const std::string&)>& print;
-  const SideBySide& side_by_side;
   const std::optional<CheckpointPlacement> placement;  // of `loaded`
   const policies::CheckpointOptions written;           // before that
 };
@@ -74,7 +73,7 @@ void check_budget(const Job& job, const Plan& plan) {
 void report_table(const Job& job) {
   SteadyClock clock;
   const double begin = clock.seconds();
-  std::vector<PlanRow> rows = plan_table(job.loaded, job.device, job.options, job.side_by_side);
+  std::vector<PlanRow> rows = plan_table(job.loaded, job.device, job.options);
   for (PlanRow& row : rows) row.plan.placement = job.placement;
   job.print(job.arguments.json
                 ? plan_table_json(rows)
@@ -118,7 +117,7 @@ void report_plan(const Job& job) {
 }  // namespace
 
 void run_plan(const PlanArguments& arguments, FileSystem& files,
-              const std::function<void(const std::string&)>& print, const SideBySide& side_by_side) {
+              const std::function<void(const std::string&)>& print) {
   if (!arguments.calibrate.empty()) return run_calibration(arguments, files, print);
   const c10::Device device(arguments.device == "cpu" ? "cpu" : "cuda:0");
   LoadedConfig loaded = load_config(files, arguments.config, arguments.set);
@@ -132,8 +131,7 @@ void run_plan(const PlanArguments& arguments, FileSystem& files,
   std::optional<CheckpointPlacement> placement;
   if (placement_is_open(loaded.config) && arguments.max_batch.empty())
     placement = place_checkpoints(loaded, device, options);
-  const Job job{arguments, std::move(loaded), device,    budget, options,
-                print,     side_by_side,      placement, written};
+  const Job job{arguments, std::move(loaded), device, budget, options, print, placement, written};
   if (arguments.table) return report_table(job);
   if (arguments.max_batch.empty()) return report_plan(job);
   const auto percent = parse_percent(arguments.max_batch);

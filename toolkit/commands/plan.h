@@ -14,6 +14,6 @@ namespace dtk {
 /// ConfigError, planner::PlanError, and Error with ExitCode::memory for a job that exceeds memory.budget,
 /// where not one of a table fits it, or for --max-batch that fits none.
 void run_plan(const PlanArguments& arguments, FileSystem& files,
-              const std::function<void(const std::string&)>& print, const SideBySide& side_by_side = nullptr);
+              const std::function<void(const std::string&)>& print);
 
 }  // namespace dtk

@@ -15,7 +15,6 @@
 #include "toolkit/plan/alternatives.h"
 #include "toolkit/plan/calibrate.h"
 #include "toolkit/plan/largest_fit.h"
-#include "toolkit/plan/plan_record.h"
 #include "toolkit/plan/plan_text.h"
 #include "toolkit/plan/planned_run.h"
 #include "toolkit/run/memory_meters.h"
@@ -107,25 +106,17 @@ Plan make_plan(LoadedConfig loaded, c10::Device device, const planner::Simulatio
 }
 
 std::vector<PlanRow> plan_table(const LoadedConfig& loaded, c10::Device device,
-                                const planner::SimulationOptions& options, const SideBySide& side_by_side) {
+                                const planner::SimulationOptions& options) {
   std::vector<PlanRow> rows(16);
-  std::vector<LoadedConfig> jobs(rows.size(), loaded);
   for (size_t i = 0; i < rows.size(); ++i) {
     const PolicySwitches on = {(i & 8) != 0, (i & 4) != 0, (i & 2) != 0, (i & 1) != 0};
-    RunConfig& config = jobs[i].config;
+    LoadedConfig job = loaded;
+    RunConfig& config = job.config;
     // A switched precision is decided: on is bf16, off is fp32.
     if (precision_is_open(config, device)) config.policies.precision.cpu = on[0] ? "bf16" : "fp32";
     config = with_switches(config, device, on);
     rows[i].on = on;
-  }
-  std::vector<std::optional<std::string>> records(rows.size());
-  if (side_by_side) {
-    records = side_by_side(rows.size(),
-                           [&](size_t i) { return plan_record(plan_decided(jobs[i], device, options)); });
-  }
-  for (size_t i = 0; i < rows.size(); ++i) {
-    rows[i].plan = records[i] ? read_plan_record(*records[i], std::move(jobs[i]))
-                              : plan_decided(std::move(jobs[i]), device, options);
+    rows[i].plan = plan_decided(std::move(job), device, options);
   }
   std::stable_sort(rows.begin(), rows.end(), [](const PlanRow& a, const PlanRow& b) {
     return peak_bytes(a.plan) < peak_bytes(b.plan);

@@ -10,7 +10,6 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -67,22 +66,14 @@ struct MachineTooSmall : Error {
 /// MachineTooSmall.
 Plan make_plan(LoadedConfig loaded, c10::Device device, const planner::SimulationOptions& options = {});
 
-/// Does independent pieces of work elsewhere and returns what `work(i)` returns for each i below `count`;
-/// nothing for a piece that the caller shall do itself. A process plans one job at a time, so a program that
-/// may copy itself gives one of these.
-using SideBySide = std::function<std::vector<std::optional<std::string>>(
-    size_t count, const std::function<std::string(size_t)>& work)>;
-
 /// One of the 16 combinations of precision, attention, ema and checkpoint.
 struct PlanRow {
   std::array<bool, 4> on{};
   Plan plan;
 };
-/// All of them, the lowest peak first, equal ones in the order of their switches; planned `side_by_side`
-/// where that is given.
+/// All of them, the lowest peak first, equal ones in the order of their switches.
 std::vector<PlanRow> plan_table(const LoadedConfig& loaded, c10::Device device,
-                                const planner::SimulationOptions& options = {},
-                                const SideBySide& side_by_side = nullptr);
+                                const planner::SimulationOptions& options = {});
 
 /// What one policy does for a job: the job with its switch in the other position.
 struct PolicyEffect {

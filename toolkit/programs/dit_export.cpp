@@ -1,9 +1,9 @@
 // dit-export: writes a model's weights for other programs.
 #include <cstdio>
 
-#include "process_settings.h"
 #include "toolkit/commands/arguments.h"
 #include "toolkit/commands/export.h"
+#include "toolkit/programs/process_settings.h"
 #include "toolkit/programs/terminal.h"
 
 namespace {

@@ -2,12 +2,11 @@
 #include <cstdio>
 #include <string>
 
-#include "process_settings.h"
 #include "toolkit/commands/plan.h"
 #include "toolkit/commands/plan_arguments.h"
 #include "toolkit/io/file_system.h"
 #include "toolkit/plan/start_plan.h"
-#include "toolkit/programs/fork_workers.h"
+#include "toolkit/programs/process_settings.h"
 #include "toolkit/programs/terminal.h"
 
 namespace {
@@ -30,7 +29,7 @@ ExitCode plan(int argc, const char* const* argv) {
     return ExitCode::done;
   }
   if (arguments.version) return print_version("dit-plan");
-  run_plan(arguments, files, print, side_by_side);
+  run_plan(arguments, files, print);
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
     throw FileError("standard output takes no more, the report is not complete");
   return ExitCode::done;

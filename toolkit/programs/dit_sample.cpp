@@ -5,10 +5,10 @@
 #include <optional>
 #include <string>
 
-#include "process_settings.h"
 #include "toolkit/commands/arguments.h"
 #include "toolkit/commands/sample.h"
 #include "toolkit/device/device.h"
+#include "toolkit/programs/process_settings.h"
 #include "toolkit/programs/terminal.h"
 #include "toolkit/run/messages.h"
 #include "toolkit/train/model_family.h"

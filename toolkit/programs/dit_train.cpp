@@ -3,7 +3,6 @@
 
 #include <cstdio>
 
-#include "process_settings.h"
 #include "toolkit/checkpoint/find.h"
 #include "toolkit/commands/arguments.h"
 #include "toolkit/config/config_io.h"
@@ -11,6 +10,7 @@
 #include "toolkit/core/numbers.h"
 #include "toolkit/device/device.h"
 #include "toolkit/programs/plan_child.h"
+#include "toolkit/programs/process_settings.h"
 #include "toolkit/programs/terminal.h"
 #include "toolkit/report/plan_summary.h"
 #include "toolkit/run/run.h"

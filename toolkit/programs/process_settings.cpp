@@ -1,4 +1,4 @@
-#include "process_settings.h"
+#include "toolkit/programs/process_settings.h"
 
 #include <dtk/policies/internal/host_memory.h>
 #include <malloc.h>

@@ -11,7 +11,7 @@ from pathlib import Path
 import rooms
 import tree
 
-INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 LIBTORCH = ("ATen/", "c10/", "caffe2/", "torch/")
 LIBRARIES = ("policies", "models", "toolkit")
 PLANNER = Path("policies", "planner")
@@ -42,7 +42,7 @@ def library_of(path: str) -> str:
     return "policies/planner" if path.startswith("policies/planner/") else path.split("/")[0]
 
 
-def wrong(root: Path, path: Path, quoted: bool, name: str) -> str | None:
+def wrong(root: Path, path: Path, name: str) -> str | None:
     """What is wrong with an include of a library's file."""
     inside = path.relative_to(root)
     library, other = library_of(inside.as_posix()), target(root, path, name)
@@ -73,9 +73,9 @@ def include_offences(root: Path, library: str) -> list[str]:
     for path in tree.code(root, library):
         for number, line in enumerate(tree.read_code(path, strings=True), 1):
             match = INCLUDE.match(line)
-            why = match and wrong(root, path, match.group(1) == '"', match.group(2))
+            why = match and wrong(root, path, match.group(1))
             if why:
-                found.append(f"{tree.place(root, path, number)}: includes {match.group(2)}; {why}")
+                found.append(f"{tree.place(root, path, number)}: includes {match.group(1)}; {why}")
     return found
 
 
@@ -98,7 +98,7 @@ def toolkit_offences(root: Path) -> list[str]:
             continue
         for number, line in enumerate(tree.read_code(path, strings=True), 1):
             match = INCLUDE.match(line)
-            if match and match.group(2).startswith("toolkit/"):
+            if match and match.group(1).startswith("toolkit/"):
                 found.append(
                     f"{tree.place(root, path, number)}: toolkit/ headers are for "
                     f"{', '.join(MAY_USE_TOOLKIT)} only"

@@ -3,15 +3,12 @@
 #include <cstdio>
 
 namespace dtk {
-namespace {
 
 std::string formatted(const char* pattern, double value) {
-  char text[32];
+  char text[64];
   std::snprintf(text, sizeof text, pattern, value);
   return text;
 }
-
-}  // namespace
 
 std::string percent_text(int64_t part, int64_t whole) {
   if (whole == 0) return "0 %";

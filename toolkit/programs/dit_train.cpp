@@ -24,12 +24,6 @@ void print_line(const char* name, const std::string& value) {
   if (!value.empty()) std::printf("%-14s%s\n", name, value.c_str());
 }
 
-std::string formatted(const char* pattern, double value) {
-  char text[64];
-  std::snprintf(text, sizeof text, pattern, value);
-  return text;
-}
-
 // Of the system's memory: code, libraries and what kernels take for themselves beside tensors.
 std::string max_of_process() {
   rusage use{};

@@ -1,7 +1,6 @@
 #include "toolkit/report/memory_report.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -17,12 +16,6 @@ using policies::Category;
 using policies::MemorySums;
 using policies::PhasePeak;
 using Json = nlohmann::ordered_json;
-
-std::string format(const char* pattern, double value) {
-  char text[64];
-  std::snprintf(text, sizeof text, pattern, value);
-  return text;
-}
 
 void add_sums(Json& json, const MemorySums& sums) {
   Json categories = Json::object(), items = Json::object();
@@ -73,7 +66,7 @@ Unit unit_for(int64_t bytes) {
 
 // "-" for nothing at all: 0.0 is little.
 std::string in_unit(int64_t bytes, const Unit& unit) {
-  return bytes == 0 ? "-" : format(unit.pattern, static_cast<double>(bytes) / unit.bytes);
+  return bytes == 0 ? "-" : formatted(unit.pattern, static_cast<double>(bytes) / unit.bytes);
 }
 
 // So that all categories fit side by side.

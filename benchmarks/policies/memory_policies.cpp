@@ -20,6 +20,7 @@
 #include "support/policies/compared_gradients.h"
 #include "toolkit/core/random_streams.h"
 #include "toolkit/device/device.h"
+#include "toolkit/families/dit/options.h"
 #include "toolkit/report/memory_report.h"
 #include "toolkit/run/memory_meters.h"
 #include "toolkit/train/precision_choice.h"
@@ -184,7 +185,7 @@ void run(const Arguments& arguments) {
   LoadedConfig loaded;
   loaded.config = bench::latent_config(arguments.model, arguments.batch, at::get_num_threads());
   loaded.config.policies.precision.cpu = arguments.precision;
-  if (arguments.depth > 0) bench::set_depth(loaded.config.model, arguments.depth);
+  if (arguments.depth > 0) bench::set_depth(dit::options_of(loaded.config).model, arguments.depth);
   const auto data = bench::latent_data(loaded.config, arguments.batch * (arguments.steps + 1));
   const std::string depth =
       arguments.depth > 0 ? " of " + std::to_string(arguments.depth) + " blocks" : std::string();

@@ -14,6 +14,7 @@
 #include "support/step_server.h"
 #include "toolkit/device/device.h"
 #include "toolkit/families/dit/flops.h"
+#include "toolkit/families/dit/options.h"
 #include "toolkit/families/dit/trainable.h"
 #include "toolkit/report/log.h"
 #include "toolkit/run/memory_meters.h"
@@ -42,7 +43,7 @@ void write_reference(const std::string& path, const models::Dit& model, int64_t 
 // Images per second at which the model's products alone would take all of the device's peak; 0 if not known.
 double images_at_peak(const RunConfig& config, c10::Device device, bool bf16) {
   const std::optional<double> peak = bf16 ? peak_flops_of(device_name(device)) : std::nullopt;
-  return peak ? *peak / static_cast<double>(training_flops_per_image(config.model)) : 0;
+  return peak ? *peak / static_cast<double>(dit::training_flops_per_image(dit::options_of(config).model)) : 0;
 }
 
 void run(const cxxopts::ParseResult& parsed) {
@@ -60,7 +61,7 @@ void run(const cxxopts::ParseResult& parsed) {
   Trainer trainer(config, device, bench::latent_data(config, 4096), clock);
   bench::fill_zeros(trainer.model().parameters(), policies::make_generator(device, 2));
   if (const auto path = parsed["reference"].as<std::string>(); !path.empty())
-    write_reference(path, dynamic_cast<const TrainableDit&>(trainer.model()).dit(), config.data.batch,
+    write_reference(path, dynamic_cast<const dit::TrainableDit&>(trainer.model()).dit(), config.data.batch,
                     device);
   // As a run makes a step, which reads the norm of the gradients where it logs one.
   const auto step = [&] {

@@ -11,6 +11,7 @@
 
 #include "toolkit/config/config.h"
 #include "toolkit/data/synthetic_source.h"
+#include "toolkit/families/dit/options.h"
 #include "toolkit/programs/process_settings.h"
 
 namespace dtk::bench {
@@ -18,8 +19,8 @@ namespace dtk::bench {
 /// A published DiT on 4 x 32 x 32 latents, AdamW, no clipping, no sampling.
 inline RunConfig latent_config(const std::string& model, int64_t batch, int64_t threads) {
   RunConfig config;
-  config.model.name = model;
-  config.model.learn_sigma = false;  // rectified flow predicts no variance
+  dit::options_of(config).model.name = model;
+  dit::options_of(config).model.learn_sigma = false;  // rectified flow predicts no variance
   config.train.threads = threads;
   config.train.steps = 1'000'000;
   config.data.batch = batch;
@@ -39,7 +40,7 @@ inline void set_depth(models::DitOptions& model, int64_t depth) {
 }
 
 inline std::shared_ptr<const DataSource> latent_data(const RunConfig& config, int64_t samples) {
-  const models::DitOptions& model = config.model;
+  const models::DitOptions& model = dit::options_of(config).model;
   return std::make_shared<SyntheticSource>(
       SyntheticSource::Shape{samples, model.channels, model.image_size, model.image_size, model.classes});
 }

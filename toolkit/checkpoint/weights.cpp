@@ -183,11 +183,6 @@ Weights open_weights(FileSystem& files, const WeightsRequest& request) {
   return weights;
 }
 
-void load_weights(const Weights& weights, const models::Dit& model) {
-  check_fit(weights, model);
-  copy_weights(weights, model.parameters());
-}
-
 std::string conversion_note(const Weights& weights) {
   std::map<std::string, int64_t> counts;
   for (const StoredTensor& tensor : weights.tensors) {

@@ -1,7 +1,5 @@
 // Trained weights, wherever they are kept: a checkpoint of ours, a safetensors file, a file of torch.save.
 #pragma once
-#include <dtk/models/dit.h>
-
 #include <optional>
 #include <string>
 #include <vector>
@@ -37,15 +35,6 @@ struct WeightsRequest {
 /// there, DataError, from the path's place on, for a file that is none of weights, damaged or of a kind that
 /// is not read (so do its tensors' read()), FileError for a checkpoint that is damaged.
 Weights open_weights(FileSystem& files, const WeightsRequest& request);
-
-/// Throws ConfigError, from the weights' place on, if the weights are not those of this model (which may be
-/// on the meta device): all names that are missing, unknown, or of another shape or type, the first few of
-/// each written out, and what to set where classes, position table, size or learn_sigma differ. Parameters
-/// that are not trained, such as pos_embed, may be missing; the model makes its own.
-void check_fit(const Weights& weights, const models::Dit& model);
-
-/// Checks the fit, then copies the weights into the model's parameters, in their dtype and on their device.
-void load_weights(const Weights& weights, const models::Dit& model);
 
 /// "292 tensors converted from float16 to float32", or "" if all are float32.
 std::string conversion_note(const Weights& weights);

@@ -5,7 +5,6 @@
 // "[0, 1)"), a choice for strings ("uniform | logit_normal") or "" for anything; messages quote it as is.
 // An std::optional member that is not set is printed as a comment, not as a key.
 #pragma once
-#include <dtk/models/dit_options.h>
 #include <dtk/policies/policy_options.h>
 
 #include <cstdint>
@@ -27,9 +26,7 @@ struct ByteSize {
 };
 
 struct TrainOptions {
-  // The family of what is trained (families.h), and so which tables have a use: dit, over images or latents,
-  // has [model] and [diffusion]; diffusion_planner, over frames of driving, has [diffusion_planner] and its
-  // sub-tables.
+  // The family of what is trained (families.h), and so which tables and keys beside these have a use.
   std::string model = "dit";
   std::string out = "runs/run";    // run folder; a folder that already holds a run is refused
   int64_t seed = 0;                // one seed; every random stream derives from it by name
@@ -77,20 +74,9 @@ struct TrainOptions {
 };
 
 struct DataOptions {
-  std::string kind = "idx";          // idx: MNIST-style files; images: a folder per class; latents: of an
-                                     // autoencoder; synthetic: made-up samples of the model's shape;
-                                     // frames: of driving, for train.model = "diffusion_planner"
-  std::string images;                // idx: image file, .gz or plain
-  std::string labels;                // idx: label file, .gz or plain; latents: .npy file of int64
-  std::string folder;                // images: folder with one sub-folder per class
-  std::string latents;               // latents: .npy, or .safetensors with tensors "latents" and "labels"
-  std::string frames;                // frames: folder of .npz files, or a JSON list of their paths
-  std::string held_out;              // frames: the same of frames that are never trained on
-  std::string normalization;         // frames: scales of the inputs (.json); "": the published ones
-  double latent_scale = 1.0;         // latents: factor, e.g. 0.18215 for raw ones of Stable Diffusion's VAE
-  std::optional<int64_t> samples;    // synthetic: how many; others: how many there must be
-  bool flip = false;                 // idx, images: mirror left to right with probability 1/2
-  std::string on_corrupt = "error";  // images, frames: a file that cannot be decoded; skip: left out
+  std::string kind = "idx";          // a family's (families.h)
+  std::optional<int64_t> samples;    // made-up ones: how many; others: how many there must be
+  std::string on_corrupt = "error";  // a file that cannot be decoded; skip: left out
   int64_t validation = 0;            // samples held out, never trained on
   int64_t batch = 16;                // samples per optimizer step
   bool drop_last = true;             // false: also the last samples of an epoch, in a shorter batch
@@ -100,19 +86,9 @@ struct DataOptions {
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    auto& [kind, images, labels, folder, latents, frames, held_out, normalization, latent_scale, samples,
-           flip, on_corrupt, validation, batch, drop_last, prefetch, threads] = self;
+    auto& [kind, samples, on_corrupt, validation, batch, drop_last, prefetch, threads] = self;
     visit("kind", kind, data_kind_choices());
-    visit("images", images, "");
-    visit("labels", labels, "");
-    visit("folder", folder, "");
-    visit("latents", latents, "");
-    visit("frames", frames, "");
-    visit("held_out", held_out, "");
-    visit("normalization", normalization, "");
-    visit("latent_scale", latent_scale, "(0, inf)");
     visit("samples", samples, "[1, inf)");
-    visit("flip", flip, "");
     visit("on_corrupt", on_corrupt, "error | skip");
     visit("validation", validation, "[0, inf)");
     visit("batch", batch, "[1, inf)");
@@ -121,23 +97,6 @@ struct DataOptions {
     visit("threads", threads, "[1, 256]");
   }
   friend bool operator==(const DataOptions&, const DataOptions&) = default;
-};
-
-struct DiffusionOptions {
-  std::string objective = "rectified_flow";  // what the model predicts; epsilon: as the original DiT
-  std::string time = "logit_normal";         // rectified flow: distribution of the training time t in (0, 1)
-  int64_t steps = 1000;                      // the others: steps of the process
-  std::string betas = "linear";              // the others: variance that each step adds
-
-  template <class Self, class Visit>
-  static void fields(Self& self, Visit&& visit) {
-    auto& [objective, time, steps, betas] = self;
-    visit("objective", objective, "rectified_flow | epsilon | v | x0");
-    visit("time", time, "uniform | logit_normal");
-    visit("steps", steps, "[2, 100000]");
-    visit("betas", betas, "linear | cosine");
-  }
-  friend bool operator==(const DiffusionOptions&, const DiffusionOptions&) = default;
 };
 
 struct OptimizerOptions {
@@ -197,36 +156,13 @@ struct ScheduleOptions {
 };
 
 struct SampleOptions {
-  std::string sampler = "euler";                        // absent: what suits the objective (samplers.h)
-  int64_t steps = 25;                                   // sampler steps; absent: 250 with ddpm, 50 with ddim
-  std::optional<std::string> respacing = std::nullopt;  // ddpm, ddim: which steps (respacing.h)
-  double eta = 0.0;                                     // ddim: share of ddpm's noise
-  bool clip_x0 = false;                                 // ddpm, ddim: predicted images are limited to [-1, 1]
-  double guidance = 4.0;                                // classifier-free guidance scale; 1: off
-  int64_t cfg_channels = 0;  // channels guided; 0: all; 3: as the released DiT code
-  // Rows of a grid, classes 0 .. classes - 1; absent: all of the model's, but no more than 20.
-  std::optional<int64_t> classes = std::nullopt;
-  int64_t per_class = 8;  // images per class in a grid; 0: no grids
-  int64_t frames = 8;     // diffusion_planner: frames whose trajectories are drawn, held-out ones if there
-                          // are some; 0: none
-  int64_t seed = 0;       // noise of a grid, the same for all grids of a run
-  bool ema = true;        // sample with the EMA weights
+  int64_t steps = 25;  // sampler steps
+  bool ema = true;     // sample with the EMA weights
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    auto& [sampler, steps, respacing, eta, clip_x0, guidance, cfg_channels, classes, per_class, frames, seed,
-           ema] = self;
-    visit("sampler", sampler, "euler | heun | ddpm | ddim");
+    auto& [steps, ema] = self;
     visit("steps", steps, "[1, 10000]");
-    visit("respacing", respacing, "");
-    visit("eta", eta, "[0, 1]");
-    visit("clip_x0", clip_x0, "");
-    visit("guidance", guidance, "[1, 100]");
-    visit("cfg_channels", cfg_channels, "[0, inf)");
-    visit("classes", classes, "[1, inf)");
-    visit("per_class", per_class, "[0, 64]");
-    visit("frames", frames, "[0, 65536]");
-    visit("seed", seed, "[0, inf)");
     visit("ema", ema, "");
   }
   friend bool operator==(const SampleOptions&, const SampleOptions&) = default;
@@ -268,10 +204,8 @@ struct LogOptions {
 
 struct RunConfig {
   TrainOptions train;
-  models::DitOptions model;
   FamilyOptions families;
   DataOptions data;
-  DiffusionOptions diffusion;
   OptimizerOptions optimizer;
   ScheduleOptions schedule;
   EpochScheduleOptions epoch_schedule;
@@ -281,16 +215,14 @@ struct RunConfig {
   policies::PolicyOptions policies;
 
   /// Visits every table in the order it is printed: visit(table name, struct). `families` stands for its
-  /// tables.
+  /// tables of other names; what it has of these follows theirs (keys.h).
   template <class Self, class Visit>
   static void tables(Self& self, Visit&& visit) {
-    auto& [train, model, families, data, diffusion, optimizer, schedule, epoch_schedule, sample, memory, log,
-           policy_options] = self;
+    auto& [train, families, data, optimizer, schedule, epoch_schedule, sample, memory, log, policy_options] =
+        self;
     visit("train", train);
-    visit("model", model);
     visit("", families);
     visit("data", data);
-    visit("diffusion", diffusion);
     visit("optimizer", optimizer);
     visit("schedule", schedule);
     visit("schedule.epochs", epoch_schedule);

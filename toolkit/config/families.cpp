@@ -1,6 +1,7 @@
 #include "toolkit/config/families.h"
 
 #include <algorithm>
+#include <map>
 #include <sstream>
 #include <stdexcept>
 #include <utility>
@@ -37,6 +38,17 @@ std::vector<const ConfiguredFamily*> list_families() {
   return all;
 }
 
+std::map<std::string, const ConfiguredFamily*> list_owners() {
+  std::map<std::string, const ConfiguredFamily*> owners;
+  for (const ConfiguredFamily* const family : families()) {
+    const auto tables = family->new_options();
+    if (!tables) continue;
+    tables->visit_fields([&](const std::string& table, const std::string& name, const OptionField&,
+                             const std::string&) { owners[table + "." + name] = family; });
+  }
+  return owners;
+}
+
 // Each once.
 template <class TextOf>
 std::string choices_of(const TextOf& text_of) {
@@ -68,6 +80,12 @@ const ConfiguredFamily& family_named(const std::string& name) {
     if (family->name() == name) return *family;
   }
   throw std::invalid_argument("no model family is called " + name);
+}
+
+const ConfiguredFamily* owner_of(const std::string& key) {
+  static const std::map<std::string, const ConfiguredFamily*> owners = list_owners();
+  const auto found = owners.find(key);
+  return found == owners.end() ? nullptr : found->second;
 }
 
 const std::string& family_choices() {

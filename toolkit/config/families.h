@@ -27,12 +27,13 @@ class ConfiguredFamily {
   virtual ~ConfiguredFamily() = default;
   /// As train.model says it.
   virtual std::string name() const = 0;
-  /// Whether `key` is of use to some families only, of which this is one.
-  virtual bool owns(const std::string& key) const = 0;
+  /// Whether its runs have no use for `key`, although all runs have it: "data.samples".
+  virtual bool ignores(const std::string& /*key*/) const { return false; }
   /// What of data.kind it is trained on: "idx | images".
   virtual std::string data_kinds() const = 0;
   virtual HeldOut held_out(const RunConfig& config) const = 0;
-  /// Its tables in a configuration, at their defaults; null if it has none of its own.
+  /// Its tables in a configuration, at their defaults, which may add to common ones, such as [data]; null if
+  /// it has no key of its own. No two families have the same key.
   virtual std::unique_ptr<OptionTables> new_options() const { return nullptr; }
   /// Of its attention; weights of a run are for as many. Absent for options of which no model can be built.
   virtual std::optional<int64_t> heads(const RunConfig& config) const = 0;
@@ -42,6 +43,8 @@ class ConfiguredFamily {
   virtual void settle_defaults(LoadedConfig&) const {}
   /// Throws for the first rule that the options of the model break.
   virtual void check_model(const RuleCheck&) const {}
+  /// The same of what is its own of [data], before held-out samples are looked at.
+  virtual void check_data(const RuleCheck&) const {}
   /// The same of what else is its own, once the rules of length and data hold.
   virtual void check_samples(const RuleCheck&) const {}
   /// As dtk::useless_because(), of what only this family knows.
@@ -64,6 +67,9 @@ const std::vector<const ConfiguredFamily*>& families();
 
 /// Throws std::invalid_argument if there is none.
 const ConfiguredFamily& family_named(const std::string& name);
+
+/// The one among whose own keys `key` is; null for a common key.
+const ConfiguredFamily* owner_of(const std::string& key);
 
 /// "dit | diffusion_planner", "idx | images | ... | frames": of all families.
 const std::string& family_choices();

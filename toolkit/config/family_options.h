@@ -16,9 +16,9 @@
 namespace dtk {
 
 /// What a key of a family can be.
-using OptionField =
-    std::variant<bool*, int64_t*, double*, std::string*, std::optional<bool>*, std::optional<int64_t>*,
-                 std::optional<double>*, std::vector<std::string>*, std::array<double, 4>*>;
+using OptionField = std::variant<bool*, int64_t*, double*, std::string*, std::optional<bool>*,
+                                 std::optional<int64_t>*, std::optional<double>*, std::optional<std::string>*,
+                                 std::vector<std::string>*, std::array<double, 4>*>;
 
 /// The tables of one family.
 class OptionTables {

@@ -1,6 +1,8 @@
 #include "toolkit/config/keys.h"
 
 #include <algorithm>
+#include <set>
+#include <stdexcept>
 
 namespace dtk {
 namespace {
@@ -11,6 +13,7 @@ std::string with_limits(const std::string& type, const std::string& joint, const
 
 std::vector<KeyInfo> collect_keys() {
   std::vector<KeyInfo> keys;
+  std::set<std::string> seen;
   RunConfig config;
   visit_keys(config, [&](const std::string& table, const std::string& name, auto& member,
                          const std::string& allowed) {
@@ -21,6 +24,8 @@ std::vector<KeyInfo> collect_keys() {
                           std::is_same_v<Member, policies::SegmentKeeps> ||
                           std::is_same_v<Member, policies::ByteCount> ||
                           std::is_same_v<Member, std::optional<ByteSize>>;
+    if (!seen.insert(table + "." + name).second)
+      throw std::logic_error("two options have the key " + table + "." + name);
     keys.push_back(
         {table + "." + name, table, allowed, wanted(member, allowed), text, string && allowed.empty()});
   });
@@ -35,7 +40,19 @@ std::vector<std::string> collect_tables() {
   return tables;
 }
 
+std::set<std::string> collect_common_tables() {
+  std::set<std::string> tables;
+  RunConfig config;
+  RunConfig::tables(config, [&](const std::string& table, const auto&) { tables.insert(table); });
+  return tables;
+}
+
 }  // namespace
+
+bool is_common_table(const std::string& table) {
+  static const std::set<std::string> tables = collect_common_tables();
+  return tables.count(table) > 0;
+}
 
 const std::vector<KeyInfo>& all_keys() {
   static const std::vector<KeyInfo> keys = collect_keys();

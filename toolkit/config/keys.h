@@ -1,6 +1,7 @@
 // All keys of a run configuration, and walks over them.
 #pragma once
 #include <array>
+#include <functional>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -9,17 +10,28 @@
 
 namespace dtk {
 
-/// Calls visit(table, name, member, allowed) for every field of every table, in printing order.
+/// Whether all runs have the table, whatever they train.
+bool is_common_table(const std::string& table);
+
+/// Calls visit(table, name, member, allowed) for every field of every table, in printing order: what families
+/// have of a common table after what all runs have of it.
 template <class Config, class Visit>
 void visit_keys(Config& config, Visit&& visit) {
+  const auto visit_families = [&](const std::function<bool(const std::string&)>& is_wanted) {
+    FamilyOptions::fields(config.families, [&](const std::string& table, const std::string& name,
+                                               auto& member, const std::string& allowed) {
+      if (is_wanted(table)) visit(table, name, member, allowed);
+    });
+  };
   RunConfig::tables(config, [&](const std::string& table, auto& options) {
     using Options = std::decay_t<decltype(options)>;
     if constexpr (std::is_same_v<Options, FamilyOptions>) {
-      Options::fields(options, visit);
+      visit_families([](const std::string& other) { return !is_common_table(other); });
     } else {
       Options::fields(options, [&](const std::string& name, auto& member, const std::string& allowed) {
         visit(table, name, member, allowed);
       });
+      visit_families([&](const std::string& other) { return other == table; });
     }
   });
 }

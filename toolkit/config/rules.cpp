@@ -165,45 +165,8 @@ class Rules final : public RuleCheck {
                toml_text(batch) + "; every micro-batch has data.batch / train.accumulate samples: set " +
                near_batches(batch, accumulate) + "train.accumulate to a divisor of " + toml_text(batch));
     }
-    check_files_are_read();
-    check_data_options();
+    family_named(config_.train.model).check_data(*this);
     check_validation();
-  }
-
-  // Files of another kind of data.
-  void check_files_are_read() const {
-    const DataOptions& data = config_.data;
-    std::vector<std::string> keys, values;
-    const auto only_for = [&](const std::string& kinds, const std::string& key, const std::string& value) {
-      if (value.empty() || is_choice(kinds, data.kind)) return;
-      keys.push_back(key);
-      values.push_back(key + " = " + toml_text(value));
-    };
-    only_for("idx", "data.images", data.images);
-    only_for("idx | latents", "data.labels", data.labels);
-    only_for("images", "data.folder", data.folder);
-    only_for("latents", "data.latents", data.latents);
-    if (keys.empty()) return;
-    fail(keys.front(), listed(values, " and ") + is_or_are(keys) + "not read with data.kind = " +
-                           toml_text(data.kind) + "; " + removal(keys) + ", or change data.kind");
-  }
-
-  void check_data_options() const {
-    const DataOptions& data = config_.data;
-    const auto no_use = [&](const std::string& key, const std::string& value, const std::string& why) {
-      fail(key, key + " = " + value + " has no use with data.kind = " + toml_text(data.kind) + why + "; " +
-                    removal({key}) + ", or change data.kind");
-    };
-    if (data.latent_scale != 1.0 && data.kind != "latents") {
-      no_use("data.latent_scale", toml_text(data.latent_scale), "");
-    }
-    if (data.flip && data.kind == "latents") {
-      no_use("data.flip", "true", ", as a mirrored latent is not the latent of the mirrored image");
-    }
-    if (data.flip && data.kind == "synthetic") no_use("data.flip", "true", "");
-    if (data.on_corrupt != "error" && data.kind != "images" && data.kind != "frames") {
-      no_use("data.on_corrupt", toml_text(data.on_corrupt), "");
-    }
   }
 
   void check_validation() const {

@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "toolkit/config/families.h"
 #include "toolkit/config/rules.h"
 #include "toolkit/config/toml_text.h"
@@ -12,9 +10,9 @@ std::string location_of(const LoadedConfig& loaded, const std::string& key) {
 }
 
 bool is_of_another_model(const RunConfig& config, const std::string& key) {
-  if (family_named(config.train.model).owns(key)) return false;
-  return std::any_of(families().begin(), families().end(),
-                     [&](const auto* family) { return family->owns(key); });
+  const ConfiguredFamily& own = family_named(config.train.model);
+  const ConfiguredFamily* const owner = owner_of(key);
+  return own.ignores(key) || (owner != nullptr && owner != &own);
 }
 
 std::string useless_because(const RunConfig& config, const std::string& key) {

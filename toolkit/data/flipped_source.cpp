@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "toolkit/core/mix64.h"
-#include "toolkit/core/random_streams.h"
 
 namespace dtk {
 namespace {
@@ -25,12 +24,6 @@ void FlippedSource::read(int64_t index, uint64_t epoch, const Batch& batch, int6
   source_->read(index, epoch, batch, row);
   if (!is_flipped(flip_seed_, epoch, static_cast<uint64_t>(index))) return;
   mirror(source_->image_in(batch, row), source_->channels() * source_->height(), source_->width());
-}
-
-std::shared_ptr<const DataSource> with_flips(const RunConfig& config,
-                                             std::shared_ptr<const ImageSource> images) {
-  if (!config.data.flip) return images;
-  return std::make_shared<FlippedSource>(std::move(images), stream_seed(config.train.seed, "flip"));
 }
 
 }  // namespace dtk

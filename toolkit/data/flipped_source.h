@@ -2,7 +2,6 @@
 #pragma once
 #include <memory>
 
-#include "toolkit/config/config.h"
 #include "toolkit/data/image_source.h"
 
 namespace dtk {
@@ -27,10 +26,5 @@ class FlippedSource final : public DataSource {
   const std::shared_ptr<const ImageSource> source_;
   const uint64_t flip_seed_;
 };
-
-/// What a run trains on, of `images`: themselves, or mirrored with data.flip, drawn from a stream of
-/// train.seed.
-std::shared_ptr<const DataSource> with_flips(const RunConfig& config,
-                                             std::shared_ptr<const ImageSource> images);
 
 }  // namespace dtk

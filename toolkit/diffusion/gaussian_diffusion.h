@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "toolkit/config/diffusion_names.h"
+#include "toolkit/diffusion/diffusion_names.h"
 
 namespace dtk {
 

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <dtk/policies/memory_ledger.h>
 
-#include "toolkit/config/diffusion_names.h"
+#include "toolkit/diffusion/diffusion_names.h"
 #include "toolkit/diffusion/gaussian_diffusion.h"
 #include "toolkit/diffusion/rectified_flow.h"
 

@@ -6,8 +6,8 @@
 
 #include <memory>
 
-#include "toolkit/config/config.h"
 #include "toolkit/diffusion/denoiser.h"
+#include "toolkit/diffusion/options.h"
 
 namespace dtk {
 

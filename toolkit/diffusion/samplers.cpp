@@ -6,10 +6,10 @@
 #include <optional>
 #include <stdexcept>
 
-#include "toolkit/config/diffusion_names.h"
-#include "toolkit/config/respacing.h"
+#include "toolkit/diffusion/diffusion_names.h"
 #include "toolkit/diffusion/gaussian_diffusion.h"
 #include "toolkit/diffusion/rectified_flow.h"
+#include "toolkit/diffusion/respacing.h"
 
 namespace dtk {
 namespace {
@@ -80,20 +80,20 @@ class Gaussian final : public Sampler {
 
 }  // namespace
 
-std::unique_ptr<const Sampler> make_sampler(const DiffusionOptions& diffusion, const SampleOptions& sample,
-                                            bool learn_sigma, c10::Device device) {
-  if (sample.sampler == "euler") return std::make_unique<Euler>(sample.steps);
-  if (sample.sampler == "heun") return std::make_unique<Heun>(sample.steps);
-  if (!has_diffusion_steps(sample.sampler)) {
-    throw std::invalid_argument("\"" + sample.sampler + "\" is no sample.sampler");
+std::unique_ptr<const Sampler> make_sampler(const DiffusionOptions& diffusion, const SamplerOptions& options,
+                                            int64_t steps, bool learn_sigma, c10::Device device) {
+  if (options.sampler == "euler") return std::make_unique<Euler>(steps);
+  if (options.sampler == "heun") return std::make_unique<Heun>(steps);
+  if (!has_diffusion_steps(options.sampler)) {
+    throw std::invalid_argument("\"" + options.sampler + "\" is no sample.sampler");
   }
-  std::vector<int64_t> kept = sample.respacing ? respaced_steps(*sample.respacing, diffusion.steps)
-                                               : respaced_steps(sample.steps, diffusion.steps);
+  std::vector<int64_t> kept = options.respacing ? respaced_steps(*options.respacing, diffusion.steps)
+                                                : respaced_steps(steps, diffusion.steps);
   const GaussianTables tables(diffusion_betas(diffusion.betas, diffusion.steps));
   const policies::OwnerScope owner(policies::Category::data, "sampler tables");
   GaussianDiffusion process(respaced(tables, kept), prediction_of(diffusion.objective), learn_sigma, device);
-  const auto eta = sample.sampler == "ddim" ? std::optional(sample.eta) : std::nullopt;
-  return std::make_unique<Gaussian>(std::move(process), std::move(kept), eta, sample.clip_x0);
+  const auto eta = options.sampler == "ddim" ? std::optional(options.eta) : std::nullopt;
+  return std::make_unique<Gaussian>(std::move(process), std::move(kept), eta, options.clip_x0);
 }
 
 }  // namespace dtk

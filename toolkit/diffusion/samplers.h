@@ -7,8 +7,8 @@
 #include <functional>
 #include <memory>
 
-#include "toolkit/config/config.h"
 #include "toolkit/diffusion/denoiser.h"
+#include "toolkit/diffusion/options.h"
 
 namespace dtk {
 
@@ -32,9 +32,9 @@ class Sampler {
 ///           order. The last step is Euler's, since v at t = 0 is hardly trained;
 ///   ddpm    draws x_{t-1} from p(x_{t-1} | x_t) (gaussian_diffusion.h), down to t = 0;
 ///   ddim    deterministic with sample.eta = 0, as ddpm's noise with 1.
-/// The last two go through the steps that respacing.h keeps; the model is given the original steps. Their
-/// tables lie on `device`.
-std::unique_ptr<const Sampler> make_sampler(const DiffusionOptions& diffusion, const SampleOptions& sample,
-                                            bool learn_sigma, c10::Device device);
+/// The last two go through the steps that respacing.h keeps, of which there are `steps`; the model is given
+/// the original ones. Their tables lie on `device`.
+std::unique_ptr<const Sampler> make_sampler(const DiffusionOptions& diffusion, const SamplerOptions& options,
+                                            int64_t steps, bool learn_sigma, c10::Device device);
 
 }  // namespace dtk

@@ -46,7 +46,7 @@ class Trainer {
   /// Builds model, optimizer and the configured policies on `device`, from train.seed alone. The clock must
   /// outlive the trainer. Throws std::invalid_argument for an impossible model, PolicyError for a policy,
   /// DataError for data of less than one batch.
-  /// `data`: as they are trained on; what augments them, such as with_flips(), is the caller's.
+  /// `data`: as they are trained on; what augments them, such as FlippedSource, is the caller's.
   /// `initialise`, if given, may change the new model's parameters before the policies see them: an EMA
   /// begins as a copy of what it leaves. train.init_from is the caller's to read.
   Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<const DataSource> data, Clock& clock,

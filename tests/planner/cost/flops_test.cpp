@@ -15,6 +15,7 @@
 #include "support/catch.h"
 #include "support/runs/tiny_run.h"
 #include "toolkit/config/config_io.h"
+#include "toolkit/families/dit/options.h"
 #include "toolkit/io/file_system.h"
 #include "toolkit/plan/planned_run.h"
 
@@ -63,11 +64,12 @@ Flops flops_of(c10::Device device, const std::function<void()>& job) {
 
 TEST_CASE("a planned step of DiT-XL/2 has the FLOPs of the published model, pass by pass") {
   const LoadedConfig loaded = config("dit_xl2_latents.toml", {"data.batch=4", "train.accumulate=2"});
-  const models::DitOptions& model = loaded.config.model;
+  const models::DitOptions& model = dit::options_of(loaded.config).model;
   const Flops step = steady_step(loaded, kCuda);
-  CHECK(step.forward == 4 * 2 * forward_multiply_adds(model));
+  CHECK(step.forward == 4 * 2 * dit::forward_multiply_adds(model));
   CHECK(std::llround(static_cast<double>(step.forward) / (4 * 2) / 1e8) == 1186);  // 118.6 GMAC an image
-  CHECK(step.forward + step.backward + 4 * gradients_of_inputs(model) == 4 * training_flops_per_image(model));
+  CHECK(step.forward + step.backward + 4 * gradients_of_inputs(model) ==
+        4 * dit::training_flops_per_image(model));
   // Each block runs again, but for nothing that is a product: an early stop saves element-wise operators
   // only.
   CHECK(step.recomputed == 4 * 28 * block_flops(model));
@@ -80,7 +82,7 @@ TEST_CASE("what is recomputed is known by module") {
   LoadedConfig loaded = config("base.toml", {"policies.precision.cpu=fp32", "train.threads=1",
                                              "policies.checkpoint.targets=[\"blocks.1\", \"blocks.3\"]"});
   const planner::SimulationResult plan = plan_run(loaded, device).memory;
-  const int64_t once = 16 * block_flops(loaded.config.model);
+  const int64_t once = 16 * block_flops(dit::options_of(loaded.config).model);
   CHECK(plan.recomputed == std::map<std::string, int64_t>{{"blocks.1", once}, {"blocks.3", once}});
   CHECK(plan.steady_step().recomputed == 2 * once);
 }
@@ -94,9 +96,10 @@ TEST_CASE("without checkpointing and fused attention nothing is recomputed, and 
     off_set.push_back("policies." + std::string(policy) + ".enabled=false");
   const LoadedConfig loaded = config("base.toml", off_set);
   const Flops off = steady_step(loaded, device);
-  const models::DitOptions& model = loaded.config.model;
-  CHECK(off.forward == 16 * 2 * forward_multiply_adds(model));
-  CHECK(off.forward + off.backward + 16 * gradients_of_inputs(model) == 16 * training_flops_per_image(model));
+  const models::DitOptions& model = dit::options_of(loaded.config).model;
+  CHECK(off.forward == 16 * 2 * dit::forward_multiply_adds(model));
+  CHECK(off.forward + off.backward + 16 * gradients_of_inputs(model) ==
+        16 * dit::training_flops_per_image(model));
   CHECK(off.recomputed == 0);
   CHECK(off.attention_again == 0);
   CHECK(on.forward == off.forward);

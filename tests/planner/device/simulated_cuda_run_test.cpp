@@ -18,6 +18,7 @@
 #include "toolkit/commands/sample.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/families/dit/drawing.h"
+#include "toolkit/families/dit/options.h"
 #include "toolkit/io/safetensors.h"
 #include "toolkit/run/run.h"
 
@@ -40,7 +41,7 @@ LoadedConfig whole_run() {
   config.train.sample_every = 3;
   config.train.validate_every = 2;
   config.data.validation = 9;
-  config.model.hidden = 32;
+  dit::options_of(config).model.hidden = 32;
   return loaded;
 }
 
@@ -239,9 +240,10 @@ TEST_CASE("samples are drawn on cuda:0 from a checkpoint that was written there,
   arguments.out = "out/drawn.safetensors";
   const planner::SimulationResult plan = planner::simulate(kCuda, [&](const planner::EndOfPlan&) {
     const SampleSource source = open_sample_source(files, arguments);
-    const std::vector<int64_t> labels = sample_labels(source.config, arguments);
-    const at::Tensor samples = draw_samples(source, sample_options(source.config, arguments), labels, kCuda);
-    write_samples(files, arguments, samples, labels);
+    const std::vector<int64_t> labels = dit::sample_labels(source.config, arguments);
+    const at::Tensor samples =
+        dit::draw_samples(source, dit::asked_options(source.config, arguments), labels, kCuda);
+    dit::write_samples(files, arguments, samples, labels);
   });
   const std::vector<NamedTensor> drawn = read_safetensors(files, "out/drawn.safetensors").tensors;
   REQUIRE(drawn.size() == 2);

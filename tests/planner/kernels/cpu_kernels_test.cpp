@@ -18,6 +18,7 @@
 #include "planner/kernels/operator_calls.h"
 #include "support/catch.h"
 #include "support/runs/run_world.h"
+#include "toolkit/families/dit/options.h"
 
 using namespace dtk;
 using Catch::Generators::range;
@@ -246,14 +247,14 @@ static Seen training_run(const std::string& objective, bool plain) {
   LoadedConfig loaded = test::tiny("runs/kernels");
   RunConfig& config = loaded.config;
   const RunConfig chosen = test::tiny_config(objective);
-  config.diffusion = chosen.diffusion;
+  dit::options_of(config).diffusion = chosen.diffusion;
   config.sample = chosen.sample;
-  config.model = chosen.model;
+  dit::options_of(config).model = chosen.model;
   config.train.steps = 3;
   config.train.validate_every = 1;
   config.train.sample_every = 2;
   config.data.validation = 8;
-  config.data.flip = true;
+  dit::options_of(config).data.flip = true;
   config.policies.precision.cpu = plain ? "fp32" : "bf16";
   if (plain) {
     config.policies.attention.enabled = policies::Enabled::off;

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "toolkit/config/diffusion_names.h"
 #include "toolkit/core/mix64.h"
+#include "toolkit/diffusion/diffusion_names.h"
 
 namespace dtk::bench {
 namespace {

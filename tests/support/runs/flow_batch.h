@@ -25,7 +25,7 @@ struct FlowBatch {
 
   /// Adds the gradient of the mean loss over all samples.
   void backward(const TrainableModel& trained) const {
-    const models::Dit& model = dynamic_cast<const TrainableDit&>(trained).dit();
+    const models::Dit& model = dynamic_cast<const dit::TrainableDit&>(trained).dit();
     const at::Tensor v = model.forward(at::cat(x), at::cat(t) * 1000, at::cat(y), /*training=*/true);
     at::mse_loss(v, at::cat(target)).backward();
   }

@@ -11,6 +11,7 @@
 #include "support/catch.h"
 #include "support/runs/tiny_run.h"
 #include "toolkit/data/synthetic_source.h"
+#include "toolkit/families/dit/options.h"
 
 using namespace dtk;
 using policies::Enabled;
@@ -22,13 +23,13 @@ RunConfig latents(int64_t budget) {
   RunConfig config = test::tiny_config();
   config.train.accumulate = 1;
   config.data.prefetch = 1;
-  config.model.hidden = 64;
-  config.model.heads = 4;
-  config.model.patch = 2;
-  config.model.image_size = 16;
-  config.model.channels = 4;
-  config.model.classes = 10;
-  config.model.mlp_dropout = 0;
+  dit::options_of(config).model.hidden = 64;
+  dit::options_of(config).model.heads = 4;
+  dit::options_of(config).model.patch = 2;
+  dit::options_of(config).model.image_size = 16;
+  dit::options_of(config).model.channels = 4;
+  dit::options_of(config).model.classes = 10;
+  dit::options_of(config).model.mlp_dropout = 0;
   config.memory.budget = ByteSize{budget};
   return config;
 }
@@ -108,10 +109,10 @@ TEST_CASE("largest batch: of blocks of DiT-S/2 on 256 tokens several times as ma
   const auto [blocks, budget, min_ratio] =
       GENERATE(Wide{2, 200'000'000, 3} /* 14 and 4 */, Wide{4, 300'000'000, 4} /* 13 and 2 */);
   const auto wide = [count = blocks](RunConfig config) {
-    config.model.hidden = 384;
-    config.model.heads = 6;
-    config.model.image_size = 32;
-    config.model.depth = count;
+    dit::options_of(config).model.hidden = 384;
+    dit::options_of(config).model.heads = 6;
+    dit::options_of(config).model.image_size = 32;
+    dit::options_of(config).model.depth = count;
     return config;
   };
   const auto data = std::make_shared<SyntheticSource>(

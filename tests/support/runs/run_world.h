@@ -11,6 +11,7 @@
 #include "support/runs/image_run.h"
 #include "support/runs/tiny_run.h"
 #include "toolkit/checkpoint/find.h"
+#include "toolkit/families/dit/options.h"
 #include "toolkit/run/run.h"
 
 namespace dtk::test {
@@ -37,8 +38,8 @@ struct Listener final : RunObserver {
 inline LoadedConfig tiny(const std::string& out) {
   LoadedConfig loaded;
   loaded.config = tiny_config();
-  loaded.config.data.images = "made up";
-  loaded.config.data.labels = "made up";
+  dit::options_of(loaded.config).data.images = "made up";
+  dit::options_of(loaded.config).data.labels = "made up";
   loaded.config.train.out = out;
   loaded.config.train.checkpoint_every = 8;
   loaded.config.policies.precision.cpu = "fp32";  // precision_choice_test.cpp measures

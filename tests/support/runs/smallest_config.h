@@ -1,14 +1,15 @@
 // The shortest configuration that the rules accept.
 #pragma once
 #include "toolkit/config/config.h"
+#include "toolkit/families/dit/options.h"
 
 namespace dtk::test {
 
 inline RunConfig smallest() {
   RunConfig config;
   config.train.steps = 1;
-  config.model.name = "DiT-S/4";
-  config.model.learn_sigma = false;  // the only value for rectified flow
+  dit::options_of(config).model.name = "DiT-S/4";
+  dit::options_of(config).model.learn_sigma = false;  // the only value for rectified flow
   return config;
 }
 

@@ -5,9 +5,10 @@
 #include <vector>
 
 #include "toolkit/config/config.h"
-#include "toolkit/config/diffusion_names.h"
 #include "toolkit/core/clock.h"
 #include "toolkit/data/pixel_source.h"
+#include "toolkit/diffusion/diffusion_names.h"
+#include "toolkit/families/dit/options.h"
 
 namespace dtk::test {
 
@@ -40,27 +41,27 @@ inline std::shared_ptr<const dtk::ImageSource> tiny_data(int64_t count = 64, int
 /// objectives epsilon learns a variance.
 inline dtk::RunConfig tiny_config(const std::string& objective = "rectified_flow") {
   dtk::RunConfig config;
-  config.diffusion.objective = objective;
-  config.sample.sampler = dtk::samplers_for(objective).front();
+  dit::options_of(config).diffusion.objective = objective;
+  dit::options_of(config).sampler.sampler = dtk::samplers_for(objective).front();
   config.train.steps = 20;
   config.train.threads = 1;
   config.train.accumulate = 2;
   config.train.log_every = 5;
   config.data.batch = 8;
-  config.model.depth = 2;
-  config.model.hidden = 16;
-  config.model.heads = 2;
-  config.model.patch = 4;
-  config.model.image_size = 8;
-  config.model.channels = 1;
-  config.model.classes = 4;
-  config.model.learn_sigma = objective == "epsilon";
-  config.model.mlp_dropout = 0.1;
+  dit::options_of(config).model.depth = 2;
+  dit::options_of(config).model.hidden = 16;
+  dit::options_of(config).model.heads = 2;
+  dit::options_of(config).model.patch = 4;
+  dit::options_of(config).model.image_size = 8;
+  dit::options_of(config).model.channels = 1;
+  dit::options_of(config).model.classes = 4;
+  dit::options_of(config).model.learn_sigma = objective == "epsilon";
+  dit::options_of(config).model.mlp_dropout = 0.1;
   config.optimizer.lr = 1e-2;
   config.schedule.warmup = 3;
   config.policies.ema.decay = 0.9;
   config.sample.steps = 2;
-  config.sample.per_class = 1;
+  dit::options_of(config).grid.per_class = 1;
   return config;
 }
 

@@ -11,6 +11,7 @@
 #include "support/runs/tiny_run.h"
 #include "toolkit/checkpoint/find.h"
 #include "toolkit/checkpoint/weights.h"
+#include "toolkit/families/dit/options.h"
 #include "toolkit/io/safetensors.h"
 #include "toolkit/run/run.h"
 
@@ -48,11 +49,11 @@ struct World {
 inline LoadedConfig tiny(const std::string& out) {
   LoadedConfig loaded;
   loaded.config = tiny_config();
-  loaded.config.data.images = loaded.config.data.labels = "made up";
+  dit::options_of(loaded.config).data.images = dit::options_of(loaded.config).data.labels = "made up";
   loaded.config.train.out = out;
   loaded.config.train.steps = 4;
   loaded.config.policies.precision.cpu = "fp32";
-  loaded.config.sample.per_class = 0;
+  dit::options_of(loaded.config).grid.per_class = 0;
   return loaded;
 }
 
@@ -61,7 +62,7 @@ inline WeightsRequest request(const std::string& path, const std::string& key = 
 }
 
 inline models::Dit tiny_model(uint64_t seed = 1, const RunConfig& config = tiny_config()) {
-  return models::Dit(config.model, at::kCPU, at::detail::createCPUGenerator(seed));
+  return models::Dit(dit::options_of(config).model, at::kCPU, at::detail::createCPUGenerator(seed));
 }
 
 /// The parameters of a model, at other values than those it is made with.

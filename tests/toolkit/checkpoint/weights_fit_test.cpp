@@ -5,6 +5,8 @@
 #include "support/error_text.h"
 #include "support/runs/weights_world.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/families/dit/options.h"
+#include "toolkit/families/dit/weights.h"
 #include "toolkit/io/torch_file.h"
 
 namespace dtk {
@@ -14,7 +16,8 @@ using namespace test;
 
 std::string misfit_of(World& world, const std::string& path, const RunConfig& config = test::tiny_config()) {
   const Weights weights = open_weights(world.files, request(path));
-  return test::error_text<ConfigError>([&] { check_fit(weights, models::Dit(config.model, at::kMeta)); });
+  return test::error_text<ConfigError>(
+      [&] { dit::check_fit(weights, models::Dit(dit::options_of(config).model, at::kMeta)); });
 }
 
 std::string misfit(const Named& tensors, const RunConfig& config = test::tiny_config()) {
@@ -79,7 +82,7 @@ TEST_CASE("weights: of another number of classes") {
   const Named tensors = changed_parameters(tiny_model());
   const auto text = [&](int64_t rows, double dropout) {
     RunConfig config = test::tiny_config();
-    config.model.class_dropout = dropout;
+    dit::options_of(config).model.class_dropout = dropout;
     return misfit(with(tensors, table, at::ones({rows, 16})), config);
   };
   const std::string shape = not_of_model + "of another shape (1): " + table + " is [";

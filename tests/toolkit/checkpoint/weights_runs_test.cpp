@@ -7,6 +7,7 @@
 #include "support/runs/weights_world.h"
 #include "toolkit/commands/export.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/families/dit/options.h"
 #include "toolkit/io/torch_file.h"
 
 namespace dtk {
@@ -58,8 +59,8 @@ TEST_CASE("weights: a run begins with those of another run, its average's or its
                     "train.init_key = \"best\": no weights in old/checkpoints/step-00000004 have this key; "
                     "allowed: \"ema\" and \"model\", its raw weights");
   LoadedConfig other = started_from("old", "x");
-  const int64_t heads = *other.config.model.heads, changed = heads == 1 ? 2 : 1;
-  other.config.model.heads = changed;
+  const int64_t heads = *dit::options_of(other.config).model.heads, changed = heads == 1 ? 2 : 1;
+  dit::options_of(other.config).model.heads = changed;
   CHECK_THROWS_WITH(world.run(other),
                     "train.init_from = \"old\": the EMA weights of old/checkpoints/step-00000004 "
                     "were trained with model.heads = " +

@@ -7,6 +7,7 @@
 #include "support/error_text.h"
 #include "support/files/torch_bytes.h"
 #include "support/runs/weights_world.h"
+#include "toolkit/checkpoint/weights_fit.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/io/torch_file.h"
 
@@ -32,7 +33,7 @@ TEST_CASE("weights: every kind of file gives the same tensors") {
     CHECK(same(read_all(weights), tensors));
     CHECK(conversion_note(weights).empty());
     const models::Dit model = tiny_model(2);
-    load_weights(weights, model);
+    copy_weights(weights, model.parameters());
     for (const NamedTensor& entry : tensors) {
       const auto found = std::find_if(model.parameters().begin(), model.parameters().end(),
                                       [&](const auto& one) { return one.first == entry.name; });
@@ -50,7 +51,7 @@ TEST_CASE("weights: half precision and doubles are converted, with a line that s
   const Weights weights = open_weights(world.files, request("/w.pt"));
   CHECK(conversion_note(weights) ==
         "31 tensors converted from float16 to float32; 1 tensor converted from float64 to float32");
-  load_weights(weights, model);
+  copy_weights(weights, model.parameters());
   for (size_t i = 0; i < halves.size(); ++i) {
     const auto& [name, parameter] = model.parameters()[i];
     INFO(name);

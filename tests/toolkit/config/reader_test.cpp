@@ -3,8 +3,10 @@
 #include "support/files/temporary_folder.h"
 #include "toolkit/config/config_io.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/families/dit/options.h"
 #include "toolkit/io/file_system.h"
 
+namespace dit = dtk::dit;
 using dtk::ConfigError;
 using dtk::LoadedConfig;
 using dtk::parse_config;
@@ -50,7 +52,7 @@ TEST_CASE("config reader: values and their origins") {
   CHECK(loaded.config.train.steps == 50);
   CHECK(loaded.config.train.seconds == 20.0);
   CHECK(loaded.config.train.allow_thread_change);
-  CHECK(loaded.config.model.name == "DiT-S/4");
+  CHECK(dit::options_of(loaded.config).model.name == "DiT-S/4");
   CHECK(loaded.config.optimizer.lr == 3e-3);
   CHECK(loaded.config.data.batch == 32);
   CHECK(loaded.config.train.out == "runs/b#32");
@@ -103,7 +105,7 @@ TEST_CASE("config reader: what segments keep is a word or a list of results") {
 
 TEST_CASE("config reader: learn_sigma follows the objective unless it is given") {
   const LoadedConfig loaded = read(runnable);
-  CHECK_FALSE(loaded.config.model.learn_sigma);
+  CHECK_FALSE(dit::options_of(loaded.config).model.learn_sigma);
   CHECK(loaded.origins.at("model.learn_sigma") == "default: rectified flow predicts no variance");
   CHECK(error_in(runnable + "model.learn_sigma = true") ==
         "base.toml:3:21: model.learn_sigma = true has no use with diffusion.objective = \"rectified_flow\", "
@@ -125,9 +127,9 @@ TEST_CASE("config reader: variance, sampler and steps follow the objective unles
                          Row{"x0", false, "usual with objective x0", "ddim", 50}}) {
     INFO(row.objective);
     const LoadedConfig loaded = read(runnable, {std::string("diffusion.objective=") + row.objective});
-    CHECK(loaded.config.model.learn_sigma == row.learn_sigma);
+    CHECK(dit::options_of(loaded.config).model.learn_sigma == row.learn_sigma);
     CHECK(loaded.origins.at("model.learn_sigma") == std::string("default: ") + row.sigma_reason);
-    CHECK(loaded.config.sample.sampler == row.sampler);
+    CHECK(dit::options_of(loaded.config).sampler.sampler == row.sampler);
     CHECK(loaded.origins.at("sample.sampler") ==
           std::string("default: usual with objective ") + row.objective);
     CHECK(loaded.config.sample.steps == row.steps);
@@ -135,17 +137,18 @@ TEST_CASE("config reader: variance, sampler and steps follow the objective unles
   }
   const LoadedConfig given = read(runnable, {"diffusion.objective=epsilon", "model.learn_sigma=false",
                                              "sample.sampler=ddim", "sample.steps=7"});
-  CHECK_FALSE(given.config.model.learn_sigma);
-  CHECK(given.config.sample.sampler == "ddim");
+  CHECK_FALSE(dit::options_of(given.config).model.learn_sigma);
+  CHECK(dit::options_of(given.config).sampler.sampler == "ddim");
   CHECK(given.config.sample.steps == 7);
   CHECK(given.origins.at("sample.sampler") == "--set");
-  CHECK(read(runnable, {"diffusion.objective=v", "model.learn_sigma=true"}).config.model.learn_sigma);
+  CHECK(dit::options_of(read(runnable, {"diffusion.objective=v", "model.learn_sigma=true"}).config)
+            .model.learn_sigma);
 }
 
 TEST_CASE("config reader: steps that nobody wrote follow respacing, and the diffusion where it is short") {
   const LoadedConfig spaced = read(runnable, {"diffusion.objective=v", "sample.respacing=10,15,20"});
   CHECK(spaced.config.sample.steps == 45);
-  CHECK(spaced.config.sample.respacing == "10,15,20");
+  CHECK(dit::options_of(spaced.config).sampler.respacing == "10,15,20");
   CHECK(spaced.origins.at("sample.steps") == "default: what sample.respacing = \"10,15,20\" gives");
   CHECK(read(runnable, {"diffusion.objective=v", "sample.respacing=ddim50", "sample.steps=50"})
             .config.sample.steps == 50);
@@ -209,8 +212,9 @@ TEST_CASE("config reader: a table that had another name is refused with today's"
         "base.toml:1:2: unknown table [planner]; it is called [diffusion_planner] now");
   CHECK(error_in("planner.preset = \"H\"") ==
         "base.toml:1:1: unknown table [planner]; it is called [diffusion_planner] now");
-  CHECK(error_of_set("planner.loss.ego=1") ==
-        "--set planner.loss.ego=1: unknown key planner.loss.ego; it is called diffusion_planner.loss.ego now");
+  CHECK(
+      error_of_set("planner.loss.ego=1") ==
+      "--set planner.loss.ego=1: unknown key planner.loss.ego; it is called diffusion_planner.loss.ego now");
 }
 
 TEST_CASE("config reader: unknown tables, policies that do not exist among them") {
@@ -323,8 +327,8 @@ TEST_CASE("config reader: files") {
 
 TEST_CASE("config reader: overrides") {
   CHECK(read(runnable + "data.batch = 8", {"data.batch = 4"}).config.data.batch == 4);
-  CHECK(read(runnable, {"model.name=DiT-B/2"}).config.model.name == "DiT-B/2");
-  CHECK(read(runnable, {"model.name=\"DiT-B/2\""}).config.model.name == "DiT-B/2");
+  CHECK(dit::options_of(read(runnable, {"model.name=DiT-B/2"}).config).model.name == "DiT-B/2");
+  CHECK(dit::options_of(read(runnable, {"model.name=\"DiT-B/2\""}).config).model.name == "DiT-B/2");
   CHECK(error_in(runnable, {"train.out=\"\""}) ==
         "--set train.out=\"\": train.out is empty; name a folder of its own for the run, e.g. \"runs/mine\"");
   CHECK(read(runnable, {"policies.ema.enabled=default"}).config.policies.ema.enabled == Enabled::by_default);

@@ -3,6 +3,7 @@
 #include "support/runs/smallest_config.h"
 #include "toolkit/config/config_io.h"
 
+namespace dit = dtk::dit;
 using dtk::RunConfig;
 using dtk::policies::Enabled;
 using dtk::test::smallest;
@@ -72,14 +73,14 @@ TEST_CASE("resume: which keys may change") {
 
 TEST_CASE("resume: another configuration is refused with the keys that differ") {
   RunConfig written = smallest();
-  written.model = {.name = "custom", .depth = 2, .hidden = 128, .heads = 4, .patch = 4};
+  dit::options_of(written).model = {.name = "custom", .depth = 2, .hidden = 128, .heads = 4, .patch = 4};
   RunConfig now = written;
   CHECK(resume_problem("c", "f", written, now).empty());
   now.train.steps = 200;
-  now.sample.guidance = 2;
+  dit::options_of(now).grid.guidance = 2;
   now.memory.ledger = false;
   CHECK(resume_problem("c", "f", written, now).empty());
-  now.model.hidden = 256;
+  dit::options_of(now).model.hidden = 256;
   now.train.seed = 3;
   CHECK(resume_problem("runs/a/checkpoints/100", "runs/a/config.toml", written, now) ==
         "checkpoint runs/a/checkpoints/100 was written with another configuration:\n"

@@ -3,8 +3,10 @@
 #include "toolkit/config/config_io.h"
 #include "toolkit/config/locations.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/families/dit/options.h"
 #include "toolkit/io/file_system.h"
 
+namespace dit = dtk::dit;
 using dtk::ConfigError;
 using dtk::LoadedConfig;
 using Overrides = std::vector<std::string>;
@@ -34,9 +36,10 @@ TEST_CASE("config rules: the model") {
         "\"DiT-S/4\"; remove them (what base.toml sets is taken back with --set model.depth=default --set "
         "model.hidden=default --set model.heads=default --set model.patch=default), or use model.name = "
         "\"custom\"");
-  CHECK(read(four, {"model.name=DiT-S/4", "model.depth=default", "model.hidden=default",
-                    "model.heads=default", "model.patch=default"})
-            .config.model.name == "DiT-S/4");
+  CHECK(dit::options_of(read(four, {"model.name=DiT-S/4", "model.depth=default", "model.hidden=default",
+                                    "model.heads=default", "model.patch=default"})
+                            .config)
+            .model.name == "DiT-S/4");
   CHECK(error_in("train.steps = 1", {"model.name=DiT-S/4", "model.depth=3"}) ==
         "--set model.depth=3: model.depth is fixed by model.name = \"DiT-S/4\"; remove it, or use model.name "
         "= \"custom\"");
@@ -122,8 +125,8 @@ TEST_CASE("config rules: data") {
         "base.toml:3:15: data.images = \"i.gz\" and data.labels = \"l.gz\" are not read with data.kind = "
         "\"images\"; remove them (what base.toml sets is taken back with --set data.images=default --set "
         "data.labels=default), or change data.kind");
-  CHECK(read(idx, {"data.kind=images", "data.images=default", "data.labels=default"})
-            .config.data.images.empty());
+  CHECK(dit::options_of(read(idx, {"data.kind=images", "data.images=default", "data.labels=default"}).config)
+            .data.images.empty());
 }
 
 TEST_CASE("config rules: a key of another kind of data is refused") {
@@ -154,10 +157,12 @@ TEST_CASE("config rules: a key of another kind of data is refused") {
           "--set data.on_corrupt=skip: data.on_corrupt = \"skip\" has no use with data.kind = \"" + kind +
               "\"; remove it, or change data.kind");
   }
-  CHECK(read(runnable,
-             {"data.kind=latents", "data.latents=a.npy", "data.labels=b.npy", "data.latent_scale=0.18215"})
-            .config.data.latent_scale == 0.18215);
-  CHECK(read(runnable, {"data.kind=images", "data.flip=true", "data.on_corrupt=skip"}).config.data.flip);
+  CHECK(dit::options_of(read(runnable, {"data.kind=latents", "data.latents=a.npy", "data.labels=b.npy",
+                                        "data.latent_scale=0.18215"})
+                            .config)
+            .data.latent_scale == 0.18215);
+  CHECK(dit::options_of(read(runnable, {"data.kind=images", "data.flip=true", "data.on_corrupt=skip"}).config)
+            .data.flip);
 }
 
 TEST_CASE("config rules: validation needs samples, and averages to validate with") {
@@ -191,7 +196,9 @@ TEST_CASE("config rules: samples") {
   CHECK(error_in(runnable + "model.class_dropout = 0") == "base.toml:3:23: " + no_null_label);
   CHECK(error_in(runnable + "model.class_dropout = 0\nsample.guidance = 4") ==
         "base.toml:4:19: " + no_null_label);
-  CHECK(read(runnable + "model.class_dropout = 0\nsample.guidance = 1").config.sample.guidance == 1.0);
+  CHECK(
+      dit::options_of(read(runnable + "model.class_dropout = 0\nsample.guidance = 1").config).grid.guidance ==
+      1.0);
 }
 
 TEST_CASE("config rules: a sampler draws from the objectives that it knows") {
@@ -323,8 +330,9 @@ TEST_CASE("config rules: grids that nobody draws are not asked for") {
   CHECK(error_in(runnable + "model.classes = 10\nsample.classes = 11") ==
         "base.toml:4:18: sample.classes = 11 is more than the model has; allowed: [1, 10] with model.classes "
         "= 10");
-  CHECK(read(runnable + "model.classes = 10\nsample.classes = 10\ntrain.sample_every = 5")
-            .config.sample.classes == 10);
+  CHECK(dit::options_of(
+            read(runnable + "model.classes = 10\nsample.classes = 10\ntrain.sample_every = 5").config)
+            .grid.classes == 10);
 }
 
 TEST_CASE("config rules: without grids, raw weights for them are not asked for, and dit-sample's keys stay") {
@@ -339,8 +347,8 @@ TEST_CASE("config rules: without grids, raw weights for them are not asked for, 
   const LoadedConfig kept = read(none + "sample.guidance = 2.5\nsample.seed = 7\nsample.sampler = \"heun\"");
   const dtk::RunConfig again = dtk::parse_config(dtk::print_config(kept), "saved.toml", {}).config;
   CHECK(again == kept.config);
-  CHECK(again.sample.guidance == 2.5);
-  CHECK(again.sample.seed == 7);
+  CHECK(dit::options_of(again).grid.guidance == 2.5);
+  CHECK(dit::options_of(again).grid.seed == 7);
 }
 
 TEST_CASE("config rules: no result of fused attention is kept where attention is materialised") {

@@ -5,7 +5,10 @@
 #include "support/runs/smallest_config.h"
 #include "toolkit/config/config_io.h"
 #include "toolkit/families/diffusion_planner/options.h"
+#include "toolkit/families/dit/options.h"
 
+namespace dit = dtk::dit;
+namespace diffusion_planner = dtk::diffusion_planner;
 using dtk::LoadedConfig;
 using dtk::parse_config;
 using dtk::print_config;
@@ -35,47 +38,36 @@ RunConfig custom_from_folder() {
                   .allow_thread_change = true,
                   .init_from = "weights \"a\".pt",
                   .init_key = "model"};
-  config.model = {.name = "custom",
-                  .depth = 2,
-                  .hidden = 24,
-                  .heads = 3,
-                  .patch = 2,
-                  .image_size = 28,
-                  .channels = 5,
-                  .classes = 10,
-                  .class_dropout = 1.0 / 3,
-                  .learn_sigma = false,
-                  .mlp_ratio = 2.5,
-                  .mlp_dropout = 1e-300};
+  dit::options_of(config).model = {.name = "custom",
+                                   .depth = 2,
+                                   .hidden = 24,
+                                   .heads = 3,
+                                   .patch = 2,
+                                   .image_size = 28,
+                                   .channels = 5,
+                                   .classes = 10,
+                                   .class_dropout = 1.0 / 3,
+                                   .learn_sigma = false,
+                                   .mlp_ratio = 2.5,
+                                   .mlp_dropout = 1e-300};
   config.data = {.kind = "images",
-                 .images = "",
-                 .labels = "",
-                 .folder = "set",
-                 .latents = "",
-                 .frames = "",
-                 .held_out = "",
-                 .normalization = "",
-                 .latent_scale = 1.0,
                  .samples = 12345,
-                 .flip = true,
                  .on_corrupt = "skip",
                  .validation = 77,
                  .batch = 32,
                  .drop_last = false,
                  .prefetch = 3,
                  .threads = 5};
-  config.diffusion.time = "uniform";
+  dit::options_of(config).data.folder = "set";
+  dit::options_of(config).data.flip = true;
+  dit::options_of(config).diffusion.time = "uniform";
   config.optimizer = {
       .lr = 3e-3, .beta1 = 0.8, .beta2 = 0.99, .eps = 1e-10, .weight_decay = 1e22, .clip = 0.0};
   config.schedule = {.kind = "cosine", .warmup = 20, .final = 0.5};
-  config.sample = {.sampler = "heun",
-                   .steps = 10,
-                   .guidance = 2.0,
-                   .cfg_channels = 3,
-                   .classes = 7,
-                   .per_class = 2,
-                   .seed = 5,
-                   .ema = false};
+  config.sample = {.steps = 10, .ema = false};
+  dit::options_of(config).sampler.sampler = "heun";
+  dit::options_of(config).grid = {
+      .guidance = 2.0, .cfg_channels = 3, .classes = 7, .per_class = 2, .seed = 5};
   config.memory.ledger = false;
   config.log = {.tensorboard = false, .report = false, .peak_tflops = 312.5};
   config.policies.precision = {
@@ -100,9 +92,9 @@ RunConfig custom_from_folder() {
 RunConfig custom_from_latents() {
   RunConfig config = smallest();
   config.data.kind = "latents";
-  config.data.latents = "latents.npy";
-  config.data.labels = "labels.npy";
-  config.data.latent_scale = 0.18215;
+  dit::options_of(config).data.latents = "latents.npy";
+  dit::options_of(config).data.labels = "labels.npy";
+  dit::options_of(config).data.latent_scale = 0.18215;
   config.data.validation = 5;
   config.train.validate_ema = true;
   return config;
@@ -111,8 +103,8 @@ RunConfig custom_from_latents() {
 /// The fields that custom_from_folder() had to leave alone.
 RunConfig published_from_idx() {
   RunConfig config = smallest();
-  config.data.images = "images.gz";
-  config.data.labels = "labels.gz";
+  dit::options_of(config).data.images = "images.gz";
+  dit::options_of(config).data.labels = "labels.gz";
   config.train.epochs = 20;
   config.schedule.kind = "epochs";  // leaves schedule.final without use
   config.epoch_schedule = {.warmup = 2, .lowered = true, .overshooting_resume = true};
@@ -127,12 +119,12 @@ RunConfig published_from_idx() {
 /// The fields that mean something for other objectives only.
 RunConfig original_objective() {
   RunConfig config = smallest();
-  config.diffusion = {.objective = "epsilon", .steps = 400, .betas = "cosine"};
-  config.sample.sampler = "ddim";
+  dit::options_of(config).diffusion = {.objective = "epsilon", .steps = 400, .betas = "cosine"};
+  dit::options_of(config).sampler.sampler = "ddim";
   config.sample.steps = 30;
-  config.sample.respacing = "10,20";
-  config.sample.eta = 0.1;
-  config.sample.clip_x0 = true;
+  dit::options_of(config).sampler.respacing = "10,20";
+  dit::options_of(config).sampler.eta = 0.1;
+  dit::options_of(config).sampler.clip_x0 = true;
   return config;
 }
 
@@ -156,25 +148,23 @@ RunConfig driving() {
   RunConfig config;
   config.train.model = "diffusion_planner";
   config.train.steps = 1;
-  dtk::diffusion_planner::Options::tables(
-      dtk::diffusion_planner::options_of(config), [](const char*, auto& options) {
-        std::remove_reference_t<decltype(options)>::fields(options, Changed());
-      });
+  diffusion_planner::Options::tables(diffusion_planner::options_of(config), [](const char*, auto& options) {
+    std::remove_reference_t<decltype(options)>::fields(options, Changed());
+  });
   // The only ones that go with the others.
-  dtk::diffusion_planner::options_of(config).model.use_ego_history = true;
-  dtk::diffusion_planner::options_of(config).process.prefix = true;
-  dtk::diffusion_planner::options_of(config).process.velocity = false;
-  dtk::diffusion_planner::options_of(config).loss.squared_error = false;
-  dtk::diffusion_planner::options_of(config).loss.integrated =
-      dtk::diffusion_planner::LossOptions().integrated;
-  dtk::diffusion_planner::options_of(config).loss.integrated_window =
-      dtk::diffusion_planner::LossOptions().integrated_window;
-  dtk::diffusion_planner::options_of(config).augmentation.rebuilt = 11;
+  diffusion_planner::options_of(config).model.use_ego_history = true;
+  diffusion_planner::options_of(config).process.prefix = true;
+  diffusion_planner::options_of(config).process.velocity = false;
+  diffusion_planner::options_of(config).loss.squared_error = false;
+  diffusion_planner::options_of(config).loss.integrated = diffusion_planner::LossOptions().integrated;
+  diffusion_planner::options_of(config).loss.integrated_window =
+      diffusion_planner::LossOptions().integrated_window;
+  diffusion_planner::options_of(config).augmentation.rebuilt = 11;
   config.data.kind = "frames";
-  config.data.frames = "frames";
-  config.data.held_out = "held \"out\".json";
-  config.data.normalization = "scales.json";
-  config.sample.frames = 3;
+  diffusion_planner::options_of(config).data.frames = "frames";
+  diffusion_planner::options_of(config).data.held_out = "held \"out\".json";
+  diffusion_planner::options_of(config).data.normalization = "scales.json";
+  diffusion_planner::options_of(config).sample.frames = 3;
   config.policies.checkpoint.targets = {"decoder.*"};
   config.policies.precision.fp32 = {"decoder"};
   return config;
@@ -185,10 +175,10 @@ RunConfig driving_by_velocities() {
   RunConfig config;
   config.train.model = "diffusion_planner";
   config.train.steps = 1;
-  dtk::diffusion_planner::options_of(config).model.use_ego_history = false;
-  dtk::diffusion_planner::options_of(config).process.velocity = true;
-  dtk::diffusion_planner::options_of(config).loss.integrated = 0.3;
-  dtk::diffusion_planner::options_of(config).loss.integrated_window = 7;
+  diffusion_planner::options_of(config).model.use_ego_history = false;
+  diffusion_planner::options_of(config).process.velocity = true;
+  diffusion_planner::options_of(config).loss.integrated = 0.3;
+  diffusion_planner::options_of(config).loss.integrated_window = 7;
   config.data.kind = "frames";
   return config;
 }
@@ -198,11 +188,11 @@ RunConfig upstream_driving() {
   RunConfig config;
   config.train.model = "diffusion_planner";
   config.train.steps = 1;
-  dtk::diffusion_planner::options_of(config).model.preset = "UP";
-  dtk::diffusion_planner::options_of(config).process.prefix = false;
-  dtk::diffusion_planner::options_of(config).loss.squared_error = true;
-  dtk::diffusion_planner::options_of(config).augmentation.probability = 0;
-  dtk::diffusion_planner::options_of(config).augmentation.smooth = false;
+  diffusion_planner::options_of(config).model.preset = "UP";
+  diffusion_planner::options_of(config).process.prefix = false;
+  diffusion_planner::options_of(config).loss.squared_error = true;
+  diffusion_planner::options_of(config).augmentation.probability = 0;
+  diffusion_planner::options_of(config).augmentation.smooth = false;
   config.data.kind = "frames";
   return config;
 }

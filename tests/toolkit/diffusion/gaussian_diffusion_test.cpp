@@ -14,7 +14,7 @@
 #include "support/catch.h"
 #include "support/error_text.h"
 #include "support/fixture.h"
-#include "toolkit/config/respacing.h"
+#include "toolkit/diffusion/respacing.h"
 
 using namespace dtk;
 

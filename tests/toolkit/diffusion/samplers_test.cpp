@@ -8,8 +8,8 @@
 #include <stdexcept>
 
 #include "support/catch.h"
-#include "toolkit/config/respacing.h"
 #include "toolkit/diffusion/gaussian_diffusion.h"
+#include "toolkit/diffusion/respacing.h"
 
 using namespace dtk;
 
@@ -23,17 +23,22 @@ DrawNoise noise_of(const at::Generator& generator, const at::Tensor& like) {
   return [generator, like] { return at::randn(like.sizes(), generator, like.options()); };
 }
 
-SampleOptions steps_of(const std::string& sampler, int64_t steps, double eta = 0) {
-  SampleOptions options;
-  options.sampler = sampler;
-  options.steps = steps;
-  options.eta = eta;
-  return options;
+struct Asked : SamplerOptions {
+  int64_t steps = 0;
+};
+
+Asked steps_of(const std::string& sampler, int64_t steps, double eta = 0) {
+  return {{.sampler = sampler, .eta = eta}, steps};
 }
 
-at::Tensor draw(const DiffusionOptions& diffusion, const SampleOptions& options, const Denoiser& model,
-                at::Tensor x, const DrawNoise& noise = no_noise, bool learn_sigma = false) {
-  const auto sampler = make_sampler(diffusion, options, learn_sigma, at::kCPU);
+std::unique_ptr<const Sampler> sampler_of(const DiffusionOptions& diffusion, const Asked& asked,
+                                          bool learn_sigma = false) {
+  return make_sampler(diffusion, asked, asked.steps, learn_sigma, at::kCPU);
+}
+
+at::Tensor draw(const DiffusionOptions& diffusion, const Asked& options, const Denoiser& model, at::Tensor x,
+                const DrawNoise& noise = no_noise, bool learn_sigma = false) {
+  const auto sampler = sampler_of(diffusion, options, learn_sigma);
   for (int64_t i = 0; i < sampler->steps(); ++i) x = sampler->step(i, model, x, at::Tensor(), noise);
   return x;
 }
@@ -118,8 +123,7 @@ TEST_CASE("ddpm and ddim come to the image of a model that knows one, from any n
   for (const std::string objective : {"epsilon", "v", "x0"}) {
     for (const std::string betas : {"linear", "cosine"}) {
       const DiffusionOptions diffusion = {.objective = objective, .betas = betas};
-      for (const SampleOptions& options :
-           {steps_of("ddpm", 20), steps_of("ddim", 20), steps_of("ddim", 20, 1.0)}) {
+      for (const Asked& options : {steps_of("ddpm", 20), steps_of("ddim", 20), steps_of("ddim", 20, 1.0)}) {
         INFO(objective << ", " << betas << ", " << options.sampler << ", " << options.eta);
         BestModel model(diffusion, image, 0.0);
         const at::Tensor x = draw(diffusion, options, std::ref(model), noise,
@@ -135,7 +139,7 @@ TEST_CASE("the model is given the original steps, from the last to the first") {
   for (const std::string respacing : {"", "10,15,20", "ddim50"}) {
     INFO(respacing);
     const DiffusionOptions diffusion = {.objective = "v"};
-    SampleOptions options = steps_of("ddim", 30);
+    Asked options = steps_of("ddim", 30);
     if (!respacing.empty()) options.respacing = respacing;
     BestModel model(diffusion, at::zeros({1, 1, 2, 2}), 1.0);
     draw(diffusion, options, std::ref(model), noise);
@@ -147,8 +151,7 @@ TEST_CASE("the model is given the original steps, from the last to the first") {
 TEST_CASE("ddpm and ddim draw the deviation of the images that the model knows") {
   const at::Tensor noise = at::randn({20000, 1, 1, 1}, policies::make_generator(at::kCPU, 8));
   const DiffusionOptions diffusion = {.objective = "epsilon"};
-  for (const SampleOptions& options :
-       {steps_of("ddpm", 1000), steps_of("ddim", 1000), steps_of("ddim", 1000, 1.0)}) {
+  for (const Asked& options : {steps_of("ddpm", 1000), steps_of("ddim", 1000), steps_of("ddim", 1000, 1.0)}) {
     INFO(options.sampler << ", " << options.eta);
     BestModel model(diffusion, at::zeros({1, 1, 1, 1}), 0.5);
     const at::Tensor x = draw(diffusion, options, std::ref(model), noise,
@@ -166,7 +169,7 @@ TEST_CASE("a learned variance decides how much noise ddpm adds") {
     const auto model = [&](const at::Tensor& x, const at::Tensor&, const at::Tensor&) {
       return at::cat({at::zeros_like(x), at::full_like(x, says)}, 1);
     };
-    const auto sampler = make_sampler(diffusion, steps_of("ddpm", 2), true, at::kCPU);
+    const auto sampler = sampler_of(diffusion, steps_of("ddpm", 2), true);
     const at::Tensor x = sampler->step(0, model, at::zeros_like(noise), {}, [&] { return noise; });
     return x.std().item<double>();
   };
@@ -183,7 +186,7 @@ TEST_CASE("clip_x0 limits what a step rests on") {
     return at::full_like(x, 3.0);
   };
   for (const std::string sampler : {"ddpm", "ddim"}) {
-    SampleOptions options = steps_of(sampler, 5);
+    Asked options = steps_of(sampler, 5);
     const auto drawn = [&] {
       return draw(diffusion, options, far, noise, noise_of(policies::make_generator(at::kCPU, 2), noise));
     };
@@ -194,9 +197,8 @@ TEST_CASE("clip_x0 limits what a step rests on") {
 }
 
 TEST_CASE("names and steps that no sampler has") {
-  CHECK_THROWS_WITH(make_sampler({}, steps_of("rk4", 25), false, at::kCPU), "\"rk4\" is no sample.sampler");
-  CHECK_THROWS_WITH(make_sampler({.objective = "v"}, steps_of("ddim", 2000), false, at::kCPU),
+  CHECK_THROWS_WITH(sampler_of({}, steps_of("rk4", 25)), "\"rk4\" is no sample.sampler");
+  CHECK_THROWS_WITH(sampler_of({.objective = "v"}, steps_of("ddim", 2000)),
                     "the diffusion has 1000 steps, fewer than the 2000 asked of it");
-  CHECK_THROWS_WITH(make_sampler({}, steps_of("ddim", 25), false, at::kCPU),
-                    "a Gaussian diffusion predicts no velocity");
+  CHECK_THROWS_WITH(sampler_of({}, steps_of("ddim", 25)), "a Gaussian diffusion predicts no velocity");
 }

@@ -14,6 +14,7 @@
 #include "toolkit/config/rules.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/core/numbers.h"
+#include "toolkit/families/dit/options.h"
 #include "toolkit/plan/placement_search.h"
 #include "toolkit/plan/plan.h"
 #include "toolkit/plan/planned_run.h"
@@ -35,9 +36,9 @@ LoadedConfig blocks(int64_t depth = 4) {
   loaded.config = test::tiny_config();
   loaded.config.train.accumulate = 1;
   loaded.config.data.batch = 16;
-  loaded.config.model.depth = depth;
-  loaded.config.model.hidden = 32;
-  loaded.config.model.patch = 1;
+  dit::options_of(loaded.config).model.depth = depth;
+  dit::options_of(loaded.config).model.hidden = 32;
+  dit::options_of(loaded.config).model.patch = 1;
   loaded.config.policies.precision.cpu = "fp32";
   loaded.config.log.report = loaded.config.log.tensorboard = false;
   return loaded;

@@ -9,6 +9,7 @@
 #include "support/catch.h"
 #include "support/one_line.h"
 #include "support/runs/tiny_run.h"
+#include "toolkit/families/dit/options.h"
 #include "toolkit/plan/alternatives.h"
 #include "toolkit/plan/explanation_json.h"
 #include "toolkit/plan/plan.h"
@@ -52,7 +53,7 @@ CheckpointChoices choices_for(const Plan& plan, c10::Device device) {
 TEST_CASE("the largest parameter of a DiT has its own name, and what is built before is no temporary") {
   for (const c10::Device device : {cuda, cpu}) {
     LoadedConfig loaded = tiny();
-    const int64_t hidden = *(loaded.config.model.hidden = 64);
+    const int64_t hidden = *(dit::options_of(loaded.config).model.hidden = 64);
     const planner::LargestParameter largest = explained(make_plan(loaded, device), device).plain.largest;
     CHECK(largest.name == "blocks.0.adaLN_modulation.1.weight");
     CHECK(largest.bytes == 4 * 6 * hidden * hidden);
@@ -149,7 +150,7 @@ TEST_CASE("offloading is told with the host memory that it takes") {
   CheckpointOptions block;
   block.offload_min_bytes = {1};
   LoadedConfig deep = tiny(block);  // more blocks than the two that are on the device at once
-  deep.config.model.depth = 8;
+  dit::options_of(deep.config).model.depth = 8;
   deep.config.data.batch = 64;
   const Plan plan = make_plan(deep, cuda);
   const auto named = by_name(choices_for(plan, cuda));

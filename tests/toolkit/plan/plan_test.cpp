@@ -13,6 +13,7 @@
 #include "toolkit/core/numbers.h"
 #include "toolkit/device/device.h"
 #include "toolkit/device/device_memory.h"
+#include "toolkit/families/dit/options.h"
 #include "toolkit/plan/plan.h"
 #include "toolkit/plan/plan_text.h"
 
@@ -169,7 +170,7 @@ TEST_CASE("what a block gains as a segment is what policies.checkpoint with it a
     CHECK(why.segments == "policies.checkpoint, which recomputes 1 module in 1 segment, blocks.0");
     std::map<std::string, planner::SegmentGain> segments;
     for (const planner::SegmentGain& one : why.plain.segments) segments[one.path] = one;
-    CHECK(segments.size() == 3 + static_cast<size_t>(loaded.config.model.depth.value()) + 1);
+    CHECK(segments.size() == 3 + static_cast<size_t>(dit::options_of(loaded.config).model.depth.value()) + 1);
     CHECK(segments.at("blocks.0").gain == why.plain.saved - why.recomputed->saved);
     CHECK(segments.at("blocks.0").gain > 0);
     CHECK(segments.at("x_embedder").gain <= 0);

@@ -13,7 +13,7 @@
 #include "support/files/temporary_folder.h"
 #include "support/runs/largest_batch.h"
 #include "toolkit/config/config_io.h"
-#include "toolkit/data/open_data.h"
+#include "toolkit/families/dit/open_data.h"
 #include "toolkit/io/file_system.h"
 
 using namespace dtk;
@@ -71,7 +71,7 @@ class Program {
   LargestBatch search(const std::vector<std::string>& set) const {
     const policies::ThreadCountGuard one(1);
     const LoadedConfig loaded = load_config(posix_file_system(), config_, set);
-    return largest_batch(loaded.config, open_data(loaded));
+    return largest_batch(loaded.config, dit::open_data(loaded));
   }
 
   Ended train(std::vector<std::string> set, int64_t batch) const {

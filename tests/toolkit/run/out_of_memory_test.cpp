@@ -6,6 +6,7 @@
 #include "support/error_text.h"
 #include "support/runs/run_world.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/families/dit/options.h"
 #include "toolkit/run/run.h"
 
 using namespace dtk;
@@ -19,7 +20,7 @@ namespace {
 LoadedConfig within(int64_t budget, const std::string& out = "out") {
   LoadedConfig loaded = tiny(out);
   loaded.config.memory.budget = ByteSize{budget};
-  loaded.config.sample.per_class = 0;
+  dit::options_of(loaded.config).grid.per_class = 0;
   return loaded;
 }
 

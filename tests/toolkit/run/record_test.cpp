@@ -7,6 +7,7 @@
 #include "support/runs/run_world.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/families/dit/flops.h"
+#include "toolkit/families/dit/options.h"
 #include "toolkit/io/safetensors.h"
 #include "toolkit/run/run.h"
 
@@ -85,7 +86,7 @@ TEST_CASE("grids that do not fit beside the training end it, with the way out") 
   world.run(loaded);
   const Json memory = Json::parse(world.files.read("out/memory.json"));
   loaded.config.train.out = "small";
-  loaded.config.sample.per_class = 64;
+  dit::options_of(loaded.config).grid.per_class = 64;
   loaded.config.memory.budget = ByteSize{memory["peak"]["bytes"].get<int64_t>()};
   try {
     world.run(loaded);
@@ -103,9 +104,9 @@ TEST_CASE("grids that do not fit beside the training end it, with the way out") 
 TEST_CASE("samples that are not images are kept as latents") {
   World world;
   LoadedConfig loaded = tiny("out");
-  loaded.config.model.channels = 4;
-  loaded.config.sample.classes = 2;
-  loaded.config.sample.per_class = 3;
+  dit::options_of(loaded.config).model.channels = 4;
+  dit::options_of(loaded.config).grid.classes = 2;
+  dit::options_of(loaded.config).grid.per_class = 3;
   world.data = test::tiny_data(64, 4);
   const RunResult result = world.run(loaded);
   CHECK(result.samples == "out/samples/step-00000020.safetensors");
@@ -133,7 +134,7 @@ TEST_CASE("MFU follows from the speed, the model's arithmetic and the peak that 
   LoadedConfig loaded = tiny("out");
   loaded.config.log.peak_tflops = 0.001;
   const RunResult result = world.run(loaded);
-  const auto flops = static_cast<double>(training_flops_per_image(loaded.config.model));
+  const auto flops = static_cast<double>(dit::training_flops_per_image(dit::options_of(loaded.config).model));
   REQUIRE(result.mfu);
   CHECK(*result.mfu == Approx(result.images_per_second * flops / 1e9));
   std::istringstream lines(world.files.read("out/log.jsonl"));

@@ -13,6 +13,7 @@
 #include "support/runs/image_run.h"
 #include "support/runs/tiny_run.h"
 #include "support/runs/trainer_state.h"
+#include "toolkit/families/dit/options.h"
 #include "toolkit/run/run.h"
 #include "toolkit/train/save_load.h"
 
@@ -135,7 +136,7 @@ struct Silent final : RunObserver {
 RunResult run_whole(const RunConfig& config, FileSystem& files, const std::filesystem::path& resume = {}) {
   LoadedConfig loaded;
   loaded.config = config;
-  loaded.config.data.images = loaded.config.data.labels = "made up";
+  dit::options_of(loaded.config).data.images = dit::options_of(loaded.config).data.labels = "made up";
   test::SteppingClock clock{0.001};
   Silent silent;
   return run_training(loaded, at::kCPU, resume, test::images_of(loaded, test::tiny_data()),
@@ -151,7 +152,7 @@ TEST_CASE(
   test::SteppingClock clock;
   test::MemoryFileSystem files;
   RunConfig config = chosen(plain);
-  config.model.hidden = 64;
+  dit::options_of(config).model.hidden = 64;
   const auto folder = save_after_13(config, files);
   const auto trainer = make_trainer(config, clock);
   const Checkpoint checkpoint = open_checkpoint(files, folder);
@@ -180,12 +181,12 @@ TEST_CASE(
 
 TEST_CASE("runs: what a run fits into is enough for its resumption, whose peaks are the same") {
   RunConfig config = chosen(plain);
-  config.model.hidden = 64;
+  dit::options_of(config).model.hidden = 64;
   config.train.accumulate = 1;
   config.train.checkpoint_every = 8;
   config.train.keep_checkpoints = 3;
   config.policies.precision.cpu = "fp32";
-  config.sample.per_class = 0;
+  dit::options_of(config).grid.per_class = 0;
   config.train.out = "whole";
   test::MemoryFileSystem files;
   const RunResult whole = run_whole(config, files);

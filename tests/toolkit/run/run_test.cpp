@@ -9,6 +9,7 @@
 #include "support/runs/run_world.h"
 #include "toolkit/checkpoint/store.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/families/dit/options.h"
 
 using namespace dtk;
 using test::tiny;
@@ -148,7 +149,7 @@ TEST_CASE("what does not fit together is refused with the way out") {
       "--resume latest: no complete checkpoint in new/checkpoints; name a run folder or a checkpoint "
       "folder, or start anew without --resume");
   LoadedConfig other = tiny("out");
-  other.config.model.hidden = 32;
+  dit::options_of(other.config).model.hidden = 32;
   other.config.optimizer.lr = 0.5;
   CHECK_THROWS_WITH(world.run(other, "latest"),
                     Catch::Contains("model.hidden: 16 in the checkpoint, 32 now") &&
@@ -192,7 +193,7 @@ TEST_CASE("what is refused leaves nothing in the way of the corrected start") {
   CHECK_THROWS_WITH(world.run(loaded), Catch::Contains("set data.batch to at most 3 times train.accumulate"));
   CHECK_FALSE(world.files.exists("runs"));
   CHECK(world.listener.messages.empty());  // the configuration of a refused run would hide the reason
-  loaded.config.model.hidden = 15;
+  dit::options_of(loaded.config).model.hidden = 15;
   CHECK_THROWS(world.run(loaded));
   CHECK_FALSE(world.files.exists("runs"));
   world.data = test::tiny_data();
@@ -310,7 +311,7 @@ TEST_CASE("a stop while the samples are drawn is a stop, and says how to draw th
 TEST_CASE("without images to draw there is no folder for them") {
   World world;
   LoadedConfig loaded = tiny("out");
-  loaded.config.sample.per_class = 0;
+  dit::options_of(loaded.config).grid.per_class = 0;
   CHECK(world.run(loaded).samples.empty());
   CHECK_FALSE(world.files.exists("out/samples"));
   CHECK(world.listener.sampler_steps.empty());
@@ -377,7 +378,7 @@ TEST_CASE("classes of the model that no sample has are named at the start") {
   LoadedConfig loaded = tiny("out");
   const auto said = [&](int64_t classes) {
     world.listener.messages.clear();
-    loaded.config.model.classes = classes;
+    dit::options_of(loaded.config).model.classes = classes;
     loaded.config.train.out = "out" + std::to_string(classes);
     world.run(loaded);
     std::string found;

@@ -16,6 +16,7 @@
 #include "toolkit/core/errors.h"
 #include "toolkit/core/random_streams.h"
 #include "toolkit/data/flipped_source.h"
+#include "toolkit/families/dit/options.h"
 #include "toolkit/train/save_load.h"
 
 using namespace dtk;
@@ -78,7 +79,7 @@ void step_of_one_pass(const RunConfig& config, Trainer& trainer, int step) {
 TEST_CASE("last batch: its gradient is that of the mean over its samples, however they are accumulated") {
   test::SteppingClock clock;
   RunConfig config = with_last_batch();
-  config.model.mlp_dropout = config.model.class_dropout = 0;
+  dit::options_of(config).model.mlp_dropout = dit::options_of(config).model.class_dropout = 0;
   config.optimizer.lr = 1e-12;  // all steps see the same weights
   const auto accumulated = trainer_of(config, clock), whole = trainer_of(config, clock);
   for (const auto& trainer : {accumulated.get(), whole.get()}) {
@@ -110,7 +111,7 @@ TEST_CASE("last batch: its gradient is that of the mean over its samples, howeve
 TEST_CASE("last batch: the loss that is read weighs every sample alike") {
   test::SteppingClock clock;
   RunConfig config = with_last_batch();
-  config.model.mlp_dropout = config.model.class_dropout = 0;
+  dit::options_of(config).model.mlp_dropout = dit::options_of(config).model.class_dropout = 0;
   config.optimizer.lr = 1e-12;
   const auto trainer = trainer_of(config, clock), by_step = trainer_of(config, clock);
   run(*trainer, 3);
@@ -125,7 +126,7 @@ TEST_CASE("last batch: the loss that is read weighs every sample alike") {
 TEST_CASE("last batch: a resumed run is bit-equal, also right before and after it") {
   const policies::SavedTensorEngineGuard engine;
   RunConfig config = with_last_batch();
-  config.data.flip = true;
+  dit::options_of(config).data.flip = true;
   test::SteppingClock clock;
   const auto whole = trainer_of(config, clock);
   run(*whole, 10);
@@ -176,7 +177,7 @@ TEST_CASE("flips: a run with them is another run, and the same again with the sa
   test::SteppingClock clock;
   RunConfig config = test::tiny_config();
   const auto plain = trainer_of(config, clock);
-  config.data.flip = true;
+  dit::options_of(config).data.flip = true;
   const auto one = trainer_of(config, clock), other = trainer_of(config, clock);
   for (const auto& trainer : {plain.get(), one.get(), other.get()}) run(*trainer, 4);
   check_equal(*one, *other);

@@ -39,7 +39,6 @@ class OwnFamily final : public ModelFamily {
  public:
   OwnFamily() { register_family(*this); }
   std::string name() const override { return "own"; }
-  bool owns(const std::string& key) const override { return key.starts_with("own.") || of_dit().owns(key); }
   std::unique_ptr<OptionTables> new_options() const override {
     return std::make_unique<TablesOf<OwnOptions>>();
   }

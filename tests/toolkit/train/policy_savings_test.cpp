@@ -13,6 +13,7 @@
 #include "support/runs/tiny_run.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/device/device_memory.h"
+#include "toolkit/families/dit/options.h"
 #include "toolkit/run/memory_meters.h"
 #include "toolkit/train/trial_step.h"
 
@@ -27,8 +28,8 @@ constexpr int64_t kMicroBatch = 4;
 /// All that can be on is on. 64 tokens, so that attention weights and activations count.
 RunConfig everything_on() {
   RunConfig config = test::tiny_config();
-  config.model.hidden = 32;
-  config.model.patch = 1;
+  dit::options_of(config).model.hidden = 32;
+  dit::options_of(config).model.patch = 1;
   config.policies.precision.enabled = Enabled::on;
   config.policies.attention.enabled = Enabled::on;
   config.policies.checkpoint.enabled = Enabled::on;

@@ -19,6 +19,7 @@
 #include "support/runs/image_run.h"
 #include "support/runs/tiny_run.h"
 #include "toolkit/checkpoint/manifest.h"
+#include "toolkit/families/dit/options.h"
 #include "toolkit/run/run.h"
 #include "toolkit/train/trainer.h"
 #include "toolkit/train/trial_step.h"
@@ -67,7 +68,7 @@ thread_local bool WorkClock::work_ = false, WorkClock::bf16_work_ = false;
 LoadedConfig tiny() {
   LoadedConfig loaded;
   loaded.config = test::tiny_config();
-  loaded.config.data.images = loaded.config.data.labels = "made up";
+  dit::options_of(loaded.config).data.images = dit::options_of(loaded.config).data.labels = "made up";
   return loaded;
 }
 
@@ -191,8 +192,8 @@ namespace {
 /// Tensors that are large beside what the program needs to clean up after one did not fit.
 LoadedConfig wide() {
   LoadedConfig loaded = tiny();
-  loaded.config.model.hidden = 64;
-  loaded.config.model.patch = 1;
+  dit::options_of(loaded.config).model.hidden = 64;
+  dit::options_of(loaded.config).model.patch = 1;
   loaded.config.policies.checkpoint.enabled = Enabled::off;
   return loaded;
 }

@@ -19,6 +19,7 @@
 #include "support/runs/tiny_run.h"
 #include "support/runs/trainer_state.h"
 #include "toolkit/core/random_streams.h"
+#include "toolkit/families/dit/options.h"
 
 using namespace dtk;
 using test::check_equal, test::everything, test::make_trainer, test::run;
@@ -102,7 +103,7 @@ double largest_difference(const Trainer& a, const Trainer& b, const std::string&
 TEST_CASE("accumulated micro-batches give the gradient of one batch of all their samples") {
   test::SteppingClock clock;
   RunConfig config = test::tiny_config();
-  config.model.mlp_dropout = config.model.class_dropout = 0;
+  dit::options_of(config).model.mlp_dropout = dit::options_of(config).model.class_dropout = 0;
   config.optimizer.eps = 1.0;  // a step without it is the sign of a gradient, however small
   config.optimizer.clip = 0;
   config.schedule.warmup = 0;

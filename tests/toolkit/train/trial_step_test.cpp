@@ -14,8 +14,8 @@ using namespace dtk;
 
 namespace {
 
-TrainableDit tiny_model(const RunConfig& config = test::tiny_config()) {
-  return TrainableDit(config, at::kCPU, policies::make_generator(at::kCPU, 3));
+dit::TrainableDit tiny_model(const RunConfig& config = test::tiny_config()) {
+  return dit::TrainableDit(config, at::kCPU, policies::make_generator(at::kCPU, 3));
 }
 
 std::string random_state() {
@@ -30,7 +30,7 @@ TEST_CASE("trial step: weights, gradients, the model's seam, random state and li
   const std::string objective = GENERATE("rectified_flow", "epsilon", "v", "x0");
   CAPTURE(objective);
   const RunConfig config = test::tiny_config(objective);
-  TrainableDit model = tiny_model(config);
+  dit::TrainableDit model = tiny_model(config);
   int own_runs = 0;
   model.seam().run = [&own_runs](std::string_view, const models::ModuleFn& fn, models::Tensors&& inputs) {
     ++own_runs;
@@ -62,7 +62,7 @@ TEST_CASE("trial step: it runs under the policies that it was given, not those o
   const policies::SavedTensorEngineGuard engine;
   RunConfig config = test::tiny_config();
   config.policies.precision.fp32 = {"no such end"};
-  const TrainableDit model = tiny_model();
+  const dit::TrainableDit model = tiny_model();
   CHECK_THROWS_AS(TrialStep(config, model, config.policies, 4), policies::PolicyError);
   CHECK_NOTHROW(TrialStep(config, model, {}, 4).run());
   config.policies = {};
@@ -74,7 +74,7 @@ TEST_CASE("trial step: every micro-batch size has its own peak") {
   const policies::CountingAllocatorGuard counting;
   const policies::SavedTensorEngineGuard engine;
   const RunConfig config = test::tiny_config();
-  const TrainableDit model = tiny_model();
+  const dit::TrainableDit model = tiny_model();
   const auto peak = [&](int64_t batch) {
     policies::cpu_accounts().reset_phases("trial");
     TrialStep(config, model, config.policies, batch).run();

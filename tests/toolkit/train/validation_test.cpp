@@ -15,6 +15,7 @@
 #include "toolkit/data/held_out.h"
 #include "toolkit/data/synthetic_source.h"
 #include "toolkit/diffusion/objective.h"
+#include "toolkit/families/dit/options.h"
 #include "toolkit/families/dit/trainable.h"
 
 using namespace dtk;
@@ -29,10 +30,11 @@ std::shared_ptr<const ImageSource> held_out() {
 
 // The loss by hand: each batch, weighted with its samples.
 double expected_loss(const RunConfig& config, const TrainableModel& trained) {
-  const models::Dit& model = dynamic_cast<const TrainableDit&>(trained).dit();
+  const models::Dit& model = dynamic_cast<const dit::TrainableDit&>(trained).dit();
   const at::NoGradGuard no_grad;
   const auto source = held_out();
-  const auto objective = make_objective(config.diffusion, config.model.learn_sigma, at::kCPU);
+  const auto objective =
+      make_objective(dit::options_of(config).diffusion, dit::options_of(config).model.learn_sigma, at::kCPU);
   at::Generator noise = policies::make_generator(at::kCPU, stream_seed(config.train.seed, "validate"));
   double sum = 0;
   for (int64_t first = 0; first < 10; first += 4) {
@@ -171,7 +173,8 @@ TEST_CASE("validation: the tables of the objective are the trainer's") {
   const auto trainer = make_trainer(config, clock);
   trainer->wait_for_data();
   const int64_t before = policies::cpu_accounts().live_bytes();
-  const auto tables = make_objective(config.diffusion, config.model.learn_sigma, at::kCPU);
+  const auto tables =
+      make_objective(dit::options_of(config).diffusion, dit::options_of(config).model.learn_sigma, at::kCPU);
   REQUIRE(policies::cpu_accounts().live_bytes() > before);
   const int64_t with_tables = policies::cpu_accounts().live_bytes();
   const Validation validation(config, held_out());

@@ -3,10 +3,10 @@
 #include <dtk/models/diffusion_planner_modules.h>
 
 #include "toolkit/config/defaults.h"
-#include "toolkit/config/dpm_solver_options.h"
 #include "toolkit/config/rule_check.h"
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/text.h"
+#include "toolkit/diffusion/dpm_solver_options.h"
 #include "toolkit/families/diffusion_planner/options.h"
 
 namespace dtk::diffusion_planner {
@@ -63,13 +63,12 @@ bool is_set(const std::optional<T>& value) {
 
 }  // namespace
 
-bool Configuration::owns(const std::string& key) const {
-  return key.starts_with("diffusion_planner.") ||
-         is_one_of(key, {"data.frames", "data.held_out", "data.normalization", "sample.frames"});
+bool Configuration::ignores(const std::string& key) const {
+  return is_one_of(key, {"data.samples", "data.validation"});
 }
 
 HeldOut Configuration::held_out(const RunConfig& config) const {
-  return {!config.data.held_out.empty(), "data.held_out", "data.held_out is not set"};
+  return {!options_of(config).data.held_out.empty(), "data.held_out", "data.held_out is not set"};
 }
 
 std::unique_ptr<OptionTables> Configuration::new_options() const {
@@ -156,7 +155,7 @@ void Configuration::check_model(const RuleCheck& rules) const {
     rules.fail(of_loss + "ego", "every term of [diffusion_planner.loss] has weight 0; set " + of_loss +
                                     "ego above 0, which is the usual one");
   }
-  rules.check_drawn("sample.frames", config.sample.frames);
+  rules.check_drawn("sample.frames", options_of(config).sample.frames);
 }
 
 // Of what a preset says.

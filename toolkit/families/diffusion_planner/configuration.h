@@ -11,7 +11,7 @@ namespace dtk::diffusion_planner {
 class Configuration : public ModelFamily {
  public:
   std::string name() const override { return "diffusion_planner"; }
-  bool owns(const std::string& key) const override;
+  bool ignores(const std::string& key) const override;
   std::string data_kinds() const override { return "frames"; }
   HeldOut held_out(const RunConfig& config) const override;
   std::unique_ptr<OptionTables> new_options() const override;

@@ -14,10 +14,11 @@ std::string sizes_text(const models::DiffusionPlannerOptions& model) {
          " trajectories of " + std::to_string(*model.future_len) + " steps";
 }
 
-std::string drawn_text(const SampleOptions& sample) {
-  if (sample.frames == 0) return "";
-  return "trajectories of up to " + std::to_string(sample.frames) + " frames in " +
-         std::to_string(sample.steps) + " steps";
+std::string drawn_text(const RunConfig& config) {
+  const int64_t frames = options_of(config).sample.frames;
+  if (frames == 0) return "";
+  return "trajectories of up to " + std::to_string(frames) + " frames in " +
+         std::to_string(config.sample.steps) + " steps";
 }
 
 class Family final : public Configuration {
@@ -40,12 +41,13 @@ class Family final : public Configuration {
             .smaller = "diffusion_planner.hidden_dim and its depths",
             .sample_name = "frames",
             .tokens = model.encoder_tokens() + model.decoder_tokens(),
-            .drawn = drawn_text(config.sample),
+            .drawn = drawn_text(config),
             .count_key = "sample.frames",
             .count_keys = "sample.frames",
             .tensors = "trajectories",
             .draw_again =
-                "--frames " + (config.data.held_out.empty() ? config.data.frames : config.data.held_out),
+                "--frames " + (options_of(config).data.held_out.empty() ? options_of(config).data.frames
+                                                                        : options_of(config).data.held_out),
             .draws_folder = true,
             .fewer = "them of a shorter list with "};
   }
@@ -70,8 +72,9 @@ class Family final : public Configuration {
   // others.
   void take_files(FileSystem& files, const std::filesystem::path& folder, bool users,
                   RunConfig& config) const override {
-    if (users && !config.data.normalization.empty()) return;
-    if (files.exists(folder / kScalesFile)) config.data.normalization = (folder / kScalesFile).string();
+    if (users && !options_of(config).data.normalization.empty()) return;
+    if (files.exists(folder / kScalesFile))
+      options_of(config).data.normalization = (folder / kScalesFile).string();
   }
 };
 

@@ -82,7 +82,7 @@ void add(const DataRemarks& more, DataRemarks& remarks) {
 }  // namespace
 
 RunData open_frames(const LoadedConfig& loaded) {
-  const DataOptions& data = loaded.config.data;
+  const FrameFileOptions& data = options_of(loaded.config).data;
   if (data.frames.empty()) {
     throw ConfigError(
         location_of(loaded, "train.model") +
@@ -117,8 +117,8 @@ RunData planned_frames(const RunConfig& config, int64_t samples, bool zeros) {
   const auto frames = [&](int64_t count) {
     return std::make_shared<PlannedFrames>(options_of(config).model, count, zeros);
   };
-  const int64_t shown = std::max(config.data.batch, config.sample.frames);
-  if (!config.data.held_out.empty()) return {frames(samples), {frames(samples), frames(shown)}};
+  const int64_t shown = std::max(config.data.batch, options_of(config).sample.frames);
+  if (!options_of(config).data.held_out.empty()) return {frames(samples), {frames(samples), frames(shown)}};
   const auto trained = frames(std::max(samples, shown));
   return {trained, {trained, nullptr}};
 }

@@ -148,20 +148,51 @@ struct AugmentationOptions {
   friend bool operator==(const AugmentationOptions&, const AugmentationOptions&) = default;
 };
 
-/// [diffusion_planner] and its sub-tables.
+/// What [data] says of frames.
+struct FrameFileOptions {
+  std::string frames;         // folder of .npz files, or a JSON list of their paths
+  std::string held_out;       // the same of frames that are never trained on
+  std::string normalization;  // scales of the inputs (.json); "": the published ones
+
+  template <class Self, class Visit>
+  static void fields(Self& self, Visit&& visit) {
+    auto& [frames, held_out, normalization] = self;
+    visit("frames", frames, "");
+    visit("held_out", held_out, "");
+    visit("normalization", normalization, "");
+  }
+  friend bool operator==(const FrameFileOptions&, const FrameFileOptions&) = default;
+};
+
+/// What [sample] says of trajectories.
+struct TrajectoryOptions {
+  int64_t frames = 8;  // whose trajectories are drawn, held-out ones if there are some; 0: none
+
+  template <class Self, class Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit("frames", self.frames, "[0, 65536]");
+  }
+  friend bool operator==(const TrajectoryOptions&, const TrajectoryOptions&) = default;
+};
+
+/// [diffusion_planner] and its sub-tables, and what is the driving model's of [data] and [sample].
 struct Options {
   models::DiffusionPlannerOptions model;
   ProcessOptions process;
   LossOptions loss;
   AugmentationOptions augmentation;
+  FrameFileOptions data;
+  TrajectoryOptions sample;
 
   template <class Self, class Visit>
   static void tables(Self& self, Visit&& visit) {
-    auto& [model, process, loss, augmentation] = self;
+    auto& [model, process, loss, augmentation, data, sample] = self;
     visit("diffusion_planner", model);
     visit("diffusion_planner.process", process);
     visit("diffusion_planner.loss", loss);
     visit("diffusion_planner.augmentation", augmentation);
+    visit("data", data);
+    visit("sample", sample);
   }
   friend bool operator==(const Options&, const Options&) = default;
 };

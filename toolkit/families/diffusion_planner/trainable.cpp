@@ -75,9 +75,9 @@ TrajectoryObjectiveOptions objective_options_for(const RunConfig& config) {
     options.augmentation = training.augmentation;
   options.solver.steps = config.sample.steps;
   // A simulation reads no files, and scales change no size.
-  if (!config.data.normalization.empty() && !policies::simulating()) {
+  if (!options_of(config).data.normalization.empty() && !policies::simulating()) {
     options.scales =
-        read_normalization(posix_file_system(), config.data.normalization,
+        read_normalization(posix_file_system(), options_of(config).data.normalization,
                            layout_of(options_of(config).model), sizes_of(options_of(config).model));
   }
   return options;
@@ -125,7 +125,7 @@ Batch TrainableDiffusionPlanner::made_up_batch(int64_t samples, const at::Genera
 
 std::vector<NamedTensor> TrainableDiffusionPlanner::sample(const DataSource& data,
                                                            const KeepGoing& keep_going) const {
-  return trajectories(data, std::min(config_.sample.frames, data.size()), keep_going);
+  return trajectories(data, std::min(options_of(config_).sample.frames, data.size()), keep_going);
 }
 
 std::vector<NamedTensor> TrainableDiffusionPlanner::trajectories(const DataSource& data, int64_t all,

@@ -4,50 +4,54 @@
 #include <stdexcept>
 
 #include "toolkit/config/defaults.h"
-#include "toolkit/config/diffusion_names.h"
-#include "toolkit/config/respacing.h"
 #include "toolkit/config/rule_check.h"
 #include "toolkit/config/toml_text.h"
+#include "toolkit/core/range.h"
 #include "toolkit/core/text.h"
+#include "toolkit/diffusion/diffusion_names.h"
+#include "toolkit/diffusion/respacing.h"
+#include "toolkit/families/dit/options.h"
 
 namespace dtk::dit {
 namespace {
 
 // The published code learns a variance beside ε; with v and x_0 a fixed one is usual.
 void settle_learn_sigma(LoadedConfig& loaded) {
-  const std::string& objective = loaded.config.diffusion.objective;
+  const std::string& objective = options_of(loaded.config).diffusion.objective;
   const std::string reason = objective == "rectified_flow" ? "rectified flow predicts no variance"
                              : objective == "epsilon"      ? "as the original DiT"
                                                            : "usual with objective " + objective;
-  settle(loaded, "model.learn_sigma", loaded.config.model.learn_sigma, objective == "epsilon", reason);
+  settle(loaded, "model.learn_sigma", options_of(loaded.config).model.learn_sigma, objective == "epsilon",
+         reason);
 }
 
 void settle_sampler(LoadedConfig& loaded) {
-  const std::string& objective = loaded.config.diffusion.objective;
-  settle(loaded, "sample.sampler", loaded.config.sample.sampler, samplers_for(objective).front(),
+  const std::string& objective = options_of(loaded.config).diffusion.objective;
+  settle(loaded, "sample.sampler", options_of(loaded.config).sampler.sampler, samplers_for(objective).front(),
          "usual with objective " + objective);
 }
 
 void settle_steps(LoadedConfig& loaded) {
-  SampleOptions& sample = loaded.config.sample;
-  const int64_t all = loaded.config.diffusion.steps, usual = default_steps(sample.sampler);
-  if (!has_diffusion_steps(sample.sampler) || (usual <= all && !sample.respacing)) {
-    return settle(loaded, "sample.steps", sample.steps, usual, "usual with " + sample.sampler);
+  const SamplerOptions& sampler = options_of(loaded.config).sampler;
+  int64_t& steps = loaded.config.sample.steps;
+  const int64_t all = options_of(loaded.config).diffusion.steps, usual = default_steps(sampler.sampler);
+  if (!has_diffusion_steps(sampler.sampler) || (usual <= all && !sampler.respacing)) {
+    return settle(loaded, "sample.steps", steps, usual, "usual with " + sampler.sampler);
   }
-  if (!sample.respacing) {
-    return settle(loaded, "sample.steps", sample.steps, all, "all that the diffusion has");
+  if (!sampler.respacing) {
+    return settle(loaded, "sample.steps", steps, all, "all that the diffusion has");
   }
   try {
-    const auto kept = static_cast<int64_t>(respaced_steps(*sample.respacing, all).size());
-    settle(loaded, "sample.steps", sample.steps, kept,
-           "what sample.respacing = " + toml_text(*sample.respacing) + " gives");
+    const auto kept = static_cast<int64_t>(respaced_steps(*sampler.respacing, all).size());
+    settle(loaded, "sample.steps", steps, kept,
+           "what sample.respacing = " + toml_text(*sampler.respacing) + " gives");
   } catch (const std::invalid_argument&) {  // check_rules() says what is wrong with it
   }
 }
 
 // All at once: whoever starts from a file with a size of its own has set four.
 void check_fixed_by_name(const RuleCheck& rules, const std::vector<models::DitProblem>& found) {
-  if (!models::published_size(rules.config().model.name)) return;
+  if (!models::published_size(options_of(rules.config()).model.name)) return;
   std::vector<std::string> keys;
   for (const models::DitProblem& problem : found) {
     for (const char* field : {"depth", "hidden", "heads", "patch"}) {
@@ -56,12 +60,12 @@ void check_fixed_by_name(const RuleCheck& rules, const std::vector<models::DitPr
   }
   if (keys.empty()) return;
   rules.fail(keys.front(), listed(keys, " and ") + is_or_are(keys) +
-                               "fixed by model.name = " + toml_text(rules.config().model.name) + "; " +
-                               rules.removal(keys) + ", or use model.name = \"custom\"");
+                               "fixed by model.name = " + toml_text(options_of(rules.config()).model.name) +
+                               "; " + rules.removal(keys) + ", or use model.name = \"custom\"");
 }
 
 void check_diffusion(const RuleCheck& rules) {
-  const DiffusionOptions& diffusion = rules.config().diffusion;
+  const DiffusionOptions& diffusion = options_of(rules.config()).diffusion;
   if (is_gaussian(diffusion.objective) && diffusion.betas == "linear" && diffusion.steps < kMinLinearSteps) {
     rules.fail("diffusion.steps",
                "diffusion.steps = " + toml_text(diffusion.steps) +
@@ -69,7 +73,7 @@ void check_diffusion(const RuleCheck& rules) {
                    "1; allowed: at least " +
                    std::to_string(kMinLinearSteps) + ", or diffusion.betas = \"cosine\"");
   }
-  const std::string& sampler = rules.config().sample.sampler;
+  const std::string& sampler = options_of(rules.config()).sampler.sampler;
   const std::vector<std::string>& allowed = samplers_for(diffusion.objective);
   if (std::find(allowed.begin(), allowed.end(), sampler) != allowed.end()) return;
   rules.fail("sample.sampler",
@@ -95,30 +99,31 @@ void check_respacing(const RuleCheck& rules, const std::string& text, int64_t al
 }
 
 void check_sampler_steps(const RuleCheck& rules) {
-  const SampleOptions& sample = rules.config().sample;
-  const int64_t all = rules.config().diffusion.steps;
-  if (!has_diffusion_steps(sample.sampler)) return;
-  if (sample.respacing) return check_respacing(rules, *sample.respacing, all);
-  if (sample.steps >= kMinDiffusionSteps && sample.steps <= all) return;
-  rules.fail("sample.steps", "sample.steps = " + toml_text(sample.steps) +
-                                 " is out of range with sample.sampler = " + toml_text(sample.sampler) +
+  const SamplerOptions& sampler = options_of(rules.config()).sampler;
+  const int64_t steps = rules.config().sample.steps;
+  const int64_t all = options_of(rules.config()).diffusion.steps;
+  if (!has_diffusion_steps(sampler.sampler)) return;
+  if (sampler.respacing) return check_respacing(rules, *sampler.respacing, all);
+  if (steps >= kMinDiffusionSteps && steps <= all) return;
+  rules.fail("sample.steps", "sample.steps = " + toml_text(steps) +
+                                 " is out of range with sample.sampler = " + toml_text(sampler.sampler) +
                                  ", which goes through steps of the diffusion; allowed: [" +
                                  std::to_string(kMinDiffusionSteps) + ", " + std::to_string(all) +
                                  "] with diffusion.steps = " + toml_text(all));
 }
 
 void check_sampling(const RuleCheck& rules) {
-  const SampleOptions& sample = rules.config().sample;
-  if (sample.guidance > 1 && rules.config().model.class_dropout == 0) {
+  const GridOptions& grid = options_of(rules.config()).grid;
+  if (grid.guidance > 1 && options_of(rules.config()).model.class_dropout == 0) {
     rules.fail(
         rules.written("sample.guidance") ? "sample.guidance" : "model.class_dropout",
-        "sample.guidance = " + toml_text(sample.guidance) +
+        "sample.guidance = " + toml_text(grid.guidance) +
             " needs a null label, and model.class_dropout = 0 trains none; set sample.guidance = 1, or "
             "model.class_dropout above 0");
   }
-  if (sample.cfg_channels > rules.config().model.channels) {
-    const std::string channels = toml_text(rules.config().model.channels);
-    rules.fail("sample.cfg_channels", "sample.cfg_channels = " + toml_text(sample.cfg_channels) +
+  if (grid.cfg_channels > options_of(rules.config()).model.channels) {
+    const std::string channels = toml_text(options_of(rules.config()).model.channels);
+    rules.fail("sample.cfg_channels", "sample.cfg_channels = " + toml_text(grid.cfg_channels) +
                                           " is more than the model has; allowed: [0, " + channels +
                                           "] with model.channels = " + channels + " (0 guides all)");
   }
@@ -126,29 +131,59 @@ void check_sampling(const RuleCheck& rules) {
 
 // Keys of grids that were written for a run that draws none, or fewer classes than asked for.
 void check_grids(const RuleCheck& rules) {
-  const SampleOptions& sample = rules.config().sample;
-  rules.check_drawn("sample.per_class", sample.per_class);
-  if (sample.classes && sample.per_class == 0) {
+  const GridOptions& grid = options_of(rules.config()).grid;
+  rules.check_drawn("sample.per_class", grid.per_class);
+  if (grid.classes && grid.per_class == 0) {
     rules.fail("sample.classes",
                "sample.classes has no use with sample.per_class = 0, which draws no samples; " +
                    rules.removal({"sample.classes"}) + ", or raise sample.per_class");
   }
-  if (sample.classes && *sample.classes > rules.config().model.classes) {
-    const std::string classes = toml_text(rules.config().model.classes);
-    rules.fail("sample.classes", "sample.classes = " + toml_text(*sample.classes) +
+  if (grid.classes && *grid.classes > options_of(rules.config()).model.classes) {
+    const std::string classes = toml_text(options_of(rules.config()).model.classes);
+    rules.fail("sample.classes", "sample.classes = " + toml_text(*grid.classes) +
                                      " is more than the model has; allowed: [1, " + classes +
                                      "] with model.classes = " + classes);
   }
 }
 
+// Files of another kind of data.
+void check_files_are_read(const RuleCheck& rules) {
+  const std::string& kind = rules.config().data.kind;
+  const ImageOptions& data = options_of(rules.config()).data;
+  std::vector<std::string> keys, values;
+  const auto only_for = [&](const std::string& kinds, const std::string& key, const std::string& value) {
+    if (value.empty() || is_choice(kinds, kind)) return;
+    keys.push_back(key);
+    values.push_back(setting(key, value));
+  };
+  only_for("idx", "data.images", data.images);
+  only_for("idx | latents", "data.labels", data.labels);
+  only_for("images", "data.folder", data.folder);
+  only_for("latents", "data.latents", data.latents);
+  if (keys.empty()) return;
+  rules.fail(keys.front(), listed(values, " and ") + is_or_are(keys) + "not read with " +
+                               setting("data.kind", kind) + "; " + rules.removal(keys) +
+                               ", or change data.kind");
+}
+
+void check_data_options(const RuleCheck& rules) {
+  const DataOptions& common = rules.config().data;
+  const ImageOptions& data = options_of(rules.config()).data;
+  const auto no_use = [&](const std::string& key, const auto& value, const std::string& why = "") {
+    rules.fail(key, setting(key, value) + " has no use with " + setting("data.kind", common.kind) + why +
+                        "; " + rules.removal({key}) + ", or change data.kind");
+  };
+  if (data.latent_scale != 1.0 && common.kind != "latents") no_use("data.latent_scale", data.latent_scale);
+  if (data.flip && common.kind == "latents")
+    no_use("data.flip", true, ", as a mirrored latent is not the latent of the mirrored image");
+  if (data.flip && common.kind == "synthetic") no_use("data.flip", true);
+  if (common.on_corrupt != "error" && common.kind != "images") no_use("data.on_corrupt", common.on_corrupt);
+}
+
 }  // namespace
 
-bool Configuration::owns(const std::string& key) const {
-  return key.starts_with("model.") || key.starts_with("diffusion.") ||
-         is_one_of(key, {"data.images", "data.labels", "data.folder", "data.latents", "data.latent_scale",
-                         "data.samples", "data.flip", "data.validation", "sample.sampler", "sample.respacing",
-                         "sample.eta", "sample.clip_x0", "sample.guidance", "sample.cfg_channels",
-                         "sample.classes", "sample.per_class", "sample.seed"});
+std::unique_ptr<OptionTables> Configuration::new_options() const {
+  return std::make_unique<TablesOf<Options>>();
 }
 
 HeldOut Configuration::held_out(const RunConfig& config) const {
@@ -156,7 +191,7 @@ HeldOut Configuration::held_out(const RunConfig& config) const {
 }
 
 std::optional<int64_t> Configuration::heads(const RunConfig& config) const {
-  return models::resolved(config.model).heads;
+  return models::resolved(options_of(config).model).heads;
 }
 
 void Configuration::settle_defaults(LoadedConfig& loaded) const {
@@ -166,10 +201,11 @@ void Configuration::settle_defaults(LoadedConfig& loaded) const {
 }
 
 void Configuration::check_model(const RuleCheck& rules) const {
-  const auto found = models::problems(rules.config().model);
+  const auto found = models::problems(options_of(rules.config()).model);
   check_fixed_by_name(rules, found);
   if (!found.empty()) rules.fail("model." + found.front().field, found.front().message);
-  if (rules.config().model.learn_sigma && rules.config().diffusion.objective == "rectified_flow") {
+  if (options_of(rules.config()).model.learn_sigma &&
+      options_of(rules.config()).diffusion.objective == "rectified_flow") {
     rules.fail("model.learn_sigma",
                "model.learn_sigma = true has no use with diffusion.objective = \"rectified_flow\", which "
                "predicts no "
@@ -177,12 +213,17 @@ void Configuration::check_model(const RuleCheck& rules) const {
   }
 }
 
+void Configuration::check_data(const RuleCheck& rules) const {
+  check_files_are_read(rules);
+  check_data_options(rules);
+}
+
 void Configuration::check_samples(const RuleCheck& rules) const {
   check_diffusion(rules);
   check_sampling(rules);
   check_sampler_steps(rules);
   check_grids(rules);
-  if (rules.config().sample.cfg_channels != 0 && rules.config().sample.guidance == 1.0) {
+  if (options_of(rules.config()).grid.cfg_channels != 0 && options_of(rules.config()).grid.guidance == 1.0) {
     rules.fail("sample.cfg_channels",
                "sample.cfg_channels has no use with sample.guidance = 1, which guides nothing; " +
                    rules.removal({"sample.cfg_channels"}) + ", or raise sample.guidance");
@@ -190,8 +231,8 @@ void Configuration::check_samples(const RuleCheck& rules) const {
 }
 
 std::string Configuration::useless_because(const RunConfig& config, const std::string& key) const {
-  const std::string& objective = config.diffusion.objective;
-  const std::string& sampler = config.sample.sampler;
+  const std::string& objective = options_of(config).diffusion.objective;
+  const std::string& sampler = options_of(config).sampler.sampler;
   const bool of_flow = key == "diffusion.time",
              of_gaussian = key == "diffusion.steps" || key == "diffusion.betas";
   if (is_gaussian(objective) ? of_flow : of_gaussian) return setting("diffusion.objective", objective);
@@ -203,7 +244,7 @@ std::string Configuration::useless_because(const RunConfig& config, const std::s
 }
 
 std::string Configuration::derived_line(const RunConfig& config, const std::string& key) const {
-  const std::string& model = config.model.name;
+  const std::string& model = options_of(config).model.name;
   const auto size = models::published_size(model);
   if (!size) return "";
   const auto line = [&](const char* name, int64_t value) {

@@ -10,12 +10,13 @@ namespace dtk::dit {
 class Configuration : public ModelFamily {
  public:
   std::string name() const override { return "dit"; }
-  bool owns(const std::string& key) const override;
   std::string data_kinds() const override { return "idx | images | latents | synthetic"; }
+  std::unique_ptr<OptionTables> new_options() const override;
   HeldOut held_out(const RunConfig& config) const override;
   std::optional<int64_t> heads(const RunConfig& config) const override;
   void settle_defaults(LoadedConfig& loaded) const override;
   void check_model(const RuleCheck& rules) const override;
+  void check_data(const RuleCheck& rules) const override;
   void check_samples(const RuleCheck& rules) const override;
   std::string useless_because(const RunConfig& config, const std::string& key) const override;
   std::string derived_line(const RunConfig& config, const std::string& key) const override;

@@ -6,8 +6,9 @@
 #include "toolkit/core/random_streams.h"
 #include "toolkit/data/flipped_source.h"
 #include "toolkit/data/synthetic_source.h"
+#include "toolkit/families/dit/options.h"
 
-namespace dtk {
+namespace dtk::dit {
 namespace {
 
 class PlannedImages final : public ImageSource {
@@ -31,9 +32,12 @@ class PlannedImages final : public ImageSource {
 RunData image_data(const RunConfig& config, std::shared_ptr<const ImageSource> images) {
   const ImageSplit split =
       hold_out(images, config.data.validation, stream_seed(config.train.seed, "validation"));
-  const ClassCounts classes = {images->classes(), config.model.classes};
+  std::shared_ptr<const DataSource> training = split.training;
+  if (options_of(config).data.flip)
+    training = std::make_shared<FlippedSource>(split.training, stream_seed(config.train.seed, "flip"));
+  const ClassCounts classes = {images->classes(), options_of(config).model.classes};
   const DataRemarks remarks = images->remarks();
-  return {std::move(images), {with_flips(config, split.training), split.held_out}, classes, remarks};
+  return {std::move(images), {std::move(training), split.held_out}, classes, remarks};
 }
 
 std::shared_ptr<const ImageSource> planned_images(const models::DitOptions& model, int64_t samples) {
@@ -45,4 +49,4 @@ std::shared_ptr<const ImageSource> made_up_images(const models::DitOptions& mode
       SyntheticSource::Shape{samples, model.channels, model.image_size, model.image_size, model.classes});
 }
 
-}  // namespace dtk
+}  // namespace dtk::dit

@@ -1,12 +1,14 @@
 // The data that a DiT is trained on: images or latents, with classes.
 #pragma once
+#include <dtk/models/dit_options.h>
+
 #include <memory>
 
-#include "toolkit/config/config_io.h"
+#include "toolkit/config/config.h"
 #include "toolkit/data/image_source.h"
 #include "toolkit/data/run_data.h"
 
-namespace dtk {
+namespace dtk::dit {
 
 /// `images` as `config` trains on them: data.validation of them held out, the others mirrored with data.flip.
 RunData image_data(const RunConfig& config, std::shared_ptr<const ImageSource> images);
@@ -17,4 +19,4 @@ std::shared_ptr<const ImageSource> planned_images(const models::DitOptions& mode
 /// Of the model's shape, with values.
 std::shared_ptr<const ImageSource> made_up_images(const models::DitOptions& model, int64_t samples);
 
-}  // namespace dtk
+}  // namespace dtk::dit

@@ -7,32 +7,33 @@
 #include <stdexcept>
 #include <utility>
 
-#include "toolkit/config/diffusion_names.h"
-#include "toolkit/config/respacing.h"
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/data/image.h"
-#include "toolkit/diffusion/sampling.h"
+#include "toolkit/diffusion/diffusion_names.h"
+#include "toolkit/diffusion/respacing.h"
+#include "toolkit/families/dit/options.h"
+#include "toolkit/families/dit/sampling.h"
 #include "toolkit/families/dit/trainable.h"
 #include "toolkit/io/npy.h"
 #include "toolkit/io/safetensors.h"
 #include "toolkit/train/trained_model.h"
 
-namespace dtk {
+namespace dtk::dit {
 namespace {
 
 bool ends_in(const std::string& out, const char* extension) {
   return std::filesystem::path(out).extension() == extension;
 }
 
-void choose_sampler(SampleOptions& options, const RunConfig& config, const SampleArguments& arguments) {
+void choose_sampler(DrawOptions& options, const RunConfig& config, const SampleArguments& arguments) {
   if (!arguments.sampler) return;
-  const std::vector<std::string>& allowed = samplers_for(config.diffusion.objective);
+  const std::vector<std::string>& allowed = samplers_for(options_of(config).diffusion.objective);
   if (std::find(allowed.begin(), allowed.end(), *arguments.sampler) == allowed.end()) {
     throw ConfigError("--sampler " + *arguments.sampler + ": this model was trained with objective " +
-                      config.diffusion.objective + "; allowed: " + listed(allowed, " or "));
+                      options_of(config).diffusion.objective + "; allowed: " + listed(allowed, " or "));
   }
-  options.sampler = *arguments.sampler;
+  options.sampler.sampler = *arguments.sampler;
 }
 
 int64_t steps_of(const std::string& respacing, int64_t all) {
@@ -44,11 +45,11 @@ int64_t steps_of(const std::string& respacing, int64_t all) {
 }
 
 // Steps and respacing say the same in two ways: what the command line says of one replaces both of the run.
-void choose_steps(SampleOptions& options, const RunConfig& config, const SampleArguments& arguments) {
-  if (arguments.steps || arguments.respacing) options.respacing = arguments.respacing;
+void choose_steps(DrawOptions& options, const RunConfig& config, const SampleArguments& arguments) {
+  if (arguments.steps || arguments.respacing) options.sampler.respacing = arguments.respacing;
   if (arguments.steps) options.steps = *arguments.steps;
-  if (!has_diffusion_steps(options.sampler)) return;
-  const int64_t all = config.diffusion.steps;
+  if (!has_diffusion_steps(options.sampler.sampler)) return;
+  const int64_t all = options_of(config).diffusion.steps;
   if (arguments.respacing) {
     options.steps = steps_of(*arguments.respacing, all);
     if (arguments.steps && *arguments.steps != options.steps) {
@@ -57,47 +58,49 @@ void choose_steps(SampleOptions& options, const RunConfig& config, const SampleA
                         " steps; remove one of them");
     }
   } else if (arguments.steps && (options.steps < kMinDiffusionSteps || options.steps > all)) {
-    throw ConfigError("--steps " + std::to_string(options.steps) + ": " + options.sampler +
+    throw ConfigError("--steps " + std::to_string(options.steps) + ": " + options.sampler.sampler +
                       " goes through steps of the diffusion; allowed: " + std::to_string(kMinDiffusionSteps) +
                       " to " + std::to_string(all));
   }
 }
 
 // What the run says of these belongs to its own sampler; what the command line says must have a use.
-void choose_gaussian_options(SampleOptions& options, const SampleArguments& arguments) {
+void choose_gaussian_options(DrawOptions& options, const SampleArguments& arguments) {
   const auto refuse = [&](const std::string& name, const std::string& instead) {
-    throw ConfigError(name + " has no use with the sampler " + options.sampler + "; remove it" + instead);
+    throw ConfigError(name + " has no use with the sampler " + options.sampler.sampler + "; remove it" +
+                      instead);
   };
-  const bool gaussian = has_diffusion_steps(options.sampler);
+  const bool gaussian = has_diffusion_steps(options.sampler.sampler);
   if (arguments.respacing && !gaussian) refuse("--respacing", "");
   if (arguments.clip_x0 && !gaussian) refuse("--clip-x0", "");
-  if (arguments.eta && options.sampler != "ddim") refuse("--eta", gaussian ? ", or use --sampler ddim" : "");
-  if (arguments.clip_x0) options.clip_x0 = *arguments.clip_x0;
-  if (arguments.eta) options.eta = *arguments.eta;
+  if (arguments.eta && options.sampler.sampler != "ddim")
+    refuse("--eta", gaussian ? ", or use --sampler ddim" : "");
+  if (arguments.clip_x0) options.sampler.clip_x0 = *arguments.clip_x0;
+  if (arguments.eta) options.sampler.eta = *arguments.eta;
 }
 
 }  // namespace
 
-SampleOptions sample_options(const RunConfig& config, const SampleArguments& arguments) {
-  SampleOptions options = config.sample;
-  if (arguments.guidance) options.guidance = *arguments.guidance;
+DrawOptions asked_options(const RunConfig& config, const SampleArguments& arguments) {
+  DrawOptions options = draw_options(config);
+  if (arguments.guidance) options.grid.guidance = *arguments.guidance;
   choose_sampler(options, config, arguments);
   choose_steps(options, config, arguments);
   choose_gaussian_options(options, arguments);
-  if (arguments.cfg_channels) options.cfg_channels = *arguments.cfg_channels;
-  if (arguments.seed) options.seed = *arguments.seed;
-  if (options.guidance != 1.0 && config.model.class_dropout <= 0) {
+  if (arguments.cfg_channels) options.grid.cfg_channels = *arguments.cfg_channels;
+  if (arguments.seed) options.grid.seed = *arguments.seed;
+  if (options.grid.guidance != 1.0 && options_of(config).model.class_dropout <= 0) {
     throw ConfigError(
         "--guidance: this model was trained with class_dropout = 0 and has no null label to guide "
         "with; use --guidance 1");
   }
-  if (arguments.cfg_channels && options.guidance == 1.0) {
+  if (arguments.cfg_channels && options.grid.guidance == 1.0) {
     throw ConfigError("--cfg-channels has no use with guidance 1, which guides nothing; remove one of them");
   }
-  if (options.cfg_channels > config.model.channels) {
-    throw ConfigError("--cfg-channels " + std::to_string(options.cfg_channels) + ": the model has " +
-                      std::to_string(config.model.channels) + " channels; allowed: 0 (all) to " +
-                      std::to_string(config.model.channels));
+  if (options.grid.cfg_channels > options_of(config).model.channels) {
+    throw ConfigError("--cfg-channels " + std::to_string(options.grid.cfg_channels) + ": the model has " +
+                      std::to_string(options_of(config).model.channels) + " channels; allowed: 0 (all) to " +
+                      std::to_string(options_of(config).model.channels));
   }
   return options;
 }
@@ -105,10 +108,10 @@ SampleOptions sample_options(const RunConfig& config, const SampleArguments& arg
 std::vector<int64_t> sample_labels(const RunConfig& config, const SampleArguments& arguments) {
   std::vector<int64_t> labels;
   for (const int64_t label : arguments.classes) {
-    if (label < 0 || label >= config.model.classes) {
+    if (label < 0 || label >= options_of(config).model.classes) {
       throw ConfigError("--classes: " + std::to_string(label) +
                         " is not a class of this model; allowed: 0 to " +
-                        std::to_string(config.model.classes - 1));
+                        std::to_string(options_of(config).model.classes - 1));
     }
     labels.insert(labels.end(), static_cast<size_t>(arguments.per_class), label);
   }
@@ -117,19 +120,19 @@ std::vector<int64_t> sample_labels(const RunConfig& config, const SampleArgument
 
 void check_out(FileSystem& files, const SampleArguments& arguments, const RunConfig& config) {
   check_out_folder(files, arguments.out);
-  const int64_t channels = config.model.channels;
+  const int64_t channels = options_of(config).model.channels;
   if (ends_in(arguments.out, ".png") && !are_images(channels)) {
     throw ConfigError("--out " + arguments.out + ": samples of " + std::to_string(channels) +
                       " channels are not images; write them with --out FILE.safetensors or --out FILE.npy");
   }
 }
 
-at::Tensor draw_samples(const SampleSource& source, const SampleOptions& options,
+at::Tensor draw_samples(const SampleSource& source, const DrawOptions& options,
                         const std::vector<int64_t>& labels, c10::Device device, const KeepGoing& keep_going) {
   const RunConfig& config = source.config;
   return with_trained<TrainableDit>(source, config, device, [&](const TrainableDit& model) {
-    return sample(model.dit(), config.diffusion, options, labels, config.data.batch / config.train.accumulate,
-                  keep_going);
+    return sample(model.dit(), options_of(config).diffusion, options, labels,
+                  config.data.batch / config.train.accumulate, keep_going);
   });
 }
 
@@ -157,7 +160,7 @@ class DrawnImages final : public Drawing {
   DrawnImages(FileSystem& files, const SampleSource& source, const SampleArguments& arguments)
       : source_(source),
         arguments_(arguments),
-        options_(sample_options(source.config, arguments)),
+        options_(asked_options(source.config, arguments)),
         labels_(sample_labels(source.config, arguments)) {
     check_out(files, arguments, source.config);
   }
@@ -174,7 +177,7 @@ class DrawnImages final : public Drawing {
  private:
   const SampleSource source_;
   const SampleArguments arguments_;
-  const SampleOptions options_;
+  const DrawOptions options_;
   const std::vector<int64_t> labels_;
 };
 
@@ -185,4 +188,4 @@ std::unique_ptr<Drawing> draw_images(FileSystem& files, const SampleSource& sour
   return std::make_unique<DrawnImages>(files, source, arguments);
 }
 
-}  // namespace dtk
+}  // namespace dtk::dit

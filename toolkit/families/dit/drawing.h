@@ -3,12 +3,13 @@
 #include <memory>
 #include <vector>
 
+#include "toolkit/families/dit/sampling.h"
 #include "toolkit/train/drawing.h"
 
-namespace dtk {
+namespace dtk::dit {
 
 /// The run's [sample] options with what the command line says on top. Throws ConfigError.
-SampleOptions sample_options(const RunConfig& config, const SampleArguments& arguments);
+DrawOptions asked_options(const RunConfig& config, const SampleArguments& arguments);
 
 /// --per-class labels for each of --classes, class by class. Throws ConfigError for a class the model has
 /// not.
@@ -21,7 +22,7 @@ void check_out(FileSystem& files, const SampleArguments& arguments, const RunCon
 /// Samples (N, C, S, S) on the CPU, in [-1, 1] for image models; undefined if `keep_going` gave up. As many
 /// at a time as the run's micro-batch, so that its own grid can be drawn again to the bit. Throws ConfigError
 /// for a policy that the configuration asks for and that cannot act.
-at::Tensor draw_samples(const SampleSource& source, const SampleOptions& options,
+at::Tensor draw_samples(const SampleSource& source, const DrawOptions& options,
                         const std::vector<int64_t>& labels, c10::Device device,
                         const KeepGoing& keep_going = {});
 
@@ -34,4 +35,4 @@ void write_samples(FileSystem& files, const SampleArguments& arguments, const at
 std::unique_ptr<Drawing> draw_images(FileSystem& files, const SampleSource& source,
                                      const SampleArguments& arguments);
 
-}  // namespace dtk
+}  // namespace dtk::dit

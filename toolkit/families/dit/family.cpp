@@ -1,12 +1,14 @@
 #include "toolkit/checkpoint/weights_fit.h"
 #include "toolkit/core/errors.h"
-#include "toolkit/data/open_data.h"
-#include "toolkit/diffusion/sampling.h"
 #include "toolkit/families/dit/configuration.h"
 #include "toolkit/families/dit/data.h"
 #include "toolkit/families/dit/drawing.h"
 #include "toolkit/families/dit/flops.h"
+#include "toolkit/families/dit/open_data.h"
+#include "toolkit/families/dit/options.h"
+#include "toolkit/families/dit/sampling.h"
 #include "toolkit/families/dit/trainable.h"
+#include "toolkit/families/dit/weights.h"
 
 namespace dtk::dit {
 namespace {
@@ -20,11 +22,11 @@ std::string sizes_of(const models::DitOptions& model) {
 }
 
 std::string drawn_text(const RunConfig& config) {
-  const SampleOptions& sample = config.sample;
-  if (sample.per_class == 0) return "";
-  return std::to_string(grid_classes(config) * sample.per_class) +
-         (are_images(config.model.channels) ? " images in " : " latents in ") + std::to_string(sample.steps) +
-         " steps";
+  const int64_t per_class = options_of(config).grid.per_class;
+  if (per_class == 0) return "";
+  return std::to_string(grid_classes(config) * per_class) +
+         (are_images(options_of(config).model.channels) ? " images in " : " latents in ") +
+         std::to_string(config.sample.steps) + " steps";
 }
 
 /// Of dit-sample, that draw the grid of a run as it would have been.
@@ -32,7 +34,7 @@ std::string grid_arguments(const RunConfig& config) {
   std::string classes;
   for (int64_t label = 0; label < grid_classes(config); ++label)
     classes += (label > 0 ? "," : "") + std::to_string(label);
-  return "--classes " + classes + " --per-class " + std::to_string(config.sample.per_class);
+  return "--classes " + classes + " --per-class " + std::to_string(options_of(config).grid.per_class);
 }
 
 class Family final : public Configuration {
@@ -43,16 +45,16 @@ class Family final : public Configuration {
   }
 
   RunData open_data(const LoadedConfig& loaded) const override {
-    return image_data(loaded.config, dtk::open_data(loaded));
+    return image_data(loaded.config, dit::open_data(loaded));
   }
 
   RunData planned_data(const RunConfig& config, int64_t samples, PlannedValues values) const override {
     const auto& images = values == PlannedValues::none ? planned_images : made_up_images;
-    return image_data(config, images(config.model, samples));
+    return image_data(config, images(options_of(config).model, samples));
   }
 
   ModelFacts facts(const RunConfig& config) const override {
-    const models::DitOptions model = models::resolved(config.model);
+    const models::DitOptions model = models::resolved(options_of(config).model);
     return {.model = model.name == "custom" ? "DiT" : model.name,
             .sizes = sizes_of(model),
             .smaller = "model.name, or model.depth and model.hidden",
@@ -62,7 +64,7 @@ class Family final : public Configuration {
             .count_key = "sample.per_class",
             .count_keys = "sample.per_class or sample.classes",
             .pictures = are_images(model.channels),
-            .drawn_note = "One row a class, " + std::to_string(config.sample.per_class) +
+            .drawn_note = "One row a class, " + std::to_string(options_of(config).grid.per_class) +
                           " samples each; the noise is the same in all grids.",
             .tensors = "latents of " + std::to_string(model.channels) + " channels",
             .draw_again = grid_arguments(config),
@@ -70,11 +72,11 @@ class Family final : public Configuration {
   }
 
   double training_flops_per_sample(const RunConfig& config, int64_t) const override {
-    return static_cast<double>(training_flops_per_image(config.model));
+    return static_cast<double>(training_flops_per_image(options_of(config).model));
   }
 
   Image picture_of(const RunConfig& config, const std::vector<NamedTensor>& samples) const override {
-    return image_grid(samples.front().tensor, config.sample.per_class, /*padding=*/2, /*scale=*/2);
+    return image_grid(samples.front().tensor, options_of(config).grid.per_class, /*padding=*/2, /*scale=*/2);
   }
 
   void check_arguments(const SampleArguments& arguments, const std::string& weights) const override {
@@ -89,7 +91,7 @@ class Family final : public Configuration {
   }
 
   std::vector<NamedTensor> to_export(const Weights& weights, const RunConfig& config) const override {
-    const models::Dit model(config.model, at::kMeta);  // names and shapes only
+    const models::Dit model(options_of(config).model, at::kMeta);  // names and shapes only
     check_fit(weights, model);
     // Every parameter that is missing is one that weights may leave out.
     const auto fixed = [&](const std::string& name) {

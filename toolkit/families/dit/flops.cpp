@@ -1,6 +1,6 @@
 #include "toolkit/families/dit/flops.h"
 
-namespace dtk {
+namespace dtk::dit {
 
 int64_t forward_multiply_adds(const models::DitOptions& given) {
   constexpr int64_t time_features = 256;  // sines and cosines that embed t
@@ -19,4 +19,4 @@ int64_t training_flops_per_image(const models::DitOptions& model) {
   return 3 * 2 * forward_multiply_adds(model);
 }
 
-}  // namespace dtk
+}  // namespace dtk::dit

@@ -6,10 +6,11 @@
 
 #include <utility>
 
-#include "toolkit/checkpoint/weights.h"
-#include "toolkit/diffusion/sampling.h"
+#include "toolkit/families/dit/options.h"
+#include "toolkit/families/dit/sampling.h"
+#include "toolkit/families/dit/weights.h"
 
-namespace dtk {
+namespace dtk::dit {
 namespace {
 
 models::Dit with_empty_seam(models::Dit dit) {
@@ -21,12 +22,13 @@ models::Dit with_empty_seam(models::Dit dit) {
 
 TrainableDit::TrainableDit(const RunConfig& config, c10::Device device,
                            std::optional<at::Generator> generator)
-    : TrainableDit(config, models::Dit(config.model, device, std::move(generator))) {}
+    : TrainableDit(config, models::Dit(options_of(config).model, device, std::move(generator))) {}
 
 TrainableDit::TrainableDit(const RunConfig& config, models::Dit dit)
     : config_(config),
       dit_(std::move(dit)),
-      objective_(make_objective(config.diffusion, config.model.learn_sigma, device())) {}
+      objective_(
+          make_objective(options_of(config).diffusion, options_of(config).model.learn_sigma, device())) {}
 
 std::unique_ptr<TrainableModel> TrainableDit::with_own_seam() const {
   return std::unique_ptr<TrainableModel>(new TrainableDit(config_, with_empty_seam(dit_)));
@@ -51,14 +53,14 @@ Batch TrainableDit::made_up_batch(int64_t samples, const at::Generator& generato
 
 std::vector<NamedTensor> TrainableDit::sample(const DataSource&, const KeepGoing& keep_going) const {
   const std::vector<int64_t> labels = grid_labels(config_);
-  at::Tensor samples = dtk::sample(dit_, config_.diffusion, config_.sample, labels,
+  at::Tensor samples = dit::sample(dit_, options_of(config_).diffusion, draw_options(config_), labels,
                                    config_.data.batch / config_.train.accumulate, keep_going);
   if (!samples.defined()) return {};
   return {{"samples", std::move(samples)}, {"labels", at::tensor(labels, at::kLong)}};
 }
 
 void TrainableDit::check_fit(const Weights& weights) const {
-  dtk::check_fit(weights, dit_);
+  dit::check_fit(weights, dit_);
 }
 
-}  // namespace dtk
+}  // namespace dtk::dit

@@ -5,7 +5,7 @@
 #include "toolkit/diffusion/objective.h"
 #include "toolkit/train/trainable_model.h"
 
-namespace dtk {
+namespace dtk::dit {
 
 /// Batches are those of an ImageSource: images (N, C, S, S) and labels (N). Its samples are "samples"
 /// (N, C, S, S), in [-1, 1] for images, and "labels" (N): sample.per_class of each of grid_classes().
@@ -34,4 +34,4 @@ class TrainableDit final : public TrainableModel {
   const std::unique_ptr<const Objective> objective_;
 };
 
-}  // namespace dtk
+}  // namespace dtk::dit

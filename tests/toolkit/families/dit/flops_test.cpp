@@ -37,8 +37,8 @@ TEST_CASE("multiply-adds of the published sizes are those of the paper's table")
       {"DiT-XL/2", "118.6", "524.5"}, {"DiT-XL/4", "29.04", "118.7"}, {"DiT-XL/8", "7.39", "29.09"}};
   for (const Row& row : rows) {
     INFO(row.name);
-    CHECK(giga(forward_multiply_adds(published(row.name, 32)), row.at_256) == row.at_256);
-    CHECK(giga(forward_multiply_adds(published(row.name, 64)), row.at_512) == row.at_512);
+    CHECK(giga(dit::forward_multiply_adds(published(row.name, 32)), row.at_256) == row.at_256);
+    CHECK(giga(dit::forward_multiply_adds(published(row.name, 64)), row.at_512) == row.at_512);
   }
 }
 
@@ -47,10 +47,10 @@ TEST_CASE("multiply-adds are counted to the last") {
   constexpr int64_t square = 384 * 384;
   constexpr int64_t blocks = 12 * (256 * 12 * square + 2 * 256 * 256 * 384 + 6 * square);
   constexpr int64_t ends = 256 * 384 * 4 * (4 + 8) + 2 * square + 256 * 384 + square;
-  CHECK(forward_multiply_adds(published("DiT-S/2", 32)) == blocks + ends);
-  CHECK(training_flops_per_image(published("DiT-S/2", 32)) == 6 * (blocks + ends));
+  CHECK(dit::forward_multiply_adds(published("DiT-S/2", 32)) == blocks + ends);
+  CHECK(dit::training_flops_per_image(published("DiT-S/2", 32)) == 6 * (blocks + ends));
   models::DitOptions narrow = published("DiT-S/2", 32);
   narrow.mlp_ratio = 2;
   narrow.learn_sigma = false;
-  CHECK(forward_multiply_adds(narrow) == blocks + ends - 12 * 256 * 4 * square - 256 * 384 * 4 * 4);
+  CHECK(dit::forward_multiply_adds(narrow) == blocks + ends - 12 * 256 * 4 * square - 256 * 384 * 4 * 4);
 }

@@ -5,10 +5,19 @@
 
 #include <vector>
 
-#include "toolkit/config/config.h"
 #include "toolkit/diffusion/denoiser.h"
+#include "toolkit/families/dit/options.h"
 
-namespace dtk {
+namespace dtk::dit {
+
+/// How samples are drawn.
+struct DrawOptions {
+  SamplerOptions sampler;
+  int64_t steps = 25;  // of the sampler
+  GridOptions grid;
+};
+/// As [sample] says.
+DrawOptions draw_options(const RunConfig& config);
 
 /// Rows of a run's sample grid: sample.classes, or all of the model's classes up to 20.
 int64_t grid_classes(const RunConfig& config);
@@ -23,7 +32,7 @@ std::vector<int64_t> grid_labels(const RunConfig& config);
 /// gradients and touches no default generator. An undefined tensor if `keep_going` gave up. Throws
 /// std::invalid_argument for guidance that the model cannot give, and for a sampler or steps that `diffusion`
 /// has not.
-at::Tensor sample(const models::Dit& model, const DiffusionOptions& diffusion, const SampleOptions& options,
+at::Tensor sample(const models::Dit& model, const DiffusionOptions& diffusion, const DrawOptions& options,
                   const std::vector<int64_t>& labels, int64_t batch, const KeepGoing& keep_going = {});
 
-}  // namespace dtk
+}  // namespace dtk::dit

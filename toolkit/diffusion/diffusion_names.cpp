@@ -1,4 +1,4 @@
-#include "toolkit/config/diffusion_names.h"
+#include "toolkit/diffusion/diffusion_names.h"
 
 #include <stdexcept>
 

@@ -5,7 +5,7 @@
 #include "toolkit/config/config_io.h"
 #include "toolkit/data/image_source.h"
 
-namespace dtk {
+namespace dtk::dit {
 
 /// Opens what the [data] table names and checks it against the [model] table: channels, height and width
 /// (both image_size), and no more classes than the model has; and against data.samples and data.validation.
@@ -14,4 +14,4 @@ namespace dtk {
 /// Error with ExitCode::memory for more images than the memory holds.
 std::shared_ptr<const ImageSource> open_data(const LoadedConfig& loaded);
 
-}  // namespace dtk
+}  // namespace dtk::dit

@@ -1,4 +1,4 @@
-#include "toolkit/data/open_data.h"
+#include "toolkit/families/dit/open_data.h"
 
 #include <algorithm>
 #include <thread>
@@ -10,8 +10,9 @@
 #include "toolkit/data/latents.h"
 #include "toolkit/data/pixel_source.h"
 #include "toolkit/data/synthetic_source.h"
+#include "toolkit/families/dit/options.h"
 
-namespace dtk {
+namespace dtk::dit {
 namespace {
 
 void check_is_set(const LoadedConfig& loaded, const std::string& key, bool is_set) {
@@ -23,7 +24,7 @@ void check_is_set(const LoadedConfig& loaded, const std::string& key, bool is_se
 }
 
 void check_shape(const LoadedConfig& loaded, const ImageSource& source, const std::string& data_key) {
-  const models::DitOptions& model = loaded.config.model;
+  const models::DitOptions& model = options_of(loaded.config).model;
   const std::string seen = shape_text(source.channels(), source.height(), source.width());
   if (source.height() != source.width()) {
     throw ConfigError(location_of(loaded, data_key) + "data: samples are " + seen +
@@ -44,7 +45,7 @@ void check_shape(const LoadedConfig& loaded, const ImageSource& source, const st
 }
 
 void check_classes(const LoadedConfig& loaded, const ImageSource& source) {
-  const int64_t classes = loaded.config.model.classes;
+  const int64_t classes = options_of(loaded.config).model.classes;
   if (source.classes() <= classes) return;
   throw ConfigError(location_of(loaded, "model.classes") + "data: samples have " +
                     std::to_string(source.classes()) + " classes, model.classes says " +
@@ -69,16 +70,17 @@ void check_count(const LoadedConfig& loaded, const ImageSource& source) {
 }
 
 // The key that names the samples themselves.
-std::string main_key(const DataOptions& data) {
-  if (data.kind == "images") return "data.folder";
-  if (data.kind == "latents") return "data.latents";
-  return data.kind == "idx" ? "data.images" : "data.samples";
+std::string main_key(const std::string& kind) {
+  if (kind == "images") return "data.folder";
+  if (kind == "latents") return "data.latents";
+  return kind == "idx" ? "data.images" : "data.samples";
 }
 
 // Messages about a file start with its path.
-std::string key_of_file(const DataOptions& data, const std::string& message) {
-  const bool of_labels = !data.labels.empty() && message.starts_with(data.labels + ":");
-  return of_labels ? "data.labels" : main_key(data);
+std::string key_of_file(const RunConfig& config, const std::string& message) {
+  const std::string& labels = options_of(config).data.labels;
+  const bool of_labels = !labels.empty() && message.starts_with(labels + ":");
+  return of_labels ? "data.labels" : main_key(config.data.kind);
 }
 
 int decoding_threads(const TrainOptions& train) {
@@ -87,14 +89,15 @@ int decoding_threads(const TrainOptions& train) {
 }
 
 std::shared_ptr<const ImageSource> open_files(const LoadedConfig& loaded) try {
-  const DataOptions& data = loaded.config.data;
-  const models::DitOptions& model = loaded.config.model;
-  if (data.kind == "idx") return open_idx(data.images, data.labels);
-  if (data.kind == "latents") {
+  const std::string& kind = loaded.config.data.kind;
+  const ImageOptions& data = options_of(loaded.config).data;
+  const models::DitOptions& model = options_of(loaded.config).model;
+  if (kind == "idx") return open_idx(data.images, data.labels);
+  if (kind == "latents") {
     return open_latents({.latents = data.latents, .labels = data.labels, .scale = data.latent_scale});
   }
-  if (data.kind == "synthetic") {
-    return std::make_shared<SyntheticSource>(SyntheticSource::Shape{.size = *data.samples,
+  if (kind == "synthetic") {
+    return std::make_shared<SyntheticSource>(SyntheticSource::Shape{.size = *loaded.config.data.samples,
                                                                     .channels = model.channels,
                                                                     .height = model.image_size,
                                                                     .width = model.image_size,
@@ -102,30 +105,32 @@ std::shared_ptr<const ImageSource> open_files(const LoadedConfig& loaded) try {
   }
   return open_image_folder(
       data.folder, {.channels = model.channels, .height = model.image_size, .width = model.image_size},
-      {.skip_corrupt = data.on_corrupt == "skip", .threads = decoding_threads(loaded.config.train)});
+      {.skip_corrupt = loaded.config.data.on_corrupt == "skip",
+       .threads = decoding_threads(loaded.config.train)});
 } catch (const DataError& error) {
-  throw DataError(location_of(loaded, key_of_file(loaded.config.data, error.what())) + error.what());
+  throw DataError(location_of(loaded, key_of_file(loaded.config, error.what())) + error.what());
 }
 
 }  // namespace
 
 std::shared_ptr<const ImageSource> open_data(const LoadedConfig& loaded) {
-  const DataOptions& data = loaded.config.data;
-  if (data.kind == "idx") {
+  const std::string& kind = loaded.config.data.kind;
+  const ImageOptions& data = options_of(loaded.config).data;
+  if (kind == "idx") {
     check_is_set(loaded, "data.images", !data.images.empty());
     check_is_set(loaded, "data.labels", !data.labels.empty());
-  } else if (data.kind == "images") {
+  } else if (kind == "images") {
     check_is_set(loaded, "data.folder", !data.folder.empty());
-  } else if (data.kind == "latents") {
+  } else if (kind == "latents") {
     check_is_set(loaded, "data.latents", !data.latents.empty());
   } else {
-    check_is_set(loaded, "data.samples", data.samples.has_value());
+    check_is_set(loaded, "data.samples", loaded.config.data.samples.has_value());
   }
   const std::shared_ptr<const ImageSource> source = open_files(loaded);
-  check_shape(loaded, *source, main_key(data));
+  check_shape(loaded, *source, main_key(kind));
   check_classes(loaded, *source);
   check_count(loaded, *source);
   return source;
 }
 
-}  // namespace dtk
+}  // namespace dtk::dit

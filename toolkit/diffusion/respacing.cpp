@@ -1,11 +1,11 @@
-#include "toolkit/config/respacing.h"
+#include "toolkit/diffusion/respacing.h"
 
 #include <charconv>
 #include <cmath>
 #include <set>
 #include <stdexcept>
 
-#include "toolkit/config/diffusion_names.h"
+#include "toolkit/diffusion/diffusion_names.h"
 
 namespace dtk {
 namespace {

@@ -1,5 +1,5 @@
 // Which steps are kept: the original's, and what is refused.
-#include "toolkit/config/respacing.h"
+#include "toolkit/diffusion/respacing.h"
 
 #include <numeric>
 #include <stdexcept>

@@ -1,4 +1,4 @@
-#include "toolkit/diffusion/sampling.h"
+#include "toolkit/families/dit/sampling.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -11,7 +11,7 @@
 #include "toolkit/core/random_streams.h"
 #include "toolkit/diffusion/samplers.h"
 
-namespace dtk {
+namespace dtk::dit {
 namespace {
 
 // A stream for each sample: what one is given depends neither on how many are drawn at a time nor on how many
@@ -39,33 +39,39 @@ class StepNoise {
 
 }  // namespace
 
+DrawOptions draw_options(const RunConfig& config) {
+  const Options& options = options_of(config);
+  return {options.sampler, config.sample.steps, options.grid};
+}
+
 int64_t grid_classes(const RunConfig& config) {
   constexpr int64_t most = 20;  // of a thousand classes nobody wants a grid
-  return config.sample.classes.value_or(std::min(most, config.model.classes));
+  return options_of(config).grid.classes.value_or(std::min(most, options_of(config).model.classes));
 }
 
 std::vector<int64_t> grid_labels(const RunConfig& config) {
   std::vector<int64_t> labels;
   for (int64_t label = 0; label < grid_classes(config); ++label) {
-    labels.insert(labels.end(), static_cast<size_t>(config.sample.per_class), label);
+    labels.insert(labels.end(), static_cast<size_t>(options_of(config).grid.per_class), label);
   }
   return labels;
 }
 
-at::Tensor sample(const models::Dit& model, const DiffusionOptions& diffusion, const SampleOptions& options,
+at::Tensor sample(const models::Dit& model, const DiffusionOptions& diffusion, const DrawOptions& options,
                   const std::vector<int64_t>& labels, int64_t batch, const KeepGoing& keep_going) {
   at::NoGradGuard no_grad;
   const models::DitOptions& shape = model.options();
   const auto count = static_cast<int64_t>(labels.size());
   const c10::Device device = model.parameters().front().second.device();
-  const auto sampler = make_sampler(diffusion, options, shape.learn_sigma, device);
-  const at::Generator generator = policies::make_generator(at::kCPU, stream_seed(options.seed, "sample"));
+  const auto sampler = make_sampler(diffusion, options.sampler, options.steps, shape.learn_sigma, device);
+  const at::Generator generator =
+      policies::make_generator(at::kCPU, stream_seed(options.grid.seed, "sample"));
   const at::Tensor start =
       at::randn({count, shape.channels, shape.image_size, shape.image_size}, generator, at::kFloat);
   const at::Tensor y = at::tensor(labels, at::kLong);
   const Denoiser denoiser = [&](at::Tensor x, at::Tensor t, at::Tensor label) {
-    if (options.guidance != 1.0) {
-      return model.forward_guided(x, t, label, options.guidance, options.cfg_channels);
+    if (options.grid.guidance != 1.0) {
+      return model.forward_guided(x, t, label, options.grid.guidance, options.grid.cfg_channels);
     }
     return model.forward(std::move(x), std::move(t), std::move(label), /*training=*/false);
   };
@@ -78,7 +84,7 @@ at::Tensor sample(const models::Dit& model, const DiffusionOptions& diffusion, c
     const int64_t length = std::min(batch, count - first);
     at::Tensor x = start.narrow(0, first, length).to(device);
     const at::Tensor label = y.narrow(0, first, length).to(device);
-    StepNoise noise(options.seed, first, length);
+    StepNoise noise(options.grid.seed, first, length);
     policies::FoldableLoop steps("sampler steps", sampler->steps());
     while (const auto step = steps.next()) {
       if (keep_going && !keep_going(*batch_index * sampler->steps() + *step, all_steps)) return {};
@@ -91,4 +97,4 @@ at::Tensor sample(const models::Dit& model, const DiffusionOptions& diffusion, c
   return samples;
 }
 
-}  // namespace dtk
+}  // namespace dtk::dit

@@ -1,5 +1,5 @@
 // Drawing from a DiT: what depends on the seed, and what does not depend on how many are drawn at a time.
-#include "toolkit/diffusion/sampling.h"
+#include "toolkit/families/dit/sampling.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -46,19 +46,16 @@ const Case cases[] = {{"rectified_flow", "euler", 0, false, false},
                       {"v", "ddim", 0.5, false, true},
                       {"x0", "ddpm", 0, false, true}};
 
-SampleOptions steps_of(const std::string& sampler, int64_t steps) {
-  SampleOptions options;
-  options.sampler = sampler;
-  options.steps = steps;
-  return options;
+dit::DrawOptions steps_of(const std::string& sampler, int64_t steps) {
+  return {{.sampler = sampler}, steps, {}};
 }
 
 at::Tensor drawn(const Case& one, int64_t batch, double guidance = 2.0, int64_t seed = 5, int64_t steps = 6) {
-  SampleOptions options = steps_of(one.sampler, steps);
-  options.eta = one.eta;
-  options.guidance = guidance;
-  options.seed = seed;
-  return sample(model_of(one.learn_sigma), {.objective = one.objective}, options, labels, batch);
+  dit::DrawOptions options = steps_of(one.sampler, steps);
+  options.sampler.eta = one.eta;
+  options.grid.guidance = guidance;
+  options.grid.seed = seed;
+  return dit::sample(model_of(one.learn_sigma), {.objective = one.objective}, options, labels, batch);
 }
 
 }  // namespace
@@ -104,8 +101,8 @@ TEST_CASE("the noise of one step is held at a time") {
   const std::vector<int64_t> many(64, 1);
   const auto peak = [&](int64_t steps) {
     policies::cpu_accounts().reset_phases("sample");
-    const SampleOptions options = steps_of("ddpm", steps);
-    sample(dit, {.objective = "epsilon"}, options, many, 64);
+    const dit::DrawOptions options = steps_of("ddpm", steps);
+    dit::sample(dit, {.objective = "epsilon"}, options, many, 64);
     return policies::highest(policies::cpu_accounts().phases()).peak.bytes;
   };
   const int64_t one_step = 64 * 2 * 8 * 8 * 4, few = peak(5), many_steps = peak(25);
@@ -114,14 +111,14 @@ TEST_CASE("the noise of one step is held at a time") {
 }
 
 TEST_CASE("drawing gives up between two steps") {
-  const SampleOptions options = steps_of("ddpm", 6);
+  const dit::DrawOptions options = steps_of("ddpm", 6);
   std::vector<int64_t> done;
-  const at::Tensor x =
-      sample(model_of(false), {.objective = "v"}, options, labels, 3, [&](int64_t steps_done, int64_t steps) {
-        CHECK(steps == 18);  // three micro-batches
-        done.push_back(steps_done);
-        return steps_done < 8;
-      });
+  const at::Tensor x = dit::sample(model_of(false), {.objective = "v"}, options, labels, 3,
+                                   [&](int64_t steps_done, int64_t steps) {
+                                     CHECK(steps == 18);  // three micro-batches
+                                     done.push_back(steps_done);
+                                     return steps_done < 8;
+                                   });
   CHECK_FALSE(x.defined());
   CHECK(done == std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8});
 }

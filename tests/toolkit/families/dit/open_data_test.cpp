@@ -1,4 +1,4 @@
-#include "toolkit/data/open_data.h"
+#include "toolkit/families/dit/open_data.h"
 
 #include <ATen/ATen.h>
 
@@ -8,14 +8,15 @@
 #include "support/files/temporary_folder.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/data/image.h"
+#include "toolkit/families/dit/options.h"
 #include "toolkit/io/file_system.h"
 #include "toolkit/io/npy.h"
 
+namespace dit = dtk::dit;
 using dtk::ConfigError;
 using dtk::DataError;
 using dtk::DataOptions;
 using dtk::LoadedConfig;
-using dtk::open_data;
 using dtk::models::DitOptions;
 using dtk::test::big_endian;
 using dtk::test::error_text;
@@ -23,9 +24,12 @@ using dtk::test::TemporaryFolder;
 
 namespace {
 
+/// All of [data].
+struct Data : DataOptions, dit::ImageOptions {};
+
 /// Two images of `height` x `width`, classes 0 and 4.
-DataOptions idx_set(const TemporaryFolder& folder, uint32_t height, uint32_t width) {
-  DataOptions data;
+Data idx_set(const TemporaryFolder& folder, uint32_t height, uint32_t width) {
+  Data data;
   data.kind = "idx";
   data.images =
       folder.write("images", big_endian({0x803, 2, height, width}) + std::string(2 * height * width, 'x'))
@@ -42,29 +46,30 @@ DitOptions model_of(int64_t channels, int64_t image_size, int64_t classes) {
   return model;
 }
 
-LoadedConfig loaded_from(const DataOptions& data, const DitOptions& model) {
+LoadedConfig loaded_from(const Data& data, const DitOptions& model) {
   LoadedConfig loaded;
   loaded.config.data = data;
-  loaded.config.model = model;
+  dit::options_of(loaded.config).model = model;
+  dit::options_of(loaded.config).data = data;
   return loaded;
 }
 
-std::string config_error(const DataOptions& data, const DitOptions& model) {
-  return error_text<ConfigError>([&] { open_data(loaded_from(data, model)); });
+std::string config_error(const Data& data, const DitOptions& model) {
+  return error_text<ConfigError>([&] { dit::open_data(loaded_from(data, model)); });
 }
 
 }  // namespace
 
 TEST_CASE("open_data: opens each kind") {
   const TemporaryFolder folder;
-  CHECK(open_data(loaded_from(idx_set(folder, 4, 4), model_of(1, 4, 5)))->size() == 2);
+  CHECK(dit::open_data(loaded_from(idx_set(folder, 4, 4), model_of(1, 4, 5)))->size() == 2);
 
   const dtk::Image image{.height = 2, .width = 2, .channels = 3, .pixels = std::vector<uint8_t>(12)};
   folder.write("set/a/1.png", dtk::encode_png(image));
-  DataOptions data;
+  Data data;
   data.kind = "images";
   data.folder = (folder / "set").string();
-  CHECK(open_data(loaded_from(data, model_of(3, 2, 1)))->description() ==
+  CHECK(dit::open_data(loaded_from(data, model_of(3, 2, 1)))->description() ==
         "1 images 3x2x2, 1 classes (image folder, set)");
 }
 
@@ -86,7 +91,7 @@ TEST_CASE("open_data: samples must fit the model") {
 
 TEST_CASE("open_data: the path keys of the kind must be set") {
   const DitOptions model = model_of(1, 28, 10);
-  DataOptions data;
+  Data data;
   data.kind = "idx";
   CHECK(config_error(data, model) ==
         "data.images is not set; data.kind = \"idx\" needs it; set it, or change data.kind");
@@ -106,10 +111,10 @@ TEST_CASE("open_data: the path keys of the kind must be set") {
 }
 
 TEST_CASE("open_data: synthetic samples have the model's shape") {
-  DataOptions data;
+  Data data;
   data.kind = "synthetic";
   data.samples = 12;
-  const auto source = open_data(loaded_from(data, model_of(4, 6, 5)));
+  const auto source = dit::open_data(loaded_from(data, model_of(4, 6, 5)));
   CHECK(source->description() == "12 made-up samples 4x6x6, 5 classes (SYNTHETIC)");
   CHECK(source->remarks().synthetic);
 }
@@ -122,12 +127,12 @@ TEST_CASE("open_data: latents, and hints for those that do not fit") {
     file->close();
     return (folder / name).string();
   };
-  DataOptions data;
+  Data data;
   data.kind = "latents";
   data.latents = save("latents.npy", at::ones({2, 8, 4, 4}));
   data.labels = save("labels.npy", at::tensor({0, 3}, at::kLong));
   data.latent_scale = 0.25;
-  const auto source = open_data(loaded_from(data, model_of(8, 4, 4)));
+  const auto source = dit::open_data(loaded_from(data, model_of(8, 4, 4)));
   std::vector<float> values(8 * 4 * 4);
   CHECK(source->read_image(1, values.data()) == 3);
   CHECK(values == std::vector<float>(8 * 4 * 4, 0.25F));
@@ -140,7 +145,7 @@ TEST_CASE("open_data: latents, and hints for those that do not fit") {
             "channels");
   CHECK(config_error(data, model_of(3, 4, 4)).ends_with("set model.channels = 8 and model.image_size = 4"));
   data.labels = save("labels.npy", at::tensor({0, 3, 1}, at::kLong));
-  CHECK(error_text<DataError>([&] { open_data(loaded_from(data, model_of(8, 4, 4))); }) ==
+  CHECK(error_text<DataError>([&] { dit::open_data(loaded_from(data, model_of(8, 4, 4))); }) ==
         data.labels +
             ": labels have the shape (3); allowed: (2), one for each sample of the latents; give the labels "
             "of these latents");
@@ -148,10 +153,10 @@ TEST_CASE("open_data: latents, and hints for those that do not fit") {
 
 TEST_CASE("open_data: the number of samples is checked, and some must be left to train on") {
   const TemporaryFolder folder;
-  DataOptions data = idx_set(folder, 4, 4);
+  Data data = idx_set(folder, 4, 4);
   data.samples = 2;
   data.validation = 1;
-  CHECK(open_data(loaded_from(data, model_of(1, 4, 5)))->size() == 2);
+  CHECK(dit::open_data(loaded_from(data, model_of(1, 4, 5)))->size() == 2);
   data.validation = 2;
   CHECK(
       config_error(data, model_of(1, 4, 5)) ==
@@ -165,10 +170,10 @@ TEST_CASE("open_data: the number of samples is checked, and some must be left to
 
 TEST_CASE("open_data: what the user wrote is named by its place") {
   const TemporaryFolder folder;
-  const DataOptions data = idx_set(folder, 28, 28);
+  const Data data = idx_set(folder, 28, 28);
   const auto error_of = [&](const std::string& text, const std::vector<std::string>& overrides) {
     const LoadedConfig loaded = dtk::parse_config("train.steps = 1\n" + text, "base.toml", overrides);
-    return error_text<dtk::Error>([&] { open_data(loaded); });
+    return error_text<dtk::Error>([&] { dit::open_data(loaded); });
   };
   const std::string custom =
       "model = {depth = 1, hidden = 8, heads = 1, patch = 4, channels = 1, image_size = 28, classes = 4}\n";

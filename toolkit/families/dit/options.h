@@ -1,0 +1,83 @@
+// Options of a DiT's training beside those of all runs: model, objective, images, grids. Free of LibTorch.
+#pragma once
+#include <dtk/models/dit_options.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "toolkit/config/config.h"
+#include "toolkit/diffusion/options.h"
+
+namespace dtk::dit {
+
+/// What [data] says of images.
+struct ImageOptions {
+  std::string images;         // idx: image file, .gz or plain
+  std::string labels;         // idx: label file, .gz or plain; latents: .npy file of int64
+  std::string folder;         // images: folder with one sub-folder per class
+  std::string latents;        // latents: .npy, or .safetensors with tensors "latents" and "labels"
+  double latent_scale = 1.0;  // latents: factor, e.g. 0.18215 for raw ones of Stable Diffusion's VAE
+  bool flip = false;          // idx, images: mirror left to right with probability 1/2
+
+  template <class Self, class Visit>
+  static void fields(Self& self, Visit&& visit) {
+    auto& [images, labels, folder, latents, latent_scale, flip] = self;
+    visit("images", images, "");
+    visit("labels", labels, "");
+    visit("folder", folder, "");
+    visit("latents", latents, "");
+    visit("latent_scale", latent_scale, "(0, inf)");
+    visit("flip", flip, "");
+  }
+  friend bool operator==(const ImageOptions&, const ImageOptions&) = default;
+};
+
+/// What [sample] says of a grid, beside the sampler.
+struct GridOptions {
+  double guidance = 4.0;     // classifier-free guidance scale; 1: off
+  int64_t cfg_channels = 0;  // channels guided; 0: all; 3: as the released DiT code
+  // Rows of a grid, classes 0 .. classes - 1; absent: all of the model's, but no more than 20.
+  std::optional<int64_t> classes = std::nullopt;
+  int64_t per_class = 8;  // images per class in a grid; 0: no grids
+  int64_t seed = 0;       // noise of a grid, the same for all grids of a run
+
+  template <class Self, class Visit>
+  static void fields(Self& self, Visit&& visit) {
+    auto& [guidance, cfg_channels, classes, per_class, seed] = self;
+    visit("guidance", guidance, "[1, 100]");
+    visit("cfg_channels", cfg_channels, "[0, inf)");
+    visit("classes", classes, "[1, inf)");
+    visit("per_class", per_class, "[0, 64]");
+    visit("seed", seed, "[0, inf)");
+  }
+  friend bool operator==(const GridOptions&, const GridOptions&) = default;
+};
+
+struct Options {
+  models::DitOptions model;
+  DiffusionOptions diffusion;
+  ImageOptions data;
+  SamplerOptions sampler;
+  GridOptions grid;
+
+  template <class Self, class Visit>
+  static void tables(Self& self, Visit&& visit) {
+    auto& [model, diffusion, data, sampler, grid] = self;
+    visit("model", model);
+    visit("diffusion", diffusion);
+    visit("data", data);
+    visit("sample", sampler);
+    visit("sample", grid);
+  }
+  friend bool operator==(const Options&, const Options&) = default;
+};
+
+inline Options& options_of(RunConfig& config) {
+  return config.families.of<Options>();
+}
+inline const Options& options_of(const RunConfig& config) {
+  return config.families.of<Options>();
+}
+
+}  // namespace dtk::dit

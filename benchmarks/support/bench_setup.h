@@ -24,7 +24,7 @@ inline RunConfig latent_config(const std::string& model, int64_t batch, int64_t 
   config.train.threads = threads;
   config.train.steps = 1'000'000;
   config.data.batch = batch;
-  config.schedule.kind = "constant";
+  config.schedule.kind = dtk::ScheduleKind::constant;
   return config;
 }
 

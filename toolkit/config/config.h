@@ -3,13 +3,16 @@
 // Each struct has one list of its fields, `fields(self, visit)`; reading, printing, comparing and checking
 // all walk it. An entry is visit(name, member, allowed): `allowed` is an interval for numbers ("[1, inf)",
 // "[0, 1)"), a choice for strings ("uniform | logit_normal") or "" for anything; messages quote it as is.
-// An std::optional member that is not set is printed as a comment, not as a key.
+// An enum has its choice itself (enum_text.h). An std::optional member that is not set is printed as a
+// comment, not as a key.
 #pragma once
 #include <dtk/policies/policy_options.h>
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "toolkit/config/families.h"
@@ -73,14 +76,20 @@ struct TrainOptions {
   friend bool operator==(const TrainOptions&, const TrainOptions&) = default;
 };
 
+/// A file that cannot be decoded: the run ends, or it is left out.
+enum class OnCorrupt { error, skip };
+constexpr auto enum_texts(OnCorrupt) {
+  return std::array{std::pair{OnCorrupt::error, "error"}, std::pair{OnCorrupt::skip, "skip"}};
+}
+
 struct DataOptions {
-  std::string kind = "idx";          // a family's (families.h)
-  std::optional<int64_t> samples;    // made-up ones: how many; others: how many there must be
-  std::string on_corrupt = "error";  // a file that cannot be decoded; skip: left out
-  int64_t validation = 0;            // samples held out, never trained on
-  int64_t batch = 16;                // samples per optimizer step
-  bool drop_last = true;             // false: also the last samples of an epoch, in a shorter batch
-  int64_t prefetch = 2;              // micro-batches prepared ahead by the loader
+  std::string kind = "idx";        // a family's (families.h)
+  std::optional<int64_t> samples;  // made-up ones: how many; others: how many there must be
+  OnCorrupt on_corrupt = OnCorrupt::error;
+  int64_t validation = 0;  // samples held out, never trained on
+  int64_t batch = 16;      // samples per optimizer step
+  bool drop_last = true;   // false: also the last samples of an epoch, in a shorter batch
+  int64_t prefetch = 2;    // micro-batches prepared ahead by the loader
   // That read samples; absent: 1 where the CPU trains, else train.threads, at most 16.
   std::optional<int64_t> threads;
 
@@ -89,7 +98,7 @@ struct DataOptions {
     auto& [kind, samples, on_corrupt, validation, batch, drop_last, prefetch, threads] = self;
     visit("kind", kind, data_kind_choices());
     visit("samples", samples, "[1, inf)");
-    visit("on_corrupt", on_corrupt, "error | skip");
+    visit("on_corrupt", on_corrupt, "");
     visit("validation", validation, "[0, inf)");
     visit("batch", batch, "[1, inf)");
     visit("drop_last", drop_last, "");
@@ -139,16 +148,23 @@ struct EpochScheduleOptions {
   friend bool operator==(const EpochScheduleOptions&, const EpochScheduleOptions&) = default;
 };
 
+/// After warm-up: cosine to `final` over the run, or constant; epochs: by whole epochs, as [schedule.epochs]
+/// says.
+enum class ScheduleKind { cosine, constant, epochs };
+constexpr auto enum_texts(ScheduleKind) {
+  return std::array{std::pair{ScheduleKind::cosine, "cosine"}, std::pair{ScheduleKind::constant, "constant"},
+                    std::pair{ScheduleKind::epochs, "epochs"}};
+}
+
 struct ScheduleOptions {
-  std::string kind = "cosine";  // after warm-up: cosine to `final` over the run, or constant; epochs: by
-                                // whole epochs, as [schedule.epochs] says
-  int64_t warmup = 0;           // cosine, constant: steps of linear warm-up
-  double final = 0.01;          // cosine: last rate as a fraction of optimizer.lr
+  ScheduleKind kind = ScheduleKind::cosine;
+  int64_t warmup = 0;   // cosine, constant: steps of linear warm-up
+  double final = 0.01;  // cosine: last rate as a fraction of optimizer.lr
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [kind, warmup, final_fraction] = self;
-    visit("kind", kind, "cosine | constant | epochs");
+    visit("kind", kind, "");
     visit("warmup", warmup, "[0, inf)");
     visit("final", final_fraction, "[0, 1]");
   }
@@ -168,19 +184,24 @@ struct SampleOptions {
   friend bool operator==(const SampleOptions&, const SampleOptions&) = default;
 };
 
+/// What happens to a run that by its plan needs more than the budget or the device has: it is refused before
+/// it reads data, exit 3; or warned, and begins.
+enum class OnOverBudget { refuse, warn };
+constexpr auto enum_texts(OnOverBudget) {
+  return std::array{std::pair{OnOverBudget::refuse, "refuse"}, std::pair{OnOverBudget::warn, "warn"}};
+}
+
 struct MemoryOptions {
   bool ledger = true;  // account for every byte by owner and phase; off: memory.json is not written
   std::optional<ByteSize> budget;  // bytes of tensors on the training device; one more ends the run, exit 3
-  // What happens to a run that by its plan needs more than the budget or the device has: it is refused before
-  // it reads data, exit 3; or warned, and begins.
-  std::string on_over_budget = "refuse";
+  OnOverBudget on_over_budget = OnOverBudget::refuse;
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [ledger, budget, on_over_budget] = self;
     visit("ledger", ledger, "");
     visit("budget", budget, "(0, inf)");
-    visit("on_over_budget", on_over_budget, "refuse | warn");
+    visit("on_over_budget", on_over_budget, "");
   }
   friend bool operator==(const MemoryOptions&, const MemoryOptions&) = default;
 };

@@ -1,6 +1,8 @@
 // The options of model families in a configuration, which knows none of them: each family has a struct of its
 // tables, and each table one list of its fields (config.h).
 #pragma once
+#include <dtk/policies/enum_text.h>
+
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -19,6 +21,19 @@ namespace dtk {
 using OptionField = std::variant<bool*, int64_t*, double*, std::string*, std::optional<bool>*,
                                  std::optional<int64_t>*, std::optional<double>*, std::optional<std::string>*,
                                  std::vector<std::string>*, std::array<double, 4>*>;
+
+/// visit(member, allowed), of an enum as a text that is one of its choices.
+template <class Member, class Visit>
+void visit_enum_as_text(Member& member, const std::string& allowed, Visit&& visit) {
+  using Value = std::remove_const_t<Member>;
+  if constexpr (policies::TextEnum<Value>) {
+    std::string text = policies::text_of(member);
+    visit(text, policies::choices_of<Value>());
+    if constexpr (!std::is_const_v<Member>) member = policies::parse_enum<Value>(text).value();
+  } else {
+    visit(member, allowed);
+  }
+}
 
 /// The tables of one family.
 class OptionTables {
@@ -45,7 +60,8 @@ class TablesOf final : public OptionTables {
     Options::tables(options, [&](const std::string& table, auto& fields) {
       std::decay_t<decltype(fields)>::fields(
           fields, [&](const std::string& name, auto& member, const std::string& allowed) {
-            visit(table, name, &member, allowed);
+            visit_enum_as_text(member, allowed,
+                               [&](auto& value, const std::string& its) { visit(table, name, &value, its); });
           });
     });
   }

@@ -14,7 +14,7 @@ namespace dtk {
 bool is_common_table(const std::string& table);
 
 /// Calls visit(table, name, member, allowed) for every field of every table, in printing order: what families
-/// have of a common table after what all runs have of it.
+/// have of a common table after what all runs have of it. Enums come as texts.
 template <class Config, class Visit>
 void visit_keys(Config& config, Visit&& visit) {
   const auto visit_families = [&](const std::function<bool(const std::string&)>& is_wanted) {
@@ -29,7 +29,8 @@ void visit_keys(Config& config, Visit&& visit) {
       visit_families([](const std::string& other) { return !is_common_table(other); });
     } else {
       Options::fields(options, [&](const std::string& name, auto& member, const std::string& allowed) {
-        visit(table, name, member, allowed);
+        visit_enum_as_text(member, allowed,
+                           [&](auto& value, const std::string& its) { visit(table, name, value, its); });
       });
       visit_families([&](const std::string& other) { return other == table; });
     }

@@ -73,7 +73,7 @@ class Rules final : public RuleCheck {
           "none of train.steps, train.epochs and train.seconds is set; set at least one of them, so that the "
           "run ends");
     }
-    if (config_.schedule.kind == "epochs" && !train.epochs) {
+    if (config_.schedule.kind == ScheduleKind::epochs && !train.epochs) {
       fail("schedule.kind",
            "schedule.kind = \"epochs\" needs train.epochs, which is not set: the rate of an epoch depends on "
            "how many there are; set it, or use schedule.kind = \"constant\"");

@@ -1,6 +1,7 @@
 // Values of a configuration as TOML text, for files and for messages.
 #pragma once
 #include <dtk/policies/enabled.h>
+#include <dtk/policies/enum_text.h>
 
 #include <array>
 #include <cstdint>
@@ -27,6 +28,11 @@ std::string toml_text(const policies::SegmentKeeps& value);  ///< a string, or a
 std::string toml_text(const policies::ByteCount& value);     ///< an integer
 std::string toml_text(const ByteSize& value);                ///< an integer, or "80%" with its quotes
 std::string toml_text(const char*) = delete;                 // would become a bool
+
+template <policies::TextEnum E>
+std::string toml_text(E value) {
+  return toml_text(policies::text_of(value));
+}
 
 /// "not set" for an empty optional, which TOML cannot say.
 template <class T>

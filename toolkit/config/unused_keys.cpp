@@ -28,10 +28,10 @@ std::string useless_because(const RunConfig& config, const std::string& key) {
   if ((key == "policies.checkpoint.every" || key == "policies.checkpoint.segment") && keep.word == "auto") {
     return "policies.checkpoint.keep = " + toml_text(keep);
   }
-  const std::string& schedule = config.schedule.kind;
-  const bool by_epochs = schedule == "epochs";
-  if ((key == "schedule.final" && schedule != "cosine") || (key == "schedule.warmup" && by_epochs) ||
-      (key.starts_with("schedule.epochs.") && !by_epochs)) {
+  const ScheduleKind schedule = config.schedule.kind;
+  const bool by_epochs = schedule == ScheduleKind::epochs;
+  if ((key == "schedule.final" && schedule != ScheduleKind::cosine) ||
+      (key == "schedule.warmup" && by_epochs) || (key.starts_with("schedule.epochs.") && !by_epochs)) {
     return setting("schedule.kind", schedule);
   }
   return "";

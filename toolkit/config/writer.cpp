@@ -98,7 +98,7 @@ std::string print_config(const LoadedConfig& loaded) {
   visit_keys(loaded.config,
              [&](const std::string& table, const std::string& name, const auto& value, const std::string&) {
                if (is_of_another_model(loaded.config, table + "." + name)) return;
-               if (table == "schedule.epochs" && loaded.config.schedule.kind != "epochs") return;
+               if (table == "schedule.epochs" && loaded.config.schedule.kind != ScheduleKind::epochs) return;
                if (table != open_table) {
                  text += (text.empty() ? "[" : "\n[") + table + "]\n";
                  open_table = table;

@@ -101,7 +101,7 @@ void refuse_if_none_can_run(const StartPlans& plans, LoadedConfig& loaded, c10::
 }
 
 std::string take_the_one_that_fits(const StartPlans& plans, LoadedConfig& loaded, c10::Device device) {
-  if (plans.size() < 2 || loaded.config.memory.on_over_budget != "refuse") return "";
+  if (plans.size() < 2 || loaded.config.memory.on_over_budget != OnOverBudget::refuse) return "";
   const StartPlan* fitting = nullptr;
   std::string others;
   for (const StartPlan& plan : plans) {
@@ -149,7 +149,7 @@ std::vector<std::string> notes_on_plan(const StartPlan& plan, const RunConfig& c
   if (!plan.problem.empty()) {
     // A plan asks for no more than the run and uses none of it.
     const bool too_large = device.is_cpu() && plan.machine_too_small;
-    if (too_large && config.memory.on_over_budget == "refuse") {
+    if (too_large && config.memory.on_over_budget == OnOverBudget::refuse) {
       throw Error(ExitCode::memory, plan.problem +
                                         ", so it cannot hold the run; use a smaller model or data.batch, or "
                                         "memory.on_over_budget = \"warn\" to start it all the same");
@@ -171,7 +171,7 @@ std::vector<std::string> notes_on_plan(const StartPlan& plan, const RunConfig& c
                                                     .needed = problem->needed,
                                                     .state = state_bytes(*plan.memory),
                                                     .not_known = plan.beside.not_known});
-  if (config.memory.on_over_budget == "refuse") {
+  if (config.memory.on_over_budget == OnOverBudget::refuse) {
     throw Error(ExitCode::memory, message +
                                       "; dit-plan --explain says what each policy would change, "
                                       "memory.on_over_budget = \"warn\" starts the run all the same");

@@ -11,7 +11,7 @@ namespace {
 
 double factor_by_steps(const ScheduleOptions& schedule, int64_t step, double progress) {
   double factor = 1.0;
-  if (schedule.kind == "cosine") {
+  if (schedule.kind == ScheduleKind::cosine) {
     factor = schedule.final + (1.0 - schedule.final) * 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
   }
   if (step < schedule.warmup) {
@@ -42,7 +42,7 @@ double run_progress(const TrainOptions& train, const RunPosition& at) {
 
 double learning_rate(const RunConfig& config, const RunPosition& at) {
   const double lr = config.optimizer.lr;
-  if (config.schedule.kind != "epochs")
+  if (config.schedule.kind != ScheduleKind::epochs)
     return lr * factor_by_steps(config.schedule, at.step, run_progress(config.train, at));
   const int64_t epochs = config.train.epochs.value();
   const int64_t epoch = std::min(at.samples / at.samples_per_epoch, epochs - 1);

@@ -161,7 +161,7 @@ TEST_CASE("config reader: what was written and has no use is refused") {
   CHECK(error_in(runnable + "schedule.kind = \"constant\"\nschedule.final = 0.5") ==
         "base.toml:4:18: schedule.final has no use with schedule.kind = \"constant\"; remove it (what "
         "base.toml sets is taken back with --set schedule.final=default), or change schedule.kind");
-  CHECK(read(runnable + "schedule.kind = \"constant\"").config.schedule.kind == "constant");
+  CHECK(read(runnable + "schedule.kind = \"constant\"").config.schedule.kind == dtk::ScheduleKind::constant);
   CHECK(error_in(runnable + "sample.guidance = 1\nsample.cfg_channels = 3") ==
         "base.toml:4:23: sample.cfg_channels has no use with sample.guidance = 1, which guides nothing; "
         "remove it (what base.toml sets is taken back with --set sample.cfg_channels=default), or raise "

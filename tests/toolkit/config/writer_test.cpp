@@ -52,7 +52,7 @@ RunConfig custom_from_folder() {
                                    .mlp_dropout = 1e-300};
   config.data = {.kind = "images",
                  .samples = 12345,
-                 .on_corrupt = "skip",
+                 .on_corrupt = dtk::OnCorrupt::skip,
                  .validation = 77,
                  .batch = 32,
                  .drop_last = false,
@@ -63,7 +63,7 @@ RunConfig custom_from_folder() {
   dit::options_of(config).diffusion.time = "uniform";
   config.optimizer = {
       .lr = 3e-3, .beta1 = 0.8, .beta2 = 0.99, .eps = 1e-10, .weight_decay = 1e22, .clip = 0.0};
-  config.schedule = {.kind = "cosine", .warmup = 20, .final = 0.5};
+  config.schedule = {.kind = dtk::ScheduleKind::cosine, .warmup = 20, .final = 0.5};
   config.sample = {.steps = 10, .ema = false};
   dit::options_of(config).sampler.sampler = "heun";
   dit::options_of(config).grid = {
@@ -106,10 +106,10 @@ RunConfig published_from_idx() {
   dit::options_of(config).data.images = "images.gz";
   dit::options_of(config).data.labels = "labels.gz";
   config.train.epochs = 20;
-  config.schedule.kind = "epochs";  // leaves schedule.final without use
+  config.schedule.kind = dtk::ScheduleKind::epochs;  // leaves schedule.final without use
   config.epoch_schedule = {.warmup = 2, .lowered = true, .overshooting_resume = true};
   config.memory.budget = dtk::ByteSize{9223372036854775807};
-  config.memory.on_over_budget = "warn";
+  config.memory.on_over_budget = dtk::OnOverBudget::warn;
   config.policies.precision.cpu = "bf16";
   config.policies.checkpoint.keep = std::vector<std::string>{"fc2_out", "aten::mm"};
   config.policies.ema.enabled = Enabled::on;

@@ -29,7 +29,7 @@ void check_rates(const OriginalNumbers& golden, const std::string& run, int64_t 
   RunConfig config;
   config.optimizer.lr = 1e-4;
   config.train.epochs = epochs;
-  config.schedule.kind = "epochs";
+  config.schedule.kind = ScheduleKind::epochs;
   config.epoch_schedule = schedule;
   for (int64_t sample = 12 * resumed; sample < 12 * epochs; sample += 4) {
     const RunPosition at = {.samples = sample, .samples_per_epoch = 12, .resumed = resumed};

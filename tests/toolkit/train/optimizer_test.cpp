@@ -198,7 +198,7 @@ TEST_CASE("the learning rate warms up linearly and ends at the final fraction") 
         Approx(2.0 * (0.1 + 0.9 * 0.5 * (1 + std::cos(std::numbers::pi * 0.03)))));
   CHECK(learning_rate(config, {.step = 50}) == Approx(2.0 * (0.1 + 0.9 * 0.5)));
   CHECK(learning_rate(config, {.step = 100}) == Approx(0.2));
-  config.schedule.kind = "constant";
+  config.schedule.kind = ScheduleKind::constant;
   CHECK(learning_rate(config, {.step = 100}) == 2.0);
   CHECK(learning_rate(config, {.step = 1}) == 1.0);
 }

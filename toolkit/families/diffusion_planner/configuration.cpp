@@ -92,7 +92,7 @@ void Configuration::settle_defaults(LoadedConfig& loaded) const {
   settle(loaded, "diffusion_planner.augmentation.probability", training.augmentation.probability,
          upstream ? 0.0 : 0.5, upstream ? "upstream's frames do not tell the ego's shape" : of_preset);
   settle(loaded, "diffusion_planner.augmentation.smooth", training.augmentation.smooth, !upstream, of_preset);
-  if (loaded.config.schedule.kind == "epochs")
+  if (loaded.config.schedule.kind == ScheduleKind::epochs)
     settle(loaded, "schedule.epochs.lowered", loaded.config.epoch_schedule.lowered, !upstream, of_preset);
   settle(loaded, "sample.steps", loaded.config.sample.steps, DpmSolverOptions().steps, "as published");
   policies::PolicyOptions& policies = loaded.config.policies;

@@ -109,7 +109,7 @@ FrameOptions frame_options_of(const RunConfig& config) {
   const int64_t cores = std::max(1U, std::thread::hardware_concurrency());
   return {.layout = layout_of(options_of(config).model),
           .sizes = sizes_of(options_of(config).model),
-          .skip_corrupt = config.data.on_corrupt == "skip",
+          .skip_corrupt = config.data.on_corrupt == OnCorrupt::skip,
           .threads = static_cast<int>(config.train.threads.value_or(cores))};
 }
 

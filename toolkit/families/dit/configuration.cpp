@@ -177,7 +177,8 @@ void check_data_options(const RuleCheck& rules) {
   if (data.flip && common.kind == "latents")
     no_use("data.flip", true, ", as a mirrored latent is not the latent of the mirrored image");
   if (data.flip && common.kind == "synthetic") no_use("data.flip", true);
-  if (common.on_corrupt != "error" && common.kind != "images") no_use("data.on_corrupt", common.on_corrupt);
+  if (common.on_corrupt != OnCorrupt::error && common.kind != "images")
+    no_use("data.on_corrupt", common.on_corrupt);
 }
 
 }  // namespace

@@ -105,7 +105,7 @@ std::shared_ptr<const ImageSource> open_files(const LoadedConfig& loaded) try {
   }
   return open_image_folder(
       data.folder, {.channels = model.channels, .height = model.image_size, .width = model.image_size},
-      {.skip_corrupt = loaded.config.data.on_corrupt == "skip",
+      {.skip_corrupt = loaded.config.data.on_corrupt == OnCorrupt::skip,
        .threads = decoding_threads(loaded.config.train)});
 } catch (const DataError& error) {
   throw DataError(location_of(loaded, key_of_file(loaded.config, error.what())) + error.what());

@@ -46,7 +46,7 @@ constexpr MinRatio kMin{"DiT-S/2", 4};
 struct Arguments {
   std::vector<std::string> models;
   std::vector<int64_t> gigabytes;
-  std::string precision;
+  policies::CpuPrecision precision = {};
   bool verbose, bytes;  // print plain bytes, for programs
 };
 

@@ -32,7 +32,8 @@ using namespace dtk;
 using bench::Combination;
 
 struct Arguments {
-  std::string model, device, precision;
+  std::string model, device;
+  policies::CpuPrecision precision = {};
   int64_t batch, steps, depth;
   bool bytes;           // print plain bytes, for programs
   std::string reports;  // folder for each combination's memory.json; "": none

@@ -56,7 +56,7 @@ inline policies::PolicyOptions options_of(const Combination& on, policies::Polic
   const auto state = [](bool is_on) { return is_on ? Enabled::by_default : Enabled::off; };
   options.precision.enabled = state(on.precision);
   options.attention.enabled = state(on.attention);
-  options.ema.device = on.ema ? "cpu" : "same";
+  options.ema.device = on.ema ? policies::EmaDevice::cpu : policies::EmaDevice::same;
   options.checkpoint.enabled = state(on.checkpoint);
   return options;
 }
@@ -67,11 +67,10 @@ inline void add_precision(cxxopts::Options& options) {
   options.add_options()("precision", "on a CPU: probe, bf16 or fp32",
                         cxxopts::value<std::string>()->default_value("probe"));
 }
-inline std::string precision_of(const cxxopts::ParseResult& parsed) {
-  auto precision = parsed["precision"].as<std::string>();
-  if (precision != "probe" && precision != "bf16" && precision != "fp32")
-    throw std::invalid_argument("--precision " + precision + ": allowed are probe, bf16 and fp32");
-  return precision;
+inline policies::CpuPrecision precision_of(const cxxopts::ParseResult& parsed) {
+  const auto text = parsed["precision"].as<std::string>();
+  if (const auto precision = policies::parse_enum<policies::CpuPrecision>(text)) return *precision;
+  throw std::invalid_argument("--precision " + text + ": allowed are probe, bf16 and fp32");
 }
 
 /// A benchmark's main(): sets the process up as dit-train does, parses, answers --help, and says what went

@@ -123,7 +123,7 @@ CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::
         " is out of range; allowed: [0, inf)");
   }
   const bool asked = options.enabled == Enabled::on;
-  if (options.keep.word == "all" && asked) {
+  if (options.keep.word == KeepWord::all && asked) {
     throw PolicyError(
         "policies.checkpoint: asked for, but keep = \"all\" keeps every tensor, so it has no effect; "
         "use keep = \"block\", or enabled = false");
@@ -143,7 +143,7 @@ CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::
   check_count("every", options.every, matches.size());
   check_count("segment", options.segment, matches.size());
   check_overlap(matches, options.segment);
-  if (options.keep.word == "all") {
+  if (options.keep.word == KeepWord::all) {
     reason_ = "keep = \"all\": every tensor is kept";
     return;
   }

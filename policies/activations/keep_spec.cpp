@@ -14,12 +14,14 @@ const std::string kKey = "policies.checkpoint.keep";
 // "blocks.0: offload" is for the modules that match blocks.0; an entry without a pattern for all.
 struct Entry {
   std::string pattern, what;
+  std::optional<KeepWord> word;  // that `what` is
 
   explicit Entry(const std::string& text) : what(text) {
-    const size_t colon = text.find(": ");
-    if (colon == std::string::npos) return;
-    pattern = text.substr(0, colon);
-    what = text.substr(colon + 2);
+    if (const size_t colon = text.find(": "); colon != std::string::npos) {
+      pattern = text.substr(0, colon);
+      what = text.substr(colon + 2);
+    }
+    word = parse_enum<KeepWord>(what);
   }
   bool is_for(const std::string& path) const { return pattern.empty() || glob_matches(pattern, path); }
 };
@@ -29,8 +31,9 @@ void check_entries(const std::vector<std::string>& entries, const std::vector<st
   for (const std::string& text : entries) {
     const Entry entry(text);
     if (entry.what.empty()) throw PolicyError(kKey + " holds an empty name; take it out");
-    const bool may_stand = entry.what == "offload" || (entry.what == "all" && !entry.pattern.empty());
-    if (SegmentKeeps::is_word(entry.what) && !may_stand) {
+    const bool may_stand =
+        entry.word == KeepWord::offload || (entry.word == KeepWord::all && !entry.pattern.empty());
+    if (entry.word && !may_stand) {
       throw PolicyError(kKey + ": \"" + text + "\" is not the name of a result; " +
                         (entry.pattern.empty()
                              ? "write it alone: " + kKey + " = \"" + text + "\""
@@ -50,9 +53,9 @@ SegmentChoice choice_of(const std::vector<std::string>& entries, const std::stri
   for (const std::string& text : entries) {
     Entry entry(text);
     if (!entry.is_for(path)) continue;
-    if (entry.what == "all") {
+    if (entry.word == KeepWord::all) {
       choice.all = true;
-    } else if (entry.what == "offload") {
+    } else if (entry.word == KeepWord::offload) {
       choice.offload = true;
     } else if (std::find(choice.names.begin(), choice.names.end(), entry.what) == choice.names.end()) {
       choice.names.push_back(std::move(entry.what));
@@ -65,29 +68,25 @@ SegmentChoice choice_of(const std::vector<std::string>& entries, const std::stri
 }  // namespace
 
 std::vector<SegmentChoice> choices_of(const SegmentKeeps& keep, const std::vector<std::string>& paths) {
-  if (keep.word == "auto") {
+  if (keep.word == KeepWord::automatic) {
     throw PolicyError(
         kKey +
         " = \"auto\" leaves the choice to a planner, as dit-plan and dit-train do "
         "under memory.budget; give the policy what was chosen: keep = \"block\" with the modules to "
         "recompute as targets, or keep = \"all\"");
   }
-  if (keep.results.empty() && keep.word.empty()) {
+  if (keep.results.empty() && keep.word == KeepWord::listed) {
     throw PolicyError(kKey +
                       " is an empty list; name results, such as [\"fc2_out\"] or "
                       "[\"aten::addmm\"], or set policies.checkpoint.keep = \"block\"");
   }
-  if (keep.results.empty() && !SegmentKeeps::is_word(keep.word)) {
-    throw PolicyError(kKey + " = \"" + keep.word +
-                      "\" is not a choice; allowed: all | block | offload | a list of names and operators");
-  }
   check_entries(keep.results, paths);
   std::vector<SegmentChoice> choices;
   for (const std::string& path : paths) {
-    const bool offload = keep.word == "offload";
-    choices.push_back(keep.word.empty()
+    const bool offload = keep.word == KeepWord::offload;
+    choices.push_back(keep.word == KeepWord::listed
                           ? choice_of(keep.results, path)
-                          : SegmentChoice{.all = offload || keep.word == "all", .offload = offload});
+                          : SegmentChoice{.all = offload || keep.word == KeepWord::all, .offload = offload});
   }
   return choices;
 }

@@ -23,10 +23,6 @@ void check_options(const EmaOptions& options) {
     throw PolicyError(
         c10::str("policies.ema.every = ", options.every, " is out of range; allowed: [1, inf)"));
   }
-  if (options.device != "cpu" && options.device != "same") {
-    throw PolicyError("policies.ema.device = \"" + options.device +
-                      "\" is not a choice; allowed: cpu | same");
-  }
 }
 
 // Why there can be no average of these; "" if there can. Both forms move whole stretches of memory: storages
@@ -95,7 +91,7 @@ Ema::Ema(const EmaOptions& options, const NamedTensors& parameters, std::unique_
   }
   const at::Device device = parameters_.front().device();
   const bool nothing_to_move = device.is_cpu() && engine == nullptr;
-  if (options.device == "cpu" && nothing_to_move && options.enabled == Enabled::on) {
+  if (options.device == EmaDevice::cpu && nothing_to_move && options.enabled == Enabled::on) {
     throw PolicyError(
         "policies.ema: asked for in host memory, but the training device is the CPU, so there is nothing to "
         "move; remove policies.ema.enabled or set policies.ema.device = \"same\"");
@@ -105,7 +101,7 @@ Ema::Ema(const EmaOptions& options, const NamedTensors& parameters, std::unique_
         "policies.ema.pinned = false has no use on the CPU, where no average is copied; allowed: true, the "
         "default; remove policies.ema.pinned");
   }
-  const bool in_host_memory = options.device == "cpu" && !nothing_to_move;
+  const bool in_host_memory = options.device == EmaDevice::cpu && !nothing_to_move;
   {
     const OwnerScope owner(Category::ema, "shadow");
     std::optional<HostTierScope> tier;
@@ -267,7 +263,7 @@ PolicyReport Ema::report() const {
   int64_t shadow = 0;
   for (const at::Tensor& average : averages_) shadow += static_cast<int64_t>(average.nbytes());
   PolicyReport report{name(), true, "", 0};
-  if (options_.device == "cpu" && host_ == nullptr)
+  if (options_.device == EmaDevice::cpu && host_ == nullptr)
     report.reason = "training device is the CPU, nothing to move; ";
   report.reason += c10::str("fp32 average of ", names_.size(), " tensors ",
                             host_ != nullptr ? "in host memory" : "on " + device.str(), ", decay ",

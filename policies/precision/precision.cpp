@@ -102,10 +102,6 @@ bool supports_bf16(c10::Device device) {
 Precision::Precision(const PrecisionOptions& options, c10::Device device,
                      const std::vector<std::string>& paths)
     : device_(device), fp32_paths_(fp32_paths(options, paths)) {
-  if (options.cpu != "probe" && options.cpu != "bf16" && options.cpu != "fp32") {
-    throw PolicyError("policies.precision.cpu = \"" + options.cpu +
-                      "\" is not a choice; allowed: probe | bf16 | fp32");
-  }
   const bool asked = asked_ = options.enabled == Enabled::on;
   const bool supported = supports_bf16(device);
   if (asked && !supported) {
@@ -120,12 +116,12 @@ Precision::Precision(const PrecisionOptions& options, c10::Device device,
   } else if (!supported) {
     reason_ = c10::str("fp32: ", device, " does not compute in bf16");
   } else if (device.is_cpu()) {
-    active_ = options.cpu == "bf16";
+    active_ = options.cpu == CpuPrecision::bf16;
     reason_ = active_ ? "bf16 autocast" : "fp32";
-    if (options.cpu == "probe") {
+    if (options.cpu == CpuPrecision::probe) {
       reason_ += ": whether bf16 is faster on this CPU was not measured";
     } else if (options.cpu_measured.empty()) {
-      reason_ += ": policies.precision.cpu = \"" + options.cpu + "\"";
+      reason_ += ": policies.precision.cpu = \"" + text_of(options.cpu) + "\"";
     } else {
       reason_ += ", measured: " + options.cpu_measured;
     }

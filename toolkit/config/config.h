@@ -8,11 +8,9 @@
 #pragma once
 #include <dtk/policies/policy_options.h>
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "toolkit/config/families.h"

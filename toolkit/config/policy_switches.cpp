@@ -2,7 +2,10 @@
 
 namespace dtk {
 
+using policies::CpuPrecision;
+using policies::EmaDevice;
 using policies::Enabled;
+using policies::KeepWord;
 
 namespace {
 
@@ -13,14 +16,14 @@ void set(Enabled& enabled, bool on) {
 
 void switch_precision(policies::PrecisionOptions& options, c10::Device device, bool on) {
   set(options.enabled, on);
-  if (on && device.is_cpu() && options.enabled == Enabled::by_default) options.cpu = "bf16";
+  if (on && device.is_cpu() && options.enabled == Enabled::by_default) options.cpu = CpuPrecision::bf16;
 }
 
 void switch_ema(policies::EmaOptions& options, c10::Device device, bool on) {
-  if (on == (options.enabled != Enabled::off && options.device == "cpu")) return;
+  if (on == (options.enabled != Enabled::off && options.device == EmaDevice::cpu)) return;
   if (on) options.enabled = Enabled::by_default;  // asked for, it would be refused where nothing can be moved
   if (on && device.is_cpu()) options.pinned = true;  // likewise
-  options.device = on ? "cpu" : "same";
+  options.device = on ? EmaDevice::cpu : EmaDevice::same;
 }
 
 }  // namespace
@@ -28,10 +31,10 @@ void switch_ema(policies::EmaOptions& options, c10::Device device, bool on) {
 PolicySwitches switches_of(const RunConfig& config, c10::Device device) {
   const policies::PolicyOptions& options = config.policies;
   const auto is_on = [](const auto& one) { return one.enabled != Enabled::off; };
-  const bool fp32_on_cpu =
-      device.is_cpu() && options.precision.enabled == Enabled::by_default && options.precision.cpu == "fp32";
+  const bool fp32_on_cpu = device.is_cpu() && options.precision.enabled == Enabled::by_default &&
+                           options.precision.cpu == CpuPrecision::fp32;
   return {is_on(options.precision) && !fp32_on_cpu, is_on(options.attention),
-          is_on(options.ema) && options.ema.device == "cpu", is_on(options.checkpoint)};
+          is_on(options.ema) && options.ema.device == EmaDevice::cpu, is_on(options.checkpoint)};
 }
 
 RunConfig with_switches(RunConfig config, c10::Device device, const PolicySwitches& on) {
@@ -42,7 +45,7 @@ RunConfig with_switches(RunConfig config, c10::Device device, const PolicySwitch
   policies::CheckpointOptions& checkpoint = config.policies.checkpoint;
   set(checkpoint.enabled, on[3]);
   // Chosen for a job that recomputes; of one that does not, all there is to recompute.
-  if (on[3] && checkpoint.keep.word == "auto") checkpoint.keep = "block";
+  if (on[3] && checkpoint.keep.word == KeepWord::automatic) checkpoint.keep = KeepWord::block;
   return config;
 }
 

@@ -138,9 +138,10 @@ void assign(policies::SegmentKeeps& member, const Entry& entry, const std::strin
     member = *list;
     return;
   }
-  const std::string& word = value_as<std::string>(entry, wanted(member, allowed));
-  if (!policies::SegmentKeeps::is_word(word)) not_allowed(entry, "not a choice", allowed);
-  member = word.c_str();
+  const auto word =
+      policies::parse_enum<policies::KeepWord>(value_as<std::string>(entry, wanted(member, allowed)));
+  if (!word) not_allowed(entry, "not a choice", allowed);
+  member = *word;
 }
 
 std::optional<int64_t> bytes_in(const Entry& entry, const std::string& wanted_text) {

@@ -116,7 +116,7 @@ class Rules final : public RuleCheck {
   void check_policies() const {
     const policies::PrecisionOptions& precision = config_.policies.precision;
     // Switched off is another matter: then no key of the policy has an effect (switched_off()).
-    if (precision.enabled == policies::Enabled::on && precision.cpu != "probe") {
+    if (precision.enabled == policies::Enabled::on && precision.cpu != policies::CpuPrecision::probe) {
       fail(
           "policies.precision.cpu",
           "policies.precision.cpu decides what policies.precision.enabled = \"default\" means, which is true "
@@ -125,7 +125,7 @@ class Rules final : public RuleCheck {
     }
     check_kept_attention();
     const policies::EmaOptions& ema = config_.policies.ema;
-    if (!ema.pinned && ema.device == "same" && ema.enabled != policies::Enabled::off) {
+    if (!ema.pinned && ema.device == policies::EmaDevice::same && ema.enabled != policies::Enabled::off) {
       fail("policies.ema.pinned",
            "policies.ema.pinned = false has no use with policies.ema.device = \"same\", which copies "
            "nothing; " +
@@ -225,7 +225,8 @@ void check_new_run(const LoadedConfig& loaded) {
 
 bool placement_is_open(const RunConfig& config) {
   const policies::CheckpointOptions& checkpoint = config.policies.checkpoint;
-  return checkpoint.enabled != policies::Enabled::off && checkpoint.keep.word == "auto";
+  return checkpoint.enabled != policies::Enabled::off &&
+         checkpoint.keep.word == policies::KeepWord::automatic;
 }
 
 }  // namespace dtk

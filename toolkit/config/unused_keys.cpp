@@ -25,7 +25,8 @@ std::string useless_because(const RunConfig& config, const std::string& key) {
     return "policies.checkpoint.keep = " + toml_text(keep);
   }
   // Each target is a choice of its own.
-  if ((key == "policies.checkpoint.every" || key == "policies.checkpoint.segment") && keep.word == "auto") {
+  if ((key == "policies.checkpoint.every" || key == "policies.checkpoint.segment") &&
+      keep.word == policies::KeepWord::automatic) {
     return "policies.checkpoint.keep = " + toml_text(keep);
   }
   const ScheduleKind schedule = config.schedule.kind;

@@ -22,6 +22,7 @@ namespace {
 
 using policies::CheckpointOptions;
 using policies::Enabled;
+using policies::KeepWord;
 
 struct Candidate {
   std::string key, value;
@@ -40,7 +41,7 @@ Candidate with_segment(CheckpointOptions options, int64_t segment) {
 
 // Keeping all is what the policy refuses where it is asked for by name; leaving it out is the same.
 Candidate keeping_all(const CheckpointOptions& now) {
-  if (now.enabled != Enabled::on) return with_keep(now, "all");
+  if (now.enabled != Enabled::on) return with_keep(now, KeepWord::all);
   CheckpointOptions off = now;
   off.enabled = Enabled::off;
   return {"enabled", "false", std::move(off)};
@@ -48,11 +49,12 @@ Candidate keeping_all(const CheckpointOptions& now) {
 
 std::vector<Candidate> candidates_of(CheckpointOptions now) {
   if (now.enabled == Enabled::off) now.enabled = Enabled::by_default;
-  std::vector<Candidate> all = {keeping_all(now), with_keep(now, "block"), with_keep(now, "offload"),
+  std::vector<Candidate> all = {keeping_all(now), with_keep(now, KeepWord::block),
+                                with_keep(now, KeepWord::offload),
                                 with_keep(now, std::vector<std::string>{"offload"})};
   for (const char* result : models::kept_results)
     all.push_back(with_keep(now, std::vector<std::string>{result}));
-  if (now.keep == "auto") return all;
+  if (now.keep == KeepWord::automatic) return all;
   for (const int64_t segment : {1, 2}) {
     if (now.segment != segment) all.push_back(with_segment(now, segment));
   }
@@ -60,7 +62,7 @@ std::vector<Candidate> candidates_of(CheckpointOptions now) {
 }
 
 bool is_off(const CheckpointOptions& options) {
-  return options.enabled == Enabled::off || options.keep == "all";
+  return options.enabled == Enabled::off || options.keep == KeepWord::all;
 }
 
 bool is_now(const CheckpointOptions& now, const CheckpointOptions& other) {

@@ -22,7 +22,7 @@ namespace {
 std::vector<LoadedConfig> possible(const LoadedConfig& loaded) {
   if (!precision_is_open(loaded.config, c10::kCPU)) return {loaded};
   std::vector<LoadedConfig> both;
-  for (const char* precision : {"bf16", "fp32"}) {
+  for (const auto precision : {policies::CpuPrecision::bf16, policies::CpuPrecision::fp32}) {
     both.push_back(loaded);
     both.back().config.policies.precision.cpu = precision;
   }
@@ -46,7 +46,7 @@ int compute_capability(int index) {
 Calibration calibrate_cpu(LoadedConfig loaded, std::optional<int64_t> limit) {
   const auto threads = static_cast<int>(loaded.config.train.threads.value());
   // Whatever is recomputed calls the kernels of the forward pass.
-  if (placement_is_open(loaded.config)) loaded.config.policies.checkpoint.keep = "block";
+  if (placement_is_open(loaded.config)) loaded.config.policies.checkpoint.keep = policies::KeepWord::block;
   Calibration calibration = calibration_of_this_cpu(threads);
   for (const LoadedConfig& one : possible(loaded)) {
     const Plan plan = make_plan(one, c10::kCPU, {.note_calls = true});

@@ -17,7 +17,8 @@ using Paths = std::vector<std::string>;
 
 LoadedConfig without_budget(LoadedConfig loaded, c10::Device device) {
   loaded.config.memory.budget.reset();  // a plan says by how much it is exceeded
-  if (precision_is_open(loaded.config, device)) loaded.config.policies.precision.cpu = "fp32";
+  if (precision_is_open(loaded.config, device))
+    loaded.config.policies.precision.cpu = policies::CpuPrecision::fp32;
   return loaded;
 }
 

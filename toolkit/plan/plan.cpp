@@ -91,12 +91,12 @@ Plan make_plan(LoadedConfig loaded, c10::Device device, const planner::Simulatio
   if (!precision_is_open(loaded.config, device)) return plan_decided(std::move(loaded), device, options);
   std::vector<Plan> plans;
   std::vector<PossiblePrecision> precisions;
-  for (const char* name : {"bf16", "fp32"}) {
+  for (const auto precision : {policies::CpuPrecision::bf16, policies::CpuPrecision::fp32}) {
     LoadedConfig one = loaded;
-    one.config.policies.precision.cpu = name;
+    one.config.policies.precision.cpu = precision;
     plans.push_back(plan_decided(std::move(one), device, options));
     const policies::PhasePeak peak = plans.back().memory.peak();
-    precisions.push_back({name, peak.peak.bytes, peak.name});
+    precisions.push_back({precision, peak.peak.bytes, peak.name});
   }
   const double seconds = plans[0].seconds + plans[1].seconds;
   Plan plan = std::move(plans[peak_bytes(plans[0]) > peak_bytes(plans[1]) ? 0 : 1]);
@@ -113,7 +113,8 @@ std::vector<PlanRow> plan_table(const LoadedConfig& loaded, c10::Device device,
     LoadedConfig job = loaded;
     RunConfig& config = job.config;
     // A switched precision is decided: on is bf16, off is fp32.
-    if (precision_is_open(config, device)) config.policies.precision.cpu = on[0] ? "bf16" : "fp32";
+    if (precision_is_open(config, device))
+      config.policies.precision.cpu = on[0] ? policies::CpuPrecision::bf16 : policies::CpuPrecision::fp32;
     config = with_switches(config, device, on);
     rows[i].on = on;
     rows[i].plan = plan_decided(std::move(job), device, options);
@@ -153,7 +154,7 @@ LargestPlannedBatch largest_planned_batch(const LoadedConfig& loaded, c10::Devic
   const int64_t unit = loaded.config.train.accumulate;
   const auto bytes_of = [&](int64_t units) {
     LoadedConfig one = loaded;
-    if (found.all_recomputed) one.config.policies.checkpoint.keep = "block";
+    if (found.all_recomputed) one.config.policies.checkpoint.keep = policies::KeepWord::block;
     one.config.data.batch = units * unit;
     Plan plan = make_plan(one, device, options);
     if (measured && plan.bytes_in(Capacity::device) <= bytes) {

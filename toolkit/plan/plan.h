@@ -30,7 +30,7 @@ enum class Capacity { allocator, device };
 
 /// A precision that a measurement may choose when the training begins.
 struct PossiblePrecision {
-  std::string name;  // "bf16" or "fp32"
+  policies::CpuPrecision precision;
   int64_t peak_bytes = 0;
   std::string phase;
 };

@@ -47,7 +47,8 @@ Json json_of(const Plan& plan, const std::vector<PolicySaving>& policies = {}) {
                      {"not_known", plan.scratch.not_known}};
   more["precisions"] = Json::array();
   for (const PossiblePrecision& one : plan.precisions)
-    more["precisions"].push_back({{"cpu", one.name}, {"peak_bytes", one.peak_bytes}, {"phase", one.phase}});
+    more["precisions"].push_back(
+        {{"cpu", policies::text_of(one.precision)}, {"peak_bytes", one.peak_bytes}, {"phase", one.phase}});
   if (plan.placement) json["placement"] = Json::parse(placement_json(*plan.placement));
   return json;
 }

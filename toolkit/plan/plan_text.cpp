@@ -80,7 +80,8 @@ std::string folded_text(const std::map<std::string, int64_t>& folded) {
 std::string precisions_text(const std::vector<PossiblePrecision>& precisions) {
   std::vector<std::string> each;
   for (const PossiblePrecision& one : precisions)
-    each.push_back(one.name + " " + readable_bytes(one.peak_bytes) + " in " + one.phase);
+    each.push_back(policies::text_of(one.precision) + " " + readable_bytes(one.peak_bytes) + " in " +
+                   one.phase);
   return listed(each, ", ") +
          "; training measures which is faster and its saved configuration keeps it; this is the larger";
 }

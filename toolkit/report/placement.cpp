@@ -41,7 +41,7 @@ std::string cost_text(const CheckpointPlacement& placement) {
 void recompute(policies::CheckpointOptions& checkpoint, const std::vector<std::string>& recomputed,
                const ResultsByModule& keeps) {
   checkpoint.targets = recomputed;
-  checkpoint.keep = "block";
+  checkpoint.keep = policies::KeepWord::block;
   if (keeps.empty()) return;
   const std::vector<std::string>& first = keeps.begin()->second;
   const auto as_first = [&](const auto& one) { return one.second == first; };
@@ -68,7 +68,7 @@ void adopt_placement(LoadedConfig& loaded, const CheckpointPlacement& placement)
     loaded.origins[table + "targets"] = chosen;
     return;
   }
-  checkpoint.keep = "all";
+  checkpoint.keep = policies::KeepWord::all;
   // Asked for, a policy that keeps everything would be refused.
   if (checkpoint.enabled != policies::Enabled::on) return;
   checkpoint.enabled = policies::Enabled::by_default;

@@ -22,8 +22,8 @@ struct StartPlan {
   std::optional<MemoryReport> memory;  // of `host` its highest peak
   std::string problem = {};            // why there is none
   bool machine_too_small = false;      // that is, to make the plan
-  std::string refusal = {};    // there is none, as this configuration cannot run: what is wrong, and where
-  std::string precision = {};  // policies.precision.cpu of it, where that is not decided yet; else ""
+  std::string refusal = {};  // there is none, as this configuration cannot run: what is wrong, and where
+  std::optional<policies::CpuPrecision> precision = {};  // of it, where the run's is not decided yet
   DeviceOverhead beside = {};
   int64_t forward_flops = 0;                          // of a step; 0: not known
   std::optional<CheckpointPlacement> placement = {};  // of policies.checkpoint.keep = "auto"

@@ -162,8 +162,9 @@ void RunFolder::check_resume() {
   const Checkpoint& checkpoint = resume_->checkpoint;
   const std::string name = checkpoint.folder().string();
   RunConfig written = resume_->written.config;
-  std::string& choice = written.policies.precision.cpu;
-  if (choice == "probe") choice = loaded_.config.policies.precision.cpu;  // a device leaves it open
+  policies::CpuPrecision& choice = written.policies.precision.cpu;
+  if (choice == policies::CpuPrecision::probe)  // a device leaves it open
+    choice = loaded_.config.policies.precision.cpu;
   const std::string problem =
       resume_problem(name, (checkpoint.folder() / config_name).string(), written, loaded_.config);
   if (!problem.empty()) throw ConfigError(problem);

@@ -105,7 +105,8 @@ StateBytes state_bytes(const MemoryReport& plan) {
 StateBytes state_bytes(const RunConfig& config, c10::Device device) {
   const Counts counts = count_parameters(config);
   const policies::EmaOptions& ema = config.policies.ema;
-  const bool on_device = ema.enabled != policies::Enabled::off && (device.is_cpu() || ema.device == "same");
+  const bool on_device =
+      ema.enabled != policies::Enabled::off && (device.is_cpu() || ema.device == policies::EmaDevice::same);
   return {.parameters = kFloatBytes * counts.all,
           .gradients = kFloatBytes * counts.trained,
           .moments = 2 * kFloatBytes * counts.trained,

@@ -63,7 +63,7 @@ StartPlans plan_start(const RunWorld& world, LoadedConfig loaded, c10::Device de
   loaded.config.train.allow_thread_change = false;  // a plan is of a new run, where it has no use
   if (!precision_is_open(loaded.config, device)) return {world.plan(loaded, device)};
   StartPlans plans;
-  for (const char* precision : {"fp32", "bf16"}) {
+  for (const auto precision : {policies::CpuPrecision::fp32, policies::CpuPrecision::bf16}) {
     LoadedConfig one = loaded;
     one.config.policies.precision.cpu = precision;
     plans.push_back(world.plan(one, device));
@@ -108,7 +108,7 @@ std::string take_the_one_that_fits(const StartPlans& plans, LoadedConfig& loaded
     if (!plan.memory) return "";
     const auto problem = too_large(*plan.memory, plan.beside, loaded.config.memory, available_bytes(device));
     if (problem) {
-      others = plan.precision + " needs " + std::to_string(problem->needed) + " of " +
+      others = policies::text_of(*plan.precision) + " needs " + std::to_string(problem->needed) + " of " +
                std::to_string(problem->limit) + " bytes";
     } else if (fitting != nullptr) {
       return "";
@@ -116,7 +116,7 @@ std::string take_the_one_that_fits(const StartPlans& plans, LoadedConfig& loaded
       fitting = &plan;
     }
   }
-  return fitting == nullptr ? "" : take_planned_precision(loaded, fitting->precision, others);
+  return fitting == nullptr ? "" : take_planned_precision(loaded, *fitting->precision, others);
 }
 
 static void adopt_instead(const CheckpointPlacement& placement, const LoadedConfig& asked,
@@ -136,7 +136,7 @@ static void adopt_instead(const CheckpointPlacement& placement, const LoadedConf
 
 StartPlan plan_of(const StartPlans& plans, const LoadedConfig& asked, LoadedConfig& loaded) {
   for (const StartPlan& plan : plans) {
-    if (!plan.precision.empty() && plan.precision != loaded.config.policies.precision.cpu) continue;
+    if (plan.precision && plan.precision != loaded.config.policies.precision.cpu) continue;
     if (plan.placement) adopt_instead(*plan.placement, asked, loaded);
     return plan;
   }

@@ -20,8 +20,11 @@ constexpr double kSeconds = 5;
 // Enough rows for the products to be as efficient as in the run, and little memory beside it.
 constexpr int64_t kMaxSamples = 16;
 
+using policies::CpuPrecision;
+
 struct Choice {
-  std::string taken, why;
+  CpuPrecision taken;
+  std::string why;
   bool unclear = false;  // fp32, although the fastest step was one in bf16
 };
 
@@ -38,8 +41,8 @@ bool fits(TrialStep& step) {
 std::optional<Choice> by_budget(TrialStep& exact, TrialStep& fast) {
   const bool fp32_fits = fits(exact), bf16_fits = fits(fast);
   if (fp32_fits && bf16_fits) return std::nullopt;
-  if (bf16_fits) return Choice{"bf16", "a step in fp32 does not fit memory.budget", false};
-  return Choice{"fp32",
+  if (bf16_fits) return Choice{CpuPrecision::bf16, "a step in fp32 does not fit memory.budget", false};
+  return Choice{CpuPrecision::fp32,
                 fp32_fits ? "a step in bf16 does not fit memory.budget"
                           : "a step fits memory.budget in neither bf16 nor fp32",
                 false};
@@ -79,7 +82,7 @@ Choice measure(const RunConfig& config, c10::Device device, Clock& clock,
   const policies::PrecisionTimes times =
       policies::probe_precision(step, kPairs, kSeconds, [&] { return clock.seconds(); });
   const bool bf16_is_faster = policies::bf16_is_faster(times);
-  return {bf16_is_faster ? "bf16" : "fp32", policies::describe(times),
+  return {bf16_is_faster ? CpuPrecision::bf16 : CpuPrecision::fp32, policies::describe(times),
           !bf16_is_faster && times.bf16_ms < times.fp32_ms};
 }
 
@@ -104,27 +107,31 @@ void keep_figures(LoadedConfig& loaded, const LoadedConfig* resumed) {
 
 bool precision_is_open(const RunConfig& config, c10::Device device) {
   const policies::PrecisionOptions& precision = config.policies.precision;
-  return device.is_cpu() && precision.enabled == policies::Enabled::by_default && precision.cpu == "probe";
+  return device.is_cpu() && precision.enabled == policies::Enabled::by_default &&
+         precision.cpu == CpuPrecision::probe;
 }
 
-std::string take_planned_precision(LoadedConfig& loaded, const std::string& taken, const std::string& why) {
+std::string take_planned_precision(LoadedConfig& loaded, policies::CpuPrecision taken,
+                                   const std::string& why) {
   loaded.config.policies.precision.cpu = taken;
   loaded.origins["policies.precision.cpu"] = kPlanned + why;
-  return "precision on this CPU, " + (kPlanned + why) + "; taken: " + taken;
+  return "precision on this CPU, " + (kPlanned + why) + "; taken: " + policies::text_of(taken);
 }
 
 std::string decide_precision(LoadedConfig& loaded, c10::Device device, Clock& clock,
                              const LoadedConfig* resumed, const std::function<bool()>& stop_requested) {
   auto& precision = loaded.config.policies.precision;
   const std::string key = "policies.precision.cpu";
-  const bool open = precision.enabled == policies::Enabled::by_default && precision.cpu == "probe";
-  if (open && resumed != nullptr && resumed->config.policies.precision.cpu != "probe") {
+  const bool open =
+      precision.enabled == policies::Enabled::by_default && precision.cpu == CpuPrecision::probe;
+  if (open && resumed != nullptr && resumed->config.policies.precision.cpu != CpuPrecision::probe) {
     precision.cpu = resumed->config.policies.precision.cpu;
     loaded.origins[key] = "the checkpoint's";
   }
   keep_figures(loaded, resumed);
   if (!precision_is_open(loaded.config, device)) return "";
-  Choice choice{"fp32", "not even the model fits", false};  // the run itself says so, with the whole story
+  Choice choice{CpuPrecision::fp32, "not even the model fits",
+                false};  // the run itself says so, with the whole story
   try {
     choice = measure(loaded.config, device, clock, stop_requested);
   } catch (const c10::OutOfMemoryError&) {
@@ -132,7 +139,8 @@ std::string decide_precision(LoadedConfig& loaded, c10::Device device, Clock& cl
   precision.cpu = choice.taken;
   precision.cpu_measured = choice.why;
   loaded.origins[key] = kMeasured + choice.why;
-  return "precision on this CPU, " + (kMeasured + choice.why) + "; taken: " + choice.taken +
+  return "precision on this CPU, " + (kMeasured + choice.why) +
+         "; taken: " + policies::text_of(choice.taken) +
          (choice.unclear ? ", as bf16 has to be a twentieth faster and ahead in three fifths of the pairs"
                          : "");
 }

@@ -25,6 +25,7 @@ std::string decide_precision(LoadedConfig& loaded, c10::Device device, Clock& cl
 
 /// Settles an open precision without a trial step, where only plans of `taken` fit; `why` is saved with it.
 /// Returns a line to print.
-std::string take_planned_precision(LoadedConfig& loaded, const std::string& taken, const std::string& why);
+std::string take_planned_precision(LoadedConfig& loaded, policies::CpuPrecision taken,
+                                   const std::string& why);
 
 }  // namespace dtk

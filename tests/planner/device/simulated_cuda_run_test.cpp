@@ -144,7 +144,7 @@ TEST_CASE("a whole run on cuda:0 ends, with every policy on and a complete folde
 TEST_CASE(
     "a whole run whose blocks are offloaded is in order, and what waits in host memory is counted there") {
   LoadedConfig loaded = whole_run();
-  loaded.config.policies.checkpoint.keep = "offload";
+  loaded.config.policies.checkpoint.keep = policies::KeepWord::offload;
   loaded.config.policies.checkpoint.offload_min_bytes = {0};
   const Simulation run(loaded);
   CHECK(run.seen.result.step == 6);

@@ -255,7 +255,7 @@ static Seen training_run(const std::string& objective, bool plain) {
   config.train.sample_every = 2;
   config.data.validation = 8;
   dit::options_of(config).data.flip = true;
-  config.policies.precision.cpu = plain ? "fp32" : "bf16";
+  config.policies.precision.cpu = plain ? policies::CpuPrecision::fp32 : policies::CpuPrecision::bf16;
   if (plain) {
     config.policies.attention.enabled = policies::Enabled::off;
     config.policies.checkpoint.enabled = policies::Enabled::off;

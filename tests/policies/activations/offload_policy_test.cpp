@@ -25,7 +25,7 @@ constexpr int64_t N = 3;
 CheckpointOptions offload_from(int64_t min_bytes) {
   CheckpointOptions options;
   options.enabled = Enabled::on;
-  options.keep = "offload";
+  options.keep = KeepWord::offload;
   options.offload_min_bytes = {min_bytes};
   return options;
 }

@@ -51,7 +51,7 @@ EmaOptions options(double decay, bool warmup, int64_t every = 1) {
 }
 
 EmaOptions on_device(EmaOptions options) {
-  options.device = "same";
+  options.device = EmaDevice::same;
   return options;
 }
 

@@ -244,7 +244,7 @@ TEST_CASE("policy set: an exchange within a forward pass's scope leaves no cast 
   PolicyOptions options = PolicyOptions::all_off();
   options.precision.enabled = options.ema.enabled = Enabled::on;
   options.precision.fp32 = {};
-  options.ema = {.enabled = Enabled::on, .decay = 0.5, .warmup = false, .device = "same"};
+  options.ema = {.enabled = Enabled::on, .decay = 0.5, .warmup = false, .device = EmaDevice::same};
   Seam seam;
   PolicySet policies(options, {at::kCPU, {{"w", w}}, kPaths}, seam);
   at::Tensor(w.detach()).fill_(3.0f);
@@ -264,7 +264,7 @@ TEST_CASE("policy set: 1,000 steps with all policies on leave the live bytes as 
   const bool in_host_memory = GENERATE(false, true);  // the EMA, with the CPU in a device's place
   CAPTURE(in_host_memory);
   PolicyOptions options = all_on();
-  if (in_host_memory) options.ema.device = "cpu";
+  if (in_host_memory) options.ema.device = EmaDevice::cpu;
   Net net(options,
           in_host_memory ? std::make_unique<DelayedStagingCopies>(std::chrono::microseconds(0)) : nullptr);
   const CheckpointCounts counts = checkpoint_counts();
@@ -340,7 +340,7 @@ TEST_CASE("policy set: an exception in the thread that copies for the average le
   const CountingAllocatorGuard counting;
   const SavedTensorEngineGuard engine;
   PolicyOptions options = all_on();
-  options.ema.device = "cpu";  // in host memory, with the CPU in a device's place
+  options.ema.device = EmaDevice::cpu;  // in host memory, with the CPU in a device's place
   const bool in_begin = GENERATE(true, false);
   CAPTURE(in_begin);
   const std::vector<at::Tensor> gradients = Net(all_on()).gradients();

@@ -43,7 +43,7 @@ inline policies::PolicyOptions options_of(const Combination& on) {
   options.precision.enabled = state(on.bf16);
   options.attention.enabled = state(on.fused);
   options.checkpoint.enabled = state(on.checkpointed);
-  options.ema.device = on.host_ema ? "cpu" : "same";
+  options.ema.device = on.host_ema ? policies::EmaDevice::cpu : policies::EmaDevice::same;
   return options;
 }
 

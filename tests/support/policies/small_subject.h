@@ -13,7 +13,7 @@ inline policies::PolicyOptions all_on() {
   policies::PolicyOptions options;
   options.precision.enabled = options.attention.enabled = options.checkpoint.enabled = policies::Enabled::on;
   options.ema.enabled = policies::Enabled::on;
-  options.ema.device = "same";
+  options.ema.device = policies::EmaDevice::same;
   return options;
 }
 

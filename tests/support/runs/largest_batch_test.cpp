@@ -39,7 +39,7 @@ RunConfig no_policies(int64_t budget) {
   RunConfig config = latents(budget);
   config.policies.precision.enabled = Enabled::off;
   config.policies.attention.enabled = Enabled::off;
-  config.policies.ema.device = "same";
+  config.policies.ema.device = policies::EmaDevice::same;
   config.policies.checkpoint.enabled = Enabled::off;
   return config;
 }

@@ -42,7 +42,7 @@ inline LoadedConfig tiny(const std::string& out) {
   dit::options_of(loaded.config).data.labels = "made up";
   loaded.config.train.out = out;
   loaded.config.train.checkpoint_every = 8;
-  loaded.config.policies.precision.cpu = "fp32";  // precision_choice_test.cpp measures
+  loaded.config.policies.precision.cpu = policies::CpuPrecision::fp32;  // precision_choice_test.cpp measures
   return loaded;
 }
 

@@ -52,7 +52,7 @@ inline LoadedConfig tiny(const std::string& out) {
   dit::options_of(loaded.config).data.images = dit::options_of(loaded.config).data.labels = "made up";
   loaded.config.train.out = out;
   loaded.config.train.steps = 4;
-  loaded.config.policies.precision.cpu = "fp32";
+  loaded.config.policies.precision.cpu = policies::CpuPrecision::fp32;
   dit::options_of(loaded.config).grid.per_class = 0;
   return loaded;
 }

@@ -58,7 +58,7 @@ TEST_CASE("config rules: keep = auto needs a budget, and segments of one module 
       "base.toml:3:28: policies.checkpoint.keep = \"auto\" computes as little again as memory.budget allows, "
       "which is not set; set it, or use keep = \"block\"");
   const std::string with_budget = keep + "memory.budget = \"1GB\"\n";
-  CHECK(read(with_budget).config.policies.checkpoint.keep == "auto");
+  CHECK(read(with_budget).config.policies.checkpoint.keep == dtk::policies::KeepWord::automatic);
   for (const std::string key : {"every", "segment"}) {
     CHECK(error_in(with_budget + "policies.checkpoint." + key + " = 2") ==
           "base.toml:5:" + std::to_string(24 + key.size()) + ": policies.checkpoint." + key +
@@ -67,7 +67,8 @@ TEST_CASE("config rules: keep = auto needs a budget, and segments of one module 
               key + "=default), or change policies.checkpoint.keep");
   }
   // Of a policy that is switched off no key has an effect.
-  CHECK(read(keep, {"policies.checkpoint.enabled=false"}).config.policies.checkpoint.keep == "auto");
+  CHECK(read(keep, {"policies.checkpoint.enabled=false"}).config.policies.checkpoint.keep ==
+        dtk::policies::KeepWord::automatic);
   const LoadedConfig loaded = read(with_budget);
   CHECK(dtk::parse_config(dtk::print_config(loaded), "again.toml", {}).config == loaded.config);
 }
@@ -406,7 +407,8 @@ TEST_CASE("config rules: the precision on a CPU is read only where the default d
   const std::string decides =
       "policies.precision.cpu decides what policies.precision.enabled = \"default\" means, which is true "
       "here; ";
-  for (const std::string cpu : {"bf16", "fp32"}) {
+  for (const auto precision : {dtk::policies::CpuPrecision::bf16, dtk::policies::CpuPrecision::fp32}) {
+    const std::string cpu = dtk::policies::text_of(precision);
     CHECK(
         error_in(runnable + "policies.precision.cpu = \"" + cpu + "\"\npolicies.precision.enabled = true") ==
         "base.toml:3:26: " + decides +
@@ -415,13 +417,13 @@ TEST_CASE("config rules: the precision on a CPU is read only where the default d
     CHECK(error_in(runnable, {"policies.precision.enabled=true", "policies.precision.cpu=" + cpu}) ==
           "--set policies.precision.cpu=" + cpu + ": " + decides +
               "remove it, or set policies.precision.enabled = \"default\"");
-    CHECK(read(runnable, {"policies.precision.cpu=" + cpu}).config.policies.precision.cpu == cpu);
+    CHECK(read(runnable, {"policies.precision.cpu=" + cpu}).config.policies.precision.cpu == precision);
     CHECK(read(runnable, {"policies.precision.cpu=" + cpu, "policies.precision.enabled=false"})
-              .config.policies.precision.cpu == cpu);  // no key of a policy that is off has an effect
+              .config.policies.precision.cpu == precision);  // no key of a policy that is off has an effect
   }
   for (const std::string enabled : {"true", "false"}) {
     CHECK(read(runnable, {"policies.precision.enabled=" + enabled, "policies.precision.cpu=probe"})
-              .config.policies.precision.cpu == "probe");
+              .config.policies.precision.cpu == dtk::policies::CpuPrecision::probe);
   }
 }
 

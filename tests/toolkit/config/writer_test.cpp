@@ -70,20 +70,21 @@ RunConfig custom_from_folder() {
       .guidance = 2.0, .cfg_channels = 3, .classes = 7, .per_class = 2, .seed = 5};
   config.memory.ledger = false;
   config.log = {.tensorboard = false, .report = false, .peak_tflops = 312.5};
-  config.policies.precision = {
-      .enabled = Enabled::off, .cpu = "probe", .fp32 = {"final_layer", "a\"b\\c, d] # e", "x\n"}};
+  config.policies.precision = {.enabled = Enabled::off,
+                               .cpu = dtk::policies::CpuPrecision::probe,
+                               .fp32 = {"final_layer", "a\"b\\c, d] # e", "x\n"}};
   config.policies.attention.enabled = Enabled::off;
   config.policies.ema = {.enabled = Enabled::off,
                          .decay = 0.995,
                          .warmup = false,
                          .every = 5,
-                         .device = "same",
+                         .device = dtk::policies::EmaDevice::same,
                          .pinned = false};
   config.policies.checkpoint = {.enabled = Enabled::on,
                                 .targets = {},
                                 .every = 2,
                                 .segment = 3,
-                                .keep = "offload",
+                                .keep = dtk::policies::KeepWord::offload,
                                 .offload_min_bytes = {4096}};
   return config;
 }
@@ -110,7 +111,7 @@ RunConfig published_from_idx() {
   config.epoch_schedule = {.warmup = 2, .lowered = true, .overshooting_resume = true};
   config.memory.budget = dtk::ByteSize{9223372036854775807};
   config.memory.on_over_budget = dtk::OnOverBudget::warn;
-  config.policies.precision.cpu = "bf16";
+  config.policies.precision.cpu = dtk::policies::CpuPrecision::bf16;
   config.policies.checkpoint.keep = std::vector<std::string>{"fc2_out", "aten::mm"};
   config.policies.ema.enabled = Enabled::on;
   return config;
@@ -421,7 +422,7 @@ TEST_CASE("config writer: a policy that nobody asked for stays at its default wh
   }
   CHECK(read_back(printed) == loaded.config);
 
-  loaded.config.policies.precision.cpu = "bf16";
+  loaded.config.policies.precision.cpu = dtk::policies::CpuPrecision::bf16;
   loaded.origins["policies.precision.cpu"] = "measured: bf16 12.1 ms, fp32 20.3 ms a step (fastest of 7)";
   const std::string decided = print_config(loaded);
   CHECK(has_line(decided, "cpu = \"bf16\"  # measured: bf16 12.1 ms, fp32 20.3 ms a step (fastest of 7)"));

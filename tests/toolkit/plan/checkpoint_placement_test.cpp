@@ -39,13 +39,13 @@ LoadedConfig blocks(int64_t depth = 4) {
   dit::options_of(loaded.config).model.depth = depth;
   dit::options_of(loaded.config).model.hidden = 32;
   dit::options_of(loaded.config).model.patch = 1;
-  loaded.config.policies.precision.cpu = "fp32";
+  loaded.config.policies.precision.cpu = policies::CpuPrecision::fp32;
   loaded.config.log.report = loaded.config.log.tensorboard = false;
   return loaded;
 }
 
 LoadedConfig automatic(int64_t budget, LoadedConfig loaded = blocks()) {
-  loaded.config.policies.checkpoint.keep = "auto";
+  loaded.config.policies.checkpoint.keep = policies::KeepWord::automatic;
   loaded.config.memory.budget = ByteSize{budget};
   return loaded;
 }
@@ -252,7 +252,7 @@ TEST_CASE("what modules keep, as policies.checkpoint has it") {
   const Paths two = {"blocks.0", "blocks.1"};
   recompute(options, two, {});
   CHECK(options.targets == two);
-  CHECK(options.keep == "block");
+  CHECK(options.keep == policies::KeepWord::block);
   recompute(options, two, {{"blocks.0", {"fc2_out"}}, {"blocks.1", {"fc2_out"}}});
   CHECK(options.keep == policies::SegmentKeeps(Paths{"fc2_out"}));
   recompute(options, two, {{"blocks.1", {"attn_out", "fc2_out"}}});
@@ -290,7 +290,7 @@ TEST_CASE("keep = auto: a budget that everything fits, by one plan") {
   const CheckpointPlacement placement = place_checkpoints(loaded, cpu, {});
   CHECK(placement ==
         CheckpointPlacement{.targets = 4, .planned_bytes = all_kept, .budget_bytes = all_kept, .plans = 1});
-  CHECK(loaded.config.policies.checkpoint.keep == "all");
+  CHECK(loaded.config.policies.checkpoint.keep == policies::KeepWord::all);
   CHECK(loaded.config.policies.checkpoint.targets == Paths{"blocks.*"});
   // Asked for, keep = "all" would be refused.
   CHECK(loaded.config.policies.checkpoint.enabled == Enabled::by_default);

@@ -28,7 +28,7 @@ LoadedConfig tiny(CheckpointOptions checkpoint = {}) {
   LoadedConfig loaded;
   loaded.config = test::tiny_config();
   loaded.config.data.batch = 40;  // of which no activation is as large as a weight
-  loaded.config.policies.precision.cpu = "fp32";
+  loaded.config.policies.precision.cpu = policies::CpuPrecision::fp32;
   loaded.config.policies.checkpoint = std::move(checkpoint);
   loaded.config.log.report = loaded.config.log.tensorboard = false;
   return loaded;
@@ -66,7 +66,7 @@ TEST_CASE("the largest parameter of a DiT has its own name, and what is built be
 
 TEST_CASE("what an offloading job holds again was fetched, not made") {
   CheckpointOptions offload;
-  offload.keep = "offload";
+  offload.keep = policies::KeepWord::offload;
   offload.offload_min_bytes = {1};
   for (const c10::Device device : {cuda, cpu}) {
     LoadedConfig loaded = tiny(offload);
@@ -163,8 +163,8 @@ TEST_CASE("offloading is told with the host memory that it takes") {
 
 TEST_CASE("no choice is told that is so already, does nothing, or is refused") {
   CheckpointOptions offload, all, asked;
-  offload.keep = "offload";
-  all.keep = "all";
+  offload.keep = policies::KeepWord::offload;
+  all.keep = policies::KeepWord::all;
   asked.enabled = Enabled::on;
   CHECK(by_name(choices_for(make_plan(tiny(offload), cuda), cuda)).count("keep = \"offload\"") == 0);
   CHECK(by_name(choices_for(make_plan(tiny(all), cuda), cuda)).count("keep = \"all\"") == 0);
@@ -182,11 +182,11 @@ TEST_CASE("no choice is told that is so already, does nothing, or is refused") {
 TEST_CASE("of keep = auto the choices are with the targets as written") {
   CheckpointOptions placed, written;
   placed.targets = {"blocks.0"};
-  written.keep = "auto";
+  written.keep = policies::KeepWord::automatic;
   const Plan plan = make_plan(tiny(placed), cuda);
   const auto named = by_name(checkpoint_choices(plan, written, cuda));
   CheckpointOptions offload;
-  offload.keep = "offload";
+  offload.keep = policies::KeepWord::offload;
   CHECK(named.at("keep = \"offload\"").peak.peak.bytes ==
         make_plan(tiny(offload), cuda).memory.peak().peak.bytes);
   CHECK(named.count("segment = 2") == 0);

@@ -20,7 +20,7 @@ constexpr int64_t kBudget = 1'000'000'000;
 
 LoadedConfig automatic() {
   LoadedConfig loaded = test::tiny("runs/auto");
-  loaded.config.policies.checkpoint.keep = "auto";
+  loaded.config.policies.checkpoint.keep = policies::KeepWord::automatic;
   loaded.config.memory.budget = ByteSize{kBudget};
   return loaded;
 }
@@ -103,7 +103,7 @@ TEST_CASE("a resumed run has the choice that its checkpoint has, and plans that"
   CHECK(result.trained_steps == 4);
   REQUIRE(world.asked.size() == 2);
   CHECK(world.asked[1].config.policies.checkpoint.targets == Paths{"blocks.1"});
-  CHECK(world.asked[1].config.policies.checkpoint.keep == "block");
+  CHECK(world.asked[1].config.policies.checkpoint.keep == policies::KeepWord::block);
   CHECK(world.asked[1].origins.at("policies.checkpoint.targets") == "the checkpoint's");
   CHECK(checkpoint_of(result).reason == "recomputes 1 module in 1 segment, blocks.1");
 }
@@ -111,14 +111,15 @@ TEST_CASE("a resumed run has the choice that its checkpoint has, and plans that"
 TEST_CASE("a precision that is open is measured with the first plan's choice, and decides between them") {
   PlannedWorld world;
   world.plan = [](const LoadedConfig& one) {
-    return plan_with({one.config.policies.precision.cpu == "fp32" ? "blocks.0" : "blocks.1"});
+    return plan_with(
+        {one.config.policies.precision.cpu == policies::CpuPrecision::fp32 ? "blocks.0" : "blocks.1"});
   };
   LoadedConfig loaded = automatic();
-  loaded.config.policies.precision.cpu = "probe";
+  loaded.config.policies.precision.cpu = policies::CpuPrecision::probe;
   world.run(loaded);
   REQUIRE(world.asked.size() == 2);
   const LoadedConfig saved = parse_config(world.saved(), "config.toml", {});
-  const bool exact = saved.config.policies.precision.cpu == "fp32";
+  const bool exact = saved.config.policies.precision.cpu == policies::CpuPrecision::fp32;
   CHECK(saved.config.policies.checkpoint.targets == Paths{exact ? "blocks.0" : "blocks.1"});
 }
 
@@ -126,18 +127,18 @@ TEST_CASE("of two precisions' choices, one of which keeps all, nothing of the ot
   const bool fp32_keeps_all = GENERATE(true, false);
   PlannedWorld world;
   world.plan = [&](const LoadedConfig& one) {
-    const bool all = (one.config.policies.precision.cpu == "fp32") == fp32_keeps_all;
+    const bool all = (one.config.policies.precision.cpu == policies::CpuPrecision::fp32) == fp32_keeps_all;
     return plan_with(all ? Paths{} : Paths{"blocks.1"});
   };
   LoadedConfig loaded = automatic();
-  loaded.config.policies.precision.cpu = "probe";
+  loaded.config.policies.precision.cpu = policies::CpuPrecision::probe;
   loaded.config.policies.checkpoint.enabled = policies::Enabled::on;
   const Paths written = loaded.config.policies.checkpoint.targets;
   world.run(loaded);
   const policies::PolicyOptions saved = parse_config(world.saved(), "config.toml", {}).config.policies;
-  const bool all = (saved.precision.cpu == "fp32") == fp32_keeps_all;
+  const bool all = (saved.precision.cpu == policies::CpuPrecision::fp32) == fp32_keeps_all;
   CAPTURE(all);
-  CHECK(saved.checkpoint.keep == (all ? "all" : "block"));
+  CHECK(saved.checkpoint.keep == (all ? policies::KeepWord::all : policies::KeepWord::block));
   CHECK(saved.checkpoint.targets == (all ? written : Paths{"blocks.1"}));
   CHECK(saved.checkpoint.enabled == (all ? policies::Enabled::by_default : policies::Enabled::on));
 }

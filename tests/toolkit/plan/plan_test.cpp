@@ -29,7 +29,7 @@ const c10::Device cpu(c10::kCPU), cuda("cuda:0");
 LoadedConfig tiny() {
   LoadedConfig loaded;
   loaded.config = test::tiny_config();
-  loaded.config.policies.precision.cpu = "fp32";
+  loaded.config.policies.precision.cpu = policies::CpuPrecision::fp32;
   loaded.config.log.report = loaded.config.log.tensorboard = false;
   return loaded;
 }
@@ -118,7 +118,7 @@ TEST_CASE("a row of the table is the plan of that configuration") {
   LoadedConfig off = tiny(), on = tiny();
   off.config.policies.precision.enabled = off.config.policies.attention.enabled = Enabled::off;
   off.config.policies.checkpoint.enabled = Enabled::off;
-  off.config.policies.ema.device = "same";
+  off.config.policies.ema.device = policies::EmaDevice::same;
   const std::vector<PlanRow> rows = plan_table(tiny(), cuda);
   for (const PlanRow& row : rows) {
     if (row.on == std::array<bool, 4>{false, false, false, false})
@@ -150,7 +150,7 @@ TEST_CASE("a policy's effect is the difference of two plans, and 0 bytes name wh
   CHECK(effects[3].on);
   CHECK(peak(*effects[3].switched) == peak(make_plan(without, cuda)));
   without = tiny();
-  without.config.policies.ema.device = "same";
+  without.config.policies.ema.device = policies::EmaDevice::same;
   CHECK(peak(*effects[2].switched) == peak(make_plan(without, cuda)));
   CHECK(effects[2].switched->memory.host.peak.bytes < plan.memory.host.peak.bytes);
   const std::string text = explain_text(plan, effects);
@@ -246,13 +246,13 @@ TEST_CASE("the data set ends the search for the largest batch") {
 
 TEST_CASE("a precision that training will measure is planned both ways, and the larger peak is reported") {
   LoadedConfig probe = tiny(), fp32 = tiny(), bf16 = tiny();
-  probe.config.policies.precision.cpu = "probe";
-  bf16.config.policies.precision.cpu = "bf16";
+  probe.config.policies.precision.cpu = policies::CpuPrecision::probe;
+  bf16.config.policies.precision.cpu = policies::CpuPrecision::bf16;
   const Plan plan = make_plan(probe, cpu);
   REQUIRE(plan.precisions.size() == 2);
-  CHECK(plan.precisions[0].name == "bf16");
+  CHECK(plan.precisions[0].precision == policies::CpuPrecision::bf16);
   CHECK(plan.precisions[0].peak_bytes == peak(make_plan(bf16, cpu)));
-  CHECK(plan.precisions[1].name == "fp32");
+  CHECK(plan.precisions[1].precision == policies::CpuPrecision::fp32);
   CHECK(plan.precisions[1].peak_bytes == peak(make_plan(fp32, cpu)));
   CHECK(peak(plan) == std::max(plan.precisions[0].peak_bytes, plan.precisions[1].peak_bytes));
   CHECK(make_plan(probe, cuda).precisions.empty());

@@ -35,7 +35,8 @@ RunConfig chosen(const Choice& choice) {
 }
 
 const Choice plain = {"defaults", [](RunConfig&) {}};
-const Choice bf16 = {"bf16", [](RunConfig& config) { config.policies.precision.cpu = "bf16"; }};
+const Choice bf16 = {"bf16",
+                     [](RunConfig& config) { config.policies.precision.cpu = policies::CpuPrecision::bf16; }};
 const Choice attention_off = {"attention off",
                               [](RunConfig& config) { config.policies.attention.enabled = Enabled::off; }};
 const Choice checkpoint_on = {"checkpointing on",
@@ -185,7 +186,7 @@ TEST_CASE("runs: what a run fits into is enough for its resumption, whose peaks 
   config.train.accumulate = 1;
   config.train.checkpoint_every = 8;
   config.train.keep_checkpoints = 3;
-  config.policies.precision.cpu = "fp32";
+  config.policies.precision.cpu = policies::CpuPrecision::fp32;
   dit::options_of(config).grid.per_class = 0;
   config.train.out = "whole";
   test::MemoryFileSystem files;
@@ -211,7 +212,7 @@ TEST_CASE("runs: what a run fits into is enough for its resumption, whose peaks 
 TEST_CASE("runs: a resumption reads each byte of its checkpoint once to compare hashes and once to load it") {
   RunConfig config = chosen(plain);
   config.train.checkpoint_every = 8;
-  config.policies.precision.cpu = "fp32";
+  config.policies.precision.cpu = policies::CpuPrecision::fp32;
   config.train.out = "whole";
   test::CountingFileSystem files;
   run_whole(config, files);
@@ -232,7 +233,7 @@ TEST_CASE("runs: --resume with other checkpointing continues bit for bit, in bot
   RunConfig before = chosen(first_on ? checkpoint_on : checkpoint_off),
             after = chosen(first_on ? checkpoint_off : checkpoint_on);
   before.train.checkpoint_every = after.train.checkpoint_every = 8;
-  before.policies.precision.cpu = after.policies.precision.cpu = "fp32";
+  before.policies.precision.cpu = after.policies.precision.cpu = policies::CpuPrecision::fp32;
   before.train.out = "whole", after.train.out = "branch";
   test::MemoryFileSystem files;
   run_whole(before, files);

@@ -112,7 +112,7 @@ TEST_CASE("diffusion_planner schedule: the average without warm-up is the origin
   const OriginalNumbers golden;
   const at::Tensor weight = golden.at("ema.w0", at::kFloat).clone().requires_grad_(true);
   policies::EmaOptions options;
-  options.decay = 0.999, options.warmup = false, options.device = "same";
+  options.decay = 0.999, options.warmup = false, options.device = policies::EmaDevice::same;
   policies::Ema ema(options, {{"w", weight}});
   const at::Tensor after = golden.at("ema.w_after_each_step", at::kFloat);
   std::vector<at::Tensor> averages = {weight.detach().clone()};

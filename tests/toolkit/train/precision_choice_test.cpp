@@ -102,7 +102,7 @@ TEST_CASE("precision choice: the faster one is taken, with its figures as the or
              : "measured: bf16 30.0 ms, fp32 20.0 ms a step (fastest of 15; bf16 ahead in 0)";
   const std::string taken = faster ? "bf16" : "fp32";
   CHECK(decide(loaded, clock) == "precision on this CPU, " + figures + "; taken: " + taken);
-  CHECK(loaded.config.policies.precision.cpu == taken);
+  CHECK(loaded.config.policies.precision.cpu == policies::parse_enum<policies::CpuPrecision>(taken));
   CHECK(loaded.config.policies.precision.enabled == Enabled::by_default);
   CHECK(loaded.origins.at("policies.precision.cpu") == figures);
   CHECK_THAT(print_config(loaded), Catch::Contains("\ncpu = \"" + taken + "\"  # " + figures + "\n"));
@@ -112,7 +112,7 @@ TEST_CASE("precision choice: less than a twentieth faster is fp32") {
   WorkClock clock(0.0195, 0.020);
   LoadedConfig loaded = tiny();
   decide(loaded, clock);
-  CHECK(loaded.config.policies.precision.cpu == "fp32");
+  CHECK(loaded.config.policies.precision.cpu == policies::CpuPrecision::fp32);
 }
 
 TEST_CASE("precision choice: slow steps end the measurement early") {
@@ -147,10 +147,10 @@ TEST_CASE("precision choice: nothing is measured where there is nothing to decid
     loaded.config.policies.precision.enabled = Enabled::off;
   }
   SECTION("bf16 by name") {
-    loaded.config.policies.precision.cpu = "bf16";
+    loaded.config.policies.precision.cpu = policies::CpuPrecision::bf16;
   }
   SECTION("fp32 by name") {
-    loaded.config.policies.precision.cpu = "fp32";
+    loaded.config.policies.precision.cpu = policies::CpuPrecision::fp32;
   }
   SECTION("another device") {
     device = at::kMeta;
@@ -166,7 +166,7 @@ TEST_CASE("precision choice: on resume the checkpoint's decision stands") {
   WorkClock clock(0.010, 0.020);
   LoadedConfig loaded = tiny();
   LoadedConfig resumed = loaded;
-  resumed.config.policies.precision.cpu = "fp32";  // the clock would say bf16
+  resumed.config.policies.precision.cpu = policies::CpuPrecision::fp32;  // the clock would say bf16
   const auto device = GENERATE(c10::Device(at::kCPU), c10::Device(at::kMeta));
   SECTION("with its figures") {
     resumed.origins["policies.precision.cpu"] = "measured: bf16 2.0 ms, fp32 1.0 ms a step (fastest of 7)";
@@ -179,12 +179,12 @@ TEST_CASE("precision choice: on resume the checkpoint's decision stands") {
     CHECK(loaded.origins.at("policies.precision.cpu") == "the checkpoint's");
   }
   CHECK(clock.looks == 0);
-  CHECK(loaded.config.policies.precision.cpu == "fp32");
+  CHECK(loaded.config.policies.precision.cpu == policies::CpuPrecision::fp32);
 
   LoadedConfig undecided = tiny();
-  resumed.config.policies.precision.cpu = "probe";
+  resumed.config.policies.precision.cpu = policies::CpuPrecision::probe;
   decide(undecided, clock, &resumed);
-  CHECK(undecided.config.policies.precision.cpu == "bf16");
+  CHECK(undecided.config.policies.precision.cpu == policies::CpuPrecision::bf16);
 }
 
 namespace {
@@ -222,7 +222,7 @@ TEST_CASE("precision choice: what does not fit memory.budget is not taken") {
     LoadedConfig loaded = wide();
     loaded.config.memory.budget = ByteSize{bytes};
     const std::string line = decide(loaded, clock);
-    const std::string taken = loaded.config.policies.precision.cpu;
+    const std::string taken = policies::text_of(loaded.config.policies.precision.cpu);
     const std::string measured = loaded.origins.at("policies.precision.cpu");
     CHECK(line == "precision on this CPU, " + measured + "; taken: " + taken);
     return taken + ", " + measured;
@@ -340,7 +340,7 @@ TEST_CASE("precision choice: the saved configuration of a run holds it, and give
   CHECK(world.clock.seconds() == Approx(now + 0.001));  // refused before anything was timed
 
   RunConfig expected = loaded.config;
-  expected.policies.precision.cpu = "fp32";
+  expected.policies.precision.cpu = policies::CpuPrecision::fp32;
   CHECK(parse_config(saved, "out/config.toml", {}).config == expected);
   world.run(parse_config(saved, "out/config.toml", {"train.out=again"}));
   CHECK(world.measured() == 0);

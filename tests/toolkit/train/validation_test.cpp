@@ -110,7 +110,7 @@ TEST_CASE("validation: with EMA weights that there are not is an error") {
 
 TEST_CASE("validation: training is bit-equal with and without it") {
   const bool ema = GENERATE(false, true);
-  const std::string precision = GENERATE(as<std::string>(), "fp32", "bf16");
+  const auto precision = GENERATE(policies::CpuPrecision::fp32, policies::CpuPrecision::bf16);
   test::SteppingClock clock;
   RunConfig config = test::tiny_config();
   config.train.validate_ema = ema;

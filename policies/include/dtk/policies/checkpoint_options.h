@@ -1,43 +1,46 @@
 // Options of the activation checkpointing policy, free of LibTorch.
 #pragma once
 #include <dtk/policies/enabled.h>
+#include <dtk/policies/enum_text.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace dtk::policies {
+
+/// `block` nothing, `all` everything, `offload` everything, in host memory; `listed` what a list has. Only
+/// with `block` and `listed` something is recomputed. `automatic`: a planner has yet to choose the targets
+/// that keep nothing; the policy itself refuses it.
+enum class KeepWord { block, all, offload, automatic, listed };
+constexpr auto enum_texts(KeepWord) {
+  return std::array{std::pair{KeepWord::all, "all"}, std::pair{KeepWord::automatic, "auto"},
+                    std::pair{KeepWord::block, "block"}, std::pair{KeepWord::offload, "offload"}};
+}
 
 /// What a segment keeps besides its inputs: a word, or a list of results as KeptResults has them. With
 /// "offload" in the list what is kept, inputs and results, waits in host memory. An entry such as
 /// "blocks.0: offload" is for the modules that match the glob before the colon, one without for all;
 /// "blocks.0: all" keeps everything there, with "blocks.0: offload" beside it in host memory.
 struct SegmentKeeps {
-  // "block" nothing, "all" everything, "offload" everything, in host memory; "" with results. Only with
-  // "block" and results something is recomputed. "auto": a planner has yet to choose the targets that
-  // keep nothing; the policy itself refuses it.
-  std::string word = "block";
-  static bool is_word(std::string_view one) {
-    return one == "all" || one == "auto" || one == "block" || one == "offload";
-  }
+  KeepWord word = KeepWord::block;
   // Names, such as "fc2_out", operators, such as "aten::addmm", and "offload"; for some modules also "all".
   std::vector<std::string> results;
 
   bool offloads_all() const {
-    return word == "offload" || std::find(results.begin(), results.end(), "offload") != results.end();
+    return word == KeepWord::offload || std::find(results.begin(), results.end(), "offload") != results.end();
   }
   bool offloads() const {
     return offloads_all() || std::any_of(results.begin(), results.end(),
                                          [](std::string_view one) { return one.ends_with(": offload"); });
   }
-  bool recomputes() const { return word == "block" || !results.empty(); }
+  bool recomputes() const { return word == KeepWord::block || !results.empty(); }
 
   SegmentKeeps() = default;
-  SegmentKeeps(const char* one) : word(one) {}
-  SegmentKeeps(std::vector<std::string> list) : word(), results(std::move(list)) {}
+  SegmentKeeps(KeepWord one) : word(one) {}
+  SegmentKeeps(std::vector<std::string> list) : word(KeepWord::listed), results(std::move(list)) {}
   friend bool operator==(const SegmentKeeps&, const SegmentKeeps&) = default;
 };
 
@@ -58,7 +61,7 @@ struct CheckpointOptions {
   // them save at once: the peak is lower only where the inputs not kept weigh more than that.
   int64_t segment = 1;
   // Kept results cost their bytes in every segment and save running again the operators that made them.
-  SegmentKeeps keep = "block";
+  SegmentKeeps keep = KeepWord::block;
   // Where keep offloads: what lies in smaller storages stays on the device, as a copy costs more than it
   // frees.
   ByteCount offload_min_bytes = {1 << 20};

@@ -1,11 +1,17 @@
 // Options of the EMA policy, free of LibTorch so that configuration code stays quick to compile.
 #pragma once
 #include <dtk/policies/enabled.h>
+#include <dtk/policies/enum_text.h>
 
 #include <cstdint>
-#include <string>
 
 namespace dtk::policies {
+
+/// Where the average lives: in host memory, or on the training device.
+enum class EmaDevice { cpu, same };
+constexpr auto enum_texts(EmaDevice) {
+  return std::array{std::pair{EmaDevice::cpu, "cpu"}, std::pair{EmaDevice::same, "same"}};
+}
 
 struct EmaOptions {
   Enabled enabled = Enabled::by_default;
@@ -16,8 +22,7 @@ struct EmaOptions {
   bool warmup = true;
   // One update every so many steps, with the decays of all of them: fewer copies, an average of the same age.
   int64_t every = 1;
-  // Where the average lives: "cpu" in host memory, "same" on the training device.
-  std::string device = "cpu";
+  EmaDevice device = EmaDevice::cpu;
   // Copy through pinned host memory. false where pinning is slow or scarce; copies then are slower.
   bool pinned = true;
 
@@ -28,7 +33,7 @@ struct EmaOptions {
     visit("decay", decay, "[0, 1)");
     visit("warmup", warmup, "");
     visit("every", every, "[1, inf)");
-    visit("device", device, "cpu | same");
+    visit("device", device, "");
     visit("pinned", pinned, "");
   }
   friend bool operator==(const EmaOptions&, const EmaOptions&) = default;

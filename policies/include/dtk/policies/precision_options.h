@@ -1,17 +1,24 @@
 // Options of the precision policy, free of LibTorch.
 #pragma once
 #include <dtk/policies/enabled.h>
+#include <dtk/policies/enum_text.h>
 
 #include <string>
 #include <vector>
 
 namespace dtk::policies {
 
+/// What "default" means on a CPU, where bf16 is fast only with the right instructions: `probe` leaves the
+/// choice to a measurement before the run (precision_probe.h), and a saved configuration holds its outcome.
+enum class CpuPrecision { probe, bf16, fp32 };
+constexpr auto enum_texts(CpuPrecision) {
+  return std::array{std::pair{CpuPrecision::probe, "probe"}, std::pair{CpuPrecision::bf16, "bf16"},
+                    std::pair{CpuPrecision::fp32, "fp32"}};
+}
+
 struct PrecisionOptions {
   Enabled enabled = Enabled::by_default;
-  // What "default" means on a CPU, where bf16 is fast only with the right instructions: "probe" leaves the
-  // choice to a measurement before the run (precision_probe.h), and a saved configuration holds its outcome.
-  std::string cpu = "probe";
+  CpuPrecision cpu = CpuPrecision::probe;
   // Modules that run in fp32 although the policy is on; globs as those of checkpointing. Ends whose output
   // needs more than the 8 significant bits of bf16 belong here.
   std::vector<std::string> fp32 = {"final_layer"};
@@ -22,7 +29,7 @@ struct PrecisionOptions {
   static void fields(Self& self, Visit&& visit) {
     auto& [enabled, cpu, fp32, cpu_measured] = self;
     visit("enabled", enabled, "\"default\" | true | false");
-    visit("cpu", cpu, "probe | bf16 | fp32");
+    visit("cpu", cpu, "");
     visit("fp32", fp32, "");
   }
   /// Equal in what a configuration says.

@@ -216,7 +216,6 @@ dtk::ExitCode run(int argc, const char* const* argv) {
   const auto act = [&] {
     const Outcome outcome = arguments.plan ? plan(arguments.job) : measure(arguments.job);
     dtk::MemoryReport report;
-    report.device = "cpu";
     report.phases = outcome.phases;
     (arguments.json ? print_json : print_text)(arguments, outcome, report);
   };

@@ -14,7 +14,7 @@ namespace dtk {
 namespace {
 
 std::string summary(const Calibration& calibration, const std::string& file) {
-  if (calibration.device != "cpu") {
+  if (calibration.device != PlannedDevice::cpu) {
     std::string text = file + ": " + calibration_text(calibration) + "\n";
     for (const planner::MeasuredTerm& term : calibration.terms) {
       text += "  " + term.name + ", " + term.what + ": " + std::to_string(term.bytes) +
@@ -37,7 +37,7 @@ std::string summary(const Calibration& calibration, const std::string& file) {
 void run_calibration(const PlanArguments& arguments, FileSystem& files,
                      const std::function<void(const std::string&)>& print) {
   Calibration calibration;
-  if (arguments.device == "cpu") {
+  if (arguments.device == PlannedDevice::cpu) {
     LoadedConfig loaded = load_config(files, arguments.config, arguments.set);
     resolve_threads(loaded);
     calibration = calibrate_cpu(std::move(loaded));

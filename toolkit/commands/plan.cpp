@@ -119,7 +119,7 @@ void report_plan(const Job& job) {
 void run_plan(const PlanArguments& arguments, FileSystem& files,
               const std::function<void(const std::string&)>& print) {
   if (!arguments.calibrate.empty()) return run_calibration(arguments, files, print);
-  const c10::Device device(arguments.device == "cpu" ? "cpu" : "cuda:0");
+  const c10::Device device(arguments.device == PlannedDevice::cpu ? "cpu" : "cuda:0");
   LoadedConfig loaded = load_config(files, arguments.config, arguments.set);
   resolve_threads(loaded);
   resolve_budget(loaded, device);

@@ -45,9 +45,9 @@ std::vector<std::string> terms_left_out(const Given& given) {
 }
 
 // What a device adds does not depend on a job; which kernels the CPU calls does.
-std::string config_of(const Given& given) {
+std::string config_of(const Given& given, PlannedDevice device) {
   if (!given.has("calibrate")) return required_config(given, "dit-plan");
-  if (given.text("device", "cuda") == "cpu") {
+  if (device == PlannedDevice::cpu) {
     if (given.has("config")) return given.text("config");
     fail_argument("--calibrate with --device cpu: --config FILE is missing",
                   "measured are the kernels that a job calls; write for example dit-plan --config "
@@ -71,11 +71,11 @@ PlanArguments parse_plan_arguments(int argc, const char* const* argv) {
   PlanArguments arguments;
   if (wants_text_only(given, arguments)) return arguments;
   check_one_question(given);
-  arguments.device = given.text("device", arguments.device);
-  if (arguments.device != "cuda" && arguments.device != "cpu") {
+  const auto device = policies::parse_enum<PlannedDevice>(given.text("device", "cuda"));
+  if (!device)
     fail_argument(given.place("device"), "no device to plan for; allowed: cuda, the default, or cpu");
-  }
-  arguments.config = config_of(given);
+  arguments.device = *device;
+  arguments.config = config_of(given, arguments.device);
   arguments.set = given.all("set");
   arguments.max_batch = given.text("max-batch");
   if (given.has("max-batch") && !is_byte_size(arguments.max_batch)) {
@@ -84,13 +84,13 @@ PlanArguments parse_plan_arguments(int argc, const char* const* argv) {
   }
   arguments.calibrate = given.text("calibrate");
   arguments.calibration = given.text("calibration");
-  if (measures_here(arguments) && arguments.device != "cpu")
+  if (measures_here(arguments) && arguments.device != PlannedDevice::cpu)
     fail_argument(
         "--calibration here",
         "measures the scratch of the CPU's kernels; use it with --device cpu, or give the file that "
         "dit-plan --calibrate FILE wrote on the GPU");
   arguments.without = terms_left_out(given);
-  if (arguments.device == "cpu" && !arguments.without.empty())
+  if (arguments.device == PlannedDevice::cpu && !arguments.without.empty())
     fail_argument("--no-term " + arguments.without.front(),
                   "nothing is added on the CPU; use it with --device cuda");
   arguments.table = given.has("table");

@@ -5,14 +5,15 @@
 #include <vector>
 
 #include "toolkit/config/config.h"
+#include "toolkit/plan/calibration.h"
 
 namespace dtk {
 
 struct PlanArguments {
-  std::string config;                // file
-  std::vector<std::string> set;      // "data.batch=16", in order
-  std::string device = "cuda";       // cuda or cpu; neither is needed
-  std::string max_batch;             // "": not asked for; else a size, as it was written
+  std::string config;                          // file
+  std::vector<std::string> set;                // "data.batch=16", in order
+  PlannedDevice device = PlannedDevice::cuda;  // neither is needed
+  std::string max_batch;                       // "": not asked for; else a size, as it was written
   std::string calibrate;             // "": not asked for; else the file to write. `config` is "" with cuda
   std::string calibration;           // "", a file that was written so, or "here"
   std::vector<std::string> without;  // names of device terms to leave out

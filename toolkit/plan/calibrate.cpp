@@ -71,7 +71,7 @@ Calibration calibrate_cuda() {
 }
 
 planner::SimulationOptions with_calibration(planner::SimulationOptions options, const Calibration& measured) {
-  if (measured.device == "cpu") {
+  if (measured.device == PlannedDevice::cpu) {
     options.scratch = &measured.scratch;
     options.scratch_source = calibration_text(measured);
   } else {

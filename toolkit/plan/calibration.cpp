@@ -108,7 +108,7 @@ Calibration calibration_of_this_cpu(int64_t threads) {
 
 Calibration calibration_of_cuda(const std::string& name) {
   Calibration here;
-  here.device = "cuda";
+  here.device = PlannedDevice::cuda;
   here.machine = name;
   here.libtorch = TORCH_VERSION;
   here.date = today();
@@ -118,9 +118,9 @@ Calibration calibration_of_cuda(const std::string& name) {
 std::string calibration_json(const Calibration& calibration) {
   Json json;
   json[kKind] = kVersion;
-  json["device"] = calibration.device;
+  json["device"] = policies::text_of(calibration.device);
   json["machine"] = calibration.machine;
-  const bool on_cpu = calibration.device == "cpu";
+  const bool on_cpu = calibration.device == PlannedDevice::cpu;
   if (on_cpu) json["instruction_set"] = calibration.instruction_set;
   if (on_cpu) json["threads"] = calibration.threads;
   json["libtorch"] = calibration.libtorch;
@@ -150,18 +150,15 @@ Calibration parse_calibration(std::string_view text, const std::string& name) {
                     std::to_string(kVersion) + kAgain);
   }
   Calibration calibration;
-  calibration.device = member<std::string>(json, "device", name);
+  const auto device = member<std::string>(json, "device", name);
   calibration.machine = member<std::string>(json, "machine", name);
   calibration.libtorch = member<std::string>(json, "libtorch", name);
   calibration.date = member<std::string>(json, "date", name);
-  if (calibration.device == "cpu") {
-    read_cpu(json, name, calibration);
-  } else if (calibration.device == "cuda") {
-    read_terms(json, name, calibration);
-  } else {
-    throw FileError(name + ": \"device\" is " + in_quotes(calibration.device) +
-                    "; allowed: \"cpu\", \"cuda\"" + kAgain);
-  }
+  const auto planned = policies::parse_enum<PlannedDevice>(device);
+  if (!planned)
+    throw FileError(name + ": \"device\" is " + in_quotes(device) + "; allowed: \"cpu\", \"cuda\"" + kAgain);
+  calibration.device = *planned;
+  (*planned == PlannedDevice::cpu ? read_cpu : read_terms)(json, name, calibration);
   return calibration;
 }
 
@@ -169,9 +166,10 @@ void check_calibration(const Calibration& calibration, const Calibration& here, 
   const auto refuse = [&](const std::string& what, const std::string& was, const std::string& is) {
     throw ConfigError(name + ": measured " + what + was + ", and this plan is " + what + is + kAgain);
   };
-  if (calibration.device != here.device) refuse("for --device ", calibration.device, here.device);
+  if (calibration.device != here.device)
+    refuse("for --device ", policies::text_of(calibration.device), policies::text_of(here.device));
   if (calibration.libtorch != here.libtorch) refuse("with LibTorch ", calibration.libtorch, here.libtorch);
-  if (calibration.device != "cpu") return;
+  if (calibration.device != PlannedDevice::cpu) return;
   if (calibration.instruction_set != here.instruction_set)
     refuse("with the instructions ", calibration.instruction_set, here.instruction_set);
   if (calibration.threads != here.threads)
@@ -180,7 +178,7 @@ void check_calibration(const Calibration& calibration, const Calibration& here, 
 }
 
 std::string calibration_text(const Calibration& calibration) {
-  if (calibration.device != "cpu")
+  if (calibration.device != PlannedDevice::cpu)
     return "calibration (" + calibration.machine + "; " + calibration.date + ")";
   return "calibration (" + calibration.instruction_set + ", " + std::to_string(calibration.threads) +
          (calibration.threads == 1 ? " thread; " : " threads; ") + calibration.machine + "; " +

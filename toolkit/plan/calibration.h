@@ -9,6 +9,7 @@
 #pragma once
 #include <dtk/planner/device_terms.h>
 #include <dtk/planner/scratch.h>
+#include <dtk/policies/enum_text.h>
 
 #include <cstdint>
 #include <string>
@@ -17,8 +18,14 @@
 
 namespace dtk {
 
+/// What is planned for, and measured.
+enum class PlannedDevice { cpu, cuda };
+constexpr auto enum_texts(PlannedDevice) {
+  return std::array{std::pair{PlannedDevice::cpu, "cpu"}, std::pair{PlannedDevice::cuda, "cuda"}};
+}
+
 struct Calibration {
-  std::string device = "cpu";   // or "cuda"
+  PlannedDevice device = PlannedDevice::cpu;
   std::string machine;          // "AMD EPYC, 48 KiB L1, 1024 KiB L2", "NVIDIA H200"
   std::string instruction_set;  // "AVX512, avx512_bf16"
   int64_t threads = 0;          // that operators share their work among

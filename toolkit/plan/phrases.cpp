@@ -95,6 +95,10 @@ std::string recomputed_text(const Plan& plan) {
   return plan.step.recomputed == 0 ? "-" : flops_text(plan.step.recomputed);
 }
 
+std::string measured_text(const planner::DeviceTerm& term) {
+  return term.measured.value_or("never");
+}
+
 std::string effect_words(const Plan& plan, const PolicyEffect& effect) {
   if (!effect.switched) return "cannot be switched: " + effect.problem;
   // policy_switches.h

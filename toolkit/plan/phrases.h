@@ -10,6 +10,9 @@ namespace dtk {
 /// What forward operators that run again in a steady step's backward cost; "-" for none.
 std::string recomputed_text(const Plan& plan);
 
+/// What was measured of it, or "never".
+std::string measured_text(const planner::DeviceTerm& term);
+
 std::string effect_words(const Plan& plan, const PolicyEffect& effect);
 
 }  // namespace dtk

@@ -40,7 +40,7 @@ Plan plan_decided(LoadedConfig loaded, c10::Device device, const planner::Simula
   const planner::SimulationResult& simulated = run.memory;
   Plan plan;
   plan.policies = std::move(run.policies);
-  plan.memory.device = device.str();
+  plan.memory.device = device;
   plan.memory.phases = simulated.device;
   plan.memory.host = policies::highest(simulated.host);
   plan.terms = simulated.terms;
@@ -73,7 +73,7 @@ int64_t Plan::bytes_in(Capacity room) const {
   const int64_t beside =
       room == Capacity::device ? planner::bytes_beside(terms) : planner::allocated_beside(terms);
   // Host memory is the CPU's own. How much of it is taken at the peak is not known: at most all of it.
-  const bool same_memory = room == Capacity::device && memory.device == "cpu";
+  const bool same_memory = room == Capacity::device && memory.device.is_cpu();
   return memory.peak().peak.bytes + beside + (same_memory ? memory.host.peak.bytes : 0);
 }
 

@@ -39,7 +39,7 @@ Json json_of(const Plan& plan, const std::vector<PolicySaving>& policies = {}) {
                                     {"known", term.known},
                                     {"formula", term.formula},
                                     {"source", term.source},
-                                    {"measured", term.measured}});
+                                    {"measured", measured_text(term)}});
   }
   more["scratch"] = {{"source", plan.scratch.source},
                      {"measured_calls", plan.scratch.measured_calls},

@@ -34,7 +34,7 @@ std::string seconds_text(double seconds) {
 std::string first_line_of(const std::string& name, const Plan& plan) {
   const RunConfig& config = plan.loaded.config;
   const int64_t micro = config.train.accumulate;
-  return name + " on " + plan.memory.device + ", data.batch = " + std::to_string(config.data.batch) +
+  return name + " on " + plan.memory.device.str() + ", data.batch = " + std::to_string(config.data.batch) +
          (micro > 1 ? " in " + std::to_string(micro) + " micro-batches" : "") +
          ": planned, nothing was computed\n";
 }
@@ -113,8 +113,8 @@ std::string terms_text(const std::vector<planner::DeviceTerm>& terms) {
     if (!term.booked) (term.on_host ? host : device).push_back(text);
   }
   if (device.empty()) return "";
-  const bool measured = std::any_of(terms.begin(), terms.end(),
-                                    [](const planner::DeviceTerm& term) { return term.measured != "never"; });
+  const bool measured = std::any_of(
+      terms.begin(), terms.end(), [](const planner::DeviceTerm& term) { return term.measured.has_value(); });
   const std::string text =
       readable_bytes(planner::bytes_beside(terms)) + " that a device adds: " + listed(device, ", ") +
       (host.empty() ? "" : "; to host memory " + listed(host, ", ")) +
@@ -125,7 +125,7 @@ std::string terms_text(const std::vector<planner::DeviceTerm>& terms) {
 // Of all rows together.
 std::string scratch_text(const std::vector<PlanRow>& rows) {
   planner::PlannedScratch all;
-  if (rows.front().plan.memory.device != "cpu") return "";
+  if (!rows.front().plan.memory.device.is_cpu()) return "";
   for (const PlanRow& row : rows)
     all.not_known.insert(row.plan.scratch.not_known.begin(), row.plan.scratch.not_known.end());
   return scratch_text(all);
@@ -138,9 +138,9 @@ std::string terms_table(const std::vector<planner::DeviceTerm>& terms) {
   for (const planner::DeviceTerm& term : terms) {
     text += "  " + term.name + ": " + bytes_of(term) + (term.on_host ? " of host memory" : "") +
             (term.booked ? ", in the peaks as scratch" : "") + "\n";
-    const std::string off = "--no-term " + term.name;
+    const std::string off = "--no-term " + term.name, measured = measured_text(term);
     for (const auto& [name, what] : {std::pair("formula", &term.formula), std::pair("source", &term.source),
-                                     std::pair("off", &off), std::pair("measured", &term.measured)}) {
+                                     std::pair("off", &off), std::pair("measured", &measured)}) {
       std::string start = std::string("    ") + name;
       start.resize(column, ' ');
       text += start + wrapped(*what, column) + "\n";
@@ -181,7 +181,7 @@ std::string plan_text(const std::string& name, const Plan& plan) {
   const PhasePeak& host = plan.memory.host;
   text += line("host", host.peak.bytes > 0 ? exact_bytes(host.peak.bytes) + " in phase " + host.name : "-");
   text += terms_text(plan.terms);
-  if (plan.memory.device == "cpu") text += scratch_text(plan.scratch);
+  if (plan.memory.device.is_cpu()) text += scratch_text(plan.scratch);
   if (!plan.precisions.empty()) text += line("precision", precisions_text(plan.precisions));
   if (plan.placement) text += line("placement", placement_text(*plan.placement));
   text += line("a step", step_flops_text(plan));

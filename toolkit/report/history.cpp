@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "toolkit/report/log.h"
+
 namespace dtk {
 namespace {
 
@@ -46,15 +48,15 @@ RunHistory::RunHistory(std::string_view log) {
 void RunHistory::add(std::string_view line) try {
   if (line.empty()) return;
   const Json json = Json::parse(line);
-  const std::string event = json.at("event");
-  if (event == "start" || event == "resume") {
-    starts_.push_back({json.at("step"), event == "resume", json.value("time", 0.0)});
+  const auto event = policies::parse_enum<LogEvent>(json.at("event").get<std::string>());
+  if (event == LogEvent::start || event == LogEvent::resume) {
+    starts_.push_back({json.at("step"), event == LogEvent::resume, json.value("time", 0.0)});
     take_back_after(starts_.back().step);
-  } else if (event == "step") {
+  } else if (event == LogEvent::step) {
     steps_.push_back(logged_step(json));
-  } else if (event == "validate") {
+  } else if (event == LogEvent::validate) {
     validations_.push_back(logged_validation(json));
-  } else if (event == "sample") {
+  } else if (event == LogEvent::sample) {
     samples_.push_back({json.at("step"), json.at("path")});
   }
 } catch (const Json::exception&) {

@@ -22,9 +22,9 @@ RunLog::RunLog(FileSystem& files, const std::filesystem::path& path) {
 }
 RunLog::~RunLog() = default;
 
-std::string RunLog::write(const std::string& event, const Fields& fields) {
+std::string RunLog::write(LogEvent event, const Fields& fields) {
   nlohmann::ordered_json json;
-  json["event"] = event;
+  json["event"] = policies::text_of(event);
   for (const auto& [name, value] : fields) {
     std::visit([&, &key = name](const auto& plain) { json[key] = plain; }, value);
   }

@@ -34,6 +34,8 @@
 //
 // A crash may leave a last line without its end; whoever appends then begins a new line.
 #pragma once
+#include <dtk/policies/enum_text.h>
+
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -50,6 +52,32 @@ namespace dtk {
 /// the powers of ten, where the loss falls fastest and a short run would have no curve.
 bool is_log_step(int64_t step, int64_t every);
 
+enum class LogEvent {
+  start,
+  resume,
+  step,
+  validate,
+  sample,
+  checkpoint,
+  end,
+  stopped,
+  out_of_memory,
+  failed
+};
+constexpr auto enum_texts(LogEvent) {
+  using enum LogEvent;
+  return std::array{std::pair{start, "start"},
+                    std::pair{resume, "resume"},
+                    std::pair{step, "step"},
+                    std::pair{validate, "validate"},
+                    std::pair{sample, "sample"},
+                    std::pair{checkpoint, "checkpoint"},
+                    std::pair{end, "end"},
+                    std::pair{stopped, "stopped"},
+                    std::pair{out_of_memory, "out_of_memory"},
+                    std::pair{failed, "failed"}};
+}
+
 class RunLog {
  public:
   using Value = std::variant<int64_t, double, std::string>;
@@ -59,7 +87,7 @@ class RunLog {
   RunLog(FileSystem& files, const std::filesystem::path& path);
   ~RunLog();
   /// Returns the line, without its end.
-  std::string write(const std::string& event, const Fields& fields);
+  std::string write(LogEvent event, const Fields& fields);
 
  private:
   std::unique_ptr<WritableFile> file_;

@@ -112,7 +112,7 @@ std::string memory_json(const MemoryReport& report) {
   const PhasePeak peak = report.peak();
   Json json;
   json["version"] = 1;
-  json["device"] = report.device;
+  json["device"] = report.device.str();
   json["unit"] = "bytes";
   json["peak"]["bytes"] = peak.peak.bytes;
   json["peak"]["phase"] = peak.name;
@@ -175,7 +175,7 @@ std::string phase_table(const MemoryReport& report) {
       rows.back().push_back(in_unit(phase.peak.of(category), unit));
     }
   }
-  return std::string("peak memory by phase, ") + unit.name + " of tensors on " + report.device + "\n" +
+  return std::string("peak memory by phase, ") + unit.name + " of tensors on " + report.device.str() + "\n" +
          aligned(rows);
 }
 

@@ -34,7 +34,7 @@ struct PolicySaving {
 };
 
 struct MemoryReport {
-  std::string device;                       // "cpu", "cuda:0"
+  c10::Device device = c10::kCPU;
   std::vector<policies::PhasePeak> phases;  // of the device
   policies::PhasePeak host;                 // highest of the host; empty when training on the CPU
 

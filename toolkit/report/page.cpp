@@ -290,7 +290,8 @@ class Page {
     const MemoryReport& memory = *report_.memory;
     const bool resumed = !history_.starts().empty() && history_.starts().back().resumed;
     std::string text =
-        title + "<p>Tensors on " + html_escaped(memory.device) + " at the peak of each phase, by owner" +
+        title + "<p>Tensors on " + html_escaped(memory.device.str()) +
+        " at the peak of each phase, by owner" +
         (resumed ? ", since the run was resumed at step " + with_separators(history_.starts().back().step)
                  : "") +
         ".</p>" + refusal(memory) + memory_bars(memory) + "<h3>Exact bytes</h3><div class=\"scroll\">" +

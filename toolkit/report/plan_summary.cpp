@@ -69,7 +69,7 @@ std::string not_known_words(const DeviceOverhead& beside) {
 
 MemoryReport read_memory(const Json& json) {
   MemoryReport report;
-  report.device = json.at("device").get<std::string>();
+  report.device = c10::Device(json.at("device").get<std::string>());
   for (const Json& phase : json.at("phases")) {
     report.phases.push_back(
         {phase.at("name").get<std::string>(), read_sums(phase, phase.at("peak_bytes").get<int64_t>())});
@@ -79,9 +79,9 @@ MemoryReport read_memory(const Json& json) {
   return report;
 }
 
-DeviceOverhead read_beside(const Json& json) {
+DeviceOverhead read_beside(const Json& json, c10::Device device) {
   std::vector<std::string> not_known;
-  if (json.at("device") == "cpu") {
+  if (device.is_cpu()) {
     const size_t operators = json.value("/plan/scratch/not_known"_json_pointer, Json::array()).size();
     if (operators > 0)
       not_known.push_back("scratch of " + std::to_string(operators) +
@@ -103,18 +103,20 @@ StartPlan read_start_plan(std::string_view text, const std::string& name) try {
   plan.machine_too_small = json.value("machine_too_small", false);
   if (!plan.refusal.empty() || !plan.problem.empty()) return plan;
   plan.memory = read_memory(json);
-  plan.beside = read_beside(json);
+  plan.beside = read_beside(json, plan.memory->device);
   plan.forward_flops = json.value("/plan/step_flops/forward"_json_pointer, int64_t{0});
   if (json.contains("placement")) plan.placement = read_placement(json.at("placement"));
   return plan;
 } catch (const Json::exception& error) {
   throw FileError(name + ": not a memory report: " + error.what());
+} catch (const c10::Error& error) {
+  throw FileError(name + ": not a memory report: " + error.what_without_backtrace());
 }
 
 std::string plan_line(const MemoryReport& plan, const DeviceOverhead& beside,
                       std::optional<int64_t> available) {
   const PhasePeak peak = plan.peak();
-  return "planned peak " + readable_bytes(peak.peak.bytes) + " in " + peak.name + " on " + plan.device +
+  return "planned peak " + readable_bytes(peak.peak.bytes) + " in " + peak.name + " on " + plan.device.str() +
          (beside.bytes > 0 ? ", beside it " + readable_bytes(beside.bytes) : "") +
          (available ? "; " + readable_bytes(*available) + " available" : "") + not_known_words(beside);
 }
@@ -123,7 +125,7 @@ std::optional<TooLarge> too_large(const MemoryReport& plan, const DeviceOverhead
                                   const MemoryOptions& options, std::optional<int64_t> available) {
   const PhasePeak peak = plan.peak();
   // Host memory is the CPU's own, and in no budget.
-  const int64_t host = plan.device == "cpu" ? plan.host.peak.bytes : 0;
+  const int64_t host = plan.device.is_cpu() ? plan.host.peak.bytes : 0;
   const int64_t counted = peak.peak.bytes + beside.bytes;
   const bool over_budget = options.budget && counted > options.budget->bytes;
   const bool over_available = available && counted + host > *available;
@@ -137,7 +139,7 @@ std::optional<TooLarge> too_large(const MemoryReport& plan, const DeviceOverhead
   if (over_budget) beyond(options.budget->bytes, "memory.budget");
   if (over_available) beyond(*available, "what is available");
   if (limits.empty()) return std::nullopt;
-  const std::string tensors = " of tensors on " + plan.device + " in phase " + peak.name;
+  const std::string tensors = " of tensors on " + plan.device.str() + " in phase " + peak.name;
   found.message = std::string("the run needs ") + (beside.not_known.empty() ? "" : "at least ") +
                   std::to_string(needed) + " bytes (" + readable_bytes(needed) + ")" +
                   (beside.bytes > 0 ? ": " + std::to_string(peak.peak.bytes) + tensors + " and " +
@@ -172,7 +174,7 @@ std::string planned_against_measured(const MemoryReport& plan, const MemoryRepor
   }
   if (plan.host.peak.bytes > 0 || measured.host.peak.bytes > 0)
     rows.push_back(row("host memory", plan.host.peak.bytes, measured.host.peak.bytes));
-  return "planned against measured, bytes of tensors on " + measured.device + "\n" + aligned(rows);
+  return "planned against measured, bytes of tensors on " + measured.device.str() + "\n" + aligned(rows);
 }
 
 }  // namespace dtk

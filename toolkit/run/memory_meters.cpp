@@ -23,7 +23,7 @@ MemoryMeters::MemoryMeters(const MemoryOptions& options, c10::Device device)
 std::optional<MemoryReport> MemoryMeters::report() const {
   if (!allocator_) return std::nullopt;
   MemoryReport report;
-  report.device = device_.str();
+  report.device = device_;
   report.phases = device().phases();
   // With a device all CPU memory is the host's.
   const auto& host = statistics_ ? policies::cpu_accounts() : policies::host_accounts();

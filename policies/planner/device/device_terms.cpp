@@ -20,7 +20,7 @@ void add_measured(DeviceTerm& term, const DeviceTermOptions& options) {
     if (term.name == kContextName) term.bytes = one.bytes;
     const std::string text = one.what + ": " + std::to_string(one.bytes) + " bytes, by the formula " +
                              std::to_string(one.by_formula);
-    term.measured = (term.measured == "never" ? options.measured_on : term.measured) + "; " + text;
+    term.measured = term.measured.value_or(options.measured_on) + "; " + text;
   }
 }
 

@@ -25,7 +25,7 @@ std::string plan_error(const Words& words) {
 TEST_CASE("dit-plan: a configuration is enough") {
   const PlanArguments arguments = plan({"--config", "a.toml"});
   CHECK(arguments.config == "a.toml");
-  CHECK(arguments.device == "cuda");
+  CHECK(arguments.device == dtk::PlannedDevice::cuda);
   CHECK(arguments.fold);
   CHECK_FALSE((arguments.table || arguments.explain || arguments.json || arguments.help));
   CHECK(arguments.max_batch.empty());
@@ -35,7 +35,7 @@ TEST_CASE("dit-plan: every option") {
   const PlanArguments arguments = plan({"--config", "a.toml", "--set", "data.batch=2", "--set", "x=1",
                                         "--device", "cpu", "--max-batch", "24GB", "--json", "--no-fold"});
   CHECK(arguments.set == std::vector<std::string>{"data.batch=2", "x=1"});
-  CHECK(arguments.device == "cpu");
+  CHECK(arguments.device == dtk::PlannedDevice::cpu);
   CHECK(arguments.max_batch == "24GB");
   CHECK(arguments.json);
   CHECK_FALSE(arguments.fold);

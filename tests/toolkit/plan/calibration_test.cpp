@@ -25,7 +25,7 @@ Calibration cpu() {
 
 Calibration cuda() {
   Calibration calibration;
-  calibration.device = "cuda";
+  calibration.device = PlannedDevice::cuda;
   calibration.machine = "Some GPU";
   calibration.libtorch = "2.11.0";
   calibration.date = "2026-11-22";
@@ -78,7 +78,7 @@ TEST_CASE("a calibration of other circumstances is refused with them") {
       "a.json: measured on the processor Some CPU, 32 KiB L1, 1024 KiB L2, and this plan is on the processor "
       "Other" +
           end);
-  CHECK(refusal([](Calibration& here) { here.device = "cuda"; }) ==
+  CHECK(refusal([](Calibration& here) { here.device = PlannedDevice::cuda; }) ==
         "a.json: measured for --device cpu, and this plan is for --device cuda" + end);
   check_calibration(cpu(), cpu(), "a.json");
 }

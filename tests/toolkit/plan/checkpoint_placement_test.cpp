@@ -181,7 +181,7 @@ Printed printed(int64_t budget, PlanArguments arguments = {}) {
   test::MemoryFileSystem files;
   files.create("a.toml")->write(blocks_toml, sizeof blocks_toml - 1);
   arguments.config = "a.toml";
-  arguments.device = "cpu";
+  arguments.device = PlannedDevice::cpu;
   arguments.set = {"memory.budget=" + std::to_string(budget)};
   Printed result;
   try {

@@ -30,7 +30,7 @@ StartPlan plan_with(const Paths& paths) {
   StartPlan plan;
   plan.placement = CheckpointPlacement{paths, {}, 2, 7, 14, 1000, kBudget, 3};
   plan.memory = MemoryReport{};
-  plan.memory->device = "cpu";
+  plan.memory->device = c10::kCPU;
   plan.memory->phases = {{"backward", {}}};
   return plan;
 }

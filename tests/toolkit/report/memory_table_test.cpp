@@ -36,7 +36,7 @@ PhasePeak phase(const char* name, const std::vector<Entry>& entries) {
 // Six modules save for backward; the highest peak is in sampling, where nothing is saved.
 MemoryReport report() {
   MemoryReport report;
-  report.device = "cpu";
+  report.device = c10::kCPU;
   report.phases = {
       phase("build", {{Category::parameters, "model", 2 * kMiB}}),
       phase("first_step",
@@ -81,7 +81,7 @@ TEST_CASE("memory table: a row a phase, a column a category in use") {
 
 TEST_CASE("memory table: 0.0 is little, and a dash is nothing") {
   MemoryReport report;
-  report.device = "cpu";
+  report.device = c10::kCPU;
   report.phases = {phase("forward", {{Category::parameters, "model", 5 * kMiB}}),
                    phase("save", {{Category::parameters, "model", 5 * kMiB}, {Category::data, "batch", 10}})};
   const std::string table = memory_table(report);
@@ -101,7 +101,7 @@ TEST_CASE("memory table: it fits a terminal of 80 columns, whatever the sizes") 
         entries.push_back({category, "label", 97 * scale});
     }
     MemoryReport report;
-    report.device = "cuda:0";
+    report.device = c10::Device("cuda:0");
     report.phases = {phase("first_step", entries), phase("last_batch", entries)};
     INFO(memory_table(report));
     CHECK(widest_line(memory_table(report)) < 80);
@@ -143,7 +143,7 @@ TEST_CASE("memory table: what was saved is listed where most is saved, temporari
 TEST_CASE(
     "memory table: a run that saved nothing lists nothing; the host has a line where it holds something") {
   MemoryReport few;
-  few.device = "cuda:0";
+  few.device = c10::Device("cuda:0");
   few.phases = {phase("build", {{Category::parameters, "model", 3 * kMiB}})};
   few.host = phase("build", {{Category::ema, "shadow", 5 * kMiB / 2}});
   const std::string table = memory_table(few);
@@ -152,7 +152,7 @@ TEST_CASE(
 
 TEST_CASE("memory table: of phases that save as much the first is taken") {
   MemoryReport equal;
-  equal.device = "cpu";
+  equal.device = c10::kCPU;
   equal.phases = {phase("forward", {{Category::saved, "a", kMiB}}),
                   phase("backward", {{Category::saved, "b", kMiB}, {Category::data, "batch", 1}})};
   CHECK_THAT(memory_table(equal),

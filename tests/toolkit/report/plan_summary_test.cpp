@@ -25,7 +25,7 @@ MemorySums sums(std::vector<std::tuple<Category, std::string, int64_t>> items) {
 
 MemoryReport report() {
   MemoryReport report;
-  report.device = "cpu";
+  report.device = c10::kCPU;
   report.phases = {
       {"forward", sums({{Category::parameters, "net", 1000}, {Category::saved, "net.0", 234}})},
       {"optimizer", sums({{Category::parameters, "net", 1000}, {Category::optimizer, "m", 2000}})}};
@@ -50,7 +50,7 @@ MemoryOptions budget(int64_t bytes) {
 TEST_CASE("a memory report reads back as it was written") {
   const MemoryReport written = report();
   const MemoryReport read = read_start_plan(memory_json(written), "x").memory.value();
-  CHECK(read.device == "cpu");
+  CHECK(read.device == c10::kCPU);
   CHECK(memory_json(read) == memory_json(written));
 }
 
@@ -142,7 +142,7 @@ TEST_CASE("categories that differ are shown although their sums agree, and the h
 TEST_CASE("what a device counts has no categories: at its highest the plan's stand alone") {
   MemoryReport measured = report();
   for (policies::PhasePeak& phase : measured.phases) phase.peak = {phase.peak.bytes + 5, {}};
-  measured.device = "cuda:0";
+  measured.device = c10::Device("cuda:0");
   CHECK(planned_against_measured(report(), measured) ==
         "planned against measured, bytes of tensors on cuda:0\n"
         "phase         planned  measured  difference\n"

@@ -6,6 +6,7 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,7 +46,7 @@ struct DeviceTerm {
   bool known = true;      // else counted as 0 bytes
   std::string formula;
   std::string source;
-  std::string measured = "never";
+  std::optional<std::string> measured = {};  // nothing: never
 };
 
 /// Bytes of the device that its peak does not have yet: of all terms but those on the host and the booked

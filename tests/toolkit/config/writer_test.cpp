@@ -142,7 +142,8 @@ struct Changed {
   void operator()(const std::string&, std::optional<int64_t>& value, const std::string&) const { value = 20; }
   void operator()(const std::string&, std::optional<double>& value, const std::string&) const { value = 0.7; }
   void operator()(const std::string&, std::optional<bool>& value, const std::string&) const { value = true; }
-  void operator()(const std::string&, std::string&, const std::string&) const {}  // there is one choice only
+  void operator()(const std::string&, std::string&, const std::string&) const {}  // the preset is upstream's
+  void operator()(const std::string&, dtk::diffusion_planner::PredictedForm&, const std::string&) const {}
 };
 
 RunConfig driving() {

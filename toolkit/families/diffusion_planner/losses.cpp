@@ -95,7 +95,6 @@ at::Tensor pose_errors(const at::Tensor& trajectories, const Supervision& superv
 
 Losses losses_of(const at::Tensor& trajectories, const at::Tensor& logits, const Supervision& supervision,
                  const ProcessOptions& process, const LossOptions& options) {
-  refuse_other_predictions(process);
   const at::Tensor predicted = trajectories.to(supervision.targets.scalar_type());
   const int64_t actors = predicted.size(1);
   Losses losses;

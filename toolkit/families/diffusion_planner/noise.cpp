@@ -2,20 +2,10 @@
 
 #include <ATen/ATen.h>
 
-#include <stdexcept>
-
 #include "toolkit/families/diffusion_planner/inputs.h"
 #include "toolkit/families/diffusion_planner/running_sum.h"
 
 namespace dtk::diffusion_planner {
-
-void refuse_other_predictions(const ProcessOptions& process) {
-  if (process.prediction == "x_start") return;
-  throw std::invalid_argument(
-      "diffusion_planner.process.prediction = \"" + process.prediction +
-      "\": the driving planner predicts x_start only; flow_matching and score are not "
-      "there (the former cannot run in the original); set it to \"x_start\"");
-}
 
 at::Tensor current_states(const TruePaths& truth) {
   const at::Tensor ego = truth.ego_current_state.narrow(1, 0, 4).unsqueeze(1);
@@ -26,7 +16,6 @@ at::Tensor current_states(const TruePaths& truth) {
 }
 
 at::Tensor targets_of(const TruePaths& truth, const ProcessOptions& process) {
-  refuse_other_predictions(process);
   const at::Tensor now = current_states(truth).unsqueeze(2);
   at::Tensor future = at::cat({truth.ego_future.unsqueeze(1), truth.neighbors_future}, 1);
   if (process.velocity) {

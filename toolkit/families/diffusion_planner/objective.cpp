@@ -24,7 +24,6 @@ std::vector<NpzArray> arrays_of(const DiffusionPlannerOptions& model) {
 
 // The network has one time a sample or one for each pose: the noise must be of the same kind.
 void check_process(const DiffusionPlannerOptions& model, const ProcessOptions& process) {
-  refuse_other_predictions(process);
   if (process.prefix != model.upstream()) return;
   throw std::invalid_argument(
       c10::str("diffusion_planner.process.prefix = ", process.prefix ? "true" : "false",

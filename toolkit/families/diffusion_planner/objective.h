@@ -52,10 +52,10 @@ Outcome outcome_of(const FrameBatch& batch);
 
 class TrajectoryObjective {
  public:
-  /// For models of these options. Throws std::invalid_argument, saying what to change, for a prediction other
-  /// than x_start, a prefix with "UP" or none with another preset, an array of the frames without a scale or
-  /// with one for another number of features, an augmentation without the ego's shape, and a shape for frames
-  /// that have their own; and as models::resolved() and TrajectorySmoother.
+  /// For models of these options. Throws std::invalid_argument, saying what to change, for a prefix with "UP"
+  /// or none with another preset, an array of the frames without a scale or with one for another number of
+  /// features, an augmentation without the ego's shape, and a shape for frames that have their own; and as
+  /// models::resolved() and TrajectorySmoother.
   TrajectoryObjective(const models::DiffusionPlannerOptions& model, const TrajectoryObjectiveOptions& options,
                       c10::Device device);
 

@@ -14,10 +14,15 @@
 
 namespace dtk::diffusion_planner {
 
+/// x_start: the clean trajectory. The original's flow_matching runs neither in training nor in sampling.
+enum class PredictedForm { x_start };
+constexpr auto enum_texts(PredictedForm) {
+  return std::array{std::pair{PredictedForm::x_start, "x_start"}};
+}
+
 /// What the network predicts, and of which noised trajectories.
 struct ProcessOptions {
-  // x_start: the clean trajectory. The original's flow_matching runs neither in training nor in sampling.
-  std::string prediction = "x_start";
+  PredictedForm prediction = PredictedForm::x_start;
   // true: what is diffused is the way of each step (x, y) and the heading at its end, not poses.
   bool velocity = false;
   // Steps of the ego that may be given as truth: their number is drawn from 0 .. max_delay. A time of its own
@@ -29,7 +34,7 @@ struct ProcessOptions {
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [prediction, velocity, prefix, max_delay, least_time] = self;
-    visit("prediction", prediction, "x_start");
+    visit("prediction", prediction, "");
     visit("velocity", velocity, "");
     visit("prefix", prefix, "");
     visit("max_delay", max_delay, "[0, 1000]");
@@ -37,9 +42,6 @@ struct ProcessOptions {
   }
   friend bool operator==(const ProcessOptions&, const ProcessOptions&) = default;
 };
-
-/// Throws std::invalid_argument, saying why, for a prediction other than x_start.
-void refuse_other_predictions(const ProcessOptions& process);
 
 /// Weights of the loss terms (losses_of.h). A term of weight 0 is not computed.
 struct LossOptions {

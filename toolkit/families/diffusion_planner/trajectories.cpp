@@ -10,7 +10,6 @@ namespace dtk::diffusion_planner {
 at::Tensor solve_trajectories(const TrajectoryNetwork& network, const at::Tensor& current, at::Tensor initial,
                               const ProcessOptions& process, const DpmSolverOptions& options,
                               const VpSde& sde) {
-  refuse_other_predictions(process);
   const at::Tensor now = current.unsqueeze(2);
   const PredictData predict = [&](const at::Tensor& x, double t) {
     std::vector<int64_t> times = {x.size(0)};

@@ -103,14 +103,3 @@ TEST_CASE("diffusion_planner noise: upstream has one time a sample, and only the
   CHECK(at::allclose(sample.x.narrow(2, 1, 8), expected));
   CHECK(sample.t.min().item<double>() >= 1e-3);
 }
-
-TEST_CASE("diffusion_planner noise: flow matching, which cannot run in the original, is refused by name") {
-  CHECK(
-      test::error_text<std::invalid_argument>(
-          [] { refuse_other_predictions({.prediction = "flow_matching"}); }) ==
-      "diffusion_planner.process.prediction = \"flow_matching\": the driving planner predicts x_start only; "
-      "flow_matching "
-      "and "
-      "score are not there (the former cannot run in the original); set it to \"x_start\"");
-  CHECK_NOTHROW(refuse_other_predictions({}));
-}

@@ -249,9 +249,6 @@ TEST_CASE("diffusion_planner objective: what cannot be learnt is refused before 
         "diffusion_planner.process.prefix = false: diffusion_planner.preset = \"H\" takes a time for each "
         "pose; set it to true");
   options = objective_options_of(h);
-  options.process.prediction = "score";
-  CHECK(refusal(h, options).starts_with("diffusion_planner.process.prediction = \"score\": "));
-  options = objective_options_of(h);
   options.scales.erase("polygons");
   CHECK(refusal(h, options) ==
         "the driving planner's objective: polygons has no scale; diffusion_planner.preset = \"H\" needs one "

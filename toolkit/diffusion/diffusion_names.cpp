@@ -1,25 +1,20 @@
 #include "toolkit/diffusion/diffusion_names.h"
 
-#include <stdexcept>
+#include <algorithm>
+
+#include "toolkit/core/text.h"
 
 namespace dtk {
 
-Prediction prediction_of(const std::string& objective) {
-  if (objective == "rectified_flow") return Prediction::velocity;
-  if (objective == "epsilon") return Prediction::epsilon;
-  if (objective == "v") return Prediction::v;
-  if (objective == "x0") return Prediction::x0;
-  throw std::invalid_argument("\"" + objective + "\" is no diffusion.objective");
+bool is_gaussian(Prediction objective) {
+  return objective != Prediction::velocity;
 }
 
-bool is_gaussian(const std::string& objective) {
-  return prediction_of(objective) != Prediction::velocity;
-}
-
-const std::vector<std::string>& samplers_for(const std::string& objective) {
-  static const std::vector<std::string> flow = {"euler", "heun"}, original = {"ddpm", "ddim"},
-                                        fixed_variance = {"ddim", "ddpm"};
-  switch (prediction_of(objective)) {
+const std::vector<SamplerKind>& samplers_for(Prediction objective) {
+  using enum SamplerKind;
+  static const std::vector<SamplerKind> flow = {euler, heun}, original = {ddpm, ddim},
+                                        fixed_variance = {ddim, ddpm};
+  switch (objective) {
     case Prediction::velocity:
       return flow;
     case Prediction::epsilon:
@@ -29,12 +24,23 @@ const std::vector<std::string>& samplers_for(const std::string& objective) {
   }
 }
 
-bool has_diffusion_steps(const std::string& sampler) {
-  return sampler == "ddpm" || sampler == "ddim";
+bool draws_from(SamplerKind sampler, Prediction objective) {
+  const std::vector<SamplerKind>& able = samplers_for(objective);
+  return std::find(able.begin(), able.end(), sampler) != able.end();
 }
 
-int64_t default_steps(const std::string& sampler) {
-  return sampler == "ddpm" ? 250 : sampler == "ddim" ? 50 : 25;
+std::string sampler_choices(Prediction objective) {
+  std::vector<std::string> names;
+  for (const SamplerKind sampler : samplers_for(objective)) names.push_back(policies::text_of(sampler));
+  return listed(names, " or ");
+}
+
+bool has_diffusion_steps(SamplerKind sampler) {
+  return sampler == SamplerKind::ddpm || sampler == SamplerKind::ddim;
+}
+
+int64_t default_steps(SamplerKind sampler) {
+  return sampler == SamplerKind::ddpm ? 250 : sampler == SamplerKind::ddim ? 50 : 25;
 }
 
 }  // namespace dtk

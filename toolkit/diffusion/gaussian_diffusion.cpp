@@ -71,10 +71,8 @@ at::Tensor discretized_log_likelihood(const at::Tensor& x, const at::Tensor& mea
 
 }  // namespace
 
-std::vector<double> diffusion_betas(const std::string& kind, int64_t steps) {
-  if (kind == "linear") return linear_betas(steps);
-  if (kind == "cosine") return cosine_betas(steps);
-  throw std::invalid_argument("\"" + kind + "\" is no diffusion.betas");
+std::vector<double> diffusion_betas(BetaKind kind, int64_t steps) {
+  return kind == BetaKind::linear ? linear_betas(steps) : cosine_betas(steps);
 }
 
 GaussianTables::GaussianTables(std::vector<double> given) : betas(std::move(given)) {
@@ -111,7 +109,7 @@ GaussianTables respaced(const GaussianTables& tables, const std::vector<int64_t>
   return GaussianTables(std::move(betas));
 }
 
-GaussianTables training_process(const std::string& kind, int64_t steps) {
+GaussianTables training_process(BetaKind kind, int64_t steps) {
   std::vector<int64_t> all(static_cast<size_t>(steps));
   std::iota(all.begin(), all.end(), 0);
   return respaced(GaussianTables(diffusion_betas(kind, steps)), all);

@@ -14,10 +14,9 @@
 
 namespace dtk {
 
-/// β_t of a process of `steps` steps: "linear" from 0.1/steps to 20/steps (1e-4 to 0.02 for 1000), which
-/// needs kMinLinearSteps; "cosine" by ᾱ(s) = cos²((s + 0.008)/1.008 · π/2), at most 0.999. Throws
-/// std::invalid_argument for another kind.
-std::vector<double> diffusion_betas(const std::string& kind, int64_t steps);
+/// β_t of a process of `steps` steps: linear from 0.1/steps to 20/steps (1e-4 to 0.02 for 1000), which
+/// needs kMinLinearSteps; cosine by ᾱ(s) = cos²((s + 0.008)/1.008 · π/2), at most 0.999.
+std::vector<double> diffusion_betas(BetaKind kind, int64_t steps);
 
 /// The numbers of a process, T values each. ᾱ is the product of 1-β up to t.
 struct GaussianTables {
@@ -38,7 +37,7 @@ GaussianTables respaced(const GaussianTables& tables, const std::vector<int64_t>
 
 /// The process that models are trained on: β of `kind`, all of `steps` steps. Respaced like any other, as the
 /// original does: its β differ from diffusion_betas() in the 13th digit.
-GaussianTables training_process(const std::string& kind, int64_t steps);
+GaussianTables training_process(BetaKind kind, int64_t steps);
 
 /// A process together with what the model predicts of it. Tensors (N, C, S, S) of any floating type; steps t
 /// (N), int64, index this process's own steps. All of them lie on the device of the tables, and no call reads

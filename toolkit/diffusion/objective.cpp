@@ -46,10 +46,10 @@ class Gaussian final : public Objective {
 
 std::unique_ptr<const Objective> make_objective(const DiffusionOptions& options, bool learn_sigma,
                                                 c10::Device device) {
-  if (!is_gaussian(options.objective)) return std::make_unique<RectifiedFlow>(flow_time(options.time));
+  if (!is_gaussian(options.objective)) return std::make_unique<RectifiedFlow>(options.time);
   const policies::OwnerScope owner(policies::Category::parameters, "diffusion tables");
   return std::make_unique<Gaussian>(GaussianDiffusion(training_process(options.betas, options.steps),
-                                                      prediction_of(options.objective), learn_sigma, device));
+                                                      options.objective, learn_sigma, device));
 }
 
 }  // namespace dtk

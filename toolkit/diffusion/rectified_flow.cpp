@@ -2,15 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include <stdexcept>
-
 namespace dtk {
-
-FlowTime flow_time(const std::string& name) {
-  if (name == "uniform") return FlowTime::uniform;
-  if (name == "logit_normal") return FlowTime::logit_normal;
-  throw std::invalid_argument("\"" + name + "\" is no diffusion.time");
-}
 
 at::Tensor rectified_flow_loss(const Denoiser& model, at::Tensor x0, at::Tensor y, FlowTime time,
                                const at::Generator& generator) {

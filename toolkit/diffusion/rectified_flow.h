@@ -4,16 +4,10 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
-#include <string>
-
 #include "toolkit/diffusion/denoiser.h"
+#include "toolkit/diffusion/diffusion_names.h"
 
 namespace dtk {
-
-/// Distribution of the training time t in (0, 1); logit-normal(0, 1) as in Esser et al. 2024.
-enum class FlowTime { uniform, logit_normal };
-/// diffusion.time. Throws std::invalid_argument for another name.
-FlowTime flow_time(const std::string& name);
 
 /// The model is fed this times t, so that it sees the range of a diffusion of 1000 steps.
 inline constexpr double kFlowTimeScale = 1000;

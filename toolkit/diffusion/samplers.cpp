@@ -82,17 +82,14 @@ class Gaussian final : public Sampler {
 
 std::unique_ptr<const Sampler> make_sampler(const DiffusionOptions& diffusion, const SamplerOptions& options,
                                             int64_t steps, bool learn_sigma, c10::Device device) {
-  if (options.sampler == "euler") return std::make_unique<Euler>(steps);
-  if (options.sampler == "heun") return std::make_unique<Heun>(steps);
-  if (!has_diffusion_steps(options.sampler)) {
-    throw std::invalid_argument("\"" + options.sampler + "\" is no sample.sampler");
-  }
+  if (options.sampler == SamplerKind::euler) return std::make_unique<Euler>(steps);
+  if (options.sampler == SamplerKind::heun) return std::make_unique<Heun>(steps);
   std::vector<int64_t> kept = options.respacing ? respaced_steps(*options.respacing, diffusion.steps)
                                                 : respaced_steps(steps, diffusion.steps);
   const GaussianTables tables(diffusion_betas(diffusion.betas, diffusion.steps));
   const policies::OwnerScope owner(policies::Category::data, "sampler tables");
-  GaussianDiffusion process(respaced(tables, kept), prediction_of(diffusion.objective), learn_sigma, device);
-  const auto eta = options.sampler == "ddim" ? std::optional(options.eta) : std::nullopt;
+  GaussianDiffusion process(respaced(tables, kept), diffusion.objective, learn_sigma, device);
+  const auto eta = options.sampler == SamplerKind::ddim ? std::optional(options.eta) : std::nullopt;
   return std::make_unique<Gaussian>(std::move(process), std::move(kept), eta, options.clip_x0);
 }
 

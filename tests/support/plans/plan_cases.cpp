@@ -78,8 +78,8 @@ class Case {
   }
 
   void diffusion() {
-    objective_ = one_of({"rectified_flow", "epsilon", "v", "x0"});
-    set("diffusion.objective", objective_);
+    objective_ = one_of({Prediction::velocity, Prediction::epsilon, Prediction::v, Prediction::x0});
+    set("diffusion.objective", policies::text_of(objective_));
     if (!is_gaussian(objective_)) return set("diffusion.time", one_of({"uniform", "logit_normal"}));
     set("diffusion.steps", one_of<int64_t>({100, 1000}));
     set("diffusion.betas", one_of({"linear", "cosine"}));
@@ -107,14 +107,14 @@ class Case {
       set("sample.classes", std::min(classes_, between(1, 3)));
     }
     const auto& samplers = samplers_for(objective_);
-    const Text sampler = samplers[draw(samplers.size())];
-    set("sample.sampler", sampler);
+    const SamplerKind sampler = samplers[draw(samplers.size())];
+    set("sample.sampler", policies::text_of(sampler));
     if (has_diffusion_steps(sampler) && chance(4)) {
       set("sample.respacing", one_of({"\"2,3\"", "\"5\"", "\"ddim5\""}));
     } else {
       set("sample.steps", between(2, 6));
     }
-    if (sampler == "ddim") set("sample.eta", one_of({"0.0", "0.5"}));
+    if (sampler == SamplerKind::ddim) set("sample.eta", one_of({"0.0", "0.5"}));
     if (has_diffusion_steps(sampler)) set("sample.clip_x0", chance(2));
     const bool guided = has_null_ && !chance(3);
     set("sample.guidance", guided ? "2.5" : "1.0");
@@ -193,7 +193,7 @@ class Case {
   std::vector<Text> settings_;
   int64_t depth_ = 0, channels_ = 0, classes_ = 0, validation_ = 0, per_class_ = 0;
   bool has_null_ = true;
-  Text objective_;
+  Prediction objective_ = Prediction::velocity;
 };
 
 }  // namespace

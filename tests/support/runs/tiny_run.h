@@ -39,8 +39,9 @@ inline std::shared_ptr<const dtk::ImageSource> tiny_data(int64_t count = 64, int
 
 /// Every kind of randomness is on: label drop, dropout, noise, shuffling, two micro-batches. Of the
 /// objectives epsilon learns a variance.
-inline dtk::RunConfig tiny_config(const std::string& objective = "rectified_flow") {
+inline dtk::RunConfig tiny_config(const std::string& name = "rectified_flow") {
   dtk::RunConfig config;
+  const auto objective = policies::parse_enum<Prediction>(name).value();
   dit::options_of(config).diffusion.objective = objective;
   dit::options_of(config).sampler.sampler = dtk::samplers_for(objective).front();
   config.train.steps = 20;
@@ -55,7 +56,7 @@ inline dtk::RunConfig tiny_config(const std::string& objective = "rectified_flow
   dit::options_of(config).model.image_size = 8;
   dit::options_of(config).model.channels = 1;
   dit::options_of(config).model.classes = 4;
-  dit::options_of(config).model.learn_sigma = objective == "epsilon";
+  dit::options_of(config).model.learn_sigma = objective == Prediction::epsilon;
   dit::options_of(config).model.mlp_dropout = 0.1;
   config.optimizer.lr = 1e-2;
   config.schedule.warmup = 3;

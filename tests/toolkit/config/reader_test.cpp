@@ -129,7 +129,8 @@ TEST_CASE("config reader: variance, sampler and steps follow the objective unles
     const LoadedConfig loaded = read(runnable, {std::string("diffusion.objective=") + row.objective});
     CHECK(dit::options_of(loaded.config).model.learn_sigma == row.learn_sigma);
     CHECK(loaded.origins.at("model.learn_sigma") == std::string("default: ") + row.sigma_reason);
-    CHECK(dit::options_of(loaded.config).sampler.sampler == row.sampler);
+    CHECK(dit::options_of(loaded.config).sampler.sampler ==
+          dtk::policies::parse_enum<dtk::SamplerKind>(row.sampler));
     CHECK(loaded.origins.at("sample.sampler") ==
           std::string("default: usual with objective ") + row.objective);
     CHECK(loaded.config.sample.steps == row.steps);
@@ -138,7 +139,7 @@ TEST_CASE("config reader: variance, sampler and steps follow the objective unles
   const LoadedConfig given = read(runnable, {"diffusion.objective=epsilon", "model.learn_sigma=false",
                                              "sample.sampler=ddim", "sample.steps=7"});
   CHECK_FALSE(dit::options_of(given.config).model.learn_sigma);
-  CHECK(dit::options_of(given.config).sampler.sampler == "ddim");
+  CHECK(dit::options_of(given.config).sampler.sampler == dtk::SamplerKind::ddim);
   CHECK(given.config.sample.steps == 7);
   CHECK(given.origins.at("sample.sampler") == "--set");
   CHECK(dit::options_of(read(runnable, {"diffusion.objective=v", "model.learn_sigma=true"}).config)

@@ -60,12 +60,12 @@ RunConfig custom_from_folder() {
                  .threads = 5};
   dit::options_of(config).data.folder = "set";
   dit::options_of(config).data.flip = true;
-  dit::options_of(config).diffusion.time = "uniform";
+  dit::options_of(config).diffusion.time = dtk::FlowTime::uniform;
   config.optimizer = {
       .lr = 3e-3, .beta1 = 0.8, .beta2 = 0.99, .eps = 1e-10, .weight_decay = 1e22, .clip = 0.0};
   config.schedule = {.kind = dtk::ScheduleKind::cosine, .warmup = 20, .final = 0.5};
   config.sample = {.steps = 10, .ema = false};
-  dit::options_of(config).sampler.sampler = "heun";
+  dit::options_of(config).sampler.sampler = dtk::SamplerKind::heun;
   dit::options_of(config).grid = {
       .guidance = 2.0, .cfg_channels = 3, .classes = 7, .per_class = 2, .seed = 5};
   config.memory.ledger = false;
@@ -120,8 +120,9 @@ RunConfig published_from_idx() {
 /// The fields that mean something for other objectives only.
 RunConfig original_objective() {
   RunConfig config = smallest();
-  dit::options_of(config).diffusion = {.objective = "epsilon", .steps = 400, .betas = "cosine"};
-  dit::options_of(config).sampler.sampler = "ddim";
+  dit::options_of(config).diffusion = {
+      .objective = dtk::Prediction::epsilon, .steps = 400, .betas = dtk::BetaKind::cosine};
+  dit::options_of(config).sampler.sampler = dtk::SamplerKind::ddim;
   config.sample.steps = 30;
   dit::options_of(config).sampler.respacing = "10,20";
   dit::options_of(config).sampler.eta = 0.1;

@@ -72,7 +72,7 @@ class Golden {
 };
 
 GaussianTables original() {
-  return training_process("linear", 1000);
+  return training_process(BetaKind::linear, 1000);
 }
 
 GaussianDiffusion process(Prediction prediction, bool learn_sigma) {
@@ -92,7 +92,7 @@ TEST_CASE("tables: those of the original, whole and respaced") {
     golden.check_table(prefix + "posterior_mean_coef1", tables.posterior_mean_coef1);
     golden.check_table(prefix + "posterior_mean_coef2", tables.posterior_mean_coef2);
   };
-  const GaussianTables whole(diffusion_betas("linear", 1000));
+  const GaussianTables whole(diffusion_betas(BetaKind::linear, 1000));
   check("table.", original());
   for (const std::string text : {"10", "250", "ddim50"}) {
     check("respaced." + text + ".", respaced(whole, respaced_steps(text, 1000)));
@@ -101,7 +101,7 @@ TEST_CASE("tables: those of the original, whole and respaced") {
 }
 
 TEST_CASE("tables: cosine betas follow the squared cosine until they are limited") {
-  const GaussianTables tables(diffusion_betas("cosine", 1000));
+  const GaussianTables tables(diffusion_betas(BetaKind::cosine, 1000));
   const auto wanted = [](double time) {
     const double cosine = std::cos((time + 0.008) / 1.008 * std::numbers::pi / 2);
     return cosine * cosine;
@@ -115,12 +115,11 @@ TEST_CASE("tables: cosine betas follow the squared cosine until they are limited
 }
 
 TEST_CASE("tables: fewest steps, and what no process can have") {
-  CHECK(GaussianTables(diffusion_betas("linear", kMinLinearSteps)).betas.back() < 1);
-  CHECK_THROWS_WITH(GaussianTables(diffusion_betas("linear", kMinLinearSteps - 1)),
+  CHECK(GaussianTables(diffusion_betas(BetaKind::linear, kMinLinearSteps)).betas.back() < 1);
+  CHECK_THROWS_WITH(GaussianTables(diffusion_betas(BetaKind::linear, kMinLinearSteps - 1)),
                     "a β of a diffusion process is outside of (0, 1)");
-  CHECK_NOTHROW(GaussianTables(diffusion_betas("cosine", 2)));
+  CHECK_NOTHROW(GaussianTables(diffusion_betas(BetaKind::cosine, 2)));
   CHECK_THROWS_WITH(GaussianTables({0.5}), "a diffusion process needs at least two steps");
-  CHECK_THROWS_WITH(diffusion_betas("sigmoid", 10), "\"sigmoid\" is no diffusion.betas");
   CHECK_THROWS_WITH(process(Prediction::velocity, false), "a Gaussian diffusion predicts no velocity");
 }
 
@@ -155,7 +154,7 @@ TEST_CASE("the steps of ddpm, ddim and its reverse are the original's") {
     const char* respacing;
     bool learn_sigma, clip;
   };
-  const GaussianTables whole(diffusion_betas("linear", 1000));
+  const GaussianTables whole(diffusion_betas(BetaKind::linear, 1000));
   for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
     for (const Case& one : {Case{"full", "1000", true, false}, Case{"full_clipped", "1000", true, true},
                             Case{"fixed_variance", "1000", false, false}, Case{"10", "10", true, false},

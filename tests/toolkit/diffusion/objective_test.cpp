@@ -45,11 +45,11 @@ TEST_CASE("rectified flow: the mean squared error to noise - x0 at x_t, with the
 }
 
 TEST_CASE("rectified flow: both time distributions stay in (0, 1) and differ") {
-  const auto times = [](const std::string& kind) {
+  const auto times = [](FlowTime kind) {
     const Seen seen = see({.time = kind}, at::zeros({20000, 1, 1, 1}), at::zeros({20000}, at::kLong), 1);
     return seen.t / 1000;
   };
-  const at::Tensor uniform = times("uniform"), normal = times("logit_normal");
+  const at::Tensor uniform = times(FlowTime::uniform), normal = times(FlowTime::logit_normal);
   for (const at::Tensor& t : {uniform, normal}) {
     CHECK(t.min().item<double>() >= 0.0);
     CHECK(t.max().item<double>() < 1.0);
@@ -62,9 +62,9 @@ TEST_CASE("rectified flow: both time distributions stay in (0, 1) and differ") {
 TEST_CASE("epsilon, v and x0: the error of their own target at x_t, with the step as the time") {
   const at::Tensor x0 = at::randn({6, 2, 3, 3});
   const at::Tensor y = at::arange(6);
-  for (const std::string objective : {"epsilon", "v", "x0"}) {
-    for (const std::string betas : {"linear", "cosine"}) {
-      INFO(objective << ", " << betas);
+  for (const Prediction objective : {Prediction::epsilon, Prediction::v, Prediction::x0}) {
+    for (const BetaKind betas : {BetaKind::linear, BetaKind::cosine}) {
+      INFO(policies::text_of(objective) << ", " << policies::text_of(betas));
       const DiffusionOptions options = {.objective = objective, .steps = 100, .betas = betas};
       const Seen seen = see(options, x0, y, 4);
       const at::Generator same = policies::make_generator(at::kCPU, 4);
@@ -75,9 +75,10 @@ TEST_CASE("epsilon, v and x0: the error of their own target at x_t, with the ste
       const at::Tensor alpha =
           at::tensor(tables.alphas_cumprod).index_select(0, t).to(at::kFloat).view({6, 1, 1, 1});
       CHECK(at::allclose(seen.x, alpha.sqrt() * x0 + (1 - alpha).sqrt() * noise, 1e-4, 1e-5));
-      const at::Tensor target = objective == "epsilon" ? noise
-                                : objective == "x0"    ? x0
-                                                       : alpha.sqrt() * noise - (1 - alpha).sqrt() * x0;
+      const at::Tensor target = objective == Prediction::epsilon ? noise
+                                : objective == Prediction::x0
+                                    ? x0
+                                    : alpha.sqrt() * noise - (1 - alpha).sqrt() * x0;
       CHECK(seen.loss.item<double>() == Approx(target.pow(2).mean().item<double>()).epsilon(1e-4));
       CHECK(seen.loss.dim() == 0);
     }
@@ -85,7 +86,7 @@ TEST_CASE("epsilon, v and x0: the error of their own target at x_t, with the ste
 }
 
 TEST_CASE("every step of the diffusion is drawn, all about as often") {
-  const DiffusionOptions options = {.objective = "epsilon", .steps = 50};
+  const DiffusionOptions options = {.objective = Prediction::epsilon, .steps = 50};
   const Seen seen = see(options, at::zeros({50000, 1, 1, 1}), at::zeros({50000}, at::kLong), 1);
   const at::Tensor counts = at::bincount(seen.t.to(at::kLong), {}, 50);
   CHECK(counts.numel() == 50);
@@ -94,7 +95,7 @@ TEST_CASE("every step of the diffusion is drawn, all about as often") {
 }
 
 TEST_CASE("a learned variance adds the variational term to the loss") {
-  const DiffusionOptions options = {.objective = "epsilon"};
+  const DiffusionOptions options = {.objective = Prediction::epsilon};
   const at::Tensor x0 = at::rand({8, 1, 4, 4}), y = at::zeros({8}, at::kLong);
   const auto loss = [&](bool learn_sigma) {
     const auto model = [&](const at::Tensor& x, const at::Tensor&, const at::Tensor&) {
@@ -109,10 +110,11 @@ TEST_CASE("a learned variance adds the variational term to the loss") {
 TEST_CASE("losses are fp32, also of an output that autocast left in bf16") {
   const at::Tensor x0 = at::randn({4, 2, 4, 4}), y = at::zeros({4}, at::kLong);
   const policies::AutocastGuard autocast(at::kCPU, /*enabled=*/true);
-  for (const std::string objective : {"rectified_flow", "epsilon", "v", "x0"}) {
+  for (const Prediction objective :
+       {Prediction::velocity, Prediction::epsilon, Prediction::v, Prediction::x0}) {
     for (const bool learn_sigma : {false, true}) {
-      if (learn_sigma && objective != "epsilon") continue;
-      INFO(objective << ", learn_sigma = " << learn_sigma);
+      if (learn_sigma && objective != Prediction::epsilon) continue;
+      INFO(policies::text_of(objective) << ", learn_sigma = " << learn_sigma);
       const auto loss = [&](bool cast_beforehand) {
         const auto model = [&](const at::Tensor& x, const at::Tensor&, const at::Tensor&) {
           const at::Tensor output =
@@ -140,7 +142,7 @@ TEST_CASE("the tables of a diffusion are counted under their own name") {
   };
   const int64_t before = policies::cpu_accounts().live_bytes();
   {
-    const auto objective = make_objective({.objective = "v"}, false, at::kCPU);
+    const auto objective = make_objective({.objective = Prediction::v}, false, at::kCPU);
     CHECK(bytes() == 1000 * 80);
     CHECK(policies::cpu_accounts().live_bytes() == before + 1000 * 80);
   }

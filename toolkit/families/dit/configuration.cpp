@@ -1,6 +1,5 @@
 #include "toolkit/families/dit/configuration.h"
 
-#include <algorithm>
 #include <stdexcept>
 
 #include "toolkit/config/defaults.h"
@@ -17,18 +16,19 @@ namespace {
 
 // The published code learns a variance beside ε; with v and x_0 a fixed one is usual.
 void settle_learn_sigma(LoadedConfig& loaded) {
-  const std::string& objective = options_of(loaded.config).diffusion.objective;
-  const std::string reason = objective == "rectified_flow" ? "rectified flow predicts no variance"
-                             : objective == "epsilon"      ? "as the original DiT"
-                                                           : "usual with objective " + objective;
-  settle(loaded, "model.learn_sigma", options_of(loaded.config).model.learn_sigma, objective == "epsilon",
-         reason);
+  const Prediction objective = options_of(loaded.config).diffusion.objective;
+  const std::string reason = objective == Prediction::velocity ? "rectified flow predicts no variance"
+                             : objective == Prediction::epsilon
+                                 ? "as the original DiT"
+                                 : "usual with objective " + policies::text_of(objective);
+  settle(loaded, "model.learn_sigma", options_of(loaded.config).model.learn_sigma,
+         objective == Prediction::epsilon, reason);
 }
 
 void settle_sampler(LoadedConfig& loaded) {
-  const std::string& objective = options_of(loaded.config).diffusion.objective;
+  const Prediction objective = options_of(loaded.config).diffusion.objective;
   settle(loaded, "sample.sampler", options_of(loaded.config).sampler.sampler, samplers_for(objective).front(),
-         "usual with objective " + objective);
+         "usual with objective " + policies::text_of(objective));
 }
 
 void settle_steps(LoadedConfig& loaded) {
@@ -36,7 +36,7 @@ void settle_steps(LoadedConfig& loaded) {
   int64_t& steps = loaded.config.sample.steps;
   const int64_t all = options_of(loaded.config).diffusion.steps, usual = default_steps(sampler.sampler);
   if (!has_diffusion_steps(sampler.sampler) || (usual <= all && !sampler.respacing)) {
-    return settle(loaded, "sample.steps", steps, usual, "usual with " + sampler.sampler);
+    return settle(loaded, "sample.steps", steps, usual, "usual with " + policies::text_of(sampler.sampler));
   }
   if (!sampler.respacing) {
     return settle(loaded, "sample.steps", steps, all, "all that the diffusion has");
@@ -66,21 +66,21 @@ void check_fixed_by_name(const RuleCheck& rules, const std::vector<models::DitPr
 
 void check_diffusion(const RuleCheck& rules) {
   const DiffusionOptions& diffusion = options_of(rules.config()).diffusion;
-  if (is_gaussian(diffusion.objective) && diffusion.betas == "linear" && diffusion.steps < kMinLinearSteps) {
+  if (is_gaussian(diffusion.objective) && diffusion.betas == BetaKind::linear &&
+      diffusion.steps < kMinLinearSteps) {
     rules.fail("diffusion.steps",
                "diffusion.steps = " + toml_text(diffusion.steps) +
                    " is too few for diffusion.betas = \"linear\", the last of which would reach "
                    "1; allowed: at least " +
                    std::to_string(kMinLinearSteps) + ", or diffusion.betas = \"cosine\"");
   }
-  const std::string& sampler = options_of(rules.config()).sampler.sampler;
-  const std::vector<std::string>& allowed = samplers_for(diffusion.objective);
-  if (std::find(allowed.begin(), allowed.end(), sampler) != allowed.end()) return;
+  const SamplerKind sampler = options_of(rules.config()).sampler.sampler;
+  if (draws_from(sampler, diffusion.objective)) return;
   rules.fail("sample.sampler",
              "sample.sampler = " + toml_text(sampler) +
                  " does not draw from a model of diffusion.objective = " + toml_text(diffusion.objective) +
-                 "; allowed: " + listed(allowed, " or ") + "; " + rules.removal({"sample.sampler"}) +
-                 " to have the first, or change diffusion.objective");
+                 "; allowed: " + sampler_choices(diffusion.objective) + "; " +
+                 rules.removal({"sample.sampler"}) + " to have the first, or change diffusion.objective");
 }
 
 void check_respacing(const RuleCheck& rules, const std::string& text, int64_t all) {
@@ -206,7 +206,7 @@ void Configuration::check_model(const RuleCheck& rules) const {
   check_fixed_by_name(rules, found);
   if (!found.empty()) rules.fail("model." + found.front().field, found.front().message);
   if (options_of(rules.config()).model.learn_sigma &&
-      options_of(rules.config()).diffusion.objective == "rectified_flow") {
+      options_of(rules.config()).diffusion.objective == Prediction::velocity) {
     rules.fail("model.learn_sigma",
                "model.learn_sigma = true has no use with diffusion.objective = \"rectified_flow\", which "
                "predicts no "
@@ -232,13 +232,13 @@ void Configuration::check_samples(const RuleCheck& rules) const {
 }
 
 std::string Configuration::useless_because(const RunConfig& config, const std::string& key) const {
-  const std::string& objective = options_of(config).diffusion.objective;
-  const std::string& sampler = options_of(config).sampler.sampler;
+  const Prediction objective = options_of(config).diffusion.objective;
+  const SamplerKind sampler = options_of(config).sampler.sampler;
   const bool of_flow = key == "diffusion.time",
              of_gaussian = key == "diffusion.steps" || key == "diffusion.betas";
   if (is_gaussian(objective) ? of_flow : of_gaussian) return setting("diffusion.objective", objective);
   const bool of_steps = key == "sample.respacing" || key == "sample.clip_x0";
-  if ((of_steps && !has_diffusion_steps(sampler)) || (key == "sample.eta" && sampler != "ddim")) {
+  if ((of_steps && !has_diffusion_steps(sampler)) || (key == "sample.eta" && sampler != SamplerKind::ddim)) {
     return setting("sample.sampler", sampler);
   }
   return "";

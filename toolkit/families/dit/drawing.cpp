@@ -2,7 +2,6 @@
 
 #include <ATen/ops/tensor.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <stdexcept>
 #include <utility>
@@ -28,12 +27,13 @@ bool ends_in(const std::string& out, const char* extension) {
 
 void choose_sampler(DrawOptions& options, const RunConfig& config, const SampleArguments& arguments) {
   if (!arguments.sampler) return;
-  const std::vector<std::string>& allowed = samplers_for(options_of(config).diffusion.objective);
-  if (std::find(allowed.begin(), allowed.end(), *arguments.sampler) == allowed.end()) {
+  const Prediction objective = options_of(config).diffusion.objective;
+  const auto sampler = policies::parse_enum<SamplerKind>(*arguments.sampler);
+  if (!sampler || !draws_from(*sampler, objective)) {
     throw ConfigError("--sampler " + *arguments.sampler + ": this model was trained with objective " +
-                      options_of(config).diffusion.objective + "; allowed: " + listed(allowed, " or "));
+                      policies::text_of(objective) + "; allowed: " + sampler_choices(objective));
   }
-  options.sampler.sampler = *arguments.sampler;
+  options.sampler.sampler = *sampler;
 }
 
 int64_t steps_of(const std::string& respacing, int64_t all) {
@@ -58,7 +58,8 @@ void choose_steps(DrawOptions& options, const RunConfig& config, const SampleArg
                         " steps; remove one of them");
     }
   } else if (arguments.steps && (options.steps < kMinDiffusionSteps || options.steps > all)) {
-    throw ConfigError("--steps " + std::to_string(options.steps) + ": " + options.sampler.sampler +
+    throw ConfigError("--steps " + std::to_string(options.steps) + ": " +
+                      policies::text_of(options.sampler.sampler) +
                       " goes through steps of the diffusion; allowed: " + std::to_string(kMinDiffusionSteps) +
                       " to " + std::to_string(all));
   }
@@ -67,13 +68,13 @@ void choose_steps(DrawOptions& options, const RunConfig& config, const SampleArg
 // What the run says of these belongs to its own sampler; what the command line says must have a use.
 void choose_gaussian_options(DrawOptions& options, const SampleArguments& arguments) {
   const auto refuse = [&](const std::string& name, const std::string& instead) {
-    throw ConfigError(name + " has no use with the sampler " + options.sampler.sampler + "; remove it" +
-                      instead);
+    throw ConfigError(name + " has no use with the sampler " + policies::text_of(options.sampler.sampler) +
+                      "; remove it" + instead);
   };
   const bool gaussian = has_diffusion_steps(options.sampler.sampler);
   if (arguments.respacing && !gaussian) refuse("--respacing", "");
   if (arguments.clip_x0 && !gaussian) refuse("--clip-x0", "");
-  if (arguments.eta && options.sampler.sampler != "ddim")
+  if (arguments.eta && options.sampler.sampler != SamplerKind::ddim)
     refuse("--eta", gaussian ? ", or use --sampler ddim" : "");
   if (arguments.clip_x0) options.sampler.clip_x0 = *arguments.clip_x0;
   if (arguments.eta) options.sampler.eta = *arguments.eta;

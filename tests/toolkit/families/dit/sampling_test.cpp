@@ -34,19 +34,19 @@ models::Dit model_of(bool learn_sigma) {
 const std::vector<int64_t> labels = {0, 1, 2, 3, 0, 1, 2};
 
 struct Case {
-  const char* objective;
-  const char* sampler;
+  Prediction objective;
+  SamplerKind sampler;
   double eta;
   bool learn_sigma, random;
 };
-const Case cases[] = {{"rectified_flow", "euler", 0, false, false},
-                      {"rectified_flow", "heun", 0, false, false},
-                      {"epsilon", "ddpm", 0, true, true},
-                      {"epsilon", "ddim", 0, true, false},
-                      {"v", "ddim", 0.5, false, true},
-                      {"x0", "ddpm", 0, false, true}};
+const Case cases[] = {{Prediction::velocity, SamplerKind::euler, 0, false, false},
+                      {Prediction::velocity, SamplerKind::heun, 0, false, false},
+                      {Prediction::epsilon, SamplerKind::ddpm, 0, true, true},
+                      {Prediction::epsilon, SamplerKind::ddim, 0, true, false},
+                      {Prediction::v, SamplerKind::ddim, 0.5, false, true},
+                      {Prediction::x0, SamplerKind::ddpm, 0, false, true}};
 
-dit::DrawOptions steps_of(const std::string& sampler, int64_t steps) {
+dit::DrawOptions steps_of(SamplerKind sampler, int64_t steps) {
   return {{.sampler = sampler}, steps, {}};
 }
 
@@ -62,7 +62,7 @@ at::Tensor drawn(const Case& one, int64_t batch, double guidance = 2.0, int64_t 
 
 TEST_CASE("samples do not depend on how many are drawn at a time, for every sampler") {
   for (const Case& one : cases) {
-    INFO(one.objective << ", " << one.sampler);
+    INFO(policies::text_of(one.objective) << ", " << policies::text_of(one.sampler));
     const at::Tensor whole = drawn(one, 7);
     CHECK(whole.sizes() == at::IntArrayRef({7, 2, 8, 8}));
     CHECK(whole.isfinite().all().item<bool>());
@@ -77,12 +77,12 @@ TEST_CASE("samples do not depend on how many are drawn at a time, for every samp
 
 TEST_CASE("samples of one class differ, and noise of steps is drawn where the sampler has any") {
   for (const Case& one : cases) {
-    INFO(one.objective << ", " << one.sampler);
+    INFO(policies::text_of(one.objective) << ", " << policies::text_of(one.sampler));
     const at::Tensor x = drawn(one, 7);
     CHECK_FALSE(at::allclose(x[0], x[4], 0.1, 0.1));
     Case deterministic = one;
     if (!one.random) continue;
-    deterministic.sampler = "ddim", deterministic.eta = 0;
+    deterministic.sampler = SamplerKind::ddim, deterministic.eta = 0;
     CHECK_FALSE(at::allclose(drawn(deterministic, 7), x, 0.01, 0.01));
   }
 }
@@ -101,8 +101,8 @@ TEST_CASE("the noise of one step is held at a time") {
   const std::vector<int64_t> many(64, 1);
   const auto peak = [&](int64_t steps) {
     policies::cpu_accounts().reset_phases("sample");
-    const dit::DrawOptions options = steps_of("ddpm", steps);
-    dit::sample(dit, {.objective = "epsilon"}, options, many, 64);
+    const dit::DrawOptions options = steps_of(SamplerKind::ddpm, steps);
+    dit::sample(dit, {.objective = Prediction::epsilon}, options, many, 64);
     return policies::highest(policies::cpu_accounts().phases()).peak.bytes;
   };
   const int64_t one_step = 64 * 2 * 8 * 8 * 4, few = peak(5), many_steps = peak(25);
@@ -111,9 +111,9 @@ TEST_CASE("the noise of one step is held at a time") {
 }
 
 TEST_CASE("drawing gives up between two steps") {
-  const dit::DrawOptions options = steps_of("ddpm", 6);
+  const dit::DrawOptions options = steps_of(SamplerKind::ddpm, 6);
   std::vector<int64_t> done;
-  const at::Tensor x = dit::sample(model_of(false), {.objective = "v"}, options, labels, 3,
+  const at::Tensor x = dit::sample(model_of(false), {.objective = Prediction::v}, options, labels, 3,
                                    [&](int64_t steps_done, int64_t steps) {
                                      CHECK(steps == 18);  // three micro-batches
                                      done.push_back(steps_done);

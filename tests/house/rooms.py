@@ -90,8 +90,8 @@ LARGEST = 25  # modules
 # Public headers that neither lie beside a source of their name nor carry their room's.
 HEADERS = {
     "policies": {
-        "report": "seam", "enabled": "seam", "counted_blocks": "ledger", "checkpoint_options": "activations",
-        "policy_options": "set",
+        "report": "seam", "enabled": "seam", "enum_text": "seam", "counted_blocks": "ledger",
+        "checkpoint_options": "activations", "policy_options": "set",
     },
     "policies/planner": {"flops": "cost", "scratch": "cost", "device_terms": "cost", "explained_state": "explain"},
 }  # fmt: skip

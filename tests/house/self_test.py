@@ -201,6 +201,9 @@ class Words(TreeTest):
             self.assert_finds(words, "toolkit/core/bad.cpp", f"{text}\n", "today's word")
         for text in ("// a sub-tree", 'auto a = "Rehearsal";'):
             self.assert_finds(words, "policies/ema/bad.cpp", f"{text}\n", "today's word")
+        for text in ('if (a.schedule.kind == "cosine") {}', 'b(options->device != "cpu")', 'c("v" == x.objective);'):
+            self.assert_finds(words, "toolkit/run/bad.cpp", f"{text}\n", "enum")
+        self.write("toolkit/run/good.cpp", 'bool a = config.data.kind == "idx", b = name == "cpu";\n')
         self.assert_finds(words, "policies/README.md", "label `fake-cuda`\n", "simulated-cuda")
         self.assert_finds(words, "configs/planner_h.toml", "", "planner is memory planning")
         self.write("policies/planner/core/good.cpp", "int planner_name, least_time;\n// CopyEngine\n")

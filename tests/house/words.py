@@ -1,4 +1,4 @@
-"""One word for one thing: names that were replaced do not come back.
+"""One word for one thing: names that were replaced do not come back, and a choice among words is an enum.
 
 IDENTIFIERS are looked for in code, without comments and texts; PHRASES everywhere, comments and documents too. "planner"
 is memory planning: no file or folder outside of its rooms has it in its name, unless it says diffusion_planner.
@@ -39,6 +39,10 @@ DRIVING = {r"\bPlanner[A-Z]\w*|\b\w*planner_\w*|\b\w+_planner\b": "diffusion_pla
 KEYS = {"least_time", "least_speed"}  # of configurations, which stay as they are
 PHRASES = {r"sub-trees?\b": "module", r"\brehears\w+": "simulate", r"\bfake-cuda\b": "simulated-cuda"}
 
+# Members that have an enum (dtk/policies/enum_text.h). data.kind and train.model are names that families have.
+CHOICES = r"(?:\w*(?<!data)\.kind|(?:\.|->)(?:betas|cpu|device|keep|objective|on_\w+|precision|prediction|sampler|time|word))_?"
+COMPARED = {rf'{CHOICES} [!=]= "|" [!=]= \w+{CHOICES}\b': "a value of its enum"}
+
 TEXTS = tree.CODE | {".py", ".md", ".toml", ".txt", ".cmake", ".sh", ""}
 EXEMPT = ("CHANGELOG.md", "LICENSE", "tests/house/words.py", "tests/house/self_test.py")
 PLANNER_ROOMS = ("policies/planner", "tests/planner", "tests/house")
@@ -75,6 +79,13 @@ def identifier_offences(root: Path) -> list[str]:
     return found
 
 
+def choice_offences(root: Path) -> list[str]:
+    found = []
+    for path in tree.code(root, "toolkit", "policies", "models"):
+        found += offences(root, path, tree.read_code(path, strings=True), COMPARED)
+    return found
+
+
 def phrase_offences(root: Path) -> list[str]:
     found = []
     for path in tree.files(root):
@@ -94,7 +105,7 @@ def name_offences(root: Path) -> list[str]:
 
 
 def check(root: Path) -> list[str]:
-    return identifier_offences(root) + phrase_offences(root) + name_offences(root)
+    return identifier_offences(root) + choice_offences(root) + phrase_offences(root) + name_offences(root)
 
 
 if __name__ == "__main__":

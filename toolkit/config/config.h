@@ -77,7 +77,7 @@ struct TrainOptions {
 /// A file that cannot be decoded: the run ends, or it is left out.
 enum class OnCorrupt { error, skip };
 constexpr auto enum_texts(OnCorrupt) {
-  return std::array{std::pair{OnCorrupt::error, "error"}, std::pair{OnCorrupt::skip, "skip"}};
+  return std::array{"error", "skip"};
 }
 
 struct DataOptions {
@@ -150,8 +150,7 @@ struct EpochScheduleOptions {
 /// says.
 enum class ScheduleKind { cosine, constant, epochs };
 constexpr auto enum_texts(ScheduleKind) {
-  return std::array{std::pair{ScheduleKind::cosine, "cosine"}, std::pair{ScheduleKind::constant, "constant"},
-                    std::pair{ScheduleKind::epochs, "epochs"}};
+  return std::array{"cosine", "constant", "epochs"};
 }
 
 struct ScheduleOptions {
@@ -186,7 +185,7 @@ struct SampleOptions {
 /// it reads data, exit 3; or warned, and begins.
 enum class OnOverBudget { refuse, warn };
 constexpr auto enum_texts(OnOverBudget) {
-  return std::array{std::pair{OnOverBudget::refuse, "refuse"}, std::pair{OnOverBudget::warn, "warn"}};
+  return std::array{"refuse", "warn"};
 }
 
 struct MemoryOptions {

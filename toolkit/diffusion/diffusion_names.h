@@ -12,28 +12,24 @@ namespace dtk {
 /// in a Gaussian diffusion, of which v = √ᾱ ε - √(1-ᾱ) x_0.
 enum class Prediction { velocity, epsilon, v, x0 };
 constexpr auto enum_texts(Prediction) {
-  return std::array{std::pair{Prediction::velocity, "rectified_flow"},
-                    std::pair{Prediction::epsilon, "epsilon"}, std::pair{Prediction::v, "v"},
-                    std::pair{Prediction::x0, "x0"}};
+  return std::array{"rectified_flow", "epsilon", "v", "x0"};
 }
 
 /// Distribution of rectified flow's training time t in (0, 1); logit-normal(0, 1) as in Esser et al. 2024.
 enum class FlowTime { uniform, logit_normal };
 constexpr auto enum_texts(FlowTime) {
-  return std::array{std::pair{FlowTime::uniform, "uniform"},
-                    std::pair{FlowTime::logit_normal, "logit_normal"}};
+  return std::array{"uniform", "logit_normal"};
 }
 
 /// Variance that each step of a Gaussian diffusion adds (gaussian_diffusion.h).
 enum class BetaKind { linear, cosine };
 constexpr auto enum_texts(BetaKind) {
-  return std::array{std::pair{BetaKind::linear, "linear"}, std::pair{BetaKind::cosine, "cosine"}};
+  return std::array{"linear", "cosine"};
 }
 
 enum class SamplerKind { euler, heun, ddpm, ddim };
 constexpr auto enum_texts(SamplerKind) {
-  return std::array{std::pair{SamplerKind::euler, "euler"}, std::pair{SamplerKind::heun, "heun"},
-                    std::pair{SamplerKind::ddpm, "ddpm"}, std::pair{SamplerKind::ddim, "ddim"}};
+  return std::array{"euler", "heun", "ddpm", "ddim"};
 }
 
 /// False for rectified flow, which has a continuous time and neither β nor a variance.

@@ -21,7 +21,7 @@ namespace dtk {
 /// What is planned for, and measured.
 enum class PlannedDevice { cpu, cuda };
 constexpr auto enum_texts(PlannedDevice) {
-  return std::array{std::pair{PlannedDevice::cpu, "cpu"}, std::pair{PlannedDevice::cuda, "cuda"}};
+  return std::array{"cpu", "cuda"};
 }
 
 struct Calibration {

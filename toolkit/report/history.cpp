@@ -48,15 +48,15 @@ RunHistory::RunHistory(std::string_view log) {
 void RunHistory::add(std::string_view line) try {
   if (line.empty()) return;
   const Json json = Json::parse(line);
-  const auto event = policies::parse_enum<LogEvent>(json.at("event").get<std::string>());
-  if (event == LogEvent::start || event == LogEvent::resume) {
-    starts_.push_back({json.at("step"), event == LogEvent::resume, json.value("time", 0.0)});
+  const auto event = policies::parse_enum<Logged>(json.at("event").get<std::string>());
+  if (event == Logged::start || event == Logged::resume) {
+    starts_.push_back({json.at("step"), event == Logged::resume, json.value("time", 0.0)});
     take_back_after(starts_.back().step);
-  } else if (event == LogEvent::step) {
+  } else if (event == Logged::step) {
     steps_.push_back(logged_step(json));
-  } else if (event == LogEvent::validate) {
+  } else if (event == Logged::validate) {
     validations_.push_back(logged_validation(json));
-  } else if (event == LogEvent::sample) {
+  } else if (event == Logged::sample) {
     samples_.push_back({json.at("step"), json.at("path")});
   }
 } catch (const Json::exception&) {

@@ -22,7 +22,7 @@ RunLog::RunLog(FileSystem& files, const std::filesystem::path& path) {
 }
 RunLog::~RunLog() = default;
 
-std::string RunLog::write(LogEvent event, const Fields& fields) {
+std::string RunLog::write(Logged event, const Fields& fields) {
   nlohmann::ordered_json json;
   json["event"] = policies::text_of(event);
   for (const auto& [name, value] : fields) {

@@ -52,30 +52,10 @@ namespace dtk {
 /// the powers of ten, where the loss falls fastest and a short run would have no curve.
 bool is_log_step(int64_t step, int64_t every);
 
-enum class LogEvent {
-  start,
-  resume,
-  step,
-  validate,
-  sample,
-  checkpoint,
-  end,
-  stopped,
-  out_of_memory,
-  failed
-};
-constexpr auto enum_texts(LogEvent) {
-  using enum LogEvent;
-  return std::array{std::pair{start, "start"},
-                    std::pair{resume, "resume"},
-                    std::pair{step, "step"},
-                    std::pair{validate, "validate"},
-                    std::pair{sample, "sample"},
-                    std::pair{checkpoint, "checkpoint"},
-                    std::pair{end, "end"},
-                    std::pair{stopped, "stopped"},
-                    std::pair{out_of_memory, "out_of_memory"},
-                    std::pair{failed, "failed"}};
+enum class Logged { start, resume, step, validate, sample, checkpoint, end, stopped, out_of_memory, failed };
+constexpr auto enum_texts(Logged) {
+  return std::array{"start",      "resume", "step",    "validate",      "sample",
+                    "checkpoint", "end",    "stopped", "out_of_memory", "failed"};
 }
 
 class RunLog {
@@ -87,7 +67,7 @@ class RunLog {
   RunLog(FileSystem& files, const std::filesystem::path& path);
   ~RunLog();
   /// Returns the line, without its end.
-  std::string write(LogEvent event, const Fields& fields);
+  std::string write(Logged event, const Fields& fields);
 
  private:
   std::unique_ptr<WritableFile> file_;

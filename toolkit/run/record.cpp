@@ -68,7 +68,7 @@ RunRecord::RunRecord(const RunConfig& config, const RunFacts& facts, const RunWo
   }
 }
 
-void RunRecord::log(LogEvent event, const RunLog::Fields& fields) {
+void RunRecord::log(Logged event, const RunLog::Fields& fields) {
   history_.add(log_.write(event, fields));
 }
 
@@ -89,7 +89,7 @@ void RunRecord::log_start(bool resumed, int64_t step) {
   }
   if (peak_flops_) fields.emplace_back("peak_flops", *peak_flops_);
   fields.emplace_back("time", clock_.unix_seconds());
-  log(resumed ? LogEvent::resume : LogEvent::start, fields);
+  log(resumed ? Logged::resume : Logged::start, fields);
 }
 
 std::optional<double> RunRecord::mfu(double images_per_second) const {
@@ -121,7 +121,7 @@ void RunRecord::step(const StepRecord& record) {
     fields.emplace_back("mfu", *used);
     scalars.emplace_back("speed/mfu", *used);
   }
-  log(LogEvent::step, fields);
+  log(Logged::step, fields);
   if (events_) events_->scalars(record.step, clock_.unix_seconds(), scalars);
   last_step_ = record.step;
   last_wait_ = record.wait_seconds;
@@ -134,13 +134,13 @@ void RunRecord::validation(int64_t step, const Validated& validated) {
     fields.emplace_back(score.name, score.value);
     scalars.emplace_back("validation/" + score.name, score.value);
   }
-  log(LogEvent::validate, fields);
+  log(Logged::validate, fields);
   if (events_) events_->scalars(step, clock_.unix_seconds(), scalars);
 }
 
 void RunRecord::checkpoint(int64_t step, const std::filesystem::path& path,
                            const std::optional<MemoryReport>& memory) {
-  log(LogEvent::checkpoint, {{"step", step}, {"path", path.string()}});
+  log(Logged::checkpoint, {{"step", step}, {"path", path.string()}});
   state_ = "training, at the checkpoint of step " + std::to_string(step);
   write_report(memory);
 }
@@ -166,17 +166,17 @@ std::filesystem::path RunRecord::samples(int64_t step, const std::vector<NamedTe
   } else {
     write_file_atomically(files_, path, [&](WritableFile& file) { write_safetensors(file, samples); });
   }
-  log(LogEvent::sample, {{"step", step}, {"path", path.string()}});
+  log(Logged::sample, {{"step", step}, {"path", path.string()}});
   return path;
 }
 
 void RunRecord::end(bool stopped, const RunResult& result) {
   state_ = std::string(stopped ? "stopped" : "finished") + " at step " + std::to_string(result.step);
   write_last(result.memory);
-  log(stopped ? LogEvent::stopped : LogEvent::end, {{"step", result.step},
-                                                    {"seconds", result.seconds},
-                                                    {"run_seconds", result.run_seconds},
-                                                    {"images_per_second", result.images_per_second}});
+  log(stopped ? Logged::stopped : Logged::end, {{"step", result.step},
+                                                {"seconds", result.seconds},
+                                                {"run_seconds", result.run_seconds},
+                                                {"images_per_second", result.images_per_second}});
 }
 
 void RunRecord::out_of_memory(int64_t step, const std::optional<MemoryReport>& memory) {
@@ -192,13 +192,13 @@ void RunRecord::out_of_memory(int64_t step, const std::optional<MemoryReport>& m
     state_ +=
         ", in phase " + refused.phase + (refused.module_path.empty() ? "" : " at " + refused.module_path);
   }
-  log(LogEvent::out_of_memory, fields);
+  log(Logged::out_of_memory, fields);
   write_last(memory);
 }
 
 void RunRecord::failed(int64_t step, const std::string& reason, const std::optional<MemoryReport>& memory) {
   state_ = "failed after step " + std::to_string(step) + ": " + reason;
-  log(LogEvent::failed, {{"step", step}, {"reason", reason}});
+  log(Logged::failed, {{"step", step}, {"reason", reason}});
   write_last(memory);
 }
 

@@ -84,7 +84,7 @@ class RunRecord {
   std::filesystem::path report_path() const;
 
  private:
-  void log(LogEvent event, const RunLog::Fields& fields);
+  void log(Logged event, const RunLog::Fields& fields);
   void log_start(bool resumed, int64_t step);
   void write_last(const std::optional<MemoryReport>& memory);
   void write_report(const std::optional<MemoryReport>& memory);

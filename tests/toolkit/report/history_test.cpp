@@ -68,7 +68,7 @@ TEST_CASE("lines that a crash has torn are counted and left out") {
   const std::string torn = step_line(10, 1).substr(0, 20);
   write_file_atomically(files, "log.jsonl", step_line(5, 1) + torn);
   RunLog log(files, "log.jsonl");
-  CHECK(log.write(LogEvent::checkpoint, {{"step", int64_t{10}}}) == "{\"event\":\"checkpoint\",\"step\":10}");
+  CHECK(log.write(Logged::checkpoint, {{"step", int64_t{10}}}) == "{\"event\":\"checkpoint\",\"step\":10}");
   CHECK(files.read("log.jsonl") == step_line(5, 1) + torn + "\n{\"event\":\"checkpoint\",\"step\":10}\n");
   const RunHistory history(files.read("log.jsonl"));
   CHECK(steps_of(history) == std::vector<int64_t>{5});
@@ -78,8 +78,8 @@ TEST_CASE("lines that a crash has torn are counted and left out") {
 
 TEST_CASE("a log that ends with its line, or does not exist, gets no empty line") {
   test::MemoryFileSystem files;
-  RunLog(files, "log.jsonl").write(LogEvent::end, {});
-  RunLog(files, "log.jsonl").write(LogEvent::end, {});
+  RunLog(files, "log.jsonl").write(Logged::end, {});
+  RunLog(files, "log.jsonl").write(Logged::end, {});
   CHECK(files.read("log.jsonl") == "{\"event\":\"end\"}\n{\"event\":\"end\"}\n");
 }
 

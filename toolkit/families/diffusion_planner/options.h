@@ -17,7 +17,7 @@ namespace dtk::diffusion_planner {
 /// x_start: the clean trajectory. The original's flow_matching runs neither in training nor in sampling.
 enum class PredictedForm { x_start };
 constexpr auto enum_texts(PredictedForm) {
-  return std::array{std::pair{PredictedForm::x_start, "x_start"}};
+  return std::array{"x_start"};
 }
 
 /// What the network predicts, and of which noised trajectories.

@@ -14,10 +14,9 @@ namespace dtk::policies {
 /// `block` nothing, `all` everything, `offload` everything, in host memory; `listed` what a list has. Only
 /// with `block` and `listed` something is recomputed. `automatic`: a planner has yet to choose the targets
 /// that keep nothing; the policy itself refuses it.
-enum class KeepWord { block, all, offload, automatic, listed };
+enum class KeepWord { all, automatic, block, offload, listed };
 constexpr auto enum_texts(KeepWord) {
-  return std::array{std::pair{KeepWord::all, "all"}, std::pair{KeepWord::automatic, "auto"},
-                    std::pair{KeepWord::block, "block"}, std::pair{KeepWord::offload, "offload"}};
+  return std::array{"all", "auto", "block", "offload"};
 }
 
 /// What a segment keeps besides its inputs: a word, or a list of results as KeptResults has them. With

@@ -10,7 +10,7 @@ namespace dtk::policies {
 /// Where the average lives: in host memory, or on the training device.
 enum class EmaDevice { cpu, same };
 constexpr auto enum_texts(EmaDevice) {
-  return std::array{std::pair{EmaDevice::cpu, "cpu"}, std::pair{EmaDevice::same, "same"}};
+  return std::array{"cpu", "same"};
 }
 
 struct EmaOptions {

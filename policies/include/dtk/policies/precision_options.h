@@ -12,8 +12,7 @@ namespace dtk::policies {
 /// choice to a measurement before the run (precision_probe.h), and a saved configuration holds its outcome.
 enum class CpuPrecision { probe, bf16, fp32 };
 constexpr auto enum_texts(CpuPrecision) {
-  return std::array{std::pair{CpuPrecision::probe, "probe"}, std::pair{CpuPrecision::bf16, "bf16"},
-                    std::pair{CpuPrecision::fp32, "fp32"}};
+  return std::array{"probe", "bf16", "fp32"};
 }
 
 struct PrecisionOptions {

@@ -15,8 +15,8 @@ struct SegmentChoice {
   friend bool operator==(const SegmentChoice&, const SegmentChoice&) = default;
 };
 
-/// Those of `paths`, in their order. Throws PolicyError for "auto", an empty
-/// list, an entry that is empty or there twice, and a pattern that none of `paths` matches (with near ones).
+/// Those of `paths`, in their order. Throws PolicyError for "auto", an empty list, an entry that is empty or
+/// there twice, and a pattern that none of `paths` matches (with near ones).
 std::vector<SegmentChoice> choices_of(const SegmentKeeps& keep, const std::vector<std::string>& paths);
 
 }  // namespace dtk::policies

@@ -130,8 +130,8 @@ std::string decide_precision(LoadedConfig& loaded, c10::Device device, Clock& cl
   }
   keep_figures(loaded, resumed);
   if (!precision_is_open(loaded.config, device)) return "";
-  Choice choice{CpuPrecision::fp32, "not even the model fits",
-                false};  // the run itself says so, with the whole story
+  // The run itself says so then, with the whole story.
+  Choice choice{CpuPrecision::fp32, "not even the model fits", false};
   try {
     choice = measure(loaded.config, device, clock, stop_requested);
   } catch (const c10::OutOfMemoryError&) {

@@ -39,8 +39,8 @@ DRIVING = {r"\bPlanner[A-Z]\w*|\b\w*planner_\w*|\b\w+_planner\b": "diffusion_pla
 KEYS = {"least_time", "least_speed"}  # of configurations, which stay as they are
 PHRASES = {r"sub-trees?\b": "module", r"\brehears\w+": "simulate", r"\bfake-cuda\b": "simulated-cuda"}
 
-# Members that have an enum (dtk/policies/enum_text.h). data.kind and train.model are names that families have.
-CHOICES = r"(?:\w*(?<!data)\.kind|(?:\.|->)(?:betas|cpu|device|keep|objective|on_\w+|precision|prediction|sampler|time|word))_?"
+# Members that have an enum (dtk/policies/enum_text.h). Kinds of data, models and policies are names in a registry.
+CHOICES = r"(?:schedule\.kind|(?:\.|->)(?:betas|cpu|device|keep|objective|on_\w+|prediction|sampler|time|word))_?"
 COMPARED = {rf'{CHOICES} [!=]= "|" [!=]= \w+{CHOICES}\b': "a value of its enum"}
 
 TEXTS = tree.CODE | {".py", ".md", ".toml", ".txt", ".cmake", ".sh", ""}

@@ -199,6 +199,7 @@ class Words(TreeTest):
     def test_each_word(self):
         for text in ("KeptPhase a;", "if (config.drives()) {}", "int most_bytes;", "kLeastWidth", "JobWatch w;", "using PlannerBatch = int;"):
             self.assert_finds(words, "toolkit/core/bad.cpp", f"{text}\n", "today's word")
+        self.assert_finds(words, "toolkit/run/bad.cpp", "if (policies::simulating()) return;\n", "keeps_content")
         for text in ("// a sub-tree", 'auto a = "Rehearsal";'):
             self.assert_finds(words, "policies/ema/bad.cpp", f"{text}\n", "today's word")
         for text in ('if (a.schedule.kind == "cosine") {}', 'b(options->device != "cpu")', 'c("v" == x.objective);'):
@@ -207,6 +208,7 @@ class Words(TreeTest):
         self.assert_finds(words, "policies/README.md", "label `fake-cuda`\n", "simulated-cuda")
         self.assert_finds(words, "configs/planner_h.toml", "", "planner is memory planning")
         self.write("policies/planner/core/good.cpp", "int planner_name, least_time;\n// CopyEngine\n")
+        self.write("toolkit/train/dropout_masks.cpp", "bool drawn = !policies::simulating();\n")
         self.write("configs/diffusion_planner_h.toml", "")
         self.assertEqual(words.check(self.root), [])
 

@@ -35,6 +35,9 @@ IDENTIFIERS = {
     r"with_place|place_of": "located, location_of",
 }
 OF_THE_TOOLKIT = {r"(?<!policies::)\bKeptResults\b": "ResultsByModule"}
+# A planned run differs by its files, its clock and its data, and nobody else asks whether there is one.
+BY_SEAMS = {r"\bsimulating(?=\()": "FileSystem::keeps_content, Clock::waits_for_threads"}
+BELOW_THE_SEAMS = ("toolkit/train/dropout_masks", "toolkit/families/")
 DRIVING = {r"\bPlanner[A-Z]\w*|\b\w*planner_\w*|\b\w+_planner\b": "diffusion_planner"}
 KEYS = {"least_time", "least_speed"}  # of configurations, which stay as they are
 PHRASES = {r"sub-trees?\b": "module", r"\brehears\w+": "simulate", r"\bfake-cuda\b": "simulated-cuda"}
@@ -52,6 +55,8 @@ def identifier_rules(where: str) -> dict[str, str]:
     rules = {rf"\b(?:{words})\b": now for words, now in IDENTIFIERS.items()}
     if where.startswith("toolkit/"):
         rules |= OF_THE_TOOLKIT
+        if not where.startswith(BELOW_THE_SEAMS):
+            rules |= BY_SEAMS
     return rules if where.startswith(PLANNER_ROOMS) else rules | DRIVING
 
 

@@ -1,7 +1,5 @@
 #include "toolkit/checkpoint/store.h"
 
-#include <dtk/policies/simulation.h>
-
 #include <algorithm>
 #include <charconv>
 #include <functional>
@@ -44,11 +42,12 @@ std::optional<int64_t> step_of(const std::string& name, std::string_view suffix 
 /// Hashes what passes on the way to the file.
 class HashingFile : public WritableFile {
  public:
-  explicit HashingFile(std::unique_ptr<WritableFile> file) : file_(std::move(file)) {}
+  HashingFile(FileSystem& files, const Path& path)
+      : file_(files.create(path)), hashes_(files.keeps_content()) {}
 
   void write(const void* data, size_t bytes) override {
     file_->write(data, bytes);
-    if (!policies::simulating()) hash_.update(data, bytes);  // values that are not there need no hash
+    if (hashes_) hash_.update(data, bytes);
     bytes_ += bytes;
   }
   void sync() override { file_->sync(); }
@@ -57,7 +56,8 @@ class HashingFile : public WritableFile {
   ManifestFile entry(const std::string& name) { return {name, bytes_, hash_.hex_digest()}; }
 
  private:
-  std::unique_ptr<WritableFile> file_;
+  const std::unique_ptr<WritableFile> file_;
+  const bool hashes_;
   Sha256 hash_;
   uint64_t bytes_ = 0;
 };
@@ -66,7 +66,7 @@ using WriteContent = std::function<void(WritableFile&)>;
 
 ManifestFile write_durably(FileSystem& files, const Path& folder, const std::string& name,
                            const WriteContent& write_content) {
-  HashingFile file(files.create(folder / name));
+  HashingFile file(files, folder / name);
   write_content(file);
   file.sync();
   file.close();
@@ -108,8 +108,7 @@ std::string problem_with(FileSystem& files, const Path& folder, const ManifestFi
   if (bytes != file.bytes) {
     return file.name + " has " + std::to_string(bytes) + " bytes instead of " + std::to_string(file.bytes);
   }
-  // One that was written in a simulation has no hash of its content.
-  if (!policies::simulating() && hash_of_file(files, path, bytes) != file.sha256) {
+  if (hash_of_file(files, path, bytes) != file.sha256) {
     return file.name + " has changed since it was saved (its SHA-256 differs)";
   }
   return "";

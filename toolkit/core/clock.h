@@ -13,6 +13,9 @@ class Clock {
   virtual double unix_seconds() {
     return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   }
+  /// Whether threads beside the training are waited for wherever they could be ahead, so that what is alive
+  /// when is no luck: in a planned run.
+  virtual bool waits_for_threads() const { return false; }
 };
 
 class SteadyClock final : public Clock {

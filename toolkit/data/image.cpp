@@ -1,7 +1,6 @@
 #include "toolkit/data/image.h"
 
 #include <ATen/ATen.h>
-#include <dtk/policies/simulation.h>
 
 #include <algorithm>
 #include <cmath>
@@ -127,7 +126,8 @@ void paste(Image& grid, const float* values, int64_t height, int64_t width, int6
 
 }  // namespace
 
-bool fits_png(int64_t height, int64_t width, int64_t channels) {
+bool fits_png(const ImageSize& size) {
+  const auto [channels, height, width] = size;
   return height >= 1 && width >= 1 && channels >= 1 && channels <= 4 && height <= int_max &&
          width <= int_max / 4 && width * channels + 1 <= int_max / height;
 }
@@ -135,7 +135,8 @@ bool fits_png(int64_t height, int64_t width, int64_t channels) {
 std::string encode_png(const Image& image) {
   const auto [height, width, channels, pixels] =
       std::tie(image.height, image.width, image.channels, image.pixels);
-  if (!fits_png(height, width, channels) || pixels.size() != static_cast<size_t>(height * width * channels)) {
+  if (!fits_png({channels, height, width}) ||
+      pixels.size() != static_cast<size_t>(height * width * channels)) {
     throw std::invalid_argument("encode_png: " + std::to_string(pixels.size()) +
                                 " bytes cannot be an image of " + std::to_string(height) + " x " +
                                 std::to_string(width) + " pixels with " + std::to_string(channels) +
@@ -197,24 +198,25 @@ Image decode_image(std::string_view encoded, const std::string& name) {
                  jpeg_orientation(encoded));
 }
 
-Image image_grid(const at::Tensor& samples, int64_t columns, int64_t padding, int64_t scale) {
+UnpaintedImage image_grid(const at::Tensor& samples, int64_t columns, int64_t padding, int64_t scale) {
   check_grid(samples, columns, padding, scale);
   const at::Tensor values = samples.detach().to(at::kCPU, at::kFloat).contiguous();
   const int64_t count = values.size(0);
   const int64_t height = values.size(2);
   const int64_t width = values.size(3);
   const GridLayout layout{.columns = columns, .padding = padding, .scale = scale};
-  Image grid;
-  grid.channels = values.size(1);
-  grid.height = layout.extent((count + columns - 1) / columns, height);
-  grid.width = layout.extent(columns, width);
-  if (policies::simulating()) return grid;
-  grid.pixels.assign(static_cast<size_t>(grid.height * grid.width * grid.channels), 255);
-  const float* sample = values.const_data_ptr<float>();
-  for (int64_t i = 0; i < count; ++i, sample += grid.channels * height * width) {
-    paste(grid, sample, height, width, i, layout);
-  }
-  return grid;
+  const ImageSize size{.channels = values.size(1),
+                       .height = layout.extent((count + columns - 1) / columns, height),
+                       .width = layout.extent(columns, width)};
+  return {size, [=] {
+            Image grid{.height = size.height, .width = size.width, .channels = size.channels, .pixels = {}};
+            grid.pixels.assign(static_cast<size_t>(grid.height * grid.width * grid.channels), 255);
+            const float* sample = values.const_data_ptr<float>();
+            for (int64_t i = 0; i < count; ++i, sample += grid.channels * height * width) {
+              paste(grid, sample, height, width, i, layout);
+            }
+            return grid;
+          }};
 }
 
 }  // namespace dtk

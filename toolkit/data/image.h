@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,8 +32,14 @@ struct Image {
   std::vector<uint8_t> pixels;  // (height, width, channels)
 };
 
-/// Whether encode_png() takes an image of so many pixels and channels.
-bool fits_png(int64_t height, int64_t width, int64_t channels);
+/// An image that is laid out and whose pixels are made when asked for.
+struct UnpaintedImage {
+  ImageSize size;
+  std::function<Image()> paint;
+};
+
+/// Whether encode_png() takes an image of this size.
+bool fits_png(const ImageSize& size);
 
 /// The PNG file's bytes. Throws std::invalid_argument if sizes and pixels disagree.
 std::string encode_png(const Image& image);
@@ -56,8 +63,9 @@ constexpr bool are_images(int64_t channels) {
 /// Lays out `samples` (N, C, H, W), floats in [-1, 1] on any device, row by row in `columns` columns with
 /// `padding` white pixels around each; missing samples of the last row stay white. Each sample is enlarged
 /// `scale` times by repeating pixels. -1 .. 1 becomes 0 .. 255, rounded; values beyond take the nearest end.
-/// A simulation gets no pixels, but what they are made from is on the CPU as in the job.
-/// Throws DataError if C is neither 1 nor 3 or a value is not finite, std::invalid_argument otherwise.
-Image image_grid(const at::Tensor& samples, int64_t columns, int64_t padding, int64_t scale);
+/// The samples are copied to the CPU at once.
+/// Throws DataError if C is neither 1 nor 3, std::invalid_argument otherwise; paint() DataError if a value is
+/// not finite.
+UnpaintedImage image_grid(const at::Tensor& samples, int64_t columns, int64_t padding, int64_t scale);
 
 }  // namespace dtk

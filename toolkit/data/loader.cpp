@@ -1,7 +1,5 @@
 #include "toolkit/data/loader.h"
 
-#include <dtk/policies/simulation.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -57,9 +55,9 @@ Loader::Loader(std::shared_ptr<const DataSource> source, const LoaderOptions& op
       around_allocation_(std::move(around_allocation)),
       samples_per_epoch_(dtk::samples_per_epoch(*source_, options)),
       consumed_(options.start),
-      readers_(policies::simulating() ? 1 : options.threads),
+      readers_(options.planned ? 1 : options.threads),
       thread_([this] { run(); }) {
-  if (policies::simulating()) wait_for_the_rest();
+  if (options.planned) wait_for_the_rest();
 }
 
 Loader::~Loader() {
@@ -85,7 +83,7 @@ Batch Loader::next() {
   consumed_ += batch.samples();
   lock.unlock();
   changed_.notify_all();
-  if (policies::simulating()) wait_for_the_rest();
+  if (options_.planned) wait_for_the_rest();
   return batch;
 }
 
@@ -95,7 +93,6 @@ void Loader::wait_until_full() {
   if (error_ != nullptr) std::rethrow_exception(error_);
 }
 
-// In a simulation: so much is taken at most, whatever the threads' luck.
 void Loader::wait_for_the_rest() {
   std::unique_lock lock(mutex_);
   changed_.wait(
@@ -126,11 +123,6 @@ bool Loader::wait_for_room() {
   return !stop_;
 }
 
-bool Loader::stopping() {
-  const std::lock_guard lock(mutex_);
-  return stop_;
-}
-
 int64_t Loader::batch_at(int64_t consumed) const {
   return std::min(options_.batch, samples_per_epoch_ - consumed % samples_per_epoch_);
 }
@@ -158,18 +150,16 @@ bool Loader::make_batch(int64_t first, int64_t count, Batch& batch) {
   order_epoch_of(first);
   std::atomic<bool> stopped = false;
   readers_.run(count, [&](int64_t row) {
-    // Nothing takes long in a simulation.
-    stopped = stopped || (!policies::simulating() && stopping());
+    stopped = stopped || stop_;
     if (!stopped) read_sample(first + row, batch, row);
   });
   return !stopped;
 }
 
-// No batch holds samples of two epochs. A simulation reads no values: which sample is where does not matter,
-// and the order of a large batch takes seconds.
+// No batch holds samples of two epochs. Planned, the order is left out: of a large batch it takes seconds.
 void Loader::order_epoch_of(int64_t consumed) {
   const int64_t epoch = consumed / samples_per_epoch_;
-  if (policies::simulating() || epoch == order_epoch_) return;
+  if (options_.planned || epoch == order_epoch_) return;
   order_ = epoch_order(options_.seed, static_cast<uint64_t>(epoch), static_cast<uint64_t>(source_->size()));
   order_epoch_ = epoch;
 }
@@ -177,7 +167,7 @@ void Loader::order_epoch_of(int64_t consumed) {
 void Loader::read_sample(int64_t consumed, const Batch& batch, int64_t row) const {
   const int64_t epoch = consumed / samples_per_epoch_;
   const auto place = static_cast<size_t>(consumed % samples_per_epoch_);
-  const auto index = policies::simulating() ? static_cast<int64_t>(place) : int64_t{order_[place]};
+  const auto index = options_.planned ? static_cast<int64_t>(place) : int64_t{order_[place]};
   source_->read(index, static_cast<uint64_t>(epoch), batch, row);
 }
 

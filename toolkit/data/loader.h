@@ -1,5 +1,6 @@
 // Shuffled batches, prepared ahead by threads of their own.
 #pragma once
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -29,6 +30,10 @@ struct LoaderOptions {
   bool pinned = false;    // page-locked tensors, which a device copies without stopping its stream
   int64_t start = 0;      // samples already consumed: what consumed() of an earlier loader said
   bool drop_last = true;  // false: also the last samples of an epoch, in a shorter batch
+  // Samples in the source's order, read by one thread; all that may be prepared ahead is ready, or has
+  // failed, when the constructor or next() returns. For sources without values: what is alive is then no
+  // luck.
+  bool planned = false;
 };
 
 /// Called on the loader's thread for each batch; must call its argument, which allocates the batch's tensors.
@@ -81,7 +86,6 @@ class Loader {
   bool make_batch(int64_t first, int64_t count, Batch& batch);
   void order_epoch_of(int64_t consumed);
   void read_sample(int64_t consumed, const Batch& batch, int64_t row) const;
-  bool stopping();
 
   const std::shared_ptr<const DataSource> source_;
   const LoaderOptions options_;
@@ -99,9 +103,9 @@ class Loader {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Batch> ready_;   // protected by mutex_
-  std::exception_ptr error_;  // protected by mutex_
-  bool stop_ = false;         // protected by mutex_
+  std::deque<Batch> ready_;         // protected by mutex_
+  std::exception_ptr error_;        // protected by mutex_
+  std::atomic<bool> stop_ = false;  // set under mutex_
 
   std::thread thread_;  // last: starts when all else is built
 };

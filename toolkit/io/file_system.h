@@ -56,6 +56,8 @@ class FileSystem {
   virtual std::unique_ptr<FileLock> try_lock(const Path& path) = 0;
   /// Makes a rename inside `folder` durable.
   virtual void sync_directory(const Path& folder) = 0;
+  /// False in a planned run: what is written is forgotten, so that nobody needs to hash or encode it.
+  virtual bool keeps_content() const { return true; }
 };
 
 /// The machine's own file system. Never destroyed.

@@ -33,6 +33,7 @@ class NoFiles final : public FileSystem {
   void remove_all(const Path&) override {}
   std::unique_ptr<FileLock> try_lock(const Path&) override { return std::make_unique<FileLock>(); }
   void sync_directory(const Path&) override {}
+  bool keeps_content() const override { return false; }
 
  private:
   class File final : public WritableFile {
@@ -44,6 +45,7 @@ class NoFiles final : public FileSystem {
 
 class StandingClock final : public Clock {
   double seconds() override { return 0; }
+  bool waits_for_threads() const override { return true; }
 };
 
 /// Ends the plan where the run has left all that it leaves, and knows the books after each step. The run must

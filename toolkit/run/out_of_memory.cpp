@@ -1,11 +1,10 @@
 #include "toolkit/run/out_of_memory.h"
 
-#include <dtk/policies/simulation.h>
-
 #include <vector>
 
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/numbers.h"
+#include "toolkit/report/plan_summary.h"
 #include "toolkit/train/model_family.h"
 
 namespace dtk {
@@ -138,8 +137,9 @@ std::string out_of_memory_advice(const RunConfig& config, c10::Device device, co
          unit_hint(config.memory.budget);
 }
 
-void throw_if_of_a_plan(const c10::OutOfMemoryError& error, const RunConfig& config) {
-  if (policies::simulating() && !config.memory.budget) throw error;
+void throw_if_of_a_plan(const c10::OutOfMemoryError& error, const RunConfig& config,
+                        const FileSystem& files) {
+  if (!files.keeps_content() && !config.memory.budget) throw error;
 }
 
 std::optional<policies::RefusedAllocation> refused_by(const c10::OutOfMemoryError& error) {

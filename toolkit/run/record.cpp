@@ -1,7 +1,5 @@
 #include "toolkit/run/record.h"
 
-#include <dtk/policies/simulation.h>
-
 #include <algorithm>
 #include <cstdio>
 
@@ -38,12 +36,13 @@ std::optional<double> peak_flops(const RunConfig& config, const RunFacts& facts)
   return peak_flops_of(facts.device_name);
 }
 
-// A simulation encodes nothing, but says before the training what would stop it later.
-std::string png_of(const Image& image) {
-  if (!policies::simulating()) return encode_png(image);
-  if (fits_png(image.height, image.width, image.channels)) return "";
+// A planned run encodes nothing, but says before the training what would stop it later.
+std::string png_of(const UnpaintedImage& image, const FileSystem& files) {
+  if (files.keeps_content()) return encode_png(image.paint());
+  const ImageSize& size = image.size;
+  if (fits_png(size)) return "";
   throw ConfigError(
-      "the sample grid would have " + std::to_string(image.height) + " x " + std::to_string(image.width) +
+      "the sample grid would have " + std::to_string(size.height) + " x " + std::to_string(size.width) +
       " pixels, more than a PNG file is written with; lower sample.per_class, sample.classes or "
       "model.image_size");
 }
@@ -157,11 +156,12 @@ void RunRecord::prepare_samples() {
 std::filesystem::path RunRecord::samples(int64_t step, const std::vector<NamedTensor>& samples) {
   const std::filesystem::path path = samples_path(step);
   if (model_.pictures) {
-    const Image image = family_of(config_).picture_of(config_, samples);
-    const std::string png = png_of(image);
+    const UnpaintedImage image = family_of(config_).picture_of(config_, samples);
+    const std::string png = png_of(image, files_);
     write_file_atomically(files_, path, png);
     if (events_) {
-      events_->image(step, clock_.unix_seconds(), "samples", image.height, image.width, image.channels, png);
+      const auto [channels, height, width] = image.size;
+      events_->image(step, clock_.unix_seconds(), "samples", height, width, channels, png);
     }
   } else {
     write_file_atomically(files_, path, [&](WritableFile& file) { write_safetensors(file, samples); });

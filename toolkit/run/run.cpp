@@ -4,7 +4,6 @@
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/saved_tensors.h>
-#include <dtk/policies/simulation.h>
 
 #include "toolkit/checkpoint/store.h"
 #include "toolkit/checkpoint/weights.h"
@@ -292,7 +291,7 @@ class Run {
     try {
       sample(result);
     } catch (const c10::OutOfMemoryError& error) {
-      throw_if_of_a_plan(error, config_);
+      throw_if_of_a_plan(error, config_, world_.files);
       result.out_of_memory = first_line(error.what_without_backtrace());
       refused_ = refused_by(error);
       result.next_step = "the training is complete and saved, its samples were not made; lower " +
@@ -334,14 +333,14 @@ class Run {
   }
 
   [[noreturn]] void give_up(const c10::OutOfMemoryError& error, const std::string& advice) {
-    throw_if_of_a_plan(error, config_);
+    throw_if_of_a_plan(error, config_, world_.files);
     throw out_of_memory(error, advice, [&] {
       record_->out_of_memory(trainer_.steps(), report_with_refusal(meters_, error));
     });
   }
 
   void record_failure(const std::string& reason) {
-    if (policies::simulating()) return;  // a plan may end by an exception
+    if (!world_.files.keeps_content()) return;  // a plan may end by an exception
     try {
       record_->failed(trainer_.steps(), reason, meters_.report());
     } catch (const FileError&) {  // a full disk, say, which may be the error itself

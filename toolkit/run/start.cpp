@@ -205,7 +205,7 @@ void refuse_build(const c10::OutOfMemoryError& error, const LoadedConfig& loaded
   const std::string advice = out_of_memory_advice(
       loaded.config, device,
       shortage_of(error, loaded.config, plan, /*in_build=*/true, /*resumed=*/folder == nullptr));
-  throw_if_of_a_plan(error, loaded.config);
+  throw_if_of_a_plan(error, loaded.config, world.files);
   throw out_of_memory(error, advice, [&] {
     if (folder == nullptr) return;
     for (const std::string& note : folder->claim()) world.observer.message(note);

@@ -18,7 +18,7 @@ double ModelFamily::training_flops_per_sample(const RunConfig& config, int64_t p
   return kPasses * static_cast<double>(planned_forward) / static_cast<double>(config.data.batch);
 }
 
-Image ModelFamily::picture_of(const RunConfig&, const std::vector<NamedTensor>&) const {
+UnpaintedImage ModelFamily::picture_of(const RunConfig&, const std::vector<NamedTensor>&) const {
   throw std::logic_error("samples of the model family " + name() + " are no pictures");
 }
 

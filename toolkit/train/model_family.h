@@ -52,7 +52,7 @@ class ModelFamily : public ConfiguredFamily {
   /// (peak_flops.h).
   virtual double training_flops_per_sample(const RunConfig& config, int64_t planned_forward) const;
   /// Of such samples, of a family whose facts say that they are pictures: one row a class.
-  virtual Image picture_of(const RunConfig& config, const std::vector<NamedTensor>& samples) const;
+  virtual UnpaintedImage picture_of(const RunConfig& config, const std::vector<NamedTensor>& samples) const;
 
   /// Throws ConfigError for arguments of dit-sample that are of use to other families only; `weights`: which
   /// it names.

@@ -101,6 +101,7 @@ void Trainer::start_loader() {
   options.threads = config_.data.threads.value_or(reading_threads(config_.train, device_));
   options.start = state_.samples;
   options.pinned = !device_.is_cpu();
+  options.planned = clock_.waits_for_threads();
   loader_ = std::make_unique<Loader>(data_, options, [](const std::function<void()>& allocate) {
     OwnerScope owner(Category::data, "batches");
     allocate();

@@ -340,6 +340,29 @@ TEST_CASE("loader: it can be waited for until all is prepared, or reading has fa
   CHECK_THROWS_WITH(broken.wait_until_full(), "cannot be read");
 }
 
+TEST_CASE("loader: planned, all is ready at once, by one thread and in the source's order") {
+  std::mutex mutex;
+  std::set<std::thread::id> threads;
+  int64_t read = 0;
+  const auto source = numbers(6, [&](int64_t) {
+    const std::lock_guard lock(mutex);
+    threads.insert(std::this_thread::get_id());
+    ++read;
+  });
+  Loader loader(source, {.batch = 2, .prefetch = 2, .threads = 3, .planned = true});
+  const auto read_so_far = [&] {
+    const std::lock_guard lock(mutex);
+    return read;
+  };
+  CHECK(read_so_far() == 4);
+  for (int64_t batch = 0; batch < 4; ++batch) {
+    CAPTURE(batch);
+    CHECK(indices(loader.next()) == std::vector<int64_t>{batch % 3 * 2, batch % 3 * 2 + 1});
+    CHECK(read_so_far() == 4 + 2 * (batch + 1));
+  }
+  CHECK(threads.size() == 1);
+}
+
 TEST_CASE("loader: tensors are allocated inside the hook, on the loader's thread") {
   std::atomic<int> calls = 0;
   std::atomic<bool> other_thread = true;

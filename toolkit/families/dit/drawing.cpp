@@ -150,8 +150,8 @@ void write_samples(FileSystem& files, const SampleArguments& arguments, const at
     });
     return;
   }
-  write_file_atomically(files, out,
-                        encode_png(image_grid(samples, arguments.per_class, /*padding=*/2, /*scale=*/2)));
+  const UnpaintedImage grid = image_grid(samples, arguments.per_class, /*padding=*/2, /*scale=*/2);
+  write_file_atomically(files, out, encode_png(grid.paint()));
 }
 
 namespace {

@@ -75,7 +75,7 @@ class Family final : public Configuration {
     return static_cast<double>(training_flops_per_image(options_of(config).model));
   }
 
-  Image picture_of(const RunConfig& config, const std::vector<NamedTensor>& samples) const override {
+  UnpaintedImage picture_of(const RunConfig& config, const std::vector<NamedTensor>& samples) const override {
     return image_grid(samples.front().tensor, options_of(config).grid.per_class, /*padding=*/2, /*scale=*/2);
   }
 

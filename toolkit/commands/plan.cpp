@@ -21,24 +21,6 @@ namespace {
 
 constexpr Capacity kBudget = Capacity::allocator, kMaxBatch = Capacity::device;
 
-// A number without a unit, which somebody may have meant as gigabytes.
-constexpr int64_t kSuspicious = 100'000;
-
-std::string excess(const Plan& plan, int64_t budget, Capacity room) {
-  const policies::PhasePeak peak = plan.memory.peak();
-  const int64_t parameters = peak.peak.of(policies::Category::parameters);
-  if (parameters > budget) {
-    return "the parameters alone take " + exact_bytes(parameters) + ", more than " + exact_bytes(budget) +
-           "; use a smaller model or a larger device" +
-           (budget < kSuspicious ? "; a number alone is bytes, larger sizes have a unit such as \"24GB\""
-                                 : "");
-  }
-  const int64_t beside = plan.bytes_in(room) - peak.peak.bytes;
-  return "the peak of " + exact_bytes(peak.peak.bytes) + ", in phase " + peak.name +
-         (beside > 0 ? ", with " + exact_bytes(beside) + " that the device adds," : ",") + " exceeds " +
-         exact_bytes(budget);
-}
-
 struct Job {
   const PlanArguments& arguments;
   const LoadedConfig loaded;
@@ -56,18 +38,19 @@ std::string advice_of(const Job& job, const Plan& plan) {
   if (plan.memory.peak().peak.of(policies::Category::parameters) > *job.budget) return "";
   LoadedConfig smallest = job.loaded;
   smallest.config.data.batch = smallest.config.train.accumulate;
-  const int64_t least = make_plan(std::move(smallest), job.device, job.options).bytes_in(kBudget);
-  if (least <= *job.budget)
+  const MemoryNeed least = make_plan(std::move(smallest), job.device, job.options).need_in(kBudget);
+  if (least.fits(job.budget))
     return "; --max-batch finds the largest batch that fits, --table says what other policies take";
   return "; data.batch = " + std::to_string(job.loaded.config.train.accumulate) +
-         " does not fit either and takes " + exact_bytes(least) +
+         " does not fit either and takes " + exact_bytes(least.bytes()) +
          "; --table says what other policies take, else use a larger budget or a smaller model";
 }
 
 void check_budget(const Job& job, const Plan& plan) {
-  if (!job.budget || plan.bytes_in(kBudget) <= *job.budget) return;
-  throw Error(ExitCode::memory, "does not fit into memory.budget: " + excess(plan, *job.budget, kBudget) +
-                                    advice_of(job, plan));
+  const MemoryNeed need = plan.need_in(kBudget);
+  if (need.fits(job.budget)) return;
+  throw Error(ExitCode::memory,
+              "does not fit into memory.budget: " + excess_text(need, *job.budget) + advice_of(job, plan));
 }
 
 void report_table(const Job& job) {
@@ -78,10 +61,11 @@ void report_table(const Job& job) {
   job.print(job.arguments.json
                 ? plan_table_json(rows)
                 : plan_table_text(job.arguments.config, rows, job.budget, clock.seconds() - begin));
-  if (!job.budget || rows.front().plan.bytes_in(kBudget) <= *job.budget) return;
+  const MemoryNeed lowest = rows.front().plan.need_in(kBudget);
+  if (lowest.fits(job.budget)) return;
   throw Error(ExitCode::memory,
               "none of the 16 combinations fits into memory.budget: with the lowest peak, " +
-                  excess(rows.front().plan, *job.budget, kBudget));
+                  excess_text(lowest, *job.budget));
 }
 
 void report_largest(const Job& job, int64_t bytes) {
@@ -90,7 +74,7 @@ void report_largest(const Job& job, int64_t bytes) {
   if (!found.largest) {
     const std::string batch = std::to_string(found.next->loaded.config.data.batch);
     throw Error(ExitCode::memory, "--max-batch " + job.arguments.max_batch + ": not even data.batch = " +
-                                      batch + " fits: " + excess(*found.next, bytes, kMaxBatch));
+                                      batch + " fits: " + excess_text(found.next->need_in(kMaxBatch), bytes));
   }
   job.print(job.arguments.json ? largest_batch_json(found, bytes)
                                : largest_batch_text(job.arguments.config, found, bytes));

@@ -50,7 +50,7 @@ Calibration calibrate_cpu(LoadedConfig loaded, std::optional<int64_t> limit) {
   Calibration calibration = calibration_of_this_cpu(threads);
   for (const LoadedConfig& one : possible(loaded)) {
     const Plan plan = make_plan(one, c10::kCPU, {.note_calls = true});
-    if (limit && plan.bytes_in(Capacity::allocator) > *limit) continue;
+    if (!plan.need_in(Capacity::allocator).fits(limit)) continue;
     at::set_num_threads(threads);
     calibration.scratch.merge(planner::measure_scratch(*plan.scratch.calls));
   }

@@ -69,12 +69,12 @@ int64_t max_samples(const DataOptions& data) {
 MachineTooSmall::MachineTooSmall(const std::string& what)
     : Error(ExitCode::failure, "this machine cannot hold the plan itself: " + what) {}
 
-int64_t Plan::bytes_in(Capacity room) const {
-  const int64_t beside =
-      room == Capacity::device ? planner::bytes_beside(terms) : planner::allocated_beside(terms);
+MemoryNeed Plan::need_in(Capacity room) const {
+  const bool whole = room == Capacity::device;
   // Host memory is the CPU's own. How much of it is taken at the peak is not known: at most all of it.
-  const bool same_memory = room == Capacity::device && memory.device.is_cpu();
-  return memory.peak().peak.bytes + beside + (same_memory ? memory.host.peak.bytes : 0);
+  return {.peak = memory.peak(),
+          .beside = whole ? planner::bytes_beside(terms) : planner::allocated_beside(terms),
+          .host = whole && memory.device.is_cpu() ? memory.host.peak.bytes : 0};
 }
 
 std::optional<policies::PhasePeak> Plan::runner_up() const {
@@ -157,7 +157,7 @@ LargestPlannedBatch largest_planned_batch(const LoadedConfig& loaded, c10::Devic
     if (found.all_recomputed) one.config.policies.checkpoint.keep = policies::KeepWord::block;
     one.config.data.batch = units * unit;
     Plan plan = make_plan(one, device, options);
-    if (measured && plan.bytes_in(Capacity::device) <= bytes) {
+    if (measured && plan.need_in(Capacity::device).fits(bytes)) {
       const Calibration scratch = calibrate_cpu(one, available_bytes());
       plan = make_plan(std::move(one), device, with_calibration(options, scratch));
     }

@@ -21,6 +21,7 @@
 #include "toolkit/plan/calibration.h"
 #include "toolkit/report/memory_report.h"
 #include "toolkit/report/placement.h"
+#include "toolkit/report/plan_summary.h"
 
 namespace dtk {
 
@@ -49,7 +50,8 @@ struct Plan {
   std::optional<CheckpointPlacement> placement;  // that keep = "auto" was replaced by before it was planned
 
   /// The peak with the terms that take room of it.
-  int64_t bytes_in(Capacity room) const;
+  MemoryNeed need_in(Capacity room) const;
+  int64_t bytes_in(Capacity room) const { return need_in(room).bytes(); }
 
   /// The phase with the highest peak among those whose peak holds something else than the highest of all,
   /// which is: holds other tensors. Nothing if there is no such phase.

@@ -208,7 +208,7 @@ std::string plan_table_text(const std::string& name, const std::vector<PlanRow>&
     const int64_t host = row.plan.memory.host.peak.bytes;
     line.insert(line.end(), {readable_bytes(peak.peak.bytes), peak.name,
                              host > 0 ? readable_bytes(host) : "-", recomputed_text(row.plan)});
-    if (budget) line.push_back(row.plan.bytes_in(Capacity::allocator) <= *budget ? "yes" : "no");
+    if (budget) line.push_back(row.plan.need_in(Capacity::allocator).fits(budget) ? "yes" : "no");
     cells.push_back(std::move(line));
   }
   const std::optional<CheckpointPlacement>& placement = rows.front().plan.placement;

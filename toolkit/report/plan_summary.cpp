@@ -121,15 +121,29 @@ std::string plan_line(const MemoryReport& plan, const DeviceOverhead& beside,
          (available ? "; " + readable_bytes(*available) + " available" : "") + not_known_words(beside);
 }
 
+std::string excess_text(const MemoryNeed& need, int64_t limit) {
+  const int64_t parameters = need.peak.peak.of(Category::parameters);
+  if (parameters > limit) {
+    return "the parameters alone take " + exact_bytes(parameters) + ", more than " + exact_bytes(limit) +
+           "; use a smaller model or a larger device" +
+           (is_suspicious(limit) ? "; a number alone is bytes, larger sizes have a unit such as \"24GB\""
+                                 : "");
+  }
+  const int64_t added = need.beside + need.host;
+  return "the peak of " + exact_bytes(need.peak.peak.bytes) + ", in phase " + need.peak.name +
+         (added > 0 ? ", with " + exact_bytes(added) + " that the device adds," : ",") + " exceeds " +
+         exact_bytes(limit);
+}
+
 std::optional<TooLarge> too_large(const MemoryReport& plan, const DeviceOverhead& beside,
                                   const MemoryOptions& options, std::optional<int64_t> available) {
-  const PhasePeak peak = plan.peak();
+  const MemoryNeed of_budget{.peak = plan.peak(), .beside = beside.bytes};
   // Host memory is the CPU's own, and in no budget.
   const int64_t host = plan.device.is_cpu() ? plan.host.peak.bytes : 0;
-  const int64_t counted = peak.peak.bytes + beside.bytes;
-  const bool over_budget = options.budget && counted > options.budget->bytes;
-  const bool over_available = available && counted + host > *available;
-  const int64_t needed = counted + (over_available ? host : 0);
+  const MemoryNeed of_available{.peak = of_budget.peak, .beside = beside.bytes, .host = host};
+  const bool over_budget = options.budget && !of_budget.fits(options.budget->bytes);
+  const bool over_available = !of_available.fits(available);
+  const int64_t needed = (over_available ? of_available : of_budget).bytes();
   std::vector<std::string> limits;
   TooLarge found{.needed = needed, .limit = INT64_MAX, .budget_is_the_limit = !over_available, .message = ""};
   const auto beyond = [&](int64_t limit, const std::string& what) {
@@ -139,6 +153,7 @@ std::optional<TooLarge> too_large(const MemoryReport& plan, const DeviceOverhead
   if (over_budget) beyond(options.budget->bytes, "memory.budget");
   if (over_available) beyond(*available, "what is available");
   if (limits.empty()) return std::nullopt;
+  const PhasePeak& peak = of_budget.peak;
   const std::string tensors = " of tensors on " + plan.device.str() + " in phase " + peak.name;
   found.message = std::string("the run needs ") + (beside.not_known.empty() ? "" : "at least ") +
                   std::to_string(needed) + " bytes (" + readable_bytes(needed) + ")" +

@@ -39,8 +39,7 @@ std::string state_text(const StateBytes& state) {
 
 // A number without a unit is bytes, which somebody who means gigabytes may not know.
 std::string unit_hint(const std::optional<ByteSize>& budget) {
-  constexpr int64_t kSuspicious = 100'000;
-  if (!budget || budget->bytes >= kSuspicious) return "";
+  if (!budget || !is_suspicious(budget->bytes)) return "";
   return "; memory.budget = " + std::to_string(budget->bytes) + " means " + std::to_string(budget->bytes) +
          (budget->bytes == 1 ? " byte" : " bytes") +
          ": larger sizes have a unit, such as \"2GB\" or \"1.5 GiB\"";

@@ -105,11 +105,18 @@ void write_frames(const fs::path& folder, int64_t count, FrameOptions made, NpzW
   }
 }
 
+double megabytes_of(const Frames& frames) {
+  double bytes = 0;
+  for (const at::Tensor& tensor : frames.allocate(1).tensors) {
+    if (tensor.defined()) bytes += static_cast<double>(tensor.nbytes());
+  }
+  return bytes / 1e6;
+}
+
 void print_head(const Frames& frames, int64_t batch) {
   std::printf(
       "%lld frames of %.2f MB each, read again and again into batches of %lld by the training's loader\n\n",
-      static_cast<long long>(frames.size()), static_cast<double>(frames.bytes_per_frame()) / 1e6,
-      static_cast<long long>(batch));
+      static_cast<long long>(frames.size()), megabytes_of(frames), static_cast<long long>(batch));
   std::printf("| frames | bytes a file | threads | frames/s | MB/s |\n|---|---:|---:|---:|---:|\n");
 }
 
@@ -130,8 +137,7 @@ void measure(const std::string& name, const std::shared_ptr<const FrameSource>& 
   const double rate = static_cast<double>(loader.consumed() - first) / (now - begin);
   std::printf("| %s | %llu | %lld | %.1f | %.1f |\n", name.c_str(),
               static_cast<unsigned long long>(file_bytes / static_cast<uint64_t>(frames.size())),
-              static_cast<long long>(threads), rate,
-              rate * static_cast<double>(frames.bytes_per_frame()) / 1e6);
+              static_cast<long long>(threads), rate, rate * megabytes_of(frames));
   std::fflush(stdout);
 }
 

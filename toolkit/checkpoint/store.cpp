@@ -299,10 +299,6 @@ Path Checkpoint::path_of(const std::string& file) const {
                   "; it has: " + known);
 }
 
-std::vector<NamedTensor> Checkpoint::tensors(const std::string& file) const {
-  return read_safetensors(*files_, path_of(file)).tensors;
-}
-
 std::vector<StoredTensor> Checkpoint::stored_tensors(const std::string& file) const {
   return open_safetensors(*files_, path_of(file));
 }

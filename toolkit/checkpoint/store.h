@@ -58,12 +58,10 @@ class Checkpoint {
   const std::filesystem::path& folder() const { return folder_; }
   bool has(const std::string& file) const { return names_.count(file) > 0; }
 
-  /// Tensors of a safetensors file, on the CPU. Throws FileError, naming the files there are, if it has no
-  /// such file.
-  std::vector<NamedTensor> tensors(const std::string& file) const;
-  /// The same, to be read one at a time. Throws as tensors().
+  /// Tensors of a safetensors file, to be read one at a time. Throws FileError, naming the files there are,
+  /// if it has no such file.
   std::vector<StoredTensor> stored_tensors(const std::string& file) const;
-  /// Content of a text file. Throws as tensors().
+  /// Content of a text file. Throws as stored_tensors().
   std::string text(const std::string& file) const;
 
  private:

@@ -1,8 +1,6 @@
 #include "toolkit/diffusion/dpm_solver.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
-#include <torch/csrc/autograd/autograd.h>
 
 #include <cmath>
 #include <stdexcept>
@@ -49,21 +47,6 @@ at::Tensor dpm_solve(const PredictData& predict, const Constrain& constrain, at:
   data.reset();
   before.reset();
   return constrain(predict(x, options.last));
-}
-
-// The noise of data D is (x - α D)/σ; less scale · σ · ∇E it is that of D + scale · σ²/α · ∇E.
-PredictData guided(PredictData predict, Energy energy, double scale, const VpSde& sde) {
-  return
-      [predict = std::move(predict), energy = std::move(energy), scale, sde](const at::Tensor& x, double t) {
-        at::Tensor gradient;
-        {
-          const at::AutoGradMode grad(true);
-          const at::Tensor leaf = x.detach().requires_grad_(true);
-          gradient = torch::autograd::grad({energy(leaf, t)}, {leaf}).front();
-        }
-        const double sigma = sde.sigma(t);
-        return at::add(predict(x, t), gradient, scale * sigma * sigma / sde.alpha(t));
-      };
 }
 
 }  // namespace dtk

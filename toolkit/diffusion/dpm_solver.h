@@ -26,10 +26,4 @@ using Constrain = std::function<at::Tensor(at::Tensor x)>;
 at::Tensor dpm_solve(const PredictData& predict, const Constrain& constrain, at::Tensor x,
                      const DpmSolverOptions& options = {}, const VpSde& sde = {});
 
-/// Sum over the batch of what is to rise in x (any shape) at time t, such as a log likelihood;
-/// differentiable.
-using Energy = std::function<at::Tensor(const at::Tensor& x, double t)>;
-/// `predict` led there: its noise less scale · σ · ∇ energy, as clean data.
-PredictData guided(PredictData predict, Energy energy, double scale, const VpSde& sde = {});
-
 }  // namespace dtk

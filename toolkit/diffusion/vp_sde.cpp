@@ -42,15 +42,4 @@ at::Tensor VpSde::sigma(const at::Tensor& t) const {
   return (2 * log_alpha(t)).expm1().neg().sqrt();
 }
 
-at::Tensor VpSde::lambda(const at::Tensor& t) const {
-  return log_alpha(t) - sigma(t).log();
-}
-
-at::Tensor VpSde::time(const at::Tensor& lambda) const {
-  const at::Tensor minus = -2 * lambda;
-  const at::Tensor doubled = minus.clamp_min(0) + minus.abs().neg().exp().log1p();
-  const at::Tensor q = 2 * (beta1 - beta0) * doubled;
-  return q / (((q + beta0 * beta0).sqrt() + beta0) * (beta1 - beta0));
-}
-
 }  // namespace dtk

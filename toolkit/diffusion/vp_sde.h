@@ -5,8 +5,8 @@
 
 namespace dtk {
 
-/// α² + σ² = 1; λ = log α - log σ falls with t. Each number is had of a double and, elementwise, of a tensor
-/// of any floating type; nothing is read on the host.
+/// α² + σ² = 1; λ = log α - log σ falls with t. Of a tensor, of any floating type, elementwise; nothing is
+/// read on the host.
 struct VpSde {
   double beta0 = 0.1;
   double beta1 = 20.0;
@@ -21,8 +21,6 @@ struct VpSde {
   at::Tensor log_alpha(const at::Tensor& t) const;
   at::Tensor alpha(const at::Tensor& t) const;
   at::Tensor sigma(const at::Tensor& t) const;  // no cancellation at small t, in fp32 neither
-  at::Tensor lambda(const at::Tensor& t) const;
-  at::Tensor time(const at::Tensor& lambda) const;
 };
 
 }  // namespace dtk

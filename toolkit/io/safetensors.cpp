@@ -116,16 +116,6 @@ at::Tensor read_tensor(const ReadRange& read, uint64_t data_start, const TensorE
   return tensor;
 }
 
-SafetensorsFile read_all(const ReadRange& read, uint64_t file_bytes, const std::string& file) {
-  SafetensorsHeader header = read_safetensors_header(read, file_bytes, file);
-  SafetensorsFile result{{}, std::move(header.metadata)};
-  for (TensorEntry& entry : header.tensors) {
-    at::Tensor tensor = read_tensor(read, header.data_start, entry, file);
-    result.tensors.push_back({std::move(entry.name), std::move(tensor)});
-  }
-  return result;
-}
-
 ReadRange reader_of(FileSystem& files, const std::filesystem::path& path) {
   return [&files, path](uint64_t offset, void* data, size_t bytes) {
     files.read_into(path, offset, data, bytes);
@@ -148,7 +138,14 @@ void write_safetensors(WritableFile& out, const std::vector<NamedTensor>& tensor
 }
 
 SafetensorsFile read_safetensors(FileSystem& files, const std::filesystem::path& path) {
-  return read_all(reader_of(files, path), files.size(path), path.string());
+  const ReadRange read = reader_of(files, path);
+  SafetensorsHeader header = read_safetensors_header(read, files.size(path), path.string());
+  SafetensorsFile file{{}, std::move(header.metadata)};
+  for (TensorEntry& entry : header.tensors) {
+    at::Tensor tensor = read_tensor(read, header.data_start, entry, path.string());
+    file.tensors.push_back({std::move(entry.name), std::move(tensor)});
+  }
+  return file;
 }
 
 std::vector<StoredTensor> open_safetensors(FileSystem& files, const std::filesystem::path& path) {
@@ -164,10 +161,6 @@ std::vector<StoredTensor> open_safetensors(FileSystem& files, const std::filesys
                        }});
   }
   return tensors;
-}
-
-SafetensorsFile read_safetensors_bytes(std::string_view bytes, std::string_view name_for_messages) {
-  return read_all(reader_of_bytes(bytes), bytes.size(), std::string(name_for_messages));
 }
 
 }  // namespace dtk

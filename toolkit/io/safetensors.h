@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <map>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "toolkit/core/named_tensor.h"
@@ -37,8 +36,5 @@ SafetensorsFile read_safetensors(FileSystem& files, const std::filesystem::path&
 /// The tensors of a file, to be read one at a time; the header is checked as a whole. `files` must outlive
 /// their readers. Throws as read_safetensors().
 std::vector<StoredTensor> open_safetensors(FileSystem& files, const std::filesystem::path& path);
-
-/// As read_safetensors() for a file's content; messages call it `name_for_messages`.
-SafetensorsFile read_safetensors_bytes(std::string_view bytes, std::string_view name_for_messages);
 
 }  // namespace dtk

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <new>
 #include <stdexcept>
+#include <string_view>
 
 namespace dtk {
 namespace {
@@ -46,12 +47,6 @@ std::string Sha256::hex_digest() {
   std::array<uint8_t, digest_bytes> digest;
   check(EVP_DigestFinal_ex(context_.get(), digest.data(), nullptr));
   return hex(digest);
-}
-
-std::string sha256_hex(std::string_view message) {
-  Sha256 hash;
-  hash.update(message.data(), message.size());
-  return hash.hex_digest();
 }
 
 }  // namespace dtk

@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <memory>
 #include <string>
-#include <string_view>
 
 struct evp_md_ctx_st;
 
@@ -21,8 +20,5 @@ class Sha256 {
  private:
   std::unique_ptr<evp_md_ctx_st, void (*)(evp_md_ctx_st*)> context_;
 };
-
-/// Digest of one message, 64 hexadecimal characters.
-std::string sha256_hex(std::string_view message);
 
 }  // namespace dtk

@@ -22,20 +22,6 @@ int64_t where_it_meets(int64_t limit, const Point& a, const Point& b, int64_t le
 
 }  // namespace
 
-LargestFit largest_fit(int64_t most, const std::function<bool(int64_t)>& fits) {
-  int64_t good = 0, bad = 1;
-  while (bad <= most && fits(bad)) {
-    good = bad;
-    bad = std::min(2 * bad, most + 1);
-    if (good == most) break;
-  }
-  while (bad - good > 1) {
-    const int64_t middle = good + (bad - good) / 2;
-    (fits(middle) ? good : bad) = middle;
-  }
-  return {good, bad <= most ? bad : 0};
-}
-
 LargestFit largest_within(int64_t most, int64_t limit, const std::function<int64_t(int64_t)>& bytes_of) {
   constexpr int64_t kMaxGrowth = 64;  // what does not grow at first says little of what follows
   std::optional<Point> before, good, bad;

@@ -5,9 +5,9 @@
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/saved_tensors.h>
 
+#include <algorithm>
 #include <stdexcept>
 
-#include "toolkit/plan/largest_fit.h"
 #include "toolkit/train/trainer.h"
 
 namespace dtk {
@@ -33,6 +33,20 @@ int64_t peak_of_step(const RunConfig& config, const std::shared_ptr<const DataSo
 }
 
 }  // namespace
+
+LargestFit largest_fit(int64_t most, const std::function<bool(int64_t)>& fits) {
+  int64_t good = 0, bad = 1;
+  while (bad <= most && fits(bad)) {
+    good = bad;
+    bad = std::min(2 * bad, most + 1);
+    if (good == most) break;
+  }
+  while (bad - good > 1) {
+    const int64_t middle = good + (bad - good) / 2;
+    (fits(middle) ? good : bad) = middle;
+  }
+  return {good, bad <= most ? bad : 0};
+}
 
 LargestBatch largest_batch(RunConfig config, std::shared_ptr<const DataSource> data,
                            const std::function<void(int64_t batch, int64_t peak_bytes)>& tried) {

@@ -8,8 +8,13 @@
 
 #include "toolkit/config/config.h"
 #include "toolkit/data/data_source.h"
+#include "toolkit/plan/largest_fit.h"
 
 namespace dtk {
+
+/// Doubles until one does not fit or `most` is passed, then bisects. Asks `fits` of no number twice. What is
+/// larger than a number that does not fit must not fit either.
+LargestFit largest_fit(int64_t most, const std::function<bool(int64_t)>& fits);
 
 struct LargestBatch {
   int64_t batch = 0;       // samples per optimizer step; 0: not even one fits

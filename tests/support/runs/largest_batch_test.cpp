@@ -4,8 +4,10 @@
 #include <ATen/ATen.h>
 #include <dtk/policies/memory_ledger.h>
 
+#include <algorithm>
 #include <chrono>
 #include <map>
+#include <set>
 #include <thread>
 
 #include "support/catch.h"
@@ -198,4 +200,21 @@ TEST_CASE("largest batch: without a budget there is nothing to find") {
   config.memory.budget.reset();
   CHECK_THROWS_AS(largest_batch(config, samples(4)), std::invalid_argument);
   CHECK_THROWS_WITH(largest_batch(config, samples(4)), "largest_batch: memory.budget is not set");
+}
+
+TEST_CASE("largest fit: every limit is found, with its neighbour, and nothing is asked twice") {
+  for (int64_t limit = 0; limit <= 70; ++limit) {
+    for (int64_t most = 1; most <= 70; ++most) {
+      std::set<int64_t> asked;
+      const LargestFit found = largest_fit(most, [&](int64_t n) {
+        CHECK(n >= 1);
+        CHECK(n <= most);
+        CHECK(asked.insert(n).second);
+        return n <= limit;
+      });
+      INFO(limit << " of " << most);
+      REQUIRE(found.fitting == std::min(limit, most));
+      REQUIRE(found.exceeding == (limit < most ? limit + 1 : 0));
+    }
+  }
 }

@@ -32,13 +32,13 @@ int64_t latest_seed(FileSystem& files) {
   const Checkpoint checkpoint = open_checkpoint(files, *latest);
   const int64_t seed = std::stoll(checkpoint.text("state.json"));
   for (const auto& [file, expected] : tensors_of(seed)) {
-    const std::vector<NamedTensor> read = checkpoint.tensors(file);
+    const std::vector<StoredTensor> read = checkpoint.stored_tensors(file);
     REQUIRE(read.size() == expected.size());
     for (const NamedTensor& want : expected) {
       bool found = false;
-      for (const NamedTensor& have : read) {
-        found = found || (have.name == want.name && have.tensor.dtype() == want.tensor.dtype() &&
-                          at::equal(have.tensor, want.tensor));
+      for (const StoredTensor& have : read) {
+        found = found || (have.name == want.name && have.type == want.tensor.scalar_type() &&
+                          at::equal(have.read(), want.tensor));
       }
       CHECK(found);
     }

@@ -61,10 +61,10 @@ TEST_CASE("a saved checkpoint opens with what was saved", "[checkpoint]") {
   CHECK(checkpoint.has("state.json"));
   CHECK_FALSE(checkpoint.has("manifest.json"));
   CHECK(checkpoint.text("state.json") == "1234");
-  const std::vector<NamedTensor> tensors = checkpoint.tensors("model.safetensors");
+  const std::vector<StoredTensor> tensors = checkpoint.stored_tensors("model.safetensors");
   REQUIRE(tensors.size() == 1);
   CHECK(tensors[0].name == "w");
-  CHECK(at::equal(tensors[0].tensor, weights(1234).at("model.safetensors")[0].tensor));
+  CHECK(at::equal(tensors[0].read(), weights(1234).at("model.safetensors")[0].tensor));
   CHECK_THROWS_WITH(checkpoint.text("ema.safetensors"),
                     "checkpoint " + saved.string() +
                         " has no file \"ema.safetensors\"; it has: model.safetensors, "

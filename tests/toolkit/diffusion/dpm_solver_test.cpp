@@ -125,17 +125,6 @@ TEST_CASE("dpm_solver: the error falls with the square of the steps") {
   CHECK(coarse / fine < 4.8);
 }
 
-TEST_CASE("dpm_solver: guidance moves the noise by scale · σ against the gradient") {
-  const VpSde sde;
-  const at::Tensor x = at::randn({2, 3}, policies::make_generator(at::kCPU, 3), at::kDouble);
-  const PredictData plain = [](const at::Tensor& value, double) { return 0.3 * value; };
-  const Energy energy = [](const at::Tensor& value, double) { return value.pow(3).sum(); };
-  const double t = 0.4, alpha = sde.alpha(t), sigma = sde.sigma(t);
-  const auto noise = [&](const at::Tensor& data) { return (x - alpha * data) / sigma; };
-  const at::Tensor moved = noise(guided(plain, energy, 0.5)(x, t)) - noise(plain(x, t));
-  CHECK(at::allclose(moved, -0.5 * sigma * 3 * x.square()));
-}
-
 TEST_CASE("dpm_solver: no step, and times that do not fall, are refused") {
   CHECK(test::error_text<std::invalid_argument>([] { dpm_solver_times({.steps = 0}); }) ==
         "DPM-Solver++ from time 1.000000 to 0.001000 in 0 steps: it needs a step and 0 < last < first <= 1");

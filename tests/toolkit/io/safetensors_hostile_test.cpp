@@ -1,6 +1,7 @@
 // Damaged and hostile safetensors files: each is refused with its exact message.
 #include "support/catch.h"
 #include "support/error_text.h"
+#include "support/files/safetensors_bytes.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/io/safetensors.h"
 
@@ -20,7 +21,7 @@ std::string file_of(const std::string& header, size_t data_bytes = 0) {
 }
 
 std::string refusal(const std::string& bytes) {
-  return test::error_text<FileError>([&] { read_safetensors_bytes(bytes, "w"); });
+  return test::error_text<FileError>([&] { test::read_safetensors_bytes(bytes); });
 }
 
 std::string refusal_of(const std::string& header, size_t data_bytes = 0) {
@@ -35,7 +36,7 @@ std::string one_tensor(const std::string& shape, const std::string& offsets) {
 }  // namespace
 
 TEST_CASE("the file these tests damage is valid", "[safetensors]") {
-  CHECK(read_safetensors_bytes(file_of(one_tensor("[2]", "[0,8]"), 8), "w").tensors.size() == 1);
+  CHECK(test::read_safetensors_bytes(file_of(one_tensor("[2]", "[0,8]"), 8)).tensors.size() == 1);
   CHECK(refusal_of(one_tensor("[2]", "[0,8]"), 8) == "(nothing was thrown)");
 }
 

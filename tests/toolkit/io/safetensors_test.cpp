@@ -7,6 +7,7 @@
 
 #include "support/catch.h"
 #include "support/files/memory_file_system.h"
+#include "support/files/safetensors_bytes.h"
 #include "support/files/temporary_folder.h"
 
 namespace dtk {
@@ -54,7 +55,7 @@ TEST_CASE("every dtype, empty and scalar tensors come back as they were", "[safe
   tensors.push_back({"scalar", at::scalar_tensor(2.5)});
   tensors.push_back({"empty", at::empty({0})});
   tensors.push_back({"empty_matrix", at::empty({3, 0, 2}, at::kLong)});
-  const SafetensorsFile file = read_safetensors_bytes(bytes_of(tensors), "a");
+  const SafetensorsFile file = test::read_safetensors_bytes(bytes_of(tensors));
   CHECK(file.tensors.size() == tensors.size());
   CHECK(file.metadata.empty());
   for (const NamedTensor& entry : tensors) {
@@ -65,7 +66,7 @@ TEST_CASE("every dtype, empty and scalar tensors come back as they were", "[safe
 
 TEST_CASE("NaN, infinities and signed zeros keep their bits", "[safetensors]") {
   const at::Tensor values = at::tensor({std::nan("7"), -INFINITY, INFINITY, -0.0}, at::kDouble);
-  const SafetensorsFile file = read_safetensors_bytes(bytes_of({{"a", values}}), "a");
+  const SafetensorsFile file = test::read_safetensors_bytes(bytes_of({{"a", values}}));
   CHECK(at::equal(find(file, "a").view(at::kLong), values.view(at::kLong)));
 }
 
@@ -77,7 +78,7 @@ TEST_CASE("non-contiguous tensors and parameters are written by value", "[safete
                            {"tail", base.flatten().slice(0, 20)},
                            {"expanded", at::ones({1, 3}).expand({5, 3})},
                            {"parameter", parameter}};
-  const SafetensorsFile file = read_safetensors_bytes(bytes_of(tensors), "a");
+  const SafetensorsFile file = test::read_safetensors_bytes(bytes_of(tensors));
   for (const NamedTensor& entry : tensors) {
     INFO(entry.name);
     CHECK(same(find(file, entry.name), entry.tensor));
@@ -102,7 +103,7 @@ TEST_CASE("the bytes do not depend on the order, and are these", "[safetensors]"
 
 TEST_CASE("all data are aligned to their element size", "[safetensors]") {
   std::vector<std::string> order;
-  for (const NamedTensor& entry : read_safetensors_bytes(bytes_of(every_dtype()), "a").tensors) {
+  for (const NamedTensor& entry : test::read_safetensors_bytes(bytes_of(every_dtype())).tensors) {
     order.push_back(entry.name);
   }
   CHECK(order ==
@@ -112,13 +113,13 @@ TEST_CASE("all data are aligned to their element size", "[safetensors]") {
 TEST_CASE("metadata and names of any characters come back", "[safetensors]") {
   const Metadata metadata = {{"format", "pt"}, {"q\"uote\\", "line\nbreak"}, {"", "é"}};
   const Tensors tensors = {{"na\"me\n", at::ones({1})}, {"größe", at::ones({1})}, {"", at::ones({1})}};
-  const SafetensorsFile file = read_safetensors_bytes(bytes_of(tensors, metadata), "a");
+  const SafetensorsFile file = test::read_safetensors_bytes(bytes_of(tensors, metadata));
   CHECK(file.metadata == metadata);
   for (const NamedTensor& entry : tensors) CHECK(same(find(file, entry.name), entry.tensor));
 }
 
 TEST_CASE("a file without tensors is a file", "[safetensors]") {
-  const SafetensorsFile file = read_safetensors_bytes(bytes_of({}), "a");
+  const SafetensorsFile file = test::read_safetensors_bytes(bytes_of({}));
   CHECK(file.tensors.empty());
 }
 

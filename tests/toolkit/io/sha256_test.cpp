@@ -12,6 +12,12 @@
 namespace dtk {
 namespace {
 
+std::string sha256_hex(const std::string& message) {
+  Sha256 hash;
+  hash.update(message.data(), message.size());
+  return hash.hex_digest();
+}
+
 // Not periodic in the 64 bytes of a block, so a lost or doubled block shows.
 std::string bytes_of_length(size_t length) {
   std::string bytes;

@@ -207,12 +207,6 @@ std::string Frames::description() const {
          name_ + ")";
 }
 
-int64_t Frames::bytes_per_frame() const {
-  uint64_t bytes = 0;
-  for (const NpzArray& array : arrays_) bytes += count_of(array) * c10::elementSize(array.type);
-  return static_cast<int64_t>(bytes);
-}
-
 FrameBatch allocate_frames(const std::vector<NpzArray>& arrays, int64_t count, at::TensorOptions where) {
   FrameBatch batch;
   FrameBatch::fields(batch, [&](std::string_view key, at::Tensor& tensor) {

@@ -45,7 +45,6 @@ class Frames {
   const std::string& path(int64_t index) const { return list_.frames.at(static_cast<size_t>(index)); }
   const FrameOptions& options() const { return options_; }
 
-  int64_t bytes_per_frame() const;  ///< of a batch
   /// A batch of `count` frames on the CPU, not filled; `pinned`: page-locked.
   Batch allocate(int64_t count, bool pinned = false) const;
 

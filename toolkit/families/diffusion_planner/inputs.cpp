@@ -108,16 +108,6 @@ at::Tensor Normalizer::normalized(const std::string& key, at::Tensor values) con
   return result;
 }
 
-at::Tensor Normalizer::restored(const std::string& key, at::Tensor values) const {
-  const Scale& scale = scales_.at(key);
-  const at::Tensor absent = absent_rows(values);
-  at::Tensor result = values * scale.std;
-  values.reset();
-  result.add_(scale.mean);
-  result.masked_fill_(absent, 0);
-  return result;
-}
-
 void Normalizer::normalize(FrameBatch& batch) const {
   FrameBatch::fields(batch, [&](std::string_view key, at::Tensor& tensor) {
     const std::string name(key);

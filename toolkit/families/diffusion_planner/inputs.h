@@ -51,8 +51,6 @@ class Normalizer {
 
   /// `values` (..., features) of the array `key`; throws std::out_of_range for a key without a scale.
   at::Tensor normalized(const std::string& key, at::Tensor values) const;
-  /// The inverse; the row of zeros is looked for in the normalised values.
-  at::Tensor restored(const std::string& key, at::Tensor values) const;
   /// Normalises all arrays of `batch` that have a scale, after headings_to_cos_sin(); one at a time, so
   /// beside the batch one array is in memory.
   void normalize(FrameBatch& batch) const;

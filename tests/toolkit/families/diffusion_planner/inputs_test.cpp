@@ -99,15 +99,12 @@ TEST_CASE(
   CHECK(at::equal(batch.ego_agent_past[2][0], at::tensor({-0.5F, 0.0F, 1.0F, 0.0F})));
 }
 
-TEST_CASE("diffusion_planner inputs: normalised values are restored, and what is not there stays 0") {
+TEST_CASE("diffusion_planner inputs: what is not there stays 0") {
   const diffusion_planner::Normalizer normalizer(diffusion_planner::published_scales(33), at::kCPU);
   for (const std::string key : {"neighbor_agents_past", "lanes", "line_strings"}) {
     INFO(key);
-    const at::Tensor restored = normalizer.restored(key, original("norm." + key));
-    check_close(restored, original("denorm." + key));
     const at::Tensor absent = original("batch." + key).eq(0).all(-1);
     REQUIRE(absent.any().item<bool>());
-    CHECK(restored.index({absent}).eq(0).all().item<bool>());
     CHECK(normalizer.normalized(key, original("batch." + key)).index({absent}).eq(0).all().item<bool>());
   }
 }

@@ -47,6 +47,8 @@ def wrong(root: Path, path: Path, name: str) -> str | None:
     inside = path.relative_to(root)
     library, other = library_of(inside.as_posix()), target(root, path, name)
     if other is None:
+        if library == "toolkit" and name.startswith("fmt/"):
+            return "LibTorch's own fmt would be found first; include toolkit/core/format.h"
         if library == "toolkit" or is_standard(name) or name.startswith(LIBTORCH) or name in SYSTEM.get(inside, ()):
             return None
         return f"{inside.parts[0]}/ may include the standard library, LibTorch and dtk/{inside.parts[0]}/ only"

@@ -89,6 +89,7 @@ class IncludeArrows(TreeTest):
             self.assert_finds(
                 include_arrows, "policies/ema/bad.cpp", f"int a;\n{text}\n", "bad.cpp:2: includes"
             )
+        self.assert_finds(include_arrows, "toolkit/run/bad.cpp", "#include <fmt/core.h>\n", "core/format.h")
         self.assert_finds(
             include_arrows,
             "models/include/dtk/models/bad.h",

@@ -7,6 +7,7 @@
 
 #include "toolkit/checkpoint/manifest.h"
 #include "toolkit/checkpoint/retention.h"
+#include "toolkit/core/format.h"
 #include "toolkit/io/json.h"
 #include "toolkit/io/safetensors.h"
 #include "toolkit/io/sha256.h"
@@ -22,10 +23,7 @@ constexpr std::string_view replaced_suffix = ".replaced";  // in the way of a ne
 constexpr std::string_view damaged_suffix = ".damaged";    // set aside
 
 std::string checkpoint_name(int64_t step, std::string_view suffix = "") {
-  constexpr size_t min_digits = 8;
-  std::string digits = std::to_string(step);
-  if (digits.size() < min_digits) digits.insert(0, min_digits - digits.size(), '0');
-  return std::string(name_prefix) + digits + std::string(suffix);
+  return fmt::format("{}{:08}{}", name_prefix, step, suffix);
 }
 
 /// The step of a folder name that checkpoint_name() gives for `suffix`; empty for any other name.

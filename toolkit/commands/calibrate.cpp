@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/device/device_memory.h"
 #include "toolkit/plan/calibrate.h"
@@ -17,8 +18,8 @@ std::string summary(const Calibration& calibration, const std::string& file) {
   if (calibration.device != PlannedDevice::cpu) {
     std::string text = file + ": " + calibration_text(calibration) + "\n";
     for (const planner::MeasuredTerm& term : calibration.terms) {
-      text += "  " + term.name + ", " + term.what + ": " + std::to_string(term.bytes) +
-              " bytes, by the formula " + std::to_string(term.by_formula) + "\n";
+      text += fmt::format("  {}, {}: {} bytes, by the formula {}\n", term.name, term.what, term.bytes,
+                          term.by_formula);
     }
     return text;
   }
@@ -27,9 +28,8 @@ std::string summary(const Calibration& calibration, const std::string& file) {
     most = std::max(most, bytes.most);
     with += bytes.most > 0 ? 1 : 0;
   }
-  return file + ": scratch of " + std::to_string(calibration.scratch.size()) + " calls, " +
-         std::to_string(with) + " of which take any, at most " + readable_bytes(most) + "; " +
-         calibration_text(calibration) + "\n";
+  return fmt::format("{}: scratch of {} calls, {} of which take any, at most {}; {}\n", file,
+                     calibration.scratch.size(), with, readable_bytes(most), calibration_text(calibration));
 }
 
 }  // namespace

@@ -5,9 +5,6 @@
 
 namespace dtk {
 
-/// `value` as printf prints it; `pattern` converts one double, to 63 characters at most.
-std::string formatted(const char* pattern, double value);
-
 /// "96 %", "<1 %"
 std::string percent_text(int64_t part, int64_t whole);
 

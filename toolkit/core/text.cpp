@@ -1,9 +1,10 @@
 #include "toolkit/core/text.h"
 
+#include "toolkit/core/format.h"
+
 namespace dtk {
 
 std::string escaped(const std::string& text) {
-  constexpr char hex[] = "0123456789ABCDEF";
   std::string result;
   for (const char c : text) {
     const auto code = static_cast<unsigned char>(c);
@@ -15,9 +16,7 @@ std::string escaped(const std::string& text) {
     } else if (c == '\t') {
       result += "\\t";
     } else if (code < 0x20 || code == 0x7f) {
-      result += "\\u00";
-      result += hex[code >> 4];
-      result += hex[code & 15];
+      result += fmt::format("\\u{:04X}", code);
     } else {
       result += c;
     }

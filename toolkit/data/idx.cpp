@@ -1,11 +1,11 @@
 #include "toolkit/data/idx.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <limits>
 #include <optional>
 
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/data/pixel_source.h"
 #include "toolkit/io/gzip.h"
 
@@ -24,12 +24,6 @@ struct IdxFile {
   throw DataError(path.string() + ": " + what);
 }
 
-std::string hex(uint32_t value) {
-  char text[11];
-  std::snprintf(text, sizeof text, "0x%08x", value);
-  return text;
-}
-
 std::string sizes_text(const std::vector<uint32_t>& sizes) {
   std::string text;
   for (const uint32_t size : sizes) text += (text.empty() ? "" : "x") + std::to_string(size);
@@ -45,13 +39,14 @@ std::vector<uint32_t> read_header(GzipReader& reader, const std::filesystem::pat
   std::vector<uint8_t> header(4 * (1 + dimensions));
   const size_t seen = reader.read(header.data(), header.size());
   if (seen >= 4 && big_endian(header.data()) != magic) {
-    fail(path, "not an IDX file of " + std::string(dimensions == 1 ? "labels" : "images") +
-                   ": it starts with " + hex(big_endian(header.data())) + ", allowed is " + hex(magic) +
-                   "; name a file of " + std::string(dimensions == 1 ? "labels" : "images"));
+    const char* const what = dimensions == 1 ? "labels" : "images";
+    fail(path,
+         fmt::format("not an IDX file of {}: it starts with {:#010x}, allowed is {:#010x}; name a file of {}",
+                     what, big_endian(header.data()), magic, what));
   }
   if (seen < header.size()) {
-    fail(path, "ends after " + std::to_string(seen) + " bytes, inside the IDX header of " +
-                   std::to_string(header.size()) + " bytes; get the file again");
+    fail(path, fmt::format("ends after {} bytes, inside the IDX header of {} bytes; get the file again", seen,
+                           header.size()));
   }
   std::vector<uint32_t> sizes;
   for (size_t i = 1; i <= dimensions; ++i) sizes.push_back(big_endian(header.data() + 4 * i));
@@ -129,8 +124,8 @@ std::unique_ptr<ImageSource> open_idx(const std::filesystem::path& images,
   const IdxFile label_file = read_idx(labels, label_magic);
   IdxFile image_file = read_idx(images, image_magic);
   if (image_file.sizes[0] != label_file.sizes[0]) {
-    fail(labels, "holds " + std::to_string(label_file.sizes[0]) + " labels, but " + images.string() +
-                     " holds " + std::to_string(image_file.sizes[0]) + " images; give two files of one set");
+    fail(labels, fmt::format("holds {} labels, but {} holds {} images; give two files of one set",
+                             label_file.sizes[0], images.string(), image_file.sizes[0]));
   }
   PixelData data;
   data.channels = 1;
@@ -139,9 +134,9 @@ std::unique_ptr<ImageSource> open_idx(const std::filesystem::path& images,
   data.classes = 1 + *std::max_element(label_file.bytes.begin(), label_file.bytes.end());
   data.pixels = std::move(image_file.bytes);
   data.labels.assign(label_file.bytes.begin(), label_file.bytes.end());
-  data.description = std::to_string(data.labels.size()) + " images " +
-                     shape_text(data.channels, data.height, data.width) + ", " +
-                     std::to_string(data.classes) + " classes (IDX, " + images.filename().string() + ")";
+  data.description = fmt::format("{} images {}, {} classes (IDX, {})", data.labels.size(),
+                                 shape_text(data.channels, data.height, data.width), data.classes,
+                                 images.filename().string());
   return std::make_unique<PixelSource>(std::move(data));
 }
 

@@ -24,6 +24,7 @@
 #define STBI_WRITE_NO_STDIO
 #include <stb/stb_image_write.h>
 
+#include "toolkit/core/format.h"
 #include "toolkit/data/image_damage.h"
 #include "toolkit/data/jpeg_segments.h"
 
@@ -137,10 +138,9 @@ std::string encode_png(const Image& image) {
       std::tie(image.height, image.width, image.channels, image.pixels);
   if (!fits_png({channels, height, width}) ||
       pixels.size() != static_cast<size_t>(height * width * channels)) {
-    throw std::invalid_argument("encode_png: " + std::to_string(pixels.size()) +
-                                " bytes cannot be an image of " + std::to_string(height) + " x " +
-                                std::to_string(width) + " pixels with " + std::to_string(channels) +
-                                " channels");
+    throw std::invalid_argument(
+        fmt::format("encode_png: {} bytes cannot be an image of {} x {} pixels with {} channels",
+                    pixels.size(), height, width, channels));
   }
   std::string encoded;
   const int written =
@@ -162,8 +162,7 @@ ImageSize encoded_image_size(std::string_view encoded, const std::string& name) 
   // The decoder lets a BMP say anything; in one whose rows go down the height is negative.
   const int64_t rows = std::abs(static_cast<int64_t>(height));
   if (width < 1 || rows < 1) {
-    fail_decoding(name,
-                  "its header says " + std::to_string(rows) + " x " + std::to_string(width) + " pixels");
+    fail_decoding(name, fmt::format("its header says {} x {} pixels", rows, width));
   }
   if (stbi_is_16_bit_from_memory(bytes, count) != 0) {
     throw DataError(name + ": has 16 bits per channel; allowed: 8; convert it to 8 bits per channel");

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/data/pixel_source.h"
 #include "toolkit/data/resample.h"
@@ -109,8 +110,8 @@ void check_seen(const fs::path& path, const ImageSize& seen, const ImageSize& wa
   if (seen == wanted) return;
   constexpr int64_t max_pixels = 100'000'000;  // decoded, an image is as large as its header says
   if (seen.height > max_pixels / seen.width) {
-    fail(path, "the image has " + std::to_string(seen.height) + " x " + std::to_string(seen.width) +
-                   " pixels; allowed: up to " + std::to_string(max_pixels) + "; make it smaller");
+    fail(path, fmt::format("the image has {} x {} pixels; allowed: up to {}; make it smaller", seen.height,
+                           seen.width, max_pixels));
   }
   if (seen.height == 1 && seen.width == 1) {
     throw CorruptImage(path.string() +
@@ -180,12 +181,11 @@ class Decoder {
     const auto needed = static_cast<int64_t>(entries_.size() * image_bytes_);
     const auto available = available_bytes();
     if (!available || needed <= *available) return;
-    throw Error(
-        ExitCode::memory,
-        std::to_string(entries_.size()) + " images " + shape_text(size_.channels, size_.height, size_.width) +
-            " take " + readable_bytes(needed) + " of memory, and " + readable_bytes(*available) +
-            " are available; train on fewer or smaller images, or on latents (data.kind = \"latents\"), "
-            "which stay in their file");
+    throw Error(ExitCode::memory,
+                fmt::format("{} images {} take {} of memory, and {} are available; train on fewer or smaller "
+                            "images, or on latents (data.kind = \"latents\"), which stay in their file",
+                            entries_.size(), shape_text(size_.channels, size_.height, size_.width),
+                            readable_bytes(needed), readable_bytes(*available)));
   }
 
   // Indices are handed out in ascending order, so when one fails all before it are in somebody's hands.

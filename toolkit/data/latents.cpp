@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/data/pixel_source.h"
 #include "toolkit/io/mapped_file.h"
 #include "toolkit/io/npy.h"
@@ -101,8 +102,8 @@ std::vector<int64_t> read_labels(const Stored& stored, int64_t samples, const fs
   const auto wrong =
       std::find_if(labels.begin(), labels.end(), [](int64_t label) { return label < 0 || label > most; });
   if (wrong != labels.end()) {
-    fail(path, "label " + std::to_string(wrong - labels.begin()) + " is " + std::to_string(*wrong) +
-                   "; allowed: classes from 0 to " + std::to_string(most) + "; number the classes from 0");
+    fail(path, fmt::format("label {} is {}; allowed: classes from 0 to {}; number the classes from 0",
+                           wrong - labels.begin(), *wrong, most));
   }
   return labels;
 }
@@ -135,9 +136,9 @@ class LatentSource final : public ImageSource {
   int64_t classes() const override { return classes_; }
 
   std::string description() const override {
-    return std::to_string(size()) + " latents " + shape_text(channels(), height(), width()) + ", " +
-           std::to_string(classes_) + " classes (" + dtype_name(latents_.type) + ", " +
-           path_.filename().string() + ")";
+    return fmt::format("{} latents {}, {} classes ({}, {})", size(),
+                       shape_text(channels(), height(), width()), classes_, dtype_name(latents_.type),
+                       path_.filename().string());
   }
 
   int64_t read_image(int64_t index, float* values) const override {
@@ -154,10 +155,9 @@ class LatentSource final : public ImageSource {
     const bool finite =
         std::all_of(values, values + sample_values_, [](float v) { return std::isfinite(v); });
     if (!finite) {
-      fail(path_,
-           "sample " + std::to_string(index) +
-               " holds a value that is not finite (NaN or infinite); make its latents again, or take the "
-               "sample out");
+      fail(path_, fmt::format("sample {} holds a value that is not finite (NaN or infinite); make its "
+                              "latents again, or take the sample out",
+                              index));
     }
     return label;
   }

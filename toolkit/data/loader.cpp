@@ -8,15 +8,16 @@
 #include <stdexcept>
 
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/core/mix64.h"
 
 namespace dtk {
 
 void check_fills_a_batch(const DataSource& source, int64_t batch) {
   if (source.size() >= batch) return;
-  throw DataError("data: " + source.description() + " are fewer than one micro-batch of " +
-                  std::to_string(batch) + "; set data.batch to at most " + std::to_string(source.size()) +
-                  " times train.accumulate");
+  throw DataError(fmt::format(
+      "data: {} are fewer than one micro-batch of {}; set data.batch to at most {} times train.accumulate",
+      source.description(), batch, source.size()));
 }
 
 namespace {
@@ -28,8 +29,8 @@ int64_t samples_per_epoch(const DataSource& source, const LoaderOptions& options
   check_fills_a_batch(source, options.batch);
   const int64_t samples = options.drop_last ? source.size() / options.batch * options.batch : source.size();
   if (options.start % samples % options.batch != 0) {
-    throw std::invalid_argument("Loader: no batch of " + std::to_string(options.batch) + " begins at start " +
-                                std::to_string(options.start));
+    throw std::invalid_argument(
+        fmt::format("Loader: no batch of {} begins at start {}", options.batch, options.start));
   }
   return samples;
 }
@@ -38,8 +39,7 @@ int64_t samples_per_epoch(const DataSource& source, const LoaderOptions& options
 
 std::vector<uint32_t> epoch_order(uint64_t seed, uint64_t epoch, uint64_t size) {
   if (size > std::numeric_limits<uint32_t>::max()) {
-    throw std::invalid_argument("epoch_order: " + std::to_string(size) +
-                                " samples; allowed: up to 4294967295");
+    throw std::invalid_argument(fmt::format("epoch_order: {} samples; allowed: up to 4294967295", size));
   }
   std::vector<uint32_t> order(size);
   std::iota(order.begin(), order.end(), 0U);
@@ -143,9 +143,9 @@ bool Loader::make_batch(int64_t first, int64_t count, Batch& batch) {
   }
   if (batch.tensors.empty()) throw std::logic_error("Loader: around_allocation did not call its argument");
   if (batch.samples() != count) {
-    throw std::logic_error("Loader: " + source_->description() + ": asked to allocate a batch of " +
-                           std::to_string(count) + ", the source made one of " +
-                           std::to_string(batch.samples()));
+    throw std::logic_error(
+        fmt::format("Loader: {}: asked to allocate a batch of {}, the source made one of {}",
+                    source_->description(), count, batch.samples()));
   }
   order_epoch_of(first);
   std::atomic<bool> stopped = false;

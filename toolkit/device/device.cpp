@@ -5,10 +5,10 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/device/cuda_driver.h"
 #include "toolkit/device/device_memory.h"
 
@@ -69,9 +69,8 @@ std::string with_limit(const std::string& settings, const ByteSize& budget, int6
   const double fraction = budget.percent != 0
                               ? budget.percent / 100
                               : static_cast<double>(budget.bytes) / static_cast<double>(total);
-  char text[64];
-  std::snprintf(text, sizeof text, "per_process_memory_fraction:%.9f", std::min(1.0, fraction));
-  return settings + (settings.empty() ? "" : ",") + text;
+  return fmt::format("{}{}per_process_memory_fraction:{:.9f}", settings, settings.empty() ? "" : ",",
+                     std::min(1.0, fraction));
 }
 
 c10::Device open_device(const std::string& name, const std::optional<ByteSize>& budget) {

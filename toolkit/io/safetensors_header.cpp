@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/io/advice.h"
 #include "toolkit/io/endian.h"
 #include "toolkit/io/json.h"
@@ -24,7 +25,7 @@ std::string list_text(const Json& values) {
 }
 
 std::string range_text(uint64_t begin, uint64_t end) {
-  return "[" + std::to_string(begin) + "," + std::to_string(end) + "]";
+  return fmt::format("[{},{}]", begin, end);
 }
 
 [[noreturn]] void refuse(const std::string& what) {
@@ -76,8 +77,7 @@ class EntryReader {
     const Json& shape = fields_.at("shape");
     if (!shape.is_array()) fail(": shape is not an array");
     if (shape.size() > max_dimensions) {
-      fail(" has " + std::to_string(shape.size()) + " dimensions; at most " + std::to_string(max_dimensions) +
-           " are allowed");
+      fail(fmt::format(" has {} dimensions; at most {} are allowed", shape.size(), max_dimensions));
     }
     for (const Json& size : shape) {
       const bool fits = size.is_number_unsigned() &&
@@ -162,9 +162,9 @@ void check_coverage(const std::vector<TensorEntry>& tensors, uint64_t data_bytes
 uint64_t header_bytes_of(const char* length, uint64_t file_bytes, const std::string& file) {
   const uint64_t header_bytes = little_endian<safetensors_length_bytes>(length);
   if (header_bytes > safetensors_max_header_bytes) {
-    refuse(file + ": not a safetensors file, or damaged: its header would be " +
-           std::to_string(header_bytes) + " bytes long; at most " +
-           std::to_string(safetensors_max_header_bytes) + " are allowed");
+    refuse(fmt::format(
+        "{}: not a safetensors file, or damaged: its header would be {} bytes long; at most {} are allowed",
+        file, header_bytes, safetensors_max_header_bytes));
   }
   const uint64_t available = file_bytes - safetensors_length_bytes;
   if (header_bytes > available) {

@@ -7,7 +7,8 @@
 #include <cstdint>
 #include <new>
 #include <stdexcept>
-#include <string_view>
+
+#include "toolkit/core/format.h"
 
 namespace dtk {
 namespace {
@@ -23,12 +24,8 @@ void check(int status) {
 }
 
 std::string hex(const std::array<uint8_t, digest_bytes>& bytes) {
-  constexpr std::string_view digits = "0123456789abcdef";
   std::string text;
-  for (const uint8_t byte : bytes) {
-    text += digits[byte >> 4];
-    text += digits[byte & 0xf];
-  }
+  for (const uint8_t byte : bytes) text += fmt::format("{:02x}", byte);
   return text;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/io/advice.h"
 #include "toolkit/io/json.h"
 #include "toolkit/io/torch_types.h"
@@ -126,8 +127,7 @@ class LayoutReader {
   std::vector<int64_t> whole_numbers(const PickleValue& value, const std::string& what) const {
     if (value.kind != Kind::tuple) fail("its " + what + " is not a tuple");
     if (value.items.size() > max_dimensions) {
-      fail("it has " + std::to_string(value.items.size()) + " dimensions; at most " +
-           std::to_string(max_dimensions) + " are allowed");
+      fail(fmt::format("it has {} dimensions; at most {} are allowed", value.items.size(), max_dimensions));
     }
     std::vector<int64_t> numbers;
     for (const PickleRef ref : value.items) numbers.push_back(whole_number(pickle_.at(ref), what));
@@ -165,8 +165,7 @@ class LayoutReader {
     const int64_t last = times(plus(layout.offset, layout.extent), width);
     const uint64_t storage_bytes = *limits_.bytes(layout.storage);
     if (static_cast<uint64_t>(last) > storage_bytes) {
-      fail("it reaches to byte " + std::to_string(last) + " of its storage, which has " +
-           std::to_string(storage_bytes));
+      fail(fmt::format("it reaches to byte {} of its storage, which has {}", last, storage_bytes));
     }
     if (static_cast<uint64_t>(bytes) > limits_.file_bytes) {
       fail("it repeats elements to " + std::to_string(bytes) + " bytes, more than the whole file has");

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/io/advice.h"
 #include "toolkit/io/json.h"
 #include "toolkit/io/zip_layout.h"
@@ -44,8 +45,7 @@ class DirectoryReader {
     std::vector<Extent> extents;
     size_t at = 0;
     for (uint64_t i = 0; i < directory.entries; ++i) at += read_entry(text, at, directory, entries, extents);
-    if (at != text.size())
-      fail("the directory holds " + std::to_string(text.size() - at) + " bytes too many");
+    if (at != text.size()) fail(fmt::format("the directory holds {} bytes too many", text.size() - at));
     check_extents(extents);
     return entries;
   }
@@ -80,8 +80,8 @@ class DirectoryReader {
       fail("the zip directory does not lie where the end of the file says");
     }
     if (directory.bytes > kind_.max_directory_bytes) {
-      fail("the zip directory takes " + std::to_string(directory.bytes) + " bytes; at most " +
-           std::to_string(kind_.max_directory_bytes) + " are read");
+      fail(fmt::format("the zip directory takes {} bytes; at most {} are read", directory.bytes,
+                       kind_.max_directory_bytes));
     }
     if (directory.entries > directory.bytes / zip_central_bytes) {
       fail("the zip directory has no room for its " + std::to_string(directory.entries) + " entries");
@@ -113,8 +113,7 @@ class DirectoryReader {
   /// Reads the entry at `at` of the directory's text and returns how many bytes it takes there.
   size_t read_entry(const std::string& text, size_t at, const Directory& directory, Entries& entries,
                     std::vector<Extent>& extents) const {
-    const std::string damaged =
-        "entry " + std::to_string(extents.size()) + " of the zip directory is damaged";
+    const std::string damaged = fmt::format("entry {} of the zip directory is damaged", extents.size());
     if (text.size() - at < zip_central_bytes) fail(damaged);
     const char* const fields = text.data() + at;
     const size_t name_bytes = zip_u16(fields + 28), extra_bytes = zip_u16(fields + 30);

@@ -5,12 +5,12 @@
 #include <torch/version.h>
 
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <utility>
 
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/io/json.h"
 
 namespace dtk {
@@ -24,10 +24,8 @@ constexpr char kAgain[] = "; measure again with dit-plan --calibrate";
 std::string today() {
   const std::chrono::year_month_day date(
       std::chrono::floor<std::chrono::days>(std::chrono::system_clock::now()));
-  char text[32];
-  std::snprintf(text, sizeof text, "%04d-%02u-%02u", static_cast<int>(date.year()),
-                static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()));
-  return text;
+  return fmt::format("{:04}-{:02}-{:02}", static_cast<int>(date.year()), static_cast<unsigned>(date.month()),
+                     static_cast<unsigned>(date.day()));
 }
 
 std::string instructions() {

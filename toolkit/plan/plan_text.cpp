@@ -1,11 +1,11 @@
 #include "toolkit/plan/plan_text.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
 #include "toolkit/config/policy_switches.h"
 #include "toolkit/config/toml_text.h"
+#include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/core/text_table.h"
 #include "toolkit/plan/phrases.h"
@@ -26,9 +26,7 @@ std::string line(const char* name, const std::string& text) {
 }
 
 std::string seconds_text(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2f s", seconds);
-  return text;
+  return fmt::format("{:.2f} s", seconds);
 }
 
 std::string first_line_of(const std::string& name, const Plan& plan) {
@@ -151,12 +149,11 @@ std::string terms_table(const std::vector<planner::DeviceTerm>& terms) {
 
 // Of a steady step.
 std::string step_flops_text(const Plan& plan) {
-  char per_sample[48];
-  std::snprintf(
-      per_sample, sizeof per_sample, "%.4g GMAC a sample",
-      static_cast<double>(plan.step.forward) / 2e9 / static_cast<double>(plan.loaded.config.data.batch));
-  return flops_text(plan.step.forward) + " forward, " + per_sample + "; " + flops_text(plan.step.backward) +
-         " backward; " + recomputed_text(plan) + " recomputed";
+  const double per_sample =
+      static_cast<double>(plan.step.forward) / 2e9 / static_cast<double>(plan.loaded.config.data.batch);
+  return fmt::format("{} forward, {:.4g} GMAC a sample; {} backward; {} recomputed",
+                     flops_text(plan.step.forward), per_sample, flops_text(plan.step.backward),
+                     recomputed_text(plan));
 }
 
 }  // namespace

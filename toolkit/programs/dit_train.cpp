@@ -7,6 +7,7 @@
 #include "toolkit/commands/arguments.h"
 #include "toolkit/config/config_io.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/device/device.h"
 #include "toolkit/programs/plan_child.h"
@@ -40,21 +41,21 @@ void print_summary(const RunResult& result) {
   std::printf("\n");
   if (result.trained_steps > 0) {
     const bool resumed = result.trained_steps < result.step;
-    print_line("final loss", formatted("%.4f", result.loss) + " after " + std::to_string(result.step) +
-                                 " steps, " + duration(resumed ? result.run_seconds : result.seconds) +
-                                 " of training" + (resumed ? " in the whole run" : ""));
+    print_line("final loss", fmt::format("{:.4f} after {} steps, {} of training{}", result.loss, result.step,
+                                         duration(resumed ? result.run_seconds : result.seconds),
+                                         resumed ? " in the whole run" : ""));
     if (resumed) {
-      print_line("this process", std::to_string(result.trained_steps) + " of these steps, " +
-                                     duration(result.seconds) + " of training");
+      print_line("this process", fmt::format("{} of these steps, {} of training", result.trained_steps,
+                                             duration(result.seconds)));
     }
     const double waiting = 100 * result.exposed_wait_fraction;
-    print_line("speed", rate(result.images_per_second) + " " + result.sample_name + "/s" +
-                            formatted(" (%.2f %% of the time waiting for data)", waiting) +
-                            (result.mfu ? formatted(", MFU %.3g %%", 100 * *result.mfu) : ""));
+    print_line("speed", fmt::format("{} {}/s ({:.2f} % of the time waiting for data)",
+                                    rate(result.images_per_second), result.sample_name, waiting) +
+                            (result.mfu ? fmt::format(", MFU {:.3g} %", 100 * *result.mfu) : ""));
   }
   if (result.validation_loss) {
-    print_line("validation", formatted("loss %.4f of ", *result.validation_loss) +
-                                 std::to_string(result.held_out) + " held-out samples");
+    print_line("validation",
+               fmt::format("loss {:.4f} of {} held-out samples", *result.validation_loss, result.held_out));
   }
   if (result.memory) {
     const auto peak = result.memory->peak();

@@ -13,6 +13,7 @@
 #include <new>
 #include <string>
 
+#include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 
 namespace dtk {
@@ -35,12 +36,9 @@ int fail(const char* name, ExitCode code, const std::string& message) {
 
 std::string status(const Progress& p) {
   const std::string peak = p.peak_bytes ? "  peak " + readable_bytes(*p.peak_bytes) : "";
-  char text[200];
-  std::snprintf(text, sizeof text, "step %lld  loss %.4f  %s %s/s%s  %s elapsed, %s left",
-                static_cast<long long>(p.step), p.loss, rate(p.images_per_second).c_str(),
-                p.sample_name.c_str(), peak.c_str(), duration(p.elapsed_seconds).c_str(),
-                duration(p.remaining_seconds).c_str());
-  return text;
+  return fmt::format("step {}  loss {:.4f}  {} {}/s{}  {} elapsed, {} left", p.step, p.loss,
+                     rate(p.images_per_second), p.sample_name, peak, duration(p.elapsed_seconds),
+                     duration(p.remaining_seconds));
 }
 
 constexpr double kSecondsBetweenLines = 10;
@@ -95,20 +93,13 @@ int run_program(const char* name, const char* when_out_of_memory, const std::fun
 }
 
 std::string rate(double per_second) {
-  char text[32];
-  std::snprintf(text, sizeof text, per_second < 10 ? "%.2g" : "%.0f", per_second);
-  return text;
+  return per_second < 10 ? fmt::format("{:.2g}", per_second) : fmt::format("{:.0f}", per_second);
 }
 
 std::string duration(double seconds) {
   const auto whole = static_cast<long>(seconds + 0.5);
-  char text[32];
-  if (whole >= 3600) {
-    std::snprintf(text, sizeof text, "%ldh%02ldm", whole / 3600, whole / 60 % 60);
-  } else {
-    std::snprintf(text, sizeof text, "%ld:%02ld", whole / 60, whole % 60);
-  }
-  return text;
+  if (whole >= 3600) return fmt::format("{}h{:02}m", whole / 3600, whole / 60 % 60);
+  return fmt::format("{}:{:02}", whole / 60, whole % 60);
 }
 
 ExitCode print_version(const char* name) {

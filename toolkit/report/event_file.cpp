@@ -4,9 +4,9 @@
 #include <array>
 #include <bit>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 
+#include "toolkit/core/format.h"
 #include "toolkit/io/endian.h"
 
 namespace dtk {
@@ -112,9 +112,7 @@ std::filesystem::path new_file_in(FileSystem& files, const std::filesystem::path
   files.create_directories(folder);
   auto time = static_cast<long long>(std::floor(unix_seconds));
   for (const std::string& name : files.list(folder)) time = std::max(time, time_in(name) + 1);
-  char digits[32];
-  std::snprintf(digits, sizeof digits, "%010lld", time);
-  return folder / (std::string(name_before_time) + digits + std::string(name_after_time));
+  return folder / fmt::format("{}{:010}{}", name_before_time, time, name_after_time);
 }
 
 }  // namespace

@@ -4,7 +4,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
+
+#include "toolkit/core/format.h"
 
 namespace dtk {
 namespace {
@@ -17,15 +18,9 @@ constexpr size_t hover_strips = 80;  // of the plot's width
 constexpr int x_ticks = 6, y_ticks = 6;
 constexpr double logarithmic_from = 20;  // highest / lowest
 
-std::string format(const char* pattern, double value) {
-  char text[64];
-  std::snprintf(text, sizeof text, pattern, value);
-  return text;
-}
-
 // 12.25 -> "12.25", 12.0 -> "12": for coordinates and percentages.
 std::string number(double value) {
-  std::string text = format("%.2f", value);
+  std::string text = fmt::format("{:.2f}", value);
   text.erase(text.find_last_not_of('0') + 1);
   if (text.back() == '.') text.pop_back();
   return text == "-0" ? "0" : text;
@@ -141,7 +136,7 @@ class Plot {
       const double middle = std::clamp(across(x), width / 2, extent - width / 2);
       text += "<rect class=\"hover\" x=\"" + number(middle - width / 2) + "\" y=\"0\" width=\"" +
               number(width) + "\" height=\"" + number(extent) + "\"><title>" + html_escaped(x_name) + " " +
-              with_separators(static_cast<int64_t>(x)) + ": " + format("%.6g", y) + "</title></rect>";
+              with_separators(static_cast<int64_t>(x)) + ": " + fmt::format("{:.6g}", y) + "</title></rect>";
     }
     return text;
   }
@@ -269,10 +264,10 @@ std::vector<std::string> tick_labels(const std::vector<double>& ticks) {
     if (tick == 0) {
       labels.push_back("0");
     } else if (!small && tick == std::round(tick) && std::abs(tick) < 1e15) {
-      labels.push_back(decimals > 0 ? format(("%." + std::to_string(decimals) + "f").c_str(), tick)
+      labels.push_back(decimals > 0 ? fmt::format("{:.{}f}", tick, decimals)
                                     : with_separators(static_cast<int64_t>(tick)));
     } else {
-      labels.push_back(format(("%." + std::to_string(decimals) + "f").c_str(), tick / unit) +
+      labels.push_back(fmt::format("{:.{}f}", tick / unit, decimals) +
                        (small ? "e" + std::to_string(power) : ""));
     }
   }

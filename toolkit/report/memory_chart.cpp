@@ -1,10 +1,10 @@
 #include "toolkit/report/memory_chart.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <tuple>
 
+#include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/report/line_chart.h"
 
@@ -15,9 +15,7 @@ using policies::Category;
 using policies::PhasePeak;
 
 std::string percent(double part) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3f", 100 * part);
-  return text;
+  return fmt::format("{:.3f}", 100 * part);
 }
 
 struct Unit {
@@ -45,11 +43,11 @@ std::string bar(const PhasePeak& phase, const std::vector<Category>& categories,
   int64_t before = 0;
   const auto piece = [&](const std::string& style, const std::string& name, int64_t bytes) {
     if (bytes == 0) return;
-    text += "<rect class=\"" + style + "\" x=\"" + percent(static_cast<double>(before) / whole) +
-            "\" y=\"0\" width=\"" + percent(static_cast<double>(bytes) / whole) +
-            "\" height=\"10\" data-bytes=\"" + std::to_string(bytes) + "\"><title>" +
-            html_escaped(phase.name) + ", " + name + ": " + readable_bytes(bytes) + " (" + exact(bytes) +
-            ")</title></rect>";
+    text += fmt::format(
+        "<rect class=\"{}\" x=\"{}\" y=\"0\" width=\"{}\" height=\"10\" data-bytes=\"{}\"><title>{}, {}: {} "
+        "({})</title></rect>",
+        style, percent(static_cast<double>(before) / whole), percent(static_cast<double>(bytes) / whole),
+        bytes, html_escaped(phase.name), name, readable_bytes(bytes), exact(bytes));
     before += bytes;
   };
   for (const Category category : categories) {
@@ -139,9 +137,9 @@ std::string memory_bytes_table(const MemoryReport& report) {
   for (const PhasePeak& phase : report.phases) text += bytes_row(phase, categories, phase.name == peak.name);
   text += "</tbody></table>";
   if (report.host.peak.bytes > 0) {
-    text += "<p>Host memory: at most <data value=\"" + std::to_string(report.host.peak.bytes) + "\">" +
-            exact(report.host.peak.bytes) + "</data> of CPU tensors, in phase " +
-            html_escaped(report.host.name) + ".</p>";
+    text +=
+        fmt::format("<p>Host memory: at most <data value=\"{}\">{}</data> of CPU tensors, in phase {}.</p>",
+                    report.host.peak.bytes, exact(report.host.peak.bytes), html_escaped(report.host.name));
   }
   return text;
 }
@@ -164,8 +162,7 @@ std::string peak_owners_table(const MemoryReport& report) {
   }
   text += "</tbody></table>";
   if (owners.size() > most) {
-    text +=
-        "<p class=\"note\">and " + std::to_string(owners.size() - most) + " smaller ones, in memory.json</p>";
+    text += fmt::format("<p class=\"note\">and {} smaller ones, in memory.json</p>", owners.size() - most);
   }
   return text;
 }

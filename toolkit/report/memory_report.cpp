@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/core/text_table.h"
 #include "toolkit/report/phase_table.h"
@@ -52,21 +53,21 @@ std::string largest(const MemorySums& sums, Category category, size_t count) {
 struct Unit {
   const char* name;
   double bytes;
-  const char* pattern;
+  int decimals;
 };
 
 // Few digits for the largest figure of a table.
 Unit unit_for(int64_t bytes) {
   constexpr double kibi = 1024, most = 1000;
   const auto value = static_cast<double>(bytes);
-  if (value < most * kibi) return {"KiB", kibi, "%.1f"};
-  if (value < most * kibi * kibi) return {"MiB", kibi * kibi, "%.1f"};
-  return {"GiB", kibi * kibi * kibi, "%.2f"};
+  if (value < most * kibi) return {"KiB", kibi, 1};
+  if (value < most * kibi * kibi) return {"MiB", kibi * kibi, 1};
+  return {"GiB", kibi * kibi * kibi, 2};
 }
 
 // "-" for nothing at all: 0.0 is little.
 std::string in_unit(int64_t bytes, const Unit& unit) {
-  return bytes == 0 ? "-" : formatted(unit.pattern, static_cast<double>(bytes) / unit.bytes);
+  return bytes == 0 ? "-" : fmt::format("{:.{}f}", static_cast<double>(bytes) / unit.bytes, unit.decimals);
 }
 
 // So that all categories fit side by side.

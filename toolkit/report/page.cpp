@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstdio>
 #include <ctime>
 #include <filesystem>
 #include <set>
 
+#include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/report/line_chart.h"
 #include "toolkit/report/memory_chart.h"
@@ -17,16 +17,6 @@ namespace dtk {
 namespace {
 
 constexpr size_t smoothing_part = 60;  // of a curve's points, that a smoothed one reaches to each side
-
-std::string format(const char* pattern, double value) {
-  char text[64];
-  std::snprintf(text, sizeof text, pattern, value);
-  return text;
-}
-
-std::string exact(double value) {
-  return format("%.17g", value);
-}
 
 std::string style_sheet() {
   std::string text = report_style;
@@ -39,14 +29,9 @@ std::string style_sheet() {
 
 std::string duration(double seconds) {
   const auto whole = static_cast<long>(std::lround(seconds));
-  if (whole < 60) return format("%.1f s", seconds);
-  char text[48];
-  if (whole < 3600) {
-    std::snprintf(text, sizeof text, "%ld min %02ld s", whole / 60, whole % 60);
-  } else {
-    std::snprintf(text, sizeof text, "%ld h %02ld min", whole / 3600, whole / 60 % 60);
-  }
-  return text;
+  if (whole < 60) return fmt::format("{:.1f} s", seconds);
+  if (whole < 3600) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
+  return fmt::format("{} h {:02} min", whole / 3600, whole / 60 % 60);
 }
 
 std::string date(double unix_seconds) {
@@ -83,7 +68,7 @@ std::string about(const std::string& name, const std::string& value) {
 
 // Of a share of 1: "41.2 %", "0.033 %".
 std::string percent(double share) {
-  return format("%.3g %%", 100 * share);
+  return fmt::format("{:.3g} %", 100 * share);
 }
 
 // Images of all logged steps by the time they took: log lines are denser where the training begins.
@@ -109,9 +94,9 @@ double median(std::vector<double> values) {
 // A figure that the page begins with; `id` is for whoever reads the page by program.
 std::string figure(const std::string& id, const std::string& name, double value, const std::string& shown,
                    const std::string& below = "") {
-  return "<div><span>" + name + "</span><data id=\"" + id + "\" value=\"" + exact(value) + "\">" +
-         html_escaped(shown) + "</data>" +
-         (below.empty() ? "" : "<small>" + html_escaped(below) + "</small>") + "</div>";
+  return fmt::format("<div><span>{}</span><data id=\"{}\" value=\"{:.17g}\">{}</data>{}</div>", name, id,
+                     value, html_escaped(shown),
+                     below.empty() ? "" : "<small>" + html_escaped(below) + "</small>");
 }
 
 template <class Value>
@@ -170,23 +155,23 @@ class Page {
           duration(last.seconds) + " of training" +
               (history_.starts().size() > 1 ? " in " + std::to_string(history_.starts().size()) + " processes"
                                             : ""));
-      text +=
-          figure("loss", "training loss", last.loss, format("%.4f", last.loss), "mean since the line before");
+      text += figure("loss", "training loss", last.loss, fmt::format("{:.4f}", last.loss),
+                     "mean since the line before");
       if (!history_.validations().empty()) {
         const LoggedValidation& validation = history_.validations().back();
-        text += figure("validation", "validation loss", validation.loss, format("%.4f", validation.loss),
-                       "at step " + with_separators(validation.step));
+        text += figure("validation", "validation loss", validation.loss,
+                       fmt::format("{:.4f}", validation.loss), "at step " + with_separators(validation.step));
       }
       const double speed = mean_speed(history_.steps());
-      text +=
-          figure("speed", report_.sample_name + "/s", speed, format("%.4g", speed), "mean of the training");
+      text += figure("speed", report_.sample_name + "/s", speed, fmt::format("{:.4g}", speed),
+                     "mean of the training");
       if (last.mfu) {
         std::vector<double> mfu;
         for (const LoggedStep& step : history_.steps()) {
           if (step.mfu) mfu.push_back(*step.mfu);
         }
         text += figure("mfu", "MFU", median(mfu), percent(median(mfu)),
-                       "of " + format("%.4g", report_.peak_flops.value_or(0) / 1e12) + " TFLOP/s, median");
+                       fmt::format("of {:.4g} TFLOP/s, median", report_.peak_flops.value_or(0) / 1e12));
       }
     }
     if (report_.memory) {
@@ -278,7 +263,7 @@ class Page {
     }
     return line_chart({.id = "mfu",
                        .title = "MFU, %",
-                       .note = "Of " + format("%.4g", *report_.peak_flops / 1e12) +
+                       .note = fmt::format("Of {:.4g}", *report_.peak_flops / 1e12) +
                                " TFLOP/s. Three forward passes a step; recomputation is not counted.",
                        .from_zero = true,
                        .curves = {std::move(mfu)}});

@@ -9,6 +9,7 @@
 #include "toolkit/core/errors.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/core/text_table.h"
+#include "toolkit/report/line_chart.h"
 
 namespace dtk {
 namespace {
@@ -38,23 +39,12 @@ MemorySums read_sums(const Json& json, int64_t bytes) {
   return sums;
 }
 
-// "1,234,567"
-std::string with_commas(int64_t bytes) {
-  const std::string digits = std::to_string(std::abs(bytes));
-  std::string text = bytes < 0 ? "-" : "";
-  for (size_t i = 0; i < digits.size(); ++i) {
-    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
-    text += digits[i];
-  }
-  return text;
-}
-
 std::string signed_bytes(int64_t bytes) {
-  return bytes > 0 ? "+" + with_commas(bytes) : with_commas(bytes);
+  return bytes > 0 ? "+" + with_separators(bytes) : with_separators(bytes);
 }
 
 std::vector<std::string> row(const std::string& name, int64_t planned, int64_t measured) {
-  return {name, with_commas(planned), with_commas(measured), signed_bytes(measured - planned)};
+  return {name, with_separators(planned), with_separators(measured), signed_bytes(measured - planned)};
 }
 
 // "3020 (2.9 KiB)"
@@ -171,7 +161,7 @@ std::string planned_against_measured(const MemoryReport& plan, const MemoryRepor
   for (const PhasePeak& phase : measured.phases) {
     const PhasePeak* const planned = policies::phase_named(plan.phases, phase.name);
     if (planned == nullptr) {
-      rows.push_back({phase.name, "-", with_commas(phase.peak.bytes), ""});
+      rows.push_back({phase.name, "-", with_separators(phase.peak.bytes), ""});
       continue;
     }
     rows.push_back(row(phase.name, planned->peak.bytes, phase.peak.bytes));
@@ -181,7 +171,7 @@ std::string planned_against_measured(const MemoryReport& plan, const MemoryRepor
       const int64_t a = planned->peak.of(category), b = phase.peak.of(category);
       const std::string name = std::string("  ") + policies::name_of(category);
       if (!by_category) {
-        rows.push_back({name, with_commas(a), "-", ""});
+        rows.push_back({name, with_separators(a), "-", ""});
       } else if (a != b) {
         rows.push_back(row(name, a, b));
       }

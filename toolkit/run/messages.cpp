@@ -1,8 +1,8 @@
 #include "toolkit/run/messages.h"
 
 #include <algorithm>
-#include <cstdio>
 
+#include "toolkit/core/format.h"
 #include "toolkit/train/model_family.h"
 
 namespace dtk {
@@ -19,14 +19,13 @@ std::vector<std::string> data_lines(const RunData& data) {
   }
   const auto& [training, held_out] = data.split;
   if (held_out) {
-    lines.push_back("validation: " + std::to_string(held_out->size()) + " samples are held out, " +
-                    std::to_string(training->size()) + " are trained on");
+    lines.push_back(fmt::format("validation: {} samples are held out, {} are trained on", held_out->size(),
+                                training->size()));
   }
   const std::string unseen = unseen_classes(data.classes);
   if (!unseen.empty()) {
-    lines.push_back("model.classes = " + std::to_string(data.classes.model) +
-                    ", but labels of the data go to " + std::to_string(data.classes.data - 1) + ": " +
-                    unseen);
+    lines.push_back(fmt::format("model.classes = {}, but labels of the data go to {}: {}", data.classes.model,
+                                data.classes.data - 1, unseen));
   }
   return lines;
 }
@@ -35,14 +34,12 @@ std::string unseen_classes(ClassCounts classes) {
   const auto [seen, all] = classes;
   if (seen >= all) return "";
   if (seen + 1 == all) return "class " + std::to_string(seen) + " is never learnt";
-  return "classes " + std::to_string(seen) + " to " + std::to_string(all - 1) + " are never learnt";
+  return fmt::format("classes {} to {} are never learnt", seen, all - 1);
 }
 
 std::string validation_line(int64_t step, const Validated& validated, int64_t samples, bool ema) {
   const auto named = [](const std::string& name, double value) {
-    char digits[32];
-    std::snprintf(digits, sizeof digits, " %.4f", value);
-    return name + digits;
+    return fmt::format("{} {:.4f}", name, value);
   };
   std::string text = "validation at step " + std::to_string(step) + ": " + named("loss", validated.loss);
   for (const Score& score : validated.scores) text += ", " + named(score.name, score.value);

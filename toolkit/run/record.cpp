@@ -1,9 +1,9 @@
 #include "toolkit/run/record.h"
 
 #include <algorithm>
-#include <cstdio>
 
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/io/safetensors.h"
 #include "toolkit/train/model_family.h"
 #include "toolkit/train/peak_flops.h"
@@ -18,12 +18,6 @@ constexpr size_t max_grids = 12;  // in a report: the first, the last, and some 
 std::string joined(const std::vector<std::string>& lines) {
   std::string text;
   for (const std::string& line : lines) text += (text.empty() ? "" : "; ") + line;
-  return text;
-}
-
-std::string step_name(int64_t step) {
-  char text[32];
-  std::snprintf(text, sizeof text, "step-%08lld", static_cast<long long>(step));
   return text;
 }
 
@@ -42,9 +36,9 @@ std::string png_of(const UnpaintedImage& image, const FileSystem& files) {
   const ImageSize& size = image.size;
   if (fits_png(size)) return "";
   throw ConfigError(
-      "the sample grid would have " + std::to_string(size.height) + " x " + std::to_string(size.width) +
-      " pixels, more than a PNG file is written with; lower sample.per_class, sample.classes or "
-      "model.image_size");
+      fmt::format("the sample grid would have {} x {} pixels, more than a PNG file is written with; lower "
+                  "sample.per_class, sample.classes or model.image_size",
+                  size.height, size.width));
 }
 
 }  // namespace
@@ -145,7 +139,7 @@ void RunRecord::checkpoint(int64_t step, const std::filesystem::path& path,
 }
 
 std::filesystem::path RunRecord::samples_path(int64_t step) const {
-  return folder_ / "samples" / (step_name(step) + (model_.pictures ? ".png" : ".safetensors"));
+  return folder_ / "samples" / fmt::format("step-{:08}{}", step, model_.pictures ? ".png" : ".safetensors");
 }
 
 void RunRecord::prepare_samples() {
@@ -261,8 +255,8 @@ void RunRecord::add_samples(RunReport& report) const {
   }
   report.samples_note = model_.drawn_note;
   if (shown < there.size()) {
-    report.samples_note += " " + std::to_string(shown) + " of " + std::to_string(there.size()) +
-                           " grids; all are in " + (folder_ / "samples").string() + ".";
+    report.samples_note +=
+        fmt::format(" {} of {} grids; all are in {}.", shown, there.size(), (folder_ / "samples").string());
   }
 }
 

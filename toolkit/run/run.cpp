@@ -10,6 +10,7 @@
 #include "toolkit/config/locations.h"
 #include "toolkit/config/rules.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/device/device.h"
 #include "toolkit/device/device_memory.h"
@@ -187,9 +188,9 @@ class Run {
 
   [[noreturn]] void stop_at_non_finite() const {
     const int64_t last = trainer_.steps();
-    const std::string steps = mark_.step + 1 < last ? "one of the steps " + std::to_string(mark_.step + 1) +
-                                                          " to " + std::to_string(last)
-                                                    : "step " + std::to_string(last);
+    const std::string steps = mark_.step + 1 < last
+                                  ? fmt::format("one of the steps {} to {}", mark_.step + 1, last)
+                                  : "step " + std::to_string(last);
     throw Error(ExitCode::failure,
                 "the loss or a gradient became infinite or NaN in " + steps +
                     (config_.optimizer.clip > 0
@@ -321,11 +322,9 @@ class Run {
     const std::vector<NamedTensor> samples = draw();
     if (!samples.empty()) keep(samples);
   } catch (const c10::OutOfMemoryError& error) {
-    give_up(error, "the samples of step " + std::to_string(trainer_.steps()) +
-                       " do not fit beside the training; " + last_checkpoint_text() + "lower " +
-                       model_.count_keys +
-                       ", raise memory.budget if it is set, or set "
-                       "train.sample_every = 0");
+    give_up(error, fmt::format("the samples of step {} do not fit beside the training; {}lower {}, raise "
+                               "memory.budget if it is set, or set train.sample_every = 0",
+                               trainer_.steps(), last_checkpoint_text(), model_.count_keys));
   }
 
   std::string last_checkpoint_text() const {

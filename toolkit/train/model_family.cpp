@@ -1,7 +1,8 @@
 #include "toolkit/train/model_family.h"
 
-#include <cstdio>
 #include <stdexcept>
+
+#include "toolkit/core/format.h"
 
 namespace dtk {
 
@@ -23,9 +24,8 @@ UnpaintedImage ModelFamily::picture_of(const RunConfig&, const std::vector<Named
 }
 
 std::string model_text(const ModelFacts& facts, int64_t parameters) {
-  char millions[32];
-  std::snprintf(millions, sizeof millions, "%.4g M", static_cast<double>(parameters) / 1e6);
-  return facts.model + ", " + millions + " parameters: " + facts.sizes;
+  return fmt::format("{}, {:.4g} M parameters: {}", facts.model, static_cast<double>(parameters) / 1e6,
+                     facts.sizes);
 }
 
 }  // namespace dtk

@@ -1,4 +1,5 @@
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/families/diffusion_planner/configuration.h"
 #include "toolkit/families/diffusion_planner/drawing.h"
 #include "toolkit/families/diffusion_planner/frame_source.h"
@@ -9,16 +10,14 @@ namespace dtk::diffusion_planner {
 namespace {
 
 std::string sizes_text(const models::DiffusionPlannerOptions& model) {
-  return "width " + std::to_string(*model.hidden_dim) + ", " + std::to_string(*model.num_heads) + " heads; " +
-         std::to_string(model.encoder_tokens()) + " objects, " + std::to_string(model.decoder_tokens()) +
-         " trajectories of " + std::to_string(*model.future_len) + " steps";
+  return fmt::format("width {}, {} heads; {} objects, {} trajectories of {} steps", *model.hidden_dim,
+                     *model.num_heads, model.encoder_tokens(), model.decoder_tokens(), *model.future_len);
 }
 
 std::string drawn_text(const RunConfig& config) {
   const int64_t frames = options_of(config).sample.frames;
   if (frames == 0) return "";
-  return "trajectories of up to " + std::to_string(frames) + " frames in " +
-         std::to_string(config.sample.steps) + " steps";
+  return fmt::format("trajectories of up to {} frames in {} steps", frames, config.sample.steps);
 }
 
 class Family final : public Configuration {

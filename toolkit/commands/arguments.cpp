@@ -1,6 +1,9 @@
 #include "toolkit/commands/arguments.h"
 
+#include <algorithm>
+
 #include "toolkit/commands/given.h"
+#include "toolkit/train/model_family.h"
 
 namespace dtk {
 namespace {
@@ -18,23 +21,6 @@ std::string checked_device(const Given& given) {
   return device;
 }
 
-const std::string& allowed_for(const std::string& key) {
-  return find_key(key)->allowed;
-}
-
-std::vector<int64_t> parse_classes(const Given& given) {
-  std::vector<int64_t> classes;
-  const std::string list = given.text("classes");
-  size_t begin = 0;
-  while (begin <= list.size()) {
-    const size_t end = std::min(list.find(',', begin), list.size());
-    classes.push_back(
-        Given::parse_number<int64_t>(given.place("classes"), list.substr(begin, end - begin), "[0, inf)"));
-    begin = end + 1;
-  }
-  return classes;
-}
-
 bool ends_in(const std::string& text, const std::string& ending) {
   return text.size() > ending.size() && text.compare(text.size() - ending.size(), ending.size(), ending) == 0;
 }
@@ -48,16 +34,25 @@ const std::vector<Option>& train_options() {
   return options;
 }
 
-const std::vector<Option>& sample_options() {
+const std::vector<Option>& common_sample_options() {
   static const std::vector<Option> options = {
-      {"checkpoint", Option::value}, {"weights", Option::value},      {"config", Option::value},
-      {"classes", Option::value},    {"guidance", Option::value},     {"steps", Option::value},
-      {"seed", Option::value},       {"cfg-channels", Option::value}, {"per-class", Option::value},
-      {"raw", Option::flag},         {"out", Option::value},          {"device", Option::value},
-      {"threads", Option::value},    {"help", Option::flag},          {"version", Option::flag},
-      {"key", Option::value},        {"sampler", Option::value},      {"respacing", Option::value},
-      {"eta", Option::value},        {"clip-x0", Option::value},      {"frames", Option::value},
+      {"checkpoint", Option::value}, {"weights", Option::value}, {"config", Option::value},
+      {"raw", Option::flag},         {"out", Option::value},     {"device", Option::value},
+      {"threads", Option::value},    {"help", Option::flag},     {"version", Option::flag},
+      {"key", Option::value},
   };
+  return options;
+}
+
+// Those of all families, each once.
+std::vector<Option> sample_options(const std::vector<SampleUsage>& usages) {
+  std::vector<Option> options = common_sample_options();
+  for (auto usage = usages.begin(); usage != usages.end(); ++usage) {
+    for (const SampleArgument& one : usage->arguments) {
+      if (std::none_of(usages.begin(), usage, [&](const auto& earlier) { return earlier.has(one.name); }))
+        options.push_back({one.name, Option::value});
+    }
+  }
   return options;
 }
 
@@ -85,35 +80,48 @@ void check_sources(const Given& given) {
   }
 }
 
-// Which of the two the model draws from is known once its configuration is read.
-void check_classes_or_frames(const Given& given) {
-  if (given.has("classes") != given.has("frames")) return;
-  const std::string seen = given.has("frames") ? "both are" : "neither is";
-  throw ConfigError(
-      "give exactly one of --classes LIST, for images and latents, and --frames LIST, for the driving "
-      "planner; " +
-      seen + " given");
-}
-
-void check_frames(const Given& given) {
-  for (const char* const name :
-       {"per-class", "guidance", "cfg-channels", "sampler", "respacing", "eta", "clip-x0", "seed"}) {
-    if (!given.has(name)) continue;
-    fail_argument(
-        given.place(name),
-        "has no use with --frames, whose trajectories are drawn without classes, guidance or noise; "
-        "remove it");
+// Which one the model draws is known once its configuration is read.
+const SampleUsage& wanted_usage(const Given& given, const std::vector<SampleUsage>& usages) {
+  std::vector<const SampleUsage*> wanted;
+  std::vector<std::string> choices;
+  for (const SampleUsage& usage : usages) {
+    if (given.has(usage.first())) wanted.push_back(&usage);
+    choices.push_back("--" + usage.first() + " " + usage.value + ", " + usage.purpose);
   }
-  if (!given.has("out")) fail_argument("--out FOLDER is missing", "write for example --out drawn");
+  if (wanted.size() == 1) return *wanted.front();
+  const bool of_two = usages.size() == 2;
+  const std::string none = of_two ? "neither is" : "none is", several = of_two ? "both are" : "several are";
+  throw ConfigError("give exactly one of " + listed(choices, ", and ") + "; " +
+                    (wanted.empty() ? none : several) + " given");
 }
 
-void check_image_file(const Given& given) {
-  if (!given.has("out")) fail_argument("--out FILE is missing", "write for example --out grid.png");
+void check_has_use(const Given& given, const SampleUsage& usage, const std::vector<SampleUsage>& usages) {
+  for (const SampleUsage& other : usages) {
+    for (const SampleArgument& one : other.arguments) {
+      if (!given.has(one.name) || usage.has(one.name)) continue;
+      fail_argument(given.place(one.name),
+                    "has no use with --" + usage.first() + usage.none_of_others + "; remove it");
+    }
+  }
+}
+
+void check_out(const Given& given, const SampleUsage& usage) {
+  if (!given.has("out")) {
+    fail_argument("--out " + usage.out + " is missing", "write for example --out " + usage.example_out);
+  }
   const std::string out = given.text("out");
-  if (!ends_in(out, ".png") && !ends_in(out, ".safetensors") && !ends_in(out, ".npy")) {
-    fail_argument(given.place("out"),
-                  "unknown kind of file; allowed: a name that ends in .png, .safetensors or .npy");
-  }
+  if (usage.endings.empty() || std::any_of(usage.endings.begin(), usage.endings.end(),
+                                           [&](const auto& ending) { return ends_in(out, ending); }))
+    return;
+  fail_argument(given.place("out"),
+                "unknown kind of file; allowed: a name that ends in " + listed(usage.endings, " or "));
+}
+
+SampleArgument::Value value_of(const Given& given, const SampleArgument& argument) {
+  const auto of_kind = [&](const auto& kind) -> SampleArgument::Value {
+    return given.value_of(argument.name, kind, argument.allowed);
+  };
+  return std::visit(of_kind, argument.kind);
 }
 
 }  // namespace
@@ -131,35 +139,25 @@ TrainArguments parse_train_arguments(int argc, const char* const* argv) {
 }
 
 SampleArguments parse_sample_arguments(int argc, const char* const* argv) {
-  const Given given("dit-sample", sample_options(), argc, argv);
+  const std::vector<SampleUsage> usages = sample_usages();
+  const Given given("dit-sample", sample_options(usages), argc, argv);
   SampleArguments arguments;
   if (wants_text_only(given, arguments)) return arguments;
   check_sources(given);
-  check_classes_or_frames(given);
-  arguments.frames = given.text("frames");
-  if (given.has("frames")) {
-    check_frames(given);
-  } else {
-    check_image_file(given);
-    arguments.classes = parse_classes(given);
+  const SampleUsage& usage = wanted_usage(given, usages);
+  check_has_use(given, usage, usages);
+  check_out(given, usage);
+  for (const SampleArgument& one : usage.arguments) {
+    if (given.has(one.name)) arguments.own.emplace(one.name, value_of(given, one));
   }
   arguments.checkpoint = given.text("checkpoint");
   arguments.weights = given.text("weights");
   arguments.key = given.text("key");
   arguments.config = given.text("config");
-  arguments.guidance = given.number<double>("guidance", allowed_for("sample.guidance"));
-  arguments.cfg_channels = given.number<int64_t>("cfg-channels", allowed_for("sample.cfg_channels"));
-  arguments.sampler = given.choice("sampler", allowed_for("sample.sampler"));
-  arguments.steps = given.number<int64_t>("steps", allowed_for("sample.steps"));
-  if (given.has("respacing")) arguments.respacing = given.text("respacing");
-  arguments.eta = given.number<double>("eta", allowed_for("sample.eta"));
-  arguments.clip_x0 = given.boolean("clip-x0");
-  arguments.seed = given.number<int64_t>("seed", allowed_for("sample.seed"));
-  arguments.per_class = given.number<int64_t>("per-class", "[1, 1024]").value_or(1);
   arguments.raw = given.has("raw");
   arguments.out = given.text("out");
   arguments.device = checked_device(given);
-  arguments.threads = given.number<int64_t>("threads", allowed_for("train.threads"));
+  arguments.threads = given.number<int64_t>("threads", find_key("train.threads")->allowed);
   return arguments;
 }
 
@@ -211,31 +209,33 @@ Example: dit-train --config configs/base.toml --set train.out=runs/mine
 }
 
 std::string sample_help() {
+  const std::vector<SampleUsage> usages = sample_usages();
+  std::string usage, help, options_help;
+  for (const SampleUsage& one : usages) {
+    usage += (usage.empty() ? "Usage: " : "       ") + std::string("dit-sample --checkpoint DIR --") +
+             one.first() + " " + one.value + " --out " + one.out + " [options]\n";
+    help += one.help;
+    options_help += one.options_help;
+  }
+  const SampleUsage& example = usages.front();
   return R"(dit-sample: draws samples from a trained diffusion transformer.
 
-Usage: dit-sample --checkpoint DIR --classes LIST --out FILE [options]
-       dit-sample --checkpoint DIR --frames LIST --out FOLDER [options]
-
+)" + usage +
+         R"(
   --checkpoint DIR      a checkpoint's folder, or a run's for its newest one
   --weights FILE        a safetensors or torch.save file, not --checkpoint
   --key KEY             of the weights in FILE; default: ema, if it is there
   --config FILE         configuration; default: the one saved with the weights
-  --classes LIST        one row each: 0,1,2;  --per-class K  samples each, or 1
-  --out FILE            images as a grid (.png), or samples (.safetensors, .npy)
-  --frames LIST         for a driving planner: folder or JSON list of its frames
-  --out FOLDER          for trajectories.safetensors, and for frames.json
-  --raw                 the checkpoint's raw weights instead of its EMA
+)" + help +
+         R"(  --raw                 the checkpoint's raw weights instead of its EMA
   --device DEVICE       auto (default), cpu, cuda or cuda:INDEX
 Not given, these are the run's, so that its own samples come out again:
-  --sampler NAME        euler, heun, ddpm or ddim;  --steps N  sampler steps
-  --respacing TEXT      which steps of ddpm, ddim: 250, 10,15,20 or ddim50
-  --eta E               ddpm's share of noise in ddim;  --clip-x0 true|false
-  --guidance SCALE      1 is off;  --cfg-channels N  channels guided, 0 is all
-  --seed S              seed of the noise;  --threads N  CPU threads
+)" + options_help +
+         R"(  --seed S              seed of the noise;  --threads N  CPU threads
   --version, -h, --help prints the version or this text, and ends
 Exit codes: 0 done, 1 failure, 2 usage, 3 memory, 4 data, 5 stopped by a signal.
-Example: dit-sample --checkpoint runs/mine --classes 0,1,2 --out grid.png
-)";
+Example: dit-sample --checkpoint runs/mine --)" +
+         example.first() + " " + example.example + " --out " + example.example_out + "\n";
 }
 
 std::string export_help() {

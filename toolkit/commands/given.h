@@ -3,6 +3,7 @@
 #include "toolkit/core/errors.h"
 
 #define CXXOPTS_NO_REGEX true  // std::regex would double the time a file takes to compile
+#include <algorithm>
 #include <charconv>
 #include <cxxopts.hpp>
 #include <map>
@@ -70,19 +71,32 @@ class Given {
     return number;
   }
 
-  /// One of the words that the configuration's field of the same meaning allows.
-  std::optional<std::string> choice(const std::string& name, const std::string& allowed) const {
-    if (!has(name)) return std::nullopt;
+  /// Of an argument that is given, by the type of its value.
+  std::string value_of(const std::string& name, const std::string&, const std::string& choices) const {
     const std::string word = text(name);
-    if (!is_choice(allowed, word)) not_allowed(place(name), word, wanted(word, allowed));
+    if (!choices.empty() && !is_choice(choices, word)) not_allowed(place(name), word, wanted(word, choices));
     return word;
   }
-
-  std::optional<bool> boolean(const std::string& name) const {
-    if (!has(name)) return std::nullopt;
+  bool value_of(const std::string& name, const bool&, const std::string&) const {
     const std::string word = text(name);
     if (word != "true" && word != "false") not_allowed(place(name), word, wanted(true, ""));
     return word == "true";
+  }
+  template <class Number>
+  Number value_of(const std::string& name, const Number&, const std::string& allowed) const {
+    return parse_number<Number>(place(name), text(name), allowed);
+  }
+  template <class Number>
+  std::vector<Number> value_of(const std::string& name, const std::vector<Number>&,
+                               const std::string& allowed) const {
+    std::vector<Number> values;
+    const std::string list = text(name);
+    for (size_t begin = 0; begin <= list.size();) {
+      const size_t end = std::min(list.find(',', begin), list.size());
+      values.push_back(parse_number<Number>(place(name), list.substr(begin, end - begin), allowed));
+      begin = end + 1;
+    }
+    return values;
   }
 
   std::string place(const std::string& name) const { return "--" + name + " " + text(name); }

@@ -59,8 +59,8 @@ ExitCode run(int argc, const char* const* argv) {
   }
   if (arguments.version) return print_version("dit-sample");
   const SampleSource source = open_sample_source(posix_file_system(), arguments);
-  family_of(source.config)
-      .check_arguments(arguments, arguments.checkpoint.empty() ? arguments.weights : arguments.checkpoint);
+  check_arguments(family_of(source.config), arguments,
+                  arguments.checkpoint.empty() ? arguments.weights : arguments.checkpoint);
   const c10::Device device = open_device(arguments.device);
   std::optional<policies::ThreadCountGuard> threads;
   const auto wanted = arguments.threads ? arguments.threads : source.config.train.threads;

@@ -1,7 +1,9 @@
 #include "toolkit/train/model_family.h"
 
+#include <algorithm>
 #include <stdexcept>
 
+#include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
 
 namespace dtk {
@@ -21,6 +23,36 @@ double ModelFamily::training_flops_per_sample(const RunConfig& config, int64_t p
 
 UnpaintedImage ModelFamily::picture_of(const RunConfig&, const std::vector<NamedTensor>&) const {
   throw std::logic_error("samples of the model family " + name() + " are no pictures");
+}
+
+bool SampleUsage::has(const std::string& argument) const {
+  return std::any_of(arguments.begin(), arguments.end(),
+                     [&](const auto& one) { return one.name == argument; });
+}
+
+std::vector<SampleUsage> sample_usages() {
+  std::vector<SampleUsage> usages;
+  for (const ConfiguredFamily* const family : families()) {
+    SampleUsage usage = dynamic_cast<const ModelFamily&>(*family).sample_usage();
+    const auto same = [&](const SampleUsage& other) { return usage.first() == other.first(); };
+    if (std::none_of(usages.begin(), usages.end(), same)) usages.push_back(std::move(usage));
+  }
+  return usages;
+}
+
+void check_arguments(const ModelFamily& family, const SampleArguments& arguments,
+                     const std::string& weights) {
+  const SampleUsage own = family.sample_usage();
+  if (arguments.own.count(own.first()) > 0) return;
+  for (const SampleUsage& other : sample_usages()) {
+    const auto given = arguments.own.find(other.first());
+    if (given == arguments.own.end()) continue;
+    const auto* const text = std::get_if<std::string>(&given->second);
+    throw ConfigError(
+        "--" + given->first + (text != nullptr ? " " + *text : "") + ": the model of " + weights +
+        (own.model.empty() ? " is no " + other.model : " is a " + own.model + ", which has none") +
+        "; draw " + own.samples + " with --" + own.first() + " " + own.value + " --out " + own.out);
+  }
 }
 
 std::string model_text(const ModelFacts& facts, int64_t parameters) {

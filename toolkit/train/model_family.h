@@ -54,9 +54,8 @@ class ModelFamily : public ConfiguredFamily {
   /// Of such samples, of a family whose facts say that they are pictures: one row a class.
   virtual UnpaintedImage picture_of(const RunConfig& config, const std::vector<NamedTensor>& samples) const;
 
-  /// Throws ConfigError for arguments of dit-sample that are of use to other families only; `weights`: which
-  /// it names.
-  virtual void check_arguments(const SampleArguments& arguments, const std::string& weights) const = 0;
+  /// Families with the same first argument have all the same.
+  virtual SampleUsage sample_usage() const = 0;
   /// Throws ConfigError for what cannot be drawn or written: better said before.
   virtual std::unique_ptr<Drawing> drawing(FileSystem& files, const SampleSource& source,
                                            const SampleArguments& arguments) const = 0;
@@ -68,6 +67,11 @@ class ModelFamily : public ConfiguredFamily {
   virtual void take_files(FileSystem&, const std::filesystem::path& /*folder*/, bool /*users*/,
                           RunConfig&) const {}
 };
+
+/// Of all families; of those with the same first argument, one.
+std::vector<SampleUsage> sample_usages();
+/// Throws ConfigError if other samples are asked for than those of `family`; `weights`: whose it is.
+void check_arguments(const ModelFamily& family, const SampleArguments& arguments, const std::string& weights);
 
 /// The one that `config` names.
 const ModelFamily& family_of(const RunConfig& config);

@@ -1,35 +1,61 @@
-// What a user asks of dit-sample; what of it is of use a model's family says.
+// What a user asks of dit-sample: arguments of all models, and those that a model's family has.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace dtk {
 
+/// An argument that not all families have.
+struct SampleArgument {
+  using Value = std::variant<std::string, bool, int64_t, double, std::vector<int64_t>>;
+  const char* name;          // "guidance"
+  Value kind;                // any value of the type that it has; a list is written "0,1,2"
+  std::string allowed = "";  // as of a key (config.h): "[1, 100]"
+};
+
+/// How the samples of a family are asked for.
+struct SampleUsage {
+  std::vector<SampleArgument> arguments;  // the first says which samples, of one family: it must be given
+  std::string value;                      // of that one: "LIST"
+  std::string example;                    // likewise: "0,1,2"
+  std::string purpose;                    // "for images and latents"
+  std::string samples;                    // "samples of its classes"
+  std::string model = "";                 // "driving planner": what has no samples of other kinds; "": any
+  std::string none_of_others = "";        // ", whose trajectories are drawn without noise": why
+  std::string out;                        // what --out names: "FILE", "FOLDER"
+  std::string example_out;                // "grid.png"
+  std::vector<std::string> endings = {};  // of --out; none: any
+  std::string help;                       // lines that say the first argument and --out
+  std::string options_help = "";          // lines of the others, each the run's where it is not given
+
+  std::string first() const { return arguments.front().name; }
+  bool has(const std::string& argument) const;
+};
+
 /// Options that are not set come from the [sample] and [train] tables of the run.
 struct SampleArguments {
-  std::string checkpoint;                // a checkpoint's folder; exactly one of this
-  std::string weights;                   // and a file of weights is given
-  std::string key;                       // of the set of weights in that file; "": ema where there is one
-  std::string config;                    // file; "": the one saved with the run
-  std::vector<int64_t> classes;          // one row of samples each, repetitions allowed; or
-  std::string frames;                    // a folder or a JSON list, for the driving planner; "": classes
-  std::optional<double> guidance;        // classifier-free guidance scale; 1: off
-  std::optional<int64_t> cfg_channels;   // channels guided; 0: all
-  std::optional<std::string> sampler;    // euler, heun, ddpm or ddim
-  std::optional<int64_t> steps;          // sampler steps
-  std::optional<std::string> respacing;  // which steps of the diffusion (respacing.h)
-  std::optional<double> eta;             // share of ddpm's noise in ddim
-  std::optional<bool> clip_x0;           // predicted images are limited to [-1, 1]
-  std::optional<int64_t> seed;           // of the noise
-  int64_t per_class = 1;
-  bool raw = false;  // the checkpoint's raw weights instead of its EMA
-  std::string out;   // ends in .png, .safetensors or .npy; with frames a folder
+  std::string checkpoint;  // a checkpoint's folder; exactly one of this
+  std::string weights;     // and a file of weights is given
+  std::string key;         // of the set of weights in that file; "": ema where there is one
+  std::string config;      // file; "": the one saved with the run
+  std::map<std::string, SampleArgument::Value> own;  // of those that not all families have, each checked
+  bool raw = false;                                  // the checkpoint's raw weights instead of its EMA
+  std::string out;
   std::string device = "auto";
   std::optional<int64_t> threads;
   bool help = false;     // nothing else was checked
   bool version = false;  // likewise
+
+  /// Absent unless it is given.
+  template <class T>
+  std::optional<T> given(const std::string& name) const {
+    const auto found = own.find(name);
+    return found == own.end() ? std::nullopt : std::optional<T>(std::get<T>(found->second));
+  }
 };
 
 }  // namespace dtk

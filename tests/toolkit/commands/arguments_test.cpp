@@ -19,6 +19,8 @@ TrainArguments train(Words words) {
   return dtk::parse_train_arguments(static_cast<int>(words.size()), words.data());
 }
 
+using Own = std::map<std::string, dtk::SampleArgument::Value>;
+
 SampleArguments sample(Words words) {
   words.insert(words.begin(), "dit-sample");
   return dtk::parse_sample_arguments(static_cast<int>(words.size()), words.data());
@@ -119,16 +121,7 @@ TEST_CASE("dit-sample: arguments") {
   CHECK(least.checkpoint == "c");
   CHECK(least.weights.empty());
   CHECK(least.config.empty());
-  CHECK(least.classes == std::vector<int64_t>{3});
-  CHECK_FALSE(least.guidance);
-  CHECK_FALSE(least.cfg_channels);
-  CHECK_FALSE(least.steps);
-  CHECK_FALSE(least.sampler);
-  CHECK_FALSE(least.respacing);
-  CHECK_FALSE(least.eta);
-  CHECK_FALSE(least.clip_x0);
-  CHECK_FALSE(least.seed);
-  CHECK(least.per_class == 1);
+  CHECK(least.own == Own{{"classes", std::vector<int64_t>{3}}});
   CHECK_FALSE(least.raw);
   CHECK(least.device == "auto");
   CHECK_FALSE(least.threads);
@@ -143,18 +136,18 @@ TEST_CASE("dit-sample: arguments") {
                                       "--clip-x0",      "true"});
   CHECK(all.weights == "w");
   CHECK(all.config == "c.toml");
-  CHECK(all.classes == std::vector<int64_t>{0, 2, 2});
-  CHECK(all.guidance == 1.5);
-  CHECK(all.cfg_channels == 3);
-  CHECK(all.steps == 10);
-  CHECK(all.sampler == "ddim");
-  CHECK(all.respacing == "5,5");
-  CHECK(all.eta == 0.5);
-  CHECK(all.clip_x0 == true);
-  CHECK(sample({"--checkpoint", "c", "--classes", "3", "--out", "a.png", "--clip-x0=false"}).clip_x0 ==
-        false);
-  CHECK(all.seed == 7);
-  CHECK(all.per_class == 8);
+  CHECK(all.own == Own{{"classes", std::vector<int64_t>{0, 2, 2}},
+                       {"guidance", 1.5},
+                       {"cfg-channels", 3},
+                       {"steps", 10},
+                       {"sampler", "ddim"},
+                       {"respacing", "5,5"},
+                       {"eta", 0.5},
+                       {"clip-x0", true},
+                       {"seed", 7},
+                       {"per-class", 8}});
+  CHECK(sample({"--checkpoint", "c", "--classes", "3", "--out", "a.png", "--clip-x0=false"})
+            .given<bool>("clip-x0") == false);
   CHECK(all.out == "a/b.safetensors");
   CHECK(all.device == "cpu");
   CHECK(all.threads == 2);
@@ -190,11 +183,9 @@ TEST_CASE("dit-sample: what must be given") {
 TEST_CASE("dit-sample: frames of the driving planner") {
   const SampleArguments all = sample({"--checkpoint", "c", "--frames", "list.json", "--out", "drawn", "--raw",
                                       "--steps", "5", "--threads", "2", "--device", "cpu"});
-  CHECK(all.frames == "list.json");
-  CHECK(all.classes.empty());
+  CHECK(all.own == Own{{"frames", "list.json"}, {"steps", 5}});
   CHECK(all.out == "drawn");
   CHECK(all.raw);
-  CHECK(all.steps == 5);
   CHECK(all.threads == 2);
   CHECK(sample({"--weights", "w", "--frames", "f", "--out", "a.png", "--key", "k"}).key == "k");
 

@@ -54,7 +54,7 @@ class OwnFamily final : public ModelFamily {
     return of_dit().planned_data(config, samples, values);
   }
   ModelFacts facts(const RunConfig& config) const override { return of_dit().facts(config); }
-  void check_arguments(const SampleArguments&, const std::string&) const override {}
+  SampleUsage sample_usage() const override { return of_dit().sample_usage(); }
   std::unique_ptr<Drawing> drawing(FileSystem& files, const SampleSource& source,
                                    const SampleArguments& arguments) const override {
     return of_dit().drawing(files, source, arguments);

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "toolkit/config/keys.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/families/diffusion_planner/frame_source.h"
 #include "toolkit/families/diffusion_planner/trainable.h"
@@ -19,9 +20,25 @@ constexpr const char *trajectories_file = "trajectories.safetensors", *list_file
 
 }  // namespace
 
+SampleUsage frames_usage() {
+  return {.arguments = {{"frames", std::string()}, {"steps", int64_t{}, find_key("sample.steps")->allowed}},
+          .value = "LIST",
+          .example = "held_out.json",
+          .purpose = "for the driving planner",
+          .samples = "the trajectories of frames",
+          .model = "driving planner",
+          .none_of_others = ", whose trajectories are drawn without classes, guidance or noise",
+          .out = "FOLDER",
+          .example_out = "drawn",
+          .help = R"(  --frames LIST         for a driving planner: folder or JSON list of its frames
+  --out FOLDER          for trajectories.safetensors, and for frames.json
+)"};
+}
+
 std::shared_ptr<const FrameSource> open_sample_frames(const SampleSource& source,
                                                       const SampleArguments& arguments) try {
-  return std::make_shared<FrameSource>(arguments.frames, frame_options_of(source.config));
+  return std::make_shared<FrameSource>(arguments.given<std::string>("frames").value(),
+                                       frame_options_of(source.config));
 } catch (const DataError& error) {
   throw DataError(std::string("--frames: ") + error.what());
 }
@@ -66,7 +83,7 @@ std::vector<NamedTensor> draw_trajectories(const SampleSource& source, const Sam
                                            const FrameSource& frames, c10::Device device,
                                            const KeepGoing& keep_going) {
   RunConfig config = source.config;
-  if (arguments.steps) config.sample.steps = *arguments.steps;
+  config.sample.steps = arguments.given<int64_t>("steps").value_or(config.sample.steps);
   return with_trained<TrainableDiffusionPlanner>(
       source, config, device, [&](const TrainableDiffusionPlanner& model) {
         return model.trajectories(frames, frames.size(), keep_going);

@@ -12,6 +12,8 @@
 
 namespace dtk::diffusion_planner {
 
+SampleUsage frames_usage();
+
 /// --frames, opened as the model of `source` reads them. Throws DataError as FrameSource.
 std::shared_ptr<const FrameSource> open_sample_frames(const SampleSource& source,
                                                       const SampleArguments& arguments);

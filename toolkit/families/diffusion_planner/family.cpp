@@ -1,4 +1,3 @@
-#include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
 #include "toolkit/families/diffusion_planner/configuration.h"
 #include "toolkit/families/diffusion_planner/drawing.h"
@@ -51,12 +50,7 @@ class Family final : public Configuration {
             .fewer = "them of a shorter list with "};
   }
 
-  void check_arguments(const SampleArguments& arguments, const std::string& weights) const override {
-    if (!arguments.frames.empty()) return;
-    throw ConfigError("--classes: the model of " + weights +
-                      " is a driving planner, which has none; draw the trajectories of frames with --frames "
-                      "LIST --out FOLDER");
-  }
+  SampleUsage sample_usage() const override { return frames_usage(); }
 
   std::unique_ptr<Drawing> drawing(FileSystem& files, const SampleSource& source,
                                    const SampleArguments& arguments) const override {

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "toolkit/config/keys.h"
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/data/image.h"
@@ -26,11 +27,12 @@ bool ends_in(const std::string& out, const char* extension) {
 }
 
 void choose_sampler(DrawOptions& options, const RunConfig& config, const SampleArguments& arguments) {
-  if (!arguments.sampler) return;
+  const auto asked = arguments.given<std::string>("sampler");
+  if (!asked) return;
   const Prediction objective = options_of(config).diffusion.objective;
-  const auto sampler = policies::parse_enum<SamplerKind>(*arguments.sampler);
+  const auto sampler = policies::parse_enum<SamplerKind>(*asked);
   if (!sampler || !draws_from(*sampler, objective)) {
-    throw ConfigError("--sampler " + *arguments.sampler + ": this model was trained with objective " +
+    throw ConfigError("--sampler " + *asked + ": this model was trained with objective " +
                       policies::text_of(objective) + "; allowed: " + sampler_choices(objective));
   }
   options.sampler.sampler = *sampler;
@@ -46,18 +48,20 @@ int64_t steps_of(const std::string& respacing, int64_t all) {
 
 // Steps and respacing say the same in two ways: what the command line says of one replaces both of the run.
 void choose_steps(DrawOptions& options, const RunConfig& config, const SampleArguments& arguments) {
-  if (arguments.steps || arguments.respacing) options.sampler.respacing = arguments.respacing;
-  if (arguments.steps) options.steps = *arguments.steps;
+  const auto steps = arguments.given<int64_t>("steps");
+  const auto respacing = arguments.given<std::string>("respacing");
+  if (steps || respacing) options.sampler.respacing = respacing;
+  if (steps) options.steps = *steps;
   if (!has_diffusion_steps(options.sampler.sampler)) return;
   const int64_t all = options_of(config).diffusion.steps;
-  if (arguments.respacing) {
-    options.steps = steps_of(*arguments.respacing, all);
-    if (arguments.steps && *arguments.steps != options.steps) {
-      throw ConfigError("--steps " + std::to_string(*arguments.steps) + " does not agree with --respacing " +
-                        *arguments.respacing + ", which gives " + std::to_string(options.steps) +
+  if (respacing) {
+    options.steps = steps_of(*respacing, all);
+    if (steps && *steps != options.steps) {
+      throw ConfigError("--steps " + std::to_string(*steps) + " does not agree with --respacing " +
+                        *respacing + ", which gives " + std::to_string(options.steps) +
                         " steps; remove one of them");
     }
-  } else if (arguments.steps && (options.steps < kMinDiffusionSteps || options.steps > all)) {
+  } else if (steps && (options.steps < kMinDiffusionSteps || options.steps > all)) {
     throw ConfigError("--steps " + std::to_string(options.steps) + ": " +
                       policies::text_of(options.sampler.sampler) +
                       " goes through steps of the diffusion; allowed: " + std::to_string(kMinDiffusionSteps) +
@@ -72,30 +76,69 @@ void choose_gaussian_options(DrawOptions& options, const SampleArguments& argume
                       "; remove it" + instead);
   };
   const bool gaussian = has_diffusion_steps(options.sampler.sampler);
-  if (arguments.respacing && !gaussian) refuse("--respacing", "");
-  if (arguments.clip_x0 && !gaussian) refuse("--clip-x0", "");
-  if (arguments.eta && options.sampler.sampler != SamplerKind::ddim)
+  const auto clip_x0 = arguments.given<bool>("clip-x0");
+  const auto eta = arguments.given<double>("eta");
+  if (arguments.given<std::string>("respacing") && !gaussian) refuse("--respacing", "");
+  if (clip_x0 && !gaussian) refuse("--clip-x0", "");
+  if (eta && options.sampler.sampler != SamplerKind::ddim)
     refuse("--eta", gaussian ? ", or use --sampler ddim" : "");
-  if (arguments.clip_x0) options.sampler.clip_x0 = *arguments.clip_x0;
-  if (arguments.eta) options.sampler.eta = *arguments.eta;
+  options.sampler.clip_x0 = clip_x0.value_or(options.sampler.clip_x0);
+  options.sampler.eta = eta.value_or(options.sampler.eta);
+}
+
+int64_t per_class(const SampleArguments& arguments) {
+  return arguments.given<int64_t>("per-class").value_or(1);
+}
+
+std::string allowed_for(const char* key) {
+  return find_key(key)->allowed;
 }
 
 }  // namespace
 
+SampleUsage image_usage() {
+  return {.arguments = {{"classes", std::vector<int64_t>(), "[0, inf)"},
+                        {"per-class", int64_t{}, "[1, 1024]"},
+                        {"guidance", double{}, allowed_for("sample.guidance")},
+                        {"cfg-channels", int64_t{}, allowed_for("sample.cfg_channels")},
+                        {"sampler", std::string(), allowed_for("sample.sampler")},
+                        {"respacing", std::string()},
+                        {"eta", double{}, allowed_for("sample.eta")},
+                        {"clip-x0", bool{}},
+                        {"seed", int64_t{}, allowed_for("sample.seed")},
+                        {"steps", int64_t{}, allowed_for("sample.steps")}},
+          .value = "LIST",
+          .example = "0,1,2",
+          .purpose = "for images and latents",
+          .samples = "samples of its classes",
+          .out = "FILE",
+          .example_out = "grid.png",
+          .endings = {".png", ".safetensors", ".npy"},
+          .help = R"(  --classes LIST        one row each: 0,1,2;  --per-class K  samples each, or 1
+  --out FILE            images as a grid (.png), or samples (.safetensors, .npy)
+)",
+          .options_help = R"(  --sampler NAME        euler, heun, ddpm or ddim;  --steps N  sampler steps
+  --respacing TEXT      which steps of ddpm, ddim: 250, 10,15,20 or ddim50
+  --eta E               ddpm's share of noise in ddim;  --clip-x0 true|false
+  --guidance SCALE      1 is off;  --cfg-channels N  channels guided, 0 is all
+)"};
+}
+
 DrawOptions asked_options(const RunConfig& config, const SampleArguments& arguments) {
   DrawOptions options = draw_options(config);
-  if (arguments.guidance) options.grid.guidance = *arguments.guidance;
+  options.grid.guidance = arguments.given<double>("guidance").value_or(options.grid.guidance);
   choose_sampler(options, config, arguments);
   choose_steps(options, config, arguments);
   choose_gaussian_options(options, arguments);
-  if (arguments.cfg_channels) options.grid.cfg_channels = *arguments.cfg_channels;
-  if (arguments.seed) options.grid.seed = *arguments.seed;
+  const auto cfg_channels = arguments.given<int64_t>("cfg-channels");
+  options.grid.cfg_channels = cfg_channels.value_or(options.grid.cfg_channels);
+  options.grid.seed = arguments.given<int64_t>("seed").value_or(options.grid.seed);
   if (options.grid.guidance != 1.0 && options_of(config).model.class_dropout <= 0) {
     throw ConfigError(
         "--guidance: this model was trained with class_dropout = 0 and has no null label to guide "
         "with; use --guidance 1");
   }
-  if (arguments.cfg_channels && options.grid.guidance == 1.0) {
+  if (cfg_channels && options.grid.guidance == 1.0) {
     throw ConfigError("--cfg-channels has no use with guidance 1, which guides nothing; remove one of them");
   }
   if (options.grid.cfg_channels > options_of(config).model.channels) {
@@ -108,13 +151,13 @@ DrawOptions asked_options(const RunConfig& config, const SampleArguments& argume
 
 std::vector<int64_t> sample_labels(const RunConfig& config, const SampleArguments& arguments) {
   std::vector<int64_t> labels;
-  for (const int64_t label : arguments.classes) {
+  for (const int64_t label : arguments.given<std::vector<int64_t>>("classes").value()) {
     if (label < 0 || label >= options_of(config).model.classes) {
       throw ConfigError("--classes: " + std::to_string(label) +
                         " is not a class of this model; allowed: 0 to " +
                         std::to_string(options_of(config).model.classes - 1));
     }
-    labels.insert(labels.end(), static_cast<size_t>(arguments.per_class), label);
+    labels.insert(labels.end(), static_cast<size_t>(per_class(arguments)), label);
   }
   return labels;
 }
@@ -150,7 +193,7 @@ void write_samples(FileSystem& files, const SampleArguments& arguments, const at
     });
     return;
   }
-  const UnpaintedImage grid = image_grid(samples, arguments.per_class, /*padding=*/2, /*scale=*/2);
+  const UnpaintedImage grid = image_grid(samples, per_class(arguments), /*padding=*/2, /*scale=*/2);
   write_file_atomically(files, out, encode_png(grid.paint()));
 }
 

@@ -8,6 +8,8 @@
 
 namespace dtk::dit {
 
+SampleUsage image_usage();
+
 /// The run's [sample] options with what the command line says on top. Throws ConfigError.
 DrawOptions asked_options(const RunConfig& config, const SampleArguments& arguments);
 

@@ -79,11 +79,7 @@ class Family final : public Configuration {
     return image_grid(samples.front().tensor, options_of(config).grid.per_class, /*padding=*/2, /*scale=*/2);
   }
 
-  void check_arguments(const SampleArguments& arguments, const std::string& weights) const override {
-    if (arguments.frames.empty()) return;
-    throw ConfigError("--frames " + arguments.frames + ": the model of " + weights +
-                      " is no driving planner; draw samples of its classes with --classes LIST --out FILE");
-  }
+  SampleUsage sample_usage() const override { return image_usage(); }
 
   std::unique_ptr<Drawing> drawing(FileSystem& files, const SampleSource& source,
                                    const SampleArguments& arguments) const override {

@@ -44,7 +44,7 @@ SampleSource model() {
 
 std::shared_ptr<const diffusion_planner::FrameSource> frames_in(const std::string& list) {
   SampleArguments arguments;
-  arguments.frames = list;
+  arguments.own["frames"] = list;
   return open_sample_frames(model(), arguments);
 }
 
@@ -52,10 +52,10 @@ std::shared_ptr<const diffusion_planner::FrameSource> frames_in(const std::strin
 
 TEST_CASE("dit-sample: classes are for images, frames for the driving planner") {
   SampleArguments classes, frames;
-  classes.classes = {0};
-  frames.frames = "list.json";
+  classes.own["classes"] = std::vector<int64_t>{0};
+  frames.own["frames"] = "list.json";
   const auto check = [](const std::string& family, const SampleArguments& arguments) {
-    family_of(source_of(family).config).check_arguments(arguments, "runs/mine");
+    check_arguments(family_of(source_of(family).config), arguments, "runs/mine");
   };
   check("dit", classes);
   check("diffusion_planner", frames);

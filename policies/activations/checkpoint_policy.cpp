@@ -34,9 +34,9 @@ std::vector<std::vector<std::string>> make_segments(const std::vector<std::strin
 
 void check_count(const char* name, int64_t value, size_t matches) {
   if (value >= 1 && value <= static_cast<int64_t>(matches)) return;
-  throw PolicyError("policies.checkpoint." + std::string(name) + " = " + std::to_string(value) +
-                    " is out of range for " + std::to_string(matches) + " matching modules; allowed: [1, " +
-                    std::to_string(matches) + "]");
+  throw PolicyError("policies.checkpoint." + std::string(name),
+                    " = " + std::to_string(value) + " is out of range for " + std::to_string(matches) +
+                        " matching modules; allowed: [1, " + std::to_string(matches) + "]");
 }
 
 std::string text_of(ByteCount count) {
@@ -76,10 +76,11 @@ void check_overlap(const std::vector<std::string>& matches, int64_t segment) {
   for (const std::string& outer : matches) {
     for (const std::string& inner : matches) {
       if (segment == 1 || !inner.starts_with(outer + ".")) continue;
-      throw PolicyError("policies.checkpoint.targets overlap: " + inner + " runs within " + outer +
-                        ", so policies.checkpoint.segment = " + std::to_string(segment) +
-                        " cannot join them in one segment; name modules of one level, or set "
-                        "policies.checkpoint.segment = 1, which nests them");
+      throw PolicyError("policies.checkpoint.targets",
+                        " overlap: " + inner + " runs within " + outer +
+                            ", so policies.checkpoint.segment = " + std::to_string(segment) +
+                            " cannot join them in one segment; name modules of one level, or set "
+                            "policies.checkpoint.segment = 1, which nests them");
     }
   }
 }
@@ -119,14 +120,14 @@ CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::
     : options_(options), open_(std::make_shared<OpenSegment>()), effect_(std::make_shared<Effect>()) {
   if (options.offload_min_bytes.bytes < 0) {
     throw PolicyError(
-        "policies.checkpoint.offload_min_bytes = " + std::to_string(options.offload_min_bytes.bytes) +
-        " is out of range; allowed: [0, inf)");
+        "policies.checkpoint.offload_min_bytes",
+        " = " + std::to_string(options.offload_min_bytes.bytes) + " is out of range; allowed: [0, inf)");
   }
   const bool asked = options.enabled == Enabled::on;
   if (options.keep.word == KeepWord::all && asked) {
-    throw PolicyError(
-        "policies.checkpoint: asked for, but keep = \"all\" keeps every tensor, so it has no effect; "
-        "use keep = \"block\", or enabled = false");
+    throw PolicyError("policies.checkpoint",
+                      ": asked for, but keep = \"all\" keeps every tensor, so it has no effect; "
+                      "use keep = \"block\", or enabled = false");
   }
   const bool default_targets = options.targets == CheckpointOptions{}.targets;
   if (default_targets && !asked && !matches_any(options.targets.front(), paths)) {
@@ -134,9 +135,9 @@ CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::
     return;
   }
   if (options.targets.empty()) {
-    throw PolicyError(
-        "policies.checkpoint.targets is empty; name modules, such as [\"blocks.*\"], or set "
-        "policies.checkpoint.enabled = false");
+    throw PolicyError("policies.checkpoint.targets",
+                      " is empty; name modules, such as [\"blocks.*\"], or set "
+                      "policies.checkpoint.enabled = false");
   }
   const std::vector<std::string> matches =
       matching_paths(options.targets, paths, "policies.checkpoint.targets");
@@ -153,9 +154,9 @@ CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::
   std::vector<SegmentChoice> choices = choices_of(options.keep, chosen);
   leave_out_kept(chosen, choices);
   if (chosen.empty() && asked) {
-    throw PolicyError(
-        "policies.checkpoint: asked for, but policies.checkpoint.keep keeps every tensor of each chosen "
-        "module, so it has no effect; keep less, or set enabled = false");
+    throw PolicyError("policies.checkpoint",
+                      ": asked for, but policies.checkpoint.keep keeps every tensor of each chosen "
+                      "module, so it has no effect; keep less, or set enabled = false");
   }
   if (chosen.empty()) {
     reason_ = "policies.checkpoint.keep keeps every tensor of each chosen module";
@@ -167,10 +168,10 @@ CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::
   }
   if (options.segment > 1 && segments_.size() == chosen.size()) {
     throw PolicyError(
-        "policies.checkpoint.segment = " + std::to_string(options.segment) +
-        " has no effect: with policies.checkpoint.every = " + std::to_string(options.every) +
-        " no two of the chosen modules follow each other; " +
-        (options.every > 1 ? "set one of the two to 1" : "set segment to 1, or choose modules that do"));
+        "policies.checkpoint.segment",
+        " = " + std::to_string(options.segment) + " has no effect: with policies.checkpoint.every = " +
+            std::to_string(options.every) + " no two of the chosen modules follow each other; " +
+            (options.every > 1 ? "set one of the two to 1" : "set segment to 1, or choose modules that do"));
   }
   const std::string &first = segments_.front().front(), &last = segments_.back().back();
   const auto again = std::count_if(choices.begin(), choices.end(), [](const auto& one) { return !one.all; });
@@ -291,16 +292,17 @@ void CheckpointPolicy::before_step() {
   effect_->stepped = true;
   for (const auto& [names, results] : results_) results->check_met("policies.checkpoint.keep");
   if (options_.enabled != Enabled::on || has_effect()) return;
-  const std::string what =
-      "policies.checkpoint.enabled = true, but " + no_effect() + ", so it has no effect; ";
+  const std::string key = "policies.checkpoint.enabled";
+  const std::string what = " = true, but " + no_effect() + ", so it has no effect; ";
   if (!moves_or_need_not()) {
-    throw PolicyError(what +
-                      "lower policies.checkpoint.offload_min_bytes, or set policies.checkpoint.enabled = "
-                      "\"default\"");
+    throw PolicyError(key,
+                      what +
+                          "lower policies.checkpoint.offload_min_bytes, or set policies.checkpoint.enabled = "
+                          "\"default\"");
   }
-  throw PolicyError(what +
-                    "name other modules in policies.checkpoint.targets, or set "
-                    "policies.checkpoint.enabled = \"default\"");
+  throw PolicyError(key, what +
+                             "name other modules in policies.checkpoint.targets, or set "
+                             "policies.checkpoint.enabled = \"default\"");
 }
 
 PolicyReport CheckpointPolicy::report() const {

@@ -30,20 +30,20 @@ void check_entries(const std::vector<std::string>& entries, const std::vector<st
   std::set<std::string> seen;
   for (const std::string& text : entries) {
     const Entry entry(text);
-    if (entry.what.empty()) throw PolicyError(kKey + " holds an empty name; take it out");
+    if (entry.what.empty()) throw PolicyError(kKey, " holds an empty name; take it out");
     const bool may_stand =
         entry.word == KeepWord::offload || (entry.word == KeepWord::all && !entry.pattern.empty());
     if (entry.word && !may_stand) {
-      throw PolicyError(kKey + ": \"" + text + "\" is not the name of a result; " +
-                        (entry.pattern.empty()
-                             ? "write it alone: " + kKey + " = \"" + text + "\""
-                             : "allowed for some modules: all, offload, names and operators"));
+      throw PolicyError(
+          kKey, ": \"" + text + "\" is not the name of a result; " +
+                    (entry.pattern.empty() ? "write it alone: " + kKey + " = \"" + text + "\""
+                                           : "allowed for some modules: all, offload, names and operators"));
     }
-    if (!seen.insert(text).second) throw PolicyError(kKey + " holds \"" + text + "\" twice; take one out");
+    if (!seen.insert(text).second) throw PolicyError(kKey, " holds \"" + text + "\" twice; take one out");
     if (std::none_of(paths.begin(), paths.end(), [&](const auto& path) { return entry.is_for(path); })) {
       throw PolicyError(
-          kKey + ": \"" + entry.pattern + "\" of \"" + text +
-          "\" matches none of the chosen modules; near: " + nearest_paths(entry.pattern, paths));
+          kKey, ": \"" + entry.pattern + "\" of \"" + text +
+                    "\" matches none of the chosen modules; near: " + nearest_paths(entry.pattern, paths));
     }
   }
 }
@@ -70,13 +70,13 @@ SegmentChoice choice_of(const std::vector<std::string>& entries, const std::stri
 std::vector<SegmentChoice> choices_of(const SegmentKeeps& keep, const std::vector<std::string>& paths) {
   if (keep.word == KeepWord::automatic) {
     throw PolicyError(
-        kKey +
+        kKey,
         " = \"auto\" leaves the choice to a planner, as dit-plan and dit-train do "
         "under memory.budget; give the policy what was chosen: keep = \"block\" with the modules to "
         "recompute as targets, or keep = \"all\"");
   }
   if (keep.results.empty() && keep.word == KeepWord::listed) {
-    throw PolicyError(kKey +
+    throw PolicyError(kKey,
                       " is an empty list; name results, such as [\"fc2_out\"] or "
                       "[\"aten::addmm\"], or set policies.checkpoint.keep = \"block\"");
   }

@@ -25,21 +25,21 @@ void check_operator(const std::string& name) {
     known = true;
     made_of_others |= op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
   }
-  const std::string where = "policies.checkpoint.keep: \"" + name + "\" ";
+  const std::string key = "policies.checkpoint.keep", where = ": \"" + name + "\" ";
   if (!known) {
     const std::string base = name.substr(0, name.find('.'));
     const bool overload = base != name && c10::Dispatcher::singleton().findSchema({base, ""});
-    throw PolicyError(
-        where + "is no operator of LibTorch; near: " +
-        (overload ? base + ", which means all of its overloads" : nearest_paths(name, all_operators())));
+    throw PolicyError(key, where + "is no operator of LibTorch; near: " +
+                               (overload ? base + ", which means all of its overloads"
+                                         : nearest_paths(name, all_operators())));
   }
   if (made_of_others) {
-    throw PolicyError(where +
-                      "is made of other operators; name those of them that are to be kept, such as "
-                      "aten::addmm of aten::linear, or mark its result in the model by a name");
+    throw PolicyError(key, where +
+                               "is made of other operators; name those of them that are to be kept, such as "
+                               "aten::addmm of aten::linear, or mark its result in the model by a name");
   }
-  throw PolicyError(where +
-                    "returns no new tensor that autograd knows, or a cast, so there is nothing to keep");
+  throw PolicyError(
+      key, where + "returns no new tensor that autograd knows, or a cast, so there is nothing to keep");
 }
 
 // What somebody who wrote `entry` for the name of a result may have meant: an operator, or a word that stands
@@ -83,10 +83,10 @@ void KeptResults::check_met(const std::string& key) {
     for (const std::string& entry : wanted) {
       if (met.count(entry) > 0) continue;
       const std::string meant = meant_by(entry);
-      throw PolicyError(key + ": \"" + entry + "\" is " + what + " the segments' forward passes; " +
-                        (!meant.empty() ? "near: " + meant
-                         : met.empty()  ? "there are none"
-                                        : "near: " + nearest_paths(entry, {met.begin(), met.end()})));
+      throw PolicyError(key, ": \"" + entry + "\" is " + what + " the segments' forward passes; " +
+                                 (!meant.empty() ? "near: " + meant
+                                  : met.empty()  ? "there are none"
+                                                : "near: " + nearest_paths(entry, {met.begin(), met.end()})));
     }
   };
   check(names_, met_names_, "no name of a result in");

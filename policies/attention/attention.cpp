@@ -86,16 +86,18 @@ std::string shape_of(const at::Tensor& q, const std::optional<at::Tensor>& mask,
                   dropout > 0 ? c10::str(", dropout ", dropout) : std::string());
 }
 
+constexpr const char* kEnabled = "policies.attention.enabled";
+
 [[noreturn]] void refuse_fallback(const std::string& path, const std::string& what, double dropout) {
   const char* const change =
       dropout > 0
           ? "set the dropout of attention to 0"
           : "give q, k and v one dtype, a last dimension without gaps and a mask that needs no gradient, "
             "and leave LibTorch's fused backends enabled";
-  throw PolicyError(
-      "policies.attention.enabled = true, but LibTorch has no fused kernel for the attention of " +
-      place(path) + " (" + what + ") and would store its weights; " + change +
-      ", or set policies.attention.enabled = \"default\", which runs and lists it");
+  throw PolicyError(kEnabled,
+                    " = true, but LibTorch has no fused kernel for the attention of " + place(path) + " (" +
+                        what + ") and would store its weights; " + change +
+                        ", or set policies.attention.enabled = \"default\", which runs and lists it");
 }
 
 // As autocast will give it to the operator, whose kernel is chosen by what it gets.
@@ -106,10 +108,10 @@ at::Tensor as_computed(at::Tensor tensor) {
 }
 
 [[noreturn]] void refuse_direct(const std::string& path, const std::string& what) {
-  throw PolicyError("policies.attention.enabled = true, but " + place(path) +
-                    " stores attention weights of its own: " + what +
-                    "; call the seam's attention there (at::scaled_dot_product_attention, never "
-                    "torch::nn::MultiheadAttention), or set policies.attention.enabled = \"default\"");
+  throw PolicyError(kEnabled,
+                    " = true, but " + place(path) + " stores attention weights of its own: " + what +
+                        "; call the seam's attention there (at::scaled_dot_product_attention, never "
+                        "torch::nn::MultiheadAttention), or set policies.attention.enabled = \"default\"");
 }
 
 class WithinSeam {
@@ -238,7 +240,8 @@ void AttentionPolicy::before_step() {
   }
   if (!findings_->called) {
     throw PolicyError(
-        "policies.attention.enabled = true, but the forward pass did not call the seam's attention, so it "
+        kEnabled,
+        " = true, but the forward pass did not call the seam's attention, so it "
         "has no effect; call it where the model attends, or set policies.attention.enabled = \"default\"");
   }
 }

@@ -17,11 +17,12 @@ namespace {
 
 void check_options(const EmaOptions& options) {
   if (!(options.decay >= 0.0 && options.decay < 1.0)) {
-    throw PolicyError(c10::str("policies.ema.decay = ", options.decay, " is out of range; allowed: [0, 1)"));
+    throw PolicyError("policies.ema.decay",
+                      c10::str(" = ", options.decay, " is out of range; allowed: [0, 1)"));
   }
   if (options.every < 1) {
-    throw PolicyError(
-        c10::str("policies.ema.every = ", options.every, " is out of range; allowed: [1, inf)"));
+    throw PolicyError("policies.ema.every",
+                      c10::str(" = ", options.every, " is out of range; allowed: [1, inf)"));
   }
 }
 
@@ -82,8 +83,8 @@ Ema::Ema(const EmaOptions& options, const NamedTensors& parameters, std::unique_
   obstacle_ = obstacle(names_, parameters_);
   if (!obstacle_.empty()) {
     if (options.enabled == Enabled::on) {
-      throw PolicyError("policies.ema.enabled = true, but " + obstacle_ +
-                        "; change that, or set policies.ema.enabled = false");
+      throw PolicyError("policies.ema.enabled",
+                        " = true, but " + obstacle_ + "; change that, or set policies.ema.enabled = false");
     }
     names_.clear();
     parameters_.clear();
@@ -93,13 +94,14 @@ Ema::Ema(const EmaOptions& options, const NamedTensors& parameters, std::unique_
   const bool nothing_to_move = device.is_cpu() && engine == nullptr;
   if (options.device == EmaDevice::cpu && nothing_to_move && options.enabled == Enabled::on) {
     throw PolicyError(
-        "policies.ema: asked for in host memory, but the training device is the CPU, so there is nothing to "
+        "policies.ema",
+        ": asked for in host memory, but the training device is the CPU, so there is nothing to "
         "move; remove policies.ema.enabled or set policies.ema.device = \"same\"");
   }
   if (!options.pinned && nothing_to_move) {
-    throw PolicyError(
-        "policies.ema.pinned = false has no use on the CPU, where no average is copied; allowed: true, the "
-        "default; remove policies.ema.pinned");
+    throw PolicyError("policies.ema.pinned",
+                      " = false has no use on the CPU, where no average is copied; allowed: true, the "
+                      "default; remove policies.ema.pinned");
   }
   const bool in_host_memory = options.device == EmaDevice::cpu && !nothing_to_move;
   {
@@ -123,9 +125,10 @@ Ema::Ema(const EmaOptions& options, const NamedTensors& parameters, std::unique_
 void Ema::refuse_exchanged(const char* what) const {
   if (!exchanged_) return;
   throw PolicyError(
-      std::string("policies.ema: ") + what +
-      " while weights and averages are exchanged; end the WeightExchange that sampling_weights() "
-      "returned first");
+      "policies.ema",
+      std::string(": ") + what +
+          " while weights and averages are exchanged; end the WeightExchange that sampling_weights() "
+          "returned first");
 }
 
 // Throws what is still to be said, and lets the averages come to rest.
@@ -234,20 +237,22 @@ void Ema::restore(const StoredPolicyState& state) {
   refuse_exchanged("restore() was called");
   settle();
   const auto updates = state.counters.find("updates");
-  if (updates == state.counters.end()) throw PolicyError("policies.ema: the state has no count of updates");
+  if (updates == state.counters.end())
+    throw PolicyError("policies.ema", ": the state has no count of updates");
   if (state.tensors.size() != names_.size()) {
-    throw PolicyError(c10::str("policies.ema: ", state.tensors.size(), " averages for ", names_.size(),
-                               " trainable parameters"));
+    throw PolicyError("policies.ema", c10::str(": ", state.tensors.size(), " averages for ", names_.size(),
+                                               " trainable parameters"));
   }
   std::vector<const StoredPolicyState::Entry*> kept;
   for (size_t i = 0; i < names_.size(); ++i) {
     const auto found = std::find_if(state.tensors.begin(), state.tensors.end(),
                                     [&](const auto& entry) { return entry.name == names_[i]; });
     if (found == state.tensors.end())
-      throw PolicyError("policies.ema: no average for parameter " + names_[i]);
+      throw PolicyError("policies.ema", ": no average for parameter " + names_[i]);
     if (found->shape != averages_[i].sizes()) {
-      throw PolicyError(c10::str("policies.ema: the average of ", names_[i], " is ",
-                                 at::IntArrayRef(found->shape), ", the parameter is ", averages_[i].sizes()));
+      throw PolicyError("policies.ema",
+                        c10::str(": the average of ", names_[i], " is ", at::IntArrayRef(found->shape),
+                                 ", the parameter is ", averages_[i].sizes()));
     }
     kept.push_back(&*found);
   }

@@ -105,7 +105,8 @@ Precision::Precision(const PrecisionOptions& options, c10::Device device,
   const bool asked = asked_ = options.enabled == Enabled::on;
   const bool supported = supports_bf16(device);
   if (asked && !supported) {
-    throw PolicyError(c10::str("policies.precision.enabled = true, but ", device,
+    throw PolicyError("policies.precision.enabled",
+                      c10::str(" = true, but ", device,
                                " does not compute in bf16; remove it, or train on another device"));
   }
   if (options.enabled == Enabled::off) {
@@ -132,7 +133,8 @@ Precision::Precision(const PrecisionOptions& options, c10::Device device,
   if (active_ && !paths.empty() && fp32_paths_.size() == paths.size()) {
     if (asked) {
       throw PolicyError(
-          "policies.precision.enabled = true, but policies.precision.fp32 names every module of the model, "
+          "policies.precision.enabled",
+          " = true, but policies.precision.fp32 names every module of the model, "
           "so "
           "it has no effect; name fewer there, or set policies.precision.enabled = \"default\"");
     }
@@ -154,7 +156,8 @@ void Precision::before_step() {
   stepped_ = true;
   if (!asked_ || scoped_) return;
   throw PolicyError(
-      "policies.precision.enabled = true, but no forward pass ran within forward_scope(), so it has no "
+      "policies.precision.enabled",
+      " = true, but no forward pass ran within forward_scope(), so it has no "
       "effect; "
       "hold the scope during the forward pass, or set policies.precision.enabled = \"default\"");
 }

@@ -48,8 +48,8 @@ std::vector<std::string> matching_paths(const std::vector<std::string>& patterns
                                         const std::vector<std::string>& paths, const std::string& key) {
   for (const std::string& pattern : patterns) {
     if (!matches_any(pattern, paths)) {
-      throw PolicyError(key + ": \"" + pattern +
-                        "\" matches no module of this model; near: " + nearest_paths(pattern, paths));
+      throw PolicyError(key, ": \"" + pattern + "\" matches no module of this model; near: " +
+                                 nearest_paths(pattern, paths));
     }
   }
   std::vector<std::string> result;

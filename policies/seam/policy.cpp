@@ -29,7 +29,7 @@ StoredPolicyState::StoredPolicyState(const PolicyState& state) : counters(state.
 
 void Policy::apply(Seam& seam) {
   if (std::find(seam.policies.begin(), seam.policies.end(), name()) != seam.policies.end()) {
-    throw PolicyError("policies." + name() + " is in this model already; apply each policy once");
+    throw PolicyError("policies." + name(), " is in this model already; apply each policy once");
   }
   put_in(seam);
   seam.policies.push_back(name());

@@ -3,13 +3,11 @@
 namespace dtk {
 
 ConfigError located(const policies::PolicyError& error, const std::map<std::string, std::string>& locations) {
-  const std::string text = error.what();
-  const std::string key = text.substr(0, text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_."));
-  for (const std::string& written : {key, key + ".enabled"}) {
+  for (const std::string& written : {error.key, error.key + ".enabled"}) {
     const auto place = locations.find(written);
-    if (place != locations.end()) return ConfigError(place->second + ": " + text);
+    if (place != locations.end()) return ConfigError(place->second + ": " + error.what());
   }
-  return ConfigError(text);
+  return ConfigError(error.what());
 }
 
 }  // namespace dtk

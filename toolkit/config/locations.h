@@ -10,9 +10,8 @@
 
 namespace dtk {
 
-/// `error` as a ConfigError. Where its text starts with a key ("policies.checkpoint.targets: ...") that
-/// `locations` (LoadedConfig) knows, the place comes first; a table stands for its key `enabled`, which is
-/// what asks for a policy.
+/// `error` as a ConfigError. Where `locations` (LoadedConfig) knows its key, the place comes first; a table
+/// stands for its key `enabled`, which is what asks for a policy.
 ConfigError located(const policies::PolicyError& error, const std::map<std::string, std::string>& locations);
 
 }  // namespace dtk

@@ -52,9 +52,10 @@ void check_apart(const Paths& targets) {
   for (const std::string& outer : targets) {
     for (const std::string& inner : targets) {
       if (!inner.starts_with(outer + ".")) continue;
-      throw policies::PolicyError(key + " means " + outer + " and, within it, " + inner +
-                                  "; policies.checkpoint.keep = \"auto\" chooses for each module whether "
-                                  "it is recomputed: name one of the two, or use keep = \"block\"");
+      throw policies::PolicyError(key,
+                                  " means " + outer + " and, within it, " + inner +
+                                      "; policies.checkpoint.keep = \"auto\" chooses for each module whether "
+                                      "it is recomputed: name one of the two, or use keep = \"block\"");
     }
   }
 }

@@ -440,14 +440,17 @@ TEST_CASE("config rules: what a policy refuses has the place of the key it names
       {"policies.checkpoint.targets", "base.toml:12:5"},
       {"policies.ema.enabled", "--set policies.ema.enabled=true"},
       {"policies.ema.decay", "base.toml:14:9"}};
-  const auto placed = [&](const std::string& text) {
-    return std::string(dtk::located(dtk::policies::PolicyError(text), places).what());
+  const auto placed = [&](const std::string& key, const std::string& rest) {
+    return std::string(dtk::located(dtk::policies::PolicyError(key, rest), places).what());
   };
-  CHECK(placed("policies.checkpoint.targets: no match") ==
+  CHECK(placed("policies.checkpoint.targets", ": no match") ==
         "base.toml:12:5: policies.checkpoint.targets: no match");
-  CHECK(placed("policies.ema.decay = 2 is too much") == "base.toml:14:9: policies.ema.decay = 2 is too much");
-  CHECK(placed("policies.ema: nothing to move") ==
+  CHECK(placed("policies.ema.decay", " = 2 is too much") ==
+        "base.toml:14:9: policies.ema.decay = 2 is too much");
+  CHECK(placed("policies.ema", ": nothing to move") ==
         "--set policies.ema.enabled=true: policies.ema: nothing to move");
-  CHECK(placed("policies.checkpoint: asked for") == "policies.checkpoint: asked for");
-  CHECK(placed("another text") == "another text");
+  CHECK(placed("policies.checkpoint", ": asked for") == "policies.checkpoint: asked for");
+  CHECK(placed("", "another text") == "another text");
+  // A text that only reads like one of a key.
+  CHECK(placed("", "policies.ema.decay = 2") == "policies.ema.decay = 2");
 }

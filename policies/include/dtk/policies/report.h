@@ -19,7 +19,12 @@ struct PolicyReport {
 
 /// A policy that cannot do what was asked for; the message says what to change.
 struct PolicyError : std::runtime_error {
-  using std::runtime_error::runtime_error;
+  explicit PolicyError(const std::string& message) : std::runtime_error(message) {}
+  /// Of one key of a configuration, with which the message begins.
+  PolicyError(const std::string& about, const std::string& rest)
+      : std::runtime_error(about + rest), key(about) {}
+
+  std::string key;  // "policies.ema.decay", or a policy's table: "policies.ema"; "": of none
 };
 
 }  // namespace dtk::policies

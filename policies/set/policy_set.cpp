@@ -1,11 +1,7 @@
 #include <ATen/core/grad_mode.h>
-#include <dtk/policies/attention.h>
-#include <dtk/policies/ema.h>
-#include <dtk/policies/internal/checkpoint_policy.h>
 #include <dtk/policies/internal/job_observer.h>
 #include <dtk/policies/module_path.h>
 #include <dtk/policies/policy_set.h>
-#include <dtk/policies/precision.h>
 #include <dtk/policies/simulation.h>
 
 #include <numeric>
@@ -35,8 +31,6 @@ class Scopes final : public PolicyScope {
 
 }  // namespace
 
-// The order of the seam's layers, from the inside out: a segment that checkpointing runs again must meet the
-// casts and the attention of its first run.
 PolicySet::PolicySet(const PolicyOptions& options, const Subject& subject, Seam& seam,
                      std::unique_ptr<StagingCopies> engine)
     : engine_(std::make_unique<SavedTensorEngineGuard>()), use_(std::make_shared<SeamUse>()) {
@@ -47,21 +41,13 @@ PolicySet::PolicySet(const PolicyOptions& options, const Subject& subject, Seam&
     const ModuleFn within = [&](Tensors&& in) { return inner(path, fn, std::move(in)); };
     return named(path, within, std::move(inputs));
   };
-  const auto add = [&](const auto& one, const char* name, auto make) {
-    if (one.enabled == Enabled::off) {
-      off_.push_back({name, false, std::string("switched off: policies.") + name + ".enabled = false"});
+  for (const PolicyKind* const kind : policy_kinds()) {
+    if (kind->enabled(options) == Enabled::off && !kind->acts_switched_off()) {
+      off_.push_back({kind->name(), false, "switched off: policies." + kind->name() + ".enabled = false"});
     } else {
-      list_.push_back(make());
+      list_.push_back(kind->make(options, subject, engine));
     }
-  };
-  add(options.precision, "precision",
-      [&] { return std::make_unique<Precision>(options.precision, subject.device, subject.paths); });
-  // Without it attention is materialised, which a policy must see to as well.
-  list_.push_back(std::make_unique<AttentionPolicy>(options.attention));
-  add(options.ema, "ema",
-      [&] { return std::make_unique<Ema>(options.ema, subject.parameters, std::move(engine)); });
-  add(options.checkpoint, "checkpoint",
-      [&] { return std::make_unique<CheckpointPolicy>(options.checkpoint, subject.paths); });
+  }
   for (const auto& policy : list_) {
     policy->apply(changed);
     if (policy->needs_forward_scope() && use_->needs_scope.empty()) use_->needs_scope = policy->name();
@@ -103,8 +89,8 @@ int64_t PolicySet::period() const {
 
 std::vector<PolicyReport> PolicySet::reports() const {
   std::vector<PolicyReport> all;
-  const PolicyOptions order;
-  PolicyOptions::tables(order, [&](const char* name, const auto&) {
+  for (const PolicyKind* const kind : policy_kinds()) {
+    const std::string name = kind->name();
     for (const auto& policy : list_) {
       if (policy->name() != name) continue;
       all.push_back(policy->report());
@@ -117,7 +103,7 @@ std::vector<PolicyReport> PolicySet::reports() const {
     for (const PolicyReport& report : off_) {
       if (report.policy == name) all.push_back(report);
     }
-  });
+  }
   return all;
 }
 

@@ -12,7 +12,7 @@ import tree
 
 PLANNER = "policies/planner"
 OF_LIBTORCH = {"attention"}
-NO_POLICY = {"policy"}  # the options of all of them
+NO_POLICY = {"policy", "own"}  # the options of all of them, and of those that a program brings along
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]dtk/(policies|models)/(?:internal/)?(\w+)\.h[>"]')
 WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 STRING = re.compile(r'"((?:\\.|[^"\\])*)"')

@@ -91,7 +91,7 @@ LARGEST = 25  # modules
 HEADERS = {
     "policies": {
         "report": "seam", "enabled": "seam", "enum_text": "seam", "counted_blocks": "ledger",
-        "checkpoint_options": "activations", "policy_options": "set",
+        "checkpoint_options": "activations", "policy_options": "set", "own_options": "set",
     },
     "policies/planner": {"flops": "cost", "scratch": "cost", "device_terms": "cost", "explained_state": "explain"},
 }  # fmt: skip

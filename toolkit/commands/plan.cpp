@@ -63,9 +63,9 @@ void report_table(const Job& job) {
                 : plan_table_text(job.arguments.config, rows, job.budget, clock.seconds() - begin));
   const MemoryNeed lowest = rows.front().plan.need_in(kBudget);
   if (lowest.fits(job.budget)) return;
-  throw Error(ExitCode::memory,
-              "none of the 16 combinations fits into memory.budget: with the lowest peak, " +
-                  excess_text(lowest, *job.budget));
+  throw Error(ExitCode::memory, "none of the " + std::to_string(rows.size()) +
+                                    " combinations fits into memory.budget: with the lowest peak, " +
+                                    excess_text(lowest, *job.budget));
 }
 
 void report_largest(const Job& job, int64_t bytes) {

@@ -2,25 +2,16 @@
 // tables, and each table one list of its fields (config.h).
 #pragma once
 #include <dtk/policies/enum_text.h>
+#include <dtk/policies/own_options.h>
 
-#include <array>
-#include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
-#include <stdexcept>
 #include <string>
 #include <type_traits>
-#include <utility>
-#include <variant>
-#include <vector>
 
 namespace dtk {
 
-/// What a key of a family can be.
-using OptionField = std::variant<bool*, int64_t*, double*, std::string*, std::optional<bool>*,
-                                 std::optional<int64_t>*, std::optional<double>*, std::optional<std::string>*,
-                                 std::vector<std::string>*, std::array<double, 4>*>;
+using policies::OptionField;
 
 /// visit(member, allowed), of an enum as a text that is one of its choices.
 template <class Member, class Visit>
@@ -73,49 +64,31 @@ class TablesOf final : public OptionTables {
 class FamilyOptions {
  public:
   FamilyOptions();
-  FamilyOptions(const FamilyOptions& other);
-  FamilyOptions& operator=(const FamilyOptions& other) {
-    if (this != &other) *this = FamilyOptions(other);
-    return *this;
-  }
-  FamilyOptions(FamilyOptions&&) noexcept = default;
-  FamilyOptions& operator=(FamilyOptions&&) noexcept = default;
-  ~FamilyOptions() = default;
-  friend bool operator==(const FamilyOptions& a, const FamilyOptions& b);
+  friend bool operator==(const FamilyOptions&, const FamilyOptions&) = default;
 
   /// Those of the family that has such. Throws std::logic_error if there is none.
   template <class Options>
   Options& of() {
-    return const_cast<Options&>(std::as_const(*this).of<Options>());
+    return tables_.options_of<TablesOf<Options>>();
   }
   template <class Options>
   const Options& of() const {
-    for (const auto& tables : all_) {
-      if (const auto* const found = dynamic_cast<const TablesOf<Options>*>(tables.get()))
-        return found->options;
-    }
-    throw std::logic_error("no model family has such options");
+    return tables_.options_of<TablesOf<Options>>();
   }
 
   /// visit(table, name, member, allowed) for every field.
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    for (const auto& tables : self.all_) {
+    for (const auto& tables : self.tables_.all) {
       tables->visit_fields([&](const std::string& table, const std::string& name, OptionField field,
                                const std::string& allowed) {
-        const auto visit_member = [&](auto* member) {
-          using Member = std::remove_pointer_t<decltype(member)>;
-          visit(table, name,
-                static_cast<std::conditional_t<std::is_const_v<Self>, const Member, Member>&>(*member),
-                allowed);
-        };
-        std::visit(visit_member, field);
+        policies::visit_member<Self>(field, [&](auto& member) { visit(table, name, member, allowed); });
       });
     }
   }
 
  private:
-  std::vector<std::unique_ptr<OptionTables>> all_;
+  policies::ValueList<OptionTables> tables_;
 };
 
 }  // namespace dtk

@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "toolkit/config/policy_switches.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/plan/plan.h"
 #include "toolkit/plan/planned_run.h"
@@ -8,21 +7,21 @@
 namespace dtk {
 namespace {
 
-constexpr size_t kCheckpoint = 3;  // of switched_policies
+const policies::PolicyKind& checkpoint() {
+  return policies::policy_kind("checkpoint");
+}
 
 LoadedConfig with_checkpoint(const Plan& plan, c10::Device device, bool on) {
   LoadedConfig loaded = plan.loaded;
-  PolicySwitches switches = switches_of(loaded.config, device);
-  switches[kCheckpoint] = on;
-  loaded.config = with_switches(std::move(loaded.config), device, switches);
+  checkpoint().switch_to(loaded.config.policies, device, on);
   return loaded;
 }
 
-std::string report_of(const std::vector<policies::PolicyReport>& reports, const char* policy) {
+std::string report_of(const std::vector<policies::PolicyReport>& reports, const std::string& policy) {
   for (const policies::PolicyReport& report : reports) {
-    if (report.policy == policy) return std::string("policies.") + policy + ", which " + report.reason;
+    if (report.policy == policy) return "policies." + policy + ", which " + report.reason;
   }
-  return std::string("policies.") + policy;
+  return "policies." + policy;
 }
 
 std::vector<planner::Alternative> alternatives_of(const std::vector<PolicyEffect>& effects) {
@@ -53,10 +52,10 @@ planner::Explanation explain_segments(const Plan& plan, const std::vector<Policy
   planner::Explanation why;
   std::vector<policies::PolicyReport> reports;
   why.plain = observed(false, reports);
-  why.recomputes = switches_of(plan.loaded.config, device)[kCheckpoint];
+  why.recomputes = checkpoint().is_on(plan.loaded.config.policies, device);
   try {
     why.recomputed = observed(true, reports);
-    why.segments = report_of(reports, switched_policies[kCheckpoint]);
+    why.segments = report_of(reports, checkpoint().name());
   } catch (const ConfigError&) {
     // `effects` say why it cannot be switched on.
   }

@@ -101,9 +101,8 @@ std::string measured_text(const planner::DeviceTerm& term) {
 
 std::string effect_words(const Plan& plan, const PolicyEffect& effect) {
   if (!effect.switched) return "cannot be switched: " + effect.problem;
-  // policy_switches.h
-  const std::string off = effect.policy == "ema" ? "on the training device, " : "switched off, ";
-  const std::string when = effect.on ? off : "switched on, ";
+  const std::string when =
+      (effect.on ? policies::policy_kind(effect.policy).off_words() : "switched on") + ", ";
   const PhasePeak now = plan.memory.peak(), then = effect.switched->memory.peak();
   const int64_t change = then.peak.bytes - now.peak.bytes;
   const std::string host = host_words(effect.switched->memory.host.peak.bytes - plan.memory.host.peak.bytes);

@@ -6,7 +6,6 @@
 #include <new>
 #include <utility>
 
-#include "toolkit/config/policy_switches.h"
 #include "toolkit/config/rules.h"
 #include "toolkit/core/byte_size.h"
 #include "toolkit/core/clock.h"
@@ -50,6 +49,11 @@ Plan plan_decided(LoadedConfig loaded, c10::Device device, const planner::Simula
   plan.seconds = simulated.seconds;
   plan.loaded = std::move(loaded);
   return plan;
+}
+
+LoadedConfig with_switches(LoadedConfig loaded, c10::Device device, const policies::PolicySwitches& on) {
+  loaded.config.policies = policies::with_switches(std::move(loaded.config.policies), device, on);
+  return loaded;
 }
 
 int64_t peak_bytes(const Plan& plan) {
@@ -107,17 +111,11 @@ Plan make_plan(LoadedConfig loaded, c10::Device device, const planner::Simulatio
 
 std::vector<PlanRow> plan_table(const LoadedConfig& loaded, c10::Device device,
                                 const planner::SimulationOptions& options) {
-  std::vector<PlanRow> rows(16);
+  const size_t kinds = policies::policy_kinds().size();
+  std::vector<PlanRow> rows(size_t{1} << kinds);
   for (size_t i = 0; i < rows.size(); ++i) {
-    const PolicySwitches on = {(i & 8) != 0, (i & 4) != 0, (i & 2) != 0, (i & 1) != 0};
-    LoadedConfig job = loaded;
-    RunConfig& config = job.config;
-    // A switched precision is decided: on is bf16, off is fp32.
-    if (precision_is_open(config, device))
-      config.policies.precision.cpu = on[0] ? policies::CpuPrecision::bf16 : policies::CpuPrecision::fp32;
-    config = with_switches(config, device, on);
-    rows[i].on = on;
-    rows[i].plan = plan_decided(std::move(job), device, options);
+    for (size_t kind = kinds; kind-- > 0;) rows[i].on.push_back((i >> kind & 1) != 0);
+    rows[i].plan = plan_decided(with_switches(loaded, device, rows[i].on), device, options);
   }
   std::stable_sort(rows.begin(), rows.end(), [](const PlanRow& a, const PlanRow& b) {
     return peak_bytes(a.plan) < peak_bytes(b.plan);
@@ -127,18 +125,16 @@ std::vector<PlanRow> plan_table(const LoadedConfig& loaded, c10::Device device,
 
 std::vector<PolicyEffect> explain_policies(const Plan& plan, c10::Device device,
                                            const planner::SimulationOptions& options) {
-  const PolicySwitches on = switches_of(plan.loaded.config, device);
+  const policies::PolicySwitches on = policies::switches_of(plan.loaded.config.policies, device);
   std::vector<PolicyEffect> effects;
   for (size_t i = 0; i < on.size(); ++i) {
     PolicyEffect effect;
-    effect.policy = switched_policies[i];
+    effect.policy = policies::policy_kinds()[i]->name();
     effect.on = on[i];
-    PolicySwitches other = on;
+    policies::PolicySwitches other = on;
     other[i] = !on[i];
-    LoadedConfig switched = plan.loaded;
-    switched.config = with_switches(switched.config, device, other);
     try {
-      effect.switched = plan_decided(std::move(switched), device, options);
+      effect.switched = plan_decided(with_switches(plan.loaded, device, other), device, options);
     } catch (const ConfigError& error) {
       effect.problem = error.what();
     }

@@ -7,8 +7,8 @@
 #include <dtk/planner/explain.h>
 #include <dtk/planner/flops.h>
 #include <dtk/planner/simulate.h>
+#include <dtk/policies/policy_kind.h>
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -68,9 +68,9 @@ struct MachineTooSmall : Error {
 /// MachineTooSmall.
 Plan make_plan(LoadedConfig loaded, c10::Device device, const planner::SimulationOptions& options = {});
 
-/// One of the 16 combinations of precision, attention, ema and checkpoint.
+/// One of the combinations of policies; of the four built-in ones there are 16.
 struct PlanRow {
-  std::array<bool, 4> on{};
+  policies::PolicySwitches on;
   Plan plan;
 };
 /// All of them, the lowest peak first, equal ones in the order of their switches.

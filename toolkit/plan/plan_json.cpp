@@ -1,7 +1,6 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "toolkit/config/policy_switches.h"
 #include "toolkit/plan/explanation_json.h"
 #include "toolkit/plan/plan_text.h"
 
@@ -79,10 +78,11 @@ std::string plan_json(const Plan& plan, const std::vector<PolicyEffect>& effects
 std::string plan_table_json(const std::vector<PlanRow>& rows) {
   Json array = Json::array();
   for (const PlanRow& row : rows) {
-    std::vector<PolicySaving> policies;
+    std::vector<PolicySaving> savings;
     for (size_t i = 0; i < row.on.size(); ++i)
-      policies.push_back({{switched_policies[i], row.on[i], row.on[i] ? "on" : "off"}, std::nullopt, ""});
-    array.push_back(json_of(row.plan, policies));
+      savings.push_back(
+          {{policies::policy_kinds()[i]->name(), row.on[i], row.on[i] ? "on" : "off"}, std::nullopt, ""});
+    array.push_back(json_of(row.plan, savings));
   }
   return array.dump(1) + "\n";
 }

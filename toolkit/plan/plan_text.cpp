@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "toolkit/config/policy_switches.h"
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
@@ -195,8 +194,9 @@ std::string plan_text(const std::string& name, const Plan& plan) {
 
 std::string plan_table_text(const std::string& name, const std::vector<PlanRow>& rows,
                             std::optional<int64_t> budget, double seconds) {
-  std::vector<std::vector<std::string>> cells = {
-      {"precision", "attention", "ema", "checkpoint", "peak", "phase", "host", "recomputed"}};
+  std::vector<std::vector<std::string>> cells(1);
+  for (const policies::PolicyKind* const kind : policies::policy_kinds()) cells[0].push_back(kind->name());
+  cells[0].insert(cells[0].end(), {"peak", "phase", "host", "recomputed"});
   if (budget) cells[0].push_back("fits");
   for (const PlanRow& row : rows) {
     const PhasePeak peak = row.plan.memory.peak();
@@ -209,30 +209,37 @@ std::string plan_table_text(const std::string& name, const std::vector<PlanRow>&
     cells.push_back(std::move(line));
   }
   const std::optional<CheckpointPlacement>& placement = rows.front().plan.placement;
-  return first_line_of(name, rows.front().plan) + "all 16 combinations of the policies, in " +
-         seconds_text(seconds) + "; recomputed: forward FLOPs that a step runs again\n" + scratch_text(rows) +
+  return first_line_of(name, rows.front().plan) + "all " + std::to_string(rows.size()) +
+         " combinations of the policies, in " + seconds_text(seconds) +
+         "; recomputed: forward FLOPs that a step runs again\n" + scratch_text(rows) +
          (placement ? line("placement", placement_text(*placement)) : "") + "\n" + aligned(cells);
 }
 
-// What plan_table() and explain_policies() switch the average to, whose baseline is another place, not none.
-std::string ema_off(const Plan& plan) {
-  return plan.loaded.config.policies.ema.enabled == policies::Enabled::off
-             ? "no average, as configured"
-             : "the average on the training device";
+// What plan_table() and explain_policies() switch policies to, three a line.
+std::string baselines(const policies::PolicyOptions& options) {
+  std::string text;
+  size_t count = 0;
+  for (const policies::PolicyKind* const kind : policies::policy_kinds()) {
+    if (count > 0) text += count % 3 == 0 ? ";\n" : "; ";
+    text += kind->baseline(options);
+    ++count;
+  }
+  return text + "\n";
 }
 
 std::string explain_text(const Plan& plan, const std::vector<PolicyEffect>& effects) {
-  constexpr size_t column = 18;
+  size_t longest = std::string("checkpoint").size();
+  for (const PolicyEffect& effect : effects) longest = std::max(longest, effect.policy.size());
+  const size_t column = longest + 8;
   std::string text = "what each policy changes (the job planned with its switch in the other position)\n";
   for (const PolicyEffect& effect : effects) {
     std::string start = "  " + effect.policy;
-    start.resize(13, ' ');
+    start.resize(longest + 3, ' ');
     start += effect.on ? "on" : "off";
     start.resize(column, ' ');
     text += start + wrapped(effect_words(plan, effect), column) + "\n";
   }
-  return text + "off is: fp32; stored attention weights; " + ema_off(plan) + ";\nall activations kept\n" +
-         terms_table(plan.terms);
+  return text + "off is: " + baselines(plan.loaded.config.policies) + terms_table(plan.terms);
 }
 
 std::string largest_batch_text(const std::string& name, const LargestPlannedBatch& found, int64_t bytes) {

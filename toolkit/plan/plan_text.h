@@ -14,9 +14,9 @@
 // `beside`: bytes of the terms that a whole device, and LibTorch's allocator in it, hold beside the peak.
 // `saved_by_operator` splits the bytes saved at the peak once more, by the operator that made them;
 // `precisions` has two entries where training will measure which to take, else none. A table is an array of
-// 16 of these, the lowest peak first. --explain adds "why" (explanation_json.h) and "checkpoint_choices"
-// (checkpoint_choices.h). --max-batch adds
-// "largest_batch": {"budget_bytes", "batch", "peak_bytes", "device_bytes", "next_batch", "next_peak_bytes",
+// these, one for each combination of the policies, the lowest peak first. --explain adds "why"
+// (explanation_json.h) and "checkpoint_choices" (checkpoint_choices.h). --max-batch adds "largest_batch":
+// {"budget_bytes", "batch", "peak_bytes", "device_bytes", "next_batch", "next_peak_bytes",
 // "next_device_bytes", "planned", "all_recomputed", "not_counted": [what a plan does not know]}, with null
 // for what the data ended. Of a job with policies.checkpoint.keep = "auto" "placement" is what was chosen and
 // planned (placement_json()).

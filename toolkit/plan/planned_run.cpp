@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "toolkit/config/locations.h"
@@ -37,23 +38,38 @@ Policies policies_of(const RunConfig& config, c10::Device device) {
   return {set.period(), set.reports()};
 }
 
-void refuse_long(int64_t period, bool fold) {
+// visit(kind, option) for the policies that have one and are not switched off.
+template <class Visit>
+void visit_periods(policies::PolicyOptions& options, const Visit& visit) {
+  for (const policies::PolicyKind* const kind : policies::policy_kinds()) {
+    const policies::StepsOption option = kind->period(options);
+    if (option.steps != nullptr && kind->enabled(options) != policies::Enabled::off) visit(*kind, option);
+  }
+}
+
+void refuse_long(const RunConfig& config, int64_t period, bool fold) {
   if (period <= kMaxPeriod) return;
+  policies::PolicyOptions options = config.policies;
+  std::string key;
+  int64_t longest = 0;
+  visit_periods(options, [&](const policies::PolicyKind& kind, const policies::StepsOption& option) {
+    if (std::exchange(longest, std::max(longest, *option.steps)) < *option.steps)
+      key = "policies." + kind.name() + "." + option.key;
+  });
   throw Error(ExitCode::failure, "the policies repeat their work after " + std::to_string(period) +
                                      " steps; a plan that leaves none out runs at most " +
                                      std::to_string(kMaxPeriod) + " of them, twice; plan " +
-                                     (fold ? "" : "without --no-fold, or ") +
-                                     "with --set "
-                                     "policies.ema.every=" +
+                                     (fold ? "" : "without --no-fold, or ") + "with --set " + key + "=" +
                                      std::to_string(kMaxPeriod) + " or less");
 }
 
 // A report of the job, whose period was another one in the plan.
-void name_own_period(std::vector<policies::PolicyReport>& planned, const Policies& own) {
-  for (policies::PolicyReport& report : planned) {
-    for (const policies::PolicyReport& before : own.reports)
-      if (report.policy == "ema" && before.policy == "ema") report.reason = before.reason;
-  }
+void name_own_period(std::vector<policies::PolicyReport>& planned, const Policies& own,
+                     policies::PolicyOptions options) {
+  visit_periods(options, [&](const policies::PolicyKind& kind, const policies::StepsOption&) {
+    for (size_t i = 0; i < planned.size(); ++i)
+      if (planned[i].policy == kind.name()) planned[i].reason = own.reports[i].reason;
+  });
 }
 
 // How often the job of a plan runs the period of the policies after its first step.
@@ -144,14 +160,20 @@ void run_job(const LoadedConfig& loaded, c10::Device device, Steps how, const Da
              const std::function<void(const Shown&)>& end) {
   LoadedConfig job = loaded;
   const Policies own = policies_of(loaded.config, device);
-  const bool may_shorten = own.period > kLongPeriod && !how.whole_period;
-  if (!may_shorten) refuse_long(own.period, how.fold);
-  const int64_t period = may_shorten ? kShortPeriod : own.period;
+  RunConfig quick = loaded.config;
+  int64_t period = own.period;
+  if (own.period > kLongPeriod && !how.whole_period) {
+    visit_periods(quick.policies, [](const policies::PolicyKind&, const policies::StepsOption& option) {
+      *option.steps = std::min(*option.steps, kShortPeriod);
+    });
+    period = policies_of(quick, device).period;
+  }
+  refuse_long(loaded.config, period, how.fold);
   const int64_t steady = period * (how.times == Steady::once ? 1 : 2);
   job.config = shortened(loaded.config, how.times, steady);
   const bool whole = is_short(loaded.config, steps_of_a_plan(loaded.config, steady));
-  const bool shorter_period = may_shorten && !whole;
-  if (shorter_period) job.config.policies.ema.every = period;  // the one policy that has a period
+  const bool shorter_period = period < own.period && !whole;
+  if (shorter_period) job.config.policies = quick.policies;
   NoFiles files;
   StandingClock clock;
   PlanObserver observer([&](const PlanObserver& seen, const RunResult& result) {
@@ -159,7 +181,7 @@ void run_job(const LoadedConfig& loaded, c10::Device device, Steps how, const Da
                 .alike = !shorter_period || !loaded.config.data.drop_last || seen.alike(period - 1),
                 .left_out = whole ? 0 : twice(own.period) - steady,
                 .policies = result.policies};
-    if (shorter_period) name_own_period(shown.policies, own);
+    if (shorter_period) name_own_period(shown.policies, own, quick.policies);
     end(shown);
   });
   const RunData data = data_of(job.config, samples_of_a_plan(loaded.config, steady));

@@ -15,7 +15,8 @@ auto with_trained(const SampleSource& source, const RunConfig& config, c10::Devi
   Model model(config, device);
   load_weights(source.weights, model);
   policies::PolicyOptions forward_only = config.policies;
-  forward_only.ema.enabled = forward_only.checkpoint.enabled = policies::Enabled::off;
+  for (const policies::PolicyKind* const kind : policies::policy_kinds())
+    if (!kind->acts_without_gradient()) kind->enabled(forward_only) = policies::Enabled::off;
   policies::PolicySet policies = put_policies_in(forward_only, model);
   const auto scope = policies.forward_scope();
   return act(model);

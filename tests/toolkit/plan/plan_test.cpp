@@ -104,7 +104,7 @@ TEST_CASE("a table has each of the 16 combinations once, the lowest peak first")
   for (const c10::Device device : {cuda, cpu}) {
     const std::vector<PlanRow> rows = plan_table(tiny(), device);
     REQUIRE(rows.size() == 16);
-    std::set<std::array<bool, 4>> seen;
+    std::set<policies::PolicySwitches> seen;
     for (size_t i = 0; i < rows.size(); ++i) {
       CHECK(seen.insert(rows[i].on).second);
       if (i > 0) CHECK(peak(rows[i - 1].plan) <= peak(rows[i].plan));
@@ -121,9 +121,9 @@ TEST_CASE("a row of the table is the plan of that configuration") {
   off.config.policies.ema.device = policies::EmaDevice::same;
   const std::vector<PlanRow> rows = plan_table(tiny(), cuda);
   for (const PlanRow& row : rows) {
-    if (row.on == std::array<bool, 4>{false, false, false, false})
+    if (row.on == policies::PolicySwitches{false, false, false, false})
       CHECK(peak(row.plan) == peak(make_plan(off, cuda)));
-    if (row.on == std::array<bool, 4>{true, true, true, true})
+    if (row.on == policies::PolicySwitches{true, true, true, true})
       CHECK(peak(row.plan) == peak(make_plan(on, cuda)));
   }
 }

@@ -3,6 +3,7 @@
 #include <dtk/policies/attention_options.h>
 #include <dtk/policies/checkpoint_options.h>
 #include <dtk/policies/ema_options.h>
+#include <dtk/policies/own_options.h>
 #include <dtk/policies/precision_options.h>
 
 namespace dtk::policies {
@@ -12,15 +13,17 @@ struct PolicyOptions {
   AttentionOptions attention;
   EmaOptions ema;
   CheckpointOptions checkpoint;
+  OwnOptions own = {};  // of policies that the program registered (policy_kind.h)
 
-  /// Visits each policy's options: visit(name, struct).
+  /// Visits each policy's options: visit(name, struct), with an OwnTable for a struct of `own`.
   template <class Self, class Visit>
   static void tables(Self& self, Visit&& visit) {
-    auto& [precision, attention, ema, checkpoint] = self;
+    auto& [precision, attention, ema, checkpoint, own] = self;
     visit("precision", precision);
     visit("attention", attention);
     visit("ema", ema);
     visit("checkpoint", checkpoint);
+    OwnOptions::tables(own, visit);
   }
 
   /// Every policy switched off: the baseline that a saving is measured against. Attention then stores its

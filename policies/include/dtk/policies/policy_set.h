@@ -6,10 +6,7 @@
 //   policies.step(optimizer);
 //   for (const PolicyReport& report : policies.reports()) print(report);
 #pragma once
-#include <c10/core/Device.h>
-#include <dtk/policies/internal/staging_ring.h>
-#include <dtk/policies/policy.h>
-#include <dtk/policies/policy_options.h>
+#include <dtk/policies/policy_kind.h>
 #include <dtk/policies/saved_tensors.h>
 
 #include <memory>
@@ -17,13 +14,6 @@
 #include <vector>
 
 namespace dtk::policies {
-
-/// What policies are put into.
-struct Subject {
-  c10::Device device = c10::kCPU;  // where it is trained
-  NamedTensors parameters;
-  std::vector<std::string> paths;  // the modules that run through the seam, in order of execution
-};
 
 struct SeamUse;
 

@@ -1,0 +1,139 @@
+// The options of policies that a program registers (policy_kind.h), and of whatever else is configured by
+// structs of unknown types. Free of LibTorch.
+#pragma once
+#include <dtk/policies/enabled.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace dtk::policies {
+
+/// What a key can be.
+using OptionField = std::variant<bool*, int64_t*, double*, std::string*, std::optional<bool>*,
+                                 std::optional<int64_t>*, std::optional<double>*, std::optional<std::string>*,
+                                 std::vector<std::string>*, std::array<double, 4>*, Enabled*>;
+
+/// Calls visit(member), whose member is const where `Self` is.
+template <class Self, class Visit>
+void visit_member(OptionField field, Visit&& visit) {
+  std::visit(
+      [&](auto* member) {
+        using Member = std::remove_pointer_t<decltype(member)>;
+        visit(static_cast<std::conditional_t<std::is_const_v<Self>, const Member, Member>&>(*member));
+      },
+      field);
+}
+
+/// Objects behind an interface with copy() and equals(), copied and compared as values.
+template <class Interface>
+class ValueList {
+ public:
+  ValueList() = default;
+  ValueList(const ValueList& other) {
+    for (const auto& one : other.all) all.push_back(one->copy());
+  }
+  ValueList& operator=(const ValueList& other) {
+    if (this != &other) *this = ValueList(other);
+    return *this;
+  }
+  ValueList(ValueList&&) noexcept = default;
+  ValueList& operator=(ValueList&&) noexcept = default;
+  ~ValueList() = default;
+  friend bool operator==(const ValueList& a, const ValueList& b) {
+    return std::equal(a.all.begin(), a.all.end(), b.all.begin(), b.all.end(),
+                      [](const auto& one, const auto& other) { return one->equals(*other); });
+  }
+
+  /// The options of the one of type `Holder`. Throws std::logic_error if there is none.
+  template <class Holder>
+  auto& options_of() const {
+    for (const auto& one : all) {
+      if (auto* const found = dynamic_cast<Holder*>(one.get())) return found->options;
+    }
+    throw std::logic_error("nothing that is registered has such options");
+  }
+
+  std::vector<std::unique_ptr<Interface>> all;
+};
+
+/// One policy's table.
+class OwnTable {
+ public:
+  using Visit = std::function<void(const std::string& name, OptionField field, const std::string& allowed)>;
+  OwnTable(const std::string& name, Enabled& switched) : policy(name), enabled(switched) {}
+  virtual ~OwnTable() = default;
+  virtual std::unique_ptr<OwnTable> copy() const = 0;
+  virtual bool equals(const OwnTable& other) const = 0;
+  virtual void visit_fields(const Visit& visit) = 0;
+
+  template <class Self, class Visitor>
+  static void fields(Self& self, Visitor&& visit) {
+    const_cast<OwnTable&>(self).visit_fields(
+        [&](const std::string& name, OptionField field, const std::string& allowed) {
+          visit_member<Self>(field, [&](auto& member) { visit(name, member, allowed); });
+        });
+  }
+
+  const std::string policy;  // its name
+  Enabled& enabled;          // of its options
+};
+
+/// That of a struct with one list of its fields, `enabled` among them, as EmaOptions has it.
+template <class Options>
+class OwnTableOf final : public OwnTable {
+ public:
+  explicit OwnTableOf(const std::string& name) : OwnTable(name, options.enabled) {}
+  OwnTableOf(const OwnTableOf& other) : OwnTable(other.policy, options.enabled), options(other.options) {}
+  std::unique_ptr<OwnTable> copy() const override { return std::make_unique<OwnTableOf>(*this); }
+  bool equals(const OwnTable& other) const override {
+    const auto* const same = dynamic_cast<const OwnTableOf*>(&other);
+    return same != nullptr && options == same->options;
+  }
+  void visit_fields(const Visit& visit) override {
+    Options::fields(options, [&](const std::string& name, auto& member, const std::string& allowed) {
+      visit(name, &member, allowed);
+    });
+  }
+
+  Options options;
+};
+
+/// Those of all registered policies, each at its defaults to begin with.
+class OwnOptions {
+ public:
+  OwnOptions();
+  friend bool operator==(const OwnOptions&, const OwnOptions&) = default;
+
+  /// Those of the policy that has such. Throws std::logic_error if there is none.
+  template <class Options>
+  Options& of() {
+    return tables_.options_of<OwnTableOf<Options>>();
+  }
+  template <class Options>
+  const Options& of() const {
+    return tables_.options_of<OwnTableOf<Options>>();
+  }
+
+  /// visit(policy, table) for each.
+  template <class Self, class Visit>
+  static void tables(Self& self, Visit&& visit) {
+    for (const auto& table : self.tables_.all)
+      visit(table->policy.c_str(),
+            static_cast<std::conditional_t<std::is_const_v<Self>, const OwnTable, OwnTable>&>(*table));
+  }
+
+ private:
+  ValueList<OwnTable> tables_;
+};
+
+}  // namespace dtk::policies

@@ -1,0 +1,86 @@
+// What a set of policies knows of each, and a plan of a job: whoever walks these names none of them.
+//
+// A program has a policy of its own with its options, a PolicyKind, and a line before the first PolicyOptions
+// is made:
+//
+//   struct RoundedOptions { Enabled enabled; int64_t bits = 8; ... fields ... };   // as EmaOptions
+//   class Rounded final : public Policy { ... };
+//   class RoundedKind final : public PolicyKind { ... };
+//   const RoundedKind kind;
+//   int main() { register_policy(kind); ... }
+#pragma once
+#include <c10/core/Device.h>
+#include <dtk/policies/internal/staging_ring.h>
+#include <dtk/policies/policy.h>
+#include <dtk/policies/policy_options.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace dtk::policies {
+
+/// What policies are put into.
+struct Subject {
+  c10::Device device = c10::kCPU;  // where it is trained
+  NamedTensors parameters;
+  std::vector<std::string> paths;  // the modules that run through the seam, in order of execution
+};
+
+/// An option that is a number of optimizer steps.
+struct StepsOption {
+  std::string key;  // of its policy: "every"
+  int64_t* steps = nullptr;
+};
+
+class PolicyKind {
+ public:
+  virtual ~PolicyKind() = default;
+  /// As in [policies.<name>]: a bare TOML key.
+  virtual std::string name() const = 0;
+  /// Its table in PolicyOptions::own, at its defaults: std::make_unique<OwnTableOf<Options>>(name()).
+  virtual std::unique_ptr<OwnTable> new_options() const = 0;
+  /// The policy, of this name, for options that do not switch it off. `engine`: as PolicySet was given it,
+  /// for the first that takes it. Throws PolicyError if it was asked for and cannot act.
+  virtual std::unique_ptr<Policy> make(const PolicyOptions& options, const Subject& subject,
+                                       std::unique_ptr<StagingCopies>& engine) const = 0;
+  /// True if it is made where it is switched off, too, as the baseline is its work as well.
+  virtual bool acts_switched_off() const { return false; }
+  /// Whether it has a use in a pass without gradient and step, such as a sampler's.
+  virtual bool acts_without_gradient() const { return false; }
+  /// The option that says after how many steps Policy::period() its work repeats; a plan makes it shorter.
+  virtual StepsOption period(PolicyOptions&) const { return {}; }
+
+  // Plans compare a job with and without each policy. Off is the baseline that its saving is measured
+  // against, which may be another place for what it holds.
+  virtual bool is_on(const PolicyOptions& options, c10::Device) const;
+  /// What is switched so already stays as it was written. Not asked for: where it has no effect, that is no
+  /// error.
+  virtual void switch_to(PolicyOptions& options, c10::Device, bool on) const;
+  /// How it was switched off, and what the job has then: "switched off", "all activations kept".
+  virtual std::string off_words() const { return "switched off"; }
+  virtual std::string baseline(const PolicyOptions&) const { return "no " + name(); }
+
+  /// policies.<name>.enabled
+  Enabled& enabled(PolicyOptions& options) const;
+  Enabled enabled(const PolicyOptions& options) const { return enabled(const_cast<PolicyOptions&>(options)); }
+};
+
+/// Adds a policy of a program's own, which must outlive all PolicyOptions. In the seam it stands after the
+/// built-in ones and those registered before: outermost. Throws std::logic_error if another has its name, and
+/// once policy_kinds() was called, as PolicyOptions does: call it first in main(), or by a static object.
+void register_policy(const PolicyKind& kind);
+
+/// In the order of the seam's layers, from the inside out, which is the order of tables and reports:
+/// precision, attention, ema, checkpoint, and those registered.
+const std::vector<const PolicyKind*>& policy_kinds();
+
+/// Throws std::invalid_argument if there is none.
+const PolicyKind& policy_kind(const std::string& name);
+
+/// Which are on, in the order of policy_kinds().
+using PolicySwitches = std::vector<bool>;
+PolicySwitches switches_of(const PolicyOptions& options, c10::Device device);
+PolicyOptions with_switches(PolicyOptions options, c10::Device device, const PolicySwitches& on);
+
+}  // namespace dtk::policies

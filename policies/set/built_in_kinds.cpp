@@ -1,0 +1,117 @@
+#include "set/built_in_kinds.h"
+
+#include <dtk/policies/attention.h>
+#include <dtk/policies/ema.h>
+#include <dtk/policies/internal/checkpoint_policy.h>
+#include <dtk/policies/precision.h>
+
+#include <utility>
+
+namespace dtk::policies {
+namespace {
+
+/// Their options are members of PolicyOptions.
+class BuiltIn : public PolicyKind {
+ public:
+  explicit BuiltIn(const char* name) : name_(name) {}
+  std::string name() const override { return name_; }
+  std::unique_ptr<OwnTable> new_options() const override { return nullptr; }
+
+ private:
+  const char* const name_;
+};
+
+class PrecisionKind final : public BuiltIn {
+ public:
+  using BuiltIn::BuiltIn;
+  std::unique_ptr<Policy> make(const PolicyOptions& options, const Subject& subject,
+                               std::unique_ptr<StagingCopies>&) const override {
+    return std::make_unique<Precision>(options.precision, subject.device, subject.paths);
+  }
+  bool acts_without_gradient() const override { return true; }
+  bool is_on(const PolicyOptions& options, c10::Device device) const override {
+    return PolicyKind::is_on(options, device) &&
+           !(decides(options, device) && options.precision.cpu == CpuPrecision::fp32);
+  }
+  // On a CPU it is decided then.
+  void switch_to(PolicyOptions& options, c10::Device device, bool on) const override {
+    if (decides(options, device) && options.precision.cpu == CpuPrecision::probe)
+      options.precision.cpu = on ? CpuPrecision::bf16 : CpuPrecision::fp32;
+    if (on == is_on(options, device)) return;
+    PolicyKind::switch_to(options, device, on);
+    if (on && decides(options, device)) options.precision.cpu = CpuPrecision::bf16;
+  }
+  std::string baseline(const PolicyOptions&) const override { return "fp32"; }
+
+ private:
+  // Whether `cpu` says what it does.
+  static bool decides(const PolicyOptions& options, c10::Device device) {
+    return device.is_cpu() && options.precision.enabled == Enabled::by_default;
+  }
+};
+
+class AttentionKind final : public BuiltIn {
+ public:
+  using BuiltIn::BuiltIn;
+  std::unique_ptr<Policy> make(const PolicyOptions& options, const Subject&,
+                               std::unique_ptr<StagingCopies>&) const override {
+    return std::make_unique<AttentionPolicy>(options.attention);
+  }
+  bool acts_switched_off() const override { return true; }  // it materialises what is fused
+  bool acts_without_gradient() const override { return true; }
+  std::string baseline(const PolicyOptions&) const override { return "stored attention weights"; }
+};
+
+class EmaKind final : public BuiltIn {
+ public:
+  using BuiltIn::BuiltIn;
+  std::unique_ptr<Policy> make(const PolicyOptions& options, const Subject& subject,
+                               std::unique_ptr<StagingCopies>& engine) const override {
+    return std::make_unique<Ema>(options.ema, subject.parameters, std::move(engine));
+  }
+  StepsOption period(PolicyOptions& options) const override { return {"every", &options.ema.every}; }
+  // Off is another place. A run without an average has none in that position either.
+  bool is_on(const PolicyOptions& options, c10::Device device) const override {
+    return PolicyKind::is_on(options, device) && options.ema.device == EmaDevice::cpu;
+  }
+  void switch_to(PolicyOptions& options, c10::Device device, bool on) const override {
+    if (on == is_on(options, device)) return;
+    if (on) options.ema.enabled = Enabled::by_default;  // asked for, it is refused where nothing can be moved
+    if (on && device.is_cpu()) options.ema.pinned = true;  // likewise
+    options.ema.device = on ? EmaDevice::cpu : EmaDevice::same;
+  }
+  std::string off_words() const override { return "on the training device"; }
+  std::string baseline(const PolicyOptions& options) const override {
+    return enabled(options) == Enabled::off ? "no average, as configured"
+                                            : "the average on the training device";
+  }
+};
+
+class CheckpointKind final : public BuiltIn {
+ public:
+  using BuiltIn::BuiltIn;
+  std::unique_ptr<Policy> make(const PolicyOptions& options, const Subject& subject,
+                               std::unique_ptr<StagingCopies>&) const override {
+    return std::make_unique<CheckpointPolicy>(options.checkpoint, subject.paths);
+  }
+  void switch_to(PolicyOptions& options, c10::Device device, bool on) const override {
+    PolicyKind::switch_to(options, device, on);
+    // Chosen for a job that recomputes; of one that does not, all there is to recompute.
+    if (on && options.checkpoint.keep.word == KeepWord::automatic) options.checkpoint.keep = KeepWord::block;
+  }
+  std::string baseline(const PolicyOptions&) const override { return "all activations kept"; }
+};
+
+}  // namespace
+
+// The order of the seam's layers, from the inside out: a segment that checkpointing runs again must meet the
+// casts and the attention of its first run.
+std::vector<const PolicyKind*> built_in_kinds() {
+  static const PrecisionKind precision("precision");
+  static const AttentionKind attention("attention");
+  static const EmaKind ema("ema");
+  static const CheckpointKind checkpoint("checkpoint");
+  return {&precision, &attention, &ema, &checkpoint};
+}
+
+}  // namespace dtk::policies

@@ -1,0 +1,79 @@
+#include <dtk/policies/policy_kind.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "set/built_in_kinds.h"
+
+namespace dtk::policies {
+namespace {
+
+struct Kinds {
+  std::vector<const PolicyKind*> all = built_in_kinds();
+  bool listed = false;
+};
+
+// Static objects of other files may register theirs before main().
+Kinds& kinds() {
+  static auto* const registered = new Kinds;
+  return *registered;
+}
+
+}  // namespace
+
+void register_policy(const PolicyKind& kind) {
+  auto& [all, listed] = kinds();
+  const std::string name = kind.name();
+  if (listed) throw std::logic_error("the policy " + name + " is registered after the list was read");
+  if (std::any_of(all.begin(), all.end(), [&](const auto* other) { return other->name() == name; }))
+    throw std::logic_error("two policies are called " + name);
+  all.push_back(&kind);
+}
+
+const std::vector<const PolicyKind*>& policy_kinds() {
+  kinds().listed = true;
+  return kinds().all;
+}
+
+const PolicyKind& policy_kind(const std::string& name) {
+  for (const PolicyKind* const kind : policy_kinds()) {
+    if (kind->name() == name) return *kind;
+  }
+  throw std::invalid_argument("no policy is called " + name);
+}
+
+OwnOptions::OwnOptions() {
+  for (const PolicyKind* const kind : policy_kinds()) {
+    if (auto table = kind->new_options()) tables_.all.push_back(std::move(table));
+  }
+}
+
+Enabled& PolicyKind::enabled(PolicyOptions& options) const {
+  Enabled* found = nullptr;
+  PolicyOptions::tables(options, [&, own = name()](const char* policy, auto& table) {
+    if (policy == own) found = &table.enabled;
+  });
+  return *found;
+}
+
+bool PolicyKind::is_on(const PolicyOptions& options, c10::Device) const {
+  return enabled(options) != Enabled::off;
+}
+
+void PolicyKind::switch_to(PolicyOptions& options, c10::Device, bool on) const {
+  Enabled& now = enabled(options);
+  if (on != (now != Enabled::off)) now = on ? Enabled::by_default : Enabled::off;
+}
+
+PolicySwitches switches_of(const PolicyOptions& options, c10::Device device) {
+  PolicySwitches on;
+  for (const PolicyKind* const kind : policy_kinds()) on.push_back(kind->is_on(options, device));
+  return on;
+}
+
+PolicyOptions with_switches(PolicyOptions options, c10::Device device, const PolicySwitches& on) {
+  for (size_t i = 0; i < on.size(); ++i) policy_kinds()[i]->switch_to(options, device, on[i]);
+  return options;
+}
+
+}  // namespace dtk::policies

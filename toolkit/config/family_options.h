@@ -1,7 +1,6 @@
 // The options of model families in a configuration, which knows none of them: each family has a struct of its
 // tables, and each table one list of its fields (config.h).
 #pragma once
-#include <dtk/policies/enum_text.h>
 #include <dtk/policies/own_options.h>
 
 #include <functional>
@@ -12,19 +11,7 @@
 namespace dtk {
 
 using policies::OptionField;
-
-/// visit(member, allowed), of an enum as a text that is one of its choices.
-template <class Member, class Visit>
-void visit_enum_as_text(Member& member, const std::string& allowed, Visit&& visit) {
-  using Value = std::remove_const_t<Member>;
-  if constexpr (policies::TextEnum<Value>) {
-    std::string text = policies::text_of(member);
-    visit(text, policies::choices_of<Value>());
-    if constexpr (!std::is_const_v<Member>) member = policies::parse_enum<Value>(text).value();
-  } else {
-    visit(member, allowed);
-  }
-}
+using policies::visit_enum_as_text;
 
 /// The tables of one family.
 class OptionTables {

@@ -2,6 +2,7 @@
 // structs of unknown types. Free of LibTorch.
 #pragma once
 #include <dtk/policies/enabled.h>
+#include <dtk/policies/enum_text.h>
 
 #include <algorithm>
 #include <array>
@@ -22,6 +23,19 @@ namespace dtk::policies {
 using OptionField = std::variant<bool*, int64_t*, double*, std::string*, std::optional<bool>*,
                                  std::optional<int64_t>*, std::optional<double>*, std::optional<std::string>*,
                                  std::vector<std::string>*, std::array<double, 4>*, Enabled*>;
+
+/// visit(member, allowed), of an enum as a text that is one of its choices.
+template <class Member, class Visit>
+void visit_enum_as_text(Member& member, const std::string& allowed, Visit&& visit) {
+  using Value = std::remove_const_t<Member>;
+  if constexpr (TextEnum<Value>) {
+    std::string text = text_of(member);
+    visit(text, choices_of<Value>());
+    if constexpr (!std::is_const_v<Member>) member = parse_enum<Value>(text).value();
+  } else {
+    visit(member, allowed);
+  }
+}
 
 /// Calls visit(member), whose member is const where `Self` is.
 template <class Self, class Visit>
@@ -101,7 +115,8 @@ class OwnTableOf final : public OwnTable {
   }
   void visit_fields(const Visit& visit) override {
     Options::fields(options, [&](const std::string& name, auto& member, const std::string& allowed) {
-      visit(name, &member, allowed);
+      visit_enum_as_text(member, allowed,
+                         [&](auto& value, const std::string& its) { visit(name, &value, its); });
     });
   }
 

@@ -107,9 +107,10 @@ void write_frames(const fs::path& folder, int64_t count, FrameOptions made, NpzW
 
 double megabytes_of(const Frames& frames) {
   double bytes = 0;
-  for (const at::Tensor& tensor : frames.allocate(1).tensors) {
+  const FrameBatch one = frames.allocate(1);
+  FrameBatch::fields(one, [&](const char*, const at::Tensor& tensor) {
     if (tensor.defined()) bytes += static_cast<double>(tensor.nbytes());
-  }
+  });
   return bytes / 1e6;
 }
 

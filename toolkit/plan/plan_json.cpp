@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "toolkit/plan/explanation_json.h"
+#include "toolkit/plan/phrases.h"
 #include "toolkit/plan/plan_text.h"
 
 namespace dtk {

@@ -5,7 +5,6 @@
 #include "toolkit/config/defaults.h"
 #include "toolkit/config/rule_check.h"
 #include "toolkit/config/toml_text.h"
-#include "toolkit/core/range.h"
 #include "toolkit/core/text.h"
 #include "toolkit/diffusion/diffusion_names.h"
 #include "toolkit/diffusion/respacing.h"
@@ -148,18 +147,19 @@ void check_grids(const RuleCheck& rules) {
 
 // Files of another kind of data.
 void check_files_are_read(const RuleCheck& rules) {
-  const std::string& kind = rules.config().data.kind;
+  const ImageKind kind = image_kind(rules.config());
   const ImageOptions& data = options_of(rules.config()).data;
   std::vector<std::string> keys, values;
-  const auto only_for = [&](const std::string& kinds, const std::string& key, const std::string& value) {
-    if (value.empty() || is_choice(kinds, kind)) return;
+  const auto only_for = [&](std::initializer_list<ImageKind> kinds, const std::string& key,
+                            const std::string& value) {
+    if (value.empty() || std::find(kinds.begin(), kinds.end(), kind) != kinds.end()) return;
     keys.push_back(key);
     values.push_back(setting(key, value));
   };
-  only_for("idx", "data.images", data.images);
-  only_for("idx | latents", "data.labels", data.labels);
-  only_for("images", "data.folder", data.folder);
-  only_for("latents", "data.latents", data.latents);
+  only_for({ImageKind::idx}, "data.images", data.images);
+  only_for({ImageKind::idx, ImageKind::latents}, "data.labels", data.labels);
+  only_for({ImageKind::images}, "data.folder", data.folder);
+  only_for({ImageKind::latents}, "data.latents", data.latents);
   if (keys.empty()) return;
   rules.fail(keys.front(), listed(values, " and ") + is_or_are(keys) + "not read with " +
                                setting("data.kind", kind) + "; " + rules.removal(keys) +
@@ -167,18 +167,18 @@ void check_files_are_read(const RuleCheck& rules) {
 }
 
 void check_data_options(const RuleCheck& rules) {
-  const DataOptions& common = rules.config().data;
+  const ImageKind kind = image_kind(rules.config());
+  const OnCorrupt on_corrupt = rules.config().data.on_corrupt;
   const ImageOptions& data = options_of(rules.config()).data;
   const auto no_use = [&](const std::string& key, const auto& value, const std::string& why = "") {
-    rules.fail(key, setting(key, value) + " has no use with " + setting("data.kind", common.kind) + why +
-                        "; " + rules.removal({key}) + ", or change data.kind");
+    rules.fail(key, setting(key, value) + " has no use with " + setting("data.kind", kind) + why + "; " +
+                        rules.removal({key}) + ", or change data.kind");
   };
-  if (data.latent_scale != 1.0 && common.kind != "latents") no_use("data.latent_scale", data.latent_scale);
-  if (data.flip && common.kind == "latents")
+  if (data.latent_scale != 1.0 && kind != ImageKind::latents) no_use("data.latent_scale", data.latent_scale);
+  if (data.flip && kind == ImageKind::latents)
     no_use("data.flip", true, ", as a mirrored latent is not the latent of the mirrored image");
-  if (data.flip && common.kind == "synthetic") no_use("data.flip", true);
-  if (common.on_corrupt != OnCorrupt::error && common.kind != "images")
-    no_use("data.on_corrupt", common.on_corrupt);
+  if (data.flip && kind == ImageKind::synthetic) no_use("data.flip", true);
+  if (on_corrupt != OnCorrupt::error && kind != ImageKind::images) no_use("data.on_corrupt", on_corrupt);
 }
 
 }  // namespace

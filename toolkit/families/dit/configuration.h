@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 
+#include "toolkit/families/dit/options.h"
 #include "toolkit/train/model_family.h"
 
 namespace dtk::dit {
@@ -10,7 +11,7 @@ namespace dtk::dit {
 class Configuration : public ModelFamily {
  public:
   std::string name() const override { return "dit"; }
-  std::string data_kinds() const override { return "idx | images | latents | synthetic"; }
+  std::string data_kinds() const override { return policies::choices_of<ImageKind>(); }
   std::unique_ptr<OptionTables> new_options() const override;
   HeldOut held_out(const RunConfig& config) const override;
   std::optional<int64_t> heads(const RunConfig& config) const override;

@@ -33,7 +33,8 @@ void check_shape(const LoadedConfig& loaded, const ImageSource& source, const st
   }
   if (source.channels() == model.channels && source.height() == model.image_size) return;
   const std::string key = source.channels() == model.channels ? "model.image_size" : "model.channels";
-  const bool maybe_moments = loaded.config.data.kind == "latents" && source.channels() == 2 * model.channels;
+  const bool maybe_moments =
+      image_kind(loaded.config) == ImageKind::latents && source.channels() == 2 * model.channels;
   throw ConfigError(
       location_of(loaded, key) + "data: samples are " + seen + ", model.channels and model.image_size say " +
       shape_text(model.channels, model.image_size, model.image_size) + "; set model.channels = " +
@@ -70,17 +71,17 @@ void check_count(const LoadedConfig& loaded, const ImageSource& source) {
 }
 
 // The key that names the samples themselves.
-std::string main_key(const std::string& kind) {
-  if (kind == "images") return "data.folder";
-  if (kind == "latents") return "data.latents";
-  return kind == "idx" ? "data.images" : "data.samples";
+std::string main_key(ImageKind kind) {
+  if (kind == ImageKind::images) return "data.folder";
+  if (kind == ImageKind::latents) return "data.latents";
+  return kind == ImageKind::idx ? "data.images" : "data.samples";
 }
 
 // Messages about a file start with its path.
 std::string key_of_file(const RunConfig& config, const std::string& message) {
   const std::string& labels = options_of(config).data.labels;
   const bool of_labels = !labels.empty() && message.starts_with(labels + ":");
-  return of_labels ? "data.labels" : main_key(config.data.kind);
+  return of_labels ? "data.labels" : main_key(image_kind(config));
 }
 
 int decoding_threads(const TrainOptions& train) {
@@ -89,14 +90,14 @@ int decoding_threads(const TrainOptions& train) {
 }
 
 std::shared_ptr<const ImageSource> open_files(const LoadedConfig& loaded) try {
-  const std::string& kind = loaded.config.data.kind;
+  const ImageKind kind = image_kind(loaded.config);
   const ImageOptions& data = options_of(loaded.config).data;
   const models::DitOptions& model = options_of(loaded.config).model;
-  if (kind == "idx") return open_idx(data.images, data.labels);
-  if (kind == "latents") {
+  if (kind == ImageKind::idx) return open_idx(data.images, data.labels);
+  if (kind == ImageKind::latents) {
     return open_latents({.latents = data.latents, .labels = data.labels, .scale = data.latent_scale});
   }
-  if (kind == "synthetic") {
+  if (kind == ImageKind::synthetic) {
     return std::make_shared<SyntheticSource>(SyntheticSource::Shape{.size = *loaded.config.data.samples,
                                                                     .channels = model.channels,
                                                                     .height = model.image_size,
@@ -114,14 +115,14 @@ std::shared_ptr<const ImageSource> open_files(const LoadedConfig& loaded) try {
 }  // namespace
 
 std::shared_ptr<const ImageSource> open_data(const LoadedConfig& loaded) {
-  const std::string& kind = loaded.config.data.kind;
+  const ImageKind kind = image_kind(loaded.config);
   const ImageOptions& data = options_of(loaded.config).data;
-  if (kind == "idx") {
+  if (kind == ImageKind::idx) {
     check_is_set(loaded, "data.images", !data.images.empty());
     check_is_set(loaded, "data.labels", !data.labels.empty());
-  } else if (kind == "images") {
+  } else if (kind == ImageKind::images) {
     check_is_set(loaded, "data.folder", !data.folder.empty());
-  } else if (kind == "latents") {
+  } else if (kind == ImageKind::latents) {
     check_is_set(loaded, "data.latents", !data.latents.empty());
   } else {
     check_is_set(loaded, "data.samples", loaded.config.data.samples.has_value());

@@ -11,6 +11,13 @@
 
 namespace dtk::dit {
 
+/// data.kind: MNIST-style files; a folder per class; latents of an autoencoder; made-up samples of the
+/// model's shape.
+enum class ImageKind { idx, images, latents, synthetic };
+constexpr auto enum_texts(ImageKind) {
+  return std::array{"idx", "images", "latents", "synthetic"};
+}
+
 /// What [data] says of images.
 struct ImageOptions {
   std::string images;         // idx: image file, .gz or plain
@@ -78,6 +85,11 @@ inline Options& options_of(RunConfig& config) {
 }
 inline const Options& options_of(const RunConfig& config) {
   return config.families.of<Options>();
+}
+
+/// Throws std::bad_optional_access if it is another family's, which the rules refuse.
+inline ImageKind image_kind(const RunConfig& config) {
+  return policies::parse_enum<ImageKind>(config.data.kind).value();
 }
 
 }  // namespace dtk::dit

@@ -8,6 +8,7 @@
 #include "toolkit/config/rules.h"
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/core/text.h"
 #include "toolkit/io/npy.h"
 #include "toolkit/io/safetensors.h"
 #include "toolkit/train/model_family.h"
@@ -73,7 +74,9 @@ class Family final : public ModelFamily {
   Family() { register_family(*this); }
 
   std::string name() const override { return "springs"; }
-  bool owns(const std::string& key) const override { return key.starts_with("springs."); }
+  bool ignores(const std::string& key) const override {
+    return is_one_of(key, {"data.samples", "data.on_corrupt", "data.validation", "sample.steps"});
+  }
   std::string data_kinds() const override { return "recording"; }
   HeldOut held_out(const RunConfig& config) const override {
     return {!table_of(config).held_out.empty(), "springs.held_out", "springs.held_out is not set"};
@@ -95,10 +98,6 @@ class Family final : public ModelFamily {
                                       setting("springs.width", table.width) + "; set a divisor of it");
     }
     rules.check_drawn("springs.drawn", table.drawn);
-  }
-
-  std::string useless_because(const RunConfig& config, const std::string& key) const override {
-    return key == "sample.steps" ? setting("train.model", config.train.model) : "";
   }
 
   std::unique_ptr<TrainableModel> make_model(const RunConfig& config, c10::Device device,

@@ -1,5 +1,5 @@
-"""springs_test.py FOLDER: dit-train, dit-plan, dit-sample and dit-export of FOLDER, with a model family that the toolkit
-does not name: it trains, plans, checkpoints, resumes, samples and exports as those that it does."""
+"""springs_test.py FOLDER: dit-train, dit-plan, dit-sample and dit-export of FOLDER, with a model family that the
+toolkit does not name: it trains, plans, checkpoints, resumes, samples and exports as those that it does."""
 
 import ast
 import hashlib
@@ -143,7 +143,6 @@ class Springs(unittest.TestCase):
             "no_checkpoint": {"policies__checkpoint__enabled": "false"},
             "no_ema": {"policies__ema__enabled": "false"},
             "bf16": {"policies__precision__cpu": "bf16"},
-            "accumulated": {"train__accumulate": 4, "springs__depth": 5},
         }
         peaks, saved = {}, {}
         for name, changes in every.items():
@@ -227,8 +226,8 @@ class Springs(unittest.TestCase):
         self.assertEqual(self.refusal(TABLE + "delta = 0\n"),
                          "dit-train: wrong.toml:14:9: springs.delta = 0 is out of range; allowed: (0, inf)\n")
         self.assertEqual(self.refusal(TABLE + "heads = 3\n"),
-                         "dit-train: wrong.toml:14:9: springs.heads = 3 does not divide springs.width = 16; set a divisor "
-                         "of it\n")
+                         "dit-train: wrong.toml:14:9: springs.heads = 3 does not divide springs.width = 16; set a "
+                         "divisor of it\n")
         self.assertIn("wrong.toml:11:12: springs.held_out has no use with train.model = \"dit\"; remove it",
                       self.refusal(CONFIG.replace('"springs"', '"dit"')))
         self.assertIn("wrong.toml:15:8: model.name has no use with train.model = \"springs\"; remove it",
@@ -263,17 +262,16 @@ class Springs(unittest.TestCase):
         self.assertIn("\n       dit-sample --checkpoint DIR --starts FILE --out FILE [options]\n", text)
         self.assertIn("\n  --spread S ", text)
         sample = ["--checkpoint", "whole", "--out", "o.npy"]
+        one_of = ("give exactly one of --classes LIST, for images and latents, --frames LIST, for the driving planner, "
+                  "and --starts FILE, for springs; ")
         for more, message in (
-            ([], "give exactly one of --classes LIST, for images and latents, --frames LIST, for the driving planner, and "
-                 "--starts FILE, for springs; none is given"),
-            (["--starts", "others", "--classes", "0"],
-             "give exactly one of --classes LIST, for images and latents, --frames LIST, for the driving planner, and "
-             "--starts FILE, for springs; several are given"),
+            ([], one_of + "none is given"),
+            (["--starts", "others", "--classes", "0"], one_of + "several are given"),
             (["--starts", "others", "--guidance", "2"],
              "--guidance 2: has no use with --starts, which draws from starts alone; remove it"),
             (["--classes", "0", "--spread", "2"], "--spread 2: has no use with --classes; remove it"),
-            (["--classes", "0"], "--classes: the model of whole is a model of springs, which has none; draw the futures of "
-                                 "a recording's starts with --starts FILE --out FILE"),
+            (["--classes", "0"], "--classes: the model of whole is a model of springs, which has none; draw the "
+                                 "futures of a recording's starts with --starts FILE --out FILE"),
             (["--starts", "others", "--spread", "-1"],
              '--spread -1: "-1" is not allowed; wanted: a number in [0, inf)'),
             (["--starts", "others", "--count", "6"], "--count 6: --starts holds 5; give at most as many"),

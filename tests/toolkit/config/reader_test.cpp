@@ -85,10 +85,10 @@ TEST_CASE("config reader: what segments keep is a word or a list of results") {
   const auto error = [](const std::string& value) {
     return error_in(runnable + "policies.checkpoint.keep = " + value);
   };
-  CHECK(keep("\"all\"") == "all");
+  CHECK(keep("\"all\"") == dtk::policies::KeepWord::all);
   CHECK(keep("[\"fc2_out\", \"aten::addmm\"]") == std::vector<std::string>{"fc2_out", "aten::addmm"});
-  CHECK(keep("\"offload\"") == "offload");
-  CHECK(keep("\"auto\"\nmemory.budget = 1000") == "auto");
+  CHECK(keep("\"offload\"") == dtk::policies::KeepWord::offload);
+  CHECK(keep("\"auto\"\nmemory.budget = 1000") == dtk::policies::KeepWord::automatic);
   CHECK(error("\"a list of names and operators\"") ==
         "base.toml:3:28: policies.checkpoint.keep = \"a list of names and operators\" is not a choice; "
         "allowed: all | auto | block | offload | a list of names and operators");

@@ -200,8 +200,7 @@ TEST_CASE("clip_x0 limits what a step rests on") {
   }
 }
 
-TEST_CASE("names and steps that no sampler has") {
-  CHECK_THROWS_WITH(sampler_of({}, steps_of(SamplerKind::rk4, 25)), "\"rk4\" is no sample.sampler");
+TEST_CASE("steps that no sampler has") {
   CHECK_THROWS_WITH(sampler_of({.objective = Prediction::v}, steps_of(SamplerKind::ddim, 2000)),
                     "the diffusion has 1000 steps, fewer than the 2000 asked of it");
   CHECK_THROWS_WITH(sampler_of({}, steps_of(SamplerKind::ddim, 25)),

@@ -75,7 +75,7 @@ std::string planned(const std::string& rounded, bool PlanArguments::*asked, bool
   PlanArguments arguments;
   arguments.*asked = value;
   arguments.config = "job.toml";
-  arguments.device = "cpu";
+  arguments.device = PlannedDevice::cpu;
   arguments.json = json;
   std::string printed;
   run_plan(arguments, files, [&](const std::string& part) { printed += part; });

@@ -247,9 +247,13 @@ static Seen training_run(const std::string& objective, bool plain) {
   LoadedConfig loaded = test::tiny("runs/kernels");
   RunConfig& config = loaded.config;
   const RunConfig chosen = test::tiny_config(objective);
-  dit::options_of(config).diffusion = chosen.diffusion;
+  const dit::Options of_chosen = dit::options_of(chosen);
+  dit::Options& options = dit::options_of(config);
+  options.diffusion = of_chosen.diffusion;
+  options.sampler = of_chosen.sampler;
+  options.grid = of_chosen.grid;
+  options.model = of_chosen.model;
   config.sample = chosen.sample;
-  dit::options_of(config).model = chosen.model;
   config.train.steps = 3;
   config.train.validate_every = 1;
   config.train.sample_every = 2;

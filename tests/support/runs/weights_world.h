@@ -2,6 +2,7 @@
 #pragma once
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <dtk/models/dit.h>
 
 #include <algorithm>
 #include <map>

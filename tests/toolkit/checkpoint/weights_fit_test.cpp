@@ -65,8 +65,8 @@ TEST_CASE("weights: a prefix that all names have is no part of them") {
 
 TEST_CASE("weights: of another size, with long lists shortened") {
   RunConfig other = test::tiny_config();
-  other.model.depth = 1;
-  other.model.hidden = 8;
+  dit::options_of(other).model.depth = 1;
+  dit::options_of(other).model.hidden = 8;
   const std::string text = misfit(changed_parameters(tiny_model()), other);
   CHECK(text.starts_with(
       not_of_model +
@@ -97,7 +97,7 @@ TEST_CASE("weights: of another number of classes") {
 
 TEST_CASE("weights: of another image size, and with a variance") {
   RunConfig larger = test::tiny_config();
-  larger.model.image_size = 16;
+  dit::options_of(larger).model.image_size = 16;
   const Named large = changed_parameters(tiny_model(1, larger));
   CHECK(misfit(large) ==
         not_of_model + "of another shape (1): pos_embed is [1, 16, 16], not [1, 4, 16]" + what_to_do +
@@ -106,7 +106,7 @@ TEST_CASE("weights: of another image size, and with a variance") {
             "has 4, "
             "(model.image_size / model.patch) squared; set model.image_size = 16 with model.patch = 4");
   RunConfig sigma = test::tiny_config();
-  sigma.model.learn_sigma = true;
+  dit::options_of(sigma).model.learn_sigma = true;
   CHECK(misfit(changed_parameters(tiny_model(1, sigma)))
             .ends_with(what_to_do + "\n  The weights predict a variance too; set model.learn_sigma = true"));
   CHECK(misfit(changed_parameters(tiny_model()), sigma)

@@ -15,7 +15,7 @@
 #include "toolkit/checkpoint/store.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/core/random_streams.h"
-#include "toolkit/data/flipped_source.h"
+#include "toolkit/families/dit/data.h"
 #include "toolkit/families/dit/options.h"
 #include "toolkit/train/save_load.h"
 
@@ -34,7 +34,8 @@ RunConfig with_last_batch() {
 }
 
 std::unique_ptr<Trainer> trainer_of(const RunConfig& config, Clock& clock, int64_t count = samples) {
-  return std::make_unique<Trainer>(config, at::kCPU, with_flips(config, test::tiny_data(count)), clock);
+  const RunData data = dit::image_data(config, test::tiny_data(count));
+  return std::make_unique<Trainer>(config, at::kCPU, data.split.training, clock);
 }
 
 }  // namespace

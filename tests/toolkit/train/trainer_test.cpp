@@ -127,7 +127,7 @@ TEST_CASE("two trainers in one process do not disturb each other") {
   const RunConfig config = test::tiny_config();
   RunConfig other = config;
   other.train.seed = 5;
-  other.model.hidden = 32;
+  dit::options_of(other).model.hidden = 32;
   const auto alone = make_trainer(config, clock), other_alone = make_trainer(other, clock);
   run(*alone, 6);
   run(*other_alone, 6);

@@ -31,9 +31,9 @@ std::string error_of_set(const std::string& override) {
 }
 
 const std::string all_tables =
-    "[train], [model], [diffusion_planner], [diffusion_planner.process], [diffusion_planner.loss], "
-    "[diffusion_planner.augmentation], [data], "
-    "[diffusion], [optimizer], [schedule], [schedule.epochs], [sample], [memory], [log], "
+    "[train], [model], [diffusion], [diffusion_planner], [diffusion_planner.process], "
+    "[diffusion_planner.loss], [diffusion_planner.augmentation], [data], "
+    "[optimizer], [schedule], [schedule.epochs], [sample], [memory], [log], "
     "[policies.precision], [policies.attention], [policies.ema], [policies.checkpoint]";
 
 }  // namespace
@@ -193,10 +193,11 @@ TEST_CASE("config reader: unknown keys name the nearest known one") {
   CHECK(error_in("[schedule]\nwavelength = 1") ==
         "base.toml:2:1: unknown key schedule.wavelength; known keys of [schedule]: kind, warmup, final");
   CHECK(error_in("wavelength = 1") == "base.toml:1:1: unknown key wavelength; known tables: " + all_tables);
-  CHECK(error_in("data.\"batch size\" = 1") ==
-        "base.toml:1:6: unknown key data.\"batch size\"; known keys of [data]: kind, images, labels, folder, "
-        "latents, frames, held_out, normalization, latent_scale, samples, flip, on_corrupt, validation, "
-        "batch, drop_last, prefetch, threads");
+  CHECK(
+      error_in("data.\"batch size\" = 1") ==
+      "base.toml:1:6: unknown key data.\"batch size\"; known keys of [data]: kind, samples, on_corrupt, "
+      "validation, batch, drop_last, prefetch, threads, images, labels, folder, latents, latent_scale, flip, "
+      "frames, held_out, normalization");
   CHECK(error_in("\"data.batch\" = 1") ==
         "base.toml:1:1: unknown key \"data.batch\"; did you mean data.batch?");
   CHECK(error_in("[train.schedule]\nwarmup = 1") ==

@@ -291,27 +291,27 @@ learn_sigma = false  # default: rectified flow predicts no variance
 mlp_ratio = 4.0  # default
 mlp_dropout = 0.0  # default
 
+[diffusion]
+objective = "rectified_flow"  # default
+time = "logit_normal"  # default
+# steps has no effect: diffusion.objective = "rectified_flow"
+# betas has no effect: diffusion.objective = "rectified_flow"
+
 [data]
 kind = "idx"  # default
-images = ""  # default
-labels = ""  # default
-folder = ""  # default
-latents = ""  # default
-latent_scale = 1.0  # default
 # samples is not set
-flip = false  # default
 on_corrupt = "error"  # default
 validation = 0  # default
 batch = 32  # --set
 drop_last = true  # default
 prefetch = 2  # default
 # threads is not set
-
-[diffusion]
-objective = "rectified_flow"  # default
-time = "logit_normal"  # default
-# steps has no effect: diffusion.objective = "rectified_flow"
-# betas has no effect: diffusion.objective = "rectified_flow"
+images = ""  # default
+labels = ""  # default
+folder = ""  # default
+latents = ""  # default
+latent_scale = 1.0  # default
+flip = false  # default
 
 [optimizer]
 lr = 1e-04  # default
@@ -327,8 +327,9 @@ warmup = 0  # default
 final = 0.01  # default
 
 [sample]
-sampler = "euler"  # default: usual with objective rectified_flow
 steps = 25  # default: usual with euler
+ema = true  # default
+sampler = "euler"  # default: usual with objective rectified_flow
 # respacing is not set
 # eta has no effect: sample.sampler = "euler"
 # clip_x0 has no effect: sample.sampler = "euler"
@@ -337,7 +338,6 @@ cfg_channels = 0  # default
 # classes is not set
 per_class = 8  # default
 seed = 0  # default
-ema = true  # default
 
 [memory]
 ledger = true  # default

@@ -151,7 +151,8 @@ DrawOptions asked_options(const RunConfig& config, const SampleArguments& argume
 
 std::vector<int64_t> sample_labels(const RunConfig& config, const SampleArguments& arguments) {
   std::vector<int64_t> labels;
-  for (const int64_t label : arguments.given<std::vector<int64_t>>("classes").value()) {
+  const auto classes = arguments.given<std::vector<int64_t>>("classes").value();
+  for (const int64_t label : classes) {
     if (label < 0 || label >= options_of(config).model.classes) {
       throw ConfigError("--classes: " + std::to_string(label) +
                         " is not a class of this model; allowed: 0 to " +

@@ -53,6 +53,8 @@ Enabled& PolicyKind::enabled(PolicyOptions& options) const {
   PolicyOptions::tables(options, [&, own = name()](const char* policy, auto& table) {
     if (policy == own) found = &table.enabled;
   });
+  if (found == nullptr)
+    throw std::logic_error("the policy " + name() + " is registered without options under its name");
   return *found;
 }
 

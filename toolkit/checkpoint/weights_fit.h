@@ -25,8 +25,10 @@ bool in_both(const Shapes& file, const Shapes& model, const std::string& name, s
 /// How many different parts of names follow `prefix`: blocks, of "blocks.".
 int64_t count_parts(const Shapes& shapes, const std::string& prefix);
 
-/// Throws ConfigError as check_fit() of weights.h, for any parameters; the message ends with the hints.
-/// `heads`: of the model's attention, by the option `heads_option`.
+/// Throws ConfigError, from the weights' place on, if the weights are not those of a model with these
+/// parameters (which may be on the meta device): all names that are missing, unknown, or of another shape or
+/// type, the first few of each written out; the message ends with the hints. Parameters that are not trained
+/// may be missing. `heads`: of the model's attention, by the option `heads_option`.
 void check_fit(const Weights& weights, const models::NamedTensors& parameters, const FitHints& hints,
                int64_t heads, const std::string& heads_option);
 

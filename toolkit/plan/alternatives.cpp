@@ -5,7 +5,6 @@
 #include <dtk/planner/plan_error.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -13,6 +12,7 @@
 #include "toolkit/core/byte_size.h"
 #include "toolkit/core/clock.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/core/text_table.h"
 #include "toolkit/plan/phrases.h"
@@ -113,11 +113,10 @@ CheckpointChoices checkpoint_choices(const Plan& plan, const CheckpointOptions& 
 
 std::string checkpoint_choices_text(const Plan& plan, const CheckpointChoices& found) {
   const bool off = plan.loaded.config.policies.checkpoint.enabled == Enabled::off;
-  char seconds[32];
-  std::snprintf(seconds, sizeof seconds, "%.2f s", found.seconds);
   std::string text = std::string(off ? "choices for policies.checkpoint, were it on"
                                      : "other choices for policies.checkpoint") +
-                     " (" + std::to_string(found.planned) + " planned, in " + seconds + ")\n";
+                     " (" + std::to_string(found.planned) + " planned, in " +
+                     fmt::format("{:.2f} s", found.seconds) + ")\n";
   if (found.choices.empty()) return text + "none lowers the peak or computes less again\n";
   const policies::PhasePeak peak = plan.memory.peak();
   std::vector<std::vector<std::string>> rows;

@@ -14,7 +14,7 @@
 
 namespace dtk {
 
-/// As those of weights.h for a DiT: throws ConfigError unless the weights are all parameters of this model,
+/// As check_fit() of weights_fit.h: throws ConfigError unless the weights are all parameters of this model,
 /// which may be on the meta device, and no others, and says what to set where preset, depths or sizes differ.
 /// "H" and "M" have the same names and shapes: which of the two weights are for, no file tells.
 void check_fit(const Weights& weights, const models::DiffusionPlanner& model);

@@ -1,5 +1,6 @@
 #include "toolkit/families/dit/configuration.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "toolkit/config/defaults.h"

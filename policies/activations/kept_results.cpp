@@ -1,4 +1,5 @@
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <dtk/policies/checkpoint_options.h>
 #include <dtk/policies/internal/edit_distance.h>
 #include <dtk/policies/internal/path_globs.h>
 #include <dtk/policies/kept_results.h>
@@ -47,7 +48,7 @@ void check_operator(const std::string& name) {
 std::string meant_by(const std::string& entry) {
   if (entry.find("::") != std::string::npos) return "";
   if (c10::Dispatcher::singleton().findSchema({"aten::" + entry, ""})) return "aten::" + entry;
-  for (const char* word : {"all", "auto", "block", "offload"}) {
+  for (const char* word : enum_texts(KeepWord{})) {
     if (edit_distance(entry, word) <= 1) return word;
   }
   return "";

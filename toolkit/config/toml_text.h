@@ -46,4 +46,14 @@ std::string setting(const std::string& key, const T& value) {
   return key + " = " + toml_text(value);
 }
 
+/// False for an optional value that is not there.
+template <class T>
+bool is_set(const T&) {
+  return true;
+}
+template <class T>
+bool is_set(const std::optional<T>& value) {
+  return value.has_value();
+}
+
 }  // namespace dtk

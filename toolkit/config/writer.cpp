@@ -10,15 +10,6 @@
 namespace dtk {
 namespace {
 
-template <class T>
-bool is_set(const T&) {
-  return true;
-}
-template <class T>
-bool is_set(const std::optional<T>& value) {
-  return value.has_value();
-}
-
 /// Whether `value`, as TOML, is what `key` has where nobody sets it.
 bool is_default(const std::string& key, const std::string& value) {
   static const std::map<std::string, std::string> defaults = [] {

@@ -12,7 +12,6 @@
 #include "toolkit/core/byte_size.h"
 #include "toolkit/core/clock.h"
 #include "toolkit/core/errors.h"
-#include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/core/text_table.h"
 #include "toolkit/plan/phrases.h"
@@ -115,8 +114,8 @@ std::string checkpoint_choices_text(const Plan& plan, const CheckpointChoices& f
   const bool off = plan.loaded.config.policies.checkpoint.enabled == Enabled::off;
   std::string text = std::string(off ? "choices for policies.checkpoint, were it on"
                                      : "other choices for policies.checkpoint") +
-                     " (" + std::to_string(found.planned) + " planned, in " +
-                     fmt::format("{:.2f} s", found.seconds) + ")\n";
+                     " (" + std::to_string(found.planned) + " planned, in " + seconds_text(found.seconds) +
+                     ")\n";
   if (found.choices.empty()) return text + "none lowers the peak or computes less again\n";
   const policies::PhasePeak peak = plan.memory.peak();
   std::vector<std::vector<std::string>> rows;

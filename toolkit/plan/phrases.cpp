@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/core/text.h"
 
@@ -93,6 +94,10 @@ std::string host_words(int64_t change) {
 
 std::string recomputed_text(const Plan& plan) {
   return plan.step.recomputed == 0 ? "-" : flops_text(plan.step.recomputed);
+}
+
+std::string seconds_text(double seconds) {
+  return fmt::format("{:.2f} s", seconds);
 }
 
 std::string measured_text(const planner::DeviceTerm& term) {

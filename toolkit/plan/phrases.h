@@ -13,6 +13,8 @@ std::string recomputed_text(const Plan& plan);
 /// What was measured of it, or "never".
 std::string measured_text(const planner::DeviceTerm& term);
 
+std::string seconds_text(double seconds);  ///< "1.25 s"
+
 std::string effect_words(const Plan& plan, const PolicyEffect& effect);
 
 }  // namespace dtk

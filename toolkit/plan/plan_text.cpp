@@ -24,10 +24,6 @@ std::string line(const char* name, const std::string& text) {
   return start + wrapped(text, column) + "\n";
 }
 
-std::string seconds_text(double seconds) {
-  return fmt::format("{:.2f} s", seconds);
-}
-
 std::string first_line_of(const std::string& name, const Plan& plan) {
   const RunConfig& config = plan.loaded.config;
   const int64_t micro = config.train.accumulate;
@@ -228,7 +224,7 @@ std::string baselines(const policies::PolicyOptions& options) {
 }
 
 std::string explain_text(const Plan& plan, const std::vector<PolicyEffect>& effects) {
-  size_t longest = std::string("checkpoint").size();
+  size_t longest = 0;
   for (const PolicyEffect& effect : effects) longest = std::max(longest, effect.policy.size());
   const size_t column = longest + 8;
   std::string text = "what each policy changes (the job planned with its switch in the other position)\n";

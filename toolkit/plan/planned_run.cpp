@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <utility>
 #include <vector>
 
 #include "toolkit/config/locations.h"
@@ -53,8 +52,9 @@ void refuse_long(const RunConfig& config, int64_t period, bool fold) {
   std::string key;
   int64_t longest = 0;
   visit_periods(options, [&](const policies::PolicyKind& kind, const policies::StepsOption& option) {
-    if (std::exchange(longest, std::max(longest, *option.steps)) < *option.steps)
-      key = "policies." + kind.name() + "." + option.key;
+    if (*option.steps <= longest) return;
+    longest = *option.steps;
+    key = "policies." + kind.name() + "." + option.key;
   });
   throw Error(ExitCode::failure, "the policies repeat their work after " + std::to_string(period) +
                                      " steps; a plan that leaves none out runs at most " +

@@ -25,13 +25,14 @@ RunConfig latents(int64_t budget) {
   RunConfig config = test::tiny_config();
   config.train.accumulate = 1;
   config.data.prefetch = 1;
-  dit::options_of(config).model.hidden = 64;
-  dit::options_of(config).model.heads = 4;
-  dit::options_of(config).model.patch = 2;
-  dit::options_of(config).model.image_size = 16;
-  dit::options_of(config).model.channels = 4;
-  dit::options_of(config).model.classes = 10;
-  dit::options_of(config).model.mlp_dropout = 0;
+  models::DitOptions& model = dit::options_of(config).model;
+  model.hidden = 64;
+  model.heads = 4;
+  model.patch = 2;
+  model.image_size = 16;
+  model.channels = 4;
+  model.classes = 10;
+  model.mlp_dropout = 0;
   config.memory.budget = ByteSize{budget};
   return config;
 }

@@ -52,15 +52,6 @@ std::string useless_in_augmentation(const AugmentationOptions& augmentation, con
   return setting(of_augmentation + "probability", augmentation.probability);
 }
 
-template <class T>
-bool is_set(const T&) {
-  return true;
-}
-template <class T>
-bool is_set(const std::optional<T>& value) {
-  return value.has_value();
-}
-
 }  // namespace
 
 bool Configuration::ignores(const std::string& key) const {

@@ -1,5 +1,6 @@
 // Reading, printing and comparing run configurations.
 #pragma once
+#include <array>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -11,12 +12,26 @@ namespace dtk {
 
 class FileSystem;
 
+/// Where a value came from.
+struct Origin {
+  enum class Source { by_default, file, set, checkpoint, measured, planned, chosen };
+  Source source = Source::by_default;
+  /// A line of a file ("configs/base.toml:12"), the reason of a default or a choice, or the figures behind
+  /// it.
+  std::string text = {};
+  friend bool operator==(const Origin&, const Origin&) = default;
+};
+constexpr auto enum_texts(Origin::Source) {
+  return std::array{"default", "file", "--set", "the checkpoint's", "measured", "planned", "chosen"};
+}
+/// "default", "configs/base.toml:12", "measured: bf16 2 ms, fp32 3 ms a step"
+std::string text_of(const Origin& origin);
+
 /// A configuration and where each value came from.
 struct LoadedConfig {
   RunConfig config;
-  /// By full key ("data.batch"): "default", "configs/base.toml:12" or "--set". Empty for a configuration
-  /// that was made in code.
-  std::map<std::string, std::string> origins;
+  /// By full key ("data.batch"). Empty for a configuration that was made in code.
+  std::map<std::string, Origin> origins;
   /// What messages about a key start with, by full key, for the keys that the user wrote:
   /// "configs/base.toml:12:9" or "--set data.batch=16".
   std::map<std::string, std::string> locations = {};

@@ -12,7 +12,7 @@ void settle(LoadedConfig& loaded, const std::string& key, T& member, const T& va
             const std::string& reason) {
   if (loaded.locations.count(key) > 0) return;
   member = value;
-  loaded.origins[key] = "default: " + reason;
+  loaded.origins[key] = {Origin::Source::by_default, reason};
 }
 
 }  // namespace dtk

@@ -9,6 +9,7 @@
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/byte_size.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/core/range.h"
 #include "toolkit/core/suggestions.h"
 #include "toolkit/io/file_system.h"
@@ -22,8 +23,8 @@ struct Entry {
   ConfigValue value;
   bool is_table;
   std::string key_place, value_place;  // "configs/base.toml:12:9" or "--set data.batch=0"
-  std::string origin;                  // "configs/base.toml:12" or "--set"
-  bool resets = false;                 // back to the default; `value` says nothing
+  Origin origin;
+  bool resets = false;  // back to the default; `value` says nothing
 };
 
 [[noreturn]] void fail(const std::string& place, const std::string& message) {
@@ -235,16 +236,19 @@ std::string renamed(const std::string& key) {
 // From text to entries.
 
 std::string place_in(const std::string& file_name, Position at) {
-  return file_name + ":" + std::to_string(at.line) + ":" + std::to_string(at.column);
+  return fmt::format("{}:{}:{}", file_name, at.line, at.column);
 }
 
 std::vector<Entry> read_file(const std::string& text, const std::string& file_name) {
   std::vector<Entry> entries;
   try {
     for (DocumentEntry& found : parse_document(text)) {
-      entries.push_back({std::move(found.key), std::move(found.value), found.is_table,
-                         place_in(file_name, found.key_at), place_in(file_name, found.value_at),
-                         file_name + ":" + std::to_string(found.key_at.line)});
+      entries.push_back({std::move(found.key),
+                         std::move(found.value),
+                         found.is_table,
+                         place_in(file_name, found.key_at),
+                         place_in(file_name, found.value_at),
+                         {Origin::Source::file, fmt::format("{}:{}", file_name, found.key_at.line)}});
     }
   } catch (const SyntaxError& error) {
     fail(place_in(file_name, error.at), "not valid TOML: " + error.description);
@@ -306,7 +310,7 @@ class Override {
   }
 
   Entry entry(const std::string& key, const ConfigValue& value, bool table) const {
-    return {key, value, table, place_, place_, "--set"};
+    return {key, value, table, place_, place_, {Origin::Source::set}};
   }
 
   Entry reset_entry() const {
@@ -335,7 +339,7 @@ class Override {
 class Reader {
  public:
   explicit Reader(const std::string& file_name) : file_name_(file_name) {
-    for (const KeyInfo& info : all_keys()) loaded_.origins[info.key] = "default";
+    for (const KeyInfo& info : all_keys()) loaded_.origins[info.key] = {};
   }
 
   void apply(const Entry& entry) {

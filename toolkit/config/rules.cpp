@@ -151,8 +151,8 @@ class Rules final : public RuleCheck {
     for (const auto& [key, place] : locations_) {
       const std::string because = useless_because(config_, key);
       if (because.empty()) continue;
-      fail(key, key + " has no use with " + because + "; " + removal({key}) + ", or change " +
-                    because.substr(0, because.find(' ')));
+      fail(key, key + " has no use with " + setting_of(config_, because) + "; " + removal({key}) +
+                    ", or change " + because);
     }
   }
 

@@ -19,10 +19,13 @@ std::string location_of(const LoadedConfig& loaded, const std::string& key);
 /// Whether `key` is of a model that train.model does not name: such keys are not printed.
 bool is_of_another_model(const RunConfig& config, const std::string& key);
 
-/// What leaves `key` without use in this configuration, as TOML: `schedule.kind = "constant"`; "" if nothing
-/// does. check_rules() refuses such a key where it was written. It must not be saved as a key either: read
-/// back, it would count as written.
+/// The key whose value leaves `key` without use in this configuration, "schedule.kind"; "" if none does.
+/// check_rules() refuses such a key where it was written. It must not be saved as a key either: read back, it
+/// would count as written.
 std::string useless_because(const RunConfig& config, const std::string& key);
+
+/// `schedule.kind = "constant"`, of a key by its full name.
+std::string setting_of(const RunConfig& config, const std::string& key);
 
 /// sample.ema where there is no EMA, which check_rules() refuses if somebody asked for it. It must not be
 /// saved as a key: read back, it would count as asked for.

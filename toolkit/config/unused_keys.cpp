@@ -1,9 +1,11 @@
 #include "toolkit/config/families.h"
+#include "toolkit/config/keys.h"
 #include "toolkit/config/rules.h"
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/suggestions.h"
 
 namespace dtk {
+
 std::string location_of(const LoadedConfig& loaded, const std::string& key) {
   const auto place = loaded.locations.find(key);
   return place == loaded.locations.end() ? "" : place->second + ": ";
@@ -16,26 +18,35 @@ bool is_of_another_model(const RunConfig& config, const std::string& key) {
 }
 
 std::string useless_because(const RunConfig& config, const std::string& key) {
-  if (is_of_another_model(config, key)) return setting("train.model", config.train.model);
+  if (is_of_another_model(config, key)) return "train.model";
   if (switched_off(config, parent_of(key))) return "";  // a single switch is to be enough
   const std::string because = family_named(config.train.model).useless_because(config, key);
   if (!because.empty()) return because;
   const policies::SegmentKeeps& keep = config.policies.checkpoint.keep;
   if (key == "policies.checkpoint.offload_min_bytes" && !keep.offloads()) {
-    return "policies.checkpoint.keep = " + toml_text(keep);
+    return "policies.checkpoint.keep";
   }
   // Each target is a choice of its own.
   if ((key == "policies.checkpoint.every" || key == "policies.checkpoint.segment") &&
       keep.word == policies::KeepWord::automatic) {
-    return "policies.checkpoint.keep = " + toml_text(keep);
+    return "policies.checkpoint.keep";
   }
   const ScheduleKind schedule = config.schedule.kind;
   const bool by_epochs = schedule == ScheduleKind::epochs;
   if ((key == "schedule.final" && schedule != ScheduleKind::cosine) ||
       (key == "schedule.warmup" && by_epochs) || (key.starts_with("schedule.epochs.") && !by_epochs)) {
-    return setting("schedule.kind", schedule);
+    return "schedule.kind";
   }
   return "";
+}
+
+std::string setting_of(const RunConfig& config, const std::string& key) {
+  std::string text;
+  visit_keys(config,
+             [&](const std::string& table, const std::string& name, const auto& member, const std::string&) {
+               if (key == table + "." + name) text = setting(key, member);
+             });
+  return text;
 }
 
 bool sample_ema_is_moot(const LoadedConfig& loaded) {

@@ -30,18 +30,18 @@ std::string line_for(const LoadedConfig& loaded, const std::string& table, const
     const std::string derived = family_named(loaded.config.train.model).derived_line(loaded.config, key);
     if (!derived.empty()) return derived;
     const auto origin = loaded.origins.find(key);
-    const bool taken_back = origin != loaded.origins.end() && origin->second == "--set";
+    const bool taken_back = origin != loaded.origins.end() && origin->second.source == Origin::Source::set;
     return "# " + name + " is not set" + (taken_back ? "  # --set" : "");
   }
   if (key == "sample.ema" && sample_ema_is_moot(loaded)) {
     return "# ema = true has no effect: policies.ema.enabled = false";
   }
   if (const std::string because = useless_because(loaded.config, key); !because.empty()) {
-    return "# " + name + " has no effect: " + because;
+    return "# " + name + " has no effect: " + setting_of(loaded.config, because);
   }
   std::string line = name + " = " + toml_text(value);
   const auto origin = loaded.origins.find(key);
-  if (origin != loaded.origins.end()) line += "  # " + escaped(origin->second);
+  if (origin != loaded.origins.end()) line += "  # " + escaped(text_of(origin->second));
   if (name != "enabled" && switched_off(loaded.config, table) && !is_default(key, toml_text(value))) {
     line += std::string(origin != loaded.origins.end() ? ";" : "  #") + " no effect: " + table +
             ".enabled = false";
@@ -82,6 +82,13 @@ std::vector<std::string> collect_changeable_keys() {
 }
 
 }  // namespace
+
+std::string text_of(const Origin& origin) {
+  if (origin.source == Origin::Source::file) return origin.text;
+  const std::string source = policies::text_of(origin.source);
+  if (origin.text.empty()) return source;
+  return source + (origin.source == Origin::Source::chosen ? " " : ": ") + origin.text;
+}
 
 std::string print_config(const LoadedConfig& loaded) {
   std::string text;

@@ -121,11 +121,12 @@ IdxFile read_idx(const std::filesystem::path& path, uint32_t magic) {
 
 std::unique_ptr<ImageSource> open_idx(const std::filesystem::path& images,
                                       const std::filesystem::path& labels) {
-  const IdxFile label_file = read_idx(labels, label_magic);
+  const IdxFile label_file = read_labels_file([&] { return read_idx(labels, label_magic); });
   IdxFile image_file = read_idx(images, image_magic);
   if (image_file.sizes[0] != label_file.sizes[0]) {
-    fail(labels, fmt::format("holds {} labels, but {} holds {} images; give two files of one set",
-                             label_file.sizes[0], images.string(), image_file.sizes[0]));
+    throw LabelsError(fmt::format("{}: holds {} labels, but {} holds {} images; give two files of one set",
+                                  labels.string(), label_file.sizes[0], images.string(),
+                                  image_file.sizes[0]));
   }
   PixelData data;
   data.channels = 1;

@@ -1,5 +1,6 @@
 // Samples that are images, or latents of images, with a class each.
 #pragma once
+#include "toolkit/core/errors.h"
 #include "toolkit/data/data_source.h"
 
 namespace dtk {
@@ -23,5 +24,17 @@ class ImageSource : public DataSource {
   /// Where row `row` of a batch of this source begins: C·H·W floats. Throws as read().
   float* image_in(const Batch& batch, int64_t row) const;
 };
+
+/// A DataError about the file of the labels, where the samples have one of their own.
+struct LabelsError : DataError {
+  using DataError::DataError;
+};
+/// read(), whose DataErrors become LabelsErrors.
+template <class Read>
+auto read_labels_file(Read&& read) try {
+  return read();
+} catch (const DataError& error) {
+  throw LabelsError(error.what());
+}
 
 }  // namespace dtk

@@ -209,8 +209,8 @@ std::unique_ptr<ImageSource> open_latents(const LatentFiles& files) {
   }
   check_latents(*latents, path);
   const int64_t samples = latents->shape[0];
-  std::vector<int64_t> all =
-      labels ? read_labels(*labels, samples, path) : labels_of_npy(files.labels, samples);
+  std::vector<int64_t> all = labels ? read_labels(*labels, samples, path)
+                                    : read_labels_file([&] { return labels_of_npy(files.labels, samples); });
   return std::make_unique<LatentSource>(std::move(file), path, std::move(*latents), std::move(all),
                                         files.scale);
 }

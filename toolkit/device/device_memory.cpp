@@ -51,7 +51,8 @@ void resolve_budget(LoadedConfig& loaded, c10::Device device) {
   const auto place = loaded.locations.find(key);
   budget = ByteSize{part_of_device(budget->percent, device,
                                    place != loaded.locations.end() ? place->second : key + " = " + written)};
-  loaded.origins[key] = "measured: " + written.substr(1, written.size() - 2) + " of this " + device.str();
+  loaded.origins[key] = {Origin::Source::measured,
+                         written.substr(1, written.size() - 2) + " of this " + device.str()};
 }
 
 std::optional<int64_t> available_bytes(std::istream& meminfo) {

@@ -61,6 +61,7 @@ class PlanObserver final : public RunObserver {
     end_(*this, result);
     ended_ = true;
   }
+  bool wants_bare_errors() const override { return true; }
   bool ended() const { return ended_; }
 
   /// Whether the books after the last step and now are those after the first step: then more steps, and what

@@ -61,7 +61,7 @@ void recompute(policies::CheckpointOptions& checkpoint, const std::vector<std::s
 void adopt_placement(LoadedConfig& loaded, const CheckpointPlacement& placement) {
   policies::CheckpointOptions& checkpoint = loaded.config.policies.checkpoint;
   const std::string table = "policies.checkpoint.";
-  const std::string chosen = "chosen by keep = auto under " + budget_text(placement);
+  const Origin chosen = {Origin::Source::chosen, "by keep = auto under " + budget_text(placement)};
   loaded.origins[table + "keep"] = chosen;
   if (!placement.recomputed.empty()) {
     recompute(checkpoint, placement.recomputed, placement.keeps);

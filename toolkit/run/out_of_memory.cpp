@@ -5,6 +5,7 @@
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/report/plan_summary.h"
+#include "toolkit/run/run.h"
 #include "toolkit/train/model_family.h"
 
 namespace dtk {
@@ -136,9 +137,8 @@ std::string out_of_memory_advice(const RunConfig& config, c10::Device device, co
          unit_hint(config.memory.budget);
 }
 
-void throw_if_of_a_plan(const c10::OutOfMemoryError& error, const RunConfig& config,
-                        const FileSystem& files) {
-  if (!files.keeps_content() && !config.memory.budget) throw error;
+void throw_if_bare(const c10::OutOfMemoryError& error, const RunConfig& config, const RunObserver& observer) {
+  if (observer.wants_bare_errors() && !config.memory.budget) throw error;
 }
 
 std::optional<policies::RefusedAllocation> refused_by(const c10::OutOfMemoryError& error) {

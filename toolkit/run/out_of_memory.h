@@ -10,10 +10,11 @@
 
 #include "toolkit/config/config.h"
 #include "toolkit/core/errors.h"
-#include "toolkit/io/file_system.h"
 #include "toolkit/run/memory_meters.h"
 
 namespace dtk {
+
+class RunObserver;
 
 /// Bytes on the training device that no batch size changes, all alive when a step's gradients are complete.
 struct StateBytes {
@@ -50,9 +51,9 @@ Shortage shortage_of(const c10::OutOfMemoryError& error, const RunConfig& config
 /// What to do about it, by the cause: the state alone, or what a step adds to it.
 std::string out_of_memory_advice(const RunConfig& config, c10::Device device, const Shortage& shortage);
 
-/// Throws `error` in a planned run, whose `files` keep nothing, without memory.budget: there only the machine
-/// that plans is too small, which says nothing of the run.
-void throw_if_of_a_plan(const c10::OutOfMemoryError& error, const RunConfig& config, const FileSystem& files);
+/// Throws `error` where `observer` wants errors as they came, unless memory.budget asked for it: without one,
+/// only the machine that plans is too small, which says nothing of the run.
+void throw_if_bare(const c10::OutOfMemoryError& error, const RunConfig& config, const RunObserver& observer);
 
 /// What was refused, where the ledger refused it.
 std::optional<policies::RefusedAllocation> refused_by(const c10::OutOfMemoryError& error);

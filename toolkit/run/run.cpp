@@ -292,7 +292,7 @@ class Run {
     try {
       sample(result);
     } catch (const c10::OutOfMemoryError& error) {
-      throw_if_of_a_plan(error, config_, world_.files);
+      throw_if_bare(error, config_, world_.observer);
       result.out_of_memory = first_line(error.what_without_backtrace());
       refused_ = refused_by(error);
       result.next_step = "the training is complete and saved, its samples were not made; lower " +
@@ -332,14 +332,14 @@ class Run {
   }
 
   [[noreturn]] void give_up(const c10::OutOfMemoryError& error, const std::string& advice) {
-    throw_if_of_a_plan(error, config_, world_.files);
+    throw_if_bare(error, config_, world_.observer);
     throw out_of_memory(error, advice, [&] {
       record_->out_of_memory(trainer_.steps(), report_with_refusal(meters_, error));
     });
   }
 
   void record_failure(const std::string& reason) {
-    if (!world_.files.keeps_content()) return;  // a plan may end by an exception
+    if (world_.observer.wants_bare_errors()) return;
     try {
       record_->failed(trainer_.steps(), reason, meters_.report());
     } catch (const FileError&) {  // a full disk, say, which may be the error itself

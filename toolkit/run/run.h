@@ -53,6 +53,8 @@ class RunObserver {
   /// All that the run leaves is in its folder. What comes after is the measuring of `savings`, which whoever
   /// does not want to wait may interrupt.
   virtual void finished(const RunResult&) {}
+  /// Whether errors leave the run as they came: not as messages with advice, and not into its record.
+  virtual bool wants_bare_errors() const { return false; }
 };
 
 /// The world of a run. All must outlive it.

@@ -20,7 +20,7 @@ std::string decide(LoadedConfig& loaded, c10::Device device, const LoadedConfig*
   if (written != nullptr && placement_is_open(loaded.config)) {
     loaded.config.policies.checkpoint = written->config.policies.checkpoint;
     for (const char* key : {"enabled", "targets", "every", "segment", "keep", "offload_min_bytes"})
-      loaded.origins[std::string("policies.checkpoint.") + key] = "the checkpoint's";
+      loaded.origins[std::string("policies.checkpoint.") + key] = {Origin::Source::checkpoint};
   }
   return decide_precision(loaded, device, world.clock, written, world.stop_requested);
 }
@@ -205,7 +205,7 @@ void refuse_build(const c10::OutOfMemoryError& error, const LoadedConfig& loaded
   const std::string advice = out_of_memory_advice(
       loaded.config, device,
       shortage_of(error, loaded.config, plan, /*in_build=*/true, /*resumed=*/folder == nullptr));
-  throw_if_of_a_plan(error, loaded.config, world.files);
+  throw_if_bare(error, loaded.config, world.observer);
   throw out_of_memory(error, advice, [&] {
     if (folder == nullptr) return;
     for (const std::string& note : folder->claim()) world.observer.message(note);
@@ -218,7 +218,7 @@ void refuse_build(const c10::OutOfMemoryError& error, const LoadedConfig& loaded
 void resolve_threads(LoadedConfig& loaded) {
   if (loaded.config.train.threads) return;
   loaded.config.train.threads = at::get_num_threads();
-  loaded.origins["train.threads"] = "default: the cores of this machine";
+  loaded.origins["train.threads"] = {Origin::Source::by_default, "the cores of this machine"};
 }
 
 }  // namespace dtk

@@ -86,8 +86,6 @@ Choice measure(const RunConfig& config, c10::Device device, Clock& clock,
           !bf16_is_faster && times.bf16_ms < times.fp32_ms};
 }
 
-constexpr char kMeasured[] = "measured: ", kPlanned[] = "planned: ";
-
 // A run that goes on by its own saved configuration, which holds the decision, keeps the figures behind it.
 void keep_figures(LoadedConfig& loaded, const LoadedConfig* resumed) {
   const std::string key = "policies.precision.cpu";
@@ -95,12 +93,19 @@ void keep_figures(LoadedConfig& loaded, const LoadedConfig* resumed) {
   if (resumed == nullptr || precision.cpu != resumed->config.policies.precision.cpu) return;
   const auto here = loaded.origins.find(key);
   const auto there = resumed->origins.find(key);
-  if (here == loaded.origins.end() || here->second.starts_with("--set")) return;
+  if (here == loaded.origins.end() || here->second.source == Origin::Source::set) return;
   if (there == resumed->origins.end()) return;
-  const bool measured = there->second.starts_with(kMeasured);
-  if (!measured && !there->second.starts_with(kPlanned)) return;
+  const bool measured = there->second.source == Origin::Source::measured;
+  if (!measured && there->second.source != Origin::Source::planned) return;
   here->second = there->second;
-  if (measured) precision.cpu_measured = there->second.substr(sizeof kMeasured - 1);
+  if (measured) precision.cpu_measured = there->second.text;
+}
+
+/// Takes `precision` and returns the line that says so.
+std::string take(LoadedConfig& loaded, CpuPrecision taken, const Origin& origin) {
+  loaded.config.policies.precision.cpu = taken;
+  loaded.origins["policies.precision.cpu"] = origin;
+  return "precision on this CPU, " + text_of(origin) + "; taken: " + policies::text_of(taken);
 }
 
 }  // namespace
@@ -113,9 +118,7 @@ bool precision_is_open(const RunConfig& config, c10::Device device) {
 
 std::string take_planned_precision(LoadedConfig& loaded, policies::CpuPrecision taken,
                                    const std::string& why) {
-  loaded.config.policies.precision.cpu = taken;
-  loaded.origins["policies.precision.cpu"] = kPlanned + why;
-  return "precision on this CPU, " + (kPlanned + why) + "; taken: " + policies::text_of(taken);
+  return take(loaded, taken, {Origin::Source::planned, why});
 }
 
 std::string decide_precision(LoadedConfig& loaded, c10::Device device, Clock& clock,
@@ -126,7 +129,7 @@ std::string decide_precision(LoadedConfig& loaded, c10::Device device, Clock& cl
       precision.enabled == policies::Enabled::by_default && precision.cpu == CpuPrecision::probe;
   if (open && resumed != nullptr && resumed->config.policies.precision.cpu != CpuPrecision::probe) {
     precision.cpu = resumed->config.policies.precision.cpu;
-    loaded.origins[key] = "the checkpoint's";
+    loaded.origins[key] = {Origin::Source::checkpoint};
   }
   keep_figures(loaded, resumed);
   if (!precision_is_open(loaded.config, device)) return "";
@@ -136,11 +139,8 @@ std::string decide_precision(LoadedConfig& loaded, c10::Device device, Clock& cl
     choice = measure(loaded.config, device, clock, stop_requested);
   } catch (const c10::OutOfMemoryError&) {
   }
-  precision.cpu = choice.taken;
   precision.cpu_measured = choice.why;
-  loaded.origins[key] = kMeasured + choice.why;
-  return "precision on this CPU, " + (kMeasured + choice.why) +
-         "; taken: " + policies::text_of(choice.taken) +
+  return take(loaded, choice.taken, {Origin::Source::measured, choice.why}) +
          (choice.unclear ? ", as bf16 has to be a twentieth faster and ahead in three fifths of the pairs"
                          : "");
 }

@@ -12,10 +12,21 @@
 #include "toolkit/checkpoint/contents.h"
 #include "toolkit/core/errors.h"
 
-namespace dtk {
-namespace {
-
 using Json = nlohmann::ordered_json;
+
+namespace dtk {
+
+// In origins.json.
+static void to_json(Json& json, const Origin& origin) {
+  json = {{"source", policies::text_of(origin.source)}, {"text", origin.text}};
+}
+static void from_json(const Json& json, Origin& origin) {
+  const auto source = policies::parse_enum<Origin::Source>(json.at("source").get<std::string>());
+  if (!source) throw Json::other_error::create(0, "no such source of a value: " + json.dump(), &json);
+  origin = {*source, json.at("text")};
+}
+
+namespace {
 
 constexpr char kOptimizer[] = "optimizer.safetensors";
 constexpr char kRandom[] = "random.safetensors";
@@ -137,7 +148,7 @@ std::filesystem::path save_training(CheckpointStore& store, const Trainer& train
 LoadedConfig written_config(const Checkpoint& checkpoint) {
   LoadedConfig written = parse_config(checkpoint.text(kConfig), (checkpoint.folder() / kConfig).string(), {});
   if (checkpoint.has(kOrigins))
-    written.origins = read_json<std::map<std::string, std::string>>(checkpoint, kOrigins, "origins by key");
+    written.origins = read_json<std::map<std::string, Origin>>(checkpoint, kOrigins, "origins by key");
   return written;
 }
 

@@ -91,7 +91,7 @@ int64_t peak(const Plan& plan) {
 TEST_CASE("own policy: its table is read, printed and compared as all others") {
   const LoadedConfig loaded = configured("enabled = true\nmin_bytes = 2048");
   CHECK(loaded.config.policies.own.of<RoundedOptions>().min_bytes == 2048);
-  CHECK(loaded.origins.at("policies.rounded.min_bytes") == "job.toml:26");
+  CHECK(text_of(loaded.origins.at("policies.rounded.min_bytes")) == "job.toml:26");
   CHECK_THAT(print_config(loaded),
              Catch::Contains("\n[policies.rounded]\nenabled = true  # job.toml:25\n"
                              "min_bytes = 2048  # job.toml:26\nevery = 1  # default\n"));

@@ -58,11 +58,11 @@ TEST_CASE("config reader: values and their origins") {
   CHECK(loaded.config.train.out == "runs/b#32");
   CHECK(loaded.config.optimizer.beta1 == 0.9);
   CHECK_FALSE(loaded.config.train.threads.has_value());
-  CHECK(loaded.origins.at("train.steps") == "base.toml:2");
-  CHECK(loaded.origins.at("optimizer.lr") == "base.toml:8");
-  CHECK(loaded.origins.at("data.batch") == "--set");
-  CHECK(loaded.origins.at("optimizer.beta1") == "default");
-  CHECK(loaded.origins.at("train.threads") == "default");
+  CHECK(text_of(loaded.origins.at("train.steps")) == "base.toml:2");
+  CHECK(text_of(loaded.origins.at("optimizer.lr")) == "base.toml:8");
+  CHECK(text_of(loaded.origins.at("data.batch")) == "--set");
+  CHECK(text_of(loaded.origins.at("optimizer.beta1")) == "default");
+  CHECK(text_of(loaded.origins.at("train.threads")) == "default");
 }
 
 TEST_CASE("config reader: a policy has three states") {
@@ -106,7 +106,7 @@ TEST_CASE("config reader: what segments keep is a word or a list of results") {
 TEST_CASE("config reader: learn_sigma follows the objective unless it is given") {
   const LoadedConfig loaded = read(runnable);
   CHECK_FALSE(dit::options_of(loaded.config).model.learn_sigma);
-  CHECK(loaded.origins.at("model.learn_sigma") == "default: rectified flow predicts no variance");
+  CHECK(text_of(loaded.origins.at("model.learn_sigma")) == "default: rectified flow predicts no variance");
   CHECK(error_in(runnable + "model.learn_sigma = true") ==
         "base.toml:3:21: model.learn_sigma = true has no use with diffusion.objective = \"rectified_flow\", "
         "which "
@@ -128,20 +128,20 @@ TEST_CASE("config reader: variance, sampler and steps follow the objective unles
     INFO(row.objective);
     const LoadedConfig loaded = read(runnable, {std::string("diffusion.objective=") + row.objective});
     CHECK(dit::options_of(loaded.config).model.learn_sigma == row.learn_sigma);
-    CHECK(loaded.origins.at("model.learn_sigma") == std::string("default: ") + row.sigma_reason);
+    CHECK(text_of(loaded.origins.at("model.learn_sigma")) == std::string("default: ") + row.sigma_reason);
     CHECK(dit::options_of(loaded.config).sampler.sampler ==
           dtk::policies::parse_enum<dtk::SamplerKind>(row.sampler));
-    CHECK(loaded.origins.at("sample.sampler") ==
+    CHECK(text_of(loaded.origins.at("sample.sampler")) ==
           std::string("default: usual with objective ") + row.objective);
     CHECK(loaded.config.sample.steps == row.steps);
-    CHECK(loaded.origins.at("sample.steps") == std::string("default: usual with ") + row.sampler);
+    CHECK(text_of(loaded.origins.at("sample.steps")) == std::string("default: usual with ") + row.sampler);
   }
   const LoadedConfig given = read(runnable, {"diffusion.objective=epsilon", "model.learn_sigma=false",
                                              "sample.sampler=ddim", "sample.steps=7"});
   CHECK_FALSE(dit::options_of(given.config).model.learn_sigma);
   CHECK(dit::options_of(given.config).sampler.sampler == dtk::SamplerKind::ddim);
   CHECK(given.config.sample.steps == 7);
-  CHECK(given.origins.at("sample.sampler") == "--set");
+  CHECK(text_of(given.origins.at("sample.sampler")) == "--set");
   CHECK(dit::options_of(read(runnable, {"diffusion.objective=v", "model.learn_sigma=true"}).config)
             .model.learn_sigma);
 }
@@ -150,12 +150,12 @@ TEST_CASE("config reader: steps that nobody wrote follow respacing, and the diff
   const LoadedConfig spaced = read(runnable, {"diffusion.objective=v", "sample.respacing=10,15,20"});
   CHECK(spaced.config.sample.steps == 45);
   CHECK(dit::options_of(spaced.config).sampler.respacing == "10,15,20");
-  CHECK(spaced.origins.at("sample.steps") == "default: what sample.respacing = \"10,15,20\" gives");
+  CHECK(text_of(spaced.origins.at("sample.steps")) == "default: what sample.respacing = \"10,15,20\" gives");
   CHECK(read(runnable, {"diffusion.objective=v", "sample.respacing=ddim50", "sample.steps=50"})
             .config.sample.steps == 50);
   const LoadedConfig shorter = read(runnable, {"diffusion.objective=epsilon", "diffusion.steps=100"});
   CHECK(shorter.config.sample.steps == 100);
-  CHECK(shorter.origins.at("sample.steps") == "default: all that the diffusion has");
+  CHECK(text_of(shorter.origins.at("sample.steps")) == "default: all that the diffusion has");
 }
 
 TEST_CASE("config reader: what was written and has no use is refused") {
@@ -176,7 +176,7 @@ TEST_CASE("config reader: dotted keys and inline tables") {
       "policies = {ema = {decay = 0.99}}\n");
   CHECK(loaded.config.train.seed == 7);
   CHECK(loaded.config.policies.ema.decay == 0.99);
-  CHECK(loaded.origins.at("policies.ema.decay") == "base.toml:3");
+  CHECK(text_of(loaded.origins.at("policies.ema.decay")) == "base.toml:3");
 }
 
 TEST_CASE("config reader: unknown keys name the nearest known one") {
@@ -324,7 +324,7 @@ TEST_CASE("config reader: files") {
   const auto file = folder.write("base.toml", runnable);
   const LoadedConfig loaded = load(file);
   CHECK(loaded.config.data.batch == 4);
-  CHECK(loaded.origins.at("train.steps") == file.string() + ":1");
+  CHECK(text_of(loaded.origins.at("train.steps")) == file.string() + ":1");
 }
 
 TEST_CASE("config reader: overrides") {
@@ -351,7 +351,7 @@ TEST_CASE("config reader: the bare word default takes back what the file says of
   CHECK(loaded.config.train.out == defaults.train.out);
   CHECK(loaded.config.data.batch == defaults.data.batch);
   CHECK(loaded.config.policies.ema.enabled == Enabled::by_default);
-  CHECK(loaded.origins.at("data.batch") == "--set");
+  CHECK(text_of(loaded.origins.at("data.batch")) == "--set");
   CHECK(loaded.locations.count("data.batch") == 0);
   CHECK(loaded.locations.at("train.steps") == "--set train.steps=7");
   const std::string printed = print_config(loaded);

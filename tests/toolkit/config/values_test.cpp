@@ -57,7 +57,7 @@ TEST_CASE("config values: a list of strings, on one line or several, may be empt
   CHECK(targets("[]") == Strings{});
   const LoadedConfig loaded = read(runnable, {"policies.checkpoint.targets=[\"blocks.0\"]"});
   CHECK(loaded.config.policies.checkpoint.targets == Strings{"blocks.0"});
-  CHECK(loaded.origins.at("policies.checkpoint.targets") == "--set");
+  CHECK(text_of(loaded.origins.at("policies.checkpoint.targets")) == "--set");
   CHECK(read(runnable + "policies.precision.fp32 = []", {"policies.precision.fp32=default"})
             .config.policies.precision.fp32 == Strings{"final_layer"});
 }

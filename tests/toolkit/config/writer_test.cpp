@@ -425,7 +425,8 @@ TEST_CASE("config writer: a policy that nobody asked for stays at its default wh
   CHECK(read_back(printed) == loaded.config);
 
   loaded.config.policies.precision.cpu = dtk::policies::CpuPrecision::bf16;
-  loaded.origins["policies.precision.cpu"] = "measured: bf16 12.1 ms, fp32 20.3 ms a step (fastest of 7)";
+  loaded.origins["policies.precision.cpu"] = {dtk::Origin::Source::measured,
+                                              "bf16 12.1 ms, fp32 20.3 ms a step (fastest of 7)"};
   const std::string decided = print_config(loaded);
   CHECK(has_line(decided, "cpu = \"bf16\"  # measured: bf16 12.1 ms, fp32 20.3 ms a step (fastest of 7)"));
   CHECK_THAT(decided, Catch::Contains("[policies.precision]\nenabled = \"default\"  # default\n"));

@@ -239,8 +239,8 @@ TEST_CASE("keep = auto: the job of the choice has its targets and results, and s
   CHECK(loaded.config.policies.checkpoint.keep == expected.keep);
   CHECK(loaded.config.policies.checkpoint.targets == placement.recomputed);
   const std::string chosen = "chosen by keep = auto under memory.budget = " + std::to_string(two.bytes);
-  CHECK(loaded.origins.at("policies.checkpoint.keep") == chosen);
-  CHECK(loaded.origins.at("policies.checkpoint.targets") == chosen);
+  CHECK(text_of(loaded.origins.at("policies.checkpoint.keep")) == chosen);
+  CHECK(text_of(loaded.origins.at("policies.checkpoint.targets")) == chosen);
   CHECK(loaded.config.memory.budget->bytes == two.bytes);
   const Plan plan = make_plan(loaded, cpu);
   CHECK(plan.bytes_in(Capacity::allocator) == placement.planned_bytes);

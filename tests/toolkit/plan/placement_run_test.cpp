@@ -104,7 +104,7 @@ TEST_CASE("a resumed run has the choice that its checkpoint has, and plans that"
   REQUIRE(world.asked.size() == 2);
   CHECK(world.asked[1].config.policies.checkpoint.targets == Paths{"blocks.1"});
   CHECK(world.asked[1].config.policies.checkpoint.keep == policies::KeepWord::block);
-  CHECK(world.asked[1].origins.at("policies.checkpoint.targets") == "the checkpoint's");
+  CHECK(text_of(world.asked[1].origins.at("policies.checkpoint.targets")) == "the checkpoint's");
   CHECK(checkpoint_of(result).reason == "recomputes 1 module in 1 segment, blocks.1");
 }
 

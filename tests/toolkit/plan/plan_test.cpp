@@ -377,7 +377,7 @@ TEST_CASE("a part of the device becomes bytes when a run begins on it") {
   resolve_budget(loaded, cpu);
   CHECK(loaded.config.memory.budget->bytes == *device_memory(cpu) / 2);
   CHECK(loaded.config.memory.budget->percent == 0);
-  CHECK(loaded.origins.at("memory.budget") == "measured: 50% of this cpu");
+  CHECK(text_of(loaded.origins.at("memory.budget")) == "measured: 50% of this cpu");
   CHECK(device_memory(c10::Device(c10::kCUDA, 100)) == std::nullopt);
   CHECK(test::error_text<ConfigError>(
             [] { part_of_device(80, c10::Device(c10::kCUDA, 100), "--max-batch 80%"); }) ==

@@ -96,7 +96,7 @@ std::string refusal(const std::string& family, const std::string& line) {
 TEST_CASE("a family's own table is read, printed and compared as all others") {
   const LoadedConfig loaded = read("own", "width = 5");
   CHECK(loaded.config.families.of<OwnOptions>().own.width == 5);
-  CHECK(loaded.origins.at("own.width") == "own.toml:5");
+  CHECK(text_of(loaded.origins.at("own.width")) == "own.toml:5");
   CHECK(print_config(loaded).find("\n[own]\nwidth = 5  # own.toml:5\n# slope is not set\n") !=
         std::string::npos);
   CHECK(parse_config(print_config(loaded), "again.toml", {}).config == loaded.config);

@@ -104,7 +104,7 @@ TEST_CASE("precision choice: the faster one is taken, with its figures as the or
   CHECK(decide(loaded, clock) == "precision on this CPU, " + figures + "; taken: " + taken);
   CHECK(loaded.config.policies.precision.cpu == policies::parse_enum<policies::CpuPrecision>(taken));
   CHECK(loaded.config.policies.precision.enabled == Enabled::by_default);
-  CHECK(loaded.origins.at("policies.precision.cpu") == figures);
+  CHECK(text_of(loaded.origins.at("policies.precision.cpu")) == figures);
   CHECK_THAT(print_config(loaded), Catch::Contains("\ncpu = \"" + taken + "\"  # " + figures + "\n"));
 }
 
@@ -133,7 +133,7 @@ TEST_CASE("precision choice: a decision that was saved is not made again") {
   CHECK(decide(again, clock) == "");
   CHECK(clock.looks == looks);
   CHECK(again.config == loaded.config);
-  CHECK(again.origins == before.origins);
+  CHECK((again.origins == before.origins));
 }
 
 TEST_CASE("precision choice: nothing is measured where there is nothing to decide") {
@@ -169,14 +169,16 @@ TEST_CASE("precision choice: on resume the checkpoint's decision stands") {
   resumed.config.policies.precision.cpu = policies::CpuPrecision::fp32;  // the clock would say bf16
   const auto device = GENERATE(c10::Device(at::kCPU), c10::Device(at::kMeta));
   SECTION("with its figures") {
-    resumed.origins["policies.precision.cpu"] = "measured: bf16 2.0 ms, fp32 1.0 ms a step (fastest of 7)";
+    resumed.origins["policies.precision.cpu"] = {Origin::Source::measured,
+                                                 "bf16 2.0 ms, fp32 1.0 ms a step (fastest of 7)"};
     CHECK(decide(loaded, clock, &resumed, device) == "");
-    CHECK(loaded.origins == resumed.origins);
+    CHECK((loaded.origins == resumed.origins));
   }
   SECTION("written by hand") {
-    resumed.origins["policies.precision.cpu"] = "base.toml:3";  // which may say something else by now
+    resumed.origins["policies.precision.cpu"] = {Origin::Source::file,
+                                                 "base.toml:3"};  // says something else by now
     CHECK(decide(loaded, clock, &resumed, device) == "");
-    CHECK(loaded.origins.at("policies.precision.cpu") == "the checkpoint's");
+    CHECK(text_of(loaded.origins.at("policies.precision.cpu")) == "the checkpoint's");
   }
   CHECK(clock.looks == 0);
   CHECK(loaded.config.policies.precision.cpu == policies::CpuPrecision::fp32);
@@ -223,7 +225,7 @@ TEST_CASE("precision choice: what does not fit memory.budget is not taken") {
     loaded.config.memory.budget = ByteSize{bytes};
     const std::string line = decide(loaded, clock);
     const std::string taken = policies::text_of(loaded.config.policies.precision.cpu);
-    const std::string measured = loaded.origins.at("policies.precision.cpu");
+    const std::string measured = text_of(loaded.origins.at("policies.precision.cpu"));
     CHECK(line == "precision on this CPU, " + measured + "; taken: " + taken);
     return taken + ", " + measured;
   };

@@ -30,18 +30,16 @@ std::string useless_in_loss(const RunConfig& config, const std::string& name) {
   const bool of_fork = of_border || of_collision ||
                        is_one_of(name, {"road_border", "collision", "turn_indicator", "unchanged_turn",
                                         "exploding_heading_gradient"});
-  if (of_fork && options_of(config).model.upstream())
-    return setting("diffusion_planner.preset", options_of(config).model.preset);
+  if (of_fork && options_of(config).model.upstream()) return "diffusion_planner.preset";
   if (loss.squared_error && (of_poses || of_velocities || name == "time_weights"))
-    return setting(of_loss + "squared_error", true);
-  if (velocity ? of_poses : of_velocities) return setting(of_process + "velocity", velocity);
-  if (of_border && loss.road_border == 0) return setting(of_loss + "road_border", loss.road_border);
-  if (of_collision && loss.collision == 0) return setting(of_loss + "collision", loss.collision);
+    return of_loss + "squared_error";
+  if (velocity ? of_poses : of_velocities) return of_process + "velocity";
+  if (of_border && loss.road_border == 0) return of_loss + "road_border";
+  if (of_collision && loss.collision == 0) return of_loss + "collision";
   if (name == "exploding_heading_gradient" && loss.road_border == 0 && loss.collision == 0)
-    return setting(of_loss + "road_border", loss.road_border);
-  if (name == "unchanged_turn" && loss.turn_indicator == 0)
-    return setting(of_loss + "turn_indicator", loss.turn_indicator);
-  if (name == "ego_horizon" && loss.ego == 0) return setting(of_loss + "ego", loss.ego);
+    return of_loss + "road_border";
+  if (name == "unchanged_turn" && loss.turn_indicator == 0) return of_loss + "turn_indicator";
+  if (name == "ego_horizon" && loss.ego == 0) return of_loss + "ego";
   return "";
 }
 
@@ -49,7 +47,7 @@ std::string useless_in_augmentation(const AugmentationOptions& augmentation, con
   if (is_one_of(name, {"probability", "smooth"}) || augmentation.probability > 0) return "";
   // What is not shifted is rebuilt all the same before it is smoothed.
   if (name == "rebuilt" && augmentation.smooth) return "";
-  return setting(of_augmentation + "probability", augmentation.probability);
+  return of_augmentation + "probability";
 }
 
 }  // namespace
@@ -101,10 +99,9 @@ std::string Configuration::useless_because(const RunConfig& config, const std::s
   if (key.starts_with(of_loss)) return useless_in_loss(config, key.substr(of_loss.size()));
   if (key.starts_with(of_augmentation))
     return useless_in_augmentation(training.augmentation, key.substr(of_augmentation.size()));
-  if (key == of_process + "max_delay" && !training.process.prefix)
-    return setting(of_process + "prefix", training.process.prefix);
+  if (key == of_process + "max_delay" && !training.process.prefix) return of_process + "prefix";
   if (key == "diffusion_planner.oldest_ego_history" && !options_of(config).model.use_ego_history)
-    return setting("diffusion_planner.use_ego_history", options_of(config).model.use_ego_history);
+    return "diffusion_planner.use_ego_history";
   return "";
 }
 

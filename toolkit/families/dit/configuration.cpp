@@ -237,10 +237,10 @@ std::string Configuration::useless_because(const RunConfig& config, const std::s
   const SamplerKind sampler = options_of(config).sampler.sampler;
   const bool of_flow = key == "diffusion.time",
              of_gaussian = key == "diffusion.steps" || key == "diffusion.betas";
-  if (is_gaussian(objective) ? of_flow : of_gaussian) return setting("diffusion.objective", objective);
+  if (is_gaussian(objective) ? of_flow : of_gaussian) return "diffusion.objective";
   const bool of_steps = key == "sample.respacing" || key == "sample.clip_x0";
   if ((of_steps && !has_diffusion_steps(sampler)) || (key == "sample.eta" && sampler != SamplerKind::ddim)) {
-    return setting("sample.sampler", sampler);
+    return "sample.sampler";
   }
   return "";
 }

@@ -77,13 +77,6 @@ std::string main_key(ImageKind kind) {
   return kind == ImageKind::idx ? "data.images" : "data.samples";
 }
 
-// Messages about a file start with its path.
-std::string key_of_file(const RunConfig& config, const std::string& message) {
-  const std::string& labels = options_of(config).data.labels;
-  const bool of_labels = !labels.empty() && message.starts_with(labels + ":");
-  return of_labels ? "data.labels" : main_key(image_kind(config));
-}
-
 int decoding_threads(const TrainOptions& train) {
   const int64_t cores = std::max(1U, std::thread::hardware_concurrency());
   return static_cast<int>(train.threads.value_or(cores));
@@ -108,8 +101,10 @@ std::shared_ptr<const ImageSource> open_files(const LoadedConfig& loaded) try {
       data.folder, {.channels = model.channels, .height = model.image_size, .width = model.image_size},
       {.skip_corrupt = loaded.config.data.on_corrupt == OnCorrupt::skip,
        .threads = decoding_threads(loaded.config.train)});
+} catch (const LabelsError& error) {
+  throw DataError(location_of(loaded, "data.labels") + error.what());
 } catch (const DataError& error) {
-  throw DataError(location_of(loaded, key_of_file(loaded.config, error.what())) + error.what());
+  throw DataError(location_of(loaded, main_key(image_kind(loaded.config))) + error.what());
 }
 
 }  // namespace

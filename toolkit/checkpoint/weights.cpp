@@ -16,7 +16,7 @@
 #include "toolkit/io/json.h"
 #include "toolkit/io/safetensors.h"
 #include "toolkit/io/torch_file.h"
-#include "toolkit/io/torch_types.h"
+#include "toolkit/io/dtypes.h"
 
 namespace dtk {
 namespace {

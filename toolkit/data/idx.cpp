@@ -4,9 +4,9 @@
 #include <limits>
 #include <optional>
 
-#include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
 #include "toolkit/data/pixel_source.h"
+#include "toolkit/io/advice.h"
 #include "toolkit/io/gzip.h"
 
 namespace dtk {
@@ -19,10 +19,6 @@ struct IdxFile {
   std::vector<uint32_t> sizes;  // one per dimension
   std::vector<uint8_t> bytes;
 };
-
-[[noreturn]] void fail(const std::filesystem::path& path, const std::string& what) {
-  throw DataError(path.string() + ": " + what);
-}
 
 std::string sizes_text(const std::vector<uint32_t>& sizes) {
   std::string text;
@@ -40,13 +36,15 @@ std::vector<uint32_t> read_header(GzipReader& reader, const std::filesystem::pat
   const size_t seen = reader.read(header.data(), header.size());
   if (seen >= 4 && big_endian(header.data()) != magic) {
     const char* const what = dimensions == 1 ? "labels" : "images";
-    fail(path,
-         fmt::format("not an IDX file of {}: it starts with {:#010x}, allowed is {:#010x}; name a file of {}",
-                     what, big_endian(header.data()), magic, what));
+    refuse_data(
+        path,
+        fmt::format("not an IDX file of {}: it starts with {:#010x}, allowed is {:#010x}; name a file of {}",
+                    what, big_endian(header.data()), magic, what));
   }
   if (seen < header.size()) {
-    fail(path, fmt::format("ends after {} bytes, inside the IDX header of {} bytes; get the file again", seen,
-                           header.size()));
+    refuse_data(
+        path, fmt::format("ends after {} bytes, inside the IDX header of {} bytes; get the file again", seen,
+                          header.size()));
   }
   std::vector<uint32_t> sizes;
   for (size_t i = 1; i <= dimensions; ++i) sizes.push_back(big_endian(header.data() + 4 * i));
@@ -68,19 +66,20 @@ uint64_t promised_bytes(const GzipReader& reader, const std::filesystem::path& p
                         const std::vector<uint32_t>& sizes) {
   const std::string says = "its header says " + sizes_text(sizes);
   for (const uint32_t size : sizes) {
-    if (size == 0) fail(path, says + "; every size must be at least 1; get the file again");
+    if (size == 0) refuse_data(path, says + "; every size must be at least 1; get the file again");
   }
   const std::optional<uint64_t> promised = product(sizes);
   if (!promised)
-    fail(path, says + ", more bytes than 64 bits can count; the header is damaged; get the file again");
+    refuse_data(path,
+                says + ", more bytes than 64 bits can count; the header is damaged; get the file again");
   const uint64_t header_bytes = 4 * (1 + sizes.size());
   const uint64_t possible = reader.max_bytes() - std::min(reader.max_bytes(), header_bytes);
   if (*promised > possible) {
-    fail(path, says + " = " + std::to_string(*promised) + " bytes, but " +
-                   (reader.compressed() ? "no gzip file of " + std::to_string(reader.file_bytes()) +
-                                              " bytes unpacks to that many"
-                                        : std::to_string(possible) + " bytes follow it") +
-                   "; get the file again");
+    refuse_data(path, says + " = " + std::to_string(*promised) + " bytes, but " +
+                          (reader.compressed() ? "no gzip file of " + std::to_string(reader.file_bytes()) +
+                                                     " bytes unpacks to that many"
+                                               : std::to_string(possible) + " bytes follow it") +
+                          "; get the file again");
   }
   return *promised;
 }
@@ -96,14 +95,15 @@ std::vector<uint8_t> read_promised(GzipReader& reader, const std::filesystem::pa
     bytes.resize(before + wanted);
     const size_t seen = reader.read(bytes.data() + before, wanted);
     if (seen < wanted) {
-      fail(path, "its header says " + std::to_string(promised) + " bytes follow, but the data ends after " +
-                     std::to_string(before + seen) + "; get the file again");
+      refuse_data(path, "its header says " + std::to_string(promised) +
+                            " bytes follow, but the data ends after " + std::to_string(before + seen) +
+                            "; get the file again");
     }
   }
   uint8_t extra = 0;
   if (reader.read(&extra, 1) != 0) {
-    fail(path, "holds more than the " + std::to_string(promised) +
-                   " bytes that its header says; get the file again");
+    refuse_data(path, "holds more than the " + std::to_string(promised) +
+                          " bytes that its header says; get the file again");
   }
   return bytes;
 }

@@ -12,21 +12,17 @@
 #include <stdexcept>
 #include <thread>
 
-#include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/data/pixel_source.h"
 #include "toolkit/data/resample.h"
 #include "toolkit/device/device_memory.h"
+#include "toolkit/io/advice.h"
 
 namespace dtk {
 namespace {
 
 namespace fs = std::filesystem;
-
-[[noreturn]] void fail(const fs::path& path, const std::string& what) {
-  throw DataError(path.string() + ": " + what);
-}
 
 bool is_hidden(const fs::path& path) {
   return path.filename().string().starts_with('.');
@@ -38,21 +34,21 @@ std::vector<fs::path> visible_entries(const fs::path& folder) {
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
     if (!is_hidden(it->path())) entries.push_back(it->path());
   }
-  if (error) fail(folder, "cannot be listed: " + error.message() + "; check its permissions");
+  if (error) refuse_data(folder, "cannot be listed: " + error.message() + "; check its permissions");
   std::sort(entries.begin(), entries.end());
   return entries;
 }
 
 std::vector<fs::path> class_folders(const fs::path& folder) {
   std::error_code error;
-  if (!fs::exists(folder, error)) fail(folder, "no such folder; check data.folder");
+  if (!fs::exists(folder, error)) refuse_data(folder, "no such folder; check data.folder");
   if (!fs::is_directory(folder, error))
-    fail(folder, "not a folder; data.folder must hold one folder per class");
+    refuse_data(folder, "not a folder; data.folder must hold one folder per class");
   std::vector<fs::path> folders;
   for (const fs::path& entry : visible_entries(folder)) {
     if (fs::is_directory(entry, error)) folders.push_back(entry);
   }
-  if (folders.empty()) fail(folder, "has no class folders; images must lie in one folder per class");
+  if (folders.empty()) refuse_data(folder, "has no class folders; images must lie in one folder per class");
   return folders;
 }
 
@@ -63,21 +59,21 @@ void check_is_image(const fs::path& path) {
   std::error_code error;
   const bool known = std::find(allowed.begin(), allowed.end(), extension) != allowed.end();
   if (!known || fs::is_directory(path, error)) {
-    fail(path, "not an image; a class folder may hold only .png, .jpg, .jpeg and .bmp files");
+    refuse_data(path, "not an image; a class folder may hold only .png, .jpg, .jpeg and .bmp files");
   }
   if (!fs::exists(path, error)) {
-    fail(path, "a link to a file that is not there; restore the file, or remove the link");
+    refuse_data(path, "a link to a file that is not there; restore the file, or remove the link");
   }
   if (!fs::is_regular_file(path, error)) {
-    fail(path, "not a file that can be read as a whole; a class folder may hold only images");
+    refuse_data(path, "not a file that can be read as a whole; a class folder may hold only images");
   }
 }
 
 std::string read_file(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) fail(path, "cannot be opened; check its permissions");
+  if (!file) refuse_data(path, "cannot be opened; check its permissions");
   std::string content{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad()) fail(path, "reading failed; get the file again");
+  if (file.bad()) refuse_data(path, "reading failed; get the file again");
   return content;
 }
 
@@ -91,7 +87,7 @@ std::vector<Entry> list_images(const std::vector<fs::path>& folders) {
   std::vector<Entry> entries;
   for (size_t label = 0; label < folders.size(); ++label) {
     const std::vector<fs::path> files = visible_entries(folders[label]);
-    if (files.empty()) fail(folders[label], "the class folder is empty; add images or remove it");
+    if (files.empty()) refuse_data(folders[label], "the class folder is empty; add images or remove it");
     for (const fs::path& file : files) {
       check_is_image(file);
       entries.push_back({file, static_cast<int64_t>(label)});
@@ -102,16 +98,17 @@ std::vector<Entry> list_images(const std::vector<fs::path>& folders) {
 
 void check_seen(const fs::path& path, const ImageSize& seen, const ImageSize& wanted) {
   if (seen.channels != wanted.channels) {
-    fail(path,
-         "the image has " + std::to_string(seen.channels) + (seen.channels == 1 ? " channel" : " channels") +
-             "; allowed: " + std::to_string(wanted.channels) + ", as model.channels says; convert it" +
-             (are_images(seen.channels) ? ", or set model.channels = " + std::to_string(seen.channels) : ""));
+    refuse_data(
+        path,
+        "the image has " + std::to_string(seen.channels) + (seen.channels == 1 ? " channel" : " channels") +
+            "; allowed: " + std::to_string(wanted.channels) + ", as model.channels says; convert it" +
+            (are_images(seen.channels) ? ", or set model.channels = " + std::to_string(seen.channels) : ""));
   }
   if (seen == wanted) return;
   constexpr int64_t max_pixels = 100'000'000;  // decoded, an image is as large as its header says
   if (seen.height > max_pixels / seen.width) {
-    fail(path, fmt::format("the image has {} x {} pixels; allowed: up to {}; make it smaller", seen.height,
-                           seen.width, max_pixels));
+    refuse_data(path, fmt::format("the image has {} x {} pixels; allowed: up to {}; make it smaller",
+                                  seen.height, seen.width, max_pixels));
   }
   if (seen.height == 1 && seen.width == 1) {
     throw CorruptImage(path.string() +
@@ -232,7 +229,8 @@ class Decoder {
 void check_classes_left(const std::vector<fs::path>& folders, const std::vector<int64_t>& labels) {
   for (size_t label = 0; label < folders.size(); ++label) {
     if (std::binary_search(labels.begin(), labels.end(), static_cast<int64_t>(label))) continue;
-    fail(folders[label], "no image of this class folder can be decoded; replace them or remove the folder");
+    refuse_data(folders[label],
+                "no image of this class folder can be decoded; replace them or remove the folder");
   }
 }
 

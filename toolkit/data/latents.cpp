@@ -8,22 +8,18 @@
 #include <cstring>
 #include <optional>
 
-#include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
 #include "toolkit/data/pixel_source.h"
+#include "toolkit/io/advice.h"
+#include "toolkit/io/dtypes.h"
 #include "toolkit/io/mapped_file.h"
 #include "toolkit/io/npy.h"
 #include "toolkit/io/safetensors_header.h"
-#include "toolkit/io/torch_types.h"
 
 namespace dtk {
 namespace {
 
 namespace fs = std::filesystem;
-
-[[noreturn]] void fail(const fs::path& path, const std::string& what) {
-  throw DataError(path.string() + ": " + what);
-}
 
 /// Numbers in a mapped file.
 struct Stored {
@@ -73,28 +69,28 @@ void check_latents(const Stored& latents, const fs::path& path) {
   const bool known = latents.type == c10::ScalarType::Float || latents.type == c10::ScalarType::Half ||
                      latents.type == c10::ScalarType::BFloat16;
   if (!known) {
-    fail(path, "latents are " + dtype_name(latents.type) +
-                   "; allowed: float32, float16 or bfloat16; save them as one of these");
+    refuse_data(path, "latents are " + dtype_name(latents.type) +
+                          "; allowed: float32, float16 or bfloat16; save them as one of these");
   }
   const bool four = latents.shape.size() == 4;
   if (!four || std::count(latents.shape.begin() + 1, latents.shape.end(), 0) > 0) {
-    fail(path, "latents have the shape " + shape_in_brackets(latents.shape) +
-                   "; allowed: (samples, channels, height, width), none of them 0; save them so");
+    refuse_data(path, "latents have the shape " + shape_in_brackets(latents.shape) +
+                          "; allowed: (samples, channels, height, width), none of them 0; save them so");
   }
   if (latents.shape[0] == 0) {
-    fail(path, "holds no latents: their shape is " + shape_in_brackets(latents.shape) +
-                   "; allowed: at least one sample; make the file again, or name another");
+    refuse_data(path, "holds no latents: their shape is " + shape_in_brackets(latents.shape) +
+                          "; allowed: at least one sample; make the file again, or name another");
   }
 }
 
 std::vector<int64_t> read_labels(const Stored& stored, int64_t samples, const fs::path& path) {
   if (stored.type != c10::ScalarType::Long) {
-    fail(path, "labels are " + dtype_name(stored.type) + "; allowed: int64; save them as int64");
+    refuse_data(path, "labels are " + dtype_name(stored.type) + "; allowed: int64; save them as int64");
   }
   if (stored.shape != std::vector<int64_t>{samples}) {
-    fail(path, "labels have the shape " + shape_in_brackets(stored.shape) + "; allowed: (" +
-                   std::to_string(samples) +
-                   "), one for each sample of the latents; give the labels of these latents");
+    refuse_data(path, "labels have the shape " + shape_in_brackets(stored.shape) + "; allowed: (" +
+                          std::to_string(samples) +
+                          "), one for each sample of the latents; give the labels of these latents");
   }
   std::vector<int64_t> labels(static_cast<size_t>(samples));
   std::memcpy(labels.data(), stored.values, labels.size() * sizeof(int64_t));
@@ -102,8 +98,8 @@ std::vector<int64_t> read_labels(const Stored& stored, int64_t samples, const fs
   const auto wrong =
       std::find_if(labels.begin(), labels.end(), [](int64_t label) { return label < 0 || label > most; });
   if (wrong != labels.end()) {
-    fail(path, fmt::format("label {} is {}; allowed: classes from 0 to {}; number the classes from 0",
-                           wrong - labels.begin(), *wrong, most));
+    refuse_data(path, fmt::format("label {} is {}; allowed: classes from 0 to {}; number the classes from 0",
+                                  wrong - labels.begin(), *wrong, most));
   }
   return labels;
 }
@@ -155,9 +151,9 @@ class LatentSource final : public ImageSource {
     const bool finite =
         std::all_of(values, values + sample_values_, [](float v) { return std::isfinite(v); });
     if (!finite) {
-      fail(path_, fmt::format("sample {} holds a value that is not finite (NaN or infinite); make its "
-                              "latents again, or take the sample out",
-                              index));
+      refuse_data(path_, fmt::format("sample {} holds a value that is not finite (NaN or infinite); make its "
+                                     "latents again, or take the sample out",
+                                     index));
     }
     return label;
   }
@@ -183,28 +179,29 @@ std::unique_ptr<ImageSource> open_latents(const LatentFiles& files) {
   const fs::path& path = files.latents;
   const std::string extension = path.extension().string();
   if (extension != ".npy" && extension != ".safetensors") {
-    fail(path,
-         "unknown kind of file; allowed: a name that ends in .npy or .safetensors; save the latents as one "
-         "of these");
+    refuse_data(
+        path,
+        "unknown kind of file; allowed: a name that ends in .npy or .safetensors; save the latents as one "
+        "of these");
   }
   auto file = std::make_unique<MappedFile>(path);
   std::optional<Stored> latents, labels;
   if (extension == ".npy") {
     latents = stored_npy(*file, path);
     if (files.labels.empty())
-      fail(path, "a .npy file holds no labels; give data.labels, a .npy file of int64");
+      refuse_data(path, "a .npy file holds no labels; give data.labels, a .npy file of int64");
   } else {
     const Safetensors content(*file, path);
     latents = content.find("latents");
     labels = content.find("labels");
     if (!latents)
-      fail(path,
-           "has no tensor \"latents\"; it holds " + content.names() + "; store the latents under that name");
+      refuse_data(path, "has no tensor \"latents\"; it holds " + content.names() +
+                            "; store the latents under that name");
     if (labels && !files.labels.empty()) {
-      fail(path, "holds labels, and data.labels names others; remove one of them");
+      refuse_data(path, "holds labels, and data.labels names others; remove one of them");
     }
     if (!labels && files.labels.empty()) {
-      fail(path, "has no tensor \"labels\"; add it, or give data.labels, a .npy file of int64");
+      refuse_data(path, "has no tensor \"labels\"; add it, or give data.labels, a .npy file of int64");
     }
   }
   check_latents(*latents, path);

@@ -7,12 +7,18 @@
 
 namespace dtk {
 
-/// Least significant byte first: the number in the `Bytes` bytes at `data`.
+/// Least significant byte first: the number that `bytes`, at most 8, hold.
+inline uint64_t little_endian(std::string_view bytes) {
+  uint64_t value = 0;
+  for (size_t i = 0; i < bytes.size(); ++i)
+    value |= uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
+  return value;
+}
+
+/// The same of the `Bytes` bytes at `data`.
 template <size_t Bytes>
 uint64_t little_endian(const char* data) {
-  uint64_t value = 0;
-  for (size_t i = 0; i < Bytes; ++i) value |= uint64_t{static_cast<unsigned char>(data[i])} << (8 * i);
-  return value;
+  return little_endian(std::string_view(data, Bytes));
 }
 
 /// Most significant byte first: the number that `bytes`, at most 8, hold.

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 
 namespace dtk {
 namespace {
@@ -89,6 +90,50 @@ class PosixLock : public FileLock {
   Descriptor descriptor_;
 };
 
+class OpenedFile : public ReadableFile {
+ public:
+  explicit OpenedFile(const Path& path) : path_(path), descriptor_(path, O_RDONLY, "read") {}
+
+  uint64_t size() override {
+    struct stat status = {};
+    if (::fstat(descriptor_.number(), &status) != 0) fail_with_errno("get the size of", path_);
+    return static_cast<uint64_t>(status.st_size);
+  }
+
+  void read_into(uint64_t offset, void* data, size_t bytes) override {
+    size_t done = 0;
+    while (done < bytes) {
+      const ssize_t got = ::pread(descriptor_.number(), static_cast<char*>(data) + done, bytes - done,
+                                  static_cast<off_t>(offset + done));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) fail_with_errno("read", path_);
+      if (got == 0) {
+        throw FileError(
+            fmt::format("cannot read {}: bytes {} to {} were wanted, the file ends {} bytes too early",
+                        path_.string(), offset, offset + bytes, bytes - done));
+      }
+      done += static_cast<size_t>(got);
+    }
+  }
+
+ private:
+  const Path path_;
+  const Descriptor descriptor_;
+};
+
+class FileByName : public ReadableFile {
+ public:
+  FileByName(FileSystem& files, const Path& path) : files_(files), path_(path) {}
+  uint64_t size() override { return files_.size(path_); }
+  void read_into(uint64_t offset, void* data, size_t bytes) override {
+    files_.read_into(path_, offset, data, bytes);
+  }
+
+ private:
+  FileSystem& files_;
+  const Path path_;
+};
+
 /// Reads from the current position; fewer than `bytes` bytes only at the end of the file.
 size_t read_some(const Descriptor& file, const Path& path, char* data, size_t bytes) {
   size_t done = 0;
@@ -131,13 +176,7 @@ class PosixFileSystem : public FileSystem {
   }
 
   void read_into(const Path& path, uint64_t offset, void* data, size_t bytes) override {
-    const Descriptor file(path, O_RDONLY, "read");
-    if (::lseek(file.number(), static_cast<off_t>(offset), SEEK_SET) < 0) fail_with_errno("read", path);
-    const size_t got = read_some(file, path, static_cast<char*>(data), bytes);
-    if (got == bytes) return;
-    throw FileError("cannot read " + path.string() + ": bytes " + std::to_string(offset) + " to " +
-                    std::to_string(offset + bytes) + " were wanted, the file ends " +
-                    std::to_string(bytes - got) + " bytes too early");
+    OpenedFile(path).read_into(offset, data, bytes);
   }
 
   bool exists(const Path& path) override {
@@ -205,6 +244,14 @@ class PosixFileSystem : public FileSystem {
 FileSystem& posix_file_system() {
   static auto* const files = new PosixFileSystem;
   return *files;
+}
+
+std::unique_ptr<ReadableFile> open_for_reading(const Path& path) {
+  return std::make_unique<OpenedFile>(path);
+}
+
+std::unique_ptr<ReadableFile> read_by_name(FileSystem& files, const Path& path) {
+  return std::make_unique<FileByName>(files, path);
 }
 
 Path without_slash(const Path& folder) {

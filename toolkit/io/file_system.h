@@ -63,6 +63,21 @@ class FileSystem {
 /// The machine's own file system. Never destroyed.
 FileSystem& posix_file_system();
 
+/// A file that is read in parts, at any offset. Errors are FileError naming the path. For one thread.
+class ReadableFile {
+ public:
+  virtual ~ReadableFile() = default;
+  virtual uint64_t size() = 0;
+  /// Fills `data` with `bytes` bytes from byte `offset` on; a file that ends earlier is an error.
+  virtual void read_into(uint64_t offset, void* data, size_t bytes) = 0;
+};
+
+/// Opens `path` on this machine once: always the same file, whatever its name stands for later.
+std::unique_ptr<ReadableFile> open_for_reading(const std::filesystem::path& path);
+
+/// `path` of `files`, which looks the name up for every read: it may be replaced meanwhile.
+std::unique_ptr<ReadableFile> read_by_name(FileSystem& files, const std::filesystem::path& path);
+
 /// "runs/a/" as "runs/a": they are one folder, and parent_path() takes them for two.
 std::filesystem::path without_slash(const std::filesystem::path& folder);
 

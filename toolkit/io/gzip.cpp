@@ -8,23 +8,20 @@
 #include <limits>
 #include <new>
 
-#include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
+#include "toolkit/io/advice.h"
 
 namespace dtk {
 namespace {
 
-[[noreturn]] void fail(const std::filesystem::path& path, const std::string& what) {
-  throw DataError(path.string() + ": " + what);
-}
-
 uint64_t regular_file_size(const std::filesystem::path& path) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) fail(path, "no such file; check the path");
+  if (!std::filesystem::exists(status)) refuse_data(path, "no such file; check the path");
   if (!std::filesystem::is_regular_file(status))
-    fail(path, "not a regular file; give the path of a data file");
+    refuse_data(path, "not a regular file; give the path of a data file");
   const uint64_t bytes = std::filesystem::file_size(path, error);
-  if (error) fail(path, "cannot be read: " + error.message());
+  if (error) refuse_data(path, "cannot be read: " + error.message());
   return bytes;
 }
 
@@ -32,7 +29,7 @@ uint64_t regular_file_size(const std::filesystem::path& path) {
 
 GzipReader::GzipReader(const std::filesystem::path& path)
     : path_(path), file_bytes_(regular_file_size(path)), file_(gzopen(path.c_str(), "rb"), gzclose) {
-  if (!file_) fail(path, std::string("cannot be opened: ") + std::strerror(errno));
+  if (!file_) refuse_data(path, std::string("cannot be opened: ") + std::strerror(errno));
 }
 
 bool GzipReader::compressed() const {
@@ -62,12 +59,14 @@ void GzipReader::check_end() const {
   if (status == Z_OK) return;
   if (status == Z_MEM_ERROR) throw std::bad_alloc();
   if (status == Z_BUF_ERROR) {
-    fail(path_, "the gzip data ends too early (" + std::to_string(file_bytes_) +
-                    " bytes in the file); it is truncated, get the file again");
+    refuse_data(path_,
+                fmt::format("the gzip data ends too early ({} bytes in the file); it is truncated, get the "
+                            "file again",
+                            file_bytes_));
   }
   const std::string reason = text.substr(path_.string().size() + 2);
-  if (status == Z_ERRNO) fail(path_, "reading failed: " + reason);
-  fail(path_, "the gzip data is corrupt (" + reason + "); get the file again");
+  if (status == Z_ERRNO) refuse_data(path_, "reading failed: " + reason);
+  refuse_data(path_, "the gzip data is corrupt (" + reason + "); get the file again");
 }
 
 }  // namespace dtk

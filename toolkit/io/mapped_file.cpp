@@ -8,14 +8,10 @@
 #include <cerrno>
 #include <system_error>
 
-#include "toolkit/core/errors.h"
+#include "toolkit/io/advice.h"
 
 namespace dtk {
 namespace {
-
-[[noreturn]] void fail(const std::filesystem::path& path, const std::string& what) {
-  throw DataError(path.string() + ": " + what);
-}
 
 std::string reason() {
   return std::error_code(errno, std::generic_category()).message();
@@ -32,15 +28,15 @@ struct Descriptor {
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
   const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-  if (file.number < 0 && errno == ENOENT) fail(path, "no such file; check the path");
-  if (file.number < 0) fail(path, "cannot be opened: " + reason());
+  if (file.number < 0 && errno == ENOENT) refuse_data(path, "no such file; check the path");
+  if (file.number < 0) refuse_data(path, "cannot be opened: " + reason());
   struct stat status = {};
-  if (::fstat(file.number, &status) != 0) fail(path, "cannot be read: " + reason());
-  if (!S_ISREG(status.st_mode)) fail(path, "not a regular file; give the path of a data file");
+  if (::fstat(file.number, &status) != 0) refuse_data(path, "cannot be read: " + reason());
+  if (!S_ISREG(status.st_mode)) refuse_data(path, "not a regular file; give the path of a data file");
   size_ = static_cast<size_t>(status.st_size);
   if (size_ == 0) return;  // nothing can be mapped, and there is nothing to read
   void* const start = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.number, 0);
-  if (start == MAP_FAILED) fail(path, "cannot be mapped: " + reason());
+  if (start == MAP_FAILED) refuse_data(path, "cannot be mapped: " + reason());
   start_ = start;
 }
 

@@ -1,15 +1,16 @@
 #include "toolkit/io/npy.h"
 
-#include <c10/core/ScalarType.h>
+#include <c10/util/StringUtil.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <optional>
 #include <stdexcept>
 
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/io/advice.h"
+#include "toolkit/io/dtypes.h"
 #include "toolkit/io/endian.h"
 #include "toolkit/io/json.h"
 
@@ -24,25 +25,6 @@ constexpr size_t max_header_bytes = 10'000;                     // NumPy's own l
 static_assert(npy_first_bytes == version_2_prefix &&
               npy_longest_header == version_2_prefix + max_header_bytes);
 constexpr size_t max_dimensions = 64;  // NumPy's own limit
-
-struct NpyDtype {
-  std::string_view descr;
-  c10::ScalarType type;
-};
-
-constexpr std::array<NpyDtype, 10> dtypes = {{
-    {"<f8", c10::ScalarType::Double},
-    {"<f4", c10::ScalarType::Float},
-    {"<f2", c10::ScalarType::Half},
-    {"<i8", c10::ScalarType::Long},
-    {"<i4", c10::ScalarType::Int},
-    {"<i2", c10::ScalarType::Short},
-    {"|i1", c10::ScalarType::Char},
-    {"<u4", c10::ScalarType::UInt32},
-    {"|u1", c10::ScalarType::Byte},
-    {"|b1", c10::ScalarType::Bool},
-}};
-constexpr const char* dtype_names = "<f8 <f4 <f2 <i8 <i4 <i2 |i1 <u4 |u1 |b1";
 
 struct Dictionary {
   std::string descr;
@@ -166,10 +148,8 @@ class HeaderParser {
 };
 
 c10::ScalarType type_of(const std::string& descr, const std::string& file) {
-  for (const NpyDtype& known : dtypes) {
-    if (known.descr == descr) return known.type;
-  }
-  std::string hint = "; known are " + std::string(dtype_names) + "; save it as one of these";
+  if (const auto type = type_named(descr, &FileDtype::npy)) return *type;
+  std::string hint = "; known are " + listed(&FileDtype::npy) + "; save it as one of these";
   if (descr.starts_with('>')) hint = ", which is big-endian; save the array with its little-endian dtype";
   if (descr.find('O') != std::string::npos) {
     hint = ": Python objects, which are not read, as reading them could run code; save plain numbers";
@@ -178,23 +158,9 @@ c10::ScalarType type_of(const std::string& descr, const std::string& file) {
   throw DataError(file + ": has the dtype " + in_quotes(descr) + hint);
 }
 
-/// Bytes of all values. A size of 0 counts as 1 against overflow: strides are products of the other sizes.
-uint64_t bytes_of(const NpyHeader& header, const std::string& file) {
-  auto largest = static_cast<int64_t>(c10::elementSize(header.type));
-  bool is_empty = false;
-  for (const int64_t size : header.shape) {
-    is_empty = is_empty || size == 0;
-    if (__builtin_mul_overflow(largest, std::max<int64_t>(size, 1), &largest)) {
-      throw DataError(file + ": the shape " + numpy_shape(header.shape) + " is too large to address" +
-                      save_npy_again);
-    }
-  }
-  return is_empty ? 0 : static_cast<uint64_t>(largest);
-}
-
 DataError too_short(std::string_view bytes, const std::string& file) {
-  return DataError(file + ": ends after " + std::to_string(bytes.size()) +
-                   " bytes, inside the .npy header; get the file again");
+  return DataError(
+      fmt::format("{}: ends after {} bytes, inside the .npy header; get the file again", file, bytes.size()));
 }
 
 /// Where the dictionary lies: from byte `begin` on.
@@ -210,34 +176,31 @@ DictionaryPlace dictionary_place(std::string_view bytes, const std::string& file
   if (bytes.size() < version_1_prefix) throw too_short(bytes, file);
   const size_t major = byte(6), minor = byte(7);
   if (major < 1 || major > 3 || minor != 0) {
-    throw DataError(file + ": is a .npy file of version " + std::to_string(major) + "." +
-                    std::to_string(minor) + "; known are 1.0, 2.0 and 3.0" + save_npy_again);
+    throw DataError(fmt::format("{}: is a .npy file of version {}.{}; known are 1.0, 2.0 and 3.0{}", file,
+                                major, minor, save_npy_again));
   }
   const size_t prefix = major == 1 ? version_1_prefix : version_2_prefix;
   if (bytes.size() < prefix) throw too_short(bytes, file);
   const char* const at = bytes.data() + 8;
   const size_t length = major == 1 ? little_endian<2>(at) : little_endian<4>(at);
   if (length > max_header_bytes) {
-    throw DataError(file + ": the .npy header has " + std::to_string(length) + " bytes; at most " +
-                    std::to_string(max_header_bytes) + " are allowed" + save_npy_again);
+    throw DataError(fmt::format("{}: the .npy header has {} bytes; at most {} are allowed{}", file, length,
+                                max_header_bytes, save_npy_again));
   }
   return {prefix, length};
 }
 
 std::string_view descr_of(const at::Tensor& tensor) {
-  for (const NpyDtype& known : dtypes) {
-    if (known.type == tensor.scalar_type()) return known.descr;
-  }
-  throw std::invalid_argument(std::string("write_npy: no .npy dtype for ") +
-                              c10::toString(tensor.scalar_type()) + "; known are " + dtype_names);
+  const std::string_view descr = name_among(&FileDtype::npy, tensor.scalar_type());
+  if (!descr.empty()) return descr;
+  throw std::invalid_argument(fmt::format("write_npy: no .npy dtype for {}; known are {}",
+                                          c10::toString(tensor.scalar_type()), listed(&FileDtype::npy)));
 }
 
 }  // namespace
 
 std::string numpy_shape(const std::vector<int64_t>& shape) {
-  std::string text;
-  for (const int64_t size : shape) text += (text.empty() ? "" : ", ") + std::to_string(size);
-  return "(" + text + (shape.size() == 1 ? ",)" : ")");
+  return "(" + c10::Join(", ", shape) + (shape.size() == 1 ? ",)" : ")");
 }
 
 size_t npy_header_bytes(std::string_view first, const std::string& file) {
@@ -257,16 +220,21 @@ NpyHeader parse_npy_header(std::string_view bytes, const std::string& file) {
     throw DataError(file + ": is in Fortran order; save it in C order, with numpy.ascontiguousarray()");
   }
   header.bytes = place.begin + place.bytes;
-  header.value_bytes = bytes_of(header, file);
+  const std::optional<uint64_t> value_bytes = bytes_of_values(header.type, header.shape);
+  if (!value_bytes) {
+    throw DataError(fmt::format("{}: the shape {} is too large to address{}", file, numpy_shape(header.shape),
+                                save_npy_again));
+  }
+  header.value_bytes = *value_bytes;
   return header;
 }
 
 void check_npy_values(const NpyHeader& header, uint64_t seen, const std::string& file) {
   if (seen == header.value_bytes) return;
-  throw DataError(file + ": holds " + std::to_string(seen) + " bytes of values, but shape " +
-                  numpy_shape(header.shape) + " of " + header.descr + " takes " +
-                  std::to_string(header.value_bytes) +
-                  (seen < header.value_bytes ? "; it is truncated, get the file again" : save_npy_again));
+  throw DataError(
+      fmt::format("{}: holds {} bytes of values, but shape {} of {} takes {}{}", file, seen,
+                  numpy_shape(header.shape), header.descr, header.value_bytes,
+                  seen < header.value_bytes ? "; it is truncated, get the file again" : save_npy_again));
 }
 
 NpyArray parse_npy(std::string_view bytes, const std::string& file) {

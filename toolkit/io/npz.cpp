@@ -4,12 +4,12 @@
 #include <string_view>
 #include <utility>
 
-#include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/core/text.h"
 #include "toolkit/io/advice.h"
+#include "toolkit/io/dtypes.h"
 #include "toolkit/io/json.h"
 #include "toolkit/io/npy.h"
-#include "toolkit/io/torch_types.h"
 #include "toolkit/io/zip_entry.h"
 #include "toolkit/io/zip_writer.h"
 
@@ -20,19 +20,11 @@ using Path = std::filesystem::path;
 
 constexpr std::string_view extension = ".npy";
 
-[[noreturn]] void fail(const Path& path, const std::string& what) {
-  throw DataError(path.string() + ": " + what);
-}
-
 /// Nothing is ever unpacked to a file, so such a name does no harm here; whoever writes it means some.
 bool leads_out(std::string_view name) {
   if (name.find_first_of(std::string_view("\\:\0", 3)) != name.npos || name.starts_with('/')) return true;
-  for (size_t begin = 0; begin <= name.size();) {
-    const size_t end = std::min(name.find('/', begin), name.size());
-    if (name.substr(begin, end - begin) == "..") return true;
-    begin = end + 1;
-  }
-  return false;
+  const std::filesystem::path parts(name);
+  return std::find(parts.begin(), parts.end(), "..") != parts.end();
 }
 
 std::unique_ptr<ReadableFile> open_file(const Path& path) try {
@@ -45,7 +37,8 @@ ZipReader open_zip(std::unique_ptr<ReadableFile> file, const Path& path) try {
   ZipReader zip(std::move(file), path, npz_zip);
   for (const std::string& name : zip.names()) {
     if (!leads_out(name)) continue;
-    fail(path, "zip entry " + in_quotes(name) + " has a name that leads out of a folder" + save_npz_again);
+    refuse_data(path,
+                "zip entry " + in_quotes(name) + " has a name that leads out of a folder" + save_npz_again);
   }
   return zip;
 } catch (const FileError& error) {
@@ -56,8 +49,8 @@ void check_type(const NpzArray& expected, const NpyHeader& seen, const Path& pat
   if (seen.type == expected.type) return;
   if (expected.or_double && seen.type == c10::ScalarType::Double) return;
   const std::string wanted = dtype_name(expected.type);
-  fail(path, name + " is " + dtype_name(seen.type) + "; allowed: " + wanted +
-                 (expected.or_double ? " or float64" : "") + "; save it as " + wanted);
+  refuse_data(path, fmt::format("{} is {}; allowed: {}{}; save it as {}", name, dtype_name(seen.type), wanted,
+                                expected.or_double ? " or float64" : "", wanted));
 }
 
 void check_shape(const NpzArray& expected, const NpyHeader& seen, const Path& path, const std::string& name) {
@@ -66,10 +59,9 @@ void check_shape(const NpzArray& expected, const NpyHeader& seen, const Path& pa
                          seen.shape[0] <= *expected.max_rows;
   if (more_rows) wanted[0] = seen.shape[0];
   if (seen.shape == wanted) return;
-  std::string allowed = numpy_shape(expected.shape);
-  if (expected.max_rows) allowed += " with up to " + std::to_string(*expected.max_rows) + " rows";
-  fail(path, name + " has the shape " + numpy_shape(seen.shape) + "; allowed: " + allowed + "; " +
-                 expected.other_shape_advice);
+  const std::string rows = expected.max_rows ? fmt::format(" with up to {} rows", *expected.max_rows) : "";
+  refuse_data(path, fmt::format("{} has the shape {}; allowed: {}{}; {}", name, numpy_shape(seen.shape),
+                                numpy_shape(expected.shape), rows, expected.other_shape_advice));
 }
 
 NpyHeader read_header(ZipEntryReader& entry, uint64_t entry_bytes, const std::string& name) {
@@ -91,12 +83,6 @@ void in_pieces(ZipEntryReader& entry, uint64_t bytes, const Use& use) {
     use(piece.data(), count);
     bytes -= count * sizeof(Number);
   }
-}
-
-uint64_t count_of(const std::vector<int64_t>& shape) {
-  uint64_t count = 1;
-  for (const int64_t size : shape) count *= static_cast<uint64_t>(size);
-  return count;
 }
 
 /// A file in memory.
@@ -155,8 +141,9 @@ const ZipEntry& NpzReader::entry_of(const std::string& key) const {
     all.resize(max_shown);
     all.push_back("...");
   }
-  fail(zip_.path(), "has no array " + in_quotes(key) + "; it holds " +
-                        (all.empty() ? "none" : listed(all, ", ")) + "; store the array under that name");
+  refuse_data(zip_.path(), "has no array " + in_quotes(key) + "; it holds " +
+                               (all.empty() ? "none" : listed(all, ", ")) +
+                               "; store the array under that name");
 }
 
 void NpzReader::read_entry(const NpzArray& expected, const ZipEntry& entry, void* data) const {
@@ -166,8 +153,7 @@ void NpzReader::read_entry(const NpzArray& expected, const ZipEntry& entry, void
   check_type(expected, header, zip_.path(), name);
   check_shape(expected, header, zip_.path(), name);
   check_npy_values(header, entry.bytes - header.bytes, place);
-  const uint64_t values = count_of(expected.shape);
-  uint64_t taken = values * c10::elementSize(header.type);
+  const uint64_t taken = bytes_of_values(header.type, expected.shape).value();
   if (header.type == expected.type) {
     reader.read(data, static_cast<size_t>(taken));
   } else {

@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "toolkit/io/file_system.h"
-#include "toolkit/io/readable_file.h"
 #include "toolkit/io/zip_reader.h"
 
 namespace dtk {

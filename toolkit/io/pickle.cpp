@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/io/advice.h"
 #include "toolkit/io/endian.h"
-#include "toolkit/io/json.h"
 #include "toolkit/io/pickle_ops.h"
 
 namespace dtk {
@@ -30,7 +30,7 @@ class Machine {
       // Each of these takes its own kind of instruction and returns false for any other.
       if (!simple_value(op) && !string_value(op) && !memory(op) && !sequence(op) && !object(op) &&
           !framing(op)) {
-        fail("instruction " + std::to_string(op) + " is not one that torch.save writes");
+        fail(fmt::format("instruction {} is not one that torch.save writes", op));
       }
     }
     pickle_.root = pop();
@@ -39,7 +39,7 @@ class Machine {
 
  private:
   [[noreturn]] void fail(const std::string& what) const {
-    throw FileError(subject_ + ", byte " + std::to_string(op_at_) + ": " + what + write_torch_file_again);
+    throw FileError(fmt::format("{}, byte {}: {}{}", subject_, op_at_, what, write_torch_file_again));
   }
 
   // ---- input ----
@@ -66,33 +66,19 @@ class Machine {
 
   // ---- stack ----
 
-  PickleRef push(PickleValue value) {
-    if (pickle_.values.size() == max_values) {
-      fail("the pickle holds more than " + std::to_string(max_values) + " values");
-    }
+  /// True, as all that take an instruction.
+  bool push(PickleValue value) {
+    if (pickle_.values.size() == max_values)
+      fail(fmt::format("the pickle holds more than {} values", max_values));
     pickle_.values.push_back(std::move(value));
     stack_.push_back(static_cast<PickleRef>(pickle_.values.size() - 1));
-    return stack_.back();
-  }
-  void push_kind(Kind kind, std::vector<PickleRef> items = {}) {
-    PickleValue value;
-    value.kind = kind;
-    value.items = std::move(items);
-    push(std::move(value));
-  }
-  void push_integer(Kind kind, int64_t integer) {
-    PickleValue value;
-    value.kind = kind;
-    value.integer = integer;
-    push(std::move(value));
-  }
-  bool push_text(Kind kind, std::string_view text) {
-    PickleValue value;
-    value.kind = kind;
-    value.text = text;
-    push(std::move(value));
     return true;
   }
+  bool push_kind(Kind kind, std::vector<PickleRef> items = {}) {
+    return push({.kind = kind, .items = std::move(items)});
+  }
+  bool push_integer(Kind kind, int64_t integer) { return push({.kind = kind, .integer = integer}); }
+  bool push_text(Kind kind, std::string_view text) { return push({.kind = kind, .text = std::string(text)}); }
 
   PickleRef top() {
     if (stack_.empty() || stack_.back() == mark) fail("a value is missing");
@@ -118,7 +104,7 @@ class Machine {
   }
 
   /// Adds to the list, set, dict or object that is now on top.
-  void put_into_top(const std::vector<PickleRef>& items, bool pairs) {
+  bool put(const std::vector<PickleRef>& items, bool pairs) {
     PickleValue& target = pickle_.values[top()];
     const bool holds_pairs = target.kind == Kind::dict || target.kind == Kind::call;
     const bool holds_values =
@@ -126,6 +112,7 @@ class Machine {
     if (!(pairs ? holds_pairs : holds_values)) fail("items are put into a value that has none");
     if (pairs && items.size() % 2 != 0) fail("a key has no value");
     target.items.insert(target.items.end(), items.begin(), items.end());
+    return true;
   }
 
   // ---- instructions ----
@@ -133,56 +120,35 @@ class Machine {
   bool simple_value(uint8_t op) {
     switch (op) {
       case op_none:
-        push_kind(Kind::none);
-        return true;
+        return push_kind(Kind::none);
       case op_newtrue:
-        push_integer(Kind::boolean, 1);
-        return true;
+        return push_integer(Kind::boolean, 1);
       case op_newfalse:
-        push_integer(Kind::boolean, 0);
-        return true;
+        return push_integer(Kind::boolean, 0);
       case op_binint:
-        push_integer(Kind::integer, static_cast<int32_t>(number<4>()));
-        return true;
+        return push_integer(Kind::integer, static_cast<int32_t>(number<4>()));
       case op_binint1:
-        push_integer(Kind::integer, static_cast<int64_t>(number<1>()));
-        return true;
+        return push_integer(Kind::integer, static_cast<int64_t>(number<1>()));
       case op_binint2:
-        push_integer(Kind::integer, static_cast<int64_t>(number<2>()));
-        return true;
+        return push_integer(Kind::integer, static_cast<int64_t>(number<2>()));
       case op_long1:
-        push_long(take(number<1>()));
-        return true;
+        return push_long(take(number<1>()));
       case op_long4:
-        push_long(take(number<4>()));
-        return true;
+        return push_long(take(number<4>()));
       case op_binfloat:
-        push_real();
-        return true;
+        return push({.kind = Kind::real, .real = std::bit_cast<double>(big_endian(take(sizeof(double))))});
       default:
         return false;
     }
   }
 
   /// Two's complement, little-endian, of any length.
-  void push_long(std::string_view bytes) {
+  bool push_long(std::string_view bytes) {
     if (bytes.size() > sizeof(int64_t)) return push_kind(Kind::big_integer);
-    uint64_t value = 0;
-    for (size_t i = 0; i < bytes.size(); ++i) {
-      value |= uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
-    }
+    uint64_t value = little_endian(bytes);
     const bool negative = !bytes.empty() && (static_cast<unsigned char>(bytes.back()) & 0x80) != 0;
     if (negative && bytes.size() < sizeof value) value |= ~uint64_t{0} << (8 * bytes.size());
-    push_integer(Kind::integer, static_cast<int64_t>(value));
-  }
-
-  void push_real() {
-    uint64_t bits = 0;
-    for (const char byte : take(sizeof bits)) bits = bits << 8 | static_cast<unsigned char>(byte);
-    PickleValue value;
-    value.kind = Kind::real;
-    value.real = std::bit_cast<double>(bits);
-    push(std::move(value));
+    return push_integer(Kind::integer, static_cast<int64_t>(value));
   }
 
   bool string_value(uint8_t op) {
@@ -210,20 +176,15 @@ class Machine {
   bool memory(uint8_t op) {
     switch (op) {
       case op_binput:
-        store(number<1>());
-        return true;
+        return store(number<1>());
       case op_long_binput:
-        store(number<4>());
-        return true;
+        return store(number<4>());
       case op_memoize:
-        store(memo_.size());
-        return true;
+        return store(memo_.size());
       case op_binget:
-        recall(number<1>());
-        return true;
+        return recall(number<1>());
       case op_long_binget:
-        recall(number<4>());
-        return true;
+        return recall(number<4>());
       case op_dup:
         stack_.push_back(top());
         return true;
@@ -242,50 +203,41 @@ class Machine {
     }
   }
 
-  void store(uint64_t index) {
-    if (memo_.size() == max_values)
-      fail("the pickle stores more than " + std::to_string(max_values) + " values");
+  bool store(uint64_t index) {
+    if (memo_.size() == max_values) fail(fmt::format("the pickle stores more than {} values", max_values));
     memo_[index] = top();
+    return true;
   }
 
-  void recall(uint64_t index) {
+  bool recall(uint64_t index) {
     const auto found = memo_.find(index);
     if (found == memo_.end()) fail("a value is recalled that was never stored");
     stack_.push_back(found->second);
+    return true;
   }
 
   bool sequence(uint8_t op) {
     switch (op) {
       case op_empty_tuple:
-        push_kind(Kind::tuple);
-        return true;
+        return push_kind(Kind::tuple);
       case op_empty_list:
-        push_kind(Kind::list);
-        return true;
+        return push_kind(Kind::list);
       case op_empty_dict:
-        push_kind(Kind::dict);
-        return true;
+        return push_kind(Kind::dict);
       case op_empty_set:
-        push_kind(Kind::set);
-        return true;
+        return push_kind(Kind::set);
       case op_tuple1:
-        push_kind(Kind::tuple, pop_some(1));
-        return true;
+        return push_kind(Kind::tuple, pop_some(1));
       case op_tuple2:
-        push_kind(Kind::tuple, pop_some(2));
-        return true;
+        return push_kind(Kind::tuple, pop_some(2));
       case op_tuple3:
-        push_kind(Kind::tuple, pop_some(3));
-        return true;
+        return push_kind(Kind::tuple, pop_some(3));
       case op_tuple:
-        push_kind(Kind::tuple, pop_to_mark());
-        return true;
+        return push_kind(Kind::tuple, pop_to_mark());
       case op_list:
-        push_kind(Kind::list, pop_to_mark());
-        return true;
+        return push_kind(Kind::list, pop_to_mark());
       case op_frozenset:
-        push_kind(Kind::set, pop_to_mark());
-        return true;
+        return push_kind(Kind::set, pop_to_mark());
       case op_dict:
         return push_dict(pop_to_mark());
       case op_append:
@@ -302,11 +254,6 @@ class Machine {
     }
   }
 
-  bool put(const std::vector<PickleRef>& items, bool pairs) {
-    put_into_top(items, pairs);
-    return true;
-  }
-
   bool push_dict(const std::vector<PickleRef>& items) {
     push_kind(Kind::dict);
     return put(items, true);
@@ -319,60 +266,48 @@ class Machine {
         return push_text(Kind::global, module + "." + line());
       }
       case op_stack_global:
-        push_stack_global();
-        return true;
+        return push_stack_global();
       case op_newobj:
       case op_reduce:
-        push_call(pop_some(2));
-        return true;
-      case op_newobj_ex: {
-        const std::vector<PickleRef> parts = pop_some(3);  // the last: arguments by name
-        push_call({parts[0], parts[1]});
-        return true;
-      }
-      case op_build:  // the state of an object; of what is read here none is needed
+        return push_call(pop_some(2));
+      case op_newobj_ex:
+        return push_call(pop_some(3));  // the last: arguments by name
+      case op_build:                    // the state of an object; of what is read here none is needed
         pop();
         top();
         return true;
       case op_binpersid:
-        push_kind(Kind::persistent, pop_some(1));
-        return true;
+        return push_kind(Kind::persistent, pop_some(1));
       default:
         return false;
     }
   }
 
-  void push_stack_global() {
+  bool push_stack_global() {
     const std::vector<PickleRef> parts = pop_some(2);
     const PickleValue& module = pickle_.values[parts[0]];
     const PickleValue& name = pickle_.values[parts[1]];
     if (module.kind != Kind::text || name.kind != Kind::text) fail("the name of a class is not a text");
-    push_text(Kind::global, module.text + "." + name.text);
+    return push_text(Kind::global, module.text + "." + name.text);
   }
 
-  void push_call(const std::vector<PickleRef>& parts) {
-    PickleValue value;
-    value.kind = Kind::call;
-    value.callee = parts[0];
-    value.arguments = parts[1];
-    push(std::move(value));
+  bool push_call(const std::vector<PickleRef>& parts) {
+    return push({.kind = Kind::call, .callee = parts[0], .arguments = parts[1]});
   }
 
   bool framing(uint8_t op) {
     switch (op) {
       case op_proto: {
         const uint64_t version = number<1>();
-        if (version < 2 || version > 5) {
-          fail("pickle protocol " + std::to_string(version) + "; protocols 2 to 5 are read");
-        }
+        if (version < 2 || version > 5)
+          fail(fmt::format("pickle protocol {}; protocols 2 to 5 are read", version));
         return true;
       }
       case op_frame:
         number<8>();
         return true;  // how much to read at once
       case op_next_buffer:
-        push_kind(Kind::other);
-        return true;
+        return push_kind(Kind::other);
       case op_readonly_buffer:
         top();
         return true;

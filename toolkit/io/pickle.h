@@ -39,8 +39,8 @@ struct PickleValue {
   PickleRef callee = 0, arguments = 0;
   int64_t integer = 0;
   double real = 0;
-  std::string text;
-  std::vector<PickleRef> items;
+  std::string text = {};
+  std::vector<PickleRef> items = {};
 };
 
 struct Pickle {

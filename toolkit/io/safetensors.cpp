@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <bit>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/io/advice.h"
+#include "toolkit/io/dtypes.h"
+#include "toolkit/io/endian.h"
 #include "toolkit/io/json.h"
 #include "toolkit/io/safetensors_header.h"
 
@@ -20,13 +22,12 @@ static_assert(std::endian::native == std::endian::little, "safetensors data are 
 
 using Json = nlohmann::json;
 
-std::string_view dtype_name(const NamedTensor& entry) {
-  for (const SafetensorsDtype& known : safetensors_dtypes) {
-    if (known.type == entry.tensor.scalar_type()) return known.name;
-  }
-  throw std::invalid_argument("tensor " + in_quotes(entry.name) + " has dtype " +
-                              c10::toString(entry.tensor.scalar_type()) + "; safetensors files hold " +
-                              std::string(safetensors_dtype_names));
+std::string_view written_dtype(const NamedTensor& entry) {
+  const std::string_view name = name_among(&FileDtype::safetensors, entry.tensor.scalar_type());
+  if (!name.empty()) return name;
+  throw std::invalid_argument(fmt::format("tensor {} has dtype {}; safetensors files hold {}",
+                                          in_quotes(entry.name), c10::toString(entry.tensor.scalar_type()),
+                                          listed(&FileDtype::safetensors)));
 }
 
 /// Pointers to the tensors in the order they are written in.
@@ -81,19 +82,13 @@ std::string header_of(const std::vector<const NamedTensor*>& order,
   for (const NamedTensor* entry : order) {
     const uint64_t end = begin + entry->tensor.nbytes();
     const Json shape = entry->tensor.sizes().vec();
-    add(entry->name, "{\"dtype\":\"" + std::string(dtype_name(*entry)) + "\",\"shape\":" + shape.dump() +
-                         ",\"data_offsets\":[" + std::to_string(begin) + "," + std::to_string(end) + "]}");
+    add(entry->name, fmt::format(R"({{"dtype":"{}","shape":{},"data_offsets":[{},{}]}})",
+                                 written_dtype(*entry), shape.dump(), begin, end));
     begin = end;
   }
   header += "}";
   header.resize((header.size() + alignment - 1) / alignment * alignment, ' ');
   return header;
-}
-
-void write_length(WritableFile& out, uint64_t length) {
-  unsigned char bytes[safetensors_length_bytes];
-  for (size_t i = 0; i < sizeof bytes; ++i) bytes[i] = static_cast<unsigned char>(length >> (8 * i));
-  out.write(bytes, sizeof bytes);
 }
 
 void check_bools(const at::Tensor& tensor, const std::string& name, const std::string& file) {
@@ -128,7 +123,9 @@ void write_safetensors(WritableFile& out, const std::vector<NamedTensor>& tensor
                        const std::map<std::string, std::string>& metadata) {
   const std::vector<const NamedTensor*> order = file_order(tensors);
   const std::string header = header_of(order, metadata);
-  write_length(out, header.size());
+  std::string length;
+  append_little_endian(length, header.size(), safetensors_length_bytes);
+  out.write(length.data(), length.size());
   out.write(header.data(), header.size());
   for (const NamedTensor* entry : order) {
     const policies::HostCopyScope copy;

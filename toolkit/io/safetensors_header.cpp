@@ -1,14 +1,15 @@
 #include "toolkit/io/safetensors_header.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
+#include <optional>
 #include <set>
 #include <tuple>
 
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
 #include "toolkit/io/advice.h"
+#include "toolkit/io/dtypes.h"
 #include "toolkit/io/endian.h"
 #include "toolkit/io/json.h"
 
@@ -66,11 +67,9 @@ class EntryReader {
     const Json& dtype = fields_.at("dtype");
     if (!dtype.is_string()) fail(": dtype is not a string");
     const auto& seen = dtype.get_ref<const std::string&>();
-    for (const SafetensorsDtype& known : safetensors_dtypes) {
-      if (known.name == seen) return known.type;
-    }
+    if (const auto type = type_named(seen, &FileDtype::safetensors)) return *type;
     throw FileError(where_ + " has the unknown dtype " + in_quotes(seen) + "; known are " +
-                    std::string(safetensors_dtype_names) + "; convert it to one of these");
+                    listed(&FileDtype::safetensors) + "; convert it to one of these");
   }
 
   std::vector<int64_t> read_shape() const {
@@ -98,27 +97,21 @@ class EntryReader {
     const auto end = offsets[1].get<uint64_t>();
     if (end < begin) fail(": data_offsets " + range_text(begin, end) + " end before they begin");
     if (end > data_bytes_) {
-      fail(": data_offsets " + range_text(begin, end) + " reach beyond the " + std::to_string(data_bytes_) +
-           " bytes of data in the file, which is truncated or damaged");
+      fail(fmt::format(
+          ": data_offsets {} reach beyond the {} bytes of data in the file, which is truncated or damaged",
+          range_text(begin, end), data_bytes_));
     }
     return {begin, end};
   }
 
   void check_size(const TensorEntry& entry) const {
-    // A size of 0 counts as 1: LibTorch multiplies the other sizes for the strides, which must not overflow.
-    auto largest = static_cast<int64_t>(c10::elementSize(entry.type));
-    bool is_empty = false;
-    for (const int64_t size : entry.shape) {
-      is_empty = is_empty || size == 0;
-      if (__builtin_mul_overflow(largest, std::max<int64_t>(size, 1), &largest)) {
-        fail(": shape " + list_text(fields_.at("shape")) + " is too large to address");
-      }
-    }
-    const uint64_t needed = is_empty ? 0 : static_cast<uint64_t>(largest);
-    if (needed == entry.end - entry.begin) return;
-    fail(": data_offsets " + range_text(entry.begin, entry.end) + " hold " +
-         std::to_string(entry.end - entry.begin) + " bytes, but shape " + list_text(fields_.at("shape")) +
-         " of " + fields_.at("dtype").get<std::string>() + " takes " + std::to_string(needed));
+    const std::string shape = list_text(fields_.at("shape"));
+    const std::optional<uint64_t> needed = bytes_of_values(entry.type, entry.shape);
+    if (!needed) fail(": shape " + shape + " is too large to address");
+    if (*needed == entry.end - entry.begin) return;
+    fail(fmt::format(": data_offsets {} hold {} bytes, but shape {} of {} takes {}",
+                     range_text(entry.begin, entry.end), entry.end - entry.begin, shape,
+                     fields_.at("dtype").get<std::string>(), *needed));
   }
 
   const std::string where_;
@@ -168,8 +161,9 @@ uint64_t header_bytes_of(const char* length, uint64_t file_bytes, const std::str
   }
   const uint64_t available = file_bytes - safetensors_length_bytes;
   if (header_bytes > available) {
-    refuse(file + ": the header length is " + std::to_string(header_bytes) + " bytes, but only " +
-           std::to_string(available) + " follow: the file is truncated or damaged");
+    refuse(
+        fmt::format("{}: the header length is {} bytes, but only {} follow: the file is truncated or damaged",
+                    file, header_bytes, available));
   }
   return header_bytes;
 }
@@ -203,17 +197,12 @@ SafetensorsHeader parse_header(std::string_view json, uint64_t data_bytes, const
 
 }  // namespace
 
-ReadRange reader_of_bytes(std::string_view content) {
-  return [content](uint64_t offset, void* data, size_t bytes) {
-    if (bytes > 0) std::memcpy(data, content.data() + offset, bytes);
-  };
-}
-
 SafetensorsHeader read_safetensors_header(const ReadRange& read, uint64_t file_bytes,
                                           const std::string& file) {
   if (file_bytes < safetensors_length_bytes) {
-    refuse(file + ": " + std::to_string(file_bytes) +
-           " bytes are too few for a safetensors file, which begins with 8 bytes of header length");
+    refuse(fmt::format(
+        "{}: {} bytes are too few for a safetensors file, which begins with 8 bytes of header length", file,
+        file_bytes));
   }
   char length[safetensors_length_bytes];
   read(0, length, sizeof length);

@@ -4,7 +4,6 @@
 #pragma once
 #include <c10/core/ScalarType.h>
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -13,25 +12,6 @@
 #include <vector>
 
 namespace dtk {
-
-struct SafetensorsDtype {
-  std::string_view name;
-  c10::ScalarType type;
-};
-
-inline constexpr std::array<SafetensorsDtype, 10> safetensors_dtypes = {{
-    {"F64", c10::ScalarType::Double},
-    {"F32", c10::ScalarType::Float},
-    {"F16", c10::ScalarType::Half},
-    {"BF16", c10::ScalarType::BFloat16},
-    {"I64", c10::ScalarType::Long},
-    {"I32", c10::ScalarType::Int},
-    {"I16", c10::ScalarType::Short},
-    {"I8", c10::ScalarType::Char},
-    {"U8", c10::ScalarType::Byte},
-    {"BOOL", c10::ScalarType::Bool},
-}};
-inline constexpr std::string_view safetensors_dtype_names = "F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL";
 
 inline constexpr uint64_t safetensors_length_bytes = 8;                // the header length before the header
 inline constexpr uint64_t safetensors_max_header_bytes = 100'000'000;  // the format's own limit
@@ -54,9 +34,6 @@ struct SafetensorsHeader {
 
 /// Copies `bytes` bytes from byte `offset` of a file to `data`.
 using ReadRange = std::function<void(uint64_t offset, void* data, size_t bytes)>;
-
-/// The one of a file's content, which must outlive it.
-ReadRange reader_of_bytes(std::string_view content);
 
 /// Reads and checks the header of a file of `file_bytes` bytes. Throws FileError naming `file`.
 SafetensorsHeader read_safetensors_header(const ReadRange& read, uint64_t file_bytes,

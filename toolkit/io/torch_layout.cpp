@@ -5,8 +5,8 @@
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
 #include "toolkit/io/advice.h"
+#include "toolkit/io/dtypes.h"
 #include "toolkit/io/json.h"
-#include "toolkit/io/torch_types.h"
 
 namespace dtk {
 namespace {
@@ -78,8 +78,9 @@ class LayoutReader {
     throw FileError(where_ + ": " + what + write_torch_file_again);
   }
   [[noreturn]] void unknown_type(const std::string& what) const {
-    throw FileError(where_ + ": " + what + "; read are " + std::string(torch_type_names) +
-                    "; convert it to one of these and write it again with torch.save");
+    throw FileError(
+        fmt::format("{}: {}; read are {}; convert it to one of these and write it again with torch.save",
+                    where_, what, listed(&FileDtype::torch)));
   }
 
   const PickleValue& argument(const PickleValue& tuple, size_t index) const {
@@ -106,16 +107,13 @@ class LayoutReader {
 
   c10::ScalarType storage_type(const PickleValue& storage) const {
     const std::string& seen = argument(storage, 1).text;
-    for (const TorchType& known : torch_types) {
-      if (known.storage == seen) return known.type;
-    }
+    if (const auto type = type_named(seen, &FileDtype::storage)) return *type;
     unknown_type("its storage is a " + in_quotes(seen));
   }
 
   c10::ScalarType dtype_of(const PickleValue& value) const {
-    for (const TorchType& known : torch_types) {
-      if (value.kind == Kind::global && known.dtype == value.text) return known.type;
-    }
+    const auto type = type_named(value.text, &FileDtype::torch);
+    if (type && value.kind == Kind::global) return *type;
     unknown_type("its dtype is " + in_quotes(value.text));
   }
 
@@ -157,19 +155,17 @@ class LayoutReader {
   }
 
   void check_bounds(const TensorLayout& layout) const {
-    const auto width = static_cast<int64_t>(c10::elementSize(layout.type));
-    // A size of 0 counts as 1: LibTorch multiplies the other sizes, which must not overflow.
-    int64_t bytes = width;
-    for (const int64_t size : layout.sizes) bytes = times(bytes, std::max<int64_t>(size, 1));
+    const std::optional<uint64_t> bytes = bytes_of_values(layout.type, layout.sizes);
+    if (!bytes) too_large();
     if (layout.extent == 0) return;
+    const auto width = static_cast<int64_t>(c10::elementSize(layout.type));
     const int64_t last = times(plus(layout.offset, layout.extent), width);
     const uint64_t storage_bytes = *limits_.bytes(layout.storage);
     if (static_cast<uint64_t>(last) > storage_bytes) {
       fail(fmt::format("it reaches to byte {} of its storage, which has {}", last, storage_bytes));
     }
-    if (static_cast<uint64_t>(bytes) > limits_.file_bytes) {
-      fail("it repeats elements to " + std::to_string(bytes) + " bytes, more than the whole file has");
-    }
+    if (*bytes > limits_.file_bytes)
+      fail(fmt::format("it repeats elements to {} bytes, more than the whole file has", *bytes));
   }
 
   const Pickle& pickle_;

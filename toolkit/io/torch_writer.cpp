@@ -3,22 +3,22 @@
 #include <set>
 #include <stdexcept>
 
+#include "toolkit/core/format.h"
+#include "toolkit/io/dtypes.h"
 #include "toolkit/io/endian.h"
 #include "toolkit/io/json.h"
 #include "toolkit/io/torch_file.h"
-#include "toolkit/io/torch_types.h"
 #include "toolkit/io/zip_writer.h"
 
 namespace dtk {
 namespace {
 
 std::string_view storage_class(const NamedTensor& entry) {
-  for (const TorchType& known : torch_types) {
-    if (known.type == entry.tensor.scalar_type()) return known.storage;
-  }
-  throw std::invalid_argument("tensor " + in_quotes(entry.name) + " has dtype " +
-                              c10::toString(entry.tensor.scalar_type()) + "; written are " +
-                              std::string(torch_type_names));
+  const std::string_view storage = name_among(&FileDtype::storage, entry.tensor.scalar_type());
+  if (!storage.empty()) return storage;
+  throw std::invalid_argument(fmt::format("tensor {} has dtype {}; written are {}", in_quotes(entry.name),
+                                          c10::toString(entry.tensor.scalar_type()),
+                                          listed(&FileDtype::torch)));
 }
 
 /// A pickle of protocol 2, instruction by instruction.

@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "toolkit/io/file_system.h"
-#include "toolkit/io/readable_file.h"
 
 namespace dtk {
 

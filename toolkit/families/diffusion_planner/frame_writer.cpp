@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "toolkit/io/torch_types.h"
+#include "toolkit/io/dtypes.h"
 
 namespace dtk::diffusion_planner {
 namespace {

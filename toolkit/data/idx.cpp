@@ -1,12 +1,14 @@
 #include "toolkit/data/idx.h"
 
+#include <c10/util/StringUtil.h>
+
 #include <algorithm>
-#include <limits>
 #include <optional>
 
 #include "toolkit/core/format.h"
 #include "toolkit/data/pixel_source.h"
 #include "toolkit/io/advice.h"
+#include "toolkit/io/endian.h"
 #include "toolkit/io/gzip.h"
 
 namespace dtk {
@@ -20,26 +22,18 @@ struct IdxFile {
   std::vector<uint8_t> bytes;
 };
 
-std::string sizes_text(const std::vector<uint32_t>& sizes) {
-  std::string text;
-  for (const uint32_t size : sizes) text += (text.empty() ? "" : "x") + std::to_string(size);
-  return text;
-}
-
-uint32_t big_endian(const uint8_t* bytes) {
-  return uint32_t{bytes[0]} << 24 | uint32_t{bytes[1]} << 16 | uint32_t{bytes[2]} << 8 | uint32_t{bytes[3]};
-}
-
 std::vector<uint32_t> read_header(GzipReader& reader, const std::filesystem::path& path, uint32_t magic) {
   const size_t dimensions = magic & 0xff;
-  std::vector<uint8_t> header(4 * (1 + dimensions));
+  std::string header(4 * (1 + dimensions), '\0');
   const size_t seen = reader.read(header.data(), header.size());
-  if (seen >= 4 && big_endian(header.data()) != magic) {
-    const char* const what = dimensions == 1 ? "labels" : "images";
-    refuse_data(
-        path,
-        fmt::format("not an IDX file of {}: it starts with {:#010x}, allowed is {:#010x}; name a file of {}",
-                    what, big_endian(header.data()), magic, what));
+  const auto number = [&header](size_t i) {
+    return static_cast<uint32_t>(big_endian(header.substr(4 * i, 4)));
+  };
+  if (seen >= 4 && number(0) != magic) {
+    refuse_data(path,
+                fmt::format("not an IDX file of {0}: it starts with {1:#010x}, allowed is {2:#010x}; name a "
+                            "file of {0}",
+                            dimensions == 1 ? "labels" : "images", number(0), magic));
   }
   if (seen < header.size()) {
     refuse_data(
@@ -47,7 +41,7 @@ std::vector<uint32_t> read_header(GzipReader& reader, const std::filesystem::pat
                           header.size()));
   }
   std::vector<uint32_t> sizes;
-  for (size_t i = 1; i <= dimensions; ++i) sizes.push_back(big_endian(header.data() + 4 * i));
+  for (size_t i = 1; i <= dimensions; ++i) sizes.push_back(number(i));
   return sizes;
 }
 
@@ -55,8 +49,7 @@ std::vector<uint32_t> read_header(GzipReader& reader, const std::filesystem::pat
 std::optional<uint64_t> product(const std::vector<uint32_t>& sizes) {
   uint64_t result = 1;
   for (const uint32_t size : sizes) {
-    if (size != 0 && result > std::numeric_limits<uint64_t>::max() / size) return std::nullopt;
-    result *= size;
+    if (__builtin_mul_overflow(result, size, &result)) return std::nullopt;
   }
   return result;
 }
@@ -64,7 +57,7 @@ std::optional<uint64_t> product(const std::vector<uint32_t>& sizes) {
 /// Bytes that the header says follow it. Throws if the file cannot hold them, before any are read.
 uint64_t promised_bytes(const GzipReader& reader, const std::filesystem::path& path,
                         const std::vector<uint32_t>& sizes) {
-  const std::string says = "its header says " + sizes_text(sizes);
+  const std::string says = "its header says " + c10::Join("x", sizes);
   for (const uint32_t size : sizes) {
     if (size == 0) refuse_data(path, says + "; every size must be at least 1; get the file again");
   }
@@ -75,11 +68,11 @@ uint64_t promised_bytes(const GzipReader& reader, const std::filesystem::path& p
   const uint64_t header_bytes = 4 * (1 + sizes.size());
   const uint64_t possible = reader.max_bytes() - std::min(reader.max_bytes(), header_bytes);
   if (*promised > possible) {
-    refuse_data(path, says + " = " + std::to_string(*promised) + " bytes, but " +
-                          (reader.compressed() ? "no gzip file of " + std::to_string(reader.file_bytes()) +
-                                                     " bytes unpacks to that many"
-                                               : std::to_string(possible) + " bytes follow it") +
-                          "; get the file again");
+    const std::string held =
+        reader.compressed()
+            ? fmt::format("no gzip file of {} bytes unpacks to that many", reader.file_bytes())
+            : fmt::format("{} bytes follow it", possible);
+    refuse_data(path, fmt::format("{} = {} bytes, but {}; get the file again", says, *promised, held));
   }
   return *promised;
 }
@@ -95,15 +88,15 @@ std::vector<uint8_t> read_promised(GzipReader& reader, const std::filesystem::pa
     bytes.resize(before + wanted);
     const size_t seen = reader.read(bytes.data() + before, wanted);
     if (seen < wanted) {
-      refuse_data(path, "its header says " + std::to_string(promised) +
-                            " bytes follow, but the data ends after " + std::to_string(before + seen) +
-                            "; get the file again");
+      refuse_data(
+          path, fmt::format("its header says {} bytes follow, but the data ends after {}; get the file again",
+                            promised, before + seen));
     }
   }
   uint8_t extra = 0;
   if (reader.read(&extra, 1) != 0) {
-    refuse_data(path, "holds more than the " + std::to_string(promised) +
-                          " bytes that its header says; get the file again");
+    refuse_data(
+        path, fmt::format("holds more than the {} bytes that its header says; get the file again", promised));
   }
   return bytes;
 }

@@ -2,18 +2,15 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cctype>
 #include <cstring>
-#include <exception>
 #include <fstream>
 #include <iterator>
-#include <mutex>
 #include <stdexcept>
-#include <thread>
 
 #include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
+#include "toolkit/core/thread_team.h"
 #include "toolkit/data/pixel_source.h"
 #include "toolkit/data/resample.h"
 #include "toolkit/device/device_memory.h"
@@ -98,11 +95,11 @@ std::vector<Entry> list_images(const std::vector<fs::path>& folders) {
 
 void check_seen(const fs::path& path, const ImageSize& seen, const ImageSize& wanted) {
   if (seen.channels != wanted.channels) {
-    refuse_data(
-        path,
-        "the image has " + std::to_string(seen.channels) + (seen.channels == 1 ? " channel" : " channels") +
-            "; allowed: " + std::to_string(wanted.channels) + ", as model.channels says; convert it" +
-            (are_images(seen.channels) ? ", or set model.channels = " + std::to_string(seen.channels) : ""));
+    const std::string remedy =
+        are_images(seen.channels) ? fmt::format(", or set model.channels = {}", seen.channels) : "";
+    refuse_data(path,
+                fmt::format("the image has {} channel{}; allowed: {}, as model.channels says; convert it{}",
+                            seen.channels, seen.channels == 1 ? "" : "s", wanted.channels, remedy));
   }
   if (seen == wanted) return;
   constexpr int64_t max_pixels = 100'000'000;  // decoded, an image is as large as its header says
@@ -133,97 +130,48 @@ void decode_into(const fs::path& path, const ImageSize& size, uint8_t* pixels) {
   }
 }
 
-/// Decodes the images of a folder with several threads. The outcome does not depend on how many there are: of
-/// several errors the one of the first file counts.
-class Decoder {
- public:
-  Decoder(const std::vector<Entry>& entries, const ImageSize& size, const ImageFolderOptions& options)
-      : entries_(entries),
-        size_(size),
-        options_(options),
-        image_bytes_(static_cast<size_t>(size.channels * size.height * size.width)),
-        reasons_(entries.size()) {
-    check_memory();
-    pixels_.resize(entries.size() * image_bytes_);
-  }
+void check_memory(size_t images, size_t bytes, const ImageSize& size) {
+  const auto available = available_bytes();
+  if (!available || static_cast<int64_t>(bytes) <= *available) return;
+  throw Error(ExitCode::memory,
+              fmt::format("{} images {} take {} of memory, and {} are available; train on fewer or smaller "
+                          "images, or on latents (data.kind = \"latents\"), which stay in their file",
+                          images, shape_text(size.channels, size.height, size.width),
+                          readable_bytes(static_cast<int64_t>(bytes)), readable_bytes(*available)));
+}
 
-  void run() {
-    std::vector<std::jthread> others;
-    const size_t threads = std::min(static_cast<size_t>(options_.threads), entries_.size());
-    while (others.size() + 1 < threads) others.emplace_back([this] { work(); });
-    work();
-    others.clear();  // waits for them
-    if (error_ != nullptr) std::rethrow_exception(error_);
-  }
-
-  /// Moves the images that are whole together, with their labels.
-  void take(PixelData& data) {
-    for (size_t i = 0; i < entries_.size(); ++i) {
-      if (!reasons_[i].empty()) {
-        constexpr size_t most = 3;
-        ++data.remarks.skipped;
-        if (data.remarks.reasons.size() < most) data.remarks.reasons.push_back(reasons_[i]);
-        continue;
-      }
-      const size_t to = data.labels.size() * image_bytes_, from = i * image_bytes_;
-      if (to != from) std::memmove(pixels_.data() + to, pixels_.data() + from, image_bytes_);
-      data.labels.push_back(entries_[i].label);
+/// Decodes the images of a folder into `data`, those that are whole together, with their labels. The outcome
+/// does not depend on how many threads there are: of several errors the one of the first file counts.
+void decode(const std::vector<Entry>& entries, const ImageSize& size, const ImageFolderOptions& options,
+            PixelData& data) {
+  const auto image_bytes = static_cast<size_t>(size.channels * size.height * size.width);
+  check_memory(entries.size(), entries.size() * image_bytes, size);
+  data.pixels.resize(entries.size() * image_bytes);
+  std::vector<std::string> reasons(
+      entries.size());  // why an image is left out; each is written by one thread
+  const auto count = static_cast<int64_t>(entries.size());
+  ThreadTeam(std::min<int64_t>(options.threads, count)).run(count, [&](int64_t number) {
+    const auto i = static_cast<size_t>(number);
+    try {
+      decode_into(entries[i].path, size, data.pixels.data() + i * image_bytes);
+    } catch (const CorruptImage& corrupt) {
+      if (!options.skip_corrupt) throw;
+      reasons[i] = corrupt.what();
     }
-    pixels_.resize(data.labels.size() * image_bytes_);
-    data.pixels = std::move(pixels_);
-  }
-
- private:
-  void check_memory() const {
-    const auto needed = static_cast<int64_t>(entries_.size() * image_bytes_);
-    const auto available = available_bytes();
-    if (!available || needed <= *available) return;
-    throw Error(ExitCode::memory,
-                fmt::format("{} images {} take {} of memory, and {} are available; train on fewer or smaller "
-                            "images, or on latents (data.kind = \"latents\"), which stay in their file",
-                            entries_.size(), shape_text(size_.channels, size_.height, size_.width),
-                            readable_bytes(needed), readable_bytes(*available)));
-  }
-
-  // Indices are handed out in ascending order, so when one fails all before it are in somebody's hands.
-  void work() {
-    while (!failed_) {
-      const size_t i = next_++;
-      if (i >= entries_.size()) return;
-      try {
-        decode_into(entries_[i].path, size_, pixels_.data() + i * image_bytes_);
-      } catch (const CorruptImage& corrupt) {
-        if (options_.skip_corrupt) {
-          reasons_[i] = corrupt.what();
-        } else {
-          remember(i, std::current_exception());
-        }
-      } catch (...) {
-        remember(i, std::current_exception());
-      }
+  });
+  for (size_t i = 0; i < entries.size(); ++i) {
+    if (!reasons[i].empty()) {
+      constexpr size_t most = 3;
+      ++data.remarks.skipped;
+      if (data.remarks.reasons.size() < most) data.remarks.reasons.push_back(reasons[i]);
+      continue;
     }
+    const size_t to = data.labels.size() * image_bytes, from = i * image_bytes;
+    if (to != from) std::memmove(data.pixels.data() + to, data.pixels.data() + from, image_bytes);
+    data.labels.push_back(entries[i].label);
   }
-
-  void remember(size_t index, std::exception_ptr error) {
-    const std::lock_guard lock(mutex_);
-    failed_ = true;
-    if (error_ != nullptr && index > error_index_) return;
-    error_ = std::move(error);
-    error_index_ = index;
-  }
-
-  const std::vector<Entry>& entries_;
-  const ImageSize& size_;
-  const ImageFolderOptions& options_;
-  const size_t image_bytes_;
-  std::vector<uint8_t> pixels_;
-  std::vector<std::string> reasons_;  // why an image is left out; each is written by one thread
-  std::atomic<size_t> next_ = 0;
-  std::atomic<bool> failed_ = false;
-  std::mutex mutex_;
-  std::exception_ptr error_;  // protected by mutex_, as the next
-  size_t error_index_ = 0;
-};
+  data.pixels.resize(data.labels.size() * image_bytes);
+}
 
 /// Corrupt files may go, classes may not: the others would be renumbered. `labels` ascend.
 void check_classes_left(const std::vector<fs::path>& folders, const std::vector<int64_t>& labels) {
@@ -250,15 +198,14 @@ std::unique_ptr<ImageSource> open_image_folder(const fs::path& folder, const Ima
   data.height = size.height;
   data.width = size.width;
   data.classes = static_cast<int64_t>(folders.size());
-  Decoder decoder(entries, size, options);
-  decoder.run();
-  decoder.take(data);
+  decode(entries, size, options, data);
   check_classes_left(folders, data.labels);
   std::error_code error;
   data.remarks.synthetic = fs::exists(folder / synthetic_marker, error);
-  data.description = std::to_string(data.labels.size()) + (data.remarks.synthetic ? " synthetic" : "") +
-                     " images " + shape_text(data.channels, data.height, data.width) + ", " +
-                     std::to_string(data.classes) + " classes (image folder, " + folder_name(folder) + ")";
+  data.description =
+      fmt::format("{}{} images {}, {} classes (image folder, {})", data.labels.size(),
+                  data.remarks.synthetic ? " synthetic" : "",
+                  shape_text(data.channels, data.height, data.width), data.classes, folder_name(folder));
   return std::make_unique<PixelSource>(std::move(data));
 }
 

@@ -2,6 +2,7 @@
 
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
+#include <c10/util/StringUtil.h>
 
 #include <algorithm>
 #include <cmath>
@@ -29,9 +30,7 @@ struct Stored {
 };
 
 std::string shape_in_brackets(const std::vector<int64_t>& shape) {
-  std::string text;
-  for (const int64_t size : shape) text += (text.empty() ? "" : ", ") + std::to_string(size);
-  return "(" + text + ")";
+  return "(" + c10::Join(", ", shape) + ")";
 }
 
 Stored stored_npy(const MappedFile& file, const fs::path& path) {
@@ -45,7 +44,11 @@ struct Safetensors {
   const char* data;
 
   Safetensors(const MappedFile& file, const fs::path& path) try
-      : header(read_safetensors_header(reader_of_bytes(file.bytes()), file.bytes().size(), path.string())),
+      : header(read_safetensors_header(
+            [&file](uint64_t offset, void* to, size_t bytes) {
+              file.bytes().copy(static_cast<char*>(to), bytes, offset);
+            },
+            file.bytes().size(), path.string())),
         data(file.bytes().data() + header.data_start) {
   } catch (const FileError& error) {
     throw DataError(error.what());  // it starts with the path
@@ -59,9 +62,9 @@ struct Safetensors {
   }
 
   std::string names() const {
-    std::string text;
-    for (const TensorEntry& entry : header.tensors) text += (text.empty() ? "" : ", ") + entry.name;
-    return text.empty() ? "nothing" : text;
+    std::vector<std::string> all;
+    for (const TensorEntry& entry : header.tensors) all.push_back(entry.name);
+    return all.empty() ? "nothing" : c10::Join(", ", all);
   }
 };
 
@@ -72,13 +75,14 @@ void check_latents(const Stored& latents, const fs::path& path) {
     refuse_data(path, "latents are " + dtype_name(latents.type) +
                           "; allowed: float32, float16 or bfloat16; save them as one of these");
   }
+  const std::string shape = shape_in_brackets(latents.shape);
   const bool four = latents.shape.size() == 4;
   if (!four || std::count(latents.shape.begin() + 1, latents.shape.end(), 0) > 0) {
-    refuse_data(path, "latents have the shape " + shape_in_brackets(latents.shape) +
+    refuse_data(path, "latents have the shape " + shape +
                           "; allowed: (samples, channels, height, width), none of them 0; save them so");
   }
   if (latents.shape[0] == 0) {
-    refuse_data(path, "holds no latents: their shape is " + shape_in_brackets(latents.shape) +
+    refuse_data(path, "holds no latents: their shape is " + shape +
                           "; allowed: at least one sample; make the file again, or name another");
   }
 }
@@ -88,9 +92,10 @@ std::vector<int64_t> read_labels(const Stored& stored, int64_t samples, const fs
     refuse_data(path, "labels are " + dtype_name(stored.type) + "; allowed: int64; save them as int64");
   }
   if (stored.shape != std::vector<int64_t>{samples}) {
-    refuse_data(path, "labels have the shape " + shape_in_brackets(stored.shape) + "; allowed: (" +
-                          std::to_string(samples) +
-                          "), one for each sample of the latents; give the labels of these latents");
+    refuse_data(
+        path, fmt::format("labels have the shape {}; allowed: ({}), one for each sample of the latents; give "
+                          "the labels of these latents",
+                          shape_in_brackets(stored.shape), samples));
   }
   std::vector<int64_t> labels(static_cast<size_t>(samples));
   std::memcpy(labels.data(), stored.values, labels.size() * sizeof(int64_t));

@@ -42,7 +42,7 @@ uint64_t GzipReader::max_bytes() const {
   return std::min(file_bytes_, std::numeric_limits<uint64_t>::max() / expansion) * expansion;
 }
 
-size_t GzipReader::read(uint8_t* out, size_t limit) {
+size_t GzipReader::read(void* out, size_t limit) {
   const size_t seen = gzfread(out, 1, limit, file_.get());
   if (seen < limit) check_end();
   return seen;

@@ -20,7 +20,7 @@ class GzipReader {
 
   /// Writes up to `limit` bytes to `out` and returns how many; fewer than `limit` only at the end of the
   /// data, which for gzip includes that its checksum was right.
-  size_t read(uint8_t* out, size_t limit);
+  size_t read(void* out, size_t limit);
 
   bool compressed() const;
   uint64_t file_bytes() const { return file_bytes_; }

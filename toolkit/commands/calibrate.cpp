@@ -6,7 +6,7 @@
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
-#include "toolkit/device/device_memory.h"
+#include "toolkit/device/device.h"
 #include "toolkit/plan/calibrate.h"
 #include "toolkit/run/run.h"
 

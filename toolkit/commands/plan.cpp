@@ -10,7 +10,7 @@
 #include "toolkit/core/clock.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/core/numbers.h"
-#include "toolkit/device/device_memory.h"
+#include "toolkit/device/device.h"
 #include "toolkit/plan/alternatives.h"
 #include "toolkit/plan/plan_text.h"
 #include "toolkit/run/run.h"

@@ -13,7 +13,7 @@
 #include "toolkit/core/thread_team.h"
 #include "toolkit/data/pixel_source.h"
 #include "toolkit/data/resample.h"
-#include "toolkit/device/device_memory.h"
+#include "toolkit/device/device.h"
 #include "toolkit/io/advice.h"
 
 namespace dtk {

@@ -2,15 +2,18 @@
 
 #include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
-#include <dlfcn.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
+#include <fstream>
+#include <limits>
 
+#include "toolkit/config/toml_text.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
-#include "toolkit/device/cuda_driver.h"
-#include "toolkit/device/device_memory.h"
 
 namespace dtk {
 namespace {
@@ -27,10 +30,23 @@ CudaDriver ask_driver() {
   auto* const count = cuda_function<int(int*)>(library, "cuDeviceGetCount");
   if (init == nullptr || count == nullptr) return {0, "libcuda.so.1 is not a CUDA driver"};
   const int code = init(0);
-  if (code != 0) return {0, "the CUDA driver answers with error " + std::to_string(code)};
+  if (code != 0) return {0, fmt::format("the CUDA driver answers with error {}", code)};
   CudaDriver driver;
   if (count(&driver.devices) != 0 || driver.devices == 0) return {0, "the CUDA driver sees no device"};
   return driver;
+}
+
+std::optional<int64_t> cuda_memory(int index) {
+  void* const library = cuda_driver();
+  if (library == nullptr) return std::nullopt;
+  auto* const init = cuda_function<int(unsigned)>(library, "cuInit");
+  auto* const get = cuda_function<int(int*, int)>(library, "cuDeviceGet");
+  auto* const total = cuda_function<int(size_t*, int)>(library, "cuDeviceTotalMem_v2");
+  int handle = 0;
+  size_t bytes = 0;
+  if (init == nullptr || get == nullptr || total == nullptr) return std::nullopt;
+  if (init(0) != 0 || get(&handle, index) != 0 || total(&bytes, handle) != 0) return std::nullopt;
+  return static_cast<int64_t>(bytes);
 }
 
 // Before the library is loaded: it reads the settings once.
@@ -45,10 +61,11 @@ void limit_allocator(const ByteSize& budget, c10::Device device) {
 
 void load_libtorch_cuda(const std::string& name) {
   if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) != nullptr) return;
-  const char* reason = dlerror();
-  throw ConfigError("--device " + name + ": this LibTorch cannot be used with CUDA (" +
-                    (reason != nullptr ? reason : "libtorch_cuda.so did not load") +
-                    "); install the full torch wheel with tests/run, or use --device cpu");
+  const char* const reason = dlerror();
+  throw ConfigError(
+      fmt::format("--device {}: this LibTorch cannot be used with CUDA ({}); install the full torch wheel "
+                  "with tests/run, or use --device cpu",
+                  name, reason != nullptr ? reason : "libtorch_cuda.so did not load"));
 }
 
 }  // namespace
@@ -80,10 +97,11 @@ c10::Device open_device(const std::string& name, const std::optional<ByteSize>& 
   if (driver.devices == 0) {
     throw ConfigError("--device " + name + ": " + driver.problem + "; use --device cpu or --device auto");
   }
-  const c10::Device device(name == "auto" ? "cuda:0" : (name == "cuda" ? "cuda:0" : name));
+  const c10::Device device(name == "auto" || name == "cuda" ? "cuda:0" : name);
   if (device.index() >= driver.devices) {
-    throw ConfigError("--device " + name + ": this machine has " + std::to_string(driver.devices) +
-                      " CUDA device(s); allowed: cuda:0 to cuda:" + std::to_string(driver.devices - 1));
+    throw ConfigError(
+        fmt::format("--device {}: this machine has {} CUDA device(s); allowed: cuda:0 to cuda:{}", name,
+                    driver.devices, driver.devices - 1));
   }
   if (budget) limit_allocator(*budget, device);
   load_libtorch_cuda(name);
@@ -91,6 +109,55 @@ c10::Device open_device(const std::string& name, const std::optional<ByteSize>& 
   at::globalContext().lazyInitDevice(device.type());
   at::accelerator::setDeviceIndex(device.index());
   return device;
+}
+
+std::optional<int64_t> device_memory(c10::Device device) {
+  if (device.is_cuda()) return cuda_memory(device.has_index() ? device.index() : 0);
+  const int64_t pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGE_SIZE);
+  return pages > 0 && bytes > 0 ? std::optional(pages * bytes) : std::nullopt;
+}
+
+int64_t part_of_device(double percent, c10::Device device, const std::string& place) {
+  const std::optional<int64_t> bytes = device_memory(device);
+  if (!bytes) {
+    throw ConfigError(place + ": a part of the device present, and this machine has no " + device.str() +
+                      "; write a number of bytes, such as \"24GB\", \"24GiB\" or \"24e9\"");
+  }
+  return static_cast<int64_t>(std::floor(static_cast<double>(*bytes) * percent / 100));
+}
+
+void resolve_budget(LoadedConfig& loaded, c10::Device device) {
+  auto& budget = loaded.config.memory.budget;
+  if (!budget || budget->percent == 0) return;
+  const std::string key = "memory.budget", written = toml_text(*budget);
+  const auto place = loaded.locations.find(key);
+  budget = ByteSize{part_of_device(budget->percent, device,
+                                   place != loaded.locations.end() ? place->second : key + " = " + written)};
+  loaded.origins[key] = {Origin::Source::measured,
+                         written.substr(1, written.size() - 2) + " of this " + device.str()};
+}
+
+std::optional<int64_t> available_bytes(std::istream& meminfo) {
+  for (std::string name; meminfo >> name; meminfo.ignore(std::numeric_limits<std::streamsize>::max(), '\n')) {
+    if (name != "MemAvailable:") continue;
+    int64_t kibibytes = 0;
+    if (!(meminfo >> kibibytes) || kibibytes < 0) return std::nullopt;
+    return kibibytes * 1024;
+  }
+  return std::nullopt;
+}
+
+std::optional<int64_t> available_bytes() {
+  std::ifstream meminfo("/proc/meminfo");
+  return available_bytes(meminfo);
+}
+
+std::optional<int64_t> available_bytes(c10::Device device) {
+  if (device.is_cpu()) return available_bytes();
+  c10::DeviceAllocator* const allocator = c10::getDeviceAllocator(device.type());
+  const auto stats = allocator->getDeviceStats(device.index());
+  const size_t free = allocator->getMemoryInfo(device.index()).first;
+  return static_cast<int64_t>(free) + stats.reserved_bytes[0].current - stats.allocated_bytes[0].current;
 }
 
 }  // namespace dtk

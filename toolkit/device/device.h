@@ -1,9 +1,12 @@
-// Which device a run trains on. Programs link no CUDA; libtorch_cuda is loaded here, and only when a CUDA
-// device is wanted.
+// Which device a run trains on, and how much memory it and this machine have. Programs link no CUDA and run
+// where none is installed: functions of its driver are looked up at run time, and libtorch_cuda is loaded
+// only when a CUDA device is wanted.
 #pragma once
 #include <c10/core/Device.h>
+#include <dlfcn.h>
 
 #include <cstdint>
+#include <iosfwd>
 #include <optional>
 #include <string>
 
@@ -25,5 +28,35 @@ std::string with_limit(const std::string& settings, const ByteSize& budget, int6
 
 /// What the driver calls a CUDA device ("NVIDIA H200"); "" for any other, and if it does not say.
 std::string device_name(c10::Device device);
+
+/// Bytes of memory of a device that is present: of a CUDA device by its driver, of the CPU by Linux; nothing
+/// where there is none. Usable without LibTorch's CUDA.
+std::optional<int64_t> device_memory(c10::Device device);
+
+/// `percent` of it. Throws ConfigError beginning with `place` if there is no such device.
+int64_t part_of_device(double percent, c10::Device device, const std::string& place);
+
+/// Replaces memory.budget = "80%" by bytes of `device`. Throws as part_of_device().
+void resolve_budget(LoadedConfig& loaded, c10::Device device);
+
+/// Bytes that Linux can still give without swapping, by the text of /proc/meminfo; nothing if it does not
+/// say.
+std::optional<int64_t> available_bytes(std::istream& meminfo);
+/// Of this machine, now.
+std::optional<int64_t> available_bytes();
+/// That tensors on `device` can take now: of this machine's memory, or what the device's driver calls free
+/// with what LibTorch's allocator holds unused.
+std::optional<int64_t> available_bytes(c10::Device device);
+
+/// libcuda.so.1, or null where there is none. Never unloaded.
+inline void* cuda_driver() {
+  return dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+}
+
+/// Null if the library has none of that name.
+template <class Function>
+Function* cuda_function(void* driver, const char* name) {
+  return reinterpret_cast<Function*>(dlsym(driver, name));
+}
 
 }  // namespace dtk

@@ -10,7 +10,6 @@
 #include "toolkit/core/byte_size.h"
 #include "toolkit/core/clock.h"
 #include "toolkit/device/device.h"
-#include "toolkit/device/device_memory.h"
 #include "toolkit/plan/alternatives.h"
 #include "toolkit/plan/calibrate.h"
 #include "toolkit/plan/largest_fit.h"

@@ -13,7 +13,6 @@
 #include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/device/device.h"
-#include "toolkit/device/device_memory.h"
 #include "toolkit/run/folder.h"
 #include "toolkit/run/memory_meters.h"
 #include "toolkit/run/messages.h"

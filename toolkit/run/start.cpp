@@ -7,7 +7,6 @@
 #include "toolkit/config/rules.h"
 #include "toolkit/config/toml_text.h"
 #include "toolkit/device/device.h"
-#include "toolkit/device/device_memory.h"
 #include "toolkit/report/plan_summary.h"
 #include "toolkit/run/out_of_memory.h"
 #include "toolkit/train/model_family.h"

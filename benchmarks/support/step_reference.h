@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "toolkit/core/named_tensor.h"
+#include "toolkit/io/stored_tensor.h"
 
 namespace dtk::bench {
 

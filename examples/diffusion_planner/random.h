@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "toolkit/core/mix64.h"
+#include "toolkit/core/random_streams.h"
 
 namespace scenes {
 

@@ -6,7 +6,7 @@
 #include <stdexcept>
 
 #include "diffusion_planner/frames.h"
-#include "toolkit/core/mix64.h"
+#include "toolkit/core/random_streams.h"
 
 namespace scenes {
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "toolkit/core/mix64.h"
+#include "toolkit/core/random_streams.h"
 
 namespace garments {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "toolkit/core/named_tensor.h"
+#include "toolkit/io/stored_tensor.h"
 
 namespace dtk::judging {
 

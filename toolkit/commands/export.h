@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "toolkit/commands/arguments.h"
-#include "toolkit/core/named_tensor.h"
 #include "toolkit/io/file_system.h"
+#include "toolkit/io/stored_tensor.h"
 
 namespace dtk {
 

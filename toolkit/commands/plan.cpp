@@ -6,7 +6,6 @@
 
 #include "toolkit/commands/calibrate.h"
 #include "toolkit/config/rules.h"
-#include "toolkit/core/byte_size.h"
 #include "toolkit/core/clock.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/core/numbers.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "toolkit/commands/given.h"
-#include "toolkit/core/byte_size.h"
+#include "toolkit/core/numbers.h"
 
 namespace dtk {
 namespace {

@@ -1,6 +1,7 @@
-// Numbers as people read them.
+// Numbers and sizes as people read and write them.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace dtk {
@@ -16,5 +17,16 @@ std::string readable_bytes(int64_t bytes);
 
 /// "1.45 GiB (1556925645 bytes)"
 std::string exact_bytes(int64_t bytes);
+
+/// Bytes of "2GB", "1.5 GiB", "800 kB", "24e9" or "4096": powers of 1000, with an i of 1024; nothing for any
+/// other text, and for more than int64_t holds.
+std::optional<int64_t> parse_bytes(const std::string& text);
+
+/// 80 of "80%"; nothing for any other text, and outside of (0, 100].
+std::optional<double> parse_percent(const std::string& text);
+
+inline bool is_byte_size(const std::string& text) {
+  return parse_bytes(text).value_or(0) > 0 || parse_percent(text).has_value();
+}
 
 }  // namespace dtk

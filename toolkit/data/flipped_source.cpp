@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "toolkit/core/mix64.h"
+#include "toolkit/core/random_streams.h"
 
 namespace dtk {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
-#include "toolkit/core/mix64.h"
+#include "toolkit/core/random_streams.h"
 
 namespace dtk {
 

@@ -1,6 +1,6 @@
 #include "toolkit/data/synthetic_source.h"
 
-#include "toolkit/core/mix64.h"
+#include "toolkit/core/random_streams.h"
 #include "toolkit/data/pixel_source.h"
 
 namespace dtk {

@@ -1,4 +1,4 @@
-// A tensor in a file: what it is called and how large it is, without its data.
+// Tensors and their names: in memory, and in a file without their data.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
@@ -8,10 +8,14 @@
 #include <string>
 #include <vector>
 
-#include "toolkit/core/named_tensor.h"
-
 namespace dtk {
 
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;
+};
+
+/// A tensor in a file: what it is called and how large it is.
 struct StoredTensor {
   std::string name;
   c10::ScalarType type;

@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "toolkit/core/named_tensor.h"
 #include "toolkit/io/file_system.h"
 #include "toolkit/io/stored_tensor.h"
 

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "toolkit/config/toml_text.h"
-#include "toolkit/core/byte_size.h"
 #include "toolkit/core/clock.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/core/numbers.h"

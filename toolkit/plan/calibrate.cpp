@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "toolkit/config/rules.h"
-#include "toolkit/core/byte_size.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/core/numbers.h"
 #include "toolkit/device/device.h"
 #include "toolkit/run/memory_meters.h"
 #include "toolkit/run/run.h"

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "toolkit/config/rules.h"
-#include "toolkit/core/byte_size.h"
 #include "toolkit/core/clock.h"
+#include "toolkit/core/numbers.h"
 #include "toolkit/device/device.h"
 #include "toolkit/plan/alternatives.h"
 #include "toolkit/plan/calibrate.h"

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "toolkit/core/clock.h"
-#include "toolkit/core/named_tensor.h"
 #include "toolkit/data/data_source.h"
+#include "toolkit/io/stored_tensor.h"
 #include "toolkit/report/event_file.h"
 #include "toolkit/report/history.h"
 #include "toolkit/report/log.h"

@@ -8,10 +8,10 @@
 
 #include "toolkit/checkpoint/weights.h"
 #include "toolkit/config/config.h"
-#include "toolkit/core/named_tensor.h"
 #include "toolkit/data/run_data.h"
 #include "toolkit/diffusion/denoiser.h"
 #include "toolkit/io/file_system.h"
+#include "toolkit/io/stored_tensor.h"
 #include "toolkit/train/sample_arguments.h"
 
 namespace dtk {

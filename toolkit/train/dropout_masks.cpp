@@ -12,7 +12,7 @@
 #include <mutex>
 #include <optional>
 
-#include "toolkit/core/mix64.h"
+#include "toolkit/core/random_streams.h"
 
 namespace dtk {
 namespace {

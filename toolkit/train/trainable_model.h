@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "toolkit/config/config.h"
-#include "toolkit/core/named_tensor.h"
 #include "toolkit/data/batch.h"
 #include "toolkit/diffusion/denoiser.h"
+#include "toolkit/io/stored_tensor.h"
 
 namespace dtk {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "toolkit/core/mix64.h"
+#include "toolkit/core/random_streams.h"
 #include "toolkit/diffusion/diffusion_names.h"
 
 namespace dtk::bench {

@@ -14,7 +14,7 @@
 #include "support/catch.h"
 #include "support/error_text.h"
 #include "toolkit/core/errors.h"
-#include "toolkit/core/mix64.h"
+#include "toolkit/core/random_streams.h"
 #include "toolkit/data/flipped_source.h"
 
 using dtk::Batch;

@@ -12,7 +12,6 @@
 #include "toolkit/core/errors.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/device/device.h"
-#include "toolkit/device/device_memory.h"
 #include "toolkit/families/dit/options.h"
 #include "toolkit/plan/plan.h"
 #include "toolkit/plan/plan_text.h"

@@ -12,7 +12,7 @@
 #include "support/catch.h"
 #include "support/runs/tiny_run.h"
 #include "toolkit/core/numbers.h"
-#include "toolkit/device/device_memory.h"
+#include "toolkit/device/device.h"
 #include "toolkit/families/dit/options.h"
 #include "toolkit/run/memory_meters.h"
 #include "toolkit/train/trial_step.h"

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "toolkit/core/named_tensor.h"
 #include "toolkit/families/diffusion_planner/frame_source.h"
+#include "toolkit/io/stored_tensor.h"
 #include "toolkit/train/drawing.h"
 
 namespace dtk::diffusion_planner {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "toolkit/checkpoint/weights.h"
-#include "toolkit/core/named_tensor.h"
+#include "toolkit/io/stored_tensor.h"
 
 namespace dtk {
 

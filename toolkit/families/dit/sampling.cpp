@@ -7,7 +7,6 @@
 
 #include <algorithm>
 
-#include "toolkit/core/mix64.h"
 #include "toolkit/core/random_streams.h"
 #include "toolkit/diffusion/samplers.h"
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "toolkit/core/format.h"
 #include "toolkit/data/loader.h"
 
 namespace dtk {
@@ -19,7 +20,7 @@ class Part : public Source {
 
   int64_t size() const override { return static_cast<int64_t>(indices_.size()); }
   std::string description() const override {
-    return std::to_string(size()) + " samples of " + source_->description();
+    return fmt::format("{} samples of {}", size(), source_->description());
   }
   DataRemarks remarks() const override { return source_->remarks(); }
 
@@ -53,11 +54,10 @@ class ImagePart final : public Part<ImageSource> {
   }
 };
 
-template <class Split, class SomeOf, class Source>
-Split split(std::shared_ptr<const Source> source, int64_t count, uint64_t seed) {
+template <class SomeOf, class Source>
+Split<Source> split(std::shared_ptr<const Source> source, int64_t count, uint64_t seed) {
   if (count < 0 || count >= source->size()) {
-    throw std::invalid_argument("hold_out: " + std::to_string(count) + " of " +
-                                std::to_string(source->size()) + " samples");
+    throw std::invalid_argument(fmt::format("hold_out: {} of {} samples", count, source->size()));
   }
   if (count == 0) return {std::move(source), nullptr};
   const std::vector<uint32_t> order = epoch_order(seed, 0, static_cast<uint64_t>(source->size()));
@@ -69,11 +69,11 @@ Split split(std::shared_ptr<const Source> source, int64_t count, uint64_t seed) 
 }  // namespace
 
 DataSplit hold_out(std::shared_ptr<const DataSource> source, int64_t count, uint64_t seed) {
-  return split<DataSplit, DataPart>(std::move(source), count, seed);
+  return split<DataPart>(std::move(source), count, seed);
 }
 
 ImageSplit hold_out(std::shared_ptr<const ImageSource> source, int64_t count, uint64_t seed) {
-  return split<ImageSplit, ImagePart>(std::move(source), count, seed);
+  return split<ImagePart>(std::move(source), count, seed);
 }
 
 }  // namespace dtk

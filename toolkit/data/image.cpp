@@ -25,8 +25,7 @@
 #include <stb/stb_image_write.h>
 
 #include "toolkit/core/format.h"
-#include "toolkit/data/image_damage.h"
-#include "toolkit/data/jpeg_segments.h"
+#include "toolkit/data/encoded_image.h"
 
 namespace dtk {
 namespace {

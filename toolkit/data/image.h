@@ -1,4 +1,4 @@
-// Byte images: PNG out, PNG, JPEG and BMP in, and grids of samples.
+// Byte images: PNG out, PNG, JPEG and BMP in, at another size, and grids of samples.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -54,6 +54,15 @@ ImageSize encoded_image_size(std::string_view encoded, const std::string& name);
 /// check encoded_image_size() first where files are not trusted. Throws as encoded_image_size(), CorruptImage
 /// also for a file that ends too early or, if it is a PNG, has a wrong checksum.
 Image decode_image(std::string_view encoded, const std::string& name);
+
+/// `image` at another size: separable bicubic (a = -0.5) whose support grows with the reduction, so that it
+/// is antialiased. Equal to Pillow's Image.resize(BICUBIC) to the bit: horizontal pass first, weights rounded
+/// to 22 fractional bits, each pass rounded to bytes. Throws std::invalid_argument for sizes below 1.
+Image resize_bicubic(const Image& image, int64_t height, int64_t width);
+
+/// The middle `size` x `size` pixels after the shorter side is resized to `size` and the longer one in
+/// proportion, rounded; an image of exactly that size is left as it is.
+Image resize_and_crop(const Image& image, int64_t size);
 
 /// Whether samples of so many channels are images; others are latents.
 constexpr bool are_images(int64_t channels) {

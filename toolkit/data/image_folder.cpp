@@ -11,8 +11,8 @@
 #include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/core/thread_team.h"
+#include "toolkit/data/image.h"
 #include "toolkit/data/pixel_source.h"
-#include "toolkit/data/resample.h"
 #include "toolkit/device/device.h"
 #include "toolkit/io/advice.h"
 

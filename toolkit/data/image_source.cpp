@@ -2,7 +2,10 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <stdexcept>
+
+#include "toolkit/core/random_streams.h"
 
 namespace dtk {
 
@@ -33,6 +36,22 @@ float* ImageSource::image_in(const Batch& batch, int64_t row) const {
                             std::to_string(batch.samples()));
   }
   return batch.tensors[0].mutable_data_ptr<float>() + row * channels() * height() * width();
+}
+
+bool is_flipped(uint64_t flip_seed, uint64_t epoch, uint64_t index) {
+  return draw64(draw64(flip_seed, epoch), index) >> 63 != 0;
+}
+
+FlippedSource::FlippedSource(std::shared_ptr<const ImageSource> source, uint64_t flip_seed)
+    : source_(std::move(source)), flip_seed_(flip_seed) {}
+
+void FlippedSource::read(int64_t index, uint64_t epoch, const Batch& batch, int64_t row) const {
+  source_->read(index, epoch, batch, row);
+  if (!is_flipped(flip_seed_, epoch, static_cast<uint64_t>(index))) return;
+  const int64_t width = source_->width();
+  float* const image = source_->image_in(batch, row);
+  float* const end = image + source_->channels() * source_->height() * width;
+  for (float* line = image; line != end; line += width) std::reverse(line, line + width);
 }
 
 }  // namespace dtk

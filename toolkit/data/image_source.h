@@ -1,5 +1,7 @@
-// Samples that are images, or latents of images, with a class each.
+// Samples that are images, or latents of images, with a class each; as they are, or mirrored at random.
 #pragma once
+#include <memory>
+
 #include "toolkit/core/errors.h"
 #include "toolkit/data/data_source.h"
 
@@ -23,6 +25,27 @@ class ImageSource : public DataSource {
 
   /// Where row `row` of a batch of this source begins: C·H·W floats. Throws as read().
   float* image_in(const Batch& batch, int64_t row) const;
+};
+
+/// Whether sample `index` is mirrored in `epoch`: a pure function, so that neither prefetching nor resuming
+/// changes it.
+bool is_flipped(uint64_t flip_seed, uint64_t epoch, uint64_t index);
+
+/// The batches of `source` with each image mirrored left to right with probability 1/2, drawn anew in each
+/// epoch.
+class FlippedSource final : public DataSource {
+ public:
+  FlippedSource(std::shared_ptr<const ImageSource> source, uint64_t flip_seed);
+
+  int64_t size() const override { return source_->size(); }
+  std::string description() const override { return source_->description(); }
+  DataRemarks remarks() const override { return source_->remarks(); }
+  Batch allocate(int64_t count, bool pinned) const override { return source_->allocate(count, pinned); }
+  void read(int64_t index, uint64_t epoch, const Batch& batch, int64_t row) const override;
+
+ private:
+  const std::shared_ptr<const ImageSource> source_;
+  const uint64_t flip_seed_;
 };
 
 /// A DataError about the file of the labels, where the samples have one of their own.

@@ -1,9 +1,9 @@
-#include "toolkit/data/resample.h"
-
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
 #include <utility>
+
+#include "toolkit/data/image.h"
 
 namespace dtk {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "toolkit/config/config.h"
-#include "toolkit/data/run_data.h"
+#include "toolkit/data/held_out.h"
 #include "toolkit/train/validation.h"
 
 namespace dtk {

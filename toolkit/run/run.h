@@ -20,7 +20,7 @@
 
 #include "toolkit/config/config_io.h"
 #include "toolkit/core/clock.h"
-#include "toolkit/data/run_data.h"
+#include "toolkit/data/held_out.h"
 #include "toolkit/io/file_system.h"
 #include "toolkit/report/memory_report.h"
 #include "toolkit/report/placement.h"

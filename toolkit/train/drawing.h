@@ -8,7 +8,7 @@
 
 #include "toolkit/checkpoint/weights.h"
 #include "toolkit/config/config.h"
-#include "toolkit/data/run_data.h"
+#include "toolkit/data/held_out.h"
 #include "toolkit/diffusion/denoiser.h"
 #include "toolkit/io/file_system.h"
 #include "toolkit/io/stored_tensor.h"

@@ -7,8 +7,8 @@
 
 #include "toolkit/config/config_io.h"
 #include "toolkit/config/families.h"
+#include "toolkit/data/held_out.h"
 #include "toolkit/data/image.h"
-#include "toolkit/data/run_data.h"
 #include "toolkit/train/drawing.h"
 #include "toolkit/train/trainable_model.h"
 

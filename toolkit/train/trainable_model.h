@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "toolkit/config/config.h"
-#include "toolkit/data/batch.h"
+#include "toolkit/data/data_source.h"
 #include "toolkit/diffusion/denoiser.h"
 #include "toolkit/io/stored_tensor.h"
 

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "toolkit/data/batch.h"
+#include "toolkit/data/data_source.h"
 #include "toolkit/families/dit/trainable.h"
 
 namespace dtk::test {

@@ -8,7 +8,7 @@
 #include "support/files/temporary_folder.h"
 #include "support/fixture.h"
 #include "toolkit/core/errors.h"
-#include "toolkit/data/resample.h"
+#include "toolkit/data/image.h"
 
 using dtk::DataError;
 using dtk::open_image_folder;

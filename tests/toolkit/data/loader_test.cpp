@@ -15,7 +15,7 @@
 #include "support/error_text.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/core/random_streams.h"
-#include "toolkit/data/flipped_source.h"
+#include "toolkit/data/image_source.h"
 
 using dtk::Batch;
 using dtk::DataError;

@@ -1,11 +1,10 @@
-#include "toolkit/data/resample.h"
-
 #include <ATen/ATen.h>
 
 #include <algorithm>
 
 #include "support/catch.h"
 #include "support/fixture.h"
+#include "toolkit/data/image.h"
 
 using dtk::Image;
 using dtk::resize_and_crop;

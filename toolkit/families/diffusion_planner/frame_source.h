@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "toolkit/config/config_io.h"
-#include "toolkit/data/run_data.h"
+#include "toolkit/data/held_out.h"
 #include "toolkit/families/diffusion_planner/frames.h"
 
 namespace dtk::diffusion_planner {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "toolkit/core/random_streams.h"
-#include "toolkit/data/flipped_source.h"
+#include "toolkit/data/image_source.h"
 #include "toolkit/data/synthetic_source.h"
 #include "toolkit/families/dit/options.h"
 

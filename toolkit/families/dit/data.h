@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "toolkit/config/config.h"
+#include "toolkit/data/held_out.h"
 #include "toolkit/data/image_source.h"
-#include "toolkit/data/run_data.h"
 
 namespace dtk::dit {
 

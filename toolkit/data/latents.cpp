@@ -15,7 +15,7 @@
 #include "toolkit/io/dtypes.h"
 #include "toolkit/io/mapped_file.h"
 #include "toolkit/io/npy.h"
-#include "toolkit/io/safetensors_header.h"
+#include "toolkit/io/safetensors.h"
 
 namespace dtk {
 namespace {

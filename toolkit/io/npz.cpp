@@ -10,7 +10,7 @@
 #include "toolkit/io/dtypes.h"
 #include "toolkit/io/json.h"
 #include "toolkit/io/npy.h"
-#include "toolkit/io/zip_entry.h"
+#include "toolkit/io/zip_reader.h"
 #include "toolkit/io/zip_writer.h"
 
 namespace dtk {

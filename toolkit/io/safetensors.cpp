@@ -5,7 +5,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
+#include <optional>
+#include <set>
 #include <stdexcept>
+#include <tuple>
 
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
@@ -13,7 +17,6 @@
 #include "toolkit/io/dtypes.h"
 #include "toolkit/io/endian.h"
 #include "toolkit/io/json.h"
-#include "toolkit/io/safetensors_header.h"
 
 namespace dtk {
 namespace {
@@ -21,6 +24,13 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "safetensors data are little-endian");
 
 using Json = nlohmann::json;
+
+constexpr uint64_t safetensors_length_bytes = 8;                // the header length before the header
+constexpr uint64_t safetensors_max_header_bytes = 100'000'000;  // the format's own limit
+constexpr std::string_view safetensors_metadata_key = "__metadata__";
+
+constexpr int header_depth = 3;        // header, tensor, shape
+constexpr size_t max_dimensions = 64;  // LibTorch's operators take no more
 
 std::string_view written_dtype(const NamedTensor& entry) {
   const std::string_view name = name_among(&FileDtype::safetensors, entry.tensor.scalar_type());
@@ -117,6 +127,180 @@ ReadRange reader_of(FileSystem& files, const std::filesystem::path& path) {
   };
 }
 
+std::string list_text(const Json& values) {
+  return values.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string range_text(uint64_t begin, uint64_t end) {
+  return fmt::format("[{},{}]", begin, end);
+}
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw FileError(what + write_safetensors_again);
+}
+
+/// Checks one tensor of the header on its own; `where` starts every message.
+class EntryReader {
+ public:
+  EntryReader(const std::string& file, const std::string& name, const Json& fields, uint64_t data_bytes)
+      : where_(file + ": tensor " + in_quotes(name)), name_(name), fields_(fields), data_bytes_(data_bytes) {}
+
+  TensorEntry read() const {
+    check_fields();
+    TensorEntry entry{name_, read_type(), read_shape(), 0, 0};
+    std::tie(entry.begin, entry.end) = read_offsets();
+    check_size(entry);
+    return entry;
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const { refuse(where_ + what); }
+
+  void check_fields() const {
+    static const std::set<std::string> known = {"data_offsets", "dtype", "shape"};
+    if (!fields_.is_object()) fail(" is not an object with dtype, shape and data_offsets");
+    for (const std::string& field : known) {
+      if (!fields_.contains(field)) fail(" has no " + field);
+    }
+    for (const auto& [field, value] : fields_.items()) {
+      if (!known.count(field)) {
+        fail(" has the unknown field " + in_quotes(field) + "; known are dtype, shape and data_offsets");
+      }
+    }
+  }
+
+  c10::ScalarType read_type() const {
+    const Json& dtype = fields_.at("dtype");
+    if (!dtype.is_string()) fail(": dtype is not a string");
+    const auto& seen = dtype.get_ref<const std::string&>();
+    if (const auto type = type_named(seen, &FileDtype::safetensors)) return *type;
+    throw FileError(where_ + " has the unknown dtype " + in_quotes(seen) + "; known are " +
+                    listed(&FileDtype::safetensors) + "; convert it to one of these");
+  }
+
+  std::vector<int64_t> read_shape() const {
+    const Json& shape = fields_.at("shape");
+    if (!shape.is_array()) fail(": shape is not an array");
+    if (shape.size() > max_dimensions) {
+      fail(fmt::format(" has {} dimensions; at most {} are allowed", shape.size(), max_dimensions));
+    }
+    for (const Json& size : shape) {
+      const bool fits = size.is_number_unsigned() &&
+                        size.get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+      if (!fits) {
+        fail(": shape " + list_text(shape) + " holds something other than a whole number from 0 to 2^63-1");
+      }
+    }
+    return shape.get<std::vector<int64_t>>();
+  }
+
+  std::pair<uint64_t, uint64_t> read_offsets() const {
+    const Json& offsets = fields_.at("data_offsets");
+    const bool is_pair = offsets.is_array() && offsets.size() == 2 && offsets[0].is_number_unsigned() &&
+                         offsets[1].is_number_unsigned();
+    if (!is_pair) fail(": data_offsets is not a pair of whole numbers from 0");
+    const auto begin = offsets[0].get<uint64_t>();
+    const auto end = offsets[1].get<uint64_t>();
+    if (end < begin) fail(": data_offsets " + range_text(begin, end) + " end before they begin");
+    if (end > data_bytes_) {
+      fail(fmt::format(
+          ": data_offsets {} reach beyond the {} bytes of data in the file, which is truncated or damaged",
+          range_text(begin, end), data_bytes_));
+    }
+    return {begin, end};
+  }
+
+  void check_size(const TensorEntry& entry) const {
+    const std::string shape = list_text(fields_.at("shape"));
+    const std::optional<uint64_t> needed = bytes_of_values(entry.type, entry.shape);
+    if (!needed) fail(": shape " + shape + " is too large to address");
+    if (*needed == entry.end - entry.begin) return;
+    fail(fmt::format(": data_offsets {} hold {} bytes, but shape {} of {} takes {}",
+                     range_text(entry.begin, entry.end), entry.end - entry.begin, shape,
+                     fields_.at("dtype").get<std::string>(), *needed));
+  }
+
+  const std::string where_;
+  const std::string& name_;
+  const Json& fields_;
+  const uint64_t data_bytes_;
+};
+
+std::map<std::string, std::string> read_metadata(const Json& metadata, const std::string& file) {
+  const std::string where = file + ": " + std::string(safetensors_metadata_key);
+  if (!metadata.is_object()) refuse(where + " is not an object");
+  std::map<std::string, std::string> values;
+  for (const auto& [key, value] : metadata.items()) {
+    if (!value.is_string()) refuse(where + ": the value of " + in_quotes(key) + " is not a string");
+    values.emplace(key, value.get<std::string>());
+  }
+  return values;
+}
+
+/// `tensors` are sorted by begin. Bytes of no tensor and bytes of two would let a file hide data or alias it.
+void check_coverage(const std::vector<TensorEntry>& tensors, uint64_t data_bytes, const std::string& file) {
+  uint64_t covered = 0;
+  const TensorEntry* previous = nullptr;
+  for (const TensorEntry& entry : tensors) {
+    if (entry.begin < covered) {
+      refuse(file + ": tensors " + in_quotes(previous->name) + " and " + in_quotes(entry.name) +
+             " overlap: data_offsets " + range_text(previous->begin, previous->end) + " and " +
+             range_text(entry.begin, entry.end));
+    }
+    if (entry.begin > covered) {
+      refuse(file + ": the data bytes " + range_text(covered, entry.begin) + " before tensor " +
+             in_quotes(entry.name) + " belong to no tensor");
+    }
+    covered = entry.end;
+    previous = &entry;
+  }
+  if (covered == data_bytes) return;
+  refuse(file + ": the last data bytes " + range_text(covered, data_bytes) + " belong to no tensor");
+}
+
+uint64_t header_bytes_of(const char* length, uint64_t file_bytes, const std::string& file) {
+  const uint64_t header_bytes = little_endian<safetensors_length_bytes>(length);
+  if (header_bytes > safetensors_max_header_bytes) {
+    refuse(fmt::format(
+        "{}: not a safetensors file, or damaged: its header would be {} bytes long; at most {} are allowed",
+        file, header_bytes, safetensors_max_header_bytes));
+  }
+  const uint64_t available = file_bytes - safetensors_length_bytes;
+  if (header_bytes > available) {
+    refuse(
+        fmt::format("{}: the header length is {} bytes, but only {} follow: the file is truncated or damaged",
+                    file, header_bytes, available));
+  }
+  return header_bytes;
+}
+
+Json header_json(std::string_view json, const std::string& subject) try {
+  return parse_strict_json(json, subject, header_depth);
+} catch (const FileError& error) {
+  refuse(error.what());
+}
+
+SafetensorsHeader parse_header(std::string_view json, uint64_t data_bytes, const std::string& file) {
+  const std::string subject = file + ": the header";
+  const Json header = header_json(json, subject);
+  if (!header.is_object()) refuse(subject + " is not a JSON object");
+
+  SafetensorsHeader result;
+  for (const auto& [name, value] : header.items()) {
+    if (name == safetensors_metadata_key) {
+      result.metadata = read_metadata(value, file);
+    } else {
+      result.tensors.push_back(EntryReader(file, name, value, data_bytes).read());
+    }
+  }
+  // An empty tensor lies before the one that begins where it ends.
+  std::sort(result.tensors.begin(), result.tensors.end(), [](const TensorEntry& a, const TensorEntry& b) {
+    return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
+  });
+  check_coverage(result.tensors, data_bytes, file);
+  return result;
+}
+
 }  // namespace
 
 void write_safetensors(WritableFile& out, const std::vector<NamedTensor>& tensors,
@@ -158,6 +342,23 @@ std::vector<StoredTensor> open_safetensors(FileSystem& files, const std::filesys
                        }});
   }
   return tensors;
+}
+
+SafetensorsHeader read_safetensors_header(const ReadRange& read, uint64_t file_bytes,
+                                          const std::string& file) {
+  if (file_bytes < safetensors_length_bytes) {
+    refuse(fmt::format(
+        "{}: {} bytes are too few for a safetensors file, which begins with 8 bytes of header length", file,
+        file_bytes));
+  }
+  char length[safetensors_length_bytes];
+  read(0, length, sizeof length);
+  std::string json(header_bytes_of(length, file_bytes, file), '\0');
+  read(safetensors_length_bytes, json.data(), json.size());
+  const uint64_t data_start = safetensors_length_bytes + json.size();
+  SafetensorsHeader header = parse_header(json, file_bytes - data_start, file);
+  header.data_start = data_start;
+  return header;
 }
 
 }  // namespace dtk

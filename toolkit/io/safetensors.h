@@ -6,7 +6,9 @@
 //
 // Written by hand because Debian has no C++ library for the format.
 #pragma once
+#include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -35,5 +37,27 @@ SafetensorsFile read_safetensors(FileSystem& files, const std::filesystem::path&
 /// The tensors of a file, to be read one at a time; the header is checked as a whole. `files` must outlive
 /// their readers. Throws as read_safetensors().
 std::vector<StoredTensor> open_safetensors(FileSystem& files, const std::filesystem::path& path);
+
+/// One tensor: its data are the bytes [begin, end) after the header, exactly shape × element size.
+struct TensorEntry {
+  std::string name;
+  c10::ScalarType type;
+  std::vector<int64_t> shape;
+  uint64_t begin;
+  uint64_t end;
+};
+
+struct SafetensorsHeader {
+  std::vector<TensorEntry> tensors;  // by ascending begin; together they cover the data without gaps
+  std::map<std::string, std::string> metadata;
+  uint64_t data_start = 0;  // of the data, in the file
+};
+
+/// Copies `bytes` bytes from byte `offset` of a file to `data`.
+using ReadRange = std::function<void(uint64_t offset, void* data, size_t bytes)>;
+
+/// Reads and checks the header of a file of `file_bytes` bytes. Throws FileError naming `file`.
+SafetensorsHeader read_safetensors_header(const ReadRange& read, uint64_t file_bytes,
+                                          const std::string& file);
 
 }  // namespace dtk

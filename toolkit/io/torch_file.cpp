@@ -146,7 +146,7 @@ at::Tensor read_tensor(TorchArchive& archive, const TensorLayout& layout, const 
   } else {
     if (archive.verified.count(entry) == 0) archive.zip.verify(entry);
     archive.verified.insert(entry);
-    archive.zip.read_part(entry, begin, flat.mutable_data_ptr(), flat.nbytes());
+    archive.zip.read_packed(*archive.zip.find(entry), begin, flat.mutable_data_ptr(), flat.nbytes());
   }
   const auto* first = static_cast<const unsigned char*>(flat.const_data_ptr());
   if (layout.type == at::kBool &&

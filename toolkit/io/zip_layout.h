@@ -1,5 +1,7 @@
 // The fixed parts of a zip archive, for the reader and the writer.
 #pragma once
+#include <zlib.h>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -25,6 +27,9 @@ inline constexpr uint16_t zip_elsewhere_16 = 0xffff;
 inline constexpr uint32_t zip_elsewhere_32 = 0xffffffff;
 inline constexpr uint16_t zip64_extra_id = 1;
 
+// Methods of compression.
+inline constexpr uint16_t zip_stored = 0, zip_deflated = 8;
+
 inline uint16_t zip_u16(const char* data) {
   return static_cast<uint16_t>(little_endian<2>(data));
 }
@@ -33,6 +38,11 @@ inline uint32_t zip_u32(const char* data) {
 }
 inline uint64_t zip_u64(const char* data) {
   return little_endian<8>(data);
+}
+
+/// The CRC-32 of `bytes` more bytes, after that of those before, or 0.
+inline uint32_t zip_crc(uint32_t before, const void* data, size_t bytes) {
+  return bytes == 0 ? before : static_cast<uint32_t>(crc32_z(before, static_cast<const Bytef*>(data), bytes));
 }
 
 }  // namespace dtk

@@ -1,7 +1,5 @@
 #include "toolkit/io/zip_reader.h"
 
-#include <zlib.h>
-
 #include <algorithm>
 #include <new>
 #include <utility>
@@ -18,7 +16,6 @@ namespace {
 
 using Path = std::filesystem::path;
 
-constexpr uint16_t stored = 0, deflated = 8;
 constexpr size_t input_bytes = size_t{64} << 10;
 constexpr int raw_window_bits = -15;  // no header and no checksum of zlib's around the data
 constexpr uint16_t encrypted_flag = 1;
@@ -87,9 +84,8 @@ class DirectoryReader {
       fail(fmt::format("the zip directory takes {} bytes; at most {} are read", directory.bytes,
                        kind_.max_directory_bytes));
     }
-    if (directory.entries > directory.bytes / zip_central_bytes) {
-      fail("the zip directory has no room for its " + std::to_string(directory.entries) + " entries");
-    }
+    if (directory.entries > directory.bytes / zip_central_bytes)
+      fail(fmt::format("the zip directory has no room for its {} entries", directory.entries));
     return directory;
   }
 
@@ -125,14 +121,13 @@ class DirectoryReader {
     if (zip_u32(fields) != zip_central_signature || text.size() - at < all) fail(damaged);
     const std::string name(fields + zip_central_bytes, name_bytes);
     const std::string where = "zip entry " + in_quotes(name);
-    if (zip_u16(fields + 8) & encrypted_flag) {
+    if (zip_u16(fields + 8) & encrypted_flag)
       fail(where + " is encrypted, and " + kind_.writer + " encrypts nothing");
-    }
     const uint16_t method = zip_u16(fields + 10);
     uint64_t packed = zip_u32(fields + 20), bytes = zip_u32(fields + 24), header_at = zip_u32(fields + 42);
     read_zip64_extra(std::string_view(fields + zip_central_bytes + name_bytes, extra_bytes), where,
                      {&bytes, &packed, &header_at});
-    if (method == 0 && packed != bytes) fail(where + " has two sizes");
+    if (method == zip_stored && packed != bytes) fail(where + " has two sizes");
     const uint64_t begin = data_offset(name, where, header_at, directory.offset);
     if (packed > directory.offset - begin) fail(where + " reaches beyond the data of the file");
     const ZipEntry entry = {begin, bytes, zip_u32(fields + 16), packed, method};
@@ -192,10 +187,6 @@ class DirectoryReader {
   const uint64_t file_bytes_;
 };
 
-uint32_t crc_of(uint32_t before, const void* data, size_t bytes) {
-  return static_cast<uint32_t>(crc32_z(before, static_cast<const unsigned char*>(data), bytes));
-}
-
 }  // namespace
 
 const ZipKind torch_zip = {"a file of torch.save", "torch.save", write_torch_file_again, uint64_t{64} << 20};
@@ -220,21 +211,17 @@ const ZipEntry* ZipReader::find_any(const std::string& name) const {
 
 const ZipEntry* ZipReader::find(const std::string& name) const {
   const ZipEntry* const entry = find_any(name);
-  if (entry == nullptr || entry->method == 0) return entry;
+  if (entry == nullptr || entry->method == zip_stored) return entry;
   throw FileError(
-      path_.string() + ": zip entry " + in_quotes(name) +
-      " is compressed, and torch.save stores its entries as they are; unpack the archive and pack "
-      "it again with zip -0, or save it again with torch.save");
+      fmt::format("{}: zip entry {} is compressed, and torch.save stores its entries as they are; unpack "
+                  "the archive and pack it again with zip -0, or save it again with torch.save",
+                  path_.string(), in_quotes(name)));
 }
 
 void ZipReader::read_all(const std::string& name, void* data) const {
   const ZipEntry& entry = entries_.at(name);
   read_packed(entry, 0, data, entry.bytes);
-  check_crc(name, crc_of(0, data, entry.bytes));
-}
-
-void ZipReader::read_part(const std::string& name, uint64_t begin, void* data, size_t bytes) const {
-  read_packed(entries_.at(name), begin, data, bytes);
+  check_crc(name, zip_crc(0, data, entry.bytes));
 }
 
 void ZipReader::read_packed(const ZipEntry& entry, uint64_t begin, void* data, size_t bytes) const {
@@ -248,8 +235,8 @@ void ZipReader::verify(const std::string& name) const {
   uint32_t crc = 0;
   for (uint64_t begin = 0; begin < entry.bytes; begin += piece_bytes) {
     const size_t bytes = std::min(piece_bytes, entry.bytes - begin);
-    read_part(name, begin, piece.data(), bytes);
-    crc = crc_of(crc, piece.data(), bytes);
+    read_packed(entry, begin, piece.data(), bytes);
+    crc = zip_crc(crc, piece.data(), bytes);
   }
   check_crc(name, crc);
 }
@@ -263,10 +250,9 @@ void ZipReader::check_crc(const std::string& name, uint32_t seen) const {
 
 ZipEntryReader::ZipEntryReader(const ZipReader& zip, const ZipEntry& entry, std::string name)
     : zip_(zip), entry_(entry), name_(std::move(name)) {
-  if (entry.method == stored) return;
-  if (entry.method != deflated) {
-    fail("is compressed by method " + std::to_string(entry.method) + "; read are 0 (stored) and 8 (deflate)" +
-         save_npz_again);
+  if (entry.method == zip_stored) return;
+  if (entry.method != zip_deflated) {
+    fail(fmt::format("is compressed by method {}; read are 0 (stored) and 8 (deflate)", entry.method));
   }
   input_.resize(static_cast<size_t>(std::min<uint64_t>(input_bytes, entry.packed)));
   stream_ = std::make_unique<z_stream_s>();
@@ -281,23 +267,21 @@ ZipEntryReader::~ZipEntryReader() {
 }
 
 void ZipEntryReader::fail(const std::string& what) const {
-  throw DataError(zip_.path().string() + ": " + name_ + " " + what);
+  refuse_data(zip_.path(), name_ + " " + what + save_npz_again);
 }
 
 void ZipEntryReader::read(void* data, size_t bytes) {
   if (bytes > entry_.bytes - unpacked_) {
-    fail("ends after " + std::to_string(entry_.bytes) + " bytes; " + std::to_string(unpacked_ + bytes) +
-         " were wanted" + save_npz_again);
+    fail(fmt::format("ends after {} bytes; {} were wanted", entry_.bytes, unpacked_ + bytes));
   }
   auto* const out = static_cast<unsigned char*>(data);
   if (stream_ == nullptr) {
     zip_.read_packed(entry_, unpacked_, out, bytes);
   } else if (const size_t made = inflate_some(out, bytes); made < bytes) {
-    fail("unpacks to " + std::to_string(unpacked_ + made) + " bytes, and the zip directory says " +
-         std::to_string(entry_.bytes) + save_npz_again);
+    fail(fmt::format("unpacks to {} bytes, and the zip directory says {}", unpacked_ + made, entry_.bytes));
   }
   unpacked_ += bytes;
-  if (bytes > 0) crc_ = static_cast<uint32_t>(crc32_z(crc_, out, bytes));
+  crc_ = zip_crc(crc_, out, bytes);
 }
 
 /// Fewer than `bytes` bytes only at the end of the packed data.
@@ -315,7 +299,7 @@ size_t ZipEntryReader::inflate_some(unsigned char* data, size_t bytes) {
       ended_ = true;
     } else if (status != Z_OK && status != Z_BUF_ERROR) {
       const char* const reason = stream_->msg != nullptr ? stream_->msg : zError(status);
-      fail(std::string("has corrupt compressed data (") + reason + ")" + save_npz_again);
+      fail(fmt::format("has corrupt compressed data ({})", reason));
     }
   }
   return made;
@@ -323,10 +307,7 @@ size_t ZipEntryReader::inflate_some(unsigned char* data, size_t bytes) {
 
 void ZipEntryReader::fill_input() {
   const auto bytes = static_cast<size_t>(std::min<uint64_t>(input_.size(), entry_.packed - taken_));
-  if (bytes == 0) {
-    fail("has compressed data that end too early, after " + std::to_string(entry_.packed) + " bytes" +
-         save_npz_again);
-  }
+  if (bytes == 0) fail(fmt::format("has compressed data that end too early, after {} bytes", entry_.packed));
   zip_.read_packed(entry_, taken_, input_.data(), bytes);
   taken_ += bytes;
   stream_->next_in = input_.data();
@@ -335,22 +316,18 @@ void ZipEntryReader::fill_input() {
 
 void ZipEntryReader::finish() {
   if (unpacked_ != entry_.bytes) {
-    fail("holds " + std::to_string(entry_.bytes) + " bytes; only " + std::to_string(unpacked_) +
-         " were wanted" + save_npz_again);
+    fail(fmt::format("holds {} bytes; only {} were wanted", entry_.bytes, unpacked_));
   }
   if (stream_) {
     unsigned char more = 0;
     if (inflate_some(&more, 1) > 0) {
-      fail("unpacks to more than the " + std::to_string(entry_.bytes) + " bytes that the zip directory says" +
-           save_npz_again);
+      fail(fmt::format("unpacks to more than the {} bytes that the zip directory says", entry_.bytes));
     }
     if (const uint64_t left = entry_.packed - taken_ + stream_->avail_in; left > 0) {
-      fail("has " + std::to_string(left) + " bytes behind the end of its compressed data" + save_npz_again);
+      fail(fmt::format("has {} bytes behind the end of its compressed data", left));
     }
   }
-  if (crc_ != entry_.crc32) {
-    fail("has changed since it was written (its CRC-32 differs)" + std::string(save_npz_again));
-  }
+  if (crc_ != entry_.crc32) fail("has changed since it was written (its CRC-32 differs)");
 }
 
 bool begins_as_zip(FileSystem& files, const Path& path) {

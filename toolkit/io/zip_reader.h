@@ -58,10 +58,8 @@ class ZipReader {
 
   /// Fills `data`, which holds the entry's bytes. Throws FileError if its CRC-32 differs.
   void read_all(const std::string& name, void* data) const;
-  /// Fills `data` with `bytes` bytes from byte `begin` of the entry on, which must lie in it. Nothing is
-  /// checked: call verify() once before.
-  void read_part(const std::string& name, uint64_t begin, void* data, size_t bytes) const;
   /// Fills `data` with `bytes` bytes from byte `begin` of the entry's packed data on, which must lie in them.
+  /// Nothing is checked.
   void read_packed(const ZipEntry& entry, uint64_t begin, void* data, size_t bytes) const;
   /// Compares the entry's CRC-32, a piece at a time. Throws FileError if it differs.
   void verify(const std::string& name) const;

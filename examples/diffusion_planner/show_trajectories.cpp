@@ -36,15 +36,15 @@ struct Drawn {
   at::Tensor trajectories, ego_future;
 };
 
-const at::Tensor& tensor_of(const dtk::SafetensorsFile& file, const std::string& path,
-                            const std::string& name, int64_t dimensions) {
-  const auto found = std::find_if(file.tensors.begin(), file.tensors.end(),
-                                  [&](const dtk::NamedTensor& one) { return one.name == name; });
+at::Tensor tensor_of(const std::vector<dtk::StoredTensor>& tensors, const std::string& path,
+                     const std::string& name, int64_t dimensions) {
+  const auto found = std::find_if(tensors.begin(), tensors.end(),
+                                  [&](const dtk::StoredTensor& one) { return one.name == name; });
   const std::string wanted = "; give a file that dit-sample --frames wrote";
-  if (found == file.tensors.end()) {
+  if (found == tensors.end()) {
     throw dtk::DataError("--trajectories " + path + ": has no tensor \"" + name + "\"" + wanted);
   }
-  const at::Tensor& tensor = found->tensor;
+  const at::Tensor tensor = found->read();
   if (tensor.scalar_type() != at::kFloat || tensor.dim() != dimensions || tensor.size(-1) != 4 ||
       tensor.numel() == 0) {
     throw dtk::DataError("--trajectories " + path + ": \"" + name + "\" are no poses" + wanted);
@@ -57,8 +57,8 @@ Drawn read_drawn(const std::string& path) {
     throw dtk::ConfigError("--trajectories " + path +
                            ": is no file; give the trajectories.safetensors that dit-sample wrote");
   }
-  const dtk::SafetensorsFile file = dtk::read_safetensors(dtk::posix_file_system(), path);
-  Drawn drawn{tensor_of(file, path, "trajectories", 4), tensor_of(file, path, "ego_future", 3)};
+  const auto tensors = dtk::open_safetensors(dtk::posix_file_system(), path);
+  Drawn drawn{tensor_of(tensors, path, "trajectories", 4), tensor_of(tensors, path, "ego_future", 3)};
   if (drawn.trajectories.size(0) == drawn.ego_future.size(0) &&
       drawn.trajectories.size(2) == drawn.ego_future.size(1)) {
     return drawn;
@@ -69,7 +69,8 @@ Drawn read_drawn(const std::string& path) {
 }
 
 dtk::diffusion_planner::Frames open_frames(const std::string& list) {
-  const scenes::FrameKind kind = scenes::frame_kind(dtk::diffusion_planner::read_frame_list(list).frames.front());
+  const scenes::FrameKind kind =
+      scenes::frame_kind(dtk::diffusion_planner::read_frame_list(list).frames.front());
   return {list, {.layout = kind.layout, .sizes = kind.sizes}};
 }
 
@@ -79,7 +80,8 @@ dtk::diffusion_planner::Frames open_frames(const std::string& list) {
                        given.trajectories);
 }
 
-void check_same_frames(const Arguments& given, const Drawn& drawn, const dtk::diffusion_planner::Frames& frames) {
+void check_same_frames(const Arguments& given, const Drawn& drawn,
+                       const dtk::diffusion_planner::Frames& frames) {
   const auto text = [](int64_t number) { return std::to_string(number); };
   const int64_t count = drawn.trajectories.size(0), steps = drawn.trajectories.size(2);
   const dtk::diffusion_planner::FrameSizes& sizes = frames.options().sizes;

@@ -7,6 +7,7 @@
 #include "judging/training.h"
 #include "support/catch.h"
 #include "support/error_text.h"
+#include "support/files/safetensors_file.h"
 #include "support/files/temporary_folder.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/io/safetensors.h"
@@ -99,7 +100,7 @@ TEST_CASE("judge: saved weights give the same predictions, running statistics in
   save_judge(posix_file_system(), folder / "judge.safetensors", net, {0.5, 2.0});
   JudgeNet loaded = load_judge(posix_file_system(), folder / "judge.safetensors");
   CHECK(at::equal(predict(loaded, some).features, predict(net, some).features));
-  CHECK(read_safetensors(posix_file_system(), folder / "judge.safetensors").metadata.at("accuracy") ==
+  CHECK(test::read_safetensors(posix_file_system(), folder / "judge.safetensors").metadata.at("accuracy") ==
         "0.500000");
   CHECK(posix_file_system().list(folder.path()) == std::vector<std::string>{"judge.safetensors"});
 }

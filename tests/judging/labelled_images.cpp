@@ -34,9 +34,9 @@ std::shared_ptr<const ImageSource> open_set(const Path& folder, const SetFiles& 
   return source;
 }
 
-const at::Tensor& find(const std::vector<NamedTensor>& tensors, const std::string& name, const Path& path) {
-  for (const NamedTensor& entry : tensors) {
-    if (entry.name == name) return entry.tensor;
+at::Tensor find(const std::vector<StoredTensor>& tensors, const std::string& name, const Path& path) {
+  for (const StoredTensor& entry : tensors) {
+    if (entry.name == name) return entry.read();
   }
   refuse(path, "holds no tensor \"" + name + "\"; wanted: \"samples\" (N, 1, 28, 28) and \"labels\" (N)");
 }
@@ -83,8 +83,8 @@ LabelledImages part(const LabelledImages& all, int64_t first, int64_t count) {
 }
 
 LabelledImages read_samples(FileSystem& files, const Path& path) {
-  const SafetensorsFile file = read_safetensors(files, path);
-  LabelledImages result{find(file.tensors, "samples", path), find(file.tensors, "labels", path)};
+  const std::vector<StoredTensor> tensors = open_safetensors(files, path);
+  LabelledImages result{find(tensors, "samples", path), find(tensors, "labels", path)};
   check_samples(result.images, path);
   check_labels(result.labels, result.images.size(0), path);
   return result;

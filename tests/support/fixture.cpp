@@ -16,10 +16,10 @@ const at::Tensor& Fixture::at(const std::string& name) const {
 }
 
 Fixture read_fixture(const std::string& name) {
-  const auto file = dtk::read_safetensors(dtk::posix_file_system(),
-                                          std::string(DTK_FIXTURES) + "/" + name + ".safetensors");
+  const std::string path = std::string(DTK_FIXTURES) + "/" + name + ".safetensors";
   std::map<std::string, at::Tensor> tensors;
-  for (const auto& entry : file.tensors) tensors.emplace(entry.name, entry.tensor);
+  for (const auto& entry : open_safetensors(posix_file_system(), path))
+    tensors.emplace(entry.name, entry.read());
   return Fixture(std::move(tensors));
 }
 

@@ -114,19 +114,6 @@ void read_into(const at::Tensor& tensor, const ReadRange& read, uint64_t data_st
   if (entry.type == at::kBool) check_bools(tensor, entry.name, file);
 }
 
-at::Tensor read_tensor(const ReadRange& read, uint64_t data_start, const TensorEntry& entry,
-                       const std::string& file) {
-  at::Tensor tensor = at::empty(entry.shape, at::TensorOptions().dtype(entry.type));
-  read_into(tensor, read, data_start, entry, file);
-  return tensor;
-}
-
-ReadRange reader_of(FileSystem& files, const std::filesystem::path& path) {
-  return [&files, path](uint64_t offset, void* data, size_t bytes) {
-    files.read_into(path, offset, data, bytes);
-  };
-}
-
 std::string list_text(const Json& values) {
   return values.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -318,28 +305,22 @@ void write_safetensors(WritableFile& out, const std::vector<NamedTensor>& tensor
   }
 }
 
-SafetensorsFile read_safetensors(FileSystem& files, const std::filesystem::path& path) {
-  const ReadRange read = reader_of(files, path);
-  SafetensorsHeader header = read_safetensors_header(read, files.size(path), path.string());
-  SafetensorsFile file{{}, std::move(header.metadata)};
-  for (TensorEntry& entry : header.tensors) {
-    at::Tensor tensor = read_tensor(read, header.data_start, entry, path.string());
-    file.tensors.push_back({std::move(entry.name), std::move(tensor)});
-  }
-  return file;
-}
-
 std::vector<StoredTensor> open_safetensors(FileSystem& files, const std::filesystem::path& path) {
-  const ReadRange read = reader_of(files, path);
+  const ReadRange read = [&files, path](uint64_t offset, void* data, size_t bytes) {
+    files.read_into(path, offset, data, bytes);
+  };
   const SafetensorsHeader header = read_safetensors_header(read, files.size(path), path.string());
   std::vector<StoredTensor> tensors;
-  const uint64_t start = header.data_start;
   for (const TensorEntry& entry : header.tensors) {
-    tensors.push_back({entry.name, entry.type, entry.shape,
-                       [read, start, entry, path] { return read_tensor(read, start, entry, path.string()); },
-                       [read, start, entry, path](const at::Tensor& into) {
-                         read_into(into, read, start, entry, path.string());
-                       }});
+    const auto fill = [read, start = header.data_start, entry, path](const at::Tensor& into) {
+      read_into(into, read, start, entry, path.string());
+    };
+    const auto read_anew = [fill, entry] {
+      at::Tensor tensor = at::empty(entry.shape, at::TensorOptions().dtype(entry.type));
+      fill(tensor);
+      return tensor;
+    };
+    tensors.push_back({entry.name, entry.type, entry.shape, read_anew, fill});
   }
   return tensors;
 }

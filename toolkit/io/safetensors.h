@@ -18,11 +18,6 @@
 
 namespace dtk {
 
-struct SafetensorsFile {
-  std::vector<NamedTensor> tensors;  // in the order of their data in the file; on the CPU, own memory
-  std::map<std::string, std::string> metadata;
-};
-
 /// Writes tensors of any device and layout, one at a time: at most one tensor is held as a copy, and only if
 /// it is not contiguous on the CPU. Wider dtypes come first (which aligns all data to its element size),
 /// names ascend within a width, so equal states give equal bytes whatever their order. Does not sync or
@@ -31,11 +26,8 @@ struct SafetensorsFile {
 void write_safetensors(WritableFile& out, const std::vector<NamedTensor>& tensors,
                        const std::map<std::string, std::string>& metadata = {});
 
-/// Reads all tensors straight into their memory. Throws FileError naming the file and what is wrong with it.
-SafetensorsFile read_safetensors(FileSystem& files, const std::filesystem::path& path);
-
-/// The tensors of a file, to be read one at a time; the header is checked as a whole. `files` must outlive
-/// their readers. Throws as read_safetensors().
+/// The tensors of a file, to be read one at a time, straight into their memory; the header is checked as a
+/// whole. `files` must outlive their readers. Throws FileError naming the file and what is wrong with it.
 std::vector<StoredTensor> open_safetensors(FileSystem& files, const std::filesystem::path& path);
 
 /// One tensor: its data are the bytes [begin, end) after the header, exactly shape × element size.

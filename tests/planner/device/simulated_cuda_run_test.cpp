@@ -13,13 +13,13 @@
 #include <set>
 
 #include "support/catch.h"
+#include "support/files/safetensors_file.h"
 #include "support/runs/image_run.h"
 #include "support/runs/run_world.h"
 #include "toolkit/commands/sample.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/families/dit/drawing.h"
 #include "toolkit/families/dit/options.h"
-#include "toolkit/io/safetensors.h"
 #include "toolkit/run/run.h"
 
 using namespace dtk;
@@ -250,7 +250,7 @@ TEST_CASE("samples are drawn on cuda:0 from a checkpoint that was written there,
         dit::draw_samples(source, dit::asked_options(source.config, arguments), labels, kCuda);
     dit::write_samples(files, arguments, samples, labels);
   });
-  const std::vector<NamedTensor> drawn = read_safetensors(files, "out/drawn.safetensors").tensors;
+  const std::vector<NamedTensor> drawn = test::read_safetensors(files, "out/drawn.safetensors").tensors;
   REQUIRE(drawn.size() == 2);
   CHECK(drawn[0].tensor.numel() + drawn[1].tensor.numel() == 6 * 8 * 8 + 6);
   const MemorySums peak = policies::highest(plan.device).peak;

@@ -8,12 +8,12 @@
 #include <map>
 
 #include "support/files/memory_file_system.h"
+#include "support/files/safetensors_file.h"
 #include "support/runs/image_run.h"
 #include "support/runs/tiny_run.h"
 #include "toolkit/checkpoint/find.h"
 #include "toolkit/checkpoint/weights.h"
 #include "toolkit/families/dit/options.h"
-#include "toolkit/io/safetensors.h"
 #include "toolkit/run/run.h"
 
 namespace dtk::test {

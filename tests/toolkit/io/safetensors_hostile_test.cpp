@@ -1,7 +1,7 @@
 // Damaged and hostile safetensors files: each is refused with its exact message.
 #include "support/catch.h"
 #include "support/error_text.h"
-#include "support/files/safetensors_bytes.h"
+#include "support/files/safetensors_file.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/io/safetensors.h"
 

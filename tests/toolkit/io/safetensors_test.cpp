@@ -7,7 +7,7 @@
 
 #include "support/catch.h"
 #include "support/files/memory_file_system.h"
-#include "support/files/safetensors_bytes.h"
+#include "support/files/safetensors_file.h"
 #include "support/files/temporary_folder.h"
 
 namespace dtk {
@@ -22,7 +22,7 @@ std::string bytes_of(const Tensors& tensors, const Metadata& metadata = {}) {
   return files.read("/a");
 }
 
-const at::Tensor& find(const SafetensorsFile& file, const std::string& name) {
+const at::Tensor& find(const test::SafetensorsFile& file, const std::string& name) {
   for (const NamedTensor& entry : file.tensors) {
     if (entry.name == name) return entry.tensor;
   }
@@ -55,7 +55,7 @@ TEST_CASE("every dtype, empty and scalar tensors come back as they were", "[safe
   tensors.push_back({"scalar", at::scalar_tensor(2.5)});
   tensors.push_back({"empty", at::empty({0})});
   tensors.push_back({"empty_matrix", at::empty({3, 0, 2}, at::kLong)});
-  const SafetensorsFile file = test::read_safetensors_bytes(bytes_of(tensors));
+  const test::SafetensorsFile file = test::read_safetensors_bytes(bytes_of(tensors));
   CHECK(file.tensors.size() == tensors.size());
   CHECK(file.metadata.empty());
   for (const NamedTensor& entry : tensors) {
@@ -66,7 +66,7 @@ TEST_CASE("every dtype, empty and scalar tensors come back as they were", "[safe
 
 TEST_CASE("NaN, infinities and signed zeros keep their bits", "[safetensors]") {
   const at::Tensor values = at::tensor({std::nan("7"), -INFINITY, INFINITY, -0.0}, at::kDouble);
-  const SafetensorsFile file = test::read_safetensors_bytes(bytes_of({{"a", values}}));
+  const test::SafetensorsFile file = test::read_safetensors_bytes(bytes_of({{"a", values}}));
   CHECK(at::equal(find(file, "a").view(at::kLong), values.view(at::kLong)));
 }
 
@@ -78,7 +78,7 @@ TEST_CASE("non-contiguous tensors and parameters are written by value", "[safete
                            {"tail", base.flatten().slice(0, 20)},
                            {"expanded", at::ones({1, 3}).expand({5, 3})},
                            {"parameter", parameter}};
-  const SafetensorsFile file = test::read_safetensors_bytes(bytes_of(tensors));
+  const test::SafetensorsFile file = test::read_safetensors_bytes(bytes_of(tensors));
   for (const NamedTensor& entry : tensors) {
     INFO(entry.name);
     CHECK(same(find(file, entry.name), entry.tensor));
@@ -113,13 +113,13 @@ TEST_CASE("all data are aligned to their element size", "[safetensors]") {
 TEST_CASE("metadata and names of any characters come back", "[safetensors]") {
   const Metadata metadata = {{"format", "pt"}, {"q\"uote\\", "line\nbreak"}, {"", "é"}};
   const Tensors tensors = {{"na\"me\n", at::ones({1})}, {"größe", at::ones({1})}, {"", at::ones({1})}};
-  const SafetensorsFile file = test::read_safetensors_bytes(bytes_of(tensors, metadata));
+  const test::SafetensorsFile file = test::read_safetensors_bytes(bytes_of(tensors, metadata));
   CHECK(file.metadata == metadata);
   for (const NamedTensor& entry : tensors) CHECK(same(find(file, entry.name), entry.tensor));
 }
 
 TEST_CASE("a file without tensors is a file", "[safetensors]") {
-  const SafetensorsFile file = test::read_safetensors_bytes(bytes_of({}));
+  const test::SafetensorsFile file = test::read_safetensors_bytes(bytes_of({}));
   CHECK(file.tensors.empty());
 }
 
@@ -146,20 +146,20 @@ TEST_CASE("files are read from the file system", "[safetensors]") {
   const auto out = files.create(folder / "a");
   write_safetensors(*out, tensors, {{"step", "7"}});
   out->close();
-  const SafetensorsFile file = read_safetensors(files, folder / "a");
+  const test::SafetensorsFile file = test::read_safetensors(files, folder / "a");
   CHECK(file.metadata == Metadata{{"step", "7"}});
   for (const NamedTensor& entry : tensors) CHECK(same(find(file, entry.name), entry.tensor));
 
   const std::string short_file = folder.write("short", "12345").string();
-  CHECK_THROWS_WITH(read_safetensors(files, short_file),
+  CHECK_THROWS_WITH(test::read_safetensors(files, short_file),
                     short_file +
                         ": 5 bytes are too few for a safetensors file, which begins with 8 bytes of header "
                         "length; get the file again, or write it again");
 }
 
 TEST_CASE("a file of the reference implementation is read", "[safetensors]") {
-  const SafetensorsFile file =
-      read_safetensors(posix_file_system(), std::string(DTK_FIXTURES) + "/dit_tiny.safetensors");
+  const test::SafetensorsFile file =
+      test::read_safetensors(posix_file_system(), std::string(DTK_FIXTURES) + "/dit_tiny.safetensors");
   CHECK(find(file, "t").scalar_type() == at::kLong);
   CHECK(find(file, "y").sizes() == at::IntArrayRef({3}));
   // The figures of dit_tiny.json.

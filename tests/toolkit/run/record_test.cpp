@@ -3,12 +3,12 @@
 #include <sstream>
 
 #include "support/catch.h"
+#include "support/files/safetensors_file.h"
 #include "support/runs/image_run.h"
 #include "support/runs/run_world.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/families/dit/flops.h"
 #include "toolkit/families/dit/options.h"
-#include "toolkit/io/safetensors.h"
 #include "toolkit/run/run.h"
 
 using namespace dtk;
@@ -114,7 +114,7 @@ TEST_CASE("samples that are not images are kept as latents") {
   CHECK(
       world.listener.heard("the samples are latents of 4 channels, not images: written to "
                            "out/samples/step-00000020.safetensors"));
-  const SafetensorsFile file = read_safetensors(world.files, result.samples);
+  const test::SafetensorsFile file = test::read_safetensors(world.files, result.samples);
   REQUIRE(file.tensors.size() == 2);
   for (const NamedTensor& entry : file.tensors) {
     INFO(entry.name);

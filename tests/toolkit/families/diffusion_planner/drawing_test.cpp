@@ -8,11 +8,11 @@
 #include "support/catch.h"
 #include "support/error_text.h"
 #include "support/files/memory_file_system.h"
+#include "support/files/safetensors_file.h"
 #include "support/files/temporary_folder.h"
 #include "toolkit/config/config_io.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/families/diffusion_planner/options.h"
-#include "toolkit/io/safetensors.h"
 #include "toolkit/run/messages.h"
 #include "toolkit/train/model_family.h"
 
@@ -97,7 +97,7 @@ TEST_CASE("dit-sample: the folder of trajectories is a new or another one") {
                                           {"ego_future", at::rand({2, 4, 4})}};
   write_trajectories(files, "/there/a/b", drawn, "[\"x.npz\"]\n");
   CHECK(files.read("/there/a/b/frames.json") == "[\"x.npz\"]\n");
-  const SafetensorsFile file = read_safetensors(files, "/there/a/b/trajectories.safetensors");
+  const test::SafetensorsFile file = test::read_safetensors(files, "/there/a/b/trajectories.safetensors");
   REQUIRE(file.tensors.size() == 2);
   for (const NamedTensor& one : file.tensors) {
     CHECK(one.tensor.equal(one.name == "trajectories" ? drawn[0].tensor : drawn[1].tensor));

@@ -7,6 +7,7 @@
 
 #include "support/catch.h"
 #include "support/error_text.h"
+#include "support/files/safetensors_file.h"
 #include "support/files/temporary_folder.h"
 #include "support/plans/plan_accuracy.h"
 #include "support/runs/run_world.h"
@@ -14,7 +15,6 @@
 #include "toolkit/families/diffusion_planner/frame_source.h"
 #include "toolkit/families/diffusion_planner/metrics.h"
 #include "toolkit/families/diffusion_planner/normalization.h"
-#include "toolkit/io/safetensors.h"
 #include "toolkit/report/history.h"
 
 namespace dtk {
@@ -121,7 +121,7 @@ TEST_CASE("diffusion_planner run: it trains, validates, saves, and draws traject
   CHECK(result.sample_name == "frames");
   CHECK(world.listener.heard("sampling trajectories of up to 8 frames in 10 steps"));
   CHECK(result.samples == "out/samples/step-00000006.safetensors");
-  const SafetensorsFile file = read_safetensors(world.files, result.samples);
+  const test::SafetensorsFile file = test::read_safetensors(world.files, result.samples);
   REQUIRE(file.tensors.size() == 3);
   at::Tensor drawn;
   diffusion_planner::Outcome happened;

@@ -3,6 +3,7 @@
 #include "toolkit/checkpoint/store.h"
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 
 namespace dtk {
 namespace {
@@ -27,7 +28,7 @@ std::string newest_of(const std::map<int64_t, Path>& found) {
   std::vector<std::string> names;
   for (auto entry = found.rbegin(); entry != found.rend() && names.size() < shown; ++entry)
     names.insert(names.begin(), entry->second.filename().string());
-  if (found.size() > shown) names.push_back(std::to_string(found.size() - shown) + " older");
+  if (found.size() > shown) names.push_back(fmt::format("{} older", found.size() - shown));
   const Path folder = found.rbegin()->second.parent_path();
   return (folder == "." ? "this folder" : folder.string()) + ", which has " + listed(names, " and ");
 }

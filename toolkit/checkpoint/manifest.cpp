@@ -1,9 +1,10 @@
 #include "toolkit/checkpoint/manifest.h"
 
 #include <algorithm>
-#include <limits>
 #include <set>
+#include <utility>
 
+#include "toolkit/core/format.h"
 #include "toolkit/io/json.h"
 
 namespace dtk {
@@ -18,12 +19,10 @@ constexpr int manifest_depth = 3;  // manifest, files, file
   throw DamagedManifest(path + " is not a checkpoint manifest: " + what);
 }
 
-Json parse(std::string_view text, const std::string& path) {
-  try {
-    return parse_strict_json(text, path, manifest_depth);
-  } catch (const FileError& error) {
-    throw DamagedManifest(error.what());
-  }
+Json parse(std::string_view text, const std::string& path) try {
+  return parse_strict_json(text, path, manifest_depth);
+} catch (const FileError& error) {
+  throw DamagedManifest(error.what());
 }
 
 uint64_t whole_number(const Json& object, const char* key, const std::string& path) {
@@ -43,12 +42,11 @@ std::string string_value(const Json& object, const char* key, const std::string&
 void check_version(const Json& json, const std::string& path) {
   const uint64_t version = whole_number(json, "version", path);
   if (version > manifest_version) {
-    throw FileError(path + " has version " + std::to_string(version) + "; this program reads version " +
-                    std::to_string(manifest_version) + ". Use a newer release of it");
+    throw FileError(fmt::format("{} has version {}; this program reads version {}. Use a newer release of it",
+                                path, version, manifest_version));
   }
-  if (version != manifest_version) {
-    fail(path, "version " + std::to_string(version) + " was never written; the oldest is 1");
-  }
+  if (version != manifest_version)
+    fail(path, fmt::format("version {} was never written; the oldest is 1", version));
 }
 
 ManifestFile read_file_entry(const Json& json, const std::string& path) {
@@ -86,9 +84,7 @@ CheckpointManifest parse_manifest(std::string_view text, const std::string& path
 
   CheckpointManifest manifest;
   const uint64_t step = whole_number(json, "step", path);
-  if (step > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-    fail(path, "step " + std::to_string(step) + " is too large");
-  }
+  if (!std::in_range<int64_t>(step)) fail(path, fmt::format("step {} is too large", step));
   manifest.step = static_cast<int64_t>(step);
   const auto files = json.find("files");
   if (files == json.end() || !files->is_array()) fail(path, "\"files\" is not an array");

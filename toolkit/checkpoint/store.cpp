@@ -1,12 +1,13 @@
 #include "toolkit/checkpoint/store.h"
 
+#include <c10/util/StringUtil.h>
+
 #include <algorithm>
 #include <charconv>
 #include <functional>
 #include <stdexcept>
 
 #include "toolkit/checkpoint/manifest.h"
-#include "toolkit/checkpoint/retention.h"
 #include "toolkit/core/format.h"
 #include "toolkit/io/json.h"
 #include "toolkit/io/safetensors.h"
@@ -28,13 +29,14 @@ std::string checkpoint_name(int64_t step, std::string_view suffix = "") {
 
 /// The step of a folder name that checkpoint_name() gives for `suffix`; empty for any other name.
 std::optional<int64_t> step_of(const std::string& name, std::string_view suffix = "") {
-  if (name.rfind(name_prefix, 0) != 0) return std::nullopt;
-  int64_t step = 0;
-  const char* first = name.data() + name_prefix.size();
-  std::from_chars(first, name.data() + name.size(), step);
-  // Comparing the whole name refuses signs, missing zeros and foreign suffixes at once.
-  if (step < 0 || name != checkpoint_name(step, suffix)) return std::nullopt;
-  return step;
+  if (!name.ends_with(suffix)) return std::nullopt;
+  const std::optional<int64_t> step = step_named(name.substr(0, name.size() - suffix.size()));
+  return step && name == checkpoint_name(*step, suffix) ? step : std::nullopt;  // all zeros must be there
+}
+
+int64_t checked_keep(int64_t keep) {
+  if (keep >= 1) return keep;
+  throw std::invalid_argument(fmt::format("at least 1 checkpoint must be kept, not {}", keep));
 }
 
 /// Hashes what passes on the way to the file.
@@ -73,7 +75,7 @@ ManifestFile write_durably(FileSystem& files, const Path& folder, const std::str
 
 void check_arguments(int64_t step, const CheckpointStore::TensorFiles& tensor_files,
                      const CheckpointStore::TextFiles& text_files) {
-  if (step < 0) throw std::invalid_argument("a checkpoint's step is at least 0, not " + std::to_string(step));
+  if (step < 0) throw std::invalid_argument(fmt::format("a checkpoint's step is at least 0, not {}", step));
   const auto check_name = [](const std::string& name) {
     if (!is_plain_file_name(name)) {
       throw std::invalid_argument(in_quotes(name) + " cannot be the name of a file in a checkpoint");
@@ -103,9 +105,7 @@ std::string problem_with(FileSystem& files, const Path& folder, const ManifestFi
   const Path path = folder / file.name;
   if (!files.exists(path)) return file.name + " is missing";
   const uint64_t bytes = files.size(path);
-  if (bytes != file.bytes) {
-    return file.name + " has " + std::to_string(bytes) + " bytes instead of " + std::to_string(file.bytes);
-  }
+  if (bytes != file.bytes) return fmt::format("{} has {} bytes instead of {}", file.name, bytes, file.bytes);
   if (hash_of_file(files, path, bytes) != file.sha256) {
     return file.name + " has changed since it was saved (its SHA-256 differs)";
   }
@@ -173,12 +173,24 @@ bool can_be_loaded(FileSystem& files, const Path& folder) {
 
 }  // namespace
 
-CheckpointStore::CheckpointStore(FileSystem& files, Path folder, int64_t keep)
-    : files_(files), folder_(std::move(folder)), keep_(keep) {
-  if (keep < 1) {
-    throw std::invalid_argument("at least 1 checkpoint must be kept, not " + std::to_string(keep));
+std::vector<int64_t> steps_to_remove(std::vector<StepState> checkpoints, int64_t keep) {
+  checked_keep(keep);
+  std::ranges::sort(checkpoints, std::greater(), &StepState::step);
+  std::vector<int64_t> removed;
+  int64_t kept = 0;
+  for (const StepState& checkpoint : checkpoints) {
+    if (kept == keep) {
+      removed.push_back(checkpoint.step);
+    } else if (checkpoint.complete) {
+      ++kept;
+    }
   }
+  std::ranges::reverse(removed);
+  return removed;
 }
+
+CheckpointStore::CheckpointStore(FileSystem& files, Path folder, int64_t keep)
+    : files_(files), folder_(std::move(folder)), keep_(checked_keep(keep)) {}
 
 CheckpointStore::Path CheckpointStore::save(int64_t step, const TensorFiles& tensor_files,
                                             const TextFiles& text_files) {
@@ -275,9 +287,8 @@ Checkpoint open_checkpoint(FileSystem& files, const Path& folder) {
   if (!files.exists(folder)) throw FileError(folder.string() + " does not exist; no checkpoint to open");
   const Inspection found = inspect(files, folder);
   if (!found.problems.empty()) {
-    std::string problems;
-    for (const std::string& problem : found.problems) problems += "\n  " + problem;
-    throw FileError(folder.string() + " is a damaged checkpoint:" + problems + "\n" + way_out(files, folder));
+    throw FileError(fmt::format("{} is a damaged checkpoint:\n  {}\n{}", folder.string(),
+                                c10::Join("\n  ", found.problems), way_out(files, folder)));
   }
   Checkpoint checkpoint(files, folder);
   checkpoint.step_ = found.manifest.step;
@@ -291,10 +302,8 @@ std::vector<std::string> damage_of(FileSystem& files, const Path& folder) {
 
 Path Checkpoint::path_of(const std::string& file) const {
   if (has(file)) return folder_ / file;
-  std::string known;
-  for (const std::string& name : names_) known += (known.empty() ? "" : ", ") + name;
-  throw FileError("checkpoint " + folder_.string() + " has no file " + in_quotes(file) +
-                  "; it has: " + known);
+  throw FileError(fmt::format("checkpoint {} has no file {}; it has: {}", folder_.string(), in_quotes(file),
+                              c10::Join(", ", names_)));
 }
 
 std::vector<StoredTensor> Checkpoint::stored_tensors(const std::string& file) const {

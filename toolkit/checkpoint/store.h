@@ -19,6 +19,16 @@
 
 namespace dtk {
 
+struct StepState {
+  int64_t step;
+  bool complete;  // it can be loaded
+};
+
+/// Steps of the checkpoints to remove, ascending: all that are older than the newest `keep` complete ones.
+/// Incomplete ones never count as kept, so a series of failed saves cannot push out the last good one.
+/// `keep` must be at least 1, otherwise std::invalid_argument.
+std::vector<int64_t> steps_to_remove(std::vector<StepState> checkpoints, int64_t keep);
+
 /// Writes the checkpoints of one folder. One store per folder at a time: saving removes what an interrupted
 /// save left behind. Not thread-safe.
 class CheckpointStore {

@@ -1,22 +1,23 @@
 #include "toolkit/checkpoint/weights.h"
 
 #include <ATen/ops/aminmax.h>
+#include <c10/util/StringUtil.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 
-#include "toolkit/checkpoint/contents.h"
 #include "toolkit/checkpoint/find.h"
 #include "toolkit/checkpoint/store.h"
 #include "toolkit/checkpoint/weights_fit.h"
 #include "toolkit/config/rules.h"
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
+#include "toolkit/io/dtypes.h"
 #include "toolkit/io/json.h"
 #include "toolkit/io/safetensors.h"
 #include "toolkit/io/torch_file.h"
-#include "toolkit/io/dtypes.h"
 
 namespace dtk {
 namespace {
@@ -44,10 +45,25 @@ std::vector<std::string> quoted(const std::vector<std::string>& keys) {
   return texts;
 }
 
+constexpr char averages_file[] = "ema.safetensors";  // where the run kept an EMA
+
+std::vector<StoredTensor> averaged_weights(const Checkpoint& checkpoint) {
+  // The averages cover the trainable parameters; fixed ones come from the model.
+  std::map<std::string, StoredTensor> averages;
+  for (StoredTensor& entry : checkpoint.stored_tensors(averages_file))
+    averages[entry.name] = std::move(entry);
+  std::vector<StoredTensor> weights = checkpoint.stored_tensors(kModelFile);
+  for (StoredTensor& entry : weights) {
+    const auto average = averages.find(entry.name);
+    if (average != averages.end()) entry = average->second;
+  }
+  return weights;
+}
+
 Weights from_checkpoint(FileSystem& files, const WeightsRequest& request, const Path& folder) {
   const Checkpoint checkpoint = open_checkpoint(files, folder);
   const std::string name = checkpoint.folder().string();
-  const bool has_ema = has_averages(checkpoint);
+  const bool has_ema = checkpoint.has(averages_file);
   if (request.key == "ema" && !has_ema) {
     throw ConfigError(request.key_place + ": " + name +
                       " has no EMA weights, its run had no EMA; its raw weights have the key \"model\"");
@@ -58,7 +74,7 @@ Weights from_checkpoint(FileSystem& files, const WeightsRequest& request, const 
   }
   const bool ema = has_ema && request.key != "model";
   Weights weights{std::string("the ") + (ema ? "EMA" : "raw") + " weights of " + name,
-                  sampling_weights(checkpoint, ema)};
+                  ema ? averaged_weights(checkpoint) : checkpoint.stored_tensors(kModelFile)};
   const RunConfig config = parse_config(checkpoint.text("config.toml"), name + "/config.toml", {}).config;
   weights.heads = family_named(config.train.model).heads(config);
   return weights;
@@ -188,12 +204,11 @@ std::string conversion_note(const Weights& weights) {
   for (const StoredTensor& tensor : weights.tensors) {
     if (tensor.type != at::kFloat) ++counts[dtype_name(tensor.type)];
   }
-  std::string note;
-  for (const auto& [type, count] : counts) {
-    note += (note.empty() ? "" : "; ") + std::to_string(count) + (count == 1 ? " tensor" : " tensors") +
-            " converted from " + type + " to float32";
-  }
-  return note;
+  std::vector<std::string> notes;
+  for (const auto& [type, count] : counts)
+    notes.push_back(
+        fmt::format("{} tensor{} converted from {} to float32", count, count == 1 ? "" : "s", type));
+  return c10::Join("; ", notes);
 }
 
 }  // namespace dtk

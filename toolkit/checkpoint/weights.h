@@ -10,6 +10,9 @@
 
 namespace dtk {
 
+/// The file of a checkpoint that holds the model's own weights.
+inline constexpr char kModelFile[] = "model.safetensors";
+
 /// One set of weights, read one tensor at a time: a model and its file are never both in memory.
 struct Weights {
   std::string name;  // for messages: "the EMA weights of runs/a/checkpoints/step-00001000"

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/io/json.h"
 
 namespace dtk {
@@ -18,13 +19,13 @@ std::string shape_text(const Shape& shape) {
 }
 
 /// "\n  missing (9): a [2, 3], b [4], c [5] and 6 more"
-std::string list_line(const std::string& title, const std::vector<std::string>& entries) {
+std::string list_line(const std::string& title, std::vector<std::string> entries) {
   constexpr size_t shown = 4;
-  if (entries.empty()) return "";
-  std::string line = "\n  " + title + " (" + std::to_string(entries.size()) + "): ";
-  for (size_t i = 0; i < std::min(shown, entries.size()); ++i) line += (i > 0 ? ", " : "") + entries[i];
-  if (entries.size() > shown) line += " and " + std::to_string(entries.size() - shown) + " more";
-  return line;
+  const size_t all = entries.size();
+  if (all == 0) return "";
+  entries.resize(std::min(shown, all));
+  const std::string more = all > shown ? fmt::format(" and {} more", all - shown) : "";
+  return fmt::format("\n  {} ({}): {}{}", title, all, c10::Join(", ", entries), more);
 }
 
 using ByName = std::map<std::string, const StoredTensor*>;

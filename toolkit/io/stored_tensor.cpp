@@ -10,22 +10,11 @@
 namespace dtk {
 namespace {
 
-void list(std::string& message, const std::string& title, const std::vector<std::string>& names) {
-  if (names.empty()) return;
-  message += "\n  " + title + ": ";
-  for (size_t i = 0; i < names.size(); ++i) message += (i > 0 ? ", " : "") + names[i];
+std::string list_line(const std::string& title, const std::vector<std::string>& names) {
+  return names.empty() ? "" : "\n  " + title + ": " + c10::Join(", ", names);
 }
 
 }  // namespace
-
-std::vector<StoredTensor> as_stored(const std::vector<NamedTensor>& tensors) {
-  std::vector<StoredTensor> stored;
-  for (const NamedTensor& entry : tensors) {
-    stored.push_back({entry.name, entry.tensor.scalar_type(), entry.tensor.sizes().vec(),
-                      [tensor = entry.tensor] { return tensor; }});
-  }
-  return stored;
-}
 
 void copy_stored(const StoredTensor& from, const at::Tensor& into) {
   const at::NoGradGuard no_grad;
@@ -58,11 +47,8 @@ void copy_by_name(const std::vector<StoredTensor>& from, const std::vector<Named
     if (targets.count(entry.name) == 0) unknown.push_back(entry.name);
   }
   if (!missing.empty() || !misshapen.empty() || !unknown.empty()) {
-    std::string message = what + " does not fit this model";
-    list(message, "missing", missing);
-    list(message, "of another shape", misshapen);
-    list(message, "unknown", unknown);
-    throw FileError(message);
+    throw FileError(what + " does not fit this model" + list_line("missing", missing) +
+                    list_line("of another shape", misshapen) + list_line("unknown", unknown));
   }
   for (const auto& [name, target] : targets) copy_stored(*sources[name], target);
 }

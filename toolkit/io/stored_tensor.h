@@ -31,9 +31,6 @@ struct StoredTensor {
 /// Fills `into`, which has the shape, on any device and of any type. Throws as `from.read`.
 void copy_stored(const StoredTensor& from, const at::Tensor& into);
 
-/// Tensors that are in memory, which the result shares.
-std::vector<StoredTensor> as_stored(const std::vector<NamedTensor>& tensors);
-
 /// Takes off each prefix "module." or "_orig_mod." that all names share: wrappers of models in Python add it,
 /// the model itself has not.
 void strip_wrappers(std::vector<StoredTensor>& tensors);

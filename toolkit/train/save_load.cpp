@@ -9,7 +9,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "toolkit/checkpoint/contents.h"
+#include "toolkit/checkpoint/weights.h"
 #include "toolkit/core/errors.h"
 
 using Json = nlohmann::ordered_json;

@@ -1,8 +1,7 @@
-#include "toolkit/checkpoint/retention.h"
-
 #include <stdexcept>
 
 #include "support/catch.h"
+#include "toolkit/checkpoint/store.h"
 
 namespace dtk {
 namespace {

@@ -16,6 +16,16 @@ using namespace dtk;
 
 namespace {
 
+/// Tensors that are in memory, which the result shares.
+std::vector<StoredTensor> as_stored(const std::vector<NamedTensor>& tensors) {
+  std::vector<StoredTensor> stored;
+  for (const NamedTensor& entry : tensors) {
+    stored.push_back({entry.name, entry.tensor.scalar_type(), entry.tensor.sizes().vec(),
+                      [tensor = entry.tensor] { return tensor; }});
+  }
+  return stored;
+}
+
 std::vector<std::pair<std::string, at::Tensor>> two_parameters() {
   return {{"a", at::tensor({1.0f, -2.0f}).requires_grad_(true)},
           {"fixed", at::ones({3})},

@@ -1,6 +1,7 @@
 #include "toolkit/data/held_out.h"
 
 #include <algorithm>
+#include <iterator>
 #include <stdexcept>
 
 #include "toolkit/core/format.h"
@@ -13,14 +14,14 @@ namespace {
 template <class Source>
 class Part : public Source {
  public:
-  Part(std::shared_ptr<const Source> source, std::vector<uint32_t> indices)
-      : source_(std::move(source)), indices_(std::move(indices)) {
+  template <class... Shape>
+  Part(std::shared_ptr<const Source> source, std::vector<uint32_t> indices, const Shape&... shape)
+      : Source(shape...), indices_(std::move(indices)), source_(std::move(source)) {
     std::sort(indices_.begin(), indices_.end());
   }
 
-  int64_t size() const override { return static_cast<int64_t>(indices_.size()); }
   std::string description() const override {
-    return fmt::format("{} samples of {}", size(), source_->description());
+    return fmt::format("{} samples of {}", indices_.size(), source_->description());
   }
   DataRemarks remarks() const override { return source_->remarks(); }
 
@@ -28,27 +29,31 @@ class Part : public Source {
   const Source& source() const { return *source_; }
   int64_t index_in_source(int64_t index) const { return indices_.at(static_cast<size_t>(index)); }
 
+  std::vector<uint32_t> indices_;
+
  private:
   const std::shared_ptr<const Source> source_;
-  std::vector<uint32_t> indices_;
 };
 
 class DataPart final : public Part<DataSource> {
  public:
   using Part::Part;
+  int64_t size() const override { return std::ssize(indices_); }
   Batch allocate(int64_t count, bool pinned) const override { return source().allocate(count, pinned); }
   void read(int64_t index, uint64_t epoch, const Batch& batch, int64_t row) const override {
     source().read(index_in_source(index), epoch, batch, row);
   }
 };
 
+ImageSource::Shape part_of(ImageSource::Shape shape, int64_t samples) {
+  shape.size = samples;
+  return shape;
+}
+
 class ImagePart final : public Part<ImageSource> {
  public:
-  using Part::Part;
-  int64_t channels() const override { return source().channels(); }
-  int64_t height() const override { return source().height(); }
-  int64_t width() const override { return source().width(); }
-  int64_t classes() const override { return source().classes(); }
+  ImagePart(std::shared_ptr<const ImageSource> source, const std::vector<uint32_t>& indices)
+      : Part(source, indices, part_of(source->shape(), std::ssize(indices))) {}
   int64_t read_image(int64_t index, float* values) const override {
     return source().read_image(index_in_source(index), values);
   }

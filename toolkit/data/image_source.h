@@ -10,10 +10,19 @@ namespace dtk {
 /// A batch holds images (B, C, H, W), float32, and labels (B), int64.
 class ImageSource : public DataSource {
  public:
-  virtual int64_t channels() const = 0;  ///< C
-  virtual int64_t height() const = 0;    ///< H
-  virtual int64_t width() const = 0;     ///< W
-  virtual int64_t classes() const = 0;   ///< labels are 0 .. classes() - 1
+  struct Shape {
+    int64_t size = 1024;  // samples
+    int64_t channels = 4, height = 32, width = 32;
+    int64_t classes = 1000;  // labels are 0 .. classes - 1
+  };
+  explicit ImageSource(const Shape& shape) : shape_(shape) {}
+
+  const Shape& shape() const { return shape_; }
+  int64_t size() const final { return shape_.size; }
+  int64_t channels() const { return shape_.channels; }  ///< C
+  int64_t height() const { return shape_.height; }      ///< H
+  int64_t width() const { return shape_.width; }        ///< W
+  int64_t classes() const { return shape_.classes; }
 
   /// Writes sample `index` to `values` (C·H·W floats, in [-1, 1] for images) and returns its class. May be
   /// called from several threads at once.
@@ -25,6 +34,9 @@ class ImageSource : public DataSource {
 
   /// Where row `row` of a batch of this source begins: C·H·W floats. Throws as read().
   float* image_in(const Batch& batch, int64_t row) const;
+
+ private:
+  const Shape shape_;
 };
 
 /// Whether sample `index` is mirrored in `epoch`: a pure function, so that neither prefetching nor resuming

@@ -122,23 +122,18 @@ class LatentSource final : public ImageSource {
  public:
   LatentSource(std::unique_ptr<MappedFile> file, fs::path path, Stored latents, std::vector<int64_t> labels,
                double scale)
-      : file_(std::move(file)),
+      : ImageSource({latents.shape[0], latents.shape[1], latents.shape[2], latents.shape[3],
+                     *std::max_element(labels.begin(), labels.end()) + 1}),
+        file_(std::move(file)),
         path_(std::move(path)),
         latents_(std::move(latents)),
         labels_(std::move(labels)),
         scale_(static_cast<float>(scale)),
-        sample_values_(latents_.shape[1] * latents_.shape[2] * latents_.shape[3]),
-        classes_(*std::max_element(labels_.begin(), labels_.end()) + 1) {}
-
-  int64_t size() const override { return latents_.shape[0]; }
-  int64_t channels() const override { return latents_.shape[1]; }
-  int64_t height() const override { return latents_.shape[2]; }
-  int64_t width() const override { return latents_.shape[3]; }
-  int64_t classes() const override { return classes_; }
+        sample_values_(channels() * height() * width()) {}
 
   std::string description() const override {
     return fmt::format("{} latents {}, {} classes ({}, {})", size(),
-                       shape_text(channels(), height(), width()), classes_, dtype_name(latents_.type),
+                       shape_text(channels(), height(), width()), classes(), dtype_name(latents_.type),
                        path_.filename().string());
   }
 
@@ -170,7 +165,6 @@ class LatentSource final : public ImageSource {
   const std::vector<int64_t> labels_;
   const float scale_;
   const int64_t sample_values_;
-  const int64_t classes_;
 };
 
 std::vector<int64_t> labels_of_npy(const fs::path& path, int64_t samples) {

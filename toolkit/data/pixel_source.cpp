@@ -1,16 +1,20 @@
 #include "toolkit/data/pixel_source.h"
 
+#include <iterator>
 #include <stdexcept>
+
+#include "toolkit/core/format.h"
 
 namespace dtk {
 
 PixelSource::PixelSource(PixelData data)
-    : data_(std::move(data)),
+    : ImageSource({std::ssize(data.labels), data.channels, data.height, data.width, data.classes}),
+      data_(std::move(data)),
       sample_bytes_(static_cast<size_t>(data_.channels * data_.height * data_.width)) {
   if (data_.pixels.size() != data_.labels.size() * sample_bytes_) {
-    throw std::invalid_argument("PixelSource: " + std::to_string(data_.pixels.size()) + " pixels for " +
-                                std::to_string(data_.labels.size()) + " samples of " +
-                                shape_text(data_.channels, data_.height, data_.width));
+    throw std::invalid_argument(fmt::format("PixelSource: {} pixels for {} samples of {}",
+                                            data_.pixels.size(), size(),
+                                            shape_text(channels(), height(), width())));
   }
 }
 
@@ -22,7 +26,7 @@ int64_t PixelSource::read_image(int64_t index, float* values) const {
 }
 
 std::string shape_text(int64_t channels, int64_t height, int64_t width) {
-  return std::to_string(channels) + "x" + std::to_string(height) + "x" + std::to_string(width);
+  return fmt::format("{}x{}x{}", channels, height, width);
 }
 
 }  // namespace dtk

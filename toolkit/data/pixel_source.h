@@ -25,11 +25,6 @@ class PixelSource final : public ImageSource {
   /// Throws std::invalid_argument when pixels and labels do not match the shape.
   explicit PixelSource(PixelData data);
 
-  int64_t size() const override { return static_cast<int64_t>(data_.labels.size()); }
-  int64_t channels() const override { return data_.channels; }
-  int64_t height() const override { return data_.height; }
-  int64_t width() const override { return data_.width; }
-  int64_t classes() const override { return data_.classes; }
   std::string description() const override { return data_.description; }
   DataRemarks remarks() const override { return data_.remarks; }
   /// Throws std::out_of_range for an index outside [0, size()).

@@ -143,22 +143,20 @@ TEST_CASE("largest batch: neither an earlier search nor what the program holds c
 
 TEST_CASE("largest batch: batches prepared ahead count, however slowly they are read") {
   struct Slow final : ImageSource {
-    int64_t size() const override { return inner->size(); }
-    int64_t channels() const override { return inner->channels(); }
-    int64_t height() const override { return inner->height(); }
-    int64_t width() const override { return inner->width(); }
-    int64_t classes() const override { return inner->classes(); }
+    explicit Slow(std::shared_ptr<const ImageSource> source)
+        : ImageSource(source->shape()), inner(std::move(source)) {}
     std::string description() const override { return inner->description(); }
     int64_t read_image(int64_t index, float* values) const override {
       std::this_thread::sleep_for(std::chrono::microseconds(300));
       return inner->read_image(index, values);
     }
-    const std::shared_ptr<const ImageSource> inner = samples(4096);
+    const std::shared_ptr<const ImageSource> inner;
   };
   RunConfig config = all_policies(kBudget);
   const int64_t few_ahead = search(config).found.batch;
   config.data.prefetch = 8;
-  const LargestBatch fast = search(config).found, slow = largest_batch(config, std::make_shared<Slow>());
+  const LargestBatch fast = search(config).found,
+                     slow = largest_batch(config, std::make_shared<Slow>(samples(4096)));
   CHECK(slow.batch == fast.batch);
   CHECK(fast.batch < few_ahead);
 }

@@ -31,13 +31,9 @@ using Milliseconds = std::chrono::milliseconds;
 class CountingSource final : public dtk::ImageSource {
  public:
   explicit CountingSource(int64_t size, std::function<void(int64_t)> before_read = {})
-      : size_(size), before_read_(std::move(before_read)) {}
+      : ImageSource({.size = size, .channels = 1, .height = 1, .width = 2, .classes = 10}),
+        before_read_(std::move(before_read)) {}
 
-  int64_t size() const override { return size_; }
-  int64_t channels() const override { return 1; }
-  int64_t height() const override { return 1; }
-  int64_t width() const override { return 2; }
-  int64_t classes() const override { return 10; }
   std::string description() const override { return "numbers"; }
   int64_t read_image(int64_t index, float* values) const override {
     if (before_read_) before_read_(index);
@@ -47,7 +43,6 @@ class CountingSource final : public dtk::ImageSource {
   }
 
  private:
-  int64_t size_;
   std::function<void(int64_t)> before_read_;
 };
 

@@ -27,11 +27,7 @@ using test::check_equal, test::everything, test::make_trainer, test::run;
 namespace {
 
 struct NotFinite final : ImageSource {
-  int64_t size() const override { return 64; }
-  int64_t channels() const override { return 1; }
-  int64_t height() const override { return 8; }
-  int64_t width() const override { return 8; }
-  int64_t classes() const override { return 4; }
+  NotFinite() : ImageSource({.size = 64, .channels = 1, .height = 8, .width = 8, .classes = 4}) {}
   std::string description() const override { return "one NaN per image after the first 16 images read"; }
   int64_t read_image(int64_t, float* values) const override {
     std::fill(values, values + 64, 0.5f);

@@ -13,19 +13,14 @@ namespace {
 
 class PlannedImages final : public ImageSource {
  public:
-  PlannedImages(const models::DitOptions& model, int64_t samples) : model_(model), samples_(samples) {}
-  int64_t size() const override { return samples_; }
-  int64_t channels() const override { return model_.channels; }
-  int64_t height() const override { return model_.image_size; }
-  int64_t width() const override { return model_.image_size; }
-  int64_t classes() const override { return model_.classes; }
-  std::string description() const override { return std::to_string(samples_) + " planned samples"; }
+  using ImageSource::ImageSource;
+  std::string description() const override { return std::to_string(size()) + " planned samples"; }
   int64_t read_image(int64_t, float*) const override { return 0; }
-
- private:
-  const models::DitOptions model_;
-  const int64_t samples_;
 };
+
+ImageSource::Shape shape_of(const models::DitOptions& model, int64_t samples) {
+  return {samples, model.channels, model.image_size, model.image_size, model.classes};
+}
 
 }  // namespace
 
@@ -41,12 +36,11 @@ RunData image_data(const RunConfig& config, std::shared_ptr<const ImageSource> i
 }
 
 std::shared_ptr<const ImageSource> planned_images(const models::DitOptions& model, int64_t samples) {
-  return std::make_shared<PlannedImages>(model, samples);
+  return std::make_shared<PlannedImages>(shape_of(model, samples));
 }
 
 std::shared_ptr<const ImageSource> made_up_images(const models::DitOptions& model, int64_t samples) {
-  return std::make_shared<SyntheticSource>(
-      SyntheticSource::Shape{samples, model.channels, model.image_size, model.image_size, model.classes});
+  return std::make_shared<SyntheticSource>(shape_of(model, samples));
 }
 
 }  // namespace dtk::dit

@@ -28,8 +28,8 @@ void ThreadTeam::run(int64_t count, const std::function<void(int64_t)>& work) {
     count_ = count;
     // Several, so that short passes do not wait for each other's turn; few enough that all end together, and
     // soon after a call threw.
-    constexpr int64_t kTurns = 4, kMost = 64;
-    at_once_ = std::clamp<int64_t>(count / (kTurns * static_cast<int64_t>(others_.size() + 1)), 1, kMost);
+    constexpr int64_t kTurns = 4, kMaxTurn = 64;
+    at_once_ = std::clamp<int64_t>(count / (kTurns * static_cast<int64_t>(others_.size() + 1)), 1, kMaxTurn);
     busy_ = others_.size();
     error_ = nullptr;
     ++loops_;

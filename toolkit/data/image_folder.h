@@ -19,7 +19,7 @@ struct ImageFolderOptions {
 
 /// Opens `folder`/<class>/<image>.png|jpg|jpeg|bmp. Class folders sorted by name (byte order: "10" comes
 /// before "2") are classes 0, 1, ...; samples are sorted by class, then by file name. An image of exactly
-/// `size` is taken as it is; another is resized and cropped to it (resample.h), which needs a square `size`.
+/// `size` is taken as it is; another is resized and cropped to it (image.h), which needs a square `size`.
 /// Channels are never converted. Values are scaled to [-1, 1]. Images are decoded here, once, and stay in
 /// memory as bytes: C·H·W for each. Plain files beside the class folders and names that start with a dot are
 /// passed over; any other file among the images is an error.

@@ -72,9 +72,10 @@ std::vector<FrameBatch> read_batches(const std::string& path, const models::Diff
 
 // The original's: it divides headings by 1e-6 at least, which the comparison of gradients sees.
 TrajectoryObjectiveOptions objective_options(const models::DiffusionPlannerOptions& model, bool augmented) {
-  TrajectoryObjectiveOptions options = objective_options_of(model);
+  TrajectoryObjectiveOptions options;
+  options.scales = published_scales(sizes_of(model).lane_features);
   options.loss.exploding_heading_gradient = true;
-  if (!augmented) options.augmentation.reset();
+  if (augmented) options.augmentation.emplace();
   return options;
 }
 

@@ -4,8 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "toolkit/checkpoint/weights_fit.h"
 #include "toolkit/core/errors.h"
-#include "toolkit/families/diffusion_planner/weights.h"
+#include "toolkit/families/diffusion_planner/trainable.h"
 #include "toolkit/io/torch_file.h"
 
 namespace {
@@ -14,12 +15,15 @@ using namespace dtk;
 
 void run(const std::vector<std::string>& arguments) {
   const std::string &in = arguments.at(1), key = arguments.size() > 3 ? arguments[3] : "";
-  models::DiffusionPlannerOptions options;
+  RunConfig config;
+  config.train.model = "diffusion_planner";
+  models::DiffusionPlannerOptions& options = diffusion_planner::options_of(config).model;
   options.preset = arguments.at(0);
   const models::DiffusionPlanner model(options, at::kCPU);
   FileSystem& files = posix_file_system();
   const Weights weights = open_weights(files, {in, key, "--weights " + in, "--key " + key, "--key"});
-  load_weights(weights, model);
+  make_model(config, at::kMeta)->check_fit(weights);
+  copy_weights(weights, model.parameters());
   std::vector<NamedTensor> tensors;
   for (const auto& [name, parameter] : model.parameters()) tensors.push_back({name, parameter});
   write_file_atomically(files, arguments.at(2), [&](WritableFile& file) { write_torch_file(file, tensors); });

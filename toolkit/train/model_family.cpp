@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "toolkit/checkpoint/weights_fit.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
 
@@ -19,6 +20,17 @@ ModelFacts facts_of(const RunConfig& config) {
 double ModelFamily::training_flops_per_sample(const RunConfig& config, int64_t planned_forward) const {
   constexpr double kPasses = 3;  // forward, and backward as two
   return kPasses * static_cast<double>(planned_forward) / static_cast<double>(config.data.batch);
+}
+
+std::vector<NamedTensor> ModelFamily::to_export(const Weights& weights, const RunConfig& config) const {
+  const auto model = make_model(config, at::kMeta, std::nullopt);  // names and shapes only
+  model->check_fit(weights);
+  return in_order(weights, model->parameters(),
+                  [&](const std::string& name) { return untrained(config, name); });
+}
+
+at::Tensor ModelFamily::untrained(const RunConfig&, const std::string& name) const {
+  throw FileError("no weights for " + name);
 }
 
 UnpaintedImage ModelFamily::picture_of(const RunConfig&, const std::vector<NamedTensor>&) const {

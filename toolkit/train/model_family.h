@@ -61,7 +61,9 @@ class ModelFamily : public ConfiguredFamily {
                                            const SampleArguments& arguments) const = 0;
   /// Checks the fit of `weights`, then reads them all: float32 on the CPU, under the published names and in
   /// their order, with what such files may leave out.
-  virtual std::vector<NamedTensor> to_export(const Weights& weights, const RunConfig& config) const = 0;
+  std::vector<NamedTensor> to_export(const Weights& weights, const RunConfig& config) const;
+  /// A parameter that is not trained, which weights may leave out. Throws FileError for any other.
+  virtual at::Tensor untrained(const RunConfig& config, const std::string& name) const;
   /// Lets `config` name the files beside weights (TrainableModel::files()) in `folder`; `users`: it is not
   /// the one that was saved with them.
   virtual void take_files(FileSystem&, const std::filesystem::path& /*folder*/, bool /*users*/,

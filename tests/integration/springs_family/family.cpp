@@ -2,7 +2,6 @@
 #include <utility>
 
 #include "recording.h"
-#include "toolkit/checkpoint/weights_fit.h"
 #include "toolkit/config/defaults.h"
 #include "toolkit/config/rule_check.h"
 #include "toolkit/config/rules.h"
@@ -162,14 +161,6 @@ class Family final : public ModelFamily {
   std::unique_ptr<Drawing> drawing(FileSystem& files, const SampleSource& source,
                                    const SampleArguments& arguments) const override {
     return std::make_unique<DrawnFutures>(files, source, arguments);
-  }
-
-  std::vector<NamedTensor> to_export(const Weights& weights, const RunConfig& config) const override {
-    const TrainableSprings model(config, at::kMeta);
-    model.check_fit(weights);
-    return in_order(weights, model.parameters(), [](const std::string& name) -> at::Tensor {
-      throw FileError("no weights for " + name);  // all are trained, so none may be missing
-    });
   }
 };
 

@@ -245,10 +245,8 @@ TEST_CASE("samples are drawn on cuda:0 from a checkpoint that was written there,
   arguments.out = "out/drawn.safetensors";
   const planner::SimulationResult plan = planner::simulate(kCuda, [&](const planner::EndOfPlan&) {
     const SampleSource source = open_sample_source(files, arguments);
-    const std::vector<int64_t> labels = dit::sample_labels(source.config, arguments);
-    const at::Tensor samples =
-        dit::draw_samples(source, dit::asked_options(source.config, arguments), labels, kCuda);
-    dit::write_samples(files, arguments, samples, labels);
+    const std::unique_ptr<Drawing> drawing = dit::draw_images(files, source, arguments);
+    drawing->write(files, drawing->draw(kCuda, {}));
   });
   const std::vector<NamedTensor> drawn = test::read_safetensors(files, "out/drawn.safetensors").tensors;
   REQUIRE(drawn.size() == 2);

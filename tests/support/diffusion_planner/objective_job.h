@@ -9,6 +9,7 @@
 #include "support/diffusion_planner/samples.h"
 #include "toolkit/families/diffusion_planner/frames.h"
 #include "toolkit/families/diffusion_planner/layout.h"
+#include "toolkit/families/diffusion_planner/objective.h"
 
 namespace dtk::test {
 
@@ -16,6 +17,23 @@ inline models::DiffusionPlannerOptions frame_diffusion_planner_options(const std
   models::DiffusionPlannerOptions options = small_diffusion_planner_options(preset);
   options.agent_num = options.predicted_neighbor_num = 8;
   options.lane_num = 6;
+  return options;
+}
+
+/// What a preset's model is trained with: H's objective, for "UP" upstream's (one time a sample, squared
+/// errors, neighbours as heavy as the ego; no augmentation, because its frames do not tell the ego's shape).
+inline diffusion_planner::TrajectoryObjectiveOptions objective_options_of(
+    const models::DiffusionPlannerOptions& model) {
+  diffusion_planner::TrajectoryObjectiveOptions options;
+  options.scales =
+      diffusion_planner::published_scales(diffusion_planner::sizes_of(model).lane_features);
+  if (!model.upstream()) {
+    options.augmentation.emplace();
+    return options;
+  }
+  options.process.prefix = false;
+  options.loss.squared_error = true;
+  options.loss.neighbor = 1;
   return options;
 }
 

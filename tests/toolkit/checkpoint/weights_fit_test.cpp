@@ -6,8 +6,8 @@
 #include "support/runs/weights_world.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/families/dit/options.h"
-#include "toolkit/families/dit/weights.h"
 #include "toolkit/io/torch_file.h"
+#include "toolkit/train/trainable_model.h"
 
 namespace dtk {
 namespace {
@@ -16,8 +16,7 @@ using namespace test;
 
 std::string misfit_of(World& world, const std::string& path, const RunConfig& config = test::tiny_config()) {
   const Weights weights = open_weights(world.files, request(path));
-  return test::error_text<ConfigError>(
-      [&] { dit::check_fit(weights, models::Dit(dit::options_of(config).model, at::kMeta)); });
+  return test::error_text<ConfigError>([&] { make_model(config, at::kMeta)->check_fit(weights); });
 }
 
 std::string misfit(const Named& tensors, const RunConfig& config = test::tiny_config()) {

@@ -59,9 +59,6 @@ class OwnFamily final : public ModelFamily {
                                    const SampleArguments& arguments) const override {
     return of_dit().drawing(files, source, arguments);
   }
-  std::vector<NamedTensor> to_export(const Weights& weights, const RunConfig& config) const override {
-    return of_dit().to_export(weights, config);
-  }
 
  private:
   static const ModelFamily& of_dit() { return family_of({}); }

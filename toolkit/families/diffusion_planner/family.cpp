@@ -3,7 +3,6 @@
 #include "toolkit/families/diffusion_planner/drawing.h"
 #include "toolkit/families/diffusion_planner/frame_source.h"
 #include "toolkit/families/diffusion_planner/trainable.h"
-#include "toolkit/families/diffusion_planner/weights.h"
 
 namespace dtk::diffusion_planner {
 namespace {
@@ -55,10 +54,6 @@ class Family final : public Configuration {
   std::unique_ptr<Drawing> drawing(FileSystem& files, const SampleSource& source,
                                    const SampleArguments& arguments) const override {
     return draw_frames(files, source, arguments);
-  }
-
-  std::vector<NamedTensor> to_export(const Weights& weights, const RunConfig& config) const override {
-    return weights_to_export(weights, models::DiffusionPlanner(options_of(config).model, at::kMeta));
   }
 
   // Weights go with the scales that they were trained with, unless a configuration of the user's names

@@ -50,17 +50,10 @@ void check_scales(const DiffusionPlannerOptions& model, const std::map<std::stri
 }
 
 void check_shape(const DiffusionPlannerOptions& model, const TrajectoryObjectiveOptions& options) {
-  const auto fail = [&](const char* what) {
-    throw std::invalid_argument(
-        c10::str("the driving planner's objective: frames of diffusion_planner.preset = \"", model.preset,
-                 "\" ", what));
-  };
-  if (model.upstream() && options.augmentation && !options.ego_shape) {
-    fail(
-        "do not tell the ego's shape, which the augmentation needs; give one (ego_shape: wheelbase, length, "
-        "width in m), or leave the augmentation out");
-  }
-  if (!model.upstream() && options.ego_shape) fail("have an ego_shape of their own; do not give another one");
+  if (!model.upstream() || !options.augmentation) return;
+  throw std::invalid_argument(
+      c10::str("the driving planner's objective: frames of diffusion_planner.preset = \"", model.preset,
+               "\" do not tell the ego's shape, which the augmentation needs; leave the augmentation out"));
 }
 
 Normalizer owned_normalizer(const std::map<std::string, FeatureScale>& scales, c10::Device device) {
@@ -76,19 +69,6 @@ at::Tensor like_targets(const FrameBatch& batch) {
 }
 
 }  // namespace
-
-TrajectoryObjectiveOptions objective_options_of(const DiffusionPlannerOptions& model) {
-  TrajectoryObjectiveOptions options;
-  options.scales = published_scales(sizes_of(model).lane_features);
-  if (!model.upstream()) {
-    options.augmentation.emplace();
-    return options;
-  }
-  options.process.prefix = false;
-  options.loss.squared_error = true;
-  options.loss.neighbor = 1;
-  return options;
-}
 
 models::DrivingScene driving_scene(const FrameBatch& normalized) {
   models::DrivingScene scene;
@@ -124,10 +104,6 @@ TrajectoryObjective::TrajectoryObjective(const DiffusionPlannerOptions& model,
   check_scales(model_, options.scales);
   check_shape(model_, options);
   if (options.augmentation) augmentation_.emplace(*options.augmentation, *model_.future_len, device);
-  if (!options.ego_shape) return;
-  const policies::OwnerScope owner(policies::Category::parameters, "ego shape");
-  const std::vector<double> shape(options.ego_shape->begin(), options.ego_shape->end());
-  ego_shape_ = at::tensor(shape, at::kFloat).to(device);
 }
 
 at::Tensor TrajectoryObjective::loss(const models::DiffusionPlanner& model, FrameBatch batch,
@@ -148,7 +124,6 @@ TrajectoryObjective::Draws TrajectoryObjective::draw(const FrameBatch& batch, co
 Losses TrajectoryObjective::losses(const models::DiffusionPlanner& model, FrameBatch batch, Draws draws,
                                    bool training) const {
   check(batch, /*with_futures=*/true);
-  give_shape(batch);
   headings_to_cos_sin(batch);
   if (augments(training)) batch = augmentation_->apply(std::move(batch), draws.shift);
   draws.shift = {};
@@ -226,11 +201,6 @@ void TrajectoryObjective::check(const FrameBatch& batch, bool with_futures) cons
                  "], with the N >= 1 of ego_current_state (", count,
                  "); read the frames with sizes_of() and layout_of() of the model's options"));
   });
-}
-
-void TrajectoryObjective::give_shape(FrameBatch& batch) const {
-  if (!ego_shape_.defined()) return;
-  batch.ego_shape = ego_shape_.expand({batch.ego_current_state.size(0), 3});
 }
 
 // Only what some term reads: the rest is let go before the model runs.

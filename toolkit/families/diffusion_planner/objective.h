@@ -9,7 +9,6 @@
 #include <c10/core/Device.h>
 #include <dtk/models/diffusion_planner.h>
 
-#include <array>
 #include <map>
 #include <optional>
 #include <string>
@@ -33,16 +32,8 @@ struct TrajectoryObjectiveOptions {
   std::optional<AugmentationOptions> augmentation;  // of training only; absent: frames as they are
   // Of the arrays that published_scales() names, as far as the frames have them.
   std::map<std::string, FeatureScale> scales;
-  // Wheelbase, length and width in m for frames that have no ego_shape, which are upstream's: they cannot be
-  // augmented without.
-  std::optional<std::array<double, 3>> ego_shape;
   DpmSolverOptions solver;
 };
-
-/// What a preset's model is trained with: H's objective, for "UP" upstream's (one time a sample, squared
-/// errors, neighbours as heavy as the ego; no augmentation, because its frames do not tell the ego's shape).
-/// Throws as models::resolved().
-TrajectoryObjectiveOptions objective_options_of(const models::DiffusionPlannerOptions& model);
 
 /// What the model reads of frames after Normalizer::normalize().
 models::DrivingScene driving_scene(const FrameBatch& normalized);
@@ -54,7 +45,7 @@ class TrajectoryObjective {
  public:
   /// For models of these options. Throws std::invalid_argument, saying what to change, for a prefix with "UP"
   /// or none with another preset, an array of the frames without a scale or with one for another number of
-  /// features, an augmentation without the ego's shape, and a shape for frames that have their own; and as
+  /// features, and an augmentation with "UP", whose frames do not tell the ego's shape; and as
   /// models::resolved() and TrajectorySmoother.
   TrajectoryObjective(const models::DiffusionPlannerOptions& model, const TrajectoryObjectiveOptions& options,
                       c10::Device device);
@@ -92,7 +83,6 @@ class TrajectoryObjective {
  private:
   bool augments(bool training) const { return training && augmentation_.has_value(); }
   void check(const FrameBatch& batch, bool with_futures) const;
-  void give_shape(FrameBatch& batch) const;
   Supervision supervision(const FrameBatch& normalized, const Futures& futures) const;
 
   const models::DiffusionPlannerOptions model_;  // resolved
@@ -100,7 +90,6 @@ class TrajectoryObjective {
   const std::vector<NpzArray> arrays_;
   const Normalizer normalizer_;
   std::optional<Augmentation> augmentation_;
-  at::Tensor ego_shape_;  // (3), where it is given
 };
 
 }  // namespace dtk::diffusion_planner

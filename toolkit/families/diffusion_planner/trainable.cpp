@@ -6,36 +6,34 @@
 #include <dtk/policies/simulation.h>
 
 #include <algorithm>
-#include <functional>
 #include <utility>
 
 #include "toolkit/data/data_source.h"
 #include "toolkit/families/diffusion_planner/frame_source.h"
 #include "toolkit/families/diffusion_planner/layout.h"
 #include "toolkit/families/diffusion_planner/normalization.h"
-#include "toolkit/families/diffusion_planner/weights.h"
 #include "toolkit/io/file_system.h"
 
 namespace dtk::diffusion_planner {
 namespace {
 
-models::DiffusionPlanner with_empty_seam(models::DiffusionPlanner model) {
-  model.seam = models::Seam();
-  return model;
+FrameBatch frames_on(c10::Device device, Batch batch) {
+  for (at::Tensor& tensor : batch.tensors) {
+    if (tensor.defined()) tensor = tensor.to(device, /*non_blocking=*/true);
+  }
+  return frame_batch(std::move(batch));
 }
 
 class TrajectoryScores final : public SampleScores {
  public:
-  using Predict = std::function<TrajectoryObjective::Prediction(const FrameBatch&)>;
-  using OnDevice = std::function<FrameBatch(Batch)>;
-
-  TrajectoryScores(const LossOptions& loss, bool upstream, OnDevice on_device, Predict predict)
-      : metrics_(loss), upstream_(upstream), on_device_(std::move(on_device)), predict_(std::move(predict)) {}
+  TrajectoryScores(const TrajectoryObjective& objective, const models::DiffusionPlanner& model)
+      : objective_(objective), model_(model), metrics_(objective.options().loss) {}
 
   void add(Batch batch) override {
     const at::NoGradGuard no_grad;
-    const FrameBatch frames = on_device_(std::move(batch));
-    const TrajectoryObjective::Prediction drawn = predict_(frames);
+    const c10::Device device = model_.parameters().front().second.device();
+    const FrameBatch frames = frames_on(device, std::move(batch));
+    const TrajectoryObjective::Prediction drawn = objective_.predict(model_, frames);
     metrics_.add(drawn.trajectories, drawn.logits, outcome_of(frames));
   }
 
@@ -48,7 +46,7 @@ class TrajectoryScores final : public SampleScores {
                                  {"ego_heading_l2", of.ego_heading_l2},
                                  {"ego_cosine_similarity", of.ego_cosine_similarity},
                                  {"neighbor", of.neighbor}};
-    if (upstream_) return scores;
+    if (model_.options().upstream()) return scores;
     scores.insert(scores.end(), {{"ego_road_border", of.ego_road_border},
                                  {"ego_neighbor_margin", of.ego_neighbor_margin},
                                  {"turn_accuracy", of.turn_accuracy}});
@@ -57,31 +55,29 @@ class TrajectoryScores final : public SampleScores {
   }
 
  private:
+  const TrajectoryObjective& objective_;
+  const models::DiffusionPlanner& model_;
   PathMetrics metrics_;
-  const bool upstream_;
-  const OnDevice on_device_;
-  const Predict predict_;
 };
 
-}  // namespace
-
-TrajectoryObjectiveOptions objective_options_for(const RunConfig& config) {
-  const Options& training = options_of(config);
-  TrajectoryObjectiveOptions options = objective_options_of(options_of(config).model);
-  options.process = training.process;
-  options.loss = training.loss;
-  options.augmentation.reset();
-  if (training.augmentation.probability > 0 || training.augmentation.smooth)
-    options.augmentation = training.augmentation;
+// What [diffusion_planner], its sub-tables, sample.steps and data.normalization say. Throws DataError for a
+// file of scales that cannot be used.
+TrajectoryObjectiveOptions objective_options(const RunConfig& config) {
+  const auto& [model, process, loss, augmentation, data, sample] = options_of(config);
+  TrajectoryObjectiveOptions options;
+  options.process = process;
+  options.loss = loss;
+  if (augmentation.probability > 0 || augmentation.smooth) options.augmentation = augmentation;
   options.solver.steps = config.sample.steps;
   // A simulation reads no files, and scales change no size.
-  if (!options_of(config).data.normalization.empty() && !policies::simulating()) {
-    options.scales =
-        read_normalization(posix_file_system(), options_of(config).data.normalization,
-                           layout_of(options_of(config).model), sizes_of(options_of(config).model));
-  }
+  options.scales = data.normalization.empty() || policies::simulating()
+                       ? published_scales(sizes_of(model).lane_features)
+                       : read_normalization(posix_file_system(), data.normalization, layout_of(model),
+                                            sizes_of(model));
   return options;
 }
+
+}  // namespace
 
 TrainableDiffusionPlanner::TrainableDiffusionPlanner(const RunConfig& config, c10::Device device,
                                                      std::optional<at::Generator> generator)
@@ -91,22 +87,17 @@ TrainableDiffusionPlanner::TrainableDiffusionPlanner(const RunConfig& config, c1
 TrainableDiffusionPlanner::TrainableDiffusionPlanner(const RunConfig& config, models::DiffusionPlanner model)
     : config_(config), model_(std::move(model)) {
   if (!device().is_meta())
-    objective_.emplace(options_of(config).model, objective_options_for(config), device());
+    objective_.emplace(options_of(config).model, objective_options(config), device());
 }
 
 std::unique_ptr<TrainableModel> TrainableDiffusionPlanner::with_own_seam() const {
-  return std::unique_ptr<TrainableModel>(new TrainableDiffusionPlanner(config_, with_empty_seam(model_)));
-}
-
-FrameBatch TrainableDiffusionPlanner::on_device(Batch batch) const {
-  for (at::Tensor& tensor : batch.tensors) {
-    if (tensor.defined()) tensor = tensor.to(device(), /*non_blocking=*/true);
-  }
-  return frame_batch(std::move(batch));
+  std::unique_ptr<TrainableDiffusionPlanner> same(new TrainableDiffusionPlanner(config_, model_));
+  same->model_.seam = {};
+  return same;
 }
 
 at::Tensor TrainableDiffusionPlanner::loss(Batch batch, const at::Generator& noise, bool training) const {
-  return objective_->loss(model_, on_device(std::move(batch)), noise, training);
+  return objective_->loss(model_, frames_on(device(), std::move(batch)), noise, training);
 }
 
 Batch TrainableDiffusionPlanner::made_up_batch(int64_t samples, const at::Generator& generator) const {
@@ -138,7 +129,7 @@ std::vector<NamedTensor> TrainableDiffusionPlanner::trajectories(const DataSourc
   while (const auto pass = passes.next()) {
     if (keep_going && !keep_going(*pass, batches)) return {};
     const int64_t first = *pass * micro_batch, count = std::min(micro_batch, all - first);
-    const FrameBatch frames = on_device(read_batch(data, first, count, "frames to sample"));
+    const FrameBatch frames = frames_on(device(), read_batch(data, first, count, "frames to sample"));
     const TrajectoryObjective::Prediction drawn = objective_->predict(model_, frames);
     const auto keep = [&](const char* name, const at::Tensor& part) {
       if (!part.defined()) return;
@@ -161,19 +152,12 @@ std::vector<NamedTensor> TrainableDiffusionPlanner::trajectories(const DataSourc
 }
 
 std::unique_ptr<SampleScores> TrainableDiffusionPlanner::scores() const {
-  return std::make_unique<TrajectoryScores>(
-      options_of(config_).loss, options_of(config_).model.upstream(),
-      [this](Batch batch) { return on_device(std::move(batch)); },
-      [this](const FrameBatch& frames) { return objective_->predict(model_, frames); });
+  return std::make_unique<TrajectoryScores>(*objective_, model_);
 }
 
 std::map<std::string, std::string> TrainableDiffusionPlanner::files() const {
   if (!objective_) return {};
   return {{kScalesFile, normalization_text(objective_->options().scales)}};
-}
-
-void TrainableDiffusionPlanner::check_fit(const Weights& weights) const {
-  dtk::check_fit(weights, model_);
 }
 
 }  // namespace dtk::diffusion_planner

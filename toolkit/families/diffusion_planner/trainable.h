@@ -7,10 +7,6 @@
 
 namespace dtk::diffusion_planner {
 
-/// What [diffusion_planner], its sub-tables, sample.steps and data.normalization say. Throws
-/// std::invalid_argument as TrajectoryObjective, DataError for a file of scales that cannot be used.
-TrajectoryObjectiveOptions objective_options_for(const RunConfig& config);
-
 /// In a checkpoint: the scales of its inputs (normalization.h), also where they are the published
 /// ones.
 constexpr char kScalesFile[] = "normalization.json";
@@ -45,7 +41,6 @@ class TrainableDiffusionPlanner final : public TrainableModel {
 
  private:
   TrainableDiffusionPlanner(const RunConfig& config, models::DiffusionPlanner model);
-  FrameBatch on_device(Batch batch) const;
 
   const RunConfig config_;
   models::DiffusionPlanner model_;

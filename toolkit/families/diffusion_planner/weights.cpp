@@ -1,12 +1,17 @@
-#include "toolkit/families/diffusion_planner/weights.h"
-
+// Whether weights are those of a driving planner, and what to set where they are not.
+//
+// Files of the original's trainers, latest.pth or the like, are dicts with the keys "model" and
+// "ema_state_dict" beside the state of the training, all names under "module." where several processes
+// trained. open_weights() takes "model", the raw weights, unless a key is given: they are what the original
+// validates and exports. "H" and "M" have the same names and shapes: which of the two weights are for, no
+// file tells.
 #include <algorithm>
 
 #include "toolkit/checkpoint/weights_fit.h"
-#include "toolkit/config/toml_text.h"
-#include "toolkit/core/errors.h"
+#include "toolkit/core/text.h"
+#include "toolkit/families/diffusion_planner/trainable.h"
 
-namespace dtk {
+namespace dtk::diffusion_planner {
 namespace {
 
 using models::DiffusionPlannerOptions;
@@ -91,24 +96,10 @@ class Hints {
 
 }  // namespace
 
-void check_fit(const Weights& weights, const models::DiffusionPlanner& model) {
-  const auto hints = [&](const Shapes& file, const Shapes& own) {
-    return Hints(file, own, model.options()).text();
-  };
-  check_fit(weights, model.parameters(), hints, model.options().num_heads.value(),
-            "diffusion_planner.num_heads");
+void TrainableDiffusionPlanner::check_fit(const Weights& weights) const {
+  const DiffusionPlannerOptions& options = model_.options();
+  const auto hints = [&](const Shapes& file, const Shapes& own) { return Hints(file, own, options).text(); };
+  dtk::check_fit(weights, parameters(), hints, options.num_heads.value(), "diffusion_planner.num_heads");
 }
 
-void load_weights(const Weights& weights, const models::DiffusionPlanner& model) {
-  check_fit(weights, model);
-  copy_weights(weights, model.parameters());
-}
-
-std::vector<NamedTensor> weights_to_export(const Weights& weights, const models::DiffusionPlanner& model) {
-  check_fit(weights, model);
-  // All parameters are trained, so none is missing.
-  return in_order(weights, model.parameters(),
-                  [](const std::string& name) -> at::Tensor { throw FileError("no weights for " + name); });
-}
-
-}  // namespace dtk
+}  // namespace dtk::diffusion_planner

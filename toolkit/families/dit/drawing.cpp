@@ -2,17 +2,16 @@
 
 #include <ATen/ops/tensor.h>
 
-#include <filesystem>
 #include <stdexcept>
 #include <utility>
 
 #include "toolkit/config/keys.h"
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/data/image.h"
 #include "toolkit/diffusion/diffusion_names.h"
 #include "toolkit/diffusion/respacing.h"
-#include "toolkit/families/dit/options.h"
 #include "toolkit/families/dit/sampling.h"
 #include "toolkit/families/dit/trainable.h"
 #include "toolkit/io/npy.h"
@@ -21,10 +20,6 @@
 
 namespace dtk::dit {
 namespace {
-
-bool ends_in(const std::string& out, const char* extension) {
-  return std::filesystem::path(out).extension() == extension;
-}
 
 void choose_sampler(DrawOptions& options, const RunConfig& config, const SampleArguments& arguments) {
   const auto asked = arguments.given<std::string>("sampler");
@@ -57,15 +52,14 @@ void choose_steps(DrawOptions& options, const RunConfig& config, const SampleArg
   if (respacing) {
     options.steps = steps_of(*respacing, all);
     if (steps && *steps != options.steps) {
-      throw ConfigError("--steps " + std::to_string(*steps) + " does not agree with --respacing " +
-                        *respacing + ", which gives " + std::to_string(options.steps) +
-                        " steps; remove one of them");
+      throw ConfigError(fmt::format(
+          "--steps {} does not agree with --respacing {}, which gives {} steps; remove one of them", *steps,
+          *respacing, options.steps));
     }
   } else if (steps && (options.steps < kMinDiffusionSteps || options.steps > all)) {
-    throw ConfigError("--steps " + std::to_string(options.steps) + ": " +
-                      policies::text_of(options.sampler.sampler) +
-                      " goes through steps of the diffusion; allowed: " + std::to_string(kMinDiffusionSteps) +
-                      " to " + std::to_string(all));
+    throw ConfigError(fmt::format("--steps {}: {} goes through steps of the diffusion; allowed: {} to {}",
+                                  options.steps, policies::text_of(options.sampler.sampler),
+                                  kMinDiffusionSteps, all));
   }
 }
 
@@ -93,6 +87,95 @@ int64_t per_class(const SampleArguments& arguments) {
 std::string allowed_for(const char* key) {
   return find_key(key)->allowed;
 }
+
+// The run's [sample] options with what the command line says on top.
+DrawOptions asked_options(const RunConfig& config, const SampleArguments& arguments) {
+  DrawOptions options = draw_options(config);
+  options.grid.guidance = arguments.given<double>("guidance").value_or(options.grid.guidance);
+  choose_sampler(options, config, arguments);
+  choose_steps(options, config, arguments);
+  choose_gaussian_options(options, arguments);
+  const auto cfg_channels = arguments.given<int64_t>("cfg-channels");
+  options.grid.cfg_channels = cfg_channels.value_or(options.grid.cfg_channels);
+  options.grid.seed = arguments.given<int64_t>("seed").value_or(options.grid.seed);
+  if (options.grid.guidance != 1.0 && options_of(config).model.class_dropout <= 0) {
+    throw ConfigError(
+        "--guidance: this model was trained with class_dropout = 0 and has no null label to guide "
+        "with; use --guidance 1");
+  }
+  if (cfg_channels && options.grid.guidance == 1.0) {
+    throw ConfigError("--cfg-channels has no use with guidance 1, which guides nothing; remove one of them");
+  }
+  if (options.grid.cfg_channels > options_of(config).model.channels) {
+    throw ConfigError(fmt::format("--cfg-channels {0}: the model has {1} channels; allowed: 0 (all) to {1}",
+                                  options.grid.cfg_channels, options_of(config).model.channels));
+  }
+  return options;
+}
+
+std::vector<int64_t> sample_labels(const RunConfig& config, const SampleArguments& arguments) {
+  std::vector<int64_t> labels;
+  const auto classes = arguments.given<std::vector<int64_t>>("classes").value();
+  for (const int64_t label : classes) {
+    if (label < 0 || label >= options_of(config).model.classes) {
+      throw ConfigError(fmt::format("--classes: {} is not a class of this model; allowed: 0 to {}", label,
+                                    options_of(config).model.classes - 1));
+    }
+    labels.insert(labels.end(), static_cast<size_t>(per_class(arguments)), label);
+  }
+  return labels;
+}
+
+// Better said before they are drawn.
+void check_out(FileSystem& files, const SampleArguments& arguments, const RunConfig& config) {
+  check_out_folder(files, arguments.out);
+  const int64_t channels = options_of(config).model.channels;
+  if (arguments.out.ends_with(".png") && !are_images(channels)) {
+    throw ConfigError(
+        fmt::format("--out {}: samples of {} channels are not images; write them with --out "
+                    "FILE.safetensors or --out FILE.npy",
+                    arguments.out, channels));
+  }
+}
+
+class DrawnImages final : public Drawing {
+ public:
+  DrawnImages(FileSystem& files, const SampleSource& source, const SampleArguments& arguments)
+      : source_(source),
+        arguments_(arguments),
+        options_(asked_options(source.config, arguments)),
+        labels_(sample_labels(source.config, arguments)) {
+    check_out(files, arguments, source.config);
+  }
+  std::string counted() const override { return count_of(static_cast<int64_t>(labels_.size()), "sample"); }
+  std::vector<NamedTensor> draw(c10::Device device, const KeepGoing& keep_going) const override {
+    const RunConfig& config = source_.config;
+    at::Tensor samples = with_trained<TrainableDit>(source_, config, device, [&](const TrainableDit& model) {
+      return sample(model.dit(), options_of(config).diffusion, options_, labels_,
+                    config.data.batch / config.train.accumulate, keep_going);
+    });
+    if (!samples.defined()) return {};
+    return {{"samples", std::move(samples)}};
+  }
+  void write(FileSystem& files, const std::vector<NamedTensor>& drawn) const override {
+    const std::string& out = arguments_.out;
+    const at::Tensor& samples = drawn.front().tensor;
+    if (out.ends_with(".png")) {
+      const UnpaintedImage grid = image_grid(samples, per_class(arguments_), /*padding=*/2, /*scale=*/2);
+      return write_file_atomically(files, out, encode_png(grid.paint()));
+    }
+    write_file_atomically(files, out, [&](WritableFile& file) {
+      if (out.ends_with(".npy")) return write_npy(file, samples);
+      write_safetensors(file, {{"samples", samples}, {"labels", at::tensor(labels_, at::kLong)}});
+    });
+  }
+
+ private:
+  const SampleSource source_;
+  const SampleArguments arguments_;
+  const DrawOptions options_;
+  const std::vector<int64_t> labels_;
+};
 
 }  // namespace
 
@@ -123,110 +206,6 @@ SampleUsage image_usage() {
   --guidance SCALE      1 is off;  --cfg-channels N  channels guided, 0 is all
 )"};
 }
-
-DrawOptions asked_options(const RunConfig& config, const SampleArguments& arguments) {
-  DrawOptions options = draw_options(config);
-  options.grid.guidance = arguments.given<double>("guidance").value_or(options.grid.guidance);
-  choose_sampler(options, config, arguments);
-  choose_steps(options, config, arguments);
-  choose_gaussian_options(options, arguments);
-  const auto cfg_channels = arguments.given<int64_t>("cfg-channels");
-  options.grid.cfg_channels = cfg_channels.value_or(options.grid.cfg_channels);
-  options.grid.seed = arguments.given<int64_t>("seed").value_or(options.grid.seed);
-  if (options.grid.guidance != 1.0 && options_of(config).model.class_dropout <= 0) {
-    throw ConfigError(
-        "--guidance: this model was trained with class_dropout = 0 and has no null label to guide "
-        "with; use --guidance 1");
-  }
-  if (cfg_channels && options.grid.guidance == 1.0) {
-    throw ConfigError("--cfg-channels has no use with guidance 1, which guides nothing; remove one of them");
-  }
-  if (options.grid.cfg_channels > options_of(config).model.channels) {
-    throw ConfigError("--cfg-channels " + std::to_string(options.grid.cfg_channels) + ": the model has " +
-                      std::to_string(options_of(config).model.channels) + " channels; allowed: 0 (all) to " +
-                      std::to_string(options_of(config).model.channels));
-  }
-  return options;
-}
-
-std::vector<int64_t> sample_labels(const RunConfig& config, const SampleArguments& arguments) {
-  std::vector<int64_t> labels;
-  const auto classes = arguments.given<std::vector<int64_t>>("classes").value();
-  for (const int64_t label : classes) {
-    if (label < 0 || label >= options_of(config).model.classes) {
-      throw ConfigError("--classes: " + std::to_string(label) +
-                        " is not a class of this model; allowed: 0 to " +
-                        std::to_string(options_of(config).model.classes - 1));
-    }
-    labels.insert(labels.end(), static_cast<size_t>(per_class(arguments)), label);
-  }
-  return labels;
-}
-
-void check_out(FileSystem& files, const SampleArguments& arguments, const RunConfig& config) {
-  check_out_folder(files, arguments.out);
-  const int64_t channels = options_of(config).model.channels;
-  if (ends_in(arguments.out, ".png") && !are_images(channels)) {
-    throw ConfigError("--out " + arguments.out + ": samples of " + std::to_string(channels) +
-                      " channels are not images; write them with --out FILE.safetensors or --out FILE.npy");
-  }
-}
-
-at::Tensor draw_samples(const SampleSource& source, const DrawOptions& options,
-                        const std::vector<int64_t>& labels, c10::Device device, const KeepGoing& keep_going) {
-  const RunConfig& config = source.config;
-  return with_trained<TrainableDit>(source, config, device, [&](const TrainableDit& model) {
-    return sample(model.dit(), options_of(config).diffusion, options, labels,
-                  config.data.batch / config.train.accumulate, keep_going);
-  });
-}
-
-void write_samples(FileSystem& files, const SampleArguments& arguments, const at::Tensor& samples,
-                   const std::vector<int64_t>& labels) {
-  const std::filesystem::path out = arguments.out;
-  if (ends_in(arguments.out, ".npy")) {
-    write_file_atomically(files, out, [&](WritableFile& file) { write_npy(file, samples); });
-    return;
-  }
-  if (ends_in(arguments.out, ".safetensors")) {
-    write_file_atomically(files, out, [&](WritableFile& file) {
-      write_safetensors(file, {{"samples", samples}, {"labels", at::tensor(labels, at::kLong)}});
-    });
-    return;
-  }
-  const UnpaintedImage grid = image_grid(samples, per_class(arguments), /*padding=*/2, /*scale=*/2);
-  write_file_atomically(files, out, encode_png(grid.paint()));
-}
-
-namespace {
-
-class DrawnImages final : public Drawing {
- public:
-  DrawnImages(FileSystem& files, const SampleSource& source, const SampleArguments& arguments)
-      : source_(source),
-        arguments_(arguments),
-        options_(asked_options(source.config, arguments)),
-        labels_(sample_labels(source.config, arguments)) {
-    check_out(files, arguments, source.config);
-  }
-  std::string counted() const override { return count_of(static_cast<int64_t>(labels_.size()), "sample"); }
-  std::vector<NamedTensor> draw(c10::Device device, const KeepGoing& keep_going) const override {
-    at::Tensor samples = draw_samples(source_, options_, labels_, device, keep_going);
-    if (!samples.defined()) return {};
-    return {{"samples", std::move(samples)}};
-  }
-  void write(FileSystem& files, const std::vector<NamedTensor>& samples) const override {
-    write_samples(files, arguments_, samples.front().tensor, labels_);
-  }
-
- private:
-  const SampleSource source_;
-  const SampleArguments arguments_;
-  const DrawOptions options_;
-  const std::vector<int64_t> labels_;
-};
-
-}  // namespace
 
 std::unique_ptr<Drawing> draw_images(FileSystem& files, const SampleSource& source,
                                      const SampleArguments& arguments) {

@@ -1,5 +1,3 @@
-#include "toolkit/checkpoint/weights_fit.h"
-#include "toolkit/core/errors.h"
 #include "toolkit/families/dit/configuration.h"
 #include "toolkit/families/dit/data.h"
 #include "toolkit/families/dit/drawing.h"
@@ -8,7 +6,6 @@
 #include "toolkit/families/dit/options.h"
 #include "toolkit/families/dit/sampling.h"
 #include "toolkit/families/dit/trainable.h"
-#include "toolkit/families/dit/weights.h"
 
 namespace dtk::dit {
 namespace {
@@ -86,16 +83,10 @@ class Family final : public Configuration {
     return draw_images(files, source, arguments);
   }
 
-  std::vector<NamedTensor> to_export(const Weights& weights, const RunConfig& config) const override {
-    const models::Dit model(options_of(config).model, at::kMeta);  // names and shapes only
-    check_fit(weights, model);
-    // Every parameter that is missing is one that weights may leave out.
-    const auto fixed = [&](const std::string& name) {
-      if (name != "pos_embed") throw FileError("no weights for " + name);
-      return models::position_table(*model.options().hidden,
-                                    model.options().image_size / *model.options().patch);
-    };
-    return in_order(weights, model.parameters(), fixed);
+  at::Tensor untrained(const RunConfig& config, const std::string& name) const override {
+    if (name != "pos_embed") return ModelFamily::untrained(config, name);
+    const models::DitOptions model = models::resolved(options_of(config).model);
+    return models::position_table(*model.hidden, model.image_size / *model.patch);
   }
 };
 

@@ -8,17 +8,8 @@
 
 #include "toolkit/families/dit/options.h"
 #include "toolkit/families/dit/sampling.h"
-#include "toolkit/families/dit/weights.h"
 
 namespace dtk::dit {
-namespace {
-
-models::Dit with_empty_seam(models::Dit dit) {
-  dit.seam = models::Seam();
-  return dit;
-}
-
-}  // namespace
 
 TrainableDit::TrainableDit(const RunConfig& config, c10::Device device,
                            std::optional<at::Generator> generator)
@@ -31,7 +22,9 @@ TrainableDit::TrainableDit(const RunConfig& config, models::Dit dit)
           make_objective(options_of(config).diffusion, options_of(config).model.learn_sigma, device())) {}
 
 std::unique_ptr<TrainableModel> TrainableDit::with_own_seam() const {
-  return std::unique_ptr<TrainableModel>(new TrainableDit(config_, with_empty_seam(dit_)));
+  std::unique_ptr<TrainableDit> same(new TrainableDit(config_, dit_));
+  same->dit_.seam = {};
+  return same;
 }
 
 at::Tensor TrainableDit::loss(Batch batch, const at::Generator& noise, bool training) const {
@@ -57,10 +50,6 @@ std::vector<NamedTensor> TrainableDit::sample(const DataSource&, const KeepGoing
                                    config_.data.batch / config_.train.accumulate, keep_going);
   if (!samples.defined()) return {};
   return {{"samples", std::move(samples)}, {"labels", at::tensor(labels, at::kLong)}};
-}
-
-void TrainableDit::check_fit(const Weights& weights) const {
-  dit::check_fit(weights, dit_);
 }
 
 }  // namespace dtk::dit

@@ -1,11 +1,10 @@
 // Whether weights are those of a DiT, and what to set where they are not.
-#include "toolkit/families/dit/weights.h"
-
 #include <c10/util/StringUtil.h>
 
 #include <cmath>
 
 #include "toolkit/checkpoint/weights_fit.h"
+#include "toolkit/families/dit/trainable.h"
 
 namespace dtk::dit {
 namespace {
@@ -79,11 +78,10 @@ class Hints {
 
 }  // namespace
 
-void check_fit(const Weights& weights, const models::Dit& model) {
-  const auto hints = [&](const Shapes& file, const Shapes& own) {
-    return Hints(file, own, model.options()).text();
-  };
-  check_fit(weights, model.parameters(), hints, model.options().heads.value(), "model.heads");
+void TrainableDit::check_fit(const Weights& weights) const {
+  const models::DitOptions& options = dit_.options();
+  const auto hints = [&](const Shapes& file, const Shapes& own) { return Hints(file, own, options).text(); };
+  dtk::check_fit(weights, parameters(), hints, options.heads.value(), "model.heads");
 }
 
 }  // namespace dtk::dit

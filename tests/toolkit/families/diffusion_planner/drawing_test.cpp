@@ -42,10 +42,15 @@ SampleSource model() {
   return source;
 }
 
-std::shared_ptr<const diffusion_planner::FrameSource> frames_in(const std::string& list) {
+std::unique_ptr<Drawing> drawing_of(FileSystem& files, const std::string& list, const std::string& out) {
   SampleArguments arguments;
   arguments.own["frames"] = list;
-  return open_sample_frames(model(), arguments);
+  arguments.out = out;
+  return draw_frames(files, model(), arguments);
+}
+
+const Frames& frames_of(const Drawing& drawing) {
+  return dynamic_cast<const FrameSource&>(*drawing.data().all).frames();
 }
 
 }  // namespace
@@ -68,42 +73,50 @@ TEST_CASE("dit-sample: classes are for images, frames for the driving planner") 
 }
 
 TEST_CASE("dit-sample: frames are those of the model, and listed by paths that are read again") {
-  const auto frames = frames_in(folder + "/list.json");
-  CHECK(data_lines(drawn_from(frames)) ==
+  test::MemoryFileSystem files;
+  const auto drawing = drawing_of(files, folder + "/list.json", "/drawn");
+  CHECK(data_lines(drawing->data()) ==
         std::vector<std::string>{"data: 3 frames, 8 neighbours, 6 lanes (list.json)"});
+  CHECK(drawing->counted() == "3 frames");
+  drawing->write(files, {});
   const test::TemporaryFolder other;
-  const auto again = frames_in(other.write("frames.json", sample_frames_list(*frames)).string());
-  REQUIRE(again->size() == frames->size());
-  for (int64_t i = 0; i < frames->size(); ++i) {
-    CHECK(std::filesystem::equivalent(again->frames().path(i), frames->frames().path(i)));
+  const std::string list = other.write("frames.json", files.read("/drawn/frames.json")).string();
+  const auto again = drawing_of(files, list, "/again");
+  const Frames &frames = frames_of(*drawing), &same = frames_of(*again);
+  REQUIRE(same.size() == frames.size());
+  for (int64_t i = 0; i < frames.size(); ++i) {
+    CHECK(std::filesystem::equivalent(same.path(i), frames.path(i)));
   }
-  CHECK(error_text<DataError>([&] { frames_in("gone"); }) ==
+  CHECK(error_text<DataError>([&] { drawing_of(files, "gone", "/again"); }) ==
         "--frames: gone: no such file or folder; give the folder of the frames, or a JSON list of them");
 
   const test::TemporaryFolder odd;
   std::filesystem::copy(folder + "/frame_a.npz", odd / "a\xff.npz");
   CHECK(error_text<DataError>([&] {
-          sample_frames_list(*frames_in(odd.path().string()));
+          drawing_of(files, odd.path().string(), "/again");
         }).ends_with(" is not UTF-8, and frames.json can not hold it; rename the file or its folders"));
 }
 
 TEST_CASE("dit-sample: the folder of trajectories is a new or another one") {
   test::MemoryFileSystem files;
-  check_out_for_frames(files, "/new/folder/");
+  const auto drawing_to = [&](const std::string& out) {
+    return drawing_of(files, folder + "/list.json", out);
+  };
+  drawing_to("/new/folder/");
   files.create_directories("/there");
   files.create("/there/notes.txt");
-  check_out_for_frames(files, "/there");
+  drawing_to("/there");
   const std::vector<NamedTensor> drawn = {{"trajectories", at::rand({2, 3, 4, 4})},
                                           {"ego_future", at::rand({2, 4, 4})}};
-  write_trajectories(files, "/there/a/b", drawn, "[\"x.npz\"]\n");
-  CHECK(files.read("/there/a/b/frames.json") == "[\"x.npz\"]\n");
+  drawing_to("/there/a/b")->write(files, drawn);
+  CHECK(files.exists("/there/a/b/frames.json"));
   const test::SafetensorsFile file = test::read_safetensors(files, "/there/a/b/trajectories.safetensors");
   REQUIRE(file.tensors.size() == 2);
   for (const NamedTensor& one : file.tensors) {
     CHECK(one.tensor.equal(one.name == "trajectories" ? drawn[0].tensor : drawn[1].tensor));
   }
   const auto refusal = [&](const std::string& out) {
-    return error_text<ConfigError>([&] { check_out_for_frames(files, out); });
+    return error_text<ConfigError>([&] { drawing_to(out); });
   };
   CHECK(refusal("/there/a/b/") ==
         "--out /there/a/b/: holds trajectories.safetensors already; name another folder");
@@ -115,8 +128,8 @@ TEST_CASE("dit-sample: the folder of trajectories is a new or another one") {
                               "of their frames; name a folder");
   }
   files.create_directories("/old.png");
-  CHECK_NOTHROW(check_out_for_frames(files, "/old.png"));
-  CHECK_NOTHROW(check_out_for_frames(files, "/there/run.2"));
+  CHECK_NOTHROW(drawing_to("/old.png"));
+  CHECK_NOTHROW(drawing_to("/there/run.2"));
   CHECK(refusal("/there/notes.txt") ==
         "--out /there/notes.txt: /there/notes.txt is not a folder; name another one");
   CHECK(refusal("/there/notes.txt/drawn") ==

@@ -29,22 +29,19 @@ at::Generator generator(uint64_t seed, c10::Device device = at::kCPU) {
   return policies::make_generator(device, seed);
 }
 
-/// With an augmentation for every preset, and every term that it has inputs for.
+/// Every term that the preset has inputs for; with its augmentation, every sample is shifted.
 TrajectoryObjectiveOptions all_terms(const models::DiffusionPlannerOptions& model) {
   TrajectoryObjectiveOptions options = objective_options_of(model);
-  options.augmentation.emplace().probability = 1;
+  if (options.augmentation) options.augmentation->probability = 1;
   options.loss.collision = 0.5;
-  if (model.upstream()) options.ego_shape = {2.8, 4.6, 1.9};
   return options;
 }
 
 /// One forward pass by hand.
 at::Tensor composed(const DiffusionPlanner& model, FrameBatch batch,
                     const TrajectoryObjectiveOptions& options, const at::Generator& noise, bool training) {
-  const bool upstream = model.options().upstream();
-  if (upstream) batch.ego_shape = at::tensor({2.8F, 4.6F, 1.9F}).repeat({batch.lanes.size(0), 1});
   headings_to_cos_sin(batch);
-  if (training) {
+  if (training && options.augmentation) {
     const ShiftDraws shift = draw_shift(batch, *options.augmentation, noise);
     batch = Augmentation(*options.augmentation, 80, at::kCPU).apply(batch, shift);
   }
@@ -80,7 +77,8 @@ at::Tensor composed(const DiffusionPlanner& model, FrameBatch batch,
   const models::DrivingContext context = model.encode(scene, training);
   const at::Tensor predicted = model.denoise(sample.x, sample.t, context, training);
   at::Tensor logits;
-  if (!upstream) logits = model.turn_indicator(given.targets.select(1, 0), context.encoding);
+  if (!model.options().upstream())
+    logits = model.turn_indicator(given.targets.select(1, 0), context.encoding);
   return losses_of(predicted, logits, given, options.process, options.loss).total(options.loss);
 }
 
@@ -264,15 +262,7 @@ TEST_CASE("diffusion_planner objective: what cannot be learnt is refused before 
   options.augmentation.emplace();
   CHECK(refusal(up, options) ==
         "the driving planner's objective: frames of diffusion_planner.preset = \"UP\" do not tell the ego's "
-        "shape, which "
-        "the augmentation needs; give one (ego_shape: wheelbase, length, width in m), or leave the "
-        "augmentation out");
-  options = objective_options_of(h);
-  options.ego_shape = {2.8, 4.6, 1.9};
-  CHECK(refusal(h, options) ==
-        "the driving planner's objective: frames of diffusion_planner.preset = \"H\" have an ego_shape of "
-        "their own; do "
-        "not give another one");
+        "shape, which the augmentation needs; leave the augmentation out");
 }
 
 TEST_CASE("diffusion_planner objective: frames of another size, or without an array, are told by key") {

@@ -27,7 +27,7 @@ class FrameTraining {
         optimizer_({}, model_.parameters()),
         policies_(put_in(no_policies(), model_)),
         ledger_(policies::saved_tensor_ledger()),
-        objective_(model_.options(), options_of(model), device),
+        objective_(model_.options(), objective_options_of(model), device),
         noise_(policies::make_generator(device, 5)) {
     const policies::OwnerScope owner(policies::Category::data, "frames");
     frames_ = random_frames(model_.options(), batch, device);
@@ -55,11 +55,6 @@ class FrameTraining {
     models::DiffusionPlanner model(options, device, policies::make_generator(device, 3));
     planner::claim_state(model.parameters());
     return model;
-  }
-  static TrajectoryObjectiveOptions options_of(const models::DiffusionPlannerOptions& model) {
-    TrajectoryObjectiveOptions options = objective_options_of(model);
-    if (model.upstream()) options.ego_shape = {2.8, 4.6, 1.9}, options.augmentation.emplace();
-    return options;
   }
 
   models::DiffusionPlanner model_;

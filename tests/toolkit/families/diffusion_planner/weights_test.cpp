@@ -1,8 +1,6 @@
 // Weights of the driving planner: as the original's trainers write them, what does not fit, and back.
 //
 // Whether PyTorch itself reads and writes them so is for tests/integration/diffusion_planner_weights_test.py.
-#include "toolkit/families/diffusion_planner/weights.h"
-
 #include <ATen/ATen.h>
 
 #include "support/catch.h"
@@ -11,9 +9,11 @@
 #include "support/runs/weights_world.h"
 #include "support/same_bits.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/families/diffusion_planner/trainable.h"
 #include "toolkit/io/torch_file.h"
+#include "toolkit/train/model_family.h"
 
-namespace dtk {
+namespace dtk::diffusion_planner {
 namespace {
 
 using namespace test;
@@ -36,6 +36,27 @@ models::DiffusionPlanner shapes_of(const models::DiffusionPlannerOptions& option
   return models::DiffusionPlanner(options, at::kMeta);
 }
 
+/// Of a run that trains such a model, without augmentation, which not all presets can have.
+RunConfig config_of(const models::DiffusionPlannerOptions& model) {
+  RunConfig config;
+  config.train.model = "diffusion_planner";
+  Options& options = options_of(config);
+  options.model = model;
+  options.process.prefix = !model.upstream();
+  options.augmentation.probability = 0;
+  options.augmentation.smooth = false;
+  return config;
+}
+
+Named exported(const Weights& weights, const models::DiffusionPlannerOptions& options) {
+  const RunConfig config = config_of(options);
+  return family_of(config).to_export(weights, config);
+}
+
+std::string refusal(const Weights& weights, const models::DiffusionPlannerOptions& options) {
+  return error_text<ConfigError>([&] { make_model(config_of(options), at::kMeta)->check_fit(weights); });
+}
+
 bool same_in_order(const Named& a, const Named& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const NamedTensor& x, const NamedTensor& y) {
     return x.name == y.name && same_bits(x.tensor, y.tensor);
@@ -45,8 +66,7 @@ bool same_in_order(const Named& a, const Named& b) {
 std::string misfit(const Named& tensors, const models::DiffusionPlannerOptions& options) {
   World world;
   write_torch_file(*world.files.create("/w.pth"), tensors);
-  const Weights weights = open_weights(world.files, request("/w.pth"));
-  return error_text<ConfigError>([&] { check_fit(weights, shapes_of(options)); });
+  return refusal(open_weights(world.files, request("/w.pth")), options);
 }
 
 const std::string not_of_model = "--weights /w.pth: the weights of /w.pth are not those of this model\n  ";
@@ -62,8 +82,9 @@ TEST_CASE(
   for (const std::string preset : {"H", "UP"}) {
     for (const std::string prefix : {"", "module.", "module._orig_mod."}) {
       INFO(preset << " " << prefix);
-      const models::DiffusionPlanner model = small_diffusion_planner(preset);
-      const Named tensors = random_weights(model);
+      const models::DiffusionPlannerOptions options = small_diffusion_planner_options(preset);
+      const TrainableDiffusionPlanner model(config_of(options), at::kCPU);
+      const Named tensors = random_weights(shapes_of(options));
       World world;
       write_torch_file(*world.files.create("/in.pth"), renamed(tensors, prefix));
       const Weights weights = open_weights(world.files, request("/in.pth"));
@@ -73,7 +94,7 @@ TEST_CASE(
         CHECK(model.parameters()[i].second.requires_grad());
         CHECK(same_bits(model.parameters()[i].second.detach(), tensors[i].tensor));
       }
-      const Named out = weights_to_export(weights, shapes_of(model.options()));
+      const Named out = exported(weights, options);
       CHECK(same_in_order(out, tensors));
       write_torch_file(*world.files.create("/out.pth"), out);
       CHECK(same_in_order(read_all(open_weights(world.files, request("/out.pth"))), tensors));
@@ -83,8 +104,8 @@ TEST_CASE(
 
 TEST_CASE(
     "diffusion_planner weights: the order of the file does not matter, and half precision is converted") {
-  const models::DiffusionPlanner model = shapes_of(small_diffusion_planner_options("M"));
-  Named tensors = random_weights(model);
+  const models::DiffusionPlannerOptions options = small_diffusion_planner_options("M");
+  Named tensors = random_weights(shapes_of(options));
   for (NamedTensor& one : tensors) one.tensor = one.tensor.to(at::kHalf);
   World world;
   write_torch_file(*world.files.create("/w.pth"), Named(tensors.rbegin(), tensors.rend()));
@@ -92,7 +113,7 @@ TEST_CASE(
   CHECK(conversion_note(weights) ==
         std::to_string(tensors.size()) + " tensors converted from float16 to float32");
   for (NamedTensor& one : tensors) one.tensor = one.tensor.to(at::kFloat);
-  CHECK(same_in_order(weights_to_export(weights, model), tensors));
+  CHECK(same_in_order(exported(weights, options), tensors));
 }
 
 TEST_CASE("diffusion_planner weights: missing, unknown, misshapen and mistyped are listed") {
@@ -111,14 +132,14 @@ TEST_CASE("diffusion_planner weights: missing, unknown, misshapen and mistyped a
             "of another shape (1): decoder.turn_indicator_predictor.bias is [4], not [5]\n"
             "  not floating-point (1): encoder.fusion.norm.bias holds Long" +
             what_to_do);
-  const models::DiffusionPlanner model = small_diffusion_planner("H");
+  const TrainableDiffusionPlanner model(config_of(options), at::kCPU);
   const at::Tensor before = model.parameters().front().second.detach().clone();
   World world;
   write_torch_file(*world.files.create("/w.pth"), wrong);
   const Weights weights = open_weights(world.files, request("/w.pth"));
   CHECK_THROWS_AS(load_weights(weights, model), ConfigError);
   CHECK(same_bits(model.parameters().front().second.detach(), before));
-  CHECK_THROWS_AS(weights_to_export(weights, model), ConfigError);
+  CHECK_THROWS_AS(exported(weights, options), ConfigError);
 }
 
 TEST_CASE("diffusion_planner weights: what to set where they are those of another preset or size") {
@@ -179,13 +200,13 @@ TEST_CASE("diffusion_planner weights: heads, which no shape tells, must be those
   write_torch_file(*world.files.create("/w.pth"), random_weights(shapes_of(options)));
   Weights weights = open_weights(world.files, request("/w.pth"));
   weights.heads = 8;
-  CHECK(error_text<ConfigError>([&] { check_fit(weights, shapes_of(options)); }) ==
+  CHECK(refusal(weights, options) ==
         "--weights /w.pth: the weights of /w.pth were trained with diffusion_planner.num_heads = 8, and this "
         "model has "
         "4, "
         "whose attention is another; set diffusion_planner.num_heads = 8");
   weights.heads = 4;
-  CHECK_NOTHROW(check_fit(weights, shapes_of(options)));
+  CHECK(refusal(weights, options) == "(nothing was thrown)");
 }
 
-}  // namespace dtk
+}  // namespace dtk::diffusion_planner

@@ -17,11 +17,11 @@
 #include <utility>
 #include <vector>
 
+#include "diffusion_planner/frame_writer.h"
 #include "support/bench_setup.h"
 #include "support/files/temporary_folder.h"
 #include "toolkit/core/clock.h"
 #include "toolkit/families/diffusion_planner/frame_source.h"
-#include "toolkit/families/diffusion_planner/frame_writer.h"
 
 namespace {
 
@@ -101,7 +101,7 @@ void write_frames(const fs::path& folder, int64_t count, FrameOptions made, NpzW
   for (int64_t i = 0; i < count; ++i) {
     frame = made_up_frame(std::move(frame), generator);
     const fs::path path = folder / ("frame_" + std::to_string(i) + ".npz");
-    write_frame(posix_file_system(), path, frame, 0, {made.layout, packing});
+    scenes::write_frame(posix_file_system(), path, frame, 0, {made.layout, packing});
   }
 }
 

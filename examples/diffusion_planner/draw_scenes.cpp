@@ -6,13 +6,13 @@
 #include <iostream>
 #include <string>
 
+#include "diffusion_planner/frame_writer.h"
 #include "diffusion_planner/frames.h"
 #include "diffusion_planner/scene_image.h"
 #include "diffusion_planner/scene_set.h"
 #include "support/arguments.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/data/image_folder.h"
-#include "toolkit/families/diffusion_planner/frame_writer.h"
 #include "toolkit/io/file_system.h"
 
 namespace {
@@ -57,7 +57,7 @@ void draw_part(const fs::path& out, const std::string& name, const scenes::Scene
   std::string list;
   scenes::for_each_frame(set, count, [&](const dtk::diffusion_planner::FrameBatch& frame, int64_t number) {
     const std::string file = name + "/" + number_name(number, ".npz");
-    dtk::diffusion_planner::write_frame(files, out / file, frame, 0, {.layout = set.layout});
+    scenes::write_frame(files, out / file, frame, 0, {.layout = set.layout});
     list += (list.empty() ? "[\"" : ",\n \"") + file + "\"";
     if (number >= pictures) return;
     dtk::write_file_atomically(files, out / "pictures" / number_name(number, ".png"),

@@ -4,13 +4,13 @@
 #include <cmath>
 #include <set>
 
+#include "diffusion_planner/frame_writer.h"
 #include "diffusion_planner/frames.h"
 #include "diffusion_planner/scene_set.h"
 #include "support/catch.h"
 #include "support/diffusion_planner/samples.h"
 #include "support/error_text.h"
 #include "support/files/temporary_folder.h"
-#include "toolkit/families/diffusion_planner/frame_writer.h"
 #include "toolkit/families/diffusion_planner/frames.h"
 #include "toolkit/families/diffusion_planner/inputs.h"
 #include "toolkit/families/diffusion_planner/metrics.h"
@@ -93,8 +93,8 @@ TEST_CASE("drawn frames: Frames reads back what was written, in each preset's si
     const scenes::SceneSet set = preset(name);
     const FrameBatch frames = frames_of(set, 3);
     for (int64_t i = 0; i < 3; ++i) {
-      write_frame(posix_file_system(), folder / (std::to_string(i) + ".npz"), frames, i,
-                  {.layout = set.layout});
+      scenes::write_frame(posix_file_system(), folder / (std::to_string(i) + ".npz"), frames, i,
+                          {.layout = set.layout});
     }
     const Frames source(folder.path(), {.layout = set.layout, .sizes = set.sizes});
     const FrameBatch read = source.allocate(3);

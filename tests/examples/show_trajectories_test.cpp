@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 
 #include "diffusion_planner/frame_kind.h"
+#include "diffusion_planner/frame_writer.h"
 #include "diffusion_planner/frames.h"
 #include "diffusion_planner/path_error.h"
 #include "diffusion_planner/scene_set.h"
@@ -9,7 +10,6 @@
 #include "support/error_text.h"
 #include "support/files/temporary_folder.h"
 #include "toolkit/core/errors.h"
-#include "toolkit/families/diffusion_planner/frame_writer.h"
 #include "toolkit/io/file_system.h"
 
 namespace {
@@ -20,8 +20,8 @@ using namespace dtk::diffusion_planner;
 /// A file with a frame of zeros.
 std::filesystem::path zeros(const test::TemporaryFolder& folder, const scenes::SceneSet& set) {
   const std::filesystem::path file = folder / "frame.npz";
-  write_frame(posix_file_system(), file, scenes::empty_frames(set.layout, set.sizes, 1), 0,
-              {.layout = set.layout});
+  scenes::write_frame(posix_file_system(), file, scenes::empty_frames(set.layout, set.sizes, 1), 0,
+                      {.layout = set.layout});
   return file;
 }
 

@@ -13,7 +13,7 @@
 #include "toolkit/core/errors.h"
 #include "toolkit/data/held_out.h"
 #include "toolkit/data/loader.h"
-#include "toolkit/families/diffusion_planner/frame_writer.h"
+#include "diffusion_planner/frame_writer.h"
 
 namespace dtk {
 namespace {
@@ -95,7 +95,7 @@ TEST_CASE(
   const test::TemporaryFolder folder;
   const diffusion_planner::FrameBatch samples = test::random_samples(diffusion_planner::FrameLayout::upstream, test::tiny_sizes(), 4);
   for (int64_t row = 0; row < 4; ++row) {
-    diffusion_planner::write_frame(posix_file_system(), folder / (std::to_string(row) + ".npz"), samples, row,
+    scenes::write_frame(posix_file_system(), folder / (std::to_string(row) + ".npz"), samples, row,
                 {.layout = diffusion_planner::FrameLayout::upstream});
   }
   const auto source = std::make_shared<diffusion_planner::FrameSource>(folder.path(), upstream());
@@ -109,7 +109,7 @@ TEST_CASE("diffusion_planner frames: some can be held out, and a frame that is g
   const test::TemporaryFolder folder;
   const diffusion_planner::FrameBatch samples = test::random_samples(diffusion_planner::FrameLayout::upstream, test::tiny_sizes(), 4);
   for (int64_t row = 0; row < 4; ++row) {
-    diffusion_planner::write_frame(posix_file_system(), folder / (std::to_string(row) + ".npz"), samples, row,
+    scenes::write_frame(posix_file_system(), folder / (std::to_string(row) + ".npz"), samples, row,
                 {.layout = diffusion_planner::FrameLayout::upstream});
   }
   const auto source = std::make_shared<diffusion_planner::FrameSource>(folder.path(), upstream());

@@ -14,7 +14,7 @@
 #include "support/files/temporary_folder.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/data/image_folder.h"
-#include "toolkit/families/diffusion_planner/frame_writer.h"
+#include "diffusion_planner/frame_writer.h"
 
 namespace dtk {
 namespace {
@@ -32,8 +32,8 @@ diffusion_planner::FrameOptions options_of(diffusion_planner::FrameLayout layout
 }
 
 std::string write(const TemporaryFolder& folder, const std::string& name, const diffusion_planner::FrameBatch& samples,
-                  const diffusion_planner::FrameWriting& writing = {}, int64_t row = 0) {
-  diffusion_planner::write_frame(posix_file_system(), folder / name, samples, row, writing);
+                  const scenes::FrameWriting& writing = {}, int64_t row = 0) {
+  scenes::write_frame(posix_file_system(), folder / name, samples, row, writing);
   return (folder / name).string();
 }
 

@@ -1,4 +1,4 @@
-#include "toolkit/families/diffusion_planner/frame_writer.h"
+#include "diffusion_planner/frame_writer.h"
 
 #include <ATen/ops/full.h>
 
@@ -9,8 +9,11 @@
 
 #include "toolkit/io/dtypes.h"
 
-namespace dtk::diffusion_planner {
+namespace scenes {
 namespace {
+
+using namespace dtk;
+using namespace dtk::diffusion_planner;
 
 void check(const NpzArray& array, const at::Tensor& tensor, int64_t row) {
   const std::string name = "write_frame: " + array.key;
@@ -51,4 +54,4 @@ void write_frame(FileSystem& files, const std::filesystem::path& path, const Fra
   file->close();
 }
 
-}  // namespace dtk::diffusion_planner
+}  // namespace scenes

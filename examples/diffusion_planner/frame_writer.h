@@ -1,4 +1,4 @@
-// Samples of the driving planner written as files, for generators of scenes.
+// Samples of the driving planner written as files.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -8,11 +8,11 @@
 #include "toolkit/io/file_system.h"
 #include "toolkit/io/npz.h"
 
-namespace dtk::diffusion_planner {
+namespace scenes {
 
 struct FrameWriting {
-  FrameLayout layout = FrameLayout::version_2;
-  NpzWriter::Packing packing = NpzWriter::Packing::deflated;
+  dtk::diffusion_planner::FrameLayout layout = dtk::diffusion_planner::FrameLayout::version_2;
+  dtk::NpzWriter::Packing packing = dtk::NpzWriter::Packing::deflated;
 };
 
 /// Writes row `row` of `batch` to `path` as numpy.savez_compressed writes it, the arrays of the layout and,
@@ -21,7 +21,8 @@ struct FrameWriting {
 ///
 /// Throws std::invalid_argument for a tensor that is missing, of another dtype or number of dimensions than
 /// in FrameBatch; std::out_of_range for a row; FileError.
-void write_frame(FileSystem& files, const std::filesystem::path& path, const FrameBatch& batch, int64_t row,
+void write_frame(dtk::FileSystem& files, const std::filesystem::path& path,
+                 const dtk::diffusion_planner::FrameBatch& batch, int64_t row,
                  const FrameWriting& writing = {});
 
-}  // namespace dtk::diffusion_planner
+}  // namespace scenes

@@ -6,13 +6,15 @@
 #include <stdexcept>
 #include <utility>
 
+#include "toolkit/core/format.h"
+
 namespace dtk {
 
 std::vector<double> dpm_solver_times(const DpmSolverOptions& options, const VpSde& sde) {
   if (options.steps < 1 || !(0 < options.last && options.last < options.first && options.first <= 1)) {
-    throw std::invalid_argument("DPM-Solver++ from time " + std::to_string(options.first) + " to " +
-                                std::to_string(options.last) + " in " + std::to_string(options.steps) +
-                                " steps: it needs a step and 0 < last < first <= 1");
+    throw std::invalid_argument(fmt::format(
+        "DPM-Solver++ from time {:f} to {:f} in {} steps: it needs a step and 0 < last < first <= 1",
+        options.first, options.last, options.steps));
   }
   const double begin = sde.lambda(options.first), end = sde.lambda(options.last);
   std::vector<double> times = {options.first};

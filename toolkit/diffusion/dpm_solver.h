@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "toolkit/diffusion/dpm_solver_options.h"
+#include "toolkit/diffusion/options.h"
 #include "toolkit/diffusion/vp_sde.h"
 
 namespace dtk {

@@ -5,7 +5,6 @@
 
 #include "toolkit/diffusion/diffusion_names.h"
 #include "toolkit/diffusion/gaussian_diffusion.h"
-#include "toolkit/diffusion/rectified_flow.h"
 
 namespace dtk {
 namespace {
@@ -16,7 +15,16 @@ class RectifiedFlow final : public Objective {
 
   at::Tensor loss(const Denoiser& model, at::Tensor x0, at::Tensor y,
                   const at::Generator& generator) const override {
-    return rectified_flow_loss(model, std::move(x0), std::move(y), time_, generator);
+    const auto shape = x0.sizes();
+    at::Tensor t = time_ == FlowTime::uniform ? at::rand({shape[0]}, generator, x0.options())
+                                              : at::randn({shape[0]}, generator, x0.options()).sigmoid_();
+    const at::Tensor noise = at::randn(shape, generator, x0.options());
+    at::Tensor x = at::lerp(x0, noise, t.view({-1, 1, 1, 1}));  // x_t
+    const at::Tensor velocity = noise - x0;
+    x0.reset();
+    t = t * kFlowTimeScale;
+    const at::Tensor predicted = model(std::move(x), std::move(t), std::move(y));
+    return at::mse_loss(predicted.to(at::kFloat), velocity);
   }
 
  private:

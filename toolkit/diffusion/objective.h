@@ -11,6 +11,9 @@
 
 namespace dtk {
 
+/// A model of rectified flow is fed this times t, so that it sees the range of a diffusion of 1000 steps.
+inline constexpr double kFlowTimeScale = 1000;
+
 class Objective {
  public:
   virtual ~Objective() = default;
@@ -21,7 +24,9 @@ class Objective {
                           const at::Generator& generator) const = 0;
 };
 
-/// The one that [diffusion] names, for a model on `device`; see rectified_flow.h and gaussian_diffusion.h.
+/// The one that [diffusion] names, for a model on `device`: a Gaussian diffusion (gaussian_diffusion.h), or
+/// rectified flow (Liu et al. 2022): straight paths x_t = (1 - t)·x_0 + t·ε from images (t = 0) to noise (t =
+/// 1), whose velocity ε - x_0 the model predicts; the loss is the mean squared error to it over all elements.
 std::unique_ptr<const Objective> make_objective(const DiffusionOptions& options, bool learn_sigma,
                                                 c10::Device device);
 

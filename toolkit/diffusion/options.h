@@ -42,4 +42,13 @@ struct SamplerOptions {
   friend bool operator==(const SamplerOptions&, const SamplerOptions&) = default;
 };
 
+/// Steps and times of DPM-Solver++.
+struct DpmSolverOptions {
+  int64_t steps = 10;
+  double first = 1.0;  // time that x is taken to be at
+  double last = 1e-3;  // time of the result, before it is denoised
+
+  friend bool operator==(const DpmSolverOptions&, const DpmSolverOptions&) = default;
+};
+
 }  // namespace dtk

@@ -5,6 +5,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "toolkit/core/format.h"
 #include "toolkit/diffusion/diffusion_names.h"
 
 namespace dtk {
@@ -38,8 +39,8 @@ int64_t strided_count(int64_t steps, int64_t stride) {
 }
 
 [[noreturn]] void too_few(const std::string& what, int64_t has, int64_t asked) {
-  throw std::invalid_argument(what + " has " + std::to_string(has) + " steps, fewer than the " +
-                              std::to_string(asked) + " asked of it");
+  throw std::invalid_argument(
+      fmt::format("{} has {} steps, fewer than the {} asked of it", what, has, asked));
 }
 
 std::vector<int64_t> strided(int64_t count, int64_t steps) {
@@ -47,10 +48,9 @@ std::vector<int64_t> strided(int64_t count, int64_t steps) {
   int64_t stride = 1;
   while (strided_count(steps, stride) > count) ++stride;
   if (strided_count(steps, stride) != count) {
-    throw std::invalid_argument("no whole stride through " + std::to_string(steps) + " steps takes " +
-                                std::to_string(count) + " of them; the nearest are ddim" +
-                                std::to_string(strided_count(steps, stride)) + " and ddim" +
-                                std::to_string(strided_count(steps, stride - 1)));
+    throw std::invalid_argument(
+        fmt::format("no whole stride through {} steps takes {} of them; the nearest are ddim{} and ddim{}",
+                    steps, count, strided_count(steps, stride), strided_count(steps, stride - 1)));
   }
   std::vector<int64_t> kept;
   for (int64_t step = 0; step < steps; step += stride) kept.push_back(step);
@@ -65,10 +65,8 @@ std::vector<int64_t> in_sections(const std::vector<int64_t>& counts, int64_t ste
     const int64_t size = steps / sections + (i < steps % sections ? 1 : 0);
     const int64_t count = counts[static_cast<size_t>(i)];
     if (count > size) {
-      const std::string which = sections == 1
-                                    ? "the diffusion"
-                                    : "section " + std::to_string(i + 1) + " of " + std::to_string(sections);
-      too_few(which, size, count);
+      too_few(sections == 1 ? "the diffusion" : fmt::format("section {} of {}", i + 1, sections), size,
+              count);
     }
     const double stride = count > 1 ? static_cast<double>(size - 1) / static_cast<double>(count - 1) : 1.0;
     double position = 0.0;  // a sum and not a product: its rounding is part of the published steps
@@ -91,10 +89,6 @@ std::vector<int64_t> respaced_steps(const std::string& text, int64_t steps) {
     throw std::invalid_argument("that is one step, and a process needs at least two");
   }
   return kept;
-}
-
-std::vector<int64_t> respaced_steps(int64_t count, int64_t steps) {
-  return respaced_steps(std::to_string(count), steps);
 }
 
 }  // namespace dtk

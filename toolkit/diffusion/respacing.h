@@ -17,7 +17,4 @@ namespace dtk {
 /// than it should give, an N that no stride gives, and fewer than two steps in all.
 std::vector<int64_t> respaced_steps(const std::string& text, int64_t steps);
 
-/// What sample.steps without sample.respacing means: respaced_steps(std::to_string(count), steps).
-std::vector<int64_t> respaced_steps(int64_t count, int64_t steps);
-
 }  // namespace dtk

@@ -8,7 +8,7 @@
 
 #include "toolkit/diffusion/diffusion_names.h"
 #include "toolkit/diffusion/gaussian_diffusion.h"
-#include "toolkit/diffusion/rectified_flow.h"
+#include "toolkit/diffusion/objective.h"
 #include "toolkit/diffusion/respacing.h"
 
 namespace dtk {
@@ -84,8 +84,8 @@ std::unique_ptr<const Sampler> make_sampler(const DiffusionOptions& diffusion, c
                                             int64_t steps, bool learn_sigma, c10::Device device) {
   if (options.sampler == SamplerKind::euler) return std::make_unique<Euler>(steps);
   if (options.sampler == SamplerKind::heun) return std::make_unique<Heun>(steps);
-  std::vector<int64_t> kept = options.respacing ? respaced_steps(*options.respacing, diffusion.steps)
-                                                : respaced_steps(steps, diffusion.steps);
+  std::vector<int64_t> kept =
+      respaced_steps(options.respacing.value_or(std::to_string(steps)), diffusion.steps);
   const GaussianTables tables(diffusion_betas(diffusion.betas, diffusion.steps));
   const policies::OwnerScope owner(policies::Category::data, "sampler tables");
   GaussianDiffusion process(respaced(tables, kept), diffusion.objective, learn_sigma, device);

@@ -16,7 +16,6 @@
 #include "toolkit/diffusion/dpm_solver.h"
 #include "toolkit/families/diffusion_planner/inputs.h"
 #include "toolkit/families/diffusion_planner/noise.h"
-#include "toolkit/families/diffusion_planner/trajectories.h"
 #include "toolkit/train/optimizer.h"
 
 using namespace dtk;

@@ -12,7 +12,6 @@
 #include "support/diffusion_planner/golden.h"
 #include "support/error_text.h"
 #include "toolkit/families/diffusion_planner/noise.h"
-#include "toolkit/families/diffusion_planner/trajectories.h"
 
 using namespace dtk;
 using namespace dtk::diffusion_planner;

@@ -44,14 +44,14 @@ TEST_CASE("respacing: a half is rounded to the even step") {
 TEST_CASE("respacing: a count gives as many steps, from the first to the last") {
   for (int64_t count = 2; count <= 1000; ++count) {
     INFO(count);
-    const Steps kept = respaced_steps(count, 1000);
+    const Steps kept = respaced_steps(std::to_string(count), 1000);
     REQUIRE(kept.size() == static_cast<size_t>(count));
     REQUIRE(kept.front() == 0);
     REQUIRE(kept.back() == 999);
   }
   Steps all(1000);
   std::iota(all.begin(), all.end(), 0);
-  CHECK(respaced_steps(1000, 1000) == all);
+  CHECK(respaced_steps("1000", 1000) == all);
   CHECK(respaced_steps("ddim1000", 1000) == all);
   CHECK(respaced_steps("1,1", 1000) == Steps{0, 500});
 }

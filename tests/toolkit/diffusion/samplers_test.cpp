@@ -178,7 +178,7 @@ TEST_CASE("a learned variance decides how much noise ddpm adds") {
     return x.std().item<double>();
   };
   const GaussianTables tables =
-      respaced(GaussianTables(diffusion_betas(BetaKind::linear, 1000)), respaced_steps(2, 1000));
+      respaced(GaussianTables(diffusion_betas(BetaKind::linear, 1000)), respaced_steps("2", 1000));
   CHECK(spread(1.0) == Approx(std::sqrt(tables.betas[1])).epsilon(0.02));
   CHECK(spread(-1.0) == Approx(std::sqrt(tables.posterior_variance[1])).epsilon(0.02));
 }

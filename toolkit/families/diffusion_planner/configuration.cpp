@@ -6,7 +6,7 @@
 #include "toolkit/config/rule_check.h"
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/text.h"
-#include "toolkit/diffusion/dpm_solver_options.h"
+#include "toolkit/diffusion/options.h"
 #include "toolkit/families/diffusion_planner/options.h"
 
 namespace dtk::diffusion_planner {

@@ -8,7 +8,6 @@
 #include "toolkit/families/diffusion_planner/inputs.h"
 #include "toolkit/families/diffusion_planner/noise.h"
 #include "toolkit/families/diffusion_planner/penalties.h"
-#include "toolkit/families/diffusion_planner/running_sum.h"
 
 namespace dtk::diffusion_planner {
 namespace {

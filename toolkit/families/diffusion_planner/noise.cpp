@@ -1,11 +1,34 @@
 #include "toolkit/families/diffusion_planner/noise.h"
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <utility>
+#include <vector>
 
 #include "toolkit/families/diffusion_planner/inputs.h"
-#include "toolkit/families/diffusion_planner/running_sum.h"
 
 namespace dtk::diffusion_planner {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct RunningSum : torch::autograd::Function<RunningSum> {
+  static at::Tensor forward(AutogradContext*, const at::Tensor& values) { return values.cumsum(-2); }
+  // A value is in every sum from its own on.
+  static variable_list backward(AutogradContext*, const variable_list& gradients) {
+    const at::Tensor& gradient = gradients.front();
+    const at::Tensor before = gradient.cumsum(-2) - gradient;
+    return {gradient.sum(-2, /*keepdim=*/true) - before};
+  }
+};
+
+}  // namespace
+
+at::Tensor running_sum(const at::Tensor& values) {
+  return RunningSum::apply(values);
+}
 
 at::Tensor current_states(const TruePaths& truth) {
   const at::Tensor ego = truth.ego_current_state.narrow(1, 0, 4).unsqueeze(1);
@@ -82,6 +105,19 @@ NoisedSample noised_sample(const at::Tensor& targets, const NoiseDraws& draws, c
   sample.x = at::cat({targets.narrow(2, 0, 1), noised}, 2);
   if (process.prefix) sample.x = at::where(sample.prefix, targets, sample.x);
   return sample;
+}
+
+at::Tensor solve_trajectories(const TrajectoryNetwork& network, const at::Tensor& current, at::Tensor initial,
+                              const ProcessOptions& process, const DpmSolverOptions& options,
+                              const VpSde& sde) {
+  const at::Tensor now = current.unsqueeze(2);
+  const PredictData predict = [&](const at::Tensor& x, double t) {
+    std::vector<int64_t> times = {x.size(0)};
+    if (process.prefix) times = {x.size(0), x.size(1), x.size(2), 1};
+    return network(x, at::full(times, t, x.options())).to(x.scalar_type());
+  };
+  const Constrain begin_now = [&](at::Tensor x) { return at::cat({now, x.narrow(2, 1, x.size(2) - 1)}, 2); };
+  return dpm_solve(predict, begin_now, std::move(initial), options, sde);
 }
 
 }  // namespace dtk::diffusion_planner

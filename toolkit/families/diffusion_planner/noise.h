@@ -1,12 +1,14 @@
 // What the driving planner is trained on: true trajectories as the network sees them, and their noised form
-// with a time for each actor and step. B batch, P actors (the ego first, then neighbours), T future steps.
+// with a time for each actor and step; and the trajectories that it draws from noise, by DPM-Solver++. B
+// batch, P actors (the ego first, then neighbours), T future steps.
 #pragma once
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 
-#include "toolkit/diffusion/vp_sde.h"
+#include "toolkit/diffusion/dpm_solver.h"
 #include "toolkit/families/diffusion_planner/options.h"
 
 namespace dtk::diffusion_planner {
@@ -19,6 +21,9 @@ struct TruePaths {
   at::Tensor neighbors_future;      // (B, P-1, T, 4); 0 where absent
   at::Tensor absent;                // (B, P-1, T), bool
 };
+
+/// The driving planner's network for one batch: x (B, P, 1 + T, 4), times as in NoisedSample.
+using TrajectoryNetwork = std::function<at::Tensor(at::Tensor x, at::Tensor t)>;
 
 /// Present poses of all actors (B, P, 4); a neighbour that is not there now has all 0.
 at::Tensor current_states(const TruePaths& truth);
@@ -52,6 +57,17 @@ struct NoisedSample {
 /// The noised form of `targets`. Reads no value on the host.
 NoisedSample noised_sample(const at::Tensor& targets, const NoiseDraws& draws, const ProcessOptions& process,
                            const VpSde& sde = {});
+
+/// Trajectories (B, P, 1 + T, 4) in the network's units, beginning at `current` (B, P, 4): after every step,
+/// and in the result, index 0 is the present. `initial` (B, P, 1 + T, 4) is the noise, zeros for the
+/// deterministic draw of validation. poses_of() makes metres of it.
+at::Tensor solve_trajectories(const TrajectoryNetwork& network, const at::Tensor& current, at::Tensor initial,
+                              const ProcessOptions& process = {}, const DpmSolverOptions& options = {},
+                              const VpSde& sde = {});
+
+/// Sums of values (..., T, F) along T, as of at::cumsum, whose gradient needs no at::flip, for which LibTorch
+/// has no shape kernel: a job with it can be planned. Keeps nothing for backward.
+at::Tensor running_sum(const at::Tensor& values);
 
 /// Which steps of the ego are given: index ≤ delay (B) of (B, actors, 1 + steps, 1).
 at::Tensor prefix_of(const at::Tensor& delay, int64_t actors, int64_t steps);

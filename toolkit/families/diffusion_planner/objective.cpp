@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "toolkit/families/diffusion_planner/layout.h"
-#include "toolkit/families/diffusion_planner/trajectories.h"
 
 namespace dtk::diffusion_planner {
 namespace {

@@ -14,7 +14,7 @@
 #include "support/error_text.h"
 #include "toolkit/families/diffusion_planner/metrics.h"
 #include "toolkit/families/diffusion_planner/objective.h"
-#include "toolkit/families/diffusion_planner/trajectories.h"
+#include "toolkit/families/diffusion_planner/noise.h"
 
 using namespace dtk;
 using namespace dtk::diffusion_planner;

@@ -14,7 +14,6 @@
 #include "toolkit/families/diffusion_planner/losses.h"
 #include "toolkit/families/diffusion_planner/metrics.h"
 #include "toolkit/families/diffusion_planner/noise.h"
-#include "toolkit/families/diffusion_planner/trajectories.h"
 
 using namespace dtk;
 using namespace dtk::diffusion_planner;

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
-#include <stdexcept>
-#include <string>
 
 namespace dtk {
 namespace {
@@ -24,6 +22,16 @@ double warmed_up(const EpochScheduleOptions& schedule, int64_t epoch) {
   const int64_t steps = schedule.warmup - 1;
   if (epoch >= steps) return 1.0;
   return 0.1 + 0.9 * static_cast<double>(epoch) / static_cast<double>(steps);
+}
+
+double rate_by_epochs(const EpochScheduleOptions& schedule, double lr, int64_t epochs, int64_t epoch,
+                      int64_t resumed) {
+  if (schedule.lowered && epoch >= epochs - 5) return 0.01 * lr;
+  if (schedule.lowered && epoch >= epochs - 10) return 0.1 * lr;
+  if (schedule.overshooting_resume && resumed > 0) {
+    return lr * warmed_up(schedule, epoch - 1) / warmed_up(schedule, resumed - 1);
+  }
+  return lr * warmed_up(schedule, epoch);
 }
 
 }  // namespace
@@ -46,21 +54,7 @@ double learning_rate(const RunConfig& config, const RunPosition& at) {
     return lr * factor_by_steps(config.schedule, at.step, run_progress(config.train, at));
   const int64_t epochs = config.train.epochs.value();
   const int64_t epoch = std::min(at.samples / at.samples_per_epoch, epochs - 1);
-  return epoch_learning_rate(config.epoch_schedule, lr, epochs, epoch, std::min(at.resumed, epoch));
-}
-
-double epoch_learning_rate(const EpochScheduleOptions& schedule, double lr, int64_t epochs, int64_t epoch,
-                           int64_t resumed) {
-  if (epoch < std::max<int64_t>(resumed, 0) || epoch >= epochs) {
-    throw std::invalid_argument("epoch_learning_rate: epoch " + std::to_string(epoch) + " of a run of " +
-                                std::to_string(epochs) + " resumed in epoch " + std::to_string(resumed));
-  }
-  if (schedule.lowered && epoch >= epochs - 5) return 0.01 * lr;
-  if (schedule.lowered && epoch >= epochs - 10) return 0.1 * lr;
-  if (schedule.overshooting_resume && resumed > 0) {
-    return lr * warmed_up(schedule, epoch - 1) / warmed_up(schedule, resumed - 1);
-  }
-  return lr * warmed_up(schedule, epoch);
+  return rate_by_epochs(config.epoch_schedule, lr, epochs, epoch, std::min(at.resumed, epoch));
 }
 
 }  // namespace dtk

@@ -21,15 +21,10 @@ double run_progress(const TrainOptions& train, const RunPosition& at);
 
 /// Rate of the optimizer step that begins at `at`. With "cosine" and "constant" it warms up linearly over
 /// schedule.warmup steps, and is optimizer.lr times the cosine from 1 to schedule.final (or 1) at
-/// run_progress(). With "epochs" it is that of the epoch which the step's first sample is of
-/// (epoch_learning_rate()); at the end of the run, of the last one.
+/// run_progress(). With "epochs" it is that of the epoch which the step's first sample is of; at the end of
+/// the run, of the last one: the warm-up is linear from 0.1 in epoch 0 to 1 in epoch warmup - 1; where the
+/// rate is lowered, the warm-up does not count. A run that was resumed has the rates of one that was not, but
+/// with overshooting_resume.
 double learning_rate(const RunConfig& config, const RunPosition& at);
-
-/// Rate in epoch number `epoch` = 0 .. epochs - 1 of a run whose whole rate is `lr`. The warm-up is linear
-/// from 0.1 in epoch 0 to 1 in epoch warmup - 1; where the rate is lowered, the warm-up does not count. A run
-/// that was resumed in epoch number `resumed` > 0 has the rates of one that was not, but with
-/// overshooting_resume. Throws std::invalid_argument for an epoch outside of the run, or before `resumed`.
-double epoch_learning_rate(const EpochScheduleOptions& schedule, double lr, int64_t epochs, int64_t epoch,
-                           int64_t resumed = 0);
 
 }  // namespace dtk

@@ -13,7 +13,7 @@
 #include "support/files/temporary_folder.h"
 #include "support/runs/largest_batch.h"
 #include "toolkit/config/config_io.h"
-#include "toolkit/families/dit/open_data.h"
+#include "toolkit/families/dit/data.h"
 #include "toolkit/io/file_system.h"
 
 using namespace dtk;

@@ -1,9 +1,9 @@
+#include "toolkit/core/format.h"
+#include "toolkit/data/pixel_source.h"
 #include "toolkit/families/dit/configuration.h"
 #include "toolkit/families/dit/data.h"
 #include "toolkit/families/dit/drawing.h"
 #include "toolkit/families/dit/flops.h"
-#include "toolkit/families/dit/open_data.h"
-#include "toolkit/families/dit/options.h"
 #include "toolkit/families/dit/sampling.h"
 #include "toolkit/families/dit/trainable.h"
 
@@ -11,19 +11,17 @@ namespace dtk::dit {
 namespace {
 
 std::string sizes_of(const models::DitOptions& model) {
-  const std::string size = std::to_string(model.image_size);
-  return "depth " + std::to_string(*model.depth) + ", width " + std::to_string(*model.hidden) + ", " +
-         std::to_string(*model.heads) + " heads, patch " + std::to_string(*model.patch) + ", " +
-         std::to_string(model.tokens()) + " tokens; " + std::to_string(model.channels) + "x" + size + "x" +
-         size + ", " + std::to_string(model.classes) + " classes";
+  return fmt::format("depth {}, width {}, {} heads, patch {}, {} tokens; {}, {} classes", *model.depth,
+                     *model.hidden, *model.heads, *model.patch, model.tokens(),
+                     shape_text(model.channels, model.image_size, model.image_size), model.classes);
 }
 
 std::string drawn_text(const RunConfig& config) {
-  const int64_t per_class = options_of(config).grid.per_class;
-  if (per_class == 0) return "";
-  return std::to_string(grid_classes(config) * per_class) +
-         (are_images(options_of(config).model.channels) ? " images in " : " latents in ") +
-         std::to_string(config.sample.steps) + " steps";
+  const size_t count = grid_labels(config).size();
+  if (count == 0) return "";
+  return fmt::format("{} {} in {} steps", count,
+                     are_images(options_of(config).model.channels) ? "images" : "latents",
+                     config.sample.steps);
 }
 
 /// Of dit-sample, that draw the grid of a run as it would have been.

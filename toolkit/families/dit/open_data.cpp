@@ -1,5 +1,4 @@
-#include "toolkit/families/dit/open_data.h"
-
+// From the [data] table to a data source that fits the model.
 #include <algorithm>
 #include <thread>
 
@@ -10,6 +9,7 @@
 #include "toolkit/data/latents.h"
 #include "toolkit/data/pixel_source.h"
 #include "toolkit/data/synthetic_source.h"
+#include "toolkit/families/dit/data.h"
 #include "toolkit/families/dit/options.h"
 
 namespace dtk::dit {

@@ -1,4 +1,4 @@
-#include "toolkit/families/dit/open_data.h"
+#include "toolkit/families/dit/data.h"
 
 #include <ATen/ATen.h>
 

@@ -16,8 +16,6 @@ namespace dtk {
 class DropoutMaskScope {
  public:
   [[nodiscard]] DropoutMaskScope();
-  DropoutMaskScope(const DropoutMaskScope&) = delete;
-  DropoutMaskScope& operator=(const DropoutMaskScope&) = delete;
 
  private:
   const c10::impl::IncludeDispatchKeyGuard drawn_;

@@ -8,6 +8,7 @@
 #include <new>
 
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/train/trial_step.h"
 
@@ -52,10 +53,10 @@ class Trials {
     policies::PolicyOptions shortest = config_.policies;
     shortest.checkpoint.segment = 1;
     const int64_t more = *with_all_ - peak("trial with segment 1", shortest);
-    saving.note = "segment = " + std::to_string(config_.policies.checkpoint.segment) +
-                  (more == 0 ? " has the same peak as segment = 1"
-                             : (more > 0 ? " raises the peak by " : " lowers the peak by ") +
-                                   readable_bytes(std::abs(more)) + " against segment = 1");
+    const int64_t segment = config_.policies.checkpoint.segment;
+    saving.note = more == 0 ? fmt::format("segment = {} has the same peak as segment = 1", segment)
+                            : fmt::format("segment = {} {} the peak by {} against segment = 1", segment,
+                                          more > 0 ? "raises" : "lowers", readable_bytes(std::abs(more)));
   }
 
   int64_t peak(const std::string& phase, const policies::PolicyOptions& options) {

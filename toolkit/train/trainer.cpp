@@ -12,6 +12,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/core/random_streams.h"
 #include "toolkit/train/apply_policies.h"
 #include "toolkit/train/dropout_masks.h"
@@ -85,13 +86,12 @@ Trainer::Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<co
   started_ = clock_.seconds();  // building is not training
 }
 
-Trainer::~Trainer() = default;
-
 void Trainer::start_loader() {
   if (!config_.data.drop_last && data_->size() < config_.data.batch) {
-    throw DataError("data: " + data_->description() +
-                    " are fewer than data.batch = " + std::to_string(config_.data.batch) +
-                    ", so that every batch would be a short one; lower data.batch");
+    throw DataError(
+        fmt::format("data: {} are fewer than data.batch = {}, so that every batch would be a short "
+                    "one; lower data.batch",
+                    data_->description(), config_.data.batch));
   }
   LoaderOptions options;
   options.seed = stream_seed(config_.train.seed, "data");

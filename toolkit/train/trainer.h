@@ -51,9 +51,6 @@ class Trainer {
   /// begins as a copy of what it leaves. train.init_from is the caller's to read.
   Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<const DataSource> data, Clock& clock,
           const std::function<void(const TrainableModel&)>& initialise = {});
-  ~Trainer();
-  Trainer(const Trainer&) = delete;
-  Trainer& operator=(const Trainer&) = delete;
 
   /// One optimizer step over data.batch samples, or the fewer that are left of an epoch without
   /// data.drop_last: gradients of their mean loss, then update. Throws what the data source throws; no

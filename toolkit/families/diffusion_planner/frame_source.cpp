@@ -9,6 +9,7 @@
 
 #include "toolkit/config/rules.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/families/diffusion_planner/options.h"
 
 namespace dtk::diffusion_planner {
@@ -39,8 +40,8 @@ FrameBatch frame_batch(Batch batch) {
     ++taken;
   });
   if (taken == batch.tensors.size()) return frames;
-  throw std::invalid_argument("diffusion_planner batch: " + std::to_string(batch.tensors.size()) +
-                              " tensors; a batch of frames has " + std::to_string(taken));
+  throw std::invalid_argument(fmt::format("diffusion_planner batch: {} tensors; a batch of frames has {}",
+                                          batch.tensors.size(), taken));
 }
 
 namespace {

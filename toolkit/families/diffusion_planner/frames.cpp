@@ -1,19 +1,20 @@
 #include "toolkit/families/diffusion_planner/frames.h"
 
 #include <ATen/ops/empty.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cmath>
-#include <exception>
-#include <mutex>
+#include <iterator>
 #include <optional>
 #include <stdexcept>
 #include <string_view>
-#include <thread>
 
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
+#include "toolkit/core/thread_team.h"
 #include "toolkit/data/image_folder.h"
 
 namespace dtk::diffusion_planner {
@@ -24,9 +25,7 @@ namespace fs = std::filesystem;
 constexpr const char* make_again = "; make the frame again, or take it out of the list";
 
 uint64_t count_of(const NpzArray& array) {
-  uint64_t count = 1;
-  for (const int64_t size : array.shape) count *= static_cast<uint64_t>(size);
-  return count;
+  return static_cast<uint64_t>(c10::multiply_integers(array.shape));
 }
 
 /// "[3, 0, 7]": the place of value `at` in an array.
@@ -74,15 +73,15 @@ void check_values(const std::string& path, const NpzArray& array, const void* da
         std::find_if(values, values + count, [](unsigned char value) { return value > 1; });
     if (bad == values + count) return;
     fail(path, array,
-         "holds the byte " + std::to_string(*bad) + " at " +
-             index_text(array, static_cast<uint64_t>(bad - values)) + "; allowed for a bool: 0 and 1");
+         fmt::format("holds the byte {} at {}; allowed for a bool: 0 and 1", *bad,
+                     index_text(array, static_cast<uint64_t>(bad - values))));
   } else if (array.key == "turn_indicators") {
     constexpr int32_t most = 4;
     const int32_t label = static_cast<const int32_t*>(data)[count - 1];
     if (label >= 0 && label <= most) return;
     fail(path, array,
-         "holds " + std::to_string(label) + " at " + index_text(array, count - 1) +
-             "; allowed: 0 to 4 (none, disable, left, right, keep)");
+         fmt::format("holds {} at {}; allowed: 0 to 4 (none, disable, left, right, keep)", label,
+                     index_text(array, count - 1)));
   }
 }
 
@@ -90,13 +89,14 @@ void check_version(const NpzReader& file, const std::string& path) {
   const NpzArray version = {.key = "version", .type = c10::ScalarType::UInt32, .shape = {1}};
   if (!file.has(version.key)) {
     fail(path, version,
-         "is missing; allowed: " + std::to_string(kFrameVersion) +
-             " (frames of upstream's layout have none: choose the preset \"UP\")");
+         fmt::format("is missing; allowed: {} (frames of upstream's layout have none: choose the preset "
+                     "\"UP\")",
+                     kFrameVersion));
   }
   uint32_t seen = 0;
   file.read(version, &seen);
   if (seen == kFrameVersion) return;
-  fail(path, version, "is " + std::to_string(seen) + "; allowed: " + std::to_string(kFrameVersion));
+  fail(path, version, fmt::format("is {}; allowed: {}", seen, kFrameVersion));
 }
 
 /// Where row `row` of an array's tensor begins.
@@ -107,27 +107,14 @@ char* row_of(const NpzArray& array, const at::Tensor& tensor, int64_t row) {
   if (!fits)
     throw std::invalid_argument("Frames: the batch's " + array.key + " is not as allocate() makes it");
   if (row < 0 || row >= tensor.size(0)) {
-    throw std::out_of_range("Frames: row " + std::to_string(row) + " of " + std::to_string(tensor.size(0)));
+    throw std::out_of_range(fmt::format("Frames: row {} of {}", row, tensor.size(0)));
   }
   const uint64_t bytes = count_of(array) * c10::elementSize(array.type);
   return static_cast<char*>(tensor.mutable_data_ptr()) + static_cast<uint64_t>(row) * bytes;
 }
 
-bool is_marked_synthetic(const fs::path& folder) {
-  std::error_code error;
-  return fs::exists(folder / synthetic_marker, error);
-}
-
 std::string file_or_folder_name(const fs::path& path) {
   return path.has_filename() ? path.filename().string() : path.parent_path().filename().string();
-}
-
-/// Calls work() on `threads` threads, this one among them, and waits for all. work() must not throw.
-template <class Work>
-void on_threads(int threads, const Work& work) {
-  std::vector<std::jthread> others;
-  while (static_cast<int>(others.size()) + 1 < threads) others.emplace_back(work);
-  work();
 }
 
 }  // namespace
@@ -137,7 +124,8 @@ Frames::Frames(const fs::path& folder_or_list, FrameOptions options)
       arrays_(frame_arrays(options_.layout, options_.sizes)),
       list_(read_frame_list(folder_or_list)),
       name_(file_or_folder_name(folder_or_list)) {
-  remarks_.synthetic = is_marked_synthetic(fs::path(list_.frames.front()).parent_path());
+  std::error_code none;
+  remarks_.synthetic = fs::exists(fs::path(list_.frames.front()).parent_path() / synthetic_marker, none);
   if (options_.skip_corrupt) {
     leave_out_corrupt();
   } else {
@@ -164,25 +152,17 @@ void Frames::check_files() const {
 void Frames::leave_out_corrupt() {
   std::vector<std::string> reasons(list_.frames.size());  // each is written by one thread
   std::atomic<size_t> next = 0;
-  std::mutex mutex;
-  std::exception_ptr error;  // protected by mutex; of no frame's file, such as no memory
-  on_threads(std::min(options_.threads, static_cast<int>(std::min<size_t>(reasons.size(), 1024))), [&] {
-    try {
-      const Batch frame = allocate(1);
-      for (size_t i = next++; i < reasons.size(); i = next++) {
-        try {
-          read_file(i, frame, 0);
-        } catch (const DataError& corrupt) {
-          reasons[i] = corrupt.what();
-        }
+  const int64_t threads = std::min<int64_t>({options_.threads, std::ssize(reasons), 1024});
+  ThreadTeam(threads).run(threads, [&](int64_t) {
+    const Batch frame = allocate(1);
+    for (size_t i = next++; i < reasons.size(); i = next++) {
+      try {
+        read_file(i, frame, 0);
+      } catch (const DataError& corrupt) {
+        reasons[i] = corrupt.what();
       }
-    } catch (...) {
-      next = reasons.size();
-      const std::lock_guard lock(mutex);
-      if (error == nullptr) error = std::current_exception();
     }
   });
-  if (error != nullptr) std::rethrow_exception(error);
   std::vector<std::string> whole;
   constexpr size_t most = 3;
   for (size_t i = 0; i < reasons.size(); ++i) {
@@ -194,17 +174,16 @@ void Frames::leave_out_corrupt() {
     if (remarks_.reasons.size() < most) remarks_.reasons.push_back(std::move(reasons[i]));
   }
   if (whole.empty()) {
-    throw DataError("none of " + std::to_string(remarks_.skipped) +
-                    " frames can be read; the first: " + remarks_.reasons.front());
+    throw DataError(fmt::format("none of {} frames can be read; the first: {}", remarks_.skipped,
+                                remarks_.reasons.front()));
   }
   list_ = {std::move(whole), {}};  // the entries' numbers in the list are no longer known
 }
 
 std::string Frames::description() const {
-  const FrameSizes& sizes = options_.sizes;
-  return std::to_string(size()) + (remarks_.synthetic ? " synthetic" : "") + " frames, " +
-         std::to_string(sizes.neighbors) + " neighbours, " + std::to_string(sizes.lanes) + " lanes (" +
-         name_ + ")";
+  return fmt::format("{}{} frames, {} neighbours, {} lanes ({})", size(),
+                     remarks_.synthetic ? " synthetic" : "", options_.sizes.neighbors, options_.sizes.lanes,
+                     name_);
 }
 
 FrameBatch allocate_frames(const std::vector<NpzArray>& arrays, int64_t count, at::TensorOptions where) {
@@ -225,9 +204,8 @@ FrameBatch Frames::allocate(int64_t count, bool pinned) const {
 }
 
 void Frames::read(int64_t index, const Batch& batch, int64_t row) const {
-  if (index < 0 || index >= size()) {
-    throw std::out_of_range("Frames: frame " + std::to_string(index) + " of " + std::to_string(size()));
-  }
+  if (index < 0 || index >= size())
+    throw std::out_of_range(fmt::format("Frames: frame {} of {}", index, size()));
   read_file(static_cast<size_t>(index), batch, row);
 }
 

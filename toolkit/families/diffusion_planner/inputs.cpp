@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "toolkit/core/format.h"
+
 namespace dtk::diffusion_planner {
 namespace {
 
@@ -32,9 +34,10 @@ void check(const FeatureScale& scale, const std::string& name) {
   const bool usable = scale.mean.size() == scale.std.size() && !scale.std.empty() &&
                       std::find(scale.std.begin(), scale.std.end(), 0.0F) == scale.std.end();
   if (usable) return;
-  throw std::invalid_argument("the scale of " + name + " has " + std::to_string(scale.mean.size()) +
-                              " means and " + std::to_string(scale.std.size()) +
-                              " deviations; allowed: as many of both, at least one, and no deviation of 0");
+  throw std::invalid_argument(fmt::format(
+      "the scale of {} has {} means and {} deviations; allowed: as many of both, at least one, and "
+      "no deviation of 0",
+      name, scale.mean.size(), scale.std.size()));
 }
 
 at::Tensor on_device(const std::vector<float>& values, c10::Device device) {
@@ -43,16 +46,14 @@ at::Tensor on_device(const std::vector<float>& values, c10::Device device) {
 
 /// True where all features of a row are 0: (..., 1).
 at::Tensor absent_rows(const at::Tensor& values) {
-  const at::Tensor zero = values.eq(0);
-  return zero.all(-1, /*keepdim=*/true);
+  return values.eq(0).all(-1, /*keepdim=*/true);
 }
 
 }  // namespace
 
 at::Tensor with_cos_sin(const at::Tensor& poses) {
   const at::Tensor heading = poses.narrow(-1, 2, 1);
-  const at::Tensor cosine = heading.cos();
-  const at::Tensor sine = heading.sin();
+  const at::Tensor cosine = heading.cos(), sine = heading.sin();
   return at::cat({poses.narrow(-1, 0, 2), cosine, sine}, -1);
 }
 

@@ -2,27 +2,27 @@
 
 #include <stdexcept>
 
+#include "toolkit/core/format.h"
+
 namespace dtk::diffusion_planner {
 namespace {
 
 using c10::ScalarType;
 
-constexpr int64_t max_stored_neighbors =
-    4096;  // of upstream's files, which hold as many as their writer was told to
+// Of upstream's files, which hold as many as their writer was told to.
+constexpr int64_t max_stored_neighbors = 4096;
 
 void check(const FrameSizes& sizes) {
   for (const int64_t size :
        {sizes.past, sizes.future, sizes.neighbors, sizes.predicted_neighbors, sizes.static_objects,
         sizes.lanes, sizes.lane_points, sizes.route_lanes, sizes.route_points, sizes.lane_features,
         sizes.polygons, sizes.polygon_points, sizes.line_strings, sizes.line_string_points}) {
-    if (size < 1) {
-      throw std::invalid_argument("FrameSizes: a size is " + std::to_string(size) + "; allowed: from 1");
-    }
+    if (size < 1) throw std::invalid_argument(fmt::format("FrameSizes: a size is {}; allowed: from 1", size));
   }
   if (sizes.predicted_neighbors > sizes.neighbors) {
-    throw std::invalid_argument("FrameSizes: predicted_neighbors is " +
-                                std::to_string(sizes.predicted_neighbors) + "; allowed: up to neighbors, " +
-                                std::to_string(sizes.neighbors));
+    throw std::invalid_argument(
+        fmt::format("FrameSizes: predicted_neighbors is {}; allowed: up to neighbors, {}",
+                    sizes.predicted_neighbors, sizes.neighbors));
   }
 }
 

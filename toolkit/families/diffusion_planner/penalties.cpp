@@ -16,9 +16,11 @@ namespace {
 
 constexpr double kMinSquare = 1e-8;  // m²: roots have a slope, and segments a length
 
-at::Tensor ego_center(const at::Tensor& poses, const at::Tensor& heading, const at::Tensor& ego_shape) {
+// Its corners (B, T, 4, 2).
+at::Tensor ego_box(const at::Tensor& poses, const at::Tensor& heading, const at::Tensor& ego_shape) {
   const at::Tensor ahead = (0.5 * ego_shape.narrow(1, 0, 1)).unsqueeze(1);  // (B, 1, 1)
-  return poses.narrow(2, 0, 2) + ahead * heading;
+  const at::Tensor center = poses.narrow(2, 0, 2) + ahead * heading;
+  return boxes::corners(center, heading, ego_shape.narrow(1, 1, 1), ego_shape.narrow(1, 2, 1));
 }
 
 // The segments of all line strings, S of them a sample, as planes (B, S).
@@ -120,9 +122,7 @@ at::Tensor line_strings_in_metres(const at::Tensor& line_strings) {
 
 at::Tensor ego_outline(const at::Tensor& poses, const at::Tensor& ego_shape, const LossOptions& loss) {
   const at::Tensor heading = boxes::unit(poses.narrow(2, 2, 2), loss.min_heading());
-  const at::Tensor corners =
-      boxes::corners(ego_center(poses, heading, ego_shape), heading, ego_shape.narrow(1, 1, 1),
-                     ego_shape.narrow(1, 2, 1));  // (B, T, 4, 2)
+  const at::Tensor corners = ego_box(poses, heading, ego_shape);
   const at::Tensor edges = at::cat({corners.narrow(2, 1, 3), corners.narrow(2, 0, 1)}, 2) - corners;
   std::vector<at::Tensor> points = {corners};
   for (int64_t i = 1; i <= loss.border_points; ++i) {
@@ -169,8 +169,7 @@ at::Tensor collision_penalty(const at::Tensor& poses, const at::Tensor& ego_shap
   };
   const at::Tensor ego = at_those(poses, 1);  // (B, s, 4)
   const at::Tensor heading = boxes::unit(ego.narrow(2, 2, 2), loss.min_heading());
-  const at::Tensor ego_box = boxes::corners(ego_center(ego, heading, ego_shape), heading,
-                                            ego_shape.narrow(1, 1, 1), ego_shape.narrow(1, 2, 1));
+  const at::Tensor own_box = ego_box(ego, heading, ego_shape);
 
   const at::Tensor wider = 2 * margins_of(traffic.kinds, loss);
   const auto size = [&](const at::Tensor& own) { return (own.clamp_min(1e-3) + wider).unsqueeze(-1); };
@@ -181,7 +180,7 @@ at::Tensor collision_penalty(const at::Tensor& poses, const at::Tensor& ego_shap
 
   const at::Tensor ego_axes = boxes::axes(heading).unsqueeze(1).expand({-1, neighbors, -1, -1, -1});
   const at::Tensor axes = at::cat({ego_axes, boxes::axes(other_heading)}, 3);  // (B, N, s, 4, 2)
-  at::Tensor depth = boxes::depths(axes, ego_box.unsqueeze(1), box).amin(-1).clamp_min(0);
+  at::Tensor depth = boxes::depths(axes, own_box.unsqueeze(1), box).amin(-1).clamp_min(0);
   depth = depth.masked_fill(at_those(traffic.absent, 2), 0);
   const at::Tensor deepest = std::get<0>(depth.max(1));  // (B, s)
 

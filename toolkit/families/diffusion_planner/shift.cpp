@@ -5,9 +5,9 @@
 #include <cmath>
 #include <numbers>
 #include <stdexcept>
-#include <string>
 #include <vector>
 
+#include "toolkit/core/format.h"
 #include "toolkit/families/diffusion_planner/augmentation.h"
 #include "toolkit/families/diffusion_planner/boxes.h"
 
@@ -74,18 +74,14 @@ Boundary boundary(const Motion& motion) {
           at::stack({motion.y, motion.speed * sine, motion.acceleration * sine + turning * cosine}, -1)};
 }
 
-at::Tensor length(const at::Tensor& x, const at::Tensor& y) {
-  return at::hypot(x, y);
-}
-
 // A state has one number too many for what leads on from it: the acceleration counts by its size.
 Motion motion_of_state(const at::Tensor& state, const at::Tensor& future, int64_t ahead) {
   Motion start;
   start.x = column(state, 0), start.y = column(state, 1);
   const at::Tensor target = future.select(1, ahead);
   start.heading = at::atan2(target.select(1, 1) - start.y, target.select(1, 0) - start.x);
-  start.speed = length(column(state, 4), column(state, 5));
-  start.acceleration = length(column(state, 6), column(state, 7));
+  start.speed = at::hypot(column(state, 4), column(state, 5));
+  start.acceleration = at::hypot(column(state, 6), column(state, 7));
   start.yaw_rate = column(state, 9);
   return start;
 }
@@ -99,8 +95,8 @@ Motion motion_at(const at::Tensor& future, int64_t index) {
   return {pose.select(1, 0),
           pose.select(1, 1),
           pose.select(1, 2),
-          length(way.select(1, 0), way.select(1, 1)),
-          length(bend.select(1, 0), bend.select(1, 1)),
+          at::hypot(way.select(1, 0), way.select(1, 1)),
+          at::hypot(bend.select(1, 0), bend.select(1, 1)),
           at::atan2(turn.sin(), turn.cos()) / kStep};
 }
 
@@ -177,9 +173,9 @@ at::Tensor rebuilt_future(const at::Tensor& future, const at::Tensor& state,
                           const AugmentationOptions& options) {
   const int64_t steps = options.rebuilt, all = future.size(1);
   if (steps < 2 || steps >= all) {
-    throw std::invalid_argument("diffusion_planner.augmentation.rebuilt = " + std::to_string(steps) +
-                                " with futures of " + std::to_string(all) + " steps: allowed are 2 to " +
-                                std::to_string(all - 1));
+    throw std::invalid_argument(fmt::format(
+        "diffusion_planner.augmentation.rebuilt = {} with futures of {} steps: allowed are 2 to {}", steps,
+        all, all - 1));
   }
   const Boundary begin = boundary(motion_of_state(state, future, steps / 2));
   const Boundary end = boundary(motion_at(future, steps));

@@ -6,7 +6,8 @@
 #include <cmath>
 #include <numbers>
 #include <stdexcept>
-#include <string>
+
+#include "toolkit/core/format.h"
 
 namespace dtk::diffusion_planner {
 namespace {
@@ -29,12 +30,16 @@ at::Tensor solved(const at::Tensor& matrix, const at::Tensor& right) {
   return std::get<0>(at::linalg_solve_ex(matrix, right.unsqueeze(-1))).squeeze(-1);
 }
 
+at::Tensor differences(const at::Tensor& values) {
+  const int64_t n = values.size(1) - 1;
+  return values.narrow(1, 1, n) - values.narrow(1, 0, n);
+}
+
 // Headings (B, N) without their jumps by whole turns.
 at::Tensor unwrapped(const at::Tensor& headings) {
   constexpr double kTurn = 2 * std::numbers::pi;
   const int64_t n = headings.size(1);
-  const at::Tensor change = headings.narrow(1, 1, n - 1) - headings.narrow(1, 0, n - 1);
-  const at::Tensor turns = (change / kTurn).round().cumsum(1);
+  const at::Tensor turns = (differences(headings) / kTurn).round().cumsum(1);
   return at::cat({headings.narrow(1, 0, 1), headings.narrow(1, 1, n - 1) - turns * kTurn}, 1);
 }
 
@@ -43,17 +48,12 @@ at::Tensor from_zero(const at::Tensor& values) {
   return at::cat({at::zeros_like(values.narrow(1, 0, 1)), values}, 1);
 }
 
-at::Tensor differences(const at::Tensor& values) {
-  const int64_t n = values.size(1) - 1;
-  return values.narrow(1, 1, n) - values.narrow(1, 0, n);
-}
-
 }  // namespace
 
 TrajectorySmoother::TrajectorySmoother(int64_t steps, c10::Device device) : steps_(steps) {
   if (steps < 4) {
-    throw std::invalid_argument("smoothing a trajectory of " + std::to_string(steps) +
-                                " steps: it needs at least 4");
+    throw std::invalid_argument(
+        fmt::format("smoothing a trajectory of {} steps: it needs at least 4", steps));
   }
   const policies::OwnerScope owner(policies::Category::parameters, "trajectory smoothing");
   const at::Tensor one = at::eye(steps, at::kDouble), ridge = kRidge * one;

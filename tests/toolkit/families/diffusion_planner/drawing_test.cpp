@@ -12,6 +12,7 @@
 #include "support/files/temporary_folder.h"
 #include "toolkit/config/config_io.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/families/diffusion_planner/frame_source.h"
 #include "toolkit/families/diffusion_planner/options.h"
 #include "toolkit/run/messages.h"
 #include "toolkit/train/model_family.h"

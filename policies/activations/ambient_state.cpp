@@ -5,7 +5,6 @@
 #include <ATen/autocast_mode.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <mutex>
 #include <type_traits>
@@ -19,8 +18,7 @@ KernelFlags KernelFlags::now() {
           context.deterministicFillUninitializedMemory(),
           context.deterministicCuDNN(),
           context.benchmarkCuDNN(),
-          {context.userEnabledFlashSDP(), context.userEnabledMemEfficientSDP(), context.userEnabledCuDNNSDP(),
-           context.userEnabledMathSDP()}};
+          AttentionBackends::now()};
 }
 
 void KernelFlags::apply() const {
@@ -29,20 +27,7 @@ void KernelFlags::apply() const {
   context.setDeterministicFillUninitializedMemory(fill_uninitialized);
   context.setDeterministicCuDNN(cudnn_deterministic);
   context.setBenchmarkCuDNN(cudnn_benchmark);
-  context.setSDPUseFlash(attention.flash);
-  context.setSDPUseMemEfficient(attention.memory_efficient);
-  context.setSDPUseCuDNN(attention.cudnn);
-  context.setSDPUseMath(attention.math);
-}
-
-bool KernelFlags::operator==(const KernelFlags& other) const {
-  const auto all = [](const KernelFlags& f) {
-    return std::array{
-        f.deterministic,   f.warn_only,       f.fill_uninitialized,         f.cudnn_deterministic,
-        f.cudnn_benchmark, f.attention.flash, f.attention.memory_efficient, f.attention.cudnn,
-        f.attention.math};
-  };
-  return all(*this) == all(other);
+  attention.apply();
 }
 
 static int autocast_scopes() {

@@ -6,6 +6,7 @@
 #include <c10/core/ScalarType.h>
 #include <c10/util/SmallVector.h>
 #include <dtk/policies/guards.h>
+#include <dtk/policies/internal/scoped.h>
 #include <dtk/policies/module_path.h>
 #include <dtk/policies/recomputing.h>
 
@@ -25,7 +26,7 @@ struct KernelFlags {
 
   static KernelFlags now();
   void apply() const;
-  bool operator==(const KernelFlags& other) const;
+  friend bool operator==(const KernelFlags&, const KernelFlags&) = default;
 };
 
 /// Autocast, kernel flags and module path of the calling thread, now.
@@ -50,12 +51,10 @@ struct AmbientState {
 /// Has them again, with grad mode and recomputing(). At the end everything is as before, and autocast's casts
 /// of weights since are freed, which would otherwise outlive the next optimizer step and be stale then; also
 /// within an autocast scope that lives on.
-class AmbientStateGuard {
+class AmbientStateGuard : NotCopied {
  public:
   [[nodiscard]] explicit AmbientStateGuard(const AmbientState& surroundings);
   ~AmbientStateGuard();
-  AmbientStateGuard(const AmbientStateGuard&) = delete;
-  AmbientStateGuard& operator=(const AmbientStateGuard&) = delete;
 
  private:
   static void set(const c10::SmallVector<AmbientState::Autocast, 2>& autocast);
@@ -91,14 +90,12 @@ class RandomStates {
 };
 
 /// Lets the generators go on from `states`, and from where they were before at the end.
-class RandomStatesScope {
+class RandomStatesScope : NotCopied {
  public:
   [[nodiscard]] RandomStatesScope(const RandomStates& states, const Devices& devices) : before_(devices) {
     states.restore();
   }
   ~RandomStatesScope() { before_.restore(); }
-  RandomStatesScope(const RandomStatesScope&) = delete;
-  RandomStatesScope& operator=(const RandomStatesScope&) = delete;
 
  private:
   const RandomStates before_;

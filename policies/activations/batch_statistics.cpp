@@ -5,12 +5,13 @@
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/ones_like.h>
 #include <dtk/policies/internal/dispatch_keys.h>
+#include <dtk/policies/internal/scoped.h>
 #include <torch/library.h>
 
 #include <tuple>
 #include <utility>
 
-#include "hooks/engine_kernels.h"
+#include "hooks/operator_watch.h"
 
 namespace dtk::policies {
 namespace {
@@ -103,14 +104,8 @@ void normalize_by(const BatchStatistics& known, const c10::OperatorHandle& op, c
   const c10::DispatchKeySet way = keys.has_any(c10::autograd_dispatch_keyset)
                                       ? kAutogradOfKnown
                                       : c10::DispatchKeySet(kKnownStatisticsKey);
-  const BatchStatistics* const before = std::exchange(known_of_call, &known);
-  try {
-    op.redispatchBoxed(way, stack);
-  } catch (...) {
-    known_of_call = before;
-    throw;
-  }
-  known_of_call = before;
+  const ScopedValue<const BatchStatistics*> of_call(known_of_call, &known);
+  op.redispatchBoxed(way, stack);
 }
 
 }  // namespace dtk::policies

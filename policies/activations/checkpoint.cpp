@@ -46,14 +46,6 @@ Devices devices_of(const Tensors& inputs) {
   return devices;
 }
 
-// Lets `where` point to `value` while it lives.
-template <class T>
-struct PointScope {
-  PointScope(const T*& where, const T& value) : pointer(where) { pointer = &value; }
-  ~PointScope() { pointer = nullptr; }
-  const T*& pointer;
-};
-
 }  // namespace
 
 // A tensor of forward that is not kept.
@@ -186,7 +178,7 @@ Tensors CheckpointSegment::append(std::string_view path, const ModuleFn& fn, Ten
   SavedOperators kept;
   {
     const SavedTensorScope scope(frame_);
-    const PointScope first(frame_->in_forward, before);
+    const ScopedValue<const Frame::InputsBefore*> first(frame_->in_forward, &before);
     const Frame::Call& call = frame_->calls.back();
     SaveScope keep(keep_.get(), frame_->below, call.devices, call.path, count_kept);
     outputs = fn(std::move(inputs));

@@ -1,6 +1,7 @@
 #include <dtk/policies/checkpoint.h>
 #include <dtk/policies/internal/checkpoint_policy.h>
 #include <dtk/policies/internal/path_globs.h>
+#include <dtk/policies/internal/scoped.h>
 #include <dtk/policies/offload.h>
 
 #include <algorithm>
@@ -100,7 +101,7 @@ struct CheckpointPolicy::Effect {
 };
 
 // Modules within a module may be segments too; they end with it, also when it is run again.
-class CheckpointPolicy::Within {
+class CheckpointPolicy::Within : NotCopied {
  public:
   explicit Within(std::shared_ptr<OpenSegment> open) : open_(std::move(open)) {
     if (open_ != nullptr) outer_ = std::exchange(*open_, {});
@@ -108,8 +109,6 @@ class CheckpointPolicy::Within {
   ~Within() {
     if (open_ != nullptr) *open_ = std::move(outer_);
   }
-  Within(const Within&) = delete;
-  Within& operator=(const Within&) = delete;
 
  private:
   const std::shared_ptr<OpenSegment> open_;
@@ -292,17 +291,11 @@ void CheckpointPolicy::before_step() {
   effect_->stepped = true;
   for (const auto& [names, results] : results_) results->check_met("policies.checkpoint.keep");
   if (options_.enabled != Enabled::on || has_effect()) return;
-  const std::string key = "policies.checkpoint.enabled";
-  const std::string what = " = true, but " + no_effect() + ", so it has no effect; ";
-  if (!moves_or_need_not()) {
-    throw PolicyError(key,
-                      what +
-                          "lower policies.checkpoint.offload_min_bytes, or set policies.checkpoint.enabled = "
-                          "\"default\"");
-  }
-  throw PolicyError(key, what +
-                             "name other modules in policies.checkpoint.targets, or set "
-                             "policies.checkpoint.enabled = \"default\"");
+  const char* const change = moves_or_need_not() ? "name other modules in policies.checkpoint.targets"
+                                                 : "lower policies.checkpoint.offload_min_bytes";
+  throw PolicyError("policies.checkpoint.enabled", " = true, but " + no_effect() + ", so it has no effect; " +
+                                                       change +
+                                                       ", or set policies.checkpoint.enabled = \"default\"");
 }
 
 PolicyReport CheckpointPolicy::report() const {

@@ -1,6 +1,5 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <dtk/policies/checkpoint_options.h>
-#include <dtk/policies/internal/edit_distance.h>
 #include <dtk/policies/internal/path_globs.h>
 #include <dtk/policies/kept_results.h>
 #include <dtk/policies/report.h>

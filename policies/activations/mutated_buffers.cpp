@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "hooks/engine_kernels.h"
 #include "hooks/operator_watch.h"
 
 namespace dtk::policies {

@@ -9,6 +9,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <dtk/policies/internal/scoped.h>
 #include <dtk/policies/seam.h>
 
 #include <vector>
@@ -21,12 +22,10 @@ namespace dtk::policies {
 using MutatedBuffers = std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>>;
 
 /// While alive, changes of state by operators of this thread are noted. Watches nest; all of them note.
-class MutationRecorder {
+class MutationRecorder : NotCopied {
  public:
   [[nodiscard]] MutationRecorder();
   ~MutationRecorder();
-  MutationRecorder(const MutationRecorder&) = delete;
-  MutationRecorder& operator=(const MutationRecorder&) = delete;
 
   /// What was changed, is still alive and not among `outputs`.
   MutatedBuffers mutated(const Tensors& outputs) const;
@@ -44,12 +43,10 @@ class MutationRecorder {
 
 /// While alive, operators of this thread leave `state` as it is, and batch norms take `statistics` in turn
 /// for those of their inputs. Refers to both.
-class MutationGuard {
+class MutationGuard : NotCopied {
  public:
   [[nodiscard]] MutationGuard(const MutatedBuffers& state, const StatisticsOfCalls& statistics);
   ~MutationGuard();
-  MutationGuard(const MutationGuard&) = delete;
-  MutationGuard& operator=(const MutationGuard&) = delete;
 
   bool keeps(const at::Tensor& tensor) const;
   /// Of the next batch norm that keeps its statistics; null: none was seen.

@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/as_strided.h>
 #include <dtk/policies/internal/dispatch_keys.h>
+#include <dtk/policies/internal/scoped.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -164,18 +165,14 @@ void ReplayScope::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, t
               ", whose result is kept; a segment must compute the same again: look for a branch on a flag, "
               "such as training mode, and for work done in the first call only");
   pass_over(op, *stack);
-  const SavedOperator* const before = std::exchange(handed_out, &kept);
-  try {
+  {
+    const ScopedValue<const SavedOperator*> of_call(handed_out, &kept);
     if (keys.has_any(c10::autograd_dispatch_keyset)) {
       op.redispatchBoxed(kAutogradOfKept, stack);
     } else {
       hand_out(op, keys, stack);
     }
-  } catch (...) {
-    handed_out = before;
-    throw;
   }
-  handed_out = before;
   if (kept.random_after != nullptr) kept.random_after->restore();
 }
 

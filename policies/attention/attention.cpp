@@ -10,6 +10,7 @@
 #include <ATen/record_function.h>
 #include <c10/util/StringUtil.h>
 #include <dtk/policies/attention.h>
+#include <dtk/policies/internal/scoped.h>
 #include <dtk/policies/module_path.h>
 #include <dtk/policies/recomputing.h>
 
@@ -114,16 +115,6 @@ at::Tensor as_computed(at::Tensor tensor) {
                         "torch::nn::MultiheadAttention), or set policies.attention.enabled = \"default\"");
 }
 
-class WithinSeam {
- public:
-  explicit WithinSeam(bool& flag) : flag_(flag), outer_(std::exchange(flag, true)) {}
-  ~WithinSeam() { flag_ = outer_; }
-
- private:
-  bool& flag_;
-  const bool outer_;
-};
-
 int64_t elements(at::IntArrayRef batch_and_rows, int64_t columns) {
   return c10::multiply_integers(batch_and_rows) * columns;
 }
@@ -151,16 +142,15 @@ class AttentionPolicy::Watch final : public PolicyScope {
   static std::unique_ptr<at::ObserverContext> on_operator(const at::RecordFunction& fn) {
     Findings* findings = current_;
     if (findings == nullptr || findings->within_seam) return nullptr;
+    const bool adds = std::strcmp(fn.name(), "aten::baddbmm") == 0;
     if (std::strcmp(fn.name(), "aten::_scaled_dot_product_attention_math") == 0) {
       const at::Tensor q = fn.inputs()[0].toTensor(), k = fn.inputs()[1].toTensor();
       Findings::add(findings->direct, weight_bytes(q, k, fn.inputs()[4].toDouble()),
                     c10::str("scaled_dot_product_attention of q ", q.sizes(), " without a fused kernel"));
       findings->last_product = 0;
-    } else if (std::strcmp(fn.name(), "aten::bmm") == 0) {
-      const at::Tensor a = fn.inputs()[0].toTensor(), b = fn.inputs()[1].toTensor();
-      findings->last_product = elements(a.sizes().slice(0, 2), b.size(2));
-    } else if (std::strcmp(fn.name(), "aten::baddbmm") == 0) {
-      const at::Tensor a = fn.inputs()[1].toTensor(), b = fn.inputs()[2].toTensor();
+    } else if (adds || std::strcmp(fn.name(), "aten::bmm") == 0) {
+      const size_t first = adds ? 1 : 0;
+      const at::Tensor a = fn.inputs()[first].toTensor(), b = fn.inputs()[first + 1].toTensor();
       findings->last_product = elements(a.sizes().slice(0, 2), b.size(2));
     } else if (std::strcmp(fn.name(), "aten::_native_multi_head_attention") == 0) {
       const at::Tensor q = fn.inputs()[0].toTensor(), k = fn.inputs()[1].toTensor();  // (N, T, D)
@@ -219,7 +209,7 @@ void AttentionPolicy::put_in(Seam& seam) {
         Findings::add(findings->stored, weight_bytes(q, k, dropout), shape_of(q, mask, dropout));
       }
     }
-    const WithinSeam within(findings->within_seam);
+    const ScopedValue<bool> within(findings->within_seam, true);
     return at::scaled_dot_product_attention(q, k, v, mask, dropout);
   };
   if (!asked) return;

@@ -3,7 +3,7 @@
 #include <ATen/ops/_foreach_lerp.h>
 #include <c10/util/StringUtil.h>
 #include <dtk/policies/ema.h>
-#include <dtk/policies/internal/copy_engine.h>
+#include <dtk/policies/internal/async_copies.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/simulation.h>
 

@@ -21,29 +21,26 @@ ThreadCountGuard::~ThreadCountGuard() {
   if (sets_) at::set_num_threads(previous_);
 }
 
-namespace {
-
-void allow(const AttentionBackends& backends) {
+void AttentionBackends::apply() const {
   auto& context = at::globalContext();
-  context.setSDPUseFlash(backends.flash);
-  context.setSDPUseMemEfficient(backends.memory_efficient);
-  context.setSDPUseCuDNN(backends.cudnn);
-  context.setSDPUseMath(backends.math);
+  context.setSDPUseFlash(flash);
+  context.setSDPUseMemEfficient(memory_efficient);
+  context.setSDPUseCuDNN(cudnn);
+  context.setSDPUseMath(math);
 }
 
-AttentionBackends allowed_now() {
+AttentionBackends AttentionBackends::now() {
   const auto& context = at::globalContext();
   return {context.userEnabledFlashSDP(), context.userEnabledMemEfficientSDP(), context.userEnabledCuDNNSDP(),
           context.userEnabledMathSDP()};
 }
 
-}  // namespace
-
-AttentionBackendGuard::AttentionBackendGuard(const AttentionBackends& allowed) : previous_(allowed_now()) {
-  allow(allowed);
+AttentionBackendGuard::AttentionBackendGuard(const AttentionBackends& allowed)
+    : previous_(AttentionBackends::now()) {
+  allowed.apply();
 }
 AttentionBackendGuard::~AttentionBackendGuard() {
-  allow(previous_);
+  previous_.apply();
 }
 
 AutocastGuard::AutocastGuard(c10::DeviceType device, bool enabled, c10::ScalarType dtype)

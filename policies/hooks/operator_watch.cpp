@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 namespace dtk::policies {
 namespace {
@@ -31,14 +32,27 @@ void watch(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::
   op.redispatchBoxed(below, stack);
 }
 
+void register_operator_watch() {
+  auto* library = new torch::Library(torch::Library::IMPL, "_", kOperatorWatchKey, __FILE__, __LINE__);
+  library->fallback(torch::CppFunction::makeFromBoxedFunction<&watch>());
+}
+
+// Filled by static objects, in any order.
+std::vector<void (*)()>& waiting() {
+  static auto* kernels = new std::vector<void (*)()>;  // leaked: a guard may be made after static destruction
+  return *kernels;
+}
+
+const EngineKernels operator_watch(&register_operator_watch);
+
 }  // namespace
 
-void register_operator_watch() {
-  [[maybe_unused]] static auto* const all = [] {
-    auto* library = new torch::Library(torch::Library::IMPL, "_", kOperatorWatchKey, __FILE__, __LINE__);
-    library->fallback(torch::CppFunction::makeFromBoxedFunction<&watch>());
-    return library;
-  }();
+EngineKernels::EngineKernels(void (*add)()) {
+  waiting().push_back(add);
+}
+
+void register_engine_kernels() {
+  for (void (*const add)() : std::exchange(waiting(), {})) add();
 }
 
 bool can_be_kept(const c10::OperatorHandle& op) {

@@ -1,8 +1,10 @@
-// Sees the operators that a thread runs, as deep as autograd sees.
+// Kernels of our own for LibTorch's operators, and what sees the operators that a thread runs, as deep as
+// autograd sees.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <dtk/policies/internal/scoped.h>
 
 #include <optional>
 #include <string_view>
@@ -12,16 +14,20 @@ namespace dtk::policies {
 /// Autograd knows it, and its results are new tensors.
 bool can_be_kept(const c10::OperatorHandle& op);
 
-/// The kernel that OperatorScope needs, for all operators; later calls do nothing. LibTorch's tables have no
-/// lock for readers, so SavedTensorEngineGuard does this once, before other threads run operators.
-void register_operator_watch();
+/// Kernels that must be registered before other threads run operators: LibTorch's tables have no lock for
+/// readers. As a static object: the first SavedTensorEngineGuard calls `add`, once in the process.
+class EngineKernels {
+ public:
+  explicit EngineKernels(void (*add)());
+};
+
+/// All that were asked for, those once registered left alone. Called by SavedTensorEngineGuard.
+void register_engine_kernels();
 
 /// What sees the operators of this thread; the innermost one does.
-class OperatorScope {
+class OperatorScope : NotCopied {
  public:
   virtual ~OperatorScope();
-  OperatorScope(const OperatorScope&) = delete;
-  OperatorScope& operator=(const OperatorScope&) = delete;
 
   /// Runs the operator, or takes its results from elsewhere.
   virtual void run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) = 0;

@@ -1,7 +1,5 @@
 #include <dtk/policies/recomputing.h>
 
-#include <utility>
-
 namespace dtk::policies {
 namespace {
 
@@ -13,10 +11,6 @@ bool recomputing() {
   return running_again;
 }
 
-RecomputingScope::RecomputingScope() : previous_(std::exchange(running_again, true)) {}
-
-RecomputingScope::~RecomputingScope() {
-  running_again = previous_;
-}
+RecomputingScope::RecomputingScope() : again_(running_again, true) {}
 
 }  // namespace dtk::policies

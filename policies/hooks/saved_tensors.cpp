@@ -1,6 +1,7 @@
 #include <c10/util/Type.h>
 #include <dtk/policies/internal/dispatch_keys.h>
 #include <dtk/policies/internal/job_observer.h>
+#include <dtk/policies/internal/scoped.h>
 #include <dtk/policies/module_path.h>
 #include <dtk/policies/saved_tensors.h>
 #include <torch/csrc/autograd/engine.h>
@@ -11,7 +12,6 @@
 #include <typeinfo>
 #include <utility>
 
-#include "hooks/engine_kernels.h"
 #include "hooks/operator_watch.h"
 
 namespace dtk::policies {
@@ -54,7 +54,7 @@ uint64_t watched(const at::Tensor& tensor) {
 }
 
 // LibTorch compares versions only for tensors it saves itself; under hooks that check is ours.
-class KeptTensor final : public SavedTensor {
+class KeptTensor final : public SavedTensor, NotCopied {
  public:
   explicit KeptTensor(const at::Tensor& tensor)
       : tensor_(tensor), version_(version_of(tensor)), path_(module_path()), watched_(watched(tensor)) {}
@@ -62,8 +62,6 @@ class KeptTensor final : public SavedTensor {
     JobObserver* const watch = watched_ != 0 ? job_observer() : nullptr;
     if (watch != nullptr) watch->let_go(watched_);
   }
-  KeptTensor(const KeptTensor&) = delete;
-  KeptTensor& operator=(const KeptTensor&) = delete;
 
   at::Tensor unpack() override {
     JobObserver* const watch = watched_ != 0 ? job_observer() : nullptr;
@@ -81,11 +79,6 @@ class KeptTensor final : public SavedTensor {
 
 enum class Saved { activation, weight, weight_cast };
 thread_local Saved saving = Saved::activation;
-
-struct SavingScope {
-  explicit SavingScope(Saved what) { saving = what; }
-  ~SavingScope() { saving = Saved::activation; }  // packing may throw: checkpointing stops so
-};
 
 bool is_leaf(const at::TensorBase& tensor) {
   return tensor.is_leaf() && tensor.requires_grad();
@@ -123,9 +116,10 @@ class EngineHook final : public torch::autograd::SavedVariableHooks {
   void call_pack_hook(const at::Tensor& tensor) override {
     // Without its node: an operator's output itself would make a cycle output -> node -> hook -> output. As
     // detach(), which costs a microsecond more. A leaf has no node, a layer that only looks keeps nothing.
-    const SavingScope scope(is_weight(tensor)        ? Saved::weight
-                            : is_weight_cast(tensor) ? Saved::weight_cast
-                                                     : Saved::activation);
+    const Saved what = is_weight(tensor)        ? Saved::weight
+                       : is_weight_cast(tensor) ? Saved::weight_cast
+                                                : Saved::activation;
+    const ScopedValue<Saved> scope(saving, what);  // packing may throw: checkpointing stops so
     const SavedTensorStack::Node* const top = current_node();
     const bool only_looks = top != nullptr && top->layer != nullptr && top->layer->only_looks();
     saved_ = pack_by(top, only_looks || is_leaf(tensor) ? tensor : tensor.tensor_data());
@@ -251,7 +245,6 @@ void check_engine(const char* what, std::string_view path) {
 SavedTensorEngineGuard::SavedTensorEngineGuard() {
   check_dispatch_keys();
   check_debug_info();
-  register_operator_watch();
   register_engine_kernels();
   if (engine_guards++ == 0) torch::autograd::set_default_engine_stub(&stack_engine);
 }

@@ -9,12 +9,6 @@ namespace {
 
 using Kind = MemoryEvent::Kind;
 
-void add(MemorySums& sums, OwnerId owner, int64_t bytes) {
-  if (owner.index >= sums.by_owner.size()) sums.by_owner.resize(owner.index + 1, 0);
-  sums.by_owner[owner.index] += bytes;
-  sums.bytes += bytes;
-}
-
 class Replay {
  public:
   explicit Replay(const std::vector<MemoryEvent>& events) {
@@ -76,17 +70,17 @@ class Replay {
 
   void follow_kept(const MemoryEvent& event) {
     if (event.kind == Kind::birth) {
-      add(live_, event.to, event.bytes);
+      live_.add(event.to, event.bytes);
       const Owner owner = owner_of(event.to);
       Births& born = phases_[phase_].result.born[{owner.category, owner.label}];
       ++born.count;
       born.bytes += event.bytes;
     } else if (event.kind == Kind::death) {
       keep_peak();
-      add(live_, event.from, -event.bytes);
+      live_.add(event.from, -event.bytes);
     } else {
-      add(live_, event.from, -event.bytes);
-      add(live_, event.to, event.bytes);
+      live_.add(event.from, -event.bytes);
+      live_.add(event.to, event.bytes);
     }
     look();
   }
@@ -130,7 +124,7 @@ std::vector<LoggedPhase> event_log(const std::vector<MemoryEvent>& events,
   return replay.result(names);
 }
 
-std::vector<LoggedPhase> event_log_of(MemoryAccounts& accounts, const std::function<void()>& job) {
+std::vector<MemoryEvent> events_of(MemoryAccounts& accounts, const std::function<void()>& job) {
   accounts.start_event_log();
   try {
     job();
@@ -138,7 +132,12 @@ std::vector<LoggedPhase> event_log_of(MemoryAccounts& accounts, const std::funct
     accounts.stop_event_log();
     throw;
   }
-  return event_log(accounts.stop_event_log(), accounts.phase_names());
+  return accounts.stop_event_log();
+}
+
+std::vector<LoggedPhase> event_log_of(MemoryAccounts& accounts, const std::function<void()>& job) {
+  const std::vector<MemoryEvent> events = events_of(accounts, job);
+  return event_log(events, accounts.phase_names());
 }
 
 }  // namespace dtk::policies

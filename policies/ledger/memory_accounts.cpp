@@ -39,12 +39,6 @@ void check(const MemoryBlock* block) {
     throw std::logic_error("memory ledger: not a live block of the counting allocator");
 }
 
-void add_to(MemorySums& sums, OwnerId owner, int64_t bytes) {
-  if (owner.index >= sums.by_owner.size()) sums.by_owner.resize(owner.index + 1, 0);
-  sums.by_owner[owner.index] += bytes;
-  sums.bytes += bytes;
-}
-
 }  // namespace
 
 const char* name_of(Category category) {
@@ -69,6 +63,12 @@ OwnerId owner_id(Category category, std::string_view label, std::string_view mad
 
 Owner owner_of(OwnerId id) {
   return owner_at(id.index);
+}
+
+void MemorySums::add(OwnerId owner, int64_t more) {
+  if (owner.index >= by_owner.size()) by_owner.resize(owner.index + 1, 0);
+  by_owner[owner.index] += more;
+  bytes += more;
 }
 
 int64_t MemorySums::of(Category category) const {
@@ -103,10 +103,6 @@ void MemoryAccounts::log(MemoryEvent::Kind kind, uint64_t serial, int64_t bytes,
   if (logging_) events_.push_back({kind, serial, bytes, from, to});
 }
 
-void MemoryAccounts::add(OwnerId owner, int64_t bytes) {
-  add_to(live_, owner, bytes);
-}
-
 // The sums at a peak are copied only when the total is about to fall: while it rises, and while blocks
 // change hands at the top, a copy would be thrown away by the next event.
 void MemoryAccounts::keep_peak() {
@@ -128,7 +124,7 @@ void MemoryAccounts::birth(MemoryBlock* block, int64_t bytes, OwnerId owner, uin
   *block = MemoryBlock{nullptr, first_, bytes, serial_++, owner, owner, operation, 0, kLive, tier_};
   if (first_ != nullptr) first_->previous = block;
   first_ = block;
-  add(owner, bytes);
+  live_.add(owner, bytes);
   log(MemoryEvent::Kind::birth, block->serial, bytes, owner, owner);
   raise_peak();
 }
@@ -138,13 +134,13 @@ void MemoryAccounts::birth(MemoryBlock* block, int64_t bytes, OwnerId owner, uin
 void MemoryAccounts::book_as_scratch(MemoryBlock* block) {
   const OwnerId from = block->owner, to = owner_id(Category::scratch, owner_of(from).label);
   log(MemoryEvent::Kind::scratch, block->serial, block->bytes, from, to);
-  add(from, -block->bytes);
-  add(to, block->bytes);
+  live_.add(from, -block->bytes);
+  live_.add(to, block->bytes);
   block->owner = to;
   Phase& phase = phases_[phase_];
   if (peak_pending_ || block->serial >= phase.born_before) return;
-  add_to(phase.sums, from, -block->bytes);
-  add_to(phase.sums, to, block->bytes);
+  phase.sums.add(from, -block->bytes);
+  phase.sums.add(to, block->bytes);
 }
 
 void MemoryAccounts::death(MemoryBlock* block, bool within_operation) {
@@ -152,7 +148,7 @@ void MemoryAccounts::death(MemoryBlock* block, bool within_operation) {
   check(block);
   if (within_operation && temporary(block->owner)) book_as_scratch(block);
   keep_peak();
-  add(block->owner, -block->bytes);
+  live_.add(block->owner, -block->bytes);
   log(MemoryEvent::Kind::death, block->serial, block->bytes, block->owner, block->owner);
   (block->previous != nullptr ? block->previous->next : first_) = block->next;
   if (block->next != nullptr) block->next->previous = block->previous;
@@ -162,8 +158,8 @@ void MemoryAccounts::death(MemoryBlock* block, bool within_operation) {
 void MemoryAccounts::move(MemoryBlock* block, OwnerId to) {
   if (block->owner == to) return;
   log(MemoryEvent::Kind::transfer, block->serial, block->bytes, block->owner, to);
-  add(block->owner, -block->bytes);
-  add(to, block->bytes);
+  live_.add(block->owner, -block->bytes);
+  live_.add(to, block->bytes);
   block->owner = to;
 }
 

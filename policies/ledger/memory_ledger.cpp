@@ -59,12 +59,8 @@ std::string refusal_text(const std::string& what, const RefusedAllocation& refus
 
 [[noreturn]] void throw_out_of_memory(const std::string& what, size_t bytes) {
   const MemoryAccounts& accounts = accounts_of(scope_tier);
-  RefusedAllocation refused;
-  refused.bytes = static_cast<int64_t>(bytes);
-  refused.asked_by = owner_of(birthplace().owner).label;
-  refused.phase = accounts.phase();
-  refused.module_path = path_of_allocation();
-  refused.live = accounts.live();
+  RefusedAllocation refused{static_cast<int64_t>(bytes), owner_of(birthplace().owner).label, accounts.phase(),
+                            path_of_allocation(), accounts.live()};
   const std::string text = refusal_text(what, refused);
   throw AllocationRefused({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, text, std::move(refused));
 }
@@ -173,9 +169,7 @@ CountingAllocatorGuard::CountingAllocatorGuard()
     : previous_(c10::GetCPUAllocator()), registration_(cpu_accounts()), host_registration_(host_accounts()) {
   static auto* allocator = new CountingAllocator;  // leaked for the same reason
   c10::SetCPUAllocator(allocator, kPriority);
-  if (tracker_guards++ == 0) {
-    tracker = track_operators();
-  }
+  if (tracker_guards++ == 0) tracker = track_operators();
 }
 
 CountingAllocatorGuard::~CountingAllocatorGuard() {
@@ -190,17 +184,9 @@ MemoryBudgetGuard::~MemoryBudgetGuard() {
   accounts_.set_limit(previous_);
 }
 
-BudgetExemption::BudgetExemption() : previous_(std::exchange(budget_exempt, true)) {}
+BudgetExemption::BudgetExemption() : exempt_(budget_exempt, true) {}
 
-BudgetExemption::~BudgetExemption() {
-  budget_exempt = previous_;
-}
-
-HostTierScope::HostTierScope() : previous_(std::exchange(scope_tier, MemoryTier::host)) {}
-
-HostTierScope::~HostTierScope() {
-  scope_tier = previous_;
-}
+HostTierScope::HostTierScope() : tier_(scope_tier, MemoryTier::host) {}
 
 MemoryBlock* counted_block(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage()) return nullptr;

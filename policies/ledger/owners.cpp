@@ -90,17 +90,7 @@ void note_unpacked(OwnerId owner) {
   unpacked = owner;
 }
 
-OwnerScope::OwnerScope(Category category, std::string_view label) : had_previous_(scope_owner.has_value()) {
-  if (had_previous_) previous_ = *scope_owner;
-  scope_owner = owner_id(category, label);
-}
-
-OwnerScope::~OwnerScope() {
-  if (had_previous_) {
-    scope_owner = previous_;
-  } else {
-    scope_owner.reset();
-  }
-}
+OwnerScope::OwnerScope(Category category, std::string_view label)
+    : owner_(scope_owner, owner_id(category, label)) {}
 
 }  // namespace dtk::policies

@@ -6,6 +6,8 @@
 // large blocks have a range of addresses to themselves, and what is free in it stays with the process as long
 // as there is little of it.
 #pragma once
+#include <dtk/policies/internal/scoped.h>
+
 #include <cstddef>
 #include <map>
 #include <mutex>
@@ -15,13 +17,11 @@
 
 namespace dtk::policies {
 
-class HostHeap {
+class HostHeap : NotCopied {
  public:
   /// Blocks come from `address_space` bytes of addresses; none of it is memory before it is written to.
   explicit HostHeap(size_t address_space);
   ~HostHeap();
-  HostHeap(const HostHeap&) = delete;
-  HostHeap& operator=(const HostHeap&) = delete;
 
   /// At least `bytes` > 0, aligned to kAlignment, with any content; null if the system gives none.
   /// Thread-safe.

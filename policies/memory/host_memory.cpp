@@ -9,17 +9,11 @@
 #include "memory/virtual_memory.h"
 
 namespace dtk::policies {
-namespace {
 
-// Addresses are plenty: so many that ranges without memory need never be searched for a better fit.
-size_t addresses_of_the_process() {
-  return std::max(8 * memory_of_machine(), size_t{1} << 38);
-}
-
-}  // namespace
-
+// Addresses are plenty: so many that ranges without memory need never be searched for a better fit. Leaked:
+// blocks are freed to the very end.
 HostHeap& host_heap() {
-  static auto* heap = new HostHeap(addresses_of_the_process());  // leaked: blocks are freed to the very end
+  static auto* heap = new HostHeap(std::max(8 * memory_of_machine(), size_t{1} << 38));
   return *heap;
 }
 

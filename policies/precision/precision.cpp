@@ -134,9 +134,8 @@ Precision::Precision(const PrecisionOptions& options, c10::Device device,
     if (asked) {
       throw PolicyError(
           "policies.precision.enabled",
-          " = true, but policies.precision.fp32 names every module of the model, "
-          "so "
-          "it has no effect; name fewer there, or set policies.precision.enabled = \"default\"");
+          " = true, but policies.precision.fp32 names every module of the model, so it has no effect; name "
+          "fewer there, or set policies.precision.enabled = \"default\"");
     }
     active_ = false;
     reason_ = "fp32: policies.precision.fp32 names every module";
@@ -157,9 +156,8 @@ void Precision::before_step() {
   if (!asked_ || scoped_) return;
   throw PolicyError(
       "policies.precision.enabled",
-      " = true, but no forward pass ran within forward_scope(), so it has no "
-      "effect; "
-      "hold the scope during the forward pass, or set policies.precision.enabled = \"default\"");
+      " = true, but no forward pass ran within forward_scope(), so it has no effect; hold the scope during "
+      "the forward pass, or set policies.precision.enabled = \"default\"");
 }
 
 void Precision::after_step() {

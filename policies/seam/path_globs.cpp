@@ -1,8 +1,9 @@
-#include <dtk/policies/internal/edit_distance.h>
+#include <c10/util/StringUtil.h>
 #include <dtk/policies/internal/path_globs.h>
 #include <dtk/policies/report.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace dtk::policies {
 namespace {
@@ -19,7 +20,29 @@ size_t components(std::string_view path) {
   return static_cast<size_t>(std::count(path.begin(), path.end(), '.')) + 1;
 }
 
+char lower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+
 }  // namespace
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> before, previous, current(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) current[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    before = std::move(previous);
+    previous = std::move(current);
+    current.assign(b.size() + 1, i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const bool same = lower(a[i - 1]) == lower(b[j - 1]);
+      current[j] = std::min({previous[j] + 1, current[j - 1] + 1, previous[j - 1] + (same ? 0 : 1)});
+      const bool swapped =
+          i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) && lower(a[i - 2]) == lower(b[j - 1]);
+      if (swapped) current[j] = std::min(current[j], before[j - 2] + 1);
+    }
+  }
+  return current[b.size()];
+}
 
 bool glob_matches(std::string_view pattern, std::string_view path) {
   if (components(pattern) != components(path)) return false;
@@ -39,9 +62,8 @@ std::string nearest_paths(std::string_view name, std::vector<std::string> paths)
   std::stable_sort(paths.begin(), paths.end(), [&](const std::string& a, const std::string& b) {
     return edit_distance(name, a) < edit_distance(name, b);
   });
-  std::string list;
-  for (size_t i = 0; i < std::min<size_t>(3, paths.size()); ++i) list += (i > 0 ? ", " : "") + paths[i];
-  return list;
+  paths.resize(std::min<size_t>(3, paths.size()));
+  return c10::Join(", ", paths);
 }
 
 std::vector<std::string> matching_paths(const std::vector<std::string>& patterns,

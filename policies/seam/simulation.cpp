@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <cstring>
-#include <utility>
 
 namespace dtk::policies {
 namespace {
@@ -47,11 +46,7 @@ void zero_if_simulating(const at::Tensor& tensor) {
   if (simulating()) std::memset(tensor.mutable_data_ptr(), 0, tensor.nbytes());
 }
 
-HostCopyScope::HostCopyScope() : outer_(std::exchange(host_copies_allowed, true)) {}
-
-HostCopyScope::~HostCopyScope() {
-  host_copies_allowed = outer_;
-}
+HostCopyScope::HostCopyScope() : allowed_(host_copies_allowed, true) {}
 
 bool HostCopyScope::active() {
   return host_copies_allowed;

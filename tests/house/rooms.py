@@ -90,10 +90,10 @@ LARGEST = 25  # modules
 # Public headers that neither lie beside a source of their name nor carry their room's.
 HEADERS = {
     "policies": {
-        "report": "seam", "enabled": "seam", "enum_text": "seam", "counted_blocks": "ledger",
+        "report": "seam", "enabled": "seam", "enum_text": "seam", "scoped": "seam", "counted_blocks": "ledger", "step_meter": "hooks",
         "checkpoint_options": "activations", "policy_options": "set", "own_options": "set",
     },
-    "policies/planner": {"flops": "cost", "scratch": "cost", "device_terms": "cost", "explained_state": "explain"},
+    "policies/planner": {"flops": "cost", "scratch": "cost", "device_terms": "cost"},
 }  # fmt: skip
 PUBLIC = {"policies": "policies", "planner": "policies/planner", "models": "models", "toolkit": "toolkit"}
 

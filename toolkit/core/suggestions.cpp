@@ -1,6 +1,6 @@
 #include "toolkit/core/suggestions.h"
 
-#include <dtk/policies/internal/edit_distance.h>
+#include <dtk/policies/internal/path_globs.h>
 
 #include <algorithm>
 #include <limits>

@@ -6,7 +6,7 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dtk/planner/plan_error.h>
-#include <dtk/policies/internal/copy_engine.h>
+#include <dtk/policies/internal/async_copies.h>
 #include <dtk/policies/simulation.h>
 
 #include "support/catch.h"

@@ -9,6 +9,7 @@
 // again. Needs a SavedTensorEngineGuard.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <dtk/policies/internal/scoped.h>
 #include <dtk/policies/kept_results.h>
 #include <dtk/policies/recomputing.h>
 #include <dtk/policies/seam.h>
@@ -66,13 +67,11 @@ Tensors checkpoint(std::string_view path, const ModuleFn& fn, Tensors&& inputs,
 
 /// Several consecutive modules as one segment: begin with the first, append the next ones. Tensors that one
 /// call returns and a later one takes are inside the segment and are not kept.
-class CheckpointSegment {
+class CheckpointSegment : NotCopied {
  public:
   /// `counted`: max_saved() is asked for. It costs a look-up for each tensor saved.
   explicit CheckpointSegment(bool counted = false, std::shared_ptr<KeptResults> keep = nullptr);
   ~CheckpointSegment();
-  CheckpointSegment(const CheckpointSegment&) = delete;
-  CheckpointSegment& operator=(const CheckpointSegment&) = delete;
 
   /// As checkpoint(), as part of this segment. Throws c10::Error when an input that an earlier call returned
   /// was changed in place since: a recomputation would not make that change.

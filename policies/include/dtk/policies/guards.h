@@ -8,18 +8,17 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
+#include <dtk/policies/internal/scoped.h>
 
 #include <string>
 
 namespace dtk::policies {
 
 /// CPU threads of LibTorch's operators (process-wide).
-class ThreadCountGuard {
+class ThreadCountGuard : NotCopied {
  public:
   [[nodiscard]] explicit ThreadCountGuard(int threads);
   ~ThreadCountGuard();
-  ThreadCountGuard(const ThreadCountGuard&) = delete;
-  ThreadCountGuard& operator=(const ThreadCountGuard&) = delete;
 
  private:
   const int previous_;
@@ -32,14 +31,16 @@ struct AttentionBackends {
   bool memory_efficient = true;
   bool cudnn = true;
   bool math = true;
+
+  static AttentionBackends now();
+  void apply() const;
+  friend bool operator==(const AttentionBackends&, const AttentionBackends&) = default;
 };
 
-class AttentionBackendGuard {
+class AttentionBackendGuard : NotCopied {
  public:
   [[nodiscard]] explicit AttentionBackendGuard(const AttentionBackends& allowed);
   ~AttentionBackendGuard();
-  AttentionBackendGuard(const AttentionBackendGuard&) = delete;
-  AttentionBackendGuard& operator=(const AttentionBackendGuard&) = delete;
 
  private:
   AttentionBackends previous_;
@@ -47,12 +48,10 @@ class AttentionBackendGuard {
 
 /// Autocast of one device type on this thread. The cache of cast weights is cleared when the outermost
 /// guard ends: in C++ nobody else does, and stale casts would survive the next optimizer step.
-class AutocastGuard {
+class AutocastGuard : NotCopied {
  public:
   [[nodiscard]] AutocastGuard(c10::DeviceType device, bool enabled, c10::ScalarType dtype = c10::kBFloat16);
   ~AutocastGuard();
-  AutocastGuard(const AutocastGuard&) = delete;
-  AutocastGuard& operator=(const AutocastGuard&) = delete;
 
  private:
   c10::DeviceType device_;
@@ -69,12 +68,10 @@ at::Generator make_generator(c10::Device device, uint64_t seed);
 
 /// While alive, the device's default generator continues from `state`; at the end `state` holds where it
 /// got to, and the generator what it held before. Two users of one default generator stay independent.
-class DefaultGeneratorScope {
+class DefaultGeneratorScope : NotCopied {
  public:
   [[nodiscard]] DefaultGeneratorScope(c10::Device device, std::string& state);
   ~DefaultGeneratorScope();
-  DefaultGeneratorScope(const DefaultGeneratorScope&) = delete;
-  DefaultGeneratorScope& operator=(const DefaultGeneratorScope&) = delete;
 
  private:
   at::Generator generator_;

@@ -88,6 +88,7 @@ struct MemorySums {
   int64_t bytes = 0;
   std::vector<int64_t> by_owner;  // index: OwnerId::index
 
+  void add(OwnerId owner, int64_t more);
   int64_t of(Category category) const;
   /// Category -> label -> bytes, zero entries left out.
   std::map<Category, std::map<std::string, int64_t>> items() const;
@@ -168,7 +169,6 @@ class MemoryAccounts final : public PhaseMeter {
   void book_as_scratch(MemoryBlock* block);
   OwnerId made_by_holder(OwnerId owner, OwnerId holder);
   void move(MemoryBlock* block, OwnerId to);
-  void add(OwnerId owner, int64_t bytes);
   void raise_peak();
   void keep_peak();
   void log(MemoryEvent::Kind kind, uint64_t serial, int64_t bytes, OwnerId from, OwnerId to);

@@ -14,10 +14,12 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
+#include <dtk/policies/internal/scoped.h>
 #include <dtk/policies/memory_accounts.h>
 #include <dtk/policies/phase_meter.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -26,12 +28,10 @@ namespace dtk::policies {
 /// Installs the counting CPU allocator and the operator tracker for the lifetime of the object and puts
 /// back what was there before. Blocks may outlive it: they stay counted. Call before the tensors of
 /// interest exist, from one thread, while no other thread runs operators. Guards may nest.
-class CountingAllocatorGuard {
+class CountingAllocatorGuard : NotCopied {
  public:
   [[nodiscard]] CountingAllocatorGuard();
   ~CountingAllocatorGuard();
-  CountingAllocatorGuard(const CountingAllocatorGuard&) = delete;
-  CountingAllocatorGuard& operator=(const CountingAllocatorGuard&) = delete;
 
  private:
   void* previous_;  // at::Allocator*
@@ -53,12 +53,9 @@ MemoryAccounts& host_accounts();
 class HostTierScope {
  public:
   [[nodiscard]] HostTierScope();
-  ~HostTierScope();
-  HostTierScope(const HostTierScope&) = delete;
-  HostTierScope& operator=(const HostTierScope&) = delete;
 
  private:
-  MemoryTier previous_;
+  const ScopedValue<MemoryTier> tier_;
 };
 
 /// What the counting allocator throws where a MemoryBudgetGuard or the machine has no room. The message says
@@ -72,12 +69,10 @@ class AllocationRefused : public c10::OutOfMemoryError {
 /// While alive, an allocation that would bring the live bytes of `accounts` above `bytes` throws
 /// AllocationRefused, a c10::OutOfMemoryError, as on a device of that size. The allocators of real devices do
 /// not ask.
-class MemoryBudgetGuard {
+class MemoryBudgetGuard : NotCopied {
  public:
   [[nodiscard]] MemoryBudgetGuard(MemoryAccounts& accounts, int64_t bytes);
   ~MemoryBudgetGuard();
-  MemoryBudgetGuard(const MemoryBudgetGuard&) = delete;
-  MemoryBudgetGuard& operator=(const MemoryBudgetGuard&) = delete;
 
  private:
   MemoryAccounts& accounts_;
@@ -89,25 +84,18 @@ class MemoryBudgetGuard {
 class BudgetExemption {
  public:
   [[nodiscard]] BudgetExemption();
-  ~BudgetExemption();
-  BudgetExemption(const BudgetExemption&) = delete;
-  BudgetExemption& operator=(const BudgetExemption&) = delete;
 
  private:
-  bool previous_;
+  const ScopedValue<bool> exempt_;
 };
 
 /// While alive, what this thread allocates belongs to (category, label) instead of to the operator.
 class OwnerScope {
  public:
   [[nodiscard]] OwnerScope(Category category, std::string_view label);
-  ~OwnerScope();
-  OwnerScope(const OwnerScope&) = delete;
-  OwnerScope& operator=(const OwnerScope&) = delete;
 
  private:
-  OwnerId previous_;
-  bool had_previous_;
+  const ScopedValue<std::optional<OwnerId>> owner_;
 };
 
 /// Gives the storage of `tensor` to an owner. No effect on storages that the counting allocator did not

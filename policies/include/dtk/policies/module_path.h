@@ -1,5 +1,6 @@
 // Which module of the model this thread is in, e.g. "blocks.3". The ledger reports by it.
 #pragma once
+#include <dtk/policies/internal/scoped.h>
 #include <dtk/policies/seam.h>
 
 #include <string>
@@ -7,12 +8,10 @@
 
 namespace dtk::policies {
 
-class ModulePathScope {
+class ModulePathScope : NotCopied {
  public:
   [[nodiscard]] explicit ModulePathScope(std::string_view path);
   ~ModulePathScope();
-  ModulePathScope(const ModulePathScope&) = delete;
-  ModulePathScope& operator=(const ModulePathScope&) = delete;
 
  private:
   std::string previous_;
@@ -23,12 +22,10 @@ const std::string& module_path();
 
 /// While alive, the process remembers in which scope each node of an autograd graph is made: two numbers and
 /// a path for each scope. Guards may nest.
-class NodePathsGuard {
+class NodePathsGuard : NotCopied {
  public:
   [[nodiscard]] NodePathsGuard();
   ~NodePathsGuard();
-  NodePathsGuard(const NodePathsGuard&) = delete;
-  NodePathsGuard& operator=(const NodePathsGuard&) = delete;
 };
 
 /// What this thread does for backward. Needs a NodePathsGuard since the graph was made.

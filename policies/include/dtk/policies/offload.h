@@ -11,6 +11,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <dtk/policies/internal/async_copies.h>
+#include <dtk/policies/internal/scoped.h>
 #include <dtk/policies/seam.h>
 
 #include <cstddef>
@@ -60,13 +61,11 @@ Tensors offload(std::string_view path, const ModuleFn& fn, Tensors&& inputs,
                 const std::shared_ptr<OffloadStore>& store, bool goes_on = false);
 
 /// The order of a model's segments, and what they keep in host memory; for any number of steps. Thread-safe.
-class OffloadStore {
+class OffloadStore : NotCopied {
  public:
   using MakeCopies = std::function<std::unique_ptr<AsyncCopies>(c10::Device)>;
   explicit OffloadStore(int64_t min_bytes, MakeCopies make_copies = make_async_copies);
   ~OffloadStore();
-  OffloadStore(const OffloadStore&) = delete;
-  OffloadStore& operator=(const OffloadStore&) = delete;
 
   int64_t min_bytes() const { return min_bytes_; }
   OffloadCounts counts() const;

@@ -1,5 +1,7 @@
 // What measures memory by phase: exact books of blocks on the CPU, the allocator's statistics on a device.
 #pragma once
+#include <dtk/policies/internal/scoped.h>
+
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,12 +21,10 @@ class PhaseMeter {
 
 /// Adds a meter that every PhaseScope tells, for the lifetime of the object. From one thread only, while no
 /// PhaseScope is alive.
-class PhaseMeterRegistration {
+class PhaseMeterRegistration : NotCopied {
  public:
   [[nodiscard]] explicit PhaseMeterRegistration(PhaseMeter& meter);
   ~PhaseMeterRegistration();
-  PhaseMeterRegistration(const PhaseMeterRegistration&) = delete;
-  PhaseMeterRegistration& operator=(const PhaseMeterRegistration&) = delete;
 
  private:
   PhaseMeter& meter_;
@@ -34,12 +34,10 @@ class PhaseMeterRegistration {
 std::string current_phase();
 
 /// Marks a phase of the job for all meters; phases nest, the inner one counts.
-class PhaseScope {
+class PhaseScope : NotCopied {
  public:
   [[nodiscard]] explicit PhaseScope(std::string_view name);
   ~PhaseScope();
-  PhaseScope(const PhaseScope&) = delete;
-  PhaseScope& operator=(const PhaseScope&) = delete;
 
  private:
   std::string previous_;

@@ -1,5 +1,6 @@
 // Whether a thread computes for the forward pass or recomputes for backward.
 #pragma once
+#include <dtk/policies/internal/scoped.h>
 
 namespace dtk::policies {
 
@@ -14,12 +15,9 @@ bool recomputing();
 class RecomputingScope {
  public:
   [[nodiscard]] RecomputingScope();
-  ~RecomputingScope();
-  RecomputingScope(const RecomputingScope&) = delete;
-  RecomputingScope& operator=(const RecomputingScope&) = delete;
 
  private:
-  const bool previous_;
+  const ScopedValue<bool> again_;
 };
 
 }  // namespace dtk::policies

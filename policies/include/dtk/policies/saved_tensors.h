@@ -8,6 +8,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
+#include <dtk/policies/internal/scoped.h>
 
 #include <cstdint>
 #include <memory>
@@ -79,7 +80,7 @@ class SavedTensorStack {
 };
 
 /// Puts `layer` on top of the calling thread's stack for the lifetime of the object.
-class SavedTensorScope {
+class SavedTensorScope : NotCopied {
  public:
   [[nodiscard]] explicit SavedTensorScope(std::shared_ptr<SavedTensorLayer> layer);
   /// Puts it on top of `under` instead.
@@ -87,8 +88,6 @@ class SavedTensorScope {
   /// Makes `stack` the calling thread's stack, e.g. to recompute with the layers of the forward pass.
   [[nodiscard]] explicit SavedTensorScope(const SavedTensorStack& stack);
   ~SavedTensorScope();
-  SavedTensorScope(const SavedTensorScope&) = delete;
-  SavedTensorScope& operator=(const SavedTensorScope&) = delete;
 
  private:
   c10::DebugInfoGuard guard_;
@@ -98,12 +97,10 @@ class SavedTensorScope {
 /// nest; the engine itself lives for ever, because its worker threads do. Install before the first
 /// backward of the process. Without it all scopes are ignored. The first one also registers the kernels that
 /// watch operators: install it before other threads run operators. Throws c10::Error if their keys are taken.
-class SavedTensorEngineGuard {
+class SavedTensorEngineGuard : NotCopied {
  public:
   [[nodiscard]] SavedTensorEngineGuard();
   ~SavedTensorEngineGuard();
-  SavedTensorEngineGuard(const SavedTensorEngineGuard&) = delete;
-  SavedTensorEngineGuard& operator=(const SavedTensorEngineGuard&) = delete;
 };
 
 /// Throws c10::Error if no guard is alive: `what` of the module `path` would have no effect.

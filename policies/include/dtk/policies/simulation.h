@@ -5,6 +5,7 @@
 // the job in its own time. Outside of a simulation all of this is plain.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <dtk/policies/internal/scoped.h>
 
 #include <cstdint>
 #include <memory>
@@ -31,12 +32,10 @@ class Simulation {
 };
 
 /// Makes `simulation` the process's while alive; one at a time, from the thread that runs the job.
-class SimulationGuard {
+class SimulationGuard : NotCopied {
  public:
   [[nodiscard]] explicit SimulationGuard(Simulation& simulation);
   ~SimulationGuard();
-  SimulationGuard(const SimulationGuard&) = delete;
-  SimulationGuard& operator=(const SimulationGuard&) = delete;
 };
 
 /// Whether values are not to be trusted and threads beside the job are to be waited for. Any thread.
@@ -57,24 +56,19 @@ void zero_if_simulating(const at::Tensor& tensor);
 class HostCopyScope {
  public:
   [[nodiscard]] HostCopyScope();
-  ~HostCopyScope();
-  HostCopyScope(const HostCopyScope&) = delete;
-  HostCopyScope& operator=(const HostCopyScope&) = delete;
   static bool active();
 
  private:
-  const bool outer_;
+  const ScopedValue<bool> allowed_;
 };
 
 /// A loop of `count` passes that take and free the same memory, such as the steps of a sampler:
 ///   for (FoldableLoop passes("sampler steps", n); const auto pass = passes.next();) ...
 /// A simulation leaves out those after two that ended with equal books, but not the last.
-class FoldableLoop {
+class FoldableLoop : NotCopied {
  public:
   FoldableLoop(std::string_view what, int64_t count);
   ~FoldableLoop();
-  FoldableLoop(const FoldableLoop&) = delete;
-  FoldableLoop& operator=(const FoldableLoop&) = delete;
   /// 0, 1, ... count - 1, then nothing.
   std::optional<int64_t> next();
 

@@ -18,15 +18,15 @@ namespace dtk::policies {
 /// alive, on the thread that trains. A device's own memory: device_statistics.h.
 class StepMeter {
  public:
-  [[nodiscard]] StepMeter();
+  [[nodiscard]] StepMeter() : saved_(saved_tensor_ledger()) { restart(); }
 
   /// Forgets the peak so far, and cpu_accounts()'s phases with it.
-  void restart();
+  void restart() { cpu_accounts().reset_phases("step"); }
   /// The most bytes that were alive at once since the meter was made or restarted. Tensors made before the
   /// meter are not counted, those of an earlier meter that are still alive are.
-  int64_t peak_bytes() const;
+  int64_t peak_bytes() const { return peak().peak.bytes; }
   /// That moment's bytes by owner, and the phase it was in.
-  PhasePeak peak() const;
+  PhasePeak peak() const { return highest(cpu_accounts().phases()); }
 
  private:
   CountingAllocatorGuard counting_;

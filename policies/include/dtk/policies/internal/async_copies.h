@@ -1,7 +1,9 @@
-// Copies between a training device and host memory on a stream of their own, beside the device's work.
+// Copies between a training device and host memory on a stream of their own, beside the device's work,
+// through LibTorch's device-generic calls.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
+#include <dtk/policies/internal/staging_ring.h>
 
 #include <memory>
 
@@ -28,5 +30,9 @@ class AsyncCopies {
 
 /// On a side stream of `device`; on the CPU, which has none, begin() copies at once.
 std::unique_ptr<AsyncCopies> make_async_copies(c10::Device device);
+
+/// For a StagingRing. Into pinned slots copies run in the background; into pageable ones begin() may wait for
+/// the copy, still on the ring's thread only. Throws c10::Error if the device has no streams (the CPU).
+std::unique_ptr<StagingCopies> make_device_staging_copies(c10::Device device);
 
 }  // namespace dtk::policies

@@ -8,10 +8,10 @@
 
 namespace dtk::policies {
 
-/// LedgerSnapshot a block born now: for the calling thread's OwnerScope, else for the operator the thread is
+/// Books a block born now: for the calling thread's OwnerScope, else for the operator the thread is
 /// inside of. Operators are known while a CountingAllocatorGuard lives.
 void book_birth(MemoryAccounts& accounts, MemoryBlock* block, int64_t bytes);
-/// LedgerSnapshot its death; as scratch if the operator it was born in is still running on this thread.
+/// Books its death; as scratch if the operator it was born in is still running on this thread.
 void book_death(MemoryAccounts& accounts, MemoryBlock* block);
 
 /// The books of a device whose storages are counted one by one: today the simulated one of dtk::planner.

@@ -37,7 +37,10 @@ struct LoggedPhase {
 std::vector<LoggedPhase> event_log(const std::vector<MemoryEvent>& events,
                                    const std::vector<std::string>& names);
 
-/// What `job` does to `accounts`, whose event log it takes meanwhile. What the job throws passes on.
+/// What MemoryAccounts::stop_event_log() returns of a job. What the job throws passes on.
+std::vector<MemoryEvent> events_of(MemoryAccounts& accounts, const std::function<void()>& job);
+
+/// What `job` does to `accounts`, by events_of().
 std::vector<LoggedPhase> event_log_of(MemoryAccounts& accounts, const std::function<void()>& job);
 
 }  // namespace dtk::policies

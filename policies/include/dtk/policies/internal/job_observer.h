@@ -1,6 +1,7 @@
 // For dtk::planner: who is told what a job runs, keeps for backward and allocates, as it does so.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <dtk/policies/internal/scoped.h>
 #include <dtk/policies/memory_accounts.h>
 #include <dtk/policies/seam.h>
 
@@ -33,12 +34,10 @@ class JobObserver {
 /// Makes `watch` the process's while alive; one at a time, from the thread that runs the job. Without a stack
 /// of layers, too, tensors that autograd saves then pass saved_tensors.h, where a SavedTensorEngineGuard is
 /// alive.
-class JobObserverGuard {
+class JobObserverGuard : NotCopied {
  public:
   [[nodiscard]] explicit JobObserverGuard(JobObserver& watch);
   ~JobObserverGuard();
-  JobObserverGuard(const JobObserverGuard&) = delete;
-  JobObserverGuard& operator=(const JobObserverGuard&) = delete;
 };
 
 /// The process's, or null.

@@ -1,5 +1,6 @@
-// Which of a model's modules a pattern means.
+// Which of a model's modules a pattern means, and what a misspelt name may have meant.
 #pragma once
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,9 @@ bool glob_matches(std::string_view pattern, std::string_view path);
 
 /// True if `pattern` means one of `paths`.
 bool matches_any(std::string_view pattern, const std::vector<std::string>& paths);
+
+/// Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`, ignoring ASCII case.
+size_t edit_distance(std::string_view a, std::string_view b);
 
 /// The up to three of `paths` that are nearest to `name`, separated by commas.
 std::string nearest_paths(std::string_view name, std::vector<std::string> paths);

@@ -1,6 +1,8 @@
 // Copies memory of a training device into the host's in the background, chunk by chunk through a ring of
 // slots, and hands each chunk to a consumer. Free of LibTorch; a StagingCopies knows the device.
 #pragma once
+#include <dtk/policies/internal/scoped.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -39,7 +41,7 @@ struct Chunk {
 /// The public functions are for one thread, the training thread; copies are begun and consumed on a thread of
 /// the ring's own, in the order posted. What engine or consumer throws there ends that thread's work and is
 /// thrown by every later call of post, wait_copied and flush.
-class StagingRing {
+class StagingRing : NotCopied {
  public:
   /// Called on the ring's thread with the chunk's contents and its round's argument.
   using Consume = std::function<void(const Chunk& chunk, const void* contents, double argument)>;
@@ -49,8 +51,6 @@ class StagingRing {
   StagingRing(StagingCopies& engine, std::vector<void*> slots, Consume consume);
   /// Drops what is not consumed yet; waits for the chunk in hand only, and does not throw.
   ~StagingRing();
-  StagingRing(const StagingRing&) = delete;
-  StagingRing& operator=(const StagingRing&) = delete;
 
   /// Marks the engine and queues a round; returns at once. The memory at `from` must live until
   /// wait_copied().

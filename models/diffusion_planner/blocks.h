@@ -58,16 +58,19 @@ at::Tensor attend(const Mha& mha, at::Tensor x, const at::Tensor& context,
 /// x (N, tokens, channels): mixes the tokens of each channel, then the channels of each token.
 struct MixerBlock {
   std::string path;
-  Norm norm1, norm2;
-  Mlp channels, tokens;
+  Norm norm1;
+  Mlp channels;
+  Norm norm2;
+  Mlp tokens;
 };
 at::Tensor run_mixer(const MixerBlock& block, at::Tensor x, Pass pass);
 
 /// Attention over the objects of a scene. Only queries are normalised, as published.
 struct FusionBlock {
   std::string path;
-  Norm norm1, norm2;
+  Norm norm1;
   Mha attn;
+  Norm norm2;
   Mlp mlp;
   double drop_path = 0;
 };

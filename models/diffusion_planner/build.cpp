@@ -5,7 +5,8 @@
 
 #include "diffusion_planner/parts.h"
 
-// Parameters are made in the order of the published state dict: a module's own, then those of its parts.
+// Parameters are made in the order of the published state dict: a module's own, then those of its parts; so
+// the members of a part stand in that order.
 
 namespace dtk::models::diffusion_planner {
 namespace {
@@ -97,13 +98,11 @@ class Builder {
 };
 
 MixerBlock Builder::mixer(const std::string& path, int64_t tokens, int64_t channels) {
-  MixerBlock made;
-  made.path = path;
-  made.norm1 = norm(path + ".norm1", channels);
-  made.channels = mlp(path + ".channels_mlp", channels, channels, channels, options_.encoder_dropout);
-  made.norm2 = norm(path + ".norm2", channels);
-  made.tokens = mlp(path + ".tokens_mlp", tokens, tokens, tokens, options_.encoder_dropout);
-  return made;
+  return {.path = path,
+          .norm1 = norm(path + ".norm1", channels),
+          .channels = mlp(path + ".channels_mlp", channels, channels, channels, options_.encoder_dropout),
+          .norm2 = norm(path + ".norm2", channels),
+          .tokens = mlp(path + ".tokens_mlp", tokens, tokens, tokens, options_.encoder_dropout)};
 }
 
 void Builder::pooled_sequence(SequenceEncoder& to, int64_t features, int64_t points, int64_t tokens,
@@ -137,23 +136,20 @@ LaneEncoder Builder::lanes(const std::string& path, int64_t points, Init init) {
 
 VectorEncoder Builder::vector(const std::string& path, int64_t floats) {
   const int64_t channels = options_.mixer_channels;
-  VectorEncoder made;
-  made.path = path;
-  made.channel_pre_project = mlp(path + ".channel_pre_project", floats, channels, channels);
-  made.norm = norm(path + ".norm", channels);
-  made.emb_project = mlp(path + ".emb_project", channels, hidden(), hidden(), options_.encoder_dropout);
-  return made;
+  return {.path = path,
+          .channel_pre_project = mlp(path + ".channel_pre_project", floats, channels, channels),
+          .norm = norm(path + ".norm", channels),
+          .emb_project = mlp(path + ".emb_project", channels, hidden(), hidden(), options_.encoder_dropout)};
 }
 
 FusionBlock Builder::fusion(const std::string& path) {
-  FusionBlock made;
-  made.path = path;
-  made.norm1 = norm(path + ".norm1", hidden());
-  made.attn = mha(path + ".attn", options_.encoder_dropout);
-  made.norm2 = norm(path + ".norm2", hidden());
-  made.mlp = mlp(path + ".mlp", hidden(), kMlpRatio * hidden(), hidden(), options_.encoder_dropout);
-  made.drop_path = options_.encoder_dropout;
-  return made;
+  const double dropout = options_.encoder_dropout;
+  return {.path = path,
+          .norm1 = norm(path + ".norm1", hidden()),
+          .attn = mha(path + ".attn", dropout),
+          .norm2 = norm(path + ".norm2", hidden()),
+          .mlp = mlp(path + ".mlp", hidden(), kMlpRatio * hidden(), hidden(), dropout),
+          .drop_path = dropout};
 }
 
 Encoder Builder::encoder(const std::string& path) {
@@ -205,34 +201,30 @@ PathMlp Builder::time(const std::string& path) {
 DecoderBlock Builder::block(const std::string& path) {
   const int64_t inner = kMlpRatio * hidden();
   const Init modulation = options_.upstream() ? Init::zero : Init::xavier;
-  DecoderBlock made;
-  made.path = path;
-  made.residual = !options_.upstream();
-  made.norm1 = norm(path + ".norm1", hidden());
-  made.attn = mha(path + ".attn", options_.decoder_dropout);
-  made.norm2 = norm(path + ".norm2", hidden());
-  made.mlp1 = mlp(path + ".mlp1", hidden(), inner, hidden(), 0, Gelu::tanh);
-  made.modulation = linear(path + ".adaLN_modulation.1", hidden(), 6 * hidden(), modulation);
-  made.norm3 = norm(path + ".norm3", hidden());
-  made.cross_attn = mha(path + ".cross_attn", options_.decoder_dropout);
-  made.norm4 = norm(path + ".norm4", hidden());
-  made.mlp2 = mlp(path + ".mlp2", hidden(), inner, hidden(), 0, Gelu::tanh);
-  return made;
+  return {.path = path,
+          .residual = !options_.upstream(),
+          .norm1 = norm(path + ".norm1", hidden()),
+          .attn = mha(path + ".attn", options_.decoder_dropout),
+          .norm2 = norm(path + ".norm2", hidden()),
+          .mlp1 = mlp(path + ".mlp1", hidden(), inner, hidden(), 0, Gelu::tanh),
+          .modulation = linear(path + ".adaLN_modulation.1", hidden(), 6 * hidden(), modulation),
+          .norm3 = norm(path + ".norm3", hidden()),
+          .cross_attn = mha(path + ".cross_attn", options_.decoder_dropout),
+          .norm4 = norm(path + ".norm4", hidden()),
+          .mlp2 = mlp(path + ".mlp2", hidden(), inner, hidden(), 0, Gelu::tanh)};
 }
 
 FinalLayer Builder::final_layer(const std::string& path) {
   const int64_t inner = kMlpRatio * hidden();
   const Init modulation = options_.upstream() ? Init::zero : Init::xavier;
-  FinalLayer made;
-  made.path = path;
-  made.last_path = path + ".proj.4";
-  made.norm_final = norm(path + ".norm_final", hidden());
-  made.norm_in = norm(path + ".proj.0", hidden());
-  made.inner = linear(path + ".proj.1", hidden(), inner);
-  made.norm_out = norm(path + ".proj.3", inner);
-  made.last = linear(made.last_path, inner, 4 * steps(), Init::zero);
-  made.modulation = linear(path + ".adaLN_modulation.1", hidden(), 2 * hidden(), modulation);
-  return made;
+  return {.path = path,
+          .last_path = path + ".proj.4",
+          .norm_final = norm(path + ".norm_final", hidden()),
+          .norm_in = norm(path + ".proj.0", hidden()),
+          .inner = linear(path + ".proj.1", hidden(), inner),
+          .norm_out = norm(path + ".proj.3", inner),
+          .last = linear(path + ".proj.4", inner, 4 * steps(), Init::zero),
+          .modulation = linear(path + ".adaLN_modulation.1", hidden(), 2 * hidden(), modulation)};
 }
 
 Decoder Builder::decoder(const std::string& path) {

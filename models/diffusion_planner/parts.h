@@ -55,17 +55,24 @@ struct Encoder {
 
 struct DecoderBlock {
   std::string path;
-  Norm norm1, norm2, norm3, norm4;
-  Mha attn, cross_attn;
-  Mlp mlp1, mlp2;
-  Linear modulation;
   bool residual = true;  // of cross-attention and mlp2; UP replaces instead of adding
+  Norm norm1;
+  Mha attn;
+  Norm norm2;
+  Mlp mlp1;
+  Linear modulation;
+  Norm norm3;
+  Mha cross_attn;
+  Norm norm4;
+  Mlp mlp2;
 };
 
 struct FinalLayer {
   std::string path, last_path;
-  Norm norm_final, norm_in, norm_out;
-  Linear modulation, inner, last;
+  Norm norm_final, norm_in;
+  Linear inner;
+  Norm norm_out;
+  Linear last, modulation;
 };
 
 struct Decoder {

@@ -1,7 +1,7 @@
 #include "toolkit/plan/alternatives.h"
 
 #include <c10/util/Exception.h>
-#include <dtk/models/dit_results.h>
+#include <dtk/models/dit_options.h>
 #include <dtk/planner/plan_error.h>
 
 #include <algorithm>

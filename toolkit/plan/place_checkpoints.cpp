@@ -1,4 +1,4 @@
-#include <dtk/models/dit_results.h>
+#include <dtk/models/dit_options.h>
 #include <dtk/policies/internal/path_globs.h>
 
 #include <string>

@@ -3,7 +3,6 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
 #include <dtk/models/dit.h>
-#include <dtk/models/dit_results.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <map>

@@ -1,6 +1,6 @@
 // What dit-plan --explain says of a DiT: its largest parameter, what backward holds again, what is alive at
 // the peak, and the other choices for policies.checkpoint.
-#include <dtk/models/dit_results.h>
+#include <dtk/models/dit_options.h>
 
 #include <algorithm>
 #include <map>

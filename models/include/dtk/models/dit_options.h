@@ -1,5 +1,7 @@
-// Sizes of a DiT, free of LibTorch so that configuration code stays quick to compile.
+// Sizes of a DiT and what it offers to policies, free of LibTorch so that configuration code stays quick to
+// compile.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -48,6 +50,9 @@ struct DitOptions {
   int64_t tokens() const;        ///< T = (image_size / patch)²; throws as resolved()
   int64_t out_channels() const;  ///< C, or 2C with learn_sigma
 };
+
+/// What each block offers to Seam::keep, in order.
+inline constexpr std::array<const char*, 3> kept_results = {"attn_out", "proj_out", "fc2_out"};
 
 /// Depth, hidden, heads and patch of a published name ("DiT-XL/2"); nothing for any other name.
 struct DitSize {

@@ -1,4 +1,5 @@
-// The memory of the simulated device: addresses that nothing can be read from, every storage in the books.
+// The memory of the simulated device: addresses that nothing can be read from, every storage in the books;
+// and page-locked memory of the host.
 #pragma once
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/TensorImpl.h>
@@ -11,6 +12,11 @@
 #include "core/stream_order.h"
 
 namespace dtk::planner {
+
+struct MemoryPeaks {
+  int64_t asked = 0;
+  int64_t rounded = 0;  // each block as its allocator does
+};
 
 /// Thread-safe. Statistics: requested_bytes are those of device_accounts(), to the byte; allocated_bytes and
 /// reserved_bytes are the same storages rounded up as CUDA's caching allocator rounds each. Nothing is cached
@@ -34,12 +40,8 @@ class SimulatedMemory final : public c10::DeviceAllocator {
   void resetPeakStats(c10::DeviceIndex) override;
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex) override;
 
-  struct Peaks {
-    int64_t asked = 0;
-    int64_t rounded = 0;
-  };
   /// The most that was alive at once since the process began or reset_peaks(), whoever resets the statistics.
-  Peaks peaks();
+  MemoryPeaks peaks();
   void reset_peaks();
 
   /// What is known of the storage under a tensor of the device, also if the tensor was made of a plain
@@ -60,7 +62,32 @@ class SimulatedMemory final : public c10::DeviceAllocator {
   std::map<uint64_t, Block*> live_;
   uint64_t next_;
   c10::CachingDeviceAllocator::DeviceStats stats_;
-  Peaks most_;
+  MemoryPeaks most_;
+};
+
+/// Page-locked host memory of the simulated device: ordinary CPU memory, in the books of the CPU, with what a
+/// real device's allocator would take for it beside, each block rounded up to a power of two. Thread-safe.
+class PinnedMemory final : public c10::Allocator {
+ public:
+  /// The process's one. Never destroyed.
+  static PinnedMemory& instance();
+
+  at::DataPtr allocate(size_t bytes) override;
+  void copy_data(void* to, const void* from, size_t bytes) const override;
+  bool holds(const void* address);
+
+  /// The most that was alive at once since the process began or reset_peaks().
+  MemoryPeaks peaks();
+  void reset_peaks();
+
+ private:
+  struct Block;
+  static void release(void* context);
+  void count(int64_t asked, int64_t sign);
+
+  std::mutex mutex_;  // guards everything below
+  std::map<const char*, int64_t> live_;
+  MemoryPeaks now_, most_;
 };
 
 }  // namespace dtk::planner

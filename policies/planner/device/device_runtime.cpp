@@ -11,7 +11,6 @@
 
 #include "core/stream_order.h"
 #include "device/device_memory.h"
-#include "device/pinned_memory.h"
 
 namespace dtk::planner {
 namespace {

@@ -1,3 +1,4 @@
+#include <c10/util/StringUtil.h>
 #include <dtk/planner/device_terms.h>
 
 #include <algorithm>
@@ -5,7 +6,6 @@
 
 #include "cost/kernel_needs.h"
 #include "device/device_memory.h"
-#include "device/pinned_memory.h"
 
 namespace dtk::planner {
 namespace {
@@ -35,7 +35,7 @@ int64_t cublas_workspace(int compute_capability) {
 namespace {
 
 DeviceTerm rounding() {
-  const SimulatedMemory::Peaks peaks = SimulatedMemory::instance().peaks();
+  const MemoryPeaks peaks = SimulatedMemory::instance().peaks();
   return {
       .name = "rounding",
       .bytes = peaks.rounded - peaks.asked,
@@ -44,7 +44,7 @@ DeviceTerm rounding() {
 }
 
 DeviceTerm pinned() {
-  const PinnedMemory::Peaks peaks = PinnedMemory::instance().peaks();
+  const MemoryPeaks peaks = PinnedMemory::instance().peaks();
   return {.name = "pinned",
           .bytes = peaks.rounded - peaks.asked,
           .on_host = true,
@@ -72,14 +72,12 @@ DeviceTerm cudnn(size_t convolutions, size_t batch_norms) {
 }
 
 DeviceTerm kernel_scratch(const std::set<std::string>& operators) {
-  std::string names;
-  for (const std::string& name : operators) names += (names.empty() ? "" : ", ") + name;
   return {.name = "kernel_scratch",
           .known = false,
           .formula =
               "none: a call of these may take memory for itself and free it, to sum across blocks of "
               "threads, to sort, or for a copy in another layout: " +
-              names,
+              c10::Join(", ", operators),
           .source =
               "aten/src/ATen/native/cuda/Reduce.cuh: gpu_reduce_kernel(), layer_norm_kernel.cu, "
               "EmbeddingBackwardKernel.cu"};

@@ -7,6 +7,7 @@ one that LibTorch gives today; --write writes it.
 
 import subprocess
 import sys
+import textwrap
 import unittest
 from collections import Counter
 from pathlib import Path
@@ -16,7 +17,7 @@ PROGRAM = ""
 
 HEAD = """\
 // Written by tests/planner/device/cuda_operators.py --write.
-#include "device/composite_cuda_operators.h"
+#include "device/device_runtime.h"
 
 namespace dtk::planner {
 
@@ -24,8 +25,7 @@ const std::vector<const char*>& composite_cuda_operators() {
   // clang-format off
   static const auto* const names = new std::vector<const char*>{
 """
-TAIL = """\
-  };
+TAIL = """};
   // clang-format on
   return *names;
 }
@@ -42,7 +42,8 @@ def run(mode: str, names: list[str] = ()) -> list[str]:
 
 
 def source(names: list[str]) -> str:
-    return HEAD + "".join(f'      "{name}",\n' for name in names) + TAIL
+    listed = ", ".join(f'"{name}"' for name in names)
+    return HEAD + textwrap.fill(listed, 110, initial_indent=" " * 6, subsequent_indent=" " * 6) + TAIL
 
 
 class CudaOperators(unittest.TestCase):

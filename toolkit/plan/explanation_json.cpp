@@ -1,6 +1,6 @@
 #include "toolkit/plan/explanation_json.h"
 
-#include <dtk/planner/explained_state.h>
+#include <dtk/planner/explain.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -1,6 +1,6 @@
 // The world of a planned run: files that nobody keeps, a clock that stands still.
 #pragma once
-#include <dtk/planner/ledger_snapshot.h>
+#include <dtk/planner/simulate.h>
 
 #include <algorithm>
 #include <cstddef>

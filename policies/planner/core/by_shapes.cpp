@@ -8,6 +8,7 @@
 #include <dtk/planner/plan_error.h>
 #include <dtk/policies/internal/dispatch_keys.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -49,11 +50,10 @@ bool leaves_as_it_is(const c10::FunctionSchema& schema, const std::vector<IValue
     if (arguments[i].isTensor() && arguments[i].toTensor().numel() == 0) return false;
     written.push_back(arguments[i]);
   }
-  if (written.empty() || schema.returns().size() > written.size()) return false;
-  for (const c10::Argument& result : schema.returns()) {
-    if (!is_written(result)) return false;
-  }
-  for (size_t i = 0; i < schema.returns().size(); ++i) stack->push_back(written[i]);
+  const std::vector<c10::Argument>& results = schema.returns();
+  if (written.empty() || results.size() > written.size()) return false;
+  if (!std::all_of(results.begin(), results.end(), is_written)) return false;
+  stack->insert(stack->end(), written.begin(), written.begin() + static_cast<std::ptrdiff_t>(results.size()));
   return true;
 }
 

@@ -2,10 +2,9 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/empty.h>
+#include <c10/util/StringUtil.h>
 
-#include <array>
 #include <optional>
-#include <sstream>
 #include <unordered_set>
 #include <utility>
 
@@ -21,35 +20,22 @@ thread_local bool measured_here = false;
 
 std::string text(const at::Tensor& tensor) {
   if (!tensor.defined()) return "none";
-  std::ostringstream line;
-  const auto list = [&](at::IntArrayRef values) {
-    for (size_t i = 0; i < values.size(); ++i) line << (i > 0 ? "," : "") << values[i];
-  };
-  line << tensor.scalar_type() << "[";
-  list(tensor.sizes());
-  line << "]";
-  if (tensor.is_contiguous()) return line.str();
-  line << ":";
-  list(tensor.strides());
-  return line.str();
+  const std::string form = c10::str(tensor.scalar_type(), "[", c10::Join(",", tensor.sizes()), "]");
+  return tensor.is_contiguous() ? form : form + ":" + c10::Join(",", tensor.strides());
 }
 
 std::string text(const IValue& value) {
   if (value.isTensor()) return text(value.toTensor());
-  std::string list;
+  std::vector<std::string> list;
   if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorVector()) list += (list.empty() ? "" : ", ") + text(tensor);
-    return "(" + list + ")";
-  }
-  if (value.isOptionalTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(text(tensor));
+  } else if (value.isOptionalTensorList()) {
     for (const auto& tensor : value.toOptionalTensorVector())
-      list += (list.empty() ? "" : ", ") + text(tensor.value_or(at::Tensor()));
-    return "(" + list + ")";
+      list.push_back(text(tensor.value_or(at::Tensor())));
+  } else {
+    return value.isGenerator() ? "generator" : c10::str(value);
   }
-  if (value.isGenerator()) return "generator";
-  std::ostringstream line;
-  line << value;
-  return line.str();
+  return "(" + c10::Join(", ", list) + ")";
 }
 
 at::Tensor on_meta(const at::Tensor& tensor) {
@@ -58,10 +44,9 @@ at::Tensor on_meta(const at::Tensor& tensor) {
 }
 
 OperatorCall call_of(const c10::OperatorHandle& op, c10::ArrayRef<IValue> arguments) {
-  OperatorCall call{name_of(op), ""};
-  for (const IValue& argument : arguments)
-    call.arguments += (call.arguments.empty() ? "" : ", ") + text(argument);
-  return call;
+  std::vector<std::string> texts;
+  for (const IValue& argument : arguments) texts.push_back(text(argument));
+  return {name_of(op), c10::Join(", ", texts)};
 }
 
 // For these arguments an operator of kind `open` has a formula, or takes nothing.

@@ -1,9 +1,10 @@
-// LedgerSnapshot the scratch of a call that is planned for the CPU.
+// Books the scratch of a call that is planned for the CPU.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <dtk/planner/scratch.h>
+#include <dtk/policies/internal/scoped.h>
 
 #include <map>
 #include <mutex>
@@ -57,12 +58,10 @@ class ScratchBook {
 /// While alive, what a call was seen to take beside its results is booked, if there is a measurement, and
 /// before that for an instant the most that it took; formulas then have to book nothing
 /// (scratch_is_measured()), nor have the calls within it.
-class CallScratch {
+class CallScratch : policies::NotCopied {
  public:
   [[nodiscard]] CallScratch(ScratchKind kind, const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   ~CallScratch();
-  CallScratch(const CallScratch&) = delete;
-  CallScratch& operator=(const CallScratch&) = delete;
 
  private:
   const bool outer_;

@@ -59,12 +59,8 @@ void FlopMeter::add(const OperatorFlops& flops) {
 }
 
 CountedOperatorScope::CountedOperatorScope(FlopRule rule, c10::ArrayRef<c10::IValue> arguments)
-    : outer_(std::exchange(within_counted, true)) {
+    : outer_(within_counted), within_(within_counted, true) {
   if (!outer_) FlopMeter::count(rule(arguments));
-}
-
-CountedOperatorScope::~CountedOperatorScope() {
-  within_counted = outer_;
 }
 
 }  // namespace dtk::planner

@@ -1,6 +1,7 @@
 // Adds up the FLOPs of a simulation, by pass and by optimizer step.
 #pragma once
 #include <dtk/planner/flops.h>
+#include <dtk/policies/internal/scoped.h>
 
 #include <cstdint>
 #include <map>
@@ -13,12 +14,10 @@
 namespace dtk::planner {
 
 /// Counts every operator call of the process while alive; one at a time. Thread-safe.
-class FlopMeter {
+class FlopMeter : policies::NotCopied {
  public:
   [[nodiscard]] FlopMeter();
   ~FlopMeter();
-  FlopMeter(const FlopMeter&) = delete;
-  FlopMeter& operator=(const FlopMeter&) = delete;
 
   /// Ends the current step.
   void step_done();
@@ -43,12 +42,10 @@ class FlopMeter {
 class CountedOperatorScope {
  public:
   [[nodiscard]] CountedOperatorScope(FlopRule rule, c10::ArrayRef<c10::IValue> arguments);
-  ~CountedOperatorScope();
-  CountedOperatorScope(const CountedOperatorScope&) = delete;
-  CountedOperatorScope& operator=(const CountedOperatorScope&) = delete;
 
  private:
   const bool outer_;
+  const policies::ScopedValue<bool> within_;
 };
 
 }  // namespace dtk::planner

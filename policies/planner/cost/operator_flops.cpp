@@ -20,11 +20,9 @@ OperatorFlops product(Arguments arguments) {
 }
 
 // (…, n, k) x (k)
+template <size_t Matrix>
 OperatorFlops matrix_vector(Arguments arguments) {
-  return {2 * arguments[0].toTensor().numel()};
-}
-OperatorFlops plus_matrix_vector(Arguments arguments) {
-  return {2 * arguments[1].toTensor().numel()};
+  return {2 * arguments[Matrix].toTensor().numel()};
 }
 
 // ---- attention: q (N, H, T, d), k (N, H, S, d), v (N, H, S, e) from position `First`
@@ -98,8 +96,8 @@ std::unordered_map<std::string, FlopRule> make_rules() {
                            "baddbmm", "baddbmm.out", "baddbmm_", "addbmm", "addbmm.out", "addbmm_"})
     rules[name] = &product<1>;
   for (const char* name : {"mv", "mv.out", "dot", "dot.out", "vdot", "vdot.out"})
-    rules[name] = &matrix_vector;
-  for (const char* name : {"addmv", "addmv.out", "addmv_"}) rules[name] = &plus_matrix_vector;
+    rules[name] = &matrix_vector<0>;
+  for (const char* name : {"addmv", "addmv.out", "addmv_"}) rules[name] = &matrix_vector<1>;
   for (const char* kind : {"flash", "efficient", "cudnn", "fused"}) {
     const std::string name = std::string("_scaled_dot_product_") + kind + "_attention";
     for (const char* device : {"", "_for_cpu", "_overrideable"}) {

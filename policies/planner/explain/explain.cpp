@@ -1,14 +1,12 @@
 #include <dtk/planner/explain.h>
-#include <dtk/planner/explained_state.h>
 #include <dtk/policies/internal/counted_blocks.h>
+#include <dtk/policies/internal/event_log.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>
 #include <dtk/policies/saved_tensors.h>
 
 #include <algorithm>
 
-#include "core/figures.h"
-#include "explain/largest_parameter.h"
 #include "explain/observer.h"
 
 namespace dtk::planner {
@@ -17,16 +15,20 @@ namespace {
 using policies::Category;
 using policies::MemoryAccounts;
 
-class EventLog {
- public:
-  explicit EventLog(MemoryAccounts& accounts) : accounts_(accounts) { accounts.start_event_log(); }
-  ~EventLog() { accounts_.stop_event_log(); }
-  EventLog(const EventLog&) = delete;
-  EventLog& operator=(const EventLog&) = delete;
-
- private:
-  MemoryAccounts& accounts_;
-};
+// Whether what is booked so lives from step to step.
+bool is_state(Category category) {
+  switch (category) {
+    case Category::casts:
+    case Category::saved:
+    case Category::offloaded:
+    case Category::data:
+    case Category::temporaries:
+    case Category::scratch:
+      return false;
+    default:
+      return true;
+  }
+}
 
 // Within its module path, so that what it allocates and saves is known as its own.
 policies::Run run_by(const policies::Run& way) {
@@ -45,9 +47,8 @@ Observed observe(c10::Device device, const std::function<SimulationResult()>& pl
   Observed observed;
   {
     const policies::JobObserverGuard watch(observer);
-    const EventLog log(accounts);
-    observed.plan = plan();
-    observed.largest = largest_parameter(accounts.stop_event_log(), accounts.phase_names(), observer.names());
+    const auto events = policies::events_of(accounts, [&] { observed.plan = plan(); });
+    observed.largest = largest_parameter(events, accounts.phase_names(), observer.names());
   }
   observer.report(observed);
   return observed;

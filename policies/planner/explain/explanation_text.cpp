@@ -1,5 +1,4 @@
 #include <dtk/planner/explain.h>
-#include <dtk/planner/explained_state.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -20,8 +19,28 @@ std::string padded(const std::string& text, size_t width) {
   return text.size() >= width ? text : std::string(width - text.size(), ' ') + text;
 }
 
-std::string line(const std::string& name, const std::string& text, size_t column = kColumn) {
-  return paragraph(name, text, column);
+// Breaks `text` between words where it would reach 80 columns; all lines begin at `column`, the first with
+// `start`. "83 %" is one word.
+std::string line(std::string start, const std::string& text, size_t column = kColumn) {
+  constexpr size_t width = 80;
+  start.resize(std::max(column, start.empty() ? 0 : start.size() + 1), ' ');
+  std::string lines = std::move(start);
+  size_t at = column;
+  for (size_t begin = 0; begin < text.size();) {
+    size_t end = std::min(text.find(' ', begin), text.size());
+    if (text.compare(end, 2, " %") == 0) end = std::min(text.find(' ', end + 1), text.size());
+    if (at > column && at + 1 + end - begin >= width) {
+      lines += "\n" + std::string(column, ' ');
+      at = column;
+    } else if (at > column) {
+      lines += ' ';
+      ++at;
+    }
+    lines += text.substr(begin, end - begin);
+    at += end - begin;
+    begin = end + 1;
+  }
+  return lines + "\n";
 }
 
 std::string listed(const std::vector<std::string>& items, const char* last) {
@@ -292,8 +311,7 @@ std::string no_backward(const Observed& plain) {
       plain.with_gradients
           ? "no backward pass asks for what the forward passes save; run them without grad mode. "
           : "nothing is saved for backward: the forward passes ran without grad mode, or nothing in them "
-            "needs "
-            "a gradient. ";
+            "needs a gradient. ";
   return line("no effect", what + "Checkpointing has no effect here") +
          line("peak",
               bytes_text(peak.peak.bytes) + " " + place_words(plain, peak.name) + largest_words(peak));

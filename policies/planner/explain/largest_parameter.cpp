@@ -1,7 +1,7 @@
-#include "explain/largest_parameter.h"
-
 #include <set>
 #include <unordered_set>
+
+#include "explain/snapshot.h"
 
 namespace dtk::planner {
 namespace {

@@ -1,5 +1,7 @@
 // What a module lets go of as a segment is what only its own operators hold, but for its inputs; what it
 // keeps besides are inputs that nobody holds. The reasons are those two sets in words.
+#include <c10/util/StringUtil.h>
+
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -76,8 +78,7 @@ class Segment {
     for (const auto& [who, storages] : shared_) parts.push_back(shared_words(who, storages.size()));
     if (!let_go_.empty()) parts.push_back("it lets go of " + bytes_text(sum_of(let_go_)));
     if (!added_.empty()) parts.push_back(added_words());
-    std::string text;
-    for (const std::string& part : parts) text += (text.empty() ? "" : "; ") + part;
+    const std::string text = c10::Join("; ", parts);
     if (added_.empty()) return text + ": nothing is let go";
     return text + ": splitting here keeps " +
            (let_go_.empty() ? count(added_.size(), "tensor") + " more"

@@ -1,4 +1,5 @@
-// Which storages autograd holds at the end of a forward pass, for whom, and what each module was given.
+// What is read off a watched job: which storages autograd holds at the end of a forward pass, for whom, and
+// what each module was given; the largest parameter and the temporaries of its size.
 #pragma once
 #include <dtk/planner/explain.h>
 
@@ -37,6 +38,11 @@ struct Snapshot {
   int64_t bytes() const;
   bool within(int instance, const std::string& path) const;
 };
+
+/// Reads the ledger's event log. `names`: of parameters, by MemoryEvent::serial.
+LargestParameter largest_parameter(const std::vector<policies::MemoryEvent>& events,
+                                   const std::vector<std::string>& phases,
+                                   const std::map<uint64_t, std::string>& names);
 
 /// Fills saved, outside, entering and segments.
 void explain_snapshot(const Snapshot& snapshot, Observed& observed);

@@ -13,9 +13,6 @@
 #include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
 
-#include <array>
-#include <tuple>
-
 #include "cost/call_scratch.h"
 #include "cost/kernel_needs.h"
 #include "kernels/kernel_results.h"
@@ -26,8 +23,6 @@ namespace {
 
 using at::MemoryFormat;
 using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
-using Three = std::tuple<Tensor, Tensor, Tensor>;
 
 Tensor defined_or_none(const OptionalTensor& tensor) {
   return tensor ? *tensor : Tensor();
@@ -117,7 +112,7 @@ Three cpu_batch_norm(const Tensor& x, const OptionalTensor& weight_, const Optio
 Three cpu_batch_norm_backward(const Tensor& grad, const Tensor& x, const OptionalTensor& weight_,
                               const OptionalTensor& mean_, const OptionalTensor& var_,
                               const OptionalTensor& save_mean, const OptionalTensor& save_invstd, bool train,
-                              double, std::array<bool, 3> mask) {
+                              double, Mask mask) {
   const Tensor weight = defined_or_none(weight_);
   const bool mixed = at::native::is_mixed_type(x, weight, defined_or_none(mean_), defined_or_none(var_),
                                                defined_or_none(save_mean), defined_or_none(save_invstd));
@@ -160,7 +155,7 @@ bool has_channels_last(const Tensor& x) {
 
 Three cuda_batch_norm_backward(const Tensor& grad, const Tensor& x, const OptionalTensor& weight,
                                const OptionalTensor&, const OptionalTensor&, const OptionalTensor&,
-                               const OptionalTensor&, bool train, double, std::array<bool, 3> mask) {
+                               const OptionalTensor&, bool train, double, Mask mask) {
   const bool small = at::native::canUse32BitIndexMath(x) && at::native::canUse32BitIndexMath(grad);
   const bool last = small && has_channels_last(x) && has_channels_last(grad);
   const bool reduces = train || mask[1] || mask[2];
@@ -181,10 +176,8 @@ Three cuda_batch_norm_backward(const Tensor& grad, const Tensor& x, const Option
 // ---- a device, cuDNN's: aten/src/ATen/native/cudnn/BatchNorm.cpp
 
 // What cuDNN reserves for its backward pass is not known, and counted as 0 bytes.
-std::tuple<Tensor, Tensor, Tensor, Tensor> cudnn_batch_norm(const Tensor& x, const Tensor& weight,
-                                                            const OptionalTensor&, const OptionalTensor&,
-                                                            const OptionalTensor&, bool train, double,
-                                                            double) {
+Four cudnn_batch_norm(const Tensor& x, const Tensor& weight, const OptionalTensor&, const OptionalTensor&,
+                      const OptionalTensor&, bool train, double, double) {
   if (train) KernelNeeds::instance().batch_norm(x.sizes());
   const int64_t channels = train ? x.size(1) : 0;
   return {at::empty_like(x, x.suggest_memory_format()), make(weight, {channels}, weight.scalar_type()),

@@ -4,9 +4,6 @@
 #include <ATen/ATen.h>
 #include <ATen/native/ConvUtils.h>
 
-#include <array>
-#include <tuple>
-
 #include "kernels/kernel_results.h"
 #include "kernels/shape_kernels.h"
 
@@ -14,7 +11,6 @@ namespace dtk::planner {
 namespace {
 
 using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
 
 // ---- convolution without oneDNN: ConvolutionMM2d.cpp
 
@@ -45,10 +41,9 @@ Tensor slow_convolution(const Tensor& self, const Tensor& weight, at::IntArrayRe
   return out;
 }
 
-std::tuple<Tensor, Tensor, Tensor> slow_convolution_backward(const Tensor& grad, const Tensor& self,
-                                                             const Tensor& weight, at::IntArrayRef kernel,
-                                                             at::IntArrayRef stride, at::IntArrayRef padding,
-                                                             std::array<bool, 3> mask) {
+Three slow_convolution_backward(const Tensor& grad, const Tensor& self, const Tensor& weight,
+                                at::IntArrayRef kernel, at::IntArrayRef stride, at::IntArrayRef padding,
+                                Mask mask) {
   const at::MemoryFormat format = format_of(self, weight);
   const auto empty = [&](bool wanted) { return wanted ? make(grad, {0}, grad.scalar_type()) : Tensor(); };
   const Tensor grad_input = empty(mask[0]), grad_weight = empty(mask[1]);
@@ -94,8 +89,7 @@ Tensor onednn_convolution(const Tensor& input, const Tensor& weight, const Optio
   return in_format(input, sizes, format);
 }
 
-std::tuple<Tensor, Tensor, Tensor> onednn_gradients(const Tensor& grad, const Tensor& input,
-                                                    const Tensor& weight, std::array<bool, 3> mask) {
+Three onednn_gradients(const Tensor& grad, const Tensor& input, const Tensor& weight, Mask mask) {
   const at::MemoryFormat format = onednn_format(input, weight);
   const Tensor x = input.contiguous(format), w = weight.contiguous(format), dy = grad.contiguous(format);
   Tensor grad_input, grad_weight, grad_bias;
@@ -107,11 +101,9 @@ std::tuple<Tensor, Tensor, Tensor> onednn_gradients(const Tensor& grad, const Te
 }
 
 // As convolution_backward() of Convolution.cpp calls the kernel, which has no operator of its own.
-std::tuple<Tensor, Tensor, Tensor> onednn_convolution_backward(const Tensor& grad, const Tensor& x,
-                                                               const Tensor& weight, at::OptionalIntArrayRef,
-                                                               at::IntArrayRef, at::IntArrayRef,
-                                                               at::IntArrayRef, bool, at::IntArrayRef,
-                                                               int64_t, std::array<bool, 3> mask) {
+Three onednn_convolution_backward(const Tensor& grad, const Tensor& x, const Tensor& weight,
+                                  at::OptionalIntArrayRef, at::IntArrayRef, at::IntArrayRef, at::IntArrayRef,
+                                  bool, at::IntArrayRef, int64_t, Mask mask) {
   if (x.dim() != 3) return onednn_gradients(grad, x, weight, mask);
   // One dimension is computed as two. Only what was asked for gets its shape back.
   auto [grad_input, grad_weight, grad_bias] =

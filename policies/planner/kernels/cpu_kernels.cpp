@@ -9,7 +9,6 @@
 #include <ATen/native/ReduceOpsUtils.h>
 
 #include <algorithm>
-#include <array>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -22,22 +21,20 @@ namespace dtk::planner {
 namespace {
 
 using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
 
 // ---- normalisation: aten/src/ATen/native/layer_norm.cpp
 
-std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor& input, at::IntArrayRef normalized,
-                                              const OptionalTensor& weight, const OptionalTensor&, double) {
+Three layer_norm(const Tensor& input, at::IntArrayRef normalized, const OptionalTensor& weight,
+                 const OptionalTensor&, double) {
   const Tensor x = input.contiguous();
   // Statistics have the type of the affine parameters, without them that of the input.
   const at::ScalarType type = weight && weight->defined() ? weight->scalar_type() : x.scalar_type();
   return layer_norm_results(x, normalized, type);
 }
 
-std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor& grad, const Tensor& input,
-                                                       at::IntArrayRef, const Tensor&, const Tensor&,
-                                                       const OptionalTensor& weight,
-                                                       const OptionalTensor& bias, std::array<bool, 3> mask) {
+Three layer_norm_backward(const Tensor& grad, const Tensor& input, at::IntArrayRef, const Tensor&,
+                          const Tensor&, const OptionalTensor& weight, const OptionalTensor& bias,
+                          Mask mask) {
   const Tensor dy = grad.contiguous(), x = input.contiguous();
   return layer_norm_gradients(x, weight, bias, mask);
 }
@@ -76,11 +73,10 @@ std::tuple<Tensor, Tensor> flash(const Tensor& q, const Tensor& k, const Tensor&
   return {out, logsumexp};
 }
 
-std::tuple<Tensor, Tensor, Tensor> flash_backward(const Tensor& grad, const Tensor& q, const Tensor& k,
-                                                  const Tensor& v, const Tensor&, const Tensor&, double, bool,
-                                                  const OptionalTensor&, std::optional<double>) {
+Three flash_backward(const Tensor& grad, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor&,
+                     const Tensor&, double, bool, const OptionalTensor&, std::optional<double>) {
   const FlashTile tile(q, k);
-  const std::tuple<Tensor, Tensor, Tensor> grads{zeros_by_rows(q), zeros_by_rows(k), zeros_by_rows(v)};
+  const Three grads{zeros_by_rows(q), zeros_by_rows(k), zeros_by_rows(v)};
   const Tensor grad_by_rows = grad.transpose(1, 2).contiguous();
   if (scratch_is_measured()) return grads;
   const int64_t threads = at::get_num_threads();

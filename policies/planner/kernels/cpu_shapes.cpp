@@ -15,8 +15,7 @@
 #include "cost/call_scratch.h"
 #include "cost/flop_meter.h"
 #include "cost/operator_flops.h"
-#include "kernels/cpu_products.h"
-#include "kernels/cpu_promotion.h"
+#include "kernels/cpu_copies.h"
 #include "kernels/shape_kernels.h"
 
 namespace dtk::planner {

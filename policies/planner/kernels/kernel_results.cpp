@@ -9,7 +9,6 @@
 namespace dtk::planner {
 
 using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
 
 Tensor make(const Tensor& like, at::IntArrayRef sizes, at::ScalarType type) {
   return at::empty(sizes, like.options().dtype(type));
@@ -19,17 +18,15 @@ Tensor by_rows(const Tensor& like, int64_t width) {
   return make(like, {like.size(0), like.size(2), like.size(1), width}, like.scalar_type()).transpose(1, 2);
 }
 
-std::tuple<Tensor, Tensor, Tensor> layer_norm_results(const Tensor& x, at::IntArrayRef normalized,
-                                                      at::ScalarType type) {
+Three layer_norm_results(const Tensor& x, at::IntArrayRef normalized, at::ScalarType type) {
   at::DimVector statistics(x.sizes());
   for (size_t i = 0; i < normalized.size(); ++i) statistics[statistics.size() - 1 - i] = 1;
   return {at::empty_like(x, at::MemoryFormat::Contiguous), make(x, statistics, type),
           make(x, statistics, type)};
 }
 
-std::tuple<Tensor, Tensor, Tensor> layer_norm_gradients(const Tensor& x, const OptionalTensor& weight,
-                                                        const OptionalTensor& bias,
-                                                        std::array<bool, 3> mask) {
+Three layer_norm_gradients(const Tensor& x, const OptionalTensor& weight, const OptionalTensor& bias,
+                           Mask mask) {
   const auto like = [](bool wanted, const OptionalTensor& tensor) {
     return wanted && tensor && tensor->defined() ? at::empty_like(*tensor) : Tensor();
   };

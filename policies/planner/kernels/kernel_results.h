@@ -8,6 +8,11 @@
 
 namespace dtk::planner {
 
+using OptionalTensor = std::optional<at::Tensor>;
+using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+using Four = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+using Mask = std::array<bool, 3>;  // which gradients are wanted
+
 /// An empty tensor on the device of `like`.
 at::Tensor make(const at::Tensor& like, at::IntArrayRef sizes, at::ScalarType type);
 
@@ -15,14 +20,10 @@ at::Tensor make(const at::Tensor& like, at::IntArrayRef sizes, at::ScalarType ty
 at::Tensor by_rows(const at::Tensor& like, int64_t width);
 
 /// The normalised tensor and two statistics of `type` over the last dimensions, as many as `normalized` has.
-std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm_results(const at::Tensor& x,
-                                                                  at::IntArrayRef normalized,
-                                                                  at::ScalarType type);
+Three layer_norm_results(const at::Tensor& x, at::IntArrayRef normalized, at::ScalarType type);
 /// Of x, weight and bias, those that `mask` wants.
-std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm_gradients(const at::Tensor& x,
-                                                                    const std::optional<at::Tensor>& weight,
-                                                                    const std::optional<at::Tensor>& bias,
-                                                                    std::array<bool, 3> mask);
+Three layer_norm_gradients(const at::Tensor& x, const OptionalTensor& weight, const OptionalTensor& bias,
+                           Mask mask);
 
 /// What an element-wise loss makes (Loss.cpp). Its shape function makes the result as large as all the terms,
 /// and of a reduced loss a scalar in that storage; its kernel then makes the terms once more, to reduce them.

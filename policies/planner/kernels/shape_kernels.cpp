@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
-#include <c10/util/irange.h>
+#include <dtk/policies/internal/scoped.h>
 
 #include <array>
 #include <tuple>
@@ -17,20 +17,18 @@ namespace dtk::planner {
 namespace {
 
 using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
 
 // ---- normalisation: aten/src/ATen/native/cuda/layer_norm_kernel.cu
 
-std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor& input, at::IntArrayRef normalized,
-                                              const OptionalTensor&, const OptionalTensor&, double) {
+Three layer_norm(const Tensor& input, at::IntArrayRef normalized, const OptionalTensor&,
+                 const OptionalTensor&, double) {
   const Tensor x = input.contiguous();
   return layer_norm_results(x, normalized, x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
 }
 
-std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor& grad, const Tensor& input,
-                                                       at::IntArrayRef, const Tensor&, const Tensor&,
-                                                       const OptionalTensor& weight,
-                                                       const OptionalTensor& bias, std::array<bool, 3> mask) {
+Three layer_norm_backward(const Tensor& grad, const Tensor& input, at::IntArrayRef, const Tensor&,
+                          const Tensor&, const OptionalTensor& weight, const OptionalTensor& bias,
+                          Mask mask) {
   // The sums over rows are made in parts, as many as the device has room for.
   if (mask[1] || mask[2]) KernelNeeds::instance().unknown_scratch("aten::native_layer_norm_backward");
   const Tensor dy = grad.contiguous(), x = input.contiguous();
@@ -39,9 +37,8 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor& grad, const
 
 // ---- group normalisation: aten/src/ATen/native/group_norm.cpp, one source for both devices
 
-std::tuple<Tensor, Tensor, Tensor> group_norm(const Tensor& x, const OptionalTensor& weight,
-                                              const OptionalTensor&, c10::SymInt batch, c10::SymInt,
-                                              c10::SymInt, int64_t groups, double) {
+Three group_norm(const Tensor& x, const OptionalTensor& weight, const OptionalTensor&, c10::SymInt batch,
+                 c10::SymInt, c10::SymInt, int64_t groups, double) {
   const bool mixed = weight && weight->defined() && weight->scalar_type() != x.scalar_type();
   const at::ScalarType type = mixed ? weight->scalar_type() : x.scalar_type();
   const std::array<int64_t, 2> statistics{batch.expect_int(), groups};
@@ -49,10 +46,9 @@ std::tuple<Tensor, Tensor, Tensor> group_norm(const Tensor& x, const OptionalTen
           make(x, statistics, type), make(x, statistics, type)};
 }
 
-std::tuple<Tensor, Tensor, Tensor> group_norm_backward(const Tensor&, const Tensor& x, const Tensor&,
-                                                       const Tensor&, const OptionalTensor& weight,
-                                                       c10::SymInt, c10::SymInt channels, c10::SymInt,
-                                                       int64_t, std::array<bool, 3> mask) {
+Three group_norm_backward(const Tensor&, const Tensor& x, const Tensor&, const Tensor&,
+                          const OptionalTensor& weight, c10::SymInt, c10::SymInt channels, c10::SymInt,
+                          int64_t, Mask mask) {
   const auto of_channels = [&](bool wanted) {
     if (!wanted) return Tensor();
     return weight && weight->defined() ? at::empty_like(*weight)
@@ -91,12 +87,10 @@ int64_t up_to(int64_t value, int64_t multiple) {
 }
 
 // What a backward call takes for itself, while it lives.
-class AttentionScratch {
+class AttentionScratch : policies::NotCopied {
  public:
   explicit AttentionScratch(const Tensor& like) : like_(like) {}
   ~AttentionScratch() { KernelNeeds::instance().attention_scratch(bytes_); }
-  AttentionScratch(const AttentionScratch&) = delete;
-  AttentionScratch& operator=(const AttentionScratch&) = delete;
   void take(at::IntArrayRef sizes) {
     if (!KernelNeeds::instance().options().attention_scratch) return;
     tensors_.push_back(make(like_, sizes, at::kFloat));
@@ -110,13 +104,10 @@ class AttentionScratch {
 };
 
 // flash_attn/flash_api.cpp, mha_bwd(), where algorithms need not be deterministic.
-std::tuple<Tensor, Tensor, Tensor> flash_backward(const Tensor&, const Tensor& q, const Tensor& k,
-                                                  const Tensor& v, const Tensor&, const Tensor&,
-                                                  const Tensor&, const Tensor&, c10::SymInt, c10::SymInt,
-                                                  double, bool, const Tensor&, const Tensor&,
-                                                  std::optional<double>) {
-  std::tuple<Tensor, Tensor, Tensor> gradients{by_rows(q, q.size(3)), by_rows(k, k.size(3)),
-                                               by_rows(v, v.size(3))};
+Three flash_backward(const Tensor&, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor&,
+                     const Tensor&, const Tensor&, const Tensor&, c10::SymInt, c10::SymInt, double, bool,
+                     const Tensor&, const Tensor&, std::optional<double>) {
+  Three gradients{by_rows(q, q.size(3)), by_rows(k, k.size(3)), by_rows(v, v.size(3))};
   const int64_t rows = up_to(q.size(2), 128), width = up_to(q.size(3), q.size(3) <= 128 ? 32 : 64);
   AttentionScratch scratch(q);
   scratch.take({q.size(0), q.size(1), rows});
@@ -124,23 +115,19 @@ std::tuple<Tensor, Tensor, Tensor> flash_backward(const Tensor&, const Tensor& q
   return gradients;
 }
 
-std::tuple<Tensor, Tensor, Tensor, Tensor> efficient(const Tensor& q, const Tensor&, const Tensor& v,
-                                                     const OptionalTensor&, bool with_logsumexp, double, bool,
-                                                     std::optional<double>) {
+Four efficient(const Tensor& q, const Tensor&, const Tensor& v, const OptionalTensor&, bool with_logsumexp,
+               double, bool, std::optional<double>) {
   constexpr int64_t kAlignment = 32;  // of the rows of logsumexp
   const int64_t rows = up_to(q.size(2), kAlignment);
   return {by_rows(q, v.size(3)), make(q, {q.size(0), q.size(1), with_logsumexp ? rows : 0}, at::kFloat),
           make(q, {}, at::kLong), make(q, {}, at::kLong)};
 }
 
-std::tuple<Tensor, Tensor, Tensor, Tensor> efficient_backward(const Tensor&, const Tensor& q, const Tensor& k,
-                                                              const Tensor& v, const Tensor& bias,
-                                                              const Tensor&, const Tensor&, const Tensor&,
-                                                              const Tensor&, double, std::array<bool, 4> mask,
-                                                              bool, std::optional<double>) {
-  std::tuple<Tensor, Tensor, Tensor, Tensor> gradients{
-      by_rows(q, q.size(3)), by_rows(k, k.size(3)), by_rows(v, v.size(3)),
-      mask[3] && bias.defined() ? at::empty_like(bias) : Tensor()};
+Four efficient_backward(const Tensor&, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& bias,
+                        const Tensor&, const Tensor&, const Tensor&, const Tensor&, double,
+                        std::array<bool, 4> mask, bool, std::optional<double>) {
+  Four gradients{by_rows(q, q.size(3)), by_rows(k, k.size(3)), by_rows(v, v.size(3)),
+                 mask[3] && bias.defined() ? at::empty_like(bias) : Tensor()};
   AttentionScratch scratch(q);
   scratch.take({q.size(0), q.size(1), q.size(2)});
   // In half precision the kernel sums the rows itself.
@@ -244,11 +231,9 @@ Tensor convolution(const Tensor& x, const Tensor& weight, const OptionalTensor&,
   return make(x, sizes, x.scalar_type());
 }
 
-std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& grad, const Tensor& x,
-                                                        const Tensor& weight, at::OptionalIntArrayRef,
-                                                        at::IntArrayRef, at::IntArrayRef, at::IntArrayRef,
-                                                        bool, at::IntArrayRef, int64_t,
-                                                        std::array<bool, 3> mask) {
+Three convolution_backward(const Tensor& grad, const Tensor& x, const Tensor& weight, at::OptionalIntArrayRef,
+                           at::IntArrayRef, at::IntArrayRef, at::IntArrayRef, bool, at::IntArrayRef, int64_t,
+                           Mask mask) {
   return {mask[0] ? at::empty_like(x) : Tensor(), mask[1] ? at::empty_like(weight) : Tensor(),
           mask[2] ? make(grad, {weight.size(0)}, grad.scalar_type()) : Tensor()};
 }

@@ -1,4 +1,3 @@
-#include <dtk/planner/ledger_snapshot.h>
 #include <dtk/planner/simulate.h>
 #include <dtk/planner/simulated_device.h>
 #include <dtk/policies/internal/counted_blocks.h>
@@ -7,6 +6,7 @@
 #include <dtk/policies/saved_tensors.h>
 #include <dtk/policies/simulation.h>
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <stdexcept>
@@ -19,6 +19,19 @@ namespace dtk::planner {
 namespace {
 
 using policies::MemoryAccounts;
+using policies::MemorySums;
+
+bool equal_sums(const MemorySums& a, const MemorySums& b) {
+  if (a.bytes != b.bytes) return false;
+  const size_t owners = std::max(a.by_owner.size(), b.by_owner.size());
+  const auto of = [](const MemorySums& sums, size_t owner) {
+    return owner < sums.by_owner.size() ? sums.by_owner[owner] : 0;
+  };
+  for (size_t owner = 0; owner < owners; ++owner) {
+    if (of(a, owner) != of(b, owner)) return false;
+  }
+  return true;
+}
 
 class Folding final : public policies::Simulation {
  public:
@@ -57,6 +70,15 @@ class Folding final : public policies::Simulation {
 };
 
 }  // namespace
+
+LedgerSnapshot::LedgerSnapshot()
+    : device_(policies::device_accounts().live()),
+      cpu_(policies::cpu_accounts().live()),
+      host_(policies::host_accounts().live()) {}
+
+bool LedgerSnapshot::equal(const LedgerSnapshot& other) const {
+  return equal_sums(device_, other.device_) && equal_sums(cpu_, other.cpu_) && equal_sums(host_, other.host_);
+}
 
 SimulationResult simulate(c10::Device device, const std::function<void(const EndOfPlan&)>& job,
                           const SimulationOptions& options) {

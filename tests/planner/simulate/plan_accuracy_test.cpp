@@ -2,7 +2,7 @@
 #include "support/plans/plan_accuracy.h"
 
 #include <ATen/ATen.h>
-#include <dtk/planner/ledger_snapshot.h>
+#include <dtk/planner/simulate.h>
 #include <dtk/policies/memory_ledger.h>
 #include <torch/csrc/autograd/autograd.h>
 

@@ -123,11 +123,18 @@ Explanation explain(c10::Device device, const ExplainedJob& job, const ExplainOp
 /// policies::run_observed(), which a PolicySet puts into its seam.
 Observed observe(c10::Device device, const std::function<SimulationResult()>& plan);
 
-/// LedgerSnapshot parameters and their gradients under their names, and buffers under "buffers". Where nobody
+/// Books parameters and their gradients under their names, and buffers under "buffers". Where nobody
 /// does, they are state that is nobody's. What else lives from step to step needs an OwnerScope where it is
 /// made.
 void claim_state(const std::vector<std::pair<std::string, at::Tensor>>& parameters,
                  const std::vector<std::pair<std::string, at::Tensor>>& buffers = {});
+
+/// The label that claim_state() gives to buffers, beside the parameters.
+inline constexpr char kBuffersLabel[] = "buffers";
+
+/// The most bytes that a phase's peak has of each category of state, which lives from step to step whatever
+/// the segments are, by its name; buffers apart from the parameters. Without those of 0 bytes.
+std::vector<std::pair<std::string, int64_t>> state_of(const Observed& observed);
 
 /// For a terminal of 80 columns.
 std::string text_of(const Explanation& why);

@@ -46,6 +46,18 @@ struct SimulationResult {
   double seconds = 0;
 };
 
+/// All books of the memory ledger at one instant, by which a simulation knows that what it ran would only
+/// repeat: live bytes by owner of the device, of CPU memory, and of what a job on the CPU keeps apart.
+class LedgerSnapshot {
+ public:
+  LedgerSnapshot();
+  /// Owners that came later and hold nothing make no difference.
+  bool equal(const LedgerSnapshot& other) const;
+
+ private:
+  policies::MemorySums device_, cpu_, host_;
+};
+
 /// Ends the plan where the job calls it; what comes after is not counted.
 using EndOfPlan = std::function<void()>;
 

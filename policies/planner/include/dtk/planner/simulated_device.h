@@ -3,6 +3,7 @@
 #pragma once
 #include <c10/core/Device.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <dtk/policies/internal/scoped.h>
 
 #include <optional>
 
@@ -15,12 +16,10 @@ void register_simulated_devices();
 
 /// While alive, operators on this thread compute nothing, on the CPU too, and neither do those of threads
 /// that take over its thread-local state (the autograd engine's). Reading a value (item()) throws PlanError.
-class ShapesOnlyScope {
+class ShapesOnlyScope : policies::NotCopied {
  public:
   [[nodiscard]] ShapesOnlyScope();
   ~ShapesOnlyScope();
-  ShapesOnlyScope(const ShapesOnlyScope&) = delete;
-  ShapesOnlyScope& operator=(const ShapesOnlyScope&) = delete;
 
  private:
   c10::impl::IncludeDispatchKeyGuard guard_;

@@ -1,4 +1,5 @@
-// Whole-tensor temporaries that LibTorch's CPU kernels have in common: copies of arguments in one type.
+// Whole-tensor temporaries that LibTorch's CPU kernels have in common: copies of arguments in one type, and
+// in a layout that the libraries of matrix products take.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -12,5 +13,9 @@ namespace dtk::planner {
 /// common one, and a result that has another type; a sum copies what it is to sum in another type.
 /// Makes these copies for a call of `op`, whose arguments end `stack`: to be held until it is over.
 std::vector<at::Tensor> copies_in_common_type(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+
+/// Likewise those of matrices whose layout their libraries do not take. None for operators other than mm,
+/// addmm and bmm. Depends on this machine where oneDNN does.
+std::vector<at::Tensor> copies_for_products(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
 
 }  // namespace dtk::planner

@@ -1,8 +1,6 @@
 #include "toolkit/plan/planned_run.h"
 
 #include <dtk/policies/guards.h>
-#include <dtk/policies/memory_ledger.h>
-#include <dtk/policies/simulation.h>
 
 #include <algorithm>
 #include <limits>
@@ -10,6 +8,7 @@
 
 #include "toolkit/config/locations.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/plan/null_world.h"
 #include "toolkit/run/run.h"
 #include "toolkit/train/apply_policies.h"
@@ -56,19 +55,19 @@ void refuse_long(const RunConfig& config, int64_t period, bool fold) {
     longest = *option.steps;
     key = "policies." + kind.name() + "." + option.key;
   });
-  throw Error(ExitCode::failure, "the policies repeat their work after " + std::to_string(period) +
-                                     " steps; a plan that leaves none out runs at most " +
-                                     std::to_string(kMaxPeriod) + " of them, twice; plan " +
-                                     (fold ? "" : "without --no-fold, or ") + "with --set " + key + "=" +
-                                     std::to_string(kMaxPeriod) + " or less");
+  throw Error(
+      ExitCode::failure,
+      fmt::format("the policies repeat their work after {} steps; a plan that leaves none out runs at "
+                  "most {} of them, twice; plan {}with --set {}={} or less",
+                  period, kMaxPeriod, fold ? "" : "without --no-fold, or ", key, kMaxPeriod));
 }
 
 // A report of the job, whose period was another one in the plan.
-void name_own_period(std::vector<policies::PolicyReport>& planned, const Policies& own,
-                     policies::PolicyOptions options) {
+void name_own_period(std::vector<policies::PolicyReport>& planned,
+                     const std::vector<policies::PolicyReport>& own, policies::PolicyOptions options) {
   visit_periods(options, [&](const policies::PolicyKind& kind, const policies::StepsOption&) {
     for (size_t i = 0; i < planned.size(); ++i)
-      if (planned[i].policy == kind.name()) planned[i].reason = own.reports[i].reason;
+      if (planned[i].policy == kind.name()) planned[i].reason = own[i].reason;
   });
 }
 
@@ -128,9 +127,10 @@ int64_t samples_of_a_plan(const RunConfig& config, int64_t steady) {
   const int64_t batches = max_whole_batches(config, steady), batch = config.data.batch;
   constexpr int64_t kMax = std::numeric_limits<uint32_t>::max();  // of an epoch
   if (batch > (kMax - config.data.validation) / (batches + 1)) {
-    throw ConfigError("data.batch = " + std::to_string(batch) + ": a plan has data for " +
-                      std::to_string(batches + 1) + " batches, and an epoch at most " + std::to_string(kMax) +
-                      " samples; use a smaller data.batch");
+    throw ConfigError(
+        fmt::format("data.batch = {}: a plan has data for {} batches, and an epoch at most {} "
+                    "samples; use a smaller data.batch",
+                    batch, batches + 1, kMax));
   }
   const int64_t whole = batches * batch;
   const int64_t last = config.data.drop_last ? 0 : batch - 1;
@@ -146,76 +146,89 @@ struct Steps {
   bool fold = true;          // as was asked for
 };
 
-// What a plan has shown when its job is at its end.
-struct Shown {
-  bool repeats = false;  // more steady steps would only repeat it, or there are none
-  bool alike = true;     // so would those that a shortened period leaves out
-  int64_t left_out = 0;  // steady steps, of two periods
-  std::vector<policies::PolicyReport> policies;
+// The job of a plan, and how it differs from the one that is asked for.
+struct Job : PlannedJob {
+  std::vector<policies::PolicyReport> own;  // what the policies of that one say
+  int64_t period = 1;                       // of the policies
+  bool whole = false;                       // it has no more steps
+  bool shorter_period = false;              // of the policies
+  int64_t left_out = 0;                     // steady steps, of two periods
 };
 
-// The job of a plan; `end` is called at its end. `Data`: of its samples, by configuration and number.
-template <class Data>
-void run_job(const LoadedConfig& loaded, c10::Device device, Steps how, const Data& data_of,
-             const std::function<void(const Shown&)>& end) {
-  LoadedConfig job = loaded;
+Job job_of(const LoadedConfig& loaded, c10::Device device, const Steps& how) {
   const Policies own = policies_of(loaded.config, device);
+  Job job;
+  job.own = own.reports;
+  job.period = own.period;
   RunConfig quick = loaded.config;
-  int64_t period = own.period;
   if (own.period > kLongPeriod && !how.whole_period) {
     visit_periods(quick.policies, [](const policies::PolicyKind&, const policies::StepsOption& option) {
       *option.steps = std::min(*option.steps, kShortPeriod);
     });
-    period = policies_of(quick, device).period;
+    job.period = policies_of(quick, device).period;
   }
-  refuse_long(loaded.config, period, how.fold);
-  const int64_t steady = period * (how.times == Steady::once ? 1 : 2);
-  job.config = shortened(loaded.config, how.times, steady);
-  const bool whole = is_short(loaded.config, steps_of_a_plan(loaded.config, steady));
-  const bool shorter_period = period < own.period && !whole;
-  if (shorter_period) job.config.policies = quick.policies;
+  refuse_long(loaded.config, job.period, how.fold);
+  const int64_t steady = job.period * (how.times == Steady::once ? 1 : 2);
+  job.whole = is_short(loaded.config, steps_of_a_plan(loaded.config, steady));
+  job.shorter_period = job.period < own.period && !job.whole;
+  job.left_out = job.whole ? 0 : twice(own.period) - steady;
+  job.loaded = loaded;
+  job.loaded.config = shortened(job.shorter_period ? quick : loaded.config, how.times, steady);
+  job.samples = samples_of_a_plan(loaded.config, steady);
+  return job;
+}
+
+// What a plan has shown when its job is at its end.
+struct Shown {
+  bool repeats = false;  // more steady steps would only repeat it, or there are none
+  bool alike = true;     // so would those that a shortened period leaves out
+  std::vector<policies::PolicyReport> policies;
+};
+
+void run(const Job& job, c10::Device device, Steady times, const std::function<void(const Shown&)>& end) {
   NoFiles files;
   StandingClock clock;
+  const RunConfig& config = job.loaded.config;
   PlanObserver observer([&](const PlanObserver& seen, const RunResult& result) {
-    Shown shown{.repeats = whole || how.times == Steady::twice || seen.returns_to_first(),
-                .alike = !shorter_period || !loaded.config.data.drop_last || seen.alike(period - 1),
-                .left_out = whole ? 0 : twice(own.period) - steady,
+    Shown shown{.repeats = job.whole || times == Steady::twice || seen.returns_to_first(),
+                .alike = !job.shorter_period || !config.data.drop_last || seen.alike(job.period - 1),
                 .policies = result.policies};
-    if (shorter_period) name_own_period(shown.policies, own, quick.policies);
+    if (job.shorter_period) name_own_period(shown.policies, job.own, config.policies);
     end(shown);
   });
-  const RunData data = data_of(job.config, samples_of_a_plan(loaded.config, steady));
-  run_training(job, device, {}, [&] { return data; },
+  const RunData data = family_of(config).planned_data(config, job.samples);
+  run_training(job.loaded, device, {}, [&] { return data; },
                {files, clock, observer, [&] { return observer.ended(); }});
 }
 
-RunData no_values(const RunConfig& config, int64_t samples) {
-  return family_of(config).planned_data(config, samples, PlannedValues::none);
-}
+}  // namespace
 
-RunData made_up(const RunConfig& config, int64_t samples) {
-  return family_of(config).planned_data(config, samples, PlannedValues::made_up);
+PlannedJob planned_job(const LoadedConfig& loaded, c10::Device device) {
+  return job_of(loaded, device, {});
 }
 
 // As many simulations as it takes. Left out like passes of a loop are a second pass through the period of the
 // policies, if the first one, and what comes after the last step, ended with the books it began with, and
 // most of a long period, if the steps before a policy acts end with equal books. The books of a job whose
 // last batch is shorter depend on what the loader has ready, so it passes twice and nothing is compared.
-PlannedRun simulate_job(const LoadedConfig& loaded, c10::Device device,
-                        const planner::SimulationOptions& options, const std::function<void()>& at_end) {
+PlannedRun plan_run(const LoadedConfig& loaded, c10::Device device, const planner::SimulationOptions& options,
+                    const std::function<void()>& at_end) try {
   Steps how{.times = options.fold && loaded.config.data.drop_last ? Steady::once : Steady::twice,
             .whole_period = !options.fold,
             .fold = options.fold};
   double seconds = 0;
   while (true) {
     Shown shown;
+    int64_t left_out = 0;
     PlannedRun planned;
     planned.memory = planner::simulate(
         device,
         [&](const planner::EndOfPlan& end) {
-          run_job(loaded, device, how, no_values, [&](const Shown& seen) {
+          const Job job = job_of(loaded, device, how);
+          left_out = job.left_out;
+          run(job, device, how.times, [&](const Shown& seen) {
             shown = seen;
-            if (shown.repeats && shown.alike) at_end();
+            if (at_end && shown.repeats && shown.alike) at_end();
             end();
           });
         },
@@ -223,7 +236,7 @@ PlannedRun simulate_job(const LoadedConfig& loaded, c10::Device device,
     planned.memory.seconds = seconds += planned.memory.seconds;
     planned.policies = shown.policies;
     if (shown.repeats && shown.alike) {
-      if (options.fold && shown.left_out > 0) planned.memory.folded["steady steps"] = shown.left_out;
+      if (options.fold && left_out > 0) planned.memory.folded["steady steps"] = left_out;
       return planned;
     }
     if (!shown.alike) {
@@ -232,33 +245,8 @@ PlannedRun simulate_job(const LoadedConfig& loaded, c10::Device device,
       how.times = Steady::twice;
     }
   }
-}
-
-// Computes, and waits for threads as a plan does.
-class WholeJob final : public policies::Simulation {
-  std::unique_ptr<policies::LoopFold> fold(std::string_view) override { return nullptr; }
-};
-
-}  // namespace
-
-PlannedRun plan_run(const LoadedConfig& loaded, c10::Device device,
-                    const planner::SimulationOptions& options) try {
-  return simulate_job(loaded, device, options, [] {});
 } catch (const policies::PolicyError& error) {
   throw located(error, loaded.locations);
-}
-
-planner::SimulationResult simulate_what_is_planned(const LoadedConfig& loaded,
-                                                   const std::function<void()>& at_end,
-                                                   const planner::SimulationOptions& options) {
-  return simulate_job(loaded, c10::kCPU, options, at_end).memory;
-}
-
-void run_what_is_planned(const LoadedConfig& loaded, const std::function<void()>& at_end) {
-  WholeJob whole;
-  const policies::SimulationGuard guard(whole);
-  const policies::CountingAllocatorGuard counting;
-  run_job(loaded, c10::kCPU, {}, made_up, [&](const Shown&) { at_end(); });
 }
 
 }  // namespace dtk

@@ -23,19 +23,17 @@ struct PlannedRun {
 /// are those after the first step, and of a period of more than 100 steps for four, if those before a policy
 /// acts end with equal books, which is not asked where an epoch ends with a shorter batch ("steady steps" of
 /// SimulationResult::folded: of two periods, those left out). Whether
-/// an epoch ends with a shorter batch is known from data.samples; without that key it is taken to. Throws as
-/// run_training() and planner::simulate().
+/// an epoch ends with a shorter batch is known from data.samples; without that key it is taken to. `at_end`
+/// is called at the instant at which the plan ends. Throws as run_training() and planner::simulate().
 PlannedRun plan_run(const LoadedConfig& loaded, c10::Device device,
-                    const planner::SimulationOptions& options = {});
+                    const planner::SimulationOptions& options = {},
+                    const std::function<void()>& at_end = nullptr);
 
-/// Runs the job that plan_run() simulates where kernels do compute: on the CPU, with made-up samples. What a
-/// plan is compared with. As in a plan nothing depends on the luck of threads: the loader is always as far
-/// ahead as it can be. `at_end` is called at the instant at which a plan ends. Throws as run_training().
-void run_what_is_planned(const LoadedConfig& loaded, const std::function<void()>& at_end);
-
-/// The same job simulated for the CPU; `at_end` as above.
-planner::SimulationResult simulate_what_is_planned(const LoadedConfig& loaded,
-                                                   const std::function<void()>& at_end,
-                                                   const planner::SimulationOptions& options);
+/// The job that plan_run() simulates where it leaves no steady step of two periods out.
+struct PlannedJob {
+  LoadedConfig loaded = {};
+  int64_t samples = 0;  // of its data set
+};
+PlannedJob planned_job(const LoadedConfig& loaded, c10::Device device);
 
 }  // namespace dtk

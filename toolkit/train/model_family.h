@@ -32,9 +32,6 @@ struct ModelFacts {
   std::string fewer = {};        // how it draws less at once: "fewer at a time with "
 };
 
-/// Of the samples of a plan: anything, as nothing is computed with them, or some of the right kind.
-enum class PlannedValues { none, made_up };
-
 class ModelFamily : public ConfiguredFamily {
  public:
   /// As dtk::make_model().
@@ -43,8 +40,8 @@ class ModelFamily : public ConfiguredFamily {
 
   /// Opens what [data] names. Throws ConfigError and DataError.
   virtual RunData open_data(const LoadedConfig& loaded) const = 0;
-  /// What stands for them in a plan.
-  virtual RunData planned_data(const RunConfig& config, int64_t samples, PlannedValues values) const = 0;
+  /// What stands for them in a plan; their values are anything, as nothing is computed with them.
+  virtual RunData planned_data(const RunConfig& config, int64_t samples) const = 0;
 
   virtual ModelFacts facts(const RunConfig& config) const = 0;
   /// Floating-point operations of a training step, a sample; `planned_forward`: a plan's for the forward

@@ -113,7 +113,7 @@ class Family final : public ModelFamily {
     return {recording, {recording, recording_of(loaded, "springs.held_out", table.held_out)}};
   }
 
-  RunData planned_data(const RunConfig& config, int64_t samples, PlannedValues) const override {
+  RunData planned_data(const RunConfig& config, int64_t samples) const override {
     const Table& table = table_of(config);
     const int64_t shown = std::max(config.data.batch, table.drawn);
     const auto recording = planned_recording(std::max(samples, shown), table.steps);

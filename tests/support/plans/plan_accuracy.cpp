@@ -1,13 +1,22 @@
 #include "support/plans/plan_accuracy.h"
 
 #include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/simulation.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <functional>
+#include <memory>
 #include <utility>
 
+#include "toolkit/data/image_source.h"
+#include "toolkit/data/synthetic_source.h"
+#include "toolkit/families/dit/data.h"
+#include "toolkit/plan/null_world.h"
 #include "toolkit/plan/planned_run.h"
+#include "toolkit/run/run.h"
+#include "toolkit/train/model_family.h"
 
 namespace dtk {
 namespace {
@@ -39,6 +48,58 @@ std::vector<LoggedPhase> logged(const std::function<void(const std::function<voi
     throw;
   }
   return phases;
+}
+
+// Computes, and waits for threads as a plan does.
+class WholeJob final : public policies::Simulation {
+  std::unique_ptr<policies::LoopFold> fold(std::string_view) override { return nullptr; }
+};
+
+// The samples of `planned`, with zeros for values.
+class Zeros final : public DataSource {
+ public:
+  explicit Zeros(std::shared_ptr<const DataSource> planned) : planned_(std::move(planned)) {}
+  int64_t size() const override { return planned_->size(); }
+  std::string description() const override { return planned_->description(); }
+  Batch allocate(int64_t count, bool pinned) const override {
+    Batch batch = planned_->allocate(count, pinned);
+    for (at::Tensor& tensor : batch.tensors) {
+      if (tensor.defined()) std::memset(tensor.mutable_data_ptr(), 0, tensor.nbytes());
+    }
+    return batch;
+  }
+  void read(int64_t, uint64_t, const Batch&, int64_t) const override {}
+
+ private:
+  const std::shared_ptr<const DataSource> planned_;
+};
+
+// A plan's data, with values.
+RunData made_up_data(const RunConfig& config, int64_t samples) {
+  RunData data = family_of(config).planned_data(config, samples);
+  if (const auto* images = dynamic_cast<const ImageSource*>(data.all.get()))
+    return dit::image_data(
+        config, std::make_shared<SyntheticSource>(SyntheticSource::Shape{
+                    samples, images->channels(), images->height(), images->width(), images->classes()}));
+  for (auto* const source : {&data.split.training, &data.split.held_out})
+    if (*source) *source = std::make_shared<Zeros>(*source);
+  return data;
+}
+
+// Runs the job that a plan simulates where kernels do compute: on the CPU, with made-up samples. As in a plan
+// nothing depends on the luck of threads: the loader is always as far ahead as it can be. `at_end` is called
+// at the instant at which a plan ends.
+void run_what_is_planned(const LoadedConfig& loaded, const std::function<void()>& at_end) {
+  WholeJob whole;
+  const policies::SimulationGuard guard(whole);
+  const policies::CountingAllocatorGuard counting;
+  const PlannedJob job = planned_job(loaded, c10::kCPU);
+  NoFiles files;
+  StandingClock clock;
+  PlanObserver observer([&](const PlanObserver&, const RunResult&) { at_end(); });
+  const RunData data = made_up_data(job.loaded.config, job.samples);
+  run_training(job.loaded, c10::kCPU, {}, [&] { return data; },
+               {files, clock, observer, [&] { return observer.ended(); }});
 }
 
 double timed(const std::function<void()>& work) {
@@ -108,14 +169,14 @@ std::vector<PlanDifference> differences(const std::vector<LoggedPhase>& planned,
 
 std::vector<LoggedPhase> planned_storages(const LoadedConfig& loaded, bool fold) {
   return logged(
-      [&](const std::function<void()>& end) { simulate_what_is_planned(loaded, end, {.fold = fold}); });
+      [&](const std::function<void()>& end) { (void)plan_run(loaded, c10::kCPU, {.fold = fold}, end); });
 }
 
 PlanAccuracy plan_accuracy(const LoadedConfig& loaded, const planner::SimulationOptions& options) {
   PlanAccuracy result;
   result.plan_seconds = timed([&] {
     result.planned =
-        logged([&](const std::function<void()>& end) { simulate_what_is_planned(loaded, end, options); });
+        logged([&](const std::function<void()>& end) { (void)plan_run(loaded, c10::kCPU, options, end); });
   });
   result.run_seconds = timed([&] {
     result.measured = logged([&](const std::function<void()>& end) { run_what_is_planned(loaded, end); });

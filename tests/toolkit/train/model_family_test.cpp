@@ -50,8 +50,8 @@ class OwnFamily final : public ModelFamily {
     return of_dit().make_model(config, device, std::move(generator));
   }
   RunData open_data(const LoadedConfig& loaded) const override { return of_dit().open_data(loaded); }
-  RunData planned_data(const RunConfig& config, int64_t samples, PlannedValues values) const override {
-    return of_dit().planned_data(config, samples, values);
+  RunData planned_data(const RunConfig& config, int64_t samples) const override {
+    return of_dit().planned_data(config, samples);
   }
   ModelFacts facts(const RunConfig& config) const override { return of_dit().facts(config); }
   SampleUsage sample_usage() const override { return of_dit().sample_usage(); }

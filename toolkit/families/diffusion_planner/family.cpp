@@ -27,8 +27,8 @@ class Family final : public Configuration {
 
   RunData open_data(const LoadedConfig& loaded) const override { return open_frames(loaded); }
 
-  RunData planned_data(const RunConfig& config, int64_t samples, PlannedValues values) const override {
-    return planned_frames(config, samples, /*zeros=*/values == PlannedValues::made_up);
+  RunData planned_data(const RunConfig& config, int64_t samples) const override {
+    return planned_frames(config, samples);
   }
 
   ModelFacts facts(const RunConfig& config) const override {

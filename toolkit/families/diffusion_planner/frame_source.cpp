@@ -1,7 +1,6 @@
 #include "toolkit/families/diffusion_planner/frame_source.h"
 
 #include <algorithm>
-#include <cstring>
 #include <stdexcept>
 #include <string_view>
 #include <thread>
@@ -48,23 +47,18 @@ namespace {
 
 class PlannedFrames final : public DataSource {
  public:
-  PlannedFrames(const models::DiffusionPlannerOptions& model, int64_t samples, bool zeros)
-      : arrays_(frame_arrays(layout_of(model), sizes_of(model))), samples_(samples), zeros_(zeros) {}
+  PlannedFrames(const models::DiffusionPlannerOptions& model, int64_t samples)
+      : arrays_(frame_arrays(layout_of(model), sizes_of(model))), samples_(samples) {}
   int64_t size() const override { return samples_; }
   std::string description() const override { return std::to_string(samples_) + " planned frames"; }
   Batch allocate(int64_t count, bool pinned) const override {
-    Batch batch = batch_of(allocate_frames(arrays_, count, at::TensorOptions().pinned_memory(pinned)));
-    for (at::Tensor& tensor : batch.tensors) {
-      if (zeros_ && tensor.defined()) std::memset(tensor.mutable_data_ptr(), 0, tensor.nbytes());
-    }
-    return batch;
+    return batch_of(allocate_frames(arrays_, count, at::TensorOptions().pinned_memory(pinned)));
   }
   void read(int64_t, uint64_t, const Batch&, int64_t) const override {}
 
  private:
   const std::vector<NpzArray> arrays_;
   const int64_t samples_;
-  const bool zeros_;
 };
 
 std::shared_ptr<const DataSource> frames_of(const LoadedConfig& loaded, const std::string& key,
@@ -114,9 +108,9 @@ FrameOptions frame_options_of(const RunConfig& config) {
           .threads = static_cast<int>(config.train.threads.value_or(cores))};
 }
 
-RunData planned_frames(const RunConfig& config, int64_t samples, bool zeros) {
+RunData planned_frames(const RunConfig& config, int64_t samples) {
   const auto frames = [&](int64_t count) {
-    return std::make_shared<PlannedFrames>(options_of(config).model, count, zeros);
+    return std::make_shared<PlannedFrames>(options_of(config).model, count);
   };
   const int64_t shown = std::max(config.data.batch, options_of(config).sample.frames);
   if (!options_of(config).data.held_out.empty()) return {frames(samples), {frames(samples), frames(shown)}};

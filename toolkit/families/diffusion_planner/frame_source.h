@@ -41,9 +41,9 @@ FrameOptions frame_options_of(const RunConfig& config);
 /// data.frames and data.held_out. Throws ConfigError and DataError.
 RunData open_frames(const LoadedConfig& loaded);
 
-/// Frames of the model's shapes, to which nothing is read: their values are zeros or anything. How many are
+/// Frames of the model's shapes, to which nothing is read: their values are anything. How many are
 /// held out nobody knows: a batch shows what all of them take, and as many as are to be drawn what their
 /// trajectories do.
-RunData planned_frames(const RunConfig& config, int64_t samples, bool zeros);
+RunData planned_frames(const RunConfig& config, int64_t samples);
 
 }  // namespace dtk::diffusion_planner

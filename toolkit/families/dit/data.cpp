@@ -5,7 +5,6 @@
 
 #include "toolkit/core/random_streams.h"
 #include "toolkit/data/image_source.h"
-#include "toolkit/data/synthetic_source.h"
 #include "toolkit/families/dit/options.h"
 
 namespace dtk::dit {
@@ -37,10 +36,6 @@ RunData image_data(const RunConfig& config, std::shared_ptr<const ImageSource> i
 
 std::shared_ptr<const ImageSource> planned_images(const models::DitOptions& model, int64_t samples) {
   return std::make_shared<PlannedImages>(shape_of(model, samples));
-}
-
-std::shared_ptr<const ImageSource> made_up_images(const models::DitOptions& model, int64_t samples) {
-  return std::make_shared<SyntheticSource>(shape_of(model, samples));
 }
 
 }  // namespace dtk::dit

@@ -23,7 +23,4 @@ std::shared_ptr<const ImageSource> open_data(const LoadedConfig& loaded);
 /// Of the model's shape; their rows hold anything, as nothing is written to them.
 std::shared_ptr<const ImageSource> planned_images(const models::DitOptions& model, int64_t samples);
 
-/// Of the model's shape, with values.
-std::shared_ptr<const ImageSource> made_up_images(const models::DitOptions& model, int64_t samples);
-
 }  // namespace dtk::dit

@@ -43,9 +43,8 @@ class Family final : public Configuration {
     return image_data(loaded.config, dit::open_data(loaded));
   }
 
-  RunData planned_data(const RunConfig& config, int64_t samples, PlannedValues values) const override {
-    const auto& images = values == PlannedValues::none ? planned_images : made_up_images;
-    return image_data(config, images(options_of(config).model, samples));
+  RunData planned_data(const RunConfig& config, int64_t samples) const override {
+    return image_data(config, planned_images(options_of(config).model, samples));
   }
 
   ModelFacts facts(const RunConfig& config) const override {

@@ -34,6 +34,10 @@ std::string flops_text(int64_t count) {
   return flops < 1e12 ? fmt::format("{:.4g} GFLOP", flops / 1e9) : fmt::format("{:.4g} TFLOP", flops / 1e12);
 }
 
+std::string count_text(int64_t count, const char* noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
 std::string readable_bytes(int64_t bytes) {
   const auto value = static_cast<double>(bytes);
   if (bytes < 1024) return fmt::format("{} B", bytes);

@@ -12,6 +12,9 @@ std::string percent_text(int64_t part, int64_t whole);
 /// "12.3 GFLOP", "1.23 TFLOP"
 std::string flops_text(int64_t count);
 
+/// "1 operator", "6 operators"
+std::string count_text(int64_t count, const char* noun);
+
 /// "12.3 MiB", "1.45 GiB".
 std::string readable_bytes(int64_t bytes);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 namespace dtk {
 
@@ -13,12 +14,20 @@ inline bool is_one_of(const std::string& name, std::initializer_list<const char*
 /// `text` with control characters, quotes and backslashes escaped as in a TOML string, without the quotes.
 std::string escaped(const std::string& text);
 
+/// What lies between the separators: one part more than there are of them.
+inline std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= text.size(); begin += parts.back().size() + 1)
+    parts.push_back(text.substr(begin, text.find(separator, begin) - begin));
+  return parts;
+}
+
 /// "a", "a or b", "a, b or c".
 template <class Strings>
-std::string listed(const Strings& items, const char* last_separator) {
+std::string listed(const Strings& items, const char* last_separator, const char* separator = ", ") {
   std::string text;
   for (size_t i = 0; i < items.size(); ++i) {
-    if (i > 0) text += i + 1 == items.size() ? last_separator : ", ";
+    if (i > 0) text += i + 1 == items.size() ? last_separator : separator;
     text += items[i];
   }
   return text;

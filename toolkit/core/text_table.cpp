@@ -44,6 +44,10 @@ std::string wrapped(const std::string& text, size_t first_column) {
   return lines;
 }
 
+std::string entry(const std::string& start, size_t column, const std::string& text) {
+  return start + std::string(column - std::min(column, start.size()), ' ') + wrapped(text, column) + "\n";
+}
+
 std::string aligned(const std::vector<std::vector<std::string>>& rows) {
   std::vector<size_t> widths(rows.front().size());
   for (const auto& row : rows) {

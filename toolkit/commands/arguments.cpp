@@ -3,6 +3,9 @@
 #include <algorithm>
 
 #include "toolkit/commands/given.h"
+#include "toolkit/core/byte_size.h"
+#include "toolkit/core/format.h"
+#include "toolkit/core/text.h"
 #include "toolkit/train/model_family.h"
 
 namespace dtk {
@@ -10,58 +13,36 @@ namespace {
 
 std::string checked_device(const Given& given) {
   const std::string device = given.text("device", "auto");
-  if (device == "auto" || device == "cpu" || device == "cuda") return device;
-  const bool cuda = device.compare(0, 5, "cuda:") == 0;
-  const bool digits = device.size() > 5 && device.size() < 9 &&
-                      device.find_first_not_of("0123456789", 5) == std::string::npos;
-  if (!cuda || !digits) {
-    fail_argument(given.place("device"),
-                  "no such device; allowed: auto, cpu, cuda, or cuda:INDEX such as cuda:0");
-  }
-  return device;
+  const bool indexed = device.starts_with("cuda:") && device.size() > 5 && device.size() < 9 &&
+                       device.find_first_not_of("0123456789", 5) == std::string::npos;
+  if (indexed || is_one_of(device, {"auto", "cpu", "cuda"})) return device;
+  fail_argument(given.place("device"),
+                "no such device; allowed: auto, cpu, cuda, or cuda:INDEX such as cuda:0");
 }
 
-bool ends_in(const std::string& text, const std::string& ending) {
-  return text.size() > ending.size() && text.compare(text.size() - ending.size(), ending.size(), ending) == 0;
-}
-
-const std::vector<Option>& train_options() {
-  static const std::vector<Option> options = {
-      {"config", Option::value},      {"set", Option::repeated}, {"resume", Option::value},
-      {"device", Option::value},      {"help", Option::flag},    {"version", Option::flag},
-      {"print-config", Option::flag},
+void check_ending(const Given& given, const std::vector<std::string>& endings) {
+  const std::string out = given.text("out");
+  const auto has = [&](const std::string& ending) {
+    return out.size() > ending.size() && out.ends_with(ending);
   };
-  return options;
-}
-
-const std::vector<Option>& common_sample_options() {
-  static const std::vector<Option> options = {
-      {"checkpoint", Option::value}, {"weights", Option::value}, {"config", Option::value},
-      {"raw", Option::flag},         {"out", Option::value},     {"device", Option::value},
-      {"threads", Option::value},    {"help", Option::flag},     {"version", Option::flag},
-      {"key", Option::value},
-  };
-  return options;
+  if (std::any_of(endings.begin(), endings.end(), has)) return;
+  fail_argument(given.place("out"),
+                "unknown kind of file; allowed: a name that ends in " + listed(endings, " or "));
 }
 
 // Those of all families, each once.
 std::vector<Option> sample_options(const std::vector<SampleUsage>& usages) {
-  std::vector<Option> options = common_sample_options();
+  std::vector<Option> options = {
+      {"checkpoint", Option::value}, {"weights", Option::value}, {"config", Option::value},
+      {"raw", Option::flag},         {"out", Option::value},     {"device", Option::value},
+      {"threads", Option::value},    {"key", Option::value},
+  };
   for (auto usage = usages.begin(); usage != usages.end(); ++usage) {
     for (const SampleArgument& one : usage->arguments) {
       if (std::none_of(usages.begin(), usage, [&](const auto& earlier) { return earlier.has(one.name); }))
         options.push_back({one.name, Option::value});
     }
   }
-  return options;
-}
-
-const std::vector<Option>& export_options() {
-  static const std::vector<Option> options = {
-      {"checkpoint", Option::value}, {"config", Option::value}, {"out", Option::value},
-      {"raw", Option::flag},         {"key", Option::value},    {"help", Option::flag},
-      {"version", Option::flag},
-  };
   return options;
 }
 
@@ -109,12 +90,7 @@ void check_out(const Given& given, const SampleUsage& usage) {
   if (!given.has("out")) {
     fail_argument("--out " + usage.out + " is missing", "write for example --out " + usage.example_out);
   }
-  const std::string out = given.text("out");
-  if (usage.endings.empty() || std::any_of(usage.endings.begin(), usage.endings.end(),
-                                           [&](const auto& ending) { return ends_in(out, ending); }))
-    return;
-  fail_argument(given.place("out"),
-                "unknown kind of file; allowed: a name that ends in " + listed(usage.endings, " or "));
+  if (!usage.endings.empty()) check_ending(given, usage.endings);
 }
 
 SampleArgument::Value value_of(const Given& given, const SampleArgument& argument) {
@@ -124,10 +100,75 @@ SampleArgument::Value value_of(const Given& given, const SampleArgument& argumen
   return std::visit(of_kind, argument.kind);
 }
 
+void check_one_question(const Given& given) {
+  std::vector<std::string> seen;
+  for (const char* name : {"table", "explain", "max-batch"}) {
+    if (given.has(name)) seen.push_back(std::string("--") + name);
+  }
+  if (seen.size() > 1) fail_argument(listed(seen, " and "), "each is a report of its own; give one of them");
+  if (!given.has("calibrate")) return;
+  for (const char* name : {"table", "explain", "max-batch", "json", "no-fold", "calibration", "no-term"}) {
+    if (given.has(name))
+      fail_argument(std::string("--calibrate and --") + name, "measuring is no report; give one of them");
+  }
+}
+
+// --no-term NAME: each leaves one out.
+planner::DeviceTermOptions terms_of(const Given& given, PlannedDevice device) {
+  using Terms = planner::DeviceTermOptions;
+  static const std::vector<std::pair<std::string, bool Terms::*>> switches = {
+      {"rounding", &Terms::rounding},
+      {"attention_scratch", &Terms::attention_scratch},
+      {"workspaces", &Terms::workspaces},
+      {"convolution_workspaces", &Terms::convolution_workspaces},
+      {"kernel_scratch", &Terms::kernel_scratch},
+      {"context", &Terms::context},
+      {"pinned", &Terms::pinned}};
+  Terms terms;
+  for (const std::string& name : given.all("no-term")) {
+    std::vector<std::string> known;
+    for (const auto& [term, member] : switches) {
+      known.push_back(term);
+      if (name == term) terms.*member = false;
+    }
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      fail_argument("--no-term " + name, "no term that a device adds; allowed: " + listed(known, " and "));
+  }
+  if (device == PlannedDevice::cpu && given.has("no-term"))
+    fail_argument(given.place("no-term"), "nothing is added on the CPU; use it with --device cuda");
+  return terms;
+}
+
+// What a device adds does not depend on a job; which kernels the CPU calls does.
+std::string config_of(const Given& given, PlannedDevice device) {
+  if (!given.has("calibrate")) return required_config(given, "dit-plan");
+  if (device == PlannedDevice::cpu) {
+    if (given.has("config")) return given.text("config");
+    fail_argument("--calibrate with --device cpu: --config FILE is missing",
+                  "measured are the kernels that a job calls; write for example dit-plan --config "
+                  "configs/base.toml --device cpu --calibrate " +
+                      given.text("calibrate"));
+  }
+  for (const char* name : {"config", "set"}) {
+    if (given.has(name)) {
+      fail_argument(std::string("--calibrate and --") + name,
+                    "what a GPU adds does not depend on a job; leave --" + std::string(name) +
+                        " out, or measure the kernels of the job with --device cpu");
+    }
+  }
+  return "";
+}
+
 }  // namespace
 
 TrainArguments parse_train_arguments(int argc, const char* const* argv) {
-  const Given given("dit-train", train_options(), argc, argv);
+  const Given given("dit-train",
+                    {{"config", Option::value},
+                     {"set", Option::repeated},
+                     {"resume", Option::value},
+                     {"device", Option::value},
+                     {"print-config", Option::flag}},
+                    argc, argv);
   TrainArguments arguments;
   if (wants_text_only(given, arguments)) return arguments;
   arguments.config = required_config(given, "dit-train");
@@ -135,6 +176,49 @@ TrainArguments parse_train_arguments(int argc, const char* const* argv) {
   arguments.resume = given.text("resume");
   arguments.device = checked_device(given);
   arguments.print_config = given.has("print-config");
+  return arguments;
+}
+
+PlanArguments parse_plan_arguments(int argc, const char* const* argv) {
+  const Given given("dit-plan",
+                    {{"config", Option::value},
+                     {"set", Option::repeated},
+                     {"device", Option::value},
+                     {"table", Option::flag},
+                     {"explain", Option::flag},
+                     {"max-batch", Option::value},
+                     {"json", Option::flag},
+                     {"no-fold", Option::flag},
+                     {"calibrate", Option::value},
+                     {"calibration", Option::value},
+                     {"no-term", Option::repeated}},
+                    argc, argv);
+  PlanArguments arguments;
+  if (wants_text_only(given, arguments)) return arguments;
+  check_one_question(given);
+  const auto device = policies::parse_enum<PlannedDevice>(given.text("device", "cuda"));
+  if (!device)
+    fail_argument(given.place("device"), "no device to plan for; allowed: cuda, the default, or cpu");
+  arguments.device = *device;
+  arguments.config = config_of(given, arguments.device);
+  arguments.set = given.all("set");
+  arguments.max_batch = given.text("max-batch");
+  if (given.has("max-batch") && !is_byte_size(arguments.max_batch)) {
+    fail_argument(given.place("max-batch"),
+                  "\"" + arguments.max_batch + "\" is not a size; allowed: " + wanted(ByteSize{}, ""));
+  }
+  arguments.calibrate = given.text("calibrate");
+  arguments.calibration = given.text("calibration");
+  if (measures_here(arguments) && arguments.device != PlannedDevice::cpu)
+    fail_argument(
+        "--calibration here",
+        "measures the scratch of the CPU's kernels; use it with --device cpu, or give the file that "
+        "dit-plan --calibrate FILE wrote on the GPU");
+  arguments.terms = terms_of(given, arguments.device);
+  arguments.table = given.has("table");
+  arguments.explain = given.has("explain");
+  arguments.json = given.has("json");
+  arguments.fold = !given.has("no-fold");
   return arguments;
 }
 
@@ -157,12 +241,19 @@ SampleArguments parse_sample_arguments(int argc, const char* const* argv) {
   arguments.raw = given.has("raw");
   arguments.out = given.text("out");
   arguments.device = checked_device(given);
-  arguments.threads = given.number<int64_t>("threads", find_key("train.threads")->allowed);
+  if (given.has("threads"))
+    arguments.threads = given.value_of("threads", int64_t{}, find_key("train.threads")->allowed);
   return arguments;
 }
 
 ExportArguments parse_export_arguments(int argc, const char* const* argv) {
-  const Given given("dit-export", export_options(), argc, argv);
+  const Given given("dit-export",
+                    {{"checkpoint", Option::value},
+                     {"config", Option::value},
+                     {"out", Option::value},
+                     {"raw", Option::flag},
+                     {"key", Option::value}},
+                    argc, argv);
   ExportArguments arguments;
   if (wants_text_only(given, arguments)) return arguments;
   if (!given.has("checkpoint")) {
@@ -177,10 +268,7 @@ ExportArguments parse_export_arguments(int argc, const char* const* argv) {
   arguments.raw = given.has("raw");
   arguments.key = arguments.raw ? "model" : given.text("key");
   arguments.out = given.text("out");
-  if (!ends_in(arguments.out, ".safetensors") && !ends_in(arguments.out, ".pt")) {
-    fail_argument(given.place("out"),
-                  "unknown kind of file; allowed: a name that ends in .safetensors or .pt");
-  }
+  check_ending(given, {".safetensors", ".pt"});
   return arguments;
 }
 
@@ -208,6 +296,34 @@ Example: dit-train --config configs/base.toml --set train.out=runs/mine
 )";
 }
 
+std::string plan_help() {
+  return R"(dit-plan: the memory that a configured training job takes, before it is run.
+
+Usage: dit-plan --config FILE [options]
+
+  --config FILE         configuration of the run; no weights or data are read
+  --set KEY=VALUE       replaces one value of the configuration; may be repeated
+  --device cuda|cpu     device to plan for; default cuda, present or not
+Instead of the plain report, one of:
+  --table               all 16 combinations of the four policies, by peak
+  --explain             what each policy and each module changes, and why
+  --max-batch SIZE      the largest data.batch that fits; 24GB, 24GiB, 24e9, or
+                        80% of the device present
+With any of them:
+  --json                as memory.json; with --table an array of 16
+  --no-term NAME        leaves out one of what a device adds; may be repeated
+  --calibration FILE    what only a measurement tells; "here": measured now
+  --no-fold             plans every pass of a loop, also those that repeat
+  --calibrate FILE      only measures, for it: the CPU's kernels, or the GPU
+  --version, -h, --help prints the version, or this text, and ends
+
+Exit codes: 0 done, 1 failure, 2 configuration or usage, 3 does not fit into
+memory.budget or --max-batch, 4 data.samples are too few to train on.
+
+Example: dit-plan --config configs/base.toml --device cuda
+)";
+}
+
 std::string sample_help() {
   const std::vector<SampleUsage> usages = sample_usages();
   std::string usage, help, options_help;
@@ -218,24 +334,22 @@ std::string sample_help() {
     options_help += one.options_help;
   }
   const SampleUsage& example = usages.front();
-  return R"(dit-sample: draws samples from a trained diffusion transformer.
+  return fmt::format(R"(dit-sample: draws samples from a trained diffusion transformer.
 
-)" + usage +
-         R"(
+{}
   --checkpoint DIR      a checkpoint's folder, or a run's for its newest one
   --weights FILE        a safetensors or torch.save file, not --checkpoint
   --key KEY             of the weights in FILE; default: ema, if it is there
   --config FILE         configuration; default: the one saved with the weights
-)" + help +
-         R"(  --raw                 the checkpoint's raw weights instead of its EMA
+{}  --raw                 the checkpoint's raw weights instead of its EMA
   --device DEVICE       auto (default), cpu, cuda or cuda:INDEX
 Not given, these are the run's, so that its own samples come out again:
-)" + options_help +
-         R"(  --seed S              seed of the noise;  --threads N  CPU threads
+{}  --seed S              seed of the noise;  --threads N  CPU threads
   --version, -h, --help prints the version or this text, and ends
 Exit codes: 0 done, 1 failure, 2 usage, 3 memory, 4 data, 5 stopped by a signal.
-Example: dit-sample --checkpoint runs/mine --)" +
-         example.first() + " " + example.example + " --out " + example.example_out + "\n";
+Example: dit-sample --checkpoint runs/mine --{} {} --out {}
+)",
+                     usage, help, options_help, example.first(), example.example, example.example_out);
 }
 
 std::string export_help() {

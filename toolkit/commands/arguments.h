@@ -1,11 +1,12 @@
 // The arguments of the programs. Everything that is wrong with them is a ConfigError whose message begins
 // with the argument; nothing is printed and nothing exits.
 #pragma once
-#include <cstdint>
-#include <optional>
+#include <dtk/planner/device_terms.h>
+
 #include <string>
 #include <vector>
 
+#include "toolkit/plan/calibration.h"
 #include "toolkit/train/sample_arguments.h"
 
 namespace dtk {
@@ -24,6 +25,31 @@ struct TrainArguments {
 TrainArguments parse_train_arguments(int argc, const char* const* argv);
 /// At most 24 lines of at most 80 columns; the last is an example.
 std::string train_help();
+
+struct PlanArguments {
+  std::string config;                          // file
+  std::vector<std::string> set;                // "data.batch=16", in order
+  PlannedDevice device = PlannedDevice::cuda;  // neither is needed
+  std::string max_batch;                       // "": not asked for; else a size, as it was written
+  std::string calibrate;             // "": not asked for; else the file to write. `config` is "" with cuda
+  std::string calibration;           // "", a file that was written so, or "here"
+  planner::DeviceTermOptions terms;  // without those to leave out
+  bool table = false;                // at most one of table, explain and max_batch is given
+  bool explain = false;
+  bool json = false;
+  bool fold = true;      // leave out passes of a loop that repeat
+  bool help = false;     // nothing else was checked
+  bool version = false;  // likewise
+};
+
+/// --calibration here: the scratch of the job's kernels is measured before it is planned.
+inline bool measures_here(const PlanArguments& arguments) {
+  return arguments.calibration == "here";
+}
+
+PlanArguments parse_plan_arguments(int argc, const char* const* argv);
+/// At most 24 lines of at most 80 columns; the last is an example.
+std::string plan_help();
 
 struct ExportArguments {
   std::string checkpoint;  // a checkpoint's or a run's folder, or a file of weights

@@ -15,6 +15,7 @@
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/range.h"
 #include "toolkit/core/suggestions.h"
+#include "toolkit/core/text.h"
 
 namespace dtk {
 
@@ -23,7 +24,7 @@ namespace dtk {
 }
 
 struct Option {
-  const char* name;
+  std::string name;
   enum Kind { flag, value, repeated } kind;
 };
 
@@ -31,9 +32,15 @@ struct Option {
 /// the nearest option, and it lets a repeated option's last value win.
 class Given {
  public:
-  Given(const char* program, const std::vector<Option>& known, int argc, const char* const* argv) {
+  /// `known`: all options but help and version, which every program has.
+  Given(const char* program, std::vector<Option> known, int argc, const char* const* argv) {
+    known.insert(known.end(), {{"help", Option::flag}, {"version", Option::flag}});
     cxxopts::Options options(program);
-    for (const Option& option : known) add(options, option);
+    for (const Option& option : known) {
+      const auto value = cxxopts::value<std::string>();
+      if (option.kind == Option::flag) value->implicit_value("true");
+      options.add_options()(option.name == "help" ? "h,help" : option.name, "", value);
+    }
     options.allow_unrecognised_options();
     const cxxopts::ParseResult result = parse(options, argc, argv);
     for (const auto& argument : result.arguments()) values_[argument.key()].push_back(argument.value());
@@ -52,26 +59,8 @@ class Given {
     return has(name) ? values_.at(name).front() : otherwise;
   }
 
-  /// A number within the limits of the configuration's field of the same meaning.
-  template <class Number>
-  std::optional<Number> number(const std::string& name, const std::string& allowed) const {
-    if (!has(name)) return std::nullopt;
-    return parse_number<Number>(place(name), text(name), allowed);
-  }
-
-  template <class Number>
-  static Number parse_number(const std::string& place, const std::string& text, const std::string& allowed) {
-    Number number{};
-    const char* const end = text.data() + text.size();
-    const auto result = std::from_chars(text.data(), end, number);
-    const bool is_number = result.ec == std::errc() && result.ptr == end;
-    if (!is_number || !parse_interval(allowed).contains(static_cast<double>(number))) {
-      not_allowed(place, text, wanted(number, allowed));
-    }
-    return number;
-  }
-
-  /// Of an argument that is given, by the type of its value.
+  /// Of an argument that is given, by the type of its value; numbers within the limits of the configuration's
+  /// field of the same meaning.
   std::string value_of(const std::string& name, const std::string&, const std::string& choices) const {
     const std::string word = text(name);
     if (!choices.empty() && !is_choice(choices, word)) not_allowed(place(name), word, wanted(word, choices));
@@ -90,12 +79,8 @@ class Given {
   std::vector<Number> value_of(const std::string& name, const std::vector<Number>&,
                                const std::string& allowed) const {
     std::vector<Number> values;
-    const std::string list = text(name);
-    for (size_t begin = 0; begin <= list.size();) {
-      const size_t end = std::min(list.find(',', begin), list.size());
-      values.push_back(parse_number<Number>(place(name), list.substr(begin, end - begin), allowed));
-      begin = end + 1;
-    }
+    for (const std::string& one : split(text(name), ','))
+      values.push_back(parse_number<Number>(place(name), one, allowed));
     return values;
   }
 
@@ -107,11 +92,15 @@ class Given {
     fail_argument(place, "\"" + text + "\" is not allowed; wanted: " + what_is);
   }
 
-  static void add(cxxopts::Options& options, const Option& option) {
-    const auto value = cxxopts::value<std::string>();
-    if (option.kind == Option::flag) value->implicit_value("true");
-    const std::string name = option.name;
-    options.add_options()(name == "help" ? "h,help" : name, "", value);
+  template <class Number>
+  static Number parse_number(const std::string& place, const std::string& text, const std::string& allowed) {
+    Number number{};
+    const char* const end = text.data() + text.size();
+    const auto result = std::from_chars(text.data(), end, number);
+    const bool is_number = result.ec == std::errc() && result.ptr == end;
+    if (!is_number || !parse_interval(allowed).contains(static_cast<double>(number)))
+      not_allowed(place, text, wanted(number, allowed));
+    return number;
   }
 
   static cxxopts::ParseResult parse(cxxopts::Options& options, int argc, const char* const* argv) {
@@ -128,7 +117,7 @@ class Given {
                                const std::vector<std::string>& leftovers) {
     if (leftovers.empty()) return;
     const std::string& first = leftovers.front();
-    if (first.compare(0, 1, "-") != 0) {
+    if (!first.starts_with("-")) {
       fail_argument(first, "an argument that belongs to no option; see " + program + " --help");
     }
     const size_t dashes = first.find_first_not_of('-');
@@ -145,13 +134,13 @@ class Given {
 
   void check_counts(const Option& option) const {
     const std::vector<std::string> seen = all(option.name);
-    const std::string name = std::string("--") + option.name;
+    const std::string name = "--" + option.name;
     if (option.kind != Option::repeated && seen.size() > 1) {
       fail_argument(name, "given " + std::to_string(seen.size()) + " times; give it once");
     }
     for (const std::string& value : seen) {
       if (option.kind == Option::flag && value != "true") fail_argument(name + "=" + value, "takes no value");
-      if (option.kind != Option::flag && (value.empty() || value.compare(0, 2, "--") == 0)) {
+      if (option.kind != Option::flag && (value.empty() || value.starts_with("--"))) {
         fail_argument(name, "needs a value" + (value.empty() ? "" : "; seen: " + value));
       }
     }

@@ -1,13 +1,14 @@
 #include "toolkit/commands/plan.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "toolkit/commands/calibrate.h"
 #include "toolkit/config/rules.h"
 #include "toolkit/core/clock.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/device/device.h"
 #include "toolkit/plan/alternatives.h"
@@ -17,6 +18,68 @@
 namespace dtk {
 
 namespace {
+
+std::string summary(const Calibration& calibration, const std::string& file) {
+  if (calibration.device != PlannedDevice::cpu) {
+    std::string text = file + ": " + calibration_text(calibration) + "\n";
+    for (const planner::MeasuredTerm& term : calibration.terms) {
+      text += fmt::format("  {}, {}: {} bytes, by the formula {}\n", term.name, term.what, term.bytes,
+                          term.by_formula);
+    }
+    return text;
+  }
+  int64_t most = 0, with = 0;
+  for (const auto& [call, bytes] : calibration.scratch) {
+    most = std::max(most, bytes.most);
+    with += bytes.most > 0 ? 1 : 0;
+  }
+  return fmt::format("{}: scratch of {} calls, {} of which take any, at most {}; {}\n", file,
+                     calibration.scratch.size(), with, readable_bytes(most), calibration_text(calibration));
+}
+
+// Measures and writes arguments.calibrate.
+void run_calibration(const PlanArguments& arguments, FileSystem& files,
+                     const std::function<void(const std::string&)>& print) {
+  Calibration calibration;
+  if (arguments.device == PlannedDevice::cpu) {
+    LoadedConfig loaded = load_config(files, arguments.config, arguments.set);
+    resolve_threads(loaded);
+    calibration = calibrate_cpu(std::move(loaded));
+  } else {
+    calibration = calibrate_cuda();
+  }
+  write_file_atomically(files, arguments.calibrate, calibration_json(calibration));
+  print(summary(calibration, arguments.calibrate));
+}
+
+// What arguments.calibration holds, if it is asked for and was measured as `loaded` will run on `device`; for
+// "here" it is measured now. Nothing then for --max-batch, whose candidates are each measured.
+std::optional<Calibration> calibration_for(const PlanArguments& arguments, FileSystem& files,
+                                           const LoadedConfig& loaded, c10::Device device) {
+  const std::string& file = arguments.calibration;
+  if (file.empty()) return std::nullopt;
+  const std::string place = "--calibration " + file;
+  if (measures_here(arguments)) {
+    if (!arguments.max_batch.empty()) return std::nullopt;
+    Calibration calibration = calibrate_cpu(loaded, available_bytes());
+    if (calibration.scratch.empty())
+      throw ConfigError(
+          place +
+          ": the job is larger than the memory that is free on this machine, so its kernels cannot "
+          "be run here; leave it out, or measure a smaller data.batch");
+    return calibration;
+  }
+  if (!files.exists(file))
+    throw ConfigError(place + ": no such file; dit-plan --calibrate " + file + " writes it");
+  if (files.is_folder(file))
+    throw ConfigError(place + ": a folder; give a file that dit-plan --calibrate wrote");
+  Calibration calibration = parse_calibration(files.read(file), place);
+  check_calibration(calibration,
+                    device.is_cpu() ? calibration_of_this_cpu(*loaded.config.train.threads)
+                                    : calibration_of_cuda(calibration.machine),
+                    place);
+  return calibration;
+}
 
 constexpr Capacity kBudget = Capacity::allocator, kMaxBatch = Capacity::device;
 
@@ -40,9 +103,10 @@ std::string advice_of(const Job& job, const Plan& plan) {
   const MemoryNeed least = make_plan(std::move(smallest), job.device, job.options).need_in(kBudget);
   if (least.fits(job.budget))
     return "; --max-batch finds the largest batch that fits, --table says what other policies take";
-  return "; data.batch = " + std::to_string(job.loaded.config.train.accumulate) +
-         " does not fit either and takes " + exact_bytes(least.bytes()) +
-         "; --table says what other policies take, else use a larger budget or a smaller model";
+  return fmt::format(
+      "; data.batch = {} does not fit either and takes {}; --table says what other policies "
+      "take, else use a larger budget or a smaller model",
+      job.loaded.config.train.accumulate, exact_bytes(least.bytes()));
 }
 
 void check_budget(const Job& job, const Plan& plan) {
@@ -62,18 +126,18 @@ void report_table(const Job& job) {
                 : plan_table_text(job.arguments.config, rows, job.budget, clock.seconds() - begin));
   const MemoryNeed lowest = rows.front().plan.need_in(kBudget);
   if (lowest.fits(job.budget)) return;
-  throw Error(ExitCode::memory, "none of the " + std::to_string(rows.size()) +
-                                    " combinations fits into memory.budget: with the lowest peak, " +
-                                    excess_text(lowest, *job.budget));
+  throw Error(ExitCode::memory,
+              fmt::format("none of the {} combinations fits into memory.budget: with the lowest peak, {}",
+                          rows.size(), excess_text(lowest, *job.budget)));
 }
 
 void report_largest(const Job& job, int64_t bytes) {
   const LargestPlannedBatch found =
       largest_planned_batch(job.loaded, job.device, bytes, job.options, measures_here(job.arguments));
   if (!found.largest) {
-    const std::string batch = std::to_string(found.next->loaded.config.data.batch);
-    throw Error(ExitCode::memory, "--max-batch " + job.arguments.max_batch + ": not even data.batch = " +
-                                      batch + " fits: " + excess_text(found.next->need_in(kMaxBatch), bytes));
+    throw Error(ExitCode::memory, fmt::format("--max-batch {}: not even data.batch = {} fits: {}",
+                                              job.arguments.max_batch, found.next->loaded.config.data.batch,
+                                              excess_text(found.next->need_in(kMaxBatch), bytes)));
   }
   job.print(job.arguments.json ? largest_batch_json(found, bytes)
                                : largest_batch_text(job.arguments.config, found, bytes));
@@ -109,7 +173,10 @@ void run_plan(const PlanArguments& arguments, FileSystem& files,
   const std::optional<Calibration> measured = calibration_for(arguments, files, loaded, device);
   std::optional<int64_t> budget;
   if (loaded.config.memory.budget) budget = loaded.config.memory.budget->bytes;
-  const planner::SimulationOptions options = options_of(arguments, measured);
+  planner::SimulationOptions options;
+  options.fold = arguments.fold;
+  options.terms = arguments.terms;
+  if (measured) options = with_calibration(options, *measured);
   const policies::CheckpointOptions written = loaded.config.policies.checkpoint;
   std::optional<CheckpointPlacement> placement;
   if (placement_is_open(loaded.config) && arguments.max_batch.empty())

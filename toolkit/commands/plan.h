@@ -3,7 +3,7 @@
 #include <functional>
 #include <string>
 
-#include "toolkit/commands/plan_arguments.h"
+#include "toolkit/commands/arguments.h"
 #include "toolkit/io/file_system.h"
 #include "toolkit/plan/plan.h"
 

@@ -7,18 +7,6 @@
 #include "toolkit/train/model_family.h"
 
 namespace dtk {
-namespace {
-
-LoadedConfig config_beside(FileSystem& files, const WeightsRequest& request) {
-  const std::filesystem::path config = std::filesystem::path(request.path).parent_path() / "config.toml";
-  if (!files.exists(config)) {
-    throw ConfigError(request.path_place + ": no config.toml beside it says which model this is; " +
-                      "name one with --config FILE");
-  }
-  return load_config(files, config, {});
-}
-
-}  // namespace
 
 SampleSource open_source(FileSystem& files, const WeightsRequest& request, const std::string& config_file) {
   WeightsRequest found = request;
@@ -26,14 +14,15 @@ SampleSource open_source(FileSystem& files, const WeightsRequest& request, const
   if (checkpoint) found.path = checkpoint->string();
   SampleSource source;
   source.weights = open_weights(files, found);  // which compares all hashes of a checkpoint
-  LoadedConfig loaded;
-  if (!config_file.empty()) {
-    loaded = load_config(files, config_file, {});
-  } else if (checkpoint) {
-    loaded = load_config(files, std::filesystem::path(found.path) / "config.toml", {});
-  } else {
-    loaded = config_beside(files, request);
+  std::filesystem::path config = config_file;
+  if (config.empty()) {
+    config = (checkpoint ? *checkpoint : std::filesystem::path(request.path).parent_path()) / "config.toml";
+    if (!checkpoint && !files.exists(config)) {
+      throw ConfigError(request.path_place +
+                        ": no config.toml beside it says which model this is; name one with --config FILE");
+    }
   }
+  LoadedConfig loaded = load_config(files, config, {});
   source.config = std::move(loaded.config);
   const std::filesystem::path weights = found.path;
   family_of(source.config)

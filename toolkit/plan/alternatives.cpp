@@ -11,9 +11,9 @@
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/clock.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/core/text_table.h"
-#include "toolkit/plan/phrases.h"
 
 namespace dtk {
 namespace {
@@ -111,10 +111,10 @@ CheckpointChoices checkpoint_choices(const Plan& plan, const CheckpointOptions& 
 
 std::string checkpoint_choices_text(const Plan& plan, const CheckpointChoices& found) {
   const bool off = plan.loaded.config.policies.checkpoint.enabled == Enabled::off;
-  std::string text = std::string(off ? "choices for policies.checkpoint, were it on"
-                                     : "other choices for policies.checkpoint") +
-                     " (" + std::to_string(found.planned) + " planned, in " + seconds_text(found.seconds) +
-                     ")\n";
+  const std::string text = fmt::format(
+      "{} ({} planned, in {:.2f} s)\n",
+      off ? "choices for policies.checkpoint, were it on" : "other choices for policies.checkpoint",
+      found.planned, found.seconds);
   if (found.choices.empty()) return text + "none lowers the peak or computes less again\n";
   const policies::PhasePeak peak = plan.memory.peak();
   std::vector<std::vector<std::string>> rows;

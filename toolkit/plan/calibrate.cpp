@@ -1,5 +1,3 @@
-#include "toolkit/plan/calibrate.h"
-
 #include <ATen/Parallel.h>
 
 #include <algorithm>
@@ -10,6 +8,8 @@
 #include "toolkit/core/errors.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/device/device.h"
+#include "toolkit/device/device_memory.h"
+#include "toolkit/plan/plan.h"
 #include "toolkit/run/memory_meters.h"
 #include "toolkit/run/run.h"
 #include "toolkit/train/precision_choice.h"
@@ -59,8 +59,7 @@ Calibration calibrate_cuda() {
   if (!device_memory(c10::Device("cuda:0"))) {
     throw ConfigError(
         "--calibrate: this machine has no cuda:0 to measure; with --device cpu the scratch of the CPU's "
-        "kernels is "
-        "measured");
+        "kernels is measured");
   }
   const c10::Device device = open_device("cuda:0");
   Calibration calibration = calibration_of_cuda(device_name(device));

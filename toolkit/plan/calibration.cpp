@@ -11,6 +11,7 @@
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
+#include "toolkit/core/numbers.h"
 #include "toolkit/io/json.h"
 
 namespace dtk {
@@ -144,8 +145,8 @@ Calibration parse_calibration(std::string_view text, const std::string& name) {
   if (!json.is_object() || !json.contains(kKind)) throw none;
   const auto version = member<int64_t>(json, kKind, name);
   if (version != kVersion) {
-    throw FileError(name + ": a calibration of version " + std::to_string(version) + "; read is version " +
-                    std::to_string(kVersion) + kAgain);
+    throw FileError(fmt::format("{}: a calibration of version {}; read is version {}{}", name, version,
+                                kVersion, kAgain));
   }
   Calibration calibration;
   const auto device = member<std::string>(json, "device", name);
@@ -178,9 +179,8 @@ void check_calibration(const Calibration& calibration, const Calibration& here, 
 std::string calibration_text(const Calibration& calibration) {
   if (calibration.device != PlannedDevice::cpu)
     return "calibration (" + calibration.machine + "; " + calibration.date + ")";
-  return "calibration (" + calibration.instruction_set + ", " + std::to_string(calibration.threads) +
-         (calibration.threads == 1 ? " thread; " : " threads; ") + calibration.machine + "; " +
-         calibration.date + ")";
+  return fmt::format("calibration ({}, {}; {}; {})", calibration.instruction_set,
+                     count_text(calibration.threads, "thread"), calibration.machine, calibration.date);
 }
 
 }  // namespace dtk

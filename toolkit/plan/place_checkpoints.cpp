@@ -6,6 +6,7 @@
 
 #include "toolkit/config/locations.h"
 #include "toolkit/plan/placement_search.h"
+#include "toolkit/plan/plan.h"
 #include "toolkit/plan/planned_run.h"
 #include "toolkit/report/placement.h"
 #include "toolkit/train/precision_choice.h"

@@ -11,7 +11,6 @@
 #include "toolkit/core/numbers.h"
 #include "toolkit/device/device.h"
 #include "toolkit/plan/alternatives.h"
-#include "toolkit/plan/calibrate.h"
 #include "toolkit/plan/largest_fit.h"
 #include "toolkit/plan/plan_text.h"
 #include "toolkit/plan/planned_run.h"

@@ -68,6 +68,12 @@ struct MachineTooSmall : Error {
 /// MachineTooSmall.
 Plan make_plan(LoadedConfig loaded, c10::Device device, const planner::SimulationOptions& options = {});
 
+/// Chooses for policies.checkpoint.keep = "auto" (report/placement.h), and makes `loaded` the job of the
+/// choice. If nothing that was planned fits memory.budget, the choice is the lowest of that. A CPU precision
+/// that is not known yet is taken to be fp32. memory.budget must be set, in bytes. Throws as make_plan().
+CheckpointPlacement place_checkpoints(LoadedConfig& loaded, c10::Device device,
+                                      const planner::SimulationOptions& options);
+
 /// One of the combinations of policies; of the four built-in ones there are 16.
 struct PlanRow {
   policies::PolicySwitches on;
@@ -113,5 +119,7 @@ LargestPlannedBatch largest_planned_batch(const LoadedConfig& loaded, c10::Devic
 Calibration calibrate_cpu(LoadedConfig loaded, std::optional<int64_t> limit = std::nullopt);
 /// Measures what cuda:0 adds. Throws ConfigError without one.
 Calibration calibrate_cuda();
+/// `measured` must live as long as the result is used.
+planner::SimulationOptions with_calibration(planner::SimulationOptions options, const Calibration& measured);
 
 }  // namespace dtk

@@ -1,14 +1,13 @@
 #include "toolkit/plan/plan_text.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/core/text_table.h"
-#include "toolkit/plan/phrases.h"
-#include "toolkit/report/phase_table.h"
 
 namespace dtk {
 namespace {
@@ -18,32 +17,31 @@ using policies::MemorySums;
 using policies::PhasePeak;
 
 std::string line(const char* name, const std::string& text) {
-  constexpr size_t column = 11;
-  std::string start = name;
-  start.resize(column, ' ');
-  return start + wrapped(text, column) + "\n";
+  return entry(name, 11, text);
 }
 
 std::string first_line_of(const std::string& name, const Plan& plan) {
   const RunConfig& config = plan.loaded.config;
   const int64_t micro = config.train.accumulate;
-  return name + " on " + plan.memory.device.str() + ", data.batch = " + std::to_string(config.data.batch) +
-         (micro > 1 ? " in " + std::to_string(micro) + " micro-batches" : "") +
-         ": planned, nothing was computed\n";
+  return fmt::format("{} on {}, data.batch = {}{}: planned, nothing was computed\n", name,
+                     plan.memory.device.str(), config.data.batch,
+                     micro > 1 ? fmt::format(" in {} micro-batches", micro) : "");
+}
+
+std::string peak_text(const PhasePeak& peak) {
+  return exact_bytes(peak.peak.bytes) + " in phase " + peak.name;
 }
 
 // "16 blocks.0, 12 blocks.1, 40 others"
 std::string largest_items(const std::map<std::string, int64_t>& items, size_t count) {
-  std::vector<std::pair<int64_t, std::string>> rows;
-  for (const auto& [label, bytes] : items) rows.emplace_back(-bytes, label);
-  std::sort(rows.begin(), rows.end());
-  std::string text;
+  const auto rows = largest_first(items);
+  std::vector<std::string> shown;
   for (size_t i = 0; i < std::min(count, rows.size()); ++i) {
-    text += (i > 0 ? ", " : "") + (rows[i].second.empty() ? "outside of all" : rows[i].second) + " " +
-            readable_bytes(-rows[i].first);
+    const auto& [label, bytes] = rows[i];
+    shown.push_back((label.empty() ? "outside of all" : label) + " " + readable_bytes(bytes));
   }
-  if (rows.size() > count) text += ", " + std::to_string(rows.size() - count) + " more";
-  return text;
+  if (rows.size() > count) shown.push_back(fmt::format("{} more", rows.size() - count));
+  return listed(shown, ", ");
 }
 
 std::string peak_items(const MemorySums& sums) {
@@ -51,14 +49,11 @@ std::string peak_items(const MemorySums& sums) {
   std::string text;
   for (const auto& [category, items] : sums.items()) {
     const int64_t bytes = sums.of(category);
-    std::string start = std::string("  ") + policies::name_of(category);
-    start.resize(15, ' ');
-    start += pad(readable_bytes(bytes), 10) + pad(percent_text(bytes, sums.bytes), 6);
-    start.resize(items_column, ' ');
-    text += start + wrapped(largest_items(items, shown), items_column) + "\n";
+    const std::string start = fmt::format("  {:<13}{:>10}{:>6}", policies::name_of(category),
+                                          readable_bytes(bytes), percent_text(bytes, sums.bytes));
+    text += entry(start, items_column, largest_items(items, shown));
     if (category != Category::saved) continue;
-    const std::string by_operator = "by operator: " + largest_items(sums.by_operator(category), shown);
-    text += std::string(items_column, ' ') + wrapped(by_operator, items_column) + "\n";
+    text += entry("", items_column, "by operator: " + largest_items(sums.by_operator(category), shown));
   }
   return text;
 }
@@ -66,15 +61,15 @@ std::string peak_items(const MemorySums& sums) {
 std::string folded_text(const std::map<std::string, int64_t>& folded) {
   if (folded.empty()) return "every pass of every loop";
   std::vector<std::string> loops;
-  for (const auto& [loop, passes] : folded) loops.push_back(std::to_string(passes) + " of the " + loop);
+  for (const auto& [loop, passes] : folded) loops.push_back(fmt::format("{} of the {}", passes, loop));
   return "all but " + listed(loops, " and ") + ", which repeat";
 }
 
 std::string precisions_text(const std::vector<PossiblePrecision>& precisions) {
   std::vector<std::string> each;
   for (const PossiblePrecision& one : precisions)
-    each.push_back(policies::text_of(one.precision) + " " + readable_bytes(one.peak_bytes) + " in " +
-                   one.phase);
+    each.push_back(fmt::format("{} {} in {}", policies::text_of(one.precision),
+                               readable_bytes(one.peak_bytes), one.phase));
   return listed(each, ", ") +
          "; training measures which is faster and its saved configuration keeps it; this is the larger";
 }
@@ -82,14 +77,13 @@ std::string precisions_text(const std::vector<PossiblePrecision>& precisions) {
 std::string scratch_text(const planner::PlannedScratch& scratch) {
   std::vector<std::string> parts;
   if (!scratch.source.empty()) {
-    parts.push_back(std::to_string(scratch.measured_calls) + " calls from " + scratch.source + ", at most " +
-                    readable_bytes(scratch.largest));
+    parts.push_back(fmt::format("{} calls from {}, at most {}", scratch.measured_calls, scratch.source,
+                                readable_bytes(scratch.largest)));
   }
   if (!scratch.not_known.empty()) {
     const std::vector<std::string> names(scratch.not_known.begin(), scratch.not_known.end());
-    parts.push_back("not known, and counted as 0, of " + std::to_string(names.size()) +
-                    (names.size() == 1 ? " operator: " : " operators: ") + listed(names, ", ") +
-                    "; dit-plan --calibrate measures it");
+    parts.push_back(fmt::format("not known, and counted as 0, of {}: {}; dit-plan --calibrate measures it",
+                                count_text(names.size(), "operator"), listed(names, ", ")));
   }
   return parts.empty() ? "" : line("scratch", listed(parts, "; "));
 }
@@ -101,18 +95,17 @@ std::string bytes_of(const planner::DeviceTerm& term) {
 // Only the sums; `--explain` and `--json` have each term's formula and source.
 std::string terms_text(const std::vector<planner::DeviceTerm>& terms) {
   std::vector<std::string> device, host;
+  bool measured = false;
   for (const planner::DeviceTerm& term : terms) {
-    const std::string text = term.name + " " + bytes_of(term);
-    if (!term.booked) (term.on_host ? host : device).push_back(text);
+    measured = measured || term.measured;
+    if (!term.booked) (term.on_host ? host : device).push_back(term.name + " " + bytes_of(term));
   }
   if (device.empty()) return "";
-  const bool measured = std::any_of(
-      terms.begin(), terms.end(), [](const planner::DeviceTerm& term) { return term.measured.has_value(); });
-  const std::string text =
-      readable_bytes(planner::bytes_beside(terms)) + " that a device adds: " + listed(device, ", ") +
-      (host.empty() ? "" : "; to host memory " + listed(host, ", ")) +
-      "; by LibTorch's sources, the context an estimate" + (measured ? "" : ", never measured");
-  return line("beside", text);
+  return line("beside", fmt::format("{} that a device adds: {}{}; by LibTorch's sources, the context an "
+                                    "estimate{}",
+                                    readable_bytes(planner::bytes_beside(terms)), listed(device, ", "),
+                                    host.empty() ? "" : "; to host memory " + listed(host, ", "),
+                                    measured ? "" : ", never measured"));
 }
 
 // Of all rows together.
@@ -126,20 +119,21 @@ std::string scratch_text(const std::vector<PlanRow>& rows) {
 
 // Each term with its formula, source and switch.
 std::string terms_table(const std::vector<planner::DeviceTerm>& terms) {
-  constexpr size_t column = 13;
   std::string text;
   for (const planner::DeviceTerm& term : terms) {
-    text += "  " + term.name + ": " + bytes_of(term) + (term.on_host ? " of host memory" : "") +
-            (term.booked ? ", in the peaks as scratch" : "") + "\n";
-    const std::string off = "--no-term " + term.name, measured = measured_text(term);
-    for (const auto& [name, what] : {std::pair("formula", &term.formula), std::pair("source", &term.source),
-                                     std::pair("off", &off), std::pair("measured", &measured)}) {
-      std::string start = std::string("    ") + name;
-      start.resize(column, ' ');
-      text += start + wrapped(*what, column) + "\n";
-    }
+    text += fmt::format("  {}: {}{}{}\n", term.name, bytes_of(term), term.on_host ? " of host memory" : "",
+                        term.booked ? ", in the peaks as scratch" : "");
+    for (const auto& [name, what] :
+         {std::pair("formula", term.formula), std::pair("source", term.source),
+          std::pair("off", "--no-term " + term.name), std::pair("measured", measured_text(term))})
+      text += entry(std::string("    ") + name, 13, what);
   }
   return text.empty() ? "" : "\nwhat a device adds\n" + text;
+}
+
+// What forward operators that run again in a steady step's backward cost; "-" for none.
+std::string recomputed_text(const Plan& plan) {
+  return plan.step.recomputed == 0 ? "-" : flops_text(plan.step.recomputed);
 }
 
 // Of a steady step.
@@ -151,13 +145,116 @@ std::string step_flops_text(const Plan& plan) {
                      recomputed_text(plan));
 }
 
+// --- what a policy's switch changes and why ---------------------------------------------------------------
+
+// Categories by bytes, the most first; of differences, the largest change.
+using Ranked = std::vector<std::pair<Category, int64_t>>;
+
+Ranked ranked(const MemorySums& sums, const MemorySums& minus) {
+  Ranked all;
+  for (int i = 0; i < policies::kCategories; ++i) {
+    const auto category = static_cast<Category>(i);
+    const int64_t bytes = sums.of(category) - minus.of(category);
+    if (bytes != 0) all.emplace_back(category, bytes);
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const auto& a, const auto& b) { return std::abs(a.second) > std::abs(b.second); });
+  return all;
+}
+
+// "rises by 3.5 GiB"
+std::string moves_by(int64_t change) {
+  return (change > 0 ? "rises by " : "falls by ") + readable_bytes(std::abs(change));
+}
+
+// "parameters, gradients and optimizer are 96 % of this peak": the fewest that make up nine tenths, at
+// most three.
+std::string what_a_peak_is(const PhasePeak& peak) {
+  std::vector<std::string> names;
+  int64_t held = 0;
+  constexpr size_t most = 3;
+  for (const auto& [category, bytes] : ranked(peak.peak, {})) {
+    names.push_back(policies::name_of(category));
+    held += bytes;
+    if (10 * held >= 9 * peak.peak.bytes || names.size() == most) break;
+  }
+  return fmt::format("{} {} {} of this peak, which falls in phase {}", listed(names, " and "),
+                     names.size() == 1 ? "is" : "are", percent_text(held, peak.peak.bytes), peak.name);
+}
+
+// "saved +3.50 GiB, casts -0.30 GiB": what is less than a hundredth of the whole is left out.
+std::string what_differs(const PhasePeak& now, const PhasePeak& then) {
+  std::vector<std::string> parts;
+  const Ranked changes = ranked(then.peak, now.peak);
+  for (const auto& [category, bytes] : changes) {
+    if (100 * std::abs(bytes) < std::abs(changes.front().second)) break;
+    parts.push_back(fmt::format("{} {}{}", policies::name_of(category), bytes < 0 ? "-" : "+",
+                                readable_bytes(std::abs(bytes))));
+  }
+  return listed(parts, ", ");
+}
+
+// The phase whose own peak changes most, though the job's does not.
+std::string elsewhere(const MemoryReport& now, const MemoryReport& then) {
+  const PhasePeak* most = nullptr;
+  int64_t change = 0;
+  for (const PhasePeak& phase : now.phases) {
+    const PhasePeak* other = policies::phase_named(then.phases, phase.name);
+    if (other == nullptr || std::abs(other->peak.bytes - phase.peak.bytes) <= std::abs(change)) continue;
+    most = &phase;
+    change = other->peak.bytes - phase.peak.bytes;
+  }
+  if (most == nullptr) return "no phase changes";
+  return fmt::format("only below it, phase {} {} to {}", most->name, moves_by(change),
+                     readable_bytes(most->peak.bytes + change));
+}
+
+// "; the policy's report: training device is the CPU, nothing to move"
+std::string reason_words(const Plan& plan, const std::string& policy) {
+  for (const policies::PolicyReport& report : plan.policies) {
+    if (report.policy == policy) return "; the policy's report: " + report.reason;
+  }
+  return "";
+}
+
+std::string effect_words(const Plan& plan, const PolicyEffect& effect) {
+  if (!effect.switched) return "cannot be switched: " + effect.problem;
+  const MemoryReport& other = effect.switched->memory;
+  const std::string when = effect.on ? policies::policy_kind(effect.policy).off_words() : "switched on";
+  const PhasePeak now = plan.memory.peak(), then = other.peak();
+  const int64_t change = then.peak.bytes - now.peak.bytes;
+  const int64_t of_host = other.host.peak.bytes - plan.memory.host.peak.bytes;
+  const std::string host = of_host == 0 ? "" : "; host memory " + moves_by(of_host);
+  if (change == 0) {
+    return fmt::format("0 bytes: {}; {}, {}{}{}", what_a_peak_is(now), when, elsewhere(plan.memory, other),
+                       host, reason_words(effect.on ? plan : *effect.switched, effect.policy));
+  }
+  return fmt::format("{}, the peak {} to {}, in phase {}: {}{}", when, moves_by(change),
+                     readable_bytes(then.peak.bytes), then.name, what_differs(now, then), host);
+}
+
+// What plan_table() and explain_policies() switch policies to, three a line.
+std::string baselines(const policies::PolicyOptions& options) {
+  std::string text;
+  size_t count = 0;
+  for (const policies::PolicyKind* const kind : policies::policy_kinds()) {
+    if (count > 0) text += count % 3 == 0 ? ";\n" : "; ";
+    text += kind->baseline(options);
+    ++count;
+  }
+  return text + "\n";
+}
+
 }  // namespace
+
+std::string measured_text(const planner::DeviceTerm& term) {
+  return term.measured.value_or("never");
+}
 
 std::vector<std::string> not_counted(const Plan& plan) {
   std::vector<std::string> names;
   if (const size_t operators = plan.scratch.not_known.size(); operators > 0)
-    names.push_back("scratch of " + std::to_string(operators) +
-                    (operators == 1 ? " operator" : " operators"));
+    names.push_back("scratch of " + count_text(operators, "operator"));
   for (const planner::DeviceTerm& term : plan.terms) {
     if (!term.known) names.push_back(term.name);
   }
@@ -165,23 +262,23 @@ std::vector<std::string> not_counted(const Plan& plan) {
 }
 
 std::string plan_text(const std::string& name, const Plan& plan) {
-  const PhasePeak peak = plan.memory.peak();
   const auto second = plan.runner_up();
+  const PhasePeak peak = plan.memory.peak(), host = plan.memory.host;
   std::string text = first_line_of(name, plan);
-  text += line("peak", exact_bytes(peak.peak.bytes) + " in phase " + peak.name);
-  text += line("runner-up", second ? exact_bytes(second->peak.bytes) + " in phase " + second->name : "none");
-  const PhasePeak& host = plan.memory.host;
-  text += line("host", host.peak.bytes > 0 ? exact_bytes(host.peak.bytes) + " in phase " + host.name : "-");
+  text += line("peak", peak_text(peak));
+  text += line("runner-up", second ? peak_text(*second) : "none");
+  text += line("host", host.peak.bytes > 0 ? peak_text(host) : "-");
   text += terms_text(plan.terms);
   if (plan.memory.device.is_cpu()) text += scratch_text(plan.scratch);
   if (!plan.precisions.empty()) text += line("precision", precisions_text(plan.precisions));
   if (plan.placement) text += line("placement", placement_text(*plan.placement));
   text += line("a step", step_flops_text(plan));
-  text += line("planned", folded_text(plan.folded) + ", in " + seconds_text(plan.seconds));
+  text += line("planned", fmt::format("{}, in {:.2f} s", folded_text(plan.folded), plan.seconds));
   const DataOptions& data = plan.loaded.config.data;
   if (!data.drop_last && !data.samples && data.batch > 1) {
-    text += line("last batch", "of an epoch, as data.samples is not given: taken to have " +
-                                   std::to_string(data.batch - 1) + " samples, the most it can");
+    text += line("last batch", fmt::format("of an epoch, as data.samples is not given: taken to have {} "
+                                           "samples, the most it can",
+                                           data.batch - 1));
   }
   text += "\nat the peak, with the largest of each:\n" + peak_items(peak.peak);
   if (host.peak.bytes > 0) text += "\nin host memory at its peak:\n" + peak_items(host.peak);
@@ -205,35 +302,20 @@ std::string plan_table_text(const std::string& name, const std::vector<PlanRow>&
     cells.push_back(std::move(line));
   }
   const std::optional<CheckpointPlacement>& placement = rows.front().plan.placement;
-  return first_line_of(name, rows.front().plan) + "all " + std::to_string(rows.size()) +
-         " combinations of the policies, in " + seconds_text(seconds) +
-         "; recomputed: forward FLOPs that a step runs again\n" + scratch_text(rows) +
-         (placement ? line("placement", placement_text(*placement)) : "") + "\n" + aligned(cells);
-}
-
-// What plan_table() and explain_policies() switch policies to, three a line.
-std::string baselines(const policies::PolicyOptions& options) {
-  std::string text;
-  size_t count = 0;
-  for (const policies::PolicyKind* const kind : policies::policy_kinds()) {
-    if (count > 0) text += count % 3 == 0 ? ";\n" : "; ";
-    text += kind->baseline(options);
-    ++count;
-  }
-  return text + "\n";
+  return fmt::format(
+      "{}all {} combinations of the policies, in {:.2f} s; recomputed: forward FLOPs that a "
+      "step runs again\n{}{}\n{}",
+      first_line_of(name, rows.front().plan), rows.size(), seconds, scratch_text(rows),
+      placement ? line("placement", placement_text(*placement)) : "", aligned(cells));
 }
 
 std::string explain_text(const Plan& plan, const std::vector<PolicyEffect>& effects) {
   size_t longest = 0;
   for (const PolicyEffect& effect : effects) longest = std::max(longest, effect.policy.size());
-  const size_t column = longest + 8;
   std::string text = "what each policy changes (the job planned with its switch in the other position)\n";
   for (const PolicyEffect& effect : effects) {
-    std::string start = "  " + effect.policy;
-    start.resize(longest + 3, ' ');
-    start += effect.on ? "on" : "off";
-    start.resize(column, ' ');
-    text += start + wrapped(effect_words(plan, effect), column) + "\n";
+    const std::string start = fmt::format("  {:<{}}{}", effect.policy, longest + 1, effect.on ? "on" : "off");
+    text += entry(start, longest + 8, effect_words(plan, effect));
   }
   return text + "off is: " + baselines(plan.loaded.config.policies) + terms_table(plan.terms);
 }
@@ -241,26 +323,24 @@ std::string explain_text(const Plan& plan, const std::vector<PolicyEffect>& effe
 std::string largest_batch_text(const std::string& name, const LargestPlannedBatch& found, int64_t bytes) {
   const auto row = [](const Plan& plan) {
     const PhasePeak peak = plan.memory.peak();
-    const int64_t beside = plan.bytes_in(Capacity::device) - peak.peak.bytes;
-    return "data.batch = " + std::to_string(plan.loaded.config.data.batch) + " takes " +
-           exact_bytes(peak.peak.bytes) + " in phase " + peak.name +
-           (beside > 0 ? ", with what a device adds " + exact_bytes(peak.peak.bytes + beside) : "");
+    const int64_t whole = plan.bytes_in(Capacity::device);
+    return fmt::format("data.batch = {} takes {}{}", plan.loaded.config.data.batch, peak_text(peak),
+                       whole > peak.peak.bytes ? ", with what a device adds " + exact_bytes(whole) : "");
   };
+  const bool known_end = found.largest->loaded.config.data.samples.has_value();
   const std::vector<std::string> not_known = not_counted(*found.largest);
-  std::string text =
-      line("largest",
-           row(*found.largest) + ", which fits into " + exact_bytes(bytes) +
-               (not_known.empty() ? "" : "; not known, and not counted: " + listed(not_known, " and ")));
-  text += line("next", found.next ? row(*found.next) + ", which does not"
-                       : found.largest->loaded.config.data.samples
-                           ? std::string("none: data.samples leaves no more to train on")
-                           : std::string("none: larger batches are not planned"));
+  std::string text = line(
+      "largest",
+      fmt::format("{}, which fits into {}{}", row(*found.largest), exact_bytes(bytes),
+                  not_known.empty() ? "" : "; not known, and not counted: " + listed(not_known, " and ")));
+  text += line("next", found.next  ? row(*found.next) + ", which does not"
+                       : known_end ? "none: data.samples leaves no more to train on"
+                                   : "none: larger batches are not planned");
   if (found.all_recomputed)
     text += line("placement", "keep = \"auto\" planned as \"block\": every target recomputed");
-  text += line("planned", std::to_string(found.planned) + " batches" +
-                              (found.largest->loaded.config.data.samples
-                                   ? ""
-                                   : "; the data set was not read: it may have fewer samples"));
+  text +=
+      line("planned", fmt::format("{} batches{}", found.planned,
+                                  known_end ? "" : "; the data set was not read: it may have fewer samples"));
   return text + "\n" + plan_text(name, *found.largest);
 }
 

@@ -15,7 +15,7 @@
 // `saved_by_operator` splits the bytes saved at the peak once more, by the operator that made them;
 // `precisions` has two entries where training will measure which to take, else none. A table is an array of
 // these, one for each combination of the policies, the lowest peak first. --explain adds "why"
-// (explanation_json.h) and "checkpoint_choices" (checkpoint_choices.h). --max-batch adds "largest_batch":
+// (explanation_json.h) and "checkpoint_choices" (alternatives.h). --max-batch adds "largest_batch":
 // {"budget_bytes", "batch", "peak_bytes", "device_bytes", "next_batch", "next_peak_bytes",
 // "next_device_bytes", "planned", "all_recomputed", "not_counted": [what a plan does not know]}, with null
 // for what the data ended. Of a job with policies.checkpoint.keep = "auto" "placement" is what was chosen and
@@ -34,6 +34,9 @@ namespace dtk {
 /// What the plan's bytes leave out, because only a measurement tells it: "scratch of 5 operators" of the
 /// CPU's, names of what a device adds.
 std::vector<std::string> not_counted(const Plan& plan);
+
+/// What was measured of it, or "never".
+std::string measured_text(const planner::DeviceTerm& term);
 
 /// `name`: of the configuration, for the first line.
 std::string plan_text(const std::string& name, const Plan& plan);

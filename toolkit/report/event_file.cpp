@@ -138,8 +138,6 @@ EventFile::EventFile(FileSystem& files, const std::filesystem::path& folder, dou
   write(session);
 }
 
-EventFile::~EventFile() = default;
-
 void EventFile::write(std::string_view event) {
   const std::string text = record(event);
   file_->write(text.data(), text.size());

@@ -30,7 +30,6 @@ class EventFile {
   /// others there. What these hold of `first_step` and later is dropped by TensorBoard: it is about to happen
   /// again.
   EventFile(FileSystem& files, const std::filesystem::path& folder, double unix_seconds, int64_t first_step);
-  ~EventFile();
 
   void scalars(int64_t step, double unix_seconds, const Scalars& values);
   /// `png`: an encoded image of `channels` channels (1 grey, 3 RGB).

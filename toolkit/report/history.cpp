@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "toolkit/core/text.h"
 #include "toolkit/report/log.h"
 
 namespace dtk {
@@ -30,19 +31,10 @@ LoggedValidation logged_validation(const Json& line) {
   return validation;
 }
 
-template <class Entry>
-void remove_after(std::vector<Entry>& entries, int64_t step) {
-  std::erase_if(entries, [step](const Entry& entry) { return entry.step > step; });
-}
-
 }  // namespace
 
-RunHistory::RunHistory(std::string_view log) {
-  while (!log.empty()) {
-    const size_t end = std::min(log.find('\n'), log.size());
-    add(log.substr(0, end));
-    log.remove_prefix(std::min(end + 1, log.size()));
-  }
+RunHistory::RunHistory(const std::string& log) {
+  for (const std::string& line : split(log, '\n')) add(line);
 }
 
 void RunHistory::add(std::string_view line) try {
@@ -51,7 +43,10 @@ void RunHistory::add(std::string_view line) try {
   const auto event = policies::parse_enum<Logged>(json.at("event").get<std::string>());
   if (event == Logged::start || event == Logged::resume) {
     starts_.push_back({json.at("step"), event == Logged::resume, json.value("time", 0.0)});
-    take_back_after(starts_.back().step);
+    const auto is_later = [this](const auto& entry) { return entry.step > starts_.back().step; };
+    std::erase_if(steps_, is_later);
+    std::erase_if(validations_, is_later);
+    std::erase_if(samples_, is_later);
   } else if (event == Logged::step) {
     steps_.push_back(logged_step(json));
   } else if (event == Logged::validate) {
@@ -61,12 +56,6 @@ void RunHistory::add(std::string_view line) try {
   }
 } catch (const Json::exception&) {
   ++unreadable_;
-}
-
-void RunHistory::take_back_after(int64_t step) {
-  remove_after(steps_, step);
-  remove_after(validations_, step);
-  remove_after(samples_, step);
 }
 
 }  // namespace dtk

@@ -39,7 +39,7 @@ class RunHistory {
  public:
   RunHistory() = default;
   /// Of a whole log.
-  explicit RunHistory(std::string_view log);
+  explicit RunHistory(const std::string& log);
 
   /// Adds the next line. "resume" at step S takes back all that was logged of later steps: they are trained
   /// again. A line that cannot be read, as one that a crash has torn, is counted and left out; events
@@ -53,8 +53,6 @@ class RunHistory {
   int64_t unreadable_lines() const { return unreadable_; }
 
  private:
-  void take_back_after(int64_t step);
-
   std::vector<LoggedStart> starts_;
   std::vector<LoggedStep> steps_;
   std::vector<LoggedValidation> validations_;

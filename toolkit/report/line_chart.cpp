@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 
 #include "toolkit/core/format.h"
 
@@ -122,8 +123,8 @@ class Plot {
       path += (begins ? "M" : "L") + number(across(x)) + " " + number(down(y));
       if (curve.look == Curve::Look::dots) path += "h0";  // a round cap without a line: a dot
     }
-    return "<path class=\"" + look_name(curve) + "\" data-points=\"" + std::to_string(curve.points.size()) +
-           "\" d=\"" + path + "\"/>";
+    return fmt::format("<path class=\"{}\" data-points=\"{}\" d=\"{}\"/>", policies::text_of(curve.look),
+                       curve.points.size(), path);
   }
 
   // Invisible strips that say what is below the pointer.
@@ -134,23 +135,13 @@ class Plot {
       const auto& [x, y] = curve.points[(2 * i + 1) * curve.points.size() / (2 * strips)];
       const double width = extent / static_cast<double>(strips);
       const double middle = std::clamp(across(x), width / 2, extent - width / 2);
-      text += "<rect class=\"hover\" x=\"" + number(middle - width / 2) + "\" y=\"0\" width=\"" +
-              number(width) + "\" height=\"" + number(extent) + "\"><title>" + html_escaped(x_name) + " " +
-              with_separators(static_cast<int64_t>(x)) + ": " + fmt::format("{:.6g}", y) + "</title></rect>";
+      text += fmt::format(
+          "<rect class=\"hover\" x=\"{}\" y=\"0\" width=\"{}\" height=\"{}\"><title>{} {}: "
+          "{:.6g}</title></rect>",
+          number(middle - width / 2), number(width), number(extent), html_escaped(x_name),
+          with_separators(static_cast<int64_t>(x)), y);
     }
     return text;
-  }
-
-  static std::string look_name(const Curve& curve) {
-    switch (curve.look) {
-      case Curve::Look::thin:
-        return "thin";
-      case Curve::Look::bold:
-        return "bold";
-      case Curve::Look::dots:
-        return "dots";
-    }
-    return "";
   }
 
  private:
@@ -166,8 +157,8 @@ std::string labels(const Axis& axis, const char* edge, bool from_top) {
   const std::vector<std::string> names = tick_labels(axis.ticks());
   for (size_t i = 0; i < names.size(); ++i) {
     const double fraction = axis.fraction(axis.ticks()[i]);
-    text += std::string("<span style=\"") + edge + ":" + number(100 * (from_top ? 1 - fraction : fraction)) +
-            "%\">" + names[i] + "</span>";
+    text += fmt::format("<span style=\"{}:{}%\">{}</span>", edge,
+                        number(100 * (from_top ? 1 - fraction : fraction)), names[i]);
   }
   return text;
 }
@@ -176,7 +167,8 @@ std::string legend(const std::vector<Curve>& curves) {
   if (curves.size() < 2) return "";
   std::string text = "<p class=\"legend\">";
   for (const Curve& curve : curves) {
-    text += "<span class=\"key " + Plot::look_name(curve) + "\">" + html_escaped(curve.name) + "</span>";
+    text += fmt::format("<span class=\"key {}\">{}</span>", policies::text_of(curve.look),
+                        html_escaped(curve.name));
   }
   return text + "</p>";
 }
@@ -190,34 +182,18 @@ size_t widest(const std::vector<std::string>& texts) {
 }  // namespace
 
 std::string html_escaped(const std::string& text) {
+  static const std::map<char, const char*> entities = {
+      {'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}, {'\'', "&#39;"}};
   std::string escaped;
   for (const char letter : text) {
-    switch (letter) {
-      case '&':
-        escaped += "&amp;";
-        break;
-      case '<':
-        escaped += "&lt;";
-        break;
-      case '>':
-        escaped += "&gt;";
-        break;
-      case '"':
-        escaped += "&quot;";
-        break;
-      case '\'':
-        escaped += "&#39;";
-        break;
-      case '\n':
-      case '\t':
-        escaped += letter;
-        break;
-      default:
-        if (static_cast<unsigned char>(letter) < 0x20 || letter == 0x7F) {
-          escaped += "\xEF\xBF\xBD";
-        } else {
-          escaped += letter;
-        }
+    const auto entity = entities.find(letter);
+    const bool control = static_cast<unsigned char>(letter) < 0x20 || letter == 0x7F;
+    if (entity != entities.end()) {
+      escaped += entity->second;
+    } else if (control && letter != '\n' && letter != '\t') {
+      escaped += "\xEF\xBF\xBD";
+    } else {
+      escaped += letter;
     }
   }
   return escaped;
@@ -294,17 +270,16 @@ std::string line_chart(const LineChart& chart) {
   for (const Curve& curve : curves) drawing += plot.curve(curve);
   drawing += plot.hover(curves.front(), chart.x_name);
   const std::string title = html_escaped(chart.title);
-  const std::string scale = up.logarithmic() ? "logarithmic" : "linear";
-  return "<figure class=\"chart\" data-chart=\"" + html_escaped(chart.id) + "\"><figcaption><b>" + title +
-         "</b>" + (up.logarithmic() ? " <small>logarithmic</small>" : "") + legend(curves) +
-         "</figcaption><div class=\"frame\" style=\"--w:" + std::to_string(widest(tick_labels(up.ticks()))) +
-         "ch\"><div class=\"ys\">" + labels(up, "top", true) +
-         "</div><div class=\"plot\"><svg viewBox=\"0 0 1000 1000\" preserveAspectRatio=\"none\" role=\"img\" "
-         "aria-label=\"" +
-         title + "\" data-scale=\"" + scale + "\">" + drawing + "</svg></div><div class=\"xs\">" +
-         labels(across, "left", false) + "</div><div class=\"x-name\">" + html_escaped(chart.x_name) +
-         "</div></div>" +
-         (chart.note.empty() ? "" : "<p class=\"note\">" + html_escaped(chart.note) + "</p>") + "</figure>";
+  const bool logarithmic = up.logarithmic();
+  return fmt::format(
+      "<figure class=\"chart\" data-chart=\"{}\"><figcaption><b>{}</b>{}{}</figcaption><div class=\"frame\" "
+      "style=\"--w:{}ch\"><div class=\"ys\">{}</div><div class=\"plot\"><svg viewBox=\"0 0 1000 1000\" "
+      "preserveAspectRatio=\"none\" role=\"img\" aria-label=\"{}\" data-scale=\"{}\">{}</svg></div><div "
+      "class=\"xs\">{}</div><div class=\"x-name\">{}</div></div>{}</figure>",
+      html_escaped(chart.id), title, logarithmic ? " <small>logarithmic</small>" : "", legend(curves),
+      widest(tick_labels(up.ticks())), labels(up, "top", true), title, logarithmic ? "logarithmic" : "linear",
+      drawing, labels(across, "left", false), html_escaped(chart.x_name),
+      chart.note.empty() ? "" : "<p class=\"note\">" + html_escaped(chart.note) + "</p>");
 }
 
 }  // namespace dtk

@@ -1,5 +1,7 @@
 // Line charts as HTML: curves in an SVG that stretches with the page, labels beside it that do not.
 #pragma once
+#include <dtk/policies/enum_text.h>
+
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +27,10 @@ struct Curve {
   std::vector<std::pair<double, double>> points{};  // x ascends
   Look look = Look::bold;
 };
+
+constexpr auto enum_texts(Curve::Look) {
+  return std::array{"thin", "bold", "dots"};
+}
 
 struct LineChart {
   std::string id;     // attribute data-chart, for whoever reads the page by program

@@ -20,7 +20,6 @@ RunLog::RunLog(FileSystem& files, const std::filesystem::path& path) {
   file_ = files.append(path);
   if (torn) file_->write("\n", 1);
 }
-RunLog::~RunLog() = default;
 
 std::string RunLog::write(Logged event, const Fields& fields) {
   nlohmann::ordered_json json;

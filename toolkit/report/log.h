@@ -65,7 +65,6 @@ class RunLog {
 
   /// Appends to `path`, on a line of its own.
   RunLog(FileSystem& files, const std::filesystem::path& path);
-  ~RunLog();
   /// Returns the line, without its end.
   std::string write(Logged event, const Fields& fields);
 

@@ -61,10 +61,12 @@ std::string bar(const PhasePeak& phase, const std::vector<Category>& categories,
 std::string bar_row(const PhasePeak& phase, bool is_peak, const std::vector<Category>& categories,
                     double whole) {
   const std::string name = html_escaped(phase.name);
-  return "<div class=\"bar" + std::string(is_peak ? " peak" : "") + "\"><span class=\"phase\">" + name +
-         "</span><svg viewBox=\"0 0 100 10\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"" + name +
-         "\" data-phase=\"" + name + "\">" + bar(phase, categories, whole) + "</svg><span class=\"size\">" +
-         readable_bytes(phase.peak.bytes) + (is_peak ? " <em>peak</em>" : "") + "</span></div>";
+  return fmt::format(
+      "<div class=\"bar{}\"><span class=\"phase\">{}</span><svg viewBox=\"0 0 100 10\" "
+      "preserveAspectRatio=\"none\" role=\"img\" aria-label=\"{}\" data-phase=\"{}\">{}</svg>"
+      "<span class=\"size\">{}{}</span></div>",
+      is_peak ? " peak" : "", name, name, name, bar(phase, categories, whole),
+      readable_bytes(phase.peak.bytes), is_peak ? " <em>peak</em>" : "");
 }
 
 std::string bar_axis(const std::vector<double>& ticks, const Unit& unit) {
@@ -72,9 +74,8 @@ std::string bar_axis(const std::vector<double>& ticks, const Unit& unit) {
   const std::vector<std::string> labels = tick_labels(ticks);
   for (size_t i = 0; i < ticks.size(); ++i) {
     const bool last = i + 1 == ticks.size();
-    text += "<span style=\"left:" + percent(ticks[i] / ticks.back()) + "%\"" +
-            (last ? " class=\"last\">" : ">") + labels[i] + (last ? std::string(" ") + unit.name : "") +
-            "</span>";
+    text += fmt::format("<span style=\"left:{}%\"{}>{}{}</span>", percent(ticks[i] / ticks.back()),
+                        last ? " class=\"last\"" : "", labels[i], last ? std::string(" ") + unit.name : "");
   }
   return text + "</div></div>";
 }
@@ -82,32 +83,31 @@ std::string bar_axis(const std::vector<double>& ticks, const Unit& unit) {
 std::string legend(const std::vector<Category>& categories) {
   std::string text = "<p class=\"legend\">";
   for (const Category category : categories) {
-    const std::string name = policies::name_of(category);
-    text += "<span class=\"key\"><i class=\"b-" + name + "\"></i>" + name + "</span>";
+    text += fmt::format("<span class=\"key\"><i class=\"b-{0}\"></i>{0}</span>", policies::name_of(category));
   }
   return text + "</p>";
 }
 
 std::string bytes_cell(int64_t bytes) {
-  return "<td class=\"number\" data-bytes=\"" + std::to_string(bytes) + "\">" +
-         (bytes == 0 ? "<span class=\"none\">0</span>" : with_separators(bytes)) + "</td>";
+  return fmt::format("<td class=\"number\" data-bytes=\"{}\">{}</td>", bytes,
+                     bytes == 0 ? "<span class=\"none\">0</span>" : with_separators(bytes));
 }
 
 std::string bytes_row(const PhasePeak& phase, const std::vector<Category>& categories, bool is_peak) {
-  std::string text = std::string("<tr") + (is_peak ? " class=\"peak\"" : "") + "><th scope=\"row\">" +
-                     html_escaped(phase.name) + "</th>" + bytes_cell(phase.peak.bytes);
+  std::string text = fmt::format("<tr{}><th scope=\"row\">{}</th>{}", is_peak ? " class=\"peak\"" : "",
+                                 html_escaped(phase.name), bytes_cell(phase.peak.bytes));
   for (const Category category : categories) text += bytes_cell(phase.peak.of(category));
   return text + "</tr>";
 }
 
 std::string saving_cell(const PolicySaving& saving) {
   if (!saving.bytes) {
-    const std::string why = saving.report.active ? "not measured" : "-";
-    return "<td class=\"number\"><span class=\"none\">" + why + "</span></td>";
+    return fmt::format("<td class=\"number\"><span class=\"none\">{}</span></td>",
+                       saving.report.active ? "not measured" : "-");
   }
-  const std::string sign = *saving.bytes < 0 ? "-" : "";
-  return "<td class=\"number\" data-bytes=\"" + std::to_string(*saving.bytes) + "\" title=\"" +
-         exact(*saving.bytes) + "\">" + sign + readable_bytes(std::abs(*saving.bytes)) + "</td>";
+  return fmt::format("<td class=\"number\" data-bytes=\"{}\" title=\"{}\">{}{}</td>", *saving.bytes,
+                     exact(*saving.bytes), *saving.bytes < 0 ? "-" : "",
+                     readable_bytes(std::abs(*saving.bytes)));
 }
 
 }  // namespace
@@ -131,7 +131,7 @@ std::string memory_bytes_table(const MemoryReport& report) {
   std::string text =
       "<table class=\"bytes\" data-table=\"memory\"><thead><tr><th>phase</th><th class=\"number\">peak</th>";
   for (const Category category : categories) {
-    text += std::string("<th class=\"number\">") + policies::name_of(category) + "</th>";
+    text += fmt::format("<th class=\"number\">{}</th>", policies::name_of(category));
   }
   text += "</tr></thead><tbody>";
   for (const PhasePeak& phase : report.phases) text += bytes_row(phase, categories, phase.name == peak.name);
@@ -157,8 +157,8 @@ std::string peak_owners_table(const MemoryReport& report) {
       "bytes at the peak</th></tr></thead><tbody>";
   for (size_t i = 0; i < std::min(most, owners.size()); ++i) {
     const auto& [bytes, category, label] = owners[i];
-    text += "<tr><th scope=\"row\"><i class=\"b-" + category + "\"></i>" + category + "</th><td>" +
-            html_escaped(label) + "</td>" + bytes_cell(-bytes) + "</tr>";
+    text += fmt::format("<tr><th scope=\"row\"><i class=\"b-{0}\"></i>{0}</th><td>{1}</td>{2}</tr>", category,
+                        html_escaped(label), bytes_cell(-bytes));
   }
   text += "</tbody></table>";
   if (owners.size() > most) {
@@ -171,14 +171,12 @@ std::string policies_table(const std::vector<PolicySaving>& savings) {
   if (savings.empty()) return "";
   std::string text =
       "<table data-table=\"policies\"><thead><tr><th>policy</th><th>state</th><th class=\"number\">lowers "
-      "the peak "
-      "by</th><th>what it does</th></tr></thead><tbody>";
+      "the peak by</th><th>what it does</th></tr></thead><tbody>";
   for (const PolicySaving& saving : savings) {
-    text += "<tr><th scope=\"row\">" + html_escaped(saving.report.policy) + "</th><td>" +
-            (saving.report.active ? "on" : "off") + "</td>" + saving_cell(saving) + "<td>" +
-            html_escaped(saving.report.reason) +
-            (saving.note.empty() ? "" : "<br/><small>" + html_escaped(saving.note) + "</small>") +
-            "</td></tr>";
+    text += fmt::format("<tr><th scope=\"row\">{}</th><td>{}</td>{}<td>{}{}</td></tr>",
+                        html_escaped(saving.report.policy), saving.report.active ? "on" : "off",
+                        saving_cell(saving), html_escaped(saving.report.reason),
+                        saving.note.empty() ? "" : "<br/><small>" + html_escaped(saving.note) + "</small>");
   }
   return text + "</tbody></table>";
 }

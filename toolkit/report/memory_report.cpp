@@ -8,7 +8,6 @@
 #include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/core/text_table.h"
-#include "toolkit/report/phase_table.h"
 
 namespace dtk {
 namespace {
@@ -18,7 +17,8 @@ using policies::MemorySums;
 using policies::PhasePeak;
 using Json = nlohmann::ordered_json;
 
-void add_sums(Json& json, const MemorySums& sums) {
+// `json` with what `sums` are made of.
+Json with_sums(Json json, const MemorySums& sums) {
   Json categories = Json::object(), items = Json::object();
   for (const auto& [category, labels] : sums.items()) {
     int64_t total = 0;
@@ -30,22 +30,15 @@ void add_sums(Json& json, const MemorySums& sums) {
   }
   json["categories"] = categories;
   json["items"] = items;
+  return json;
 }
 
 // Labels of a category with the most bytes, as "  12.3 MiB  blocks.0".
 std::string largest(const MemorySums& sums, Category category, size_t count) {
-  const auto items = sums.items();
-  const auto found = items.find(category);
-  if (found == items.end()) return {};
-  std::vector<std::pair<int64_t, std::string>> rows;
-  for (const auto& [label, bytes] : found->second) rows.emplace_back(bytes, label);
-  std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
-    return a.first != b.first ? a.first > b.first : a.second < b.second;
-  });
   std::string text;
-  for (size_t i = 0; i < std::min(count, rows.size()); ++i) {
-    text += "  " + pad(readable_bytes(rows[i].first), 10) + "  " +
-            (rows[i].second.empty() ? "(outside of any)" : rows[i].second) + "\n";
+  for (const auto& [label, bytes] : largest_first(sums.items()[category])) {
+    if (count-- == 0) break;
+    text += fmt::format("  {:>10}  {}\n", readable_bytes(bytes), label.empty() ? "(outside of any)" : label);
   }
   return text;
 }
@@ -72,20 +65,13 @@ std::string in_unit(int64_t bytes, const Unit& unit) {
 
 // So that all categories fit side by side.
 std::string short_name(Category category) {
-  switch (category) {
-    case Category::parameters:
-      return "params";
-    case Category::gradients:
-      return "grads";
-    case Category::optimizer:
-      return "optim";
-    case Category::temporaries:
-      return "temps";
-    case Category::offloaded:
-      return "offl";
-    default:
-      return policies::name_of(category);
-  }
+  static const std::map<Category, const char*> names = {{Category::parameters, "params"},
+                                                        {Category::gradients, "grads"},
+                                                        {Category::optimizer, "optim"},
+                                                        {Category::temporaries, "temps"},
+                                                        {Category::offloaded, "offl"}};
+  const auto found = names.find(category);
+  return found != names.end() ? found->second : policies::name_of(category);
 }
 
 // Null if none has any. The highest peak may be where nothing of the category is alive, as in the optimizer.
@@ -109,59 +95,50 @@ std::vector<Category> used_categories(const std::vector<PhasePeak>& phases) {
   return used;
 }
 
+std::vector<std::pair<std::string, int64_t>> largest_first(const std::map<std::string, int64_t>& items) {
+  std::vector<std::pair<std::string, int64_t>> rows(items.begin(), items.end());
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  return rows;
+}
+
 std::string memory_json(const MemoryReport& report) {
   const PhasePeak peak = report.peak();
-  Json json;
-  json["version"] = 1;
-  json["device"] = report.device.str();
-  json["unit"] = "bytes";
-  json["peak"]["bytes"] = peak.peak.bytes;
-  json["peak"]["phase"] = peak.name;
-  add_sums(json["peak"], peak.peak);
-  json["host"]["peak_bytes"] = report.host.peak.bytes;
-  add_sums(json["host"], report.host.peak);
+  Json json = {{"version", 1}, {"device", report.device.str()}, {"unit", "bytes"}};
+  json["peak"] = with_sums({{"bytes", peak.peak.bytes}, {"phase", peak.name}}, peak.peak);
+  json["host"] = with_sums({{"peak_bytes", report.host.peak.bytes}}, report.host.peak);
   json["phases"] = Json::array();
-  for (const PhasePeak& phase : report.phases) {
-    Json row;
-    row["name"] = phase.name;
-    row["peak_bytes"] = phase.peak.bytes;
-    add_sums(row, phase.peak);
-    json["phases"].push_back(std::move(row));
-  }
+  for (const PhasePeak& phase : report.phases)
+    json["phases"].push_back(with_sums({{"name", phase.name}, {"peak_bytes", phase.peak.bytes}}, phase.peak));
   if (report.refused) {
-    json["refused"]["bytes"] = report.refused->bytes;
-    json["refused"]["asked_by"] = report.refused->asked_by;
-    json["refused"]["phase"] = report.refused->phase;
-    json["refused"]["module_path"] = report.refused->module_path;
-    json["refused"]["alive_bytes"] = report.refused->live.bytes;
-    add_sums(json["refused"], report.refused->live);
+    json["refused"] = with_sums({{"bytes", report.refused->bytes},
+                                 {"asked_by", report.refused->asked_by},
+                                 {"phase", report.refused->phase},
+                                 {"module_path", report.refused->module_path},
+                                 {"alive_bytes", report.refused->live.bytes}},
+                                report.refused->live);
   }
   for (const PolicySaving& saving : report.policies) {
-    Json row;
-    row["name"] = saving.report.policy;
-    row["active"] = saving.report.active;
-    row["reason"] = saving.report.reason;
-    row["lowers_peak_by"] = saving.bytes ? Json(*saving.bytes) : Json();
-    row["note"] = saving.note;
-    json["policies"].push_back(std::move(row));
+    json["policies"].push_back({{"name", saving.report.policy},
+                                {"active", saving.report.active},
+                                {"reason", saving.report.reason},
+                                {"lowers_peak_by", saving.bytes ? Json(*saving.bytes) : Json()},
+                                {"note", saving.note}});
   }
   return json.dump(1) + "\n";
 }
 
 std::string savings_table(const std::vector<PolicySaving>& savings) {
-  constexpr size_t reason_column = 32;
   std::string text = "by how much each policy lowers the peak of forward and backward\n";
   for (const PolicySaving& saving : savings) {
     const bool raises = saving.bytes.value_or(0) < 0;
     const std::string unknown = saving.report.active ? "?" : "-";
     const std::string bytes = saving.bytes ? readable_bytes(std::abs(*saving.bytes)) : unknown;
-    std::string line = "  " + saving.report.policy;
-    line.resize(std::max<size_t>(line.size(), 14), ' ');
-    line += saving.report.active ? "on   " : "off  ";
-    line += pad(raises ? "-" + bytes : bytes, 10) + "   ";
-    std::string reason = raises ? "raises the peak here; " : "";
-    if (!saving.note.empty()) reason += saving.note + "; ";
-    text += line + wrapped(reason + saving.report.reason, reason_column) + "\n";
+    const std::string start = fmt::format("  {:<12}{:<5}{:>10}   ", saving.report.policy,
+                                          saving.report.active ? "on" : "off", (raises ? "-" : "") + bytes);
+    text += entry(start, 32,
+                  (raises ? "raises the peak here; " : "") + (saving.note.empty() ? "" : saving.note + "; ") +
+                      saving.report.reason);
   }
   return text;
 }
@@ -176,8 +153,8 @@ std::string phase_table(const MemoryReport& report) {
       rows.back().push_back(in_unit(phase.peak.of(category), unit));
     }
   }
-  return std::string("peak memory by phase, ") + unit.name + " of tensors on " + report.device.str() + "\n" +
-         aligned(rows);
+  return fmt::format("peak memory by phase, {} of tensors on {}\n{}", unit.name, report.device.str(),
+                     aligned(rows));
 }
 
 std::string memory_table(const MemoryReport& report) {

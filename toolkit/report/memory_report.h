@@ -17,8 +17,10 @@
 #include <dtk/policies/report.h>
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace dtk {
@@ -47,10 +49,17 @@ struct MemoryReport {
 /// The categories that hold something at the peak of any of `phases`.
 std::vector<policies::Category> used_categories(const std::vector<policies::PhasePeak>& phases);
 
+/// Labels with their bytes, the most first, equal ones in the order of their labels.
+std::vector<std::pair<std::string, int64_t>> largest_first(const std::map<std::string, int64_t>& items);
+
 /// A table for a terminal of 80 columns, one entry a policy.
 std::string savings_table(const std::vector<PolicySaving>& savings);
 
 std::string memory_json(const MemoryReport& report);
+
+/// The beginning of memory_table(), which a plan shows too: a heading, then one row per phase and one column
+/// per category.
+std::string phase_table(const MemoryReport& report);
 
 /// A table for a terminal of 80 columns: one row per phase, one column per category; then the module paths
 /// that saved the most for backward, at the peak of the phase that holds most of it, and the largest

@@ -1,14 +1,18 @@
 #include "toolkit/report/page.h"
 
+#include <openssl/evp.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <ctime>
 #include <filesystem>
+#include <functional>
 #include <set>
 
 #include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
+#include "toolkit/core/text.h"
 #include "toolkit/report/line_chart.h"
 #include "toolkit/report/memory_chart.h"
 #include "toolkit/report/style.h"
@@ -21,8 +25,8 @@ constexpr size_t smoothing_part = 60;  // of a curve's points, that a smoothed o
 std::string style_sheet() {
   std::string text = report_style;
   for (int i = 0; i < policies::kCategories; ++i) {
-    const std::string name = policies::name_of(static_cast<policies::Category>(i));
-    text += ".c-" + name + "{fill:var(--" + name + ")}.b-" + name + "{background:var(--" + name + ")}\n";
+    text += fmt::format(".c-{0}{{fill:var(--{0})}}.b-{0}{{background:var(--{0})}}\n",
+                        policies::name_of(static_cast<policies::Category>(i)));
   }
   return text + ".c-whole{fill:var(--parameters)}\n";
 }
@@ -46,18 +50,10 @@ std::string date(double unix_seconds) {
 }
 
 std::string base64(const std::string& bytes) {
-  static constexpr char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  text.reserve((bytes.size() + 2) / 3 * 4);
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    uint32_t bits = 0;
-    for (size_t k = 0; k < 3; ++k) {
-      bits = bits << 8 | (i + k < bytes.size() ? static_cast<uint8_t>(bytes[i + k]) : 0U);
-    }
-    for (size_t k = 0; k < 4; ++k) {
-      text += i + k > bytes.size() ? '=' : digits[bits >> (18 - 6 * k) & 63];
-    }
-  }
+  std::string text(4 * ((bytes.size() + 2) / 3) + 1, '\0');  // with a zero, which is written too
+  EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),
+                  reinterpret_cast<const unsigned char*>(bytes.data()), static_cast<int>(bytes.size()));
+  text.pop_back();
   return text;
 }
 
@@ -99,10 +95,14 @@ std::string figure(const std::string& id, const std::string& name, double value,
                      below.empty() ? "" : "<small>" + html_escaped(below) + "</small>");
 }
 
-template <class Value>
-Curve curve(const std::string& name, Curve::Look look, const std::vector<LoggedStep>& steps, Value value) {
+// Of entries of the history; a `value` of nothing is no point.
+template <class Entry, class Value>
+Curve curve(const std::string& name, Curve::Look look, const std::vector<Entry>& entries, Value value) {
   Curve curve{name, {}, look};
-  for (const LoggedStep& step : steps) curve.points.emplace_back(static_cast<double>(step.step), value(step));
+  for (const Entry& entry : entries) {
+    const std::optional<double> y = std::invoke(value, entry);
+    if (y) curve.points.emplace_back(static_cast<double>(entry.step), *y);
+  }
   return curve;
 }
 
@@ -114,11 +114,11 @@ class Page {
     const std::filesystem::path folder = report_.folder;
     const std::string name =
         html_escaped((folder.has_filename() ? folder : folder.parent_path()).filename().string());
-    return "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>"
-           "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/><title>" +
-           name + " - dit-train</title><style>" + style_sheet() + "</style></head>\n<body><main>\n<h1>" +
-           name + "</h1>\n" + head() + figures() + "\n" + training() + "\n" + memory() + "\n" + samples() +
-           "\n" + configuration() + "\n</main></body></html>\n";
+    return fmt::format(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/><meta name=\"viewport\" "
+        "content=\"width=device-width, initial-scale=1\"/><title>{0} - dit-train</title><style>{1}</style>"
+        "</head>\n<body><main>\n<h1>{0}</h1>\n{2}{3}\n{4}\n{5}\n{6}\n{7}\n</main></body></html>\n",
+        name, style_sheet(), head(), figures(), training(), memory(), samples(), configuration());
   }
 
  private:
@@ -130,9 +130,9 @@ class Page {
     const auto resumes = std::count_if(history_.starts().begin(), history_.starts().end(),
                                        [](const LoggedStart& start) { return start.resumed; });
     if (resumes > 0) {
-      begun += (begun.empty() ? "" : ", ") + std::string("resumed ") +
-               (resumes == 1 ? "once" : std::to_string(resumes) + " times") + ", last at step " +
-               with_separators(history_.starts().back().step);
+      begun += fmt::format("{}resumed {}, last at step {}", begun.empty() ? "" : ", ",
+                           resumes == 1 ? "once" : fmt::format("{} times", resumes),
+                           with_separators(history_.starts().back().step));
     }
     std::string text = "<dl class=\"about\">" + about("folder", report_.folder) +
                        about("state", report_.state) + about("model", report_.model) +
@@ -150,11 +150,10 @@ class Page {
     std::string text = "<div class=\"figures\">";
     if (!history_.steps().empty()) {
       const LoggedStep& last = history_.steps().back();
-      text += figure(
-          "steps", "steps", static_cast<double>(last.step), with_separators(last.step),
-          duration(last.seconds) + " of training" +
-              (history_.starts().size() > 1 ? " in " + std::to_string(history_.starts().size()) + " processes"
-                                            : ""));
+      const size_t processes = history_.starts().size();
+      text += figure("steps", "steps", static_cast<double>(last.step), with_separators(last.step),
+                     duration(last.seconds) + " of training" +
+                         (processes > 1 ? fmt::format(" in {} processes", processes) : ""));
       text += figure("loss", "training loss", last.loss, fmt::format("{:.4f}", last.loss),
                      "mean since the line before");
       if (!history_.validations().empty()) {
@@ -182,31 +181,22 @@ class Page {
     return text + "</div>";
   }
 
-  std::vector<double> logged(double LoggedStep::*value) const {
-    std::vector<double> values;
-    for (const LoggedStep& step : history_.steps()) values.push_back(step.*value);
-    return values;
-  }
-
   std::string training() const {
     const std::vector<LoggedStep>& steps = history_.steps();
     if (steps.empty()) return "<h2>Training</h2><p>No step was logged.</p>";
-    const auto bold = Curve::Look::bold;
+    const auto chart = [&](const std::string& id, const std::string& title, const std::string& name,
+                           bool from_zero, double LoggedStep::*value) {
+      return line_chart({.id = id,
+                         .title = title,
+                         .from_zero = from_zero,
+                         .curves = {curve(name, Curve::Look::bold, steps, value)}});
+    };
+    const std::string speed = report_.sample_name + "/s";
     std::string text = "<h2>Training</h2><div class=\"wide\">" + loss_chart() + "</div><div class=\"pair\">";
-    text += line_chart({.id = "lr",
-                        .title = "learning rate",
-                        .from_zero = true,
-                        .curves = {curve("learning rate", bold, steps,
-                                         [](const LoggedStep& s) { return s.learning_rate; })}});
-    text += line_chart({.id = "speed",
-                        .title = report_.sample_name + "/s",
-                        .from_zero = true,
-                        .curves = {curve(report_.sample_name + "/s", bold, steps,
-                                         [](const LoggedStep& s) { return s.images_per_second; })}});
-    text += line_chart({.id = "gradient_norm",
-                        .title = "gradient norm, before clipping",
-                        .curves = {curve("gradient norm", bold, steps,
-                                         [](const LoggedStep& s) { return s.gradient_norm; })}});
+    text += chart("lr", "learning rate", "learning rate", true, &LoggedStep::learning_rate);
+    text += chart("speed", speed, speed, true, &LoggedStep::images_per_second);
+    text += chart("gradient_norm", "gradient norm, before clipping", "gradient norm", false,
+                  &LoggedStep::gradient_norm);
     if (report_.peak_flops) text += mfu_chart();
     for (const std::string& name : scores()) text += score_chart(name);
     return text + "</div>";
@@ -222,51 +212,49 @@ class Page {
   }
 
   std::string score_chart(const std::string& name) const {
-    Curve curve{name, {}, Curve::Look::dots};
-    for (const LoggedValidation& entry : history_.validations()) {
-      const auto score = entry.scores.find(name);
-      if (score != entry.scores.end()) curve.points.emplace_back(entry.step, score->second);
-    }
-    return line_chart({.id = name, .title = "validation: " + name, .from_zero = true, .curves = {curve}});
+    const auto score = [&](const LoggedValidation& entry) {
+      const auto found = entry.scores.find(name);
+      return found != entry.scores.end() ? std::optional(found->second) : std::nullopt;
+    };
+    return line_chart({.id = name,
+                       .title = "validation: " + name,
+                       .from_zero = true,
+                       .curves = {curve(name, Curve::Look::dots, history_.validations(), score)}});
   }
 
   std::string loss_chart() const {
-    const auto loss = [](const LoggedStep& step) { return step.loss; };
     const std::vector<LoggedStep>& steps = history_.steps();
     LineChart chart{.id = "loss", .title = "loss"};
     const size_t half = steps.size() / smoothing_part;
     if (half > 0) {
-      const std::vector<double> values = smoothed(logged(&LoggedStep::loss), half);
-      chart.curves.push_back(curve("training, as logged", Curve::Look::thin, steps, loss));
-      Curve smooth{"smoothed", {}, Curve::Look::bold};
-      for (size_t i = 0; i < steps.size(); ++i) {
-        smooth.points.emplace_back(static_cast<double>(steps[i].step), values[i]);
-      }
-      chart.curves.push_back(std::move(smooth));
-      chart.note = "Smoothed: mean over " + std::to_string(2 * half + 1) + " of " +
-                   with_separators(static_cast<int64_t>(steps.size())) + " logged values, fewer at the ends.";
+      std::vector<double> losses;
+      for (const LoggedStep& step : steps) losses.push_back(step.loss);
+      const std::vector<double> means = smoothed(losses, half);
+      size_t next = 0;
+      chart.curves = {
+          curve("training, as logged", Curve::Look::thin, steps, &LoggedStep::loss),
+          curve("smoothed", Curve::Look::bold, steps, [&](const LoggedStep&) { return means[next++]; })};
+      chart.note = fmt::format("Smoothed: mean over {} of {} logged values, fewer at the ends.", 2 * half + 1,
+                               with_separators(static_cast<int64_t>(steps.size())));
     } else {
-      chart.curves.push_back(curve("training", Curve::Look::bold, steps, loss));
+      chart.curves = {curve("training", Curve::Look::bold, steps, &LoggedStep::loss)};
     }
-    Curve validation{"validation", {}, Curve::Look::dots};
-    for (const LoggedValidation& entry : history_.validations()) {
-      validation.points.emplace_back(static_cast<double>(entry.step), entry.loss);
-    }
-    chart.curves.push_back(std::move(validation));
+    chart.curves.push_back(
+        curve("validation", Curve::Look::dots, history_.validations(), &LoggedValidation::loss));
     return line_chart(chart);
   }
 
   std::string mfu_chart() const {
-    Curve mfu{"MFU", {}, Curve::Look::bold};
-    for (const LoggedStep& step : history_.steps()) {
-      if (step.mfu) mfu.points.emplace_back(static_cast<double>(step.step), 100 * *step.mfu);
-    }
+    const auto percent = [](const LoggedStep& step) {
+      return step.mfu ? std::optional(100 * *step.mfu) : std::nullopt;
+    };
     return line_chart({.id = "mfu",
                        .title = "MFU, %",
-                       .note = fmt::format("Of {:.4g}", *report_.peak_flops / 1e12) +
-                               " TFLOP/s. Three forward passes a step; recomputation is not counted.",
+                       .note = fmt::format("Of {:.4g} TFLOP/s. Three forward passes a step; recomputation is "
+                                           "not counted.",
+                                           *report_.peak_flops / 1e12),
                        .from_zero = true,
-                       .curves = {std::move(mfu)}});
+                       .curves = {curve("MFU", Curve::Look::bold, history_.steps(), percent)}});
   }
 
   std::string memory() const {
@@ -274,13 +262,13 @@ class Page {
     if (!report_.memory) return title + "<p>Not measured: memory.ledger = false.</p>";
     const MemoryReport& memory = *report_.memory;
     const bool resumed = !history_.starts().empty() && history_.starts().back().resumed;
-    std::string text =
-        title + "<p>Tensors on " + html_escaped(memory.device.str()) +
-        " at the peak of each phase, by owner" +
-        (resumed ? ", since the run was resumed at step " + with_separators(history_.starts().back().step)
-                 : "") +
-        ".</p>" + refusal(memory) + memory_bars(memory) + "<h3>Exact bytes</h3><div class=\"scroll\">" +
-        memory_bytes_table(memory) + "</div>";
+    std::string text = fmt::format(
+        "{}<p>Tensors on {} at the peak of each phase, by owner{}.</p>{}{}<h3>Exact bytes</h3><div "
+        "class=\"scroll\">{}</div>",
+        title, html_escaped(memory.device.str()),
+        resumed ? ", since the run was resumed at step " + with_separators(history_.starts().back().step)
+                : "",
+        refusal(memory), memory_bars(memory), memory_bytes_table(memory));
     const std::string owners = peak_owners_table(memory);
     if (!owners.empty()) {
       text += "<details><summary>The largest owners at the peak</summary><div class=\"scroll\">" + owners +
@@ -290,8 +278,7 @@ class Page {
     if (!policies.empty()) {
       text +=
           "<h2>What each policy saves</h2><p>Bytes by which it lowers the peak of forward and backward, "
-          "measured "
-          "by leaving it out at the end of the run; the EMA by its size.</p><div class=\"scroll\">" +
+          "measured by leaving it out at the end of the run; the EMA by its size.</p><div class=\"scroll\">" +
           policies + "</div>";
     }
     return text;
@@ -300,10 +287,12 @@ class Page {
   static std::string refusal(const MemoryReport& memory) {
     if (!memory.refused) return "";
     const policies::RefusedAllocation& refused = *memory.refused;
-    return "<p class=\"note\">It did not fit: " + with_separators(refused.bytes) + " bytes, asked for by " +
-           html_escaped(refused.asked_by) + " in phase " + html_escaped(refused.phase) +
-           (refused.module_path.empty() ? "" : " at " + html_escaped(refused.module_path)) + " with " +
-           with_separators(refused.live.bytes) + " bytes alive, were refused.</p>";
+    return fmt::format(
+        "<p class=\"note\">It did not fit: {} bytes, asked for by {} in phase {}{} with {} bytes "
+        "alive, were refused.</p>",
+        with_separators(refused.bytes), html_escaped(refused.asked_by), html_escaped(refused.phase),
+        refused.module_path.empty() ? "" : " at " + html_escaped(refused.module_path),
+        with_separators(refused.live.bytes));
   }
 
   std::string samples() const {
@@ -313,9 +302,10 @@ class Page {
     if (report_.samples.empty()) return text;
     text += "<div class=\"grids\">";
     for (const ReportImage& image : report_.samples) {
-      const std::string step = "step " + with_separators(image.step);
-      text += "<figure><img alt=\"samples at " + step + "\" src=\"data:image/png;base64," +
-              base64(image.png) + "\"/><figcaption>" + step + "</figcaption></figure>\n";
+      text += fmt::format(
+          "<figure><img alt=\"samples at {0}\" src=\"data:image/png;base64,{1}\"/>"
+          "<figcaption>{0}</figcaption></figure>\n",
+          "step " + with_separators(image.step), base64(image.png));
     }
     return text + "</div>";
   }
@@ -323,11 +313,7 @@ class Page {
   std::string configuration() const {
     std::string text =
         "<h2>Configuration</h2><div class=\"scroll\"><table class=\"config\" data-table=\"config\"><tbody>";
-    for (size_t begin = 0; begin < report_.config.size();) {
-      const size_t end = std::min(report_.config.find('\n', begin), report_.config.size());
-      text += configuration_row(report_.config.substr(begin, end - begin));
-      begin = end + 1;
-    }
+    for (const std::string& line : split(report_.config, '\n')) text += configuration_row(line);
     return text + "</tbody></table></div>";
   }
 
@@ -343,9 +329,9 @@ class Page {
     }
     const size_t comment = std::min(line.rfind("  # "), line.size());
     const std::string origin = comment == line.size() ? "" : line.substr(comment + 4);
-    return "<tr><th scope=\"row\">" + html_escaped(line.substr(0, equals)) + "</th><td>" +
-           html_escaped(line.substr(equals + 3, comment - equals - 3)) + "</td><td class=\"origin\">" +
-           html_escaped(origin) + "</td></tr>\n";
+    return fmt::format("<tr><th scope=\"row\">{}</th><td>{}</td><td class=\"origin\">{}</td></tr>\n",
+                       html_escaped(line.substr(0, equals)),
+                       html_escaped(line.substr(equals + 3, comment - equals - 3)), html_escaped(origin));
   }
 
   const RunReport& report_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/core/text.h"
 #include "toolkit/report/memory_report.h"
@@ -26,7 +27,7 @@ std::string keeps_text(const ResultsByModule& keeps) {
   for (const auto& [path, names] : keeps) ++counts[listed(names, " and ")];
   std::vector<std::string> parts;
   for (const auto& [names, count] : counts)
-    parts.push_back(std::to_string(count) + (count == 1 ? " keeps " : " keep ") + names);
+    parts.push_back(fmt::format("{} {} {}", count, count == 1 ? "keeps" : "keep", names));
   return parts.empty() ? "" : ", of which " + listed(parts, " and ");
 }
 
@@ -76,18 +77,16 @@ void adopt_placement(LoadedConfig& loaded, const CheckpointPlacement& placement)
 }
 
 std::string placement_text(const CheckpointPlacement& placement) {
-  const std::string targets =
-      std::to_string(placement.targets) + (placement.targets == 1 ? " module" : " modules");
-  const std::string plans =
-      std::to_string(placement.plans) + (placement.plans == 1 ? " plan" : " plans") + " made";
-  const std::string peak = "its plan takes " + exact_bytes(placement.planned_bytes) +
-                           (placement.fits() ? " of " : ", more than ") + budget_text(placement) + "; " +
-                           plans;
-  if (placement.recomputed.empty()) return "keep = \"auto\": all of " + targets + " are kept; " + peak;
-  const auto count = static_cast<int64_t>(placement.recomputed.size());
-  return "keep = \"auto\": " + std::to_string(count) + " of " + targets + (count == 1 ? " is" : " are") +
-         " recomputed in backward, " + ends_of(placement.recomputed) + keeps_text(placement.keeps) + "; " +
-         cost_text(placement) + "; " + peak;
+  const std::string targets = count_text(placement.targets, "module");
+  const std::string peak = fmt::format("its plan takes {}{}{}; {} made", exact_bytes(placement.planned_bytes),
+                                       placement.fits() ? " of " : ", more than ", budget_text(placement),
+                                       count_text(placement.plans, "plan"));
+  if (placement.recomputed.empty())
+    return fmt::format("keep = \"auto\": all of {} are kept; {}", targets, peak);
+  const size_t count = placement.recomputed.size();
+  return fmt::format("keep = \"auto\": {} of {} {} recomputed in backward, {}{}; {}; {}", count, targets,
+                     count == 1 ? "is" : "are", ends_of(placement.recomputed), keeps_text(placement.keeps),
+                     cost_text(placement), peak);
 }
 
 std::string placement_json(const CheckpointPlacement& placement) {

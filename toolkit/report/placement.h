@@ -6,8 +6,6 @@
 // Chosen before the run, by plans of the job itself: what each module keeps and costs is counted in them,
 // and the peak of the choice is that of its own plan. Optimal by the model of planner/placement.h.
 #pragma once
-#include <c10/core/Device.h>
-
 #include <cstdint>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
@@ -18,10 +16,6 @@
 #include "toolkit/config/config_io.h"
 
 namespace dtk {
-
-namespace planner {
-struct SimulationOptions;
-}
 
 /// Names of results, by module.
 using ResultsByModule = std::map<std::string, std::vector<std::string>>;
@@ -39,12 +33,6 @@ struct CheckpointPlacement {
   bool fits() const { return planned_bytes <= budget_bytes; }
   friend bool operator==(const CheckpointPlacement&, const CheckpointPlacement&) = default;
 };
-
-/// Chooses, and makes `loaded` the job of the choice. If nothing that was planned fits memory.budget, the
-/// choice is the lowest of that. A CPU precision that is not known yet is taken to be fp32. memory.budget
-/// must be set, in bytes. Throws as make_plan().
-CheckpointPlacement place_checkpoints(LoadedConfig& loaded, c10::Device device,
-                                      const planner::SimulationOptions& options);
 
 /// Makes `checkpoint` compute the modules `recomputed` again, all but what `keeps` has: keep = "block", or
 /// a list of names, of some modules where they differ.

@@ -7,6 +7,7 @@
 
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/core/text_table.h"
 #include "toolkit/report/line_chart.h"
@@ -47,11 +48,6 @@ std::vector<std::string> row(const std::string& name, int64_t planned, int64_t m
   return {name, with_separators(planned), with_separators(measured), signed_bytes(measured - planned)};
 }
 
-// "3020 (2.9 KiB)"
-std::string exact(int64_t bytes) {
-  return std::to_string(bytes) + " (" + readable_bytes(bytes) + ")";
-}
-
 std::string not_known_words(const DeviceOverhead& beside) {
   if (beside.not_known.empty()) return "";
   return "; not known, and counted as 0: " + beside.not_known + " (dit-plan says more)";
@@ -73,9 +69,7 @@ DeviceOverhead read_beside(const Json& json, c10::Device device) {
   std::vector<std::string> not_known;
   if (device.is_cpu()) {
     const size_t operators = json.value("/plan/scratch/not_known"_json_pointer, Json::array()).size();
-    if (operators > 0)
-      not_known.push_back("scratch of " + std::to_string(operators) +
-                          (operators == 1 ? " operator" : " operators"));
+    if (operators > 0) not_known.push_back("scratch of " + count_text(operators, "operator"));
   }
   for (const Json& term : json.value("/plan/device_terms"_json_pointer, Json::array())) {
     if (!term.value("known", true)) not_known.push_back(term.value("name", ""));
@@ -106,23 +100,24 @@ StartPlan read_start_plan(std::string_view text, const std::string& name) try {
 std::string plan_line(const MemoryReport& plan, const DeviceOverhead& beside,
                       std::optional<int64_t> available) {
   const PhasePeak peak = plan.peak();
-  return "planned peak " + readable_bytes(peak.peak.bytes) + " in " + peak.name + " on " + plan.device.str() +
-         (beside.bytes > 0 ? ", beside it " + readable_bytes(beside.bytes) : "") +
-         (available ? "; " + readable_bytes(*available) + " available" : "") + not_known_words(beside);
+  return fmt::format("planned peak {} in {} on {}{}{}{}", readable_bytes(peak.peak.bytes), peak.name,
+                     plan.device.str(), beside.bytes > 0 ? ", beside it " + readable_bytes(beside.bytes) : "",
+                     available ? "; " + readable_bytes(*available) + " available" : "",
+                     not_known_words(beside));
 }
 
 std::string excess_text(const MemoryNeed& need, int64_t limit) {
   const int64_t parameters = need.peak.peak.of(Category::parameters);
   if (parameters > limit) {
-    return "the parameters alone take " + exact_bytes(parameters) + ", more than " + exact_bytes(limit) +
-           "; use a smaller model or a larger device" +
-           (is_suspicious(limit) ? "; a number alone is bytes, larger sizes have a unit such as \"24GB\""
-                                 : "");
+    return fmt::format(
+        "the parameters alone take {}, more than {}; use a smaller model or a larger device{}",
+        exact_bytes(parameters), exact_bytes(limit),
+        is_suspicious(limit) ? "; a number alone is bytes, larger sizes have a unit such as \"24GB\"" : "");
   }
   const int64_t added = need.beside + need.host;
-  return "the peak of " + exact_bytes(need.peak.peak.bytes) + ", in phase " + need.peak.name +
-         (added > 0 ? ", with " + exact_bytes(added) + " that the device adds," : ",") + " exceeds " +
-         exact_bytes(limit);
+  return fmt::format(
+      "the peak of {}, in phase {},{} exceeds {}", exact_bytes(need.peak.peak.bytes), need.peak.name,
+      added > 0 ? " with " + exact_bytes(added) + " that the device adds," : "", exact_bytes(limit));
 }
 
 std::optional<TooLarge> too_large(const MemoryReport& plan, const DeviceOverhead& beside,
@@ -138,20 +133,20 @@ std::optional<TooLarge> too_large(const MemoryReport& plan, const DeviceOverhead
   TooLarge found{.needed = needed, .limit = INT64_MAX, .budget_is_the_limit = !over_available, .message = ""};
   const auto beyond = [&](int64_t limit, const std::string& what) {
     found.limit = std::min(found.limit, limit);
-    limits.push_back(what + " is " + exact(limit));
+    limits.push_back(fmt::format("{} is {} ({})", what, limit, readable_bytes(limit)));
   };
   if (over_budget) beyond(options.budget->bytes, "memory.budget");
   if (over_available) beyond(*available, "what is available");
   if (limits.empty()) return std::nullopt;
   const PhasePeak& peak = of_budget.peak;
   const std::string tensors = " of tensors on " + plan.device.str() + " in phase " + peak.name;
-  found.message = std::string("the run needs ") + (beside.not_known.empty() ? "" : "at least ") +
-                  std::to_string(needed) + " bytes (" + readable_bytes(needed) + ")" +
-                  (beside.bytes > 0 ? ": " + std::to_string(peak.peak.bytes) + tensors + " and " +
-                                          std::to_string(beside.bytes) + " beside them"
-                                    : tensors) +
-                  (over_available && host > 0 ? " and " + std::to_string(host) + " in host memory" : "") +
-                  ", and " + listed(limits, " and ") + not_known_words(beside);
+  found.message = fmt::format(
+      "the run needs {}{} bytes ({}){}{}, and {}{}", beside.not_known.empty() ? "" : "at least ", needed,
+      readable_bytes(needed),
+      beside.bytes > 0 ? fmt::format(": {}{} and {} beside them", peak.peak.bytes, tensors, beside.bytes)
+                       : tensors,
+      over_available && host > 0 ? fmt::format(" and {} in host memory", host) : "", listed(limits, " and "),
+      not_known_words(beside));
   return found;
 }
 

@@ -1,9 +1,8 @@
-#include "toolkit/commands/plan_arguments.h"
-
 #include <sstream>
 
 #include "support/catch.h"
 #include "support/error_text.h"
+#include "toolkit/commands/arguments.h"
 #include "toolkit/core/errors.h"
 
 using namespace dtk;
@@ -45,8 +44,8 @@ TEST_CASE("dit-plan: every option") {
   CHECK(measures_here(plan({"--config", "a.toml", "--device", "cpu", "--calibration", "here"})));
   CHECK(plan({"--config", "a.toml", "--device", "cpu", "--calibrate", "b.json"}).calibrate == "b.json");
   CHECK(plan({"--calibrate", "b.json"}).config.empty());
-  CHECK(plan({"--config", "a.toml", "--no-term", "context", "--no-term", "pinned"}).without ==
-        std::vector<std::string>{"context", "pinned"});
+  const auto terms = plan({"--config", "a.toml", "--no-term", "context", "--no-term", "pinned"}).terms;
+  CHECK((!terms.context && !terms.pinned && terms.rounding && terms.workspaces));
   CHECK(plan({"--help"}).help);
   CHECK(plan({"--version"}).version);
 }

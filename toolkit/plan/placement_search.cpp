@@ -8,6 +8,7 @@
 #include <dtk/planner/placement.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <map>
 #include <optional>
@@ -75,23 +76,20 @@ int64_t made_again_by(const planner::Observed& seen, const std::string& module) 
 }
 
 int64_t saved_by(const planner::Observed& seen, const std::string& path) {
-  for (const planner::SegmentGain& one : seen.segments) {
-    if (one.path == path) return one.saves;
-  }
-  return 0;
+  const auto found = std::find_if(seen.segments.begin(), seen.segments.end(),
+                                  [&](const planner::SegmentGain& one) { return one.path == path; });
+  return found != seen.segments.end() ? found->saves : 0;
 }
 
 // Those to choose from, without what another level is at least as good as in all.
 std::vector<size_t> worth_choosing(const std::map<size_t, SegmentLevel>& levels) {
-  const auto figures = [](const SegmentLevel& one) {
-    return std::tuple(one.kept_bytes, one.working_bytes, one.flops);
-  };
   const auto is_worse = [&](size_t level, const SegmentLevel& a) {
     return std::any_of(levels.begin(), levels.end(), [&](const auto& other) {
-      const SegmentLevel& b = other.second;
-      const bool no_better =
-          b.kept_bytes <= a.kept_bytes && b.working_bytes <= a.working_bytes && b.flops <= a.flops;
-      return no_better && (figures(a) != figures(b) || other.first < level);
+      const auto& [other_level, b] = other;
+      if (b.kept_bytes > a.kept_bytes || b.working_bytes > a.working_bytes || b.flops > a.flops) return false;
+      const bool alike =
+          b.kept_bytes == a.kept_bytes && b.working_bytes == a.working_bytes && b.flops == a.flops;
+      return !alike || other_level < level;
     });
   };
   std::vector<size_t> found;
@@ -306,15 +304,13 @@ class Search {
   // Those of `levels` that are unlike. Of modules alike the last one computes less again, or the first one
   // more: what an early one keeps is there all through backward.
   std::vector<Move> moves(const Levels& levels) const {
-    using Key =
-        std::tuple<int64_t, int64_t, int64_t, int64_t>;  // by what one costs and keeps, before and after
-    std::map<Key, Move> unlike;
+    std::map<std::array<int64_t, 4>, Move> unlike;  // by what one costs and keeps, before and after
     for (size_t i = 0; i < targets_.size(); ++i) {
       const SegmentLevel& now = targets_[i].levels.at(levels[i]);
       for (const size_t level : targets_[i].choices) {
         const SegmentLevel& other = targets_[i].levels.at(level);
         if (other.flops == now.flops) continue;
-        const Key key(now.flops, now.kept_bytes, other.flops, other.kept_bytes);
+        const std::array key = {now.flops, now.kept_bytes, other.flops, other.kept_bytes};
         const Move move{i, level, other.flops - now.flops};
         if (move.flops < 0) unlike.insert_or_assign(key, move);
         if (move.flops > 0) unlike.emplace(key, move);
@@ -385,14 +381,12 @@ class Search {
 
   // The fewest FLOPs of those that fit, or the fewest bytes if none does.
   const PlannedChoice& best() const {
-    const auto better = [&](const auto& a, const auto& b) {
-      const PlannedChoice &one = a.second, &other = b.second;
-      const bool fits = one.bytes <= limit_, other_fits = other.bytes <= limit_;
-      if (fits != other_fits) return fits;
-      return fits ? std::pair(one.flops, one.bytes) < std::pair(other.flops, other.bytes)
-                  : std::pair(one.bytes, one.flops) < std::pair(other.bytes, other.flops);
+    const auto rank = [&](const PlannedChoice& one) {
+      return one.bytes <= limit_ ? std::tuple(0, one.flops, one.bytes) : std::tuple(1, one.bytes, one.flops);
     };
-    return std::min_element(planned_.begin(), planned_.end(), better)->second;
+    return std::min_element(planned_.begin(), planned_.end(),
+                            [&](const auto& a, const auto& b) { return rank(a.second) < rank(b.second); })
+        ->second;
   }
 
   CheckpointPlacement placement() const {

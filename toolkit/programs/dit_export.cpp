@@ -12,11 +12,7 @@ using namespace dtk;
 
 ExitCode export_weights(int argc, const char* const* argv) {
   const ExportArguments arguments = parse_export_arguments(argc, argv);
-  if (arguments.help) {
-    std::printf("%s", export_help().c_str());
-    return ExitCode::done;
-  }
-  if (arguments.version) return print_version("dit-export");
+  if (print_text_only(arguments, "dit-export", export_help)) return ExitCode::done;
   FileSystem& files = posix_file_system();
   const ExportedWeights weights = weights_to_export(files, arguments);
   write_export(files, arguments, weights.tensors);

@@ -3,7 +3,6 @@
 #include <string>
 
 #include "toolkit/commands/plan.h"
-#include "toolkit/commands/plan_arguments.h"
 #include "toolkit/io/file_system.h"
 #include "toolkit/plan/start_plan.h"
 #include "toolkit/programs/process_settings.h"
@@ -24,11 +23,7 @@ ExitCode plan(int argc, const char* const* argv) {
     return ExitCode::done;
   }
   const PlanArguments arguments = parse_plan_arguments(argc, argv);
-  if (arguments.help) {
-    print(plan_help());
-    return ExitCode::done;
-  }
-  if (arguments.version) return print_version("dit-plan");
+  if (print_text_only(arguments, "dit-plan", plan_help)) return ExitCode::done;
   run_plan(arguments, files, print);
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
     throw FileError("standard output takes no more, the report is not complete");

@@ -17,24 +17,6 @@ namespace {
 
 using namespace dtk;
 
-KeepGoing until_stopped(RunObserver& observer) {
-  return [&observer](int64_t done, int64_t steps) {
-    if (stop_requested()) return false;
-    observer.sampling(done + 1, steps);
-    return true;
-  };
-}
-
-void say_conversion(RunObserver& observer, const SampleSource& source) {
-  const std::string conversion = conversion_note(source.weights);
-  if (!conversion.empty()) observer.message(conversion);
-}
-
-ExitCode say_stopped(RunObserver& observer) {
-  observer.message("stopped by a signal; nothing was written");
-  return ExitCode::stopped;
-}
-
 ExitCode sample(const SampleSource& source, const SampleArguments& arguments, c10::Device device) {
   FileSystem& files = posix_file_system();
   const std::unique_ptr<const Drawing> drawing = family_of(source.config).drawing(files, source, arguments);
@@ -42,10 +24,14 @@ ExitCode sample(const SampleSource& source, const SampleArguments& arguments, c1
   if (const RunData data = drawing->data(); data.all) {
     for (const std::string& line : data_lines(data)) observer.message(line);
   }
-  say_conversion(observer, source);
+  if (const std::string conversion = conversion_note(source.weights); !conversion.empty())
+    observer.message(conversion);
   catch_stop_signals();
-  const std::vector<NamedTensor> samples = drawing->draw(device, until_stopped(observer));
-  if (samples.empty()) return say_stopped(observer);
+  const std::vector<NamedTensor> samples = drawing->draw(device, until_stopped(observer, &stop_requested));
+  if (samples.empty()) {
+    observer.message("stopped by a signal; nothing was written");
+    return ExitCode::stopped;
+  }
   drawing->write(files, samples);
   observer.message(drawing->counted() + " with " + source.weights.name + ": " + arguments.out);
   return ExitCode::done;
@@ -53,11 +39,7 @@ ExitCode sample(const SampleSource& source, const SampleArguments& arguments, c1
 
 ExitCode run(int argc, const char* const* argv) {
   const SampleArguments arguments = parse_sample_arguments(argc, argv);
-  if (arguments.help) {
-    std::printf("%s", sample_help().c_str());
-    return ExitCode::done;
-  }
-  if (arguments.version) return print_version("dit-sample");
+  if (print_text_only(arguments, "dit-sample", sample_help)) return ExitCode::done;
   const SampleSource source = open_sample_source(posix_file_system(), arguments);
   check_arguments(family_of(source.config), arguments,
                   arguments.checkpoint.empty() ? arguments.weights : arguments.checkpoint);

@@ -81,11 +81,7 @@ class TrainObserver final : public TerminalObserver {
 
 ExitCode train(int argc, const char* const* argv) {
   const TrainArguments arguments = parse_train_arguments(argc, argv);
-  if (arguments.help) {
-    std::printf("%s", train_help().c_str());
-    return ExitCode::done;
-  }
-  if (arguments.version) return print_version("dit-train");
+  if (print_text_only(arguments, "dit-train", train_help)) return ExitCode::done;
   FileSystem& files = posix_file_system();
   LoadedConfig loaded = load_config(files, arguments.config, arguments.set);
   resolve_threads(loaded);

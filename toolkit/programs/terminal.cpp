@@ -102,9 +102,8 @@ std::string duration(double seconds) {
   return fmt::format("{}:{:02}", whole / 60, whole % 60);
 }
 
-ExitCode print_version(const char* name) {
+void print_version(const char* name) {
   std::printf("%s %s (LibTorch %s)\n", name, DTK_VERSION, TORCH_VERSION);
-  return ExitCode::done;
 }
 
 void catch_stop_signals() {
@@ -153,7 +152,7 @@ void TerminalObserver::progress(const Progress& progress) {
 }
 
 void TerminalObserver::sampling(int64_t step, int64_t steps) {
-  const std::string text = "sampling step " + std::to_string(step) + "/" + std::to_string(steps);
+  const std::string text = fmt::format("sampling step {}/{}", step, steps);
   const double now = clock_.seconds();
   if (step == 1) last_sampling_ = now;
   if (terminal_) {

@@ -1,5 +1,6 @@
 // What the programs share: exit codes, signals, the terminal.
 #pragma once
+#include <cstdio>
 #include <functional>
 #include <string>
 
@@ -13,7 +14,15 @@ namespace dtk {
 int run_program(const char* name, const char* when_out_of_memory, const std::function<ExitCode()>& body);
 
 /// "dit-train 0.1.0 (LibTorch 2.11.0)"
-ExitCode print_version(const char* name);
+void print_version(const char* name);
+
+/// Prints what --help or --version asks for; false if neither is given.
+template <class Arguments>
+bool print_text_only(const Arguments& arguments, const char* name, std::string (*help)()) {
+  if (arguments.help) std::fputs(help().c_str(), stdout);
+  if (arguments.version && !arguments.help) print_version(name);
+  return arguments.help || arguments.version;
+}
 
 /// "1:05" (minutes and seconds), "2h07m".
 std::string duration(double seconds);

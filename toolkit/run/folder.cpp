@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
+#include "toolkit/core/text.h"
 #include "toolkit/train/save_load.h"
 
 namespace dtk {
@@ -28,20 +30,16 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 // "a, b, c and 2 more"
 std::string some_of(const std::vector<std::string>& names) {
   constexpr size_t shown = 3;
-  std::string text;
-  for (size_t i = 0; i < std::min(shown, names.size()); ++i) text += (i > 0 ? ", " : "") + names[i];
-  return names.size() > shown ? text + " and " + std::to_string(names.size() - shown) + " more" : text;
+  if (names.size() <= shown) return listed(names, ", ");
+  const std::vector<std::string> first(names.begin(), names.begin() + shown);
+  return fmt::format("{} and {} more", listed(first, ", "), names.size() - shown);
 }
 
 // The damage of a checkpoint on one line; "" if it is whole, or of a newer version, which is no damage.
-std::string damage_in(FileSystem& files, const Path& checkpoint) {
-  std::string text;
-  try {
-    for (const std::string& problem : damage_of(files, checkpoint))
-      text += (text.empty() ? "" : "; ") + problem;
-  } catch (const FileError&) {
-  }
-  return text;
+std::string damage_in(FileSystem& files, const Path& checkpoint) try {
+  return listed(damage_of(files, checkpoint), "; ", "; ");
+} catch (const FileError&) {
+  return "";
 }
 
 }  // namespace
@@ -170,10 +168,10 @@ void RunFolder::check_resume() {
   if (!problem.empty()) throw ConfigError(problem);
   const int threads = threads_of(checkpoint);
   if (threads != *loaded_.config.train.threads && !loaded_.config.train.allow_thread_change) {
-    throw ConfigError(name + " was written with train.threads = " + std::to_string(threads) +
-                      ", this run has " + std::to_string(*loaded_.config.train.threads) +
-                      ", and results depend on it; use --set train.threads=" + std::to_string(threads) +
-                      ", or accept other rounding with --set train.allow_thread_change=true");
+    throw ConfigError(fmt::format(
+        "{0} was written with train.threads = {1}, this run has {2}, and results depend on it; use --set "
+        "train.threads={1}, or accept other rounding with --set train.allow_thread_change=true",
+        name, threads, *loaded_.config.train.threads));
   }
 }
 

@@ -1,8 +1,9 @@
 #include "toolkit/run/messages.h"
 
-#include <algorithm>
+#include <utility>
 
 #include "toolkit/core/format.h"
+#include "toolkit/core/numbers.h"
 #include "toolkit/train/model_family.h"
 
 namespace dtk {
@@ -12,9 +13,8 @@ std::vector<std::string> data_lines(const RunData& data) {
   const DataRemarks& remarks = data.remarks;
   if (remarks.synthetic) lines.push_back("SYNTHETIC: the samples were made up by a program");
   if (remarks.skipped > 0) {
-    lines.push_back(remarks.skipped == 1
-                        ? "skipped 1 corrupt file:"
-                        : "skipped " + std::to_string(remarks.skipped) + " corrupt files, among them:");
+    lines.push_back("skipped " + count_text(remarks.skipped, "corrupt file") +
+                    (remarks.skipped == 1 ? ":" : ", among them:"));
     for (const std::string& reason : remarks.reasons) lines.push_back("  " + reason);
   }
   const auto& [training, held_out] = data.split;
@@ -33,25 +33,30 @@ std::vector<std::string> data_lines(const RunData& data) {
 std::string unseen_classes(ClassCounts classes) {
   const auto [seen, all] = classes;
   if (seen >= all) return "";
-  if (seen + 1 == all) return "class " + std::to_string(seen) + " is never learnt";
+  if (seen + 1 == all) return fmt::format("class {} is never learnt", seen);
   return fmt::format("classes {} to {} are never learnt", seen, all - 1);
 }
 
 std::string validation_line(int64_t step, const Validated& validated, int64_t samples, bool ema) {
-  const auto named = [](const std::string& name, double value) {
-    return fmt::format("{} {:.4f}", name, value);
+  std::string text = fmt::format("validation at step {}: loss {:.4f}", step, validated.loss);
+  for (const Score& score : validated.scores) text += fmt::format(", {} {:.4f}", score.name, score.value);
+  return text + fmt::format(" ({} samples{})", samples, ema ? ", EMA weights" : "");
+}
+
+KeepGoing until_stopped(RunObserver& observer, std::function<bool()> stop_requested) {
+  return [&observer, stop_requested = std::move(stop_requested)](int64_t done, int64_t steps) {
+    if (stop_requested()) return false;
+    observer.sampling(done + 1, steps);
+    return true;
   };
-  std::string text = "validation at step " + std::to_string(step) + ": " + named("loss", validated.loss);
-  for (const Score& score : validated.scores) text += ", " + named(score.name, score.value);
-  return text + " (" + std::to_string(samples) + (ema ? " samples, EMA weights)" : " samples)");
 }
 
 std::string sample_command(const std::filesystem::path& checkpoint, const RunConfig& config,
                            const std::filesystem::path& out) {
   const ModelFacts facts = facts_of(config);
-  return "dit-sample --checkpoint " + checkpoint.string() + " " + facts.draw_again +
-         (config.sample.ema ? "" : " --raw") + " --out " +
-         (facts.draws_folder ? out.parent_path() : out).string();
+  return fmt::format("dit-sample --checkpoint {} {}{} --out {}", checkpoint.string(), facts.draw_again,
+                     config.sample.ema ? "" : " --raw",
+                     (facts.draws_folder ? out.parent_path() : out).string());
 }
 
 }  // namespace dtk

@@ -1,11 +1,15 @@
 // Lines that a run says to its user.
 #pragma once
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "toolkit/config/config.h"
 #include "toolkit/data/held_out.h"
+#include "toolkit/data/run_data.h"
+#include "toolkit/diffusion/denoiser.h"
+#include "toolkit/run/run.h"
 #include "toolkit/train/validation.h"
 
 namespace dtk {
@@ -18,6 +22,9 @@ std::vector<std::string> data_lines(const RunData& data);
 std::string unseen_classes(ClassCounts classes);
 
 std::string validation_line(int64_t step, const Validated& validated, int64_t samples, bool ema);
+
+/// Goes on drawing, each step said to `observer`, until a stop is requested. Both must outlive the result.
+KeepGoing until_stopped(RunObserver& observer, std::function<bool()> stop_requested);
 
 /// The command that draws the grid of a run as it would have been.
 std::string sample_command(const std::filesystem::path& checkpoint, const RunConfig& config,

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "toolkit/config/toml_text.h"
+#include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/report/plan_summary.h"
 #include "toolkit/run/run.h"
@@ -33,26 +34,23 @@ std::string state_text(const StateBytes& state) {
                                     "gradients " + readable_bytes(state.gradients),
                                     "both Adam moments " + readable_bytes(state.moments)};
   if (state.average > 0) parts.push_back("EMA " + readable_bytes(state.average));
-  std::string text;
-  for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
-  return "the state alone takes " + readable_bytes(state.total()) + " (" + text + ")";
+  return fmt::format("the state alone takes {} ({})", readable_bytes(state.total()), listed(parts, ", "));
 }
 
 // A number without a unit is bytes, which somebody who means gigabytes may not know.
 std::string unit_hint(const std::optional<ByteSize>& budget) {
   if (!budget || !is_suspicious(budget->bytes)) return "";
-  return "; memory.budget = " + std::to_string(budget->bytes) + " means " + std::to_string(budget->bytes) +
-         (budget->bytes == 1 ? " byte" : " bytes") +
-         ": larger sizes have a unit, such as \"2GB\" or \"1.5 GiB\"";
+  return fmt::format(
+      "; memory.budget = {} means {}: larger sizes have a unit, such as \"2GB\" or \"1.5 GiB\"",
+      budget->bytes, count_text(budget->bytes, "byte"));
 }
 
 // The state is no figure to raise the budget to: a step takes more.
 std::string raise_budget(const Shortage& shortage) {
   if (!shortage.needed) return "raise memory.budget (dit-plan says what the whole run takes)";
-  return "raise memory.budget to " + std::to_string(*shortage.needed) + " bytes or more" +
-         (shortage.not_known.empty()
-              ? ""
-              : ", with room for " + shortage.not_known + " (dit-plan --calibrate measures it)");
+  const std::string also = ", with room for " + shortage.not_known + " (dit-plan --calibrate measures it)";
+  return fmt::format("raise memory.budget to {} bytes or more{}", *shortage.needed,
+                     shortage.not_known.empty() ? "" : also);
 }
 
 std::string state_advice(const RunConfig& config, const Shortage& shortage, const StateBytes& state) {
@@ -74,8 +72,8 @@ std::string step_advice(const RunConfig& config, const Shortage& shortage, const
   std::vector<std::string> ways;
   const int64_t samples = config.data.batch / config.train.accumulate;
   if (!resumed && samples > 1) {
-    ways.push_back("lower data.batch or raise train.accumulate (a pass takes " + std::to_string(samples) +
-                   " samples at a time)");
+    ways.push_back(fmt::format(
+        "lower data.batch or raise train.accumulate (a pass takes {} samples at a time)", samples));
   }
   if (config.policies.checkpoint.enabled == Enabled::off) ways.emplace_back("switch on policies.checkpoint");
   if (!resumed && config.policies.attention.enabled == Enabled::off)

@@ -4,6 +4,8 @@
 
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
+#include "toolkit/core/numbers.h"
+#include "toolkit/core/text.h"
 #include "toolkit/io/safetensors.h"
 #include "toolkit/train/model_family.h"
 #include "toolkit/train/peak_flops.h"
@@ -14,16 +16,6 @@ namespace {
 constexpr char log_name[] = "log.jsonl";
 constexpr char report_name[] = "report.html";
 constexpr size_t max_grids = 12;  // in a report: the first, the last, and some between
-
-std::string joined(const std::vector<std::string>& lines) {
-  std::string text;
-  for (const std::string& line : lines) text += (text.empty() ? "" : "; ") + line;
-  return text;
-}
-
-RunHistory history_of(FileSystem& files, const std::filesystem::path& log) {
-  return files.exists(log) ? RunHistory(files.read(log)) : RunHistory();
-}
 
 std::optional<double> peak_flops(const RunConfig& config, const RunFacts& facts) {
   if (config.log.peak_tflops) return *config.log.peak_tflops * 1e12;
@@ -52,7 +44,7 @@ RunRecord::RunRecord(const RunConfig& config, const RunFacts& facts, const RunWo
       clock_(world.clock),
       folder_(config.train.out),
       peak_flops_(peak_flops(config, facts)),
-      history_(history_of(files_, folder_ / log_name)),
+      history_(files_.exists(folder_ / log_name) ? files_.read(folder_ / log_name) : ""),
       log_(files_, folder_ / log_name),
       last_step_(step) {
   log_start(resumed, step);
@@ -78,7 +70,7 @@ void RunRecord::log_start(bool resumed, int64_t step) {
   if (facts_.remarks.synthetic) fields.emplace_back("synthetic", int64_t{1});
   if (facts_.remarks.skipped > 0) {
     fields.emplace_back("skipped", facts_.remarks.skipped);
-    fields.emplace_back("skipped_first", joined(facts_.remarks.reasons));
+    fields.emplace_back("skipped_first", listed(facts_.remarks.reasons, "; ", "; "));
   }
   if (peak_flops_) fields.emplace_back("peak_flops", *peak_flops_);
   fields.emplace_back("time", clock_.unix_seconds());
@@ -90,25 +82,25 @@ std::optional<double> RunRecord::mfu(double images_per_second) const {
   return images_per_second * facts_.flops_per_sample / *peak_flops_;
 }
 
-void RunRecord::step(const StepRecord& record) {
+void RunRecord::step(const LoggedStep& record, double wait_seconds, std::optional<int64_t> peak_bytes) {
   const auto steps = static_cast<double>(std::max<int64_t>(1, record.step - last_step_));
-  const double wait_per_step = (record.wait_seconds - last_wait_) / steps;
+  const double wait_per_step = (wait_seconds - last_wait_) / steps;
   RunLog::Fields fields = {{"step", record.step},
                            {"loss", record.loss},
                            {"lr", record.learning_rate},
                            {"gradient_norm", record.gradient_norm},
                            {"images_per_second", record.images_per_second},
                            {"seconds", record.seconds},
-                           {"wait_seconds", record.wait_seconds},
+                           {"wait_seconds", wait_seconds},
                            {"wait_per_step", wait_per_step}};
   EventFile::Scalars scalars = {{"train/loss", record.loss},
                                 {"train/learning_rate", record.learning_rate},
                                 {"train/gradient_norm", record.gradient_norm},
                                 {"speed/images_per_second", record.images_per_second},
                                 {"speed/wait_seconds_per_step", wait_per_step}};
-  if (record.peak_bytes) {
-    fields.emplace_back("peak_bytes", *record.peak_bytes);
-    scalars.emplace_back("memory/peak_bytes", static_cast<double>(*record.peak_bytes));
+  if (peak_bytes) {
+    fields.emplace_back("peak_bytes", *peak_bytes);
+    scalars.emplace_back("memory/peak_bytes", static_cast<double>(*peak_bytes));
   }
   if (const auto used = mfu(record.images_per_second)) {
     fields.emplace_back("mfu", *used);
@@ -117,7 +109,7 @@ void RunRecord::step(const StepRecord& record) {
   log(Logged::step, fields);
   if (events_) events_->scalars(record.step, clock_.unix_seconds(), scalars);
   last_step_ = record.step;
-  last_wait_ = record.wait_seconds;
+  last_wait_ = wait_seconds;
 }
 
 void RunRecord::validation(int64_t step, const Validated& validated) {
@@ -166,7 +158,7 @@ std::filesystem::path RunRecord::samples(int64_t step, const std::vector<NamedTe
 
 void RunRecord::end(bool stopped, const RunResult& result) {
   state_ = std::string(stopped ? "stopped" : "finished") + " at step " + std::to_string(result.step);
-  write_last(result.memory);
+  this->memory(result.memory);
   log(stopped ? Logged::stopped : Logged::end, {{"step", result.step},
                                                 {"seconds", result.seconds},
                                                 {"run_seconds", result.run_seconds},
@@ -187,23 +179,18 @@ void RunRecord::out_of_memory(int64_t step, const std::optional<MemoryReport>& m
         ", in phase " + refused.phase + (refused.module_path.empty() ? "" : " at " + refused.module_path);
   }
   log(Logged::out_of_memory, fields);
-  write_last(memory);
+  this->memory(memory);
 }
 
 void RunRecord::failed(int64_t step, const std::string& reason, const std::optional<MemoryReport>& memory) {
   state_ = "failed after step " + std::to_string(step) + ": " + reason;
   log(Logged::failed, {{"step", step}, {"reason", reason}});
-  write_last(memory);
+  this->memory(memory);
 }
 
-void RunRecord::write_last(const std::optional<MemoryReport>& memory) {
+void RunRecord::memory(const std::optional<MemoryReport>& memory) {
   if (memory) write_file_atomically(files_, folder_ / "memory.json", memory_json(*memory));
   write_report(memory);
-}
-
-void RunRecord::memory(const MemoryReport& report) {
-  write_file_atomically(files_, folder_ / "memory.json", memory_json(report));
-  write_report(report);
 }
 
 std::filesystem::path RunRecord::report_path() const {
@@ -220,7 +207,7 @@ void RunRecord::write_report(const std::optional<MemoryReport>& memory) {
   report.sample_name = model_.sample_name;
   if (!facts_.unseen_classes.empty()) report.data_note = "No samples: " + facts_.unseen_classes + ".";
   report.device = facts_.device + (facts_.device_name.empty() ? "" : ", " + facts_.device_name) + ", " +
-                  std::to_string(facts_.threads) + (facts_.threads == 1 ? " CPU thread" : " CPU threads");
+                  count_text(facts_.threads, "CPU thread");
   report.config = facts_.config;
   report.history = history_;
   report.memory = memory;
@@ -243,9 +230,9 @@ void RunRecord::add_samples(RunReport& report) const {
   }
   if (there.empty()) return;
   if (!model_.pictures) {
-    report.samples_note = "The samples are " + model_.tensors +
-                          ", not images: " + std::to_string(there.size()) +
-                          (there.size() == 1 ? " file" : " files") + " in " + (folder_ / "samples").string();
+    report.samples_note =
+        fmt::format("The samples are {}, not images: {} in {}", model_.tensors,
+                    count_text(static_cast<int64_t>(there.size()), "file"), (folder_ / "samples").string());
     return;
   }
   const size_t shown = std::min(max_grids, there.size());

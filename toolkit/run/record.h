@@ -36,18 +36,6 @@ struct RunFacts {
   std::string unseen_classes = {};  // as RunResult says them
 };
 
-/// One reading of the training's scalars; the line "step" of log.jsonl (run_log.h says what each is).
-struct StepRecord {
-  int64_t step = 0;
-  double loss = 0;
-  double learning_rate = 0;
-  double gradient_norm = 0;
-  double images_per_second = 0;
-  double seconds = 0;
-  double wait_seconds = 0;
-  std::optional<int64_t> peak_bytes;
-};
-
 /// Used by the thread that trains. Throws FileError.
 class RunRecord {
  public:
@@ -59,7 +47,9 @@ class RunRecord {
   /// Model FLOPs utilisation at this speed, where the device's peak is known.
   std::optional<double> mfu(double images_per_second) const;
 
-  void step(const StepRecord& record);
+  /// One reading of the training's scalars, without mfu: the line "step" of log.jsonl (report/log.h says what
+  /// each is).
+  void step(const LoggedStep& record, double wait_seconds, std::optional<int64_t> peak_bytes);
   /// After `step` steps.
   void validation(int64_t step, const Validated& validated);
   /// Writes the report too, with the memory so far.
@@ -73,8 +63,9 @@ class RunRecord {
   void out_of_memory(int64_t step, const std::optional<MemoryReport>& memory);
   /// The last event of a run that `reason` ended, after `step` steps; writes as out_of_memory().
   void failed(int64_t step, const std::string& reason, const std::optional<MemoryReport>& memory);
-  /// Again, once it says what the policies saved.
-  void memory(const MemoryReport& report);
+  /// Writes memory.json, where there is one, and the report with it: again, once it says what the policies
+  /// saved.
+  void memory(const std::optional<MemoryReport>& memory);
 
   /// Where samples() will put those of `step`.
   std::filesystem::path samples_path(int64_t step) const;
@@ -86,7 +77,6 @@ class RunRecord {
  private:
   void log(Logged event, const RunLog::Fields& fields);
   void log_start(bool resumed, int64_t step);
-  void write_last(const std::optional<MemoryReport>& memory);
   void write_report(const std::optional<MemoryReport>& memory);
   void add_samples(RunReport& report) const;
 

@@ -104,8 +104,10 @@ class Run {
     mark_ = {trainer_.steps(), trainer_.samples(), first_second};
     const int64_t first_step = trainer_.steps();
     if (trainer_.done()) {
-      world_.observer.message("nothing left to train at step " + std::to_string(first_step) +
-                              "; to go on, raise what ended it, train.steps, train.epochs or train.seconds");
+      world_.observer.message(
+          fmt::format("nothing left to train at step {}; to go on, raise what ended it, "
+                      "train.steps, train.epochs or train.seconds",
+                      first_step));
       // The checkpoint, the samples and the memory report of a finished run stay what they are.
       if (resumed) return nothing_trained();
     }
@@ -171,17 +173,17 @@ class Run {
     world_.observer.message("device: " + device_.str());
     for (const std::string& note : notes) world_.observer.message(note);
     if (resumed) {
-      world_.observer.message(
-          "resumed from " + last_checkpoint_.string() + " at step " + std::to_string(trainer_.steps()) +
-          (config_.train.seconds
-               ? "; train.seconds is set, so the clock decides when the run ends and the result "
-                 "is not bit-equal to an uninterrupted run"
-               : ""));
+      world_.observer.message(fmt::format(
+          "resumed from {} at step {}{}", last_checkpoint_.string(), trainer_.steps(),
+          config_.train.seconds ? "; train.seconds is set, so the clock decides when the run ends and the "
+                                  "result is not bit-equal to an uninterrupted run"
+                                : ""));
     }
     for (const auto& report : trainer_.policies().reports()) {
       const int64_t held = report.device_bytes + report.host_bytes;
-      world_.observer.message("policy " + report.policy + ": " + (report.active ? "on" : "off") + ", " +
-                              report.reason + (held > 0 ? " (holds " + readable_bytes(held) + ")" : ""));
+      world_.observer.message(fmt::format("policy {}: {}, {}{}", report.policy, report.active ? "on" : "off",
+                                          report.reason,
+                                          held > 0 ? " (holds " + readable_bytes(held) + ")" : ""));
     }
   }
 
@@ -189,7 +191,7 @@ class Run {
     const int64_t last = trainer_.steps();
     const std::string steps = mark_.step + 1 < last
                                   ? fmt::format("one of the steps {} to {}", mark_.step + 1, last)
-                                  : "step " + std::to_string(last);
+                                  : fmt::format("step {}", last);
     throw Error(ExitCode::failure,
                 "the loss or a gradient became infinite or NaN in " + steps +
                     (config_.optimizer.clip > 0
@@ -229,8 +231,8 @@ class Run {
                    .gradient_norm = scalars_.gradient_norm,
                    .images_per_second = progress.images_per_second,
                    .seconds = progress.elapsed_seconds,
-                   .wait_seconds = trainer_.exposed_wait_seconds(),
-                   .peak_bytes = progress.peak_bytes});
+                   .mfu = {}},
+                  trainer_.exposed_wait_seconds(), progress.peak_bytes);
     world_.observer.progress(progress);
     mark_ = {trainer_.steps(), trainer_.samples(), progress.elapsed_seconds};
   }
@@ -350,12 +352,8 @@ class Run {
     const PhaseScope phase("sample");
     record_->prepare_samples();
     world_.observer.message("sampling " + model_.drawn);
-    const auto keep_going = [this](int64_t done, int64_t steps) {
-      if (stop_requested()) return false;
-      world_.observer.sampling(done + 1, steps);
-      return true;
-    };
-    return trainer_.sample(keep_going, data_.split.held_out.get());
+    return trainer_.sample(until_stopped(world_.observer, [this] { return stop_requested(); }),
+                           data_.split.held_out.get());
   }
 
   std::filesystem::path keep(const std::vector<NamedTensor>& samples) {
@@ -419,8 +417,9 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
   const MemoryMeters meters(loaded.config.memory, device);  // counts the run's tensors from the first
   constexpr int64_t kSlowToBuild = 100'000'000;
   if (const int64_t parameters = trainable_parameters(loaded.config); parameters >= kSlowToBuild) {
-    world.observer.message("building the model of " + std::to_string(parameters) +
-                           " parameters; a signal is heeded after it, a second one ends at once");
+    world.observer.message(fmt::format(
+        "building the model of {} parameters; a signal is heeded after it, a second one ends at once",
+        parameters));
   }
   std::optional<Run> run;
   try {

@@ -6,6 +6,7 @@
 
 #include "toolkit/config/rules.h"
 #include "toolkit/config/toml_text.h"
+#include "toolkit/core/format.h"
 #include "toolkit/device/device.h"
 #include "toolkit/report/plan_summary.h"
 #include "toolkit/run/out_of_memory.h"
@@ -91,12 +92,10 @@ void refuse_if_none_can_run(const StartPlans& plans, LoadedConfig& loaded, c10::
     notes_on_plan(plans.front(), loaded.config, device, resumed);
   adopt_first(plans, loaded);
   if (std::any_of(plans.begin(), plans.end(), without_plan)) return;
-  const StartPlan* smallest = nullptr;
-  for (const StartPlan& plan : plans) {
-    if (smallest == nullptr || plan.memory->peak().peak.bytes < smallest->memory->peak().peak.bytes)
-      smallest = &plan;
-  }
-  if (smallest != nullptr) notes_on_plan(*smallest, loaded.config, device, resumed);
+  const auto smallest = std::min_element(plans.begin(), plans.end(), [](const auto& a, const auto& b) {
+    return a.memory->peak().peak.bytes < b.memory->peak().peak.bytes;
+  });
+  if (smallest != plans.end()) notes_on_plan(*smallest, loaded.config, device, resumed);
 }
 
 std::string take_the_one_that_fits(const StartPlans& plans, LoadedConfig& loaded, c10::Device device) {
@@ -107,8 +106,8 @@ std::string take_the_one_that_fits(const StartPlans& plans, LoadedConfig& loaded
     if (!plan.memory) return "";
     const auto problem = too_large(*plan.memory, plan.beside, loaded.config.memory, available_bytes(device));
     if (problem) {
-      others = policies::text_of(*plan.precision) + " needs " + std::to_string(problem->needed) + " of " +
-               std::to_string(problem->limit) + " bytes";
+      others = fmt::format("{} needs {} of {} bytes", policies::text_of(*plan.precision), problem->needed,
+                           problem->limit);
     } else if (fitting != nullptr) {
       return "";
     } else {

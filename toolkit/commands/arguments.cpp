@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "toolkit/commands/given.h"
-#include "toolkit/core/byte_size.h"
 #include "toolkit/core/format.h"
+#include "toolkit/core/numbers.h"
 #include "toolkit/core/text.h"
 #include "toolkit/train/model_family.h"
 

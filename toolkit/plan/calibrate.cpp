@@ -8,7 +8,6 @@
 #include "toolkit/core/errors.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/device/device.h"
-#include "toolkit/device/device_memory.h"
 #include "toolkit/plan/plan.h"
 #include "toolkit/run/memory_meters.h"
 #include "toolkit/run/run.h"

@@ -1,4 +1,4 @@
-#include <dtk/planner/explained_state.h>
+#include <dtk/planner/explain.h>
 
 #include <nlohmann/json.hpp>
 #include <utility>

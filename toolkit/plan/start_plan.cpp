@@ -6,7 +6,7 @@
 
 #include "toolkit/config/rules.h"
 #include "toolkit/core/errors.h"
-#include "toolkit/device/device_memory.h"
+#include "toolkit/device/device.h"
 #include "toolkit/plan/plan.h"
 #include "toolkit/plan/plan_text.h"
 

@@ -7,7 +7,6 @@
 
 #include "toolkit/config/config.h"
 #include "toolkit/data/held_out.h"
-#include "toolkit/data/run_data.h"
 #include "toolkit/diffusion/denoiser.h"
 #include "toolkit/run/run.h"
 #include "toolkit/train/validation.h"

@@ -149,10 +149,10 @@ class Checker {
   }
 
   void check_count(const std::string& field, int64_t value) {
-    const int64_t least = field == "time_len" ? 2 : 1;
-    if (value >= least && value <= kMaxCount) return;
+    const int64_t lowest = field == "time_len" ? 2 : 1;
+    if (value >= lowest && value <= kMaxCount) return;
     add(field, "diffusion_planner." + field + " = " + std::to_string(value) + " must be in [" +
-                   std::to_string(least) + ", " + std::to_string(kMaxCount) + "]");
+                   std::to_string(lowest) + ", " + std::to_string(kMaxCount) + "]");
   }
 
   void check_probability(const std::string& field, double value) {

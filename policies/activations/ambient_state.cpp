@@ -67,20 +67,20 @@ void AmbientStateGuard::set(const c10::SmallVector<AmbientState::Autocast, 2>& a
   }
 }
 
-AmbientStateGuard::AmbientStateGuard(const AmbientState& surroundings)
+AmbientStateGuard::AmbientStateGuard(const AmbientState& state)
     : cache_(at::autocast::is_autocast_cache_enabled()),
       scopes_(autocast_scopes()),
-      wanted_scopes_(surroundings.within_scope ? 1 : 0),
+      wanted_scopes_(state.within_scope ? 1 : 0),
       flags_(KernelFlags::now()),
-      wanted_(surroundings.flags),
-      path_(surroundings.path),
+      wanted_(state.flags),
+      path_(state.path),
       grad_(true) {
-  for (const auto& [device, enabled, dtype] : surroundings.autocast) {
+  for (const auto& [device, enabled, dtype] : state.autocast) {
     autocast_.push_back(
         {device, at::autocast::is_autocast_enabled(device), at::autocast::get_autocast_dtype(device)});
   }
-  set(surroundings.autocast);
-  at::autocast::set_autocast_cache_enabled(surroundings.cache);
+  set(state.autocast);
+  at::autocast::set_autocast_cache_enabled(state.cache);
   if (scopes_ > 0) at::autocast::clear_cache();  // backward's own
   set_autocast_scopes(scopes_, wanted_scopes_);  // scopes within free casts, or free none, as in forward
   if (!(flags_ == wanted_)) wanted_.apply();

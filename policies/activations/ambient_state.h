@@ -53,7 +53,7 @@ struct AmbientState {
 /// within an autocast scope that lives on.
 class AmbientStateGuard : NotCopied {
  public:
-  [[nodiscard]] explicit AmbientStateGuard(const AmbientState& surroundings);
+  [[nodiscard]] explicit AmbientStateGuard(const AmbientState& state);
   ~AmbientStateGuard();
 
  private:

@@ -163,8 +163,9 @@ Tensors CheckpointSegment::append(std::string_view path, const ModuleFn& fn, Ten
     frame_ = std::make_shared<Frame>(SavedTensorStack::current(), counted_);
     ++checkpoint_counters().segments;
   }
-  TORCH_CHECK(!frame_->open, "checkpoint ", path,
-              ": continues a segment in which a module threw, or still runs; begin another CheckpointChain");
+  TORCH_CHECK(
+      !frame_->open, "checkpoint ", path,
+      ": continues a segment in which a module threw, or still runs; begin another CheckpointSegment");
   frame_->open = true;
   frame_->each_output([](Frame::Output& output, int64_t now) { output.changed |= now != output.version; });
   const Frame::InputsBefore before = frame_->begin_call(path, fn, inputs);

@@ -134,7 +134,7 @@ void CheckpointSegment::Frame::run_calls(const OutsideTensors& outside) {
       in.push_back(source.call == Source::kOutside ? outside[source.index]
                                                    : results[source.call][source.index]);
     }
-    const AmbientStateGuard surroundings(call.surroundings);
+    const AmbientStateGuard ambient(call.ambient);
     const MutationGuard state(call.state, call.statistics);
     std::optional<RandomStatesScope> random;
     if (call.random != nullptr) random.emplace(*call.random, call.devices);
@@ -200,7 +200,7 @@ void CheckpointSegment::Frame::check_same(size_t index, const at::Tensor& tensor
                                    : "from a parameter, forward from an operator"),
              kCountCause);
   }
-  if (nodes_of_call() != slot.nodes && !call.surroundings.may_find_casts()) {
+  if (nodes_of_call() != slot.nodes && !call.ambient.may_find_casts()) {
     mismatch(call.path,
              what() + c10::str("after ", nodes_of_call(), " operators that need a gradient, forward after ",
                                slot.nodes),

@@ -1,5 +1,5 @@
 // One segment of checkpoint.h: what it takes to run it again. Made by checkpoint.cpp while forward runs, used
-// by checkpoint_recompute.cpp.
+// by recompute.cpp.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <dtk/policies/checkpoint.h>
@@ -68,7 +68,7 @@ struct CheckpointSegment::Frame final : SavedTensorLayer, std::enable_shared_fro
     ModuleFn fn;
     c10::SmallVector<Source, 2> sources;
     Devices devices;
-    AmbientState surroundings;
+    AmbientState ambient;
     std::unique_ptr<const RandomStates> random;  // before the call; null if it drew nothing
     MutatedBuffers state;
     StatisticsOfCalls statistics;

@@ -4,6 +4,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <mutex>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -43,16 +44,24 @@ std::vector<void (*)()>& waiting() {
   return *kernels;
 }
 
+std::mutex& kernels_lock() {
+  static auto* lock = new std::mutex;
+  return *lock;
+}
+
 const EngineKernels operator_watch(&register_operator_watch);
 
 }  // namespace
 
 EngineKernels::EngineKernels(void (*add)()) {
+  const std::lock_guard lock(kernels_lock());
   waiting().push_back(add);
 }
 
+// Nobody goes on before all are in; what throws is tried again by the next.
 void register_engine_kernels() {
-  for (void (*const add)() : std::exchange(waiting(), {})) add();
+  const std::lock_guard lock(kernels_lock());
+  for (auto& kernels = waiting(); !kernels.empty(); kernels.pop_back()) kernels.back()();
 }
 
 bool can_be_kept(const c10::OperatorHandle& op) {

@@ -8,7 +8,7 @@ namespace dtk::policies {
 
 StagingRing::StagingRing(StagingCopies& engine, std::vector<void*> slots, Consume consume)
     : engine_(engine), slots_(std::move(slots)), consume_(std::move(consume)) {
-  if (slots_.empty()) throw std::invalid_argument("chunk ring: 0 slots; at least 1 is needed");
+  if (slots_.empty()) throw std::invalid_argument("staging ring: 0 slots; at least 1 is needed");
   thread_ = std::thread([this] { work(); });
 }
 

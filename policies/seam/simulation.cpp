@@ -19,7 +19,8 @@ std::unique_ptr<LoopFold> fold_of(std::string_view what) {
 }  // namespace
 
 SimulationGuard::SimulationGuard(Simulation& simulation) {
-  TORCH_CHECK(current.exchange(&simulation) == nullptr, "a simulation is going on already");
+  Simulation* none = nullptr;  // another's stays in its place
+  TORCH_CHECK(current.compare_exchange_strong(none, &simulation), "a simulation is going on already");
 }
 
 SimulationGuard::~SimulationGuard() {

@@ -69,6 +69,7 @@ class EmaKind final : public BuiltIn {
                                std::unique_ptr<StagingCopies>& engine) const override {
     return std::make_unique<Ema>(options.ema, subject.parameters, std::move(engine));
   }
+  bool acts_without_step() const override { return false; }
   StepsOption period(PolicyOptions& options) const override { return {"every", &options.ema.every}; }
   // Off is another place. A run without an average has none in that position either.
   bool is_on(const PolicyOptions& options, c10::Device device) const override {
@@ -100,6 +101,13 @@ class CheckpointKind final : public BuiltIn {
     if (on && options.checkpoint.keep.word == KeepWord::automatic) options.checkpoint.keep = KeepWord::block;
   }
   std::string baseline(const PolicyOptions&) const override { return "all activations kept"; }
+  // A longer segment keeps fewer inputs and recomputes more at once: which of the two counts is measured.
+  std::optional<OtherSetting> other_setting(const PolicyOptions& options) const override {
+    if (options.checkpoint.segment == 1) return std::nullopt;
+    OtherSetting shortest{options, "segment = " + std::to_string(options.checkpoint.segment), "segment = 1"};
+    shortest.options.checkpoint.segment = 1;
+    return shortest;
+  }
 };
 
 }  // namespace

@@ -1,7 +1,8 @@
 """policies/README.md's table of process-wide state is that of the sources.
 
-Each thread_local, each static pointer to a leaked object and each torch::Library that registers kernels for good in
-policies/ has a row: its name, and its file.
+Each thread_local, each variable of a namespace or static one that is not const, each static pointer to a leaked object
+and each torch::Library that registers kernels for good has a row: its name, and its file, in policies/ or by its whole
+path.
 """
 
 import re
@@ -13,8 +14,12 @@ README = "policies/README.md"
 TABLE = re.compile(r"(?<=<!-- process-wide state -->\n).*?(?=<!-- /process-wide state -->)", re.DOTALL)
 STATE = re.compile(
     r"\bthread_local\b[^;={(]*?\b(?P<local>\w+)\s*[;={]"
+    r"|^(?!using\b|const|namespace\b|return\b|extern\b|static\b|inline const|struct\b|class\b|enum\b|concept\b|friend\b)"
+    r"(?:inline\s+)?[\w:]+(?:<[^;(=]*>)?[\s*&]+(?P<global>\w+)\s*(?:=[^;]*|\{[^;}]*\})?;"
+    r"|\bstatic\s+(?!const|inline|thread_local|auto\b)[\w:]+(?:<[^;(=]*>)?[\s*&]+(?P<static>\w+)\s*[;={]"
     r"|\bstatic\s+(?:const\s+)?auto\s*\*\s*(?:const\s+)?(?P<leaked>\w+)\s*="
-    r"|\bauto\s*\*\s*(?:const\s+)?(?P<kernels>\w+)\s*=\s*new\s+torch::Library\b"
+    r"|\bauto\s*\*\s*(?:const\s+)?(?P<kernels>\w+)\s*=\s*new\s+torch::Library\b",
+    re.MULTILINE,
 )
 NAME = re.compile(r"`([^`]+)`")
 
@@ -22,12 +27,12 @@ NAME = re.compile(r"`([^`]+)`")
 def of_sources(root: Path) -> dict[tuple[str, str], str]:
     """Where each is, by file and name."""
     found = {}
-    for path in tree.code(root, "policies"):
+    for path in tree.code(root, "policies", "models", "toolkit"):
         text = tree.without_comments(path.read_text(encoding="utf-8"), strings=False)
         for match in STATE.finditer(text):
             line = text.count("\n", 0, match.start()) + 1
-            file = path.relative_to(root / "policies").as_posix()
-            found[file, match["local"] or match["leaked"] or match["kernels"]] = tree.place(root, path, line)
+            name = next(group for group in match.groups() if group)
+            found[path.relative_to(root).as_posix().removeprefix("policies/"), name] = tree.place(root, path, line)
     return found
 
 
@@ -53,7 +58,7 @@ def check(root: Path) -> list[str]:
         for (file, name), place in sources.items()
         if (file, name) not in table
     ]
-    gone = [f"{README}: no {name} in policies/{file}" for file, name in sorted(table - sources.keys())]
+    gone = [f"{README}: no {name} in {file}" for file, name in sorted(table - sources.keys())]
     return unlisted + gone
 
 

@@ -1,7 +1,7 @@
 """The rooms of the house, and which may include which: the one table.
 
 A room is a folder of a library. CONTRIBUTING prints this table, and each room's list of sources begins with its sentence
-(`rooms.py ROOT --write` renews both); include_arrows.py breaks on an include that it does not allow. Besides, policies
+(`python3 rooms.py ROOT --write` renews both); include_arrows.py breaks on an include that it does not allow. Besides, policies
 and models include the standard library and LibTorch, the planner's rooms policies', and toolkit's all public headers of
 the three.
 """
@@ -19,6 +19,9 @@ class Room:
     path: str
     holds: str
     may: frozenset[str]  # paths of other rooms
+
+
+FAMILIES = "toolkit/families"  # a room a folder
 
 
 def rows(library: str, table: list[tuple[str, str, str]], also: str = "") -> list[Room]:
@@ -162,7 +165,7 @@ def check_printed(root: Path) -> list[str]:
     printed = PRINTED.search((root / "CONTRIBUTING.md").read_text(encoding="utf-8"))
     if printed and printed[0] == table() + "\n":
         return []
-    return ["CONTRIBUTING.md: its table of rooms is not tests/house/rooms.py's; renew it: tests/house/rooms.py . --write"]
+    return ["CONTRIBUTING.md: its table of rooms is not tests/house/rooms.py's; renew it: python3 tests/house/rooms.py . --write"]
 
 
 def purpose(room: Room) -> str:
@@ -176,10 +179,16 @@ def lists(root: Path) -> list[tuple[Path, Room]]:
 
 
 def check_purposes(root: Path) -> list[str]:
-    return [
+    wrong = [
         f"{room.path}/CMakeLists.txt: must begin with \"{purpose(room)}\", as tests/house/rooms.py says"
         for path, room in lists(root)
         if path.read_text(encoding="utf-8").split("\n")[0] != purpose(room)
+    ]
+    families = [path for path in tree.cmake_files(root) if path.parent.parent == root / FAMILIES]
+    return wrong + [
+        f"{tree.place(root, path)}: must begin with a sentence that says what the family is"
+        for path in families
+        if not re.fullmatch(r"# [A-Z].*\.", path.read_text(encoding="utf-8").split("\n")[0])
     ]
 
 

@@ -13,6 +13,7 @@ import file_sizes
 import include_arrows
 import layout
 import linked_libraries
+import named_headers
 import planner_names
 import process_state
 import quiet_libraries
@@ -26,10 +27,10 @@ COMPILER = "c++"
 CLEAN = {
     "policies/include/dtk/policies/ema.h": "#include <ATen/core/Tensor.h>\n#include <vector>\n",
     "policies/ema/ema.cpp": '#include <dtk/policies/ema.h>\n#include "ema/own.h"\n// std::cout << "a comment";\n',
-    "policies/ema/own.h": "// #include <toolkit/core/errors.h>\nint a = 1'000;\n",
+    "policies/ema/own.h": "// #include <toolkit/core/errors.h>\nconstexpr int a = 1'000;\n",
     "policies/CMakeLists.txt": "dtk_library(policies DEPENDS dtk::torch)  # never dtk::models\n",
-    "models/dit/dit.cpp": '#include <dtk/models/dit.h>\nauto s = "puts(1); exit(1)";\nvoid f() { a.abort(); }\n',
-    "toolkit/train/trainer.cpp": "#include <dtk/policies/ema.h>\nint n = std::snprintf(b, 1, f);\n",
+    "models/dit/dit.cpp": '#include <dtk/models/dit.h>\nconst auto s = "puts(1); exit(1)";\nvoid f() { a.abort(); }\n',
+    "toolkit/train/trainer.cpp": "#include <dtk/policies/ema.h>\nconst int n = std::snprintf(b, 1, f);\n",
     "toolkit/programs/dit_train.cpp": "#include <iostream>\nint main() { std::cout << 1; std::exit(1); }\n",
     "tests/toolkit/train/trainer_test.cpp": "#include <dtk/toolkit/trainer.h>\n",
     "tests/run": "#!/bin/sh\n",
@@ -186,6 +187,11 @@ class Rooms(TreeTest):
             include_arrows.check(self.root), ["toolkit/io/: 26 modules; a room holds at most 25"]
         )
 
+    def test_a_family_says_what_it_is(self):
+        (self.root / "CONTRIBUTING.md").write_text(f"<!-- rooms -->\n{rooms.table()}\n<!-- /rooms -->\n")
+        self.write("toolkit/families/a/CMakeLists.txt", "# The family A.\ndtk_room(a.cpp)\n")
+        self.assert_finds(rooms, "toolkit/families/b/CMakeLists.txt", "dtk_room(b.cpp)\n", "what the family is")
+
     def test_the_printed_table(self):
         (self.root / "CONTRIBUTING.md").write_text("a\n<!-- rooms -->\n<!-- /rooms -->\n")
         self.assertEqual(len(rooms.check_printed(self.root)), 1)
@@ -201,14 +207,16 @@ class Words(TreeTest):
         for text in ("KeptPhase a;", "if (config.drives()) {}", "int most_bytes;", "kLeastWidth", "JobWatch w;", "using PlannerBatch = int;"):
             self.assert_finds(words, "toolkit/core/bad.cpp", f"{text}\n", "today's word")
         self.assert_finds(words, "toolkit/run/bad.cpp", "if (policies::simulating()) return;\n", "keeps_content")
-        for text in ("// a sub-tree", 'auto a = "Rehearsal";'):
+        for text in ("// a sub-tree", 'auto a = "Rehearsal";', "// a CopyEngine", "int fake_memory;", '"chunk ring: 0"'):
             self.assert_finds(words, "policies/ema/bad.cpp", f"{text}\n", "today's word")
+        self.assert_finds(words, "policies/ema/bad.cpp", "Books books;\n", "LedgerSnapshot")
+        self.assert_finds(words, "tests/bad.py", "if config.drives(): pass\n", "family_of")
         for text in ('if (a.schedule.kind == "cosine") {}', 'b(options->device != "cpu")', 'c("v" == x.objective);'):
             self.assert_finds(words, "toolkit/run/bad.cpp", f"{text}\n", "enum")
         self.write("toolkit/run/good.cpp", 'bool a = config.data.kind == "idx", b = name == "cpu";\n')
         self.assert_finds(words, "policies/README.md", "label `fake-cuda`\n", "simulated-cuda")
         self.assert_finds(words, "configs/planner_h.toml", "", "planner is memory planning")
-        self.write("policies/planner/core/good.cpp", "int planner_name, least_time;\n// CopyEngine\n")
+        self.write("policies/planner/core/good.cpp", "int planner_name, least_time;\n// Books\n")
         self.write("toolkit/train/dropout_masks.cpp", "bool drawn = !policies::simulating();\n")
         self.write("configs/diffusion_planner_h.toml", "")
         self.assertEqual(words.check(self.root), [])
@@ -227,15 +235,28 @@ class ProcessState(TreeTest):
             "static auto* bad = new Type;",
             "static const auto* const bad =\n    new Type{1};",
             'auto* const bad = new torch::Library(kind, "_", key, __FILE__, __LINE__);',
+            "std::atomic<int> bad{0};",
+            "int bad = 0;",
+            "std::vector<int> bad;",
+            "static Type bad;",
+            "static std::atomic<int> bad{0};",
         ):
             self.assert_finds(process_state, "policies/ema/bad.cpp", f"{text}\n", "bad.cpp:1: bad is")
         gone = rows + "| `known`, `gone` | `ema/state.cpp` |\n"
-        self.assert_finds(process_state, process_state.README, table.format(gone), "no gone in policies/ema/state.cpp")
+        self.assert_finds(process_state, process_state.README, table.format(gone), "no gone in ema/state.cpp")
 
     def test_no_table(self):
         self.assertEqual(process_state.check(self.root), [])
         self.write("policies/ema/state.cpp", "thread_local int known;\n")
         self.assertEqual(process_state.check(self.root), ["policies/README.md: no table of process-wide state"])
+
+
+class NamedHeaders(TreeTest):
+    def test_comments(self):
+        self.write("toolkit/io/npy.h", "")
+        self.write("toolkit/io/good.cpp", '#include <unistd.h>\n// npy.h, "gone.h"; io/npy.h\nint a = f("gone.h");\n')
+        for text in ("// See gone.h.", "int f();  // (io/gone.h)", "/// `gone.h` says it"):
+            self.assert_finds(named_headers, "toolkit/io/bad.cpp", f"int f();\n{text}\n", "bad.cpp:2: the comment names gone.h")
 
 
 class Layout(TreeTest):

@@ -1,7 +1,8 @@
 """One word for one thing: names that were replaced do not come back, and a choice among words is an enum.
 
-IDENTIFIERS are looked for in code, without comments and texts; PHRASES everywhere, comments and documents too. "planner"
-is memory planning: no file or folder outside of its rooms has it in its name, unless it says diffusion_planner.
+IDENTIFIERS and PHRASES are looked for everywhere, comments, texts and documents too; IN_CODE, which are words of English
+as well, in code without comments and texts. "planner" is memory planning: no file or folder outside of its rooms has it
+in its name, unless it says diffusion_planner.
 """
 
 import re
@@ -12,35 +13,40 @@ import tree
 # What was said, and the word of today.
 IDENTIFIERS = {
     r"\w*[Rr]ehears\w*": "simulate, Simulation...",
-    r"FakeMemory|register_fake_runtime|fake_cuda\w*": "SimulatedMemory, simulated_...",
+    r"FakeMemory|\w*fake_(?:cuda|memory|runtime)\w*": "SimulatedMemory, simulated_...",
     r"SubtreeFn|[Ss]ubtree|run_subtree|sub_tree": "module, ModuleFn",
     r"JobWatch\w*|job_watch|run_watched": "JobObserver, run_observed",
-    r"Books": "LedgerSnapshot",
     r"kept_storages\w*|KeptPhase": "event_log, LoggedPhase",
     r"PlanBeside": "DeviceOverhead",
-    r"PassFold|Passes": "LoopFold, FoldableLoop",
-    r"Surroundings\w*": "AmbientState",
+    r"PassFold": "LoopFold, FoldableLoop",
+    r"[Ss]urroundings\w*": "AmbientState",
     r"LastingState|StateWatch|StateKeptScope": "MutatedBuffers, MutationRecorder, MutationGuard",
     r"KeepScope|KeptOperators?": "SaveScope, SavedOperator",
     r"NotOfTheSegment": "UnwatchedScope",
     r"CheckpointChain": "CheckpointSegment",
-    r"\w*SideCop(?:y|ies)|\w*CopyEngine": "AsyncCopies, StagingCopies",
-    r"ChunkRing|HostAverage": "StagingRing, HostEma",
+    r"\w*SideCop(?:y|ies)|\w*CopyEngine|\w*copy_engine|side_cop(?:y|ies)": "AsyncCopies, StagingCopies",
+    r"ChunkRing|chunk_ring|HostAverage|host_average": "StagingRing, HostEma",
     r"most_\w+|kMost\w*": "max_..., kMax...",
     r"least_\w+|kLeast\w*": "min_..., kMin...",
-    r"Room": "Capacity",
     r"GoOn": "KeepGoing",
     r"drives(?=\()": "family_of(config)",
     r"unlearnt\w*": "unseen",
     r"with_place|place_of": "located, location_of",
 }
+IN_CODE = {r"Books": "LedgerSnapshot", r"Passes": "FoldableLoop", r"Room": "Capacity"}
 OF_THE_TOOLKIT = {r"(?<!policies::)\bKeptResults\b": "ResultsByModule"}
 # A planned run differs by its files, its clock and its data, and nobody else asks whether there is one.
 BY_SEAMS = {r"\bsimulating(?=\()": "FileSystem::keeps_content, Clock::waits_for_threads"}
 BELOW_THE_SEAMS = ("toolkit/train/dropout_masks", "toolkit/families/")
 DRIVING = {r"\bPlanner[A-Z]\w*|\b\w*planner_\w*|\b\w+_planner\b": "diffusion_planner"}
-KEYS = {"least_time", "least_speed"}  # of configurations, which stay as they are
-PHRASES = {r"sub-trees?\b": "module", r"\brehears\w+": "simulate", r"\bfake-cuda\b": "simulated-cuda"}
+KEYS = {"least_time", "least_speed", "most_gain", "most_flops"}  # of configurations and JSON, which stay as they are
+PHRASES = {
+    r"sub-trees?\b": "module",
+    r"\bfake-cuda\b": "simulated-cuda",
+    r"\bcopy engines?\b": "staging copies",
+    r"\bchunk rings?\b": "staging ring",
+    r"\bhost average\b": "host EMA",
+}
 
 # Members that have an enum (dtk/policies/enum_text.h). Kinds of data, models and policies are names in a registry.
 CHOICES = r"(?:schedule\.kind|(?:\.|->)(?:betas|cpu|device|keep|objective|on_\w+|prediction|sampler|time|word))_?"
@@ -51,8 +57,12 @@ EXEMPT = ("CHANGELOG.md", "LICENSE", "tests/house/words.py", "tests/house/self_t
 PLANNER_ROOMS = ("policies/planner", "tests/planner", "tests/house")
 
 
+def whole_words(rules: dict[str, str]) -> dict[str, str]:
+    return {rf"\b(?:{words})\b": now for words, now in rules.items()}
+
+
 def identifier_rules(where: str) -> dict[str, str]:
-    rules = {rf"\b(?:{words})\b": now for words, now in IDENTIFIERS.items()}
+    rules = whole_words(IN_CODE)
     if where.startswith("toolkit/"):
         rules |= OF_THE_TOOLKIT
         if not where.startswith(BELOW_THE_SEAMS):
@@ -96,7 +106,9 @@ def phrase_offences(root: Path) -> list[str]:
     for path in tree.files(root):
         where = path.relative_to(root).as_posix()
         if path.suffix in TEXTS and is_read(where):
-            found += offences(root, path, path.read_text(encoding="utf-8").split("\n"), PHRASES, re.IGNORECASE)
+            lines = path.read_text(encoding="utf-8").split("\n")
+            found += offences(root, path, lines, PHRASES, re.IGNORECASE)
+            found += offences(root, path, lines, whole_words(IDENTIFIERS))
     return found
 
 

@@ -1,6 +1,6 @@
 """diffusion_planner_weights_test.py PROGRAM [unittest arguments]: the driving planner's weights from PyTorch and back to it.
 
-PROGRAM is planner_weights, which puts a file's weights into the model and writes the model's. Needs torch, which
+PROGRAM is diffusion_planner_weights, which puts a file's weights into the model and writes the model's. Needs torch, which
 `bash cmake/setup.sh full` installs.
 """
 

@@ -1,6 +1,6 @@
-"""npz_numpy_test.py PLANNER_LOADER: NumPy reads the frames that the project writes, and the project NumPy's.
+"""npz_numpy_test.py LOADER: NumPy reads the frames that the project writes, and the project NumPy's.
 
-PLANNER_LOADER is the benchmark of that name, which makes frames up and reads them or others.
+LOADER is the benchmark diffusion-planner-loader, which makes frames up and reads them or others.
 """
 
 import subprocess

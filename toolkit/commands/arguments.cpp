@@ -1,5 +1,7 @@
 #include "toolkit/commands/arguments.h"
 
+#include <dtk/policies/policy_kind.h>
+
 #include <algorithm>
 
 #include "toolkit/commands/given.h"
@@ -297,6 +299,8 @@ Example: dit-train --config configs/base.toml --set train.out=runs/mine
 }
 
 std::string plan_help() {
+  const std::string policies = std::to_string(policies::policy_kinds().size());
+  const std::string rows = std::to_string(1 << policies::policy_kinds().size());
   return R"(dit-plan: the memory that a configured training job takes, before it is run.
 
 Usage: dit-plan --config FILE [options]
@@ -305,12 +309,14 @@ Usage: dit-plan --config FILE [options]
   --set KEY=VALUE       replaces one value of the configuration; may be repeated
   --device cuda|cpu     device to plan for; default cuda, present or not
 Instead of the plain report, one of:
-  --table               all 16 combinations of the four policies, by peak
+  --table               all )" +
+         rows + " combinations of the " + policies + R"( policies, by peak
   --explain             what each policy and each module changes, and why
   --max-batch SIZE      the largest data.batch that fits; 24GB, 24GiB, 24e9, or
                         80% of the device present
 With any of them:
-  --json                as memory.json; with --table an array of 16
+  --json                as memory.json; with --table an array of )" +
+         rows + R"(
   --no-term NAME        leaves out one of what a device adds; may be repeated
   --calibration FILE    what only a measurement tells; "here": measured now
   --no-fold             plans every pass of a loop, also those that repeat

@@ -127,7 +127,7 @@ struct OptimizerOptions {
   friend bool operator==(const OptimizerOptions&, const OptimizerOptions&) = default;
 };
 
-/// The rate with schedule.kind = "epochs", the same within an epoch of train.epochs (schedule.h).
+/// The rate with schedule.kind = "epochs", the same within an epoch of train.epochs (lr_schedule.h).
 struct EpochScheduleOptions {
   int64_t warmup = 5;    // epochs: from a tenth of the rate in the first to all of it in the last
   bool lowered = false;  // a tenth in the last 10 epochs, a hundredth in the last 5

@@ -37,6 +37,11 @@ struct LoadedConfig {
   std::map<std::string, std::string> locations = {};
 };
 
+inline bool written_by_set(const LoadedConfig& loaded, const std::string& key) {
+  const auto origin = loaded.origins.find(key);
+  return origin != loaded.origins.end() && origin->second.source == Origin::Source::set;
+}
+
 /// Reads `file` and applies `overrides`, each "data.batch=16": the value is TOML, and a bare word is accepted
 /// where a string is wanted; the bare word default takes back what the file says of any key. Everything that
 /// is wrong in either is a ConfigError that starts with "file:line:column: " or "--set key=value: ": syntax,
@@ -48,6 +53,15 @@ LoadedConfig load_config(FileSystem& files, const std::filesystem::path& file,
 /// As load_config; `file_name` only appears in messages and origins.
 LoadedConfig parse_config(const std::string& text, const std::string& file_name,
                           const std::vector<std::string>& overrides);
+
+/// One key of the effective configuration.
+struct ConfigRow {
+  std::string table, name;
+  std::string value;  ///< as TOML; "" where the key is not set or has no effect
+  std::string note;   ///< where the value comes from, or why there is none; "": made in code
+};
+/// In printing order, without the keys of other model families.
+std::vector<ConfigRow> config_rows(const LoadedConfig& loaded);
 
 /// The effective configuration as TOML, each key with its origin as a comment. Options that are not set are
 /// comment lines. Reading the text back gives an equal RunConfig.

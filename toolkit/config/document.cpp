@@ -68,7 +68,7 @@ void append(const toml::table& table, const std::string& prefix, int depth,
     entry.value = value_of(node);
     entry.is_table = node.is_table();
     entry.key_at = begin_of(key.source());
-    // toml++ locations an array of tables, and a table opened by its header, elsewhere than at its name.
+    // toml++ puts an array of tables, and a table opened by its header, elsewhere than at its name.
     const bool has_own_place = !node.is_table() && !node.is_array_of_tables();
     entry.value_at = has_own_place ? begin_of(node.source()) : entry.key_at;
     entries.push_back(entry);

@@ -49,9 +49,9 @@ class ConfiguredFamily {
   virtual void check_samples(const RuleCheck&) const {}
   /// As dtk::useless_because(), of what only this family knows.
   virtual std::string useless_because(const RunConfig&, const std::string& /*key*/) const { return ""; }
-  /// "# hidden = 384 (DiT-S/4)": what is printed for `key`, which is not set and follows from another; "":
-  /// nothing does.
-  virtual std::string derived_line(const RunConfig&, const std::string& /*key*/) const { return ""; }
+  /// "hidden = 384 (DiT-S/4)": what is said of `key`, which is not set and follows from another; "": nothing
+  /// does.
+  virtual std::string derived_value(const RunConfig&, const std::string& /*key*/) const { return ""; }
 };
 
 /// Of toolkit/families, each of whose folders defines `const ModelFamily& dtk::<folder>::family()`: CMake

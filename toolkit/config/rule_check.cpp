@@ -12,7 +12,7 @@ void RuleCheck::fail(const std::string& key, const std::string& message) const {
 std::string RuleCheck::removal(const std::vector<std::string>& keys) const {
   std::string resets;
   for (const std::string& key : keys) {
-    if (written(key) && !locations_.at(key).starts_with("--set ")) resets += " --set " + key + "=default";
+    if (written(key) && !written_by_set(loaded_, key)) resets += " --set " + key + "=default";
   }
   const std::string text = keys.size() == 1 ? "remove it" : "remove them";
   return resets.empty() ? text : text + " (what " + file_name_ + " sets is taken back with" + resets + ")";

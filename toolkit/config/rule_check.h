@@ -11,7 +11,7 @@ class RuleCheck {
  public:
   /// `file_name`: the place of what the user did not write.
   RuleCheck(const LoadedConfig& loaded, const std::string& file_name)
-      : config_(loaded.config), locations_(loaded.locations), file_name_(file_name) {}
+      : loaded_(loaded), config_(loaded.config), locations_(loaded.locations), file_name_(file_name) {}
 
   const RunConfig& config() const { return config_; }
   bool written(const std::string& key) const { return locations_.count(key) > 0; }
@@ -27,6 +27,7 @@ class RuleCheck {
   void check_drawn(const std::string& key, int64_t samples) const;
 
  protected:
+  const LoadedConfig& loaded_;
   const RunConfig& config_;
   const std::map<std::string, std::string>& locations_;
   const std::string& file_name_;

@@ -214,12 +214,12 @@ void check_new_run(const LoadedConfig& loaded) {
   const std::string key = "train.allow_thread_change";
   const auto place = loaded.locations.find(key);
   if (!loaded.config.train.allow_thread_change || place == loaded.locations.end()) return;
-  const bool in_file = !place->second.starts_with("--set ");
   throw ConfigError(
       place->second + ": " + key +
       " = true has no use in a new run: it lets a resumed one go on with another number of threads; "
       "remove it" +
-      (in_file ? " (what a file sets is taken back with --set " + key + "=default)" : "") +
+      (!written_by_set(loaded, key) ? " (what a file sets is taken back with --set " + key + "=default)"
+                                    : "") +
       ", or continue a run with --resume");
 }
 

@@ -23,30 +23,27 @@ bool is_default(const std::string& key, const std::string& value) {
 }
 
 template <class T>
-std::string line_for(const LoadedConfig& loaded, const std::string& table, const std::string& name,
-                     const T& value) {
+ConfigRow row_of(const LoadedConfig& loaded, const std::string& table, const std::string& name,
+                 const T& value) {
   const std::string key = table + "." + name;
+  const auto found = loaded.origins.find(key);
+  const Origin* const origin = found == loaded.origins.end() ? nullptr : &found->second;
   if (!is_set(value)) {
-    const std::string derived = family_named(loaded.config.train.model).derived_line(loaded.config, key);
-    if (!derived.empty()) return derived;
-    const auto origin = loaded.origins.find(key);
-    const bool taken_back = origin != loaded.origins.end() && origin->second.source == Origin::Source::set;
-    return "# " + name + " is not set" + (taken_back ? "  # --set" : "");
+    const std::string derived = family_named(loaded.config.train.model).derived_value(loaded.config, key);
+    if (!derived.empty()) return {table, name, "", derived};
+    return {table, name, "", name + " is not set" + (written_by_set(loaded, key) ? "  # --set" : "")};
   }
   if (key == "sample.ema" && sample_ema_is_moot(loaded)) {
-    return "# ema = true has no effect: policies.ema.enabled = false";
+    return {table, name, "", "ema = true has no effect: policies.ema.enabled = false"};
   }
   if (const std::string because = useless_because(loaded.config, key); !because.empty()) {
-    return "# " + name + " has no effect: " + setting_of(loaded.config, because);
+    return {table, name, "", name + " has no effect: " + setting_of(loaded.config, because)};
   }
-  std::string line = name + " = " + toml_text(value);
-  const auto origin = loaded.origins.find(key);
-  if (origin != loaded.origins.end()) line += "  # " + escaped(text_of(origin->second));
-  if (name != "enabled" && switched_off(loaded.config, table) && !is_default(key, toml_text(value))) {
-    line += std::string(origin != loaded.origins.end() ? ";" : "  #") + " no effect: " + table +
-            ".enabled = false";
+  ConfigRow row{table, name, toml_text(value), origin != nullptr ? escaped(text_of(*origin)) : ""};
+  if (name != "enabled" && switched_off(loaded.config, table) && !is_default(key, row.value)) {
+    row.note += (row.note.empty() ? "no effect: " : "; no effect: ") + table + ".enabled = false";
   }
-  return line;
+  return row;
 }
 
 std::vector<std::string> collect_changeable_keys() {
@@ -90,19 +87,26 @@ std::string text_of(const Origin& origin) {
   return source + (origin.source == Origin::Source::chosen ? " " : ": ") + origin.text;
 }
 
-std::string print_config(const LoadedConfig& loaded) {
-  std::string text;
-  std::string open_table;
+std::vector<ConfigRow> config_rows(const LoadedConfig& loaded) {
+  std::vector<ConfigRow> rows;
   visit_keys(loaded.config,
              [&](const std::string& table, const std::string& name, const auto& value, const std::string&) {
                if (is_of_another_model(loaded.config, table + "." + name)) return;
                if (table == "schedule.epochs" && loaded.config.schedule.kind != ScheduleKind::epochs) return;
-               if (table != open_table) {
-                 text += (text.empty() ? "[" : "\n[") + table + "]\n";
-                 open_table = table;
-               }
-               text += line_for(loaded, table, name, value) + "\n";
+               rows.push_back(row_of(loaded, table, name, value));
              });
+  return rows;
+}
+
+std::string print_config(const LoadedConfig& loaded) {
+  std::string text;
+  std::string open_table;
+  for (const ConfigRow& row : config_rows(loaded)) {
+    if (row.table != open_table) text += (text.empty() ? "[" : "\n[") + row.table + "]\n";
+    open_table = row.table;
+    if (!row.value.empty()) text += row.name + " = " + row.value + (row.note.empty() ? "" : "  ");
+    text += (row.note.empty() ? "" : "# " + row.note) + "\n";
+  }
   return text;
 }
 

@@ -8,10 +8,19 @@ namespace dtk {
 
 ThreadTeam::ThreadTeam(int64_t threads) {
   if (threads < 1) throw std::invalid_argument("ThreadTeam: at least 1 thread");
-  for (int64_t i = 1; i < threads; ++i) others_.emplace_back([this] { wait_for_loops(); });
+  try {
+    for (int64_t i = 1; i < threads; ++i) others_.emplace_back([this] { wait_for_loops(); });
+  } catch (...) {
+    end();  // those that the system gave
+    throw;
+  }
 }
 
 ThreadTeam::~ThreadTeam() {
+  end();
+}
+
+void ThreadTeam::end() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;

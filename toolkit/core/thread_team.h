@@ -13,7 +13,8 @@ namespace dtk {
 /// Its threads wait between loops. For one calling thread.
 class ThreadTeam {
  public:
-  /// Of `threads`, at least 1, the calling one among them: 1 starts none.
+  /// Of `threads`, at least 1, the calling one among them: 1 starts none. Throws std::system_error where the
+  /// system gives no more.
   explicit ThreadTeam(int64_t threads);
   ~ThreadTeam();
   ThreadTeam(const ThreadTeam&) = delete;
@@ -25,6 +26,7 @@ class ThreadTeam {
   void run(int64_t count, const std::function<void(int64_t)>& work);
 
  private:
+  void end();
   void wait_for_loops();
   void take_part();
   void failed(int64_t number);

@@ -147,7 +147,6 @@ GaussianDiffusion::GaussianDiffusion(const GaussianTables& tables, Prediction pr
     const double alpha = tables.alphas_cumprod[t];
     row[kAlphaCumprod] = alpha;
     row[kAlphaCumprodPrev] = tables.alphas_cumprod_prev[t];
-    row[kAlphaCumprodNext] = t + 1 < steps ? tables.alphas_cumprod[t + 1] : 0;
     row[kSqrtAlphaCumprod] = std::sqrt(alpha);
     row[kSqrtOneMinusAlphaCumprod] = std::sqrt(1 - alpha);
     row[kPosteriorMeanX0] = tables.posterior_mean_coef1[t];
@@ -264,14 +263,6 @@ at::Tensor GaussianDiffusion::ddim_step(const at::Tensor& output, const at::Tens
   const at::Tensor mean = row.broadcast(before.sqrt()) * x0 +
                           row.broadcast((1 - before - variance).sqrt()) * epsilon_from(x0, x_t, row);
   return noise.defined() ? mean + row.broadcast(variance.sqrt()) * noise : mean;
-}
-
-at::Tensor GaussianDiffusion::ddim_reverse_step(const at::Tensor& output, const at::Tensor& x_t,
-                                                const at::Tensor& t, bool clip_x0) const {
-  const Rows row(rows_, t, x_t);
-  const at::Tensor x0 = x0_from(output, x_t, row, clip_x0);
-  const at::Tensor next = row.precise(kAlphaCumprodNext);
-  return row.broadcast(next.sqrt()) * x0 + row.broadcast((1 - next).sqrt()) * epsilon_from(x0, x_t, row);
 }
 
 }  // namespace dtk

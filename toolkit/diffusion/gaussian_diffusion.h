@@ -83,16 +83,10 @@ class GaussianDiffusion {
   at::Tensor ddim_step(const at::Tensor& output, const at::Tensor& x_t, const at::Tensor& t, double eta,
                        const at::Tensor& noise, bool clip_x0) const;
 
-  /// x_{t+1}: a ddim_step of eta = 0 backwards, by which images are encoded. At the last step, that of ᾱ = 0:
-  /// ε itself.
-  at::Tensor ddim_reverse_step(const at::Tensor& output, const at::Tensor& x_t, const at::Tensor& t,
-                               bool clip_x0) const;
-
  private:
   enum Column : int64_t {
     kAlphaCumprod,
     kAlphaCumprodPrev,
-    kAlphaCumprodNext,
     kSqrtAlphaCumprod,
     kSqrtOneMinusAlphaCumprod,
     kPosteriorMeanX0,

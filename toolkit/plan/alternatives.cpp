@@ -1,7 +1,6 @@
 #include "toolkit/plan/alternatives.h"
 
 #include <c10/util/Exception.h>
-#include <dtk/models/dit_options.h>
 #include <dtk/planner/plan_error.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/core/text_table.h"
+#include "toolkit/train/model_family.h"
 
 namespace dtk {
 namespace {
@@ -45,13 +45,12 @@ Candidate keeping_all(const CheckpointOptions& now) {
   return {"enabled", "false", std::move(off)};
 }
 
-std::vector<Candidate> candidates_of(CheckpointOptions now) {
+std::vector<Candidate> candidates_of(CheckpointOptions now, const std::vector<std::string>& results) {
   if (now.enabled == Enabled::off) now.enabled = Enabled::by_default;
   std::vector<Candidate> all = {keeping_all(now), with_keep(now, KeepWord::block),
                                 with_keep(now, KeepWord::offload),
                                 with_keep(now, std::vector<std::string>{"offload"})};
-  for (const char* result : models::kept_results)
-    all.push_back(with_keep(now, std::vector<std::string>{result}));
+  for (const std::string& result : results) all.push_back(with_keep(now, std::vector<std::string>{result}));
   if (now.keep == KeepWord::automatic) return all;
   for (const int64_t segment : {1, 2}) {
     if (now.segment != segment) all.push_back(with_segment(now, segment));
@@ -82,7 +81,7 @@ CheckpointChoices checkpoint_choices(const Plan& plan, const CheckpointOptions& 
   const double begin = clock.seconds();
   const int64_t peak = plan.memory.peak().peak.bytes;
   CheckpointChoices found;
-  for (Candidate& candidate : candidates_of(written)) {
+  for (Candidate& candidate : candidates_of(written, family_of(plan.loaded.config).kept_results())) {
     LoadedConfig other = plan.loaded;
     if (is_now(other.config.policies.checkpoint, candidate.options)) continue;
     other.config.policies.checkpoint = candidate.options;

@@ -1,4 +1,3 @@
-#include <dtk/models/dit_options.h>
 #include <dtk/policies/internal/path_globs.h>
 
 #include <string>
@@ -9,6 +8,7 @@
 #include "toolkit/plan/plan.h"
 #include "toolkit/plan/planned_run.h"
 #include "toolkit/report/placement.h"
+#include "toolkit/train/model_family.h"
 #include "toolkit/train/precision_choice.h"
 
 namespace dtk {
@@ -30,20 +30,20 @@ LoadedConfig with_recomputed(LoadedConfig job, const Paths& recomputed, const Re
   return job;
 }
 
-// Some or all of the results that a block offers, and its products.
-std::vector<Paths> kept_results() {
+// Some or all of the results that a module offers, and its products.
+std::vector<Paths> sets_of(const Paths& results) {
   std::vector<Paths> all;
-  constexpr size_t kSets = size_t{1} << models::kept_results.size();
-  for (size_t set = 1; set < kSets; ++set) {
+  const size_t sets = size_t{1} << results.size();
+  for (size_t set = 1; set < sets; ++set) {
     Paths names;
-    for (size_t i = 0; i < models::kept_results.size(); ++i)
-      if ((set >> i & 1) != 0) names.emplace_back(models::kept_results.at(i));
+    for (size_t i = 0; i < results.size(); ++i)
+      if ((set >> i & 1) != 0) names.push_back(results[i]);
     all.push_back(std::move(names));
   }
   // All that costs much; what is left is element-wise, and without attention's result that.
   const std::string products = "aten::addmm";
   all.push_back({products});
-  all.push_back({models::kept_results.front(), products});
+  if (!results.empty()) all.push_back({results.front(), products});
   return all;
 }
 
@@ -81,7 +81,7 @@ CheckpointPlacement place_checkpoints(LoadedConfig& loaded, c10::Device device,
             return plan_run(with_recomputed(job, recomputed, keeps), device, options).memory;
           },
       .targets = [&](const Paths& paths) { return targets_among(paths, job); },
-      .keeps = kept_results()};
+      .keeps = sets_of(family_of(job.config).kept_results())};
   CheckpointPlacement placement = search_placement(placed, device, loaded.config.memory.budget.value().bytes);
   adopt_placement(loaded, placement);
   return placement;

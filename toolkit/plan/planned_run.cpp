@@ -48,18 +48,23 @@ void visit_periods(policies::PolicyOptions& options, const Visit& visit) {
 void refuse_long(const RunConfig& config, int64_t period, bool fold) {
   if (period <= kMaxPeriod) return;
   policies::PolicyOptions options = config.policies;
-  std::string key;
-  int64_t longest = 0;
+  std::string keys, longest;
   visit_periods(options, [&](const policies::PolicyKind& kind, const policies::StepsOption& option) {
-    if (*option.steps <= longest) return;
-    longest = *option.steps;
-    key = "policies." + kind.name() + "." + option.key;
+    const std::string key = "policies." + kind.name() + "." + option.key;
+    keys += fmt::format("{}{} = {}", keys.empty() ? "" : ", ", key, *option.steps);
+    if (*option.steps > kMaxPeriod) longest = key;
   });
+  std::string advice = fold ? "" : "without --no-fold";
+  if (!keys.empty()) {
+    advice += (advice.empty() ? "" : ", or ") +
+              (longest.empty() ? "with other values of " + keys + ", whose common multiple it is"
+                               : fmt::format("with --set {}={} or less", longest, kMaxPeriod));
+  }
   throw Error(
       ExitCode::failure,
       fmt::format("the policies repeat their work after {} steps; a plan that leaves none out runs at "
-                  "most {} of them, twice; plan {}with --set {}={} or less",
-                  period, kMaxPeriod, fold ? "" : "without --no-fold, or ", key, kMaxPeriod));
+                  "most {} of them, twice{}{}",
+                  period, kMaxPeriod, advice.empty() ? "" : "; plan ", advice));
 }
 
 // A report of the job, whose period was another one in the plan.

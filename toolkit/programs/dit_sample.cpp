@@ -22,7 +22,7 @@ ExitCode sample(const SampleSource& source, const SampleArguments& arguments, c1
   const std::unique_ptr<const Drawing> drawing = family_of(source.config).drawing(files, source, arguments);
   TerminalObserver observer;
   if (const RunData data = drawing->data(); data.all) {
-    for (const std::string& line : data_lines(data)) observer.message(line);
+    for (const std::string& line : data_lines(data, facts_of(source.config))) observer.message(line);
   }
   if (const std::string conversion = conversion_note(source.weights); !conversion.empty())
     observer.message(conversion);

@@ -94,7 +94,7 @@ StartPlan plan_in_child(const LoadedConfig& loaded, c10::Device device) try {
   // the plan is still worth having.
   request.measured = device.is_cpu() && loaded.config.memory.budget;
   StartPlan plan = ask(program, request);
-  if (plan.memory || !request.measured) return plan;
+  if (plan.memory || !plan.refusal.empty() || !request.measured) return plan;
   request.measured = false;
   return ask(program, request);
 } catch (const std::exception& error) {

@@ -10,7 +10,7 @@
 
 namespace dtk {
 
-/// One line "step" of the log (run_log.h says what each is).
+/// One line "step" of the log (log.h says what each is).
 struct LoggedStep {
   int64_t step = 0;
   double loss = 0, learning_rate = 0, gradient_norm = 0, images_per_second = 0, seconds = 0;

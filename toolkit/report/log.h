@@ -4,10 +4,10 @@
 //  "flops_per_image", "peak_flops", "time", "data", "samples", "held_out"}
 //      of a process that trains from `step` on. "resume" at step S takes back what the lines before say of
 //      later steps. parameters: trainable; flops_per_image: of a training step, where known
-//      (families/dit/flops.h; of a planner by the plan at the start); peak_flops: of the device, per second,
-//      where known or given (log.peak_tflops); time: seconds since 1970; data: their description; samples:
-//      those trained on; held_out: those of validation. With "synthetic": 1 for made-up samples, and with
-//      "skipped", "skipped_first" (paths and reasons) where corrupt files were left out
+//      (families/dit/flops.h; of the driving planner by the plan at the start); peak_flops: of the device,
+//      per second, where known or given (log.peak_tflops); time: seconds since 1970; data: their description;
+//      samples: those trained on; held_out: those of validation. With "synthetic": 1 for made-up samples, and
+//      with "skipped", "skipped_first" (paths and reasons) where corrupt files were left out
 // {"event": "step", "step", "loss", "lr", "gradient_norm", "images_per_second", "seconds", "wait_seconds",
 //  "wait_per_step", "peak_bytes", "mfu"}
 //      every train.log_every steps, at steps 1, 2, 5, 10, 20, 50 ... below that (is_log_step), and before a

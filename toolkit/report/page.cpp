@@ -313,25 +313,18 @@ class Page {
   std::string configuration() const {
     std::string text =
         "<h2>Configuration</h2><div class=\"scroll\"><table class=\"config\" data-table=\"config\"><tbody>";
-    for (const std::string& line : split(report_.config, '\n')) text += configuration_row(line);
+    std::string open_table;
+    for (const ConfigRow& row : report_.config) {
+      if (row.table != open_table) {
+        text += "<tr class=\"table\"><th colspan=\"3\">[" + html_escaped(row.table) + "]</th></tr>\n";
+        open_table = row.table;
+      }
+      text += row.value.empty()
+                  ? "<tr><td colspan=\"3\" class=\"unset\"># " + html_escaped(row.note) + "</td></tr>\n"
+                  : fmt::format("<tr><th scope=\"row\">{}</th><td>{}</td><td class=\"origin\">{}</td></tr>\n",
+                                html_escaped(row.name), html_escaped(row.value), html_escaped(row.note));
+    }
     return text + "</tbody></table></div>";
-  }
-
-  // "[train]", "batch = 16  # base.toml:3" or "# depth is not set".
-  static std::string configuration_row(const std::string& line) {
-    if (line.empty()) return "";
-    if (line.front() == '[') {
-      return "<tr class=\"table\"><th colspan=\"3\">" + html_escaped(line) + "</th></tr>\n";
-    }
-    const size_t equals = line.find(" = ");
-    if (line.front() == '#' || equals == std::string::npos) {
-      return "<tr><td colspan=\"3\" class=\"unset\">" + html_escaped(line) + "</td></tr>\n";
-    }
-    const size_t comment = std::min(line.rfind("  # "), line.size());
-    const std::string origin = comment == line.size() ? "" : line.substr(comment + 4);
-    return fmt::format("<tr><th scope=\"row\">{}</th><td>{}</td><td class=\"origin\">{}</td></tr>\n",
-                       html_escaped(line.substr(0, equals)),
-                       html_escaped(line.substr(equals + 3, comment - equals - 3)), html_escaped(origin));
   }
 
   const RunReport& report_;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "toolkit/config/config_io.h"
 #include "toolkit/report/history.h"
 #include "toolkit/report/memory_report.h"
 
@@ -23,7 +24,7 @@ struct RunReport {
   std::string model, data, device;  // one line each
   std::string sample_name = "images";
   std::string data_note;  // what is amiss with the data; "" if nothing is
-  std::string config;     // the text of print_config()
+  std::vector<ConfigRow> config;
   RunHistory history;
   std::optional<MemoryReport> memory;  // of this process; absent with memory.ledger = false
   std::vector<ReportImage> samples;    // in the order of their steps

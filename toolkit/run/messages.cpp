@@ -4,11 +4,10 @@
 
 #include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
-#include "toolkit/train/model_family.h"
 
 namespace dtk {
 
-std::vector<std::string> data_lines(const RunData& data) {
+std::vector<std::string> data_lines(const RunData& data, const ModelFacts& facts) {
   std::vector<std::string> lines = {"data: " + data.all->description()};
   const DataRemarks& remarks = data.remarks;
   if (remarks.synthetic) lines.push_back("SYNTHETIC: the samples were made up by a program");
@@ -24,8 +23,8 @@ std::vector<std::string> data_lines(const RunData& data) {
   }
   const std::string unseen = unseen_classes(data.classes);
   if (!unseen.empty()) {
-    lines.push_back(fmt::format("model.classes = {}, but labels of the data go to {}: {}", data.classes.model,
-                                data.classes.data - 1, unseen));
+    lines.push_back(fmt::format("{} = {}, but labels of the data go to {}: {}", facts.classes_key,
+                                data.classes.model, data.classes.data - 1, unseen));
   }
   return lines;
 }

@@ -9,13 +9,14 @@
 #include "toolkit/data/held_out.h"
 #include "toolkit/diffusion/denoiser.h"
 #include "toolkit/run/run.h"
+#include "toolkit/train/model_family.h"
 #include "toolkit/train/validation.h"
 
 namespace dtk {
 
 /// What is trained on: the description, that it was made up, what was left out, what is held out, and which
 /// of the model's classes no sample has.
-std::vector<std::string> data_lines(const RunData& data);
+std::vector<std::string> data_lines(const RunData& data, const ModelFacts& facts);
 
 /// "class 4 is never learnt": those of the model's classes above all labels; "" if there are none.
 std::string unseen_classes(ClassCounts classes);

@@ -62,8 +62,8 @@ std::optional<policies::RefusedAllocation> refused_by(const c10::OutOfMemoryErro
 std::optional<MemoryReport> report_with_refusal(const MemoryMeters& meters,
                                                 const c10::OutOfMemoryError& error);
 
-/// The error that ends the run, after `write` has put down
-/// what is known; there may be no room for that either, which is no error of its own.
+/// The error that ends the run, after `write` has put down what is known; there may be no room for that
+/// either, which is no error of its own.
 Error out_of_memory(const c10::OutOfMemoryError& error, const std::string& advice,
                     const std::function<void()>& write);
 

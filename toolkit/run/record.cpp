@@ -23,14 +23,13 @@ std::optional<double> peak_flops(const RunConfig& config, const RunFacts& facts)
 }
 
 // A planned run encodes nothing, but says before the training what would stop it later.
-std::string png_of(const UnpaintedImage& image, const FileSystem& files) {
+std::string png_of(const UnpaintedImage& image, const FileSystem& files, const std::string& size_keys) {
   if (files.keeps_content()) return encode_png(image.paint());
   const ImageSize& size = image.size;
   if (fits_png(size)) return "";
   throw ConfigError(
-      fmt::format("the sample grid would have {} x {} pixels, more than a PNG file is written with; lower "
-                  "sample.per_class, sample.classes or model.image_size",
-                  size.height, size.width));
+      fmt::format("the sample grid would have {} x {} pixels, more than a PNG file is written with; lower {}",
+                  size.height, size.width, size_keys));
 }
 
 }  // namespace
@@ -143,7 +142,7 @@ std::filesystem::path RunRecord::samples(int64_t step, const std::vector<NamedTe
   const std::filesystem::path path = samples_path(step);
   if (model_.pictures) {
     const UnpaintedImage image = family_of(config_).picture_of(config_, samples);
-    const std::string png = png_of(image, files_);
+    const std::string png = png_of(image, files_, model_.size_keys);
     write_file_atomically(files_, path, png);
     if (events_) {
       const auto [channels, height, width] = image.size;

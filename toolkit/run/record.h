@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "toolkit/config/config_io.h"
 #include "toolkit/core/clock.h"
 #include "toolkit/data/data_source.h"
 #include "toolkit/io/stored_tensor.h"
@@ -23,8 +24,8 @@ namespace dtk {
 
 /// What does not change while a run trains.
 struct RunFacts {
-  std::string config;  // the text of print_config()
-  std::string data;    // one line
+  std::vector<ConfigRow> config;
+  std::string data;  // one line
   std::string device, device_name;
   int64_t threads = 0;
   int64_t parameters = 0;       // trainable

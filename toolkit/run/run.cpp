@@ -169,7 +169,7 @@ class Run {
     facts.policies = trainer_.policies().reports();
     record_.emplace(config_, facts, world_, resumed, trainer_.steps());
     world_.observer.message(print_config(loaded_));
-    for (const std::string& line : data_lines(data_)) world_.observer.message(line);
+    for (const std::string& line : data_lines(data_, facts_of(loaded_.config))) world_.observer.message(line);
     world_.observer.message("device: " + device_.str());
     for (const std::string& note : notes) world_.observer.message(note);
     if (resumed) {

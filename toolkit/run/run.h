@@ -1,12 +1,12 @@
 // One training run from a configuration to a finished run folder:
 //
 //   <train.out>/config.toml      the effective configuration with the origin of each value
-//   <train.out>/log.jsonl        one JSON object a line (run_log.h)
+//   <train.out>/log.jsonl        one JSON object a line (log.h)
 //   <train.out>/checkpoints/     step-00001234/ ...
 //   <train.out>/tensorboard/     event files (event_file.h); not with log.tensorboard = false
 //   <train.out>/samples/         step-00001234.png, .safetensors where samples are not images
 //   <train.out>/memory.json      peak memory by phase and category (memory_report.h)
-//   <train.out>/report.html      all of it on one page (run_report.h); not with log.report = false
+//   <train.out>/report.html      all of it on one page (page.h); not with log.report = false
 //   <train.out>/lock             locked while a process trains into the folder
 #pragma once
 #include <c10/core/Device.h>

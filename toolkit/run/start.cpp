@@ -182,7 +182,7 @@ std::vector<std::string> notes_on_plan(const StartPlan& plan, const RunConfig& c
 
 RunFacts run_facts(const LoadedConfig& loaded, c10::Device device, const RunData& data,
                    const StartPlan& plan) {
-  return {.config = print_config(loaded),
+  return {.config = config_rows(loaded),
           .data = data.all->description(),
           .device = device.str(),
           .device_name = device_name(device),

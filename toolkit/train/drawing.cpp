@@ -12,8 +12,4 @@ void check_out_folder(FileSystem& files, const std::string& out) {
   throw ConfigError("--out " + out + ": the folder " + folder.string() + " does not exist; create it");
 }
 
-std::string count_of(int64_t count, const std::string& one) {
-  return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
-}
-
 }  // namespace dtk

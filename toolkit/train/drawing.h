@@ -39,7 +39,4 @@ class Drawing {
 /// Throws ConfigError if the folder of --out does not exist.
 void check_out_folder(FileSystem& files, const std::string& out);
 
-/// "1 frame", "2 frames".
-std::string count_of(int64_t count, const std::string& one);
-
 }  // namespace dtk

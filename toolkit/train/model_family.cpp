@@ -9,8 +9,17 @@
 
 namespace dtk {
 
+namespace {
+
+const ModelFamily& whole(const ConfiguredFamily& family) {
+  if (const auto* const found = dynamic_cast<const ModelFamily*>(&family)) return *found;
+  throw std::logic_error("the model family " + family.name() + " has options only; register a ModelFamily");
+}
+
+}  // namespace
+
 const ModelFamily& family_of(const RunConfig& config) {
-  return dynamic_cast<const ModelFamily&>(family_named(config.train.model));
+  return whole(family_named(config.train.model));
 }
 
 ModelFacts facts_of(const RunConfig& config) {
@@ -45,7 +54,7 @@ bool SampleUsage::has(const std::string& argument) const {
 std::vector<SampleUsage> sample_usages() {
   std::vector<SampleUsage> usages;
   for (const ConfiguredFamily* const family : families()) {
-    SampleUsage usage = dynamic_cast<const ModelFamily&>(*family).sample_usage();
+    SampleUsage usage = whole(*family).sample_usage();
     const auto same = [&](const SampleUsage& other) { return usage.first() == other.first(); };
     if (std::none_of(usages.begin(), usages.end(), same)) usages.push_back(std::move(usage));
   }
@@ -60,10 +69,12 @@ void check_arguments(const ModelFamily& family, const SampleArguments& arguments
     const auto given = arguments.own.find(other.first());
     if (given == arguments.own.end()) continue;
     const auto* const text = std::get_if<std::string>(&given->second);
-    throw ConfigError(
-        "--" + given->first + (text != nullptr ? " " + *text : "") + ": the model of " + weights +
-        (own.model.empty() ? " is no " + other.model : " is a " + own.model + ", which has none") +
-        "; draw " + own.samples + " with --" + own.first() + " " + own.value + " --out " + own.out);
+    const std::string why = !own.model.empty()     ? " is a " + own.model + ", which has none"
+                            : !other.model.empty() ? " is no " + other.model
+                                                   : " has none";
+    throw ConfigError("--" + given->first + (text != nullptr ? " " + *text : "") + ": the model of " +
+                      weights + why + "; draw " + own.samples + " with --" + own.first() + " " + own.value +
+                      " --out " + own.out);
   }
 }
 

@@ -22,9 +22,11 @@ struct ModelFacts {
   std::string sample_name = {};  // what it is trained on: "images", "frames"
   int64_t tokens = 0;            // of one sample
   std::string drawn = {};        // "80 images in 25 steps": what the run draws when it samples; "": nothing
+  std::string classes_key = {};  // says how many classes there are, where labels are read
   std::string count_key = {};    // says how many; 0: none
   std::string count_keys = {};   // all that do, "sample.per_class or sample.classes"
   bool pictures = false;         // what is drawn is kept as pictures; else as tensors
+  std::string size_keys = {};    // of a picture: "sample.per_class, sample.classes or model.image_size"
   std::string drawn_note = {};   // what a page says below the pictures
   std::string tensors = {};      // "latents of 4 channels": what samples that are no pictures are
   std::string draw_again = {};   // arguments with which dit-sample draws the same
@@ -42,6 +44,10 @@ class ModelFamily : public ConfiguredFamily {
   virtual RunData open_data(const LoadedConfig& loaded) const = 0;
   /// What stands for them in a plan; their values are anything, as nothing is computed with them.
   virtual RunData planned_data(const RunConfig& config, int64_t samples) const = 0;
+
+  /// What its modules offer to Seam::keep by name, few, in order: of which `keep = "auto"` and dit-plan
+  /// --explain try all sets.
+  virtual std::vector<std::string> kept_results() const { return {}; }
 
   virtual ModelFacts facts(const RunConfig& config) const = 0;
   /// Floating-point operations of a training step, a sample; `planned_forward`: a plan's for the forward

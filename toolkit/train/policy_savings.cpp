@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 #include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/policy_kind.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -15,13 +16,6 @@
 namespace dtk {
 namespace {
 
-policies::PolicyOptions without(policies::PolicyOptions options, const std::string& policy) {
-  policies::PolicyOptions::tables(options, [&](const char* name, auto& one) {
-    if (name == policy) one.enabled = policies::Enabled::off;
-  });
-  return options;
-}
-
 class Trials {
  public:
   Trials(const Trainer& trainer, const RunConfig& config, const policies::PhaseMeter& meter,
@@ -29,15 +23,17 @@ class Trials {
       : trainer_(trainer), config_(config), meter_(meter), limits_(limits) {}
 
   void measure(PolicySaving& saving) {
-    const std::string& policy = saving.report.policy;
+    const policies::PolicyKind& policy = policies::policy_kind(saving.report.policy);
     try {
       if (limits_.stop_requested && limits_.stop_requested()) {
         saving.note = "not measured: stopped by a signal";
         return;
       }
       if (!with_all_) with_all_ = peak("trial", config_.policies);
-      saving.bytes = peak("trial without " + policy, without(config_.policies, policy)) - *with_all_;
-      if (policy == "checkpoint" && config_.policies.checkpoint.segment > 1) compare_segments(saving);
+      policies::PolicyOptions without = config_.policies;
+      policy.switch_to(without, trainer_.model().device(), false);
+      saving.bytes = peak("trial without " + policy.name(), without) - *with_all_;
+      if (const auto other = policy.other_setting(config_.policies)) saving.note = compared(*other);
     } catch (const c10::OutOfMemoryError&) {
       saving.note = with_all_ ? "a step without it does not fit" : "no room left for a trial step";
     } catch (const std::bad_alloc&) {
@@ -48,15 +44,11 @@ class Trials {
   }
 
  private:
-  // A longer segment keeps fewer inputs and recomputes more at once: which of the two counts is measured.
-  void compare_segments(PolicySaving& saving) {
-    policies::PolicyOptions shortest = config_.policies;
-    shortest.checkpoint.segment = 1;
-    const int64_t more = *with_all_ - peak("trial with segment 1", shortest);
-    const int64_t segment = config_.policies.checkpoint.segment;
-    saving.note = more == 0 ? fmt::format("segment = {} has the same peak as segment = 1", segment)
-                            : fmt::format("segment = {} {} the peak by {} against segment = 1", segment,
-                                          more > 0 ? "raises" : "lowers", readable_bytes(std::abs(more)));
+  std::string compared(const policies::OtherSetting& setting) {
+    const int64_t more = *with_all_ - peak("trial with " + setting.other, setting.options);
+    if (more == 0) return fmt::format("{} has the same peak as {}", setting.now, setting.other);
+    return fmt::format("{} {} the peak by {} against {}", setting.now, more > 0 ? "raises" : "lowers",
+                       readable_bytes(std::abs(more)), setting.other);
   }
 
   int64_t peak(const std::string& phase, const policies::PolicyOptions& options) {

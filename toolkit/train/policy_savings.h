@@ -20,11 +20,11 @@ struct TrialLimits {
 };
 
 /// One entry for each policy. Runs one trial step as the run had it and one for each active policy without
-/// it, of one micro-batch; with policies.checkpoint.segment > 1 one more with segment 1, whose comparison is
-/// the note of checkpoint. `meter` must be registered: it sees phases "trial" and "trial without <policy>",
-/// so read what you want to keep of it first. On the CPU a step may take half of `available`, within any
-/// limit that holds already: what Linux promises beyond its memory would end the process. A step that does
-/// not fit or fails becomes a note; nothing is thrown.
+/// it, of one micro-batch; where a policy has another setting to compare (PolicyKind::other_setting) one more
+/// with that, and the note says which is lower. `meter` must be registered: it sees phases "trial", "trial
+/// without <policy>" and "trial with <setting>", so read what you want to keep of it first. On the CPU a step
+/// may take half of `available`, within any limit that holds already: what Linux promises beyond its memory
+/// would end the process. A step that does not fit or fails becomes a note; nothing is thrown.
 std::vector<PolicySaving> measure_savings(const Trainer& trainer, const RunConfig& config,
                                           const policies::PhaseMeter& meter, const TrialLimits& limits = {});
 

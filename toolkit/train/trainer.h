@@ -104,7 +104,7 @@ class Trainer {
   policies::PolicySet& policies() { return policies_; }
 
   TrainingState state() const;
-  /// Continues from `state`; model, optimizer and policies are restored by their owner (training_files.h).
+  /// Continues from `state`; model, optimizer and policies are restored by their owner (save_load.h).
   void restore(const TrainingState& state);
   TrainableModel& model() { return *model_; }
   AdamW& optimizer() { return optimizer_; }

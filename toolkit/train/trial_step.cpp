@@ -4,6 +4,7 @@
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>
+#include <dtk/policies/policy_kind.h>
 #include <dtk/policies/saved_tensors.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -20,8 +21,9 @@ struct GradientRelease {
   }
 };
 
-policies::PolicyOptions without_ema(policies::PolicyOptions options) {
-  options.ema.enabled = policies::Enabled::off;
+policies::PolicyOptions of_passes(policies::PolicyOptions options) {
+  for (const policies::PolicyKind* const kind : policies::policy_kinds())
+    if (!kind->acts_without_step()) kind->enabled(options) = policies::Enabled::off;
   return options;
 }
 
@@ -32,7 +34,7 @@ TrialStep::TrialStep(const RunConfig& config, const TrainableModel& model,
     : config_(config),
       batch_(batch),
       model_(model.with_own_seam()),
-      policies_(put_policies_in(without_ema(options), *model_)),
+      policies_(put_policies_in(of_passes(options), *model_)),
       noise_(policies::make_generator(model.device(), stream_seed(config.train.seed, "trial"))) {}
 
 void TrialStep::run() {

@@ -35,10 +35,10 @@ void check(const std::vector<SegmentChoices>& chain) {
 Front thinned(Front front) {
   if (front.size() <= kMaxPartials) return front;
   const auto parts = static_cast<double>(kMaxPartials - 1);
-  const int64_t least = front.front().kept_bytes;
-  const auto range = static_cast<double>(front.back().kept_bytes - least);
+  const int64_t lowest = front.front().kept_bytes;
+  const auto range = static_cast<double>(front.back().kept_bytes - lowest);
   const auto part_of = [&](const Partial& one) {
-    return std::floor(static_cast<double>(one.kept_bytes - least) / range * parts);
+    return std::floor(static_cast<double>(one.kept_bytes - lowest) / range * parts);
   };
   Front fewer = {front.front()};
   for (size_t i = 1; i < front.size(); ++i) {

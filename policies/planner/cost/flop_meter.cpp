@@ -17,7 +17,8 @@ thread_local bool within_counted = false;
 }  // namespace
 
 FlopMeter::FlopMeter() {
-  TORCH_CHECK(alive.exchange(this) == nullptr, "FLOPs are being counted already");
+  FlopMeter* none = nullptr;
+  TORCH_CHECK(alive.compare_exchange_strong(none, this), "FLOPs are being counted already");
 }
 
 FlopMeter::~FlopMeter() {

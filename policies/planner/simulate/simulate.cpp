@@ -85,6 +85,7 @@ SimulationResult simulate(c10::Device device, const std::function<void(const End
   if (!device.is_cpu() && device != c10::Device(c10::kCUDA, 0)) {
     throw std::invalid_argument("simulate: device " + device.str() + "; allowed: cpu, cuda:0");
   }
+  TORCH_CHECK(!policies::simulating(), "simulate: a simulation is going on already; end it before another");
   register_simulated_devices();
   SimulationResult result;
   const auto begin = std::chrono::steady_clock::now();

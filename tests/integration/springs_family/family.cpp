@@ -121,6 +121,8 @@ class Family final : public ModelFamily {
     return {recording, {recording, planned_recording(shown, table.steps)}};
   }
 
+  std::vector<std::string> kept_results() const override { return {"attn_out"}; }
+
   ModelFacts facts(const RunConfig& config) const override {
     const Table& table = table_of(config);
     const std::string drawn = std::to_string(table.drawn) + " futures";

@@ -129,6 +129,18 @@ class Springs(unittest.TestCase):
         (self.folder / "wrong.toml").write_text(config)
         return self.run_program(program, "--config", "wrong.toml", *arguments, code=2)
 
+    def compare_phases(self, planned: list[dict], measured: list[dict]) -> None:
+        self.assertEqual([phase["name"] for phase in planned], [phase["name"] for phase in measured])
+        for plan, run in zip(planned, measured):
+            # On a busy machine the loader may bring a batch later than the plan has it.
+            late = plan["categories"].get("data", 0) - run["categories"].get("data", 0)
+            self.assertGreaterEqual(late, 0, plan["name"])
+            self.assertEqual(plan["peak_bytes"] - late, run["peak_bytes"], plan["name"])
+
+    def test_plans_try_what_its_modules_offer_to_keep(self):
+        text = self.run_program("dit-plan", *self.train, "--device", "cpu", "--explain", "--json")
+        self.assertIn('policies.checkpoint.keep=["attn_out"]', [one["set"] for one in json.loads(text)["choices"]])
+
     def test_it_learns(self):
         self.run_program("dit-train", *self.train, *settings(
             train__out="long", train__steps=60, train__checkpoint_every=0, train__validate_every=60,
@@ -156,6 +168,7 @@ class Springs(unittest.TestCase):
             saved[name] = max(phase["categories"].get("saved", 0) for phase in measured["phases"])
             with self.subTest(name):
                 self.assertEqual(plan["peak"]["bytes"], peaks[name])
+                self.compare_phases(plan["phases"], measured["phases"])
         self.assertEqual(len(set(peaks.values())), len(peaks), peaks)
         self.assertLess(peaks["all"], peaks["no_checkpoint"])
         self.assertLess(peaks["no_ema"], peaks["all"])

@@ -60,7 +60,8 @@ policies::PolicyReport attention_report(const policies::PolicySet& set) {
 
 }  // namespace
 
-TEST_CASE("the planner's attention with dropout and masks stays fused by CUDA's rules, backward too") {
+TEST_CASE(
+    "the driving planner's attention with dropout and masks stays fused by CUDA's rules, backward too") {
   for (const bool bf16 : {true, false}) {
     CAPTURE(bf16);
     DrivingJob job;
@@ -84,7 +85,7 @@ TEST_CASE("the planner's attention with dropout and masks stays fused by CUDA's 
   }
 }
 
-TEST_CASE("on the CPU the attention policy's report lists what of the planner runs materialised") {
+TEST_CASE("on the CPU the attention policy's report lists what of the driving planner runs materialised") {
   const policies::CountingAllocatorGuard counting;
   DrivingJob job;
   job.model = small_diffusion_planner_options("H");

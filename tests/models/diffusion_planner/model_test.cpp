@@ -1,8 +1,8 @@
 // The driving planner against its originals: sizes, names, initial values, outputs and gradients.
 //
 // diffusion_planner/model.safetensors holds what the three originals (named in its .json) returned for the
-// weights of support/diffusion_planner.h and the scenes in the file: outputs, and the gradients of sum(output
-// · cotangent.output) + sum(logit · cotangent.logit), all computed in float64.
+// weights of support/diffusion_planner/model.h and the scenes in the file: outputs, and the gradients of
+// sum(output · cotangent.output) + sum(logit · cotangent.logit), all computed in float64.
 #include "support/diffusion_planner/model.h"
 
 #include <ATen/ATen.h>

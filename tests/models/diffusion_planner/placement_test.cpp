@@ -57,7 +57,8 @@ bool is_among(const std::string& path, const Paths& globs) {
 
 }  // namespace
 
-TEST_CASE("globs of the planner's blocks and ends mean modules, and parts of all of them have names") {
+TEST_CASE(
+    "globs of the driving planner's blocks and ends mean modules, and parts of all of them have names") {
   for (const std::string preset : {"H", "M", "UP"}) {
     INFO(preset);
     models::DiffusionPlannerOptions options;
@@ -89,7 +90,7 @@ TEST_CASE("globs of the planner's blocks and ends mean modules, and parts of all
 // as its own change for less memory does, 877.93 (73 %) with its mixers, 989.63 with both. In bf16, without
 // the loss, 764.04: 701.98, 159.39 and 97.33 are left. 21.9 MB of the loss are distances of road borders,
 // which ours does not keep.
-TEST_CASE("computing the planner's blocks again lets go of what was measured of the published code") {
+TEST_CASE("computing the driving planner's blocks again lets go of what was measured of the published code") {
   DrivingJob job = published_layout();
   const Paths mixers = models::mixer_blocks(job.model), transformers = models::transformer_blocks(job.model);
   const auto kept = [&](const Paths& targets) { return kept_per_sample(with_targets(job, targets)); };
@@ -109,7 +110,8 @@ TEST_CASE("computing the planner's blocks again lets go of what was measured of 
   CHECK(of_model(both(mixers, transformers)) == Approx(97.33).epsilon(0.005));
 }
 
-TEST_CASE("with the policies on their defaults the planner keeps a tenth, and computes little again") {
+TEST_CASE(
+    "with the policies on their defaults the driving planner keeps a tenth, and computes little again") {
   const DrivingJob plain;
   DrivingJob all;
   all.policies = default_policies(all.model);
@@ -127,7 +129,7 @@ TEST_CASE("with the policies on their defaults the planner keeps a tenth, and co
   CHECK(step.backward == step_without.backward);
 }
 
-TEST_CASE("keep = auto: the planner's mixers are recomputed before any transformer block is") {
+TEST_CASE("keep = auto: the driving planner's mixers are recomputed before any transformer block is") {
   const DrivingJob job;
   const Paths mixers = models::mixer_blocks(job.model), transformers = models::transformer_blocks(job.model);
   const PlacedJob placed = {[&](const Paths& recomputed, const ResultsByModule&) {

@@ -111,7 +111,7 @@ Error error(const at::Tensor& positions, const at::Tensor& exact) {
 
 }  // namespace
 
-TEST_CASE("bf16 moves the planner's trajectories less where its ends stay fp32") {
+TEST_CASE("bf16 moves the driving planner's trajectories less where its ends stay fp32") {
   Trained trained;
   const Drawn exact = draw(trained, {.enabled = policies::Enabled::off});
   const Drawn all = draw(trained, {.enabled = policies::Enabled::on, .fp32 = {}});

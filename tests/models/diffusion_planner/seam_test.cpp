@@ -79,7 +79,7 @@ std::vector<at::Tensor> train(const policies::PolicyOptions& options, const std:
 
 }  // namespace
 
-TEST_CASE("every module of the planner runs through the seam once, in the order of paths()") {
+TEST_CASE("every module of the driving planner runs through the seam once, in the order of paths()") {
   for (const std::string preset : {"H", "M", "UP"}) {
     INFO(preset);
     DiffusionPlanner model = small_diffusion_planner(preset);
@@ -138,7 +138,7 @@ TEST_CASE("paths name what targets and fp32 ends are chosen by") {
   }
 }
 
-TEST_CASE("a module of the planner may run again after its forward pass is over") {
+TEST_CASE("a module of the driving planner may run again after its forward pass is over") {
   for (const std::string preset : {"H", "UP"}) {
     DiffusionPlanner model = small_diffusion_planner(preset);
     struct Call {
@@ -188,7 +188,8 @@ TEST_CASE("with every module recomputed, nested, gradients with dropout are bit-
 }
 
 // The simulated device throws where a value is read.
-TEST_CASE("a training step of the planner reads no value, in fp32 and in bf16 with fp32 ends", "[device]") {
+TEST_CASE("a training step of the driving planner reads no value, in fp32 and in bf16 with fp32 ends",
+          "[device]") {
   for (const std::string preset : {"H", "M", "UP"}) {
     INFO(preset);
     const DrivingScene scene = full_scene(small_diffusion_planner_options(preset), 2, test_device());
@@ -204,7 +205,7 @@ TEST_CASE("a training step of the planner reads no value, in fp32 and in bf16 wi
   }
 }
 
-TEST_CASE("the ends of the planner's trajectories stay fp32 under bf16 where it is asked for") {
+TEST_CASE("the ends of the driving planner's trajectories stay fp32 under bf16 where it is asked for") {
   DiffusionPlanner model = small_diffusion_planner("H");
   policies::PolicyOptions options = policies::PolicyOptions::all_off();
   options.precision.enabled = policies::Enabled::on;
@@ -226,7 +227,7 @@ TEST_CASE("the ends of the planner's trajectories stay fp32 under bf16 where it 
   CHECK(results.at("decoder.dit.t_embedder.fc1") == at::kBFloat16);
 }
 
-TEST_CASE("the planner's dropout acts in training only") {
+TEST_CASE("the driving planner's dropout acts in training only") {
   for (const std::string preset : {"H", "UP"}) {
     INFO(preset);
     const DiffusionPlanner model = dropping_diffusion_planner(preset, at::kCPU);

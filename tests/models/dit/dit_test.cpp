@@ -225,7 +225,7 @@ TEST_CASE("every module runs through the seam once, in the order of paths()") {
     return fn(std::move(in));
   };
   dit.seam.keep = [&](std::string_view name, at::Tensor value) {
-    CHECK(name == dtk::models::kept_results.at(offered++ % dtk::models::kept_results.size()));
+    CHECK(name == dtk::models::dit_kept_results.at(offered++ % dtk::models::dit_kept_results.size()));
     ++kept[std::string(name)];
     return value;
   };

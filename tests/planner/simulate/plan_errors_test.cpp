@@ -218,3 +218,24 @@ TEST_CASE("an operator that CUDA has a kernel for is not taken apart into others
   CHECK(policies::highest(plan.device).name == "norm");
   CHECK(policies::highest(plan.device).peak.bytes == 2 * (x + weight) + x + statistics);
 }
+
+TEST_CASE("a simulation within another is refused, and the other goes on to the end") {
+  bool went_on = false;
+  const planner::SimulationResult plan = planner::simulate(kCuda, [&](const planner::EndOfPlan&) {
+    const policies::PhaseScope phase("job");
+    CHECK_THROWS_WITH(planner::simulate(kCuda, [](const planner::EndOfPlan&) {}),
+                      Catch::Contains("a simulation is going on already"));
+    policies::FoldableLoop passes("passes", 5);
+    int64_t seen = 0;
+    while (passes.next()) {
+      const at::Tensor x = at::ones({4, 4}, kCuda);
+      at::mm(x, x);
+      ++seen;
+    }
+    went_on = policies::simulating() && seen < 5;  // those that repeat are left out, as without the refusal
+    policies::step_done();
+  });
+  CHECK(went_on);
+  CHECK(plan.steps.size() == 1);
+  CHECK_FALSE(policies::simulating());
+}

@@ -316,7 +316,7 @@ TEST_CASE("a chain in which a module threw takes no other") {
   const ModuleFn fine = [](Tensors&& in) { return Tensors{in[0].exp()}; };
   CHECK(error_of([&] { chain.append("blocks.1", fine, {ones({4})}); }) ==
         "checkpoint blocks.1: continues a segment in which a module threw, or still runs; begin another "
-        "CheckpointChain");
+        "CheckpointSegment");
 }
 
 TEST_CASE("inputs on two devices are refused, numbers on the cpu are not") {

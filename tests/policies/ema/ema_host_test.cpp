@@ -9,7 +9,7 @@
 #include <algorithm>
 
 #include "support/catch.h"
-#include "support/device/delayed_copy_engine.h"
+#include "support/device/delayed_staging_copies.h"
 #include "support/device/test_device.h"
 #include "support/same_bits.h"
 

@@ -5,13 +5,13 @@
 #include <dtk/policies/memory_ledger.h>
 
 #include "support/catch.h"
-#include "support/device/delayed_copy_engine.h"
+#include "support/device/delayed_staging_copies.h"
 
 using namespace dtk::policies;
 using dtk::test::DelayedStagingCopies;
 using std::chrono::microseconds;
 
-TEST_CASE("host average: slices give the bits of LibTorch's update of the whole") {
+TEST_CASE("host EMA: slices give the bits of LibTorch's update of the whole") {
   at::NoGradGuard no_grad;
   const int64_t slot = GENERATE(4, 64, 1024, int64_t{1} << 25);
   const at::Tensor a = at::randn({37, 29}), b = at::randn({5});
@@ -32,7 +32,7 @@ TEST_CASE("host average: slices give the bits of LibTorch's update of the whole"
   CHECK(average.updates() == 5);
 }
 
-TEST_CASE("host average: slots are powers of two, at most 32 MiB, and no more than there are pieces") {
+TEST_CASE("host EMA: slots are powers of two, at most 32 MiB, and no more than there are pieces") {
   const auto slot_bytes = [](std::vector<int64_t> sizes) {
     std::vector<at::Tensor> weights, averages;
     for (const int64_t size : sizes)
@@ -47,7 +47,7 @@ TEST_CASE("host average: slots are powers of two, at most 32 MiB, and no more th
   CHECK(slot_bytes({0}) == 4);
 }
 
-TEST_CASE("host average: the slots are in the host's books only where the CPU stands for the device") {
+TEST_CASE("host EMA: the slots are in the host's books only where the CPU stands for the device") {
   CountingAllocatorGuard guard;
   const auto device = GENERATE(at::kCPU, at::kMeta);  // Meta: any device with memory of its own
   CAPTURE(device);
@@ -59,7 +59,7 @@ TEST_CASE("host average: the slots are in the host's books only where the CPU st
   CHECK(host_accounts().live_bytes() - host == (device == at::kCPU ? average.slot_bytes() : 0));
 }
 
-TEST_CASE("host average: a full ring exposes the wait for the update") {
+TEST_CASE("host EMA: a full ring exposes the wait for the update") {
   at::NoGradGuard no_grad;
   const at::Tensor weights = at::zeros({64});
   HostEma average({weights}, {at::zeros({64})}, std::make_unique<DelayedStagingCopies>(microseconds(2000)),

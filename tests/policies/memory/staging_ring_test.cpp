@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "support/catch.h"
-#include "support/device/delayed_copy_engine.h"
+#include "support/device/delayed_staging_copies.h"
 
 using dtk::policies::Chunk;
 using dtk::policies::StagingRing;
@@ -34,7 +34,7 @@ struct Seen {
 
 }  // namespace
 
-TEST_CASE("chunk ring: every chunk arrives once, in order, with its round's argument") {
+TEST_CASE("staging ring: every chunk arrives once, in order, with its round's argument") {
   Memory memory(5, GENERATE(1u, 2u, 3u, 8u));
   DelayedStagingCopies engine(microseconds(200));
   std::vector<Seen> seen, expected;
@@ -55,7 +55,7 @@ TEST_CASE("chunk ring: every chunk arrives once, in order, with its round's argu
   CHECK(engine.holds == 19);  // the first wait_copied found nothing posted
 }
 
-TEST_CASE("chunk ring: wait_copied waits for the copies, not for the consumer") {
+TEST_CASE("staging ring: wait_copied waits for the copies, not for the consumer") {
   Memory memory(2);
   DelayedStagingCopies engine(microseconds(0));
   std::mutex consumer;
@@ -70,7 +70,7 @@ TEST_CASE("chunk ring: wait_copied waits for the copies, not for the consumer") 
   ring.flush();
 }
 
-TEST_CASE("chunk ring: with all slots taken the wait for the consumer is exposed, otherwise hidden") {
+TEST_CASE("staging ring: with all slots taken the wait for the consumer is exposed, otherwise hidden") {
   Memory memory(6);
   DelayedStagingCopies engine(microseconds(0));
   StagingRing ring(engine, memory.pointers,
@@ -84,7 +84,7 @@ TEST_CASE("chunk ring: with all slots taken the wait for the consumer is exposed
   CHECK(ring.exposed_seconds() > 0.010);
 }
 
-TEST_CASE("chunk ring: waiting for copies is not hidden work") {
+TEST_CASE("staging ring: waiting for copies is not hidden work") {
   Memory memory(20);
   DelayedStagingCopies engine(milliseconds(4));
   StagingRing ring(engine, memory.pointers, [](const Chunk&, const void*, double) {});
@@ -96,7 +96,7 @@ TEST_CASE("chunk ring: waiting for copies is not hidden work") {
   CHECK(ring.hidden_seconds() < 0.1 * waited.count());
 }
 
-TEST_CASE("chunk ring: what the consumer or the engine throws reaches every later call") {
+TEST_CASE("staging ring: what the consumer or the engine throws reaches every later call") {
   Memory memory(5);
   DelayedStagingCopies engine(microseconds(50));
   std::string message;
@@ -121,7 +121,7 @@ TEST_CASE("chunk ring: what the consumer or the engine throws reaches every late
   CHECK_THROWS_WITH(ring.flush(), message);
 }
 
-TEST_CASE("chunk ring: an end with work left drops it") {
+TEST_CASE("staging ring: an end with work left drops it") {
   Memory memory(50);
   DelayedStagingCopies engine(milliseconds(2));
   std::atomic<int> consumed{0};
@@ -132,7 +132,7 @@ TEST_CASE("chunk ring: an end with work left drops it") {
   CHECK(consumed < 50);
 }
 
-TEST_CASE("chunk ring: without a slot there is no ring") {
+TEST_CASE("staging ring: without a slot there is no ring") {
   DelayedStagingCopies engine(microseconds(0));
-  CHECK_THROWS_WITH(StagingRing(engine, {}, {}), "chunk ring: 0 slots; at least 1 is needed");
+  CHECK_THROWS_WITH(StagingRing(engine, {}, {}), "staging ring: 0 slots; at least 1 is needed");
 }

@@ -5,7 +5,7 @@
 
 #include <cstdio>
 
-#include "support/device/delayed_copy_engine.h"
+#include "support/device/delayed_staging_copies.h"
 
 using dtk::policies::Chunk;
 using dtk::policies::StagingRing;
@@ -108,6 +108,6 @@ int main() {
                     equals_one_thread(3, 60, microseconds(100), microseconds(0)) &&
                     equals_one_thread(3, 20, microseconds(0), microseconds(200)) && ends_with_work_left() &&
                     throws_what_the_worker_threw();
-  std::puts(good ? "chunk ring: no difference" : "chunk ring: averages differ or an error was lost");
+  std::puts(good ? "staging ring: no difference" : "staging ring: averages differ or an error was lost");
   return good ? 0 : 1;
 }

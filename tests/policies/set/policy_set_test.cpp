@@ -16,7 +16,7 @@
 #include <functional>
 
 #include "support/catch.h"
-#include "support/device/delayed_copy_engine.h"
+#include "support/device/delayed_staging_copies.h"
 #include "support/error_text.h"
 #include "support/policies/small_dit.h"
 #include "support/policies/small_subject.h"

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "support/device/delayed_copy_engine.h"
+#include "support/device/delayed_staging_copies.h"
 
 namespace dtk::test {
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "support/device/delayed_copy_engine.h"
+#include "support/device/delayed_staging_copies.h"
 #include "support/device/test_device.h"
 #include "support/policies/small_dit.h"
 

@@ -11,7 +11,7 @@ const char* name_of(Operation operation) {
   static constexpr std::array kNames = {"linear",  "conv2d",   "batch_norm", "layer_norm",  "relu",
                                         "gelu",    "silu",     "tanh",       "dropout",     "relu_",
                                         "mul_",    "dropout_", "add",        "masked_fill", "index_select",
-                                        "flatten", "subtree"};
+                                        "flatten", "module"};
   return kNames.at(static_cast<size_t>(operation));
 }
 

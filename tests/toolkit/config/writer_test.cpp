@@ -186,7 +186,7 @@ RunConfig driving_by_velocities() {
   return config;
 }
 
-/// What the published planner of this preset has otherwise.
+/// What the published driving planner of this preset has otherwise.
 RunConfig upstream_driving() {
   RunConfig config;
   config.train.model = "diffusion_planner";

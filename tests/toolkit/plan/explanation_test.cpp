@@ -125,7 +125,7 @@ TEST_CASE("other choices for policies.checkpoint are what plans with them say, t
     CHECK(found.planned == 7);
     CHECK(found.seconds > 0);
     const auto named = by_name(found);
-    for (const char* result : models::kept_results) {
+    for (const char* result : models::dit_kept_results) {
       CheckpointOptions keeping;
       keeping.keep = std::vector<std::string>{result};
       const Plan other = make_plan(tiny(keeping), device);

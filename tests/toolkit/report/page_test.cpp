@@ -112,14 +112,17 @@ TEST_CASE("whatever the user wrote stays text") {
   const std::string safe = "&lt;script&gt;alert(&quot;1&quot;)&lt;/script&gt;&amp;&#39;";
   report.folder = "runs/" + evil;
   report.data = report.model = report.device = report.samples_note = evil;
-  report.config = "[data]\nfolder = \"" + evil + "\"  # " + evil + "\n# " + evil + "\n";
+  report.config = {{evil, evil, evil, evil}, {evil, evil, "", evil}};
   const std::string page = report_html(report);
   CHECK_FALSE(has(page, "<script"));
   CHECK_FALSE(has(page, evil));
   for (const std::string field : {"data", "model", "device"}) {
     CHECK(has(page, "<dt>" + field + "</dt><dd>" + safe + "</dd>"));
   }
-  CHECK(has(page, "<td>&quot;" + safe + "&quot;</td><td class=\"origin\">" + safe + "</td>"));
+  CHECK(has(page, "<th colspan=\"3\">[" + safe + "]</th>"));
+  CHECK(has(page, "<td colspan=\"3\" class=\"unset\"># " + safe + "</td>"));
+  CHECK(has(page, "<th scope=\"row\">" + safe + "</th><td>" + safe + "</td><td class=\"origin\">" + safe +
+                      "</td>"));
 }
 
 TEST_CASE("samples are in the page, as base64") {

@@ -4,7 +4,7 @@
 
 namespace dtk::diffusion_planner {
 
-/// N samples as they are in their files (layout_of.h), one behind the other in each tensor. Positions
+/// N samples as they are in their files (layout.h), one behind the other in each tensor. Positions
 /// are in metres in the frame of the ego vehicle's current pose, headings in radians, velocities in m/s; time
 /// runs in steps of 0.1 s and the last past step is the current one. A row of zeros is an object or a step
 /// that is not there. Upstream's files have not all of the arrays: the others' tensors are undefined.

@@ -68,7 +68,7 @@ std::optional<int64_t> Configuration::heads(const RunConfig& config) const {
   return models::resolved(options_of(config).model).num_heads;
 }
 
-// What the published planner of this preset was trained with, and the policies' locations in it.
+// What the published driving planner of this preset was trained with, and where the policies act in it.
 void Configuration::settle_defaults(LoadedConfig& loaded) const {
   const models::DiffusionPlannerOptions& model = options_of(loaded.config).model;
   Options& training = options_of(loaded.config);
@@ -89,7 +89,7 @@ void Configuration::settle_defaults(LoadedConfig& loaded) const {
   settle(loaded, "policies.ema.warmup", policies.ema.warmup, false, "as published");
   if (!models::problems(model).empty()) return;  // check_rules() says what is wrong
   settle(loaded, "policies.checkpoint.targets", policies.checkpoint.targets,
-         models::checkpoint_targets(model), "the planner's blocks");
+         models::checkpoint_targets(model), "the driving planner's blocks");
   settle(loaded, "policies.precision.fp32", policies.precision.fp32, models::fp32_ends(model),
          "where poses and times enter and leave");
 }
@@ -147,7 +147,7 @@ void Configuration::check_model(const RuleCheck& rules) const {
 }
 
 // Of what a preset says.
-std::string Configuration::derived_line(const RunConfig& config, const std::string& key) const {
+std::string Configuration::derived_value(const RunConfig& config, const std::string& key) const {
   const models::DiffusionPlannerOptions& planner = options_of(config).model;
   std::string line;
   if (!models::problems(planner).empty()) return line;
@@ -155,7 +155,7 @@ std::string Configuration::derived_line(const RunConfig& config, const std::stri
   models::DiffusionPlannerOptions::fields(
       sizes, [&](const std::string& name, const auto& value, const std::string&) {
         if (key == "diffusion_planner." + name && is_set(value))
-          line = "# " + name + " = " + toml_text(value) + " (" + planner.preset + ")";
+          line = name + " = " + toml_text(value) + " (" + planner.preset + ")";
       });
   return line;
 }

@@ -19,7 +19,7 @@ class Configuration : public ModelFamily {
   void settle_defaults(LoadedConfig& loaded) const override;
   void check_model(const RuleCheck& rules) const override;
   std::string useless_because(const RunConfig& config, const std::string& key) const override;
-  std::string derived_line(const RunConfig& config, const std::string& key) const override;
+  std::string derived_value(const RunConfig& config, const std::string& key) const override;
 };
 
 }  // namespace dtk::diffusion_planner

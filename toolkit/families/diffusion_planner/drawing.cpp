@@ -4,6 +4,7 @@
 
 #include "toolkit/config/keys.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/core/numbers.h"
 #include "toolkit/families/diffusion_planner/frame_source.h"
 #include "toolkit/families/diffusion_planner/trainable.h"
 #include "toolkit/io/json.h"
@@ -69,7 +70,7 @@ class DrawnTrajectories final : public Drawing {
   RunData data() const override {
     return {.all = frames_, .split = {frames_, nullptr}, .classes = {}, .remarks = frames_->remarks()};
   }
-  std::string counted() const override { return count_of(frames_->size(), "frame"); }
+  std::string counted() const override { return count_text(frames_->size(), "frame"); }
   std::vector<NamedTensor> draw(c10::Device device, const KeepGoing& keep_going) const override {
     RunConfig config = source_.config;
     config.sample.steps = arguments_.given<int64_t>("steps").value_or(config.sample.steps);

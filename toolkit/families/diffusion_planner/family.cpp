@@ -31,6 +31,10 @@ class Family final : public Configuration {
     return planned_frames(config, samples);
   }
 
+  std::vector<std::string> kept_results() const override {
+    return {models::diffusion_planner_kept_results.begin(), models::diffusion_planner_kept_results.end()};
+  }
+
   ModelFacts facts(const RunConfig& config) const override {
     const models::DiffusionPlannerOptions model = models::resolved(options_of(config).model);
     return {.model = "Diffusion-Planner " + model.preset,

@@ -23,7 +23,7 @@ struct FrameOptions {
 /// not filled.
 FrameBatch allocate_frames(const std::vector<NpzArray>& arrays, int64_t count, at::TensorOptions where = {});
 
-/// The frames of a folder or a JSON list (read_frame_list.h). Immutable after construction; read() may be
+/// The frames of a folder or a JSON list (frame_list.h). Immutable after construction; read() may be
 /// called from several threads at once. Memory: the list of the paths.
 class Frames {
  public:

@@ -7,6 +7,7 @@
 
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/core/numbers.h"
 #include "toolkit/io/json.h"
 
 namespace dtk::diffusion_planner {
@@ -28,7 +29,7 @@ Scales published(int64_t lane_features) {
   return scales;
 }
 
-/// Whose units noise.h and losses_of.h count on.
+/// Whose units noise.h and losses.h count on.
 const std::set<std::string> fixed = {"ego", "neighbor", "ego_current_state", "neighbor_agents_past",
                                      "line_strings"};
 
@@ -119,9 +120,7 @@ class Reader {
     return number;
   }
 
-  static std::string counted(size_t numbers) {
-    return std::to_string(numbers) + (numbers == 1 ? " number" : " numbers");
-  }
+  static std::string counted(size_t numbers) { return count_text(static_cast<int64_t>(numbers), "number"); }
 
   const std::string file_;
   const Scales published_;

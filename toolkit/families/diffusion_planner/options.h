@@ -43,7 +43,7 @@ struct ProcessOptions {
   friend bool operator==(const ProcessOptions&, const ProcessOptions&) = default;
 };
 
-/// Weights of the loss terms (losses_of.h). A term of weight 0 is not computed.
+/// Weights of the loss terms (losses.h). A term of weight 0 is not computed.
 struct LossOptions {
   double ego = 1.0;
   double neighbor = 0.1;  // upstream: 1.0

@@ -245,17 +245,15 @@ std::string Configuration::useless_because(const RunConfig& config, const std::s
   return "";
 }
 
-std::string Configuration::derived_line(const RunConfig& config, const std::string& key) const {
+std::string Configuration::derived_value(const RunConfig& config, const std::string& key) const {
   const std::string& model = options_of(config).model.name;
   const auto size = models::published_size(model);
   if (!size) return "";
-  const auto line = [&](const char* name, int64_t value) {
-    return key == std::string("model.") + name
-               ? std::string("# ") + name + " = " + toml_text(value) + " (" + model + ")"
-               : std::string();
+  const auto text = [&](const std::string& name, int64_t value) {
+    return key == "model." + name ? name + " = " + toml_text(value) + " (" + model + ")" : std::string();
   };
-  return line("depth", size->depth) + line("hidden", size->hidden) + line("heads", size->heads) +
-         line("patch", size->patch);
+  return text("depth", size->depth) + text("hidden", size->hidden) + text("heads", size->heads) +
+         text("patch", size->patch);
 }
 
 }  // namespace dtk::dit

@@ -9,6 +9,7 @@
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
+#include "toolkit/core/numbers.h"
 #include "toolkit/data/image.h"
 #include "toolkit/diffusion/diffusion_names.h"
 #include "toolkit/diffusion/respacing.h"
@@ -147,7 +148,7 @@ class DrawnImages final : public Drawing {
         labels_(sample_labels(source.config, arguments)) {
     check_out(files, arguments, source.config);
   }
-  std::string counted() const override { return count_of(static_cast<int64_t>(labels_.size()), "sample"); }
+  std::string counted() const override { return count_text(static_cast<int64_t>(labels_.size()), "sample"); }
   std::vector<NamedTensor> draw(c10::Device device, const KeepGoing& keep_going) const override {
     const RunConfig& config = source_.config;
     at::Tensor samples = with_trained<TrainableDit>(source_, config, device, [&](const TrainableDit& model) {

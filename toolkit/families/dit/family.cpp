@@ -47,17 +47,23 @@ class Family final : public Configuration {
     return image_data(config, planned_images(options_of(config).model, samples));
   }
 
+  std::vector<std::string> kept_results() const override {
+    return {models::dit_kept_results.begin(), models::dit_kept_results.end()};
+  }
+
   ModelFacts facts(const RunConfig& config) const override {
     const models::DitOptions model = models::resolved(options_of(config).model);
-    return {.model = model.name == "custom" ? "DiT" : model.name,
+    return {.model = models::published_size(model.name) ? model.name : "DiT",
             .sizes = sizes_of(model),
             .smaller = "model.name, or model.depth and model.hidden",
             .sample_name = "images",
             .tokens = model.tokens(),
             .drawn = drawn_text(config),
+            .classes_key = "model.classes",
             .count_key = "sample.per_class",
             .count_keys = "sample.per_class or sample.classes",
             .pictures = are_images(model.channels),
+            .size_keys = "sample.per_class, sample.classes or model.image_size",
             .drawn_note = "One row a class, " + std::to_string(options_of(config).grid.per_class) +
                           " samples each; the noise is the same in all grids.",
             .tensors = "latents of " + std::to_string(model.channels) + " channels",

@@ -1,6 +1,7 @@
 // Sizes of the driving planner Diffusion-Planner, free of LibTorch so that configuration code stays quick to
 // compile.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -89,6 +90,10 @@ struct DiffusionPlannerOptions {
   int64_t encoder_tokens() const;  ///< objects of a scene; throws as resolved()
   int64_t decoder_tokens() const;  ///< P: the ego and the predicted neighbours; throws as resolved()
 };
+
+/// What each transformer and decoder block offers to Seam::keep, in order.
+inline constexpr std::array<const char*, 3> diffusion_planner_kept_results = {"attn_out", "proj_out",
+                                                                              "fc2_out"};
 
 /// A rule of DiffusionPlannerOptions that is broken: which field, and what to do.
 struct DiffusionPlannerProblem {

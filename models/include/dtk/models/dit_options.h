@@ -52,7 +52,7 @@ struct DitOptions {
 };
 
 /// What each block offers to Seam::keep, in order.
-inline constexpr std::array<const char*, 3> kept_results = {"attn_out", "proj_out", "fc2_out"};
+inline constexpr std::array<const char*, 3> dit_kept_results = {"attn_out", "proj_out", "fc2_out"};
 
 /// Depth, hidden, heads and patch of a published name ("DiT-XL/2"); nothing for any other name.
 struct DitSize {

@@ -66,7 +66,7 @@ struct alignas(64) MemoryBlock {
   uint32_t saved = 0;      // tensors saved for backward that lie in this block
   uint16_t mark = 0;       // guards against freeing what is not a counted block
   MemoryTier tier{};       // whose books the block is in; fixed at birth
-  bool reserved = false;   // its memory is a plan's (reserved_memory.h)
+  bool reserved = false;   // its memory is a plan's (virtual_memory.h)
 };
 static_assert(sizeof(MemoryBlock) == 64, "the user's pointer behind the header must stay 64-byte aligned");
 

@@ -102,12 +102,20 @@ class OwnTable {
   Enabled& enabled;          // of its options
 };
 
+/// A base, so that options live before the table that refers to them.
+template <class Options>
+struct OptionsMember {
+  Options options;
+};
+
 /// That of a struct with one list of its fields, `enabled` among them, as EmaOptions has it.
 template <class Options>
-class OwnTableOf final : public OwnTable {
+class OwnTableOf final : public OptionsMember<Options>, public OwnTable {
  public:
+  using OptionsMember<Options>::options;
   explicit OwnTableOf(const std::string& name) : OwnTable(name, options.enabled) {}
-  OwnTableOf(const OwnTableOf& other) : OwnTable(other.policy, options.enabled), options(other.options) {}
+  OwnTableOf(const OwnTableOf& other)
+      : OptionsMember<Options>(other), OwnTable(other.policy, options.enabled) {}
   std::unique_ptr<OwnTable> copy() const override { return std::make_unique<OwnTableOf>(*this); }
   bool equals(const OwnTable& other) const override {
     const auto* const same = dynamic_cast<const OwnTableOf*>(&other);
@@ -119,8 +127,6 @@ class OwnTableOf final : public OwnTable {
                          [&](auto& value, const std::string& its) { visit(name, &value, its); });
     });
   }
-
-  Options options;
 };
 
 /// Those of all registered policies, each at its defaults to begin with.

@@ -10,15 +10,17 @@
 //   int main() { register_policy(kind); ... }
 #pragma once
 #include <c10/core/Device.h>
-#include <dtk/policies/internal/staging_ring.h>
 #include <dtk/policies/policy.h>
 #include <dtk/policies/policy_options.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace dtk::policies {
+
+class StagingCopies;
 
 /// What policies are put into.
 struct Subject {
@@ -31,6 +33,12 @@ struct Subject {
 struct StepsOption {
   std::string key;  // of its policy: "every"
   int64_t* steps = nullptr;
+};
+
+/// Another value of an option, whose peak only a trial step can tell from the one that is set.
+struct OtherSetting {
+  PolicyOptions options;   // with it
+  std::string now, other;  // "segment = 4", "segment = 1"
 };
 
 class PolicyKind {
@@ -48,8 +56,12 @@ class PolicyKind {
   virtual bool acts_switched_off() const { return false; }
   /// Whether it has a use in a pass without gradient and step, such as a sampler's.
   virtual bool acts_without_gradient() const { return false; }
+  /// Whether it has a use in forward and backward passes that no optimizer step follows.
+  virtual bool acts_without_step() const { return true; }
   /// The option that says after how many steps Policy::period() its work repeats; a plan makes it shorter.
   virtual StepsOption period(PolicyOptions&) const { return {}; }
+  /// Measured beside the policy's saving, where there is one.
+  virtual std::optional<OtherSetting> other_setting(const PolicyOptions&) const { return std::nullopt; }
 
   // Plans compare a job with and without each policy. Off is the baseline that its saving is measured
   // against, which may be another place for what it holds.

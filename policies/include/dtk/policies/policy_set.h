@@ -6,6 +6,7 @@
 //   policies.step(optimizer);
 //   for (const PolicyReport& report : policies.reports()) print(report);
 #pragma once
+#include <dtk/policies/internal/staging_ring.h>
 #include <dtk/policies/policy_kind.h>
 #include <dtk/policies/saved_tensors.h>
 

@@ -56,7 +56,7 @@ std::string without_numbers(std::string text) {
 
 }  // namespace
 
-TEST_CASE("the copy engine's own order is accepted: mark, copy, wait, hold back, write") {
+TEST_CASE("the staging copies' own order is accepted: mark, copy, wait, hold back, write") {
   Copies copies;
   for (int step = 0; step < 3; ++step) {
     copies.weights.add_(1);

@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <string_view>
 
 namespace dtk::policies {
 namespace {
@@ -46,6 +47,21 @@ bool is_factory(const char* name) {
          std::strncmp(name, kResize, sizeof kResize - 1) == 0;
 }
 
+bool is(const char* name, std::string_view one) {
+  return name == one;
+}
+
+// Where oneDNN computes a convolution in channels last, as it likes to on a processor with matrix tiles,
+// LibTorch clones the result into its own layout: there the clone is what is elsewhere the convolution's. So
+// clones within a convolution count as its own everywhere. Null for all others.
+const char* convolution_around(const OperatorStack& stack, size_t clone) {
+  size_t i = clone;
+  while (i > 0 && is(stack.calls[i - 1].name, "aten::contiguous")) --i;
+  const char* const caller = i > 0 ? stack.calls[i - 1].name : "";
+  return is(caller, "aten::mkldnn_convolution") || is(caller, "aten::convolution_backward") ? caller
+                                                                                            : nullptr;
+}
+
 bool is_operator(const char* name) {
   return std::strncmp(name, "aten::", 6) == 0;
 }
@@ -59,6 +75,8 @@ Birthplace birthplace() {
   for (size_t i = depth; i > 0; --i) {
     const auto& call = stack.calls[i - 1];
     if (is_factory(call.name)) continue;
+    const char* const convolution = is(call.name, "aten::clone") ? convolution_around(stack, i - 1) : nullptr;
+    if (convolution != nullptr) return {owner_id(Category::temporaries, convolution), call.id};
     // The engine's own entries ("autograd::engine::…") are no operators: what dies in them is no kernel's
     // scratch.
     return {owner_id(Category::temporaries, call.name), is_operator(call.name) ? call.id : 0};

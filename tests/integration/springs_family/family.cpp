@@ -7,6 +7,7 @@
 #include "toolkit/config/rules.h"
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/core/numbers.h"
 #include "toolkit/core/text.h"
 #include "toolkit/io/npy.h"
 #include "toolkit/io/safetensors.h"
@@ -45,7 +46,7 @@ class DrawnFutures final : public Drawing {
     count_ = count_or_all(arguments, starts_->size());
   }
   RunData data() const override { return {.all = starts_, .split = {starts_, nullptr}}; }
-  std::string counted() const override { return count_of(count_, "future"); }
+  std::string counted() const override { return count_text(count_, "future"); }
   std::vector<NamedTensor> draw(c10::Device device, const KeepGoing& keep_going) const override {
     return with_trained<TrainableSprings>(
         source_, source_.config, device,

@@ -143,8 +143,8 @@ TEST_CASE("the tables of a diffusion are counted under their own name") {
   const int64_t before = policies::cpu_accounts().live_bytes();
   {
     const auto objective = make_objective({.objective = Prediction::v}, false, at::kCPU);
-    CHECK(bytes() == 1000 * 80);
-    CHECK(policies::cpu_accounts().live_bytes() == before + 1000 * 80);
+    CHECK(bytes() == 1000 * 72);
+    CHECK(policies::cpu_accounts().live_bytes() == before + 1000 * 72);
   }
   CHECK(policies::cpu_accounts().live_bytes() == before);
 }

@@ -76,7 +76,7 @@ TEST_CASE("dit-sample: classes are for images, frames for the driving planner") 
 TEST_CASE("dit-sample: frames are those of the model, and listed by paths that are read again") {
   test::MemoryFileSystem files;
   const auto drawing = drawing_of(files, folder + "/list.json", "/drawn");
-  CHECK(data_lines(drawing->data()) ==
+  CHECK(data_lines(drawing->data(), {}) ==
         std::vector<std::string>{"data: 3 frames, 8 neighbours, 6 lanes (list.json)"});
   CHECK(drawing->counted() == "3 frames");
   drawing->write(files, {});

@@ -107,7 +107,7 @@ TEST_CASE("the noise of one step is held at a time") {
   };
   const int64_t one_step = 64 * 2 * 8 * 8 * 4, few = peak(5), many_steps = peak(25);
   CHECK(many_steps - few < one_step);
-  CHECK(many_steps - few == 20 * 80);  // the tables of as many more steps
+  CHECK(many_steps - few == 20 * 72);  // the tables of as many more steps
 }
 
 TEST_CASE("drawing gives up between two steps") {

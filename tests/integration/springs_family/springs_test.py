@@ -14,7 +14,7 @@ from pathlib import Path
 
 PROGRAMS = Path()
 STEPS, DRAWN, WIDTH, DEPTH = 8, 4, 16, 2  # of forces; the others' defaults
-HELD_OUT = 5
+HELD_OUT = 8  # a batch: a plan does not know that a file of them holds less
 STATE = ("model.safetensors", "optimizer.safetensors", "ema.safetensors", "random.safetensors")
 
 CONFIG = f"""\
@@ -130,16 +130,22 @@ class Springs(unittest.TestCase):
         return self.run_program(program, "--config", "wrong.toml", *arguments, code=2)
 
     def compare_phases(self, planned: list[dict], measured: list[dict]) -> None:
-        self.assertEqual([phase["name"] for phase in planned], [phase["name"] for phase in measured])
-        for plan, run in zip(planned, measured):
-            # On a busy machine the loader may bring a batch later than the plan has it.
+        by_name = {phase["name"]: phase for phase in measured}  # a plan has fewer steps, so another order
+        self.assertEqual({phase["name"] for phase in planned}, by_name.keys())
+        for plan in planned:
+            run = by_name[plan["name"]]
+            # On a busy machine the loader may bring a batch later than the plan has it. A plan adds up what the
+            # kernels of two threads take for themselves.
             late = plan["categories"].get("data", 0) - run["categories"].get("data", 0)
             self.assertGreaterEqual(late, 0, plan["name"])
-            self.assertEqual(plan["peak_bytes"] - late, run["peak_bytes"], plan["name"])
+            kept, run_kept = (one["peak_bytes"] - one["categories"].get("scratch", 0) for one in (plan, run))
+            self.assertEqual(kept - late, run_kept, plan["name"])
 
     def test_plans_try_what_its_modules_offer_to_keep(self):
-        text = self.run_program("dit-plan", *self.train, "--device", "cpu", "--explain", "--json")
-        self.assertIn('policies.checkpoint.keep=["attn_out"]', [one["set"] for one in json.loads(text)["choices"]])
+        explained = json.loads(self.run_program("dit-plan", *self.train, "--explain", "--json"))
+        tried = [one["set"] for one in explained["checkpoint_choices"]["choices"]]
+        self.assertIn('policies.checkpoint.keep=["attn_out"]', tried)
+        self.assertFalse([one for one in tried if "fc2_out" in one])
 
     def test_it_learns(self):
         self.run_program("dit-train", *self.train, *settings(
@@ -287,7 +293,7 @@ class Springs(unittest.TestCase):
                                  "futures of a recording's starts with --starts FILE --out FILE"),
             (["--starts", "others", "--spread", "-1"],
              '--spread -1: "-1" is not allowed; wanted: a number in [0, inf)'),
-            (["--starts", "others", "--count", "6"], "--count 6: --starts holds 5; give at most as many"),
+            (["--starts", "others", "--count", "9"], "--count 9: --starts holds 8; give at most as many"),
         ):
             with self.subTest(message):
                 self.assertEqual(self.run_program("dit-sample", *sample, *more, code=2), f"dit-sample: {message}\n")

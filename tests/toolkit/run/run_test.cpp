@@ -175,6 +175,7 @@ TEST_CASE("what does not fit together is refused with the way out") {
                         " (what a file sets is taken back with --set "
                         "train.allow_thread_change=default), or continue a run with --resume");
   fresh.locations["train.allow_thread_change"] = "--set train.allow_thread_change=true";
+  fresh.origins["train.allow_thread_change"] = {Origin::Source::set};
   CHECK_THROWS_WITH(world.run(fresh),
                     "--set train.allow_thread_change=true" + no_use + ", or continue a run with --resume");
   CHECK_FALSE(world.files.exists("fresh"));

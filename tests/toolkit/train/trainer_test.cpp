@@ -242,7 +242,7 @@ TEST_CASE("every byte of a step has an owner, and nothing temporary outlives the
     const policies::MemorySums live = policies::cpu_accounts().live();
     const int64_t weights = trainer->parameter_count() * 4;
     const int64_t position_table = 4 * 16 * 4,
-                  diffusion_tables = objective == "rectified_flow" ? 0 : 1000 * 80;
+                  diffusion_tables = objective == "rectified_flow" ? 0 : 1000 * 72;
     CHECK(live.of(policies::Category::parameters) == weights + position_table + diffusion_tables);
     CHECK(live.of(policies::Category::optimizer) == 2 * weights + 3 * 4 + 4);
     CHECK(live.of(policies::Category::ema) == weights);

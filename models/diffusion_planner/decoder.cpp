@@ -8,7 +8,6 @@
 namespace dtk::models::diffusion_planner {
 namespace {
 
-constexpr int64_t kPose = 4;
 constexpr int64_t kTurnStep = 10;
 
 // x (N, P, D); y (N, P, D), or (N, 1, D) of a model with one time for all actors

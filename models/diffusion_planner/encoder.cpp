@@ -14,7 +14,6 @@ using Options = DiffusionPlannerOptions;
 
 constexpr int64_t kSeenSteps = 6;     // of a past; the others are zeroed
 constexpr int64_t kLaneFeatures = 8;  // of a point: position, direction, both bounds; then attributes
-constexpr int64_t kPose = 4;          // x, y, cos, sin
 
 // In the order of the tokens. The turn indicator has the ego shape's, as published; UP has three of its own.
 enum Class {

@@ -92,9 +92,9 @@ Options filled(Options options, const Options& from) {
   return options;
 }
 
-class Checker {
+class DiffusionPlannerChecker {
  public:
-  explicit Checker(const Options& options) : options_(options) {}
+  explicit DiffusionPlannerChecker(const Options& options) : options_(options) {}
 
   std::vector<DiffusionPlannerProblem> run() {
     const std::optional<Options> from = preset(options_.preset);
@@ -192,7 +192,7 @@ class Checker {
 }  // namespace
 
 std::vector<DiffusionPlannerProblem> problems(const DiffusionPlannerOptions& options) {
-  return Checker(options).run();
+  return DiffusionPlannerChecker(options).run();
 }
 
 DiffusionPlannerOptions resolved(const DiffusionPlannerOptions& options) {

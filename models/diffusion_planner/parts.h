@@ -4,6 +4,7 @@
 #include <c10/core/Device.h>
 #include <dtk/models/diffusion_planner.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,8 @@
 #include "diffusion_planner/blocks.h"
 
 namespace dtk::models::diffusion_planner {
+
+constexpr int64_t kPose = 4;  // x, y, cos, sin
 
 struct PathMlp {
   std::string path;

@@ -35,9 +35,9 @@ DitOptions with_published_size(DitOptions options, const DitSize& size) {
 }
 
 /// Collects broken rules; the order of the calls is the order of the fields.
-class Checker {
+class DitChecker {
  public:
-  explicit Checker(const DitOptions& options) : options_(options) {}
+  explicit DitChecker(const DitOptions& options) : options_(options) {}
 
   std::vector<DitProblem> run() {
     const std::optional<DitSize> size = published_size(options_.name);
@@ -160,7 +160,7 @@ std::optional<DitSize> published_size(const std::string& name) {
 }
 
 std::vector<DitProblem> problems(const DitOptions& options) {
-  return Checker(options).run();
+  return DitChecker(options).run();
 }
 
 DitOptions resolved(const DitOptions& options) {

@@ -45,8 +45,9 @@ bool is_dense(const at::Tensor& x) {
 }
 
 // Variance 1 and no eps make the kernel's own factor 1 * alpha, to the bit.
-ThreeTensors normalize(const at::Tensor& x, const OptionalTensor& weight, const OptionalTensor& bias,
-                       const OptionalTensor&, const OptionalTensor&, bool, double, double) {
+ThreeTensors normalize_with_known(const at::Tensor& x, const OptionalTensor& weight,
+                                  const OptionalTensor& bias, const OptionalTensor&, const OptionalTensor&,
+                                  bool, double, double) {
   const auto& [mean, invstd, _] = *known_of_call;
   const at::Tensor alpha = weight && weight->defined() ? at::mul(invstd, *weight) : invstd;
   at::Tensor out = std::get<0>(at::native_batch_norm(x, alpha, bias, mean, at::ones_like(mean),
@@ -57,7 +58,7 @@ ThreeTensors normalize(const at::Tensor& x, const OptionalTensor& weight, const 
 void register_known_statistics() {
   auto* const library =
       new torch::Library(torch::Library::IMPL, "aten", kKnownStatisticsKey, __FILE__, __LINE__);
-  library->impl("native_batch_norm", TORCH_FN(normalize));
+  library->impl("native_batch_norm", TORCH_FN(normalize_with_known));
 }
 
 const EngineKernels known_statistics(&register_known_statistics);

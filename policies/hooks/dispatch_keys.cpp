@@ -31,11 +31,11 @@ std::string fallback_on(c10::DispatchKey key) {
   return "a fallback";
 }
 
-std::string kernels_on(c10::DispatchKey key, const std::vector<c10::OperatorName>& operators) {
+std::string kernels_on(c10::DispatchKey key, const std::vector<c10::OperatorName>& names) {
   const auto by_name = [](const auto& a, const auto& b) { return c10::toString(a) < c10::toString(b); };
-  const auto first = std::min_element(operators.begin(), operators.end(), by_name);
+  const auto first = std::min_element(names.begin(), names.end(), by_name);
   const auto op = c10::Dispatcher::singleton().findOp(*first);
-  const size_t more = operators.size() - 1;
+  const size_t more = names.size() - 1;
   return c10::str("a kernel of ", *first, more > 0 ? c10::str(" and ", more, " others") : "", ", ",
                   op ? origin(op->dumpState(), key, " :: ") : "");
 }
@@ -48,9 +48,9 @@ bool has_fallback(c10::DispatchKey key) {
 
 std::string others_on(c10::DispatchKey key) {
   if (has_fallback(key)) return fallback_on(key);
-  const std::vector<c10::OperatorName> operators =
+  const std::vector<c10::OperatorName> names =
       c10::Dispatcher::singleton().getRegistrationsForDispatchKey(key);
-  return operators.empty() ? "" : kernels_on(key, operators);
+  return names.empty() ? "" : kernels_on(key, names);
 }
 
 }  // namespace

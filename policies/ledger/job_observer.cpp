@@ -8,21 +8,21 @@
 namespace dtk::policies {
 namespace {
 
-std::atomic<JobObserver*> current{nullptr};
+std::atomic<JobObserver*> current_observer{nullptr};
 
 }  // namespace
 
 JobObserverGuard::JobObserverGuard(JobObserver& watch) {
   JobObserver* none = nullptr;
-  TORCH_CHECK(current.compare_exchange_strong(none, &watch), "a job is watched already");
+  TORCH_CHECK(current_observer.compare_exchange_strong(none, &watch), "a job is watched already");
 }
 
 JobObserverGuard::~JobObserverGuard() {
-  current = nullptr;
+  current_observer = nullptr;
 }
 
 JobObserver* job_observer() {
-  return current;
+  return current_observer;
 }
 
 Run run_observed(Run inner) {

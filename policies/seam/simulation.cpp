@@ -8,11 +8,11 @@
 namespace dtk::policies {
 namespace {
 
-std::atomic<Simulation*> current{nullptr};
+std::atomic<Simulation*> current_simulation{nullptr};
 thread_local bool host_copies_allowed = false;
 
 std::unique_ptr<LoopFold> fold_of(std::string_view what) {
-  Simulation* const simulation = current;
+  Simulation* const simulation = current_simulation;
   return simulation != nullptr ? simulation->fold(what) : nullptr;
 }
 
@@ -20,19 +20,20 @@ std::unique_ptr<LoopFold> fold_of(std::string_view what) {
 
 SimulationGuard::SimulationGuard(Simulation& simulation) {
   Simulation* none = nullptr;  // another's stays in its place
-  TORCH_CHECK(current.compare_exchange_strong(none, &simulation), "a simulation is going on already");
+  TORCH_CHECK(current_simulation.compare_exchange_strong(none, &simulation),
+              "a simulation is going on already");
 }
 
 SimulationGuard::~SimulationGuard() {
-  current = nullptr;
+  current_simulation = nullptr;
 }
 
 bool simulating() {
-  return current != nullptr;
+  return current_simulation != nullptr;
 }
 
 void step_done() {
-  if (Simulation* const simulation = current) simulation->step_done();
+  if (Simulation* const simulation = current_simulation) simulation->step_done();
 }
 
 std::vector<double> values_sync(const at::Tensor& tensor) {

@@ -20,6 +20,7 @@ import quiet_libraries
 import readme
 import rooms
 import torch_use
+import unnamed_names
 import words
 
 COMPILER = "c++"
@@ -257,6 +258,39 @@ class NamedHeaders(TreeTest):
         self.write("toolkit/io/good.cpp", '#include <unistd.h>\n// npy.h, "gone.h"; io/npy.h\nint a = f("gone.h");\n')
         for text in ("// See gone.h.", "int f();  // (io/gone.h)", "/// `gone.h` says it"):
             self.assert_finds(named_headers, "toolkit/io/bad.cpp", f"int f();\n{text}\n", "bad.cpp:2: the comment names gone.h")
+
+
+class UnnamedNames(TreeTest):
+    def in_namespace(self, text: str, around: str = "dtk") -> str:
+        return f"namespace {around} {{\nnamespace {{\n\n{text}\n\n}}  // namespace\n}}  // namespace {around}\n"
+
+    def test_names_that_clash(self):
+        first = """struct Unit {};
+constexpr int kMax = 1;
+using Json = nlohmann::json;
+[[noreturn]] void fail(const std::string& what,
+                       int number) {
+  throw 1;
+}
+"""
+        self.write("toolkit/io/one.cpp", self.in_namespace(first))
+        for text, name in (
+            ("class Unit;\nenum class Unit { a };", "Unit"),
+            ("std::atomic<int> kMax{0};", "kMax"),
+            ("using Json = nlohmann::ordered_json;", "Json"),
+            ("int fail(const std::string& what, int number) {\n  return 1;\n}", "fail"),
+            ("int Unit = 3;", "Unit"),
+        ):
+            self.assert_finds(unnamed_names, "toolkit/run/bad.cpp", self.in_namespace(text), f"{name} stands at")
+
+    def test_names_that_do_not(self):
+        first = "using Json = nlohmann::json;\nint f(int a) {\n  return a;\n}\nstruct A;\nint A::g() {\n  return 1;\n}"
+        self.write("toolkit/io/one.cpp", self.in_namespace(first) + "\nint f(int a) { return 1; }\n")
+        other = "using Json = nlohmann::json;\nint f(double a) {\n  return 2;\n}\nstruct A;\nint A::g() {\n  return 1;\n}"
+        self.write("toolkit/run/two.cpp", self.in_namespace(other))
+        self.write("toolkit/run/three.cpp", self.in_namespace("int f(int a) {\n  return 3;\n}", "dtk::dit"))
+        self.write("models/dit/four.cpp", self.in_namespace(first))
+        self.assertEqual(unnamed_names.check(self.root), [])
 
 
 class Layout(TreeTest):

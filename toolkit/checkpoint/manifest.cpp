@@ -15,11 +15,11 @@ using Json = nlohmann::json;
 constexpr uint64_t manifest_version = 1;
 constexpr int manifest_depth = 3;  // manifest, files, file
 
-[[noreturn]] void fail(const std::string& path, const std::string& what) {
+[[noreturn]] void refuse(const std::string& path, const std::string& what) {
   throw DamagedManifest(path + " is not a checkpoint manifest: " + what);
 }
 
-Json parse(std::string_view text, const std::string& path) try {
+Json parse_object(std::string_view text, const std::string& path) try {
   return parse_strict_json(text, path, manifest_depth);
 } catch (const FileError& error) {
   throw DamagedManifest(error.what());
@@ -28,14 +28,14 @@ Json parse(std::string_view text, const std::string& path) try {
 uint64_t whole_number(const Json& object, const char* key, const std::string& path) {
   const auto found = object.find(key);
   if (found == object.end() || !found->is_number_unsigned()) {
-    fail(path, in_quotes(key) + " is not a whole number from 0");
+    refuse(path, in_quotes(key) + " is not a whole number from 0");
   }
   return found->get<uint64_t>();
 }
 
 std::string string_value(const Json& object, const char* key, const std::string& path) {
   const auto found = object.find(key);
-  if (found == object.end() || !found->is_string()) fail(path, in_quotes(key) + " is not a string");
+  if (found == object.end() || !found->is_string()) refuse(path, in_quotes(key) + " is not a string");
   return found->get<std::string>();
 }
 
@@ -46,17 +46,17 @@ void check_version(const Json& json, const std::string& path) {
                                 path, version, manifest_version));
   }
   if (version != manifest_version)
-    fail(path, fmt::format("version {} was never written; the oldest is 1", version));
+    refuse(path, fmt::format("version {} was never written; the oldest is 1", version));
 }
 
 ManifestFile read_file_entry(const Json& json, const std::string& path) {
-  if (!json.is_object()) fail(path, "an entry of \"files\" is not an object");
+  if (!json.is_object()) refuse(path, "an entry of \"files\" is not an object");
   ManifestFile file{string_value(json, "name", path), whole_number(json, "bytes", path),
                     string_value(json, "sha256", path)};
-  if (!is_plain_file_name(file.name)) fail(path, in_quotes(file.name) + " is not a plain file name");
+  if (!is_plain_file_name(file.name)) refuse(path, in_quotes(file.name) + " is not a plain file name");
   const bool is_digest =
       file.sha256.size() == 64 && file.sha256.find_first_not_of("0123456789abcdef") == std::string::npos;
-  if (!is_digest) fail(path, "the sha256 of " + in_quotes(file.name) + " is not 64 hexadecimal digits");
+  if (!is_digest) refuse(path, "the sha256 of " + in_quotes(file.name) + " is not 64 hexadecimal digits");
   return file;
 }
 
@@ -78,21 +78,21 @@ std::string manifest_text(const CheckpointManifest& manifest) {
 }
 
 CheckpointManifest parse_manifest(std::string_view text, const std::string& path) {
-  const Json json = parse(text, path);
-  if (!json.is_object()) fail(path, "it is not a JSON object");
+  const Json json = parse_object(text, path);
+  if (!json.is_object()) refuse(path, "it is not a JSON object");
   check_version(json, path);
 
   CheckpointManifest manifest;
   const uint64_t step = whole_number(json, "step", path);
-  if (!std::in_range<int64_t>(step)) fail(path, fmt::format("step {} is too large", step));
+  if (!std::in_range<int64_t>(step)) refuse(path, fmt::format("step {} is too large", step));
   manifest.step = static_cast<int64_t>(step);
   const auto files = json.find("files");
-  if (files == json.end() || !files->is_array()) fail(path, "\"files\" is not an array");
+  if (files == json.end() || !files->is_array()) refuse(path, "\"files\" is not an array");
   std::set<std::string> names;
   for (const Json& entry : *files) {
     manifest.files.push_back(read_file_entry(entry, path));
     const std::string& name = manifest.files.back().name;
-    if (!names.insert(name).second) fail(path, in_quotes(name) + " is listed twice");
+    if (!names.insert(name).second) refuse(path, in_quotes(name) + " is listed twice");
   }
   return manifest;
 }

@@ -19,7 +19,7 @@ std::string shape_text(const Shape& shape) {
 }
 
 /// "\n  missing (9): a [2, 3], b [4], c [5] and 6 more"
-std::string list_line(const std::string& title, std::vector<std::string> entries) {
+std::string entries_line(const std::string& title, std::vector<std::string> entries) {
   constexpr size_t shown = 4;
   const size_t all = entries.size();
   if (all == 0) return "";
@@ -89,9 +89,9 @@ void check_fit(const Weights& weights, const models::NamedTensors& parameters, c
                                ", and this model has ", heads, ", whose attention is another; set ",
                                heads_option, " = ", *weights.heads));
   }
-  throw ConfigError(begin + " are not those of this model" + list_line("missing", missing) +
-                    list_line("unknown", unknown) + list_line("of another shape", misshapen) +
-                    list_line("not floating-point", mistyped) +
+  throw ConfigError(begin + " are not those of this model" + entries_line("missing", missing) +
+                    entries_line("unknown", unknown) + entries_line("of another shape", misshapen) +
+                    entries_line("not floating-point", mistyped) +
                     "\n  Allowed are the parameters of this model, all that are trained and no others, in "
                     "floating point; name such weights, or set [model] as these were trained" +
                     hints(in_file, in_model));

@@ -83,7 +83,7 @@ std::optional<Calibration> calibration_for(const PlanArguments& arguments, FileS
 
 constexpr Capacity kBudget = Capacity::allocator, kMaxBatch = Capacity::device;
 
-struct Job {
+struct PlanJob {
   const PlanArguments& arguments;
   const LoadedConfig loaded;
   const c10::Device device;
@@ -95,7 +95,7 @@ struct Job {
 };
 
 // The plan of the smallest batch tells whether another batch helps.
-std::string advice_of(const Job& job, const Plan& plan) {
+std::string advice_of(const PlanJob& job, const Plan& plan) {
   if (!job.arguments.max_batch.empty()) return "; give --max-batch no more than that";
   if (plan.memory.peak().peak.of(policies::Category::parameters) > *job.budget) return "";
   LoadedConfig smallest = job.loaded;
@@ -109,14 +109,14 @@ std::string advice_of(const Job& job, const Plan& plan) {
       job.loaded.config.train.accumulate, exact_bytes(least.bytes()));
 }
 
-void check_budget(const Job& job, const Plan& plan) {
+void check_budget(const PlanJob& job, const Plan& plan) {
   const MemoryNeed need = plan.need_in(kBudget);
   if (need.fits(job.budget)) return;
   throw Error(ExitCode::memory,
               "does not fit into memory.budget: " + excess_text(need, *job.budget) + advice_of(job, plan));
 }
 
-void report_table(const Job& job) {
+void report_table(const PlanJob& job) {
   SteadyClock clock;
   const double begin = clock.seconds();
   std::vector<PlanRow> rows = plan_table(job.loaded, job.device, job.options);
@@ -131,7 +131,7 @@ void report_table(const Job& job) {
                           rows.size(), excess_text(lowest, *job.budget)));
 }
 
-void report_largest(const Job& job, int64_t bytes) {
+void report_largest(const PlanJob& job, int64_t bytes) {
   const LargestPlannedBatch found =
       largest_planned_batch(job.loaded, job.device, bytes, job.options, measures_here(job.arguments));
   if (!found.largest) {
@@ -144,7 +144,7 @@ void report_largest(const Job& job, int64_t bytes) {
   check_budget(job, *found.largest);
 }
 
-void report_plan(const Job& job) {
+void report_plan(const PlanJob& job) {
   Plan plan = make_plan(job.loaded, job.device, job.options);
   plan.placement = job.placement;
   if (job.arguments.explain) {
@@ -181,7 +181,7 @@ void run_plan(const PlanArguments& arguments, FileSystem& files,
   std::optional<CheckpointPlacement> placement;
   if (placement_is_open(loaded.config) && arguments.max_batch.empty())
     placement = place_checkpoints(loaded, device, options);
-  const Job job{arguments, std::move(loaded), device, budget, options, print, placement, written};
+  const PlanJob job{arguments, std::move(loaded), device, budget, options, print, placement, written};
   if (arguments.table) return report_table(job);
   if (arguments.max_batch.empty()) return report_plan(job);
   const auto percent = parse_percent(arguments.max_batch);

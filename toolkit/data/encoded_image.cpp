@@ -46,24 +46,24 @@ class Tiff {
   const bool little_;
 };
 
-constexpr int upright = 1;
+constexpr int kUpright = 1;
 
 int orientation_in(const Tiff& tiff) {
   constexpr uint64_t entry_bytes = 12, orientation_tag = 0x0112, short_type = 3;
-  if (!tiff.has(0, 8) || !tiff.is_tiff()) return upright;
+  if (!tiff.has(0, 8) || !tiff.is_tiff()) return kUpright;
   const uint64_t directory = tiff.four(4);
-  if (!tiff.has(directory, 2)) return upright;
+  if (!tiff.has(directory, 2)) return kUpright;
   const uint64_t entries = tiff.two(directory);
   for (uint64_t i = 0; i < entries; ++i) {
     const uint64_t entry = directory + 2 + i * entry_bytes;
-    if (!tiff.has(entry, entry_bytes)) return upright;
+    if (!tiff.has(entry, entry_bytes)) return kUpright;
     if (tiff.two(entry) != orientation_tag) continue;
     const uint64_t value = tiff.two(entry + 8);
     const bool known =
         tiff.two(entry + 2) == short_type && tiff.four(entry + 4) == 1 && value >= 1 && value <= 8;
-    return known ? static_cast<int>(value) : upright;
+    return known ? static_cast<int>(value) : kUpright;
   }
-  return upright;
+  return kUpright;
 }
 
 bool is_jpeg(std::string_view encoded) {
@@ -146,7 +146,7 @@ int jpeg_components(std::string_view encoded) {
 int jpeg_orientation(std::string_view encoded) {
   constexpr std::string_view exif("Exif\0\0", 6);
   constexpr size_t exif_at = 2;  // after the length
-  int orientation = upright;
+  int orientation = kUpright;
   if (!is_jpeg(encoded)) return orientation;
   walk_jpeg(encoded, [&](uint64_t marker, std::string_view segment) {
     if (marker == start_of_scan) return false;  // it comes before the picture

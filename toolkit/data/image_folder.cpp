@@ -74,14 +74,14 @@ std::string read_file(const fs::path& path) {
   return content;
 }
 
-struct Entry {
+struct FolderEntry {
   fs::path path;
   int64_t label;
 };
 
 /// Looked at before anything is decoded, which takes longer.
-std::vector<Entry> list_images(const std::vector<fs::path>& folders) {
-  std::vector<Entry> entries;
+std::vector<FolderEntry> list_images(const std::vector<fs::path>& folders) {
+  std::vector<FolderEntry> entries;
   for (size_t label = 0; label < folders.size(); ++label) {
     const std::vector<fs::path> files = visible_entries(folders[label]);
     if (files.empty()) refuse_data(folders[label], "the class folder is empty; add images or remove it");
@@ -142,7 +142,7 @@ void check_memory(size_t images, size_t bytes, const ImageSize& size) {
 
 /// Decodes the images of a folder into `data`, those that are whole together, with their labels. The outcome
 /// does not depend on how many threads there are: of several errors the one of the first file counts.
-void decode(const std::vector<Entry>& entries, const ImageSize& size, const ImageFolderOptions& options,
+void decode(const std::vector<FolderEntry>& entries, const ImageSize& size, const ImageFolderOptions& options,
             PixelData& data) {
   const auto image_bytes = static_cast<size_t>(size.channels * size.height * size.width);
   check_memory(entries.size(), entries.size() * image_bytes, size);
@@ -192,7 +192,7 @@ std::string folder_name(const fs::path& folder) {
 std::unique_ptr<ImageSource> open_image_folder(const fs::path& folder, const ImageSize& size,
                                                const ImageFolderOptions& options) {
   const std::vector<fs::path> folders = class_folders(folder);
-  const std::vector<Entry> entries = list_images(folders);
+  const std::vector<FolderEntry> entries = list_images(folders);
   PixelData data;
   data.channels = size.channels;
   data.height = size.height;

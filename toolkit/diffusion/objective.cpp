@@ -31,9 +31,9 @@ class RectifiedFlow final : public Objective {
   const FlowTime time_;
 };
 
-class Gaussian final : public Objective {
+class GaussianObjective final : public Objective {
  public:
-  explicit Gaussian(GaussianDiffusion process) : process_(std::move(process)) {}
+  explicit GaussianObjective(GaussianDiffusion process) : process_(std::move(process)) {}
 
   at::Tensor loss(const Denoiser& model, at::Tensor x0, at::Tensor y,
                   const at::Generator& generator) const override {
@@ -56,8 +56,8 @@ std::unique_ptr<const Objective> make_objective(const DiffusionOptions& options,
                                                 c10::Device device) {
   if (!is_gaussian(options.objective)) return std::make_unique<RectifiedFlow>(options.time);
   const policies::OwnerScope owner(policies::Category::parameters, "diffusion tables");
-  return std::make_unique<Gaussian>(GaussianDiffusion(training_process(options.betas, options.steps),
-                                                      options.objective, learn_sigma, device));
+  return std::make_unique<GaussianObjective>(GaussianDiffusion(training_process(options.betas, options.steps),
+                                                               options.objective, learn_sigma, device));
 }
 
 }  // namespace dtk

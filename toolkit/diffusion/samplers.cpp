@@ -53,10 +53,11 @@ class Heun final : public Flow {
   }
 };
 
-class Gaussian final : public Sampler {
+class GaussianSampler final : public Sampler {
  public:
   /// `eta`: DDIM's; absent: DDPM.
-  Gaussian(GaussianDiffusion process, std::vector<int64_t> kept, std::optional<double> eta, bool clip_x0)
+  GaussianSampler(GaussianDiffusion process, std::vector<int64_t> kept, std::optional<double> eta,
+                  bool clip_x0)
       : process_(std::move(process)), kept_(std::move(kept)), eta_(eta), clip_x0_(clip_x0) {}
 
   int64_t steps() const override { return static_cast<int64_t>(kept_.size()); }
@@ -90,7 +91,7 @@ std::unique_ptr<const Sampler> make_sampler(const DiffusionOptions& diffusion, c
   const policies::OwnerScope owner(policies::Category::data, "sampler tables");
   GaussianDiffusion process(respaced(tables, kept), diffusion.objective, learn_sigma, device);
   const auto eta = options.sampler == SamplerKind::ddim ? std::optional(options.eta) : std::nullopt;
-  return std::make_unique<Gaussian>(std::move(process), std::move(kept), eta, options.clip_x0);
+  return std::make_unique<GaussianSampler>(std::move(process), std::move(kept), eta, options.clip_x0);
 }
 
 }  // namespace dtk

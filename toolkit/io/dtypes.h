@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,6 +12,8 @@
 #include <vector>
 
 namespace dtk {
+
+constexpr size_t max_tensor_dimensions = 64;  // LibTorch's operators take no more
 
 /// The names of one dtype; "" where such files do not have it.
 struct FileDtype {

@@ -17,9 +17,9 @@ std::string reason() {
   return std::error_code(errno, std::generic_category()).message();
 }
 
-struct Descriptor {
+struct OpenFile {
   const int number;
-  ~Descriptor() {
+  ~OpenFile() {
     if (number >= 0) ::close(number);
   }
 };
@@ -27,7 +27,7 @@ struct Descriptor {
 }  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
-  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  const OpenFile file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
   if (file.number < 0 && errno == ENOENT) refuse_data(path, "no such file; check the path");
   if (file.number < 0) refuse_data(path, "cannot be opened: " + reason());
   struct stat status = {};

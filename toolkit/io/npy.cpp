@@ -24,7 +24,7 @@ constexpr size_t version_1_prefix = 10, version_2_prefix = 12;  // magic, versio
 constexpr size_t max_header_bytes = 10'000;                     // NumPy's own limit
 static_assert(npy_first_bytes == version_2_prefix &&
               npy_longest_header == version_2_prefix + max_header_bytes);
-constexpr size_t max_dimensions = 64;  // NumPy's own limit
+constexpr size_t max_npy_dimensions = 64;  // NumPy's own limit
 
 struct Dictionary {
   std::string descr;
@@ -114,7 +114,7 @@ class HeaderParser {
     expect('(');
     while (!take(')')) {
       shape.push_back(read_size());
-      if (shape.size() > max_dimensions) fail_at("'shape' has more than 64 dimensions");
+      if (shape.size() > max_npy_dimensions) fail_at("'shape' has more than 64 dimensions");
       if (take(',')) continue;
       expect(')');
       if (shape.size() == 1) fail_at("'shape' is a number in brackets, not a tuple");

@@ -29,8 +29,7 @@ constexpr uint64_t safetensors_length_bytes = 8;                // the header le
 constexpr uint64_t safetensors_max_header_bytes = 100'000'000;  // the format's own limit
 constexpr std::string_view safetensors_metadata_key = "__metadata__";
 
-constexpr int header_depth = 3;        // header, tensor, shape
-constexpr size_t max_dimensions = 64;  // LibTorch's operators take no more
+constexpr int header_depth = 3;  // header, tensor, shape
 
 std::string_view written_dtype(const NamedTensor& entry) {
   const std::string_view name = name_among(&FileDtype::safetensors, entry.tensor.scalar_type());
@@ -168,8 +167,8 @@ class EntryReader {
   std::vector<int64_t> read_shape() const {
     const Json& shape = fields_.at("shape");
     if (!shape.is_array()) fail(": shape is not an array");
-    if (shape.size() > max_dimensions) {
-      fail(fmt::format(" has {} dimensions; at most {} are allowed", shape.size(), max_dimensions));
+    if (shape.size() > max_tensor_dimensions) {
+      fail(fmt::format(" has {} dimensions; at most {} are allowed", shape.size(), max_tensor_dimensions));
     }
     for (const Json& size : shape) {
       const bool fits = size.is_number_unsigned() &&

@@ -45,7 +45,7 @@ constexpr uint64_t max_pickle_bytes = uint64_t{64} << 20;
 // The pickled number that files began with before PyTorch 1.6, and with _use_new_zipfile_serialization=False.
 constexpr std::string_view old_format = "\x80\x02\x8a\x0al\xfc\x9c\x46\xf9 j\xa8P\x19.";
 
-[[noreturn]] void fail(const Path& path, const std::string& what) {
+[[noreturn]] void fail_in(const Path& path, const std::string& what) {
   throw FileError(path.string() + ": " + what);
 }
 
@@ -65,18 +65,18 @@ std::string folder_in(const ZipReader& zip) {
       found.push_back(name.substr(0, slash + 1));
   }
   if (found.empty()) {
-    fail(zip.path(),
-         "this zip archive has no data.pkl, so torch.save did not write it; allowed: what "
-         "torch.save(model.state_dict(), FILE) writes");
+    fail_in(zip.path(),
+            "this zip archive has no data.pkl, so torch.save did not write it; allowed: what "
+            "torch.save(model.state_dict(), FILE) writes");
   }
   if (found.size() > 1) {
-    fail(zip.path(), "this zip archive has data.pkl in several folders: " + listed(found, ", ") +
-                         "; allowed: one" + write_torch_file_again);
+    fail_in(zip.path(), "this zip archive has data.pkl in several folders: " + listed(found, ", ") +
+                            "; allowed: one" + write_torch_file_again);
   }
   return found.front();
 }
 
-std::string text_of(const ZipReader& zip, const std::string& name) {
+std::string record_text(const ZipReader& zip, const std::string& name) {
   std::string text(zip.find(name)->bytes, '\0');
   zip.read_all(name, text.data());
   return text;
@@ -87,11 +87,11 @@ void check_byte_order(const TorchArchive& archive) {
   const ZipEntry* const entry = archive.zip.find(name);
   if (entry == nullptr) return;
   constexpr size_t longest = 16;
-  const std::string order = entry->bytes <= longest ? text_of(archive.zip, name) : "";
+  const std::string order = entry->bytes <= longest ? record_text(archive.zip, name) : "";
   if (order != "little") {
-    fail(archive.zip.path(), "its byte order is " + in_quotes(order) +
-                                 "; read is \"little\"; write it again with torch.save on a little-endian "
-                                 "machine");
+    fail_in(archive.zip.path(), "its byte order is " + in_quotes(order) +
+                                    "; read is \"little\"; write it again with torch.save on a little-endian "
+                                    "machine");
   }
 }
 
@@ -160,24 +160,24 @@ at::Tensor read_tensor(TorchArchive& archive, const TensorLayout& layout, const 
 
 TorchFile::TorchFile(FileSystem& files, const Path& path) {
   if (is_old_format(files, path)) {
-    fail(path,
-         "it is in the format that torch.save wrote before PyTorch 1.6, which is not read; write it "
-         "again in Python: torch.save(torch.load(\"" +
-             path.string() + "\", map_location=\"cpu\"), \"new.pt\")");
+    fail_in(path,
+            "it is in the format that torch.save wrote before PyTorch 1.6, which is not read; write it "
+            "again in Python: torch.save(torch.load(\"" +
+                path.string() + "\", map_location=\"cpu\"), \"new.pt\")");
   }
   archive_ = std::make_shared<TorchArchive>(files, path);
   archive_->folder = folder_in(archive_->zip);
   if (archive_->zip.find(archive_->folder + "constants.pkl") != nullptr) {
-    fail(path,
-         "it is a TorchScript archive, which is not read; save the model's state_dict() with torch.save");
+    fail_in(path,
+            "it is a TorchScript archive, which is not read; save the model's state_dict() with torch.save");
   }
   check_byte_order(*archive_);
   const std::string name = archive_->folder + pickle_name;
   if (archive_->zip.find(name)->bytes > max_pickle_bytes) {
-    fail(path, "data.pkl takes " + std::to_string(archive_->zip.find(name)->bytes) + " bytes; at most " +
-                   std::to_string(max_pickle_bytes) + " are read; save the model's state_dict() alone");
+    fail_in(path, "data.pkl takes " + std::to_string(archive_->zip.find(name)->bytes) + " bytes; at most " +
+                      std::to_string(max_pickle_bytes) + " are read; save the model's state_dict() alone");
   }
-  archive_->pickle = read_pickle(text_of(archive_->zip, name), path.string() + ": " + pickle_name);
+  archive_->pickle = read_pickle(record_text(archive_->zip, name), path.string() + ": " + pickle_name);
   const Pickle& pickle = archive_->pickle;
   const PickleValue& root = pickle.at(pickle.root);
   if (!is_dict(pickle, root)) return;

@@ -13,8 +13,6 @@ namespace {
 
 using Kind = PickleValue::Kind;
 
-constexpr size_t max_dimensions = 64;  // LibTorch's operators take no more
-
 bool is_call_of(const Pickle& pickle, const PickleValue& value, std::string_view function) {
   if (value.kind != Kind::call) return false;
   const PickleValue& callee = pickle.at(value.callee);
@@ -124,8 +122,9 @@ class LayoutReader {
 
   std::vector<int64_t> whole_numbers(const PickleValue& value, const std::string& what) const {
     if (value.kind != Kind::tuple) fail("its " + what + " is not a tuple");
-    if (value.items.size() > max_dimensions) {
-      fail(fmt::format("it has {} dimensions; at most {} are allowed", value.items.size(), max_dimensions));
+    if (value.items.size() > max_tensor_dimensions) {
+      fail(fmt::format("it has {} dimensions; at most {} are allowed", value.items.size(),
+                       max_tensor_dimensions));
     }
     std::vector<int64_t> numbers;
     for (const PickleRef ref : value.items) numbers.push_back(whole_number(pickle_.at(ref), what));

@@ -27,6 +27,8 @@ inline constexpr uint16_t zip_elsewhere_16 = 0xffff;
 inline constexpr uint32_t zip_elsewhere_32 = 0xffffffff;
 inline constexpr uint16_t zip64_extra_id = 1;
 
+inline constexpr int raw_window_bits = -15;  // no header and no checksum of zlib's around the data
+
 // Methods of compression.
 inline constexpr uint16_t zip_stored = 0, zip_deflated = 8;
 

@@ -17,7 +17,6 @@ namespace {
 using Path = std::filesystem::path;
 
 constexpr size_t input_bytes = size_t{64} << 10;
-constexpr int raw_window_bits = -15;  // no header and no checksum of zlib's around the data
 constexpr uint16_t encrypted_flag = 1;
 
 /// Where the central directory lies and how many entries it has.

@@ -52,7 +52,7 @@ std::string extra_head(uint16_t id, size_t bytes) {
 
 /// Raw: without a header and a checksum of zlib's around it.
 std::string deflate_raw(const void* data, size_t bytes) {
-  constexpr int raw_window_bits = -15, memory_level = 8;
+  constexpr int memory_level = 8;
   z_stream stream = {};
   if (deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, raw_window_bits, memory_level,
                    Z_DEFAULT_STRATEGY) != Z_OK) {

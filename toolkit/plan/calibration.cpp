@@ -17,7 +17,7 @@
 namespace dtk {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 constexpr char kKind[] = "dit_plan_calibration";
 constexpr int64_t kVersion = 1;
 constexpr char kAgain[] = "; measure again with dit-plan --calibrate";
@@ -51,7 +51,7 @@ std::string processor() {
   return text;
 }
 
-nlohmann::json parse(std::string_view text, const std::string& name) try {
+nlohmann::json parse_file(std::string_view text, const std::string& name) try {
   constexpr int kDepth = 3;
   return parse_strict_json(text, name, kDepth);
 } catch (const FileError& error) {
@@ -65,7 +65,7 @@ Value member(const nlohmann::json& json, const char* key, const std::string& nam
   throw FileError(name + ": \"" + key + "\" is missing or of another type" + kAgain);
 }
 
-int64_t bytes_of(const nlohmann::json& row, const char* key, const std::string& name) {
+int64_t bytes_at(const nlohmann::json& row, const char* key, const std::string& name) {
   const auto bytes = member<int64_t>(row, key, name);
   if (bytes >= 0 && row.at(key).is_number_integer()) return bytes;
   throw FileError(name + ": \"" + key + "\" is no number of bytes" + kAgain);
@@ -77,8 +77,8 @@ void read_cpu(const nlohmann::json& json, const std::string& name, Calibration& 
   for (const auto& row : member<std::vector<nlohmann::json>>(json, "calls", name)) {
     const planner::OperatorCall call{member<std::string>(row, "operator", name),
                                      member<std::string>(row, "arguments", name)};
-    const planner::ScratchBytes bytes{bytes_of(row, "scratch_bytes", name),
-                                      bytes_of(row, "beside_results_bytes", name)};
+    const planner::ScratchBytes bytes{bytes_at(row, "scratch_bytes", name),
+                                      bytes_at(row, "beside_results_bytes", name)};
     if (!calibration.scratch.emplace(call, bytes).second) {
       throw FileError(name + ": " + call.operation + "(" + call.arguments + ") is there twice" + kAgain);
     }
@@ -88,8 +88,8 @@ void read_cpu(const nlohmann::json& json, const std::string& name, Calibration& 
 void read_terms(const nlohmann::json& json, const std::string& name, Calibration& calibration) {
   for (const auto& row : member<std::vector<nlohmann::json>>(json, "terms", name)) {
     calibration.terms.push_back({member<std::string>(row, "name", name),
-                                 member<std::string>(row, "what", name), bytes_of(row, "bytes", name),
-                                 bytes_of(row, "by_formula", name)});
+                                 member<std::string>(row, "what", name), bytes_at(row, "bytes", name),
+                                 bytes_at(row, "by_formula", name)});
   }
 }
 
@@ -115,7 +115,7 @@ Calibration calibration_of_cuda(const std::string& name) {
 }
 
 std::string calibration_json(const Calibration& calibration) {
-  Json json;
+  OrderedJson json;
   json[kKind] = kVersion;
   json["device"] = policies::text_of(calibration.device);
   json["machine"] = calibration.machine;
@@ -124,7 +124,7 @@ std::string calibration_json(const Calibration& calibration) {
   if (on_cpu) json["threads"] = calibration.threads;
   json["libtorch"] = calibration.libtorch;
   json["date"] = calibration.date;
-  Json& rows = json[on_cpu ? "calls" : "terms"] = Json::array();
+  OrderedJson& rows = json[on_cpu ? "calls" : "terms"] = OrderedJson::array();
   for (const auto& [call, bytes] : calibration.scratch)
     rows.push_back({{"operator", call.operation},
                     {"arguments", call.arguments},
@@ -141,7 +141,7 @@ Calibration parse_calibration(std::string_view text, const std::string& name) {
   const ConfigError none(name + ": no calibration (\"" + kKind +
                          "\" is missing); dit-plan --calibrate FILE writes one");
   if (text.find(kKind) == std::string_view::npos) throw none;  // whatever it is, it need not be JSON
-  const nlohmann::json json = parse(text, name);
+  const nlohmann::json json = parse_file(text, name);
   if (!json.is_object() || !json.contains(kKind)) throw none;
   const auto version = member<int64_t>(json, kKind, name);
   if (version != kVersion) {

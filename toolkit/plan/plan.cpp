@@ -60,10 +60,10 @@ int64_t peak_bytes(const Plan& plan) {
 
 // An epoch holds 2^32 - 1 samples at most, and a plan's has a few batches: a larger one is no question of
 // memory.
-constexpr int64_t kMaxSamples = int64_t{1} << 28;
+constexpr int64_t kMaxPlannedSamples = int64_t{1} << 28;
 
 int64_t max_samples(const DataOptions& data) {
-  return data.samples ? *data.samples - data.validation : kMaxSamples;
+  return data.samples ? *data.samples - data.validation : kMaxPlannedSamples;
 }
 
 }  // namespace

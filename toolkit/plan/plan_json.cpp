@@ -9,15 +9,15 @@
 namespace dtk {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using planner::Observed;
 using policies::Category;
 
-Json json_of(const Plan& plan, const std::vector<PolicySaving>& policies = {}) {
+OrderedJson json_of(const Plan& plan, const std::vector<PolicySaving>& policies = {}) {
   MemoryReport memory = plan.memory;
   memory.policies = policies;
-  Json json = Json::parse(memory_json(memory));
-  Json& more = json["plan"];
+  OrderedJson json = OrderedJson::parse(memory_json(memory));
+  OrderedJson& more = json["plan"];
   more["batch"] = plan.loaded.config.data.batch;
   more["host_phase"] = plan.memory.host.name;
   more["runner_up"] = nullptr;
@@ -33,7 +33,7 @@ Json json_of(const Plan& plan, const std::vector<PolicySaving>& policies = {}) {
   more["seconds"] = plan.seconds;
   more["beside"] = {{"device", planner::bytes_beside(plan.terms)},
                     {"allocator", planner::allocated_beside(plan.terms)}};
-  more["device_terms"] = Json::array();
+  more["device_terms"] = OrderedJson::array();
   for (const planner::DeviceTerm& term : plan.terms) {
     more["device_terms"].push_back({{"name", term.name},
                                     {"bytes", term.bytes},
@@ -48,11 +48,11 @@ Json json_of(const Plan& plan, const std::vector<PolicySaving>& policies = {}) {
                      {"measured_calls", plan.scratch.measured_calls},
                      {"largest", plan.scratch.largest},
                      {"not_known", plan.scratch.not_known}};
-  more["precisions"] = Json::array();
+  more["precisions"] = OrderedJson::array();
   for (const PossiblePrecision& one : plan.precisions)
     more["precisions"].push_back(
         {{"cpu", policies::text_of(one.precision)}, {"peak_bytes", one.peak_bytes}, {"phase", one.phase}});
-  if (plan.placement) json["placement"] = Json::parse(placement_json(*plan.placement));
+  if (plan.placement) json["placement"] = OrderedJson::parse(placement_json(*plan.placement));
   return json;
 }
 
@@ -69,7 +69,7 @@ std::vector<PolicySaving> savings_of(const Plan& plan, const std::vector<PolicyE
   return savings;
 }
 
-Json peak_json(const Observed& observed) {
+OrderedJson peak_json(const Observed& observed) {
   const policies::PhasePeak peak = policies::highest(observed.plan.device);
   const auto found = observed.places.find(peak.name);
   const planner::PeakPlace place = found != observed.places.end() ? found->second : planner::PeakPlace{};
@@ -90,15 +90,15 @@ Json peak_json(const Observed& observed) {
 
 std::string explanation_json(const planner::Explanation& why) {
   const Observed& plain = why.plain;
-  Json json;
+  OrderedJson json;
   json["backward"] = plain.backward;
-  json["state"] = Json::object();
+  json["state"] = OrderedJson::object();
   for (const auto& [name, bytes] : planner::state_of(plain)) json["state"][name] = bytes;
   json["saved"] = plain.saved;
   json["outside"] = plain.outside;
   json["entering"] = plain.entering;
   json["most_gain"] = plain.max_gain();
-  json["segments"] = Json::array();
+  json["segments"] = OrderedJson::array();
   for (const planner::SegmentGain& one : plain.segments) {
     json["segments"].push_back({{"path", one.path},
                                 {"saves", one.saves},
@@ -123,10 +123,10 @@ std::string explanation_json(const planner::Explanation& why) {
                           {"fetched_in", with->fetched.path},
                           {"peak", peak_json(*with)}};
   }
-  json["bounds"] = Json::array();
+  json["bounds"] = OrderedJson::array();
   for (const planner::CategoryBound& bound : planner::category_bounds(plain.plan.device))
     json["bounds"].push_back({{"category", policies::name_of(bound.category)}, {"bytes", bound.bytes}});
-  json["alternatives"] = Json::array();
+  json["alternatives"] = OrderedJson::array();
   for (const planner::Alternative& one : why.alternatives) {
     json["alternatives"].push_back({{"name", one.name},
                                     {"peak_bytes", one.peak.peak.bytes},
@@ -138,14 +138,14 @@ std::string explanation_json(const planner::Explanation& why) {
 
 std::string plan_json(const Plan& plan, const std::vector<PolicyEffect>& effects,
                       const planner::Explanation* why, const CheckpointChoices* others) {
-  Json json = json_of(plan, savings_of(plan, effects));
-  if (why != nullptr) json["why"] = Json::parse(explanation_json(*why));
-  if (others != nullptr) json["checkpoint_choices"] = Json::parse(checkpoint_choices_json(*others));
+  OrderedJson json = json_of(plan, savings_of(plan, effects));
+  if (why != nullptr) json["why"] = OrderedJson::parse(explanation_json(*why));
+  if (others != nullptr) json["checkpoint_choices"] = OrderedJson::parse(checkpoint_choices_json(*others));
   return json.dump(1) + "\n";
 }
 
 std::string plan_table_json(const std::vector<PlanRow>& rows) {
-  Json array = Json::array();
+  OrderedJson array = OrderedJson::array();
   for (const PlanRow& row : rows) {
     std::vector<PolicySaving> savings;
     for (size_t i = 0; i < row.on.size(); ++i)
@@ -157,15 +157,16 @@ std::string plan_table_json(const std::vector<PlanRow>& rows) {
 }
 
 std::string largest_batch_json(const LargestPlannedBatch& found, int64_t bytes) {
-  Json json = json_of(*found.largest);
-  Json& batch = json["largest_batch"];
+  OrderedJson json = json_of(*found.largest);
+  OrderedJson& batch = json["largest_batch"];
   batch["budget_bytes"] = bytes;
   batch["batch"] = found.largest->loaded.config.data.batch;
   batch["peak_bytes"] = found.largest->memory.peak().peak.bytes;
   batch["device_bytes"] = found.largest->bytes_in(Capacity::device);
-  batch["next_batch"] = found.next ? Json(found.next->loaded.config.data.batch) : Json();
-  batch["next_peak_bytes"] = found.next ? Json(found.next->memory.peak().peak.bytes) : Json();
-  batch["next_device_bytes"] = found.next ? Json(found.next->bytes_in(Capacity::device)) : Json();
+  batch["next_batch"] = found.next ? OrderedJson(found.next->loaded.config.data.batch) : OrderedJson();
+  batch["next_peak_bytes"] = found.next ? OrderedJson(found.next->memory.peak().peak.bytes) : OrderedJson();
+  batch["next_device_bytes"] =
+      found.next ? OrderedJson(found.next->bytes_in(Capacity::device)) : OrderedJson();
   batch["planned"] = found.planned;
   batch["all_recomputed"] = found.all_recomputed;
   batch["not_counted"] = not_counted(*found.largest);

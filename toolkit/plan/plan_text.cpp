@@ -88,7 +88,7 @@ std::string scratch_text(const planner::PlannedScratch& scratch) {
   return parts.empty() ? "" : line("scratch", listed(parts, "; "));
 }
 
-std::string bytes_of(const planner::DeviceTerm& term) {
+std::string term_text(const planner::DeviceTerm& term) {
   return term.known ? readable_bytes(term.bytes) : "not known";
 }
 
@@ -98,7 +98,7 @@ std::string terms_text(const std::vector<planner::DeviceTerm>& terms) {
   bool measured = false;
   for (const planner::DeviceTerm& term : terms) {
     measured = measured || term.measured;
-    if (!term.booked) (term.on_host ? host : device).push_back(term.name + " " + bytes_of(term));
+    if (!term.booked) (term.on_host ? host : device).push_back(term.name + " " + term_text(term));
   }
   if (device.empty()) return "";
   return line("beside", fmt::format("{} that a device adds: {}{}; by LibTorch's sources, the context an "
@@ -121,7 +121,7 @@ std::string scratch_text(const std::vector<PlanRow>& rows) {
 std::string terms_table(const std::vector<planner::DeviceTerm>& terms) {
   std::string text;
   for (const planner::DeviceTerm& term : terms) {
-    text += fmt::format("  {}: {}{}{}\n", term.name, bytes_of(term), term.on_host ? " of host memory" : "",
+    text += fmt::format("  {}: {}{}{}\n", term.name, term_text(term), term.on_host ? " of host memory" : "",
                         term.booked ? ", in the peaks as scratch" : "");
     for (const auto& [name, what] :
          {std::pair("formula", term.formula), std::pair("source", term.source),

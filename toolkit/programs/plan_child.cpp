@@ -22,7 +22,7 @@ extern char** environ;
 namespace dtk {
 namespace {
 
-[[noreturn]] void fail(const char* what) {
+[[noreturn]] void fail_with_errno(const char* what) {
   throw std::system_error(errno, std::generic_category(), what);
 }
 
@@ -30,7 +30,7 @@ namespace {
 class MemoryFile {
  public:
   MemoryFile() : number_(memfd_create("dit-plan", 0)) {
-    if (number_ < 0) fail("memfd_create");
+    if (number_ < 0) fail_with_errno("memfd_create");
   }
   MemoryFile(const MemoryFile&) = delete;
   MemoryFile& operator=(const MemoryFile&) = delete;
@@ -39,7 +39,7 @@ class MemoryFile {
   int number() const { return number_; }
   std::string path() const { return fmt::format("/proc/self/fd/{}", number_); }
   void write(const std::string& text) const {
-    if (!(std::ofstream(path(), std::ios::binary) << text << std::flush)) fail("write");
+    if (!(std::ofstream(path(), std::ios::binary) << text << std::flush)) fail_with_errno("write");
   }
   std::string text() const {
     std::ifstream file(path(), std::ios::binary);
@@ -70,7 +70,7 @@ Answer run(const std::vector<std::string>& command) {
   if (failed != 0) throw std::system_error(failed, std::generic_category(), "cannot start " + command[0]);
   int status = 0;
   while (waitpid(child, &status, 0) < 0) {
-    if (errno != EINTR) fail("waitpid");
+    if (errno != EINTR) fail_with_errno("waitpid");
   }
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), out.text(), error.text()};
 }

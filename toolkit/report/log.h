@@ -48,6 +48,9 @@
 
 namespace dtk {
 
+/// In the folder of its run.
+constexpr char log_name[] = "log.jsonl";
+
 /// Whether step `step` >= 1 is logged: every `every` steps, and before the first of those at 1, 2 and 5 times
 /// the powers of ten, where the loss falls fastest and a short run would have no curve.
 bool is_log_step(int64_t step, int64_t every);

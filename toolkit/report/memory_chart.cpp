@@ -14,17 +14,17 @@ namespace {
 using policies::Category;
 using policies::PhasePeak;
 
-std::string percent(double part) {
+std::string css_percent(double part) {
   return fmt::format("{:.3f}", 100 * part);
 }
 
-struct Unit {
+struct AxisUnit {
   const char* name;
   double bytes;
 };
 
 // In which `bytes` is at least 2.
-Unit unit_of(int64_t bytes) {
+AxisUnit unit_of(int64_t bytes) {
   constexpr double kibi = 1024;
   const auto value = static_cast<double>(bytes);
   if (value >= 2 * kibi * kibi * kibi) return {"GiB", kibi * kibi * kibi};
@@ -46,8 +46,9 @@ std::string bar(const PhasePeak& phase, const std::vector<Category>& categories,
     text += fmt::format(
         "<rect class=\"{}\" x=\"{}\" y=\"0\" width=\"{}\" height=\"10\" data-bytes=\"{}\"><title>{}, {}: {} "
         "({})</title></rect>",
-        style, percent(static_cast<double>(before) / whole), percent(static_cast<double>(bytes) / whole),
-        bytes, html_escaped(phase.name), name, readable_bytes(bytes), exact(bytes));
+        style, css_percent(static_cast<double>(before) / whole),
+        css_percent(static_cast<double>(bytes) / whole), bytes, html_escaped(phase.name), name,
+        readable_bytes(bytes), exact(bytes));
     before += bytes;
   };
   for (const Category category : categories) {
@@ -69,18 +70,18 @@ std::string bar_row(const PhasePeak& phase, bool is_peak, const std::vector<Cate
       readable_bytes(phase.peak.bytes), is_peak ? " <em>peak</em>" : "");
 }
 
-std::string bar_axis(const std::vector<double>& ticks, const Unit& unit) {
+std::string bar_axis(const std::vector<double>& ticks, const AxisUnit& unit) {
   std::string text = "<div class=\"bar-axis\"><div>";
   const std::vector<std::string> labels = tick_labels(ticks);
   for (size_t i = 0; i < ticks.size(); ++i) {
     const bool last = i + 1 == ticks.size();
-    text += fmt::format("<span style=\"left:{}%\"{}>{}{}</span>", percent(ticks[i] / ticks.back()),
+    text += fmt::format("<span style=\"left:{}%\"{}>{}{}</span>", css_percent(ticks[i] / ticks.back()),
                         last ? " class=\"last\"" : "", labels[i], last ? std::string(" ") + unit.name : "");
   }
   return text + "</div></div>";
 }
 
-std::string legend(const std::vector<Category>& categories) {
+std::string categories_legend(const std::vector<Category>& categories) {
   std::string text = "<p class=\"legend\">";
   for (const Category category : categories) {
     text += fmt::format("<span class=\"key\"><i class=\"b-{0}\"></i>{0}</span>", policies::name_of(category));
@@ -115,10 +116,10 @@ std::string saving_cell(const PolicySaving& saving) {
 std::string memory_bars(const MemoryReport& report) {
   const std::vector<Category> categories = used_categories(report.phases);
   const PhasePeak peak = report.peak();
-  const Unit unit = unit_of(peak.peak.bytes);
+  const AxisUnit unit = unit_of(peak.peak.bytes);
   const std::vector<double> ticks =
       round_ticks(0, std::max<double>(1, static_cast<double>(peak.peak.bytes)) / unit.bytes, 6);
-  std::string text = "<figure class=\"bars\">" + legend(categories);
+  std::string text = "<figure class=\"bars\">" + categories_legend(categories);
   for (const PhasePeak& phase : report.phases) {
     text += bar_row(phase, phase.name == peak.name, categories, ticks.back() * unit.bytes);
   }

@@ -15,11 +15,11 @@ namespace {
 using policies::Category;
 using policies::MemorySums;
 using policies::PhasePeak;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // `json` with what `sums` are made of.
-Json with_sums(Json json, const MemorySums& sums) {
-  Json categories = Json::object(), items = Json::object();
+OrderedJson with_sums(OrderedJson json, const MemorySums& sums) {
+  OrderedJson categories = OrderedJson::object(), items = OrderedJson::object();
   for (const auto& [category, labels] : sums.items()) {
     int64_t total = 0;
     for (const auto& [label, bytes] : labels) {
@@ -104,10 +104,10 @@ std::vector<std::pair<std::string, int64_t>> largest_first(const std::map<std::s
 
 std::string memory_json(const MemoryReport& report) {
   const PhasePeak peak = report.peak();
-  Json json = {{"version", 1}, {"device", report.device.str()}, {"unit", "bytes"}};
+  OrderedJson json = {{"version", 1}, {"device", report.device.str()}, {"unit", "bytes"}};
   json["peak"] = with_sums({{"bytes", peak.peak.bytes}, {"phase", peak.name}}, peak.peak);
   json["host"] = with_sums({{"peak_bytes", report.host.peak.bytes}}, report.host.peak);
-  json["phases"] = Json::array();
+  json["phases"] = OrderedJson::array();
   for (const PhasePeak& phase : report.phases)
     json["phases"].push_back(with_sums({{"name", phase.name}, {"peak_bytes", phase.peak.bytes}}, phase.peak));
   if (report.refused) {
@@ -122,7 +122,7 @@ std::string memory_json(const MemoryReport& report) {
     json["policies"].push_back({{"name", saving.report.policy},
                                 {"active", saving.report.active},
                                 {"reason", saving.report.reason},
-                                {"lowers_peak_by", saving.bytes ? Json(*saving.bytes) : Json()},
+                                {"lowers_peak_by", saving.bytes ? OrderedJson(*saving.bytes) : OrderedJson()},
                                 {"note", saving.note}});
   }
   return json.dump(1) + "\n";

@@ -11,7 +11,7 @@
 namespace dtk {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 std::string budget_text(const CheckpointPlacement& placement) {
   return "memory.budget = " + std::to_string(placement.budget_bytes);
@@ -90,14 +90,15 @@ std::string placement_text(const CheckpointPlacement& placement) {
 }
 
 std::string placement_json(const CheckpointPlacement& placement) {
-  const Json json = {{"recomputed", placement.recomputed},
-                     {"keeps", Json(placement.keeps)},
-                     {"targets", placement.targets},
-                     {"flops", placement.flops},
-                     {"most_flops", placement.max_flops ? Json(*placement.max_flops) : Json()},
-                     {"planned_bytes", placement.planned_bytes},
-                     {"budget_bytes", placement.budget_bytes},
-                     {"plans", placement.plans}};
+  const OrderedJson json = {
+      {"recomputed", placement.recomputed},
+      {"keeps", OrderedJson(placement.keeps)},
+      {"targets", placement.targets},
+      {"flops", placement.flops},
+      {"most_flops", placement.max_flops ? OrderedJson(*placement.max_flops) : OrderedJson()},
+      {"planned_bytes", placement.planned_bytes},
+      {"budget_bytes", placement.budget_bytes},
+      {"plans", placement.plans}};
   return json.dump();
 }
 

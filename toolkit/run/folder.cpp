@@ -5,6 +5,7 @@
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
 #include "toolkit/core/text.h"
+#include "toolkit/report/log.h"
 #include "toolkit/train/save_load.h"
 
 namespace dtk {
@@ -13,7 +14,6 @@ namespace {
 using Path = std::filesystem::path;
 
 constexpr char config_name[] = "config.toml";
-constexpr char log_name[] = "log.jsonl";
 constexpr char lock_name[] = "lock";
 constexpr char events_name[] = "tensorboard";
 constexpr const char* records[] = {"memory.json", "report.html"};

@@ -13,7 +13,6 @@
 namespace dtk {
 namespace {
 
-constexpr char log_name[] = "log.jsonl";
 constexpr char report_name[] = "report.html";
 constexpr size_t max_grids = 12;  // in a report: the first, the last, and some between
 

@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kPairs = 15;
 constexpr double kSeconds = 5;
 // Enough rows for the products to be as efficient as in the run, and little memory beside it.
-constexpr int64_t kMaxSamples = 16;
+constexpr int64_t kMaxTrialSamples = 16;
 
 using policies::CpuPrecision;
 
@@ -67,7 +67,7 @@ Choice measure(const RunConfig& config, c10::Device device, Clock& clock,
       make_model(config, device, policies::make_generator(device, stream_seed(config.train.seed, "probe")));
   RunConfig quiet = config;
   quiet.memory.ledger = false;
-  const int64_t batch = std::min(kMaxSamples, config.data.batch / config.train.accumulate);
+  const int64_t batch = std::min(kMaxTrialSamples, config.data.batch / config.train.accumulate);
   policies::PolicyOptions fp32 = config.policies, bf16 = config.policies;
   fp32.precision.enabled = policies::Enabled::off;
   bf16.precision.enabled = policies::Enabled::on;

@@ -8,16 +8,17 @@
 namespace dtk::planner {
 namespace {
 
-std::string name_of(c10::StreamId stream) {
+std::string stream_name(c10::StreamId stream) {
   return stream == StreamOrder::kHost ? "the host" : "stream " + std::to_string(stream);
 }
 
-[[noreturn]] void refuse(const char* what, c10::StreamId stream, const char* does, int64_t bytes,
-                         const char* done, c10::StreamId other) {
-  throw PlanError(operator_here(what) + ": " + name_of(stream) + " " + does + " " + std::to_string(bytes) +
-                  " bytes that " + name_of(other) + " " + done +
-                  ", without waiting for that; record an event on " + name_of(other) + " behind it and let " +
-                  name_of(stream) + " wait for the event before (c10::Event::record, then " +
+[[noreturn]] void refuse_use(const char* what, c10::StreamId stream, const char* does, int64_t bytes,
+                             const char* done, c10::StreamId other) {
+  throw PlanError(operator_here(what) + ": " + stream_name(stream) + " " + does + " " +
+                  std::to_string(bytes) + " bytes that " + stream_name(other) + " " + done +
+                  ", without waiting for that; record an event on " + stream_name(other) +
+                  " behind it and let " + stream_name(stream) +
+                  " wait for the event before (c10::Event::record, then " +
                   (stream == StreamOrder::kHost ? "synchronize" : "block") + ")");
 }
 
@@ -64,10 +65,10 @@ void StreamOrder::freed(const MemoryUse& memory) {
   const std::lock_guard lock(mutex_);
   const auto check = [&](const WorkMark& mark, const char* does) {
     if (mark.stream == memory.stream || known(mark.stream, memory.stream) >= mark.time) return;
-    freed_early_ = std::to_string(memory.bytes) + " bytes of " + name_of(memory.stream) +
-                   " were freed while " + name_of(mark.stream) + " " + does +
-                   " them, so other work may have them by then; record an event on " + name_of(mark.stream) +
-                   " behind it and let " + name_of(memory.stream) +
+    freed_early_ = std::to_string(memory.bytes) + " bytes of " + stream_name(memory.stream) +
+                   " were freed while " + stream_name(mark.stream) + " " + does +
+                   " them, so other work may have them by then; record an event on " +
+                   stream_name(mark.stream) + " behind it and let " + stream_name(memory.stream) +
                    " wait for the event before they are freed (c10::Event::record, then block)";
   };
   check(memory.written, "writes");
@@ -83,7 +84,7 @@ void StreamOrder::reads(MemoryUse& memory, c10::StreamId stream, const char* wha
   refuse_early_freeing();
   const WorkMark written = memory.written;
   if (written.stream != stream && known(written.stream, stream) < written.time)
-    refuse(what, stream, "reads", memory.bytes, "wrote", written.stream);
+    refuse_use(what, stream, "reads", memory.bytes, "wrote", written.stream);
   const WorkMark now = next(stream);
   for (WorkMark& mark : memory.read) {
     if (mark.stream != stream) continue;
@@ -98,10 +99,10 @@ void StreamOrder::writes(MemoryUse& memory, c10::StreamId stream, const char* wh
   refuse_early_freeing();
   const WorkMark written = memory.written;
   if (written.stream != stream && known(written.stream, stream) < written.time)
-    refuse(what, stream, "writes", memory.bytes, "wrote", written.stream);
+    refuse_use(what, stream, "writes", memory.bytes, "wrote", written.stream);
   for (const WorkMark& mark : memory.read) {
     if (mark.stream != stream && known(mark.stream, stream) < mark.time)
-      refuse(what, stream, "writes", memory.bytes, "reads", mark.stream);
+      refuse_use(what, stream, "writes", memory.bytes, "reads", mark.stream);
   }
   memory.read.clear();
   memory.written = next(stream);
@@ -119,7 +120,7 @@ void StreamOrder::host_uses(const void* begin, int64_t bytes, const char* what) 
   const char* const first = static_cast<const char*>(begin);
   for (const auto& [start, copy] : copies_) {
     if (start < first + bytes && first < copy.end && known(copy.mark.stream, kHost) < copy.mark.time)
-      refuse(what, kHost, "uses", bytes, "writes", copy.mark.stream);
+      refuse_use(what, kHost, "uses", bytes, "writes", copy.mark.stream);
   }
 }
 

@@ -10,18 +10,18 @@
 namespace dtk::planner {
 namespace {
 
-using Arguments = c10::ArrayRef<c10::IValue>;
+using Values = c10::ArrayRef<c10::IValue>;
 
 // (…, n, k) x (…, k, m), at positions `First` and the next.
 template <size_t First>
-OperatorFlops product(Arguments arguments) {
+OperatorFlops product(Values arguments) {
   const at::Tensor &a = arguments[First].toTensor(), &b = arguments[First + 1].toTensor();
   return {2 * a.numel() * b.size(-1)};
 }
 
 // (…, n, k) x (k)
 template <size_t Matrix>
-OperatorFlops matrix_vector(Arguments arguments) {
+OperatorFlops matrix_vector(Values arguments) {
   return {2 * arguments[Matrix].toTensor().numel()};
 }
 
@@ -33,20 +33,20 @@ struct Products {
 };
 
 template <size_t First>
-Products products_of(Arguments arguments) {
+Products products_of(Values arguments) {
   const at::Tensor &q = arguments[First].toTensor(), &k = arguments[First + 1].toTensor(),
                    &v = arguments[First + 2].toTensor();
   const int64_t weights = q.numel() / q.size(-1) * k.size(-2);
   return {2 * weights * q.size(-1), 2 * weights * v.size(-1)};
 }
 
-OperatorFlops attention(Arguments arguments) {
+OperatorFlops attention(Values arguments) {
   const Products products = products_of<0>(arguments);
   return {products.scores + products.values};
 }
 
 // Each product has two factors and so two gradients; the weights were not kept, so the scores come first.
-OperatorFlops attention_backward(Arguments arguments) {
+OperatorFlops attention_backward(Values arguments) {
   const Products products = products_of<1>(arguments);
   return {2 * (products.scores + products.values), products.scores};
 }
@@ -63,7 +63,7 @@ int64_t at_or_only(const std::vector<int64_t>& values, size_t i) {
 }
 
 // (input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
-OperatorFlops convolution(Arguments arguments) {
+OperatorFlops convolution(Values arguments) {
   const at::Tensor &x = arguments[0].toTensor(), &weight = arguments[1].toTensor();
   if (arguments[6].toBool()) return {of_positions(x.numel(), weight)};
   const auto stride = arguments[3].toIntVector(), padding = arguments[4].toIntVector(),
@@ -80,7 +80,7 @@ OperatorFlops convolution(Arguments arguments) {
 
 // (grad_output, input, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups,
 // mask)
-OperatorFlops convolution_backward(Arguments arguments) {
+OperatorFlops convolution_backward(Values arguments) {
   const at::Tensor& weight = arguments[2].toTensor();
   const int64_t positions = arguments[arguments[7].toBool() ? 1 : 0].toTensor().numel();
   const auto mask = arguments[10].toBoolList();

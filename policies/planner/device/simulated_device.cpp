@@ -31,7 +31,7 @@ namespace {
 
 using at::Tensor;
 
-const c10::Device kDevice(c10::kCUDA, 0);
+const c10::Device kSimulated(c10::kCUDA, 0);
 constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::CUDA);
 
 // Tells the order of streams what the operator does with one of its arguments.
@@ -88,14 +88,14 @@ bool takes_nothing(const c10::OperatorHandle& op, const torch::jit::Stack& stack
 void by_shapes(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   note_uses(op, *stack);
   if (!takes_nothing(op, *stack)) KernelNeeds::instance().unknown_scratch(op.operator_name().name);
-  run_by_shapes(op, stack, kDevice);
+  run_by_shapes(op, stack, kSimulated);
 }
 
 void product(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const bool adds = op.operator_name().name == "aten::addmm";
   KernelNeeds::instance().product(current_stream(), adds);
   note_uses(op, *stack);
-  run_by_shapes(op, stack, kDevice);
+  run_by_shapes(op, stack, kSimulated);
 }
 
 Tensor empty(at::IntArrayRef sizes, std::optional<at::ScalarType> type, std::optional<at::Layout>,

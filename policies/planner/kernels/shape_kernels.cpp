@@ -20,15 +20,15 @@ using at::Tensor;
 
 // ---- normalisation: aten/src/ATen/native/cuda/layer_norm_kernel.cu
 
-Three layer_norm(const Tensor& input, at::IntArrayRef normalized, const OptionalTensor&,
-                 const OptionalTensor&, double) {
+Three cuda_layer_norm(const Tensor& input, at::IntArrayRef normalized, const OptionalTensor&,
+                      const OptionalTensor&, double) {
   const Tensor x = input.contiguous();
   return layer_norm_results(x, normalized, x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
 }
 
-Three layer_norm_backward(const Tensor& grad, const Tensor& input, at::IntArrayRef, const Tensor&,
-                          const Tensor&, const OptionalTensor& weight, const OptionalTensor& bias,
-                          Mask mask) {
+Three cuda_layer_norm_backward(const Tensor& grad, const Tensor& input, at::IntArrayRef, const Tensor&,
+                               const Tensor&, const OptionalTensor& weight, const OptionalTensor& bias,
+                               Mask mask) {
   // The sums over rows are made in parts, as many as the device has room for.
   if (mask[1] || mask[2]) KernelNeeds::instance().unknown_scratch("aten::native_layer_norm_backward");
   const Tensor dy = grad.contiguous(), x = input.contiguous();
@@ -69,7 +69,7 @@ Tensor dropout_backward(const Tensor& grad, const Tensor&, double) {
 
 // ---- attention: transformers/cuda/attention.cu, attention_backward.cu
 
-std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor> flash(
+std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor> cuda_flash(
     const Tensor& q, const Tensor& k, const Tensor& v, double, bool, bool, std::optional<double>) {
   return {by_rows(q, v.size(3)),
           make(q, {q.size(0), q.size(1), q.size(2)}, at::kFloat),
@@ -104,9 +104,9 @@ class AttentionScratch : policies::NotCopied {
 };
 
 // flash_attn/flash_api.cpp, mha_bwd(), where algorithms need not be deterministic.
-Three flash_backward(const Tensor&, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor&,
-                     const Tensor&, const Tensor&, const Tensor&, c10::SymInt, c10::SymInt, double, bool,
-                     const Tensor&, const Tensor&, std::optional<double>) {
+Three cuda_flash_backward(const Tensor&, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor&,
+                          const Tensor&, const Tensor&, const Tensor&, c10::SymInt, c10::SymInt, double, bool,
+                          const Tensor&, const Tensor&, std::optional<double>) {
   Three gradients{by_rows(q, q.size(3)), by_rows(k, k.size(3)), by_rows(v, v.size(3))};
   const int64_t rows = up_to(q.size(2), 128), width = up_to(q.size(3), q.size(3) <= 128 ? 32 : 64);
   AttentionScratch scratch(q);
@@ -146,7 +146,7 @@ Tensor glu_backward(const Tensor&, const Tensor& x, int64_t) {
 
 // ---- gathers
 
-Tensor embedding_backward(const Tensor& grad, const Tensor&, c10::SymInt rows, c10::SymInt, bool) {
+Tensor cuda_embedding_backward(const Tensor& grad, const Tensor&, c10::SymInt rows, c10::SymInt, bool) {
   // Beyond some thousand indices they are sorted, and rows summed in parts.
   KernelNeeds::instance().unknown_scratch("aten::embedding_dense_backward");
   return make(grad, {rows.expect_int(), grad.size(-1)}, grad.scalar_type());
@@ -158,7 +158,7 @@ Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index) {
   return make(x, sizes, x.scalar_type());
 }
 
-Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
+Tensor cuda_where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   const auto sizes = at::infer_size(at::infer_size(condition.sizes(), a.sizes()), b.sizes());
   return make(condition, sizes, at::result_type(a, b));
 }
@@ -199,14 +199,14 @@ Tensor relu(const Tensor& x) {
 
 // ---- losses
 
-Tensor mse_loss(const Tensor& a, const Tensor& b, int64_t reduction) {
+Tensor cuda_mse_loss(const Tensor& a, const Tensor& b, int64_t reduction) {
   return loss_tensors(a, b, reduction).result;
 }
-Tensor smooth_l1_loss(const Tensor& a, const Tensor& b, int64_t reduction, double) {
+Tensor cuda_smooth_l1_loss(const Tensor& a, const Tensor& b, int64_t reduction, double) {
   return loss_tensors(a, b, reduction).result;
 }
 
-Tensor mse_loss_backward(const Tensor&, const Tensor& x, const Tensor&, int64_t) {
+Tensor cuda_mse_loss_backward(const Tensor&, const Tensor& x, const Tensor&, int64_t) {
   return at::empty_like(x, at::MemoryFormat::Contiguous);
 }
 
@@ -266,18 +266,18 @@ CpuKernels cpu_shape_kernels() {
 void register_cuda_shape_kernels(torch::Library& aten) {
   const auto add = [&](const char* name, auto* kernel) { aten.impl(name, kernel); };
   register_common(add);
-  add("native_layer_norm", &layer_norm);
-  add("native_layer_norm_backward", &layer_norm_backward);
-  add("embedding_dense_backward", &embedding_backward);
-  add("where.self", &where);
+  add("native_layer_norm", &cuda_layer_norm);
+  add("native_layer_norm_backward", &cuda_layer_norm_backward);
+  add("embedding_dense_backward", &cuda_embedding_backward);
+  add("where.self", &cuda_where);
   add("relu", &relu);
-  add("mse_loss", &mse_loss);
-  add("smooth_l1_loss", &smooth_l1_loss);
-  add("mse_loss_backward", &mse_loss_backward);
+  add("mse_loss", &cuda_mse_loss);
+  add("smooth_l1_loss", &cuda_smooth_l1_loss);
+  add("mse_loss_backward", &cuda_mse_loss_backward);
   add("native_dropout", &dropout);
   add("native_dropout_backward", &dropout_backward);
-  add("_scaled_dot_product_flash_attention", &flash);
-  add("_scaled_dot_product_flash_attention_backward", &flash_backward);
+  add("_scaled_dot_product_flash_attention", &cuda_flash);
+  add("_scaled_dot_product_flash_attention_backward", &cuda_flash_backward);
   add("_scaled_dot_product_efficient_attention", &efficient);
   add("_scaled_dot_product_efficient_attention_backward", &efficient_backward);
   add("convolution", &convolution);

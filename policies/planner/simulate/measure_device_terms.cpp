@@ -45,13 +45,13 @@ class DeviceBytes {
   c10::DeviceAllocator& allocator_;
 };
 
-MeasuredTerm rounding(DeviceBytes& bytes, const at::TensorOptions& on_device) {
+MeasuredTerm measured_rounding(DeviceBytes& bytes, const at::TensorOptions& on_device) {
   const int64_t before = bytes.rounded();
   const Tensor one = at::empty({1}, on_device.dtype(at::kByte));
   return {"rounding", "a storage of 1 byte", bytes.rounded() - before, 512};
 }
 
-MeasuredTerm product(DeviceBytes& bytes, const at::TensorOptions& bf16, int capability) {
+MeasuredTerm measured_product(DeviceBytes& bytes, const at::TensorOptions& bf16, int capability) {
   const Tensor a = at::zeros({256, 256}, bf16);
   const int64_t before = bytes.rounded();
   const Tensor result = at::mm(a, a);
@@ -69,7 +69,7 @@ MeasuredTerm fused_product(DeviceBytes& bytes, const at::TensorOptions& bf16) {
 }
 
 // The sizes are multiples of what the kernel rounds them up to, but for the width.
-MeasuredTerm attention(DeviceBytes& bytes, const at::TensorOptions& bf16) {
+MeasuredTerm measured_attention(DeviceBytes& bytes, const at::TensorOptions& bf16) {
   constexpr int64_t n = 2, heads = 16, tokens = 256, width = 72, rounded_width = 96;
   const Tensor q = at::zeros({n, heads, tokens, width}, bf16);
   const auto [out, sums, rows_q, rows_k, max_q, max_k, seed, offset, unused] =
@@ -84,7 +84,7 @@ MeasuredTerm attention(DeviceBytes& bytes, const at::TensorOptions& bf16) {
           bytes.max_asked() - before - kept, by_formula};
 }
 
-MeasuredTerm pinned() {
+MeasuredTerm measured_pinned() {
   at::HostAllocator& allocator = *at::getHostAllocator(at::kCUDA);
   const int64_t before = allocator.get_stats().active_bytes.current;
   const Tensor block = at::empty({5000}, at::TensorOptions(at::kByte).pinned_memory(true));
@@ -102,11 +102,11 @@ std::vector<MeasuredTerm> measure_device_terms(c10::Device device, int compute_c
   const auto on_device = at::TensorOptions().device(device);
   const auto bf16 = on_device.dtype(at::kBFloat16);
   std::vector<MeasuredTerm> terms;
-  terms.push_back(rounding(bytes, on_device));
-  terms.push_back(product(bytes, bf16, compute_capability));
+  terms.push_back(measured_rounding(bytes, on_device));
+  terms.push_back(measured_product(bytes, bf16, compute_capability));
   terms.push_back(fused_product(bytes, bf16));
-  terms.push_back(attention(bytes, bf16));
-  terms.push_back(pinned());
+  terms.push_back(measured_attention(bytes, bf16));
+  terms.push_back(measured_pinned());
   // After all kernels are loaded.
   terms.push_back({"context", "what the device holds beside LibTorch's reserved memory",
                    bytes.taken() - bytes.reserved(), kEstimatedContext});

@@ -12,9 +12,9 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr const char* wanted = "; wanted: a JSON list of paths of .npz files, as [\"a.npz\", \"b.npz\"]";
+constexpr const char* wanted_list = "; wanted: a JSON list of paths of .npz files, as [\"a.npz\", \"b.npz\"]";
 
-[[noreturn]] void fail(const fs::path& path, const std::string& what) {
+[[noreturn]] void fail_list(const fs::path& path, const std::string& what) {
   throw DataError(path.string() + ": " + what);
 }
 
@@ -25,36 +25,36 @@ FrameList frames_of_folder(const fs::path& folder) {
     const bool hidden = it->path().filename().string().starts_with('.');
     if (!hidden && it->path().extension() == ".npz") found.frames.push_back(it->path().string());
   }
-  if (error) fail(folder, "cannot be listed: " + error.message() + "; check its permissions");
+  if (error) fail_list(folder, "cannot be listed: " + error.message() + "; check its permissions");
   if (found.frames.empty())
-    fail(folder, "holds no .npz file; give the folder of the frames, or a JSON list of them");
+    fail_list(folder, "holds no .npz file; give the folder of the frames, or a JSON list of them");
   std::sort(found.frames.begin(), found.frames.end());
   return found;
 }
 
-Json read_json(const fs::path& list) try {
+Json read_list(const fs::path& list) try {
   constexpr int max_depth = 8;  // a list of lists is to be told from a list with damage
   return parse_strict_json(posix_file_system().read(list), list.string(), max_depth);
 } catch (const FileError& error) {
-  throw DataError(error.what() + std::string(wanted));
+  throw DataError(error.what() + std::string(wanted_list));
 }
 
 FrameList frames_of_list(const fs::path& list) {
-  const Json entries = read_json(list);
+  const Json entries = read_list(list);
   if (!entries.is_array())
-    fail(list, std::string("holds no list but one JSON ") + entries.type_name() + wanted);
-  if (entries.empty()) fail(list, "the list is empty; give at least one frame");
+    fail_list(list, std::string("holds no list but one JSON ") + entries.type_name() + wanted_list);
+  if (entries.empty()) fail_list(list, "the list is empty; give at least one frame");
   FrameList found;
   found.list = list;
   found.frames.reserve(entries.size());
   const fs::path folder = list.parent_path();
   for (size_t i = 0; i < entries.size(); ++i) {
     if (!entries[i].is_string()) {
-      throw DataError(found.place(i) + "no text but one JSON " + entries[i].type_name() + wanted);
+      throw DataError(found.place(i) + "no text but one JSON " + entries[i].type_name() + wanted_list);
     }
     const auto& text = entries[i].get_ref<const std::string&>();
     if (text.empty() || text.find('\0') != text.npos) {
-      throw DataError(found.place(i) + in_quotes(text) + " is no path" + wanted);
+      throw DataError(found.place(i) + in_quotes(text) + " is no path" + wanted_list);
     }
     found.frames.push_back((folder / text).string());
   }
@@ -67,7 +67,7 @@ FrameList read_frame_list(const fs::path& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (!fs::exists(status))
-    fail(path, "no such file or folder; give the folder of the frames, or a JSON list of them");
+    fail_list(path, "no such file or folder; give the folder of the frames, or a JSON list of them");
   return fs::is_directory(status) ? frames_of_folder(path) : frames_of_list(path);
 }
 

@@ -12,25 +12,25 @@
 namespace dtk::diffusion_planner {
 namespace {
 
-constexpr auto ahead = static_cast<float>(kUnitForward), length = static_cast<float>(kUnitLength);
+constexpr auto kAhead = static_cast<float>(kUnitForward), kLength = static_cast<float>(kUnitLength);
 
 /// x, y, then `scaled` - 2 features divided as positions are, then features as they are.
 FeatureScale scale_of(int64_t features, int64_t scaled, float mean_x) {
   FeatureScale scale{std::vector<float>(static_cast<size_t>(features), 0.0F),
                      std::vector<float>(static_cast<size_t>(features), 1.0F)};
   scale.mean[0] = mean_x;
-  std::fill_n(scale.std.begin(), scaled, length);
+  std::fill_n(scale.std.begin(), scaled, kLength);
   return scale;
 }
 
 /// x, y, cos, sin, then as many features that are divided as positions are, up to `features`.
 FeatureScale state_scale(int64_t features, int64_t scaled) {
-  FeatureScale scale = scale_of(features, 2, ahead);
-  std::fill_n(scale.std.begin() + 4, scaled, length);
+  FeatureScale scale = scale_of(features, 2, kAhead);
+  std::fill_n(scale.std.begin() + 4, scaled, kLength);
   return scale;
 }
 
-void check(const FeatureScale& scale, const std::string& name) {
+void check_scale(const FeatureScale& scale, const std::string& name) {
   const bool usable = scale.mean.size() == scale.std.size() && !scale.std.empty() &&
                       std::find(scale.std.begin(), scale.std.end(), 0.0F) == scale.std.end();
   if (usable) return;
@@ -74,7 +74,7 @@ Futures futures_of(const at::Tensor& ego_future, const at::Tensor& neighbors_fut
 }
 
 std::map<std::string, FeatureScale> published_scales(int64_t lane_features) {
-  const FeatureScale lanes = scale_of(lane_features, 8, ahead), limit = scale_of(1, 1, 0);
+  const FeatureScale lanes = scale_of(lane_features, 8, kAhead), limit = scale_of(1, 1, 0);
   return {{"ego_agent_past", pose_scale()},
           {"ego_current_state", state_scale(10, 4)},
           {"neighbor_agents_past", state_scale(11, 4)},
@@ -83,18 +83,18 @@ std::map<std::string, FeatureScale> published_scales(int64_t lane_features) {
           {"lanes_speed_limit", limit},
           {"route_lanes", lanes},
           {"route_lanes_speed_limit", limit},
-          {"polygons", scale_of(3, 2, ahead)},
-          {"line_strings", scale_of(4, 2, ahead)},
+          {"polygons", scale_of(3, 2, kAhead)},
+          {"line_strings", scale_of(4, 2, kAhead)},
           {"goal_pose", pose_scale()}};
 }
 
 FeatureScale pose_scale() {
-  return scale_of(4, 2, ahead);
+  return scale_of(4, 2, kAhead);
 }
 
 Normalizer::Normalizer(const std::map<std::string, FeatureScale>& scales, c10::Device device) {
   for (const auto& [key, scale] : scales) {
-    check(scale, key);
+    check_scale(scale, key);
     scales_[key] = {on_device(scale.mean, device), on_device(scale.std, device)};
   }
 }

@@ -12,7 +12,7 @@ using c10::ScalarType;
 // Of upstream's files, which hold as many as their writer was told to.
 constexpr int64_t max_stored_neighbors = 4096;
 
-void check(const FrameSizes& sizes) {
+void check_sizes(const FrameSizes& sizes) {
   for (const int64_t size :
        {sizes.past, sizes.future, sizes.neighbors, sizes.predicted_neighbors, sizes.static_objects,
         sizes.lanes, sizes.lane_points, sizes.route_lanes, sizes.route_points, sizes.lane_features,
@@ -56,7 +56,7 @@ FrameLayout layout_of(const models::DiffusionPlannerOptions& model) {
 }
 
 std::vector<NpzArray> frame_arrays(FrameLayout layout, const FrameSizes& sizes) {
-  check(sizes);
+  check_sizes(sizes);
   const bool upstream = layout == FrameLayout::upstream;
   std::vector<NpzArray> arrays;
   const auto add = [&](const char* key, std::vector<int64_t> shape, ScalarType type = ScalarType::Float) {

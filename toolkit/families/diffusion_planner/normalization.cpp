@@ -16,7 +16,7 @@ namespace {
 using Json = nlohmann::json;
 using Scales = std::map<std::string, FeatureScale>;
 
-constexpr const char* wanted =
+constexpr const char* wanted_scales =
     "; wanted: a JSON object such as {\"lanes\": {\"mean\": [10, 0, ...], \"std\": [20, 20, ...]}, ...}";
 
 /// The keys of the scale of trajectories, which the original has for both kinds of actors.
@@ -61,7 +61,7 @@ class Reader {
       : file_(std::move(file)), published_(published(lane_features)) {}
 
   Scales scales(const Json& json) const {
-    if (!json.is_object()) fail("one JSON " + std::string(json.type_name()) + wanted);
+    if (!json.is_object()) fail("one JSON " + std::string(json.type_name()) + wanted_scales);
     Scales scales;
     for (const auto& [key, entry] : json.items()) {
       const auto known = published_.find(key);
@@ -78,7 +78,7 @@ class Reader {
 
  private:
   FeatureScale scale(const std::string& key, const Json& entry, const FeatureScale& known) const {
-    if (!entry.is_object()) fail(in_quotes(key) + ": one JSON " + entry.type_name() + wanted);
+    if (!entry.is_object()) fail(in_quotes(key) + ": one JSON " + entry.type_name() + wanted_scales);
     for (const auto& [name, list] : entry.items()) {
       if (name != "mean" && name != "std")
         fail(in_quotes(key) + ": the key " + in_quotes(name) +
@@ -126,11 +126,11 @@ class Reader {
   const Scales published_;
 };
 
-Json read_json(FileSystem& files, const std::filesystem::path& path) try {
+Json read_scales(FileSystem& files, const std::filesystem::path& path) try {
   constexpr int max_depth = 8;  // other things are to be told from a file with damage
   return parse_strict_json(files.read(path), path.string(), max_depth);
 } catch (const FileError& error) {
-  throw DataError(error.what() + std::string(wanted));
+  throw DataError(error.what() + std::string(wanted_scales));
 }
 
 std::string list_text(const std::vector<float>& values) {
@@ -151,7 +151,7 @@ Scales read_normalization(FileSystem& files, const std::filesystem::path& path, 
   const Reader reader(path.string(), sizes.lane_features);
   if (!files.exists(path) || files.is_folder(path))
     reader.fail("no such file; name the normalization.json that was made with the weights");
-  Scales found = reader.scales(read_json(files, path));
+  Scales found = reader.scales(read_scales(files, path));
   Scales scales;
   std::vector<std::string> missing;
   for (const std::string& key : needed_keys(layout, sizes)) {

@@ -10,11 +10,11 @@
 #include "toolkit/core/format.h"
 #include "toolkit/families/diffusion_planner/augmentation.h"
 #include "toolkit/families/diffusion_planner/boxes.h"
+#include "toolkit/families/diffusion_planner/smoothing.h"
 
 namespace dtk::diffusion_planner {
 namespace {
 
-constexpr double kStep = 0.1;             // s
 constexpr double kLargestYawRate = 0.85;  // rad/s
 constexpr double kStandstill = 0.2;       // m/s
 constexpr double kMinOffset = 0.01;       // m from a lane's centre to its boundary
@@ -89,15 +89,15 @@ Motion motion_of_state(const at::Tensor& state, const at::Tensor& future, int64_
 // At step `index` of a future, by backward differences.
 Motion motion_at(const at::Tensor& future, int64_t index) {
   const at::Tensor pose = future.select(1, index), before = future.select(1, index - 1);
-  const at::Tensor way = (pose - before) / kStep;
+  const at::Tensor way = (pose - before) / kTrajectoryStep;
   const at::Tensor turn = pose.select(1, 2) - before.select(1, 2);
-  const at::Tensor bend = (way - (before - future.select(1, index - 2)) / kStep) / kStep;
+  const at::Tensor bend = (way - (before - future.select(1, index - 2)) / kTrajectoryStep) / kTrajectoryStep;
   return {pose.select(1, 0),
           pose.select(1, 1),
           pose.select(1, 2),
           at::hypot(way.select(1, 0), way.select(1, 1)),
           at::hypot(bend.select(1, 0), bend.select(1, 1)),
-          at::atan2(turn.sin(), turn.cos()) / kStep};
+          at::atan2(turn.sin(), turn.cos()) / kTrajectoryStep};
 }
 
 // What a quintic over `duration` has at time t of position, velocity and acceleration at its begin and end.
@@ -111,10 +111,10 @@ std::array<double, 6> quintic_shares(double t, double duration) {
 
 // One coordinate (B, steps) at 0.1 s, 0.2 s ... on quintics over (steps + 1) · 0.1 s.
 at::Tensor on_quintics(const at::Tensor& begin, const at::Tensor& end, int64_t steps) {
-  const double duration = kStep * static_cast<double>(steps + 1);
+  const double duration = kTrajectoryStep * static_cast<double>(steps + 1);
   std::vector<at::Tensor> values;
   for (int64_t i = 1; i <= steps; ++i) {
-    const std::array<double, 6> shares = quintic_shares(kStep * static_cast<double>(i), duration);
+    const std::array<double, 6> shares = quintic_shares(kTrajectoryStep * static_cast<double>(i), duration);
     at::Tensor value;
     for (int64_t k = 0; k < 6; ++k) {
       const at::Tensor part = (k < 3 ? begin : end).select(1, k % 3);

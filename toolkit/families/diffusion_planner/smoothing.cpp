@@ -12,7 +12,6 @@
 namespace dtk::diffusion_planner {
 namespace {
 
-constexpr double kStep = 0.1;                                     // s
 constexpr double kRidge = 1e-4;                                   // of every unknown
 constexpr double kHeading = 1e-2, kSpeed = 1e-6, kAction = 1e-4;  // weights of roughness
 
@@ -23,7 +22,8 @@ at::Tensor roughness(int64_t n, int64_t order, double weight) {
     const int64_t rows = differences.size(0) - 1;
     differences = differences.narrow(0, 1, rows) - differences.narrow(0, 0, rows);
   }
-  return at::mm(differences.t(), differences) * (weight * std::pow(kStep, -2.0 * static_cast<double>(order)));
+  return at::mm(differences.t(), differences) *
+         (weight * std::pow(kTrajectoryStep, -2.0 * static_cast<double>(order)));
 }
 
 at::Tensor solved(const at::Tensor& matrix, const at::Tensor& right) {
@@ -78,7 +78,7 @@ TrajectorySmoother::Fit TrajectorySmoother::fit(const at::Tensor& future, const 
 
   // v_t u_t + v_(t+1) u_(t+1) = twice the way / dt, u = (cos θ, sin θ).
   const at::Tensor u = at::stack({theta.cos(), theta.sin()}, -1);  // (B, N+1, 2)
-  const at::Tensor way = differences(from_zero(measured.narrow(2, 0, 2))) * (2 / kStep);
+  const at::Tensor way = differences(from_zero(measured.narrow(2, 0, 2))) * (2 / kTrajectoryStep);
   const at::Tensor ways =
       at::cat({way.narrow(1, 0, steps_ - 1) + way.narrow(1, 1, steps_ - 1), way.narrow(1, steps_ - 1, 1)},
               1);                                    // of the equations that v_1 .. v_N stand in
@@ -92,17 +92,20 @@ TrajectorySmoother::Fit TrajectorySmoother::fit(const at::Tensor& future, const 
   const at::Tensor v = at::cat({v0, solved(matrix, right)}, 1);
 
   Fit fit;
-  const at::Tensor a = at::mm(differences(v) / kStep, accelerations_.t());
-  const at::Tensor passed = v.narrow(1, 0, steps_) * kStep + a * (kStep * kStep / 2);
+  const at::Tensor a = at::mm(differences(v) / kTrajectoryStep, accelerations_.t());
+  const at::Tensor passed =
+      v.narrow(1, 0, steps_) * kTrajectoryStep + a * (kTrajectoryStep * kTrajectoryStep / 2);
   const at::Tensor kappa = solved(curvatures_ + at::diag_embed(passed.square()), passed * differences(theta));
   fit.actions = at::stack({a, kappa}, -1);
 
-  const at::Tensor driven = at::cat({v0, v0 + (a * kStep).cumsum(1)}, 1);
-  const at::Tensor length = driven.narrow(1, 0, steps_) * kStep + a * (kStep * kStep / 2);
+  const at::Tensor driven = at::cat({v0, v0 + (a * kTrajectoryStep).cumsum(1)}, 1);
+  const at::Tensor length =
+      driven.narrow(1, 0, steps_) * kTrajectoryStep + a * (kTrajectoryStep * kTrajectoryStep / 2);
   const at::Tensor heading = from_zero((kappa * length).cumsum(1));
   const auto place = [&](const at::Tensor& direction) {
     const at::Tensor velocity = driven * direction;
-    const at::Tensor mean = (velocity.narrow(1, 0, steps_) + velocity.narrow(1, 1, steps_)) * (kStep / 2);
+    const at::Tensor mean =
+        (velocity.narrow(1, 0, steps_) + velocity.narrow(1, 1, steps_)) * (kTrajectoryStep / 2);
     return mean.cumsum(1);
   };
   fit.future = at::stack({place(heading.cos()), place(heading.sin()), heading.narrow(1, 1, steps_)}, -1);

@@ -8,6 +8,8 @@
 
 namespace dtk::diffusion_planner {
 
+constexpr double kTrajectoryStep = 0.1;  // s
+
 /// For trajectories of N steps of 0.1 s. Solved in float64 whatever the input's type: the condition is near
 /// 6e5, and in fp32 the path is off by centimetres. Calls may come from several threads at once.
 class TrajectorySmoother {

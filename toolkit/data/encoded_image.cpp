@@ -11,6 +11,7 @@ namespace dtk {
 namespace {
 
 enum JpegMarker : uint64_t {
+  huffman_tables = 0xc4,
   start_of_image = 0xd8,
   end_of_image = 0xd9,
   first_restart = 0xd0,
@@ -71,8 +72,8 @@ bool is_jpeg(std::string_view encoded) {
 }
 
 /// Calls visit(marker, segment) for each marker segment, whose first two bytes are its length; entropy-coded
-/// data are passed over. False if the file ends before its end marker. Stops, with true, when `visit` returns
-/// false.
+/// data are passed over, and of a segment that the file ends in there is what there is. False if the file
+/// ends before its end marker. Stops, with true, when `visit` returns false.
 template <class Visit>
 bool walk_jpeg(std::string_view jpeg, const Visit& visit) {
   for (size_t at = 2; (at = jpeg.find('\xff', at)) != std::string_view::npos && at + 1 < jpeg.size();) {
@@ -85,8 +86,8 @@ bool walk_jpeg(std::string_view jpeg, const Visit& visit) {
     if (is_filling || is_alone) continue;
     if (jpeg.size() - at < 2) return false;
     const uint64_t length = big_endian(jpeg.substr(at, 2));
-    if (length > jpeg.size() - at) return false;
     if (!visit(marker, jpeg.substr(at, length))) return true;
+    if (length > jpeg.size() - at) return false;
     at += length;
   }
   return false;
@@ -129,6 +130,24 @@ std::string image_damage(std::string_view encoded) {
   if (encoded.starts_with("BM")) return bmp_damage(encoded);
   if (!is_jpeg(encoded)) return "";
   return walk_jpeg(encoded, [](uint64_t, std::string_view) { return true; }) ? "" : "it ends too early";
+}
+
+bool has_oversized_table(std::string_view encoded) {
+  constexpr uint64_t head = 17, most = 256;  // which table, and how many codes there are of 1 to 16 bits
+  bool oversized = false;
+  if (!is_jpeg(encoded)) return oversized;
+  walk_jpeg(encoded, [&](uint64_t marker, std::string_view segment) {
+    const uint64_t length = big_endian(segment.substr(0, 2));
+    const std::string_view rest = encoded.substr(static_cast<size_t>(segment.data() - encoded.data()));
+    for (uint64_t at = 2; marker == huffman_tables && at < length && !oversized;) {
+      uint64_t codes = 0;  // the decoder reads a head that is cut by the segment's end all the same
+      for (uint64_t i = at + 1; i < at + head && i < rest.size(); ++i) codes += static_cast<uint8_t>(rest[i]);
+      oversized = codes > most;
+      at += head + codes;
+    }
+    return !oversized;
+  });
+  return oversized;
 }
 
 int jpeg_components(std::string_view encoded) {

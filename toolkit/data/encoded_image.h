@@ -10,6 +10,10 @@ namespace dtk {
 /// than its header says); "" if nothing is, or for any other content.
 std::string image_damage(std::string_view encoded);
 
+/// Whether a JPEG has a table of more than 256 Huffman codes, behind whose end the decoder (stb_image 2.27, of
+/// Debian 12) would write. To be asked before it sees the file.
+bool has_oversized_table(std::string_view encoded);
+
 /// Components of a JPEG, 4 for CMYK; 0 for any other content or without a frame header.
 int jpeg_components(std::string_view encoded);
 

@@ -113,7 +113,10 @@ RunData planned_frames(const RunConfig& config, int64_t samples) {
     return std::make_shared<PlannedFrames>(options_of(config).model, count);
   };
   const int64_t shown = std::max(config.data.batch, options_of(config).sample.frames);
-  if (!options_of(config).data.held_out.empty()) return {frames(samples), {frames(samples), frames(shown)}};
+  // Two batches of a validation: in the second there are the scores of the first.
+  const int64_t validated = std::max(2 * config.data.batch, shown);
+  if (!options_of(config).data.held_out.empty())
+    return {frames(samples), {frames(samples), frames(validated)}};
   const auto trained = frames(std::max(samples, shown));
   return {trained, {trained, nullptr}};
 }

@@ -93,6 +93,31 @@ bool walk_jpeg(std::string_view jpeg, const Visit& visit) {
   return false;
 }
 
+/// Of a segment of Huffman tables: the decoder reads the head of a table that the segment's end cuts all the
+/// same.
+std::string table_damage(std::string_view jpeg, uint64_t marker, std::string_view segment) {
+  constexpr uint64_t head = 17, most = 256;  // which table, and how many codes there are of 1 to 16 bits
+  if (marker != huffman_tables) return "";
+  const std::string_view rest = jpeg.substr(static_cast<size_t>(segment.data() - jpeg.data()));
+  const uint64_t length = big_endian(segment.substr(0, 2));
+  uint64_t codes = 0;
+  for (uint64_t at = 2; at < length; at += head + codes) {
+    codes = 0;
+    for (uint64_t i = at + 1; i < at + head && i < rest.size(); ++i) codes += static_cast<uint8_t>(rest[i]);
+    if (codes > most) return "a table has more than 256 Huffman codes";
+  }
+  return "";
+}
+
+std::string jpeg_damage(std::string_view jpeg) {
+  std::string damage;
+  const bool whole = walk_jpeg(jpeg, [&](uint64_t marker, std::string_view segment) {
+    damage = table_damage(jpeg, marker, segment);
+    return damage.empty();
+  });
+  return whole ? damage : "it ends too early";
+}
+
 constexpr std::string_view png_signature("\x89PNG\r\n\x1a\n", 8);
 
 std::string png_damage(std::string_view png) {
@@ -128,26 +153,18 @@ std::string bmp_damage(std::string_view bmp) {
 std::string image_damage(std::string_view encoded) {
   if (encoded.starts_with(png_signature)) return png_damage(encoded);
   if (encoded.starts_with("BM")) return bmp_damage(encoded);
-  if (!is_jpeg(encoded)) return "";
-  return walk_jpeg(encoded, [](uint64_t, std::string_view) { return true; }) ? "" : "it ends too early";
+  return is_jpeg(encoded) ? jpeg_damage(encoded) : "";
 }
 
-bool has_oversized_table(std::string_view encoded) {
-  constexpr uint64_t head = 17, most = 256;  // which table, and how many codes there are of 1 to 16 bits
-  bool oversized = false;
-  if (!is_jpeg(encoded)) return oversized;
+std::string jpeg_header_damage(std::string_view encoded) {
+  std::string damage;
+  if (!is_jpeg(encoded)) return damage;
   walk_jpeg(encoded, [&](uint64_t marker, std::string_view segment) {
-    const uint64_t length = big_endian(segment.substr(0, 2));
-    const std::string_view rest = encoded.substr(static_cast<size_t>(segment.data() - encoded.data()));
-    for (uint64_t at = 2; marker == huffman_tables && at < length && !oversized;) {
-      uint64_t codes = 0;  // the decoder reads a head that is cut by the segment's end all the same
-      for (uint64_t i = at + 1; i < at + head && i < rest.size(); ++i) codes += static_cast<uint8_t>(rest[i]);
-      oversized = codes > most;
-      at += head + codes;
-    }
-    return !oversized;
+    if (marker == start_of_scan) return false;  // what the decoder reads for a size alone
+    damage = table_damage(encoded, marker, segment);
+    return damage.empty();
   });
-  return oversized;
+  return damage;
 }
 
 int jpeg_components(std::string_view encoded) {

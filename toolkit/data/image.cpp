@@ -152,7 +152,7 @@ std::string encode_png(const Image& image) {
 ImageSize encoded_image_size(std::string_view encoded, const std::string& name) {
   const stbi_uc* bytes = encoded_bytes(encoded, name);
   const int count = static_cast<int>(encoded.size());
-  if (has_oversized_table(encoded)) fail_decoding(name, "a table has more than 256 Huffman codes");
+  if (const std::string damage = jpeg_header_damage(encoded); !damage.empty()) fail_decoding(name, damage);
   int width = 0;
   int height = 0;
   int channels = 0;

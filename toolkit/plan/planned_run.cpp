@@ -48,17 +48,20 @@ void visit_periods(policies::PolicyOptions& options, const Visit& visit) {
 void refuse_long(const RunConfig& config, int64_t period, bool fold) {
   if (period <= kMaxPeriod) return;
   policies::PolicyOptions options = config.policies;
-  std::string keys, longest;
+  std::string keys, too_long;
+  int64_t longest = kMaxPeriod;
   visit_periods(options, [&](const policies::PolicyKind& kind, const policies::StepsOption& option) {
     const std::string key = "policies." + kind.name() + "." + option.key;
     keys += fmt::format("{}{} = {}", keys.empty() ? "" : ", ", key, *option.steps);
-    if (*option.steps > kMaxPeriod) longest = key;
+    if (*option.steps <= longest) return;
+    longest = *option.steps;
+    too_long = key;
   });
   std::string advice = fold ? "" : "without --no-fold";
   if (!keys.empty()) {
     advice += (advice.empty() ? "" : ", or ") +
-              (longest.empty() ? "with other values of " + keys + ", whose common multiple it is"
-                               : fmt::format("with --set {}={} or less", longest, kMaxPeriod));
+              (too_long.empty() ? "with other values of " + keys + ", whose common multiple it is"
+                                : fmt::format("with --set {}={} or less", too_long, kMaxPeriod));
   }
   throw Error(
       ExitCode::failure,

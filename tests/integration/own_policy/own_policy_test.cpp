@@ -183,6 +183,9 @@ TEST_CASE("own policy: a long period of it is planned as a short one") {
         "the policies repeat their work after 5000 steps; a plan that leaves none out runs at most 1000 of "
         "them, "
         "twice; plan without --no-fold, or with --set policies.rounded.every=1000 or less");
+  CHECK_THAT(whole("enabled = true\nevery = 997\n[policies.ema]\nevery = 3"),
+             Catch::EndsWith("or with other values of policies.ema.every = 3, policies.rounded.every = 997, "
+                             "whose common multiple it is"));
 }
 
 TEST_CASE("own policy: registered twice or too late is an error") {

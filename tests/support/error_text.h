@@ -1,10 +1,14 @@
 // The exact text of an expected error.
 #pragma once
 #include <string>
+#include <string_view>
 
 namespace dtk::test {
 
-/// what() of the `Expected` that `action` throws, or a text that equals no message; other types pass through.
+/// Equals no message of an error.
+inline constexpr std::string_view nothing_thrown = "(nothing was thrown)";
+
+/// what() of the `Expected` that `action` throws, or nothing_thrown; other types pass through.
 template <class Expected, class Action>
 std::string error_text(Action&& action) {
   try {
@@ -12,7 +16,7 @@ std::string error_text(Action&& action) {
   } catch (const Expected& error) {
     return error.what();
   }
-  return "(nothing was thrown)";
+  return std::string(nothing_thrown);
 }
 
 }  // namespace dtk::test

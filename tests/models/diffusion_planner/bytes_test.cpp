@@ -12,6 +12,7 @@
 #include <set>
 
 #include "support/catch.h"
+#include "support/device/devices.h"
 #include "support/device/test_device.h"
 #include "support/diffusion_planner/job.h"
 
@@ -21,7 +22,8 @@ namespace policies = dtk::policies;
 
 namespace {
 
-const c10::Device cpu(c10::kCPU), cuda("cuda:0");
+using dtk::test::kCpu;
+using dtk::test::kCuda;
 
 /// Notes each storage that autograd saves, once, for the module that saved it first. Weights do not count.
 class Saved final : public policies::SavedTensorLayer {
@@ -134,7 +136,7 @@ TEST_CASE("planned by CUDA's rules, each part of the driving planner keeps what 
     INFO(row.preset << (row.bf16 ? " bf16" : " fp32") << (row.stored_weights ? ", weights stored" : ""));
     DrivingJob job = job_of(row.preset, row.bf16, true);
     if (row.stored_weights) job.policies.attention.enabled = policies::Enabled::off;
-    const Bytes published = by_part(planned_per_sample(job, cuda));
+    const Bytes published = by_part(planned_per_sample(job, kCuda));
     for (const auto& [part, megabytes] : row.megabytes) check_measured(published, part, megabytes);
   }
 }
@@ -143,7 +145,7 @@ TEST_CASE("planned by CUDA's rules, each part of the driving planner keeps what 
 // step the nearest pair. Its attention copies tokens to the layout (L, N, D) and back; ours has no copies.
 TEST_CASE("what the driving planner keeps of each part, to the byte") {
   const auto of = [](const std::string& preset, bool bf16) {
-    return by_part(planned_per_sample(job_of(preset, bf16, false), cuda));
+    return by_part(planned_per_sample(job_of(preset, bf16, false), kCuda));
   };
   CHECK(of("H", false) == (Bytes{{"DiT blocks", 46'883'424},
                                  {"DiT projections", 9'074'028},
@@ -184,7 +186,7 @@ TEST_CASE("what the driving planner keeps of each part, to the byte") {
   // A fusion block, with O = 564 objects of D = 256: 16 fp32 copies of its tokens, masks of 5 D bytes, two
   // norms; then in attention the mask, padded to a multiple of 8, and 8 heads' log-sum-exp, to 32; and two
   // numbers for the branches dropped.
-  const Bytes paths = planned_per_sample(job_of("H", false, false), cuda);
+  const Bytes paths = planned_per_sample(job_of("H", false, false), kCuda);
   CHECK(paths.at("encoder.fusion.blocks.3") == 564 * (69 * 256 + 16) + 568 * 4 + 576 * 8 * 4 + 8);
 }
 
@@ -195,9 +197,9 @@ TEST_CASE("on the CPU the ledger counts what was measured there, and the plan to
   Bytes counted;
   {
     const policies::CountingAllocatorGuard counting;
-    counted = kept_by_forward(job, cpu);
+    counted = kept_by_forward(job, kCpu);
   }
-  CHECK(counted == planned_kept(job, cpu));
+  CHECK(counted == planned_kept(job, kCpu));
   Bytes parts = by_part(counted);
   const auto activation = [](int64_t tokens) { return 1e-6 * static_cast<double>(tokens * 256 * 4); };
   for (auto& [part, bytes] : parts) bytes /= job.batch;
@@ -205,7 +207,7 @@ TEST_CASE("on the CPU the ledger counts what was measured there, and the plan to
   check_measured(parts, "fusion", 262.98 + 0.58 - 6 * activation(564));
   check_measured(parts, "DiT blocks", 133.48 - 3 * (2 * activation(321) + activation(564)));
   check_measured(parts, "DiT projections", 9.07);
-  CHECK(by_part(planned_per_sample(job_of("H", false, false), cpu)) ==
+  CHECK(by_part(planned_per_sample(job_of("H", false, false), kCpu)) ==
         (Bytes{{"DiT blocks", 128'621'568},
                {"DiT projections", 9'074'028},
                {"fusion", 256'629'072},

@@ -10,6 +10,7 @@
 #include <dtk/policies/simulation.h>
 
 #include "support/catch.h"
+#include "support/device/devices.h"
 #include "support/device/test_device.h"
 
 using dtk::planner::PlanError;
@@ -19,7 +20,7 @@ using dtk::policies::StagingCopies;
 
 namespace {
 
-const c10::Device kCuda(c10::kCUDA, 0);
+using dtk::test::kCuda;
 constexpr int64_t kFloats = 64;
 constexpr size_t kBytes = kFloats * sizeof(float);
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "support/catch.h"
+#include "support/device/devices.h"
 #include "support/runs/tiny_run.h"
 #include "toolkit/config/config_io.h"
 #include "toolkit/families/dit/options.h"
@@ -24,7 +25,8 @@ using planner::Flops;
 
 namespace {
 
-const c10::Device kCuda(c10::kCUDA, 0), kCpu(c10::kCPU);
+using dtk::test::kCpu;
+using dtk::test::kCuda;
 
 LoadedConfig config(const std::string& file, const std::vector<std::string>& set) {
   return load_config(posix_file_system(), DTK_SOURCE_DIR "/configs/" + file, set);

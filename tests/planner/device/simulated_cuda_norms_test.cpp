@@ -10,12 +10,13 @@
 #include <map>
 
 #include "support/catch.h"
+#include "support/device/devices.h"
 
 using namespace dtk;
 
 namespace {
 
-const c10::Device kCuda(c10::kCUDA, 0);
+using dtk::test::kCuda;
 constexpr int64_t kBatch = 4, kChannels = 6, kSide = 5;
 
 struct Norm {

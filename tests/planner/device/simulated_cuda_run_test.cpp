@@ -13,6 +13,7 @@
 #include <set>
 
 #include "support/catch.h"
+#include "support/device/devices.h"
 #include "support/files/safetensors_file.h"
 #include "support/runs/image_run.h"
 #include "support/runs/run_world.h"
@@ -29,7 +30,7 @@ using policies::PhasePeak;
 
 namespace {
 
-const c10::Device kCuda(c10::kCUDA, 0);
+using dtk::test::kCuda;
 
 // Every policy that can be on is on, as on a GPU by default; validation, samples and checkpoints on the way.
 LoadedConfig whole_run() {

@@ -19,6 +19,7 @@
 #include <thread>
 
 #include "support/catch.h"
+#include "support/device/devices.h"
 #include "support/device/test_device.h"
 
 using namespace dtk::policies;
@@ -27,7 +28,7 @@ using dtk::planner::SimulationResult;
 
 namespace {
 
-const c10::Device kCuda(c10::kCUDA, 0);
+using dtk::test::kCuda;
 
 const DeviceTerm& term(const SimulationResult& plan, const std::string& name) {
   const auto found = std::find_if(plan.terms.begin(), plan.terms.end(),

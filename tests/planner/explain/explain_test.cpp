@@ -12,6 +12,7 @@
 #include <map>
 
 #include "support/catch.h"
+#include "support/device/devices.h"
 #include "support/one_line.h"
 
 using namespace dtk;
@@ -97,12 +98,13 @@ std::map<std::string, SegmentGain> by_path(const Explanation& why) {
   return map;
 }
 
-const c10::Device cpu(c10::kCPU), cuda("cuda:0");
+using dtk::test::kCpu;
+using dtk::test::kCuda;
 
 }  // namespace
 
 TEST_CASE("explain: what each module saves, its inputs and its gain, to the byte") {
-  for (const c10::Device device : {cpu, cuda}) {
+  for (const c10::Device device : {kCpu, kCuda}) {
     const Explanation why = explained(Job(device));
     CHECK(why.plain.backward);
     // The batch; sigmoid's result, which the second product saves too; the product, gelu's input; tanh's
@@ -127,7 +129,7 @@ TEST_CASE("explain: what each module saves, its inputs and its gain, to the byte
 }
 
 TEST_CASE("explain: a module's gain is what a plan with it as the only segment saves less") {
-  for (const c10::Device device : {cpu, cuda}) {
+  for (const c10::Device device : {kCpu, kCuda}) {
     const Job job(device);
     for (const SegmentGain& one : explained(job, nullptr).plain.segments) {
       const Explanation alone = explained(job, [&](std::string_view path, const ModuleFn& fn, Tensors&& in) {
@@ -141,7 +143,7 @@ TEST_CASE("explain: a module's gain is what a plan with it as the only segment s
 }
 
 TEST_CASE("explain: all segments together, and what backward recomputes") {
-  for (const c10::Device device : {cpu, cuda}) {
+  for (const c10::Device device : {kCpu, kCuda}) {
     const Explanation why = explained(Job(device));
     REQUIRE(why.recomputed);
     CHECK_FALSE((why.plain.made_again.bytes || why.plain.fetched.bytes || why.recomputed->fetched.bytes));
@@ -154,7 +156,7 @@ TEST_CASE("explain: all segments together, and what backward recomputes") {
 }
 
 TEST_CASE("explain: the peak's place, the largest parameter and the temporaries of its size") {
-  const Explanation why = explained(Job(cpu));
+  const Explanation why = explained(Job(kCpu));
   CHECK(why.plain.largest.name == "first");
   CHECK(why.plain.largest.bytes == kWeight);
   CHECK(why.plain.largest.temporaries == 1);
@@ -175,7 +177,7 @@ TEST_CASE("explain: the peak's place, the largest parameter and the temporaries 
                              "with the segments "));
   CHECK_THAT(text, Catch::Contains("saved 1,024 checkpointing or a smaller batch"));
   CHECK_THAT(text, !Catch::Contains("host memory"));  // the CPU's own
-  CHECK_THAT(test::one_line(planner::text_of(explained(Job(cuda)))),
+  CHECK_THAT(test::one_line(planner::text_of(explained(Job(kCuda)))),
              Catch::Contains("saved 1,024 checkpointing, host memory or a smaller batch"));
   CHECK_THAT(text, Catch::Contains("what checkpointing can save (planned, nothing was computed) "));
   CHECK_THAT(text, Catch::Contains(
@@ -191,7 +193,7 @@ TEST_CASE("explain: the peak's place, the largest parameter and the temporaries 
 }
 
 TEST_CASE("explain: without grad mode nothing is saved, and that is all that is said") {
-  Job job(cpu);
+  Job job(kCpu);
   job.grad_mode = job.with_backward = false;
   const Explanation why = explained(job);
   CHECK_FALSE((why.plain.backward || why.plain.with_gradients || why.recomputed));
@@ -208,7 +210,7 @@ TEST_CASE("explain: without grad mode nothing is saved, and that is all that is 
 }
 
 TEST_CASE("explain: saved and never asked for is no use of checkpointing either") {
-  Job job(cpu);
+  Job job(kCpu);
   job.with_backward = false;
   const Explanation why = explained(job);
   CHECK(why.plain.with_gradients);
@@ -220,15 +222,15 @@ TEST_CASE("explain: saved and never asked for is no use of checkpointing either"
 }
 
 TEST_CASE("explain: alternatives by their peaks, against the job in question") {
-  const Job job(cpu);
-  Job idle(cpu);
+  const Job job(kCpu);
+  Job idle(kCpu);
   idle.grad_mode = idle.with_backward = false;
   planner::ExplainOptions options;
   options.recompute = recompute;
   options.recomputes = true;
   const auto plainly = [](std::string_view, const ModuleFn& fn, Tensors&& in) { return fn(std::move(in)); };
   options.alternatives = {{"plain", [&] { job(plainly); }}, {"idle", [&] { idle(plainly); }}};
-  const Explanation why = planner::explain(cpu, job, options);
+  const Explanation why = planner::explain(kCpu, job, options);
   CHECK(&why.job() == &*why.recomputed);
   REQUIRE(why.alternatives.size() == 2);
   CHECK(why.alternatives[0].name == "idle");
@@ -258,7 +260,7 @@ TEST_CASE("explain: other holders, tensors made within, several inputs, and para
   };
   planner::ExplainOptions options;
   options.recompute = recompute;
-  const auto segments = by_path(planner::explain(cpu, job, options));
+  const auto segments = by_path(planner::explain(kCpu, job, options));
   CHECK(segments.at("scale").reason ==
         "all that it saves is an input; another input, which comes from outside, is saved by nobody: "
         "splitting here "
@@ -274,9 +276,9 @@ TEST_CASE("explain: an exception leaves no watch behind") {
   const auto throws = [](const Run& run) {
     run("bad", [](Tensors&&) -> Tensors { throw std::runtime_error("as it should"); }, {at::ones({2})});
   };
-  CHECK_THROWS_WITH(planner::explain(cpu, throws, options), "as it should");
+  CHECK_THROWS_WITH(planner::explain(kCpu, throws, options), "as it should");
   CHECK(job_observer() == nullptr);
-  CHECK(explained(Job(cpu)).plain.saved == 5 * kActivation);
+  CHECK(explained(Job(kCpu)).plain.saved == 5 * kActivation);
 }
 
 TEST_CASE("a second watch of a job is refused, and the first stays") {

@@ -103,13 +103,6 @@ std::vector<LoggedPhase> storages(const std::function<void()>& job) {
   return event_log_of(cpu_accounts(), job);
 }
 
-std::string described(const std::vector<PlanDifference>& differences) {
-  std::ostringstream text;
-  for (const PlanDifference& one : differences)
-    text << one.phase << ", " << one.what << ": " << one.predicted << ", " << one.measured << "\n";
-  return text.str();
-}
-
 }  // namespace
 
 TEST_CASE("plans of LibTorch's own norms are exact: training with Adam, and evaluation") {

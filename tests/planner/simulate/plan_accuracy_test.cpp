@@ -24,15 +24,6 @@ namespace {
 
 using namespace dtk;
 
-std::string described(const std::vector<PlanDifference>& differences) {
-  std::ostringstream text;
-  for (const PlanDifference& one : differences) {
-    text << one.phase << ", " << one.what << ": predicted " << one.predicted << ", measured " << one.measured
-         << "\n";
-  }
-  return text.str();
-}
-
 void check_exact(const std::vector<std::string>& settings) {
   const PlanAccuracy accuracy = plan_accuracy(parse_config("", "case", settings));
   std::string written;

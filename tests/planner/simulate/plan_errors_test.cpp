@@ -17,13 +17,15 @@
 #include <string>
 
 #include "support/catch.h"
+#include "support/device/devices.h"
 
 using namespace dtk;
 using policies::ModulePathScope;
 
 namespace {
 
-const c10::Device kCuda(c10::kCUDA, 0), kCpu(c10::kCPU);
+using dtk::test::kCpu;
+using dtk::test::kCuda;
 const char* const kNoValue =
     " reads a value, and a plan has none: what the job does next cannot be known; read what steers the job "
     "between "

@@ -13,6 +13,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "support/catch.h"
+#include "support/device/devices.h"
 #include "toolkit/train/apply_policies.h"
 #include "toolkit/train/optimizer.h"
 
@@ -23,7 +24,7 @@ using policies::PhaseScope;
 
 namespace {
 
-const c10::Device kCuda(c10::kCUDA, 0);
+using dtk::test::kCuda;
 
 struct Row {
   const char* name;

@@ -57,15 +57,15 @@ Norm norm_of(int64_t channels, at::ScalarType type = at::kFloat) {
   return {random(), random(), at::zeros({channels}, type), at::ones({channels}, type)};
 }
 
-struct Outcome {
+struct NormStep {
   Tensors gradients, running;
   int64_t known = 0;
 };
 
 // One step of fn, which uses `norms`, as one segment or plainly.
-Outcome step(bool segment, const ModuleFn& fn, const at::Tensor& x, const std::vector<Norm>& norms,
-             const std::shared_ptr<KeptResults>& keep = nullptr) {
-  Outcome outcome;
+NormStep step(bool segment, const ModuleFn& fn, const at::Tensor& x, const std::vector<Norm>& norms,
+              const std::shared_ptr<KeptResults>& keep = nullptr) {
+  NormStep outcome;
   Tensors leaves{x};
   for (const Norm& norm : norms) {
     if (norm.mean.defined()) norm.mean.zero_();
@@ -84,14 +84,14 @@ Outcome step(bool segment, const ModuleFn& fn, const at::Tensor& x, const std::v
   return outcome;
 }
 
-void check_same(const Tensors& a, const Tensors& b) {
+void check_equal(const Tensors& a, const Tensors& b) {
   REQUIRE(a.size() == b.size());
   for (size_t i = 0; i < a.size(); ++i) CHECK(at::equal(a[i], b[i]));
 }
 
-void check_same(const Outcome& a, const Outcome& b) {
-  check_same(a.gradients, b.gradients);
-  check_same(a.running, b.running);
+void check_equal(const NormStep& a, const NormStep& b) {
+  check_equal(a.gradients, b.gradients);
+  check_equal(a.running, b.running);
 }
 
 }  // namespace
@@ -116,10 +116,10 @@ TEST_CASE("a recomputation takes a batch norm's statistics from forward, bit for
   const at::Tensor x =
       (at::randn({8, kChannels, 9, 7}) * 3 + 1).to(type).contiguous(format).requires_grad_(true);
   const ModuleFn fn = [&](Tensors&& in) { return Tensors{norm(in[0]).exp().tanh()}; };
-  const Outcome plain = step(false, fn, x, {norm}), segment = step(true, fn, x, {norm});
+  const NormStep plain = step(false, fn, x, {norm}), segment = step(true, fn, x, {norm});
   CHECK(plain.known == 0);
   CHECK(segment.known == known);
-  check_same(plain, segment);
+  check_equal(plain, segment);
 }
 
 TEST_CASE("what is kept of a batch norm are 2 numbers a channel") {
@@ -156,20 +156,20 @@ TEST_CASE("each of several norms gets its own statistics, nested, shared or amon
   const auto kept = [](const char* entry) {
     return std::make_shared<KeptResults>(std::vector<std::string>{entry});
   };
-  const Outcome plain = step(false, chained, x, norms);
-  const Outcome all = step(true, chained, x, norms),
-                without_first = step(true, chained, x, norms, kept("first")),
-                none = step(true, chained, x, norms, kept("aten::native_batch_norm"));
+  const NormStep plain = step(false, chained, x, norms);
+  const NormStep all = step(true, chained, x, norms),
+                 without_first = step(true, chained, x, norms, kept("first")),
+                 none = step(true, chained, x, norms, kept("aten::native_batch_norm"));
   CHECK(all.known == 3);
   CHECK(without_first.known == 2);
   CHECK(none.known == 0);
-  for (const Outcome& one : {all, without_first, none}) check_same(plain, one);
+  for (const NormStep& one : {all, without_first, none}) check_equal(plain, one);
 
   const ModuleFn outer = [&](Tensors&& in) { return Tensors{nested(std::move(in)).sin()}; };
-  const Outcome plain_nested = step(false, outer, x, norms), twice = step(true, outer, x, norms);
+  const NormStep plain_nested = step(false, outer, x, norms), twice = step(true, outer, x, norms);
   CHECK(plain_nested.known == 2);  // the inner segment's own recomputation
   CHECK(twice.known == 1 + 2 + 2);
-  check_same(plain_nested, twice);
+  check_equal(plain_nested, twice);
 }
 
 TEST_CASE("a recomputation that runs its norms in another order takes their statistics again") {
@@ -200,7 +200,7 @@ TEST_CASE("norms of statistics that change with the segment compute them again")
     const at::Tensor h = own(in[0]).exp();
     return Tensors{(h * own.mean * own.variance).sin()};
   };
-  const Outcome plain = step(false, fn, x, {}), segment = step(true, fn, x, {});
+  const NormStep plain = step(false, fn, x, {}), segment = step(true, fn, x, {});
   CHECK(segment.known == 0);
-  check_same(plain, segment);
+  check_equal(plain, segment);
 }

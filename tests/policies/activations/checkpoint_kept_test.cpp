@@ -53,16 +53,16 @@ struct Net {
   Tensors leaves() const { return {x, w1, w2, gate, bias}; }
 };
 
-struct Outcome {
+struct KeptOutcome {
   Tensors gradients;
   at::Tensor random;
   int64_t saved = 0;
 };
 
-Outcome train(const Net& net, const std::function<Tensors(const ModuleFn&, Tensors&&)>& run) {
+KeptOutcome train(const Net& net, const std::function<Tensors(const ModuleFn&, Tensors&&)>& run) {
   for (const at::Tensor& one : net.leaves()) one.mutable_grad().reset();
   at::manual_seed(3);
-  Outcome outcome;
+  KeptOutcome outcome;
   const SavedTensorScope ledger(saved_tensor_ledger());
   const Tensors out = run(net.segment(), {net.x * 1});
   outcome.saved = cpu_accounts().live().of(Category::saved);
@@ -72,12 +72,12 @@ Outcome train(const Net& net, const std::function<Tensors(const ModuleFn&, Tenso
   return outcome;
 }
 
-Outcome train(const Net& net, const Choice& kept) {
+KeptOutcome train(const Net& net, const Choice& kept) {
   return train(net,
                [&](const ModuleFn& fn, Tensors&& in) { return checkpoint("net", fn, std::move(in), kept); });
 }
 
-void check_equal(const Outcome& a, const Outcome& b) {
+void check_equal(const KeptOutcome& a, const KeptOutcome& b) {
   for (size_t i = 0; i < a.gradients.size(); ++i) {
     INFO("gradient " << i);
     CHECK_VALUES(same_bits(a.gradients[i], b.gradients[i]));
@@ -91,14 +91,14 @@ TEST_CASE("a segment keeps its input and the named results, to the byte; gradien
           "[device]") {
   Fixture fixture;
   const Net net;
-  const Outcome plain = train(net, [](const ModuleFn& fn, Tensors&& in) { return fn(std::move(in)); });
+  const KeptOutcome plain = train(net, [](const ModuleFn& fn, Tensors&& in) { return fn(std::move(in)); });
   using Case = std::pair<std::vector<std::string>, int64_t>;
   const Case named_ones = GENERATE(Case{{}, 0}, Case{{"wide"}, kWide}, Case{{"dropped"}, kWide},
                                    Case{{"narrow"}, kNarrow}, Case{{"wide", "narrow"}, kWide + kNarrow},
                                    Case{{"wide", "dropped", "narrow"}, 2 * kWide + kNarrow});
   CAPTURE(named_ones.first);
   const Choice kept = named_ones.first.empty() ? nullptr : keep(named_ones.first);
-  const Outcome outcome = train(net, kept);
+  const KeptOutcome outcome = train(net, kept);
   check_equal(plain, outcome);
   if (dtk::test::on_cpu()) CHECK(outcome.saved == kNarrow + named_ones.second);
   check_equal(plain, train(net, kept));  // and again
@@ -129,15 +129,15 @@ TEST_CASE("the kernel that made a kept result does not run again") {
 TEST_CASE("results of a chosen operator are kept, with all its overloads and uses", "[device]") {
   Fixture fixture;
   const Net net;
-  const Outcome plain = train(net, [](const ModuleFn& fn, Tensors&& in) { return fn(std::move(in)); });
-  const Outcome mm = train(net, keep({"aten::mm"})), addmm = train(net, keep({"aten::addmm"})),
-                both = train(net, keep({"aten::mm", "aten::addmm", "aten::gelu", "wide", "narrow"}));
+  const KeptOutcome plain = train(net, [](const ModuleFn& fn, Tensors&& in) { return fn(std::move(in)); });
+  const KeptOutcome mm = train(net, keep({"aten::mm"})), addmm = train(net, keep({"aten::addmm"})),
+                    both = train(net, keep({"aten::mm", "aten::addmm", "aten::gelu", "wide", "narrow"}));
   if (dtk::test::on_cpu()) {
     CHECK(mm.saved == kNarrow + kWide);
     CHECK(addmm.saved == 2 * kNarrow);
     CHECK(both.saved == kNarrow + 2 * kWide + kNarrow);
   }
-  for (const Outcome* one : {&mm, &addmm, &both}) check_equal(plain, *one);
+  for (const KeptOutcome* one : {&mm, &addmm, &both}) check_equal(plain, *one);
 }
 
 TEST_CASE("a kept operator that draws random numbers leaves the rest of them as they were", "[device]") {
@@ -195,7 +195,7 @@ TEST_CASE("kept results under autocast, nested segments, grad and a second backw
   const Choice kept = keep({"wide", "aten::addmm"});
   for (const bool bf16 : {false, true}) {
     const AutocastGuard autocast(at::kCPU, bf16, at::kBFloat16);
-    const Outcome plain = train(net, [](const ModuleFn& fn, Tensors&& in) { return fn(std::move(in)); });
+    const KeptOutcome plain = train(net, [](const ModuleFn& fn, Tensors&& in) { return fn(std::move(in)); });
     const auto twice = [&](const ModuleFn& fn, Tensors&& in) {
       const ModuleFn inner = [&, fn](Tensors&& deep) {
         return checkpoint("net.inner", fn, std::move(deep), kept);

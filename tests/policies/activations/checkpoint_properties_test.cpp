@@ -20,18 +20,16 @@
 
 using namespace dtk::policies;
 using dtk::test::Fixture;
+using dtk::test::kPlain;
+using dtk::test::kSegment;
 using dtk::test::leaf;
 using dtk::test::same_bits;
 using dtk::test::test_device;
+using dtk::test::Wrap;
 
 namespace {
 
-/// fn as one segment, or as it is.
-using Wrap = std::function<Tensors(const ModuleFn& fn, Tensors&& inputs)>;
-const Wrap kPlain = [](const ModuleFn& fn, Tensors&& in) { return fn(std::move(in)); };
-const Wrap kSegment = [](const ModuleFn& fn, Tensors&& in) { return checkpoint("net", fn, std::move(in)); };
-
-void check_same(const Tensors& a, const Tensors& b) {
+void check_gradients(const Tensors& a, const Tensors& b) {
   REQUIRE(a.size() == b.size());
   for (size_t i = 0; i < a.size(); ++i) {
     INFO("gradient " << i);
@@ -61,7 +59,7 @@ TEST_CASE("memory that is NaN once it is freed changes no bit: nobody reads what
   };
   const Tensors plain = gradients(kPlain);
   CHECK(at::isfinite(plain[1]).all().item<bool>());
-  check_same(plain, gradients(kSegment));
+  check_gradients(plain, gradients(kSegment));
 }
 
 TEST_CASE("masks, indices, times and absent inputs need no gradient", "[device]") {
@@ -80,7 +78,7 @@ TEST_CASE("masks, indices, times and absent inputs need no gradient", "[device]"
     return torch::autograd::grad({out[0].sum()}, {x, w});
   };
   const int64_t before = checkpoint_counts().recomputes;
-  check_same(gradients(kPlain), gradients(kSegment));
+  check_gradients(gradients(kPlain), gradients(kSegment));
   CHECK(checkpoint_counts().recomputes == before + 1);
 }
 
@@ -99,7 +97,7 @@ TEST_CASE("of several outputs some may be absent, without gradient or unused", "
     return torch::autograd::grad({loss}, {x});
   };
   const bool both = GENERATE(true, false);
-  check_same(gradients(kPlain, both), gradients(kSegment, both));
+  check_gradients(gradients(kPlain, both), gradients(kSegment, both));
 }
 
 TEST_CASE("an absent output of one module is an absent input of the next in the segment", "[device]") {
@@ -110,7 +108,7 @@ TEST_CASE("an absent output of one module is an absent input of the next in the 
   const ModuleFn second = [](Tensors&& in) { return Tensors{(in[0].defined() ? in[0] : in[1]).sin()}; };
   const Tensors out = chain.append("second", second, chain.append("first", first, {x}));
   const Tensors gradient = torch::autograd::grad({out[0].sum()}, {x});
-  check_same(gradient, torch::autograd::grad({x.exp().sin().sum()}, {x}));
+  check_gradients(gradient, torch::autograd::grad({x.exp().sin().sum()}, {x}));
 }
 
 TEST_CASE("segments nest to any depth, with random numbers at each level", "[device]") {
@@ -130,7 +128,7 @@ TEST_CASE("segments nest to any depth, with random numbers at each level", "[dev
     all.push_back(at::rand({4}, test_device()));
     return all;
   };
-  check_same(gradients(kPlain), gradients(kSegment));
+  check_gradients(gradients(kPlain), gradients(kSegment));
 }
 
 TEST_CASE("autograd::grad takes gradients of chosen tensors, again with retain_graph, and twice over",
@@ -152,7 +150,7 @@ TEST_CASE("autograd::grad takes gradients of chosen tensors, again with retain_g
     all.insert(all.end(), second.begin(), second.end());
     return all;
   };
-  check_same(gradients(kPlain), gradients(kSegment));
+  check_gradients(gradients(kPlain), gradients(kSegment));
 }
 
 // What backward takes as it is, a segment's input and views of its parameters, is of forward's graph: a
@@ -180,7 +178,7 @@ TEST_CASE("inputs and parameters that backward takes as they are have gradients 
   };
   const Tensors plain = gradients(kPlain);
   const CheckpointCounts before = checkpoint_counts();
-  check_same(plain, gradients(kSegment));
+  check_gradients(plain, gradients(kSegment));
   CHECK(checkpoint_counts().segments > before.segments);
 }
 
@@ -301,5 +299,5 @@ TEST_CASE(
     CHECK(hooks == 4);
     return Tensors{x.grad(), a.grad(), b.grad(), shared.grad()};
   };
-  check_same(gradients(kPlain), gradients(kSegment));
+  check_gradients(gradients(kPlain), gradients(kSegment));
 }

@@ -15,20 +15,20 @@
 
 #include "support/catch.h"
 #include "support/device/test_device.h"
+#include "support/policies/segment_tests.h"
 #include "support/same_bits.h"
 
 using namespace dtk::policies;
+using dtk::test::Fixture;
+using dtk::test::kPlain;
+using dtk::test::kSegment;
 using dtk::test::same_bits;
 using dtk::test::test_device;
+using dtk::test::Wrap;
 using torch::nn::BatchNorm1d;
 using torch::nn::BatchNorm1dOptions;
 
 namespace {
-
-struct Fixture {
-  CountingAllocatorGuard counting;
-  SavedTensorEngineGuard engine;
-};
 
 constexpr int64_t kRows = 8, kChannels = 3;
 
@@ -47,10 +47,6 @@ at::Tensor weights() {
   return at::full({kChannels}, 0.75, test_device()).requires_grad_(true);
 }
 
-/// fn as one segment, or as it is.
-using Wrap = std::function<Tensors(const ModuleFn& fn, Tensors&& inputs)>;
-const Wrap kPlain = [](const ModuleFn& fn, Tensors&& in) { return fn(std::move(in)); };
-const Wrap kSegment = [](const ModuleFn& fn, Tensors&& in) { return checkpoint("net", fn, std::move(in)); };
 const Wrap kNested = [](const ModuleFn& fn, Tensors&& in) {
   const ModuleFn outer = [fn](Tensors&& x) {
     Tensors h = checkpoint("net.inner", fn, std::move(x));
@@ -87,7 +83,7 @@ void check_same(const Tensors& a, const Tensors& b) {
   for (size_t i = 0; i < a.size(); ++i) CHECK_VALUES(same_bits(a[i], b[i]));
 }
 
-struct Outcome {
+struct StateAndGradients {
   State state;
   Tensors gradients;
 };
@@ -111,9 +107,10 @@ TEST_CASE("after any number of steps a batch norm's statistics and counter are t
     }
     CHECK(version_of(norm->num_batches_tracked) == before + 7);
     CHECK_VALUES(norm->num_batches_tracked.item<int64_t>() == 7);
-    return Outcome{state_of(norm), {w.grad(), norm->weight.grad(), norm->bias.grad()}};
+    return StateAndGradients{state_of(norm), {w.grad(), norm->weight.grad(), norm->bias.grad()}};
   };
-  const Outcome plain = train(nested ? kPlainNested : kPlain), segment = train(nested ? kNested : kSegment);
+  const StateAndGradients plain = train(nested ? kPlainNested : kPlain),
+                          segment = train(nested ? kNested : kSegment);
   CHECK_VALUES(!at::equal(plain.state.mean, at::zeros({kChannels}, test_device())));
   check_same(plain.state, segment.state);
   check_same(plain.gradients, segment.gradients);
@@ -136,9 +133,9 @@ TEST_CASE("a batch norm in a segment that keeps results") {
       };
       torch::autograd::backward({wrap(fn, {batch(step)})[0].sum()}, {});
     }
-    return Outcome{state_of(norm), {w.grad(), norm->weight.grad(), norm->bias.grad()}};
+    return StateAndGradients{state_of(norm), {w.grad(), norm->weight.grad(), norm->bias.grad()}};
   };
-  const Outcome plain = train(kPlain), segment = train(keeping);
+  const StateAndGradients plain = train(kPlain), segment = train(keeping);
   check_same(plain.state, segment.state);
   check_same(plain.gradients, segment.gradients);
 }
@@ -154,9 +151,9 @@ TEST_CASE("a batch norm whose input needs no gradient is updated once a step too
       const ModuleFn fn = [&](Tensors&& in) { return Tensors{(BatchNorm1d(norm)(in[0]) * w).exp()}; };
       torch::autograd::backward({wrap(fn, {batch(step)})[0].sum()}, {});
     }
-    return Outcome{state_of(norm), {w.grad()}};
+    return StateAndGradients{state_of(norm), {w.grad()}};
   };
-  const Outcome plain = train(kPlain), segment = train(kSegment);
+  const StateAndGradients plain = train(kPlain), segment = train(kSegment);
   check_same(plain.state, segment.state);
   check_same(plain.gradients, segment.gradients);
 }
@@ -182,9 +179,9 @@ TEST_CASE("passes without backward, without gradients, with two backwards or in 
     norm->eval();
     torch::autograd::backward({loss(5)}, {});
     CHECK_VALUES(norm->num_batches_tracked.item<int64_t>() == 5);
-    return Outcome{state_of(norm), {norm->weight.grad(), norm->bias.grad()}};
+    return StateAndGradients{state_of(norm), {norm->weight.grad(), norm->bias.grad()}};
   };
-  const Outcome plain = train(kPlain), segment = train(kSegment);
+  const StateAndGradients plain = train(kPlain), segment = train(kSegment);
   check_same(plain.state, segment.state);
   check_same(plain.gradients, segment.gradients);
 }
@@ -212,9 +209,9 @@ TEST_CASE("an instance norm's statistics are updated once, though it changes cop
       at::manual_seed(step);
       torch::autograd::backward({wrap(fn, {at::randn({5, kChannels, 7})})[0].sum()}, {});
     }
-    return Outcome{state_of(norm), {norm->weight.grad(), norm->bias.grad()}};
+    return StateAndGradients{state_of(norm), {norm->weight.grad(), norm->bias.grad()}};
   };
-  const Outcome plain = train(kPlain), segment = train(kSegment);
+  const StateAndGradients plain = train(kPlain), segment = train(kSegment);
   CHECK_FALSE(at::equal(plain.state.mean, at::zeros({kChannels})));
   check_same(plain.state, segment.state);
   check_same(plain.gradients, segment.gradients);

@@ -14,18 +14,20 @@
 #include "support/catch.h"
 #include "support/device/test_device.h"
 #include "support/policies/reentrant_checkpoint.h"
+#include "support/policies/segment_tests.h"
 #include "support/same_bits.h"
 
 using namespace dtk::policies;
 using dtk::test::DeviceMemory;
+using dtk::test::Fixture;
 using dtk::test::on_cpu;
 using dtk::test::same_bits;
 using dtk::test::test_device;
 
 namespace {
 
-constexpr int64_t kRows = 32, kWidth = 16, kInner = 64;
-constexpr int64_t kInputBytes = kRows * kWidth * 4;
+constexpr int64_t kBlockRows = 32, kWidth = 16, kInner = 64;
+constexpr int64_t kInputBytes = kBlockRows * kWidth * 4;
 
 // LN, linear, GELU, dropout 0.1, linear, residual.
 struct Block {
@@ -54,7 +56,7 @@ struct Net {
   explicit Net(size_t depth, bool input_needs_grad = true) {
     at::manual_seed(1);
     blocks.resize(depth);
-    input = at::randn({kRows, kWidth}, test_device()).requires_grad_(input_needs_grad);
+    input = at::randn({kBlockRows, kWidth}, test_device()).requires_grad_(input_needs_grad);
     for (const at::Tensor& parameter : parameters()) claim(parameter, Category::parameters, "net");
   }
   Tensors parameters() const {
@@ -64,19 +66,19 @@ struct Net {
   }
 };
 
-using Wrap = std::function<Tensors(const Block&, Tensors&&)>;
-const Wrap kPlain = [](const Block& block, Tensors&& in) { return block(std::move(in)); };
-const Wrap kCheckpoint = [](const Block& block, Tensors&& in) {
+using WrapBlock = std::function<Tensors(const Block&, Tensors&&)>;
+const WrapBlock kPlainBlock = [](const Block& block, Tensors&& in) { return block(std::move(in)); };
+const WrapBlock kCheckpoint = [](const Block& block, Tensors&& in) {
   return checkpoint("block", block, std::move(in));
 };
 
-at::Tensor forward(const Net& net, const Wrap& wrap) {
+at::Tensor forward(const Net& net, const WrapBlock& wrap) {
   Tensors x{net.input};
   for (const Block& block : net.blocks) x = wrap(block, std::move(x));
   return x[0].pow(2).sum();
 }
 
-struct Outcome {
+struct Trained {
   Tensors gradients;                // of the input, then of all parameters
   at::Tensor random;                // what the generator gives next
   int64_t saved_after_forward = 0;  // of the CPU's ledger only
@@ -84,13 +86,13 @@ struct Outcome {
   int runs = 0;
 };
 
-Outcome train(const Net& net, const Wrap& wrap) {
+Trained train(const Net& net, const WrapBlock& wrap) {
   Tensors all = net.parameters();
   all.insert(all.begin(), net.input);
   for (const at::Tensor& tensor : all) tensor.mutable_grad().reset();
   for (const Block& block : net.blocks) *block.runs = 0;
   at::manual_seed(7);
-  Outcome outcome;
+  Trained outcome;
   {
     SavedTensorScope ledger(saved_tensor_ledger());
     const int64_t before = DeviceMemory::live();
@@ -105,7 +107,7 @@ Outcome train(const Net& net, const Wrap& wrap) {
   return outcome;
 }
 
-void check_equal(const Outcome& a, const Outcome& b) {
+void check_equal(const Trained& a, const Trained& b) {
   REQUIRE(a.gradients.size() == b.gradients.size());
   for (size_t i = 0; i < a.gradients.size(); ++i) {
     INFO("gradient " << i);
@@ -115,24 +117,19 @@ void check_equal(const Outcome& a, const Outcome& b) {
   CHECK_VALUES(same_bits(a.random, b.random));
 }
 
-struct Fixture {
-  CountingAllocatorGuard counting;
-  SavedTensorEngineGuard engine;
-};
-
 }  // namespace
 
 TEST_CASE("the baseline is one: it repeats bit for bit, saves more, and runs each block once", "[device]") {
   Fixture fixture;
   const Net net(4);
-  train(net, kPlain);  // what libraries take for good at their first call is there from now on
-  const Outcome plain = train(net, kPlain), again = train(net, kPlain);
+  train(net, kPlainBlock);  // what libraries take for good at their first call is there from now on
+  const Trained plain = train(net, kPlainBlock), again = train(net, kPlainBlock);
   check_equal(plain, again);
   CHECK(plain.runs == 4);
   // Per block: input of LN, mean and rstd of each row; input of w1 (the LN output); input of GELU; of dropout
   // the scaled noise (fp32 on the CPU, else a mask of bytes); input of w2. Then the input of pow.
-  const int64_t noise = kRows * kInner * (on_cpu() ? 4 : 1);
-  const int64_t block = kInputBytes + 2 * kRows * 4 + kInputBytes + 2 * kRows * kInner * 4 + noise;
+  const int64_t noise = kBlockRows * kInner * (on_cpu() ? 4 : 1);
+  const int64_t block = kInputBytes + 2 * kBlockRows * 4 + kInputBytes + 2 * kBlockRows * kInner * 4 + noise;
   if (on_cpu()) CHECK(plain.saved_after_forward == 4 * block + kInputBytes);
   CHECK(plain.kept == 4 * block + 4);  // the net's input was there before; the loss came
 }
@@ -142,10 +139,10 @@ TEST_CASE(
     "[device]") {
   Fixture fixture;
   const Net net(4);
-  train(net, kPlain);
-  const Outcome plain = train(net, kPlain);
+  train(net, kPlainBlock);
+  const Trained plain = train(net, kPlainBlock);
   const CheckpointCounts before = checkpoint_counts();
-  const Outcome saved = train(net, kCheckpoint);
+  const Trained saved = train(net, kCheckpoint);
   const CheckpointCounts after = checkpoint_counts();
   if (on_cpu()) CHECK(saved.saved_after_forward == 4 * kInputBytes + kInputBytes);  // and the input of pow
   CHECK(saved.kept == 4 * kInputBytes + 4);
@@ -161,7 +158,7 @@ TEST_CASE("what is kept for a segment is counted as that module's, whatever scop
   const SavedTensorScope ledger(saved_tensor_ledger());
   const Block block;
   const ModulePathScope around("loss");
-  const Tensors out = checkpoint("blocks.7", block, {at::ones({kRows, kWidth})});
+  const Tensors out = checkpoint("blocks.7", block, {at::ones({kBlockRows, kWidth})});
   CHECK(cpu_accounts().live().items().at(Category::saved) ==
         std::map<std::string, int64_t>{{"blocks.7", kInputBytes}});
 }
@@ -169,10 +166,10 @@ TEST_CASE("what is kept for a segment is counted as that module's, whatever scop
 TEST_CASE("two blocks in one segment keep one input", "[device]") {
   Fixture fixture;
   const Net net(4);
-  const Outcome plain = train(net, kPlain);
+  const Trained plain = train(net, kPlainBlock);
   std::unique_ptr<CheckpointSegment> chain;
   int calls = 0;
-  const Outcome chained = train(net, [&](const Block& block, Tensors&& in) {
+  const Trained chained = train(net, [&](const Block& block, Tensors&& in) {
     if (calls++ % 2 == 0) chain = std::make_unique<CheckpointSegment>();
     return chain->append("block", block, std::move(in));
   });
@@ -185,7 +182,7 @@ TEST_CASE("two blocks in one segment keep one input", "[device]") {
 TEST_CASE("nested segments keep less and stay bit-equal", "[device]") {
   Fixture fixture;
   const Net net(4);
-  const Outcome plain = train(net, kPlain);
+  const Trained plain = train(net, kPlainBlock);
   const auto half = [&](size_t first) {
     return [&net, first](Tensors&& in) {
       Tensors x = checkpoint("inner", net.blocks[first], std::move(in));
@@ -193,7 +190,7 @@ TEST_CASE("nested segments keep less and stay bit-equal", "[device]") {
     };
   };
   size_t calls = 0;
-  const Outcome nested = train(net, [&](const Block&, Tensors&& in) {
+  const Trained nested = train(net, [&](const Block&, Tensors&& in) {
     const size_t index = calls++;
     return index % 2 == 0 ? checkpoint("outer", half(index), std::move(in)) : std::move(in);
   });
@@ -205,7 +202,7 @@ TEST_CASE("a checkpointed block's casts of weights are gone when it is done, not
           "[device]") {
   Fixture fixture;
   const Net net(4);
-  train(net, kPlain);
+  train(net, kPlainBlock);
   const AutocastGuard bf16(test_device().type(), true);
   const SavedTensorScope ledger(saved_tensor_ledger());
   int64_t before = DeviceMemory::live();
@@ -220,8 +217,8 @@ TEST_CASE("a checkpointed block's casts of weights are gone when it is done, not
 TEST_CASE("the reentrant form gives the same gradients") {
   Fixture fixture;
   const Net net(3);
-  const Outcome plain = train(net, kPlain);
-  const Outcome reentrant = train(net, [](const Block& block, Tensors&& in) {
+  const Trained plain = train(net, kPlainBlock);
+  const Trained reentrant = train(net, [](const Block& block, Tensors&& in) {
     return dtk::test::reentrant_checkpoint(block, in, {block.w1, block.b1, block.w2});
   });
   CHECK(reentrant.runs == 6);
@@ -231,7 +228,7 @@ TEST_CASE("the reentrant form gives the same gradients") {
 TEST_CASE("a first segment whose input needs no gradient still gives its parameters theirs") {
   Fixture fixture;
   const Net net(3, /*input_needs_grad=*/false);
-  const Outcome plain = train(net, kPlain), saved = train(net, kCheckpoint);
+  const Trained plain = train(net, kPlainBlock), saved = train(net, kCheckpoint);
   CHECK_FALSE(plain.gradients[0].defined());
   CHECK(saved.gradients[1].defined());
   check_equal(plain, saved);
@@ -240,7 +237,7 @@ TEST_CASE("a first segment whose input needs no gradient still gives its paramet
 TEST_CASE("under autocast the recomputation casts as forward did, and frees its casts") {
   Fixture fixture;
   const Net net(3);
-  const auto run = [&](const Wrap& wrap) {
+  const auto run = [&](const WrapBlock& wrap) {
     for (const at::Tensor& p : net.parameters()) p.mutable_grad().reset();
     at::manual_seed(7);
     at::Tensor loss;
@@ -253,7 +250,7 @@ TEST_CASE("under autocast the recomputation casts as forward did, and frees its 
     for (const at::Tensor& p : net.parameters()) gradients.push_back(p.grad());
     return gradients;
   };
-  const Tensors plain = run(kPlain);
+  const Tensors plain = run(kPlainBlock);
   const int64_t before = cpu_accounts().live_bytes();
   const Tensors saved = run(kCheckpoint);
   for (size_t i = 0; i < plain.size(); ++i) CHECK(at::equal(plain[i], saved[i]));
@@ -266,7 +263,7 @@ TEST_CASE("scopes of autocast within a segment cast a weight as often in the rec
           "[device]") {
   Fixture fixture;
   const at::Tensor w = at::randn({kWidth, kWidth}).to(test_device()).requires_grad_(true);
-  const at::Tensor x = at::randn({kRows, kWidth}).to(test_device()).requires_grad_(true);
+  const at::Tensor x = at::randn({kBlockRows, kWidth}).to(test_device()).requires_grad_(true);
   const ModuleFn twice = [&](Tensors&& in) {
     at::Tensor h = std::move(in[0]);
     for (int i = 0; i < 2; ++i) {
@@ -357,7 +354,7 @@ TEST_CASE("without grad mode the segment just runs", "[device]") {
 TEST_CASE("an input changed in place after forward is refused", "[device]") {
   Fixture fixture;
   Net net(2);
-  const at::Tensor x = at::randn({kRows, kWidth}).to(test_device());
+  const at::Tensor x = at::randn({kBlockRows, kWidth}).to(test_device());
   const at::Tensor out = checkpoint("block", net.blocks[0], Tensors{x})[0].sum();
   x.add_(1);
   CHECK_THROWS_WITH(torch::autograd::backward({out}, {}), Catch::Contains("was changed in place afterwards"));

@@ -94,7 +94,7 @@ TEST_CASE("retain_graph, autograd::grad and double backward", "[device]") {
     CHECK_VALUES((same_bits(some[0], wanted[0]) && same_bits(some[1], wanted[1])));
   }
   CHECK(settled_live() == live);  // the first segment in the place of the last
-  CHECK(store->counts().host_bytes == kDepth * kSegment);
+  CHECK(store->counts().host_bytes == kNetDepth * kNetSegment);
 }
 
 TEST_CASE("two graphs at once, in either order of their backward passes", "[device]") {

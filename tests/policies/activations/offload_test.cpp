@@ -24,18 +24,18 @@ TEST_CASE("after forward the device holds what the last segment saved, host memo
   };
   grown(plain);
   const Store store = store_of();
-  CHECK(grown(plain) == kDepth * kSegment);
-  CHECK(grown(offloaded(store)) == kSegment);
+  CHECK(grown(plain) == kNetDepth * kNetSegment);
+  CHECK(grown(offloaded(store)) == kNetSegment);
   CHECK(store->counts().host_bytes == 0);  // the graph is gone
-  CHECK(store->counts().max_host_bytes == kDepth * kSegment);
-  CHECK(store->counts().copied_out == kDepth * 4);
-  CHECK(store->counts().copied_out_bytes == kDepth * kSegment);
+  CHECK(store->counts().max_host_bytes == kNetDepth * kNetSegment);
+  CHECK(store->counts().copied_out == kNetDepth * 4);
+  CHECK(store->counts().copied_out_bytes == kNetDepth * kNetSegment);
 
   const at::Tensor out = net.forward(offloaded(store));
-  CHECK(store->counts().host_bytes == kDepth * kSegment);
+  CHECK(store->counts().host_bytes == kNetDepth * kNetSegment);
   if (ledger_sees()) {
-    CHECK(saved_on_device() == kSegment);
-    CHECK(offloaded_on_host() == kDepth * kSegment);
+    CHECK(saved_on_device() == kNetSegment);
+    CHECK(offloaded_on_host() == kNetDepth * kNetSegment);
   }
 }
 
@@ -46,7 +46,7 @@ TEST_CASE("gradients are those of the plain run, and all but the last segment is
   const Tensors wanted = net.gradients(plain);
   for (int step = 1; step <= 3; ++step) {
     check_equal(wanted, net.gradients(offloaded(store)));
-    CHECK(store->counts().fetched == step * (kDepth - 1) * 4);
+    CHECK(store->counts().fetched == step * (kNetDepth - 1) * 4);
     CHECK(store->counts().host_bytes == 0);
   }
 }
@@ -73,15 +73,15 @@ TEST_CASE("while backward runs, the device holds one segment between two, and tw
     });
   }
   torch::autograd::backward({out.sum()}, {});
-  REQUIRE(between.size() == kDepth);
-  REQUIRE(within.size() == kDepth);
+  REQUIRE(between.size() == kNetDepth);
+  REQUIRE(within.size() == kNetDepth);
   // When the gradient of `down` is there, y and g are freed; x and h wait, and the segment before has come.
-  for (size_t i = 0; i < kDepth; ++i) {
-    const auto earlier = kDepth - 1 - static_cast<int64_t>(i);
-    CHECK(host[i] == earlier * kSegment + kNarrow + kWide);
+  for (size_t i = 0; i < kNetDepth; ++i) {
+    const auto earlier = kNetDepth - 1 - static_cast<int64_t>(i);
+    CHECK(host[i] == earlier * kNetSegment + kNarrow + kWide);
     if (!ledger_sees()) continue;
-    CHECK(between[i] == kSegment);
-    CHECK(within[i] == kNarrow + kWide + (earlier > 0 ? kSegment : 0));
+    CHECK(between[i] == kNetSegment);
+    CHECK(within[i] == kNarrow + kWide + (earlier > 0 ? kNetSegment : 0));
   }
 }
 
@@ -90,15 +90,15 @@ TEST_CASE("storages of fewer bytes stay on the device", "[device]") {
   const Net net;
   const Tensors wanted = net.gradients(plain);
   using Case = std::pair<int64_t, int64_t>;  // least bytes, bytes of a segment that go
-  const Case one = GENERATE(Case{kNarrow, kSegment}, Case{kNarrow + 1, 2 * kWide}, Case{kWide, 2 * kWide},
+  const Case one = GENERATE(Case{kNarrow, kNetSegment}, Case{kNarrow + 1, 2 * kWide}, Case{kWide, 2 * kWide},
                             Case{kWide + 1, 0});
   CAPTURE(one.first);
   const Store store = store_of(one.first);
   {
     const SavedTensorScope ledger(saved_tensor_ledger());
     const at::Tensor out = net.forward(offloaded(store));
-    CHECK(store->counts().host_bytes == kDepth * one.second);
-    if (ledger_sees()) CHECK(saved_on_device() == kDepth * (kSegment - one.second) + one.second);
+    CHECK(store->counts().host_bytes == kNetDepth * one.second);
+    if (ledger_sees()) CHECK(saved_on_device() == kNetDepth * (kNetSegment - one.second) + one.second);
   }
   check_equal(wanted, net.gradients(offloaded(store)));
 }
@@ -147,16 +147,16 @@ TEST_CASE("a segment that recomputes within one that offloads has its inputs and
   };
   {
     const at::Tensor out = net.forward(run(nullptr));
-    CHECK(store->counts().host_bytes == kDepth * kNarrow);
+    CHECK(store->counts().host_bytes == kNetDepth * kNarrow);
   }
   {
     const at::Tensor out = net.forward(run(kept));
-    CHECK(store->counts().host_bytes == kDepth * (kNarrow + kWide));
+    CHECK(store->counts().host_bytes == kNetDepth * (kNarrow + kWide));
   }
   const int64_t copied = store->counts().copied_out;
   check_equal(wanted, net.gradients(run(nullptr)));
   check_equal(wanted, net.gradients(run(kept)));
-  CHECK(store->counts().copied_out == copied + kDepth * 3);  // what is made again is not copied
+  CHECK(store->counts().copied_out == copied + kNetDepth * 3);  // what is made again is not copied
   CHECK(store->counts().host_bytes == 0);
 }
 
@@ -193,7 +193,7 @@ TEST_CASE("within a segment of either kind, and without grad mode, the outer one
     const ModuleFn deep = [&](Tensors&& x) { return offload("inner", fn, std::move(x), inner); };
     return offload("outer", deep, std::move(in), outer);
   }));
-  CHECK(outer->counts().copied_out == kDepth * 4);
+  CHECK(outer->counts().copied_out == kNetDepth * 4);
   CHECK(inner->counts().copied_out == 0);
   check_equal(wanted, net.gradients([&](int, const ModuleFn& fn, Tensors&& in) {
     const ModuleFn deep = [&, fn](Tensors&& x) { return offload("inner", fn, std::move(x), inner); };
@@ -215,7 +215,7 @@ TEST_CASE("autocast's casts of weights wait in host memory too") {
   const SavedTensorScope ledger(saved_tensor_ledger());
   const at::Tensor out = net.forward(offloaded(store));
   // The input, h, g and y in bf16, and two casts of weights.
-  CHECK(store->counts().host_bytes == kDepth * (kSegment / 2 + 2 * 2 * kWidth * kInner));
+  CHECK(store->counts().host_bytes == kNetDepth * (kNetSegment / 2 + 2 * 2 * kWidth * kInner));
   CHECK(cpu_accounts().live().of(Category::casts) == 2 * 2 * kWidth * kInner);
 }
 
@@ -231,5 +231,5 @@ TEST_CASE("calls that go on are one segment", "[device]") {
   CHECK(store->counts().fetched == 2 * 4);
   const SavedTensorScope ledger(saved_tensor_ledger());
   const at::Tensor out = net.forward(pairs);
-  if (ledger_sees()) CHECK(saved_on_device() == 2 * kSegment);
+  if (ledger_sees()) CHECK(saved_on_device() == 2 * kNetSegment);
 }

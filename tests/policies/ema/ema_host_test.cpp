@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kTrainable = 3 * 5 + 131 + 1;
 
-struct Weights {
+struct OddWeights {
   at::Tensor matrix = at::randn({5, 3}).t().requires_grad_(true);  // dense, but not in its sizes' order
   at::Tensor fixed = at::full({5}, 7.0f);
   at::Tensor vector = at::randn({131}).requires_grad_(true);  // ends within a machine vector
@@ -46,7 +46,7 @@ std::unique_ptr<DelayedStagingCopies> engine(int64_t longest_microseconds = 100)
   return std::make_unique<DelayedStagingCopies>(microseconds(longest_microseconds));
 }
 
-EmaOptions options(double decay, bool warmup, int64_t every = 1) {
+EmaOptions host_options(double decay, bool warmup, int64_t every = 1) {
   return {.decay = decay, .warmup = warmup, .every = every};
 }
 
@@ -78,8 +78,8 @@ struct Live {
 }  // namespace
 
 TEST_CASE("host EMA: the bits of the EMA on the device, though the weights change right after the copies") {
-  Weights weights;
-  const EmaOptions chosen = options(0.99, GENERATE(true, false), GENERATE(1, 3));
+  OddWeights weights;
+  const EmaOptions chosen = host_options(0.99, GENERATE(true, false), GENERATE(1, 3));
   Ema host(chosen, weights.list(), engine()), device(on_device(chosen), weights.list());
   for (int n = 0; n < 120; ++n) {
     const auto values = random_values();
@@ -95,8 +95,8 @@ TEST_CASE("host EMA: the bits of the EMA on the device, though the weights chang
 
 TEST_CASE(
     "host EMA: without before_step a late copy sees the changed weights, so the wait is what protects") {
-  Weights weights;
-  const EmaOptions chosen = options(0.9, false);
+  OddWeights weights;
+  const EmaOptions chosen = host_options(0.9, false);
   auto owned = engine(0);
   DelayedStagingCopies& copies = *owned;
   Ema host(chosen, weights.list(), std::move(owned)), device(on_device(chosen), weights.list());
@@ -113,14 +113,14 @@ TEST_CASE(
 
 TEST_CASE("host EMA: the device holds 4 bytes less per trainable parameter, the host those and the slots") {
   CountingAllocatorGuard guard;
-  const Weights weights;
+  const OddWeights weights;
   const Live before;
   {
-    const Ema device(on_device(options(0.9, true)), weights.list());
+    const Ema device(on_device(host_options(0.9, true)), weights.list());
     REQUIRE(Live().device - before.device == 4 * kTrainable);  // the baseline has them
     REQUIRE(Live().host == before.host);
   }
-  const Ema host(options(0.9, true), weights.list(), engine());
+  const Ema host(host_options(0.9, true), weights.list(), engine());
   constexpr int64_t kSlotBytes = 3 * 4 * 256;  // three slots of the largest parameter, 131, rounded up
   CHECK(Live().device == before.device);
   CHECK(Live().host - before.host == 4 * kTrainable + kSlotBytes);
@@ -137,7 +137,7 @@ TEST_CASE("host EMA: the device holds 4 bytes less per trainable parameter, the 
 TEST_CASE("host EMA: the bits of a synchronous update in host memory, whatever device trains", "[device]") {
   const c10::Device device = dtk::test::test_device();
   const at::Tensor weight = at::randn({131, 7}).to(device).requires_grad_(true);
-  const EmaOptions chosen = options(0.99, GENERATE(true, false), GENERATE(1, 3));
+  const EmaOptions chosen = host_options(0.99, GENERATE(true, false), GENERATE(1, 3));
   Ema host(chosen, {{"weight", weight}}, device.is_cpu() ? engine() : nullptr);
   at::Tensor expected;
   {
@@ -161,9 +161,9 @@ TEST_CASE("host EMA: the bits of a synchronous update in host memory, whatever d
 
 TEST_CASE("both forms of the EMA have a phase of their own") {
   CountingAllocatorGuard guard;
-  const Weights weights;
+  const OddWeights weights;
   const bool in_host_memory = GENERATE(true, false);
-  Ema ema(options(0.9, true), weights.list(), in_host_memory ? engine() : nullptr);
+  Ema ema(host_options(0.9, true), weights.list(), in_host_memory ? engine() : nullptr);
   cpu_accounts().reset_phases("step");
   ema.before_step();
   ema.after_step();
@@ -172,8 +172,8 @@ TEST_CASE("both forms of the EMA have a phase of their own") {
 }
 
 TEST_CASE("host EMA: the report tells hidden from exposed time") {
-  Weights weights;
-  Ema host(options(0.9, false, 2), weights.list(), engine(3000));
+  OddWeights weights;
+  Ema host(host_options(0.9, false, 2), weights.list(), engine(3000));
   for (int n = 0; n < 8; ++n) host.before_step(), host.after_step();
   CHECK_THAT(host.report().reason,
              Catch::Contains("decay 0.9, one update every 2 steps; saves 0.0 MB on cpu, ") &&
@@ -182,8 +182,8 @@ TEST_CASE("host EMA: the report tells hidden from exposed time") {
 
 TEST_CASE("host EMA: 1,000 updates leave the bytes of both tiers as they were") {
   CountingAllocatorGuard guard;
-  Weights weights;
-  Ema host(options(0.9, true), weights.list(), engine(0));
+  OddWeights weights;
+  Ema host(host_options(0.9, true), weights.list(), engine(0));
   const Live before;
   for (int n = 0; n < 1000; ++n) host.before_step(), host.after_step();
   CHECK(host.state().counters.at("updates") == 1000);
@@ -192,13 +192,13 @@ TEST_CASE("host EMA: 1,000 updates leave the bytes of both tiers as they were") 
 
 TEST_CASE("host EMA: weights and averages trade places without a byte more, and back after an exception") {
   CountingAllocatorGuard guard;
-  Weights weights;
-  Ema host(options(0.5, false), weights.list(), engine());
+  OddWeights weights;
+  Ema host(host_options(0.5, false), weights.list(), engine());
   weights.fill(3.0f);
   host.after_step();
   const PolicyState averages = copied(host.state());
-  const Weights raw = [&] {
-    Weights copy;
+  const OddWeights raw = [&] {
+    OddWeights copy;
     copy.set({weights.matrix, weights.vector, weights.scalar});
     return copy;
   }();
@@ -226,9 +226,9 @@ TEST_CASE("host EMA: weights and averages trade places without a byte more, and 
 }
 
 TEST_CASE("while weights and averages are exchanged, nothing that would take one for the other is allowed") {
-  Weights weights;
+  OddWeights weights;
   const bool in_host_memory = GENERATE(true, false);
-  Ema ema(options(0.5, false), weights.list(), in_host_memory ? engine() : nullptr);
+  Ema ema(host_options(0.5, false), weights.list(), in_host_memory ? engine() : nullptr);
   weights.fill(3.0f);
   ema.after_step();
   const PolicyState before = copied(ema.state());
@@ -254,8 +254,8 @@ TEST_CASE("while weights and averages are exchanged, nothing that would take one
 }
 
 TEST_CASE("host EMA: an exchange that fails leaves no parameter exchanged; on the way back it is told") {
-  Weights weights;
-  Ema host(options(0.5, false), weights.list(), engine());
+  OddWeights weights;
+  Ema host(host_options(0.5, false), weights.list(), engine());
   weights.fill(3.0f);
   host.after_step();
   const at::Tensor whole = weights.vector.detach();
@@ -278,7 +278,7 @@ TEST_CASE("host EMA: an exchange that fails leaves no parameter exchanged; on th
 }
 
 TEST_CASE("host EMA: what fails in the background is thrown by the next step, and the end is clean") {
-  Weights weights;
+  OddWeights weights;
   auto owned = engine();
   std::string message;
   SECTION("a copy cannot begin") {
@@ -289,7 +289,7 @@ TEST_CASE("host EMA: what fails in the background is thrown by the next step, an
     message = "the copy does not arrive";
     owned->fail_wait = 7;
   }
-  Ema host(options(0.5, false), weights.list(), std::move(owned));
+  Ema host(host_options(0.5, false), weights.list(), std::move(owned));
   for (int n = 0; n < 2; ++n) host.before_step(), host.after_step();
   CHECK(host.state().counters.at("updates") == 2);
   host.after_step();
@@ -301,18 +301,18 @@ TEST_CASE("host EMA: what fails in the background is thrown by the next step, an
 }
 
 TEST_CASE("host EMA: it ends while copies are on their way") {
-  Weights weights;
+  OddWeights weights;
   for (int i = 0; i < 10; ++i) {
-    Ema host(options(0.5, false), weights.list(), engine(500));
+    Ema host(host_options(0.5, false), weights.list(), engine(500));
     host.after_step();
   }
 }
 
 TEST_CASE("host EMA: a restored one continues bit for bit, also between two updates") {
-  Weights weights, same;
-  const EmaOptions chosen = options(0.99, true, 3);
+  OddWeights weights, same;
+  const EmaOptions chosen = host_options(0.99, true, 3);
   Ema first(chosen, weights.list(), engine()), second(chosen, same.list(), engine());
-  const auto step = [](Ema& ema, Weights& its, const std::vector<at::Tensor>& values) {
+  const auto step = [](Ema& ema, OddWeights& its, const std::vector<at::Tensor>& values) {
     ema.before_step();
     its.set(values);
     ema.after_step();
@@ -330,8 +330,8 @@ TEST_CASE("host EMA: a restored one continues bit for bit, also between two upda
 
 TEST_CASE("host EMA: the state is the averages themselves, at rest") {
   CountingAllocatorGuard guard;
-  Weights weights;
-  Ema host(options(0.5, false), weights.list(), engine(1000));
+  OddWeights weights;
+  Ema host(host_options(0.5, false), weights.list(), engine(1000));
   host.after_step();
   const Live before;
   const PolicyState state = host.state();
@@ -340,8 +340,8 @@ TEST_CASE("host EMA: the state is the averages themselves, at rest") {
 }
 
 TEST_CASE("host EMA: two in one process do not mix") {
-  Weights weights, others;
-  const EmaOptions fast = options(0.5, false), slow = options(0.999, true, 2);
+  OddWeights weights, others;
+  const EmaOptions fast = host_options(0.5, false), slow = host_options(0.999, true, 2);
   Ema a(fast, weights.list(), engine()), b(slow, others.list(), engine());
   Ema a_device(on_device(fast), weights.list()), b_device(on_device(slow), others.list());
   for (int n = 0; n < 30; ++n) {
@@ -357,8 +357,8 @@ TEST_CASE("host EMA: two in one process do not mix") {
 
 TEST_CASE(
     "host EMA: asked for with an engine it is in host memory; with device = same the engine is not used") {
-  const Weights weights;
-  EmaOptions asked = options(0.9, true);
+  const OddWeights weights;
+  EmaOptions asked = host_options(0.9, true);
   asked.enabled = Enabled::on;
   CHECK(Ema(asked, weights.list(), engine()).report().device_bytes == 0);
   CHECK(Ema(on_device(asked), weights.list(), engine()).report().device_bytes == 4 * kTrainable);

@@ -13,7 +13,7 @@ namespace {
 
 const OwnerId kOp = owner_id(Category::temporaries, "aten::mm");
 const OwnerId kWeights = owner_id(Category::parameters, "blocks.0");
-const OwnerId kSaved = owner_id(Category::saved, "blocks.0");
+const OwnerId kSavedBlock = owner_id(Category::saved, "blocks.0");
 
 int64_t phase_peak(const MemoryAccounts& accounts, const std::string& name) {
   for (const PhasePeak& phase : accounts.phases()) {
@@ -46,9 +46,9 @@ TEST_CASE("a temporary that autograd holds is saved until it is released; a para
   MemoryBlock activation, weight;
   accounts.birth(&activation, 100, kOp);
   accounts.birth(&weight, 40, kWeights);
-  accounts.hold(&activation, kSaved);
+  accounts.hold(&activation, kSavedBlock);
   accounts.hold(&activation, owner_id(Category::saved, "blocks.1"));  // held twice: the first holder's
-  accounts.hold(&weight, kSaved);
+  accounts.hold(&weight, kSavedBlock);
   CHECK(accounts.live().of(Category::saved) == 100);
   CHECK(accounts.live().of(Category::parameters) == 40);
   accounts.release(&activation);
@@ -66,8 +66,8 @@ TEST_CASE("what is saved is told apart by the operator that made it, under one l
   MemoryBlock product, sum;
   accounts.birth(&product, 100, kOp);
   accounts.birth(&sum, 30, owner_id(Category::temporaries, "aten::add"));
-  accounts.hold(&product, kSaved);
-  accounts.hold(&sum, kSaved);
+  accounts.hold(&product, kSavedBlock);
+  accounts.hold(&sum, kSavedBlock);
   CHECK(accounts.live().items().at(Category::saved).at("blocks.0") == 130);
   CHECK(accounts.live().by_operator(Category::saved) ==
         std::map<std::string, int64_t>{{"aten::mm", 100}, {"aten::add", 30}});
@@ -138,7 +138,7 @@ TEST_CASE("replaying the event log gives the same sums at every phase's peak") {
   std::mt19937 random(7);
   std::vector<std::unique_ptr<MemoryBlock>> live;
   std::vector<int> holds;
-  const OwnerId owners[] = {kOp, kWeights, kSaved, owner_id(Category::temporaries, "aten::add")};
+  const OwnerId owners[] = {kOp, kWeights, kSavedBlock, owner_id(Category::temporaries, "aten::add")};
   const MemorySums start = accounts.start_event_log();
   const char* names[] = {"forward", "backward", "optimizer"};
   for (int i = 0; i < 5000; ++i) {
@@ -159,7 +159,7 @@ TEST_CASE("replaying the event log gives the same sums at every phase's peak") {
         holds.erase(holds.begin() + static_cast<std::ptrdiff_t>(index));
         break;
       case 5:
-        accounts.hold(live[index].get(), kSaved), ++holds[index];
+        accounts.hold(live[index].get(), kSavedBlock), ++holds[index];
         break;
       case 6:
         accounts.assign(live[index].get(), owners[random() % 2]);

@@ -16,7 +16,7 @@ struct CountingOptimizer {
 };
 
 // Two modules that multiply by the one parameter.
-struct Net {
+struct TwiceNet {
   at::Tensor weight = at::ones({4}).requires_grad_();
   Seam seam;
 
@@ -27,7 +27,7 @@ struct Net {
   }
 };
 
-Subject subject(const Net& net) {
+Subject subject(const TwiceNet& net) {
   return {at::kCPU, {{"weight", net.weight}}, {"blocks.0", "blocks.1"}};
 }
 
@@ -54,7 +54,7 @@ TEST_CASE("a module of one tensor runs through the seam and is handed the last r
 
 TEST_CASE("a set needs no other object for checkpointing to act, and changes no gradient") {
   const at::Tensor x = at::arange(4, at::kFloat);
-  Net plain, checkpointed;
+  TwiceNet plain, checkpointed;
   torch::autograd::backward({plain.forward(x)}, {});
   PolicySet policies({}, subject(checkpointed), checkpointed.seam);
   const CheckpointCounts before = checkpoint_counts();
@@ -64,7 +64,7 @@ TEST_CASE("a set needs no other object for checkpointing to act, and changes no 
 }
 
 TEST_CASE("a step is one of the optimizer and one of each policy") {
-  Net net;
+  TwiceNet net;
   PolicySet policies({}, subject(net), net.seam);
   CountingOptimizer optimizer;
   policies.step(optimizer);
@@ -75,7 +75,7 @@ TEST_CASE("a step is one of the optimizer and one of each policy") {
 }
 
 TEST_CASE("with all of them off, no policy acts") {
-  Net net;
+  TwiceNet net;
   const PolicySet policies(PolicyOptions::all_off(), subject(net), net.seam);
   const std::vector<PolicyReport> reports = policies.reports();
   size_t count = 0;

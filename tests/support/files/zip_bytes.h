@@ -9,6 +9,9 @@
 
 namespace dtk::test {
 
+/// How an error about a damaged file of torch.save ends.
+inline const std::string write_again = "; get the file again, or write it again with torch.save";
+
 inline std::string little_endian(uint64_t value, int bytes) {
   std::string text;
   for (int i = 0; i < bytes; ++i, value >>= 8) text += static_cast<char>(value & 0xff);

@@ -192,4 +192,13 @@ PlanAccuracy plan_accuracy(const LoadedConfig& loaded, const planner::Simulation
   return result;
 }
 
+std::string described(const std::vector<PlanDifference>& differences) {
+  std::string text;
+  for (const PlanDifference& one : differences) {
+    text += one.phase + ", " + one.what + ": predicted " + std::to_string(one.predicted) + ", measured " +
+            std::to_string(one.measured) + "\n";
+  }
+  return text;
+}
+
 }  // namespace dtk

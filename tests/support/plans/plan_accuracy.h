@@ -37,6 +37,9 @@ PlanAccuracy plan_accuracy(const LoadedConfig& loaded, const planner::Simulation
 std::vector<PlanDifference> differences(const std::vector<policies::LoggedPhase>& planned,
                                         const std::vector<policies::LoggedPhase>& measured, bool births);
 
+/// A line for each.
+std::string described(const std::vector<PlanDifference>& differences);
+
 /// The storages of the plan of `loaded` under CPU rules, with and without folding.
 std::vector<policies::LoggedPhase> planned_storages(const LoadedConfig& loaded, bool fold);
 

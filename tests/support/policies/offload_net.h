@@ -23,9 +23,9 @@ using policies::Tensors;
 using Store = std::shared_ptr<OffloadStore>;
 using RunSegment = std::function<Tensors(int, const ModuleFn&, Tensors&&)>;
 
-inline constexpr int64_t kRows = 8, kWidth = 16, kInner = 32, kDepth = 4;
+inline constexpr int64_t kRows = 8, kWidth = 16, kInner = 32, kNetDepth = 4;
 inline constexpr int64_t kNarrow = kRows * kWidth * 4, kWide = kRows * kInner * 4;
-inline constexpr int64_t kSegment = 2 * kNarrow + 2 * kWide;
+inline constexpr int64_t kNetSegment = 2 * kNarrow + 2 * kWide;
 
 inline Store store_of(int64_t min_bytes = 0) {
   return std::make_shared<OffloadStore>(min_bytes);
@@ -35,7 +35,7 @@ struct Net {
   at::Tensor x = leaf({kRows, kWidth});
   Tensors up, down;
   Net() {
-    for (int64_t i = 0; i < kDepth; ++i) {
+    for (int64_t i = 0; i < kNetDepth; ++i) {
       up.push_back(leaf({kInner, kWidth}));
       down.push_back(leaf({kWidth, kInner}));
     }
@@ -52,7 +52,7 @@ struct Net {
   }
   at::Tensor forward(const RunSegment& run) const {
     Tensors h{x * 1};
-    for (int i = 0; i < kDepth; ++i) h = run(i, segment(static_cast<size_t>(i)), std::move(h));
+    for (int i = 0; i < kNetDepth; ++i) h = run(i, segment(static_cast<size_t>(i)), std::move(h));
     return h[0];
   }
   Tensors leaves() const {

@@ -20,6 +20,8 @@ namespace dtk::test {
 
 using Named = std::vector<NamedTensor>;
 
+inline const std::string class_table = "y_embedder.embedding_table.weight";
+
 struct Silent final : RunObserver {
   void message(const std::string& text) override { messages.push_back(text); }
   void progress(const Progress&) override {}

@@ -25,7 +25,6 @@ std::string misfit(const Named& tensors, const RunConfig& config = test::tiny_co
   return misfit_of(world, "/w.pt", config);
 }
 
-const std::string table = "y_embedder.embedding_table.weight";
 const std::string not_of_model = "--weights /w.pt: the weights of /w.pt are not those of this model\n  ";
 const std::string what_to_do =
     "\n  Allowed are the parameters of this model, all that are trained and no others, in floating point; "
@@ -82,9 +81,9 @@ TEST_CASE("weights: of another number of classes") {
   const auto text = [&](int64_t rows, double dropout) {
     RunConfig config = test::tiny_config();
     dit::options_of(config).model.class_dropout = dropout;
-    return misfit(with(tensors, table, at::ones({rows, 16})), config);
+    return misfit(with(tensors, class_table, at::ones({rows, 16})), config);
   };
-  const std::string shape = not_of_model + "of another shape (1): " + table + " is [";
+  const std::string shape = not_of_model + "of another shape (1): " + class_table + " is [";
   const std::string known = what_to_do + "\n  The weights' label table has 1001 rows: set model.classes = ";
   CHECK(text(1001, 0.1) ==
         shape + "1001, 16], not [5, 16]" + known +
@@ -116,7 +115,7 @@ TEST_CASE("weights: missing, unknown, misshapen and mistyped at once, in a file 
   World world;
   Named tensors = changed_parameters(tiny_model());
   tensors = without(without(tensors, "blocks.0.attn.qkv.bias"), "blocks.1.mlp.fc2.weight");
-  tensors = with(with(tensors, "blocks.1.mlp.fc1.bias", at::ones({63})), table, at::ones({1001, 16}));
+  tensors = with(with(tensors, "blocks.1.mlp.fc1.bias", at::ones({63})), class_table, at::ones({1001, 16}));
   tensors = with(tensors, "blocks.0.mlp.fc1.bias", at::ones({64}, at::kLong));
   tensors.push_back({"head.bias", at::ones({3})});
   tensors.push_back({"head.weight", at::ones({3, 2})});
@@ -124,7 +123,7 @@ TEST_CASE("weights: missing, unknown, misshapen and mistyped at once, in a file 
   write_safetensors(*world.files.create("/w.safetensors"), tensors);
   for (const std::string path : {"/w.pt", "/w.safetensors"}) {
     INFO(path);
-    const std::string label_table = table + " is [1001, 16], not [5, 16]";
+    const std::string label_table = class_table + " is [1001, 16], not [5, 16]";
     const std::string bias = "blocks.1.mlp.fc1.bias is [63], not [64]";
     // A file of torch.save keeps the order in which it was written, one of safetensors is sorted.
     const std::string shapes = path == "/w.pt" ? label_table + ", " + bias : bias + ", " + label_table;

@@ -1,4 +1,5 @@
 #include "support/catch.h"
+#include "support/config_text.h"
 #include "support/error_text.h"
 #include "support/files/temporary_folder.h"
 #include "toolkit/config/config_io.h"
@@ -16,15 +17,9 @@ using Overrides = std::vector<std::string>;
 
 namespace {
 
-const std::string runnable = "train.steps = 100\nmodel.name = \"DiT-S/4\"\n";
-
-LoadedConfig read(const std::string& text, const Overrides& overrides = {}) {
-  return parse_config(text, "base.toml", overrides);
-}
-
-std::string error_in(const std::string& text, const Overrides& overrides = {}) {
-  return error_text<ConfigError>([&] { read(text, overrides); });
-}
+using dtk::test::error_in;
+using dtk::test::read;
+using dtk::test::runnable;
 
 std::string error_of_set(const std::string& override) {
   return error_in(runnable, {override});

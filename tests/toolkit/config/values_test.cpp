@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "support/catch.h"
+#include "support/config_text.h"
 #include "support/error_text.h"
 #include "toolkit/config/config_io.h"
 #include "toolkit/core/errors.h"
@@ -12,15 +13,9 @@ using Strings = std::vector<std::string>;
 
 namespace {
 
-const std::string runnable = "train.steps = 100\nmodel.name = \"DiT-S/4\"\n";
-
-LoadedConfig read(const std::string& text, const Strings& overrides = {}) {
-  return dtk::parse_config(text, "base.toml", overrides);
-}
-
-std::string error_in(const std::string& text, const Strings& overrides = {}) {
-  return dtk::test::error_text<ConfigError>([&] { read(text, overrides); });
-}
+using dtk::test::error_in;
+using dtk::test::read;
+using dtk::test::runnable;
 
 Strings targets(const std::string& value) {
   return read(runnable + "policies.checkpoint.targets = " + value).config.policies.checkpoint.targets;

@@ -41,7 +41,7 @@ at::Tensor numbers() {
   return (at::arange(24, at::kFloat) * 0.5).add_(0.5).view({3, 2, 2, 2});
 }
 
-at::Tensor labels() {
+at::Tensor three_labels() {
   return at::tensor({1, 0, 2}, at::kLong);
 }
 
@@ -53,14 +53,15 @@ std::string refusal(const LatentFiles& files) {
 
 TEST_CASE("latents: float32, float16 and bfloat16 come as float32, times the scale") {
   const TemporaryFolder folder;
-  const auto label_file = save_npy(folder, "labels.npy", labels());
+  const auto label_file = save_npy(folder, "labels.npy", three_labels());
   std::vector<std::pair<LatentFiles, std::string>> all;
   all.push_back({{save_npy(folder, "f4.npy", numbers()), label_file, 2.0}, "float32, f4.npy"});
   all.push_back({{save_npy(folder, "f2.npy", numbers().to(at::kHalf)), label_file, 2.0}, "float16, f2.npy"});
   for (const auto& [type, name] : {std::pair(at::kFloat, "float32"), std::pair(at::kHalf, "float16"),
                                    std::pair(at::kBFloat16, "bfloat16")}) {
     const std::string file = std::string(name) + ".safetensors";
-    const auto path = save_safetensors(folder, file, {{"latents", numbers().to(type)}, {"labels", labels()}});
+    const auto path =
+        save_safetensors(folder, file, {{"latents", numbers().to(type)}, {"labels", three_labels()}});
     all.push_back({{path, "", 2.0}, std::string(name) + ", " + file});
   }
   for (const auto& [files, kind] : all) {
@@ -83,11 +84,12 @@ TEST_CASE("latents: float32, float16 and bfloat16 come as float32, times the sca
 TEST_CASE("latents: labels of a safetensors file may lie in a file of their own") {
   const TemporaryFolder folder;
   const auto path = save_safetensors(folder, "a.safetensors", {{"latents", numbers()}});
-  const auto label_file = save_npy(folder, "labels.npy", labels());
+  const auto label_file = save_npy(folder, "labels.npy", three_labels());
   CHECK(open_latents({path, label_file})->classes() == 3);
   CHECK(refusal({path, ""}) ==
         path.string() + ": has no tensor \"labels\"; add it, or give data.labels, a .npy file of int64");
-  const auto both = save_safetensors(folder, "b.safetensors", {{"latents", numbers()}, {"labels", labels()}});
+  const auto both =
+      save_safetensors(folder, "b.safetensors", {{"latents", numbers()}, {"labels", three_labels()}});
   CHECK(refusal({both, label_file}) ==
         both.string() + ": holds labels, and data.labels names others; remove one of them");
   const auto npy = save_npy(folder, "a.npy", numbers());
@@ -97,7 +99,7 @@ TEST_CASE("latents: labels of a safetensors file may lie in a file of their own"
 
 TEST_CASE("latents: a value that is not finite is never given out") {
   const TemporaryFolder folder;
-  const auto label_file = save_npy(folder, "labels.npy", labels());
+  const auto label_file = save_npy(folder, "labels.npy", three_labels());
   // Of the three samples that are labelled 1, 0, 2, the second is bad.
   const auto check = [](const LatentFiles& files) {
     const auto source = open_latents(files);
@@ -116,9 +118,9 @@ TEST_CASE("latents: a value that is not finite is never given out") {
     for (const auto type : {at::kFloat, at::kHalf})
       check({save_npy(folder, "bad.npy", values.to(type)), label_file});
     for (const auto type : {at::kFloat, at::kHalf, at::kBFloat16}) {
-      check(
-          {save_safetensors(folder, "bad.safetensors", {{"latents", values.to(type)}, {"labels", labels()}}),
-           ""});
+      check({save_safetensors(folder, "bad.safetensors",
+                              {{"latents", values.to(type)}, {"labels", three_labels()}}),
+             ""});
     }
   }
   // Also one that only the scale makes infinite.
@@ -147,7 +149,7 @@ TEST_CASE("latents: a file larger than the machine's memory is never read as a w
 
 TEST_CASE("latents: other dtypes and shapes are refused") {
   const TemporaryFolder folder;
-  const auto label_file = save_npy(folder, "labels.npy", labels());
+  const auto label_file = save_npy(folder, "labels.npy", three_labels());
   const auto of = [&](const at::Tensor& values) {
     const auto path = save_npy(folder, "a.npy", values);
     const std::string text = refusal({path, label_file});
@@ -178,7 +180,7 @@ TEST_CASE("latents: labels that do not belong to them are refused") {
     REQUIRE(text.starts_with(label_file.string() + ": "));
     return text.substr(label_file.string().size() + 2);
   };
-  CHECK(of(labels().to(at::kInt)) == "labels are int32; allowed: int64; save them as int64");
+  CHECK(of(three_labels().to(at::kInt)) == "labels are int32; allowed: int64; save them as int64");
   CHECK(of(at::zeros({4}, at::kLong)) ==
         "labels have the shape (4); allowed: (3), one for each sample of the latents; give the labels of "
         "these latents");
@@ -193,7 +195,7 @@ TEST_CASE("latents: labels that do not belong to them are refused") {
 
 TEST_CASE("latents: damaged and missing files are named") {
   const TemporaryFolder folder;
-  const auto label_file = save_npy(folder, "labels.npy", labels());
+  const auto label_file = save_npy(folder, "labels.npy", three_labels());
   const auto gone = folder / "gone.npy";
   CHECK(refusal({gone, label_file}) == gone.string() + ": no such file; check the path");
   CHECK(refusal({folder.path() / "x.npy", label_file}).starts_with((folder / "x.npy").string()));
@@ -213,13 +215,14 @@ TEST_CASE("latents: damaged and missing files are named") {
         no_tensors.string() +
             ": 4 bytes are too few for a safetensors file, which begins with 8 bytes of header length; get "
             "the file again, or write it again");
-  const auto other = save_safetensors(folder, "other.safetensors", {{"samples", numbers()}, {"y", labels()}});
+  const auto other =
+      save_safetensors(folder, "other.safetensors", {{"samples", numbers()}, {"y", three_labels()}});
   CHECK(refusal({other, label_file}) ==
         other.string() +
             ": has no tensor \"latents\"; it holds y, samples; store the latents under that name");
 
   const auto whole =
-      save_safetensors(folder, "cut.safetensors", {{"latents", numbers()}, {"labels", labels()}});
+      save_safetensors(folder, "cut.safetensors", {{"latents", numbers()}, {"labels", three_labels()}});
   std::filesystem::resize_file(whole, std::filesystem::file_size(whole) - 1);
   CHECK(refusal({whole, ""}) ==
         whole.string() +

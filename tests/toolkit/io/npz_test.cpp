@@ -22,7 +22,7 @@ using test::zip_bytes;
 using test::ZipPart;
 
 const std::string again = "; get the file again, or save it again with numpy.savez_compressed";
-const std::string nothing_thrown = "(nothing was thrown)";
+using dtk::test::nothing_thrown;
 
 /// A file system that says how many bytes were read.
 class CountingFiles : public test::MemoryFileSystem {

@@ -3,6 +3,7 @@
 
 #include "support/catch.h"
 #include "support/error_text.h"
+#include "support/files/zip_bytes.h"
 #include "toolkit/core/errors.h"
 
 namespace dtk {
@@ -11,7 +12,7 @@ namespace {
 using Kind = PickleValue::Kind;
 using namespace std::string_literals;
 
-const std::string again = "; get the file again, or write it again with torch.save";
+using test::write_again;
 
 // pickle.dumps(OrderedDict([("a", (1, -2, 3000, 2**40, -2**63, 2**70)),
 //                           ("b", [True, False, None, 1.5, "é", {1, 2}]), ("c", Namespace(lr=1e-4))]),
@@ -39,7 +40,7 @@ const std::string protocol_4 =
     "c\x94\x8c\x08"
     "argparse\x94\x8c\tNamespace\x94\x93\x94)\x81\x94}\x94\x8c\x02lr\x94G?\x1a\x36\xe2\xeb\x1c\x43-sbu."s;
 
-std::string refusal(const std::string& bytes) {
+std::string pickle_refusal(const std::string& bytes) {
   return test::error_text<FileError>([&] { read_pickle(bytes, "p"); });
 }
 
@@ -105,7 +106,8 @@ TEST_CASE("pickle: one that is cut off anywhere is refused") {
       CHECK_THROWS_AS(read_pickle(bytes.substr(0, length), "p"), FileError);
     }
   }
-  CHECK(refusal("\x80\x02X\x04\0\0\0tru"s) == "p, byte 2: the pickle ends within an instruction" + again);
+  CHECK(pickle_refusal("\x80\x02X\x04\0\0\0tru"s) ==
+        "p, byte 2: the pickle ends within an instruction" + write_again);
 }
 
 TEST_CASE("pickle: whatever bit has changed, it is read or refused") {
@@ -131,11 +133,11 @@ TEST_CASE("pickle: lengths beyond the file take no memory") {
   const std::string ends = ": the pickle ends within an instruction";
   const std::string most(8, '\xff');
   for (const char op : "X\x8d\x8e\x96"s + "BT\x8b"s) {
-    CHECK(refusal("\x80\x04"s + op + most + "ab.") == "p, byte 2" + ends + again);
+    CHECK(pickle_refusal("\x80\x04"s + op + most + "ab.") == "p, byte 2" + ends + write_again);
   }
-  CHECK(refusal("\x80\x04\x8a\xff.") == "p, byte 2" + ends + again);
-  CHECK(refusal("\x80\x02"
-                "cos\nsystem") == "p, byte 2" + ends + again);
+  CHECK(pickle_refusal("\x80\x04\x8a\xff.") == "p, byte 2" + ends + write_again);
+  CHECK(pickle_refusal("\x80\x02"
+                       "cos\nsystem") == "p, byte 2" + ends + write_again);
 }
 
 TEST_CASE("pickle: a million values in each other, and one that holds itself") {
@@ -143,8 +145,8 @@ TEST_CASE("pickle: a million values in each other, and one that holds itself") {
   CHECK(root(read_pickle(deep, "p")).items.size() == 1);
   const Pickle own = read_pickle("]q\0h\0a."s, "p");
   CHECK(root(own).items == std::vector<PickleRef>{own.root});
-  CHECK(refusal(std::string(1'000'001, 'N') + ".") ==
-        "p, byte 1000000: the pickle holds more than 1000000 values" + again);
+  CHECK(pickle_refusal(std::string(1'000'001, 'N') + ".") ==
+        "p, byte 1000000: the pickle holds more than 1000000 values" + write_again);
 }
 
 TEST_CASE("pickle: a list of lists of lists, each ten times, stays as small as its file") {
@@ -164,27 +166,30 @@ TEST_CASE("pickle: a stack or a memo that lacks what is asked for") {
   const std::string missing = ": a value is missing";
   for (const char* bytes : {".", "\x85.", "R.", "NR.", "0.", "2.", "b.", "Nb.", "Q.", "a.", "q\1."}) {
     INFO(bytes);
-    CHECK(refusal(bytes).ends_with(missing + again));
+    CHECK(pickle_refusal(bytes).ends_with(missing + write_again));
   }
-  CHECK(refusal("(.") == "p, byte 1" + missing + again);
-  CHECK(refusal("N\x86.") == "p, byte 1" + missing + again);
-  CHECK(refusal("Nt.") == "p, byte 1: the beginning of a sequence is missing" + again);
-  CHECK(refusal("h\7.") == "p, byte 0: a value is recalled that was never stored" + again);
-  CHECK(refusal("NNa.") == "p, byte 2: items are put into a value that has none" + again);
-  CHECK(refusal("](NNu.") == "p, byte 4: items are put into a value that has none" + again);
-  CHECK(refusal("}(NNe.") == "p, byte 4: items are put into a value that has none" + again);
-  CHECK(refusal("}(Nu.") == "p, byte 3: a key has no value" + again);
-  CHECK(refusal("NN\x93.") == "p, byte 2: the name of a class is not a text" + again);
+  CHECK(pickle_refusal("(.") == "p, byte 1" + missing + write_again);
+  CHECK(pickle_refusal("N\x86.") == "p, byte 1" + missing + write_again);
+  CHECK(pickle_refusal("Nt.") == "p, byte 1: the beginning of a sequence is missing" + write_again);
+  CHECK(pickle_refusal("h\7.") == "p, byte 0: a value is recalled that was never stored" + write_again);
+  CHECK(pickle_refusal("NNa.") == "p, byte 2: items are put into a value that has none" + write_again);
+  CHECK(pickle_refusal("](NNu.") == "p, byte 4: items are put into a value that has none" + write_again);
+  CHECK(pickle_refusal("}(NNe.") == "p, byte 4: items are put into a value that has none" + write_again);
+  CHECK(pickle_refusal("}(Nu.") == "p, byte 3: a key has no value" + write_again);
+  CHECK(pickle_refusal("NN\x93.") == "p, byte 2: the name of a class is not a text" + write_again);
 }
 
 TEST_CASE("pickle: instructions and protocols that are not read") {
   const std::string unknown = " is not one that torch.save writes";
   for (const char op : "iopPgIFLSV\x82\xff"s) {
     const std::string number = std::to_string(static_cast<unsigned char>(op));
-    CHECK(refusal(std::string(1, op) + "1\n1\n.") == "p, byte 0: instruction " + number + unknown + again);
+    CHECK(pickle_refusal(std::string(1, op) + "1\n1\n.") ==
+          "p, byte 0: instruction " + number + unknown + write_again);
   }
-  CHECK(refusal("\x80\x01N.") == "p, byte 0: pickle protocol 1; protocols 2 to 5 are read" + again);
-  CHECK(refusal("\x80\x06N.") == "p, byte 0: pickle protocol 6; protocols 2 to 5 are read" + again);
+  CHECK(pickle_refusal("\x80\x01N.") ==
+        "p, byte 0: pickle protocol 1; protocols 2 to 5 are read" + write_again);
+  CHECK(pickle_refusal("\x80\x06N.") ==
+        "p, byte 0: pickle protocol 6; protocols 2 to 5 are read" + write_again);
 }
 
 TEST_CASE("pickle: lists and dicts from marks, buffers and objects by name") {

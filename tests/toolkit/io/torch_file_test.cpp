@@ -22,7 +22,7 @@ using test::PickledTensor;
 using test::torch_file_bytes;
 using Strings = std::vector<std::string>;
 
-const std::string again = "; get the file again, or write it again with torch.save";
+using test::write_again;
 
 class OpenFile {
  public:
@@ -54,7 +54,7 @@ std::string one_tensor(const PickledTensor& tensor = {}) {
   return torch_file_bytes(pickled(std::vector<PickledItem>{{"w", pickled(tensor)}}), {four});
 }
 
-std::string refusal(const std::string& bytes) {
+std::string torch_refusal(const std::string& bytes) {
   return test::error_text<FileError>([&] {
     const OpenFile file(bytes);
     for (const std::string& key : file->keys()) {
@@ -159,7 +159,7 @@ TEST_CASE("torch file: parameters, and tensors over storages of bytes") {
   CHECK(values(OpenFile(one_tensor(v3)).read("w")) == std::vector<float>{1, 2, 3, 4});
   PickledTensor unknown = v3;
   unknown.last = "ctorch\nfloat8_e5m2\n";
-  CHECK(refusal(one_tensor(unknown)) ==
+  CHECK(torch_refusal(one_tensor(unknown)) ==
         "/f.pt: tensor \"w\": its dtype is \"torch.float8_e5m2\"; read are float64 float32 float16 bfloat16 "
         "int64 int32 int16 int8 uint8 bool; convert it to one of these and write it again with torch.save");
 }
@@ -203,89 +203,94 @@ TEST_CASE("torch file: a prefix that all names share is a wrapper's") {
   CHECK(seen({"module.a", "module.b.c"}) == Strings{"a", "b.c"});
   CHECK(seen({"_orig_mod.module.a", "_orig_mod.module.b"}) == Strings{"a", "b"});
   CHECK(seen({"module.a", "b"}) == Strings{"module.a", "b"});
-  CHECK(refusal(torch_file_bytes(pickled(std::vector<PickledItem>{{"a", tensor}, {"a", tensor}}), {four})) ==
-        "/f.pt: tensor \"a\" is there twice" + again);
+  CHECK(torch_refusal(torch_file_bytes(pickled(std::vector<PickledItem>{{"a", tensor}, {"a", tensor}}),
+                                       {four})) == "/f.pt: tensor \"a\" is there twice" + write_again);
 }
 
 TEST_CASE("torch file: tensors that lie beyond their storage, or overflow") {
   const std::string w = "/f.pt: tensor \"w\": ";
-  CHECK(refusal(one_tensor({.offset = 1})) ==
-        w + "it reaches to byte 20 of its storage, which has 16" + again);
-  CHECK(refusal(one_tensor({.strides = {3, 1}})) ==
-        w + "it reaches to byte 20 of its storage, which has 16" + again);
-  CHECK(refusal(one_tensor({.sizes = {5}, .strides = {1}})) ==
-        w + "it reaches to byte 20 of its storage, which has 16" + again);
+  CHECK(torch_refusal(one_tensor({.offset = 1})) ==
+        w + "it reaches to byte 20 of its storage, which has 16" + write_again);
+  CHECK(torch_refusal(one_tensor({.strides = {3, 1}})) ==
+        w + "it reaches to byte 20 of its storage, which has 16" + write_again);
+  CHECK(torch_refusal(one_tensor({.sizes = {5}, .strides = {1}})) ==
+        w + "it reaches to byte 20 of its storage, which has 16" + write_again);
   const std::string large = w + "it is too large to address";
-  CHECK(refusal(one_tensor({.offset = INT64_MAX})) == large + again);
-  CHECK(refusal(one_tensor({.offset = INT64_MAX / 4})) == large + again);
-  CHECK(refusal(one_tensor({.strides = {INT64_MAX, 1}})) == large + again);
-  CHECK(refusal(one_tensor({.sizes = {INT64_MAX, 2}, .strides = {0, 0}})) == large + again);
-  CHECK(refusal(one_tensor({.sizes = {0, INT64_MAX}, .strides = {1, 1}})) == large + again);
-  CHECK(refusal(one_tensor({.sizes = {3, INT64_MAX / 2}, .strides = {INT64_MAX / 2, 1}})) == large + again);
-  CHECK(refusal(one_tensor({.sizes = {1'000'000'000}, .strides = {0}})) ==
-        w + "it repeats elements to 4000000000 bytes, more than the whole file has" + again);
+  CHECK(torch_refusal(one_tensor({.offset = INT64_MAX})) == large + write_again);
+  CHECK(torch_refusal(one_tensor({.offset = INT64_MAX / 4})) == large + write_again);
+  CHECK(torch_refusal(one_tensor({.strides = {INT64_MAX, 1}})) == large + write_again);
+  CHECK(torch_refusal(one_tensor({.sizes = {INT64_MAX, 2}, .strides = {0, 0}})) == large + write_again);
+  CHECK(torch_refusal(one_tensor({.sizes = {0, INT64_MAX}, .strides = {1, 1}})) == large + write_again);
+  CHECK(torch_refusal(one_tensor({.sizes = {3, INT64_MAX / 2}, .strides = {INT64_MAX / 2, 1}})) ==
+        large + write_again);
+  CHECK(torch_refusal(one_tensor({.sizes = {1'000'000'000}, .strides = {0}})) ==
+        w + "it repeats elements to 4000000000 bytes, more than the whole file has" + write_again);
   const std::string whole = " is not a whole number from 0 to 2^63-1";
-  CHECK(refusal(one_tensor({.offset = -1})) == w + "its offset" + whole + again);
-  CHECK(refusal(one_tensor({.sizes = {-2, -2}})) == w + "its size" + whole + again);
-  CHECK(refusal(one_tensor({.strides = {-2, 1}})) == w + "its stride" + whole + again);
-  CHECK(refusal(one_tensor({.strides = {1}})) ==
-        w + "it has another number of strides than of sizes" + again);
+  CHECK(torch_refusal(one_tensor({.offset = -1})) == w + "its offset" + whole + write_again);
+  CHECK(torch_refusal(one_tensor({.sizes = {-2, -2}})) == w + "its size" + whole + write_again);
+  CHECK(torch_refusal(one_tensor({.strides = {-2, 1}})) == w + "its stride" + whole + write_again);
+  CHECK(torch_refusal(one_tensor({.strides = {1}})) ==
+        w + "it has another number of strides than of sizes" + write_again);
   const std::vector<int64_t> many(65, 1);
-  CHECK(refusal(one_tensor({.sizes = many, .strides = many})) ==
-        w + "it has 65 dimensions; at most 64 are allowed" + again);
+  CHECK(torch_refusal(one_tensor({.sizes = many, .strides = many})) ==
+        w + "it has 65 dimensions; at most 64 are allowed" + write_again);
 }
 
 TEST_CASE("torch file: descriptions that torch.save never writes") {
   const std::string w = "/f.pt: tensor \"w\": ";
-  CHECK(refusal(one_tensor({.storage = "1"})) == w + "its storage \"1\" is not in the file" + again);
-  CHECK(refusal(one_tensor({.storage = "../data.pkl"})) ==
-        w + "its storage \"../data.pkl\" is not in the file" + again);
+  CHECK(torch_refusal(one_tensor({.storage = "1"})) ==
+        w + "its storage \"1\" is not in the file" + write_again);
+  CHECK(torch_refusal(one_tensor({.storage = "../data.pkl"})) ==
+        w + "its storage \"../data.pkl\" is not in the file" + write_again);
   CHECK(
-      refusal(one_tensor({.storage_class = "cos\nsystem\n"})) ==
+      torch_refusal(one_tensor({.storage_class = "cos\nsystem\n"})) ==
       w + "its storage is a \"os.system\"; read are float64 float32 float16 bfloat16 int64 int32 int16 int8 "
           "uint8 bool; convert it to one of these and write it again with torch.save");
   const auto call = [](const std::string& arguments) {
     const std::string pickle = "ctorch._utils\n_rebuild_tensor_v2\n" + arguments + "R";
     return torch_file_bytes(pickled(std::vector<PickledItem>{{"w", pickle}}), {four});
   };
-  CHECK(refusal(call(")")) == w + "its description is incomplete" + again);
-  CHECK(refusal(call("]")) == w + "its description is incomplete" + again);
+  CHECK(torch_refusal(call(")")) == w + "its description is incomplete" + write_again);
+  CHECK(torch_refusal(call("]")) == w + "its description is incomplete" + write_again);
   const std::string rest =
       pickled(int64_t{0}) + pickled(std::vector<int64_t>{}) + pickled(std::vector<int64_t>{}) + "\x89)t";
-  CHECK(refusal(call("(N" + rest)) == w + "its storage is not described as torch.save does" + again);
-  CHECK(refusal(call("(NQ" + rest)) == w + "its storage is not described as torch.save does" + again);
-  CHECK(refusal(call("()Q" + rest)) == w + "its storage is not described as torch.save does" + again);
-  CHECK(refusal(torch_file_bytes(
+  CHECK(torch_refusal(call("(N" + rest)) ==
+        w + "its storage is not described as torch.save does" + write_again);
+  CHECK(torch_refusal(call("(NQ" + rest)) ==
+        w + "its storage is not described as torch.save does" + write_again);
+  CHECK(torch_refusal(call("()Q" + rest)) ==
+        w + "its storage is not described as torch.save does" + write_again);
+  CHECK(torch_refusal(torch_file_bytes(
             pickled(std::vector<PickledItem>{
                 {"w", pickled(PickledTensor{.storage_class = "ctorch\nBoolStorage\n"})}}),
-            {"\1\1\1\2"})) == "/f.pt: tensor \"w\" of bool holds a byte other than 0 and 1" + again);
+            {"\1\1\1\2"})) == "/f.pt: tensor \"w\" of bool holds a byte other than 0 and 1" + write_again);
 }
 
 TEST_CASE("torch file: archives that are something else") {
   using test::zip_bytes;
-  CHECK(refusal("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.") ==
+  CHECK(torch_refusal("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.") ==
         "/f.pt: it is in the format that torch.save wrote before PyTorch 1.6, which is not read; write it "
         "again in Python: torch.save(torch.load(\"/f.pt\", map_location=\"cpu\"), \"new.pt\")");
-  CHECK(refusal(zip_bytes({{.name = "a/b", .data = ""}})) ==
+  CHECK(torch_refusal(zip_bytes({{.name = "a/b", .data = ""}})) ==
         "/f.pt: this zip archive has no data.pkl, so torch.save did not write it; allowed: what "
         "torch.save(model.state_dict(), FILE) writes");
-  CHECK(refusal(zip_bytes({{.name = "a/data.pkl", .data = ""}, {.name = "b/data.pkl", .data = ""}})) ==
-        "/f.pt: this zip archive has data.pkl in several folders: a/, b/; allowed: one" + again);
+  CHECK(torch_refusal(zip_bytes({{.name = "a/data.pkl", .data = ""}, {.name = "b/data.pkl", .data = ""}})) ==
+        "/f.pt: this zip archive has data.pkl in several folders: a/, b/; allowed: one" + write_again);
   CHECK(
-      refusal(torch_file_bytes("}", {}, {{.name = "m/constants.pkl", .data = ""}})) ==
+      torch_refusal(torch_file_bytes("}", {}, {{.name = "m/constants.pkl", .data = ""}})) ==
       "/f.pt: it is a TorchScript archive, which is not read; save the model's state_dict() with torch.save");
-  CHECK(refusal(torch_file_bytes("}", {}, {{.name = "m/byteorder", .data = "big"}})) ==
+  CHECK(torch_refusal(torch_file_bytes("}", {}, {{.name = "m/byteorder", .data = "big"}})) ==
         "/f.pt: its byte order is \"big\"; read is \"little\"; write it again with torch.save on a "
         "little-endian machine");
-  CHECK(refusal(zip_bytes({{.name = "m/data.pkl", .data = "\x80\x02}"}})) ==
-        "/f.pt: data.pkl, byte 3: the pickle ends within an instruction" + again);
+  CHECK(torch_refusal(zip_bytes({{.name = "m/data.pkl", .data = "\x80\x02}"}})) ==
+        "/f.pt: data.pkl, byte 3: the pickle ends within an instruction" + write_again);
 }
 
 TEST_CASE("torch file: cut off anywhere, or with any bit changed, it is refused or reads the same") {
   const std::string whole = written({{"w", at::arange(6, at::kFloat).reshape({2, 3})}, {"b", at::ones({3})}});
   for (size_t length = 0; length < whole.size(); ++length) {
     INFO(length);
-    CHECK(refusal(whole.substr(0, length)) != "(nothing was thrown)");
+    CHECK(torch_refusal(whole.substr(0, length)) != "(nothing was thrown)");
   }
   int refused = 0;
   for (size_t bit = 0; bit < 8 * whole.size(); ++bit) {
@@ -309,8 +314,8 @@ TEST_CASE("torch file: a damaged part of a storage is noticed though only anothe
   CHECK(values(OpenFile(bytes).read("w")) == std::vector<float>{1});
   const size_t data = bytes.find(four);
   bytes[data + 15] ^= 1;
-  CHECK(refusal(bytes) ==
-        "/f.pt: zip entry \"m/data/0\" has changed since it was written (its CRC-32 differs)" + again);
+  CHECK(torch_refusal(bytes) ==
+        "/f.pt: zip entry \"m/data/0\" has changed since it was written (its CRC-32 differs)" + write_again);
 }
 
 }  // namespace dtk

@@ -16,7 +16,7 @@ using test::ZipPart;
 
 using Contents = std::map<std::string, std::string>;
 
-const std::string again = "; get the file again, or write it again with torch.save";
+using test::write_again;
 
 /// All entries of the archive `bytes`, read as a whole.
 Contents contents(const std::string& bytes) {
@@ -32,17 +32,17 @@ Contents contents(const std::string& bytes) {
   return all;
 }
 
-std::string refusal(const std::string& bytes) {
+std::string zip_refusal(const std::string& bytes) {
   return test::error_text<FileError>([&] { contents(bytes); });
 }
 
-std::string refusal(const std::vector<ZipPart>& parts, const test::ZipEnd& end = {}) {
-  return refusal(zip_bytes(parts, end));
+std::string zip_refusal(const std::vector<ZipPart>& parts, const test::ZipEnd& end = {}) {
+  return zip_refusal(zip_bytes(parts, end));
 }
 
 const std::vector<ZipPart> two_parts = {{.name = "a/one", .data = "1234567"}, {.name = "a/two", .data = ""}};
 const Contents two_contents = {{"a/one", "1234567"}, {"a/two", ""}};
-const std::string nothing_thrown = "(nothing was thrown)";
+using dtk::test::nothing_thrown;
 
 /// An archive whose sizes and places are all in zip64 records; `entries` as the end record says.
 std::string zip64_bytes(uint64_t entries = 1, uint32_t locator_signature = 0x07064b50) {
@@ -89,7 +89,7 @@ TEST_CASE("zip: parts of an entry, and its checksum piece by piece") {
   bytes[zip.find("big")->offset + 2'999'999] ^= 1;
   files.create("/z")->write(bytes.data(), bytes.size());
   const std::string changed =
-      "/z: zip entry \"big\" has changed since it was written (its CRC-32 differs)" + again;
+      "/z: zip entry \"big\" has changed since it was written (its CRC-32 differs)" + write_again;
   CHECK(test::error_text<FileError>([&] { zip.verify("big"); }) == changed);
   CHECK(test::error_text<FileError>([&] { zip.read_all("big", data.data()); }) == changed);
   CHECK(zip.find("other") == nullptr);
@@ -97,17 +97,17 @@ TEST_CASE("zip: parts of an entry, and its checksum piece by piece") {
 
 TEST_CASE("zip: a checksum of 0 was never computed") {
   CHECK(contents(zip_bytes({{.name = "a", .data = "x", .crc = 0}})) == Contents{{"a", "x"}});
-  CHECK(refusal({{.name = "a", .data = "x", .crc = 1}}) ==
-        "/z: zip entry \"a\" has changed since it was written (its CRC-32 differs)" + again);
+  CHECK(zip_refusal({{.name = "a", .data = "x", .crc = 1}}) ==
+        "/z: zip entry \"a\" has changed since it was written (its CRC-32 differs)" + write_again);
 }
 
 TEST_CASE("zip: an archive cut off anywhere is refused") {
   for (const std::string& bytes : {zip_bytes(two_parts), zip64_bytes()}) {
     for (size_t length = 0; length < bytes.size(); ++length) {
       INFO(length);
-      CHECK(refusal(bytes.substr(0, length)) ==
+      CHECK(zip_refusal(bytes.substr(0, length)) ==
             "/z: no zip directory at the end of the file, so it is cut off, or not a file of torch.save" +
-                again);
+                write_again);
     }
   }
 }
@@ -133,70 +133,73 @@ TEST_CASE("zip: no changed bit changes what is read") {
 
 TEST_CASE("zip: the end of the archive must fit it") {
   const std::string misplaced = "/z: the zip directory does not lie where the end of the file says";
-  CHECK(refusal(two_parts, {.offset = 0}) == misplaced + again);
-  CHECK(refusal(two_parts, {.offset = 0xfffffffe}) == misplaced + again);
-  CHECK(refusal(two_parts, {.bytes = 0}) == misplaced + again);
-  CHECK(refusal(two_parts, {.bytes = 0xfffffffe}) == misplaced + again);
-  CHECK(refusal(two_parts, {.entries = 1}) == "/z: the directory holds 51 bytes too many" + again);
-  CHECK(refusal(two_parts, {.entries = 3}) == "/z: the zip directory has no room for its 3 entries" + again);
-  CHECK(refusal(two_parts, {.entries = 0xfffe}) ==
-        "/z: the zip directory has no room for its 65534 entries" + again);
+  CHECK(zip_refusal(two_parts, {.offset = 0}) == misplaced + write_again);
+  CHECK(zip_refusal(two_parts, {.offset = 0xfffffffe}) == misplaced + write_again);
+  CHECK(zip_refusal(two_parts, {.bytes = 0}) == misplaced + write_again);
+  CHECK(zip_refusal(two_parts, {.bytes = 0xfffffffe}) == misplaced + write_again);
+  CHECK(zip_refusal(two_parts, {.entries = 1}) == "/z: the directory holds 51 bytes too many" + write_again);
+  CHECK(zip_refusal(two_parts, {.entries = 3}) ==
+        "/z: the zip directory has no room for its 3 entries" + write_again);
+  CHECK(zip_refusal(two_parts, {.entries = 0xfffe}) ==
+        "/z: the zip directory has no room for its 65534 entries" + write_again);
   const std::string no_zip64 = "/z: the zip64 end of the directory is missing or damaged";
-  CHECK(refusal(two_parts, {.entries = 0xffff}) == no_zip64 + again);
-  CHECK(refusal(two_parts, {.offset = 0xffffffff}) == no_zip64 + again);
-  CHECK(refusal(zip64_bytes(1, 7)) == no_zip64 + again);
-  CHECK(refusal(zip64_bytes(uint64_t{1} << 60)) ==
-        "/z: the zip directory has no room for its 1152921504606846976 entries" + again);
-  CHECK(refusal(zip_bytes(two_parts) + "x") ==
-        "/z: no zip directory at the end of the file, so it is cut off, or not a file of torch.save" + again);
+  CHECK(zip_refusal(two_parts, {.entries = 0xffff}) == no_zip64 + write_again);
+  CHECK(zip_refusal(two_parts, {.offset = 0xffffffff}) == no_zip64 + write_again);
+  CHECK(zip_refusal(zip64_bytes(1, 7)) == no_zip64 + write_again);
+  CHECK(zip_refusal(zip64_bytes(uint64_t{1} << 60)) ==
+        "/z: the zip directory has no room for its 1152921504606846976 entries" + write_again);
+  CHECK(zip_refusal(zip_bytes(two_parts) + "x") ==
+        "/z: no zip directory at the end of the file, so it is cut off, or not a file of torch.save" +
+            write_again);
 }
 
 TEST_CASE("zip: entries that are not stored as they are") {
   CHECK(
-      refusal({{.name = "a", .data = "x", .method = 8}}) ==
+      zip_refusal({{.name = "a", .data = "x", .method = 8}}) ==
       "/z: zip entry \"a\" is compressed, and torch.save stores its entries as they are; unpack the archive "
       "and pack it again with zip -0, or save it again with torch.save");
   const ZipPart huge = {.name = "a", .data = "x", .method = 8, .bytes = 0xfffffffe};
-  CHECK(refusal({huge}).starts_with("/z: zip entry \"a\" is compressed, and "));
-  CHECK(refusal({huge, huge}) == "/z: zip entry \"a\" is there twice" + again);
-  CHECK(refusal({{.name = "a", .data = "x", .flags = 1}}) ==
-        "/z: zip entry \"a\" is encrypted, and torch.save encrypts nothing" + again);
-  CHECK(refusal({{.name = "a", .data = "x", .packed = 2}}) == "/z: zip entry \"a\" has two sizes" + again);
+  CHECK(zip_refusal({huge}).starts_with("/z: zip entry \"a\" is compressed, and "));
+  CHECK(zip_refusal({huge, huge}) == "/z: zip entry \"a\" is there twice" + write_again);
+  CHECK(zip_refusal({{.name = "a", .data = "x", .flags = 1}}) ==
+        "/z: zip entry \"a\" is encrypted, and torch.save encrypts nothing" + write_again);
+  CHECK(zip_refusal({{.name = "a", .data = "x", .packed = 2}}) ==
+        "/z: zip entry \"a\" has two sizes" + write_again);
 }
 
 TEST_CASE("zip: entries that lie elsewhere, in each other or twice") {
   const std::string misplaced = "/z: zip entry \"a\" does not lie where the zip directory says";
-  CHECK(refusal({{.name = "a", .data = "x", .header_at = 1}}) == misplaced + again);
-  CHECK(refusal({{.name = "a", .data = "x", .header_at = 0xfffffffe}}) == misplaced + again);
-  CHECK(refusal({{.name = "a", .data = "x", .local_name = "b"}}) == misplaced + again);
-  CHECK(refusal({{.name = "a", .data = "x", .local_name = "aa"}}) == misplaced + again);
-  CHECK(refusal({{.name = "a", .data = "x", .packed = 99, .bytes = 99}}) ==
-        "/z: zip entry \"a\" reaches beyond the data of the file" + again);
+  CHECK(zip_refusal({{.name = "a", .data = "x", .header_at = 1}}) == misplaced + write_again);
+  CHECK(zip_refusal({{.name = "a", .data = "x", .header_at = 0xfffffffe}}) == misplaced + write_again);
+  CHECK(zip_refusal({{.name = "a", .data = "x", .local_name = "b"}}) == misplaced + write_again);
+  CHECK(zip_refusal({{.name = "a", .data = "x", .local_name = "aa"}}) == misplaced + write_again);
+  CHECK(zip_refusal({{.name = "a", .data = "x", .packed = 99, .bytes = 99}}) ==
+        "/z: zip entry \"a\" reaches beyond the data of the file" + write_again);
   const ZipPart a = {.name = "a", .data = "x"};
-  CHECK(refusal({a, {.name = "a", .data = "y"}}) == "/z: zip entry \"a\" is there twice" + again);
+  CHECK(zip_refusal({a, {.name = "a", .data = "y"}}) == "/z: zip entry \"a\" is there twice" + write_again);
   // The data of "a" hold a whole entry of their own, to which the directory points.
   const std::string inner = zip_bytes({{.name = "b", .data = "y"}}).substr(0, 32);
-  CHECK(refusal({{.name = "a", .data = inner}, {.name = "b", .data = "y", .header_at = 31}}) ==
-        "/z: zip entries \"a\" and \"b\" overlap" + again);
+  CHECK(zip_refusal({{.name = "a", .data = inner}, {.name = "b", .data = "y", .header_at = 31}}) ==
+        "/z: zip entries \"a\" and \"b\" overlap" + write_again);
 }
 
 TEST_CASE("zip: extra fields that lie") {
   const std::string wide = little_endian(1, 2) + little_endian(8, 2);
-  CHECK(refusal({{.name = "a", .data = "x", .bytes = UINT32_MAX}}) ==
-        "/z: zip entry \"a\" lacks its zip64 sizes" + again);
-  CHECK(refusal({{.name = "a", .data = "x", .extra = wide}}) ==
-        "/z: zip entry \"a\" has a damaged extra field" + again);
-  CHECK(refusal({{.name = "a", .data = "x", .bytes = UINT32_MAX, .extra = wide + little_endian(1, 8)}}) ==
+  CHECK(zip_refusal({{.name = "a", .data = "x", .bytes = UINT32_MAX}}) ==
+        "/z: zip entry \"a\" lacks its zip64 sizes" + write_again);
+  CHECK(zip_refusal({{.name = "a", .data = "x", .extra = wide}}) ==
+        "/z: zip entry \"a\" has a damaged extra field" + write_again);
+  CHECK(zip_refusal({{.name = "a", .data = "x", .bytes = UINT32_MAX, .extra = wide + little_endian(1, 8)}}) ==
         nothing_thrown);
-  CHECK(refusal({{.name = "a", .data = "x", .bytes = UINT32_MAX, .extra = wide + little_endian(2, 8)}}) ==
-        "/z: zip entry \"a\" has two sizes" + again);
+  CHECK(zip_refusal({{.name = "a", .data = "x", .bytes = UINT32_MAX, .extra = wide + little_endian(2, 8)}}) ==
+        "/z: zip entry \"a\" has two sizes" + write_again);
   const std::string two = little_endian(1, 2) + little_endian(16, 2);
-  CHECK(refusal({{.name = "a",
-                  .data = "x",
-                  .packed = UINT32_MAX,
-                  .bytes = UINT32_MAX,
-                  .extra = two + little_endian(UINT64_MAX, 8) + little_endian(UINT64_MAX, 8)}}) ==
-        "/z: zip entry \"a\" reaches beyond the data of the file" + again);
+  CHECK(zip_refusal({{.name = "a",
+                      .data = "x",
+                      .packed = UINT32_MAX,
+                      .bytes = UINT32_MAX,
+                      .extra = two + little_endian(UINT64_MAX, 8) + little_endian(UINT64_MAX, 8)}}) ==
+        "/z: zip entry \"a\" reaches beyond the data of the file" + write_again);
 }
 
 }  // namespace dtk

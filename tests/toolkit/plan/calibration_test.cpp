@@ -23,7 +23,7 @@ Calibration cpu() {
   return calibration;
 }
 
-Calibration cuda() {
+Calibration cuda_device() {
   Calibration calibration;
   calibration.device = PlannedDevice::cuda;
   calibration.machine = "Some GPU";
@@ -54,7 +54,7 @@ std::string refusal(const Change& change) {
 
 TEST_CASE("a calibration is read as it was written") {
   CHECK(parse_calibration(calibration_json(cpu()), "a.json") == cpu());
-  CHECK(parse_calibration(calibration_json(cuda()), "a.json") == cuda());
+  CHECK(parse_calibration(calibration_json(cuda_device()), "a.json") == cuda_device());
   const Calibration here = calibration_of_this_cpu(3);
   CHECK(parse_calibration(calibration_json(here), "a.json") == here);
   CHECK(here.threads == 3);
@@ -121,5 +121,5 @@ TEST_CASE("a damaged calibration is refused, and a file of another kind") {
 TEST_CASE("what a calibration is called in a report") {
   CHECK(calibration_text(cpu()) ==
         "calibration (AVX512, avx512_bf16, 2 threads; Some CPU, 32 KiB L1, 1024 KiB L2; 2026-11-22)");
-  CHECK(calibration_text(cuda()) == "calibration (Some GPU; 2026-11-22)");
+  CHECK(calibration_text(cuda_device()) == "calibration (Some GPU; 2026-11-22)");
 }

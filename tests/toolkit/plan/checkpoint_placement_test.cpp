@@ -6,6 +6,7 @@
 #include <set>
 
 #include "support/catch.h"
+#include "support/device/devices.h"
 #include "support/error_text.h"
 #include "support/files/memory_file_system.h"
 #include "support/plans/plan_accuracy.h"
@@ -28,7 +29,8 @@ using Paths = std::vector<std::string>;
 
 namespace {
 
-const c10::Device cpu(c10::kCPU), cuda("cuda:0");
+using dtk::test::kCpu;
+using dtk::test::kCuda;
 
 /// Blocks over 64 tokens, whose activations are most of the job.
 LoadedConfig blocks(int64_t depth = 4) {
@@ -177,7 +179,7 @@ struct Printed {
   std::string text, error;
 };
 
-Printed printed(int64_t budget, PlanArguments arguments = {}) {
+Printed plan_within(int64_t budget, PlanArguments arguments = {}) {
   test::MemoryFileSystem files;
   files.create("a.toml")->write(blocks_toml, sizeof blocks_toml - 1);
   arguments.config = "a.toml";
@@ -196,13 +198,13 @@ Printed printed(int64_t budget, PlanArguments arguments = {}) {
 /// Peak of the job of blocks_toml with all blocks recomputed (word "block") or none ("all").
 int64_t peak_of_toml(const std::string& word) {
   LoadedConfig loaded = parse_config(blocks_toml, "a.toml", {"policies.checkpoint.keep=" + word});
-  return make_plan(loaded, cpu).bytes_in(Capacity::allocator);
+  return make_plan(loaded, kCpu).bytes_in(Capacity::allocator);
 }
 
 }  // namespace
 
 TEST_CASE("keep = auto: of all choices that stay within a budget, one that computes least again") {
-  const c10::Device device = GENERATE(cpu, cuda);
+  const c10::Device device = GENERATE(kCpu, kCuda);
   const std::vector<Choice>& choices = choices_of_blocks(device);
   bool kept_some = false;
   for (const int64_t budget : some_budgets(choices, 10)) {
@@ -224,11 +226,11 @@ TEST_CASE("keep = auto: of all choices that stay within a budget, one that compu
 }
 
 TEST_CASE("keep = auto: the job of the choice has its targets and results, and says where they come from") {
-  const Choice two = planned(blocks(), cpu, {"blocks.0", "blocks.1"}),
-               all = planned(blocks(), cpu, {"blocks.*"});
+  const Choice two = planned(blocks(), kCpu, {"blocks.0", "blocks.1"}),
+               all = planned(blocks(), kCpu, {"blocks.*"});
   LoadedConfig loaded = automatic(two.bytes);
   CHECK(placement_is_open(loaded.config));
-  const CheckpointPlacement placement = place_checkpoints(loaded, cpu, {});
+  const CheckpointPlacement placement = place_checkpoints(loaded, kCpu, {});
   // Keeping results of more blocks beats keeping all of some.
   CHECK(placement.flops < two.flops);
   REQUIRE_FALSE(placement.keeps.empty());
@@ -242,7 +244,7 @@ TEST_CASE("keep = auto: the job of the choice has its targets and results, and s
   CHECK(text_of(loaded.origins.at("policies.checkpoint.keep")) == chosen);
   CHECK(text_of(loaded.origins.at("policies.checkpoint.targets")) == chosen);
   CHECK(loaded.config.memory.budget->bytes == two.bytes);
-  const Plan plan = make_plan(loaded, cpu);
+  const Plan plan = make_plan(loaded, kCpu);
   CHECK(plan.bytes_in(Capacity::allocator) == placement.planned_bytes);
   CHECK(plan.step.recomputed == placement.flops);
 }
@@ -264,15 +266,15 @@ TEST_CASE("what modules keep, as policies.checkpoint has it") {
 TEST_CASE("keep = auto of a policy that is off: the rows of a table that switch it on compute all again") {
   LoadedConfig loaded = automatic(1'000'000'000);
   loaded.config.policies.checkpoint.enabled = policies::Enabled::off;
-  const std::vector<PlanRow> rows = plan_table(loaded, cpu);
+  const std::vector<PlanRow> rows = plan_table(loaded, kCpu);
   CHECK(rows.size() == 16);
   const auto again = [](const PlanRow& row) { return row.plan.step.recomputed > 0; };
   CHECK(std::count_if(rows.begin(), rows.end(), again) == 8);
 }
 
 TEST_CASE("keep = auto: a run takes what was planned, to the byte") {
-  LoadedConfig loaded = automatic(planned(blocks(), cpu, {"blocks.0", "blocks.1"}).bytes);
-  const CheckpointPlacement placement = place_checkpoints(loaded, cpu, {});
+  LoadedConfig loaded = automatic(planned(blocks(), kCpu, {"blocks.0", "blocks.1"}).bytes);
+  const CheckpointPlacement placement = place_checkpoints(loaded, kCpu, {});
   REQUIRE_FALSE(placement.keeps.empty());
   loaded.config.memory.budget.reset();  // what kernels take for themselves counts against it
   const PlanAccuracy accuracy = plan_accuracy(loaded);
@@ -284,24 +286,24 @@ TEST_CASE("keep = auto: a run takes what was planned, to the byte") {
 }
 
 TEST_CASE("keep = auto: a budget that everything fits, by one plan") {
-  const int64_t all_kept = planned(blocks(), cpu, {}).bytes;
+  const int64_t all_kept = planned(blocks(), kCpu, {}).bytes;
   LoadedConfig loaded = automatic(all_kept);
   loaded.config.policies.checkpoint.enabled = Enabled::on;
-  const CheckpointPlacement placement = place_checkpoints(loaded, cpu, {});
+  const CheckpointPlacement placement = place_checkpoints(loaded, kCpu, {});
   CHECK(placement ==
         CheckpointPlacement{.targets = 4, .planned_bytes = all_kept, .budget_bytes = all_kept, .plans = 1});
   CHECK(loaded.config.policies.checkpoint.keep == policies::KeepWord::all);
   CHECK(loaded.config.policies.checkpoint.targets == Paths{"blocks.*"});
   // Asked for, keep = "all" would be refused.
   CHECK(loaded.config.policies.checkpoint.enabled == Enabled::by_default);
-  CHECK(make_plan(loaded, cpu).bytes_in(Capacity::allocator) == all_kept);
+  CHECK(make_plan(loaded, kCpu).bytes_in(Capacity::allocator) == all_kept);
   CHECK(placement_text(placement) == "keep = \"auto\": all of 4 modules are kept; its plan takes " +
                                          exact_bytes(all_kept) +
                                          " of memory.budget = " + std::to_string(all_kept) + "; 1 plan made");
 }
 
 TEST_CASE("keep = auto: where nothing fits, the lowest peak is chosen and says that it does not fit") {
-  const c10::Device device = GENERATE(cpu, cuda);
+  const c10::Device device = GENERATE(kCpu, kCuda);
   const int64_t lowest = lowest_peak(choices_of_blocks(device));
   LoadedConfig loaded = automatic(lowest - 1, blocks(2));
   const CheckpointPlacement placement = place_checkpoints(loaded, device, {});
@@ -316,13 +318,13 @@ TEST_CASE("keep = auto: chooses among the targets only") {
   LoadedConfig given = blocks();
   given.config.policies.checkpoint.targets = {"blocks.2", "blocks.3"};
   LoadedConfig loaded = automatic(1000, given);
-  const CheckpointPlacement placement = place_checkpoints(loaded, cpu, {});
+  const CheckpointPlacement placement = place_checkpoints(loaded, kCpu, {});
   CHECK(placement.targets == 2);
   for (const std::string& path : placement.recomputed) CHECK((path == "blocks.2" || path == "blocks.3"));
   given.config.policies.checkpoint.targets = {"block.*"};
   given.locations["policies.checkpoint.targets"] = "a.toml:3:11";
   LoadedConfig wrong = automatic(1000, given);
-  CHECK_THAT(test::error_text<ConfigError>([&] { place_checkpoints(wrong, cpu, {}); }),
+  CHECK_THAT(test::error_text<ConfigError>([&] { place_checkpoints(wrong, kCpu, {}); }),
              Catch::StartsWith("a.toml:3:11: policies.checkpoint.targets"));
 }
 
@@ -330,7 +332,7 @@ TEST_CASE("keep = auto: a target that saves nothing is never recomputed") {
   LoadedConfig given = blocks();
   given.config.policies.checkpoint.targets = {"blocks.*", "y_embedder"};
   LoadedConfig loaded = automatic(1000, given);
-  const CheckpointPlacement placement = place_checkpoints(loaded, cpu, {});
+  const CheckpointPlacement placement = place_checkpoints(loaded, kCpu, {});
   CHECK(placement.targets == 5);
   CHECK(std::count(placement.recomputed.begin(), placement.recomputed.end(), "y_embedder") == 0);
 }
@@ -348,12 +350,12 @@ TEST_CASE("keep = auto: a choice survives its JSON") {
 
 TEST_CASE("dit-plan says what keep = auto became, in text and JSON") {
   const int64_t least = peak_of_toml("block"), most = peak_of_toml("all"), budget = (least + most) / 2;
-  const Printed text = printed(budget);
+  const Printed text = plan_within(budget);
   CHECK(text.error == "");
   CHECK_THAT(text.text, Catch::Contains("\nplacement  keep = \"auto\": ") && Catch::Contains(" of 4"));
   PlanArguments arguments;
   arguments.json = true;
-  const std::string json = printed(budget, arguments).text;
+  const std::string json = plan_within(budget, arguments).text;
   const auto placement = read_start_plan(json, "dit-plan").placement;
   REQUIRE(placement);
   const Json report = Json::parse(json);
@@ -363,26 +365,26 @@ TEST_CASE("dit-plan says what keep = auto became, in text and JSON") {
   CHECK(placement->flops < placement->max_flops);
   CHECK(placement->recomputed.size() < 4);
   arguments.table = true;
-  const Json rows = Json::parse(printed(budget, arguments).text);
+  const Json rows = Json::parse(plan_within(budget, arguments).text);
   CHECK(read_start_plan(rows.at(0).dump(), "dit-plan").placement == placement);
   arguments.json = false;
-  CHECK_THAT(printed(budget, arguments).text, Catch::Contains("\nplacement  keep = \"auto\": "));
+  CHECK_THAT(plan_within(budget, arguments).text, Catch::Contains("\nplacement  keep = \"auto\": "));
 }
 
 TEST_CASE("dit-plan with keep = auto: exit code 3 where nothing fits, and --max-batch with all recomputed") {
   const int64_t least = peak_of_toml("block");
-  const Printed refused = printed(least / 2);
+  const Printed refused = plan_within(least / 2);
   CHECK_THAT(refused.error, Catch::StartsWith("does not fit into memory.budget: "));
   CHECK_THAT(refused.text, Catch::Contains(" of 4 modules are recomputed"));
   PlanArguments arguments;
   arguments.max_batch = std::to_string(least);
   arguments.json = true;
-  const Json found = Json::parse(printed(2 * least, arguments).text);
+  const Json found = Json::parse(plan_within(2 * least, arguments).text);
   CHECK(found.at("largest_batch").at("batch").get<int64_t>() == 16);
   CHECK(found.at("largest_batch").at("all_recomputed").get<bool>());
   CHECK_FALSE(found.contains("placement"));
   arguments.json = false;
-  CHECK_THAT(printed(2 * least, arguments).text,
+  CHECK_THAT(plan_within(2 * least, arguments).text,
              Catch::Contains("placement  keep = \"auto\" planned as \"block\": every target recomputed\n"));
 }
 
@@ -425,7 +427,7 @@ LoadedConfig driving() {
 TEST_CASE(
     "keep = auto: the best of all choices also where modules differ, and results that they keep are "
     "better") {
-  const c10::Device device = GENERATE(cpu, cuda);
+  const c10::Device device = GENERATE(kCpu, kCuda);
   const Paths targets = {"encoder.neighbor_encoder.blocks.0", "encoder.lane_encoder.blocks.0",
                          "encoder.fusion.blocks.0", "decoder.dit.blocks.0"};
   const std::vector<Choice> choices = all_choices(driving(), device, targets, {});
@@ -459,7 +461,7 @@ TEST_CASE("keep = auto: a module within another has no choice of its own") {
   LoadedConfig loaded = automatic(1 << 30, driving());
   loaded.config.policies.checkpoint.targets = {"encoder.lane_encoder", "encoder.lane_encoder.blocks.*"};
   CHECK(
-      test::error_text<ConfigError>([&] { place_checkpoints(loaded, cpu, {}); }) ==
+      test::error_text<ConfigError>([&] { place_checkpoints(loaded, kCpu, {}); }) ==
       "policies.checkpoint.targets means encoder.lane_encoder and, within it, encoder.lane_encoder.blocks.0; "
       "policies.checkpoint.keep = \"auto\" chooses for each module whether it is recomputed: name one "
       "of the two, or use keep = \"block\"");

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "support/catch.h"
+#include "support/device/devices.h"
 #include "support/one_line.h"
 #include "support/runs/tiny_run.h"
 #include "toolkit/families/dit/options.h"
@@ -22,7 +23,8 @@ using policies::Enabled;
 
 namespace {
 
-const c10::Device cpu(c10::kCPU), cuda("cuda:0");
+using dtk::test::kCpu;
+using dtk::test::kCuda;
 
 LoadedConfig tiny(CheckpointOptions checkpoint = {}) {
   LoadedConfig loaded;
@@ -51,7 +53,7 @@ CheckpointChoices choices_for(const Plan& plan, c10::Device device) {
 }  // namespace
 
 TEST_CASE("the largest parameter of a DiT has its own name, and what is built before is no temporary") {
-  for (const c10::Device device : {cuda, cpu}) {
+  for (const c10::Device device : {kCuda, kCpu}) {
     LoadedConfig loaded = tiny();
     const int64_t hidden = *(dit::options_of(loaded.config).model.hidden = 64);
     const planner::LargestParameter largest = explained(make_plan(loaded, device), device).plain.largest;
@@ -68,7 +70,7 @@ TEST_CASE("what an offloading job holds again was fetched, not made") {
   CheckpointOptions offload;
   offload.keep = policies::KeepWord::offload;
   offload.offload_min_bytes = {1};
-  for (const c10::Device device : {cuda, cpu}) {
+  for (const c10::Device device : {kCuda, kCpu}) {
     LoadedConfig loaded = tiny(offload);
     loaded.config.policies.precision.enabled = Enabled::off;
     const planner::Explanation why = explained(make_plan(loaded, device), device);
@@ -95,8 +97,8 @@ TEST_CASE("what an offloading job holds again was fetched, not made") {
 }
 
 TEST_CASE("the peak is said with what is alive there, not only with what came last") {
-  const Plan plan = make_plan(tiny(), cuda);
-  const planner::Explanation why = explained(plan, cuda);
+  const Plan plan = make_plan(tiny(), kCuda);
+  const planner::Explanation why = explained(plan, kCuda);
   const policies::PhasePeak peak = policies::highest(why.recomputed->plan.device);
   const planner::LargestAlive largest = planner::largest_alive(peak.peak);
   REQUIRE(largest.bytes > 0);
@@ -119,7 +121,7 @@ TEST_CASE("the peak is said with what is alive there, not only with what came la
 }
 
 TEST_CASE("other choices for policies.checkpoint are what plans with them say, the lowest peak first") {
-  for (const c10::Device device : {cuda, cpu}) {
+  for (const c10::Device device : {kCuda, kCpu}) {
     const Plan plan = make_plan(tiny(), device);
     const CheckpointChoices found = choices_for(plan, device);
     CHECK(found.planned == 7);
@@ -152,8 +154,8 @@ TEST_CASE("offloading is told with the host memory that it takes") {
   LoadedConfig deep = tiny(block);  // more blocks than the two that are on the device at once
   dit::options_of(deep.config).model.depth = 8;
   deep.config.data.batch = 64;
-  const Plan plan = make_plan(deep, cuda);
-  const auto named = by_name(choices_for(plan, cuda));
+  const Plan plan = make_plan(deep, kCuda);
+  const auto named = by_name(choices_for(plan, kCuda));
   const CheckpointChoice offload = named.at("keep = \"offload\""), inputs = named.at("keep = [\"offload\"]");
   CHECK(offload.host.peak.bytes > inputs.host.peak.bytes);
   CHECK(inputs.host.peak.bytes > plan.memory.host.peak.bytes);
@@ -166,9 +168,9 @@ TEST_CASE("no choice is told that is so already, does nothing, or is refused") {
   offload.keep = policies::KeepWord::offload;
   all.keep = policies::KeepWord::all;
   asked.enabled = Enabled::on;
-  CHECK(by_name(choices_for(make_plan(tiny(offload), cuda), cuda)).count("keep = \"offload\"") == 0);
-  CHECK(by_name(choices_for(make_plan(tiny(all), cuda), cuda)).count("keep = \"all\"") == 0);
-  const auto named = by_name(choices_for(make_plan(tiny(asked), cuda), cuda));
+  CHECK(by_name(choices_for(make_plan(tiny(offload), kCuda), kCuda)).count("keep = \"offload\"") == 0);
+  CHECK(by_name(choices_for(make_plan(tiny(all), kCuda), kCuda)).count("keep = \"all\"") == 0);
+  const auto named = by_name(choices_for(make_plan(tiny(asked), kCuda), kCuda));
   CHECK(named.count("keep = \"block\"") == 0);
   CHECK(named.count("keep = \"all\"") == 0);  // refused with enabled = true
   CHECK(named.at("enabled = false").recomputed == 0);
@@ -176,25 +178,25 @@ TEST_CASE("no choice is told that is so already, does nothing, or is refused") {
   // One target only: no segment of two.
   CheckpointOptions one;
   one.targets = {"blocks.0"};
-  CHECK(by_name(choices_for(make_plan(tiny(one), cuda), cuda)).count("segment = 2") == 0);
+  CHECK(by_name(choices_for(make_plan(tiny(one), kCuda), kCuda)).count("segment = 2") == 0);
 }
 
 TEST_CASE("of keep = auto the choices are with the targets as written") {
   CheckpointOptions placed, written;
   placed.targets = {"blocks.0"};
   written.keep = policies::KeepWord::automatic;
-  const Plan plan = make_plan(tiny(placed), cuda);
-  const auto named = by_name(checkpoint_choices(plan, written, cuda));
+  const Plan plan = make_plan(tiny(placed), kCuda);
+  const auto named = by_name(checkpoint_choices(plan, written, kCuda));
   CheckpointOptions offload;
   offload.keep = policies::KeepWord::offload;
   CHECK(named.at("keep = \"offload\"").peak.peak.bytes ==
-        make_plan(tiny(offload), cuda).memory.peak().peak.bytes);
+        make_plan(tiny(offload), kCuda).memory.peak().peak.bytes);
   CHECK(named.count("segment = 2") == 0);
 }
 
 TEST_CASE("the choices as text and as JSON") {
-  const Plan plan = make_plan(tiny(), cuda);
-  CheckpointChoices found = choices_for(plan, cuda);
+  const Plan plan = make_plan(tiny(), kCuda);
+  CheckpointChoices found = choices_for(plan, kCuda);
   found.seconds = 0.125;
   const std::string text = checkpoint_choices_text(plan, found);
   CHECK_THAT(text, Catch::StartsWith("other choices for policies.checkpoint (7 planned, in 0.12 s)\n"));
@@ -213,7 +215,7 @@ TEST_CASE("the choices as text and as JSON") {
              Catch::EndsWith(" s)\nnone lowers the peak or computes less again\n"));
   CheckpointOptions off;
   off.enabled = Enabled::off;
-  const Plan without = make_plan(tiny(off), cuda);
-  CHECK_THAT(checkpoint_choices_text(without, choices_for(without, cuda)),
+  const Plan without = make_plan(tiny(off), kCuda);
+  CHECK_THAT(checkpoint_choices_text(without, choices_for(without, kCuda)),
              Catch::StartsWith("choices for policies.checkpoint, were it on ("));
 }

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "support/catch.h"
+#include "support/device/devices.h"
 #include "support/error_text.h"
 #include "support/files/memory_file_system.h"
 #include "support/runs/tiny_run.h"
@@ -23,9 +24,10 @@ using policies::highest;
 
 namespace {
 
-const c10::Device cpu(c10::kCPU), cuda("cuda:0");
+using dtk::test::kCpu;
+using dtk::test::kCuda;
 
-LoadedConfig tiny() {
+LoadedConfig tiny_fp32() {
   LoadedConfig loaded;
   loaded.config = test::tiny_config();
   loaded.config.policies.precision.cpu = policies::CpuPrecision::fp32;
@@ -100,8 +102,8 @@ void check_sums(const Json& peak, int64_t bytes) {
 }  // namespace
 
 TEST_CASE("a table has each of the 16 combinations once, the lowest peak first") {
-  for (const c10::Device device : {cuda, cpu}) {
-    const std::vector<PlanRow> rows = plan_table(tiny(), device);
+  for (const c10::Device device : {kCuda, kCpu}) {
+    const std::vector<PlanRow> rows = plan_table(tiny_fp32(), device);
     REQUIRE(rows.size() == 16);
     std::set<policies::PolicySwitches> seen;
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -114,21 +116,21 @@ TEST_CASE("a table has each of the 16 combinations once, the lowest peak first")
 }
 
 TEST_CASE("a row of the table is the plan of that configuration") {
-  LoadedConfig off = tiny(), on = tiny();
+  LoadedConfig off = tiny_fp32(), on = tiny_fp32();
   off.config.policies.precision.enabled = off.config.policies.attention.enabled = Enabled::off;
   off.config.policies.checkpoint.enabled = Enabled::off;
   off.config.policies.ema.device = policies::EmaDevice::same;
-  const std::vector<PlanRow> rows = plan_table(tiny(), cuda);
+  const std::vector<PlanRow> rows = plan_table(tiny_fp32(), kCuda);
   for (const PlanRow& row : rows) {
     if (row.on == policies::PolicySwitches{false, false, false, false})
-      CHECK(peak(row.plan) == peak(make_plan(off, cuda)));
+      CHECK(peak(row.plan) == peak(make_plan(off, kCuda)));
     if (row.on == policies::PolicySwitches{true, true, true, true})
-      CHECK(peak(row.plan) == peak(make_plan(on, cuda)));
+      CHECK(peak(row.plan) == peak(make_plan(on, kCuda)));
   }
 }
 
 TEST_CASE("the runner-up is a lower peak of another phase") {
-  const Plan plan = make_plan(tiny(), cuda);
+  const Plan plan = make_plan(tiny_fp32(), kCuda);
   const auto second = plan.runner_up();
   REQUIRE(second);
   CHECK(second->name != plan.memory.peak().name);
@@ -140,17 +142,17 @@ TEST_CASE("the runner-up is a lower peak of another phase") {
 }
 
 TEST_CASE("a policy's effect is the difference of two plans, and 0 bytes name what the peak is") {
-  const Plan plan = make_plan(tiny(), cuda);
-  const auto effects = explain_policies(plan, cuda);
+  const Plan plan = make_plan(tiny_fp32(), kCuda);
+  const auto effects = explain_policies(plan, kCuda);
   REQUIRE(effects.size() == 4);
-  LoadedConfig without = tiny();
+  LoadedConfig without = tiny_fp32();
   without.config.policies.checkpoint.enabled = Enabled::off;
   CHECK(effects[3].policy == "checkpoint");
   CHECK(effects[3].on);
-  CHECK(peak(*effects[3].switched) == peak(make_plan(without, cuda)));
-  without = tiny();
+  CHECK(peak(*effects[3].switched) == peak(make_plan(without, kCuda)));
+  without = tiny_fp32();
   without.config.policies.ema.device = policies::EmaDevice::same;
-  CHECK(peak(*effects[2].switched) == peak(make_plan(without, cuda)));
+  CHECK(peak(*effects[2].switched) == peak(make_plan(without, kCuda)));
   CHECK(effects[2].switched->memory.host.peak.bytes < plan.memory.host.peak.bytes);
   const std::string text = explain_text(plan, effects);
   CHECK_THAT(text, Catch::Contains("  ema        on   on the training device, the peak rises by "));
@@ -158,8 +160,8 @@ TEST_CASE("a policy's effect is the difference of two plans, and 0 bytes name wh
 }
 
 TEST_CASE("what a block gains as a segment is what policies.checkpoint with it alone saves less") {
-  for (const c10::Device device : {cuda, cpu}) {
-    LoadedConfig loaded = tiny();
+  for (const c10::Device device : {kCuda, kCpu}) {
+    LoadedConfig loaded = tiny_fp32();
     loaded.config.policies.checkpoint.targets = {"blocks.0"};
     const Plan plan = make_plan(loaded, device);
     const planner::Explanation why = explain_segments(plan, explain_policies(plan, device), device);
@@ -181,18 +183,18 @@ TEST_CASE("what a block gains as a segment is what policies.checkpoint with it a
 }
 
 TEST_CASE("a job without checkpointing is explained as it is") {
-  LoadedConfig loaded = tiny();
+  LoadedConfig loaded = tiny_fp32();
   loaded.config.policies.checkpoint.enabled = Enabled::off;
-  const Plan plan = make_plan(loaded, cuda);
-  const planner::Explanation why = explain_segments(plan, {}, cuda);
+  const Plan plan = make_plan(loaded, kCuda);
+  const planner::Explanation why = explain_segments(plan, {}, kCuda);
   CHECK(&why.job() == &why.plain);
   CHECK(highest(why.plain.plan.device).peak.bytes == peak(plan));
   CHECK(why.segments.starts_with("policies.checkpoint, which recomputes "));
 }
 
 TEST_CASE("the largest batch fits and the next does not") {
-  const LoadedConfig loaded = tiny();
-  for (const c10::Device device : {cuda, cpu}) {
+  const LoadedConfig loaded = tiny_fp32();
+  for (const c10::Device device : {kCuda, kCpu}) {
     const int64_t budget = device_for(loaded, 26, device);
     const LargestPlannedBatch found = largest_planned_batch(loaded, device, budget);
     REQUIRE(found.largest);
@@ -209,7 +211,7 @@ TEST_CASE("the largest batch fits and the next does not") {
 }
 
 TEST_CASE("what a device adds takes room: all of it on a device, without the context in a budget") {
-  const Plan on_cuda = make_plan(tiny(), cuda), on_cpu = make_plan(tiny(), cpu);
+  const Plan on_cuda = make_plan(tiny_fp32(), kCuda), on_cpu = make_plan(tiny_fp32(), kCpu);
   CHECK(on_cpu.bytes_in(Capacity::device) == peak(on_cpu));
   CHECK(on_cpu.bytes_in(Capacity::allocator) == peak(on_cpu));
   std::map<std::string, int64_t> terms;
@@ -222,9 +224,9 @@ TEST_CASE("what a device adds takes room: all of it on a device, without the con
 }
 
 TEST_CASE("0 bytes have a reason: what the peak is, and what the policy reports") {
-  LoadedConfig loaded = tiny();
-  const Plan plan = make_plan(loaded, cpu);
-  const std::string text = explain_text(plan, explain_policies(plan, cpu));
+  LoadedConfig loaded = tiny_fp32();
+  const Plan plan = make_plan(loaded, kCpu);
+  const std::string text = explain_text(plan, explain_policies(plan, kCpu));
   const size_t begin = text.find("  ema "), end = text.find("  checkpoint ");
   REQUIRE(begin < end);
   std::string ema;  // as one line
@@ -235,36 +237,36 @@ TEST_CASE("0 bytes have a reason: what the peak is, and what the policy reports"
 }
 
 TEST_CASE("the data set ends the search for the largest batch") {
-  LoadedConfig loaded = tiny();
+  LoadedConfig loaded = tiny_fp32();
   loaded.config.data.samples = 21;
   loaded.config.data.validation = 4;
-  const LargestPlannedBatch found = largest_planned_batch(loaded, cuda, int64_t{1} << 40);
+  const LargestPlannedBatch found = largest_planned_batch(loaded, kCuda, int64_t{1} << 40);
   CHECK(found.largest->loaded.config.data.batch == 16);
   CHECK_FALSE(found.next);
 }
 
 TEST_CASE("a precision that training will measure is planned both ways, and the larger peak is reported") {
-  LoadedConfig probe = tiny(), fp32 = tiny(), bf16 = tiny();
+  LoadedConfig probe = tiny_fp32(), fp32 = tiny_fp32(), bf16 = tiny_fp32();
   probe.config.policies.precision.cpu = policies::CpuPrecision::probe;
   bf16.config.policies.precision.cpu = policies::CpuPrecision::bf16;
-  const Plan plan = make_plan(probe, cpu);
+  const Plan plan = make_plan(probe, kCpu);
   REQUIRE(plan.precisions.size() == 2);
   CHECK(plan.precisions[0].precision == policies::CpuPrecision::bf16);
-  CHECK(plan.precisions[0].peak_bytes == peak(make_plan(bf16, cpu)));
+  CHECK(plan.precisions[0].peak_bytes == peak(make_plan(bf16, kCpu)));
   CHECK(plan.precisions[1].precision == policies::CpuPrecision::fp32);
-  CHECK(plan.precisions[1].peak_bytes == peak(make_plan(fp32, cpu)));
+  CHECK(plan.precisions[1].peak_bytes == peak(make_plan(fp32, kCpu)));
   CHECK(peak(plan) == std::max(plan.precisions[0].peak_bytes, plan.precisions[1].peak_bytes));
-  CHECK(make_plan(probe, cuda).precisions.empty());
+  CHECK(make_plan(probe, kCuda).precisions.empty());
   CHECK_THAT(plan_text("a.toml", plan), Catch::Contains("\nprecision  bf16 "));
 }
 
 TEST_CASE("a last batch that nobody knows is taken to be as long as it can be, and said so") {
-  LoadedConfig loaded = tiny();
+  LoadedConfig loaded = tiny_fp32();
   loaded.config.data.drop_last = false;
   loaded.config.data.samples = loaded.config.data.batch * 50 + 1;
-  const Plan known = make_plan(loaded, cuda);
+  const Plan known = make_plan(loaded, kCuda);
   loaded.config.data.samples.reset();
-  const Plan unknown = make_plan(loaded, cuda);
+  const Plan unknown = make_plan(loaded, kCuda);
   const auto last_batch = [](const Plan& plan) {
     return policies::phase_named(plan.memory.phases, "last_batch")->peak.bytes;
   };
@@ -276,10 +278,10 @@ TEST_CASE("a last batch that nobody knows is taken to be as long as it can be, a
 }
 
 TEST_CASE("an average that is switched off is not called one on the device") {
-  LoadedConfig loaded = tiny();
-  const Plan on = make_plan(loaded, cuda);
+  LoadedConfig loaded = tiny_fp32();
+  const Plan on = make_plan(loaded, kCuda);
   loaded.config.policies.ema.enabled = Enabled::off;
-  const Plan off = make_plan(loaded, cuda);
+  const Plan off = make_plan(loaded, kCuda);
   CHECK_THAT(explain_text(on, {}), Catch::Contains("; the average on the training device;"));
   CHECK_THAT(explain_text(off, {}), Catch::Contains("; no average, as configured;"));
   for (const policies::PolicyReport& report : on.policies)
@@ -287,9 +289,9 @@ TEST_CASE("an average that is switched off is not called one on the device") {
 }
 
 TEST_CASE("without folding every pass is planned, and the peaks are the same") {
-  LoadedConfig loaded = tiny();
+  LoadedConfig loaded = tiny_fp32();
   loaded.config.sample.steps = 12;
-  const Plan folded = make_plan(loaded, cuda), whole = make_plan(loaded, cuda, {.fold = false});
+  const Plan folded = make_plan(loaded, kCuda), whole = make_plan(loaded, kCuda, {.fold = false});
   CHECK(folded.folded.size() == 2);
   CHECK(folded.folded.at("steady steps") == 1);
   CHECK(whole.folded.empty());
@@ -307,7 +309,7 @@ TEST_CASE("memory.budget: the report is printed, then the error says what is exc
         LoadedConfig loaded = parse_config(tiny_toml, "a.toml", {});
         return loaded;
       }(),
-      cuda);
+      kCuda);
   const policies::PhasePeak highest = plan.memory.peak();
   const int64_t needed = plan.bytes_in(Capacity::allocator);
   CHECK(memory_error({"memory.budget=" + std::to_string(needed)}) == "(nothing was thrown)");
@@ -373,8 +375,8 @@ TEST_CASE("JSON has memory.json's fields and sums that match") {
 
 TEST_CASE("a part of the device becomes bytes when a run begins on it") {
   LoadedConfig loaded = parse_config(tiny_toml, "a.toml", {"memory.budget=50%"});
-  resolve_budget(loaded, cpu);
-  CHECK(loaded.config.memory.budget->bytes == *device_memory(cpu) / 2);
+  resolve_budget(loaded, kCpu);
+  CHECK(loaded.config.memory.budget->bytes == *device_memory(kCpu) / 2);
   CHECK(loaded.config.memory.budget->percent == 0);
   CHECK(text_of(loaded.origins.at("memory.budget")) == "measured: 50% of this cpu");
   CHECK(device_memory(c10::Device(c10::kCUDA, 100)) == std::nullopt);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "support/catch.h"
+#include "support/device/devices.h"
 #include "support/error_text.h"
 #include "toolkit/config/config_io.h"
 #include "toolkit/core/errors.h"
@@ -19,7 +20,7 @@ using namespace dtk;
 
 namespace {
 
-const c10::Device cuda("cuda:0");
+using dtk::test::kCuda;
 
 LoadedConfig job(int64_t every, int64_t steps) {
   std::vector<std::string> settings = {
@@ -43,14 +44,14 @@ Figures peaks(const PlannedRun& run) {
 }  // namespace
 
 TEST_CASE("a plan runs until the work of the policies repeats, however long that takes") {
-  const Figures each = peaks(plan_run(job(1, 20), cuda));
+  const Figures each = peaks(plan_run(job(1, 20), kCuda));
   CHECK(each.host > 0);  // the copies of the step in which the average changes
-  const PlannedRun fifth = plan_run(job(5, 20), cuda);
+  const PlannedRun fifth = plan_run(job(5, 20), kCuda);
   CHECK(peaks(fifth) == each);
   CHECK(fifth.memory.steps.size() == 6);
-  CHECK(plan_run(job(100, 1000), cuda).memory.steps.size() == 101);
+  CHECK(plan_run(job(100, 1000), kCuda).memory.steps.size() == 101);
   for (const int64_t interval : {int64_t{101}, int64_t{1'000'000'000}, INT64_MAX}) {
-    const PlannedRun rarely = plan_run(job(interval, interval), cuda);
+    const PlannedRun rarely = plan_run(job(interval, interval), kCuda);
     CHECK(peaks(rarely) == each);
     CHECK(rarely.memory.steps.size() == 5);
     const int64_t two = interval > INT64_MAX / 2 ? INT64_MAX : 2 * interval;
@@ -64,9 +65,9 @@ TEST_CASE("a plan runs until the work of the policies repeats, however long that
 }
 
 TEST_CASE("a plan of every step refuses what would take too long") {
-  CHECK(plan_run(job(101, 300), cuda, {.fold = false}).memory.steps.size() == 203);
+  CHECK(plan_run(job(101, 300), kCuda, {.fold = false}).memory.steps.size() == 203);
   const LoadedConfig long_one = job(1001, 3000);
-  CHECK(test::error_text<Error>([&] { plan_run(long_one, cuda, {.fold = false}); }) ==
+  CHECK(test::error_text<Error>([&] { plan_run(long_one, kCuda, {.fold = false}); }) ==
         "the policies repeat their work after 1001 steps; a plan that leaves none out runs at most 1000 of "
         "them, "
         "twice; plan without --no-fold, or with --set policies.ema.every=1000 or less");
@@ -95,7 +96,7 @@ TEST_CASE("steps are alike, and return to the first, as the books after them say
 TEST_CASE("a batch that no epoch could hold is refused, not counted past the largest number") {
   LoadedConfig loaded = job(1, 20);
   loaded.config.data.batch = int64_t{1} << 62;
-  CHECK(test::error_text<ConfigError>([&] { (void)plan_run(loaded, cuda); }) ==
+  CHECK(test::error_text<ConfigError>([&] { (void)plan_run(loaded, kCuda); }) ==
         "data.batch = 4611686018427387904: a plan has data for 3 batches, and an epoch at most 4294967295 "
         "samples; use a smaller data.batch");
 }

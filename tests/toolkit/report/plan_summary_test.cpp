@@ -23,7 +23,7 @@ MemorySums sums(std::vector<std::tuple<Category, std::string, int64_t>> items) {
   return result;
 }
 
-MemoryReport report() {
+MemoryReport two_phases() {
   MemoryReport report;
   report.device = c10::kCPU;
   report.phases = {
@@ -34,7 +34,7 @@ MemoryReport report() {
 
 /// As dit-plan --json prints it with `more`.
 DeviceOverhead beside_in(const std::string& more) {
-  nlohmann::json json = nlohmann::json::parse(memory_json(report()));
+  nlohmann::json json = nlohmann::json::parse(memory_json(two_phases()));
   json.update(nlohmann::json::parse(more));
   return read_start_plan(json.dump(), "dit-plan").beside;
 }
@@ -48,7 +48,7 @@ MemoryOptions budget(int64_t bytes) {
 }  // namespace
 
 TEST_CASE("a memory report reads back as it was written") {
-  const MemoryReport written = report();
+  const MemoryReport written = two_phases();
   const MemoryReport read = read_start_plan(memory_json(written), "x").memory.value();
   CHECK(read.device == c10::kCPU);
   CHECK(memory_json(read) == memory_json(written));
@@ -62,10 +62,10 @@ TEST_CASE("what is no memory report is refused by name") {
 }
 
 TEST_CASE("a plan fits to the byte, and one byte less is refused with the cause") {
-  CHECK(plan_line(report(), {}, 5000) == "planned peak 2.9 KiB in optimizer on cpu; 4.9 KiB available");
-  CHECK(plan_line(report(), {}, std::nullopt) == "planned peak 2.9 KiB in optimizer on cpu");
-  CHECK_FALSE(too_large(report(), {}, budget(3000), 3000));
-  const auto over_budget = too_large(report(), {}, budget(2999), 3000);
+  CHECK(plan_line(two_phases(), {}, 5000) == "planned peak 2.9 KiB in optimizer on cpu; 4.9 KiB available");
+  CHECK(plan_line(two_phases(), {}, std::nullopt) == "planned peak 2.9 KiB in optimizer on cpu");
+  CHECK_FALSE(too_large(two_phases(), {}, budget(3000), 3000));
+  const auto over_budget = too_large(two_phases(), {}, budget(2999), 3000);
   REQUIRE(over_budget);
   CHECK(over_budget->limit == 2999);
   CHECK(over_budget->needed == 3000);
@@ -73,14 +73,14 @@ TEST_CASE("a plan fits to the byte, and one byte less is refused with the cause"
   CHECK(over_budget->message ==
         "the run needs 3000 bytes (2.9 KiB) of tensors on cpu in phase optimizer, and memory.budget is 2999 "
         "(2.9 KiB)");
-  const auto over_device = too_large(report(), {}, {}, 2998);
+  const auto over_device = too_large(two_phases(), {}, {}, 2998);
   REQUIRE(over_device);
   CHECK_FALSE(over_device->budget_is_the_limit);
   CHECK(over_device->message ==
         "the run needs 3000 bytes (2.9 KiB) of tensors on cpu in phase optimizer, and what is available is "
         "2998 (2.9 KiB)");
   // A higher budget alone would not do.
-  const auto over_both = too_large(report(), {}, budget(2000), 2998);
+  const auto over_both = too_large(two_phases(), {}, budget(2000), 2998);
   REQUIRE(over_both);
   CHECK(over_both->limit == 2000);
   CHECK_FALSE(over_both->budget_is_the_limit);
@@ -91,15 +91,15 @@ TEST_CASE("a plan fits to the byte, and one byte less is refused with the cause"
 
 TEST_CASE("what a device adds counts against the limit") {
   const DeviceOverhead beside{.bytes = 20};
-  CHECK_FALSE(too_large(report(), beside, budget(3020), 3020));
-  const auto over = too_large(report(), beside, budget(3019), std::nullopt);
+  CHECK_FALSE(too_large(two_phases(), beside, budget(3020), 3020));
+  const auto over = too_large(two_phases(), beside, budget(3019), std::nullopt);
   REQUIRE(over);
   CHECK(over->needed == 3020);
   CHECK(over->message ==
         "the run needs 3020 bytes (2.9 KiB): 3000 of tensors on cpu in phase optimizer and 20 beside them, "
         "and memory.budget is 3019 (2.9 KiB)");
-  CHECK(too_large(report(), beside, {}, 3019));
-  CHECK(plan_line(report(), beside, 5000) ==
+  CHECK(too_large(two_phases(), beside, {}, 3019));
+  CHECK(plan_line(two_phases(), beside, 5000) ==
         "planned peak 2.9 KiB in optimizer on cpu, beside it 20 B; 4.9 KiB available");
   CHECK(beside_in(R"({"plan": {"beside": {"device": 9, "allocator": 7}}})").bytes == 7);
   CHECK(beside_in("{}").bytes == 0);
@@ -109,10 +109,10 @@ TEST_CASE("what a plan does not know is said beside its peak") {
   const DeviceOverhead scratch =
       beside_in(R"({"plan": {"scratch": {"not_known": ["aten::mm", "aten::bmm"]}}})");
   CHECK(
-      plan_line(report(), scratch, 5000) ==
+      plan_line(two_phases(), scratch, 5000) ==
       "planned peak 2.9 KiB in optimizer on cpu; 4.9 KiB available; not known, and counted as 0: scratch of "
       "2 operators (dit-plan says more)");
-  CHECK(too_large(report(), scratch, budget(2999), std::nullopt)->message ==
+  CHECK(too_large(two_phases(), scratch, budget(2999), std::nullopt)->message ==
         "the run needs at least 3000 bytes (2.9 KiB) of tensors on cpu in phase optimizer, and memory.budget "
         "is "
         "2999 (2.9 KiB); not known, and counted as 0: scratch of 2 operators (dit-plan says more)");
@@ -126,10 +126,10 @@ TEST_CASE("what a plan does not know is said beside its peak") {
 }
 
 TEST_CASE("categories that differ are shown although their sums agree, and the host's peak on a device") {
-  MemoryReport measured = report();
+  MemoryReport measured = two_phases();
   measured.phases[0].peak = sums({{Category::parameters, "net", 900}, {Category::saved, "net.0", 334}});
   measured.host = {"host", sums({{Category::ema, "shadow", 40}})};
-  CHECK(planned_against_measured(report(), measured) ==
+  CHECK(planned_against_measured(two_phases(), measured) ==
         "planned against measured, bytes of tensors on cpu\n"
         "phase         planned  measured  difference\n"
         "forward         1,234     1,234           0\n"
@@ -140,10 +140,10 @@ TEST_CASE("categories that differ are shown although their sums agree, and the h
 }
 
 TEST_CASE("what a device counts has no categories: at its highest the plan's stand alone") {
-  MemoryReport measured = report();
+  MemoryReport measured = two_phases();
   for (policies::PhasePeak& phase : measured.phases) phase.peak = {phase.peak.bytes + 5, {}};
   measured.device = c10::Device("cuda:0");
-  CHECK(planned_against_measured(report(), measured) ==
+  CHECK(planned_against_measured(two_phases(), measured) ==
         "planned against measured, bytes of tensors on cuda:0\n"
         "phase         planned  measured  difference\n"
         "forward         1,234     1,239          +5\n"
@@ -153,12 +153,12 @@ TEST_CASE("what a device counts has no categories: at its highest the plan's sta
 }
 
 TEST_CASE("planned and measured bytes stand side by side, categories where they differ") {
-  MemoryReport measured = report();
+  MemoryReport measured = two_phases();
   measured.phases[0].peak = sums({{Category::parameters, "net", 1000},
                                   {Category::saved, "net.0", 234},
                                   {Category::scratch, "aten::mm", 1234567}});
   measured.phases.push_back({"sample", sums({{Category::parameters, "net", 1000}})});
-  CHECK(planned_against_measured(report(), measured) ==
+  CHECK(planned_against_measured(two_phases(), measured) ==
         "planned against measured, bytes of tensors on cpu\n"
         "phase      planned   measured  difference\n"
         "forward      1,234  1,235,801  +1,234,567\n"

@@ -25,7 +25,7 @@ using test::check_equal, test::run;
 namespace {
 
 // 22 samples in steps of 8, micro-batches of 4: the third step of an epoch has 6 samples, 4 and 2.
-constexpr int64_t samples = 22;
+constexpr int64_t sample_count = 22;
 
 RunConfig with_last_batch() {
   RunConfig config = test::tiny_config();
@@ -33,7 +33,7 @@ RunConfig with_last_batch() {
   return config;
 }
 
-std::unique_ptr<Trainer> trainer_of(const RunConfig& config, Clock& clock, int64_t count = samples) {
+std::unique_ptr<Trainer> trainer_of(const RunConfig& config, Clock& clock, int64_t count = sample_count) {
   const RunData data = dit::image_data(config, test::tiny_data(count));
   return std::make_unique<Trainer>(config, at::kCPU, data.split.training, clock);
 }
@@ -64,7 +64,7 @@ namespace {
 
 // The gradient of the mean loss over the samples that a trainer takes in its step number `step`, in one pass.
 void step_of_one_pass(const RunConfig& config, Trainer& trainer, int step) {
-  Loader loader(test::tiny_data(samples),
+  Loader loader(test::tiny_data(sample_count),
                 {.seed = stream_seed(config.train.seed, "data"), .batch = 4, .drop_last = false});
   at::Generator noise = policies::make_generator(at::kCPU, stream_seed(config.train.seed, "noise"));
   for (int now = 0; now <= step; ++now) {
@@ -93,7 +93,7 @@ TEST_CASE("last batch: its gradient is that of the mean over its samples, howeve
   }
   run(*accumulated, 2);
   accumulated->accumulate_gradients();
-  CHECK(accumulated->samples() == samples);
+  CHECK(accumulated->samples() == sample_count);
   step_of_one_pass(config, *whole, 2);
   for (size_t i = 0; i < whole->model().parameters().size(); ++i) {
     const auto& [name, parameter] = whole->model().parameters()[i];
@@ -121,7 +121,7 @@ TEST_CASE("last batch: the loss that is read weighs every sample alike") {
     by_step->step();
     sum += static_cast<double>(count) * by_step->read_scalars_sync().loss;
   }
-  CHECK(trainer->read_scalars_sync().loss == Approx(sum / samples).epsilon(1e-5));
+  CHECK(trainer->read_scalars_sync().loss == Approx(sum / sample_count).epsilon(1e-5));
 }
 
 TEST_CASE("last batch: a resumed run is bit-equal, also right before and after it") {

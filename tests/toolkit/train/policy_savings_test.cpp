@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "support/catch.h"
+#include "support/runs/random_state.h"
 #include "support/runs/tiny_run.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/device/device.h"
@@ -69,9 +70,7 @@ std::vector<std::string> names(const std::vector<PolicySaving>& savings) {
   return all;
 }
 
-std::string random_state() {
-  return policies::generator_state(at::globalContext().defaultGenerator(at::kCPU));
-}
+using test::random_state;
 
 }  // namespace
 

@@ -293,7 +293,7 @@ struct Listener final : RunObserver {
   std::vector<std::string> messages;
 };
 
-struct World {
+struct ChoiceWorld {
   RunResult run(const LoadedConfig& loaded, const std::filesystem::path& resume = {}) {
     listener.messages.clear();
     return run_training(loaded, at::kCPU, resume, test::images_of(loaded, test::tiny_data()),
@@ -312,7 +312,7 @@ struct World {
 }  // namespace
 
 TEST_CASE("precision choice: the saved configuration of a run holds it, and gives the same run again") {
-  World world;
+  ChoiceWorld world;
   LoadedConfig loaded = tiny();
   loaded.config.train.out = "out";
   loaded.config.train.checkpoint_every = 8;
@@ -360,7 +360,7 @@ TEST_CASE("precision choice: the saved configuration of a run holds it, and give
 }
 
 TEST_CASE("precision choice: a checkpoint without origins.json, of an older version, is continued") {
-  World world;
+  ChoiceWorld world;
   LoadedConfig loaded = tiny();
   loaded.config.train.out = "out";
   loaded.config.train.checkpoint_every = 8;

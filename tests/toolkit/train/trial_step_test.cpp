@@ -7,6 +7,7 @@
 #include <dtk/policies/saved_tensors.h>
 
 #include "support/catch.h"
+#include "support/runs/random_state.h"
 #include "support/runs/tiny_run.h"
 #include "toolkit/families/dit/trainable.h"
 
@@ -18,9 +19,7 @@ dit::TrainableDit tiny_model(const RunConfig& config = test::tiny_config()) {
   return dit::TrainableDit(config, at::kCPU, policies::make_generator(at::kCPU, 3));
 }
 
-std::string random_state() {
-  return policies::generator_state(at::globalContext().defaultGenerator(at::kCPU));
-}
+using test::random_state;
 
 }  // namespace
 

@@ -8,13 +8,13 @@
 #include <limits>
 #include <thread>
 
+#include "diffusion_planner/frame_writer.h"
 #include "support/catch.h"
 #include "support/diffusion_planner/samples.h"
 #include "support/error_text.h"
 #include "support/files/temporary_folder.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/data/image_folder.h"
-#include "diffusion_planner/frame_writer.h"
 
 namespace dtk {
 namespace {
@@ -25,27 +25,31 @@ using test::TemporaryFolder;
 
 const std::string make_again = "; make the frame again, or take it out of the list";
 const std::string other_preset = "; make the frame again, or choose the preset that has its sizes";
-const std::string nothing_thrown = "(nothing was thrown)";
+using dtk::test::nothing_thrown;
 
-diffusion_planner::FrameOptions options_of(diffusion_planner::FrameLayout layout = diffusion_planner::FrameLayout::version_2) {
+diffusion_planner::FrameOptions options_of(
+    diffusion_planner::FrameLayout layout = diffusion_planner::FrameLayout::version_2) {
   return {.layout = layout, .sizes = test::tiny_sizes()};
 }
 
-std::string write(const TemporaryFolder& folder, const std::string& name, const diffusion_planner::FrameBatch& samples,
-                  const scenes::FrameWriting& writing = {}, int64_t row = 0) {
+std::string write(const TemporaryFolder& folder, const std::string& name,
+                  const diffusion_planner::FrameBatch& samples, const scenes::FrameWriting& writing = {},
+                  int64_t row = 0) {
   scenes::write_frame(posix_file_system(), folder / name, samples, row, writing);
   return (folder / name).string();
 }
 
 /// What reading the only frame of `folder` says.
-std::string refusal(const TemporaryFolder& folder, const diffusion_planner::FrameOptions& options = options_of()) {
+std::string refusal(const TemporaryFolder& folder,
+                    const diffusion_planner::FrameOptions& options = options_of()) {
   return error_text<DataError>([&] { diffusion_planner::Frames(folder.path(), options); });
 }
 
 /// A good sample that `change` makes a bad one, in a file.
 std::string refusal_of(const std::function<void(diffusion_planner::FrameBatch&)>& change) {
   const TemporaryFolder folder;
-  diffusion_planner::FrameBatch sample = random_samples(diffusion_planner::FrameLayout::version_2, test::tiny_sizes(), 1);
+  diffusion_planner::FrameBatch sample =
+      random_samples(diffusion_planner::FrameLayout::version_2, test::tiny_sizes(), 1);
   change(sample);
   const std::string path = write(folder, "f.npz", sample);
   const std::string text = refusal(folder);
@@ -57,7 +61,8 @@ std::string refusal_of(const std::function<void(diffusion_planner::FrameBatch&)>
 /// A file with the arrays of a good sample but `version`, and without `left_out`.
 std::string refusal_with(const at::Tensor& version, const std::string& left_out = "") {
   const TemporaryFolder folder;
-  const diffusion_planner::FrameBatch sample = random_samples(diffusion_planner::FrameLayout::version_2, test::tiny_sizes(), 1);
+  const diffusion_planner::FrameBatch sample =
+      random_samples(diffusion_planner::FrameLayout::version_2, test::tiny_sizes(), 1);
   const std::string path = (folder / "f.npz").string();
   const auto file = posix_file_system().create(path);
   NpzWriter npz(*file);
@@ -88,7 +93,8 @@ const std::string cut_off_text =
 }  // namespace
 
 TEST_CASE("diffusion_planner frames: what is written is read, deflated and stored, in both layouts") {
-  for (const auto layout : {diffusion_planner::FrameLayout::version_2, diffusion_planner::FrameLayout::upstream}) {
+  for (const auto layout :
+       {diffusion_planner::FrameLayout::version_2, diffusion_planner::FrameLayout::upstream}) {
     for (const auto packing : {NpzWriter::Packing::deflated, NpzWriter::Packing::stored}) {
       const TemporaryFolder folder;
       const diffusion_planner::FrameBatch samples = random_samples(layout, test::tiny_sizes(), 3);
@@ -106,15 +112,17 @@ TEST_CASE("diffusion_planner frames: what is written is read, deflated and store
 
 TEST_CASE("diffusion_planner frames: a frame goes to its row and to no other") {
   const TemporaryFolder folder;
-  const diffusion_planner::FrameBatch sample = random_samples(diffusion_planner::FrameLayout::version_2, test::tiny_sizes(), 1);
+  const diffusion_planner::FrameBatch sample =
+      random_samples(diffusion_planner::FrameLayout::version_2, test::tiny_sizes(), 1);
   write(folder, "f.npz", sample);
   const diffusion_planner::Frames source(folder.path(), options_of());
   const diffusion_planner::FrameBatch batch = source.allocate(3);
-  diffusion_planner::FrameBatch::fields(batch, [](std::string_view, const at::Tensor& tensor) { at::Tensor(tensor).fill_(1); });
+  diffusion_planner::FrameBatch::fields(
+      batch, [](std::string_view, const at::Tensor& tensor) { at::Tensor(tensor).fill_(1); });
   source.read(0, batch, 1);
   std::vector<at::Tensor> expected;
-  diffusion_planner::FrameBatch::fields(sample,
-                     [&](std::string_view, const at::Tensor& tensor) { expected.push_back(tensor[0]); });
+  diffusion_planner::FrameBatch::fields(
+      sample, [&](std::string_view, const at::Tensor& tensor) { expected.push_back(tensor[0]); });
   size_t next = 0;
   diffusion_planner::FrameBatch::fields(batch, [&](std::string_view key, const at::Tensor& tensor) {
     INFO(key);
@@ -135,7 +143,8 @@ TEST_CASE("diffusion_planner frames: a frame goes to its row and to no other") {
 TEST_CASE("diffusion_planner frames: several threads read into one batch") {
   constexpr int64_t count = 24;
   const TemporaryFolder folder;
-  const diffusion_planner::FrameBatch samples = random_samples(diffusion_planner::FrameLayout::version_2, test::tiny_sizes(), count);
+  const diffusion_planner::FrameBatch samples =
+      random_samples(diffusion_planner::FrameLayout::version_2, test::tiny_sizes(), count);
   for (int64_t i = 0; i < count; ++i) write(folder, std::to_string(100 + i) + ".npz", samples, {}, i);
   const diffusion_planner::Frames source(folder.path(), options_of());
   const diffusion_planner::FrameBatch batch = source.allocate(count);
@@ -152,7 +161,8 @@ TEST_CASE("diffusion_planner frames: several threads read into one batch") {
 
 TEST_CASE("diffusion_planner frames: fewer futures than neighbours are the first ones") {
   const TemporaryFolder folder;
-  const diffusion_planner::FrameBatch sample = random_samples(diffusion_planner::FrameLayout::version_2, test::tiny_sizes(), 1);
+  const diffusion_planner::FrameBatch sample =
+      random_samples(diffusion_planner::FrameLayout::version_2, test::tiny_sizes(), 1);
   write(folder, "f.npz", sample);
   diffusion_planner::FrameOptions options = options_of();
   options.sizes.predicted_neighbors = 2;
@@ -167,7 +177,8 @@ TEST_CASE("diffusion_planner frames: upstream's files may have float64, more nei
   const TemporaryFolder folder;
   diffusion_planner::FrameSizes sizes = test::tiny_sizes();
   sizes.neighbors = sizes.predicted_neighbors = 7;
-  const diffusion_planner::FrameBatch sample = random_samples(diffusion_planner::FrameLayout::upstream, sizes, 1);
+  const diffusion_planner::FrameBatch sample =
+      random_samples(diffusion_planner::FrameLayout::upstream, sizes, 1);
   const auto file = posix_file_system().create(folder / "f.npz");
   NpzWriter npz(*file, NpzWriter::Packing::stored);
   npz.add("token", at::zeros({3}, at::kByte));  // not looked at
@@ -206,15 +217,17 @@ TEST_CASE("diffusion_planner frames: arrays that are missing, of another shape o
       "lanes_has_speed_limit, lanes_speed_limit, line_strings, neighbor_agents_future, neighbor_agents_past, "
       "polygons, route_lanes, route_lanes_has_speed_limit, route_lanes_speed_limit, static_objects, "
       "turn_indicators, version; store the array under that name");
-  CHECK(refusal_of([](diffusion_planner::FrameBatch& sample) { sample.lanes = sample.lanes.narrow(1, 0, 5); }) ==
-        "array \"lanes\" has the shape (5, 7, 12); allowed: (6, 7, 12)" + other_preset);
+  CHECK(refusal_of([](diffusion_planner::FrameBatch& sample) {
+          sample.lanes = sample.lanes.narrow(1, 0, 5);
+        }) == "array \"lanes\" has the shape (5, 7, 12); allowed: (6, 7, 12)" + other_preset);
   CHECK(refusal_of([](diffusion_planner::FrameBatch& sample) {
           sample.neighbor_agents_past = at::zeros({1, 4, 4, 11});
         }) == "array \"neighbor_agents_past\" has the shape (4, 4, 11); allowed: (3, 4, 11)" + other_preset);
   CHECK(refusal_of([](diffusion_planner::FrameBatch&) {}) == nothing_thrown);
   const TemporaryFolder folder;
-  const std::string path = write(
-      folder, "f.npz", random_samples(diffusion_planner::FrameLayout::upstream, test::tiny_sizes(), 1), {diffusion_planner::FrameLayout::upstream});
+  const std::string path =
+      write(folder, "f.npz", random_samples(diffusion_planner::FrameLayout::upstream, test::tiny_sizes(), 1),
+            {diffusion_planner::FrameLayout::upstream});
   diffusion_planner::FrameOptions options = options_of(diffusion_planner::FrameLayout::upstream);
   options.sizes.neighbors = 4;
   CHECK(refusal(folder, options) == path +
@@ -229,7 +242,8 @@ TEST_CASE(
       {std::numeric_limits<float>::quiet_NaN(), "NaN"},
       {std::numeric_limits<float>::infinity(), "infinity"},
       {-std::numeric_limits<float>::infinity(), "-infinity"}};
-  const diffusion_planner::FrameBatch shapes = random_samples(diffusion_planner::FrameLayout::version_2, test::tiny_sizes(), 1);
+  const diffusion_planner::FrameBatch shapes =
+      random_samples(diffusion_planner::FrameLayout::version_2, test::tiny_sizes(), 1);
   int arrays = 0;
   diffusion_planner::FrameBatch::fields(shapes, [&](std::string_view name, const at::Tensor& shape) {
     if (!shape.is_floating_point()) return;
@@ -251,8 +265,9 @@ TEST_CASE(
           sample.lanes[0][3][0][2] = NAN;
           sample.lanes[0][4][0][2] = NAN;
         }) == "array \"lanes\" holds NaN at [3, 0, 2]; allowed: finite numbers" + make_again);
-  CHECK(refusal_of([](diffusion_planner::FrameBatch& sample) { sample.goal_pose[0][0] = std::numeric_limits<float>::max(); }) ==
-        nothing_thrown);
+  CHECK(refusal_of([](diffusion_planner::FrameBatch& sample) {
+          sample.goal_pose[0][0] = std::numeric_limits<float>::max();
+        }) == nothing_thrown);
 }
 
 TEST_CASE("diffusion_planner frames: truth values and turn indicators that are none") {
@@ -265,13 +280,16 @@ TEST_CASE("diffusion_planner frames: truth values and turn indicators that are n
           "array \"turn_indicators\" holds " + std::to_string(label) +
               " at [3]; allowed: 0 to 4 (none, disable, left, right, keep)" + make_again);
   }
-  CHECK(refusal_of([](diffusion_planner::FrameBatch& sample) { sample.turn_indicators[0][2] = -1; }) == nothing_thrown);
-  CHECK(refusal_of([](diffusion_planner::FrameBatch& sample) { sample.turn_indicators[0][3] = 4; }) == nothing_thrown);
+  CHECK(refusal_of([](diffusion_planner::FrameBatch& sample) { sample.turn_indicators[0][2] = -1; }) ==
+        nothing_thrown);
+  CHECK(refusal_of([](diffusion_planner::FrameBatch& sample) { sample.turn_indicators[0][3] = 4; }) ==
+        nothing_thrown);
 }
 
 TEST_CASE("diffusion_planner frames: a bad frame is refused when it is read, or left out and told of") {
   const TemporaryFolder folder;
-  diffusion_planner::FrameBatch samples = random_samples(diffusion_planner::FrameLayout::version_2, test::tiny_sizes(), 6);
+  diffusion_planner::FrameBatch samples =
+      random_samples(diffusion_planner::FrameLayout::version_2, test::tiny_sizes(), 6);
   samples.ego_shape[4][1] = NAN;
   for (int64_t i = 0; i < 6; ++i) write(folder, std::to_string(i) + ".npz", samples, {}, i);
   cut_off(folder / "1.npz");
@@ -324,7 +342,8 @@ TEST_CASE("diffusion_planner frames: the description counts them and says whethe
   const TemporaryFolder folder;
   write(folder, "a.npz", random_samples(diffusion_planner::FrameLayout::version_2, test::tiny_sizes(), 1));
   const auto list = folder.write("list.json", R"(["a.npz"])");
-  CHECK(diffusion_planner::Frames(list, options_of()).description() == "1 frames, 3 neighbours, 6 lanes (list.json)");
+  CHECK(diffusion_planner::Frames(list, options_of()).description() ==
+        "1 frames, 3 neighbours, 6 lanes (list.json)");
   CHECK_FALSE(diffusion_planner::Frames(list, options_of()).remarks().synthetic);
   folder.write(synthetic_marker, "");
   CHECK(diffusion_planner::Frames(folder.path() / "", options_of()).description() ==
@@ -334,18 +353,22 @@ TEST_CASE("diffusion_planner frames: the description counts them and says whethe
 
 TEST_CASE("diffusion_planner frames: only whole samples are written") {
   const TemporaryFolder folder;
-  const auto refused = [&](const std::function<void(diffusion_planner::FrameBatch&)>& change, int64_t row = 0) {
-    diffusion_planner::FrameBatch sample = random_samples(diffusion_planner::FrameLayout::version_2, test::tiny_sizes(), 2);
+  const auto refused = [&](const std::function<void(diffusion_planner::FrameBatch&)>& change,
+                           int64_t row = 0) {
+    diffusion_planner::FrameBatch sample =
+        random_samples(diffusion_planner::FrameLayout::version_2, test::tiny_sizes(), 2);
     change(sample);
     const std::string text = error_text<std::exception>([&] { write(folder, "f.npz", sample, {}, row); });
     CHECK_FALSE(std::filesystem::exists(folder / "f.npz"));
     return text;
   };
-  CHECK(refused([](diffusion_planner::FrameBatch& sample) { sample.polygons.reset(); }) == "write_frame: polygons is missing");
+  CHECK(refused([](diffusion_planner::FrameBatch& sample) { sample.polygons.reset(); }) ==
+        "write_frame: polygons is missing");
   CHECK(refused([](diffusion_planner::FrameBatch& sample) { sample.lanes = sample.lanes[0]; }) ==
         "write_frame: lanes is float32 of 3 dimensions; allowed: float32 of 4");
-  CHECK(refused([](diffusion_planner::FrameBatch& sample) { sample.turn_indicators = sample.turn_indicators.to(at::kLong); }) ==
-        "write_frame: turn_indicators is int64 of 2 dimensions; allowed: int32 of 2");
+  CHECK(refused([](diffusion_planner::FrameBatch& sample) {
+          sample.turn_indicators = sample.turn_indicators.to(at::kLong);
+        }) == "write_frame: turn_indicators is int64 of 2 dimensions; allowed: int32 of 2");
   CHECK(refused([](diffusion_planner::FrameBatch&) {}, 2) == "write_frame: ego_agent_past: row 2 of 2");
 }
 

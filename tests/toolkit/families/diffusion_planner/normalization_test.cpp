@@ -18,7 +18,7 @@ namespace {
 using Json = nlohmann::json;
 using Scales = std::map<std::string, diffusion_planner::FeatureScale>;
 
-constexpr const char* wanted =
+constexpr const char* wanted_form =
     "; wanted: a JSON object such as {\"lanes\": {\"mean\": [10, 0, ...], \"std\": [20, 20, ...]}, ...}";
 constexpr const char* finite = "; allowed: a number that is finite in float32";
 
@@ -28,9 +28,9 @@ Json entry(const diffusion_planner::FeatureScale& scale) {
 
 /// `count` numbers: `first`, then `others`.
 Json numbers(size_t count, int first, int others) {
-  Json list = Json::array();
-  for (size_t i = 0; i < count; ++i) list.push_back(i == 0 ? first : others);
-  return list;
+  Json values = Json::array();
+  for (size_t i = 0; i < count; ++i) values.push_back(i == 0 ? first : others);
+  return values;
 }
 
 /// What the original has at preset H, written down from its description: not from the library's numbers.
@@ -62,7 +62,8 @@ Scales read_text(const std::string& text, const char* preset = "H") {
   test::MemoryFileSystem files;
   files.create("/n.json")->write(text.data(), text.size());
   const models::DiffusionPlannerOptions model = test::diffusion_planner_preset(preset);
-  return diffusion_planner::read_normalization(files, "/n.json", diffusion_planner::layout_of(model), diffusion_planner::sizes_of(model));
+  return diffusion_planner::read_normalization(files, "/n.json", diffusion_planner::layout_of(model),
+                                               diffusion_planner::sizes_of(model));
 }
 
 std::string refusal_of_text(const std::string& text) {
@@ -96,7 +97,8 @@ TEST_CASE("diffusion_planner normalization: the original's file has the scales t
 
 TEST_CASE("diffusion_planner normalization: upstream's frames need fewer scales, and more are left out") {
   Json json = published();
-  for (const char* key : {"lanes", "route_lanes"}) json[key] = entry(diffusion_planner::published_scales(12).at(key));
+  for (const char* key : {"lanes", "route_lanes"})
+    json[key] = entry(diffusion_planner::published_scales(12).at(key));
   const Scales whole = read_text(json.dump(), "UP");
   CHECK(whole.size() == 7);
   for (const char* key : {"ego_agent_past", "goal_pose", "polygons", "line_strings"}) json.erase(key);
@@ -133,7 +135,7 @@ TEST_CASE("diffusion_planner normalization: lists of another length, and entries
         "\"lanes_speed_limit\": mean has 0 numbers; allowed: 1 number" + what_to_do);
   CHECK(refusal("/goal_pose/mean", 10) ==
         "\"goal_pose\": mean is one JSON number; allowed: a list of 4 numbers");
-  CHECK(refusal("/goal_pose", 10) == std::string("\"goal_pose\": one JSON number") + wanted);
+  CHECK(refusal("/goal_pose", 10) == std::string("\"goal_pose\": one JSON number") + wanted_form);
   CHECK(refusal("/goal_pose", {{"mean", {10, 0, 0, 0}}}) ==
         "\"goal_pose\": std is missing; allowed: 4 numbers; add it");
   CHECK(refusal("/goal_pose/var", 1) ==
@@ -174,18 +176,19 @@ TEST_CASE("diffusion_planner normalization: what is no such file") {
   test::MemoryFileSystem files;
   files.create_directories("/folder");
   for (const std::string path : {"/gone.json", "/folder"}) {
-    CHECK(test::error_text<DataError>([&] { diffusion_planner::read_normalization(files, path, diffusion_planner::FrameLayout::version_2, {}); }) ==
-          path + ": no such file; name the normalization.json that was made with the weights");
+    CHECK(test::error_text<DataError>([&] {
+            diffusion_planner::read_normalization(files, path, diffusion_planner::FrameLayout::version_2, {});
+          }) == path + ": no such file; name the normalization.json that was made with the weights");
   }
-  CHECK(refusal_of_text("[1]") == std::string("one JSON array") + wanted);
-  CHECK(refusal_of_text("{\"ego\": ") == std::string("/n.json is not JSON (at byte 9)") + wanted);
-  CHECK(refusal_of_text("") == std::string("/n.json is not JSON (at byte 1)") + wanted);
+  CHECK(refusal_of_text("[1]") == std::string("one JSON array") + wanted_form);
+  CHECK(refusal_of_text("{\"ego\": ") == std::string("/n.json is not JSON (at byte 9)") + wanted_form);
+  CHECK(refusal_of_text("") == std::string("/n.json is not JSON (at byte 1)") + wanted_form);
   CHECK(refusal_of_text("{\"ego\": 1, \"ego\": 1}") ==
-        std::string("/n.json has the key \"ego\" twice") + wanted);
+        std::string("/n.json has the key \"ego\" twice") + wanted_form);
   CHECK(refusal_of_text("{\"ego\": 1e400}") ==
-        std::string("/n.json holds a number that is too large") + wanted);
+        std::string("/n.json holds a number that is too large") + wanted_form);
   CHECK(refusal_of_text(std::string(9, '[') + std::string(9, ']')) ==
-        std::string("/n.json nests deeper than 8 levels") + wanted);
+        std::string("/n.json nests deeper than 8 levels") + wanted_form);
 }
 
 TEST_CASE("diffusion_planner normalization: what is written reads back as it was") {

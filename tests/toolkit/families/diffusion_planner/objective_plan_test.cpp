@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "support/catch.h"
+#include "support/device/devices.h"
 #include "support/diffusion_planner/job.h"
 #include "support/diffusion_planner/objective_job.h"
 #include "support/diffusion_planner/preset.h"
@@ -18,7 +19,8 @@ using namespace dtk::test;
 
 namespace {
 
-const c10::Device cpu(c10::kCPU), cuda("cuda:0");
+using dtk::test::kCpu;
+using dtk::test::kCuda;
 
 class FrameTraining {
  public:
@@ -97,9 +99,9 @@ TEST_CASE("diffusion_planner objective: a plan on CUDA keeps of whole frames wha
   for (const std::string preset : {"H", "M", "UP"}) {
     INFO(preset);
     const models::DiffusionPlannerOptions model = diffusion_planner_preset(preset);
-    Bytes more = planned(model, 3, cuda);
-    for (const auto& [path, bytes] : planned(model, 2, cuda)) more[path] -= bytes;
-    Bytes wanted = by_part(planned_per_sample({.model = model}, cuda));
+    Bytes more = planned(model, 3, kCuda);
+    for (const auto& [path, bytes] : planned(model, 2, kCuda)) more[path] -= bytes;
+    Bytes wanted = by_part(planned_per_sample({.model = model}, kCuda));
     for (const auto& [part, bytes] : made_from_frames(models::resolved(model))) wanted[part] += bytes;
     CHECK(by_part(more) == wanted);
   }
@@ -108,8 +110,8 @@ TEST_CASE("diffusion_planner objective: a plan on CUDA keeps of whole frames wha
 TEST_CASE("diffusion_planner objective: steps and trajectories of every preset can be planned") {
   for (const std::string preset : {"H", "M", "UP"}) {
     INFO(preset);
-    const planner::SimulationResult plan = planner::simulate(cuda, [&](const auto&) {
-      FrameTraining training(diffusion_planner_preset(preset), 2, cuda);
+    const planner::SimulationResult plan = planner::simulate(kCuda, [&](const auto&) {
+      FrameTraining training(diffusion_planner_preset(preset), 2, kCuda);
       for (int i = 0; i < 2; ++i) training.step();
       training.predict();
     });
@@ -123,8 +125,8 @@ TEST_CASE("diffusion_planner objective: on the CPU a plan keeps to the byte what
   Bytes counted;
   {
     const policies::CountingAllocatorGuard counting;
-    counted = kept(model, 2, cpu);
+    counted = kept(model, 2, kCpu);
   }
   CHECK(sum(counted) > 0);
-  CHECK(counted == planned(model, 2, cpu));
+  CHECK(counted == planned(model, 2, kCpu));
 }

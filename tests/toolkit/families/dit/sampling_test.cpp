@@ -46,12 +46,12 @@ const Case cases[] = {{Prediction::velocity, SamplerKind::euler, 0, false, false
                       {Prediction::v, SamplerKind::ddim, 0.5, false, true},
                       {Prediction::x0, SamplerKind::ddpm, 0, false, true}};
 
-dit::DrawOptions steps_of(SamplerKind sampler, int64_t steps) {
+dit::DrawOptions drawn_in_steps(SamplerKind sampler, int64_t steps) {
   return {{.sampler = sampler}, steps, {}};
 }
 
 at::Tensor drawn(const Case& one, int64_t batch, double guidance = 2.0, int64_t seed = 5, int64_t steps = 6) {
-  dit::DrawOptions options = steps_of(one.sampler, steps);
+  dit::DrawOptions options = drawn_in_steps(one.sampler, steps);
   options.sampler.eta = one.eta;
   options.grid.guidance = guidance;
   options.grid.seed = seed;
@@ -101,7 +101,7 @@ TEST_CASE("the noise of one step is held at a time") {
   const std::vector<int64_t> many(64, 1);
   const auto peak = [&](int64_t steps) {
     policies::cpu_accounts().reset_phases("sample");
-    const dit::DrawOptions options = steps_of(SamplerKind::ddpm, steps);
+    const dit::DrawOptions options = drawn_in_steps(SamplerKind::ddpm, steps);
     dit::sample(dit, {.objective = Prediction::epsilon}, options, many, 64);
     return policies::highest(policies::cpu_accounts().phases()).peak.bytes;
   };
@@ -111,7 +111,7 @@ TEST_CASE("the noise of one step is held at a time") {
 }
 
 TEST_CASE("drawing gives up between two steps") {
-  const dit::DrawOptions options = steps_of(SamplerKind::ddpm, 6);
+  const dit::DrawOptions options = drawn_in_steps(SamplerKind::ddpm, 6);
   std::vector<int64_t> done;
   const at::Tensor x = dit::sample(model_of(false), {.objective = Prediction::v}, options, labels, 3,
                                    [&](int64_t steps_done, int64_t steps) {

@@ -1,0 +1,22 @@
+// Configurations given as text, and what is wrong with them.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "support/error_text.h"
+#include "toolkit/config/config_io.h"
+#include "toolkit/core/errors.h"
+
+namespace dtk::test {
+
+inline const std::string runnable = "train.steps = 100\nmodel.name = \"DiT-S/4\"\n";
+
+inline LoadedConfig read(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  return parse_config(text, "base.toml", overrides);
+}
+
+inline std::string error_in(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  return error_text<ConfigError>([&] { read(text, overrides); });
+}
+
+}  // namespace dtk::test

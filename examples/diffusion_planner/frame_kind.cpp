@@ -13,7 +13,7 @@ namespace scenes {
 namespace {
 
 // Of a frame in memory each size is a factor; no preset comes near.
-constexpr int64_t most = 4096;
+constexpr int64_t largest_size = 4096;
 
 }  // namespace
 
@@ -26,12 +26,12 @@ FrameKind frame_kind(const std::filesystem::path& file) {
   const auto take = [&](const char* key, size_t dimensions, const std::vector<int64_t*>& out) {
     const std::vector<int64_t> shape = npz.shape(key);
     const bool fits = shape.size() == dimensions && std::all_of(shape.begin(), shape.end(), [](int64_t size) {
-                        return size >= 1 && size <= most;
+                        return size >= 1 && size <= largest_size;
                       });
     if (!fits) {
       throw dtk::DataError(file.string() + ": array \"" + key + "\" has the shape " +
                            dtk::numpy_shape(shape) + "; allowed: " + std::to_string(dimensions) +
-                           " sizes from 1 to " + std::to_string(most) + "; make the frame again");
+                           " sizes from 1 to " + std::to_string(largest_size) + "; make the frame again");
     }
     for (size_t i = 0; i < out.size(); ++i) *out[i] = shape[i];
   };

@@ -91,11 +91,11 @@ void put_neighbor(const Track& track, int step, const Pose& ego, const dtk::diff
 
 void put_neighbors(const Recording& recording, const Moment& moment, const Pose& ego,
                    const dtk::diffusion_planner::FrameBatch& batch, int64_t row) {
-  struct Seen {
+  struct NearTrack {
     double distance = 0;
     const Track* track = nullptr;
   };
-  std::vector<Seen> seen;
+  std::vector<NearTrack> seen;
   for (size_t i = 0; i < recording.tracks.size(); ++i) {
     const Track& track = recording.tracks[i];
     const State* const now = track.at(moment.step);
@@ -104,7 +104,7 @@ void put_neighbors(const Recording& recording, const Moment& moment, const Pose&
     if (distance <= seen_things) seen.push_back({distance, &track});
   }
   std::stable_sort(seen.begin(), seen.end(),
-                   [](const Seen& a, const Seen& b) { return a.distance < b.distance; });
+                   [](const NearTrack& a, const NearTrack& b) { return a.distance < b.distance; });
   const auto count = std::min(batch.neighbor_agents_past.size(1), static_cast<int64_t>(seen.size()));
   for (int64_t i = 0; i < count; ++i) {
     put_neighbor(*seen[static_cast<size_t>(i)].track, moment.step, ego, batch, row, i);

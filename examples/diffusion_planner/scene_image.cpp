@@ -13,7 +13,7 @@ namespace {
 constexpr Color ground = {233, 235, 226}, asphalt = {196, 199, 204}, paint = {250, 250, 250},
                 curb = {92, 88, 84}, route_tint = {112, 160, 224}, moving = {52, 92, 150},
                 resting = {132, 140, 152}, on_foot = {226, 118, 20}, cycling = {130, 84, 180},
-                thing = {150, 110, 60}, ego_color = {200, 30, 40}, truth = {20, 140, 60},
+                thing_color = {150, 110, 60}, ego_color = {200, 30, 40}, truth = {20, 140, 60},
                 prediction = {214, 20, 160}, ink = {40, 40, 44};
 constexpr std::array<Color, 3> lights = {Color{30, 160, 70}, Color{240, 180, 0}, Color{214, 40, 40}};
 
@@ -195,7 +195,7 @@ void paint_traffic(Painter& painter, const dtk::diffusion_planner::FrameBatch& b
   for (int64_t i = 0; i < things.size(0); ++i) {
     if (!things.is_there(i)) continue;
     const float* const v = things.at(i);
-    painter.box({{point(v), std::atan2(v[3], v[2])}, std::max(v[5], 0.8F), std::max(v[4], 0.8F)}, thing);
+    painter.box({{point(v), std::atan2(v[3], v[2])}, std::max(v[5], 0.8F), std::max(v[4], 0.8F)}, thing_color);
   }
   for (int64_t i = 0; i < past.size(0); ++i) {
     const int64_t now = i * past.size(1) + past.size(1) - 1;

@@ -75,6 +75,7 @@ TOOLKIT = rows(
         ("io", "files, and formats that know no model", "core"),
         ("config", "a run's options: structs, strict reading, rules, printing", "core io"),
         ("device", "which device, and how much memory it and the machine have", "core config"),
+        ("launch", "finding LibTorch and shipped configurations, and what this machine has; built without LibTorch", ""),
         ("data", "sources of samples, and the loader", "core io config device"),
         ("diffusion", "objectives, processes, samplers", "core config"),
         ("checkpoint", "saved training state, and weights", "core io config"),

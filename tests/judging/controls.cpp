@@ -8,13 +8,13 @@
 namespace dtk::judging {
 namespace {
 
-constexpr uint64_t seed = 2;
+constexpr uint64_t control_seed = 2;
 constexpr int64_t count = 500;        // images of noise, and blurred
 constexpr int64_t blur_side = 11;     // pixels: the mean over this square leaves a blob
 constexpr double min_distance = 100;  // real images score below 3, good samples 10 to 20
 
 LabelledImages with_shuffled_labels(const LabelledImages& real) {
-  const std::vector<uint32_t> order = epoch_order(seed, 0, static_cast<uint64_t>(real.labels.size(0)));
+  const std::vector<uint32_t> order = epoch_order(control_seed, 0, static_cast<uint64_t>(real.labels.size(0)));
   const std::vector<int64_t> index(order.begin(), order.end());
   return {real.images, real.labels.index_select(0, at::tensor(index, at::kLong))};
 }
@@ -22,7 +22,7 @@ LabelledImages with_shuffled_labels(const LabelledImages& real) {
 LabelledImages noise(const LabelledImages& real) {
   LabelledImages result = part(real, 0, count);
   result.images =
-      at::empty_like(result.images).uniform_(-1, 1, at::make_generator<at::CPUGeneratorImpl>(seed));
+      at::empty_like(result.images).uniform_(-1, 1, at::make_generator<at::CPUGeneratorImpl>(control_seed));
   return result;
 }
 

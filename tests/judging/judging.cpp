@@ -10,7 +10,7 @@
 namespace dtk::judging {
 namespace {
 
-constexpr int64_t batch = 500;
+constexpr int64_t judged_at_once = 500;
 
 template <class... Values>
 std::string format(const char* pattern, Values... values) {
@@ -27,7 +27,7 @@ const std::array<const char*, class_count> class_names = {
 Prediction predict(JudgeNet& net, const at::Tensor& images) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> features, classes;
-  for (const at::Tensor& some : images.split(batch)) {
+  for (const at::Tensor& some : images.split(judged_at_once)) {
     const JudgeOutput output = net.forward(some.clamp(-1, 1), /*training=*/false);
     features.push_back(output.features.to(at::kDouble));
     classes.push_back(output.logits.argmax(1));

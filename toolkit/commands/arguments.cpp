@@ -169,10 +169,13 @@ TrainArguments parse_train_arguments(int argc, const char* const* argv) {
                      {"set", Option::repeated},
                      {"resume", Option::value},
                      {"device", Option::value},
-                     {"print-config", Option::flag}},
+                     {"print-config", Option::flag},
+                     {"doctor", Option::flag}},
                     argc, argv);
   TrainArguments arguments;
   if (wants_text_only(given, arguments)) return arguments;
+  arguments.doctor = given.has("doctor");
+  if (arguments.doctor) return arguments;
   arguments.config = required_config(given, "dit-train");
   arguments.set = given.all("set");
   arguments.resume = given.text("resume");
@@ -279,7 +282,7 @@ std::string train_help() {
 
 Usage: dit-train --config FILE [options]
 
-  --config FILE         configuration of the run
+  --config FILE|NAME    configuration of the run; NAME: one that is shipped
   --set KEY=VALUE       replaces one value of the configuration; may be repeated
   --set KEY=default     takes back what the configuration says of any key
   --resume DIR|latest   continues from a checkpoint's folder, or from the newest
@@ -288,6 +291,7 @@ Usage: dit-train --config FILE [options]
                         driver answers
   --print-config        prints the effective configuration with the origin of
                         each value, and ends
+  --doctor              prints what this machine has and what is missing, and ends
   --version             prints the version, and ends
   -h, --help            prints this text, and ends
 
@@ -305,7 +309,7 @@ std::string plan_help() {
 
 Usage: dit-plan --config FILE [options]
 
-  --config FILE         configuration of the run; no weights or data are read
+  --config FILE|NAME    configuration of the run; no weights or data are read
   --set KEY=VALUE       replaces one value of the configuration; may be repeated
   --device cuda|cpu     device to plan for; default cuda, present or not
 Instead of the plain report, one of:

@@ -12,11 +12,12 @@
 namespace dtk {
 
 struct TrainArguments {
-  std::string config;            // file
+  std::string config;            // file, or the name of a shipped one
   std::vector<std::string> set;  // "data.batch=16", in order
   std::string resume;            // "": a new run; "latest"; or a checkpoint folder
   std::string device = "auto";   // auto, cpu, cuda or cuda:INDEX
   bool print_config = false;
+  bool doctor = false;   // nothing else was checked
   bool help = false;     // nothing else was checked
   bool version = false;  // likewise
 };
@@ -27,7 +28,7 @@ TrainArguments parse_train_arguments(int argc, const char* const* argv);
 std::string train_help();
 
 struct PlanArguments {
-  std::string config;                          // file
+  std::string config;                          // file, or the name of a shipped one
   std::vector<std::string> set;                // "data.batch=16", in order
   PlannedDevice device = PlannedDevice::cuda;  // neither is needed
   std::string max_batch;                       // "": not asked for; else a size, as it was written

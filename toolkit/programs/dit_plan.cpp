@@ -5,6 +5,7 @@
 #include "toolkit/commands/plan.h"
 #include "toolkit/io/file_system.h"
 #include "toolkit/plan/start_plan.h"
+#include "toolkit/programs/installed.h"
 #include "toolkit/programs/process_settings.h"
 #include "toolkit/programs/terminal.h"
 
@@ -22,8 +23,9 @@ ExitCode plan(int argc, const char* const* argv) {
     print(start_plan_json(files.read(argv[2])));
     return ExitCode::done;
   }
-  const PlanArguments arguments = parse_plan_arguments(argc, argv);
+  PlanArguments arguments = parse_plan_arguments(argc, argv);
   if (print_text_only(arguments, "dit-plan", plan_help)) return ExitCode::done;
+  if (!arguments.config.empty()) arguments.config = config_file(arguments.config);
   run_plan(arguments, files, print);
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
     throw FileError("standard output takes no more, the report is not complete");

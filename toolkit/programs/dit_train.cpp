@@ -10,6 +10,7 @@
 #include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/device/device.h"
+#include "toolkit/programs/installed.h"
 #include "toolkit/programs/plan_child.h"
 #include "toolkit/programs/process_settings.h"
 #include "toolkit/programs/terminal.h"
@@ -82,8 +83,12 @@ class TrainObserver final : public TerminalObserver {
 ExitCode train(int argc, const char* const* argv) {
   const TrainArguments arguments = parse_train_arguments(argc, argv);
   if (print_text_only(arguments, "dit-train", train_help)) return ExitCode::done;
+  if (arguments.doctor) {
+    std::printf("%s", doctor().c_str());
+    return ExitCode::done;
+  }
   FileSystem& files = posix_file_system();
-  LoadedConfig loaded = load_config(files, arguments.config, arguments.set);
+  LoadedConfig loaded = load_config(files, config_file(arguments.config), arguments.set);
   resolve_threads(loaded);
   if (arguments.print_config) {
     std::printf("%s", print_config(loaded).c_str());

@@ -1,0 +1,57 @@
+#include "toolkit/programs/installed.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "toolkit/core/errors.h"
+#include "toolkit/core/suggestions.h"
+#include "toolkit/core/text.h"
+#include "toolkit/launch/doctor.h"
+#include "toolkit/launch/shipped.h"
+
+namespace dtk {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path this_program() {
+  std::error_code ignored;
+  return fs::read_symlink("/proc/self/exe", ignored);
+}
+
+/// By the file that the system has loaded, not by where one is looked for.
+launch::TorchSearch loaded_torch() {
+  std::ifstream maps("/proc/self/maps");
+  launch::TorchSearch torch;
+  for (std::string line; torch.root.empty() && std::getline(maps, line);) {
+    if (line.ends_with("/libtorch_cpu.so"))
+      torch.root = fs::path(line.substr(line.find('/'))).parent_path().parent_path();
+  }
+  torch.version = launch::torch_version_in(torch.root);
+  return torch;
+}
+
+}  // namespace
+
+std::string config_file(const std::string& given) {
+  std::error_code ignored;
+  const bool is_name = given.find('/') == std::string::npos && !given.ends_with(".toml");
+  if (!is_name || fs::exists(given, ignored)) return given;
+  const fs::path folder = launch::configurations_of(this_program());
+  const std::vector<std::string> names = launch::configuration_names(folder);
+  if (std::find(names.begin(), names.end(), given) != names.end()) return (folder / (given + ".toml")).string();
+  const std::vector<std::string> near = near_names(given, names);
+  throw ConfigError("--config " + given +
+                    ": there is no such file, nor a shipped configuration of that name; " +
+                    (near.empty() ? "shipped: " + (names.empty() ? "none" : listed(names, " and "))
+                                  : "did you mean " + listed(near, " or ") + "?"));
+}
+
+std::string doctor() {
+  return launch::doctor_text(DTK_VERSION, loaded_torch(), DTK_TORCH_MINOR, launch::this_machine(),
+                             launch::configurations_of(this_program()));
+}
+
+}  // namespace dtk

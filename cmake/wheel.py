@@ -1,4 +1,4 @@
-"""wheel.py [--out DIR]: makes a wheel of the programs that build/release holds, for `pip install`.
+"""wheel.py [--build DIR] [--out DIR]: makes a wheel of the programs that build/release holds, for `pip install`.
 
 The wheel holds the four programs with the libraries that neither LibTorch nor every system has, a launcher for each, the
 configurations, their completion for bash, and the licences. It depends on the minor version of torch that they were built
@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-BUILD = ROOT / "build/release"
 LIBTORCH = ("libtorch_cpu.so", "libc10.so")  # from torch's own wheel
 # A fixed time makes equal wheels of equal files; zip knows none before 1980.
 WRITTEN = (1980, 1, 1, 0, 0, 0)
@@ -43,26 +42,26 @@ def run(*command: object, env: dict[str, str] | None = None) -> str:
     return result.stdout
 
 
-def cached(name: str) -> str:
+def cached(build: Path, name: str) -> str:
     try:
-        cache = (BUILD / "CMakeCache.txt").read_text(encoding="utf-8")
+        cache = (build / "CMakeCache.txt").read_text(encoding="utf-8")
     except FileNotFoundError:
-        fail(f"{BUILD} holds no build; make one: tests/run, or as README says")
+        fail(f"{build} holds no build; make one with tests/run")
     found = re.search(rf"^{name}:\w+=(.*)$", cache, re.MULTILINE)
     if found is None:
-        fail(f"{BUILD}/CMakeCache.txt has no {name}; configure again: cmake --preset release")
+        fail(f"{build}/CMakeCache.txt has no {name}; configure again: cmake --preset release")
     return found[1]
 
 
-def torch_minor() -> str:
-    header = Path(cached("DTK_TORCH_CPU")).parents[1] / "include/torch/headeronly/version.h"
+def torch_minor(build: Path) -> str:
+    header = Path(cached(build, "DTK_TORCH_CPU")).parents[1] / "include/torch/headeronly/version.h"
     numbers = dict(re.findall(r"define TORCH_VERSION_(MAJOR|MINOR) (\d+)", header.read_text(encoding="utf-8")))
     return f"{numbers['MAJOR']}.{numbers['MINOR']}"
 
 
-def install(prefix: Path) -> None:
+def install(build: Path, prefix: Path) -> None:
     """What a wheel is made of, into `prefix`."""
-    run("cmake", "--install", BUILD, "--prefix", prefix, "--component", "programs", "--strip")
+    run("cmake", "--install", build, "--prefix", prefix, "--component", "programs", "--strip")
     for link in [path for path in prefix.rglob("*") if path.is_symlink()]:
         target = link.resolve()
         link.unlink()
@@ -143,16 +142,18 @@ def with_platform(wheel: Path, out: Path) -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--build", type=Path, default=ROOT / "build/release", help="build folder, all built")
     parser.add_argument("--out", type=Path, default=ROOT / "build/packages", help="folder (default: build/packages)")
-    out = parser.parse_args().out.resolve()
-    version = cached("CMAKE_PROJECT_VERSION")
+    arguments = parser.parse_args()
+    build, out = arguments.build.resolve(), arguments.out.resolve()
+    version = cached(build, "CMAKE_PROJECT_VERSION")
     out.mkdir(parents=True, exist_ok=True)
     for older in out.glob("dit_train-*.whl"):
         older.unlink()
     with tempfile.TemporaryDirectory() as folder:
         prefix = Path(folder) / "prefix"
-        install(prefix)
-        content = members(prefix, version) + described(version, torch_minor(), "py3-none-linux_x86_64")
+        install(build, prefix)
+        content = members(prefix, version) + described(version, torch_minor(build), "py3-none-linux_x86_64")
         plain = Path(folder) / f"dit_train-{version}-py3-none-linux_x86_64.whl"
         write(plain, [*content, recorded(content, version)])
         made = with_platform(plain, out)

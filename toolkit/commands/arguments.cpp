@@ -291,7 +291,7 @@ Usage: dit-train --config FILE [options]
                         driver answers
   --print-config        prints the effective configuration with the origin of
                         each value, and ends
-  --doctor              prints what this machine has and what is missing, and ends
+  --doctor              prints what this machine has and lacks, and ends
   --version             prints the version, and ends
   -h, --help            prints this text, and ends
 

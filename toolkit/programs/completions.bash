@@ -24,7 +24,7 @@ _dit_complete() {
       done
       [[ -n ${config:-} ]] || return
       _dit_words "$("${program%dit-*}dit-train" --config "$config" --print-config 2>/dev/null |
-        awk '/^\[/ { table = substr($1, 2, length($1) - 2) } / = / && !/^#/ { print table "." $1 "=" }')" "$word"
+        awk '/^\[/ { table = substr($1, 2, length($1) - 2) } / = / && !/^#/ { print table "." $1 "=" } /^# [a-z_0-9]+ (is not set|has no effect)/ { print table "." $2 "=" }')" "$word"
       compopt -o nospace
       ;;
     --device) _dit_words "auto cpu cuda" "$word" ;;

@@ -191,7 +191,7 @@ TEST_CASE("config reader: unknown keys name the nearest known one") {
   CHECK(
       error_in("data.\"batch size\" = 1") ==
       "base.toml:1:6: unknown key data.\"batch size\"; known keys of [data]: kind, samples, on_corrupt, "
-      "validation, batch, drop_last, prefetch, threads, images, labels, folder, latents, latent_scale, flip, "
+      "validation, batch, drop_last, prefetch, threads, images, labels, if_missing, folder, latents, latent_scale, flip, "
       "frames, held_out, normalization");
   CHECK(error_in("\"data.batch\" = 1") ==
         "base.toml:1:1: unknown key \"data.batch\"; did you mean data.batch?");

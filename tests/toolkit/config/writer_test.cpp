@@ -106,6 +106,7 @@ RunConfig published_from_idx() {
   RunConfig config = smallest();
   dit::options_of(config).data.images = "images.gz";
   dit::options_of(config).data.labels = "labels.gz";
+  dit::options_of(config).data.if_missing = dit::IfMissing::drawn;
   config.train.epochs = 20;
   config.schedule.kind = dtk::ScheduleKind::epochs;  // leaves schedule.final without use
   config.epoch_schedule = {.warmup = 2, .lowered = true, .overshooting_resume = true};
@@ -308,6 +309,7 @@ prefetch = 2  # default
 # threads is not set
 images = ""  # default
 labels = ""  # default
+if_missing = "error"  # default
 folder = ""  # default
 latents = ""  # default
 latent_scale = 1.0  # default

@@ -1,9 +1,12 @@
 // From the [data] table to a data source that fits the model.
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <thread>
 
 #include "toolkit/config/rules.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/data/drawn_garments.h"
 #include "toolkit/data/idx.h"
 #include "toolkit/data/image_folder.h"
 #include "toolkit/data/latents.h"
@@ -82,11 +85,25 @@ int decoding_threads(const TrainOptions& train) {
   return static_cast<int>(train.threads.value_or(cores));
 }
 
+// The first of the files that is not there; "": both are.
+std::string missing_file(const ImageOptions& data) {
+  for (const std::string& file : {data.images, data.labels}) {
+    std::error_code ignored;
+    if (!std::filesystem::exists(file, ignored)) return file;
+  }
+  return "";
+}
+
 std::shared_ptr<const ImageSource> open_files(const LoadedConfig& loaded) try {
   const ImageKind kind = image_kind(loaded.config);
   const ImageOptions& data = options_of(loaded.config).data;
   const models::DitOptions& model = options_of(loaded.config).model;
-  if (kind == ImageKind::idx) return open_idx(data.images, data.labels);
+  if (kind == ImageKind::idx) {
+    const std::string missing = missing_file(data);
+    if (data.if_missing == IfMissing::drawn && !missing.empty())
+      return std::make_shared<PixelSource>(draw_garments(missing));
+    return open_idx(data.images, data.labels);
+  }
   if (kind == ImageKind::latents) {
     return open_latents({.latents = data.latents, .labels = data.labels, .scale = data.latent_scale});
   }

@@ -18,20 +18,29 @@ constexpr auto enum_texts(ImageKind) {
   return std::array{"idx", "images", "latents", "synthetic"};
 }
 
+/// data.if_missing: where the files of `idx` are not there, a run ends, or trains on drawn garments and says
+/// so.
+enum class IfMissing { error, drawn };
+constexpr auto enum_texts(IfMissing) {
+  return std::array{"error", "drawn"};
+}
+
 /// What [data] says of images.
 struct ImageOptions {
-  std::string images;         // idx: image file, .gz or plain
-  std::string labels;         // idx: label file, .gz or plain; latents: .npy file of int64
-  std::string folder;         // images: folder with one sub-folder per class
+  std::string images;                       // idx: image file, .gz or plain
+  std::string labels;                       // idx: label file, .gz or plain; latents: .npy file of int64
+  IfMissing if_missing = IfMissing::error;  // idx: for want of a file
+  std::string folder;                       // images: folder with one sub-folder per class
   std::string latents;        // latents: .npy, or .safetensors with tensors "latents" and "labels"
   double latent_scale = 1.0;  // latents: factor, e.g. 0.18215 for raw ones of Stable Diffusion's VAE
   bool flip = false;          // idx, images: mirror left to right with probability 1/2
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    auto& [images, labels, folder, latents, latent_scale, flip] = self;
+    auto& [images, labels, if_missing, folder, latents, latent_scale, flip] = self;
     visit("images", images, "");
     visit("labels", labels, "");
+    visit("if_missing", if_missing, "");
     visit("folder", folder, "");
     visit("latents", latents, "");
     visit("latent_scale", latent_scale, "(0, inf)");

@@ -1,5 +1,3 @@
-#include "toolkit/families/dit/data.h"
-
 #include <ATen/ATen.h>
 
 #include "support/catch.h"
@@ -8,6 +6,7 @@
 #include "support/files/temporary_folder.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/data/image.h"
+#include "toolkit/families/dit/data.h"
 #include "toolkit/families/dit/options.h"
 #include "toolkit/io/file_system.h"
 #include "toolkit/io/npy.h"
@@ -117,6 +116,33 @@ TEST_CASE("open_data: synthetic samples have the model's shape") {
   const auto source = dit::open_data(loaded_from(data, model_of(4, 6, 5)));
   CHECK(source->description() == "12 made-up samples 4x6x6, 5 classes (SYNTHETIC)");
   CHECK(source->remarks().synthetic);
+}
+
+TEST_CASE("open_data: where a file is not there, drawn garments are, if that was asked for") {
+  const TemporaryFolder folder;
+  const std::string nowhere = (folder / "nowhere.gz").string();
+  Data data = idx_set(folder, 28, 28);
+  data.if_missing = dit::IfMissing::drawn;
+  CHECK_FALSE(dit::open_data(loaded_from(data, model_of(1, 28, 10)))->remarks().synthetic);
+  data.labels = nowhere;
+  const auto source = dit::open_data(loaded_from(data, model_of(1, 28, 10)));
+  CHECK(source->description() ==
+        "4000 drawn images 1x28x28, 10 classes (SYNTHETIC: there is no " + nowhere + ")");
+  CHECK(source->remarks().synthetic);
+  std::vector<float> one(28 * 28), again(one), other(one);
+  CHECK(source->read_image(27, one.data()) == 7);
+  CHECK(source->read_image(27, again.data()) == 7);
+  CHECK(source->read_image(37, other.data()) == 7);
+  CHECK(one == again);
+  CHECK(one != other);
+  CHECK(one.front() == -1.0F);
+  CHECK(std::all_of(one.begin(), one.end(), [](float value) { return value >= -1 && value <= 1; }));
+  CHECK(std::count(one.begin(), one.end(), -1.0F) < 28 * 28);
+  CHECK(config_error(data, model_of(1, 32, 10)).find("samples are 1x28x28") != std::string::npos);
+  data.if_missing = dit::IfMissing::error;
+  CHECK(error_text<DataError>([&] {
+          dit::open_data(loaded_from(data, model_of(1, 28, 10)));
+        }).starts_with(nowhere));
 }
 
 TEST_CASE("open_data: latents, and hints for those that do not fit") {

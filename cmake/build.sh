@@ -2,6 +2,7 @@
 # shellcheck shell=bash disable=SC2154  # root, deps, torch_library come from setup.sh
 
 build=$root/build/release
+[[ $torch_version == "${torch_versions[0]}" ]] || build=$root/build/torch-$torch_version
 
 cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt" 2>/dev/null || true; }
 
@@ -13,7 +14,8 @@ configure_release() {
      $(cached DTK_TORCH_CPU) == "$torch_library" ]] && return
   say "configuring $build (seconds)"
   [[ ! -f $build/CMakeCache.txt || $(cached CMAKE_HOME_DIRECTORY) == "$root" ]] || fresh=(--fresh)
-  (cd "$root" && cmake --preset release ${fresh[@]+"${fresh[@]}"} "-DDTK_TORCH_CPU=$torch_library")
+  (cd "$root" && cmake --preset release -B "$build" ${fresh[@]+"${fresh[@]}"} \
+    "-DTORCH_PREFIX=${torch_library%/lib/*}" "-DDTK_TORCH_CPU=$torch_library")
 }
 
 # One compiler for each core, and no more than fit in memory: a file that includes LibTorch takes about 1 GiB.

@@ -4,20 +4,32 @@
 # `bash cmake/setup.sh full`. System packages apart, everything goes to .deps/ in the checkout.
 #   runtime  torch and the two CUDA libraries that libtorch_cpu.so is linked to: enough without a GPU
 #   full     the torch wheel with all it depends on, and the Python packages that tests read files with
-# Environment: TORCH_PREFIX or CMAKE_PREFIX_PATH with a LibTorch: that one is used and no wheel installed.
+# Environment: TORCH_PREFIX or CMAKE_PREFIX_PATH with a LibTorch: that one is used and no wheel installed;
+# DTK_TORCH_VERSION: another version of the wheel.
 # After `setup`, torch_library holds the path of libtorch_cpu.so and python the interpreter to use.
 # shellcheck shell=bash disable=SC2034  # torch_library and python are for the caller
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 deps=$root/.deps
-venv=$deps/venv
-stamp=$deps/torch.stamp
 dataset_note=$deps/no-fashion-mnist
 
-torch_version=2.11.0
-# The versions that torch 2.11.0 asks for, by way of its dependency cuda-toolkit 13.0.2.
-runtime_wheels=("torch==$torch_version" "nvidia-cuda-runtime==13.0.96.*" "nvidia-cuda-cupti==13.0.85.*")
+# Versions of torch that are known to work, with nvidia-cuda-runtime and nvidia-cuda-cupti as each asks for them, by way
+# of its dependency cuda-toolkit. The first is installed unless DTK_TORCH_VERSION names another, which gets an
+# environment of its own.
+torch_versions=(2.11.0 2.12.1 2.13.0 2.14.1 2.15.0)
+cuda_13_0=("nvidia-cuda-runtime==13.0.96.*" "nvidia-cuda-cupti==13.0.85.*")
+cuda_13_2=("nvidia-cuda-runtime==13.2.86.*" "nvidia-cuda-cupti==13.2.86.*")
+torch_version=${DTK_TORCH_VERSION:-${torch_versions[0]}}
+venv=$deps/venv
+stamp=$deps/torch.stamp
+if [[ $torch_version != "${torch_versions[0]}" ]]; then
+  venv=$deps/venv-$torch_version
+  stamp=$deps/torch-$torch_version.stamp
+fi
+cuda_wheels=("${cuda_13_0[@]}")
+[[ $torch_version != 2.15.* ]] || cuda_wheels=("${cuda_13_2[@]}")
+runtime_wheels=("torch==$torch_version" "${cuda_wheels[@]}")
 full_wheels=("torch==$torch_version")
 # What tests compare files with, and what cmake/wheel.py asks; full only.
 test_wheels=(safetensors==0.8.0 numpy==2.2.6 protobuf==6.33.1 absl-py==2.3.1 tensorboard==2.20.0
@@ -236,6 +248,9 @@ install_torch() {  # LEVEL
 
 setup_torch() {  # LEVEL
   local level=$1 prefix
+  [[ " ${torch_versions[*]} " == *" $torch_version "* ]] ||
+    die "DTK_TORCH_VERSION=$torch_version is none of the versions that are known to work: ${torch_versions[*]}." \
+        "To try another, set TORCH_PREFIX to its LibTorch"
   prefix=$(existing_libtorch)
   if [[ -n $prefix ]]; then
     torch_library=$prefix/lib/libtorch_cpu.so

@@ -91,14 +91,17 @@ class Quickstart(StubTreeTest):
         self.quickstart(TORCH_PREFIX=str(self.top / "mine"))
         self.assertEqual(
             self.called("cmake"),
-            [f"cmake --preset release -DDTK_TORCH_CPU={self.top}/mine/lib/libtorch_cpu.so"],
+            [
+                f"cmake --preset release -B {self.tree}/build/release -DTORCH_PREFIX={self.top}/mine "
+                f"-DDTK_TORCH_CPU={self.top}/mine/lib/libtorch_cpu.so"
+            ],
         )
 
     def test_a_moved_checkout_configures_afresh(self):
         self.quickstart()
         self.tree = self.tree.rename(self.top / "moved")
         self.quickstart()
-        self.assertIn("--preset release --fresh", self.called("cmake")[0])
+        self.assertIn(f"--preset release -B {self.tree}/build/release --fresh", self.called("cmake")[0])
 
 
     def test_help_installs_and_builds_nothing(self):
@@ -188,12 +191,37 @@ class TestsRun(StubTreeTest):
             self.assertTrue(result.stdout.startswith("Usage: tests/run "), result.stdout)
             self.assertEqual(self.calls.read_text(), "")
 
+    def test_long_tests_are_left_out_and_counted_unless_tests_are_chosen(self):
+        result = self.command(LONG_TESTS="2")
+        self.assertTrue(self.called("ctest")[0].endswith(" -LE ^long$"), self.called("ctest"))
+        self.assertIn("\ntests/run: 2 long tests were left out: tests/run -L long\n", "\n" + result.stdout)
+        for arguments in (["-L", "long"], ["-R", "name"]):
+            self.calls.write_text("")
+            result = self.command(*arguments, LONG_TESTS="2")
+            self.assertTrue(self.called("ctest")[0].endswith(" ".join(arguments)))
+            self.assertNotIn("-LE", self.called("ctest")[0])
+            self.assertNotIn("left out", result.stdout)
+
+    def test_another_torch_has_an_environment_and_a_build_of_its_own(self):
+        result = self.command("--torch", "2.15.0", LONG_TESTS="2")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(self.called("python3 -m venv"), [f"python3 -m venv {self.tree}/.deps/venv-2.15.0"])
+        self.assertEqual(self.installs()[0], "--no-cache-dir torch==2.15.0")
+        self.assertIn(f" -B {self.tree}/build/torch-2.15.0 ", self.called("cmake")[0])
+        self.assertIn(f"ninja -C {self.tree}/build/torch-2.15.0 ", self.called("ninja")[0])
+        self.assertIn("left out: tests/run --torch 2.15.0 -L long\n", result.stdout)
+        self.assertFalse((self.tree / "build/release/build.ninja").exists())
+        result = self.command("--torch", "2.9.0")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("2.9.0 is none of the versions that are known to work: 2.11.0 2.12.1 ", result.stderr)
+
     def test_unknown_arguments_are_refused_before_anything_is_done(self):
         for arguments, message in (
             (["--halp"], "unknown argument: --halp"),
             (["loader"], "unknown argument: loader"),
             (["-R", "loader", "-X"], "unknown argument: -X"),
             (["-L"], "-L needs a value"),
+            (["--torch"], "--torch needs a value"),
         ):
             result = self.command(*arguments)
             self.assertEqual(result.returncode, 2)

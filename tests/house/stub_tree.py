@@ -48,6 +48,10 @@ esac
 """
 
 CTEST = LOG + r"""
+if [[ $* == *" -N "* ]]; then
+  echo "Total Tests: ${LONG_TESTS:-0}"
+  exit
+fi
 for argument; do
   if [[ $argument == --show-only* ]]; then
     echo '{"tests": [{"name": "a", "properties": [{"name": "LABELS", "value": ["unit"]}]}]}'
@@ -60,14 +64,19 @@ exit "${CTEST_EXIT:-0}"
 """
 
 CMAKE = LOG + r"""
-mkdir -p build/release
-touch build/release/build.ninja
+folder=build/release
+for argument; do
+  [[ ${previous:-} != -B ]] || folder=$argument
+  previous=$argument
+done
+mkdir -p "$folder"
+touch "$folder/build.ninja"
 library=${!#}
 library=${library##*=}
 {
   printf 'CMAKE_HOME_DIRECTORY:INTERNAL=%s\n' "$PWD"
   printf 'DTK_TORCH_CPU:FILEPATH=%s\n' "$library"
-} >build/release/CMakeCache.txt
+} >"$folder/CMakeCache.txt"
 """
 
 # ninja "builds" the programs; dit-train leaves a grid behind, those around the driving planner how they were called.

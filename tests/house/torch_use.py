@@ -27,13 +27,14 @@ IN_CMAKE = [
     ),
 ]
 BORROWED = "policies/include/dtk/policies/internal/dispatch_keys.h"
+VERSIONS = "policies/include/dtk/policies/internal/torch_versions.h"  # a slot that only some versions have
 SLOT = re.compile(r"\bc10::(?:DispatchKey|DebugInfoKind)::(\w+)")
 
 
 def borrowed(root: Path) -> list:
     """A rule by the header's own names of LibTorch's, those in a TORCH_LIBRARY_IMPL too."""
-    header = root / BORROWED
-    lines = tree.read_code(header) if header.is_file() else []
+    headers = [path for path in (root / BORROWED, root / VERSIONS) if path.is_file()]
+    lines = [line for header in headers for line in tree.read_code(header)]
     names = "|".join(sorted({name for line in lines for name in SLOT.findall(line)}))
     pattern = rf"\b(?:DispatchKey|DebugInfoKind)::(?:{names})\b|\bTORCH_LIBRARY_IMPL\s*\([^,]*,\s*(?:{names})\b"
     return [(re.compile(pattern), f"borrowed of LibTorch; use its name in {BORROWED}")] if names else []
@@ -44,7 +45,7 @@ def check(root: Path) -> list[str]:
     slots = borrowed(root)
     for path in tree.code(root):
         inside = path.relative_to(root).as_posix()
-        names = ([] if inside == MAY_NAME else IN_NAMES) + ([] if inside == BORROWED else slots)
+        names = ([] if inside == MAY_NAME else IN_NAMES) + ([] if inside in (BORROWED, VERSIONS) else slots)
         for rules, strings in ((IN_INCLUDES, True), (names, False)):
             for number, line in enumerate(tree.read_code(path, strings=strings), 1):
                 found += offences(root, path, number, line, rules)

@@ -1,5 +1,7 @@
 #include "toolkit/commands/plan.h"
 
+#include <dtk/planner/torch_versions.h>
+
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -165,6 +167,8 @@ void report_plan(const PlanJob& job) {
 
 void run_plan(const PlanArguments& arguments, FileSystem& files,
               const std::function<void(const std::string&)>& print) {
+  const std::string unplanned = planner::unplanned_torch();
+  if (!unplanned.empty()) throw ConfigError(unplanned);
   if (!arguments.calibrate.empty()) return run_calibration(arguments, files, print);
   const c10::Device device(arguments.device == PlannedDevice::cpu ? "cpu" : "cuda:0");
   LoadedConfig loaded = load_config(files, arguments.config, arguments.set);

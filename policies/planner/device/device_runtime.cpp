@@ -4,6 +4,7 @@
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <dtk/planner/plan_error.h>
+#include <dtk/planner/torch_versions.h>
 
 #include <atomic>
 #include <memory>
@@ -102,10 +103,9 @@ class Hooks final : public at::CUDAHooksInterface {
   at::Generator getNewGenerator(c10::DeviceIndex) const override {
     return at::Generator(c10::make_intrusive<Generator>());
   }
-  // LibTorch then gives batch normalisation to cuDNN where it does on a device: versions as its wheel has
-  // them.
+  // LibTorch then gives batch normalisation to cuDNN where it does on a device.
   bool compiledWithCuDNN() const override { return true; }
-  long versionCuDNN() const override { return 91900; }
+  long versionCuDNN() const override { return planned_torch().cudnn; }
   double batchnormMinEpsilonCuDNN() const override { return 0; }
   at::Allocator* getPinnedMemoryAllocator() const override { return &PinnedMemory::instance(); }
   at::Allocator* getCUDADeviceAllocator() const override { return &SimulatedMemory::instance(); }

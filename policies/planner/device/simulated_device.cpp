@@ -10,6 +10,7 @@
 #include <ATen/ops/view_native.h>
 #include <dtk/planner/plan_error.h>
 #include <dtk/planner/simulated_device.h>
+#include <dtk/planner/torch_versions.h>
 #include <dtk/policies/internal/dispatch_keys.h>
 #include <dtk/policies/simulation.h>
 #include <torch/library.h>
@@ -180,19 +181,25 @@ Tensor as_strided(const Tensor& self, at::IntArrayRef sizes, at::IntArrayRef str
   return at::native::as_strided_tensorimpl(self, sizes, strides, offset);
 }
 
-bool has_cuda_kernel(const std::string& name) {
+// Has this LibTorch the operator, and no kernel of it for the device yet?
+bool lacks_kernel(const std::string& name) {
   const size_t dot = name.find('.', name.find("::"));
   const auto op = c10::Dispatcher::singleton().findOp(
       {name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1)});
-  return op && op->hasKernelForDispatchKey(c10::DispatchKey::CUDA);
+  return op && !op->hasKernelForDispatchKey(c10::DispatchKey::CUDA);
+}
+
+torch::Library& kernels_of(const std::string& name_space) {
+  auto* library =
+      new torch::Library(torch::Library::IMPL, name_space, c10::DispatchKey::CUDA, __FILE__, __LINE__);
+  return *library;
 }
 
 void register_kernels() {
   static auto* const fallback =
       new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::CUDA, __FILE__, __LINE__);
   fallback->fallback(torch::CppFunction::makeFromBoxedFunction<&by_shapes>());
-  static auto* const aten =
-      new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::CUDA, __FILE__, __LINE__);
+  torch::Library* const aten = &kernels_of("aten");
   aten->impl("empty.memory_format", &empty);
   aten->impl("empty_strided", &empty_strided);
   aten->impl("copy_", &copy);
@@ -207,8 +214,11 @@ void register_kernels() {
   register_cuda_shape_kernels(*aten);
   for (const char* name : {"mm.out", "addmm.out", "bmm.out", "baddbmm.out"})
     aten->impl(name, torch::CppFunction::makeFromBoxedFunction<&product>());
-  for (const char* name : composite_cuda_operators()) {
-    if (!has_cuda_kernel(name)) aten->impl(name, torch::CppFunction::makeFromBoxedFunction<&by_shapes>());
+  torch::Library& fsdp = kernels_of("fsdp");
+  for (const std::string name : composite_cuda_operators()) {
+    torch::Library& library = name.starts_with("fsdp::") ? fsdp : *aten;
+    if (lacks_kernel(name))
+      library.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunction<&by_shapes>());
   }
 }
 
@@ -216,6 +226,8 @@ void register_kernels() {
 
 void register_simulated_devices() {
   static const bool once = [] {
+    const std::string unknown = unplanned_torch();
+    if (!unknown.empty()) throw PlanError(unknown);
     if (at::CUDAHooksRegistry()->Has("CUDAHooks")) {
       throw PlanError(
           "libtorch_cuda is loaded in this process, so no CUDA device can be simulated in it; plan in a "

@@ -1,9 +1,9 @@
-// cuda_operators kernels        prints the operators with a CUDA kernel in libtorch_cuda, which needs no
-// driver cuda_operators composites     reads them, prints those that this process, without libtorch_cuda, has
-// a body of
-//                               other operators for
-// cuda_operators check          reads them, prints what the simulated device does with each of them:
-//                               "KIND NAME", KIND one of own, structured, by_shapes, composite
+// cuda_operators MODE
+//   kernels     prints the operators with a CUDA kernel in libtorch_cuda, which needs no driver
+//   composites  reads them, prints those that a process without it has a body of other operators for
+//   unknown     reads names, prints those that this LibTorch has no operator of
+//   check       reads them, prints "KIND NAME", what the simulated device does with each of them: own,
+//               structured, by_shapes, composite
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <dlfcn.h>
 #include <dtk/planner/simulated_device.h>
@@ -30,6 +30,13 @@ int print_kernels() {
     const auto op = c10::Dispatcher::singleton().findOp(name);
     if (!op || !op->hasKernelForDispatchKey(DispatchKey::CUDA)) continue;
     std::cout << name.name << (name.overload_name.empty() ? "" : "." + name.overload_name) << "\n";
+  }
+  return 0;
+}
+
+int print_unknown() {
+  for (std::string name; std::getline(std::cin, name);) {
+    if (!find(name)) std::cout << name << "\n";
   }
   return 0;
 }
@@ -71,8 +78,10 @@ int main(int argc, char** argv) {
   const std::string mode = argc == 2 ? argv[1] : "";
   try {
     if (mode == "kernels") return print_kernels();
+    if (mode == "unknown") return print_unknown();
     if (mode == "check") dtk::planner::register_simulated_devices();
-    if (mode != "check" && mode != "composites") throw std::runtime_error("kernels, composites or check");
+    if (mode != "check" && mode != "composites")
+      throw std::runtime_error("kernels, composites, unknown or check");
     each_name([&](const std::string& name, const c10::OperatorHandle& op) {
       if (mode == "check") std::cout << kind(op) << " " << name << "\n";
       if (mode == "composites" && is_taken_apart(op)) std::cout << name << "\n";

@@ -6,6 +6,7 @@
 #include <dtk/planner/simulate.h>
 #include <dtk/policies/checkpoint.h>
 #include <dtk/policies/internal/dispatch_keys.h>
+#include <dtk/policies/internal/torch_versions.h>
 #include <dtk/policies/saved_tensors.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/library.h>
@@ -71,6 +72,15 @@ bool is_autograd(c10::DispatchKey key) {
 struct TheirInfo final : c10::DebugInfoBase {};
 
 }  // namespace
+
+TEST_CASE("a key that this process calls otherwise is of another LibTorch") {
+  for (BorrowedKey borrowed : kBorrowedKeys) {
+    CHECK(dispatch_key_mismatch(borrowed).empty());
+    borrowed.name = "Named";
+    CHECK(dispatch_key_mismatch(borrowed).find(" in this process, and was Named in the LibTorch ") !=
+          std::string::npos);
+  }
+}
 
 TEST_CASE("a key that another has registered on is refused, and taken once it is free") {
   for (const BorrowedKey& borrowed : kBorrowedKeys) {

@@ -1,8 +1,7 @@
-// What dtk borrows of LibTorch's process-wide tables: dispatch keys, and a kind of debug information, that no
-// released LibTorch uses. They are named here only.
+// What dtk borrows of LibTorch's process-wide tables: dispatch keys that no released LibTorch uses. They are
+// named here only.
 #pragma once
 #include <c10/core/DispatchKey.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <array>
 #include <cstddef>
@@ -22,27 +21,29 @@ constexpr c10::DispatchKey kKnownStatisticsAutogradKey = c10::DispatchKey::Autog
 // Under autograd, above the kernels of devices.
 constexpr c10::DispatchKey kCpuShapesKey = c10::DispatchKey::Fake;
 
-/// The stack of saved tensors.
-constexpr c10::DebugInfoKind kSavedTensorStackInfo = c10::DebugInfoKind::TEST_INFO_2;
-
 /// Who borrows a key, and with it all others of the same.
 enum class KeyUser { policies, planner, toolkit };
 
 struct BorrowedKey {
   c10::DispatchKey key;
+  const char* name;  // as the LibTorch of this process must call it: another version numbers them otherwise
   KeyUser user;
   const char* use;  // "dtk uses it for ..."
 };
 
 constexpr std::array<BorrowedKey, 8> kBorrowedKeys{{
-    {kOperatorWatchKey, KeyUser::policies, "watching the operators of a checkpointed segment"},
-    {kMutationKey, KeyUser::policies, "watching what a checkpointed segment changes in place"},
-    {kKeptResultKey, KeyUser::policies, "handing out results that checkpointing keeps"},
-    {kKeptResultAutogradKey, KeyUser::policies, "the gradients of results that checkpointing keeps"},
-    {kKnownStatisticsKey, KeyUser::policies, "recomputing batch norms by known statistics"},
-    {kKnownStatisticsAutogradKey, KeyUser::policies, "the gradients of recomputed batch norms"},
-    {kCpuShapesKey, KeyUser::planner, "planning operators on CPU tensors by their shapes"},
-    {kDropoutMaskKey, KeyUser::toolkit, "drawing dropout masks"},
+    {kOperatorWatchKey, "TESTING_ONLY_GenericMode", KeyUser::policies,
+     "watching the operators of a checkpointed segment"},
+    {kMutationKey, "DeferredInit", KeyUser::policies,
+     "watching what a checkpointed segment changes in place"},
+    {kKeptResultKey, "PrivateUse2", KeyUser::policies, "handing out results that checkpointing keeps"},
+    {kKeptResultAutogradKey, "AutogradPrivateUse2", KeyUser::policies,
+     "the gradients of results that checkpointing keeps"},
+    {kKnownStatisticsKey, "PrivateUse3", KeyUser::policies, "recomputing batch norms by known statistics"},
+    {kKnownStatisticsAutogradKey, "AutogradPrivateUse3", KeyUser::policies,
+     "the gradients of recomputed batch norms"},
+    {kCpuShapesKey, "Fake", KeyUser::planner, "planning operators on CPU tensors by their shapes"},
+    {kDropoutMaskKey, "TESTING_ONLY_GenericWrapper", KeyUser::toolkit, "drawing dropout masks"},
 }};
 
 constexpr bool each_borrowed_once() {
@@ -55,8 +56,12 @@ constexpr bool each_borrowed_once() {
 }
 static_assert(each_borrowed_once());
 
-/// Says which key of `user` has a fallback or a kernel already, and whose; "" where all are free. Asked
-/// before dtk registers its own, which it does not tell from others.
+/// Says that the LibTorch of this process is another than the one dtk was compiled with, where its key has
+/// not that name; else "".
+std::string dispatch_key_mismatch(const BorrowedKey& borrowed);
+
+/// Says which key of `user` is another one or has a fallback or a kernel already, and whose; "" where all are
+/// free. Asked before dtk registers its own, which it does not tell from others.
 std::string dispatch_key_conflict(KeyUser user);
 
 }  // namespace dtk::policies

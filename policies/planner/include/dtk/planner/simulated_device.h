@@ -11,7 +11,8 @@ namespace dtk::planner {
 
 /// Registers the simulated device and the shape-only CPU for the rest of the process; a second call does
 /// nothing. Call before anything asks LibTorch for a CUDA device, its answer is kept. Throws PlanError if
-/// libtorch_cuda is loaded (simulated and real CUDA exclude each other) or its dispatch key is taken.
+/// libtorch_cuda is loaded (simulated and real CUDA exclude each other), its dispatch key is taken, or this
+/// is built with a LibTorch that plans do not know (torch_versions.h).
 void register_simulated_devices();
 
 /// While alive, operators on this thread compute nothing, on the CPU too, and neither do those of threads

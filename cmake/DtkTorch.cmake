@@ -6,7 +6,7 @@
 # CPU programs, and its link line drags libtorch_cuda into every process. dtk::torch is torch_cpu and c10
 # only; libtorch_cuda is loaded with dlopen when a CUDA device is wanted.
 #
-# The target does not define NDEBUG, although released libtorch is built with it. In the headers of 2.11 two
+# The target does not define NDEBUG, although released libtorch is built with it. In the headers of 2.11 to 2.15 two
 # structs have one member more without: jit's CodeImpl, which stays within libtorch, and at::RecordFunction,
 # where it lies in padding (x86-64). That one is a flag which RecordFunction::inputs() checks and this libtorch
 # never sets, so only code that calls inputs() in a callback must be compiled with NDEBUG.

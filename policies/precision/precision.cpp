@@ -51,7 +51,7 @@ std::set<std::string, std::less<>> fp32_paths(const PrecisionOptions& options,
   return found;
 }
 
-// Guards that do not know throw, as the one of CUDA in LibTorch 2.11 does.
+// Guards that do not know throw, as the one of CUDA in LibTorch 2.11 to 2.15 does.
 std::optional<bool> guard_says(c10::Device device) {
   try {
     return c10::impl::VirtualGuardImpl(device.type())

@@ -13,7 +13,7 @@ namespace dtk {
 /// advice that such a message ends with. Returns the exit code.
 int run_program(const char* name, const char* when_out_of_memory, const std::function<ExitCode()>& body);
 
-/// "dit-train 0.1.0 (LibTorch 2.11.0)"
+/// "dit-train 0.1.0 (LibTorch 2.15.0)"
 void print_version(const char* name);
 
 /// Prints what --help or --version asks for; false if neither is given.

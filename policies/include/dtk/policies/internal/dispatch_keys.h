@@ -18,7 +18,8 @@ constexpr c10::DispatchKey kKeptResultKey = c10::DispatchKey::PrivateUse2;
 constexpr c10::DispatchKey kKeptResultAutogradKey = c10::DispatchKey::AutogradPrivateUse2;
 constexpr c10::DispatchKey kKnownStatisticsKey = c10::DispatchKey::PrivateUse3;
 constexpr c10::DispatchKey kKnownStatisticsAutogradKey = c10::DispatchKey::AutogradPrivateUse3;
-// Under autograd, above the kernels of devices.
+// Under autograd, above the kernels of devices. From 2.13 on LibTorch has a mode of its own for it, and
+// registers nothing before that is used.
 constexpr c10::DispatchKey kCpuShapesKey = c10::DispatchKey::Fake;
 
 /// Who borrows a key, and with it all others of the same.

@@ -30,7 +30,9 @@ touch -d "1 minute ago" "$2/tests/judge-samples"
 class Judge(StubTreeTest):
     def setUp(self):
         super().setUp()
-        shutil.copy(ROOT / "tests/judge", self.tree / "tests/judge")
+        for path in ("tests/judge", "tests/judging/train"):
+            (self.tree / path).parent.mkdir(exist_ok=True)
+            shutil.copy(ROOT / path, self.tree / path)
         (self.bin / "mktemp").symlink_to(shutil.which("mktemp"))
         self.stub("ninja", NINJA)
         self.build = self.tree / "build/release"

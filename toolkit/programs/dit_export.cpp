@@ -25,6 +25,6 @@ ExitCode export_weights(int argc, const char* const* argv) {
 
 int main(int argc, char** argv) {
   dtk::apply_process_settings();
-  return dtk::run_program("dit-export", "free memory and start again",
-                          [&] { return export_weights(argc, argv); });
+  dtk::leave(dtk::run_program("dit-export", "free memory and start again",
+                              [&] { return export_weights(argc, argv); }));
 }

@@ -54,5 +54,5 @@ ExitCode run(int argc, const char* const* argv) {
 
 int main(int argc, char** argv) {
   dtk::apply_process_settings();
-  return dtk::run_program("dit-sample", "draw fewer samples at a time", [&] { return run(argc, argv); });
+  dtk::leave(dtk::run_program("dit-sample", "draw fewer samples at a time", [&] { return run(argc, argv); }));
 }

@@ -118,9 +118,9 @@ ExitCode train(int argc, const char* const* argv) {
 
 int main(int argc, char** argv) {
   dtk::apply_process_settings();
-  return dtk::run_program(
+  dtk::leave(dtk::run_program(
       "dit-train",
       "lower data.batch, raise train.accumulate, switch on policies that are off, raise memory.budget "
       "where it is set, or use a smaller model",
-      [&] { return train(argc, argv); });
+      [&] { return train(argc, argv); }));
 }

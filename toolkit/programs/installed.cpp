@@ -41,7 +41,8 @@ std::string config_file(const std::string& given) {
   if (!is_name || fs::exists(given, ignored)) return given;
   const fs::path folder = launch::configurations_of(this_program());
   const std::vector<std::string> names = launch::configuration_names(folder);
-  if (std::find(names.begin(), names.end(), given) != names.end()) return (folder / (given + ".toml")).string();
+  if (std::find(names.begin(), names.end(), given) != names.end())
+    return (folder / (given + ".toml")).string();
   const std::vector<std::string> near = near_names(given, names);
   throw ConfigError("--config " + given +
                     ": there is no such file, nor a shipped configuration of that name; " +

@@ -5,9 +5,9 @@
 namespace dtk {
 
 /// Keeps freed memory in the process, large CPU tensors in a heap of their own (host_memory.h), and lets
-/// OpenMP threads that wait give up their core. To be called first in main(): OpenMP reads its environment
-/// when a program is loaded, so the program may start again, once. A GOMP_SPINCOUNT or OMP_WAIT_POLICY of the
-/// user's own stays.
+/// OpenMP threads that wait give up their core. To be called first in main(). OpenMP reads its environment
+/// when a program is loaded, so a program that calls this starts again, once, before LibTorch is set up. A
+/// GOMP_SPINCOUNT or OMP_WAIT_POLICY of the user's own stays.
 void apply_process_settings();
 
 /// The first of the two alone, for a process that computes nothing.

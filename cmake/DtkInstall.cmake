@@ -45,6 +45,8 @@ foreach(package libcxxopts-dev libfmt-dev libssl-dev libstb-dev libtomlplusplus-
   if(EXISTS "/usr/share/doc/${package}/copyright")
     install(FILES "/usr/share/doc/${package}/copyright" DESTINATION "${CMAKE_INSTALL_DOCDIR}/licenses"
             RENAME ${package} COMPONENT programs)
+  else()
+    message(WARNING "/usr/share/doc/${package}/copyright is missing: do not pass on what is installed from this build")
   endif()
 endforeach()
 
@@ -57,9 +59,11 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_THREADS 0)
 set(CPACK_DEBIAN_FILE_NAME "${CPACK_PACKAGE_FILE_NAME}.deb")
 # Of the compiler's own system; the others are in the package, and LibTorch comes from elsewhere.
-execute_process(COMMAND "${CMAKE_CXX_COMPILER}" -dumpversion OUTPUT_VARIABLE DTK_COMPILER_VERSION
-                OUTPUT_STRIP_TRAILING_WHITESPACE)
-set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6 (>= 2.36), libstdc++6 (>= ${DTK_COMPILER_VERSION}), zlib1g")
+execute_process(COMMAND getconf GNU_LIBC_VERSION OUTPUT_VARIABLE DTK_LIBC OUTPUT_STRIP_TRAILING_WHITESPACE)
+string(REPLACE "glibc " "" DTK_LIBC "${DTK_LIBC}")
+execute_process(COMMAND dpkg-query -W "-f=\${Version}" libstdc++6 OUTPUT_VARIABLE DTK_STDCXX ERROR_QUIET)
+string(REGEX MATCH "^[0-9]+" DTK_STDCXX "${DTK_STDCXX}")
+set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6 (>= ${DTK_LIBC}), libstdc++6 (>= ${DTK_STDCXX}), zlib1g")
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS dataset-fashion-mnist)
 include(CPack)

@@ -5,7 +5,8 @@ set(DTK_WARNINGS -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual 
 function(dtk_configure_target target)
   target_compile_features(${target} PUBLIC cxx_std_20)
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)
-  target_compile_options(${target} PRIVATE ${DTK_WARNINGS} $<$<BOOL:${DTK_WERROR}>:-Werror>)
+  target_compile_options(${target} PRIVATE ${DTK_WARNINGS} $<$<BOOL:${DTK_WERROR}>:-Werror>
+                         "-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=")
   # Reading an operator's inputs in a callback needs it (DtkTorch.cmake); not passed on to others' programs.
   target_compile_definitions(${target} PRIVATE NDEBUG)
   if(DTK_SANITIZE)

@@ -149,7 +149,7 @@ existing_libtorch() {
 }
 
 supported_python() {
-  "$1" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null
+  "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null
 }
 
 # Sets python: the first of python3 on PATH and the system's that torch has a wheel for.
@@ -162,7 +162,7 @@ find_python() {
     fi
   done
   candidate=$(python3 -c 'import platform; print(platform.python_version())' 2>/dev/null) || candidate=none
-  die "torch $torch_version needs Python 3.10, 3.11, 3.12 or 3.13; python3 on PATH: $candidate. Put one of" \
+  die "torch $torch_version needs Python 3.11, 3.12 or 3.13; python3 on PATH: $candidate. Put one of" \
       "these first on PATH, or set TORCH_PREFIX to a LibTorch $torch_version"
 }
 
@@ -195,7 +195,7 @@ make_venv() {
   say "making a Python environment in $venv (seconds)"
   "$python" -m venv "$venv" ||
     die "'$python -m venv' failed (its message is above). Install Python's venv module, or put another" \
-        "python3 (3.10 to 3.13) first on PATH"
+        "python3 (3.11 to 3.13) first on PATH"
 }
 
 # need_space GIB: stops when the file system of .deps/ has less free than that.
@@ -216,25 +216,28 @@ pip_install() {
   rm -rf "$deps/tmp"
   mkdir -p "$deps/tmp"
   TMPDIR=$deps/tmp "$venv/bin/python" -m pip ${quiet[@]+"${quiet[@]}"} --disable-pip-version-check \
-    --no-input install ${cache[@]+"${cache[@]}"} "$@" </dev/null ||
+    --no-input install ${cache[@]+"${cache[@]}"} "$@" </dev/null || {
+    rm -rf "$deps/tmp"
     die "pip could not install $* (its message is above). Start again to go on where it stopped"
+  }
   rm -rf "$deps/tmp"
 }
 
 install_torch() {  # LEVEL
   local level=$1 started=$SECONDS site
+  rm -rf "$deps/tmp"
+  if [[ $level == full ]]; then need_space 9; else need_space 3; fi
   rm -f "$stamp"
-  if [[ $level == full ]]; then need_space 8; else need_space 3; fi
   make_venv
   site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   # pip takes a half-written package for an installed one; what is incomplete is made to be installed again.
   "$venv/bin/python" -B "$root/cmake/wheels.py" repair "$site"
   if [[ $level == full ]]; then
-    say "installing torch $torch_version and CUDA libraries (up to 2.6 GB to download, 4.7 GB on disk; a minute" \
+    say "installing torch $torch_version and CUDA libraries (up to 3.1 GB to download, 5.8 GB on disk; a minute" \
       "or more, by the network)"
     pip_install "${full_wheels[@]}"
   else
-    say "installing torch $torch_version (up to 0.5 GB to download, 1.3 GB on disk; a minute or more, by the" \
+    say "installing torch $torch_version (up to 0.6 GB to download, 1.3 GB on disk; a minute or more, by the" \
       "network)"
     pip_install --no-deps "${runtime_wheels[@]}"
   fi
@@ -251,9 +254,12 @@ setup_torch() {  # LEVEL
   local level=$1 prefix
   [[ " ${torch_versions[*]} " == *" $torch_version "* ]] ||
     die "DTK_TORCH_VERSION=$torch_version is none of the versions that are known to work: ${torch_versions[*]}." \
-        "To try another, set TORCH_PREFIX to its LibTorch"
+        "To try another, unset it and set TORCH_PREFIX to its LibTorch"
   prefix=$(existing_libtorch)
   if [[ -n $prefix ]]; then
+    [[ -z ${DTK_TORCH_VERSION:-} ]] ||
+      die "torch $torch_version is asked for, and a LibTorch is given: $prefix, by TORCH_PREFIX or CMAKE_PREFIX_PATH." \
+          "Unset that, or ask for no version"
     torch_library=$prefix/lib/libtorch_cpu.so
     return
   fi

@@ -54,12 +54,6 @@ def cached(build: Path, name: str) -> str:
     return found[1]
 
 
-def torch_minor(build: Path) -> str:
-    header = Path(cached(build, "DTK_TORCH_CPU")).parents[1] / "include/torch/headeronly/version.h"
-    numbers = dict(re.findall(r"define TORCH_VERSION_(MAJOR|MINOR) (\d+)", header.read_text(encoding="utf-8")))
-    return f"{numbers['MAJOR']}.{numbers['MINOR']}"
-
-
 def install(build: Path, prefix: Path) -> None:
     """What a wheel is made of, into `prefix`."""
     run("cmake", "--install", build, "--prefix", prefix, "--component", "programs", "--strip")
@@ -98,7 +92,7 @@ def described(version: str, torch: str, tag: str) -> list[Member]:
     metadata = (
         f"Metadata-Version: 2.1\nName: dit-train\nVersion: {version}\n"
         "Summary: Trains diffusion transformers under measured memory policies\n"
-        f"License: Apache-2.0\nRequires-Dist: torch=={torch}.*\nRequires-Python: >=3.10\n"
+        f"License: Apache-2.0\nRequires-Dist: torch=={torch}.*\nRequires-Python: >=3.11\n"
         f"Description-Content-Type: text/markdown\n\n{readme}"
     )
     wheel = f"Wheel-Version: 1.0\nGenerator: dit-train {version}\nRoot-Is-Purelib: false\nTag: {tag}\n"
@@ -161,7 +155,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         prefix = Path(folder) / "prefix"
         install(build, prefix)
-        content = members(prefix, version) + described(version, torch_minor(build), "py3-none-linux_x86_64")
+        content = members(prefix, version) + described(version, cached(build, "DTK_TORCH_MINOR"), "py3-none-linux_x86_64")
         plain = Path(folder) / f"dit_train-{version}-py3-none-linux_x86_64.whl"
         write(plain, [*content, recorded(content, version)])
         made = with_platform(plain, out)

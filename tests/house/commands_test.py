@@ -201,6 +201,9 @@ class TestsRun(StubTreeTest):
             self.assertTrue(self.called("ctest")[0].endswith(" ".join(arguments)))
             self.assertNotIn("-LE", self.called("ctest")[0])
             self.assertNotIn("left out", result.stdout)
+        result = self.command("-LE", "gpu", LONG_TESTS="2")
+        self.assertTrue(self.called("ctest")[0].endswith(" -LE gpu|^long$"), self.called("ctest"))
+        self.assertIn("2 long tests were left out", result.stdout)
 
     def test_another_torch_has_an_environment_and_a_build_of_its_own(self):
         result = self.command("--torch", "2.11.0", LONG_TESTS="2")
@@ -227,7 +230,7 @@ class TestsRun(StubTreeTest):
             self.assertEqual(result.returncode, 2)
             self.assertTrue(result.stderr.startswith(f"tests/run: {message}\n\nUsage: "), result.stderr)
             self.assertEqual(self.calls.read_text(), "")
-        for arguments in (["-j4", "-LE", "gpu"], ["--output-on-failure", "--repeat", "until-pass:2"]):
+        for arguments in (["-j4", "-E", "gpu"], ["--output-on-failure", "--repeat", "until-pass:2"]):
             self.assertEqual(self.command(*arguments).returncode, 0)
             self.assertTrue(self.called("ctest")[0].endswith(" " + " ".join(arguments)))
 
@@ -251,7 +254,8 @@ class TestsRun(StubTreeTest):
 class Scripts(unittest.TestCase):
     def test_bash_reads_them(self):
         examples = ("examples/support/quickstart.sh", "examples/quickstart", "examples/diffusion_planner/quickstart")
-        for path in ("cmake/setup.sh", "cmake/build.sh", *examples, "tests/run", ".ci/run"):
+        for path in ("cmake/setup.sh", "cmake/build.sh", *examples, "tests/run", "tests/versions", "tests/judge",
+                     "tests/judging/train", ".ci/run"):  # fmt: skip
             subprocess.run(["bash", "-n", str(ROOT / path)], check=True, env=os.environ)
 
 

@@ -86,7 +86,7 @@ class Torch(StubTreeTest):
         result = self.setup_command("full", MISSING="g++")
         said = [line for line in result.stdout.splitlines() if line.startswith("setup: ")]
         for step in ("apt-get update: ", "apt-get install g++ (", "making a Python environment in ",
-                     "installing torch 2.15.0 and CUDA libraries (up to 2.6 GB to download, 4.7 GB on disk; ",
+                     "installing torch 2.15.0 and CUDA libraries (up to 3.1 GB to download, 5.8 GB on disk; ",
                      "looking at every installed file (", "installing safetensors==0.8.0 "):  # fmt: skip
             self.assertEqual(sum(line.startswith("setup: " + step) for line in said), 1, (step, said))
         self.assertEqual(self.setup_command("full").stdout, "", "with all of it there is nothing to say")
@@ -122,7 +122,7 @@ class Torch(StubTreeTest):
 
     def test_a_full_disk_says_how_much_is_missing(self):
         self.stub("df", "echo head; echo /dev/x 9 9 $((1 << 21)) 99% /\n")  # KiB
-        for level, most in (("runtime", 3), ("full", 8)):
+        for level, most in (("runtime", 3), ("full", 9)):
             result = self.setup_command(level)
             self.assertEqual(
                 result.stderr,
@@ -130,6 +130,28 @@ class Torch(StubTreeTest):
                 f"{most} GiB: {most - 2} GiB are missing. Make room, or set TORCH_PREFIX to a LibTorch 2.15.0\n",
             )
         self.assertEqual(self.installs(), [])
+
+    def test_what_is_there_stays_where_there_is_no_room_for_more(self):
+        self.setup_command("runtime")
+        self.stub("df", "echo head; echo /dev/x 9 9 $((1 << 21)) 99% /\n")
+        self.assertEqual(self.setup_command("full").returncode, 1)
+        self.assertEqual(self.setup_command("runtime").returncode, 0)
+        self.assertEqual(self.installs(), [])
+
+    def test_a_failed_install_leaves_no_downloads(self):
+        self.setup_command("runtime", PIP_FAILS="1")
+        self.assertFalse((self.tree / ".deps/tmp").exists())
+
+    def test_a_version_and_a_libtorch_of_ones_own_are_refused(self):
+        (self.top / "mine/lib").mkdir(parents=True)
+        (self.top / "mine/lib/libtorch_cpu.so").touch()
+        mine = str(self.top / "mine")
+        result = self.setup_command("full", TORCH_PREFIX=mine, DTK_TORCH_VERSION="2.11.0")
+        self.assertEqual(
+            result.stderr,
+            f"setup: error: torch 2.11.0 is asked for, and a LibTorch is given: {mine}, by TORCH_PREFIX or "
+            "CMAKE_PREFIX_PATH. Unset that, or ask for no version\n",
+        )
 
     def test_two_at_once_install_once(self):
         (self.bin / "flock").symlink_to(shutil.which("flock"))
@@ -186,7 +208,7 @@ class Torch(StubTreeTest):
         self.assertEqual(result.returncode, 1)
         self.assertEqual(
             result.stderr,
-            "setup: error: torch 2.15.0 needs Python 3.10, 3.11, 3.12 or 3.13; python3 on "
+            "setup: error: torch 2.15.0 needs Python 3.11, 3.12 or 3.13; python3 on "
             "PATH: 3.9.2. Put one of these first on PATH, or set TORCH_PREFIX to a LibTorch 2.15.0\n",
         )
 

@@ -51,6 +51,7 @@ def packages() -> dict[str, Path]:
 def root() -> Path:
     """A fresh Debian with the Debian package, and without a LibTorch."""
     assert os.geteuid() == 0, "a root of its own needs root: start this test as root"
+    assert shutil.which("mmdebstrap"), "mmdebstrap is missing: apt-get install mmdebstrap, or tests/run -L long"
     shutil.rmtree(work(), ignore_errors=True)
     work().mkdir(parents=True)
     place = work() / "root"

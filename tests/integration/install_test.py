@@ -74,10 +74,11 @@ def one_line(text: str) -> str:
 
 @functools.cache
 def prefix() -> Path:
+    """Moved since it was installed."""
     shutil.rmtree(work(), ignore_errors=True)
-    result = run("cmake", "--install", BUILD, "--prefix", work() / "prefix", "--component", "libraries")
+    result = run("cmake", "--install", BUILD, "--prefix", work() / "installed", "--component", "libraries")
     assert result.returncode == 0, result.stderr
-    return work() / "prefix"
+    return (work() / "installed").rename(work() / "prefix")
 
 
 def built(source: Path) -> Path:

@@ -96,11 +96,12 @@ class Wheel(unittest.TestCase):
             libraries = re.findall(r"^\t(\S+) => (\S+)", done(run("ldd", folder / name, LD_LIBRARY_PATH=f"{LIBTORCH}/lib")), re.M)
             beside = {library for library, path in libraries if Path(path).parent == folder}
             self.assertEqual({library.partition(".so")[0] for library in beside}, {"libfmt", "libcrypto"})
+            self.assertNotIn(str(ROOT).encode(), (folder / name).read_bytes())
             launcher = run("readelf", "-d", venv() / "bin" / name).stdout
             self.assertLessEqual(set(re.findall(r"NEEDED.*\[(\S+?)\.so", launcher)), {"libc", "libm", "ld-linux-x86-64"})
 
     def test_trains_a_shipped_configuration_also_without_its_data_set(self):
-        for seconds, more in ((20, []), (5, ["--set", "data.images=/nowhere/images.gz"])):
+        for seconds, more in ((20, []), (5, ["--set", "data.images=/nowhere/images.gz", "--set", "data.labels=/nowhere/labels.gz"])):
             out = work() / f"run-{seconds}"
             trained = run(venv() / "bin/dit-train", "--config", "base", "--set", f"train.seconds={seconds}",
                           "--set", f"train.out={out}", *more)  # fmt: skip
@@ -203,6 +204,10 @@ class Prefix(unittest.TestCase):
         result = run(place / "dit-sample", DTK_TORCH=LIBTORCH)
         self.assertEqual(result.returncode, 2)
         self.assertIn("the installation is incomplete", result.stderr)
+        shutil.copy(moved_prefix() / "bin/dit-train", place)
+        doctor = run(place / "dit-train", "--doctor", DTK_TORCH=LIBTORCH)
+        self.assertEqual((doctor.returncode, doctor.stdout), (2, ""))
+        self.assertIn("the installation is incomplete", doctor.stderr)
 
 
 class Completion(unittest.TestCase):
@@ -224,7 +229,9 @@ class Completion(unittest.TestCase):
         self.assertEqual(self.completed("--re"), {"--resume"})
         self.assertIn("--doctor", self.completed("--"))
         self.assertEqual(self.completed("--config", "ba"), {"base"})
+        self.assertEqual(self.completed("--config", "=", "ba"), {"base"})
         self.assertEqual(self.completed("--device", "cu"), {"cuda"})
+        self.assertEqual(self.completed("--config", "=", "base", "--set", "train.seed"), {"train.seed="})
         self.assertEqual(self.completed("--config", "base", "--set", "train.seed"), {"train.seed="})
         self.assertIn("train.steps=", self.completed("--config", "base", "--set", "train.s"))
 

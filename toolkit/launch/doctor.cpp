@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <system_error>
@@ -102,13 +103,23 @@ std::string torch_rows(const TorchSearch& torch, const std::string& minor) {
                                 : "no libtorch_cuda.so: no training on a GPU; plans for one work");
 }
 
-std::string driver_rows(const Machine& machine) {
+/// Of CUDA, that a LibTorch such as "2.15.0+cu132" was built with; 0 for one without.
+int cuda_major(const std::string& version) {
+  const size_t at = version.find("+cu");
+  return at == std::string::npos ? 0 : std::atoi(version.c_str() + at + 3) / 10;
+}
+
+std::string driver_rows(const Machine& machine, int needed) {
   if (machine.driver == 0) {
     return row("CUDA driver",
                "none that answers: no training and no calibration on a GPU; plans for one work");
   }
   std::string text = row("CUDA driver", "for CUDA " + std::to_string(machine.driver / 1000) + "." +
                                             std::to_string(machine.driver % 1000 / 10));
+  if (machine.driver / 1000 < needed) {
+    text +=
+        row("", "older than the CUDA " + std::to_string(needed) + " of this LibTorch: no training on a GPU");
+  }
   for (size_t index = 0; index < machine.devices.size(); ++index) {
     const CudaDevice& device = machine.devices[index];
     text += row("  cuda:" + std::to_string(index),
@@ -127,6 +138,7 @@ std::string processor_rows(const Machine& machine) {
     return std::find(machine.instructions.begin(), machine.instructions.end(), name) !=
            machine.instructions.end();
   };
+  if (!has("avx2")) text += row("", "without avx2 LibTorch's kernels for the CPU take several times as long");
   if (!has("avx512_bf16") && !has("amx_bf16")) {
     text += row("", "no bf16 instructions: bf16 on the CPU saves bytes and costs time");
   }
@@ -158,7 +170,7 @@ std::string doctor_text(const std::string& version, const TorchSearch& torch, co
                         const Machine& machine, const fs::path& configurations) {
   const bool ready = !torch.root.empty();
   return row("dit-train", version + ", built for LibTorch " + minor) + torch_rows(torch, minor) +
-         driver_rows(machine) + processor_rows(machine) +
+         driver_rows(machine, cuda_major(torch.version)) + processor_rows(machine) +
          row("memory", machine.bytes == 0
                            ? "unknown: plans for the CPU are not compared with it"
                            : gibibytes(machine.bytes) + ", " + gibibytes(machine.available) + " available") +

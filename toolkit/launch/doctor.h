@@ -2,7 +2,6 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,7 +26,7 @@ struct Machine {
 /// Asks the CUDA driver, where there is one, and reads /proc.
 Machine this_machine();
 
-/// `lines` of "name  value", and for each missing thing what can not be done without it. `configurations`:
+/// Lines of "name  value", and for each missing thing what can not be done without it. `configurations`:
 /// the folder of shipped ones. Ends with a line that says whether training can start.
 std::string doctor_text(const std::string& version, const TorchSearch& torch, const std::string& minor,
                         const Machine& machine, const std::filesystem::path& configurations);

@@ -28,7 +28,7 @@ constexpr char kSpinCount[] = "GOMP_SPINCOUNT=2000", kWaitPolicy[] = "OMP_WAIT_P
 // OpenMP threads that wait for each other spin for milliseconds by default: with one other busy process on
 // the machine a step then takes ten times as long. OpenMP reads its environment when it is loaded, so the
 // program starts again with it. Called before the constructors of all shared libraries, LibTorch's among
-// them, which take a sixth of a second; before a sanitizer's too, so it calls nothing.
+// them, which take a sixth of a second; before a sanitizer's too, so it calls nothing of theirs.
 [[gnu::no_sanitize("address", "thread", "undefined")]] void start_again(int, char** arguments,
                                                                         char** environment) {
   size_t count = 0;

@@ -6,7 +6,8 @@ _dit_files() { mapfile -t COMPREPLY < <(compgen -o plusdirs -f -X "!*.$1" -- "$2
 
 _dit_complete() {
   local program=$1 word=$2 previous=$3 config index
-  # Bash takes "=" for a word of its own.
+  # Bash takes the "=" of --config=base for a word of its own.
+  if [[ $previous == = ]]; then previous=${COMP_WORDS[COMP_CWORD - 2]}; fi
   if [[ $word == -* ]]; then
     _dit_words "$("$program" --help 2>/dev/null | grep -oE -- '--[a-z]+(-[a-z]+)*' | sort -u)" "$word"
     return
@@ -20,7 +21,9 @@ _dit_complete() {
       ;;
     --set)
       for ((index = 1; index < COMP_CWORD; ++index)); do
-        [[ ${COMP_WORDS[index]} != --config ]] || config=${COMP_WORDS[index + 1]}
+        [[ ${COMP_WORDS[index]} == --config ]] || continue
+        config=${COMP_WORDS[index + 1]}
+        [[ $config != = ]] || config=${COMP_WORDS[index + 2]}
       done
       [[ -n ${config:-} ]] || return
       _dit_words "$("${program%dit-*}dit-train" --config "$config" --print-config 2>/dev/null |

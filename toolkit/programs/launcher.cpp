@@ -18,8 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using namespace dtk::launch;
 
-constexpr int kConfiguration =
-    2;  // ExitCode of toolkit/core/errors.h, which needs no LibTorch but is of others
+constexpr int kConfiguration = 2;  // dtk::ExitCode::configuration
 
 int fail(const std::string& name, const std::string& message) {
   std::fprintf(stderr, "%s: %s", name.c_str(), message.c_str());
@@ -50,7 +49,7 @@ int main(int argc, char** argv) try {
   const std::string name = launcher.filename().string();
   const fs::path program = installed_program(launcher);
   const TorchSearch torch = find_torch(launcher, DTK_TORCH_MINOR, process_environment);
-  if (argc == 2 && std::strcmp(argv[1], "--doctor") == 0 && name == "dit-train") {
+  if (!program.empty() && argc == 2 && std::strcmp(argv[1], "--doctor") == 0 && name == "dit-train") {
     const std::string text =
         doctor_text(DTK_VERSION, torch, DTK_TORCH_MINOR, this_machine(), configurations_of(program));
     std::fputs(text.c_str(), stdout);

@@ -5,6 +5,14 @@
 #include <cstdio>
 #include <cstdlib>
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define DTK_SANITIZED 1
+#elif defined(__has_feature)
+#define DTK_SANITIZED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
+#else
+#define DTK_SANITIZED 0
+#endif
+
 namespace dtk {
 
 // A training step frees what the next step takes again. By default glibc hands such blocks back to the system
@@ -18,7 +26,7 @@ void keep_freed_memory() {
 }
 
 void leave(int code) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if DTK_SANITIZED
   std::exit(code);  // looks for leaks
 #else
   std::fflush(nullptr);

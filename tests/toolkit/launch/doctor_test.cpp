@@ -23,6 +23,7 @@ LibTorch        none of version 2.11: nothing can be trained, planned or sampled
                 DTK_TORCH is not set
 CUDA driver     none that answers: no training and no calibration on a GPU; plans for one work
 processor       2 threads; no avx2
+                without avx2 LibTorch's kernels for the CPU take several times as long
                 no bf16 instructions: bf16 on the CPU saves bytes and costs time
 memory          unknown: plans for the CPU are not compared with it
 configurations  none are shipped beside this program: --config needs a file
@@ -57,6 +58,19 @@ configurations  )" + root + R"(
                 --config two
 ready: dit-train can start
 )");
+}
+
+TEST_CASE("doctor: a driver that is older than LibTorch's CUDA") {
+  const Machine machine = {.driver = 12080, .devices = {{"Some GPU", int64_t{80} << 30, 9, 0}}};
+  const auto said = [&](const std::string& version) {
+    return dtk::launch::doctor_text("0.1.0", {.root = "/t", .version = version, .passed = {}}, "2.15",
+                                    machine, {});
+  };
+  const std::string older = "older than the CUDA 13 of this LibTorch: no training on a GPU\n";
+  CHECK(said("2.15.0+cu132").find("CUDA driver     for CUDA 12.8\n                " + older) !=
+        std::string::npos);
+  for (const char* version : {"2.15.0+cu126", "2.15.0+cpu", "2.15.0"})
+    CHECK(said(version).find(older) == std::string::npos);
 }
 
 TEST_CASE("doctor: this machine has threads and memory") {

@@ -28,8 +28,9 @@ struct System {
   }
   fs::path wheel(const fs::path& packages, const std::string& version) {
     root.write(packages / "torch/lib/libtorch_cpu.so", "");
-    return root.write(packages / "torch/version.py",
-                 "from typing import Optional\n\n__version__ = '" + version + "'\ndebug = False\n")
+    return root
+        .write(packages / "torch/version.py",
+               "from typing import Optional\n\n__version__ = '" + version + "'\ndebug = False\n")
         .parent_path();
   }
 
@@ -80,7 +81,7 @@ TEST_CASE("an environment is searched as its Python does: .pth files, and its ba
   system.root.write("venv" / packages / "empty.txt", "");
   const fs::path listed = system.wheel("elsewhere", "2.11.0");
   system.root.write("venv" / packages / "a.pth",
-               "# comment\nimport os\n" + (system.root / "elsewhere").string() + "\n");
+                    "# comment\nimport os\n" + (system.root / "elsewhere").string() + "\n");
   CHECK(system.find(variables).root == listed);
   fs::remove_all(listed);
   const fs::path base = system.wheel("base" / packages, "2.11.0");

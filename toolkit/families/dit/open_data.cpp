@@ -85,13 +85,13 @@ int decoding_threads(const TrainOptions& train) {
   return static_cast<int>(train.threads.value_or(cores));
 }
 
-// The first of the files that is not there; "": both are.
-std::string missing_file(const ImageOptions& data) {
-  for (const std::string& file : {data.images, data.labels}) {
-    std::error_code ignored;
-    if (!std::filesystem::exists(file, ignored)) return file;
-  }
-  return "";
+// Neither of the files; where one is, the other's name is misspelt.
+bool both_are_missing(const ImageOptions& data) {
+  const auto missing = [](const std::string& file) {
+    std::error_code problem;
+    return !std::filesystem::exists(file, problem) && !problem;
+  };
+  return missing(data.images) && missing(data.labels);
 }
 
 std::shared_ptr<const ImageSource> open_files(const LoadedConfig& loaded) try {
@@ -99,9 +99,8 @@ std::shared_ptr<const ImageSource> open_files(const LoadedConfig& loaded) try {
   const ImageOptions& data = options_of(loaded.config).data;
   const models::DitOptions& model = options_of(loaded.config).model;
   if (kind == ImageKind::idx) {
-    const std::string missing = missing_file(data);
-    if (data.if_missing == IfMissing::drawn && !missing.empty())
-      return std::make_shared<PixelSource>(draw_garments(missing));
+    if (data.if_missing == IfMissing::drawn && both_are_missing(data))
+      return std::make_shared<PixelSource>(draw_garments(data.images));
     return open_idx(data.images, data.labels);
   }
   if (kind == ImageKind::latents) {

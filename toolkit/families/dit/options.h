@@ -29,7 +29,7 @@ constexpr auto enum_texts(IfMissing) {
 struct ImageOptions {
   std::string images;                       // idx: image file, .gz or plain
   std::string labels;                       // idx: label file, .gz or plain; latents: .npy file of int64
-  IfMissing if_missing = IfMissing::error;  // idx: for want of a file
+  IfMissing if_missing = IfMissing::error;  // idx: for want of both files
   std::string folder;                       // images: folder with one sub-folder per class
   std::string latents;        // latents: .npy, or .safetensors with tensors "latents" and "labels"
   double latent_scale = 1.0;  // latents: factor, e.g. 0.18215 for raw ones of Stable Diffusion's VAE

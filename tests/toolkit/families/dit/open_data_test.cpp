@@ -118,13 +118,17 @@ TEST_CASE("open_data: synthetic samples have the model's shape") {
   CHECK(source->remarks().synthetic);
 }
 
-TEST_CASE("open_data: where a file is not there, drawn garments are, if that was asked for") {
+TEST_CASE("open_data: where both files are not there, drawn garments are, if that was asked for") {
   const TemporaryFolder folder;
   const std::string nowhere = (folder / "nowhere.gz").string();
   Data data = idx_set(folder, 28, 28);
   data.if_missing = dit::IfMissing::drawn;
   CHECK_FALSE(dit::open_data(loaded_from(data, model_of(1, 28, 10)))->remarks().synthetic);
   data.labels = nowhere;
+  CHECK(error_text<DataError>([&] {
+          dit::open_data(loaded_from(data, model_of(1, 28, 10)));
+        }).starts_with(nowhere));  // misspelt, since the images are there
+  data.images = nowhere;
   const auto source = dit::open_data(loaded_from(data, model_of(1, 28, 10)));
   CHECK(source->description() ==
         "4000 drawn images 1x28x28, 10 classes (SYNTHETIC: there is no " + nowhere + ")");

@@ -288,12 +288,15 @@ size_t ZipEntryReader::inflate_some(unsigned char* data, size_t bytes) {
   constexpr size_t call_limit = size_t{1} << 30;  // zlib counts in 32 bits
   size_t made = 0;
   while (made < bytes && !ended_) {
-    if (stream_->avail_in == 0) fill_input();
+    if (stream_->avail_in == 0 && taken_ < entry_.packed) fill_input();
     const size_t room = std::min(bytes - made, call_limit);
     stream_->next_out = data + made;
     stream_->avail_out = static_cast<uInt>(room);
     const int status = inflate(stream_.get(), Z_NO_FLUSH);
     made += room - stream_->avail_out;
+    // Without input zlib may still hold output; that it has neither is the end of data that are cut off.
+    const bool cut_off = status == Z_BUF_ERROR && stream_->avail_in == 0 && taken_ == entry_.packed;
+    if (cut_off) fail(fmt::format("has compressed data that end too early, after {} bytes", entry_.packed));
     if (status == Z_STREAM_END) {
       ended_ = true;
     } else if (status != Z_OK && status != Z_BUF_ERROR) {
@@ -306,7 +309,6 @@ size_t ZipEntryReader::inflate_some(unsigned char* data, size_t bytes) {
 
 void ZipEntryReader::fill_input() {
   const auto bytes = static_cast<size_t>(std::min<uint64_t>(input_.size(), entry_.packed - taken_));
-  if (bytes == 0) fail(fmt::format("has compressed data that end too early, after {} bytes", entry_.packed));
   zip_.read_packed(entry_, taken_, input_.data(), bytes);
   taken_ += bytes;
   stream_->next_in = input_.data();

@@ -18,7 +18,8 @@ namespace {
 constexpr char kSpinCount[] = "GOMP_SPINCOUNT=2000", kWaitPolicy[] = "OMP_WAIT_POLICY=";
 
 // Up to the "=" of `name`.
-[[gnu::no_sanitize("address", "thread", "undefined")]] bool is_set(const char* entry, const char* name) {
+__attribute__((no_sanitize("address", "thread", "undefined"))) bool is_set(const char* entry,
+                                                                           const char* name) {
   for (; *entry == *name; ++entry, ++name) {
     if (*entry == '=') return true;
   }
@@ -29,8 +30,8 @@ constexpr char kSpinCount[] = "GOMP_SPINCOUNT=2000", kWaitPolicy[] = "OMP_WAIT_P
 // the machine a step then takes ten times as long. OpenMP reads its environment when it is loaded, so the
 // program starts again with it. Called before the constructors of all shared libraries, LibTorch's among
 // them, which take a sixth of a second; before a sanitizer's too, so it calls nothing of theirs.
-[[gnu::no_sanitize("address", "thread", "undefined")]] void start_again(int, char** arguments,
-                                                                        char** environment) {
+__attribute__((no_sanitize("address", "thread", "undefined"))) void start_again(int, char** arguments,
+                                                                                char** environment) {
   size_t count = 0;
   for (; environment[count] != nullptr; ++count) {
     if (is_set(environment[count], kSpinCount) || is_set(environment[count], kWaitPolicy)) return;

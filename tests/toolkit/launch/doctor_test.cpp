@@ -61,7 +61,9 @@ ready: dit-train can start
 }
 
 TEST_CASE("doctor: a driver that is older than LibTorch's CUDA") {
-  const Machine machine = {.driver = 12080, .devices = {{"Some GPU", int64_t{80} << 30, 9, 0}}};
+  Machine machine;
+  machine.driver = 12080;
+  machine.devices = {{"Some GPU", int64_t{80} << 30, 9, 0}};
   const auto said = [&](const std::string& version) {
     return dtk::launch::doctor_text("0.1.0", {.root = "/t", .version = version, .passed = {}}, "2.15",
                                     machine, {});

@@ -149,7 +149,7 @@ class Plans(unittest.TestCase):
     def test_what_is_wrong_ends_with_2(self):
         self.assertEqual(
             plan(code=2)[1],
-            "dit-plan: --config FILE is missing: write for example dit-plan --config configs/base.toml\n",
+            "dit-plan: --config FILE is missing: write for example dit-plan --config base\n",
         )
         errors = plan(*BASE, *settings(data__batsh=2), code=2)[1]
         self.assertIn("did you mean data.batch?", errors)
@@ -250,7 +250,7 @@ class Plans(unittest.TestCase):
             self.assertEqual(
                 plan("--calibrate", str(file), "--device", "cpu", code=2)[1],
                 "dit-plan: --calibrate with --device cpu: --config FILE is missing: measured are the kernels that a job "
-                f"calls; write for example dit-plan --config configs/base.toml --device cpu --calibrate {file}\n",
+                f"calls; write for example dit-plan --config base --device cpu --calibrate {file}\n",
             )
             missing = Path(folder, "missing.toml")
             self.assertEqual(

@@ -43,7 +43,7 @@ class Usage(ProgramTest):
 
     def test_wrong_arguments(self):
         for arguments, message in (
-            ([], "--config FILE is missing: write for example dit-train --config configs/base.toml"),
+            ([], "--config FILE is missing: write for example dit-train --config base"),
             (["--frobnicate"], "--frobnicate: unknown option; see dit-train --help"),
             (["--confg", "tiny.toml"], "--confg: unknown option; did you mean --config?"),
             (["tiny.toml"], "tiny.toml: an argument that belongs to no option; see dit-train --help"),

@@ -148,7 +148,7 @@ std::string config_of(const Given& given, PlannedDevice device) {
     if (given.has("config")) return given.text("config");
     fail_argument("--calibrate with --device cpu: --config FILE is missing",
                   "measured are the kernels that a job calls; write for example dit-plan --config "
-                  "configs/base.toml --device cpu --calibrate " +
+                  "base --device cpu --calibrate " +
                       given.text("calibrate"));
   }
   for (const char* name : {"config", "set"}) {
@@ -298,7 +298,7 @@ Usage: dit-train --config FILE [options]
 Exit codes: 0 done, 1 failure, 2 configuration or usage, 3 memory, 4 data,
 5 stopped by a signal.
 
-Example: dit-train --config configs/base.toml --set train.out=runs/mine
+Example: dit-train --config base --set train.out=runs/mine
 )";
 }
 
@@ -330,7 +330,7 @@ With any of them:
 Exit codes: 0 done, 1 failure, 2 configuration or usage, 3 does not fit into
 memory.budget or --max-batch, 4 data.samples are too few to train on.
 
-Example: dit-plan --config configs/base.toml --device cuda
+Example: dit-plan --config base --device cuda
 )";
 }
 

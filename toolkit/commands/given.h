@@ -159,7 +159,7 @@ bool wants_text_only(const Given& given, Arguments& arguments) {
 
 inline std::string required_config(const Given& given, const std::string& program) {
   if (!given.has("config")) {
-    fail_argument("--config FILE is missing", "write for example " + program + " --config configs/base.toml");
+    fail_argument("--config FILE is missing", "write for example " + program + " --config base");
   }
   return given.text("config");
 }

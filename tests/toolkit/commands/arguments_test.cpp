@@ -86,8 +86,7 @@ TEST_CASE("dit-train: wrong arguments") {
     more.insert(more.begin(), config.begin(), config.end());
     return train_error(more);
   };
-  CHECK(train_error({}) ==
-        "--config FILE is missing: write for example dit-train --config configs/base.toml");
+  CHECK(train_error({}) == "--config FILE is missing: write for example dit-train --config base");
   CHECK(train_error({"--confg", "a.toml"}) == "--confg: unknown option; did you mean --config?");
   CHECK(train_error({"--confg=a.toml"}) == "--confg=a.toml: unknown option; did you mean --config?");
   CHECK(with({"--batch", "3"}) == "--batch: unknown option; see dit-train --help");

@@ -51,14 +51,14 @@ TEST_CASE("dit-plan: every option") {
 }
 
 TEST_CASE("dit-plan: what is wrong is said with what is allowed") {
-  CHECK(plan_error({}) == "--config FILE is missing: write for example dit-plan --config configs/base.toml");
+  CHECK(plan_error({}) == "--config FILE is missing: write for example dit-plan --config base");
   CHECK(plan_error({"--config", "a", "--device", "auto"}) ==
         "--device auto: no device to plan for; allowed: cuda, the default, or cpu");
   CHECK(plan_error({"--config", "a", "--table", "--max-batch", "1GB"}) ==
         "--table and --max-batch: each is a report of its own; give one of them");
   CHECK(plan_error({"--calibrate", "b.json", "--device", "cpu"}) ==
         "--calibrate with --device cpu: --config FILE is missing: measured are the kernels that a job calls; "
-        "write for example dit-plan --config configs/base.toml --device cpu --calibrate b.json");
+        "write for example dit-plan --config base --device cpu --calibrate b.json");
   CHECK(plan_error({"--calibrate", "b.json", "--config", "a"}) ==
         "--calibrate and --config: what a GPU adds does not depend on a job; leave --config out, or measure "
         "the kernels of the job with --device cpu");
@@ -106,7 +106,7 @@ TEST_CASE("dit-plan: the help fits a screen and names every option") {
     last = line;
   }
   CHECK(count <= 24);
-  CHECK(last == "Example: dit-plan --config configs/base.toml --device cuda");
+  CHECK(last == "Example: dit-plan --config base --device cuda");
   for (const char* option : {"--config", "--set", "--device", "--table", "--explain", "--max-batch", "--json",
                              "--no-fold", "--calibrate", "--calibration", "--no-term", "--help", "--version"})
     CHECK(plan_help().find(option) != std::string::npos);

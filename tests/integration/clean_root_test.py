@@ -1,11 +1,11 @@
-"""clean_root_test.py BUILD LIBTORCH [--write FILE]: the packages of BUILD in a Debian 12 that has nothing else.
+"""clean_root_test.py BUILD LIBTORCH: the packages of BUILD in a Debian 12 that has nothing else.
 
-As root, with mmdebstrap and Debian's packages in reach. LIBTORCH is the torch of a wheel. FILE is the committed result.
+As root, with mmdebstrap and Debian's packages in reach. LIBTORCH is the torch of a wheel. When all passed it writes
+BUILD/tests/clean_root.md, of which benchmarks/results/ holds the newest.
 """
 
 import functools
 import os
-import platform
 import re
 import shutil
 import subprocess
@@ -15,7 +15,6 @@ import unittest
 from pathlib import Path
 
 BUILD = LIBTORCH = Path()
-RESULT = None
 PROGRAMS = ("dit-export", "dit-plan", "dit-sample", "dit-train")
 figures: list[tuple[str, str]] = []  # what was measured, for the result
 
@@ -141,7 +140,7 @@ class CleanRoot(unittest.TestCase):
         file.write_text(re.sub(r"'\d+\.\d+", "'2.9", file.read_text()))
         result = inside("dit-train", "--config", "base", DTK_TORCH=folder)
         self.assertEqual(result.returncode, 2)
-        self.assertIn(f"DTK_TORCH: LibTorch 2.9", result.stderr)
+        self.assertIn("DTK_TORCH: LibTorch 2.9", result.stderr)
         self.assertIn(f"in {folder}\n", result.stderr)
 
     def test_5_the_archive_runs_where_it_is_unpacked(self):
@@ -159,21 +158,23 @@ class CleanRoot(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
 
 
-def write(result: unittest.TestResult) -> None:
-    lines = [f"{result.testsRun} of {result.testsRun} tests passed in a Debian 12 by `mmdebstrap --variant=minbase bookworm`."]
-    lines += ["", "| step | figure |", "|---|---|", *(f"| {what} | {figure} |" for what, figure in figures)]
+def result(tests: int) -> str:
     commit = done("git", "-C", Path(__file__).parent, "rev-parse", "--short", "HEAD").strip()
-    head = ["# The packages in a clean Debian 12", "", "Command: `tests/run -L long -R clean_root`, and to renew this file "
-            "`python3 tests/integration/clean_root_test.py build/release LIBTORCH --write FILE`.", "",
-            f"Commit {commit}, {time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, Linux {platform.release()}, "
-            f"LibTorch {version('/opt/libtorch')}.", ""]
-    Path(RESULT).write_text("\n".join(head + lines) + "\n", encoding="utf-8")
+    rows = "".join(f"| {what} | {figure} |\n" for what, figure in figures)
+    return f"""\
+# The packages in a clean Debian 12
+
+Command: `tests/run -L long`. Commit {commit}, {time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, LibTorch
+{version('/opt/libtorch')}. All {tests} tests passed, in a root by `mmdebstrap --variant=minbase bookworm`.
+
+| step | figure |
+|---|---|
+{rows}"""
 
 
 if __name__ == "__main__":
     BUILD, LIBTORCH = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve()
-    RESULT = sys.argv[4] if sys.argv[3:4] == ["--write"] else None
     program = unittest.main(argv=sys.argv[:1], exit=False)
-    if RESULT and program.result.wasSuccessful():
-        write(program.result)
+    if program.result.wasSuccessful():
+        (BUILD / "tests/clean_root.md").write_text(result(program.result.testsRun), encoding="utf-8")
     sys.exit(not program.result.wasSuccessful())

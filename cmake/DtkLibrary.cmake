@@ -20,7 +20,9 @@ endfunction()
 function(dtk_together target files)
   if(DTK_UNITY)
     # g++ 12 warns of overlaps in std::string's own operator+ where it inlines much (GCC bug 105329).
-    target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
+    # clang warns of a local that hides a name of another file of the same unit.
+    target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
+                           $<$<CXX_COMPILER_ID:Clang>:-Wno-shadow>)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${files})
   endif()
 endfunction()

@@ -1,8 +1,11 @@
 # Configures and builds the one build that examples/quickstart and tests/run share; sourced after setup.sh.
 # shellcheck shell=bash disable=SC2154  # root, deps, torch_library come from setup.sh
 
-build=$root/build/release
-[[ $torch_version == "${torch_versions[0]}" ]] || build=$root/build/torch-$torch_version
+# build_folder VERSION: where what is built with that torch lies.
+build_folder() {
+  if [[ $1 == "${torch_versions[0]}" ]]; then printf '%s\n' "$root/build/release"; else printf '%s\n' "$root/build/torch-$1"; fi
+}
+build=$(build_folder "$torch_version")
 
 cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt" 2>/dev/null || true; }
 

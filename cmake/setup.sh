@@ -210,17 +210,16 @@ need_space() {
 # pip_install ARGUMENT...: pip with the user's own configuration, but without traces outside the checkout. On
 # a terminal it shows how far it is.
 pip_install() {
-  local cache=(--no-cache-dir) quiet=(--quiet)
+  local cache=(--no-cache-dir) quiet=(--quiet) failed=no
   [[ -z ${PIP_CACHE_DIR:-} ]] || cache=()
   [[ ! -t 1 ]] || quiet=()
   rm -rf "$deps/tmp"
   mkdir -p "$deps/tmp"
   TMPDIR=$deps/tmp "$venv/bin/python" -m pip ${quiet[@]+"${quiet[@]}"} --disable-pip-version-check \
-    --no-input install ${cache[@]+"${cache[@]}"} "$@" </dev/null || {
-    rm -rf "$deps/tmp"
-    die "pip could not install $* (its message is above). Start again to go on where it stopped"
-  }
+    --no-input install ${cache[@]+"${cache[@]}"} "$@" </dev/null || failed=yes
   rm -rf "$deps/tmp"
+  [[ $failed == no ]] ||
+    die "pip could not install $* (its message is above). Start again to go on where it stopped"
 }
 
 install_torch() {  # LEVEL

@@ -15,6 +15,7 @@
 #include <dtk/policies/simulation.h>
 #include <torch/library.h>
 
+#include <map>
 #include <string>
 #include <unordered_set>
 
@@ -189,17 +190,17 @@ bool lacks_kernel(const std::string& name) {
   return op && !op->hasKernelForDispatchKey(c10::DispatchKey::CUDA);
 }
 
-torch::Library& kernels_of(const std::string& name_space) {
+torch::Library* kernels_of(const std::string& name_space) {
   auto* library =
       new torch::Library(torch::Library::IMPL, name_space, c10::DispatchKey::CUDA, __FILE__, __LINE__);
-  return *library;
+  return library;
 }
 
 void register_kernels() {
   static auto* const fallback =
       new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::CUDA, __FILE__, __LINE__);
   fallback->fallback(torch::CppFunction::makeFromBoxedFunction<&by_shapes>());
-  torch::Library* const aten = &kernels_of("aten");
+  torch::Library* const aten = kernels_of("aten");
   aten->impl("empty.memory_format", &empty);
   aten->impl("empty_strided", &empty_strided);
   aten->impl("copy_", &copy);
@@ -214,11 +215,13 @@ void register_kernels() {
   register_cuda_shape_kernels(*aten);
   for (const char* name : {"mm.out", "addmm.out", "bmm.out", "baddbmm.out"})
     aten->impl(name, torch::CppFunction::makeFromBoxedFunction<&product>());
-  torch::Library& fsdp = kernels_of("fsdp");
+  std::map<std::string, torch::Library*> libraries{{"aten", aten}};
   for (const std::string name : composite_cuda_operators()) {
-    torch::Library& library = name.starts_with("fsdp::") ? fsdp : *aten;
-    if (lacks_kernel(name))
-      library.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunction<&by_shapes>());
+    if (!lacks_kernel(name)) continue;
+    const std::string space = name.substr(0, name.find("::"));
+    torch::Library*& library = libraries[space];
+    if (library == nullptr) library = kernels_of(space);
+    library->impl(name.c_str(), torch::CppFunction::makeFromBoxedFunction<&by_shapes>());
   }
 }
 

@@ -38,7 +38,7 @@ void check_unchanged(at::IntArrayRef sizes, const std::string& path, int64_t whe
 
 namespace {
 
-constexpr auto kKind = kSavedTensorStackInfo;
+const auto kKind = kSavedTensorStackInfo;
 
 const SavedTensorStack::Node* current_node() {
   return static_cast<const SavedTensorStack::Node*>(c10::ThreadLocalDebugInfo::get(kKind));

@@ -15,7 +15,8 @@ namespace dtk::policies {
 constexpr auto kSavedTensorStackInfo = c10::DebugInfoKind::TEST_INFO_2;
 #else
 inline constexpr std::string_view kSavedTensorStackName = "DTK_SAVED_TENSORS";
-inline constexpr c10::DebugInfoKind kSavedTensorStackInfo(&kSavedTensorStackName);
+// Not constexpr: under UBSan g++ 12 takes the address of an inline variable for one that may be null.
+inline const c10::DebugInfoKind kSavedTensorStackInfo(&kSavedTensorStackName);
 #endif
 
 }  // namespace dtk::policies

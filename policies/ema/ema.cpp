@@ -1,6 +1,9 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_lerp.h>
+#include <ATen/ops/lerp.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/rsub.h>
 #include <c10/util/StringUtil.h>
 #include <dtk/policies/ema.h>
 #include <dtk/policies/internal/async_copies.h>
@@ -143,7 +146,8 @@ void Ema::before_step() {
   if (host_ != nullptr) host_->wait_copied();
 }
 
-void Ema::after_step() {
+// `skipped`: undefined where no step can be.
+void Ema::average(const at::Tensor& skipped) {
   refuse_exchanged("a step");
   if (failure_ != nullptr) std::rethrow_exception(failure_);
   if (!obstacle_.empty()) return;
@@ -151,11 +155,18 @@ void Ema::after_step() {
   if (++updates_ % options_.every != 0) return;
   const double decay = decay_of_update(options_, updates_);
   if (host_ != nullptr) {
-    host_->post(decay);
+    host_->post(decay, skipped);
     return;
   }
   at::NoGradGuard no_grad;
-  at::_foreach_lerp_(averages_, parameters_, 1.0 - decay);
+  if (!skipped.defined()) {
+    at::_foreach_lerp_(averages_, parameters_, 1.0 - decay);
+    return;
+  }
+  // A weight of 0 keeps every value, and any other gives the bits of the operator above.
+  const OwnerScope owner(Category::ema, "scalars");
+  const at::Tensor weight = (1 - skipped) * (1.0 - decay);
+  for (size_t i = 0; i < averages_.size(); ++i) averages_[i].lerp_(parameters_[i].detach(), weight);
 }
 
 size_t Ema::pieces() const {

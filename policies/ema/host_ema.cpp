@@ -14,6 +14,8 @@ namespace {
 
 // One chunk arrives, one is averaged, one waits: more slots only cost memory.
 constexpr size_t kSlots = 3;
+// The chunk that says whether those behind it count, in place of the number of a piece.
+constexpr size_t kSkipped = SIZE_MAX;
 
 // The allocator of pinned memory rounds up to powers of two, so a slot is one, and no larger than needed.
 int64_t slot_floats(const std::vector<at::Tensor>& weights, int64_t largest_slot) {
@@ -54,9 +56,10 @@ at::Tensor HostEma::slice(const at::Tensor& tensor, const Piece& piece) {
   return tensor.detach().as_strided({piece.floats}, {1}, tensor.storage_offset() + piece.begin);
 }
 
-void HostEma::post(double decay) {
+void HostEma::post(double decay, const at::Tensor& skipped) {
   std::vector<Chunk> round;
-  round.reserve(pieces_.size());
+  round.reserve(pieces_.size() + 1);
+  if (skipped.defined()) round.push_back({skipped.const_data_ptr(), sizeof(float), kSkipped});
   for (size_t i = 0; i < pieces_.size(); ++i) {
     const Piece& piece = pieces_[i];
     const auto* from = static_cast<const float*>(weights_[piece.tensor].const_data_ptr()) + piece.begin;
@@ -71,6 +74,11 @@ void HostEma::post(double decay) {
 void HostEma::blend(const Chunk& chunk, const void* contents, double weight) {
   const at::ThreadLocalStateGuard as_on_training_thread(thread_state_);
   const at::NoGradGuard no_grad;
+  if (chunk.index == kSkipped) {
+    skipped_ = *static_cast<const float*>(contents) != 0;
+    return;
+  }
+  if (skipped_) return;
   const Piece& piece = pieces_[chunk.index];
   const at::Tensor weights = at::from_blob(const_cast<void*>(contents), {piece.floats}, at::kFloat);
   slice(averages_[piece.tensor], piece).lerp_(weights, weight);

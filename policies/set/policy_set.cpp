@@ -74,6 +74,12 @@ void PolicySet::after_step() {
   step_done();
 }
 
+void PolicySet::after_step_unless(const at::Tensor& skipped) {
+  ++use_->steps;
+  for (const auto& policy : list_) policy->after_step_unless(skipped);
+  step_done();
+}
+
 std::unique_ptr<WeightExchange> PolicySet::sampling_weights() {
   for (const auto& policy : list_) {
     if (auto weights = policy->sampling_weights()) return weights;

@@ -61,6 +61,19 @@ class RunFolder(ProgramTest):
         self.copy_finished_run()  # the lock of the killed process is gone
         self.assert_done(self.train("--resume", "latest", train__steps=STEPS + 1))
 
+    def test_a_lock_that_was_removed_by_hand_locks_all_the_same(self):
+        process = self.start("--set", "train.steps=100000", "--set", "train.checkpoint_every=2")
+        self.wait_for(process, "run/log.jsonl", '"event":"checkpoint"')
+        (self.folder / "run/lock").unlink()
+        self.assert_fails(
+            self.train("--resume", "latest", train__steps=100_000, train__checkpoint_every=2),
+            2,
+            "run: another process is training into this folder; wait until it has ended, or name another "
+            "folder: --set train.out=run-2",
+        )
+        process.kill()
+        process.communicate()
+
     def test_a_start_that_was_killed_is_taken_over(self):
         self.copy_finished_run()
         for path in (LAST, "run/samples"):

@@ -26,6 +26,12 @@ struct ByteSize {
   friend bool operator==(const ByteSize&, const ByteSize&) = default;
 };
 
+/// What becomes of a step whose loss or gradient is NaN or infinite: it ends the run, or changes nothing.
+enum class NotFinite { stop, skip };
+constexpr auto enum_texts(NotFinite) {
+  return std::array{"stop", "skip"};
+}
+
 struct TrainOptions {
   // The family of what is trained (families.h), and so which tables and keys beside these have a use.
   std::string model = "dit";
@@ -33,17 +39,20 @@ struct TrainOptions {
   int64_t seed = 0;                // one seed; every random stream derives from it by name
   std::optional<int64_t> threads;  // CPU threads; absent: all cores the process may use
   // The run ends at whichever of those that are set comes first.
-  std::optional<int64_t> steps;      // optimizer steps
-  std::optional<int64_t> epochs;     // passes through the training data
-  std::optional<double> seconds;     // of training, wall clock
-  int64_t accumulate = 1;            // micro-batches per optimizer step; data.batch must be divisible
-  int64_t log_every = 10;            // steps between log lines; the step's scalars are read only then, and
-                                     // at steps 1, 2, 5, 10, 20, 50 ... below it
-  int64_t checkpoint_every = 0;      // steps between checkpoints; 0: only at the end and when stopped
-  int64_t sample_every = 0;          // steps between sample grids; 0: only at the end
-  int64_t keep_checkpoints = 2;      // complete checkpoints kept, newest first
-  int64_t validate_every = 0;        // steps between validations; 0: only at the end; needs data.validation
-  bool validate_ema = false;         // validate with the EMA weights instead of those that are trained
+  std::optional<int64_t> steps;   // optimizer steps
+  std::optional<int64_t> epochs;  // passes through the training data
+  std::optional<double> seconds;  // of training, wall clock
+  int64_t accumulate = 1;         // micro-batches per optimizer step; data.batch must be divisible
+  int64_t log_every = 10;         // steps between log lines; the step's scalars are read only then, and
+                                  // at steps 1, 2, 5, 10, 20, 50 ... below it
+  int64_t checkpoint_every = 0;   // steps between checkpoints; 0: only at the end and when stopped
+  int64_t sample_every = 0;       // steps between sample grids; 0: only at the end
+  int64_t keep_checkpoints = 2;   // complete checkpoints kept, newest first
+  int64_t validate_every = 0;     // steps between validations; 0: only at the end; needs data.validation
+  bool validate_ema = false;      // validate with the EMA weights instead of those that are trained
+  NotFinite on_not_finite = NotFinite::stop;
+  int64_t max_skipped = 10;          // steps in a row that may be skipped; one more ends the run
+  double slow_step = 5;              // steps that take so many times their median are told of
   bool allow_thread_change = false;  // resume with another thread count: no longer bit-equal
   std::string init_from;  // weights a new run begins with: a file, a checkpoint or a run folder; "": drawn
   std::string init_key;   // which of the sets in it; "": ema where there is one (weights.h)
@@ -51,8 +60,8 @@ struct TrainOptions {
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     auto& [model, out, seed, threads, steps, epochs, seconds, accumulate, log_every, checkpoint_every,
-           sample_every, keep_checkpoints, validate_every, validate_ema, allow_thread_change, init_from,
-           init_key] = self;
+           sample_every, keep_checkpoints, validate_every, validate_ema, on_not_finite, max_skipped,
+           slow_step, allow_thread_change, init_from, init_key] = self;
     visit("model", model, family_choices());
     visit("out", out, "");
     visit("seed", seed, "[0, inf)");
@@ -67,6 +76,9 @@ struct TrainOptions {
     visit("keep_checkpoints", keep_checkpoints, "[1, inf)");
     visit("validate_every", validate_every, "[0, inf)");
     visit("validate_ema", validate_ema, "");
+    visit("on_not_finite", on_not_finite, "");
+    visit("most_skipped", max_skipped, "[1, inf)");
+    visit("slow_step", slow_step, "(1, inf)");
     visit("allow_thread_change", allow_thread_change, "");
     visit("init_from", init_from, "");
     visit("init_key", init_key, "");

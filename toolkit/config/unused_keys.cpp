@@ -31,6 +31,8 @@ std::string useless_because(const RunConfig& config, const std::string& key) {
       keep.word == policies::KeepWord::automatic) {
     return "policies.checkpoint.keep";
   }
+  if (key == "train.most_skipped" && config.train.on_not_finite != NotFinite::skip)
+    return "train.on_not_finite";
   const ScheduleKind schedule = config.schedule.kind;
   const bool by_epochs = schedule == ScheduleKind::epochs;
   if ((key == "schedule.final" && schedule != ScheduleKind::cosine) ||

@@ -60,6 +60,9 @@ std::vector<std::string> collect_changeable_keys() {
       // Validation changes no weight; data.validation, which takes samples away, may not change.
       "train.validate_every",
       "train.validate_ema",
+      "train.on_not_finite",
+      "train.most_skipped",
+      "train.slow_step",
       "train.allow_thread_change",
       "data.prefetch",
       "data.threads",

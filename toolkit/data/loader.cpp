@@ -132,6 +132,13 @@ int64_t Loader::available(int64_t wanted) const {
   return std::min(wanted, samples_per_epoch_ - consumed_ % samples_per_epoch_);
 }
 
+std::vector<int64_t> Loader::samples_at(int64_t first, int64_t count) const {
+  const auto order = epoch_order(options_.seed, static_cast<uint64_t>(first / samples_per_epoch_),
+                                 static_cast<uint64_t>(source_->size()));
+  const auto begin = order.begin() + static_cast<std::ptrdiff_t>(first % samples_per_epoch_);
+  return {begin, begin + static_cast<std::ptrdiff_t>(count)};
+}
+
 /// The batch of `count` samples that starts `first` samples into the run; false if the loader is being
 /// destroyed.
 bool Loader::make_batch(int64_t first, int64_t count, Batch& batch) {

@@ -75,6 +75,8 @@ class Loader {
   /// Samples that the next batches hold together, up to `wanted` (a multiple of options.batch): fewer where,
   /// without drop_last, the epoch ends before.
   int64_t available(int64_t wanted) const;
+  /// Numbers in the source of `count` samples of the run from sample `first` on, which do not end an epoch.
+  std::vector<int64_t> samples_at(int64_t first, int64_t count) const;
   /// Seconds that next() had to wait for a batch that was not ready, in total.
   double exposed_wait_seconds() const { return exposed_wait_seconds_; }
 

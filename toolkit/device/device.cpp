@@ -152,6 +152,13 @@ std::optional<int64_t> available_bytes() {
   return available_bytes(meminfo);
 }
 
+std::optional<int64_t> resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t pages = 0, resident = 0;
+  if (!(statm >> pages >> resident)) return std::nullopt;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
 std::optional<int64_t> available_bytes(c10::Device device) {
   if (device.is_cpu()) return available_bytes();
   c10::DeviceAllocator* const allocator = c10::getDeviceAllocator(device.type());

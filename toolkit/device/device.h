@@ -44,6 +44,8 @@ void resolve_budget(LoadedConfig& loaded, c10::Device device);
 std::optional<int64_t> available_bytes(std::istream& meminfo);
 /// Of this machine, now.
 std::optional<int64_t> available_bytes();
+/// Memory of the machine that this process holds now; nothing if Linux does not say.
+std::optional<int64_t> resident_bytes();
 /// That tensors on `device` can take now: of this machine's memory, or what the device's driver calls free
 /// with what LibTorch's allocator holds unused.
 std::optional<int64_t> available_bytes(c10::Device device);

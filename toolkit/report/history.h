@@ -15,6 +15,7 @@ struct LoggedStep {
   int64_t step = 0;
   double loss = 0, learning_rate = 0, gradient_norm = 0, images_per_second = 0, seconds = 0;
   std::optional<double> mfu;
+  std::optional<int64_t> process_bytes = {}, counted_bytes = {};
 };
 
 struct LoggedValidation {
@@ -50,6 +51,8 @@ class RunHistory {
   const std::vector<LoggedStep>& steps() const { return steps_; }
   const std::vector<LoggedValidation>& validations() const { return validations_; }
   const std::vector<LoggedSamples>& samples() const { return samples_; }
+  /// Steps that changed nothing.
+  const std::vector<int64_t>& skipped() const { return skipped_; }
   int64_t unreadable_lines() const { return unreadable_; }
 
  private:
@@ -57,6 +60,7 @@ class RunHistory {
   std::vector<LoggedStep> steps_;
   std::vector<LoggedValidation> validations_;
   std::vector<LoggedSamples> samples_;
+  std::vector<int64_t> skipped_;
   int64_t unreadable_ = 0;
 };
 

@@ -9,7 +9,7 @@
 //      samples: those trained on; held_out: those of validation. With "synthetic": 1 for made-up samples, and
 //      with "skipped", "skipped_first" (paths and reasons) where corrupt files were left out
 // {"event": "step", "step", "loss", "lr", "gradient_norm", "images_per_second", "seconds", "wait_seconds",
-//  "wait_per_step", "peak_bytes", "mfu"}
+//  "wait_per_step", "peak_bytes", "process_bytes", "counted_bytes", "mfu"}
 //      every train.log_every steps, at steps 1, 2, 5, 10, 20, 50 ... below that (is_log_step), and before a
 //      checkpoint and a validation. loss: mean since the line before; lr: of the
 //      next step; gradient_norm: of the last step, before clipping (where train.seconds or a signal ended the
@@ -18,6 +18,20 @@
 //      the loader; wait_per_step: the same in seconds a step since the line before; peak_bytes: of tensors on
 //      the training device in this process so far, not with memory.ledger = false; mfu: model FLOPs
 //      utilisation in [0, 1], where peak_flops is known
+//      process_bytes: of the machine's memory, that the process holds; counted_bytes: those of them that the
+//      ledger counts, alive now, not with memory.ledger = false
+// {"event": "skipped", "step", "samples"}
+//      its loss or a gradient was infinite or NaN, and it changed nothing (train.on_not_finite = "skip");
+//      samples: the numbers of those it was of, among those trained on. Steps that were skipped are in no
+//      "loss" and no "gradient_norm"
+// {"event": "slow_step", "step", "steps", "seconds", "median_seconds", "data_seconds",
+// "device_seconds",
+//  "disk_seconds"}
+//      the `steps` steps up to this one took more than train.slow_step times the median of the last 101:
+//      seconds a step, and how many of them it waited for the loader, for the scalars that are read, for this
+//      file. One step at a time on the CPU; on a device all since the line before, together
+// {"event": "memory_grows", "step", "bytes"}
+//      process_bytes less counted_bytes rose by so many in the last 1,000 steps, in each 250 of them
 // {"event": "validate", "step", "loss"}       mean over the held-out samples; of the driving planner also
 //      "ego_lateral", "ego_longitudinal" ...: the scores of the trajectories it draws for them
 //      (metrics.h), in m and m^2
@@ -50,15 +64,30 @@ namespace dtk {
 
 /// In the folder of its run.
 constexpr char log_name[] = "log.jsonl";
+inline constexpr uint64_t max_log_bytes = uint64_t{4} << 30;  // ten million lines
 
 /// Whether step `step` >= 1 is logged: every `every` steps, and before the first of those at 1, 2 and 5 times
 /// the powers of ten, where the loss falls fastest and a short run would have no curve.
 bool is_log_step(int64_t step, int64_t every);
 
-enum class Logged { start, resume, step, validate, sample, checkpoint, end, stopped, out_of_memory, failed };
+enum class Logged {
+  start,
+  resume,
+  step,
+  skipped,
+  slow_step,
+  memory_grows,
+  validate,
+  sample,
+  checkpoint,
+  end,
+  stopped,
+  out_of_memory,
+  failed
+};
 constexpr auto enum_texts(Logged) {
-  return std::array{"start",      "resume", "step",    "validate",      "sample",
-                    "checkpoint", "end",    "stopped", "out_of_memory", "failed"};
+  return std::array{"start",  "resume",     "step", "skipped", "slow_step",     "memory_grows", "validate",
+                    "sample", "checkpoint", "end",  "stopped", "out_of_memory", "failed"};
 }
 
 class RunLog {

@@ -139,6 +139,11 @@ class Page {
                        about("data", report_.data) + about("device", report_.device) +
                        about("started", begun) + "</dl>";
     if (!report_.data_note.empty()) text += "<p class=\"note\">" + html_escaped(report_.data_note) + "</p>";
+    if (!history_.skipped().empty()) {
+      text +=
+          "<p class=\"note\">" + count_text(static_cast<int64_t>(history_.skipped().size()), "step") +
+          " changed nothing, as the loss or a gradient was infinite or NaN: log.jsonl names the samples.</p>";
+    }
     if (history_.unreadable_lines() > 0) {
       text += "<p class=\"note\">" + with_separators(history_.unreadable_lines()) +
               " lines of log.jsonl could not be read, as a crash may leave them.</p>";
@@ -198,8 +203,23 @@ class Page {
     text += chart("gradient_norm", "gradient norm, before clipping", "gradient norm", false,
                   &LoggedStep::gradient_norm);
     if (report_.peak_flops) text += mfu_chart();
+    text += process_chart();
     for (const std::string& name : scores()) text += score_chart(name);
     return text + "</div>";
+  }
+
+  // What the process holds, and what of it is counted: the distance stays where nothing leaks.
+  std::string process_chart() const {
+    const auto in_mib = [](std::optional<int64_t> bytes) {
+      return bytes ? std::optional(static_cast<double>(*bytes) / (1 << 20)) : std::nullopt;
+    };
+    const auto process = [&](const LoggedStep& step) { return in_mib(step.process_bytes); };
+    const auto counted = [&](const LoggedStep& step) { return in_mib(step.counted_bytes); };
+    return line_chart({.id = "process_memory",
+                       .title = "memory of the process, MiB",
+                       .from_zero = true,
+                       .curves = {curve("process", Curve::Look::bold, history_.steps(), process),
+                                  curve("counted", Curve::Look::thin, history_.steps(), counted)}});
   }
 
   // Names of what the validations measured beside the loss.

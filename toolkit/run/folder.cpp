@@ -92,7 +92,9 @@ std::string RunFolder::elsewhere() const {
 
 void RunFolder::take_lock() {
   lock_ = files_.try_lock(out_ / lock_name);
-  if (lock_) return;
+  // The file may be removed by hand under a run that holds it.
+  if (lock_) folder_lock_ = files_.try_lock_folder(out_);
+  if (folder_lock_) return;
   throw ConfigError(out_.string() + ": another process is training into this folder; wait until it has " +
                     "ended, or " + elsewhere());
 }
@@ -110,7 +112,7 @@ bool RunFolder::was_started_in_vain() const {
   if (!only_own || !contains(names, lock_name)) return false;
   if (latest_checkpoint(files_, out_ / checkpoints_folder)) return false;
   return !contains(names, log_name) ||
-         files_.read(out_ / log_name).find("\"event\":\"step\"") == std::string::npos;
+         files_.read(out_ / log_name, max_log_bytes).find("\"event\":\"step\"") == std::string::npos;
 }
 
 std::vector<std::string> RunFolder::names_in_it() const try {

@@ -50,7 +50,7 @@ class RunFolder {
   const std::filesystem::path out_;
   const ResumePoint* const resume_;
   const bool continued_;  // goes on in the folder that holds `resume`
-  std::unique_ptr<FileLock> lock_;
+  std::unique_ptr<FileLock> lock_, folder_lock_;
   std::vector<PassedOver> passed_over_;
 };
 

@@ -16,6 +16,11 @@ std::vector<std::string> data_lines(const RunData& data, const ModelFacts& facts
                     (remarks.skipped == 1 ? ":" : ", among them:"));
     for (const std::string& reason : remarks.reasons) lines.push_back("  " + reason);
   }
+  if (remarks.outside > 0) {
+    lines.push_back(fmt::format("{} of the list lead{} out of its folder{} {}",
+                                count_text(remarks.outside, "path"), remarks.outside == 1 ? "s" : "",
+                                remarks.outside == 1 ? ":" : ", the first:", remarks.first_outside));
+  }
   const auto& [training, held_out] = data.split;
   if (held_out) {
     lines.push_back(fmt::format("validation: {} samples are held out, {} are trained on", held_out->size(),

@@ -14,6 +14,7 @@ namespace dtk {
 namespace {
 
 constexpr char report_name[] = "report.html";
+constexpr uint64_t max_picture_bytes = uint64_t{2} << 30;  // as fits_png() lets a grid become
 constexpr size_t max_grids = 12;  // in a report: the first, the last, and some between
 
 std::optional<double> peak_flops(const RunConfig& config, const RunFacts& facts) {
@@ -42,7 +43,7 @@ RunRecord::RunRecord(const RunConfig& config, const RunFacts& facts, const RunWo
       clock_(world.clock),
       folder_(config.train.out),
       peak_flops_(peak_flops(config, facts)),
-      history_(files_.exists(folder_ / log_name) ? files_.read(folder_ / log_name) : ""),
+      history_(files_.exists(folder_ / log_name) ? files_.read(folder_ / log_name, max_log_bytes) : ""),
       log_(files_, folder_ / log_name),
       last_step_(step) {
   log_start(resumed, step);
@@ -100,6 +101,8 @@ void RunRecord::step(const LoggedStep& record, double wait_seconds, std::optiona
     fields.emplace_back("peak_bytes", *peak_bytes);
     scalars.emplace_back("memory/peak_bytes", static_cast<double>(*peak_bytes));
   }
+  if (record.process_bytes) fields.emplace_back("process_bytes", *record.process_bytes);
+  if (record.counted_bytes) fields.emplace_back("counted_bytes", *record.counted_bytes);
   if (const auto used = mfu(record.images_per_second)) {
     fields.emplace_back("mfu", *used);
     scalars.emplace_back("speed/mfu", *used);
@@ -108,6 +111,24 @@ void RunRecord::step(const LoggedStep& record, double wait_seconds, std::optiona
   if (events_) events_->scalars(record.step, clock_.unix_seconds(), scalars);
   last_step_ = record.step;
   last_wait_ = wait_seconds;
+}
+
+void RunRecord::slow_step(int64_t step, int64_t steps, const StepTime& time, double median_seconds) {
+  log(Logged::slow_step, {{"step", step},
+                          {"steps", steps},
+                          {"seconds", time.seconds},
+                          {"median_seconds", median_seconds},
+                          {"data_seconds", time.data},
+                          {"device_seconds", time.device},
+                          {"disk_seconds", time.disk}});
+}
+
+void RunRecord::memory_grows(int64_t step, int64_t bytes) {
+  log(Logged::memory_grows, {{"step", step}, {"bytes", bytes}});
+}
+
+void RunRecord::skipped(int64_t step, const std::string& samples) {
+  log(Logged::skipped, {{"step", step}, {"samples", samples}});
 }
 
 void RunRecord::validation(int64_t step, const Validated& validated) {
@@ -236,7 +257,7 @@ void RunRecord::add_samples(RunReport& report) const {
   const size_t shown = std::min(max_grids, there.size());
   for (size_t i = 0; i < shown; ++i) {
     const int64_t step = there[shown == 1 ? 0 : i * (there.size() - 1) / (shown - 1)];
-    report.samples.push_back({step, files_.read(samples_path(step))});
+    report.samples.push_back({step, files_.read(samples_path(step), max_picture_bytes)});
   }
   report.samples_note = model_.drawn_note;
   if (shown < there.size()) {

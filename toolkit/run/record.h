@@ -17,6 +17,7 @@
 #include "toolkit/report/memory_report.h"
 #include "toolkit/report/page.h"
 #include "toolkit/run/run.h"
+#include "toolkit/run/slow_steps.h"
 #include "toolkit/train/model_family.h"
 #include "toolkit/train/validation.h"
 
@@ -51,6 +52,12 @@ class RunRecord {
   /// One reading of the training's scalars, without mfu: the line "step" of log.jsonl (report/log.h says what
   /// each is).
   void step(const LoggedStep& record, double wait_seconds, std::optional<int64_t> peak_bytes);
+  /// That the `steps` steps up to `step` were slow: `time` each, where `median_seconds` is usual.
+  void slow_step(int64_t step, int64_t steps, const StepTime& time, double median_seconds);
+  /// That the process's memory beside the counted one grew by `bytes` until step `step`.
+  void memory_grows(int64_t step, int64_t bytes);
+  /// That step `step` changed nothing; `samples`: the numbers of those it was of.
+  void skipped(int64_t step, const std::string& samples);
   /// After `step` steps.
   void validation(int64_t step, const Validated& validated);
   /// Writes the report too, with the memory so far.

@@ -1,9 +1,13 @@
 #include "toolkit/run/run.h"
 
 #include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/saved_tensors.h>
+
+#include <algorithm>
+#include <utility>
 
 #include "toolkit/checkpoint/store.h"
 #include "toolkit/checkpoint/weights.h"
@@ -14,10 +18,12 @@
 #include "toolkit/core/numbers.h"
 #include "toolkit/device/device.h"
 #include "toolkit/run/folder.h"
+#include "toolkit/run/memory_growth.h"
 #include "toolkit/run/memory_meters.h"
 #include "toolkit/run/messages.h"
 #include "toolkit/run/out_of_memory.h"
 #include "toolkit/run/record.h"
+#include "toolkit/run/slow_steps.h"
 #include "toolkit/run/start.h"
 #include "toolkit/train/model_family.h"
 #include "toolkit/train/save_load.h"
@@ -119,9 +125,15 @@ class Run {
         result.stopped = true;
         break;
       }
+      const double begun = watched_seconds(), waited = trainer_.exposed_wait_seconds();
       trainer_.step(/*measured=*/is_read_at(trainer_.steps() + 1));
       meters_.check_budget();
-      if (is_log_step(trainer_.steps(), config_.train.log_every)) read_and_log();
+      const bool is_logged = is_log_step(trainer_.steps(), config_.train.log_every);
+      if (is_logged) read_and_log();
+      step_time_.seconds += watched_seconds() - begun;
+      step_time_.data += trainer_.exposed_wait_seconds() - waited;
+      ++timed_steps_;
+      if (world_.watch && (device_.is_cpu() || is_logged)) look_at_time();
       if (is_due(config_.train.validate_every)) validate_or_save(result);
       if (trainer_.done()) break;
       if (is_due(config_.train.checkpoint_every)) save();
@@ -203,14 +215,75 @@ class Run {
                     "optimizer.clip: a checkpoint continues with its own only");
   }
 
+  double watched_seconds() const { return world_.watch ? world_.watch() : 0; }
+
+  // A device works on while the host goes ahead: there only the steps between two readings can be timed,
+  // together.
+  void look_at_time() {
+    const int64_t count = std::exchange(timed_steps_, 0);
+    const StepTime time = std::exchange(step_time_, {}).over(count);
+    const auto median = slow_steps_.add(time);
+    if (!median) return;
+    const int64_t last = trainer_.steps();
+    record_->slow_step(last, count, time, *median);
+    world_.observer.message(fmt::format(
+        "{} took {:.3g} s{}, {:.0f} times the median of {:.3g} s: {}",
+        count == 1 ? fmt::format("step {}", last) : fmt::format("steps {} to {}", last - count + 1, last),
+        time.seconds, count == 1 ? "" : " each", time.seconds / *median, *median, where_it_waited(time)));
+  }
+
+  void look_at_memory() {
+    if (!world_.resident) return;
+    memory_.process = world_.resident();
+    if (!config_.memory.ledger || !memory_.process) return;
+    memory_.counted = policies::cpu_accounts().live_bytes() + policies::host_accounts().live_bytes();
+    const auto growth = memory_growth_.add(trainer_.steps(), *memory_.process - *memory_.counted);
+    if (!growth) return;
+    record_->memory_grows(trainer_.steps(), *growth);
+    world_.observer.message(
+        fmt::format("step {}: the process holds {} more than 1,000 steps before, beside what is counted; if "
+                    "it goes on so, the memory "
+                    "will not last (report.html has the curve)",
+                    trainer_.steps(), readable_bytes(*growth)));
+  }
+
+  void tell_of_skipped() {
+    for (const SkippedStep& skipped : scalars_.skipped) {
+      constexpr size_t max_named = 64;
+      std::vector<int64_t> samples = trainer_.samples_of(skipped);
+      const bool more = samples.size() > max_named;
+      samples.resize(std::min(samples.size(), max_named));
+      const std::string named = c10::Join(", ", samples) + (more ? ", ..." : "");
+      record_->skipped(skipped.step, named);
+      world_.observer.message(
+          fmt::format("step {} was skipped: its loss or a gradient was infinite or NaN, and no weight was "
+                      "changed; it was of the "
+                      "samples {} of those trained on",
+                      skipped.step, named));
+    }
+    if (scalars_.skipped_in_a_row <= config_.train.max_skipped) return;
+    throw Error(
+        ExitCode::failure,
+        fmt::format(
+            "{} steps in a row were skipped, as the loss or a gradient was infinite or NaN, more than "
+            "train.most_skipped = {}; the weights were not changed by them. Last good checkpoint: {}. "
+            "Start another run with a lower optimizer.lr, a longer schedule.warmup or a smaller "
+            "optimizer.clip: a checkpoint continues with its own only",
+            scalars_.skipped_in_a_row, config_.train.max_skipped,
+            last_checkpoint_.empty() ? "none" : last_checkpoint_.string()));
+  }
+
   // Unless nothing was trained since the scalars were last read.
   void read_if_behind() {
     if (trainer_.samples() != mark_.samples) read_and_log();
   }
 
   void read_and_log() {
+    const double begun = watched_seconds();
     scalars_ = trainer_.read_scalars_sync();
+    step_time_.device += watched_seconds() - begun;
     if (!scalars_.finite) stop_at_non_finite();
+    if (!scalars_.skipped.empty()) tell_of_skipped();
     Progress progress;
     progress.sample_name = model_.sample_name;
     progress.step = trainer_.steps();
@@ -225,14 +298,19 @@ class Run {
       progress.remaining_seconds = progress.elapsed_seconds * (1.0 / progress.fraction - 1.0);
     }
     if (const auto memory = meters_.report()) progress.peak_bytes = memory->peak().peak.bytes;
+    look_at_memory();
+    const double read = watched_seconds();
     record_->step({.step = progress.step,
                    .loss = scalars_.loss,
                    .learning_rate = trainer_.learning_rate(),
                    .gradient_norm = scalars_.gradient_norm,
                    .images_per_second = progress.images_per_second,
                    .seconds = progress.elapsed_seconds,
-                   .mfu = {}},
+                   .mfu = {},
+                   .process_bytes = memory_.process,
+                   .counted_bytes = memory_.counted},
                   trainer_.exposed_wait_seconds(), progress.peak_bytes);
+    step_time_.disk += watched_seconds() - read;
     world_.observer.progress(progress);
     mark_ = {trainer_.steps(), trainer_.samples(), progress.elapsed_seconds};
   }
@@ -381,6 +459,13 @@ class Run {
   const c10::Device device_;
   std::filesystem::path last_checkpoint_;
   StepScalars scalars_;
+  struct {
+    std::optional<int64_t> process, counted;
+  } memory_;  // when the scalars were last read
+  MemoryGrowth memory_growth_;
+  SlowSteps slow_steps_{config_.train.slow_step};
+  StepTime step_time_;                                  // of the steps that were not looked at yet
+  int64_t timed_steps_ = 0;                             // their number
   Mark mark_;                                           // when the scalars were last read
   int64_t validated_step_ = -1;                         // the last one
   std::optional<policies::RefusedAllocation> refused_;  // of the samples at the end

@@ -66,6 +66,10 @@ struct RunWorld {
   // Asked before data are opened and before anything is measured; empty: the run is not planned, and keep =
   // "auto" is refused.
   std::function<StartPlan(const LoadedConfig&, c10::Device)> plan = {};
+  // Seconds since any fixed instant, by which steps are found slow; empty: nobody looks.
+  std::function<double()> watch = {};
+  // Memory that the process holds, by which it is found growing; empty: nobody looks.
+  std::function<std::optional<int64_t>()> resident = {};
 };
 
 struct RunResult {

@@ -43,8 +43,8 @@ at::Tensor norms_of(const std::vector<at::Tensor>& tensors) {
 }  // namespace
 
 AdamW::AdamW(const OptimizerOptions& options,
-             const std::vector<std::pair<std::string, at::Tensor>>& parameters)
-    : options_(options) {
+             const std::vector<std::pair<std::string, at::Tensor>>& parameters, NotFinite on_not_finite)
+    : options_(options), on_not_finite_(on_not_finite) {
   for (const auto& [name, parameter] : parameters) {
     if (!parameter.requires_grad()) continue;
     names_.push_back(name);
@@ -74,13 +74,12 @@ std::vector<at::Tensor> AdamW::gradients() const {
   return result;
 }
 
-void AdamW::step(double lr, bool measured) {
+void AdamW::step(double lr, bool measured, const at::Tensor& loss) {
   at::NoGradGuard no_grad;
   const std::vector<at::Tensor> grads = gradients();
   std::optional<at::Tensor> divisor;  // the fused operator divides gradients by it: clipping without a pass
-  if (measured || options_.clip > 0) {
-    gradient_norm_.copy_(at::linalg_vector_norm(norms_of(grads), 2));
-    stop_unless_finite(gradient_norm_);
+  if (measured || skips() || options_.clip > 0) {
+    measure(grads, loss);
     if (options_.clip > 0) divisor = ((gradient_norm_ + 1e-6) / options_.clip).clamp_min_(1.0);
   } else {
     looks_back_ = true;
@@ -90,6 +89,19 @@ void AdamW::step(double lr, bool measured) {
   at::_fused_adamw_(parameters_, grads, exp_avg_, exp_avg_sq_, {}, steps, lr, options_.beta1, options_.beta2,
                     options_.weight_decay, options_.eps, /*amsgrad=*/false, /*maximize=*/false, divisor,
                     stopped_);
+}
+
+void AdamW::measure(const std::vector<at::Tensor>& gradients, const at::Tensor& loss) {
+  if (!skips()) {
+    gradient_norm_.copy_(at::linalg_vector_norm(norms_of(gradients), 2));
+    stop_unless_finite(gradient_norm_);
+    return;
+  }
+  const at::Tensor norm = at::linalg_vector_norm(norms_of(gradients), 2);
+  stopped_.zero_();
+  stop_unless_finite(norm);
+  if (loss.defined()) stop_unless_finite(loss);
+  gradient_norm_.copy_(at::where(stopped_.to(at::kBool), gradient_norm_, norm));
 }
 
 void AdamW::look_back() {

@@ -16,14 +16,16 @@ class AdamW {
  public:
   /// Allocates both moments now (8 bytes per parameter), fp32, on the parameters' device. Parameters that
   /// need no gradient are left alone.
-  AdamW(const OptimizerOptions& options, const std::vector<std::pair<std::string, at::Tensor>>& parameters);
+  AdamW(const OptimizerOptions& options, const std::vector<std::pair<std::string, at::Tensor>>& parameters,
+        NotFinite on_not_finite = NotFinite::stop);
 
   /// One update with the parameters' gradients at rate `lr`. Reads no value on the host: once a gradient was
-  /// not finite, a flag on the device makes this and all later updates do nothing. Without clipping nothing
-  /// in an update needs the gradients' norm; `measured` = false then spares the reading of all of them, and
-  /// what is not finite reaches weights and moments, which look_back() notices. Throws std::logic_error
-  /// naming a parameter without gradient.
-  void step(double lr, bool measured = true);
+  /// not finite, a flag on the device makes this and, unless such steps are skipped, all later updates do
+  /// nothing. `loss`, a scalar on the device, is looked at too where they are; then every step is measured.
+  /// Without clipping nothing in an update needs the gradients' norm; `measured` = false then spares the
+  /// reading of all of them, and what is not finite reaches weights and moments, which look_back() notices.
+  /// Throws std::logic_error naming a parameter without gradient.
+  void step(double lr, bool measured = true, const at::Tensor& loss = {});
 
   /// Raises the flag if a gradient of a step that was not measured was not finite: the first moments keep
   /// that for good. Reads them all; nothing to do if every step was measured.
@@ -32,12 +34,13 @@ class AdamW {
   /// Frees all gradients.
   void release_gradients();
 
-  /// Global norm of the gradients of the last step that was measured, before clipping: a scalar on the
-  /// device.
+  /// Global norm of the gradients of the last step that was measured and not skipped, before clipping: a
+  /// scalar on the device.
   const at::Tensor& gradient_norm() const { return gradient_norm_; }
   /// 1 if a gradient of a measured step, or by look_back() of any step before it, was not finite, else 0: a
-  /// scalar on the device.
+  /// scalar on the device. Where steps are skipped: of the last step, by gradient or loss.
   const at::Tensor& stopped() const { return stopped_; }
+  bool skips() const { return on_not_finite_ == NotFinite::skip; }
 
   /// Moments and step count, live tensors, named "exp_avg.<parameter>", "exp_avg_sq.<parameter>", "step".
   std::vector<NamedTensor> state() const;
@@ -46,9 +49,11 @@ class AdamW {
 
  private:
   std::vector<at::Tensor> gradients() const;
+  void measure(const std::vector<at::Tensor>& gradients, const at::Tensor& loss);
   void stop_unless_finite(const at::Tensor& norm);
 
   const OptimizerOptions options_;
+  const NotFinite on_not_finite_;
   std::vector<std::string> names_;
   std::vector<at::Tensor> parameters_, exp_avg_, exp_avg_sq_;
   at::Tensor step_;  // one count shared by all parameters: they are always updated together

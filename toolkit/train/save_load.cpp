@@ -2,15 +2,20 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <c10/util/Exception.h>
 #include <c10/util/accumulate.h>
+#include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
 
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 #include "toolkit/checkpoint/weights.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
+#include "toolkit/io/json.h"
 
 using Json = nlohmann::ordered_json;
 
@@ -20,9 +25,10 @@ namespace dtk {
 static void to_json(Json& json, const Origin& origin) {
   json = {{"source", policies::text_of(origin.source)}, {"text", origin.text}};
 }
-static void from_json(const Json& json, Origin& origin) {
+static void from_json(const nlohmann::json& json, Origin& origin) {
   const auto source = policies::parse_enum<Origin::Source>(json.at("source").get<std::string>());
-  if (!source) throw Json::other_error::create(0, "no such source of a value: " + json.dump(), &json);
+  if (!source)
+    throw nlohmann::json::other_error::create(0, "no such source of a value: " + json.dump(), &json);
   origin = {*source, json.at("text")};
 }
 
@@ -44,26 +50,77 @@ std::vector<NamedTensor> named(const std::vector<std::pair<std::string, at::Tens
   return list;
 }
 
-template <class T>
-T read_json(const Checkpoint& checkpoint, const char* file, const std::string& what) {
-  try {
-    return Json::parse(checkpoint.text(file)).get<T>();
-  } catch (const Json::exception& error) {
-    throw FileError((checkpoint.folder() / file).string() + ": not " + what + ": " + error.what());
-  }
+using StrictJson = nlohmann::json;
+
+constexpr int64_t kStateVersion = 1;
+
+StrictJson read_json(const Checkpoint& checkpoint, const char* file) {
+  constexpr int max_depth = 4;
+  return parse_strict_json(checkpoint.text(file), (checkpoint.folder() / file).string(), max_depth);
 }
 
-Json read_state(const Checkpoint& checkpoint) {
-  return read_json<Json>(checkpoint, kState, "a training state");
+[[noreturn]] void refuse_state(const Checkpoint& checkpoint, const std::string& what) {
+  throw FileError((checkpoint.folder() / kState).string() + ": " + what + "; resume another checkpoint");
 }
 
-template <class T>
-T field(const Checkpoint& checkpoint, const Json& state, const std::string& name) {
-  try {
-    return state.at(name).get<T>();
-  } catch (const Json::exception&) {
-    throw FileError((checkpoint.folder() / kState).string() + ": no usable entry \"" + name + "\"");
+constexpr int64_t kMaxCounted = 1'000'000'000'000'000;  // what is added to it stays far from int64_t's end
+
+/// A member of state.json that counts something.
+int64_t count_at(const Checkpoint& checkpoint, const StrictJson& object, const std::string& key) {
+  const auto found = object.find(key);
+  const auto count = found == object.end() ? std::nullopt : whole_number(*found);
+  if (!count || *count < 0 || *count > kMaxCounted)
+    refuse_state(checkpoint,
+                 fmt::format("{} is not a whole number from 0 to {}", in_quotes(key), kMaxCounted));
+  return *count;
+}
+
+StrictJson read_state(const Checkpoint& checkpoint) {
+  StrictJson json = read_json(checkpoint, kState);
+  if (!json.is_object()) refuse_state(checkpoint, "it is not a JSON object");
+  const int64_t version = count_at(checkpoint, json, "version");
+  if (version != kStateVersion)
+    refuse_state(checkpoint,
+                 fmt::format("version {}; this program reads version {}", version, kStateVersion));
+  const int64_t step = count_at(checkpoint, json, "step");
+  if (step != checkpoint.step())
+    refuse_state(checkpoint,
+                 fmt::format("step {}, and the manifest beside it says {}", step, checkpoint.step()));
+  return json;
+}
+
+double seconds_in(const Checkpoint& checkpoint, const StrictJson& state) {
+  const auto found = state.find("seconds");
+  const double seconds = found != state.end() && found->is_number() ? found->get<double>() : -1;
+  constexpr double most = 1e10;  // centuries
+  if (!(seconds >= 0 && seconds <= most)) refuse_state(checkpoint, "\"seconds\" is not a number from 0");
+  return seconds;
+}
+
+std::map<std::string, int64_t> counters_of(const Checkpoint& checkpoint, const StrictJson& state,
+                                           const std::string& policy) {
+  const auto policies = state.find("policies");
+  if (policies == state.end() || !policies->is_object())
+    refuse_state(checkpoint, "\"policies\" is not an object");
+  std::map<std::string, int64_t> counters;
+  const auto found = policies->find(policy);
+  if (found == policies->end()) return counters;
+  if (!found->is_object()) refuse_state(checkpoint, in_quotes(policy) + " is not an object");
+  for (const auto& [name, value] : found->items()) counters[name] = count_at(checkpoint, *found, name);
+  return counters;
+}
+
+/// Of a file of the run's: none of them holds a value that is not finite unless somebody else wrote it.
+std::vector<StoredTensor> finite_tensors(const Checkpoint& checkpoint, const std::string& file) {
+  std::vector<StoredTensor> tensors = checkpoint.stored_tensors(file);
+  for (StoredTensor& tensor : tensors) {
+    const std::string where = (checkpoint.folder() / file).string() + ": tensor " + in_quotes(tensor.name);
+    tensor = finite_only(std::move(tensor), [where] {
+      throw FileError(where +
+                      " holds a value that is not finite (NaN or infinite); resume an earlier checkpoint");
+    });
   }
+  return tensors;
 }
 
 std::string stream(const Checkpoint& checkpoint, const std::vector<StoredTensor>& streams,
@@ -78,20 +135,18 @@ std::string stream(const Checkpoint& checkpoint, const std::vector<StoredTensor>
   throw FileError((checkpoint.folder() / kRandom).string() + ": no random stream \"" + name + "\"");
 }
 
-void restore_policies(const Checkpoint& checkpoint, const Json& json, Trainer& trainer) {
-  const auto counters = field<Json>(checkpoint, json, "policies");
+void restore_policies(const Checkpoint& checkpoint, const StrictJson& json, Trainer& trainer) {
   for (const auto& policy : trainer.policies().list()) {
     policies::StoredPolicyState state;
     const std::string file = policy->name() + ".safetensors";
     if (checkpoint.has(file)) {
-      for (const StoredTensor& entry : checkpoint.stored_tensors(file)) {
+      for (const StoredTensor& entry : finite_tensors(checkpoint, file)) {
         state.tensors.push_back(
             {entry.name, entry.shape, [entry](const at::Tensor& into) { copy_stored(entry, into); }});
       }
     }
     // A policy that was off when the checkpoint was made has no entry; one that needs its state says so.
-    if (counters.contains(policy->name()))
-      state.counters = field<std::map<std::string, int64_t>>(checkpoint, counters, policy->name());
+    state.counters = counters_of(checkpoint, json, policy->name());
     policy->restore(state);
   }
 }
@@ -105,14 +160,24 @@ void check_files(const Checkpoint& checkpoint, const TrainableModel& model) {
   }
 }
 
-TrainingState training_state(const Checkpoint& checkpoint, const Json& json) {
+void check_stream(const Checkpoint& checkpoint, const std::string& bytes, c10::Device device) try {
+  policies::set_generator_state(policies::make_generator(device, 0), bytes);
+} catch (const c10::Error& error) {
+  throw FileError((checkpoint.folder() / kRandom).string() +
+                  ": no state of a random stream of this device (" +
+                  first_line(error.what_without_backtrace()) + "); resume another checkpoint");
+}
+
+TrainingState training_state(const Checkpoint& checkpoint, const StrictJson& json, c10::Device device) {
   const std::vector<StoredTensor> streams = checkpoint.stored_tensors(kRandom);
   TrainingState state;
-  state.step = field<int64_t>(checkpoint, json, "step");
-  state.samples = field<int64_t>(checkpoint, json, "samples");
-  state.seconds = field<double>(checkpoint, json, "seconds");
+  state.step = checkpoint.step();
+  state.samples = count_at(checkpoint, json, "samples");
+  state.seconds = seconds_in(checkpoint, json);
   state.default_generator = stream(checkpoint, streams, "default");
   state.noise_generator = stream(checkpoint, streams, "noise");
+  for (const std::string& bytes : {state.default_generator, state.noise_generator})
+    check_stream(checkpoint, bytes, device);
   return state;
 }
 
@@ -127,7 +192,7 @@ std::filesystem::path save_training(CheckpointStore& store, const Trainer& train
   files[kRandom] = {{"default", bytes_tensor(state.default_generator)},
                     {"noise", bytes_tensor(state.noise_generator)}};
   Json json;
-  json["version"] = 1;
+  json["version"] = kStateVersion;
   json["step"] = state.step;
   json["samples"] = state.samples;
   json["seconds"] = state.seconds;
@@ -147,28 +212,42 @@ std::filesystem::path save_training(CheckpointStore& store, const Trainer& train
 
 LoadedConfig written_config(const Checkpoint& checkpoint) {
   LoadedConfig written = parse_config(checkpoint.text(kConfig), (checkpoint.folder() / kConfig).string(), {});
-  if (checkpoint.has(kOrigins))
-    written.origins = read_json<std::map<std::string, Origin>>(checkpoint, kOrigins, "origins by key");
+  if (checkpoint.has(kOrigins)) {
+    try {
+      written.origins = read_json(checkpoint, kOrigins).get<std::map<std::string, Origin>>();
+    } catch (const Json::exception& error) {
+      throw FileError((checkpoint.folder() / kOrigins).string() + ": not origins by key: " + error.what());
+    }
+  }
   return written;
 }
 
 int threads_of(const Checkpoint& checkpoint) {
-  return field<int>(checkpoint, read_state(checkpoint), "threads");
+  constexpr int64_t most = 1024;  // as train.threads allows
+  const int64_t threads = count_at(checkpoint, read_state(checkpoint), "threads");
+  if (threads < 1 || threads > most)
+    refuse_state(checkpoint, fmt::format("\"threads\" is {}; allowed: 1 to {}", threads, most));
+  return static_cast<int>(threads);
 }
 
 void load_training(const Checkpoint& checkpoint, Trainer& trainer) {
-  const Json json = read_state(checkpoint);
+  const StrictJson json = read_state(checkpoint);
   check_files(checkpoint, trainer.model());
   {
     // Of what is read for another device, one tensor is alive at a time; they die here, before the first
     // step.
     const policies::OwnerScope owner(policies::Category::data, "checkpoint being read");
-    copy_by_name(checkpoint.stored_tensors(kModelFile), named(trainer.model().parameters()),
+    copy_by_name(finite_tensors(checkpoint, kModelFile), named(trainer.model().parameters()),
                  (checkpoint.folder() / kModelFile).string());
-    trainer.optimizer().restore(checkpoint.stored_tensors(kOptimizer));
+    trainer.optimizer().restore(finite_tensors(checkpoint, kOptimizer));
     restore_policies(checkpoint, json, trainer);
   }
-  trainer.restore(training_state(checkpoint, json));
+  try {
+    trainer.restore(training_state(checkpoint, json, trainer.device()));
+  } catch (const std::invalid_argument&) {  // the loader's: no batch begins there
+    refuse_state(checkpoint, fmt::format("\"samples\" is {}, where no batch of this data set begins",
+                                         count_at(checkpoint, json, "samples")));
+  }
 }
 
 }  // namespace dtk

@@ -1,6 +1,7 @@
 #include "toolkit/train/trainer.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <dtk/policies/guards.h>
@@ -10,6 +11,8 @@
 #include <dtk/policies/saved_tensors.h>
 #include <dtk/policies/simulation.h>
 #include <torch/csrc/autograd/autograd.h>
+
+#include <utility>
 
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
@@ -73,7 +76,7 @@ Trainer::Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<co
       data_(std::move(data)),
       clock_(clock),
       model_(build_model(config, device, initialise)),
-      optimizer_(config.optimizer, model_->parameters()),
+      optimizer_(config.optimizer, model_->parameters(), config.train.on_not_finite),
       policies_(put_policies_in(config.policies, *model_)),
       noise_(policies::make_generator(device, stream_seed(config.train.seed, "noise"))),
       saved_ledger_(config.memory.ledger ? policies::saved_tensor_ledger() : nullptr) {
@@ -81,6 +84,7 @@ Trainer::Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<co
       policies::generator_state(policies::make_generator(device, stream_seed(config.train.seed, "dropout")));
   OwnerScope owner(Category::optimizer, "scalars");
   loss_sum_ = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device));
+  if (optimizer_.skips()) skipped_.emplace(device, config.train.log_every);
   register_dropout_masks();
   start_loader();
   started_ = clock_.seconds();  // building is not training
@@ -137,11 +141,20 @@ void Trainer::update(bool measured) {
     PhaseScope phase_scope(phase("optimizer"));
     const GradientGuard gradients(optimizer_);
     policies_.before_step();
-    optimizer_.step(learning_rate(), measured);
+    optimizer_.step(learning_rate(), measured, skipped_ ? skipped_->loss() : at::Tensor());
   }
-  policies_.after_step();
+  if (skipped_) {
+    policies_.after_step_unless(optimizer_.stopped());
+  } else {
+    policies_.after_step();
+  }
   ++state_.step;
-  state_.samples = loader_->consumed();
+  const int64_t first_sample = std::exchange(state_.samples, loader_->consumed());
+  if (skipped_) {
+    const OwnerScope owner(Category::optimizer, "scalars");
+    skipped_->end_step({state_.step, first_sample, state_.samples - first_sample},
+                       std::exchange(step_part_, 0), optimizer_.stopped(), loss_sum_);
+  }
   // Whatever an operator made in this step and nobody claimed should be dead by now.
   if (config_.memory.ledger) policies::cpu_accounts().disown_temporaries();
 }
@@ -167,8 +180,8 @@ int64_t Trainer::forward_backward(int64_t step_samples) {
 void Trainer::add_to_mean(const at::Tensor& loss, int64_t samples) {
   const double part =
       static_cast<double>(samples * config_.train.accumulate) / static_cast<double>(config_.data.batch);
-  loss_sum_.add_(loss.detach(), part);
-  losses_in_sum_ += part;
+  (skipped_ ? skipped_->loss() : loss_sum_).add_(loss.detach(), part);
+  (skipped_ ? step_part_ : losses_in_sum_) += part;
 }
 
 at::Tensor Trainer::loss_of(Batch batch) {
@@ -181,15 +194,28 @@ at::Tensor Trainer::loss_of(Batch batch) {
 
 StepScalars Trainer::read_scalars_sync() {
   optimizer_.look_back();
-  const std::vector<double> values =
-      policies::values_sync(at::stack({loss_sum_, optimizer_.gradient_norm(), optimizer_.stopped()}));
+  at::Tensor on_device = at::stack({loss_sum_, optimizer_.gradient_norm(), optimizer_.stopped()});
+  if (skipped_) on_device = at::cat({on_device, skipped_->flags()});
+  const std::vector<double> values = policies::values_sync(on_device);
   StepScalars scalars;
-  scalars.loss = values[0] / (losses_in_sum_ > 0 ? losses_in_sum_ : 1.0);
+  scalars.finite = skipped_ || values[2] == 0.0;
+  if (skipped_) {
+    const SkippedSteps::Read read = skipped_->read(values.data() + 3);
+    losses_in_sum_ = read.parts;
+    scalars.skipped = read.skipped;
+    scalars.skipped_in_a_row = read.longest_row;
+  }
+  const bool none_counted = skipped_ && losses_in_sum_ == 0;
+  if (!none_counted) last_loss_ = values[0] / (losses_in_sum_ > 0 ? losses_in_sum_ : 1.0);
+  scalars.loss = last_loss_;
   scalars.gradient_norm = values[1];
-  scalars.finite = values[2] == 0.0;
   loss_sum_.zero_();
   losses_in_sum_ = 0;
   return scalars;
+}
+
+std::vector<int64_t> Trainer::samples_of(const SkippedStep& step) const {
+  return loader_->samples_at(step.first_sample, step.samples);
 }
 
 double Trainer::elapsed_seconds() const {

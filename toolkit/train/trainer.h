@@ -21,6 +21,7 @@
 #include "toolkit/data/loader.h"
 #include "toolkit/train/lr_schedule.h"
 #include "toolkit/train/optimizer.h"
+#include "toolkit/train/skipped_steps.h"
 #include "toolkit/train/trainable_model.h"
 
 namespace dtk {
@@ -30,7 +31,11 @@ struct StepScalars {
   double loss = 0;           // mean over the steps since the scalars were last read
   double gradient_norm = 0;  // of the last step that was measured, before clipping
   bool finite = true;        // false: some gradient was not finite; measured steps have not changed weights
-                             // since then
+                             // since then. Always true where such steps are skipped
+  /// Where they are: which of the steps since then changed nothing, and how many in a row at most, counting
+  /// on from before. `loss` is the mean over the others, without any the one that was read before.
+  std::vector<SkippedStep> skipped = {};
+  int64_t skipped_in_a_row = 0;
 };
 
 /// What makes a run continue bit for bit on the same number of CPU threads.
@@ -61,6 +66,9 @@ class Trainer {
   void accumulate_gradients();
   /// The second half: changes the weights and lets the gradients go.
   void update(bool measured = true);
+
+  /// Numbers of a step's samples in the training data. Costs the order of a whole epoch.
+  std::vector<int64_t> samples_of(const SkippedStep& step) const;
 
   /// The one place that waits for the device and reads values.
   StepScalars read_scalars_sync();
@@ -130,11 +138,14 @@ class Trainer {
   std::shared_ptr<policies::SavedTensorLayer> saved_ledger_;
 
   TrainingState state_;
-  int64_t resumed_epoch_ = 0;       // number of the epoch in which restore() went on
-  at::Tensor loss_sum_;             // scalar on the device
-  double losses_in_sum_ = 0;        // micro-batches; a short one counts as a part of one
-  bool short_step_ = false;         // the running step is the last and shorter one of an epoch
-  std::unique_ptr<Loader> loader_;  // last: its thread starts when all else is built
+  int64_t resumed_epoch_ = 0;            // number of the epoch in which restore() went on
+  at::Tensor loss_sum_;                  // scalar on the device
+  double last_loss_ = 0;                 // that was read
+  std::optional<SkippedSteps> skipped_;  // where steps are skipped
+  double step_part_ = 0;                 // of the running step, where it may be skipped
+  double losses_in_sum_ = 0;             // micro-batches; a short one counts as a part of one
+  bool short_step_ = false;              // the running step is the last and shorter one of an epoch
+  std::unique_ptr<Loader> loader_;       // last: its thread starts when all else is built
 };
 
 }  // namespace dtk

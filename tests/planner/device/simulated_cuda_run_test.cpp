@@ -14,6 +14,7 @@
 
 #include "support/catch.h"
 #include "support/device/devices.h"
+#include "support/files/finite_checkpoint.h"
 #include "support/files/safetensors_file.h"
 #include "support/runs/image_run.h"
 #include "support/runs/run_world.h"
@@ -200,8 +201,10 @@ TEST_CASE("the run's own report and the books agree on each phase's peak, to the
 }
 
 TEST_CASE("a run on cuda:0 that is resumed goes on as if it had not stopped: bytes, draws and files") {
-  const Simulation whole(of_steps(4)), before(of_steps(2));
+  const Simulation whole(of_steps(4));
+  Simulation before(of_steps(2));
   REQUIRE(before.seen.result.step == 2);
+  test::make_finite(before.files, "out/checkpoints/step-00000002");
   const Simulation resumed(of_steps(4), before, "latest");
   CHECK(heard(resumed.seen, "resumed from out/checkpoints/step-00000002 at step 2"));
   CHECK(resumed.seen.result.step == 4);

@@ -202,6 +202,12 @@ TEST_CASE("a long period is planned by four of its steps, and is exact") {
   check_exact(rare({"train.steps=160", "policies.ema.device=same", "train.validate_ema=true"}));
 }
 
+TEST_CASE("plans of runs that skip steps are exact") {
+  check_exact(small_job({"train.on_not_finite=\"skip\"", "train.accumulate=2"}));
+  check_exact(small_job({"train.on_not_finite=\"skip\"", "policies.ema.device=\"same\"",
+                         "data.drop_last=false", "optimizer.clip=0", "train.log_every=7"}));
+}
+
 TEST_CASE("books are equal if every owner holds the same") {
   const policies::CountingAllocatorGuard counting;
   const auto held_by = [](const char* label) {

@@ -363,3 +363,21 @@ TEST_CASE(
   CHECK(Ema(asked, weights.list(), engine()).report().device_bytes == 0);
   CHECK(Ema(on_device(asked), weights.list(), engine()).report().device_bytes == 4 * kTrainable);
 }
+
+TEST_CASE("host EMA: a step that changed nothing is averaged out, as the flag beside the weights says") {
+  OddWeights weights;
+  const EmaOptions chosen = host_options(0.9, false, GENERATE(1, 3));
+  Ema host(chosen, weights.list(), engine()), device(on_device(chosen), weights.list());
+  const at::Tensor flag = at::zeros({});
+  for (int n = 0; n < 60; ++n) {
+    const auto values = random_values();
+    host.before_step();
+    flag.fill_(std::numeric_limits<float>::quiet_NaN());  // what a late copy would see
+    weights.fill(std::numeric_limits<float>::quiet_NaN());
+    weights.set(values);
+    flag.fill_(n % 7 == 2 || n % 7 == 3 ? 1 : 0);
+    host.after_step_unless(flag);
+    device.after_step_unless(flag);
+  }
+  CHECK(equal(host.state(), device.state()));
+}

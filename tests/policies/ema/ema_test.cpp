@@ -8,6 +8,7 @@
 
 #include "support/catch.h"
 #include "support/device/test_device.h"
+#include "support/same_bits.h"
 
 using namespace dtk::policies;
 using dtk::test::DeviceMemory;
@@ -305,4 +306,31 @@ TEST_CASE("ema: where there can be no average, that is an error if it was asked 
   CHECK(ema.sampling_weights() == nullptr);
   CHECK(ema.state().tensors.empty());
   CHECK_NOTHROW(ema.restore(ema.state()));
+}
+
+TEST_CASE("a step that changed nothing is averaged out, and any other has the bits of a plain one",
+          "[device]") {
+  Weights weights, others;
+  const EmaOptions chosen = GENERATE(true, false) ? options(0.75, true) : same(0.75, true);
+  Ema told(chosen, weights.list()), plain(chosen, others.list());
+  const at::Tensor skipped = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(test_device()));
+  for (int n = 0; n < 5; ++n) {
+    weights.fill(static_cast<float>(n) / 3);
+    others.fill(static_cast<float>(n) / 3);
+    told.before_step();
+    plain.before_step();
+    told.after_step_unless(skipped);
+    plain.after_step();
+    for (size_t i = 0; i < 2; ++i)
+      CHECK_VALUES(dtk::test::same_bits(told.state().tensors[i].second, plain.state().tensors[i].second));
+  }
+  const PolicyState before = told.state();
+  std::vector<at::Tensor> averages;
+  for (const auto& [name, average] : before.tensors) averages.push_back(average.clone());
+  weights.fill(100.0f);
+  told.before_step();
+  skipped.fill_(1);
+  told.after_step_unless(skipped);
+  for (size_t i = 0; i < 2; ++i) CHECK_VALUES(at::equal(told.state().tensors[i].second, averages[i]));
+  CHECK(told.state().counters.at("updates") == 6);
 }

@@ -98,6 +98,9 @@ RunConfig custom_from_latents() {
   dit::options_of(config).data.latent_scale = 0.18215;
   config.data.validation = 5;
   config.train.validate_ema = true;
+  config.train.on_not_finite = dtk::NotFinite::skip;
+  config.train.max_skipped = 3;
+  config.train.slow_step = 7;
   return config;
 }
 
@@ -274,6 +277,9 @@ sample_every = 0  # default
 keep_checkpoints = 2  # default
 validate_every = 0  # default
 validate_ema = false  # default
+on_not_finite = "stop"  # default
+# most_skipped has no effect: train.on_not_finite = "stop"
+slow_step = 5.0  # default
 allow_thread_change = false  # default
 init_from = ""  # default
 init_key = ""  # default

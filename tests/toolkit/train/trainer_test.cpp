@@ -26,8 +26,8 @@ using test::check_equal, test::everything, test::make_trainer, test::run;
 
 namespace {
 
-struct NotFinite final : ImageSource {
-  NotFinite() : ImageSource({.size = 64, .channels = 1, .height = 8, .width = 8, .classes = 4}) {}
+struct NanImages final : ImageSource {
+  NanImages() : ImageSource({.size = 64, .channels = 1, .height = 8, .width = 8, .classes = 4}) {}
   std::string description() const override { return "one NaN per image after the first 16 images read"; }
   int64_t read_image(int64_t, float* values) const override {
     std::fill(values, values + 64, 0.5f);
@@ -141,7 +141,7 @@ TEST_CASE("once a gradient is not finite, no later step changes a weight") {
   test::SteppingClock clock;
   RunConfig config = test::tiny_config();
   config.policies.ema.enabled = policies::Enabled::off;
-  Trainer trainer(config, at::kCPU, std::make_shared<NotFinite>(), clock);
+  Trainer trainer(config, at::kCPU, std::make_shared<NanImages>(), clock);
   run(trainer, 2);  // 16 good images
   CHECK(trainer.read_scalars_sync().finite);
   std::vector<at::Tensor> before;

@@ -38,7 +38,10 @@ class Ema final : public Policy {
   /// Waits until the weights are copied, not until they are averaged in.
   void before_step() override;
   /// Averages the parameters' present values in, or lets that begin.
-  void after_step() override;
+  void after_step() override { average({}); }
+  /// The same, but averages that step out: the averages keep their values. It counts for `every` and for the
+  /// warm-up as any other.
+  void after_step_unless(const at::Tensor& skipped) override { average(skipped); }
   int64_t period() const override { return obstacle_.empty() ? options_.every : 1; }
   bool needs_steps() const override { return obstacle_.empty(); }
   /// The model's parameters hold the averages until the exchange ends; then the raw weights are back, also
@@ -53,6 +56,7 @@ class Ema final : public Policy {
 
  private:
   class Exchange;
+  void average(const at::Tensor& skipped);
   void refuse_exchanged(const char* what) const;
   void settle() const;
   size_t pieces() const;

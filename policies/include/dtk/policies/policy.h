@@ -70,6 +70,10 @@ class Policy {
   virtual void before_step() {}
   /// After each optimizer step. Reads no value on the host.
   virtual void after_step() {}
+  /// In place of after_step() where a step may turn out to have changed nothing: `skipped`, a float scalar on
+  /// the parameters' device, is then 1, else 0. It keeps its value until the next before_step() has returned,
+  /// and is read on no host. A policy that would take the step for one that changed the weights overrides it.
+  virtual void after_step_unless(const at::Tensor& /*skipped*/) { after_step(); }
   /// The weights to sample with, in place of the model's own; null if the policy has none.
   virtual std::unique_ptr<WeightExchange> sampling_weights() { return nullptr; }
   /// Tensors are the live ones, not copies.

@@ -34,6 +34,8 @@ class PolicySet {
   /// Before and after each optimizer step.
   void before_step();
   void after_step();
+  /// The same after a step that may have changed nothing (Policy::after_step_unless).
+  void after_step_unless(const at::Tensor& skipped);
   /// optimizer.step() between the two.
   template <class Optimizer>
   void step(Optimizer& optimizer) {

@@ -22,8 +22,10 @@ class HostEma {
   HostEma(std::vector<at::Tensor> weights, std::vector<at::Tensor> averages,
           std::unique_ptr<StagingCopies> engine, bool pinned, int64_t largest_slot = int64_t{32} << 20);
 
-  /// After the weights changed: average <- decay·average + (1 - decay)·weight, in the background.
-  void post(double decay);
+  /// After the weights changed: average <- decay·average + (1 - decay)·weight, in the background. `skipped`,
+  /// if defined: a float scalar beside the weights, with which it travels; where it is 1 the averages keep
+  /// their bits. It must keep its value until wait_copied(), and is given in each round or in none.
+  void post(double decay, const at::Tensor& skipped = {});
   /// Before the weights change again.
   void wait_copied() { ring_->wait_copied(); }
   /// Before the averages are read or written: waits for all posted updates.
@@ -58,6 +60,7 @@ class HostEma {
   std::unique_ptr<StagingCopies> engine_;
   std::unique_ptr<StagingRing> ring_;
   int64_t updates_ = 0;
+  bool skipped_ = false;  // the round that arrives; for the ring's thread
 };
 
 }  // namespace dtk::policies

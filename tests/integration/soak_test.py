@@ -1,0 +1,73 @@
+"""soak_test.py DIT_TRAIN RESULT: 10,000 steps of a tiny model hold no more memory, beside what is counted, than 1,000 did.
+
+Writes the figures to RESULT, of which benchmarks/results/ holds the newest.
+"""
+
+import json
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+SIDE, CLASSES, IMAGES, STEPS = 8, 4, 200, 10_000
+CONFIG = f"""\
+[train]
+out = "run"
+steps = {STEPS}
+threads = 1
+log_every = 100
+checkpoint_every = 500
+sample_every = 1000
+validate_every = 250
+[data]
+images = "images"
+labels = "labels"
+batch = 8
+validation = 20
+[model]
+depth = 2
+hidden = 16
+heads = 2
+patch = 4
+image_size = {SIDE}
+channels = 1
+classes = {CLASSES}
+learn_sigma = false
+[sample]
+steps = 2
+per_class = 1
+[policies.precision]
+cpu = "fp32"
+"""
+TRAIN = RESULT = Path()
+
+
+class Soak(unittest.TestCase):
+    def test_the_memory_beside_what_is_counted_stays(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            pixels = bytes(i * 37 % 256 for i in range(IMAGES * SIDE * SIDE))
+            (folder / "images").write_bytes(struct.pack(">IIII", 0x803, IMAGES, SIDE, SIDE) + pixels)
+            (folder / "labels").write_bytes(struct.pack(">II", 0x801, IMAGES) + bytes(i % CLASSES for i in range(IMAGES)))
+            (folder / "run.toml").write_text(CONFIG, encoding="utf-8")
+            result = subprocess.run([TRAIN, "--config", "run.toml", "--device", "cpu"], cwd=folder, capture_output=True, text=True)
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
+            lines = [json.loads(line) for line in (folder / "run/log.jsonl").read_text().splitlines()]
+        beside = {line["step"]: line["process_bytes"] - line["counted_bytes"] for line in lines if line["event"] == "step"}
+        self.assertEqual([line for line in lines if line["event"] == "memory_grows"], [])
+        steps = (1000, 2500, 5000, 7500, STEPS)
+        rows = [f"| {step:,} | {beside[step]:,} | {beside[step] - beside[1000]:+,} |" for step in steps]
+        RESULT.write_text(
+            "# Memory of a long run\n\nA tiny DiT, 10,000 steps with a checkpoint every 500, samples every 1,000 and a "
+            "validation every 250 (`tests/run -L long`, `soak_test`): bytes that the process holds beside those that the "
+            "ledger counts.\n\n| step | bytes | since step 1,000 |\n|--:|--:|--:|\n" + "\n".join(rows) + "\n",
+            encoding="utf-8",
+        )
+        self.assertLess(beside[STEPS] - beside[1000], 1 << 20, "\n".join(rows))
+
+
+if __name__ == "__main__":
+    TRAIN, RESULT = Path(sys.argv.pop(1)).resolve(), Path(sys.argv.pop(1)).resolve()
+    unittest.main()

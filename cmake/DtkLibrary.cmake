@@ -9,6 +9,13 @@ function(dtk_configure_target target)
                          "-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=")
   # Reading an operator's inputs in a callback needs it (DtkTorch.cmake); not passed on to others' programs.
   target_compile_definitions(${target} PRIVATE NDEBUG)
+  # What an overflow in a reader of strangers' files would need: knowledge of addresses, a writable table of
+  # functions, an unwatched return address.
+  if(DTK_HARDEN)
+    target_compile_options(${target} PRIVATE -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 -fstack-protector-strong
+                           -fstack-clash-protection -fPIE)
+    target_link_options(${target} PRIVATE -pie LINKER:-z,relro LINKER:-z,now LINKER:-z,noexecstack)
+  endif()
   if(DTK_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${DTK_SANITIZE} -fno-omit-frame-pointer
                            -fno-sanitize-recover=undefined)

@@ -41,7 +41,8 @@ cuda_runtime_files=(nvidia/cu13/lib/libcudart.so.13 nvidia/cu13/lib/libcupti.so.
 cuda_full_files=(nvidia/cu13/lib/libcublas.so.13 nvidia/cudnn/lib/libcudnn.so.9 nvidia/nccl/lib/libnccl.so.2)
 
 debian_packages=(g++ cmake ninja-build ccache python3 python3-venv catch2 libcxxopts-dev libtomlplusplus-dev
-                 libstb-dev nlohmann-json3-dev zlib1g-dev libssl-dev libfmt-dev)
+                 libstb-dev nlohmann-json3-dev zlib1g-dev libssl-dev libfmt-dev
+                 libjpeg-dev libpng-dev)
 long_packages=(mmdebstrap)  # of the long tests
 dataset_package=dataset-fashion-mnist
 dataset_folder=/usr/share/datasets/fashion-mnist
@@ -94,7 +95,7 @@ setup_system_packages() {
   if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
     say "not a Debian-like system: nothing is installed with the package manager. The build needs a C++20" \
         "compiler, CMake >= 3.25, ninja, python3 with venv, Catch2, cxxopts, toml++, stb, nlohmann-json, zlib," \
-        "OpenSSL, fmt"
+        "OpenSSL, fmt; libjpeg-turbo and libpng are used where they are"
     return
   fi
   local missing want_dataset=no

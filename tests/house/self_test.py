@@ -10,6 +10,7 @@ import unittest
 from pathlib import Path
 
 import file_sizes
+import hardened
 import include_arrows
 import layout
 import linked_libraries
@@ -421,6 +422,21 @@ class LinkedLibraries(TreeTest):
         found = linked_libraries.check(self.root / "out", ("dit-train",))
         self.assertEqual(len(found), 1, found)
         self.assertIn("a_test: needs libtorch_cuda.so", found[0])
+
+    def test_a_program_without_what_hardens_it(self):
+        text = (
+            '#include <cstdio>\n#include <cstring>\nint main(int argc, char** argv) {'
+            ' char b[16]; std::strcpy(b, argv[argc - 1]); return std::printf("%s", b); }\n'
+        )
+        self.write("a.cpp", text)
+        (self.root / "out").mkdir()
+        hard = "-O2 -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 -fstack-protector-strong -fPIE -pie -Wl,-z,relro -Wl,-z,now"
+        self.compile("a.cpp", "-o", "out/hard", *hard.split())
+        self.assertEqual(hardened.check(self.root / "out", ["hard"]), [])
+        soft = "-U_FORTIFY_SOURCE -fno-stack-protector -no-pie -Wl,-z,norelro -Wl,-z,lazy -Wl,-z,execstack"
+        self.compile("a.cpp", "-o", "out/soft", *soft.split())
+        self.assertEqual(len(hardened.check(self.root / "out", ["soft"])), 6)
+        self.assertEqual(len(hardened.check(self.root / "out", ["none"])), 1)
 
     def test_a_program_that_is_not_there(self):
         found = linked_libraries.check(self.root / "out", ("dit-train",))

@@ -462,7 +462,7 @@ class Plans(unittest.TestCase):
         with open("/dev/full", "w") as full:
             result = subprocess.run([str(PLAN), *BASE], cwd=SOURCE, stdout=full, stderr=subprocess.PIPE, text=True)
         self.assertEqual(result.returncode, 1)
-        self.assertEqual(result.stderr, "dit-plan: standard output takes no more, the report is not complete\n")
+        self.assertEqual(result.stderr, "dit-plan: standard output takes no more; what was printed is not complete\n")
 
     def test_data_that_cannot_be_trained_on_is_refused_as_in_a_run(self):
         few = settings(data__samples=10)

@@ -15,6 +15,7 @@ MODULES = [
     "objectives",
     "data_runs",
     "weight_runs",
+    "hostile_runs",
 ]
 
 if __name__ == "__main__":

@@ -1,10 +1,8 @@
 #include "toolkit/checkpoint/weights.h"
 
-#include <ATen/ops/aminmax.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 #include "toolkit/checkpoint/find.h"
@@ -144,20 +142,6 @@ bool begins_as_safetensors(FileSystem& files, const Path& path) {
   throw DataError(request.path_place + ": no file of weights; " + allowed + "; name one of these");
 }
 
-// As float32, which the model has. Both bounds are NaN where any value is, and nothing large is stored for
-// it.
-void check_finite(const at::Tensor& values, const std::string& place, const std::string& name) {
-  if (!values.is_floating_point() || values.numel() == 0) return;
-  const auto [least, most] = at::aminmax(values);
-  const auto finite = [](const at::Tensor& bound) {
-    return std::isfinite(static_cast<float>(bound.item<double>()));
-  };
-  if (finite(least) && finite(most)) return;
-  throw DataError(place + ": tensor " + in_quotes(name) +
-                  " holds a value that is not finite in float32 (NaN, infinite or too large), as a run "
-                  "writes that diverged; name weights of an earlier step");
-}
-
 Weights open_file(FileSystem& files, const WeightsRequest& request) {
   Weights weights = at_place(request.path_place, [&] {
     if (is_torch_file(files, request.path)) return from_torch_file(files, request);
@@ -165,17 +149,19 @@ Weights open_file(FileSystem& files, const WeightsRequest& request) {
     return from_safetensors(files, request);
   });
   for (StoredTensor& tensor : weights.tensors) {
-    tensor.read = [place = request.path_place, name = tensor.name, read = std::move(tensor.read)] {
-      at::Tensor values = at_place(place, read);
-      check_finite(values, place, name);
-      return values;
+    tensor.read = [place = request.path_place, read = std::move(tensor.read)] {
+      return at_place(place, read);
     };
-    if (!tensor.read_into) continue;
-    tensor.read_into = [place = request.path_place, name = tensor.name,
-                        read = std::move(tensor.read_into)](const at::Tensor& into) {
-      at_place(place, [&] { read(into); });
-      check_finite(into, place, name);
-    };
+    if (tensor.read_into) {
+      tensor.read_into = [place = request.path_place, read = std::move(tensor.read_into)](
+                             const at::Tensor& into) { at_place(place, [&] { read(into); }); };
+    }
+    const std::string where = request.path_place + ": tensor " + in_quotes(tensor.name);
+    tensor = finite_only(std::move(tensor), [where] {
+      throw DataError(where +
+                      " holds a value that is not finite in float32 (NaN, infinite or too large), as a run "
+                      "writes that diverged; name weights of an earlier step");
+    });
   }
   return weights;
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "toolkit/config/toml_guard.h"
 #include "toolkit/config/toml_text.h"
 
 namespace dtk {
@@ -81,6 +82,7 @@ void append(const toml::table& table, const std::string& prefix, int depth,
 }  // namespace
 
 std::vector<DocumentEntry> parse_document(const std::string& text) {
+  guard_toml(text);
   std::vector<DocumentEntry> entries;
   try {
     append(toml::parse(std::string_view(text)), "", 1, entries);

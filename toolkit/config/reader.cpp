@@ -426,7 +426,8 @@ LoadedConfig load_config(FileSystem& files, const std::filesystem::path& file,
   if (!files.exists(file)) fail(name, "this file does not exist; give an existing file with --config");
   std::string text;
   try {
-    text = files.read(file);
+    constexpr uint64_t most = uint64_t{1} << 20;  // hundreds of times what all keys take
+    text = files.read_given(file, most);
   } catch (const FileError& error) {
     throw ConfigError(error.what());
   }

@@ -3,6 +3,45 @@
 #include "toolkit/core/format.h"
 
 namespace dtk {
+namespace {
+
+/// Bytes of the UTF-8 character that `text` begins with (Unicode, table 3-7); 0 if it begins with none.
+size_t character_bytes(std::string_view text) {
+  const auto byte = [&](size_t at) { return at < text.size() ? static_cast<unsigned char>(text[at]) : 0U; };
+  const unsigned first = byte(0), second = byte(1);
+  if (first < 0x80) return 1;
+  const size_t bytes = first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
+  const unsigned least = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+  const unsigned most = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+  if (bytes == 0 || second < least || second > most) return 0;
+  for (size_t at = 2; at < bytes; ++at) {
+    if ((byte(at) & 0xc0) != 0x80) return 0;
+  }
+  return bytes;
+}
+
+bool is_control(std::string_view character) {
+  const auto code = static_cast<unsigned char>(character[0]);
+  if (character.size() == 1) return (code < 0x20 && code != '\n' && code != '\t') || code == 0x7f;
+  return code == 0xc2 && static_cast<unsigned char>(character[1]) < 0xa0;  // U+0080 to U+009F
+}
+
+}  // namespace
+
+std::string printable(std::string_view text) {
+  std::string result;
+  while (!text.empty()) {
+    const size_t bytes = character_bytes(text);
+    const std::string_view character = text.substr(0, std::max<size_t>(bytes, 1));
+    if (bytes > 0 && !is_control(character)) {
+      result += character;
+    } else {
+      for (const char c : character) result += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    }
+    text.remove_prefix(character.size());
+  }
+  return result;
+}
 
 std::string escaped(const std::string& text) {
   std::string result;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <initializer_list>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace dtk {
@@ -13,6 +14,10 @@ inline bool is_one_of(const std::string& name, std::initializer_list<const char*
 
 /// `text` with control characters, quotes and backslashes escaped as in a TOML string, without the quotes.
 std::string escaped(const std::string& text);
+
+/// `text` for a terminal: line breaks and tabs stay, any other control character (C0, DEL and C1, with which
+/// a file's name could move the cursor or colour what follows) and what is no UTF-8 becomes "\\x1b".
+std::string printable(std::string_view text);
 
 /// What lies between the separators: one part more than there are of them.
 inline std::vector<std::string> split(const std::string& text, char separator) {

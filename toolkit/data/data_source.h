@@ -25,9 +25,11 @@ struct Batch {
 
 /// What a run says of its data besides their description.
 struct DataRemarks {
-  bool synthetic = false;            // made up by a program: no result of such a run is one of real data
-  int64_t skipped = 0;               // files left out because they are corrupt
-  std::vector<std::string> reasons;  // of the first few of them, each with its path
+  bool synthetic = false;                 // made up by a program: no result of such a run is one of real data
+  int64_t skipped = 0;                    // files left out because they are corrupt
+  std::vector<std::string> reasons = {};  // of the first few of them, each with its path
+  int64_t outside = 0;                    // entries of a list of files that lead out of the list's folder
+  std::string first_outside = {};
 };
 
 /// Samples that are alike in shape and type. Implementations are immutable after construction; read() may be

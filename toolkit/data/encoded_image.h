@@ -5,16 +5,23 @@
 
 namespace dtk {
 
-/// Damage that the decoder would pass over, as it fills what is missing with grey and compares no checksum:
-/// what is wrong with a PNG (a chunk whose checksum differs, no end), a JPEG (a table, no end) or a BMP
-/// (fewer rows than its header says); "" if nothing is, or for any other content.
+bool is_jpeg(std::string_view encoded);
+bool is_png(std::string_view encoded);
+bool is_bmp(std::string_view encoded);
+
+/// Damage that a decoder would pass over, as it fills what is missing with grey and compares no checksum:
+/// what is wrong with a PNG (a chunk whose checksum differs, no end), a JPEG (no end) or a BMP (fewer rows
+/// than its header says); "" if nothing is, or for any other content.
 std::string image_damage(std::string_view encoded);
 
-/// What is wrong with the tables of a JPEG that come before its picture: more than 256 Huffman codes, as
-/// which the decoder (stb_image 2.27, of Debian 12) would write behind its own. To be asked before the
-/// decoder looks for a size; image_damage() asks it of all tables. "" if nothing is, or for any other
-/// content.
-std::string jpeg_header_damage(std::string_view encoded);
+/// Tables of a JPEG that stb_image 2.27 does not look at: more than 256 Huffman codes, which it would write
+/// behind its own, and a scan before the tables that it is decoded with. "" if nothing is wrong, or for any
+/// other content.
+std::string jpeg_table_damage(std::string_view encoded);
+
+/// Whether a PNG holds more compressed data than the picture of its header takes; they are inflated, and not
+/// kept. "" if not, or for any other content.
+std::string png_data_damage(std::string_view encoded);
 
 /// Components of a JPEG, 4 for CMYK; 0 for any other content or without a frame header.
 int jpeg_components(std::string_view encoded);

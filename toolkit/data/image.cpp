@@ -4,28 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
-#include <memory>
 #include <stdexcept>
+#include <utility>
 
 #include "toolkit/core/errors.h"
-
-// The project's one instance of stb's code. Static, so that a program may bring its own copy.
-#define STB_IMAGE_STATIC
-#define STB_IMAGE_IMPLEMENTATION
-#define STBI_NO_STDIO
-#define STBI_ONLY_PNG
-#define STBI_ONLY_JPEG
-#define STBI_ONLY_BMP
-#include <stb/stb_image.h>
-#define STB_IMAGE_WRITE_STATIC
-#define STB_IMAGE_WRITE_IMPLEMENTATION
-#define STBI_WRITE_NO_STDIO
-#include <stb/stb_image_write.h>
-
 #include "toolkit/core/format.h"
 #include "toolkit/data/encoded_image.h"
+#include "toolkit/data/image_decoders.h"
 
 namespace dtk {
 namespace {
@@ -37,14 +23,37 @@ constexpr int64_t int_max = std::numeric_limits<int>::max();
                      "); allowed: PNG, JPEG and BMP; replace or remove it");
 }
 
-const stbi_uc* encoded_bytes(std::string_view encoded, const std::string& name) {
+const ImageDecoder& decoder_of(std::string_view encoded, const std::string& name) {
   if (encoded.empty()) fail_decoding(name, "the file is empty");
   if (encoded.size() > static_cast<size_t>(int_max)) fail_decoding(name, "larger than 2 GiB");
-  return reinterpret_cast<const stbi_uc*>(encoded.data());
+  if (is_jpeg(encoded)) return jpeg_decoder;
+  if (is_png(encoded)) return png_decoder;
+  if (is_bmp(encoded)) return bmp_decoder;
+  fail_decoding(name, "unknown image type");
 }
 
-void append_to_string(void* target, void* data, int bytes) {
-  static_cast<std::string*>(target)->append(static_cast<const char*>(data), static_cast<size_t>(bytes));
+ImageHeader header_of(std::string_view encoded, const std::string& name) try {
+  return decoder_of(encoded, name).header(encoded);
+} catch (const Undecodable& error) {
+  fail_decoding(name, error.reason);
+}
+
+/// Of an image that is allowed, as it is stored.
+ImageSize stored_size(std::string_view encoded, const std::string& name) {
+  const ImageHeader header = header_of(encoded, name);
+  const auto [channels, height, width] = header.size;
+  if (width < 1 || height < 1)
+    fail_decoding(name, fmt::format("its header says {} x {} pixels", height, width));
+  if (header.is_16_bit)
+    throw DataError(name + ": has 16 bits per channel; allowed: 8; convert it to 8 bits per channel");
+  if (is_jpeg(encoded) && header.components != 1 && header.components != 3) {
+    throw DataError(
+        fmt::format("{}: is a JPEG of {} components{}; allowed: 1 (grey) or 3 (colour); convert it to RGB",
+                    name, header.components, header.components == 4 ? " (CMYK)" : ""));
+  }
+  if (height > int_max / width || channels > int_max / (width * height))
+    fail_decoding(name, fmt::format("its header says {} x {} pixels, more than 2 GiB", height, width));
+  return header.size;
 }
 
 /// Whether rows of the file are columns of the picture.
@@ -126,75 +135,23 @@ void paste(Image& grid, const float* values, int64_t height, int64_t width, int6
 
 }  // namespace
 
-bool fits_png(const ImageSize& size) {
-  const auto [channels, height, width] = size;
-  return height >= 1 && width >= 1 && channels >= 1 && channels <= 4 && height <= int_max &&
-         width <= int_max / 4 && width * channels + 1 <= int_max / height;
-}
-
-std::string encode_png(const Image& image) {
-  const auto [height, width, channels, pixels] =
-      std::tie(image.height, image.width, image.channels, image.pixels);
-  if (!fits_png({channels, height, width}) ||
-      pixels.size() != static_cast<size_t>(height * width * channels)) {
-    throw std::invalid_argument(
-        fmt::format("encode_png: {} bytes cannot be an image of {} x {} pixels with {} channels",
-                    pixels.size(), height, width, channels));
-  }
-  std::string encoded;
-  const int written =
-      stbi_write_png_to_func(append_to_string, &encoded, static_cast<int>(width), static_cast<int>(height),
-                             static_cast<int>(channels), pixels.data(), static_cast<int>(width * channels));
-  if (written == 0) throw std::bad_alloc();
-  return encoded;
-}
-
 ImageSize encoded_image_size(std::string_view encoded, const std::string& name) {
-  const stbi_uc* bytes = encoded_bytes(encoded, name);
-  const int count = static_cast<int>(encoded.size());
-  if (const std::string damage = jpeg_header_damage(encoded); !damage.empty()) fail_decoding(name, damage);
-  int width = 0;
-  int height = 0;
-  int channels = 0;
-  if (stbi_info_from_memory(bytes, count, &width, &height, &channels) == 0) {
-    fail_decoding(name, stbi_failure_reason());
-  }
-  // The decoder lets a BMP say anything; in one whose rows go down the height is negative.
-  const int64_t rows = std::abs(static_cast<int64_t>(height));
-  if (width < 1 || rows < 1) {
-    fail_decoding(name, fmt::format("its header says {} x {} pixels", rows, width));
-  }
-  if (stbi_is_16_bit_from_memory(bytes, count) != 0) {
-    throw DataError(name + ": has 16 bits per channel; allowed: 8; convert it to 8 bits per channel");
-  }
-  const int components = jpeg_components(encoded);
-  if (components > 3) {  // the decoder would turn it into RGB, by guesses about its inks
-    throw DataError(name + ": is a JPEG of " + std::to_string(components) +
-                    " components (CMYK); allowed: 1 (grey) or 3 (colour); convert it to RGB");
-  }
-  if (swaps_sides(jpeg_orientation(encoded))) return {.channels = channels, .height = width, .width = rows};
-  return {.channels = channels, .height = rows, .width = width};
+  const ImageSize stored = stored_size(encoded, name);
+  if (!swaps_sides(jpeg_orientation(encoded))) return stored;
+  return {.channels = stored.channels, .height = stored.width, .width = stored.height};
 }
 
 Image decode_image(std::string_view encoded, const std::string& name) {
-  encoded_image_size(encoded, name);
-  const std::string damage = image_damage(encoded);
-  if (!damage.empty()) fail_decoding(name, damage);
-  int width = 0;
-  int height = 0;
-  int channels = 0;
-  const std::unique_ptr<stbi_uc, void (*)(void*)> decoded(
-      stbi_load_from_memory(encoded_bytes(encoded, name), static_cast<int>(encoded.size()), &width, &height,
-                            &channels, 0),
-      stbi_image_free);
-  if (decoded == nullptr) fail_decoding(name, stbi_failure_reason());
-  const size_t bytes =
-      static_cast<size_t>(width) * static_cast<size_t>(height) * static_cast<size_t>(channels);
-  return upright({.height = height,
-                  .width = width,
-                  .channels = channels,
-                  .pixels = std::vector<uint8_t>(decoded.get(), decoded.get() + bytes)},
-                 jpeg_orientation(encoded));
+  const ImageSize size = stored_size(encoded, name);
+  if (const std::string damage = image_damage(encoded); !damage.empty()) fail_decoding(name, damage);
+  Image stored{.height = size.height, .width = size.width, .channels = size.channels, .pixels = {}};
+  stored.pixels.resize(static_cast<size_t>(size.channels * size.height * size.width));
+  try {
+    decoder_of(encoded, name).decode(encoded, size, stored.pixels.data());
+  } catch (const Undecodable& error) {
+    fail_decoding(name, error.reason);
+  }
+  return upright(std::move(stored), jpeg_orientation(encoded));
 }
 
 UnpaintedImage image_grid(const at::Tensor& samples, int64_t columns, int64_t padding, int64_t scale) {

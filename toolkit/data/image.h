@@ -52,7 +52,8 @@ ImageSize encoded_image_size(std::string_view encoded, const std::string& name);
 /// Decodes with the channels the file has; nothing is converted. A JPEG is turned as its Exif block says, one
 /// without a readable one is as it is stored. Memory is what the image's header says, so
 /// check encoded_image_size() first where files are not trusted. Throws as encoded_image_size(), CorruptImage
-/// also for a file that ends too early or, if it is a PNG, has a wrong checksum.
+/// also for a file that ends too early, holds more data than its picture or other damage that its decoder
+/// sees, for a wrong checksum of a PNG, and for more than 2 GiB of pixels.
 Image decode_image(std::string_view encoded, const std::string& name);
 
 /// `image` at another size: separable bicubic (a = -0.5) whose support grows with the reduction, so that it

@@ -4,8 +4,6 @@
 #include <array>
 #include <cctype>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <stdexcept>
 
 #include "toolkit/core/format.h"
@@ -15,6 +13,7 @@
 #include "toolkit/data/pixel_source.h"
 #include "toolkit/device/device.h"
 #include "toolkit/io/advice.h"
+#include "toolkit/io/file_system.h"
 
 namespace dtk {
 namespace {
@@ -67,10 +66,12 @@ void check_is_image(const fs::path& path) {
 }
 
 std::string read_file(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) refuse_data(path, "cannot be opened; check its permissions");
-  std::string content{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad()) refuse_data(path, "reading failed; get the file again");
+  constexpr uint64_t most = uint64_t{512} << 20;  // beyond any picture of as many pixels as are allowed
+  const std::unique_ptr<ReadableFile> file = open_data(path);
+  if (file->size() > most)
+    refuse_data(path, fmt::format("has {} bytes; allowed: up to {}; make it smaller", file->size(), most));
+  std::string content(file->size(), '\0');
+  file->read_into(0, content.data(), content.size());
   return content;
 }
 

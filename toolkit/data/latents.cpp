@@ -13,7 +13,7 @@
 #include "toolkit/data/pixel_source.h"
 #include "toolkit/io/advice.h"
 #include "toolkit/io/dtypes.h"
-#include "toolkit/io/mapped_file.h"
+#include "toolkit/io/file_system.h"
 #include "toolkit/io/npy.h"
 #include "toolkit/io/safetensors.h"
 
@@ -22,41 +22,46 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Numbers in a mapped file.
+/// Numbers in a file.
 struct Stored {
   c10::ScalarType type;
   std::vector<int64_t> shape;
-  const char* values;  // may be unaligned
+  uint64_t begin;  // of the first, in the file
 };
 
 std::string shape_in_brackets(const std::vector<int64_t>& shape) {
   return "(" + c10::Join(", ", shape) + ")";
 }
 
-Stored stored_npy(const MappedFile& file, const fs::path& path) {
-  NpyArray array = parse_npy(file.bytes(), path.string());
-  return {array.type, std::move(array.shape), array.values.data()};
+std::string first_bytes(ReadableFile& file, uint64_t most) {
+  std::string bytes(std::min(file.size(), most), '\0');
+  file.read_into(0, bytes.data(), bytes.size());
+  return bytes;
+}
+
+Stored stored_npy(ReadableFile& file, const fs::path& path) {
+  const std::string name = path.string();
+  const size_t header_bytes = npy_header_bytes(first_bytes(file, npy_first_bytes), name);
+  NpyHeader header = parse_npy_header(first_bytes(file, header_bytes), name);
+  check_npy_values(header, file.size() - header.bytes, name);
+  return {header.type, std::move(header.shape), header.bytes};
 }
 
 /// The tensors of a safetensors file.
 struct Safetensors {
   SafetensorsHeader header;
-  const char* data;
 
-  Safetensors(const MappedFile& file, const fs::path& path) try
+  Safetensors(ReadableFile& file, const fs::path& path) try
       : header(read_safetensors_header(
-            [&file](uint64_t offset, void* to, size_t bytes) {
-              file.bytes().copy(static_cast<char*>(to), bytes, offset);
-            },
-            file.bytes().size(), path.string())),
-        data(file.bytes().data() + header.data_start) {
+            [&file](uint64_t offset, void* to, size_t bytes) { file.read_into(offset, to, bytes); },
+            file.size(), path.string())) {
   } catch (const FileError& error) {
     throw DataError(error.what());  // it starts with the path
   }
 
   std::optional<Stored> find(const std::string& name) const {
     for (const TensorEntry& entry : header.tensors) {
-      if (entry.name == name) return Stored{entry.type, entry.shape, data + entry.begin};
+      if (entry.name == name) return Stored{entry.type, entry.shape, header.data_start + entry.begin};
     }
     return std::nullopt;
   }
@@ -87,7 +92,8 @@ void check_latents(const Stored& latents, const fs::path& path) {
   }
 }
 
-std::vector<int64_t> read_labels(const Stored& stored, int64_t samples, const fs::path& path) {
+std::vector<int64_t> read_labels(ReadableFile& file, const Stored& stored, int64_t samples,
+                                 const fs::path& path) {
   if (stored.type != c10::ScalarType::Long) {
     refuse_data(path, "labels are " + dtype_name(stored.type) + "; allowed: int64; save them as int64");
   }
@@ -98,7 +104,7 @@ std::vector<int64_t> read_labels(const Stored& stored, int64_t samples, const fs
                           shape_in_brackets(stored.shape), samples));
   }
   std::vector<int64_t> labels(static_cast<size_t>(samples));
-  std::memcpy(labels.data(), stored.values, labels.size() * sizeof(int64_t));
+  file.read_into(stored.begin, labels.data(), labels.size() * sizeof(int64_t));
   constexpr int64_t most = 999'999'999;  // as model.classes allows
   const auto wrong =
       std::find_if(labels.begin(), labels.end(), [](int64_t label) { return label < 0 || label > most; });
@@ -120,7 +126,7 @@ void convert(const char* stored, int64_t count, float scale, float* values) {
 
 class LatentSource final : public ImageSource {
  public:
-  LatentSource(std::unique_ptr<MappedFile> file, fs::path path, Stored latents, std::vector<int64_t> labels,
+  LatentSource(std::unique_ptr<ReadableFile> file, fs::path path, Stored latents, std::vector<int64_t> labels,
                double scale)
       : ImageSource({latents.shape[0], latents.shape[1], latents.shape[2], latents.shape[3],
                      *std::max_element(labels.begin(), labels.end()) + 1}),
@@ -139,14 +145,15 @@ class LatentSource final : public ImageSource {
 
   int64_t read_image(int64_t index, float* values) const override {
     const int64_t label = labels_.at(static_cast<size_t>(index));
-    const int64_t bytes = sample_values_ * static_cast<int64_t>(c10::elementSize(latents_.type));
-    const char* stored = latents_.values + index * bytes;
+    std::string stored(static_cast<size_t>(sample_values_) * c10::elementSize(latents_.type), '\0');
+    file_->read_into(latents_.begin + static_cast<uint64_t>(index) * stored.size(), stored.data(),
+                     stored.size());
     if (latents_.type == c10::ScalarType::Float) {
-      convert<float>(stored, sample_values_, scale_, values);
+      convert<float>(stored.data(), sample_values_, scale_, values);
     } else if (latents_.type == c10::ScalarType::Half) {
-      convert<c10::Half>(stored, sample_values_, scale_, values);
+      convert<c10::Half>(stored.data(), sample_values_, scale_, values);
     } else {
-      convert<c10::BFloat16>(stored, sample_values_, scale_, values);
+      convert<c10::BFloat16>(stored.data(), sample_values_, scale_, values);
     }
     const bool finite =
         std::all_of(values, values + sample_values_, [](float v) { return std::isfinite(v); });
@@ -159,7 +166,7 @@ class LatentSource final : public ImageSource {
   }
 
  private:
-  const std::unique_ptr<MappedFile> file_;
+  const std::unique_ptr<ReadableFile> file_;
   const fs::path path_;
   const Stored latents_;
   const std::vector<int64_t> labels_;
@@ -168,8 +175,8 @@ class LatentSource final : public ImageSource {
 };
 
 std::vector<int64_t> labels_of_npy(const fs::path& path, int64_t samples) {
-  const MappedFile file(path);
-  return read_labels(stored_npy(file, path), samples, path);
+  const std::unique_ptr<ReadableFile> file = open_data(path);
+  return read_labels(*file, stored_npy(*file, path), samples, path);
 }
 
 }  // namespace
@@ -183,7 +190,7 @@ std::unique_ptr<ImageSource> open_latents(const LatentFiles& files) {
         "unknown kind of file; allowed: a name that ends in .npy or .safetensors; save the latents as one "
         "of these");
   }
-  auto file = std::make_unique<MappedFile>(path);
+  std::unique_ptr<ReadableFile> file = open_data(path);
   std::optional<Stored> latents, labels;
   if (extension == ".npy") {
     latents = stored_npy(*file, path);
@@ -205,7 +212,7 @@ std::unique_ptr<ImageSource> open_latents(const LatentFiles& files) {
   }
   check_latents(*latents, path);
   const int64_t samples = latents->shape[0];
-  std::vector<int64_t> all = labels ? read_labels(*labels, samples, path)
+  std::vector<int64_t> all = labels ? read_labels(*file, *labels, samples, path)
                                     : read_labels_file([&] { return labels_of_npy(files.labels, samples); });
   return std::make_unique<LatentSource>(std::move(file), path, std::move(*latents), std::move(all),
                                         files.scale);

@@ -1,4 +1,4 @@
-// Latents that an autoencoder made beforehand, read from a mapped file as the training asks for them.
+// Latents that an autoencoder made beforehand, read from their file as the training asks for them.
 #pragma once
 #include <filesystem>
 #include <memory>
@@ -14,10 +14,10 @@ struct LatentFiles {
 };
 
 /// Latents (N, C, H, W), float32, float16 or bfloat16 (the last in .safetensors only), with int64 labels (N).
-/// The file of latents is mapped (mapped_file.h), never read as a whole; labels take 8 bytes a sample of
-/// memory. read_image() converts to float32, multiplies by `scale`, and throws DataError naming file and
-/// sample if a value is not finite: no NaN is ever trained on, and starting costs no pass over the file.
-/// classes() is the largest label + 1.
+/// The file of latents is read a sample at a time, never as a whole; labels take 8 bytes a sample of
+/// memory. read_image(), which several threads may call, converts to float32, multiplies by `scale`, and
+/// throws DataError naming file and sample if a value is not finite: no NaN is ever trained on, and starting
+/// costs no pass over the file. classes() is the largest label + 1.
 ///
 /// Throws DataError naming the file: for a damaged or hostile header (npy.h, safetensors.h), another dtype or
 /// number of dimensions, no samples, labels that are negative or not as many as latents, labels in two

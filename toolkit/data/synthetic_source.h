@@ -10,7 +10,7 @@ class SyntheticSource final : public ImageSource {
   using ImageSource::ImageSource;
 
   std::string description() const override;
-  DataRemarks remarks() const override { return {.synthetic = true, .skipped = 0, .reasons = {}}; }
+  DataRemarks remarks() const override { return {.synthetic = true}; }
   int64_t read_image(int64_t index, float* values) const override;
 };
 

@@ -44,6 +44,24 @@ class Descriptor {
   int number_;
 };
 
+const char* kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a pipe";
+  return S_ISSOCK(mode) ? "a socket" : "a device";
+}
+
+uint64_t size_of(const Descriptor& file, const Path& path) {
+  struct stat status = {};
+  if (::fstat(file.number(), &status) != 0) fail_with_errno("read", path);
+  if (!S_ISREG(status.st_mode))
+    throw FileError(
+        fmt::format("cannot read {}: it is {}; give a regular file", path.string(), kind_of(status.st_mode)));
+  return static_cast<uint64_t>(status.st_size);
+}
+
+// Opening a pipe would wait for somebody who writes to it.
+constexpr int kReadRegular = O_RDONLY | O_NONBLOCK | O_NOCTTY;
+
 class PosixFile : public WritableFile {
  public:
   PosixFile(Path path, int flags, const std::string& operation)
@@ -76,11 +94,13 @@ class PosixFile : public WritableFile {
 /// Two descriptors of one process exclude each other as those of two processes do.
 class PosixLock : public FileLock {
  public:
-  explicit PosixLock(const Path& path) : descriptor_(path, O_RDWR | O_CREAT, "open") {}
+  PosixLock(const Path& path, int flags) : descriptor_(path, flags, "open") {}
 
-  bool try_take(const Path& path) {
+  bool try_take(const Path& path, bool may_lack_locks = false) {
     while (::flock(descriptor_.number(), LOCK_EX | LOCK_NB) != 0) {
       if (errno == EWOULDBLOCK) return false;
+      // NFS locks what is open for writing only, and no folder is.
+      if (may_lack_locks && (errno == EBADF || errno == ENOLCK || errno == EOPNOTSUPP)) return true;
       if (errno != EINTR) fail_with_errno("lock", path);
     }
     return true;
@@ -92,13 +112,11 @@ class PosixLock : public FileLock {
 
 class OpenedFile : public ReadableFile {
  public:
-  explicit OpenedFile(const Path& path) : path_(path), descriptor_(path, O_RDONLY, "read") {}
-
-  uint64_t size() override {
-    struct stat status = {};
-    if (::fstat(descriptor_.number(), &status) != 0) fail_with_errno("get the size of", path_);
-    return static_cast<uint64_t>(status.st_size);
+  explicit OpenedFile(const Path& path) : path_(path), descriptor_(path, kReadRegular, "read") {
+    size_of(descriptor_, path_);
   }
+
+  uint64_t size() override { return size_of(descriptor_, path_); }
 
   void read_into(uint64_t offset, void* data, size_t bytes) override {
     size_t done = 0;
@@ -134,45 +152,65 @@ class FileByName : public ReadableFile {
   const Path path_;
 };
 
-/// Reads from the current position; fewer than `bytes` bytes only at the end of the file.
-size_t read_some(const Descriptor& file, const Path& path, char* data, size_t bytes) {
-  size_t done = 0;
-  while (done < bytes) {
-    const ssize_t got = ::read(file.number(), data + done, bytes - done);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail_with_errno("read", path);
-    if (got == 0) break;
-    done += static_cast<size_t>(got);
+/// What is left of a file, `expected` bytes, or fewer or more: of a pipe and of what is in /proc no size is
+/// known.
+std::string read_rest(const Descriptor& file, const Path& path, uint64_t expected, uint64_t most) {
+  constexpr uint64_t min_chunk = uint64_t{1} << 16;
+  std::string content;
+  // One byte more than the size shows the end at once.
+  for (uint64_t chunk = std::min(std::max(min_chunk, expected + 1), most + 1);; chunk = min_chunk) {
+    const size_t start = content.size();
+    content.resize(start + chunk);
+    const ssize_t got = ::read(file.number(), content.data() + start, chunk);
+    content.resize(start + static_cast<size_t>(std::max<ssize_t>(got, 0)));
+    if (got < 0 && errno != EINTR) fail_with_errno("read", path);
+    if (got == 0) return content;
+    if (content.size() > most)
+      throw FileError(
+          fmt::format("cannot read {}: it has more than {} bytes, the most that is read of such a file",
+                      path.string(), most));
   }
-  return done;
 }
+
+/// A file of data that became shorter than its header said when it was opened is damaged data.
+class DataFile : public ReadableFile {
+ public:
+  explicit DataFile(const Path& path) : file_(opened(path)) {}
+  uint64_t size() override { return file_->size(); }
+  void read_into(uint64_t offset, void* data, size_t bytes) override try {
+    file_->read_into(offset, data, bytes);
+  } catch (const FileError& error) {
+    throw DataError(error.what() + std::string("; it must not be changed while it is used"));
+  }
+
+ private:
+  static std::unique_ptr<ReadableFile> opened(const Path& path) try {
+    return open_for_reading(path);
+  } catch (const FileError& error) {
+    throw DataError(error.what() + std::string("; check the path"));
+  }
+
+  const std::unique_ptr<ReadableFile> file_;
+};
 
 class PosixFileSystem : public FileSystem {
  public:
   std::unique_ptr<WritableFile> create(const Path& path) override {
-    return std::make_unique<PosixFile>(path, O_TRUNC, "create");
+    return std::make_unique<PosixFile>(path, O_TRUNC | O_NOFOLLOW, "create");
   }
 
   std::unique_ptr<WritableFile> append(const Path& path) override {
     return std::make_unique<PosixFile>(path, O_APPEND, "open");
   }
 
-  std::string read(const Path& path) override {
-    constexpr size_t min_chunk = size_t{1} << 16;
-    const Descriptor file(path, O_RDONLY, "read");
-    struct stat status = {};
-    if (::fstat(file.number(), &status) != 0) fail_with_errno("read", path);
-    // One byte more than the size shows the end at once; pipes and /proc report 0 and take further rounds.
-    size_t chunk = std::max(min_chunk, static_cast<size_t>(status.st_size) + 1);
-    std::string content;
-    for (;;) {
-      const size_t start = content.size();
-      content.resize(start + chunk);
-      const size_t got = read_some(file, path, content.data() + start, chunk);
-      content.resize(start + got);
-      if (got < chunk) return content;
-      chunk = min_chunk;
-    }
+  using FileSystem::read;
+  std::string read(const Path& path, uint64_t most) override {
+    const Descriptor file(path, kReadRegular, "read");
+    return read_rest(file, path, size_of(file, path), most);
+  }
+
+  std::string read_given(const Path& path, uint64_t most) override {
+    return read_rest(Descriptor(path, O_RDONLY | O_NOCTTY, "read"), path, 0, most);
   }
 
   void read_into(const Path& path, uint64_t offset, void* data, size_t bytes) override {
@@ -227,8 +265,14 @@ class PosixFileSystem : public FileSystem {
   }
 
   std::unique_ptr<FileLock> try_lock(const Path& path) override {
-    auto lock = std::make_unique<PosixLock>(path);
+    auto lock = std::make_unique<PosixLock>(path, O_RDWR | O_CREAT);
     if (!lock->try_take(path)) return nullptr;
+    return lock;
+  }
+
+  std::unique_ptr<FileLock> try_lock_folder(const Path& path) override {
+    auto lock = std::make_unique<PosixLock>(path, O_RDONLY | O_DIRECTORY);
+    if (!lock->try_take(path, /*may_lack_locks=*/true)) return nullptr;
     return lock;
   }
 
@@ -248,6 +292,10 @@ FileSystem& posix_file_system() {
 
 std::unique_ptr<ReadableFile> open_for_reading(const Path& path) {
   return std::make_unique<OpenedFile>(path);
+}
+
+std::unique_ptr<ReadableFile> open_data(const Path& path) {
+  return std::make_unique<DataFile>(path);
 }
 
 std::unique_ptr<ReadableFile> read_by_name(FileSystem& files, const Path& path) {
@@ -270,10 +318,18 @@ void write_file_atomically(FileSystem& files, const Path& path,
                            const std::function<void(WritableFile&)>& write_content) {
   const Path temporary = path.string() + ".tmp";
   const std::unique_ptr<WritableFile> file = files.create(temporary);
-  write_content(*file);
-  file->sync();
-  file->close();
-  files.rename(temporary, path);
+  try {
+    write_content(*file);
+    file->sync();
+    file->close();
+    files.rename(temporary, path);
+  } catch (...) {
+    try {  // on a full disk it would take what little is left
+      files.remove_all(temporary);
+    } catch (const FileError&) {
+    }
+    throw;
+  }
   files.sync_directory(path.parent_path());
 }
 

@@ -28,17 +28,26 @@ class FileLock {
   virtual ~FileLock() = default;
 };
 
+/// Of a text that this library writes, where nothing tighter is known.
+inline constexpr uint64_t max_text_bytes = uint64_t{16} << 20;
+
 /// All operations throw FileError naming the path, the operation and the system's reason.
 class FileSystem {
  public:
   using Path = std::filesystem::path;
   virtual ~FileSystem() = default;
 
-  /// Creates or truncates `path`.
+  /// Creates or truncates `path`; a symbolic link of that name is an error.
   virtual std::unique_ptr<WritableFile> create(const Path& path) = 0;
   /// Opens `path` for appending, creating it if needed.
   virtual std::unique_ptr<WritableFile> append(const Path& path) = 0;
-  virtual std::string read(const Path& path) = 0;
+  /// The whole of a regular file that has at most `most` bytes: neither a pipe nor a device, whose end may
+  /// never come.
+  virtual std::string read(const Path& path, uint64_t most) = 0;
+  std::string read(const Path& path) { return read(path, max_text_bytes); }
+  /// The same for a path that a user named on a command line, which may be a pipe such as bash's <(command):
+  /// it is waited for until its end.
+  virtual std::string read_given(const Path& path, uint64_t most) { return read(path, most); }
   /// Fills `data` with `bytes` bytes from byte `offset` on; a file that ends earlier is an error.
   virtual void read_into(const Path& path, uint64_t offset, void* data, size_t bytes) = 0;
   virtual bool exists(const Path& path) = 0;
@@ -54,6 +63,9 @@ class FileSystem {
   virtual void remove_all(const Path& path) = 0;
   /// Locks the file `path`, creating it if needed; null while somebody else, in any process, holds its lock.
   virtual std::unique_ptr<FileLock> try_lock(const Path& path) = 0;
+  /// The same for an existing folder, whose lock nobody can remove; without effect where the file system
+  /// knows no locks of folders.
+  virtual std::unique_ptr<FileLock> try_lock_folder(const Path&) { return std::make_unique<FileLock>(); }
   /// Makes a rename inside `folder` durable.
   virtual void sync_directory(const Path& folder) = 0;
   /// False in a planned run: what is written is forgotten, so that nobody needs to hash or encode it.
@@ -63,7 +75,7 @@ class FileSystem {
 /// The machine's own file system. Never destroyed.
 FileSystem& posix_file_system();
 
-/// A file that is read in parts, at any offset. Errors are FileError naming the path. For one thread.
+/// A file that is read in parts, at any offset. Errors are FileError naming the path.
 class ReadableFile {
  public:
   virtual ~ReadableFile() = default;
@@ -72,8 +84,11 @@ class ReadableFile {
   virtual void read_into(uint64_t offset, void* data, size_t bytes) = 0;
 };
 
-/// Opens `path` on this machine once: always the same file, whatever its name stands for later.
+/// Opens a regular file on this machine once: always the same file, whatever its name stands for later.
+/// Several threads may read from it at once.
 std::unique_ptr<ReadableFile> open_for_reading(const std::filesystem::path& path);
+/// The same for a file of data: all errors are DataError.
+std::unique_ptr<ReadableFile> open_data(const std::filesystem::path& path);
 
 /// `path` of `files`, which looks the name up for every read: it may be replaced meanwhile.
 std::unique_ptr<ReadableFile> read_by_name(FileSystem& files, const std::filesystem::path& path);

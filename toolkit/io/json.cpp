@@ -1,7 +1,9 @@
 #include "toolkit/io/json.h"
 
+#include <cmath>
 #include <functional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "toolkit/core/errors.h"
@@ -69,6 +71,16 @@ Json parse_strict_json(std::string_view text, const std::string& subject, int ma
   } catch (const Json::out_of_range&) {
     throw FileError(subject + " holds a number that is too large");
   }
+}
+
+std::optional<int64_t> whole_number(const Json& json) {
+  if (json.is_number_unsigned() && !std::in_range<int64_t>(json.get<uint64_t>())) return std::nullopt;
+  if (json.is_number_integer()) return json.get<int64_t>();
+  if (!json.is_number_float()) return std::nullopt;
+  constexpr double limit = 9.2e18;  // within int64_t, as the literal is exact enough for
+  const double number = json.get<double>();
+  if (!(std::abs(number) < limit) || number != std::floor(number)) return std::nullopt;
+  return static_cast<int64_t>(number);
 }
 
 std::string in_quotes(std::string_view text) {

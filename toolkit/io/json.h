@@ -1,6 +1,8 @@
 // JSON from files that may be damaged or hostile.
 #pragma once
+#include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -10,6 +12,10 @@ namespace dtk {
 /// one of the two without a word) and more than `max_depth` nested objects and arrays. Throws FileError
 /// "<subject> is not JSON ..."; `subject` is what the user knows the text as.
 nlohmann::json parse_strict_json(std::string_view text, const std::string& subject, int max_depth);
+
+/// The number, where it is a whole one that int64_t holds, as 3 and 3.0 are; nothing for any other value, for
+/// which nlohmann's get() would be undefined or cut something off.
+std::optional<int64_t> whole_number(const nlohmann::json& json);
 
 /// `text` in quotes for a message: escaped, and shortened when long.
 std::string in_quotes(std::string_view text);

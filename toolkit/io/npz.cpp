@@ -27,12 +27,6 @@ bool leads_out(std::string_view name) {
   return std::find(parts.begin(), parts.end(), "..") != parts.end();
 }
 
-std::unique_ptr<ReadableFile> open_file(const Path& path) try {
-  return open_for_reading(path);
-} catch (const FileError& error) {
-  throw DataError(error.what() + std::string("; check the path"));
-}
-
 ZipReader open_zip(std::unique_ptr<ReadableFile> file, const Path& path) try {
   ZipReader zip(std::move(file), path, npz_zip);
   for (const std::string& name : zip.names()) {
@@ -99,7 +93,7 @@ class Buffer : public WritableFile {
 
 }  // namespace
 
-NpzReader::NpzReader(const Path& path) : NpzReader(open_file(path), path) {}
+NpzReader::NpzReader(const Path& path) : NpzReader(open_data(path), path) {}
 
 NpzReader::NpzReader(std::unique_ptr<ReadableFile> file, const Path& path)
     : zip_(open_zip(std::move(file), path)) {}

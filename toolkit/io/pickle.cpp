@@ -15,8 +15,10 @@ namespace {
 
 using Kind = PickleValue::Kind;
 
-constexpr size_t max_values = 1'000'000;  // twenty times what the largest DiT takes with its optimizer
-constexpr PickleRef mark = UINT32_MAX;    // on the stack: where a sequence begins
+constexpr size_t max_values = 1'000'000;     // twenty times what the largest DiT takes with its optimizer
+constexpr size_t max_name_bytes = 1024;      // of a class or function, as Python's own have a few dozen
+constexpr size_t max_names_bytes = 4 << 20;  // of all together: 20,000 names of 200 bytes
+constexpr PickleRef mark = UINT32_MAX;       // on the stack: where a sequence begins
 
 class Machine {
  public:
@@ -56,10 +58,10 @@ class Machine {
     return little_endian<Bytes>(take(Bytes).data());
   }
 
-  std::string line() {
+  std::string_view line() {
     const size_t end = bytes_.find('\n', at_);
     if (end == bytes_.npos) fail("the pickle ends within an instruction");
-    std::string text(bytes_.substr(at_, end - at_));
+    const std::string_view text = bytes_.substr(at_, end - at_);
     at_ = end + 1;
     return text;
   }
@@ -262,8 +264,8 @@ class Machine {
   bool object(uint8_t op) {
     switch (op) {
       case op_global: {
-        const std::string module = line();
-        return push_text(Kind::global, module + "." + line());
+        const std::string_view module = line();
+        return push_name(module, line());
       }
       case op_stack_global:
         return push_stack_global();
@@ -288,7 +290,18 @@ class Machine {
     const PickleValue& module = pickle_.values[parts[0]];
     const PickleValue& name = pickle_.values[parts[1]];
     if (module.kind != Kind::text || name.kind != Kind::text) fail("the name of a class is not a text");
-    return push_text(Kind::global, module.text + "." + name.text);
+    return push_name(module.text, name.text);
+  }
+
+  /// Texts cost what they take in the file, but a name may be made of texts that were stored once.
+  bool push_name(std::string_view module, std::string_view name) {
+    const size_t bytes = module.size() + 1 + name.size();
+    if (bytes > max_name_bytes)
+      fail(fmt::format("the name of a class has {} bytes; at most {} are read", bytes, max_name_bytes));
+    names_bytes_ += bytes;
+    if (names_bytes_ > max_names_bytes)
+      fail(fmt::format("the names of classes take more than {} bytes", max_names_bytes));
+    return push_text(Kind::global, std::string(module) + "." + std::string(name));
   }
 
   bool push_call(const std::vector<PickleRef>& parts) {
@@ -318,7 +331,7 @@ class Machine {
 
   const std::string_view bytes_;
   const std::string& subject_;
-  size_t at_ = 0, op_at_ = 0;
+  size_t at_ = 0, op_at_ = 0, names_bytes_ = 0;
   Pickle pickle_;
   std::vector<PickleRef> stack_;
   std::unordered_map<uint64_t, PickleRef> memo_;

@@ -49,9 +49,10 @@ struct Pickle {
   const PickleValue& at(PickleRef ref) const { return values.at(ref); }
 };
 
-/// Reads one pickle to its end. Throws FileError "<subject>, byte N: ..." for one that is cut off or damaged,
-/// that holds more than a million values, or an instruction of protocols 0 and 1 that torch.save never
-/// writes.
+/// Reads one pickle to its end; memory is at most 300 bytes for each of its bytes, and 4 MiB. Throws
+/// FileError
+/// "<subject>, byte N: ..." for one that is cut off or damaged, that holds more than a million values, a name
+/// of more than 1 KiB or 4 MiB of names, or an instruction of protocols 0 and 1 that torch.save never writes.
 Pickle read_pickle(std::string_view bytes, const std::string& subject);
 
 }  // namespace dtk

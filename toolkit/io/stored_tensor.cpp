@@ -1,11 +1,18 @@
 #include "toolkit/io/stored_tensor.h"
 
 #include <ATen/core/grad_mode.h>
+#include <c10/util/BFloat16.h>
+#include <c10/util/Exception.h>
+#include <c10/util/Half.h>
 #include <c10/util/StringUtil.h>
 
+#include <algorithm>
+#include <cmath>
 #include <map>
+#include <utility>
 
 #include "toolkit/core/errors.h"
+#include "toolkit/io/dtypes.h"
 
 namespace dtk {
 namespace {
@@ -32,7 +39,7 @@ void copy_by_name(const std::vector<StoredTensor>& from, const std::vector<Named
   std::map<std::string, const StoredTensor*> sources;
   for (const StoredTensor& entry : from) sources[entry.name] = &entry;
   std::map<std::string, at::Tensor> targets;
-  std::vector<std::string> missing, misshapen, unknown;
+  std::vector<std::string> missing, misshapen, mistyped, unknown;
   for (const NamedTensor& entry : into) {
     targets[entry.name] = entry.tensor;
     const auto source = sources.find(entry.name);
@@ -41,16 +48,55 @@ void copy_by_name(const std::vector<StoredTensor>& from, const std::vector<Named
     } else if (source->second->shape != entry.tensor.sizes()) {
       misshapen.push_back(c10::str(entry.name, " (", at::IntArrayRef(source->second->shape), ", not ",
                                    entry.tensor.sizes(), ")"));
+    } else if (source->second->type != entry.tensor.scalar_type()) {
+      mistyped.push_back(c10::str(entry.name, " (", dtype_name(source->second->type), ", not ",
+                                  dtype_name(entry.tensor.scalar_type()), ")"));
     }
   }
   for (const StoredTensor& entry : from) {
     if (targets.count(entry.name) == 0) unknown.push_back(entry.name);
   }
-  if (!missing.empty() || !misshapen.empty() || !unknown.empty()) {
+  if (!missing.empty() || !misshapen.empty() || !mistyped.empty() || !unknown.empty()) {
     throw FileError(what + " does not fit this model" + list_line("missing", missing) +
-                    list_line("of another shape", misshapen) + list_line("unknown", unknown));
+                    list_line("of another shape", misshapen) + list_line("of another type", mistyped) +
+                    list_line("unknown", unknown));
   }
   for (const auto& [name, target] : targets) copy_stored(*sources[name], target);
+}
+
+// Without an operator of LibTorch, whose results would be counted as the run's.
+bool is_finite(const at::Tensor& values) {
+  TORCH_INTERNAL_ASSERT(values.is_cpu() && values.is_contiguous());
+  const auto all_of = [&](const auto* first) {
+    return std::all_of(first, first + values.numel(),
+                       [](auto value) { return std::isfinite(static_cast<float>(value)); });
+  };
+  switch (values.scalar_type()) {
+    case at::kFloat:
+      return all_of(values.const_data_ptr<float>());
+    case at::kDouble:
+      return all_of(values.const_data_ptr<double>());
+    case at::kHalf:
+      return all_of(values.const_data_ptr<at::Half>());
+    case at::kBFloat16:
+      return all_of(values.const_data_ptr<at::BFloat16>());
+    default:
+      return true;
+  }
+}
+
+StoredTensor finite_only(StoredTensor from, const std::function<void()>& refuse) {
+  from.read = [read = std::move(from.read), refuse] {
+    at::Tensor values = read();
+    if (!is_finite(values)) refuse();
+    return values;
+  };
+  if (!from.read_into) return from;
+  from.read_into = [read = std::move(from.read_into), refuse](const at::Tensor& into) {
+    read(into);
+    if (!is_finite(into)) refuse();
+  };
+  return from;
 }
 
 void strip_wrappers(std::vector<StoredTensor>& tensors) {

@@ -31,14 +31,21 @@ struct StoredTensor {
 /// Fills `into`, which has the shape, on any device and of any type. Throws as `from.read`.
 void copy_stored(const StoredTensor& from, const at::Tensor& into);
 
+/// Whether no value of a contiguous CPU tensor is NaN, infinite or too large for float32; true for other
+/// types than floating point ones. Takes no memory.
+bool is_finite(const at::Tensor& values);
+
+/// `from`, whose values are looked at when they are read: `refuse` is called where is_finite() is false.
+StoredTensor finite_only(StoredTensor from, const std::function<void()>& refuse);
+
 /// Takes off each prefix "module." or "_orig_mod." that all names share: wrappers of models in Python add it,
 /// the model itself has not.
 void strip_wrappers(std::vector<StoredTensor>& tensors);
 
 /// Reads each tensor of `from` into the tensor of `into` that has its name, across devices, one after the
 /// other: beside `into` no more than one is in memory, and none where a file holds what `into` does. Throws
-/// FileError that calls the whole `what` and lists all names that are missing, unknown or of another shape,
-/// before anything is read; and what reading throws.
+/// FileError that calls the whole `what` and lists all names that are missing, unknown or of another shape or
+/// type, before anything is read; and what reading throws.
 void copy_by_name(const std::vector<StoredTensor>& from, const std::vector<NamedTensor>& into,
                   const std::string& what);
 

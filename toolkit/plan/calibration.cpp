@@ -65,15 +65,19 @@ Value member(const nlohmann::json& json, const char* key, const std::string& nam
   throw FileError(name + ": \"" + key + "\" is missing or of another type" + kAgain);
 }
 
+int64_t count_at(const nlohmann::json& json, const char* key, const char* what, const std::string& name) {
+  const auto count = whole_number(member<nlohmann::json>(json, key, name));
+  if (count && *count >= 0) return *count;
+  throw FileError(fmt::format("{}: \"{}\" is no {}{}", name, key, what, kAgain));
+}
+
 int64_t bytes_at(const nlohmann::json& row, const char* key, const std::string& name) {
-  const auto bytes = member<int64_t>(row, key, name);
-  if (bytes >= 0 && row.at(key).is_number_integer()) return bytes;
-  throw FileError(name + ": \"" + key + "\" is no number of bytes" + kAgain);
+  return count_at(row, key, "number of bytes", name);
 }
 
 void read_cpu(const nlohmann::json& json, const std::string& name, Calibration& calibration) {
   calibration.instruction_set = member<std::string>(json, "instruction_set", name);
-  calibration.threads = member<int64_t>(json, "threads", name);
+  calibration.threads = count_at(json, "threads", "number of threads", name);
   for (const auto& row : member<std::vector<nlohmann::json>>(json, "calls", name)) {
     const planner::OperatorCall call{member<std::string>(row, "operator", name),
                                      member<std::string>(row, "arguments", name)};
@@ -143,7 +147,7 @@ Calibration parse_calibration(std::string_view text, const std::string& name) {
   if (text.find(kKind) == std::string_view::npos) throw none;  // whatever it is, it need not be JSON
   const nlohmann::json json = parse_file(text, name);
   if (!json.is_object() || !json.contains(kKind)) throw none;
-  const auto version = member<int64_t>(json, kKind, name);
+  const int64_t version = count_at(json, kKind, "version", name);
   if (version != kVersion) {
     throw FileError(fmt::format("{}: a calibration of version {}; read is version {}{}", name, version,
                                 kVersion, kAgain));

@@ -22,7 +22,10 @@ class NoFiles final : public FileSystem {
  public:
   std::unique_ptr<WritableFile> create(const Path&) override { return std::make_unique<File>(); }
   std::unique_ptr<WritableFile> append(const Path&) override { return std::make_unique<File>(); }
-  std::string read(const Path& path) override { throw FileError(path.string() + ": a plan reads no files"); }
+  using FileSystem::read;
+  std::string read(const Path& path, uint64_t) override {
+    throw FileError(path.string() + ": a plan reads no files");
+  }
   void read_into(const Path& path, uint64_t, void*, size_t) override { read(path); }
   bool exists(const Path&) override { return false; }
   bool is_folder(const Path&) override { return false; }

@@ -3,6 +3,7 @@
 
 #include "toolkit/commands/arguments.h"
 #include "toolkit/commands/export.h"
+#include "toolkit/core/text.h"
 #include "toolkit/programs/process_settings.h"
 #include "toolkit/programs/terminal.h"
 
@@ -17,7 +18,8 @@ ExitCode export_weights(int argc, const char* const* argv) {
   const ExportedWeights weights = weights_to_export(files, arguments);
   write_export(files, arguments, weights.tensors);
   if (!weights.conversion.empty()) std::printf("%s\n", weights.conversion.c_str());
-  std::printf("%zu tensors of %s: %s\n", weights.tensors.size(), weights.name.c_str(), arguments.out.c_str());
+  std::printf("%zu tensors of %s: %s\n", weights.tensors.size(), printable(weights.name).c_str(),
+              printable(arguments.out).c_str());
   return ExitCode::done;
 }
 

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "toolkit/commands/plan.h"
+#include "toolkit/core/text.h"
 #include "toolkit/io/file_system.h"
 #include "toolkit/plan/start_plan.h"
 #include "toolkit/programs/installed.h"
@@ -14,7 +15,7 @@ namespace {
 using namespace dtk;
 
 void print(const std::string& text) {
-  std::printf("%s", text.c_str());
+  std::printf("%s", printable(text).c_str());
 }
 
 ExitCode plan(int argc, const char* const* argv) {
@@ -27,8 +28,6 @@ ExitCode plan(int argc, const char* const* argv) {
   if (print_text_only(arguments, "dit-plan", plan_help)) return ExitCode::done;
   if (!arguments.config.empty()) arguments.config = config_file(arguments.config);
   run_plan(arguments, files, print);
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
-    throw FileError("standard output takes no more, the report is not complete");
   return ExitCode::done;
 }
 

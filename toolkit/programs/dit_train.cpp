@@ -9,6 +9,7 @@
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
+#include "toolkit/core/text.h"
 #include "toolkit/device/device.h"
 #include "toolkit/programs/installed.h"
 #include "toolkit/programs/plan_child.h"
@@ -23,7 +24,7 @@ namespace {
 using namespace dtk;
 
 void print_line(const char* name, const std::string& value) {
-  if (!value.empty()) std::printf("%-14s%s\n", name, value.c_str());
+  if (!value.empty()) std::printf("%-14s%s\n", name, printable(value).c_str());
 }
 
 // Of the system's memory: code, libraries and what kernels take for themselves beside tensors.
@@ -104,13 +105,14 @@ ExitCode train(int argc, const char* const* argv) {
   catch_stop_signals();
   const RunResult result =
       run_training(loaded, device, checkpoint, [&] { return family_of(loaded.config).open_data(loaded); },
-                   {files, clock, observer, &stop_requested, &plan_in_child});
+                   {files, clock, observer, &stop_requested, &plan_in_child, [&] { return clock.seconds(); },
+                    &resident_bytes});
   if (!result.savings.empty()) std::printf("\n%s", savings_table(result.savings).c_str());
   if (!result.out_of_memory.empty()) {
     throw Error(ExitCode::memory, result.out_of_memory + "; " + result.next_step);
   }
   if (!result.stopped) return ExitCode::done;
-  std::printf("stopped by a signal; %s\n", result.next_step.c_str());
+  std::printf("stopped by a signal; %s\n", printable(result.next_step).c_str());
   return ExitCode::stopped;
 }
 

@@ -15,6 +15,7 @@
 
 #include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
+#include "toolkit/core/text.h"
 
 namespace dtk {
 namespace {
@@ -30,7 +31,7 @@ extern "C" void on_stop_signal(int number) {
 
 int fail(const char* name, ExitCode code, const std::string& message) {
   std::fflush(stdout);  // where both go to one file, the error is the last line
-  std::fprintf(stderr, "%s: %s\n", name, message.c_str());
+  std::fprintf(stderr, "%s: %s\n", name, printable(message).c_str());
   return static_cast<int>(code);
 }
 
@@ -75,7 +76,10 @@ int fail_with_torch_error(const char* name, const char* when_out_of_memory, cons
 
 int run_program(const char* name, const char* when_out_of_memory, const std::function<ExitCode()>& body) {
   try {
-    return static_cast<int>(body());
+    const ExitCode code = body();
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+      throw FileError("standard output takes no more; what was printed is not complete");
+    return static_cast<int>(code);
   } catch (const Error& error) {
     return fail(name, error.code, error.what());
   } catch (const policies::PolicyError& error) {
@@ -137,7 +141,7 @@ void TerminalObserver::show_bar(const std::string& text, double fraction) {
 
 void TerminalObserver::message(const std::string& text) {
   clear_bar();
-  std::printf("%s\n", text.c_str());
+  std::printf("%s\n", printable(text).c_str());
   std::fflush(stdout);
 }
 

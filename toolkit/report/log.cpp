@@ -27,7 +27,8 @@ std::string RunLog::write(Logged event, const Fields& fields) {
   for (const auto& [name, value] : fields) {
     std::visit([&, &key = name](const auto& plain) { json[key] = plain; }, value);
   }
-  std::string line = json.dump() + "\n";
+  // Names of files need not be UTF-8.
+  std::string line = json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   file_->write(line.data(), line.size());
   line.pop_back();
   return line;

@@ -10,8 +10,9 @@ namespace dtk::test {
 
 class CountingFileSystem final : public MemoryFileSystem {
  public:
-  std::string read(const Path& path) override {
-    std::string content = MemoryFileSystem::read(path);
+  using FileSystem::read;
+  std::string read(const Path& path, uint64_t most) override {
+    std::string content = MemoryFileSystem::read(path, most);
     bytes_read_[path] += content.size();
     return content;
   }

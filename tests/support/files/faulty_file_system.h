@@ -34,7 +34,8 @@ class FaultyFileSystem : public FileSystem {
     change("open", path);
     return std::make_unique<File>(*this, files_.append(path), path);
   }
-  std::string read(const Path& path) override { return files_.read(path); }
+  using FileSystem::read;
+  std::string read(const Path& path, uint64_t most) override { return files_.read(path, most); }
   void read_into(const Path& path, uint64_t offset, void* data, size_t bytes) override {
     files_.read_into(path, offset, data, bytes);
   }

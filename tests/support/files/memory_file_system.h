@@ -24,7 +24,14 @@ class MemoryFileSystem : public FileSystem {
     return std::make_unique<File>(file_node(path));
   }
 
-  std::string read(const Path& path) override { return existing(path)->content; }
+  using FileSystem::read;
+  std::string read(const Path& path, uint64_t most) override {
+    const std::string& content = existing(path)->content;
+    if (content.size() > most)
+      throw FileError("cannot read " + path.string() + ": it has more than " + std::to_string(most) +
+                      " bytes");
+    return content;
+  }
 
   void read_into(const Path& path, uint64_t offset, void* data, size_t bytes) override {
     const std::string& content = existing(path)->content;

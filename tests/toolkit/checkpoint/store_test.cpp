@@ -133,7 +133,7 @@ TEST_CASE("a damaged checkpoint is never passed over; the older one is named", "
   posix_file_system().remove_all(bad / "manifest.json");
   error_with("manifest.json is missing");
   posix_file_system().create_directories(bad / "manifest.json");
-  error_with("cannot read " + (bad / "manifest.json").string() + ": Is a directory");
+  error_with("cannot read " + (bad / "manifest.json").string() + ": it is a folder; give a regular file");
 }
 
 TEST_CASE("a checkpoint that was set aside is none", "[checkpoint]") {

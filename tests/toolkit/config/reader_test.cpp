@@ -188,18 +188,18 @@ TEST_CASE("config reader: unknown keys name the nearest known one") {
   CHECK(error_in("[schedule]\nwavelength = 1") ==
         "base.toml:2:1: unknown key schedule.wavelength; known keys of [schedule]: kind, warmup, final");
   CHECK(error_in("wavelength = 1") == "base.toml:1:1: unknown key wavelength; known tables: " + all_tables);
-  CHECK(
-      error_in("data.\"batch size\" = 1") ==
-      "base.toml:1:6: unknown key data.\"batch size\"; known keys of [data]: kind, samples, on_corrupt, "
-      "validation, batch, drop_last, prefetch, threads, images, labels, if_missing, folder, latents, latent_scale, flip, "
-      "frames, held_out, normalization");
+  CHECK(error_in("data.\"batch size\" = 1") ==
+        "base.toml:1:6: unknown key data.\"batch size\"; known keys of [data]: kind, samples, on_corrupt, "
+        "validation, batch, drop_last, prefetch, threads, images, labels, if_missing, folder, latents, "
+        "latent_scale, flip, "
+        "frames, held_out, normalization");
   CHECK(error_in("\"data.batch\" = 1") ==
         "base.toml:1:1: unknown key \"data.batch\"; did you mean data.batch?");
   CHECK(error_in("[train.schedule]\nwarmup = 1") ==
         "base.toml:1:8: unknown key train.schedule; known keys of [train]: model, out, seed, threads, steps, "
         "epochs, seconds, "
         "accumulate, log_every, checkpoint_every, sample_every, keep_checkpoints, validate_every, "
-        "validate_ema, allow_thread_change, init_from, init_key");
+        "validate_ema, on_not_finite, most_skipped, slow_step, allow_thread_change, init_from, init_key");
 }
 
 TEST_CASE("config reader: a table that had another name is refused with today's") {
@@ -303,6 +303,44 @@ TEST_CASE("config reader: syntax errors keep the parser's message") {
   CHECK_THAT(error_in("a = \"\xff\""), Catch::Matchers::StartsWith("base.toml:1:5: not valid TOML: "));
   CHECK(error_text<ConfigError>([] { parse_config("", "\xff.toml", {}); }) ==
         "\xff.toml: the name of this file is not UTF-8; rename it");
+}
+
+TEST_CASE("config reader: what the parser would not survive is refused before it") {
+  const auto parts = [](int count) {
+    std::string text = "a";
+    for (int i = 1; i < count; ++i) text += ".a";
+    return text;
+  };
+  const std::string many = ": not valid TOML: a key of more than 16 parts";
+  CHECK(error_in(parts(150'000) + " = 1") == "base.toml:1:32" + many);
+  CHECK(error_in("[" + parts(200'000) + "]") == "base.toml:1:33" + many);
+  CHECK(error_in("[train]\nx = { " + parts(17) + " = 1 }") == "base.toml:2:38" + many);
+  CHECK_THAT(error_in(parts(16) + " = 1"), Catch::Contains("unknown table [a]"));
+  const std::string beyond = ": not valid TOML: a character beyond ASCII outside of a text; put it in quotes";
+  CHECK(error_in("\u00e9") == "base.toml:1:1" + beyond);
+  CHECK(error_in("[train]\nsteps = 1 # \u00e9\n \u00e9 = 1") == "base.toml:3:2" + beyond);
+  CHECK(error_in("[#x]") == "base.toml:1:2: not valid TOML: a comment within a table's header");
+  CHECK(error_in("[train\n#x\n]") != "base.toml:2:1: not valid TOML: a comment within a table's header");
+  CHECK(error_in("[data]\n" + std::string(900'000, 'b') + " = 1") ==
+        "base.toml:2:1025: not valid TOML: a key of more than 1024 bytes");
+  CHECK(error_in("[data]\n\"" + std::string(900'000, 'b') + "\" = 1") ==
+        "base.toml:2:900004: not valid TOML: a key of more than 1024 bytes");
+}
+
+TEST_CASE("config reader: what only looks like it is read") {
+  const std::string text =
+      "\xef\xbb\xbf"
+      "# a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r \u00e9\r\n[train] # [ \u00e9\r\nsteps = 1_0\r\n"
+      "out = \"\"\"\\\n  a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r # [\u00e9\"\"\"\n[data]\nimages = 'x\\'\n"
+      "labels = \"a\\\"#[\"\n[model]\nname = 'DiT-S/4'\n[optimizer]\nlr = 1.5e-3 # ok\n";
+  const LoadedConfig loaded = parse_config(text, "base.toml", {});
+  CHECK(loaded.config.train.steps == 10);
+  CHECK(loaded.config.train.out == "a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r # [\u00e9");
+  CHECK(loaded.config.optimizer.lr == 1.5e-3);
+  const std::string path(4000, 'x');
+  CHECK(
+      parse_config("[train]\nsteps = 1\nout = \"" + path + "\"\n[model]\nname = \"DiT-S/4\"", "base.toml", {})
+          .config.train.out == path);
 }
 
 TEST_CASE("config reader: files") {

@@ -5,7 +5,9 @@
 
 #include "support/catch.h"
 #include "support/error_text.h"
+#include "support/files/gzip.h"
 #include "support/files/temporary_folder.h"
+#include "support/files/zip_bytes.h"
 #include "support/fixture.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/data/image.h"
@@ -244,7 +246,8 @@ TEST_CASE("image folder: corrupt files may be skipped, and are told of") {
 TEST_CASE("image folder: absurd sizes are refused before anything is decoded") {
   const TemporaryFolder folder;
   std::string huge = png(1, 2, 3, 0);
-  huge.replace(16, 8, std::string("\0\0\x4e\x20\0\0\x4e\x20", 8));  // 20000 x 20000
+  huge.replace(16, 8, dtk::test::big_endian({20'000, 20'000}));
+  huge.replace(29, 4, dtk::test::big_endian({dtk::test::crc_of(huge.substr(12, 17))}));
   const auto path = folder.write("a/1.png", huge);
   CHECK(folder_error(folder.path()) ==
         path.string() + ": the image has 20000 x 20000 pixels; allowed: up to 100000000; make it smaller");

@@ -197,11 +197,14 @@ TEST_CASE("latents: damaged and missing files are named") {
   const TemporaryFolder folder;
   const auto label_file = save_npy(folder, "labels.npy", three_labels());
   const auto gone = folder / "gone.npy";
-  CHECK(refusal({gone, label_file}) == gone.string() + ": no such file; check the path");
-  CHECK(refusal({folder.path() / "x.npy", label_file}).starts_with((folder / "x.npy").string()));
+  CHECK(refusal({gone, label_file}) ==
+        "cannot read " + gone.string() + ": No such file or directory; check the path");
+  CHECK(refusal({folder.path() / "x.npy", label_file})
+            .starts_with("cannot read " + (folder / "x.npy").string()));
   std::filesystem::create_directory(folder / "d.npy");
   CHECK(refusal({folder / "d.npy", label_file}) ==
-        (folder / "d.npy").string() + ": not a regular file; give the path of a data file");
+        "cannot read " + (folder / "d.npy").string() +
+            ": it is a folder; give a regular file; check the path");
   CHECK(refusal({folder / "a.pt", label_file}) ==
         (folder / "a.pt").string() +
             ": unknown kind of file; allowed: a name that ends in .npy or .safetensors; save the latents as "

@@ -1,9 +1,12 @@
 #include "toolkit/io/file_system.h"
 
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <fstream>
+#include <thread>
 
 #include "support/catch.h"
 #include "support/files/faulty_file_system.h"
@@ -88,7 +91,8 @@ TEST_CASE("errors name the operation, the path and the system's reason", "[file_
   CHECK_THROWS_WITH(files.create(absent / "a"), "cannot create " + base + "/absent/a" + missing);
   CHECK_THROWS_WITH(files.append(absent / "a"), "cannot open " + base + "/absent/a" + missing);
   CHECK_THROWS_WITH(files.read(absent), "cannot read " + base + "/absent" + missing);
-  CHECK_THROWS_WITH(files.read(folder.path()), "cannot read " + base + ": Is a directory");
+  CHECK_THROWS_WITH(files.read(folder.path()),
+                    "cannot read " + base + ": it is a folder; give a regular file");
   CHECK_THROWS_WITH(files.size(absent), "cannot get the size of " + base + "/absent" + missing);
   CHECK_THROWS_WITH(files.list(folder / "file"), "cannot list " + base + "/file: Not a directory");
   CHECK_THROWS_WITH(files.rename(absent, folder / "b"),
@@ -144,6 +148,70 @@ TEST_CASE("the lock of a process that is killed is gone", "[file_system]") {
   close(ready[1]);
 }
 
+TEST_CASE("only regular files are read, and no more of them than was said", "[file_system]") {
+  FileSystem& files = posix_file_system();
+  const test::TemporaryFolder folder;
+  const std::string pipe = (folder / "pipe").string(), file = (folder / "file").string();
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  write_file(files, file, "0123456789");
+  const std::string regular = "; give a regular file";
+  char byte = 0;
+  CHECK_THROWS_WITH(files.read(pipe), "cannot read " + pipe + ": it is a pipe" + regular);
+  CHECK_THROWS_WITH(files.read_into(pipe, 0, &byte, 1), "cannot read " + pipe + ": it is a pipe" + regular);
+  CHECK_THROWS_WITH(open_for_reading(pipe), "cannot read " + pipe + ": it is a pipe" + regular);
+  CHECK_THROWS_WITH(open_data(pipe), "cannot read " + pipe + ": it is a pipe" + regular + "; check the path");
+  CHECK_THROWS_WITH(files.read("/dev/zero"), "cannot read /dev/zero: it is a device" + regular);
+  CHECK_THROWS_WITH(files.read(folder.path()), Catch::Contains(": it is a folder" + regular));
+  const std::string most = ": it has more than 9 bytes, the most that is read of such a file";
+  CHECK(files.read(file, 10) == "0123456789");
+  CHECK_THROWS_WITH(files.read(file, 9), "cannot read " + file + most);
+  CHECK_THROWS_WITH(files.read_given("/dev/zero", 9), "cannot read /dev/zero" + most);
+}
+
+TEST_CASE("a pipe that a user named is read to its end", "[file_system]") {
+  const test::TemporaryFolder folder;
+  const std::string pipe = (folder / "pipe").string(), content(200'000, 'x');
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  std::thread writer([&] { std::ofstream(pipe) << content; });
+  CHECK(posix_file_system().read_given(pipe, 200'000) == content);
+  writer.join();
+}
+
+TEST_CASE("a file of data that becomes shorter is an error", "[file_system]") {
+  const test::TemporaryFolder folder;
+  const std::string path = (folder / "data").string();
+  write_file(posix_file_system(), path, "0123456789");
+  const auto file = open_data(path);
+  std::filesystem::resize_file(path, 4);
+  char bytes[6] = {};
+  CHECK_THROWS_WITH(file->read_into(2, bytes, 6),
+                    "cannot read " + path +
+                        ": bytes 2 to 8 were wanted, the file ends 4 bytes too early; it must "
+                        "not be changed while it is used");
+}
+
+TEST_CASE("nothing is written through a link", "[file_system]") {
+  FileSystem& files = posix_file_system();
+  const test::TemporaryFolder folder;
+  write_file(files, folder / "other", "mine");
+  std::filesystem::create_symlink(folder / "other", folder / "a.tmp");
+  CHECK_THROWS_WITH(write_file_atomically(files, folder / "a", "new"),
+                    "cannot create " + (folder / "a.tmp").string() + ": Too many levels of symbolic links");
+  CHECK(files.read(folder / "other") == "mine");
+}
+
+TEST_CASE("a folder is locked whatever becomes of the files in it", "[file_system]") {
+  FileSystem& files = posix_file_system();
+  const test::TemporaryFolder folder;
+  {
+    const auto held = files.try_lock_folder(folder.path());
+    CHECK(held);
+    CHECK_FALSE(files.try_lock_folder(folder.path()));
+    CHECK(files.try_lock(folder / "lock"));
+  }
+  CHECK(files.try_lock_folder(folder.path()));
+}
+
 TEST_CASE("a full disk is reported by the write", "[file_system]") {
   const std::unique_ptr<WritableFile> file = posix_file_system().create("/dev/full");
   CHECK_THROWS_WITH(file->write("1", 1), "cannot write /dev/full: No space left on device");
@@ -172,6 +240,7 @@ TEST_CASE("an atomic write replaces the content and leaves no temporary file", "
                                           }),
                     "stopped");
   CHECK(files.read(folder / "a") == "new");
+  CHECK(files.list(folder.path()) == std::vector<std::string>{"a"});
 }
 
 TEST_CASE("an atomic write that fails or loses power anywhere leaves old or new content", "[file_system]") {

@@ -208,4 +208,21 @@ TEST_CASE("pickle: lists and dicts from marks, buffers and objects by name") {
   CHECK(root(read_pickle("X\0\0\0\0Q."s, "p")).kind == Kind::persistent);
 }
 
+TEST_CASE("pickle: a text that is stored once makes no long names of classes, and not many") {
+  const auto twice = [](size_t bytes, int times) {
+    std::string pickle = "X" + test::little_endian(bytes, 4) + std::string(bytes, 'a') + "q" + '\0' + "(";
+    for (int i = 0; i < times; ++i) pickle += "h\0h\0\x93"s;
+    return pickle + "l.";
+  };
+  CHECK(root(read_pickle(twice(500, 1000), "p")).items.size() == 1000);
+  CHECK(pickle_refusal(twice(600, 1)) ==
+        "p, byte 612: the name of a class has 1201 bytes; at most 1024 are read" + write_again);
+  CHECK(pickle_refusal(twice(100'000, 50'000)) ==
+        "p, byte 100012: the name of a class has 200001 bytes; at most 1024 are read" + write_again);
+  CHECK(pickle_refusal(twice(500, 5000)) ==
+        "p, byte 21462: the names of classes take more than 4194304 bytes" + write_again);
+  CHECK(pickle_refusal("c" + std::string(1020, 'm') + "\nname\n.") ==
+        "p, byte 0: the name of a class has 1025 bytes; at most 1024 are read" + write_again);
+}
+
 }  // namespace dtk

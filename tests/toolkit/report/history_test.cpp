@@ -91,3 +91,12 @@ TEST_CASE("log steps: dense at the beginning, then every so many") {
   CHECK(logged_up_to(4, 1) == Steps{1, 2, 3, 4});
   CHECK(logged_up_to(7, 3) == Steps{1, 2, 3, 6});
 }
+
+TEST_CASE("the log takes names that are no UTF-8, and steps that are none are passed over") {
+  dtk::test::MemoryFileSystem files;
+  RunLog log(files, "log.jsonl");
+  CHECK(log.write(Logged::start, {{"step", int64_t{0}}, {"skipped_first", std::string("caf\xe9.png")}}) ==
+        "{\"event\":\"start\",\"step\":0,\"skipped_first\":\"caf\xef\xbf\xbd.png\"}");
+  const RunHistory history("{\"event\":\"start\",\"step\":1e300}\n{\"event\":\"start\",\"step\":2.5}\n");
+  CHECK(history.unreadable_lines() == 2);
+}

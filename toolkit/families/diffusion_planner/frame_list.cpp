@@ -1,6 +1,7 @@
 #include "toolkit/families/diffusion_planner/frame_list.h"
 
 #include <algorithm>
+#include <map>
 
 #include "toolkit/core/errors.h"
 #include "toolkit/io/file_system.h"
@@ -33,11 +34,39 @@ FrameList frames_of_folder(const fs::path& folder) {
 }
 
 Json read_list(const fs::path& list) try {
-  constexpr int max_depth = 8;  // a list of lists is to be told from a list with damage
-  return parse_strict_json(posix_file_system().read(list), list.string(), max_depth);
+  constexpr int max_depth = 8;                  // a list of lists is to be told from a list with damage
+  constexpr uint64_t most = uint64_t{1} << 30;  // ten million paths
+  return parse_strict_json(posix_file_system().read(list, most), list.string(), max_depth);
 } catch (const FileError& error) {
   throw DataError(error.what() + std::string(wanted_list));
 }
+
+/// Tells which paths lead out of a folder. A folder's real place is looked up once.
+class Inside {
+ public:
+  explicit Inside(const fs::path& folder) : folder_(real(folder.empty() ? "." : folder)) {}
+
+  bool holds(const fs::path& path) {
+    std::error_code none;
+    if (fs::is_symlink(fs::symlink_status(path, none))) return is_below(real(path));
+    const auto [known, is_new] = known_.try_emplace(path.parent_path().string(), false);
+    if (is_new) known->second = is_below(real(path.parent_path()));
+    return known->second;
+  }
+
+ private:
+  static fs::path real(const fs::path& path) {
+    std::error_code none;
+    fs::path found = fs::weakly_canonical(path, none);
+    return found.empty() ? path : found;
+  }
+  bool is_below(const fs::path& path) const {
+    return std::mismatch(folder_.begin(), folder_.end(), path.begin(), path.end()).first == folder_.end();
+  }
+
+  const fs::path folder_;
+  std::map<std::string, bool> known_;
+};
 
 FrameList frames_of_list(const fs::path& list) {
   const Json entries = read_list(list);
@@ -48,6 +77,7 @@ FrameList frames_of_list(const fs::path& list) {
   found.list = list;
   found.frames.reserve(entries.size());
   const fs::path folder = list.parent_path();
+  Inside inside(folder);
   for (size_t i = 0; i < entries.size(); ++i) {
     if (!entries[i].is_string()) {
       throw DataError(found.place(i) + "no text but one JSON " + entries[i].type_name() + wanted_list);
@@ -57,6 +87,8 @@ FrameList frames_of_list(const fs::path& list) {
       throw DataError(found.place(i) + in_quotes(text) + " is no path" + wanted_list);
     }
     found.frames.push_back((folder / text).string());
+    if (inside.holds(found.frames.back())) continue;
+    if (++found.outside == 1) found.first_outside = text;
   }
   return found;
 }

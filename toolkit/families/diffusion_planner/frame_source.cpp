@@ -71,6 +71,8 @@ std::shared_ptr<const DataSource> frames_of(const LoadedConfig& loaded, const st
 void add(const DataRemarks& more, DataRemarks& remarks) {
   remarks.synthetic = remarks.synthetic || more.synthetic;
   remarks.skipped += more.skipped;
+  if (remarks.outside == 0) remarks.first_outside = more.first_outside;
+  remarks.outside += more.outside;
   remarks.reasons.insert(remarks.reasons.end(), more.reasons.begin(), more.reasons.end());
 }
 

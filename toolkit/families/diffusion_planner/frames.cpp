@@ -124,6 +124,8 @@ Frames::Frames(const fs::path& folder_or_list, FrameOptions options)
       arrays_(frame_arrays(options_.layout, options_.sizes)),
       list_(read_frame_list(folder_or_list)),
       name_(file_or_folder_name(folder_or_list)) {
+  remarks_.outside = list_.outside;
+  remarks_.first_outside = list_.first_outside;
   std::error_code none;
   remarks_.synthetic = fs::exists(fs::path(list_.frames.front()).parent_path() / synthetic_marker, none);
   if (options_.skip_corrupt) {
@@ -177,7 +179,7 @@ void Frames::leave_out_corrupt() {
     throw DataError(fmt::format("none of {} frames can be read; the first: {}", remarks_.skipped,
                                 remarks_.reasons.front()));
   }
-  list_ = {std::move(whole), {}};  // the entries' numbers in the list are no longer known
+  list_ = {.frames = std::move(whole), .list = {}};  // the entries' numbers in the list are no longer known
 }
 
 std::string Frames::description() const {

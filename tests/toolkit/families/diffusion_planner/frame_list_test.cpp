@@ -22,6 +22,23 @@ TEST_CASE("diffusion_planner frame list: a list keeps its order, and a folder is
         std::vector<std::string>{folder / "lists/../b.npz", "/x/a.npz", folder / "lists/../b.npz"});
 }
 
+TEST_CASE("diffusion_planner frame list: paths that lead out of its folder are counted") {
+  const TemporaryFolder folder;
+  const auto outside = [&](const std::string& content) {
+    const auto found = diffusion_planner::read_frame_list(folder.write("in/list.json", content));
+    return std::to_string(found.outside) + " " + found.first_outside;
+  };
+  folder.write("b.npz", "");
+  folder.write("in/sub/a.npz", "");
+  std::filesystem::create_symlink("../b.npz", folder / "in/link.npz");
+  std::filesystem::create_symlink("sub/a.npz", folder / "in/near.npz");
+  std::filesystem::create_directory_symlink("..", folder / "in/up");
+  CHECK(outside(R"(["sub/a.npz", "near.npz", "sub/../sub/a.npz", "not_there.npz"])") == "0 ");
+  CHECK(outside(R"(["sub/a.npz", "../b.npz", "/etc/a.npz"])") == "2 ../b.npz");
+  CHECK(outside(R"(["link.npz"])") == "1 link.npz");
+  CHECK(outside(R"(["up/b.npz", "up/in/sub/a.npz"])") == "1 up/b.npz");
+}
+
 TEST_CASE("diffusion_planner frame list: what is no list is refused") {
   const TemporaryFolder folder;
   const std::string wanted = "; wanted: a JSON list of paths of .npz files, as [\"a.npz\", \"b.npz\"]";

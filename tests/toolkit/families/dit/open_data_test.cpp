@@ -229,7 +229,7 @@ TEST_CASE("open_data: what the user wrote is named by its place") {
   CHECK(error_of(custom + "data.labels = \"gone\"\n", {"data.images=" + data.images}) ==
         "base.toml:3:15: gone: no such file; check the path");
   CHECK(error_of(custom, {"data.kind=latents", "data.latents=gone.npy", "data.labels=l"}) ==
-        "--set data.latents=gone.npy: gone.npy: no such file; check the path");
+        "--set data.latents=gone.npy: cannot read gone.npy: No such file or directory; check the path");
   CHECK(
       error_of(custom, {"data.kind=images", "data.folder=gone"}).starts_with("--set data.folder=gone: gone"));
 }

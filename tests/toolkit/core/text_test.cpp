@@ -1,0 +1,22 @@
+#include "toolkit/core/text.h"
+
+#include "support/catch.h"
+
+namespace dtk {
+
+TEST_CASE("text: what a file calls itself does nothing to a terminal") {
+  CHECK(printable("a b\tc\n\"\\") == "a b\tc\n\"\\");
+  CHECK(printable("evil\x1b[2J\x1b[31mname\r\x07\x7f") == "evil\\x1b[2J\\x1b[31mname\\x0d\\x07\\x7f");
+  CHECK(printable(std::string_view("\0", 1)) == "\\x00");
+  CHECK(printable("\u00e9 \u20ac \U0001F600 \u00a0") == "\u00e9 \u20ac \U0001F600 \u00a0");
+  CHECK(printable("\u009b31m") == "\\xc2\\x9b31m");  // the same as ESC [
+  // No UTF-8: cut off, too long, a surrogate, beyond the last character, a byte that begins none.
+  CHECK(printable("a\xc3") == "a\\xc3");
+  CHECK(printable("\xc0\xaf") == "\\xc0\\xaf");
+  CHECK(printable("\xe0\x80\xaf") == "\\xe0\\x80\\xaf");
+  CHECK(printable("\xed\xa0\x80") == "\\xed\\xa0\\x80");
+  CHECK(printable("\xf4\x90\x80\x80") == "\\xf4\\x90\\x80\\x80");
+  CHECK(printable("\xff\x80z") == "\\xff\\x80z");
+}
+
+}  // namespace dtk

@@ -149,7 +149,8 @@ class DoneRun(ProgramTest):
         )
         self.assertGreater(log[0]["parameters"], 0)
         self.assertAlmostEqual(log[0]["time"], time.time(), delta=3600)
-        numbers = "step loss lr gradient_norm images_per_second peak_bytes seconds wait_seconds wait_per_step".split()
+        numbers = "step loss lr gradient_norm images_per_second peak_bytes seconds wait_seconds wait_per_step"
+        numbers = [*numbers.split(), "process_bytes", "counted_bytes"]
         for line in log[1:7]:
             self.assertEqual(set(line), {"event", *numbers})
             for name in numbers:

@@ -41,6 +41,13 @@ class WithoutAnEnd(ProgramTest):
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         self.assertIn("steps = 20", result.stdout)
 
+    def test_a_pipe_of_a_bare_name(self):
+        os.mkfifo(self.folder / "pipe")
+        writer = subprocess.Popen(["cp", "tiny.toml", "pipe"], cwd=self.folder)
+        result = execute(programs.TRAIN, self.folder, "--device", "cpu", "--config", "pipe", "--print-config")
+        writer.wait(20)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+
     def test_ctrl_c_ends_the_wait_for_a_configuration(self):
         os.mkfifo(self.folder / "pipe.toml")
         process = subprocess.Popen([str(programs.TRAIN), "--config", "pipe.toml"], cwd=self.folder)
@@ -117,6 +124,12 @@ class Changes(ProgramTest):
 
 
 class FullOutput(ProgramTest):
+    def test_a_closed_output_is_an_error_and_no_file_takes_its_place(self):
+        command = f"{programs.TRAIN} --config tiny.toml --device cpu >&-"
+        result = subprocess.run(["bash", "-c", command], cwd=self.folder, stderr=subprocess.PIPE, text=True, timeout=60)
+        self.assertEqual(result.returncode, FAILURE, result.stderr)
+        self.assertEqual((self.folder / "run/lock").read_bytes(), b"")
+
     def test_what_cannot_be_printed_is_an_error(self):
         with open("/dev/full", "w", encoding="utf-8") as full:
             for arguments in (["--config", "tiny.toml", "--print-config"], ["--help"], ["--version"]):

@@ -135,6 +135,11 @@ Inspection inspect(FileSystem& files, const Path& folder) {
   } catch (const DamagedManifest& error) {
     return {{}, {error.what()}};
   }
+  const auto named = step_named(without_slash(folder).filename().string());
+  if (has_checkpoint_name(folder) && named && *named != found.manifest.step) {
+    found.problems.push_back(fmt::format("{} says step {}, and the folder's name step {}", manifest_name,
+                                         found.manifest.step, *named));
+  }
   for (const ManifestFile& file : found.manifest.files) {
     const std::string problem = problem_with(files, folder, file);
     if (!problem.empty()) found.problems.push_back(problem);

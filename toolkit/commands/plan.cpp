@@ -75,7 +75,14 @@ std::optional<Calibration> calibration_for(const PlanArguments& arguments, FileS
     throw ConfigError(place + ": no such file; dit-plan --calibrate " + file + " writes it");
   if (files.is_folder(file))
     throw ConfigError(place + ": a folder; give a file that dit-plan --calibrate wrote");
-  Calibration calibration = parse_calibration(files.read_given(file, max_text_bytes), place);
+  const std::string text = [&] {
+    try {
+      return files.read_given(file, max_text_bytes);
+    } catch (const FileError& error) {
+      throw ConfigError(place + ": " + error.what());
+    }
+  }();
+  Calibration calibration = parse_calibration(text, place);
   check_calibration(calibration,
                     device.is_cpu() ? calibration_of_this_cpu(*loaded.config.train.threads)
                                     : calibration_of_cuda(calibration.machine),

@@ -43,6 +43,18 @@ std::string printable(std::string_view text) {
   return result;
 }
 
+std::string shown(const std::filesystem::path& path) {
+  std::string text;
+  for (const char c : path.string()) {
+    if (c == '\n') {
+      text += "\\x0a";
+    } else {
+      text += c;
+    }
+  }
+  return text;
+}
+
 std::string escaped(const std::string& text) {
   std::string result;
   for (const char c : text) {

@@ -1,6 +1,7 @@
 // Text as messages need it.
 #pragma once
 #include <algorithm>
+#include <filesystem>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -18,6 +19,9 @@ std::string escaped(const std::string& text);
 /// `text` for a terminal: line breaks and tabs stay, any other control character (C0, DEL and C1, with which
 /// a file's name could move the cursor or colour what follows) and what is no UTF-8 becomes "\\x1b".
 std::string printable(std::string_view text);
+
+/// A path for a message: its name may hold a line break, with which it could make up a line of its own.
+std::string shown(const std::filesystem::path& path);
 
 /// What lies between the separators: one part more than there are of them.
 inline std::vector<std::string> split(const std::string& text, char separator) {

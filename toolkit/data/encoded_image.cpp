@@ -273,7 +273,19 @@ std::string bmp_damage(std::string_view bmp) {
   const uint64_t row_bytes = (static_cast<uint64_t>(width) * bits + 31) / 32 * 4;
   const uint64_t rows = static_cast<uint64_t>(std::abs(static_cast<int64_t>(height)));
   const uint64_t start = little_endian<4>(bmp.data() + 10);
-  return start + row_bytes * rows > bmp.size() ? "it ends too early" : "";
+  if (start + row_bytes * rows > bmp.size()) return "it ends too early";
+  const uint64_t before_colours = is_os2 ? 38 : 14 + little_endian<4>(bmp.data() + 14);  // as stb counts them
+  const uint64_t colours = (start - std::min(start, before_colours)) / (is_os2 ? 3 : 4);
+  if (bits > 8 || 8 % std::max<uint64_t>(bits, 1) != 0) return "";
+  for (uint64_t y = 0; y < rows; ++y) {
+    const std::string_view row = bmp.substr(start + y * row_bytes, row_bytes);
+    for (uint64_t x = 0; x < static_cast<uint64_t>(width); ++x) {
+      const auto byte = static_cast<uint8_t>(row[x * bits / 8]);
+      const uint64_t index = byte >> (8 - bits - x * bits % 8) & ((1U << bits) - 1);
+      if (index >= colours) return "a pixel has a colour that its palette has not";
+    }
+  }
+  return "";
 }
 
 }  // namespace

@@ -11,7 +11,8 @@ bool is_bmp(std::string_view encoded);
 
 /// Damage that a decoder would pass over, as it fills what is missing with grey and compares no checksum:
 /// what is wrong with a PNG (a chunk whose checksum differs, no end), a JPEG (no end) or a BMP (fewer rows
-/// than its header says); "" if nothing is, or for any other content.
+/// than its header says, or colours that its palette has not, for which stb_image 2.27 takes what its stack
+/// holds); "" if nothing is, or for any other content.
 std::string image_damage(std::string_view encoded);
 
 /// Tables of a JPEG that stb_image 2.27 does not look at: more than 256 Huffman codes, which it would write

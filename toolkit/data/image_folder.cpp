@@ -8,6 +8,7 @@
 
 #include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
+#include "toolkit/core/text.h"
 #include "toolkit/core/thread_team.h"
 #include "toolkit/data/image.h"
 #include "toolkit/data/pixel_source.h"
@@ -109,8 +110,7 @@ void check_seen(const fs::path& path, const ImageSize& seen, const ImageSize& wa
                                   seen.height, seen.width, max_pixels));
   }
   if (seen.height == 1 && seen.width == 1) {
-    throw CorruptImage(path.string() +
-                       ": the image is a single pixel, which stands for no picture; remove it");
+    throw CorruptImage(shown(path) + ": the image is a single pixel, which stands for no picture; remove it");
   }
   if (wanted.height != wanted.width) {
     throw std::invalid_argument(
@@ -121,8 +121,8 @@ void check_seen(const fs::path& path, const ImageSize& seen, const ImageSize& wa
 /// Writes the image as (C, H, W).
 void decode_into(const fs::path& path, const ImageSize& size, uint8_t* pixels) {
   const std::string encoded = read_file(path);
-  check_seen(path, encoded_image_size(encoded, path.string()), size);
-  Image image = decode_image(encoded, path.string());
+  check_seen(path, encoded_image_size(encoded, shown(path)), size);
+  Image image = decode_image(encoded, shown(path));
   check_seen(path, {.channels = image.channels, .height = image.height, .width = image.width}, size);
   if (image.height != size.height || image.width != size.width) image = resize_and_crop(image, size.height);
   const auto channels = static_cast<size_t>(size.channels);

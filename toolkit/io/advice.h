@@ -5,6 +5,7 @@
 #include <string>
 
 #include "toolkit/core/errors.h"
+#include "toolkit/core/text.h"
 
 namespace dtk {
 
@@ -15,7 +16,7 @@ constexpr char save_npy_again[] = "; save it again with numpy.save";
 
 /// Throws DataError "<path>: <what>".
 [[noreturn]] inline void refuse_data(const std::filesystem::path& path, const std::string& what) {
-  throw DataError(path.string() + ": " + what);
+  throw DataError(shown(path) + ": " + what);
 }
 
 }  // namespace dtk

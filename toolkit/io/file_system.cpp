@@ -12,6 +12,7 @@
 
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
+#include "toolkit/core/text.h"
 
 namespace dtk {
 namespace {
@@ -19,7 +20,7 @@ namespace {
 using Path = std::filesystem::path;
 
 [[noreturn]] void fail(const std::string& operation, const Path& path, std::error_code reason) {
-  throw FileError("cannot " + operation + " " + path.string() + ": " + reason.message());
+  throw FileError("cannot " + operation + " " + shown(path) + ": " + reason.message());
 }
 
 [[noreturn]] void fail_with_errno(const std::string& operation, const Path& path) {
@@ -46,16 +47,21 @@ class Descriptor {
 
 const char* kind_of(mode_t mode) {
   if (S_ISDIR(mode)) return "a folder";
+  if (S_ISLNK(mode)) return "a symbolic link";
   if (S_ISFIFO(mode)) return "a pipe";
   return S_ISSOCK(mode) ? "a socket" : "a device";
+}
+
+void check_regular(const struct stat& status, const Path& path) {
+  if (S_ISREG(status.st_mode)) return;
+  throw FileError(
+      fmt::format("cannot read {}: it is {}; give a regular file", shown(path), kind_of(status.st_mode)));
 }
 
 uint64_t size_of(const Descriptor& file, const Path& path) {
   struct stat status = {};
   if (::fstat(file.number(), &status) != 0) fail_with_errno("read", path);
-  if (!S_ISREG(status.st_mode))
-    throw FileError(
-        fmt::format("cannot read {}: it is {}; give a regular file", path.string(), kind_of(status.st_mode)));
+  check_regular(status, path);
   return static_cast<uint64_t>(status.st_size);
 }
 
@@ -128,7 +134,7 @@ class OpenedFile : public ReadableFile {
       if (got == 0) {
         throw FileError(
             fmt::format("cannot read {}: bytes {} to {} were wanted, the file ends {} bytes too early",
-                        path_.string(), offset, offset + bytes, bytes - done));
+                        shown(path_), offset, offset + bytes, bytes - done));
       }
       done += static_cast<size_t>(got);
     }
@@ -168,7 +174,7 @@ std::string read_rest(const Descriptor& file, const Path& path, uint64_t expecte
     if (content.size() > most)
       throw FileError(
           fmt::format("cannot read {}: it has more than {} bytes, the most that is read of such a file",
-                      path.string(), most));
+                      shown(path), most));
   }
 }
 
@@ -200,7 +206,7 @@ class PosixFileSystem : public FileSystem {
   }
 
   std::unique_ptr<WritableFile> append(const Path& path) override {
-    return std::make_unique<PosixFile>(path, O_APPEND, "open");
+    return std::make_unique<PosixFile>(path, O_APPEND | O_NOFOLLOW, "open");
   }
 
   using FileSystem::read;
@@ -230,10 +236,10 @@ class PosixFileSystem : public FileSystem {
   }
 
   uint64_t size(const Path& path) override {
-    std::error_code error;
-    const uint64_t bytes = std::filesystem::file_size(path, error);
-    if (error) fail("get the size of", path, error);
-    return bytes;
+    struct stat status = {};
+    if (::stat(path.c_str(), &status) != 0) fail_with_errno("get the size of", path);
+    check_regular(status, path);
+    return static_cast<uint64_t>(status.st_size);
   }
 
   std::vector<std::string> list(const Path& folder) override {
@@ -255,6 +261,13 @@ class PosixFileSystem : public FileSystem {
   }
 
   void rename(const Path& from, const Path& to) override {
+    // What is replaced may be a device or a link of somebody else's, and root is refused nothing.
+    struct stat status = {};
+    const bool exists = ::lstat(to.c_str(), &status) == 0;
+    if (exists && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode)) {
+      throw FileError(fmt::format("cannot replace {}: it is {}; name a regular file or a new one", shown(to),
+                                  kind_of(status.st_mode)));
+    }
     if (::rename(from.c_str(), to.c_str()) != 0) fail_with_errno("rename " + from.string() + " to", to);
   }
 
@@ -265,7 +278,7 @@ class PosixFileSystem : public FileSystem {
   }
 
   std::unique_ptr<FileLock> try_lock(const Path& path) override {
-    auto lock = std::make_unique<PosixLock>(path, O_RDWR | O_CREAT);
+    auto lock = std::make_unique<PosixLock>(path, O_RDWR | O_CREAT | O_NOFOLLOW);
     if (!lock->try_take(path)) return nullptr;
     return lock;
   }

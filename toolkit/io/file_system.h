@@ -37,7 +37,7 @@ class FileSystem {
   using Path = std::filesystem::path;
   virtual ~FileSystem() = default;
 
-  /// Creates or truncates `path`; a symbolic link of that name is an error.
+  /// Creates or truncates `path`. Here and below a symbolic link of that name is an error.
   virtual std::unique_ptr<WritableFile> create(const Path& path) = 0;
   /// Opens `path` for appending, creating it if needed.
   virtual std::unique_ptr<WritableFile> append(const Path& path) = 0;
@@ -57,7 +57,8 @@ class FileSystem {
   /// Names (not paths) of the entries of a folder, sorted; empty if the folder does not exist.
   virtual std::vector<std::string> list(const Path& folder) = 0;
   virtual void create_directories(const Path& folder) = 0;
-  /// Replaces `to` atomically when both lie in one folder's file system.
+  /// Replaces `to` atomically when both lie in one folder's file system; only a regular file or a folder is
+  /// replaced, no device, pipe or link.
   virtual void rename(const Path& from, const Path& to) = 0;
   /// Removes a file or a whole folder; no error if it does not exist.
   virtual void remove_all(const Path& path) = 0;

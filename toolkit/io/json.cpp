@@ -1,7 +1,7 @@
 #include "toolkit/io/json.h"
 
 #include <cmath>
-#include <functional>
+#include <iterator>
 #include <set>
 #include <utility>
 #include <vector>
@@ -13,64 +13,59 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Parser callback; keeps the keys seen in every object that is still open.
-class StrictnessCheck {
+/// Goes through a text and keeps the keys of every object that is still open. It builds nothing: nlohmann's
+/// parser with a callback looks through all of an object's members whenever one of them ends.
+class StrictnessCheck final : public nlohmann::json_sax<Json> {
  public:
   StrictnessCheck(const std::string& subject, int max_depth) : subject_(subject), max_depth_(max_depth) {}
 
-  bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
-    switch (event) {
-      case Json::parse_event_t::object_start:
-        check_depth(depth);
-        open_objects_.emplace_back();
-        break;
-      case Json::parse_event_t::array_start:
-        check_depth(depth);
-        break;
-      case Json::parse_event_t::object_end:
-        open_objects_.pop_back();
-        break;
-      case Json::parse_event_t::key:
-        check_key(parsed.get_ref<const std::string&>());
-        break;
-      default:
-        break;
-    }
-    return true;
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(size_t) override { return open(); }
+  bool start_array(size_t) override { return open(); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool key(string_t& key) override {
+    if (open_.back().insert(key).second) return true;
+    throw FileError(subject_ + " has the key " + in_quotes(key) + " twice");
+  }
+  bool parse_error(size_t byte, const std::string&, const nlohmann::detail::exception& error) override {
+    if (dynamic_cast<const Json::out_of_range*>(&error) != nullptr)
+      throw FileError(subject_ + " holds a number that is too large");
+    throw FileError(subject_ + " is not JSON (at byte " + std::to_string(byte) + ")");
   }
 
  private:
-  void check_depth(int depth) const {
-    if (depth < max_depth_) return;
-    throw FileError(subject_ + " nests deeper than " + std::to_string(max_depth_) + " levels");
+  bool open() {
+    if (std::ssize(open_) == max_depth_)
+      throw FileError(subject_ + " nests deeper than " + std::to_string(max_depth_) + " levels");
+    open_.emplace_back();
+    return true;
   }
-
-  void check_key(const std::string& key) {
-    if (open_objects_.back().insert(key).second) return;
-    throw FileError(subject_ + " has the key " + in_quotes(key) + " twice");
+  bool close() {
+    open_.pop_back();
+    return true;
   }
 
   const std::string& subject_;
   const int max_depth_;
-  std::vector<std::set<std::string>> open_objects_;
+  std::vector<std::set<std::string>> open_;  // an array has none
 };
 
 }  // namespace
 
 Json parse_strict_json(std::string_view text, const std::string& subject, int max_depth) {
-  const auto fail_at = [&subject](size_t byte) {
-    return FileError(subject + " is not JSON (at byte " + std::to_string(byte) + ")");
-  };
   // The parser takes a zero byte for the end of the text and would not look at the rest.
-  if (const size_t zero = text.find('\0'); zero != text.npos) throw fail_at(zero + 1);
+  if (const size_t zero = text.find('\0'); zero != text.npos)
+    throw FileError(subject + " is not JSON (at byte " + std::to_string(zero + 1) + ")");
   StrictnessCheck check(subject, max_depth);
-  try {
-    return Json::parse(text.begin(), text.end(), std::ref(check));
-  } catch (const Json::parse_error& error) {
-    throw fail_at(error.byte);
-  } catch (const Json::out_of_range&) {
-    throw FileError(subject + " holds a number that is too large");
-  }
+  Json::sax_parse(text.begin(), text.end(), &check);
+  return Json::parse(text.begin(), text.end());
 }
 
 std::optional<int64_t> whole_number(const Json& json) {

@@ -5,6 +5,8 @@
 
 #ifdef __linux__
 #include <alloca.h>
+#include <fcntl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstddef>
@@ -26,12 +28,23 @@ __attribute__((no_sanitize("address", "thread", "undefined"))) bool is_set(const
   return false;
 }
 
+// Where one of the three standard files is closed, the next file that the program opens would take its place,
+// and what is printed would be written into it. Not to be read where it is written, and the reverse: so it is
+// an error.
+__attribute__((no_sanitize("address", "thread", "undefined"))) void fill_standard_files() {
+  for (int number = 0; number < 3; ++number) {
+    if (syscall(SYS_fcntl, number, F_GETFD) < 0)
+      syscall(SYS_openat, AT_FDCWD, "/dev/null", number == 0 ? O_WRONLY : O_RDONLY);
+  }
+}
+
 // OpenMP threads that wait for each other spin for milliseconds by default: with one other busy process on
 // the machine a step then takes ten times as long. OpenMP reads its environment when it is loaded, so the
 // program starts again with it. Called before the constructors of all shared libraries, LibTorch's among
 // them, which take a sixth of a second; before a sanitizer's too, so it calls nothing of theirs.
 __attribute__((no_sanitize("address", "thread", "undefined"))) void start_again(int, char** arguments,
                                                                                 char** environment) {
+  fill_standard_files();
   size_t count = 0;
   for (; environment[count] != nullptr; ++count) {
     if (is_set(environment[count], kSpinCount) || is_set(environment[count], kWaitPolicy)) return;

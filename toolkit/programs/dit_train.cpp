@@ -55,6 +55,11 @@ void print_summary(const RunResult& result) {
                                     rate(result.images_per_second), result.sample_name, waiting) +
                             (result.mfu ? fmt::format(", MFU {:.3g} %", 100 * *result.mfu) : ""));
   }
+  if (result.skipped_steps > 0) {
+    print_line("skipped",
+               fmt::format("{} of these steps changed nothing: their loss or gradient was NaN or infinite",
+                           result.skipped_steps));
+  }
   if (result.validation_loss) {
     print_line("validation",
                fmt::format("loss {:.4f} of {} held-out samples", *result.validation_loss, result.held_out));

@@ -38,7 +38,7 @@ launch::TorchSearch loaded_torch() {
 std::string config_file(const std::string& given) {
   std::error_code ignored;
   const bool is_name = given.find('/') == std::string::npos && !given.ends_with(".toml");
-  if (!is_name || fs::is_regular_file(given, ignored)) return given;
+  if (!is_name || (fs::exists(given, ignored) && !fs::is_directory(given, ignored))) return given;
   const fs::path folder = launch::configurations_of(this_program());
   const std::vector<std::string> names = launch::configuration_names(folder);
   if (std::find(names.begin(), names.end(), given) != names.end())

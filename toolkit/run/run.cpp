@@ -145,6 +145,7 @@ class Run {
     result.step = trainer_.steps();
     result.trained_steps = result.step - first_step;
     result.loss = scalars_.loss;
+    result.skipped_steps = skipped_steps_;
     result.sample_name = model_.sample_name;
     result.seconds = seconds;
     result.run_seconds = first_second + seconds;
@@ -261,6 +262,7 @@ class Run {
                       "samples {} of those trained on",
                       skipped.step, named));
     }
+    skipped_steps_ += std::ssize(scalars_.skipped);
     if (scalars_.skipped_in_a_row <= config_.train.max_skipped) return;
     throw Error(
         ExitCode::failure,
@@ -463,6 +465,7 @@ class Run {
     std::optional<int64_t> process, counted;
   } memory_;  // when the scalars were last read
   MemoryGrowth memory_growth_;
+  int64_t skipped_steps_ = 0;
   SlowSteps slow_steps_{config_.train.slow_step};
   StepTime step_time_;                                  // of the steps that were not looked at yet
   int64_t timed_steps_ = 0;                             // their number

@@ -79,6 +79,7 @@ struct RunResult {
   int64_t step = 0;
   int64_t trained_steps = 0;              // of this process; with 0 there is no loss and no speed
   double loss = 0;                        // mean over the last log interval
+  int64_t skipped_steps = 0;              // of the trained ones, that changed nothing
   double images_per_second = 0;           // of this process, training time only
   std::string sample_name = "images";     // what they are called
   double exposed_wait_fraction = 0;       // of the training time: waiting for the loader

@@ -15,6 +15,7 @@
 #include "toolkit/checkpoint/weights.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
+#include "toolkit/core/text.h"
 #include "toolkit/io/json.h"
 
 using Json = nlohmann::ordered_json;
@@ -56,7 +57,11 @@ constexpr int64_t kStateVersion = 1;
 
 StrictJson read_json(const Checkpoint& checkpoint, const char* file) {
   constexpr int max_depth = 4;
-  return parse_strict_json(checkpoint.text(file), (checkpoint.folder() / file).string(), max_depth);
+  try {
+    return parse_strict_json(checkpoint.text(file), (checkpoint.folder() / file).string(), max_depth);
+  } catch (const FileError& error) {
+    throw FileError(error.what() + std::string("; resume another checkpoint"));
+  }
 }
 
 [[noreturn]] void refuse_state(const Checkpoint& checkpoint, const std::string& what) {
@@ -78,6 +83,10 @@ int64_t count_at(const Checkpoint& checkpoint, const StrictJson& object, const s
 StrictJson read_state(const Checkpoint& checkpoint) {
   StrictJson json = read_json(checkpoint, kState);
   if (!json.is_object()) refuse_state(checkpoint, "it is not a JSON object");
+  for (const auto& [key, value] : json.items()) {
+    if (!is_one_of(key, {"version", "step", "samples", "seconds", "threads", "policies"}))
+      refuse_state(checkpoint, "the key " + in_quotes(key) + ", which no run writes");
+  }
   const int64_t version = count_at(checkpoint, json, "version");
   if (version != kStateVersion)
     refuse_state(checkpoint,
@@ -147,7 +156,11 @@ void restore_policies(const Checkpoint& checkpoint, const StrictJson& json, Trai
     }
     // A policy that was off when the checkpoint was made has no entry; one that needs its state says so.
     state.counters = counters_of(checkpoint, json, policy->name());
-    policy->restore(state);
+    try {
+      policy->restore(state);
+    } catch (const policies::PolicyError& error) {
+      refuse_state(checkpoint, error.what());
+    }
   }
 }
 
@@ -215,8 +228,9 @@ LoadedConfig written_config(const Checkpoint& checkpoint) {
   if (checkpoint.has(kOrigins)) {
     try {
       written.origins = read_json(checkpoint, kOrigins).get<std::map<std::string, Origin>>();
-    } catch (const Json::exception& error) {
-      throw FileError((checkpoint.folder() / kOrigins).string() + ": not origins by key: " + error.what());
+    } catch (const Json::exception&) {
+      throw FileError((checkpoint.folder() / kOrigins).string() +
+                      ": not origins by key; resume another checkpoint");
     }
   }
   return written;

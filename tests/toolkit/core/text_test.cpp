@@ -19,4 +19,8 @@ TEST_CASE("text: what a file calls itself does nothing to a terminal") {
   CHECK(printable("\xff\x80z") == "\\xff\\x80z");
 }
 
+TEST_CASE("text: a path is shown on one line") {
+  CHECK(shown("a/b\nforged: all is well.png") == "a/b\\x0aforged: all is well.png");
+}
+
 }  // namespace dtk

@@ -105,6 +105,15 @@ std::string encoded_image(const std::string& name) {
   return {static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes()};
 }
 
+/// Little-endian numbers of 32 bits.
+std::string test_little(std::initializer_list<uint32_t> numbers) {
+  std::string bytes;
+  for (const uint32_t number : numbers) {
+    for (int shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<char>(number >> shift & 0xff));
+  }
+  return bytes;
+}
+
 std::string decoding_error(const std::string& encoded) {
   return error_text<DataError>([&] { dtk::decode_image(encoded, "a"); });
 }
@@ -347,6 +356,17 @@ TEST_CASE("image: a PNG with more data than its picture is refused, and they are
     const std::string bomb = png(picture + more);
     CHECK_THAT(decoding_error(bomb), Catch::Contains(kMuchData));  // tests/fuzz counts the memory
   }
+}
+
+TEST_CASE("image: a BMP with a colour that its palette has not is refused") {
+  // 2 x 1 pixels of 8 bits, a palette of two.
+  std::string bmp = "BM" + test_little({66, 0, 62, 40, 2, 1}) + std::string("\1\0\x08\0", 4) +
+                    test_little({0, 4, 0, 0, 2, 0}) + std::string("\0\0\0\0\xff\xff\xff\0\0\1\0\0", 12);
+  CHECK(dtk::decode_image(bmp, "a").pixels == std::vector<uint8_t>{0, 0, 0, 255, 255, 255});
+  bmp[63] = '\2';
+  CHECK(decoding_error(bmp) ==
+        "a: cannot be decoded (a pixel has a colour that its palette has not); allowed: PNG, JPEG "
+        "and BMP; replace or remove it");
 }
 
 TEST_CASE("image: a BMP of OS/2 that ends too early is refused") {

@@ -200,6 +200,24 @@ TEST_CASE("nothing is written through a link", "[file_system]") {
   CHECK(files.read(folder / "other") == "mine");
 }
 
+TEST_CASE("nothing but regular files and folders is replaced", "[file_system]") {
+  FileSystem& files = posix_file_system();
+  const test::TemporaryFolder folder;
+  const std::string pipe = (folder / "pipe").string(), link = (folder / "link").string();
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  write_file(files, folder / "other", "mine");
+  std::filesystem::create_symlink("other", link);
+  CHECK_THROWS_WITH(write_file_atomically(files, pipe, "new"),
+                    "cannot replace " + pipe + ": it is a pipe; name a regular file or a new one");
+  CHECK_THROWS_WITH(write_file_atomically(files, link, "new"),
+                    "cannot replace " + link + ": it is a symbolic link; name a regular file or a new one");
+  CHECK(files.list(folder.path()) == std::vector<std::string>{"link", "other", "pipe"});
+  CHECK_THROWS_WITH(files.append(link), Catch::Contains("Too many levels of symbolic links"));
+  CHECK_THROWS_WITH(files.try_lock(link), Catch::Contains("Too many levels of symbolic links"));
+  CHECK_THROWS_WITH(files.size(pipe), "cannot read " + pipe + ": it is a pipe; give a regular file");
+  CHECK(files.read(folder / "other") == "mine");
+}
+
 TEST_CASE("a folder is locked whatever becomes of the files in it", "[file_system]") {
   FileSystem& files = posix_file_system();
   const test::TemporaryFolder folder;

@@ -115,11 +115,14 @@ TEST_CASE("save and load: a state that no run writes is refused") {
   CHECK(run.with("policies", {{"ema", {{"updates", -1}}}}) ==
         place + "\"updates\" is not a whole number from 0 to 1000000000000000" + other);
   CHECK(run.with("policies", {{"ema", 1}}) == place + "\"ema\" is not an object" + other);
+  CHECK(run.with("extra", 1) == place + "the key \"extra\", which no run writes" + other);
+  CHECK(run.with("policies", Json::object()) ==
+        place + "policies.ema: the state has no count of updates" + other);
   const std::string twice = run.state().dump();
   CHECK(run.refusal("state.json", "{\"step\": 2, " + twice.substr(1)) ==
-        run.file("state.json") + " has the key \"step\" twice");
+        run.file("state.json") + " has the key \"step\" twice" + other);
   CHECK(run.refusal("state.json", "[]") == place + "it is not a JSON object" + other);
-  CHECK(run.refusal("state.json", "{") == run.file("state.json") + " is not JSON (at byte 2)");
+  CHECK(run.refusal("state.json", "{") == run.file("state.json") + " is not JSON (at byte 2)" + other);
 }
 
 TEST_CASE("save and load: weights, moments and averages that are not finite are refused") {

@@ -63,6 +63,8 @@ class Guard {
     key_bytes_ += bytes;
     is_first_ = false;
     advance(bytes);
+    // A text of several lines may itself end in one or two of its quotes.
+    for (int i = 0; several_lines && i < 2 && !text_.empty() && text_.front() == quote; ++i) advance(1);
   }
 
   void pass_other(char c) {
@@ -99,6 +101,9 @@ class Guard {
 }  // namespace
 
 void guard_toml(std::string_view text) {
+  constexpr size_t max_bytes = size_t{1} << 20;
+  if (text.size() > max_bytes)
+    throw SyntaxError{{1, 1}, fmt::format("a text of more than {} bytes", max_bytes)};
   Guard(text).run();
 }
 

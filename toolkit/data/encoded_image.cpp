@@ -303,7 +303,11 @@ bool is_bmp(std::string_view encoded) {
 }
 
 std::string image_damage(std::string_view encoded) {
-  if (is_png(encoded)) return png_damage(encoded);
+  if (is_png(encoded)) {
+    // libpng too sees more data than the picture has, but inflates all of them before it says so.
+    const std::string damage = png_damage(encoded);
+    return damage.empty() ? png_data_damage(encoded) : damage;
+  }
   if (is_bmp(encoded)) return bmp_damage(encoded);
   return is_jpeg(encoded) && !jpeg_has_end(encoded) ? "it ends too early" : "";
 }

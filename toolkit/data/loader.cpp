@@ -133,10 +133,17 @@ int64_t Loader::available(int64_t wanted) const {
 }
 
 std::vector<int64_t> Loader::samples_at(int64_t first, int64_t count) const {
-  const auto order = epoch_order(options_.seed, static_cast<uint64_t>(first / samples_per_epoch_),
-                                 static_cast<uint64_t>(source_->size()));
-  const auto begin = order.begin() + static_cast<std::ptrdiff_t>(first % samples_per_epoch_);
-  return {begin, begin + static_cast<std::ptrdiff_t>(count)};
+  std::vector<int64_t> samples;
+  std::vector<uint32_t> order;
+  // With drop_last micro-batches of two epochs may make one step.
+  for (int64_t i = first; i < first + count; ++i) {
+    if (order.empty() || i % samples_per_epoch_ == 0) {
+      order = epoch_order(options_.seed, static_cast<uint64_t>(i / samples_per_epoch_),
+                          static_cast<uint64_t>(source_->size()));
+    }
+    samples.push_back(order.at(static_cast<size_t>(i % samples_per_epoch_)));
+  }
+  return samples;
 }
 
 /// The batch of `count` samples that starts `first` samples into the run; false if the loader is being

@@ -82,12 +82,7 @@ const ImageDecoder jpeg_decoder = {[](std::string_view encoded) {
                                    },
                                    stb_decode};
 
-const ImageDecoder png_decoder = {stb_header,
-                                  [](std::string_view encoded, const ImageSize& size, uint8_t* pixels) {
-                                    if (const std::string damage = png_data_damage(encoded); !damage.empty())
-                                      throw Undecodable{damage};
-                                    stb_decode(encoded, size, pixels);
-                                  }};
+const ImageDecoder png_decoder = {stb_header, stb_decode};
 
 #endif
 

@@ -17,7 +17,7 @@ ExitCode export_weights(int argc, const char* const* argv) {
   FileSystem& files = posix_file_system();
   const ExportedWeights weights = weights_to_export(files, arguments);
   write_export(files, arguments, weights.tensors);
-  if (!weights.conversion.empty()) std::printf("%s\n", weights.conversion.c_str());
+  if (!weights.conversion.empty()) std::printf("%s\n", printable(weights.conversion).c_str());
   std::printf("%zu tensors of %s: %s\n", weights.tensors.size(), printable(weights.name).c_str(),
               printable(arguments.out).c_str());
   return ExitCode::done;

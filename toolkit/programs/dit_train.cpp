@@ -97,7 +97,7 @@ ExitCode train(int argc, const char* const* argv) {
   LoadedConfig loaded = load_config(files, config_file(arguments.config), arguments.set);
   resolve_threads(loaded);
   if (arguments.print_config) {
-    std::printf("%s", print_config(loaded).c_str());
+    std::printf("%s", printable(print_config(loaded)).c_str());
     return ExitCode::done;
   }
 

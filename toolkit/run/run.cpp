@@ -126,10 +126,12 @@ class Run {
         break;
       }
       const double begun = watched_seconds(), waited = trainer_.exposed_wait_seconds();
+      in_timed_step_ = true;
       trainer_.step(/*measured=*/is_read_at(trainer_.steps() + 1));
       meters_.check_budget();
       const bool is_logged = is_log_step(trainer_.steps(), config_.train.log_every);
       if (is_logged) read_and_log();
+      in_timed_step_ = false;
       step_time_.seconds += watched_seconds() - begun;
       step_time_.data += trainer_.exposed_wait_seconds() - waited;
       ++timed_steps_;
@@ -283,9 +285,14 @@ class Run {
   void read_and_log() {
     const double begun = watched_seconds();
     scalars_ = trainer_.read_scalars_sync();
-    step_time_.device += watched_seconds() - begun;
+    if (in_timed_step_) step_time_.device += watched_seconds() - begun;
     if (!scalars_.finite) stop_at_non_finite();
     if (!scalars_.skipped.empty()) tell_of_skipped();
+    // A line has the loss and the norm of steps that counted.
+    if (std::ssize(scalars_.skipped) == trainer_.steps() - mark_.step) {
+      mark_ = {trainer_.steps(), trainer_.samples(), trainer_.elapsed_seconds()};
+      return;
+    }
     Progress progress;
     progress.sample_name = model_.sample_name;
     progress.step = trainer_.steps();
@@ -312,7 +319,7 @@ class Run {
                    .process_bytes = memory_.process,
                    .counted_bytes = memory_.counted},
                   trainer_.exposed_wait_seconds(), progress.peak_bytes);
-    step_time_.disk += watched_seconds() - read;
+    if (in_timed_step_) step_time_.disk += watched_seconds() - read;
     world_.observer.progress(progress);
     mark_ = {trainer_.steps(), trainer_.samples(), progress.elapsed_seconds};
   }
@@ -467,8 +474,9 @@ class Run {
   MemoryGrowth memory_growth_;
   int64_t skipped_steps_ = 0;
   SlowSteps slow_steps_{config_.train.slow_step};
-  StepTime step_time_;                                  // of the steps that were not looked at yet
-  int64_t timed_steps_ = 0;                             // their number
+  StepTime step_time_;       // of the steps that were not looked at yet
+  int64_t timed_steps_ = 0;  // their number
+  bool in_timed_step_ = false;
   Mark mark_;                                           // when the scalars were last read
   int64_t validated_step_ = -1;                         // the last one
   std::optional<policies::RefusedAllocation> refused_;  // of the samples at the end

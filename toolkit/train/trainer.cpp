@@ -12,6 +12,7 @@
 #include <dtk/policies/simulation.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "toolkit/core/errors.h"
@@ -84,7 +85,7 @@ Trainer::Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<co
       policies::generator_state(policies::make_generator(device, stream_seed(config.train.seed, "dropout")));
   OwnerScope owner(Category::optimizer, "scalars");
   loss_sum_ = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device));
-  if (optimizer_.skips()) skipped_.emplace(device, config.train.log_every);
+  if (optimizer_.skips()) skipped_.emplace(device, std::min<int64_t>(config.train.log_every, 1024));
   register_dropout_masks();
   start_loader();
   started_ = clock_.seconds();  // building is not training

@@ -320,6 +320,13 @@ TEST_CASE("config reader: what the parser would not survive is refused before it
   CHECK(error_in("\u00e9") == "base.toml:1:1" + beyond);
   CHECK(error_in("[train]\nsteps = 1 # \u00e9\n \u00e9 = 1") == "base.toml:3:2" + beyond);
   CHECK(error_in("[#x]") == "base.toml:1:2: not valid TOML: a comment within a table's header");
+  // A text of several lines may end in one or two of its own quotes; what follows it is looked at.
+  for (const std::string quotes : {"\"\"\"", "\"\"\"\"", "\"\"\"\"\"", "'''", "''''", "'''''"}) {
+    INFO(quotes);
+    CHECK_THAT(error_in("a = {b=" + quotes.substr(0, 3) + "x" + quotes + ", " + parts(20'000) + " = 1}"),
+               Catch::Contains(many.substr(2)));
+  }
+  CHECK_THAT(error_in(std::string(1 << 20, ' ') + "a"), Catch::Contains("a text of more than 1048576 bytes"));
   CHECK(error_in("[train\n#x\n]") != "base.toml:2:1: not valid TOML: a comment within a table's header");
   CHECK(error_in("[data]\n" + std::string(900'000, 'b') + " = 1") ==
         "base.toml:2:1025: not valid TOML: a key of more than 1024 bytes");

@@ -22,7 +22,7 @@ namespace {
 // Who decodes JPEG and PNG; in the words of each, what is wrong with a file.
 #ifdef DTK_IMAGE_LIBRARIES
 constexpr bool kLibraries = true;
-constexpr char kManyCodes[] = "Bogus Huffman table definition", kMuchData[] = "Too much image data";
+constexpr char kManyCodes[] = "Bogus Huffman table definition";
 constexpr char kNoQuantization[] = "Quantization table 0x00 was not defined";
 constexpr int kFromPillow = 0;
 #else

@@ -152,6 +152,22 @@ TEST_CASE("skipped steps: they are told of, and too many in a row end the run") 
         std::string::npos);
 }
 
+TEST_CASE("skipped steps: the samples of a step of two epochs") {
+  RunConfig config = skipping();
+  config.data.batch = 48;  // in micro-batches of 16, of which an epoch of 64 samples has four
+  config.train.accumulate = 3;
+  test::SteppingClock clock;
+  const auto trainer = test::make_trainer(config, clock);
+  const auto samples = [&](int64_t first) {
+    return trainer->samples_of({.step = 1, .first_sample = first, .samples = 48});
+  };
+  std::vector<int64_t> expected = samples(48);
+  expected.resize(16);
+  const std::vector<int64_t> next = samples(64);
+  expected.insert(expected.end(), next.begin(), next.begin() + 32);
+  CHECK(samples(48) == expected);
+}
+
 TEST_CASE("skipped steps: a row goes on over the readings, and one that counts ends it") {
   SkippedSteps steps(at::kCPU, 4);
   const at::Tensor sum = at::zeros({}), yes = at::ones({}), no = at::zeros({});

@@ -28,7 +28,6 @@ constexpr int kFromPillow = 0;
 #else
 constexpr bool kLibraries = false;
 constexpr char kManyCodes[] = "a table has more than 256 Huffman codes";
-constexpr char kMuchData[] = "it holds more data than its picture";
 constexpr char kNoQuantization[] = "a scan comes before its quantization table";
 constexpr int kFromPillow = 4;
 #endif
@@ -354,7 +353,8 @@ TEST_CASE("image: a PNG with more data than its picture is refused, and they are
   CHECK_THAT(decoding_error(png(picture - 1)), Catch::Contains("a: cannot be decoded ("));
   for (const size_t more : {size_t{1}, size_t{100}, size_t{64} << 20}) {
     const std::string bomb = png(picture + more);
-    CHECK_THAT(decoding_error(bomb), Catch::Contains(kMuchData));  // tests/fuzz counts the memory
+    CHECK_THAT(decoding_error(bomb),
+               Catch::Contains("it holds more data than its picture"));  // tests/fuzz counts the memory
   }
 }
 

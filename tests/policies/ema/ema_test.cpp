@@ -315,10 +315,10 @@ TEST_CASE("a step that changed nothing is averaged out, and any other has the bi
   Ema told(chosen, weights.list()), plain(chosen, others.list());
   const at::Tensor skipped = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(test_device()));
   for (int n = 0; n < 5; ++n) {
-    weights.fill(static_cast<float>(n) / 3);
-    others.fill(static_cast<float>(n) / 3);
     told.before_step();
     plain.before_step();
+    weights.fill(static_cast<float>(n) / 3);
+    others.fill(static_cast<float>(n) / 3);
     told.after_step_unless(skipped);
     plain.after_step();
     for (size_t i = 0; i < 2; ++i)
@@ -327,8 +327,8 @@ TEST_CASE("a step that changed nothing is averaged out, and any other has the bi
   const PolicyState before = told.state();
   std::vector<at::Tensor> averages;
   for (const auto& [name, average] : before.tensors) averages.push_back(average.clone());
-  weights.fill(100.0f);
   told.before_step();
+  weights.fill(100.0f);
   skipped.fill_(1);
   told.after_step_unless(skipped);
   for (size_t i = 0; i < 2; ++i) CHECK_VALUES(at::equal(told.state().tensors[i].second, averages[i]));

@@ -11,57 +11,26 @@ import collections
 import json
 import random
 import shutil
-import struct
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-SIDE, CLASSES, IMAGES, STEPS = 8, 4, 200, 60
-CONFIG = f"""\
-[train]
-out = "run"
-steps = {STEPS}
-threads = 1
-log_every = 3
-checkpoint_every = 4
-sample_every = 10
-validate_every = 6
-[data]
-images = "images"
-labels = "labels"
-batch = 8
-validation = 20
-[model]
-depth = 1
-hidden = 16
-heads = 2
-patch = 4
-image_size = {SIDE}
-channels = 1
-classes = {CLASSES}
-learn_sigma = false
-[sample]
-steps = 2
-per_class = 1
-[policies.precision]
-cpu = "fp32"
-"""
-TENSORS = ("model.safetensors", "optimizer.safetensors", "ema.safetensors", "random.safetensors")
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tests/integration"))
+from programs import TENSOR_FILES, settings, write_inputs  # noqa: E402
+
+STEPS = 60
+SETTINGS = settings({
+    "train.steps": STEPS, "train.log_every": 3, "train.checkpoint_every": 4, "train.sample_every": 10,
+    "train.validate_every": 6, "data.validation": 20, "sample.steps": 2, "sample.per_class": 1,
+})  # fmt: skip
 LAST = f"checkpoints/step-{STEPS:08}"
 
 
 class Different(Exception):
     pass
-
-
-def write_inputs(folder: Path) -> None:
-    draw = random.Random(0)
-    pixels = bytes(draw.randrange(256) for _ in range(IMAGES * SIDE * SIDE))
-    (folder / "images").write_bytes(struct.pack(">IIII", 0x803, IMAGES, SIDE, SIDE) + pixels)
-    (folder / "labels").write_bytes(struct.pack(">II", 0x801, IMAGES) + bytes(i % CLASSES for i in range(IMAGES)))
-    (folder / "run.toml").write_text(CONFIG, encoding="utf-8")
 
 
 def events(run: Path) -> list[dict]:
@@ -102,7 +71,7 @@ def state_of(run: Path) -> dict[str, object]:
     folder = run / LAST
     state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
     state.pop("seconds")
-    return {name: (folder / name).read_bytes() for name in TENSORS} | {"state": state}
+    return {name: (folder / name).read_bytes() for name in TENSOR_FILES} | {"state": state}
 
 
 class Killer:
@@ -117,7 +86,7 @@ class Killer:
         if not resume and any(event["event"] == "step" for event in events(self.run)):
             shutil.rmtree(self.run)  # steps and no checkpoint: as the program says, the user's to remove
             self.anew += 1
-        return subprocess.Popen([self.program, "--config", "run.toml", "--device", "cpu", *resume], cwd=self.folder,
+        return subprocess.Popen([self.program, "--config", "tiny.toml", "--device", "cpu", *SETTINGS, *resume], cwd=self.folder,
                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)  # fmt: skip
 
     def finish(self, process: subprocess.Popen) -> None:

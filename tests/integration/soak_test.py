@@ -4,42 +4,19 @@ Writes the figures to RESULT, of which benchmarks/results/ holds the newest.
 """
 
 import json
-import struct
 import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
 
-SIDE, CLASSES, IMAGES, STEPS = 8, 4, 200, 10_000
-CONFIG = f"""\
-[train]
-out = "run"
-steps = {STEPS}
-threads = 1
-log_every = 100
-checkpoint_every = 500
-validate_every = 250
-[data]
-images = "images"
-labels = "labels"
-batch = 8
-validation = 20
-[model]
-depth = 2
-hidden = 16
-heads = 2
-patch = 4
-image_size = {SIDE}
-channels = 1
-classes = {CLASSES}
-learn_sigma = false
-[sample]
-steps = 2
-per_class = 1
-[policies.precision]
-cpu = "fp32"
-"""
+import programs
+
+STEPS = 10_000
+SETTINGS = programs.settings({
+    "train.steps": STEPS, "train.log_every": 100, "train.checkpoint_every": 500, "train.validate_every": 250,
+    "data.validation": 20, "model.depth": 2, "sample.steps": 2, "sample.per_class": 1,
+})  # fmt: skip
 TRAIN = RESULT = Path()
 
 
@@ -47,11 +24,8 @@ class Soak(unittest.TestCase):
     def test_the_memory_beside_what_is_counted_stays(self):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            pixels = bytes(i * 37 % 256 for i in range(IMAGES * SIDE * SIDE))
-            (folder / "images").write_bytes(struct.pack(">IIII", 0x803, IMAGES, SIDE, SIDE) + pixels)
-            (folder / "labels").write_bytes(struct.pack(">II", 0x801, IMAGES) + bytes(i % CLASSES for i in range(IMAGES)))
-            (folder / "run.toml").write_text(CONFIG, encoding="utf-8")
-            result = subprocess.run([TRAIN, "--config", "run.toml", "--device", "cpu"], cwd=folder, capture_output=True, text=True)
+            programs.write_inputs(folder)
+            result = subprocess.run([TRAIN, "--config", "tiny.toml", "--device", "cpu", *SETTINGS], cwd=folder, capture_output=True, text=True)
             self.assertEqual((result.returncode, result.stderr), (0, ""))
             lines = [json.loads(line) for line in (folder / "run/log.jsonl").read_text().splitlines()]
         beside = {line["step"]: line["process_bytes"] - line["counted_bytes"] for line in lines if line["event"] == "step"}

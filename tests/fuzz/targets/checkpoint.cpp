@@ -20,6 +20,8 @@ constexpr std::array kFiles = {"state.json",         "manifest.json",     "origi
                                "config.toml",        "model.safetensors", "optimizer.safetensors",
                                "random.safetensors", "ema.safetensors"};
 
+constexpr size_t kManifest = 1, kOrigins = 2;  // in kFiles
+
 /// A run of one step and its checkpoint, each file of which an input may replace.
 class Run {
  public:
@@ -32,7 +34,7 @@ class Run {
 
   /// The manifest has the right hashes, unless it is what is replaced.
   void load(size_t replaced, std::string_view content) {
-    CheckpointManifest manifest = parse_manifest(original_[1], "manifest");
+    CheckpointManifest manifest = parse_manifest(original_[kManifest], "manifest");
     for (size_t i = 0; i < kFiles.size(); ++i) write(kFiles[i], i == replaced ? content : original_[i]);
     for (ManifestFile& file : manifest.files) {
       if (file.name != kFiles[replaced]) continue;
@@ -41,9 +43,9 @@ class Run {
       file.sha256 = hash.hex_digest();
       file.bytes = content.size();
     }
-    if (replaced != 1) write(kFiles[1], manifest_text(manifest));
+    if (replaced != kManifest) write(kFiles[kManifest], manifest_text(manifest));
     const Checkpoint checkpoint = open_checkpoint(files_, folder_);
-    written_config(checkpoint);
+    if (replaced == kOrigins) written_config(checkpoint);  // config.toml has a target of its own
     threads_of(checkpoint);
     load_training(checkpoint, trainer_);
     is_log_step(trainer_.steps(), 10);
@@ -55,6 +57,10 @@ class Run {
     RunConfig config = test::tiny_config();
     config.data.threads = 1;
     config.policies.precision.cpu = policies::CpuPrecision::fp32;
+    auto& model = dit::options_of(config).model;
+    model.depth = 1;  // all of it is hashed for each input
+    model.hidden = 4;
+    model.heads = 1;
     return config;
   }
   void write(const std::string& name, std::string_view content) {

@@ -1,9 +1,9 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_lerp.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/lerp.h>
-#include <ATen/ops/mul.h>
-#include <ATen/ops/rsub.h>
+#include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
 #include <dtk/policies/ema.h>
 #include <dtk/policies/internal/async_copies.h>
@@ -146,6 +146,13 @@ void Ema::before_step() {
   if (host_ != nullptr) host_->wait_copied();
 }
 
+void Ema::reserve_for_skipping() {
+  if (!obstacle_.empty() || host_ != nullptr) return;
+  const OwnerScope owner(Category::ema, "scalars");
+  weight_ = at::empty({}, averages_.front().options());
+  zero_ = at::zeros({}, averages_.front().options());
+}
+
 // `skipped`: undefined where no step can be.
 void Ema::average(const at::Tensor& skipped) {
   refuse_exchanged("a step");
@@ -164,9 +171,9 @@ void Ema::average(const at::Tensor& skipped) {
     return;
   }
   // A weight of 0 keeps every value, and any other gives the bits of the operator above.
-  const OwnerScope owner(Category::ema, "scalars");
-  const at::Tensor weight = (1 - skipped) * (1.0 - decay);
-  for (size_t i = 0; i < averages_.size(); ++i) averages_[i].lerp_(parameters_[i].detach(), weight);
+  if (!weight_.defined()) reserve_for_skipping();
+  weight_.fill_(1.0 - decay).lerp_(zero_, skipped);  // arithmetic with numbers would take memory for them
+  for (size_t i = 0; i < averages_.size(); ++i) averages_[i].lerp_(parameters_[i].detach(), weight_);
 }
 
 size_t Ema::pieces() const {

@@ -18,6 +18,12 @@ DeviceStatistics::DeviceStatistics(c10::Device device) : device_(device), phases
   c10::getDeviceAllocator(device.type())->resetPeakStats(device.index());
 }
 
+void DeviceStatistics::reset() {
+  phases_ = {{"build", {}}};
+  phase_ = 0;
+  c10::getDeviceAllocator(device_.type())->resetPeakStats(device_.index());
+}
+
 void DeviceStatistics::merge_peak() {
   int64_t& peak = phases_[phase_].peak.bytes;
   peak = std::max(peak, requested_peak(device_));

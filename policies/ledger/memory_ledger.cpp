@@ -57,10 +57,15 @@ std::string refusal_text(const std::string& what, const RefusedAllocation& refus
                   refused.live.bytes, " bytes alive", held, held.empty() ? "" : ")");
 }
 
-[[noreturn]] void throw_out_of_memory(const std::string& what, size_t bytes) {
+[[noreturn]] void throw_out_of_memory(const std::string& what, size_t bytes,
+                                      std::optional<int64_t> limit = std::nullopt) {
   const MemoryAccounts& accounts = accounts_of(scope_tier);
-  RefusedAllocation refused{static_cast<int64_t>(bytes), owner_of(birthplace().owner).label, accounts.phase(),
-                            path_of_allocation(), accounts.live()};
+  RefusedAllocation refused{static_cast<int64_t>(bytes),
+                            owner_of(birthplace().owner).label,
+                            accounts.phase(),
+                            path_of_allocation(),
+                            accounts.live(),
+                            limit};
   const std::string text = refusal_text(what, refused);
   throw AllocationRefused({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, text, std::move(refused));
 }
@@ -87,7 +92,8 @@ class CountingAllocator final : public c10::Allocator {
     if (bytes == 0) return {nullptr, nullptr, &free_counted, cpu};
     MemoryAccounts& accounts = accounts_of(scope_tier);
     if (!budget_exempt && !accounts.has_room(static_cast<int64_t>(bytes))) {
-      throw_out_of_memory(c10::str("memory budget of ", accounts.limit(), " bytes exceeded"), bytes);
+      throw_out_of_memory(c10::str("memory budget of ", accounts.limit(), " bytes exceeded"), bytes,
+                          accounts.limit());
     }
     // What a plan's large tensors hold is hardly ever read.
     const bool reserved = bytes + sizeof(MemoryBlock) >= kMinReserved && simulating();

@@ -81,6 +81,13 @@ class EmaKind final : public BuiltIn {
     if (on && device.is_cpu()) options.ema.pinned = true;  // likewise
     options.ema.device = on ? EmaDevice::cpu : EmaDevice::same;
   }
+  // On a CPU there is nowhere else.
+  std::vector<PolicyOptions> tighter(const PolicyOptions& options, c10::Device device) const override {
+    if (device.is_cpu() || enabled(options) == Enabled::off || is_on(options, device)) return {};
+    PolicyOptions elsewhere = options;
+    elsewhere.ema.device = EmaDevice::cpu;
+    return {elsewhere};
+  }
   std::string off_words() const override { return "on the training device"; }
   std::string baseline(const PolicyOptions& options) const override {
     return enabled(options) == Enabled::off ? "no average, as configured"
@@ -107,6 +114,23 @@ class CheckpointKind final : public BuiltIn {
     OtherSetting shortest{options, "segment = " + std::to_string(options.checkpoint.segment), "segment = 1"};
     shortest.options.checkpoint.segment = 1;
     return shortest;
+  }
+  // All targets recomputed, keeping nothing; then what that keeps, their inputs, in host memory.
+  std::vector<PolicyOptions> tighter(const PolicyOptions& options, c10::Device) const override {
+    PolicyOptions all = options;
+    CheckpointOptions& choice = all.checkpoint;
+    if (choice.enabled == Enabled::off) choice.enabled = Enabled::by_default;
+    choice.every = choice.segment = 1;
+    std::vector<PolicyOptions> choices;
+    for (const SegmentKeeps& keep : {SegmentKeeps(KeepWord::block), SegmentKeeps({"offload"})}) {
+      choice.keep = keep;
+      if (options.checkpoint == choice) {
+        choices.clear();  // those before it hold more
+      } else {
+        choices.push_back(all);
+      }
+    }
+    return choices;
   }
 };
 

@@ -68,6 +68,10 @@ void PolicySet::before_step() {
   for (const auto& policy : list_) policy->before_step();
 }
 
+void PolicySet::reserve_for_skipping() {
+  for (const auto& policy : list_) policy->reserve_for_skipping();
+}
+
 void PolicySet::after_step() {
   ++use_->steps;
   for (const auto& policy : list_) policy->after_step();

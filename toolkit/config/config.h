@@ -200,17 +200,30 @@ constexpr auto enum_texts(OnOverBudget) {
   return std::array{"refuse", "warn"};
 }
 
+/// What becomes of a run whose step was refused memory: it ends, exit 3; or that step is taken back, and the
+/// run goes on with a choice that takes less (run/escalation.h).
+enum class OnOutOfMemory { stop, escalate };
+constexpr auto enum_texts(OnOutOfMemory) {
+  return std::array{"stop", "escalate"};
+}
+
 struct MemoryOptions {
   bool ledger = true;  // account for every byte by owner and phase; off: memory.json is not written
   std::optional<ByteSize> budget;  // bytes of tensors on the training device; one more ends the run, exit 3
   OnOverBudget on_over_budget = OnOverBudget::refuse;
+  OnOutOfMemory on_out_of_memory = OnOutOfMemory::stop;
+  // Each micro-batch goes through the model in so many parts, one after another; what is read and drawn for
+  // it stays the same.
+  int64_t split = 1;
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    auto& [ledger, budget, on_over_budget] = self;
+    auto& [ledger, budget, on_over_budget, on_out_of_memory, split] = self;
     visit("ledger", ledger, "");
     visit("budget", budget, "(0, inf)");
     visit("on_over_budget", on_over_budget, "");
+    visit("on_out_of_memory", on_out_of_memory, "");
+    visit("split", split, "[1, inf)");
   }
   friend bool operator==(const MemoryOptions&, const MemoryOptions&) = default;
 };
@@ -265,5 +278,11 @@ struct RunConfig {
   }
   friend bool operator==(const RunConfig&, const RunConfig&) = default;
 };
+
+/// Samples that go through the model together in training, at most.
+inline int64_t samples_at_once(const RunConfig& config) {
+  const int64_t micro_batch = config.data.batch / config.train.accumulate;
+  return (micro_batch + config.memory.split - 1) / config.memory.split;
+}
 
 }  // namespace dtk

@@ -14,7 +14,7 @@ class FileSystem;
 
 /// Where a value came from.
 struct Origin {
-  enum class Source { by_default, file, set, checkpoint, measured, planned, chosen };
+  enum class Source { by_default, file, set, checkpoint, measured, planned, chosen, escalated };
   Source source = Source::by_default;
   /// A line of a file ("configs/base.toml:12"), the reason of a default or a choice, or the figures behind
   /// it.
@@ -22,7 +22,8 @@ struct Origin {
   friend bool operator==(const Origin&, const Origin&) = default;
 };
 constexpr auto enum_texts(Origin::Source) {
-  return std::array{"default", "file", "--set", "the checkpoint's", "measured", "planned", "chosen"};
+  return std::array{"default",  "file",    "--set",  "the checkpoint's",
+                    "measured", "planned", "chosen", "out of memory"};
 }
 /// "default", "configs/base.toml:12", "measured: bf16 2 ms, fp32 3 ms a step"
 std::string text_of(const Origin& origin);

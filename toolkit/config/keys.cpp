@@ -1,6 +1,8 @@
 #include "toolkit/config/keys.h"
 
 #include <algorithm>
+#include <any>
+#include <map>
 #include <set>
 #include <stdexcept>
 
@@ -48,6 +50,17 @@ std::set<std::string> collect_common_tables() {
 }
 
 }  // namespace
+
+void copy_keys(const RunConfig& from, RunConfig& to, const std::vector<std::string>& names) {
+  std::map<std::string, std::any> values;
+  visit_keys(from, [&](const std::string& table, const std::string& name, const auto& member,
+                       const std::string&) { values[table + "." + name] = member; });
+  visit_keys(to, [&](const std::string& table, const std::string& name, auto& member, const std::string&) {
+    const std::string key = table + "." + name;
+    if (std::find(names.begin(), names.end(), key) == names.end()) return;
+    member = std::any_cast<std::decay_t<decltype(member)>>(values.at(key));
+  });
+}
 
 bool is_common_table(const std::string& table) {
   static const std::set<std::string> tables = collect_common_tables();

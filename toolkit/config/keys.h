@@ -37,6 +37,9 @@ void visit_keys(Config& config, Visit&& visit) {
   });
 }
 
+/// Gives the keys `names`, full ones, of `to` their values in `from`.
+void copy_keys(const RunConfig& from, RunConfig& to, const std::vector<std::string>& names);
+
 struct KeyInfo {
   std::string key;      // "data.batch"
   std::string table;    // "data"

@@ -165,6 +165,17 @@ class Rules final : public RuleCheck {
                toml_text(batch) + "; every micro-batch has data.batch / train.accumulate samples: set " +
                near_batches(batch, accumulate) + "train.accumulate to a divisor of " + toml_text(batch));
     }
+    const int64_t micro_batch = batch / accumulate, split = config_.memory.split;
+    if (split > micro_batch) {
+      fail("memory.split", fmt::format("memory.split = {} is more than the {} samples of a micro-batch; "
+                                       "allowed: [1, {}]",
+                                       split, micro_batch, micro_batch));
+    }
+    if (config_.memory.on_out_of_memory == OnOutOfMemory::escalate && !config_.memory.ledger) {
+      fail("memory.on_out_of_memory",
+           "memory.on_out_of_memory = \"escalate\" needs the ledger, which says what did not fit; set "
+           "memory.ledger = true, or on_out_of_memory = \"stop\"");
+    }
     family_named(config_.train.model).check_data(*this);
     check_validation();
   }

@@ -11,4 +11,12 @@ Batch read_batch(const DataSource& source, int64_t first, int64_t count, const c
   return batch;
 }
 
+Batch part_of(const Batch& batch, int64_t first, int64_t count) {
+  Batch part;
+  part.part = BatchPart{first, batch.samples()};
+  for (const at::Tensor& tensor : batch.tensors)
+    part.tensors.push_back(tensor.defined() ? tensor.narrow(0, first, count) : at::Tensor());
+  return part;
+}
+
 }  // namespace dtk

@@ -3,8 +3,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "toolkit/core/batch_part.h"
 
 namespace dtk {
 
@@ -13,6 +16,7 @@ namespace dtk {
 /// undefined.
 struct Batch {
   std::vector<at::Tensor> tensors;
+  std::optional<BatchPart> part = {};  // nothing: it is whole
 
   /// B, by the first tensor that is defined; 0 without one.
   int64_t samples() const {
@@ -22,6 +26,9 @@ struct Batch {
     return 0;
   }
 };
+
+/// Samples `first` to `first` + `count` - 1 of `batch`, in the same memory.
+Batch part_of(const Batch& batch, int64_t first, int64_t count);
 
 /// What a run says of its data besides their description.
 struct DataRemarks {

@@ -5,7 +5,9 @@
 #include <c10/core/Device.h>
 
 #include <memory>
+#include <optional>
 
+#include "toolkit/core/batch_part.h"
 #include "toolkit/diffusion/denoiser.h"
 #include "toolkit/diffusion/options.h"
 
@@ -18,10 +20,11 @@ class Objective {
  public:
   virtual ~Objective() = default;
   /// The mean loss over x0 (N, C, S, S) with labels y (N): a scalar, fp32. Times and noise come from
-  /// `generator`, which must belong to x0's device. Reads no tensor's value on the host; calls with
-  /// different generators may come from several threads at once.
-  virtual at::Tensor loss(const Denoiser& model, at::Tensor x0, at::Tensor y,
-                          const at::Generator& generator) const = 0;
+  /// `generator`, which must belong to x0's device; where x0 is a `part` of a batch, they are
+  /// drawn for all of it and x0's taken. Reads no tensor's value on the host; calls with different generators
+  /// may come from several threads at once.
+  virtual at::Tensor loss(const Denoiser& model, at::Tensor x0, at::Tensor y, const at::Generator& generator,
+                          const std::optional<BatchPart>& part = {}) const = 0;
 };
 
 /// The one that [diffusion] names, for a model on `device`: a Gaussian diffusion (gaussian_diffusion.h), or

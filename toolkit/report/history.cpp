@@ -55,11 +55,17 @@ void RunHistory::add(std::string_view line) try {
     std::erase_if(steps_, is_later);
     std::erase_if(validations_, is_later);
     std::erase_if(samples_, is_later);
+    std::erase_if(escalations_, is_later);
     std::erase_if(skipped_, [this](int64_t step) { return step > starts_.back().step; });
   } else if (event == Logged::step) {
     steps_.push_back(logged_step(json));
   } else if (event == Logged::skipped) {
     skipped_.push_back(step_in(json));
+  } else if (event == Logged::escalated) {
+    LoggedEscalation escalation{step_in(json), json.at("set")};
+    if (json.contains("planned_bytes")) escalation.planned_bytes = json.at("planned_bytes");
+    if (json.contains("room_bytes")) escalation.room_bytes = json.at("room_bytes");
+    escalations_.push_back(std::move(escalation));
   } else if (event == Logged::validate) {
     validations_.push_back(logged_validation(json));
   } else if (event == Logged::sample) {

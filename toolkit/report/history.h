@@ -36,6 +36,13 @@ struct LoggedStart {
   double unix_seconds = 0;  // 0: the log does not say
 };
 
+/// That a step was refused memory, and the choice that the run went on with.
+struct LoggedEscalation {
+  int64_t step = 0;  // the last one before it
+  std::string set;   // "memory.split = 2"
+  std::optional<int64_t> planned_bytes = {}, room_bytes = {};
+};
+
 class RunHistory {
  public:
   RunHistory() = default;
@@ -53,6 +60,7 @@ class RunHistory {
   const std::vector<LoggedSamples>& samples() const { return samples_; }
   /// Steps that changed nothing.
   const std::vector<int64_t>& skipped() const { return skipped_; }
+  const std::vector<LoggedEscalation>& escalations() const { return escalations_; }
   int64_t unreadable_lines() const { return unreadable_; }
 
  private:
@@ -61,6 +69,7 @@ class RunHistory {
   std::vector<LoggedValidation> validations_;
   std::vector<LoggedSamples> samples_;
   std::vector<int64_t> skipped_;
+  std::vector<LoggedEscalation> escalations_;
   int64_t unreadable_ = 0;
 };
 

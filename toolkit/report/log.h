@@ -30,8 +30,9 @@
 //      the `steps` steps up to this one took more than train.slow_step times the median of the last 101:
 //      seconds a step, and how many of them it waited for the loader, for the scalars that are read, for this
 //      file. One step at a time on the CPU; on a device all since the line before, together
-// {"event": "memory_grows", "step", "bytes"}
-//      process_bytes less counted_bytes rose by so many in the last 1,000 steps, in each 250 of them
+// {"event": "memory_grows", "step", "bytes", "steps"}
+//      process_bytes less counted_bytes rose by so many within so many steps, 1,000 or, where lines are rarer
+//      than 250 steps, more: in each 250 of them
 // {"event": "validate", "step", "loss"}       mean over the held-out samples; of the driving planner also
 //      "ego_lateral", "ego_longitudinal" ...: the scores of the trajectories it draws for them
 //      (metrics.h), in m and m^2
@@ -43,6 +44,12 @@
 // {"event": "out_of_memory", "step", "bytes", "asked_by", "phase", "module_path", "alive_bytes"}
 //      the run does not fit; the ledger refused `bytes` asked for by this operator or owner, with so many
 //      alive; without the ledger's word only "step"
+// {"event": "escalated", "step", "set", "planned_bytes", "room_bytes", "bytes", "asked_by", "phase",
+//  "module_path"}
+//      the step after `step` was refused memory (`bytes` and what follows, as in "out_of_memory", where the
+//      ledger refused) and taken back; the run goes on with `set`, "memory.split = 2", planned to take so
+//      much of the room there is, where these are known (memory.on_out_of_memory = "escalate"). "resume"
+//      follows
 // {"event": "failed", "step", "reason"}
 //      an error ended the run after `step` steps: what dit-train then printed
 //
@@ -83,11 +90,12 @@ enum class Logged {
   end,
   stopped,
   out_of_memory,
+  escalated,
   failed
 };
 constexpr auto enum_texts(Logged) {
   return std::array{"start",  "resume",     "step", "skipped", "slow_step",     "memory_grows", "validate",
-                    "sample", "checkpoint", "end",  "stopped", "out_of_memory", "failed"};
+                    "sample", "checkpoint", "end",  "stopped", "out_of_memory", "escalated",    "failed"};
 }
 
 class RunLog {

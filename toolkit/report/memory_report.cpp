@@ -118,6 +118,13 @@ std::string memory_json(const MemoryReport& report) {
                                  {"alive_bytes", report.refused->live.bytes}},
                                 report.refused->live);
   }
+  for (const LoggedEscalation& one : report.escalations) {
+    json["escalations"].push_back(
+        {{"step", one.step},
+         {"set", one.set},
+         {"planned_bytes", one.planned_bytes ? OrderedJson(*one.planned_bytes) : OrderedJson()},
+         {"room_bytes", one.room_bytes ? OrderedJson(*one.room_bytes) : OrderedJson()}});
+  }
   for (const PolicySaving& saving : report.policies) {
     json["policies"].push_back({{"name", saving.report.policy},
                                 {"active", saving.report.active},

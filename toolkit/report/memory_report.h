@@ -6,6 +6,8 @@
 //   "policies": [{"name", "active", "reason", "lowers_peak_by", "note"}]}
 // and, of a run that did not fit, "refused": {"bytes", "asked_by", "phase", "module_path", "alive_bytes",
 // "categories", "items"}: the allocation that was not given, and what was alive then.
+// Of a run that went on after it was refused memory, "escalations": [{"step", "set", "planned_bytes",
+// "room_bytes"}] as log.h has them, and all peaks are of what was trained after the last one.
 // `categories` maps category to bytes at the instant of that peak and sums to it; `items` maps category to
 // {label: bytes} (module path, operator). Device and host are counted apart: on the CPU the device is the
 // CPU and the host part is empty. `policies` is there when a run came to its end: the bytes by which each
@@ -22,6 +24,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "toolkit/report/history.h"
 
 namespace dtk {
 
@@ -42,6 +46,8 @@ struct MemoryReport {
 
   std::vector<PolicySaving> policies;                       // empty until measured
   std::optional<policies::RefusedAllocation> refused = {};  // of a run that did not fit
+
+  std::vector<LoggedEscalation> escalations = {};  // of the run, all processes
 
   policies::PhasePeak peak() const { return policies::highest(phases); }
 };

@@ -144,6 +144,12 @@ class Page {
           "<p class=\"note\">" + count_text(static_cast<int64_t>(history_.skipped().size()), "step") +
           " changed nothing, as the loss or a gradient was infinite or NaN: log.jsonl names the samples.</p>";
     }
+    for (const LoggedEscalation& one : history_.escalations()) {
+      text +=
+          fmt::format("<p class=\"note\">After step {} the run was refused memory and went on with {}{}.</p>",
+                      with_separators(one.step), html_escaped(one.set),
+                      one.planned_bytes ? ", planned to take " + exact_bytes(*one.planned_bytes) : "");
+    }
     if (history_.unreadable_lines() > 0) {
       text += "<p class=\"note\">" + with_separators(history_.unreadable_lines()) +
               " lines of log.jsonl could not be read, as a crash may leave them.</p>";

@@ -82,8 +82,12 @@ std::vector<std::string> RunFolder::claim() {
   files_.create_directories(out_ / checkpoints_folder);
   files_.sync_directory(out_);
   if (out_.has_parent_path()) files_.sync_directory(out_.parent_path());  // out's own entry
-  write_file_atomically(files_, out_ / config_name, print_config(loaded_));
+  write_config();
   return notes;
+}
+
+void RunFolder::write_config() const {
+  write_file_atomically(files_, out_ / config_name, print_config(loaded_));
 }
 
 std::string RunFolder::elsewhere() const {

@@ -30,6 +30,8 @@ class RunFolder {
 
   /// Makes the folder this run's, which writes config.toml. Returns what the user should hear about it.
   std::vector<std::string> claim();
+  /// config.toml again, once a claimed run goes on with another configuration.
+  void write_config() const;
 
  private:
   struct PassedOver {

@@ -9,10 +9,14 @@ namespace dtk {
 
 class MemoryGrowth {
  public:
-  /// One reading after `step` steps: bytes of the process beside the counted ones. Gives the growth in bytes
-  /// where the lowest readings of the last four times 250 steps each lie above those before, by 1 MiB or more
-  /// together; then looks at what comes after. The first 1,000 steps of a process are not looked at.
-  std::optional<int64_t> add(int64_t step, int64_t bytes);
+  struct Growth {
+    int64_t bytes = 0, steps = 0;  // within so many steps
+  };
+  /// One reading after `step` steps: bytes of the process beside the counted ones. Gives the growth where the
+  /// lowest readings of four times 250 steps, or of more where readings are rarer, each lie above those
+  /// before, by 1 MiB or more together; then looks at what comes after. The first 1,000 steps of a process
+  /// are not looked at.
+  std::optional<Growth> add(int64_t step, int64_t bytes);
 
  private:
   struct Window {

@@ -6,11 +6,15 @@
 
 namespace dtk {
 
+static void forget_phases() {
+  policies::cpu_accounts().reset_phases("build");
+  policies::host_accounts().reset_phases("build");
+}
+
 MemoryMeters::MemoryMeters(const MemoryOptions& options, c10::Device device)
     : device_(device), budget_(options.budget) {
   if (!options.ledger) return;
-  policies::cpu_accounts().reset_phases("build");
-  policies::host_accounts().reset_phases("build");
+  forget_phases();
   allocator_.emplace();
   if (device.is_cpu()) {
     if (budget_) limit_.emplace(policies::cpu_accounts(), budget_->bytes);
@@ -18,6 +22,12 @@ MemoryMeters::MemoryMeters(const MemoryOptions& options, c10::Device device)
     statistics_.emplace(device);
     registration_.emplace(*statistics_);
   }
+}
+
+void MemoryMeters::begin_again() {
+  if (!allocator_) return;
+  forget_phases();
+  if (statistics_) statistics_->reset();
 }
 
 std::optional<MemoryReport> MemoryMeters::report() const {

@@ -18,6 +18,9 @@ class MemoryMeters {
  public:
   MemoryMeters(const MemoryOptions& options, c10::Device device);
 
+  /// Forgets all peaks: what is built next is measured alone. While no PhaseScope is alive.
+  void begin_again();
+
   /// Peaks so far; nothing without the ledger.
   std::optional<MemoryReport> report() const;
   /// Throws c10::OutOfMemoryError if a device's peak is above memory.budget. On the CPU the ledger refuses

@@ -70,7 +70,7 @@ std::string step_advice(const RunConfig& config, const Shortage& shortage, const
   using policies::Enabled;
   const bool resumed = shortage.resumed;
   std::vector<std::string> ways;
-  const int64_t samples = config.data.batch / config.train.accumulate;
+  const int64_t samples = samples_at_once(config);
   if (!resumed && samples > 1) {
     ways.push_back(fmt::format(
         "lower data.batch or raise train.accumulate (a pass takes {} samples at a time)", samples));

@@ -7,6 +7,7 @@
 #include "toolkit/core/numbers.h"
 #include "toolkit/core/text.h"
 #include "toolkit/io/safetensors.h"
+#include "toolkit/run/out_of_memory.h"
 #include "toolkit/train/model_family.h"
 #include "toolkit/train/peak_flops.h"
 
@@ -30,6 +31,14 @@ std::string png_of(const UnpaintedImage& image, const FileSystem& files, const s
   throw ConfigError(
       fmt::format("the sample grid would have {} x {} pixels, more than a PNG file is written with; lower {}",
                   size.height, size.width, size_keys));
+}
+
+void add_refused(RunLog::Fields& fields, const policies::RefusedAllocation& refused) {
+  fields.insert(fields.end(), {{"bytes", refused.bytes},
+                               {"asked_by", refused.asked_by},
+                               {"phase", refused.phase},
+                               {"module_path", refused.module_path},
+                               {"alive_bytes", refused.live.bytes}});
 }
 
 }  // namespace
@@ -123,8 +132,8 @@ void RunRecord::slow_step(int64_t step, int64_t steps, const StepTime& time, dou
                           {"disk_seconds", time.disk}});
 }
 
-void RunRecord::memory_grows(int64_t step, int64_t bytes) {
-  log(Logged::memory_grows, {{"step", step}, {"bytes", bytes}});
+void RunRecord::memory_grows(int64_t step, const MemoryGrowth::Growth& growth) {
+  log(Logged::memory_grows, {{"step", step}, {"bytes", growth.bytes}, {"steps", growth.steps}});
 }
 
 void RunRecord::skipped(int64_t step, const std::string& samples) {
@@ -184,16 +193,20 @@ void RunRecord::end(bool stopped, const RunResult& result) {
                                                 {"images_per_second", result.images_per_second}});
 }
 
+void RunRecord::escalated(int64_t step, const Escalation& escalation, const c10::OutOfMemoryError& error) {
+  RunLog::Fields fields = {{"step", step}, {"set", escalation.chosen}};
+  if (const auto planned = planned_bytes(escalation.plan)) fields.emplace_back("planned_bytes", *planned);
+  if (escalation.room) fields.emplace_back("room_bytes", *escalation.room);
+  if (const auto refused = refused_by(error)) add_refused(fields, *refused);
+  log(Logged::escalated, fields);
+}
+
 void RunRecord::out_of_memory(int64_t step, const std::optional<MemoryReport>& memory) {
   RunLog::Fields fields = {{"step", step}};
   state_ = "out of memory after step " + std::to_string(step);
   if (memory && memory->refused) {
     const policies::RefusedAllocation& refused = *memory->refused;
-    fields.insert(fields.end(), {{"bytes", refused.bytes},
-                                 {"asked_by", refused.asked_by},
-                                 {"phase", refused.phase},
-                                 {"module_path", refused.module_path},
-                                 {"alive_bytes", refused.live.bytes}});
+    add_refused(fields, refused);
     state_ +=
         ", in phase " + refused.phase + (refused.module_path.empty() ? "" : " at " + refused.module_path);
   }
@@ -208,7 +221,11 @@ void RunRecord::failed(int64_t step, const std::string& reason, const std::optio
 }
 
 void RunRecord::memory(const std::optional<MemoryReport>& memory) {
-  if (memory) write_file_atomically(files_, folder_ / "memory.json", memory_json(*memory));
+  if (memory) {
+    MemoryReport with_history = *memory;
+    with_history.escalations = history_.escalations();
+    write_file_atomically(files_, folder_ / "memory.json", memory_json(with_history));
+  }
   write_report(memory);
 }
 

@@ -16,6 +16,8 @@
 #include "toolkit/report/log.h"
 #include "toolkit/report/memory_report.h"
 #include "toolkit/report/page.h"
+#include "toolkit/run/escalation.h"
+#include "toolkit/run/memory_growth.h"
 #include "toolkit/run/run.h"
 #include "toolkit/run/slow_steps.h"
 #include "toolkit/train/model_family.h"
@@ -54,8 +56,8 @@ class RunRecord {
   void step(const LoggedStep& record, double wait_seconds, std::optional<int64_t> peak_bytes);
   /// That the `steps` steps up to `step` were slow: `time` each, where `median_seconds` is usual.
   void slow_step(int64_t step, int64_t steps, const StepTime& time, double median_seconds);
-  /// That the process's memory beside the counted one grew by `bytes` until step `step`.
-  void memory_grows(int64_t step, int64_t bytes);
+  /// That the process's memory beside the counted one grew until step `step`.
+  void memory_grows(int64_t step, const MemoryGrowth::Growth& growth);
   /// That step `step` changed nothing; `samples`: the numbers of those it was of.
   void skipped(int64_t step, const std::string& samples);
   /// After `step` steps.
@@ -69,6 +71,8 @@ class RunRecord {
   /// The last event of a run that did not fit, after `step` steps. Writes memory.json and the report with
   /// `memory`, the peaks so far.
   void out_of_memory(int64_t step, const std::optional<MemoryReport>& memory);
+  /// That the step after `step` was refused memory, and what the run goes on with.
+  void escalated(int64_t step, const Escalation& escalation, const c10::OutOfMemoryError& error);
   /// The last event of a run that `reason` ended, after `step` steps; writes as out_of_memory().
   void failed(int64_t step, const std::string& reason, const std::optional<MemoryReport>& memory);
   /// Writes memory.json, where there is one, and the report with it: again, once it says what the policies

@@ -17,14 +17,14 @@
 #include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/device/device.h"
+#include "toolkit/run/escalation.h"
 #include "toolkit/run/folder.h"
-#include "toolkit/run/memory_growth.h"
 #include "toolkit/run/memory_meters.h"
 #include "toolkit/run/messages.h"
 #include "toolkit/run/out_of_memory.h"
 #include "toolkit/run/record.h"
-#include "toolkit/run/slow_steps.h"
 #include "toolkit/run/start.h"
+#include "toolkit/run/watch.h"
 #include "toolkit/train/model_family.h"
 #include "toolkit/train/save_load.h"
 #include "toolkit/train/trainer.h"
@@ -39,9 +39,11 @@ namespace {
 // One run; its members are what the steps of the run share.
 class Run {
  public:
-  Run(const LoadedConfig& loaded, c10::Device device, const RunData& data, const RunWorld& world,
-      const std::optional<Weights>& initial, const MemoryMeters& meters)
+  // `given`: `loaded` as the user wrote it.
+  Run(const LoadedConfig& loaded, const RunConfig& given, c10::Device device, const RunData& data,
+      const RunWorld& world, const std::optional<Weights>& initial, const MemoryMeters& meters)
       : loaded_(loaded),
+        given_(given),
         config_(loaded.config),
         model_(facts_of(loaded.config)),
         world_(world),
@@ -52,6 +54,7 @@ class Run {
                  [&](const TrainableModel& model) {
                    if (initial) load_weights(*initial, model);
                  }),
+        watch_(config_, device, world, trainer_),
         store_(world.files, out_ / checkpoints_folder, config_.train.keep_checkpoints),
         device_(device) {
     if (data.split.held_out) validation_.emplace(config_, data.split.held_out);
@@ -62,10 +65,12 @@ class Run {
     last_checkpoint_ = checkpoint.folder();
   }
 
-  // `notes`: of the run folder, which is this run's by now. `plan`: of this run.
-  RunResult train(bool resumed, const std::vector<std::string>& notes, const StartPlan& plan) {
+  // `notes`: of the run folder, which is this run's by now. `plan`: of this run. Nothing where it has to be
+  // built anew and go on as escalation() says.
+  std::optional<RunResult> train(bool resumed, const std::vector<std::string>& notes, const StartPlan& plan) {
     const PhaseScope built("forward");  // what happens from here on is no longer the build
     announce(resumed, notes, plan);
+    plan_ = plan;
     try {
       return train_to_end(resumed);
     } catch (const c10::OutOfMemoryError& error) {
@@ -80,6 +85,24 @@ class Run {
       record_failure(first_line(error.what()));
       throw;
     }
+  }
+
+  // Of a run that train() ended without a result.
+  const Escalation& escalation() const { return *escalation_; }
+  // What the process had trained when it began, for a run that goes on after an escalation.
+  struct Begun {
+    int64_t step = 0, samples = 0, skipped = 0;
+    double seconds = 0, waited = 0;
+  };
+  Begun begun() const {
+    Begun begun = begun_ ? *begun_ : Begun();
+    begun.skipped = skipped_steps_;
+    begun.waited += trainer_.exposed_wait_seconds();
+    return begun;
+  }
+  void go_on_since(const Begun& begun) {
+    begun_ = begun;
+    skipped_steps_ = begun.skipped;
   }
 
   /// Of a run that came to its end, with the ledger on.
@@ -104,11 +127,11 @@ class Run {
     double seconds = 0;
   };
 
-  RunResult train_to_end(bool resumed) {
-    const int64_t first_sample = trainer_.samples();
-    const double first_second = trainer_.elapsed_seconds();
-    mark_ = {trainer_.steps(), trainer_.samples(), first_second};
-    const int64_t first_step = trainer_.steps();
+  std::optional<RunResult> train_to_end(bool resumed) {
+    mark_ = {trainer_.steps(), trainer_.samples(), trainer_.elapsed_seconds()};
+    if (!begun_) begun_ = {.step = mark_.step, .samples = mark_.samples, .seconds = mark_.seconds};
+    const int64_t first_step = begun_->step;
+    const double first_second = begun_->seconds;
     if (trainer_.done()) {
       world_.observer.message(
           fmt::format("nothing left to train at step {}; to go on, raise what ended it, "
@@ -125,17 +148,11 @@ class Run {
         result.stopped = true;
         break;
       }
-      const double begun = watched_seconds(), waited = trainer_.exposed_wait_seconds();
-      in_timed_step_ = true;
-      trainer_.step(/*measured=*/is_read_at(trainer_.steps() + 1));
-      meters_.check_budget();
+      watch_.begin_step();
+      if (!step()) return std::nullopt;
       const bool is_logged = is_log_step(trainer_.steps(), config_.train.log_every);
       if (is_logged) read_and_log();
-      in_timed_step_ = false;
-      step_time_.seconds += watched_seconds() - begun;
-      step_time_.data += trainer_.exposed_wait_seconds() - waited;
-      ++timed_steps_;
-      if (world_.watch && (device_.is_cpu() || is_logged)) look_at_time();
+      watch_.end_step(is_logged, *record_);
       if (is_due(config_.train.validate_every)) validate_or_save(result);
       if (trainer_.done()) break;
       if (is_due(config_.train.checkpoint_every)) save();
@@ -152,14 +169,36 @@ class Run {
     result.seconds = seconds;
     result.run_seconds = first_second + seconds;
     if (seconds > 0) {
-      result.images_per_second = static_cast<double>(trainer_.samples() - first_sample) / seconds;
-      result.exposed_wait_fraction = trainer_.exposed_wait_seconds() / seconds;
+      result.images_per_second = static_cast<double>(trainer_.samples() - begun_->samples) / seconds;
+      result.exposed_wait_fraction = (begun_->waited + trainer_.exposed_wait_seconds()) / seconds;
       result.mfu = record_->mfu(result.images_per_second);
     }
     result.policies = trainer_.policies().reports();
     finish(result);
     return result;
   }
+
+  // False where the step was refused memory and taken back, and the run is saved with a choice that takes
+  // less.
+  bool step() try {
+    trainer_.step(/*measured=*/is_read_at(trainer_.steps() + 1));
+    meters_.check_budget();
+    return true;
+  } catch (const c10::OutOfMemoryError& error) {
+    if (config_.memory.on_out_of_memory == OnOutOfMemory::stop || world_.observer.wants_bare_errors()) throw;
+    const bool taken_back = trainer_.take_back_step();
+    watch_.forget_step();
+    escalation_ = next_choice(loaded_, given_, device_, trainer_.steps(), error, plan_, world_);
+    if (!escalation_) throw;
+    read_if_behind();
+    escalation_->saved_as = save_training(store_, trainer_, escalation_->loaded, threads());
+    world_.observer.message(escalation_text(*escalation_, trainer_.steps(), taken_back, error));
+    record_->escalated(trainer_.steps(), *escalation_, error);
+    record_->checkpoint(trainer_.steps(), escalation_->saved_as, meters_.report());
+    return false;
+  }
+
+  int threads() const { return static_cast<int>(*config_.train.threads); }
 
   bool is_due(int64_t every) const { return is_due(every, trainer_.steps()); }
   static bool is_due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
@@ -183,11 +222,14 @@ class Run {
     facts.parameters = trainer_.parameter_count();
     facts.policies = trainer_.policies().reports();
     record_.emplace(config_, facts, world_, resumed, trainer_.steps());
-    world_.observer.message(print_config(loaded_));
-    for (const std::string& line : data_lines(data_, facts_of(loaded_.config))) world_.observer.message(line);
-    world_.observer.message("device: " + device_.str());
+    const bool goes_on = begun_.has_value();  // all this was said before
+    if (!goes_on) {
+      world_.observer.message(print_config(loaded_));
+      for (const std::string& line : data_lines(data_, model_)) world_.observer.message(line);
+      world_.observer.message("device: " + device_.str());
+    }
     for (const std::string& note : notes) world_.observer.message(note);
-    if (resumed) {
+    if (resumed && !goes_on) {
       world_.observer.message(fmt::format(
           "resumed from {} at step {}{}", last_checkpoint_.string(), trainer_.steps(),
           config_.train.seconds ? "; train.seconds is set, so the clock decides when the run ends and the "
@@ -216,38 +258,6 @@ class Run {
                     (last_checkpoint_.empty() ? "none" : last_checkpoint_.string()) +
                     ". Start another run with a lower optimizer.lr, a longer schedule.warmup or a smaller "
                     "optimizer.clip: a checkpoint continues with its own only");
-  }
-
-  double watched_seconds() const { return world_.watch ? world_.watch() : 0; }
-
-  // A device works on while the host goes ahead: there only the steps between two readings can be timed,
-  // together.
-  void look_at_time() {
-    const int64_t count = std::exchange(timed_steps_, 0);
-    const StepTime time = std::exchange(step_time_, {}).over(count);
-    const auto median = slow_steps_.add(time);
-    if (!median) return;
-    const int64_t last = trainer_.steps();
-    record_->slow_step(last, count, time, *median);
-    world_.observer.message(fmt::format(
-        "{} took {:.3g} s{}, {:.0f} times the median of {:.3g} s: {}",
-        count == 1 ? fmt::format("step {}", last) : fmt::format("steps {} to {}", last - count + 1, last),
-        time.seconds, count == 1 ? "" : " each", time.seconds / *median, *median, where_it_waited(time)));
-  }
-
-  void look_at_memory() {
-    if (!world_.resident) return;
-    memory_.process = world_.resident();
-    if (!config_.memory.ledger || !memory_.process) return;
-    memory_.counted = policies::cpu_accounts().live_bytes() + policies::host_accounts().live_bytes();
-    const auto growth = memory_growth_.add(trainer_.steps(), *memory_.process - *memory_.counted);
-    if (!growth) return;
-    record_->memory_grows(trainer_.steps(), *growth);
-    world_.observer.message(
-        fmt::format("step {}: the process holds {} more than 1,000 steps before, beside what is counted; if "
-                    "it goes on so, the memory "
-                    "will not last (report.html has the curve)",
-                    trainer_.steps(), readable_bytes(*growth)));
   }
 
   void tell_of_skipped() {
@@ -283,9 +293,10 @@ class Run {
   }
 
   void read_and_log() {
-    const double begun = watched_seconds();
-    scalars_ = trainer_.read_scalars_sync();
-    if (in_timed_step_) step_time_.device += watched_seconds() - begun;
+    {
+      const Watch::Waits for_device(watch_, &StepTime::device);
+      scalars_ = trainer_.read_scalars_sync();
+    }
     if (!scalars_.finite) stop_at_non_finite();
     if (!scalars_.skipped.empty()) tell_of_skipped();
     // A line has the loss and the norm of steps that counted.
@@ -306,20 +317,21 @@ class Run {
     if (progress.fraction > 0) {
       progress.remaining_seconds = progress.elapsed_seconds * (1.0 / progress.fraction - 1.0);
     }
-    if (const auto memory = meters_.report()) progress.peak_bytes = memory->peak().peak.bytes;
-    look_at_memory();
-    const double read = watched_seconds();
-    record_->step({.step = progress.step,
-                   .loss = scalars_.loss,
-                   .learning_rate = trainer_.learning_rate(),
-                   .gradient_norm = scalars_.gradient_norm,
-                   .images_per_second = progress.images_per_second,
-                   .seconds = progress.elapsed_seconds,
-                   .mfu = {},
-                   .process_bytes = memory_.process,
-                   .counted_bytes = memory_.counted},
-                  trainer_.exposed_wait_seconds(), progress.peak_bytes);
-    if (in_timed_step_) step_time_.disk += watched_seconds() - read;
+    if (const auto report = meters_.report()) progress.peak_bytes = report->peak().peak.bytes;
+    const Watch::Memory memory = watch_.look_at_memory(*record_);
+    {
+      const Watch::Waits for_disk(watch_, &StepTime::disk);
+      record_->step({.step = progress.step,
+                     .loss = scalars_.loss,
+                     .learning_rate = trainer_.learning_rate(),
+                     .gradient_norm = scalars_.gradient_norm,
+                     .images_per_second = progress.images_per_second,
+                     .seconds = progress.elapsed_seconds,
+                     .mfu = {},
+                     .process_bytes = memory.process,
+                     .counted_bytes = memory.counted},
+                    trainer_.exposed_wait_seconds(), progress.peak_bytes);
+    }
     world_.observer.progress(progress);
     mark_ = {trainer_.steps(), trainer_.samples(), progress.elapsed_seconds};
   }
@@ -355,7 +367,7 @@ class Run {
   void save() {
     read_if_behind();
     PhaseScope phase("save");
-    last_checkpoint_ = save_training(store_, trainer_, loaded_, static_cast<int>(*config_.train.threads));
+    last_checkpoint_ = save_training(store_, trainer_, loaded_, threads());
     record_->checkpoint(trainer_.steps(), last_checkpoint_, meters_.report());
     meters_.check_budget();
   }
@@ -455,6 +467,7 @@ class Run {
   }
 
   const LoadedConfig& loaded_;
+  const RunConfig& given_;
   const RunConfig& config_;
   const ModelFacts model_;
   const RunWorld& world_;
@@ -462,21 +475,17 @@ class Run {
   const MemoryMeters& meters_;
   const RunData& data_;
   Trainer trainer_;
+  Watch watch_;
   CheckpointStore store_;
   std::optional<Validation> validation_;
   std::optional<RunRecord> record_;  // once the folder is this run's
   const c10::Device device_;
   std::filesystem::path last_checkpoint_;
   StepScalars scalars_;
-  struct {
-    std::optional<int64_t> process, counted;
-  } memory_;  // when the scalars were last read
-  MemoryGrowth memory_growth_;
   int64_t skipped_steps_ = 0;
-  SlowSteps slow_steps_{config_.train.slow_step};
-  StepTime step_time_;       // of the steps that were not looked at yet
-  int64_t timed_steps_ = 0;  // their number
-  bool in_timed_step_ = false;
+  StartPlan plan_;
+  std::optional<Begun> begun_;  // what the process had trained when it began
+  std::optional<Escalation> escalation_;
   Mark mark_;                                           // when the scalars were last read
   int64_t validated_step_ = -1;                         // the last one
   std::optional<policies::RefusedAllocation> refused_;  // of the samples at the end
@@ -494,8 +503,10 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
   resolve_budget(loaded, device);
   std::string decision;
   std::optional<ResumePoint> from;
+  std::string adopted;
   if (resumed) {
     from = open_resume_point(world.files, resume);
+    adopted = adopt_escalations(loaded, from->written);
     decision = decide(loaded, device, &from->written, world);  // the checkpoint's, which is compared below
   }
   RunFolder folder(loaded, resumed ? &*from : nullptr, world);
@@ -508,9 +519,9 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
   check_fills_a_batch(*data.split.training, loaded.config.data.batch / loaded.config.train.accumulate);
   // Last, as it takes longest.
   if (!resumed && decision.empty()) decision = decide(loaded, device, nullptr, world);
-  const StartPlan plan = plan_of(plans, asked, loaded);
+  StartPlan plan = plan_of(plans, asked, loaded);
   std::vector<std::string> notes = notes_on_plan(plan, loaded.config, device, resumed);
-  const MemoryMeters meters(loaded.config.memory, device);  // counts the run's tensors from the first
+  MemoryMeters meters(loaded.config.memory, device);  // counts the run's tensors from the first
   constexpr int64_t kSlowToBuild = 100'000'000;
   if (const int64_t parameters = trainable_parameters(loaded.config); parameters >= kSlowToBuild) {
     world.observer.message(fmt::format(
@@ -519,7 +530,7 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
   }
   std::optional<Run> run;
   try {
-    run.emplace(loaded, device, data, world, initial, meters);
+    run.emplace(loaded, given.config, device, data, world, initial, meters);
     if (resumed) run->load(from->checkpoint);
   } catch (const c10::OutOfMemoryError& error) {
     run.reset();
@@ -527,9 +538,25 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
                  resumed ? nullptr : &folder, meters, world);
   }
   for (std::string& note : folder.claim()) notes.push_back(std::move(note));
-  if (!decision.empty()) notes.push_back(decision);
+  for (const std::string& note : {adopted, decision}) {
+    if (!note.empty()) notes.push_back(note);
+  }
   for (std::string& note : notes_on_start(loaded, initial)) notes.push_back(std::move(note));
-  RunResult result = run->train(resumed, notes, plan);
+  std::optional<RunResult> trained = run->train(resumed, notes, plan);
+  while (!trained) {
+    const Escalation next = run->escalation();
+    const Run::Begun begun = run->begun();
+    run.reset();  // what it held is not alive beside what comes
+    meters.begin_again();
+    loaded = next.loaded;
+    plan = next.plan;
+    folder.write_config();
+    run.emplace(loaded, given.config, device, data, world, std::nullopt, meters);
+    run->go_on_since(begun);
+    run->load(open_checkpoint(world.files, next.saved_as));
+    trained = run->train(/*resumed=*/true, {}, plan);
+  }
+  RunResult result = std::move(*trained);
   result.planned = plan.memory;
   world.observer.finished(result);
   result.savings = run->savings(result);

@@ -74,21 +74,30 @@ std::vector<at::Tensor> AdamW::gradients() const {
   return result;
 }
 
-void AdamW::step(double lr, bool measured, const at::Tensor& loss) {
+void AdamW::prepare(bool measured, const at::Tensor& loss) {
   at::NoGradGuard no_grad;
-  const std::vector<at::Tensor> grads = gradients();
-  std::optional<at::Tensor> divisor;  // the fused operator divides gradients by it: clipping without a pass
+  divisor_.reset();
+  std::vector<at::Tensor> grads = gradients();
   if (measured || skips() || options_.clip > 0) {
     measure(grads, loss);
-    if (options_.clip > 0) divisor = ((gradient_norm_ + 1e-6) / options_.clip).clamp_min_(1.0);
+    if (options_.clip > 0) divisor_ = ((gradient_norm_ + 1e-6) / options_.clip).clamp_min_(1.0);
   } else {
     looks_back_ = true;
   }
-  step_.add_(1 - stopped_);
+  counts_ = 1 - stopped_;
+  gradients_ = std::move(grads);
+}
+
+void AdamW::apply(double lr) {
+  at::NoGradGuard no_grad;
+  step_.add_(counts_);
+  counts_.reset();
   const std::vector<at::Tensor> steps(parameters_.size(), step_);
-  at::_fused_adamw_(parameters_, grads, exp_avg_, exp_avg_sq_, {}, steps, lr, options_.beta1, options_.beta2,
-                    options_.weight_decay, options_.eps, /*amsgrad=*/false, /*maximize=*/false, divisor,
-                    stopped_);
+  at::_fused_adamw_(parameters_, gradients_, exp_avg_, exp_avg_sq_, {}, steps, lr, options_.beta1,
+                    options_.beta2, options_.weight_decay, options_.eps, /*amsgrad=*/false,
+                    /*maximize=*/false, divisor_, stopped_);
+  gradients_.clear();
+  divisor_.reset();
 }
 
 void AdamW::measure(const std::vector<at::Tensor>& gradients, const at::Tensor& loss) {
@@ -116,6 +125,7 @@ void AdamW::stop_unless_finite(const at::Tensor& norm) {
 }
 
 void AdamW::release_gradients() {
+  gradients_.clear();
   for (const at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();
 }
 

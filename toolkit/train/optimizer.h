@@ -3,6 +3,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,7 +26,15 @@ class AdamW {
   /// Without clipping nothing in an update needs the gradients' norm; `measured` = false then spares the
   /// reading of all of them, and what is not finite reaches weights and moments, which look_back() notices.
   /// Throws std::logic_error naming a parameter without gradient.
-  void step(double lr, bool measured = true, const at::Tensor& loss = {});
+  void step(double lr, bool measured = true, const at::Tensor& loss = {}) {
+    prepare(measured, loss);
+    apply(lr);
+  }
+  /// The first half of step(), which takes all memory that the second needs: where it throws, no weight, no
+  /// moment and no count has changed.
+  void prepare(bool measured = true, const at::Tensor& loss = {});
+  /// The second half. Takes no memory.
+  void apply(double lr);
 
   /// Raises the flag if a gradient of a step that was not measured was not finite: the first moments keep
   /// that for good. Reads them all; nothing to do if every step was measured.
@@ -58,7 +67,11 @@ class AdamW {
   std::vector<at::Tensor> parameters_, exp_avg_, exp_avg_sq_;
   at::Tensor step_;  // one count shared by all parameters: they are always updated together
   at::Tensor gradient_norm_, stopped_;
-  bool looks_back_ = false;  // steps were not measured since look_back()
+  // From prepare() to apply():
+  std::vector<at::Tensor> gradients_;
+  at::Tensor counts_;                  // 1 if the step does, else 0
+  std::optional<at::Tensor> divisor_;  // of gradients, by which they are clipped without a pass over them
+  bool looks_back_ = false;            // steps were not measured since look_back()
 };
 
 }  // namespace dtk

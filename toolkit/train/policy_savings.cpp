@@ -59,7 +59,7 @@ class Trials {
     if (const auto available = on_cpu && limits_.available ? limits_.available() : std::nullopt)
       limit.emplace(accounts, std::min(accounts.limit(), accounts.live_bytes() + *available / 2));
     const policies::PhaseScope scope(phase);
-    TrialStep(config_, trainer_.model(), options, config_.data.batch / config_.train.accumulate).run();
+    TrialStep(config_, trainer_.model(), options, samples_at_once(config_)).run();
     const std::vector<policies::PhasePeak> phases = meter_.phases();
     const policies::PhasePeak* const measured = policies::phase_named(phases, phase);
     return measured != nullptr ? measured->peak.bytes : 0;

@@ -67,7 +67,7 @@ Choice measure(const RunConfig& config, c10::Device device, Clock& clock,
       make_model(config, device, policies::make_generator(device, stream_seed(config.train.seed, "probe")));
   RunConfig quiet = config;
   quiet.memory.ledger = false;
-  const int64_t batch = std::min(kMaxTrialSamples, config.data.batch / config.train.accumulate);
+  const int64_t batch = std::min(kMaxTrialSamples, samples_at_once(config));
   policies::PolicyOptions fp32 = config.policies, bf16 = config.policies;
   fp32.precision.enabled = policies::Enabled::off;
   bf16.precision.enabled = policies::Enabled::on;

@@ -14,12 +14,17 @@ SkippedSteps::SkippedSteps(c10::Device device, int64_t between_reads)
     : loss_(at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device))),
       flags_(at::zeros({between_reads}, loss_.options())) {}
 
+void SkippedSteps::prepare(const at::Tensor& skipped) {
+  if (static_cast<int64_t>(steps_.size()) == flags_.numel())
+    flags_ = at::cat({flags_, at::zeros_like(flags_)});
+  counted_ = at::where(skipped.to(at::kBool), 0.0, loss_);
+}
+
 void SkippedSteps::end_step(const SkippedStep& step, double part, const at::Tensor& skipped,
                             const at::Tensor& loss_sum) {
-  const auto count = static_cast<int64_t>(steps_.size());
-  if (count == flags_.numel()) flags_ = at::cat({flags_, at::zeros_like(flags_)});
-  flags_[count].copy_(skipped);
-  loss_sum.add_(at::where(skipped.to(at::kBool), 0.0, loss_));
+  flags_[static_cast<int64_t>(steps_.size())].copy_(skipped);
+  loss_sum.add_(counted_);
+  counted_.reset();
   loss_.zero_();
   steps_.push_back({step, part});
 }

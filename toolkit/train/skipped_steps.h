@@ -23,8 +23,11 @@ class SkippedSteps {
   /// The running step's loss: a scalar on the device. Parts of it are added to it.
   const at::Tensor& loss() const { return loss_; }
 
-  /// At the end of a step: whether it was skipped, a scalar on the device; if it was not, its loss is added
-  /// to `loss_sum`. `part`: what it counts for in the mean.
+  /// Once it is known whether the running step will be skipped, a scalar on the device: takes all memory that
+  /// end_step() needs.
+  void prepare(const at::Tensor& skipped);
+  /// At the end of a step: whether it was skipped; if it was not, its loss is added to `loss_sum`. `part`:
+  /// what it counts for in the mean.
   void end_step(const SkippedStep& step, double part, const at::Tensor& skipped, const at::Tensor& loss_sum);
 
   /// Flags of the steps since the last time, on the device.
@@ -43,6 +46,7 @@ class SkippedSteps {
     double part;
   };
   at::Tensor loss_, flags_;
+  at::Tensor counted_;       // from prepare() to end_step(): the step's loss, or 0
   std::vector<Step> steps_;  // since the last read
   int64_t row_ = 0;
 };

@@ -59,6 +59,11 @@ class TrainableModel {
   /// generator of the device. Reads no tensor's value on the host.
   virtual at::Tensor loss(Batch batch, const at::Generator& noise, bool training) const = 0;
 
+  /// Whether loss() draws from `noise` for the whole of which its batch is a part, and takes the part's rows:
+  /// a batch that is computed in parts then gets the draws that it would get whole, as each part begins with
+  /// the same state of `noise`. Else each part draws on, as micro-batches do.
+  virtual bool draws_for_whole() const { return false; }
+
   /// A batch of made-up samples on the device, of the shapes that the run's own have.
   virtual Batch made_up_batch(int64_t samples, const at::Generator& generator) const = 0;
 

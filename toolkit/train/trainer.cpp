@@ -4,6 +4,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/internal/job_observer.h>
 #include <dtk/policies/memory_ledger.h>
@@ -13,6 +14,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
+#include <stdexcept>
 #include <utility>
 
 #include "toolkit/core/errors.h"
@@ -85,7 +87,12 @@ Trainer::Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<co
       policies::generator_state(policies::make_generator(device, stream_seed(config.train.seed, "dropout")));
   OwnerScope owner(Category::optimizer, "scalars");
   loss_sum_ = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device));
-  if (optimizer_.skips()) skipped_.emplace(device, std::min<int64_t>(config.train.log_every, 1024));
+  if (optimizer_.skips()) {
+    skipped_.emplace(device, std::min<int64_t>(config.train.log_every, 1024));
+    policies_.reserve_for_skipping();
+  }
+  if (config_.memory.on_out_of_memory == OnOutOfMemory::escalate)
+    before_.emplace().loss_sum = at::zeros_like(loss_sum_);
   register_dropout_masks();
   start_loader();
   started_ = clock_.seconds();  // building is not training
@@ -113,6 +120,12 @@ void Trainer::start_loader() {
   });
 }
 
+void Trainer::restart_loader() {
+  waited_ += loader_->exposed_wait_seconds();
+  loader_.reset();  // its batches are not held beside those of the next
+  start_loader();
+}
+
 const char* Trainer::phase(const char* name) const {
   if (state_.step == 0) return "first_step";
   return short_step_ ? "last_batch" : name;
@@ -120,10 +133,36 @@ const char* Trainer::phase(const char* name) const {
 
 void Trainer::step(bool measured) {
   short_step_ = loader_->available(config_.data.batch) < config_.data.batch;
+  if (before_) begin_step();
   // For whatever happens between the named phases below: gradients may be alive then, as in backward.
   PhaseScope between(phase("backward"));
   accumulate_gradients();
   update(measured);
+}
+
+void Trainer::begin_step() {
+  before_->is_known = false;
+  before_->state = state_;
+  before_->state.noise_generator = policies::generator_state(noise_);
+  before_->losses_in_sum = losses_in_sum_;
+  before_->loss_sum.copy_(loss_sum_);
+  before_->is_known = true;
+}
+
+bool Trainer::take_back_step() {
+  if (!before_ || is_writing_)
+    throw std::logic_error(before_ ? "a step that has changed weights cannot be taken back"
+                                   : "no step can be taken back: memory.on_out_of_memory is \"stop\"");
+  if (!before_->is_known) return true;
+  if (state_.step == before_->state.step + 1) return false;
+  state_ = before_->state;
+  policies::set_generator_state(noise_, state_.noise_generator);
+  losses_in_sum_ = before_->losses_in_sum;
+  loss_sum_.copy_(before_->loss_sum);
+  step_part_ = 0;
+  if (skipped_) skipped_->loss().zero_();
+  restart_loader();
+  return true;
 }
 
 void Trainer::accumulate_gradients() {
@@ -142,7 +181,13 @@ void Trainer::update(bool measured) {
     PhaseScope phase_scope(phase("optimizer"));
     const GradientGuard gradients(optimizer_);
     policies_.before_step();
-    optimizer_.step(learning_rate(), measured, skipped_ ? skipped_->loss() : at::Tensor());
+    optimizer_.prepare(measured, skipped_ ? skipped_->loss() : at::Tensor());
+    if (skipped_) {
+      const OwnerScope owner(Category::optimizer, "scalars");
+      skipped_->prepare(optimizer_.stopped());
+    }
+    is_writing_ = true;
+    optimizer_.apply(learning_rate());
   }
   if (skipped_) {
     policies_.after_step_unless(optimizer_.stopped());
@@ -152,30 +197,43 @@ void Trainer::update(bool measured) {
   ++state_.step;
   const int64_t first_sample = std::exchange(state_.samples, loader_->consumed());
   if (skipped_) {
-    const OwnerScope owner(Category::optimizer, "scalars");
     skipped_->end_step({state_.step, first_sample, state_.samples - first_sample},
                        std::exchange(step_part_, 0), optimizer_.stopped(), loss_sum_);
   }
+  is_writing_ = false;
   // Whatever an operator made in this step and nobody claimed should be dead by now.
   if (config_.memory.ledger) policies::cpu_accounts().disown_temporaries();
 }
 
 // The gradient of one micro-batch's part of the mean over `step_samples`; returns the micro-batch's samples.
 int64_t Trainer::forward_backward(int64_t step_samples) {
-  at::Tensor loss;
-  int64_t samples = 0;
-  {
-    PhaseScope phase_scope(phase("forward"));
-    Batch batch = loader_->next();
-    samples = batch.samples();
-    loss = loss_of(std::move(batch));
-    add_to_mean(loss, samples);
-    if (samples < step_samples)
-      loss = loss / (static_cast<double>(step_samples) / static_cast<double>(samples));
+  const int64_t at_once = samples_at_once(config_);
+  std::string noise_begins;
+  Batch whole;
+  int64_t all = 0;
+  for (int64_t first = 0; first == 0 || first < all; first += at_once) {
+    at::Tensor loss;
+    {
+      PhaseScope phase_scope(phase("forward"));
+      if (first == 0) {
+        whole = loader_->next();
+        all = whole.samples();
+      }
+      const int64_t samples = std::min(at_once, all - first);
+      const bool in_parts = samples < all;
+      if (in_parts && model_->draws_for_whole()) {
+        if (first == 0) noise_begins = policies::generator_state(noise_);
+        if (first > 0) policies::set_generator_state(noise_, noise_begins);
+      }
+      loss = loss_of(in_parts ? part_of(whole, first, samples) : std::move(whole));
+      add_to_mean(loss, samples);
+      if (samples < step_samples)
+        loss = loss / (static_cast<double>(step_samples) / static_cast<double>(samples));
+    }
+    PhaseScope phase_scope(phase("backward"));
+    torch::autograd::backward({loss}, {});
   }
-  PhaseScope phase_scope(phase("backward"));
-  torch::autograd::backward({loss}, {});
-  return samples;
+  return all;
 }
 
 void Trainer::add_to_mean(const at::Tensor& loss, int64_t samples) {
@@ -270,8 +328,7 @@ TrainingState Trainer::state() const {
 void Trainer::restore(const TrainingState& state) {
   state_ = state;
   policies::set_generator_state(noise_, state.noise_generator);
-  loader_.reset();  // its batches are not held beside those of the next
-  start_loader();
+  restart_loader();
   resumed_epoch_ = state.samples / loader_->samples_per_epoch();
   started_ = clock_.seconds();
 }

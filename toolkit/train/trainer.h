@@ -59,13 +59,19 @@ class Trainer {
 
   /// One optimizer step over data.batch samples, or the fewer that are left of an epoch without
   /// data.drop_last: gradients of their mean loss, then update. Throws what the data source throws; no
-  /// gradient then stays behind that the next step would add to.
+  /// gradient then stays behind that the next step would add to. All memory is taken before the first weight
+  /// changes.
   /// `measured` = false where nobody will read this step's gradient norm: AdamW::step().
   void step(bool measured = true);
   /// The first half of a step: adds the gradients of its samples to those of the parameters.
   void accumulate_gradients();
   /// The second half: changes the weights and lets the gradients go.
   void update(bool measured = true);
+
+  /// Takes back the latest step(), which threw: the trainer is as it was before, data, random numbers and the
+  /// mean of the losses included. False if that step was complete, and stays. Only with
+  /// memory.on_out_of_memory = "escalate". Throws std::logic_error if weights had changed already.
+  bool take_back_step();
 
   /// Numbers of a step's samples in the training data. Costs the order of a whole epoch.
   std::vector<int64_t> samples_of(const SkippedStep& step) const;
@@ -84,7 +90,7 @@ class Trainer {
   int64_t samples() const { return loader_->consumed(); }
   double elapsed_seconds() const;
   double learning_rate() const;  ///< of the next step
-  double exposed_wait_seconds() const { return loader_->exposed_wait_seconds(); }
+  double exposed_wait_seconds() const { return waited_ + loader_->exposed_wait_seconds(); }
   int64_t parameter_count() const;  ///< trainable
 
   /// The model's samples (TrainableModel::sample), drawn with the averages where sample.ema says so. Neither
@@ -121,7 +127,9 @@ class Trainer {
   at::Tensor loss_of(Batch batch);
   void add_to_mean(const at::Tensor& loss, int64_t samples);
   int64_t forward_backward(int64_t step_samples);
+  void begin_step();
   void start_loader();
+  void restart_loader();
   const char* phase(const char* name) const;
   RunPosition position() const;
 
@@ -144,8 +152,17 @@ class Trainer {
   std::optional<SkippedSteps> skipped_;  // where steps are skipped
   double step_part_ = 0;                 // of the running step, where it may be skipped
   double losses_in_sum_ = 0;             // micro-batches; a short one counts as a part of one
-  bool short_step_ = false;              // the running step is the last and shorter one of an epoch
-  std::unique_ptr<Loader> loader_;       // last: its thread starts when all else is built
+  bool is_writing_ = false;              // the running step has begun to change weights
+  struct Before {
+    bool is_known = false;  // of the running step; else nothing of it has begun
+    TrainingState state = {};
+    double losses_in_sum = 0;
+    at::Tensor loss_sum = {};  // on the device
+  };
+  std::optional<Before> before_;    // the running step, where it may be taken back
+  double waited_ = 0;               // for loaders that are gone, in seconds
+  bool short_step_ = false;         // the running step is the last and shorter one of an epoch
+  std::unique_ptr<Loader> loader_;  // last: its thread starts when all else is built
 };
 
 }  // namespace dtk

@@ -36,6 +36,11 @@ at::DataPtr SimulatedMemory::allocate(size_t bytes) {
   const c10::Device device(c10::kCUDA, 0);
   if (bytes == 0) return {nullptr, nullptr, &c10::detail::deleteNothing, device};
   const auto asked = static_cast<int64_t>(bytes);
+  if (const auto& accounts = policies::device_accounts(); !accounts.has_room(asked)) {
+    C10_THROW_ERROR(OutOfMemoryError,
+                    c10::str("CUDA out of memory. Tried to allocate ", asked, " bytes with ",
+                             accounts.live_bytes(), " of ", accounts.limit(), " alive"));
+  }
   auto* block = new Block;
   block->use.bytes = asked;
   block->use.stream = current_stream();

@@ -18,10 +18,12 @@
 #include "support/files/safetensors_file.h"
 #include "support/runs/image_run.h"
 #include "support/runs/run_world.h"
+#include "toolkit/checkpoint/store.h"
 #include "toolkit/commands/sample.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/families/dit/drawing.h"
 #include "toolkit/families/dit/options.h"
+#include "toolkit/run/escalation.h"
 #include "toolkit/run/run.h"
 
 using namespace dtk;
@@ -272,6 +274,97 @@ TEST_CASE("between steps a device holds weights, moments and a few scalars, and 
   const int64_t weights = run.seen.live.of(Category::parameters);
   CHECK(weights > 0);
   CHECK(run.seen.live.of(Category::optimizer) <= 2 * weights + 64);
+}
+
+namespace {
+
+// Checkpoints of what nobody computed can be loaded again.
+struct FiniteFiles final : test::MemoryFileSystem {
+  void rename(const std::filesystem::path& from, const std::filesystem::path& to) override {
+    MemoryFileSystem::rename(from, to);
+    if (has_checkpoint_name(to) && from.extension() == ".partial") test::make_finite(*this, to);
+  }
+};
+
+struct EscalatedRun {
+  FiniteFiles files;
+  PlansClock clock;
+  Seen seen;
+
+  // The device has `room` bytes from the step `at_step` on, 0: at once.
+  EscalatedRun(const LoadedConfig& loaded, int64_t room, int64_t at_step) {
+    const policies::MemoryBudgetGuard restored(policies::device_accounts(),
+                                               policies::MemoryAccounts::kNoLimit);
+    planner::simulate(kCuda, [&](const planner::EndOfPlan&) {
+      int64_t asked = 0;
+      const auto stop_requested = [&] {
+        if (++asked == at_step) policies::device_accounts().set_limit(room);
+        return seen.ended;
+      };
+      run_training(loaded, kCuda, "", test::images_of(loaded, test::tiny_data()),
+                   {files, clock, seen, stop_requested});
+    });
+  }
+};
+
+LoadedConfig escalating() {
+  LoadedConfig loaded = whole_run();
+  loaded.config.memory.on_out_of_memory = OnOutOfMemory::escalate;
+  loaded.config.policies.ema.device = policies::EmaDevice::same;
+  loaded.config.policies.checkpoint.enabled = policies::Enabled::off;
+  loaded.config.policies.checkpoint.offload_min_bytes = {0};
+  loaded.config.train.sample_every = 0;
+  loaded.config.train.validate_every = 0;
+  loaded.config.data.batch = 32;
+  dit::options_of(loaded.config).model.depth = 4;
+  dit::options_of(loaded.config).model.patch = 2;
+  return loaded;
+}
+
+}  // namespace
+
+TEST_CASE("a run on cuda:0 whose allocator refuses goes on with what fits, and nothing of the step is left") {
+  const LoadedConfig loaded = escalating();
+  const std::vector<RunConfig> choices = tighter_choices(loaded.config, kCuda);
+  REQUIRE(choices.size() == 7);  // the average, the blocks, their inputs, four times half the samples
+  std::vector<int64_t> peaks;
+  for (const RunConfig& choice : choices) {
+    LoadedConfig one = loaded;
+    one.config = choice;
+    peaks.push_back(policies::highest(Simulation(one).seen.books).peak.bytes);
+  }
+  const int64_t before = policies::highest(Simulation(loaded).seen.books).peak.bytes;
+  for (const size_t chosen : {0, 1, 2, 3}) {
+    CAPTURE(chosen);
+    REQUIRE(peaks[chosen] < (chosen == 0 ? before : peaks[chosen - 1]));
+    EscalatedRun run(loaded, peaks[chosen], 3);
+    CHECK(run.seen.result.step == 6);
+    CHECK(run.seen.result.trained_steps == 6);
+    CHECK(run.seen.result.memory->peak().peak.bytes == peaks[chosen]);
+    CHECK(policies::device_accounts().live_bytes() == 0);
+    const std::string log = run.files.read("out/log.jsonl");
+    size_t events = 0;
+    for (size_t at = log.find("\"escalated\""); at != std::string::npos;
+         at = log.find("\"escalated\"", at + 1))
+      ++events;
+    CHECK(events == chosen + 1);  // nobody plans here, so each is tried
+    CHECK(heard(run.seen,
+                "step 3 was refused memory and is taken back, nothing of it remains: CUDA out of "
+                "memory. Tried to allocate "));
+  }
+}
+
+TEST_CASE("a run on cuda:0 that is found above memory.budget after a step goes on with what fits") {
+  LoadedConfig loaded = escalating();
+  const std::vector<RunConfig> choices = tighter_choices(loaded.config, kCuda);
+  LoadedConfig chosen = loaded;
+  chosen.config = choices[1];
+  const int64_t room = policies::highest(Simulation(chosen).seen.books).peak.bytes;
+  loaded.config.memory.budget = ByteSize{room};
+  const EscalatedRun run(loaded, policies::MemoryAccounts::kNoLimit, 0);
+  CHECK(run.seen.result.step == 6);
+  CHECK(heard(run.seen, "step 1 took more memory than there may be: memory budget of "));
+  CHECK(run.seen.result.memory->peak().peak.bytes == room);
 }
 
 TEST_CASE("memory.budget ends a run on cuda with the phase and both figures") {

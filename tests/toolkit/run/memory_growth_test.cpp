@@ -26,6 +26,15 @@ TEST_CASE("memory growth: what rises step by step is told of, once for each 1,00
   CHECK(told(6000, [](int64_t step) { return 100 * kMiB + step * 2000; }).size() == 4);
 }
 
+TEST_CASE("memory growth: rarer readings are of more steps") {
+  MemoryGrowth growth;
+  std::optional<MemoryGrowth::Growth> last;
+  for (int64_t step = 500; step <= 5000 && !last; step += 500) last = growth.add(step, step * 4000);
+  REQUIRE(last);
+  CHECK(last->steps == 2000);
+  CHECK(last->bytes == 8'000'000);
+}
+
 TEST_CASE("memory growth: what only moves about is not") {
   CHECK(told(20'000, [](int64_t) { return 100 * kMiB; }).empty());
   CHECK(told(20'000, [](int64_t step) { return step % 70 * kMiB; }).empty());              // a saw

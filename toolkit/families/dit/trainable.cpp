@@ -30,11 +30,12 @@ std::unique_ptr<TrainableModel> TrainableDit::with_own_seam() const {
 at::Tensor TrainableDit::loss(Batch batch, const at::Generator& noise, bool training) const {
   at::Tensor images = batch.tensors.at(0).to(device(), /*non_blocking=*/true);
   at::Tensor labels = batch.tensors.at(1).to(device(), /*non_blocking=*/true);
+  const std::optional<BatchPart> part = batch.part;
   batch = {};
   const Denoiser denoiser = [this, training](at::Tensor x, at::Tensor t, at::Tensor y) {
     return dit_.forward(std::move(x), std::move(t), std::move(y), training);
   };
-  return objective_->loss(denoiser, std::move(images), std::move(labels), noise);
+  return objective_->loss(denoiser, std::move(images), std::move(labels), noise, part);
 }
 
 Batch TrainableDit::made_up_batch(int64_t samples, const at::Generator& generator) const {

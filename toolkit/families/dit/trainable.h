@@ -20,6 +20,7 @@ class TrainableDit final : public TrainableModel {
   models::Seam& seam() override { return dit_.seam; }
   std::unique_ptr<TrainableModel> with_own_seam() const override;
   at::Tensor loss(Batch batch, const at::Generator& noise, bool training) const override;
+  bool draws_for_whole() const override { return true; }
   Batch made_up_batch(int64_t samples, const at::Generator& generator) const override;
   std::vector<NamedTensor> sample(const DataSource& data, const KeepGoing& keep_going) const override;
   void check_fit(const Weights& weights) const override;

@@ -37,6 +37,7 @@ class Ema final : public Policy {
   std::string name() const override { return "ema"; }
   /// Waits until the weights are copied, not until they are averaged in.
   void before_step() override;
+  void reserve_for_skipping() override;
   /// Averages the parameters' present values in, or lets that begin.
   void after_step() override { average({}); }
   /// The same, but averages that step out: the averages keep their values. It counts for `every` and for the
@@ -67,6 +68,7 @@ class Ema final : public Policy {
   std::vector<at::Tensor> parameters_;  // in the order of names_
   std::vector<at::Tensor> averages_;    // likewise
   std::string obstacle_;                // why there is no average; then the policy does nothing
+  at::Tensor weight_, zero_;            // where steps are skipped: of the present values; 0
   std::unique_ptr<HostEma> host_;       // null where the averages live with the parameters
   int64_t updates_ = 0;                 // steps counted
   bool exchanged_ = false;              // a WeightExchange lives

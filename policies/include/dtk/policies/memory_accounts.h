@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -103,6 +104,7 @@ struct RefusedAllocation {
   std::string phase;
   std::string module_path;  // "" outside of all modules, or not known
   MemorySums live;
+  std::optional<int64_t> limit = {};  // bytes that may be alive, where a MemoryBudgetGuard refused it
 };
 
 struct PhasePeak {

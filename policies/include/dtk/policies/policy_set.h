@@ -34,7 +34,9 @@ class PolicySet {
   /// Before and after each optimizer step.
   void before_step();
   void after_step();
-  /// The same after a step that may have changed nothing (Policy::after_step_unless).
+  /// The same after a step that may have changed nothing (Policy::after_step_unless), after
+  /// reserve_for_skipping().
+  void reserve_for_skipping();
   void after_step_unless(const at::Tensor& skipped);
   /// optimizer.step() between the two.
   template <class Optimizer>

@@ -16,6 +16,8 @@ class DeviceStatistics final : public PhaseMeter {
  public:
   /// Throws std::invalid_argument if the device has no allocator that keeps statistics (the CPU).
   explicit DeviceStatistics(c10::Device device);
+  /// Forgets all phases and their peaks. While no PhaseScope is alive.
+  void reset();
   std::string enter_phase(std::string_view name) override;
   std::vector<PhasePeak> phases() const override;
 

@@ -4,7 +4,10 @@ set(DTK_WARNINGS -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual 
 
 function(dtk_configure_target target)
   target_compile_features(${target} PUBLIC cxx_std_20)
-  set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)
+  # Libraries may end in somebody's shared object (-fPIC); nobody replaces their functions there, so that they may still
+  # be inlined. Of a program it is -fPIE.
+  set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON)
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fno-semantic-interposition>)
   target_compile_options(${target} PRIVATE ${DTK_WARNINGS} $<$<BOOL:${DTK_WERROR}>:-Werror>
                          "-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=")
   # Reading an operator's inputs in a callback needs it (DtkTorch.cmake); not passed on to others' programs.
@@ -13,7 +16,7 @@ function(dtk_configure_target target)
   # functions, an unwatched return address.
   if(DTK_HARDEN)
     target_compile_options(${target} PRIVATE -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 -fstack-protector-strong
-                           -fstack-clash-protection -fPIE)
+                           -fstack-clash-protection)
     target_link_options(${target} PRIVATE -pie LINKER:-z,relro LINKER:-z,now LINKER:-z,noexecstack)
   endif()
   if(DTK_SANITIZE)

@@ -65,7 +65,8 @@ std::string refusal_text(const std::string& what, const RefusedAllocation& refus
                             accounts.phase(),
                             path_of_allocation(),
                             accounts.live(),
-                            limit};
+                            limit,
+                            scope_tier};
   const std::string text = refusal_text(what, refused);
   throw AllocationRefused({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, text, std::move(refused));
 }

@@ -110,6 +110,13 @@ class Install(unittest.TestCase):
         package = {"dtkConfig.cmake", "dtkConfigVersion.cmake", "DtkTorch.cmake"}
         self.assertEqual(others - targets, LIBRARIES | package)
 
+    def test_its_libraries_go_into_a_shared_object(self):
+        for name in LIBRARIES:
+            (archive,) = prefix().rglob(name)
+            whole = (f"-Wl,--whole-archive,{archive}", "-Wl,--no-whole-archive")
+            result = run(COMPILER, "-shared", "-o", work() / f"{name}.so", *whole)
+            self.assertEqual(result.returncode, 0, result.stderr[-2000:])
+
     def test_programs_are_a_component_and_find_libtorch(self):
         place = work() / "programs"
         prefix()

@@ -209,11 +209,12 @@ constexpr auto enum_texts(OnOutOfMemory) {
 
 struct MemoryOptions {
   bool ledger = true;  // account for every byte by owner and phase; off: memory.json is not written
-  std::optional<ByteSize> budget;  // bytes of tensors on the training device; one more ends the run, exit 3
+  std::optional<ByteSize> budget;  // bytes of tensors on the training device; one more is out of memory
   OnOverBudget on_over_budget = OnOverBudget::refuse;
   OnOutOfMemory on_out_of_memory = OnOutOfMemory::stop;
-  // Each micro-batch goes through the model in so many parts, one after another; what is read and drawn for
-  // it stays the same.
+  // Each micro-batch goes through the model in so many parts at most, equal ones but for the last, one after
+  // another; what is read for it stays the same, and what is drawn where the family says so
+  // (TrainableModel::draws_for_whole).
   int64_t split = 1;
 
   template <class Self, class Visit>

@@ -25,7 +25,11 @@ std::string first_line_of(const std::string& name, const Plan& plan) {
   const int64_t micro = config.train.accumulate;
   return fmt::format("{} on {}, data.batch = {}{}: planned, nothing was computed\n", name,
                      plan.memory.device.str(), config.data.batch,
-                     micro > 1 ? fmt::format(" in {} micro-batches", micro) : "");
+                     micro > 1 ? fmt::format(" in {} micro-batches", micro) : "") +
+         (config.memory.split > 1
+              ? fmt::format("{} samples go through the model at a time: memory.split = {}\n",
+                            samples_at_once(config), config.memory.split)
+              : "");
 }
 
 std::string peak_text(const PhasePeak& peak) {

@@ -63,8 +63,8 @@ void RunHistory::add(std::string_view line) try {
     skipped_.push_back(step_in(json));
   } else if (event == Logged::escalated) {
     LoggedEscalation escalation{step_in(json), json.at("set")};
-    if (json.contains("planned_bytes")) escalation.planned_bytes = json.at("planned_bytes");
-    if (json.contains("room_bytes")) escalation.room_bytes = json.at("room_bytes");
+    if (json.contains("planned_bytes")) escalation.planned_bytes = whole_number(json["planned_bytes"]);
+    if (json.contains("room_bytes")) escalation.room_bytes = whole_number(json["room_bytes"]);
     escalations_.push_back(std::move(escalation));
   } else if (event == Logged::validate) {
     validations_.push_back(logged_validation(json));

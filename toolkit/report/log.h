@@ -45,11 +45,11 @@
 //      the run does not fit; the ledger refused `bytes` asked for by this operator or owner, with so many
 //      alive; without the ledger's word only "step"
 // {"event": "escalated", "step", "set", "planned_bytes", "room_bytes", "bytes", "asked_by", "phase",
-//  "module_path"}
+//  "module_path", "alive_bytes"}
 //      the step after `step` was refused memory (`bytes` and what follows, as in "out_of_memory", where the
-//      ledger refused) and taken back; the run goes on with `set`, "memory.split = 2", planned to take so
-//      much of the room there is, where these are known (memory.on_out_of_memory = "escalate"). "resume"
-//      follows
+//      ledger refused) and taken back, or `step` itself was found to have taken too much; the run goes on
+//      with `set`, "memory.split = 2", planned to take so much of the room there is, where these are known
+//      (memory.on_out_of_memory = "escalate"). "checkpoint" and "resume" follow; wait_seconds begins anew
 // {"event": "failed", "step", "reason"}
 //      an error ended the run after `step` steps: what dit-train then printed
 //

@@ -7,28 +7,52 @@
 
 #include "toolkit/config/keys.h"
 #include "toolkit/config/rules.h"
-#include "toolkit/config/toml_text.h"
 #include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
+#include "toolkit/core/text.h"
 #include "toolkit/run/out_of_memory.h"
+#include "toolkit/run/start.h"
 
 namespace dtk {
 namespace {
 
-std::optional<int64_t> room_for(const c10::OutOfMemoryError& error, const StartPlan& now) {
+// Bytes that a choice may be planned to take, of the memory that was refused. Always less than what is
+// planned now, so that each choice takes less than the one before.
+std::optional<int64_t> room_for(const c10::OutOfMemoryError& error, const RunConfig& config,
+                                const StartPlan& now) {
+  std::optional<int64_t> room;
+  const auto at_most = [&](int64_t bytes) { room = std::min(room.value_or(bytes), bytes); };
   if (const std::optional<policies::RefusedAllocation> refused = refused_by(error))
-    return refused->limit ? *refused->limit : refused->live.bytes + refused->bytes - 1;
-  const std::optional<int64_t> planned = planned_bytes(now);
-  if (!planned) return std::nullopt;
-  return *planned - 1;
+    at_most(refused->limit ? *refused->limit : refused->live.bytes + refused->bytes - 1);
+  if (config.memory.budget) at_most(config.memory.budget->bytes);
+  if (const std::optional<int64_t> planned = planned_bytes(now)) at_most(*planned - 1);
+  return room;
 }
 
-// A plan that keep = "auto" is chosen by, and one of a CPU that measures its kernels, asks for the budget.
-StartPlan plan_within(std::optional<int64_t> room, LoadedConfig loaded, c10::Device device,
-                      const RunWorld& world) {
-  if (!world.plan) return {std::nullopt, "nobody plans this run"};
-  if (room && device.is_cpu()) loaded.config.memory.budget = ByteSize{*room};
-  return world.plan(loaded, device);
+// Where a budget is not what refused, host memory is the CPU's own.
+int64_t with_host(int64_t bytes, const StartPlan& plan, const c10::OutOfMemoryError& error) {
+  const std::optional<policies::RefusedAllocation> refused = refused_by(error);
+  const bool is_shared = plan.memory->device.is_cpu() && refused && !refused->limit;
+  return bytes + (is_shared ? plan.memory->host.peak.bytes : 0);
+}
+
+// With what keep = "auto" would choose for less room, as long as not everything is recomputed.
+std::vector<RunConfig> choices_left(const RunConfig& now, const RunConfig& given, c10::Device device) {
+  if (!placement_is_open(given)) return tighter_choices(now, device);
+  RunConfig base = now;
+  base.policies.checkpoint = given.policies.checkpoint;  // with all its targets
+  std::vector<RunConfig> choices = tighter_choices(base, device);
+  choices.insert(choices.begin(), base);
+  const auto here = std::find(choices.begin(), choices.end(), now);
+  if (here != choices.end()) choices.erase(choices.begin(), here + 1);
+  return choices;
+}
+
+// Memory of the host, which the choices for a device would take more of.
+bool is_of_host(const c10::OutOfMemoryError& error, c10::Device device) {
+  const std::optional<policies::RefusedAllocation> refused = refused_by(error);
+  return refused &&
+         refused->tier != (device.is_cpu() ? policies::MemoryTier::cpu : policies::MemoryTier::device);
 }
 
 void note_origins(LoadedConfig& loaded, const RunConfig& before, int64_t step) {
@@ -69,20 +93,23 @@ std::vector<RunConfig> tighter_choices(const RunConfig& config, c10::Device devi
 std::optional<Escalation> next_choice(const LoadedConfig& loaded, const RunConfig& given, c10::Device device,
                                       int64_t step, const c10::OutOfMemoryError& error, const StartPlan& now,
                                       const RunWorld& world) {
-  const std::optional<int64_t> room = room_for(error, now);
-  std::vector<RunConfig> choices = tighter_choices(loaded.config, device);
-  if (placement_is_open(given) && room && device.is_cpu()) {
-    choices.insert(choices.begin(), loaded.config);
-    choices.front().policies.checkpoint = given.policies.checkpoint;
-  }
+  if (is_of_host(error, device)) return std::nullopt;
+  const std::optional<int64_t> room = room_for(error, loaded.config, now);
+  std::vector<RunConfig> choices = choices_left(loaded.config, given, device);
   for (RunConfig& choice : choices) {
+    if (world.stop_requested && world.stop_requested()) return std::nullopt;
     Escalation next{.loaded = loaded, .plan = {}, .chosen = {}, .room = room, .saved_as = {}};
     next.loaded.config = std::move(choice);
-    next.plan = plan_within(room, next.loaded, device, world);
+    LoadedConfig planned = next.loaded;
+    // What keep = "auto" is chosen by, and what a CPU's kernels are measured within.
+    if (room && (device.is_cpu() || placement_is_open(planned.config)))
+      planned.config.memory.budget = ByteSize{*room};
+    next.plan = plan_run(world, planned, device);
     if (!next.plan.refusal.empty()) continue;
     if (next.plan.placement) adopt_placement(next.loaded, *next.plan.placement);
-    const std::optional<int64_t> planned = planned_bytes(next.plan);
-    if (planned && room && *planned > *room) continue;
+    if (placement_is_open(next.loaded.config)) continue;
+    const std::optional<int64_t> bytes = planned_bytes(next.plan);
+    if (bytes && room && with_host(*bytes, next.plan, error) > *room) continue;
     note_origins(next.loaded, loaded.config, step);
     next.chosen = chosen_text(loaded.config, next.loaded.config);
     if (next.chosen.empty()) continue;

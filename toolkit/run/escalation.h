@@ -33,10 +33,10 @@ struct Escalation {
 /// On the device, with what its allocator adds; nothing without a plan.
 std::optional<int64_t> planned_bytes(const StartPlan& plan);
 
-/// The first choice that by its plan takes no more than there was room for: the budget that refused, less
-/// than what was alive with what was asked for, or, of a device's own allocator, less than the plan of the
-/// refused step. keep = "auto" of `given`, as the user wrote it, is chosen anew for that room. Nothing: none
-/// is left.
+/// The first choice that by its plan takes no more than there was room for, and less than the plan `now` of
+/// the refused step: what a budget allows, or less than what was alive with what was asked for. keep = "auto"
+/// of `given`, as the user wrote it, is chosen anew for that room. A choice that cannot be planned is tried.
+/// Nothing: none is left, a stop is requested, or what was refused is no memory of `device`.
 std::optional<Escalation> next_choice(const LoadedConfig& loaded, const RunConfig& given, c10::Device device,
                                       int64_t step, const c10::OutOfMemoryError& error, const StartPlan& now,
                                       const RunWorld& world);

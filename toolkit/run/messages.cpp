@@ -1,5 +1,8 @@
 #include "toolkit/run/messages.h"
 
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
 #include <utility>
 
 #include "toolkit/core/format.h"
@@ -45,6 +48,48 @@ std::string validation_line(int64_t step, const Validated& validated, int64_t sa
   std::string text = fmt::format("validation at step {}: loss {:.4f}", step, validated.loss);
   for (const Score& score : validated.scores) text += fmt::format(", {} {:.4f}", score.name, score.value);
   return text + fmt::format(" ({} samples{})", samples, ema ? ", EMA weights" : "");
+}
+
+static std::string start_another(const std::filesystem::path& last_checkpoint) {
+  return "Last good checkpoint: " + (last_checkpoint.empty() ? "none" : last_checkpoint.string()) +
+         ". Start another run with a lower optimizer.lr, a longer schedule.warmup or a smaller "
+         "optimizer.clip: "
+         "a checkpoint continues with its own only";
+}
+
+std::string non_finite_text(int64_t first, int64_t last, const OptimizerOptions& options,
+                            const std::filesystem::path& last_checkpoint) {
+  return "the loss or a gradient became infinite or NaN in " +
+         (first < last ? fmt::format("one of the steps {} to {}", first, last)
+                       : fmt::format("step {}", last)) +
+         (options.clip > 0 ? "; the weights were not changed by it. "
+                           : "; with optimizer.clip = 0 it is looked for where a line is logged or a "
+                             "checkpoint made, and nothing of it was saved. ") +
+         start_another(last_checkpoint);
+}
+
+std::string skipped_text(int64_t step, const std::string& samples) {
+  return fmt::format(
+      "step {} was skipped: its loss or a gradient was infinite or NaN, and no weight was changed; it was of "
+      "the "
+      "samples {} of those trained on",
+      step, samples);
+}
+
+std::string first_of(std::vector<int64_t> numbers) {
+  constexpr size_t max_named = 64;
+  const bool more = numbers.size() > max_named;
+  numbers.resize(std::min(numbers.size(), max_named));
+  return c10::Join(", ", numbers) + (more ? ", ..." : "");
+}
+
+std::string too_many_skipped_text(int64_t in_a_row, const TrainOptions& options,
+                                  const std::filesystem::path& last_checkpoint) {
+  return fmt::format(
+             "{} steps in a row were skipped, as the loss or a gradient was infinite or NaN, more than "
+             "train.most_skipped = {}; the weights were not changed by them. ",
+             in_a_row, options.max_skipped) +
+         start_another(last_checkpoint);
 }
 
 KeepGoing until_stopped(RunObserver& observer, std::function<bool()> stop_requested) {

@@ -23,6 +23,18 @@ std::string unseen_classes(ClassCounts classes);
 
 std::string validation_line(int64_t step, const Validated& validated, int64_t samples, bool ema);
 
+/// Why a run ends: in one of the steps `first` to `last` something was not finite.
+std::string non_finite_text(int64_t first, int64_t last, const OptimizerOptions& options,
+                            const std::filesystem::path& last_checkpoint);
+
+/// That step `step`, of these samples, changed nothing.
+std::string skipped_text(int64_t step, const std::string& samples);
+/// The first 64 of some numbers: "3, 17, 4, ..."
+std::string first_of(std::vector<int64_t> numbers);
+/// Why a run ends that skipped so many steps in a row.
+std::string too_many_skipped_text(int64_t in_a_row, const TrainOptions& options,
+                                  const std::filesystem::path& last_checkpoint);
+
 /// Goes on drawing, each step said to `observer`, until a stop is requested. Both must outlive the result.
 KeepGoing until_stopped(RunObserver& observer, std::function<bool()> stop_requested);
 

@@ -1,7 +1,6 @@
 #include "toolkit/run/run.h"
 
 #include <c10/util/Exception.h>
-#include <c10/util/StringUtil.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/saved_tensors.h>
@@ -35,6 +34,17 @@ namespace dtk {
 using policies::PhaseScope;
 
 namespace {
+
+// What the process knew of its run before the run was built anew.
+struct ProcessSoFar {
+  bool resumed = false;           // the process resumed it
+  int64_t step = 0, samples = 0;  // when the process began to train
+  double seconds = 0;             // likewise
+  double waited = 0;              // for data, by all runs that are gone
+  int64_t skipped = 0, resumed_epoch = 0;
+  double loss = 0;           // that was read last
+  bool step_is_due = false;  // what follows the latest step has yet to be done
+};
 
 // One run; its members are what the steps of the run share.
 class Run {
@@ -74,9 +84,10 @@ class Run {
     try {
       return train_to_end(resumed);
     } catch (const c10::OutOfMemoryError& error) {
-      give_up(error, last_checkpoint_text() + out_of_memory_advice(config_, device_,
-                                                                   shortage_of(error, config_, plan.memory,
-                                                                               /*in_build=*/false, resumed)));
+      give_up(error, last_checkpoint_text() +
+                         out_of_memory_advice(config_, device_,
+                                              shortage_of(error, config_, plan.memory,
+                                                          /*in_build=*/false, process_->resumed)));
     } catch (const Error& error) {
       // What did not fit has been recorded, with more.
       if (error.code != ExitCode::memory) record_failure(error.what());
@@ -89,20 +100,20 @@ class Run {
 
   // Of a run that train() ended without a result.
   const Escalation& escalation() const { return *escalation_; }
-  // What the process had trained when it began, for a run that goes on after an escalation.
-  struct Begun {
-    int64_t step = 0, samples = 0, skipped = 0;
-    double seconds = 0, waited = 0;
-  };
-  Begun begun() const {
-    Begun begun = begun_ ? *begun_ : Begun();
-    begun.skipped = skipped_steps_;
-    begun.waited += trainer_.exposed_wait_seconds();
-    return begun;
+  ProcessSoFar so_far() const {
+    ProcessSoFar before = *process_;
+    before.waited += trainer_.exposed_wait_seconds();
+    before.skipped = skipped_steps_;
+    before.resumed_epoch = trainer_.resumed_epoch();
+    before.loss = scalars_.loss;
+    before.step_is_due = !taken_back_;
+    return before;
   }
-  void go_on_since(const Begun& begun) {
-    begun_ = begun;
-    skipped_steps_ = begun.skipped;
+  void go_on_from(const ProcessSoFar& before) {
+    process_ = before;
+    skipped_steps_ = before.skipped;
+    trainer_.set_resumed_epoch(before.resumed_epoch);
+    scalars_.loss = before.loss;
   }
 
   /// Of a run that came to its end, with the ledger on.
@@ -129,10 +140,15 @@ class Run {
 
   std::optional<RunResult> train_to_end(bool resumed) {
     mark_ = {trainer_.steps(), trainer_.samples(), trainer_.elapsed_seconds()};
-    if (!begun_) begun_ = {.step = mark_.step, .samples = mark_.samples, .seconds = mark_.seconds};
-    const int64_t first_step = begun_->step;
-    const double first_second = begun_->seconds;
-    if (trainer_.done()) {
+    const bool goes_on = process_.has_value();
+    if (!goes_on) {
+      process_.emplace();
+      process_->resumed = resumed;
+      process_->step = mark_.step, process_->samples = mark_.samples, process_->seconds = mark_.seconds;
+    }
+    const int64_t first_step = process_->step;
+    const double first_second = process_->seconds;
+    if (trainer_.done() && !goes_on) {
       world_.observer.message(
           fmt::format("nothing left to train at step {}; to go on, raise what ended it, "
                       "train.steps, train.epochs or train.seconds",
@@ -143,20 +159,21 @@ class Run {
     RunResult result;
     result.synthetic = data_.remarks.synthetic;
     result.unseen_classes = unseen_classes(data_.classes);
+    if (process_->step_is_due) do_what_is_due(result);
     while (!trainer_.done()) {
       if (stop_requested()) {
         result.stopped = true;
         break;
       }
       watch_.begin_step();
-      if (!step()) return std::nullopt;
+      if (!step()) {
+        if (escalation_) return std::nullopt;
+        continue;  // to the stop that was requested meanwhile
+      }
       const bool is_logged = is_log_step(trainer_.steps(), config_.train.log_every);
       if (is_logged) read_and_log();
       watch_.end_step(is_logged, *record_);
-      if (is_due(config_.train.validate_every)) validate_or_save(result);
-      if (trainer_.done()) break;
-      if (is_due(config_.train.checkpoint_every)) save();
-      if (is_due(config_.train.sample_every)) sample_on_the_way();
+      do_what_is_due(result);
     }
     read_if_behind();
     const double seconds = trainer_.elapsed_seconds() - first_second;
@@ -169,8 +186,8 @@ class Run {
     result.seconds = seconds;
     result.run_seconds = first_second + seconds;
     if (seconds > 0) {
-      result.images_per_second = static_cast<double>(trainer_.samples() - begun_->samples) / seconds;
-      result.exposed_wait_fraction = (begun_->waited + trainer_.exposed_wait_seconds()) / seconds;
+      result.images_per_second = static_cast<double>(trainer_.samples() - process_->samples) / seconds;
+      result.exposed_wait_fraction = (process_->waited + trainer_.exposed_wait_seconds()) / seconds;
       result.mfu = record_->mfu(result.images_per_second);
     }
     result.policies = trainer_.policies().reports();
@@ -178,24 +195,44 @@ class Run {
     return result;
   }
 
-  // False where the step was refused memory and taken back, and the run is saved with a choice that takes
-  // less.
+  void do_what_is_due(RunResult& result) {
+    if (is_due(config_.train.validate_every)) validate_or_save(result);
+    if (trainer_.done()) return;
+    if (is_due(config_.train.checkpoint_every)) save();
+    if (is_due(config_.train.sample_every)) sample_on_the_way();
+  }
+
+  // False where the step was refused memory: the run is saved with a choice that takes less, escalation_, or,
+  // without one, a stop is requested.
   bool step() try {
     trainer_.step(/*measured=*/is_read_at(trainer_.steps() + 1));
     meters_.check_budget();
     return true;
   } catch (const c10::OutOfMemoryError& error) {
     if (config_.memory.on_out_of_memory == OnOutOfMemory::stop || world_.observer.wants_bare_errors()) throw;
-    const bool taken_back = trainer_.take_back_step();
+    const Trainer::ClockStop clock(trainer_);  // plans are no training
+    taken_back_ = trainer_.take_back_step();
     watch_.forget_step();
     escalation_ = next_choice(loaded_, given_, device_, trainer_.steps(), error, plan_, world_);
+    if (stop_requested()) {
+      escalation_.reset();
+      return false;
+    }
     if (!escalation_) throw;
+    save_escalation(error);
+    return false;
+  }
+
+  void save_escalation(const c10::OutOfMemoryError& error) try {
     read_if_behind();
     escalation_->saved_as = save_training(store_, trainer_, escalation_->loaded, threads());
-    world_.observer.message(escalation_text(*escalation_, trainer_.steps(), taken_back, error));
+    world_.observer.message(escalation_text(*escalation_, trainer_.steps(), taken_back_, error));
     record_->escalated(trainer_.steps(), *escalation_, error);
     record_->checkpoint(trainer_.steps(), escalation_->saved_as, meters_.report());
-    return false;
+  } catch (const FileError& problem) {
+    throw FileError(std::string(problem.what()) + "; it was to be saved that the run goes on with " +
+                    escalation_->chosen +
+                    ", as a step was refused memory: " + first_line(error.what_without_backtrace()));
   }
 
   int threads() const { return static_cast<int>(*config_.train.threads); }
@@ -222,7 +259,7 @@ class Run {
     facts.parameters = trainer_.parameter_count();
     facts.policies = trainer_.policies().reports();
     record_.emplace(config_, facts, world_, resumed, trainer_.steps());
-    const bool goes_on = begun_.has_value();  // all this was said before
+    const bool goes_on = process_.has_value();  // all this was said before
     if (!goes_on) {
       world_.observer.message(print_config(loaded_));
       for (const std::string& line : data_lines(data_, model_)) world_.observer.message(line);
@@ -244,47 +281,16 @@ class Run {
     }
   }
 
-  [[noreturn]] void stop_at_non_finite() const {
-    const int64_t last = trainer_.steps();
-    const std::string steps = mark_.step + 1 < last
-                                  ? fmt::format("one of the steps {} to {}", mark_.step + 1, last)
-                                  : fmt::format("step {}", last);
-    throw Error(ExitCode::failure,
-                "the loss or a gradient became infinite or NaN in " + steps +
-                    (config_.optimizer.clip > 0
-                         ? "; the weights were not changed by it. Last good checkpoint: "
-                         : "; with optimizer.clip = 0 it is looked for where a line is logged or a "
-                           "checkpoint made, and nothing of it was saved. Last good checkpoint: ") +
-                    (last_checkpoint_.empty() ? "none" : last_checkpoint_.string()) +
-                    ". Start another run with a lower optimizer.lr, a longer schedule.warmup or a smaller "
-                    "optimizer.clip: a checkpoint continues with its own only");
-  }
-
   void tell_of_skipped() {
     for (const SkippedStep& skipped : scalars_.skipped) {
-      constexpr size_t max_named = 64;
-      std::vector<int64_t> samples = trainer_.samples_of(skipped);
-      const bool more = samples.size() > max_named;
-      samples.resize(std::min(samples.size(), max_named));
-      const std::string named = c10::Join(", ", samples) + (more ? ", ..." : "");
-      record_->skipped(skipped.step, named);
-      world_.observer.message(
-          fmt::format("step {} was skipped: its loss or a gradient was infinite or NaN, and no weight was "
-                      "changed; it was of the "
-                      "samples {} of those trained on",
-                      skipped.step, named));
+      const std::string samples = first_of(trainer_.samples_of(skipped));
+      record_->skipped(skipped.step, samples);
+      world_.observer.message(skipped_text(skipped.step, samples));
     }
     skipped_steps_ += std::ssize(scalars_.skipped);
     if (scalars_.skipped_in_a_row <= config_.train.max_skipped) return;
-    throw Error(
-        ExitCode::failure,
-        fmt::format(
-            "{} steps in a row were skipped, as the loss or a gradient was infinite or NaN, more than "
-            "train.most_skipped = {}; the weights were not changed by them. Last good checkpoint: {}. "
-            "Start another run with a lower optimizer.lr, a longer schedule.warmup or a smaller "
-            "optimizer.clip: a checkpoint continues with its own only",
-            scalars_.skipped_in_a_row, config_.train.max_skipped,
-            last_checkpoint_.empty() ? "none" : last_checkpoint_.string()));
+    throw Error(ExitCode::failure,
+                too_many_skipped_text(scalars_.skipped_in_a_row, config_.train, last_checkpoint_));
   }
 
   // Unless nothing was trained since the scalars were last read.
@@ -297,7 +303,10 @@ class Run {
       const Watch::Waits for_device(watch_, &StepTime::device);
       scalars_ = trainer_.read_scalars_sync();
     }
-    if (!scalars_.finite) stop_at_non_finite();
+    if (!scalars_.finite) {
+      throw Error(ExitCode::failure,
+                  non_finite_text(mark_.step + 1, trainer_.steps(), config_.optimizer, last_checkpoint_));
+    }
     if (!scalars_.skipped.empty()) tell_of_skipped();
     // A line has the loss and the norm of steps that counted.
     if (std::ssize(scalars_.skipped) == trainer_.steps() - mark_.step) {
@@ -484,8 +493,9 @@ class Run {
   StepScalars scalars_;
   int64_t skipped_steps_ = 0;
   StartPlan plan_;
-  std::optional<Begun> begun_;  // what the process had trained when it began
+  std::optional<ProcessSoFar> process_;  // once it trains
   std::optional<Escalation> escalation_;
+  bool taken_back_ = true;                              // the step that was refused, not complete
   Mark mark_;                                           // when the scalars were last read
   int64_t validated_step_ = -1;                         // the last one
   std::optional<policies::RefusedAllocation> refused_;  // of the samples at the end
@@ -545,15 +555,20 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
   std::optional<RunResult> trained = run->train(resumed, notes, plan);
   while (!trained) {
     const Escalation next = run->escalation();
-    const Run::Begun begun = run->begun();
+    const ProcessSoFar so_far = run->so_far();
     run.reset();  // what it held is not alive beside what comes
     meters.begin_again();
     loaded = next.loaded;
     plan = next.plan;
     folder.write_config();
-    run.emplace(loaded, given.config, device, data, world, std::nullopt, meters);
-    run->go_on_since(begun);
-    run->load(open_checkpoint(world.files, next.saved_as));
+    try {
+      run.emplace(loaded, given.config, device, data, world, std::nullopt, meters);
+      run->load(open_checkpoint(world.files, next.saved_as));
+    } catch (const c10::OutOfMemoryError& error) {
+      run.reset();
+      refuse_rebuild(error, loaded, device, next, run_facts(loaded, device, data, plan), meters, world);
+    }
+    run->go_on_from(so_far);
     trained = run->train(/*resumed=*/true, {}, plan);
   }
   RunResult result = std::move(*trained);

@@ -63,8 +63,8 @@ struct RunWorld {
   Clock& clock;
   RunObserver& observer;
   std::function<bool()> stop_requested;  // asked between steps of the training and of the sampler
-  // Asked before data are opened and before anything is measured; empty: the run is not planned, and keep =
-  // "auto" is refused.
+  // Asked before data are opened and before anything is measured, and for what a run goes on with that was
+  // refused memory; empty: the run is not planned, and keep = "auto" is refused.
   std::function<StartPlan(const LoadedConfig&, c10::Device)> plan = {};
   // Seconds since any fixed instant, by which steps are found slow; empty: nobody looks.
   std::function<double()> watch = {};
@@ -94,7 +94,7 @@ struct RunResult {
   std::filesystem::path samples;  // the last ones; empty if none were made
   std::filesystem::path report;   // empty with log.report = false
   std::optional<MemoryReport> memory;
-  std::optional<MemoryReport> planned;  // before the run began
+  std::optional<MemoryReport> planned;  // of the run as it ended, before it began or went on with less memory
   std::vector<PolicySaving> savings;    // of a run that came to its end, with the ledger on
   std::vector<policies::PolicyReport> policies;
 };

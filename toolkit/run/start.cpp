@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "toolkit/checkpoint/store.h"
 #include "toolkit/config/rules.h"
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/format.h"
@@ -58,15 +59,20 @@ static bool is_refused(const StartPlan& plan) {
   return !plan.refusal.empty();
 }
 
+StartPlan plan_run(const RunWorld& world, LoadedConfig loaded, c10::Device device) {
+  if (!world.plan) return {std::nullopt, "nobody plans this run"};
+  loaded.config.train.allow_thread_change = false;  // of no use in a new run
+  return world.plan(loaded, device);
+}
+
 StartPlans plan_start(const RunWorld& world, LoadedConfig loaded, c10::Device device) {
   if (!world.plan) return {};
-  loaded.config.train.allow_thread_change = false;  // a plan is of a new run, where it has no use
-  if (!precision_is_open(loaded.config, device)) return {world.plan(loaded, device)};
+  if (!precision_is_open(loaded.config, device)) return {plan_run(world, loaded, device)};
   StartPlans plans;
   for (const auto precision : {policies::CpuPrecision::fp32, policies::CpuPrecision::bf16}) {
     LoadedConfig one = loaded;
     one.config.policies.precision.cpu = precision;
-    plans.push_back(world.plan(one, device));
+    plans.push_back(plan_run(world, one, device));
     plans.back().precision = precision;
   }
   return plans;
@@ -174,9 +180,10 @@ std::vector<std::string> notes_on_plan(const StartPlan& plan, const RunConfig& c
                                       "; dit-plan --explain says what each policy would change, "
                                       "memory.on_over_budget = \"warn\" starts the run all the same");
   }
-  notes.push_back(
-      "warning: " + message +
-      (problem->budget_is_the_limit ? "; the run begins, and ends where a tensor would exceed it" : ""));
+  notes.push_back("warning: " + message +
+                  (problem->budget_is_the_limit
+                       ? "; the run begins, and is out of memory where a tensor would exceed it"
+                       : ""));
   return notes;
 }
 
@@ -210,6 +217,23 @@ void refuse_build(const c10::OutOfMemoryError& error, const LoadedConfig& loaded
     facts.parameters = trainable_parameters(loaded.config);
     RunRecord record(loaded.config, facts, world, /*resumed=*/false, 0);
     record.out_of_memory(0, report_with_refusal(meters, error));
+  });
+}
+
+void refuse_rebuild(const c10::OutOfMemoryError& error, const LoadedConfig& loaded, c10::Device device,
+                    const Escalation& escalation, RunFacts facts, const MemoryMeters& meters,
+                    const RunWorld& world) {
+  const std::string advice = fmt::format(
+      "last checkpoint: {}, with {}, which a resumed run goes on with unless --set says otherwise; {}",
+      escalation.saved_as.string(), escalation.chosen,
+      out_of_memory_advice(
+          loaded.config, device,
+          shortage_of(error, loaded.config, escalation.plan.memory, /*in_build=*/true, /*resumed=*/true)));
+  throw out_of_memory(error, advice, [&] {
+    facts.parameters = trainable_parameters(loaded.config);
+    const std::optional<int64_t> step = step_named(escalation.saved_as.filename().string());
+    RunRecord record(loaded.config, facts, world, /*resumed=*/true, step.value_or(0));
+    record.out_of_memory(step.value_or(0), report_with_refusal(meters, error));
   });
 }
 

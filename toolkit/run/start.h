@@ -10,6 +10,7 @@
 #include "toolkit/checkpoint/weights.h"
 #include "toolkit/config/config_io.h"
 #include "toolkit/data/held_out.h"
+#include "toolkit/run/escalation.h"
 #include "toolkit/run/folder.h"
 #include "toolkit/run/memory_meters.h"
 #include "toolkit/run/messages.h"
@@ -33,6 +34,8 @@ std::vector<std::string> notes_on_start(const LoadedConfig& loaded, const std::o
 /// One plan, or one for each precision where a measurement will decide; none where nobody plans.
 using StartPlans = std::vector<StartPlan>;
 StartPlans plan_start(const RunWorld& world, LoadedConfig loaded, c10::Device device);
+/// The plan of a run that goes on: one of a new run.
+StartPlan plan_run(const RunWorld& world, LoadedConfig loaded, c10::Device device);
 /// As notes_on_plan() of the one that takes least, or of the first if all are refused. keep = "auto" is
 /// replaced by the first's choice; throws ConfigError if it has none.
 void refuse_if_none_can_run(const StartPlans& plans, LoadedConfig& loaded, c10::Device device, bool resumed);
@@ -57,5 +60,11 @@ RunFacts run_facts(const LoadedConfig& loaded, c10::Device device, const RunData
 [[noreturn]] void refuse_build(const c10::OutOfMemoryError& error, const LoadedConfig& loaded,
                                c10::Device device, const std::optional<MemoryReport>& plan, RunFacts facts,
                                RunFolder* folder, const MemoryMeters& meters, const RunWorld& world);
+
+/// Throws the error of a run that was refused memory once more when it was built anew; leaves what is known
+/// in its record.
+[[noreturn]] void refuse_rebuild(const c10::OutOfMemoryError& error, const LoadedConfig& loaded,
+                                 c10::Device device, const Escalation& escalation, RunFacts facts,
+                                 const MemoryMeters& meters, const RunWorld& world);
 
 }  // namespace dtk

@@ -1,10 +1,11 @@
 #include "toolkit/train/trainer.h"
 
+#include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
+#include <c10/util/Exception.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/internal/job_observer.h>
 #include <dtk/policies/memory_ledger.h>
@@ -92,7 +93,7 @@ Trainer::Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<co
     policies_.reserve_for_skipping();
   }
   if (config_.memory.on_out_of_memory == OnOutOfMemory::escalate)
-    before_.emplace().loss_sum = at::zeros_like(loss_sum_);
+    before_.emplace().scalars = at::zeros({3}, loss_sum_.options());
   register_dropout_masks();
   start_loader();
   started_ = clock_.seconds();  // building is not training
@@ -145,8 +146,19 @@ void Trainer::begin_step() {
   before_->state = state_;
   before_->state.noise_generator = policies::generator_state(noise_);
   before_->losses_in_sum = losses_in_sum_;
-  before_->loss_sum.copy_(loss_sum_);
+  before_->scalars[0].copy_(loss_sum_);
+  before_->scalars[1].copy_(optimizer_.gradient_norm());
+  before_->scalars[2].copy_(optimizer_.stopped());
+  before_->onednn = at::globalContext().userEnabledMkldnn();
   before_->is_known = true;
+}
+
+// Where oneDNN is refused memory, LibTorch switches it off for the process and multiplies by other means,
+// with other bits: a step that nobody refused then.
+void Trainer::check_onednn() {
+  if (!before_ || !before_->onednn || at::globalContext().userEnabledMkldnn()) return;
+  at::globalContext().setUserEnabledMkldnn(true);
+  C10_THROW_ERROR(OutOfMemoryError, "oneDNN was refused memory for a product of matrices");
 }
 
 bool Trainer::take_back_step() {
@@ -154,11 +166,14 @@ bool Trainer::take_back_step() {
     throw std::logic_error(before_ ? "a step that has changed weights cannot be taken back"
                                    : "no step can be taken back: memory.on_out_of_memory is \"stop\"");
   if (!before_->is_known) return true;
+  at::globalContext().setUserEnabledMkldnn(before_->onednn);
   if (state_.step == before_->state.step + 1) return false;
   state_ = before_->state;
   policies::set_generator_state(noise_, state_.noise_generator);
   losses_in_sum_ = before_->losses_in_sum;
-  loss_sum_.copy_(before_->loss_sum);
+  loss_sum_.copy_(before_->scalars[0]);
+  optimizer_.gradient_norm().copy_(before_->scalars[1]);
+  optimizer_.stopped().copy_(before_->scalars[2]);
   step_part_ = 0;
   if (skipped_) skipped_->loss().zero_();
   restart_loader();
@@ -186,6 +201,7 @@ void Trainer::update(bool measured) {
       const OwnerScope owner(Category::optimizer, "scalars");
       skipped_->prepare(optimizer_.stopped());
     }
+    check_onednn();
     is_writing_ = true;
     optimizer_.apply(learning_rate());
   }

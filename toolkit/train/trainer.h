@@ -46,6 +46,15 @@ struct TrainingState {
   std::string default_generator, noise_generator;  // states as bytes
 };
 
+/// What take_back_step() puts back.
+struct StateBeforeStep {
+  bool is_known = false;  // of the running step; else nothing of it has begun
+  TrainingState state = {};
+  double losses_in_sum = 0;
+  at::Tensor scalars = {};  // (3) on the device: sum of the losses, gradient norm, stopped
+  bool onednn = false;      // LibTorch's switch
+};
+
 class Trainer {
  public:
   /// Builds model, optimizer and the configured policies on `device`, from train.seed alone. The clock must
@@ -120,6 +129,10 @@ class Trainer {
   TrainingState state() const;
   /// Continues from `state`; model, optimizer and policies are restored by their owner (save_load.h).
   void restore(const TrainingState& state);
+  /// The epoch in which this run was last resumed, which [schedule.epochs] may heed. Whoever builds a run
+  /// anew in mid-run keeps it.
+  int64_t resumed_epoch() const { return resumed_epoch_; }
+  void set_resumed_epoch(int64_t epoch) { resumed_epoch_ = epoch; }
   TrainableModel& model() { return *model_; }
   AdamW& optimizer() { return optimizer_; }
 
@@ -128,6 +141,7 @@ class Trainer {
   void add_to_mean(const at::Tensor& loss, int64_t samples);
   int64_t forward_backward(int64_t step_samples);
   void begin_step();
+  void check_onednn();
   void start_loader();
   void restart_loader();
   const char* phase(const char* name) const;
@@ -146,23 +160,17 @@ class Trainer {
   std::shared_ptr<policies::SavedTensorLayer> saved_ledger_;
 
   TrainingState state_;
-  int64_t resumed_epoch_ = 0;            // number of the epoch in which restore() went on
-  at::Tensor loss_sum_;                  // scalar on the device
-  double last_loss_ = 0;                 // that was read
-  std::optional<SkippedSteps> skipped_;  // where steps are skipped
-  double step_part_ = 0;                 // of the running step, where it may be skipped
-  double losses_in_sum_ = 0;             // micro-batches; a short one counts as a part of one
-  bool is_writing_ = false;              // the running step has begun to change weights
-  struct Before {
-    bool is_known = false;  // of the running step; else nothing of it has begun
-    TrainingState state = {};
-    double losses_in_sum = 0;
-    at::Tensor loss_sum = {};  // on the device
-  };
-  std::optional<Before> before_;    // the running step, where it may be taken back
-  double waited_ = 0;               // for loaders that are gone, in seconds
-  bool short_step_ = false;         // the running step is the last and shorter one of an epoch
-  std::unique_ptr<Loader> loader_;  // last: its thread starts when all else is built
+  int64_t resumed_epoch_ = 0;              // number of the epoch in which restore() went on
+  at::Tensor loss_sum_;                    // scalar on the device
+  double last_loss_ = 0;                   // that was read
+  std::optional<SkippedSteps> skipped_;    // where steps are skipped
+  double step_part_ = 0;                   // of the running step, where it may be skipped
+  double losses_in_sum_ = 0;               // micro-batches; a short one counts as a part of one
+  bool is_writing_ = false;                // the running step has begun to change weights
+  std::optional<StateBeforeStep> before_;  // the running step, where it may be taken back
+  double waited_ = 0;                      // for loaders that are gone, in seconds
+  bool short_step_ = false;                // the running step is the last and shorter one of an epoch
+  std::unique_ptr<Loader> loader_;         // last: its thread starts when all else is built
 };
 
 }  // namespace dtk

@@ -323,7 +323,7 @@ LoadedConfig escalating() {
 
 }  // namespace
 
-TEST_CASE("a run on cuda:0 whose allocator refuses goes on with what fits, and nothing of the step is left") {
+TEST_CASE("a run on cuda:0 whose allocator refuses goes on with what fits") {
   const LoadedConfig loaded = escalating();
   const std::vector<RunConfig> choices = tighter_choices(loaded.config, kCuda);
   REQUIRE(choices.size() == 7);  // the average, the blocks, their inputs, four times half the samples
@@ -365,6 +365,24 @@ TEST_CASE("a run on cuda:0 that is found above memory.budget after a step goes o
   CHECK(run.seen.result.step == 6);
   CHECK(heard(run.seen, "step 1 took more memory than there may be: memory budget of "));
   CHECK(run.seen.result.memory->peak().peak.bytes == room);
+}
+
+TEST_CASE("a run on cuda:0 whose last step is found above memory.budget does all that follows it") {
+  LoadedConfig loaded = escalating();
+  loaded.config.train.steps = 1;
+  loaded.config.train.validate_every = 1;
+  const std::vector<RunConfig> choices = tighter_choices(loaded.config, kCuda);
+  LoadedConfig chosen = loaded;
+  chosen.config = choices[1];
+  loaded.config.memory.budget = ByteSize{policies::highest(Simulation(chosen).seen.books).peak.bytes};
+  EscalatedRun run(loaded, policies::MemoryAccounts::kNoLimit, 0);
+  CHECK(run.seen.result.step == 1);
+  CHECK(run.seen.result.trained_steps == 1);
+  CHECK(run.seen.result.validation_loss);
+  CHECK_FALSE(run.seen.result.samples.empty());
+  const std::string log = run.files.read("out/log.jsonl");
+  CHECK(log.find("\"event\":\"validate\",\"step\":1") != std::string::npos);
+  CHECK(log.find("\"event\":\"end\",\"step\":1") != std::string::npos);
 }
 
 TEST_CASE("memory.budget ends a run on cuda with the phase and both figures") {

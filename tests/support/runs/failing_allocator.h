@@ -26,7 +26,8 @@ class FailingAllocator final : public c10::Allocator {
   int64_t count() const { return count_; }
 
   at::DataPtr allocate(size_t bytes) override {
-    if (std::this_thread::get_id() != thread_ || ++count_ != number_) return below_->allocate(bytes);
+    const bool counts = bytes > 0 && std::this_thread::get_id() == thread_;
+    if (!counts || ++count_ != number_) return below_->allocate(bytes);
     const policies::MemoryBudgetGuard nothing(policies::cpu_accounts(), 0);
     const policies::MemoryBudgetGuard nothing_apart(policies::host_accounts(), 0);
     return below_->allocate(bytes);

@@ -61,6 +61,8 @@ TEST_CASE("resume: which keys may change") {
                                  "memory.ledger",
                                  "memory.budget",
                                  "memory.on_over_budget",
+                                 "memory.on_out_of_memory",
+                                 "memory.split",
                                  "log.tensorboard",
                                  "log.report",
                                  "log.peak_tflops",

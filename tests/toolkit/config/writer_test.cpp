@@ -115,6 +115,8 @@ RunConfig published_from_idx() {
   config.epoch_schedule = {.warmup = 2, .lowered = true, .overshooting_resume = true};
   config.memory.budget = dtk::ByteSize{9223372036854775807};
   config.memory.on_over_budget = dtk::OnOverBudget::warn;
+  config.memory.on_out_of_memory = dtk::OnOutOfMemory::escalate;
+  config.memory.split = 3;
   config.policies.precision.cpu = dtk::policies::CpuPrecision::bf16;
   config.policies.checkpoint.keep = std::vector<std::string>{"fc2_out", "aten::mm"};
   config.policies.ema.enabled = Enabled::on;
@@ -351,6 +353,8 @@ seed = 0  # default
 ledger = true  # default
 # budget is not set
 on_over_budget = "refuse"  # default
+on_out_of_memory = "stop"  # default
+split = 1  # default
 
 [log]
 tensorboard = true  # default

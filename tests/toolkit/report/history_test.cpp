@@ -100,3 +100,20 @@ TEST_CASE("the log takes names that are no UTF-8, and steps that are none are pa
   const RunHistory history("{\"event\":\"start\",\"step\":1e300}\n{\"event\":\"start\",\"step\":2.5}\n");
   CHECK(history.unreadable_lines() == 2);
 }
+
+TEST_CASE("a history has what a run that was refused memory went on with, unless a resume takes it back") {
+  const std::string escalated =
+      "{\"event\":\"escalated\",\"step\":4,\"set\":\"memory.split = "
+      "2\",\"planned_bytes\":100,\"room_bytes\":120}\n"
+      "{\"event\":\"resume\",\"step\":4}\n"
+      "{\"event\":\"escalated\",\"step\":9,\"set\":\"memory.split = 4\",\"planned_bytes\":1e300}\n";
+  const RunHistory history(escalated);
+  REQUIRE(history.escalations().size() == 2);
+  CHECK(history.escalations()[0].step == 4);
+  CHECK(history.escalations()[0].set == "memory.split = 2");
+  CHECK(history.escalations()[0].planned_bytes == 100);
+  CHECK(history.escalations()[0].room_bytes == 120);
+  CHECK_FALSE(history.escalations()[1].planned_bytes);  // no whole number
+  CHECK_FALSE(history.escalations()[1].room_bytes);
+  CHECK(RunHistory(escalated + "{\"event\":\"resume\",\"step\":8}\n").escalations().size() == 1);
+}

@@ -2,16 +2,16 @@
 // had had it from the start.
 #include "toolkit/run/escalation.h"
 
-#include <ATen/ops/allclose.h>
 #include <dtk/policies/memory_ledger.h>
 
+#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "support/catch.h"
 #include "support/error_text.h"
 #include "support/runs/run_world.h"
-#include "support/same_bits.h"
 #include "toolkit/checkpoint/store.h"
 #include "toolkit/config/rules.h"
 #include "toolkit/core/errors.h"
@@ -46,7 +46,9 @@ LoadedConfig escalating(const std::string& out) {
   return loaded;
 }
 
-/// A run whose room shrinks to `room` bytes before step `at_step`; what is planned was planned before.
+using Rooms = std::map<int64_t, int64_t>;  // bytes, from the step on
+
+/// Runs whose room shrinks; what is planned was planned before.
 struct ShrinkingWorld : test::World {
   explicit ShrinkingWorld(const LoadedConfig& loaded) {
     for (const RunConfig& choice : tighter_choices(loaded.config, at::kCPU)) {
@@ -58,25 +60,34 @@ struct ShrinkingWorld : test::World {
     now = plan_of(loaded);
   }
 
-  RunResult run(const LoadedConfig& loaded, int64_t room, int64_t at_step, const std::string& resume = "") {
+  RunResult run(const LoadedConfig& loaded, const Rooms& rooms, const std::string& resume = "",
+                FileSystem* other = nullptr) {
     const policies::MemoryBudgetGuard restored(policies::cpu_accounts(), policies::MemoryAccounts::kNoLimit);
-    int64_t asked = 0;
+    FileSystem& disk = other != nullptr ? *other : files;
+    bool is_shrunk = false;
     const auto stop_requested = [&] {
-      if (++asked == at_step) policies::cpu_accounts().set_limit(room);
+      if (is_shrunk && stops_then) return true;
+      const auto room = rooms.find(listener.last.step + 1);
+      if (room != rooms.end()) policies::cpu_accounts().set_limit(room->second);
+      is_shrunk = is_shrunk || room != rooms.end();
       return false;
     };
     const auto plan = [&](const LoadedConfig& one, c10::Device) -> StartPlan {
+      CHECK_FALSE(one.config.train.allow_thread_change);  // no new run may have it
+      if (answer) return answer(one);
       for (size_t i = 0; i < choices.size(); ++i) {
         RunConfig config = one.config;
         config.memory.budget.reset();
+        config.train.steps = choices[i].config.train.steps;
+        config.train.out = choices[i].config.train.out;
         if (config == choices[i].config) return planned[i];
       }
       return now;
     };
     const auto from =
-        resume.empty() ? std::filesystem::path() : find_checkpoint(files, resume, loaded.config.train.out);
+        resume.empty() ? std::filesystem::path() : find_checkpoint(disk, resume, loaded.config.train.out);
     return run_training(loaded, at::kCPU, from, test::images_of(loaded, data),
-                        {files, clock, listener, stop_requested, plan});
+                        {disk, clock, listener, stop_requested, plan});
   }
 
   int64_t bytes(size_t choice) const { return *planned_bytes(planned[choice]); }
@@ -94,7 +105,19 @@ struct ShrinkingWorld : test::World {
   std::vector<LoadedConfig> choices;
   std::vector<StartPlan> planned;
   StartPlan now;
+  std::function<StartPlan(const LoadedConfig&)> answer;  // in place of these plans
+  bool stops_then = false;                               // once the room has shrunk
 };
+
+/// Of a plan that was made elsewhere.
+StartPlan plan_of_bytes(int64_t bytes) {
+  StartPlan plan;
+  plan.memory = MemoryReport{};
+  plan.memory->device = c10::kCPU;
+  plan.memory->phases = {{"backward", {}}};
+  plan.memory->phases[0].peak.bytes = bytes;
+  return plan;
+}
 
 // Of the last step, by file.
 const std::vector<std::string> kState = {"model.safetensors", "optimizer.safetensors", "ema.safetensors",
@@ -141,7 +164,7 @@ TEST_CASE("escalation: the run goes on with the first choice that fits, as if it
   REQUIRE(*planned_bytes(world.now) > room);
   for (size_t i = 0; i < chosen; ++i) REQUIRE(world.bytes(i) > room);
 
-  const RunResult result = world.run(loaded, room, at_step);
+  const RunResult result = world.run(loaded, {{at_step, room}});
   CHECK(result.step == 12);
   CHECK(result.trained_steps == 12);
   CHECK(result.planned->peak().peak.bytes == room);
@@ -150,7 +173,7 @@ TEST_CASE("escalation: the run goes on with the first choice that fits, as if it
   LoadedConfig reference = world.choices[chosen];
   reference.config.train.out = "reference";
   ShrinkingWorld other(loaded);
-  const RunResult expected = other.run(reference, policies::MemoryAccounts::kNoLimit, 1);
+  const RunResult expected = other.run(reference, {});
   CHECK(expected.memory->peak().peak.bytes == room);
   const bool same_arithmetic = chosen < 2 || at_step == 1;
   for (const std::string& file : kState) {
@@ -210,11 +233,11 @@ TEST_CASE("escalation: the run goes on with the first choice that fits, as if it
 TEST_CASE("escalation: a resumed run goes on with what was chosen, unless --set says otherwise") {
   const LoadedConfig loaded = escalating("out");
   ShrinkingWorld world(loaded);
-  world.run(loaded, world.bytes(2), 6);
+  world.run(loaded, {{6, world.bytes(2)}});
   LoadedConfig longer = loaded;  // as the user wrote it
   longer.config.train.steps = 14;
   world.listener.messages.clear();
-  world.run(longer, policies::MemoryAccounts::kNoLimit, 1, "latest");
+  world.run(longer, {}, "latest");
   CHECK(
       world.listener.heard("goes on as the run did after it was refused memory: memory.split, "
                            "policies.checkpoint.enabled, policies.checkpoint.keep; --set says otherwise"));
@@ -223,7 +246,7 @@ TEST_CASE("escalation: a resumed run goes on with what was chosen, unless --set 
   CHECK(saved.config.policies.checkpoint == world.choices[2].config.policies.checkpoint);
   longer.config.train.steps = 16;
   longer.origins["memory.split"] = {Origin::Source::set};
-  world.run(longer, policies::MemoryAccounts::kNoLimit, 1, "latest");
+  world.run(longer, {}, "latest");
   CHECK(parse_config(world.files.read("out/config.toml"), "config.toml", {}).config.memory.split == 1);
   CHECK(world.log("out", "escalated").size() == 1);
 }
@@ -233,7 +256,8 @@ TEST_CASE("escalation: it gives up with the message of a run that stops, once no
   ShrinkingWorld world(loaded);
   const int64_t room = world.bytes(world.choices.size() - 1) - 1;
   const auto message = [&](const LoadedConfig& one) {
-    return test::error_text<Error>([&] { world.run(one, room, 6); });
+    world.listener.last = {};
+    return test::error_text<Error>([&] { world.run(one, {{6, room}}); });
   };
   const std::string given_up = message(loaded);
   loaded.config.memory.on_out_of_memory = OnOutOfMemory::stop;
@@ -249,13 +273,130 @@ TEST_CASE("escalation: it gives up with the message of a run that stops, once no
   CHECK(world.log("other", "out_of_memory").size() == 1);
 }
 
+TEST_CASE("escalation: a run that gives up later has the advice of its own start") {
+  const LoadedConfig loaded = escalating("out");
+  ShrinkingWorld world(loaded);
+  const int64_t least = world.bytes(world.choices.size() - 1) - 1;
+  const std::string given_up = test::error_text<Error>([&] {
+    world.run(loaded, {{4, world.bytes(2)}, {8, least}});
+  });
+  CHECK_THAT(given_up, Catch::StartsWith("memory budget of " + std::to_string(least) + " bytes exceeded: ") &&
+                           Catch::Contains("; last checkpoint: out/checkpoints/step-00000003; ") &&
+                           Catch::EndsWith(" or use a smaller model"));
+  CHECK(world.log("out", "escalated").size() == 1);
+}
+
+TEST_CASE("escalation: a resumed run with another number of threads escalates as any other") {
+  LoadedConfig loaded = escalating("out");
+  ShrinkingWorld world(loaded);
+  loaded.config.train.steps = 3;
+  world.run(loaded, {});
+  loaded.config.train.steps = 12;
+  loaded.config.train.allow_thread_change = true;
+  CHECK(world.run(loaded, {{6, world.bytes(1)}}, "latest").trained_steps == 9);
+  CHECK(world.log("out", "escalated").size() == 1);
+}
+
+TEST_CASE("escalation: keep = auto is chosen anew for the room, and never twice alike") {
+  LoadedConfig loaded = escalating("out");
+  const std::vector<RunConfig> choices = tighter_choices(loaded.config, at::kCPU);
+  ShrinkingWorld world(loaded);
+  loaded.config.memory.budget = ByteSize{1'000'000'000};
+  loaded.config.policies.checkpoint.enabled = Enabled::by_default;
+  loaded.config.policies.checkpoint.keep = policies::KeepWord::automatic;
+  // It is planned too low: blocks.0 alone is never enough.
+  std::vector<int64_t> budgets;
+  world.answer = [&](const LoadedConfig& one) {
+    if (!placement_is_open(one.config)) return StartPlan{std::nullopt, "no plan today"};
+    const int64_t budget = one.config.memory.budget->bytes;
+    StartPlan plan = plan_of_bytes(budget);
+    const bool at_start = budget == 1'000'000'000;
+    plan.placement =
+        CheckpointPlacement{at_start ? std::vector<std::string>{} : std::vector<std::string>{"blocks.0"},
+                            {},
+                            4,
+                            7,
+                            14,
+                            budget,
+                            budget,
+                            3};
+    budgets.push_back(budget);
+    return plan;
+  };
+  const int64_t room = world.bytes(1);
+  CHECK(world.run(loaded, {{6, room}}).step == 12);
+  const std::vector<Json> events = world.log("out", "escalated");
+  INFO(Json(events).dump());
+  REQUIRE(events.size() == 3);
+  CHECK(events[0]["set"] ==
+        "policies.checkpoint.targets = [\"blocks.0\"], policies.checkpoint.keep = \"block\"");
+  CHECK(events[1]["set"] == "policies.checkpoint.targets = [\"blocks.*\"]");
+  CHECK(events[2]["set"] == "policies.checkpoint.keep = [\"offload\"]");
+  CHECK(budgets == std::vector<int64_t>{1'000'000'000, room, room - 1});
+}
+
+TEST_CASE("escalation: a choice that is refused when it is built ends the run, which says so") {
+  const LoadedConfig loaded = escalating("out");
+  ShrinkingWorld world(loaded);
+  // Room for what is, until the run that goes on is built.
+  struct Disk final : test::MemoryFileSystem {
+    std::unique_ptr<WritableFile> create(const std::filesystem::path& path) override {
+      if (path.string().starts_with("out/config.toml") && ++starts == 2)
+        policies::cpu_accounts().set_limit(100'000);
+      return MemoryFileSystem::create(path);
+    }
+    int starts = 0;
+  };
+  Disk disk;
+  const std::string message = test::error_text<Error>([&] {
+    world.run(loaded, {{6, world.bytes(0)}}, "", &disk);
+  });
+  CHECK_THAT(message, Catch::StartsWith("memory budget of 100000 bytes exceeded: ") &&
+                          Catch::Contains(
+                              "; last checkpoint: out/checkpoints/step-00000005, with "
+                              "policies.checkpoint.enabled = \"default\", which a resumed run goes on with "
+                              "unless --set says otherwise; the state alone takes "));
+  CHECK_THAT(disk.read("out/log.jsonl"), Catch::Contains("\"event\":\"out_of_memory\",\"step\":5"));
+  CHECK(policies::cpu_accounts().live_bytes() == 0);
+}
+
+TEST_CASE("escalation: a stop that is requested meanwhile is heeded, and nothing is chosen") {
+  const LoadedConfig loaded = escalating("out");
+  ShrinkingWorld world(loaded);
+  world.stops_then = true;
+  const RunResult result = world.run(loaded, {{6, world.bytes(1)}});
+  CHECK(result.stopped);
+  CHECK(result.step == 5);
+  CHECK(world.log("out", "escalated").empty());
+  CHECK(written_config(open_checkpoint(world.files, result.checkpoint)).config == loaded.config);
+}
+
+TEST_CASE("escalation: a disk that is full while the choice is saved, and why it was to be") {
+  struct FullDisk final : test::MemoryFileSystem {
+    std::unique_ptr<WritableFile> create(const std::filesystem::path& path) override {
+      if (path.string().find("step-00000005.partial") != std::string::npos)
+        throw FileError(path.string() + ": No space left on device");
+      return MemoryFileSystem::create(path);
+    }
+  };
+  const LoadedConfig loaded = escalating("out");
+  ShrinkingWorld world(loaded);
+  FullDisk disk;
+  const std::string message = test::error_text<Error>([&] {
+    world.run(loaded, {{6, world.bytes(1)}}, "", &disk);
+  });
+  CHECK_THAT(message, Catch::Contains("No space left on device; it was to be saved that the run goes on with "
+                                      "policies.checkpoint.enabled = \"default\", policies.checkpoint.keep = "
+                                      "[\"offload\"], as a step was refused memory: memory budget of "));
+}
+
 TEST_CASE("escalation: without a plan the next choice is tried, and the next") {
   const LoadedConfig loaded = escalating("out");
   ShrinkingWorld world(loaded);
   const int64_t room = world.bytes(2);
   world.now = {std::nullopt, "no plan today"};
   world.planned.assign(world.planned.size(), world.now);
-  CHECK(world.run(loaded, room, 6).step == 12);
+  CHECK(world.run(loaded, {{6, room}}).step == 12);
   const std::vector<Json> events = world.log("out", "escalated");
   REQUIRE(events.size() == 3);  // all three at the same step: the first two did not fit
   for (const Json& event : events) {

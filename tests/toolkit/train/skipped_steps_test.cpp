@@ -173,6 +173,7 @@ TEST_CASE("skipped steps: a row goes on over the readings, and one that counts e
   const at::Tensor sum = at::zeros({}), yes = at::ones({}), no = at::zeros({});
   const auto end = [&](int64_t step, bool skipped, float loss) {
     steps.loss().add_(loss);
+    steps.prepare(skipped ? yes : no);
     steps.end_step({step, step * 8, 8}, 1, skipped ? yes : no, sum);
   };
   const auto read = [&] {

@@ -2,6 +2,8 @@
 // its allocations was refused.
 #include <dtk/policies/memory_ledger.h>
 
+#include <atomic>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,6 +18,7 @@ namespace {
 struct Case {
   std::string name;
   RunConfig config;
+  int64_t steps = 3;  // before the one that is refused memory
 };
 
 std::vector<Case> cases() {
@@ -24,6 +27,10 @@ std::vector<Case> cases() {
   dit::options_of(plain).model.depth = 1;
   plain.policies.precision.cpu = policies::CpuPrecision::fp32;
   std::vector<Case> all = {{"plain", plain}};
+  all.push_back({"the first step", plain, 0});
+  all.push_back({"the last and shorter batch of an epoch", plain, 2});
+  all.back().config.data.drop_last = false;
+  all.back().config.data.batch = 24;
   all.push_back({"steps that may be skipped", plain});
   all.back().config.train.on_not_finite = NotFinite::skip;
   all.back().config.train.log_every = 1;  // room for one flag: it grows
@@ -68,31 +75,33 @@ TEST_CASE(
     test::FailingAllocator allocator;
     const auto undisturbed = test::make_trainer(one.config, clock);
     auto trainer = test::make_trainer(one.config, clock);
-    test::run(*undisturbed, 3);
-    test::run(*trainer, 3);
+    test::run(*undisturbed, one.steps);
+    test::run(*trainer, one.steps);
     const Snapshot before(*trainer);
     allocator.refuse(0);
     undisturbed->step();
     const int64_t allocations = allocator.count();
     REQUIRE(allocations > 100);
     CHECK_FALSE(Snapshot(*undisturbed).equals(before));
-    int64_t coped = 0;  // LibTorch multiplies by another library where oneDNN was refused memory
+    int64_t exempt = 0;
     for (int64_t number = 1; number <= allocations; ++number) {
       CAPTURE(number);
       allocator.refuse(number);
       try {
         trainer->step();
         allocator.refuse(0);
-        ++coped;
+        // It was exempt, as what a destructor needs: nothing was refused.
+        test::check_equal(*trainer, *undisturbed);
         trainer = test::make_trainer(one.config, clock);
-        test::run(*trainer, 3);
+        test::run(*trainer, one.steps);
+        ++exempt;
       } catch (const c10::OutOfMemoryError&) {
         allocator.refuse(0);
         CHECK(trainer->take_back_step());
         CHECK(Snapshot(*trainer).equals(before));
       }
     }
-    CHECK(coped < allocations / 4);
+    CHECK(exempt < 20);
     trainer->step();
     test::check_equal(*trainer, *undisturbed);
     trainer->step();
@@ -100,6 +109,39 @@ TEST_CASE(
     test::check_equal(*trainer, *undisturbed);
     CHECK(trainer->read_scalars_sync().loss == undisturbed->read_scalars_sync().loss);
   }
+}
+
+TEST_CASE("a refused step: the loader's thread is refused memory, too") {
+  /// The tiny data; sample reads from the 40th on may be refused memory, once.
+  class Refused final : public ImageSource {
+   public:
+    Refused() : ImageSource({.size = 64, .channels = 1, .height = 8, .width = 8, .classes = 4}) {}
+    std::string description() const override { return "64 made up"; }
+    int64_t read_image(int64_t index, float* values) const override {
+      if (++reads_ == 40) C10_THROW_ERROR(OutOfMemoryError, "the loader is refused memory");
+      return inner_->read_image(index, values);
+    }
+
+   private:
+    const std::shared_ptr<const ImageSource> inner_ = test::tiny_data();
+    mutable std::atomic<int64_t> reads_ = 0;
+  };
+  test::SteppingClock clock;
+  const RunConfig config = cases().front().config;
+  const auto undisturbed = test::make_trainer(config, clock);
+  Trainer trainer(config, at::kCPU, std::make_shared<Refused>(), clock);
+  int64_t refused = 0;
+  while (trainer.steps() < 8) {
+    try {
+      trainer.step();
+    } catch (const c10::OutOfMemoryError&) {
+      ++refused;
+      CHECK(trainer.take_back_step());
+    }
+  }
+  CHECK(refused == 1);
+  test::run(*undisturbed, 8);
+  test::check_equal(trainer, *undisturbed);
 }
 
 TEST_CASE("a refused step: a complete one stays, and without escalation none can be taken back") {

@@ -105,6 +105,7 @@ struct RefusedAllocation {
   std::string module_path;  // "" outside of all modules, or not known
   MemorySums live;
   std::optional<int64_t> limit = {};  // bytes that may be alive, where a MemoryBudgetGuard refused it
+  MemoryTier tier = MemoryTier::cpu;  // whose memory it is of
 };
 
 struct PhasePeak {

@@ -64,8 +64,8 @@ class PolicyKind {
   virtual std::optional<OtherSetting> other_setting(const PolicyOptions&) const { return std::nullopt; }
 
   /// Options with which a step gives the same bits and may hold less on the device, the one first that costs
-  /// the least time; empty: there are none. What a run that ran out of memory goes on with, if its plan says
-  /// that it fits: a choice that does not lower the peak, or is refused, is passed over.
+  /// the least time; empty: there are none. What a run that was refused memory may go on with: its plan says
+  /// which lowers the peak enough.
   virtual std::vector<PolicyOptions> tighter(const PolicyOptions&, c10::Device) const { return {}; }
 
   // Plans compare a job with and without each policy. Off is the baseline that its saving is measured

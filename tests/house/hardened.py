@@ -3,7 +3,9 @@
 A release build only: sanitizers have their own ways. toolkit/SECURITY.md says what each is for.
 """
 
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -31,8 +33,26 @@ def lacking(program: Path) -> list[str]:
     return [what for what, found in has.items() if not found]
 
 
+# What no program shows: how much is checked, and that no page of the stack is jumped over.
+LIBRARY = re.compile(r" -o (toolkit|policies|models)/\S*CMakeFiles/dtk_")
+FLAGS = ("-D_FORTIFY_SOURCE=3", "-fstack-protector-strong", "-fstack-clash-protection")
+
+
+def compiled_without(build: Path) -> list[str]:
+    commands = json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
+    libraries = [command["command"] for command in commands if LIBRARY.search(command["command"])]
+    if not libraries:
+        return [f"{build}/compile_commands.json: compiles no library"]
+    return [
+        f"{command.split()[-1]}: compiled without {flag}"
+        for command in libraries
+        for flag in FLAGS
+        if flag not in command.split()
+    ]
+
+
 def check(build: Path, names: list[str]) -> list[str]:
-    offences = []
+    offences = compiled_without(build)
     for name in names:
         program = build / name
         if not program.is_file():

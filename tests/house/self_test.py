@@ -3,6 +3,7 @@
 self_test.py COMPILER: the compiler is used to link a program to a library named libtorch_cuda.so.
 """
 
+import json
 import subprocess
 import sys
 import tempfile
@@ -432,11 +433,18 @@ class LinkedLibraries(TreeTest):
         (self.root / "out").mkdir()
         hard = "-O2 -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 -fstack-protector-strong -fPIE -pie -Wl,-z,relro -Wl,-z,now"
         self.compile("a.cpp", "-o", "out/hard", *hard.split())
+        flags = "-D_FORTIFY_SOURCE=3 -fstack-protector-strong -fstack-clash-protection"
+        commands = self.root / "out/compile_commands.json"
+        commands.write_text(json.dumps([{"command": f"c++ {flags} -o toolkit/CMakeFiles/dtk_a.dir/a.o -c a.cpp"}]))
         self.assertEqual(hardened.check(self.root / "out", ["hard"]), [])
         soft = "-U_FORTIFY_SOURCE -fno-stack-protector -no-pie -Wl,-z,norelro -Wl,-z,lazy -Wl,-z,execstack"
         self.compile("a.cpp", "-o", "out/soft", *soft.split())
         self.assertEqual(len(hardened.check(self.root / "out", ["soft"])), 6)
         self.assertEqual(len(hardened.check(self.root / "out", ["none"])), 1)
+        commands.write_text(json.dumps([{"command": "c++ -D_FORTIFY_SOURCE=2 -o toolkit/CMakeFiles/dtk_a.dir/a.o -c a.cpp"}]))
+        self.assertEqual(len(hardened.check(self.root / "out", ["hard"])), 3)
+        commands.write_text("[]")
+        self.assertEqual(len(hardened.check(self.root / "out", ["hard"])), 1)
 
     def test_a_program_that_is_not_there(self):
         found = linked_libraries.check(self.root / "out", ("dit-train",))

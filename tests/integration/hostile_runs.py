@@ -1,6 +1,7 @@
 """The programs on files that would hang them, grow without end, harm a terminal, or change under them."""
 
 import os
+import shutil
 import signal
 import struct
 import subprocess
@@ -65,9 +66,13 @@ class WithoutAnEnd(ProgramTest):
 
 class Names(ProgramTest):
     def test_what_a_tensor_is_called_does_nothing_to_the_terminal(self):
+        shutil.copy(CORPUS / "safetensors/escape_name", self.folder / "evil.safetensors")
+        config = str(Path(__file__).resolve().parents[2] / "configs/base.toml")
         result = execute(
-            programs.EXPORT, self.folder, "--checkpoint", str(CORPUS / "safetensors/escape_name"), "--out", "out.pt"
+            programs.EXPORT, self.folder, "--checkpoint", "evil.safetensors", "--config", config, "--out", "out.pt"
         )
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertIn('unknown (1): "evil\\u001b[2J\\u001b[31mname" [1]', result.stderr)
         self.assertNotIn("\x1b", result.stdout + result.stderr)
 
     def test_an_image_whose_name_is_no_utf8_is_skipped(self):

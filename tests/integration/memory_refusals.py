@@ -107,6 +107,29 @@ class Budget(ProgramTest):
         self.assertGreater(memory["peak"]["bytes"], 220000)
         self.assertLessEqual(memory["peak"]["bytes"], 400000)
 
+    def test_a_step_above_it_goes_on_with_what_by_its_plan_fits(self):
+        values = {
+            "model__depth": 4,
+            "model__patch": 2,
+            "data__batch": 32,
+            "sample__per_class": 0,
+            "policies__checkpoint__enabled": "false",
+        }
+        self.assert_done(self.train(**values))
+        peak = json.loads((self.folder / "run/memory.json").read_text())["peak"]["bytes"]
+        values |= {"memory__budget": peak * 3 // 4, "memory__on_out_of_memory": "escalate", "train__out": "less"}
+        result = self.train_all_the_same(**values)
+        self.assert_done(result)
+        self.assertRegex(
+            result.stdout,
+            r"\nstep 1 was refused memory and is taken back, nothing of it remains: memory budget of \d+ bytes exceeded: "
+            r"[^;]+; the run goes on from less/checkpoints/step-00000000 with policies\.checkpoint\.enabled = \"default\" "
+            r"\(planned peak \d+ bytes in phase \w+, of \d+ that there are\)\n",
+        )
+        memory = json.loads((self.folder / "less/memory.json").read_text())
+        self.assertEqual(memory["peak"]["bytes"], memory["escalations"][0]["planned_bytes"])
+        self.assertEqual(memory["escalations"][0]["room_bytes"], peak * 3 // 4)
+
     NOT_KNOWN = r"; not known, and counted as 0: scratch of \d+ operators \(dit-plan says more\)"
     PLANNED = (
         r"the run needs (\d+) bytes \([\d.]+ KiB\) of tensors on cpu in phase (\w+), and memory\.budget is {} \({}\); "

@@ -256,8 +256,9 @@ void load_training(const Checkpoint& checkpoint, Trainer& trainer) {
     trainer.optimizer().restore(finite_tensors(checkpoint, kOptimizer));
     restore_policies(checkpoint, json, trainer);
   }
+  const TrainingState state = training_state(checkpoint, json, trainer.device());
   try {
-    trainer.restore(training_state(checkpoint, json, trainer.device()));
+    trainer.restore(state);
   } catch (const std::invalid_argument&) {  // the loader's: no batch begins there
     refuse_state(checkpoint, fmt::format("\"samples\" is {}, where no batch of this data set begins",
                                          count_at(checkpoint, json, "samples")));

@@ -9,8 +9,10 @@
 #include <dtk/policies/memory_ledger.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <set>
+#include <thread>
 
 #include "support/catch.h"
 #include "support/device/devices.h"
@@ -352,6 +354,48 @@ TEST_CASE("a run on cuda:0 whose allocator refuses goes on with what fits") {
                 "step 3 was refused memory and is taken back, nothing of it remains: CUDA out of "
                 "memory. Tried to allocate "));
   }
+}
+
+TEST_CASE("a refused step on cuda:0: wherever in it the device is full, it can be run again") {
+  LoadedConfig loaded = escalating();
+  loaded.config.data.batch = 8;
+  dit::options_of(loaded.config).model.depth = 1;
+  loaded.config.train.on_not_finite = GENERATE(NotFinite::stop, NotFinite::skip);
+  loaded.config.policies.ema.device = GENERATE(policies::EmaDevice::same, policies::EmaDevice::cpu);
+  const policies::MemoryBudgetGuard restored(policies::device_accounts(), policies::MemoryAccounts::kNoLimit);
+  int64_t refused = 0;
+  planner::simulate(kCuda, [&](const planner::EndOfPlan&) {
+    PlansClock clock;
+    Trainer trainer(loaded.config, kCuda, test::tiny_data(), clock);
+    trainer.step();
+    trainer.step();
+    const TrainingState before = trainer.state();
+    const auto books = by_owner(policies::device_accounts().live());
+    // The steps of a few hundred bytes stop at most allocations.
+    for (int64_t room = policies::device_accounts().live_bytes() + 1; trainer.steps() == 2; room += 700) {
+      policies::device_accounts().set_limit(room);
+      try {
+        trainer.step();
+      } catch (const c10::OutOfMemoryError&) {
+        ++refused;
+        policies::device_accounts().set_limit(policies::MemoryAccounts::kNoLimit);
+        REQUIRE(trainer.take_back_step());
+        const TrainingState after = trainer.state();
+        REQUIRE(after.step == 2);
+        REQUIRE(after.samples == before.samples);
+        REQUIRE(after.default_generator == before.default_generator);
+        REQUIRE(after.noise_generator == before.noise_generator);
+        // Autograd's thread of the device lets go of what the broken pass left in its queue.
+        for (int tries = 0; tries < 1000 && by_owner(policies::device_accounts().live()) != books; ++tries)
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        REQUIRE(by_owner(policies::device_accounts().live()) == books);
+      }
+    }
+    policies::device_accounts().set_limit(policies::MemoryAccounts::kNoLimit);
+    trainer.step();
+    CHECK(trainer.steps() == 4);
+  });
+  CHECK(refused > 150);
 }
 
 TEST_CASE("a run on cuda:0 that is found above memory.budget after a step goes on with what fits") {

@@ -210,7 +210,7 @@ class Budget(ProgramTest):
         self.assertEqual(result.returncode, MEMORY, result.stderr)
         line = r"\nplanned peak [\d.]+ KiB in first_step on cpu; [\d.]+ \w+ available\n"
         self.assertRegex(result.stdout, line)
-        self.assertRegex(result.stdout, "\nwarning: " + self.PLANNED.format(220000, "214\\.8 KiB") + self.STEP.format(self.RAISE) + "; the run begins, and is out of memory where a tensor would exceed it\n")
+        self.assertRegex(result.stdout, "\nwarning: " + self.PLANNED.format(220000, "214\\.8 KiB") + self.STEP.format(self.RAISE) + "; the run begins, and ends where a tensor would exceed it\n")
 
     def test_a_budget_that_the_run_fits_into_is_enough_to_resume_it(self):
         model = {"model__hidden": 64, "model__depth": 2, "sample__per_class": 0}

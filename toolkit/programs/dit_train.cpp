@@ -55,6 +55,8 @@ void print_summary(const RunResult& result) {
                                     rate(result.images_per_second), result.sample_name, waiting) +
                             (result.mfu ? fmt::format(", MFU {:.3g} %", 100 * *result.mfu) : ""));
   }
+  for (const LoggedEscalation& one : result.escalations)
+    print_line("less memory", fmt::format("after step {} went on with {}", one.step, one.set));
   if (result.skipped_steps > 0) {
     print_line("skipped",
                fmt::format("{} of these steps changed nothing: their loss or gradient was NaN or infinite",

@@ -49,7 +49,7 @@
 //      the step after `step` was refused memory (`bytes` and what follows, as in "out_of_memory", where the
 //      ledger refused) and taken back, or `step` itself was found to have taken too much; the run goes on
 //      with `set`, "memory.split = 2", planned to take so much of the room there is, where these are known
-//      (memory.on_out_of_memory = "escalate"). "checkpoint" and "resume" follow; wait_seconds begins anew
+//      (memory.on_out_of_memory = "escalate"). "checkpoint" follows; wait_seconds begins anew
 // {"event": "failed", "step", "reason"}
 //      an error ended the run after `step` steps: what dit-train then printed
 //

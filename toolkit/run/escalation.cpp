@@ -36,18 +36,6 @@ int64_t with_host(int64_t bytes, const StartPlan& plan, const c10::OutOfMemoryEr
   return bytes + (is_shared ? plan.memory->host.peak.bytes : 0);
 }
 
-// With what keep = "auto" would choose for less room, as long as not everything is recomputed.
-std::vector<RunConfig> choices_left(const RunConfig& now, const RunConfig& given, c10::Device device) {
-  if (!placement_is_open(given)) return tighter_choices(now, device);
-  RunConfig base = now;
-  base.policies.checkpoint = given.policies.checkpoint;  // with all its targets
-  std::vector<RunConfig> choices = tighter_choices(base, device);
-  choices.insert(choices.begin(), base);
-  const auto here = std::find(choices.begin(), choices.end(), now);
-  if (here != choices.end()) choices.erase(choices.begin(), here + 1);
-  return choices;
-}
-
 // Memory of the host, which the choices for a device would take more of.
 bool is_of_host(const c10::OutOfMemoryError& error, c10::Device device) {
   const std::optional<policies::RefusedAllocation> refused = refused_by(error);
@@ -73,7 +61,7 @@ std::optional<int64_t> planned_bytes(const StartPlan& plan) {
   return plan.memory->peak().peak.bytes + plan.beside.bytes;
 }
 
-std::vector<RunConfig> tighter_choices(const RunConfig& config, c10::Device device) {
+std::vector<RunConfig> tighter_policies(const RunConfig& config, c10::Device device) {
   std::vector<RunConfig> choices;
   RunConfig choice = config;
   for (const policies::PolicyKind* const kind : policies::policy_kinds()) {
@@ -82,6 +70,12 @@ std::vector<RunConfig> tighter_choices(const RunConfig& config, c10::Device devi
       choices.push_back(choice);
     }
   }
+  return choices;
+}
+
+std::vector<RunConfig> smaller_parts(const RunConfig& config) {
+  std::vector<RunConfig> choices;
+  RunConfig choice = config;
   const int64_t micro_batch = config.data.batch / config.train.accumulate;
   while (samples_at_once(choice) > 1) {
     choice.memory.split = std::min(2 * choice.memory.split, micro_batch);
@@ -90,32 +84,95 @@ std::vector<RunConfig> tighter_choices(const RunConfig& config, c10::Device devi
   return choices;
 }
 
-std::optional<Escalation> next_choice(const LoadedConfig& loaded, const RunConfig& given, c10::Device device,
-                                      int64_t step, const c10::OutOfMemoryError& error, const StartPlan& now,
-                                      const RunWorld& world) {
-  if (is_of_host(error, device)) return std::nullopt;
-  const std::optional<int64_t> room = room_for(error, loaded.config, now);
-  std::vector<RunConfig> choices = choices_left(loaded.config, given, device);
-  for (RunConfig& choice : choices) {
-    if (world.stop_requested && world.stop_requested()) return std::nullopt;
-    Escalation next{.loaded = loaded, .plan = {}, .chosen = {}, .room = room, .saved_as = {}};
+namespace {
+
+// With what keep = "auto" would choose for less room, as long as not everything is recomputed.
+std::vector<RunConfig> policies_left(const RunConfig& now, const RunConfig& given, c10::Device device) {
+  if (!placement_is_open(given)) return tighter_policies(now, device);
+  RunConfig base = now;
+  base.policies.checkpoint = given.policies.checkpoint;  // with all its targets
+  std::vector<RunConfig> choices = tighter_policies(base, device);
+  choices.insert(choices.begin(), base);
+  const auto here = std::find(choices.begin(), choices.end(), now);
+  if (here != choices.end()) choices.erase(choices.begin(), here + 1);
+  return choices;
+}
+
+class Search {
+ public:
+  Search(const LoadedConfig& loaded, c10::Device device, int64_t step, const c10::OutOfMemoryError& error,
+         const StartPlan& now, const RunWorld& world)
+      : loaded_(loaded),
+        device_(device),
+        step_(step),
+        error_(error),
+        world_(world),
+        room_(room_for(error, loaded.config, now)),
+        least_bytes_(planned_bytes(now)) {}
+
+  // Whether it is to be taken; then, or if it takes less than all before, it is the least.
+  bool try_one(RunConfig choice) {
+    Escalation next{.loaded = loaded_, .plan = {}, .chosen = {}, .room = room_, .saved_as = {}};
     next.loaded.config = std::move(choice);
     LoadedConfig planned = next.loaded;
     // What keep = "auto" is chosen by, and what a CPU's kernels are measured within.
-    if (room && (device.is_cpu() || placement_is_open(planned.config)))
-      planned.config.memory.budget = ByteSize{*room};
-    next.plan = plan_run(world, planned, device);
-    if (!next.plan.refusal.empty()) continue;
+    if (room_ && (device_.is_cpu() || placement_is_open(planned.config)))
+      planned.config.memory.budget = ByteSize{*room_};
+    next.plan = plan_run(world_, planned, device_);
+    if (!next.plan.refusal.empty()) return false;
     if (next.plan.placement) adopt_placement(next.loaded, *next.plan.placement);
-    if (placement_is_open(next.loaded.config)) continue;
+    if (placement_is_open(next.loaded.config)) return false;
+    note_origins(next.loaded, loaded_.config, step_);
+    next.chosen = chosen_text(loaded_.config, next.loaded.config);
+    if (next.chosen.empty()) return false;
     const std::optional<int64_t> bytes = planned_bytes(next.plan);
-    if (bytes && room && with_host(*bytes, next.plan, error) > *room) continue;
-    note_origins(next.loaded, loaded.config, step);
-    next.chosen = chosen_text(loaded.config, next.loaded.config);
-    if (next.chosen.empty()) continue;
-    return next;
+    if (bytes && least_bytes_ && *bytes >= *least_bytes_) return false;
+    const bool fits = !bytes || !room_ || with_host(*bytes, next.plan, error_) <= *room_;
+    least_bytes_ = bytes;
+    least_ = std::move(next);
+    return fits;
   }
+  const std::optional<Escalation>& least() const { return least_; }
+
+ private:
+  const LoadedConfig& loaded_;
+  const c10::Device device_;
+  const int64_t step_;
+  const c10::OutOfMemoryError& error_;
+  const RunWorld& world_;
+  const std::optional<int64_t> room_;
+  std::optional<int64_t> least_bytes_;
+  std::optional<Escalation> least_;
+};
+
+}  // namespace
+
+std::optional<Escalation> next_choice(const LoadedConfig& loaded, const RunConfig& given, c10::Device device,
+                                      int64_t step, const c10::OutOfMemoryError& error, const StartPlan& now,
+                                      const RunWorld& world, std::optional<Escalation>& least) {
+  if (is_of_host(error, device)) return std::nullopt;
+  Search search(loaded, device, step, error, now, world);
+  const auto taken = [&](const std::vector<RunConfig>& choices) {
+    for (const RunConfig& choice : choices) {
+      if (world.stop_requested && world.stop_requested()) return false;
+      if (search.try_one(choice)) return true;
+    }
+    return false;
+  };
+  const bool found = taken(policies_left(loaded.config, given, device)) ||
+                     taken(smaller_parts(search.least() ? search.least()->loaded.config : loaded.config));
+  if (found) return search.least();
+  least = search.least();
   return std::nullopt;
+}
+
+std::string no_choice_text(const Escalation& least, int64_t step) {
+  return fmt::format(
+      "step {} was refused memory, and no choice fits: the least, with {}, is planned to take {} bytes in "
+      "phase "
+      "{}{}",
+      step + 1, least.chosen, *planned_bytes(least.plan), least.plan.memory->peak().name,
+      least.room ? fmt::format(", of {} that there are", *least.room) : "");
 }
 
 std::string escalation_text(const Escalation& escalation, int64_t step, bool taken_back,

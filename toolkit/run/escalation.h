@@ -19,8 +19,10 @@
 
 namespace dtk {
 
-/// What is left to choose for a run of `config`, the cheapest first, each with all before it.
-std::vector<RunConfig> tighter_choices(const RunConfig& config, c10::Device device);
+/// What policies can still do for a run of `config`, the cheapest first, each with all before it.
+std::vector<RunConfig> tighter_policies(const RunConfig& config, c10::Device device);
+/// Then smaller and smaller parts, of one sample in the end.
+std::vector<RunConfig> smaller_parts(const RunConfig& config);
 
 struct Escalation {
   LoadedConfig loaded;             // with the choice
@@ -36,10 +38,15 @@ std::optional<int64_t> planned_bytes(const StartPlan& plan);
 /// The first choice that by its plan takes no more than there was room for, and less than the plan `now` of
 /// the refused step: what a budget allows, or less than what was alive with what was asked for. keep = "auto"
 /// of `given`, as the user wrote it, is chosen anew for that room. A choice that cannot be planned is tried.
-/// Nothing: none is left, a stop is requested, or what was refused is no memory of `device`.
+/// One of a policy that is refused, or takes no less than those before, is left out, and not in those after
+/// it. Nothing: none is left, a stop is requested, or what was refused is no memory of `device`; `least` is
+/// then the one that came closest, where there was one.
 std::optional<Escalation> next_choice(const LoadedConfig& loaded, const RunConfig& given, c10::Device device,
                                       int64_t step, const c10::OutOfMemoryError& error, const StartPlan& now,
-                                      const RunWorld& world);
+                                      const RunWorld& world, std::optional<Escalation>& least);
+
+/// "step 12 was refused memory, and no choice fits: the least, with memory.split = 8, ..."
+std::string no_choice_text(const Escalation& least, int64_t step);
 
 /// "step 12 was refused memory and is taken back, ...: memory budget of ...; the run goes on from ... with
 /// ..." `step`: the last one; `taken_back`: the one after it was.

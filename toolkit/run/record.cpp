@@ -43,8 +43,8 @@ void add_refused(RunLog::Fields& fields, const policies::RefusedAllocation& refu
 
 }  // namespace
 
-RunRecord::RunRecord(const RunConfig& config, const RunFacts& facts, const RunWorld& world, bool resumed,
-                     int64_t step)
+RunRecord::RunRecord(const RunConfig& config, const RunFacts& facts, const RunWorld& world,
+                     std::optional<Logged> begin, int64_t step)
     : config_(config),
       facts_(facts),
       model_(facts_of(config)),
@@ -55,7 +55,7 @@ RunRecord::RunRecord(const RunConfig& config, const RunFacts& facts, const RunWo
       history_(files_.exists(folder_ / log_name) ? files_.read(folder_ / log_name, max_log_bytes) : ""),
       log_(files_, folder_ / log_name),
       last_step_(step) {
-  log_start(resumed, step);
+  if (begin) log_start(*begin, step);
   if (config_.log.tensorboard) {
     events_.emplace(files_, folder_ / "tensorboard", clock_.unix_seconds(), step + 1);
   }
@@ -65,7 +65,7 @@ void RunRecord::log(Logged event, const RunLog::Fields& fields) {
   history_.add(log_.write(event, fields));
 }
 
-void RunRecord::log_start(bool resumed, int64_t step) {
+void RunRecord::log_start(Logged begin, int64_t step) {
   RunLog::Fields fields = {{"step", step},
                            {"device", facts_.device},
                            {"threads", facts_.threads},
@@ -82,7 +82,7 @@ void RunRecord::log_start(bool resumed, int64_t step) {
   }
   if (peak_flops_) fields.emplace_back("peak_flops", *peak_flops_);
   fields.emplace_back("time", clock_.unix_seconds());
-  log(resumed ? Logged::resume : Logged::start, fields);
+  log(begin, fields);
 }
 
 std::optional<double> RunRecord::mfu(double images_per_second) const {

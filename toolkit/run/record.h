@@ -43,10 +43,13 @@ struct RunFacts {
 /// Used by the thread that trains. Throws FileError.
 class RunRecord {
  public:
-  /// Opens the files of the folder, which must be this run's by now, and says that training begins at `step`.
-  /// All that is given by reference must outlive this.
-  RunRecord(const RunConfig& config, const RunFacts& facts, const RunWorld& world, bool resumed,
-            int64_t step);
+  /// Opens the files of the folder, which must be this run's by now, and says that training begins at `step`:
+  /// a start, a resume, or, nothing, that the process goes on. All that is given by reference must outlive
+  /// this.
+  RunRecord(const RunConfig& config, const RunFacts& facts, const RunWorld& world,
+            std::optional<Logged> begin, int64_t step);
+
+  const std::vector<LoggedEscalation>& escalations() const { return history_.escalations(); }
 
   /// Model FLOPs utilisation at this speed, where the device's peak is known.
   std::optional<double> mfu(double images_per_second) const;
@@ -88,7 +91,7 @@ class RunRecord {
 
  private:
   void log(Logged event, const RunLog::Fields& fields);
-  void log_start(bool resumed, int64_t step);
+  void log_start(Logged begin, int64_t step);
   void write_report(const std::optional<MemoryReport>& memory);
   void add_samples(RunReport& report) const;
 

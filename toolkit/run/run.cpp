@@ -213,11 +213,13 @@ class Run {
     const Trainer::ClockStop clock(trainer_);  // plans are no training
     taken_back_ = trainer_.take_back_step();
     watch_.forget_step();
-    escalation_ = next_choice(loaded_, given_, device_, trainer_.steps(), error, plan_, world_);
+    std::optional<Escalation> least;
+    escalation_ = next_choice(loaded_, given_, device_, trainer_.steps(), error, plan_, world_, least);
     if (stop_requested()) {
       escalation_.reset();
       return false;
     }
+    if (!escalation_ && least) world_.observer.message(no_choice_text(*least, trainer_.steps()));
     if (!escalation_) throw;
     save_escalation(error);
     return false;
@@ -258,8 +260,9 @@ class Run {
     RunFacts facts = run_facts(loaded_, device_, data_, plan);
     facts.parameters = trainer_.parameter_count();
     facts.policies = trainer_.policies().reports();
-    record_.emplace(config_, facts, world_, resumed, trainer_.steps());
     const bool goes_on = process_.has_value();  // all this was said before
+    const Logged begin = resumed ? Logged::resume : Logged::start;
+    record_.emplace(config_, facts, world_, goes_on ? std::nullopt : std::optional(begin), trainer_.steps());
     if (!goes_on) {
       world_.observer.message(print_config(loaded_));
       for (const std::string& line : data_lines(data_, model_)) world_.observer.message(line);
@@ -392,6 +395,7 @@ class Run {
     }
     result.memory = meters_.report();
     if (result.memory) result.memory->refused = refused_;
+    result.escalations = record_->escalations();
     result.report = record_->report_path();
     record_->end(stopped, result);
   }

@@ -77,19 +77,20 @@ struct RunResult {
   std::string next_step;      // when stopped or out of memory: how to get what is missing
   std::string out_of_memory;  // the samples did not fit; the training is complete
   int64_t step = 0;
-  int64_t trained_steps = 0;              // of this process; with 0 there is no loss and no speed
-  double loss = 0;                        // mean over the last log interval
-  int64_t skipped_steps = 0;              // of the trained ones, that changed nothing
-  double images_per_second = 0;           // of this process, training time only
-  std::string sample_name = "images";     // what they are called
-  double exposed_wait_fraction = 0;       // of the training time: waiting for the loader
-  double seconds = 0;                     // of training, of this process
-  double run_seconds = 0;                 // of all processes of the run, as train.seconds counts
-  std::optional<double> mfu;              // model FLOPs utilisation, where the device's peak is known
-  std::optional<double> validation_loss;  // after the last step; absent without held-out samples
-  int64_t held_out = 0;                   // samples that it is of
-  bool synthetic = false;                 // the data were made up
-  std::string unseen_classes;             // "class 4 is never learnt", as the start said; or ""
+  int64_t trained_steps = 0;                  // of this process; with 0 there is no loss and no speed
+  double loss = 0;                            // mean over the last log interval
+  std::vector<LoggedEscalation> escalations;  // of all processes of the run
+  int64_t skipped_steps = 0;                  // of the trained ones, that changed nothing
+  double images_per_second = 0;               // of this process, training time only
+  std::string sample_name = "images";         // what they are called
+  double exposed_wait_fraction = 0;           // of the training time: waiting for the loader
+  double seconds = 0;                         // of training, of this process
+  double run_seconds = 0;                     // of all processes of the run, as train.seconds counts
+  std::optional<double> mfu;                  // model FLOPs utilisation, where the device's peak is known
+  std::optional<double> validation_loss;      // after the last step; absent without held-out samples
+  int64_t held_out = 0;                       // samples that it is of
+  bool synthetic = false;                     // the data were made up
+  std::string unseen_classes;                 // "class 4 is never learnt", as the start said; or ""
   std::filesystem::path checkpoint;
   std::filesystem::path samples;  // the last ones; empty if none were made
   std::filesystem::path report;   // empty with log.report = false

@@ -20,8 +20,10 @@ std::string decide(LoadedConfig& loaded, c10::Device device, const LoadedConfig*
                    const RunWorld& world) {
   if (written != nullptr && placement_is_open(loaded.config)) {
     loaded.config.policies.checkpoint = written->config.policies.checkpoint;
-    for (const char* key : {"enabled", "targets", "every", "segment", "keep", "offload_min_bytes"})
-      loaded.origins[std::string("policies.checkpoint.") + key] = {Origin::Source::checkpoint};
+    for (const char* key : {"enabled", "targets", "every", "segment", "keep", "offload_min_bytes"}) {
+      Origin& origin = loaded.origins[std::string("policies.checkpoint.") + key];
+      if (origin.source != Origin::Source::escalated) origin = {Origin::Source::checkpoint};
+    }
   }
   return decide_precision(loaded, device, world.clock, written, world.stop_requested);
 }
@@ -175,15 +177,19 @@ std::vector<std::string> notes_on_plan(const StartPlan& plan, const RunConfig& c
                                                     .needed = problem->needed,
                                                     .state = state_bytes(*plan.memory),
                                                     .not_known = plan.beside.not_known});
+  const bool escalates = config.memory.on_out_of_memory == OnOutOfMemory::escalate;
   if (config.memory.on_over_budget == OnOverBudget::refuse) {
-    throw Error(ExitCode::memory, message +
-                                      "; dit-plan --explain says what each policy would change, "
-                                      "memory.on_over_budget = \"warn\" starts the run all the same");
+    throw Error(
+        ExitCode::memory,
+        message +
+            "; dit-plan --explain says what each policy would change, memory.on_over_budget = \"warn\" " +
+            (escalates ? "lets memory.on_out_of_memory = \"escalate\" find what fits"
+                       : "starts the run all the same"));
   }
   notes.push_back("warning: " + message +
-                  (problem->budget_is_the_limit
-                       ? "; the run begins, and is out of memory where a tensor would exceed it"
-                       : ""));
+                  (!problem->budget_is_the_limit ? ""
+                   : escalates ? "; the run begins, and goes on with less where a tensor would exceed it"
+                               : "; the run begins, and ends where a tensor would exceed it"));
   return notes;
 }
 
@@ -215,7 +221,7 @@ void refuse_build(const c10::OutOfMemoryError& error, const LoadedConfig& loaded
     if (folder == nullptr) return;
     for (const std::string& note : folder->claim()) world.observer.message(note);
     facts.parameters = trainable_parameters(loaded.config);
-    RunRecord record(loaded.config, facts, world, /*resumed=*/false, 0);
+    RunRecord record(loaded.config, facts, world, Logged::start, 0);
     record.out_of_memory(0, report_with_refusal(meters, error));
   });
 }
@@ -232,7 +238,7 @@ void refuse_rebuild(const c10::OutOfMemoryError& error, const LoadedConfig& load
   throw out_of_memory(error, advice, [&] {
     facts.parameters = trainable_parameters(loaded.config);
     const std::optional<int64_t> step = step_named(escalation.saved_as.filename().string());
-    RunRecord record(loaded.config, facts, world, /*resumed=*/true, step.value_or(0));
+    RunRecord record(loaded.config, facts, world, std::nullopt, step.value_or(0));
     record.out_of_memory(step.value_or(0), report_with_refusal(meters, error));
   });
 }

@@ -122,7 +122,7 @@ void Trainer::start_loader() {
 }
 
 void Trainer::restart_loader() {
-  waited_ += loader_->exposed_wait_seconds();
+  waited_ = exposed_wait_seconds();
   loader_.reset();  // its batches are not held beside those of the next
   start_loader();
 }

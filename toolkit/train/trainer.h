@@ -99,7 +99,7 @@ class Trainer {
   int64_t samples() const { return loader_->consumed(); }
   double elapsed_seconds() const;
   double learning_rate() const;  ///< of the next step
-  double exposed_wait_seconds() const { return waited_ + loader_->exposed_wait_seconds(); }
+  double exposed_wait_seconds() const { return waited_ + (loader_ ? loader_->exposed_wait_seconds() : 0); }
   int64_t parameter_count() const;  ///< trainable
 
   /// The model's samples (TrainableModel::sample), drawn with the averages where sample.ema says so. Neither
@@ -170,7 +170,8 @@ class Trainer {
   std::optional<StateBeforeStep> before_;  // the running step, where it may be taken back
   double waited_ = 0;                      // for loaders that are gone, in seconds
   bool short_step_ = false;                // the running step is the last and shorter one of an epoch
-  std::unique_ptr<Loader> loader_;         // last: its thread starts when all else is built
+  // Null after a restore() that threw.
+  std::unique_ptr<Loader> loader_;  // last: its thread starts when all else is built
 };
 
 }  // namespace dtk

@@ -288,6 +288,13 @@ struct FiniteFiles final : test::MemoryFileSystem {
   }
 };
 
+std::vector<RunConfig> all_choices(const RunConfig& config) {
+  std::vector<RunConfig> choices = tighter_policies(config, kCuda);
+  const std::vector<RunConfig> parts = smaller_parts(choices.back());
+  choices.insert(choices.end(), parts.begin(), parts.end());
+  return choices;
+}
+
 struct EscalatedRun {
   FiniteFiles files;
   PlansClock clock;
@@ -327,7 +334,7 @@ LoadedConfig escalating() {
 
 TEST_CASE("a run on cuda:0 whose allocator refuses goes on with what fits") {
   const LoadedConfig loaded = escalating();
-  const std::vector<RunConfig> choices = tighter_choices(loaded.config, kCuda);
+  const std::vector<RunConfig> choices = all_choices(loaded.config);
   REQUIRE(choices.size() == 7);  // the average, the blocks, their inputs, four times half the samples
   std::vector<int64_t> peaks;
   for (const RunConfig& choice : choices) {
@@ -400,7 +407,7 @@ TEST_CASE("a refused step on cuda:0: wherever in it the device is full, it can b
 
 TEST_CASE("a run on cuda:0 that is found above memory.budget after a step goes on with what fits") {
   LoadedConfig loaded = escalating();
-  const std::vector<RunConfig> choices = tighter_choices(loaded.config, kCuda);
+  const std::vector<RunConfig> choices = all_choices(loaded.config);
   LoadedConfig chosen = loaded;
   chosen.config = choices[1];
   const int64_t room = policies::highest(Simulation(chosen).seen.books).peak.bytes;
@@ -415,7 +422,7 @@ TEST_CASE("a run on cuda:0 whose last step is found above memory.budget does all
   LoadedConfig loaded = escalating();
   loaded.config.train.steps = 1;
   loaded.config.train.validate_every = 1;
-  const std::vector<RunConfig> choices = tighter_choices(loaded.config, kCuda);
+  const std::vector<RunConfig> choices = all_choices(loaded.config);
   LoadedConfig chosen = loaded;
   chosen.config = choices[1];
   loaded.config.memory.budget = ByteSize{policies::highest(Simulation(chosen).seen.books).peak.bytes};

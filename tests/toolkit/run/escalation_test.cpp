@@ -46,12 +46,20 @@ LoadedConfig escalating(const std::string& out) {
   return loaded;
 }
 
+// Those of policies, then the parts with all of them.
+std::vector<RunConfig> all_choices(const RunConfig& config, c10::Device device) {
+  std::vector<RunConfig> choices = tighter_policies(config, device);
+  const std::vector<RunConfig> parts = smaller_parts(choices.empty() ? config : choices.back());
+  choices.insert(choices.end(), parts.begin(), parts.end());
+  return choices;
+}
+
 using Rooms = std::map<int64_t, int64_t>;  // bytes, from the step on
 
 /// Runs whose room shrinks; what is planned was planned before.
 struct ShrinkingWorld : test::World {
   explicit ShrinkingWorld(const LoadedConfig& loaded) {
-    for (const RunConfig& choice : tighter_choices(loaded.config, at::kCPU)) {
+    for (const RunConfig& choice : all_choices(loaded.config, at::kCPU)) {
       LoadedConfig one = loaded;
       one.config = choice;
       choices.push_back(one);
@@ -132,7 +140,7 @@ std::string last(const std::string& out, const std::string& file) {
 TEST_CASE("escalation: what is left to choose, the cheapest first") {
   const LoadedConfig loaded = escalating("out");
   std::vector<std::string> texts;
-  for (const RunConfig& choice : tighter_choices(loaded.config, at::kCPU)) {
+  for (const RunConfig& choice : all_choices(loaded.config, at::kCPU)) {
     std::string text;
     for (const ConfigDifference& one : differences(loaded.config, choice))
       text += one.key.substr(one.key.rfind('.') + 1) + "=" + one.b + " ";
@@ -143,12 +151,12 @@ TEST_CASE("escalation: what is left to choose, the cheapest first") {
                                           "split=4 enabled=\"default\" keep=[\"offload\"] ",
                                           "split=8 enabled=\"default\" keep=[\"offload\"] ",
                                           "split=16 enabled=\"default\" keep=[\"offload\"] "});
-  RunConfig all = tighter_choices(loaded.config, at::kCPU).back();
-  CHECK(tighter_choices(all, at::kCPU).empty());
+  RunConfig all = all_choices(loaded.config, at::kCPU).back();
+  CHECK(all_choices(all, at::kCPU).empty());
   // On a device an average beside the weights goes to host memory first.
   all.policies.ema.device = policies::EmaDevice::same;
-  CHECK(tighter_choices(all, at::kCPU).empty());
-  const std::vector<RunConfig> moved = tighter_choices(all, c10::Device(at::kCUDA, 0));
+  CHECK(all_choices(all, at::kCPU).empty());
+  const std::vector<RunConfig> moved = all_choices(all, c10::Device(at::kCUDA, 0));
   REQUIRE(moved.size() == 1);
   CHECK(moved[0].policies.ema.device == policies::EmaDevice::cpu);
 }
@@ -268,9 +276,34 @@ TEST_CASE("escalation: it gives up with the message of a run that stops, once no
   REQUIRE(advice != std::string::npos);
   CHECK_THAT(given_up, Catch::EndsWith(stopped.substr(advice)));
   CHECK_THAT(given_up, Catch::StartsWith("memory budget of " + std::to_string(room) + " bytes exceeded: "));
+  CHECK(std::any_of(world.listener.messages.begin(), world.listener.messages.end(), [&](const auto& text) {
+    return text.starts_with("step 6 was refused memory, and no choice fits: the least, with ") &&
+           text.find(" is planned to take " + std::to_string(room + 1) + " bytes in phase ") != text.npos;
+  }));
   CHECK(world.log("out", "escalated").empty());
   CHECK(world.log("out", "out_of_memory").size() == 1);
   CHECK(world.log("other", "out_of_memory").size() == 1);
+}
+
+TEST_CASE("escalation: a choice that is refused or takes no less is not in those after it") {
+  LoadedConfig loaded = escalating("out");
+  loaded.config.policies.checkpoint.enabled = Enabled::on;
+  loaded.config.policies.checkpoint.offload_min_bytes = {1
+                                                         << 20};  // nothing is so large: an error, asked for
+  ShrinkingWorld world(loaded);
+  LoadedConfig split = loaded;
+  split.config.memory.split = 2;
+  const StartPlan half = plan_of(split);
+  world.answer = [&](const LoadedConfig& one) {
+    if (one.config.policies.checkpoint.keep.offloads()) return world.planned[0];
+    return one.config.memory.split == 2 ? half : world.now;
+  };
+  REQUIRE_FALSE(world.planned[0].refusal.empty());
+  CHECK(world.run(loaded, {{6, *planned_bytes(half)}}).step == 12);
+  const std::vector<Json> events = world.log("out", "escalated");
+  REQUIRE(events.size() == 1);
+  CHECK(events[0]["set"] == "memory.split = 2");
+  CHECK(world.log("out", "resume").empty());
 }
 
 TEST_CASE("escalation: a run that gives up later has the advice of its own start") {
@@ -299,7 +332,7 @@ TEST_CASE("escalation: a resumed run with another number of threads escalates as
 
 TEST_CASE("escalation: keep = auto is chosen anew for the room, and never twice alike") {
   LoadedConfig loaded = escalating("out");
-  const std::vector<RunConfig> choices = tighter_choices(loaded.config, at::kCPU);
+  const std::vector<RunConfig> choices = all_choices(loaded.config, at::kCPU);
   ShrinkingWorld world(loaded);
   loaded.config.memory.budget = ByteSize{1'000'000'000};
   loaded.config.policies.checkpoint.enabled = Enabled::by_default;

@@ -98,17 +98,17 @@ std::vector<RunConfig> policies_left(const RunConfig& now, const RunConfig& give
   return choices;
 }
 
-class Search {
+class ChoiceSearch {
  public:
-  Search(const LoadedConfig& loaded, c10::Device device, int64_t step, const c10::OutOfMemoryError& error,
-         const StartPlan& now, const RunWorld& world)
+  ChoiceSearch(const LoadedConfig& loaded, c10::Device device, int64_t step,
+               const c10::OutOfMemoryError& error, const StartPlan& now, const RunWorld& world)
       : loaded_(loaded),
         device_(device),
         step_(step),
         error_(error),
         world_(world),
         room_(room_for(error, loaded.config, now)),
-        least_bytes_(planned_bytes(now)) {}
+        min_bytes_(planned_bytes(now)) {}
 
   // Whether it is to be taken; then, or if it takes less than all before, it is the least.
   bool try_one(RunConfig choice) {
@@ -126,9 +126,9 @@ class Search {
     next.chosen = chosen_text(loaded_.config, next.loaded.config);
     if (next.chosen.empty()) return false;
     const std::optional<int64_t> bytes = planned_bytes(next.plan);
-    if (bytes && least_bytes_ && *bytes >= *least_bytes_) return false;
+    if (bytes && min_bytes_ && *bytes >= *min_bytes_) return false;
     const bool fits = !bytes || !room_ || with_host(*bytes, next.plan, error_) <= *room_;
-    least_bytes_ = bytes;
+    min_bytes_ = bytes;
     least_ = std::move(next);
     return fits;
   }
@@ -141,7 +141,7 @@ class Search {
   const c10::OutOfMemoryError& error_;
   const RunWorld& world_;
   const std::optional<int64_t> room_;
-  std::optional<int64_t> least_bytes_;
+  std::optional<int64_t> min_bytes_;
   std::optional<Escalation> least_;
 };
 
@@ -151,7 +151,7 @@ std::optional<Escalation> next_choice(const LoadedConfig& loaded, const RunConfi
                                       int64_t step, const c10::OutOfMemoryError& error, const StartPlan& now,
                                       const RunWorld& world, std::optional<Escalation>& least) {
   if (is_of_host(error, device)) return std::nullopt;
-  Search search(loaded, device, step, error, now, world);
+  ChoiceSearch search(loaded, device, step, error, now, world);
   const auto taken = [&](const std::vector<RunConfig>& choices) {
     for (const RunConfig& choice : choices) {
       if (world.stop_requested && world.stop_requested()) return false;

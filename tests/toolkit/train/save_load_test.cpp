@@ -105,6 +105,8 @@ TEST_CASE("save and load: a state that no run writes is refused") {
           place + "\"samples\" is not a whole number from 0 to 1000000000000000" + other);
   }
   CHECK(run.with("samples", 9) == place + "\"samples\" is 9, where no batch of this data set begins" + other);
+  // Without a loader since then, the trainer still takes another checkpoint.
+  CHECK(run.refusal("state.json", run.state().dump()) == "(nothing was thrown)");
   CHECK(run.with("step", 3) == place + "step 3, and the manifest beside it says 2" + other);
   CHECK(run.with("version", 99) == place + "version 99; this program reads version 1" + other);
   for (const Json& wrong : {Json(-0.5), Json(1e300), Json("1")})

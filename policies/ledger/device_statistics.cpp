@@ -13,9 +13,9 @@ int64_t requested_peak(c10::Device device) {
 
 }  // namespace
 
-DeviceStatistics::DeviceStatistics(c10::Device device) : device_(device), phases_{{"build", {}}} {
+DeviceStatistics::DeviceStatistics(c10::Device device) : device_(device) {
   if (device.is_cpu()) throw std::invalid_argument("device statistics: the CPU allocator keeps none");
-  c10::getDeviceAllocator(device.type())->resetPeakStats(device.index());
+  reset();
 }
 
 void DeviceStatistics::reset() {

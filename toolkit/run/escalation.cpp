@@ -169,8 +169,7 @@ std::optional<Escalation> next_choice(const LoadedConfig& loaded, const RunConfi
 std::string no_choice_text(const Escalation& least, int64_t step) {
   return fmt::format(
       "step {} was refused memory, and no choice fits: the least, with {}, is planned to take {} bytes in "
-      "phase "
-      "{}{}",
+      "phase {}{}",
       step + 1, least.chosen, *planned_bytes(least.plan), least.plan.memory->peak().name,
       least.room ? fmt::format(", of {} that there are", *least.room) : "");
 }

@@ -53,8 +53,7 @@ std::string validation_line(int64_t step, const Validated& validated, int64_t sa
 static std::string start_another(const std::filesystem::path& last_checkpoint) {
   return "Last good checkpoint: " + (last_checkpoint.empty() ? "none" : last_checkpoint.string()) +
          ". Start another run with a lower optimizer.lr, a longer schedule.warmup or a smaller "
-         "optimizer.clip: "
-         "a checkpoint continues with its own only";
+         "optimizer.clip: a checkpoint continues with its own only";
 }
 
 std::string non_finite_text(int64_t first, int64_t last, const OptimizerOptions& options,
@@ -71,8 +70,7 @@ std::string non_finite_text(int64_t first, int64_t last, const OptimizerOptions&
 std::string skipped_text(int64_t step, const std::string& samples) {
   return fmt::format(
       "step {} was skipped: its loss or a gradient was infinite or NaN, and no weight was changed; it was of "
-      "the "
-      "samples {} of those trained on",
+      "the samples {} of those trained on",
       step, samples);
 }
 

@@ -119,6 +119,12 @@ def skip_if_sanitized(program: Path) -> None:
         raise unittest.SkipTest("built with sanitizers")
 
 
+def end(process: subprocess.Popen) -> None:
+    if process.poll() is None:
+        process.kill()
+        process.communicate()
+
+
 class ProgramTest(unittest.TestCase):
     """Each test has a folder with the inputs, which is the programs' working directory."""
 
@@ -136,7 +142,11 @@ class ProgramTest(unittest.TestCase):
     def start(self, *arguments: str, stdout: int = subprocess.PIPE) -> subprocess.Popen:
         """dit-train on tiny.toml, not waited for."""
         command = [str(TRAIN), "--config", "tiny.toml", "--device", "cpu", *arguments]
-        return subprocess.Popen(command, cwd=self.folder, stdout=stdout, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            command, cwd=self.folder, stdout=stdout, stderr=subprocess.PIPE, text=True
+        )
+        self.addCleanup(end, process)  # before its folder goes, also where the test failed
+        return process
 
     def wait_for(self, process: subprocess.Popen, path: str, content: str = "") -> None:
         """Until the running process has made `path`, with `content` in it."""

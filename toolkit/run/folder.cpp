@@ -50,15 +50,17 @@ ResumePoint open_resume_point(FileSystem& files, const Path& checkpoint) {
   return {std::move(opened), std::move(written)};
 }
 
-RunFolder::RunFolder(const LoadedConfig& loaded, const ResumePoint* resume, const RunWorld& world)
+RunFolder::RunFolder(const LoadedConfig& loaded, const Path& resume, const RunWorld& world)
     : loaded_(loaded),
       files_(world.files),
       out_(without_slash(loaded.config.train.out)),
-      resume_(resume),
-      continued_(resume != nullptr && is_checkpoint_of(out_, resume->checkpoint.folder())) {
+      continued_(!resume.empty() && is_checkpoint_of(out_, resume)) {
   if (continued_ || files_.exists(out_ / lock_name)) take_lock();
+}
+
+void RunFolder::check(const ResumePoint* resume) {
   if (!continued_) check_free();
-  if (resume_ != nullptr) check_resume();
+  if (resume != nullptr) check_resume(*resume);
 }
 
 std::vector<std::string> RunFolder::claim() {
@@ -146,8 +148,7 @@ void RunFolder::check_free() const {
 // A run goes on from the end of its folder: continued from an older checkpoint, the newer ones of the
 // abandoned branch would still be "latest" and outlive what is trained now. Damaged ones are in nobody's way:
 // that they are may be why an older one is wanted.
-void RunFolder::check_branch() {
-  const Checkpoint& resumed = resume_->checkpoint;
+void RunFolder::check_branch(const Checkpoint& resumed) {
   const auto all = checkpoints_by_step(files_, out_ / checkpoints_folder);
   for (auto newer = all.rbegin(); newer != all.rend() && newer->first > resumed.step(); ++newer) {
     const std::string damage = damage_in(files_, newer->second);
@@ -161,11 +162,11 @@ void RunFolder::check_branch() {
   }
 }
 
-void RunFolder::check_resume() {
-  if (continued_) check_branch();
-  const Checkpoint& checkpoint = resume_->checkpoint;
+void RunFolder::check_resume(const ResumePoint& resume) {
+  const Checkpoint& checkpoint = resume.checkpoint;
+  if (continued_) check_branch(checkpoint);
   const std::string name = checkpoint.folder().string();
-  RunConfig written = resume_->written.config;
+  RunConfig written = resume.written.config;
   policies::CpuPrecision& choice = written.policies.precision.cpu;
   if (choice == policies::CpuPrecision::probe)  // a device leaves it open
     choice = loaded_.config.policies.precision.cpu;

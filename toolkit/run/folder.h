@@ -24,9 +24,14 @@ ResumePoint open_resume_point(FileSystem& files, const std::filesystem::path& ch
 /// is not in the way of the next; a folder that is in use already is locked from the beginning.
 class RunFolder {
  public:
-  /// `resume`: null for a new run. All must outlive this. Throws ConfigError if another process trains into
-  /// the folder, if it is not free for this run or if `resume` does not fit it.
-  RunFolder(const LoadedConfig& loaded, const ResumePoint* resume, const RunWorld& world);
+  /// `resume`: the checkpoint that the run goes on from, empty for a new one, which is not read: a run that
+  /// trains into its folder may be removing it. All must outlive this. Throws ConfigError if another process
+  /// trains into the folder.
+  RunFolder(const LoadedConfig& loaded, const std::filesystem::path& resume, const RunWorld& world);
+
+  /// `resume`: that checkpoint, null for a new run; must outlive this. Throws ConfigError if the folder is
+  /// not free for this run or if `resume` does not fit it.
+  void check(const ResumePoint* resume);
 
   /// Makes the folder this run's, which writes config.toml. Returns what the user should hear about it.
   std::vector<std::string> claim();
@@ -41,8 +46,8 @@ class RunFolder {
 
   void take_lock();
   void check_free() const;
-  void check_resume();
-  void check_branch();
+  void check_resume(const ResumePoint& resume);
+  void check_branch(const Checkpoint& resumed);
   bool was_started_in_vain() const;
   std::vector<std::string> names_in_it() const;
   std::string elsewhere() const;
@@ -50,8 +55,7 @@ class RunFolder {
   const LoadedConfig& loaded_;
   FileSystem& files_;
   const std::filesystem::path out_;
-  const ResumePoint* const resume_;
-  const bool continued_;  // goes on in the folder that holds `resume`
+  const bool continued_;  // goes on in the folder that holds the checkpoint
   std::unique_ptr<FileLock> lock_, folder_lock_;
   std::vector<PassedOver> passed_over_;
 };

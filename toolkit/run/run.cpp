@@ -515,6 +515,7 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
   if (!resumed) check_new_run(given);
   LoadedConfig loaded = given;
   resolve_budget(loaded, device);
+  RunFolder folder(loaded, resume, world);
   std::string decision;
   std::optional<ResumePoint> from;
   std::string adopted;
@@ -523,7 +524,7 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
     adopted = adopt_escalations(loaded, from->written);
     decision = decide(loaded, device, &from->written, world);  // the checkpoint's, which is compared below
   }
-  RunFolder folder(loaded, resumed ? &*from : nullptr, world);
+  folder.check(resumed ? &*from : nullptr);
   const std::optional<Weights> initial = resumed ? std::nullopt : initial_weights(world.files, loaded);
   const StartPlans plans = plan_start(world, loaded, device);
   const LoadedConfig asked = loaded;

@@ -52,8 +52,9 @@ std::string refusal_text(const std::string& what, const RefusedAllocation& refus
     held += std::string(held.empty() ? " (" : ", ") + name_of(category) + " " +
             std::to_string(refused.live.of(category));
   }
-  return c10::str(what, ": ", refused.bytes, " bytes asked for by ", refused.asked_by, " in phase ",
-                  refused.phase, refused.module_path.empty() ? "" : " at " + refused.module_path, " with ",
+  return c10::str(what, ": ", refused.bytes, " bytes asked for by ", refused.asked_by,
+                  in_phase_text(refused.phase),
+                  refused.module_path.empty() ? "" : " at " + refused.module_path, " with ",
                   refused.live.bytes, " bytes alive", held, held.empty() ? "" : ")");
 }
 

@@ -15,6 +15,7 @@ std::vector<PhaseMeter*>& meters() {
 struct Phase {
   std::mutex mutex;
   std::string name = "build";
+  bool named = false;
 };
 
 Phase& phase() {
@@ -25,6 +26,7 @@ Phase& phase() {
 std::string enter(const std::string& name) {
   for (PhaseMeter* meter : meters()) meter->enter_phase(name);
   const std::lock_guard lock(phase().mutex);
+  phase().named = true;
   return std::exchange(phase().name, name);
 }
 
@@ -33,6 +35,16 @@ std::string enter(const std::string& name) {
 std::string current_phase() {
   const std::lock_guard lock(phase().mutex);
   return phase().name;
+}
+
+std::string in_phase_text(const std::string& name) {
+  const std::lock_guard lock(phase().mutex);
+  return phase().named ? " in phase " + name : "";
+}
+
+void name_phases() {
+  const std::lock_guard lock(phase().mutex);
+  phase().named = true;
 }
 
 PhaseMeterRegistration::PhaseMeterRegistration(PhaseMeter& meter) : meter_(meter) {

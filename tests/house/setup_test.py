@@ -10,7 +10,7 @@ from stub_tree import LOG, StubTreeTest
 
 PACKAGES = (
     "g++ cmake ninja-build ccache python3 python3-venv catch2 libcxxopts-dev libtomlplusplus-dev libstb-dev "
-    "nlohmann-json3-dev zlib1g-dev libssl-dev libfmt-dev libjpeg-dev libpng-dev"
+    "nlohmann-json3-dev zlib1g-dev libssl-dev libfmt-dev libjpeg-dev libpng-dev libwebp-dev"
 )
 
 

@@ -35,7 +35,7 @@ def narrow(config: dict, own_data: bool) -> list[str]:
     values |= {"model.hidden": 16, "model.depth": 2, "model.heads": 2}
     values |= {"model.patch": model["image_size"] // 4, "train.steps": 2, "train.threads": 1}
     values |= {"train.out": "run", "sample.steps": 4, "sample.per_class": 1, "policies.precision.cpu": "fp32"}
-    values |= {"sample.classes": 2}
+    values |= {"sample.classes": "0-1"}
     values |= {key: 2 for key in ("train.validate_every", "train.sample_every") if key.split(".")[1] in train}
     if "validation" in data:
         values["data.validation"] = 4

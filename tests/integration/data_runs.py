@@ -1,9 +1,11 @@
 """dit-train on each kind of data, with and without validation, and what it refuses of their files."""
 
+import html
 import struct
 
+import programs
 from png import write_png
-from programs import CLASSES, SAMPLE_STEPS, SIDE, STEPS, ProgramTest, read_safetensors
+from programs import CLASSES, LAST, SAMPLE_STEPS, SIDE, STEPS, ProgramTest, execute, read_safetensors
 
 CONFIGURATION, DATA = 2, 4
 IDX_OFF = {"data__images": "default", "data__labels": "default"}  # as the README says it
@@ -34,7 +36,7 @@ class Latents(ProgramTest):
         self.assert_done(result)
         self.assertIn("\ndata: 40 latents 4x8x8, 4 classes (float32, latents.npy)\n", result.stdout)
         self.assertIn(f"\nsampling {2 * CLASSES} latents in {SAMPLE_STEPS} steps\n", result.stdout)
-        self.assertIn("channels, not images: written to run/samples/", result.stdout)
+        self.assertIn("channels, as the autoencoder gives them, not images: written to run/samples/", result.stdout)
         arguments = ("--checkpoint", "run", "--classes", "0,1", "--per-class", "3", "--out")
         self.assert_done(self.sample(*arguments, "out.npy"))
         self.assert_done(self.sample(*arguments, "out.safetensors"))
@@ -47,6 +49,12 @@ class Latents(ProgramTest):
             "--out out.png: samples of 4 channels are not images; write them with --out FILE.safetensors or "
             "--out FILE.npy",
         )
+        # As it is trained on: half of what the autoencoder gave.
+        self.assert_done(self.sample(*arguments, "scaled.safetensors", "--unscale", "false"))
+        _, scaled = read_safetensors(self.folder / "scaled.safetensors")["samples"]
+        count = 6 * 4 * SIDE * SIDE
+        whole, half = (struct.unpack(f"<{count}f", values) for values in (samples, scaled))
+        self.assertEqual([value / 2 for value in whole], list(half))
         # What was sampled can be trained on.
         (self.folder / "labels.npy").write_bytes(npy("<i8", (6,), struct.pack("<6q", 0, 0, 0, 1, 1, 1)))
         again = self.train(**{**self.keys, "data__latents": "out.npy", "train__out": "again", "data__batch": 4})
@@ -113,6 +121,86 @@ class Images(ProgramTest):
                 pixels = bytes((x * (label + 1) * 9 + number) % 256 for x in range(width * height))
                 write_png(folder / f"{number}.png", width, height, pixels)
 
+    def test_data_that_have_changed_are_no_surprise(self):
+        self.assert_done(self.train(data__validation=6, **self.KEYS))
+        resumed = ("--resume", "run", "--device", "cpu", "--set", f"train.steps={STEPS + 2}")
+        changed = f"the data have changed since {LAST}: "
+        advice = (
+            ". Give the run the data that it was trained on, or go on with these: --set data.allow_change=true"
+        )
+        (self.folder / "set/class1").rename(self.folder / "set/x")
+        self.assert_fails(
+            execute(programs.TRAIN, self.folder, *resumed),
+            CONFIGURATION,
+            f'{changed}class "class1" is called "x"; class "class2" had the label 2 and has 1; '
+            f'class "class3" had the label 3 and has 2{advice}',
+        )
+        (self.folder / "set/x").rename(self.folder / "set/class1")
+        (self.folder / "set/class0/3.png").rename(self.folder / "set/class2/7.png")
+        self.assert_fails(
+            execute(programs.TRAIN, self.folder, *resumed),
+            CONFIGURATION,
+            f'{changed}class "class0" has 5 samples, and had 6; class "class2" has 7 samples, and had 6{advice}',
+        )
+        result = execute(programs.TRAIN, self.folder, *resumed, "--set", "data.allow_change=true")
+        self.assert_done(result)
+        self.assertIn('\nfrom here on: the data: class "class0" has 5 samples, and had 6; class', result.stdout)
+        self.assertIn("After step 20 the run went on with the data: class", self.report())
+        # That was allowed once; from here on these are the run's data.
+        (self.folder / "set").rename(self.folder / "moved")
+        more = ("--set", "data.folder=moved", "--set", f"train.steps={STEPS + 4}")
+        result = execute(programs.TRAIN, self.folder, *resumed, *more)
+        self.assert_done(result)
+        self.assertIn('\nfrom here on: data.folder = "moved" (was "set")\n', result.stdout)
+        self.assertIn(f"train.steps={STEPS + 4} takes the place of --set train.steps={STEPS + 2}\n", result.stdout)
+
+    def report(self) -> str:
+        return html.unescape((self.folder / "run/report.html").read_text())
+
+    def test_contents_are_compared_where_that_is_asked_for(self):
+        keys = {**self.KEYS, "data__fingerprint": "contents"}
+        self.assert_done(self.train(**keys))
+        png = self.folder / "set/class1/2.png"
+        size = png.stat().st_size
+        for first in range(1, 256):  # other pixels in a file of the same size
+            write_png(png, SIDE + 2, SIDE + 2, bytes((x * 18 + 2 + first) % 256 for x in range((SIDE + 2) ** 2)))
+            if png.stat().st_size == size:
+                break
+        self.assertEqual(png.stat().st_size, size)
+        self.assert_fails(
+            self.train("--resume", "latest", train__steps=STEPS + 1, **keys),
+            CONFIGURATION,
+            f"the data have changed since {LAST}: names and sizes are as they were, and the contents of a sample "
+            "have changed. Give the run the data that it was trained on, or go on with these: --set "
+            "data.allow_change=true",
+        )
+
+    def test_classes_go_by_their_names(self):
+        (self.folder / "set/class3").rename(self.folder / "set/a cat")
+        result = self.train(sample__classes="a cat,2", **self.KEYS)
+        self.assert_done(result)
+        self.assertIn("\nclasses: 0 a cat, 1 class0, 2 class1, 3 class2\n", result.stdout)
+        self.assertIn(f"\nsampling 4 images in {SAMPLE_STEPS} steps\n", result.stdout)
+        self.assertIn("Classes: 0 a cat, 1 class0, 2 class1, 3 class2.", self.report())
+        samples = ("--checkpoint", "run", "--per-class", "2", "--out")
+        self.assert_done(self.sample(*samples, "grid.png", "--classes", "a cat,class1"))
+        picture = (self.folder / "grid.png").read_bytes()
+        self.assertEqual(picture, (self.folder / f"run/samples/step-{STEPS:08}.png").read_bytes())
+        self.assert_done(self.sample(*samples, "all.safetensors", "--classes", "all,0-1"))
+        _, labels = read_safetensors(self.folder / "all.safetensors")["labels"]
+        self.assertEqual(struct.unpack("<12q", labels), (0, 0, 1, 1, 2, 2, 3, 3, 0, 0, 1, 1))
+        self.assert_fails(
+            self.sample(*samples, "x.png", "--classes", "cat"),
+            CONFIGURATION,
+            '--classes: no class is called "cat"; allowed: a cat, class0, class1 and class2',
+        )
+        self.assert_fails(
+            self.train(train__out="b", sample__classes="cats", **self.KEYS),
+            CONFIGURATION,
+            '--set sample.classes=cats: sample.classes: no class is called "cats"; allowed: a cat, class0, '
+            "class1 and class2",
+        )
+
     def test_images_of_other_sizes_are_resized(self):
         result = self.train(data__flip="true", data__samples=24, **self.KEYS)
         self.assert_done(result)
@@ -121,7 +209,7 @@ class Images(ProgramTest):
     def test_corrupt_images(self):
         png = self.folder / "set/class1/2.png"
         png.write_bytes(png.read_bytes()[:-3])
-        reason = "cannot be decoded (it ends too early); allowed: PNG, JPEG and BMP; replace or remove it"
+        reason = "cannot be decoded (it ends too early); allowed: PNG, JPEG, WebP and BMP; replace or remove it"
         self.assert_fails(
             self.train(**self.KEYS), DATA, f"--set data.folder=set: set/class1/2.png: {reason}"
         )
@@ -197,7 +285,7 @@ class HeldOut(ProgramTest):
         self.assert_done(self.train(data__validation=50, train__steps=5))
         result = self.train("--resume", "latest", data__validation=60)
         self.assertEqual(result.returncode, CONFIGURATION)
-        self.assertIn("  data.validation: 50 in the checkpoint, 60 now\n", result.stderr)
+        self.assertIn("  data.validation: 50 in the checkpoint, 60 now; what was held out", result.stderr)
 
 
 class LastBatch(ProgramTest):

@@ -82,9 +82,9 @@ class WholeRuns(ObjectiveTest):
         self.assert_fails(
             result,
             CONFIGURATION,
-            f"checkpoint {LAST} was written with another configuration:\n"
-            '  diffusion.objective: "v" in the checkpoint, "x0" now\n'
-            f"use the checkpoint's configuration ({LAST}/config.toml) or start a new run in another train.out",
+            f"checkpoint {LAST} cannot go on so:\n"
+            '  diffusion.objective: "v" in the checkpoint, "x0" now; the weights were trained with it\n'
+            f"use its own values ({LAST}/config.toml), or start a new run in another train.out",
         )
 
 

@@ -1,8 +1,10 @@
 """dit-train: which folders it takes, alone, and from which checkpoint it goes on in them."""
 
+import json
 import shutil
 
-from programs import LAST, STEPS, ProgramTest
+import programs
+from programs import LAST, STEPS, ProgramTest, execute
 
 CONFIGURATION, FAILURE = 2, 1
 
@@ -114,14 +116,47 @@ class RunFolder(ProgramTest):
     def test_resume_with_another_configuration(self):
         self.copy_finished_run()
         self.assert_fails(
-            self.train("--resume", "latest", optimizer__lr=0.1, data__batch=4, sample__steps=9),
+            self.train("--resume", "latest", optimizer__lr=0.1, train__seed=4, sample__steps=9),
             CONFIGURATION,
-            f"checkpoint {LAST} was written with another configuration:\n"
-            "  data.batch: 8 in the checkpoint, 4 now\n"
-            "  optimizer.lr: 0.001 in the checkpoint, 0.1 now\n"
-            f"use the checkpoint's configuration ({LAST}/config.toml) or start a new run in another "
-            "train.out",
+            f"checkpoint {LAST} cannot go on so:\n"
+            "  train.seed: 0 in the checkpoint, 4 now; the order of the data and what is held out follow from it\n"
+            f"use its own values ({LAST}/config.toml), or start a new run in another train.out, which may begin "
+            f"with these weights: --set train.init_from={LAST}",
         )
+        # What that says is accepted.
+        self.assert_done(
+            self.train("--set", f"train.init_from={LAST}", train__seed=4, train__out="new", train__steps=2)
+        )
+
+    def test_a_run_goes_on_by_its_folder_alone(self):
+        self.copy_finished_run()
+        more = ("--device", "cpu", "--set", f"train.steps={STEPS + 3}", "--set", "schedule.kind=constant")
+        alone = execute(programs.TRAIN, self.folder, "--resume", "run", "--out", "b", *more)
+        self.assert_done(alone)
+        self.assertIn(f"\nresumed from {LAST} at step {STEPS}\n", alone.stdout)
+        self.assert_done(self.train("--resume", "latest", train__steps=STEPS + 3, schedule__kind="constant"))
+        self.assertEqual(self.checkpoints("b"), [f"step-{STEPS + 3:08}"])
+        last = f"checkpoints/step-{STEPS + 3:08}"
+        self.assert_same_state(f"run/{last}", f"b/{last}")
+        moved = self.folder / "elsewhere"
+        (self.folder / "b").rename(moved)
+        more = ("--device", "cpu", "--set", f"train.steps={STEPS + 5}")
+        self.assert_done(execute(programs.TRAIN, self.folder, "--resume", "latest", "--out", "elsewhere", *more))
+        self.assertEqual(self.checkpoints("elsewhere")[-1], f"step-{STEPS + 5:08}")
+        self.assertFalse((self.folder / "b").exists())
+
+    def test_a_resume_with_another_batch_and_rate(self):
+        self.copy_finished_run()
+        result = self.train(
+            "--resume", "latest", train__steps=STEPS + 5, data__batch=12, train__accumulate=3, optimizer__lr=0.01
+        )
+        self.assert_done(result)
+        for change in ("data.batch = 12 (was 8)", "train.accumulate = 3 (was 1)", "optimizer.lr = 0.01 (was 0.001)"):
+            self.assertIn(f"\nfrom here on: {change}\n", result.stdout)
+        state = json.loads((self.folder / f"run/checkpoints/step-{STEPS + 5:08}/state.json").read_text())
+        self.assertEqual(state["samples"], 8 * STEPS + 12 * 5)
+        history = json.loads((self.folder / f"run/checkpoints/step-{STEPS + 5:08}/history.json").read_text())
+        self.assertEqual([change["step"] for change in history], [STEPS] * 4)
 
     def test_resume_from_a_damaged_checkpoint(self):
         self.assert_done(self.train(train__checkpoint_every=10))

@@ -39,9 +39,9 @@ class DoneRun(ProgramTest):
         files = {
             str(path.relative_to(self.run_folder)) for path in self.run_folder.rglob("*") if path.is_file()
         }
-        names = "config.toml ema.safetensors manifest.json model.safetensors optimizer.safetensors".split()
+        names = "config.toml data.json ema.safetensors manifest.json model.safetensors optimizer.safetensors".split()
         names += ["origins.json", "random.safetensors", "state.json"]
-        expected = {"config.toml", "lock", "log.jsonl", "memory.json", "report.html", f"samples/step-{STEPS:08}.png"}
+        expected = {"config.toml", "data.json", "lock", "log.jsonl", "memory.json", "report.html", f"samples/step-{STEPS:08}.png"}
         (events,) = {file for file in files if file.startswith("tensorboard/")}
         self.assertRegex(events, r"^tensorboard/events\.out\.tfevents\.\d{10}\.dit-train$")
         files.remove(events)
@@ -258,7 +258,7 @@ class Signals(ProgramTest):
         (name,) = self.checkpoints()
         path = f"run/checkpoints/{name}"
         self.assertIn(
-            f"\ncheckpoint    {path}\nreport        run/report.html\nstopped by a signal; continue with --resume latest\n",
+            f"\ncheckpoint    {path}\nreport        run/report.html\nstopped by a signal; continue with dit-train --resume run\n",
             output,
         )
         self.assertEqual(self.log()[-1]["event"], "stopped")
@@ -286,6 +286,7 @@ class Signals(ProgramTest):
             shutil.rmtree(self.folder / "run", ignore_errors=True)
             process = self.start(*ENDLESS, *long_steps)
             self.wait_for(process, "run/log.jsonl", '"event":"start"')
+            time.sleep(1)  # then it is in its first step, which takes several
             process.send_signal(signal.SIGINT)
             time.sleep(0.1)  # two of the same kind at once are one
             process.send_signal(second)
@@ -301,7 +302,7 @@ class Signals(ProgramTest):
         self.assertEqual((process.returncode, errors), (5, ""))
         self.assertIn(
             "\nstopped by a signal; the training is complete, its samples were not made; make them with "
-            f"dit-sample --checkpoint {LAST} --classes 0,1,2,3 --per-class 64 --out "
+            f"dit-sample --checkpoint {LAST} --classes 0-3 --per-class 64 --out "
             f"run/samples/step-{STEPS:08}.png\n",
             output,
         )

@@ -55,10 +55,15 @@ class Export(WeightTest):
             self.assertEqual(result.stdout, f"22 tensors of the EMA weights of {LAST}: out.safetensors\n")
             table = {"pos_embed": raw["pos_embed"]}
             self.assertEqual(self.tensors("out.safetensors"), {**averages, **table})
-            result = self.export("--checkpoint", source, "--raw")
+            again = self.export("--checkpoint", source, "--raw")
+            message = "--out out.safetensors: there is such a file; name another one, or replace it with --overwrite"
+            self.assert_fails(again, 2, message)
+            self.assertEqual(self.tensors("out.safetensors"), {**averages, **table})
+            result = self.export("--checkpoint", source, "--raw", "--overwrite")
             self.assert_done(result)
             self.assertEqual(result.stdout, f"22 tensors of the raw weights of {LAST}: out.safetensors\n")
             self.assertEqual(self.tensors("out.safetensors"), raw)
+            (self.folder / "out.safetensors").unlink()
 
     def test_what_it_writes_can_be_written_again(self):
         self.assert_done(self.export("--checkpoint", "run", out="a.pt"))
@@ -175,4 +180,4 @@ class InitFrom(WeightTest):
         )
         result = self.train("--resume", "latest", **values)
         self.assertEqual(result.returncode, CONFIGURATION)
-        self.assertIn('  train.init_from: "a.pt" in the checkpoint, "" now\n', result.stderr)
+        self.assertIn('  train.init_from: "a.pt" in the checkpoint, "" now; a run begins with weights once\n', result.stderr)

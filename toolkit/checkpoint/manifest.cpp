@@ -25,7 +25,7 @@ Json parse_object(std::string_view text, const std::string& path) try {
   throw DamagedManifest(error.what());
 }
 
-uint64_t whole_number(const Json& object, const char* key, const std::string& path) {
+uint64_t manifest_number(const Json& object, const char* key, const std::string& path) {
   const auto found = object.find(key);
   if (found == object.end() || !found->is_number_unsigned()) {
     refuse(path, in_quotes(key) + " is not a whole number from 0");
@@ -40,7 +40,7 @@ std::string string_value(const Json& object, const char* key, const std::string&
 }
 
 void check_version(const Json& json, const std::string& path) {
-  const uint64_t version = whole_number(json, "version", path);
+  const uint64_t version = manifest_number(json, "version", path);
   if (version > manifest_version) {
     throw FileError(fmt::format("{} has version {}; this program reads version {}. Use a newer release of it",
                                 path, version, manifest_version));
@@ -51,7 +51,7 @@ void check_version(const Json& json, const std::string& path) {
 
 ManifestFile read_file_entry(const Json& json, const std::string& path) {
   if (!json.is_object()) refuse(path, "an entry of \"files\" is not an object");
-  ManifestFile file{string_value(json, "name", path), whole_number(json, "bytes", path),
+  ManifestFile file{string_value(json, "name", path), manifest_number(json, "bytes", path),
                     string_value(json, "sha256", path)};
   if (!is_plain_file_name(file.name)) refuse(path, in_quotes(file.name) + " is not a plain file name");
   const bool is_digest =
@@ -83,7 +83,7 @@ CheckpointManifest parse_manifest(std::string_view text, const std::string& path
   check_version(json, path);
 
   CheckpointManifest manifest;
-  const uint64_t step = whole_number(json, "step", path);
+  const uint64_t step = manifest_number(json, "step", path);
   if (!std::in_range<int64_t>(step)) refuse(path, fmt::format("step {} is too large", step));
   manifest.step = static_cast<int64_t>(step);
   const auto files = json.find("files");

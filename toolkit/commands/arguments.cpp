@@ -168,6 +168,7 @@ TrainArguments parse_train_arguments(int argc, const char* const* argv) {
                     {{"config", Option::value},
                      {"set", Option::repeated},
                      {"resume", Option::value},
+                     {"out", Option::value},
                      {"device", Option::value},
                      {"print-config", Option::flag},
                      {"doctor", Option::flag}},
@@ -176,9 +177,17 @@ TrainArguments parse_train_arguments(int argc, const char* const* argv) {
   if (wants_text_only(given, arguments)) return arguments;
   arguments.doctor = given.has("doctor");
   if (arguments.doctor) return arguments;
-  arguments.config = required_config(given, "dit-train");
-  arguments.set = given.all("set");
   arguments.resume = given.text("resume");
+  arguments.set = given.all("set");
+  if (given.has("out")) {
+    arguments.set.push_back("train.out=" + toml_text(given.text("out")));
+    if (arguments.resume == "latest") arguments.resume = given.text("out");
+  }
+  if (arguments.resume == "latest" && !given.has("config")) {
+    fail_argument("--resume latest",
+                  "of which run? Name it, as in --resume runs/mine, or give --out DIR or --config FILE");
+  }
+  arguments.config = given.has("resume") ? given.text("config") : required_config(given, "dit-train");
   arguments.device = checked_device(given);
   arguments.print_config = given.has("print-config");
   return arguments;
@@ -257,6 +266,7 @@ ExportArguments parse_export_arguments(int argc, const char* const* argv) {
                      {"config", Option::value},
                      {"out", Option::value},
                      {"raw", Option::flag},
+                     {"overwrite", Option::flag},
                      {"key", Option::value}},
                     argc, argv);
   ExportArguments arguments;
@@ -273,6 +283,7 @@ ExportArguments parse_export_arguments(int argc, const char* const* argv) {
   arguments.raw = given.has("raw");
   arguments.key = arguments.raw ? "model" : given.text("key");
   arguments.out = given.text("out");
+  arguments.overwrite = given.has("overwrite");
   check_ending(given, {".safetensors", ".pt"});
   return arguments;
 }
@@ -285,8 +296,9 @@ Usage: dit-train --config FILE [options]
   --config FILE|NAME    configuration of the run; NAME: one that is shipped
   --set KEY=VALUE       replaces one value of the configuration; may be repeated
   --set KEY=default     takes back what the configuration says of any key
-  --resume DIR|latest   continues from a checkpoint's folder, or from the newest
-                        one of the run folder DIR or, latest, train.out
+  --out DIR             the run's folder: train.out
+  --resume DIR|latest   goes on from a run's newest checkpoint, or the one DIR
+                        or, latest, of train.out; needs no --config with DIR
   --device DEVICE       cpu, cuda, cuda:INDEX or auto, the default: cuda where a
                         driver answers
   --print-config        prints the effective configuration with the origin of
@@ -371,6 +383,7 @@ Usage: dit-export --checkpoint RUN|CHECKPOINT|FILE --out FILE [options]
                         folder, or a file: safetensors or of torch.save
   --out FILE            .safetensors, or .pt, which torch.load reads; a state
                         dict in float32 with the original DiT's names
+  --overwrite           also where FILE is there already
   --raw                 the raw weights instead of the EMA's
   --key KEY             of the weights in a file of torch.save
   --config FILE         configuration of the model; default: the one saved with

@@ -12,9 +12,9 @@
 namespace dtk {
 
 struct TrainArguments {
-  std::string config;            // file, or the name of a shipped one
-  std::vector<std::string> set;  // "data.batch=16", in order
-  std::string resume;            // "": a new run; "latest"; or a checkpoint folder
+  std::string config;            // file, or the name of a shipped one; "": that of the run to go on with
+  std::vector<std::string> set;  // "data.batch=16", in order, with --out as its key
+  std::string resume;            // "": a new run; "latest"; or a checkpoint's or a run's folder
   std::string device = "auto";   // auto, cpu, cuda or cuda:INDEX
   bool print_config = false;
   bool doctor = false;   // nothing else was checked
@@ -58,6 +58,7 @@ struct ExportArguments {
   std::string key;         // of the set of weights in it; "": ema where there is one. --raw is "model"
   bool raw = false;        // `key` was given as --raw
   std::string out;         // ends in .safetensors or .pt
+  bool overwrite = false;  // where there is such a file
   bool help = false;       // nothing else was checked
   bool version = false;    // likewise
 };

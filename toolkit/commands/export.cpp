@@ -2,12 +2,17 @@
 
 #include "toolkit/checkpoint/weights_fit.h"
 #include "toolkit/commands/sample.h"
+#include "toolkit/core/errors.h"
 #include "toolkit/io/safetensors.h"
 #include "toolkit/io/torch_file.h"
 #include "toolkit/train/model_family.h"
 
 namespace dtk {
 ExportedWeights weights_to_export(FileSystem& files, const ExportArguments& arguments) {
+  if (files.exists(arguments.out) && !arguments.overwrite) {
+    throw ConfigError("--out " + arguments.out +
+                      ": there is such a file; name another one, or replace it with --overwrite");
+  }
   const std::string key_place = arguments.raw ? "--raw" : "--key " + arguments.key;
   const SampleSource source = open_source(
       files,

@@ -75,14 +75,6 @@ class Given {
   Number value_of(const std::string& name, const Number&, const std::string& allowed) const {
     return parse_number<Number>(place(name), text(name), allowed);
   }
-  template <class Number>
-  std::vector<Number> value_of(const std::string& name, const std::vector<Number>&,
-                               const std::string& allowed) const {
-    std::vector<Number> values;
-    for (const std::string& one : split(text(name), ','))
-      values.push_back(parse_number<Number>(place(name), one, allowed));
-    return values;
-  }
 
   std::string place(const std::string& name) const { return "--" + name + " " + text(name); }
 

@@ -5,6 +5,7 @@
 #include "toolkit/config/config_io.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/train/model_family.h"
+#include "toolkit/train/save_load.h"
 
 namespace dtk {
 
@@ -28,6 +29,11 @@ SampleSource open_source(FileSystem& files, const WeightsRequest& request, const
   family_of(source.config)
       .take_files(files, files.is_folder(weights) ? weights : weights.parent_path(), !config_file.empty(),
                   source.config);
+  const std::filesystem::path beside = config.parent_path() / data_file_name;
+  if (files.exists(beside)) {
+    constexpr uint64_t most = uint64_t{64} << 20;
+    source.class_names = names_in(parse_identity(files.read(beside, most), beside.string()));
+  }
   source.locations = std::move(loaded.locations);
   return source;
 }

@@ -2,7 +2,9 @@
 //
 // Each struct has one list of its fields, `fields(self, visit)`; reading, printing, comparing and checking
 // all walk it. An entry is visit(name, member, allowed): `allowed` is an interval for numbers ("[1, inf)",
-// "[0, 1)"), a choice for strings ("idx | images") or "" for anything; messages quote it as is.
+// "[0, 1)"), a choice for strings ("idx | images"), what a string is for in brackets ("(names of classes)")
+// or
+// "" for anything; messages quote it as is.
 // An enum has its choice itself (enum_text.h). An std::optional member that is not set is printed as a
 // comment, not as a key.
 #pragma once
@@ -92,23 +94,35 @@ constexpr auto enum_texts(OnCorrupt) {
   return std::array{"error", "skip"};
 }
 
+/// What of the samples is compared when a run goes on: what they are called and how large their files are, or
+/// also every value, for which all are read once at each start.
+enum class Fingerprint { names, contents };
+constexpr auto enum_texts(Fingerprint) {
+  return std::array{"names", "contents"};
+}
+
 struct DataOptions {
   std::string kind = "idx";        // a family's (families.h)
   std::optional<int64_t> samples;  // made-up ones: how many; others: how many there must be
   OnCorrupt on_corrupt = OnCorrupt::error;
-  int64_t validation = 0;  // samples held out, never trained on
-  int64_t batch = 16;      // samples per optimizer step
-  bool drop_last = true;   // false: also the last samples of an epoch, in a shorter batch
-  int64_t prefetch = 2;    // micro-batches prepared ahead by the loader
+  Fingerprint fingerprint = Fingerprint::names;
+  bool allow_change = false;  // a resumed run goes on with data that have changed
+  int64_t validation = 0;     // samples held out, never trained on
+  int64_t batch = 16;         // samples per optimizer step
+  bool drop_last = true;      // false: also the last samples of an epoch, in a shorter batch
+  int64_t prefetch = 2;       // micro-batches prepared ahead by the loader
   // That read samples; absent: 1 where the CPU trains, else train.threads, at most 16.
   std::optional<int64_t> threads;
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    auto& [kind, samples, on_corrupt, validation, batch, drop_last, prefetch, threads] = self;
+    auto& [kind, samples, on_corrupt, fingerprint, allow_change, validation, batch, drop_last, prefetch,
+           threads] = self;
     visit("kind", kind, data_kind_choices());
     visit("samples", samples, "[1, inf)");
     visit("on_corrupt", on_corrupt, "");
+    visit("fingerprint", fingerprint, "");
+    visit("allow_change", allow_change, "");
     visit("validation", validation, "[0, inf)");
     visit("batch", batch, "[1, inf)");
     visit("drop_last", drop_last, "");

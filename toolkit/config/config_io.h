@@ -28,6 +28,14 @@ constexpr auto enum_texts(Origin::Source) {
 /// "default", "configs/base.toml:12", "measured: bf16 2 ms, fp32 3 ms a step"
 std::string text_of(const Origin& origin);
 
+/// What was changed where a run was resumed.
+struct ConfigChange {
+  int64_t step = 0;             // the last one before it
+  std::string text;             // "optimizer.lr = 0.0001 (was 0.0003)"
+  bool changes_result = false;  // the weights are others than they would have been
+  friend bool operator==(const ConfigChange&, const ConfigChange&) = default;
+};
+
 /// A configuration and where each value came from.
 struct LoadedConfig {
   RunConfig config;
@@ -36,6 +44,9 @@ struct LoadedConfig {
   /// What messages about a key start with, by full key, for the keys that the user wrote:
   /// "configs/base.toml:12:9" or "--set data.batch=16".
   std::map<std::string, std::string> locations = {};
+  std::vector<ConfigChange> history = {};  // of the run so far
+  /// What whoever wrote it should hear: that one --set takes the place of an earlier one.
+  std::vector<std::string> notes = {};
 };
 
 inline bool written_by_set(const LoadedConfig& loaded, const std::string& key) {
@@ -43,17 +54,22 @@ inline bool written_by_set(const LoadedConfig& loaded, const std::string& key) {
   return origin != loaded.origins.end() && origin->second.source == Origin::Source::set;
 }
 
+/// The text of a configuration; throws ConfigError.
+std::string read_config(FileSystem& files, const std::filesystem::path& file);
+
 /// Reads `file` and applies `overrides`, each "data.batch=16": the value is TOML, and a bare word is accepted
 /// where a string is wanted; the bare word default takes back what the file says of any key. Everything that
 /// is wrong in either is a ConfigError that starts with "file:line:column: " or "--set key=value: ": syntax,
-/// an unknown table or key, a wrong type, a value out of range, two overrides of one key, and rules across
-/// fields (a run without an end, a model that cannot be built).
+/// an unknown table or key, a wrong type, a value out of range, and rules across fields (a run without an
+/// end, a model that cannot be built).
 LoadedConfig load_config(FileSystem& files, const std::filesystem::path& file,
                          const std::vector<std::string>& overrides);
 
-/// As load_config; `file_name` only appears in messages and origins.
+/// As load_config; `file_name` only appears in messages and origins. `origins`: of a configuration that
+/// print_config() wrote, whose keys count as written only where they were.
 LoadedConfig parse_config(const std::string& text, const std::string& file_name,
-                          const std::vector<std::string>& overrides);
+                          const std::vector<std::string>& overrides,
+                          const std::map<std::string, Origin>& origins = {});
 
 /// One key of the effective configuration.
 struct ConfigRow {
@@ -75,13 +91,19 @@ struct ConfigDifference {
 /// The keys whose values differ, in the order they are printed.
 std::vector<ConfigDifference> differences(const RunConfig& a, const RunConfig& b);
 
-/// Full keys in printing order. A change of train.threads is judged by the trainer, which knows how many
-/// threads each run had in effect.
-const std::vector<std::string>& keys_that_may_change_on_resume();
+/// What another value of a key does to a run that is resumed: nothing that its weights depend on; something;
+/// or it is refused.
+enum class OnResume { harmless, changes_result, fixed };
+/// A change of train.threads is judged by the trainer, too, which knows how many threads each run had in
+/// effect.
+OnResume on_resume(const std::string& key);
 
 /// Why a run configured as `now` cannot continue from `checkpoint` (its name, for the message), written by a
 /// run configured as `written` and saved in `config_file`; "" if it can.
 std::string resume_problem(const std::string& checkpoint, const std::string& config_file,
                            const RunConfig& written, const RunConfig& now);
+
+/// What a run configured as `now` changes at `step` that was configured as `written`.
+std::vector<ConfigChange> changes_on_resume(int64_t step, const RunConfig& written, const RunConfig& now);
 
 }  // namespace dtk

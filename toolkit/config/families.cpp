@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "toolkit/config/config.h"
+#include "toolkit/config/keys.h"
 #include "toolkit/core/range.h"
 
 namespace dtk {
@@ -80,6 +81,10 @@ const ConfiguredFamily& family_named(const std::string& name) {
     if (family->name() == name) return *family;
   }
   throw std::invalid_argument("no model family is called " + name);
+}
+
+bool ConfiguredFamily::may_change_on_resume(const std::string& key) const {
+  return is_common_table(find_key(key)->table);
 }
 
 const ConfiguredFamily* owner_of(const std::string& key) {

@@ -49,6 +49,9 @@ class ConfiguredFamily {
   virtual void check_samples(const RuleCheck&) const {}
   /// As dtk::useless_because(), of what only this family knows.
   virtual std::string useless_because(const RunConfig&, const std::string& /*key*/) const { return ""; }
+  /// Whether a run that is resumed may have another value of `key`, one of this family's. Of its own tables,
+  /// which say what is trained, none may unless it is known that what was trained stays of use.
+  virtual bool may_change_on_resume(const std::string& key) const;
   /// "hidden = 384 (DiT-S/4)": what is said of `key`, which is not set and follows from another; "": nothing
   /// does.
   virtual std::string derived_value(const RunConfig&, const std::string& /*key*/) const { return ""; }

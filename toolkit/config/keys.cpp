@@ -106,6 +106,7 @@ std::string wanted(const double&, const std::string& allowed) {
   return with_limits("a number", " in ", allowed);
 }
 std::string wanted(const std::string&, const std::string& allowed) {
+  if (is_purpose(allowed)) return "a string " + allowed;
   return allowed.empty() ? "a string" : "one of " + allowed;
 }
 std::string wanted(const policies::Enabled&, const std::string& allowed) {

@@ -10,6 +10,11 @@
 
 namespace dtk {
 
+/// Whether what is allowed of a string is no choice but says what it is for.
+inline bool is_purpose(const std::string& allowed) {
+  return allowed.starts_with('(');
+}
+
 /// Whether all runs have the table, whatever they train.
 bool is_common_table(const std::string& table);
 

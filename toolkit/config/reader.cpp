@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <any>
 #include <cmath>
+#include <map>
+#include <set>
 
 #include "toolkit/config/config_io.h"
 #include "toolkit/config/document.h"
@@ -108,7 +110,8 @@ void assign(double& member, const Entry& entry, const std::string& allowed) {
 
 void assign(std::string& member, const Entry& entry, const std::string& allowed) {
   const std::string& value = value_as<std::string>(entry, wanted(member, allowed));
-  if (!allowed.empty() && !is_choice(allowed, value)) not_allowed(entry, "not a choice", allowed);
+  if (!allowed.empty() && !is_purpose(allowed) && !is_choice(allowed, value))
+    not_allowed(entry, "not a choice", allowed);
   member = value;
 }
 
@@ -342,7 +345,8 @@ class Reader {
     for (const KeyInfo& info : all_keys()) loaded_.origins[info.key] = {};
   }
 
-  void apply(const Entry& entry) {
+  /// What is wrong with entries is told together, by checked().
+  void apply(const Entry& entry) try {
     if (is_table(entry.key)) {
       if (!entry.is_table) fail(entry.value_place, seen(entry) + "; wanted: a table, " + table_hint(entry));
       return;
@@ -355,9 +359,31 @@ class Reader {
     });
     loaded_.origins[entry.key] = entry.origin;
     loaded_.locations[entry.key] = entry.value_place;
+  } catch (const ConfigError& error) {
+    if (entry.is_table) unknown_tables_.insert(entry.key);
+    // Of a table that is not known, no key is.
+    if (unknown_tables_.count(parent_of(entry.key)) == 0) add_problem(error);
   }
 
+  /// Of a key that was applied: it counts as written only if it was.
+  void came_from(const std::string& key, const Origin& origin) {
+    if (find_key(key) == nullptr) return;
+    loaded_.origins[key] = origin;
+    const bool written = origin.source == Origin::Source::file || origin.source == Origin::Source::set;
+    if (!written) loaded_.locations.erase(key);
+  }
+
+  void add_problem(const ConfigError& error) { problems_.emplace_back(error.what()); }
+  void note(const std::string& text) { loaded_.notes.push_back(text); }
+
   LoadedConfig checked() {
+    constexpr size_t most = 20;
+    if (problems_.size() > most) {
+      const size_t more = problems_.size() - most;
+      problems_.resize(most);
+      problems_.push_back(fmt::format("and {} more like these", more));
+    }
+    if (!problems_.empty()) throw ConfigError(listed(problems_, "\n", "\n"));
     family_named(loaded_.config.train.model).settle_defaults(loaded_);
     check_rules(loaded_, file_name_);
     return loaded_;
@@ -394,44 +420,54 @@ class Reader {
 
   std::string file_name_;
   LoadedConfig loaded_;
+  std::vector<std::string> problems_;
+  std::set<std::string> unknown_tables_;
 };
 
 void apply_overrides(Reader& reader, const std::vector<std::string>& overrides) {
   std::map<std::string, std::string> given;  // key to the override that set it
-  for (const std::string& text : overrides) {
-    const Override one(text);
-    for (const Entry& entry : one.entries()) {
-      reader.apply(entry);
-      if (entry.is_table) continue;
-      const auto [earlier, is_new] = given.emplace(entry.key, one.place());
-      if (!is_new) fail(one.place(), entry.key + " is also given by " + earlier->second + "; give it once");
+  for (const std::string& text : overrides) try {
+      const Override one(text);
+      for (const Entry& entry : one.entries()) {
+        reader.apply(entry);
+        if (entry.is_table) continue;
+        const auto [earlier, is_new] = given.emplace(entry.key, one.place());
+        if (is_new) continue;
+        reader.note(one.place() + " takes the place of " + earlier->second);
+        earlier->second = one.place();
+      }
+    } catch (const ConfigError& error) {
+      reader.add_problem(error);
     }
-  }
 }
 
 }  // namespace
 
 LoadedConfig parse_config(const std::string& text, const std::string& file_name,
-                          const std::vector<std::string>& overrides) {
+                          const std::vector<std::string>& overrides,
+                          const std::map<std::string, Origin>& origins) {
   check_file_name(file_name);
   Reader reader(file_name);
   for (const Entry& entry : read_file(text, file_name)) reader.apply(entry);
+  for (const auto& [key, origin] : origins) reader.came_from(key, origin);
   apply_overrides(reader, overrides);
   return reader.checked();
 }
 
-LoadedConfig load_config(FileSystem& files, const std::filesystem::path& file,
-                         const std::vector<std::string>& overrides) {
-  const std::string name = file.string();
-  if (!files.exists(file)) fail(name, "this file does not exist; give an existing file with --config");
-  std::string text;
+std::string read_config(FileSystem& files, const std::filesystem::path& file) {
+  if (!files.exists(file))
+    fail(file.string(), "this file does not exist; give an existing file with --config");
   try {
     constexpr uint64_t most = uint64_t{1} << 20;  // hundreds of times what all keys take
-    text = files.read_given(file, most);
+    return files.read_given(file, most);
   } catch (const FileError& error) {
     throw ConfigError(error.what());
   }
-  return parse_config(text, name, overrides);
+}
+
+LoadedConfig load_config(FileSystem& files, const std::filesystem::path& file,
+                         const std::vector<std::string>& overrides) {
+  return parse_config(read_config(files, file), file.string(), overrides);
 }
 
 }  // namespace dtk

@@ -221,17 +221,22 @@ void check_rules(const LoadedConfig& loaded, const std::string& file_name) {
   Rules(loaded, file_name).check();
 }
 
-void check_new_run(const LoadedConfig& loaded) {
-  const std::string key = "train.allow_thread_change";
+static void check_only_resumed(const LoadedConfig& loaded, const std::string& key, bool value,
+                               const std::string& lets) {
   const auto place = loaded.locations.find(key);
-  if (!loaded.config.train.allow_thread_change || place == loaded.locations.end()) return;
+  if (!value || place == loaded.locations.end()) return;
   throw ConfigError(
-      place->second + ": " + key +
-      " = true has no use in a new run: it lets a resumed one go on with another number of threads; "
-      "remove it" +
+      place->second + ": " + key + " = true has no use in a new run: it lets a resumed one go on with " +
+      lets + "; remove it" +
       (!written_by_set(loaded, key) ? " (what a file sets is taken back with --set " + key + "=default)"
                                     : "") +
       ", or continue a run with --resume");
+}
+
+void check_new_run(const LoadedConfig& loaded) {
+  check_only_resumed(loaded, "train.allow_thread_change", loaded.config.train.allow_thread_change,
+                     "another number of threads");
+  check_only_resumed(loaded, "data.allow_change", loaded.config.data.allow_change, "data that have changed");
 }
 
 bool placement_is_open(const RunConfig& config) {

@@ -6,6 +6,7 @@
 #include "toolkit/config/keys.h"
 #include "toolkit/config/rules.h"
 #include "toolkit/config/toml_text.h"
+#include "toolkit/core/text.h"
 
 namespace dtk {
 namespace {
@@ -46,39 +47,28 @@ ConfigRow row_of(const LoadedConfig& loaded, const std::string& table, const std
   return row;
 }
 
-std::vector<std::string> collect_changeable_keys() {
-  const std::vector<std::string> keys = {
-      "train.out",
-      "train.threads",
-      "train.steps",
-      "train.epochs",
-      "train.seconds",
-      "train.log_every",
-      "train.checkpoint_every",
-      "train.sample_every",
-      "train.keep_checkpoints",
-      // Validation changes no weight; data.validation, which takes samples away, may not change.
-      "train.validate_every",
-      "train.validate_ema",
-      "train.on_not_finite",
-      "train.most_skipped",
-      "train.slow_step",
-      "train.allow_thread_change",
-      "data.prefetch",
-      "data.threads",
-      // Where the average lives, not what it is: to the bit on the CPU, and no weight ever depends on it.
-      "policies.ema.device",
-      "policies.ema.pinned",
-  };
-  std::vector<std::string> found;
-  for (const KeyInfo& info : all_keys()) {
-    const bool named = std::find(keys.begin(), keys.end(), info.key) != keys.end();
-    // Checkpointing changes no bit of the result.
-    const bool free = info.table == "memory" || info.table == "sample" || info.table == "log" ||
-                      info.table == "policies.checkpoint";
-    if (named || free) found.push_back(info.key);
-  }
-  return found;
+// What is free on a resume and changes no bit of what is trained.
+bool is_harmless(const std::string& table, const std::string& key) {
+  // Checkpointing changes no bit; validation, samples and logs no weight.
+  if (is_one_of(table, {"memory", "sample", "log", "policies.checkpoint"})) return true;
+  return is_one_of(
+      key, {"train.out", "train.log_every", "train.checkpoint_every", "train.sample_every",
+            "train.keep_checkpoints", "train.validate_every", "train.validate_ema", "train.on_not_finite",
+            "train.most_skipped", "train.slow_step", "train.allow_thread_change", "data.samples",
+            "data.on_corrupt", "data.fingerprint", "data.allow_change", "data.prefetch", "data.threads",
+            // Where the average lives, not what it is.
+            "policies.ema.device", "policies.ema.pinned"});
+}
+
+// Why a key of all runs has its value for ever; "" if it may change.
+std::string why_fixed(const std::string& key) {
+  if (key == "train.model") return "it says what is trained";
+  if (key == "train.seed") return "the order of the data and what is held out follow from it";
+  if (key == "data.kind") return "it says what samples are";
+  if (key == "data.validation")
+    return "what was held out has not been trained on, and all else may have been";
+  if (key == "train.init_from" || key == "train.init_key") return "a run begins with weights once";
+  return "";
 }
 
 }  // namespace
@@ -128,22 +118,44 @@ std::vector<ConfigDifference> differences(const RunConfig& a, const RunConfig& b
   return all;
 }
 
-const std::vector<std::string>& keys_that_may_change_on_resume() {
-  static const std::vector<std::string> keys = collect_changeable_keys();
-  return keys;
+OnResume on_resume(const std::string& key) {
+  const std::string table = find_key(key)->table;
+  const ConfiguredFamily* const owner = owner_of(key);
+  const bool is_data = is_common_table(table) && owner != nullptr;
+  if (!why_fixed(key).empty() || (owner != nullptr && !owner->may_change_on_resume(key)))
+    return OnResume::fixed;
+  // Files may move: what they hold is compared by itself.
+  return is_harmless(table, key) || (is_data && find_key(key)->is_any_text) ? OnResume::harmless
+                                                                            : OnResume::changes_result;
 }
 
 std::string resume_problem(const std::string& checkpoint, const std::string& config_file,
                            const RunConfig& written, const RunConfig& now) {
-  const std::vector<std::string>& changeable = keys_that_may_change_on_resume();
   std::string lines;
-  for (const ConfigDifference& difference : differences(written, now)) {
-    if (std::find(changeable.begin(), changeable.end(), difference.key) != changeable.end()) continue;
-    lines += "  " + difference.key + ": " + difference.a + " in the checkpoint, " + difference.b + " now\n";
+  bool model = false;
+  for (const auto& [key, before, after] : differences(written, now)) {
+    if (on_resume(key) != OnResume::fixed) continue;
+    std::string why = why_fixed(key);
+    if (why.empty()) {
+      model = true;
+      why = "the weights were trained with it";
+    }
+    lines += "  " + key + ": " + before + " in the checkpoint, " + after + " now; " + why + "\n";
   }
   if (lines.empty()) return "";
-  return "checkpoint " + checkpoint + " was written with another configuration:\n" + lines +
-         "use the checkpoint's configuration (" + config_file + ") or start a new run in another train.out";
+  return "checkpoint " + checkpoint + " cannot go on so:\n" + lines + "use its own values (" + config_file +
+         "), or start a new run in another train.out" +
+         (model ? "" : ", which may begin with these weights: --set train.init_from=" + checkpoint);
+}
+
+std::vector<ConfigChange> changes_on_resume(int64_t step, const RunConfig& written, const RunConfig& now) {
+  std::vector<ConfigChange> changes;
+  for (const auto& [key, before, after] : differences(written, now)) {
+    if (is_one_of(key, {"train.allow_thread_change", "data.allow_change"})) continue;
+    changes.push_back(
+        {step, key + " = " + after + " (was " + before + ")", on_resume(key) == OnResume::changes_result});
+  }
+  return changes;
 }
 
 }  // namespace dtk

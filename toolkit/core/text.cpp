@@ -55,6 +55,44 @@ std::string shown(const std::filesystem::path& path) {
   return text;
 }
 
+std::string shell_quoted(const std::string& text) {
+  constexpr std::string_view plain = "-_./:=,+@%";
+  const bool is_plain = !text.empty() && std::all_of(text.begin(), text.end(), [&](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           plain.find(c) != std::string_view::npos;
+  });
+  if (is_plain) return text;
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+bool natural_less(std::string_view a, std::string_view b) {
+  const auto digits_at = [](std::string_view text, size_t at) {
+    size_t end = at;
+    while (end < text.size() && text[end] >= '0' && text[end] <= '9') ++end;
+    return text.substr(at, end - at);
+  };
+  const auto without_zeros = [](std::string_view digits) {
+    return digits.substr(std::min(digits.find_first_not_of('0'), digits.size()));
+  };
+  size_t i = 0, j = 0;
+  while (i < a.size() && j < b.size()) {
+    const std::string_view x = digits_at(a, i), y = digits_at(b, j);
+    if (x.empty() || y.empty()) {
+      if (a[i] != b[j]) return static_cast<unsigned char>(a[i]) < static_cast<unsigned char>(b[j]);
+      ++i, ++j;
+      continue;
+    }
+    const std::string_view p = without_zeros(x), q = without_zeros(y);
+    if (p.size() != q.size()) return p.size() < q.size();
+    if (p != q) return p < q;
+    i += x.size(), j += y.size();
+  }
+  if (i < a.size() || j < b.size()) return j < b.size();
+  return a < b;
+}
+
 std::string escaped(const std::string& text) {
   std::string result;
   for (const char c : text) {

@@ -23,6 +23,13 @@ std::string printable(std::string_view text);
 /// A path for a message: its name may hold a line break, with which it could make up a line of its own.
 std::string shown(const std::filesystem::path& path);
 
+/// `text` as one word of a shell's command.
+std::string shell_quoted(const std::string& text);
+
+/// Byte order, but for runs of digits, which are compared as numbers: "2" before "10", "a9b" before "a10". A
+/// total order: what is alike as numbers ("01", "1") goes by bytes.
+bool natural_less(std::string_view a, std::string_view b);
+
 /// What lies between the separators: one part more than there are of them.
 inline std::vector<std::string> split(const std::string& text, char separator) {
   std::vector<std::string> parts;

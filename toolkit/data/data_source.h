@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "toolkit/core/batch_part.h"
+#include "toolkit/data/identity.h"
 
 namespace dtk {
 
@@ -35,7 +36,9 @@ struct DataRemarks {
   bool synthetic = false;                 // made up by a program: no result of such a run is one of real data
   int64_t skipped = 0;                    // files left out because they are corrupt
   std::vector<std::string> reasons = {};  // of the first few of them, each with its path
-  int64_t outside = 0;                    // entries of a list of files that lead out of the list's folder
+  int64_t passed_over = 0;                // files of a folder that are no samples
+  std::string first_passed_over = {};
+  int64_t outside = 0;  // entries of a list of files that lead out of the list's folder
   std::string first_outside = {};
 };
 
@@ -50,6 +53,12 @@ class DataSource {
   /// (IDX, train-images-idx3-ubyte.gz)".
   virtual std::string description() const = 0;
   virtual DataRemarks remarks() const { return {}; }
+  /// What it is known by, without the contents; of a source that nobody will look for again, nothing.
+  virtual DataIdentity identity() const { return {}; }
+  /// By label, as messages show them; empty where classes are numbers or there are none.
+  virtual std::vector<std::string> class_names() const { return {}; }
+  /// Of sample `index`, unique, and the same wherever the data are; empty where samples have none.
+  virtual std::string sample_name(int64_t /*index*/) const { return ""; }
 
   /// A batch of `count` samples, not filled; `pinned`: page-locked, which a device copies without stopping
   /// its stream.

@@ -302,6 +302,10 @@ bool is_bmp(std::string_view encoded) {
   return encoded.starts_with("BM");
 }
 
+bool is_webp(std::string_view encoded) {
+  return encoded.starts_with("RIFF") && encoded.substr(0, 12).ends_with("WEBP");
+}
+
 std::string image_damage(std::string_view encoded) {
   if (is_png(encoded)) {
     // libpng too sees more data than the picture has, but inflates all of them before it says so.

@@ -8,6 +8,7 @@ namespace dtk {
 bool is_jpeg(std::string_view encoded);
 bool is_png(std::string_view encoded);
 bool is_bmp(std::string_view encoded);
+bool is_webp(std::string_view encoded);
 
 /// Damage that a decoder would pass over, as it fills what is missing with grey and compares no checksum:
 /// what is wrong with a PNG (a chunk whose checksum differs, no end), a JPEG (no end) or a BMP (fewer rows

@@ -4,8 +4,9 @@
 #include <iterator>
 #include <stdexcept>
 
+#include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
-#include "toolkit/data/loader.h"
+#include "toolkit/core/numbers.h"
 
 namespace dtk {
 namespace {
@@ -16,14 +17,13 @@ class Part : public Source {
  public:
   template <class... Shape>
   Part(std::shared_ptr<const Source> source, std::vector<uint32_t> indices, const Shape&... shape)
-      : Source(shape...), indices_(std::move(indices)), source_(std::move(source)) {
-    std::sort(indices_.begin(), indices_.end());
-  }
+      : Source(shape...), indices_(std::move(indices)), source_(std::move(source)) {}
 
   std::string description() const override {
     return fmt::format("{} samples of {}", indices_.size(), source_->description());
   }
   DataRemarks remarks() const override { return source_->remarks(); }
+  std::vector<std::string> class_names() const override { return source_->class_names(); }
 
  protected:
   const Source& source() const { return *source_; }
@@ -59,26 +59,53 @@ class ImagePart final : public Part<ImageSource> {
   }
 };
 
+// Of sample i at i.
+template <class Source>
+std::vector<uint64_t> hashes_of(const Source& source, uint64_t seed) {
+  std::vector<uint64_t> hashes(static_cast<size_t>(source.size()));
+  for (int64_t i = 0; i < source.size(); ++i)
+    hashes[static_cast<size_t>(i)] = held_out_hash(seed, source.sample_name(i), i);
+  return hashes;
+}
+
+uint64_t limit_for(std::vector<uint64_t> hashes, int64_t count) {
+  std::nth_element(hashes.begin(), hashes.begin() + count, hashes.end());
+  return hashes[static_cast<size_t>(count)];  // of the first that is not held out
+}
+
 template <class SomeOf, class Source>
-Split<Source> split(std::shared_ptr<const Source> source, int64_t count, uint64_t seed) {
+Split<Source> split(std::shared_ptr<const Source> source, int64_t count, uint64_t seed,
+                    const DataIdentity* before) {
   if (count < 0 || count >= source->size()) {
     throw std::invalid_argument(fmt::format("hold_out: {} of {} samples", count, source->size()));
   }
   if (count == 0) return {std::move(source), nullptr};
-  const std::vector<uint32_t> order = epoch_order(seed, 0, static_cast<uint64_t>(source->size()));
-  const auto middle = order.begin() + count;
-  return {std::make_shared<SomeOf>(source, std::vector<uint32_t>(middle, order.end())),
-          std::make_shared<SomeOf>(source, std::vector<uint32_t>(order.begin(), middle))};
+  const std::vector<uint64_t> hashes = hashes_of(*source, seed);
+  const uint64_t below =
+      before != nullptr && before->held_out_below ? *before->held_out_below : limit_for(hashes, count);
+  std::vector<uint32_t> training, held_out;
+  for (size_t i = 0; i < hashes.size(); ++i)
+    (hashes[i] < below ? held_out : training).push_back(static_cast<uint32_t>(i));
+  if (training.empty() || held_out.empty()) {
+    throw DataError(fmt::format(
+        "of the {} of {}, {} are held out by the choice that the run began with; begin a new run with these "
+        "data",
+        count_text(source->size(), "sample"), source->description(), held_out.empty() ? "none" : "all"));
+  }
+  return {std::make_shared<SomeOf>(source, std::move(training)),
+          std::make_shared<SomeOf>(source, std::move(held_out)), below};
 }
 
 }  // namespace
 
-DataSplit hold_out(std::shared_ptr<const DataSource> source, int64_t count, uint64_t seed) {
-  return split<DataPart>(std::move(source), count, seed);
+DataSplit hold_out(std::shared_ptr<const DataSource> source, int64_t count, uint64_t seed,
+                   const DataIdentity* before) {
+  return split<DataPart>(std::move(source), count, seed, before);
 }
 
-ImageSplit hold_out(std::shared_ptr<const ImageSource> source, int64_t count, uint64_t seed) {
-  return split<ImagePart>(std::move(source), count, seed);
+ImageSplit hold_out(std::shared_ptr<const ImageSource> source, int64_t count, uint64_t seed,
+                    const DataIdentity* before) {
+  return split<ImagePart>(std::move(source), count, seed, before);
 }
 
 }  // namespace dtk

@@ -128,6 +128,7 @@ std::unique_ptr<ImageSource> open_idx(const std::filesystem::path& images,
   data.classes = 1 + *std::max_element(label_file.bytes.begin(), label_file.bytes.end());
   data.pixels = std::move(image_file.bytes);
   data.labels.assign(label_file.bytes.begin(), label_file.bytes.end());
+  data.identity = {{data_file(images), data_file(labels)}, numbered_classes(data.labels)};
   data.description = fmt::format("{} images {}, {} classes (IDX, {})", data.labels.size(),
                                  shape_text(data.channels, data.height, data.width), data.classes,
                                  images.filename().string());

@@ -18,9 +18,15 @@ namespace {
 
 constexpr int64_t int_max = std::numeric_limits<int>::max();
 
+#ifdef DTK_WEBP
+constexpr char kFormats[] = "PNG, JPEG, WebP and BMP";
+#else
+constexpr char kFormats[] = "PNG, JPEG and BMP";
+#endif
+
 [[noreturn]] void fail_decoding(const std::string& name, const std::string& reason) {
-  throw CorruptImage(name + ": cannot be decoded (" + reason +
-                     "); allowed: PNG, JPEG and BMP; replace or remove it");
+  throw CorruptImage(name + ": cannot be decoded (" + reason + "); allowed: " + kFormats +
+                     "; replace or remove it");
 }
 
 const ImageDecoder& decoder_of(std::string_view encoded, const std::string& name) {
@@ -29,6 +35,9 @@ const ImageDecoder& decoder_of(std::string_view encoded, const std::string& name
   if (is_jpeg(encoded)) return jpeg_decoder;
   if (is_png(encoded)) return png_decoder;
   if (is_bmp(encoded)) return bmp_decoder;
+#ifdef DTK_WEBP
+  if (is_webp(encoded)) return webp_decoder;
+#endif
   fail_decoding(name, "unknown image type");
 }
 
@@ -39,21 +48,66 @@ ImageHeader header_of(std::string_view encoded, const std::string& name) try {
 }
 
 /// Of an image that is allowed, as it is stored.
-ImageSize stored_size(std::string_view encoded, const std::string& name) {
+ImageHeader stored_header(std::string_view encoded, const std::string& name, Convert convert) {
   const ImageHeader header = header_of(encoded, name);
   const auto [channels, height, width] = header.size;
   if (width < 1 || height < 1)
     fail_decoding(name, fmt::format("its header says {} x {} pixels", height, width));
-  if (header.is_16_bit)
-    throw DataError(name + ": has 16 bits per channel; allowed: 8; convert it to 8 bits per channel");
-  if (is_jpeg(encoded) && header.components != 1 && header.components != 3) {
+  if (header.is_animated)
+    throw DataError(name + ": is an animation; allowed: a single picture; take one of it, or remove it");
+  if (header.is_16_bit && convert == Convert::none) {
     throw DataError(
-        fmt::format("{}: is a JPEG of {} components{}; allowed: 1 (grey) or 3 (colour); convert it to RGB",
-                    name, header.components, header.components == 4 ? " (CMYK)" : ""));
+        name +
+        ": has 16 bits per channel; allowed: 8 with data.convert = \"none\"; convert it to 8 bits "
+        "per channel, or set data.convert = \"rgb\"");
+  }
+  const bool is_known =
+      header.components == 1 || header.components == 3 || (header.components == 4 && convert == Convert::rgb);
+  if (is_jpeg(encoded) && !is_known) {
+    throw DataError(fmt::format("{}: is a JPEG of {} components{}; allowed: 1 (grey) or 3 (colour){}", name,
+                                header.components, header.components == 4 ? " (CMYK)" : "",
+                                header.components == 4
+                                    ? "; convert it to RGB, or set data.convert = \"rgb\""
+                                    : ", or 4 (CMYK) with data.convert = \"rgb\"; convert it to RGB"));
   }
   if (height > int_max / width || channels > int_max / (width * height))
     fail_decoding(name, fmt::format("its header says {} x {} pixels, more than 2 GiB", height, width));
-  return header.size;
+  return header;
+}
+
+/// `value` of 255 parts of `one`, the rest of `other`, rounded.
+uint8_t blended(int one, int other, int value) {
+  const int sum = one * value + other * (255 - value) + 128;
+  return static_cast<uint8_t>(((sum >> 8) + sum) >> 8);
+}
+
+void cmyk_to_rgb(const uint8_t* pixel, uint8_t* rgb) {  // as Pillow: without ink the paper is white
+  const int black = pixel[3];
+  for (int c = 0; c < 3; ++c) rgb[c] = blended(pixel[c], 0, black);
+}
+
+/// Of any number of channels.
+Image as_rgb(Image image, bool is_cmyk) {
+  if (image.channels == 3) return image;
+  constexpr int white = 255;
+  Image rgb{.height = image.height, .width = image.width, .channels = 3, .pixels = {}};
+  const auto count = static_cast<size_t>(image.height * image.width);
+  const auto channels = static_cast<size_t>(image.channels);
+  rgb.pixels.resize(3 * count);
+  for (size_t i = 0; i < count; ++i) {
+    const uint8_t* const from = image.pixels.data() + channels * i;
+    uint8_t* const to = rgb.pixels.data() + 3 * i;
+    if (is_cmyk) {
+      cmyk_to_rgb(from, to);
+      continue;
+    }
+    const bool is_transparent = channels == 2 || channels == 4;
+    for (size_t c = 0; c < 3; ++c) {
+      const uint8_t value = from[channels < 3 ? 0 : c];
+      to[c] = is_transparent ? blended(value, white, from[channels - 1]) : value;
+    }
+  }
+  return rgb;
 }
 
 /// Whether rows of the file are columns of the picture.
@@ -86,63 +140,18 @@ Image upright(Image stored, int orientation) {
   return seen;
 }
 
-uint8_t to_byte(float value, int64_t sample) {
-  if (!std::isfinite(value)) {
-    throw DataError(
-        "image grid: sample " + std::to_string(sample) +
-        " holds a value that is not finite (NaN or infinite), so it is no image; sample from other "
-        "weights");
-  }
-  return static_cast<uint8_t>(std::lround((std::clamp(value, -1.0F, 1.0F) + 1.0F) * 127.5F));
-}
-
-void check_grid(const at::Tensor& samples, int64_t columns, int64_t padding, int64_t scale) {
-  if (samples.dim() != 4 || samples.numel() == 0) {
-    throw std::invalid_argument("image grid: expected samples (N, C, H, W) with at least one value");
-  }
-  if (!are_images(samples.size(1))) {
-    throw DataError("image grid: samples have " + std::to_string(samples.size(1)) +
-                    " channels; allowed: 1 (grey) or 3 (RGB); decode latents to images first");
-  }
-  if (columns < 1 || padding < 0 || scale < 1) {
-    throw std::invalid_argument("image grid: columns and scale must be at least 1 and padding at least 0");
-  }
-}
-
-/// Where and how large the cells of a grid are, in pixels of the grid.
-struct GridLayout {
-  int64_t columns, padding, scale;
-
-  int64_t start(int64_t cell, int64_t side) const { return padding + cell * (side * scale + padding); }
-  int64_t extent(int64_t cells, int64_t side) const { return start(cells, side); }
-};
-
-/// Copies one sample (C, H, W) into its cell.
-void paste(Image& grid, const float* values, int64_t height, int64_t width, int64_t sample,
-           const GridLayout& layout) {
-  const int64_t top = layout.start(sample / layout.columns, height);
-  const int64_t left = layout.start(sample % layout.columns, width);
-  for (int64_t y = 0; y < height * layout.scale; ++y) {
-    for (int64_t x = 0; x < width * layout.scale; ++x) {
-      const int64_t source = y / layout.scale * width + x / layout.scale;
-      uint8_t* pixel = grid.pixels.data() + ((top + y) * grid.width + left + x) * grid.channels;
-      for (int64_t c = 0; c < grid.channels; ++c) {
-        pixel[c] = to_byte(values[c * height * width + source], sample);
-      }
-    }
-  }
-}
-
 }  // namespace
 
-ImageSize encoded_image_size(std::string_view encoded, const std::string& name) {
-  const ImageSize stored = stored_size(encoded, name);
-  if (!swaps_sides(jpeg_orientation(encoded))) return stored;
-  return {.channels = stored.channels, .height = stored.width, .width = stored.height};
+ImageSize encoded_image_size(std::string_view encoded, const std::string& name, Convert convert) {
+  ImageSize size = stored_header(encoded, name, convert).size;
+  if (swaps_sides(jpeg_orientation(encoded))) std::swap(size.height, size.width);
+  if (convert == Convert::rgb) size.channels = 3;
+  return size;
 }
 
-Image decode_image(std::string_view encoded, const std::string& name) {
-  const ImageSize size = stored_size(encoded, name);
+Image decode_image(std::string_view encoded, const std::string& name, Convert convert) {
+  const ImageHeader header = stored_header(encoded, name, convert);
+  const ImageSize& size = header.size;
   if (const std::string damage = image_damage(encoded); !damage.empty()) fail_decoding(name, damage);
   Image stored{.height = size.height, .width = size.width, .channels = size.channels, .pixels = {}};
   stored.pixels.resize(static_cast<size_t>(size.channels * size.height * size.width));
@@ -151,28 +160,8 @@ Image decode_image(std::string_view encoded, const std::string& name) {
   } catch (const Undecodable& error) {
     fail_decoding(name, error.reason);
   }
+  if (convert == Convert::rgb) stored = as_rgb(std::move(stored), header.is_cmyk);
   return upright(std::move(stored), jpeg_orientation(encoded));
-}
-
-UnpaintedImage image_grid(const at::Tensor& samples, int64_t columns, int64_t padding, int64_t scale) {
-  check_grid(samples, columns, padding, scale);
-  const at::Tensor values = samples.detach().to(at::kCPU, at::kFloat).contiguous();
-  const int64_t count = values.size(0);
-  const int64_t height = values.size(2);
-  const int64_t width = values.size(3);
-  const GridLayout layout{.columns = columns, .padding = padding, .scale = scale};
-  const ImageSize size{.channels = values.size(1),
-                       .height = layout.extent((count + columns - 1) / columns, height),
-                       .width = layout.extent(columns, width)};
-  return {size, [=] {
-            Image grid{.height = size.height, .width = size.width, .channels = size.channels, .pixels = {}};
-            grid.pixels.assign(static_cast<size_t>(grid.height * grid.width * grid.channels), 255);
-            const float* sample = values.const_data_ptr<float>();
-            for (int64_t i = 0; i < count; ++i, sample += grid.channels * height * width) {
-              paste(grid, sample, height, width, i, layout);
-            }
-            return grid;
-          }};
 }
 
 }  // namespace dtk

@@ -1,5 +1,6 @@
 // The decoders behind decode_image(). JPEG and PNG are libjpeg's and libpng's (jpeg.cpp, png.cpp) where
-// CMake's DTK_IMAGE_LIBRARIES found them, otherwise stb_image's (stb.cpp), as BMP always is.
+// CMake's DTK_IMAGE_LIBRARIES found them, otherwise stb_image's (stb.cpp), as BMP always is; WebP is
+// libwebp's (webp.cpp) where that was found.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,9 +11,11 @@
 namespace dtk {
 
 struct ImageHeader {
-  ImageSize size;      // as decode() writes it, not yet turned
-  int components = 0;  // stored: 4 in a CMYK JPEG, 1 with a palette
-  bool is_16_bit = false;
+  ImageSize size;          // as decode() writes it, not yet turned
+  int components = 0;      // stored: 4 in a CMYK JPEG, 1 with a palette
+  bool is_16_bit = false;  // stored; decode() writes the upper 8, rounded
+  bool is_animated = false;
+  bool is_cmyk = false;  // decode() writes four inks, 255 for none
 };
 
 /// Why a file cannot be decoded, without its name.
@@ -31,5 +34,8 @@ struct ImageDecoder {
 };
 
 extern const ImageDecoder jpeg_decoder, png_decoder, bmp_decoder;
+#ifdef DTK_WEBP
+extern const ImageDecoder webp_decoder;
+#endif
 
 }  // namespace dtk

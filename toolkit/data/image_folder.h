@@ -13,21 +13,25 @@ inline constexpr const char* synthetic_marker = "SYNTHETIC.txt";
 
 struct ImageFolderOptions {
   bool skip_corrupt =
-      false;        // leave out files that cannot be decoded, and tell of them (DataSource::remarks)
-  int threads = 1;  // that decode
+      false;            // leave out files that cannot be decoded, and tell of them (DataSource::remarks)
+  int threads = 1;      // that decode
+  bool strict = false;  // anything but images in a class folder is an error
+  Convert convert = Convert::none;
 };
 
-/// Opens `folder`/<class>/<image>.png|jpg|jpeg|bmp. Class folders sorted by name (byte order: "10" comes
-/// before "2") are classes 0, 1, ...; samples are sorted by class, then by file name. An image of exactly
-/// `size` is taken as it is; another is resized and cropped to it (image.h), which needs a square `size`.
-/// Channels are never converted. Values are scaled to [-1, 1]. Images are decoded here, once, and stay in
-/// memory as bytes: C·H·W for each. Plain files beside the class folders and names that start with a dot are
-/// passed over; any other file among the images is an error.
+/// Opens `folder`/<class>/<image>.png|jpg|jpeg|webp|bmp, also in folders within the classes'. Class folders
+/// sorted by name (natural_less(): "2" comes before "10") are classes 0, 1, ...; samples are sorted by class,
+/// then by path (byte order). An image of exactly `size` is taken as it is; another is resized and cropped to
+/// it (image.h), which needs a square `size`. Channels are converted as `options` say. Values are scaled to
+/// [-1, 1]. Images are decoded here, once, and stay in memory as bytes, C·H·W for each, with its name. Plain
+/// files beside the class folders and names that start with a dot are passed over, as are, and counted, all
+/// other files among the images and folders behind a link, unless `options` are strict.
 ///
-/// Throws DataError naming the folder or the first file: a class without images, a file that is no image or
-/// damaged (with skip_corrupt only if no image of a class is left), a single pixel, 16 bits per channel,
-/// CMYK, other channels than `size`; Error with ExitCode::memory if the bytes exceed the memory that is
-/// available.
+/// Headers are looked at before the first image is decoded, for up to 30 seconds. Throws DataError naming the
+/// folder or the files, 20 of them and how many more: a class without images, a file that is damaged (with
+/// skip_corrupt only if no image of a class is left), a single pixel, an animation, and what is not
+/// converted: 16 bits per channel, CMYK, other channels than `size`; Error with ExitCode::memory if the bytes
+/// exceed the memory that is available.
 std::unique_ptr<ImageSource> open_image_folder(const std::filesystem::path& folder, const ImageSize& size,
                                                const ImageFolderOptions& options = {});
 

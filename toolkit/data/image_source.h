@@ -52,6 +52,7 @@ class FlippedSource final : public DataSource {
   int64_t size() const override { return source_->size(); }
   std::string description() const override { return source_->description(); }
   DataRemarks remarks() const override { return source_->remarks(); }
+  std::vector<std::string> class_names() const override { return source_->class_names(); }
   Batch allocate(int64_t count, bool pinned) const override { return source_->allocate(count, pinned); }
   void read(int64_t index, uint64_t epoch, const Batch& batch, int64_t row) const override;
 

@@ -49,12 +49,15 @@ class JpegFile {
   ImageHeader header() const {
     return {
         .size = {.channels = info_.num_components, .height = info_.image_height, .width = info_.image_width},
-        .components = info_.num_components};
+        .components = info_.num_components,
+        .is_cmyk = info_.num_components == 4};
   }
 
   void decode(uint8_t* pixels) {
     run([&] {
-      info_.out_color_space = info_.num_components == 1 ? JCS_GRAYSCALE : JCS_RGB;
+      info_.out_color_space = info_.num_components == 1   ? JCS_GRAYSCALE
+                              : info_.num_components == 4 ? JCS_CMYK
+                                                          : JCS_RGB;
       jpeg_start_decompress(&info_);
       const size_t row_bytes = size_t{info_.output_width} * static_cast<size_t>(info_.output_components);
       while (info_.output_scanline < info_.output_height) {

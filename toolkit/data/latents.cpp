@@ -116,25 +116,27 @@ std::vector<int64_t> read_labels(ReadableFile& file, const Stored& stored, int64
 }
 
 template <class Number>
-void convert(const char* stored, int64_t count, float scale, float* values) {
+void convert(const char* stored, int64_t count, float shift, float scale, float* values) {
   for (int64_t i = 0; i < count; ++i) {
     Number number;
     std::memcpy(&number, stored + static_cast<size_t>(i) * sizeof(Number), sizeof(Number));
-    values[i] = static_cast<float>(number) * scale;
+    values[i] = (static_cast<float>(number) - shift) * scale;
   }
 }
 
 class LatentSource final : public ImageSource {
  public:
   LatentSource(std::unique_ptr<ReadableFile> file, fs::path path, Stored latents, std::vector<int64_t> labels,
-               double scale)
+               std::vector<DataFile> files, const LatentFiles& given)
       : ImageSource({latents.shape[0], latents.shape[1], latents.shape[2], latents.shape[3],
                      *std::max_element(labels.begin(), labels.end()) + 1}),
         file_(std::move(file)),
         path_(std::move(path)),
         latents_(std::move(latents)),
         labels_(std::move(labels)),
-        scale_(static_cast<float>(scale)),
+        files_(std::move(files)),
+        shift_(static_cast<float>(given.shift)),
+        scale_(static_cast<float>(given.scale)),
         sample_values_(channels() * height() * width()) {}
 
   std::string description() const override {
@@ -143,17 +145,19 @@ class LatentSource final : public ImageSource {
                        path_.filename().string());
   }
 
+  DataIdentity identity() const override { return {files_, numbered_classes(labels_)}; }
+
   int64_t read_image(int64_t index, float* values) const override {
     const int64_t label = labels_.at(static_cast<size_t>(index));
     std::string stored(static_cast<size_t>(sample_values_) * c10::elementSize(latents_.type), '\0');
     file_->read_into(latents_.begin + static_cast<uint64_t>(index) * stored.size(), stored.data(),
                      stored.size());
     if (latents_.type == c10::ScalarType::Float) {
-      convert<float>(stored.data(), sample_values_, scale_, values);
+      convert<float>(stored.data(), sample_values_, shift_, scale_, values);
     } else if (latents_.type == c10::ScalarType::Half) {
-      convert<c10::Half>(stored.data(), sample_values_, scale_, values);
+      convert<c10::Half>(stored.data(), sample_values_, shift_, scale_, values);
     } else {
-      convert<c10::BFloat16>(stored.data(), sample_values_, scale_, values);
+      convert<c10::BFloat16>(stored.data(), sample_values_, shift_, scale_, values);
     }
     const bool finite =
         std::all_of(values, values + sample_values_, [](float v) { return std::isfinite(v); });
@@ -170,7 +174,8 @@ class LatentSource final : public ImageSource {
   const fs::path path_;
   const Stored latents_;
   const std::vector<int64_t> labels_;
-  const float scale_;
+  const std::vector<DataFile> files_;
+  const float shift_, scale_;
   const int64_t sample_values_;
 };
 
@@ -214,8 +219,10 @@ std::unique_ptr<ImageSource> open_latents(const LatentFiles& files) {
   const int64_t samples = latents->shape[0];
   std::vector<int64_t> all = labels ? read_labels(*file, *labels, samples, path)
                                     : read_labels_file([&] { return labels_of_npy(files.labels, samples); });
+  std::vector<DataFile> known = {data_file(path)};
+  if (!labels) known.push_back(data_file(files.labels));
   return std::make_unique<LatentSource>(std::move(file), path, std::move(*latents), std::move(all),
-                                        files.scale);
+                                        std::move(known), files);
 }
 
 }  // namespace dtk

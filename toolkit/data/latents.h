@@ -11,11 +11,12 @@ struct LatentFiles {
   std::filesystem::path latents;  // .npy, or .safetensors with the tensor "latents"
   std::filesystem::path labels;   // .npy; empty: the tensor "labels" of the .safetensors file
   double scale = 1.0;             // values are multiplied by it
+  double shift = 0.0;             // after this was taken off them
 };
 
 /// Latents (N, C, H, W), float32, float16 or bfloat16 (the last in .safetensors only), with int64 labels (N).
 /// The file of latents is read a sample at a time, never as a whole; labels take 8 bytes a sample of
-/// memory. read_image(), which several threads may call, converts to float32, multiplies by `scale`, and
+/// memory. read_image(), which several threads may call, converts to float32, shifts and scales, and
 /// throws DataError naming file and sample if a value is not finite: no NaN is ever trained on, and starting
 /// costs no pass over the file. classes() is the largest label + 1.
 ///

@@ -7,14 +7,17 @@
 
 namespace dtk {
 
-/// Byte images of one shape with a class each; costs C·H·W + 8 bytes a sample.
+/// Byte images of one shape with a class each; costs C·H·W + 8 bytes a sample, and its name.
 struct PixelData {
   int64_t channels = 0;
   int64_t height = 0;
   int64_t width = 0;
   int64_t classes = 0;
-  std::vector<uint8_t> pixels;  // (N, C, H, W)
-  std::vector<int64_t> labels;  // (N), each in [0, classes)
+  std::vector<uint8_t> pixels;                 // (N, C, H, W)
+  std::vector<int64_t> labels;                 // (N), each in [0, classes)
+  std::vector<std::string> class_names = {};   // by label; empty: numbers
+  std::vector<std::string> sample_names = {};  // (N), unique; empty: none
+  DataIdentity identity = {};
   std::string description;
   DataRemarks remarks;
 };
@@ -27,6 +30,11 @@ class PixelSource final : public ImageSource {
 
   std::string description() const override { return data_.description; }
   DataRemarks remarks() const override { return data_.remarks; }
+  DataIdentity identity() const override { return data_.identity; }
+  std::vector<std::string> class_names() const override { return data_.class_names; }
+  std::string sample_name(int64_t index) const override {
+    return data_.sample_names.empty() ? "" : data_.sample_names.at(static_cast<size_t>(index));
+  }
   /// Throws std::out_of_range for an index outside [0, size()).
   int64_t read_image(int64_t index, float* values) const override;
 

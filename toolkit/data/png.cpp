@@ -31,6 +31,7 @@ class PngFile {
       png_read_info(png_, info_);
       header_.components = png_get_channels(png_, info_);
       header_.is_16_bit = png_get_bit_depth(png_, info_) == 16;
+      png_set_scale_16(png_);
       png_set_expand(png_);  // a palette's colours, 8 bits for fewer, transparency as a channel
       png_set_interlace_handling(png_);
       png_read_update_info(png_, info_);

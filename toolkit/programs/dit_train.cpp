@@ -18,6 +18,7 @@
 #include "toolkit/report/plan_summary.h"
 #include "toolkit/run/run.h"
 #include "toolkit/train/model_family.h"
+#include "toolkit/train/save_load.h"
 
 namespace {
 
@@ -96,7 +97,12 @@ ExitCode train(int argc, const char* const* argv) {
     return ExitCode::done;
   }
   FileSystem& files = posix_file_system();
-  LoadedConfig loaded = load_config(files, config_file(arguments.config), arguments.set);
+  std::filesystem::path checkpoint;
+  if (!arguments.resume.empty() && arguments.resume != "latest")
+    checkpoint = find_checkpoint(files, arguments.resume, "");
+  LoadedConfig loaded = arguments.config.empty()
+                            ? resumed_config(files, checkpoint, arguments.set)
+                            : load_config(files, config_file(arguments.config), arguments.set);
   resolve_threads(loaded);
   if (arguments.print_config) {
     std::printf("%s", printable(print_config(loaded)).c_str());
@@ -104,16 +110,15 @@ ExitCode train(int argc, const char* const* argv) {
   }
 
   const c10::Device device = open_device(arguments.device, loaded.config.memory.budget);
-  std::filesystem::path checkpoint;
-  if (!arguments.resume.empty())
-    checkpoint = find_checkpoint(files, arguments.resume, loaded.config.train.out);
+  if (arguments.resume == "latest") checkpoint = find_checkpoint(files, "latest", loaded.config.train.out);
   SteadyClock clock;
   TrainObserver observer;
   catch_stop_signals();
-  const RunResult result =
-      run_training(loaded, device, checkpoint, [&] { return family_of(loaded.config).open_data(loaded); },
-                   {files, clock, observer, &stop_requested, &plan_in_child, [&] { return clock.seconds(); },
-                    &resident_bytes});
+  const RunResult result = run_training(
+      loaded, device, checkpoint,
+      [&](const DataIdentity* before) { return family_of(loaded.config).open_data(loaded, before); },
+      {files, clock, observer, &stop_requested, &plan_in_child, [&] { return clock.seconds(); },
+       &resident_bytes});
   if (!result.savings.empty()) std::printf("\n%s", savings_table(result.savings).c_str());
   if (!result.out_of_memory.empty()) {
     throw Error(ExitCode::memory, result.out_of_memory + "; " + result.next_step);

@@ -56,6 +56,9 @@ void RunHistory::add(std::string_view line) try {
     std::erase_if(validations_, is_later);
     std::erase_if(samples_, is_later);
     std::erase_if(escalations_, is_later);
+    std::erase_if(changes_, [this](const auto& change) { return change.step >= starts_.back().step; });
+    if (json.contains("changes_of_result"))
+      changes_.push_back({step_in(json), json["changes_of_result"].get<std::string>()});
     std::erase_if(skipped_, [this](int64_t step) { return step > starts_.back().step; });
   } else if (event == Logged::step) {
     steps_.push_back(logged_step(json));

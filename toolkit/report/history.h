@@ -36,6 +36,12 @@ struct LoggedStart {
   double unix_seconds = 0;  // 0: the log does not say
 };
 
+/// What a resume changed that the weights depend on.
+struct LoggedChange {
+  int64_t step = 0;  // the last one before it
+  std::string text;
+};
+
 /// That a step was refused memory, and the choice that the run went on with.
 struct LoggedEscalation {
   int64_t step = 0;  // the last one before it
@@ -61,6 +67,7 @@ class RunHistory {
   /// Steps that changed nothing.
   const std::vector<int64_t>& skipped() const { return skipped_; }
   const std::vector<LoggedEscalation>& escalations() const { return escalations_; }
+  const std::vector<LoggedChange>& changes() const { return changes_; }
   int64_t unreadable_lines() const { return unreadable_; }
 
  private:
@@ -70,6 +77,7 @@ class RunHistory {
   std::vector<LoggedSamples> samples_;
   std::vector<int64_t> skipped_;
   std::vector<LoggedEscalation> escalations_;
+  std::vector<LoggedChange> changes_;
   int64_t unreadable_ = 0;
 };
 

@@ -116,6 +116,13 @@ class Plot {
     return "<path class=\"grid\" d=\"" + path + "\"/>";
   }
 
+  std::string marks(const std::vector<double>& places) const {
+    std::string path;
+    for (const double place : places)
+      path += "M" + number(std::clamp(across(place), 0.0, extent)) + " 0V" + number(extent);
+    return path.empty() ? "" : "<path class=\"mark\" d=\"" + path + "\"/>";
+  }
+
   std::string curve(const Curve& curve) const {
     std::string path;
     for (const auto& [x, y] : thinned(curve.points)) {
@@ -266,7 +273,7 @@ std::string line_chart(const LineChart& chart) {
   if (!any) return "";
   const Axis across = x_axis(x), up = y_axis(y, chart.from_zero);
   const Plot plot(across, up);
-  std::string drawing = plot.grid();
+  std::string drawing = plot.grid() + plot.marks(chart.marks);
   for (const Curve& curve : curves) drawing += plot.curve(curve);
   drawing += plot.hover(curves.front(), chart.x_name);
   const std::string title = html_escaped(chart.title);

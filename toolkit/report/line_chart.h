@@ -38,6 +38,7 @@ struct LineChart {
   std::string note{};
   std::string x_name = "step";
   bool from_zero = false;       // the y axis begins at 0
+  std::vector<double> marks{};  // places of x with a vertical line
   std::vector<Curve> curves{};  // the first is what hovering shows
 };
 

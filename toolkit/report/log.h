@@ -2,7 +2,8 @@
 //
 // {"event": "start" | "resume", "step", "device", "threads", "parameters", "tokens_per_image",
 //  "flops_per_image", "peak_flops", "time", "data", "samples", "held_out"}
-//      of a process that trains from `step` on. "resume" at step S takes back what the lines before say of
+//      of a process that trains from `step` on, "changes" and "changes_of_result" what a resume changed that
+//      the weights do not, and do depend on. "resume" at step S takes back what the lines before say of
 //      later steps. parameters: trainable; flops_per_image: of a training step, where known
 //      (families/dit/flops.h; of the driving planner by the plan at the start); peak_flops: of the device,
 //      per second, where known or given (log.peak_tflops); time: seconds since 1970; data: their description;

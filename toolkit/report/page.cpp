@@ -144,6 +144,10 @@ class Page {
           "<p class=\"note\">" + count_text(static_cast<int64_t>(history_.skipped().size()), "step") +
           " changed nothing, as the loss or a gradient was infinite or NaN: log.jsonl names the samples.</p>";
     }
+    for (const LoggedChange& one : history_.changes()) {
+      text += fmt::format("<p class=\"note\">After step {} the run went on with {}.</p>",
+                          with_separators(one.step), html_escaped(one.text));
+    }
     for (const LoggedEscalation& one : history_.escalations()) {
       text +=
           fmt::format("<p class=\"note\">After step {} the run was refused memory and went on with {}{}.</p>",
@@ -251,6 +255,8 @@ class Page {
   std::string loss_chart() const {
     const std::vector<LoggedStep>& steps = history_.steps();
     LineChart chart{.id = "loss", .title = "loss"};
+    for (const LoggedChange& change : history_.changes())
+      chart.marks.push_back(static_cast<double>(change.step));
     const size_t half = steps.size() / smoothing_part;
     if (half > 0) {
       std::vector<double> losses;

@@ -60,6 +60,7 @@ th i[class^="b-"] { margin-right: 7px; }
 .plot svg { position: absolute; width: 100%; height: 100%; overflow: visible; }
 .plot path { fill: none; vector-effect: non-scaling-stroke; stroke-linejoin: round; }
 .plot .grid { stroke: var(--rule); stroke-width: 1; }
+.plot .mark { stroke: var(--thin); stroke-width: 1; stroke-dasharray: 3 3; }
 .plot .thin { stroke: var(--thin); stroke-width: 1.2; }
 .plot .bold { stroke: var(--line); stroke-width: 2; }
 .plot .dots { stroke: var(--dots); stroke-width: 7; stroke-linecap: round; }

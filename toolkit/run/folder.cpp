@@ -47,7 +47,8 @@ std::string damage_in(FileSystem& files, const Path& checkpoint) try {
 ResumePoint open_resume_point(FileSystem& files, const Path& checkpoint) {
   Checkpoint opened = open_checkpoint(files, checkpoint);
   LoadedConfig written = written_config(opened);
-  return {std::move(opened), std::move(written)};
+  std::optional<DataIdentity> data = written_data(opened);
+  return {std::move(opened), std::move(written), std::move(data)};
 }
 
 RunFolder::RunFolder(const LoadedConfig& loaded, const Path& resume, const RunWorld& world)
@@ -63,7 +64,7 @@ void RunFolder::check(const ResumePoint* resume) {
   if (resume != nullptr) check_resume(*resume);
 }
 
-std::vector<std::string> RunFolder::claim() {
+std::vector<std::string> RunFolder::claim(const DataIdentity& data) {
   if (!lock_) {
     files_.create_directories(out_);
     take_lock();
@@ -85,6 +86,7 @@ std::vector<std::string> RunFolder::claim() {
   files_.sync_directory(out_);
   if (out_.has_parent_path()) files_.sync_directory(out_.parent_path());  // out's own entry
   write_config();
+  write_file_atomically(files_, out_ / data_file_name, identity_text(data));
   return notes;
 }
 
@@ -109,8 +111,9 @@ void RunFolder::take_lock() {
 // leaves nothing worth keeping. Only a folder with a lock was made by a run: a config.toml alone may be the
 // user's own.
 bool RunFolder::was_started_in_vain() const {
-  std::vector<std::string> own = {lock_name, config_name, std::string(config_name) + ".tmp",
-                                  log_name,  events_name, checkpoints_folder};
+  std::vector<std::string> own = {lock_name, log_name, events_name, checkpoints_folder};
+  for (const char* name : {config_name, data_file_name})
+    own.insert(own.end(), {name, std::string(name) + ".tmp"});
   for (const char* record : records) own.insert(own.end(), {record, std::string(record) + ".tmp"});
   const std::vector<std::string> names = files_.list(out_);
   const bool only_own =

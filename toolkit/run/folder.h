@@ -2,6 +2,7 @@
 #pragma once
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,8 @@ namespace dtk {
 /// What a run goes on from.
 struct ResumePoint {
   Checkpoint checkpoint;
-  LoadedConfig written;  // of the run that saved it
+  LoadedConfig written;              // of the run that saved it
+  std::optional<DataIdentity> data;  // absent in one of an earlier version
 };
 /// Reads the checkpoint once, to compare its hashes. Throws FileError if it is damaged. `files` must outlive
 /// the result.
@@ -33,8 +35,9 @@ class RunFolder {
   /// not free for this run or if `resume` does not fit it.
   void check(const ResumePoint* resume);
 
-  /// Makes the folder this run's, which writes config.toml. Returns what the user should hear about it.
-  std::vector<std::string> claim();
+  /// Makes the folder this run's, which writes config.toml and data.json. Returns what the user should hear
+  /// about it.
+  std::vector<std::string> claim(const DataIdentity& data);
   /// config.toml again, once a claimed run goes on with another configuration.
   void write_config() const;
 

@@ -7,6 +7,7 @@
 namespace dtk {
 
 static void forget_phases() {
+  policies::name_phases();
   policies::cpu_accounts().reset_phases("build");
   policies::host_accounts().reset_phases("build");
 }

@@ -19,12 +19,21 @@ std::vector<std::string> data_lines(const RunData& data, const ModelFacts& facts
                     (remarks.skipped == 1 ? ":" : ", among them:"));
     for (const std::string& reason : remarks.reasons) lines.push_back("  " + reason);
   }
+  if (remarks.passed_over > 0) {
+    lines.push_back(fmt::format("passed over {} that {} no image{} {}",
+                                count_text(remarks.passed_over, "file"),
+                                remarks.passed_over == 1 ? "is" : "are",
+                                remarks.passed_over == 1 ? ":" : "s, the first:", remarks.first_passed_over));
+  }
   if (remarks.outside > 0) {
     lines.push_back(fmt::format("{} of the list lead{} out of its folder{} {}",
                                 count_text(remarks.outside, "path"), remarks.outside == 1 ? "s" : "",
                                 remarks.outside == 1 ? ":" : ", the first:", remarks.first_outside));
   }
-  const auto& [training, held_out] = data.split;
+  const std::string classes = classes_text(data.all->class_names());
+  if (!classes.empty()) lines.push_back("classes: " + classes);
+  const auto& training = data.split.training;
+  const auto& held_out = data.split.held_out;
   if (held_out) {
     lines.push_back(fmt::format("validation: {} samples are held out, {} are trained on", held_out->size(),
                                 training->size()));
@@ -35,6 +44,19 @@ std::vector<std::string> data_lines(const RunData& data, const ModelFacts& facts
                                 data.classes.model, data.classes.data - 1, unseen));
   }
   return lines;
+}
+
+std::string classes_text(const std::vector<std::string>& names) {
+  constexpr size_t most = 12;
+  std::string text;
+  for (size_t label = 0; label < names.size(); ++label) {
+    if (names.size() > most && label == most - 2) {
+      text += fmt::format(", {} more", names.size() - most + 1);
+      label = names.size() - 1;
+    }
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", label, names[label]);
+  }
+  return text;
 }
 
 std::string unseen_classes(ClassCounts classes) {

@@ -18,6 +18,9 @@ namespace dtk {
 /// of the model's classes no sample has.
 std::vector<std::string> data_lines(const RunData& data, const ModelFacts& facts);
 
+/// "0 cat, 1 dog": labels and names; of many the first and the last. "" where there are no names.
+std::string classes_text(const std::vector<std::string>& names);
+
 /// "class 4 is never learnt": those of the model's classes above all labels; "" if there are none.
 std::string unseen_classes(ClassCounts classes);
 

@@ -7,6 +7,7 @@
 #include "toolkit/core/numbers.h"
 #include "toolkit/core/text.h"
 #include "toolkit/io/safetensors.h"
+#include "toolkit/run/messages.h"
 #include "toolkit/run/out_of_memory.h"
 #include "toolkit/train/model_family.h"
 #include "toolkit/train/peak_flops.h"
@@ -81,6 +82,11 @@ void RunRecord::log_start(Logged begin, int64_t step) {
     fields.emplace_back("skipped_first", listed(facts_.remarks.reasons, "; ", "; "));
   }
   if (peak_flops_) fields.emplace_back("peak_flops", *peak_flops_);
+  std::vector<std::string> free, telling;
+  for (const ConfigChange& change : facts_.changes)
+    (change.changes_result ? telling : free).push_back(change.text);
+  if (!free.empty()) fields.emplace_back("changes", listed(free, "; ", "; "));
+  if (!telling.empty()) fields.emplace_back("changes_of_result", listed(telling, "; ", "; "));
   fields.emplace_back("time", clock_.unix_seconds());
   log(begin, fields);
 }
@@ -170,7 +176,7 @@ void RunRecord::prepare_samples() {
 std::filesystem::path RunRecord::samples(int64_t step, const std::vector<NamedTensor>& samples) {
   const std::filesystem::path path = samples_path(step);
   if (model_.pictures) {
-    const UnpaintedImage image = family_of(config_).picture_of(config_, samples);
+    const UnpaintedImage image = family_of(config_).picture_of(config_, samples, facts_.class_names);
     const std::string png = png_of(image, files_, model_.size_keys);
     write_file_atomically(files_, path, png);
     if (events_) {
@@ -241,7 +247,10 @@ void RunRecord::write_report(const std::optional<MemoryReport>& memory) {
   report.model = model_text(model_, facts_.parameters);
   report.data = facts_.data;
   report.sample_name = model_.sample_name;
-  if (!facts_.unseen_classes.empty()) report.data_note = "No samples: " + facts_.unseen_classes + ".";
+  if (!facts_.class_names.empty()) report.data_note = "Classes: " + classes_text(facts_.class_names) + ".";
+  if (!facts_.unseen_classes.empty())
+    report.data_note +=
+        (report.data_note.empty() ? "" : " ") + ("No samples: " + facts_.unseen_classes) + ".";
   report.device = facts_.device + (facts_.device_name.empty() ? "" : ", " + facts_.device_name) + ", " +
                   count_text(facts_.threads, "CPU thread");
   report.config = facts_.config;

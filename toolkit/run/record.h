@@ -37,7 +37,9 @@ struct RunFacts {
   int64_t samples = 0;   // trained on
   int64_t held_out = 0;  // for validation
   DataRemarks remarks = {};
-  std::string unseen_classes = {};  // as RunResult says them
+  std::string unseen_classes = {};            // as RunResult says them
+  std::vector<ConfigChange> changes = {};     // of the resume that is to be logged
+  std::vector<std::string> class_names = {};  // by label; empty: numbers
 };
 
 /// Used by the thread that trains. Throws FileError.

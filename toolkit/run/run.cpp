@@ -227,7 +227,7 @@ class Run {
 
   void save_escalation(const c10::OutOfMemoryError& error) try {
     read_if_behind();
-    escalation_->saved_as = save_training(store_, trainer_, escalation_->loaded, threads());
+    escalation_->saved_as = save_training(store_, trainer_, escalation_->loaded, threads(), data_.identity);
     world_.observer.message(escalation_text(*escalation_, trainer_.steps(), taken_back_, error));
     record_->escalated(trainer_.steps(), *escalation_, error);
     record_->checkpoint(trainer_.steps(), escalation_->saved_as, meters_.report());
@@ -261,12 +261,17 @@ class Run {
     facts.parameters = trainer_.parameter_count();
     facts.policies = trainer_.policies().reports();
     const bool goes_on = process_.has_value();  // all this was said before
+    if (resumed && !goes_on) {
+      for (const ConfigChange& change : loaded_.history)
+        if (change.step == trainer_.steps()) facts.changes.push_back(change);
+    }
     const Logged begin = resumed ? Logged::resume : Logged::start;
     record_.emplace(config_, facts, world_, goes_on ? std::nullopt : std::optional(begin), trainer_.steps());
     if (!goes_on) {
       world_.observer.message(print_config(loaded_));
       for (const std::string& line : data_lines(data_, model_)) world_.observer.message(line);
       world_.observer.message("device: " + device_.str());
+      for (const std::string& note : loaded_.notes) world_.observer.message(note);
     }
     for (const std::string& note : notes) world_.observer.message(note);
     if (resumed && !goes_on) {
@@ -275,6 +280,8 @@ class Run {
           config_.train.seconds ? "; train.seconds is set, so the clock decides when the run ends and the "
                                   "result is not bit-equal to an uninterrupted run"
                                 : ""));
+      for (const ConfigChange& change : facts.changes)
+        world_.observer.message("from here on: " + change.text);
     }
     for (const auto& report : trainer_.policies().reports()) {
       const int64_t held = report.device_bytes + report.host_bytes;
@@ -379,7 +386,7 @@ class Run {
   void save() {
     read_if_behind();
     PhaseScope phase("save");
-    last_checkpoint_ = save_training(store_, trainer_, loaded_, threads());
+    last_checkpoint_ = save_training(store_, trainer_, loaded_, threads(), data_.identity);
     record_->checkpoint(trainer_.steps(), last_checkpoint_, meters_.report());
     meters_.check_budget();
   }
@@ -389,7 +396,7 @@ class Run {
     result.checkpoint = last_checkpoint_;
     const bool stopped = result.stopped;
     if (stopped) {
-      result.next_step = "continue with --resume latest";
+      result.next_step = "continue with dit-train --resume " + shell_quoted(out_.string());
     } else if (!model_.drawn.empty()) {
       try_sample(result);
     }
@@ -530,7 +537,9 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
   const LoadedConfig asked = loaded;
   refuse_if_none_can_run(plans, loaded, device, resumed);
   if (!resumed) decision = take_the_one_that_fits(plans, loaded, device);
-  const RunData data = open();
+  RunData data = open(from && from->data ? &*from->data : nullptr);
+  data.identity = identity_of(data, loaded.config.data, world);
+  if (resumed) take_changes(*from, data.identity, loaded);
   check_fills_a_batch(*data.split.training, loaded.config.data.batch / loaded.config.train.accumulate);
   // Last, as it takes longest.
   if (!resumed && decision.empty()) decision = decide(loaded, device, nullptr, world);
@@ -549,10 +558,10 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
     if (resumed) run->load(from->checkpoint);
   } catch (const c10::OutOfMemoryError& error) {
     run.reset();
-    refuse_build(error, loaded, device, plan.memory, run_facts(loaded, device, data, plan),
+    refuse_build(error, loaded, device, plan.memory, run_facts(loaded, device, data, plan), data.identity,
                  resumed ? nullptr : &folder, meters, world);
   }
-  for (std::string& note : folder.claim()) notes.push_back(std::move(note));
+  for (std::string& note : folder.claim(data.identity)) notes.push_back(std::move(note));
   for (const std::string& note : {adopted, decision}) {
     if (!note.empty()) notes.push_back(note);
   }

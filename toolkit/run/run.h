@@ -1,6 +1,7 @@
 // One training run from a configuration to a finished run folder:
 //
 //   <train.out>/config.toml      the effective configuration with the origin of each value
+//   <train.out>/data.json        what the data are known by (data/identity.h)
 //   <train.out>/log.jsonl        one JSON object a line (log.h)
 //   <train.out>/checkpoints/     step-00001234/ ...
 //   <train.out>/tensorboard/     event files (event_file.h); not with log.tensorboard = false
@@ -100,8 +101,9 @@ struct RunResult {
   std::vector<policies::PolicyReport> policies;
 };
 
-/// Opens the data of a run; called once nothing else speaks against it.
-using OpenData = std::function<RunData()>;
+/// Opens the data of a run; called once nothing else speaks against it. `before`: what the data were of the
+/// checkpoint that the run goes on from, as ModelFamily::open_data() takes it.
+using OpenData = std::function<RunData(const DataIdentity* before)>;
 
 /// Trains, saves, samples and reports. `resume`: a checkpoint to continue from; empty: a new run, whose
 /// folder must not hold a run yet. config.train.threads must be set (resolve_threads). All that can be

@@ -8,6 +8,7 @@
 #include "toolkit/config/rules.h"
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/format.h"
+#include "toolkit/core/text.h"
 #include "toolkit/device/device.h"
 #include "toolkit/report/plan_summary.h"
 #include "toolkit/run/out_of_memory.h"
@@ -57,6 +58,48 @@ std::vector<std::string> notes_on_start(const LoadedConfig& loaded, const std::o
   return notes;
 }
 
+DataIdentity identity_of(const RunData& data, const DataOptions& options, const RunWorld& world) {
+  DataIdentity identity = data.all->identity();
+  identity.held_out_below = data.split.held_out_below;
+  // Data that are planned have no values.
+  if (options.fingerprint == Fingerprint::contents && world.files.keeps_content())
+    identity.contents = contents_sha256(*data.all);
+  return identity;
+}
+
+// Returns how the data differ that the run is allowed to go on with; "": not at all.
+static std::string check_data(const ResumePoint& from, const DataIdentity& now, const DataOptions& options) {
+  const std::string checkpoint = from.checkpoint.folder().string();
+  const std::string go_on = "go on with these: --set data.allow_change=true";
+  if (!from.data) {
+    if (options.allow_change) return "data that the checkpoint says nothing of";
+    throw ConfigError(checkpoint +
+                      " says nothing of the data that it was trained on, as an earlier version " +
+                      "wrote it, which chose labels and held-out samples in another way; resume it with the "
+                      "program that wrote it, or " +
+                      go_on);
+  }
+  const std::vector<std::string> differing = differences(*from.data, now);
+  if (differing.empty()) return "";
+  constexpr size_t shown = 5;
+  std::vector<std::string> first = differing;
+  first.resize(std::min(shown, first.size()));
+  if (differing.size() > shown) first.push_back(fmt::format("{} more", differing.size() - shown));
+  const std::string text = listed(first, "; ", "; ");
+  if (options.allow_change) return "the data: " + text;
+  throw ConfigError("the data have changed since " + checkpoint + ": " + text +
+                    ". Give the run the data that it was trained on, or " + go_on);
+}
+
+void take_changes(const ResumePoint& from, const DataIdentity& now, LoadedConfig& loaded) {
+  const int64_t step = from.checkpoint.step();
+  loaded.history = from.written.history;
+  const std::string data = check_data(from, now, loaded.config.data);
+  if (!data.empty()) loaded.history.push_back({step, data, /*changes_result=*/true});
+  const auto changes = changes_on_resume(step, from.written.config, loaded.config);
+  loaded.history.insert(loaded.history.end(), changes.begin(), changes.end());
+}
+
 static bool is_refused(const StartPlan& plan) {
   return !plan.refusal.empty();
 }
@@ -64,6 +107,7 @@ static bool is_refused(const StartPlan& plan) {
 StartPlan plan_run(const RunWorld& world, LoadedConfig loaded, c10::Device device) {
   if (!world.plan) return {std::nullopt, "nobody plans this run"};
   loaded.config.train.allow_thread_change = false;  // of no use in a new run
+  loaded.config.data.allow_change = false;
   return world.plan(loaded, device);
 }
 
@@ -207,19 +251,20 @@ RunFacts run_facts(const LoadedConfig& loaded, c10::Device device, const RunData
           .samples = data.split.training->size(),
           .held_out = data.split.held_out ? data.split.held_out->size() : 0,
           .remarks = data.remarks,
-          .unseen_classes = unseen_classes(data.classes)};
+          .unseen_classes = unseen_classes(data.classes),
+          .class_names = data.all->class_names()};
 }
 
 void refuse_build(const c10::OutOfMemoryError& error, const LoadedConfig& loaded, c10::Device device,
-                  const std::optional<MemoryReport>& plan, RunFacts facts, RunFolder* folder,
-                  const MemoryMeters& meters, const RunWorld& world) {
+                  const std::optional<MemoryReport>& plan, RunFacts facts, const DataIdentity& data,
+                  RunFolder* folder, const MemoryMeters& meters, const RunWorld& world) {
   const std::string advice = out_of_memory_advice(
       loaded.config, device,
       shortage_of(error, loaded.config, plan, /*in_build=*/true, /*resumed=*/folder == nullptr));
   throw_if_bare(error, loaded.config, world.observer);
   throw out_of_memory(error, advice, [&] {
     if (folder == nullptr) return;
-    for (const std::string& note : folder->claim()) world.observer.message(note);
+    for (const std::string& note : folder->claim(data)) world.observer.message(note);
     facts.parameters = trainable_parameters(loaded.config);
     RunRecord record(loaded.config, facts, world, Logged::start, 0);
     record.out_of_memory(0, report_with_refusal(meters, error));

@@ -28,6 +28,13 @@ std::string decide(LoadedConfig& loaded, c10::Device device, const LoadedConfig*
 /// not set. Throws as open_weights() and check_fit(); a ConfigError begins with the key's place.
 std::optional<Weights> initial_weights(FileSystem& files, const LoadedConfig& loaded);
 
+/// What `data` are known by.
+DataIdentity identity_of(const RunData& data, const DataOptions& options, const RunWorld& world);
+
+/// Adds what a resumed run changes to its history. Throws ConfigError if the data are not those of the
+/// checkpoint and data.allow_change does not say that the run goes on with them.
+void take_changes(const ResumePoint& from, const DataIdentity& now, LoadedConfig& loaded);
+
 /// What the user should hear about the weights that a run begins with.
 std::vector<std::string> notes_on_start(const LoadedConfig& loaded, const std::optional<Weights>& initial);
 
@@ -59,7 +66,8 @@ RunFacts run_facts(const LoadedConfig& loaded, c10::Device device, const RunData
 /// `folder`; null: a resumed one, whose folder keeps the figures of what was trained.
 [[noreturn]] void refuse_build(const c10::OutOfMemoryError& error, const LoadedConfig& loaded,
                                c10::Device device, const std::optional<MemoryReport>& plan, RunFacts facts,
-                               RunFolder* folder, const MemoryMeters& meters, const RunWorld& world);
+                               const DataIdentity& data, RunFolder* folder, const MemoryMeters& meters,
+                               const RunWorld& world);
 
 /// Throws the error of a run that was refused memory once more when it was built anew; leaves what is known
 /// in its record.

@@ -21,6 +21,7 @@ struct SampleSource {
   RunConfig config;
   std::map<std::string, std::string> locations;  // LoadedConfig's
   Weights weights;
+  std::vector<std::string> class_names = {};  // by label; empty: numbers, or not known
 };
 
 /// What was asked for, once it is known to be possible.

@@ -42,7 +42,8 @@ at::Tensor ModelFamily::untrained(const RunConfig&, const std::string& name) con
   throw FileError("no weights for " + name);
 }
 
-UnpaintedImage ModelFamily::picture_of(const RunConfig&, const std::vector<NamedTensor>&) const {
+UnpaintedImage ModelFamily::picture_of(const RunConfig&, const std::vector<NamedTensor>&,
+                                       const std::vector<std::string>&) const {
   throw std::logic_error("samples of the model family " + name() + " are no pictures");
 }
 

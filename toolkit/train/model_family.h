@@ -40,8 +40,9 @@ class ModelFamily : public ConfiguredFamily {
   virtual std::unique_ptr<TrainableModel> make_model(const RunConfig& config, c10::Device device,
                                                      std::optional<at::Generator> generator) const = 0;
 
-  /// Opens what [data] names. Throws ConfigError and DataError.
-  virtual RunData open_data(const LoadedConfig& loaded) const = 0;
+  /// Opens what [data] names. `before`: of a run that goes on, what its data were, which decides what is held
+  /// out (hold_out()); null for a new one. Throws ConfigError and DataError.
+  virtual RunData open_data(const LoadedConfig& loaded, const DataIdentity* before) const = 0;
   /// What stands for them in a plan; their values are anything, as nothing is computed with them.
   virtual RunData planned_data(const RunConfig& config, int64_t samples) const = 0;
 
@@ -55,7 +56,8 @@ class ModelFamily : public ConfiguredFamily {
   /// (peak_flops.h).
   virtual double training_flops_per_sample(const RunConfig& config, int64_t planned_forward) const;
   /// Of such samples, of a family whose facts say that they are pictures: one row a class.
-  virtual UnpaintedImage picture_of(const RunConfig& config, const std::vector<NamedTensor>& samples) const;
+  virtual UnpaintedImage picture_of(const RunConfig& config, const std::vector<NamedTensor>& samples,
+                                    const std::vector<std::string>& class_names) const;
 
   /// Families with the same first argument have all the same.
   virtual SampleUsage sample_usage() const = 0;

@@ -11,9 +11,9 @@ namespace dtk {
 
 /// An argument that not all families have.
 struct SampleArgument {
-  using Value = std::variant<std::string, bool, int64_t, double, std::vector<int64_t>>;
+  using Value = std::variant<std::string, bool, int64_t, double>;
   const char* name;          // "guidance"
-  Value kind;                // any value of the type that it has; a list is written "0,1,2"
+  Value kind;                // any value of the type that it has
   std::string allowed = "";  // as of a key (config.h): "[1, 100]"
 };
 

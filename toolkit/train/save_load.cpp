@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "toolkit/checkpoint/find.h"
 #include "toolkit/checkpoint/weights.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
@@ -33,11 +34,22 @@ static void from_json(const nlohmann::json& json, Origin& origin) {
   origin = {*source, json.at("text")};
 }
 
+// In history.json.
+static void to_json(Json& json, const ConfigChange& change) {
+  json = {{"step", change.step}, {"text", change.text}, {"changes_result", change.changes_result}};
+}
+static void from_json(const nlohmann::json& json, ConfigChange& change) {
+  const auto step = whole_number(json.at("step"));
+  if (!step) throw nlohmann::json::other_error::create(0, "no step", &json);
+  change = {*step, json.at("text"), json.at("changes_result")};
+}
+
 namespace {
 
 constexpr char kOptimizer[] = "optimizer.safetensors";
 constexpr char kRandom[] = "random.safetensors";
-constexpr char kState[] = "state.json", kConfig[] = "config.toml", kOrigins[] = "origins.json";
+constexpr char kState[] = "state.json", kConfig[] = "config.toml", kOrigins[] = "origins.json",
+               kHistory[] = "history.json";
 
 at::Tensor bytes_tensor(const std::string& bytes) {
   at::Tensor tensor = at::empty({static_cast<int64_t>(bytes.size())}, at::kByte);
@@ -84,7 +96,8 @@ StrictJson read_state(const Checkpoint& checkpoint) {
   StrictJson json = read_json(checkpoint, kState);
   if (!json.is_object()) refuse_state(checkpoint, "it is not a JSON object");
   for (const auto& [key, value] : json.items()) {
-    if (!is_one_of(key, {"version", "step", "samples", "seconds", "threads", "policies"}))
+    if (!is_one_of(key, {"version", "step", "samples", "samples_per_epoch", "micro_batch", "seconds",
+                         "threads", "policies"}))
       refuse_state(checkpoint, "the key " + in_quotes(key) + ", which no run writes");
   }
   const int64_t version = count_at(checkpoint, json, "version");
@@ -186,6 +199,11 @@ TrainingState training_state(const Checkpoint& checkpoint, const StrictJson& jso
   TrainingState state;
   state.step = checkpoint.step();
   state.samples = count_at(checkpoint, json, "samples");
+  // Not in checkpoints of earlier versions.
+  if (json.contains("samples_per_epoch")) {
+    state.samples_per_epoch = count_at(checkpoint, json, "samples_per_epoch");
+    state.micro_batch = count_at(checkpoint, json, "micro_batch");
+  }
   state.seconds = seconds_in(checkpoint, json);
   state.default_generator = stream(checkpoint, streams, "default");
   state.noise_generator = stream(checkpoint, streams, "noise");
@@ -197,7 +215,7 @@ TrainingState training_state(const Checkpoint& checkpoint, const StrictJson& jso
 }  // namespace
 
 std::filesystem::path save_training(CheckpointStore& store, const Trainer& trainer,
-                                    const LoadedConfig& loaded, int threads) {
+                                    const LoadedConfig& loaded, int threads, const DataIdentity& data) {
   const TrainingState state = trainer.state();
   CheckpointStore::TensorFiles files;
   files[kModelFile] = named(trainer.model().parameters());
@@ -208,6 +226,8 @@ std::filesystem::path save_training(CheckpointStore& store, const Trainer& train
   json["version"] = kStateVersion;
   json["step"] = state.step;
   json["samples"] = state.samples;
+  json["samples_per_epoch"] = state.samples_per_epoch;
+  json["micro_batch"] = state.micro_batch;
   json["seconds"] = state.seconds;
   json["threads"] = threads;
   json["policies"] = Json::object();
@@ -219,21 +239,65 @@ std::filesystem::path save_training(CheckpointStore& store, const Trainer& train
   CheckpointStore::TextFiles texts = trainer.model().files();
   texts[kState] = json.dump(1) + "\n";
   texts[kConfig] = print_config(loaded);
+  texts[data_file_name] = identity_text(data);
+  if (!loaded.history.empty())
+    texts[kHistory] = Json(loaded.history).dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
   texts[kOrigins] = Json(loaded.origins).dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
   return store.save(state.step, files, texts);
 }
 
+std::optional<DataIdentity> written_data(const Checkpoint& checkpoint) {
+  if (!checkpoint.has(data_file_name)) return std::nullopt;
+  const std::string path = (checkpoint.folder() / data_file_name).string();
+  try {
+    return parse_identity(checkpoint.text(data_file_name), path);
+  } catch (const FileError& error) {
+    throw FileError(error.what() + std::string("; resume another checkpoint"));
+  }
+}
+
+static std::map<std::string, Origin> origins_in(const StrictJson& json, const std::filesystem::path& file) {
+  try {
+    return json.get<std::map<std::string, Origin>>();
+  } catch (const Json::exception&) {
+    throw FileError(file.string() + ": not origins by key; resume another checkpoint");
+  }
+}
+
 LoadedConfig written_config(const Checkpoint& checkpoint) {
   LoadedConfig written = parse_config(checkpoint.text(kConfig), (checkpoint.folder() / kConfig).string(), {});
-  if (checkpoint.has(kOrigins)) {
+  if (checkpoint.has(kOrigins))
+    written.origins = origins_in(read_json(checkpoint, kOrigins), checkpoint.folder() / kOrigins);
+  if (checkpoint.has(kHistory)) {
     try {
-      written.origins = read_json(checkpoint, kOrigins).get<std::map<std::string, Origin>>();
+      written.history = read_json(checkpoint, kHistory).get<std::vector<ConfigChange>>();
     } catch (const Json::exception&) {
-      throw FileError((checkpoint.folder() / kOrigins).string() +
-                      ": not origins by key; resume another checkpoint");
+      throw FileError((checkpoint.folder() / kHistory).string() +
+                      ": not changes by step; resume another checkpoint");
     }
   }
   return written;
+}
+
+LoadedConfig resumed_config(FileSystem& files, const std::filesystem::path& checkpoint,
+                            const std::vector<std::string>& overrides) {
+  const std::filesystem::path file = checkpoint / kConfig;
+  std::map<std::string, Origin> origins;
+  if (const auto beside = checkpoint / kOrigins; files.exists(beside)) {
+    constexpr uint64_t most = uint64_t{1} << 24;
+    constexpr int max_depth = 4;
+    origins = origins_in(parse_strict_json(files.read(beside, most), beside.string(), max_depth), beside);
+  }
+  LoadedConfig loaded = parse_config(read_config(files, file), file.string(), overrides, origins);
+  const auto is_given = [&](const std::string& key) {  // now: that of the run that wrote it says nothing
+    const auto place = loaded.locations.find(key);
+    return place != loaded.locations.end() && place->second.starts_with("--set ");
+  };
+  if (!is_given("train.out") && checkpoint.parent_path().filename() == checkpoints_folder)
+    loaded.config.train.out = checkpoint.parent_path().parent_path().string();
+  if (!is_given("train.allow_thread_change")) loaded.config.train.allow_thread_change = false;
+  if (!is_given("data.allow_change")) loaded.config.data.allow_change = false;
+  return loaded;
 }
 
 int threads_of(const Checkpoint& checkpoint) {

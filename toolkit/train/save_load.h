@@ -1,9 +1,11 @@
 // What a checkpoint of a training run holds: model.safetensors, optimizer.safetensors, one
 // <policy>.safetensors per policy with tensors, random.safetensors (states of the random streams),
-// state.json (step, samples, seconds, threads, counters), config.toml, origins.json (LoadedConfig::origins)
-// and what TrainableModel::files() gives.
+// state.json (step, samples, seconds, threads, counters), config.toml, origins.json (LoadedConfig::origins),
+// data.json, history.json (LoadedConfig::history, where there is one) and what TrainableModel::files() gives.
 #pragma once
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "toolkit/checkpoint/store.h"
 #include "toolkit/config/config_io.h"
@@ -14,11 +16,22 @@ namespace dtk {
 /// Writes one and returns its folder. `loaded`: of the run. Throws FileError; the previous checkpoint is then
 /// still whole.
 std::filesystem::path save_training(CheckpointStore& store, const Trainer& trainer,
-                                    const LoadedConfig& loaded, int threads);
+                                    const LoadedConfig& loaded, int threads, const DataIdentity& data = {});
+
+/// What the data of a run are known by, in its folder and in its checkpoints.
+inline constexpr char data_file_name[] = "data.json";
+/// Of a checkpoint; absent in one of an earlier version. Throws FileError.
+std::optional<DataIdentity> written_data(const Checkpoint& checkpoint);
 
 /// The configuration of the run that wrote the checkpoint. One that was written before there was origins.json
 /// has lines of its config.toml as origins. Throws as parse_config(), and FileError.
 LoadedConfig written_config(const Checkpoint& checkpoint);
+
+/// The configuration that a checkpoint's folder holds, with `overrides` as load_config() takes them: of a run
+/// that goes on where it is, or in train.out of the overrides. What once allowed a change is not kept. The
+/// checkpoint is not opened: whoever resumes it compares its hashes. Throws as load_config().
+LoadedConfig resumed_config(FileSystem& files, const std::filesystem::path& checkpoint,
+                            const std::vector<std::string>& overrides);
 
 /// CPU threads of the run that wrote the checkpoint.
 int threads_of(const Checkpoint& checkpoint);

@@ -15,6 +15,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
+#include <limits>
 #include <stdexcept>
 #include <utility>
 
@@ -338,14 +339,27 @@ TrainingState Trainer::state() const {
   TrainingState state = state_;
   state.seconds = elapsed_seconds();
   state.noise_generator = policies::generator_state(noise_);
+  state.samples_per_epoch = loader_->samples_per_epoch();
+  state.micro_batch = config_.data.batch / config_.train.accumulate;
   return state;
+}
+
+int64_t Trainer::position_of(const TrainingState& state) const {
+  const int64_t batch = config_.data.batch / config_.train.accumulate, then = state.samples_per_epoch;
+  const int64_t now = config_.data.drop_last ? data_->size() / batch * batch : data_->size();
+  if (then == 0 || now == 0 || (then == now && state.micro_batch == batch)) return state.samples;
+  const int64_t epoch = state.samples / then, given_out = state.samples % then;
+  constexpr int64_t most = std::numeric_limits<int64_t>::max() / 2;
+  if (epoch > most / now) throw std::invalid_argument("Trainer: no run has so many epochs");
+  return epoch * now + std::min(now, (given_out + batch - 1) / batch * batch);
 }
 
 void Trainer::restore(const TrainingState& state) {
   state_ = state;
+  state_.samples = position_of(state);
   policies::set_generator_state(noise_, state.noise_generator);
   restart_loader();
-  resumed_epoch_ = state.samples / loader_->samples_per_epoch();
+  resumed_epoch_ = state_.samples / loader_->samples_per_epoch();
   started_ = clock_.seconds();
 }
 

@@ -41,7 +41,9 @@ struct StepScalars {
 /// What makes a run continue bit for bit on the same number of CPU threads.
 struct TrainingState {
   int64_t step = 0;
-  int64_t samples = 0;                             // trained on: given out by the loader
+  int64_t samples = 0;  // trained on: given out by the loader
+  // What the two say of its place in an epoch; 0: not known, as they are now.
+  int64_t samples_per_epoch = 0, micro_batch = 0;
   double seconds = 0;                              // training time so far
   std::string default_generator, noise_generator;  // states as bytes
 };
@@ -127,7 +129,9 @@ class Trainer {
   policies::PolicySet& policies() { return policies_; }
 
   TrainingState state() const;
-  /// Continues from `state`; model, optimizer and policies are restored by their owner (save_load.h).
+  /// Continues from `state`, at the next place where a batch begins if the batch or the data are others by
+  /// now: the epoch and what it has given out stay, but for less than a micro-batch. Model, optimizer and
+  /// policies are restored by their owner (save_load.h).
   void restore(const TrainingState& state);
   /// The epoch in which this run was last resumed, which [schedule.epochs] may heed. Whoever builds a run
   /// anew in mid-run keeps it.
@@ -142,6 +146,7 @@ class Trainer {
   int64_t forward_backward(int64_t step_samples);
   void begin_step();
   void check_onednn();
+  int64_t position_of(const TrainingState& state) const;
   void start_loader();
   void restart_loader();
   const char* phase(const char* name) const;

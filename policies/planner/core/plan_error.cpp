@@ -13,7 +13,8 @@ std::string operator_here(const std::string& operator_name) {
   if (forward_code && !path.empty())
     return operator_name + " in " + path + (backward.active ? ", recomputed in backward" : "");
   if (!backward.path.empty()) return operator_name + " in the backward of " + backward.path;
-  return operator_name + " outside of all modules, in phase " + policies::current_phase();
+  const std::string phase = policies::in_phase_text(policies::current_phase());
+  return operator_name + " outside of all modules" + (phase.empty() ? "" : "," + phase);
 }
 
 void refuse_reading(const std::string& operator_name) {

@@ -247,6 +247,15 @@ void register_simulated_devices() {
   static_cast<void>(once);
 }
 
+void require_simulated_cuda() {
+  if (at::detail::getCUDAHooks().hasCUDA()) return;
+  throw PlanError(
+      "this process asked LibTorch for CUDA before there was a simulated device, as at::manual_seed() and a "
+      "first "
+      "backward pass do, and LibTorch keeps the answer that there is none; call "
+      "planner::register_simulated_devices() first of all in main()");
+}
+
 ShapesOnlyScope::ShapesOnlyScope() : guard_(policies::kCpuShapesKey) {}
 ShapesOnlyScope::~ShapesOnlyScope() = default;
 

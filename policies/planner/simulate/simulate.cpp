@@ -87,6 +87,7 @@ SimulationResult simulate(c10::Device device, const std::function<void(const End
   }
   TORCH_CHECK(!policies::simulating(), "simulate: a simulation is going on already; end it before another");
   register_simulated_devices();
+  if (!device.is_cpu()) require_simulated_cuda();
   SimulationResult result;
   const auto begin = std::chrono::steady_clock::now();
   FlopMeter flops;
@@ -122,6 +123,12 @@ SimulationResult simulate(c10::Device device, const std::function<void(const End
     job(end);
   }
   end();
+  if (!device.is_cpu() && policies::highest(result.device).peak.bytes == 0) {
+    throw PlanError(
+        "simulate: the job placed nothing on " + device.str() +
+        ", so that there is nothing to plan; make its model and tensors on that device, or plan it "
+        "with simulate(\"cpu\", ...)");
+  }
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;
 }

@@ -18,9 +18,10 @@ namespace {
 
 constexpr std::array kFiles = {"state.json",         "manifest.json",     "origins.json",
                                "config.toml",        "model.safetensors", "optimizer.safetensors",
-                               "random.safetensors", "ema.safetensors"};
+                               "random.safetensors", "ema.safetensors",   "data.json",
+                               "history.json"};
 
-constexpr size_t kManifest = 1, kOrigins = 2;  // in kFiles
+constexpr size_t kManifest = 1, kOrigins = 2, kData = 8, kHistory = 9;  // in kFiles
 
 /// A run of one step and its checkpoint, each file of which an input may replace.
 class Run {
@@ -28,7 +29,13 @@ class Run {
   Run() : trainer_(config(), at::kCPU, test::tiny_data(), clock_) {
     trainer_.step();
     CheckpointStore store(files_, "run/checkpoints", 1);
-    folder_ = save_training(store, trainer_, {config(), {}}, 1);
+    LoadedConfig loaded{config(), {}};
+    loaded.history.push_back({1, "optimizer.lr = 0.1 (was 0.2)", true});
+    DataIdentity data;
+    data.files.push_back({"images", 100});
+    data.classes = numbered_classes({0, 1, 1});
+    data.held_out_below = 1;
+    folder_ = save_training(store, trainer_, loaded, 1, data);
     for (const char* file : kFiles) original_.emplace_back(files_.read(folder_ / file));
   }
 
@@ -45,7 +52,9 @@ class Run {
     }
     if (replaced != kManifest) write(kFiles[kManifest], manifest_text(manifest));
     const Checkpoint checkpoint = open_checkpoint(files_, folder_);
-    if (replaced == kOrigins) written_config(checkpoint);  // config.toml has a target of its own
+    if (replaced == kData) written_data(checkpoint);
+    if (replaced == kOrigins || replaced == kHistory)
+      written_config(checkpoint);  // config.toml has a target of its own
     threads_of(checkpoint);
     load_training(checkpoint, trainer_);
     is_log_step(trainer_.steps(), 10);

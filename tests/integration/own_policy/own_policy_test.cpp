@@ -63,8 +63,10 @@ std::string refusal(const std::string& rounded) {
 RunResult run(test::World& world, const LoadedConfig& loaded, const std::string& resume = "") {
   const auto from = resume.empty() ? std::filesystem::path()
                                    : find_checkpoint(world.files, resume, loaded.config.train.out);
-  return run_training(loaded, at::kCPU, from, [&] { return family_of(loaded.config).open_data(loaded); },
-                      {world.files, world.clock, world.listener, world.stop});
+  return run_training(
+      loaded, at::kCPU, from,
+      [&](const DataIdentity* before) { return family_of(loaded.config).open_data(loaded, before); },
+      {world.files, world.clock, world.listener, world.stop});
 }
 
 std::string planned(const std::string& rounded, bool PlanArguments::*asked, bool value = true,
@@ -98,8 +100,8 @@ TEST_CASE("own policy: its table is read, printed and compared as all others") {
   CHECK(parse_config(print_config(loaded), "again.toml", {}).config == loaded.config);
   const LoadedConfig other = configured("enabled = true\nmin_bytes = 4096");
   CHECK_FALSE(other.config == loaded.config);
-  CHECK_THAT(resume_problem("c", "config.toml", loaded.config, other.config),
-             Catch::Contains("  policies.rounded.min_bytes: 2048 in the checkpoint, 4096 now\n"));
+  CHECK(changes_on_resume(3, loaded.config, other.config) ==
+        std::vector<ConfigChange>{{3, "policies.rounded.min_bytes = 4096 (was 2048)", true}});
 }
 
 TEST_CASE("own policy: what is wrong with its table is said with line and column") {

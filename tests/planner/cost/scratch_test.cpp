@@ -26,7 +26,7 @@ LoadedConfig job(const std::string& precision, const std::string& threads) {
       {"data.kind=synthetic", "data.samples=100", "data.batch=8", "model.depth=2", "model.hidden=64",
        "model.heads=2", "model.patch=2", "model.image_size=16", "model.channels=3", "model.classes=5",
        "train.steps=20", "train.threads=" + threads, "train.out=runs/scratch", "sample.steps=3",
-       "sample.per_class=2", "sample.classes=2", "policies.precision.cpu=" + precision});
+       "sample.per_class=2", "sample.classes=0-1", "policies.precision.cpu=" + precision});
 }
 
 int64_t most(const MeasuredScratch& scratch) {

@@ -15,7 +15,7 @@ BLOCKS, BATCH, TOKENS, HIDDEN = 2, 4, 16, 32
 JOB = f"""
 data.kind=synthetic data.samples=100 data.batch={BATCH} model.depth={BLOCKS} model.hidden={HIDDEN} model.heads=2
 model.patch=2 model.image_size=8 model.channels=3 model.classes=5 train.steps=2 train.threads=1 train.out=runs/planned
-sample.steps=3 sample.guidance=2.0 sample.classes=2 sample.per_class=2
+sample.steps=3 sample.guidance=2.0 sample.classes=0-1 sample.per_class=2
 """.split()
 FP32 = ("policies.precision.enabled=false",)
 BF16 = ("policies.precision.enabled=true",)

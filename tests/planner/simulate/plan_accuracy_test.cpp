@@ -41,7 +41,7 @@ std::vector<std::string> small_job(std::initializer_list<const char*> more) {
                                        "model.patch=2",          "model.image_size=8", "model.channels=3",
                                        "model.classes=5",        "train.steps=20",     "train.threads=1",
                                        "train.out=runs/planned", "sample.steps=3",     "sample.guidance=2.0",
-                                       "sample.classes=2",       "sample.per_class=2"};
+                                       "sample.classes=0-1",     "sample.per_class=2"};
   for (const char* text : more) {
     const std::string setting = text;
     const std::string key = setting.substr(0, setting.find('=') + 1);

@@ -115,6 +115,15 @@ TEST_CASE("a view without a kernel of the simulated device is named with the lin
   CHECK(error_in_model(kCpu, use) == "no error");
 }
 
+TEST_CASE("a job for a device that places nothing there is refused, not planned as 0 bytes") {
+  const auto on_cpu = [] { at::ones({3}); };
+  CHECK(error_of(kCuda, on_cpu) ==
+        "simulate: the job placed nothing on cuda:0, so that there is nothing to plan; make its model and "
+        "tensors "
+        "on that device, or plan it with simulate(\"cpu\", ...)");
+  CHECK(error_of(kCpu, on_cpu) == "no error");
+}
+
 TEST_CASE("a model that reads a value is refused") {
   const c10::Device device = GENERATE(kCuda, kCpu);
   CHECK(error_in_model(device, [](const at::Tensor& x) { x.sum().item<float>(); }) ==

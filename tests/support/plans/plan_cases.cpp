@@ -104,7 +104,7 @@ class Case {
     set("sample.per_class", per_class_);
     if (per_class_ > 0) {
       set("train.sample_every", int64_t{chance(2) ? 10 : 0});
-      set("sample.classes", std::min(classes_, between(1, 3)));
+      set("sample.classes", "0-" + std::to_string(std::min(classes_, between(1, 3)) - 1));
     }
     const auto& samplers = samplers_for(objective_);
     const SamplerKind sampler = samplers[draw(samplers.size())];

@@ -10,7 +10,9 @@ namespace dtk::test {
 
 /// `loaded` must outlive the run.
 inline OpenData images_of(const LoadedConfig& loaded, std::shared_ptr<const ImageSource> images) {
-  return [&loaded, images = std::move(images)] { return dit::image_data(loaded.config, images); };
+  return [&loaded, images = std::move(images)](const DataIdentity* before) {
+    return dit::image_data(loaded.config, images, before);
+  };
 }
 
 }  // namespace dtk::test

@@ -2,6 +2,7 @@
 #include "support/catch.h"
 #include "support/runs/smallest_config.h"
 #include "toolkit/config/config_io.h"
+#include "toolkit/config/keys.h"
 
 namespace dit = dtk::dit;
 using dtk::RunConfig;
@@ -27,13 +28,20 @@ TEST_CASE("differences: every table, unset options too") {
   CHECK(found[2].b == "false");
 }
 
-TEST_CASE("resume: which keys may change") {
-  CHECK(dtk::keys_that_may_change_on_resume() ==
+namespace {
+
+std::vector<std::string> keys_that(dtk::OnResume what) {
+  std::vector<std::string> keys;
+  for (const dtk::KeyInfo& info : dtk::all_keys())
+    if (dtk::on_resume(info.key) == what) keys.push_back(info.key);
+  return keys;
+}
+
+}  // namespace
+
+TEST_CASE("resume: which keys change nothing that was trained") {
+  CHECK(keys_that(dtk::OnResume::harmless) ==
         std::vector<std::string>{"train.out",
-                                 "train.threads",
-                                 "train.steps",
-                                 "train.epochs",
-                                 "train.seconds",
                                  "train.log_every",
                                  "train.checkpoint_every",
                                  "train.sample_every",
@@ -44,8 +52,19 @@ TEST_CASE("resume: which keys may change") {
                                  "train.most_skipped",
                                  "train.slow_step",
                                  "train.allow_thread_change",
+                                 "data.samples",
+                                 "data.on_corrupt",
+                                 "data.fingerprint",
+                                 "data.allow_change",
                                  "data.prefetch",
                                  "data.threads",
+                                 "data.images",
+                                 "data.labels",
+                                 "data.folder",
+                                 "data.latents",
+                                 "data.frames",
+                                 "data.held_out",
+                                 "data.normalization",
                                  "sample.steps",
                                  "sample.ema",
                                  "sample.sampler",
@@ -76,7 +95,21 @@ TEST_CASE("resume: which keys may change") {
                                  "policies.checkpoint.offload_min_bytes"});
 }
 
-TEST_CASE("resume: another configuration is refused with the keys that differ") {
+TEST_CASE("resume: which keys are what they were") {
+  std::vector<std::string> common;
+  for (const std::string& key : keys_that(dtk::OnResume::fixed))
+    if (dtk::is_common_table(dtk::find_key(key)->table)) common.push_back(key);
+  CHECK(common == std::vector<std::string>{"train.model", "train.seed", "train.init_from", "train.init_key",
+                                           "data.kind", "data.validation", "data.latent_shift",
+                                           "data.latent_scale"});
+  for (const char* key : {"model.depth", "model.classes", "diffusion.objective", "diffusion_planner.preset"})
+    CHECK(dtk::on_resume(key) == dtk::OnResume::fixed);
+  for (const char* key : {"optimizer.lr", "schedule.kind", "data.batch", "train.accumulate", "data.flip",
+                          "policies.precision.enabled", "policies.ema.decay", "train.steps"})
+    CHECK(dtk::on_resume(key) == dtk::OnResume::changes_result);
+}
+
+TEST_CASE("resume: what cannot change is refused with its reason") {
   RunConfig written = smallest();
   dit::options_of(written).model = {.name = "custom", .depth = 2, .hidden = 128, .heads = 4, .patch = 4};
   RunConfig now = written;
@@ -85,11 +118,29 @@ TEST_CASE("resume: another configuration is refused with the keys that differ") 
   dit::options_of(now).grid.guidance = 2;
   now.memory.ledger = false;
   CHECK(resume_problem("c", "f", written, now).empty());
-  dit::options_of(now).model.hidden = 256;
   now.train.seed = 3;
-  CHECK(resume_problem("runs/a/checkpoints/100", "runs/a/config.toml", written, now) ==
-        "checkpoint runs/a/checkpoints/100 was written with another configuration:\n"
-        "  train.seed: 0 in the checkpoint, 3 now\n"
-        "  model.hidden: 128 in the checkpoint, 256 now\n"
-        "use the checkpoint's configuration (runs/a/config.toml) or start a new run in another train.out");
+  CHECK(
+      resume_problem("runs/a/checkpoints/100", "runs/a/config.toml", written, now) ==
+      "checkpoint runs/a/checkpoints/100 cannot go on so:\n"
+      "  train.seed: 0 in the checkpoint, 3 now; the order of the data and what is held out follow from it\n"
+      "use its own values (runs/a/config.toml), or start a new run in another train.out, which may begin "
+      "with "
+      "these weights: --set train.init_from=runs/a/checkpoints/100");
+  dit::options_of(now).model.hidden = 256;
+  CHECK(
+      resume_problem("runs/a/checkpoints/100", "runs/a/config.toml", written, now) ==
+      "checkpoint runs/a/checkpoints/100 cannot go on so:\n"
+      "  train.seed: 0 in the checkpoint, 3 now; the order of the data and what is held out follow from it\n"
+      "  model.hidden: 128 in the checkpoint, 256 now; the weights were trained with it\n"
+      "use its own values (runs/a/config.toml), or start a new run in another train.out");
+}
+
+TEST_CASE("resume: what changes is told, and whether the result does") {
+  RunConfig written = smallest(), now = written;
+  now.optimizer.lr = 1e-3;
+  now.log.report = false;
+  now.data.allow_change = true;
+  CHECK(changes_on_resume(7, written, now) ==
+        std::vector<dtk::ConfigChange>{{7, "optimizer.lr = 0.001 (was 1e-04)", true},
+                                       {7, "log.report = false (was true)", false}});
 }

@@ -319,16 +319,20 @@ TEST_CASE("config rules: grids that nobody draws are not asked for") {
       "base.toml:4:22: train.sample_every = 50 has no use with sample.per_class = 0, which draws no samples; "
       "remove it (what base.toml sets is taken back with --set train.sample_every=default), or raise "
       "sample.per_class");
-  CHECK(
-      error_in(none, {"sample.classes=3"}) ==
-      "--set sample.classes=3: sample.classes has no use with sample.per_class = 0, which draws no samples; "
-      "remove it, or raise sample.per_class");
+  CHECK(error_in(none, {"sample.classes=0-2"}) ==
+        "--set sample.classes=0-2: sample.classes has no use with sample.per_class = 0, which draws no "
+        "samples; "
+        "remove it, or raise sample.per_class");
   CHECK(error_in(runnable + "model.classes = 10\nsample.classes = 11") ==
-        "base.toml:4:18: sample.classes = 11 is more than the model has; allowed: [1, 10] with model.classes "
-        "= 10");
+        "base.toml:4:18: sample.classes = 11 is an integer; wanted: a string (classes by name, number or "
+        "range: \"cat,dog\", \"0-4\" or \"all\")");
+  CHECK(error_in(runnable + "sample.classes = \"cat,,dog\"") ==
+        "base.toml:3:18: sample.classes = \"cat,,dog\": an entry is empty; allowed: names, numbers, ranges "
+        "such "
+        "as 0-4, and all");
   CHECK(dit::options_of(
-            read(runnable + "model.classes = 10\nsample.classes = 10\ntrain.sample_every = 5").config)
-            .grid.classes == 10);
+            read(runnable + "model.classes = 10\nsample.classes = \"0-9\"\ntrain.sample_every = 5").config)
+            .grid.classes == "0-9");
 }
 
 TEST_CASE("config rules: without grids, raw weights for them are not asked for, and dit-sample's keys stay") {

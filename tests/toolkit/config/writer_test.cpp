@@ -44,7 +44,7 @@ RunConfig custom_from_folder() {
                                    .heads = 3,
                                    .patch = 2,
                                    .image_size = 28,
-                                   .channels = 5,
+                                   .channels = 3,
                                    .classes = 10,
                                    .class_dropout = 1.0 / 3,
                                    .learn_sigma = false,
@@ -53,12 +53,16 @@ RunConfig custom_from_folder() {
   config.data = {.kind = "images",
                  .samples = 12345,
                  .on_corrupt = dtk::OnCorrupt::skip,
+                 .fingerprint = dtk::Fingerprint::contents,
+                 .allow_change = true,
                  .validation = 77,
                  .batch = 32,
                  .drop_last = false,
                  .prefetch = 3,
                  .threads = 5};
   dit::options_of(config).data.folder = "set";
+  dit::options_of(config).data.convert = dtk::Convert::rgb;
+  dit::options_of(config).data.strict_folder = true;
   dit::options_of(config).data.flip = true;
   dit::options_of(config).diffusion.time = dtk::FlowTime::uniform;
   config.optimizer = {
@@ -67,7 +71,7 @@ RunConfig custom_from_folder() {
   config.sample = {.steps = 10, .ema = false};
   dit::options_of(config).sampler.sampler = dtk::SamplerKind::heun;
   dit::options_of(config).grid = {
-      .guidance = 2.0, .cfg_channels = 3, .classes = 7, .per_class = 2, .seed = 5};
+      .guidance = 2.0, .cfg_channels = 3, .classes = "cat,0-4", .per_class = 2, .seed = 5};
   config.memory.ledger = false;
   config.log = {.tensorboard = false, .report = false, .peak_tflops = 312.5};
   config.policies.precision = {.enabled = Enabled::off,
@@ -95,6 +99,7 @@ RunConfig custom_from_latents() {
   config.data.kind = "latents";
   dit::options_of(config).data.latents = "latents.npy";
   dit::options_of(config).data.labels = "labels.npy";
+  dit::options_of(config).data.latent_shift = 0.0609;
   dit::options_of(config).data.latent_scale = 0.18215;
   config.data.validation = 5;
   config.train.validate_ema = true;
@@ -310,6 +315,8 @@ time = "logit_normal"  # default
 kind = "idx"  # default
 # samples is not set
 on_corrupt = "error"  # default
+fingerprint = "names"  # default
+allow_change = false  # default
 validation = 0  # default
 batch = 32  # --set
 drop_last = true  # default
@@ -319,7 +326,10 @@ images = ""  # default
 labels = ""  # default
 if_missing = "error"  # default
 folder = ""  # default
+convert = "none"  # default
+strict_folder = false  # default
 latents = ""  # default
+latent_shift = 0.0  # default
 latent_scale = 1.0  # default
 flip = false  # default
 

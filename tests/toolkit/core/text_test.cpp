@@ -23,4 +23,22 @@ TEST_CASE("text: a path is shown on one line") {
   CHECK(shown("a/b\nforged: all is well.png") == "a/b\\x0aforged: all is well.png");
 }
 
+TEST_CASE("text: names in the order that people count in") {
+  const std::vector<std::string> sorted = {"",  "0",  "00",    "01",   "1",  "2",   "9a",  "10", "10a", "A",
+                                           "a", "a1", "a1b10", "a1c2", "a2", "a10", "a10", "b",  "\xff"};
+  for (size_t i = 0; i < sorted.size(); ++i) {
+    for (size_t j = 0; j < sorted.size(); ++j)
+      CHECK(natural_less(sorted[i], sorted[j]) == (i < j && sorted[i] != sorted[j]));
+  }
+  CHECK(natural_less("99999999999999999999998", "99999999999999999999999"));  // beyond any integer
+}
+
+TEST_CASE("text: one word of a shell's command") {
+  CHECK(shell_quoted("runs/mine-2_a.b") == "runs/mine-2_a.b");
+  CHECK(shell_quoted("my runs") == "'my runs'");
+  CHECK(shell_quoted("it's") == "'it'\\''s'");
+  CHECK(shell_quoted("") == "''");
+  CHECK(shell_quoted("$(x)") == "'$(x)'");
+}
+
 }  // namespace dtk

@@ -1,7 +1,10 @@
 #include "toolkit/data/image_folder.h"
 
+#include <ATen/ATen.h>
 #include <ATen/core/Tensor.h>
 #include <sys/stat.h>
+
+#include <algorithm>
 
 #include "support/catch.h"
 #include "support/error_text.h"
@@ -69,6 +72,39 @@ TEST_CASE("image folder: classes and files in sorted order") {
         std::vector<float>{10.0F / 127.5F - 1.0F, 20.0F / 127.5F - 1.0F, 30.0F / 127.5F - 1.0F});
 }
 
+TEST_CASE("image folder: classes are counted as people do, and keep their names") {
+  const TemporaryFolder folder;
+  folder.write("10/1.png", png(1, 2, 3, 30));
+  folder.write("9/1.png", png(1, 2, 3, 20));
+  folder.write("a\x1b[2J/2.png", png(1, 2, 3, 10));
+  folder.write("a\x1b[2J/1.png", png(1, 2, 3, 10));
+  const auto source = open_image_folder(folder.path(), grey_2x3);
+  CHECK(source->class_names() == std::vector<std::string>{"9", "10", "a\\x1b[2J"});
+  CHECK(source->sample_name(0) == "9/1.png");
+  CHECK(source->sample_name(3) == "a\x1b[2J/2.png");
+  const dtk::DataIdentity before = source->identity();
+  REQUIRE(before.classes.size() == 3);
+  CHECK(before.classes[1].name == "10");
+  CHECK(before.classes[2].samples == 2);
+  CHECK(differences(before, open_image_folder(folder.path(), grey_2x3)->identity()).empty());
+
+  std::filesystem::rename(folder / "10", folder / "8");
+  CHECK(differences(before, open_image_folder(folder.path(), grey_2x3)->identity()) ==
+        std::vector<std::string>{"class \"10\" is called \"8\"", "class \"9\" had the label 0 and has 1"});
+}
+
+TEST_CASE("image folder: a corrupt image that is skipped is none of its class") {
+  const TemporaryFolder folder;
+  folder.write("a/1.png", png(1, 2, 3, 30));
+  folder.write("a/2.png", png(1, 2, 3, 30).substr(0, 20));
+  folder.write("a/3.png", png(1, 2, 3, 40));
+  const auto source = open_image_folder(folder.path(), grey_2x3, {.skip_corrupt = true});
+  REQUIRE(source->size() == 2);
+  CHECK(source->sample_name(1) == "a/3.png");
+  CHECK(values_of(*source, 1)[0] == 40.0F / 127.5F - 1.0F);
+  CHECK(source->identity().classes[0].samples == 2);
+}
+
 TEST_CASE("image folder: colours come as (C, H, W)") {
   const TemporaryFolder folder;
   folder.write("a/1.png", png(3, 1, 2, 0));  // (H, W, C): 0 1 2, 3 4 5
@@ -99,7 +135,7 @@ TEST_CASE("image folder: missing and empty folders are named") {
   folder.write("a/1.png", png(1, 2, 3, 0));
   std::filesystem::create_directory(folder / "b");
   CHECK(folder_error(folder.path()) ==
-        (folder / "b").string() + ": the class folder is empty; add images or remove it");
+        (folder / "b").string() + ": the class folder has no image; add images or remove it");
 }
 
 TEST_CASE("image folder: unfit files are named") {
@@ -112,33 +148,29 @@ TEST_CASE("image folder: unfit files are named") {
     std::filesystem::remove(path);
     return text.substr(path.string().size() + 2);
   };
-  CHECK(
-      unfit("2.png", png(3, 2, 3, 0)) ==
-      "the image has 3 channels; allowed: 1, as model.channels says; convert it, or set model.channels = 3");
+  CHECK(unfit("2.png", png(3, 2, 3, 0)) ==
+        "the image has 3 channels; allowed: 1, as model.channels says; convert it, or set model.channels = "
+        "3, for which all are converted");
   CHECK(unfit("2.png", png(2, 2, 3, 0)) ==
-        "the image has 2 channels; allowed: 1, as model.channels says; convert it");
+        "the image has 2 channels; allowed: 1, as model.channels says; convert it, or set model.channels = "
+        "3, for which all are converted");
   CHECK(unfit("2.png", png(1, 1, 1, 0)) ==
         "the image is a single pixel, which stands for no picture; remove it");
   CHECK(unfit("2.png", "no image") ==
-        "cannot be decoded (unknown image type); allowed: PNG, JPEG and BMP; replace or remove it");
+        "cannot be decoded (unknown image type); allowed: PNG, JPEG, WebP and BMP; replace or remove it");
   const dtk::test::Fixture files = dtk::test::read_fixture("encoded_images");
   const auto encoded = [&](const std::string& name) {
     const at::Tensor bytes = files.at(name);
     return std::string(static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes());
   };
   CHECK(unfit("2.png", encoded("grey16.png")) ==
-        "has 16 bits per channel; allowed: 8; convert it to 8 bits per channel");
+        "has 16 bits per channel; allowed: 8 with data.convert = \"none\"; convert it to 8 bits per channel, "
+        "or set data.convert = \"rgb\"");
   CHECK(unfit("2.jpg", encoded("cmyk.jpg")) ==
-        "is a JPEG of 4 components (CMYK); allowed: 1 (grey) or 3 (colour); convert it to RGB");
+        "is a JPEG of 4 components (CMYK); allowed: 1 (grey) or 3 (colour); convert it to RGB, or set "
+        "data.convert = \"rgb\"");
   CHECK(unfit("2.png", "") ==
-        "cannot be decoded (the file is empty); allowed: PNG, JPEG and BMP; replace or remove it");
-  CHECK(unfit("notes.txt", "text") ==
-        "not an image; a class folder may hold only .png, .jpg, .jpeg and .bmp files");
-  std::filesystem::create_directory(folder / "a/deeper.png");
-  CHECK(folder_error(folder.path()) ==
-        (folder / "a/deeper.png").string() +
-            ": not an image; a class folder may hold only .png, .jpg, .jpeg and .bmp files");
-  std::filesystem::remove(folder / "a/deeper.png");
+        "cannot be decoded (the file is empty); allowed: PNG, JPEG, WebP and BMP; replace or remove it");
   const auto link = folder / "a/moved.png";
   std::filesystem::create_symlink(folder / "elsewhere.png", link);
   CHECK(folder_error(folder.path()) ==
@@ -169,7 +201,7 @@ TEST_CASE("image folder: images of other sizes are resized and cropped, those th
   CHECK(values_of(*source, 1) == resized);
 }
 
-TEST_CASE("image folder: threads change nothing, and of several errors the first file's counts") {
+TEST_CASE("image folder: threads change nothing, and what is wrong with files is told together") {
   const TemporaryFolder folder;
   for (int i = 100; i < 140; ++i) {
     folder.write("a/" + std::to_string(i) + ".png", png(1, 5 + i % 3, 7, static_cast<uint8_t>(i)));
@@ -179,11 +211,89 @@ TEST_CASE("image folder: threads change nothing, and of several errors the first
   const auto four = open_image_folder(folder.path(), grey_4x4, {.threads = 4});
   for (int64_t i = 0; i < one->size(); ++i) CHECK(values_of(*one, i) == values_of(*four, i));
   for (const int bad : {117, 118, 119, 131}) folder.write("a/" + std::to_string(bad) + ".png", "no image");
-  for (int again = 0; again < 20; ++again) {
+  const std::string reason =
+      "cannot be decoded (unknown image type); allowed: PNG, JPEG, WebP and BMP; replace or remove it";
+  std::string expected = folder.path().string() + ": 4 files cannot be used:";
+  for (const int bad : {117, 118, 119, 131})
+    expected += "\n  " + (folder / "a" / (std::to_string(bad) + ".png")).string() + ": " + reason;
+  for (int again = 0; again < 20; ++again)
     CHECK(error_text<DataError>([&] { open_image_folder(folder.path(), grey_4x4, {.threads = 4}); }) ==
-          (folder / "a/117.png").string() +
-              ": cannot be decoded (unknown image type); allowed: PNG, JPEG and BMP; replace or remove it");
+          expected);
+  for (int bad = 100; bad < 125; ++bad) folder.write("a/" + std::to_string(bad) + ".png", "no image");
+  const std::string many =
+      error_text<DataError>([&] { open_image_folder(folder.path(), grey_4x4, {.threads = 4}); });
+  CHECK(many.starts_with(folder.path().string() + ": 26 files cannot be used:\n"));
+  CHECK(std::count(many.begin(), many.end(), '\n') == 21);
+  CHECK(many.ends_with("\n  and 6 more"));
+}
+
+TEST_CASE("image folder: what is damaged behind its header is told together, too") {
+  const TemporaryFolder folder;
+  const std::string good = png(1, 2, 3, 50);
+  folder.write("a/1.png", good);
+  for (const char* bad : {"a/2.png", "a/3.png"}) folder.write(bad, good.substr(0, good.size() - 5));
+  const std::string reason =
+      ".png: cannot be decoded (it ends too early); allowed: PNG, JPEG, WebP and BMP; "
+      "replace or remove it";
+  CHECK(folder_error(folder.path()) == folder.path().string() + ": 2 files cannot be used:\n  " +
+                                           (folder / "a/2").string() + reason + "\n  " +
+                                           (folder / "a/3").string() + reason);
+}
+
+TEST_CASE("image folder: what else lies among the images is passed over and counted, unless it is strict") {
+  const TemporaryFolder folder;
+  folder.write("a/1.PNG", png(1, 2, 3, 10));
+  folder.write("a/1.txt", "a caption");
+  folder.write("a/Thumbs.db", "");
+  folder.write("a/.hidden", "");
+  folder.write("a/2020/summer/3.png", png(1, 2, 3, 20));
+  folder.write("b/1.png", png(1, 2, 3, 30));
+  folder.write("elsewhere/1.png", png(1, 2, 3, 30));
+  std::filesystem::create_directory_symlink(folder / "elsewhere", folder / "b/link");
+  const auto source = open_image_folder(folder.path(), grey_2x3);
+  REQUIRE(source->size() == 4);
+  CHECK(source->sample_name(0) == "a/1.PNG");
+  CHECK(source->sample_name(1) == "a/2020/summer/3.png");
+  CHECK(source->remarks().passed_over == 3);
+  CHECK(source->remarks().first_passed_over == (folder / "a/1.txt").string());
+
+  const std::string strict =
+      error_text<DataError>([&] { open_image_folder(folder.path(), grey_2x3, {.strict = true}); });
+  const std::string not_an_image =
+      ": not an image; with data.strict_folder = true a class folder may hold only .png, .jpg, .jpeg, .webp "
+      "and "
+      ".bmp files";
+  CHECK(strict == folder.path().string() + ": 4 files cannot be used:\n  " + (folder / "a/1.txt").string() +
+                      not_an_image + "\n  " + (folder / "a/2020").string() + not_an_image + "\n  " +
+                      (folder / "a/Thumbs.db").string() + not_an_image + "\n  " +
+                      (folder / "b/link").string() + not_an_image);
+}
+
+TEST_CASE("image folder: pictures as people have them become RGB") {
+  constexpr dtk::ImageSize rgb{.channels = 3, .height = 10, .width = 12};
+  const TemporaryFolder folder;
+  const dtk::test::Fixture files = dtk::test::read_fixture("converted_images");
+  const auto bytes_of = [&](const std::string& name) {
+    const at::Tensor bytes = files.at(name);
+    return std::string(static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes());
+  };
+  for (const char* name : {"alpha.png", "alpha.webp", "cmyk.jpg", "grey.jpg", "grey.png", "grey16.png",
+                           "grey_alpha.png", "lossless.webp", "lossy.webp", "palette_alpha.png"})
+    folder.write(std::string("a/") + name, bytes_of(name));
+  const auto source = open_image_folder(folder.path(), rgb, {.convert = dtk::Convert::rgb});
+  REQUIRE(source->size() == 10);
+  for (int64_t i = 0; i < source->size(); ++i) {
+    const std::string name = source->sample_name(i).substr(2);
+    INFO(name);
+    const at::Tensor expected = files.at(name + ".rgb").permute({2, 0, 1}).to(at::kFloat) / 127.5F - 1.0F;
+    at::Tensor seen = at::empty({3, 10, 12});
+    source->read_image(i, seen.data_ptr<float>());
+    CHECK((seen - expected).abs().max().item<float>() * 127.5F < 0.5F);  // to the byte
   }
+  const auto animated = folder.write("a/animated.webp", bytes_of("animated.webp"));
+  CHECK(
+      error_text<DataError>([&] { open_image_folder(folder.path(), rgb, {.convert = dtk::Convert::rgb}); }) ==
+      animated.string() + ": is an animation; allowed: a single picture; take one of it, or remove it");
 }
 
 TEST_CASE("image folder: corrupt files may be skipped, and are told of") {
@@ -209,18 +319,19 @@ TEST_CASE("image folder: corrupt files may be skipped, and are told of") {
   CHECK(remarks.skipped == 4);
   CHECK(remarks.reasons ==
         std::vector<std::string>{
-            (folder / "a/1.png").string() +
-                ": cannot be decoded (the file is empty); allowed: PNG, JPEG and BMP; replace or remove it",
-            (folder / "a/3.png").string() +
-                ": cannot be decoded (it ends too early); allowed: PNG, JPEG and BMP; replace or remove it",
+            (folder / "a/1.png").string() + ": cannot be decoded (the file is empty); allowed: PNG, JPEG, "
+                                            "WebP and BMP; replace or remove it",
+            (folder / "a/3.png").string() + ": cannot be decoded (it ends too early); allowed: PNG, JPEG, "
+                                            "WebP and BMP; replace or remove it",
             (folder / "b/1.png").string() +
                 ": the image is a single pixel, which stands for no picture; remove it"});
 
   // Whole files of another kind are no corrupt ones.
   folder.write("b/4.png", png(3, 2, 3, 0));
-  CHECK(error_text<DataError>(open) == (folder / "b/4.png").string() +
-                                           ": the image has 3 channels; allowed: 1, as model.channels says; "
-                                           "convert it, or set model.channels = 3");
+  CHECK(error_text<DataError>(open) ==
+        (folder / "b/4.png").string() +
+            ": the image has 3 channels; allowed: 1, as model.channels says; "
+            "convert it, or set model.channels = 3, for which all are converted");
   std::filesystem::remove(folder / "b/4.png");
   const dtk::test::Fixture files = dtk::test::read_fixture("encoded_images");
   const auto refused = [&](const std::string& name, const std::string& file) {
@@ -232,10 +343,11 @@ TEST_CASE("image folder: corrupt files may be skipped, and are told of") {
   };
   CHECK(refused("b/4.png", "grey16.png") ==
         (folder / "b/4.png").string() +
-            ": has 16 bits per channel; allowed: 8; convert it to 8 bits per channel");
-  CHECK(refused("b/4.jpg", "cmyk.jpg") ==
-        (folder / "b/4.jpg").string() +
-            ": is a JPEG of 4 components (CMYK); allowed: 1 (grey) or 3 (colour); convert it to RGB");
+            ": has 16 bits per channel; allowed: 8 with data.convert = \"none\"; convert it to 8 bits per "
+            "channel, or set data.convert = \"rgb\"");
+  CHECK(refused("b/4.jpg", "cmyk.jpg") == (folder / "b/4.jpg").string() +
+                                              ": is a JPEG of 4 components (CMYK); allowed: 1 (grey) or 3 "
+                                              "(colour); convert it to RGB, or set data.convert = \"rgb\"");
   CHECK_NOTHROW(open());
   std::filesystem::remove(folder / "b/3.png");
   CHECK(error_text<DataError>(open) ==

@@ -86,13 +86,16 @@ TEST_CASE("image: what cannot be decoded is named") {
     return error_text<DataError>([&] { dtk::decode_image(encoded, "a/b.png"); });
   };
   CHECK(decoding_error("") ==
-        "a/b.png: cannot be decoded (the file is empty); allowed: PNG, JPEG and BMP; replace or remove it");
+        "a/b.png: cannot be decoded (the file is empty); allowed: PNG, JPEG, WebP and BMP; replace or remove "
+        "it");
   CHECK(decoding_error("neither this nor that") ==
-        "a/b.png: cannot be decoded (unknown image type); allowed: PNG, JPEG and BMP; replace or remove it");
+        "a/b.png: cannot be decoded (unknown image type); allowed: PNG, JPEG, WebP and BMP; replace or "
+        "remove it");
   const std::string encoded = dtk::encode_png(gradient(3));
   CHECK(decoding_error(encoded.substr(0, encoded.size() / 2)).starts_with("a/b.png: cannot be decoded ("));
   CHECK(decoding_error(png_16_bit) ==
-        "a/b.png: has 16 bits per channel; allowed: 8; convert it to 8 bits per channel");
+        "a/b.png: has 16 bits per channel; allowed: 8 with data.convert = \"none\"; convert it to 8 bits per "
+        "channel, or set data.convert = \"rgb\"");
 }
 
 namespace {
@@ -131,9 +134,11 @@ TEST_CASE("image: JPEG, BMP and PNG of other programs are decoded") {
 
 TEST_CASE("image: CMYK and 16 bits are refused") {
   CHECK(decoding_error(encoded_image("cmyk.jpg")) ==
-        "a: is a JPEG of 4 components (CMYK); allowed: 1 (grey) or 3 (colour); convert it to RGB");
+        "a: is a JPEG of 4 components (CMYK); allowed: 1 (grey) or 3 (colour); convert it to RGB, or set "
+        "data.convert = \"rgb\"");
   CHECK(decoding_error(encoded_image("grey16.png")) ==
-        "a: has 16 bits per channel; allowed: 8; convert it to 8 bits per channel");
+        "a: has 16 bits per channel; allowed: 8 with data.convert = \"none\"; convert it to 8 bits per "
+        "channel, or set data.convert = \"rgb\"");
 }
 
 TEST_CASE("image: a file that was cut anywhere is refused") {
@@ -149,7 +154,7 @@ TEST_CASE("image: a file that was cut anywhere is refused") {
   }
   const std::string jpeg = encoded_image("rgb.jpg");
   CHECK(decoding_error(jpeg.substr(0, jpeg.size() - 1)) ==
-        "a: cannot be decoded (it ends too early); allowed: PNG, JPEG and BMP; replace or remove it");
+        "a: cannot be decoded (it ends too early); allowed: PNG, JPEG, WebP and BMP; replace or remove it");
 }
 
 namespace {
@@ -244,7 +249,7 @@ TEST_CASE("image: a PNG with a changed byte is refused") {
   std::string damaged = whole;
   damaged[whole.size() - 20] = static_cast<char>(damaged[whole.size() - 20] ^ 1);
   CHECK(decoding_error(damaged) ==
-        "a: cannot be decoded (a checksum differs); allowed: PNG, JPEG and BMP; replace or remove it");
+        "a: cannot be decoded (a checksum differs); allowed: PNG, JPEG, WebP and BMP; replace or remove it");
 }
 
 TEST_CASE("image: a BMP's sides are looked at, which the decoder does not do") {
@@ -256,7 +261,7 @@ TEST_CASE("image: a BMP's sides are looked at, which the decoder does not do") {
   };
   constexpr size_t kWidth = 18, kHeight = 22;
   const dtk::ImageSize size = dtk::encoded_image_size(whole, "a");
-  const std::string allowed = " pixels); allowed: PNG, JPEG and BMP; replace or remove it";
+  const std::string allowed = " pixels); allowed: PNG, JPEG, WebP and BMP; replace or remove it";
   CHECK(decoding_error(with_side(kWidth, 0)) ==
         "a: cannot be decoded (its header says " + std::to_string(size.height) + " x 0" + allowed);
   CHECK(decoding_error(with_side(kWidth, -8)) ==
@@ -365,13 +370,13 @@ TEST_CASE("image: a BMP with a colour that its palette has not is refused") {
   CHECK(dtk::decode_image(bmp, "a").pixels == std::vector<uint8_t>{0, 0, 0, 255, 255, 255});
   bmp[63] = '\2';
   CHECK(decoding_error(bmp) ==
-        "a: cannot be decoded (a pixel has a colour that its palette has not); allowed: PNG, JPEG "
-        "and BMP; replace or remove it");
+        "a: cannot be decoded (a pixel has a colour that its palette has not); allowed: PNG, JPEG, "
+        "WebP and BMP; replace or remove it");
 }
 
 TEST_CASE("image: a BMP of OS/2 that ends too early is refused") {
   CHECK(decoding_error(hostile_image("truncated_os2.bmp")) ==
-        "a: cannot be decoded (it ends too early); allowed: PNG, JPEG and BMP; replace or remove it");
+        "a: cannot be decoded (it ends too early); allowed: PNG, JPEG, WebP and BMP; replace or remove it");
 }
 
 TEST_CASE("image: a BMP or JPEG with a changed byte is decoded or refused") {

@@ -51,18 +51,19 @@ std::string refusal(const LatentFiles& files) {
 
 }  // namespace
 
-TEST_CASE("latents: float32, float16 and bfloat16 come as float32, times the scale") {
+TEST_CASE("latents: float32, float16 and bfloat16 come as float32, shifted and scaled") {
   const TemporaryFolder folder;
   const auto label_file = save_npy(folder, "labels.npy", three_labels());
   std::vector<std::pair<LatentFiles, std::string>> all;
-  all.push_back({{save_npy(folder, "f4.npy", numbers()), label_file, 2.0}, "float32, f4.npy"});
-  all.push_back({{save_npy(folder, "f2.npy", numbers().to(at::kHalf)), label_file, 2.0}, "float16, f2.npy"});
+  all.push_back({{save_npy(folder, "f4.npy", numbers()), label_file, 2.0, 0.25}, "float32, f4.npy"});
+  all.push_back(
+      {{save_npy(folder, "f2.npy", numbers().to(at::kHalf)), label_file, 2.0, 0.25}, "float16, f2.npy"});
   for (const auto& [type, name] : {std::pair(at::kFloat, "float32"), std::pair(at::kHalf, "float16"),
                                    std::pair(at::kBFloat16, "bfloat16")}) {
     const std::string file = std::string(name) + ".safetensors";
     const auto path =
         save_safetensors(folder, file, {{"latents", numbers().to(type)}, {"labels", three_labels()}});
-    all.push_back({{path, "", 2.0}, std::string(name) + ", " + file});
+    all.push_back({{path, "", 2.0, 0.25}, std::string(name) + ", " + file});
   }
   for (const auto& [files, kind] : all) {
     INFO(files.latents);
@@ -76,9 +77,20 @@ TEST_CASE("latents: float32, float16 and bfloat16 come as float32, times the sca
     at::Tensor values = at::empty({3, 2, 2, 2});
     std::vector<int64_t> seen;
     for (int64_t i = 0; i < 3; ++i) seen.push_back(source->read_image(i, values.data_ptr<float>() + 8 * i));
-    CHECK(at::equal(values, numbers() * 2));
+    CHECK(at::equal(values, (numbers() - 0.25) * 2));
     CHECK(seen == std::vector<int64_t>{1, 0, 2});
   }
+}
+
+TEST_CASE("latents: known by their files and the labels") {
+  const TemporaryFolder folder;
+  const auto labels = save_npy(folder, "labels.npy", three_labels());
+  const dtk::DataIdentity found = open_latents({save_npy(folder, "f4.npy", numbers()), labels})->identity();
+  REQUIRE(found.files.size() == 2);
+  CHECK(found.files[0].name == "f4.npy");
+  CHECK(found.files[0].bytes == static_cast<int64_t>(std::filesystem::file_size(folder / "f4.npy")));
+  CHECK(found.files[1].name == "labels.npy");
+  CHECK(found.classes == dtk::numbered_classes({1, 0, 2}));
 }
 
 TEST_CASE("latents: labels of a safetensors file may lie in a file of their own") {

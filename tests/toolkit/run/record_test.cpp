@@ -105,15 +105,15 @@ TEST_CASE("samples that are not images are kept as latents") {
   World world;
   LoadedConfig loaded = tiny("out");
   dit::options_of(loaded.config).model.channels = 4;
-  dit::options_of(loaded.config).grid.classes = 2;
+  dit::options_of(loaded.config).grid.classes = "0-1";
   dit::options_of(loaded.config).grid.per_class = 3;
   world.data = test::tiny_data(64, 4);
   const RunResult result = world.run(loaded);
   CHECK(result.samples == "out/samples/step-00000020.safetensors");
   CHECK(world.listener.heard("sampling 6 latents in 2 steps"));
-  CHECK(
-      world.listener.heard("the samples are latents of 4 channels, not images: written to "
-                           "out/samples/step-00000020.safetensors"));
+  CHECK(world.listener.heard(
+      "the samples are latents of 4 channels, as the autoencoder gives them, not images: written to "
+      "out/samples/step-00000020.safetensors"));
   const test::SafetensorsFile file = test::read_safetensors(world.files, result.samples);
   REQUIRE(file.tensors.size() == 2);
   for (const NamedTensor& entry : file.tensors) {

@@ -99,6 +99,46 @@ TEST_CASE("a run that is resumed with checkpointing switched on or off is bit-eq
   }
 }
 
+TEST_CASE("a run that is resumed with another batch goes on in its epoch where one begins") {
+  const policies::SavedTensorEngineGuard engine;
+  RunConfig config = test::tiny_config();
+  config.data.batch = 8;
+  test::MemoryFileSystem files;
+  const auto folder =
+      save_after_13(config, files);  // 13 batches of 8, of 8 an epoch: 40 samples into the second
+  const auto resumed_at = [&](int64_t batch, int64_t accumulate, bool drop_last = true) {
+    RunConfig other = config;
+    other.data.batch = batch;
+    other.train.accumulate = accumulate;
+    other.data.drop_last = drop_last;
+    test::SteppingClock clock;
+    const auto trainer = make_trainer(other, clock);
+    load_training(open_checkpoint(files, folder), *trainer);
+    const int64_t samples = trainer->samples();
+    run(*trainer, 2);
+    CHECK(trainer->samples() == (drop_last ? samples + 2 * batch : 2 * 64));
+    return samples;
+  };
+  CHECK(resumed_at(8, 1) == 64 + 40);
+  CHECK(resumed_at(8, 2) == 64 + 40);
+  CHECK(resumed_at(16, 1) == 64 + 48);  // of 16 the next begins at 48
+  CHECK(resumed_at(16, 2) == 64 + 40);
+  CHECK(resumed_at(20, 1) == 60 + 40);  // an epoch has three of 20
+  CHECK(resumed_at(6, 1) == 60 + 42);
+  CHECK(resumed_at(32, 1) == 64 + 64);  // none begins in what is left
+  CHECK(resumed_at(20, 1, /*drop_last=*/false) == 64 + 40);
+}
+
+TEST_CASE("a checkpoint whose position no run of its batch has is refused") {
+  const policies::SavedTensorEngineGuard engine;
+  RunConfig config = test::tiny_config();
+  test::SteppingClock clock;
+  const auto trainer = make_trainer(config, clock);
+  TrainingState state = trainer->state();
+  state.samples = 3;
+  CHECK_THROWS_AS(trainer->restore(state), std::invalid_argument);
+}
+
 TEST_CASE("the choices that change a result do change it") {
   test::SteppingClock clock;
   const policies::SavedTensorEngineGuard engine;

@@ -21,9 +21,9 @@ TEST_CASE("a run leaves its folder complete") {
   const RunResult result = world.run(tiny("out"));
   CHECK(result.step == 20);
   CHECK_FALSE(result.stopped);
-  CHECK(world.files.list("out") == std::vector<std::string>{"checkpoints", "config.toml", "lock", "log.jsonl",
-                                                            "memory.json", "report.html", "samples",
-                                                            "tensorboard"});
+  CHECK(world.files.list("out") == std::vector<std::string>{"checkpoints", "config.toml", "data.json", "lock",
+                                                            "log.jsonl", "memory.json", "report.html",
+                                                            "samples", "tensorboard"});
   CHECK(world.files.list("out/checkpoints") == std::vector<std::string>{"step-00000016", "step-00000020"});
   CHECK(world.files.list("out/samples") == std::vector<std::string>{"step-00000020.png"});
   CHECK(world.files.read("out/samples/step-00000020.png").substr(1, 3) == "PNG");
@@ -137,6 +137,45 @@ TEST_CASE("running the saved configuration again gives the same run") {
   CHECK(world.files.read("out" + name) == world.files.read("again" + name));
 }
 
+TEST_CASE("what a resume changes is said, logged, shown and saved") {
+  World world;
+  world.run(tiny("out"));
+  LoadedConfig other = tiny("out");
+  other.config.train.steps = 24;
+  other.config.optimizer.lr = 0.5;
+  other.config.log.report = true;
+  other.config.train.keep_checkpoints = 3;
+  const RunResult result = world.run(other, "latest");
+  CHECK(result.step == 24);
+  CHECK(world.listener.heard("from here on: optimizer.lr = 0.5 (was 0.01)"));
+  CHECK(world.listener.heard("from here on: train.keep_checkpoints = 3 (was 2)"));
+  const std::string log = world.files.read("out/log.jsonl");
+  CHECK(log.find("\"changes\":\"train.keep_checkpoints = 3 (was 2)\",\"changes_of_result\":\"train.steps = "
+                 "24 (was 20); optimizer.lr = 0.5 (was 0.01)\"") != std::string::npos);
+  const std::string page = world.files.read("out/report.html");
+  CHECK(page.find(
+            "After step 20 the run went on with train.steps = 24 (was 20); optimizer.lr = 0.5 (was 0.01).") !=
+        std::string::npos);
+  CHECK(page.find("<path class=\"mark\"") != std::string::npos);
+  const LoadedConfig saved = written_config(open_checkpoint(world.files, result.checkpoint));
+  REQUIRE(saved.history.size() == 3);
+  CHECK(saved.history[2] == ConfigChange{20, "optimizer.lr = 0.5 (was 0.01)", true});
+
+  other.config.train.steps = 26;  // what came before stays known
+  const LoadedConfig again =
+      written_config(open_checkpoint(world.files, world.run(other, "latest").checkpoint));
+  REQUIRE(again.history.size() == 4);
+  CHECK(again.history[3] == ConfigChange{24, "train.steps = 26 (was 24)", true});
+
+  // Without a change there is nothing of it.
+  World plain;
+  plain.run(tiny("out"));
+  LoadedConfig same = tiny("out");
+  const RunResult end = plain.run(same, "latest");
+  CHECK(plain.files.read("out/log.jsonl").find("changes") == std::string::npos);
+  CHECK_FALSE(open_checkpoint(plain.files, end.checkpoint).has("history.json"));
+}
+
 TEST_CASE("what does not fit together is refused with the way out") {
   World world;
   world.run(tiny("out"));
@@ -151,9 +190,9 @@ TEST_CASE("what does not fit together is refused with the way out") {
   LoadedConfig other = tiny("out");
   dit::options_of(other.config).model.hidden = 32;
   other.config.optimizer.lr = 0.5;
-  CHECK_THROWS_WITH(world.run(other, "latest"),
-                    Catch::Contains("model.hidden: 16 in the checkpoint, 32 now") &&
-                        Catch::Contains("optimizer.lr: 0.01 in the checkpoint, 0.5 now"));
+  CHECK_THROWS_WITH(
+      world.run(other, "latest"),
+      Catch::Contains("model.hidden: 16 in the checkpoint, 32 now; the weights were trained with it"));
   LoadedConfig threads = tiny("out");
   threads.config.train.steps = 22;
   threads.config.train.threads = 2;
@@ -304,7 +343,7 @@ TEST_CASE("a stop while the samples are drawn is a stop, and says how to draw th
   CHECK(result.samples.empty());
   CHECK(result.next_step ==
         "the training is complete, its samples were not made; make them with dit-sample --checkpoint "
-        "out/checkpoints/step-00000020 --classes 0,1,2,3 --per-class 1 --out out/samples/step-00000020.png");
+        "out/checkpoints/step-00000020 --classes 0-3 --per-class 1 --out out/samples/step-00000020.png");
   CHECK(world.listener.sampler_steps == std::vector<std::string>{"1/2"});
   CHECK(open_checkpoint(world.files, result.checkpoint).step() == 20);
   CHECK(world.files.list("out/samples").empty());

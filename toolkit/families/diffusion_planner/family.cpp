@@ -25,7 +25,9 @@ class Family final : public Configuration {
     return std::make_unique<TrainableDiffusionPlanner>(config, device, std::move(generator));
   }
 
-  RunData open_data(const LoadedConfig& loaded) const override { return open_frames(loaded); }
+  RunData open_data(const LoadedConfig& loaded, const DataIdentity*) const override {
+    return open_frames(loaded);
+  }
 
   RunData planned_data(const RunConfig& config, int64_t samples) const override {
     return planned_frames(config, samples);

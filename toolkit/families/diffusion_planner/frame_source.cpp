@@ -16,6 +16,16 @@ namespace dtk::diffusion_planner {
 FrameSource::FrameSource(const std::filesystem::path& folder_or_list, FrameOptions options)
     : frames_(folder_or_list, std::move(options)) {}
 
+DataIdentity FrameSource::identity() const {
+  ClassDigest digest;
+  for (int64_t i = 0; i < size(); ++i) {
+    std::error_code none;  // one that is gone since is told of where it is read
+    const auto bytes = std::filesystem::file_size(frames_.path(i), none);
+    digest.add(frames_.name(i), i, none ? 0 : static_cast<int64_t>(bytes));
+  }
+  return {{}, {digest.finish(0, "frames")}};
+}
+
 Batch FrameSource::allocate(int64_t count, bool pinned) const {
   return batch_of(frames_.allocate(count, pinned));
 }

@@ -20,6 +20,8 @@ class FrameSource final : public DataSource {
   int64_t size() const override { return frames_.size(); }
   std::string description() const override { return frames_.description(); }
   DataRemarks remarks() const override { return frames_.remarks(); }
+  /// The files, by their paths in the folder of the frames or of their list, and their sizes.
+  DataIdentity identity() const override;
   Batch allocate(int64_t count, bool pinned) const override;
   /// Unpacks the file right into the batch, and throws as Frames::read().
   void read(int64_t index, uint64_t epoch, const Batch& batch, int64_t row) const override;

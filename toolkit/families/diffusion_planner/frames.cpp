@@ -182,6 +182,13 @@ void Frames::leave_out_corrupt() {
   list_ = {.frames = std::move(whole), .list = {}};  // the entries' numbers in the list are no longer known
 }
 
+std::string_view Frames::name(int64_t index) const {
+  const std::string_view whole = path(index);
+  if (list_.list.empty()) return whole.substr(whole.rfind('/') + 1);
+  const std::string folder = list_.list.parent_path().string() + "/";
+  return whole.starts_with(folder) ? whole.substr(folder.size()) : whole;
+}
+
 std::string Frames::description() const {
   return fmt::format("{}{} frames, {} neighbours, {} lanes ({})", size(),
                      remarks_.synthetic ? " synthetic" : "", options_.sizes.neighbors, options_.sizes.lanes,

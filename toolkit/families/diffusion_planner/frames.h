@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "toolkit/data/data_source.h"
@@ -43,6 +44,8 @@ class Frames {
   std::string description() const;
   const DataRemarks& remarks() const { return remarks_; }
   const std::string& path(int64_t index) const { return list_.frames.at(static_cast<size_t>(index)); }
+  /// The frame's path in the folder that the frames, or their list, are in.
+  std::string_view name(int64_t index) const;
   const FrameOptions& options() const { return options_; }
 
   /// A batch of `count` frames on the CPU, not filled; `pinned`: page-locked.

@@ -9,6 +9,7 @@
 #include "toolkit/core/text.h"
 #include "toolkit/diffusion/diffusion_names.h"
 #include "toolkit/diffusion/respacing.h"
+#include "toolkit/families/dit/classes.h"
 #include "toolkit/families/dit/options.h"
 
 namespace dtk::dit {
@@ -29,6 +30,15 @@ void settle_sampler(LoadedConfig& loaded) {
   const Prediction objective = options_of(loaded.config).diffusion.objective;
   settle(loaded, "sample.sampler", options_of(loaded.config).sampler.sampler, samplers_for(objective).front(),
          "usual with objective " + policies::text_of(objective));
+}
+
+void settle_convert(LoadedConfig& loaded) {
+  const bool rgb = loaded.config.data.kind == policies::text_of(ImageKind::images) &&
+                   options_of(loaded.config).model.channels == 3;
+  if (rgb) {
+    settle(loaded, "data.convert", options_of(loaded.config).data.convert, Convert::rgb,
+           "usual with model.channels = 3");
+  }
 }
 
 void settle_steps(LoadedConfig& loaded) {
@@ -138,11 +148,10 @@ void check_grids(const RuleCheck& rules) {
                "sample.classes has no use with sample.per_class = 0, which draws no samples; " +
                    rules.removal({"sample.classes"}) + ", or raise sample.per_class");
   }
-  if (grid.classes && *grid.classes > options_of(rules.config()).model.classes) {
-    const std::string classes = toml_text(options_of(rules.config()).model.classes);
-    rules.fail("sample.classes", "sample.classes = " + toml_text(*grid.classes) +
-                                     " is more than the model has; allowed: [1, " + classes +
-                                     "] with model.classes = " + classes);
+  try {
+    if (grid.classes) ClassChoice(*grid.classes, options_of(rules.config()).model.classes);
+  } catch (const std::invalid_argument& problem) {
+    rules.fail("sample.classes", "sample.classes = " + toml_text(*grid.classes) + ": " + problem.what());
   }
 }
 
@@ -177,10 +186,18 @@ void check_data_options(const RuleCheck& rules) {
     rules.fail(key, setting(key, value) + " has no use with " + setting("data.kind", kind) + why + "; " +
                         rules.removal({key}) + ", or change data.kind");
   };
+  if (data.latent_shift != 0.0 && kind != ImageKind::latents) no_use("data.latent_shift", data.latent_shift);
   if (data.latent_scale != 1.0 && kind != ImageKind::latents) no_use("data.latent_scale", data.latent_scale);
   if (data.flip && kind == ImageKind::latents)
     no_use("data.flip", true, ", as a mirrored latent is not the latent of the mirrored image");
   if (data.flip && kind == ImageKind::synthetic) no_use("data.flip", true);
+  if (data.convert != Convert::none && kind != ImageKind::images) no_use("data.convert", data.convert);
+  if (data.strict_folder && kind != ImageKind::images) no_use("data.strict_folder", true);
+  if (data.convert == Convert::rgb && options_of(rules.config()).model.channels != 3) {
+    rules.fail("data.convert", "data.convert = \"rgb\" gives images of 3 channels, and model.channels = " +
+                                   toml_text(options_of(rules.config()).model.channels) + "; " +
+                                   rules.removal({"data.convert"}) + ", or set model.channels = 3");
+  }
   if (on_corrupt != OnCorrupt::error && kind != ImageKind::images) no_use("data.on_corrupt", on_corrupt);
 }
 
@@ -202,6 +219,7 @@ void Configuration::settle_defaults(LoadedConfig& loaded) const {
   settle_learn_sigma(loaded);
   settle_sampler(loaded);
   settle_steps(loaded);
+  settle_convert(loaded);
 }
 
 void Configuration::check_model(const RuleCheck& rules) const {
@@ -245,6 +263,12 @@ std::string Configuration::useless_because(const RunConfig& config, const std::s
     return "sample.sampler";
   }
   return "";
+}
+
+// Shift and scale are the model's own unit of what it draws.
+bool Configuration::may_change_on_resume(const std::string& key) const {
+  return !is_one_of(key, {"data.latent_shift", "data.latent_scale"}) &&
+         ModelFamily::may_change_on_resume(key);
 }
 
 std::string Configuration::derived_value(const RunConfig& config, const std::string& key) const {

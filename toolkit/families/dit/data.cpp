@@ -23,15 +23,16 @@ ImageSource::Shape shape_of(const models::DitOptions& model, int64_t samples) {
 
 }  // namespace
 
-RunData image_data(const RunConfig& config, std::shared_ptr<const ImageSource> images) {
+RunData image_data(const RunConfig& config, std::shared_ptr<const ImageSource> images,
+                   const DataIdentity* before) {
   const ImageSplit split =
-      hold_out(images, config.data.validation, stream_seed(config.train.seed, "validation"));
+      hold_out(images, config.data.validation, stream_seed(config.train.seed, "validation"), before);
   std::shared_ptr<const DataSource> training = split.training;
   if (options_of(config).data.flip)
     training = std::make_shared<FlippedSource>(split.training, stream_seed(config.train.seed, "flip"));
   const ClassCounts classes = {images->classes(), options_of(config).model.classes};
   const DataRemarks remarks = images->remarks();
-  return {std::move(images), {std::move(training), split.held_out}, classes, remarks};
+  return {std::move(images), {std::move(training), split.held_out, split.held_out_below}, classes, remarks};
 }
 
 std::shared_ptr<const ImageSource> planned_images(const models::DitOptions& model, int64_t samples) {

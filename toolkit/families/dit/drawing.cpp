@@ -2,6 +2,7 @@
 
 #include <ATen/ops/tensor.h>
 
+#include <map>
 #include <stdexcept>
 #include <utility>
 
@@ -114,17 +115,15 @@ DrawOptions asked_options(const RunConfig& config, const SampleArguments& argume
   return options;
 }
 
-std::vector<int64_t> sample_labels(const RunConfig& config, const SampleArguments& arguments) {
+std::vector<int64_t> sample_labels(const SampleSource& source, const SampleArguments& arguments) try {
   std::vector<int64_t> labels;
-  const auto classes = arguments.given<std::vector<int64_t>>("classes").value();
-  for (const int64_t label : classes) {
-    if (label < 0 || label >= options_of(config).model.classes) {
-      throw ConfigError(fmt::format("--classes: {} is not a class of this model; allowed: 0 to {}", label,
-                                    options_of(config).model.classes - 1));
-    }
+  const ClassChoice classes(arguments.given<std::string>("classes").value(),
+                            options_of(source.config).model.classes);
+  for (const int64_t label : classes.labels(source.class_names))
     labels.insert(labels.end(), static_cast<size_t>(per_class(arguments)), label);
-  }
   return labels;
+} catch (const std::invalid_argument& problem) {
+  throw ConfigError(std::string("--classes: ") + problem.what());
 }
 
 // Better said before they are drawn.
@@ -145,7 +144,7 @@ class DrawnImages final : public Drawing {
       : source_(source),
         arguments_(arguments),
         options_(asked_options(source.config, arguments)),
-        labels_(sample_labels(source.config, arguments)) {
+        labels_(sample_labels(source, arguments)) {
     check_out(files, arguments, source.config);
   }
   std::string counted() const override { return count_text(static_cast<int64_t>(labels_.size()), "sample"); }
@@ -156,22 +155,33 @@ class DrawnImages final : public Drawing {
                     config.data.batch / config.train.accumulate, keep_going);
     });
     if (!samples.defined()) return {};
-    return {{"samples", std::move(samples)}};
+    return {{"samples", as_trained() ? samples : unscaled(samples, options_of(config).data)}};
   }
   void write(FileSystem& files, const std::vector<NamedTensor>& drawn) const override {
     const std::string& out = arguments_.out;
     const at::Tensor& samples = drawn.front().tensor;
     if (out.ends_with(".png")) {
-      const UnpaintedImage grid = image_grid(samples, per_class(arguments_), /*padding=*/2, /*scale=*/2);
+      const UnpaintedImage grid = labelled_grid(samples, labels_, per_class(arguments_), source_.class_names);
       return write_file_atomically(files, out, encode_png(grid.paint()));
     }
     write_file_atomically(files, out, [&](WritableFile& file) {
       if (out.ends_with(".npy")) return write_npy(file, samples);
-      write_safetensors(file, {{"samples", samples}, {"labels", at::tensor(labels_, at::kLong)}});
+      write_safetensors(file, {{"samples", samples}, {"labels", at::tensor(labels_, at::kLong)}}, unit());
     });
   }
 
  private:
+  bool as_trained() const { return !arguments_.given<bool>("unscale").value_or(true); }
+
+  // What the header says of latents.
+  std::map<std::string, std::string> unit() const {
+    const ImageOptions& data = options_of(source_.config).data;
+    if (are_images(options_of(source_.config).model.channels)) return {};
+    const std::string numbers = fmt::format("(latents - {}) * {}", data.latent_shift, data.latent_scale);
+    return {{"unit", as_trained() ? "as the model is trained: " + numbers
+                                  : "as the autoencoder gives latents; the model is trained on " + numbers}};
+  }
+
   const SampleSource source_;
   const SampleArguments arguments_;
   const DrawOptions options_;
@@ -181,8 +191,9 @@ class DrawnImages final : public Drawing {
 }  // namespace
 
 SampleUsage image_usage() {
-  return {.arguments = {{"classes", std::vector<int64_t>(), "[0, inf)"},
+  return {.arguments = {{"classes", std::string()},
                         {"per-class", int64_t{}, "[1, 1024]"},
+                        {"unscale", bool{}},
                         {"guidance", double{}, allowed_for("sample.guidance")},
                         {"cfg-channels", int64_t{}, allowed_for("sample.cfg_channels")},
                         {"sampler", std::string(), allowed_for("sample.sampler")},
@@ -198,12 +209,12 @@ SampleUsage image_usage() {
           .out = "FILE",
           .example_out = "grid.png",
           .endings = {".png", ".safetensors", ".npy"},
-          .help = R"(  --classes LIST        one row each: 0,1,2;  --per-class K  samples each, or 1
-  --out FILE            images as a grid (.png), or samples (.safetensors, .npy)
+          .help = R"(  --classes LIST        a row each: cat,dog,0-4, or all;  --per-class K  samples
+  --out FILE            .png, .safetensors, .npy;  --unscale false  as trained
 )",
           .options_help = R"(  --sampler NAME        euler, heun, ddpm or ddim;  --steps N  sampler steps
   --respacing TEXT      which steps of ddpm, ddim: 250, 10,15,20 or ddim50
-  --eta E               ddpm's share of noise in ddim;  --clip-x0 true|false
+  --eta E               noise of ddim;  --clip-x0 true|false
   --guidance SCALE      1 is off;  --cfg-channels N  channels guided, 0 is all
 )"};
 }

@@ -1,4 +1,5 @@
 #include "toolkit/core/format.h"
+#include "toolkit/core/text.h"
 #include "toolkit/data/pixel_source.h"
 #include "toolkit/families/dit/configuration.h"
 #include "toolkit/families/dit/data.h"
@@ -17,7 +18,7 @@ std::string sizes_of(const models::DitOptions& model) {
 }
 
 std::string drawn_text(const RunConfig& config) {
-  const size_t count = grid_labels(config).size();
+  const int64_t count = grid_classes(config).count() * options_of(config).grid.per_class;
   if (count == 0) return "";
   return fmt::format("{} {} in {} steps", count,
                      are_images(options_of(config).model.channels) ? "images" : "latents",
@@ -26,10 +27,10 @@ std::string drawn_text(const RunConfig& config) {
 
 /// Of dit-sample, that draw the grid of a run as it would have been.
 std::string grid_arguments(const RunConfig& config) {
-  std::string classes;
-  for (int64_t label = 0; label < grid_classes(config); ++label)
-    classes += (label > 0 ? "," : "") + std::to_string(label);
-  return "--classes " + classes + " --per-class " + std::to_string(options_of(config).grid.per_class);
+  const auto& asked = options_of(config).grid.classes;
+  const std::string classes = asked ? *asked : fmt::format("0-{}", grid_classes(config).count() - 1);
+  return "--classes " + shell_quoted(classes) + " --per-class " +
+         std::to_string(options_of(config).grid.per_class);
 }
 
 class Family final : public Configuration {
@@ -39,8 +40,8 @@ class Family final : public Configuration {
     return std::make_unique<TrainableDit>(config, device, std::move(generator));
   }
 
-  RunData open_data(const LoadedConfig& loaded) const override {
-    return image_data(loaded.config, dit::open_data(loaded));
+  RunData open_data(const LoadedConfig& loaded, const DataIdentity* before) const override {
+    return image_data(loaded.config, dit::open_data(loaded, before), before);
   }
 
   RunData planned_data(const RunConfig& config, int64_t samples) const override {
@@ -66,7 +67,8 @@ class Family final : public Configuration {
             .size_keys = "sample.per_class, sample.classes or model.image_size",
             .drawn_note = "One row a class, " + std::to_string(options_of(config).grid.per_class) +
                           " samples each; the noise is the same in all grids.",
-            .tensors = "latents of " + std::to_string(model.channels) + " channels",
+            .tensors =
+                "latents of " + std::to_string(model.channels) + " channels, as the autoencoder gives them",
             .draw_again = grid_arguments(config),
             .fewer = "fewer at a time with "};
   }
@@ -75,8 +77,13 @@ class Family final : public Configuration {
     return static_cast<double>(training_flops_per_image(options_of(config).model));
   }
 
-  UnpaintedImage picture_of(const RunConfig& config, const std::vector<NamedTensor>& samples) const override {
-    return image_grid(samples.front().tensor, options_of(config).grid.per_class, /*padding=*/2, /*scale=*/2);
+  UnpaintedImage picture_of(const RunConfig& config, const std::vector<NamedTensor>& samples,
+                            const std::vector<std::string>& class_names) const override {
+    const at::Tensor& labels = samples.at(1).tensor;
+    return labelled_grid(
+        samples.front().tensor,
+        {labels.const_data_ptr<int64_t>(), labels.const_data_ptr<int64_t>() + labels.numel()},
+        options_of(config).grid.per_class, class_names);
   }
 
   SampleUsage sample_usage() const override { return image_usage(); }

@@ -14,6 +14,7 @@
 #include "toolkit/data/synthetic_source.h"
 #include "toolkit/families/dit/data.h"
 #include "toolkit/families/dit/options.h"
+#include "toolkit/families/dit/sampling.h"
 
 namespace dtk::dit {
 namespace {
@@ -48,12 +49,24 @@ void check_shape(const LoadedConfig& loaded, const ImageSource& source, const st
                      : ""));
 }
 
-void check_classes(const LoadedConfig& loaded, const ImageSource& source) {
+// A run that goes on cannot have another model.
+void check_classes(const LoadedConfig& loaded, const ImageSource& source, bool goes_on) {
   const int64_t classes = options_of(loaded.config).model.classes;
   if (source.classes() <= classes) return;
-  throw ConfigError(location_of(loaded, "model.classes") + "data: samples have " +
-                    std::to_string(source.classes()) + " classes, model.classes says " +
-                    std::to_string(classes) + "; set model.classes = " + std::to_string(source.classes()));
+  const std::string more = std::to_string(source.classes());
+  throw ConfigError(location_of(loaded, "model.classes") + "data: samples have " + more +
+                    " classes, model.classes says " + std::to_string(classes) +
+                    (goes_on
+                         ? ", and a run that goes on keeps its model; take the new classes away again, or "
+                           "begin a new run with model.classes = " +
+                               more
+                         : "; set model.classes = " + more));
+}
+
+void check_grid(const LoadedConfig& loaded, const ImageSource& source) try {
+  grid_classes(loaded.config).labels(source.class_names());
+} catch (const std::invalid_argument& problem) {
+  throw ConfigError(location_of(loaded, "sample.classes") + "sample.classes: " + problem.what());
 }
 
 void check_count(const LoadedConfig& loaded, const ImageSource& source) {
@@ -104,7 +117,10 @@ std::shared_ptr<const ImageSource> open_files(const LoadedConfig& loaded) try {
     return open_idx(data.images, data.labels);
   }
   if (kind == ImageKind::latents) {
-    return open_latents({.latents = data.latents, .labels = data.labels, .scale = data.latent_scale});
+    return open_latents({.latents = data.latents,
+                         .labels = data.labels,
+                         .scale = data.latent_scale,
+                         .shift = data.latent_shift});
   }
   if (kind == ImageKind::synthetic) {
     return std::make_shared<SyntheticSource>(SyntheticSource::Shape{.size = *loaded.config.data.samples,
@@ -116,7 +132,9 @@ std::shared_ptr<const ImageSource> open_files(const LoadedConfig& loaded) try {
   return open_image_folder(
       data.folder, {.channels = model.channels, .height = model.image_size, .width = model.image_size},
       {.skip_corrupt = loaded.config.data.on_corrupt == OnCorrupt::skip,
-       .threads = decoding_threads(loaded.config.train)});
+       .threads = decoding_threads(loaded.config.train),
+       .strict = data.strict_folder,
+       .convert = data.convert});
 } catch (const LabelsError& error) {
   throw DataError(location_of(loaded, "data.labels") + error.what());
 } catch (const DataError& error) {
@@ -125,7 +143,7 @@ std::shared_ptr<const ImageSource> open_files(const LoadedConfig& loaded) try {
 
 }  // namespace
 
-std::shared_ptr<const ImageSource> open_data(const LoadedConfig& loaded) {
+std::shared_ptr<const ImageSource> open_data(const LoadedConfig& loaded, const DataIdentity* before) {
   const ImageKind kind = image_kind(loaded.config);
   const ImageOptions& data = options_of(loaded.config).data;
   if (kind == ImageKind::idx) {
@@ -140,8 +158,9 @@ std::shared_ptr<const ImageSource> open_data(const LoadedConfig& loaded) {
   }
   const std::shared_ptr<const ImageSource> source = open_files(loaded);
   check_shape(loaded, *source, main_key(kind));
-  check_classes(loaded, *source);
+  check_classes(loaded, *source, before != nullptr);
   check_count(loaded, *source);
+  check_grid(loaded, *source);
   return source;
 }
 

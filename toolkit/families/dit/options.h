@@ -7,6 +7,7 @@
 #include <string>
 
 #include "toolkit/config/config.h"
+#include "toolkit/data/convert.h"
 #include "toolkit/diffusion/options.h"
 
 namespace dtk::dit {
@@ -31,18 +32,25 @@ struct ImageOptions {
   std::string labels;                       // idx: label file, .gz or plain; latents: .npy file of int64
   IfMissing if_missing = IfMissing::error;  // idx: for want of both files
   std::string folder;                       // images: folder with one sub-folder per class
+  Convert convert = Convert::none;          // images: of other kinds than the model's; rgb with 3 channels
+  bool strict_folder = false;               // images: anything else among them is an error
   std::string latents;        // latents: .npy, or .safetensors with tensors "latents" and "labels"
-  double latent_scale = 1.0;  // latents: factor, e.g. 0.18215 for raw ones of Stable Diffusion's VAE
+  double latent_shift = 0.0;  // latents: taken off what the autoencoder gave, as that of FLUX.1 wants
+  double latent_scale = 1.0;  // latents: factor after that, e.g. 0.18215 for Stable Diffusion's autoencoder
   bool flip = false;          // idx, images: mirror left to right with probability 1/2
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    auto& [images, labels, if_missing, folder, latents, latent_scale, flip] = self;
+    auto& [images, labels, if_missing, folder, convert, strict_folder, latents, latent_shift, latent_scale,
+           flip] = self;
     visit("images", images, "");
     visit("labels", labels, "");
     visit("if_missing", if_missing, "");
     visit("folder", folder, "");
+    visit("convert", convert, "");
+    visit("strict_folder", strict_folder, "");
     visit("latents", latents, "");
+    visit("latent_shift", latent_shift, "(-inf, inf)");
     visit("latent_scale", latent_scale, "(0, inf)");
     visit("flip", flip, "");
   }
@@ -53,8 +61,8 @@ struct ImageOptions {
 struct GridOptions {
   double guidance = 4.0;     // classifier-free guidance scale; 1: off
   int64_t cfg_channels = 0;  // channels guided; 0: all; 3: as the released DiT code
-  // Rows of a grid, classes 0 .. classes - 1; absent: all of the model's, but no more than 20.
-  std::optional<int64_t> classes = std::nullopt;
+  // Rows of a grid; absent: all of the model's classes, but no more than the first 20.
+  std::optional<std::string> classes = std::nullopt;
   int64_t per_class = 8;  // images per class in a grid; 0: no grids
   int64_t seed = 0;       // noise of a grid, the same for all grids of a run
 
@@ -63,7 +71,7 @@ struct GridOptions {
     auto& [guidance, cfg_channels, classes, per_class, seed] = self;
     visit("guidance", guidance, "[1, 100]");
     visit("cfg_channels", cfg_channels, "[0, inf)");
-    visit("classes", classes, "[1, inf)");
+    visit("classes", classes, R"((classes by name, number or range: "cat,dog", "0-4" or "all"))");
     visit("per_class", per_class, "[0, 64]");
     visit("seed", seed, "[0, inf)");
   }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "toolkit/core/format.h"
 #include "toolkit/core/random_streams.h"
 #include "toolkit/diffusion/samplers.h"
 
@@ -43,17 +44,36 @@ DrawOptions draw_options(const RunConfig& config) {
   return {options.sampler, config.sample.steps, options.grid};
 }
 
-int64_t grid_classes(const RunConfig& config) {
+ClassChoice grid_classes(const RunConfig& config) {
   constexpr int64_t most = 20;  // of a thousand classes nobody wants a grid
-  return options_of(config).grid.classes.value_or(std::min(most, options_of(config).model.classes));
+  const int64_t classes = options_of(config).model.classes;
+  const auto& asked = options_of(config).grid.classes;
+  return {asked ? *asked : fmt::format("0-{}", std::min(most, classes) - 1), classes};
 }
 
-std::vector<int64_t> grid_labels(const RunConfig& config) {
+std::vector<int64_t> grid_labels(const RunConfig& config, const std::vector<std::string>& names) {
+  const ClassChoice classes = grid_classes(config);
+  const auto per_class = static_cast<size_t>(options_of(config).grid.per_class);
+  // A plan knows no names, and no label's value counts in it.
+  if (policies::simulating()) return std::vector<int64_t>(static_cast<size_t>(classes.count()) * per_class);
   std::vector<int64_t> labels;
-  for (int64_t label = 0; label < grid_classes(config); ++label) {
-    labels.insert(labels.end(), static_cast<size_t>(options_of(config).grid.per_class), label);
-  }
+  for (const int64_t label : classes.labels(names)) labels.insert(labels.end(), per_class, label);
   return labels;
+}
+
+UnpaintedImage labelled_grid(const at::Tensor& samples, const std::vector<int64_t>& labels, int64_t per_class,
+                             const std::vector<std::string>& class_names) {
+  std::vector<std::string> names;
+  for (size_t i = 0; !class_names.empty() && i < labels.size(); i += static_cast<size_t>(per_class)) {
+    const auto label = static_cast<size_t>(labels[i]);
+    names.push_back(label < class_names.size() ? class_names[label] : std::to_string(label));
+  }
+  return image_grid(samples, per_class, /*padding=*/2, /*scale=*/2, names);
+}
+
+at::Tensor unscaled(const at::Tensor& samples, const ImageOptions& data) {
+  if (data.latent_scale == 1.0 && data.latent_shift == 0.0) return samples;
+  return samples / data.latent_scale + data.latent_shift;
 }
 
 at::Tensor sample(const models::Dit& model, const DiffusionOptions& diffusion, const DrawOptions& options,

@@ -5,7 +5,9 @@
 
 #include <vector>
 
+#include "toolkit/data/image.h"
 #include "toolkit/diffusion/denoiser.h"
+#include "toolkit/families/dit/classes.h"
 #include "toolkit/families/dit/options.h"
 
 namespace dtk::dit {
@@ -19,11 +21,20 @@ struct DrawOptions {
 /// As [sample] says.
 DrawOptions draw_options(const RunConfig& config);
 
-/// Rows of a run's sample grid: sample.classes, or all of the model's classes up to 20.
-int64_t grid_classes(const RunConfig& config);
+/// Rows of a run's sample grid: sample.classes, or the first 20 of the model's classes.
+ClassChoice grid_classes(const RunConfig& config);
 
-/// The label of each sample of that grid: sample.per_class of each class, class by class.
-std::vector<int64_t> grid_labels(const RunConfig& config);
+/// The label of each sample of that grid: sample.per_class of each class, class by class. `names`: of the
+/// data's classes. Throws std::invalid_argument for a class that there is not.
+std::vector<int64_t> grid_labels(const RunConfig& config, const std::vector<std::string>& names);
+
+/// Samples as a picture, `per_class` a row, with the names of the rows' labels where there are names.
+UnpaintedImage labelled_grid(const at::Tensor& samples, const std::vector<int64_t>& labels, int64_t per_class,
+                             const std::vector<std::string>& class_names);
+
+/// Latents of the model, which has seen them shifted and scaled, as the autoencoder gave them; images as they
+/// are.
+at::Tensor unscaled(const at::Tensor& samples, const ImageOptions& data);
 
 /// Samples (N, C, S, S), fp32 on the CPU, one for each entry of `labels`, from a model trained as `diffusion`
 /// says, with sampler, steps, guidance and seed of `options`. Runs at most `batch` samples at a time

@@ -33,6 +33,13 @@ class PhaseMeterRegistration : NotCopied {
 /// The phase last entered, "build" before all others. Any thread.
 std::string current_phase();
 
+/// " in phase forward", for a message; "" in a process whose job marks no phases: of such a one nobody knows
+/// what "build" means. Any thread.
+std::string in_phase_text(const std::string& phase);
+/// Says that the job marks its phases, of which "build" is the first, as the first PhaseScope does. Any
+/// thread.
+void name_phases();
+
 /// Marks a phase of the job for all meters; phases nest, the inner one counts.
 class PhaseScope : NotCopied {
  public:

@@ -58,7 +58,7 @@ const Frames& frames_of(const Drawing& drawing) {
 
 TEST_CASE("dit-sample: classes are for images, frames for the driving planner") {
   SampleArguments classes, frames;
-  classes.own["classes"] = std::vector<int64_t>{0};
+  classes.own["classes"] = std::string("0");
   frames.own["frames"] = "list.json";
   const auto check = [](const std::string& family, const SampleArguments& arguments) {
     check_arguments(family_of(source_of(family).config), arguments, "runs/mine");

@@ -88,6 +88,16 @@ TEST_CASE("open_data: samples must fit the model") {
         "data: samples have 5 classes, model.classes says 4; set model.classes = 5");
 }
 
+TEST_CASE("open_data: a run that goes on keeps its classes") {
+  const TemporaryFolder folder;
+  const dtk::DataIdentity before;
+  const LoadedConfig loaded = loaded_from(idx_set(folder, 4, 4), model_of(1, 4, 4));
+  CHECK(error_text<ConfigError>([&] { dit::open_data(loaded, &before); }) ==
+        "data: samples have 5 classes, model.classes says 4, and a run that goes on keeps its model; take "
+        "the new "
+        "classes away again, or begin a new run with model.classes = 5");
+}
+
 TEST_CASE("open_data: the path keys of the kind must be set") {
   const DitOptions model = model_of(1, 28, 10);
   Data data;

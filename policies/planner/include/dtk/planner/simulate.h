@@ -62,8 +62,10 @@ class LedgerSnapshot {
 using EndOfPlan = std::function<void()>;
 
 /// Runs `job` on `device` ("cuda:0", simulated, or "cpu", shapes only). The first call decides the process:
-/// it can use no real CUDA afterwards. Throws PlanError for what cannot be planned, std::invalid_argument for
-/// another device, and what the job throws. One at a time; the job may use threads of its own.
+/// it can use no real CUDA afterwards. Throws PlanError for what cannot be planned, for a job on "cuda:0"
+/// that places nothing there, and in a process that asked LibTorch for CUDA before (at::manual_seed() does),
+/// which calls register_simulated_devices() first of all; std::invalid_argument for another device, and what
+/// the job throws. One at a time; the job may use threads of its own.
 SimulationResult simulate(c10::Device device, const std::function<void(const EndOfPlan&)>& job,
                           const SimulationOptions& options = {});
 

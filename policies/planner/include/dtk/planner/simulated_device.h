@@ -15,6 +15,10 @@ namespace dtk::planner {
 /// is built with a LibTorch that plans do not know (torch_versions.h).
 void register_simulated_devices();
 
+/// Throws PlanError if LibTorch has no CUDA device in this process although one is registered, as it keeps
+/// the answer that it gave before.
+void require_simulated_cuda();
+
 /// While alive, operators on this thread compute nothing, on the CPU too, and neither do those of threads
 /// that take over its thread-local state (the autograd engine's). Reading a value (item()) throws PlanError.
 class ShapesOnlyScope : policies::NotCopied {

@@ -83,7 +83,7 @@ def finished_run() -> tempfile.TemporaryDirectory:
     sizes = [word for name, size in SIZES.items() for word in (f"--{name}", size)]
     done(execute(DRAW, here, "--out", "scenes", "--frames", TRAINING, "--held-out", HELD_OUT, "--pictures", 0, *sizes))
     (here / "tiny.toml").write_text(CONFIG)
-    done(execute(TRAIN, here, "--config", "tiny.toml", "--device", "cpu"))
+    done(execute(TRAIN, here, "--config", "tiny.toml", "--device", "cpu", "--verbose"))
     return folder
 
 
@@ -114,7 +114,7 @@ class Driving(unittest.TestCase):
 
     def train(self, *settings: str, more: tuple[str, ...] = ()) -> str:
         words = [word for setting in settings for word in ("--set", setting)]
-        return done(execute(TRAIN, self.folder, "--config", "tiny.toml", "--device", "cpu", *words, *more))
+        return done(execute(TRAIN, self.folder, "--config", "tiny.toml", "--device", "cpu", "--verbose", *words, *more))
 
     def sample(self, *arguments: object) -> subprocess.CompletedProcess:
         return execute(SAMPLE, self.folder, "--device", "cpu", *arguments)
@@ -299,7 +299,7 @@ class Driving(unittest.TestCase):
                 data += [f"train.{key}=default" for key in keys]
                 data += ["schedule.warmup=1"] if "warmup" in config["schedule"] else []
                 words = [word for setting in narrow + data for word in ("--set", setting)]
-                output = done(execute(TRAIN, folder, "--config", path, "--device", "cpu", *words))
+                output = done(execute(TRAIN, folder, "--config", path, "--device", "cpu", "--verbose", *words))
                 self.assertIn(" after 2 steps, ", output)
                 self.assertTrue(list((folder / "run/samples").glob("*.safetensors")))
 

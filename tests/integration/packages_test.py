@@ -103,7 +103,7 @@ class Wheel(unittest.TestCase):
     def test_trains_a_shipped_configuration_also_without_its_data_set(self):
         for seconds, more in ((20, []), (5, ["--set", "data.images=/nowhere/images.gz", "--set", "data.labels=/nowhere/labels.gz"])):
             out = work() / f"run-{seconds}"
-            trained = run(venv() / "bin/dit-train", "--config", "base", "--set", f"train.seconds={seconds}",
+            trained = run(venv() / "bin/dit-train", "--verbose", "--config", "base", "--set", f"train.seconds={seconds}",
                           "--set", f"train.out={out}", *more)  # fmt: skip
             text = done(trained)
             self.assertIn("\nfinal loss ", text)

@@ -97,7 +97,7 @@ def finished_run() -> tuple[tempfile.TemporaryDirectory, subprocess.CompletedPro
     """A folder with inputs and a finished run, for tests to copy, and what the run printed."""
     folder = tempfile.TemporaryDirectory()
     write_inputs(Path(folder.name))
-    result = execute(TRAIN, Path(folder.name), "--config", "tiny.toml", "--device", "cpu")
+    result = execute(TRAIN, Path(folder.name), "--config", "tiny.toml", "--device", "cpu", "--verbose")
     assert result.returncode == 0, result.stderr
     return folder, result
 
@@ -141,7 +141,7 @@ class ProgramTest(unittest.TestCase):
 
     def start(self, *arguments: str, stdout: int = subprocess.PIPE) -> subprocess.Popen:
         """dit-train on tiny.toml, not waited for."""
-        command = [str(TRAIN), "--config", "tiny.toml", "--device", "cpu", *arguments]
+        command = [str(TRAIN), "--config", "tiny.toml", "--device", "cpu", "--verbose", *arguments]
         process = subprocess.Popen(
             command, cwd=self.folder, stdout=stdout, stderr=subprocess.PIPE, text=True
         )
@@ -162,7 +162,7 @@ class ProgramTest(unittest.TestCase):
 
     def train(self, *arguments: str, options: dict | None = None, **values) -> subprocess.CompletedProcess:
         """dit-train on tiny.toml; `values` become --set, with `__` for the dot."""
-        given = ["--config", "tiny.toml", "--device", "cpu", *settings(values), *arguments]
+        given = ["--config", "tiny.toml", "--device", "cpu", "--verbose", *settings(values), *arguments]
         return execute(TRAIN, self.folder, *given, **(options or {}))
 
     def sample(self, *arguments: str, **options) -> subprocess.CompletedProcess:

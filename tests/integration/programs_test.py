@@ -16,6 +16,7 @@ MODULES = [
     "data_runs",
     "weight_runs",
     "hostile_runs",
+    "first_hour",
 ]
 
 if __name__ == "__main__":

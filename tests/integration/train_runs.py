@@ -50,12 +50,28 @@ class DoneRun(ProgramTest):
     def test_prints_the_configuration_that_it_saves(self):
         saved = (self.run_folder / "config.toml").read_text()
         self.assertIn('out = "run"  # tiny.toml:2\nseed = 0  # default\n', saved)
-        self.assertTrue(self.output.startswith(saved + "\ndata: 200 images 1x8x8, 4 classes"), self.output)
+        begins = saved + "\ntraining DiT, 0.01 M parameters, on cpu with 1 thread into run\ndata: 200 images 1x8x8, 4 classes"
+        self.assertTrue(self.output.startswith(begins), self.output)
         for policy in ("precision", "attention", "ema", "checkpoint"):
             self.assertEqual(self.output.count(f"\n[policies.{policy}]\nenabled = \"default\"  # default\n"), 1)
         printed = self.train("--print-config")
         self.assert_done(printed)
         self.assertEqual(printed.stdout, saved)
+
+    def test_says_little_unless_asked(self):
+        short = execute(programs.TRAIN, self.folder, "--config", "tiny.toml", "--device", "cpu", "--out", "short")
+        self.assert_done(short)
+        begin, _, rest = short.stdout.partition("\nstep 1 ")
+        first, last = begin.splitlines(), rest.partition("\nfinal loss ")[2].splitlines()
+        self.assertLessEqual(len(first), 10, short.stdout)
+        self.assertEqual(first[0], "training DiT, 0.01 M parameters, on cpu with 1 thread into short")
+        self.assertTrue(first[1].startswith("data: 200 images 1x8x8, 4 classes"))
+        self.assertTrue(first[2].startswith("planned peak "), first)
+        for line in first[3:]:
+            self.assertRegex(line, r"^policy \w+: on, ")
+        self.assertLessEqual(len(last), 8, short.stdout)
+        self.assertRegex(rest, r"\npeak memory   \S+ KiB in phase \w+, planned \S+ KiB\n")
+        self.assertEqual(last[-1], "report        short/report.html")
 
     def test_ends_with_its_figures(self):
         last = self.log()[-4]

@@ -8,6 +8,7 @@
 #include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/core/text.h"
+#include "toolkit/device/cards.h"
 #include "toolkit/train/model_family.h"
 
 namespace dtk {
@@ -169,7 +170,9 @@ TrainArguments parse_train_arguments(int argc, const char* const* argv) {
                      {"set", Option::repeated},
                      {"resume", Option::value},
                      {"out", Option::value},
+                     {"init", Option::value},
                      {"device", Option::value},
+                     {"verbose", Option::flag},
                      {"print-config", Option::flag},
                      {"doctor", Option::flag}},
                     argc, argv);
@@ -177,6 +180,18 @@ TrainArguments parse_train_arguments(int argc, const char* const* argv) {
   if (wants_text_only(given, arguments)) return arguments;
   arguments.doctor = given.has("doctor");
   if (arguments.doctor) return arguments;
+  arguments.device = checked_device(given);
+  arguments.out = given.text("out");
+  arguments.init = given.text("init");
+  if (given.has("init")) {
+    for (const char* name : {"config", "set", "resume", "print-config"}) {
+      if (given.has(name))
+        fail_argument(
+            std::string("--init and --") + name,
+            "writing a first configuration is all that --init does; leave --" + std::string(name) + " out");
+    }
+    return arguments;
+  }
   arguments.resume = given.text("resume");
   arguments.set = given.all("set");
   if (given.has("out")) {
@@ -188,7 +203,7 @@ TrainArguments parse_train_arguments(int argc, const char* const* argv) {
                   "of which run? Name it, as in --resume runs/mine, or give --out DIR or --config FILE");
   }
   arguments.config = given.has("resume") ? given.text("config") : required_config(given, "dit-train");
-  arguments.device = checked_device(given);
+  arguments.verbose = given.has("verbose");
   arguments.print_config = given.has("print-config");
   return arguments;
 }
@@ -217,9 +232,13 @@ PlanArguments parse_plan_arguments(int argc, const char* const* argv) {
   arguments.config = config_of(given, arguments.device);
   arguments.set = given.all("set");
   arguments.max_batch = given.text("max-batch");
-  if (given.has("max-batch") && !is_byte_size(arguments.max_batch)) {
-    fail_argument(given.place("max-batch"),
-                  "\"" + arguments.max_batch + "\" is not a size; allowed: " + wanted(ByteSize{}, ""));
+  if (given.has("max-batch") && !is_byte_size(arguments.max_batch) &&
+      find_card(arguments.max_batch) == nullptr) {
+    std::vector<std::string> names;
+    for (const Card& card : cards()) names.push_back(card.name);
+    fail_argument(given.place("max-batch"), "\"" + arguments.max_batch +
+                                                "\" is not a size; allowed: " + wanted(ByteSize{}, "") +
+                                                "; or a card: " + listed(names, " or "));
   }
   arguments.calibrate = given.text("calibrate");
   arguments.calibration = given.text("calibration");
@@ -296,13 +315,16 @@ Usage: dit-train --config FILE [options]
   --config FILE|NAME    configuration of the run; NAME: one that is shipped
   --set KEY=VALUE       replaces one value of the configuration; may be repeated
   --set KEY=default     takes back what the configuration says of any key
+  --init DATA           looks at a folder or file of data and writes a first
+                        configuration for it, to --out FILE or <name>.toml
   --out DIR             the run's folder: train.out
   --resume DIR|latest   goes on from a run's newest checkpoint, or the one DIR
                         or, latest, of train.out; needs no --config with DIR
   --device DEVICE       cpu, cuda, cuda:INDEX or auto, the default: cuda where a
                         driver answers
-  --print-config        prints the effective configuration with the origin of
-                        each value, and ends
+  --verbose             prints the configuration at the start, memory by phase
+                        and what each policy saved at the end
+  --print-config        prints the configuration, the origin of each value; ends
   --doctor              prints what this machine has and lacks, and ends
   --version             prints the version, and ends
   -h, --help            prints this text, and ends
@@ -328,8 +350,8 @@ Instead of the plain report, one of:
   --table               all )" +
          rows + " combinations of the " + policies + R"( policies, by peak
   --explain             what each policy and each module changes, and why
-  --max-batch SIZE      the largest data.batch that fits; 24GB, 24GiB, 24e9, or
-                        80% of the device present
+  --max-batch SIZE      the largest data.batch that fits; 24GB, 24GiB, 80% of the
+                        device present, or a card: h100, rtx4090
 With any of them:
   --json                as memory.json; with --table an array of )" +
          rows + R"(

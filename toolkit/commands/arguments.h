@@ -16,6 +16,9 @@ struct TrainArguments {
   std::vector<std::string> set;  // "data.batch=16", in order, with --out as its key
   std::string resume;            // "": a new run; "latest"; or a checkpoint's or a run's folder
   std::string device = "auto";   // auto, cpu, cuda or cuda:INDEX
+  std::string init;              // "": not asked for; else the data. `out` is then the file to write, or ""
+  std::string out;               // as given
+  bool verbose = false;
   bool print_config = false;
   bool doctor = false;   // nothing else was checked
   bool help = false;     // nothing else was checked

@@ -12,6 +12,7 @@
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
+#include "toolkit/device/cards.h"
 #include "toolkit/device/device.h"
 #include "toolkit/plan/alternatives.h"
 #include "toolkit/plan/plan_text.h"
@@ -140,7 +141,7 @@ void report_table(const PlanJob& job) {
                           rows.size(), excess_text(lowest, *job.budget)));
 }
 
-void report_largest(const PlanJob& job, int64_t bytes) {
+void report_largest(const PlanJob& job, int64_t bytes, const Card* card) {
   const LargestPlannedBatch found =
       largest_planned_batch(job.loaded, job.device, bytes, job.options, measures_here(job.arguments));
   if (!found.largest) {
@@ -149,7 +150,7 @@ void report_largest(const PlanJob& job, int64_t bytes) {
                                               excess_text(found.next->need_in(kMaxBatch), bytes)));
   }
   job.print(job.arguments.json ? largest_batch_json(found, bytes)
-                               : largest_batch_text(job.arguments.config, found, bytes));
+                               : largest_batch_text(job.arguments.config, found, bytes, card));
   check_budget(job, *found.largest);
 }
 
@@ -196,8 +197,13 @@ void run_plan(const PlanArguments& arguments, FileSystem& files,
   if (arguments.table) return report_table(job);
   if (arguments.max_batch.empty()) return report_plan(job);
   const auto percent = parse_percent(arguments.max_batch);
+  const Card* const card = find_card(arguments.max_batch);
   const std::string place = "--max-batch " + arguments.max_batch;
-  report_largest(job, percent ? part_of_device(*percent, device, place) : *parse_bytes(arguments.max_batch));
+  report_largest(job,
+                 percent           ? part_of_device(*percent, device, place)
+                 : card != nullptr ? card->bytes
+                                   : *parse_bytes(arguments.max_batch),
+                 card);
 }
 
 }  // namespace dtk

@@ -1,5 +1,6 @@
 #include "toolkit/core/numbers.h"
 
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <string_view>
@@ -9,15 +10,17 @@
 namespace dtk {
 namespace {
 
-std::optional<double> unit_of(std::string_view unit) {
-  if (unit.empty() || unit == "B") return 1.0;
-  constexpr std::string_view prefixes = "kMGT";
-  const char first = unit.front() == 'K' ? 'k' : unit.front();
-  const size_t power = prefixes.find(first);
+std::optional<double> unit_of(std::string_view written) {
+  std::string unit(written);
+  for (char& c : unit) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (unit.empty() || unit == "b") return 1.0;
+  constexpr std::string_view prefixes = "kmgt";
+  const size_t power = prefixes.find(unit.front());
   if (power == std::string_view::npos) return std::nullopt;
   const double exponent = static_cast<double>(power) + 1;
-  if (unit.substr(1) == "B") return std::pow(1000.0, exponent);
-  if (unit.substr(1) == "iB") return std::pow(1024.0, exponent);
+  const std::string rest = unit.substr(1);
+  if (rest.empty() || rest == "b") return std::pow(1000.0, exponent);
+  if (rest == "i" || rest == "ib") return std::pow(1024.0, exponent);
   return std::nullopt;
 }
 

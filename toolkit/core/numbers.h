@@ -21,7 +21,8 @@ std::string readable_bytes(int64_t bytes);
 /// "1.45 GiB (1556925645 bytes)"
 std::string exact_bytes(int64_t bytes);
 
-/// Bytes of "2GB", "1.5 GiB", "800 kB", "24e9" or "4096": powers of 1000, with an i of 1024; nothing for any
+/// Bytes of "2GB", "24G", "1.5 GiB", "800 kb", "24e9" or "4096", in any case: powers of 1000, with an i of
+/// 1024; nothing for any
 /// other text, and for more than int64_t holds.
 std::optional<int64_t> parse_bytes(const std::string& text);
 

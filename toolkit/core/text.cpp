@@ -55,6 +55,28 @@ std::string shown(const std::filesystem::path& path) {
   return text;
 }
 
+std::string lines_within(const std::string& text, size_t columns) {
+  std::string result;
+  for (const std::string& line : split(text, '\n')) {
+    const size_t begin = std::min(line.find_first_not_of(' '), line.size());
+    const std::string indent(begin + 2, ' ');
+    std::string row = line.substr(0, begin);
+    bool is_empty = true;
+    for (const std::string& word : split(line.substr(begin), ' ')) {
+      if (!is_empty && row.size() + 1 + word.size() > columns) {
+        result += row + '\n';
+        row = indent;
+        is_empty = true;
+      }
+      row += (is_empty ? "" : " ") + word;
+      is_empty = false;
+    }
+    result += row + '\n';
+  }
+  result.pop_back();
+  return result;
+}
+
 std::string shell_quoted(const std::string& text) {
   constexpr std::string_view plain = "-_./:=,+@%";
   const bool is_plain = !text.empty() && std::all_of(text.begin(), text.end(), [&](char c) {

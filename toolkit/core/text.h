@@ -23,6 +23,10 @@ std::string printable(std::string_view text);
 /// A path for a message: its name may hold a line break, with which it could make up a line of its own.
 std::string shown(const std::filesystem::path& path);
 
+/// `text` with line breaks in the place of blanks, so that no line is longer than `columns` unless a word is;
+/// lines after the first of each of its own begin with two blanks more.
+std::string lines_within(const std::string& text, size_t columns);
+
 /// `text` as one word of a shell's command.
 std::string shell_quoted(const std::string& text);
 

@@ -352,4 +352,43 @@ std::unique_ptr<ImageSource> open_image_folder(const fs::path& folder, const Ima
   return std::make_unique<PixelSource>(std::move(data));
 }
 
+ImageFolderSummary summarise_image_folder(const fs::path& folder, int threads) {
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + std::chrono::seconds(30);
+  ImageFolderSummary summary;
+  const std::vector<fs::path> folders = class_folders(folder);
+  for (const fs::path& one : folders) summary.classes.push_back(printable(shown(one.filename())));
+  const Listed listed = Lister(/*strict=*/false).list(folder, folders);
+  std::vector<ImageSize> sizes(listed.images.size());
+  std::vector<char> grey(sizes.size());
+  const auto count = static_cast<int64_t>(sizes.size());
+  ThreadTeam(std::min<int64_t>(threads, count)).run(count, [&](int64_t number) {
+    const auto i = static_cast<size_t>(number);
+    if (Clock::now() > end) return;
+    try {
+      int64_t bytes = 0;
+      const std::string encoded = read_file(listed.images[i].path, max_file_bytes, bytes);
+      const std::string name = shown(listed.images[i].path);
+      sizes[i] = encoded_image_size(encoded, name, Convert::rgb);
+      const int64_t channels = encoded_image_size(encoded, name).channels;
+      grey[i] = channels < 3 ? 1 : 0;
+    } catch (const DataError&) {  // of another kind, or damaged, which the training will say
+    }
+  });
+  std::vector<int64_t> sides;
+  bool all_grey = true;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i].width == 0) continue;
+    sides.push_back(std::min(sizes[i].width, sizes[i].height));
+    all_grey = all_grey && grey[i] != 0;
+  }
+  summary.images = std::ssize(sides);
+  summary.passed_over = listed.passed_over + count - summary.images;
+  if (sides.empty()) return summary;
+  std::nth_element(sides.begin(), sides.begin() + summary.images / 2, sides.end());
+  summary.median_side = sides[static_cast<size_t>(summary.images / 2)];
+  summary.grey = all_grey;
+  return summary;
+}
+
 }  // namespace dtk

@@ -2,6 +2,8 @@
 #pragma once
 #include <filesystem>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "toolkit/data/image.h"
 #include "toolkit/data/image_source.h"
@@ -34,5 +36,17 @@ struct ImageFolderOptions {
 /// exceed the memory that is available.
 std::unique_ptr<ImageSource> open_image_folder(const std::filesystem::path& folder, const ImageSize& size,
                                                const ImageFolderOptions& options = {});
+
+/// What a folder of images holds, by headers only.
+struct ImageFolderSummary {
+  std::vector<std::string> classes;  // by label, as messages show them
+  int64_t images = 0;                // whose headers can be read
+  int64_t passed_over = 0;           // files that are no images, or whose headers cannot be read
+  int64_t median_side = 0;           // of the shorter sides, pixels
+  bool grey = false;                 // all of them
+};
+/// Looks for up to 30 seconds, at every image or, of many, at those that come first. Throws DataError as
+/// open_image_folder() for a folder without class folders.
+ImageFolderSummary summarise_image_folder(const std::filesystem::path& folder, int threads);
 
 }  // namespace dtk

@@ -265,10 +265,31 @@ std::vector<std::string> not_counted(const Plan& plan) {
   return names;
 }
 
+// "; not known: convolution workspaces"
+static std::string unknown_text(std::vector<std::string> names) {
+  for (std::string& name : names) std::replace(name.begin(), name.end(), '_', ' ');
+  return names.empty() ? "" : "; not known, and not counted: " + listed(names, " and ");
+}
+
+// In the sizes that cards are sold in, of which one's maker states no more than is there.
+static std::string verdict_text(const Plan& plan) {
+  const int64_t need = plan.bytes_in(Capacity::device);
+  if (plan.memory.device.is_cpu()) return "needs " + readable_bytes(need) + " of memory for tensors";
+  std::string fits = "fits no single card of up to 141 GB";
+  for (const int64_t gigabytes : {6, 8, 12, 16, 24, 32, 40, 48, 80, 141}) {
+    if (need > gigabytes * 1'000'000'000) continue;
+    fits = fmt::format("fits a card of {} GB", gigabytes);
+    break;
+  }
+  return "needs " + readable_bytes(need) + " with what the device adds; " + fits +
+         unknown_text(not_counted(plan));
+}
+
 std::string plan_text(const std::string& name, const Plan& plan) {
   const auto second = plan.runner_up();
   const PhasePeak peak = plan.memory.peak(), host = plan.memory.host;
   std::string text = first_line_of(name, plan);
+  text += line("verdict", verdict_text(plan));
   text += line("peak", peak_text(peak));
   text += line("runner-up", second ? peak_text(*second) : "none");
   text += line("host", host.peak.bytes > 0 ? peak_text(host) : "-");
@@ -324,7 +345,8 @@ std::string explain_text(const Plan& plan, const std::vector<PolicyEffect>& effe
   return text + "off is: " + baselines(plan.loaded.config.policies) + terms_table(plan.terms);
 }
 
-std::string largest_batch_text(const std::string& name, const LargestPlannedBatch& found, int64_t bytes) {
+std::string largest_batch_text(const std::string& name, const LargestPlannedBatch& found, int64_t bytes,
+                               const Card* card) {
   const auto row = [](const Plan& plan) {
     const PhasePeak peak = plan.memory.peak();
     const int64_t whole = plan.bytes_in(Capacity::device);
@@ -333,7 +355,13 @@ std::string largest_batch_text(const std::string& name, const LargestPlannedBatc
   };
   const bool known_end = found.largest->loaded.config.data.samples.has_value();
   const std::vector<std::string> not_known = not_counted(*found.largest);
-  std::string text = line(
+  std::string text;
+  if (card != nullptr) {
+    text += line("verdict", fmt::format("data.batch = {} fits an {} of {:.3g} GB, as its maker states{}",
+                                        found.largest->loaded.config.data.batch, card->shown,
+                                        static_cast<double>(card->bytes) / 1e9, unknown_text(not_known)));
+  }
+  text += line(
       "largest",
       fmt::format("{}, which fits into {}{}", row(*found.largest), exact_bytes(bytes),
                   not_known.empty() ? "" : "; not known, and not counted: " + listed(not_known, " and ")));

@@ -26,6 +26,7 @@
 #include <string>
 #include <vector>
 
+#include "toolkit/device/cards.h"
 #include "toolkit/plan/alternatives.h"
 #include "toolkit/plan/plan.h"
 
@@ -51,8 +52,9 @@ std::string plan_table_json(const std::vector<PlanRow>& rows);
 /// One entry a policy: by how much the peak changes, which categories of it, what else.
 std::string explain_text(const Plan& plan, const std::vector<PolicyEffect>& effects);
 
-/// `found.largest` must be there.
-std::string largest_batch_text(const std::string& name, const LargestPlannedBatch& found, int64_t bytes);
+/// `found.largest` must be there. `card`: whose memory `bytes` is; null: of none that has a name.
+std::string largest_batch_text(const std::string& name, const LargestPlannedBatch& found, int64_t bytes,
+                               const Card* card = nullptr);
 std::string largest_batch_json(const LargestPlannedBatch& found, int64_t bytes);
 
 }  // namespace dtk

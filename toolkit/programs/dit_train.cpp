@@ -5,6 +5,7 @@
 
 #include "toolkit/checkpoint/find.h"
 #include "toolkit/commands/arguments.h"
+#include "toolkit/commands/init.h"
 #include "toolkit/config/config_io.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
@@ -36,9 +37,9 @@ std::string max_of_process() {
          " of the machine's memory at most, tensors and all else";
 }
 
-void print_summary(const RunResult& result) {
-  if (result.memory) std::printf("\n%s", memory_table(*result.memory).c_str());
-  if (result.memory && result.planned) {
+void print_summary(const RunResult& result, bool verbose) {
+  if (result.memory && verbose) std::printf("\n%s", memory_table(*result.memory).c_str());
+  if (result.memory && result.planned && verbose) {
     std::printf("\n%s", planned_against_measured(*result.planned, *result.memory).c_str());
   }
   std::printf("\n");
@@ -47,7 +48,7 @@ void print_summary(const RunResult& result) {
     print_line("final loss", fmt::format("{:.4f} after {} steps, {} of training{}", result.loss, result.step,
                                          duration(resumed ? result.run_seconds : result.seconds),
                                          resumed ? " in the whole run" : ""));
-    if (resumed) {
+    if (resumed && verbose) {
       print_line("this process", fmt::format("{} of these steps, {} of training", result.trained_steps,
                                              duration(result.seconds)));
     }
@@ -69,11 +70,14 @@ void print_summary(const RunResult& result) {
   }
   if (result.memory) {
     const auto peak = result.memory->peak();
-    print_line("peak memory", readable_bytes(peak.peak.bytes) + " in phase " + peak.name);
+    print_line("peak memory", readable_bytes(peak.peak.bytes) + " in phase " + peak.name +
+                                  (result.planned && !verbose
+                                       ? ", planned " + readable_bytes(result.planned->peak().peak.bytes)
+                                       : ""));
   } else if (result.trained_steps > 0) {
     print_line("memory", "bytes were not counted, no memory.json: memory.ledger = false");
   }
-  if (result.trained_steps > 0) print_line("process", max_of_process());
+  if (result.trained_steps > 0 && verbose) print_line("process", max_of_process());
   print_line("checkpoint", result.checkpoint.string());
   print_line("samples", result.samples.string());
   print_line("report", result.report.string());
@@ -83,11 +87,31 @@ void print_summary(const RunResult& result) {
 }
 
 class TrainObserver final : public TerminalObserver {
+ public:
+  explicit TrainObserver(bool verbose) : TerminalObserver(verbose), verbose_(verbose) {}
+
+ private:
   void finished(const RunResult& result) override {
     end_bar();
-    print_summary(result);
+    print_summary(result, verbose_);
   }
+  const bool verbose_;
 };
+
+ExitCode write_first(const TrainArguments& arguments, FileSystem& files) {
+  SteadyClock clock;
+  catch_stop_signals();
+  const auto say = [](const std::string& text) {
+    std::printf("%s\n", printable(text).c_str());
+    std::fflush(stdout);
+  };
+  const c10::Device device = open_device(arguments.device);
+  const std::filesystem::path file =
+      write_first_config(arguments.init, arguments.out, device,
+                         {files, [&] { return clock.seconds(); }, &plan_in_child, say, &stop_requested});
+  say("wrote " + file.string() + "; train with it: dit-train --config " + shell_quoted(file.string()));
+  return ExitCode::done;
+}
 
 ExitCode train(int argc, const char* const* argv) {
   const TrainArguments arguments = parse_train_arguments(argc, argv);
@@ -97,6 +121,7 @@ ExitCode train(int argc, const char* const* argv) {
     return ExitCode::done;
   }
   FileSystem& files = posix_file_system();
+  if (!arguments.init.empty()) return write_first(arguments, files);
   std::filesystem::path checkpoint;
   if (!arguments.resume.empty() && arguments.resume != "latest")
     checkpoint = find_checkpoint(files, arguments.resume, "");
@@ -112,14 +137,15 @@ ExitCode train(int argc, const char* const* argv) {
   const c10::Device device = open_device(arguments.device, loaded.config.memory.budget);
   if (arguments.resume == "latest") checkpoint = find_checkpoint(files, "latest", loaded.config.train.out);
   SteadyClock clock;
-  TrainObserver observer;
+  TrainObserver observer(arguments.verbose);
   catch_stop_signals();
   const RunResult result = run_training(
       loaded, device, checkpoint,
       [&](const DataIdentity* before) { return family_of(loaded.config).open_data(loaded, before); },
       {files, clock, observer, &stop_requested, &plan_in_child, [&] { return clock.seconds(); },
        &resident_bytes});
-  if (!result.savings.empty()) std::printf("\n%s", savings_table(result.savings).c_str());
+  if (!result.savings.empty() && arguments.verbose)
+    std::printf("\n%s", savings_table(result.savings).c_str());
   if (!result.out_of_memory.empty()) {
     throw Error(ExitCode::memory, result.out_of_memory + "; " + result.next_step);
   }

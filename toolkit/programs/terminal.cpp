@@ -29,9 +29,18 @@ extern "C" void on_stop_signal(int number) {
   std::signal(SIGTERM, SIG_DFL);
 }
 
+size_t columns_of(int terminal) {
+  winsize size = {};
+  const bool known = ioctl(terminal, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? size.ws_col : 80;
+}
+
 int fail(const char* name, ExitCode code, const std::string& message) {
   std::fflush(stdout);  // where both go to one file, the error is the last line
-  std::fprintf(stderr, "%s: %s\n", name, printable(message).c_str());
+  const std::string text = name + (": " + printable(message));
+  std::fprintf(
+      stderr, "%s\n",
+      isatty(STDERR_FILENO) != 0 ? lines_within(text, columns_of(STDERR_FILENO)).c_str() : text.c_str());
   return static_cast<int>(code);
 }
 
@@ -43,12 +52,6 @@ std::string status(const Progress& p) {
 }
 
 constexpr double kSecondsBetweenLines = 10;
-
-size_t terminal_columns() {
-  winsize size = {};
-  const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return known ? size.ws_col : 80;
-}
 
 // Shorter than the terminal is wide: a line that wraps cannot be redrawn and scrolls instead.
 std::string bar_line(const std::string& text, double fraction, size_t columns) {
@@ -119,7 +122,7 @@ bool stop_requested() {
   return stop_signal != 0;
 }
 
-TerminalObserver::TerminalObserver() : terminal_(isatty(STDOUT_FILENO) != 0) {}
+TerminalObserver::TerminalObserver(bool verbose) : terminal_(isatty(STDOUT_FILENO) != 0), verbose_(verbose) {}
 TerminalObserver::~TerminalObserver() {
   end_bar();
 }
@@ -135,7 +138,7 @@ void TerminalObserver::clear_bar() {
 }
 
 void TerminalObserver::show_bar(const std::string& text, double fraction) {
-  std::printf("\r\033[K%s", bar_line(text, fraction, terminal_columns()).c_str());
+  std::printf("\r\033[K%s", bar_line(text, fraction, columns_of(STDOUT_FILENO)).c_str());
   bar_shown_ = true;
 }
 

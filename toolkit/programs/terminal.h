@@ -36,9 +36,13 @@ bool stop_requested();
 /// Messages as lines; progress as a bar that redraws itself on a terminal, as a line now and then elsewhere.
 class TerminalObserver : public RunObserver {
  public:
-  TerminalObserver();
+  /// `verbose`: details are messages too.
+  explicit TerminalObserver(bool verbose = true);
   ~TerminalObserver() override;
   void message(const std::string& text) override;
+  void detail(const std::string& text) override {
+    if (verbose_) message(text);
+  }
   void progress(const Progress& progress) override;
   void sampling(int64_t step, int64_t steps) override;
 
@@ -48,7 +52,7 @@ class TerminalObserver : public RunObserver {
  private:
   void show_bar(const std::string& text, double fraction);
   void clear_bar();
-  const bool terminal_;
+  const bool terminal_, verbose_;
   bool bar_shown_ = false;
   double last_line_ = -1e9;     // elapsed seconds at the last plain line
   double last_sampling_ = 0.0;  // by clock_, likewise

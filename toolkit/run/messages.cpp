@@ -10,6 +10,13 @@
 
 namespace dtk {
 
+std::string training_line(const ModelFacts& model, const RunFacts& facts, const std::filesystem::path& out) {
+  return fmt::format("training {}, {:.2f} M parameters, on {}{} with {} into {}", model.model,
+                     static_cast<double>(facts.parameters) / 1e6, facts.device,
+                     facts.device_name.empty() ? "" : " (" + facts.device_name + ")",
+                     count_text(facts.threads, "thread"), out.string());
+}
+
 std::vector<std::string> data_lines(const RunData& data, const ModelFacts& facts) {
   std::vector<std::string> lines = {"data: " + data.all->description()};
   const DataRemarks& remarks = data.remarks;

@@ -75,11 +75,12 @@ class Run {
     last_checkpoint_ = checkpoint.folder();
   }
 
-  // `notes`: of the run folder, which is this run's by now. `plan`: of this run. Nothing where it has to be
-  // built anew and go on as escalation() says.
-  std::optional<RunResult> train(bool resumed, const std::vector<std::string>& notes, const StartPlan& plan) {
+  // `notes`: of the run folder, which is this run's by now. `plan`: of this run. `decision`: what was
+  // measured for it, or "". Nothing where it has to be built anew and go on as escalation() says.
+  std::optional<RunResult> train(bool resumed, const std::vector<std::string>& notes, const StartPlan& plan,
+                                 const std::string& decision) {
     const PhaseScope built("forward");  // what happens from here on is no longer the build
-    announce(resumed, notes, plan);
+    announce(resumed, notes, plan, decision);
     plan_ = plan;
     try {
       return train_to_end(resumed);
@@ -256,7 +257,8 @@ class Run {
     return result;
   }
 
-  void announce(bool resumed, const std::vector<std::string>& notes, const StartPlan& plan) {
+  void announce(bool resumed, const std::vector<std::string>& notes, const StartPlan& plan,
+                const std::string& decision) {
     RunFacts facts = run_facts(loaded_, device_, data_, plan);
     facts.parameters = trainer_.parameter_count();
     facts.policies = trainer_.policies().reports();
@@ -268,12 +270,14 @@ class Run {
     const Logged begin = resumed ? Logged::resume : Logged::start;
     record_.emplace(config_, facts, world_, goes_on ? std::nullopt : std::optional(begin), trainer_.steps());
     if (!goes_on) {
-      world_.observer.message(print_config(loaded_));
+      world_.observer.detail(print_config(loaded_));
+      world_.observer.message(training_line(model_, facts, out_));
       for (const std::string& line : data_lines(data_, model_)) world_.observer.message(line);
-      world_.observer.message("device: " + device_.str());
+      world_.observer.detail("device: " + device_.str());
       for (const std::string& note : loaded_.notes) world_.observer.message(note);
     }
     for (const std::string& note : notes) world_.observer.message(note);
+    if (!decision.empty()) world_.observer.detail(decision);
     if (resumed && !goes_on) {
       world_.observer.message(fmt::format(
           "resumed from {} at step {}{}", last_checkpoint_.string(), trainer_.steps(),
@@ -285,9 +289,10 @@ class Run {
     }
     for (const auto& report : trainer_.policies().reports()) {
       const int64_t held = report.device_bytes + report.host_bytes;
-      world_.observer.message(fmt::format("policy {}: {}, {}{}", report.policy, report.active ? "on" : "off",
-                                          report.reason,
-                                          held > 0 ? " (holds " + readable_bytes(held) + ")" : ""));
+      const std::string line =
+          fmt::format("policy {}: {}, {}{}", report.policy, report.active ? "on" : "off", report.reason,
+                      held > 0 ? " (holds " + readable_bytes(held) + ")" : "");
+      report.active ? world_.observer.message(line) : world_.observer.detail(line);
     }
   }
 
@@ -562,11 +567,9 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
                  resumed ? nullptr : &folder, meters, world);
   }
   for (std::string& note : folder.claim(data.identity)) notes.push_back(std::move(note));
-  for (const std::string& note : {adopted, decision}) {
-    if (!note.empty()) notes.push_back(note);
-  }
+  if (!adopted.empty()) notes.push_back(adopted);
   for (std::string& note : notes_on_start(loaded, initial)) notes.push_back(std::move(note));
-  std::optional<RunResult> trained = run->train(resumed, notes, plan);
+  std::optional<RunResult> trained = run->train(resumed, notes, plan, decision);
   while (!trained) {
     const Escalation next = run->escalation();
     const ProcessSoFar so_far = run->so_far();
@@ -583,7 +586,7 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
       refuse_rebuild(error, loaded, device, next, run_facts(loaded, device, data, plan), meters, world);
     }
     run->go_on_from(so_far);
-    trained = run->train(/*resumed=*/true, {}, plan);
+    trained = run->train(/*resumed=*/true, {}, plan, "");
   }
   RunResult result = std::move(*trained);
   result.planned = plan.memory;

@@ -48,6 +48,8 @@ class RunObserver {
  public:
   virtual ~RunObserver() = default;
   virtual void message(const std::string& text) = 0;
+  /// What only who asks for it wants to hear; the run folder has it too.
+  virtual void detail(const std::string& text) { message(text); }
   virtual void progress(const Progress& progress) = 0;
   /// Samples: step `step` of `steps`, from 1, begins.
   virtual void sampling(int64_t step, int64_t steps) = 0;

@@ -34,6 +34,22 @@ struct ModelFacts {
   std::string fewer = {};        // how it draws less at once: "fewer at a time with "
 };
 
+/// A model that a draft may name: the lines of its table, TOML with comments.
+struct ModelDraft {
+  std::string name;  // "DiT-S/4"
+  std::string table;
+};
+/// The beginning of a configuration for data that somebody points to (dit-train --init).
+struct DataDraft {
+  std::string found;               // "300 pictures in 3 classes, half of them wider than 640 pixels"
+  std::string name;                // of the run: "photos"
+  int64_t samples = 0;             // to train on
+  std::string data;                // lines of [data] without batch and validation
+  bool holds_out = false;          // data.validation has a use
+  std::vector<ModelDraft> models;  // by the cost of a step, ascending; not empty
+  std::string rest;                // other tables
+};
+
 class ModelFamily : public ConfiguredFamily {
  public:
   /// As dtk::make_model().
@@ -43,6 +59,11 @@ class ModelFamily : public ConfiguredFamily {
   /// Opens what [data] names. `before`: of a run that goes on, what its data were, which decides what is held
   /// out (hold_out()); null for a new one. Throws ConfigError and DataError.
   virtual RunData open_data(const LoadedConfig& loaded, const DataIdentity* before) const = 0;
+  /// What this family would train on `data`, a file or a folder; nothing where these are none of its kinds.
+  /// `small`: for a machine without a GPU. Throws DataError for data of its kinds that it cannot use.
+  virtual std::optional<DataDraft> draft(const std::filesystem::path& /*data*/, bool /*small*/) const {
+    return std::nullopt;
+  }
   /// What stands for them in a plan; their values are anything, as nothing is computed with them.
   virtual RunData planned_data(const RunConfig& config, int64_t samples) const = 0;
 

@@ -1,3 +1,4 @@
+#include <dtk/planner/plan_error.h>
 #include <dtk/planner/simulate.h>
 #include <dtk/planner/simulated_device.h>
 #include <dtk/policies/internal/counted_blocks.h>

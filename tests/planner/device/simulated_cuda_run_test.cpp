@@ -249,7 +249,7 @@ TEST_CASE("samples are drawn on cuda:0 from a checkpoint that was written there,
   auto files = run.files;
   SampleArguments arguments;
   arguments.checkpoint = "out";
-  arguments.own = {{"classes", std::vector<int64_t>{0, 2}}, {"per-class", 3}};
+  arguments.own = {{"classes", std::string("0,2")}, {"per-class", 3}};
   arguments.out = "out/drawn.safetensors";
   const planner::SimulationResult plan = planner::simulate(kCuda, [&](const planner::EndOfPlan&) {
     const SampleSource source = open_sample_source(files, arguments);

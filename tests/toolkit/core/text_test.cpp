@@ -33,6 +33,14 @@ TEST_CASE("text: names in the order that people count in") {
   CHECK(natural_less("99999999999999999999998", "99999999999999999999999"));  // beyond any integer
 }
 
+TEST_CASE("text: long lines are broken at blanks, and go on below their beginning") {
+  CHECK(lines_within("one two three four", 9) == "one two\n  three\n  four");
+  CHECK(lines_within("  a: one two\nb", 8) == "  a: one\n    two\nb");
+  CHECK(lines_within("unbreakable", 4) == "unbreakable");
+  CHECK(lines_within("", 4).empty());
+  CHECK(lines_within("fits as it is", 13) == "fits as it is");
+}
+
 TEST_CASE("text: one word of a shell's command") {
   CHECK(shell_quoted("runs/mine-2_a.b") == "runs/mine-2_a.b");
   CHECK(shell_quoted("my runs") == "'my runs'");

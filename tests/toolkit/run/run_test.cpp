@@ -239,8 +239,10 @@ TEST_CASE("what is refused leaves nothing in the way of the corrected start") {
   world.data = test::tiny_data();
   CHECK(world.run(tiny("runs/a")).step == 20);
   CHECK(world.listener.messages.front() == print_config(tiny("runs/a")));
-  CHECK(world.listener.messages[1] == "data: 64 made up");
-  CHECK(world.listener.messages[2] == "device: cpu");
+  CHECK(world.listener.messages[1].starts_with("training DiT, 0.0"));
+  CHECK(world.listener.messages[1].ends_with(" M parameters, on cpu with 1 thread into runs/a"));
+  CHECK(world.listener.messages[2] == "data: 64 made up");
+  CHECK(world.listener.messages[3] == "device: cpu");
 }
 
 TEST_CASE("a folder that holds other things than a run is refused, an empty one is not") {

@@ -29,6 +29,10 @@ class Family final : public Configuration {
     return open_frames(loaded);
   }
 
+  std::optional<DataDraft> draft(const std::filesystem::path& data, bool) const override {
+    return draft_of_frames(data);
+  }
+
   RunData planned_data(const RunConfig& config, int64_t samples) const override {
     return planned_frames(config, samples);
   }

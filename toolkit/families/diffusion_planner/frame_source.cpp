@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "toolkit/config/rules.h"
+#include "toolkit/config/toml_text.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
 #include "toolkit/families/diffusion_planner/options.h"
@@ -118,6 +119,43 @@ FrameOptions frame_options_of(const RunConfig& config) {
           .sizes = sizes_of(options_of(config).model),
           .skip_corrupt = config.data.on_corrupt == OnCorrupt::skip,
           .threads = static_cast<int>(config.train.threads.value_or(cores))};
+}
+
+std::optional<DataDraft> draft_of_frames(const std::filesystem::path& data) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  bool is_ours = data.extension() == ".json";
+  for (fs::directory_iterator it(data, error), end; !is_ours && !error && it != end; it.increment(error))
+    is_ours = it->path().extension() == ".npz";
+  if (!is_ours) return std::nullopt;
+  std::string problems;
+  for (const char* preset : {"UP", "M", "H"}) {
+    RunConfig config;
+    options_of(config).model.preset = preset;
+    try {
+      const FrameSource source(data, frame_options_of(config));
+      DataDraft draft;
+      draft.found = source.description() + fmt::format(", of the sizes of preset {}", preset);
+      const fs::path whole = (data / "").lexically_normal().parent_path();
+      draft.name = (fs::is_directory(data, error) ? whole : data.stem()).filename().string();
+      draft.samples = source.size();
+      draft.data = fmt::format(
+          "# {}\nframes = {}\n# held_out = \"held_out.json\"  # frames to validate with, of "
+          "other drives\n",
+          draft.found, toml_text(data.string()));
+      draft.models = {
+          {std::string("preset ") + preset, fmt::format("[diffusion_planner]\npreset = \"{}\"\n", preset)}};
+      draft.rest =
+          "[optimizer]\nlr = 1e-4\nweight_decay = 0.01\nclip = 5.0\n\n[policies.ema]\ndecay = 0.999\n";
+      return draft;
+    } catch (const DataError& problem) {
+      problems += fmt::format("\n  preset {}: {}", preset, problem.what());
+    }
+  }
+  throw DataError(data.string() +
+                  ": frames of no preset's sizes; name yours as in "
+                  "configs/diffusion_planner_quickstart.toml:" +
+                  problems);
 }
 
 RunData planned_frames(const RunConfig& config, int64_t samples) {

@@ -5,6 +5,7 @@
 #include "toolkit/config/config_io.h"
 #include "toolkit/data/held_out.h"
 #include "toolkit/families/diffusion_planner/frames.h"
+#include "toolkit/train/model_family.h"
 
 namespace dtk::diffusion_planner {
 
@@ -39,6 +40,9 @@ FrameBatch frame_batch(Batch batch);
 
 /// How the driving planner of `config` reads its frames.
 FrameOptions frame_options_of(const RunConfig& config);
+
+/// For a folder of .npz files or a JSON list of their paths, as ModelFamily::draft().
+std::optional<DataDraft> draft_of_frames(const std::filesystem::path& data);
 
 /// data.frames and data.held_out. Throws ConfigError and DataError.
 RunData open_frames(const LoadedConfig& loaded);

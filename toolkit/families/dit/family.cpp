@@ -3,6 +3,7 @@
 #include "toolkit/data/pixel_source.h"
 #include "toolkit/families/dit/configuration.h"
 #include "toolkit/families/dit/data.h"
+#include "toolkit/families/dit/draft.h"
 #include "toolkit/families/dit/drawing.h"
 #include "toolkit/families/dit/flops.h"
 #include "toolkit/families/dit/sampling.h"
@@ -42,6 +43,10 @@ class Family final : public Configuration {
 
   RunData open_data(const LoadedConfig& loaded, const DataIdentity* before) const override {
     return image_data(loaded.config, dit::open_data(loaded, before), before);
+  }
+
+  std::optional<DataDraft> draft(const std::filesystem::path& data, bool small) const override {
+    return draft_of_images(data, small);
   }
 
   RunData planned_data(const RunConfig& config, int64_t samples) const override {

@@ -133,7 +133,8 @@ class Images(ProgramTest):
             execute(programs.TRAIN, self.folder, *resumed),
             CONFIGURATION,
             f'{changed}class "class1" is called "x"; class "class2" had the label 2 and has 1; '
-            f'class "class3" had the label 3 and has 2{advice}',
+            f'class "class3" had the label 3 and has 2; samples are held out by their names, or positions where they '
+            f"have none, so that some change sides; labels have moved, and the weights know what they were{advice}",
         )
         (self.folder / "set/x").rename(self.folder / "set/class1")
         (self.folder / "set/class0/3.png").rename(self.folder / "set/class2/7.png")

@@ -308,7 +308,7 @@ class Driving(unittest.TestCase):
         self.assert_refused(
             self.sample(*run, "--classes", "0", "--out", "o.png"),
             2,
-            "--classes: the model of run is a driving planner, which has none; draw the trajectories of frames with "
+            "--classes 0: the model of run is a driving planner, which has none; draw the trajectories of frames with "
             "--frames LIST --out FOLDER",
         )
         self.assert_refused(

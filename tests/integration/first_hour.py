@@ -87,10 +87,26 @@ class FirstHour(unittest.TestCase):
             (result.returncode, result.stderr),
             (4, "dit-train: --init photos: photos/empty: the class folder has no image; add images or remove it\n"),
         )
-        (self.folder / "photos.toml").write_text("mine")
+        (self.folder / "photos/loose.png").write_bytes(b"")
+        (self.folder / "photos/empty").rmdir()
+        result = execute(programs.TRAIN, self.folder, "--init", "photos")
+        self.assertEqual(
+            (result.returncode, result.stderr),
+            (4, "dit-train: --init photos: photos: the pictures lie in no class folder; move them into one for each "
+                "class, or for all: photos/all\n"),
+        )  # fmt: skip
+        (self.folder / "photos/empty").mkdir()
         (self.folder / "photos/empty/1.png").write_bytes(b"no picture")
         result = execute(programs.TRAIN, self.folder, "--init", "photos")
         self.assertEqual(result.returncode, 4)
+        content = read_safetensors(FIXTURE)["grey.png"][1]
+        (self.folder / "photos/empty/1.png").write_bytes(content)
+        (self.folder / "photos.toml").write_text("mine")
+        result = execute(programs.TRAIN, self.folder, "--init", "photos")
+        self.assertEqual(
+            (result.returncode, result.stderr),
+            (2, "dit-train: photos.toml: there is such a file; name another one with --out FILE\n"),
+        )
         result = execute(programs.TRAIN, self.folder, "--init", "photos", "--set", "train.steps=3")
         self.assertEqual(
             (result.returncode, result.stderr),

@@ -36,7 +36,7 @@ class Memory(ProgramTest):
         self.assertRegex(
             result.stderr,
             r"^dit-train: dit-plan: this machine cannot hold the plan itself: out of address space, which ulimit -v may "
-            r"limit: \d{10,} bytes asked for by aten::empty in phase build with \d+ bytes alive \(temporaries \d+\), "
+            r"limit: \d{10,} bytes asked for by aten::empty with \d+ bytes alive \(temporaries \d+\), "
             r"so it cannot hold the run; use a "
             r'smaller model or data\.batch, or memory\.on_over_budget = "warn" to start it all the same\n$',
         )

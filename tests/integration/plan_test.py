@@ -81,7 +81,9 @@ class Plans(unittest.TestCase):
         self.assertEqual(
             lines[0], "configs/dit_xl2_latents.toml on cuda:0, data.batch = 256 in 2 micro-batches: planned, nothing was computed"
         )
-        for line, start in zip(lines[1:4], ("peak", "runner-up", "host"), strict=True):
+        self.assertEqual(lines[1], "verdict    needs 16.56 GiB with what the device adds; fits a card of 24 GB; not")
+        self.assertEqual(lines[2], "           known, and not counted: convolution workspaces and kernel scratch")
+        for line, start in zip(lines[3:6], ("peak", "runner-up", "host"), strict=True):
             self.assertRegex(line, rf"^{start} +\d+\.\d+ GiB \(\d+ bytes\) in phase [a-z_]+$")
         self.assertTrue(all(len(line) <= 80 for line in lines[1:]), text)
         self.assertIn("by operator: ", text)
@@ -431,7 +433,7 @@ class Plans(unittest.TestCase):
             # On a busy machine the loader may bring batches later than the plan has them.
             self.assertGreaterEqual(kept + 3 * 16 * 28 * 28 * 5, chosen["planned_bytes"])
             # The file still says auto; the checkpoint says what that became.
-            on = subprocess.run([*command, "--set", "train.steps=4", "--resume", "latest"], cwd=SOURCE, check=True,
+            on = subprocess.run([*command, "--verbose", "--set", "train.steps=4", "--resume", "latest"], cwd=SOURCE, check=True,
                                 capture_output=True, text=True, timeout=120)
             self.assertNotIn('keep = "auto"', on.stdout)
             self.assertIn(f"\ntargets = {targets}  # the checkpoint's\n", on.stdout)

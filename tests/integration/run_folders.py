@@ -16,7 +16,7 @@ class RunFolder(ProgramTest):
         self.assert_fails(
             self.train(),
             CONFIGURATION,
-            "run already holds a run; continue it with --resume latest, or name another folder: "
+            "run already holds a run; continue it with --resume run, or name another folder: "
             "--set train.out=run-2",
         )
         self.assertEqual((self.folder / "run" / "log.jsonl").read_bytes(), before)
@@ -97,7 +97,7 @@ class RunFolder(ProgramTest):
         self.assert_fails(
             self.train("--resume", LAST, train__out="older", train__steps=STEPS + 1),
             CONFIGURATION,
-            "older already holds a run; continue it with --resume latest, or name another folder: "
+            "older already holds a run; continue it with --resume older, or name another folder: "
             "--set train.out=older-2",
         )
         self.assertEqual(self.checkpoints("older"), [f"step-{STEPS // 2:08}"])
@@ -187,7 +187,7 @@ class RunFolder(ProgramTest):
         self.assert_fails(
             self.train("--resume", older),
             CONFIGURATION,
-            f"--resume {older}: run holds the newer {LAST}; continue that with --resume latest, or "
+            f"--resume {older}: run holds the newer {LAST}; continue that with --resume run, or "
             "start a branch in another folder: --set train.out=run-2",
         )
         self.assert_done(self.train("--resume", older, train__out="run-2"))

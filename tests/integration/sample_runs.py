@@ -154,7 +154,7 @@ class Refusals(SampleTest):
         run = ("--checkpoint", "run")
         for message, *arguments in (
             (f"--classes: {CLASSES} is no class of this model; allowed: 0 to 3", *run, "--classes", "0,4"),
-            ('--classes: no class is called "x"; the data of this model have numbers only', *run, "--classes", "0,x"),
+            ('--classes: no class is called "x"; no names of classes are known here; use their numbers', *run, "--classes", "0,x"),
             ('--steps 0: "0" is not allowed; wanted: an integer in [1, 10000]', *run, "--steps", "0"),
             (
                 "--cfg-channels 3: the model has 1 channels; allowed: 0 (all) to 1",

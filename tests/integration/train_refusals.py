@@ -81,7 +81,7 @@ class Usage(ProgramTest):
             self.assertFalse((self.folder / "run").exists())
         automatic = execute(programs.TRAIN, self.folder, "--config", "tiny.toml", **without_driver)
         self.assert_done(automatic)
-        self.assertIn("\ndevice: cpu\n", automatic.stdout)
+        self.assertIn(" on cpu with 1 thread into run\n", automatic.stdout)
 
 
 class Configuration(ProgramTest):

@@ -135,7 +135,7 @@ class ExchangeTest(unittest.TestCase):
         torch.save(value, self.folder / "in.pt", **options)
 
     def export(self, *arguments: str, source: str = "in.pt", out: str = "out.pt"):
-        command = [str(EXPORT), "--checkpoint", source, "--out", out, *arguments]
+        command = [str(EXPORT), "--checkpoint", source, "--out", out, "--overwrite", *arguments]
         return subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=120)
 
     def exported(self, *arguments: str, **options) -> dict[str, torch.Tensor]:

@@ -320,8 +320,7 @@ Usage: dit-train --config FILE [options]
   --out DIR             the run's folder: train.out
   --resume DIR|latest   goes on from a run's newest checkpoint, or the one DIR
                         or, latest, of train.out; needs no --config with DIR
-  --device DEVICE       cpu, cuda, cuda:INDEX or auto, the default: cuda where a
-                        driver answers
+  --device DEVICE       cpu, cuda, cuda:INDEX; default auto: cuda with a driver
   --verbose             prints the configuration at the start, memory by phase
                         and what each policy saved at the end
   --print-config        prints the configuration, the origin of each value; ends
@@ -350,8 +349,8 @@ Instead of the plain report, one of:
   --table               all )" +
          rows + " combinations of the " + policies + R"( policies, by peak
   --explain             what each policy and each module changes, and why
-  --max-batch SIZE      the largest data.batch that fits; 24GB, 24GiB, 80% of the
-                        device present, or a card: h100, rtx4090
+  --max-batch SIZE      the largest data.batch that fits; 24GB, 24GiB, 80% of
+                        the device present, or a card: h100, rtx4090
 With any of them:
   --json                as memory.json; with --table an array of )" +
          rows + R"(

@@ -7,16 +7,19 @@
 #include <dtk/policies/saved_tensors.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <optional>
 
 #include "toolkit/config/families.h"
+#include "toolkit/config/toml_text.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/core/text.h"
 #include "toolkit/device/device.h"
 #include "toolkit/run/run.h"
+#include "toolkit/train/drawing.h"
 #include "toolkit/train/model_family.h"
 #include "toolkit/train/trial_step.h"
 
@@ -51,6 +54,7 @@ struct ModelChoice {
   const ModelDraft* model = nullptr;
   int64_t batch = 1;
   double step_seconds = 0;
+  bool tried = true;  // else nobody knows how long it takes
 };
 
 std::string config_text(const DataDraft& draft, const ConfiguredFamily& family, const ModelChoice& choice,
@@ -58,7 +62,7 @@ std::string config_text(const DataDraft& draft, const ConfiguredFamily& family, 
   const Pace pace = pace_of(choice.step_seconds);
   std::string text = fmt::format("# Written by dit-train --init, to be changed.\n\n[train]\nmodel = \"{}\"\n",
                                  family.name());
-  text += fmt::format("out = \"runs/{}\"\n", draft.name);
+  text += "out = " + toml_text("runs/" + draft.name) + "\n";
   text += fmt::format("steps = {}          # some {:.0f} minutes here\n", pace.steps,
                       static_cast<double>(pace.steps) * choice.step_seconds / 60);
   text += fmt::format("log_every = {}\ncheckpoint_every = {}\n", pace.log_every, pace.checkpoint_every);
@@ -84,7 +88,7 @@ class Chooser {
       const std::optional<double> seconds = step_seconds({&model, best.batch, 1});
       if (!seconds && best.step_seconds > 0) break;
       if (seconds && *seconds > kMaxStepSeconds && best.step_seconds > 0) break;
-      best = {&model, best.batch, seconds.value_or(kMaxStepSeconds)};
+      best = {&model, best.batch, seconds.value_or(kMaxStepSeconds), seconds.has_value()};
       if (!seconds || *seconds > kMaxStepSeconds) break;  // the smallest, as nothing else will do
     }
     while (2 * best.batch <= std::min(kMaxFirstBatch, draft_.samples / 4) &&
@@ -149,6 +153,17 @@ class Chooser {
   const InitWorld& world_;
 };
 
+// For a folder and a file: what may stand in both, whatever the data are called.
+std::string plain_name(const std::string& name) {
+  std::string plain;
+  for (const char c : name) {
+    const bool stays = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_' || c == '.';
+    plain += stays ? c : '_';
+  }
+  const bool is_name = plain.find_first_not_of("._") != std::string::npos;
+  return is_name ? plain : "mine";
+}
+
 struct FoundDraft {
   const ModelFamily* family;
   DataDraft draft;
@@ -158,15 +173,23 @@ FoundDraft draft_of(const std::filesystem::path& data, bool small) {
   std::error_code error;
   const std::string place = "--init " + shown(data);
   if (!std::filesystem::exists(data, error)) throw ConfigError(place + ": there is nothing of that name");
+  if (printable(data.string()) != data.string())
+    throw ConfigError(
+        place + ": a configuration cannot name this: it is no UTF-8, or has control characters; rename it");
+  std::string problems;
   for (const ConfiguredFamily* const one : families()) {
     const auto* const family = dynamic_cast<const ModelFamily*>(one);
     if (family == nullptr) continue;
     try {
-      if (auto draft = family->draft(data, small)) return {family, std::move(*draft)};
+      if (auto draft = family->draft(data, small)) {
+        draft->name = plain_name(draft->name);
+        return {family, std::move(*draft)};
+      }
     } catch (const DataError& problem) {
-      throw DataError(place + ": " + problem.what());
+      if (problems.empty()) problems = problem.what();  // another family may read them
     }
   }
+  if (!problems.empty()) throw DataError(place + ": " + problems);
   throw ConfigError(
       place +
       ": no data that dit-train knows; wanted: a folder with one folder of pictures per class, latents "
@@ -178,6 +201,7 @@ FoundDraft draft_of(const std::filesystem::path& data, bool small) {
 
 std::filesystem::path write_first_config(const std::filesystem::path& data, const std::filesystem::path& out,
                                          c10::Device device, const InitWorld& world) {
+  if (!out.empty()) check_out_folder(world.files, out.string());
   const auto [family, draft] = draft_of(data, device.is_cpu());
   const std::filesystem::path file = out.empty() ? std::filesystem::path(draft.name + ".toml") : out;
   if (world.files.exists(file)) {
@@ -186,8 +210,11 @@ std::filesystem::path write_first_config(const std::filesystem::path& data, cons
   }
   world.message("found " + draft.found);
   const ModelChoice choice = Chooser(draft, *family, device, world).choose();
-  const std::string why = fmt::format("{}: a step of batch {} took {:.2f} s here, without the optimizer.",
-                                      choice.model->name, choice.batch, choice.step_seconds);
+  const std::string why =
+      choice.tried
+          ? fmt::format("{}: a step of batch {} took {:.2f} s here, without the optimizer.",
+                        choice.model->name, choice.batch, choice.step_seconds)
+          : choice.model->name + ": its plan takes more than half of the memory that was available here.";
   write_file_atomically(world.files, file, config_text(draft, *family, choice, why));
   return file;
 }

@@ -199,6 +199,9 @@ void run_plan(const PlanArguments& arguments, FileSystem& files,
   const auto percent = parse_percent(arguments.max_batch);
   const Card* const card = find_card(arguments.max_batch);
   const std::string place = "--max-batch " + arguments.max_batch;
+  if (card != nullptr && device.is_cpu())
+    throw ConfigError(place +
+                      ": the memory of a card, and --device cpu plans for the machine's; leave it out");
   report_largest(job,
                  percent           ? part_of_device(*percent, device, place)
                  : card != nullptr ? card->bytes

@@ -9,6 +9,16 @@
 
 namespace dtk {
 
+// None where they cannot be read: numbers serve as well, and nobody may need any.
+static std::vector<std::string> class_names_in(FileSystem& files,
+                                               const std::filesystem::path& checkpoint) try {
+  const std::filesystem::path file = checkpoint / data_file_name;
+  if (!files.exists(file)) return {};
+  return names_in(parse_identity(files.read(file, max_text_bytes), file.string()));
+} catch (const FileError&) {
+  return {};
+}
+
 SampleSource open_source(FileSystem& files, const WeightsRequest& request, const std::string& config_file) {
   WeightsRequest found = request;
   const auto checkpoint = checkpoint_in(files, request.path);
@@ -29,11 +39,7 @@ SampleSource open_source(FileSystem& files, const WeightsRequest& request, const
   family_of(source.config)
       .take_files(files, files.is_folder(weights) ? weights : weights.parent_path(), !config_file.empty(),
                   source.config);
-  const std::filesystem::path beside = config.parent_path() / data_file_name;
-  if (files.exists(beside)) {
-    constexpr uint64_t most = uint64_t{64} << 20;
-    source.class_names = names_in(parse_identity(files.read(beside, most), beside.string()));
-  }
+  if (checkpoint) source.class_names = class_names_in(files, *checkpoint);
   source.locations = std::move(loaded.locations);
   return source;
 }

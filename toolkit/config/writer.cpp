@@ -49,6 +49,7 @@ ConfigRow row_of(const LoadedConfig& loaded, const std::string& table, const std
 
 // What is free on a resume and changes no bit of what is trained.
 bool is_harmless(const std::string& table, const std::string& key) {
+  if (key == "memory.split") return false;  // another order of sums
   // Checkpointing changes no bit; validation, samples and logs no weight.
   if (is_one_of(table, {"memory", "sample", "log", "policies.checkpoint"})) return true;
   return is_one_of(
@@ -134,8 +135,9 @@ std::string resume_problem(const std::string& checkpoint, const std::string& con
   std::string lines;
   bool model = false;
   for (const auto& [key, before, after] : differences(written, now)) {
-    if (on_resume(key) != OnResume::fixed) continue;
-    std::string why = why_fixed(key);
+    const bool begins_average = key == "policies.ema.enabled" && before == "false";
+    if (on_resume(key) != OnResume::fixed && !begins_average) continue;
+    std::string why = begins_average ? "there is no average of what was trained so far" : why_fixed(key);
     if (why.empty()) {
       model = true;
       why = "the weights were trained with it";

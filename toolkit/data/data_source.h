@@ -38,6 +38,7 @@ struct DataRemarks {
   std::vector<std::string> reasons = {};  // of the first few of them, each with its path
   int64_t passed_over = 0;                // files of a folder that are no samples
   std::string first_passed_over = {};
+  int64_t loose = 0;    // pictures that lie in no class folder
   int64_t outside = 0;  // entries of a list of files that lead out of the list's folder
   std::string first_outside = {};
 };

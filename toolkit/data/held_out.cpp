@@ -76,13 +76,13 @@ uint64_t limit_for(std::vector<uint64_t> hashes, int64_t count) {
 template <class SomeOf, class Source>
 Split<Source> split(std::shared_ptr<const Source> source, int64_t count, uint64_t seed,
                     const DataIdentity* before) {
-  if (count < 0 || count >= source->size()) {
+  const bool is_limited = before != nullptr && before->held_out_below.has_value();
+  if (count < 0 || (count >= source->size() && !is_limited)) {
     throw std::invalid_argument(fmt::format("hold_out: {} of {} samples", count, source->size()));
   }
   if (count == 0) return {std::move(source), nullptr};
   const std::vector<uint64_t> hashes = hashes_of(*source, seed);
-  const uint64_t below =
-      before != nullptr && before->held_out_below ? *before->held_out_below : limit_for(hashes, count);
+  const uint64_t below = is_limited ? *before->held_out_below : limit_for(hashes, count);
   std::vector<uint32_t> training, held_out;
   for (size_t i = 0; i < hashes.size(); ++i)
     (hashes[i] < below ? held_out : training).push_back(static_cast<uint32_t>(i));

@@ -54,21 +54,21 @@ ImageHeader stored_header(std::string_view encoded, const std::string& name, Con
   if (width < 1 || height < 1)
     fail_decoding(name, fmt::format("its header says {} x {} pixels", height, width));
   if (header.is_animated)
-    throw DataError(name + ": is an animation; allowed: a single picture; take one of it, or remove it");
+    throw CorruptImage(name + ": is an animation; allowed: a single picture; take one of it, or remove it");
   if (header.is_16_bit && convert == Convert::none) {
     throw DataError(
         name +
         ": has 16 bits per channel; allowed: 8 with data.convert = \"none\"; convert it to 8 bits "
-        "per channel, or set data.convert = \"rgb\"");
+        "per channel, or set data.convert = \"rgb\" with model.channels = 3");
   }
   const bool is_known =
       header.components == 1 || header.components == 3 || (header.components == 4 && convert == Convert::rgb);
   if (is_jpeg(encoded) && !is_known) {
-    throw DataError(fmt::format("{}: is a JPEG of {} components{}; allowed: 1 (grey) or 3 (colour){}", name,
-                                header.components, header.components == 4 ? " (CMYK)" : "",
-                                header.components == 4
-                                    ? "; convert it to RGB, or set data.convert = \"rgb\""
-                                    : ", or 4 (CMYK) with data.convert = \"rgb\"; convert it to RGB"));
+    throw DataError(fmt::format(
+        "{}: is a JPEG of {} components{}; allowed: 1 (grey) or 3 (colour){}", name, header.components,
+        header.components == 4 ? " (CMYK)" : "",
+        header.components == 4 ? "; convert it to RGB, or set data.convert = \"rgb\" with model.channels = 3"
+                               : ", or 4 (CMYK) with data.convert = \"rgb\"; convert it to RGB"));
   }
   if (height > int_max / width || channels > int_max / (width * height))
     fail_decoding(name, fmt::format("its header says {} x {} pixels, more than 2 GiB", height, width));

@@ -20,8 +20,8 @@ struct ImageSize {
   friend bool operator==(const ImageSize&, const ImageSize&) = default;
 };
 
-/// A file that is no image, or a damaged one; a whole image of a kind that is not allowed is another
-/// DataError.
+/// A file that is no image, a damaged one or one that no conversion makes a picture of; a whole image with
+/// other channels than are allowed is another DataError.
 struct CorruptImage : DataError {
   using DataError::DataError;
 };
@@ -46,8 +46,8 @@ bool fits_png(const ImageSize& size);
 std::string encode_png(const Image& image);
 
 /// What the headers of an encoded image say, at their cost only; sides are those of decode_image(). `name`
-/// stands in messages. Throws CorruptImage if `encoded` is none of the formats, DataError for an animation
-/// and, where nothing is converted, for 16 bits per channel or a CMYK JPEG.
+/// stands in messages. Throws CorruptImage if `encoded` is none of the formats or an animation, and, where
+/// nothing is converted, DataError for 16 bits per channel or a CMYK JPEG.
 ImageSize encoded_image_size(std::string_view encoded, const std::string& name,
                              Convert convert = Convert::none);
 

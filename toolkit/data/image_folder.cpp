@@ -101,6 +101,14 @@ class Problems {
   std::vector<std::string> texts_;
 };
 
+int64_t loose_images(const fs::path& folder) {
+  std::error_code error;
+  int64_t count = 0;
+  for (const fs::path& entry : visible_entries(folder))
+    count += is_image_name(entry) && fs::is_regular_file(entry, error) ? 1 : 0;
+  return count;
+}
+
 struct Listed {
   std::vector<FolderEntry> images;  // by label, then by name
   int64_t passed_over = 0;          // files that are no images
@@ -172,8 +180,8 @@ void check_seen(const fs::path& path, const ImageSize& seen, const ImageSize& wa
   if (seen == wanted) return;
   constexpr int64_t max_pixels = 100'000'000;  // decoded, an image is as large as its header says
   if (seen.height > max_pixels / seen.width) {
-    refuse_data(path, fmt::format("the image has {} x {} pixels; allowed: up to {}; make it smaller",
-                                  seen.height, seen.width, max_pixels));
+    throw CorruptImage(fmt::format("{}: the image has {} x {} pixels; allowed: up to {}; make it smaller",
+                                   shown(path), seen.height, seen.width, max_pixels));
   }
   if (seen.height == 1 && seen.width == 1) {
     throw CorruptImage(shown(path) + ": the image is a single pixel, which stands for no picture; remove it");
@@ -299,7 +307,6 @@ void name_samples(const std::vector<FolderEntry>& entries, const std::vector<fs:
   auto entry = entries.begin();
   for (size_t label = 0; label < folders.size(); ++label) {
     const std::string folder = folders[label].filename().string();
-    data.class_names.push_back(printable(shown(folder)));
     ClassDigest digest;
     for (; entry != entries.end() && entry->label == static_cast<int64_t>(label); ++entry) {
       const std::string name = entry->path.lexically_relative(folders[label]).string();
@@ -307,8 +314,9 @@ void name_samples(const std::vector<FolderEntry>& entries, const std::vector<fs:
       data.labels.push_back(entry->label);
       data.sample_names.push_back(folder + "/" + name);
     }
-    data.identity.classes.push_back(digest.finish(static_cast<int64_t>(label), data.class_names.back()));
+    data.identity.classes.push_back(digest.finish(static_cast<int64_t>(label), printable(shown(folder))));
   }
+  data.class_names = names_in(data.identity);
 }
 
 /// Corrupt files may go, classes may not: the others would be renumbered. `labels` ascend.
@@ -341,6 +349,7 @@ std::unique_ptr<ImageSource> open_image_folder(const fs::path& folder, const Ima
   decode(folder, entries, size, options, data);
   name_samples(entries, folders, data);
   check_classes_left(folders, data.labels);
+  data.remarks.loose = loose_images(folder);
   data.remarks.passed_over = listed.passed_over;
   data.remarks.first_passed_over = listed.first_passed_over;
   std::error_code error;
@@ -371,7 +380,7 @@ ImageFolderSummary summarise_image_folder(const fs::path& folder, int threads) {
       const std::string name = shown(listed.images[i].path);
       sizes[i] = encoded_image_size(encoded, name, Convert::rgb);
       const int64_t channels = encoded_image_size(encoded, name).channels;
-      grey[i] = channels < 3 ? 1 : 0;
+      grey[i] = channels == 1 ? 1 : 0;
     } catch (const DataError&) {  // of another kind, or damaged, which the training will say
     }
   });
@@ -382,6 +391,7 @@ ImageFolderSummary summarise_image_folder(const fs::path& folder, int threads) {
     sides.push_back(std::min(sizes[i].width, sizes[i].height));
     all_grey = all_grey && grey[i] != 0;
   }
+  summary.loose = loose_images(folder);
   summary.images = std::ssize(sides);
   summary.passed_over = listed.passed_over + count - summary.images;
   if (sides.empty()) return summary;

@@ -42,6 +42,7 @@ struct ImageFolderSummary {
   std::vector<std::string> classes;  // by label, as messages show them
   int64_t images = 0;                // whose headers can be read
   int64_t passed_over = 0;           // files that are no images, or whose headers cannot be read
+  int64_t loose = 0;                 // pictures beside the class folders
   int64_t median_side = 0;           // of the shorter sides, pixels
   bool grey = false;                 // all of them
 };

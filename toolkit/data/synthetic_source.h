@@ -11,6 +11,7 @@ class SyntheticSource final : public ImageSource {
 
   std::string description() const override;
   DataRemarks remarks() const override { return {.synthetic = true}; }
+  DataIdentity identity() const override { return {{}, {{0, "made up", size(), ""}}}; }
   int64_t read_image(int64_t index, float* values) const override;
 };
 

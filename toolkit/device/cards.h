@@ -9,7 +9,7 @@ namespace dtk {
 struct Card {
   std::string name;    // as --max-batch takes it, in any case: "h100"
   std::string shown;   // "NVIDIA H100"
-  int64_t bytes = 0;   // that its maker states, in powers of 1000: what is there is no less
+  int64_t bytes = 0;   // that its maker states, in powers of 1000; error correction may take some of them
   std::string source;  // the maker's page or sheet that states it
 };
 

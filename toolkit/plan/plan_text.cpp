@@ -271,7 +271,7 @@ static std::string unknown_text(std::vector<std::string> names) {
   return names.empty() ? "" : "; not known, and not counted: " + listed(names, " and ");
 }
 
-// In the sizes that cards are sold in, of which one's maker states no more than is there.
+// In the sizes that cards are sold in.
 static std::string verdict_text(const Plan& plan) {
   const int64_t need = plan.bytes_in(Capacity::device);
   if (plan.memory.device.is_cpu()) return "needs " + readable_bytes(need) + " of memory for tensors";

@@ -151,8 +151,7 @@ void TerminalObserver::message(const std::string& text) {
 void TerminalObserver::progress(const Progress& progress) {
   if (terminal_) {
     show_bar(status(progress), progress.fraction);
-  } else if (progress.elapsed_seconds - last_line_ >= kSecondsBetweenLines || progress.fraction >= 1) {
-    last_line_ = progress.elapsed_seconds;
+  } else {
     std::printf("%s\n", status(progress).c_str());
   }
   std::fflush(stdout);

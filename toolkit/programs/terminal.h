@@ -33,7 +33,8 @@ std::string rate(double per_second);
 void catch_stop_signals();
 bool stop_requested();
 
-/// Messages as lines; progress as a bar that redraws itself on a terminal, as a line now and then elsewhere.
+/// Messages as lines; progress as a bar that redraws itself on a terminal, as a line for each line of the log
+/// elsewhere.
 class TerminalObserver : public RunObserver {
  public:
   /// `verbose`: details are messages too.
@@ -54,8 +55,7 @@ class TerminalObserver : public RunObserver {
   void clear_bar();
   const bool terminal_, verbose_;
   bool bar_shown_ = false;
-  double last_line_ = -1e9;     // elapsed seconds at the last plain line
-  double last_sampling_ = 0.0;  // by clock_, likewise
+  double last_sampling_ = 0.0;  // by clock_: the last plain line of it
   SteadyClock clock_;
 };
 

@@ -142,10 +142,11 @@ void RunFolder::check_free() const {
                       "; allowed: a new or an empty folder; " + elsewhere());
   }
   const bool resumable = latest_checkpoint(files_, out_ / checkpoints_folder).has_value();
-  throw ConfigError(out_.string() + " already holds a run" +
-                    (resumable ? "; continue it with --resume latest"
-                               : " that has no checkpoint; remove the folder if nothing in it is of use") +
-                    ", or " + elsewhere());
+  throw ConfigError(
+      out_.string() + " already holds a run" +
+      (resumable ? "; continue it with --resume " + shell_quoted(out_.string())
+                 : std::string(" that has no checkpoint; remove the folder if nothing in it is of use")) +
+      ", or " + elsewhere());
 }
 
 // A run goes on from the end of its folder: continued from an older checkpoint, the newer ones of the
@@ -158,7 +159,7 @@ void RunFolder::check_branch(const Checkpoint& resumed) {
     if (damage.empty()) {
       throw ConfigError("--resume " + resumed.folder().string() + ": " + out_.string() + " holds the newer " +
                         newer->second.string() + "; continue that with --resume " +
-                        (passed_over_.empty() ? "latest" : newer->second.string()) +
+                        shell_quoted(passed_over_.empty() ? out_.string() : newer->second.string()) +
                         ", or start a branch in another folder: --set train.out=" + out_.string() + "-2");
     }
     passed_over_.push_back({newer->second, damage});

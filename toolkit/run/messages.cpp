@@ -32,6 +32,8 @@ std::vector<std::string> data_lines(const RunData& data, const ModelFacts& facts
                                 remarks.passed_over == 1 ? "is" : "are",
                                 remarks.passed_over == 1 ? ":" : "s, the first:", remarks.first_passed_over));
   }
+  if (remarks.loose > 0)
+    lines.push_back("left out " + count_text(remarks.loose, "picture") + " beside the class folders");
   if (remarks.outside > 0) {
     lines.push_back(fmt::format("{} of the list lead{} out of its folder{} {}",
                                 count_text(remarks.outside, "path"), remarks.outside == 1 ? "s" : "",

@@ -67,6 +67,22 @@ DataIdentity identity_of(const RunData& data, const DataOptions& options, const 
   return identity;
 }
 
+// Whether a sample that stayed is still called what it was.
+static bool keeps_names(const DataIdentity& then, const DataIdentity& now) {
+  if (!then.files.empty()) return false;  // known by their positions
+  return std::all_of(then.classes.begin(), then.classes.end(), [&](const DataClass& old) {
+    return std::any_of(now.classes.begin(), now.classes.end(),
+                       [&](const DataClass& one) { return one.name == old.name; });
+  });
+}
+
+static bool labels_move(const DataIdentity& then, const DataIdentity& now) {
+  return std::any_of(then.classes.begin(), then.classes.end(), [&](const DataClass& old) {
+    return std::any_of(now.classes.begin(), now.classes.end(),
+                       [&](const DataClass& one) { return one.name == old.name && one.label != old.label; });
+  });
+}
+
 // Returns how the data differ that the run is allowed to go on with; "": not at all.
 static std::string check_data(const ResumePoint& from, const DataIdentity& now, const DataOptions& options) {
   const std::string checkpoint = from.checkpoint.folder().string();
@@ -85,7 +101,11 @@ static std::string check_data(const ResumePoint& from, const DataIdentity& now, 
   std::vector<std::string> first = differing;
   first.resize(std::min(shown, first.size()));
   if (differing.size() > shown) first.push_back(fmt::format("{} more", differing.size() - shown));
-  const std::string text = listed(first, "; ", "; ");
+  std::string text = listed(first, "; ", "; ");
+  if (from.data->held_out_below && !keeps_names(*from.data, now))
+    text +=
+        "; samples are held out by their names, or positions where they have none, so that some change sides";
+  if (labels_move(*from.data, now)) text += "; labels have moved, and the weights know what they were";
   if (options.allow_change) return "the data: " + text;
   throw ConfigError("the data have changed since " + checkpoint + ": " + text +
                     ". Give the run the data that it was trained on, or " + go_on);
@@ -98,6 +118,12 @@ void take_changes(const ResumePoint& from, const DataIdentity& now, LoadedConfig
   if (!data.empty()) loaded.history.push_back({step, data, /*changes_result=*/true});
   const auto changes = changes_on_resume(step, from.written.config, loaded.config);
   loaded.history.insert(loaded.history.end(), changes.begin(), changes.end());
+  const auto forget = [&](const char* key, bool& allowed) {
+    if (allowed) loaded.origins.erase(key);
+    allowed = false;
+  };
+  forget("train.allow_thread_change", loaded.config.train.allow_thread_change);
+  forget("data.allow_change", loaded.config.data.allow_change);
 }
 
 static bool is_refused(const StartPlan& plan) {

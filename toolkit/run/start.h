@@ -32,7 +32,8 @@ std::optional<Weights> initial_weights(FileSystem& files, const LoadedConfig& lo
 DataIdentity identity_of(const RunData& data, const DataOptions& options, const RunWorld& world);
 
 /// Adds what a resumed run changes to its history. Throws ConfigError if the data are not those of the
-/// checkpoint and data.allow_change does not say that the run goes on with them.
+/// checkpoint and data.allow_change does not say that the run goes on with them. What is allowed so is
+/// allowed once: the configuration that the run saves does not say it.
 void take_changes(const ResumePoint& from, const DataIdentity& now, LoadedConfig& loaded);
 
 /// What the user should hear about the weights that a run begins with.

@@ -293,8 +293,10 @@ LoadedConfig resumed_config(FileSystem& files, const std::filesystem::path& chec
     const auto place = loaded.locations.find(key);
     return place != loaded.locations.end() && place->second.starts_with("--set ");
   };
-  if (!is_given("train.out") && checkpoint.parent_path().filename() == checkpoints_folder)
-    loaded.config.train.out = checkpoint.parent_path().parent_path().string();
+  std::filesystem::path folder = checkpoint.parent_path();
+  if (folder.empty()) folder = std::filesystem::weakly_canonical(checkpoint).parent_path();
+  if (!is_given("train.out") && folder.filename() == checkpoints_folder)
+    loaded.config.train.out = folder.has_parent_path() ? folder.parent_path().string() : ".";
   if (!is_given("train.allow_thread_change")) loaded.config.train.allow_thread_change = false;
   if (!is_given("data.allow_change")) loaded.config.data.allow_change = false;
   return loaded;

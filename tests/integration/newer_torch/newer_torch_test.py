@@ -57,7 +57,7 @@ class NewerTorch(unittest.TestCase):
 
     def train(self, folder: Path, out: str, *settings: str) -> subprocess.CompletedProcess:
         settings = [f"--set={setting}" for setting in (f"train.out={out}", *settings)]
-        return self.run_program(folder, "dit-train", "--device", "cpu", *settings)
+        return self.run_program(folder, "dit-train", "--verbose", "--device", "cpu", *settings)
 
     def test_plans_are_refused(self):
         for arguments in ([], ["--table"], ["--json"], ["--device", "cpu"], ["--max-batch", "24GB"]):

@@ -289,7 +289,7 @@ class Springs(unittest.TestCase):
             (["--starts", "others", "--guidance", "2"],
              "--guidance 2: has no use with --starts, which draws from starts alone; remove it"),
             (["--classes", "0", "--spread", "2"], "--spread 2: has no use with --classes; remove it"),
-            (["--classes", "0"], "--classes: the model of whole is a model of springs, which has none; draw the "
+            (["--classes", "0"], "--classes 0: the model of whole is a model of springs, which has none; draw the "
                                  "futures of a recording's starts with --starts FILE --out FILE"),
             (["--starts", "others", "--spread", "-1"],
              '--spread -1: "-1" is not allowed; wanted: a number in [0, inf)'),

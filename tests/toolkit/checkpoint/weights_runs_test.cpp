@@ -156,6 +156,7 @@ TEST_CASE("weights: export writes the original's names in float32, from any sour
   world.write("/config.toml", print_config(tiny("out")));
   ExportArguments arguments;
   arguments.checkpoint = "/w.pt";
+  arguments.out = "/o.pt";
   const ExportedWeights weights = weights_to_export(world.files, arguments);
   CHECK(weights.conversion == "31 tensors converted from bfloat16 to float32");
   REQUIRE(weights.tensors.size() == tensors.size());

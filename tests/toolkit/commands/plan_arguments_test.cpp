@@ -83,17 +83,20 @@ TEST_CASE("dit-plan: what is wrong is said with what is allowed") {
         "--no-term context: nothing is added on the CPU; use it with --device cuda");
   CHECK(plan_error({"--config", "a", "--tabel"}) == "--tabel: unknown option; did you mean --table?");
   CHECK(plan_error({"--config", "a", "--json=yes"}) == "--json=yes: takes no value");
-  for (const char* size : {"24", "24GB", "24GiB", "24 GiB", "24e9", "1.5e3kB", "80%", "0.5%"}) {
+  for (const char* size :
+       {"24", "24GB", "24GiB", "24 GiB", "24e9", "24gb", "1.5e3kB", "80%", "0.5%", "h100", "RTX 4090"}) {
     INFO(size);
     CHECK(plan({"--config", "a", "--max-batch", size}).max_batch == size);
   }
-  for (const std::string size : {"much", "24gb", "0", "0%", "101%", "80 %", "80%%", "%"}) {
+  for (const std::string size : {"much", "24gigs", "rtx", "0", "0%", "101%", "80 %", "80%%", "%"}) {
     INFO(size);
     CHECK(plan_error({"--config", "a", "--max-batch", size.c_str()}) ==
           "--max-batch " + size + ": \"" + size +
               "\" is not a size; allowed: a number of bytes, such as \"24GB\", \"24GiB\" or \"24e9\", or "
               "\"80%\" of "
-              "the device present");
+              "the device present; or a card: t4, v100, a10, l40s, a100-40, a100, h100, h200, rtx3090, "
+              "rtx4090, "
+              "rtx5090 or rtx6000ada");
   }
 }
 

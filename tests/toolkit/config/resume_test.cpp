@@ -81,7 +81,6 @@ TEST_CASE("resume: which keys change nothing that was trained") {
                                  "memory.budget",
                                  "memory.on_over_budget",
                                  "memory.on_out_of_memory",
-                                 "memory.split",
                                  "log.tensorboard",
                                  "log.report",
                                  "log.peak_tflops",
@@ -104,8 +103,8 @@ TEST_CASE("resume: which keys are what they were") {
                                            "data.latent_scale"});
   for (const char* key : {"model.depth", "model.classes", "diffusion.objective", "diffusion_planner.preset"})
     CHECK(dtk::on_resume(key) == dtk::OnResume::fixed);
-  for (const char* key : {"optimizer.lr", "schedule.kind", "data.batch", "train.accumulate", "data.flip",
-                          "policies.precision.enabled", "policies.ema.decay", "train.steps"})
+  for (const char* key : {"optimizer.lr", "schedule.kind", "memory.split", "data.batch", "train.accumulate",
+                          "data.flip", "policies.precision.enabled", "policies.ema.decay", "train.steps"})
     CHECK(dtk::on_resume(key) == dtk::OnResume::changes_result);
 }
 
@@ -133,6 +132,18 @@ TEST_CASE("resume: what cannot change is refused with its reason") {
       "  train.seed: 0 in the checkpoint, 3 now; the order of the data and what is held out follow from it\n"
       "  model.hidden: 128 in the checkpoint, 256 now; the weights were trained with it\n"
       "use its own values (runs/a/config.toml), or start a new run in another train.out");
+}
+
+TEST_CASE("resume: an average may end, and not begin") {
+  RunConfig with = smallest(), without = smallest();
+  without.policies.ema.enabled = Enabled::off;
+  CHECK(resume_problem("c", "f", with, without).empty());
+  CHECK(resume_problem("c", "f", without, with) ==
+        "checkpoint c cannot go on so:\n  policies.ema.enabled: false in the checkpoint, \"default\" now; "
+        "there is no "
+        "average of what was trained so far\nuse its own values (f), or start a new run in another "
+        "train.out, which "
+        "may begin with these weights: --set train.init_from=c");
 }
 
 TEST_CASE("resume: what changes is told, and whether the result does") {

@@ -165,10 +165,10 @@ TEST_CASE("image folder: unfit files are named") {
   };
   CHECK(unfit("2.png", encoded("grey16.png")) ==
         "has 16 bits per channel; allowed: 8 with data.convert = \"none\"; convert it to 8 bits per channel, "
-        "or set data.convert = \"rgb\"");
+        "or set data.convert = \"rgb\" with model.channels = 3");
   CHECK(unfit("2.jpg", encoded("cmyk.jpg")) ==
         "is a JPEG of 4 components (CMYK); allowed: 1 (grey) or 3 (colour); convert it to RGB, or set "
-        "data.convert = \"rgb\"");
+        "data.convert = \"rgb\" with model.channels = 3");
   CHECK(unfit("2.png", "") ==
         "cannot be decoded (the file is empty); allowed: PNG, JPEG, WebP and BMP; replace or remove it");
   const auto link = folder / "a/moved.png";
@@ -233,8 +233,7 @@ TEST_CASE("image folder: what is damaged behind its header is told together, too
   folder.write("a/1.png", good);
   for (const char* bad : {"a/2.png", "a/3.png"}) folder.write(bad, good.substr(0, good.size() - 5));
   const std::string reason =
-      ".png: cannot be decoded (it ends too early); allowed: PNG, JPEG, WebP and BMP; "
-      "replace or remove it";
+      ".png: cannot be decoded (it ends too early); allowed: PNG, JPEG, WebP and BMP; replace or remove it";
   CHECK(folder_error(folder.path()) == folder.path().string() + ": 2 files cannot be used:\n  " +
                                            (folder / "a/2").string() + reason + "\n  " +
                                            (folder / "a/3").string() + reason);
@@ -261,8 +260,7 @@ TEST_CASE("image folder: what else lies among the images is passed over and coun
       error_text<DataError>([&] { open_image_folder(folder.path(), grey_2x3, {.strict = true}); });
   const std::string not_an_image =
       ": not an image; with data.strict_folder = true a class folder may hold only .png, .jpg, .jpeg, .webp "
-      "and "
-      ".bmp files";
+      "and .bmp files";
   CHECK(strict == folder.path().string() + ": 4 files cannot be used:\n  " + (folder / "a/1.txt").string() +
                       not_an_image + "\n  " + (folder / "a/2020").string() + not_an_image + "\n  " +
                       (folder / "a/Thumbs.db").string() + not_an_image + "\n  " +
@@ -330,8 +328,8 @@ TEST_CASE("image folder: corrupt files may be skipped, and are told of") {
   folder.write("b/4.png", png(3, 2, 3, 0));
   CHECK(error_text<DataError>(open) ==
         (folder / "b/4.png").string() +
-            ": the image has 3 channels; allowed: 1, as model.channels says; "
-            "convert it, or set model.channels = 3, for which all are converted");
+            ": the image has 3 channels; allowed: 1, as model.channels says; convert it, or set "
+            "model.channels = 3, for which all are converted");
   std::filesystem::remove(folder / "b/4.png");
   const dtk::test::Fixture files = dtk::test::read_fixture("encoded_images");
   const auto refused = [&](const std::string& name, const std::string& file) {
@@ -344,10 +342,11 @@ TEST_CASE("image folder: corrupt files may be skipped, and are told of") {
   CHECK(refused("b/4.png", "grey16.png") ==
         (folder / "b/4.png").string() +
             ": has 16 bits per channel; allowed: 8 with data.convert = \"none\"; convert it to 8 bits per "
-            "channel, or set data.convert = \"rgb\"");
-  CHECK(refused("b/4.jpg", "cmyk.jpg") == (folder / "b/4.jpg").string() +
-                                              ": is a JPEG of 4 components (CMYK); allowed: 1 (grey) or 3 "
-                                              "(colour); convert it to RGB, or set data.convert = \"rgb\"");
+            "channel, or set data.convert = \"rgb\" with model.channels = 3");
+  CHECK(refused("b/4.jpg", "cmyk.jpg") ==
+        (folder / "b/4.jpg").string() +
+            ": is a JPEG of 4 components (CMYK); allowed: 1 (grey) or 3 (colour); convert it to RGB, or set "
+            "data.convert = \"rgb\" with model.channels = 3");
   CHECK_NOTHROW(open());
   std::filesystem::remove(folder / "b/3.png");
   CHECK(error_text<DataError>(open) ==

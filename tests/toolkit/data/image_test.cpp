@@ -95,7 +95,7 @@ TEST_CASE("image: what cannot be decoded is named") {
   CHECK(decoding_error(encoded.substr(0, encoded.size() / 2)).starts_with("a/b.png: cannot be decoded ("));
   CHECK(decoding_error(png_16_bit) ==
         "a/b.png: has 16 bits per channel; allowed: 8 with data.convert = \"none\"; convert it to 8 bits per "
-        "channel, or set data.convert = \"rgb\"");
+        "channel, or set data.convert = \"rgb\" with model.channels = 3");
 }
 
 namespace {
@@ -135,10 +135,10 @@ TEST_CASE("image: JPEG, BMP and PNG of other programs are decoded") {
 TEST_CASE("image: CMYK and 16 bits are refused") {
   CHECK(decoding_error(encoded_image("cmyk.jpg")) ==
         "a: is a JPEG of 4 components (CMYK); allowed: 1 (grey) or 3 (colour); convert it to RGB, or set "
-        "data.convert = \"rgb\"");
+        "data.convert = \"rgb\" with model.channels = 3");
   CHECK(decoding_error(encoded_image("grey16.png")) ==
         "a: has 16 bits per channel; allowed: 8 with data.convert = \"none\"; convert it to 8 bits per "
-        "channel, or set data.convert = \"rgb\"");
+        "channel, or set data.convert = \"rgb\" with model.channels = 3");
 }
 
 TEST_CASE("image: a file that was cut anywhere is refused") {
@@ -370,8 +370,8 @@ TEST_CASE("image: a BMP with a colour that its palette has not is refused") {
   CHECK(dtk::decode_image(bmp, "a").pixels == std::vector<uint8_t>{0, 0, 0, 255, 255, 255});
   bmp[63] = '\2';
   CHECK(decoding_error(bmp) ==
-        "a: cannot be decoded (a pixel has a colour that its palette has not); allowed: PNG, JPEG, "
-        "WebP and BMP; replace or remove it");
+        "a: cannot be decoded (a pixel has a colour that its palette has not); allowed: PNG, JPEG, WebP and "
+        "BMP; replace or remove it");
 }
 
 TEST_CASE("image: a BMP of OS/2 that ends too early is refused") {

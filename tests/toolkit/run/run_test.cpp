@@ -179,10 +179,9 @@ TEST_CASE("what a resume changes is said, logged, shown and saved") {
 TEST_CASE("what does not fit together is refused with the way out") {
   World world;
   world.run(tiny("out"));
-  CHECK_THROWS_WITH(
-      world.run(tiny("out")),
-      "out already holds a run; continue it with --resume latest, or name another folder: --set "
-      "train.out=out-2");
+  CHECK_THROWS_WITH(world.run(tiny("out")),
+                    "out already holds a run; continue it with --resume out, or name another folder: --set "
+                    "train.out=out-2");
   CHECK_THROWS_WITH(
       world.run(tiny("new"), "latest"),
       "--resume latest: no complete checkpoint in new/checkpoints; name a run folder or a checkpoint "
@@ -223,7 +222,7 @@ TEST_CASE("what does not fit together is refused with the way out") {
   CHECK_THROWS_WITH(
       world.run(tiny("out"), "out/checkpoints/step-00000020"),
       "--resume out/checkpoints/step-00000020: out holds the newer out/checkpoints/step-00000022; "
-      "continue that with --resume latest, or start a branch in another folder: --set train.out=out-2");
+      "continue that with --resume out, or start a branch in another folder: --set train.out=out-2");
 }
 
 TEST_CASE("what is refused leaves nothing in the way of the corrected start") {

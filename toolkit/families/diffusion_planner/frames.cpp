@@ -123,7 +123,8 @@ Frames::Frames(const fs::path& folder_or_list, FrameOptions options)
     : options_(std::move(options)),
       arrays_(frame_arrays(options_.layout, options_.sizes)),
       list_(read_frame_list(folder_or_list)),
-      name_(file_or_folder_name(folder_or_list)) {
+      name_(file_or_folder_name(folder_or_list)),
+      folder_(list_.list.empty() ? "" : list_.list.parent_path().string() + "/") {
   remarks_.outside = list_.outside;
   remarks_.first_outside = list_.first_outside;
   std::error_code none;
@@ -184,9 +185,8 @@ void Frames::leave_out_corrupt() {
 
 std::string_view Frames::name(int64_t index) const {
   const std::string_view whole = path(index);
-  if (list_.list.empty()) return whole.substr(whole.rfind('/') + 1);
-  const std::string folder = list_.list.parent_path().string() + "/";
-  return whole.starts_with(folder) ? whole.substr(folder.size()) : whole;
+  if (folder_.empty()) return whole.substr(whole.rfind('/') + 1);
+  return whole.starts_with(folder_) ? whole.substr(folder_.size()) : whole;
 }
 
 std::string Frames::description() const {

@@ -69,7 +69,8 @@ class Frames {
   const std::vector<NpzArray> arrays_;
   FrameList list_;
   DataRemarks remarks_;
-  std::string name_;  // of the folder or the list, for description()
+  std::string name_;    // of the folder or the list, for description()
+  std::string folder_;  // of the list, with its slash; "" where the frames are a folder's
 };
 
 }  // namespace dtk::diffusion_planner

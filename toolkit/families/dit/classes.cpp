@@ -43,13 +43,16 @@ ClassChoice::ClassChoice(const std::string& text, int64_t classes) : classes_(cl
     if (part.text.empty())
       throw std::invalid_argument("an entry is empty; allowed: names, numbers, ranges such as 0-4, and all");
     const size_t dash = part.text.find('-');
+    part.may_be_name = true;
     const auto first = whole(part.text.substr(0, dash));
     const auto last = dash == std::string::npos ? first : whole(part.text.substr(dash + 1));
     if (part.text == "all") {
       part.count = classes;
+      part.may_be_name = false;
     } else if (first && last && *first <= *last && *last < classes) {
       part.first = *first;
       part.count = *last - *first + 1;
+      part.may_be_name = dash == std::string::npos;
     } else {
       part.is_name = true;
     }
@@ -66,7 +69,7 @@ std::vector<int64_t> ClassChoice::labels(const std::vector<std::string>& names) 
   std::vector<int64_t> labels;
   for (const Part& part : parts_) {
     const auto name = std::find(names.begin(), names.end(), part.text);
-    if (name != names.end()) {
+    if (name != names.end() && part.may_be_name) {
       labels.push_back(name - names.begin());
       continue;
     }
@@ -77,7 +80,8 @@ std::vector<int64_t> ClassChoice::labels(const std::vector<std::string>& names) 
     if (part.is_name) {
       const std::vector<std::string> near = near_names(part.text, names);
       throw std::invalid_argument(fmt::format("no class is called \"{}\"; {}", part.text,
-                                              names.empty()   ? "the data of this model have numbers only"
+                                              names.empty()
+                                                  ? "no names of classes are known here; use their numbers"
                                               : !near.empty() ? "did you mean " + listed(near, " or ") + "?"
                                                               : "allowed: " + some_of(names)));
     }

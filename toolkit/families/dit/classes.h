@@ -6,10 +6,12 @@
 
 namespace dtk::dit {
 
-/// What a text names: "cat,dog,0-4", or "all". A name that the data have counts before what it could be read
-/// as else.
+/// What a text names: "cat,dog,0-4", or "all". A class whose name is a number is meant before the class of
+/// that number; one that is called as a range is, or "all", can only be named by its number.
 class ClassChoice {
  public:
+  /// The first `count` of the model's classes, whatever they are called.
+  explicit ClassChoice(int64_t count) : classes_(count), parts_{{.text = "", .first = 0, .count = count}} {}
   /// `classes`: of the model. Throws std::invalid_argument for an empty entry.
   ClassChoice(const std::string& text, int64_t classes);
 
@@ -24,7 +26,8 @@ class ClassChoice {
   struct Part {
     std::string text;
     int64_t first = 0, count = 1;
-    bool is_name = false;
+    bool is_name = false;      // nothing else
+    bool may_be_name = false;  // a number that a class may be called by
   };
   int64_t classes_;
   std::vector<Part> parts_;

@@ -108,6 +108,9 @@ DataDraft of_folder(const fs::path& folder, bool small) {
                   seen.classes.size() == 1 ? "1 class" : fmt::format("{} classes", seen.classes.size()),
                   seen.grey ? "all grey" : "in colour", seen.median_side,
                   seen.passed_over > 0 ? fmt::format("; {} other files", seen.passed_over) : "");
+  if (seen.loose > 0)
+    draft.found +=
+        fmt::format("; {} beside the class folders are left out", count_text(seen.loose, "picture"));
   draft.name = name_of(folder);
   draft.samples = seen.images;
   draft.holds_out = true;
@@ -161,7 +164,7 @@ std::optional<DataDraft> of_file(const fs::path& file) {
   if (labels.empty() || !fs::exists(labels, error)) return std::nullopt;
   const auto source = open_idx(file, labels);
   return of_source(
-      *source, file,
+      *source, fs::absolute(file).parent_path(),
       fmt::format("kind = \"idx\"\nimages = {}\nlabels = {}\n", toml_text(file.string()), toml_text(labels)));
 }
 
@@ -182,13 +185,27 @@ bool has_folders(const fs::path& folder) {
   return false;
 }
 
+bool has_pictures(const fs::path& folder) {
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
+    if (is_one_of(it->path().extension().string(),
+                  {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".PNG", ".JPG"}))
+      return true;
+  return false;
+}
+
 }  // namespace
 
 std::optional<DataDraft> draft_of_images(const fs::path& data, bool small) {
   std::error_code error;
   if (!fs::is_directory(data, error)) return of_file(data);
   if (const fs::path idx = idx_in(data); !idx.empty()) return of_file(idx);
-  if (!has_folders(data)) return std::nullopt;
+  if (!has_folders(data)) {
+    if (!has_pictures(data)) return std::nullopt;
+    throw DataError(shown(data) +
+                    ": the pictures lie in no class folder; move them into one for each class, or for all: " +
+                    shown(data / "all"));
+  }
   return of_folder(data, small);
 }
 

@@ -129,6 +129,10 @@ std::vector<int64_t> sample_labels(const SampleSource& source, const SampleArgum
 // Better said before they are drawn.
 void check_out(FileSystem& files, const SampleArguments& arguments, const RunConfig& config) {
   check_out_folder(files, arguments.out);
+  if (arguments.given<bool>("unscale") && image_kind(config) != ImageKind::latents) {
+    throw ConfigError("--unscale has no use with data.kind = " + toml_text(image_kind(config)) +
+                      ", whose samples are not scaled; remove it");
+  }
   const int64_t channels = options_of(config).model.channels;
   if (arguments.out.ends_with(".png") && !are_images(channels)) {
     throw ConfigError(
@@ -176,7 +180,7 @@ class DrawnImages final : public Drawing {
   // What the header says of latents.
   std::map<std::string, std::string> unit() const {
     const ImageOptions& data = options_of(source_.config).data;
-    if (are_images(options_of(source_.config).model.channels)) return {};
+    if (image_kind(source_.config) != ImageKind::latents) return {};
     const std::string numbers = fmt::format("(latents - {}) * {}", data.latent_shift, data.latent_scale);
     return {{"unit", as_trained() ? "as the model is trained: " + numbers
                                   : "as the autoencoder gives latents; the model is trained on " + numbers}};

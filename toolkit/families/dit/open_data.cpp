@@ -69,7 +69,8 @@ void check_grid(const LoadedConfig& loaded, const ImageSource& source) try {
   throw ConfigError(location_of(loaded, "sample.classes") + "sample.classes: " + problem.what());
 }
 
-void check_count(const LoadedConfig& loaded, const ImageSource& source) {
+// `is_limited`: what is held out was decided before.
+void check_count(const LoadedConfig& loaded, const ImageSource& source, bool is_limited) {
   const DataOptions& data = loaded.config.data;
   const std::string size = std::to_string(source.size());
   if (data.samples && *data.samples != source.size()) {
@@ -78,7 +79,7 @@ void check_count(const LoadedConfig& loaded, const ImageSource& source) {
                       source.description() +
                       "; give the files that were meant, or set data.samples = " + size);
   }
-  if (data.validation >= source.size()) {
+  if (data.validation >= source.size() && !is_limited) {
     throw ConfigError(location_of(loaded, "data.validation") +
                       "data.validation = " + std::to_string(data.validation) +
                       " leaves nothing to train on: " + source.description() + "; allowed: [0, " +
@@ -159,7 +160,7 @@ std::shared_ptr<const ImageSource> open_data(const LoadedConfig& loaded, const D
   const std::shared_ptr<const ImageSource> source = open_files(loaded);
   check_shape(loaded, *source, main_key(kind));
   check_classes(loaded, *source, before != nullptr);
-  check_count(loaded, *source);
+  check_count(loaded, *source, before != nullptr && before->held_out_below.has_value());
   check_grid(loaded, *source);
   return source;
 }

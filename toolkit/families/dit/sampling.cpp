@@ -48,7 +48,7 @@ ClassChoice grid_classes(const RunConfig& config) {
   constexpr int64_t most = 20;  // of a thousand classes nobody wants a grid
   const int64_t classes = options_of(config).model.classes;
   const auto& asked = options_of(config).grid.classes;
-  return {asked ? *asked : fmt::format("0-{}", std::min(most, classes) - 1), classes};
+  return asked ? ClassChoice(*asked, classes) : ClassChoice(std::min(most, classes));
 }
 
 std::vector<int64_t> grid_labels(const RunConfig& config, const std::vector<std::string>& names) {

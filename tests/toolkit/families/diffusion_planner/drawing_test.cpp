@@ -66,7 +66,7 @@ TEST_CASE("dit-sample: classes are for images, frames for the driving planner") 
   check("dit", classes);
   check("diffusion_planner", frames);
   CHECK(error_text<ConfigError>([&] { check("diffusion_planner", classes); }) ==
-        "--classes: the model of runs/mine is a driving planner, which has none; draw the trajectories of "
+        "--classes 0: the model of runs/mine is a driving planner, which has none; draw the trajectories of "
         "frames with --frames LIST --out FOLDER");
   CHECK(error_text<ConfigError>([&] { check("dit", frames); }) ==
         "--frames list.json: the model of runs/mine is no driving planner; draw samples of its classes with "

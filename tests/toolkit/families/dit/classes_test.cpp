@@ -12,7 +12,10 @@ TEST_CASE("classes: by number, range, name and all") {
   CHECK(ClassChoice("1-3, 0", 4).labels({}) == Labels{1, 2, 3, 0});
   CHECK(ClassChoice("all", 4).labels({}) == Labels{0, 1, 2, 3});
   CHECK(ClassChoice("dog,bird,1", 4).labels(animals) == Labels{2, 0, 1});
-  CHECK(ClassChoice("0-1", 4).labels(animals) == Labels{3});  // a name first
+  CHECK(ClassChoice("0-1", 4).labels(animals) == Labels{0, 1});  // as count() says, which knows no names
+  CHECK(ClassChoice("3,all", 4).labels({"a", "b", "3", "all"}) == Labels{2, 0, 1, 2, 3});
+  CHECK(ClassChoice(2).labels({"1", "0"}) == Labels{0, 1});
+  CHECK(ClassChoice(2).count() == 2);
   CHECK(ClassChoice("9", 4).labels({"7", "8", "9"}) == Labels{2});
   CHECK(ClassChoice("7,all", 3).labels({"7", "8", "9"}) == Labels{0, 0, 1, 2});
 }
@@ -33,7 +36,7 @@ TEST_CASE("classes: what is none is said with what is") {
   CHECK_THROWS_WITH(ClassChoice("99999999999999999999", 4).labels({}),
                     "99999999999999999999 is no class of this model; allowed: 0 to 3");
   CHECK_THROWS_WITH(ClassChoice("cat", 4).labels({}),
-                    "no class is called \"cat\"; the data of this model have numbers only");
+                    "no class is called \"cat\"; no names of classes are known here; use their numbers");
   CHECK_THROWS_WITH(ClassChoice("dgo", 4).labels({"bird", "cat", "dog"}),
                     "no class is called \"dgo\"; did you mean dog?");
   CHECK_THROWS_WITH(ClassChoice("zebra", 4).labels({"bird", "cat", "dog"}),

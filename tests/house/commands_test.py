@@ -56,7 +56,7 @@ class Quickstart(StubTreeTest):
             out = f"TREE/runs/quickstart-{number}"
             self.assertEqual(
                 self.arguments(),
-                "[--config][TREE/configs/base.toml][--set][train.seconds=300]" f"[--set][train.out={out}]",
+                "[--verbose][--config][TREE/configs/base.toml][--set][train.seconds=300]" f"[--set][train.out={out}]",
             )
             self.assertEqual(
                 result.stdout.replace(str(self.tree), "TREE").split("\n")[-3:-1],
@@ -152,7 +152,7 @@ class PlannerQuickstart(StubTreeTest):
             )
             self.assertEqual(
                 (self.top / "arguments").read_text().replace(str(self.tree), "TREE"),
-                "[--config][TREE/configs/diffusion_planner_quickstart.toml][--set][train.seconds=9]"
+                "[--verbose][--config][TREE/configs/diffusion_planner_quickstart.toml][--set][train.seconds=9]"
                 f"[--set][train.out={out}][--set][data.frames={scenes}/train.json]"
                 f"[--set][data.held_out={scenes}/held_out.json]",
             )

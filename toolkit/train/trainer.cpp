@@ -143,7 +143,7 @@ void Trainer::step(bool measured) {
 }
 
 void Trainer::begin_step() {
-  before_->is_known = false;
+  before_->is_known = before_->is_updating = false;
   before_->state = state_;
   before_->state.noise_generator = policies::generator_state(noise_);
   before_->losses_in_sum = losses_in_sum_;
@@ -173,8 +173,10 @@ bool Trainer::take_back_step() {
   policies::set_generator_state(noise_, state_.noise_generator);
   losses_in_sum_ = before_->losses_in_sum;
   loss_sum_.copy_(before_->scalars[0]);
-  optimizer_.gradient_norm().copy_(before_->scalars[1]);
-  optimizer_.stopped().copy_(before_->scalars[2]);
+  if (before_->is_updating) {  // else they are as they were, and may still be on their way to the averages
+    optimizer_.gradient_norm().copy_(before_->scalars[1]);
+    optimizer_.stopped().copy_(before_->scalars[2]);
+  }
   step_part_ = 0;
   if (skipped_) skipped_->loss().zero_();
   restart_loader();
@@ -197,6 +199,7 @@ void Trainer::update(bool measured) {
     PhaseScope phase_scope(phase("optimizer"));
     const GradientGuard gradients(optimizer_);
     policies_.before_step();
+    if (before_) before_->is_updating = true;
     optimizer_.prepare(measured, skipped_ ? skipped_->loss() : at::Tensor());
     if (skipped_) {
       const OwnerScope owner(Category::optimizer, "scalars");

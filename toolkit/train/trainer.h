@@ -50,7 +50,8 @@ struct TrainingState {
 
 /// What take_back_step() puts back.
 struct StateBeforeStep {
-  bool is_known = false;  // of the running step; else nothing of it has begun
+  bool is_known = false;     // of the running step; else nothing of it has begun
+  bool is_updating = false;  // update() has begun to write
   TrainingState state = {};
   double losses_in_sum = 0;
   at::Tensor scalars = {};  // (3) on the device: sum of the losses, gradient norm, stopped

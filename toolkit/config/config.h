@@ -3,8 +3,7 @@
 // Each struct has one list of its fields, `fields(self, visit)`; reading, printing, comparing and checking
 // all walk it. An entry is visit(name, member, allowed): `allowed` is an interval for numbers ("[1, inf)",
 // "[0, 1)"), a choice for strings ("idx | images"), what a string is for in brackets ("(names of classes)")
-// or
-// "" for anything; messages quote it as is.
+// or "" for anything; messages quote it as is.
 // An enum has its choice itself (enum_text.h). An std::optional member that is not set is printed as a
 // comment, not as a key.
 #pragma once

@@ -22,8 +22,7 @@ std::string readable_bytes(int64_t bytes);
 std::string exact_bytes(int64_t bytes);
 
 /// Bytes of "2GB", "24G", "1.5 GiB", "800 kb", "24e9" or "4096", in any case: powers of 1000, with an i of
-/// 1024; nothing for any
-/// other text, and for more than int64_t holds.
+/// 1024; nothing for any other text, and for more than int64_t holds.
 std::optional<int64_t> parse_bytes(const std::string& text);
 
 /// 80 of "80%"; nothing for any other text, and outside of (0, 100].

@@ -1,8 +1,6 @@
 #include "toolkit/commands/init.h"
 
-#include <ATen/Parallel.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <c10/util/Exception.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/saved_tensors.h>
 
@@ -86,10 +84,10 @@ class Chooser {
     ModelChoice best{&draft_.models.front(), first_batch(), 0};
     for (const ModelDraft& model : draft_.models) {
       const std::optional<double> seconds = step_seconds({&model, best.batch, 1});
-      if (!seconds && best.step_seconds > 0) break;
-      if (seconds && *seconds > kMaxStepSeconds && best.step_seconds > 0) break;
-      best = {&model, best.batch, seconds.value_or(kMaxStepSeconds), seconds.has_value()};
-      if (!seconds || *seconds > kMaxStepSeconds) break;  // the smallest, as nothing else will do
+      const bool will_do = seconds && *seconds <= kMaxStepSeconds, is_smallest = best.step_seconds == 0;
+      if (will_do || is_smallest)
+        best = {&model, best.batch, seconds.value_or(kMaxStepSeconds), seconds.has_value()};
+      if (!will_do) break;
     }
     while (2 * best.batch <= std::min(kMaxFirstBatch, draft_.samples / 4) &&
            2 * best.step_seconds <= kMaxStepSeconds) {

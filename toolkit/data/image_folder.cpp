@@ -101,14 +101,6 @@ class Problems {
   std::vector<std::string> texts_;
 };
 
-int64_t loose_images(const fs::path& folder) {
-  std::error_code error;
-  int64_t count = 0;
-  for (const fs::path& entry : visible_entries(folder))
-    count += is_image_name(entry) && fs::is_regular_file(entry, error) ? 1 : 0;
-  return count;
-}
-
 struct Listed {
   std::vector<FolderEntry> images;  // by label, then by name
   int64_t passed_over = 0;          // files that are no images
@@ -192,20 +184,18 @@ void check_seen(const fs::path& path, const ImageSize& seen, const ImageSize& wa
   }
 }
 
-/// Looks at the headers only.
-void check_header(const fs::path& path, const ImageSize& size, Convert convert) {
+/// Calls look(encoded) with the first bytes of a file, and, where these do not do, with all of them.
+template <class Look>
+void look_at_header(const fs::path& path, const Look& look) {
   constexpr uint64_t usual = 1 << 14;  // of a JPEG with a preview the header may lie behind it
   int64_t bytes = 0;
   const std::string begin = read_file(path, usual, bytes);
-  const auto check = [&](const std::string& encoded) {
-    check_seen(path, encoded_image_size(encoded, shown(path), convert), size);
-  };
   try {
-    return check(begin);
+    return look(begin);
   } catch (const DataError&) {
     if (bytes == std::ssize(begin)) throw;
   }
-  check(read_file(path, max_file_bytes, bytes));
+  look(read_file(path, max_file_bytes, bytes));
 }
 
 /// Writes the image as (C, H, W). Returns the bytes of its file.
@@ -256,7 +246,11 @@ void check_headers(const fs::path& folder, const std::vector<FolderEntry>& entri
   const auto end = Clock::now() + std::chrono::seconds(30);
   std::vector<std::string> skipped(entries.size());
   look_at(entries, options, skipped, [&](size_t i) {
-    if (Clock::now() < end) check_header(entries[i].path, size, options.convert);
+    if (Clock::now() > end) return;
+    const fs::path& path = entries[i].path;
+    look_at_header(path, [&](const std::string& encoded) {
+      check_seen(path, encoded_image_size(encoded, shown(path), options.convert), size);
+    });
   }).check(folder);
 }
 
@@ -335,6 +329,14 @@ std::string folder_name(const fs::path& folder) {
 
 }  // namespace
 
+int64_t loose_images(const fs::path& folder) {
+  std::error_code error;
+  int64_t count = 0;
+  for (const fs::path& entry : visible_entries(folder))
+    count += is_image_name(entry) && fs::is_regular_file(entry, error) ? 1 : 0;
+  return count;
+}
+
 std::unique_ptr<ImageSource> open_image_folder(const fs::path& folder, const ImageSize& size,
                                                const ImageFolderOptions& options) {
   const std::vector<fs::path> folders = class_folders(folder);
@@ -375,12 +377,11 @@ ImageFolderSummary summarise_image_folder(const fs::path& folder, int threads) {
     const auto i = static_cast<size_t>(number);
     if (Clock::now() > end) return;
     try {
-      int64_t bytes = 0;
-      const std::string encoded = read_file(listed.images[i].path, max_file_bytes, bytes);
-      const std::string name = shown(listed.images[i].path);
-      sizes[i] = encoded_image_size(encoded, name, Convert::rgb);
-      const int64_t channels = encoded_image_size(encoded, name).channels;
-      grey[i] = channels == 1 ? 1 : 0;
+      look_at_header(listed.images[i].path, [&](const std::string& encoded) {
+        const std::string name = shown(listed.images[i].path);
+        sizes[i] = encoded_image_size(encoded, name, Convert::rgb);
+        grey[i] = encoded_image_size(encoded, name).channels == 1 ? 1 : 0;
+      });
     } catch (const DataError&) {  // of another kind, or damaged, which the training will say
     }
   });

@@ -37,6 +37,9 @@ struct ImageFolderOptions {
 std::unique_ptr<ImageSource> open_image_folder(const std::filesystem::path& folder, const ImageSize& size,
                                                const ImageFolderOptions& options = {});
 
+/// Pictures, by their names, that lie in the folder itself. Throws DataError if it cannot be listed.
+int64_t loose_images(const std::filesystem::path& folder);
+
 /// What a folder of images holds, by headers only.
 struct ImageFolderSummary {
   std::vector<std::string> classes;  // by label, as messages show them

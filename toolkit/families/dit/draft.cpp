@@ -185,15 +185,6 @@ bool has_folders(const fs::path& folder) {
   return false;
 }
 
-bool has_pictures(const fs::path& folder) {
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
-    if (is_one_of(it->path().extension().string(),
-                  {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".PNG", ".JPG"}))
-      return true;
-  return false;
-}
-
 }  // namespace
 
 std::optional<DataDraft> draft_of_images(const fs::path& data, bool small) {
@@ -201,7 +192,7 @@ std::optional<DataDraft> draft_of_images(const fs::path& data, bool small) {
   if (!fs::is_directory(data, error)) return of_file(data);
   if (const fs::path idx = idx_in(data); !idx.empty()) return of_file(idx);
   if (!has_folders(data)) {
-    if (!has_pictures(data)) return std::nullopt;
+    if (loose_images(data) == 0) return std::nullopt;
     throw DataError(shown(data) +
                     ": the pictures lie in no class folder; move them into one for each class, or for all: " +
                     shown(data / "all"));

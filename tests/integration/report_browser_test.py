@@ -1,4 +1,4 @@
-"""report_browser_test.py DIT_TRAIN: a browser shows report.html as it is meant, at 400 and at 1400 pixels.
+"""report_browser_test.py DIT_TRAIN: a browser shows report.html as it is meant, at 390 and at 1280 pixels.
 
 The report is put into frames of a page whose script measures them and leaves the figures in its own document, which
 headless Chromium prints. Skipped where there is no Chromium.
@@ -19,7 +19,7 @@ import programs
 from programs import STEPS, ProgramTest, execute, settings, write_inputs
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
-WIDTHS = (400, 1400)
+WIDTHS = (390, 1280)
 MEASURE = r"""
 const box = element => { const b = element.getBoundingClientRect(); return [b.left, b.top, b.right, b.bottom]; };
 const all = (page, selector) => [...page.querySelectorAll(selector)];
@@ -40,6 +40,9 @@ window.onload = () => {
         phase: svg.dataset.phase, box: box(svg),
         parts: [...svg.children].map(rect => [...box(rect), window.getComputedStyle(rect).fill]) })),
       images: all(page, "img").map(image => [image.naturalWidth, box(image)]),
+      pairs: all(page, ".pair > figure").map(box),
+      folded: all(page, "details:not([open]) > summary").map(summary => summary.textContent),
+      captions: all(page, "figure.chart").map(chart => (chart.querySelector("p.note") || {textContent: ""}).textContent),
       headings: all(page, "h2").map(heading => heading.textContent),
     };
   });
@@ -113,17 +116,24 @@ class Browser(ProgramTest):
         for width, figures in zip(WIDTHS, shown()[0]):
             self.assertEqual(figures["width"], width)
             self.assertLessEqual(figures["scrollWidth"], width)
-            self.assertEqual(figures["headings"][:2], ["Training", "Memory"])
+            self.assertEqual(figures["headings"][:3], ["Samples", "Training", "Memory"])
 
     def test_curves_are_drawn(self):
         for figures in shown()[0]:
-            self.assertEqual(set(figures["curves"]), {"loss", "lr", "speed", "gradient_norm", "mfu"})
+            self.assertEqual(set(figures["curves"]), {"loss", "lr", "speed", "gradient_norm", "mfu", "process_memory"})
             for name, (left, top, right, bottom) in figures["curves"].items():
                 self.assertGreater(right - left, figures["width"] / 4, name)
-                self.assertGreater(bottom - top, 20, name)
+                if name != "process_memory":  # lies level
+                    self.assertGreater(bottom - top, 20, name)
                 self.assertGreaterEqual(left, 0, name)
                 self.assertLessEqual(right, figures["width"], name)
             self.assertEqual(set(figures["strokes"]), {"2px"})
+
+    def test_each_chart_says_what_it_shows(self):
+        for figures in shown()[0]:
+            self.assertEqual(len(figures["captions"]), len(figures["curves"]))
+            for caption in figures["captions"]:
+                self.assertRegex(caption, r"^[A-Z].{20,}\.$")
 
     def test_labels_can_be_read(self):
         for figures in shown()[0]:
@@ -142,6 +152,9 @@ class Browser(ProgramTest):
             for bar in figures["bars"]:
                 left, _, right, _ = bar["box"]
                 self.assertGreater(right - left, figures["width"] / 3)
+                *bar["parts"], planned = bar["parts"]  # drawn last
+                self.assertAlmostEqual(planned[0], bar["parts"][-1][2], delta=3)
+                self.assertLess(planned[2] - planned[0], 4)
                 edges = [part[0] for part in bar["parts"]]
                 self.assertEqual(edges, sorted(edges))
                 self.assertAlmostEqual(edges[0], left, delta=1)
@@ -156,6 +169,23 @@ class Browser(ProgramTest):
             for width, (left, top, right, bottom) in figures["images"]:
                 self.assertGreater(width, 0)
                 self.assertGreater(min(right - left, bottom - top), 100)
+            width, (left, _, right, _) = figures["images"][0]  # the latest, at a whole multiple of its size
+            self.assertAlmostEqual(right - left, min(right - left, 8 * width), delta=0)
+            if right - left > width:
+                self.assertEqual((right - left) % width, 0)
+
+    def test_no_chart_stands_alone_in_a_row(self):
+        for figures in shown()[0]:
+            rows = {}
+            for left, top, right, _ in figures["pairs"]:
+                rows.setdefault(round(top), []).append(right - left)
+            widest = max(sum(row) for row in rows.values())
+            for row in rows.values():
+                self.assertGreater(sum(row), 0.9 * widest)
+
+    def test_what_is_exact_is_folded(self):
+        for figures in shown()[0]:
+            self.assertEqual(figures["folded"][0], "Exact bytes")
 
     def test_dark_where_the_user_prefers_it(self):
         def brightness(colour: str) -> float:

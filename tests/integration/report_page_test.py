@@ -91,7 +91,9 @@ class ReportPage(ProgramTest):
             self.assertEqual(len(points), len(steps))
             for (x, y), line in zip(points, steps):
                 self.assertAlmostEqual(x, 1000 * (line["step"] - 1) / (STEPS - 1), delta=0.01)
-                self.assertAlmostEqual(low + (high - low) * (1 - y / 1000), line[key], delta=(high - low) * 1e-5)
+                share = 1 - y / 1000
+                value = low * (high / low) ** share if name == "loss" else low + (high - low) * share
+                self.assertAlmostEqual(value, line[key], delta=(high - low) * 1e-5)
 
     def test_has_the_bytes_of_memory_json(self):
         self.copy_finished_run()
@@ -123,7 +125,7 @@ class ReportPage(ProgramTest):
         scale = None
         for phase in memory["phases"]:
             end = 0.0
-            for rect in bars[phase["name"]]:
+            for rect in bars[phase["name"]][:-1]:  # then the plan's line
                 name, size = rect.get("class").removeprefix("c-"), int(rect.get("data-bytes"))
                 self.assertEqual(size, phase["categories"][name])
                 self.assertAlmostEqual(float(rect.get("x")), end, delta=0.01)
@@ -134,6 +136,37 @@ class ReportPage(ProgramTest):
             self.assertLessEqual(end, 100)
         (marked,) = [bar for bar in page.iter("div") if bar.get("class") == "bar peak"]
         self.assertIn(memory["peak"]["phase"], text_of(marked))
+
+    def test_lays_the_plan_over_the_bars(self):
+        result = self.train(sample__classes="0-1")
+        self.assert_done(result)
+        table = result.stdout.partition("planned against measured")[2].partition("host memory")[0]
+        printed = {
+            name: (int(planned.replace(",", "")), int(measured.replace(",", "")))
+            for name, planned, measured in re.findall(r"^(\w+) +([\d,]+) +([\d,]+)", table, re.M)
+        }
+        self.assertIn("first_step", printed)
+        shown, texts = {}, {}
+        page = self.read()
+        for bar in page.iter("div"):
+            if "bar" not in bar.get("class", "").split():
+                continue
+            (svg,) = bar.iter("svg")
+            (line,) = svg.iter("path")
+            rects = list(svg.iter("rect"))
+            whole = sum(float(rect.get("width")) for rect in rects)
+            measured = sum(int(rect.get("data-bytes")) for rect in rects)
+            name, planned = svg.get("data-phase"), int(line.get("data-bytes"))
+            shown[name] = (planned, measured)
+            place = float(re.fullmatch(r"M([\d.]+) -1V11", line.get("d"))[1])
+            self.assertAlmostEqual(place, whole * planned / measured, delta=0.1)
+            (small,) = bar.iter("small")
+            texts[name] = small.text
+        self.assertEqual(shown, printed)
+        for name, (planned, measured) in shown.items():
+            expected = "as planned" if planned == measured else "plan + " if measured > planned else "plan - "
+            self.assertTrue(texts[name].startswith(expected), (name, texts[name]))
+        self.assertEqual(texts["first_step"], "as planned")
 
     def test_says_what_each_policy_saved(self):
         self.copy_finished_run()
@@ -153,8 +186,8 @@ class ReportPage(ProgramTest):
         self.assert_done(self.train(train__sample_every=8))
         page = self.read()
         images = list(page.iter("img"))
-        steps = [8, 16, STEPS]
-        self.assertEqual([image.get("alt") for image in images], [f"samples at step {step}" for step in steps])
+        steps = [STEPS, 8, 16]
+        self.assertEqual([image.get("alt") for image in images], [f"samples at step {step}" for step in steps])  # the latest first
         for image, step in zip(images, steps):
             png = b64decode(image.get("src").removeprefix("data:image/png;base64,"), validate=True)
             self.assertEqual(png, (self.folder / f"run/samples/step-{step:08}.png").read_bytes())

@@ -50,10 +50,13 @@ class Axis {
   bool logarithmic_;
 };
 
-// 1, 2 and 5 times powers of ten, or the powers alone where these are too many, from at or below the range
-// to at or above it.
+// From at or below the range to at or above it. Round numbers that are equally far apart where the range is
+// narrow; else the most of these that are no more than nine: the digits, 1, 2 and 5, or 1 times powers of
+// ten.
 std::vector<double> logarithmic_ticks(Range range) {
-  for (const std::vector<double>& digits : {std::vector<double>{1, 2, 5}, std::vector<double>{1}}) {
+  if (range.high <= 2 * range.low) return round_ticks(range.low, range.high, y_ticks);
+  for (const std::vector<double>& digits : {std::vector<double>{1, 1.5, 2, 3, 4, 5, 6, 8},
+                                            std::vector<double>{1, 2, 5}, std::vector<double>{1}}) {
     std::vector<double> ticks;
     const int first = static_cast<int>(std::floor(std::log10(range.low)));
     const int last = static_cast<int>(std::floor(std::log10(range.high))) + 1;
@@ -67,11 +70,13 @@ std::vector<double> logarithmic_ticks(Range range) {
   return {};
 }
 
-Axis y_axis(Range range, bool from_zero) {
-  if (!from_zero && range.low > 0 && range.high > logarithmic_from * range.low) {
+Axis y_axis(Range range, YAxis kind) {
+  const double least_ratio = kind == YAxis::logarithmic ? 1 : logarithmic_from;
+  if (kind != YAxis::from_zero && range.low > 0 && range.high > least_ratio * range.low) {
     const std::vector<double> ticks = logarithmic_ticks(range);
     return {{ticks.front(), ticks.back()}, ticks, true};
   }
+  const bool from_zero = kind == YAxis::from_zero;
   if (from_zero) range.low = std::min(range.low, 0.0);
   if (range.low == range.high) {  // a curve that does not move lies in the middle
     const double margin = range.low == 0 ? 1 : std::abs(range.low) / 2;
@@ -271,7 +276,7 @@ std::string line_chart(const LineChart& chart) {
     }
   }
   if (!any) return "";
-  const Axis across = x_axis(x), up = y_axis(y, chart.from_zero);
+  const Axis across = x_axis(x), up = y_axis(y, chart.y_axis);
   const Plot plot(across, up);
   std::string drawing = plot.grid() + plot.marks(chart.marks);
   for (const Curve& curve : curves) drawing += plot.curve(curve);

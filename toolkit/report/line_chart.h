@@ -32,19 +32,24 @@ constexpr auto enum_texts(Curve::Look) {
   return std::array{"thin", "bold", "dots"};
 }
 
+enum class YAxis {
+  fitting,      // logarithmic where all values are above 0 and the highest is more than 20 times the lowest
+  from_zero,    // linear, begins at 0
+  logarithmic,  // where all values are above 0; else linear
+};
+
 struct LineChart {
   std::string id;     // attribute data-chart, for whoever reads the page by program
   std::string title;  // with its unit
   std::string note{};
   std::string x_name = "step";
-  bool from_zero = false;       // the y axis begins at 0
+  YAxis y_axis = YAxis::fitting;
   std::vector<double> marks{};  // places of x with a vertical line
   std::vector<Curve> curves{};  // the first is what hovering shows
 };
 
 /// A <figure>, or "" if no curve has a point. Long curves are drawn by the lowest and the highest point of
-/// each of some hundred intervals, so no peak is lost. The y axis is logarithmic where all values are above 0
-/// and the highest is more than 20 times the lowest.
+/// each of some hundred intervals, so no peak is lost.
 std::string line_chart(const LineChart& chart);
 
 }  // namespace dtk

@@ -59,15 +59,34 @@ std::string bar(const PhasePeak& phase, const std::vector<Category>& categories,
   return text;
 }
 
-std::string bar_row(const PhasePeak& phase, bool is_peak, const std::vector<Category>& categories,
-                    double whole) {
+// A line across the bar, and what it says beside the measured bytes.
+struct Planned {
+  std::string line, text;
+};
+
+Planned planned_beside(const PhasePeak& measured, const PhasePeak* planned, double whole) {
+  if (planned == nullptr) return {};
+  const int64_t bytes = planned->peak.bytes, difference = measured.peak.bytes - bytes;
+  return {fmt::format("<path class=\"planned\" d=\"M{0} -1V11\" data-bytes=\"{1}\"><title>{2}, planned: "
+                      "{3}</title></path>",
+                      css_percent(static_cast<double>(bytes) / whole), bytes, html_escaped(measured.name),
+                      exact(bytes)),
+          difference == 0
+              ? "as planned"
+              : fmt::format("plan {} {}", difference > 0 ? "+" : "-", readable_bytes(std::abs(difference)))};
+}
+
+std::string bar_row(const PhasePeak& phase, const PhasePeak* planned, bool is_peak,
+                    const std::vector<Category>& categories, double whole) {
   const std::string name = html_escaped(phase.name);
+  const auto [line, text] = planned_beside(phase, planned, whole);
   return fmt::format(
       "<div class=\"bar{}\"><span class=\"phase\">{}</span><svg viewBox=\"0 0 100 10\" "
-      "preserveAspectRatio=\"none\" role=\"img\" aria-label=\"{}\" data-phase=\"{}\">{}</svg>"
-      "<span class=\"size\">{}{}</span></div>",
-      is_peak ? " peak" : "", name, name, name, bar(phase, categories, whole),
-      readable_bytes(phase.peak.bytes), is_peak ? " <em>peak</em>" : "");
+      "preserveAspectRatio=\"none\" role=\"img\" aria-label=\"{}\" data-phase=\"{}\">{}{}</svg>"
+      "<span class=\"size\">{}{}{}</span></div>",
+      is_peak ? " peak" : "", name, name, name, bar(phase, categories, whole), line,
+      readable_bytes(phase.peak.bytes), is_peak ? " <em>peak</em>" : "",
+      text.empty() ? "" : "<small>" + text + "</small>");
 }
 
 std::string bar_axis(const std::vector<double>& ticks, const AxisUnit& unit) {
@@ -113,15 +132,21 @@ std::string saving_cell(const PolicySaving& saving) {
 
 }  // namespace
 
-std::string memory_bars(const MemoryReport& report) {
+std::string memory_bars(const MemoryReport& report, const std::optional<MemoryReport>& planned) {
   const std::vector<Category> categories = used_categories(report.phases);
   const PhasePeak peak = report.peak();
-  const AxisUnit unit = unit_of(peak.peak.bytes);
+  const auto plan_of = [&](const PhasePeak& phase) {
+    return planned ? policies::phase_named(planned->phases, phase.name) : nullptr;
+  };
+  int64_t highest = peak.peak.bytes;
+  for (const PhasePeak& phase : report.phases)
+    if (const PhasePeak* const plan = plan_of(phase)) highest = std::max(highest, plan->peak.bytes);
+  const AxisUnit unit = unit_of(highest);
   const std::vector<double> ticks =
-      round_ticks(0, std::max<double>(1, static_cast<double>(peak.peak.bytes)) / unit.bytes, 6);
+      round_ticks(0, std::max<double>(1, static_cast<double>(highest)) / unit.bytes, 6);
   std::string text = "<figure class=\"bars\">" + categories_legend(categories);
   for (const PhasePeak& phase : report.phases) {
-    text += bar_row(phase, phase.name == peak.name, categories, ticks.back() * unit.bytes);
+    text += bar_row(phase, plan_of(phase), phase.name == peak.name, categories, ticks.back() * unit.bytes);
   }
   return text + bar_axis(ticks, unit) + "</figure>";
 }

@@ -20,7 +20,8 @@
 namespace dtk {
 namespace {
 
-constexpr size_t smoothing_part = 60;  // of a curve's points, that a smoothed one reaches to each side
+constexpr int64_t max_grid_width = 1040;  // pixels that a small grid is scaled up to
+constexpr size_t smoothing_part = 20;     // of a curve's points, that a smoothed one reaches to each side
 
 std::string style_sheet() {
   std::string text = report_style;
@@ -118,7 +119,7 @@ class Page {
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/><meta name=\"viewport\" "
         "content=\"width=device-width, initial-scale=1\"/><title>{0} - dit-train</title><style>{1}</style>"
         "</head>\n<body><main>\n<h1>{0}</h1>\n{2}{3}\n{4}\n{5}\n{6}\n{7}\n</main></body></html>\n",
-        name, style_sheet(), head(), figures(), training(), memory(), samples(), configuration());
+        name, style_sheet(), head(), figures(), samples(), training(), memory(), configuration());
   }
 
  private:
@@ -199,19 +200,26 @@ class Page {
   std::string training() const {
     const std::vector<LoggedStep>& steps = history_.steps();
     if (steps.empty()) return "<h2>Training</h2><p>No step was logged.</p>";
-    const auto chart = [&](const std::string& id, const std::string& title, const std::string& name,
-                           bool from_zero, double LoggedStep::*value) {
+    const auto chart = [&](const std::string& id, const std::string& title, const std::string& note,
+                           YAxis y_axis, double LoggedStep::*value) {
       return line_chart({.id = id,
                          .title = title,
-                         .from_zero = from_zero,
-                         .curves = {curve(name, Curve::Look::bold, steps, value)}});
+                         .note = note,
+                         .y_axis = y_axis,
+                         .curves = {curve(title, Curve::Look::bold, steps, value)}});
     };
-    const std::string speed = report_.sample_name + "/s";
     std::string text = "<h2>Training</h2><div class=\"wide\">" + loss_chart() + "</div><div class=\"pair\">";
-    text += chart("lr", "learning rate", "learning rate", true, &LoggedStep::learning_rate);
-    text += chart("speed", speed, speed, true, &LoggedStep::images_per_second);
-    text += chart("gradient_norm", "gradient norm, before clipping", "gradient norm", false,
-                  &LoggedStep::gradient_norm);
+    text += chart("lr", "learning rate", "Of the step that follows, as [schedule] and [optimizer] give it.",
+                  YAxis::from_zero, &LoggedStep::learning_rate);
+    text += chart("speed", report_.sample_name + "/s",
+                  "Trained on in a second of training, since the line of log.jsonl before; samples and "
+                  "validation take no part.",
+                  YAxis::from_zero, &LoggedStep::images_per_second);
+    text += chart("gradient_norm", "gradient norm",
+                  "Length of the gradient of all parameters together, before clipping" +
+                      (report_.clip > 0 ? fmt::format(" to {:g} (optimizer.clip).", report_.clip)
+                                        : std::string("; none is clipped.")),
+                  YAxis::fitting, &LoggedStep::gradient_norm);
     if (report_.peak_flops) text += mfu_chart();
     text += process_chart();
     for (const std::string& name : scores()) text += score_chart(name);
@@ -227,7 +235,9 @@ class Page {
     const auto counted = [&](const LoggedStep& step) { return in_mib(step.counted_bytes); };
     return line_chart({.id = "process_memory",
                        .title = "memory of the process, MiB",
-                       .from_zero = true,
+                       .note = "What the process holds of the machine's memory, and what of it are tensors "
+                               "that are counted below. Where nothing leaks their distance stays.",
+                       .y_axis = YAxis::from_zero,
                        .curves = {curve("process", Curve::Look::bold, history_.steps(), process),
                                   curve("counted", Curve::Look::thin, history_.steps(), counted)}});
   }
@@ -248,13 +258,15 @@ class Page {
     };
     return line_chart({.id = name,
                        .title = "validation: " + name,
-                       .from_zero = true,
+                       .note = "Of what the model draws for the held-out samples.",
+                       .y_axis = YAxis::from_zero,
                        .curves = {curve(name, Curve::Look::dots, history_.validations(), score)}});
   }
 
   std::string loss_chart() const {
     const std::vector<LoggedStep>& steps = history_.steps();
-    LineChart chart{.id = "loss", .title = "loss"};
+    LineChart chart{.id = "loss", .title = "loss", .y_axis = YAxis::logarithmic};
+    chart.note = "Training: mean of the steps since the line of log.jsonl before.";
     for (const LoggedChange& change : history_.changes())
       chart.marks.push_back(static_cast<double>(change.step));
     const size_t half = steps.size() / smoothing_part;
@@ -266,13 +278,15 @@ class Page {
       chart.curves = {
           curve("training, as logged", Curve::Look::thin, steps, &LoggedStep::loss),
           curve("smoothed", Curve::Look::bold, steps, [&](const LoggedStep&) { return means[next++]; })};
-      chart.note = fmt::format("Smoothed: mean over {} of {} logged values, fewer at the ends.", 2 * half + 1,
-                               with_separators(static_cast<int64_t>(steps.size())));
+      chart.note += fmt::format(" Smoothed: mean over {} of {} logged values, fewer at the ends.",
+                                2 * half + 1, with_separators(static_cast<int64_t>(steps.size())));
     } else {
       chart.curves = {curve("training", Curve::Look::bold, steps, &LoggedStep::loss)};
     }
     chart.curves.push_back(
         curve("validation", Curve::Look::dots, history_.validations(), &LoggedValidation::loss));
+    if (!history_.validations().empty()) chart.note += " Validation: mean of the held-out samples.";
+    if (!chart.marks.empty()) chart.note += " Dashed: a resume changed what the weights depend on.";
     return line_chart(chart);
   }
 
@@ -280,13 +294,14 @@ class Page {
     const auto percent = [](const LoggedStep& step) {
       return step.mfu ? std::optional(100 * *step.mfu) : std::nullopt;
     };
-    return line_chart({.id = "mfu",
-                       .title = "MFU, %",
-                       .note = fmt::format("Of {:.4g} TFLOP/s. Three forward passes a step; recomputation is "
-                                           "not counted.",
-                                           *report_.peak_flops / 1e12),
-                       .from_zero = true,
-                       .curves = {curve("MFU", Curve::Look::bold, history_.steps(), percent)}});
+    return line_chart(
+        {.id = "mfu",
+         .title = "MFU, %",
+         .note = fmt::format("Model FLOPs utilisation, of {:.4g} TFLOP/s: three forward passes a "
+                             "step; recomputation is not counted.",
+                             *report_.peak_flops / 1e12),
+         .y_axis = YAxis::from_zero,
+         .curves = {curve("MFU", Curve::Look::bold, history_.steps(), percent)}});
   }
 
   std::string memory() const {
@@ -295,12 +310,15 @@ class Page {
     const MemoryReport& memory = *report_.memory;
     const bool resumed = !history_.starts().empty() && history_.starts().back().resumed;
     std::string text = fmt::format(
-        "{}<p>Tensors on {} at the peak of each phase, by owner{}.</p>{}{}<h3>Exact bytes</h3><div "
-        "class=\"scroll\">{}</div>",
+        "{}<p>Tensors on {} at the peak of each phase, by owner{}.{}</p>{}{}<details><summary>Exact "
+        "bytes</summary><div class=\"scroll\">{}</div></details>",
         title, html_escaped(memory.device.str()),
         resumed ? ", since the run was resumed at step " + with_separators(history_.starts().back().step)
                 : "",
-        refusal(memory), memory_bars(memory), memory_bytes_table(memory));
+        report_.planned ? " The line across a bar is what was planned "
+                          "before the run began; scratch that a kernel takes for itself is measured only."
+                        : "",
+        refusal(memory), memory_bars(memory, report_.planned), memory_bytes_table(memory));
     const std::string owners = peak_owners_table(memory);
     if (!owners.empty()) {
       text += "<details><summary>The largest owners at the peak</summary><div class=\"scroll\">" + owners +
@@ -332,14 +350,20 @@ class Page {
     std::string text = "<h2>Samples</h2>";
     if (!report_.samples_note.empty()) text += "<p>" + html_escaped(report_.samples_note) + "</p>";
     if (report_.samples.empty()) return text;
-    text += "<div class=\"grids\">";
-    for (const ReportImage& image : report_.samples) {
-      text += fmt::format(
-          "<figure><img alt=\"samples at {0}\" src=\"data:image/png;base64,{1}\"/>"
-          "<figcaption>{0}</figcaption></figure>\n",
-          "step " + with_separators(image.step), base64(image.png));
-    }
+    text += "<div class=\"latest\">" + grid(report_.samples.back()) + "</div>";
+    if (report_.samples.size() == 1) return text;
+    text += "<h3>On the way there</h3><div class=\"grids\">";
+    for (size_t i = 0; i + 1 < report_.samples.size(); ++i) text += grid(report_.samples[i]);
     return text + "</div>";
+  }
+
+  // Scaled up by a whole number where it is small, so that all its pixels are alike.
+  static std::string grid(const ReportImage& image) {
+    const int64_t scale = std::clamp<int64_t>(max_grid_width / std::max<int64_t>(1, image.width), 1, 8);
+    return fmt::format(
+        "<figure><img alt=\"samples at {0}\" style=\"--width:{1}px\" src=\"data:image/png;base64,{2}\"/>"
+        "<figcaption>{0}</figcaption></figure>\n",
+        "step " + with_separators(image.step), scale * image.width, base64(image.png));
   }
 
   std::string configuration() const {

@@ -15,7 +15,8 @@ namespace dtk {
 
 struct ReportImage {
   int64_t step = 0;
-  std::string png;  // the file's bytes
+  std::string png;    // the file's bytes
+  int64_t width = 0;  // pixels
 };
 
 struct RunReport {
@@ -26,10 +27,12 @@ struct RunReport {
   std::string data_note;  // what is amiss with the data; "" if nothing is
   std::vector<ConfigRow> config;
   RunHistory history;
-  std::optional<MemoryReport> memory;  // of this process; absent with memory.ledger = false
-  std::vector<ReportImage> samples;    // in the order of their steps
-  std::string samples_note;            // what is not shown
-  std::optional<double> peak_flops;    // of the device, what MFU is a part of
+  std::optional<MemoryReport> memory;   // of this process; absent with memory.ledger = false
+  std::optional<MemoryReport> planned;  // before it began
+  std::vector<ReportImage> samples;     // in the order of their steps
+  std::string samples_note;             // what they show, and what is not shown
+  std::optional<double> peak_flops;     // of the device, what MFU is a part of
+  double clip = 0;                      // of the gradient norm; 0: none
 };
 
 /// The page: HTML that is well-formed XML too. Whatever comes from the user is escaped.

@@ -40,6 +40,7 @@ dl.about dd { margin: 0; overflow-wrap: anywhere; }
 .figures small { display: block; }
 figure { margin: 0; min-width: 0; }
 .pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 420px), 1fr)); gap: 26px 40px; }
+.pair > :last-child:nth-child(odd) { grid-column: 1 / -1; }
 figcaption { display: flex; flex-wrap: wrap; gap: 0 18px; align-items: baseline; margin: 12px 0 10px; }
 .legend { display: flex; flex-wrap: wrap; gap: 2px 16px; margin: 0; max-width: none; font-size: 13px;
   color: var(--soft); }
@@ -66,14 +67,16 @@ th i[class^="b-"] { margin-right: 7px; }
 .plot .dots { stroke: var(--dots); stroke-width: 7; stroke-linecap: round; }
 .hover { fill: transparent; }
 .hover:hover { fill: var(--soft); fill-opacity: .12; }
-.bar { display: grid; grid-template-columns: 96px 1fr 128px; gap: 0 12px; align-items: center; padding: 3px 0; }
+.bar { display: grid; grid-template-columns: 96px 1fr 150px; gap: 0 12px; align-items: center; padding: 3px 0; }
 .bar svg { width: 100%; height: 20px; display: block; }
 .bar rect { stroke: var(--page); stroke-width: 1; vector-effect: non-scaling-stroke; }
 .bar .size { white-space: nowrap; }
+.bar small { display: block; font-weight: 400; }
+.bar .planned { fill: none; stroke: var(--ink); stroke-width: 2; vector-effect: non-scaling-stroke; }
 .bar.peak .phase, .bar.peak .size, tr.peak th, tr.peak td:nth-of-type(1) { font-weight: 650; }
 .bar em, .badge { font-style: normal; font-size: 12px; font-weight: 600; color: var(--mark);
   border: 1px solid var(--mark); border-radius: 4px; padding: 0 5px; margin-left: 4px; }
-.bar-axis { display: grid; grid-template-columns: 96px 1fr 128px; gap: 0 12px; font-size: 12px; color: var(--soft); }
+.bar-axis { display: grid; grid-template-columns: 96px 1fr 150px; gap: 0 12px; font-size: 12px; color: var(--soft); }
 .bar-axis div { grid-column: 2; position: relative; height: 26px; border-top: 1px solid var(--rule); }
 .bar-axis span { position: absolute; top: 3px; transform: translateX(-50%); white-space: nowrap; }
 .bar-axis span.last { transform: translateX(-100%); }
@@ -87,8 +90,10 @@ thead th { color: var(--soft); font-size: 13px; }
 .number { text-align: right; white-space: nowrap; }
 .none { color: var(--faint); }
 .grids { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 300px), 1fr)); gap: 22px; }
-.grids img { width: 100%; height: auto; display: block; image-rendering: pixelated; border-radius: 3px; }
-.grids figcaption { margin: 6px 0 0; font-size: 13px; color: var(--soft); }
+.grids img, .latest img { max-width: 100%; height: auto; display: block; image-rendering: pixelated; border-radius: 3px; }
+.latest img { width: var(--width); }
+.grids img { width: 100%; }
+.grids figcaption, .latest figcaption { margin: 6px 0 0; font-size: 13px; color: var(--soft); }
 .config td, .config th { font-family: ui-monospace, "DejaVu Sans Mono", Menlo, monospace; font-size: 13px; }
 .config td { overflow-wrap: anywhere; }
 .config .table th { padding-top: 16px; color: var(--soft); }
@@ -100,6 +105,7 @@ summary { cursor: pointer; color: var(--soft); margin: 12px 0; }
   .bar svg { grid-column: 1 / 3; grid-row: 2; }
   .bar-axis div { grid-column: 1 / 3; }
   .bar { padding: 5px 0; }
+  .bar .size { text-align: right; }
   dl.about { grid-template-columns: 1fr; gap: 0; }
   dl.about dd { margin-bottom: 6px; }
 }

@@ -6,6 +6,7 @@
 #include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/core/text.h"
+#include "toolkit/data/image.h"
 #include "toolkit/io/safetensors.h"
 #include "toolkit/run/messages.h"
 #include "toolkit/run/out_of_memory.h"
@@ -256,7 +257,9 @@ void RunRecord::write_report(const std::optional<MemoryReport>& memory) {
   report.config = facts_.config;
   report.history = history_;
   report.memory = memory;
+  report.planned = facts_.planned;
   report.peak_flops = peak_flops_;
+  report.clip = config_.optimizer.clip;
   if (report.memory && report.memory->policies.empty()) {
     for (const policies::PolicyReport& policy : facts_.policies) {
       report.memory->policies.push_back({policy, std::nullopt, ""});
@@ -283,7 +286,13 @@ void RunRecord::add_samples(RunReport& report) const {
   const size_t shown = std::min(max_grids, there.size());
   for (size_t i = 0; i < shown; ++i) {
     const int64_t step = there[shown == 1 ? 0 : i * (there.size() - 1) / (shown - 1)];
-    report.samples.push_back({step, files_.read(samples_path(step), max_picture_bytes)});
+    const std::filesystem::path path = samples_path(step);
+    std::string png = files_.read(path, max_picture_bytes);
+    try {
+      const int64_t width = encoded_image_size(png, path.string()).width;
+      report.samples.push_back({step, std::move(png), width});
+    } catch (const DataError&) {  // another program wrote over it
+    }
   }
   report.samples_note = model_.drawn_note;
   if (shown < there.size()) {

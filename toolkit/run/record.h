@@ -40,6 +40,7 @@ struct RunFacts {
   std::string unseen_classes = {};            // as RunResult says them
   std::vector<ConfigChange> changes = {};     // of the resume that is to be logged
   std::vector<std::string> class_names = {};  // by label; empty: numbers
+  std::optional<MemoryReport> planned = {};
 };
 
 /// Used by the thread that trains. Throws FileError.

@@ -278,7 +278,8 @@ RunFacts run_facts(const LoadedConfig& loaded, c10::Device device, const RunData
           .held_out = data.split.held_out ? data.split.held_out->size() : 0,
           .remarks = data.remarks,
           .unseen_classes = unseen_classes(data.classes),
-          .class_names = data.all->class_names()};
+          .class_names = data.all->class_names(),
+          .planned = plan.memory};
 }
 
 void refuse_build(const c10::OutOfMemoryError& error, const LoadedConfig& loaded, c10::Device device,

@@ -91,10 +91,27 @@ TEST_CASE("values far apart get a logarithmic axis, unless it is to begin at zer
   const std::string chart = line_chart({.id = "a", .title = "a", .curves = {curve}});
   CHECK(attribute(chart, "data-scale=\"") == "logarithmic");
   CHECK(attribute(chart, "data-points=\"3\" d=\"") == "M0 1000L500 500L1000 0");
-  CHECK(attribute(line_chart({.id = "a", .title = "a", .from_zero = true, .curves = {curve}}),
+  CHECK(attribute(line_chart({.id = "a", .title = "a", .y_axis = YAxis::from_zero, .curves = {curve}}),
                   "data-scale=\"") == "linear");
   curve.points[0].second = 0;
   CHECK(attribute(line_chart({.id = "a", .title = "a", .curves = {curve}}), "data-scale=\"") == "linear");
+}
+
+TEST_CASE("an axis that is to be logarithmic is so for near values too, with ticks between them") {
+  const auto chart = [](double low, double high) {
+    return line_chart({.id = "a",
+                       .title = "a",
+                       .y_axis = YAxis::logarithmic,
+                       .curves = {{"a", {{0, low}, {1, std::sqrt(low * high)}, {2, high}}}}});
+  };
+  const std::string near = chart(1, 1.44);
+  CHECK(attribute(near, "data-scale=\"") == "logarithmic");
+  CHECK(attribute(near, "data-points=\"3\" d=\"") == "M0 1000L500 550.34L1000 100.68");  // of 1 to 1.5
+  for (const std::string tick : {">1.0<", ">1.1<", ">1.4<", ">1.5<"})
+    CHECK(near.find(tick) != std::string::npos);
+  CHECK(attribute(chart(0.16, 0.8), "data-points=\"3\" d=\"").substr(0, 3) == "M0 ");
+  CHECK(attribute(chart(0, 1), "data-scale=\"") == "linear");
+  CHECK(attribute(chart(2, 2), "data-scale=\"") == "linear");
 }
 
 TEST_CASE("a long curve keeps its peaks") {

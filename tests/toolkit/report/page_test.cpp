@@ -54,7 +54,7 @@ TEST_CASE("a report begins with what the run came to") {
   CHECK_FALSE(has(page, "id=\"validation\""));
   CHECK(has(page, "Not measured: memory.ledger = false."));
   CHECK_FALSE(has(page, "<script"));
-  CHECK_FALSE(has(page, "class=\"note\""));
+  CHECK_FALSE(has(page, "</dl><p class=\"note\""));
 }
 
 TEST_CASE("a report says what is amiss with the data") {
@@ -96,7 +96,7 @@ TEST_CASE("a long loss curve is smoothed, a short one is not") {
   const std::string page = report_html(report);
   CHECK(has(page, "class=\"thin\" data-points=\"120\""));
   CHECK(has(page, "class=\"bold\" data-points=\"120\""));
-  CHECK(has(page, "Smoothed: mean over 5 of 120 logged values, fewer at the ends."));
+  CHECK(has(page, "Smoothed: mean over 13 of 120 logged values, fewer at the ends."));
 }
 
 TEST_CASE("smoothing keeps the ends and a straight line") {
@@ -127,10 +127,17 @@ TEST_CASE("whatever the user wrote stays text") {
 
 TEST_CASE("samples are in the page, as base64") {
   RunReport report = small();
-  report.samples = {{5, "M"}, {1000, "Ma"}, {2000, "Man"}, {3000, std::string("\xff\xff\xff\0", 4)}};
+  report.samples = {
+      {5, "M", 100}, {1000, "Ma", 20}, {2000, "Man", 4000}, {3000, std::string("\xff\xff\xff\0", 4), 90}};
   const std::string page = report_html(report);
-  CHECK(has(page, "alt=\"samples at step 5\" src=\"data:image/png;base64,TQ==\"/><figcaption>step 5<"));
-  CHECK(has(page, "alt=\"samples at step 1,000\" src=\"data:image/png;base64,TWE=\""));
-  CHECK(has(page, "base64,TWFu\""));
-  CHECK(has(page, "base64,////AA==\""));
+  CHECK(has(page,
+            "alt=\"samples at step 5\" style=\"--width:800px\" src=\"data:image/png;base64,TQ==\"/>"
+            "<figcaption>step 5<"));
+  CHECK(
+      has(page, "alt=\"samples at step 1,000\" style=\"--width:160px\" src=\"data:image/png;base64,TWE=\""));
+  CHECK(has(page, "--width:4000px\" src=\"data:image/png;base64,TWFu\""));
+  CHECK(has(page,
+            "<div class=\"latest\"><figure><img alt=\"samples at step 3,000\" style=\"--width:720px\" "
+            "src=\"data:image/png;base64,////AA==\""));
+  CHECK(page.find("<h2>Samples</h2>") < page.find("<h2>Training</h2>"));
 }

@@ -71,8 +71,8 @@ std::vector<double> logarithmic_ticks(Range range) {
 }
 
 Axis y_axis(Range range, YAxis kind) {
-  const double least_ratio = kind == YAxis::logarithmic ? 1 : logarithmic_from;
-  if (kind != YAxis::from_zero && range.low > 0 && range.high > least_ratio * range.low) {
+  const double min_ratio = kind == YAxis::logarithmic ? 1 : logarithmic_from;
+  if (kind != YAxis::from_zero && range.low > 0 && range.high > min_ratio * range.low) {
     const std::vector<double> ticks = logarithmic_ticks(range);
     return {{ticks.front(), ticks.back()}, ticks, true};
   }

@@ -79,10 +79,10 @@ class Plans(unittest.TestCase):
         self.assertEqual(errors, "")
         lines = text.splitlines()
         self.assertEqual(
-            lines[0], "configs/dit_xl2_latents.toml on cuda:0, data.batch = 256 in 2 micro-batches: planned, nothing was computed"
+            lines[0], "configs/dit_xl2_latents.toml on cuda:0, data.batch = 256 in 2 micro-batches of 128: planned, nothing was computed"
         )
-        self.assertEqual(lines[1], "verdict    needs 16.56 GiB with what the device adds; fits a card of 24 GB; not")
-        self.assertEqual(lines[2], "           known, and not counted: convolution workspaces and kernel scratch")
+        self.assertEqual(lines[1], "verdict    needs 16.56 GiB with what the device adds; fits a card of 24 GB;")
+        self.assertEqual(lines[2], "           unknown, and not counted: convolution workspaces and kernel scratch")
         for line, start in zip(lines[3:6], ("peak", "runner-up", "host"), strict=True):
             self.assertRegex(line, rf"^{start} +\d+\.\d+ GiB \(\d+ bytes\) in phase [a-z_]+$")
         self.assertTrue(all(len(line) <= 80 for line in lines[1:]), text)
@@ -90,7 +90,7 @@ class Plans(unittest.TestCase):
 
     def test_the_table_is_sorted_and_complete(self):
         text = plan(*BASE, "--table")[0]
-        rows = [line.split() for line in text.splitlines() if re.match(r"(on|-) ", line)]
+        rows = [line.split() for line in text.splitlines() if re.match(r"(on|off) ", line)]
         self.assertEqual(len({tuple(row[:4]) for row in rows}), 16)
         table = json.loads(plan(*BASE, "--table", "--json")[0])
         self.assertEqual(len(table), 16)
@@ -103,6 +103,19 @@ class Plans(unittest.TestCase):
         off = settings(policies__precision__enabled="false", policies__attention__enabled="false",
                        policies__ema__device="same", policies__checkpoint__enabled="false")
         self.assertEqual(on[(False,) * 4], self.peak(*BASE, *off))
+
+    def test_one_unit_throughout(self):
+        for job in ((*BASE,), (*XL2,), (*XL2, "--table"), (*BASE, "--max-batch", "2GB"), (*BASE, "--device", "cpu")):
+            text = plan(*job)[0]
+            units = set(re.findall(r"\b(?:KiB|MiB|GiB)\b", text))
+            self.assertEqual(len(units), 1, (job, units, text))
+            self.assertNotRegex(text, r"\s-(\s|$)")  # what is off says so, and nothing is 0
+
+    def test_other_choices_come_before_the_long_tables(self):
+        text = plan(*BASE, "--explain")[0]
+        places = [text.index(heading) for heading in ("\na step ", "\nother choices for policies.checkpoint", "\nat the peak, ",
+                                                      "\npeak memory by phase", "\nwhat each policy changes")]
+        self.assertEqual(places, sorted(places))
 
     def test_says_what_a_step_computes(self):
         self.assertIn("\na step     60.73 TFLOP forward, 118.6 GMAC a sample; 121.5 TFLOP backward;", plan(*XL2)[0])
@@ -117,10 +130,11 @@ class Plans(unittest.TestCase):
         self.assertGreater(report["next_device_bytes"], 700_000_000)
         self.assertGreater(report["device_bytes"], peaks[0])
         text = plan(*BASE, "--max-batch", "700e6")[0]
-        self.assertTrue(text.startswith(f"largest    data.batch = {report['batch']} takes "), text)
+        self.assertTrue(text.startswith(f"verdict    data.batch = {report['batch']} fits 667.6 MiB (700000000 bytes); unknown"), text)
+        self.assertIn(f"\nlargest    data.batch = {report['batch']} takes ", text)
         # The patches' convolution and sums across blocks of threads: what they take only a GPU tells.
         self.assertEqual(report["not_counted"], ["convolution_workspaces", "kernel_scratch"])
-        self.assertIn("counted: convolution_workspaces and kernel_scratch\nnext ", text)
+        self.assertIn("; unknown, and not counted: convolution workspaces and kernel scratch", re.sub(r"\s+", " ", text))
 
     def test_what_does_not_fit_ends_with_3_after_the_report(self):
         text, errors = plan(*BASE, *settings(memory__budget="90MB"), code=3)
@@ -218,11 +232,13 @@ class Plans(unittest.TestCase):
             self.assertEqual(scratch["not_known"], [])
             self.assertEqual(scratch["measured_calls"], len(rows))
             self.assertEqual(scratch["largest"], max(row["scratch_bytes"] for row in rows))
-            self.assertIn("scratch    not known, and counted as 0, of ", plan(*small)[0])
+            self.assertRegex(plan(*small)[0], r"scratch    what \d+ operators take for themselves while they run is ")
+            explained = re.sub(r"\s+", " ", plan(*small, "--explain")[0])
+            self.assertIn("scratch of these operators is counted as 0: " + ", ".join(without["not_known"]), explained)
             text = plan(*small, "--calibration", file)[0]
             self.assertIn(f"scratch    {len(rows)} calls from calibration (", text)
-            self.assertNotIn("not known", text)
-            self.assertIn("scratch    not known, and counted as 0, of ", plan(*small, "--table", "--calibration", file)[0])
+            self.assertNotIn("counted as 0", text)
+            self.assertRegex(plan(*small, "--table", "--calibration", file)[0], r"\nscratch    what \d+ operators? takes? ")
             self.assertTrue(all(len(line) <= 80 for line in text.splitlines()[1:]), text)
             two = ["train.threads=2" if word == "train.threads=1" else word for word in small]
             other = plan(*two, "--calibration", file, code=2)[1]
@@ -446,7 +462,7 @@ class Plans(unittest.TestCase):
 
     def test_a_batch_that_fits_the_device_is_held_against_the_budget_too(self):
         text, errors = plan(*BASE, "--max-batch", "1.5GB", "--set", "memory.budget=40MB", code=3)
-        self.assertTrue(text.startswith("largest "), text)
+        self.assertTrue(text.startswith("verdict "), text)
         self.assertIn("dit-plan: does not fit into memory.budget: ", errors)
         errors = plan(*BASE, "--set", "memory.budget=1MB", code=3)[1]
         self.assertIn("the parameters alone take ", errors)

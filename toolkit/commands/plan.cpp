@@ -161,10 +161,10 @@ void report_plan(const PlanJob& job) {
     const auto effects = explain_policies(plan, job.device, job.options);
     const planner::Explanation why = explain_segments(plan, effects, job.device, job.options);
     const CheckpointChoices others = checkpoint_choices(plan, job.written, job.device, job.options);
-    job.print(job.arguments.json
-                  ? plan_json(plan, effects, &why, &others)
-                  : plan_text(job.arguments.config, plan) + "\n" + explain_text(plan, effects) + "\n" +
-                        planner::text_of(why) + "\n" + checkpoint_choices_text(plan, others));
+    job.print(job.arguments.json ? plan_json(plan, effects, &why, &others)
+                                 : plan_summary_text(job.arguments.config, plan) + "\n" +
+                                       checkpoint_choices_text(plan, others) + "\n" + plan_tables_text(plan) +
+                                       "\n" + explain_text(plan, effects) + "\n" + planner::text_of(why));
   } else {
     job.print(job.arguments.json ? plan_json(plan) : plan_text(job.arguments.config, plan));
   }

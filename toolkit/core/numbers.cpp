@@ -53,6 +53,25 @@ std::string exact_bytes(int64_t bytes) {
   return fmt::format("{} ({} bytes)", readable_bytes(bytes), bytes);
 }
 
+ByteUnit unit_for(int64_t bytes) {
+  constexpr double kibi = 1024, most = 1000;
+  const auto value = static_cast<double>(bytes);
+  if (value < most * kibi) return {"KiB", kibi, 1};
+  if (value < most * kibi * kibi) return {"MiB", kibi * kibi, 1};
+  return {"GiB", kibi * kibi * kibi, 2};
+}
+
+std::string in_unit(int64_t bytes, const ByteUnit& unit) {
+  if (bytes == 0) return "0";
+  const double smallest = std::pow(10.0, -unit.decimals), value = static_cast<double>(bytes) / unit.bytes;
+  return value < smallest / 2 ? fmt::format("<{:.{}f}", smallest, unit.decimals)
+                              : fmt::format("{:.{}f}", value, unit.decimals);
+}
+
+std::string with_unit(int64_t bytes, const ByteUnit& unit) {
+  return in_unit(bytes, unit) + " " + unit.name;
+}
+
 std::optional<int64_t> parse_bytes(const std::string& text) {
   double number = 0;
   const char* const end = text.data() + text.size();

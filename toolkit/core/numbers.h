@@ -21,6 +21,19 @@ std::string readable_bytes(int64_t bytes);
 /// "1.45 GiB (1556925645 bytes)"
 std::string exact_bytes(int64_t bytes);
 
+/// What the figures of one report are written in.
+struct ByteUnit {
+  const char* name;
+  double bytes;
+  int decimals;
+};
+/// With few digits for the largest figure, `bytes`.
+ByteUnit unit_for(int64_t bytes);
+/// "24.8"; "0" for nothing at all, "<0.1" for what would read as that.
+std::string in_unit(int64_t bytes, const ByteUnit& unit);
+/// "24.8 MiB"
+std::string with_unit(int64_t bytes, const ByteUnit& unit);
+
 /// Bytes of "2GB", "24G", "1.5 GiB", "800 kb", "24e9" or "4096", in any case: powers of 1000, with an i of
 /// 1024; nothing for any other text, and for more than int64_t holds.
 std::optional<int64_t> parse_bytes(const std::string& text);

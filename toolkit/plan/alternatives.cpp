@@ -67,10 +67,9 @@ bool is_now(const CheckpointOptions& now, const CheckpointOptions& other) {
 }
 
 std::vector<std::string> row(const std::string& name, const policies::PhasePeak& peak,
-                             const policies::PhasePeak& host, int64_t recomputed) {
-  return {name, readable_bytes(peak.peak.bytes), peak.name,
-          host.peak.bytes > 0 ? readable_bytes(host.peak.bytes) : "-",
-          recomputed > 0 ? flops_text(recomputed) : "-"};
+                             const policies::PhasePeak& host, int64_t recomputed, const ByteUnit& unit) {
+  return {name, in_unit(peak.peak.bytes, unit), peak.name, in_unit(host.peak.bytes, unit),
+          recomputed > 0 ? flops_text(recomputed) : "0"};
 }
 
 }  // namespace
@@ -116,15 +115,16 @@ std::string checkpoint_choices_text(const Plan& plan, const CheckpointChoices& f
       found.planned, found.seconds);
   if (found.choices.empty()) return text + "none lowers the peak or computes less again\n";
   const policies::PhasePeak peak = plan.memory.peak();
+  const ByteUnit unit = unit_for(std::max(peak.peak.bytes, found.choices.back().peak.peak.bytes));
   std::vector<std::vector<std::string>> rows;
-  const auto now = row("as configured", peak, plan.memory.host, plan.step.recomputed);
+  const auto now = row("as configured", peak, plan.memory.host, plan.step.recomputed, unit);
   bool placed = false;
   for (const CheckpointChoice& one : found.choices) {
     if (!placed && one.peak.peak.bytes > peak.peak.bytes) rows.push_back(now), placed = true;
-    rows.push_back(row(one.key + " = " + one.value, one.peak, one.host, one.recomputed));
+    rows.push_back(row(one.key + " = " + one.value, one.peak, one.host, one.recomputed, unit));
   }
   if (!placed) rows.push_back(now);
-  rows.insert(rows.begin(), {"", "peak", "phase", "host", "recomputed"});
+  rows.insert(rows.begin(), {"", std::string("peak, ") + unit.name, "phase", "host", "recomputed"});
   return text + aligned(rows);
 }
 

@@ -23,41 +23,52 @@ std::string line(const char* name, const std::string& text) {
 std::string first_line_of(const std::string& name, const Plan& plan) {
   const RunConfig& config = plan.loaded.config;
   const int64_t micro = config.train.accumulate;
-  return fmt::format("{} on {}, data.batch = {}{}: planned, nothing was computed\n", name,
-                     plan.memory.device.str(), config.data.batch,
-                     micro > 1 ? fmt::format(" in {} micro-batches", micro) : "") +
+  return fmt::format(
+             "{} on {}, data.batch = {}{}: planned, nothing was computed\n", name, plan.memory.device.str(),
+             config.data.batch,
+             micro > 1 ? fmt::format(" in {} micro-batches of {}", micro, config.data.batch / micro) : "") +
          (config.memory.split > 1
               ? fmt::format("{} samples go through the model at a time: memory.split = {}\n",
                             samples_at_once(config), config.memory.split)
               : "");
 }
 
-std::string peak_text(const PhasePeak& peak) {
-  return exact_bytes(peak.peak.bytes) + " in phase " + peak.name;
+// That of the largest figure.
+ByteUnit unit_of(const Plan& plan) {
+  return unit_for(std::max(
+      {plan.bytes_in(Capacity::device), plan.memory.peak().peak.bytes, plan.memory.host.peak.bytes}));
+}
+
+std::string exact_text(int64_t bytes, const ByteUnit& unit) {
+  return fmt::format("{} ({} bytes)", with_unit(bytes, unit), bytes);
+}
+
+std::string peak_text(const PhasePeak& peak, const ByteUnit& unit) {
+  return exact_text(peak.peak.bytes, unit) + " in phase " + peak.name;
 }
 
 // "16 blocks.0, 12 blocks.1, 40 others"
-std::string largest_items(const std::map<std::string, int64_t>& items, size_t count) {
+std::string largest_items(const std::map<std::string, int64_t>& items, size_t count, const ByteUnit& unit) {
   const auto rows = largest_first(items);
   std::vector<std::string> shown;
   for (size_t i = 0; i < std::min(count, rows.size()); ++i) {
     const auto& [label, bytes] = rows[i];
-    shown.push_back((label.empty() ? "outside of all" : label) + " " + readable_bytes(bytes));
+    shown.push_back((label.empty() ? "outside of all" : label) + " " + in_unit(bytes, unit));
   }
   if (rows.size() > count) shown.push_back(fmt::format("{} more", rows.size() - count));
   return listed(shown, ", ");
 }
 
-std::string peak_items(const MemorySums& sums) {
-  constexpr size_t items_column = 36, shown = 3;
+std::string peak_items(const MemorySums& sums, const ByteUnit& unit) {
+  constexpr size_t items_column = 32, shown = 3;
   std::string text;
   for (const auto& [category, items] : sums.items()) {
     const int64_t bytes = sums.of(category);
-    const std::string start = fmt::format("  {:<13}{:>10}{:>6}", policies::name_of(category),
-                                          readable_bytes(bytes), percent_text(bytes, sums.bytes));
-    text += entry(start, items_column, largest_items(items, shown));
+    const std::string start = fmt::format("  {:<13}{:>7}{:>6}", policies::name_of(category),
+                                          in_unit(bytes, unit), percent_text(bytes, sums.bytes));
+    text += entry(start, items_column, largest_items(items, shown, unit));
     if (category != Category::saved) continue;
-    text += entry("", items_column, "by operator: " + largest_items(sums.by_operator(category), shown));
+    text += entry("", items_column, "by operator: " + largest_items(sums.by_operator(category), shown, unit));
   }
   return text;
 }
@@ -69,45 +80,54 @@ std::string folded_text(const std::map<std::string, int64_t>& folded) {
   return "all but " + listed(loops, " and ") + ", which repeat";
 }
 
-std::string precisions_text(const std::vector<PossiblePrecision>& precisions) {
+std::string precisions_text(const std::vector<PossiblePrecision>& precisions, const ByteUnit& unit) {
   std::vector<std::string> each;
   for (const PossiblePrecision& one : precisions)
     each.push_back(fmt::format("{} {} in {}", policies::text_of(one.precision),
-                               readable_bytes(one.peak_bytes), one.phase));
+                               with_unit(one.peak_bytes, unit), one.phase));
   return listed(each, ", ") +
          "; training measures which is faster and its saved configuration keeps it; this is the larger";
 }
 
-std::string scratch_text(const planner::PlannedScratch& scratch) {
+// `known` is left out where "".
+std::string scratch_text(size_t not_known, const std::string& known) {
   std::vector<std::string> parts;
-  if (!scratch.source.empty()) {
-    parts.push_back(fmt::format("{} calls from {}, at most {}", scratch.measured_calls, scratch.source,
-                                readable_bytes(scratch.largest)));
-  }
-  if (!scratch.not_known.empty()) {
-    const std::vector<std::string> names(scratch.not_known.begin(), scratch.not_known.end());
-    parts.push_back(fmt::format("not known, and counted as 0, of {}: {}; dit-plan --calibrate measures it",
-                                count_text(names.size(), "operator"), listed(names, ", ")));
-  }
+  if (!known.empty()) parts.push_back(known);
+  if (not_known > 0)
+    parts.push_back(
+        fmt::format("what {} for {} while {} is told only by running {}, and is counted as 0; "
+                    "--calibration here runs {}",
+                    not_known == 1 ? "1 operator takes" : fmt::format("{} operators take", not_known),
+                    not_known == 1 ? "itself" : "themselves", not_known == 1 ? "it runs" : "they run",
+                    not_known == 1 ? "it" : "them", not_known == 1 ? "it" : "them"));
   return parts.empty() ? "" : line("scratch", listed(parts, "; "));
 }
 
-std::string term_text(const planner::DeviceTerm& term) {
-  return term.known ? readable_bytes(term.bytes) : "not known";
+std::string scratch_text(const planner::PlannedScratch& scratch, const ByteUnit& unit) {
+  return scratch_text(scratch.not_known.size(),
+                      scratch.source.empty()
+                          ? ""
+                          : fmt::format("{} calls from {}, at most {}", scratch.measured_calls,
+                                        scratch.source, with_unit(scratch.largest, unit)));
+}
+
+std::string term_text(const planner::DeviceTerm& term, const ByteUnit& unit) {
+  return term.known ? with_unit(term.bytes, unit) : "not known";
 }
 
 // Only the sums; `--explain` and `--json` have each term's formula and source.
-std::string terms_text(const std::vector<planner::DeviceTerm>& terms) {
+std::string terms_text(const std::vector<planner::DeviceTerm>& terms, const ByteUnit& unit) {
   std::vector<std::string> device, host;
   bool measured = false;
   for (const planner::DeviceTerm& term : terms) {
     measured = measured || term.measured;
-    if (!term.booked) (term.on_host ? host : device).push_back(term.name + " " + term_text(term));
+    if (!term.booked && term.known && term.bytes > 0)  // of those not known the verdict speaks
+      (term.on_host ? host : device).push_back(term.name + " " + in_unit(term.bytes, unit));
   }
   if (device.empty()) return "";
   return line("beside", fmt::format("{} that a device adds: {}{}; by LibTorch's sources, the context an "
                                     "estimate{}",
-                                    readable_bytes(planner::bytes_beside(terms)), listed(device, ", "),
+                                    with_unit(planner::bytes_beside(terms), unit), listed(device, ", "),
                                     host.empty() ? "" : "; to host memory " + listed(host, ", "),
                                     measured ? "" : ", never measured"));
 }
@@ -118,15 +138,16 @@ std::string scratch_text(const std::vector<PlanRow>& rows) {
   if (!rows.front().plan.memory.device.is_cpu()) return "";
   for (const PlanRow& row : rows)
     all.not_known.insert(row.plan.scratch.not_known.begin(), row.plan.scratch.not_known.end());
-  return scratch_text(all);
+  return scratch_text(all.not_known.size(), "");
 }
 
 // Each term with its formula, source and switch.
-std::string terms_table(const std::vector<planner::DeviceTerm>& terms) {
+std::string terms_table(const std::vector<planner::DeviceTerm>& terms, const ByteUnit& unit) {
   std::string text;
   for (const planner::DeviceTerm& term : terms) {
-    text += fmt::format("  {}: {}{}{}\n", term.name, term_text(term), term.on_host ? " of host memory" : "",
-                        term.booked ? ", in the peaks as scratch" : "");
+    text +=
+        fmt::format("  {}: {}{}{}\n", term.name, term_text(term, unit), term.on_host ? " of host memory" : "",
+                    term.booked ? ", in the peaks as scratch" : "");
     for (const auto& [name, what] :
          {std::pair("formula", term.formula), std::pair("source", term.source),
           std::pair("off", "--no-term " + term.name), std::pair("measured", measured_text(term))})
@@ -135,9 +156,9 @@ std::string terms_table(const std::vector<planner::DeviceTerm>& terms) {
   return text.empty() ? "" : "\nwhat a device adds\n" + text;
 }
 
-// What forward operators that run again in a steady step's backward cost; "-" for none.
+// What forward operators that run again in a steady step's backward cost.
 std::string recomputed_text(const Plan& plan) {
-  return plan.step.recomputed == 0 ? "-" : flops_text(plan.step.recomputed);
+  return plan.step.recomputed == 0 ? "0" : flops_text(plan.step.recomputed);
 }
 
 // Of a steady step.
@@ -167,8 +188,8 @@ Ranked ranked(const MemorySums& sums, const MemorySums& minus) {
 }
 
 // "rises by 3.5 GiB"
-std::string moves_by(int64_t change) {
-  return (change > 0 ? "rises by " : "falls by ") + readable_bytes(std::abs(change));
+std::string moves_by(int64_t change, const ByteUnit& unit) {
+  return (change > 0 ? "rises by " : "falls by ") + exact_text(std::abs(change), unit);
 }
 
 // "parameters, gradients and optimizer are 96 % of this peak": the fewest that make up nine tenths, at
@@ -186,20 +207,22 @@ std::string what_a_peak_is(const PhasePeak& peak) {
                      names.size() == 1 ? "is" : "are", percent_text(held, peak.peak.bytes), peak.name);
 }
 
-// "saved +3.50 GiB, casts -0.30 GiB": what is less than a hundredth of the whole is left out.
-std::string what_differs(const PhasePeak& now, const PhasePeak& then) {
+// "saved +3.50 GiB, casts -0.30 GiB": what is less than a hundredth of the whole is left out, and what would
+// read as 0.
+std::string what_differs(const PhasePeak& now, const PhasePeak& then, const ByteUnit& unit) {
   std::vector<std::string> parts;
   const Ranked changes = ranked(then.peak, now.peak);
   for (const auto& [category, bytes] : changes) {
     if (100 * std::abs(bytes) < std::abs(changes.front().second)) break;
+    if (in_unit(std::abs(bytes), unit).starts_with('<') && !parts.empty()) break;
     parts.push_back(fmt::format("{} {}{}", policies::name_of(category), bytes < 0 ? "-" : "+",
-                                readable_bytes(std::abs(bytes))));
+                                with_unit(std::abs(bytes), unit)));
   }
   return listed(parts, ", ");
 }
 
 // The phase whose own peak changes most, though the job's does not.
-std::string elsewhere(const MemoryReport& now, const MemoryReport& then) {
+std::string elsewhere(const MemoryReport& now, const MemoryReport& then, const ByteUnit& unit) {
   const PhasePeak* most = nullptr;
   int64_t change = 0;
   for (const PhasePeak& phase : now.phases) {
@@ -209,8 +232,8 @@ std::string elsewhere(const MemoryReport& now, const MemoryReport& then) {
     change = other->peak.bytes - phase.peak.bytes;
   }
   if (most == nullptr) return "no phase changes";
-  return fmt::format("only below it, phase {} {} to {}", most->name, moves_by(change),
-                     readable_bytes(most->peak.bytes + change));
+  return fmt::format("only below it, phase {} {} to {}", most->name, moves_by(change, unit),
+                     with_unit(most->peak.bytes + change, unit));
 }
 
 // "; the policy's report: training device is the CPU, nothing to move"
@@ -228,13 +251,15 @@ std::string effect_words(const Plan& plan, const PolicyEffect& effect) {
   const PhasePeak now = plan.memory.peak(), then = other.peak();
   const int64_t change = then.peak.bytes - now.peak.bytes;
   const int64_t of_host = other.host.peak.bytes - plan.memory.host.peak.bytes;
-  const std::string host = of_host == 0 ? "" : "; host memory " + moves_by(of_host);
+  const ByteUnit unit = unit_of(plan);
+  const std::string host = of_host == 0 ? "" : "; host memory " + moves_by(of_host, unit);
   if (change == 0) {
-    return fmt::format("0 bytes: {}; {}, {}{}{}", what_a_peak_is(now), when, elsewhere(plan.memory, other),
-                       host, reason_words(effect.on ? plan : *effect.switched, effect.policy));
+    return fmt::format("0 bytes: {}; {}, {}{}{}", what_a_peak_is(now), when,
+                       elsewhere(plan.memory, other, unit), host,
+                       reason_words(effect.on ? plan : *effect.switched, effect.policy));
   }
-  return fmt::format("{}, the peak {} to {}, in phase {}: {}{}", when, moves_by(change),
-                     readable_bytes(then.peak.bytes), then.name, what_differs(now, then), host);
+  return fmt::format("{}, the peak {} to {}, in phase {}: {}{}", when, moves_by(change, unit),
+                     with_unit(then.peak.bytes, unit), then.name, what_differs(now, then, unit), host);
 }
 
 // What plan_table() and explain_policies() switch policies to, three a line.
@@ -268,34 +293,36 @@ std::vector<std::string> not_counted(const Plan& plan) {
 // "; not known: convolution workspaces"
 static std::string unknown_text(std::vector<std::string> names) {
   for (std::string& name : names) std::replace(name.begin(), name.end(), '_', ' ');
-  return names.empty() ? "" : "; not known, and not counted: " + listed(names, " and ");
+  return names.empty() ? "" : "; unknown, and not counted: " + listed(names, " and ");
 }
 
 // In the sizes that cards are sold in.
-static std::string verdict_text(const Plan& plan) {
+static std::string verdict_text(const Plan& plan, const ByteUnit& unit) {
   const int64_t need = plan.bytes_in(Capacity::device);
-  if (plan.memory.device.is_cpu()) return "needs " + readable_bytes(need) + " of memory for tensors";
+  if (plan.memory.device.is_cpu()) return "needs " + with_unit(need, unit) + " of memory for tensors";
   std::string fits = "fits no single card of up to 141 GB";
   for (const int64_t gigabytes : {6, 8, 12, 16, 24, 32, 40, 48, 80, 141}) {
     if (need > gigabytes * 1'000'000'000) continue;
     fits = fmt::format("fits a card of {} GB", gigabytes);
     break;
   }
-  return "needs " + readable_bytes(need) + " with what the device adds; " + fits +
+  return "needs " + with_unit(need, unit) + " with what the device adds; " + fits +
          unknown_text(not_counted(plan));
 }
 
-std::string plan_text(const std::string& name, const Plan& plan) {
+std::string plan_summary_text(const std::string& name, const Plan& plan) {
+  const ByteUnit unit = unit_of(plan);
   const auto second = plan.runner_up();
   const PhasePeak peak = plan.memory.peak(), host = plan.memory.host;
   std::string text = first_line_of(name, plan);
-  text += line("verdict", verdict_text(plan));
-  text += line("peak", peak_text(peak));
-  text += line("runner-up", second ? peak_text(*second) : "none");
-  text += line("host", host.peak.bytes > 0 ? peak_text(host) : "-");
-  text += terms_text(plan.terms);
-  if (plan.memory.device.is_cpu()) text += scratch_text(plan.scratch);
-  if (!plan.precisions.empty()) text += line("precision", precisions_text(plan.precisions));
+  text += line("verdict", verdict_text(plan, unit));
+  text += line("peak", peak_text(peak, unit));
+  text += line("runner-up", second ? peak_text(*second, unit) : "none");
+  if (!plan.memory.device.is_cpu() || host.peak.bytes > 0)
+    text += line("host", host.peak.bytes > 0 ? peak_text(host, unit) : "0 bytes");
+  text += terms_text(plan.terms, unit);
+  if (plan.memory.device.is_cpu()) text += scratch_text(plan.scratch, unit);
+  if (!plan.precisions.empty()) text += line("precision", precisions_text(plan.precisions, unit));
   if (plan.placement) text += line("placement", placement_text(*plan.placement));
   text += line("a step", step_flops_text(plan));
   text += line("planned", fmt::format("{}, in {:.2f} s", folded_text(plan.folded), plan.seconds));
@@ -305,24 +332,37 @@ std::string plan_text(const std::string& name, const Plan& plan) {
                                            "samples, the most it can",
                                            data.batch - 1));
   }
-  text += "\nat the peak, with the largest of each:\n" + peak_items(peak.peak);
-  if (host.peak.bytes > 0) text += "\nin host memory at its peak:\n" + peak_items(host.peak);
-  return text + "\n" + phase_table(plan.memory);
+  return text;
+}
+
+std::string plan_tables_text(const Plan& plan) {
+  const ByteUnit unit = unit_of(plan);
+  const PhasePeak peak = plan.memory.peak(), host = plan.memory.host;
+  std::string text =
+      fmt::format("at the peak, with the largest of each, {}:\n", unit.name) + peak_items(peak.peak, unit);
+  if (host.peak.bytes > 0)
+    text += fmt::format("\nin host memory at its peak, {}:\n", unit.name) + peak_items(host.peak, unit);
+  return text + "\n" + phase_table(plan.memory, unit);
+}
+
+std::string plan_text(const std::string& name, const Plan& plan) {
+  return plan_summary_text(name, plan) + "\n" + plan_tables_text(plan);
 }
 
 std::string plan_table_text(const std::string& name, const std::vector<PlanRow>& rows,
                             std::optional<int64_t> budget, double seconds) {
   std::vector<std::vector<std::string>> cells(1);
   for (const policies::PolicyKind* const kind : policies::policy_kinds()) cells[0].push_back(kind->name());
-  cells[0].insert(cells[0].end(), {"peak", "phase", "host", "recomputed"});
+  const ByteUnit unit = unit_of(rows.back().plan);  // the highest
+  cells[0].insert(cells[0].end(), {std::string("peak, ") + unit.name, "phase", "host", "recomputed"});
   if (budget) cells[0].push_back("fits");
   for (const PlanRow& row : rows) {
     const PhasePeak peak = row.plan.memory.peak();
     std::vector<std::string> line;
-    for (const bool on : row.on) line.push_back(on ? "on" : "-");
+    for (const bool on : row.on) line.push_back(on ? "on" : "off");
     const int64_t host = row.plan.memory.host.peak.bytes;
-    line.insert(line.end(), {readable_bytes(peak.peak.bytes), peak.name,
-                             host > 0 ? readable_bytes(host) : "-", recomputed_text(row.plan)});
+    line.insert(line.end(),
+                {in_unit(peak.peak.bytes, unit), peak.name, in_unit(host, unit), recomputed_text(row.plan)});
     if (budget) line.push_back(row.plan.need_in(Capacity::allocator).fits(budget) ? "yes" : "no");
     cells.push_back(std::move(line));
   }
@@ -342,29 +382,34 @@ std::string explain_text(const Plan& plan, const std::vector<PolicyEffect>& effe
     const std::string start = fmt::format("  {:<{}}{}", effect.policy, longest + 1, effect.on ? "on" : "off");
     text += entry(start, longest + 8, effect_words(plan, effect));
   }
-  return text + "off is: " + baselines(plan.loaded.config.policies) + terms_table(plan.terms);
+  text += "off is: " + baselines(plan.loaded.config.policies);
+  const auto& not_known = plan.scratch.not_known;
+  if (plan.memory.device.is_cpu() && !not_known.empty())
+    text += "\n" +
+            wrapped("scratch of these operators is counted as 0: " +
+                        listed(std::vector<std::string>(not_known.begin(), not_known.end()), ", "),
+                    0) +
+            "\n";
+  return text + terms_table(plan.terms, unit_of(plan));
 }
 
 std::string largest_batch_text(const std::string& name, const LargestPlannedBatch& found, int64_t bytes,
                                const Card* card) {
-  const auto row = [](const Plan& plan) {
+  const ByteUnit unit = unit_for(bytes);
+  const auto row = [&](const Plan& plan) {
     const PhasePeak peak = plan.memory.peak();
     const int64_t whole = plan.bytes_in(Capacity::device);
-    return fmt::format("data.batch = {} takes {}{}", plan.loaded.config.data.batch, peak_text(peak),
-                       whole > peak.peak.bytes ? ", with what a device adds " + exact_bytes(whole) : "");
+    return fmt::format("data.batch = {} takes {}{}", plan.loaded.config.data.batch, peak_text(peak, unit),
+                       whole > peak.peak.bytes ? ", with what a device adds " + exact_text(whole, unit) : "");
   };
   const bool known_end = found.largest->loaded.config.data.samples.has_value();
-  const std::vector<std::string> not_known = not_counted(*found.largest);
-  std::string text;
-  if (card != nullptr) {
-    text += line("verdict", fmt::format("data.batch = {} fits an {} of {:.3g} GB, as its maker states{}",
-                                        found.largest->loaded.config.data.batch, card->shown,
-                                        static_cast<double>(card->bytes) / 1e9, unknown_text(not_known)));
-  }
-  text += line(
-      "largest",
-      fmt::format("{}, which fits into {}{}", row(*found.largest), exact_bytes(bytes),
-                  not_known.empty() ? "" : "; not known, and not counted: " + listed(not_known, " and ")));
+  const std::string room = card != nullptr ? fmt::format("an {} of {:.3g} GB, as its maker states",
+                                                         card->shown, static_cast<double>(card->bytes) / 1e9)
+                                           : exact_text(bytes, unit);
+  std::string text =
+      line("verdict", fmt::format("data.batch = {} fits {}{}", found.largest->loaded.config.data.batch, room,
+                                  unknown_text(not_counted(*found.largest))));
+  text += line("largest", row(*found.largest));
   text += line("next", found.next  ? row(*found.next) + ", which does not"
                        : known_end ? "none: data.samples leaves no more to train on"
                                    : "none: larger batches are not planned");

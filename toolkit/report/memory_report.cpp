@@ -43,26 +43,6 @@ std::string largest(const MemorySums& sums, Category category, size_t count) {
   return text;
 }
 
-struct Unit {
-  const char* name;
-  double bytes;
-  int decimals;
-};
-
-// Few digits for the largest figure of a table.
-Unit unit_for(int64_t bytes) {
-  constexpr double kibi = 1024, most = 1000;
-  const auto value = static_cast<double>(bytes);
-  if (value < most * kibi) return {"KiB", kibi, 1};
-  if (value < most * kibi * kibi) return {"MiB", kibi * kibi, 1};
-  return {"GiB", kibi * kibi * kibi, 2};
-}
-
-// "-" for nothing at all: 0.0 is little.
-std::string in_unit(int64_t bytes, const Unit& unit) {
-  return bytes == 0 ? "-" : fmt::format("{:.{}f}", static_cast<double>(bytes) / unit.bytes, unit.decimals);
-}
-
 // So that all categories fit side by side.
 std::string short_name(Category category) {
   static const std::map<Category, const char*> names = {{Category::parameters, "params"},
@@ -150,8 +130,7 @@ std::string savings_table(const std::vector<PolicySaving>& savings) {
   return text;
 }
 
-std::string phase_table(const MemoryReport& report) {
-  const Unit unit = unit_for(report.peak().peak.bytes);
+std::string phase_table(const MemoryReport& report, const ByteUnit& unit) {
   std::vector<std::vector<std::string>> rows = {{"phase", "peak"}};
   for (const Category category : used_categories(report.phases)) rows[0].push_back(short_name(category));
   for (const PhasePeak& phase : report.phases) {
@@ -166,8 +145,8 @@ std::string phase_table(const MemoryReport& report) {
 
 std::string memory_table(const MemoryReport& report) {
   const PhasePeak peak = report.peak();
-  std::string text =
-      phase_table(report) + "highest: " + readable_bytes(peak.peak.bytes) + " in " + peak.name + "\n";
+  std::string text = phase_table(report, unit_for(peak.peak.bytes)) +
+                     "highest: " + readable_bytes(peak.peak.bytes) + " in " + peak.name + "\n";
   if (const PhasePeak* most = phase_with_most(report.phases, Category::saved)) {
     text += "largest saved for backward, by module path, at the peak of " + most->name + ":\n" +
             largest(most->peak, Category::saved, 5);

@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "toolkit/core/numbers.h"
 #include "toolkit/report/history.h"
 
 namespace dtk {
@@ -65,7 +66,7 @@ std::string memory_json(const MemoryReport& report);
 
 /// The beginning of memory_table(), which a plan shows too: a heading, then one row per phase and one column
 /// per category.
-std::string phase_table(const MemoryReport& report);
+std::string phase_table(const MemoryReport& report, const ByteUnit& unit);
 
 /// A table for a terminal of 80 columns: one row per phase, one column per category; then the module paths
 /// that saved the most for backward, at the peak of the phase that holds most of it, and the largest

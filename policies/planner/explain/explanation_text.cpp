@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <tuple>
 #include <utility>
 
 #include "core/figures.h"
@@ -77,13 +78,28 @@ struct Rows {
   size_t count = 1;
 };
 
-// Neighbours with equal figures, as the blocks of a model are, are one row; those without gain have reasons.
+// "blocks.3.norm saves 2 of them" -> "blocks.#.norm saves # of them"
+std::string without_numbers(const std::string& text) {
+  std::string same;
+  for (const char c : text) {
+    const bool digit = c >= '0' && c <= '9';
+    if (!digit) same += c;
+    if (digit && !same.ends_with('#')) same += '#';
+  }
+  return same;
+}
+
+// Equal figures, and reasons that differ in the numbers of modules only.
+bool are_alike(const SegmentGain& one, const SegmentGain& other) {
+  return std::tuple(one.saves, one.inputs, one.gain) == std::tuple(other.saves, other.inputs, other.gain) &&
+         without_numbers(one.reason) == without_numbers(other.reason);
+}
+
+// Neighbours that are alike, as the blocks of a model are, are one row.
 std::vector<Rows> rows_of(const std::vector<SegmentGain>& segments) {
   std::vector<Rows> rows;
   for (const SegmentGain& one : segments) {
-    SegmentGain alike = one;
-    if (!rows.empty()) alike.path = rows.back().first.path;
-    if (!rows.empty() && alike == rows.back().first && one.gain > 0) {
+    if (!rows.empty() && are_alike(one, rows.back().first)) {
       rows.back().last = one.path;
       ++rows.back().count;
     } else {
@@ -113,7 +129,7 @@ class SegmentTable {
       const bool gains = row.first.gain > 0;
       text += cells((gains ? "  " : "! ") + name_of(row), digits(row.first.saves), digits(row.first.inputs),
                     digits(row.first.gain));
-      if (!gains) text += line("", row.first.reason, 4);
+      if (!gains) text += line("", (row.count > 1 ? "of the first: " : "") + row.first.reason, 4);
     }
     return text;
   }
@@ -203,29 +219,30 @@ std::string largest_line(const LargestParameter& largest) {
   return line("largest", text);
 }
 
-std::string temporaries_words(const PhasePeak& peak) {
-  std::vector<std::pair<int64_t, std::string>> by_bytes;
+// A way to lower the peak, and by how many bytes at the most.
+struct Remedy {
+  Category category;
+  int64_t bytes = 0;
+  std::string text;
+};
+
+// Of a category's bytes at the peak.
+std::map<std::string, int64_t> labels_of(const PhasePeak& peak, Category category) {
   const auto items = peak.peak.items();
-  const auto found = items.find(Category::temporaries);
-  if (found == items.end()) return "what operators make and free";
-  for (const auto& [label, held] : found->second) by_bytes.emplace_back(-held, label);
-  std::sort(by_bytes.begin(), by_bytes.end());
-  constexpr size_t shown = 2;
-  std::vector<std::string> names;
-  for (size_t i = 0; i < std::min(shown, by_bytes.size()); ++i) names.push_back(by_bytes[i].second);
-  return "instead of " + listed(names, " and ") + ", what works in place or on smaller pieces";
+  const auto found = items.find(category);
+  return found == items.end() ? std::map<std::string, int64_t>() : found->second;
 }
 
-// Modules whose saved bytes are a visible part of the peak and would be fewer in a segment of its own.
-std::vector<std::string> more_segments(const Observed& job, const PhasePeak& peak) {
-  std::vector<std::string> paths;
-  const auto items = peak.peak.items();
-  const auto saved = items.find(Category::saved);
+// Modules that save at the peak and would save less in a segment of their own.
+std::vector<Remedy> more_segments(const Observed& job, const PhasePeak& peak) {
+  std::vector<Remedy> remedies;
+  const auto saved = labels_of(peak, Category::saved);
   for (const SegmentGain& one : job.segments) {
-    const bool there = saved != items.end() && saved->second.count(one.path) > 0;
-    if (there && one.gain * kSmallPart >= peak.peak.bytes) paths.push_back(one.path);
+    if (saved.count(one.path) == 0) continue;
+    remedies.push_back(
+        {Category::saved, std::min(one.gain, saved.at(one.path)), "checkpointing " + one.path + " too"});
   }
-  return paths;
+  return remedies;
 }
 
 bool waits_in_host_memory(const Observed& job) {
@@ -234,63 +251,83 @@ bool waits_in_host_memory(const Observed& job) {
 }
 
 // Nothing that the job does already.
-std::string saved_remedy(const Explanation& why, const PhasePeak& peak) {
-  std::vector<std::string> ways;
-  if (!why.recomputes && why.plain.max_gain() > 0) ways.emplace_back("checkpointing");
-  if (why.recomputes) {
-    const std::vector<std::string> more = more_segments(why.job(), peak);
-    if (!more.empty()) ways.push_back("checkpointing more, such as " + more.front());
-  }
-  // The CPU's own memory is the host's.
+std::vector<Remedy> saved_remedies(const Explanation& why, const PhasePeak& peak, int64_t held) {
   const Observed& job = why.job();
-  if (!job.plan.on_cpu && !waits_in_host_memory(job)) ways.emplace_back("host memory");
-  ways.emplace_back("a smaller batch");
-  return listed(ways, " or ");
+  std::vector<Remedy> remedies;
+  if (why.recomputes) remedies = more_segments(job, peak);
+  if (!why.recomputes && job.max_gain() > 0)
+    remedies.push_back({Category::saved, job.max_gain(), "checkpointing"});
+  // The CPU's own memory is the host's.
+  if (!job.plan.on_cpu && !waits_in_host_memory(job))
+    remedies.push_back({Category::saved, held, "keeping it in host memory"});
+  remedies.push_back({Category::saved, held / 2, "half the batch"});
+  return remedies;
 }
 
-std::string remedy(const Explanation& why, const PhasePeak& peak, Category category) {
-  const bool on_cpu = why.job().plan.on_cpu;
+// Without limit by what else holds a peak up. `held`: bytes of the category at the peak.
+std::vector<Remedy> remedies_of(const Explanation& why, const PhasePeak& peak, Category category,
+                                int64_t held) {
+  const Observed& job = why.job();
+  const bool on_cpu = job.plan.on_cpu;
   switch (category) {
     case Category::parameters:
-      return "fewer bits, or a smaller, shared or low-rank " + why.job().largest.name;
+      return {
+          {category, held / 2, "half the bits"},
+          {category, job.largest.bytes, "doing without " + job.largest.name + ", or shared or of low rank"}};
     case Category::gradients:
-      return "an optimizer step within backward, which frees each gradient at once";
+      return {{category, held, "an optimizer step within backward, which frees each gradient at once"}};
     case Category::optimizer:
-      return std::string("moments ") + (on_cpu ? "" : "in host memory, ") +
-             "in fewer bits or factored, or an optimizer without";
+      return {
+          {category, held, std::string(on_cpu ? "" : "moments in host memory, or ") + "an optimizer without"},
+          {category, held / 2, "moments in half the bits"}};
     case Category::casts:
-      return why.recomputes ? "weights that are stored in fewer bits"
-                            : "checkpointing, which makes them again segment by segment";
+      return {{category, held,
+               why.recomputes ? "weights that are stored in the bits that are computed with"
+                              : "checkpointing, which makes them again segment by segment"}};
     case Category::saved:
-      return saved_remedy(why, peak);
+      return saved_remedies(why, peak, held);
     case Category::data:
-      return "a smaller batch";
+      return {{category, held / 2, "half the batch"}};
     case Category::temporaries:
-    case Category::scratch:
-      return temporaries_words(peak);
+    case Category::scratch: {
+      std::vector<Remedy> remedies;
+      for (const auto& [label, bytes] : labels_of(peak, category))
+        remedies.push_back({category, bytes, "what works in place or on smaller pieces instead of " + label});
+      return remedies;
+    }
     default:
-      return on_cpu ? "doing without it" : "host memory for it";
+      return {{category, held, on_cpu ? "doing without it" : "host memory for it"}};
   }
 }
 
 std::string bounds_table(const Explanation& why) {
   const Observed& job = why.job();
   const PhasePeak peak = policies::highest(job.plan.device);
-  constexpr size_t figures = 16, column = 33;
-  std::string text;
+  std::vector<Remedy> remedies;
   for (const CategoryBound& bound : category_bounds(job.plan.device)) {
-    if (bound.bytes * kSmallPart < peak.peak.bytes) continue;
-    std::string start = std::string("  ") + policies::name_of(bound.category);
-    start.resize(15, ' ');
-    text += line(start + padded(digits(bound.bytes), figures), remedy(why, peak, bound.category), column);
+    for (Remedy& one : remedies_of(why, peak, bound.category, peak.peak.of(bound.category))) {
+      one.bytes = std::min(one.bytes, bound.bytes);
+      if (one.bytes * kSmallPart >= peak.peak.bytes) remedies.push_back(std::move(one));
+    }
   }
+  std::stable_sort(remedies.begin(), remedies.end(),
+                   [](const Remedy& a, const Remedy& b) { return a.bytes > b.bytes; });
+  constexpr size_t figures = 16, column = 33, max_shown = 12;
+  std::string text;
+  for (size_t i = 0; i < std::min(max_shown, remedies.size()); ++i) {
+    std::string start = std::string("  ") + policies::name_of(remedies[i].category);
+    start.resize(15, ' ');
+    text += line(start + padded(digits(remedies[i].bytes), figures), remedies[i].text, column);
+  }
+  if (remedies.size() > max_shown)
+    text += "  and " + std::to_string(remedies.size() - max_shown) + " ways that lower it by less\n";
   return text;
 }
 
 std::string suggestions(const Explanation& why) {
   const PhasePeak peak = policies::highest(why.job().plan.device);
   std::string text = "what could lower the peak of " + bytes_text(peak.peak.bytes) +
-                     ", and by how many of them\nat the most, as another phase's peak remains\n" +
+                     ", and by how many of them at\nthe most, each alone: another phase's peak remains\n" +
                      bounds_table(why);
   if (why.alternatives.empty()) return text;
   text += "planned instead\n";

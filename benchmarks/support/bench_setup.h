@@ -21,6 +21,7 @@ inline RunConfig latent_config(const std::string& model, int64_t batch, int64_t 
   RunConfig config;
   dit::options_of(config).model.name = model;
   dit::options_of(config).model.learn_sigma = false;  // rectified flow predicts no variance
+  config.policies = dit::policy_defaults();
   config.train.threads = threads;
   config.train.steps = 1'000'000;
   config.data.batch = batch;
@@ -51,7 +52,8 @@ struct Combination {
 };
 
 /// Off means fp32, materialised attention, the EMA on the training device, no recomputation.
-inline policies::PolicyOptions options_of(const Combination& on, policies::PolicyOptions options = {}) {
+inline policies::PolicyOptions options_of(const Combination& on,
+                                          policies::PolicyOptions options = dit::policy_defaults()) {
   using policies::Enabled;
   const auto state = [](bool is_on) { return is_on ? Enabled::by_default : Enabled::off; };
   options.precision.enabled = state(on.precision);

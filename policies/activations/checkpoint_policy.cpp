@@ -1,6 +1,8 @@
+#include <dtk/policies/advice.h>
 #include <dtk/policies/checkpoint.h>
 #include <dtk/policies/internal/checkpoint_policy.h>
 #include <dtk/policies/internal/path_globs.h>
+#include <dtk/policies/internal/repeated_modules.h>
 #include <dtk/policies/internal/scoped.h>
 #include <dtk/policies/offload.h>
 
@@ -15,6 +17,8 @@
 
 namespace dtk::policies {
 namespace {
+
+constexpr const char* kCheckpointEnabled = "policies.checkpoint.enabled";
 
 // Splits the chosen paths into segments of consecutive modules with one choice: neighbours in `paths`, at
 // most `length`.
@@ -80,8 +84,8 @@ void check_overlap(const std::vector<std::string>& matches, int64_t segment) {
       throw PolicyError("policies.checkpoint.targets",
                         " overlap: " + inner + " runs within " + outer +
                             ", so policies.checkpoint.segment = " + std::to_string(segment) +
-                            " cannot join them in one segment; name modules of one level, or set "
-                            "policies.checkpoint.segment = 1, which nests them");
+                            " cannot join them in one segment; name modules of one level, or " +
+                            advise("policies.checkpoint.segment", "1") + ", which nests them");
     }
   }
 }
@@ -115,7 +119,8 @@ class CheckpointPolicy::Within : NotCopied {
   OpenSegment outer_;
 };
 
-CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::vector<std::string>& paths)
+CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::vector<std::string>& paths,
+                                   const NamedTensors& parameters)
     : options_(options), open_(std::make_shared<OpenSegment>()), effect_(std::make_shared<Effect>()) {
   if (options.offload_min_bytes.bytes < 0) {
     throw PolicyError(
@@ -125,21 +130,23 @@ CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::
   const bool asked = options.enabled == Enabled::on;
   if (options.keep.word == KeepWord::all && asked) {
     throw PolicyError("policies.checkpoint",
-                      ": asked for, but keep = \"all\" keeps every tensor, so it has no effect; "
-                      "use keep = \"block\", or enabled = false");
+                      ": asked for, but keep = \"all\" keeps every tensor, so it has no effect; " +
+                          advise("policies.checkpoint.keep", "\"block\"") + ", or enabled = false");
   }
-  const bool default_targets = options.targets == CheckpointOptions{}.targets;
-  if (default_targets && !asked && !matches_any(options.targets.front(), paths)) {
-    reason_ = "no module matches the default targets, " + options.targets.front();
+  const bool by_structure = options.targets.empty();
+  const std::vector<std::string> matches =
+      by_structure ? repeated_modules(paths, parameters)
+                   : matching_paths(options.targets, paths, "policies.checkpoint.targets");
+  if (matches.empty()) {
+    const std::string why =
+        "no module repeats: no two that follow each other have parameters of the same shapes";
+    if (asked) {
+      throw PolicyError("policies.checkpoint.targets", " names none, and " + why + "; name modules, or " +
+                                                           advise(kCheckpointEnabled, "false"));
+    }
+    reason_ = why;
     return;
   }
-  if (options.targets.empty()) {
-    throw PolicyError("policies.checkpoint.targets",
-                      " is empty; name modules, such as [\"blocks.*\"], or set "
-                      "policies.checkpoint.enabled = false");
-  }
-  const std::vector<std::string> matches =
-      matching_paths(options.targets, paths, "policies.checkpoint.targets");
   check_count("every", options.every, matches.size());
   check_count("segment", options.segment, matches.size());
   check_overlap(matches, options.segment);
@@ -155,7 +162,8 @@ CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::
   if (chosen.empty() && asked) {
     throw PolicyError("policies.checkpoint",
                       ": asked for, but policies.checkpoint.keep keeps every tensor of each chosen "
-                      "module, so it has no effect; keep less, or set enabled = false");
+                      "module, so it has no effect; keep less, or " +
+                          advise(kCheckpointEnabled, "false"));
   }
   if (chosen.empty()) {
     reason_ = "policies.checkpoint.keep keeps every tensor of each chosen module";
@@ -180,7 +188,8 @@ CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::
        : moved == 0 ? "recomputes " + counted(chosen.size(), "module")
                     : "recomputes " + std::to_string(again) + " and offloads " + counted(moved, "module")) +
       " in " + counted(segments_.size(), "segment") + ", " +
-      (first == last ? first : "from " + first + " to " + last) + kept_text(options);
+      (first == last ? first : "from " + first + " to " + last) + (by_structure ? ", which repeat" : "") +
+      kept_text(options);
 }
 
 // What the next segment keeps; those that keep the same results count them together.
@@ -294,8 +303,8 @@ void CheckpointPolicy::before_step() {
   const char* const change = moves_or_need_not() ? "name other modules in policies.checkpoint.targets"
                                                  : "lower policies.checkpoint.offload_min_bytes";
   throw PolicyError("policies.checkpoint.enabled", " = true, but " + no_effect() + ", so it has no effect; " +
-                                                       change +
-                                                       ", or set policies.checkpoint.enabled = \"default\"");
+                                                       change + ", or " +
+                                                       advise(kCheckpointEnabled, "\"default\""));
 }
 
 PolicyReport CheckpointPolicy::report() const {

@@ -1,5 +1,6 @@
 #include "activations/keep_spec.h"
 
+#include <dtk/policies/advice.h>
 #include <dtk/policies/internal/path_globs.h>
 #include <dtk/policies/policy.h>
 
@@ -78,7 +79,8 @@ std::vector<SegmentChoice> choices_of(const SegmentKeeps& keep, const std::vecto
   if (keep.results.empty() && keep.word == KeepWord::listed) {
     throw PolicyError(kKey,
                       " is an empty list; name results, such as [\"fc2_out\"] or "
-                      "[\"aten::addmm\"], or set policies.checkpoint.keep = \"block\"");
+                      "[\"aten::addmm\"], or " +
+                          advise(kKey, "\"block\""));
   }
   check_entries(keep.results, paths);
   std::vector<SegmentChoice> choices;

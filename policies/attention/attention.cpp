@@ -9,6 +9,7 @@
 #include <ATen/ops/softmax.h>
 #include <ATen/record_function.h>
 #include <c10/util/StringUtil.h>
+#include <dtk/policies/advice.h>
 #include <dtk/policies/attention.h>
 #include <dtk/policies/internal/scoped.h>
 #include <dtk/policies/module_path.h>
@@ -88,6 +89,7 @@ std::string shape_of(const at::Tensor& q, const std::optional<at::Tensor>& mask,
 }
 
 constexpr const char* kEnabled = "policies.attention.enabled";
+constexpr const char* kDefault = "\"default\"";
 
 [[noreturn]] void refuse_fallback(const std::string& path, const std::string& what, double dropout) {
   const char* const change =
@@ -95,10 +97,9 @@ constexpr const char* kEnabled = "policies.attention.enabled";
           ? "set the dropout of attention to 0"
           : "give q, k and v one dtype, a last dimension without gaps and a mask that needs no gradient, "
             "and leave LibTorch's fused backends enabled";
-  throw PolicyError(kEnabled,
-                    " = true, but LibTorch has no fused kernel for the attention of " + place(path) + " (" +
-                        what + ") and would store its weights; " + change +
-                        ", or set policies.attention.enabled = \"default\", which runs and lists it");
+  throw PolicyError(kEnabled, " = true, but LibTorch has no fused kernel for the attention of " +
+                                  place(path) + " (" + what + ") and would store its weights; " + change +
+                                  ", or " + advise(kEnabled, kDefault) + ", which runs and lists it");
 }
 
 // As autocast will give it to the operator, whose kernel is chosen by what it gets.
@@ -112,7 +113,8 @@ at::Tensor as_computed(at::Tensor tensor) {
   throw PolicyError(kEnabled,
                     " = true, but " + place(path) + " stores attention weights of its own: " + what +
                         "; call the seam's attention there (at::scaled_dot_product_attention, never "
-                        "torch::nn::MultiheadAttention), or set policies.attention.enabled = \"default\"");
+                        "torch::nn::MultiheadAttention), or " +
+                        advise(kEnabled, kDefault));
 }
 
 int64_t elements(at::IntArrayRef batch_and_rows, int64_t columns) {
@@ -229,10 +231,10 @@ void AttentionPolicy::before_step() {
     refuse_direct(path, entry.what);
   }
   if (!findings_->called) {
-    throw PolicyError(
-        kEnabled,
-        " = true, but the forward pass did not call the seam's attention, so it "
-        "has no effect; call it where the model attends, or set policies.attention.enabled = \"default\"");
+    throw PolicyError(kEnabled,
+                      " = true, but the forward pass did not call the seam's attention, so it "
+                      "has no effect; call it where the model attends, or " +
+                          advise(kEnabled, kDefault));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <ATen/ops/lerp.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
+#include <dtk/policies/advice.h>
 #include <dtk/policies/ema.h>
 #include <dtk/policies/internal/async_copies.h>
 #include <dtk/policies/memory_ledger.h>
@@ -86,8 +87,8 @@ Ema::Ema(const EmaOptions& options, const NamedTensors& parameters, std::unique_
   obstacle_ = obstacle(names_, parameters_);
   if (!obstacle_.empty()) {
     if (options.enabled == Enabled::on) {
-      throw PolicyError("policies.ema.enabled",
-                        " = true, but " + obstacle_ + "; change that, or set policies.ema.enabled = false");
+      throw PolicyError("policies.ema.enabled", " = true, but " + obstacle_ + "; change that, or " +
+                                                    advise("policies.ema.enabled", "false"));
     }
     names_.clear();
     parameters_.clear();
@@ -99,7 +100,8 @@ Ema::Ema(const EmaOptions& options, const NamedTensors& parameters, std::unique_
     throw PolicyError(
         "policies.ema",
         ": asked for in host memory, but the training device is the CPU, so there is nothing to "
-        "move; remove policies.ema.enabled or set policies.ema.device = \"same\"");
+        "move; remove policies.ema.enabled or " +
+            advise("policies.ema.device", "\"same\""));
   }
   if (!options.pinned && nothing_to_move) {
     throw PolicyError("policies.ema.pinned",

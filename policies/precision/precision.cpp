@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/StringUtil.h>
+#include <dtk/policies/advice.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/internal/path_globs.h>
 #include <dtk/policies/precision.h>
@@ -40,15 +41,8 @@ Tensors in_fp32(Tensors&& tensors) {
 
 std::set<std::string, std::less<>> fp32_paths(const PrecisionOptions& options,
                                               const std::vector<std::string>& paths) {
-  const bool by_default = options.fp32 == PrecisionOptions{}.fp32;
-  std::set<std::string, std::less<>> found;
-  for (const std::string& pattern : options.fp32) {
-    if (by_default && !matches_any(pattern, paths)) continue;
-    for (const std::string& path : matching_paths({pattern}, paths, "policies.precision.fp32")) {
-      found.insert(path);
-    }
-  }
-  return found;
+  const std::vector<std::string> found = matching_paths(options.fp32, paths, "policies.precision.fp32");
+  return {found.begin(), found.end()};
 }
 
 // Guards that do not know throw, as the one of CUDA in LibTorch 2.11 to 2.15 does.
@@ -135,7 +129,8 @@ Precision::Precision(const PrecisionOptions& options, c10::Device device,
       throw PolicyError(
           "policies.precision.enabled",
           " = true, but policies.precision.fp32 names every module of the model, so it has no effect; name "
-          "fewer there, or set policies.precision.enabled = \"default\"");
+          "fewer there, or " +
+              advise("policies.precision.enabled", "\"default\""));
     }
     active_ = false;
     reason_ = "fp32: policies.precision.fp32 names every module";
@@ -157,7 +152,8 @@ void Precision::before_step() {
   throw PolicyError(
       "policies.precision.enabled",
       " = true, but no forward pass ran within forward_scope(), so it has no effect; hold the scope during "
-      "the forward pass, or set policies.precision.enabled = \"default\"");
+      "the forward pass, or " +
+          advise("policies.precision.enabled", "\"default\""));
 }
 
 void Precision::after_step() {

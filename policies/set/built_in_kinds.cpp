@@ -100,7 +100,7 @@ class CheckpointKind final : public BuiltIn {
   using BuiltIn::BuiltIn;
   std::unique_ptr<Policy> make(const PolicyOptions& options, const Subject& subject,
                                std::unique_ptr<StagingCopies>&) const override {
-    return std::make_unique<CheckpointPolicy>(options.checkpoint, subject.paths);
+    return std::make_unique<CheckpointPolicy>(options.checkpoint, subject.paths, subject.parameters);
   }
   void switch_to(PolicyOptions& options, c10::Device device, bool on) const override {
     PolicyKind::switch_to(options, device, on);

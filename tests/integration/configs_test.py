@@ -4,6 +4,7 @@ once on files of the kind, the name and the shape that its [data] gives, which i
 planner are read here and trained by driving_test.py."""
 
 import json
+import re
 import struct
 import subprocess
 import sys
@@ -101,6 +102,38 @@ class Configurations(unittest.TestCase):
                         self.assertLessEqual(value.items(), printed[table][key].items())
                     else:
                         self.assertEqual(printed[table][key], value, f"{table}.{key}")
+
+    def test_the_page_of_keys_is_what_the_program_prints(self):
+        with tempfile.TemporaryDirectory() as folder:
+            page = self.run_train(folder, "--keys")
+            readme = (CONFIGS.parent / "toolkit/config/README.md").read_text(encoding="utf-8")
+            self.assertIn(f"\n```\n{page}```\n", readme, "write what dit-train --keys prints into toolkit/config/README.md")
+            self.assertTrue(all(len(line) < 80 for line in page.splitlines()), page)
+            part = self.run_train(folder, "--keys", "policies.ema")
+            self.assertIn(part, page)
+            self.assertEqual(part.splitlines()[0], "[policies.ema]")
+            self.assertEqual(self.run_train(folder, "--keys=data.bat"), "[data]\n  batch = 16                          an integer in [1, inf)\n")
+            result = subprocess.run([str(TRAIN), "--keys", "data.bats"], capture_output=True, text=True)
+            self.assertEqual((result.returncode, result.stdout, result.stderr),
+                             (2, "", "dit-train: --keys data.bats: no key begins so; near: data.batch\n"))  # fmt: skip
+
+    def test_every_key_of_a_printed_configuration_is_on_the_page(self):
+        for path, folder in self.each(("dit", "diffusion_planner")):
+            printed = self.run_train(folder, "--config", str(path), "--print-config")
+            table = ""
+            for line in printed.splitlines():
+                if line.startswith("["):
+                    table = line
+                    continue
+                name = line.removeprefix("# ").split(" ")[0]
+                if name:
+                    self.assertIn(f"{table}\n", self.keys())
+                    self.assertRegex(self.keys().split(f"{table}\n")[1].split("\n[")[0], rf"(?m)^  {re.escape(name)} = ")
+
+    def keys(self) -> str:
+        if not hasattr(Configurations, "page"):
+            Configurations.page = self.run_train(".", "--keys")
+        return Configurations.page
 
     def check_run(self, path: Path, folder: str, own_data: bool) -> str:
         config = tomllib.loads(path.read_text())

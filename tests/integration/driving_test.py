@@ -333,7 +333,7 @@ class Driving(unittest.TestCase):
         process = subprocess.Popen(command, cwd=self.folder, stdout=terminal, stderr=subprocess.PIPE, text=True)
         os.close(terminal)
         output = b""
-        while f"sampling step 2/{HELD_OUT}".encode() not in output:
+        while f"sampling {round(100 / HELD_OUT)} %".encode() not in output:
             output += os.read(main, 65536)
         process.send_signal(signal.SIGINT)
         self.assertEqual((process.wait(timeout=60), process.stderr.read()), (5, ""))

@@ -369,7 +369,7 @@ class Plans(unittest.TestCase):
                 less = subprocess.run([*run, f"memory.budget={budget - 1}"], cwd=SOURCE, capture_output=True, text=True)
                 self.assertEqual(less.returncode, 3, less.stderr)
                 self.assertIn(f"the run needs {budget} bytes", less.stderr)
-                self.assertIn(f"raise memory.budget to {budget} bytes or more", less.stderr)
+                self.assertIn(f"set memory.budget = {budget} or more", less.stderr)
                 self.assertFalse(Path(folder, "run").exists())
                 subprocess.run([*run, f"memory.budget={budget}"], cwd=SOURCE, check=True, capture_output=True, timeout=120)
                 measured = json.loads(Path(folder, "run/memory.json").read_text())["peak"]["bytes"]

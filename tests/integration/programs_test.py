@@ -17,6 +17,7 @@ MODULES = [
     "weight_runs",
     "hostile_runs",
     "first_hour",
+    "advice_runs",
 ]
 
 if __name__ == "__main__":

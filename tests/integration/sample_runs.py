@@ -115,7 +115,7 @@ class Stopping(SampleTest):
         process = subprocess.Popen(command, cwd=self.folder, stdout=terminal, stderr=subprocess.PIPE, text=True)
         os.close(terminal)
         output = b""
-        while b"sampling step 2/320000" not in output:
+        while b"sampling <1 %" not in output:
             output += os.read(main, 65536)
         process.send_signal(signal.SIGINT)
         self.assertEqual((process.wait(timeout=30), process.stderr.read()), (5, ""))

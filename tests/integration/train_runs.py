@@ -225,9 +225,8 @@ class Resume(ProgramTest):
         self.assert_fails(
             self.train("--resume", "latest", train__steps=steps, train__threads=2),
             2,
-            f"{LAST} was written with train.threads = 1, this run has 2, and results depend on it; use --set "
-            "train.threads=1, "
-            "or accept other rounding with --set train.allow_thread_change=true",
+            f"{LAST} was written with train.threads = 1, this run has 2, and results depend on it; set "
+            "train.threads = 1, or accept other rounding: set train.allow_thread_change = true",
         )
         allowed = {"train__threads": 2, "train__allow_thread_change": "true"}
         result = self.train("--resume", "latest", train__steps=steps, **allowed)
@@ -401,7 +400,7 @@ class Terminal(ProgramTest):
         self.assertEqual(sampling, f"sampling {2 * CLASSES} images in {SAMPLE_STEPS} steps\n")
         self.assertEqual(len(sampled), SAMPLE_STEPS)
         for number, line in enumerate(sampled, 1):
-            self.assertRegex(line, rf"^\[#*\.*\] sampling step {number}/{SAMPLE_STEPS}(\n|$)")
+            self.assertRegex(line, rf"^\[#*\.*\] sampling {round(100 * (number - 1) / SAMPLE_STEPS)} %(\n|$)")
         for line in [*steps, *(line.split("\n")[0] for line in sampled)]:
             self.assertLess(len(line), columns)
         return steps

@@ -174,12 +174,17 @@ TrainArguments parse_train_arguments(int argc, const char* const* argv) {
                      {"device", Option::value},
                      {"verbose", Option::flag},
                      {"print-config", Option::flag},
+                     {"keys", Option::optional_value},
                      {"doctor", Option::flag}},
                     argc, argv);
   TrainArguments arguments;
   if (wants_text_only(given, arguments)) return arguments;
   arguments.doctor = given.has("doctor");
   if (arguments.doctor) return arguments;
+  if (given.has("keys")) {
+    arguments.keys = given.text("keys");
+    return arguments;
+  }
   arguments.device = checked_device(given);
   arguments.out = given.text("out");
   arguments.init = given.text("init");
@@ -324,9 +329,9 @@ Usage: dit-train --config FILE [options]
   --verbose             prints the configuration at the start, memory by phase
                         and what each policy saved at the end
   --print-config        prints the configuration, the origin of each value; ends
+  --keys [PREFIX]       prints the keys that begin so, what they may be; ends
   --doctor              prints what this machine has and lacks, and ends
-  --version             prints the version, and ends
-  -h, --help            prints this text, and ends
+  --version, -h, --help prints the version, or this text, and ends
 
 Exit codes: 0 done, 1 failure, 2 configuration or usage, 3 memory, 4 data,
 5 stopped by a signal.

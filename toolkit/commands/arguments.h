@@ -3,6 +3,7 @@
 #pragma once
 #include <dtk/planner/device_terms.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct TrainArguments {
   std::string device = "auto";   // auto, cpu, cuda or cuda:INDEX
   std::string init;              // "": not asked for; else the data. `out` is then the file to write, or ""
   std::string out;               // as given
+  std::optional<std::string> keys;  // that are asked for begin with this; nothing else was checked
   bool verbose = false;
   bool print_config = false;
   bool doctor = false;   // nothing else was checked

@@ -25,7 +25,7 @@ namespace dtk {
 
 struct Option {
   std::string name;
-  enum Kind { flag, value, repeated } kind;
+  enum Kind { flag, value, optional_value, repeated } kind;
 };
 
 /// What was given, as text: checking stays here because cxxopts' messages name neither what is allowed nor
@@ -39,10 +39,14 @@ class Given {
     for (const Option& option : known) {
       const auto value = cxxopts::value<std::string>();
       if (option.kind == Option::flag) value->implicit_value("true");
+      if (option.kind == Option::optional_value) value->implicit_value("");
       options.add_options()(option.name == "help" ? "h,help" : option.name, "", value);
     }
     options.allow_unrecognised_options();
-    const cxxopts::ParseResult result = parse(options, argc, argv);
+    const std::vector<std::string> joined = with_optional_values(known, argc, argv);
+    std::vector<const char*> words;
+    for (const std::string& word : joined) words.push_back(word.c_str());
+    const cxxopts::ParseResult result = parse(options, static_cast<int>(words.size()), words.data());
     for (const auto& argument : result.arguments()) values_[argument.key()].push_back(argument.value());
     if (has("help") || has("version")) return;
     for (const Option& option : known) check_counts(option);
@@ -95,6 +99,21 @@ class Given {
     return number;
   }
 
+  // "--keys data" as "--keys=data": cxxopts looks for a value that may be left out behind "=" only.
+  static std::vector<std::string> with_optional_values(const std::vector<Option>& known, int argc,
+                                                       const char* const* argv) {
+    std::vector<std::string> words(argv, argv + argc);
+    for (const Option& option : known) {
+      if (option.kind != Option::optional_value) continue;
+      for (size_t i = 1; i + 1 < words.size(); ++i) {
+        if (words[i] != "--" + option.name || words[i + 1].starts_with('-')) continue;
+        words[i] += "=" + words[i + 1];
+        words.erase(words.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+      }
+    }
+    return words;
+  }
+
   static cxxopts::ParseResult parse(cxxopts::Options& options, int argc, const char* const* argv) {
     try {
       return options.parse(argc, argv);
@@ -132,6 +151,7 @@ class Given {
     }
     for (const std::string& value : seen) {
       if (option.kind == Option::flag && value != "true") fail_argument(name + "=" + value, "takes no value");
+      if (option.kind == Option::optional_value) continue;
       if (option.kind != Option::flag && (value.empty() || value.starts_with("--"))) {
         fail_argument(name, "needs a value" + (value.empty() ? "" : "; seen: " + value));
       }

@@ -112,8 +112,8 @@ std::string wanted(const std::string&, const std::string& allowed) {
 std::string wanted(const policies::Enabled&, const std::string& allowed) {
   return "one of " + allowed;
 }
-std::string wanted(const std::vector<std::string>&, const std::string&) {
-  return "a list of strings, such as [\"blocks.*\"]";
+std::string wanted(const std::vector<std::string>&, const std::string& allowed) {
+  return with_limits("a list of strings, such as [\"layers.*\"]", "; ", allowed);
 }
 std::string wanted(const std::array<double, 4>&, const std::string& allowed) {
   return with_limits("a list of four numbers", ", each in ", allowed);

@@ -1,5 +1,7 @@
 #include "toolkit/config/rules.h"
 
+#include <dtk/policies/advice.h>
+
 #include <algorithm>
 #include <limits>
 #include <stdexcept>
@@ -13,6 +15,8 @@
 
 namespace dtk {
 namespace {
+
+using policies::advise;
 
 /// "data.batch = 15 or 18, or ": the multiples of `accumulate` next to `batch`.
 std::string near_batches(int64_t batch, int64_t accumulate) {
@@ -76,14 +80,15 @@ class Rules final : public RuleCheck {
     if (config_.schedule.kind == ScheduleKind::epochs && !train.epochs) {
       fail("schedule.kind",
            "schedule.kind = \"epochs\" needs train.epochs, which is not set: the rate of an epoch depends on "
-           "how many there are; set it, or use schedule.kind = \"constant\"");
+           "how many there are; set it, or " +
+               advise("schedule.kind", toml_text(ScheduleKind::constant)));
     }
     const int64_t warmup = config_.schedule.warmup;
     if (train.steps && warmup > *train.steps) {
       const std::string steps = toml_text(*train.steps);
       fail("schedule.warmup",
            "schedule.warmup = " + toml_text(warmup) + " is longer than the run; allowed: [0, " + steps +
-               "] with train.steps = " + steps + "; for a short trial set schedule.warmup = 0");
+               "] with train.steps = " + steps + "; for a short trial " + advise("schedule.warmup", "0"));
     }
     const policies::EmaOptions& ema = config_.policies.ema;
     if (train.steps && ema.enabled != policies::Enabled::off && ema.every > *train.steps) {
@@ -107,7 +112,8 @@ class Rules final : public RuleCheck {
     if (placement_is_open(config_) && !config_.memory.budget) {
       fail("policies.checkpoint.keep",
            "policies.checkpoint.keep = \"auto\" computes as little again as memory.budget allows, which is "
-           "not set; set it, or use keep = \"block\"");
+           "not set; set it, or " +
+               advise("policies.checkpoint.keep", toml_text(policies::KeepWord::block)));
     }
     check_policies();
     check_written();
@@ -121,7 +127,8 @@ class Rules final : public RuleCheck {
           "policies.precision.cpu",
           "policies.precision.cpu decides what policies.precision.enabled = \"default\" means, which is true "
           "here; " +
-              removal({"policies.precision.cpu"}) + ", or set policies.precision.enabled = \"default\"");
+              removal({"policies.precision.cpu"}) + ", or " +
+              advise("policies.precision.enabled", toml_text(policies::Enabled::by_default)));
     }
     check_kept_attention();
     const policies::EmaOptions& ema = config_.policies.ema;
@@ -143,7 +150,8 @@ class Rules final : public RuleCheck {
       fail("policies.checkpoint.keep",
            "policies.checkpoint.keep names " + toml_text(kept) +
                ", an operator of fused attention, and policies.attention.enabled = false calls none; take it "
-               "out of the list, or set policies.attention.enabled = \"default\"");
+               "out of the list, or " +
+               advise("policies.attention.enabled", toml_text(policies::Enabled::by_default)));
     }
   }
 
@@ -173,8 +181,9 @@ class Rules final : public RuleCheck {
     }
     if (config_.memory.on_out_of_memory == OnOutOfMemory::escalate && !config_.memory.ledger) {
       fail("memory.on_out_of_memory",
-           "memory.on_out_of_memory = \"escalate\" needs the ledger, which says what did not fit; set "
-           "memory.ledger = true, or on_out_of_memory = \"stop\"");
+           "memory.on_out_of_memory = \"escalate\" needs the ledger, which says what did not fit; " +
+               advise("memory.ledger", "true") + ", or " +
+               advise("memory.on_out_of_memory", toml_text(OnOutOfMemory::stop)));
     }
     family_named(config_.train.model).check_data(*this);
     check_validation();
@@ -199,18 +208,16 @@ class Rules final : public RuleCheck {
     }
     if (train.validate_ema && config_.policies.ema.enabled == policies::Enabled::off) {
       fail("train.validate_ema",
-           "train.validate_ema = true needs EMA weights, and policies.ema.enabled = false; set "
-           "train.validate_ema = false, or enable the policy");
+           "train.validate_ema = true needs EMA weights, and policies.ema.enabled = false; " +
+               advise("train.validate_ema", "false") + ", or enable the policy");
     }
   }
 
   void check_average() const {
     const bool no_ema = config_.policies.ema.enabled == policies::Enabled::off;
     if (config_.sample.ema && no_ema && written("sample.ema")) {
-      fail(
-          "sample.ema",
-          "sample.ema = true needs EMA weights, and policies.ema.enabled = false; set sample.ema = false, or "
-          "enable the policy");
+      fail("sample.ema", "sample.ema = true needs EMA weights, and policies.ema.enabled = false; " +
+                             advise("sample.ema", "false") + ", or enable the policy");
     }
   }
 };

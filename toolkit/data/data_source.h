@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,6 +31,10 @@ struct Batch {
 
 /// Samples `first` to `first` + `count` - 1 of `batch`, in the same memory.
 Batch part_of(const Batch& batch, int64_t first, int64_t count);
+
+/// Told how far the opening of data is: `done` of `all` files were dealt with as `what` says, "decoding".
+/// Called on the thread that opens them.
+using OpeningProgress = std::function<void(const char* what, int64_t done, int64_t all)>;
 
 /// What a run says of its data besides their description.
 struct DataRemarks {

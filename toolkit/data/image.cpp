@@ -1,6 +1,7 @@
 #include "toolkit/data/image.h"
 
 #include <ATen/ATen.h>
+#include <dtk/policies/advice.h>
 
 #include <algorithm>
 #include <cmath>
@@ -15,6 +16,8 @@
 
 namespace dtk {
 namespace {
+
+using policies::advise;
 
 constexpr int64_t int_max = std::numeric_limits<int>::max();
 
@@ -59,7 +62,8 @@ ImageHeader stored_header(std::string_view encoded, const std::string& name, Con
     throw DataError(
         name +
         ": has 16 bits per channel; allowed: 8 with data.convert = \"none\"; convert it to 8 bits "
-        "per channel, or set data.convert = \"rgb\" with model.channels = 3");
+        "per channel, or " +
+        advise("data.convert", "\"rgb\"") + " with model.channels = 3");
   }
   const bool is_known =
       header.components == 1 || header.components == 3 || (header.components == 4 && convert == Convert::rgb);
@@ -67,8 +71,9 @@ ImageHeader stored_header(std::string_view encoded, const std::string& name, Con
     throw DataError(fmt::format(
         "{}: is a JPEG of {} components{}; allowed: 1 (grey) or 3 (colour){}", name, header.components,
         header.components == 4 ? " (CMYK)" : "",
-        header.components == 4 ? "; convert it to RGB, or set data.convert = \"rgb\" with model.channels = 3"
-                               : ", or 4 (CMYK) with data.convert = \"rgb\"; convert it to RGB"));
+        header.components == 4
+            ? "; convert it to RGB, or " + advise("data.convert", "\"rgb\"") + " with model.channels = 3"
+            : ", or 4 (CMYK) with data.convert = \"rgb\"; convert it to RGB"));
   }
   if (height > int_max / width || channels > int_max / (width * height))
     fail_decoding(name, fmt::format("its header says {} x {} pixels, more than 2 GiB", height, width));

@@ -1,10 +1,14 @@
 #include "toolkit/data/image_folder.h"
 
+#include <dtk/policies/advice.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cctype>
 #include <chrono>
 #include <cstring>
 #include <stdexcept>
+#include <thread>
 
 #include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
@@ -18,6 +22,8 @@
 
 namespace dtk {
 namespace {
+
+using policies::advise;
 
 namespace fs = std::filesystem;
 
@@ -162,8 +168,9 @@ class Lister {
 
 void check_seen(const fs::path& path, const ImageSize& seen, const ImageSize& wanted) {
   if (seen.channels != wanted.channels) {
-    const std::string remedy = wanted.channels == 3 ? "set data.convert = \"rgb\""
-                                                    : "set model.channels = 3, for which all are converted";
+    const std::string remedy = wanted.channels == 3
+                                   ? advise("data.convert", "\"rgb\"")
+                                   : advise("model.channels", "3") + ", for which all are converted";
     refuse_data(
         path,
         fmt::format("the image has {} channel{}; allowed: {}, as model.channels says; convert it, or {}",
@@ -213,14 +220,17 @@ int64_t decode_into(const fs::path& path, const ImageSize& size, Convert convert
   return bytes;
 }
 
-/// Calls look(entry) for each of `entries` by several threads. Returns what was wrong, in their order, which
-/// does not depend on the threads; a corrupt image is none where these are skipped: its reason goes to
-/// `skipped`.
+/// Calls look(entry) for each of `entries` by several threads; `what`: for the progress. Returns what was
+/// wrong, in their order, which does not depend on the threads; a corrupt image is none where these are
+/// skipped: its reason goes to `skipped`.
 template <class Look>
-Problems look_at(const std::vector<FolderEntry>& entries, const ImageFolderOptions& options,
+Problems look_at(const std::vector<FolderEntry>& entries, const ImageFolderOptions& options, const char* what,
                  std::vector<std::string>& skipped, const Look& look) {
   const auto count = static_cast<int64_t>(entries.size());
   std::vector<std::string> wrong(entries.size());  // each is written by one thread
+  std::atomic<int64_t> done = 0;
+  const std::thread::id caller = std::this_thread::get_id();
+  if (options.progress) options.progress(what, 0, count);
   ThreadTeam(std::min<int64_t>(options.threads, count)).run(count, [&](int64_t number) {
     const auto i = static_cast<size_t>(number);
     try {
@@ -230,6 +240,8 @@ Problems look_at(const std::vector<FolderEntry>& entries, const ImageFolderOptio
     } catch (const DataError& error) {
       wrong[i] = error.what();
     }
+    ++done;
+    if (options.progress && std::this_thread::get_id() == caller) options.progress(what, done, count);
   });
   Problems problems;
   for (std::string& text : wrong) {
@@ -245,7 +257,7 @@ void check_headers(const fs::path& folder, const std::vector<FolderEntry>& entri
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + std::chrono::seconds(30);
   std::vector<std::string> skipped(entries.size());
-  look_at(entries, options, skipped, [&](size_t i) {
+  look_at(entries, options, "looking at pictures", skipped, [&](size_t i) {
     if (Clock::now() > end) return;
     const fs::path& path = entries[i].path;
     look_at_header(path, [&](const std::string& encoded) {
@@ -272,7 +284,7 @@ void decode(const fs::path& folder, std::vector<FolderEntry>& entries, const Ima
   check_memory(entries.size(), entries.size() * image_bytes, size);
   data.pixels.resize(entries.size() * image_bytes);
   std::vector<std::string> reasons(entries.size());  // why an image is left out
-  look_at(entries, options, reasons, [&](size_t i) {
+  look_at(entries, options, "decoding pictures", reasons, [&](size_t i) {
     entries[i].bytes =
         decode_into(entries[i].path, size, options.convert, data.pixels.data() + i * image_bytes);
   }).check(folder);

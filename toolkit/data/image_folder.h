@@ -19,6 +19,7 @@ struct ImageFolderOptions {
   int threads = 1;      // that decode
   bool strict = false;  // anything but images in a class folder is an error
   Convert convert = Convert::none;
+  OpeningProgress progress = {};
 };
 
 /// Opens `folder`/<class>/<image>.png|jpg|jpeg|webp|bmp, also in folders within the classes'. Class folders

@@ -59,7 +59,7 @@ class PlanObserver final : public RunObserver {
   explicit PlanObserver(End end) : end_(std::move(end)) {}
   void message(const std::string&) override {}
   void progress(const Progress&) override { after_steps_.emplace_back(); }
-  void sampling(int64_t, int64_t) override {}
+  void working(const std::string&, int64_t, int64_t) override {}
   void finished(const RunResult& result) override {
     end_(*this, result);
     ended_ = true;

@@ -1,3 +1,4 @@
+#include <dtk/policies/advice.h>
 #include <dtk/policies/internal/path_globs.h>
 
 #include <string>
@@ -47,6 +48,8 @@ std::vector<Paths> sets_of(const Paths& results) {
   return all;
 }
 
+const std::string block = policies::advise("policies.checkpoint.keep", "\"block\"");
+
 // A module within another has no choice of its own.
 void check_apart(const Paths& targets) {
   const std::string key = "policies.checkpoint.targets";
@@ -56,14 +59,21 @@ void check_apart(const Paths& targets) {
       throw policies::PolicyError(key,
                                   " means " + outer + " and, within it, " + inner +
                                       "; policies.checkpoint.keep = \"auto\" chooses for each module whether "
-                                      "it is recomputed: name one of the two, or use keep = \"block\"");
+                                      "it is recomputed: name one of the two, or " +
+                                      block);
     }
   }
 }
 
 Paths targets_among(const Paths& paths, const LoadedConfig& job) try {
-  Paths targets =
-      policies::matching_paths(job.config.policies.checkpoint.targets, paths, "policies.checkpoint.targets");
+  const std::string key = "policies.checkpoint.targets";
+  if (job.config.policies.checkpoint.targets.empty())
+    throw policies::PolicyError(
+        key,
+        " names no module, and policies.checkpoint.keep = \"auto\" chooses among them; "
+        "name some, or " +
+            block);
+  Paths targets = policies::matching_paths(job.config.policies.checkpoint.targets, paths, key);
   check_apart(targets);
   return targets;
 } catch (const policies::PolicyError& error) {

@@ -8,10 +8,10 @@
 
 #include "toolkit/config/rules.h"
 #include "toolkit/core/clock.h"
+#include "toolkit/core/largest_fit.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/device/device.h"
 #include "toolkit/plan/alternatives.h"
-#include "toolkit/plan/largest_fit.h"
 #include "toolkit/plan/plan_text.h"
 #include "toolkit/plan/planned_run.h"
 #include "toolkit/run/memory_meters.h"

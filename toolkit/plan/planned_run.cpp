@@ -205,7 +205,7 @@ void run(const Job& job, c10::Device device, Steady times, const std::function<v
     end(shown);
   });
   const RunData data = family_of(config).planned_data(config, job.samples);
-  run_training(job.loaded, device, {}, [&](const DataIdentity*) { return data; },
+  run_training(job.loaded, device, {}, [&](const DataIdentity*, const OpeningProgress&) { return data; },
                {files, clock, observer, [&] { return observer.ended(); }});
 }
 

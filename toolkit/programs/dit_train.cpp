@@ -7,6 +7,7 @@
 #include "toolkit/commands/arguments.h"
 #include "toolkit/commands/init.h"
 #include "toolkit/config/config_io.h"
+#include "toolkit/config/key_page.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
@@ -120,6 +121,10 @@ ExitCode train(int argc, const char* const* argv) {
     std::printf("%s", doctor().c_str());
     return ExitCode::done;
   }
+  if (arguments.keys) {
+    std::printf("%s", key_page(*arguments.keys).c_str());
+    return ExitCode::done;
+  }
   FileSystem& files = posix_file_system();
   if (!arguments.init.empty()) return write_first(arguments, files);
   std::filesystem::path checkpoint;
@@ -139,11 +144,12 @@ ExitCode train(int argc, const char* const* argv) {
   SteadyClock clock;
   TrainObserver observer(arguments.verbose);
   catch_stop_signals();
-  const RunResult result = run_training(
-      loaded, device, checkpoint,
-      [&](const DataIdentity* before) { return family_of(loaded.config).open_data(loaded, before); },
-      {files, clock, observer, &stop_requested, &plan_in_child, [&] { return clock.seconds(); },
-       &resident_bytes});
+  const RunResult result = run_training(loaded, device, checkpoint,
+                                        [&](const DataIdentity* before, const OpeningProgress& progress) {
+                                          return family_of(loaded.config).open_data(loaded, before, progress);
+                                        },
+                                        {files, clock, observer, &stop_requested, &plan_in_child,
+                                         [&] { return clock.seconds(); }, &resident_bytes});
   if (!result.savings.empty() && arguments.verbose)
     std::printf("\n%s", savings_table(result.savings).c_str());
   if (!result.out_of_memory.empty()) {

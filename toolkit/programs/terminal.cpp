@@ -157,16 +157,18 @@ void TerminalObserver::progress(const Progress& progress) {
   std::fflush(stdout);
 }
 
-void TerminalObserver::sampling(int64_t step, int64_t steps) {
-  const std::string text = fmt::format("sampling step {}/{}", step, steps);
+void TerminalObserver::working(const std::string& what, int64_t done, int64_t all) {
   const double now = clock_.seconds();
-  if (step == 1) last_sampling_ = now;
+  if (done == 0) last_working_ = now;
+  const std::string text = what + " " + percent_text(done, all);
+  if (text == working_) return;
   if (terminal_) {
-    show_bar(text, static_cast<double>(step) / static_cast<double>(steps));
-  } else if (now - last_sampling_ >= kSecondsBetweenLines) {
-    last_sampling_ = now;
+    show_bar(text, static_cast<double>(done) / static_cast<double>(all));
+  } else if (now - last_working_ >= kSecondsBetweenLines) {
+    last_working_ = now;
     std::printf("%s\n", text.c_str());
   }
+  working_ = text;
   std::fflush(stdout);
 }
 

@@ -45,7 +45,7 @@ class TerminalObserver : public RunObserver {
     if (verbose_) message(text);
   }
   void progress(const Progress& progress) override;
-  void sampling(int64_t step, int64_t steps) override;
+  void working(const std::string& what, int64_t done, int64_t all) override;
 
   /// What is printed from now on goes below the bar.
   void end_bar();
@@ -55,7 +55,8 @@ class TerminalObserver : public RunObserver {
   void clear_bar();
   const bool terminal_, verbose_;
   bool bar_shown_ = false;
-  double last_sampling_ = 0.0;  // by clock_: the last plain line of it
+  std::string working_;        // as it was last told
+  double last_working_ = 0.0;  // by clock_: the last plain line of it, or its begin
   SteadyClock clock_;
 };
 

@@ -1,5 +1,7 @@
 #include "toolkit/run/folder.h"
 
+#include <dtk/policies/advice.h>
+
 #include <algorithm>
 
 #include "toolkit/core/errors.h"
@@ -180,9 +182,11 @@ void RunFolder::check_resume(const ResumePoint& resume) {
   const int threads = threads_of(checkpoint);
   if (threads != *loaded_.config.train.threads && !loaded_.config.train.allow_thread_change) {
     throw ConfigError(fmt::format(
-        "{0} was written with train.threads = {1}, this run has {2}, and results depend on it; use --set "
-        "train.threads={1}, or accept other rounding with --set train.allow_thread_change=true",
-        name, threads, *loaded_.config.train.threads));
+        "{0} was written with train.threads = {1}, this run has {2}, and results depend on it; {3}, "
+        "or accept other rounding: {4}",
+        name, threads, *loaded_.config.train.threads,
+        policies::advise("train.threads", std::to_string(threads)),
+        policies::advise("train.allow_thread_change", "true")));
   }
 }
 

@@ -121,10 +121,23 @@ std::string too_many_skipped_text(int64_t in_a_row, const TrainOptions& options,
          start_another(last_checkpoint);
 }
 
+std::string policy_line(const policies::PolicyReport& report) {
+  const int64_t held = report.device_bytes + report.host_bytes;
+  return fmt::format("policy {}: {}, {}{}", report.policy, report.active ? "on" : "off", report.reason,
+                     held > 0 ? " (holds " + readable_bytes(held) + ")" : "");
+}
+
+std::string resumed_line(const std::filesystem::path& checkpoint, int64_t step, bool by_clock) {
+  return fmt::format("resumed from {} at step {}{}", checkpoint.string(), step,
+                     by_clock ? "; train.seconds is set, so the clock decides when the run ends and the "
+                                "result is not bit-equal to an uninterrupted run"
+                              : "");
+}
+
 KeepGoing until_stopped(RunObserver& observer, std::function<bool()> stop_requested) {
   return [&observer, stop_requested = std::move(stop_requested)](int64_t done, int64_t steps) {
     if (stop_requested()) return false;
-    observer.sampling(done + 1, steps);
+    observer.working("sampling", done, steps);
     return true;
   };
 }

@@ -42,6 +42,12 @@ std::string first_of(std::vector<int64_t> numbers);
 std::string too_many_skipped_text(int64_t in_a_row, const TrainOptions& options,
                                   const std::filesystem::path& last_checkpoint);
 
+/// What a policy does in this run, or why it does nothing.
+std::string policy_line(const policies::PolicyReport& report);
+
+/// What the run says first when it goes on from `checkpoint`. `by_clock`: train.seconds ends it.
+std::string resumed_line(const std::filesystem::path& checkpoint, int64_t step, bool by_clock);
+
 /// Goes on drawing, each step said to `observer`, until a stop is requested. Both must outlive the result.
 KeepGoing until_stopped(RunObserver& observer, std::function<bool()> stop_requested);
 

@@ -1,5 +1,7 @@
 #include "toolkit/run/out_of_memory.h"
 
+#include <dtk/policies/advice.h>
+
 #include <vector>
 
 #include "toolkit/config/toml_text.h"
@@ -49,7 +51,7 @@ std::string unit_hint(const std::optional<ByteSize>& budget) {
 std::string raise_budget(const Shortage& shortage) {
   if (!shortage.needed) return "raise memory.budget (dit-plan says what the whole run takes)";
   const std::string also = ", with room for " + shortage.not_known + " (dit-plan --calibrate measures it)";
-  return fmt::format("raise memory.budget to {} bytes or more{}", *shortage.needed,
+  return fmt::format("{} or more{}", policies::advise("memory.budget", toml_text(*shortage.needed)),
                      shortage.not_known.empty() ? "" : also);
 }
 
@@ -72,8 +74,13 @@ std::string step_advice(const RunConfig& config, const Shortage& shortage, const
   std::vector<std::string> ways;
   const int64_t samples = samples_at_once(config);
   if (!resumed && samples > 1) {
-    ways.push_back(fmt::format(
-        "lower data.batch or raise train.accumulate (a pass takes {} samples at a time)", samples));
+    ways.push_back(shortage.batch
+                       ? fmt::format("{}, which by its plan fits, or raise train.accumulate "
+                                     "(a pass takes {} samples at a time)",
+                                     policies::advise("data.batch", toml_text(*shortage.batch)), samples)
+                       : fmt::format("lower data.batch or raise train.accumulate (a pass takes {} samples "
+                                     "at a time)",
+                                     samples));
   }
   if (config.policies.checkpoint.enabled == Enabled::off) ways.emplace_back("switch on policies.checkpoint");
   if (!resumed && config.policies.attention.enabled == Enabled::off)

@@ -40,6 +40,7 @@ struct Shortage {
   bool by_budget = false;                // a higher memory.budget would end it
   std::optional<int64_t> limit = {};     // bytes, where it is known
   std::optional<int64_t> needed = {};    // bytes of the whole run, by its plan
+  std::optional<int64_t> batch = {};     // the largest that is planned to fit
   std::optional<StateBytes> state = {};  // by its plan
   std::string not_known = {};            // what the plan counts as 0 bytes, as DeviceOverhead has it
 };

@@ -1,6 +1,7 @@
 #include "toolkit/run/run.h"
 
 #include <c10/util/Exception.h>
+#include <dtk/policies/advice.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/saved_tensors.h>
@@ -279,19 +280,13 @@ class Run {
     for (const std::string& note : notes) world_.observer.message(note);
     if (!decision.empty()) world_.observer.detail(decision);
     if (resumed && !goes_on) {
-      world_.observer.message(fmt::format(
-          "resumed from {} at step {}{}", last_checkpoint_.string(), trainer_.steps(),
-          config_.train.seconds ? "; train.seconds is set, so the clock decides when the run ends and the "
-                                  "result is not bit-equal to an uninterrupted run"
-                                : ""));
+      world_.observer.message(
+          resumed_line(last_checkpoint_, trainer_.steps(), config_.train.seconds.has_value()));
       for (const ConfigChange& change : facts.changes)
         world_.observer.message("from here on: " + change.text);
     }
     for (const auto& report : trainer_.policies().reports()) {
-      const int64_t held = report.device_bytes + report.host_bytes;
-      const std::string line =
-          fmt::format("policy {}: {}, {}{}", report.policy, report.active ? "on" : "off", report.reason,
-                      held > 0 ? " (holds " + readable_bytes(held) + ")" : "");
+      const std::string line = policy_line(report);
       report.active ? world_.observer.message(line) : world_.observer.detail(line);
     }
   }
@@ -448,8 +443,9 @@ class Run {
     if (!samples.empty()) keep(samples);
   } catch (const c10::OutOfMemoryError& error) {
     give_up(error, fmt::format("the samples of step {} do not fit beside the training; {}lower {}, raise "
-                               "memory.budget if it is set, or set train.sample_every = 0",
-                               trainer_.steps(), last_checkpoint_text(), model_.count_keys));
+                               "memory.budget if it is set, or {}",
+                               trainer_.steps(), last_checkpoint_text(), model_.count_keys,
+                               policies::advise("train.sample_every", "0")));
   }
 
   std::string last_checkpoint_text() const {
@@ -540,16 +536,18 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
   const std::optional<Weights> initial = resumed ? std::nullopt : initial_weights(world.files, loaded);
   const StartPlans plans = plan_start(world, loaded, device);
   const LoadedConfig asked = loaded;
-  refuse_if_none_can_run(plans, loaded, device, resumed);
+  refuse_if_none_can_run(plans, loaded, device, resumed, world);
   if (!resumed) decision = take_the_one_that_fits(plans, loaded, device);
-  RunData data = open(from && from->data ? &*from->data : nullptr);
+  RunData data =
+      open(from && from->data ? &*from->data : nullptr,
+           [&](const char* what, int64_t done, int64_t all) { world.observer.working(what, done, all); });
   data.identity = identity_of(data, loaded.config.data, world);
   if (resumed) take_changes(*from, data.identity, loaded);
   check_fills_a_batch(*data.split.training, loaded.config.data.batch / loaded.config.train.accumulate);
   // Last, as it takes longest.
   if (!resumed && decision.empty()) decision = decide(loaded, device, nullptr, world);
   StartPlan plan = plan_of(plans, asked, loaded);
-  std::vector<std::string> notes = notes_on_plan(plan, loaded.config, device, resumed);
+  std::vector<std::string> notes = notes_on_plan(plan, loaded, device, resumed, world);
   MemoryMeters meters(loaded.config.memory, device);  // counts the run's tensors from the first
   constexpr int64_t kSlowToBuild = 100'000'000;
   if (const int64_t parameters = trainable_parameters(loaded.config); parameters >= kSlowToBuild) {

@@ -51,8 +51,8 @@ class RunObserver {
   /// What only who asks for it wants to hear; the run folder has it too.
   virtual void detail(const std::string& text) { message(text); }
   virtual void progress(const Progress& progress) = 0;
-  /// Samples: step `step` of `steps`, from 1, begins.
-  virtual void sampling(int64_t step, int64_t steps) = 0;
+  /// What takes its time beside the training, such as "sampling": `done` of its `all` parts are.
+  virtual void working(const std::string& what, int64_t done, int64_t all) = 0;
   /// All that the run leaves is in its folder. What comes after is the measuring of `savings`, which whoever
   /// does not want to wait may interrupt.
   virtual void finished(const RunResult&) {}
@@ -104,8 +104,8 @@ struct RunResult {
 };
 
 /// Opens the data of a run; called once nothing else speaks against it. `before`: what the data were of the
-/// checkpoint that the run goes on from, as ModelFamily::open_data() takes it.
-using OpenData = std::function<RunData(const DataIdentity* before)>;
+/// checkpoint that the run goes on from, as ModelFamily::open_data() takes it, as `progress`.
+using OpenData = std::function<RunData(const DataIdentity* before, const OpeningProgress& progress)>;
 
 /// Trains, saves, samples and reports. `resume`: a checkpoint to continue from; empty: a new run, whose
 /// folder must not hold a run yet. config.train.threads must be set (resolve_threads). All that can be

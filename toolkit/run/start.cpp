@@ -1,6 +1,7 @@
 #include "toolkit/run/start.h"
 
 #include <ATen/Parallel.h>
+#include <dtk/policies/advice.h>
 
 #include <algorithm>
 
@@ -8,6 +9,7 @@
 #include "toolkit/config/rules.h"
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/format.h"
+#include "toolkit/core/largest_fit.h"
 #include "toolkit/core/text.h"
 #include "toolkit/device/device.h"
 #include "toolkit/report/plan_summary.h"
@@ -158,22 +160,24 @@ static void adopt_first(const StartPlans& plans, LoadedConfig& loaded) {
   std::string why = "nobody plans this run";
   if (!plans.empty()) why = plans.front().problem + plans.front().refusal;  // one of them
   throw ConfigError(location_of(loaded, key) + key +
-                    " = \"auto\" is chosen by the run's plan, and there is none: " + why +
-                    "; use keep = \"block\", or targets of your own");
+                    " = \"auto\" is chosen by the run's plan, and there is none: " + why + "; " +
+                    policies::advise("policies.checkpoint.keep", toml_text(policies::KeepWord::block)) +
+                    ", or targets of your own");
 }
 
-void refuse_if_none_can_run(const StartPlans& plans, LoadedConfig& loaded, c10::Device device, bool resumed) {
+void refuse_if_none_can_run(const StartPlans& plans, LoadedConfig& loaded, c10::Device device, bool resumed,
+                            const RunWorld& world) {
   if (!plans.empty() && std::all_of(plans.begin(), plans.end(), is_refused))
     throw ConfigError(plans.front().refusal);
   const auto without_plan = [](const StartPlan& one) { return !one.memory; };
   if (!plans.empty() && std::all_of(plans.begin(), plans.end(), without_plan))
-    notes_on_plan(plans.front(), loaded.config, device, resumed);
+    notes_on_plan(plans.front(), loaded, device, resumed, world);
   adopt_first(plans, loaded);
   if (std::any_of(plans.begin(), plans.end(), without_plan)) return;
   const auto smallest = std::min_element(plans.begin(), plans.end(), [](const auto& a, const auto& b) {
     return a.memory->peak().peak.bytes < b.memory->peak().peak.bytes;
   });
-  if (smallest != plans.end()) notes_on_plan(*smallest, loaded.config, device, resumed);
+  if (smallest != plans.end()) notes_on_plan(*smallest, loaded, device, resumed, world);
 }
 
 std::string take_the_one_that_fits(const StartPlans& plans, LoadedConfig& loaded, c10::Device device) {
@@ -219,8 +223,34 @@ StartPlan plan_of(const StartPlans& plans, const LoadedConfig& asked, LoadedConf
   return {};
 }
 
-std::vector<std::string> notes_on_plan(const StartPlan& plan, const RunConfig& config, c10::Device device,
-                                       bool resumed) {
+// The largest data.batch, of as many micro-batches, that is planned to fit `limit` bytes as `plan` is judged
+// by; nothing where none does, or nobody plans.
+static std::optional<int64_t> fitting_batch(const StartPlan& plan, const LoadedConfig& loaded,
+                                            c10::Device device, bool with_host, int64_t limit,
+                                            const RunWorld& world) {
+  const int64_t unit = loaded.config.train.accumulate, most = loaded.config.data.batch / unit - 1;
+  if (!world.plan || most < 1 || placement_is_open(loaded.config)) return std::nullopt;
+  bool all_planned = true;
+  const auto bytes_of = [&](int64_t units) {
+    LoadedConfig other = loaded;
+    other.config.data.batch = units * unit;
+    if (plan.precision) other.config.policies.precision.cpu = *plan.precision;
+    const StartPlan planned = plan_run(world, std::move(other), device);
+    all_planned = all_planned && planned.memory.has_value();
+    if (!planned.memory) return INT64_MAX;
+    return MemoryNeed{.peak = planned.memory->peak(),
+                      .beside = planned.beside.bytes,
+                      .host = with_host ? planned.memory->host.peak.bytes : 0}
+        .bytes();
+  };
+  const LargestFit found = largest_within(most, limit, bytes_of);
+  if (!all_planned || found.fitting == 0) return std::nullopt;
+  return found.fitting * unit;
+}
+
+std::vector<std::string> notes_on_plan(const StartPlan& plan, const LoadedConfig& loaded, c10::Device device,
+                                       bool resumed, const RunWorld& world) {
+  const RunConfig& config = loaded.config;
   if (is_refused(plan)) throw ConfigError(plan.refusal);
   if (!plan.problem.empty()) {
     // A plan asks for no more than the run and uses none of it.
@@ -239,14 +269,19 @@ std::vector<std::string> notes_on_plan(const StartPlan& plan, const RunConfig& c
   std::vector<std::string> notes = {line};
   if (plan.placement) notes.push_back(placement_text(*plan.placement));
   if (!problem) return notes;
-  const std::string message = problem->message + "; " +
-                              out_of_memory_advice(config, device,
-                                                   {.resumed = resumed,
-                                                    .by_budget = problem->budget_is_the_limit,
-                                                    .limit = problem->limit,
-                                                    .needed = problem->needed,
-                                                    .state = state_bytes(*plan.memory),
-                                                    .not_known = plan.beside.not_known});
+  const bool with_host = device.is_cpu() && !problem->budget_is_the_limit;
+  const std::string message =
+      problem->message + "; " +
+      out_of_memory_advice(
+          config, device,
+          {.resumed = resumed,
+           .by_budget = problem->budget_is_the_limit,
+           .limit = problem->limit,
+           .needed = problem->needed,
+           .batch =
+               resumed ? std::nullopt : fitting_batch(plan, loaded, device, with_host, problem->limit, world),
+           .state = state_bytes(*plan.memory),
+           .not_known = plan.beside.not_known});
   const bool escalates = config.memory.on_out_of_memory == OnOutOfMemory::escalate;
   if (config.memory.on_over_budget == OnOverBudget::refuse) {
     throw Error(

@@ -46,7 +46,8 @@ StartPlans plan_start(const RunWorld& world, LoadedConfig loaded, c10::Device de
 StartPlan plan_run(const RunWorld& world, LoadedConfig loaded, c10::Device device);
 /// As notes_on_plan() of the one that takes least, or of the first if all are refused. keep = "auto" is
 /// replaced by the first's choice; throws ConfigError if it has none.
-void refuse_if_none_can_run(const StartPlans& plans, LoadedConfig& loaded, c10::Device device, bool resumed);
+void refuse_if_none_can_run(const StartPlans& plans, LoadedConfig& loaded, c10::Device device, bool resumed,
+                            const RunWorld& world);
 /// Settles an open precision if only one fits into the memory that there is, and memory.on_over_budget =
 /// "refuse". Returns a line to print, or "".
 std::string take_the_one_that_fits(const StartPlans& plans, LoadedConfig& loaded, c10::Device device);
@@ -55,9 +56,10 @@ std::string take_the_one_that_fits(const StartPlans& plans, LoadedConfig& loaded
 StartPlan plan_of(const StartPlans& plans, const LoadedConfig& asked, LoadedConfig& loaded);
 
 /// What the user should hear of the plan. Throws ConfigError if the configuration cannot run; Error, exit
-/// code 3, if it does not fit and memory.on_over_budget says to refuse that.
-std::vector<std::string> notes_on_plan(const StartPlan& plan, const RunConfig& config, c10::Device device,
-                                       bool resumed);
+/// code 3, if it does not fit and memory.on_over_budget says to refuse that; then `world` plans which
+/// data.batch would fit.
+std::vector<std::string> notes_on_plan(const StartPlan& plan, const LoadedConfig& loaded, c10::Device device,
+                                       bool resumed, const RunWorld& world);
 
 /// All but the parameters and the policies.
 RunFacts run_facts(const LoadedConfig& loaded, c10::Device device, const RunData& data,

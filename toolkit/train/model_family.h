@@ -57,8 +57,10 @@ class ModelFamily : public ConfiguredFamily {
                                                      std::optional<at::Generator> generator) const = 0;
 
   /// Opens what [data] names. `before`: of a run that goes on, what its data were, which decides what is held
-  /// out (hold_out()); null for a new one. Throws ConfigError and DataError.
-  virtual RunData open_data(const LoadedConfig& loaded, const DataIdentity* before) const = 0;
+  /// out (hold_out()); null for a new one. `progress` is told of what may take long. Throws ConfigError and
+  /// DataError.
+  virtual RunData open_data(const LoadedConfig& loaded, const DataIdentity* before,
+                            const OpeningProgress& progress) const = 0;
   /// What this family would train on `data`, a file or a folder; nothing where these are none of its kinds.
   /// `small`: for a machine without a GPU. Throws DataError for data of its kinds that it cannot use.
   virtual std::optional<DataDraft> draft(const std::filesystem::path& /*data*/, bool /*small*/) const {

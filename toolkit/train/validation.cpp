@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
+#include <dtk/policies/advice.h>
 #include <dtk/policies/guards.h>
 #include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/module_path.h>
@@ -28,10 +29,8 @@ std::optional<Validated> Validation::measure_sync(Trainer& trainer,
   const policies::ModulePathScope path("validation");
   const auto exchange = config_.train.validate_ema ? policies.sampling_weights() : nullptr;
   if (config_.train.validate_ema && exchange == nullptr) {
-    throw ConfigError(
-        "train.validate_ema = true, but this run has no EMA weights, as its policies say; set "
-        "train.validate_ema = "
-        "false");
+    throw ConfigError("train.validate_ema = true, but this run has no EMA weights, as its policies say; " +
+                      policies::advise("train.validate_ema", "false"));
   }
   const auto scope = policies.forward_scope();  // after the exchange: casts are of the new weights
   at::Generator noise = policies::make_generator(device, stream_seed(config_.train.seed, "validate"));

@@ -63,10 +63,11 @@ std::string refusal(const std::string& rounded) {
 RunResult run(test::World& world, const LoadedConfig& loaded, const std::string& resume = "") {
   const auto from = resume.empty() ? std::filesystem::path()
                                    : find_checkpoint(world.files, resume, loaded.config.train.out);
-  return run_training(
-      loaded, at::kCPU, from,
-      [&](const DataIdentity* before) { return family_of(loaded.config).open_data(loaded, before); },
-      {world.files, world.clock, world.listener, world.stop});
+  return run_training(loaded, at::kCPU, from,
+                      [&](const DataIdentity* before, const OpeningProgress& progress) {
+                        return family_of(loaded.config).open_data(loaded, before, progress);
+                      },
+                      {world.files, world.clock, world.listener, world.stop});
 }
 
 std::string planned(const std::string& rounded, bool PlanArguments::*asked, bool value = true,

@@ -105,7 +105,7 @@ class Family final : public ModelFamily {
     return std::make_unique<TrainableSprings>(config, device, std::move(generator));
   }
 
-  RunData open_data(const LoadedConfig& loaded, const DataIdentity*) const override {
+  RunData open_data(const LoadedConfig& loaded, const DataIdentity*, const OpeningProgress&) const override {
     const Table& table = table_of(loaded.config);
     if (table.recording.empty())
       throw ConfigError(location_of(loaded, "train.model") + "springs.recording is not set; name the file");

@@ -54,7 +54,7 @@ LoadedConfig whole_run() {
 struct Seen final : RunObserver {
   void message(const std::string& text) override { messages.push_back(text); }
   void progress(const Progress&) override {}
-  void sampling(int64_t, int64_t) override {}
+  void working(const std::string&, int64_t, int64_t) override {}
   void finished(const RunResult& finished) override {
     result = finished;
     books = policies::device_accounts().phases();

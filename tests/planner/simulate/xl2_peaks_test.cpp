@@ -38,6 +38,8 @@ constexpr Row kBlockInput{"autocast, fused, block input only", true, true, true}
 policies::PolicyOptions options_of(const Row& row) {
   const auto state = [](bool on) { return on ? Enabled::on : Enabled::off; };
   policies::PolicyOptions options;
+  options.checkpoint.targets = {"blocks.*"};
+  options.precision.fp32 = {"final_layer"};
   options.precision.enabled = state(row.bf16);
   options.attention.enabled = state(row.fused);
   options.checkpoint.enabled = state(row.checkpointed);

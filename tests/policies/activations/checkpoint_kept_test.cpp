@@ -298,6 +298,7 @@ TEST_CASE("entries that occur nowhere are refused with near ones") {
         "there is nothing to keep");
   const auto stepped = [](const char* entry) {
     CheckpointOptions options;
+    options.targets = {"blocks.*"};
     options.keep = std::vector<std::string>{entry};
     dtk::models::Dit dit = dtk::test::small_dit(2, 32, 2, 0.0, at::kCPU);
     CheckpointPolicy policy(options, dit.paths());
@@ -327,6 +328,7 @@ TEST_CASE("a DiT whose blocks keep named results: bytes by the rule, gradients b
   dtk::models::Dit dit = dtk::test::small_dit(3, D, 2, 0.1, test_device());
   const auto gradients = [&](std::vector<std::string> kept, bool on) {
     CheckpointOptions options;
+    options.targets = {"blocks.*"};
     if (!kept.empty()) options.keep = std::move(kept);
     CheckpointPolicy policy(options, dit.paths());
     Seam seam;

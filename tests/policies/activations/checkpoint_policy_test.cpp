@@ -34,6 +34,7 @@ const std::vector<std::string> kPaths = {"x_embedder", "blocks.0", "blocks.1",  
 
 CheckpointOptions with(int64_t every, int64_t segment) {
   CheckpointOptions options;
+  options.targets = {"blocks.*"};
   options.every = every;
   options.segment = segment;
   return options;
@@ -165,13 +166,16 @@ TEST_CASE("what cannot have an effect is refused with what to change") {
         "under "
         "memory.budget; give the policy what was chosen: keep = \"block\" with the modules to recompute "
         "as targets, or keep = \"all\"");
+  options.keep = std::vector<std::string>{};
+  CHECK(error(options) ==
+        "policies.checkpoint.keep is an empty list; name results, such as [\"fc2_out\"] or "
+        "[\"aten::addmm\"], or set policies.checkpoint.keep = \"block\"");
   options.keep = KeepWord::all;
   CHECK(error(options) == "accepted");
   options.enabled = Enabled::on;
   CHECK(error(options) ==
-        "policies.checkpoint: asked for, but keep = \"all\" keeps every tensor, so it has no effect; use "
-        "keep = "
-        "\"block\", or enabled = false");
+        "policies.checkpoint: asked for, but keep = \"all\" keeps every tensor, so it has no effect; set "
+        "policies.checkpoint.keep = \"block\", or enabled = false");
 }
 
 TEST_CASE("a checkpointed DiT keeps each block's input and the conditioning; gradients are bit-equal",

@@ -25,6 +25,7 @@ constexpr int64_t N = 3;
 CheckpointOptions offload_from(int64_t min_bytes) {
   CheckpointOptions options;
   options.enabled = Enabled::on;
+  options.targets = {"blocks.*"};
   options.keep = KeepWord::offload;
   options.offload_min_bytes = {min_bytes};
   return options;
@@ -208,6 +209,7 @@ TEST_CASE(
     "entries for some modules join in segments what keeps alike, and are refused where they mean none") {
   const std::vector<std::string> paths = {"blocks.0", "blocks.1", "blocks.2", "blocks.3"};
   CheckpointOptions options;
+  options.targets = {"blocks.*"};
   const auto segments = [&](std::vector<std::string> keep, int64_t length) {
     options.keep = std::move(keep);
     options.segment = length;
@@ -231,7 +233,7 @@ TEST_CASE(
   options.enabled = Enabled::on;
   CHECK(refusal({"blocks.*: all"}) ==
         "policies.checkpoint: asked for, but policies.checkpoint.keep keeps every tensor of each chosen "
-        "module, so it has no effect; keep less, or set enabled = false");
+        "module, so it has no effect; keep less, or set policies.checkpoint.enabled = false");
 }
 
 TEST_CASE("with recomputation, where nothing is large enough to move, only that has no effect") {

@@ -1,8 +1,11 @@
 // The set of all policies as a program of its own uses it: options, seam, engine and steps.
 #include <ATen/ATen.h>
 #include <dtk/policies/checkpoint.h>
+#include <dtk/policies/memory_ledger.h>
 #include <dtk/policies/policy_set.h>
 #include <torch/csrc/autograd/autograd.h>
+
+#include <utility>
 
 #include "support/catch.h"
 
@@ -56,11 +59,76 @@ TEST_CASE("a set needs no other object for checkpointing to act, and changes no 
   const at::Tensor x = at::arange(4, at::kFloat);
   TwiceNet plain, checkpointed;
   torch::autograd::backward({plain.forward(x)}, {});
-  PolicySet policies({}, subject(checkpointed), checkpointed.seam);
+  PolicyOptions options;
+  options.checkpoint.targets = {"blocks.*"};
+  PolicySet policies(options, subject(checkpointed), checkpointed.seam);
   const CheckpointCounts before = checkpoint_counts();
   torch::autograd::backward({checkpointed.forward(x)}, {});
   CHECK(checkpoint_counts().recomputes - before.recomputes == 2);
   CHECK(at::equal(checkpointed.weight.grad(), plain.weight.grad()));
+}
+
+TEST_CASE("where nobody names modules, those that the model repeats are recomputed, and save their bytes") {
+  constexpr int64_t rows = 64, width = 32, layers = 3;
+  NamedTensors parameters;
+  std::vector<std::string> paths;
+  for (int i = 0; i < layers; ++i) {
+    paths.push_back("trunk.layer" + std::to_string(i));
+    for (const char* name : {".in.weight", ".out.weight"})
+      parameters.emplace_back(paths.back() + name, at::randn({width, width}).requires_grad_());
+  }
+  const CountingAllocatorGuard counting;
+  const at::Tensor x = at::randn({rows, width});
+  // Bytes that backward needs, and the gradient of the first weight.
+  const auto train = [&](PolicyOptions options) {
+    options.ema.enabled = options.precision.enabled = Enabled::off;
+    Seam seam;
+    PolicySet policies(options, {at::kCPU, parameters, paths}, seam);
+    for (auto& [name, parameter] : parameters) parameter.mutable_grad() = at::Tensor();
+    const int64_t before = cpu_accounts().live_bytes();
+    at::Tensor out = x;
+    for (size_t i = 0; i < paths.size(); ++i) {
+      const at::Tensor in = parameters[2 * i].second, back = parameters[2 * i + 1].second;
+      const auto block = [in, back](at::Tensor h) { return at::mm(at::mm(h, in).sin(), back).cos(); };
+      out = seam.module(paths[i], block, std::move(out));
+    }
+    const at::Tensor loss = std::exchange(out, {}).sum();
+    const int64_t kept = cpu_accounts().live_bytes() - before;
+    torch::autograd::backward({loss}, {});
+    return std::pair(kept, parameters.front().second.grad().clone());
+  };
+  PolicyOptions off;
+  off.checkpoint.enabled = Enabled::off;
+  const auto [all, gradient] = train(off);
+  const auto [inputs, same] = train({});
+  constexpr int64_t activation = rows * width * 4;
+  // Three of each layer; its input, but for x, either way.
+  CHECK(all - inputs == 3 * layers * activation);
+  CHECK(all - inputs == 73'728);
+  CHECK(at::equal(gradient, same));
+  Seam seam;
+  for (const PolicyReport& report : PolicySet({}, {at::kCPU, parameters, paths}, seam).reports()) {
+    if (report.policy == "checkpoint")
+      CHECK(report.reason ==
+            "recomputes 3 modules in 3 segments, from trunk.layer0 to trunk.layer2, which repeat");
+  }
+}
+
+TEST_CASE("a model that repeats nothing is told so, and refused where checkpointing was asked for") {
+  TwiceNet net;
+  for (const PolicyReport& report : PolicySet({}, subject(net), net.seam).reports()) {
+    if (report.policy != "checkpoint") continue;
+    CHECK_FALSE(report.active);
+    CHECK(report.reason ==
+          "no module repeats: no two that follow each other have parameters of the same shapes");
+  }
+  PolicyOptions asked;
+  asked.checkpoint.enabled = Enabled::on;
+  TwiceNet other;
+  CHECK_THROWS_WITH(PolicySet(asked, subject(other), other.seam),
+                    "policies.checkpoint.targets names none, and no module repeats: no two that follow each "
+                    "other have parameters of the same shapes; name modules, or set "
+                    "policies.checkpoint.enabled = false");
 }
 
 TEST_CASE("a step is one of the optimizer and one of each policy") {

@@ -98,7 +98,7 @@ void run_what_is_planned(const LoadedConfig& loaded, const std::function<void()>
   StandingClock clock;
   PlanObserver observer([&](const PlanObserver&, const RunResult&) { at_end(); });
   const RunData data = made_up_data(job.loaded.config, job.samples);
-  run_training(job.loaded, c10::kCPU, {}, [&](const DataIdentity*) { return data; },
+  run_training(job.loaded, c10::kCPU, {}, [&](const DataIdentity*, const OpeningProgress&) { return data; },
                {files, clock, observer, [&] { return observer.ended(); }});
 }
 

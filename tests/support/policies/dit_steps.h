@@ -40,6 +40,8 @@ inline policies::PolicyOptions options_of(const Combination& on) {
   using policies::Enabled;
   const auto state = [](bool is_on) { return is_on ? Enabled::on : Enabled::off; };
   policies::PolicyOptions options;
+  options.checkpoint.targets = {"blocks.*"};
+  options.precision.fp32 = {"final_layer"};
   options.precision.enabled = state(on.bf16);
   options.attention.enabled = state(on.fused);
   options.checkpoint.enabled = state(on.checkpointed);

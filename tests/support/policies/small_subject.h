@@ -11,6 +11,8 @@ namespace dtk::test {
 /// Each asked for; the EMA beside its parameters, so that it has an effect on the CPU.
 inline policies::PolicyOptions all_on() {
   policies::PolicyOptions options;
+  options.checkpoint.targets = {"blocks.*"};
+  options.precision.fp32 = {"final_layer"};
   options.precision.enabled = options.attention.enabled = options.checkpoint.enabled = policies::Enabled::on;
   options.ema.enabled = policies::Enabled::on;
   options.ema.device = policies::EmaDevice::same;

@@ -10,7 +10,7 @@ namespace dtk::test {
 
 /// `loaded` must outlive the run.
 inline OpenData images_of(const LoadedConfig& loaded, std::shared_ptr<const ImageSource> images) {
-  return [&loaded, images = std::move(images)](const DataIdentity* before) {
+  return [&loaded, images = std::move(images)](const DataIdentity* before, const OpeningProgress&) {
     return dit::image_data(loaded.config, images, before);
   };
 }

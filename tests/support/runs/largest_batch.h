@@ -7,8 +7,8 @@
 #include <memory>
 
 #include "toolkit/config/config.h"
+#include "toolkit/core/largest_fit.h"
 #include "toolkit/data/data_source.h"
-#include "toolkit/plan/largest_fit.h"
 
 namespace dtk {
 

@@ -19,8 +19,8 @@ namespace dtk::test {
 struct Listener final : RunObserver {
   void message(const std::string& text) override { messages.push_back(text); }
   void progress(const Progress& progress) override { last = progress; }
-  void sampling(int64_t step, int64_t steps) override {
-    sampler_steps.push_back(std::to_string(step) + "/" + std::to_string(steps));
+  void working(const std::string& what, int64_t done, int64_t all) override {
+    if (what == "sampling") sampler_steps.push_back(std::to_string(done + 1) + "/" + std::to_string(all));
   }
   void finished(const RunResult& result) override {
     finished_at_step = result.step;

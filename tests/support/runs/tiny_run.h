@@ -61,6 +61,7 @@ inline dtk::RunConfig tiny_config(const std::string& name = "rectified_flow") {
   model.mlp_dropout = 0.1;
   config.optimizer.lr = 1e-2;
   config.schedule.warmup = 3;
+  config.policies = dit::policy_defaults(config.policies);
   config.policies.ema.decay = 0.9;
   config.sample.steps = 2;
   dit::options_of(config).grid.per_class = 1;

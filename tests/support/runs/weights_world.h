@@ -25,7 +25,7 @@ inline const std::string class_table = "y_embedder.embedding_table.weight";
 struct Silent final : RunObserver {
   void message(const std::string& text) override { messages.push_back(text); }
   void progress(const Progress&) override {}
-  void sampling(int64_t, int64_t) override {}
+  void working(const std::string&, int64_t, int64_t) override {}
   bool heard(const std::string& text) const {
     return std::find(messages.begin(), messages.end(), text) != messages.end();
   }

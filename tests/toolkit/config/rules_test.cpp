@@ -24,19 +24,19 @@ TEST_CASE("config rules: the model") {
   CHECK(
       error_in("train.steps = 1\nmodel.name = \"DiT-S/4\"\nmodel.hidden = 128") ==
       "base.toml:3:16: model.hidden is fixed by model.name = \"DiT-S/4\"; remove it (what base.toml sets is "
-      "taken back with --set model.hidden=default), or use model.name = \"custom\"");
+      "taken back with --set model.hidden=default), or set model.name = \"custom\"");
   const std::string four = "train.steps = 1\nmodel = {depth = 1, hidden = 8, heads = 1, patch = 4}\n";
   CHECK(error_in(four, {"model.name=DiT-S/4"}) ==
         "base.toml:2:18: model.depth, model.hidden, model.heads and model.patch are fixed by model.name = "
         "\"DiT-S/4\"; remove them (what base.toml sets is taken back with --set model.depth=default --set "
-        "model.hidden=default --set model.heads=default --set model.patch=default), or use model.name = "
+        "model.hidden=default --set model.heads=default --set model.patch=default), or set model.name = "
         "\"custom\"");
   CHECK(dit::options_of(read(four, {"model.name=DiT-S/4", "model.depth=default", "model.hidden=default",
                                     "model.heads=default", "model.patch=default"})
                             .config)
             .model.name == "DiT-S/4");
   CHECK(error_in("train.steps = 1", {"model.name=DiT-S/4", "model.depth=3"}) ==
-        "--set model.depth=3: model.depth is fixed by model.name = \"DiT-S/4\"; remove it, or use model.name "
+        "--set model.depth=3: model.depth is fixed by model.name = \"DiT-S/4\"; remove it, or set model.name "
         "= \"custom\"");
   CHECK(error_in("train.steps = 1\nmodel.hidden = 128\nmodel.heads = 4") ==
         "base.toml: model.name = \"custom\" needs model.depth, model.hidden, model.heads and model.patch; "
@@ -51,7 +51,7 @@ TEST_CASE("config rules: keep = auto needs a budget, and segments of one module 
   CHECK(
       error_in(keep) ==
       "base.toml:3:28: policies.checkpoint.keep = \"auto\" computes as little again as memory.budget allows, "
-      "which is not set; set it, or use keep = \"block\"");
+      "which is not set; set it, or set policies.checkpoint.keep = \"block\"");
   const std::string with_budget = keep + "memory.budget = \"1GB\"\n";
   CHECK(read(with_budget).config.policies.checkpoint.keep == dtk::policies::KeepWord::automatic);
   for (const std::string key : {"every", "segment"}) {
@@ -76,7 +76,7 @@ TEST_CASE("config rules: the run must end, and warm up before it does") {
   CHECK(
       error_in(runnable + "schedule.kind = \"epochs\"") ==
       "base.toml:3:17: schedule.kind = \"epochs\" needs train.epochs, which is not set: the rate of an epoch "
-      "depends on how many there are; set it, or use schedule.kind = \"constant\"");
+      "depends on how many there are; set it, or set schedule.kind = \"constant\"");
   const std::string by_epochs = "train.epochs = 7\nschedule.kind = \"epochs\"\nmodel.name = \"DiT-S/4\"\n";
   CHECK(read(by_epochs).config.train.epochs == 7);
   CHECK(

@@ -29,7 +29,7 @@ std::string targets_error_of_set(const std::string& value) {
   return error_in(runnable, {"policies.checkpoint.targets=" + value});
 }
 
-const std::string a_list = "a list of strings, such as [\"blocks.*\"]";
+const std::string a_list = "a list of strings, such as [\"layers.*\"]; empty: the modules that repeat";
 
 std::optional<int64_t> size_of(const std::string& text) {
   const auto budget = read(runnable, {"memory.budget=\"" + text + "\""}).config.memory.budget;

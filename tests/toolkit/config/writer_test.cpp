@@ -374,7 +374,7 @@ report = true  # default
 [policies.precision]
 enabled = "default"  # default
 cpu = "probe"  # default
-fp32 = ["final_layer"]  # default
+fp32 = ["final_layer"]  # default: where the DiT's output leaves
 
 [policies.attention]
 enabled = "default"  # default
@@ -389,7 +389,7 @@ pinned = true  # default
 
 [policies.checkpoint]
 enabled = "default"  # default
-targets = ["blocks.*"]  # default
+targets = ["blocks.*"]  # default: the DiT's blocks
 every = 1  # default
 segment = 1  # default
 keep = "block"  # default

@@ -464,5 +464,5 @@ TEST_CASE("keep = auto: a module within another has no choice of its own") {
       test::error_text<ConfigError>([&] { place_checkpoints(loaded, kCpu, {}); }) ==
       "policies.checkpoint.targets means encoder.lane_encoder and, within it, encoder.lane_encoder.blocks.0; "
       "policies.checkpoint.keep = \"auto\" chooses for each module whether it is recomputed: name one "
-      "of the two, or use keep = \"block\"");
+      "of the two, or set policies.checkpoint.keep = \"block\"");
 }

@@ -31,6 +31,7 @@ LoadedConfig tiny(CheckpointOptions checkpoint = {}) {
   loaded.config = test::tiny_config();
   loaded.config.data.batch = 40;  // of which no activation is as large as a weight
   loaded.config.policies.precision.cpu = policies::CpuPrecision::fp32;
+  if (checkpoint.targets.empty()) checkpoint.targets = {"blocks.*"};
   loaded.config.policies.checkpoint = std::move(checkpoint);
   loaded.config.log.report = loaded.config.log.tensorboard = false;
   return loaded;

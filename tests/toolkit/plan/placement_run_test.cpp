@@ -149,7 +149,7 @@ TEST_CASE("a run with keep = auto is refused without a plan, which says why ther
   CHECK(
       test::error_text<ConfigError>([&] { unplanned.run(loaded); }) ==
       "policies.checkpoint.keep = \"auto\" is chosen by the run's plan, and there is none: nobody plans this "
-      "run; use keep = \"block\", or targets of your own");
+      "run; set policies.checkpoint.keep = \"block\", or targets of your own");
   loaded.locations["policies.checkpoint.keep"] = "a.toml:3:4";
   PlannedWorld world;
   world.plan = [](const LoadedConfig&) {
@@ -160,6 +160,6 @@ TEST_CASE("a run with keep = auto is refused without a plan, which says why ther
   CHECK(test::error_text<ConfigError>([&] { world.run(loaded); }) ==
         "a.toml:3:4: policies.checkpoint.keep = \"auto\" is chosen by the run's plan, and there is none: "
         "cannot "
-        "start dit-plan; use keep = \"block\", or targets of your own");
+        "start dit-plan; set policies.checkpoint.keep = \"block\", or targets of your own");
   CHECK_FALSE(world.files.exists("runs/auto"));
 }

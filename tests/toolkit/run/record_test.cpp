@@ -49,7 +49,7 @@ TEST_CASE("the time that grids take is none of the training's") {
     explicit Slow(test::SteppingClock& given) : clock(given) {}
     void message(const std::string&) override {}
     void progress(const Progress&) override {}
-    void sampling(int64_t, int64_t) override {
+    void working(const std::string&, int64_t, int64_t) override {
       for (int i = 0; i < 1000000; ++i) clock.seconds();  // 1000 seconds
     }
     test::SteppingClock& clock;

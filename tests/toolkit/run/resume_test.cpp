@@ -171,7 +171,7 @@ namespace {
 struct Silent final : RunObserver {
   void message(const std::string&) override {}
   void progress(const Progress&) override {}
-  void sampling(int64_t, int64_t) override {}
+  void working(const std::string&, int64_t, int64_t) override {}
 };
 
 RunResult run_whole(const RunConfig& config, FileSystem& files, const std::filesystem::path& resume = {}) {

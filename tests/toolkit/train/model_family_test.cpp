@@ -49,8 +49,9 @@ class OwnFamily final : public ModelFamily {
                                              std::optional<at::Generator> generator) const override {
     return of_dit().make_model(config, device, std::move(generator));
   }
-  RunData open_data(const LoadedConfig& loaded, const DataIdentity* before) const override {
-    return of_dit().open_data(loaded, before);
+  RunData open_data(const LoadedConfig& loaded, const DataIdentity* before,
+                    const OpeningProgress& progress) const override {
+    return of_dit().open_data(loaded, before, progress);
   }
   RunData planned_data(const RunConfig& config, int64_t samples) const override {
     return of_dit().planned_data(config, samples);

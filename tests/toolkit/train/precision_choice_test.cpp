@@ -289,7 +289,7 @@ namespace {
 struct Listener final : RunObserver {
   void message(const std::string& text) override { messages.push_back(text); }
   void progress(const Progress&) override {}
-  void sampling(int64_t, int64_t) override {}
+  void working(const std::string&, int64_t, int64_t) override {}
   std::vector<std::string> messages;
 };
 

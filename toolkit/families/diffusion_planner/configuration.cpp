@@ -1,6 +1,7 @@
 #include "toolkit/families/diffusion_planner/configuration.h"
 
 #include <dtk/models/diffusion_planner_modules.h>
+#include <dtk/policies/advice.h>
 
 #include "toolkit/config/defaults.h"
 #include "toolkit/config/rule_check.h"
@@ -11,6 +12,8 @@
 
 namespace dtk::diffusion_planner {
 namespace {
+
+using policies::advise;
 
 const std::string of_loss = "diffusion_planner.loss.", of_process = "diffusion_planner.process.",
                   of_augmentation = "diffusion_planner.augmentation.";
@@ -114,8 +117,8 @@ void Configuration::check_model(const RuleCheck& rules) const {
   const std::string preset = setting("diffusion_planner.preset", options_of(config).model.preset);
   if (training.process.prefix == upstream) {
     const std::string key = of_process + "prefix";
-    rules.fail(key, setting(key, training.process.prefix) + " does not go with " + preset + "; set " +
-                        setting(key, !upstream));
+    rules.fail(key, setting(key, training.process.prefix) + " does not go with " + preset + "; " +
+                        advise(key, toml_text(!upstream)));
   }
   const int64_t future = *models::resolved(options_of(config).model).future_len;
   const std::string future_text = setting("diffusion_planner.future_len", future);
@@ -130,7 +133,7 @@ void Configuration::check_model(const RuleCheck& rules) const {
     const std::string probability = of_augmentation + "probability", smooth = of_augmentation + "smooth";
     rules.fail(augmentation.smooth ? smooth : probability,
                "frames of " + preset + " do not tell the ego's shape, which the augmentation needs; " +
-                   "set " + setting(probability, 0.0) + " and " + setting(smooth, false));
+                   advise(probability, "0.0") + " and " + advise(smooth, "false"));
   }
   if (augments(augmentation) && augmentation.rebuilt >= future) {
     const std::string key = of_augmentation + "rebuilt";

@@ -25,7 +25,7 @@ class Family final : public Configuration {
     return std::make_unique<TrainableDiffusionPlanner>(config, device, std::move(generator));
   }
 
-  RunData open_data(const LoadedConfig& loaded, const DataIdentity*) const override {
+  RunData open_data(const LoadedConfig& loaded, const DataIdentity*, const OpeningProgress&) const override {
     return open_frames(loaded);
   }
 

@@ -5,6 +5,8 @@
 // trained. open_weights() takes "model", the raw weights, unless a key is given: they are what the original
 // validates and exports. "H" and "M" have the same names and shapes: which of the two weights are for, no
 // file tells.
+#include <dtk/policies/advice.h>
+
 #include <algorithm>
 
 #include "toolkit/checkpoint/weights_fit.h"
@@ -13,6 +15,8 @@
 
 namespace dtk::diffusion_planner {
 namespace {
+
+using policies::advise;
 
 using models::DiffusionPlannerOptions;
 
@@ -36,10 +40,11 @@ class Hints {
 
   std::string text() {
     const bool file_is_upstream = is_upstream(file_);
-    const std::string preset = file_is_upstream ? "\"UP\"" : "\"H\" or \"M\"";
+    const char* const other = file_is_upstream ? "" : ", or \"M\"";
     if (file_is_upstream != upstream_) {
       const bool model = file_is_upstream || count_parts(file_, "encoder.") > 0;
-      return model ? "\n  The weights are those of another preset; set diffusion_planner.preset = " + preset
+      return model ? "\n  The weights are those of another preset; " +
+                         advise("diffusion_planner.preset", file_is_upstream ? "\"UP\"" : "\"H\"") + other
                    : "";
     }
     dimension("hidden_dim", encoder_ + "fusion.norm.weight", 1, 0);

@@ -1,5 +1,7 @@
 #include "toolkit/families/dit/configuration.h"
 
+#include <dtk/policies/advice.h>
+
 #include <algorithm>
 #include <stdexcept>
 
@@ -14,6 +16,8 @@
 
 namespace dtk::dit {
 namespace {
+
+using policies::advise;
 
 // The published code learns a variance beside ε; with v and x_0 a fixed one is usual.
 void settle_learn_sigma(LoadedConfig& loaded) {
@@ -30,6 +34,15 @@ void settle_sampler(LoadedConfig& loaded) {
   const Prediction objective = options_of(loaded.config).diffusion.objective;
   settle(loaded, "sample.sampler", options_of(loaded.config).sampler.sampler, samplers_for(objective).front(),
          "usual with objective " + policies::text_of(objective));
+}
+
+void settle_policies(LoadedConfig& loaded) {
+  policies::PolicyOptions& policies = loaded.config.policies;
+  const policies::PolicyOptions usual = policy_defaults();
+  settle(loaded, "policies.checkpoint.targets", policies.checkpoint.targets, usual.checkpoint.targets,
+         "the DiT's blocks");
+  settle(loaded, "policies.precision.fp32", policies.precision.fp32, usual.precision.fp32,
+         "where the DiT's output leaves");
 }
 
 void settle_convert(LoadedConfig& loaded) {
@@ -71,7 +84,7 @@ void check_fixed_by_name(const RuleCheck& rules, const std::vector<models::DitPr
   if (keys.empty()) return;
   rules.fail(keys.front(), listed(keys, " and ") + is_or_are(keys) +
                                "fixed by model.name = " + toml_text(options_of(rules.config()).model.name) +
-                               "; " + rules.removal(keys) + ", or use model.name = \"custom\"");
+                               "; " + rules.removal(keys) + ", or " + advise("model.name", "\"custom\""));
 }
 
 void check_diffusion(const RuleCheck& rules) {
@@ -125,11 +138,10 @@ void check_sampler_steps(const RuleCheck& rules) {
 void check_sampling(const RuleCheck& rules) {
   const GridOptions& grid = options_of(rules.config()).grid;
   if (grid.guidance > 1 && options_of(rules.config()).model.class_dropout == 0) {
-    rules.fail(
-        rules.written("sample.guidance") ? "sample.guidance" : "model.class_dropout",
-        "sample.guidance = " + toml_text(grid.guidance) +
-            " needs a null label, and model.class_dropout = 0 trains none; set sample.guidance = 1, or "
-            "model.class_dropout above 0");
+    rules.fail(rules.written("sample.guidance") ? "sample.guidance" : "model.class_dropout",
+               "sample.guidance = " + toml_text(grid.guidance) +
+                   " needs a null label, and model.class_dropout = 0 trains none; " +
+                   advise("sample.guidance", "1") + ", or model.class_dropout above 0");
   }
   if (grid.cfg_channels > options_of(rules.config()).model.channels) {
     const std::string channels = toml_text(options_of(rules.config()).model.channels);
@@ -196,7 +208,7 @@ void check_data_options(const RuleCheck& rules) {
   if (data.convert == Convert::rgb && options_of(rules.config()).model.channels != 3) {
     rules.fail("data.convert", "data.convert = \"rgb\" gives images of 3 channels, and model.channels = " +
                                    toml_text(options_of(rules.config()).model.channels) + "; " +
-                                   rules.removal({"data.convert"}) + ", or set model.channels = 3");
+                                   rules.removal({"data.convert"}) + ", or " + advise("model.channels", "3"));
   }
   if (on_corrupt != OnCorrupt::error && kind != ImageKind::images) no_use("data.on_corrupt", on_corrupt);
 }
@@ -220,6 +232,7 @@ void Configuration::settle_defaults(LoadedConfig& loaded) const {
   settle_sampler(loaded);
   settle_steps(loaded);
   settle_convert(loaded);
+  settle_policies(loaded);
 }
 
 void Configuration::check_model(const RuleCheck& rules) const {
@@ -230,8 +243,8 @@ void Configuration::check_model(const RuleCheck& rules) const {
       options_of(rules.config()).diffusion.objective == Prediction::velocity) {
     rules.fail("model.learn_sigma",
                "model.learn_sigma = true has no use with diffusion.objective = \"rectified_flow\", which "
-               "predicts no "
-               "variance; set model.learn_sigma = false");
+               "predicts no variance; " +
+                   advise("model.learn_sigma", "false"));
   }
 }
 

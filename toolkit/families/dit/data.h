@@ -20,9 +20,10 @@ RunData image_data(const RunConfig& config, std::shared_ptr<const ImageSource> i
 /// Images are decoded by train.threads threads. Throws ConfigError for keys that are missing or do not fit
 /// the samples, DataError for the files; each starts with the place of the key, where the user wrote it.
 /// Error with ExitCode::memory for more images than the memory holds.
-/// `before` as ModelFamily::open_data() takes it: the advice to a run that goes on is another.
-std::shared_ptr<const ImageSource> open_data(const LoadedConfig& loaded,
-                                             const DataIdentity* before = nullptr);
+/// `before` and `progress` as ModelFamily::open_data() takes them: the advice to a run that goes on is
+/// another.
+std::shared_ptr<const ImageSource> open_data(const LoadedConfig& loaded, const DataIdentity* before = nullptr,
+                                             const OpeningProgress& progress = {});
 
 /// Of the model's shape; their rows hold anything, as nothing is written to them.
 std::shared_ptr<const ImageSource> planned_images(const models::DitOptions& model, int64_t samples);

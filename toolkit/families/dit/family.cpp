@@ -41,8 +41,9 @@ class Family final : public Configuration {
     return std::make_unique<TrainableDit>(config, device, std::move(generator));
   }
 
-  RunData open_data(const LoadedConfig& loaded, const DataIdentity* before) const override {
-    return image_data(loaded.config, dit::open_data(loaded, before), before);
+  RunData open_data(const LoadedConfig& loaded, const DataIdentity* before,
+                    const OpeningProgress& progress) const override {
+    return image_data(loaded.config, dit::open_data(loaded, before, progress), before);
   }
 
   std::optional<DataDraft> draft(const std::filesystem::path& data, bool small) const override {

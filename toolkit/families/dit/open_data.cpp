@@ -1,4 +1,6 @@
 // From the [data] table to a data source that fits the model.
+#include <dtk/policies/advice.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
@@ -18,6 +20,8 @@
 
 namespace dtk::dit {
 namespace {
+
+using policies::advise;
 
 void check_is_set(const LoadedConfig& loaded, const std::string& key, bool is_set) {
   if (is_set) return;
@@ -41,8 +45,9 @@ void check_shape(const LoadedConfig& loaded, const ImageSource& source, const st
       image_kind(loaded.config) == ImageKind::latents && source.channels() == 2 * model.channels;
   throw ConfigError(
       location_of(loaded, key) + "data: samples are " + seen + ", model.channels and model.image_size say " +
-      shape_text(model.channels, model.image_size, model.image_size) + "; set model.channels = " +
-      std::to_string(source.channels()) + " and model.image_size = " + std::to_string(source.height()) +
+      shape_text(model.channels, model.image_size, model.image_size) + "; " +
+      advise("model.channels", std::to_string(source.channels())) + " and " +
+      advise("model.image_size", std::to_string(source.height())) +
       (maybe_moments ? ". If these are means and deviations of an autoencoder, store a sample or "
                        "the mean of each, " +
                            std::to_string(model.channels) + " channels"
@@ -60,7 +65,7 @@ void check_classes(const LoadedConfig& loaded, const ImageSource& source, bool g
                          ? ", and a run that goes on keeps its model; take the new classes away again, or "
                            "begin a new run with model.classes = " +
                                more
-                         : "; set model.classes = " + more));
+                         : "; " + advise("model.classes", more)));
 }
 
 void check_grid(const LoadedConfig& loaded, const ImageSource& source) try {
@@ -76,8 +81,8 @@ void check_count(const LoadedConfig& loaded, const ImageSource& source, bool is_
   if (data.samples && *data.samples != source.size()) {
     throw ConfigError(location_of(loaded, "data.samples") +
                       "data.samples = " + std::to_string(*data.samples) + ", but there are " + size + ": " +
-                      source.description() +
-                      "; give the files that were meant, or set data.samples = " + size);
+                      source.description() + "; give the files that were meant, or " +
+                      advise("data.samples", size));
   }
   if (data.validation >= source.size() && !is_limited) {
     throw ConfigError(location_of(loaded, "data.validation") +
@@ -108,7 +113,8 @@ bool both_are_missing(const ImageOptions& data) {
   return missing(data.images) && missing(data.labels);
 }
 
-std::shared_ptr<const ImageSource> open_files(const LoadedConfig& loaded) try {
+std::shared_ptr<const ImageSource> open_files(const LoadedConfig& loaded,
+                                              const OpeningProgress& progress) try {
   const ImageKind kind = image_kind(loaded.config);
   const ImageOptions& data = options_of(loaded.config).data;
   const models::DitOptions& model = options_of(loaded.config).model;
@@ -135,7 +141,8 @@ std::shared_ptr<const ImageSource> open_files(const LoadedConfig& loaded) try {
       {.skip_corrupt = loaded.config.data.on_corrupt == OnCorrupt::skip,
        .threads = decoding_threads(loaded.config.train),
        .strict = data.strict_folder,
-       .convert = data.convert});
+       .convert = data.convert,
+       .progress = progress});
 } catch (const LabelsError& error) {
   throw DataError(location_of(loaded, "data.labels") + error.what());
 } catch (const DataError& error) {
@@ -144,7 +151,8 @@ std::shared_ptr<const ImageSource> open_files(const LoadedConfig& loaded) try {
 
 }  // namespace
 
-std::shared_ptr<const ImageSource> open_data(const LoadedConfig& loaded, const DataIdentity* before) {
+std::shared_ptr<const ImageSource> open_data(const LoadedConfig& loaded, const DataIdentity* before,
+                                             const OpeningProgress& progress) {
   const ImageKind kind = image_kind(loaded.config);
   const ImageOptions& data = options_of(loaded.config).data;
   if (kind == ImageKind::idx) {
@@ -157,7 +165,7 @@ std::shared_ptr<const ImageSource> open_data(const LoadedConfig& loaded, const D
   } else {
     check_is_set(loaded, "data.samples", loaded.config.data.samples.has_value());
   }
-  const std::shared_ptr<const ImageSource> source = open_files(loaded);
+  const std::shared_ptr<const ImageSource> source = open_files(loaded, progress);
   check_shape(loaded, *source, main_key(kind));
   check_classes(loaded, *source, before != nullptr);
   check_count(loaded, *source, before != nullptr && before->held_out_below.has_value());

@@ -78,6 +78,14 @@ struct GridOptions {
   friend bool operator==(const GridOptions&, const GridOptions&) = default;
 };
 
+/// Where the policies act in a DiT if nobody says: embedders and final layer are small, and what leaves the
+/// final layer needs more than the 8 significant bits of bf16.
+inline policies::PolicyOptions policy_defaults(policies::PolicyOptions options = {}) {
+  options.checkpoint.targets = {"blocks.*"};
+  options.precision.fp32 = {"final_layer"};
+  return options;
+}
+
 struct Options {
   models::DitOptions model;
   DiffusionOptions diffusion;

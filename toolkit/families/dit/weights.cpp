@@ -1,5 +1,6 @@
 // Whether weights are those of a DiT, and what to set where they are not.
 #include <c10/util/StringUtil.h>
+#include <dtk/policies/advice.h>
 
 #include <cmath>
 
@@ -8,6 +9,8 @@
 
 namespace dtk::dit {
 namespace {
+
+using policies::advise;
 
 constexpr char class_table[] = "y_embedder.embedding_table.weight";
 
@@ -29,12 +32,12 @@ class Hints {
     Shape file, model;
     if (!both(class_table, 2, file, model) || file[0] == model[0]) return "";
     const int64_t rows = file[0];
-    std::string text = c10::str("\n  The weights' label table has ", rows, " rows: set model.classes = ");
+    std::string text = c10::str("\n  The weights' label table has ", rows, " rows: ");
     if (options_.class_dropout > 0) {
-      return text + c10::str(rows - 1, ", or ", rows,
+      return text + c10::str(advise("model.classes", std::to_string(rows - 1)), ", or ", rows,
                              " with model.class_dropout = 0 if none of them is for the null label");
     }
-    return text + c10::str(rows, ", or ", rows - 1,
+    return text + c10::str(advise("model.classes", std::to_string(rows)), ", or ", rows - 1,
                            " with model.class_dropout above 0 if one of them is for the null label");
   }
 
@@ -43,14 +46,14 @@ class Hints {
     if (!both("pos_embed", 3, file, model) || file[1] == model[1]) return "";
     std::string text =
         c10::str("\n  pos_embed is a fixed table with one row a token: the weights are for ", file[1],
-                 " tokens, this model has ", model[1], ", (model.image_size / model.patch) squared; set ");
+                 " tokens, this model has ", model[1], ", (model.image_size / model.patch) squared; ");
     Shape file_patch, model_patch;
     const auto grid = static_cast<int64_t>(std::llround(std::sqrt(static_cast<double>(file[1]))));
     if (both("x_embedder.proj.weight", 4, file_patch, model_patch) && grid * grid == file[1]) {
-      return text +
-             c10::str("model.image_size = ", grid * file_patch[2], " with model.patch = ", file_patch[2]);
+      return text + c10::str(advise("model.image_size", std::to_string(grid * file_patch[2])),
+                             " with model.patch = ", file_patch[2]);
     }
-    return text + "both as the weights were trained";
+    return text + "set both as the weights were trained";
   }
 
   std::string size() const {
@@ -66,8 +69,9 @@ class Hints {
     Shape file, model;
     if (!both("final_layer.linear.bias", 1, file, model)) return "";
     if (file[0] == 2 * model[0])
-      return "\n  The weights predict a variance too; set model.learn_sigma = true";
-    if (2 * file[0] == model[0]) return "\n  The weights predict no variance; set model.learn_sigma = false";
+      return "\n  The weights predict a variance too; " + advise("model.learn_sigma", "true");
+    if (2 * file[0] == model[0])
+      return "\n  The weights predict no variance; " + advise("model.learn_sigma", "false");
     return "";
   }
 

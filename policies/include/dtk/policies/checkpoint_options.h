@@ -51,9 +51,10 @@ struct ByteCount {
 
 struct CheckpointOptions {
   Enabled enabled = Enabled::by_default;
-  // Globs over module paths; * stands for one component. Of a DiT the blocks only: embedders and final layer
-  // are small, and a segment of one operator costs more than it saves.
-  std::vector<std::string> targets = {"blocks.*"};
+  // Globs over module paths; * stands for one component. Empty: the modules that the model repeats, which
+  // are found by their parameters' shapes; the others are few, and a segment of one operator costs more than
+  // it saves.
+  std::vector<std::string> targets = {};
   // Checkpoint each match (1), or each k-th in module order.
   int64_t every = 1;
   // Consecutive matches in one segment. More than 1 keeps fewer inputs, but backward then holds what all of
@@ -69,7 +70,7 @@ struct CheckpointOptions {
   static void fields(Self& self, Visit&& visit) {
     auto& [enabled, targets, every, segment, keep, offload_min_bytes] = self;
     visit("enabled", enabled, "\"default\" | true | false");
-    visit("targets", targets, "");
+    visit("targets", targets, "empty: the modules that repeat");
     visit("every", every, "[1, inf)");
     visit("segment", segment, "[1, inf)");
     visit("keep", keep, "all | auto | block | offload | a list of names and operators");

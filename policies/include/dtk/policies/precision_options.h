@@ -20,7 +20,7 @@ struct PrecisionOptions {
   CpuPrecision cpu = CpuPrecision::probe;
   // Modules that run in fp32 although the policy is on; globs as those of checkpointing. Ends whose output
   // needs more than the 8 significant bits of bf16 belong here.
-  std::vector<std::string> fp32 = {"final_layer"};
+  std::vector<std::string> fp32 = {};
   // What `cpu` was chosen by where a measurement chose it, for the report; no key of a configuration.
   std::string cpu_measured = {};
 

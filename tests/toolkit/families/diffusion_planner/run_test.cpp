@@ -93,7 +93,8 @@ struct DrivingWorld : test::World {
       };
     }
     return run_training(
-        loaded, at::kCPU, from, [&](const DataIdentity*) { return diffusion_planner::open_frames(loaded); },
+        loaded, at::kCPU, from,
+        [&](const DataIdentity*, const OpeningProgress&) { return diffusion_planner::open_frames(loaded); },
         of_run);
   }
 };

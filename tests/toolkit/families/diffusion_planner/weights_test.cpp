@@ -153,7 +153,7 @@ TEST_CASE("diffusion_planner weights: what to set where they are those of anothe
                                         up = small_diffusion_planner_options("UP");
   CHECK(hint(up, h) == "\n  The weights are those of another preset; set diffusion_planner.preset = \"UP\"");
   CHECK(hint(h, up) ==
-        "\n  The weights are those of another preset; set diffusion_planner.preset = \"H\" or \"M\"");
+        "\n  The weights are those of another preset; set diffusion_planner.preset = \"H\", or \"M\"");
   models::DiffusionPlannerOptions other = h;
   other.hidden_dim = 32;
   other.encoder_mixer_depth = 3;

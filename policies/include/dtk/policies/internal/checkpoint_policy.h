@@ -21,14 +21,16 @@ struct SegmentChoice;
 /// Modules within a chosen one may be chosen too: then segments nest.
 class CheckpointPolicy final : public Policy {
  public:
-  /// `paths`: the model's modules in order of execution. Throws PolicyError when a target matches nothing
-  /// (the default's may, then the policy is inactive unless it was asked for), when `every` or `segment` is
+  /// `paths`: the model's modules in order of execution; `parameters`, by name, tell which of them repeat,
+  /// where no targets are named. Throws PolicyError when a target matches nothing or nothing repeats (then,
+  /// unless it was asked for, the policy is inactive instead), when `every` or `segment` is
   /// out of range or exceeds the number of matches, when `keep` is no choice, "auto", an empty list, or has a
   /// pattern that no chosen module matches or an operator that cannot be kept (KeptResults), when
   /// `offload_min_bytes` is negative, when no two matches that `every` leaves are neighbours and `segment`
   /// asks for more than one, when `segment` would join a module and one within it, and when keep = "all"
   /// makes a policy that was asked for keep everything.
-  CheckpointPolicy(const CheckpointOptions& options, const std::vector<std::string>& paths);
+  CheckpointPolicy(const CheckpointOptions& options, const std::vector<std::string>& paths,
+                   const NamedTensors& parameters = {});
 
   std::string name() const override { return "checkpoint"; }
   /// At its end a segment that the forward pass left unfinished is closed.

@@ -1,4 +1,4 @@
-#include "toolkit/plan/largest_fit.h"
+#include "toolkit/core/largest_fit.h"
 
 #include <algorithm>
 #include <optional>

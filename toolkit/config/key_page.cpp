@@ -1,0 +1,49 @@
+#include "toolkit/config/key_page.h"
+
+#include "toolkit/config/keys.h"
+#include "toolkit/config/toml_text.h"
+#include "toolkit/core/errors.h"
+#include "toolkit/core/suggestions.h"
+#include "toolkit/core/text_table.h"
+
+namespace dtk {
+namespace {
+
+constexpr size_t wanted_column = 38;
+
+std::string key_text(const std::string& name, const std::string& by_default, const std::string& what) {
+  const std::string start = "  " + name + " = " + by_default;
+  if (start.size() + 2 <= wanted_column) return entry(start, wanted_column, what);
+  return start + "\n" + entry("", wanted_column, what);
+}
+
+[[noreturn]] void none_begins_with(const std::string& prefix) {
+  std::vector<std::string> names = all_tables();
+  for (const KeyInfo& info : all_keys()) names.push_back(info.key);
+  std::string message = "--keys " + prefix + ": no key begins so";
+  const std::vector<std::string> near = near_keys(prefix, names);
+  message += near.empty() ? "; tables are: " : "; near: ";
+  const std::vector<std::string>& shown = near.empty() ? all_tables() : near;
+  for (size_t i = 0; i < shown.size(); ++i) message += (i == 0 ? "" : ", ") + shown[i];
+  throw ConfigError(message);
+}
+
+}  // namespace
+
+std::string key_page(const std::string& prefix) {
+  std::string page, open_table;
+  const RunConfig config;
+  visit_keys(config, [&](const std::string& table, const std::string& name, const auto& member,
+                         const std::string& allowed) {
+    if (!(table + "." + name).starts_with(prefix)) return;
+    if (table != open_table) {
+      page += (page.empty() ? "[" : "\n[") + table + "]\n";
+      open_table = table;
+    }
+    page += key_text(name, toml_text(member), wanted(member, allowed));
+  });
+  if (page.empty()) none_begins_with(prefix);
+  return page;
+}
+
+}  // namespace dtk

@@ -22,7 +22,8 @@ def start(program: str, config: str, settings: list[str]) -> tuple[str, float, f
     """The precision, the fastest step in bf16 by the fastest in fp32, and the share of pairs in which bf16 was ahead."""
     with tempfile.TemporaryDirectory() as folder:
         changes = [*settings, f"train.out={folder}/run", "train.steps=1", "train.seconds=default", "train.epochs=default",
-                   "schedule.warmup=0", "log.report=false", "sample.per_class=0"]  # fmt: skip
+                   "schedule.warmup=0", "log.report=false",
+                   "train.sample_every=default", "train.validate_every=default", "sample.per_class=0"]  # fmt: skip
         command = [program, "--config", config, "--device", "cpu"]
         command += [word for change in changes for word in ("--set", change)]
         result = subprocess.run(command, capture_output=True, text=True)

@@ -141,7 +141,7 @@ TEST_CASE("what cannot have an effect is refused with what to change") {
         "policies.checkpoint.segment = 2 has no effect: with policies.checkpoint.every = 1 no two of the "
         "chosen modules follow each other; set segment to 1, or choose modules that do");
   const auto kept = [&](std::vector<std::string> results) {
-    CheckpointOptions one;
+    CheckpointOptions one = with(1, 1);
     one.keep = std::move(results);
     return error(one);
   };
@@ -159,7 +159,7 @@ TEST_CASE("what cannot have an effect is refused with what to change") {
         "policies.checkpoint.segment "
         "= 2 cannot join them in one segment; name modules of one level, or set policies.checkpoint.segment "
         "= 1, which nests them");
-  options = {};
+  options = with(1, 1);
   options.keep = KeepWord::automatic;
   CHECK(error(options) ==
         "policies.checkpoint.keep = \"auto\" leaves the choice to a planner, as dit-plan and dit-train do "
@@ -188,7 +188,7 @@ TEST_CASE("a checkpointed DiT keeps each block's input and the conditioning; gra
   const Outcome plain = train(dit), again = train(dit);
   check_same_gradients(plain, again);
 
-  CheckpointPolicy policy({}, dit.paths());
+  CheckpointPolicy policy(with(1, 1), dit.paths());
   put_in(dit, &policy);
   const CheckpointCounts before = checkpoint_counts();
   const Outcome saved = train(dit);
@@ -214,7 +214,7 @@ TEST_CASE("segments of two blocks keep fewer inputs and the same gradients", "[d
   Dit dit = make_dit();
   put_in(dit, nullptr);
   const Outcome plain = train(dit);
-  CheckpointPolicy single({}, dit.paths());
+  CheckpointPolicy single(with(1, 1), dit.paths());
   put_in(dit, &single);
   const Outcome one_each = train(dit);
   CheckpointPolicy policy(with(1, 2), dit.paths());

@@ -243,7 +243,9 @@ TEST_CASE("counters and statistics of the segment's own are made again as in for
 TEST_CASE("the checkpointing policy takes stock batch norms") {
   Fixture fixture;
   const auto train = [&](bool with_policy) {
-    CheckpointPolicy policy({}, {"blocks.0", "blocks.1"});
+    CheckpointOptions options;
+    options.targets = {"blocks.*"};
+    CheckpointPolicy policy(options, {"blocks.0", "blocks.1"});
     Seam seam;
     if (with_policy) policy.apply(seam);
     const BatchNorm1d norms[] = {BatchNorm1d(kChannels), BatchNorm1d(kChannels)};

@@ -59,7 +59,9 @@ TEST_CASE("within the scope products are bf16 and losses fp32; at its end autoca
 
 TEST_CASE("named ends run in fp32, also when a segment is run again") {
   SavedTensorEngineGuard engine;
-  Precision policy(asked(), at::kCPU, kPaths);
+  PrecisionOptions options = asked();
+  options.fp32 = {"final_layer"};
+  Precision policy(options, at::kCPU, kPaths);
   Seam seam;
   policy.apply(seam);
   const at::Tensor w = at::ones({4, 4}).set_requires_grad(true);
@@ -251,20 +253,20 @@ TEST_CASE("the probe takes turns, stops in time and wants a clear difference") {
   CHECK(bf16_is_faster(times));
   CHECK(probe_precision(step, 1000, 0.1, clock).pairs == 3);
   CHECK(probe_precision(step, 1000, 0.0, clock).pairs == 1);
-  CHECK(bf16_is_faster({20.0, 18.0, 15, 9}));
-  CHECK_FALSE(bf16_is_faster({20.0, 19.5, 7, 7}));
+  CHECK(bf16_is_faster({20.0, 16.9, 15, 12}));
+  CHECK_FALSE(bf16_is_faster({20.0, 17.1, 7, 7}));
   CHECK_FALSE(bf16_is_faster({20.0, 25.0, 7, 3}));
-  CHECK_FALSE(bf16_is_faster({20.0, 18.0, 15, 8}));
+  CHECK_FALSE(bf16_is_faster({20.0, 16.9, 15, 11}));
 }
 
 TEST_CASE("where a busy machine lets bf16 have the luckiest step, fp32 is kept all the same") {
   const std::vector<double> fp32 = {40, 40, 36, 35, 50, 38, 36, 44},
-                            bf16 = {40, 33, 60, 50, 34, 70, 37, 33.2};
+                            bf16 = {40, 29, 60, 50, 28, 70, 37, 29.5};
   double now = 0;
   size_t fp32_steps = 0, bf16_steps = 0;
   const auto step = [&](bool is_bf16) { now += (is_bf16 ? bf16[bf16_steps++] : fp32[fp32_steps++]) / 1000; };
   const PrecisionTimes times = probe_precision(step, 7, 100, [&] { return now; });
-  CHECK(times.bf16_ms < 0.95 * times.fp32_ms);
+  CHECK(times.bf16_ms < (1 - kBf16Margin) * times.fp32_ms);
   CHECK(times.bf16_ahead == 3);
   CHECK_FALSE(bf16_is_faster(times));
 }

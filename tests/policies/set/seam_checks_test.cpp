@@ -63,6 +63,7 @@ TEST_CASE("a policy that was asked for and met nothing in the forward pass is re
   }
   SECTION("checkpoint: no module, or one that keeps nothing") {
     options.checkpoint.enabled = Enabled::on;
+    options.checkpoint.targets = {"blocks.*"};
     PolicySet policies(options, small_subject(), seam);
     CHECK(policies.reports()[3].active);
     auto scope = policies.forward_scope();

@@ -51,7 +51,7 @@ void run(const cxxopts::ParseResult& parsed) {
   RunConfig config = bench::latent_config(parsed["model"].as<std::string>(), parsed["batch"].as<int64_t>(),
                                           at::get_num_threads());
   config.optimizer.clip = 0;
-  config.policies = policies::PolicyOptions::all_off();
+  config.policies = dit::policy_defaults(policies::PolicyOptions::all_off());
   config.policies.attention = {};
   const bool bf16 = parsed["bf16"].as<bool>();
   if (bf16) config.policies.precision.enabled = policies::Enabled::on;

@@ -131,7 +131,8 @@ CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::
   if (options.keep.word == KeepWord::all && asked) {
     throw PolicyError("policies.checkpoint",
                       ": asked for, but keep = \"all\" keeps every tensor, so it has no effect; " +
-                          advise("policies.checkpoint.keep", "\"block\"") + ", or enabled = false");
+                          advise("policies.checkpoint.keep", "\"block\"") + ", or " +
+                          advise(kCheckpointEnabled, "false"));
   }
   const bool by_structure = options.targets.empty();
   const std::vector<std::string> matches =
@@ -139,7 +140,9 @@ CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::
                    : matching_paths(options.targets, paths, "policies.checkpoint.targets");
   if (matches.empty()) {
     const std::string why =
-        "no module repeats: no two that follow each other have parameters of the same shapes";
+        parameters.empty() || are_named_by_paths(parameters, paths)
+            ? "no module repeats: no two that follow each other have parameters of the same shapes"
+            : "which modules repeat is not known: no parameter's name begins with the path of a module";
     if (asked) {
       throw PolicyError("policies.checkpoint.targets", " names none, and " + why + "; name modules, or " +
                                                            advise(kCheckpointEnabled, "false"));

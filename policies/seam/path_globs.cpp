@@ -53,11 +53,6 @@ bool glob_matches(std::string_view pattern, std::string_view path) {
   return true;
 }
 
-bool matches_any(std::string_view pattern, const std::vector<std::string>& paths) {
-  return std::any_of(paths.begin(), paths.end(),
-                     [&](const std::string& path) { return glob_matches(pattern, path); });
-}
-
 std::string nearest_paths(std::string_view name, std::vector<std::string> paths) {
   std::stable_sort(paths.begin(), paths.end(), [&](const std::string& a, const std::string& b) {
     return edit_distance(name, a) < edit_distance(name, b);
@@ -69,7 +64,8 @@ std::string nearest_paths(std::string_view name, std::vector<std::string> paths)
 std::vector<std::string> matching_paths(const std::vector<std::string>& patterns,
                                         const std::vector<std::string>& paths, const std::string& key) {
   for (const std::string& pattern : patterns) {
-    if (!matches_any(pattern, paths)) {
+    const auto is_meant = [&](const std::string& path) { return glob_matches(pattern, path); };
+    if (std::none_of(paths.begin(), paths.end(), is_meant)) {
       throw PolicyError(key, ": \"" + pattern + "\" matches no module of this model; near: " +
                                  nearest_paths(pattern, paths));
     }

@@ -1,8 +1,10 @@
 #include <dtk/policies/internal/repeated_modules.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <set>
+#include <string_view>
 #include <utility>
 
 namespace dtk::policies {
@@ -16,10 +18,14 @@ std::string_view parent_of(std::string_view path) {
   return dot == std::string_view::npos ? std::string_view() : path.substr(0, dot);
 }
 
+bool lies_within(std::string_view path, std::string_view outer) {
+  return path.size() > outer.size() && path.starts_with(outer) && path[outer.size()] == '.';
+}
+
 Signature signature_of(const std::string& path, const NamedTensors& parameters) {
   Signature found;
   for (const auto& [name, tensor] : parameters) {
-    if (!name.starts_with(path + ".") || !tensor.defined()) continue;
+    if (!tensor.defined() || !lies_within(name, path)) continue;
     found.emplace_back(name.substr(path.size() + 1), tensor.sizes().vec());
   }
   return found;
@@ -36,6 +42,52 @@ bool is_one_layer(const Signature& signature) {
   return layers.size() < 2 && matrices < 2;
 }
 
+int64_t elements_below(const std::string& path, const NamedTensors& parameters) {
+  int64_t count = 0;
+  for (const auto& [name, tensor] : parameters)
+    if (tensor.defined() && lies_within(name, path)) count += tensor.numel();
+  return count;
+}
+
+// Of `repeated` modules the level to recompute at: those within a repeated one where they are more and most
+// of it, as the blocks of a tower or a stage; else the one that they lie in.
+class Levels {
+ public:
+  Levels(const std::set<std::string>& repeated, const NamedTensors& parameters)
+      : repeated_(repeated), parameters_(parameters) {}
+
+  std::set<std::string> chosen() const {
+    std::set<std::string> found;
+    for (const std::string& path : repeated_) {
+      if (!is_within_another(path, repeated_)) add(path, found);
+    }
+    return found;
+  }
+
+ private:
+  static bool is_within_another(const std::string& path, const std::set<std::string>& others) {
+    return std::any_of(others.begin(), others.end(),
+                       [&](const std::string& outer) { return lies_within(path, outer); });
+  }
+
+  void add(const std::string& path, std::set<std::string>& found) const {
+    std::set<std::string> inner;
+    for (const std::string& one : repeated_)
+      if (lies_within(one, path)) inner.insert(one);
+    std::erase_if(inner, [&, all = inner](const std::string& one) { return is_within_another(one, all); });
+    int64_t of_inner = 0;
+    for (const std::string& one : inner) of_inner += elements_below(one, parameters_);
+    if (inner.size() < 2 || 2 * of_inner < elements_below(path, parameters_)) {
+      found.insert(path);
+      return;
+    }
+    for (const std::string& one : inner) add(one, found);
+  }
+
+  const std::set<std::string>& repeated_;
+  const NamedTensors& parameters_;
+};
+
 }  // namespace
 
 std::vector<std::string> repeated_modules(const std::vector<std::string>& paths,
@@ -51,13 +103,20 @@ std::vector<std::string> repeated_modules(const std::vector<std::string>& paths,
     sibling = path;
     its = std::move(signature);
   }
+  const std::set<std::string> chosen = Levels(repeated, parameters).chosen();
   std::vector<std::string> found;
   for (const std::string& path : paths) {
-    const auto holds = [&](const std::string& outer) { return path.starts_with(outer + "."); };
-    if (repeated.count(path) == 0 || std::any_of(repeated.begin(), repeated.end(), holds)) continue;
-    if (std::find(found.begin(), found.end(), path) == found.end()) found.push_back(path);
+    if (chosen.count(path) > 0 && std::find(found.begin(), found.end(), path) == found.end())
+      found.push_back(path);
   }
   return found;
+}
+
+bool are_named_by_paths(const NamedTensors& parameters, const std::vector<std::string>& paths) {
+  return std::any_of(parameters.begin(), parameters.end(), [&](const auto& parameter) {
+    return std::any_of(paths.begin(), paths.end(),
+                       [&](const std::string& path) { return lies_within(parameter.first, path); });
+  });
 }
 
 }  // namespace dtk::policies

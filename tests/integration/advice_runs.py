@@ -15,7 +15,25 @@ from programs import CLASSES, ProgramTest, execute, settings
 SOURCE = Path(__file__).resolve().parents[2]
 USE = re.compile(r"(?<!string )\badvise\(\s*([^,]+?),")
 ADVICE = re.compile(r"set ([a-z_]+(?:\.[a-z_0-9]+)+) = (\"[^\"]*\"|[^\s,;.]+(?:\.\d+)?)")
-BY_HAND = re.compile(r"\b(?:set|use) [a-z_]+(?:\.[a-z_]+)+ = [\\\w]")
+BY_HAND = re.compile(r"\"[^\"\n]*(?<!-)\b(?:set|use|or) [a-z_]+(?:\.[a-z_]+)+ ?= ?[\\\w][^\"\n]*\"?")
+NAMES = {  # of keys in the sources
+    "kEnabled": "policies.attention.enabled",
+    "kCheckpointEnabled": "policies.checkpoint.enabled",
+    "kKey": "policies.checkpoint.keep",
+    "key": "diffusion_planner.process.prefix",
+    "probability": "diffusion_planner.augmentation.probability",
+    "smooth": "diffusion_planner.augmentation.smooth",
+}
+
+
+def key_of(argument: str) -> str:
+    return argument.strip('"') if argument.startswith('"') else NAMES[argument]
+
+
+def joined(text: str) -> str:
+    """Literals that stand in several pieces as one, in C++ or Python."""
+    text = re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE)
+    return re.sub(r"""["']\s*\n\s*r?["']""", "", text)
 
 
 @dataclass
@@ -65,6 +83,7 @@ def trained(**keys) -> Callable[["Advice"], None]:
 FOLDER = {"data__kind": "images", "data__folder": "photos", "data__images": "default", "data__labels": "default"}
 EPSILON = {"diffusion__objective": "epsilon", "model__learn_sigma": "default", "diffusion__steps": 50}
 UP = "diffusion_planner_up"
+NESTED = '["encoder.encoder.lane_encoder", "encoder.encoder.lane_encoder.blocks.*"]'
 TIGHT = {"data__batch": 64, "memory__budget": 500_000, "policies__checkpoint__enabled": "false"}
 
 PROVOKED: dict[str, list[Provoked]] = {
@@ -79,12 +98,14 @@ PROVOKED: dict[str, list[Provoked]] = {
         rule("memory.on_out_of_memory", memory__on_out_of_memory="escalate", memory__ledger="false"),
         rule("train.validate_ema", train__validate_ema="true", data__validation=8, policies__ema__enabled="false"),
         rule("sample.ema", sample__ema="true", policies__ema__enabled="false"),
+        rule("data.batch", train__accumulate=3),
     ],
     "toolkit/families/dit/configuration.cpp": [
         rule("model.name", model__name="DiT-S/4"),
         rule("sample.guidance", model__class_dropout=0),
         rule("model.channels", **FOLDER, data__convert="rgb"),
         rule("model.learn_sigma", model__learn_sigma="true"),
+        rule("diffusion.betas", **EPSILON | {"diffusion__steps": 10}),
     ],
     "toolkit/families/dit/open_data.cpp": [
         Provoked("model.channels", {"model__image_size": 16}),
@@ -123,6 +144,12 @@ PROVOKED: dict[str, list[Provoked]] = {
     "toolkit/run/out_of_memory.cpp": [
         Provoked("memory.budget", TIGHT),
         Provoked("data.batch", TIGHT),
+        Provoked("policies.ema.enabled", {"memory__budget": 190_000}, gone=True),
+    ],
+    "toolkit/run/start.cpp": [
+        Provoked("memory.on_over_budget", TIGHT | {"memory__budget": 800_000}, gone=True),
+        Provoked("data.allow_change", {"train__steps": 30}, prepare=lambda test: test.train_and_add_samples(),
+                 arguments=("--resume", "first")),
     ],
     "toolkit/families/diffusion_planner/configuration.cpp": [
         Provoked("diffusion_planner.process.prefix", {"diffusion_planner__process__prefix": "true"}, runs=False, base=UP),
@@ -132,6 +159,8 @@ PROVOKED: dict[str, list[Provoked]] = {
                  runs=False, base=UP),
     ],
     "toolkit/plan/place_checkpoints.cpp": [
+        Provoked("policies.checkpoint.keep", {"policies__checkpoint__keep": "auto", "memory__budget": "40MB",
+                                              "policies__checkpoint__targets": NESTED}, base=UP, gone=True),
         Provoked("policies.checkpoint.keep", {"policies__checkpoint__keep": "auto", "policies__checkpoint__targets": "[]",
                                               "memory__budget": "40MB"}),
     ],
@@ -145,39 +174,40 @@ PROVOKED: dict[str, list[Provoked]] = {
         Provoked("policies.checkpoint.keep", {"policies__checkpoint__enabled": "true", "policies__checkpoint__keep": "all"}),
         Provoked("policies.checkpoint.enabled", {"policies__checkpoint__enabled": "true",
                                                  "policies__checkpoint__keep": '["blocks.*: all"]'}),
+        Provoked("policies.checkpoint.enabled", {"policies__checkpoint__enabled": "true", "policies__checkpoint__keep": "all"}),
+        Provoked("policies.checkpoint.enabled", {"policies__checkpoint__enabled": "true", "policies__checkpoint__targets": "[]"}),
         Provoked("policies.checkpoint.enabled", {"policies__checkpoint__enabled": "true",
                                                  "policies__checkpoint__targets": '["y_embedder"]'}),
+        Provoked("policies.checkpoint.segment", {"policies__checkpoint__segment": 2, "policies__checkpoint__targets": NESTED},
+                 base=UP, gone=True),
     ],
 }  # fmt: skip
 
-# What no configuration of a shipped family leads to: the test that has the message to the letter, and a part of it.
-OF_LIBRARIES: dict[str, list[tuple[str, str]]] = {
+# What no command here leads to: the key, the test that has the message to the letter, and a part of it.
+OF_LIBRARIES: dict[str, list[tuple[str, str, str]]] = {
     "toolkit/train/validation.cpp": [
-        ("tests/toolkit/train/validation_test.cpp", "as its policies say; set train.validate_ema = false"),
+        ("train.validate_ema", "tests/toolkit/train/validation_test.cpp", "as its policies say; set train.validate_ema = false"),
     ],
     "toolkit/run/start.cpp": [
-        ("tests/toolkit/plan/placement_run_test.cpp", 'nobody plans this run; set policies.checkpoint.keep = "block"'),
+        ("memory.on_over_budget", "tests/integration/memory_refusals.py", r'so it cannot hold the run; use a smaller model or data\.batch, or set memory\.on_over_budget'),
+        ("policies.checkpoint.keep", "tests/toolkit/plan/placement_run_test.cpp", 'nobody plans this run; set policies.checkpoint.keep = "block"'),
     ],
     "toolkit/families/diffusion_planner/weights.cpp": [
-        ("tests/toolkit/families/diffusion_planner/weights_test.cpp", 'set diffusion_planner.preset = "H", or "M"'),
+        ("diffusion_planner.preset", "tests/toolkit/families/diffusion_planner/weights_test.cpp", 'set diffusion_planner.preset = "H", or "M"'),
     ],
     "policies/attention/attention.cpp": [
-        ("tests/policies/attention/attention_test.cpp", "LibTorch has no fused kernel for the attention of the model"),
-        ("tests/policies/attention/attention_test.cpp", "attn stores attention weights of its own"),
-        ("tests/policies/attention/attention_test.cpp", "the forward pass did not call the seam's attention"),
+        ("policies.attention.enabled", "tests/policies/attention/attention_test.cpp", "LibTorch has no fused kernel for the attention of the model"),
+        ("policies.attention.enabled", "tests/policies/attention/attention_test.cpp", "attn stores attention weights of its own"),
+        ("policies.attention.enabled", "tests/policies/attention/attention_test.cpp", "the forward pass did not call the seam's attention"),
     ],
     "policies/ema/ema.cpp": [
-        ("tests/policies/ema/ema_test.cpp", "change that, or set policies.ema.enabled = false"),
+        ("policies.ema.enabled", "tests/policies/ema/ema_test.cpp", "change that, or set policies.ema.enabled = false"),
     ],
     "policies/precision/precision.cpp": [
-        ("tests/policies/set/seam_checks_test.cpp", "but no forward pass ran within forward_scope()"),
+        ("policies.precision.enabled", "tests/policies/set/seam_checks_test.cpp", "but no forward pass ran within forward_scope()"),
     ],
     "policies/activations/keep_spec.cpp": [
-        ("tests/policies/activations/checkpoint_policy_test.cpp", 'or set policies.checkpoint.keep = "block"'),
-    ],
-    "policies/activations/checkpoint_policy.cpp": [
-        ("tests/policies/activations/checkpoint_policy_test.cpp", "set policies.checkpoint.segment = 1, which nests them"),
-        ("tests/policies/set/own_program_test.cpp", "name modules, or set policies.checkpoint.enabled = false"),
+        ("policies.checkpoint.keep", "tests/policies/activations/checkpoint_policy_test.cpp", 'or set policies.checkpoint.keep = "block"'),
     ],
 }
 
@@ -187,6 +217,11 @@ class Advice(ProgramTest):
         pictures(3)(self)
         stored = programs.read_safetensors(SOURCE / "tests/fixtures/converted_images.safetensors")
         (self.folder / "photos/c0/cmyk.jpg").write_bytes(stored["cmyk.jpg"][1])
+
+    def train_and_add_samples(self) -> None:
+        self.assert_done(self.train(train__out="first"))
+        (self.folder / "images").write_bytes(programs.idx_images(programs.IMAGES + 8))
+        (self.folder / "labels").write_bytes(programs.idx_labels(programs.IMAGES + 8))
 
     def run_one(self, one: Provoked, more: dict) -> tuple[int, str]:
         base = [] if one.arguments else ["--config", one.base]
@@ -202,7 +237,7 @@ class Advice(ProgramTest):
         parts = [part for part in re.split(r"[,;] (?:or )?", message) if f"set {one.key} = " in part]
         self.assertTrue(parts, f"no advice to set {one.key}: {message}")
         said = dict(ADVICE.findall(parts[0]))
-        said |= dict(re.findall(r"with ([a-z_]+\.[a-z_]+) = (\w+)", parts[0]))
+        said |= dict(re.findall(r"with ([a-z_]+\.[a-z_]+) = (\w+)", parts[0]))  # what it asks for beside
         self.assertIn(one.key, said, message)
         code, after = self.run_one(one, {key.replace(".", "__"): value for key, value in said.items()})
         if one.gone:
@@ -226,18 +261,17 @@ class Sources(unittest.TestCase):
                     yield path.relative_to(SOURCE).as_posix(), path.read_text(encoding="utf-8")
 
     def test_every_use_is_provoked(self):
-        uses = Counter({path: len(USE.findall(text)) for path, text in self.texts() if USE.search(text)})
-        tried = Counter({path: len(scenarios) for path, scenarios in PROVOKED.items()})
-        tried.update({path: len(messages) for path, messages in OF_LIBRARIES.items()})
-        self.assertEqual(dict(uses), dict(tried))
+        uses = Counter((path, key_of(argument)) for path, text in self.texts() for argument in USE.findall(text))
+        tried = Counter((path, one.key) for path, scenarios in PROVOKED.items() for one in scenarios)
+        tried.update((path, key) for path, messages in OF_LIBRARIES.items() for key, _, _ in messages)
+        self.assertEqual(uses, tried)
 
     def test_what_only_libraries_say_is_tested_there(self):
         for messages in OF_LIBRARIES.values():
-            for test, part in messages:
-                text = re.sub(r'"\s*\n\s*"', "", (SOURCE / test).read_text(encoding="utf-8")).replace('\\"', '"')
+            for _, test, part in messages:
+                text = joined((SOURCE / test).read_text(encoding="utf-8")).replace('\\"', '"')
                 self.assertIn(part, text, test)
 
     def test_no_advice_is_written_by_hand(self):
-        found = [f"{path}: {line.strip()}" for path, text in self.texts() for line in text.splitlines()
-                 if BY_HAND.search(line) and '"' in line and not line.strip().startswith("//")]  # fmt: skip
+        found = [f"{path}: {match[0]}" for path, text in self.texts() for match in BY_HAND.finditer(joined(text))]
         self.assertEqual(found, [])

@@ -126,7 +126,7 @@ class Images(ProgramTest):
         resumed = ("--resume", "run", "--device", "cpu", "--set", f"train.steps={STEPS + 2}")
         changed = f"the data have changed since {LAST}: "
         advice = (
-            ". Give the run the data that it was trained on, or go on with these: --set data.allow_change=true"
+            ". Give the run the data that it was trained on, or go on with these: set data.allow_change = true"
         )
         (self.folder / "set/class1").rename(self.folder / "set/x")
         self.assert_fails(
@@ -172,8 +172,8 @@ class Images(ProgramTest):
             self.train("--resume", "latest", train__steps=STEPS + 1, **keys),
             CONFIGURATION,
             f"the data have changed since {LAST}: names and sizes are as they were, and the contents of a sample "
-            "have changed. Give the run the data that it was trained on, or go on with these: --set "
-            "data.allow_change=true",
+            "have changed. Give the run the data that it was trained on, or go on with these: set "
+            "data.allow_change = true",
         )
 
     def test_classes_go_by_their_names(self):

@@ -38,7 +38,7 @@ class Memory(ProgramTest):
             r"^dit-train: dit-plan: this machine cannot hold the plan itself: out of address space, which ulimit -v may "
             r"limit: \d{10,} bytes asked for by aten::empty with \d+ bytes alive \(temporaries \d+\), "
             r"so it cannot hold the run; use a "
-            r'smaller model or data\.batch, or memory\.on_over_budget = "warn" to start it all the same\n$',
+            r'smaller model or data\.batch, or set memory\.on_over_budget = "warn" to start it all the same\n$',
         )
         self.assertFalse((self.folder / "run").exists())
 
@@ -134,14 +134,15 @@ class Budget(ProgramTest):
     PLANNED = (
         r"the run needs (\d+) bytes \([\d.]+ KiB\) of tensors on cpu in phase (\w+), and memory\.budget is {} \({}\); "
     )
-    RAISE = r"raise memory\.budget to (\d+) bytes or more"
+    RAISE = r"set memory\.budget = (\d+) or more"
     STEP = (
-        r"the state takes [\d.]+ KiB, the rest is a step's: lower data\.batch or raise train\.accumulate \(a pass "
+        r"the state takes [\d.]+ KiB, the rest is a step's: (?:set data\.batch = [1-7], which by its plan fits,|lower "
+        r"data\.batch) or raise train\.accumulate \(a pass "
         r"takes 8 samples at a time\), {} or use a smaller model"
     )
     ALL_THE_SAME = (
-        "; dit-plan --explain says what each policy would change, memory.on_over_budget = \"warn\" starts the run all "
-        "the same\n"
+        "; dit-plan --explain says what each policy would change; set memory.on_over_budget = \"warn\" to start the "
+        "run all the same\n"
     )
 
     def test_a_state_that_cannot_fit_by_its_plan_is_told_from_a_step(self):

@@ -185,8 +185,8 @@ class Policies(ProgramTest):
         self.assertRegex(
             result.stderr,
             r"^dit-train: the run needs at least \d{12,} bytes \(.*\) of tensors on cpu in phase \w+, and what is "
-            r"available is \d+ .*; dit-plan --explain says what each policy would change, "
-            r'memory\.on_over_budget = "warn" starts the run all the same\n$',
+            r"available is \d+ .*; dit-plan --explain says what each policy would change; set "
+            r'memory\.on_over_budget = "warn" to start the run all the same\n$',
         )
         self.assertEqual(result.stdout, "")
         self.assertFalse((self.folder / "run").exists())

@@ -1,5 +1,7 @@
 #include "toolkit/config/key_page.h"
 
+#include "toolkit/config/config_io.h"
+#include "toolkit/config/families.h"
 #include "toolkit/config/keys.h"
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/errors.h"
@@ -32,9 +34,10 @@ std::string key_text(const std::string& name, const std::string& by_default, con
 
 std::string key_page(const std::string& prefix) {
   std::string page, open_table;
-  const RunConfig config;
-  visit_keys(config, [&](const std::string& table, const std::string& name, const auto& member,
-                         const std::string& allowed) {
+  LoadedConfig loaded;
+  family_named(loaded.config.train.model).settle_defaults(loaded);  // what follows from the model is its own
+  visit_keys(loaded.config, [&](const std::string& table, const std::string& name, const auto& member,
+                                const std::string& allowed) {
     if (!(table + "." + name).starts_with(prefix)) return;
     if (table != open_table) {
       page += (page.empty() ? "[" : "\n[") + table + "]\n";

@@ -21,9 +21,9 @@ using policies::advise;
 /// "data.batch = 15 or 18, or ": the multiples of `accumulate` next to `batch`.
 std::string near_batches(int64_t batch, int64_t accumulate) {
   const int64_t below = batch / accumulate * accumulate;
-  const std::string lower = below > 0 ? toml_text(below) + " or " : "";
-  if (below > std::numeric_limits<int64_t>::max() - accumulate) return "";
-  return "data.batch = " + lower + toml_text(below + accumulate) + ", or ";
+  if (below > std::numeric_limits<int64_t>::max() - accumulate) return "set ";
+  const std::string above = toml_text(below + accumulate);
+  return advise("data.batch", below > 0 ? toml_text(below) + " or " + above : above) + ", or ";
 }
 
 class Rules final : public RuleCheck {
@@ -170,7 +170,7 @@ class Rules final : public RuleCheck {
     if (batch % accumulate != 0) {
       fail("train.accumulate",
            "train.accumulate = " + toml_text(accumulate) + " does not divide data.batch = " +
-               toml_text(batch) + "; every micro-batch has data.batch / train.accumulate samples: set " +
+               toml_text(batch) + "; every micro-batch has data.batch / train.accumulate samples: " +
                near_batches(batch, accumulate) + "train.accumulate to a divisor of " + toml_text(batch));
     }
     const int64_t micro_batch = batch / accumulate, split = config_.memory.split;

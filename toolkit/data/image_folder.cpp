@@ -243,6 +243,7 @@ Problems look_at(const std::vector<FolderEntry>& entries, const ImageFolderOptio
     ++done;
     if (options.progress && std::this_thread::get_id() == caller) options.progress(what, done, count);
   });
+  if (options.progress) options.progress(what, count, count);
   Problems problems;
   for (std::string& text : wrong) {
     if (!text.empty()) problems.add(std::move(text));

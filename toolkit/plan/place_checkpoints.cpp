@@ -1,5 +1,6 @@
 #include <dtk/policies/advice.h>
 #include <dtk/policies/internal/path_globs.h>
+#include <dtk/policies/internal/repeated_modules.h>
 
 #include <string>
 #include <vector>
@@ -48,8 +49,6 @@ std::vector<Paths> sets_of(const Paths& results) {
   return all;
 }
 
-const std::string block = policies::advise("policies.checkpoint.keep", "\"block\"");
-
 // A module within another has no choice of its own.
 void check_apart(const Paths& targets) {
   const std::string key = "policies.checkpoint.targets";
@@ -60,20 +59,23 @@ void check_apart(const Paths& targets) {
                                   " means " + outer + " and, within it, " + inner +
                                       "; policies.checkpoint.keep = \"auto\" chooses for each module whether "
                                       "it is recomputed: name one of the two, or " +
-                                      block);
+                                      advise("policies.checkpoint.keep", "\"block\""));
     }
   }
 }
 
 Paths targets_among(const Paths& paths, const LoadedConfig& job) try {
   const std::string key = "policies.checkpoint.targets";
-  if (job.config.policies.checkpoint.targets.empty())
+  const Paths& patterns = job.config.policies.checkpoint.targets;
+  Paths targets = patterns.empty()
+                      ? policies::repeated_modules(paths, make_model(job.config, at::kMeta)->parameters())
+                      : policies::matching_paths(patterns, paths, key);
+  if (targets.empty())
     throw policies::PolicyError(
         key,
-        " names no module, and policies.checkpoint.keep = \"auto\" chooses among them; "
-        "name some, or " +
-            block);
-  Paths targets = policies::matching_paths(job.config.policies.checkpoint.targets, paths, key);
+        " names no module, and none repeats, so that policies.checkpoint.keep = \"auto\" has "
+        "none to choose among; name some, or " +
+            advise("policies.checkpoint.keep", "\"block\""));
   check_apart(targets);
   return targets;
 } catch (const policies::PolicyError& error) {

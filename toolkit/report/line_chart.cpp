@@ -71,6 +71,8 @@ std::vector<double> logarithmic_ticks(Range range) {
 }
 
 Axis y_axis(Range range, YAxis kind) {
+  // Ticks between values whose difference is lost in their digits would be one.
+  if (range.high - range.low < 1e-9 * std::abs(range.high)) range.low = range.high;
   const double min_ratio = kind == YAxis::logarithmic ? 1 : logarithmic_from;
   if (kind != YAxis::from_zero && range.low > 0 && range.high > min_ratio * range.low) {
     const std::vector<double> ticks = logarithmic_ticks(range);

@@ -14,6 +14,8 @@
 namespace dtk {
 namespace {
 
+using policies::advise;
+
 constexpr int64_t kFloatBytes = 4;
 
 struct Counts {
@@ -62,7 +64,7 @@ std::string state_advice(const RunConfig& config, const Shortage& shortage, cons
   if (!resumed) ways.push_back("use a smaller model (" + facts_of(config).smaller + ")");
   const bool fits_without_average = shortage.limit && state.total() - state.average <= *shortage.limit;
   if (!resumed && state.average > 0 && fits_without_average) {
-    ways.emplace_back("do without the EMA (policies.ema.enabled = false)");
+    ways.push_back("do without the EMA: " + advise("policies.ema.enabled", "false"));
   }
   if (ways.empty()) ways.emplace_back("continue on a device with more memory");
   return state_text(state) + ", whatever the batch: " + listed(ways, " or ");

@@ -88,7 +88,7 @@ static bool labels_move(const DataIdentity& then, const DataIdentity& now) {
 // Returns how the data differ that the run is allowed to go on with; "": not at all.
 static std::string check_data(const ResumePoint& from, const DataIdentity& now, const DataOptions& options) {
   const std::string checkpoint = from.checkpoint.folder().string();
-  const std::string go_on = "go on with these: --set data.allow_change=true";
+  const std::string go_on = "go on with these: " + advise("data.allow_change", "true");
   if (!from.data) {
     if (options.allow_change) return "data that the checkpoint says nothing of";
     throw ConfigError(checkpoint +
@@ -228,10 +228,15 @@ StartPlan plan_of(const StartPlans& plans, const LoadedConfig& asked, LoadedConf
 static std::optional<int64_t> fitting_batch(const StartPlan& plan, const LoadedConfig& loaded,
                                             c10::Device device, bool with_host, int64_t limit,
                                             const RunWorld& world) {
-  const int64_t unit = loaded.config.train.accumulate, most = loaded.config.data.batch / unit - 1;
+  // A part of a micro-batch has at least one sample.
+  const int64_t unit = loaded.config.train.accumulate * loaded.config.memory.split;
+  const int64_t most = loaded.config.data.batch / unit - (loaded.config.data.batch % unit == 0 ? 1 : 0);
   if (!world.plan || most < 1 || placement_is_open(loaded.config)) return std::nullopt;
   bool all_planned = true;
   const auto bytes_of = [&](int64_t units) {
+    const bool stopped = world.stop_requested && world.stop_requested();
+    all_planned = all_planned && !stopped;
+    if (!all_planned) return INT64_MAX;
     LoadedConfig other = loaded;
     other.config.data.batch = units * unit;
     if (plan.precision) other.config.policies.precision.cpu = *plan.precision;
@@ -256,9 +261,10 @@ std::vector<std::string> notes_on_plan(const StartPlan& plan, const LoadedConfig
     // A plan asks for no more than the run and uses none of it.
     const bool too_large = device.is_cpu() && plan.machine_too_small;
     if (too_large && config.memory.on_over_budget == OnOverBudget::refuse) {
-      throw Error(ExitCode::memory, plan.problem +
-                                        ", so it cannot hold the run; use a smaller model or data.batch, or "
-                                        "memory.on_over_budget = \"warn\" to start it all the same");
+      throw Error(ExitCode::memory,
+                  plan.problem + ", so it cannot hold the run; use a smaller model or data.batch, or " +
+                      advise("memory.on_over_budget", toml_text(OnOverBudget::warn)) +
+                      " to start it all the same");
     }
     return {"not planned: " + plan.problem};
   }
@@ -270,26 +276,26 @@ std::vector<std::string> notes_on_plan(const StartPlan& plan, const LoadedConfig
   if (plan.placement) notes.push_back(placement_text(*plan.placement));
   if (!problem) return notes;
   const bool with_host = device.is_cpu() && !problem->budget_is_the_limit;
+  const bool refuses = config.memory.on_over_budget == OnOverBudget::refuse;
   const std::string message =
       problem->message + "; " +
-      out_of_memory_advice(
-          config, device,
-          {.resumed = resumed,
-           .by_budget = problem->budget_is_the_limit,
-           .limit = problem->limit,
-           .needed = problem->needed,
-           .batch =
-               resumed ? std::nullopt : fitting_batch(plan, loaded, device, with_host, problem->limit, world),
-           .state = state_bytes(*plan.memory),
-           .not_known = plan.beside.not_known});
+      out_of_memory_advice(config, device,
+                           {.resumed = resumed,
+                            .by_budget = problem->budget_is_the_limit,
+                            .limit = problem->limit,
+                            .needed = problem->needed,
+                            .batch = resumed || !refuses ? std::nullopt
+                                                         : fitting_batch(plan, loaded, device, with_host,
+                                                                         problem->limit, world),
+                            .state = state_bytes(*plan.memory),
+                            .not_known = plan.beside.not_known});
   const bool escalates = config.memory.on_out_of_memory == OnOutOfMemory::escalate;
-  if (config.memory.on_over_budget == OnOverBudget::refuse) {
-    throw Error(
-        ExitCode::memory,
-        message +
-            "; dit-plan --explain says what each policy would change, memory.on_over_budget = \"warn\" " +
-            (escalates ? "lets memory.on_out_of_memory = \"escalate\" find what fits"
-                       : "starts the run all the same"));
+  if (refuses) {
+    throw Error(ExitCode::memory,
+                message + "; dit-plan --explain says what each policy would change; " +
+                    advise("memory.on_over_budget", toml_text(OnOverBudget::warn)) +
+                    (escalates ? " to let memory.on_out_of_memory = \"escalate\" find what fits"
+                               : " to start the run all the same"));
   }
   notes.push_back("warning: " + message +
                   (!problem->budget_is_the_limit ? ""

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <tuple>
 #include <utility>
 
@@ -260,7 +261,6 @@ std::vector<Remedy> saved_remedies(const Explanation& why, const PhasePeak& peak
   // The CPU's own memory is the host's.
   if (!job.plan.on_cpu && !waits_in_host_memory(job))
     remedies.push_back({Category::saved, held, "keeping it in host memory"});
-  remedies.push_back({Category::saved, held / 2, "half the batch"});
   return remedies;
 }
 
@@ -287,7 +287,7 @@ std::vector<Remedy> remedies_of(const Explanation& why, const PhasePeak& peak, C
     case Category::saved:
       return saved_remedies(why, peak, held);
     case Category::data:
-      return {{category, held / 2, "half the batch"}};
+      return {};  // with the batch
     case Category::temporaries:
     case Category::scratch: {
       std::vector<Remedy> remedies;
@@ -300,10 +300,41 @@ std::vector<Remedy> remedies_of(const Explanation& why, const PhasePeak& peak, C
   }
 }
 
+// What the highest peak can be lowered by at the most where each phase has so much less.
+int64_t lowered(const std::vector<PhasePeak>& phases, const std::function<int64_t(const PhasePeak&)>& less) {
+  int64_t left = 0;
+  for (const PhasePeak& phase : phases) left = std::max(left, phase.peak.bytes - less(phase));
+  return std::max<int64_t>(0, policies::highest(phases).peak.bytes - left);
+}
+
+// What more than one category has part in.
+std::vector<Remedy> joint_remedies(const Observed& job) {
+  const auto half_the_batch = [](const PhasePeak& phase) {
+    int64_t of_samples = 0;
+    for (const Category one : {Category::saved, Category::data, Category::temporaries, Category::scratch})
+      of_samples += phase.peak.of(one);
+    return (of_samples + 1) / 2;
+  };
+  // Gradient, moments and average of a parameter are as large as itself, and go with it.
+  const auto without_the_largest = [&](const PhasePeak& phase) {
+    int64_t of_it = 0;
+    for (const Category one :
+         {Category::parameters, Category::gradients, Category::optimizer, Category::ema}) {
+      const int64_t copies = one == Category::optimizer ? 2 : 1;
+      of_it += std::min(phase.peak.of(one), copies * job.largest.bytes);
+    }
+    return of_it;
+  };
+  return {{Category::saved, lowered(job.plan.device, half_the_batch), "half the batch, with its temporaries"},
+          {Category::parameters, lowered(job.plan.device, without_the_largest),
+           "doing without " + job.largest.name + ", its gradient and moments"}};
+}
+
 std::string bounds_table(const Explanation& why) {
   const Observed& job = why.job();
   const PhasePeak peak = policies::highest(job.plan.device);
-  std::vector<Remedy> remedies;
+  std::vector<Remedy> remedies = joint_remedies(job);
+  std::erase_if(remedies, [&](const Remedy& one) { return one.bytes * kSmallPart < peak.peak.bytes; });
   for (const CategoryBound& bound : category_bounds(job.plan.device)) {
     for (Remedy& one : remedies_of(why, peak, bound.category, peak.peak.of(bound.category))) {
       one.bytes = std::min(one.bytes, bound.bytes);

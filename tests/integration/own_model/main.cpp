@@ -18,7 +18,9 @@ int main() {
   options.classes = 4;
   dtk::models::Dit dit(options, at::kCPU);
   dtk::policies::Seam seam;
-  dtk::policies::PolicySet policies({}, {at::kCPU, dit.parameters(), dit.paths()}, seam);
+  dtk::policies::PolicyOptions chosen;
+  chosen.precision.fp32 = {dtk::models::dit_fp32_end};
+  dtk::policies::PolicySet policies(chosen, {at::kCPU, dit.parameters(), dit.paths()}, seam);
   dit.seam.run = seam.run;
   dit.seam.keep = seam.keep;
   dit.seam.attention = seam.attention;

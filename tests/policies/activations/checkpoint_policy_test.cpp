@@ -175,7 +175,7 @@ TEST_CASE("what cannot have an effect is refused with what to change") {
   options.enabled = Enabled::on;
   CHECK(error(options) ==
         "policies.checkpoint: asked for, but keep = \"all\" keeps every tensor, so it has no effect; set "
-        "policies.checkpoint.keep = \"block\", or enabled = false");
+        "policies.checkpoint.keep = \"block\", or set policies.checkpoint.enabled = false");
 }
 
 TEST_CASE("a checkpointed DiT keeps each block's input and the conditioning; gradients are bit-equal",

@@ -49,14 +49,32 @@ TEST_CASE("equal modules that another one separates do not repeat") {
   CHECK(repeated_modules({"a", "c", "b"}, parameters) == Paths{"a", "c"});
 }
 
-TEST_CASE("of modules within each other the outer ones are taken, and no single layers") {
-  NamedTensors parameters;
+TEST_CASE("of modules within each other those are taken that are more and most of the model") {
+  NamedTensors blocks;
   for (const char* path : {"blocks.0", "blocks.1"}) {
-    add_block(parameters, std::string(path) + ".mlp.0", 8);
-    add_block(parameters, std::string(path) + ".mlp.1", 8);
+    add_block(blocks, std::string(path) + ".attention", 32);  // most of the block
+    add_block(blocks, std::string(path) + ".mlp.0", 8);
+    add_block(blocks, std::string(path) + ".mlp.1", 8);
   }
-  CHECK(repeated_modules({"blocks.0.mlp.0", "blocks.0.mlp.1", "blocks.0", "blocks.1"}, parameters) ==
+  CHECK(repeated_modules({"blocks.0.mlp.0", "blocks.0.mlp.1", "blocks.0", "blocks.1"}, blocks) ==
         Paths{"blocks.0", "blocks.1"});
+  NamedTensors towers;
+  Paths paths;
+  for (const std::string tower : {"image", "text"}) {
+    for (const char* block : {".0", ".1", ".2"}) {
+      add_block(towers, tower + block, 8);
+      paths.push_back(tower + block);
+    }
+    paths.push_back(tower);
+  }
+  CHECK(repeated_modules(paths, towers) ==
+        Paths{"image.0", "image.1", "image.2", "text.0", "text.1", "text.2"});
+  CHECK(repeated_modules({"image", "text"}, towers) == Paths{"image", "text"});
+}
+
+TEST_CASE("single layers are left out") {
+  NamedTensors parameters;
+  for (const char* path : {"blocks.0.mlp.0", "blocks.0.mlp.1"}) add_block(parameters, path, 8);
   CHECK(repeated_modules({"blocks.0.mlp.0", "blocks.0.mlp.1"}, parameters) ==
         Paths{"blocks.0.mlp.0", "blocks.0.mlp.1"});
   NamedTensors layers;
@@ -69,4 +87,10 @@ TEST_CASE("of modules within each other the outer ones are taken, and no single 
                                  {"b.in", at::zeros({8, 8})},
                                  {"b.out", at::zeros({8, 8})}};
   CHECK(repeated_modules({"a", "b"}, matrices) == Paths{"a", "b"});
+}
+
+TEST_CASE("parameters are known to be named by paths, or not") {
+  const NamedTensors named = {{"net.blocks.0.w", at::zeros({2})}};
+  CHECK(are_named_by_paths(named, {"net.blocks.0"}));
+  CHECK_FALSE(are_named_by_paths(named, {"blocks.0", "net.blocks.01", "net.blocks.0.w"}));
 }

@@ -120,14 +120,18 @@ TEST_CASE("a model that repeats nothing is told so, and refused where checkpoint
     if (report.policy != "checkpoint") continue;
     CHECK_FALSE(report.active);
     CHECK(report.reason ==
-          "no module repeats: no two that follow each other have parameters of the same shapes");
+          "which modules repeat is not known: no parameter's name begins with the path of a module");
   }
+  Seam seam;
+  const Subject unlike = {at::kCPU, {{"a.w", at::ones({4})}, {"b.w", at::ones({5})}}, {"a", "b"}};
+  CHECK(PolicySet({}, unlike, seam).reports()[3].reason ==
+        "no module repeats: no two that follow each other have parameters of the same shapes");
   PolicyOptions asked;
   asked.checkpoint.enabled = Enabled::on;
   TwiceNet other;
   CHECK_THROWS_WITH(PolicySet(asked, subject(other), other.seam),
-                    "policies.checkpoint.targets names none, and no module repeats: no two that follow each "
-                    "other have parameters of the same shapes; name modules, or set "
+                    "policies.checkpoint.targets names none, and which modules repeat is not known: no "
+                    "parameter's name begins with the path of a module; name modules, or set "
                     "policies.checkpoint.enabled = false");
 }
 

@@ -264,7 +264,7 @@ TEST_CASE("config rules: the steps of a sampler are steps of the diffusion") {
   CHECK(with("diffusion.steps=20", "sample.steps=10") ==
         "--set diffusion.steps=20: diffusion.steps = 20 is too few for diffusion.betas = \"linear\", the "
         "last of which "
-        "would reach 1; allowed: at least 21, or diffusion.betas = \"cosine\"");
+        "would reach 1; allowed: at least 21, or set diffusion.betas = \"cosine\"");
   CHECK(read(runnable, {"diffusion.objective=epsilon", "diffusion.steps=20", "diffusion.betas=cosine"})
             .config.sample.steps == 20);
 }

@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <thread>
+#include <utility>
 
 #include "support/catch.h"
 #include "support/error_text.h"
@@ -373,4 +375,32 @@ TEST_CASE("image folder: more images than the memory holds are refused before th
   CHECK(
       text.ends_with(" are available; train on fewer or smaller images, or on latents (data.kind = "
                      "\"latents\"), which stay in their file"));
+}
+
+TEST_CASE("image folder: how far the looking and the decoding are is told on the calling thread") {
+  const TemporaryFolder folder;
+  for (int i = 0; i < 24; ++i) {
+    folder.write("set/" + std::to_string(i % 2) + "/" + std::to_string(i) + ".png",
+                 png(1, 2, 3, static_cast<uint8_t>(i)));
+  }
+  for (const int threads : {1, 4}) {
+    std::vector<std::pair<std::string, int64_t>> told;
+    const std::thread::id caller = std::this_thread::get_id();
+    dtk::ImageFolderOptions options{.threads = threads};
+    options.progress = [&](const char* what, int64_t done, int64_t all) {
+      CHECK(std::this_thread::get_id() == caller);
+      CHECK(all == 24);
+      told.emplace_back(what, done);
+    };
+    open_image_folder(folder / "set", grey_2x3, options);
+    for (const std::string what : {"looking at pictures", "decoding pictures"}) {
+      std::vector<int64_t> done;
+      for (const auto& [name, count] : told)
+        if (name == what) done.push_back(count);
+      REQUIRE(done.size() >= 2);
+      CHECK(done.front() == 0);
+      CHECK(done.back() == 24);
+      CHECK(std::is_sorted(done.begin(), done.end()));
+    }
+  }
 }

@@ -79,7 +79,7 @@ TEST_CASE("memory table: a row a phase, a column a category in use") {
         "sample      18.0     2.0      0      0   16.0\n");
 }
 
-TEST_CASE("memory table: 0.0 is little, and a dash is nothing") {
+TEST_CASE("memory table: <0.1 is little, and 0 is nothing") {
   MemoryReport report;
   report.device = c10::kCPU;
   report.phases = {phase("forward", {{Category::parameters, "model", 5 * kMiB}}),

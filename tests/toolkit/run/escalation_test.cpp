@@ -453,7 +453,7 @@ TEST_CASE("escalation: what asks for it has to be able to") {
   CHECK_THAT(
       refused("memory.ledger=false"),
       Catch::Contains("memory.on_out_of_memory = \"escalate\" needs the ledger, which says what did not "
-                      "fit; set memory.ledger = true, or on_out_of_memory = \"stop\""));
+                      "fit; set memory.ledger = true, or set memory.on_out_of_memory = \"stop\""));
   CHECK_THAT(
       refused("memory.split=9"),
       Catch::Contains("memory.split = 9 is more than the 8 samples of a micro-batch; allowed: [1, 8]"));

@@ -150,7 +150,7 @@ TEST_CASE("out of memory: a state that does not fit is no matter of the batch") 
   // Without its EMA it would do.
   CHECK_THAT(refused(world, within(state.total - 1)),
              Catch::EndsWith(kReadable + more + ", " + smaller +
-                             " or do without the EMA (policies.ema.enabled = false)"));
+                             " or do without the EMA: set policies.ema.enabled = false"));
 }
 
 TEST_CASE("out of memory: a budget without a unit is explained") {

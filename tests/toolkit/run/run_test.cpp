@@ -197,9 +197,8 @@ TEST_CASE("what does not fit together is refused with the way out") {
   threads.config.train.threads = 2;
   CHECK_THROWS_WITH(world.run(threads, "latest"),
                     "out/checkpoints/step-00000020 was written with train.threads = 1, this run has 2, and "
-                    "results depend on "
-                    "it; use --set train.threads=1, or accept other rounding with --set "
-                    "train.allow_thread_change=true");
+                    "results depend on it; set train.threads = 1, or accept other rounding: set "
+                    "train.allow_thread_change = true");
   threads.config.train.allow_thread_change = true;
   LoadedConfig fresh = threads;
   fresh.config.train.out = "fresh";

@@ -95,7 +95,7 @@ void check_diffusion(const RuleCheck& rules) {
                "diffusion.steps = " + toml_text(diffusion.steps) +
                    " is too few for diffusion.betas = \"linear\", the last of which would reach "
                    "1; allowed: at least " +
-                   std::to_string(kMinLinearSteps) + ", or diffusion.betas = \"cosine\"");
+                   std::to_string(kMinLinearSteps) + ", or " + advise("diffusion.betas", "\"cosine\""));
   }
   const SamplerKind sampler = options_of(rules.config()).sampler.sampler;
   if (draws_from(sampler, diffusion.objective)) return;

@@ -78,11 +78,10 @@ struct GridOptions {
   friend bool operator==(const GridOptions&, const GridOptions&) = default;
 };
 
-/// Where the policies act in a DiT if nobody says: embedders and final layer are small, and what leaves the
-/// final layer needs more than the 8 significant bits of bf16.
+/// `options`, acting where they do in a DiT if nobody says.
 inline policies::PolicyOptions policy_defaults(policies::PolicyOptions options = {}) {
-  options.checkpoint.targets = {"blocks.*"};
-  options.precision.fp32 = {"final_layer"};
+  options.checkpoint.targets = {models::dit_checkpoint_target};
+  options.precision.fp32 = {models::dit_fp32_end};
   return options;
 }
 

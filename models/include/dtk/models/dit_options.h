@@ -54,6 +54,12 @@ struct DitOptions {
 /// What each block offers to Seam::keep, in order.
 inline constexpr std::array<const char*, 3> dit_kept_results = {"attn_out", "proj_out", "fc2_out"};
 
+/// Where policies act in a DiT if nobody says, for policies.checkpoint.targets and policies.precision.fp32:
+/// embedders and final layer are small, and what leaves the final layer needs more than the 8 significant
+/// bits of bf16.
+inline constexpr const char* dit_checkpoint_target = "blocks.*";
+inline constexpr const char* dit_fp32_end = "final_layer";
+
 /// Depth, hidden, heads and patch of a published name ("DiT-XL/2"); nothing for any other name.
 struct DitSize {
   int64_t depth, hidden, heads, patch;

@@ -344,7 +344,7 @@ TEST_CASE("diffusion_planner run: what has no use beside other keys, or does not
         "not tell the ego's "
         "shape, "
         "which the augmentation needs; set diffusion_planner.augmentation.probability = 0.0 and "
-        "diffusion_planner.augmentation.smooth = false");
+        "set diffusion_planner.augmentation.smooth = false");
   CHECK(up_refusal("diffusion_planner.loss.collision=1") ==
         "--set diffusion_planner.loss.collision=1: diffusion_planner.loss.collision has no use with "
         "diffusion_planner.preset = \"UP\"; "

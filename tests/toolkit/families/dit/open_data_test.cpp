@@ -76,10 +76,10 @@ TEST_CASE("open_data: samples must fit the model") {
   const TemporaryFolder folder;
   CHECK(config_error(idx_set(folder, 28, 28), model_of(4, 32, 10)) ==
         "data: samples are 1x28x28, model.channels and model.image_size say 4x32x32; set model.channels = 1 "
-        "and model.image_size = 28");
+        "and set model.image_size = 28");
   CHECK(config_error(idx_set(folder, 28, 28), model_of(3, 28, 10)) ==
         "data: samples are 1x28x28, model.channels and model.image_size say 3x28x28; set model.channels = 1 "
-        "and model.image_size = 28");
+        "and set model.image_size = 28");
   CHECK(config_error(idx_set(folder, 28, 20), model_of(1, 28, 10)) ==
         "data: samples are 1x28x20 (channels x height x width); allowed: square samples, as model.image_size "
         "is "
@@ -183,7 +183,8 @@ TEST_CASE("open_data: latents, and hints for those that do not fit") {
         unfit +
             ". If these are means and deviations of an autoencoder, store a sample or the mean of each, 4 "
             "channels");
-  CHECK(config_error(data, model_of(3, 4, 4)).ends_with("set model.channels = 8 and model.image_size = 4"));
+  CHECK(
+      config_error(data, model_of(3, 4, 4)).ends_with("set model.channels = 8 and set model.image_size = 4"));
   data.labels = save("labels.npy", at::tensor({0, 3, 1}, at::kLong));
   CHECK(error_text<DataError>([&] { dit::open_data(loaded_from(data, model_of(8, 4, 4))); }) ==
         data.labels +
@@ -227,7 +228,7 @@ TEST_CASE("open_data: what the user wrote is named by its place") {
         "base.toml:2:96: data: samples have 5 classes, model.classes says 4; set model.classes = 5");
   CHECK(error_of(custom, and_set("model.image_size=32")) ==
         "--set model.image_size=32: data: samples are 1x28x28, model.channels and model.image_size say "
-        "1x32x32; set model.channels = 1 and model.image_size = 28");
+        "1x32x32; set model.channels = 1 and set model.image_size = 28");
   CHECK(
       error_of(custom, and_set("model.channels=3")).starts_with("--set model.channels=3: data: samples are"));
   CHECK(error_of(custom + "data.kind = \"idx\"\n", {}) ==

@@ -11,9 +11,6 @@ namespace dtk::policies {
 /// one component.
 bool glob_matches(std::string_view pattern, std::string_view path);
 
-/// True if `pattern` means one of `paths`.
-bool matches_any(std::string_view pattern, const std::vector<std::string>& paths);
-
 /// Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`, ignoring ASCII case.
 size_t edit_distance(std::string_view a, std::string_view b);
 

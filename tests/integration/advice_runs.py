@@ -122,6 +122,7 @@ PROVOKED: dict[str, list[Provoked]] = {
                  prepare=trained(**EPSILON)),
         Provoked("model.learn_sigma", {"train__init_from": "first", **EPSILON}, prepare=trained()),
     ],
+    "toolkit/data/loader.cpp": [Provoked("data.batch", {"data__batch": 512})],
     "toolkit/data/image.cpp": [
         Provoked("data.convert", {**FOLDER, "data__convert": "none", "model__channels": 3}, prepare=pictures(3, 16)),
         Provoked("data.convert", {**FOLDER, "data__convert": "none", "model__channels": 3},

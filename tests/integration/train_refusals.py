@@ -225,7 +225,7 @@ class Data(ProgramTest):
     def test_fewer_samples_than_a_batch(self):
         self.assert_refused(
             f"data: {IMAGES} images 1x8x8, 4 classes (IDX, images) are fewer than one micro-batch "
-            f"of 512; set data.batch to at most {IMAGES} times train.accumulate",
+            f"of 512; set data.batch = {IMAGES} or less",
             data__batch=512,
         )
         self.assert_done(self.train())  # what was refused is not in the way

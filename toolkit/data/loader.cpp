@@ -1,5 +1,7 @@
 #include "toolkit/data/loader.h"
 
+#include <dtk/policies/advice.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -13,11 +15,11 @@
 
 namespace dtk {
 
-void check_fills_a_batch(const DataSource& source, int64_t batch) {
-  if (source.size() >= batch) return;
-  throw DataError(fmt::format(
-      "data: {} are fewer than one micro-batch of {}; set data.batch to at most {} times train.accumulate",
-      source.description(), batch, source.size()));
+void check_fills_a_batch(const DataSource& source, int64_t batch, int64_t accumulate) {
+  if (source.size() >= batch / accumulate) return;
+  throw DataError(fmt::format("data: {} are fewer than one micro-batch of {}; {} or less",
+                              source.description(), batch / accumulate,
+                              policies::advise("data.batch", std::to_string(source.size() * accumulate))));
 }
 
 namespace {
@@ -26,7 +28,7 @@ int64_t samples_per_epoch(const DataSource& source, const LoaderOptions& options
   if (options.batch < 1 || options.prefetch < 1 || options.threads < 1 || options.start < 0) {
     throw std::invalid_argument("Loader: batch, prefetch and threads must be at least 1, start at least 0");
   }
-  check_fills_a_batch(source, options.batch);
+  check_fills_a_batch(source, options.batch, 1);
   const int64_t samples = options.drop_last ? source.size() / options.batch * options.batch : source.size();
   if (options.start % samples % options.batch != 0) {
     throw std::invalid_argument(

@@ -39,8 +39,8 @@ struct LoaderOptions {
 /// Called on the loader's thread for each batch; must call its argument, which allocates the batch's tensors.
 using AroundAllocation = std::function<void(const std::function<void()>& allocate)>;
 
-/// Throws DataError if `source` has fewer samples than a micro-batch of `batch`.
-void check_fills_a_batch(const DataSource& source, int64_t batch);
+/// Throws DataError if `source` has fewer samples than one of the `accumulate` micro-batches of `batch`.
+void check_fills_a_batch(const DataSource& source, int64_t batch, int64_t accumulate);
 
 /// Endless batches of any source, epoch after epoch. The order is a pure function of (seed, epoch, position
 /// in the epoch), so it does not depend on `prefetch` or `threads` and continues exactly at `start`. With

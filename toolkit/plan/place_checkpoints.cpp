@@ -14,6 +14,8 @@
 #include "toolkit/train/precision_choice.h"
 
 namespace dtk {
+
+using policies::advise;
 namespace {
 
 using Paths = std::vector<std::string>;

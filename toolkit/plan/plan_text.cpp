@@ -33,10 +33,9 @@ std::string first_line_of(const std::string& name, const Plan& plan) {
               : "");
 }
 
-// That of the largest figure.
+// That of the peak, of which most of what is told is a part.
 ByteUnit unit_of(const Plan& plan) {
-  return unit_for(std::max(
-      {plan.bytes_in(Capacity::device), plan.memory.peak().peak.bytes, plan.memory.host.peak.bytes}));
+  return unit_for(plan.memory.peak().peak.bytes);
 }
 
 std::string exact_text(int64_t bytes, const ByteUnit& unit) {
@@ -369,8 +368,9 @@ std::string plan_table_text(const std::string& name, const std::vector<PlanRow>&
   const std::optional<CheckpointPlacement>& placement = rows.front().plan.placement;
   return fmt::format(
       "{}all {} combinations of the policies, in {:.2f} s; recomputed: forward FLOPs that a "
-      "step runs again\n{}{}\n{}",
-      first_line_of(name, rows.front().plan), rows.size(), seconds, scratch_text(rows),
+      "step runs again\noff is: {}{}{}\n{}",
+      first_line_of(name, rows.front().plan), rows.size(), seconds,
+      baselines(rows.front().plan.loaded.config.policies), scratch_text(rows),
       placement ? line("placement", placement_text(*placement)) : "", aligned(cells));
 }
 

@@ -43,7 +43,7 @@ std::string measured_text(const planner::DeviceTerm& term);
 std::string plan_summary_text(const std::string& name, const Plan& plan);
 /// What is alive at the peak, and the peak of each phase.
 std::string plan_tables_text(const Plan& plan);
-/// Both, as all that dit-plan prints in the unit of the largest figure.
+/// Both, as all that dit-plan prints in the unit of the peak.
 std::string plan_text(const std::string& name, const Plan& plan);
 std::string plan_json(const Plan& plan, const std::vector<PolicyEffect>& effects = {},
                       const planner::Explanation* why = nullptr, const CheckpointChoices* others = nullptr);

@@ -126,7 +126,7 @@ std::string saving_cell(const PolicySaving& saving) {
                        saving.report.active ? "not measured" : "-");
   }
   return fmt::format("<td class=\"number\" data-bytes=\"{}\" title=\"{}\">{}{}</td>", *saving.bytes,
-                     exact(*saving.bytes), *saving.bytes < 0 ? "-" : "",
+                     exact(*saving.bytes), *saving.bytes < 0 ? "raises it by " : "",
                      readable_bytes(std::abs(*saving.bytes)));
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 
@@ -140,6 +141,17 @@ KeepGoing until_stopped(RunObserver& observer, std::function<bool()> stop_reques
     observer.working("sampling", done, steps);
     return true;
   };
+}
+
+OpeningProgress until_opened(RunObserver& observer, std::function<bool()> stop_requested) {
+  return
+      [&observer, stop_requested = std::move(stop_requested)](const char* what, int64_t done, int64_t all) {
+        if (stop_requested && stop_requested())
+          throw Error(
+              ExitCode::stopped,
+              "stopped by a signal while the data were opened, before the first step; nothing was written");
+        observer.working(what, done, all);
+      };
 }
 
 std::string sample_command(const std::filesystem::path& checkpoint, const RunConfig& config,

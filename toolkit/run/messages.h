@@ -51,6 +51,10 @@ std::string resumed_line(const std::filesystem::path& checkpoint, int64_t step, 
 /// Goes on drawing, each step said to `observer`, until a stop is requested. Both must outlive the result.
 KeepGoing until_stopped(RunObserver& observer, std::function<bool()> stop_requested);
 
+/// Tells `observer` how far the opening of data is. Both must outlive the result, which throws Error with
+/// ExitCode::stopped once a stop is requested.
+OpeningProgress until_opened(RunObserver& observer, std::function<bool()> stop_requested);
+
 /// The command that draws the grid of a run as it would have been.
 std::string sample_command(const std::filesystem::path& checkpoint, const RunConfig& config,
                            const std::filesystem::path& out);

@@ -75,7 +75,7 @@ std::string step_advice(const RunConfig& config, const Shortage& shortage, const
   const bool resumed = shortage.resumed;
   std::vector<std::string> ways;
   const int64_t samples = samples_at_once(config);
-  if (!resumed && samples > 1) {
+  if (samples > 1) {
     ways.push_back(shortage.batch
                        ? fmt::format("{}, which by its plan fits, or raise train.accumulate "
                                      "(a pass takes {} samples at a time)",

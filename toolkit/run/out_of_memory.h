@@ -35,7 +35,7 @@ int64_t trainable_parameters(const RunConfig& config);
 
 /// What is known of a run that does not fit.
 struct Shortage {
-  bool resumed = false;                  // model and batch are the checkpoint's
+  bool resumed = false;                  // the model is the checkpoint's
   bool in_build = false;                 // it was refused before the first step
   bool by_budget = false;                // a higher memory.budget would end it
   std::optional<int64_t> limit = {};     // bytes, where it is known

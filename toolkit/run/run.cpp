@@ -539,11 +539,10 @@ RunResult run_training(const LoadedConfig& given, c10::Device device, const std:
   refuse_if_none_can_run(plans, loaded, device, resumed, world);
   if (!resumed) decision = take_the_one_that_fits(plans, loaded, device);
   RunData data =
-      open(from && from->data ? &*from->data : nullptr,
-           [&](const char* what, int64_t done, int64_t all) { world.observer.working(what, done, all); });
+      open(from && from->data ? &*from->data : nullptr, until_opened(world.observer, world.stop_requested));
   data.identity = identity_of(data, loaded.config.data, world);
   if (resumed) take_changes(*from, data.identity, loaded);
-  check_fills_a_batch(*data.split.training, loaded.config.data.batch / loaded.config.train.accumulate);
+  check_fills_a_batch(*data.split.training, loaded.config.data.batch, loaded.config.train.accumulate);
   // Last, as it takes longest.
   if (!resumed && decision.empty()) decision = decide(loaded, device, nullptr, world);
   StartPlan plan = plan_of(plans, asked, loaded);

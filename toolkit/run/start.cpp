@@ -19,6 +19,8 @@
 
 namespace dtk {
 
+using policies::advise;
+
 std::string decide(LoadedConfig& loaded, c10::Device device, const LoadedConfig* written,
                    const RunWorld& world) {
   if (written != nullptr && placement_is_open(loaded.config)) {
@@ -279,16 +281,16 @@ std::vector<std::string> notes_on_plan(const StartPlan& plan, const LoadedConfig
   const bool refuses = config.memory.on_over_budget == OnOverBudget::refuse;
   const std::string message =
       problem->message + "; " +
-      out_of_memory_advice(config, device,
-                           {.resumed = resumed,
-                            .by_budget = problem->budget_is_the_limit,
-                            .limit = problem->limit,
-                            .needed = problem->needed,
-                            .batch = resumed || !refuses ? std::nullopt
-                                                         : fitting_batch(plan, loaded, device, with_host,
-                                                                         problem->limit, world),
-                            .state = state_bytes(*plan.memory),
-                            .not_known = plan.beside.not_known});
+      out_of_memory_advice(
+          config, device,
+          {.resumed = resumed,
+           .by_budget = problem->budget_is_the_limit,
+           .limit = problem->limit,
+           .needed = problem->needed,
+           .batch = !refuses ? std::nullopt
+                             : fitting_batch(plan, loaded, device, with_host, problem->limit, world),
+           .state = state_bytes(*plan.memory),
+           .not_known = plan.beside.not_known});
   const bool escalates = config.memory.on_out_of_memory == OnOutOfMemory::escalate;
   if (refuses) {
     throw Error(ExitCode::memory,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
+#include <initializer_list>
 #include <tuple>
 #include <utility>
 
@@ -139,7 +140,7 @@ class SegmentTable {
   // A name that is too long has a line of its own.
   std::string cells(std::string start, const std::string& a, const std::string& b,
                     const std::string& c) const {
-    constexpr size_t whole = 79, widest = 15;
+    constexpr size_t whole = 79, widest = 17;
     const size_t figures = std::min(width_, widest), names = whole - 3 * figures;
     std::string text;
     if (start.size() > names) {
@@ -271,9 +272,7 @@ std::vector<Remedy> remedies_of(const Explanation& why, const PhasePeak& peak, C
   const bool on_cpu = job.plan.on_cpu;
   switch (category) {
     case Category::parameters:
-      return {
-          {category, held / 2, "half the bits"},
-          {category, job.largest.bytes, "doing without " + job.largest.name + ", or shared or of low rank"}};
+      return {{category, held / 2, "half the bits, of the weights alone"}};
     case Category::gradients:
       return {{category, held, "an optimizer step within backward, which frees each gradient at once"}};
     case Category::optimizer:
@@ -315,13 +314,16 @@ std::vector<Remedy> joint_remedies(const Observed& job) {
       of_samples += phase.peak.of(one);
     return (of_samples + 1) / 2;
   };
-  // Gradient, moments and average of a parameter are as large as itself, and go with it.
+  // What lives from step to step beside a parameter is as large as itself, moments twice, and goes with it.
   const auto without_the_largest = [&](const PhasePeak& phase) {
     int64_t of_it = 0;
-    for (const Category one :
-         {Category::parameters, Category::gradients, Category::optimizer, Category::ema}) {
-      const int64_t copies = one == Category::optimizer ? 2 : 1;
-      of_it += std::min(phase.peak.of(one), copies * job.largest.bytes);
+    for (int i = 0; i < policies::kCategories; ++i) {
+      const auto one = static_cast<Category>(i);
+      const std::initializer_list<Category> others = {
+          Category::saved,   Category::casts,     Category::data, Category::temporaries,
+          Category::scratch, Category::offloaded, Category::other};
+      if (std::find(others.begin(), others.end(), one) != others.end()) continue;
+      of_it += std::min(phase.peak.of(one), (one == Category::optimizer ? 2 : 1) * job.largest.bytes);
     }
     return of_it;
   };

@@ -228,7 +228,7 @@ TEST_CASE("what is refused leaves nothing in the way of the corrected start") {
   World world;
   LoadedConfig loaded = tiny("runs/a");
   world.data = test::tiny_data(3);
-  CHECK_THROWS_WITH(world.run(loaded), Catch::Contains("set data.batch to at most 3 times train.accumulate"));
+  CHECK_THROWS_WITH(world.run(loaded), Catch::Contains("set data.batch = 6 or less"));
   CHECK_FALSE(world.files.exists("runs"));
   CHECK(world.listener.messages.empty());  // the configuration of a refused run would hide the reason
   dit::options_of(loaded.config).model.hidden = 15;

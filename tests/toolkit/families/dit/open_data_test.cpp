@@ -178,7 +178,7 @@ TEST_CASE("open_data: latents, and hints for those that do not fit") {
   CHECK(values == std::vector<float>(8 * 4 * 4, 0.25F));
   const std::string unfit =
       "data: samples are 8x4x4, model.channels and model.image_size say 4x4x4; set model.channels = 8 and "
-      "model.image_size = 4";
+      "set model.image_size = 4";
   CHECK(config_error(data, model_of(4, 4, 4)) ==
         unfit +
             ". If these are means and deviations of an autoencoder, store a sample or the mean of each, 4 "

@@ -90,7 +90,7 @@ class Plans(unittest.TestCase):
 
     def test_the_table_is_sorted_and_complete(self):
         text = plan(*BASE, "--table")[0]
-        rows = [line.split() for line in text.splitlines() if re.match(r"(on|off) ", line)]
+        rows = [line.split() for line in text.splitlines() if re.match(r"(on|off)  ", line)]
         self.assertEqual(len({tuple(row[:4]) for row in rows}), 16)
         table = json.loads(plan(*BASE, "--table", "--json")[0])
         self.assertEqual(len(table), 16)
@@ -116,6 +116,14 @@ class Plans(unittest.TestCase):
         places = [text.index(heading) for heading in ("\na step ", "\nother choices for policies.checkpoint", "\nat the peak, ",
                                                       "\npeak memory by phase", "\nwhat each policy changes")]
         self.assertEqual(places, sorted(places))
+
+    def test_half_the_batch_lowers_the_peak_by_what_is_said_at_the_most(self):
+        for job, half in ((XL2, 128), ((*BASE, "--device", "cpu"), 8)):
+            said = re.search(r"([\d,]+)  half the batch", plan(*job, "--explain")[0])
+            most = int(said[1].replace(",", ""))
+            lowered = self.peak(*job) - self.peak(*job, *settings(data__batch=half))
+            self.assertLessEqual(lowered, most)
+            self.assertGreater(lowered, 0.8 * most)
 
     def test_says_what_a_step_computes(self):
         self.assertIn("\na step     60.73 TFLOP forward, 118.6 GMAC a sample; 121.5 TFLOP backward;", plan(*XL2)[0])

@@ -454,8 +454,7 @@ TEST_CASE("images: a batch that another source made is refused, and a row outsid
 
 TEST_CASE("loader: bad options") {
   CHECK(error_text<DataError>([] { Loader(numbers(7), {.batch = 8}); }) ==
-        "data: numbers are fewer than one micro-batch of 8; set data.batch to at most 7 times "
-        "train.accumulate");
+        "data: numbers are fewer than one micro-batch of 8; set data.batch = 7 or less");
   CHECK_THROWS_AS(Loader(numbers(7), {.batch = 0}), std::invalid_argument);
   CHECK_THROWS_AS(Loader(numbers(7), {.batch = 1, .prefetch = 0}), std::invalid_argument);
   CHECK_THROWS_AS(Loader(numbers(7), {.batch = 1, .threads = 0}), std::invalid_argument);

@@ -42,6 +42,21 @@ bool is_one_layer(const Signature& signature) {
   return layers.size() < 2 && matrices < 2;
 }
 
+// Those that are numbered at the same place of the tree, at least two.
+std::vector<std::string> numbered(const std::vector<std::string>& paths) {
+  const auto is_numbered = [](std::string_view path) {
+    const std::string_view name = path.substr(path.rfind('.') + 1);  // all of a path without a dot
+    return name.find_first_not_of("0123456789") == std::string_view::npos;
+  };
+  std::map<std::string_view, int64_t> siblings;
+  for (const std::string& path : paths)
+    if (is_numbered(path)) ++siblings[parent_of(path)];
+  std::vector<std::string> found;
+  for (const std::string& path : paths)
+    if (is_numbered(path) && siblings[parent_of(path)] > 1) found.push_back(path);
+  return found;
+}
+
 int64_t elements_below(const std::string& path, const NamedTensors& parameters) {
   int64_t count = 0;
   for (const auto& [name, tensor] : parameters)
@@ -92,6 +107,7 @@ class Levels {
 
 std::vector<std::string> repeated_modules(const std::vector<std::string>& paths,
                                           const NamedTensors& parameters) {
+  if (!are_named_by_paths(parameters, paths)) return numbered(paths);
   std::map<std::string_view, std::pair<std::string, Signature>> last;  // of each parent
   std::set<std::string> repeated;
   for (const std::string& path : paths) {

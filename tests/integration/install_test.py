@@ -216,7 +216,7 @@ class OwnModel(unittest.TestCase):
         self.assertEqual(float(loss), 1.0)  # a new DiT's output is 0
         self.assertEqual(gradients, trained)
         self.assertGreater(int(trained), 20)
-        self.assertIn("checkpoint on: recomputes 2 modules in 2 segments, from blocks.0 to blocks.1\n", result.stdout)
+        self.assertIn("checkpoint on: recomputes 2 modules in 2 segments, from blocks.0 to blocks.1, which repeat\n", result.stdout)
 
 
 class OwnPlan(unittest.TestCase):

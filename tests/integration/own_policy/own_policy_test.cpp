@@ -167,7 +167,7 @@ TEST_CASE(
 TEST_CASE("own policy: dit-plan names it in its texts and its JSON") {
   const std::string table = planned("", &PlanArguments::table);
   CHECK_THAT(table, Catch::Contains("all 32 combinations of the policies"));
-  CHECK_THAT(table, Catch::Contains("checkpoint rounded    peak"));
+  CHECK_THAT(table, Catch::Contains("checkpoint rounded peak, MiB"));
   const std::string why = planned("", &PlanArguments::explain);
   CHECK_THAT(why, Catch::Contains("\n  rounded    off  switched on, the peak falls by "));
   CHECK_THAT(why, Catch::Contains("all activations kept; saved tensors as they are\n"));

@@ -37,7 +37,7 @@ TEST_CASE("neighbours whose parameters have the same names and shapes repeat, wh
       "head"};
   CHECK(repeated_modules(paths, parameters) ==
         Paths{"encoder.layer.0", "encoder.layer.1", "encoder.layer.10", "stem", "body"});
-  CHECK(repeated_modules(paths, {}).empty());
+  CHECK(repeated_modules({"embed", "wide"}, {}).empty());
 }
 
 TEST_CASE("equal modules that another one separates do not repeat") {
@@ -87,6 +87,13 @@ TEST_CASE("single layers are left out") {
                                  {"b.in", at::zeros({8, 8})},
                                  {"b.out", at::zeros({8, 8})}};
   CHECK(repeated_modules({"a", "b"}, matrices) == Paths{"a", "b"});
+}
+
+TEST_CASE("where parameters have other names than modules, modules that are numbered repeat") {
+  const NamedTensors parameters = {{"net.a.w", at::zeros({2})}};
+  CHECK(repeated_modules({"in", "blocks.0", "blocks.1", "head.0", "out"}, parameters) ==
+        Paths{"blocks.0", "blocks.1"});
+  CHECK(repeated_modules({"0", "1", "out"}, {}) == Paths{"0", "1"});
 }
 
 TEST_CASE("parameters are known to be named by paths, or not") {

@@ -13,7 +13,7 @@ namespace dtk::policies {
 /// parameters: the blocks of two equal towers, not the towers. Modules of one layer are left out: backward
 /// needs their input anyway. What differs by its first member, as the stages of a ResNet do, is found but for
 /// that member; blocks of two kinds in turns are not. `parameters`: by name, those of a module begin with its
-/// path.
+/// path; where none does, modules that are numbered ("blocks.0", "blocks.1") are taken to repeat.
 std::vector<std::string> repeated_modules(const std::vector<std::string>& paths,
                                           const NamedTensors& parameters);
 

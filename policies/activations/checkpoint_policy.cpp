@@ -143,8 +143,7 @@ CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::
         parameters.empty() || are_named_by_paths(parameters, paths)
             ? "no module repeats: no two that follow each other have parameters of the same shapes"
             : "which modules repeat is not known: no parameter's name begins with the path of a module, and "
-              "none "
-              "is numbered";
+              "none is numbered";
     if (asked) {
       throw PolicyError("policies.checkpoint.targets", " names none, and " + why + "; name modules, or " +
                                                            advise(kCheckpointEnabled, "false"));

@@ -6,6 +6,7 @@
 #include "toolkit/config/toml_text.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/core/suggestions.h"
+#include "toolkit/core/text.h"
 #include "toolkit/core/text_table.h"
 
 namespace dtk {
@@ -22,12 +23,10 @@ std::string key_text(const std::string& name, const std::string& by_default, con
 [[noreturn]] void none_begins_with(const std::string& prefix) {
   std::vector<std::string> names = all_tables();
   for (const KeyInfo& info : all_keys()) names.push_back(info.key);
-  std::string message = "--keys " + prefix + ": no key begins so";
   const std::vector<std::string> near = near_keys(prefix, names);
-  message += near.empty() ? "; tables are: " : "; near: ";
-  const std::vector<std::string>& shown = near.empty() ? all_tables() : near;
-  for (size_t i = 0; i < shown.size(); ++i) message += (i == 0 ? "" : ", ") + shown[i];
-  throw ConfigError(message);
+  throw ConfigError(
+      "--keys " + prefix + ": no key begins so" +
+      (near.empty() ? "; tables are: " + listed(all_tables(), ", ") : "; near: " + listed(near, ", ")));
 }
 
 }  // namespace

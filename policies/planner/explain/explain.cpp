@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "explain/bounds.h"
 #include "explain/observer.h"
 
 namespace dtk::planner {
@@ -14,21 +15,6 @@ namespace {
 
 using policies::Category;
 using policies::MemoryAccounts;
-
-// Whether what is booked so lives from step to step.
-bool is_state(Category category) {
-  switch (category) {
-    case Category::casts:
-    case Category::saved:
-    case Category::offloaded:
-    case Category::data:
-    case Category::temporaries:
-    case Category::scratch:
-      return false;
-    default:
-      return true;
-  }
-}
 
 // Within its module path, so that what it allocates and saves is known as its own.
 policies::Run run_by(const policies::Run& way) {
@@ -113,6 +99,20 @@ std::vector<std::pair<std::string, int64_t>> state_of(const Observed& observed) 
   return state;
 }
 
+bool is_state(Category category) {
+  switch (category) {
+    case Category::casts:
+    case Category::saved:
+    case Category::offloaded:
+    case Category::data:
+    case Category::temporaries:
+    case Category::scratch:
+      return false;
+    default:
+      return true;
+  }
+}
+
 LargestAlive largest_alive(const policies::MemorySums& alive) {
   LargestAlive largest;
   for (const auto& [category, labels] : alive.items()) {
@@ -126,15 +126,20 @@ LargestAlive largest_alive(const policies::MemorySums& alive) {
   return largest;
 }
 
+int64_t lowered(const std::vector<policies::PhasePeak>& phases,
+                const std::function<int64_t(const policies::PhasePeak&)>& less) {
+  int64_t left = 0;
+  for (const policies::PhasePeak& phase : phases) left = std::max(left, phase.peak.bytes - less(phase));
+  return std::max<int64_t>(0, policies::highest(phases).peak.bytes - left);
+}
+
 std::vector<CategoryBound> category_bounds(const std::vector<policies::PhasePeak>& phases) {
-  const int64_t peak = policies::highest(phases).peak.bytes;
   std::vector<CategoryBound> bounds;
   for (int i = 0; i < policies::kCategories; ++i) {
     const auto category = static_cast<policies::Category>(i);
-    int64_t left = 0;
-    for (const policies::PhasePeak& phase : phases)
-      left = std::max(left, phase.peak.bytes - phase.peak.of(category));
-    if (peak > left) bounds.push_back({category, peak - left});
+    const int64_t bytes =
+        lowered(phases, [&](const policies::PhasePeak& phase) { return phase.peak.of(category); });
+    if (bytes > 0) bounds.push_back({category, bytes});
   }
   std::stable_sort(bounds.begin(), bounds.end(),
                    [](const CategoryBound& a, const CategoryBound& b) { return a.bytes > b.bytes; });

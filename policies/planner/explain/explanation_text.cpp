@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <functional>
-#include <initializer_list>
 #include <tuple>
 #include <utility>
 
 #include "core/figures.h"
+#include "explain/bounds.h"
 
 namespace dtk::planner {
 namespace {
@@ -299,13 +298,6 @@ std::vector<Remedy> remedies_of(const Explanation& why, const PhasePeak& peak, C
   }
 }
 
-// What the highest peak can be lowered by at the most where each phase has so much less.
-int64_t lowered(const std::vector<PhasePeak>& phases, const std::function<int64_t(const PhasePeak&)>& less) {
-  int64_t left = 0;
-  for (const PhasePeak& phase : phases) left = std::max(left, phase.peak.bytes - less(phase));
-  return std::max<int64_t>(0, policies::highest(phases).peak.bytes - left);
-}
-
 // What more than one category has part in.
 std::vector<Remedy> joint_remedies(const Observed& job) {
   const auto half_the_batch = [](const PhasePeak& phase) {
@@ -319,10 +311,7 @@ std::vector<Remedy> joint_remedies(const Observed& job) {
     int64_t of_it = 0;
     for (int i = 0; i < policies::kCategories; ++i) {
       const auto one = static_cast<Category>(i);
-      const std::initializer_list<Category> others = {
-          Category::saved,   Category::casts,     Category::data, Category::temporaries,
-          Category::scratch, Category::offloaded, Category::other};
-      if (std::find(others.begin(), others.end(), one) != others.end()) continue;
+      if (!is_state(one)) continue;
       of_it += std::min(phase.peak.of(one), (one == Category::optimizer ? 2 : 1) * job.largest.bytes);
     }
     return of_it;

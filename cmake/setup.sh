@@ -42,7 +42,7 @@ cuda_full_files=(nvidia/cu13/lib/libcublas.so.13 nvidia/cudnn/lib/libcudnn.so.9 
 
 debian_packages=(g++ cmake ninja-build ccache python3 python3-venv catch2 libcxxopts-dev libtomlplusplus-dev
                  libstb-dev nlohmann-json3-dev zlib1g-dev libssl-dev libfmt-dev
-                 libjpeg-dev libpng-dev libwebp-dev)
+                 libjpeg-dev libpng-dev libwebp-dev libsentencepiece-dev)
 long_packages=(mmdebstrap)  # of the long tests
 dataset_package=dataset-fashion-mnist
 dataset_folder=/usr/share/datasets/fashion-mnist
@@ -95,7 +95,7 @@ setup_system_packages() {
   if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
     say "not a Debian-like system: nothing is installed with the package manager. The build needs a C++20" \
         "compiler, CMake >= 3.25, ninja, python3 with venv, Catch2, cxxopts, toml++, stb, nlohmann-json, zlib," \
-        "OpenSSL, fmt; libjpeg-turbo, libpng and libwebp are used where they are"
+        "OpenSSL, fmt, SentencePiece; libjpeg-turbo, libpng and libwebp are used where they are"
     return
   fi
   local missing want_dataset=no

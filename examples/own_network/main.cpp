@@ -61,7 +61,7 @@ struct Net : nn::Module {
     const at::Tensor tokens = x.flatten(2).transpose(1, 2);  // (N, T, C)
     const int64_t N = tokens.size(0), T = tokens.size(1);
     const auto parts = qkv(tokens).reshape({N, T, 3, kHeads, kChannels / kHeads}).permute({2, 0, 3, 1, 4});
-    const at::Tensor mixed = seam.attention(parts[0], parts[1], parts[2], {}, 0.0);
+    const at::Tensor mixed = seam.attention(parts[0], parts[1], parts[2], {});
     return x + out(mixed.transpose(1, 2).flatten(2)).transpose(1, 2).reshape_as(x);
   }
 

@@ -30,7 +30,8 @@ at::Tensor attention(const Mha& mha, at::Tensor q, at::Tensor k, at::Tensor v, s
                      Pass pass) {
   const double dropout = pass.training ? mha.dropout : 0;
   if (mask && mha.sequence_first) mask = mask->expand({-1, mha.heads, -1, -1}).contiguous();
-  at::Tensor out = pass.seam->attention(std::move(q), std::move(k), std::move(v), mask, dropout);
+  at::Tensor out = pass.seam->attention(std::move(q), std::move(k), std::move(v),
+                                        {.mask = std::move(mask), .dropout = dropout});
   out = pass.seam->keep("attn_out", std::move(out));
   out = out.transpose(1, 2).flatten(2);
   out = projected(std::move(out), mha.out.weight, mha.out.bias, mha.sequence_first);

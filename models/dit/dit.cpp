@@ -205,8 +205,7 @@ at::Tensor Dit::attention(const DitBlock& layer, at::Tensor x) const {
   qkv = qkv.reshape({n, tokens, 3, heads, hidden / heads}).permute({2, 0, 3, 1, 4});
   Tensors parts = qkv.unbind(0);
   qkv.reset();
-  at::Tensor out =
-      seam.attention(std::move(parts[0]), std::move(parts[1]), std::move(parts[2]), std::nullopt, 0.0);
+  at::Tensor out = seam.attention(std::move(parts[0]), std::move(parts[1]), std::move(parts[2]), {});
   parts.clear();
   out = seam.keep("attn_out", std::move(out));
   out = out.transpose(1, 2).reshape({n, tokens, hidden});

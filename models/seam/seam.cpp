@@ -8,7 +8,8 @@ namespace dtk::models {
 Seam::Seam()
     : run([](std::string_view, const ModuleFn& fn, Tensors&& inputs) { return fn(std::move(inputs)); }),
       keep([](std::string_view, at::Tensor value) { return value; }),
-      attention([](at::Tensor q, at::Tensor k, at::Tensor v, const std::optional<at::Tensor>& mask,
-                   double dropout) { return at::scaled_dot_product_attention(q, k, v, mask, dropout); }) {}
+      attention([](at::Tensor q, at::Tensor k, at::Tensor v, const AttentionCall& call) {
+        return at::scaled_dot_product_attention(q, k, v, call.mask, call.dropout, call.causal, call.scale);
+      }) {}
 
 }  // namespace dtk::models

@@ -13,11 +13,6 @@
 namespace dtk::policies {
 namespace {
 
-// Kept by the model, whatever a segment keeps.
-bool is_parameter(const at::Tensor& tensor) {
-  return tensor.is_leaf() && tensor.requires_grad();
-}
-
 void check_one_device(std::string_view path, const Tensors& inputs) {
   const at::Tensor* first = nullptr;
   size_t number = 0;

@@ -99,9 +99,23 @@ struct CheckpointPolicy::OpenSegment {
 };
 
 struct CheckpointPolicy::Effect {
-  std::atomic<bool> ran{false};   // a chosen module
-  std::atomic<int64_t> saved{0};  // at most; see CheckpointSegment::max_saved()
-  bool stepped = false;           // a training step is behind us, so there should be some
+  struct OfSegment {
+    std::atomic<bool> ran{false};
+    std::atomic<bool> has_graph{false};  // an output of a run of it needs a gradient
+    std::atomic<int64_t> saved{0};       // at most; see CheckpointSegment::max_saved()
+  };
+  explicit Effect(size_t count) : segments(count) {}
+  int64_t saved() const {
+    int64_t sum = 0;
+    for (const OfSegment& one : segments) sum += one.saved;
+    return sum;
+  }
+  bool ran() const {
+    return std::any_of(segments.begin(), segments.end(), [](const auto& one) { return one.ran.load(); });
+  }
+
+  std::vector<OfSegment> segments;
+  bool stepped = false;  // a training step is behind us, so there should be some
 };
 
 // Modules within a module may be segments too; they end with it, also when it is run again.
@@ -121,7 +135,7 @@ class CheckpointPolicy::Within : NotCopied {
 
 CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::vector<std::string>& paths,
                                    const NamedTensors& parameters)
-    : options_(options), open_(std::make_shared<OpenSegment>()), effect_(std::make_shared<Effect>()) {
+    : options_(options), open_(std::make_shared<OpenSegment>()), effect_(std::make_shared<Effect>(0)) {
   if (options.offload_min_bytes.bytes < 0) {
     throw PolicyError(
         "policies.checkpoint.offload_min_bytes",
@@ -174,6 +188,7 @@ CheckpointPolicy::CheckpointPolicy(const CheckpointOptions& options, const std::
     return;
   }
   segments_ = make_segments(chosen, choices, paths, options.segment);
+  effect_ = std::make_shared<Effect>(segments_.size());
   for (size_t i = 0; i < chosen.size(); ++i) {
     if (kept_.size() < segments_.size() && segments_[kept_.size()].front() == chosen[i]) add_kept(choices[i]);
   }
@@ -237,7 +252,8 @@ void CheckpointPolicy::put_in(Seam& seam) {
     if (found == places->end()) return inner(path, fn, std::move(inputs));
     const Place& place = found->second;
     const Kept& kept = all_kept[place.segment];
-    effect->ran = true;
+    Effect::OfSegment& of_segment = effect->segments[place.segment];
+    of_segment.ran = true;
     // Ours while it runs, so that what throws leaves none open.
     OpenSegment mine = std::exchange(*open, {});
     const bool goes_on = mine.number == place.segment && !place.first;
@@ -249,7 +265,7 @@ void CheckpointPolicy::put_in(Seam& seam) {
     int64_t before = 0;
     if (!goes_on) mine = {place.segment, nullptr};
     if (kept.recomputes) {
-      const bool unproved = !effect->stepped || effect->saved <= 0;
+      const bool unproved = !effect->stepped || of_segment.saved <= 0;
       if (!goes_on) mine.chain = std::make_unique<CheckpointSegment>(unproved, kept.results);
       before = mine.chain->max_saved();
       body = [&chain = *mine.chain, path, nested = std::move(body)](Tensors&& in) {
@@ -258,7 +274,10 @@ void CheckpointPolicy::put_in(Seam& seam) {
     }
     Tensors outputs = kept.store == nullptr ? body(std::move(inputs))
                                             : offload(path, body, std::move(inputs), kept.store, goes_on);
-    if (kept.recomputes) effect->saved += mine.chain->max_saved() - before;
+    if (kept.recomputes) of_segment.saved += mine.chain->max_saved() - before;
+    of_segment.has_graph = of_segment.has_graph ||
+                           std::any_of(outputs.begin(), outputs.end(),
+                                       [](const auto& one) { return one.defined() && one.requires_grad(); });
     if (!place.last) *open = std::move(mine);
     return outputs;
   };
@@ -278,7 +297,7 @@ std::unique_ptr<PolicyScope> CheckpointPolicy::forward_scope() {
 
 // Of both, where both were asked for: so much of what the user chose does something.
 bool CheckpointPolicy::has_effect() const {
-  return (!recomputes() || effect_->saved > 0) && moves_or_need_not();
+  return (!recomputes() || effect_->saved() > 0) && moves_or_need_not();
 }
 
 bool CheckpointPolicy::recomputes() const {
@@ -293,17 +312,42 @@ std::string CheckpointPolicy::no_effect() const {
   const std::string& first = segments_.front().front();
   const std::string& last = segments_.back().back();
   const std::string chosen = first == last ? first : first + " to " + last;
-  if (moves_or_need_not() && !effect_->ran) return "no forward pass has run " + chosen + " through the seam";
+  if (moves_or_need_not() && !effect_->ran())
+    return "no forward pass has run " + chosen + " through the seam";
   if (moves_or_need_not())
     return "backward needs no more of " + chosen + " than what is there anyway: inputs and parameters";
   return "no forward pass has saved a storage of at least " + text_of(options_.offload_min_bytes) +
          " in a chosen module";
 }
 
+// "blocks.0 and 2 more", which ran, but never for backward.
+std::string CheckpointPolicy::without_graph() const {
+  std::string first;
+  size_t more = 0;
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    if (!effect_->segments[i].ran || effect_->segments[i].has_graph) continue;
+    if (first.empty()) {
+      first = segments_[i].front();
+      more = segments_[i].size() - 1;
+    } else {
+      more += segments_[i].size();
+    }
+  }
+  return more == 0 ? first : first + " and " + std::to_string(more) + " more";
+}
+
 void CheckpointPolicy::before_step() {
   effect_->stepped = true;
   for (const auto& [names, results] : results_) results->check_met("policies.checkpoint.keep");
-  if (options_.enabled != Enabled::on || has_effect()) return;
+  if (options_.enabled != Enabled::on) return;
+  const std::string frozen = without_graph();
+  if (!frozen.empty() && !options_.targets.empty()) {
+    throw PolicyError("policies.checkpoint.targets",
+                      " name " + frozen +
+                          ", where nothing is trained and no gradient passes: without a graph they keep 0 "
+                          "bytes, so recomputing them frees none; leave them out");
+  }
+  if (has_effect()) return;
   const char* const change = moves_or_need_not() ? "name other modules in policies.checkpoint.targets"
                                                  : "lower policies.checkpoint.offload_min_bytes";
   throw PolicyError("policies.checkpoint.enabled", " = true, but " + no_effect() + ", so it has no effect; " +
@@ -313,9 +357,11 @@ void CheckpointPolicy::before_step() {
 
 PolicyReport CheckpointPolicy::report() const {
   const bool without = !segments_.empty() && effect_->stepped && !has_effect();
-  const bool recomputed = recomputes() && effect_->saved > 0;
+  const bool recomputed = recomputes() && effect_->saved() > 0;
   if (without && !recomputed) return {name(), false, "without effect: " + no_effect()};
   PolicyReport report{name(), !segments_.empty(), reason_};
+  const std::string frozen = effect_->stepped ? without_graph() : "";
+  if (!frozen.empty()) report.reason += "; of them without a graph, keeping 0 bytes: " + frozen;
   if (without) report.reason += "; nothing waits there: " + no_effect();
   if (store_ != nullptr) {
     const OffloadCounts counts = store_->counts();

@@ -5,9 +5,11 @@
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/masked_fill.h>
 #include <ATen/ops/matmul.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/record_function.h>
+#include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 #include <dtk/policies/advice.h>
 #include <dtk/policies/attention.h>
@@ -26,17 +28,22 @@
 namespace dtk::policies {
 
 at::Tensor materialised_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                  const std::optional<at::Tensor>& mask, double dropout) {
-  at::Tensor scaled = q.mul(1.0 / std::sqrt(static_cast<double>(q.size(-1))));
+                                  const AttentionCall& call) {
+  at::Tensor scaled = q.mul(call.scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(-1)))));
   at::Tensor weights = at::matmul(scaled, k.transpose(-2, -1));  // (N, H, T, S)
   scaled.reset();
-  if (mask && mask->scalar_type() == at::kBool) {
-    weights = weights.masked_fill(mask->logical_not(), -std::numeric_limits<double>::infinity());
-  } else if (mask) {
-    weights = weights.add(*mask);
+  constexpr double never = -std::numeric_limits<double>::infinity();
+  TORCH_CHECK_VALUE(!(call.causal && call.mask), "attention: causal beside a mask; put both into the mask");
+  if (call.causal) {
+    const auto bytes = q.options().dtype(at::kBool);
+    weights = weights.masked_fill(at::ones({q.size(-2), k.size(-2)}, bytes).triu_(1), never);
+  } else if (call.mask && call.mask->scalar_type() == at::kBool) {
+    weights = weights.masked_fill(call.mask->logical_not(), never);
+  } else if (call.mask) {
+    weights = weights.add(*call.mask);
   }
   weights = at::softmax(weights, -1);
-  if (dropout > 0) weights = at::dropout(weights, dropout, /*train=*/true);
+  if (call.dropout > 0) weights = at::dropout(weights, call.dropout, /*train=*/true);
   return at::matmul(weights, v);
 }
 
@@ -69,9 +76,9 @@ std::string place(const std::string& path) {
   return path.empty() ? "the model" : path;
 }
 
-bool has_kernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                const std::optional<at::Tensor>& mask, double dropout) {
-  const auto backend = static_cast<at::SDPBackend>(at::_fused_sdp_choice(q, k, v, mask, dropout));
+bool has_kernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionCall& call) {
+  const auto backend = static_cast<at::SDPBackend>(
+      at::_fused_sdp_choice(q, k, v, call.mask, call.dropout, call.causal, call.scale));
   return backend != at::SDPBackend::math && backend != at::SDPBackend::error;
 }
 
@@ -83,9 +90,10 @@ int64_t weight_bytes(const at::Tensor& q, const at::Tensor& k, double dropout) {
   return dropout > 0 ? count * (2 * size + (q.is_cpu() ? size : 1)) : count * size;
 }
 
-std::string shape_of(const at::Tensor& q, const std::optional<at::Tensor>& mask, double dropout) {
-  return c10::str("q ", q.sizes(), " ", q.scalar_type(), " on ", q.device(), mask ? ", mask" : "",
-                  dropout > 0 ? c10::str(", dropout ", dropout) : std::string());
+std::string shape_of(const at::Tensor& q, const AttentionCall& call) {
+  return c10::str("q ", q.sizes(), " ", q.scalar_type(), " on ", q.device(), call.mask ? ", mask" : "",
+                  call.causal ? ", causal" : "",
+                  call.dropout > 0 ? c10::str(", dropout ", call.dropout) : std::string());
 }
 
 constexpr const char* kEnabled = "policies.attention.enabled";
@@ -190,29 +198,31 @@ std::unique_ptr<PolicyScope> AttentionPolicy::forward_scope() {
 
 void AttentionPolicy::put_in(Seam& seam) {
   if (options_.enabled == Enabled::off) {
-    seam.attention = [](at::Tensor q, at::Tensor k, at::Tensor v, const std::optional<at::Tensor>& mask,
-                        double dropout) { return materialised_attention(q, k, v, mask, dropout); };
+    seam.attention = [](at::Tensor q, at::Tensor k, at::Tensor v, const AttentionCall& call) {
+      return materialised_attention(q, k, v, call);
+    };
     return;
   }
   const bool asked = options_.enabled == Enabled::on;
   seam.attention = [asked, findings = findings_](at::Tensor q, at::Tensor k, at::Tensor v,
-                                                 const std::optional<at::Tensor>& added, double dropout) {
+                                                 const AttentionCall& given) {
     q = as_computed(std::move(q));
     k = as_computed(std::move(k));
     v = as_computed(std::move(v));
-    const auto mask = added ? std::optional(as_computed(*added)) : std::nullopt;
-    const bool fused = has_kernel(q, k, v, mask, dropout);
-    if (!fused && asked) refuse_fallback(module_path(), shape_of(q, mask, dropout), dropout);
+    AttentionCall call = given;
+    if (call.mask) call.mask = as_computed(std::move(*call.mask));
+    const bool fused = has_kernel(q, k, v, call);
+    if (!fused && asked) refuse_fallback(module_path(), shape_of(q, call), call.dropout);
     findings->called = true;
     if (at::GradMode::is_enabled() && !recomputing()) {
       ++findings->calls;
       findings->fused += fused ? 1 : 0;
       if (!fused) {
-        Findings::add(findings->stored, weight_bytes(q, k, dropout), shape_of(q, mask, dropout));
+        Findings::add(findings->stored, weight_bytes(q, k, call.dropout), shape_of(q, call));
       }
     }
     const ScopedValue<bool> within(findings->within_seam, true);
-    return at::scaled_dot_product_attention(q, k, v, mask, dropout);
+    return at::scaled_dot_product_attention(q, k, v, call.mask, call.dropout, call.causal, call.scale);
   };
   if (!asked) return;
   seam.run = [inner = std::move(seam.run), findings = findings_](std::string_view path, const ModuleFn& fn,

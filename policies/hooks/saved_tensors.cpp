@@ -7,6 +7,7 @@
 #include <dtk/policies/saved_tensors.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <atomic>
 #include <cstring>
@@ -86,7 +87,7 @@ bool is_leaf(const at::TensorBase& tensor) {
 }
 
 bool is_weight(const at::Tensor& tensor) {
-  return is_leaf(tensor) || (tensor.is_view() && is_leaf(tensor._base()));
+  return is_parameter(tensor) || (tensor.is_view() && is_parameter(tensor._base()));
 }
 
 bool is_a(const torch::autograd::Node& node, const char* name) {
@@ -192,6 +193,16 @@ SavedTensorStack SavedTensorStack::current() {
   const Node* node = current_node();
   if (node == nullptr || node->layer == nullptr) return SavedTensorStack(nullptr);
   return SavedTensorStack(node->shared_from_this());
+}
+
+bool is_parameter(const at::TensorBase& tensor) {
+  return tensor.is_leaf() && (tensor.requires_grad() || !tensor.name().empty());
+}
+
+void mark_frozen(const at::Tensor& parameter) {
+  TORCH_CHECK(parameter.is_leaf() && !parameter.requires_grad(),
+              "a parameter that is marked as frozen needs no gradient and comes of no operator");
+  if (parameter.name().empty()) torch::autograd::impl::set_name(parameter, "frozen");
 }
 
 bool saving_weight() {

@@ -42,9 +42,9 @@ void check(const MemoryBlock* block) {
 }  // namespace
 
 const char* name_of(Category category) {
-  static constexpr const char* kNames[kCategories] = {"parameters",  "casts",   "gradients", "optimizer",
-                                                      "ema",         "saved",   "offloaded", "data",
-                                                      "temporaries", "scratch", "other"};
+  static constexpr const char* kNames[kCategories] = {"parameters", "frozen",      "casts",   "gradients",
+                                                      "optimizer",  "ema",         "saved",   "offloaded",
+                                                      "data",       "temporaries", "scratch", "other"};
   return kNames[static_cast<int>(category)];
 }
 

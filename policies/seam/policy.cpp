@@ -9,8 +9,9 @@ namespace dtk::policies {
 Seam::Seam()
     : run([](std::string_view, const ModuleFn& fn, Tensors&& inputs) { return fn(std::move(inputs)); }),
       keep([](std::string_view, at::Tensor value) { return value; }),
-      attention([](at::Tensor q, at::Tensor k, at::Tensor v, const std::optional<at::Tensor>& mask,
-                   double dropout) { return at::scaled_dot_product_attention(q, k, v, mask, dropout); }) {}
+      attention([](at::Tensor q, at::Tensor k, at::Tensor v, const AttentionCall& call) {
+        return at::scaled_dot_product_attention(q, k, v, call.mask, call.dropout, call.causal, call.scale);
+      }) {}
 
 at::Tensor Seam::module(std::string_view path, const std::function<at::Tensor(at::Tensor)>& module,
                         at::Tensor input) const {

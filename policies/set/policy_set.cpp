@@ -2,6 +2,7 @@
 #include <dtk/policies/internal/job_observer.h>
 #include <dtk/policies/module_path.h>
 #include <dtk/policies/policy_set.h>
+#include <dtk/policies/saved_tensors.h>
 #include <dtk/policies/simulation.h>
 
 #include <numeric>
@@ -35,6 +36,9 @@ PolicySet::PolicySet(const PolicyOptions& options, const Subject& subject, Seam&
                      std::unique_ptr<StagingCopies> engine)
     : engine_(std::make_unique<SavedTensorEngineGuard>()), use_(std::make_shared<SeamUse>()) {
   use_->paths.insert(subject.paths.begin(), subject.paths.end());
+  for (const auto& [name, parameter] : subject.parameters) {
+    if (!parameter.requires_grad()) mark_frozen(parameter);
+  }
   Seam changed = seam;  // what is refused leaves the seam as it was
   changed.run = [inner = std::move(changed.run), named = run_with_module_path()](
                     std::string_view path, const ModuleFn& fn, Tensors&& inputs) {

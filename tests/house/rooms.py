@@ -66,6 +66,7 @@ MODELS = rows(
         ("seam", "what all models share: seam, layers", ""),
         ("dit", "the diffusion transformer DiT", "seam"),
         ("diffusion_planner", "the driving model Diffusion-Planner", "seam"),
+        ("llava", "the vision-language model LLaVA", "seam"),
     ],
 )
 TOOLKIT = rows(

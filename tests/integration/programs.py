@@ -21,7 +21,7 @@ SAMPLE_STEPS = 4
 STEPS = 20
 LAST = f"run/checkpoints/step-{STEPS:08}"
 WHAT_TO_DO = (  # of weights that are not those of the model
-    "  Allowed are the parameters of this model, all that are trained and no others, in floating point; name such "
+    "  Allowed are the parameters of this model, all of them and no others, in floating point; name such "
     "weights, or set [model] as these were trained\n"
 )
 TENSOR_FILES = ("model.safetensors", "optimizer.safetensors", "ema.safetensors", "random.safetensors")

@@ -253,7 +253,7 @@ class Reading(ExchangeTest):
         self.assert_refused(
             2,
             "--checkpoint in.pt: the weights of in.pt are not those of this model\n  not floating-point (1): pos_embed holds Long\n"
-            "  Allowed are the parameters of this model, all that are trained and no others, in floating point; name such "
+            "  Allowed are the parameters of this model, all of them and no others, in floating point; name such "
             "weights, or set [model] as these were trained",
         )
         torch.jit.save(torch.jit.script(nn.Linear(2, 2)), self.folder / "in.pt")

@@ -9,6 +9,7 @@
 
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
+#include "toolkit/core/text.h"
 #include "toolkit/io/json.h"
 
 namespace dtk {
@@ -57,15 +58,12 @@ int64_t count_parts(const Shapes& shapes, const std::string& prefix) {
   return static_cast<int64_t>(parts.size());
 }
 
-void check_fit(const Weights& weights, const models::NamedTensors& parameters, const FitHints& hints,
-               int64_t heads, const std::string& heads_option) {
+void check_fit(const Weights& weights, const models::NamedTensors& parameters,
+               const std::vector<std::string>& derived, const FitHints& hints, int64_t heads,
+               const std::string& heads_option) {
   Shapes in_file, in_model;
   std::vector<std::string> missing, unknown, misshapen, mistyped;
-  std::set<std::string> trained;
-  for (const auto& [name, parameter] : parameters) {
-    in_model[name] = parameter.sizes().vec();
-    if (parameter.requires_grad()) trained.insert(name);
-  }
+  for (const auto& [name, parameter] : parameters) in_model[name] = parameter.sizes().vec();
   for (const StoredTensor& tensor : weights.tensors) {
     in_file[tensor.name] = tensor.shape;
     const auto expected = in_model.find(tensor.name);
@@ -79,7 +77,7 @@ void check_fit(const Weights& weights, const models::NamedTensors& parameters, c
     }
   }
   for (const auto& [name, parameter] : parameters) {
-    if (in_file.count(name) > 0 || trained.count(name) == 0) continue;
+    if (in_file.count(name) > 0 || contains(derived, name)) continue;
     missing.push_back(name + " " + shape_text(in_model[name]));
   }
   const std::string begin = (weights.place.empty() ? "" : weights.place + ": ") + weights.name;
@@ -92,7 +90,7 @@ void check_fit(const Weights& weights, const models::NamedTensors& parameters, c
   throw ConfigError(begin + " are not those of this model" + entries_line("missing", missing) +
                     entries_line("unknown", unknown) + entries_line("of another shape", misshapen) +
                     entries_line("not floating-point", mistyped) +
-                    "\n  Allowed are the parameters of this model, all that are trained and no others, in "
+                    "\n  Allowed are the parameters of this model, all of them and no others, in "
                     "floating point; name such weights, or set [model] as these were trained" +
                     hints(in_file, in_model));
 }

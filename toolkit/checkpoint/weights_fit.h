@@ -27,10 +27,11 @@ int64_t count_parts(const Shapes& shapes, const std::string& prefix);
 
 /// Throws ConfigError, from the weights' place on, if the weights are not those of a model with these
 /// parameters (which may be on the meta device): all names that are missing, unknown, or of another shape or
-/// type, the first few of each written out; the message ends with the hints. Parameters that are not trained
-/// may be missing. `heads`: of the model's attention, by the option `heads_option`.
-void check_fit(const Weights& weights, const models::NamedTensors& parameters, const FitHints& hints,
-               int64_t heads, const std::string& heads_option);
+/// type, the first few of each written out; the message ends with the hints. Those that are `derived`, which
+/// the model makes itself, may be missing. `heads`: of the model's attention, by the option `heads_option`.
+void check_fit(const Weights& weights, const models::NamedTensors& parameters,
+               const std::vector<std::string>& derived, const FitHints& hints, int64_t heads,
+               const std::string& heads_option);
 
 /// Copies those weights that the parameters have, in the parameters' dtype and on their device.
 void copy_weights(const Weights& weights, const models::NamedTensors& parameters);

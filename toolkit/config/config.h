@@ -36,6 +36,7 @@ constexpr auto enum_texts(NotFinite) {
 struct TrainOptions {
   // The family of what is trained (families.h), and so which tables and keys beside these have a use.
   std::string model = "dit";
+  std::vector<std::string> parts;  // what of it is trained, by the family's names; empty: all, or as it says
   std::string out = "runs/run";    // run folder; a folder that already holds a run is refused
   int64_t seed = 0;                // one seed; every random stream derives from it by name
   std::optional<int64_t> threads;  // CPU threads; absent: all cores the process may use
@@ -60,10 +61,11 @@ struct TrainOptions {
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    auto& [model, out, seed, threads, steps, epochs, seconds, accumulate, log_every, checkpoint_every,
+    auto& [model, parts, out, seed, threads, steps, epochs, seconds, accumulate, log_every, checkpoint_every,
            sample_every, keep_checkpoints, validate_every, validate_ema, on_not_finite, max_skipped,
            slow_step, allow_thread_change, init_from, init_key] = self;
     visit("model", model, family_choices());
+    visit("parts", parts, "parts of the model, which its family names");
     visit("out", out, "");
     visit("seed", seed, "[0, inf)");
     visit("threads", threads, "[1, 1024]");

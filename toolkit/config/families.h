@@ -29,6 +29,8 @@ class ConfiguredFamily {
   virtual std::string name() const = 0;
   /// Whether its runs have no use for `key`, although all runs have it: "data.samples".
   virtual bool ignores(const std::string& /*key*/) const { return false; }
+  /// What train.parts may name; empty: all of the model is trained.
+  virtual std::vector<std::string> parts() const { return {}; }
   /// What of data.kind it is trained on: "idx | images".
   virtual std::string data_kinds() const = 0;
   virtual HeldOut held_out(const RunConfig& config) const = 0;

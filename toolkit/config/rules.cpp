@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 #include <stdexcept>
 
 #include "toolkit/config/families.h"
@@ -12,6 +13,7 @@
 #include "toolkit/core/errors.h"
 #include "toolkit/core/range.h"
 #include "toolkit/core/suggestions.h"
+#include "toolkit/core/text.h"
 
 namespace dtk {
 namespace {
@@ -33,6 +35,7 @@ class Rules final : public RuleCheck {
   void check() const {
     check_family();
     const ConfiguredFamily& family = family_named(config_.train.model);
+    check_parts();
     family.check_model(*this);
     check_length();
     check_data();
@@ -64,6 +67,24 @@ class Rules final : public RuleCheck {
         return "; " + config_.data.kind + " are read with " + setting("train.model", family->name());
     }
     return "";
+  }
+
+  void check_parts() const {
+    const std::vector<std::string> all = family_named(config_.train.model).parts();
+    std::set<std::string> seen;
+    for (const std::string& part : config_.train.parts) {
+      if (all.empty()) return;  // check_written() says so
+      if (!contains(all, part)) {
+        fail("train.parts", "train.parts names " + toml_text(part) + ", which " +
+                                setting("train.model", config_.train.model) +
+                                " has not; allowed: " + listed(all, " and "));
+      }
+      if (!seen.insert(part).second)
+        fail("train.parts", "train.parts names " + toml_text(part) + " twice; name it once");
+    }
+    if (!all.empty() && config_.train.parts.empty())
+      fail("train.parts",
+           "train.parts is empty, so that nothing is trained; name some of " + listed(all, ", "));
   }
 
   void check_length() const {

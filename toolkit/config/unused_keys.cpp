@@ -14,7 +14,8 @@ std::string location_of(const LoadedConfig& loaded, const std::string& key) {
 bool is_of_another_model(const RunConfig& config, const std::string& key) {
   const ConfiguredFamily& own = family_named(config.train.model);
   const ConfiguredFamily* const owner = owner_of(key);
-  return own.ignores(key) || (owner != nullptr && owner != &own);
+  return own.ignores(key) || (key == "train.parts" && own.parts().empty()) ||
+         (owner != nullptr && owner != &own);
 }
 
 std::string useless_because(const RunConfig& config, const std::string& key) {

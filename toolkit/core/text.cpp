@@ -115,6 +115,12 @@ bool natural_less(std::string_view a, std::string_view b) {
   return a < b;
 }
 
+std::string first_few(const std::vector<std::string>& names, size_t shown) {
+  if (names.size() <= shown) return listed(names, ", ");
+  const std::vector<std::string> first(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown));
+  return fmt::format("{} and {} more", listed(first, ", "), names.size() - shown);
+}
+
 std::string escaped(const std::string& text) {
   std::string result;
   for (const char c : text) {

@@ -13,6 +13,10 @@ inline bool is_one_of(const std::string& name, std::initializer_list<const char*
   return std::any_of(names.begin(), names.end(), [&](const char* one) { return name == one; });
 }
 
+inline bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
 /// `text` with control characters, quotes and backslashes escaped as in a TOML string, without the quotes.
 std::string escaped(const std::string& text);
 
@@ -41,6 +45,9 @@ inline std::vector<std::string> split(const std::string& text, char separator) {
     parts.push_back(text.substr(begin, text.find(separator, begin) - begin));
   return parts;
 }
+
+/// "a, b and 3 more": the first `shown` of them.
+std::string first_few(const std::vector<std::string>& names, size_t shown);
 
 /// "a", "a or b", "a, b or c".
 template <class Strings>

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,12 +15,25 @@
 
 namespace dtk {
 
+struct Batch;
+
+/// Where samples lie in a batch whose tensors are not all (B, ...): the first is, others have as many rows as
+/// what lies in their samples.
+class BatchLayout {
+ public:
+  virtual ~BatchLayout() = default;
+  /// The tensors of samples `first` to `first` + `count` - 1, in the same memory but for what counts rows.
+  virtual Batch part(const Batch& batch, int64_t first, int64_t count) const = 0;
+};
+
 /// What a training step reads at once: B samples, one behind the other in each tensor (B, ...) on the CPU.
 /// Which tensors there are, and in which order, is their source's to say; one that its samples have not is
 /// undefined.
 struct Batch {
   std::vector<at::Tensor> tensors;
-  std::optional<BatchPart> part = {};  // nothing: it is whole
+  std::optional<BatchPart> part = {};              // nothing: it is whole
+  std::vector<int64_t> weights = {};               // of each sample (DataSource::weight()); empty: 1 each
+  std::shared_ptr<const BatchLayout> layout = {};  // null: each tensor is (B, ...)
 
   /// B, by the first tensor that is defined; 0 without one.
   int64_t samples() const {
@@ -26,6 +41,10 @@ struct Batch {
       if (tensor.defined()) return tensor.size(0);
     }
     return 0;
+  }
+  /// Of all of them; the loss of the batch is a mean over as many things.
+  int64_t weight() const {
+    return weights.empty() ? samples() : std::accumulate(weights.begin(), weights.end(), int64_t{0});
   }
 };
 
@@ -66,15 +85,27 @@ class DataSource {
   /// Of sample `index`, unique, and the same wherever the data are; empty where samples have none.
   virtual std::string sample_name(int64_t /*index*/) const { return ""; }
 
+  /// Whether samples count differently in the mean of a step's loss, by weight(): what there are several of
+  /// in a sample, such as labelled tokens, is known without reading it. From 0 on.
+  virtual bool is_weighted() const { return false; }
+  virtual int64_t weight(int64_t /*index*/) const { return 1; }
+
   /// A batch of `count` samples, not filled; `pinned`: page-locked, which a device copies without stopping
   /// its stream.
   virtual Batch allocate(int64_t count, bool pinned) const = 0;
+  /// Likewise for these samples, of a source whose batches are as large as what lies in them.
+  virtual Batch allocate_for(const std::vector<int64_t>& samples, bool pinned) const {
+    return allocate(static_cast<int64_t>(samples.size()), pinned);
+  }
   /// Writes sample `index` to row `row` of `batch`, as allocate() made it. What is changed at random is a
   /// pure function of (seed, epoch, index), so that neither prefetching nor resuming changes it. Throws
   /// std::out_of_range for an index or a row outside, std::invalid_argument for another batch, DataError for
   /// a sample that cannot be read; its row may then hold anything.
   virtual void read(int64_t index, uint64_t epoch, const Batch& batch, int64_t row) const = 0;
 };
+
+/// What allocate_for() makes, with the samples' weights.
+Batch batch_for(const DataSource& source, const std::vector<int64_t>& samples, bool pinned);
 
 /// Samples `first`, `first` + 1, ... of the first epoch, not pinned, which the ledger counts as data of
 /// `owner`. Throws as DataSource::read().

@@ -24,6 +24,8 @@ class Part : public Source {
   }
   DataRemarks remarks() const override { return source_->remarks(); }
   std::vector<std::string> class_names() const override { return source_->class_names(); }
+  bool is_weighted() const override { return source_->is_weighted(); }
+  int64_t weight(int64_t index) const override { return source_->weight(index_in_source(index)); }
 
  protected:
   const Source& source() const { return *source_; }
@@ -40,6 +42,11 @@ class DataPart final : public Part<DataSource> {
   using Part::Part;
   int64_t size() const override { return std::ssize(indices_); }
   Batch allocate(int64_t count, bool pinned) const override { return source().allocate(count, pinned); }
+  Batch allocate_for(const std::vector<int64_t>& samples, bool pinned) const override {
+    std::vector<int64_t> there;
+    for (const int64_t sample : samples) there.push_back(index_in_source(sample));
+    return source().allocate_for(there, pinned);
+  }
   void read(int64_t index, uint64_t epoch, const Batch& batch, int64_t row) const override {
     source().read(index_in_source(index), epoch, batch, row);
   }

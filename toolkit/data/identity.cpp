@@ -155,8 +155,8 @@ std::vector<DataClass> numbered_classes(const std::vector<int64_t>& labels) {
 
 std::string contents_sha256(const DataSource& source) {
   Sha256 hash;
-  const Batch batch = source.allocate(1, /*pinned=*/false);
   for (int64_t i = 0; i < source.size(); ++i) {
+    const Batch batch = source.allocate_for({i}, /*pinned=*/false);
     source.read(i, /*epoch=*/0, batch, /*row=*/0);
     for (const at::Tensor& tensor : batch.tensors) {
       if (tensor.defined()) hash.update(tensor.const_data_ptr(), tensor.nbytes());

@@ -53,6 +53,8 @@ class FlippedSource final : public DataSource {
   std::string description() const override { return source_->description(); }
   DataRemarks remarks() const override { return source_->remarks(); }
   std::vector<std::string> class_names() const override { return source_->class_names(); }
+  bool is_weighted() const override { return source_->is_weighted(); }
+  int64_t weight(int64_t index) const override { return source_->weight(index); }
   Batch allocate(int64_t count, bool pinned) const override { return source_->allocate(count, pinned); }
   void read(int64_t index, uint64_t epoch, const Batch& batch, int64_t row) const override;
 

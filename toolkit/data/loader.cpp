@@ -137,21 +137,39 @@ int64_t Loader::available(int64_t wanted) const {
 std::vector<int64_t> Loader::samples_at(int64_t first, int64_t count) const {
   std::vector<int64_t> samples;
   std::vector<uint32_t> order;
+  int64_t epoch = -1;
   // With drop_last micro-batches of two epochs may make one step.
-  for (int64_t i = first; i < first + count; ++i) {
-    if (order.empty() || i % samples_per_epoch_ == 0) {
-      order = epoch_order(options_.seed, static_cast<uint64_t>(i / samples_per_epoch_),
-                          static_cast<uint64_t>(source_->size()));
-    }
-    samples.push_back(order.at(static_cast<size_t>(i % samples_per_epoch_)));
-  }
+  for (int64_t i = first; i < first + count; ++i) samples.push_back(sample_at(i, order, epoch));
   return samples;
+}
+
+int64_t Loader::weight_of_next(int64_t count) const {
+  if (!source_->is_weighted()) return count;
+  int64_t weight = 0;
+  for (int64_t i = consumed_; i < consumed_ + count; ++i)
+    weight += source_->weight(sample_at(i, weighed_order_, weighed_epoch_));
+  return weight;
+}
+
+// `order` is that of `epoch`, and becomes that of the sample. Planned, the order is left out: of a large
+// batch it takes seconds.
+int64_t Loader::sample_at(int64_t consumed, std::vector<uint32_t>& order, int64_t& epoch) const {
+  const int64_t place = consumed % samples_per_epoch_;
+  if (options_.planned) return place;
+  if (const int64_t now = consumed / samples_per_epoch_; now != epoch) {
+    order = epoch_order(options_.seed, static_cast<uint64_t>(now), static_cast<uint64_t>(source_->size()));
+    epoch = now;
+  }
+  return order.at(static_cast<size_t>(place));
 }
 
 /// The batch of `count` samples that starts `first` samples into the run; false if the loader is being
 /// destroyed.
 bool Loader::make_batch(int64_t first, int64_t count, Batch& batch) {
-  const auto allocate = [&] { batch = source_->allocate(count, options_.pinned); };
+  // No batch holds samples of two epochs.
+  std::vector<int64_t> samples;
+  for (int64_t i = first; i < first + count; ++i) samples.push_back(sample_at(i, order_, order_epoch_));
+  const auto allocate = [&] { batch = batch_for(*source_, samples, options_.pinned); };
   if (around_allocation_) {
     around_allocation_(allocate);
   } else {
@@ -163,28 +181,13 @@ bool Loader::make_batch(int64_t first, int64_t count, Batch& batch) {
         fmt::format("Loader: {}: asked to allocate a batch of {}, the source made one of {}",
                     source_->description(), count, batch.samples()));
   }
-  order_epoch_of(first);
+  const auto epoch = static_cast<uint64_t>(first / samples_per_epoch_);
   std::atomic<bool> stopped = false;
   readers_.run(count, [&](int64_t row) {
     stopped = stopped || stop_;
-    if (!stopped) read_sample(first + row, batch, row);
+    if (!stopped) source_->read(samples[static_cast<size_t>(row)], epoch, batch, row);
   });
   return !stopped;
-}
-
-// No batch holds samples of two epochs. Planned, the order is left out: of a large batch it takes seconds.
-void Loader::order_epoch_of(int64_t consumed) {
-  const int64_t epoch = consumed / samples_per_epoch_;
-  if (options_.planned || epoch == order_epoch_) return;
-  order_ = epoch_order(options_.seed, static_cast<uint64_t>(epoch), static_cast<uint64_t>(source_->size()));
-  order_epoch_ = epoch;
-}
-
-void Loader::read_sample(int64_t consumed, const Batch& batch, int64_t row) const {
-  const int64_t epoch = consumed / samples_per_epoch_;
-  const auto place = static_cast<size_t>(consumed % samples_per_epoch_);
-  const auto index = options_.planned ? static_cast<int64_t>(place) : int64_t{order_[place]};
-  source_->read(index, static_cast<uint64_t>(epoch), batch, row);
 }
 
 }  // namespace dtk

@@ -77,6 +77,8 @@ class Loader {
   int64_t available(int64_t wanted) const;
   /// Numbers in the source of `count` samples of the run from sample `first` on, which do not end an epoch.
   std::vector<int64_t> samples_at(int64_t first, int64_t count) const;
+  /// Of the next `count` samples, read or not: the sum of DataSource::weight().
+  int64_t weight_of_next(int64_t count) const;
   /// Seconds that next() had to wait for a batch that was not ready, in total.
   double exposed_wait_seconds() const { return exposed_wait_seconds_; }
 
@@ -86,8 +88,7 @@ class Loader {
   void wait_for_the_rest();
   int64_t batch_at(int64_t consumed) const;
   bool make_batch(int64_t first, int64_t count, Batch& batch);
-  void order_epoch_of(int64_t consumed);
-  void read_sample(int64_t consumed, const Batch& batch, int64_t row) const;
+  int64_t sample_at(int64_t consumed, std::vector<uint32_t>& order, int64_t& epoch) const;
 
   const std::shared_ptr<const DataSource> source_;
   const LoaderOptions options_;
@@ -97,8 +98,10 @@ class Loader {
   // For the consuming thread only.
   int64_t consumed_;
   double exposed_wait_seconds_ = 0;
+  mutable std::vector<uint32_t> weighed_order_;
+  mutable int64_t weighed_epoch_ = -1;
 
-  // For the loader's thread; the others read the order.
+  // For the loader's thread.
   ThreadTeam readers_;
   std::vector<uint32_t> order_;
   int64_t order_epoch_ = -1;

@@ -25,18 +25,6 @@ bool is_checkpoint_of(const Path& run, const Path& checkpoint) {
          std::filesystem::weakly_canonical(run / checkpoints_folder);
 }
 
-bool contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-// "a, b, c and 2 more"
-std::string some_of(const std::vector<std::string>& names) {
-  constexpr size_t shown = 3;
-  if (names.size() <= shown) return listed(names, ", ");
-  const std::vector<std::string> first(names.begin(), names.begin() + shown);
-  return fmt::format("{} and {} more", listed(first, ", "), names.size() - shown);
-}
-
 // The damage of a checkpoint on one line; "" if it is whole, or of a newer version, which is no damage.
 std::string damage_in(FileSystem& files, const Path& checkpoint) try {
   return listed(damage_of(files, checkpoint), "; ", "; ");
@@ -140,7 +128,7 @@ void RunFolder::check_free() const {
       (contains(names, lock_name) || contains(names, log_name) || contains(names, checkpoints_folder));
   if (!is_run) {
     throw ConfigError("train.out = \"" + out_.string() +
-                      "\" is a folder that holds other things than a run: " + some_of(names) +
+                      "\" is a folder that holds other things than a run: " + first_few(names, 3) +
                       "; allowed: a new or an empty folder; " + elsewhere());
   }
   const bool resumable = latest_checkpoint(files_, out_ / checkpoints_folder).has_value();

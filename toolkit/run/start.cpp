@@ -43,7 +43,9 @@ std::optional<Weights> initial_weights(FileSystem& files, const LoadedConfig& lo
   try {
     Weights weights = open_weights(files, {train.init_from, train.init_key, path_place,
                                            place("train.init_key", train.init_key), "train.init_key"});
-    make_model(loaded.config, at::kMeta)->check_fit(weights);
+    const auto model = make_model(loaded.config, at::kMeta);
+    weights = model->own_names(std::move(weights));
+    model->check_fit(weights);
     return weights;
   } catch (const FileError& error) {  // a checkpoint that is damaged
     throw FileError(path_place + ": " + error.what());

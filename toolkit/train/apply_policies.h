@@ -18,7 +18,7 @@ policies::PolicySet put_policies_in(const policies::PolicyOptions& options, mode
                                     const std::vector<std::string>& paths);
 
 inline policies::PolicySet put_policies_in(const policies::PolicyOptions& options, TrainableModel& model) {
-  return put_policies_in(options, model.seam(), model.parameters(), model.paths());
+  return put_policies_in(options, model.seam(), reached_parameters(model), model.paths());
 }
 
 }  // namespace dtk

@@ -33,9 +33,9 @@ double ModelFamily::training_flops_per_sample(const RunConfig& config, int64_t p
 
 std::vector<NamedTensor> ModelFamily::to_export(const Weights& weights, const RunConfig& config) const {
   const auto model = make_model(config, at::kMeta, std::nullopt);  // names and shapes only
-  model->check_fit(weights);
-  return in_order(weights, model->parameters(),
-                  [&](const std::string& name) { return untrained(config, name); });
+  const Weights own = model->own_names(weights);
+  model->check_fit(own);
+  return in_order(own, model->parameters(), [&](const std::string& name) { return untrained(config, name); });
 }
 
 at::Tensor ModelFamily::untrained(const RunConfig&, const std::string& name) const {

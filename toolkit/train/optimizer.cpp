@@ -62,15 +62,21 @@ AdamW::AdamW(const OptimizerOptions& options,
   stopped_ = at::zeros({}, scalar);
 }
 
+std::vector<std::string> AdamW::without_gradient() const {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (!parameters_[i].grad().defined()) names.push_back(names_[i]);
+  }
+  return names;
+}
+
 std::vector<at::Tensor> AdamW::gradients() const {
+  const std::vector<std::string> missed = without_gradient();
+  if (!missed.empty())
+    throw std::logic_error("AdamW: parameter " + missed.front() + " got no gradient in this step");
   std::vector<at::Tensor> result;
   result.reserve(parameters_.size());
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (!parameters_[i].grad().defined()) {
-      throw std::logic_error("AdamW: parameter " + names_[i] + " got no gradient in this step");
-    }
-    result.push_back(parameters_[i].grad());
-  }
+  for (const at::Tensor& parameter : parameters_) result.push_back(parameter.grad());
   return result;
 }
 

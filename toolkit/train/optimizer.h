@@ -40,6 +40,8 @@ class AdamW {
   /// that for good. Reads them all; nothing to do if every step was measured.
   void look_back();
 
+  /// Names of parameters whose gradient is not there.
+  std::vector<std::string> without_gradient() const;
   /// Frees all gradients.
   void release_gradients();
 

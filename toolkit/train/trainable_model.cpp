@@ -4,6 +4,7 @@
 
 #include "toolkit/checkpoint/weights.h"
 #include "toolkit/checkpoint/weights_fit.h"
+#include "toolkit/core/text.h"
 #include "toolkit/train/model_family.h"
 
 namespace dtk {
@@ -13,9 +14,21 @@ std::unique_ptr<TrainableModel> make_model(const RunConfig& config, c10::Device 
   return family_of(config).make_model(config, device, std::move(generator));
 }
 
+models::NamedTensors reached_parameters(const TrainableModel& model) {
+  models::NamedTensors parameters = model.parameters();
+  const std::vector<std::string> unused = model.unused();
+  std::erase_if(parameters, [&](const auto& one) { return contains(unused, one.first); });
+  return parameters;
+}
+
+Weights TrainableModel::own_names(Weights weights) const {
+  return weights;
+}
+
 void load_weights(const Weights& weights, const TrainableModel& model) {
-  model.check_fit(weights);
-  copy_weights(weights, model.parameters());
+  const Weights own = model.own_names(weights);
+  model.check_fit(own);
+  copy_weights(own, model.parameters());
 }
 
 }  // namespace dtk

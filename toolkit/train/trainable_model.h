@@ -46,6 +46,11 @@ class TrainableModel {
 
   /// All parameters in a fixed order, under the names they are saved with.
   virtual const models::NamedTensors& parameters() const = 0;
+  /// Names of parameters that the model makes of its options, which are not trained and files may leave out.
+  virtual std::vector<std::string> derived() const { return {}; }
+  /// Names of parameters that are trained with the others and that no loss reaches by construction, such as
+  /// those of a layer behind the last that is read.
+  virtual std::vector<std::string> unused() const { return {}; }
   /// Modules that run through the seam, in order of execution, each before those within it.
   virtual const std::vector<std::string>& paths() const = 0;
   virtual models::Seam& seam() = 0;
@@ -78,6 +83,10 @@ class TrainableModel {
   /// with. A resumed run's are the same.
   virtual std::map<std::string, std::string> files() const { return {}; }
 
+  /// `weights` of any publication of this model under the names of parameters(). Throws ConfigError for names
+  /// of none.
+  virtual Weights own_names(Weights weights) const;
+
   /// Throws ConfigError unless `weights` are all trained parameters of this model and no others. The model
   /// may be on the meta device.
   virtual void check_fit(const Weights& weights) const = 0;
@@ -89,7 +98,11 @@ class TrainableModel {
 std::unique_ptr<TrainableModel> make_model(const RunConfig& config, c10::Device device,
                                            std::optional<at::Generator> generator = std::nullopt);
 
-/// Checks the fit, then copies the weights into the model's parameters, in their dtype and on their device.
+/// Its parameters but for those that are unused: what optimizer and policies have to do with.
+models::NamedTensors reached_parameters(const TrainableModel& model);
+
+/// Checks the fit of the weights under own_names(), then copies them into the model's parameters, in their
+/// dtype and on their device.
 void load_weights(const Weights& weights, const TrainableModel& model);
 
 }  // namespace dtk

@@ -22,6 +22,7 @@
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
 #include "toolkit/core/random_streams.h"
+#include "toolkit/core/text.h"
 #include "toolkit/train/apply_policies.h"
 #include "toolkit/train/dropout_masks.h"
 
@@ -32,6 +33,11 @@ using policies::OwnerScope;
 using policies::PhaseScope;
 
 namespace {
+
+Category category_of(const TrainableModel& model, const std::string& name, const at::Tensor& parameter) {
+  return parameter.requires_grad() || contains(model.derived(), name) ? Category::parameters
+                                                                      : Category::frozen;
+}
 
 std::unique_ptr<TrainableModel> build_model(const RunConfig& config, c10::Device device,
                                             const std::function<void(const TrainableModel&)>& initialise) {
@@ -44,7 +50,7 @@ std::unique_ptr<TrainableModel> build_model(const RunConfig& config, c10::Device
     for (const std::string& path : model->paths()) {
       if (name.starts_with(path + ".")) label = path;
     }
-    policies::claim(parameter, Category::parameters, label);
+    policies::claim(parameter, category_of(*model, name, parameter), label);
     policies::claim_gradient_when_written(parameter, label);
     policies::name_parameter(parameter, name);
   }
@@ -81,7 +87,7 @@ Trainer::Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<co
       data_(std::move(data)),
       clock_(clock),
       model_(build_model(config, device, initialise)),
-      optimizer_(config.optimizer, model_->parameters(), config.train.on_not_finite),
+      optimizer_(config.optimizer, reached_parameters(*model_), config.train.on_not_finite),
       policies_(put_policies_in(config.policies, *model_)),
       noise_(policies::make_generator(device, stream_seed(config.train.seed, "noise"))),
       saved_ledger_(config.memory.ledger ? policies::saved_tensor_ledger() : nullptr) {
@@ -89,6 +95,10 @@ Trainer::Trainer(const RunConfig& config, c10::Device device, std::shared_ptr<co
       policies::generator_state(policies::make_generator(device, stream_seed(config.train.seed, "dropout")));
   OwnerScope owner(Category::optimizer, "scalars");
   loss_sum_ = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device));
+  const std::vector<std::string> unused = model_->unused();
+  for (const auto& parameter : model_->parameters()) {
+    if (contains(unused, parameter.first)) unused_.push_back(parameter);
+  }
   if (optimizer_.skips()) {
     skipped_.emplace(device, std::min<int64_t>(config.train.log_every, 1024));
     policies_.reserve_for_skipping();
@@ -136,10 +146,19 @@ const char* Trainer::phase(const char* name) const {
 void Trainer::step(bool measured) {
   short_step_ = loader_->available(config_.data.batch) < config_.data.batch;
   if (before_) begin_step();
+  if (const int64_t samples = loader_->available(config_.data.batch); loader_->weight_of_next(samples) == 0)
+    return pass_over(samples);
   // For whatever happens between the named phases below: gradients may be alive then, as in backward.
   PhaseScope between(phase("backward"));
   accumulate_gradients();
   update(measured);
+}
+
+void Trainer::pass_over(int64_t samples) {
+  while (samples > 0) samples -= loader_->next().samples();
+  ++state_.step;
+  ++weightless_steps_;
+  state_.samples = loader_->consumed();
 }
 
 void Trainer::begin_step() {
@@ -190,8 +209,25 @@ void Trainer::accumulate_gradients() {
   policies::DefaultGeneratorScope random(device_, state_.default_generator);
   const DropoutMaskScope masks;
   GradientGuard gradients(optimizer_);
-  for (int64_t left = samples; left > 0;) left -= forward_backward(samples);
+  const StepSize step{samples, loader_->weight_of_next(samples)};
+  for (int64_t left = samples; left > 0;) left -= forward_backward(step);
+  check_reached();
   gradients.keep();
+}
+
+void Trainer::check_reached() const {
+  std::vector<std::string> missed = optimizer_.without_gradient();
+  if (!missed.empty()) {
+    throw ConfigError(
+        fmt::format("step {}: no gradient reached {}, which {} trained: the loss does not "
+                    "depend on {}; train what it does depend on",
+                    state_.step + 1, first_few(missed, 3), missed.size() == 1 ? "is" : "are",
+                    missed.size() == 1 ? "it" : "them"));
+  }
+  for (const auto& [name, parameter] : unused_) {
+    if (parameter.grad().defined())
+      throw std::logic_error("the model says that no loss reaches " + name + ", which has a gradient");
+  }
 }
 
 void Trainer::update(bool measured) {
@@ -225,8 +261,8 @@ void Trainer::update(bool measured) {
   if (config_.memory.ledger) policies::cpu_accounts().disown_temporaries();
 }
 
-// The gradient of one micro-batch's part of the mean over `step_samples`; returns the micro-batch's samples.
-int64_t Trainer::forward_backward(int64_t step_samples) {
+// The gradient of one micro-batch's part of the mean over the step; returns the micro-batch's samples.
+int64_t Trainer::forward_backward(const StepSize& step) {
   const int64_t at_once = samples_at_once(config_);
   std::string noise_begins;
   Batch whole;
@@ -245,10 +281,13 @@ int64_t Trainer::forward_backward(int64_t step_samples) {
         if (first == 0) noise_begins = policies::generator_state(noise_);
         if (first > 0) policies::set_generator_state(noise_, noise_begins);
       }
-      loss = loss_of(in_parts ? part_of(whole, first, samples) : std::move(whole));
-      add_to_mean(loss, samples);
-      if (samples < step_samples)
-        loss = loss / (static_cast<double>(step_samples) / static_cast<double>(samples));
+      Batch batch = in_parts ? part_of(whole, first, samples) : std::move(whole);
+      const int64_t weight = batch.weight();
+      if (weight == 0) continue;
+      loss = loss_of(std::move(batch));
+      add_to_mean(loss, weight, step);
+      if (weight < step.weight)
+        loss = loss / (static_cast<double>(step.weight) / static_cast<double>(weight));
     }
     PhaseScope phase_scope(phase("backward"));
     torch::autograd::backward({loss}, {});
@@ -256,9 +295,10 @@ int64_t Trainer::forward_backward(int64_t step_samples) {
   return all;
 }
 
-void Trainer::add_to_mean(const at::Tensor& loss, int64_t samples) {
-  const double part =
-      static_cast<double>(samples * config_.train.accumulate) / static_cast<double>(config_.data.batch);
+// A short step counts as the part of one that it is.
+void Trainer::add_to_mean(const at::Tensor& loss, int64_t weight, const StepSize& step) {
+  const double of_step = static_cast<double>(weight * step.samples * config_.train.accumulate);
+  const double part = of_step / static_cast<double>(step.weight * config_.data.batch);
   (skipped_ ? skipped_->loss() : loss_sum_).add_(loss.detach(), part);
   (skipped_ ? step_part_ : losses_in_sum_) += part;
 }
@@ -284,10 +324,10 @@ StepScalars Trainer::read_scalars_sync() {
     scalars.skipped = read.skipped;
     scalars.skipped_in_a_row = read.longest_row;
   }
-  const bool none_counted = skipped_ && losses_in_sum_ == 0;
-  if (!none_counted) last_loss_ = values[0] / (losses_in_sum_ > 0 ? losses_in_sum_ : 1.0);
+  if (losses_in_sum_ > 0) last_loss_ = values[0] / losses_in_sum_;
   scalars.loss = last_loss_;
   scalars.gradient_norm = values[1];
+  scalars.weightless_steps = std::exchange(weightless_steps_, 0);
   loss_sum_.zero_();
   losses_in_sum_ = 0;
   return scalars;

@@ -35,6 +35,8 @@ struct StepScalars {
   /// Where they are: which of the steps since then changed nothing, and how many in a row at most, counting
   /// on from before. `loss` is the mean over the others, without any the one that was read before.
   std::vector<SkippedStep> skipped = {};
+  /// Steps since then whose samples weighed nothing (DataSource::weight()): they changed nothing.
+  int64_t weightless_steps = 0;
   int64_t skipped_in_a_row = 0;
 };
 
@@ -70,12 +72,13 @@ class Trainer {
           const std::function<void(const TrainableModel&)>& initialise = {});
 
   /// One optimizer step over data.batch samples, or the fewer that are left of an epoch without
-  /// data.drop_last: gradients of their mean loss, then update. Throws what the data source throws; no
-  /// gradient then stays behind that the next step would add to. All memory is taken before the first weight
-  /// changes.
-  /// `measured` = false where nobody will read this step's gradient norm: AdamW::step().
+  /// data.drop_last: gradients of their mean loss, by weight, then update. Where all of them together weigh
+  /// nothing, they are passed over, and only the count of steps changes. Throws what the data source throws;
+  /// no gradient then stays behind that the next step would add to. All memory is taken before the first
+  /// weight changes. `measured` = false where nobody will read this step's gradient norm: AdamW::step().
   void step(bool measured = true);
-  /// The first half of a step: adds the gradients of its samples to those of the parameters.
+  /// The first half of a step: adds the gradients of its samples to those of the parameters. Throws
+  /// ConfigError that names the parameters which the loss did not reach.
   void accumulate_gradients();
   /// The second half: changes the weights and lets the gradients go.
   void update(bool measured = true);
@@ -143,10 +146,16 @@ class Trainer {
 
  private:
   at::Tensor loss_of(Batch batch);
-  void add_to_mean(const at::Tensor& loss, int64_t samples);
-  int64_t forward_backward(int64_t step_samples);
+  /// What the running step is a mean over.
+  struct StepSize {
+    int64_t samples, weight;
+  };
+  void add_to_mean(const at::Tensor& loss, int64_t weight, const StepSize& step);
+  int64_t forward_backward(const StepSize& step);
+  void pass_over(int64_t samples);
   void begin_step();
   void check_onednn();
+  void check_reached() const;
   int64_t position_of(const TrainingState& state) const;
   void start_loader();
   void restart_loader();
@@ -160,6 +169,7 @@ class Trainer {
   double started_ = 0;  // when training began, by the clock
 
   const std::unique_ptr<TrainableModel> model_;
+  models::NamedTensors unused_;  // TrainableModel::unused()
   AdamW optimizer_;
   policies::PolicySet policies_;
   at::Generator noise_;
@@ -171,6 +181,7 @@ class Trainer {
   double last_loss_ = 0;                   // that was read
   std::optional<SkippedSteps> skipped_;    // where steps are skipped
   double step_part_ = 0;                   // of the running step, where it may be skipped
+  int64_t weightless_steps_ = 0;           // since scalars were read
   double losses_in_sum_ = 0;               // micro-batches; a short one counts as a part of one
   bool is_writing_ = false;                // the running step has begun to change weights
   std::optional<StateBeforeStep> before_;  // the running step, where it may be taken back

@@ -37,18 +37,21 @@ std::optional<Validated> Validation::measure_sync(Trainer& trainer,
   at::Tensor sum = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device));
   const std::unique_ptr<SampleScores> scores = trainer.model().scores();
   const int64_t micro_batch = config_.data.batch / config_.train.accumulate;
+  int64_t all = 0;
   policies::FoldableLoop passes("validation", (samples() + micro_batch - 1) / micro_batch);
   while (const auto pass = passes.next()) {
     if (keep_going && !keep_going()) return std::nullopt;
     const int64_t first = *pass * micro_batch;
     const int64_t count = std::min(micro_batch, samples() - first);
     Batch batch = read_batch(*held_out_, first, count, "validation");
+    const int64_t weight = batch.weight();
+    all += weight;
     if (scores) scores->add(batch);
     const at::Tensor loss = trainer.model().loss(std::move(batch), noise, /*training=*/false);
-    sum.add_(loss, static_cast<double>(count));
+    sum.add_(loss, static_cast<double>(weight));
   }
   Validated validated;
-  validated.loss = policies::values_sync(sum).front() / static_cast<double>(samples());
+  validated.loss = policies::values_sync(sum).front() / static_cast<double>(std::max<int64_t>(1, all));
   if (scores) validated.scores = scores->read_sync();
   if (std::isfinite(validated.loss)) return validated;
   throw Error(ExitCode::failure,

@@ -72,7 +72,7 @@ Explanation explain(c10::Device device, const ExplainedJob& job, const ExplainOp
 void claim_state(const std::vector<std::pair<std::string, at::Tensor>>& parameters,
                  const std::vector<std::pair<std::string, at::Tensor>>& buffers) {
   for (const auto& [name, parameter] : parameters) {
-    policies::claim(parameter, policies::Category::parameters, name);
+    policies::claim(parameter, parameter.requires_grad() ? Category::parameters : Category::frozen, name);
     policies::claim_gradient_when_written(parameter, name);
   }
   for (const auto& [name, buffer] : buffers)

@@ -271,6 +271,7 @@ std::vector<Remedy> remedies_of(const Explanation& why, const PhasePeak& peak, C
   const bool on_cpu = job.plan.on_cpu;
   switch (category) {
     case Category::parameters:
+    case Category::frozen:
       return {{category, held / 2, "half the bits, of the weights alone"}};
     case Category::gradients:
       return {{category, held, "an optimizer step within backward, which frees each gradient at once"}};

@@ -25,7 +25,7 @@ const MemoryBlock* Observer::block_of(const at::Tensor& tensor) const {
   const MemoryBlock* block = policies::counted_block(tensor);
   const bool counts =
       block != nullptr && block->tier == tier_ && block->owner.category != Category::parameters;
-  return counts && !(tensor.is_leaf() && tensor.requires_grad()) ? block : nullptr;
+  return counts && !policies::is_parameter(tensor) ? block : nullptr;
 }
 
 void Observer::begin_forward() {

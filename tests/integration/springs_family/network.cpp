@@ -95,7 +95,7 @@ at::Tensor Network::attention(const Block& layer, at::Tensor x) const {
   x = x.reshape({samples, steps, 3, heads_, width / heads_}).permute({2, 0, 3, 1, 4});
   models::Tensors parts = x.unbind(0);
   x.reset();
-  x = seam.attention(std::move(parts[0]), std::move(parts[1]), std::move(parts[2]), std::nullopt, 0.0);
+  x = seam.attention(std::move(parts[0]), std::move(parts[1]), std::move(parts[2]), {});
   parts.clear();
   x = seam.keep("attn_out", std::move(x));
   x = x.transpose(1, 2).reshape({samples, steps, width});

@@ -95,7 +95,7 @@ std::vector<NamedTensor> TrainableSprings::futures(const dtk::DataSource& data, 
 
 void TrainableSprings::check_fit(const dtk::Weights& weights) const {
   const auto no_hints = [](const dtk::Shapes&, const dtk::Shapes&) { return std::string(); };
-  dtk::check_fit(weights, parameters(), no_hints, table_.heads, "springs.heads");
+  dtk::check_fit(weights, parameters(), derived(), no_hints, table_.heads, "springs.heads");
 }
 
 }  // namespace springs

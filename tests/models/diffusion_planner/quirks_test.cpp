@@ -95,10 +95,10 @@ TEST_CASE("in the fusion only queries are normalised") {
     return fn(std::move(in));
   };
   const Attention stock = model.seam.attention;
-  model.seam.attention = [&](at::Tensor a, at::Tensor b, at::Tensor c, const std::optional<at::Tensor>& mask,
-                             double dropout) {
+  model.seam.attention = [&](at::Tensor a, at::Tensor b, at::Tensor c,
+                             const dtk::models::AttentionCall& call) {
     if (!q.defined()) q = a, k = b, v = c;
-    return stock(std::move(a), std::move(b), std::move(c), mask, dropout);
+    return stock(std::move(a), std::move(b), std::move(c), call);
   };
   model.encode(scene("H"), false);
   std::map<std::string, at::Tensor> w;

@@ -96,9 +96,9 @@ TEST_CASE("every module of the driving planner runs through the seam once, in th
     };
     const Attention stock = model.seam.attention;
     model.seam.attention = [&](at::Tensor q, at::Tensor k, at::Tensor v,
-                               const std::optional<at::Tensor>& mask, double dropout) {
+                               const dtk::models::AttentionCall& call) {
       ++attentions;
-      return stock(std::move(q), std::move(k), std::move(v), mask, dropout);
+      return stock(std::move(q), std::move(k), std::move(v), call);
     };
     at::NoGradGuard no_grad;
     evaluate(model, fixture_scene(preset), true);

@@ -230,11 +230,10 @@ TEST_CASE("every module runs through the seam once, in the order of paths()") {
     return value;
   };
   const auto stock = dit.seam.attention;
-  dit.seam.attention = [&](at::Tensor q, at::Tensor k, at::Tensor v, const std::optional<at::Tensor>& mask,
-                           double dropout) {
+  dit.seam.attention = [&](at::Tensor q, at::Tensor k, at::Tensor v, const dtk::models::AttentionCall& call) {
     CHECK(q.sizes() == at::IntArrayRef({2, 4, 16, 16}));
     ++attentions;
-    return stock(std::move(q), std::move(k), std::move(v), mask, dropout);
+    return stock(std::move(q), std::move(k), std::move(v), call);
   };
   at::NoGradGuard no_grad;
   dit.forward(at::zeros({2, 4, 8, 8}), at::zeros({2}), at::zeros({2}, at::kLong), true);

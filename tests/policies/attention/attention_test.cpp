@@ -36,7 +36,7 @@ struct Net {
     return seam.run("attn",
                     [&](Tensors&& in) {
                       return Tensors{direct ? direct(in[0], in[1], in[2])
-                                            : seam.attention(in[0], in[1], in[2], std::nullopt, dropout)};
+                                            : seam.attention(in[0], in[1], in[2], {.dropout = dropout})};
                     },
                     {q, k, v})[0];
   }
@@ -74,9 +74,59 @@ TEST_CASE("materialised attention is LibTorch's own, with and without a mask") {
   const at::Tensor attend = at::rand({2, 1, 6, 9}, make_generator(at::kCPU, 4), at::kFloat) > 0.3;
   for (const std::optional<at::Tensor>& mask :
        {std::optional<at::Tensor>(), std::optional(attend), std::optional(at::where(attend, 0.5, -2.0))}) {
-    const at::Tensor ours = materialised_attention(q, k, v, mask, 0.0);
+    const at::Tensor ours = materialised_attention(q, k, v, {.mask = mask});
     CHECK(at::allclose(ours, at::scaled_dot_product_attention(q, k, v, mask), 1e-5, 1e-6));
   }
+  const at::Tensor causal = at::scaled_dot_product_attention(q, k, v, {}, 0.0, /*is_causal=*/true, 0.7);
+  CHECK(at::allclose(materialised_attention(q, k, v, {.causal = true, .scale = 0.7}), causal, 1e-5, 1e-6));
+  CHECK_FALSE(at::allclose(materialised_attention(q, k, v, {.causal = true}), causal, 1e-5, 1e-6));
+  CHECK_THROWS_WITH(materialised_attention(q, k, v, {.mask = attend, .causal = true}),
+                    Catch::StartsWith("attention: causal beside a mask; put both into the mask"));
+}
+
+TEST_CASE("causal attention runs fused and makes no tensor of T x T; said by a mask it would") {
+  CountingAllocatorGuard counting;
+  const Enabled enabled = GENERATE(Enabled::on, Enabled::off);
+  Net net(with(enabled));
+  const auto causal = [&](const AttentionCall& call) {
+    cpu_accounts().start_event_log();
+    const auto scope = net.policy.forward_scope();
+    const at::Tensor out = net.seam.attention(net.q, net.k, net.v, call);
+    torch::autograd::backward({out.sum()}, {});
+    std::vector<int64_t> squares;  // T x T = 4,096: bytes of a mask, or of 8 heads' weights in fp32
+    for (const MemoryEvent& event : cpu_accounts().stop_event_log()) {
+      if (event.kind == MemoryEvent::Kind::birth &&
+          (event.bytes == 64 * 64 || event.bytes == 8 * 64 * 64 * 4))
+        squares.push_back(event.bytes);
+    }
+    return squares;
+  };
+  if (enabled == Enabled::on) {
+    CHECK(causal({.causal = true}).empty());
+    CHECK(net.policy.report().reason == "fused kernels, no weights are stored");
+  } else {
+    const std::vector<int64_t> squares = causal({.causal = true});
+    CHECK(std::count(squares.begin(), squares.end(), 64 * 64) == 1);
+    CHECK(std::count(squares.begin(), squares.end(), 8 * 64 * 64 * 4) >= 2);
+  }
+}
+
+TEST_CASE("what a call of the seam says reaches the kernel, whichever library spells it") {
+  const at::Tensor q = random({1, 2, 6, 8}, 1), k = random({1, 2, 6, 8}, 2), v = random({1, 2, 6, 8}, 3);
+  struct AnotherCall {
+    std::optional<at::Tensor> mask = {};
+    double dropout = 0;
+    bool causal = false;
+    std::optional<double> scale = {};
+    operator AttentionCall() const { return {mask, dropout, causal, scale}; }
+  };
+  const std::function<at::Tensor(at::Tensor, at::Tensor, at::Tensor, const AnotherCall&)> from_outside =
+      Seam().attention;
+  const at::Tensor wanted = at::scaled_dot_product_attention(q, k, v, {}, 0.0, true, 0.5);
+  CHECK(at::equal(from_outside(q, k, v, {.causal = true, .scale = 0.5}), wanted));
+  const AnotherCall other = AttentionCall{.causal = true, .scale = 0.5};
+  CHECK(other.causal);
+  CHECK(other.scale == 0.5);
 }
 
 TEST_CASE("with the policy no allocation of a step is as large as the weights; without it one is") {
@@ -120,10 +170,10 @@ TEST_CASE("what autocast brings to one dtype is judged by that dtype") {
   Net net(with(Enabled::on));
   const at::Tensor v = net.v.detach().to(at::kBFloat16);
   const at::NoGradGuard no_grad;
-  CHECK_THROWS_AS(net.seam.attention(net.q, net.k, v, std::nullopt, 0.0), PolicyError);
+  CHECK_THROWS_AS(net.seam.attention(net.q, net.k, v, {}), PolicyError);
   const AutocastGuard bf16(at::kCPU, true, at::kBFloat16);
   at::Tensor out;
-  REQUIRE_NOTHROW(out = net.seam.attention(net.q, net.k, v, std::nullopt, 0.0));
+  REQUIRE_NOTHROW(out = net.seam.attention(net.q, net.k, v, {}));
   CHECK(at::equal(out, at::scaled_dot_product_attention(net.q.detach(), net.k.detach(), v)));
 }
 
@@ -135,10 +185,9 @@ TEST_CASE("by default attention without a kernel runs and is listed with its byt
   PolicySet set(options, {at::kCPU, {}, {"attn"}}, seam);
   const auto run = [&](double dropout) {
     const auto scope = set.forward_scope();
-    seam.run(
-        "attn",
-        [&](Tensors&& in) { return Tensors{seam.attention(in[0], in[1], in[2], std::nullopt, dropout)}; },
-        {net.q, net.k, net.v});
+    seam.run("attn",
+             [&](Tensors&& in) { return Tensors{seam.attention(in[0], in[1], in[2], {.dropout = dropout})}; },
+             {net.q, net.k, net.v});
   };
   CHECK(set.reports()[1].active);
   CHECK(set.reports()[1].reason == "fused kernels; calls that have none are listed once they ran");
@@ -164,7 +213,7 @@ TEST_CASE("the bytes that materialised attention is said to store are those that
   Net net(with(Enabled::by_default));
   const at::Tensor q = net.q.detach().to(type).requires_grad_(true);
   cpu_accounts().start_event_log();
-  const at::Tensor out = net.seam.attention(q, q, q, std::nullopt, dropout);
+  const at::Tensor out = net.seam.attention(q, q, q, {.dropout = dropout});
   int64_t bytes = 0;
   std::map<uint64_t, int64_t> alive;
   for (const MemoryEvent& event : cpu_accounts().stop_event_log()) {

@@ -51,9 +51,8 @@ class Net {
       return outputs;
     };
     dit_.seam.attention = [this, attention = seam_.attention](at::Tensor q, at::Tensor k, at::Tensor v,
-                                                              const std::optional<at::Tensor>& mask,
-                                                              double dropout) {
-      at::Tensor out = attention(std::move(q), std::move(k), std::move(v), mask, dropout);
+                                                              const AttentionCall& call) {
+      at::Tensor out = attention(std::move(q), std::move(k), std::move(v), call);
       if (in_attention && module_path() == "blocks.1") in_attention();
       return out;
     };

@@ -104,7 +104,8 @@ class Hints {
 void TrainableDiffusionPlanner::check_fit(const Weights& weights) const {
   const DiffusionPlannerOptions& options = model_.options();
   const auto hints = [&](const Shapes& file, const Shapes& own) { return Hints(file, own, options).text(); };
-  dtk::check_fit(weights, parameters(), hints, options.num_heads.value(), "diffusion_planner.num_heads");
+  dtk::check_fit(weights, parameters(), derived(), hints, options.num_heads.value(),
+                 "diffusion_planner.num_heads");
 }
 
 }  // namespace dtk::diffusion_planner

@@ -17,6 +17,7 @@ class TrainableDit final : public TrainableModel {
 
   const models::NamedTensors& parameters() const override { return dit_.parameters(); }
   const std::vector<std::string>& paths() const override { return dit_.paths(); }
+  std::vector<std::string> derived() const override { return {"pos_embed"}; }
   models::Seam& seam() override { return dit_.seam; }
   std::unique_ptr<TrainableModel> with_own_seam() const override;
   at::Tensor loss(Batch batch, const at::Generator& noise, bool training) const override;

@@ -85,7 +85,7 @@ class Hints {
 void TrainableDit::check_fit(const Weights& weights) const {
   const models::DitOptions& options = dit_.options();
   const auto hints = [&](const Shapes& file, const Shapes& own) { return Hints(file, own, options).text(); };
-  dtk::check_fit(weights, parameters(), hints, options.heads.value(), "model.heads");
+  dtk::check_fit(weights, parameters(), derived(), hints, options.heads.value(), "model.heads");
 }
 
 }  // namespace dtk::dit

@@ -17,6 +17,9 @@ struct Linear {
   at::Tensor operator()(const at::Tensor& x) const;
 };
 
+/// x / √(mean x² + eps) · weight over the last dimension, in fp32 up to the product with the weight (D).
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
+
 inline constexpr int64_t kTimeFeatures = 256;
 
 /// Sinusoidal features (N, 256) of t (N): cosines first.

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -16,8 +17,20 @@ using Tensors = std::vector<at::Tensor>;
 using ModuleFn = std::function<Tensors(Tensors&& inputs)>;
 using Run = std::function<Tensors(std::string_view path, const ModuleFn& fn, Tensors&& inputs)>;
 using Keep = std::function<at::Tensor(std::string_view name, at::Tensor value)>;
-using Attention = std::function<at::Tensor(at::Tensor q, at::Tensor k, at::Tensor v,
-                                           const std::optional<at::Tensor>& mask, double dropout)>;
+/// How the queries of one call attend. `policies/` spells it likewise, and one becomes the other.
+struct AttentionCall {
+  std::optional<at::Tensor> mask = {};  // boolean (true: attend) or added; broadcast to (N, H, T, S)
+  double dropout = 0;                   // probability
+  bool causal = false;                  // query i attends to keys 0 ... i; not beside a mask
+  std::optional<double> scale = {};     // of q·kᵀ; absent: 1/√d
+
+  template <class Same>
+  requires std::is_aggregate_v<Same> && requires(const Same& same) { same.causal, same.scale; }
+  operator Same() const { return {mask, dropout, causal, scale}; }
+};
+
+using Attention =
+    std::function<at::Tensor(at::Tensor q, at::Tensor k, at::Tensor v, const AttentionCall& call)>;
 
 /// Every tensor a module reads is an input, moved in: the seam then owns the last reference and an input
 /// dies when the policy lets it, not at the caller's semicolon.

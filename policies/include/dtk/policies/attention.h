@@ -15,9 +15,10 @@
 namespace dtk::policies {
 
 /// softmax(q·kᵀ/√d)·v step by step, as attention was written before there were fused kernels: q (N, H, T, d),
-/// k and v (N, H, S, d); a mask is boolean (true: attend) or is added. Autograd keeps the weights.
+/// k and v (N, H, S, d). Autograd keeps the weights (N, H, T, S); `causal` makes a mask (T, S) of bytes.
+/// Throws c10::ValueError for `causal` beside a mask.
 at::Tensor materialised_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                  const std::optional<at::Tensor>& mask, double dropout);
+                                  const AttentionCall& call);
 
 class AttentionPolicy final : public Policy {
  public:

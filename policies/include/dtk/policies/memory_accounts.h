@@ -21,6 +21,7 @@ namespace dtk::policies {
 /// operator, whose kernel, library and thread count decide on it; `other` is what nobody claimed.
 enum class Category : uint8_t {
   parameters,
+  frozen,  // parameters that are not trained
   casts,
   gradients,
   optimizer,
@@ -32,7 +33,7 @@ enum class Category : uint8_t {
   scratch,
   other
 };
-inline constexpr int kCategories = 11;
+inline constexpr int kCategories = 12;
 const char* name_of(Category category);
 
 /// An owner is a category and a label below it (module path, operator name), interned for the process's

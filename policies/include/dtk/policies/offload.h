@@ -48,7 +48,7 @@ class SavedTensorStack;
 /// Not copied: leaves that need a gradient, such as parameters, and their views, which stay anyway; what
 /// checkpointing makes again in backward; what lies on the CPU, unless all inputs do. A storage that several
 /// tensors lie in, or that several segments save, is copied once. A storage that something else keeps alive,
-/// such as a frozen weight's, is copied but not freed, and backward takes it from there.
+/// but a parameter's, is copied but not freed, and backward takes it from there.
 ///
 /// With recomputation: fn may call checkpoint(), whose inputs and kept results then wait in host memory.
 /// Within a segment of either kind, while a segment is recomputed, and without grad mode this is fn(inputs):

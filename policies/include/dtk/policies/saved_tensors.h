@@ -49,8 +49,15 @@ class SavedTensorLayer {
   virtual bool only_looks() const { return false; }
 };
 
-/// True while a layer packs a leaf that needs a gradient, such as a parameter, or a view of one: its memory
-/// is there whatever is kept for backward.
+/// A leaf that needs a gradient, or a parameter that was marked as frozen.
+bool is_parameter(const at::TensorBase& tensor);
+
+/// Marks a leaf that needs no gradient as a parameter, for good. What backward needs of it is there anyway:
+/// it is neither counted as saved nor moved to host memory. The mark is LibTorch's name of a variable; one
+/// that it has already serves, and a copy or a cast of the leaf has none.
+void mark_frozen(const at::Tensor& parameter);
+
+/// True while a layer packs a parameter or a view of one: its memory is there whatever is kept for backward.
 bool saving_weight();
 
 /// True while a layer packs a low-precision copy of a leaf: what autocast makes of a weight.

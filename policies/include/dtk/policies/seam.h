@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace dtk::policies {
@@ -23,9 +24,21 @@ using Run = std::function<Tensors(std::string_view path, const ModuleFn& fn, Ten
 /// returns the value to go on with.
 using Keep = std::function<at::Tensor(std::string_view name, at::Tensor value)>;
 
-/// Attention of q, k, v (N, H, T, d) with an optional mask and dropout probability; returns (N, H, T, d).
-using Attention = std::function<at::Tensor(at::Tensor q, at::Tensor k, at::Tensor v,
-                                           const std::optional<at::Tensor>& mask, double dropout)>;
+/// How the queries of one call attend. `models/` spells it likewise, and one becomes the other.
+struct AttentionCall {
+  std::optional<at::Tensor> mask = {};  // boolean (true: attend) or added; broadcast to (N, H, T, S)
+  double dropout = 0;                   // probability
+  bool causal = false;                  // query i attends to keys 0 ... i; not beside a mask
+  std::optional<double> scale = {};     // of q·kᵀ; absent: 1/√d
+
+  template <class Same>
+  requires std::is_aggregate_v<Same> && requires(const Same& same) { same.causal, same.scale; }
+  operator Same() const { return {mask, dropout, causal, scale}; }
+};
+
+/// Attention of q (N, H, T, d) to k and v (N, H, S, d); returns (N, H, T, d).
+using Attention =
+    std::function<at::Tensor(at::Tensor q, at::Tensor k, at::Tensor v, const AttentionCall& call)>;
 
 /// The functions a model calls. A policy replaces those it needs by ones that call what was there.
 struct Seam {

@@ -36,7 +36,8 @@ class CheckpointPolicy final : public Policy {
   /// At its end a segment that the forward pass left unfinished is closed.
   std::unique_ptr<PolicyScope> forward_scope() override;
   /// Throws PolicyError for an entry of `keep` that no segment had so far; where the policy was asked for,
-  /// also if no forward pass so far has saved memory by it.
+  /// also if no forward pass so far has saved memory by it, and for a target that was named and ran without a
+  /// graph.
   void before_step() override;
   PolicyReport report() const override;
 
@@ -63,6 +64,7 @@ class CheckpointPolicy final : public Policy {
   bool has_effect() const;
   bool moves_or_need_not() const;  // to host memory
   std::string no_effect() const;   // why there is none
+  std::string without_graph() const;
   CheckpointOptions options_;
   std::vector<std::vector<std::string>> segments_;
   std::string reason_;
@@ -70,7 +72,7 @@ class CheckpointPolicy final : public Policy {
   std::map<std::vector<std::string>, std::shared_ptr<KeptResults>> results_;  // by what they name
   std::shared_ptr<OffloadStore> store_;      // null: nothing waits in host memory
   const std::shared_ptr<OpenSegment> open_;  // shared with the seam
-  const std::shared_ptr<Effect> effect_;     // likewise
+  std::shared_ptr<Effect> effect_;           // likewise
 };
 
 }  // namespace dtk::policies

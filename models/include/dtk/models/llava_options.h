@@ -1,0 +1,115 @@
+// Sizes of a LLaVA and which of it is trained, free of LibTorch so that configuration code stays quick to
+// compile.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dtk::models {
+
+/// The CLIP vision tower. Unset sizes are those of the preset.
+struct LlavaVision {
+  std::optional<int64_t> hidden;  // divisible by heads
+  std::optional<int64_t> mlp;     // width within an MLP
+  std::optional<int64_t> depth;   // layers, of which those up to the tap run
+  std::optional<int64_t> heads;
+  std::optional<int64_t> image;  // S, height and width of a picture, divisible by patch
+  std::optional<int64_t> patch;  // p
+
+  template <class Self, class Visit>
+  static void fields(Self& self, Visit&& visit) {
+    auto& [hidden, mlp, depth, heads, image, patch] = self;
+    visit("hidden", hidden, "[1, 65536]");
+    visit("mlp", mlp, "[1, 1048576]");
+    visit("depth", depth, "[1, 1024]");
+    visit("heads", heads, "[1, 1024]");
+    visit("image", image, "[1, 65536]");
+    visit("patch", patch, "[1, 1024]");
+  }
+  friend bool operator==(const LlavaVision&, const LlavaVision&) = default;
+};
+
+/// The LLaMA decoder. Unset sizes are those of the preset.
+struct LlavaText {
+  std::optional<int64_t> hidden;  // h, divisible by 2·heads: rotary positions turn halves of a head
+  std::optional<int64_t> mlp;     // f
+  std::optional<int64_t> depth;
+  std::optional<int64_t> heads;
+  std::optional<int64_t> vocabulary;  // V
+  double norm_eps = 1e-5;
+  double rope_theta = 10000.0;
+
+  template <class Self, class Visit>
+  static void fields(Self& self, Visit&& visit) {
+    auto& [hidden, mlp, depth, heads, vocabulary, norm_eps, rope_theta] = self;
+    visit("hidden", hidden, "[2, 65536]");
+    visit("mlp", mlp, "[1, 1048576]");
+    visit("depth", depth, "[1, 1024]");
+    visit("heads", heads, "[1, 1024]");
+    visit("vocabulary", vocabulary, "[2, 16777216]");
+    visit("norm_eps", norm_eps, "(0, 1]");
+    visit("rope_theta", rope_theta, "(0, inf)");
+  }
+  friend bool operator==(const LlavaText&, const LlavaText&) = default;
+};
+
+/// What frozen parameters are stored in.
+enum class LlavaBase { fp32, bf16 };
+constexpr auto enum_texts(LlavaBase) {
+  return std::array{"fp32", "bf16"};
+}
+
+/// Which parameters are trained, as fp32; the others are frozen.
+struct LlavaTrained {
+  bool vision = false;
+  bool projector = true;
+  bool text = true;
+  friend bool operator==(const LlavaTrained&, const LlavaTrained&) = default;
+};
+
+struct LlavaOptions {
+  std::string preset = "custom";         // "7b" and "13b" set all sizes that are not set
+  std::string projector = "mlp2x_gelu";  // "mlpNx_gelu", "linear" or "identity"
+  int64_t tap = -2;                      // of the tower's hidden states, from the end; -1: of its last layer
+  LlavaBase base = LlavaBase::bf16;
+  int64_t loss_chunk = 64;  // rows whose logits are there at once
+  LlavaVision vision = {};
+  LlavaText text = {};
+  LlavaTrained trained = {};  // no key of [llava]
+
+  template <class Self, class Visit>
+  static void fields(Self& self, Visit&& visit) {
+    visit("preset", self.preset, "custom | 7b | 13b");
+    visit("projector", self.projector, "mlpNx_gelu with N from 1 to 9 | linear | identity");
+    visit("tap", self.tap, "[-1024, -1]");
+    visit("base", self.base, "fp32 | bf16");
+    visit("loss_chunk", self.loss_chunk, "[1, 1048576]");
+  }
+  friend bool operator==(const LlavaOptions&, const LlavaOptions&) = default;
+
+  int64_t image_tokens() const;     ///< P = (S/p)², of one picture; throws as resolved()
+  int64_t tower_layers() const;     ///< that run: all up to the tap; throws as resolved()
+  int64_t projector_depth() const;  ///< its linear layers: 0 for "identity"; -1 where it is none of the words
+};
+
+/// What each layer of the decoder offers to Seam::keep, in order.
+inline constexpr std::array<const char*, 3> llava_kept_results = {"attn_out", "o_out", "down_out"};
+
+/// For policies.checkpoint.targets: a frozen tower keeps nothing that recomputing could free.
+inline constexpr const char* llava_checkpoint_target = "model.layers.*";
+
+/// A rule of LlavaOptions that is broken: which key below [llava], and what to do.
+struct LlavaProblem {
+  std::string key;
+  std::string message;
+};
+/// Every broken rule; empty if a LLaVA can be built.
+std::vector<LlavaProblem> problems(const LlavaOptions& options);
+
+/// `options` with all sizes set; resolving the result again changes nothing. Throws std::invalid_argument
+/// with the first of problems(options).
+LlavaOptions resolved(const LlavaOptions& options);
+
+}  // namespace dtk::models

@@ -1,0 +1,245 @@
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <dtk/models/llava.h>
+
+#include <cmath>
+#include <utility>
+
+// One operator per statement, and dead tensors reset or moved, as in dit.cpp.
+
+namespace dtk::models {
+namespace {
+
+constexpr double kDeviation = 0.02;
+constexpr char kTower[] = "model.vision_tower.vision_tower.vision_model";
+
+}  // namespace
+
+// ---- parameters ----
+
+// Registers parameters in order, and draws their initial values on the device.
+struct Llava::Builder {
+  Llava& model;
+  at::TensorOptions fp32;
+  std::optional<at::Generator> generator;
+  bool trained = false;  // what is added now
+  bool is_used = true;   // likewise, by the loss
+
+  at::Tensor add(const std::string& name, const std::function<void(at::Tensor&)>& fill,
+                 at::IntArrayRef shape) {
+    const bool half = !trained && model.options_.base == LlavaBase::bf16;
+    at::Tensor value = at::empty(shape, half ? fp32.dtype(at::kBFloat16) : fp32);
+    fill(value);
+    value.set_requires_grad(trained);
+    model.parameters_.emplace_back(name, value);
+    if (trained && !is_used) model.unused_.push_back(name);
+    return value;
+  }
+  at::Tensor normal(const std::string& name, at::IntArrayRef shape, double deviation = kDeviation) {
+    return add(
+        name, [&](at::Tensor& value) { value.normal_(0.0, deviation, generator); }, shape);
+  }
+  at::Tensor constant(const std::string& name, at::IntArrayRef shape, double number) {
+    return add(
+        name, [&](at::Tensor& value) { value.fill_(number); }, shape);
+  }
+  Linear norm(const std::string& name, int64_t width) {
+    at::Tensor weight = constant(name + ".weight", {width}, 1.0);
+    return {weight, constant(name + ".bias", {width}, 0.0)};
+  }
+  Linear linear(const std::string& name, int64_t in, int64_t out) {
+    at::Tensor weight = normal(name + ".weight", {out, in});
+    return {weight, constant(name + ".bias", {out}, 0.0)};
+  }
+  // As torch.nn.Linear: uniform in ±1/√in.
+  Linear uniform_linear(const std::string& name, int64_t in, int64_t out) {
+    const double bound = 1 / std::sqrt(static_cast<double>(in));
+    const auto fill = [&](at::Tensor& value) { value.uniform_(-bound, bound, generator); };
+    at::Tensor weight = add(name + ".weight", fill, {out, in});
+    return {weight, add(name + ".bias", fill, {out})};
+  }
+
+  void tower() {
+    const LlavaVision& sizes = model.options_.vision;
+    const int64_t width = *sizes.hidden, patch = *sizes.patch, inner = *sizes.mlp;
+    const std::string root = kTower, embeddings = root + ".embeddings";
+    const double deviation = 1 / std::sqrt(static_cast<double>(width));
+    model.class_embedding_ = normal(embeddings + ".class_embedding", {width}, deviation);
+    model.patches_ = normal(embeddings + ".patch_embedding.weight", {width, 3, patch, patch});
+    model.positions_ =
+        normal(embeddings + ".position_embedding.weight", {1 + model.options_.image_tokens(), width});
+    model.pre_norm_ = norm(root + ".pre_layrnorm", width);
+    model.paths_.push_back(embeddings);
+    model.first_tower_ = model.paths_.size();
+    for (int64_t i = 0; i < *sizes.depth; ++i) {
+      const std::string path = root + ".encoder.layers." + std::to_string(i);
+      is_used = i < model.options_.tower_layers();
+      LlavaTowerLayer layer;
+      layer.norm1 = norm(path + ".layer_norm1", width);
+      layer.q = linear(path + ".self_attn.q_proj", width, width);
+      layer.k = linear(path + ".self_attn.k_proj", width, width);
+      layer.v = linear(path + ".self_attn.v_proj", width, width);
+      layer.out = linear(path + ".self_attn.out_proj", width, width);
+      layer.norm2 = norm(path + ".layer_norm2", width);
+      layer.fc1 = linear(path + ".mlp.fc1", width, inner);
+      layer.fc2 = linear(path + ".mlp.fc2", inner, width);
+      if (!is_used) continue;
+      model.tower_.push_back(std::move(layer));
+      model.paths_.push_back(path);
+    }
+    is_used = false;
+    norm(root + ".post_layernorm", width);
+    is_used = true;
+  }
+
+  void projector() {
+    const std::string path = "model.mm_projector";
+    const int64_t depth = model.options_.projector_depth(), hidden = *model.options_.text.hidden;
+    const bool is_mlp = model.options_.projector != "linear";
+    for (int64_t i = 0; i < depth; ++i) {
+      // In a torch.nn.Sequential with a GELU between two.
+      const std::string name = is_mlp ? path + "." + std::to_string(2 * i) : path;
+      model.projector_.push_back(
+          uniform_linear(name, i == 0 ? *model.options_.vision.hidden : hidden, hidden));
+    }
+    model.paths_.push_back(path);
+  }
+
+  void decoder() {
+    const LlavaText& sizes = model.options_.text;
+    const int64_t hidden = *sizes.hidden, inner = *sizes.mlp;
+    model.embedding_ = normal("model.embed_tokens.weight", {*sizes.vocabulary, hidden});
+    model.paths_.emplace_back("model.embed_tokens");
+    model.first_text_ = model.paths_.size();
+    for (int64_t i = 0; i < *sizes.depth; ++i) {
+      const std::string path = "model.layers." + std::to_string(i);
+      LlavaTextLayer layer;
+      layer.norm1 = constant(path + ".input_layernorm.weight", {hidden}, 1.0);
+      layer.q = normal(path + ".self_attn.q_proj.weight", {hidden, hidden});
+      layer.k = normal(path + ".self_attn.k_proj.weight", {hidden, hidden});
+      layer.v = normal(path + ".self_attn.v_proj.weight", {hidden, hidden});
+      layer.o = normal(path + ".self_attn.o_proj.weight", {hidden, hidden});
+      layer.norm2 = constant(path + ".post_attention_layernorm.weight", {hidden}, 1.0);
+      layer.gate = normal(path + ".mlp.gate_proj.weight", {inner, hidden});
+      layer.up = normal(path + ".mlp.up_proj.weight", {inner, hidden});
+      layer.down = normal(path + ".mlp.down_proj.weight", {hidden, inner});
+      model.layers_.push_back(std::move(layer));
+      model.paths_.push_back(path);
+    }
+    model.norm_ = constant("model.norm.weight", {hidden}, 1.0);
+    model.paths_.emplace_back("model.norm");
+    model.head_ = normal("lm_head.weight", {*sizes.vocabulary, hidden});
+    model.paths_.emplace_back("lm_head");
+  }
+};
+
+Llava::Llava(const LlavaOptions& options, c10::Device device, std::optional<at::Generator> generator)
+    : options_(resolved(options)) {
+  const at::NoGradGuard no_grad;
+  Builder build{*this, at::TensorOptions().dtype(at::kFloat).device(device), std::move(generator)};
+  build.trained = options_.trained.vision;
+  build.tower();
+  build.trained = options_.trained.projector;
+  build.projector();
+  build.trained = options_.trained.text;
+  build.decoder();
+}
+
+// ---- forward ----
+
+at::Tensor Llava::run(std::string_view path, const ModuleFn& fn, Tensors&& inputs) const {
+  return std::move(seam.run(path, fn, std::move(inputs)).front());
+}
+
+// (N, T, h), with the features of pictures in their places.
+at::Tensor Llava::embedded(LlavaBatch& batch) const {
+  at::Tensor features = encode(std::move(batch.pictures));
+  at::Tensor x = run(
+      "model.embed_tokens", [this](Tensors&& in) { return pack(embed(std::move(in[0]))); },
+      pack(std::move(batch.ids)));
+  const int64_t samples = x.size(0), tokens = x.size(1), width = x.size(2);
+  features = features.flatten(0, 1);
+  if (batch.feature_rows.size(0) != features.size(0)) features = features.index_select(0, batch.feature_rows);
+  features = features.to(x.scalar_type());
+  x = x.flatten(0, 1);
+  x = x.index_copy(0, batch.picture_rows, features);
+  return x.view({samples, tokens, width});
+}
+
+// Through all layers, behind what the cache holds.
+at::Tensor Llava::decoded(at::Tensor x, LlavaCache* cache) const {
+  const int64_t tokens = x.size(1);
+  const Rotation turned = rotation(cache != nullptr ? cache->filled : 0, tokens, x);
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const auto fn = [this, i, cache](Tensors&& in) {
+      at::Tensor rows = std::move(in[0]);
+      return pack(text_layer(i, std::move(rows), {in[1], in[2]}, cache));
+    };
+    x = run(paths_[first_text_ + i], fn, pack(std::move(x), turned.cos, turned.sin));
+  }
+  if (cache != nullptr) cache->filled += tokens;
+  return x;
+}
+
+// Of the rows that carry a label, (L, h), normalised. Only they are: what predicts nothing needs no logits.
+at::Tensor Llava::hidden(LlavaBatch& batch) const {
+  at::Tensor x = embedded(batch);
+  x = decoded(std::move(x), nullptr);
+  x = x.flatten(0, 1);
+  x = x.index_select(0, batch.label_rows);
+  const auto norm = [this](Tensors&& in) { return pack(rms_norm(in[0], norm_, options_.text.norm_eps)); };
+  return run("model.norm", norm, pack(std::move(x)));
+}
+
+at::Tensor Llava::loss(LlavaBatch batch) const {
+  at::Tensor x = hidden(batch);
+  if (batch.labels.size(0) == 0) return x.to(at::kFloat).sum();
+  const auto fn = [this](Tensors&& in) {
+    return pack(chunked_cross_entropy(in[0], head_, in[1], options_.loss_chunk));
+  };
+  return run("lm_head", fn, pack(std::move(x), std::move(batch.labels)));
+}
+
+std::optional<at::Tensor> Llava::continued(LlavaBatch prompts, int64_t count,
+                                           const std::function<bool(int64_t)>& go_on) const {
+  const at::NoGradGuard no_grad;
+  const int64_t samples = prompts.ids.size(0), prompt = prompts.ids.size(1);
+  const int64_t heads = *options_.text.heads, width = *options_.text.hidden / heads;
+  at::Tensor tokens = at::empty({samples, count}, prompts.ids.options());
+  at::Tensor x;
+  LlavaCache cache;
+  for (int64_t i = 0; i < count; ++i) {
+    if (go_on && !go_on(i)) return std::nullopt;
+    if (i == 0) {
+      x = embedded(prompts);
+    } else {
+      x = run(
+          "model.embed_tokens", [this](Tensors&& in) { return pack(embed(std::move(in[0]))); },
+          pack(tokens.narrow(1, i - 1, 1)));
+    }
+    if (cache.keys.empty()) {
+      for (size_t layer = 0; layer < layers_.size(); ++layer) {
+        // What attention computes in: of a trained model that is autocast's, which a product tells.
+        const at::Tensor of_kind = at::linear(x.narrow(0, 0, 1).narrow(1, 0, 1), layers_[layer].k);
+        cache.keys.push_back(at::empty({samples, heads, prompt + count, width}, of_kind.options()));
+        cache.values.push_back(at::empty_like(cache.keys.back()));
+      }
+    }
+    x = decoded(std::move(x), &cache);
+    x = x.narrow(1, x.size(1) - 1, 1).flatten(0, 1);
+    const auto norm = [this](Tensors&& in) { return pack(rms_norm(in[0], norm_, options_.text.norm_eps)); };
+    x = run("model.norm", norm, pack(std::move(x)));
+    x = run(
+        "lm_head", [this](Tensors&& in) { return pack(at::linear(in[0], head_)); }, pack(std::move(x)));
+    tokens.select(1, i).copy_(x.argmax(1));
+  }
+  return tokens;
+}
+
+at::Tensor Llava::logits(LlavaBatch batch) const {
+  at::Tensor x = hidden(batch);
+  const auto fn = [this](Tensors&& in) { return pack(at::linear(in[0], head_)); };
+  return run("lm_head", fn, pack(std::move(x)));
+}
+
+}  // namespace dtk::models

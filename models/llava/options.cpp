@@ -1,0 +1,175 @@
+#include <dtk/models/llava_options.h>
+
+#include <cmath>
+#include <stdexcept>
+#include <utility>
+
+#include "seam/option_text.h"
+
+namespace dtk::models {
+namespace {
+
+struct Preset {
+  const char* name;
+  LlavaVision vision;
+  LlavaText text;
+};
+
+const std::array<Preset, 2>& presets() {
+  static const LlavaVision clip{1024, 4096, 24, 16, 336, 14};
+  static const std::array<Preset, 2> both{
+      {{"7b", clip, {4096, 11008, 32, 32, 32000}}, {"13b", clip, {5120, 13824, 40, 40, 32000}}}};
+  return both;
+}
+
+const Preset* preset_named(const std::string& name) {
+  for (const Preset& one : presets()) {
+    if (name == one.name) return &one;
+  }
+  return nullptr;
+}
+
+template <class Table>
+void fill(Table& table, const Table& from) {
+  const auto set = [](auto& value, const auto& preset) {
+    if (!value) value = preset;
+  };
+  set(table.hidden, from.hidden);
+  set(table.mlp, from.mlp);
+  set(table.depth, from.depth);
+  set(table.heads, from.heads);
+  if constexpr (requires { table.image; }) {
+    set(table.image, from.image);
+    set(table.patch, from.patch);
+  } else {
+    set(table.vocabulary, from.vocabulary);
+  }
+}
+
+LlavaOptions with_sizes(LlavaOptions options) {
+  if (const Preset* const preset = preset_named(options.preset)) {
+    fill(options.vision, preset->vision);
+    fill(options.text, preset->text);
+  }
+  return options;
+}
+
+/// Collects broken rules; the later ones take what the earlier ones say for granted.
+class Checker {
+ public:
+  explicit Checker(const LlavaOptions& options) : options_(with_sizes(options)) {}
+
+  std::vector<LlavaProblem> run() {
+    check_words();
+    if (found_.empty()) check_sizes();
+    if (found_.empty()) check_divisions();
+    return std::move(found_);
+  }
+
+ private:
+  void add(const char* key, const std::string& message) { found_.push_back({key, message}); }
+
+  void check_words() {
+    if (options_.preset != "custom" && preset_named(options_.preset) == nullptr)
+      add("preset", "llava.preset = \"" + options_.preset + "\"; allowed: \"7b\", \"13b\" and \"custom\"");
+    if (options_.projector_depth() < 0) {
+      add("projector", "llava.projector = \"" + options_.projector +
+                           "\"; allowed: \"mlp2x_gelu\" with any digit from 1, \"linear\" and \"identity\"");
+    }
+  }
+
+  template <class Table>
+  void check_table(const std::string& table, const Table& values) {
+    Table::fields(values, [&](const char* name, const auto& value, const char*) {
+      if constexpr (requires { value.has_value(); }) {
+        const std::string key = table + "." + name;
+        if (!value) {
+          missing_ += (missing_.empty() ? "llava." : ", llava.") + key;
+        } else if (*value < 1) {
+          add(key.c_str(), "llava." + key + " = " + std::to_string(*value) + " must be at least 1");
+        }
+      } else if (!(value > 0) || !std::isfinite(value)) {
+        const std::string key = table + "." + name;
+        add(key.c_str(), "llava." + key + " = " + text(value) + " must be in (0, inf)");
+      }
+    });
+  }
+
+  void check_sizes() {
+    check_table("vision", options_.vision);
+    check_table("text", options_.text);
+    if (options_.loss_chunk < 1) {
+      add("loss_chunk", "llava.loss_chunk = " + std::to_string(options_.loss_chunk) + " must be at least 1");
+    }
+    if (!missing_.empty()) {
+      add("preset", "llava.preset = \"custom\" needs all sizes; missing: " + missing_ +
+                        "; set them, or llava.preset = \"7b\" or \"13b\"");
+    }
+  }
+
+  void check_divides(const char* key, int64_t value, int64_t step, const std::string& why) {
+    if (value % step == 0) return;
+    add(key, std::string("llava.") + key + " = " + std::to_string(value) + " is not divisible by " + why +
+                 "; set llava." + key + " = " + near_multiples(value, step));
+  }
+
+  void check_divisions() {
+    const LlavaVision& vision = options_.vision;
+    const LlavaText& decoder = options_.text;
+    check_divides("vision.hidden", *vision.hidden, *vision.heads,
+                  "llava.vision.heads = " + std::to_string(*vision.heads));
+    check_divides("vision.image", *vision.image, *vision.patch,
+                  "llava.vision.patch = " + std::to_string(*vision.patch));
+    check_divides("text.hidden", *decoder.hidden, 2 * *decoder.heads,
+                  "twice llava.text.heads = " + std::to_string(*decoder.heads) +
+                      ", as rotary positions turn halves of a head");
+    if (*vision.depth + options_.tap + 1 < 0) {
+      add("tap", "llava.tap = " + std::to_string(options_.tap) + " is before the first of the tower's " +
+                     std::to_string(*vision.depth + 1) +
+                     " hidden states; set llava.tap = " + std::to_string(-*vision.depth - 1) + " or later");
+    }
+    if (options_.projector_depth() == 0 && *vision.hidden != *decoder.hidden) {
+      add("projector",
+          "llava.projector = \"identity\" joins llava.vision.hidden = " + std::to_string(*vision.hidden) +
+              " and llava.text.hidden = " + std::to_string(*decoder.hidden) +
+              "; set both alike, or another projector");
+    }
+  }
+
+  LlavaOptions options_;
+  std::string missing_;
+  std::vector<LlavaProblem> found_;
+};
+
+}  // namespace
+
+int64_t LlavaOptions::projector_depth() const {
+  if (projector == "identity") return 0;
+  if (projector == "linear") return 1;
+  const bool is_mlp = projector.size() == 10 && projector.starts_with("mlp") && projector.ends_with("x_gelu");
+  const int64_t depth = is_mlp ? projector[3] - '0' : -1;
+  return depth >= 1 && depth <= 9 ? depth : -1;
+}
+
+std::vector<LlavaProblem> problems(const LlavaOptions& options) {
+  return Checker(options).run();
+}
+
+LlavaOptions resolved(const LlavaOptions& options) {
+  const std::vector<LlavaProblem> found = problems(options);
+  if (!found.empty()) throw std::invalid_argument(found.front().message);
+  return with_sizes(options);
+}
+
+int64_t LlavaOptions::image_tokens() const {
+  const LlavaOptions all = resolved(*this);
+  const int64_t side = *all.vision.image / *all.vision.patch;
+  return side * side;
+}
+
+int64_t LlavaOptions::tower_layers() const {
+  const LlavaOptions all = resolved(*this);
+  return *all.vision.depth + all.tap + 1;
+}
+
+}  // namespace dtk::models

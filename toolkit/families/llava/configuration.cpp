@@ -1,0 +1,91 @@
+#include "toolkit/families/llava/configuration.h"
+
+#include "toolkit/config/defaults.h"
+#include "toolkit/config/rule_check.h"
+#include "toolkit/config/rules.h"
+#include "toolkit/config/toml_text.h"
+#include "toolkit/core/text.h"
+#include "toolkit/families/llava/options.h"
+#include "toolkit/families/llava/trainable.h"
+
+namespace dtk::llava {
+
+std::vector<std::string> Configuration::parts() const {
+  return part_names();
+}
+
+// Nothing is drawn while it trains: a run's answers are asked for afterwards.
+bool Configuration::ignores(const std::string& key) const {
+  return is_one_of(key, {"data.on_corrupt", "sample.steps", "sample.ema", "train.sample_every"});
+}
+
+HeldOut Configuration::held_out(const RunConfig& config) const {
+  const bool some = !options_of(config).data.held_out.empty() || config.data.validation > 0;
+  return {some, "data.validation or llava.data.held_out",
+          "data.validation = 0 holds none out and llava.data.held_out is not set"};
+}
+
+std::unique_ptr<OptionTables> Configuration::new_options() const {
+  return std::make_unique<TablesOf<Options>>();
+}
+
+std::optional<int64_t> Configuration::heads(const RunConfig& config) const {
+  return models::resolved(options_of(config).model).text.heads;
+}
+
+void Configuration::settle_defaults(LoadedConfig& loaded) const {
+  RunConfig& config = loaded.config;
+  settle(loaded, "data.kind", config.data.kind, std::string("conversations"), "of llava");
+  settle(loaded, "train.parts", config.train.parts, {"projector", "text"},
+         "what LLaVA's second stage trains");
+  policies::PolicyOptions& policies = config.policies;
+  settle(loaded, "policies.checkpoint.targets", policies.checkpoint.targets,
+         {models::llava_checkpoint_target}, "the decoder's layers");
+  settle(loaded, "policies.ema.enabled", policies.ema.enabled, policies::Enabled::off,
+         "fine-tuning keeps no average");
+}
+
+void Configuration::check_model(const RuleCheck& rules) const {
+  const auto found = models::problems(options_of(rules.config()).model);
+  if (!found.empty()) rules.fail("llava." + found.front().key, found.front().message);
+}
+
+void Configuration::check_data(const RuleCheck& rules) const {
+  const DialogueOptions& data = options_of(rules.config()).data;
+  if (!data.held_out.empty() && rules.config().data.validation > 0) {
+    rules.fail("llava.data.held_out", "llava.data.held_out and " +
+                                          setting("data.validation", rules.config().data.validation) +
+                                          " both say what is held out; remove one of them");
+  }
+  if (data.held_out.empty() || data.held_out != data.conversations) return;
+  rules.fail("llava.data.held_out", "llava.data.held_out = " + toml_text(data.held_out) +
+                                        " is what is trained on; name samples of its own");
+}
+
+std::string Configuration::useless_because(const RunConfig& config, const std::string& key) const {
+  const Options& options = options_of(config);
+  if (key == "llava.data.system" && options.data.style == DialogueStyle::plain) return "llava.data.style";
+  if (key == "llava.data.image_first" && options.data.style == DialogueStyle::plain)
+    return "llava.data.style";
+  return "";
+}
+
+// Of what a preset says.
+std::string Configuration::derived_value(const RunConfig& config, const std::string& key) const {
+  const models::LlavaOptions& model = options_of(config).model;
+  if (!models::problems(model).empty()) return "";
+  const models::LlavaOptions sizes = models::resolved(model);
+  std::string line;
+  const auto look = [&](const std::string& table, const auto& values) {
+    std::decay_t<decltype(values)>::fields(
+        values, [&](const std::string& name, const auto& value, const std::string&) {
+          if (key == table + "." + name && is_set(value))
+            line = name + " = " + toml_text(value) + " (" + model.preset + ")";
+        });
+  };
+  look("llava.vision", sizes.vision);
+  look("llava.text", sizes.text);
+  return line;
+}
+
+}  // namespace dtk::llava

@@ -1,0 +1,168 @@
+#include "toolkit/families/llava/dialogue_source.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "toolkit/config/rules.h"
+#include "toolkit/config/toml_text.h"
+#include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
+#include "toolkit/core/random_streams.h"
+#include "toolkit/core/text.h"
+#include "toolkit/families/llava/pictures.h"
+#include "toolkit/io/file_system.h"
+#include "toolkit/io/json.h"
+
+namespace dtk::llava {
+namespace {
+
+std::filesystem::path folder_for(const DialogueOptions& options, const std::filesystem::path& list) {
+  return options.folder.empty() ? parent_of(list) : std::filesystem::path(options.folder);
+}
+
+void write(const std::vector<int64_t>& values, int64_t from, const at::Tensor& into) {
+  int64_t* const rows = into.mutable_data_ptr<int64_t>();
+  std::transform(values.begin(), values.end(), rows, [from](int64_t value) { return value + from; });
+}
+
+}  // namespace
+
+DialogueSource::DialogueSource(const RunConfig& config, const std::filesystem::path& list,
+                               const OpeningProgress& progress)
+    : options_(options_of(config).data),
+      model_(models::resolved(options_of(config).model)),
+      list_(list),
+      folder_(folder_for(options_, list)),
+      tokenizer_(options_.tokenizer),
+      dialogues_(read_dialogues(list, options_.style)) {
+  if (tokenizer_.size() != *model_.text.vocabulary) {
+    throw ConfigError(fmt::format(
+        "llava.data.tokenizer = {} has {} tokens, and llava.text.vocabulary = {}; "
+        "set llava.text.vocabulary = {}, or name the tokenizer of this model",
+        toml_text(options_.tokenizer), tokenizer_.size(), *model_.text.vocabulary, tokenizer_.size()));
+  }
+  FileSystem& files = posix_file_system();
+  for (int64_t i = 0; i < size(); ++i) {
+    if (progress) progress("measuring dialogues", i, size());
+    const std::string place = fmt::format("{}: sample {}", shown(list), i);
+    for (const std::string& name : dialogues_[static_cast<size_t>(i)].pictures) {
+      if (!files.exists(picture(name)))
+        throw DataError(fmt::format("{}: {}: no such file; pictures are looked for in {}", place,
+                                    in_quotes(name), shown(folder_)));
+    }
+    try {
+      const Spread spread = spread_of(i);
+      if (spread.labels.empty()) {
+        throw DataError(
+            fmt::format("{} tokens, and llava.data.max_length = {} cuts all of its answers; raise it, "
+                        "or leave this sample out",
+                        std::ssize(spread.ids) + spread.cut, options_.max_length));
+      }
+      cut_ += spread.cut > 0 ? 1 : 0;
+      sizes_.push_back(spread.size());
+    } catch (const DataError& error) {
+      throw DataError(place + ": " + error.what());
+    }
+  }
+}
+
+std::filesystem::path DialogueSource::picture(const std::string& name) const {
+  return folder_ / name;
+}
+
+Spread DialogueSource::spread_of(int64_t index) const {
+  const Dialogue& dialogue = dialogues_.at(static_cast<size_t>(index));
+  return spread(tokens_of(dialogue, options_, tokenizer_), model_.image_tokens(), options_.max_length);
+}
+
+std::string DialogueSource::description() const {
+  int64_t longest = 0, labels = 0;
+  for (const SampleSize& one : sizes_) {
+    longest = std::max(longest, one.tokens);
+    labels += one.labels;
+  }
+  const std::string cut = cut_ > 0 ? fmt::format(", {} of them cut there", cut_) : "";
+  return fmt::format("{} dialogues of up to {} tokens{}, {} labels ({})", size(), longest, cut, labels,
+                     list_.filename().string());
+}
+
+DataIdentity DialogueSource::identity() const {
+  ClassDigest digest;
+  for (int64_t i = 0; i < size(); ++i) digest.add("", i, sizes_[static_cast<size_t>(i)].tokens);
+  return {{data_file(list_), data_file(options_.tokenizer)}, {digest.finish(0, "dialogues")}};
+}
+
+int64_t DialogueSource::length_of(const std::vector<SampleSize>& sizes) const {
+  if (options_.pad == Padding::max) return options_.max_length;
+  int64_t longest = 0;
+  for (const SampleSize& one : sizes) longest = std::max(longest, one.tokens);
+  return longest;
+}
+
+Batch DialogueSource::allocate(int64_t, bool) const {
+  throw std::logic_error("dialogues: a batch is made for its samples, which allocate_for() is told");
+}
+
+Batch DialogueSource::allocate_for(const std::vector<int64_t>& samples, bool pinned) const {
+  std::vector<SampleSize> sizes;
+  for (const int64_t sample : samples) sizes.push_back(sizes_.at(static_cast<size_t>(sample)));
+  const int64_t length = length_of(sizes);
+  return allocate_batch(std::move(sizes), length, model_.image_tokens(), *model_.vision.image,
+                        at::TensorOptions().dtype(at::kFloat).pinned_memory(pinned));
+}
+
+void DialogueSource::read(int64_t index, uint64_t, const Batch& batch, int64_t row) const {
+  const auto* const layout = dynamic_cast<const Layout*>(batch.layout.get());
+  if (layout == nullptr) throw std::invalid_argument("dialogues: a batch of another source");
+  const Dialogue& dialogue = dialogues_.at(static_cast<size_t>(index));
+  write_sample(spread_of(index), layout->place(batch, row), [&](int64_t number, const at::Tensor& into) {
+    read_picture(picture(dialogue.pictures[static_cast<size_t>(number)]), options_.aspect_ratio, into);
+  });
+}
+
+void write_sample(const Spread& spread, const Layout::Place& place,
+                  const std::function<void(int64_t, const at::Tensor&)>& picture) {
+  std::vector<int64_t> ids = spread.ids;
+  ids.resize(static_cast<size_t>(place.parts.ids.size(0)), 0);
+  write(ids, 0, place.parts.ids);
+  write(spread.feature_rows, place.first_feature, place.parts.feature_rows);
+  write(spread.picture_rows, place.first_row, place.parts.picture_rows);
+  write(spread.label_rows, place.first_row, place.parts.label_rows);
+  write(spread.labels, 0, place.parts.labels);
+  for (int64_t i = 0; i < spread.pictures; ++i) picture(i, place.parts.pictures.select(0, i));
+}
+
+RunData open_dialogues(const LoadedConfig& loaded, const DataIdentity* before,
+                       const OpeningProgress& progress) {
+  const RunConfig& config = loaded.config;
+  const DialogueOptions& data = options_of(config).data;
+  for (const auto& [key, value, what] :
+       {std::tuple("conversations", data.conversations, "a JSON list of dialogues"),
+        std::tuple("tokenizer", data.tokenizer, "a SentencePiece model")}) {
+    if (!value.empty()) continue;
+    throw ConfigError(fmt::format("{}llava.data.{} is not set; train.model = \"llava\" needs it: {}",
+                                  location_of(loaded, "train.model"), key, what));
+  }
+  const auto opened = [&](const std::string& key,
+                          const std::string& list) -> std::shared_ptr<const DataSource> {
+    try {
+      return std::make_shared<DialogueSource>(config, list, progress);
+    } catch (const DataError& error) {
+      throw DataError(location_of(loaded, key) + error.what());
+    } catch (const ConfigError& error) {
+      throw ConfigError(location_of(loaded, "llava.data.tokenizer") + error.what());
+    }
+  };
+  RunData run;
+  run.all = opened("llava.data.conversations", data.conversations);
+  if (!data.held_out.empty()) {
+    run.split = {run.all, opened("llava.data.held_out", data.held_out)};
+    return run;
+  }
+  run.split = hold_out(run.all, config.data.validation, stream_seed(config.train.seed, "validation"), before);
+  return run;
+}
+
+}  // namespace dtk::llava

@@ -1,0 +1,53 @@
+// Dialogues as samples.
+#pragma once
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "toolkit/config/config_io.h"
+#include "toolkit/data/held_out.h"
+#include "toolkit/families/llava/dialogue.h"
+
+namespace dtk::llava {
+
+/// A list of dialogues, whose texts are tokenized when it is opened, for their lengths, and again when they
+/// are read; a batch is as large as its samples are. Weights are the counts of their labels.
+class DialogueSource final : public DataSource {
+ public:
+  /// Throws DataError for lists, tokenizers and samples that cannot be used, all of which are looked at, and
+  /// ConfigError for a tokenizer of another vocabulary than the model's.
+  DialogueSource(const RunConfig& config, const std::filesystem::path& list, const OpeningProgress& progress);
+
+  int64_t size() const override { return std::ssize(dialogues_); }
+  std::string description() const override;
+  DataIdentity identity() const override;
+  bool is_weighted() const override { return true; }
+  int64_t weight(int64_t index) const override { return sizes_.at(static_cast<size_t>(index)).labels; }
+  Batch allocate(int64_t count, bool pinned) const override;
+  Batch allocate_for(const std::vector<int64_t>& samples, bool pinned) const override;
+  void read(int64_t index, uint64_t epoch, const Batch& batch, int64_t row) const override;
+
+ private:
+  std::filesystem::path picture(const std::string& name) const;
+  Spread spread_of(int64_t index) const;
+  int64_t length_of(const std::vector<SampleSize>& sizes) const;
+
+  const DialogueOptions options_;
+  const models::LlavaOptions model_;
+  const std::filesystem::path list_, folder_;
+  const Tokenizer tokenizer_;
+  std::vector<Dialogue> dialogues_;
+  std::vector<SampleSize> sizes_;
+  int64_t cut_ = 0;  // samples longer than max_length
+};
+
+/// Writes a sample to its place in a batch; `picture` reads one of its own by number.
+void write_sample(const Spread& spread, const Layout::Place& place,
+                  const std::function<void(int64_t number, const at::Tensor& into)>& picture);
+
+/// What [llava.data] names.
+RunData open_dialogues(const LoadedConfig& loaded, const DataIdentity* before,
+                       const OpeningProgress& progress);
+
+}  // namespace dtk::llava

@@ -1,0 +1,62 @@
+#include "toolkit/core/format.h"
+#include "toolkit/families/llava/answers.h"
+#include "toolkit/families/llava/configuration.h"
+#include "toolkit/families/llava/dialogue_source.h"
+#include "toolkit/families/llava/planned.h"
+#include "toolkit/families/llava/trainable.h"
+
+namespace dtk::llava {
+namespace {
+
+std::string sizes_text(const models::LlavaOptions& model) {
+  return fmt::format("depth {}, width {}, {} heads, {} words; tower of {} layers of {}, {} tokens a picture",
+                     *model.text.depth, *model.text.hidden, *model.text.heads, *model.text.vocabulary,
+                     model.tower_layers(), *model.vision.hidden, model.image_tokens());
+}
+
+class Family final : public Configuration {
+ public:
+  std::unique_ptr<TrainableModel> make_model(const RunConfig& config, c10::Device device,
+                                             std::optional<at::Generator> generator) const override {
+    return std::make_unique<TrainableLlava>(config, device, std::move(generator));
+  }
+
+  RunData open_data(const LoadedConfig& loaded, const DataIdentity* before,
+                    const OpeningProgress& progress) const override {
+    return open_dialogues(loaded, before, progress);
+  }
+
+  RunData planned_data(const RunConfig& config, int64_t samples) const override {
+    return planned_dialogues(config, samples);
+  }
+
+  std::vector<std::string> kept_results() const override {
+    return {models::llava_kept_results.begin(), models::llava_kept_results.end()};
+  }
+
+  ModelFacts facts(const RunConfig& config) const override {
+    const models::LlavaOptions model = models::resolved(options_of(config).model);
+    return {.model = model.preset == "custom" ? "LLaVA" : "LLaVA-" + model.preset,
+            .sizes = sizes_text(model),
+            .smaller = "llava.text.hidden and llava.text.depth",
+            .sample_name = "dialogues",
+            .tokens = options_of(config).data.max_length,
+            .tensors = "answers"};
+  }
+
+  SampleUsage sample_usage() const override { return questions_usage(); }
+
+  std::unique_ptr<Drawing> drawing(FileSystem& files, const SampleSource& source,
+                                   const SampleArguments& arguments) const override {
+    return draw_answers(files, source, arguments);
+  }
+};
+
+}  // namespace
+
+const ModelFamily& family() {
+  static const Family one;
+  return one;
+}
+
+}  // namespace dtk::llava

@@ -1,0 +1,80 @@
+// The tables [llava] and those below it.
+#pragma once
+#include <dtk/models/llava_options.h>
+
+#include "toolkit/config/config.h"
+
+namespace dtk::llava {
+
+/// How a sample's turns become text (dialogue.h).
+enum class DialogueStyle { plain, v1 };
+constexpr auto enum_texts(DialogueStyle) {
+  return std::array{"plain", "v1"};
+}
+
+/// To what length the samples of a batch are filled up: that of its longest, or max_length, which makes all
+/// batches alike.
+enum class Padding { longest, max };
+constexpr auto enum_texts(Padding) {
+  return std::array{"longest", "max"};
+}
+
+/// How a picture becomes a square: its middle, or all of it on a ground of the mean colour.
+enum class AspectRatio { crop, pad };
+constexpr auto enum_texts(AspectRatio) {
+  return std::array{"crop", "pad"};
+}
+
+/// [llava.data]
+struct DialogueOptions {
+  std::string conversations;  // JSON list of {id, image, conversations: [{from, value}]}
+  std::string held_out;       // the same of samples that are never trained on; "": data.validation of them
+  std::string folder;         // which `image` is relative to; "": that of the list
+  std::string tokenizer;      // a SentencePiece model
+  DialogueStyle style = DialogueStyle::v1;
+  std::string system;         // v1: what stands before the first turn
+  bool image_first = false;   // moves <image> to the front of its turn, on a line of its own
+  int64_t max_length = 2048;  // tokens of a sample, pictures' included; longer ones are cut
+  Padding pad = Padding::longest;
+  AspectRatio aspect_ratio = AspectRatio::crop;
+
+  template <class Self, class Visit>
+  static void fields(Self& self, Visit&& visit) {
+    auto& [conversations, held_out, folder, tokenizer, style, system, image_first, max_length, pad,
+           aspect_ratio] = self;
+    visit("conversations", conversations, "");
+    visit("held_out", held_out, "");
+    visit("folder", folder, "");
+    visit("tokenizer", tokenizer, "");
+    visit("style", style, "");
+    visit("system", system, "");
+    visit("image_first", image_first, "");
+    visit("max_length", max_length, "[2, 1048576]");
+    visit("pad", pad, "");
+    visit("aspect_ratio", aspect_ratio, "");
+  }
+  friend bool operator==(const DialogueOptions&, const DialogueOptions&) = default;
+};
+
+struct Options {
+  models::LlavaOptions model;
+  DialogueOptions data;
+
+  template <class Self, class Visit>
+  static void tables(Self& self, Visit&& visit) {
+    visit("llava", self.model);
+    visit("llava.vision", self.model.vision);
+    visit("llava.text", self.model.text);
+    visit("llava.data", self.data);
+  }
+  friend bool operator==(const Options&, const Options&) = default;
+};
+
+inline Options& options_of(RunConfig& config) {
+  return config.families.of<Options>();
+}
+inline const Options& options_of(const RunConfig& config) {
+  return config.families.of<Options>();
+}
+
+}  // namespace dtk::llava

@@ -1,0 +1,87 @@
+#include "toolkit/families/llava/trainable.h"
+
+#include <utility>
+
+#include "toolkit/checkpoint/weights_fit.h"
+#include "toolkit/core/text.h"
+#include "toolkit/families/llava/batch.h"
+#include "toolkit/families/llava/names.h"
+#include "toolkit/families/llava/options.h"
+#include "toolkit/families/llava/planned.h"
+
+namespace dtk::llava {
+
+std::vector<std::string> part_names() {
+  return {"vision", "projector", "text"};
+}
+
+models::LlavaOptions model_options(const RunConfig& config) {
+  models::LlavaOptions options = options_of(config).model;
+  const std::vector<std::string>& parts = config.train.parts;
+  options.trained = {contains(parts, "vision"), contains(parts, "projector"), contains(parts, "text")};
+  return options;
+}
+
+TrainableLlava::TrainableLlava(const RunConfig& config, c10::Device device,
+                               std::optional<at::Generator> generator)
+    : TrainableLlava(config, models::Llava(model_options(config), device, std::move(generator))) {}
+
+TrainableLlava::TrainableLlava(const RunConfig& config, models::Llava model)
+    : config_(config), model_(std::move(model)) {}
+
+std::unique_ptr<TrainableModel> TrainableLlava::with_own_seam() const {
+  models::Llava model = model_;
+  model.seam = models::Seam();
+  return std::unique_ptr<TrainableModel>(new TrainableLlava(config_, std::move(model)));
+}
+
+at::Tensor TrainableLlava::loss(Batch batch, const at::Generator&, bool) const {
+  for (at::Tensor& tensor : batch.tensors) tensor = tensor.to(device(), /*non_blocking=*/true);
+  return model_.loss(llava_batch(std::move(batch)));
+}
+
+// Each as long as one may be, with a picture.
+Batch TrainableLlava::made_up_batch(int64_t samples, const at::Generator& generator) const {
+  Batch batch = planned_batch(config_, samples, device());
+  for (size_t i = 0; i < batch.tensors.size(); ++i) {
+    at::Tensor& tensor = batch.tensors[i];
+    if (tensor.is_floating_point()) {
+      tensor.normal_(0, 1, generator);
+    } else {
+      tensor.zero_();
+    }
+  }
+  return batch;
+}
+
+Weights TrainableLlava::own_names(Weights weights) const {
+  return with_own_names(std::move(weights));
+}
+
+void TrainableLlava::check_fit(const Weights& weights) const {
+  const models::LlavaOptions& options = model_.options();
+  const auto hints = [&](const Shapes& file, const Shapes& own) {
+    std::string settings;
+    Shape in_file, in_model;
+    const auto differs = [&](const std::string& key, const std::string& name, size_t dimensions, size_t at) {
+      if (in_both(file, own, name, dimensions, in_file, in_model) && in_file[at] != in_model[at])
+        settings += (settings.empty() ? "" : ", ") + key + " = " + std::to_string(in_file[at]);
+    };
+    const auto counts = [&](const std::string& key, const std::string& prefix) {
+      const int64_t there = count_parts(file, prefix);
+      if (there != count_parts(own, prefix))
+        settings += (settings.empty() ? "" : ", ") + key + " = " + std::to_string(there);
+    };
+    differs("llava.text.vocabulary", "model.embed_tokens.weight", 2, 0);
+    differs("llava.text.hidden", "model.embed_tokens.weight", 2, 1);
+    differs("llava.text.mlp", "model.layers.0.mlp.gate_proj.weight", 2, 0);
+    counts("llava.text.depth", "model.layers.");
+    const std::string tower = "model.vision_tower.vision_tower.vision_model.";
+    differs("llava.vision.hidden", tower + "embeddings.class_embedding", 1, 0);
+    counts("llava.vision.depth", tower + "encoder.layers.");
+    return settings.empty() ? std::string() : "\n  These weights have " + settings + "; set [llava] so";
+  };
+  dtk::check_fit(weights, parameters(), derived(), hints, *options.text.heads, "llava.text.heads");
+}
+
+}  // namespace dtk::llava

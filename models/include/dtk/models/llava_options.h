@@ -82,7 +82,7 @@ struct LlavaOptions {
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
     visit("preset", self.preset, "custom | 7b | 13b");
-    visit("projector", self.projector, "mlpNx_gelu with N from 1 to 9 | linear | identity");
+    visit("projector", self.projector, "");
     visit("tap", self.tap, "[-1024, -1]");
     visit("base", self.base, "fp32 | bf16");
     visit("loss_chunk", self.loss_chunk, "[1, 1048576]");

@@ -1,0 +1,175 @@
+// draw-dialogues: pictures of 2 x 2 photographs of Fashion-MNIST, dialogues about them and a tokenizer of
+// their text, in the form in which LLaVA is trained.
+#include <sentencepiece_trainer.h>
+
+#include <cstdio>
+#include <cxxopts.hpp>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "llava/dialogues.h"
+#include "toolkit/core/errors.h"
+#include "toolkit/core/random_streams.h"
+#include "toolkit/data/idx.h"
+#include "toolkit/data/image.h"
+#include "toolkit/io/file_system.h"
+
+namespace {
+
+using namespace dtk;
+using namespace dtk::examples;
+using Json = nlohmann::ordered_json;
+using Path = std::filesystem::path;
+
+constexpr int64_t kSide = 28;
+
+struct Lists {
+  Json captions = Json::array(), questions = Json::array(), german = Json::array();
+  std::vector<std::string> texts;
+};
+
+// Photographs of one half of the data set, never of both.
+class Scenes {
+ public:
+  Scenes(const Path& photographs, const std::string& half, uint64_t seed)
+      : source_(open_idx(photographs / (half + "-images-idx3-ubyte.gz"),
+                         photographs / (half + "-labels-idx1-ubyte.gz"))),
+        seed_(seed) {}
+
+  /// Draws scene `number`, writes its picture and returns what stands where.
+  Scene draw(int64_t number, const Path& picture) const {
+    Image image{2 * kSide, 2 * kSide, 1, std::vector<uint8_t>(4 * kSide * kSide)};
+    std::vector<float> values(kSide * kSide);
+    Scene scene{};
+    for (size_t place = 0; place < scene.size(); ++place) {
+      const uint64_t drawn = draw64(seed_, static_cast<uint64_t>(number) * 4 + place);
+      const auto index = static_cast<int64_t>(drawn % static_cast<uint64_t>(source_->size()));
+      scene.at(place) = static_cast<int>(source_->read_image(index, values.data()));
+      const int64_t top = place < 2 ? 0 : kSide, left = place % 2 == 0 ? 0 : kSide;
+      for (int64_t i = 0; i < kSide * kSide; ++i) {
+        const float value = (values[static_cast<size_t>(i)] + 1) * 127.5F + 0.5F;
+        image.pixels[static_cast<size_t>((top + i / kSide) * 2 * kSide + left + i % kSide)] =
+            static_cast<uint8_t>(value);
+      }
+    }
+    write_file_atomically(posix_file_system(), picture, encode_png(image));
+    return scene;
+  }
+
+ private:
+  const std::unique_ptr<ImageSource> source_;
+  const uint64_t seed_;
+};
+
+Json entry(const std::string& id, const std::string& picture, const Exchange& about) {
+  return {{"id", id},
+          {"image", picture},
+          {"kind", name_of(about.kind)},
+          {"language", name_of(about.language)},
+          {"conversations",
+           {{{"from", "human"}, {"value", "<image>\n" + about.question}},
+            {{"from", "gpt"}, {"value", about.answer}}}}};
+}
+
+// A caption, one question of each kind, and for German two of its own and one in English.
+void add_scene(const Scene& scene, const std::string& picture, int64_t number, uint64_t seed, Lists& lists) {
+  const std::string id = std::to_string(number);
+  const auto about = [&](Question kind, Language language) {
+    const auto which = static_cast<uint64_t>(kind) * 2 + static_cast<uint64_t>(language);
+    Exchange made =
+        exchange_about(scene, kind, language, draw64(seed, static_cast<uint64_t>(number) * 8 + which));
+    lists.texts.push_back(made.question + "\n" + made.answer);
+    return made;
+  };
+  const Exchange described = about(Question::describe, Language::english);
+  lists.captions.push_back(entry(id, picture, described));
+  const auto kinds = {Question::describe, Question::what, Question::is, Question::where};
+  for (const Question kind : kinds)
+    lists.questions.push_back(entry(id, picture, about(kind, Language::english)));
+  for (const Question kind : {Question::describe, Question::what})
+    lists.german.push_back(entry(id, picture, about(kind, Language::german)));
+  lists.german.push_back(entry(id, picture, about(static_cast<Question>(number % 4), Language::english)));
+}
+
+void write_lists(const Path& out, const std::string& half, const Lists& lists) {
+  FileSystem& files = posix_file_system();
+  write_file_atomically(files, out / (half + "_captions.json"), lists.captions.dump(1) + "\n");
+  write_file_atomically(files, out / (half + "_questions.json"), lists.questions.dump(1) + "\n");
+  write_file_atomically(files, out / (half + "_german.json"), lists.german.dump(1) + "\n");
+}
+
+class Texts final : public sentencepiece::SentenceIterator {
+ public:
+  explicit Texts(const std::vector<std::string>& texts) : texts_(texts) {}
+  bool done() const override { return next_ >= texts_.size(); }
+  void Next() override { ++next_; }
+  const std::string& value() const override { return texts_[next_]; }
+  sentencepiece::util::Status status() const override { return {}; }
+
+ private:
+  const std::vector<std::string>& texts_;
+  size_t next_ = 0;
+};
+
+// Every text can be written back: letters that it has not seen are bytes, and nothing is made uniform.
+void train_tokenizer(const Path& file, const std::vector<std::string>& texts, int64_t words) {
+  Texts list(texts);
+  std::string model;
+  const auto status = sentencepiece::SentencePieceTrainer::Train(
+      "--vocab_size=" + std::to_string(words) +
+          " --model_type=bpe --byte_fallback=true --normalization_rule_name=identity --minloglevel=2"
+          " --remove_extra_whitespaces=false --hard_vocab_limit=false --pad_id=-1 --num_threads=1",
+      &list, &model);
+  if (!status.ok()) throw DataError("the tokenizer could not be trained: " + status.ToString());
+  write_file_atomically(posix_file_system(), file, model);
+}
+
+int run(int argc, char** argv) {
+  cxxopts::Options options("draw-dialogues",
+                           "Pictures of 2 x 2 photographs of Fashion-MNIST, and dialogues about them");
+  options.add_options()("out", "folder, new", cxxopts::value<std::string>())(
+      "photographs", "folder of Fashion-MNIST",
+      cxxopts::value<std::string>()->default_value("/usr/share/datasets/fashion-mnist"))(
+      "scenes", "to train on", cxxopts::value<int64_t>()->default_value("8000"))(
+      "held-out", "to be judged by", cxxopts::value<int64_t>()->default_value("1000"))(
+      "words", "of the tokenizer", cxxopts::value<int64_t>()->default_value("512"))(
+      "seed", "of all draws", cxxopts::value<uint64_t>()->default_value("0"))("help", "this text");
+  const auto given = options.parse(argc, argv);
+  if (given.count("help") > 0 || given.count("out") == 0) {
+    std::printf("%s", options.help().c_str());
+    return given.count("help") > 0 ? 0 : 2;
+  }
+  const Path out = given["out"].as<std::string>(), photographs = given["photographs"].as<std::string>();
+  FileSystem& files = posix_file_system();
+  if (files.exists(out)) throw ConfigError(out.string() + ": is there already; name a new folder");
+  files.create_directories(out / "pictures");
+  const uint64_t seed = given["seed"].as<uint64_t>();
+  for (const auto& [half, count] : {std::pair("train", given["scenes"].as<int64_t>()),
+                                    std::pair("t10k", given["held-out"].as<int64_t>())}) {
+    const Scenes scenes(photographs, half, stream_seed(static_cast<int64_t>(seed), half));
+    Lists lists;
+    for (int64_t i = 0; i < count; ++i) {
+      const std::string picture = std::string("pictures/") + half + "-" + std::to_string(i) + ".png";
+      add_scene(scenes.draw(i, out / picture), picture, i, draw64(seed, 1), lists);
+    }
+    write_lists(out, half, lists);
+    if (std::string(half) == "train")
+      train_tokenizer(out / "tokenizer.model", lists.texts, given["words"].as<int64_t>());
+  }
+  std::printf("%s\n", out.c_str());
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const dtk::Error& error) {
+    std::fprintf(stderr, "draw-dialogues: %s\n", error.what());
+    return static_cast<int>(error.code);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "draw-dialogues: %s\n", error.what());
+    return 2;
+  }
+}

@@ -24,38 +24,48 @@ at::Tensor Llava::embed(at::Tensor ids) const {
   return at::embedding(embedding_, ids);
 }
 
-// In fp32, then as `like` is: angles of late places need more bits than bf16 has.
-Llava::Rotation Llava::rotation(int64_t first, int64_t tokens, const at::Tensor& like) const {
+// Angles of late places need more bits than bf16 has. Cast here, once for all layers: each would keep its
+// own.
+Tensors Llava::rotation(int64_t first, int64_t tokens, const at::Tensor& x) const {
   const int64_t width = *options_.text.hidden / *options_.text.heads;
-  const auto fp32 = at::TensorOptions().dtype(at::kFloat).device(like.device());
+  const auto fp32 = at::TensorOptions().dtype(at::kFloat).device(x.device());
   at::Tensor frequency = at::arange(0, width, 2, fp32) / static_cast<double>(width);
   frequency = at::pow(at::Scalar(options_.text.rope_theta), frequency).reciprocal();
   at::Tensor angle = at::outer(at::arange(first, first + tokens, fp32), frequency);  // (T, d/2)
   angle = at::cat({angle, angle}, 1);
-  return {angle.cos().to(like.scalar_type()), angle.sin().to(like.scalar_type())};
+  const at::Tensor cos = angle.cos(), sin = angle.sin();
+  Tensors tables = pack(cos.to(x.scalar_type()), sin.to(x.scalar_type()));
+  const at::ScalarType multiplied = as_multiplied(x.detach().slice(1, 0, 1)).scalar_type();
+  if (multiplied == x.scalar_type()) return tables;
+  tables.push_back(cos.to(multiplied));
+  tables.push_back(sin.to(multiplied));
+  return tables;
 }
 
-at::Tensor Llava::text_layer(size_t number, at::Tensor x, const Rotation& rotation, LlavaCache* cache) const {
+at::Tensor Llava::text_layer(size_t number, at::Tensor x, const Tensors& rotation, LlavaCache* cache,
+                             bool training) const {
   const LlavaTextLayer& layer = layers_[number];
   const double eps = options_.text.norm_eps;
   at::Tensor h = rms_norm(x, layer.norm1, eps);
-  h = attention(number, std::move(h), rotation, cache);
+  h = attention(number, std::move(h), rotation, cache, training);
   x = x + h;
   h.reset();
   h = rms_norm(x, layer.norm2, eps);
-  h = mlp(layer, std::move(h));
+  h = mlp(layer, std::move(h), training);
   return x + h;
 }
 
-at::Tensor Llava::attention(size_t number, at::Tensor x, const Rotation& rotation, LlavaCache* cache) const {
+at::Tensor Llava::attention(size_t number, at::Tensor x, const Tensors& rotation, LlavaCache* cache,
+                            bool training) const {
   const LlavaTextLayer& layer = layers_[number];
   const int64_t heads = *options_.text.heads;
-  at::Tensor q = heads_of(at::linear(x, layer.q), heads), k = heads_of(at::linear(x, layer.k), heads),
-             v = heads_of(at::linear(x, layer.v), heads);
+  at::Tensor q = heads_of(product(layer.q, x, training), heads),
+             k = heads_of(product(layer.k, x, training), heads),
+             v = heads_of(product(layer.v, x, training), heads);
   x.reset();
-  const at::Tensor cos = rotation.cos.to(q.scalar_type()), sin = rotation.sin.to(q.scalar_type());
-  q = turned(q, cos, sin);
-  k = turned(k, cos, sin);
+  const size_t first = rotation.back().scalar_type() == q.scalar_type() ? rotation.size() - 2 : 0;
+  q = turned(q, rotation[first], rotation[first + 1]);
+  k = turned(k, rotation[first], rotation[first + 1]);
   const int64_t seen = cache != nullptr ? cache->filled : 0, tokens = q.size(2);
   if (cache != nullptr) {
     cache->keys[number].narrow(2, seen, tokens).copy_(k);
@@ -67,19 +77,19 @@ at::Tensor Llava::attention(size_t number, at::Tensor x, const Rotation& rotatio
   x = seam.attention(std::move(q), std::move(k), std::move(v), {.causal = seen == 0});
   x = seam.keep("attn_out", std::move(x));
   x = x.transpose(1, 2).flatten(2);
-  x = at::linear(x, layer.o);
+  x = product(layer.o, x, training);
   return seam.keep("o_out", std::move(x));
 }
 
-at::Tensor Llava::mlp(const LlavaTextLayer& layer, at::Tensor x) const {
-  at::Tensor gate = at::linear(x, layer.gate);
-  at::Tensor up = at::linear(x, layer.up);
+at::Tensor Llava::mlp(const LlavaTextLayer& layer, at::Tensor x, bool training) const {
+  at::Tensor gate = product(layer.gate, x, training);
+  at::Tensor up = product(layer.up, x, training);
   x.reset();
   gate = at::silu(gate);
   x = gate * up;
   gate.reset();
   up.reset();
-  x = at::linear(x, layer.down);
+  x = product(layer.down, x, training);
   return seam.keep("down_out", std::move(x));
 }
 

@@ -2,6 +2,7 @@
 #include <ATen/core/grad_mode.h>
 #include <dtk/models/llava.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -105,6 +106,22 @@ struct Llava::Builder {
     model.paths_.push_back(path);
   }
 
+  // A is drawn as peft draws it, uniform in ±1/√in, and B is 0, so that an adapter begins without effect.
+  LlavaProjection projection(const std::string& of, const std::string& name, int64_t in, int64_t out) {
+    LlavaProjection matrix;
+    matrix.weight = normal(of + name + ".weight", {out, in});
+    const LlavaLora& lora = model.options_.lora;
+    const auto& targets = lora.targets;
+    if (lora.r == 0 || std::find(targets.begin(), targets.end(), name) == targets.end()) return matrix;
+    const bool base_trained = std::exchange(trained, model.options_.trained.lora);
+    const double bound = 1 / std::sqrt(static_cast<double>(in));
+    matrix.down = add(of + name + ".lora_A.weight",
+                      [&](at::Tensor& value) { value.uniform_(-bound, bound, generator); }, {lora.r, in});
+    matrix.up = constant(of + name + ".lora_B.weight", {out, lora.r}, 0.0);
+    trained = base_trained;
+    return matrix;
+  }
+
   void decoder() {
     const LlavaText& sizes = model.options_.text;
     const int64_t hidden = *sizes.hidden, inner = *sizes.mlp;
@@ -115,14 +132,14 @@ struct Llava::Builder {
       const std::string path = "model.layers." + std::to_string(i);
       LlavaTextLayer layer;
       layer.norm1 = constant(path + ".input_layernorm.weight", {hidden}, 1.0);
-      layer.q = normal(path + ".self_attn.q_proj.weight", {hidden, hidden});
-      layer.k = normal(path + ".self_attn.k_proj.weight", {hidden, hidden});
-      layer.v = normal(path + ".self_attn.v_proj.weight", {hidden, hidden});
-      layer.o = normal(path + ".self_attn.o_proj.weight", {hidden, hidden});
+      layer.q = projection(path + ".self_attn.", "q_proj", hidden, hidden);
+      layer.k = projection(path + ".self_attn.", "k_proj", hidden, hidden);
+      layer.v = projection(path + ".self_attn.", "v_proj", hidden, hidden);
+      layer.o = projection(path + ".self_attn.", "o_proj", hidden, hidden);
       layer.norm2 = constant(path + ".post_attention_layernorm.weight", {hidden}, 1.0);
-      layer.gate = normal(path + ".mlp.gate_proj.weight", {inner, hidden});
-      layer.up = normal(path + ".mlp.up_proj.weight", {inner, hidden});
-      layer.down = normal(path + ".mlp.down_proj.weight", {hidden, inner});
+      layer.gate = projection(path + ".mlp.", "gate_proj", hidden, inner);
+      layer.up = projection(path + ".mlp.", "up_proj", hidden, inner);
+      layer.down = projection(path + ".mlp.", "down_proj", inner, hidden);
       model.layers_.push_back(std::move(layer));
       model.paths_.push_back(path);
     }
@@ -167,32 +184,35 @@ at::Tensor Llava::embedded(LlavaBatch& batch) const {
 }
 
 // Through all layers, behind what the cache holds.
-at::Tensor Llava::decoded(at::Tensor x, LlavaCache* cache) const {
+at::Tensor Llava::decoded(at::Tensor x, LlavaCache* cache, bool training) const {
   const int64_t tokens = x.size(1);
-  const Rotation turned = rotation(cache != nullptr ? cache->filled : 0, tokens, x);
+  const Tensors tables = rotation(cache != nullptr ? cache->filled : 0, tokens, x);
   for (size_t i = 0; i < layers_.size(); ++i) {
-    const auto fn = [this, i, cache](Tensors&& in) {
+    const auto fn = [this, i, cache, training](Tensors&& in) {
       at::Tensor rows = std::move(in[0]);
-      return pack(text_layer(i, std::move(rows), {in[1], in[2]}, cache));
+      in.erase(in.begin());
+      return pack(text_layer(i, std::move(rows), in, cache, training));
     };
-    x = run(paths_[first_text_ + i], fn, pack(std::move(x), turned.cos, turned.sin));
+    Tensors inputs = pack(std::move(x));
+    inputs.insert(inputs.end(), tables.begin(), tables.end());
+    x = run(paths_[first_text_ + i], fn, std::move(inputs));
   }
   if (cache != nullptr) cache->filled += tokens;
   return x;
 }
 
 // Of the rows that carry a label, (L, h), normalised. Only they are: what predicts nothing needs no logits.
-at::Tensor Llava::hidden(LlavaBatch& batch) const {
+at::Tensor Llava::hidden(LlavaBatch& batch, bool training) const {
   at::Tensor x = embedded(batch);
-  x = decoded(std::move(x), nullptr);
+  x = decoded(std::move(x), nullptr, training);
   x = x.flatten(0, 1);
   x = x.index_select(0, batch.label_rows);
   const auto norm = [this](Tensors&& in) { return pack(rms_norm(in[0], norm_, options_.text.norm_eps)); };
   return run("model.norm", norm, pack(std::move(x)));
 }
 
-at::Tensor Llava::loss(LlavaBatch batch) const {
-  at::Tensor x = hidden(batch);
+at::Tensor Llava::loss(LlavaBatch batch, bool training) const {
+  at::Tensor x = hidden(batch, training);
   if (batch.labels.size(0) == 0) return x.to(at::kFloat).sum();
   const auto fn = [this](Tensors&& in) {
     return pack(chunked_cross_entropy(in[0], head_, in[1], options_.loss_chunk));
@@ -220,12 +240,12 @@ std::optional<at::Tensor> Llava::continued(LlavaBatch prompts, int64_t count,
     if (cache.keys.empty()) {
       for (size_t layer = 0; layer < layers_.size(); ++layer) {
         // What attention computes in: of a trained model that is autocast's, which a product tells.
-        const at::Tensor of_kind = at::linear(x.narrow(0, 0, 1).narrow(1, 0, 1), layers_[layer].k);
+        const at::Tensor of_kind = at::linear(x.narrow(0, 0, 1).narrow(1, 0, 1), layers_[layer].k.weight);
         cache.keys.push_back(at::empty({samples, heads, prompt + count, width}, of_kind.options()));
         cache.values.push_back(at::empty_like(cache.keys.back()));
       }
     }
-    x = decoded(std::move(x), &cache);
+    x = decoded(std::move(x), &cache, /*training=*/false);
     x = x.narrow(1, x.size(1) - 1, 1).flatten(0, 1);
     const auto norm = [this](Tensors&& in) { return pack(rms_norm(in[0], norm_, options_.text.norm_eps)); };
     x = run("model.norm", norm, pack(std::move(x)));
@@ -237,7 +257,7 @@ std::optional<at::Tensor> Llava::continued(LlavaBatch prompts, int64_t count,
 }
 
 at::Tensor Llava::logits(LlavaBatch batch) const {
-  at::Tensor x = hidden(batch);
+  at::Tensor x = hidden(batch, /*training=*/false);
   const auto fn = [this](Tensors&& in) { return pack(at::linear(in[0], head_)); };
   return run("lm_head", fn, pack(std::move(x)));
 }

@@ -1,21 +1,15 @@
 // Cross-entropy without logits that wait for backward.
 #include <ATen/ATen.h>
-#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <dtk/models/llava.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 
+#include "llava/parts.h"
+
 namespace dtk::models {
 namespace {
-
-// As autocast would give it to a product of matrices.
-at::Tensor as_multiplied(const at::Tensor& tensor) {
-  const c10::DeviceType device = tensor.device().type();
-  if (!at::autocast::is_autocast_enabled(device)) return tensor;
-  return at::autocast::cached_cast(at::autocast::get_autocast_dtype(device), tensor, device);
-}
 
 // The gradients of the loss are known as soon as its logits are, so that both are made chunk by chunk and
 // backward only multiplies by what the loss counts.

@@ -1,5 +1,6 @@
 #include <dtk/models/llava_options.h>
 
+#include <algorithm>
 #include <cmath>
 #include <stdexcept>
 #include <utility>
@@ -63,6 +64,7 @@ class Checker {
     check_words();
     if (found_.empty()) check_sizes();
     if (found_.empty()) check_divisions();
+    if (found_.empty()) check_adapters();
     return std::move(found_);
   }
 
@@ -133,6 +135,51 @@ class Checker {
           "llava.projector = \"identity\" joins llava.vision.hidden = " + std::to_string(*vision.hidden) +
               " and llava.text.hidden = " + std::to_string(*decoder.hidden) +
               "; set both alike, or another projector");
+    }
+  }
+
+  void check_adapters() {
+    const LlavaLora& lora = options_.lora;
+    const LlavaTrained& trained = options_.trained;
+    const std::string rank = "llava.lora.r = " + std::to_string(lora.r);
+    if (lora.r < 0) return add("lora.r", rank + " must be at least 0");
+    if (lora.r == 0) {
+      if (trained.lora)
+        add("lora.r", rank + " makes no adapters, which are to be trained; set a rank, such as 64");
+      return;
+    }
+    if (!trained.lora && (trained.vision || trained.projector || trained.text)) {
+      add("lora.r",
+          rank + " makes adapters, and train.parts does not name \"lora\"; name it, or set llava.lora.r = 0");
+    }
+    if (trained.lora && trained.text) {
+      add("lora.r", rank +
+                        ": the decoder and its adapters would learn the same; name \"text\" or \"lora\" in "
+                        "train.parts");
+    }
+    if (!(lora.alpha > 0)) add("lora.alpha", "llava.lora.alpha = " + text(lora.alpha) + " must be above 0");
+    if (!(lora.dropout >= 0 && lora.dropout < 1))
+      add("lora.dropout", "llava.lora.dropout = " + text(lora.dropout) + " must be in [0, 1)");
+    check_targets();
+    const int64_t smallest = std::min(*options_.text.hidden, *options_.text.mlp);
+    if (lora.r > smallest) {
+      add("lora.r",
+          rank + " is more than the smallest matrix has rows; set " + std::to_string(smallest) + " or less");
+    }
+  }
+
+  void check_targets() {
+    const std::vector<std::string> all = LlavaLora().targets;
+    for (const std::string& target : options_.lora.targets) {
+      if (std::find(all.begin(), all.end(), target) != all.end()) continue;
+      add("lora.targets", "llava.lora.targets names \"" + target +
+                              "\", which is no matrix of a decoder's layer; allowed: q_proj, k_proj, v_proj, "
+                              "o_proj, gate_proj, up_proj and down_proj");
+    }
+    if (options_.lora.targets.empty()) {
+      add("lora.targets",
+          "llava.lora.targets is empty, so that no matrix has an adapter; name some, or set "
+          "llava.lora.r = 0");
     }
   }
 

@@ -17,6 +17,7 @@
 #include "toolkit/plan/alternatives.h"
 #include "toolkit/plan/plan_text.h"
 #include "toolkit/run/run.h"
+#include "toolkit/train/model_family.h"
 
 namespace dtk {
 
@@ -182,6 +183,7 @@ void run_plan(const PlanArguments& arguments, FileSystem& files,
   LoadedConfig loaded = load_config(files, arguments.config, arguments.set);
   resolve_threads(loaded);
   resolve_budget(loaded, device);
+  family_of(loaded.config).measure_data(loaded.config);
   const std::optional<Calibration> measured = calibration_for(arguments, files, loaded, device);
   std::optional<int64_t> budget;
   if (loaded.config.memory.budget) budget = loaded.config.memory.budget->bytes;

@@ -85,6 +85,8 @@ class DataSource {
   /// Of sample `index`, unique, and the same wherever the data are; empty where samples have none.
   virtual std::string sample_name(int64_t /*index*/) const { return ""; }
 
+  /// Its number in the source that it comes from, of a part of one.
+  virtual int64_t origin(int64_t index) const { return index; }
   /// Whether samples count differently in the mean of a step's loss, by weight(): what there are several of
   /// in a sample, such as labelled tokens, is known without reading it. From 0 on.
   virtual bool is_weighted() const { return false; }

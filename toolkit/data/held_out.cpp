@@ -24,6 +24,7 @@ class Part : public Source {
   }
   DataRemarks remarks() const override { return source_->remarks(); }
   std::vector<std::string> class_names() const override { return source_->class_names(); }
+  int64_t origin(int64_t index) const override { return source_->origin(index_in_source(index)); }
   bool is_weighted() const override { return source_->is_weighted(); }
   int64_t weight(int64_t index) const override { return source_->weight(index_in_source(index)); }
 

@@ -16,6 +16,7 @@
 #include "toolkit/plan/planned_run.h"
 #include "toolkit/run/memory_meters.h"
 #include "toolkit/run/run.h"
+#include "toolkit/train/model_family.h"
 #include "toolkit/train/precision_choice.h"
 
 namespace dtk {
@@ -45,6 +46,7 @@ Plan plan_decided(LoadedConfig loaded, c10::Device device, const planner::Simula
   plan.folded = simulated.folded;
   plan.step = simulated.steady_step();
   plan.seconds = simulated.seconds;
+  plan.data = family_of(loaded.config).planned_note(loaded.config);
   plan.loaded = std::move(loaded);
   return plan;
 }

@@ -42,6 +42,7 @@ struct Plan {
   std::vector<planner::DeviceTerm> terms;        // what a device adds to those bytes; none on the CPU
   planner::PlannedScratch scratch;               // of CPU kernels
   std::map<std::string, int64_t> folded;         // passes left out because they repeat, by loop
+  std::string data;                              // which of its batches was planned; "": all are alike
   planner::Flops step;                           // of a steady optimizer step
   std::vector<policies::PolicyReport> policies;  // of the planned run
   double seconds = 0;                            // that planning took

@@ -26,6 +26,7 @@ OrderedJson json_of(const Plan& plan, const std::vector<PolicySaving>& policies 
   const policies::PhasePeak peak = plan.memory.peak();
   more["saved_by_operator"] = peak.peak.by_operator(Category::saved);
   more["folded"] = plan.folded;
+  if (!plan.data.empty()) more["data"] = plan.data;
   more["step_flops"] = {{"forward", plan.step.forward},
                         {"backward", plan.step.backward},
                         {"recomputed", plan.step.recomputed},

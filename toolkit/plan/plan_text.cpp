@@ -323,6 +323,7 @@ std::string plan_summary_text(const std::string& name, const Plan& plan) {
   if (plan.memory.device.is_cpu()) text += scratch_text(plan.scratch, unit);
   if (!plan.precisions.empty()) text += line("precision", precisions_text(plan.precisions, unit));
   if (plan.placement) text += line("placement", placement_text(*plan.placement));
+  if (!plan.data.empty()) text += line("data", plan.data);
   text += line("a step", step_flops_text(plan));
   text += line("planned", fmt::format("{}, in {:.2f} s", folded_text(plan.folded), plan.seconds));
   const DataOptions& data = plan.loaded.config.data;

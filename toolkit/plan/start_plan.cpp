@@ -9,6 +9,7 @@
 #include "toolkit/device/device.h"
 #include "toolkit/plan/plan.h"
 #include "toolkit/plan/plan_text.h"
+#include "toolkit/train/model_family.h"
 
 namespace dtk {
 namespace {
@@ -29,6 +30,7 @@ StartPlanRequest read_request(const std::string& text) {
 
 Plan planned(StartPlanRequest request) {
   LoadedConfig& loaded = request.loaded;
+  family_of(loaded.config).measure_data(loaded.config);
   const c10::Device device(request.device);
   planner::SimulationOptions options;
   std::optional<Calibration> scratch;

@@ -69,6 +69,12 @@ class ModelFamily : public ConfiguredFamily {
   /// What stands for them in a plan; their values are anything, as nothing is computed with them.
   virtual RunData planned_data(const RunConfig& config, int64_t samples) const = 0;
 
+  /// Notes in `config` what a plan has to know of the data, where they are there, such as lengths of samples.
+  /// Throws as open_data().
+  virtual void measure_data(RunConfig& /*config*/) const {}
+  /// What of the data is planned, where batches differ; "": all are alike.
+  virtual std::string planned_note(const RunConfig& /*config*/) const { return ""; }
+
   /// What its modules offer to Seam::keep by name, few, in order: of which `keep = "auto"` and dit-plan
   /// --explain try all sets.
   virtual std::vector<std::string> kept_results() const { return {}; }

@@ -146,7 +146,8 @@ TEST_CASE("gradients of a LLaVA are those of the original, and the layer behind 
   int64_t i = 0;
   for (const auto& [name, gradient] : gradients) {
     CAPTURE(name);
-    CHECK(gradient.to(at::kDouble).norm().item<double>() == Approx(norms[i++].item<double>()).epsilon(1e-4).margin(1e-6));
+    CHECK(gradient.to(at::kDouble).norm().item<double>() ==
+          Approx(norms[i++].item<double>()).epsilon(1e-4).margin(1e-6));
     if (fixture().has("grad." + name)) {
       const at::Tensor& wanted = fixture().at("grad." + name);
       CHECK(worst(gradient, wanted) <= 1e-4 * wanted.abs().max().item<double>());
@@ -189,7 +190,8 @@ TEST_CASE("what is frozen in a LLaVA has no gradient and is stored as it was ask
     const bool trained = name.starts_with("model.mm_projector.");
     CAPTURE(name);
     CHECK(parameter.grad().defined() == trained);
-    CHECK(parameter.scalar_type() == (trained || options.base == LlavaBase::fp32 ? at::kFloat : at::kBFloat16));
+    CHECK(parameter.scalar_type() ==
+          (trained || options.base == LlavaBase::fp32 ? at::kFloat : at::kBFloat16));
   }
   CHECK(model.unused().empty());
   CHECK(loss.item<double>() == Approx(5.283).margin(options.base == LlavaBase::fp32 ? 1e-4 : 0.05));
@@ -258,21 +260,25 @@ TEST_CASE("options of no LLaVA are refused with the key and what to set") {
   LlavaOptions options = tiny_options();
   CHECK(message(options).empty());
   options.projector = "mlpx_gelu";
-  CHECK(message(options) == "projector: llava.projector = \"mlpx_gelu\"; allowed: \"mlp2x_gelu\" with any digit "
-                            "from 1, \"linear\" and \"identity\"");
+  CHECK(message(options) ==
+        "projector: llava.projector = \"mlpx_gelu\"; allowed: \"mlp2x_gelu\" with any digit "
+        "from 1, \"linear\" and \"identity\"");
   options = {};
   options.text.hidden = 64;
-  CHECK_THAT(message(options), Catch::StartsWith("preset: llava.preset = \"custom\" needs all sizes; missing: "
-                                                 "llava.vision.hidden, llava.vision.mlp"));
+  CHECK_THAT(message(options),
+             Catch::StartsWith("preset: llava.preset = \"custom\" needs all sizes; missing: "
+                               "llava.vision.hidden, llava.vision.mlp"));
   options = tiny_options();
   options.text.heads = 3;
   CHECK(message(options) ==
-        "text.hidden: llava.text.hidden = 64 is not divisible by twice llava.text.heads = 3, as rotary positions "
+        "text.hidden: llava.text.hidden = 64 is not divisible by twice llava.text.heads = 3, as rotary "
+        "positions "
         "turn halves of a head; set llava.text.hidden = 60 or 66");
   options = tiny_options();
   options.tap = -5;
-  CHECK(message(options) == "tap: llava.tap = -5 is before the first of the tower's 4 hidden states; set "
-                            "llava.tap = -4 or later");
+  CHECK(message(options) ==
+        "tap: llava.tap = -5 is before the first of the tower's 4 hidden states; set "
+        "llava.tap = -4 or later");
   options = tiny_options();
   options.preset = "8b";
   CHECK(message(options) == "preset: llava.preset = \"8b\"; allowed: \"7b\", \"13b\" and \"custom\"");

@@ -5,16 +5,9 @@
 #include <vector>
 
 #include "toolkit/data/data_source.h"
+#include "toolkit/families/llava/sizes.h"
 
 namespace dtk::llava {
-
-/// How large a sample is, known before it is read.
-struct SampleSize {
-  int64_t tokens = 0;    // with the pictures', after it was cut
-  int64_t pictures = 0;  // M of it
-  int64_t features = 0;  // of the pictures' tokens those that are left, K of it
-  int64_t labels = 0;    // rows that carry one, L of it
-};
 
 /// Of a batch of ids (N, T), pictures (M, 3, S, S), feature_rows (K), picture_rows (K), label_rows (L) and
 /// labels (L), in this order: where each sample's part lies.

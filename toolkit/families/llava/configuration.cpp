@@ -36,8 +36,9 @@ std::optional<int64_t> Configuration::heads(const RunConfig& config) const {
 void Configuration::settle_defaults(LoadedConfig& loaded) const {
   RunConfig& config = loaded.config;
   settle(loaded, "data.kind", config.data.kind, std::string("conversations"), "of llava");
-  settle(loaded, "train.parts", config.train.parts, {"projector", "text"},
-         "what LLaVA's second stage trains");
+  const bool adapts = options_of(config).model.lora.r > 0;
+  settle(loaded, "train.parts", config.train.parts, {"projector", adapts ? "lora" : "text"},
+         adapts ? "as llava.lora.r is set" : "what LLaVA's second stage trains");
   policies::PolicyOptions& policies = config.policies;
   settle(loaded, "policies.checkpoint.targets", policies.checkpoint.targets,
          {models::llava_checkpoint_target}, "the decoder's layers");
@@ -46,7 +47,7 @@ void Configuration::settle_defaults(LoadedConfig& loaded) const {
 }
 
 void Configuration::check_model(const RuleCheck& rules) const {
-  const auto found = models::problems(options_of(rules.config()).model);
+  const auto found = models::problems(model_options(rules.config()));
   if (!found.empty()) rules.fail("llava." + found.front().key, found.front().message);
 }
 

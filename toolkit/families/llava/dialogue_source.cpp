@@ -94,8 +94,8 @@ DataIdentity DialogueSource::identity() const {
   return {{data_file(list_), data_file(options_.tokenizer)}, {digest.finish(0, "dialogues")}};
 }
 
-int64_t DialogueSource::length_of(const std::vector<SampleSize>& sizes) const {
-  if (options_.pad == Padding::max) return options_.max_length;
+int64_t length_of(const DialogueOptions& options, const std::vector<SampleSize>& sizes) {
+  if (options.pad == Padding::max) return options.max_length;
   int64_t longest = 0;
   for (const SampleSize& one : sizes) longest = std::max(longest, one.tokens);
   return longest;
@@ -108,7 +108,7 @@ Batch DialogueSource::allocate(int64_t, bool) const {
 Batch DialogueSource::allocate_for(const std::vector<int64_t>& samples, bool pinned) const {
   std::vector<SampleSize> sizes;
   for (const int64_t sample : samples) sizes.push_back(sizes_.at(static_cast<size_t>(sample)));
-  const int64_t length = length_of(sizes);
+  const int64_t length = length_of(options_, sizes);
   return allocate_batch(std::move(sizes), length, model_.image_tokens(), *model_.vision.image,
                         at::TensorOptions().dtype(at::kFloat).pinned_memory(pinned));
 }

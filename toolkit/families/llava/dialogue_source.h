@@ -20,6 +20,7 @@ class DialogueSource final : public DataSource {
   DialogueSource(const RunConfig& config, const std::filesystem::path& list, const OpeningProgress& progress);
 
   int64_t size() const override { return std::ssize(dialogues_); }
+  const std::vector<SampleSize>& sizes() const { return sizes_; }
   std::string description() const override;
   DataIdentity identity() const override;
   bool is_weighted() const override { return true; }
@@ -31,7 +32,6 @@ class DialogueSource final : public DataSource {
  private:
   std::filesystem::path picture(const std::string& name) const;
   Spread spread_of(int64_t index) const;
-  int64_t length_of(const std::vector<SampleSize>& sizes) const;
 
   const DialogueOptions options_;
   const models::LlavaOptions model_;
@@ -41,6 +41,9 @@ class DialogueSource final : public DataSource {
   std::vector<SampleSize> sizes_;
   int64_t cut_ = 0;  // samples longer than max_length
 };
+
+/// Tokens to which the samples of a batch are filled up.
+int64_t length_of(const DialogueOptions& options, const std::vector<SampleSize>& sizes);
 
 /// Writes a sample to its place in a batch; `picture` reads one of its own by number.
 void write_sample(const Spread& spread, const Layout::Place& place,

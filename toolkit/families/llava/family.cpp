@@ -30,6 +30,9 @@ class Family final : public Configuration {
     return planned_dialogues(config, samples);
   }
 
+  void measure_data(RunConfig& config) const override { measure_dialogues(config); }
+  std::string planned_note(const RunConfig& config) const override { return llava::planned_note(config); }
+
   std::vector<std::string> kept_results() const override {
     return {models::llava_kept_results.begin(), models::llava_kept_results.end()};
   }

@@ -3,6 +3,7 @@
 #include <dtk/models/llava_options.h>
 
 #include "toolkit/config/config.h"
+#include "toolkit/families/llava/sizes.h"
 
 namespace dtk::llava {
 
@@ -59,12 +60,14 @@ struct DialogueOptions {
 struct Options {
   models::LlavaOptions model;
   DialogueOptions data;
+  MeasuredLengths lengths;  // of a plan
 
   template <class Self, class Visit>
   static void tables(Self& self, Visit&& visit) {
     visit("llava", self.model);
     visit("llava.vision", self.model.vision);
     visit("llava.text", self.model.text);
+    visit("llava.lora", self.model.lora);
     visit("llava.data", self.data);
   }
   friend bool operator==(const Options&, const Options&) = default;

@@ -1,34 +1,24 @@
 #include "toolkit/families/llava/planned.h"
 
 #include <algorithm>
+#include <functional>
+#include <optional>
 #include <string>
+#include <tuple>
 
+#include "toolkit/core/format.h"
+#include "toolkit/core/random_streams.h"
+#include "toolkit/data/loader.h"
+#include "toolkit/families/llava/dialogue_source.h"
 #include "toolkit/families/llava/trainable.h"
+#include "toolkit/io/file_system.h"
 
 namespace dtk::llava {
 namespace {
 
-class PlannedDialogues final : public DataSource {
- public:
-  PlannedDialogues(const RunConfig& config, int64_t samples) : config_(config), samples_(samples) {}
-  int64_t size() const override { return samples_; }
-  std::string description() const override {
-    return std::to_string(samples_) + " planned dialogues of " +
-           std::to_string(options_of(config_).data.max_length) + " tokens";
-  }
-  bool is_weighted() const override { return true; }
-  int64_t weight(int64_t) const override { return longest_sample(config_).labels; }
-  Batch allocate(int64_t count, bool pinned) const override {
-    return planned_batch(config_, count, at::TensorOptions().pinned_memory(pinned));
-  }
-  void read(int64_t, uint64_t, const Batch&, int64_t) const override {}
-
- private:
-  const RunConfig config_;
-  const int64_t samples_;
-};
-
-}  // namespace
+int64_t micro_batch(const RunConfig& config) {
+  return config.data.batch / config.train.accumulate;
+}
 
 SampleSize longest_sample(const RunConfig& config) {
   const int64_t length = options_of(config).data.max_length,
@@ -37,22 +27,179 @@ SampleSize longest_sample(const RunConfig& config) {
   return {length, features > 0 ? 1 : 0, features, length - features - 1};
 }
 
-Batch planned_batch(const RunConfig& config, int64_t samples, at::TensorOptions options) {
+Batch batch_of(const RunConfig& config, std::vector<SampleSize> sizes, at::TensorOptions options) {
   const models::LlavaOptions model = models::resolved(options_of(config).model);
-  return allocate_batch(std::vector<SampleSize>(static_cast<size_t>(samples), longest_sample(config)),
-                        options_of(config).data.max_length, model.image_tokens(), *model.vision.image,
+  const int64_t length = length_of(options_of(config).data, sizes);
+  return allocate_batch(std::move(sizes), length, model.image_tokens(), *model.vision.image,
                         options.dtype(at::kFloat));
 }
 
-RunData planned_dialogues(const RunConfig& config, int64_t samples) {
-  const auto dialogues = [&](int64_t count) { return std::make_shared<PlannedDialogues>(config, count); };
-  const int64_t held_out = config.data.validation;
-  if (options_of(config).data.held_out.empty()) {
-    const std::shared_ptr<const DataSource> all = dialogues(samples);
-    if (held_out == 0 || held_out >= samples) return {all, {all, nullptr}};
-    return {all, {dialogues(samples - held_out), dialogues(held_out)}};
+/// The same micro-batch again and again.
+class PlannedDialogues final : public DataSource {
+ public:
+  PlannedDialogues(const RunConfig& config, std::vector<SampleSize> pattern, int64_t samples)
+      : config_(config), pattern_(std::move(pattern)), samples_(samples) {}
+  int64_t size() const override { return samples_; }
+  std::string description() const override { return std::to_string(samples_) + " planned dialogues"; }
+  bool is_weighted() const override { return true; }
+  int64_t weight(int64_t index) const override { return at(index).labels; }
+  Batch allocate(int64_t count, bool pinned) const override {
+    std::vector<int64_t> first(static_cast<size_t>(count));
+    std::iota(first.begin(), first.end(), 0);
+    return allocate_for(first, pinned);
   }
-  return {dialogues(samples), {dialogues(samples), dialogues(2 * config.data.batch)}};
+  Batch allocate_for(const std::vector<int64_t>& samples, bool pinned) const override {
+    std::vector<SampleSize> sizes;
+    for (const int64_t sample : samples) sizes.push_back(at(sample));
+    return batch_of(config_, std::move(sizes), at::TensorOptions().pinned_memory(pinned));
+  }
+  void read(int64_t, uint64_t, const Batch&, int64_t) const override {}
+
+ private:
+  const SampleSize& at(int64_t index) const { return pattern_[static_cast<size_t>(index) % pattern_.size()]; }
+  const RunConfig config_;
+  const std::vector<SampleSize> pattern_;
+  const int64_t samples_;
+};
+
+std::tuple<int64_t, int64_t, int64_t, int64_t> rank_of(const std::vector<SampleSize>& batch) {
+  SampleSize all;
+  for (const SampleSize& one : batch) {
+    all.tokens = std::max(all.tokens, one.tokens);
+    all.pictures += one.pictures;
+    all.labels += one.labels;
+    all.features += one.features;
+  }
+  return {all.tokens, all.pictures, all.labels, all.features};
+}
+
+// Each figure the largest that so many samples can have.
+std::vector<SampleSize> bound_of(const std::vector<SampleSize>& sizes, int64_t count) {
+  std::vector<SampleSize> bound(static_cast<size_t>(count));
+  for (int64_t SampleSize::*const member :
+       {&SampleSize::tokens, &SampleSize::pictures, &SampleSize::features, &SampleSize::labels}) {
+    std::vector<int64_t> values;
+    for (const SampleSize& one : sizes) values.push_back(one.*member);
+    std::partial_sort(values.begin(), values.begin() + count, values.end(), std::greater<>());
+    for (size_t i = 0; i < bound.size(); ++i) bound[i].*member = values[i];
+  }
+  return bound;
+}
+
+// Samples that the run reads, where the configuration says it.
+std::optional<int64_t> samples_of_run(const RunConfig& config, const Lengths& lengths, int64_t in_epoch) {
+  std::optional<int64_t> samples;
+  if (lengths.steps) samples = *lengths.steps * config.data.batch;
+  if (lengths.epochs) samples = std::min(samples.value_or(INT64_MAX), *lengths.epochs * in_epoch);
+  return samples;
+}
+
+std::vector<SampleSize> largest_in_order(const std::vector<SampleSize>& sizes, int64_t micro) {
+  std::vector<SampleSize> largest;
+  for (size_t first = 0; first < sizes.size(); first += static_cast<size_t>(micro)) {
+    const size_t end = std::min(sizes.size(), first + static_cast<size_t>(micro));
+    std::vector<SampleSize> batch(sizes.begin() + static_cast<int64_t>(first),
+                                  sizes.begin() + static_cast<int64_t>(end));
+    if (largest.empty() || rank_of(batch) > rank_of(largest)) largest = std::move(batch);
+  }
+  return largest;
+}
+
+}  // namespace
+
+void measure_dialogues(RunConfig& config) {
+  const DialogueOptions& data = options_of(config).data;
+  FileSystem& files = posix_file_system();
+  for (const std::string& file : {data.conversations, data.tokenizer}) {
+    if (file.empty() || !files.exists(file)) return;
+  }
+  Lengths lengths{.steps = config.train.steps, .epochs = config.train.epochs};
+  const auto source = std::make_shared<const DialogueSource>(config, data.conversations, OpeningProgress{});
+  if (!data.held_out.empty()) {
+    lengths.training = source->sizes();
+    lengths.held_out = DialogueSource(config, data.held_out, {}).sizes();
+  } else {
+    const DataSplit split = hold_out(std::shared_ptr<const DataSource>(source), config.data.validation,
+                                     stream_seed(config.train.seed, "validation"));
+    const auto sizes_of = [&](const DataSource& part) {
+      std::vector<SampleSize> sizes;
+      for (int64_t i = 0; i < part.size(); ++i)
+        sizes.push_back(source->sizes()[static_cast<size_t>(part.origin(i))]);
+      return sizes;
+    };
+    lengths.training = sizes_of(*split.training);
+    if (split.held_out) lengths.held_out = sizes_of(*split.held_out);
+  }
+  options_of(config).lengths.of = std::make_shared<const Lengths>(std::move(lengths));
+}
+
+Batch longest_batch(const RunConfig& config, int64_t samples, at::TensorOptions options) {
+  return batch_of(config, std::vector<SampleSize>(static_cast<size_t>(samples), longest_sample(config)),
+                  options);
+}
+
+LargestBatch largest_batch(const RunConfig& config, const Lengths& lengths) {
+  const std::vector<SampleSize>& sizes = lengths.training;
+  const int64_t micro = micro_batch(config), all = std::ssize(sizes);
+  const int64_t in_epoch = config.data.drop_last ? all / micro * micro : all;
+  constexpr int64_t kMostLookedAt = 50'000'000;
+  const auto samples = samples_of_run(config, lengths, in_epoch);
+  if (!samples || *samples > kMostLookedAt || in_epoch == 0)
+    return {bound_of(sizes, std::min(micro, all)), std::nullopt};
+  LargestBatch largest;
+  std::vector<uint32_t> order;
+  for (int64_t first = 0; first < *samples;) {
+    const int64_t place = first % in_epoch, count = std::min(micro, in_epoch - place);
+    if (place == 0) {
+      order = epoch_order(stream_seed(config.train.seed, "data"), static_cast<uint64_t>(first / in_epoch),
+                          static_cast<uint64_t>(all));
+    }
+    std::vector<SampleSize> batch;
+    for (int64_t i = place; i < place + count; ++i) batch.push_back(sizes[order[static_cast<size_t>(i)]]);
+    if (largest.samples.empty() || rank_of(batch) > rank_of(largest.samples))
+      largest = {std::move(batch), first / config.data.batch + 1};
+    first += count;
+  }
+  return largest;
+}
+
+RunData planned_dialogues(const RunConfig& config, int64_t samples) {
+  const std::shared_ptr<const Lengths>& lengths = options_of(config).lengths.of;
+  std::vector<SampleSize> training{longest_sample(config)}, held_out = training;
+  if (lengths) {
+    training = largest_batch(config, *lengths).samples;
+    held_out = largest_in_order(lengths->held_out, micro_batch(config));
+  }
+  const bool of_file = !options_of(config).data.held_out.empty();
+  const int64_t shown = !of_file  ? config.data.validation
+                        : lengths ? std::ssize(lengths->held_out)
+                                  : 2 * config.data.batch;
+  const int64_t trained = of_file ? samples : std::max<int64_t>(1, samples - config.data.validation);
+  const auto dialogues = [&](const std::vector<SampleSize>& pattern, int64_t count) {
+    return std::make_shared<PlannedDialogues>(config, pattern, count);
+  };
+  RunData data;
+  data.all = data.split.training = dialogues(training, trained);
+  if (shown > 0) data.split.held_out = dialogues(held_out, shown);
+  return data;
+}
+
+std::string planned_note(const RunConfig& config) {
+  const DialogueOptions& data = options_of(config).data;
+  const std::shared_ptr<const Lengths>& lengths = options_of(config).lengths.of;
+  if (!lengths) {
+    return fmt::format(
+        "dialogues are not there, so that all are planned with llava.data.max_length = {} tokens, a "
+        "picture, and labels behind it",
+        data.max_length);
+  }
+  const LargestBatch largest = largest_batch(config, *lengths);
+  const auto [tokens, pictures, labels, features] = rank_of(largest.samples);
+  return fmt::format("the largest micro-batch{}: {} dialogues of up to {} tokens, {} pictures, {} labels",
+                     largest.step ? fmt::format(", of step {}", *largest.step)
+                                  : ", or more, as the run's length is not known before it",
+                     largest.samples.size(), data.pad == Padding::max ? data.max_length : tokens, pictures,
+                     labels);
 }
 
 }  // namespace dtk::llava

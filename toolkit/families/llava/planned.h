@@ -6,13 +6,28 @@
 
 namespace dtk::llava {
 
-/// Of a sample of max_length tokens with a picture, where one fits, all of whose text is answers.
-SampleSize longest_sample(const RunConfig& config);
+/// Reads how long the samples of [llava.data] are, where they are there, and notes it in `config`. Throws as
+/// DialogueSource.
+void measure_dialogues(RunConfig& config);
 
-/// Of `samples` such, not filled.
-Batch planned_batch(const RunConfig& config, int64_t samples, at::TensorOptions options);
+/// `samples` that are as long as any may be, with a picture where one fits, all of whose text is answers; not
+/// filled.
+Batch longest_batch(const RunConfig& config, int64_t samples, at::TensorOptions options);
 
-/// Of such samples.
+/// The largest micro-batch that a run of `config` will read.
+struct LargestBatch {
+  std::vector<SampleSize> samples;
+  // In which it is; absent: the run's length is not known before it, and each figure is the largest that a
+  // micro-batch can have.
+  std::optional<int64_t> step = std::nullopt;
+};
+/// By tokens of its longest sample, then by pictures, labels and features of all.
+LargestBatch largest_batch(const RunConfig& config, const Lengths& lengths);
+
+/// Every micro-batch of them is the largest, or, where lengths are not known, of longest samples.
 RunData planned_dialogues(const RunConfig& config, int64_t samples);
+
+/// "the largest micro-batch, of step 12: 32 dialogues of up to 41 tokens, 32 pictures, 512 labels".
+std::string planned_note(const RunConfig& config);
 
 }  // namespace dtk::llava

@@ -12,13 +12,14 @@
 namespace dtk::llava {
 
 std::vector<std::string> part_names() {
-  return {"vision", "projector", "text"};
+  return {"vision", "projector", "text", "lora"};
 }
 
 models::LlavaOptions model_options(const RunConfig& config) {
   models::LlavaOptions options = options_of(config).model;
   const std::vector<std::string>& parts = config.train.parts;
-  options.trained = {contains(parts, "vision"), contains(parts, "projector"), contains(parts, "text")};
+  options.trained = {contains(parts, "vision"), contains(parts, "projector"), contains(parts, "text"),
+                     contains(parts, "lora")};
   return options;
 }
 
@@ -35,14 +36,14 @@ std::unique_ptr<TrainableModel> TrainableLlava::with_own_seam() const {
   return std::unique_ptr<TrainableModel>(new TrainableLlava(config_, std::move(model)));
 }
 
-at::Tensor TrainableLlava::loss(Batch batch, const at::Generator&, bool) const {
+at::Tensor TrainableLlava::loss(Batch batch, const at::Generator&, bool training) const {
   for (at::Tensor& tensor : batch.tensors) tensor = tensor.to(device(), /*non_blocking=*/true);
-  return model_.loss(llava_batch(std::move(batch)));
+  return model_.loss(llava_batch(std::move(batch)), training);
 }
 
 // Each as long as one may be, with a picture.
 Batch TrainableLlava::made_up_batch(int64_t samples, const at::Generator& generator) const {
-  Batch batch = planned_batch(config_, samples, device());
+  Batch batch = longest_batch(config_, samples, device());
   for (size_t i = 0; i < batch.tensors.size(); ++i) {
     at::Tensor& tensor = batch.tensors[i];
     if (tensor.is_floating_point()) {

@@ -6,7 +6,7 @@
 
 namespace dtk::llava {
 
-/// What of the model a run trains: "vision", "projector", "text".
+/// What of the model a run trains: "vision", "projector", "text", "lora".
 std::vector<std::string> part_names();
 
 /// [llava] with what train.parts says.

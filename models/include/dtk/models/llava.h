@@ -23,8 +23,14 @@ struct LlavaTowerLayer {
   Linear norm1, q, k, v, out, norm2, fc1, fc2;  // of a norm: weight and bias
 };
 
+/// weight (out, in); down (r, in) and up (out, r) of its adapter, undefined without one.
+struct LlavaProjection {
+  at::Tensor weight, down, up;
+};
+
 struct LlavaTextLayer {
-  at::Tensor norm1, q, k, v, o, norm2, gate, up, down;
+  at::Tensor norm1, norm2;
+  LlavaProjection q, k, v, o, gate, up, down;
 };
 
 /// A batch of samples, right-padded. A row is a token's place in the batch: sample·T + place. All that says
@@ -56,7 +62,7 @@ class Llava {
 
   /// The mean cross-entropy over the L labels, fp32; 0 without labels. The logits of loss_chunk rows are
   /// there at once.
-  at::Tensor loss(LlavaBatch batch) const;
+  at::Tensor loss(LlavaBatch batch, bool training = true) const;
   /// Logits (L, V) of the rows with labels, all at once.
   at::Tensor logits(LlavaBatch batch) const;
   /// The `count` tokens (N, count) that most likely follow prompts of one length, one after another; what
@@ -80,21 +86,22 @@ class Llava {
 
  private:
   struct Builder;
-  struct Rotation {
-    at::Tensor cos, sin;  // (T, d)
-  };
   at::Tensor run(std::string_view path, const ModuleFn& fn, Tensors&& inputs) const;
-  at::Tensor hidden(LlavaBatch& batch) const;
+  at::Tensor hidden(LlavaBatch& batch, bool training) const;
   at::Tensor embedded(LlavaBatch& batch) const;
-  at::Tensor decoded(at::Tensor x, LlavaCache* cache) const;
+  at::Tensor decoded(at::Tensor x, LlavaCache* cache, bool training) const;
+  at::Tensor product(const LlavaProjection& matrix, const at::Tensor& x, bool training) const;
   at::Tensor embed_pictures(at::Tensor pictures) const;
   at::Tensor tower_layer(const LlavaTowerLayer& layer, at::Tensor x) const;
   at::Tensor project(at::Tensor x) const;
   at::Tensor embed(at::Tensor ids) const;
-  Rotation rotation(int64_t first, int64_t tokens, const at::Tensor& like) const;
-  at::Tensor text_layer(size_t number, at::Tensor x, const Rotation& rotation, LlavaCache* cache) const;
-  at::Tensor attention(size_t number, at::Tensor x, const Rotation& rotation, LlavaCache* cache) const;
-  at::Tensor mlp(const LlavaTextLayer& layer, at::Tensor x) const;
+  /// Cosine and sine (T, d) of the places from `first` on, as x is and, after these, as autocast multiplies.
+  Tensors rotation(int64_t first, int64_t tokens, const at::Tensor& x) const;
+  at::Tensor text_layer(size_t number, at::Tensor x, const Tensors& rotation, LlavaCache* cache,
+                        bool training) const;
+  at::Tensor attention(size_t number, at::Tensor x, const Tensors& rotation, LlavaCache* cache,
+                       bool training) const;
+  at::Tensor mlp(const LlavaTextLayer& layer, at::Tensor x, bool training) const;
 
   LlavaOptions options_;  // resolved
   NamedTensors parameters_;

@@ -55,6 +55,25 @@ struct LlavaText {
   friend bool operator==(const LlavaText&, const LlavaText&) = default;
 };
 
+/// Low-rank adapters beside matrices of the decoder: W x + alpha/r · B A drop(x), with A (r, in), B (out, r).
+struct LlavaLora {
+  int64_t r = 0;  // 0: none
+  double alpha = 16;
+  double dropout = 0.0;  // of what an adapter sees, in training
+  std::vector<std::string> targets = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
+                                      "gate_proj", "up_proj", "down_proj"};
+
+  template <class Self, class Visit>
+  static void fields(Self& self, Visit&& visit) {
+    auto& [r, alpha, dropout, targets] = self;
+    visit("r", r, "[0, 65536]");
+    visit("alpha", alpha, "(0, inf)");
+    visit("dropout", dropout, "[0, 1)");
+    visit("targets", targets, "");
+  }
+  friend bool operator==(const LlavaLora&, const LlavaLora&) = default;
+};
+
 /// What frozen parameters are stored in.
 enum class LlavaBase { fp32, bf16 };
 constexpr auto enum_texts(LlavaBase) {
@@ -66,6 +85,7 @@ struct LlavaTrained {
   bool vision = false;
   bool projector = true;
   bool text = true;
+  bool lora = false;
   friend bool operator==(const LlavaTrained&, const LlavaTrained&) = default;
 };
 
@@ -77,6 +97,7 @@ struct LlavaOptions {
   int64_t loss_chunk = 64;  // rows whose logits are there at once
   LlavaVision vision = {};
   LlavaText text = {};
+  LlavaLora lora = {};
   LlavaTrained trained = {};  // no key of [llava]
 
   template <class Self, class Visit>

@@ -1,0 +1,31 @@
+// How large samples are, free of LibTorch.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace dtk::llava {
+
+/// How large a sample is, known before it is read.
+struct SampleSize {
+  int64_t tokens = 0;    // with the pictures', after it was cut
+  int64_t pictures = 0;  // M of it
+  int64_t features = 0;  // of the pictures' tokens those that are left, K of it
+  int64_t labels = 0;    // rows that carry one, L of it
+};
+
+/// Of the samples that a plan is made for, in the order of their sources, and how long the run will be: the
+/// plan's own job is shorter.
+struct Lengths {
+  std::vector<SampleSize> training = {}, held_out = {};
+  std::optional<int64_t> steps = {}, epochs = {};
+};
+
+/// They are no part of what a configuration says: two with other ones are alike.
+struct MeasuredLengths {
+  std::shared_ptr<const Lengths> of = nullptr;  // null: the data are not there
+  friend bool operator==(const MeasuredLengths&, const MeasuredLengths&) { return true; }
+};
+
+}  // namespace dtk::llava

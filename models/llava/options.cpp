@@ -140,22 +140,12 @@ class Checker {
 
   void check_adapters() {
     const LlavaLora& lora = options_.lora;
-    const LlavaTrained& trained = options_.trained;
     const std::string rank = "llava.lora.r = " + std::to_string(lora.r);
     if (lora.r < 0) return add("lora.r", rank + " must be at least 0");
     if (lora.r == 0) {
-      if (trained.lora)
+      if (options_.trained.lora)
         add("lora.r", rank + " makes no adapters, which are to be trained; set a rank, such as 64");
       return;
-    }
-    if (!trained.lora && (trained.vision || trained.projector || trained.text)) {
-      add("lora.r",
-          rank + " makes adapters, and train.parts does not name \"lora\"; name it, or set llava.lora.r = 0");
-    }
-    if (trained.lora && trained.text) {
-      add("lora.r", rank +
-                        ": the decoder and its adapters would learn the same; name \"text\" or \"lora\" in "
-                        "train.parts");
     }
     if (!(lora.alpha > 0)) add("lora.alpha", "llava.lora.alpha = " + text(lora.alpha) + " must be above 0");
     if (!(lora.dropout >= 0 && lora.dropout < 1))

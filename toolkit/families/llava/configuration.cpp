@@ -47,8 +47,16 @@ void Configuration::settle_defaults(LoadedConfig& loaded) const {
 }
 
 void Configuration::check_model(const RuleCheck& rules) const {
-  const auto found = models::problems(model_options(rules.config()));
+  const models::LlavaOptions model = model_options(rules.config());
+  const auto found = models::problems(model);
   if (!found.empty()) rules.fail("llava." + found.front().key, found.front().message);
+  const std::string parts = setting("train.parts", rules.config().train.parts);
+  if (model.lora.r > 0 && !model.trained.lora) {
+    rules.fail("llava.lora.r", setting("llava.lora.r", model.lora.r) + " makes adapters, and " + parts +
+                                   " does not train them; name \"lora\" there, or set llava.lora.r = 0");
+  }
+  if (model.trained.lora && model.trained.text)
+    rules.fail("train.parts", parts + ": decoder and adapters would learn the same; name one of them");
 }
 
 void Configuration::check_data(const RuleCheck& rules) const {

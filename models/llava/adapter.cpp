@@ -1,6 +1,7 @@
 // The matrices of the decoder, with LoRA adapters beside them (Hu et al., 2021), as peft computes them.
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
+#include <dtk/models/counted_forward.h>
 #include <dtk/models/llava.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -21,15 +22,16 @@ at::Tensor drawn_mask(const at::Tensor& like, double probability, const at::Gene
 
 struct DroppedLinear : torch::autograd::Function<DroppedLinear> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
-                            const at::Tensor& weight, double probability) {
+                            const at::Tensor& weight, double probability, bool has_graph) {
     at::Generator generator = at::globalContext().defaultGenerator(x.device());
     // As it is before the draw: the whole of what backward needs for it.
     context->saved_data["generator"] = at::IValue(generator.clone());
     context->saved_data["probability"] = probability;
     context->save_for_backward({x, weight});
-    at::Tensor dropped = as_multiplied(x);
+    const CountedForward mode(has_graph);
+    at::Tensor dropped = as_multiplied(x.detach());
     dropped = dropped * drawn_mask(dropped, probability, generator);
-    return at::linear(dropped, as_multiplied(weight));
+    return at::linear(dropped, as_multiplied(weight.detach()));
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
@@ -50,18 +52,18 @@ struct DroppedLinear : torch::autograd::Function<DroppedLinear> {
       of_x = at::matmul(gradient, weight.to(gradient.scalar_type()));
       of_x = (of_x * mask).to(x.scalar_type());
     }
-    return {of_x, of_weight, at::Tensor()};
+    return {of_x, of_weight, at::Tensor(), at::Tensor()};
   }
 };
 
 }  // namespace
 
 at::Tensor dropped_linear(const at::Tensor& x, const at::Tensor& weight, double probability) {
-  return DroppedLinear::apply(x, weight, probability);
+  return DroppedLinear::apply(x, weight, probability, at::GradMode::is_enabled());
 }
 
 at::Tensor Llava::product(const LlavaProjection& matrix, const at::Tensor& x, bool training) const {
-  at::Tensor y = at::linear(x, matrix.weight);
+  at::Tensor y = matrix.packed ? packed_linear(x, *matrix.packed) : at::linear(x, matrix.weight);
   if (!matrix.down.defined()) return y;
   const LlavaLora& lora = options_.lora;
   // Adapters are fp32; where autocast does not choose for the product, they choose.

@@ -28,7 +28,7 @@ struct Llava::Builder {
 
   at::Tensor add(const std::string& name, const std::function<void(at::Tensor&)>& fill,
                  at::IntArrayRef shape) {
-    const bool half = !trained && model.options_.base == LlavaBase::bf16;
+    const bool half = !trained && model.options_.base != LlavaBase::fp32;
     at::Tensor value = at::empty(shape, half ? fp32.dtype(at::kBFloat16) : fp32);
     fill(value);
     value.set_requires_grad(trained);
@@ -106,10 +106,34 @@ struct Llava::Builder {
     model.paths_.push_back(path);
   }
 
+  // Drawn as codes, all of them alike often: nothing is computed with a weight in full.
+  PackedWeight packed(Packing packing, int64_t out, int64_t in) {
+    PackedWeight weight = empty_packed(packing, out, in, model.options_.double_quant, fp32.device());
+    const bool is_nf4 = packing == Packing::nf4;
+    weight.codes.random_(is_nf4 ? 0 : -127, is_nf4 ? 256 : 128, generator);
+    // Of 16 values of NF4 the deviation is 0.515, of 255 alike in [-1, 1] 0.58.
+    const double magnitude = kDeviation / (is_nf4 ? 0.515 : 0.58);
+    if (!weight.nested_absmax.defined()) {
+      weight.absmax.fill_(magnitude);
+      return weight;
+    }
+    const std::vector<float>& map = nested_values();
+    weight.absmax.fill_(static_cast<int64_t>(std::find(map.begin(), map.end(), 0.0F) - map.begin()));
+    weight.nested_absmax.fill_(1.0);
+    weight.nested_offset.fill_(magnitude);
+    return weight;
+  }
+
   // A is drawn as peft draws it, uniform in ±1/√in, and B is 0, so that an adapter begins without effect.
   LlavaProjection projection(const std::string& of, const std::string& name, int64_t in, int64_t out) {
     LlavaProjection matrix;
-    matrix.weight = normal(of + name + ".weight", {out, in});
+    const LlavaBase base = model.options_.base;
+    if (!trained && (base == LlavaBase::nf4 || base == LlavaBase::int8)) {
+      matrix.packed = packed(base == LlavaBase::nf4 ? Packing::nf4 : Packing::int8, out, in);
+      model.packed_.emplace_back(of + name + ".weight", *matrix.packed);
+    } else {
+      matrix.weight = normal(of + name + ".weight", {out, in});
+    }
     const LlavaLora& lora = model.options_.lora;
     const auto& targets = lora.targets;
     if (lora.r == 0 || std::find(targets.begin(), targets.end(), name) == targets.end()) return matrix;
@@ -240,7 +264,7 @@ std::optional<at::Tensor> Llava::continued(LlavaBatch prompts, int64_t count,
     if (cache.keys.empty()) {
       for (size_t layer = 0; layer < layers_.size(); ++layer) {
         // What attention computes in: of a trained model that is autocast's, which a product tells.
-        const at::Tensor of_kind = at::linear(x.narrow(0, 0, 1).narrow(1, 0, 1), layers_[layer].k.weight);
+        const at::Tensor of_kind = product(layers_[layer].k, x.narrow(0, 0, 1).narrow(1, 0, 1), false);
         cache.keys.push_back(at::empty({samples, heads, prompt + count, width}, of_kind.options()));
         cache.values.push_back(at::empty_like(cache.keys.back()));
       }

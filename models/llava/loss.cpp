@@ -1,6 +1,7 @@
 // Cross-entropy without logits that wait for backward.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <dtk/models/counted_forward.h>
 #include <dtk/models/llava.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -16,14 +17,15 @@ namespace {
 struct ChunkedCrossEntropy : torch::autograd::Function<ChunkedCrossEntropy> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
                             const at::Tensor& head, const at::Tensor& labels, int64_t chunk, bool to_x,
-                            bool to_head) {
+                            bool to_head, bool has_graph) {
+    const CountedForward mode(has_graph);
     const int64_t rows = x.size(0);
-    const at::Tensor by = as_multiplied(head), all = as_multiplied(x);
+    const at::Tensor by = as_multiplied(head.detach()), all = as_multiplied(x.detach());
     const double share = 1.0 / static_cast<double>(rows);
-    at::Tensor loss = at::zeros({}, x.options().dtype(at::kFloat));
+    at::Tensor loss = at::zeros({}, all.options().dtype(at::kFloat));
     at::Tensor of_x, of_head;
-    if (to_x) of_x = at::empty_like(x);
-    if (to_head) of_head = at::zeros_like(head);
+    if (to_x) of_x = at::empty_like(x.detach());
+    if (to_head) of_head = at::zeros_like(head.detach());
     for (int64_t first = 0; first < rows; first += chunk) {
       const int64_t count = std::min(chunk, rows - first);
       const at::Tensor part = all.narrow(0, first, count);
@@ -46,7 +48,7 @@ struct ChunkedCrossEntropy : torch::autograd::Function<ChunkedCrossEntropy> {
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& of_loss) {
-    torch::autograd::variable_list gradients(6);
+    torch::autograd::variable_list gradients(7);
     const torch::autograd::variable_list saved = context->get_saved_variables();
     for (size_t i = 0; i < saved.size(); ++i) {
       if (saved[i].defined()) gradients[i] = saved[i] * of_loss[0].to(saved[i].scalar_type());
@@ -61,7 +63,7 @@ at::Tensor chunked_cross_entropy(const at::Tensor& x, const at::Tensor& head, co
                                  int64_t chunk) {
   const bool trains = at::GradMode::is_enabled();
   return ChunkedCrossEntropy::apply(x, head, labels, chunk, trains && x.requires_grad(),
-                                    trains && head.requires_grad());
+                                    trains && head.requires_grad(), trains);
 }
 
 }  // namespace dtk::models

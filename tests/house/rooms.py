@@ -64,9 +64,10 @@ MODELS = rows(
     "models",
     [
         ("seam", "what all models share: seam, layers", ""),
+        ("quantized", "frozen weights in 4 or 8 bits", "seam"),
         ("dit", "the diffusion transformer DiT", "seam"),
         ("diffusion_planner", "the driving model Diffusion-Planner", "seam"),
-        ("llava", "the vision-language model LLaVA", "seam"),
+        ("llava", "the vision-language model LLaVA", "seam quantized"),
     ],
 )
 TOOLKIT = rows(

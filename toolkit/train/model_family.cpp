@@ -35,7 +35,7 @@ std::vector<NamedTensor> ModelFamily::to_export(const Weights& weights, const Ru
   const auto model = make_model(config, at::kMeta, std::nullopt);  // names and shapes only
   const Weights own = model->own_names(weights);
   model->check_fit(own);
-  return in_order(own, model->parameters(), [&](const std::string& name) { return untrained(config, name); });
+  return in_order(own, model->in_files(), [&](const std::string& name) { return untrained(config, name); });
 }
 
 at::Tensor ModelFamily::untrained(const RunConfig&, const std::string& name) const {

@@ -29,6 +29,7 @@ void load_weights(const Weights& weights, const TrainableModel& model) {
   const Weights own = model.own_names(weights);
   model.check_fit(own);
   copy_weights(own, model.parameters());
+  model.read_packed(own);
 }
 
 }  // namespace dtk

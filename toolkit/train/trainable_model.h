@@ -51,6 +51,12 @@ class TrainableModel {
   /// Names of parameters that are trained with the others and that no loss reaches by construction, such as
   /// those of a layer behind the last that is read.
   virtual std::vector<std::string> unused() const { return {}; }
+  /// Tensors of frozen weights that are stored in fewer bits than a parameter; not among parameters().
+  virtual models::NamedTensors packed() const { return {}; }
+  /// Names and shapes of the weights that a file for this model holds, on any device.
+  virtual models::NamedTensors in_files() const { return parameters(); }
+  /// Packs those of `weights` that packed() holds; called by load_weights().
+  virtual void read_packed(const Weights& /*weights*/) const {}
   /// Modules that run through the seam, in order of execution, each before those within it.
   virtual const std::vector<std::string>& paths() const = 0;
   virtual models::Seam& seam() = 0;

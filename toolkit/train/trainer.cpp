@@ -54,6 +54,14 @@ std::unique_ptr<TrainableModel> build_model(const RunConfig& config, c10::Device
     policies::claim_gradient_when_written(parameter, label);
     policies::name_parameter(parameter, name);
   }
+  for (const auto& [name, tensor] : model->packed()) {
+    std::string label = name;
+    for (const std::string& path : model->paths()) {
+      if (name.starts_with(path + ".")) label = path;
+    }
+    policies::claim(tensor, Category::frozen, label);
+    policies::mark_frozen(tensor);
+  }
   if (initialise) initialise(*model);
   return model;
 }

@@ -82,6 +82,9 @@ Bytes kept(const Regime& regime, int64_t tokens) {
   for (const auto& [name, parameter] : model.parameters()) {
     if (!parameter.requires_grad()) policies::mark_frozen(parameter);
   }
+  for (const auto& [name, weight] : model.packed()) {
+    for (const auto& [suffix, tensor] : weight.tensors()) policies::mark_frozen(tensor);
+  }
   model.seam.run = policies::run_with_module_path();
   const policies::AutocastGuard autocast(device.type(), regime.autocast, at::kBFloat16);
   const auto noted = std::make_shared<Noted>();
@@ -104,6 +107,10 @@ TEST_CASE("a layer of LLaVA's decoder keeps what its law says, at most what the 
       {"adapters on bf16", false, true, LlavaBase::bf16, r, 0, 20 * h + 8 * f + 14 * r,
        20 * h + 8 * f + 14 * r},
       {"adapters on bf16 with dropout", false, true, LlavaBase::bf16, r, 0.05, 20 * h + 8 * f + 14 * r,
+       34 * h + 9 * f + 14 * r},
+      {"frozen, nf4", false, true, LlavaBase::nf4, 0, 0, 16 * h + 6 * f, 16 * h + 6 * f},
+      {"frozen, int8", false, false, LlavaBase::int8, 0, 0, 16 * h + 6 * f, 16 * h + 6 * f},
+      {"adapters on nf4 with dropout", false, true, LlavaBase::nf4, r, 0.05, 20 * h + 8 * f + 14 * r,
        34 * h + 9 * f + 14 * r},
   }));
   const Bytes many = kept(regime, 96), few = kept(regime, 64);

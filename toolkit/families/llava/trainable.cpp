@@ -1,5 +1,9 @@
 #include "toolkit/families/llava/trainable.h"
 
+#include <ATen/ops/empty.h>
+#include <dtk/policies/memory_ledger.h>
+
+#include <map>
 #include <utility>
 
 #include "toolkit/checkpoint/weights_fit.h"
@@ -55,6 +59,37 @@ Batch TrainableLlava::made_up_batch(int64_t samples, const at::Generator& genera
   return batch;
 }
 
+models::NamedTensors TrainableLlava::packed() const {
+  models::NamedTensors tensors;
+  for (const auto& [name, weight] : model_.packed()) {
+    for (auto& [suffix, tensor] : weight.tensors()) tensors.emplace_back(name + suffix, tensor);
+  }
+  return tensors;
+}
+
+models::NamedTensors TrainableLlava::in_files() const {
+  models::NamedTensors list = parameters();
+  const auto meta = at::TensorOptions().dtype(at::kFloat).device(at::kMeta);
+  for (const auto& [name, weight] : model_.packed())
+    list.emplace_back(name, at::empty({weight.out, weight.in}, meta));
+  return list;
+}
+
+// One at a time: what is packed by then and one weight are in memory.
+void TrainableLlava::read_packed(const Weights& weights) const {
+  std::map<std::string, const StoredTensor*> stored;
+  for (const StoredTensor& tensor : weights.tensors) stored[tensor.name] = &tensor;
+  const policies::OwnerScope owner(policies::Category::data, "weights being read");
+  for (const auto& [name, weight] : model_.packed()) {
+    const auto found = stored.find(name);
+    if (found == stored.end()) continue;
+    const models::PackedWeight made =
+        models::packed(found->second->read(), weight.packing, model_.options().double_quant);
+    const auto from = made.tensors(), into = weight.tensors();
+    for (size_t i = 0; i < into.size(); ++i) at::Tensor(into[i].second).copy_(from[i].second);
+  }
+}
+
 Weights TrainableLlava::own_names(Weights weights) const {
   return with_own_names(std::move(weights));
 }
@@ -82,7 +117,7 @@ void TrainableLlava::check_fit(const Weights& weights) const {
     counts("llava.vision.depth", tower + "encoder.layers.");
     return settings.empty() ? std::string() : "\n  These weights have " + settings + "; set [llava] so";
   };
-  dtk::check_fit(weights, parameters(), derived(), hints, *options.text.heads, "llava.text.heads");
+  dtk::check_fit(weights, in_files(), derived(), hints, *options.text.heads, "llava.text.heads");
 }
 
 }  // namespace dtk::llava

@@ -21,6 +21,9 @@ class TrainableLlava final : public TrainableModel {
   const models::NamedTensors& parameters() const override { return model_.parameters(); }
   std::vector<std::string> unused() const override { return model_.unused(); }
   const std::vector<std::string>& paths() const override { return model_.paths(); }
+  models::NamedTensors packed() const override;
+  models::NamedTensors in_files() const override;
+  void read_packed(const Weights& weights) const override;
   models::Seam& seam() override { return model_.seam; }
   std::unique_ptr<TrainableModel> with_own_seam() const override;
   at::Tensor loss(Batch batch, const at::Generator& noise, bool training) const override;

@@ -9,6 +9,7 @@
 #include <c10/core/Device.h>
 #include <dtk/models/layers.h>
 #include <dtk/models/llava_options.h>
+#include <dtk/models/quantized.h>
 #include <dtk/models/seam.h>
 
 #include <functional>
@@ -25,7 +26,9 @@ struct LlavaTowerLayer {
 
 /// weight (out, in); down (r, in) and up (out, r) of its adapter, undefined without one.
 struct LlavaProjection {
-  at::Tensor weight, down, up;
+  at::Tensor weight;                   // undefined where it is packed
+  std::optional<PackedWeight> packed;  // absent where it is not
+  at::Tensor down, up;
 };
 
 struct LlavaTextLayer {
@@ -75,6 +78,8 @@ class Llava {
 
   /// All parameters in a fixed order. The names are those of LLaVA's own files.
   const NamedTensors& parameters() const { return parameters_; }
+  /// Matrices that are packed, by the name that their weight would have; they are no parameters.
+  const std::vector<std::pair<std::string, PackedWeight>>& packed() const { return packed_; }
   /// Of the tower behind the tap: trained with it by name, and no loss reaches them.
   const std::vector<std::string>& unused() const { return unused_; }
   /// The named modules that run through the seam, in order of execution.
@@ -105,6 +110,7 @@ class Llava {
 
   LlavaOptions options_;  // resolved
   NamedTensors parameters_;
+  std::vector<std::pair<std::string, PackedWeight>> packed_;
   std::vector<std::string> unused_, paths_;
   size_t first_tower_ = 0, first_text_ = 0;  // in paths_
 

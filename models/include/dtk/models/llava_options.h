@@ -74,10 +74,11 @@ struct LlavaLora {
   friend bool operator==(const LlavaLora&, const LlavaLora&) = default;
 };
 
-/// What frozen parameters are stored in.
-enum class LlavaBase { fp32, bf16 };
+/// What frozen parameters are stored in. `int8` and `nf4`: the matrices of the decoder's layers so, all else
+/// in bf16 (quantized.h).
+enum class LlavaBase { fp32, bf16, int8, nf4 };
 constexpr auto enum_texts(LlavaBase) {
-  return std::array{"fp32", "bf16"};
+  return std::array{"fp32", "bf16", "int8", "nf4"};
 }
 
 /// Which parameters are trained, as fp32; the others are frozen.
@@ -94,7 +95,8 @@ struct LlavaOptions {
   std::string projector = "mlp2x_gelu";  // "mlpNx_gelu", "linear" or "identity"
   int64_t tap = -2;                      // of the tower's hidden states, from the end; -1: of its last layer
   LlavaBase base = LlavaBase::bf16;
-  int64_t loss_chunk = 64;  // rows whose logits are there at once
+  bool double_quant = true;  // nf4: the blocks' magnitudes in 8 bits, too
+  int64_t loss_chunk = 64;   // rows whose logits are there at once
   LlavaVision vision = {};
   LlavaText text = {};
   LlavaLora lora = {};
@@ -105,7 +107,8 @@ struct LlavaOptions {
     visit("preset", self.preset, "custom | 7b | 13b");
     visit("projector", self.projector, "");
     visit("tap", self.tap, "[-1024, -1]");
-    visit("base", self.base, "fp32 | bf16");
+    visit("base", self.base, "");
+    visit("double_quant", self.double_quant, "");
     visit("loss_chunk", self.loss_chunk, "[1, 1048576]");
   }
   friend bool operator==(const LlavaOptions&, const LlavaOptions&) = default;

@@ -88,25 +88,13 @@ void check_arguments(int64_t step, const CheckpointStore::TensorFiles& tensor_fi
   }
 }
 
-std::string hash_of_file(FileSystem& files, const Path& path, uint64_t bytes) {
-  constexpr uint64_t chunk_bytes = uint64_t{1} << 20;
-  Sha256 hash;
-  std::string chunk(std::min(bytes, chunk_bytes), '\0');
-  for (uint64_t offset = 0; offset < bytes; offset += chunk_bytes) {
-    const size_t taken = std::min(chunk_bytes, bytes - offset);
-    files.read_into(path, offset, chunk.data(), taken);
-    hash.update(chunk.data(), taken);
-  }
-  return hash.hex_digest();
-}
-
 /// What is wrong with a file of a checkpoint, or nothing.
 std::string problem_with(FileSystem& files, const Path& folder, const ManifestFile& file) try {
   const Path path = folder / file.name;
   if (!files.exists(path)) return file.name + " is missing";
   const uint64_t bytes = files.size(path);
   if (bytes != file.bytes) return fmt::format("{} has {} bytes instead of {}", file.name, bytes, file.bytes);
-  if (hash_of_file(files, path, bytes) != file.sha256) {
+  if (sha256_of_file(files, path, bytes) != file.sha256) {
     return file.name + " has changed since it was saved (its SHA-256 differs)";
   }
   return "";

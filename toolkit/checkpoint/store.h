@@ -64,6 +64,7 @@ class CheckpointStore {
 class Checkpoint {
  public:
   int64_t step() const { return step_; }
+  FileSystem& files() const { return *files_; }
   const std::filesystem::path& folder() const { return folder_; }
   bool has(const std::string& file) const { return names_.count(file) > 0; }
 

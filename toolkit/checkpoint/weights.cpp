@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "toolkit/checkpoint/base.h"
 #include "toolkit/checkpoint/find.h"
 #include "toolkit/checkpoint/store.h"
 #include "toolkit/checkpoint/weights_fit.h"
@@ -73,6 +74,14 @@ Weights from_checkpoint(FileSystem& files, const WeightsRequest& request, const 
   const bool ema = has_ema && request.key != "model";
   Weights weights{std::string("the ") + (ema ? "EMA" : "raw") + " weights of " + name,
                   ema ? averaged_weights(checkpoint) : checkpoint.stored_tensors(kModelFile)};
+  weights.files.push_back(checkpoint.folder() / kModelFile);
+  if (ema) weights.files.push_back(checkpoint.folder() / averages_file);
+  if (checkpoint.has(kBaseFile)) {
+    const std::string place = (checkpoint.folder() / kBaseFile).string();
+    weights.base =
+        std::make_shared<Weights>(open_base(files, parse_base(checkpoint.text(kBaseFile), place), place));
+    weights.files.insert(weights.files.end(), weights.base->files.begin(), weights.base->files.end());
+  }
   const RunConfig config = parse_config(checkpoint.text("config.toml"), name + "/config.toml", {}).config;
   weights.heads = family_named(config.train.model).heads(config);
   return weights;
@@ -181,6 +190,10 @@ Weights open_weights(FileSystem& files, const WeightsRequest& request) {
     throw ConfigError(request.path_place + ": " + why_no_checkpoint(files, path) +
                       "; name a checkpoint's folder, or a run folder to use its latest");
   }
+  if (weights.files.empty()) weights.files.push_back(path);
+  // That of a run is by now the checkpoint that was its latest.
+  weights.path = checkpoint_in(files, path) ? weights.files.front().parent_path().string() : request.path;
+  weights.key = request.key;
   weights.place = request.path_place;
   return weights;
 }

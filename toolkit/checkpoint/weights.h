@@ -1,5 +1,7 @@
 // Trained weights, wherever they are kept: a checkpoint of ours, a safetensors file, a file of torch.save.
 #pragma once
+#include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +22,11 @@ struct Weights {
   std::string place = {};  // a message about the choice of these weights begins with it: "--weights a.pt"
   // Of the model that was trained, where that is known, as of a checkpoint: no shape tells it.
   std::optional<int64_t> heads = {};
+  // As asked for, and every file that they are read from.
+  std::string path = {}, key = {};
+  std::vector<std::filesystem::path> files = {};
+  // Of a checkpoint that has no frozen weights: where these are. What both have is in `tensors`.
+  std::shared_ptr<const Weights> base = nullptr;
 };
 
 /// Which weights are wanted, and what messages call the options that say so.

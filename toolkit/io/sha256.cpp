@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "toolkit/core/format.h"
+#include "toolkit/io/file_system.h"
 
 namespace dtk {
 namespace {
@@ -44,6 +45,18 @@ std::string Sha256::hex_digest() {
   std::array<uint8_t, digest_bytes> digest;
   check(EVP_DigestFinal_ex(context_.get(), digest.data(), nullptr));
   return hex(digest);
+}
+
+std::string sha256_of_file(FileSystem& files, const std::filesystem::path& path, uint64_t bytes) {
+  constexpr uint64_t chunk_bytes = uint64_t{1} << 20;
+  Sha256 hash;
+  std::string chunk(std::min(bytes, chunk_bytes), '\0');
+  for (uint64_t offset = 0; offset < bytes; offset += chunk_bytes) {
+    const size_t taken = std::min(chunk_bytes, bytes - offset);
+    files.read_into(path, offset, chunk.data(), taken);
+    hash.update(chunk.data(), taken);
+  }
+  return hash.hex_digest();
 }
 
 }  // namespace dtk

@@ -1,6 +1,8 @@
 // SHA-256 by OpenSSL's libcrypto, for the hashes of checkpoint manifests.
 #pragma once
 #include <cstddef>
+#include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -20,5 +22,9 @@ class Sha256 {
  private:
   std::unique_ptr<evp_md_ctx_st, void (*)(evp_md_ctx_st*)> context_;
 };
+
+class FileSystem;
+/// Of the first `bytes` bytes of a file. Throws FileError.
+std::string sha256_of_file(FileSystem& files, const std::filesystem::path& path, uint64_t bytes);
 
 }  // namespace dtk

@@ -68,6 +68,8 @@ class Run {
         watch_(config_, device, world, trainer_),
         store_(world.files, out_ / checkpoints_folder, config_.train.keep_checkpoints),
         device_(device) {
+    if (initial && trainer_.model().is_partly_frozen())
+      trainer_.set_base(base_of(world.files, *initial));
     if (data.split.held_out) validation_.emplace(config_, data.split.held_out);
   }
 

@@ -44,7 +44,7 @@ std::optional<Weights> initial_weights(FileSystem& files, const LoadedConfig& lo
     Weights weights = open_weights(files, {train.init_from, train.init_key, path_place,
                                            place("train.init_key", train.init_key), "train.init_key"});
     const auto model = make_model(loaded.config, at::kMeta);
-    weights = model->own_names(std::move(weights));
+    weights = complete_weights(*model, weights);
     model->check_fit(weights);
     return weights;
   } catch (const FileError& error) {  // a checkpoint that is damaged

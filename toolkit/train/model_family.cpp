@@ -33,7 +33,7 @@ double ModelFamily::training_flops_per_sample(const RunConfig& config, int64_t p
 
 std::vector<NamedTensor> ModelFamily::to_export(const Weights& weights, const RunConfig& config) const {
   const auto model = make_model(config, at::kMeta, std::nullopt);  // names and shapes only
-  const Weights own = model->own_names(weights);
+  const Weights own = complete_weights(*model, weights);
   model->check_fit(own);
   return in_order(own, model->in_files(), [&](const std::string& name) { return untrained(config, name); });
 }

@@ -10,10 +10,12 @@
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <stdexcept>
 
 #include "toolkit/checkpoint/find.h"
 #include "toolkit/checkpoint/weights.h"
+#include "toolkit/checkpoint/weights_fit.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
 #include "toolkit/core/text.h"
@@ -214,11 +216,33 @@ TrainingState training_state(const Checkpoint& checkpoint, const StrictJson& jso
 
 }  // namespace
 
+// Of model.safetensors: all that the model holds, but what lies in the files of its base.
+static models::NamedTensors kept_tensors(const Trainer& trainer) {
+  models::NamedTensors tensors = trainer.model().parameters();
+  if (!trainer.base()) {
+    for (auto& one : trainer.model().packed()) tensors.push_back(std::move(one));
+    return tensors;
+  }
+  std::set<std::string> elsewhere;
+  for (const auto& [name, tensor] : frozen_parameters(trainer.model())) elsewhere.insert(name);
+  std::erase_if(tensors, [&](const auto& one) { return elsewhere.count(one.first) > 0; });
+  return tensors;
+}
+
+static void load_base(const Checkpoint& checkpoint, Trainer& trainer) {
+  const std::string place = (checkpoint.folder() / kBaseFile).string();
+  BaseWeights base = parse_base(checkpoint.text(kBaseFile), place);
+  const Weights weights = complete_weights(trainer.model(), open_base(checkpoint.files(), base, place));
+  copy_weights(weights, frozen_parameters(trainer.model()));
+  trainer.model().read_packed(weights);
+  trainer.set_base(std::move(base));
+}
+
 std::filesystem::path save_training(CheckpointStore& store, const Trainer& trainer,
                                     const LoadedConfig& loaded, int threads, const DataIdentity& data) {
   const TrainingState state = trainer.state();
   CheckpointStore::TensorFiles files;
-  files[kModelFile] = named(trainer.model().parameters());
+  files[kModelFile] = named(kept_tensors(trainer));
   files[kOptimizer] = trainer.optimizer().state();
   files[kRandom] = {{"default", bytes_tensor(state.default_generator)},
                     {"noise", bytes_tensor(state.noise_generator)}};
@@ -238,6 +262,7 @@ std::filesystem::path save_training(CheckpointStore& store, const Trainer& train
   }
   CheckpointStore::TextFiles texts = trainer.model().files();
   texts[kState] = json.dump(1) + "\n";
+  if (trainer.base()) texts[kBaseFile] = base_text(*trainer.base());
   texts[kConfig] = print_config(loaded);
   texts[data_file_name] = identity_text(data);
   if (!loaded.history.empty())
@@ -317,7 +342,8 @@ void load_training(const Checkpoint& checkpoint, Trainer& trainer) {
     // Of what is read for another device, one tensor is alive at a time; they die here, before the first
     // step.
     const policies::OwnerScope owner(policies::Category::data, "checkpoint being read");
-    copy_by_name(finite_tensors(checkpoint, kModelFile), named(trainer.model().parameters()),
+    if (checkpoint.has(kBaseFile)) load_base(checkpoint, trainer);
+    copy_by_name(finite_tensors(checkpoint, kModelFile), named(kept_tensors(trainer)),
                  (checkpoint.folder() / kModelFile).string());
     trainer.optimizer().restore(finite_tensors(checkpoint, kOptimizer));
     restore_policies(checkpoint, json, trainer);

@@ -1,7 +1,8 @@
 // What a checkpoint of a training run holds: model.safetensors, optimizer.safetensors, one
 // <policy>.safetensors per policy with tensors, random.safetensors (states of the random streams),
 // state.json (step, samples, seconds, threads, counters), config.toml, origins.json (LoadedConfig::origins),
-// data.json, history.json (LoadedConfig::history, where there is one) and what TrainableModel::files() gives.
+// data.json, base.json (where frozen weights are, which model.safetensors then has not), history.json
+// (LoadedConfig::history, where there is one) and what TrainableModel::files() gives.
 #pragma once
 #include <optional>
 #include <string>

@@ -1,5 +1,6 @@
 #include "toolkit/train/trainable_model.h"
 
+#include <set>
 #include <utility>
 
 #include "toolkit/checkpoint/weights.h"
@@ -25,8 +26,33 @@ Weights TrainableModel::own_names(Weights weights) const {
   return weights;
 }
 
+Weights complete_weights(const TrainableModel& model, const Weights& weights) {
+  Weights own = model.own_names(weights);
+  if (own.base == nullptr) return own;
+  std::set<std::string> names;
+  for (const StoredTensor& tensor : own.tensors) names.insert(tensor.name);
+  for (StoredTensor& tensor : complete_weights(model, *own.base).tensors) {
+    if (names.count(tensor.name) == 0) own.tensors.push_back(std::move(tensor));
+  }
+  own.base = nullptr;
+  return own;
+}
+
+bool TrainableModel::is_partly_frozen() const {
+  return !packed().empty() || !frozen_parameters(*this).empty();
+}
+
+models::NamedTensors frozen_parameters(const TrainableModel& model) {
+  models::NamedTensors frozen;
+  const std::vector<std::string> derived = model.derived();
+  for (const auto& one : model.parameters()) {
+    if (!one.second.requires_grad() && !contains(derived, one.first)) frozen.push_back(one);
+  }
+  return frozen;
+}
+
 void load_weights(const Weights& weights, const TrainableModel& model) {
-  const Weights own = model.own_names(weights);
+  const Weights own = complete_weights(model, weights);
   model.check_fit(own);
   copy_weights(own, model.parameters());
   model.read_packed(own);

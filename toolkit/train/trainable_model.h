@@ -53,6 +53,8 @@ class TrainableModel {
   virtual std::vector<std::string> unused() const { return {}; }
   /// Tensors of frozen weights that are stored in fewer bits than a parameter; not among parameters().
   virtual models::NamedTensors packed() const { return {}; }
+  /// Whether something is neither trained nor derived.
+  bool is_partly_frozen() const;
   /// Names and shapes of the weights that a file for this model holds, on any device.
   virtual models::NamedTensors in_files() const { return parameters(); }
   /// Packs those of `weights` that packed() holds; called by load_weights().
@@ -106,6 +108,12 @@ std::unique_ptr<TrainableModel> make_model(const RunConfig& config, c10::Device 
 
 /// Its parameters but for those that are unused: what optimizer and policies have to do with.
 models::NamedTensors reached_parameters(const TrainableModel& model);
+
+/// `weights` under the model's own names, with those of their base that they have not themselves.
+Weights complete_weights(const TrainableModel& model, const Weights& weights);
+
+/// Parameters that no training changes and that are not derived.
+models::NamedTensors frozen_parameters(const TrainableModel& model);
 
 /// Checks the fit of the weights under own_names(), then copies them into the model's parameters, in their
 /// dtype and on their device.

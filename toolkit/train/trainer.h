@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "toolkit/checkpoint/base.h"
 #include "toolkit/config/config.h"
 #include "toolkit/core/clock.h"
 #include "toolkit/data/data_source.h"
@@ -128,6 +129,9 @@ class Trainer {
 
   const TrainableModel& model() const { return *model_; }
   c10::Device device() const { return device_; }
+  /// Where its frozen weights are, which no checkpoint holds then; absent: they are in no file of others.
+  const std::optional<BaseWeights>& base() const { return base_; }
+  void set_base(BaseWeights base) { base_ = std::move(base); }
   const AdamW& optimizer() const { return optimizer_; }
   const policies::PolicySet& policies() const { return policies_; }
   policies::PolicySet& policies() { return policies_; }
@@ -170,6 +174,7 @@ class Trainer {
 
   const std::unique_ptr<TrainableModel> model_;
   models::NamedTensors unused_;  // TrainableModel::unused()
+  std::optional<BaseWeights> base_;
   AdamW optimizer_;
   policies::PolicySet policies_;
   at::Generator noise_;

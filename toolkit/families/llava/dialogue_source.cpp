@@ -145,6 +145,13 @@ RunData open_dialogues(const LoadedConfig& loaded, const DataIdentity* before,
     throw ConfigError(fmt::format("{}llava.data.{} is not set; train.model = \"llava\" needs it: {}",
                                   location_of(loaded, "train.model"), key, what));
   }
+  const models::LlavaBase base = options_of(config).model.base;
+  const bool is_packed = base == models::LlavaBase::int8 || base == models::LlavaBase::nf4;
+  if (is_packed && before == nullptr && config.train.init_from.empty()) {
+    throw ConfigError(location_of(loaded, "llava.base") + setting("llava.base", policies::text_of(base)) +
+                      " needs weights to begin with, as what is drawn is not worth keeping in few bits; set "
+                      "train.init_from, or llava.base = \"bf16\"");
+  }
   const auto opened = [&](const std::string& key,
                           const std::string& list) -> std::shared_ptr<const DataSource> {
     try {

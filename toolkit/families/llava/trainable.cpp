@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <dtk/policies/memory_ledger.h>
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -95,6 +96,14 @@ Weights TrainableLlava::own_names(Weights weights) const {
 }
 
 void TrainableLlava::check_fit(const Weights& weights) const {
+  // A base knows no adapters, which begin without effect then; a file with some of them is no base.
+  std::vector<std::string> may_be_missing = derived();
+  const auto is_adapter = [](const std::string& name) { return name.find(".lora_") != std::string::npos; };
+  const bool adapted = std::any_of(weights.tensors.begin(), weights.tensors.end(),
+                                   [&](const StoredTensor& one) { return is_adapter(one.name); });
+  for (const auto& [name, parameter] : parameters()) {
+    if (!adapted && is_adapter(name)) may_be_missing.push_back(name);
+  }
   const models::LlavaOptions& options = model_.options();
   const auto hints = [&](const Shapes& file, const Shapes& own) {
     std::string settings;
@@ -117,7 +126,7 @@ void TrainableLlava::check_fit(const Weights& weights) const {
     counts("llava.vision.depth", tower + "encoder.layers.");
     return settings.empty() ? std::string() : "\n  These weights have " + settings + "; set [llava] so";
   };
-  dtk::check_fit(weights, in_files(), derived(), hints, *options.text.heads, "llava.text.heads");
+  dtk::check_fit(weights, in_files(), may_be_missing, hints, *options.text.heads, "llava.text.heads");
 }
 
 }  // namespace dtk::llava

@@ -1,0 +1,82 @@
+#include "toolkit/checkpoint/base.h"
+
+#include <filesystem>
+
+#include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
+#include "toolkit/io/json.h"
+#include "toolkit/io/sha256.h"
+
+namespace dtk {
+namespace {
+
+using BaseJson = nlohmann::ordered_json;
+
+constexpr int64_t kBaseVersion = 1;
+
+[[noreturn]] void refuse_base(const std::string& path, const std::string& what) {
+  throw FileError(path + ": " + what + "; resume another checkpoint");
+}
+
+std::string text_at(const nlohmann::json& json, const char* key, const std::string& path) {
+  const auto found = json.is_object() ? json.find(key) : json.end();
+  if (!json.is_object() || found == json.end() || !found->is_string())
+    refuse_base(path, in_quotes(key) + " is no text");
+  return found->get<std::string>();
+}
+
+BaseFile file_in(const nlohmann::json& json, const std::string& path) {
+  BaseFile file{text_at(json, "path", path), 0, text_at(json, "sha256", path)};
+  const auto bytes = json.contains("bytes") ? whole_number(json.at("bytes")) : std::nullopt;
+  if (!bytes || *bytes < 0) refuse_base(path, "\"bytes\" is no number of bytes");
+  file.bytes = static_cast<uint64_t>(*bytes);
+  return file;
+}
+
+}  // namespace
+
+BaseWeights base_of(FileSystem& files, const Weights& weights) {
+  BaseWeights base{std::filesystem::absolute(weights.path).lexically_normal().string(), weights.key, {}};
+  for (const std::filesystem::path& path : weights.files) {
+    const uint64_t bytes = files.size(path);
+    base.files.push_back({std::filesystem::absolute(path).lexically_normal().string(), bytes,
+                          sha256_of_file(files, path, bytes)});
+  }
+  return base;
+}
+
+std::string base_text(const BaseWeights& base) {
+  BaseJson json = {{"version", kBaseVersion}, {"path", base.path}, {"key", base.key}};
+  json["files"] = BaseJson::array();
+  for (const BaseFile& file : base.files)
+    json["files"].push_back({{"path", file.path}, {"bytes", file.bytes}, {"sha256", file.sha256}});
+  return json.dump(1, ' ', false, BaseJson::error_handler_t::replace) + "\n";
+}
+
+BaseWeights parse_base(std::string_view text, const std::string& path) {
+  constexpr int max_depth = 4;
+  const nlohmann::json json = parse_strict_json(text, path, max_depth);
+  BaseWeights base{text_at(json, "path", path), text_at(json, "key", path), {}};
+  const auto version = json.contains("version") ? whole_number(json.at("version")) : std::nullopt;
+  if (version != kBaseVersion)
+    refuse_base(path, fmt::format("this program reads version {} of such a file", kBaseVersion));
+  if (!json.contains("files") || !json.at("files").is_array() || json.at("files").empty())
+    refuse_base(path, "\"files\" is no list of files");
+  for (const nlohmann::json& file : json.at("files")) base.files.push_back(file_in(file, path));
+  return base;
+}
+
+Weights open_base(FileSystem& files, const BaseWeights& base, const std::string& place) {
+  const std::string begin = place + ": the frozen weights of this run are those of " + base.path + ", and ";
+  for (const BaseFile& file : base.files) {
+    if (!files.exists(file.path))
+      throw ConfigError(begin + file.path + " is not there; put it back where it was");
+    const uint64_t bytes = files.size(file.path);
+    if (bytes == file.bytes && sha256_of_file(files, file.path, bytes) == file.sha256) continue;
+    throw ConfigError(begin + file.path +
+                      " has changed since (its SHA-256 differs); put back the file that it was");
+  }
+  return open_weights(files, {base.path, base.key, place, place, "\"key\""});
+}
+
+}  // namespace dtk

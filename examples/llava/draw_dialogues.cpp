@@ -61,6 +61,10 @@ class Scenes {
   const uint64_t seed_;
 };
 
+std::string picture_name(const std::string& half, int64_t number) {
+  return "pictures/" + half + "-" + std::to_string(number) + ".png";
+}
+
 Json entry(const std::string& id, const std::string& picture, const Exchange& about) {
   return {{"id", id},
           {"image", picture},
@@ -89,6 +93,31 @@ void add_scene(const Scene& scene, const std::string& picture, int64_t number, u
   for (const Question kind : {Question::describe, Question::what})
     lists.german.push_back(entry(id, picture, about(kind, Language::german)));
   lists.german.push_back(entry(id, picture, about(static_cast<Question>(number % 4), Language::english)));
+}
+
+// The questions alone, about the pictures that they are about or, `shifted`, about another scene's: whoever
+// answers without looking does as well there.
+Json questions_of(const Json& list, const std::string& half, int64_t scenes, bool shifted) {
+  Json questions = Json::array();
+  for (Json one : list) {
+    if (shifted) {
+      const int64_t other = (std::stoll(one.at("id").get<std::string>()) + 1) % scenes;
+      one["image"] = picture_name(half, other);
+    }
+    one["conversations"].erase(one["conversations"].size() - 1);
+    questions.push_back(std::move(one));
+  }
+  return questions;
+}
+
+void write_asked(const Path& out, const std::string& half, const std::string& kind, const Json& list,
+                 int64_t scenes) {
+  FileSystem& files = posix_file_system();
+  const std::string begin = half + "_" + kind;
+  write_file_atomically(files, out / (begin + "_asked.json"),
+                        questions_of(list, half, scenes, false).dump(1) + "\n");
+  write_file_atomically(files, out / (begin + "_other.json"),
+                        questions_of(list, half, scenes, true).dump(1) + "\n");
 }
 
 void write_lists(const Path& out, const std::string& half, const Lists& lists) {
@@ -149,12 +178,17 @@ int run(int argc, char** argv) {
     const Scenes scenes(photographs, half, stream_seed(static_cast<int64_t>(seed), half));
     Lists lists;
     for (int64_t i = 0; i < count; ++i) {
-      const std::string picture = std::string("pictures/") + half + "-" + std::to_string(i) + ".png";
+      const std::string picture = picture_name(half, i);
       add_scene(scenes.draw(i, out / picture), picture, i, draw64(seed, 1), lists);
     }
     write_lists(out, half, lists);
-    if (std::string(half) == "train")
+    if (std::string(half) == "train") {
       train_tokenizer(out / "tokenizer.model", lists.texts, given["words"].as<int64_t>());
+      continue;
+    }
+    write_asked(out, half, "captions", lists.captions, count);
+    write_asked(out, half, "questions", lists.questions, count);
+    write_asked(out, half, "german", lists.german, count);
   }
   std::printf("%s\n", out.c_str());
   return 0;

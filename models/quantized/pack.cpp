@@ -27,19 +27,19 @@ float largest_magnitude(const float* values, int64_t count) {
 // The codes of one block, whose magnitude is returned. The last block of a weight may be short, and is
 // divided where whole ones are multiplied, as bitsandbytes does it.
 float pack_block(const float* values, int64_t count, const std::array<float, 15>& bounds, uint8_t* codes) {
-  constexpr float kLeast = 1e-38F;
+  constexpr float kMinMagnitude = 1e-38F;
   const float largest = largest_magnitude(values, count);
   const bool whole = count == kBlock;
-  const float inverse = 1.0F / std::max(largest, kLeast);
+  const float inverse = 1.0F / std::max(largest, kMinMagnitude);
   for (int64_t i = 0; i < count; ++i) {
-    const float scaled = whole ? values[i] * inverse : values[i] / std::max(largest, kLeast);
+    const float scaled = whole ? values[i] * inverse : values[i] / std::max(largest, kMinMagnitude);
     const float value = std::clamp(scaled, -1.0F, 1.0F);
     const auto code =
         static_cast<uint8_t>(std::lower_bound(bounds.begin(), bounds.end(), value) - bounds.begin());
     codes[i / 2] = static_cast<uint8_t>(i % 2 == 0 ? code << 4 : codes[i / 2] | code);
   }
   if (count % 2 != 0) codes[count / 2] |= 7;  // of a 0 behind the end
-  return whole ? largest : std::max(largest, kLeast);
+  return whole ? largest : std::max(largest, kMinMagnitude);
 }
 
 // The nearest of the nested map; between two, the lower.

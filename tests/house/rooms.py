@@ -100,6 +100,7 @@ HEADERS = {
         "checkpoint_options": "activations", "policy_options": "set", "own_options": "set",
     },
     "policies/planner": {"flops": "cost", "scratch": "cost", "device_terms": "cost"},
+    "models": {"counted_forward": "seam"},
 }  # fmt: skip
 PUBLIC = {"policies": "policies", "planner": "policies/planner", "models": "models", "toolkit": "toolkit"}
 

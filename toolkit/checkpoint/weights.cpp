@@ -7,6 +7,7 @@
 
 #include "toolkit/checkpoint/base.h"
 #include "toolkit/checkpoint/find.h"
+#include "toolkit/checkpoint/shards.h"
 #include "toolkit/checkpoint/store.h"
 #include "toolkit/checkpoint/weights_fit.h"
 #include "toolkit/config/rules.h"
@@ -24,7 +25,9 @@ namespace {
 using Path = std::filesystem::path;
 
 const std::string allowed =
-    "allowed: a safetensors file, a file of torch.save, or the folder of a checkpoint or a run";
+    "allowed: a safetensors file, a file of torch.save, a list of such (*.index.json), or the folder of a "
+    "checkpoint or "
+    "a run";
 
 /// What is wrong with a file begins with the option or the key that named it.
 template <class Read>
@@ -151,8 +154,27 @@ bool begins_as_safetensors(FileSystem& files, const Path& path) {
   throw DataError(request.path_place + ": no file of weights; " + allowed + "; name one of these");
 }
 
+// Each shard is a file of its own kind.
+Weights from_shards(FileSystem& files, const WeightsRequest& request) {
+  if (!request.key.empty()) {
+    throw ConfigError(request.key_place + ": " + request.path +
+                      " lists the shards of one set of weights without a key; remove it");
+  }
+  Weights weights{"the weights of " + request.path, {}};
+  weights.tensors = open_shards(files, request.path, [&](const Path& shard) {
+    weights.files.push_back(shard);
+    WeightsRequest one = request;
+    one.path = shard.string();
+    return is_torch_file(files, shard) ? from_torch_file(files, one).tensors
+                                       : from_safetensors(files, one).tensors;
+  });
+  weights.files.push_back(request.path);
+  return weights;
+}
+
 Weights open_file(FileSystem& files, const WeightsRequest& request) {
   Weights weights = at_place(request.path_place, [&] {
+    if (is_shard_index(request.path)) return from_shards(files, request);
     if (is_torch_file(files, request.path)) return from_torch_file(files, request);
     if (!begins_as_safetensors(files, request.path)) refuse_other_file(request);
     return from_safetensors(files, request);

@@ -289,6 +289,8 @@ ExportArguments parse_export_arguments(int argc, const char* const* argv) {
                     {{"checkpoint", Option::value},
                      {"config", Option::value},
                      {"out", Option::value},
+                     {"adapter", Option::value},
+                     {"merge", Option::flag},
                      {"raw", Option::flag},
                      {"overwrite", Option::flag},
                      {"key", Option::value}},
@@ -299,7 +301,12 @@ ExportArguments parse_export_arguments(int argc, const char* const* argv) {
     fail_argument("--checkpoint is missing",
                   "write for example dit-export --checkpoint runs/mine --out mine.pt");
   }
-  if (!given.has("out")) fail_argument("--out FILE is missing", "write for example --out mine.safetensors");
+  arguments.adapter = given.text("adapter");
+  arguments.merge = given.has("merge");
+  if (given.has("adapter") && (given.has("out") || arguments.merge))
+    fail_argument("--adapter", "is written alone; leave --out and --merge out");
+  if (!given.has("out") && !given.has("adapter"))
+    fail_argument("--out FILE is missing", "write for example --out mine.safetensors");
   if (given.has("raw") && given.has("key"))
     fail_argument("--raw", "is short for --key model; give one of them");
   arguments.checkpoint = given.text("checkpoint");
@@ -308,7 +315,7 @@ ExportArguments parse_export_arguments(int argc, const char* const* argv) {
   arguments.key = arguments.raw ? "model" : given.text("key");
   arguments.out = given.text("out");
   arguments.overwrite = given.has("overwrite");
-  check_ending(given, {".safetensors", ".pt"});
+  if (given.has("out")) check_ending(given, {".safetensors", ".pt"});
   return arguments;
 }
 
@@ -408,7 +415,9 @@ Usage: dit-export --checkpoint RUN|CHECKPOINT|FILE --out FILE [options]
   --checkpoint SOURCE   a run's folder for its newest checkpoint, a checkpoint's
                         folder, or a file: safetensors or of torch.save
   --out FILE            .safetensors, or .pt, which torch.load reads; a state
-                        dict in float32 with the original DiT's names
+                        dict in float32 with the original's names
+  --merge               adapters joined with the weights that they lie beside
+  --adapter FOLDER      in the place of --out: adapters alone, as peft has them
   --overwrite           also where FILE is there already
   --raw                 the raw weights instead of the EMA's
   --key KEY             of the weights in a file of torch.save

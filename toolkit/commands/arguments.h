@@ -62,7 +62,9 @@ struct ExportArguments {
   std::string config;      // file; "": the one saved with the run, or beside the file
   std::string key;         // of the set of weights in it; "": ema where there is one. --raw is "model"
   bool raw = false;        // `key` was given as --raw
-  std::string out;         // ends in .safetensors or .pt
+  std::string out;         // ends in .safetensors or .pt; "" with
+  std::string adapter;     // a folder; "": not asked for
+  bool merge = false;      // adapters are joined with what they lie beside
   bool overwrite = false;  // where there is such a file
   bool help = false;       // nothing else was checked
   bool version = false;    // likewise

@@ -8,7 +8,15 @@
 #include "toolkit/train/model_family.h"
 
 namespace dtk {
+
+constexpr char kAdapterTensors[] = "adapter_model.safetensors", kAdapterConfig[] = "adapter_config.json";
+
 ExportedWeights weights_to_export(FileSystem& files, const ExportArguments& arguments) {
+  const std::filesystem::path folder = arguments.adapter;
+  if (!arguments.adapter.empty() && !arguments.overwrite && files.exists(folder / kAdapterTensors)) {
+    throw ConfigError("--adapter " + arguments.adapter +
+                      ": there is an adapter in it; name another folder, or replace it with --overwrite");
+  }
   if (files.exists(arguments.out) && !arguments.overwrite) {
     throw ConfigError("--out " + arguments.out +
                       ": there is such a file; name another one, or replace it with --overwrite");
@@ -18,12 +26,29 @@ ExportedWeights weights_to_export(FileSystem& files, const ExportArguments& argu
       files,
       {arguments.checkpoint, arguments.key, "--checkpoint " + arguments.checkpoint, key_place, "--key"},
       arguments.config);
-  return {source.weights.name, conversion_note(source.weights),
-          family_of(source.config).to_export(source.weights, source.config)};
+  const ModelFamily& family = family_of(source.config);
+  ExportedWeights exported{source.weights.name, conversion_note(source.weights), {}};
+  if (!arguments.adapter.empty()) {
+    AdapterFiles adapter = family.adapter(source.weights, source.config);
+    exported.tensors = std::move(adapter.tensors);
+    exported.adapter_config = std::move(adapter.config);
+    return exported;
+  }
+  exported.tensors = family.to_export(source.weights, source.config);
+  if (arguments.merge) exported.tensors = family.merged(std::move(exported.tensors), source.config);
+  return exported;
 }
 
-void write_export(FileSystem& files, const ExportArguments& arguments,
-                  const std::vector<NamedTensor>& tensors) {
+void write_export(FileSystem& files, const ExportArguments& arguments, const ExportedWeights& weights) {
+  const std::vector<NamedTensor>& tensors = weights.tensors;
+  if (!arguments.adapter.empty()) {
+    const std::filesystem::path folder = arguments.adapter;
+    files.create_directories(folder);
+    write_file_atomically(files, folder / kAdapterTensors, [&](WritableFile& file) {
+      write_safetensors(file, tensors, {{"format", "pt"}});
+    });
+    return write_file_atomically(files, folder / kAdapterConfig, weights.adapter_config);
+  }
   check_out_folder(files, arguments.out);
   const std::filesystem::path out = arguments.out;
   write_file_atomically(files, out, [&](WritableFile& file) {

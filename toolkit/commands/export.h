@@ -13,16 +13,16 @@ struct ExportedWeights {
   std::string name;        // for messages: "the EMA weights of runs/mine/checkpoints/step-00001000"
   std::string conversion;  // conversion_note()
   std::vector<NamedTensor>
-      tensors;  // float32 on the CPU, in the order and with the names of the original DiT
+      tensors;                      // float32 on the CPU, in the order and with the names of the original DiT
+  std::string adapter_config = {};  // with --adapter
 };
 
 /// Reads the weights that --checkpoint, --key and --raw name, checked against their model. pos_embed is there
 /// also where the source has it not: it is fixed. Throws ConfigError or FileError.
 ExportedWeights weights_to_export(FileSystem& files, const ExportArguments& arguments);
 
-/// Writes --out, a safetensors file or one of torch.save. Throws ConfigError for a folder that does not
-/// exist, FileError; the file then is what it was.
-void write_export(FileSystem& files, const ExportArguments& arguments,
-                  const std::vector<NamedTensor>& tensors);
+/// Writes --out, a safetensors file or one of torch.save, or the two files of --adapter. Throws ConfigError
+/// for a folder that does not exist, FileError; the file then is what it was.
+void write_export(FileSystem& files, const ExportArguments& arguments, const ExportedWeights& weights);
 
 }  // namespace dtk

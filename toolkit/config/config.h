@@ -36,7 +36,8 @@ constexpr auto enum_texts(NotFinite) {
 struct TrainOptions {
   // The family of what is trained (families.h), and so which tables and keys beside these have a use.
   std::string model = "dit";
-  std::vector<std::string> parts;  // what of it is trained, by the family's names; empty: all, or as it says
+  // What of it is trained, by the names of its family; empty: all of it, or what the family says.
+  std::vector<std::string> parts = {};
   std::string out = "runs/run";    // run folder; a folder that already holds a run is refused
   int64_t seed = 0;                // one seed; every random stream derives from it by name
   std::optional<int64_t> threads;  // CPU threads; absent: all cores the process may use

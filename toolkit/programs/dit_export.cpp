@@ -16,10 +16,10 @@ ExitCode export_weights(int argc, const char* const* argv) {
   if (print_text_only(arguments, "dit-export", export_help)) return ExitCode::done;
   FileSystem& files = posix_file_system();
   const ExportedWeights weights = weights_to_export(files, arguments);
-  write_export(files, arguments, weights.tensors);
+  write_export(files, arguments, weights);
   if (!weights.conversion.empty()) std::printf("%s\n", printable(weights.conversion).c_str());
   std::printf("%zu tensors of %s: %s\n", weights.tensors.size(), printable(weights.name).c_str(),
-              printable(arguments.out).c_str());
+              printable(arguments.adapter.empty() ? arguments.out : arguments.adapter).c_str());
   return ExitCode::done;
 }
 

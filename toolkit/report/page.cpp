@@ -297,8 +297,8 @@ class Page {
     return line_chart(
         {.id = "mfu",
          .title = "MFU, %",
-         .note = fmt::format("Model FLOPs utilisation, of {:.4g} TFLOP/s: three forward passes a "
-                             "step; recomputation is not counted.",
+         .note = fmt::format("Model FLOPs utilisation, of {:.4g} TFLOP/s: forward and backward; "
+                             "recomputation is not counted.",
                              *report_.peak_flops / 1e12),
          .y_axis = YAxis::from_zero,
          .curves = {curve("MFU", Curve::Look::bold, history_.steps(), percent)}});

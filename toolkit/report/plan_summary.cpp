@@ -88,7 +88,8 @@ StartPlan read_start_plan(std::string_view text, const std::string& name) try {
   if (!plan.refusal.empty() || !plan.problem.empty()) return plan;
   plan.memory = read_memory(json);
   plan.beside = read_beside(json, plan.memory->device);
-  plan.forward_flops = json.value("/plan/step_flops/forward"_json_pointer, int64_t{0});
+  for (const char* const pass : {"/plan/step_flops/forward", "/plan/step_flops/backward"})
+    plan.step_flops += json.value(nlohmann::json::json_pointer(pass), int64_t{0});
   if (json.contains("placement")) plan.placement = read_placement(json.at("placement"));
   return plan;
 } catch (const Json::exception& error) {

@@ -25,7 +25,7 @@ struct StartPlan {
   std::string refusal = {};  // there is none, as this configuration cannot run: what is wrong, and where
   std::optional<policies::CpuPrecision> precision = {};  // of it, where the run's is not decided yet
   DeviceOverhead beside = {};
-  int64_t forward_flops = 0;                          // of a step; 0: not known
+  int64_t step_flops = 0;                             // of forward and backward, nothing twice; 0: not known
   std::optional<CheckpointPlacement> placement = {};  // of policies.checkpoint.keep = "auto"
 };
 /// Reads what dit-plan --json or start_plan_json() printed. Throws FileError beginning with `name`.

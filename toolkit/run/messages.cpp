@@ -113,6 +113,13 @@ std::string first_of(std::vector<int64_t> numbers) {
   return c10::Join(", ", numbers) + (more ? ", ..." : "");
 }
 
+std::string weightless_text(int64_t steps, int64_t until) {
+  return fmt::format(
+      "{} up to step {} had samples of no weight, such as dialogues without an answer: passed over, "
+      "and no weight was changed",
+      count_text(steps, "step"), until);
+}
+
 std::string too_many_skipped_text(int64_t in_a_row, const TrainOptions& options,
                                   const std::filesystem::path& last_checkpoint) {
   return fmt::format(

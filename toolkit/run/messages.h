@@ -38,6 +38,8 @@ std::string non_finite_text(int64_t first, int64_t last, const OptimizerOptions&
 std::string skipped_text(int64_t step, const std::string& samples);
 /// The first 64 of some numbers: "3, 17, 4, ..."
 std::string first_of(std::vector<int64_t> numbers);
+/// Of steps whose samples weighed nothing, up to step `until`.
+std::string weightless_text(int64_t steps, int64_t until);
 /// Why a run ends that skipped so many steps in a row.
 std::string too_many_skipped_text(int64_t in_a_row, const TrainOptions& options,
                                   const std::filesystem::path& last_checkpoint);

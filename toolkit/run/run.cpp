@@ -15,6 +15,7 @@
 #include "toolkit/config/rules.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
+#include "toolkit/core/text.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/device/device.h"
 #include "toolkit/run/escalation.h"
@@ -68,8 +69,7 @@ class Run {
         watch_(config_, device, world, trainer_),
         store_(world.files, out_ / checkpoints_folder, config_.train.keep_checkpoints),
         device_(device) {
-    if (initial && trainer_.model().is_partly_frozen())
-      trainer_.set_base(base_of(world.files, *initial));
+    if (initial && trainer_.model().is_partly_frozen()) trainer_.set_base(base_of(world.files, *initial));
     if (data.split.held_out) validation_.emplace(config_, data.split.held_out);
   }
 
@@ -320,6 +320,8 @@ class Run {
                   non_finite_text(mark_.step + 1, trainer_.steps(), config_.optimizer, last_checkpoint_));
     }
     if (!scalars_.skipped.empty()) tell_of_skipped();
+    if (scalars_.weightless_steps > 0)
+      world_.observer.message(weightless_text(scalars_.weightless_steps, trainer_.steps()));
     // A line has the loss and the norm of steps that counted.
     if (std::ssize(scalars_.skipped) == trainer_.steps() - mark_.step) {
       mark_ = {trainer_.steps(), trainer_.samples(), trainer_.elapsed_seconds()};
@@ -332,12 +334,10 @@ class Run {
     progress.fraction = trainer_.progress();
     progress.loss = scalars_.loss;
     const double interval = progress.elapsed_seconds - mark_.seconds;
-    if (interval > 0) {
+    if (interval > 0)
       progress.images_per_second = static_cast<double>(trainer_.samples() - mark_.samples) / interval;
-    }
-    if (progress.fraction > 0) {
+    if (progress.fraction > 0)
       progress.remaining_seconds = progress.elapsed_seconds * (1.0 / progress.fraction - 1.0);
-    }
     if (const auto report = meters_.report()) progress.peak_bytes = report->peak().peak.bytes;
     const Watch::Memory memory = watch_.look_at_memory(*record_);
     {

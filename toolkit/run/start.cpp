@@ -310,21 +310,21 @@ std::vector<std::string> notes_on_plan(const StartPlan& plan, const LoadedConfig
 
 RunFacts run_facts(const LoadedConfig& loaded, c10::Device device, const RunData& data,
                    const StartPlan& plan) {
-  return {.config = config_rows(loaded),
-          .data = data.all->description(),
-          .device = device.str(),
-          .device_name = device_name(device),
-          .threads = *loaded.config.train.threads,
-          .parameters = 0,
-          .flops_per_sample =
-              family_of(loaded.config).training_flops_per_sample(loaded.config, plan.forward_flops),
-          .policies = {},
-          .samples = data.split.training->size(),
-          .held_out = data.split.held_out ? data.split.held_out->size() : 0,
-          .remarks = data.remarks,
-          .unseen_classes = unseen_classes(data.classes),
-          .class_names = data.all->class_names(),
-          .planned = plan.memory};
+  return {
+      .config = config_rows(loaded),
+      .data = data.all->description(),
+      .device = device.str(),
+      .device_name = device_name(device),
+      .threads = *loaded.config.train.threads,
+      .parameters = 0,
+      .flops_per_sample = family_of(loaded.config).training_flops_per_sample(loaded.config, plan.step_flops),
+      .policies = {},
+      .samples = data.split.training->size(),
+      .held_out = data.split.held_out ? data.split.held_out->size() : 0,
+      .remarks = data.remarks,
+      .unseen_classes = unseen_classes(data.classes),
+      .class_names = data.all->class_names(),
+      .planned = plan.memory};
 }
 
 void refuse_build(const c10::OutOfMemoryError& error, const LoadedConfig& loaded, c10::Device device,

@@ -26,9 +26,8 @@ ModelFacts facts_of(const RunConfig& config) {
   return family_of(config).facts(config);
 }
 
-double ModelFamily::training_flops_per_sample(const RunConfig& config, int64_t planned_forward) const {
-  constexpr double kPasses = 3;  // forward, and backward as two
-  return kPasses * static_cast<double>(planned_forward) / static_cast<double>(config.data.batch);
+double ModelFamily::training_flops_per_sample(const RunConfig& config, int64_t planned_step) const {
+  return static_cast<double>(planned_step) / static_cast<double>(config.data.batch);
 }
 
 std::vector<NamedTensor> ModelFamily::to_export(const Weights& weights, const RunConfig& config) const {
@@ -36,6 +35,16 @@ std::vector<NamedTensor> ModelFamily::to_export(const Weights& weights, const Ru
   const Weights own = complete_weights(*model, weights);
   model->check_fit(own);
   return in_order(own, model->in_files(), [&](const std::string& name) { return untrained(config, name); });
+}
+
+AdapterFiles ModelFamily::adapter(const Weights& weights, const RunConfig&) const {
+  throw ConfigError("--adapter: " + weights.name + " have none: models of train.model = \"" + name() +
+                    "\" are trained without adapters; write them all with --out");
+}
+
+std::vector<NamedTensor> ModelFamily::merged(std::vector<NamedTensor>, const RunConfig&) const {
+  throw ConfigError("--merge: models of train.model = \"" + name() +
+                    "\" are trained without adapters; leave it out");
 }
 
 at::Tensor ModelFamily::untrained(const RunConfig&, const std::string& name) const {

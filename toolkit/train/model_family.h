@@ -50,6 +50,12 @@ struct DataDraft {
   std::string rest;                // other tables
 };
 
+/// Adapters without what they lie beside: tensors, and what describes them as one JSON object.
+struct AdapterFiles {
+  std::vector<NamedTensor> tensors;
+  std::string config;
+};
+
 class ModelFamily : public ConfiguredFamily {
  public:
   /// As dtk::make_model().
@@ -80,10 +86,10 @@ class ModelFamily : public ConfiguredFamily {
   virtual std::vector<std::string> kept_results() const { return {}; }
 
   virtual ModelFacts facts(const RunConfig& config) const = 0;
-  /// Floating-point operations of a training step, a sample; `planned_forward`: a plan's for the forward
-  /// passes of a step. 0 where that is and no formula says them. The step counts as three forward passes
-  /// (peak_flops.h).
-  virtual double training_flops_per_sample(const RunConfig& config, int64_t planned_forward) const;
+  /// Floating-point operations of a training step, a sample; `planned_step`: a plan's for forward and
+  /// backward of a step, without what is computed twice, so that what is frozen counts as often as it is
+  /// computed. 0 where that is and no formula says them.
+  virtual double training_flops_per_sample(const RunConfig& config, int64_t planned_step) const;
   /// Of such samples, of a family whose facts say that they are pictures: one row a class.
   virtual UnpaintedImage picture_of(const RunConfig& config, const std::vector<NamedTensor>& samples,
                                     const std::vector<std::string>& class_names) const;
@@ -96,6 +102,10 @@ class ModelFamily : public ConfiguredFamily {
   /// Checks the fit of `weights`, then reads them all: float32 on the CPU, under the published names and in
   /// their order, with what such files may leave out.
   std::vector<NamedTensor> to_export(const Weights& weights, const RunConfig& config) const;
+  /// Of weights with adapters, read as fp32: these alone, and all others with them joined in. Throws
+  /// ConfigError for a family, or weights, without.
+  virtual AdapterFiles adapter(const Weights& weights, const RunConfig& config) const;
+  virtual std::vector<NamedTensor> merged(std::vector<NamedTensor> exported, const RunConfig& config) const;
   /// A parameter that is not trained, which weights may leave out. Throws FileError for any other.
   virtual at::Tensor untrained(const RunConfig& config, const std::string& name) const;
   /// Lets `config` name the files beside weights (TrainableModel::files()) in `folder`; `users`: it is not

@@ -1,10 +1,10 @@
 // How much of a device's peak a training run makes use of (MFU).
 //
 // MFU = images per second x FLOPs of one image's training step / peak FLOPs per second. The step counts as
-// three forward passes (backward is two); what is recomputed in backward is work that the model does not ask
-// for and is not counted: that would be HFU (hardware FLOPs utilisation). Counted are the multiply-adds of
-// all matrix products, attention included, 2 FLOPs each; normalisations, activations and the optimizer are
-// not.
+// the forward and backward passes that the model asks for, of a DiT as three forward passes; what is
+// recomputed in backward is not counted: that would be HFU (hardware FLOPs utilisation). Counted are the
+// multiply-adds of all matrix products, attention included, 2 FLOPs each; normalisations, activations and the
+// optimizer are not.
 #pragma once
 #include <optional>
 #include <string>

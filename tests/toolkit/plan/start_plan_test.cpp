@@ -26,7 +26,7 @@ TEST_CASE("start plan: the answer is the run's plan, whatever memory.budget is")
   REQUIRE(answer.memory);
   CHECK(answer.memory->peak().peak.bytes == plan.memory.peak().peak.bytes);
   CHECK(answer.memory->peak().peak.items() == plan.memory.peak().peak.items());
-  CHECK(answer.forward_flops == plan.step.forward);
+  CHECK(answer.step_flops == plan.step.forward + plan.step.backward);
   CHECK(answer.refusal == "");
   CHECK(answer.problem == "");
 }

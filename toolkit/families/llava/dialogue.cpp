@@ -50,7 +50,12 @@ class Entry {
     if (found == json_.end()) return;
     const auto add = [&](const nlohmann::json& one) {
       if (!one.is_string() || one.get<std::string>().empty()) fail("\"image\" is no name of a file");
-      dialogue.pictures.push_back(one.get<std::string>());
+      const std::filesystem::path name = one.get<std::string>();
+      if (name.is_absolute() || std::find(name.begin(), name.end(), "..") != name.end()) {
+        fail("\"image\" is " + in_quotes(name.string()) +
+             ", which leads out of the folder of pictures; give names below it");
+      }
+      dialogue.pictures.push_back(name.string());
     };
     if (!found->is_array()) return add(*found);
     for (const nlohmann::json& one : *found) add(one);

@@ -1,4 +1,5 @@
 #include "toolkit/core/format.h"
+#include "toolkit/families/llava/adapter_files.h"
 #include "toolkit/families/llava/answers.h"
 #include "toolkit/families/llava/configuration.h"
 #include "toolkit/families/llava/dialogue_source.h"
@@ -45,6 +46,13 @@ class Family final : public Configuration {
             .sample_name = "dialogues",
             .tokens = options_of(config).data.max_length,
             .tensors = "answers"};
+  }
+
+  AdapterFiles adapter(const Weights& weights, const RunConfig& config) const override {
+    return adapter_files(weights, config);
+  }
+  std::vector<NamedTensor> merged(std::vector<NamedTensor> exported, const RunConfig& config) const override {
+    return merged_weights(std::move(exported), config);
   }
 
   SampleUsage sample_usage() const override { return questions_usage(); }

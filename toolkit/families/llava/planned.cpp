@@ -142,9 +142,9 @@ LargestBatch largest_batch(const RunConfig& config, const Lengths& lengths) {
   const std::vector<SampleSize>& sizes = lengths.training;
   const int64_t micro = micro_batch(config), all = std::ssize(sizes);
   const int64_t in_epoch = config.data.drop_last ? all / micro * micro : all;
-  constexpr int64_t kMostLookedAt = 50'000'000;
+  constexpr int64_t kMaxLookedAt = 50'000'000;
   const auto samples = samples_of_run(config, lengths, in_epoch);
-  if (!samples || *samples > kMostLookedAt || in_epoch == 0)
+  if (!samples || *samples > kMaxLookedAt || in_epoch == 0)
     return {bound_of(sizes, std::min(micro, all)), std::nullopt};
   LargestBatch largest;
   std::vector<uint32_t> order;

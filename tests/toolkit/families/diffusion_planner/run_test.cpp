@@ -79,16 +79,16 @@ LoadedConfig loaded_with(const std::vector<std::string>& overrides = {}) {
 }
 
 struct DrivingWorld : test::World {
-  int64_t forward_flops = 0;  // that a plan says
+  int64_t step_flops = 0;  // that a plan says
 
   RunResult run(const LoadedConfig& loaded, const std::string& resume = "") {
     const auto from =
         resume.empty() ? std::filesystem::path() : find_checkpoint(files, resume, loaded.config.train.out);
     RunWorld of_run{files, clock, listener, stop};
-    if (forward_flops > 0) {
+    if (step_flops > 0) {
       of_run.plan = [this](const LoadedConfig&, c10::Device) {
         StartPlan plan;
-        plan.forward_flops = forward_flops;
+        plan.step_flops = step_flops;
         return plan;
       };
     }
@@ -197,13 +197,13 @@ TEST_CASE(
 
 TEST_CASE("diffusion_planner run: MFU is by the arithmetic that the plan at the start counted") {
   DrivingWorld world;
-  world.forward_flops = 4'000'000;
+  world.step_flops = 4'000'000;
   const LoadedConfig loaded = loaded_with({"log.peak_tflops=0.001"});
   const RunResult result = world.run(loaded);
-  constexpr double kAFrame = 3 * 4e6 / 2;  // of two in a batch; backward counts as two forward passes
+  constexpr double kAFrame = 4e6 / 2;  // of two in a batch
   REQUIRE(result.mfu);
   CHECK(*result.mfu == Approx(result.images_per_second * kAFrame / 1e9));
-  CHECK(world.files.read("out/log.jsonl").find("\"flops_per_image\":6000000") != std::string::npos);
+  CHECK(world.files.read("out/log.jsonl").find("\"flops_per_image\":2000000") != std::string::npos);
   DrivingWorld without_plan;
   CHECK_FALSE(without_plan.run(loaded).mfu);
 }

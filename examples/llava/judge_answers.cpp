@@ -1,0 +1,98 @@
+// judge-answers: how many answers are the true ones, by kind of question, beside the commonest answer of
+// each.
+#include <algorithm>
+#include <cstdio>
+#include <cxxopts.hpp>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "toolkit/core/errors.h"
+#include "toolkit/io/file_system.h"
+#include "toolkit/io/json.h"
+
+namespace {
+
+using Json = nlohmann::json;
+
+struct Kind {
+  int64_t asked = 0, right = 0;
+  std::map<std::string, int64_t> truths;
+  int64_t commonest() const {
+    return std::max_element(truths.begin(), truths.end(),
+                            [](const auto& a, const auto& b) { return a.second < b.second; })
+        ->second;
+  }
+};
+
+Json list_in(const std::string& file) {
+  constexpr uint64_t max_bytes = uint64_t{1} << 30;
+  constexpr int max_depth = 8;
+  Json list = dtk::parse_strict_json(dtk::posix_file_system().read(file, max_bytes), file, max_depth);
+  if (!list.is_array() || list.empty()) throw dtk::DataError(file + ": no list");
+  return list;
+}
+
+double percent(int64_t part, int64_t all) {
+  return 100.0 * static_cast<double>(part) / static_cast<double>(all);
+}
+
+int run(int argc, char** argv) {
+  cxxopts::Options options("judge-answers", "How many answers are the true ones, by kind of question");
+  options.add_options()("truth", "list of dialogues with answers, as draw-dialogues writes it",
+                        cxxopts::value<std::string>())(
+      "answers", "what dit-sample --ask wrote of the same dialogues", cxxopts::value<std::string>())(
+      "json", "as one JSON object")("help", "this text");
+  const auto given = options.parse(argc, argv);
+  if (given.count("help") > 0 || given.count("truth") == 0 || given.count("answers") == 0) {
+    std::printf("%s", options.help().c_str());
+    return given.count("help") > 0 ? 0 : 2;
+  }
+  const std::string truth_file = given["truth"].as<std::string>(), file = given["answers"].as<std::string>();
+  const Json truth = list_in(truth_file), answers = list_in(file);
+  if (truth.size() != answers.size()) {
+    throw dtk::DataError(file + ": " + std::to_string(answers.size()) + " answers, and " + truth_file +
+                         " has " + std::to_string(truth.size()) + " dialogues");
+  }
+  std::map<std::string, Kind> kinds;
+  for (size_t i = 0; i < truth.size(); ++i) {
+    if (truth[i].at("id") != answers[i].at("id"))
+      throw dtk::DataError(file + ": answer " + std::to_string(i) + " is of another dialogue than in " +
+                           truth_file);
+    const std::string wanted = truth[i].at("conversations").back().at("value");
+    Kind& kind = kinds[truth[i].value("language", "") + " " + truth[i].value("kind", "")];
+    ++kind.asked;
+    kind.right += answers[i].at("answer") == wanted ? 1 : 0;
+    ++kind.truths[wanted];
+  }
+  if (given.count("json") > 0) {
+    nlohmann::ordered_json json;
+    for (const auto& [name, kind] : kinds)
+      json[name] = {{"asked", kind.asked},
+                    {"right", percent(kind.right, kind.asked)},
+                    {"commonest", percent(kind.commonest(), kind.asked)}};
+    std::printf("%s\n", json.dump(1).c_str());
+    return 0;
+  }
+  std::printf("%-18s %6s %8s %20s\n", "kind", "asked", "right", "commonest answer");
+  for (const auto& [name, kind] : kinds) {
+    std::printf("%-18s %6lld %6.1f %% %18.1f %%\n", name.c_str(), static_cast<long long>(kind.asked),
+                percent(kind.right, kind.asked), percent(kind.commonest(), kind.asked));
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const dtk::Error& error) {
+    std::fprintf(stderr, "judge-answers: %s\n", error.what());
+    return static_cast<int>(error.code);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "judge-answers: %s\n", error.what());
+    return 2;
+  }
+}

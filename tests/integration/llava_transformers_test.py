@@ -1,0 +1,226 @@
+#!/usr/bin/env python3
+"""llava_transformers_test.py OUTPUTS DRAW TRAIN EXPORT SAMPLE JUDGE: LLaVA against transformers and peft, live: random small
+models under both families of names, whole and in shards, and adapters that a run has trained."""
+
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import CLIPVisionConfig, LlamaConfig, LlavaConfig, LlavaForConditionalGeneration
+
+OUTPUTS, DRAW, TRAIN, EXPORT, SAMPLE, JUDGE = sys.argv[1:7]
+IMAGE = 3  # the id of a picture's tokens; ours go where it stands
+
+CONFIG = """[train]
+model = "llava"
+steps = 4
+threads = 1
+parts = {parts}
+{more}
+[llava]
+base = "fp32"
+loss_chunk = 7
+[llava.vision]
+hidden = {vision.hidden_size}
+mlp = {vision.intermediate_size}
+depth = {vision.num_hidden_layers}
+heads = {vision.num_attention_heads}
+image = {vision.image_size}
+patch = {vision.patch_size}
+[llava.text]
+hidden = {text.hidden_size}
+mlp = {text.intermediate_size}
+depth = {text.num_hidden_layers}
+heads = {text.num_attention_heads}
+vocabulary = {text.vocab_size}
+[policies.precision]
+enabled = false
+"""
+
+
+def random_model(draw: random.Random, vocabulary: int = 0, image: int = 0) -> LlavaForConditionalGeneration:
+    heads, patch = draw.choice([1, 2, 4]), 7
+    vision = CLIPVisionConfig(
+        hidden_size=8 * heads * draw.choice([1, 2]), intermediate_size=draw.choice([24, 40]), num_attention_heads=heads,
+        num_hidden_layers=draw.choice([2, 3, 4]), image_size=image or patch * draw.choice([2, 3]), patch_size=patch,
+        projection_dim=16)  # fmt: skip
+    text = LlamaConfig(
+        hidden_size=16 * heads, intermediate_size=draw.choice([20, 44]), num_attention_heads=heads,
+        num_key_value_heads=heads, num_hidden_layers=draw.choice([1, 2, 3]), vocab_size=vocabulary or draw.choice([31, 64]),
+        max_position_embeddings=256, rms_norm_eps=1e-5, tie_word_embeddings=False)  # fmt: skip
+    torch.manual_seed(draw.randrange(1 << 30))
+    model = LlavaForConditionalGeneration(LlavaConfig(vision_config=vision, text_config=text, image_token_index=IMAGE))
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    return model.eval()
+
+
+def config_text(model, parts='["vision", "projector", "text"]', more="") -> str:
+    return CONFIG.format(vision=model.config.vision_config, text=model.config.text_config, parts=parts, more=more)
+
+
+def own_names(weights: dict) -> dict:
+    def own(name: str) -> str:
+        for theirs, ours in (
+            ("model.vision_tower.vision_model.", "model.vision_tower.vision_tower.vision_model."),
+            ("model.multi_modal_projector.linear_1.", "model.mm_projector.0."),
+            ("model.multi_modal_projector.linear_2.", "model.mm_projector.2."),
+            ("model.language_model.", "model."),
+        ):
+            if name.startswith(theirs):
+                return ours + name[len(theirs) :]
+        return name
+
+    return {own(name): tensor for name, tensor in weights.items()}
+
+
+def write_shards(weights: dict, folder: Path) -> Path:
+    names = sorted(weights)
+    halves = {"model-00001-of-00002.safetensors": names[::2], "model-00002-of-00002.safetensors": names[1::2]}
+    for file, inside in halves.items():
+        save_file({name: weights[name] for name in inside}, folder / file)
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {name: file for file, inside in halves.items() for name in inside}}))
+    return index
+
+
+def saved(model) -> dict:
+    return {name: tensor.detach().clone().contiguous() for name, tensor in model.state_dict().items()}
+
+
+class LlavaTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+    def inputs(self, model, draw):
+        side = model.config.vision_config.image_size // model.config.vision_config.patch_size
+        words = model.config.text_config.vocab_size
+        length = side * side + draw.randrange(6, 12)
+        ids = torch.randint(4, words, (2, length))
+        ids[0, 1 : 1 + side * side] = IMAGE
+        pictures = torch.randn(1, 3, model.config.vision_config.image_size, model.config.vision_config.image_size)
+        labels = torch.where(torch.rand(2, length) < 0.4, ids, -100)
+        labels[ids == IMAGE] = -100
+        labels[:, -1] = ids[:, -1]
+        labels[:, 0] = -100
+        following = torch.nn.functional.pad(labels[:, 1:], (0, 1), value=-100)
+        rows = (following.flatten() != -100).nonzero().flatten()
+        return {
+            "ids": torch.where(ids == IMAGE, 0, ids), "pictures": pictures, "label_rows": rows,
+            "picture_rows": (ids.flatten() == IMAGE).nonzero().flatten(),
+            "labels": following.flatten()[rows], "prompts": torch.randint(4, words, (2, 5)),
+        }, ids, labels  # fmt: skip
+
+    def ours(self, model, weights, inputs, **more):
+        (self.folder / "config.toml").write_text(config_text(model, **more))
+        save_file(inputs, self.folder / "in.safetensors")
+        command = [OUTPUTS, self.folder / "config.toml", weights, self.folder / "in.safetensors",
+                   self.folder / "out.safetensors"]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return load_file(self.folder / "out.safetensors")
+
+    def test_random_models_give_what_transformers_gives(self):
+        draw = random.Random(30)
+        for number in range(20):
+            with self.subTest(number=number):
+                model = random_model(draw)
+                inputs, ids, labels = self.inputs(model, draw)
+                weights = saved(model)
+                if number % 2 == 1:
+                    weights = own_names(weights)
+                file = self.folder / f"weights-{number}.safetensors"
+                save_file(weights, file)
+                if number % 4 >= 2:
+                    file = write_shards(weights, self.folder)
+                ours = self.ours(model, file, inputs)
+                theirs = model(input_ids=ids, pixel_values=inputs["pictures"], labels=labels)
+                theirs.loss.backward()
+                rows = theirs.logits.flatten(0, 1)[inputs["label_rows"]]
+                scale = rows.abs().max()
+                self.assertLessEqual((ours["logits"] - rows).abs().max(), 2e-5 * scale)
+                self.assertAlmostEqual(ours["loss"].item(), theirs.loss.item(), delta=5e-6 * theirs.loss.item() + 1e-6)
+                gradients = own_names({n: p.grad for n, p in model.named_parameters() if p.grad is not None})
+                self.assertEqual({n for n in ours if n.startswith("grad.")}, {"grad." + n for n in gradients})
+                for name, gradient in gradients.items():
+                    bound = 1e-4 * gradient.norm() + 1e-6
+                    self.assertLessEqual((ours["grad." + name] - gradient).norm(), bound, name)
+                with torch.no_grad():
+                    greedy = model.generate(input_ids=inputs["prompts"], max_new_tokens=8, do_sample=False,
+                                            eos_token_id=None, pad_token_id=0)  # fmt: skip
+                self.assertTrue(torch.equal(ours["greedy"], greedy[:, 5:]))
+
+    def answers(self, dialogues):
+        """A run answers questions about pictures, which are judged by kind; a truth judges itself as right."""
+        asked, out = dialogues / "t10k_questions_asked.json", self.folder / "answers.json"
+        command = [SAMPLE, "--checkpoint", self.folder / "run", "--ask", asked, "--tokens", "6", "--out", out]
+        done = subprocess.run(command, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        truth = json.loads((dialogues / "t10k_questions.json").read_text())
+        answers = json.loads(out.read_text())
+        self.assertEqual([one["id"] for one in answers], [one["id"] for one in truth])
+        perfect = [{"id": one["id"], "answer": one["conversations"][-1]["value"]} for one in truth]
+        (self.folder / "perfect.json").write_text(json.dumps(perfect))
+        for file, right in ((self.folder / "perfect.json", 100.0), (out, None)):
+            command = [JUDGE, "--truth", dialogues / "t10k_questions.json", "--answers", file, "--json"]
+            judged = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+            self.assertEqual(sum(kind["asked"] for kind in judged.values()), len(truth))
+            if right is not None:
+                self.assertEqual({kind["right"] for kind in judged.values()}, {right})
+        other = json.loads((dialogues / "t10k_questions_other.json").read_text())
+        self.assertTrue(all(a["image"] != b["image"] for a, b in zip(truth, other)))
+
+    def test_adapters_of_a_run_are_what_peft_loads_and_what_is_merged(self):
+        from peft import PeftModel
+
+        dialogues = self.folder / "dialogues"
+        subprocess.run([DRAW, "--out", dialogues, "--scenes", "8", "--held-out", "2", "--words", "300"], check=True,
+                       capture_output=True)  # fmt: skip
+        draw = random.Random(31)
+        model = random_model(draw, vocabulary=300, image=14)
+        save_file(saved(model), self.folder / "base.safetensors")
+        more = f"init_from = '{self.folder}/base.safetensors'\nout = '{self.folder}/run'\n"
+        text = config_text(model, parts='["projector", "lora"]', more=more) + f"""
+[llava.lora]
+r = 4
+alpha = 8
+dropout = 0.1
+[llava.data]
+conversations = '{dialogues}/train_questions.json'
+tokenizer = '{dialogues}/tokenizer.model'
+max_length = 96
+[data]
+batch = 4
+[optimizer]
+lr = 0.05
+"""
+        (self.folder / "run.toml").write_text(text)
+        run = [TRAIN, "--config", self.folder / "run.toml"]
+        done = subprocess.run(run, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for arguments in (["--adapter", self.folder / "adapter"], ["--merge", "--out", self.folder / "merged.safetensors"]):
+            done = subprocess.run([EXPORT, "--checkpoint", self.folder / "run", *arguments], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        inputs, ids, labels = self.inputs(model, draw)
+        with torch.no_grad():
+            before = model(input_ids=ids, pixel_values=inputs["pictures"]).logits.flatten(0, 1)[inputs["label_rows"]]
+            adapted = PeftModel.from_pretrained(model, self.folder / "adapter").eval()
+            theirs = adapted(input_ids=ids, pixel_values=inputs["pictures"]).logits.flatten(0, 1)[inputs["label_rows"]]
+        merged = self.ours(model, self.folder / "merged.safetensors", inputs)["logits"]
+        self.assertGreater((theirs - before).abs().max(), 0.1)  # the adapters do something
+        self.assertLessEqual((merged - theirs).abs().max(), 1e-5 * theirs.abs().max())
+        self.answers(dialogues)
+        again = subprocess.run([EXPORT, "--checkpoint", self.folder / "run", "--adapter", self.folder / "adapter"],
+                               capture_output=True, text=True)  # fmt: skip
+        self.assertEqual(again.returncode, 2)
+        self.assertIn("there is an adapter in it", again.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,392 @@
+// LLaVA in a run: weights of batches, frozen and unused parameters, checkpoints without the base, plans and
+// names.
+#include <ATen/ATen.h>
+#include <dtk/policies/memory_ledger.h>
+
+#include <algorithm>
+#include <set>
+
+#include "support/catch.h"
+#include "support/error_text.h"
+#include "support/files/safetensors_file.h"
+#include "support/llava/dialogues.h"
+#include "support/runs/run_world.h"
+#include "support/same_bits.h"
+#include "toolkit/checkpoint/base.h"
+#include "toolkit/core/random_streams.h"
+#include "toolkit/data/loader.h"
+#include "toolkit/families/llava/dialogue_source.h"
+#include "toolkit/families/llava/names.h"
+#include "toolkit/families/llava/planned.h"
+#include "toolkit/families/llava/trainable.h"
+#include "toolkit/train/save_load.h"
+#include "toolkit/train/trainer.h"
+
+namespace dtk::llava {
+namespace {
+
+using Overrides = std::vector<std::string>;
+
+struct Run {
+  explicit Run(const test::DialogueFolder& folder, const Overrides& overrides = {})
+      : loaded(folder.config(overrides)),
+        data(open_dialogues(loaded, nullptr, {})),
+        trainer(loaded.config, at::kCPU, data.split.training, clock) {}
+
+  std::vector<at::Tensor> gradients() {
+    trainer.accumulate_gradients();
+    std::vector<at::Tensor> all;
+    for (const auto& [name, parameter] : trainer.model().parameters()) {
+      if (parameter.grad().defined()) all.push_back(parameter.grad().clone());
+    }
+    return all;
+  }
+
+  test::SteppingClock clock;
+  const LoadedConfig loaded;
+  const RunData data;
+  Trainer trainer;
+};
+
+std::string config_refusal(const test::DialogueFolder& folder, const Overrides& overrides) {
+  std::string text = test::error_text<ConfigError>([&] { folder.config(overrides); });
+  return text.substr(0, text.find('\n'));
+}
+
+double largest_difference(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  REQUIRE(a.size() == b.size());
+  double largest = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double norm = std::max(1e-6, b[i].norm().item<double>());
+    largest = std::max(largest, (a[i] - b[i]).norm().item<double>() / norm);
+  }
+  return largest;
+}
+
+Weights weights_named(const std::vector<std::string>& names) {
+  Weights weights{"the weights of a file", {}};
+  for (const std::string& name : names) weights.tensors.push_back({name, at::kFloat, {1}, {}});
+  return weights;
+}
+
+}  // namespace
+
+TEST_CASE("micro-batches weigh their labels: their gradients are those of the whole batch") {
+  const test::DialogueFolder folder;
+  const auto whole = Run(folder, {"data.batch=4"}).gradients();
+  CHECK(largest_difference(Run(folder, {"data.batch=4", "train.accumulate=2"}).gradients(), whole) <= 1e-6);
+  CHECK(largest_difference(Run(folder, {"data.batch=4", "train.accumulate=4"}).gradients(), whole) <= 1e-6);
+  CHECK(largest_difference(Run(folder, {"data.batch=4", "memory.split=3"}).gradients(), whole) <= 1e-6);
+  CHECK(largest_difference(Run(folder, {"data.batch=4", "llava.data.pad=max"}).gradients(), whole) <= 1e-5);
+  // A mean of means would differ: the samples have other numbers of labels.
+  const Run one(folder);
+  std::set<int64_t> counts;
+  for (int64_t i = 0; i < one.data.all->size(); ++i) counts.insert(one.data.all->weight(i));
+  CHECK(counts.size() > 3);
+}
+
+TEST_CASE("a step that weighs nothing is passed over, counted, and changes nothing but the position") {
+  const test::DialogueFolder folder;
+  Run run(folder);
+  class Weightless final : public DataSource {
+   public:
+    explicit Weightless(std::shared_ptr<const DataSource> inner) : inner_(std::move(inner)) {}
+    int64_t size() const override { return inner_->size(); }
+    std::string description() const override { return inner_->description(); }
+    bool is_weighted() const override { return true; }
+    int64_t weight(int64_t) const override { return 0; }
+    Batch allocate(int64_t count, bool pinned) const override { return inner_->allocate(count, pinned); }
+    Batch allocate_for(const std::vector<int64_t>& samples, bool pinned) const override {
+      return inner_->allocate_for(samples, pinned);
+    }
+    void read(int64_t index, uint64_t epoch, const Batch& batch, int64_t row) const override {
+      inner_->read(index, epoch, batch, row);
+    }
+
+   private:
+    const std::shared_ptr<const DataSource> inner_;
+  };
+  Trainer trainer(run.loaded.config, at::kCPU, std::make_shared<Weightless>(run.data.split.training),
+                  run.clock);
+  std::vector<at::Tensor> before;
+  for (const auto& [name, parameter] : trainer.model().parameters())
+    before.push_back(parameter.detach().clone());
+  trainer.step();
+  trainer.step();
+  CHECK(trainer.steps() == 2);
+  CHECK(trainer.samples() == 8);
+  CHECK(trainer.read_scalars_sync().weightless_steps == 2);
+  size_t i = 0;
+  for (const auto& [name, parameter] : trainer.model().parameters())
+    CHECK(test::same_bits(parameter.detach(), before[i++]));
+}
+
+TEST_CASE(
+    "the tower behind the tap is unused: no state, no gradient; another parameter without one ends the run") {
+  const test::DialogueFolder folder;
+  Run run(folder);
+  const std::vector<std::string> unused = run.trainer.model().unused();
+  CHECK(unused.size() == 18);
+  for (const NamedTensor& entry : run.trainer.optimizer().state()) {
+    for (const std::string& name : unused) CHECK(entry.name.find(name) == std::string::npos);
+  }
+  CHECK_NOTHROW(run.trainer.step());
+  // Text alone never reaches the tower, which is trained here.
+  nlohmann::json texts = nlohmann::json::array();
+  for (int i = 0; i < 8; ++i) texts.push_back(test::dialogue("a", {}, {"what?", "a bag"}));
+  Run text_only(folder, {"llava.data.conversations=" + folder.write("texts.json", texts)});
+  const std::string message = test::error_text<ConfigError>([&] { text_only.trainer.step(); });
+  CHECK_THAT(message,
+             Catch::StartsWith("step 1: no gradient reached model.vision_tower.vision_tower.vision_model."
+                               "embeddings.class_embedding, "));
+  CHECK_THAT(message,
+             Catch::EndsWith("which are trained: the loss does not depend on them; train what it does depend "
+                             "on"));
+  Run frozen(folder, {"llava.data.conversations=" + folder.path("texts.json"),
+                      R"(train.parts=["projector", "text"])"});
+  CHECK_NOTHROW(frozen.trainer.step());
+}
+
+TEST_CASE(
+    "frozen parameters are no state: neither Adam nor gradients nor saved tensors nor copies in host "
+    "memory") {
+  const test::DialogueFolder folder;
+  const policies::CountingAllocatorGuard counting;
+  const std::string base = GENERATE("fp32", "bf16");
+  Run run(folder, {R"(train.parts=["projector"])", "llava.base=" + base, "policies.checkpoint.enabled=true",
+                   R"(policies.checkpoint.keep="offload")", "policies.checkpoint.offload_min_bytes=1"});
+  const policies::MemorySums built = policies::cpu_accounts().live();
+  int64_t trained = 0, frozen = 0;
+  for (const auto& [name, parameter] : run.trainer.model().parameters())
+    (parameter.requires_grad() ? trained : frozen) += static_cast<int64_t>(parameter.nbytes());
+  CHECK(built.of(policies::Category::parameters) == trained);
+  CHECK(built.of(policies::Category::frozen) == frozen);
+  CHECK(built.of(policies::Category::optimizer) >= 2 * trained);
+  CHECK(built.of(policies::Category::optimizer) <= 2 * trained + 64);
+  CHECK_NOTHROW(run.trainer.step());
+  for (const auto& policy : run.trainer.policies().list()) {
+    if (policy->name() != "checkpoint") continue;
+    // What waited in host memory is activations: less than the decoder's matrices, had they been copied.
+    CHECK(policy->report().host_bytes > 0);
+  }
+}
+
+TEST_CASE("a target without a graph is refused by name where it was asked for, beside others that save") {
+  const test::DialogueFolder folder;
+  const std::string targets =
+      R"(policies.checkpoint.targets=["model.layers.*", "model.vision_tower.vision_tower.vision_model.encoder.layers.*"])";
+  Run run(folder, {R"(train.parts=["projector", "text"])", "policies.checkpoint.enabled=true", targets});
+  CHECK(test::error_text<policies::PolicyError>([&] { run.trainer.step(); }) ==
+        "policies.checkpoint.targets name model.vision_tower.vision_tower.vision_model.encoder.layers.0 and "
+        "1 more, "
+        "where nothing is trained and no gradient passes: without a graph they keep 0 bytes, so recomputing "
+        "them "
+        "frees none; leave them out");
+  Run trained(folder, {"policies.checkpoint.enabled=true", targets});
+  CHECK_NOTHROW(trained.trainer.step());
+  Run by_default(folder, {R"(train.parts=["projector", "text"])", targets});
+  CHECK_NOTHROW(by_default.trainer.step());
+  CHECK_THAT(by_default.trainer.policies().reports()[3].reason,
+             Catch::EndsWith(
+                 "; of them without a graph, keeping 0 bytes: model.vision_tower.vision_tower.vision_model."
+                 "encoder.layers.0 and 1 more"));
+}
+
+TEST_CASE("a checkpoint has not the frozen weights of a file, and goes on with that file alone") {
+  const test::DialogueFolder folder;
+  FileSystem& files = posix_file_system();
+  CheckpointStore first_store(files, folder.path("first"), 1);
+  std::filesystem::path first;
+  {
+    Run run(folder);
+    run.trainer.step();
+    first = save_training(first_store, run.trainer, run.loaded, 1);
+  }
+  const std::string base = GENERATE("bf16", "nf4", "int8");
+  CAPTURE(base);
+  const Overrides overrides{R"(train.parts=["projector", "lora"])", "llava.lora.r=4", "llava.base=" + base,
+                            "train.init_from=" + first.string()};
+  Run run(folder, overrides);
+  const Weights weights =
+      open_weights(files, {first.string(), "", "train.init_from", "train.init_key", "init_key"});
+  load_weights(weights, run.trainer.model());
+  run.trainer.set_base(base_of(files, weights));
+  run.trainer.step();
+  CheckpointStore store(files, folder.path("second"), 1);
+  const std::filesystem::path second = save_training(store, run.trainer, run.loaded, 1);
+  std::set<std::string> kept;
+  for (const NamedTensor& tensor : test::read_safetensors(files, second / "model.safetensors").tensors)
+    kept.insert(tensor.name);
+  std::set<std::string> trained;
+  for (const auto& [name, parameter] : run.trainer.model().parameters()) {
+    if (parameter.requires_grad()) trained.insert(name);
+  }
+  CHECK(kept == trained);
+
+  Run again(folder, overrides);
+  load_training(open_checkpoint(files, second), again.trainer);
+  for (Run* const one : {&run, &again}) one->trainer.step();
+  const auto tensors = [](const Run& one) {
+    models::NamedTensors all = one.trainer.model().parameters();
+    for (auto& packed : one.trainer.model().packed()) all.push_back(std::move(packed));
+    return all;
+  };
+  const models::NamedTensors ours = tensors(run), theirs = tensors(again);
+  for (size_t i = 0; i < ours.size(); ++i) CHECK(at::equal(ours[i].second, theirs[i].second));
+
+  // Whoever draws from it has the base, too.
+  const Weights whole = open_weights(files, {second.string(), "", "--checkpoint", "--key", "--key"});
+  const auto model = make_model(run.loaded.config, at::kMeta);
+  CHECK(std::ssize(complete_weights(*model, whole).tensors) == std::ssize(model->in_files()));
+
+  const std::string model_file = (first / "model.safetensors").string();
+  std::string bytes = files.read(model_file);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  write_file_atomically(files, model_file, bytes);
+  const std::string place = (second / "base.json").string();
+  CHECK(test::error_text<ConfigError>([&] {
+          load_training(open_checkpoint(files, second), again.trainer);
+        }) == place + ": the frozen weights of this run are those of " + first.string() + ", and " +
+                  model_file + " has changed since (its SHA-256 differs); put back the file that it was");
+}
+
+TEST_CASE("names of LLaVA's own files and of transformers are known, and no mixture") {
+  const std::string tower = "model.vision_tower.vision_tower.vision_model.";
+  const auto renamed = [](const std::vector<std::string>& names) {
+    std::vector<std::string> own;
+    for (const StoredTensor& tensor : with_own_names(weights_named(names)).tensors)
+      own.push_back(tensor.name);
+    return own;
+  };
+  const std::vector<std::string> own{tower + "pre_layrnorm.weight", "model.mm_projector.0.bias",
+                                     "model.layers.0.mlp.up_proj.weight", "lm_head.weight"};
+  CHECK(renamed(own) == own);
+  CHECK(renamed({"model.vision_tower.vision_model.pre_layrnorm.weight",
+                 "model.multi_modal_projector.linear_1.bias",
+                 "model.language_model.layers.0.mlp.up_proj.weight", "lm_head.weight"}) == own);
+  CHECK(renamed({"vision_tower.vision_model.pre_layrnorm.weight", "multi_modal_projector.linear_1.bias",
+                 "language_model.model.layers.0.mlp.up_proj.weight", "language_model.lm_head.weight",
+                 "vision_tower.vision_model.embeddings.position_ids"}) == own);
+  CHECK(test::error_text<ConfigError>([&] {
+          renamed({"model.norm.weight", "model.language_model.norm.weight"});
+        }) ==
+        "the weights of a file mix names of two kinds: \"model.norm.weight\" is of LLaVA, "
+        "\"model.language_model.norm.weight\" of transformers; name weights of one kind");
+  CHECK(test::error_text<ConfigError>([&] {
+          renamed({"model.norm.weight", "transformer.h.0"});
+        }) ==
+        "the weights of a file hold \"transformer.h.0\", which no LLaVA has; allowed: the names of LLaVA's "
+        "own files "
+        "(model.mm_projector....) or of transformers (model.language_model..., or language_model.model...)");
+}
+
+TEST_CASE("what a family derives itself may be missing in weights; nothing else, frozen or not") {
+  std::map<std::string, std::vector<std::string>> derived;
+  for (const char* const name : {"dit", "diffusion_planner"}) {
+    RunConfig config;
+    config.train.model = name;
+    config.train.steps = 1;
+    if (std::string(name) == "dit") config = test::tiny_config();
+    derived[name] = make_model(config, at::kMeta)->derived();
+  }
+  const test::DialogueFolder folder;
+  const LoadedConfig loaded = folder.config({R"(train.parts=["projector"])"});
+  const auto llava = make_model(loaded.config, at::kMeta);
+  derived["llava"] = llava->derived();
+  CHECK(derived == std::map<std::string, std::vector<std::string>>{
+                       {"dit", {"pos_embed"}}, {"diffusion_planner", {}}, {"llava", {}}});
+  Weights weights{"the weights of a file", {}};
+  for (const auto& [name, parameter] : llava->parameters())
+    weights.tensors.push_back({name, at::kFloat, parameter.sizes().vec(), {}});
+  CHECK_NOTHROW(llava->check_fit(weights));
+  weights.tensors.erase(weights.tensors.end() - 1);
+  CHECK_THAT(test::error_text<ConfigError>([&] { llava->check_fit(weights); }),
+             Catch::StartsWith(
+                 "the weights of a file are not those of this model\n  missing (1): lm_head.weight [320, "
+                 "32]\n  Allowed are the parameters of this model, all of them and no others"));
+}
+
+TEST_CASE("a plan knows the largest micro-batch of the whole run, and its step") {
+  const test::DialogueFolder folder;
+  LoadedConfig loaded = folder.config({"data.batch=4", "train.accumulate=2"});
+  CHECK(planned_note(loaded.config) ==
+        "dialogues are not there, so that all are planned with llava.data.max_length = 96 tokens, a picture, "
+        "and "
+        "labels behind it");
+  measure_dialogues(loaded.config);
+  const Lengths& lengths = *options_of(loaded.config).lengths.of;
+  CHECK(lengths.training.size() == 12);
+  const LargestBatch largest = largest_batch(loaded.config, lengths);
+  REQUIRE(largest.samples.size() == 2);
+  Run run(folder, {"data.batch=4", "train.accumulate=2"});
+  int64_t longest = 0, longest_step = 0;
+  LoaderOptions options;
+  options.seed = stream_seed(loaded.config.train.seed, "data");
+  options.batch = 2;
+  Loader loader(run.data.split.training, options);
+  for (int64_t i = 0; i < 12; ++i) {
+    const Batch batch = loader.next();
+    const int64_t rank =
+        batch.tensors[0].size(1) * 1'000'000 + batch.tensors[1].size(0) * 10'000 + batch.weight();
+    if (rank > longest) {
+      longest = rank;
+      longest_step = i / 2 + 1;
+    }
+  }
+  CHECK(*largest.step == longest_step);
+  loaded.config.train.steps.reset();
+  loaded.config.train.seconds = 5;
+  measure_dialogues(loaded.config);
+  CHECK_THAT(planned_note(loaded.config),
+             Catch::StartsWith("the largest micro-batch, or more, as the run's length is "
+                               "not known before it: 2 dialogues of up to "));
+}
+
+TEST_CASE("configurations of no run of a LLaVA are refused with the key and what to set") {
+  const test::DialogueFolder folder;
+  CHECK_THAT(config_refusal(folder, {"train.parts=[]"}),
+             Catch::EndsWith(
+                 "train.parts is empty, so that nothing is trained; name some of vision, projector, text, "
+                 "lora"));
+  CHECK_THAT(
+      config_refusal(folder, {R"(train.parts=["tower"])"}),
+      Catch::EndsWith(R"(train.parts names "tower", which train.model = "llava" has not; allowed: vision, )"
+                      "projector, text and lora"));
+  CHECK_THAT(
+      config_refusal(folder, {"llava.lora.r=4"}),
+      Catch::EndsWith(R"(llava.lora.r = 4 makes adapters, and train.parts = ["vision", "projector", "text"] )"
+                      R"(does not train them; name "lora" there, or set llava.lora.r = 0)"));
+  CHECK_THAT(config_refusal(folder, {"llava.lora.r=33", R"(train.parts=["lora"])"}),
+             Catch::EndsWith("llava.lora.r = 33 is more than the smallest matrix has rows; set 32 or less"));
+  CHECK_THAT(config_refusal(
+                 folder, {"llava.lora.r=4", R"(train.parts=["lora"])", R"(llava.lora.targets=["lm_head"])"}),
+             Catch::EndsWith(
+                 "llava.lora.targets names \"lm_head\", which is no matrix of a decoder's layer; allowed: "
+                 "q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj and down_proj"));
+  const auto data_refusal = [&](const Overrides& overrides) {
+    const LoadedConfig loaded = folder.config(overrides);
+    try {
+      open_dialogues(loaded, nullptr, {});
+    } catch (const Error& error) {
+      return std::to_string(static_cast<int>(error.code)) + " " + error.what();
+    }
+    return std::string("accepted");
+  };
+  CHECK_THAT(
+      data_refusal({"llava.base=nf4", R"(train.parts=["projector"])"}),
+      Catch::StartsWith("2 ") && Catch::EndsWith("needs weights to begin with, as what is drawn is not worth "
+                                                 "keeping in few bits; set train.init_from, or llava.base = "
+                                                 "\"bf16\""));
+  CHECK_THAT(
+      data_refusal({"llava.text.vocabulary=321"}),
+      Catch::StartsWith("2 ") && Catch::Contains("has 320 tokens, and llava.text.vocabulary = 321; set "
+                                                 "llava.text.vocabulary = 320"));
+  CHECK_THAT(data_refusal({"llava.data.max_length=8"}),
+             Catch::StartsWith("4 ") && Catch::Contains("llava.data.max_length = 8 cuts all of its answers"));
+  folder.write("gone.json", nlohmann::json::array({test::dialogue("a", {"9.png"}, {"<image>?", "a bag"})}));
+  CHECK_THAT(data_refusal({"llava.data.conversations=" + folder.path("gone.json")}),
+             Catch::StartsWith("4 ") &&
+                 Catch::Contains("sample 0: \"9.png\": no such file; pictures are looked for in "));
+}
+
+}  // namespace dtk::llava

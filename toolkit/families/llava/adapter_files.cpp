@@ -1,0 +1,80 @@
+#include "toolkit/families/llava/adapter_files.h"
+
+#include <ATen/ops/matmul.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "toolkit/core/errors.h"
+#include "toolkit/core/text.h"
+#include "toolkit/families/llava/names.h"
+#include "toolkit/families/llava/options.h"
+
+namespace dtk::llava {
+namespace {
+
+constexpr std::string_view kDown = ".lora_A.weight", kUp = ".lora_B.weight";
+
+[[noreturn]] void refuse_without_adapters(const std::string& name) {
+  throw ConfigError(name +
+                    " have no adapters: the run had llava.lora.r = 0; leave --adapter and --merge out");
+}
+
+// As peft calls them, around transformers' model.
+std::string peft_name(const std::string& own) {
+  const std::string projector = "model.mm_projector.", layers = "model.layers.", begin = "base_model.model.";
+  if (own.starts_with(projector)) {
+    const std::string number = own.substr(projector.size(), 1) == "0" ? "1" : "2";
+    return begin + "model.multi_modal_projector.linear_" + number + own.substr(projector.size() + 1);
+  }
+  return begin + "model.language_model.layers." + own.substr(layers.size());
+}
+
+}  // namespace
+
+AdapterFiles adapter_files(const Weights& weights, const RunConfig& config) {
+  const models::LlavaLora& lora = options_of(config).model.lora;
+  if (lora.r == 0) refuse_without_adapters(weights.name);
+  const bool projects = contains(config.train.parts, "projector");
+  AdapterFiles files;
+  for (const StoredTensor& tensor : with_own_names(weights).tensors) {
+    const bool is_adapter = tensor.name.ends_with(kDown) || tensor.name.ends_with(kUp);
+    if (is_adapter || (projects && tensor.name.starts_with("model.mm_projector.")))
+      files.tensors.push_back({peft_name(tensor.name), tensor.read().to(at::kFloat)});
+  }
+  // The tower has matrices of the same names.
+  nlohmann::ordered_json json = {
+      {"peft_type", "LORA"},
+      {"task_type", nullptr},
+      {"base_model_name_or_path", nullptr},
+      {"inference_mode", true},
+      {"r", lora.r},
+      {"lora_alpha", lora.alpha},
+      {"lora_dropout", lora.dropout},
+      {"bias", "none"},
+      {"fan_in_fan_out", false},
+      {"target_modules", ".*language_model\\.layers.*\\.(" + listed(lora.targets, "|", "|") + ")"}};
+  if (projects) json["modules_to_save"] = {"multi_modal_projector"};
+  files.config = json.dump(2) + "\n";
+  return files;
+}
+
+std::vector<NamedTensor> merged_weights(std::vector<NamedTensor> tensors, const RunConfig& config) {
+  const models::LlavaLora& lora = options_of(config).model.lora;
+  if (lora.r == 0) refuse_without_adapters("the weights");
+  std::map<std::string, at::Tensor> by_name;
+  for (const NamedTensor& tensor : tensors) by_name[tensor.name] = tensor.tensor;
+  std::vector<NamedTensor> merged;
+  for (NamedTensor& one : tensors) {
+    if (one.name.ends_with(kDown) || one.name.ends_with(kUp)) continue;
+    const std::string module = one.name.substr(0, one.name.rfind('.'));
+    const auto down = by_name.find(module + std::string(kDown)), up = by_name.find(module + std::string(kUp));
+    if (down != by_name.end() && up != by_name.end())
+      one.tensor =
+          one.tensor.add(at::matmul(up->second, down->second), lora.alpha / static_cast<double>(lora.r));
+    merged.push_back(std::move(one));
+  }
+  return merged;
+}
+
+}  // namespace dtk::llava

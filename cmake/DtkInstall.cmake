@@ -29,7 +29,7 @@ set(DTK_PROGRAMS dit-plan dit-train dit-sample dit-export)
 set(DTK_PROGRAM_DIR "${CMAKE_INSTALL_LIBEXECDIR}/dit-train")
 set_target_properties(${DTK_PROGRAMS} PROPERTIES INSTALL_RPATH "$ORIGIN")
 install(TARGETS ${DTK_PROGRAMS} COMPONENT programs
-        RUNTIME_DEPENDENCIES PRE_INCLUDE_REGEXES "^lib(fmt|crypto|jpeg|png16|webp|sentencepiece)\\." PRE_EXCLUDE_REGEXES ".*"
+        RUNTIME_DEPENDENCIES PRE_INCLUDE_REGEXES "^lib(fmt|crypto|jpeg|png16|webp)\\." PRE_EXCLUDE_REGEXES ".*"
         RUNTIME DESTINATION "${DTK_PROGRAM_DIR}" LIBRARY DESTINATION "${DTK_PROGRAM_DIR}")
 foreach(program IN LISTS DTK_PROGRAMS)
   install(PROGRAMS "$<TARGET_FILE:dit-launch>" DESTINATION "${CMAKE_INSTALL_BINDIR}" RENAME ${program} COMPONENT programs)
@@ -41,7 +41,7 @@ install(DIRECTORY configs/ DESTINATION "${CMAKE_INSTALL_DATADIR}/dit-train/confi
 
 # The texts that the licences of what is compiled in ask for, as Debian has them.
 install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT programs)
-foreach(package libcxxopts-dev libfmt-dev libjpeg62-turbo-dev libpng-dev libsentencepiece-dev libssl-dev libstb-dev libtomlplusplus-dev libwebp-dev nlohmann-json3-dev zlib1g-dev)
+foreach(package libcxxopts-dev libfmt-dev libjpeg62-turbo-dev libpng-dev libssl-dev libstb-dev libtomlplusplus-dev libwebp-dev nlohmann-json3-dev zlib1g-dev)
   if(EXISTS "/usr/share/doc/${package}/copyright")
     install(FILES "/usr/share/doc/${package}/copyright" DESTINATION "${CMAKE_INSTALL_DOCDIR}/licenses"
             RENAME ${package} COMPONENT programs)

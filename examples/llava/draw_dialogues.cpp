@@ -1,7 +1,5 @@
 // draw-dialogues: pictures of 2 x 2 photographs of Fashion-MNIST, dialogues about them and a tokenizer of
 // their text, in the form in which LLaVA is trained.
-#include <sentencepiece_trainer.h>
-
 #include <cstdio>
 #include <cxxopts.hpp>
 #include <filesystem>
@@ -127,30 +125,11 @@ void write_lists(const Path& out, const std::string& half, const Lists& lists) {
   write_file_atomically(files, out / (half + "_german.json"), lists.german.dump(1) + "\n");
 }
 
-class Texts final : public sentencepiece::SentenceIterator {
- public:
-  explicit Texts(const std::vector<std::string>& texts) : texts_(texts) {}
-  bool done() const override { return next_ >= texts_.size(); }
-  void Next() override { ++next_; }
-  const std::string& value() const override { return texts_[next_]; }
-  sentencepiece::util::Status status() const override { return {}; }
-
- private:
-  const std::vector<std::string>& texts_;
-  size_t next_ = 0;
-};
-
-// Every text can be written back: letters that it has not seen are bytes, and nothing is made uniform.
-void train_tokenizer(const Path& file, const std::vector<std::string>& texts, int64_t words) {
-  Texts list(texts);
-  std::string model;
-  const auto status = sentencepiece::SentencePieceTrainer::Train(
-      "--vocab_size=" + std::to_string(words) +
-          " --model_type=bpe --byte_fallback=true --normalization_rule_name=identity --minloglevel=2"
-          " --remove_extra_whitespaces=false --hard_vocab_limit=false --pad_id=-1 --num_threads=1",
-      &list, &model);
-  if (!status.ok()) throw DataError("the tokenizer could not be trained: " + status.ToString());
-  write_file_atomically(posix_file_system(), file, model);
+// The texts for train-tokenizer, one a line.
+void write_texts(const Path& file, const std::vector<std::string>& texts) {
+  std::string lines;
+  for (const std::string& text : texts) lines += text + "\n";
+  write_file_atomically(posix_file_system(), file, lines);
 }
 
 int run(int argc, char** argv) {
@@ -161,7 +140,6 @@ int run(int argc, char** argv) {
       cxxopts::value<std::string>()->default_value("/usr/share/datasets/fashion-mnist"))(
       "scenes", "to train on", cxxopts::value<int64_t>()->default_value("8000"))(
       "held-out", "to be judged by", cxxopts::value<int64_t>()->default_value("1000"))(
-      "words", "of the tokenizer", cxxopts::value<int64_t>()->default_value("512"))(
       "seed", "of all draws", cxxopts::value<uint64_t>()->default_value("0"))("help", "this text");
   const auto given = options.parse(argc, argv);
   if (given.count("help") > 0 || given.count("out") == 0) {
@@ -183,7 +161,7 @@ int run(int argc, char** argv) {
     }
     write_lists(out, half, lists);
     if (std::string(half) == "train") {
-      train_tokenizer(out / "tokenizer.model", lists.texts, given["words"].as<int64_t>());
+      write_texts(out / "texts.txt", lists.texts);
       continue;
     }
     write_asked(out, half, "captions", lists.captions, count);

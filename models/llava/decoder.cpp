@@ -1,5 +1,7 @@
 // The LLaMA decoder.
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
 #include <dtk/models/llava.h>
 
 #include <utility>
@@ -68,6 +70,9 @@ at::Tensor Llava::attention(size_t number, at::Tensor x, const Tensors& rotation
   k = turned(k, rotation[first], rotation[first + 1]);
   const int64_t seen = cache != nullptr ? cache->filled : 0, tokens = q.size(2);
   if (cache != nullptr) {
+    // Recomputed, it would be written a second time, and what grows in it would stay alive for backward.
+    TORCH_CHECK(!at::GradMode::is_enabled(),
+                "a cache of keys and values is for answers, where no gradient is taken");
     cache->keys[number].narrow(2, seen, tokens).copy_(k);
     cache->values[number].narrow(2, seen, tokens).copy_(v);
     k = cache->keys[number].narrow(2, 0, seen + tokens);

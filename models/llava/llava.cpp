@@ -262,9 +262,9 @@ std::optional<at::Tensor> Llava::continued(LlavaBatch prompts, int64_t count,
           pack(tokens.narrow(1, i - 1, 1)));
     }
     if (cache.keys.empty()) {
+      // What attention computes in: of a trained model that is autocast's, which a product tells.
+      const at::Tensor of_kind = product(layers_.front().k, x.narrow(0, 0, 1).narrow(1, 0, 1), false);
       for (size_t layer = 0; layer < layers_.size(); ++layer) {
-        // What attention computes in: of a trained model that is autocast's, which a product tells.
-        const at::Tensor of_kind = product(layers_[layer].k, x.narrow(0, 0, 1).narrow(1, 0, 1), false);
         cache.keys.push_back(at::empty({samples, heads, prompt + count, width}, of_kind.options()));
         cache.values.push_back(at::empty_like(cache.keys.back()));
       }

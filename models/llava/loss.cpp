@@ -1,6 +1,7 @@
 // Cross-entropy without logits that wait for backward.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
 #include <dtk/models/counted_forward.h>
 #include <dtk/models/llava.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -48,6 +49,10 @@ struct ChunkedCrossEntropy : torch::autograd::Function<ChunkedCrossEntropy> {
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& of_loss) {
+    TORCH_CHECK(!at::GradMode::is_enabled(),
+                "chunked_cross_entropy: its gradients are made beside it and have none of their own; ask for "
+                "no graph "
+                "of backward (create_graph)");
     torch::autograd::variable_list gradients(7);
     const torch::autograd::variable_list saved = context->get_saved_variables();
     for (size_t i = 0; i < saved.size(); ++i) {
@@ -61,6 +66,7 @@ struct ChunkedCrossEntropy : torch::autograd::Function<ChunkedCrossEntropy> {
 
 at::Tensor chunked_cross_entropy(const at::Tensor& x, const at::Tensor& head, const at::Tensor& labels,
                                  int64_t chunk) {
+  TORCH_CHECK_VALUE(chunk >= 1, "chunked_cross_entropy: chunks of ", chunk, " rows; allowed: at least 1");
   const bool trains = at::GradMode::is_enabled();
   return ChunkedCrossEntropy::apply(x, head, labels, chunk, trains && x.requires_grad(),
                                     trains && head.requires_grad(), trains);

@@ -26,8 +26,9 @@ at::Tensor quick_gelu(const at::Tensor& x) {
 }  // namespace
 
 at::Tensor Llava::encode(at::Tensor x) const {
-  if (x.size(0) == 0) {
-    // No picture is looked at, but the projector has its gradient: zeros.
+  if (x.size(0) == 0 && !patches_.requires_grad()) {
+    // No picture is looked at, but the projector has its gradient: zeros. So has a tower that is trained,
+    // below.
     x = at::zeros({0, options_.image_tokens(), *options_.vision.hidden},
                   patches_.options().requires_grad(false));
   } else {

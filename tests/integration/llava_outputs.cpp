@@ -1,3 +1,4 @@
+// llava_outputs MODEL TEXTS: tokens of each text of a JSON list by a SentencePiece model, as JSON.
 // llava_outputs CONFIG WEIGHTS INPUTS OUTPUTS: a LLaVA's logits, loss, gradients' norms and greedy
 // continuation, for llava_transformers_test.py. INPUTS: ids (N, T), pictures (M, 3, S, S), picture_rows,
 // label_rows, labels, prompts (N, P) of text alone.
@@ -5,9 +6,11 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "toolkit/checkpoint/weights.h"
 #include "toolkit/config/config_io.h"
+#include "toolkit/families/llava/tokenizer.h"
 #include "toolkit/families/llava/trainable.h"
 #include "toolkit/io/file_system.h"
 #include "toolkit/io/safetensors.h"
@@ -46,12 +49,24 @@ int run(char** argv) {
   return 0;
 }
 
+int tokenize(char** argv) {
+  const llava::Tokenizer tokenizer(argv[1]);
+  nlohmann::json all = nlohmann::json::array();
+  for (const nlohmann::json& text : nlohmann::json::parse(posix_file_system().read(argv[2]))) {
+    nlohmann::json ids = nlohmann::json::array();
+    for (const llava::Token& token : tokenizer.encode(text.get<std::string>())) ids.push_back(token.id);
+    all.push_back(std::move(ids));
+  }
+  std::printf("%s\n", all.dump().c_str());
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 5) return 2;
+  if (argc != 5 && argc != 3) return 2;
   try {
-    return run(argv);
+    return argc == 3 ? tokenize(argv) : run(argv);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "llava_outputs: %s\n", error.what());
     return 1;

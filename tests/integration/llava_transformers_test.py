@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""llava_transformers_test.py OUTPUTS DRAW TRAIN EXPORT SAMPLE JUDGE: LLaVA against transformers and peft, live: random small
+"""llava_transformers_test.py OUTPUTS DRAW TRAIN EXPORT SAMPLE JUDGE TOKENIZER PLAN: LLaVA against transformers, peft and sentencepiece, live: random small
 models under both families of names, whole and in shards, and adapters that a run has trained."""
 
 import json
@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import CLIPVisionConfig, LlamaConfig, LlavaConfig, LlavaForConditionalGeneration
 
-OUTPUTS, DRAW, TRAIN, EXPORT, SAMPLE, JUDGE = sys.argv[1:7]
+OUTPUTS, DRAW, TRAIN, EXPORT, SAMPLE, JUDGE, TOKENIZER, PLAN = sys.argv[1:9]
 IMAGE = 3  # the id of a picture's tokens; ours go where it stands
 
 CONFIG = """[train]
@@ -156,6 +156,84 @@ class LlavaTest(unittest.TestCase):
                                             eos_token_id=None, pad_token_id=0)  # fmt: skip
                 self.assertTrue(torch.equal(ours["greedy"], greedy[:, 5:]))
 
+    def test_tokens_are_those_of_sentencepiece(self):
+        import sentencepiece
+
+        draw = random.Random(32)
+        words = "what is at the top left? a bag, der Mantel über Größe 1234 <image> </s> \n\t ..  日本語 🙂 x".split(" ")
+        texts = [" ".join(draw.choices(words, k=draw.randrange(1, 12))) for _ in range(400)]
+        texts += ["", " ", "  a  b ", "\n", "ü" * 50, "abcabcabc" * 40, "".join(map(chr, range(1, 400)))]
+        (self.folder / "learnt.txt").write_text("\n".join(texts[:200]).replace("🙂", ""))
+        (self.folder / "texts.json").write_text(json.dumps(texts))
+        for size in ("320", "500"):
+            model = self.folder / f"{size}.model"
+            subprocess.run([TOKENIZER, self.folder / "learnt.txt", model, size], check=True, capture_output=True)
+            ours = subprocess.run([OUTPUTS, model, self.folder / "texts.json"], capture_output=True, text=True)
+            self.assertEqual(ours.returncode, 0, ours.stderr)
+            theirs = sentencepiece.SentencePieceProcessor(model_file=str(model))
+            for text, ids in zip(texts, json.loads(ours.stdout)):
+                self.assertEqual(ids, theirs.encode(text), text)
+
+    def dialogues(self):
+        folder = self.folder / "dialogues"
+        subprocess.run([DRAW, "--out", folder, "--scenes", "8", "--held-out", "2"], check=True, capture_output=True)
+        subprocess.run([TOKENIZER, folder / "texts.txt", folder / "tokenizer.model", "300"], check=True,
+                       capture_output=True)  # fmt: skip
+        return folder
+
+    def test_a_plan_is_its_run_and_a_packed_run_goes_on(self):
+        """Dialogues of one length, for two epochs: 0 bytes between plan and run in each phase of a step."""
+        folder = self.dialogues()
+        one = json.loads((folder / "train_questions.json").read_text())[1]
+        alike = [{**one, "id": str(i), "image": f"pictures/train-{i % 8}.png"} for i in range(24)]
+        (folder / "alike.json").write_text(json.dumps(alike))
+        model = random_model(random.Random(33), vocabulary=300, image=14)
+        save_file(saved(model), self.folder / "base.safetensors")
+        text = f"""
+[llava.data]
+conversations = '{folder}/alike.json'
+tokenizer = '{folder}/tokenizer.model'
+max_length = 96
+[data]
+batch = 8
+"""
+        adapters = {"train.parts": '["projector", "lora"]', "llava.lora.r": 4, "llava.lora.dropout": 0.1}
+        cases = {
+            "all": {},
+            "frozen": {"train.parts": '["projector"]', "llava.base": "bf16"},
+            "offloaded": {"train.parts": '["projector"]', "policies.checkpoint.keep": "offload",
+                          "policies.checkpoint.offload_min_bytes": 0},
+            "split": {"train.accumulate": 2, "memory.split": 2},
+            "adapted in bf16": {**adapters, "llava.base": "bf16", "policies.precision.enabled": "true"},
+            "nf4": {**adapters, "llava.base": "nf4", "policies.checkpoint.enabled": "true"},
+            "int8": {"train.parts": '["vision", "projector"]', "llava.base": "int8"},
+        }  # fmt: skip
+        for name, values in cases.items():
+            with self.subTest(name):
+                out = self.folder / name
+                more = f"init_from = '{self.folder}/base.safetensors'\nout = '{out}'\n"
+                config = self.folder / f"{name}.toml"
+                config.write_text(config_text(model, more=more) + text)
+                settings = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+                planned = subprocess.run([PLAN, "--config", config, "--device", "cpu", "--json", *settings],
+                                         capture_output=True, text=True)  # fmt: skip
+                self.assertEqual(planned.returncode, 0, planned.stderr)
+                done = subprocess.run([TRAIN, "--config", config, *settings], capture_output=True, text=True)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                plan = {one["name"]: one["peak_bytes"] for one in json.loads(planned.stdout)["phases"]}
+                run = json.loads((out / "memory.json").read_text())["phases"]
+                seen = {one["name"]: one["peak_bytes"] for one in run}
+                for phase in ("forward", "backward", "first_step", "optimizer"):
+                    self.assertEqual(plan[phase], seen[phase], phase)
+                self.assertIn("the largest micro-batch, of step 1: ", json.loads(planned.stdout)["plan"]["data"])
+        again = subprocess.run([TRAIN, "--resume", self.folder / "nf4", "--set", "train.steps=5"], capture_output=True, text=True)
+        self.assertEqual(again.returncode, 0, again.stderr)
+        base = self.folder / "base.safetensors"
+        base.write_bytes(base.read_bytes()[:-1] + b"\x01")
+        refused = subprocess.run([TRAIN, "--resume", self.folder / "nf4", "--set", "train.steps=6"], capture_output=True, text=True)
+        self.assertEqual(refused.returncode, 2, refused.stderr)
+        self.assertIn("base.safetensors has changed since (its SHA-256 differs)", refused.stderr)
+
     def answers(self, dialogues):
         """A run answers questions about pictures, which are judged by kind; a truth judges itself as right."""
         asked, out = dialogues / "t10k_questions_asked.json", self.folder / "answers.json"
@@ -179,9 +257,7 @@ class LlavaTest(unittest.TestCase):
     def test_adapters_of_a_run_are_what_peft_loads_and_what_is_merged(self):
         from peft import PeftModel
 
-        dialogues = self.folder / "dialogues"
-        subprocess.run([DRAW, "--out", dialogues, "--scenes", "8", "--held-out", "2", "--words", "300"], check=True,
-                       capture_output=True)  # fmt: skip
+        dialogues = self.dialogues()
         draw = random.Random(31)
         model = random_model(draw, vocabulary=300, image=14)
         save_file(saved(model), self.folder / "base.safetensors")

@@ -383,15 +383,16 @@ std::string sample_help() {
   const std::vector<SampleUsage> usages = sample_usages();
   std::string usage, help, options_help;
   for (const SampleUsage& one : usages) {
-    usage += (usage.empty() ? "Usage: " : "       ") + std::string("dit-sample --checkpoint DIR --") +
-             one.first() + " " + one.value + " --out " + one.out + " [options]\n";
+    usage += (usage.empty() ? "--" : ", --") + one.first() + " " + one.value;
     help += one.help;
     options_help += one.options_help;
   }
   const SampleUsage& example = usages.front();
-  return fmt::format(R"(dit-sample: draws samples from a trained diffusion transformer.
+  return fmt::format(R"(dit-sample: draws samples from a trained model, or has it answer.
 
-{}
+Usage: dit-sample --checkpoint DIR --out OUT [options] and one of
+       {}
+
   --checkpoint DIR      a checkpoint's folder, or a run's for its newest one
   --weights FILE        a safetensors or torch.save file, not --checkpoint
   --key KEY             of the weights in FILE; default: ema, if it is there

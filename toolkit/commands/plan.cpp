@@ -108,7 +108,8 @@ struct PlanJob {
 // The plan of the smallest batch tells whether another batch helps.
 std::string advice_of(const PlanJob& job, const Plan& plan) {
   if (!job.arguments.max_batch.empty()) return "; give --max-batch no more than that";
-  if (plan.memory.peak().peak.of(policies::Category::parameters) > *job.budget) return "";
+  const policies::MemorySums& peak = plan.memory.peak().peak;
+  if (peak.of(policies::Category::parameters) + peak.of(policies::Category::frozen) > *job.budget) return "";
   LoadedConfig smallest = job.loaded;
   smallest.config.data.batch = smallest.config.train.accumulate;
   const MemoryNeed least = make_plan(std::move(smallest), job.device, job.options).need_in(kBudget);

@@ -141,16 +141,20 @@ struct OptimizerOptions {
   double eps = 1e-8;
   double weight_decay = 0.0;
   double clip = 1.0;  // largest global gradient norm; 0: none, and gradients are checked when logged or saved
+  // Parameters with a rate of their own, which follows the same schedule: "model.mm_projector: 2e-5". A
+  // pattern is a parameter's name or the path of what it lies in; * stands for one component.
+  std::vector<std::string> rates = {};
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    auto& [lr, beta1, beta2, eps, weight_decay, clip] = self;
+    auto& [lr, beta1, beta2, eps, weight_decay, clip, rates] = self;
     visit("lr", lr, "(0, inf)");
     visit("beta1", beta1, "[0, 1)");
     visit("beta2", beta2, "[0, 1)");
     visit("eps", eps, "(0, inf)");
     visit("weight_decay", weight_decay, "[0, inf)");
     visit("clip", clip, "[0, inf)");
+    visit("rates", rates, "patterns with a rate, such as \"model.mm_projector: 2e-5\"");
   }
   friend bool operator==(const OptimizerOptions&, const OptimizerOptions&) = default;
 };

@@ -63,7 +63,7 @@ bool is_harmless(const std::string& table, const std::string& key) {
 
 // Why a key of all runs has its value for ever; "" if it may change.
 std::string why_fixed(const std::string& key) {
-  if (key == "train.model") return "it says what is trained";
+  if (key == "train.model" || key == "train.parts") return "it says what is trained";
   if (key == "train.seed") return "the order of the data and what is held out follow from it";
   if (key == "data.kind") return "it says what samples are";
   if (key == "data.validation")

@@ -108,7 +108,7 @@ std::string plan_line(const MemoryReport& plan, const DeviceOverhead& beside,
 }
 
 std::string excess_text(const MemoryNeed& need, int64_t limit) {
-  const int64_t parameters = need.peak.peak.of(Category::parameters);
+  const int64_t parameters = need.peak.peak.of(Category::parameters) + need.peak.peak.of(Category::frozen);
   if (parameters > limit) {
     return fmt::format(
         "the parameters alone take {}, more than {}; use a smaller model or a larger device{}",

@@ -102,7 +102,7 @@ StateBytes state_bytes(const MemoryReport& plan) {
   const policies::PhasePeak* const complete = policies::phase_named(plan.phases, "optimizer");
   const policies::PhasePeak phase = complete != nullptr ? *complete : plan.peak();
   using policies::Category;
-  return {.parameters = phase.peak.of(Category::parameters),
+  return {.parameters = phase.peak.of(Category::parameters) + phase.peak.of(Category::frozen),
           .gradients = phase.peak.of(Category::gradients),
           .moments = phase.peak.of(Category::optimizer),
           .average = phase.peak.of(Category::ema)};

@@ -54,6 +54,11 @@ std::optional<Weights> initial_weights(FileSystem& files, const LoadedConfig& lo
 
 std::vector<std::string> notes_on_start(const LoadedConfig& loaded, const std::optional<Weights>& initial) {
   std::vector<std::string> notes;
+  const std::vector<std::string> unused = make_model(loaded.config, at::kMeta)->unused();
+  if (!unused.empty()) {
+    notes.push_back(fmt::format("{} parameters are unused by construction, and have no state: {}",
+                                unused.size(), first_few(unused, 1)));
+  }
   if (initial) {
     notes.push_back("begins with " + initial->name);
     const std::string conversion = conversion_note(*initial);

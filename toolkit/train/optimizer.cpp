@@ -7,8 +7,11 @@
 #include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <dtk/policies/internal/path_globs.h>
 #include <dtk/policies/memory_ledger.h>
 
+#include <cmath>
+#include <cstdlib>
 #include <map>
 #include <stdexcept>
 
@@ -40,6 +43,25 @@ at::Tensor norms_of(const std::vector<at::Tensor>& tensors) {
   return norms;
 }
 
+// "model.mm_projector: 2e-5"
+std::pair<std::string, double> parse_rate(const std::string& entry) {
+  const size_t colon = entry.rfind(':');
+  char* end = nullptr;
+  const double rate = colon == entry.npos ? 0 : std::strtod(entry.c_str() + colon + 1, &end);
+  if (colon != entry.npos && colon > 0 && end != nullptr && *end == '\0' && rate > 0 && std::isfinite(rate))
+    return {entry.substr(0, colon), rate};
+  throw ConfigError("optimizer.rates: \"" + entry +
+                    "\" is no pattern with a rate above 0; write for example \"model.mm_projector: 2e-5\"");
+}
+
+// Whether the pattern means the parameter or something that it lies in.
+bool covers(const std::string& pattern, const std::string& name) {
+  for (size_t end = name.size(); end != 0 && end != name.npos; end = name.rfind('.', end - 1)) {
+    if (policies::glob_matches(pattern, std::string_view(name).substr(0, end))) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 AdamW::AdamW(const OptimizerOptions& options,
@@ -55,6 +77,7 @@ AdamW::AdamW(const OptimizerOptions& options,
     exp_avg_sq_.push_back(at::zeros_like(parameter, at::kFloat));
   }
   if (parameters_.empty()) throw std::invalid_argument("AdamW: no parameter needs a gradient");
+  groups_ = groups_of(options_, names_);
   OwnerScope owner(Category::optimizer, "scalars");
   const auto scalar = at::TensorOptions().dtype(at::kFloat).device(parameters_.front().device());
   step_ = at::zeros({}, scalar);
@@ -98,12 +121,53 @@ void AdamW::apply(double lr) {
   at::NoGradGuard no_grad;
   step_.add_(counts_);
   counts_.reset();
-  const std::vector<at::Tensor> steps(parameters_.size(), step_);
-  at::_fused_adamw_(parameters_, gradients_, exp_avg_, exp_avg_sq_, {}, steps, lr, options_.beta1,
-                    options_.beta2, options_.weight_decay, options_.eps, /*amsgrad=*/false,
-                    /*maximize=*/false, divisor_, stopped_);
+  for (const Group& group : groups_) apply_to(group, lr);
   gradients_.clear();
   divisor_.reset();
+}
+
+void AdamW::apply_to(const Group& group, double lr) {
+  const auto of_group = [&](const std::vector<at::Tensor>& all) {
+    if (group.members.size() == all.size()) return all;
+    std::vector<at::Tensor> some;
+    for (const size_t member : group.members) some.push_back(all[member]);
+    return some;
+  };
+  const std::vector<at::Tensor> steps(group.members.size(), step_);
+  at::_fused_adamw_(of_group(parameters_), of_group(gradients_), of_group(exp_avg_), of_group(exp_avg_sq_),
+                    {}, steps, lr * group.factor, options_.beta1, options_.beta2, options_.weight_decay,
+                    options_.eps,
+                    /*amsgrad=*/false, /*maximize=*/false, divisor_, stopped_);
+}
+
+std::vector<AdamW::Group> AdamW::groups_of(const OptimizerOptions& options,
+                                           const std::vector<std::string>& names) {
+  std::vector<Group> groups(1, {1.0, {}});
+  std::vector<std::string> chosen_by(names.size());
+  for (const std::string& entry : options.rates) {
+    const auto [pattern, rate] = parse_rate(entry);
+    Group group{rate / options.lr, {}};
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (!covers(pattern, names[i])) continue;
+      if (!chosen_by[i].empty()) {
+        throw ConfigError("optimizer.rates: both \"" + chosen_by[i] + "\" and \"" + entry + "\" are of " +
+                          names[i] + "; let each parameter have one rate");
+      }
+      chosen_by[i] = entry;
+      group.members.push_back(i);
+    }
+    if (group.members.empty()) {
+      throw ConfigError("optimizer.rates: \"" + entry +
+                        "\" is of no parameter that is trained; the nearest are " +
+                        policies::nearest_paths(pattern, names));
+    }
+    groups.push_back(std::move(group));
+  }
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (chosen_by[i].empty()) groups.front().members.push_back(i);
+  }
+  std::erase_if(groups, [](const Group& group) { return group.members.empty(); });
+  return groups;
 }
 
 void AdamW::measure(const std::vector<at::Tensor>& gradients, const at::Tensor& loss) {

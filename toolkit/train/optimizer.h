@@ -17,6 +17,7 @@ class AdamW {
  public:
   /// Allocates both moments now (8 bytes per parameter), fp32, on the parameters' device. Parameters that
   /// need no gradient are left alone.
+  /// Throws ConfigError for options.rates that are none, of no parameter, or of one that has a rate already.
   AdamW(const OptimizerOptions& options, const std::vector<std::pair<std::string, at::Tensor>>& parameters,
         NotFinite on_not_finite = NotFinite::stop);
 
@@ -63,9 +64,18 @@ class AdamW {
   void measure(const std::vector<at::Tensor>& gradients, const at::Tensor& loss);
   void stop_unless_finite(const at::Tensor& norm);
 
+  /// Parameters that are updated at one rate: by a factor of what apply() is given.
+  struct Group {
+    double factor;
+    std::vector<size_t> members;
+  };
+  static std::vector<Group> groups_of(const OptimizerOptions& options, const std::vector<std::string>& names);
+  void apply_to(const Group& group, double lr);
+
   const OptimizerOptions options_;
   const NotFinite on_not_finite_;
   std::vector<std::string> names_;
+  std::vector<Group> groups_;  // one, of all, without options.rates
   std::vector<at::Tensor> parameters_, exp_avg_, exp_avg_sq_;
   at::Tensor step_;  // one count shared by all parameters: they are always updated together
   at::Tensor gradient_norm_, stopped_;

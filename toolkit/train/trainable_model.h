@@ -51,7 +51,8 @@ class TrainableModel {
   /// Names of parameters that are trained with the others and that no loss reaches by construction, such as
   /// those of a layer behind the last that is read.
   virtual std::vector<std::string> unused() const { return {}; }
-  /// Tensors of frozen weights that are stored in fewer bits than a parameter; not among parameters().
+  /// Tensors of frozen weights that are stored in fewer bits than a parameter, marked as frozen
+  /// (policies::mark_frozen); not among parameters().
   virtual models::NamedTensors packed() const { return {}; }
   /// Whether something is neither trained nor derived.
   bool is_partly_frozen() const;

@@ -60,7 +60,6 @@ std::unique_ptr<TrainableModel> build_model(const RunConfig& config, c10::Device
       if (name.starts_with(path + ".")) label = path;
     }
     policies::claim(tensor, Category::frozen, label);
-    policies::mark_frozen(tensor);
   }
   if (initialise) initialise(*model);
   return model;

@@ -23,8 +23,9 @@ thread_local std::vector<int> stack;  // instances that this thread is in, the i
 // Parameters are there whatever is saved.
 const MemoryBlock* Observer::block_of(const at::Tensor& tensor) const {
   const MemoryBlock* block = policies::counted_block(tensor);
-  const bool counts =
-      block != nullptr && block->tier == tier_ && block->owner.category != Category::parameters;
+  const bool counts = block != nullptr && block->tier == tier_ &&
+                      block->owner.category != Category::parameters &&
+                      block->owner.category != Category::frozen;
   return counts && !policies::is_parameter(tensor) ? block : nullptr;
 }
 

@@ -1,39 +1,11 @@
 #include "support/llava/dialogues.h"
 
-#include <sentencepiece_trainer.h>
-
 #include <stdexcept>
 
 #include "toolkit/data/image.h"
 
 namespace dtk::test {
 namespace {
-
-class Texts final : public sentencepiece::SentenceIterator {
- public:
-  bool done() const override { return next_ >= texts_.size(); }
-  void Next() override { ++next_; }
-  const std::string& value() const override { return texts_[next_]; }
-  sentencepiece::util::Status status() const override { return {}; }
-
- private:
-  const std::vector<std::string> texts_{"what is at the top left? a bag.",
-                                        "USER: ASSISTANT: is there a coat? yes",
-                                        "wo ist die Tasche? oben links", "a coat and a bag above a boot"};
-  size_t next_ = 0;
-};
-
-std::string trained_tokenizer() {
-  Texts texts;
-  std::string model;
-  const auto status = sentencepiece::SentencePieceTrainer::Train(
-      "--vocab_size=320 --model_type=bpe --byte_fallback=true --normalization_rule_name=identity "
-      "--minloglevel=2 "
-      "--remove_extra_whitespaces=false --hard_vocab_limit=false --pad_id=-1 --num_threads=1",
-      &texts, &model);
-  if (!status.ok()) throw std::runtime_error(status.ToString());
-  return model;
-}
 
 std::string picture(int number) {
   Image image{40, 56, 3, std::vector<uint8_t>(40 * 56 * 3)};
@@ -55,8 +27,8 @@ nlohmann::json dialogue(const std::string& id, const std::vector<std::string>& p
 }
 
 DialogueFolder::DialogueFolder() {
-  static const std::string tokenizer = trained_tokenizer();
-  folder_.write("tokenizer.model", tokenizer);
+  std::filesystem::copy_file(std::filesystem::path(DTK_FIXTURES) / "tokenizer.model",
+                             folder_ / "tokenizer.model");
   for (int i = 0; i < 3; ++i) folder_.write(std::to_string(i) + ".png", picture(i));
   write("list.json", some());
 }

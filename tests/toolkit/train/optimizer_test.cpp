@@ -9,6 +9,7 @@
 #include <numbers>
 
 #include "support/catch.h"
+#include "support/error_text.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/train/lr_schedule.h"
 
@@ -73,6 +74,41 @@ TEST_CASE("updates follow AdamW's formula, with the global norm clipped") {
   CHECK(parameters[2].second[0].item<double>() == Approx(b.weight).epsilon(1e-6));
   CHECK_FALSE(parameters[0].second.grad().defined());
   CHECK(adamw.stopped().item<float>() == 0);
+}
+
+TEST_CASE(
+    "parameters may have a rate of their own, which follows the schedule; all else has the common one") {
+  OptimizerOptions options;
+  options.lr = 0.1;
+  options.clip = 0;
+  options.rates = {"a: 0.05"};
+  const auto parameters = two_parameters();
+  AdamW adamw(options, parameters);
+  Reference a{1.0}, b{0.5};
+  for (int t = 1; t <= 3; ++t) {
+    set_gradients(parameters, 1.0f);
+    adamw.step(0.1 / t);
+    a.step(options, 0.05 / t, t, 3);
+    b.step(options, 0.1 / t, t, 4);
+    adamw.release_gradients();
+  }
+  CHECK(parameters[0].second[0].item<double>() == Approx(a.weight).epsilon(1e-6));
+  CHECK(parameters[2].second[0].item<double>() == Approx(b.weight).epsilon(1e-6));
+  const auto refusal = [&](const std::vector<std::string>& rates) {
+    options.rates = rates;
+    return test::error_text<ConfigError>([&] { AdamW refused(options, two_parameters()); });
+  };
+  CHECK(refusal({"a 0.05"}) ==
+        "optimizer.rates: \"a 0.05\" is no pattern with a rate above 0; write for example "
+        "\"model.mm_projector: 2e-5\"");
+  CHECK(refusal({"a: 0"}) ==
+        "optimizer.rates: \"a: 0\" is no pattern with a rate above 0; write for example "
+        "\"model.mm_projector: 2e-5\"");
+  CHECK(refusal({"c: 1"}) ==
+        "optimizer.rates: \"c: 1\" is of no parameter that is trained; the nearest are a, b");
+  CHECK(refusal({"a: 1", "*: 2"}) ==
+        "optimizer.rates: both \"a: 1\" and \"*: 2\" are of a; let each parameter have "
+        "one rate");
 }
 
 TEST_CASE("the global norm has the bits of one thread's, whatever the number of threads") {

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/matmul.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -16,8 +17,7 @@ namespace {
 constexpr std::string_view kDown = ".lora_A.weight", kUp = ".lora_B.weight";
 
 [[noreturn]] void refuse_without_adapters(const std::string& name) {
-  throw ConfigError(name +
-                    " have no adapters: the run had llava.lora.r = 0; leave --adapter and --merge out");
+  throw ConfigError(name + " have no adapters; leave --adapter and --merge out");
 }
 
 // As peft calls them, around transformers' model.
@@ -36,12 +36,20 @@ AdapterFiles adapter_files(const Weights& weights, const RunConfig& config) {
   const models::LlavaLora& lora = options_of(config).model.lora;
   if (lora.r == 0) refuse_without_adapters(weights.name);
   const bool projects = contains(config.train.parts, "projector");
+  if (projects && options_of(config).model.projector_depth() != 2) {
+    throw ConfigError(
+        "--adapter: " + weights.name + " have a projector of kind \"" + options_of(config).model.projector +
+        "\", and transformers knows \"mlp2x_gelu\" alone; write the whole model with --merge --out");
+  }
   AdapterFiles files;
   for (const StoredTensor& tensor : with_own_names(weights).tensors) {
     const bool is_adapter = tensor.name.ends_with(kDown) || tensor.name.ends_with(kUp);
     if (is_adapter || (projects && tensor.name.starts_with("model.mm_projector.")))
       files.tensors.push_back({peft_name(tensor.name), tensor.read().to(at::kFloat)});
   }
+  if (std::none_of(files.tensors.begin(), files.tensors.end(),
+                   [](const NamedTensor& one) { return one.name.ends_with(kUp); }))
+    refuse_without_adapters(weights.name);
   // The tower has matrices of the same names.
   nlohmann::ordered_json json = {
       {"peft_type", "LORA"},

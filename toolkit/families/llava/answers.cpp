@@ -9,9 +9,11 @@
 
 #include "toolkit/core/errors.h"
 #include "toolkit/core/format.h"
+#include "toolkit/core/text.h"
 #include "toolkit/families/llava/dialogue_source.h"
 #include "toolkit/families/llava/pictures.h"
 #include "toolkit/families/llava/trainable.h"
+#include "toolkit/io/json.h"
 #include "toolkit/train/trained_model.h"
 
 namespace dtk::llava {
@@ -34,7 +36,21 @@ class Answers final : public Drawing {
     const std::string list = arguments.given<std::string>("ask").value();
     folder_ = arguments.given<std::string>("pictures").value_or(parent_of(list).string());
     tokenizer_ = std::make_unique<Tokenizer>(options_.tokenizer);
+    if (tokenizer_->size() != *model_.text.vocabulary) {
+      throw ConfigError(
+          fmt::format("--ask: the tokenizer {} has {} tokens, and the model {}; name its own with "
+                      "--tokenizer",
+                      options_.tokenizer, tokenizer_->size(), *model_.text.vocabulary));
+    }
     questions_ = read_dialogues(list, options_.style, /*asks=*/true);
+    for (const Dialogue& question : questions_) {
+      for (const std::string& name : question.pictures) {
+        if (!files.exists(folder_ / name) || files.is_folder(folder_ / name))
+          throw DataError("--ask " + list + ": " + in_quotes(name) +
+                          ": no such file; pictures are looked for in " + shown(folder_) +
+                          ", or where --pictures says");
+      }
+    }
     constexpr int64_t kAnyLength = 1 << 20;
     for (const Dialogue& question : questions_)
       prompts_.push_back(
@@ -60,7 +76,7 @@ class Answers final : public Drawing {
       std::vector<int64_t> ids(row.const_data_ptr<int64_t>(), row.const_data_ptr<int64_t>() + count_);
       answers.push_back({{"id", questions_[i].id}, {"answer", text_of(ids)}});
     }
-    write_file_atomically(files, out_, answers.dump(1) + "\n");
+    write_file_atomically(files, out_, answers.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
   }
 
  private:
@@ -143,8 +159,7 @@ SampleUsage questions_usage() {
       .out = "FILE",
       .example_out = "answers.json",
       .endings = {".json"},
-      .help = "  --ask QUESTIONS       for LLaVA: a JSON list of dialogues that end with a question\n",
-      .options_help = "  --tokens N            of an answer, at most; --pictures FOLDER of the questions\n"};
+      .help = "  --ask QUESTIONS       LLaVA's dialogues (JSON);  --tokens N  of an answer\n"};
 }
 
 std::unique_ptr<Drawing> draw_answers(FileSystem& files, const SampleSource& source,

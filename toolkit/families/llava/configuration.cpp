@@ -16,7 +16,8 @@ std::vector<std::string> Configuration::parts() const {
 
 // Nothing is drawn while it trains: a run's answers are asked for afterwards.
 bool Configuration::ignores(const std::string& key) const {
-  return is_one_of(key, {"data.on_corrupt", "sample.steps", "sample.ema", "train.sample_every"});
+  return is_one_of(key,
+                   {"data.on_corrupt", "data.samples", "sample.steps", "sample.ema", "train.sample_every"});
 }
 
 HeldOut Configuration::held_out(const RunConfig& config) const {
@@ -53,7 +54,13 @@ void Configuration::check_model(const RuleCheck& rules) const {
   const std::string parts = setting("train.parts", rules.config().train.parts);
   if (model.lora.r > 0 && !model.trained.lora) {
     rules.fail("llava.lora.r", setting("llava.lora.r", model.lora.r) + " makes adapters, and " + parts +
-                                   " does not train them; name \"lora\" there, or set llava.lora.r = 0");
+                                   " does not train them; name \"lora\" there, or leave [llava.lora] out");
+  }
+  const bool is_packed = model.base == models::LlavaBase::int8 || model.base == models::LlavaBase::nf4;
+  if (is_packed && model.trained.text) {
+    rules.fail("llava.base", setting("llava.base", policies::text_of(model.base)) +
+                                 " packs the decoder, which " + parts +
+                                 " trains; leave \"text\" out there, or choose another llava.base");
   }
   if (model.trained.lora && model.trained.text)
     rules.fail("train.parts", parts + ": decoder and adapters would learn the same; name one of them");
@@ -73,10 +80,21 @@ void Configuration::check_data(const RuleCheck& rules) const {
 
 std::string Configuration::useless_because(const RunConfig& config, const std::string& key) const {
   const Options& options = options_of(config);
+  if (key == "llava.double_quant" && options.model.base != models::LlavaBase::nf4) return "llava.base";
+  if (is_one_of(key, {"llava.lora.alpha", "llava.lora.dropout", "llava.lora.targets"}) &&
+      options.model.lora.r == 0)
+    return "llava.lora.r";
   if (key == "llava.data.system" && options.data.style == DialogueStyle::plain) return "llava.data.style";
   if (key == "llava.data.image_first" && options.data.style == DialogueStyle::plain)
     return "llava.data.style";
   return "";
+}
+
+// What is read, and how much at once; neither changes what was learnt.
+bool Configuration::may_change_on_resume(const std::string& key) const {
+  const bool is_data =
+      key.starts_with("llava.data.") && !is_one_of(key, {"llava.data.style", "llava.data.system"});
+  return is_data || key == "llava.loss_chunk" || ModelFamily::may_change_on_resume(key);
 }
 
 // Of what a preset says.

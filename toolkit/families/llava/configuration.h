@@ -17,6 +17,7 @@ class Configuration : public ModelFamily {
   void check_model(const RuleCheck& rules) const override;
   void check_data(const RuleCheck& rules) const override;
   std::string useless_because(const RunConfig& config, const std::string& key) const override;
+  bool may_change_on_resume(const std::string& key) const override;
   std::string derived_value(const RunConfig& config, const std::string& key) const override;
 };
 

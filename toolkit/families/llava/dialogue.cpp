@@ -208,13 +208,15 @@ TokenSequence tokens_of(const Dialogue& dialogue, const DialogueOptions& options
   bool is_first = true;
   for (const Turn& turn : dialogue.turns) {
     if (turn.is_answer) {
-      sequence.text(turn.text, /*is_answer=*/true);
+      // With the blank before it, which most vocabularies have in one token with the first word: a question
+      // ends as it does where it is asked.
+      sequence.text(" " + turn.text, /*is_answer=*/true);
       sequence.end_of_answer();
       continue;
     }
     sequence.text((is_first ? options.system + " " : "") + "USER: ", /*is_answer=*/false);
     sequence.question(options.image_first ? with_image_first(turn.text) : turn.text);
-    sequence.text(" ASSISTANT: ", /*is_answer=*/false);
+    sequence.text(" ASSISTANT:", /*is_answer=*/false);
     is_first = false;
   }
   return sequence.finish();

@@ -2,7 +2,7 @@
 //
 // Two styles. `plain`: <image> + caption + "\n", all of which is learnt. `v1`, of Vicuna:
 // SYSTEM + " USER: " + question + " ASSISTANT: " + answer + "</s>", and "USER: " at once for the next turn;
-// what is learnt is each answer with its "</s>".
+// what is learnt is each answer with the blank before and its "</s>" behind it.
 #pragma once
 #include <filesystem>
 #include <string>

@@ -38,17 +38,17 @@ DialogueSource::DialogueSource(const RunConfig& config, const std::filesystem::p
       tokenizer_(options_.tokenizer),
       dialogues_(read_dialogues(list, options_.style)) {
   if (tokenizer_.size() != *model_.text.vocabulary) {
-    throw ConfigError(fmt::format(
-        "llava.data.tokenizer = {} has {} tokens, and llava.text.vocabulary = {}; "
-        "set llava.text.vocabulary = {}, or name the tokenizer of this model",
-        toml_text(options_.tokenizer), tokenizer_.size(), *model_.text.vocabulary, tokenizer_.size()));
+    throw ConfigError(
+        fmt::format("llava.data.tokenizer = {} has {} tokens, and llava.text.vocabulary = {}; "
+                    "say so in [llava.text], or name the tokenizer of this model",
+                    toml_text(options_.tokenizer), tokenizer_.size(), *model_.text.vocabulary));
   }
   FileSystem& files = posix_file_system();
   for (int64_t i = 0; i < size(); ++i) {
     if (progress) progress("measuring dialogues", i, size());
     const std::string place = fmt::format("{}: sample {}", shown(list), i);
     for (const std::string& name : dialogues_[static_cast<size_t>(i)].pictures) {
-      if (!files.exists(picture(name)))
+      if (!files.exists(picture(name)) || files.is_folder(picture(name)))
         throw DataError(fmt::format("{}: {}: no such file; pictures are looked for in {}", place,
                                     in_quotes(name), shown(folder_)));
     }
@@ -150,7 +150,12 @@ RunData open_dialogues(const LoadedConfig& loaded, const DataIdentity* before,
   if (is_packed && before == nullptr && config.train.init_from.empty()) {
     throw ConfigError(location_of(loaded, "llava.base") + setting("llava.base", policies::text_of(base)) +
                       " needs weights to begin with, as what is drawn is not worth keeping in few bits; set "
-                      "train.init_from, or llava.base = \"bf16\"");
+                      "train.init_from, or choose another llava.base");
+  }
+  try {
+    const Tokenizer tokenizer(data.tokenizer);
+  } catch (const DataError& error) {
+    throw DataError(location_of(loaded, "llava.data.tokenizer") + error.what());
   }
   const auto opened = [&](const std::string& key,
                           const std::string& list) -> std::shared_ptr<const DataSource> {
@@ -167,6 +172,11 @@ RunData open_dialogues(const LoadedConfig& loaded, const DataIdentity* before,
   if (!data.held_out.empty()) {
     run.split = {run.all, opened("llava.data.held_out", data.held_out)};
     return run;
+  }
+  if (config.data.validation >= run.all->size() && before == nullptr) {
+    throw ConfigError(fmt::format("{}data.validation = {} leaves nothing to train on: {}; allowed: [0, {}]",
+                                  location_of(loaded, "data.validation"), config.data.validation,
+                                  run.all->description(), run.all->size() - 1));
   }
   run.split = hold_out(run.all, config.data.validation, stream_seed(config.train.seed, "validation"), before);
   return run;

@@ -55,6 +55,12 @@ class Family final : public Configuration {
     return merged_weights(std::move(exported), config);
   }
 
+  // What a plan counts is of the largest micro-batch: a step's own where all are as long.
+  double training_flops_per_sample(const RunConfig& config, int64_t planned_step) const override {
+    if (options_of(config).data.pad != Padding::max) return 0;
+    return ModelFamily::training_flops_per_sample(config, planned_step);
+  }
+
   SampleUsage sample_usage() const override { return questions_usage(); }
 
   std::unique_ptr<Drawing> drawing(FileSystem& files, const SampleSource& source,

@@ -48,7 +48,12 @@ Image clip_picture(const Image& image, int64_t side, AspectRatio aspect_ratio) {
 }
 
 void read_picture(const std::filesystem::path& file, AspectRatio aspect_ratio, const at::Tensor& into) {
-  const std::string encoded = posix_file_system().read(file, kMaxPictureBytes);
+  std::string encoded;
+  try {
+    encoded = posix_file_system().read(file, kMaxPictureBytes);
+  } catch (const FileError& error) {
+    throw DataError(error.what());
+  }
   const int64_t side = into.size(-1);
   const Image image = clip_picture(decode_image(encoded, shown(file), Convert::rgb), side, aspect_ratio);
   float* const values = into.mutable_data_ptr<float>();

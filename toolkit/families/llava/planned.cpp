@@ -1,6 +1,7 @@
 #include "toolkit/families/llava/planned.h"
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <optional>
 #include <string>
@@ -62,7 +63,8 @@ class PlannedDialogues final : public DataSource {
   const int64_t samples_;
 };
 
-std::tuple<int64_t, int64_t, int64_t, int64_t> rank_of(const std::vector<SampleSize>& batch) {
+// Tokens of the longest, and all pictures, features and labels.
+SampleSize totals_of(const std::vector<SampleSize>& batch) {
   SampleSize all;
   for (const SampleSize& one : batch) {
     all.tokens = std::max(all.tokens, one.tokens);
@@ -70,8 +72,58 @@ std::tuple<int64_t, int64_t, int64_t, int64_t> rank_of(const std::vector<SampleS
     all.labels += one.labels;
     all.features += one.features;
   }
-  return {all.tokens, all.pictures, all.labels, all.features};
+  return all;
 }
+
+using Figures = std::array<int64_t SampleSize::*, 4>;
+constexpr Figures kFigures{&SampleSize::tokens, &SampleSize::pictures, &SampleSize::features,
+                           &SampleSize::labels};
+
+/// The largest of each figure among micro-batches, and one that has all of them, where there is one.
+class Largest {
+ public:
+  /// `pads`: all are as long as llava.data.max_length.
+  explicit Largest(bool pads) : pads_(pads) {}
+
+  void look_at(const std::vector<SampleSize>& batch, int64_t step) {
+    const SampleSize of = totals_of(batch);
+    bool exceeds = count_ < batch.size(), has_all = count_ <= batch.size();
+    for (size_t i = pads_ ? 1 : 0; i < kFigures.size(); ++i) {
+      exceeds = exceeds || of.*kFigures[i] > most_.*kFigures[i];
+      has_all = has_all && of.*kFigures[i] >= most_.*kFigures[i];
+      most_.*kFigures[i] = std::max(most_.*kFigures[i], of.*kFigures[i]);
+    }
+    if (pads_) most_.tokens = std::max(most_.tokens, of.tokens);
+    count_ = std::max(count_, batch.size());
+    if (has_all && (exceeds || !step_)) {
+      samples_ = batch;
+      step_ = step;
+    } else if (exceeds) {
+      samples_.clear();  // no micro-batch so far has them all
+      step_.reset();
+    }
+  }
+
+  LargestBatch found() const {
+    if (!samples_.empty() || count_ == 0) return {samples_, step_};
+    // Shared out evenly.
+    LargestBatch bound;
+    const auto all = static_cast<int64_t>(count_);
+    for (int64_t i = 0; i < all; ++i) {
+      const auto share = [&](int64_t of) { return of / all + (i < of % all ? 1 : 0); };
+      bound.samples.push_back(
+          {most_.tokens, share(most_.pictures), share(most_.features), share(most_.labels)});
+    }
+    return bound;
+  }
+
+ private:
+  const bool pads_;
+  SampleSize most_;
+  size_t count_ = 0;  // samples
+  std::vector<SampleSize> samples_;
+  std::optional<int64_t> step_;
+};
 
 // Each figure the largest that so many samples can have.
 std::vector<SampleSize> bound_of(const std::vector<SampleSize>& sizes, int64_t count) {
@@ -94,15 +146,16 @@ std::optional<int64_t> samples_of_run(const RunConfig& config, const Lengths& le
   return samples;
 }
 
-std::vector<SampleSize> largest_in_order(const std::vector<SampleSize>& sizes, int64_t micro) {
-  std::vector<SampleSize> largest;
-  for (size_t first = 0; first < sizes.size(); first += static_cast<size_t>(micro)) {
-    const size_t end = std::min(sizes.size(), first + static_cast<size_t>(micro));
-    std::vector<SampleSize> batch(sizes.begin() + static_cast<int64_t>(first),
-                                  sizes.begin() + static_cast<int64_t>(end));
-    if (largest.empty() || rank_of(batch) > rank_of(largest)) largest = std::move(batch);
-  }
-  return largest;
+bool pads_to_max(const RunConfig& config) {
+  return options_of(config).data.pad == Padding::max;
+}
+
+std::vector<SampleSize> largest_in_order(const RunConfig& config, const std::vector<SampleSize>& sizes) {
+  Largest largest(pads_to_max(config));
+  const int64_t micro = micro_batch(config), all = std::ssize(sizes);
+  for (int64_t first = 0; first < all; first += micro)
+    largest.look_at({sizes.begin() + first, sizes.begin() + std::min(all, first + micro)}, 1);
+  return largest.found().samples;
 }
 
 }  // namespace
@@ -115,6 +168,7 @@ void measure_dialogues(RunConfig& config) {
   }
   Lengths lengths{.steps = config.train.steps, .epochs = config.train.epochs};
   const auto source = std::make_shared<const DialogueSource>(config, data.conversations, OpeningProgress{});
+  if (config.data.validation >= source->size()) return;  // the run refuses it
   if (!data.held_out.empty()) {
     lengths.training = source->sizes();
     lengths.held_out = DialogueSource(config, data.held_out, {}).sizes();
@@ -146,21 +200,27 @@ LargestBatch largest_batch(const RunConfig& config, const Lengths& lengths) {
   const auto samples = samples_of_run(config, lengths, in_epoch);
   if (!samples || *samples > kMaxLookedAt || in_epoch == 0)
     return {bound_of(sizes, std::min(micro, all)), std::nullopt};
-  LargestBatch largest;
+  Largest largest(pads_to_max(config));
   std::vector<uint32_t> order;
+  int64_t step = 0, left_in_step = 0;
   for (int64_t first = 0; first < *samples;) {
     const int64_t place = first % in_epoch, count = std::min(micro, in_epoch - place);
     if (place == 0) {
       order = epoch_order(stream_seed(config.train.seed, "data"), static_cast<uint64_t>(first / in_epoch),
                           static_cast<uint64_t>(all));
     }
+    if (left_in_step == 0) {
+      ++step;
+      left_in_step =
+          config.data.drop_last ? config.data.batch : std::min(config.data.batch, in_epoch - place);
+    }
     std::vector<SampleSize> batch;
     for (int64_t i = place; i < place + count; ++i) batch.push_back(sizes[order[static_cast<size_t>(i)]]);
-    if (largest.samples.empty() || rank_of(batch) > rank_of(largest.samples))
-      largest = {std::move(batch), first / config.data.batch + 1};
+    largest.look_at(batch, step);
+    left_in_step -= count;
     first += count;
   }
-  return largest;
+  return largest.found();
 }
 
 RunData planned_dialogues(const RunConfig& config, int64_t samples) {
@@ -168,7 +228,7 @@ RunData planned_dialogues(const RunConfig& config, int64_t samples) {
   std::vector<SampleSize> training{longest_sample(config)}, held_out = training;
   if (lengths) {
     training = largest_batch(config, *lengths).samples;
-    held_out = largest_in_order(lengths->held_out, micro_batch(config));
+    held_out = largest_in_order(config, lengths->held_out);
   }
   const bool of_file = !options_of(config).data.held_out.empty();
   const int64_t shown = !of_file  ? config.data.validation
@@ -194,12 +254,13 @@ std::string planned_note(const RunConfig& config) {
         data.max_length);
   }
   const LargestBatch largest = largest_batch(config, *lengths);
-  const auto [tokens, pictures, labels, features] = rank_of(largest.samples);
-  return fmt::format("the largest micro-batch{}: {} dialogues of up to {} tokens, {} pictures, {} labels",
-                     largest.step ? fmt::format(", of step {}", *largest.step)
-                                  : ", or more, as the run's length is not known before it",
-                     largest.samples.size(), data.pad == Padding::max ? data.max_length : tokens, pictures,
-                     labels);
+  const SampleSize of = totals_of(largest.samples);
+  return fmt::format(
+      "the largest micro-batch{}: {} dialogues of up to {} tokens, {} pictures, {} labels",
+      largest.step                        ? fmt::format(", of step {}", *largest.step)
+      : lengths->steps || lengths->epochs ? ", or more: each figure is the largest of some step"
+                                          : ", or more, as the run's length is not known before it",
+      largest.samples.size(), data.pad == Padding::max ? data.max_length : of.tokens, of.pictures, of.labels);
 }
 
 }  // namespace dtk::llava

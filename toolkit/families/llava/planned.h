@@ -17,11 +17,10 @@ Batch longest_batch(const RunConfig& config, int64_t samples, at::TensorOptions 
 /// The largest micro-batch that a run of `config` will read.
 struct LargestBatch {
   std::vector<SampleSize> samples;
-  // In which it is; absent: the run's length is not known before it, and each figure is the largest that a
-  // micro-batch can have.
+  // In which it is; absent: each figure (tokens of the longest, pictures, features, labels of all) is the
+  // largest of some micro-batch, or, where the run's length is not known before it, that one can have.
   std::optional<int64_t> step = std::nullopt;
 };
-/// By tokens of its longest sample, then by pictures, labels and features of all.
 LargestBatch largest_batch(const RunConfig& config, const Lengths& lengths);
 
 /// Every micro-batch of them is the largest, or, where lengths are not known, of longest samples.

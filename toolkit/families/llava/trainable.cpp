@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <dtk/policies/memory_ledger.h>
+#include <dtk/policies/saved_tensors.h>
 
 #include <algorithm>
 #include <map>
@@ -33,7 +34,9 @@ TrainableLlava::TrainableLlava(const RunConfig& config, c10::Device device,
     : TrainableLlava(config, models::Llava(model_options(config), device, std::move(generator))) {}
 
 TrainableLlava::TrainableLlava(const RunConfig& config, models::Llava model)
-    : config_(config), model_(std::move(model)) {}
+    : config_(config), model_(std::move(model)) {
+  for (const auto& [name, tensor] : packed()) policies::mark_frozen(tensor);
+}
 
 std::unique_ptr<TrainableModel> TrainableLlava::with_own_seam() const {
   models::Llava model = model_;

@@ -125,7 +125,7 @@ class Llava {
 
 /// The mean cross-entropy of x (L, h) times `head` (V, h) against labels (L), fp32. Backward takes nothing of
 /// L x V: both gradients are made beside the loss, `chunk` rows at a time, at most 10 bytes a logit of a
-/// chunk.
+/// chunk. Throws c10::ValueError for `chunk` below 1, c10::Error where a graph of backward is asked for.
 at::Tensor chunked_cross_entropy(const at::Tensor& x, const at::Tensor& head, const at::Tensor& labels,
                                  int64_t chunk);
 

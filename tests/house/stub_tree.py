@@ -41,7 +41,8 @@ case "$*" in
       kill -KILL "$PPID"
     fi
     if [[ $* == *safetensors* ]]; then
-      for package in safetensors-0.8.0 numpy-2.2.6 protobuf-6.33.1 absl_py-2.3.1 tensorboard-2.20.0 auditwheel-6.8.2; do
+      for package in safetensors-0.8.0 numpy-2.2.6 protobuf-6.33.1 absl_py-2.3.1 tensorboard-2.20.0 auditwheel-6.8.2 \
+        transformers-4.57.1 peft-0.17.1 sentencepiece-0.2.3; do
         mkdir -p "$site/$package.dist-info"
         echo x >"$site/$package.dist-info/RECORD"
       done

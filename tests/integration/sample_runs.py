@@ -132,8 +132,8 @@ class Refusals(SampleTest):
             (["--classes", "0"], "give exactly one of --checkpoint DIR and --weights FILE; neither is given"),
             (
                 ["--checkpoint", "run"],
-                "give exactly one of --classes LIST, for images and latents, and --frames LIST, for the driving "
-                "planner; neither is given",
+                "give exactly one of --classes LIST, for images and latents, --frames LIST, for the driving planner, "
+                "and --ask QUESTIONS, for LLaVA; none is given",
             ),
             (
                 ["--chekpoint", "run", "--classes", "0"],
@@ -257,7 +257,7 @@ class Refusals(SampleTest):
         for message, *arguments in (
             (
                 "--weights gone.safetensors: no such file or folder; allowed: a safetensors file, a file of "
-                "torch.save, or the folder of a checkpoint or a run",
+                "torch.save, a list of such (*.index.json), or the folder of a checkpoint or a run",
                 *("--weights", "gone.safetensors"),
             ),
             (

@@ -83,8 +83,7 @@ class Export(WeightTest):
             ),
             (
                 CONFIGURATION,
-                "--checkpoint gone: no such file or folder; allowed: a safetensors file, a file of torch.save, or "
-                "the folder of a checkpoint or a run",
+                f"--checkpoint gone: no such file or folder; {ALLOWED}",
                 *("--checkpoint", "gone"),
             ),
             (

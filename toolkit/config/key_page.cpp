@@ -14,8 +14,21 @@ namespace {
 
 constexpr size_t wanted_column = 38;
 
+// A list that is too long for a line goes on below its first value.
+std::string in_lines(const std::string& name, std::string list) {
+  const std::string start = "  " + name + " = ";
+  std::string lines;
+  for (size_t room = 78 - start.size(); list.size() > room;) {
+    const size_t comma = list.rfind(", ", room);
+    if (comma == std::string::npos) break;
+    lines += list.substr(0, comma + 1) + "\n" + std::string(start.size() + 1, ' ');
+    list.erase(0, comma + 2);
+  }
+  return start + lines + list;
+}
+
 std::string key_text(const std::string& name, const std::string& by_default, const std::string& what) {
-  const std::string start = "  " + name + " = " + by_default;
+  const std::string start = in_lines(name, by_default);
   if (start.size() + 2 <= wanted_column) return entry(start, wanted_column, what);
   return start + "\n" + entry("", wanted_column, what);
 }

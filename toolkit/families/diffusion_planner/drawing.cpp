@@ -106,7 +106,7 @@ SampleUsage frames_usage() {
           .none_of_others = ", whose trajectories are drawn without classes, guidance or noise",
           .out = "FOLDER",
           .example_out = "drawn",
-          .help = R"(  --frames LIST         a driving planner's frames: folder or list;  --out FOLDER
+          .help = R"(  --frames LIST         a driving planner's frames: folder or list; --out FOLDER
 )"};
 }
 

@@ -83,8 +83,9 @@ TEST_CASE("dit-train: a run that goes on has its configuration") {
   CHECK(latest.set == std::vector<std::string>{"train.out=\"runs/a\""});
   CHECK(train({"--config", "b.toml", "--set", "train.steps=3", "--out", "c"}).set ==
         std::vector<std::string>{"train.steps=3", "train.out=\"c\""});
-  CHECK(train_error({"--resume", "latest"}) ==
-        "--resume latest: of which run? Name it, as in --resume runs/mine, or give --out DIR or --config FILE");
+  CHECK(
+      train_error({"--resume", "latest"}) ==
+      "--resume latest: of which run? Name it, as in --resume runs/mine, or give --out DIR or --config FILE");
 }
 
 TEST_CASE("dit-train: help and version need nothing else") {
@@ -176,10 +177,10 @@ TEST_CASE("dit-sample: what must be given") {
   CHECK(sample_error({"--weights", "w"}) ==
         "give exactly one of --checkpoint DIR and --weights FILE; both are given");
   const std::string of_two =
-      "give exactly one of --classes LIST, for images and latents, and --frames LIST, for the driving "
-      "planner; ";
-  CHECK(error({"--checkpoint", "c", "--out", "a.png"}) == of_two + "neither is given");
-  CHECK(sample_error({"--frames", "f"}) == of_two + "both are given");
+      "give exactly one of --classes LIST, for images and latents, --frames LIST, for the driving "
+      "planner, and --ask QUESTIONS, for LLaVA; ";
+  CHECK(error({"--checkpoint", "c", "--out", "a.png"}) == of_two + "none is given");
+  CHECK(sample_error({"--frames", "f"}) == of_two + "several are given");
   CHECK(error({"--checkpoint", "c", "--classes", "0"}) ==
         "--out FILE is missing: write for example --out grid.png");
   CHECK(error({"--weights", "w", "--classes", "0", "--out", "a.png", "--raw"}) ==

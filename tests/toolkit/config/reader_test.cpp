@@ -29,7 +29,8 @@ std::string error_of_set(const std::string& override) {
 
 const std::string all_tables =
     "[train], [model], [diffusion], [diffusion_planner], [diffusion_planner.process], "
-    "[diffusion_planner.loss], [diffusion_planner.augmentation], [data], "
+    "[diffusion_planner.loss], [diffusion_planner.augmentation], [llava], [llava.vision], [llava.text], "
+    "[llava.lora], [llava.data], [data], "
     "[optimizer], [schedule], [schedule.epochs], [sample], [memory], [log], "
     "[policies.precision], [policies.attention], [policies.ema], [policies.checkpoint]";
 
@@ -199,7 +200,8 @@ TEST_CASE("config reader: unknown keys name the nearest known one") {
   CHECK(error_in("\"data.batch\" = 1") ==
         "base.toml:1:1: unknown key \"data.batch\"; did you mean data.batch?");
   CHECK(error_in("[train.schedule]\nwarmup = 1") ==
-        "base.toml:1:8: unknown key train.schedule; known keys of [train]: model, out, seed, threads, steps, "
+        "base.toml:1:8: unknown key train.schedule; known keys of [train]: model, parts, out, seed, threads, "
+        "steps, "
         "epochs, seconds, "
         "accumulate, log_every, checkpoint_every, sample_every, keep_checkpoints, validate_every, "
         "validate_ema, on_not_finite, most_skipped, slow_step, allow_thread_change, init_from, init_key");
@@ -300,7 +302,7 @@ TEST_CASE("config reader: all mistakes are reported together") {
         "base.toml:6:2: unknown table [modle]; did you mean [model]?\n"
         "--set data.kind=idx=: data.kind = \"idx=\" is not a choice; allowed: idx | images | latents | "
         "synthetic "
-        "| frames\n"
+        "| frames | conversations\n"
         "--set optimizer.lr=0: optimizer.lr = 0 is out of range; allowed: (0, inf)");
   std::string many = "[data]\n";
   for (int i = 0; i < 25; ++i) many += "x" + std::to_string(i) + "abcdefgh = 1\n";
@@ -462,7 +464,7 @@ TEST_CASE("config reader: wrong overrides") {
   CHECK(error_of_set("train.out=\xff") == "--set train.out=\xff: \xff is not a TOML value; wanted: a string");
   CHECK(error_of_set("data.kind=mnist") ==
         "--set data.kind=mnist: data.kind = \"mnist\" is not a choice; allowed: idx | images | latents | "
-        "synthetic | frames");
+        "synthetic | frames | conversations");
   CHECK(error_of_set("train=3") ==
         "--set train=3: train = 3 is an integer; wanted: a table, written [train]");
   CHECK(error_of_set("policies.ema=on") == "--set policies.ema=on: on is not a TOML value; wanted: a table");

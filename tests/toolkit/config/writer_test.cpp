@@ -340,6 +340,7 @@ beta2 = 0.999  # default
 eps = 1e-08  # configs/base.toml:6
 weight_decay = 0.0  # default
 clip = 1.0  # default
+rates = []  # default
 
 [schedule]
 kind = "cosine"  # default

@@ -215,6 +215,60 @@ RunConfig read_back(const std::string& text) {
   return parse_config(text, "config.toml", {}).config;
 }
 
+RunConfig adapted_llava() {
+  return read_back(R"([train]
+model = "llava"
+steps = 1
+parts = ["projector", "lora"]
+[llava]
+projector = "linear"
+tap = -1
+base = "nf4"
+double_quant = false
+loss_chunk = 7
+[llava.vision]
+hidden = 96
+mlp = 80
+depth = 5
+heads = 3
+image = 70
+patch = 7
+[llava.text]
+hidden = 96
+mlp = 88
+depth = 3
+heads = 3
+vocabulary = 777
+norm_eps = 1e-6
+rope_theta = 5000.0
+[llava.lora]
+r = 3
+alpha = 5.0
+dropout = 0.25
+targets = ["q_proj"]
+[llava.data]
+conversations = "a.json"
+held_out = "b.json"
+folder = "pictures"
+tokenizer = "t.model"
+system = "A chat."
+image_first = true
+max_length = 77
+pad = "max"
+aspect_ratio = "pad"
+[data]
+kind = "conversations"
+[optimizer]
+rates = ["model.mm_projector: 2e-5"]
+)");
+}
+
+RunConfig published_llava() {
+  return read_back(
+      "[train]\nmodel = \"llava\"\nsteps = 1\nparts = [\"projector\"]\n[llava]\npreset = \"7b\"\n"
+      "[llava.data]\nconversations = \"a.json\"\ntokenizer = \"t.model\"\nstyle = \"plain\"\n");
+}
+
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
   for (size_t begin = 0; begin < text.size();) {
@@ -235,7 +289,7 @@ bool has_line(const std::string& text, const std::string& line) {
 TEST_CASE("config writer: what is printed reads back equal") {
   for (const RunConfig& config :
        {smallest(), custom_from_folder(), custom_from_latents(), published_from_idx(), original_objective(),
-        driving(), driving_by_velocities(), upstream_driving()}) {
+        driving(), driving_by_velocities(), upstream_driving(), adapted_llava(), published_llava()}) {
     const std::string text = print_config({config, {}});
     INFO(text);
     CHECK(read_back(text) == config);
@@ -247,7 +301,7 @@ TEST_CASE("config writer: the round trip above covers every field off its defaul
   std::set<std::string> covered;
   for (const RunConfig& config :
        {custom_from_folder(), custom_from_latents(), published_from_idx(), original_objective(), driving(),
-        driving_by_velocities(), upstream_driving()}) {
+        driving_by_velocities(), upstream_driving(), adapted_llava(), published_llava()}) {
     for (const auto& difference : differences(RunConfig(), config)) covered.insert(difference.key);
   }
   std::set<std::string> missing;

@@ -1,11 +1,12 @@
-// draw-dialogues: pictures of 2 x 2 photographs of Fashion-MNIST, dialogues about them and a tokenizer of
-// their text, in the form in which LLaVA is trained.
+// draw-dialogues: pictures of 2 x 2 photographs of Fashion-MNIST and dialogues about them, in the form in
+// which LLaVA is trained; and all their text, for train-tokenizer.
 #include <cstdio>
 #include <cxxopts.hpp>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "llava/dialogues.h"
+#include "support/arguments.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/core/random_streams.h"
 #include "toolkit/data/idx.h"
@@ -132,7 +133,7 @@ void write_texts(const Path& file, const std::vector<std::string>& texts) {
   write_file_atomically(posix_file_system(), file, lines);
 }
 
-int run(int argc, char** argv) {
+void run(int argc, char** argv) {
   cxxopts::Options options("draw-dialogues",
                            "Pictures of 2 x 2 photographs of Fashion-MNIST, and dialogues about them");
   options.add_options()("out", "folder, new", cxxopts::value<std::string>())(
@@ -141,11 +142,12 @@ int run(int argc, char** argv) {
       "scenes", "to train on", cxxopts::value<int64_t>()->default_value("8000"))(
       "held-out", "to be judged by", cxxopts::value<int64_t>()->default_value("1000"))(
       "seed", "of all draws", cxxopts::value<uint64_t>()->default_value("0"))("help", "this text");
-  const auto given = options.parse(argc, argv);
-  if (given.count("help") > 0 || given.count("out") == 0) {
+  const cxxopts::ParseResult given = ::examples::parsed(options, argc, argv);
+  if (given.count("help") > 0) {
     std::printf("%s", options.help().c_str());
-    return given.count("help") > 0 ? 0 : 2;
+    return;
   }
+  if (given.count("out") == 0) throw ConfigError("--out is missing: the folder to create");
   const Path out = given["out"].as<std::string>(), photographs = given["photographs"].as<std::string>();
   FileSystem& files = posix_file_system();
   if (files.exists(out)) throw ConfigError(out.string() + ": is there already; name a new folder");
@@ -169,19 +171,10 @@ int run(int argc, char** argv) {
     write_asked(out, half, "german", lists.german, count);
   }
   std::printf("%s\n", out.c_str());
-  return 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const dtk::Error& error) {
-    std::fprintf(stderr, "draw-dialogues: %s\n", error.what());
-    return static_cast<int>(error.code);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "draw-dialogues: %s\n", error.what());
-    return 2;
-  }
+  return ::examples::exit_code_of("draw-dialogues", [&] { run(argc, argv); });
 }

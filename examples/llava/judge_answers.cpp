@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "support/arguments.h"
 #include "toolkit/core/errors.h"
 #include "toolkit/io/file_system.h"
 #include "toolkit/io/json.h"
@@ -38,16 +39,19 @@ double percent(int64_t part, int64_t all) {
   return 100.0 * static_cast<double>(part) / static_cast<double>(all);
 }
 
-int run(int argc, char** argv) {
+void run(int argc, char** argv) {
   cxxopts::Options options("judge-answers", "How many answers are the true ones, by kind of question");
   options.add_options()("truth", "list of dialogues with answers, as draw-dialogues writes it",
                         cxxopts::value<std::string>())(
       "answers", "what dit-sample --ask wrote of the same dialogues", cxxopts::value<std::string>())(
       "json", "as one JSON object")("help", "this text");
-  const auto given = options.parse(argc, argv);
-  if (given.count("help") > 0 || given.count("truth") == 0 || given.count("answers") == 0) {
+  const cxxopts::ParseResult given = ::examples::parsed(options, argc, argv);
+  if (given.count("help") > 0) {
     std::printf("%s", options.help().c_str());
-    return given.count("help") > 0 ? 0 : 2;
+    return;
+  }
+  for (const char* const name : {"truth", "answers"}) {
+    if (given.count(name) == 0) throw dtk::ConfigError(std::string("--") + name + " is missing; see --help");
   }
   const std::string truth_file = given["truth"].as<std::string>(), file = given["answers"].as<std::string>();
   const Json truth = list_in(truth_file), answers = list_in(file);
@@ -73,26 +77,17 @@ int run(int argc, char** argv) {
                     {"right", percent(kind.right, kind.asked)},
                     {"commonest", percent(kind.commonest(), kind.asked)}};
     std::printf("%s\n", json.dump(1).c_str());
-    return 0;
+    return;
   }
   std::printf("%-18s %6s %8s %20s\n", "kind", "asked", "right", "commonest answer");
   for (const auto& [name, kind] : kinds) {
     std::printf("%-18s %6lld %6.1f %% %18.1f %%\n", name.c_str(), static_cast<long long>(kind.asked),
                 percent(kind.right, kind.asked), percent(kind.commonest(), kind.asked));
   }
-  return 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const dtk::Error& error) {
-    std::fprintf(stderr, "judge-answers: %s\n", error.what());
-    return static_cast<int>(error.code);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "judge-answers: %s\n", error.what());
-    return 2;
-  }
+  return ::examples::exit_code_of("judge-answers", [&] { run(argc, argv); });
 }

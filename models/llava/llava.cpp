@@ -128,7 +128,7 @@ struct Llava::Builder {
   LlavaProjection projection(const std::string& of, const std::string& name, int64_t in, int64_t out) {
     LlavaProjection matrix;
     const LlavaBase base = model.options_.base;
-    if (!trained && (base == LlavaBase::nf4 || base == LlavaBase::int8)) {
+    if (!trained && is_packed(base)) {
       matrix.packed = packed(base == LlavaBase::nf4 ? Packing::nf4 : Packing::int8, out, in);
       model.packed_.emplace_back(of + name + ".weight", *matrix.packed);
     } else {

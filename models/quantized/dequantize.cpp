@@ -137,8 +137,7 @@ at::Tensor int8_by_operators(const at::Tensor& codes, const at::Tensor& absmax, 
 TORCH_LIBRARY(dtk, library) {
   library.def(
       "dequantize_nf4(Tensor codes, Tensor absmax, Tensor? nested_absmax, Tensor? nested_offset, int out, "
-      "int in_, "
-      "ScalarType type) -> Tensor");
+      "int in_, ScalarType type) -> Tensor");
   library.def("dequantize_int8(Tensor codes, Tensor absmax, ScalarType type) -> Tensor");
 }
 TORCH_LIBRARY_IMPL(dtk, CPU, library) {

@@ -26,8 +26,7 @@ using Path = std::filesystem::path;
 
 const std::string allowed =
     "allowed: a safetensors file, a file of torch.save, a list of such (*.index.json), or the folder of a "
-    "checkpoint or "
-    "a run";
+    "checkpoint or a run";
 
 /// What is wrong with a file begins with the option or the key that named it.
 template <class Read>

@@ -56,8 +56,7 @@ void Configuration::check_model(const RuleCheck& rules) const {
     rules.fail("llava.lora.r", setting("llava.lora.r", model.lora.r) + " makes adapters, and " + parts +
                                    " does not train them; name \"lora\" there, or leave [llava.lora] out");
   }
-  const bool is_packed = model.base == models::LlavaBase::int8 || model.base == models::LlavaBase::nf4;
-  if (is_packed && model.trained.text) {
+  if (models::is_packed(model.base) && model.trained.text) {
     rules.fail("llava.base", setting("llava.base", policies::text_of(model.base)) +
                                  " packs the decoder, which " + parts +
                                  " trains; leave \"text\" out there, or choose another llava.base");

@@ -78,13 +78,9 @@ Spread DialogueSource::spread_of(int64_t index) const {
 }
 
 std::string DialogueSource::description() const {
-  int64_t longest = 0, labels = 0;
-  for (const SampleSize& one : sizes_) {
-    longest = std::max(longest, one.tokens);
-    labels += one.labels;
-  }
+  const SampleSize all = totals_of(sizes_);
   const std::string cut = cut_ > 0 ? fmt::format(", {} of them cut there", cut_) : "";
-  return fmt::format("{} dialogues of up to {} tokens{}, {} labels ({})", size(), longest, cut, labels,
+  return fmt::format("{} dialogues of up to {} tokens{}, {} labels ({})", size(), all.tokens, cut, all.labels,
                      list_.filename().string());
 }
 
@@ -95,10 +91,7 @@ DataIdentity DialogueSource::identity() const {
 }
 
 int64_t length_of(const DialogueOptions& options, const std::vector<SampleSize>& sizes) {
-  if (options.pad == Padding::max) return options.max_length;
-  int64_t longest = 0;
-  for (const SampleSize& one : sizes) longest = std::max(longest, one.tokens);
-  return longest;
+  return options.pad == Padding::max ? options.max_length : totals_of(sizes).tokens;
 }
 
 Batch DialogueSource::allocate(int64_t, bool) const {
@@ -146,8 +139,7 @@ RunData open_dialogues(const LoadedConfig& loaded, const DataIdentity* before,
                                   location_of(loaded, "train.model"), key, what));
   }
   const models::LlavaBase base = options_of(config).model.base;
-  const bool is_packed = base == models::LlavaBase::int8 || base == models::LlavaBase::nf4;
-  if (is_packed && before == nullptr && config.train.init_from.empty()) {
+  if (models::is_packed(base) && before == nullptr && config.train.init_from.empty()) {
     throw ConfigError(location_of(loaded, "llava.base") + setting("llava.base", policies::text_of(base)) +
                       " needs weights to begin with, as what is drawn is not worth keeping in few bits; set "
                       "train.init_from, or choose another llava.base");

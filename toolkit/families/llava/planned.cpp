@@ -63,18 +63,6 @@ class PlannedDialogues final : public DataSource {
   const int64_t samples_;
 };
 
-// Tokens of the longest, and all pictures, features and labels.
-SampleSize totals_of(const std::vector<SampleSize>& batch) {
-  SampleSize all;
-  for (const SampleSize& one : batch) {
-    all.tokens = std::max(all.tokens, one.tokens);
-    all.pictures += one.pictures;
-    all.labels += one.labels;
-    all.features += one.features;
-  }
-  return all;
-}
-
 using Figures = std::array<int64_t SampleSize::*, 4>;
 constexpr Figures kFigures{&SampleSize::tokens, &SampleSize::pictures, &SampleSize::features,
                            &SampleSize::labels};
@@ -128,8 +116,7 @@ class Largest {
 // Each figure the largest that so many samples can have.
 std::vector<SampleSize> bound_of(const std::vector<SampleSize>& sizes, int64_t count) {
   std::vector<SampleSize> bound(static_cast<size_t>(count));
-  for (int64_t SampleSize::*const member :
-       {&SampleSize::tokens, &SampleSize::pictures, &SampleSize::features, &SampleSize::labels}) {
+  for (int64_t SampleSize::*const member : kFigures) {
     std::vector<int64_t> values;
     for (const SampleSize& one : sizes) values.push_back(one.*member);
     std::partial_sort(values.begin(), values.begin() + count, values.end(), std::greater<>());

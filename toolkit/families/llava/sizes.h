@@ -1,5 +1,6 @@
 // How large samples are, free of LibTorch.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -14,6 +15,18 @@ struct SampleSize {
   int64_t features = 0;  // of the pictures' tokens those that are left, K of it
   int64_t labels = 0;    // rows that carry one, L of it
 };
+
+/// What all of them have together; `tokens` are the longest's, which a batch is filled up to.
+inline SampleSize totals_of(const std::vector<SampleSize>& samples) {
+  SampleSize all;
+  for (const SampleSize& one : samples) {
+    all.tokens = std::max(all.tokens, one.tokens);
+    all.pictures += one.pictures;
+    all.features += one.features;
+    all.labels += one.labels;
+  }
+  return all;
+}
 
 /// Of the samples that a plan is made for, in the order of their sources, and how long the run will be: the
 /// plan's own job is shorter.

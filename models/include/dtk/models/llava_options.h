@@ -77,6 +77,9 @@ struct LlavaLora {
 /// What frozen parameters are stored in. `int8` and `nf4`: the matrices of the decoder's layers so, all else
 /// in bf16 (quantized.h).
 enum class LlavaBase { fp32, bf16, int8, nf4 };
+constexpr bool is_packed(LlavaBase base) {
+  return base == LlavaBase::int8 || base == LlavaBase::nf4;
+}
 constexpr auto enum_texts(LlavaBase) {
   return std::array{"fp32", "bf16", "int8", "nf4"};
 }

@@ -45,11 +45,10 @@ std::string largest(const MemorySums& sums, Category category, size_t count) {
 
 // So that all categories fit side by side.
 std::string short_name(Category category) {
-  static const std::map<Category, const char*> names = {{Category::parameters, "params"},
-                                                        {Category::gradients, "grads"},
-                                                        {Category::optimizer, "optim"},
-                                                        {Category::temporaries, "temps"},
-                                                        {Category::offloaded, "offl"}};
+  static const std::map<Category, const char*> names = {
+      {Category::parameters, "params"}, {Category::gradients, "grads"}, {Category::optimizer, "optim"},
+      {Category::temporaries, "temps"}, {Category::scratch, "scr"},     {Category::frozen, "froz"},
+      {Category::offloaded, "offl"}};
   const auto found = names.find(category);
   return found != names.end() ? found->second : policies::name_of(category);
 }

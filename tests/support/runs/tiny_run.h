@@ -15,11 +15,14 @@ namespace dtk::test {
 /// Advances by `step` seconds each time it is asked.
 class SteppingClock final : public dtk::Clock {
  public:
-  explicit SteppingClock(double step = 0.0) : step_(step) {}
+  explicit SteppingClock(double step = 0.0, bool waits_for_threads = false)
+      : step_(step), waits_for_threads_(waits_for_threads) {}
   double seconds() override { return now_ += step_; }
+  bool waits_for_threads() const override { return waits_for_threads_; }
 
  private:
   const double step_;
+  const bool waits_for_threads_;
   double now_ = 0;
 };
 

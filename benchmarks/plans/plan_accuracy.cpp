@@ -11,6 +11,7 @@
 #include "support/bench_setup.h"
 #include "support/plans/plan_cases.h"
 #include "toolkit/config/config_io.h"
+#include "toolkit/core/errors.h"
 
 namespace {
 
@@ -50,9 +51,19 @@ struct Summary {
   std::vector<double> plan_seconds, run_seconds;
 };
 
-std::string command(uint64_t seed, uint64_t index) {
-  return "benchmarks/plans/plan_accuracy --seed " + std::to_string(seed) + " --case " + std::to_string(index);
-}
+/// Of which family, and which: a pure function of seed and number.
+struct Cases {
+  std::string family;
+  uint64_t seed;
+
+  std::vector<std::string> settings(uint64_t index) const {
+    return family == "dit" ? bench::plan_case(seed, index) : bench::llava_case(seed, index);
+  }
+  std::string command(uint64_t index) const {
+    return "benchmarks/plans/plan_accuracy --family " + family + " --seed " + std::to_string(seed) +
+           " --case " + std::to_string(index);
+  }
+};
 
 void add_scratch(Summary& summary, const PlanAccuracy& accuracy) {
   std::map<std::string, std::map<std::string, std::pair<int64_t, int64_t>>> bytes;
@@ -120,11 +131,11 @@ void add(Summary& summary, uint64_t index, const PlanAccuracy& accuracy) {
   summary.run_seconds.push_back(accuracy.run_seconds);
 }
 
-void print_differences(uint64_t seed, uint64_t index, const PlanAccuracy& accuracy) {
+void print_differences(const Cases& cases, uint64_t index, const PlanAccuracy& accuracy) {
   constexpr size_t kMax = 12;
   std::printf("\ncase %llu differs: %s\n ", static_cast<unsigned long long>(index),
-              command(seed, index).c_str());
-  for (const std::string& setting : bench::plan_case(seed, index)) std::printf(" %s", setting.c_str());
+              cases.command(index).c_str());
+  for (const std::string& setting : cases.settings(index)) std::printf(" %s", setting.c_str());
   std::printf("\n");
   for (size_t i = 0; i < std::min(kMax, accuracy.differences.size()); ++i) {
     const PlanDifference& one = accuracy.differences[i];
@@ -135,7 +146,7 @@ void print_differences(uint64_t seed, uint64_t index, const PlanAccuracy& accura
   std::fflush(stdout);
 }
 
-void print(const Summary& summary, uint64_t seed) {
+void print(const Summary& summary, const Cases& drawn) {
   const size_t cases = summary.plan_seconds.size();
   std::printf("\n%zu cases, %lld storages that outlive their operator; cases that differ: %zu\n\n", cases,
               static_cast<long long>(summary.storages), summary.wrong.size());
@@ -168,19 +179,19 @@ void print(const Summary& summary, uint64_t seed) {
               bench::median(summary.plan_seconds),
               *std::max_element(summary.plan_seconds.begin(), summary.plan_seconds.end()),
               bench::median(summary.run_seconds));
-  for (const uint64_t index : summary.wrong) std::printf("%s\n", command(seed, index).c_str());
+  for (const uint64_t index : summary.wrong) std::printf("%s\n", drawn.command(index).c_str());
 }
 
-void compare(uint64_t seed, uint64_t first, uint64_t end) {
+void compare(const Cases& cases, uint64_t first, uint64_t end) {
   Summary summary;
   for (uint64_t index = first; index < end; ++index) {
     const std::string name = "case " + std::to_string(index);
-    const LoadedConfig loaded = parse_config("", name, bench::plan_case(seed, index));
+    const LoadedConfig loaded = parse_config("", name, cases.settings(index));
     const PlanAccuracy accuracy = plan_accuracy(loaded);
     add(summary, index, accuracy);
-    if (!accuracy.differences.empty()) print_differences(seed, index, accuracy);
+    if (!accuracy.differences.empty()) print_differences(cases, index, accuracy);
   }
-  print(summary, seed);
+  print(summary, cases);
   if (!summary.wrong.empty())
     throw std::runtime_error(std::to_string(summary.wrong.size()) + " plans differ from what was measured");
 }
@@ -193,14 +204,17 @@ int main(int argc, char** argv) {
       "Random small jobs, each planned and run on the CPU; exit code 1 if the plan of any "
       "storage that outlives its operator is off by a byte");
   options.add_options()("cases", "how many", cxxopts::value<uint64_t>()->default_value("200"))(
-      "seed", "of the cases", cxxopts::value<uint64_t>()->default_value("1"))("case", "only this one",
-                                                                              cxxopts::value<uint64_t>());
+      "seed", "of the cases", cxxopts::value<uint64_t>()->default_value("1"))(
+      "family", "dit or llava", cxxopts::value<std::string>()->default_value("dit"))(
+      "case", "only this one", cxxopts::value<uint64_t>());
   return bench::main_of("plan-accuracy", options, argc, argv, [](const cxxopts::ParseResult& parsed) {
-    const auto seed = parsed["seed"].as<uint64_t>();
+    const Cases cases{parsed["family"].as<std::string>(), parsed["seed"].as<uint64_t>()};
+    if (cases.family != "dit" && cases.family != "llava")
+      throw ConfigError("--family " + cases.family + ": allowed: dit, llava");
     if (parsed.count("case") > 0) {
       const auto index = parsed["case"].as<uint64_t>();
-      return compare(seed, index, index + 1);
+      return compare(cases, index, index + 1);
     }
-    compare(seed, 0, parsed["cases"].as<uint64_t>());
+    compare(cases, 0, parsed["cases"].as<uint64_t>());
   });
 }

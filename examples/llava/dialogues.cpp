@@ -1,6 +1,7 @@
 #include "llava/dialogues.h"
 
 #include <algorithm>
+#include <cstddef>
 
 namespace dtk::examples {
 namespace {
@@ -8,7 +9,7 @@ namespace {
 struct Words {
   std::array<const char*, kGarments> garments;  // with their article
   std::array<const char*, 4> places;
-  const char *describe, *what, *is, *where, *end, *yes, *no, *above, *join;
+  const char *describe, *list, *what, *is, *where, *end, *yes, *no, *above, *join;
 };
 
 const Words& words_of(Language language) {
@@ -17,6 +18,7 @@ const Words& words_of(Language language) {
        "a sneaker", "a bag", "a boot"},
       {"at the top left", "at the top right", "at the bottom left", "at the bottom right"},
       "describe the picture.",
+      "list what is there.",
       "what is ",
       "is there ",
       "where is ",
@@ -29,6 +31,7 @@ const Words& words_of(Language language) {
                              "eine Sandale", "ein Hemd", "ein Turnschuh", "eine Tasche", "ein Stiefel"},
                             {"oben links", "oben rechts", "unten links", "unten rechts"},
                             "beschreibe das Bild.",
+                            "was ist wo?",
                             "was ist ",
                             "gibt es ",
                             "wo ist ",
@@ -70,6 +73,18 @@ Exchange exchange_about(const Scene& scene, Question kind, Language language, ui
       exchange.question = words.describe;
       exchange.answer = caption_of(scene, language);
       break;
+    case Question::list: {
+      std::vector<size_t> left{0, 1, 2, 3};
+      exchange.question = words.list;
+      for (int i = 0; !left.empty(); ++i) {
+        const size_t which = chosen(draw, i, left.size());
+        exchange.answer += i > 0 ? ", " : "";
+        exchange.answer += words.garments.at(static_cast<size_t>(scene.at(left[which])));
+        exchange.answer += std::string(" ") + words.places.at(left[which]);
+        left.erase(left.begin() + static_cast<std::ptrdiff_t>(which));
+      }
+      break;
+    }
     case Question::what:
       exchange.question = std::string(words.what) + words.places.at(place) + words.end;
       exchange.answer = words.garments.at(garment);
@@ -95,7 +110,7 @@ Exchange exchange_about(const Scene& scene, Question kind, Language language, ui
 }
 
 const char* name_of(Question kind) {
-  static constexpr std::array<const char*, 4> names{"describe", "what", "is", "where"};
+  static constexpr std::array<const char*, 5> names{"describe", "what", "is", "where", "list"};
   return names.at(static_cast<size_t>(kind));
 }
 

@@ -9,7 +9,8 @@ namespace dtk::examples {
 
 enum class Language { english, german };
 /// describe: the four garments, row by row. what: at one place. is: whether one is there. where: its place.
-enum class Question { describe, what, is, where };
+/// list: each garment with its place, in any order.
+enum class Question { describe, what, is, where, list };
 
 /// The classes of four photographs: top left, top right, bottom left, bottom right.
 using Scene = std::array<int, 4>;
@@ -20,8 +21,8 @@ struct Exchange {
   std::string question, answer;
 };
 
-/// `draw`: 64 bits that are uniform, which choose place, garment and yes or no. `where` asks for a garment
-/// that stands in one place alone; where there is none, `what` takes its place.
+/// `draw`: 64 bits that are uniform, which choose place, garment, yes or no, and order. `where` asks for a
+/// garment that stands in one place alone; where there is none, `what` takes its place.
 Exchange exchange_about(const Scene& scene, Question kind, Language language, uint64_t draw);
 
 /// "a coat and a bag above a boot and a dress".

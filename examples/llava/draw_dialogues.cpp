@@ -65,33 +65,66 @@ std::string picture_name(const std::string& half, int64_t number) {
 }
 
 Json entry(const std::string& id, const std::string& picture, const Exchange& about) {
-  return {{"id", id},
-          {"image", picture},
-          {"kind", name_of(about.kind)},
-          {"language", name_of(about.language)},
-          {"conversations",
-           {{{"from", "human"}, {"value", "<image>\n" + about.question}},
-            {{"from", "gpt"}, {"value", about.answer}}}}};
+  Json one = {{"id", id}};
+  if (!picture.empty()) one["image"] = picture;
+  one["kind"] = name_of(about.kind);
+  one["language"] = name_of(about.language);
+  one["conversations"] = {
+      {{"from", "human"}, {"value", (picture.empty() ? "" : "<image>\n") + about.question}},
+      {{"from", "gpt"}, {"value", about.answer}}};
+  return one;
 }
 
-// A caption, one question of each kind, and for German two of its own and one in English.
-void add_scene(const Scene& scene, const std::string& picture, int64_t number, uint64_t seed, Lists& lists) {
+/// What is said of a scene: draws of their own for each exchange.
+class Speaker {
+ public:
+  Speaker(const Scene& scene, uint64_t seed, std::vector<std::string>& texts)
+      : scene_(scene), seed_(seed), texts_(texts) {}
+
+  // As it is trained on, so that train-tokenizer learns the template's words, too.
+  Exchange exchange(Question kind, Language language) {
+    Exchange one = exchange_about(scene_, kind, language, draw64(seed_, drawn_++));
+    texts_.push_back("USER: " + one.question + " ASSISTANT: " + one.answer);
+    return one;
+  }
+
+ private:
+  const Scene& scene_;
+  const uint64_t seed_;
+  uint64_t drawn_ = 0;
+  std::vector<std::string>& texts_;
+};
+
+// Captions; questions of all kinds in English, beside German that is read without a picture, as whoever
+// learns it for pictures has read it before; German for pictures, beside some English.
+void add_to_train_on(const Scene& scene, const std::string& picture, int64_t number, uint64_t seed,
+                     Lists& lists) {
+  using enum Question;
   const std::string id = std::to_string(number);
-  const auto about = [&](Question kind, Language language) {
-    const auto which = static_cast<uint64_t>(kind) * 2 + static_cast<uint64_t>(language);
-    Exchange made =
-        exchange_about(scene, kind, language, draw64(seed, static_cast<uint64_t>(number) * 8 + which));
-    lists.texts.push_back(made.question + "\n" + made.answer);
-    return made;
+  Speaker speaker(scene, seed, lists.texts);
+  const auto add = [&](Question kind, Language language, Json& into, bool shows = true) {
+    into.push_back(entry(id, shows ? picture : "", speaker.exchange(kind, language)));
   };
-  const Exchange described = about(Question::describe, Language::english);
-  lists.captions.push_back(entry(id, picture, described));
-  const auto kinds = {Question::describe, Question::what, Question::is, Question::where};
-  for (const Question kind : kinds)
-    lists.questions.push_back(entry(id, picture, about(kind, Language::english)));
-  for (const Question kind : {Question::describe, Question::what})
-    lists.german.push_back(entry(id, picture, about(kind, Language::german)));
-  lists.german.push_back(entry(id, picture, about(static_cast<Question>(number % 4), Language::english)));
+  add(describe, Language::english, lists.captions);
+  for (const Question kind : {what, is, where, list}) add(kind, Language::english, lists.questions);
+  if (number % 2 == 0) add(describe, Language::english, lists.questions);
+  if (number % 2 == 1) add(describe, Language::german, lists.questions, /*shows=*/false);
+  for (const Question kind : {describe, what}) add(kind, Language::german, lists.german);
+  add(std::array{describe, what, is, where}.at(static_cast<size_t>(number % 4)), Language::english,
+      lists.german);
+}
+
+// One question of each kind, each alone.
+void add_to_ask(const Scene& scene, const std::string& picture, int64_t number, uint64_t seed, Lists& lists) {
+  using enum Question;
+  const std::string id = std::to_string(number);
+  Speaker speaker(scene, seed, lists.texts);
+  const auto add = [&](Question kind, Language language, Json& into) {
+    into.push_back(entry(id, picture, speaker.exchange(kind, language)));
+  };
+  add(describe, Language::english, lists.captions);
+  for (const Question kind : {describe, what, is, where}) add(kind, Language::english, lists.questions);
+  for (const Question kind : {describe, what}) add(kind, Language::german, lists.german);
 }
 
 // The questions alone, about the pictures that they are about or, `shifted`, about another scene's: whoever
@@ -156,13 +189,19 @@ void run(int argc, char** argv) {
   for (const auto& [half, count] : {std::pair("train", given["scenes"].as<int64_t>()),
                                     std::pair("t10k", given["held-out"].as<int64_t>())}) {
     const Scenes scenes(photographs, half, stream_seed(static_cast<int64_t>(seed), half));
+    const bool is_trained_on = std::string(half) == "train";
     Lists lists;
     for (int64_t i = 0; i < count; ++i) {
       const std::string picture = picture_name(half, i);
-      add_scene(scenes.draw(i, out / picture), picture, i, draw64(seed, 1), lists);
+      const Scene scene = scenes.draw(i, out / picture);
+      (is_trained_on ? add_to_train_on : add_to_ask)(
+          scene, picture, i,
+          draw64(stream_seed(static_cast<int64_t>(seed), half + std::string(" words")),
+                 static_cast<uint64_t>(i)),
+          lists);
     }
     write_lists(out, half, lists);
-    if (std::string(half) == "train") {
+    if (is_trained_on) {
       write_texts(out / "texts.txt", lists.texts);
       continue;
     }

@@ -1,17 +1,21 @@
 // judge-answers: how many answers are the true ones, by kind of question, beside the commonest answer of
-// each.
+// each; and a page of some with their pictures.
 #include <algorithm>
 #include <cstdio>
 #include <cxxopts.hpp>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "support/arguments.h"
 #include "toolkit/core/errors.h"
+#include "toolkit/io/base64.h"
 #include "toolkit/io/file_system.h"
 #include "toolkit/io/json.h"
+#include "toolkit/report/line_chart.h"
 
 namespace {
 
@@ -35,6 +39,40 @@ Json list_in(const std::string& file) {
   return list;
 }
 
+const std::string& asked_in(const Json& dialogue) {
+  const Json& turns = dialogue.at("conversations");
+  return turns.at(turns.size() - 2).at("value").get_ref<const std::string&>();
+}
+
+// Twelve pictures, each with a question of another kind than the one before it: the page opens anywhere.
+std::string page_of(const Json& truth, const Json& answers, const std::filesystem::path& folder) {
+  constexpr size_t count = 12;
+  std::string page =
+      "<!doctype html><meta charset=utf-8><title>Questions and answers</title><style>"
+      "body{font:14px sans-serif;display:grid;grid-template-columns:repeat(4,180px);gap:14px;margin:14px}"
+      "figure{margin:0}img{width:168px;image-rendering:pixelated;display:block;margin-bottom:6px}"
+      ".right{color:#0a6b2d}.wrong{color:#b00020}</style>\n";
+  std::set<std::string> shown;
+  std::string before;
+  for (size_t i = 0, shows = 0; i < truth.size() && shows < count; ++i) {
+    const std::string picture = truth[i].value("image", ""), kind = truth[i].value("kind", "");
+    if (picture.empty() || kind == before || !shown.insert(picture).second) continue;
+    before = kind;
+    ++shows;
+    const std::string bytes = dtk::posix_file_system().read(folder / picture, uint64_t{1} << 24);
+    const std::string wanted = truth[i].at("conversations").back().at("value"),
+                      given = answers[i].at("answer");
+    std::string question = asked_in(truth[i]);
+    question.erase(0, question.find('\n') + 1);  // <image>
+    const bool is_right = given == wanted;
+    page += "<figure><img src=\"data:image/png;base64," + dtk::base64(bytes) + "\"><figcaption>" +
+            dtk::html_escaped(question) + "<br><b class=" + (is_right ? "right" : "wrong") + ">" +
+            dtk::html_escaped(given) + "</b>" + (is_right ? "" : "<br>" + dtk::html_escaped(wanted)) +
+            "</figcaption></figure>\n";
+  }
+  return page;
+}
+
 double percent(int64_t part, int64_t all) {
   return 100.0 * static_cast<double>(part) / static_cast<double>(all);
 }
@@ -44,7 +82,8 @@ void run(int argc, char** argv) {
   options.add_options()("truth", "list of dialogues with answers, as draw-dialogues writes it",
                         cxxopts::value<std::string>())(
       "answers", "what dit-sample --ask wrote of the same dialogues", cxxopts::value<std::string>())(
-      "json", "as one JSON object")("help", "this text");
+      "json", "as one JSON object")("page", "HTML to write: twelve of them with their pictures",
+                                    cxxopts::value<std::string>())("help", "this text");
   const cxxopts::ParseResult given = ::examples::parsed(options, argc, argv);
   if (given.count("help") > 0) {
     std::printf("%s", options.help().c_str());
@@ -58,6 +97,10 @@ void run(int argc, char** argv) {
   if (truth.size() != answers.size()) {
     throw dtk::DataError(file + ": " + std::to_string(answers.size()) + " answers, and " + truth_file +
                          " has " + std::to_string(truth.size()) + " dialogues");
+  }
+  if (given.count("page") > 0) {
+    dtk::write_file_atomically(dtk::posix_file_system(), given["page"].as<std::string>(),
+                               page_of(truth, answers, std::filesystem::path(truth_file).parent_path()));
   }
   std::map<std::string, Kind> kinds;
   for (size_t i = 0; i < truth.size(); ++i) {

@@ -295,6 +295,22 @@ lr = 0.05
         self.assertGreater((theirs - before).abs().max(), 0.1)  # the adapters do something
         self.assertLessEqual((merged - theirs).abs().max(), 1e-5 * theirs.abs().max())
         self.answers(dialogues)
+        # A run that begins with adapters, ours or those that peft has written, computes as peft does.
+        adapted.save_pretrained(self.folder / "of_peft")
+        description = json.loads((self.folder / "of_peft/adapter_config.json").read_text())
+        description["base_model_name_or_path"] = str(self.folder / "base.safetensors")
+        (self.folder / "of_peft/adapter_config.json").write_text(json.dumps(description))
+        for name in ("adapter", "of_peft"):
+            start = [*run, "--set", f"train.init_from={self.folder / name}", "--set", f"train.out={self.folder}/on_{name}",
+                     "--set", "train.steps=1", "--set", "optimizer.lr=1e-30"]  # fmt: skip
+            done = subprocess.run(start, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            joined = self.folder / f"on_{name}.safetensors"
+            merge = [EXPORT, "--checkpoint", self.folder / f"on_{name}", "--merge", "--out", joined]
+            done = subprocess.run(merge, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            logits = self.ours(model, joined, inputs)["logits"]
+            self.assertLessEqual((logits - theirs).abs().max(), 1e-5 * theirs.abs().max())
         again = subprocess.run([EXPORT, "--checkpoint", self.folder / "run", "--adapter", self.folder / "adapter"],
                                capture_output=True, text=True)  # fmt: skip
         self.assertEqual(again.returncode, 2)

@@ -257,7 +257,7 @@ class Refusals(SampleTest):
         for message, *arguments in (
             (
                 "--weights gone.safetensors: no such file or folder; allowed: a safetensors file, a file of "
-                "torch.save, a list of such (*.index.json), or the folder of a checkpoint or a run",
+                "torch.save, a list of such (*.index.json), or the folder of a checkpoint, a run or adapters",
                 *("--weights", "gone.safetensors"),
             ),
             (

@@ -7,7 +7,7 @@ CONFIGURATION, DATA = 2, 4
 
 
 
-ALLOWED = "allowed: a safetensors file, a file of torch.save, a list of such (*.index.json), or the folder of a checkpoint or a run"
+ALLOWED = "allowed: a safetensors file, a file of torch.save, a list of such (*.index.json), or the folder of a checkpoint, a run or adapters"
 AGAIN = "; get the file again, or write it again"
 NO_WEIGHTS = {  # content by name, and what is said of it
     "bad": (b"no weights", f"no file of weights; {ALLOWED}; name one of these"),
@@ -140,7 +140,7 @@ class InitFrom(WeightTest):
             self.train(train__out="new", train__init_from="gone.pt"),
             CONFIGURATION,
             '--set train.init_from=gone.pt: train.init_from = "gone.pt": no such file or folder; allowed: a '
-            "safetensors file, a file of torch.save, a list of such (*.index.json), or the folder of a checkpoint or a run",
+            "safetensors file, a file of torch.save, a list of such (*.index.json), or the folder of a checkpoint, a run or adapters",
         )
         self.assert_fails(
             self.train(train__out="new", train__init_from="run", model__classes=5),

@@ -2,15 +2,16 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/equal.h>
-#include <c10/util/Exception.h>
 
 namespace dtk::test {
 
-/// Of two fp32 tensors on one device.
+/// Of two tensors of one type on one device.
 inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
-  TORCH_CHECK(a.scalar_type() == at::kFloat && b.scalar_type() == at::kFloat, "same_bits: fp32 only");
-  return a.sizes() == b.sizes() &&
-         at::equal(a.detach().contiguous().view(at::kInt), b.detach().contiguous().view(at::kInt));
+  if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return false;
+  const auto bytes = [](const at::Tensor& one) {
+    return one.detach().contiguous().reshape({-1}).view(at::kByte);
+  };
+  return at::equal(bytes(a), bytes(b));
 }
 
 }  // namespace dtk::test

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "toolkit/checkpoint/adapters.h"
 #include "toolkit/checkpoint/base.h"
 #include "toolkit/checkpoint/find.h"
 #include "toolkit/checkpoint/shards.h"
@@ -26,7 +27,7 @@ using Path = std::filesystem::path;
 
 const std::string allowed =
     "allowed: a safetensors file, a file of torch.save, a list of such (*.index.json), or the folder of a "
-    "checkpoint or a run";
+    "checkpoint, a run or adapters";
 
 /// What is wrong with a file begins with the option or the key that named it.
 template <class Read>
@@ -205,6 +206,8 @@ Weights open_weights(FileSystem& files, const WeightsRequest& request) {
     weights = from_checkpoint(files, request, *folder);
   } else if (files.exists(path) && !files.is_folder(path)) {
     weights = open_file(files, request);
+  } else if (is_adapter_folder(files, path)) {
+    weights = open_adapters(files, request);
   } else if (!files.exists(path) && !step_named(without_slash(path).filename().string())) {
     throw ConfigError(request.path_place + ": no such file or folder; " + allowed);
   } else {

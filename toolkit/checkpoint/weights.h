@@ -27,11 +27,12 @@ struct Weights {
   std::vector<std::filesystem::path> files = {};
   // Of a checkpoint that has no frozen weights: where these are. What both have is in `tensors`.
   std::shared_ptr<const Weights> base = nullptr;
+  std::string adapter_config = {};  // of adapters: how they are described, as JSON
 };
 
 /// Which weights are wanted, and what messages call the options that say so.
 struct WeightsRequest {
-  std::string path;        // a file, a checkpoint's folder, or a run's for its latest
+  std::string path;        // a file, a folder of adapters, of a checkpoint, or of a run for its latest
   std::string key;         // of the set in it; "": "ema" where there is one
   std::string path_place;  // a message about the path begins with it: "--weights a.pt"
   std::string key_place;   // likewise: "--key ema"

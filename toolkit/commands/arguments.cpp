@@ -105,12 +105,13 @@ SampleArgument::Value value_of(const Given& given, const SampleArgument& argumen
 
 void check_one_question(const Given& given) {
   std::vector<std::string> seen;
-  for (const char* name : {"table", "explain", "max-batch"}) {
+  for (const char* name : {"table", "explain", "claims", "max-batch"}) {
     if (given.has(name)) seen.push_back(std::string("--") + name);
   }
   if (seen.size() > 1) fail_argument(listed(seen, " and "), "each is a report of its own; give one of them");
   if (!given.has("calibrate")) return;
-  for (const char* name : {"table", "explain", "max-batch", "json", "no-fold", "calibration", "no-term"}) {
+  for (const char* name :
+       {"table", "explain", "claims", "max-batch", "json", "no-fold", "calibration", "no-term"}) {
     if (given.has(name))
       fail_argument(std::string("--calibrate and --") + name, "measuring is no report; give one of them");
   }
@@ -220,6 +221,7 @@ PlanArguments parse_plan_arguments(int argc, const char* const* argv) {
                      {"device", Option::value},
                      {"table", Option::flag},
                      {"explain", Option::flag},
+                     {"claims", Option::flag},
                      {"max-batch", Option::value},
                      {"json", Option::flag},
                      {"no-fold", Option::flag},
@@ -255,6 +257,7 @@ PlanArguments parse_plan_arguments(int argc, const char* const* argv) {
   arguments.terms = terms_of(given, arguments.device);
   arguments.table = given.has("table");
   arguments.explain = given.has("explain");
+  arguments.claims = given.has("claims");
   arguments.json = given.has("json");
   arguments.fold = !given.has("no-fold");
   return arguments;
@@ -361,6 +364,7 @@ Instead of the plain report, one of:
   --table               all )" +
          rows + " combinations of the " + policies + R"( policies, by peak
   --explain             what each policy and each module changes, and why
+  --claims              what others claim of policies, beside what is planned
   --max-batch SIZE      the largest data.batch that fits; 24GB, 24GiB, 80% of
                         the device present, or a card: h100, rtx4090
 With any of them:

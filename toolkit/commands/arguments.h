@@ -40,8 +40,9 @@ struct PlanArguments {
   std::string calibrate;             // "": not asked for; else the file to write. `config` is "" with cuda
   std::string calibration;           // "", a file that was written so, or "here"
   planner::DeviceTermOptions terms;  // without those to leave out
-  bool table = false;                // at most one of table, explain and max_batch is given
+  bool table = false;                // at most one of table, explain, claims and max_batch
   bool explain = false;
+  bool claims = false;
   bool json = false;
   bool fold = true;      // leave out passes of a loop that repeat
   bool help = false;     // nothing else was checked

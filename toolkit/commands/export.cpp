@@ -1,5 +1,7 @@
 #include "toolkit/commands/export.h"
 
+#include "toolkit/checkpoint/adapters.h"
+#include "toolkit/checkpoint/base.h"
 #include "toolkit/checkpoint/weights_fit.h"
 #include "toolkit/commands/sample.h"
 #include "toolkit/core/errors.h"
@@ -8,8 +10,6 @@
 #include "toolkit/train/model_family.h"
 
 namespace dtk {
-
-constexpr char kAdapterTensors[] = "adapter_model.safetensors", kAdapterConfig[] = "adapter_config.json";
 
 ExportedWeights weights_to_export(FileSystem& files, const ExportArguments& arguments) {
   const std::filesystem::path folder = arguments.adapter;
@@ -32,6 +32,8 @@ ExportedWeights weights_to_export(FileSystem& files, const ExportArguments& argu
     AdapterFiles adapter = family.adapter(source.weights, source.config);
     exported.tensors = std::move(adapter.tensors);
     exported.adapter_config = std::move(adapter.config);
+    if (source.weights.base != nullptr)
+      exported.adapter_base = base_text(base_of(files, *source.weights.base));
     return exported;
   }
   exported.tensors = family.to_export(source.weights, source.config);
@@ -47,6 +49,7 @@ void write_export(FileSystem& files, const ExportArguments& arguments, const Exp
     write_file_atomically(files, folder / kAdapterTensors, [&](WritableFile& file) {
       write_safetensors(file, tensors, {{"format", "pt"}});
     });
+    if (!weights.adapter_base.empty()) write_file_atomically(files, folder / kBaseFile, weights.adapter_base);
     return write_file_atomically(files, folder / kAdapterConfig, weights.adapter_config);
   }
   check_out_folder(files, arguments.out);

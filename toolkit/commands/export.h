@@ -15,6 +15,8 @@ struct ExportedWeights {
   std::vector<NamedTensor>
       tensors;                      // float32 on the CPU, in the order and with the names of the original DiT
   std::string adapter_config = {};  // with --adapter
+  std::string adapter_base =
+      {};  // with it, base.json of what they lie beside; "": the run has none of a file
 };
 
 /// Reads the weights that --checkpoint, --key and --raw name, checked against their model. pos_embed is there

@@ -15,6 +15,7 @@
 #include "toolkit/device/cards.h"
 #include "toolkit/device/device.h"
 #include "toolkit/plan/alternatives.h"
+#include "toolkit/plan/claims.h"
 #include "toolkit/plan/plan_text.h"
 #include "toolkit/run/run.h"
 #include "toolkit/train/model_family.h"
@@ -156,6 +157,11 @@ void report_largest(const PlanJob& job, int64_t bytes, const Card* card) {
   check_budget(job, *found.largest);
 }
 
+void report_claims(const PlanJob& job) {
+  const std::vector<CheckedClaim> checked = check_claims(job.loaded, job.device, job.options);
+  job.print(job.arguments.json ? claims_json(checked) : claims_text(job.arguments.config, checked));
+}
+
 void report_plan(const PlanJob& job) {
   Plan plan = make_plan(job.loaded, job.device, job.options);
   plan.placement = job.placement;
@@ -163,10 +169,12 @@ void report_plan(const PlanJob& job) {
     const auto effects = explain_policies(plan, job.device, job.options);
     const planner::Explanation why = explain_segments(plan, effects, job.device, job.options);
     const CheckpointChoices others = checkpoint_choices(plan, job.written, job.device, job.options);
-    job.print(job.arguments.json ? plan_json(plan, effects, &why, &others)
+    const PerToken costs = per_token(plan, job.device, job.options);
+    job.print(job.arguments.json ? plan_json(plan, effects, &why, &others, &costs)
                                  : plan_summary_text(job.arguments.config, plan) + "\n" +
                                        checkpoint_choices_text(plan, others) + "\n" + plan_tables_text(plan) +
-                                       "\n" + explain_text(plan, effects) + "\n" + planner::text_of(why));
+                                       "\n" + explain_text(plan, effects) + "\n" + planner::text_of(why) +
+                                       "\n" + per_token_text(costs));
   } else {
     job.print(job.arguments.json ? plan_json(plan) : plan_text(job.arguments.config, plan));
   }
@@ -198,6 +206,7 @@ void run_plan(const PlanArguments& arguments, FileSystem& files,
     placement = place_checkpoints(loaded, device, options);
   const PlanJob job{arguments, std::move(loaded), device, budget, options, print, placement, written};
   if (arguments.table) return report_table(job);
+  if (arguments.claims) return report_claims(job);
   if (arguments.max_batch.empty()) return report_plan(job);
   const auto percent = parse_percent(arguments.max_batch);
   const Card* const card = find_card(arguments.max_batch);

@@ -57,7 +57,7 @@ struct TrainOptions {
   int64_t max_skipped = 10;          // steps in a row that may be skipped; one more ends the run
   double slow_step = 5;              // steps that take so many times their median are told of
   bool allow_thread_change = false;  // resume with another thread count: no longer bit-equal
-  std::string init_from;  // weights a new run begins with: a file, a checkpoint or a run folder; "": drawn
+  std::string init_from;  // weights a new run begins with: a file, or a folder of a checkpoint, a run or adapters
   std::string init_key;   // which of the sets in it; "": ema where there is one (weights.h)
 
   template <class Self, class Visit>
@@ -103,6 +103,13 @@ constexpr auto enum_texts(Fingerprint) {
   return std::array{"names", "contents"};
 }
 
+/// In which order an epoch visits the samples: any, or so that those of a batch are about as long, where
+/// samples have lengths.
+enum class DataOrder { shuffled, grouped };
+constexpr auto enum_texts(DataOrder) {
+  return std::array{"shuffled", "grouped"};
+}
+
 struct DataOptions {
   std::string kind = "idx";        // a family's (families.h)
   std::optional<int64_t> samples;  // made-up ones: how many; others: how many there must be
@@ -112,14 +119,15 @@ struct DataOptions {
   int64_t validation = 0;     // samples held out, never trained on
   int64_t batch = 16;         // samples per optimizer step
   bool drop_last = true;      // false: also the last samples of an epoch, in a shorter batch
-  int64_t prefetch = 2;       // micro-batches prepared ahead by the loader
+  DataOrder order = DataOrder::shuffled;
+  int64_t prefetch = 2;  // micro-batches prepared ahead by the loader
   // That read samples; absent: 1 where the CPU trains, else train.threads, at most 16.
   std::optional<int64_t> threads;
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    auto& [kind, samples, on_corrupt, fingerprint, allow_change, validation, batch, drop_last, prefetch,
-           threads] = self;
+    auto& [kind, samples, on_corrupt, fingerprint, allow_change, validation, batch, drop_last, order,
+           prefetch, threads] = self;
     visit("kind", kind, data_kind_choices());
     visit("samples", samples, "[1, inf)");
     visit("on_corrupt", on_corrupt, "");
@@ -128,6 +136,7 @@ struct DataOptions {
     visit("validation", validation, "[0, inf)");
     visit("batch", batch, "[1, inf)");
     visit("drop_last", drop_last, "");
+    visit("order", order, "");
     visit("prefetch", prefetch, "[1, 64]");
     visit("threads", threads, "[1, 256]");
   }

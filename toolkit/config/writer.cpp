@@ -65,6 +65,7 @@ bool is_harmless(const std::string& table, const std::string& key) {
 std::string why_fixed(const std::string& key) {
   if (key == "train.model" || key == "train.parts") return "it says what is trained";
   if (key == "train.seed") return "the order of the data and what is held out follow from it";
+  if (key == "data.order") return "which samples of an epoch were trained on follows from it";
   if (key == "data.kind") return "it says what samples are";
   if (key == "data.validation")
     return "what was held out has not been trained on, and all else may have been";

@@ -32,6 +32,13 @@ std::string percent_text(int64_t part, int64_t whole) {
   return percent == 0 && part > 0 ? "<1 %" : fmt::format("{} %", percent);
 }
 
+std::string with_separators(int64_t number) {
+  std::string text = std::to_string(number);
+  const size_t first_digit = number < 0 ? 1 : 0;
+  for (size_t at = text.size(); at > first_digit + 3;) text.insert(at -= 3, ",");
+  return text;
+}
+
 std::string flops_text(int64_t count) {
   const auto flops = static_cast<double>(count);
   return flops < 1e12 ? fmt::format("{:.4g} GFLOP", flops / 1e9) : fmt::format("{:.4g} TFLOP", flops / 1e12);

@@ -9,6 +9,9 @@ namespace dtk {
 /// "96 %", "<1 %"
 std::string percent_text(int64_t part, int64_t whole);
 
+/// "12,345,678"
+std::string with_separators(int64_t number);
+
 /// "12.3 GFLOP", "1.23 TFLOP"
 std::string flops_text(int64_t count);
 

@@ -91,6 +91,9 @@ class DataSource {
   /// in a sample, such as labelled tokens, is known without reading it. From 0 on.
   virtual bool is_weighted() const { return false; }
   virtual int64_t weight(int64_t /*index*/) const { return 1; }
+  /// How long a sample is among its like, known without reading it, so that like ones can share a batch; below
+  /// 0 for those of another kind. Nothing where all are alike.
+  virtual std::optional<int64_t> length(int64_t /*index*/) const { return std::nullopt; }
 
   /// A batch of `count` samples, not filled; `pinned`: page-locked, which a device copies without stopping
   /// its stream.

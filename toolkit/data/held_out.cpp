@@ -27,6 +27,9 @@ class Part : public Source {
   int64_t origin(int64_t index) const override { return source_->origin(index_in_source(index)); }
   bool is_weighted() const override { return source_->is_weighted(); }
   int64_t weight(int64_t index) const override { return source_->weight(index_in_source(index)); }
+  std::optional<int64_t> length(int64_t index) const override {
+    return source_->length(index_in_source(index));
+  }
 
  protected:
   const Source& source() const { return *source_; }

@@ -37,6 +37,13 @@ int64_t samples_per_epoch(const DataSource& source, const LoaderOptions& options
   return samples;
 }
 
+std::vector<int64_t> lengths_of(const DataSource& source, const LoaderOptions& options) {
+  std::vector<int64_t> lengths;
+  if (!options.grouped || options.planned) return lengths;
+  for (int64_t i = 0; i < source.size(); ++i) lengths.push_back(source.length(i).value());
+  return lengths;
+}
+
 }  // namespace
 
 std::vector<uint32_t> epoch_order(uint64_t seed, uint64_t epoch, uint64_t size) {
@@ -50,12 +57,34 @@ std::vector<uint32_t> epoch_order(uint64_t seed, uint64_t epoch, uint64_t size) 
   return order;
 }
 
+std::vector<uint32_t> grouped_order(uint64_t seed, uint64_t epoch, const std::vector<int64_t>& lengths,
+                                    int64_t batch) {
+  constexpr uint64_t kBatchesSorted = 64;
+  const auto size = static_cast<uint64_t>(batch), whole = lengths.size() / size;
+  const std::vector<uint32_t> order = epoch_order(seed, epoch, lengths.size());
+  std::vector<uint32_t> sorted = order, grouped;
+  for (uint64_t first = 0; first < whole; first += kBatchesSorted) {
+    const auto place = [&](uint64_t number) {
+      return sorted.begin() + static_cast<ptrdiff_t>(std::min(whole, number) * size);
+    };
+    std::stable_sort(place(first), place(first + kBatchesSorted),
+                     [&](uint32_t a, uint32_t b) { return lengths[a] < lengths[b]; });
+  }
+  for (const uint64_t number : epoch_order(draw64(seed, kBatchesSorted), epoch, whole)) {
+    const auto begin = sorted.begin() + static_cast<ptrdiff_t>(number * size);
+    grouped.insert(grouped.end(), begin, begin + batch);
+  }
+  grouped.insert(grouped.end(), order.begin() + static_cast<ptrdiff_t>(whole * size), order.end());
+  return grouped;
+}
+
 Loader::Loader(std::shared_ptr<const DataSource> source, const LoaderOptions& options,
                AroundAllocation around_allocation)
     : source_(std::move(source)),
       options_(options),
       around_allocation_(std::move(around_allocation)),
       samples_per_epoch_(dtk::samples_per_epoch(*source_, options)),
+      lengths_(lengths_of(*source_, options)),
       consumed_(options.start),
       readers_(options.planned ? 1 : options.threads),
       thread_([this] { run(); }) {
@@ -151,13 +180,19 @@ int64_t Loader::weight_of_next(int64_t count) const {
   return weight;
 }
 
+std::vector<uint32_t> Loader::order_of(int64_t epoch) const {
+  const auto number = static_cast<uint64_t>(epoch);
+  return options_.grouped ? grouped_order(options_.seed, number, lengths_, options_.batch)
+                          : epoch_order(options_.seed, number, static_cast<uint64_t>(source_->size()));
+}
+
 // `order` is that of `epoch`, and becomes that of the sample. Planned, the order is left out: of a large
 // batch it takes seconds.
 int64_t Loader::sample_at(int64_t consumed, std::vector<uint32_t>& order, int64_t& epoch) const {
   const int64_t place = consumed % samples_per_epoch_;
   if (options_.planned) return place;
   if (const int64_t now = consumed / samples_per_epoch_; now != epoch) {
-    order = epoch_order(options_.seed, static_cast<uint64_t>(now), static_cast<uint64_t>(source_->size()));
+    order = order_of(now);
     epoch = now;
   }
   return order.at(static_cast<size_t>(place));

@@ -22,6 +22,13 @@ namespace dtk {
 /// a size beyond 32 bits.
 std::vector<uint32_t> epoch_order(uint64_t seed, uint64_t epoch, uint64_t size);
 
+/// Likewise of samples of `lengths`, such that batches of `batch` hold samples of about one length: of each
+/// 64 batches' samples in epoch_order(), sorted by length, and all whole batches in an order drawn for
+/// themselves. The samples that fill no batch are the last of epoch_order(). Samples of one sign of lengths
+/// share a batch with those of the other in at most one of 64.
+std::vector<uint32_t> grouped_order(uint64_t seed, uint64_t epoch, const std::vector<int64_t>& lengths,
+                                    int64_t batch);
+
 struct LoaderOptions {
   uint64_t seed = 0;
   int64_t batch = 1;      // samples per batch given out (the micro-batch), at least 1
@@ -30,6 +37,7 @@ struct LoaderOptions {
   bool pinned = false;    // page-locked tensors, which a device copies without stopping its stream
   int64_t start = 0;      // samples already consumed: what consumed() of an earlier loader said
   bool drop_last = true;  // false: also the last samples of an epoch, in a shorter batch
+  bool grouped = false;   // by DataSource::length(): grouped_order()
   // Samples in the source's order, read by one thread; all that may be prepared ahead is ready, or has
   // failed, when the constructor or next() returns. For sources without values: what is alive is then no
   // luck.
@@ -88,12 +96,14 @@ class Loader {
   void wait_for_the_rest();
   int64_t batch_at(int64_t consumed) const;
   bool make_batch(int64_t first, int64_t count, Batch& batch);
+  std::vector<uint32_t> order_of(int64_t epoch) const;
   int64_t sample_at(int64_t consumed, std::vector<uint32_t>& order, int64_t& epoch) const;
 
   const std::shared_ptr<const DataSource> source_;
   const LoaderOptions options_;
   const AroundAllocation around_allocation_;
   const int64_t samples_per_epoch_;
+  const std::vector<int64_t> lengths_;  // of the source's samples, where they are grouped by them
 
   // For the consuming thread only.
   int64_t consumed_;

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -26,6 +28,9 @@ struct StoredTensor {
   /// The same into a contiguous CPU tensor of this type and shape, with no memory beside it; empty where the
   /// file holds the values otherwise.
   std::function<void(const at::Tensor&)> read_into = {};
+  /// Of one that its file holds in few bits, which read() unpacks: the tensors there, by what their names
+  /// have behind its own.
+  std::shared_ptr<const std::map<std::string, StoredTensor>> parts = nullptr;
 };
 
 /// Fills `into`, which has the shape, on any device and of any type. Throws as `from.read`.

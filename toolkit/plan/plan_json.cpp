@@ -138,10 +138,12 @@ std::string explanation_json(const planner::Explanation& why) {
 }
 
 std::string plan_json(const Plan& plan, const std::vector<PolicyEffect>& effects,
-                      const planner::Explanation* why, const CheckpointChoices* others) {
+                      const planner::Explanation* why, const CheckpointChoices* others,
+                      const PerToken* per_token) {
   OrderedJson json = json_of(plan, savings_of(plan, effects));
   if (why != nullptr) json["why"] = OrderedJson::parse(explanation_json(*why));
   if (others != nullptr) json["checkpoint_choices"] = OrderedJson::parse(checkpoint_choices_json(*others));
+  if (per_token != nullptr) json["per_token"] = OrderedJson::parse(per_token_json(*per_token));
   return json.dump(1) + "\n";
 }
 

@@ -15,7 +15,8 @@
 // `saved_by_operator` splits the bytes saved at the peak once more, by the operator that made them;
 // `precisions` has two entries where training will measure which to take, else none. A table is an array of
 // these, one for each combination of the policies, the lowest peak first. --explain adds "why"
-// (explanation_json.h) and "checkpoint_choices" (alternatives.h). --max-batch adds "largest_batch":
+// (explanation_json.h), "checkpoint_choices" (alternatives.h) and
+// "per_token" (per_token.h). --max-batch adds "largest_batch":
 // {"budget_bytes", "batch", "peak_bytes", "device_bytes", "next_batch", "next_peak_bytes",
 // "next_device_bytes", "planned", "all_recomputed", "not_counted": [what a plan does not know]}, with null
 // for what the data ended. Of a job with policies.checkpoint.keep = "auto" "placement" is what was chosen and
@@ -28,6 +29,7 @@
 
 #include "toolkit/device/cards.h"
 #include "toolkit/plan/alternatives.h"
+#include "toolkit/plan/per_token.h"
 #include "toolkit/plan/plan.h"
 
 namespace dtk {
@@ -46,7 +48,8 @@ std::string plan_tables_text(const Plan& plan);
 /// Both, as all that dit-plan prints in the unit of the peak.
 std::string plan_text(const std::string& name, const Plan& plan);
 std::string plan_json(const Plan& plan, const std::vector<PolicyEffect>& effects = {},
-                      const planner::Explanation* why = nullptr, const CheckpointChoices* others = nullptr);
+                      const planner::Explanation* why = nullptr, const CheckpointChoices* others = nullptr,
+                      const PerToken* per_token = nullptr);
 
 /// One line a row; with a budget also whether it fits. `seconds`: that making the table took.
 std::string plan_table_text(const std::string& name, const std::vector<PlanRow>& rows,

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "toolkit/core/format.h"
+#include "toolkit/core/numbers.h"
 
 namespace dtk {
 namespace {
@@ -211,13 +212,6 @@ std::string html_escaped(const std::string& text) {
     }
   }
   return escaped;
-}
-
-std::string with_separators(int64_t number) {
-  std::string text = std::to_string(number);
-  const size_t first_digit = number < 0 ? 1 : 0;
-  for (size_t at = text.size(); at > first_digit + 3;) text.insert(at -= 3, ",");
-  return text;
 }
 
 std::vector<double> round_ticks(double low, double high, int most) {

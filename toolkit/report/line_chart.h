@@ -12,9 +12,6 @@ namespace dtk {
 /// tags and within a quoted attribute.
 std::string html_escaped(const std::string& text);
 
-/// "12,345,678".
-std::string with_separators(int64_t number);
-
 /// Round numbers (1, 2 or 5 times a power of ten apart) from at or below `low` to at or above `high`: the
 /// finest of which there are at most `most` (>= 2). low < high, finite.
 std::vector<double> round_ticks(double low, double high, int most);

@@ -1,7 +1,5 @@
 #include "toolkit/report/page.h"
 
-#include <openssl/evp.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -13,6 +11,8 @@
 #include "toolkit/core/format.h"
 #include "toolkit/core/numbers.h"
 #include "toolkit/core/text.h"
+#include "toolkit/io/base64.h"
+#include "toolkit/io/base64.h"
 #include "toolkit/report/line_chart.h"
 #include "toolkit/report/memory_chart.h"
 #include "toolkit/report/style.h"
@@ -47,14 +47,6 @@ std::string date(double unix_seconds) {
       std::strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &parts) == 0) {
     return "";
   }
-  return text;
-}
-
-std::string base64(const std::string& bytes) {
-  std::string text(4 * ((bytes.size() + 2) / 3) + 1, '\0');  // with a zero, which is written too
-  EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),
-                  reinterpret_cast<const unsigned char*>(bytes.data()), static_cast<int>(bytes.size()));
-  text.pop_back();
   return text;
 }
 

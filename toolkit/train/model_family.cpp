@@ -26,6 +26,19 @@ ModelFacts facts_of(const RunConfig& config) {
   return family_of(config).facts(config);
 }
 
+SizedJob ModelFamily::of_size(const RunConfig& config, int64_t tokens) const {
+  const int64_t each = facts(config).tokens, samples = std::max<int64_t>(1, tokens / each);
+  SizedJob job{config, samples * each};
+  job.config.data.batch = samples * config.train.accumulate;
+  job.config.memory.split = 1;
+  return job;
+}
+
+std::array<SizedJob, 2> ModelFamily::two_sizes(const RunConfig& config) const {
+  const int64_t tokens = facts(config).tokens;
+  return {of_size(config, tokens), of_size(config, 2 * tokens)};
+}
+
 double ModelFamily::training_flops_per_sample(const RunConfig& config, int64_t planned_step) const {
   return static_cast<double>(planned_step) / static_cast<double>(config.data.batch);
 }

@@ -1,5 +1,6 @@
 // A model family: all that a run has to know of the models that train.model names.
 #pragma once
+#include <array>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -56,6 +57,25 @@ struct AdapterFiles {
   std::string config;
 };
 
+struct SizedJob {
+  RunConfig config = {};
+  int64_t tokens = 0;  // of a micro-batch
+};
+/// What somebody published of a policy, for models of a family.
+struct Claim {
+  std::string policy;  // its name
+  std::string words;
+  std::string source;
+  std::optional<double> lowers_peak_by = {};  // 0.5: to half of the peak without it
+  std::optional<double> slower_by = {};       // 0.2: a step takes a fifth longer
+};
+/// What is known of modules' cost a token beside what is planned: a law of the bytes that they keep.
+struct TokenNote {
+  std::string modules = {};           // what their paths begin with
+  std::string text = {};              // "law 20h + 8f: 171,016"
+  std::optional<int64_t> bytes = {};  // that each keeps a token, by the law
+};
+
 class ModelFamily : public ConfiguredFamily {
  public:
   /// As dtk::make_model().
@@ -86,6 +106,16 @@ class ModelFamily : public ConfiguredFamily {
   virtual std::vector<std::string> kept_results() const { return {}; }
 
   virtual ModelFacts facts(const RunConfig& config) const = 0;
+  /// The job with about `tokens` in a micro-batch: by default of as many samples as have so many, at least
+  /// one; what the data would say of them is left aside.
+  virtual SizedJob of_size(const RunConfig& config, int64_t tokens) const;
+  /// The job with few tokens in a micro-batch, and with more, which tell together what one costs. By default
+  /// of one sample and of two.
+  virtual std::array<SizedJob, 2> two_sizes(const RunConfig& config) const;
+  virtual std::vector<Claim> claims() const { return {}; }
+  virtual std::vector<TokenNote> token_notes(const RunConfig& /*config*/, c10::Device /*device*/) const {
+    return {};
+  }
   /// Floating-point operations of a training step, a sample; `planned_step`: a plan's for forward and
   /// backward of a step, without what is computed twice, so that what is frozen counts as often as it is
   /// computed. 0 where that is and no formula says them.

@@ -127,6 +127,12 @@ void Trainer::start_loader() {
   LoaderOptions options;
   options.seed = stream_seed(config_.train.seed, "data");
   options.drop_last = config_.data.drop_last;
+  options.grouped = config_.data.order == DataOrder::grouped;
+  if (options.grouped && !data_->length(0)) {
+    throw ConfigError(
+        fmt::format("data.order = \"grouped\" has no effect: {} are all of one length; leave it out",
+                    data_->description()));
+  }
   options.batch = config_.data.batch / config_.train.accumulate;
   options.prefetch = config_.data.prefetch;
   options.threads = config_.data.threads.value_or(reading_threads(config_.train, device_));
@@ -399,6 +405,12 @@ int64_t Trainer::position_of(const TrainingState& state) const {
   const int64_t now = config_.data.drop_last ? data_->size() / batch * batch : data_->size();
   if (then == 0 || now == 0 || (then == now && state.micro_batch == batch)) return state.samples;
   const int64_t epoch = state.samples / then, given_out = state.samples % then;
+  if (config_.data.order == DataOrder::grouped && given_out > 0 && state.micro_batch != batch) {
+    throw ConfigError(
+        fmt::format("data.order = \"grouped\": which samples share a batch follows from data.batch / "
+                    "train.accumulate, which was {} and is {} now, within an epoch; set it as it was",
+                    state.micro_batch, batch));
+  }
   constexpr int64_t most = std::numeric_limits<int64_t>::max() / 2;
   if (epoch > most / now) throw std::invalid_argument("Trainer: no run has so many epochs");
   return epoch * now + std::min(now, (given_out + batch - 1) / batch * batch);

@@ -170,6 +170,13 @@ bool Snapshot::within(int instance, const std::string& path) const {
   return false;
 }
 
+const std::string& Snapshot::outermost(const Holder& holder) const {
+  if (holder.instance == kOutside) return holder.path;
+  const Instance* instance = &instances[static_cast<size_t>(holder.instance)];
+  while (instance->parent != kOutside) instance = &instances[static_cast<size_t>(instance->parent)];
+  return instance->path;
+}
+
 void explain_snapshot(const Snapshot& snapshot, Observed& observed) {
   std::set<Storage> given, made;
   std::vector<std::string> paths;
@@ -190,6 +197,11 @@ void explain_snapshot(const Snapshot& snapshot, Observed& observed) {
     } else if (given.count(storage) > 0 && made.count(storage) == 0) {
       observed.entering += kept.bytes;
     }
+  }
+  for (const auto& [storage, kept] : snapshot.kept) {
+    std::set<std::string> who;
+    for (const Snapshot::Holder& holder : kept.holders) who.insert(snapshot.outermost(holder));
+    if (who.size() == 1 && !who.begin()->empty()) observed.kept_by[*who.begin()] += kept.bytes;
   }
   for (const std::string& path : paths) observed.segments.push_back(Segment(snapshot, path).gain());
 }

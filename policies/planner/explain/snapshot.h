@@ -37,6 +37,8 @@ struct Snapshot {
 
   int64_t bytes() const;
   bool within(int instance, const std::string& path) const;
+  /// The path of the module that no other one runs; outside of all the holder's own.
+  const std::string& outermost(const Holder& holder) const;
 };
 
 /// Reads the ledger's event log. `names`: of parameters, by MemoryEvent::serial.
@@ -44,7 +46,7 @@ LargestParameter largest_parameter(const std::vector<policies::MemoryEvent>& eve
                                    const std::vector<std::string>& phases,
                                    const std::map<uint64_t, std::string>& names);
 
-/// Fills saved, outside, entering and segments.
+/// Fills saved, outside, entering, kept_by and segments.
 void explain_snapshot(const Snapshot& snapshot, Observed& observed);
 
 }  // namespace dtk::planner

@@ -6,15 +6,14 @@
 #include <dtk/policies/guards.h>
 #include <dtk/policies/module_path.h>
 #include <dtk/policies/policy_set.h>
-#include <dtk/policies/saved_tensors.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <map>
-#include <set>
 
 #include "llava/parts.h"
 #include "support/catch.h"
 #include "support/device/test_device.h"
+#include "support/llava/saved_bytes.h"
 #include "support/same_bits.h"
 
 using namespace dtk::models;
@@ -24,23 +23,6 @@ namespace policies = dtk::policies;
 namespace {
 
 using Bytes = std::map<std::string, int64_t>;
-
-/// Notes each storage that autograd saves, once, for the module that saved it first. Parameters do not count,
-/// nor do casts of them.
-class Noted final : public policies::SavedTensorLayer {
- public:
-  std::unique_ptr<policies::SavedTensor> pack(const at::Tensor& tensor,
-                                              const policies::SavedTensorStack& below) override {
-    const c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
-    if (!policies::saving_weight() && !policies::saving_weight_cast() && seen_.insert(storage).second)
-      bytes[policies::module_path()] += static_cast<int64_t>(storage->nbytes());
-    return below.pack(tensor);
-  }
-  Bytes bytes;
-
- private:
-  std::set<const c10::StorageImpl*> seen_;  // none dies while the graph lives
-};
 
 constexpr int64_t h = 64, f = 176, H = 4, r = 8;
 
@@ -87,7 +69,7 @@ Bytes kept(const Regime& regime, int64_t tokens) {
   }
   model.seam.run = policies::run_with_module_path();
   const policies::AutocastGuard autocast(device.type(), regime.autocast, at::kBFloat16);
-  const auto noted = std::make_shared<Noted>();
+  const auto noted = std::make_shared<SavedBytes>();
   const policies::SavedTensorScope scope(noted);
   const at::Tensor loss = model.loss(batch_of(tokens, device));
   return noted->bytes;
@@ -141,7 +123,7 @@ TEST_CASE("the mask of an adapter's dropout is drawn again for backward, with th
   const at::Tensor x = at::randn({2, 5, 32}, drawn, at::kFloat).requires_grad_(true);
   const at::Tensor weight = at::randn({8, 32}, drawn, at::kFloat).requires_grad_(true);
   const std::string begin = policies::generator_state(policies::make_generator(at::kCPU, 3));
-  const auto noted = std::make_shared<Noted>();
+  const auto noted = std::make_shared<SavedBytes>();
   const auto of = [&](bool keeps_mask) {
     std::string state = begin;
     const policies::DefaultGeneratorScope random(at::kCPU, state);

@@ -93,6 +93,16 @@ TEST_CASE("plans of random jobs are exact to the byte") {
   }
 }
 
+TEST_CASE("plans of random jobs of a LLaVA are exact to the byte") {
+  constexpr uint64_t kCases = 20;
+  const uint64_t seed = seed_of_today();
+  WARN("seed " << seed);
+  for (uint64_t index = 0; index < kCases; ++index) {
+    INFO("benchmarks/plans/plan_accuracy --family llava --seed " << seed << " --case " << index);
+    check_exact(bench::llava_case(seed, index));
+  }
+}
+
 TEST_CASE("temporaries of CPU kernels that are whole tensors are planned") {
   SECTION("arguments in a common type: bf16 beside fp32") {
     check_exact(small_job({"policies.precision.enabled=true", "policies.precision.fp32=[\"final_layer\"]"}));

@@ -61,16 +61,24 @@ class Zeros final : public DataSource {
   explicit Zeros(std::shared_ptr<const DataSource> planned) : planned_(std::move(planned)) {}
   int64_t size() const override { return planned_->size(); }
   std::string description() const override { return planned_->description(); }
+  bool is_weighted() const override { return planned_->is_weighted(); }
+  int64_t weight(int64_t index) const override { return planned_->weight(index); }
+  std::optional<int64_t> length(int64_t index) const override { return planned_->length(index); }
   Batch allocate(int64_t count, bool pinned) const override {
-    Batch batch = planned_->allocate(count, pinned);
+    return zeros(planned_->allocate(count, pinned));
+  }
+  Batch allocate_for(const std::vector<int64_t>& samples, bool pinned) const override {
+    return zeros(planned_->allocate_for(samples, pinned));
+  }
+  void read(int64_t, uint64_t, const Batch&, int64_t) const override {}
+
+ private:
+  static Batch zeros(Batch batch) {
     for (at::Tensor& tensor : batch.tensors) {
       if (tensor.defined()) std::memset(tensor.mutable_data_ptr(), 0, tensor.nbytes());
     }
     return batch;
   }
-  void read(int64_t, uint64_t, const Batch&, int64_t) const override {}
-
- private:
   const std::shared_ptr<const DataSource> planned_;
 };
 

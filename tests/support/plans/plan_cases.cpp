@@ -11,23 +11,12 @@ namespace {
 
 using Text = std::string;
 
-class Case {
+/// Draws for one case.
+class Draws {
  public:
-  Case(uint64_t seed, uint64_t index) : key_(draw64(seed, index)) {}
+  Draws(uint64_t seed, uint64_t index) : key_(draw64(seed, index)) {}
 
-  std::vector<Text> settings() {
-    model();
-    data();
-    diffusion();
-    training();
-    sampling();
-    precision();
-    attention_and_ema();
-    checkpoint();
-    return std::move(settings_);
-  }
-
- private:
+ protected:
   template <class T>
   T one_of(std::initializer_list<T> choices) {
     return *(choices.begin() + static_cast<std::ptrdiff_t>(draw(choices.size())));
@@ -44,6 +33,30 @@ class Case {
   void set(const char* name, int64_t value) { set(name, std::to_string(value)); }
   void set(const char* name, bool value) { set(name, Text(value ? "true" : "false")); }
 
+  std::vector<Text> settings_;
+
+ private:
+  const uint64_t key_;
+  uint64_t drawn_ = 0;
+};
+
+class Case : public Draws {
+ public:
+  using Draws::Draws;
+
+  std::vector<Text> settings() {
+    model();
+    data();
+    diffusion();
+    training();
+    sampling();
+    precision();
+    attention_and_ema();
+    checkpoint();
+    return std::move(settings_);
+  }
+
+ private:
   void model() {
     const auto width = one_of<int64_t>({8, 12, 16, 32, 36, 64, 72});
     const int64_t heads = between(1, width > 32 ? 3 : 5);
@@ -188,18 +201,112 @@ class Case {
     set("policies.checkpoint.offload_min_bytes", one_of<int64_t>({0, 1, 512, 20'000, 1 << 20}));
   }
 
-  const uint64_t key_;
-  uint64_t drawn_ = 0;
-  std::vector<Text> settings_;
   int64_t depth_ = 0, channels_ = 0, classes_ = 0, validation_ = 0, per_class_ = 0;
   bool has_null_ = true;
   Prediction objective_ = Prediction::velocity;
+};
+
+class LlavaCase : public Draws {
+ public:
+  using Draws::Draws;
+
+  std::vector<Text> settings(int64_t vocabulary) {
+    set("train.model", "llava");
+    sizes(vocabulary);
+    parts();
+    training();
+    policies();
+    return std::move(settings_);
+  }
+
+ private:
+  void sizes(int64_t vocabulary) {
+    const int64_t heads = between(1, 3), patch = one_of<int64_t>({4, 7, 14}), side = between(1, 3);
+    set("llava.vision.heads", heads);
+    set("llava.vision.hidden", heads * one_of<int64_t>({4, 8, 12}));
+    set("llava.vision.mlp", between(4, 40));
+    set("llava.vision.depth", between(2, 4));
+    set("llava.vision.patch", patch);
+    set("llava.vision.image", patch * side);
+    set("llava.tap", one_of({"-1", "-2"}));
+    set("llava.projector", one_of({"mlp2x_gelu", "mlp1x_gelu", "linear", "mlp3x_gelu"}));
+    const int64_t text_heads = between(1, 3);
+    set("llava.text.heads", text_heads);
+    set("llava.text.hidden", text_heads * one_of<int64_t>({4, 8, 16}));
+    set("llava.text.mlp", between(8, 70));
+    set("llava.text.depth", between(1, 4));
+    set("llava.text.vocabulary", vocabulary);
+    set("llava.loss_chunk", one_of<int64_t>({1, 7, 64}));
+    set("llava.data.max_length", side * side + between(24, 80));
+    if (chance(3)) set("llava.data.pad", "max");
+  }
+
+  void parts() {
+    const Text parts =
+        one_of({R"(["projector"])", R"(["projector", "text"])", R"(["vision", "projector", "text"])",
+                R"(["projector", "lora"])", R"(["projector", "lora"])", R"(["vision", "projector"])",
+                R"(["lora"])", R"(["text"])"});
+    set("train.parts", parts);
+    const bool packs = parts.find("text") == Text::npos;
+    trains_layers_ = !packs || parts.find("lora") != Text::npos;
+    const Text base = packs ? one_of({"fp32", "bf16", "int8", "nf4", "nf4"}) : one_of({"fp32", "bf16"});
+    set("llava.base", base);
+    if (base == "nf4") set("llava.double_quant", chance(2));
+    if (parts.find("lora") == Text::npos) return;
+    set("llava.lora.r", between(1, 3));
+    set("llava.lora.dropout", one_of({"0.0", "0.1", "0.5"}));
+    if (chance(3)) set("llava.lora.targets", R"(["q_proj", "down_proj"])");
+  }
+
+  void training() {
+    const int64_t accumulate = between(1, 3), micro = between(1, 3);
+    set("data.batch", accumulate * micro);
+    set("train.accumulate", accumulate);
+    if (micro > 1 && chance(3)) set("memory.split", micro);
+    set("data.prefetch", between(1, 3));
+    if (chance(2)) set("data.validation", between(1, 4));
+    set("train.threads", int64_t{chance(5) ? 2 : 1});
+    set("train.steps", int64_t{20});
+    set("train.out", "runs/plan-case");
+    set("train.checkpoint_every", int64_t{chance(2) ? 10 : 0});
+    set("optimizer.clip", one_of({"0.0", "1.0"}));
+    if (trains_layers_ && chance(4)) set("optimizer.rates", R"(["model.layers: 1e-5"])");
+  }
+
+  void policies() {
+    switch (draw(3)) {
+      case 0:
+        set("policies.precision.enabled", false);
+        break;
+      case 1:
+        set("policies.precision.cpu", "fp32");
+        break;
+      default:
+        set("policies.precision.cpu", "bf16");
+    }
+    if (chance(3)) set("policies.attention.enabled", false);
+    if (chance(4)) {
+      set("policies.ema.enabled", true);
+      set("policies.ema.device", "same");
+    }
+    if (chance(3)) return set("policies.checkpoint.enabled", false);
+    if (chance(3)) return set("policies.checkpoint.keep", R"(["attn_out"])");
+    if (!chance(3)) return set("policies.checkpoint.keep", "block");
+    set("policies.checkpoint.keep", "offload");
+    set("policies.checkpoint.offload_min_bytes", one_of<int64_t>({0, 512}));
+  }
+
+  bool trains_layers_ = false;
 };
 
 }  // namespace
 
 std::vector<std::string> plan_case(uint64_t seed, uint64_t index) {
   return Case(seed, index).settings();
+}
+
+std::vector<std::string> llava_case(uint64_t seed, uint64_t index, int64_t vocabulary) {
+  return LlavaCase(seed, index).settings(vocabulary);
 }
 
 }  // namespace dtk::bench

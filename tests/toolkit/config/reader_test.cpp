@@ -193,7 +193,7 @@ TEST_CASE("config reader: unknown keys name the nearest known one") {
   CHECK(error_in("wavelength = 1") == "base.toml:1:1: unknown key wavelength; known tables: " + all_tables);
   CHECK(error_in("data.\"batch size\" = 1") ==
         "base.toml:1:6: unknown key data.\"batch size\"; known keys of [data]: kind, samples, on_corrupt, "
-        "fingerprint, allow_change, validation, batch, drop_last, prefetch, threads, images, labels, "
+        "fingerprint, allow_change, validation, batch, drop_last, order, prefetch, threads, images, labels, "
         "if_missing, folder, convert, strict_folder, latents, "
         "latent_shift, latent_scale, flip, "
         "frames, held_out, normalization");

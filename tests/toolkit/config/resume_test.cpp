@@ -99,7 +99,7 @@ TEST_CASE("resume: which keys are what they were") {
   for (const std::string& key : keys_that(dtk::OnResume::fixed))
     if (dtk::is_common_table(dtk::find_key(key)->table)) common.push_back(key);
   CHECK(common == std::vector<std::string>{"train.model", "train.parts", "train.seed", "train.init_from",
-                                           "train.init_key", "data.kind", "data.validation",
+                                           "train.init_key", "data.kind", "data.validation", "data.order",
                                            "data.latent_shift", "data.latent_scale"});
   for (const char* key : {"model.depth", "model.classes", "diffusion.objective", "diffusion_planner.preset"})
     CHECK(dtk::on_resume(key) == dtk::OnResume::fixed);

@@ -58,6 +58,7 @@ RunConfig custom_from_folder() {
                  .validation = 77,
                  .batch = 32,
                  .drop_last = false,
+                 .order = dtk::DataOrder::grouped,
                  .prefetch = 3,
                  .threads = 5};
   dit::options_of(config).data.folder = "set";
@@ -374,6 +375,7 @@ allow_change = false  # default
 validation = 0  # default
 batch = 32  # --set
 drop_last = true  # default
+order = "shuffled"  # default
 prefetch = 2  # default
 # threads is not set
 images = ""  # default

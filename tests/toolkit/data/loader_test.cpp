@@ -28,7 +28,7 @@ namespace {
 using Milliseconds = std::chrono::milliseconds;
 
 /// Sample i is the value i with label i mod 10; `before_read` may wait or throw.
-class CountingSource final : public dtk::ImageSource {
+class CountingSource : public dtk::ImageSource {
  public:
   explicit CountingSource(int64_t size, std::function<void(int64_t)> before_read = {})
       : ImageSource({.size = size, .channels = 1, .height = 1, .width = 2, .classes = 10}),
@@ -44,6 +44,12 @@ class CountingSource final : public dtk::ImageSource {
 
  private:
   std::function<void(int64_t)> before_read_;
+};
+
+class UnlikeSource final : public CountingSource {
+ public:
+  using CountingSource::CountingSource;
+  std::optional<int64_t> length(int64_t index) const override { return index * 7 % 10 + 1; }
 };
 
 std::shared_ptr<const dtk::ImageSource> numbers(int64_t size, std::function<void(int64_t)> before_read = {}) {
@@ -265,6 +271,51 @@ TEST_CASE("loader: an error of the source comes after the batches before it, and
     CHECK(error_text<DataError>([&] { loader.next(); }) == "sample " + std::to_string(bad) + " is bad");
   }
   CHECK(loader.consumed() == 8);
+}
+
+TEST_CASE("loader: grouped batches hold like lengths, each sample once, the rest at the end, epochs differ") {
+  std::vector<int64_t> lengths;
+  for (int64_t i = 0; i < 1003; ++i) lengths.push_back(i % 7 == 0 ? -(i * 31 % 40) - 1 : i * 37 % 101 + 1);
+  const auto order = dtk::grouped_order(3, 0, lengths, 8);
+  CHECK(order == dtk::grouped_order(3, 0, lengths, 8));
+  CHECK(order != dtk::grouped_order(3, 1, lengths, 8));
+  CHECK(order != dtk::grouped_order(4, 0, lengths, 8));
+  CHECK(std::set<uint32_t>(order.begin(), order.end()).size() == 1003);
+  const auto shuffled = dtk::epoch_order(3, 0, 1003);
+  CHECK(std::equal(order.begin() + 1000, order.end(), shuffled.begin() + 1000));
+  const auto spread_in = [&](const std::vector<uint32_t>& some) {
+    int64_t sum = 0;
+    for (size_t first = 0; first < 1000; first += 8) {
+      const auto [least, greatest] = std::minmax_element(
+          some.begin() + static_cast<ptrdiff_t>(first), some.begin() + static_cast<ptrdiff_t>(first) + 8,
+          [&](uint32_t a, uint32_t b) { return lengths[a] < lengths[b]; });
+      sum += lengths[*greatest] - lengths[*least];
+    }
+    return sum;
+  };
+  CHECK(spread_in(order) < spread_in(shuffled) / 20);
+  int64_t mixed = 0, rises = 0;
+  for (size_t first = 0; first < 1000; first += 8) {
+    const auto texts = std::count_if(order.begin() + static_cast<ptrdiff_t>(first),
+                                     order.begin() + static_cast<ptrdiff_t>(first) + 8,
+                                     [&](uint32_t one) { return lengths[one] < 0; });
+    mixed += texts > 0 && texts < 8 ? 1 : 0;
+    rises += first > 0 && lengths[order[first]] >= lengths[order[first - 8]] ? 1 : 0;
+  }
+  CHECK(mixed <= 2);                  // of two times 64 batches
+  CHECK((rises > 40 && rises < 85));  // they come in any order
+}
+
+TEST_CASE("loader: samples in groups come in grouped_order(), wherever it starts") {
+  const auto source = std::make_shared<const UnlikeSource>(30);
+  std::vector<int64_t> lengths;
+  for (int64_t i = 0; i < 30; ++i) lengths.push_back(*source->length(i));
+  const auto order = dtk::grouped_order(9, 0, lengths, 4);
+  Loader loader(source, {.seed = 9, .batch = 4, .grouped = true});
+  const auto first = take(loader, 7);
+  CHECK(std::equal(first.begin(), first.end(), order.begin()));
+  Loader later(source, {.seed = 9, .batch = 4, .start = 12, .grouped = true});
+  CHECK(take(later, 4) == std::vector<int64_t>(first.begin() + 12, first.end()));
 }
 
 TEST_CASE("loader: no more than `prefetch` batches are prepared ahead") {

@@ -13,6 +13,7 @@
 #include "toolkit/families/dit/options.h"
 #include "toolkit/plan/alternatives.h"
 #include "toolkit/plan/explanation_json.h"
+#include "toolkit/plan/per_token.h"
 #include "toolkit/plan/plan.h"
 #include "toolkit/plan/plan_text.h"
 
@@ -64,6 +65,41 @@ TEST_CASE("the largest parameter of a DiT has its own name, and what is built be
     CHECK(largest.temporaries == 1);
     CHECK(largest.phase == "first_step");
     CHECK(largest.operators == std::vector<std::string>{device.is_cuda() ? "aten::_to_copy" : "aten::mm"});
+  }
+}
+
+TEST_CASE("what modules keep a token is together what a job keeps more when it has more tokens") {
+  for (const c10::Device device : {kCuda, kCpu}) {
+    const LoadedConfig loaded = tiny();
+    const Plan plan = make_plan(loaded, device);
+    const PerToken costs = per_token(plan, device);
+    const auto jobs = family_of(loaded.config).two_sizes(loaded.config);
+    CHECK(costs.tokens == std::array<int64_t, 2>{jobs[0].tokens, jobs[1].tokens});
+    CHECK(costs.tokens[1] == 4 * costs.tokens[0]);  // of pictures twice as wide
+    std::array<planner::Explanation, 2> why;
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      LoadedConfig sized = loaded;
+      sized.config = jobs[i].config;
+      why[i] = explained(make_plan(sized, device), device);
+    }
+    const auto more = static_cast<double>(costs.tokens[1] - costs.tokens[0]);
+    double kept = costs.others.kept, again = costs.others.checkpointed, flops = 0;
+    bool has_blocks = false;
+    for (const TokenCost& one : costs.modules) {
+      kept += one.kept * static_cast<double>(one.count);
+      again += one.checkpointed * static_cast<double>(one.count);
+      flops += one.recomputed_flops * static_cast<double>(one.count);
+      has_blocks = has_blocks || (one.first == "blocks.0" && one.count == 2);
+    }
+    CHECK(has_blocks);
+    CHECK(kept == Approx(static_cast<double>(why[1].plain.saved - why[0].plain.saved) / more));
+    CHECK(again == Approx(static_cast<double>(why[1].recomputed->saved - why[0].recomputed->saved) / more));
+    CHECK(flops == Approx(static_cast<double>(why[1].recomputed->plan.steady_step().recomputed -
+                                              why[0].recomputed->plan.steady_step().recomputed) /
+                          more / static_cast<double>(loaded.config.train.accumulate)));
+    CHECK(again < kept);
+    const std::string text = test::one_line(per_token_text(costs));
+    CHECK_THAT(text, Catch::Contains("blocks.0 ... 1, each "));
   }
 }
 

@@ -3,6 +3,8 @@
 #include <cmath>
 
 #include "support/catch.h"
+#include "toolkit/core/numbers.h"
+#include "toolkit/core/numbers.h"
 
 using namespace dtk;
 using Labels = std::vector<std::string>;

@@ -1,4 +1,5 @@
 #include "toolkit/core/format.h"
+#include "toolkit/families/diffusion_planner/claims.h"
 #include "toolkit/families/diffusion_planner/configuration.h"
 #include "toolkit/families/diffusion_planner/drawing.h"
 #include "toolkit/families/diffusion_planner/frame_source.h"
@@ -40,6 +41,8 @@ class Family final : public Configuration {
   std::vector<std::string> kept_results() const override {
     return {models::diffusion_planner_kept_results.begin(), models::diffusion_planner_kept_results.end()};
   }
+
+  std::vector<Claim> claims() const override { return diffusion_planner::claims(); }
 
   ModelFacts facts(const RunConfig& config) const override {
     const models::DiffusionPlannerOptions model = models::resolved(options_of(config).model);

@@ -17,11 +17,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Shape {
+struct PictureShape {
   int64_t image_size = 0, channels = 0, classes = 0;
 };
 
-std::string model_table(const std::string& name, const std::string& sizes, const Shape& shape) {
+std::string model_table(const std::string& name, const std::string& sizes, const PictureShape& shape) {
   return fmt::format(
       "[model]\nname = \"{}\"{}\nimage_size = {}\nchannels = {}\nclasses = {}\nclass_dropout = 0.1  # for "
       "guidance\n",
@@ -30,7 +30,7 @@ std::string model_table(const std::string& name, const std::string& sizes, const
 
 /// A small one where no published one is quick enough, then the published ones that the size of the images
 /// allows.
-std::vector<ModelDraft> models_for(const Shape& shape) {
+std::vector<ModelDraft> models_for(const PictureShape& shape) {
   std::vector<std::pair<int64_t, ModelDraft>> priced;
   const auto add = [&](models::DitOptions model, const std::string& sizes) {
     model.image_size = shape.image_size;
@@ -100,7 +100,7 @@ DataDraft of_folder(const fs::path& folder, bool small) {
                     ": no picture in it can be read; wanted: one folder per class, with .png, .jpg, "
                     ".webp or .bmp files");
   }
-  const Shape shape{side_for(seen.median_side, small), seen.grey ? 1 : 3, std::ssize(seen.classes)};
+  const PictureShape shape{side_for(seen.median_side, small), seen.grey ? 1 : 3, std::ssize(seen.classes)};
   DataDraft draft;
   draft.found =
       fmt::format("{} in {}, {}, half of them at least {} pixels on the shorter side{}",

@@ -1,6 +1,7 @@
 #include "toolkit/core/format.h"
 #include "toolkit/core/text.h"
 #include "toolkit/data/pixel_source.h"
+#include "toolkit/families/dit/claims.h"
 #include "toolkit/families/dit/configuration.h"
 #include "toolkit/families/dit/data.h"
 #include "toolkit/families/dit/draft.h"
@@ -57,6 +58,17 @@ class Family final : public Configuration {
   std::vector<std::string> kept_results() const override {
     return {models::dit_kept_results.begin(), models::dit_kept_results.end()};
   }
+
+  // Pictures of twice the width have four times the tokens.
+  std::array<SizedJob, 2> two_sizes(const RunConfig& config) const override {
+    const int64_t samples = config.data.batch / config.train.accumulate;
+    SizedJob few = ModelFamily::of_size(config, samples * facts(config).tokens), many = few;
+    options_of(many.config).model.image_size *= 2;
+    many.tokens = samples * facts(many.config).tokens;
+    return {few, many};
+  }
+
+  std::vector<Claim> claims() const override { return dit::claims(); }
 
   ModelFacts facts(const RunConfig& config) const override {
     const models::DitOptions model = models::resolved(options_of(config).model);

@@ -7,9 +7,11 @@
 #include <nlohmann/json.hpp>
 
 #include "toolkit/core/errors.h"
+#include "toolkit/core/format.h"
 #include "toolkit/core/text.h"
 #include "toolkit/families/llava/names.h"
 #include "toolkit/families/llava/options.h"
+#include "toolkit/io/json.h"
 
 namespace dtk::llava {
 namespace {
@@ -83,6 +85,30 @@ std::vector<NamedTensor> merged_weights(std::vector<NamedTensor> tensors, const 
     merged.push_back(std::move(one));
   }
   return merged;
+}
+
+void check_adapter(const Weights& weights, const RunConfig& config) {
+  if (weights.adapter_config.empty()) return;
+  const nlohmann::json json = nlohmann::json::parse(weights.adapter_config);
+  const models::LlavaLora& lora = options_of(config).model.lora;
+  const std::string begin = (weights.place.empty() ? "" : weights.place + ": ") + weights.name;
+  const auto number = [&](const char* key) {
+    return json.contains(key) && json.at(key).is_number() ? json.at(key).get<double>() : 0;
+  };
+  if (number("r") != static_cast<double>(lora.r) || number("lora_alpha") != lora.alpha) {
+    throw ConfigError(
+        fmt::format("{} have r = {} and alpha = {}, and llava.lora.r = {}, llava.lora.alpha = {}; set "
+                    "[llava.lora] so",
+                    begin, number("r"), number("lora_alpha"), lora.r, lora.alpha));
+  }
+  for (const char* const key :
+       {"use_rslora", "use_dora", "rank_pattern", "alpha_pattern", "layers_to_transform"}) {
+    const auto found = json.find(key);
+    const bool is_off = found == json.end() || found->is_null() || *found == false || found->empty();
+    if (!is_off)
+      throw ConfigError(begin + " are described with " + in_quotes(key) +
+                        ", which no [llava.lora] computes; name others");
+  }
 }
 
 }  // namespace dtk::llava

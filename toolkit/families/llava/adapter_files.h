@@ -16,4 +16,8 @@ AdapterFiles adapter_files(const Weights& weights, const RunConfig& config);
 /// W + alpha/r · B A in the place of each W with an adapter, in fp32.
 std::vector<NamedTensor> merged_weights(std::vector<NamedTensor> tensors, const RunConfig& config);
 
+/// Throws ConfigError for adapters of a file (Weights::adapter_config) that compute otherwise than
+/// [llava.lora] says, which no shape tells.
+void check_adapter(const Weights& weights, const RunConfig& config);
+
 }  // namespace dtk::llava

@@ -145,21 +145,20 @@ class Answers final : public Drawing {
 }  // namespace
 
 SampleUsage questions_usage() {
-  return {
-      .arguments = {{"ask", std::string()},
-                    {"tokens", int64_t{}, "[1, 65536]"},
-                    {"tokenizer", std::string()},
-                    {"pictures", std::string()}},
-      .value = "QUESTIONS",
-      .example = "questions.json",
-      .purpose = "for LLaVA",
-      .samples = "answers to questions",
-      .model = "LLaVA",
-      .none_of_others = ", which answers questions alone",
-      .out = "FILE",
-      .example_out = "answers.json",
-      .endings = {".json"},
-      .help = "  --ask QUESTIONS       LLaVA's dialogues (JSON);  --tokens N  of an answer\n"};
+  return {.arguments = {{"ask", std::string()},
+                        {"tokens", int64_t{}, "[1, 65536]"},
+                        {"tokenizer", std::string()},
+                        {"pictures", std::string()}},
+          .value = "QUESTIONS",
+          .example = "questions.json",
+          .purpose = "for LLaVA",
+          .samples = "answers to questions",
+          .model = "LLaVA",
+          .none_of_others = ", which answers questions alone",
+          .out = "FILE",
+          .example_out = "answers.json",
+          .endings = {".json"},
+          .help = "  --ask QUESTIONS       LLaVA's dialogues (JSON);  --tokens N  of an answer\n"};
 }
 
 std::unique_ptr<Drawing> draw_answers(FileSystem& files, const SampleSource& source,

@@ -67,6 +67,11 @@ void Configuration::check_model(const RuleCheck& rules) const {
 
 void Configuration::check_data(const RuleCheck& rules) const {
   const DialogueOptions& data = options_of(rules.config()).data;
+  if (!data.form.end_token && data.form.answer_end.empty()) {
+    rules.fail("llava.template.end_token",
+               "llava.template.end_token = false and no llava.template.answer_end: no answer would end; set "
+               "one of them");
+  }
   if (!data.held_out.empty() && rules.config().data.validation > 0) {
     rules.fail("llava.data.held_out", "llava.data.held_out and " +
                                           setting("data.validation", rules.config().data.validation) +
@@ -85,6 +90,8 @@ std::string Configuration::useless_because(const RunConfig& config, const std::s
     return "llava.lora.r";
   if (key == "llava.data.system" && options.data.style == DialogueStyle::plain) return "llava.data.style";
   if (key == "llava.data.image_first" && options.data.style == DialogueStyle::plain)
+    return "llava.data.style";
+  if (key.starts_with("llava.template.") && options.data.style == DialogueStyle::plain)
     return "llava.data.style";
   return "";
 }

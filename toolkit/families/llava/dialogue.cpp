@@ -205,18 +205,20 @@ TokenSequence tokens_of(const Dialogue& dialogue, const DialogueOptions& options
     if (dialogue.turns.back().is_answer) sequence.text(dialogue.turns.back().text + "\n", /*is_answer=*/true);
     return sequence.finish();
   }
+  const DialogueTemplate& form = options.form;
   bool is_first = true;
   for (const Turn& turn : dialogue.turns) {
     if (turn.is_answer) {
       // With the blank before it, which most vocabularies have in one token with the first word: a question
       // ends as it does where it is asked.
-      sequence.text(" " + turn.text, /*is_answer=*/true);
-      sequence.end_of_answer();
+      sequence.text(form.answer_begin + turn.text + form.answer_end, /*is_answer=*/true);
+      if (form.end_token) sequence.end_of_answer();
       continue;
     }
-    sequence.text((is_first ? options.system + " " : "") + "USER: ", /*is_answer=*/false);
+    sequence.text((is_first ? options.system + form.system_end : "") + form.question_begin,
+                  /*is_answer=*/false);
     sequence.question(options.image_first ? with_image_first(turn.text) : turn.text);
-    sequence.text(" ASSISTANT:", /*is_answer=*/false);
+    sequence.text(form.question_end, /*is_answer=*/false);
     is_first = false;
   }
   return sequence.finish();

@@ -1,8 +1,9 @@
 // Dialogues in text and pictures, and the tokens that a model sees of one.
 //
-// Two styles. `plain`: <image> + caption + "\n", all of which is learnt. `v1`, of Vicuna:
-// SYSTEM + " USER: " + question + " ASSISTANT: " + answer + "</s>", and "USER: " at once for the next turn;
-// what is learnt is each answer with the blank before and its "</s>" behind it.
+// Two styles. `plain`: <image> + caption + "\n", all of which is learnt. `v1`, by default that of Vicuna:
+// SYSTEM + " USER: " + question + " ASSISTANT: " + answer + "</s>", and "USER: " at once for the next turn,
+// else with the words of [llava.template]; what is learnt is each answer with the blank before and its "</s>"
+// behind it.
 #pragma once
 #include <filesystem>
 #include <string>

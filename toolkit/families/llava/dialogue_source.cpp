@@ -30,7 +30,7 @@ void write(const std::vector<int64_t>& values, int64_t from, const at::Tensor& i
 }  // namespace
 
 DialogueSource::DialogueSource(const RunConfig& config, const std::filesystem::path& list,
-                               const OpeningProgress& progress)
+                               const OpeningProgress& progress, std::optional<ListLengths> known)
     : options_(options_of(config).data),
       model_(models::resolved(options_of(config).model)),
       list_(list),
@@ -43,6 +43,8 @@ DialogueSource::DialogueSource(const RunConfig& config, const std::filesystem::p
                     "say so in [llava.text], or name the tokenizer of this model",
                     toml_text(options_.tokenizer), tokenizer_.size(), *model_.text.vocabulary));
   }
+  const bool measures = !known || known->sizes.size() != dialogues_.size();
+  if (!measures) lengths_ = *std::move(known);
   FileSystem& files = posix_file_system();
   for (int64_t i = 0; i < size(); ++i) {
     if (progress) progress("measuring dialogues", i, size());
@@ -52,6 +54,7 @@ DialogueSource::DialogueSource(const RunConfig& config, const std::filesystem::p
         throw DataError(fmt::format("{}: {}: no such file; pictures are looked for in {}", place,
                                     in_quotes(name), shown(folder_)));
     }
+    if (!measures) continue;
     try {
       const Spread spread = spread_of(i);
       if (spread.labels.empty()) {
@@ -60,8 +63,8 @@ DialogueSource::DialogueSource(const RunConfig& config, const std::filesystem::p
                         "or leave this sample out",
                         std::ssize(spread.ids) + spread.cut, options_.max_length));
       }
-      cut_ += spread.cut > 0 ? 1 : 0;
-      sizes_.push_back(spread.size());
+      lengths_.cut += spread.cut > 0 ? 1 : 0;
+      lengths_.sizes.push_back(spread.size());
     } catch (const DataError& error) {
       throw DataError(place + ": " + error.what());
     }
@@ -78,15 +81,15 @@ Spread DialogueSource::spread_of(int64_t index) const {
 }
 
 std::string DialogueSource::description() const {
-  const SampleSize all = totals_of(sizes_);
-  const std::string cut = cut_ > 0 ? fmt::format(", {} of them cut there", cut_) : "";
+  const SampleSize all = totals_of(sizes());
+  const std::string cut = lengths_.cut > 0 ? fmt::format(", {} of them cut there", lengths_.cut) : "";
   return fmt::format("{} dialogues of up to {} tokens{}, {} labels ({})", size(), all.tokens, cut, all.labels,
                      list_.filename().string());
 }
 
 DataIdentity DialogueSource::identity() const {
   ClassDigest digest;
-  for (int64_t i = 0; i < size(); ++i) digest.add("", i, sizes_[static_cast<size_t>(i)].tokens);
+  for (int64_t i = 0; i < size(); ++i) digest.add("", i, sizes()[static_cast<size_t>(i)].tokens);
   return {{data_file(list_), data_file(options_.tokenizer)}, {digest.finish(0, "dialogues")}};
 }
 
@@ -99,10 +102,10 @@ Batch DialogueSource::allocate(int64_t, bool) const {
 }
 
 Batch DialogueSource::allocate_for(const std::vector<int64_t>& samples, bool pinned) const {
-  std::vector<SampleSize> sizes;
-  for (const int64_t sample : samples) sizes.push_back(sizes_.at(static_cast<size_t>(sample)));
-  const int64_t length = length_of(options_, sizes);
-  return allocate_batch(std::move(sizes), length, model_.image_tokens(), *model_.vision.image,
+  std::vector<SampleSize> some;
+  for (const int64_t sample : samples) some.push_back(sizes().at(static_cast<size_t>(sample)));
+  const int64_t length = length_of(options_, some);
+  return allocate_batch(std::move(some), length, model_.image_tokens(), *model_.vision.image,
                         at::TensorOptions().dtype(at::kFloat).pinned_memory(pinned));
 }
 
@@ -125,6 +128,19 @@ void write_sample(const Spread& spread, const Layout::Place& place,
   write(spread.label_rows, place.first_row, place.parts.label_rows);
   write(spread.labels, 0, place.parts.labels);
   for (int64_t i = 0; i < spread.pictures; ++i) picture(i, place.parts.pictures.select(0, i));
+}
+
+std::shared_ptr<const DialogueSource> open_list(const RunConfig& config, const std::filesystem::path& list,
+                                                const OpeningProgress& progress) {
+  const std::string& file = options_of(config).data.lengths;
+  if (file.empty()) return std::make_shared<const DialogueSource>(config, list, progress);
+  FileSystem& files = posix_file_system();
+  const LengthsKey key = lengths_key(files, config, list);
+  std::optional<ListLengths> known = read_lengths(files, file, key);
+  const bool is_new = !known;
+  auto source = std::make_shared<const DialogueSource>(config, list, progress, std::move(known));
+  if (is_new) write_lengths(files, file, key, source->lengths());
+  return source;
 }
 
 RunData open_dialogues(const LoadedConfig& loaded, const DataIdentity* before,
@@ -152,7 +168,7 @@ RunData open_dialogues(const LoadedConfig& loaded, const DataIdentity* before,
   const auto opened = [&](const std::string& key,
                           const std::string& list) -> std::shared_ptr<const DataSource> {
     try {
-      return std::make_shared<DialogueSource>(config, list, progress);
+      return open_list(config, list, progress);
     } catch (const DataError& error) {
       throw DataError(location_of(loaded, key) + error.what());
     } catch (const ConfigError& error) {

@@ -1,8 +1,10 @@
 #include "toolkit/core/format.h"
 #include "toolkit/families/llava/adapter_files.h"
 #include "toolkit/families/llava/answers.h"
+#include "toolkit/families/llava/claims.h"
 #include "toolkit/families/llava/configuration.h"
 #include "toolkit/families/llava/dialogue_source.h"
+#include "toolkit/families/llava/laws.h"
 #include "toolkit/families/llava/planned.h"
 #include "toolkit/families/llava/trainable.h"
 
@@ -36,6 +38,15 @@ class Family final : public Configuration {
 
   std::vector<std::string> kept_results() const override {
     return {models::llava_kept_results.begin(), models::llava_kept_results.end()};
+  }
+
+  SizedJob of_size(const RunConfig& config, int64_t tokens) const override {
+    return of_length(config, tokens);
+  }
+  std::vector<Claim> claims() const override { return llava::claims(); }
+  std::array<SizedJob, 2> two_sizes(const RunConfig& config) const override { return two_lengths(config); }
+  std::vector<TokenNote> token_notes(const RunConfig& config, c10::Device device) const override {
+    return llava::token_notes(config, device);
   }
 
   ModelFacts facts(const RunConfig& config) const override {

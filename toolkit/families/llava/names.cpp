@@ -22,26 +22,34 @@ struct Kind {
 constexpr std::string_view kTower = "model.vision_tower.vision_tower.vision_model.";
 constexpr std::string_view kHead = "lm_head.weight";
 
-const std::array<Kind, 3>& kinds() {
-  static const std::array<Kind, 3> all{{{"LLaVA",
-                                         {{kTower, kTower},
-                                          {"model.mm_projector.", "model.mm_projector."},
-                                          {"model.embed_tokens.", "model.embed_tokens."},
-                                          {"model.layers.", "model.layers."},
-                                          {"model.norm.", "model.norm."},
-                                          {kHead, kHead}}},
-                                        {"transformers",
-                                         {{"model.vision_tower.vision_model.", kTower},
-                                          {"model.multi_modal_projector.linear_1.", "model.mm_projector.0."},
-                                          {"model.multi_modal_projector.linear_2.", "model.mm_projector.2."},
-                                          {"model.language_model.", "model."},
-                                          {kHead, kHead}}},
-                                        {"transformers before 4.52",
-                                         {{"vision_tower.vision_model.", kTower},
-                                          {"multi_modal_projector.linear_1.", "model.mm_projector.0."},
-                                          {"multi_modal_projector.linear_2.", "model.mm_projector.2."},
-                                          {"language_model.model.", "model."},
-                                          {"language_model.lm_head.weight", kHead}}}}};
+const std::array<Kind, 5>& kinds() {
+  static const std::array<Kind, 5> all{
+      {{"LLaVA",
+        {{kTower, kTower},
+         {"model.mm_projector.", "model.mm_projector."},
+         {"model.embed_tokens.", "model.embed_tokens."},
+         {"model.layers.", "model.layers."},
+         {"model.norm.", "model.norm."},
+         {kHead, kHead}}},
+       {"transformers",
+        {{"model.vision_tower.vision_model.", kTower},
+         {"model.multi_modal_projector.linear_1.", "model.mm_projector.0."},
+         {"model.multi_modal_projector.linear_2.", "model.mm_projector.2."},
+         {"model.language_model.", "model."},
+         {kHead, kHead}}},
+       {"transformers before 4.52",
+        {{"vision_tower.vision_model.", kTower},
+         {"multi_modal_projector.linear_1.", "model.mm_projector.0."},
+         {"multi_modal_projector.linear_2.", "model.mm_projector.2."},
+         {"language_model.model.", "model."},
+         {"language_model.lm_head.weight", kHead}}},
+       {"peft around transformers' model",
+        {{"base_model.model.model.multi_modal_projector.linear_1.", "model.mm_projector.0."},
+         {"base_model.model.model.multi_modal_projector.linear_2.", "model.mm_projector.2."},
+         {"base_model.model.model.language_model.", "model."}}},
+       {"peft around LLaVA's own model",
+        {{"base_model.model.model.mm_projector.", "model.mm_projector."},
+         {"base_model.model.model.layers.", "model.layers."}}}}};
   return all;
 }
 

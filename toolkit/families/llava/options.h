@@ -26,27 +26,52 @@ constexpr auto enum_texts(AspectRatio) {
   return std::array{"crop", "pad"};
 }
 
+/// [llava.template]: what stands around questions and answers of style "v1". By default that of Vicuna.
+struct DialogueTemplate {
+  std::string system_end = " ";  // behind llava.data.system
+  std::string question_begin = "USER: ";
+  std::string question_end = " ASSISTANT:";
+  std::string answer_begin = " ";  // learnt with the answer
+  std::string answer_end;          // likewise, before the token that ends it
+  bool end_token = true;           // the tokenizer's, behind each answer
+
+  template <class Self, class Visit>
+  static void fields(Self& self, Visit&& visit) {
+    auto& [system_end, question_begin, question_end, answer_begin, answer_end, end_token] = self;
+    visit("system_end", system_end, "");
+    visit("question_begin", question_begin, "");
+    visit("question_end", question_end, "");
+    visit("answer_begin", answer_begin, "");
+    visit("answer_end", answer_end, "");
+    visit("end_token", end_token, "");
+  }
+  friend bool operator==(const DialogueTemplate&, const DialogueTemplate&) = default;
+};
+
 /// [llava.data]
 struct DialogueOptions {
   std::string conversations;  // JSON list of {id, image, conversations: [{from, value}]}
   std::string held_out;       // the same of samples that are never trained on; "": data.validation of them
   std::string folder;         // which `image` is relative to; "": that of the list
   std::string tokenizer;      // a SentencePiece model
+  std::string lengths;        // file of samples' lengths, written where they are not in it; "": none
   DialogueStyle style = DialogueStyle::v1;
   std::string system;         // v1: what stands before the first turn
   bool image_first = false;   // moves <image> to the front of its turn, on a line of its own
   int64_t max_length = 2048;  // tokens of a sample, pictures' included; longer ones are cut
   Padding pad = Padding::longest;
   AspectRatio aspect_ratio = AspectRatio::crop;
+  DialogueTemplate form = {};  // a table of its own
 
   template <class Self, class Visit>
   static void fields(Self& self, Visit&& visit) {
-    auto& [conversations, held_out, folder, tokenizer, style, system, image_first, max_length, pad,
-           aspect_ratio] = self;
+    auto& [conversations, held_out, folder, tokenizer, lengths, style, system, image_first, max_length, pad,
+           aspect_ratio, form] = self;
     visit("conversations", conversations, "");
     visit("held_out", held_out, "");
     visit("folder", folder, "");
     visit("tokenizer", tokenizer, "");
+    visit("lengths", lengths, "");
     visit("style", style, "");
     visit("system", system, "");
     visit("image_first", image_first, "");
@@ -69,6 +94,7 @@ struct Options {
     visit("llava.text", self.model.text);
     visit("llava.lora", self.model.lora);
     visit("llava.data", self.data);
+    visit("llava.template", self.data.form);
   }
   friend bool operator==(const Options&, const Options&) = default;
 };

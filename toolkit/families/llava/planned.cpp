@@ -21,13 +21,6 @@ int64_t micro_batch(const RunConfig& config) {
   return config.data.batch / config.train.accumulate;
 }
 
-SampleSize longest_sample(const RunConfig& config) {
-  const int64_t length = options_of(config).data.max_length,
-                picture = options_of(config).model.image_tokens();
-  const int64_t features = picture + 1 < length ? picture : 0;
-  return {length, features > 0 ? 1 : 0, features, length - features - 1};
-}
-
 Batch batch_of(const RunConfig& config, std::vector<SampleSize> sizes, at::TensorOptions options) {
   const models::LlavaOptions model = models::resolved(options_of(config).model);
   const int64_t length = length_of(options_of(config).data, sizes);
@@ -44,6 +37,7 @@ class PlannedDialogues final : public DataSource {
   std::string description() const override { return std::to_string(samples_) + " planned dialogues"; }
   bool is_weighted() const override { return true; }
   int64_t weight(int64_t index) const override { return at(index).labels; }
+  std::optional<int64_t> length(int64_t index) const override { return length_among(at(index)); }
   Batch allocate(int64_t count, bool pinned) const override {
     std::vector<int64_t> first(static_cast<size_t>(count));
     std::iota(first.begin(), first.end(), 0);
@@ -145,27 +139,45 @@ std::vector<SampleSize> largest_in_order(const RunConfig& config, const std::vec
   return largest.found().samples;
 }
 
+// Of the data, or of llava.data.lengths; nothing where neither is there.
+std::optional<std::vector<SampleSize>> sizes_in(const RunConfig& config, const std::string& list) {
+  const DialogueOptions& data = options_of(config).data;
+  FileSystem& files = posix_file_system();
+  if (list.empty() || data.tokenizer.empty()) return std::nullopt;
+  if (files.exists(list) && files.exists(data.tokenizer)) return open_list(config, list, {})->sizes();
+  if (data.lengths.empty()) return std::nullopt;
+  auto known = read_lengths(files, data.lengths, lengths_key(files, config, list));
+  if (!known) return std::nullopt;
+  return std::move(known->sizes);
+}
+
 }  // namespace
+
+SampleSize longest_sample(const RunConfig& config) {
+  const int64_t length = options_of(config).data.max_length,
+                picture = options_of(config).model.image_tokens();
+  const int64_t features = picture + 1 < length ? picture : 0;
+  return {length, features > 0 ? 1 : 0, features, length - features - 1};
+}
 
 void measure_dialogues(RunConfig& config) {
   const DialogueOptions& data = options_of(config).data;
-  FileSystem& files = posix_file_system();
-  for (const std::string& file : {data.conversations, data.tokenizer}) {
-    if (file.empty() || !files.exists(file)) return;
-  }
+  const auto training = sizes_in(config, data.conversations);
+  if (!training || config.data.validation >= std::ssize(*training)) return;  // the run refuses it
   Lengths lengths{.steps = config.train.steps, .epochs = config.train.epochs};
-  const auto source = std::make_shared<const DialogueSource>(config, data.conversations, OpeningProgress{});
-  if (config.data.validation >= source->size()) return;  // the run refuses it
   if (!data.held_out.empty()) {
-    lengths.training = source->sizes();
-    lengths.held_out = DialogueSource(config, data.held_out, {}).sizes();
+    const auto held_out = sizes_in(config, data.held_out);
+    if (!held_out) return;
+    lengths.training = *training;
+    lengths.held_out = *held_out;
   } else {
-    const DataSplit split = hold_out(std::shared_ptr<const DataSource>(source), config.data.validation,
+    const auto all = std::make_shared<const PlannedDialogues>(config, *training, std::ssize(*training));
+    const DataSplit split = hold_out(std::shared_ptr<const DataSource>(all), config.data.validation,
                                      stream_seed(config.train.seed, "validation"));
     const auto sizes_of = [&](const DataSource& part) {
       std::vector<SampleSize> sizes;
       for (int64_t i = 0; i < part.size(); ++i)
-        sizes.push_back(source->sizes()[static_cast<size_t>(part.origin(i))]);
+        sizes.push_back((*training)[static_cast<size_t>(part.origin(i))]);
       return sizes;
     };
     lengths.training = sizes_of(*split.training);
@@ -188,13 +200,17 @@ LargestBatch largest_batch(const RunConfig& config, const Lengths& lengths) {
   if (!samples || *samples > kMaxLookedAt || in_epoch == 0)
     return {bound_of(sizes, std::min(micro, all)), std::nullopt};
   Largest largest(pads_to_max(config));
+  std::vector<int64_t> among;
+  for (const SampleSize& one : sizes) among.push_back(length_among(one));
   std::vector<uint32_t> order;
   int64_t step = 0, left_in_step = 0;
   for (int64_t first = 0; first < *samples;) {
     const int64_t place = first % in_epoch, count = std::min(micro, in_epoch - place);
     if (place == 0) {
-      order = epoch_order(stream_seed(config.train.seed, "data"), static_cast<uint64_t>(first / in_epoch),
-                          static_cast<uint64_t>(all));
+      const uint64_t seed = stream_seed(config.train.seed, "data");
+      const auto epoch = static_cast<uint64_t>(first / in_epoch);
+      order = config.data.order == DataOrder::grouped ? grouped_order(seed, epoch, among, micro)
+                                                      : epoch_order(seed, epoch, static_cast<uint64_t>(all));
     }
     if (left_in_step == 0) {
       ++step;

@@ -10,6 +10,9 @@ namespace dtk::llava {
 /// DialogueSource.
 void measure_dialogues(RunConfig& config);
 
+/// A sample that is as long as any may be, with a picture where one fits, all of whose text is an answer.
+SampleSize longest_sample(const RunConfig& config);
+
 /// `samples` that are as long as any may be, with a picture where one fits, all of whose text is answers; not
 /// filled.
 Batch longest_batch(const RunConfig& config, int64_t samples, at::TensorOptions options);

@@ -28,6 +28,11 @@ inline SampleSize totals_of(const std::vector<SampleSize>& samples) {
   return all;
 }
 
+/// DataSource::length(): text alone is of another kind than what has pictures.
+inline int64_t length_among(const SampleSize& size) {
+  return size.pictures > 0 ? size.tokens : -size.tokens;
+}
+
 /// Of the samples that a plan is made for, in the order of their sources, and how long the run will be: the
 /// plan's own job is shorter.
 struct Lengths {

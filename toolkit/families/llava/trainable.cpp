@@ -10,9 +10,11 @@
 
 #include "toolkit/checkpoint/weights_fit.h"
 #include "toolkit/core/text.h"
+#include "toolkit/families/llava/adapter_files.h"
 #include "toolkit/families/llava/batch.h"
 #include "toolkit/families/llava/names.h"
 #include "toolkit/families/llava/options.h"
+#include "toolkit/families/llava/packed_files.h"
 #include "toolkit/families/llava/planned.h"
 
 namespace dtk::llava {
@@ -87,18 +89,20 @@ void TrainableLlava::read_packed(const Weights& weights) const {
   for (const auto& [name, weight] : model_.packed()) {
     const auto found = stored.find(name);
     if (found == stored.end()) continue;
-    const models::PackedWeight made =
-        models::packed(found->second->read(), weight.packing, model_.options().double_quant);
-    const auto from = made.tensors(), into = weight.tensors();
+    const bool double_quant = model_.options().double_quant;
+    auto made = packed_in_file(*found->second, weight.packing, double_quant);
+    if (!made) made = models::packed(found->second->read(), weight.packing, double_quant);
+    const auto from = made->tensors(), into = weight.tensors();
     for (size_t i = 0; i < into.size(); ++i) at::Tensor(into[i].second).copy_(from[i].second);
   }
 }
 
 Weights TrainableLlava::own_names(Weights weights) const {
-  return with_own_names(std::move(weights));
+  return with_packed_joined(with_own_names(std::move(weights)));
 }
 
 void TrainableLlava::check_fit(const Weights& weights) const {
+  check_adapter(weights, config_);
   // A base knows no adapters, which begin without effect then; a file with some of them is no base.
   std::vector<std::string> may_be_missing = derived();
   const auto is_adapter = [](const std::string& name) { return name.find(".lora_") != std::string::npos; };

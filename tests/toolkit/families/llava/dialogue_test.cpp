@@ -68,6 +68,15 @@ TEST_CASE("of Vicuna's style each answer with its end is learnt, and nothing els
   CHECK(one.sequence.ids.front() == one.tokenizer.begin());
 }
 
+TEST_CASE("a template says what stands around questions and answers") {
+  DialogueOptions options;
+  options.system = "A chat.";
+  options.form = {"\n", "[INST] ", " [/INST]", " ", "!", false};
+  const Tokenized one(dialogue("a", {}, {"what is it?", "a bag", "wo?", "oben"}), options);
+  CHECK(one.text(true) == "a bag! oben!");
+  CHECK(one.text(false) == "A chat.\n[INST] what is it? [/INST][INST] wo? [/INST]");
+}
+
 TEST_CASE("what is asked is how a trained dialogue begins") {
   const Tokenized trained(dialogue("a", {"0.png"}, {"<image>\nwhat is at the top left?", "a bag"}));
   const auto asked = read_dialogues(

@@ -341,8 +341,10 @@ TEST_CASE("a plan knows the largest micro-batch of the whole run, and its step w
   std::set<bool> seen;  // whether one micro-batch has all
   for (int64_t seed = 0; seed < 20; ++seed) {
     const int64_t micro = seed % 2 == 0 ? 2 : 12;  // of 12 samples
+    const bool grouped = seed % 4 < 2;
     loaded = folder.config({"data.batch=" + std::to_string(2 * micro), "train.accumulate=2",
-                            "train.seed=" + std::to_string(seed)});
+                            "train.seed=" + std::to_string(seed),
+                            std::string("data.order=") + (grouped ? "grouped" : "shuffled")});
     measure_dialogues(loaded.config);
     const Lengths& lengths = *options_of(loaded.config).lengths.of;
     CHECK(lengths.training.size() == 12);
@@ -351,6 +353,7 @@ TEST_CASE("a plan knows the largest micro-batch of the whole run, and its step w
     LoaderOptions options;
     options.seed = stream_seed(loaded.config.train.seed, "data");
     options.batch = micro;
+    options.grouped = grouped;
     Loader loader(run.data.split.training, options);
     std::vector<Figures> figures;
     Figures most{};
@@ -374,6 +377,86 @@ TEST_CASE("a plan knows the largest micro-batch of the whole run, and its step w
                                "not known before it: 12 dialogues of up to "));
 }
 
+TEST_CASE("grouped dialogues are as long as their like, those without a picture among themselves") {
+  const test::DialogueFolder folder;
+  const auto padded = [&](const char* order) {
+    const Run run(folder, {"data.batch=2"});
+    LoaderOptions options;
+    options.batch = 2;
+    options.grouped = std::string(order) == "grouped";
+    Loader loader(run.data.split.training, options);
+    int64_t tokens = 0;
+    for (int i = 0; i < 6; ++i) tokens += loader.next().tensors.front().numel();
+    return tokens;
+  };
+  CHECK(padded("grouped") < padded("shuffled"));
+  CHECK_THAT(test::error_text<ConfigError>([&] {
+               const LoadedConfig written = folder.config({"data.order=grouped", "train.accumulate=2"});
+               Run run(folder, {"data.order=grouped", "train.accumulate=2"});
+               run.trainer.step();
+               Run other(folder, {"data.order=grouped", "train.accumulate=4"});
+               other.trainer.restore(run.trainer.state());
+             }),
+             Catch::Equals("data.order = \"grouped\": which samples share a batch follows from data.batch / "
+                           "train.accumulate, which was 2 and is 1 now, within an epoch; set it as it was"));
+}
+
+TEST_CASE("lengths of dialogues are kept in a file, which stands for them until something else is read") {
+  const test::DialogueFolder folder;
+  const std::string file = folder.path("lengths.json");
+  FileSystem& files = posix_file_system();
+  const auto config = [&](const Overrides& more = {}) {
+    Overrides all{"llava.data.lengths=" + file};
+    all.insert(all.end(), more.begin(), more.end());
+    return folder.config(all);
+  };
+  const auto sizes_with = [&](const Overrides& more, int64_t& measured) {
+    measured = 0;
+    const LoadedConfig loaded = config(more);
+    const auto source = open_list(loaded.config, options_of(loaded.config).data.conversations,
+                                  [&](const char*, int64_t, int64_t) { ++measured; });
+    return source;
+  };
+  int64_t looked_at = 0;
+  const auto first = sizes_with({}, looked_at);
+  REQUIRE(files.exists(file));
+  // A figure that no tokenizer gives shows where it comes from.
+  std::string text = files.read(file);
+  const std::string labels = "\"labels\":[" + std::to_string(first->sizes()[0].labels);
+  REQUIRE(text.find(labels) != text.npos);
+  text.replace(text.find(labels), labels.size(), "\"labels\":[77");
+  write_file_atomically(files, file, text);
+  CHECK(sizes_with({}, looked_at)->sizes()[0].labels == 77);
+  // Other options, another tokenizer, other texts: measured, and kept beside it.
+  const auto shorter = sizes_with({"llava.data.max_length=69"}, looked_at);
+  CHECK(shorter->sizes()[0].labels != 77);
+  CHECK(shorter->lengths().cut > 0);
+  CHECK(sizes_with({"llava.data.max_length=69"}, looked_at)->lengths().cut == shorter->lengths().cut);
+  CHECK(sizes_with({}, looked_at)->sizes()[0].labels == 77);
+  // A plan needs no more than this file.
+  LoadedConfig planned = config();
+  std::filesystem::rename(folder.path("list.json"), folder.path("away.json"));
+  measure_dialogues(planned.config);
+  REQUIRE(options_of(planned.config).lengths.of);
+  CHECK(options_of(planned.config).lengths.of->training[0].labels == 77);
+  std::filesystem::rename(folder.path("away.json"), folder.path("list.json"));
+  auto list = folder.some();
+  list[0]["conversations"][1]["value"] = "ein Hemd und ein Mantel";
+  folder.write("list.json", list);
+  CHECK(sizes_with({}, looked_at)->sizes()[0].labels != 77);
+
+  for (const auto& [damaged, why] : std::vector<std::pair<std::string, std::string>>{
+           {"no JSON", "is not JSON"},
+           {"[]", "no file of lengths"},
+           {R"({"version":2,"lists":[]})", "of another version"},
+           {R"({"version":1,"lists":[3]})", "a list in it is no object"}}) {
+    write_file_atomically(files, file, damaged);
+    CHECK_THAT(test::error_text<DataError>([&] { sizes_with({}, looked_at); }),
+               Catch::Contains(why) && Catch::EndsWith("llava.data.lengths names a file that a start "
+                                                       "writes: remove it, or name another"));
+  }
+}
+
 TEST_CASE("configurations of no run of a LLaVA are refused with the key and what to set") {
   const test::DialogueFolder folder;
   CHECK_THAT(config_refusal(folder, {"train.parts=[]"}),
@@ -395,6 +478,11 @@ TEST_CASE("configurations of no run of a LLaVA are refused with the key and what
              Catch::EndsWith(
                  "llava.lora.targets names \"lm_head\", which is no matrix of a decoder's layer; allowed: "
                  "q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj and down_proj"));
+  CHECK_THAT(config_refusal(folder, {"llava.template.end_token=false"}),
+             Catch::EndsWith("llava.template.end_token = false and no llava.template.answer_end: no answer "
+                             "would end; set one of them"));
+  CHECK_THAT(config_refusal(folder, {"llava.data.style=plain", "llava.template.question_begin=\"Q: \""}),
+             Catch::Contains("llava.template.question_begin") && Catch::Contains("llava.data.style"));
   const auto data_refusal = [&](const Overrides& overrides) {
     const LoadedConfig loaded = folder.config(overrides);
     try {

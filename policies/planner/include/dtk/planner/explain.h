@@ -72,8 +72,11 @@ struct Observed {
   bool with_gradients = false;  // autograd saved something
   bool backward = false;        // and backward asked for it
   int64_t saved = 0;
-  int64_t outside = 0;                // of that, held by operators outside of all modules
-  int64_t entering = 0;               // of that, inputs of modules that none of them made, and not `outside`
+  int64_t outside = 0;   // of that, held by operators outside of all modules
+  int64_t entering = 0;  // of that, inputs of modules that none of them made, and not `outside`
+  /// Of `saved`, what one module alone holds, with what it runs; of operators outside of all modules, by the
+  /// path that they named. The rest several hold, or operators without a path.
+  std::map<std::string, int64_t> kept_by;
   std::vector<SegmentGain> segments;  // in the order in which they ran first
   HeldAgain made_again;               // by recomputed segments
   HeldAgain fetched;                  // from host memory

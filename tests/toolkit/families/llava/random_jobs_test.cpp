@@ -1,0 +1,99 @@
+// Random jobs of a LLaVA: every trained tensor gets a gradient, with the same bits whatever is recomputed or
+// waits in host memory.
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <dtk/policies/guards.h>
+#include <dtk/policies/saved_tensors.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "support/catch.h"
+#include "support/llava/dialogues.h"
+#include "support/plans/plan_cases.h"
+#include "support/runs/tiny_run.h"
+#include "support/same_bits.h"
+#include "toolkit/families/llava/dialogue_source.h"
+#include "toolkit/families/llava/options.h"
+#include "toolkit/train/trainer.h"
+
+namespace dtk::llava {
+namespace {
+
+using Gradients = std::map<std::string, at::Tensor>;
+using Settings = std::vector<std::string>;
+
+Gradients gradients_of(const LoadedConfig& loaded, const RunData& data) {
+  test::SteppingClock clock;
+  Trainer trainer(loaded.config, at::kCPU, data.split.training, clock);
+  const at::Generator drawn = policies::make_generator(at::kCPU, 5);
+  for (const auto& [name, parameter] : trainer.model().parameters()) {
+    const at::NoGradGuard no_grad;  // adapters that begin without effect would pass no gradient on
+    if (name.ends_with("lora_B.weight")) at::Tensor(parameter).normal_(0, 0.1, drawn);
+  }
+  trainer.accumulate_gradients();
+  Gradients gradients;
+  const std::vector<std::string> unused = trainer.model().unused();
+  for (const auto& [name, parameter] : trainer.model().parameters()) {
+    const bool is_unused = std::find(unused.begin(), unused.end(), name) != unused.end();
+    const bool is_due = parameter.requires_grad() && !is_unused;
+    CAPTURE(name);
+    CHECK(parameter.grad().defined() == is_due);
+    if (is_due) gradients[name] = parameter.grad().clone();
+  }
+  return gradients;
+}
+
+// What changes no bit, as it would be without: recomputing, offloading, the ledger, averages, parts of a
+// micro-batch of one sample each.
+Settings plain(const Settings& settings) {
+  Settings without;
+  for (const std::string& one : settings) {
+    if (!one.starts_with("policies.checkpoint.") && !one.starts_with("policies.ema.")) without.push_back(one);
+  }
+  without.insert(without.end(), {"policies.checkpoint.enabled=false", "memory.ledger=false"});
+  return without;
+}
+
+}  // namespace
+
+TEST_CASE("random jobs: each trained tensor has a gradient, bit-equal to that without the policies") {
+  const policies::SavedTensorEngineGuard engine;
+  const test::DialogueFolder folder;
+  constexpr uint64_t kJobs = 200;
+  constexpr int64_t kWords = 320;  // of the folder's tokenizer
+  int64_t compared = 0;
+  std::set<std::string> seen;
+  for (uint64_t index = 0; index < kJobs; ++index) {
+    Settings settings = bench::llava_case(30, index, kWords);
+    for (const std::string& one : settings) seen.insert(one);
+    std::erase_if(settings, [](const std::string& one) { return one.starts_with("llava.data.max_length="); });
+    settings.insert(settings.end(),
+                    {"llava.data.max_length=200", "llava.data.conversations=" + folder.path("list.json"),
+                     "llava.data.tokenizer=" + folder.path("tokenizer.model")});
+    std::string written;
+    for (const std::string& one : settings) written += " " + one;
+    INFO(written);
+    const LoadedConfig loaded = parse_config("", "case", settings);
+    RunData data;
+    data.all = data.split.training =
+        std::make_shared<DialogueSource>(loaded.config, folder.path("list.json"), OpeningProgress{});
+    const Gradients with = gradients_of(loaded, data),
+                    without = gradients_of(parse_config("", "plain", plain(settings)), data);
+    REQUIRE(with.size() == without.size());
+    for (const auto& [name, gradient] : with) {
+      CAPTURE(name);
+      CHECK(test::same_bits(gradient, without.at(name)));
+      ++compared;
+    }
+  }
+  CHECK(compared > 3000);
+  for (const char* const one :
+       {R"(train.parts=["lora"])", R"(train.parts=["vision", "projector", "text"])", "llava.base=nf4",
+        "llava.base=int8", "llava.lora.dropout=0.5", "train.accumulate=3", "policies.checkpoint.keep=offload",
+        "policies.checkpoint.keep=block"})
+    CHECK(seen.count(one) == 1);
+}
+
+}  // namespace dtk::llava

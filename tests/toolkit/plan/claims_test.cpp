@@ -1,0 +1,70 @@
+// What dit-plan --claims says: peaks that plans give, and where a claimed saving is met.
+#include "toolkit/plan/claims.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "support/catch.h"
+#include "support/device/devices.h"
+#include "support/one_line.h"
+#include "support/runs/tiny_run.h"
+#include "toolkit/families/dit/options.h"
+
+using namespace dtk;
+using dtk::test::kCuda;
+
+namespace {
+
+LoadedConfig small_dit() {
+  LoadedConfig loaded;
+  loaded.config = test::tiny_config();
+  loaded.config.train.accumulate = 1;
+  loaded.config.data.batch = 64;
+  dit::options_of(loaded.config).model.depth = 6;
+  dit::options_of(loaded.config).model.hidden = 64;
+  loaded.config.log.report = loaded.config.log.tensorboard = false;
+  return loaded;
+}
+
+}  // namespace
+
+TEST_CASE("claims: beside each are the peaks of both plans, and the size at which it holds is planned") {
+  const LoadedConfig loaded = small_dit();
+  const std::vector<CheckedClaim> checked = check_claims(loaded, kCuda);
+  REQUIRE(checked.size() == 3);
+  for (const CheckedClaim& one : checked) {
+    CAPTURE(one.claim.words, one.never);
+    CHECK(one.problem.empty());
+    const auto peak = [&](bool on) {
+      LoadedConfig job = loaded;
+      job.config.policies.checkpoint.enabled = on ? policies::Enabled::on : policies::Enabled::off;
+      return make_plan(job, kCuda).memory.peak().peak.bytes;
+    };
+    CHECK(one.now.without.peak.bytes == peak(false));
+    CHECK(one.now.with.peak.bytes == peak(true));
+    CHECK(one.now.without.peak.bytes > one.now.with.peak.bytes);
+    CHECK(one.more_flops > 0.2);
+    CHECK(one.more_flops < 0.4);
+    REQUIRE(one.met_at);
+    // As near as one sample more or less comes.
+    CHECK(std::abs(one.met_at->lowered_by() - *one.claim.lowers_peak_by) < 0.02);
+  }
+  const std::string text = test::one_line(claims_text("tiny.toml", checked));
+  CHECK_THAT(text, Catch::Contains("\"62 to 32 GB, 20 % slower\" source mar"));
+  CHECK_THAT(text, Catch::Contains(" tokens in a micro-batch: "));
+  const auto json = nlohmann::json::parse(claims_json(checked));
+  CHECK(json.at(0).at("planned").at("peak_bytes_with") == checked[0].now.with.peak.bytes);
+  CHECK(json.at(0).at("met_at").at("tokens") == checked[0].met_at->tokens);
+}
+
+TEST_CASE("claims: one that no size meets says how near it comes") {
+  LoadedConfig loaded = small_dit();
+  // One block: what is recomputed is there again while it is.
+  dit::options_of(loaded.config).model.depth = 1;
+  const std::vector<CheckedClaim> checked = check_claims(loaded, kCuda);
+  for (const CheckedClaim& one : checked) {
+    CHECK_FALSE(one.met_at);
+    CHECK_THAT(one.never, Catch::StartsWith("at no number of tokens: "));
+    CHECK_THAT(test::one_line(claims_text("", checked)), Catch::Contains(one.never));
+  }
+}

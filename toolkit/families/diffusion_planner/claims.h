@@ -1,0 +1,11 @@
+// What is published of memory of the driving planner in training.
+#pragma once
+#include <vector>
+
+#include "toolkit/train/model_family.h"
+
+namespace dtk::diffusion_planner {
+
+std::vector<Claim> claims();
+
+}  // namespace dtk::diffusion_planner

@@ -1,0 +1,101 @@
+#include "toolkit/families/llava/laws.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include "toolkit/core/format.h"
+#include "toolkit/core/numbers.h"
+#include "toolkit/families/llava/planned.h"
+#include "toolkit/families/llava/trainable.h"
+
+namespace dtk::llava {
+namespace {
+
+/// Bytes a token and layer, but for the row sums of attention: a·h + b·f + c·r, with h of text.hidden, f of
+/// text.mlp and r of lora.r.
+struct Law {
+  int64_t hidden, mlp, rank;
+  const char* formula;
+};
+
+bool autocasts(const RunConfig& config, c10::Device device) {
+  const policies::PrecisionOptions& precision = config.policies.precision;
+  if (precision.enabled == policies::Enabled::off) return false;
+  return !device.is_cpu() || precision.cpu == policies::CpuPrecision::bf16;
+}
+
+// Those that the family's tests count, to the byte.
+std::optional<Law> law_of(const models::LlavaOptions& model, bool autocast) {
+  const models::LlavaTrained& trained = model.trained;
+  const bool is_fp32 = model.base == models::LlavaBase::fp32;
+  if (trained.text && trained.lora) return std::nullopt;
+  if (trained.text) return autocast ? Law{34, 8, 0, "34h + 8f"} : Law{40, 16, 0, "40h + 16f"};
+  if (!trained.projector && !trained.vision) return std::nullopt;  // no gradient passes the first layers
+  if (trained.lora) {
+    const bool all = model.lora.targets.size() == models::LlavaLora{}.targets.size();
+    if (!autocast || is_fp32 || !all) return std::nullopt;
+    return Law{20, 8, 14, "20h + 8f + 14r"};
+  }
+  if (!is_fp32) return Law{16, 6, 0, "16h + 6f"};
+  if (!autocast) return Law{24, 12, 0, "24h + 12f"};
+  return std::nullopt;
+}
+
+std::string what_is_trained(const models::LlavaOptions& model) {
+  if (model.trained.text) return "trained";
+  const std::string base = "frozen " + std::string(policies::text_of(model.base));
+  return model.trained.lora ? fmt::format("{}, adapters of r = {}", base, model.lora.r) : base;
+}
+
+TokenNote layers_note(const models::LlavaOptions& model, const Law& law) {
+  const int64_t bytes = law.hidden * *model.text.hidden + law.mlp * *model.text.mlp +
+                        law.rank * model.lora.r + 4 * *model.text.heads + 8;
+  return {.modules = "model.layers.",
+          .text = fmt::format("law {} + 4·heads + 8 ({}): {}", law.formula, what_is_trained(model),
+                              with_separators(bytes)),
+          .bytes = bytes};
+}
+
+TokenNote logits_note(const RunConfig& config, const models::LlavaOptions& model) {
+  const SampleSize sample = longest_sample(config);
+  const int64_t rows = std::min(model.loss_chunk, sample.labels);
+  constexpr int64_t kBytesALogit = 12;
+  return {
+      .modules = "lm_head",
+      .text = fmt::format("logits: {} of {} rows of the longest sample carry a label, {} rows a chunk: at "
+                          "most {} at once",
+                          with_separators(sample.labels), with_separators(sample.tokens), rows,
+                          readable_bytes(kBytesALogit * rows * *model.text.vocabulary))};
+}
+
+}  // namespace
+
+SizedJob of_length(const RunConfig& config, int64_t tokens) {
+  constexpr int64_t kMaxLength = 1 << 20;
+  const int64_t samples = config.data.batch / config.train.accumulate;
+  SizedJob job{config, 0};
+  Options& options = options_of(job.config);
+  options.lengths = {};
+  options.data.max_length = std::clamp<int64_t>(tokens / samples, 2, kMaxLength);
+  job.tokens = samples * options.data.max_length;
+  return job;
+}
+
+std::array<SizedJob, 2> two_lengths(const RunConfig& config) {
+  const int64_t samples = config.data.batch / config.train.accumulate,
+                length = options_of(config).data.max_length;
+  const bool has_room = length / 2 > options_of(config).model.image_tokens() + 1;
+  const int64_t few = samples * (has_room ? length / 2 : length);
+  return {of_length(config, few), of_length(config, 2 * few)};
+}
+
+std::vector<TokenNote> token_notes(const RunConfig& config, c10::Device device) {
+  const models::LlavaOptions model = models::resolved(model_options(config));
+  std::vector<TokenNote> notes;
+  if (const auto law = law_of(model, autocasts(config, device))) notes.push_back(layers_note(model, *law));
+  notes.push_back(logits_note(config, model));
+  return notes;
+}
+
+}  // namespace dtk::llava

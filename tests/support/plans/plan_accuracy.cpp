@@ -13,6 +13,7 @@
 #include "toolkit/data/image_source.h"
 #include "toolkit/data/synthetic_source.h"
 #include "toolkit/families/dit/data.h"
+#include "toolkit/families/llava/batch.h"
 #include "toolkit/plan/null_world.h"
 #include "toolkit/plan/planned_run.h"
 #include "toolkit/run/run.h"
@@ -70,7 +71,18 @@ class Zeros final : public DataSource {
   Batch allocate_for(const std::vector<int64_t>& samples, bool pinned) const override {
     return zeros(planned_->allocate_for(samples, pinned));
   }
-  void read(int64_t, uint64_t, const Batch&, int64_t) const override {}
+  // A dialogue's rows lie behind those of the ones before it.
+  void read(int64_t, uint64_t, const Batch& batch, int64_t row) const override {
+    const auto* const layout = dynamic_cast<const llava::Layout*>(batch.layout.get());
+    if (layout == nullptr) return;
+    const llava::Layout::Place place = layout->place(batch, row);
+    const auto fill = [](const at::Tensor& rows, int64_t value) {
+      if (rows.defined()) std::fill_n(rows.mutable_data_ptr<int64_t>(), rows.numel(), value);
+    };
+    fill(place.parts.feature_rows, place.first_feature);
+    fill(place.parts.picture_rows, place.first_row);
+    fill(place.parts.label_rows, place.first_row);
+  }
 
  private:
   static Batch zeros(Batch batch) {
